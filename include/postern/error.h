@@ -37,7 +37,7 @@ extern "C" {
 
 enum postern_code {
 	POSTERN_OK = 0,
-#define POSTERN_ERROR_CODE(name, value, transient, text)                       \
+#define POSTERN_ERROR_CODE(name, value, transient, text) \
 	POSTERN_E_##name = (value),
 	POSTERN_ERROR_MAP(POSTERN_ERROR_CODE)
 #undef POSTERN_ERROR_CODE

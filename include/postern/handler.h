@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_HANDLER_H
+#define POSTERN_HANDLER_H
+
+/*
+ * A handler: a stable key, the types it wants, a kind (callback, sql, exec)
+ * and a policy.
+ */
+
+#include <postern/error.h>
+#include <postern/export.h>
+#include <postern/message.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define POSTERN_KEY_LEN_MAX 200
+#define POSTERN_LEGACY_KEY_COUNT_MAX 16
+#define POSTERN_TYPE_PATTERN_COUNT_MAX 64
+#define POSTERN_BACKOFF_COUNT_MAX 64
+#define POSTERN_COMMIT_BATCH_MAX 1000
+#define POSTERN_ATTEMPTS_MAX 1000000
+/* Longest reason kept with an attempt, in bytes. */
+#define POSTERN_REASON_LEN_MAX 1000
+/* No delay, timeout or lease is longer than this: ten years. */
+#define POSTERN_DURATION_MS_MAX ((int64_t)3650 * 24 * 3600 * 1000)
+
+/* What became of one run of a handler. */
+enum postern_outcome_kind {
+	POSTERN_DONE = 0,
+	POSTERN_RETRY,       /* failed; again after the policy's backoff */
+	POSTERN_RETRY_AFTER, /* failed; again after delay_ms */
+	POSTERN_SNOOZE,      /* not now; again after delay_ms, no failure counted */
+	POSTERN_POISON,      /* failed for good; kept for people to look at */
+	POSTERN_DISCARD      /* not wanted; finished without having been done */
+};
+
+/*
+ * What a callback fills in. It starts as POSTERN_DONE; the reason is text for
+ * people, cut to fit and cleaned of what cannot be shown.
+ */
+struct postern_outcome {
+	enum postern_outcome_kind kind;
+	int64_t delay_ms;
+	char reason[POSTERN_REASON_LEN_MAX + 1];
+};
+
+/* Set an outcome in one call; `reason` may be NULL and is copied. */
+POSTERN_EXPORT void postern_outcome_set(struct postern_outcome *outcome,
+		enum postern_outcome_kind kind, int64_t delay_ms, const char *reason);
+
+/* One run: which delivery this is. Valid until the callback returns. */
+struct postern_delivery {
+	size_t size;
+	int64_t seq;         /* the message's number in the store */
+	const char *channel; /* its channel's name */
+	const char *handler; /* the handler's key */
+	uint32_t attempt;    /* failures so far + 1 */
+	uint64_t fence;      /* grows with every run of this delivery */
+	int64_t deadline_ms; /* wall clock, ms since 1970; 0: none */
+	/*
+	 * The open transaction of the store, for transactional handlers: a
+	 * sqlite3 * on sqlite:. What is written through it commits together
+	 * with this delivery's completion, or not at all. Never commit or roll
+	 * back on it. NULL for plain handlers.
+	 */
+	void *transaction;
+};
+
+/*
+ * A handler in the program itself. Runs on a thread of the runner (or on the
+ * one that calls postern_box_process), possibly on several at once for
+ * different deliveries. Must return; must not throw, longjmp or exit. It may
+ * accept messages into the same box, unless it is transactional.
+ */
+typedef void postern_callback(void *context,
+		const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome);
+
+enum postern_poisoned_duplicate {
+	POSTERN_POISONED_DUPLICATE_IGNORE = 0,
+	POSTERN_POISONED_DUPLICATE_RETRY
+};
+
+/* timeout_ms: what fits the handler's kind. */
+#define POSTERN_TIMEOUT_DEFAULT ((int64_t)-1)
+
+/*
+ * When to try again and when to give up. Start from postern_policy_init(),
+ * which fills in the defaults named here, and change what you want.
+ */
+struct postern_policy {
+	size_t size;
+	uint32_t max_attempts; /* 5, in total; 0 means 1 */
+	uint32_t max_crashes;  /* 3: runs that took the process down */
+	/*
+	 * The delay after the n-th failure is base/2 + random(0..base/2), where
+	 * base is min(2^n seconds, max_retry_delay_ms). With a list, the n-th
+	 * entry (the last one from then on) is the delay.
+	 */
+	int64_t max_retry_delay_ms; /* 5 minutes */
+	const int64_t *backoff_ms;
+	size_t backoff_count;
+	/* POSTERN_TIMEOUT_DEFAULT: none, or 5 s for transactional on SQLite;
+	   0: none. Must be less than lease_ms. */
+	int64_t timeout_ms;
+	int64_t lease_ms;      /* 5 minutes: how long one run may take */
+	uint32_t concurrency;  /* 0: as many as the runner has threads */
+	uint32_t commit_batch; /* 1: deliveries of a sql handler per commit */
+	enum postern_poisoned_duplicate on_poisoned_duplicate; /* ignore */
+};
+
+POSTERN_EXPORT void postern_policy_init(struct postern_policy *policy);
+
+/*
+ * The delay before the next attempt after `failures` failures, in ms.
+ * `random` is any 64-bit number; the result is never negative and never over
+ * max_retry_delay_ms (or the longest entry of the list).
+ */
+POSTERN_EXPORT int64_t
+postern_policy_delay_ms(const struct postern_policy *policy, uint32_t failures,
+		uint64_t random);
+
+/*
+ * Zero the struct, set `size` and what you need. Everything is copied.
+ * Exactly one kind must be given: callback, sql or exec.
+ */
+struct postern_handler_options {
+	size_t size;
+
+	/*
+	 * Stored with every delivery: choose it once. 1 to 200 bytes of letters,
+	 * digits, '-', '_', '.', ':' and '/'. Unique among all keys and legacy
+	 * keys of the box.
+	 */
+	const char *key;
+	/* Former keys: what is stored under them belongs to this handler. */
+	const char *const *legacy_keys;
+	size_t legacy_key_count;
+	/* Patterns of the types it wants; none: every type. '*' matches any run
+	   of characters. */
+	const char *const *types;
+	size_t type_count;
+
+	postern_callback *callback;
+	void *context; /* given to the callback; stays the caller's */
+	bool transactional;
+
+	/* SQL run in one transaction with the delivery's completion. Named
+	   parameters: :id :source :type :subject :time :body :body_json
+	   :body_bytes :headers :attempt */
+	const char *sql;
+
+	/* A program and its arguments; no shell. */
+	const char *const *exec;
+	size_t exec_count;
+
+	const struct postern_policy *policy; /* NULL: the channel's */
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_SYS_STORE_H
+#define POSTERN_SYS_STORE_H
+
+/*
+ * For those who write a store. A store keeps messages, one delivery per
+ * (message, handler), and the memory of what was seen. `memory:` is the
+ * plainest implementation of this contract; tests/conformance/ is its
+ * specification, and every store passes it.
+ *
+ * The life of a delivery, in the words of a store:
+ *
+ *   pending   open, no node: due_at says when it may be claimed
+ *   leased    open, held by a node under a fence
+ *   done, poisoned, discarded   ended, with the fence it ended under
+ *
+ * A parked message has no delivery, only a mark that nobody wanted its type.
+ *
+ * Rules for every operation:
+ *
+ * - Atomic and durable: when it returns POSTERN_OK all of it is durable to
+ *   the degree the store promises; when it fails, the store is as before.
+ * - From any thread: a store serialises what it must by itself.
+ * - Every change of a delivery is conditional on its fence, and the number
+ *   of changed rows is checked. The fence of a (message, handler) never goes
+ *   backwards, not even when a delivery is opened again.
+ * - Times are the store's own: a caller passes delays, never points in time.
+ * - `node` is the random number of one life of one process, never 0.
+ * - Arguments are checked by the caller; texts have passed the limits of
+ *   message.h. What an argument points to is borrowed for the call; results
+ *   live in the postern_memory that is passed in.
+ */
+
+#include <postern/box.h>
+#include <postern/error.h>
+#include <postern/export.h>
+#include <postern/inspect.h>
+#include <postern/message.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct postern_memory;
+struct postern_store;
+
+struct postern_store_options {
+	size_t size;
+	bool read_only;
+	bool must_exist;
+	bool no_migrate;
+	int64_t command_timeout_ms; /* most a call waits for its turn to write */
+	postern_remark *remark;     /* may be NULL */
+	void *remark_context;
+	const struct postern_clock *clock;   /* never NULL */
+	const struct postern_random *random; /* never NULL */
+};
+
+/* --- enrolling ------------------------------------------------------- */
+
+#define POSTERN_ALIAS_COUNT_MAX 64
+
+struct postern_enrol_channel {
+	const char *name;
+	int64_t id; /* out: positive, the same for good */
+};
+
+struct postern_enrol_handler {
+	const char *key;
+	const char *const *legacy_keys;
+	size_t legacy_key_count;
+	bool in_process;
+	uint32_t max_crashes;
+	/* out */
+	int64_t id; /* positive, the same for good */
+	/* Other stored ids that now belong to this handler. */
+	int64_t aliases[POSTERN_ALIAS_COUNT_MAX];
+	size_t alias_count;
+	bool paused;
+};
+
+struct postern_enrolment {
+	uint64_t node;
+	struct postern_enrol_channel *channels;
+	size_t channel_count;
+	struct postern_enrol_handler *handlers;
+	size_t handler_count;
+};
+
+/* --- accepting and settling ------------------------------------------ */
+
+/* One handler that wants a message. */
+struct postern_route {
+	int64_t handler;
+	const int64_t *aliases;
+	size_t alias_count;
+	bool lease;          /* lease a new delivery to the node at once */
+	bool retry_poisoned; /* a duplicate opens a poisoned delivery again */
+	/* out */
+	bool opened;    /* a delivery was made, or opened again, by this item */
+	bool leased;    /* and it is leased to the node; never if opened again */
+	uint64_t fence; /* of an opened delivery: 1 if leased, 0 if new and
+					   pending, what it was before if opened again */
+};
+
+enum postern_fate {
+	POSTERN_FATE_KEEP = 0, /* routes has at least one entry */
+	POSTERN_FATE_PARK,     /* no routes */
+	POSTERN_FATE_DROP      /* no routes: only counted as dropped */
+};
+
+/*
+ * A message to be remembered. Its identity is (channel, source, id); source
+ * and type are never NULL here.
+ *
+ * New: message and deliveries are written, code POSTERN_OK. Known: nothing is
+ * written but a count, and code is POSTERN_E_DUPLICATE if the body is the
+ * same, else POSTERN_E_CONFLICT, which is also recorded
+ * (POSTERN_CONFLICTS_KEPT per message). A duplicate (not a conflict) also
+ * makes pending or leased deliveries for routes that have none yet under the
+ * handler or its aliases in any state, as long as the message is there; if
+ * that un-parks it, the parked mark goes.
+ */
+struct postern_accept {
+	const struct postern_message *message;
+	int64_t channel;
+	enum postern_fate fate;
+	struct postern_route *routes;
+	size_t route_count;
+	/* out */
+	int code;
+	int64_t seq;            /* of the first copy; 0 if dropped */
+	int64_t received_at_ms; /* of this copy */
+};
+
+enum postern_settle_to {
+	POSTERN_SETTLE_DONE,
+	POSTERN_SETTLE_POISONED,
+	POSTERN_SETTLE_DISCARDED,
+	POSTERN_SETTLE_PENDING, /* again, due in delay_ms */
+	POSTERN_SETTLE_RETURNED /* again, due at once, as if never started: the
+							   start is taken back, no attempt is kept */
+};
+
+/*
+ * The end of one lease. Takes effect only if the delivery is leased by the
+ * node under exactly this fence; otherwise code is POSTERN_E_STALE and
+ * nothing changes. Any settlement clears crashes and suspicion. Each one but
+ * RETURNED and DONE keeps an attempt (fence, times, outcome, error), the last
+ * POSTERN_ATTEMPTS_KEPT of a delivery; a DONE is its own record.
+ */
+struct postern_settlement {
+	int64_t seq;
+	int64_t handler; /* the stored id it was claimed under */
+	uint64_t fence;
+	enum postern_settle_to to;
+	int64_t delay_ms;
+	uint32_t failures; /* the new count */
+	int64_t duration_ms;
+	const char *outcome; /* never NULL: "done", "retry", … */
+	const char *error;   /* may be NULL; valid UTF-8, capped */
+	/* out */
+	int code;
+};
+
+/* Done in this order: all settlements, then all accepts. */
+struct postern_batch {
+	uint64_t node;
+	struct postern_settlement *settlements;
+	size_t settlement_count;
+	struct postern_accept *accepts;
+	size_t accept_count;
+};
+
+/* --- claiming -------------------------------------------------------- */
+
+struct postern_want {
+	int64_t handler; /* a stored id */
+	uint32_t max;
+	bool in_process;
+};
+
+struct postern_claim {
+	uint64_t node;
+	const struct postern_want *wants;
+	size_t want_count;
+	size_t max;       /* in all */
+	size_t bytes_max; /* stop after the body that passes this */
+};
+
+enum postern_suspicion {
+	POSTERN_NO_SUSPECT = 0,
+	POSTERN_SUSPECT_GROUP, /* one of several under suspicion */
+	POSTERN_SUSPECT_SOLO   /* alone: its loss will count as a crash */
+};
+
+struct postern_claimed {
+	int64_t seq;
+	int64_t handler;
+	int64_t channel;
+	uint64_t fence; /* the new one */
+	uint32_t failures;
+	enum postern_suspicion suspicion;
+	/* NULL: the message is gone (poison it). */
+	const struct postern_message *message;
+};
+
+struct postern_claims {
+	struct postern_claimed *items;
+	size_t count;
+	/* Ms until the next pending delivery of a wanted, unpaused handler is
+	   due, 0 if some are due that were not taken, -1 if there is none. */
+	int64_t next_due_ms;
+	/* Suspects of the wanted in-process handlers not yet claimed. */
+	uint64_t suspects_waiting;
+};
+
+/* --- transactions ---------------------------------------------------- */
+
+/*
+ * A delivery to be run inside the store's transaction.
+ *
+ * The store checks the fence under the transaction first (code
+ * POSTERN_E_STALE and not run if it is lost), then calls run. On
+ * POSTERN_DONE or POSTERN_DISCARD the completion is written in the same
+ * transaction; on any other outcome what the unit wrote is rolled back, and
+ * the caller settles it. A unit that committed or rolled back by itself is
+ * undone, code POSTERN_E_INVALID.
+ */
+struct postern_unit {
+	int64_t seq;
+	int64_t handler;
+	uint64_t fence;
+	uint32_t failures;
+	void *context;
+	void (*run)(void *context, void *transaction, uint64_t epoch,
+			struct postern_outcome *outcome);
+	/* out */
+	int code;
+	bool committed;
+	int64_t duration_ms;
+	struct postern_outcome outcome;
+};
+
+/* --- sweeping -------------------------------------------------------- */
+
+struct postern_recovered {
+	uint64_t released; /* pending again */
+	uint64_t suspects; /* now under suspicion */
+	uint64_t poisoned; /* crashed too often */
+	bool more;
+};
+
+struct postern_orphan {
+	const char *key;
+	uint64_t count; /* open deliveries, not leased by a live node */
+};
+
+/* Which handlers want a parked message of this type: fills routes (room for
+   `max`) and returns how many. */
+typedef size_t postern_router(void *context, int64_t channel, const char *type,
+		struct postern_route *routes, size_t max);
+
+/* --- looking and editing --------------------------------------------- */
+
+struct postern_page {
+	struct postern_row *rows;
+	size_t count;
+	bool more;
+	/* Where it ended, for after_seq and after_handler. */
+	int64_t last_seq;
+	int64_t last_handler;
+};
+
+struct postern_query {
+	/* limit is set; cursor is decoded into the two below */
+	const struct postern_filter *filter;
+	int64_t after_seq; /* 0: from the newest */
+	int64_t after_handler;
+};
+
+enum postern_edit_kind {
+	POSTERN_EDIT_RETRY,
+	POSTERN_EDIT_DISCARD,
+	POSTERN_EDIT_PAUSE,
+	POSTERN_EDIT_RESUME
+};
+
+/*
+ * PAUSE and RESUME name a handler. RETRY and DISCARD name one delivery by seq
+ * and handler key ("" for a parked message), or many by filter: then those
+ * that match and whose state allows it, at most filter->limit.
+ */
+struct postern_edit {
+	enum postern_edit_kind kind;
+	int64_t seq;
+	const char *handler;
+	const struct postern_filter *filter; /* NULL: one */
+	bool dry_run;
+	/* out */
+	uint64_t count;
+};
+
+#define POSTERN_STORE_OPS_VERSION 1
+
+/*
+ * What a store implements. Every function is required; one that a store
+ * cannot do returns POSTERN_E_UNSUPPORTED.
+ */
+struct postern_store_ops {
+	unsigned version; /* POSTERN_STORE_OPS_VERSION; new slots at the end */
+	const char *name; /* "memory", "sqlite"; also the URL scheme */
+
+	/*
+	 * Resolve channels and handlers to stored ids, making those that are
+	 * missing, and remember the node with the handlers it registers.
+	 *
+	 * A key names one handler id for good. A legacy key that is not known
+	 * yet is bound to the handler too; one that is known while the key is
+	 * not makes the key another name of that handler; if both are known with
+	 * different ids, the legacy one becomes an alias of the other. Two of the
+	 * handlers resolving to one id: POSTERN_E_INVALID.
+	 */
+	int (*enrol)(struct postern_store *store,
+			struct postern_enrolment *enrolment, struct postern_error *error);
+
+	/*
+	 * Do a batch of settlements and accepts as one durable unit. Every item
+	 * gets its own code: a duplicate or a lost fence is a result, not an
+	 * error. The same identity twice in one batch is accepted, then a
+	 * duplicate (or conflict). Accepted messages get ascending seqs in the
+	 * order of the batch; a seq is never used again.
+	 *
+	 * An error that concerns the store as a whole is POSTERN_E_UNAVAILABLE or
+	 * POSTERN_E_TIMEOUT; any other may be due to one item, and the caller
+	 * will try smaller batches.
+	 */
+	int (*apply)(struct postern_store *store, struct postern_batch *batch,
+			struct postern_error *error);
+
+	/*
+	 * Lease due deliveries of the wanted handlers that are not paused, oldest
+	 * due first within a handler: fence + 1, start + 1.
+	 *
+	 * Suspects: as long as any of the wanted in-process handlers has some,
+	 * nothing else of the in-process handlers is claimed, and of the suspects
+	 * exactly one group, whole (even past max), the oldest first. A group of
+	 * one is claimed as POSTERN_SUSPECT_SOLO.
+	 */
+	int (*claim)(struct postern_store *store, const struct postern_claim *claim,
+			struct postern_memory *memory, struct postern_claims *out,
+			struct postern_error *error);
+
+	/*
+	 * Run deliveries inside one transaction. On POSTERN_OK each unit has its
+	 * code; otherwise nothing was committed (a constraint that failed at the
+	 * commit is POSTERN_E_INVALID: one of the units is to blame).
+	 */
+	int (*transact)(struct postern_store *store, uint64_t node,
+			struct postern_unit *units, size_t count,
+			struct postern_error *error);
+
+	/* Make a running transact end soon; from another thread. */
+	void (*interrupt)(struct postern_store *store);
+
+	/*
+	 * Take back deliveries whose node is gone, at most `max`. Those of
+	 * handlers that were enrolled as in-process become suspects: all lost
+	 * members of one group (or all that were under no suspicion) come back as
+	 * two groups of half the size. One that was lost while solo has crashed:
+	 * crashes + 1, and at the handler's max_crashes it is poisoned, keeping an
+	 * attempt "crash". All others become pending, due at once. Fences and
+	 * failures stay.
+	 */
+	int (*recover)(struct postern_store *store, uint64_t node, size_t max,
+			struct postern_recovered *out, struct postern_error *error);
+
+	/*
+	 * Find open deliveries of handlers that no live node registers. With
+	 * `poison`, poison the pending ones, at most `max`.
+	 */
+	int (*orphans)(struct postern_store *store, uint64_t node, bool poison,
+			size_t max, struct postern_memory *memory,
+			struct postern_orphan **orphans_out, size_t *count_out,
+			struct postern_error *error);
+
+	/* Make deliveries (pending) for parked messages that a handler wants now,
+	   looking at no more than `max` parked ones after *cursor (0 at first),
+	   which is moved on; *cursor is 0 again after the last. */
+	int (*unpark)(struct postern_store *store, postern_router *router,
+			void *context, size_t max, int64_t *cursor, uint64_t *count_out,
+			struct postern_error *error);
+
+	/* Errors for a single delivery as postern_box_retry() says; a filter that
+	   matches nothing is no error. */
+	int (*edit)(struct postern_store *store, struct postern_edit *edit,
+			struct postern_error *error);
+
+	/* Newest message first; handlers of one message by stored id. */
+	int (*list)(struct postern_store *store, const struct postern_query *query,
+			struct postern_memory *memory, struct postern_page *out,
+			struct postern_error *error);
+
+	/* Deliveries of aliases are shown under the handler they belong to. */
+	int (*get)(struct postern_store *store, int64_t seq,
+			struct postern_memory *memory, struct postern_detail *out,
+			struct postern_error *error);
+
+	/* As postern_box_find(). */
+	int (*find)(struct postern_store *store, const char *id, const char *source,
+			const char *channel, int64_t *seqs, size_t max, size_t *count_out,
+			struct postern_error *error);
+
+	/* All channels and handlers the store knows; `registered` and the
+	   handlers' `channel` are left to the caller. */
+	int (*stats)(struct postern_store *store, struct postern_memory *memory,
+			struct postern_stats *out, struct postern_error *error);
+
+	/* Release everything, the ownership of a file last. Gets half-open stores
+	   too, but never NULL. */
+	void (*destroy)(struct postern_store *store);
+};
+
+/* The common head. A store embeds it as the first member, named `base`. */
+struct postern_store {
+	const struct postern_store_ops *ops;
+};
+
+/* A kind of store, by the scheme of its URL. */
+struct postern_store_kind {
+	const char *scheme; /* "sqlite" */
+	/* `rest` is the URL behind "scheme:". */
+	int (*open)(const char *rest, const struct postern_store_options *options,
+			struct postern_store **out, struct postern_error *error);
+	/* The SQL that makes or upgrades the schema, for people to read; "" if
+	   there is none. A static text. */
+	const char *(*schema)(void);
+};
+
+/* Open a store by URL; NULL options are defaults. End it with
+   postern_store_destroy(), or give it to postern_box_open_taking(). */
+POSTERN_EXPORT int postern_store_open(const char *url,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error);
+POSTERN_EXPORT int postern_store_schema(const char *url, const char **out,
+		struct postern_error *error);
+/* NULL is fine. */
+POSTERN_EXPORT void postern_store_destroy(struct postern_store *store);
+
+/*
+ * Open a box on a store of your own. Takes the store, also on failure.
+ */
+POSTERN_EXPORT int postern_box_open_taking(struct postern_store *store,
+		const struct postern_box_options *options, struct postern_box **out,
+		struct postern_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
