@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_SYS_RANDOM_H
+#define POSTERN_SYS_RANDOM_H
+
+/*
+ * Where Postern gets randomness from: boot ids, hash keys, the jitter of a
+ * retry. Passed in like the clock, so that a test can replay a run by its
+ * seed.
+ */
+
+#include <postern/export.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct postern_random {
+	void *context; /* passed to the function as it is */
+
+	/* 64 uniformly distributed bits. Cannot fail. */
+	uint64_t (*next)(void *context);
+};
+
+/*
+ * The kernel's generator (getrandom), fit for secrets. Static: never freed,
+ * usable from any thread. It blocks only while a machine that has just booted
+ * is still gathering entropy, and ends the process if the kernel refuses to
+ * give any: guessable boot ids and hash keys would be worse.
+ */
+POSTERN_EXPORT const struct postern_random *postern_random_system(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

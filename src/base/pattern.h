@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_BASE_PATTERN_H
+#define POSTERN_BASE_PATTERN_H
+
+/*
+ * Type patterns, as in a handler's `types: ["order.*"]`. A `*` matches any run
+ * of bytes, dots included, or nothing; every other byte matches itself. There
+ * is no escape: a type with a literal star is matched by the star.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct postern_error;
+
+/* Same as a message type may have. */
+#define POSTERN__PATTERN_CHARS_MAX 200
+/* More has no use; and it bounds the work of a match. */
+#define POSTERN__PATTERN_STARS_MAX 8
+
+/*
+ * POSTERN_E_INVALID unless it is 1 to POSTERN__PATTERN_CHARS_MAX characters of
+ * valid UTF-8 without control characters and with at most
+ * POSTERN__PATTERN_STARS_MAX stars.
+ */
+int postern__pattern_check(const char *pattern, size_t len,
+		struct postern_error *error);
+
+/*
+ * Whether the whole text matches. Takes time linear in both lengths, for any
+ * pattern, checked or not.
+ */
+bool postern__pattern_match(const char *pattern, size_t pattern_len,
+		const char *text, size_t text_len);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_BASE_UTF8_H
+#define POSTERN_BASE_UTF8_H
+
+/*
+ * Text as UTF-8 bytes: is it valid, how long is it, where may it be cut.
+ * No locale is involved. text may be NULL when len is 0.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Read the character at the start of the text. Returns how many bytes it has,
+ * 1 to 4; 0 if there is none (len is 0) or it is malformed: truncated,
+ * overlong, a surrogate, above U+10FFFF. The character goes to out, which may
+ * be NULL, only on success.
+ */
+size_t postern__utf8_decode(const char *text, size_t len, uint32_t *out);
+
+/* Whether all of it is well-formed. NUL is a character like any other here. */
+bool postern__utf8_valid(const char *text, size_t len);
+
+/* How many characters (code points); each malformed byte counts as one. */
+size_t postern__utf8_count(const char *text, size_t len);
+
+/*
+ * Whether it has a control character: U+0000 to U+001F, U+007F, U+0080 to
+ * U+009F. Malformed bytes are not looked at; check validity as well.
+ */
+bool postern__utf8_has_control(const char *text, size_t len);
+
+/*
+ * The largest length <= len_max at which valid text may be cut without
+ * splitting a character; len if it is not longer than len_max.
+ */
+size_t postern__utf8_cut(const char *text, size_t len, size_t len_max);
+
+/*
+ * Copy a text of unknown origin so that it can be stored, logged and shown:
+ * malformed bytes become U+FFFD; tab, CR, LF and the other line breaks become
+ * a space; other control characters, NUL too, become '?'. What does not fit
+ * is cut between two characters.
+ *
+ * out    size bytes (size > 0), ends in a zero byte; must not overlap text.
+ *
+ * Returns the length of the copy, at most size - 1.
+ */
+size_t postern__utf8_clean(const char *text, size_t len, char *out,
+		size_t size);
+
+#endif
