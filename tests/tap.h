@@ -192,9 +192,10 @@ static int tap_main(int argc, char **argv, const struct tap_case *cases,
 	return failed_count > 0;
 }
 
-#define TAP_MAIN(cases)                                                     \
-	int main(int argc, char **argv) {                                       \
-		return tap_main(argc, argv, cases, sizeof cases / sizeof cases[0]); \
+#define TAP_MAIN(cases)                              \
+	int main(int argc, char **argv) {                \
+		return tap_main(argc, argv, cases,           \
+				sizeof(cases) / sizeof((cases)[0])); \
 	}
 
 #endif

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: MIT
+"""What is true of every source file.
+
+A rule is a function that gets the files and yields a problem, as a sentence
+that begins with the place, for each spot that breaks it. The first line of
+its docstring is the name of its test case. test_rules.py plants a breach of
+every rule to see that it is found.
+"""
+
+import re
+
+# Includes point from the right to the left only; rooms that share a place do
+# not know each other.
+ROOMS = [
+    ["base"],
+    ["core"],
+    ["store", "source", "handler"],
+    ["runner"],
+    ["server"],
+    ["cli"],
+]
+PLACES = {room: place for place, rooms in enumerate(ROOMS) for room in rooms}
+LIBRARY_ROOMS = ["base", "core", "store", "source", "handler", "runner"]
+
+INCLUDE = r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]'
+
+LINES_MAX = 800
+
+# Calls with no limit on what they write, with hidden state, that swallow
+# errors, or that hand a string to a shell.
+BANNED = """
+    alloca asctime atof atoi atol atoll ctime gets getwd gmtime localtime
+    mktemp popen putenv rand random scanf sprintf srand srandom sscanf stpcpy
+    strcat strcpy strdupa strncat strncpy strtok system tempnam tmpnam vfork
+    vsprintf
+""".split()
+
+
+def includes_point_one_way(files):
+    """includes point one way between rooms"""
+    for file in files:
+        if not file.room:
+            continue
+        if file.room not in PLACES:
+            yield f"{file.path}: src/{file.room} is not a room of the plan"
+            continue
+        for place, match in file.find(INCLUDE):
+            if match.group(1) != '"':
+                continue
+            target = match.group(2).split("/")[0]
+            if target not in PLACES:
+                yield f"{place}: say \"room/{match.group(2)}\""
+            elif target != file.room and PLACES[target] >= PLACES[file.room]:
+                yield f"{place}: {file.room} must not know {target}"
+
+
+def public_headers_are_closed(files):
+    """public headers include public and standard headers only"""
+    standard = re.compile(r"^(std(arg|bool|def|int)\.h|postern/.+\.h)$")
+    for file in files:
+        if not file.path.startswith("include/"):
+            continue
+        for place, match in file.find(INCLUDE):
+            if match.group(1) != "<" or not standard.match(match.group(2)):
+                yield f"{place}: a public header includes {match.group(2)}"
+
+
+def public_functions_are_exported(files):
+    """every function declared in a public header has POSTERN_EXPORT"""
+    for file in files:
+        if not file.path.startswith("include/"):
+            continue
+        for place, match in file.find(r"^[a-z][^;{}()#]*\b(postern_\w+)\("):
+            if not match.group().startswith(("typedef", "static")):
+                yield f"{place}: {match.group(1)}() has no POSTERN_EXPORT"
+
+
+def libraries_stay_in_their_rooms(files):
+    """each library is used in the rooms that it belongs to only"""
+    allowed = {
+        "sqlite3.h": r"src/(store/sqlite|handler/sql)",
+        "yaml.h": r"src/(server|cli)/",
+        "microhttpd.h": r"src/(server|cli)/",
+        "curl/curl.h": r"src/(server|cli)/",
+        "jansson.h": r"src/(server|cli)/",
+    }
+    for file in files:
+        if not file.path.startswith(("src/", "include/")):
+            continue
+        for place, match in file.find(INCLUDE):
+            where = allowed.get(match.group(2))
+            if where and not re.match(where, file.path):
+                yield f"{place}: {match.group(2)} does not belong here"
+
+
+def files_are_short(files):
+    """no file is longer than 800 lines"""
+    for file in files:
+        count = file.text.count("\n")
+        if count > LINES_MAX and file.path.endswith(
+            (".c", ".h", ".py", ".sh", ".build")
+        ):
+            yield f"{file.path}: {count} lines, split it by noun"
+
+
+def nothing_is_left_to_do(files):
+    """nothing is left to do in the sources"""
+    # Put together here, or this file would break its own rule.
+    words = r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b"
+    for file in files:
+        for place, match in file.find(words, file.text):
+            yield f"{place}: {match.group()}"
+
+
+def no_banned_calls(files):
+    """calls that cannot be used safely are not used"""
+    call = r"(?<![\w.>])(" + "|".join(BANNED) + r")[ \t]*\("
+    for file in files:
+        if file.is_c:
+            for place, match in file.find(call):
+                yield f"{place}: {match.group(1)}()"
+
+
+def time_has_one_home(files):
+    """time is read in src/base/clock.c only"""
+    call = r"(?<![\w.>])(clock_gettime|gettimeofday|time|clock|ftime)[ \t]*\("
+    for file in files:
+        if file.is_c and file.room and file.path != "src/base/clock.c":
+            for place, match in file.find(call):
+                yield f"{place}: {match.group(1)}()"
+
+
+def randomness_has_one_home(files):
+    """random bytes are read in src/base only"""
+    call = r"(?<![\w.>])(getrandom|getentropy|arc4random\w*)[ \t]*\("
+    for file in files:
+        if file.is_c and file.room and file.room != "base":
+            for place, match in file.find(call):
+                yield f"{place}: {match.group(1)}()"
+
+
+def the_library_is_quiet(files):
+    """the library neither prints nor exits nor installs signal handlers"""
+    call = (
+        r"(?<![\w.>])(exit|quick_exit|abort|printf|vprintf|puts|putchar"
+        r"|perror|err|errx|warn|warnx|syslog|signal)[ \t]*\("
+        r"|\b(stdout|stderr)\b"
+    )
+    for file in files:
+        if file.is_c and file.room in LIBRARY_ROOMS:
+            for place, match in file.find(call):
+                yield f"{place}: {match.group(1) or match.group(2)}"
+
+
+def one_label(files):
+    """the only label is out"""
+    for file in files:
+        if file.is_c:
+            for place, match in file.find(r"\bgoto[ \t]+(?!out\b)(\w+)"):
+                yield f"{place}: goto {match.group(1)}"
+
+
+def files_say_what_they_are_for(files):
+    """a C file begins with its licence, a .c then says what it is for"""
+    licence = "/* SPDX-License-Identifier: MIT */\n"
+    for file in files:
+        if not file.is_c:
+            continue
+        if not file.text.startswith(licence):
+            yield f"{file.path}:1: not the SPDX line"
+        elif file.path.endswith(".c"):
+            if not file.text[len(licence) :].lstrip("\n").startswith("/*"):
+                yield f"{file.path}:2: no paragraph on what it is for"
+
+
+def comments_are_of_one_kind(files):
+    """C comments are between stars, and no code is commented out"""
+    for file in files:
+        if not file.is_c:
+            continue
+        # Strings go first: they hold most of the double slashes.
+        text = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', file.text)
+        text = re.sub(
+            r"/\*.*?\*/",
+            lambda match: re.sub(r"[^\n]", "", match.group()),
+            text,
+            flags=re.DOTALL,
+        )
+        for place, _ in file.find(r"//", text):
+            yield f"{place}: //"
+        for place, _ in file.find(r"^[ \t]*#[ \t]*if[ \t]+[01]\b", text):
+            yield f"{place}: code switched off by the preprocessor"
+
+
+def cleanup_is_visible(files):
+    """nothing is cleaned up by an attribute"""
+    for file in files:
+        if file.is_c:
+            for place, _ in file.find(r"__cleanup__|\(cleanup"):
+                yield f"{place}: attribute cleanup"
+
+
+def no_machine_paths(files):
+    """no path of somebody's machine is in the tree"""
+    # Put together here, or this file would break its own rule.
+    paths = "|".join("/" + name + "/" for name in ["work", "home", "root"])
+    for file in files:
+        for place, match in file.find(rf"(?<![\w.}}])({paths})\w*", file.text):
+            yield f"{place}: {match.group()}"
+
+
+def text_is_plain(files):
+    """text is UTF-8, and its lines end in LF with no blanks before it"""
+    for file in files:
+        if b"\0" in file.bytes or not file.bytes:
+            continue
+        if "\ufffd" in file.text:
+            yield f"{file.path}: not UTF-8"
+        if not file.bytes.endswith(b"\n"):
+            yield f"{file.path}: the last line does not end"
+        for place, _ in file.find(r"[ \t\r]+$", file.text):
+            yield f"{place}: blanks at the end of the line"
+
+
+def versions_agree(files):
+    """the header and the build name the same version"""
+    patterns = {
+        "include/postern/version.h": r'#define POSTERN_VERSION "([^"]+)"',
+        "meson.build": r"^  version: '([^']+)'",
+    }
+    found = {}
+    for file in files:
+        if file.path in patterns:
+            for _, match in file.find(patterns[file.path], file.text):
+                found[file.path] = match.group(1)
+    if len(found) != 2 or len(set(found.values())) != 1:
+        yield f"versions found: {found}"
+
+
+RULES = [
+    includes_point_one_way,
+    public_headers_are_closed,
+    public_functions_are_exported,
+    libraries_stay_in_their_rooms,
+    files_are_short,
+    nothing_is_left_to_do,
+    no_banned_calls,
+    time_has_one_home,
+    randomness_has_one_home,
+    the_library_is_quiet,
+    one_label,
+    files_say_what_they_are_for,
+    comments_are_of_one_kind,
+    cleanup_is_visible,
+    no_machine_paths,
+    text_is_plain,
+    versions_agree,
+]
+
+
+def name_of(rule):
+    return rule.__doc__.strip().split("\n")[0]
