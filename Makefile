@@ -3,6 +3,7 @@
 # The front door. Meson does the work; `make help` says what can be done.
 
 PREFIX ?= /usr/local
+LIBDIR ?= lib
 BUILD ?= build
 BUILD_INSTALL ?= build-install
 
@@ -33,9 +34,10 @@ format: ## format every C file
 install: ## install below PREFIX, or below DESTDIR/PREFIX
 	@[ -e $(BUILD_INSTALL)/build.ninja ] || \
 		meson setup $(BUILD_INSTALL) -Dtests=false
-	meson configure $(BUILD_INSTALL) -Dprefix=$(PREFIX)
+	meson configure $(BUILD_INSTALL) -Dprefix=$(PREFIX) -Dlibdir=$(LIBDIR)
 	ninja -C $(BUILD_INSTALL)
 	DESTDIR=$(DESTDIR) meson install -C $(BUILD_INSTALL) --no-rebuild
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 deps: ## install the Debian packages that are missing
 	@tools/install-deps
