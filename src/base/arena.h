@@ -30,8 +30,8 @@ void postern__arena_finish(struct postern__arena *arena);
 
 /*
  * Forget everything that was handed out but keep one chunk, so that an arena
- * used in a loop stops calling malloc. A chunk that was made for one large
- * piece is not kept.
+ * used in a loop stops calling malloc. One over 64 KiB, made for one large
+ * piece, is not kept.
  */
 void postern__arena_reset(struct postern__arena *arena);
 

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The machine's clock. This is the only file that asks the kernel for the
+ * time; everything else is handed a struct postern_clock.
+ */
+
+#include <assert.h>
+#include <postern/sys/clock.h>
+#include <stddef.h>
+#include <time.h>
+
+static int64_t read_ms(clockid_t id) {
+	struct timespec now;
+	int r = clock_gettime(id, &now);
+	assert(r == 0); /* both clocks are in every kernel since 2.6.39 */
+	(void)r;
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int64_t system_wall_ms(void *context) {
+	(void)context;
+	return read_ms(CLOCK_REALTIME);
+}
+
+static int64_t system_monotonic_ms(void *context) {
+	(void)context;
+	return read_ms(CLOCK_BOOTTIME);
+}
+
+const struct postern_clock *postern_clock_system(void) {
+	static const struct postern_clock clock = {
+		.context = NULL,
+		.wall_ms = system_wall_ms,
+		.monotonic_ms = system_monotonic_ms,
+	};
+	return &clock;
+}
