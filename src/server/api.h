@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_SERVER_API_H
+#define POSTERN_SERVER_API_H
+
+/*
+ * The admin API: one table of routes, one function per route, and no HTTP
+ * library inside. The server calls it for what comes in over the socket, the
+ * command line calls it in its own process when no server holds the store:
+ * one implementation, whichever way a request takes.
+ *
+ *   struct postern__api api = { .box = box };
+ *   struct postern__request request = { .method = "GET", .path = "/v1/stats" };
+ *   struct postern__response response;
+ *   postern__response_init(&response);
+ *   postern__api_handle(&api, &request, &response);
+ *   if (response.status == 200) … postern__buf_text(&response.body) …
+ *   postern__response_finish(&response);
+ *
+ * Requests that fail answer with a problem of RFC 9457, so `detail` in the
+ * body is the sentence for people, and `status` is also the response's. Two
+ * more members appear where they help: `code`, a POSTERN_E_ name in lower case
+ * ("busy"), and, for a conflict, `id`, `source` and `seq`.
+ *
+ * A message is sent as a CloudEvent in binary form: the headers ce-specversion
+ * (1.0), ce-id, ce-source and ce-type, and if wanted ce-subject, ce-time,
+ * ce-correlationid, ce-traceparent and any other ce-*, all of them encoded with
+ * postern__percent_header(); Content-Type; and as headers of the message
+ * whatever else is not part of the HTTP exchange itself. Or raw, without any
+ * ce-*, with an Idempotency-Key, webhook-id or X-Message-Id.
+ *
+ * Threads: an api may be used from any thread once it is filled in.
+ */
+
+#include <postern/message.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+struct postern_box;
+struct postern_clock;
+struct postern_runner;
+
+/* In bytes. A longer path or query is answered with 414, more or longer
+   headers with 431. */
+#define POSTERN__API_PATH_LEN_MAX 4096
+#define POSTERN__API_QUERY_LEN_MAX 8192
+#define POSTERN__API_HEADER_COUNT_MAX 128
+#define POSTERN__API_HEADERS_LEN_MAX 131072
+/* Of requests that carry JSON instead of a message. */
+#define POSTERN__API_JSON_LEN_MAX 65536
+#define POSTERN__API_JSON_DEPTH_MAX 16
+/* A longer body is left out of GET /v1/messages/{seq}; …/body has it. */
+#define POSTERN__API_BODY_SHOWN_MAX ((size_t)16 * 1024 * 1024)
+
+/* Zero it and set what you have. What it points to must outlive it. */
+struct postern__api {
+	struct postern_box *box;
+	/* NULL: nobody pumps the box in the background. Needed for
+	   postern__api_begin() to be asynchronous, and for /readyz. */
+	struct postern_runner *runner;
+	size_t body_len_max;               /* 0: POSTERN_BODY_LEN_DEFAULT */
+	const struct postern_clock *clock; /* NULL: the system's */
+	/* Set while the server stops: /readyz answers 503. May be NULL. */
+	bool (*is_draining)(void *context);
+	void *is_draining_context;
+};
+
+/* Borrowed for the call; all text ends in a zero byte. */
+struct postern__request {
+	const char *method;    /* "GET", "POST", … */
+	const char *path;      /* as sent: percent-encoded, without the query */
+	const char *query;     /* as sent, without '?'; NULL: none */
+	const char *transport; /* "http", "cli"; NULL: "api" */
+	const struct postern_header *headers;
+	size_t header_count;
+	const void *body;
+	size_t body_len;
+};
+
+#define POSTERN__RESPONSE_HEADER_COUNT_MAX 4
+
+struct postern__response_header {
+	const char *name; /* static */
+	char value[64];
+};
+
+struct postern__response {
+	int status;
+	const char *content_type; /* static */
+	struct postern__buf body;
+	/* Beside Content-Type and Content-Length: Allow, Retry-After, … */
+	struct postern__response_header headers[POSTERN__RESPONSE_HEADER_COUNT_MAX];
+	size_t header_count;
+};
+
+void postern__response_init(struct postern__response *response);
+void postern__response_finish(struct postern__response *response);
+
+/*
+ * Answer a request. Blocks while the store is asked. Never fails: what goes
+ * wrong is in the response, which must be fresh from postern__response_init().
+ */
+void postern__api_handle(const struct postern__api *api,
+		const struct postern__request *request,
+		struct postern__response *response);
+
+/* The response that was begun is complete. Called on the thread that
+   committed the message: be quick, queue and return. */
+typedef void postern__api_done(void *context);
+
+/*
+ * The same, but a message to accept is only queued.
+ *
+ * Returns true if the response is complete. On false `done` is called exactly
+ * once, possibly before this returns, and until then the response belongs to
+ * the api; the request may go at once. Needs api->runner.
+ */
+bool postern__api_begin(const struct postern__api *api,
+		const struct postern__request *request,
+		struct postern__response *response, postern__api_done *done,
+		void *context);
+
+/*
+ * How many bytes of body this request may have, judged by its method and path
+ * alone, so that a server can refuse the rest while reading.
+ */
+size_t postern__api_body_len_max(const struct postern__api *api,
+		const char *method, const char *path);
+
+/*
+ * Make the response a problem of RFC 9457, replacing what was written before.
+ *
+ * code    a POSTERN_E_ code, or POSTERN_OK to leave the member out.
+ * detail  the sentence; NULL: none.
+ */
+void postern__response_problem(struct postern__response *response, int status,
+		int code, const char *detail);
+
+/* The reason phrase of a status: "Not Found". */
+const char *postern__status_text(int status);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_SERVER_SOCKET_H
+#define POSTERN_SERVER_SOCKET_H
+
+/*
+ * The unix socket beside a store's file, through which the commands reach the
+ * server that holds it. Server and client find its name here.
+ *
+ * The socket of FILE is FILE.sock, beside what FILE is after following
+ * symbolic links; if that name would be over POSTERN__SOCKET_NAME_LEN_MAX
+ * bytes, a short one made of a hash of it. A socket's address holds 107 bytes
+ * of path, directories do not care: so the directory is opened, and the address
+ * goes through /proc/self/fd.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/un.h>
+
+struct postern_error;
+
+#define POSTERN__SOCKET_NAME_LEN_MAX 80
+
+struct postern__socket {
+	int directory;                               /* O_PATH; -1: none */
+	char name[POSTERN__SOCKET_NAME_LEN_MAX + 1]; /* in the directory */
+	/* Where to bind or connect: good in this process, for as long as the
+	   directory is open. Also what CURLOPT_UNIX_SOCKET_PATH wants. */
+	char address[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	char *path; /* for people; may be too long to connect to */
+};
+
+/*
+ * Find the socket of a store's file, which must exist. Does not look whether
+ * the socket is there.
+ *
+ * file  the path as in "sqlite:FILE".
+ *
+ * POSTERN_E_NOTFOUND     no such file
+ * POSTERN_E_UNAVAILABLE  the directory cannot be opened
+ */
+int postern__socket_init(struct postern__socket *socket, const char *file,
+		struct postern_error *error);
+
+/* Safe on a socket whose init failed. */
+void postern__socket_finish(struct postern__socket *socket);
+
+/*
+ * Bind and listen, with mode 0600 from the first moment. What a server that
+ * died left behind is replaced, so only the owner of the store's lock may call
+ * this; anything that is no socket is left alone and refused.
+ *
+ * fd_out  yours to close.
+ */
+int postern__socket_listen(const struct postern__socket *socket, int backlog,
+		int *fd_out, struct postern_error *error);
+
+/* Remove the socket file. To be called before the store's lock is let go. */
+void postern__socket_remove(const struct postern__socket *socket);
+
+/*
+ * Whether somebody listens there: a connection is made and closed again. For
+ * clients that want to know before they try.
+ */
+bool postern__socket_answers(const struct postern__socket *socket);
+
+#endif
