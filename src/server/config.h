@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_SERVER_CONFIG_H
+#define POSTERN_SERVER_CONFIG_H
+
+/*
+ * The configuration: postern.yaml, the environment and the flags, read once
+ * and checked as a whole.
+ *
+ *   flag  >  environment  >  file  >  default
+ *
+ * decides an option's global value; a channel or a handler that says it for
+ * itself has the last word ("the nearest wins"). The file is the one named by
+ * -c, else $POSTERN_CONFIG, else ./postern.yaml, else
+ * /etc/postern/postern.yaml; with none of them the defaults serve.
+ *
+ * Whatever is wrong is told as "file:line:col: what, and what would be
+ * right", or with "--lease" or "$POSTERN_LEASE" in front if that is where it
+ * was said. Every failure of the functions that read is one of the
+ * configuration: exit code 2.
+ *
+ * Relative paths in it (sqlite:FILE, store_file) start at the current
+ * directory, wherever the file is.
+ *
+ * Threads: a configuration never changes after it was loaded.
+ */
+
+#include <postern/box.h>
+#include <postern/handler.h>
+#include <postern/runner.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct postern__buf;
+struct postern__config;
+
+#define POSTERN__CONFIG_BYTES_MAX ((size_t)1024 * 1024)
+
+/* A flag of the command line: "lease" and "5m" for --lease 5m. The name may
+   be written with '-' or '_', as postern__config_option.flag has it. */
+struct postern__config_flag {
+	const char *name;
+	const char *value;
+};
+
+/* Zero the struct and set what you have. Borrowed for the call. */
+struct postern__config_input {
+	const char *path; /* -c; NULL: search */
+	const struct postern__config_flag *flags;
+	size_t flag_count;
+	/* The built-in demonstration in place of any file; not with `path`. */
+	bool demo;
+	/* "NAME=VALUE", ended by NULL; NULL: the process's own. */
+	char *const *environment;
+	/* Files to look for, ended by NULL; NULL: the two named above. */
+	const char *const *search;
+};
+
+/*
+ * Find, read and check the configuration.
+ *
+ * out  yours; end it with postern__config_destroy().
+ */
+int postern__config_load(const struct postern__config_input *input,
+		struct postern__config **out, struct postern_error *error);
+
+/*
+ * The same for text that is in memory: `name` stands for the file in errors.
+ * Of the input the flags and the environment are used; NULL: none at all.
+ */
+int postern__config_parse(const char *name, const char *text, size_t len,
+		const struct postern__config_input *input, struct postern__config **out,
+		struct postern_error *error);
+
+/* NULL is fine. */
+void postern__config_destroy(struct postern__config *config);
+
+/* Where a value was said. */
+enum postern__config_source {
+	POSTERN__CONFIG_DEFAULT = 0,
+	POSTERN__CONFIG_FILE,
+	POSTERN__CONFIG_ENVIRONMENT,
+	POSTERN__CONFIG_FLAG
+};
+
+struct postern__config_origin {
+	enum postern__config_source source;
+	unsigned level;  /* 0 global, 1 store, 2 channel, 3 handler */
+	unsigned line;   /* from 1; 0 unless it is the file */
+	unsigned column; /* from 1, in characters */
+};
+
+/* More than there are options. */
+#define POSTERN__CONFIG_OPTION_COUNT_MAX 64
+
+/*
+ * A value for each option, one member per row of the table in
+ * config_options.c: global ones, a channel's, or a handler's, each with all
+ * that it inherits. Units and meanings as in the public options structs.
+ */
+struct postern__config_values {
+	/* Of the process: global only. */
+	const char *store; /* the URL; may hold secrets: redact it */
+	const char *listen;
+	bool metrics;
+	int64_t shutdown_grace_ms;
+	uint32_t workers;
+	int64_t polling_interval_ms;
+	int64_t restart_delay_ms;
+	uint32_t batch_size;
+	int64_t command_timeout_ms;
+	uint32_t run_queue_max;
+	uint64_t run_queue_bytes_max;
+	int require_inbox; /* enum postern_require_inbox */
+	int orphans;       /* enum postern_orphans */
+
+	/* Of a delivery: a handler may have its own. */
+	uint32_t max_attempts;
+	uint32_t max_crashes;
+	int64_t max_retry_delay_ms;
+	const int64_t *backoff_ms; /* NULL: exponential */
+	size_t backoff_count;
+	int64_t timeout_ms; /* POSTERN_TIMEOUT_DEFAULT unless said */
+	int64_t lease_ms;
+	uint32_t concurrency; /* 0: none */
+	uint32_t commit_batch;
+	int on_poisoned_duplicate; /* enum postern_poisoned_duplicate */
+
+	/* Of a channel. */
+	uint64_t max_message_size;
+	int unrouted;    /* enum postern_unrouted */
+	int on_conflict; /* enum postern_on_conflict */
+	bool allow_without_inbox;
+
+	/* What is known but not in this version: can only be the default, so
+	   nobody reads it. */
+	int later;
+
+	/* In the order of the option table. */
+	struct postern__config_origin origins[POSTERN__CONFIG_OPTION_COUNT_MAX];
+};
+
+struct postern__config_handler {
+	const char *key;
+	unsigned line;
+	unsigned column;
+	const char *const *legacy_keys;
+	size_t legacy_key_count;
+	const char *const *types;
+	size_t type_count;
+	const char *sql; /* this one */
+	const char *const *exec;
+	size_t exec_count; /* or this one */
+	struct postern__config_values values;
+};
+
+struct postern__config_channel {
+	const char *name;
+	unsigned line;
+	unsigned column;
+	const struct postern__config_handler *handlers;
+	size_t handler_count;
+	struct postern__config_values values;
+};
+
+/* All that these return lives as long as the configuration. */
+const struct postern__config_values *postern__config_global(
+		const struct postern__config *config);
+size_t postern__config_channel_count(const struct postern__config *config);
+const struct postern__config_channel *postern__config_channel(
+		const struct postern__config *config, size_t index);
+/* The file that was read; NULL if the defaults serve; "(demo)". */
+const char *postern__config_name(const struct postern__config *config);
+
+/*
+ * Zero the options, set `size` and all that the configuration says. What it
+ * does not know (read_only, must_exist, remark, clock, …) is left zero for
+ * the caller to set.
+ */
+void postern__config_box_options(const struct postern__config *config,
+		struct postern_box_options *out);
+void postern__config_runner_options(const struct postern__config *config,
+		struct postern_runner_options *out);
+
+/*
+ * Add every channel and handler to a box that is open and not started. What
+ * the box says about one of them is returned with its file:line:col in front.
+ */
+int postern__config_apply(const struct postern__config *config,
+		struct postern_box *box, struct postern_error *error);
+
+/*
+ * Append the effective configuration: each option's value, and where it came
+ * from; for channels and handlers what they said for themselves. Secrets are
+ * redacted. As one JSON object (no newline behind it), or as lines to read.
+ * Failure is the buffer's; 8 MiB are enough for any configuration.
+ */
+void postern__config_print(const struct postern__config *config, bool json,
+		struct postern__buf *out);
+
+/*
+ * One global option, for --help and for parsing the command line. Each takes
+ * one value. Those with a secret come twice: `store` and `store_file`.
+ */
+struct postern__config_option {
+	const char *name;        /* "max_attempts" */
+	const char *flag;        /* "max-attempts", without the dashes */
+	const char *environment; /* "POSTERN_MAX_ATTEMPTS" */
+	const char *value_name;  /* "COUNT", "DURATION", "none|warn|fail", … */
+	const char *fallback;    /* "5"; "" if there is none */
+	const char *help;        /* a few words, no full stop */
+	/* Known, but only its default is in this version: leave it out of help. */
+	bool later;
+};
+
+/* False past the last one; otherwise *out is filled with static strings. */
+bool postern__config_option_get(size_t index,
+		struct postern__config_option *out);
+
+/* The option that a flag means, without the dashes; false if there is none.
+   Then *near_out (may be NULL) is the flag that was probably meant, or
+   NULL. */
+bool postern__config_option_find(const char *flag,
+		struct postern__config_option *out, const char **near_out);
+
+/* What `postern init` writes: a commented configuration that passes
+   `postern check` as it is. */
+extern const char postern__config_sample[];
+
+/* What `postern serve --demo` serves, as YAML; and its name in errors. */
+extern const char postern__config_demo[];
+#define POSTERN__CONFIG_DEMO_NAME "(demo)"
+
+#endif
