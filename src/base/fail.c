@@ -16,6 +16,8 @@
 
 #include "base/utf8.h"
 
+#undef postern__fail
+
 /*
  * What is formatted before it is cleaned and cut. Cleaning can make a text
  * shorter, so there must be more of it than fits: 2 bytes of a control

@@ -23,4 +23,11 @@
 int postern__fail(struct postern_error *error, int code, const char *format,
 		...) __attribute__((format(printf, 3, 4)));
 
+/*
+ * The same, with the code in sight of the caller: compilers and analyzers see
+ * that this is a failure and do not worry about outputs that were not written.
+ */
+#define postern__fail(error, code, ...) \
+	(postern__fail((error), (code), __VA_ARGS__), (code))
+
 #endif
