@@ -39,11 +39,9 @@ int postern__fail(struct postern_error *error, int code, const char *format,
 	va_start(args, format);
 	int len = vsnprintf(raw, sizeof raw, format, args);
 	va_end(args);
-	if (len < 0) {
-		(void)strcpy(raw, postern_error_text(code));
-	}
+	const char *text = len < 0 ? postern_error_text(code) : raw;
 	error->code = code;
-	(void)postern__utf8_clean(raw, strlen(raw), error->text,
+	(void)postern__utf8_clean(text, strlen(text), error->text,
 			sizeof error->text);
 	errno = saved_errno;
 	return code;

@@ -32,7 +32,7 @@ int postern__headers_pack(const struct postern_header *headers, size_t count,
 		postern__buf_append(buf, headers[i].value,
 				strlen(headers[i].value) + 1);
 	}
-	return postern__buf_check(buf, "the headers together", error);
+	return postern__buf_check(buf, "the header block", error);
 }
 
 static int count_headers(const char *blob, size_t len, size_t count_max,

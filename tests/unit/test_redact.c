@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Addresses without their secrets. In every row the secret is spelt with
+ * "hunter", so that its absence can be checked apart from the exact result.
+ */
+
+#include "base/redact.h"
+
+#include "base/utf8.h"
+#include "dice.h"
+#include "tap.h"
+
+struct row {
+	const char *address;
+	const char *expected;
+};
+
+static void check_rows(const struct row *rows, size_t count) {
+	for (size_t i = 0; i < count; i++) {
+		char text[POSTERN__REDACT_TEXT_MAX];
+		postern__redact(rows[i].address, text, sizeof text);
+		CHECK_STR(text, rows[i].expected);
+		CHECK(!strstr(text, "hunter"));
+	}
+}
+
+#define CHECK_ROWS(rows) check_rows(rows, sizeof(rows) / sizeof((rows)[0]))
+
+static void nothing_secret(void) {
+	static const struct row rows[] = {
+		{ "postgres://db/shop", "postgres://db/shop" },
+		{ "postgres://app@db:5432/shop?sslmode=require",
+				"postgres://app@db:5432/shop?sslmode=require" },
+		{ "postgres://app@h1:5432,h2:5433/shop?target_session_attrs=any",
+				"postgres://app@h1:5432,h2:5433/"
+				"shop?target_session_attrs=any" },
+		{ "postgres://app@[::1]:5432/shop", "postgres://app@[::1]:5432/shop" },
+		{ "postgres://%2Fvar%2Frun/shop", "postgres://%2Fvar%2Frun/shop" },
+		{ "amqp://localhost/%2F", "amqp://localhost/%2F" },
+		{ "https://pay.internal:8443/charge?v=2",
+				"https://pay.internal:8443/charge?v=2" },
+		{ "sqlite:postern.db", "sqlite:postern.db" },
+		{ "sqlite:/data/a@b.db?shared=yes", "sqlite:/data/a@b.db?shared=yes" },
+		{ "memory:", "memory:" },
+		{ "unix:/run/postern.sock", "unix:/run/postern.sock" },
+		{ "host=db user=app@server dbname=shop",
+				"host=db user=app@server dbname=shop" },
+		{ "  host = db   port='5432' ", "host=db port='5432'" },
+		{ "", "" },
+		{ NULL, "" },
+	};
+	CHECK_ROWS(rows);
+}
+
+static void passwords(void) {
+	static const struct row rows[] = {
+		{ "postgres://app:hunter2@db/shop", "postgres://app:***@db/shop" },
+		{ "postgres://app:@db/shop", "postgres://app:***@db/shop" },
+		{ "postgres://app:hunter%40:2@db:1/s", "postgres://app:***@db:1/s" },
+		{ "postgres://app:hun@hunter@db/shop", "postgres://app:***@db/shop" },
+		{ "redis://:hunter2@cache:6379/0", "redis://:***@cache:6379/0" },
+		{ "redis://hunter2@cache:6379/0", "redis://***@cache:6379/0" },
+		{ "nats://hunter2@bus", "nats://***@bus" },
+		{ "https://hunter2@git.example/x", "https://***@git.example/x" },
+		{ "amqp://guest:hunter@localhost/", "amqp://guest:***@localhost/" },
+		{ "amqp://a:hunter@h1,b:hunter@h2/", "amqp://a:***@h2/" },
+		{ "POSTGRES://app:hunter2@db", "POSTGRES://app:***@db" },
+		{ "postgres://us%40er:hunter@db", "postgres://us%40er:***@db" },
+	};
+	CHECK_ROWS(rows);
+}
+
+static void parameters(void) {
+	static const struct row rows[] = {
+		{ "postgres://u:hunter@h/db?sslpassword=hunter&sslmode=prefer",
+				"postgres://u:***@h/db?sslpassword=***&sslmode=prefer" },
+		{ "postgres:///db?password=hunter", "postgres:///db?password=***" },
+		{ "postgres:///db?PassWord=hunter", "postgres:///db?PassWord=***" },
+		{ "postgres:///db?p%61ss%77ord=hunter",
+				"postgres:///db?p%61ss%77ord=***" },
+		{ "postgres:///db?p%2561ssword=hunter",
+				"postgres:///db?p%2561ssword=***" },
+		{ "https://h/x?token=hunter&a=1&api_key=hunter",
+				"https://h/x?token=***&a=1&api_key=***" },
+		{ "https://h/x?password=a=hunter", "https://h/x?password=***" },
+		{ "https://h/x?a=1;password=hunter", "https://h/x?a=***" },
+		{ "https://h/x?password=a;b=hunter", "https://h/x?password=***" },
+		{ "https://h/x?hunter2", "https://h/x?***" },
+		{ "https://h/x?a=1&hunter2&b=2", "https://h/x?a=1&***&b=2" },
+		{ "https://h/x?", "https://h/x?" },
+		{ "https://h/x?a=&&b=", "https://h/x?a=&&b=" },
+		{ "https://h/x#token=hunter", "https://h/x#***" },
+		{ "https://h/x?a=1#hunter", "https://h/x?a=1#***" },
+		{ "https://h?sig=hunter", "https://h?sig=***" },
+		{ "sqlite:a.db?key=hunter", "sqlite:a.db?key=***" },
+		{ "postgres:///db?listen_url=postgres%3A%2F%2Fu%3Ahunter%40h",
+				"postgres:///db?listen_url=***" },
+		{ "postgres:///db?options=-c%20my.secret%3Dhunter",
+				"postgres:///db?options=***" },
+		{ "https://h/x?a=%zzhunter", "https://h/x?a=***" },
+		{ "https://h/x?a=hunter%2", "https://h/x?a=***" },
+	};
+	CHECK_ROWS(rows);
+}
+
+static void conninfo(void) {
+	static const struct row rows[] = {
+		{ "password=hunter2 host=db", "password=*** host=db" },
+		{ "host=db password='hunter 2' port=5432",
+				"host=db password=*** port=5432" },
+		{ "password='a\\'hunter' host=db", "password=*** host=db" },
+		{ "password=a\\ hunter host=db", "password=*** host=db" },
+		{ "password = hunter", "password=***" },
+		{ "password=", "password=***" },
+		{ "host=db sslpassword=hunter", "host=db sslpassword=***" },
+		{ "dbname=postgres://u:hunter@h/db", "dbname=***" },
+		{ "host=db;password=hunter", "host=***" },
+		{ "options='-c my.token=hunter' host=db", "options=*** host=db" },
+	};
+	CHECK_ROWS(rows);
+}
+
+static void doubt(void) {
+	static const struct row rows[] = {
+		/* Passwords with characters that should have been encoded. */
+		{ "postgres://u:hun/hunter@h/db", "postgres://***" },
+		{ "postgres://u:hun?hunter@h/db", "postgres://***" },
+		{ "postgres://u:hun#hunter@h/db", "postgres://***" },
+		{ "postgres://u:hunter/x%40h/db", "postgres://***" },
+		{ "postgres://u:hunter%40h/db", "postgres://***" },
+		{ "postgres://u%3Ahunter@h/db", "postgres://***" },
+		{ "postgres://u%253Ahunter@h/db", "postgres://***" },
+		/* A part is missing or misspelt. */
+		{ "postgres://u:hunter", "postgres://***" },
+		{ "postgres://u:hunter/db", "postgres://***" },
+		{ "postgres://u:1:hunter", "postgres://***" },
+		{ "postgres://u:123456", "postgres://***" },
+		{ "postgres:/u:hunter@h/db", "postgres:***" },
+		{ "postgres:u:hunter@h/db", "postgres:***" },
+		{ "user:hunter@h/db", "user:***" },
+		{ "https:\\\\u:hunter@h", "https:***" },
+		{ " postgres://u:hunter@h/db", "***" },
+		{ "://u:hunter@h/db", "***" },
+		{ "nats://u:hunter@a,nats://u:hunter@b", "nats://***" },
+		{ "sqlserver://h;password=hunter", "sqlserver://***" },
+		{ "sqlite:postgres://u:hunter@h", "sqlite:***" },
+		{ "Host=db;Username=u;Password=hunter", "***" },
+		{ "password=my hunter host=db", "***" },
+		{ "password=my hunter=2 host=db", "***" },
+		{ "password='hunter host=db", "***" },
+		{ "host=db hunter", "***" },
+		{ "hunter2", "***" },
+		{ "/run/hunter", "***" },
+		/* What cannot be shown cannot be judged. */
+		{ "https://u:hunter@h\n/x", "https://***" },
+		{ "https://u:hunter@h\xff/x", "https://***" },
+		{ "https://h/x%00hunter", "https://***" },
+	};
+	CHECK_ROWS(rows);
+}
+
+static void long_addresses(void) {
+	char address[5000];
+	char text[64];
+	memset(address, 'a', sizeof address);
+	memcpy(address, "https://h/", 10);
+	address[4096] = '\0';
+	postern__redact(address, text, sizeof text);
+	CHECK_INT(strlen(text), sizeof text - 1);
+	CHECK(memcmp(text, address, sizeof text - 1) == 0);
+	address[4096] = 'a';
+	address[4097] = '\0';
+	postern__redact(address, text, sizeof text);
+	CHECK_STR(text, "https://***");
+}
+
+static void cut(void) {
+	char text[64];
+	postern__redact("https://h/\xe2\x82\xac?token=hunter", text, 13);
+	CHECK_STR(text, "https://h/");
+	postern__redact("https://h/\xe2\x82\xac?token=hunter", text, 14);
+	CHECK_STR(text, "https://h/\xe2\x82\xac");
+	postern__redact("https://u:hunter@h/", text, 12);
+	CHECK_STR(text, "https://u:*");
+	postern__redact("https://u:hunter@h/", text, 1);
+	CHECK_STR(text, "");
+}
+
+static void anywhere(void) {
+	/*
+	 * A password of any characters, put into an address unencoded. It begins
+	 * with '!', which occurs nowhere else, and ends before the last '@'.
+	 */
+	struct dice dice = { 1 };
+	static const char some[] = "a:/?#@&=;%' \\[],.";
+	for (unsigned i = 0; i < 200000; i++) {
+		char password[12] = "!Q";
+		size_t len = dice_below(&dice, 8) + 2;
+		for (size_t j = 2; j < len; j++) {
+			password[j] = some[dice_below(&dice, sizeof some - 1)];
+		}
+		char address[64];
+		char text[64];
+		(void)snprintf(address, sizeof address, "postgres://u:%s@h/db?x=y",
+				password);
+		postern__redact(address, text, sizeof text);
+		CHECK(!strchr(text, '!'));
+		CHECK(!strchr(text, 'Q'));
+		if (strcmp(text, "postgres://u:***@h/db?x=y") != 0) {
+			CHECK_STR(text, "postgres://***");
+		}
+	}
+}
+
+static void any_bytes(void) {
+	struct dice dice = { 2 };
+	static const char some[] = "ab:/?#@&=;%' \\[],.1";
+	for (unsigned i = 0; i < 100000; i++) {
+		char address[40];
+		char text[40];
+		size_t len = dice_below(&dice, sizeof address);
+		size_t size = dice_below(&dice, sizeof text) + 1;
+		for (size_t j = 0; j < len; j++) {
+			address[j] = dice_below(&dice, 20)
+								 ? some[dice_below(&dice, sizeof some - 1)]
+								 : (char)dice_below(&dice, 256);
+		}
+		address[len > 0 ? len - 1 : 0] = '\0';
+		postern__redact(address, text, size);
+		len = strnlen(text, size);
+		CHECK(len < size);
+		CHECK(postern__utf8_valid(text, len));
+		CHECK(!postern__utf8_has_control(text, len));
+	}
+}
+
+static const struct tap_case cases[] = {
+	{ "an address without secrets stays as it is", nothing_secret },
+	{ "the password of a URL is not shown", passwords },
+	{ "parameters that look secret are not shown", parameters },
+	{ "the password of a conninfo string is not shown", conninfo },
+	{ "in doubt nothing but the scheme is shown", doubt },
+	{ "an address over 4096 bytes is not looked at", long_addresses },
+	{ "a result that does not fit is cut between characters", cut },
+	{ "no password shows, however it was written", anywhere },
+	{ "any bytes give one clean line", any_bytes },
+};
+
+TAP_MAIN(cases)

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * UTF-8: every code point, the known ways to get it wrong, and cleaning.
+ */
+
+#include "base/utf8.h"
+
+#include <stdlib.h>
+
+#include "dice.h"
+#include "tap.h"
+
+/* The encoding written down once more, the other way round. */
+static size_t encode(uint32_t c, char *out) {
+	if (c < 0x80) {
+		out[0] = (char)c;
+		return 1;
+	}
+	if (c < 0x800) {
+		out[0] = (char)(0xc0 | c >> 6);
+		out[1] = (char)(0x80 | (c & 0x3f));
+		return 2;
+	}
+	if (c < 0x10000) {
+		out[0] = (char)(0xe0 | c >> 12);
+		out[1] = (char)(0x80 | (c >> 6 & 0x3f));
+		out[2] = (char)(0x80 | (c & 0x3f));
+		return 3;
+	}
+	out[0] = (char)(0xf0 | c >> 18);
+	out[1] = (char)(0x80 | (c >> 12 & 0x3f));
+	out[2] = (char)(0x80 | (c >> 6 & 0x3f));
+	out[3] = (char)(0x80 | (c & 0x3f));
+	return 4;
+}
+
+static bool is_character(uint32_t c) {
+	return c <= 0x10ffff && !(c >= 0xd800 && c <= 0xdfff);
+}
+
+static void every_code_point(void) {
+	for (uint32_t c = 0; c < 0x120000; c++) {
+		char bytes[5];
+		uint32_t decoded = 0;
+		size_t len = encode(c, bytes);
+		size_t step = postern__utf8_decode(bytes, len, &decoded);
+		if (step != (is_character(c) ? len : 0) || (step && decoded != c)) {
+			FAIL("U+%04X decodes to %zu bytes, U+%04X", (unsigned)c, step,
+					(unsigned)decoded);
+		}
+		bool control = c < 0x20 || (c >= 0x7f && c < 0xa0);
+		if (postern__utf8_has_control(bytes, len) != control) {
+			FAIL("U+%04X is taken for a control character, or not",
+					(unsigned)c);
+		}
+		for (size_t i = 0; i < len; i++) {
+			if (postern__utf8_decode(bytes, i, NULL) != 0) {
+				FAIL("U+%04X decodes without its end", (unsigned)c);
+			}
+		}
+	}
+}
+
+static void every_pair_and_triple(void) {
+	/* Valid sequences of up to 3 bytes are exactly those that encode gives. */
+	unsigned count = 0;
+	for (uint32_t i = 0; i < 0x1000000; i++) {
+		char bytes[3] = { (char)(i >> 16), (char)(i >> 8), (char)i };
+		count += postern__utf8_decode(bytes, 3, NULL) == 3;
+	}
+	CHECK_INT(count, 0x10000 - 0x800 - 0x800);
+	count = 0;
+	for (uint32_t i = 0; i < 0x10000; i++) {
+		char bytes[2] = { (char)(i >> 8), (char)i };
+		count += postern__utf8_decode(bytes, 2, NULL) == 2;
+	}
+	CHECK_INT(count, 0x800 - 0x80);
+}
+
+static void malformed(void) {
+	static const char *const texts[] = {
+		"\x80",
+		"a\xbf",
+		"\xc0\x80",
+		"\xc0\xaf",
+		"\xc1\xbf",
+		"\xe0\x80\xaf",
+		"\xe0\x9f\xbf",
+		"\xf0\x80\x80\xaf",
+		"\xf0\x8f\xbf\xbf",
+		"\xed\xa0\x80",
+		"\xed\xbf\xbf",
+		"\xf4\x90\x80\x80",
+		"\xf5\x80\x80\x80",
+		"\xf8\x88\x80\x80\x80",
+		"\xfe",
+		"\xff",
+		"\xc3",
+		"\xe2\x82",
+		"\xf0\x9f\x98",
+		"\xc3\xc3\xa4",
+	};
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		CHECK(!postern__utf8_valid(texts[i], strlen(texts[i])));
+	}
+	CHECK(postern__utf8_valid(NULL, 0));
+	CHECK(postern__utf8_valid("a\0b", 3));
+	CHECK(postern__utf8_valid("\xef\xbb\xbf\xf0\x9f\x98\x80", 7));
+}
+
+static void counting(void) {
+	CHECK_INT(postern__utf8_count(NULL, 0), 0);
+	CHECK_INT(postern__utf8_count("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 10),
+			4);
+	CHECK_INT(postern__utf8_count("\xff\xe2\x82", 3), 3);
+}
+
+static void cutting(void) {
+	static const char text[] = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80";
+	static const size_t cuts[] = { 0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10 };
+	for (size_t max = 0; max < sizeof cuts / sizeof cuts[0]; max++) {
+		CHECK_INT(postern__utf8_cut(text, 10, max), cuts[max]);
+	}
+}
+
+static void cleaning(void) {
+	char out[32];
+	static const char text[] =
+			"a\tb\r\nc\0d\x1b\x7f\xc2\x85\xc2\x9f\xff\xe2\x80"
+			"\xa9z";
+	size_t len = postern__utf8_clean(text, sizeof text - 1, out, sizeof out);
+	CHECK_STR(out, "a b  c?d?? ?\xef\xbf\xbd z");
+	CHECK_INT(len, strlen(out));
+	CHECK_INT(postern__utf8_clean(NULL, 0, out, 1), 0);
+	CHECK_STR(out, "");
+}
+
+static void cleaning_cuts(void) {
+	char out[8];
+	CHECK_INT(postern__utf8_clean("ab\xe2\x82\xac", 5, out, 5), 2);
+	CHECK_STR(out, "ab");
+	CHECK_INT(postern__utf8_clean("ab\xe2\x82\xac", 5, out, 6), 5);
+	CHECK_INT(postern__utf8_clean("ab\xff", 3, out, 5), 2);
+	CHECK_STR(out, "ab");
+	/* What follows a character that does not fit is not taken either. */
+	CHECK_INT(postern__utf8_clean("ab\xe2\x82\xacz", 6, out, 5), 2);
+	CHECK_INT(postern__utf8_clean("a", 1, out, 1), 0);
+	CHECK_STR(out, "");
+}
+
+static void cleaning_anything(void) {
+	struct dice dice = { 1 };
+	for (unsigned i = 0; i < 20000; i++) {
+		/* Exact allocations, so that a sanitizer sees a step too far. */
+		size_t len = dice_below(&dice, 30);
+		size_t size = dice_below(&dice, 40) + 1;
+		char *text = malloc(len + 1);
+		char *out = malloc(size);
+		for (size_t j = 0; j < len; j++) {
+			/* Mostly bytes that mean something together. */
+			static const char some[] = "\xe2\x82\xac\xc2\x9f\xf0\x9f\xed\xa0"
+									   "a";
+			text[j] = dice_below(&dice, 4) ? some[dice_below(&dice, 10)]
+										   : (char)dice_below(&dice, 256);
+		}
+		size_t out_len = postern__utf8_clean(text, len, out, size);
+		CHECK(out_len < size);
+		CHECK_INT(strlen(out), out_len);
+		CHECK(postern__utf8_valid(out, out_len));
+		CHECK(!postern__utf8_has_control(out, out_len));
+		bool clean = postern__utf8_valid(text, len) &&
+					 !postern__utf8_has_control(text, len);
+		if (clean && len < size) {
+			CHECK_MEM(out, out_len, text, len);
+		}
+		free(text);
+		free(out);
+	}
+}
+
+static const struct tap_case cases[] = {
+	{ "every code point but the surrogates is valid", every_code_point },
+	{ "no other bytes are a character", every_pair_and_triple },
+	{ "overlong, surrogate, too high, stray and cut-off bytes are malformed",
+			malformed },
+	{ "characters are counted, malformed bytes one by one", counting },
+	{ "a cut never splits a character", cutting },
+	{ "cleaning replaces what may not be shown", cleaning },
+	{ "cleaning cuts between characters", cleaning_cuts },
+	{ "whatever is cleaned is valid and fits", cleaning_anything },
+};
+
+TAP_MAIN(cases)
