@@ -28,6 +28,9 @@
  * whatever else is not part of the HTTP exchange itself. Or raw, without any
  * ce-*, with an Idempotency-Key, webhook-id or X-Message-Id.
  *
+ * A parked message has no handler: discard it under the handler "", which is an
+ * empty part of the path. JSON is sent as Content-Type: application/json.
+ *
  * Threads: an api may be used from any thread once it is filled in.
  */
 
@@ -38,6 +41,7 @@
 
 #include "base/buf.h"
 
+struct postern__config;
 struct postern_box;
 struct postern_clock;
 struct postern_runner;
@@ -60,6 +64,8 @@ struct postern__api {
 	/* NULL: nobody pumps the box in the background. Needed for
 	   postern__api_begin() to be asynchronous, and for /readyz. */
 	struct postern_runner *runner;
+	/* For the limits of single channels; may be NULL. */
+	const struct postern__config *config;
 	size_t body_len_max;               /* 0: POSTERN_BODY_LEN_DEFAULT */
 	const struct postern_clock *clock; /* NULL: the system's */
 	/* Set while the server stops: /readyz answers 503. May be NULL. */
@@ -128,6 +134,10 @@ bool postern__api_begin(const struct postern__api *api,
  */
 size_t postern__api_body_len_max(const struct postern__api *api,
 		const char *method, const char *path);
+
+/* Whether this request is answered without waiting for the store by
+   postern__api_begin(); anything else belongs on a thread that may wait. */
+bool postern__api_is_quick(const char *method, const char *path);
 
 /*
  * Make the response a problem of RFC 9457, replacing what was written before.

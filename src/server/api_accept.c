@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * POST /v1/channels/{channel}/messages: from a request to a message.
+ *
+ * Two forms. A CloudEvent in binary form has its attributes in ce-* headers,
+ * quoted or percent-encoded as the HTTP binding says. A raw message has none of
+ * those and is identified by the first of three headers that senders use for
+ * that. Either way the body is opaque, and headers that are not about the HTTP
+ * exchange itself come along as headers of the message.
+ *
+ * The limits of a message are checked again by the box; here they are checked
+ * where the answer has a status of its own.
+ */
+
+#include <postern/box.h>
+#include <postern/error.h>
+#include <postern/message.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/fail.h"
+#include "base/json_text.h"
+#include "base/time.h"
+#include "base/utf8.h"
+#include "server/percent.h"
+#include "server/route.h"
+
+/* When too much is waiting to be written: that is over soon, in seconds. */
+#define RETRY_AFTER_PRESSURE "1"
+
+/* The attributes of a CloudEvent that a message has members for. */
+static const struct attribute {
+	const char *name; /* behind "ce-" */
+	size_t offset;    /* in struct postern_message */
+	bool required;
+} attributes[] = {
+	{ "id", offsetof(struct postern_message, id), true },
+	{ "source", offsetof(struct postern_message, source), true },
+	{ "type", offsetof(struct postern_message, type), true },
+	{ "subject", offsetof(struct postern_message, subject), false },
+	{ "time", offsetof(struct postern_message, time), false },
+	{ "correlationid", offsetof(struct postern_message, correlation_id),
+			false },
+	{ "traceparent", offsetof(struct postern_message, traceparent), false },
+};
+
+#define ATTRIBUTE_COUNT (sizeof attributes / sizeof attributes[0])
+
+static const char **member_of(struct postern_message *message,
+		const struct attribute *attribute) {
+	return (const char **)(void *)((char *)message + attribute->offset);
+}
+
+/* What identifies a raw message: the first that is there. */
+static const char *const key_headers[] = { "idempotency-key", "webhook-id",
+	"x-message-id" };
+
+#define KEY_HEADER_COUNT (sizeof key_headers / sizeof key_headers[0])
+
+/* About the exchange, the sender's credentials, or members of the message:
+   not kept as headers. Those that end in '-' are prefixes. */
+static const char *const exchange_headers[] = {
+	"accept",
+	"accept-",
+	"access-control-",
+	"authorization",
+	"cache-control",
+	"connection",
+	"content-encoding",
+	"content-length",
+	"content-type",
+	"cookie",
+	"correlation-id",
+	"date",
+	"dnt",
+	"expect",
+	"forwarded",
+	"host",
+	"http2-settings",
+	"idempotency-key",
+	"if-",
+	"keep-alive",
+	"origin",
+	"pragma",
+	"priority",
+	"proxy-",
+	"range",
+	"referer",
+	"sec-",
+	"te",
+	"traceparent",
+	"trailer",
+	"transfer-encoding",
+	"upgrade",
+	"upgrade-",
+	"user-agent",
+	"via",
+	"x-api-key",
+	"x-correlation-id",
+	"x-forwarded-",
+	"x-real-ip",
+};
+
+static bool is_exchange_header(const char *name) {
+	for (size_t i = 0; i < sizeof exchange_headers / sizeof exchange_headers[0];
+			i++) {
+		const char *known = exchange_headers[i];
+		size_t len = strlen(known);
+		if (known[len - 1] == '-' ? strncasecmp(name, known, len) == 0
+								  : strcasecmp(name, known) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool is_ce(const char *name) {
+	return strncasecmp(name, "ce-", 3) == 0;
+}
+
+static bool has_ce(const struct postern__request *request) {
+	for (size_t i = 0; i < request->header_count; i++) {
+		if (is_ce(request->headers[i].name)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Whether text that came in may be kept. False: refused. */
+static bool check_text(struct postern__call *call, const char *name,
+		const char *text, size_t len) {
+	if (!postern__utf8_valid(text, len)) {
+		postern__call_refuse(call, 400, "%s is not valid UTF-8", name);
+		return false;
+	}
+	if (postern__utf8_has_control(text, len)) {
+		postern__call_refuse(call, 400, "%s has control characters", name);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Take the quotes off: "a \"b\"" becomes a "b". Quoted and plain parts may
+ * follow each other. NULL: refused.
+ */
+static char *unquote(struct postern__call *call, const char *name,
+		const char *text) {
+	char *out = postern__arena_strdup(&call->arena, text);
+	if (!out) {
+		postern__call_refuse(call, 503, "out of memory");
+		return NULL;
+	}
+	size_t n = 0;
+	bool quoted = false;
+	for (size_t i = 0; text[i]; i++) {
+		if (text[i] == '"') {
+			quoted = !quoted;
+			continue;
+		}
+		if (quoted && text[i] == '\\' && text[i + 1]) {
+			i++;
+		}
+		out[n++] = text[i];
+	}
+	out[n] = '\0';
+	if (quoted) {
+		postern__call_refuse(call, 400, "%s has a quote that is not closed",
+				name);
+		return NULL;
+	}
+	return out;
+}
+
+/* A ce-* header's value as text. NULL: refused. */
+static const char *read_ce_value(struct postern__call *call,
+		const struct postern_header *header) {
+	const char *plain = unquote(call, header->name, header->value);
+	if (!plain) {
+		return NULL;
+	}
+	size_t len;
+	bool malformed;
+	const char *text = postern__percent_decode(&call->arena, plain,
+			strlen(plain), &len, &malformed);
+	if (malformed) {
+		postern__call_refuse(call, 400,
+				"%s has a '%%' that is not followed by two hex digits",
+				header->name);
+		return NULL;
+	}
+	if (!text) {
+		postern__call_refuse(call, 503, "out of memory");
+		return NULL;
+	}
+	return check_text(call, header->name, text, len) ? text : NULL;
+}
+
+/* "ce-foo": lower case, because names of attributes have no other. NULL:
+   refused. */
+static const char *read_ce_name(struct postern__call *call, const char *name) {
+	char *lower = postern__arena_strdup(&call->arena, name);
+	if (!lower) {
+		postern__call_refuse(call, 503, "out of memory");
+		return NULL;
+	}
+	bool good = lower[3] != '\0';
+	for (size_t i = 0; lower[i]; i++) {
+		if (lower[i] >= 'A' && lower[i] <= 'Z') {
+			lower[i] = (char)(lower[i] - 'A' + 'a');
+		}
+		good = good && (i < 3 || (lower[i] >= 'a' && lower[i] <= 'z') ||
+							   (lower[i] >= '0' && lower[i] <= '9'));
+	}
+	if (!good) {
+		postern__call_refuse(call, 400,
+				"'%s' names no attribute: after 'ce-' come letters and digits",
+				name);
+		return NULL;
+	}
+	return lower;
+}
+
+/* What is being put together. */
+struct draft {
+	struct postern_message message;
+	struct postern_header headers[POSTERN__API_HEADER_COUNT_MAX];
+	bool has_specversion;
+};
+
+static void keep_header(struct draft *draft, const char *name,
+		const char *value) {
+	draft->headers[draft->message.header_count++] =
+			(struct postern_header){ name, value };
+}
+
+/* Put one ce-* header in its place. False: refused. */
+static bool take_ce(struct postern__call *call,
+		const struct postern_header *header, struct draft *draft) {
+	const char *name = read_ce_name(call, header->name);
+	const char *value = name ? read_ce_value(call, header) : NULL;
+	if (!value) {
+		return false;
+	}
+	if (strcmp(name, "ce-specversion") == 0) {
+		if (strcmp(value, "1.0") != 0 || draft->has_specversion) {
+			postern__call_refuse(call, 400,
+					"ce-specversion must be 1.0, given once");
+			return false;
+		}
+		draft->has_specversion = true;
+		return true;
+	}
+	if (strcmp(name, "ce-datacontenttype") == 0) {
+		postern__call_refuse(call, 400,
+				"in binary form ce-datacontenttype is called Content-Type");
+		return false;
+	}
+	for (size_t i = 0; i < ATTRIBUTE_COUNT; i++) {
+		if (strcmp(name + 3, attributes[i].name) == 0) {
+			const char **member = member_of(&draft->message, &attributes[i]);
+			if (*member) {
+				postern__call_refuse(call, 400, "%s is given twice", name);
+				return false;
+			}
+			*member = value;
+			return true;
+		}
+	}
+	for (size_t i = 0; i < draft->message.header_count; i++) {
+		if (strcmp(draft->headers[i].name, name) == 0) {
+			postern__call_refuse(call, 400, "%s is given twice", name);
+			return false;
+		}
+	}
+	keep_header(draft, name, value);
+	return true;
+}
+
+/* Attributes of a CloudEvent that must be there, and what they may not be. */
+static bool check_ce(struct postern__call *call, struct draft *draft) {
+	if (!draft->has_specversion) {
+		postern__call_refuse(call, 400, "ce-specversion is missing");
+		return false;
+	}
+	for (size_t i = 0; i < ATTRIBUTE_COUNT; i++) {
+		const char *value = *member_of(&draft->message, &attributes[i]);
+		if (!value && attributes[i].required) {
+			postern__call_refuse(call, 400, "ce-%s is missing",
+					attributes[i].name);
+			return false;
+		}
+		if (value && !*value) {
+			/* No id is no key, which is not malformed but useless. */
+			postern__call_refuse(call, i == 0 ? 422 : 400, "ce-%s is empty",
+					attributes[i].name);
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool take_key(struct postern__call *call, struct draft *draft) {
+	for (size_t i = 0; i < KEY_HEADER_COUNT; i++) {
+		const char *value = NULL;
+		for (size_t n = 0; n < call->request->header_count; n++) {
+			const struct postern_header *header = &call->request->headers[n];
+			if (strcasecmp(header->name, key_headers[i]) != 0) {
+				continue;
+			}
+			if (value) {
+				postern__call_refuse(call, 400, "%s is given twice",
+						key_headers[i]);
+				return false;
+			}
+			value = header->value;
+		}
+		if (!value) {
+			continue;
+		}
+		/* Only Idempotency-Key is a quoted string by definition. */
+		if (i == 0 && value[0] == '"') {
+			value = unquote(call, key_headers[i], value);
+			if (!value) {
+				return false;
+			}
+		}
+		if (!check_text(call, key_headers[i], value, strlen(value))) {
+			return false;
+		}
+		draft->message.id = value;
+		break;
+	}
+	if (!draft->message.id || !*draft->message.id) {
+		postern__call_refuse(call, 422,
+				"the message has no id: send ce-id, Idempotency-Key, "
+				"webhook-id or X-Message-Id");
+		return false;
+	}
+	return true;
+}
+
+/* Everything that is no ce-*. False: refused. */
+static bool take_plain(struct postern__call *call,
+		const struct postern_header *header, struct draft *draft) {
+	struct postern_message *message = &draft->message;
+	const char *name = header->name;
+	const char **member = NULL;
+	if (strcasecmp(name, "content-type") == 0) {
+		member = &message->content_type;
+	} else if (strcasecmp(name, "traceparent") == 0) {
+		member = &message->traceparent;
+	} else if (strcasecmp(name, "correlation-id") == 0 ||
+			   strcasecmp(name, "x-correlation-id") == 0) {
+		member = &message->correlation_id;
+	} else if (is_exchange_header(name)) {
+		return true;
+	}
+	if (!check_text(call, name, header->value, strlen(header->value))) {
+		return false;
+	}
+	if (!member) {
+		keep_header(draft, name, header->value);
+	} else if (!*member && *header->value) {
+		/* The attribute of the event, taken first, wins. */
+		*member = header->value;
+	}
+	return true;
+}
+
+static bool check_lengths(struct postern__call *call,
+		const struct postern_message *message) {
+	size_t characters = postern__utf8_count(message->id, strlen(message->id));
+	if (characters > POSTERN_ID_CHARACTERS_MAX) {
+		postern__call_refuse(call, 422,
+				"the id has %zu characters; at most %d are kept", characters,
+				POSTERN_ID_CHARACTERS_MAX);
+		return false;
+	}
+	for (size_t i = 1; i < ATTRIBUTE_COUNT; i++) {
+		const char *value =
+				*member_of((struct postern_message *)message, &attributes[i]);
+		if (value && strlen(value) > POSTERN_ATTRIBUTE_LEN_MAX) {
+			postern__call_refuse(call, 400, "%s is over %d bytes",
+					attributes[i].name, POSTERN_ATTRIBUTE_LEN_MAX);
+			return false;
+		}
+	}
+	struct postern_error error;
+	if (message->time &&
+			postern__time_parse(message->time, strlen(message->time), NULL,
+					&error) != POSTERN_OK) {
+		postern__call_refuse(call, 400, "ce-time: %s", error.text);
+		return false;
+	}
+	return true;
+}
+
+static bool check_form(struct postern__call *call) {
+	static const char events[] = "application/cloudevents";
+	const char *type = postern__call_header(call, "content-type");
+	if (type && strncasecmp(type, events, sizeof events - 1) == 0) {
+		postern__call_refuse(call, 415,
+				"CloudEvents in structured and batch form are not in this "
+				"version; send the binary form, with ce-* headers");
+		return false;
+	}
+	const char *encoding = postern__call_header(call, "content-encoding");
+	if (encoding && strcasecmp(encoding, "identity") != 0) {
+		postern__call_refuse(call, 415,
+				"bodies are taken as they are: no Content-Encoding");
+		return false;
+	}
+	return true;
+}
+
+/* False: refused. */
+static bool read_message(struct postern__call *call, struct draft *draft) {
+	const struct postern__request *request = call->request;
+	bool ce = has_ce(request);
+	if (!check_form(call)) {
+		return false;
+	}
+	for (size_t i = 0; ce && i < request->header_count; i++) {
+		if (is_ce(request->headers[i].name) &&
+				!take_ce(call, &request->headers[i], draft)) {
+			return false;
+		}
+	}
+	if (ce ? !check_ce(call, draft) : !take_key(call, draft)) {
+		return false;
+	}
+	for (size_t i = 0; i < request->header_count; i++) {
+		if (!is_ce(request->headers[i].name) &&
+				!take_plain(call, &request->headers[i], draft)) {
+			return false;
+		}
+	}
+	draft->message.size = sizeof draft->message;
+	draft->message.headers = draft->headers;
+	draft->message.body = request->body;
+	draft->message.body_len = request->body_len;
+	draft->message.transport = request->transport;
+	return check_lengths(call, &draft->message);
+}
+
+static void write_identity(struct postern__buf *body, const char *id,
+		const char *source, int64_t seq) {
+	postern__json_pair_text(body, "id", id);
+	postern__json_pair_text(body, "source", source);
+	if (seq > 0) {
+		postern__json_pair_int(body, "seq", seq);
+	} else {
+		/* Nobody wanted it, and the channel keeps no such messages. */
+		postern__json_pair_null(body, "seq");
+		postern__json_pair_bool(body, "dropped", true);
+	}
+}
+
+/* The answer once it is known what became of the message. */
+static void write_receipt(struct postern__response *response,
+		const struct postern_receipt *receipt, const char *id,
+		const char *source) {
+	const struct postern_error *error = &receipt->error;
+	struct postern__buf *body = &response->body;
+
+	switch (error->code) {
+	case POSTERN_OK:
+	case POSTERN_E_DUPLICATE:
+		response->status = error->code == POSTERN_OK ? 202 : 200;
+		postern__json_open(body, '{');
+		postern__json_pair_text(body, "status",
+				error->code == POSTERN_OK ? "accepted" : "duplicate");
+		write_identity(body, id, source, receipt->seq);
+		postern__json_close(body, '}');
+		break;
+	case POSTERN_E_CONFLICT:
+		postern__response_open_problem(response, 409, error->code,
+				"a message with this source and id was accepted before with "
+				"another body, which is kept");
+		write_identity(body, id, source, receipt->seq);
+		postern__json_close(body, '}');
+		break;
+	case POSTERN_E_INVALID:
+		postern__response_problem(response, 422, error->code, error->text);
+		break;
+	case POSTERN_E_BUSY:
+		postern__response_problem(response, 429, error->code, error->text);
+		postern__response_header(response, "Retry-After", RETRY_AFTER_PRESSURE);
+		break;
+	default: postern__response_fail(response, error); break;
+	}
+}
+
+/* A message on its way through postern_box_accept_async(). */
+struct waiting {
+	struct postern__response *response;
+	postern__api_done *done;
+	void *done_context;
+	const char *source; /* in text */
+	char text[];        /* the id, and behind it the source */
+};
+
+static void finish_waiting(void *context,
+		const struct postern_receipt *receipt) {
+	struct waiting *waiting = context;
+	write_receipt(waiting->response, receipt, waiting->text, waiting->source);
+	postern__response_check(waiting->response);
+	waiting->done(waiting->done_context);
+	free(waiting);
+}
+
+static int accept_later(struct postern__call *call,
+		const struct postern_message *message, const char *source,
+		struct postern_error *error) {
+	size_t id_size = strlen(message->id) + 1;
+	size_t source_size = strlen(source) + 1;
+	struct waiting *waiting = malloc(sizeof *waiting + id_size + source_size);
+	if (!waiting) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	waiting->response = call->response;
+	waiting->done = call->done;
+	waiting->done_context = call->done_context;
+	waiting->source = waiting->text + id_size;
+	memcpy(waiting->text, message->id, id_size);
+	memcpy(waiting->text + id_size, source, source_size);
+
+	/* From here on the response may be complete at any moment. */
+	int r = postern_box_accept_async(call->api->box, call->parts[0], message,
+			finish_waiting, waiting, error);
+	if (r != POSTERN_OK) {
+		free(waiting);
+		return r;
+	}
+	call->pending = true;
+	return POSTERN_OK;
+}
+
+void postern__route_accept(struct postern__call *call) {
+	static const char *const none[] = { NULL };
+	struct postern__parameter parameters[POSTERN__PARAMETER_COUNT_MAX];
+	size_t count;
+	struct draft draft = { .has_specversion = false };
+	if (!postern__call_query(call, none, parameters, &count) ||
+			!read_message(call, &draft)) {
+		return;
+	}
+
+	const char *channel = call->parts[0];
+	const char *source = draft.message.source ? draft.message.source : channel;
+	struct postern_receipt receipt = { .seq = 0 };
+	if (call->done) {
+		receipt.error.code =
+				accept_later(call, &draft.message, source, &receipt.error);
+		if (receipt.error.code == POSTERN_OK) {
+			return;
+		}
+	} else {
+		receipt.error.code = postern_box_accept(call->api->box, channel,
+				&draft.message, &receipt.seq, &receipt.error);
+	}
+	write_receipt(call->response, &receipt, draft.message.id, source);
+}

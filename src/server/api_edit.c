@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The routes by which an operator changes something: retry and discard, one
+ * or many, pause and resume.
+ *
+ * What a bulk edit hits is decided by its filter, so its JSON is read strictly:
+ * a member we do not know, one given twice or one of the wrong kind is refused
+ * rather than ignored, and no filter is not the same as "all".
+ */
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <postern/box.h>
+#include <postern/error.h>
+#include <postern/inspect.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/json_text.h"
+#include "base/text.h"
+#include "server/route.h"
+
+/* jansson's own limit is 2048 levels and cannot be set. */
+static bool is_too_deep(const char *text, size_t len) {
+	unsigned depth = 0;
+	bool in_string = false;
+	for (size_t i = 0; i < len; i++) {
+		char c = text[i];
+		if (in_string && c == '\\') {
+			i++;
+		} else if (c == '"') {
+			in_string = !in_string;
+		} else if (!in_string && (c == '{' || c == '[')) {
+			if (++depth > POSTERN__API_JSON_DEPTH_MAX) {
+				return true;
+			}
+		} else if (!in_string && (c == '}' || c == ']') && depth > 0) {
+			depth--;
+		}
+	}
+	return false;
+}
+
+static bool is_json_type(const char *type) {
+	static const char json[] = "application/json";
+	if (!type || strncasecmp(type, json, sizeof json - 1) != 0) {
+		return false;
+	}
+	char next = type[sizeof json - 1];
+	return next == '\0' || next == ';' || next == ' ' || next == '\t';
+}
+
+/* The body as a JSON object, yours to json_decref(). NULL: refused. */
+static json_t *read_object(struct postern__call *call) {
+	const struct postern__request *request = call->request;
+	if (!is_json_type(postern__call_header(call, "content-type"))) {
+		postern__call_refuse(call, 415,
+				"the body must be JSON, with Content-Type: application/json");
+		return NULL;
+	}
+	if (is_too_deep(request->body, request->body_len)) {
+		postern__call_refuse(call, 400, "the JSON is nested too deeply");
+		return NULL;
+	}
+	json_error_t trouble;
+	json_t *json = json_loadb(request->body, request->body_len,
+			JSON_REJECT_DUPLICATES, &trouble);
+	if (!json) {
+		postern__call_refuse(call, 400, "line %d, column %d of the JSON: %s",
+				trouble.line, trouble.column, trouble.text);
+		return NULL;
+	}
+	if (!json_is_object(json)) {
+		json_decref(json);
+		postern__call_refuse(call, 400, "the body must be a JSON object");
+		return NULL;
+	}
+	return json;
+}
+
+/* For requests that say it all in their path: no body, or {}. */
+static bool check_no_body(struct postern__call *call) {
+	if (call->request->body_len == 0) {
+		return true;
+	}
+	json_t *json = read_object(call);
+	if (!json) {
+		return false;
+	}
+	bool empty = json_object_size(json) == 0;
+	json_decref(json);
+	if (!empty) {
+		postern__call_refuse(call, 400, "this request takes no body");
+	}
+	return empty;
+}
+
+typedef int edit_one(struct postern_box *box, int64_t seq, const char *handler,
+		struct postern_error *error);
+
+static void run_one(struct postern__call *call, edit_one *edit,
+		const char *status) {
+	int64_t seq;
+	if (!check_no_body(call) ||
+			!postern__call_seq(call, call->parts[0], &seq)) {
+		return;
+	}
+	const char *handler = call->parts[1];
+	struct postern_error error;
+	int r = edit(call->api->box, seq, handler, &error);
+	if (r == POSTERN_E_INVALID || r == POSTERN_E_BUSY) {
+		/* The request is fine; the state of the delivery does not allow it. */
+		postern__response_problem(call->response, 409, r, error.text);
+		return;
+	}
+	if (r != POSTERN_OK) {
+		postern__call_fail(call, &error);
+		return;
+	}
+	struct postern__buf *body = &call->response->body;
+	postern__json_open(body, '{');
+	postern__json_pair_text(body, "status", status);
+	postern__json_pair_int(body, "seq", seq);
+	postern__json_pair_text(body, "handler", handler);
+	postern__json_close(body, '}');
+	call->response->status = 200;
+}
+
+void postern__route_retry(struct postern__call *call) {
+	run_one(call, postern_box_retry, "retried");
+}
+
+void postern__route_discard(struct postern__call *call) {
+	run_one(call, postern_box_discard, "discarded");
+}
+
+/* Members of a filter are strings; a number may be written as one. */
+static bool set_filter(struct postern__call *call, json_t *json,
+		struct postern_filter *filter) {
+	if (!json_is_object(json) || json_object_size(json) == 0) {
+		postern__call_refuse(call, 400,
+				"'filter' must be an object that names something: %s",
+				"state, channel, handler, type, since, until, message_id, "
+				"source, seq");
+		return false;
+	}
+	const char *name;
+	json_t *value;
+	json_object_foreach(json, name, value) {
+		char number[24];
+		const char *text = json_string_value(value);
+		if (json_is_integer(value) && strcmp(name, "seq") == 0) {
+			(void)snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT,
+					json_integer_value(value));
+			text = number; /* read at once, not kept */
+		}
+		if (!text) {
+			postern__call_refuse(call, 400, "'%s' in the filter is no string",
+					name);
+			return false;
+		}
+		if (!postern__call_filter(call, name, text, filter)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool set_limit(struct postern__call *call, json_t *json,
+		struct postern_filter *filter) {
+	char number[24] = "";
+	if (json_is_integer(json)) {
+		(void)snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT,
+				json_integer_value(json));
+	}
+	return postern__call_limit(call, number, &filter->limit);
+}
+
+/* What filter points to lives as long as the JSON. False: refused. */
+static bool read_bulk(struct postern__call *call, json_t *json,
+		struct postern_filter *filter, bool *dry_run) {
+	const char *name;
+	json_t *value;
+	bool filtered = false;
+	json_object_foreach(json, name, value) {
+		if (strcmp(name, "filter") == 0) {
+			if (!set_filter(call, value, filter)) {
+				return false;
+			}
+			filtered = true;
+		} else if (strcmp(name, "limit") == 0) {
+			if (!set_limit(call, value, filter)) {
+				return false;
+			}
+		} else if (strcmp(name, "dry_run") == 0 && json_is_boolean(value)) {
+			*dry_run = json_is_true(value);
+		} else {
+			postern__call_refuse(call, 400,
+					"'%s' is not known, or of the wrong kind", name);
+			return false;
+		}
+	}
+	if (!filtered) {
+		postern__call_refuse(call, 400, "'filter' is missing: which ones?");
+	}
+	return filtered;
+}
+
+typedef int edit_all(struct postern_box *box,
+		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
+		struct postern_error *error);
+
+static void run_all(struct postern__call *call, edit_all *edit) {
+	json_t *json = read_object(call);
+	if (!json) {
+		return;
+	}
+	struct postern_filter filter = { .size = sizeof filter };
+	bool dry_run = false;
+	if (!read_bulk(call, json, &filter, &dry_run)) {
+		goto out;
+	}
+	uint64_t count;
+	struct postern_error error;
+	if (edit(call->api->box, &filter, dry_run, &count, &error) != POSTERN_OK) {
+		postern__call_fail(call, &error);
+		goto out;
+	}
+	struct postern__buf *body = &call->response->body;
+	postern__json_open(body, '{');
+	postern__json_pair_uint(body, "count", count);
+	postern__json_pair_bool(body, "dry_run", dry_run);
+	postern__json_close(body, '}');
+	call->response->status = 200;
+out:
+	json_decref(json);
+}
+
+void postern__route_retry_all(struct postern__call *call) {
+	run_all(call, postern_box_retry_all);
+}
+
+void postern__route_discard_all(struct postern__call *call) {
+	run_all(call, postern_box_discard_all);
+}
+
+static void set_paused(struct postern__call *call, bool paused) {
+	if (!check_no_body(call)) {
+		return;
+	}
+	const char *handler = call->parts[0];
+	struct postern_error error;
+	int r = paused ? postern_box_pause(call->api->box, handler, &error)
+				   : postern_box_resume(call->api->box, handler, &error);
+	if (r != POSTERN_OK) {
+		postern__call_fail(call, &error);
+		return;
+	}
+	struct postern__buf *body = &call->response->body;
+	postern__json_open(body, '{');
+	postern__json_pair_text(body, "handler", handler);
+	postern__json_pair_bool(body, "paused", paused);
+	postern__json_close(body, '}');
+	call->response->status = 200;
+}
+
+void postern__route_pause(struct postern__call *call) {
+	set_paused(call, true);
+}
+
+void postern__route_resume(struct postern__call *call) {
+	set_paused(call, false);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_SERVER_ROUTE_H
+#define POSTERN_SERVER_ROUTE_H
+
+/*
+ * What the api's own files share: a request on its way to its route, and what
+ * every route needs to read it and to answer.
+ */
+
+#include <postern/inspect.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "server/api.h"
+
+#define POSTERN__ROUTE_PART_COUNT_MAX 2
+
+struct postern__call {
+	const struct postern__api *api;
+	const struct postern__request *request;
+	struct postern__response *response;
+	struct postern__arena arena; /* goes with the call */
+	/* What stood in the place of each "{}", decoded. */
+	const char *parts[POSTERN__ROUTE_PART_COUNT_MAX];
+	/* NULL: the route has to wait. */
+	postern__api_done *done;
+	void *done_context;
+	bool pending; /* set by the route: done() will be or was called */
+};
+
+typedef void postern__route(struct postern__call *call);
+
+postern__route postern__route_accept;
+postern__route postern__route_stats;
+postern__route postern__route_channels;
+postern__route postern__route_handlers;
+postern__route postern__route_list;
+postern__route postern__route_find;
+postern__route postern__route_show;
+postern__route postern__route_body;
+postern__route postern__route_retry;
+postern__route postern__route_discard;
+postern__route postern__route_retry_all;
+postern__route postern__route_discard_all;
+postern__route postern__route_pause;
+postern__route postern__route_resume;
+postern__route postern__route_health;
+postern__route postern__route_ready;
+
+/* Answer with what the library said; its code decides the status. */
+void postern__call_fail(struct postern__call *call,
+		const struct postern_error *error);
+
+void postern__response_fail(struct postern__response *response,
+		const struct postern_error *error);
+
+/* A body that ran over or found no memory must not look like an answer. */
+void postern__response_check(struct postern__response *response);
+
+/* Answer with a problem of our own wording. */
+void postern__call_refuse(struct postern__call *call, int status,
+		const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* A problem that is left open for more members; close it with '}'. */
+void postern__response_open_problem(struct postern__response *response,
+		int status, int code, const char *detail);
+
+/* name is static, value is copied and cut. */
+void postern__response_header(struct postern__response *response,
+		const char *name, const char *value);
+
+/* The first header of this name, in any case; NULL if there is none. */
+const char *postern__call_header(const struct postern__call *call,
+		const char *name);
+
+/* The number of a message in a path: 1 and up. False: refused with 404. */
+bool postern__call_seq(struct postern__call *call, const char *text,
+		int64_t *out);
+
+/* One parameter of a query, decoded, or of a JSON object. */
+struct postern__parameter {
+	const char *name;
+	const char *value;
+};
+
+#define POSTERN__PARAMETER_COUNT_MAX 16
+
+/*
+ * Read the query. Every name must be one of `names` (ended by NULL) and come
+ * once; values are valid UTF-8 without control characters. False: refused.
+ */
+bool postern__call_query(struct postern__call *call, const char *const *names,
+		struct postern__parameter out[POSTERN__PARAMETER_COUNT_MAX],
+		size_t *count_out);
+
+/*
+ * Set one member of a filter from its text; "state", "channel", "handler",
+ * "type", "since", "until", "message_id", "source", "seq". False: refused. The
+ * value must live as long as the filter.
+ */
+bool postern__call_filter(struct postern__call *call, const char *name,
+		const char *value, struct postern_filter *filter);
+
+#define POSTERN__FILTER_NAMES                                              \
+	"state", "channel", "handler", "type", "since", "until", "message_id", \
+			"source", "seq"
+
+/* A number of rows: 1 to POSTERN_LIST_LIMIT_MAX. False: refused. */
+bool postern__call_limit(struct postern__call *call, const char *text,
+		uint32_t *out);
+
+#endif

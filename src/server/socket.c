@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The socket beside the store's file.
+ *
+ * Its address is /proc/self/fd/N/NAME, N being the opened directory, so the
+ * length of the directory's path does not matter; where there is no /proc and
+ * the path is short enough, the path itself serves. The mode is set on the
+ * socket before it is bound: Linux creates the file with the socket's own mode,
+ * so there is no moment in which others could connect, and the umask, which
+ * all threads share, need not be touched.
+ */
+
+#include "server/socket.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/siphash.h"
+
+#define SUFFIX ".sock"
+
+/* No secret: two names in one directory must differ, that is all. */
+static const uint8_t name_key[POSTERN__SIPHASH_KEY_LEN] = "postern.sock";
+
+static void make_name(struct postern__socket *self, const char *base) {
+	size_t len = strlen(base);
+	if (len + strlen(SUFFIX) <= POSTERN__SOCKET_NAME_LEN_MAX) {
+		(void)snprintf(self->name, sizeof self->name, "%s" SUFFIX, base);
+	} else {
+		(void)snprintf(self->name, sizeof self->name,
+				"postern-%016" PRIx64 SUFFIX,
+				postern__siphash_of(name_key, base, len));
+	}
+}
+
+static int make_address(struct postern__socket *self,
+		struct postern_error *error) {
+	if (access("/proc/self/fd", X_OK) == 0) {
+		(void)snprintf(self->address, sizeof self->address,
+				"/proc/self/fd/%d/%s", self->directory, self->name);
+		return POSTERN_OK;
+	}
+	if (strlen(self->path) >= sizeof self->address) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"there is no /proc, and without it '%s' is too long for a "
+				"socket",
+				self->path);
+	}
+	memcpy(self->address, self->path, strlen(self->path) + 1);
+	return POSTERN_OK;
+}
+
+int postern__socket_init(struct postern__socket *self, const char *file,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	char *for_directory = NULL;
+	*self = (struct postern__socket){ .directory = -1 };
+
+	char *real = realpath(file, NULL);
+	if (!real) {
+		r = postern__fail(error,
+				errno == ENOENT ? POSTERN_E_NOTFOUND : POSTERN_E_UNAVAILABLE,
+				"cannot find '%s': %s", file, strerror(errno));
+		goto out;
+	}
+	for_directory = strdup(real);
+	if (!for_directory) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		goto out;
+	}
+	const char *directory = dirname(for_directory);
+	const char *base = strrchr(real, '/') + 1; /* real is absolute */
+
+	self->directory = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (self->directory < 0) {
+		r = postern__fail(error, POSTERN_E_UNAVAILABLE, "cannot open '%s': %s",
+				directory, strerror(errno));
+		goto out;
+	}
+	make_name(self, base);
+	if (asprintf(&self->path, "%s/%s",
+				strcmp(directory, "/") == 0 ? "" : directory, self->name) < 0) {
+		self->path = NULL;
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		goto out;
+	}
+	r = make_address(self, error);
+out:
+	free(for_directory);
+	free(real);
+	if (r != POSTERN_OK) {
+		postern__socket_finish(self);
+	}
+	return r;
+}
+
+void postern__socket_finish(struct postern__socket *self) {
+	if (self->directory >= 0) {
+		(void)close(self->directory);
+	}
+	free(self->path);
+	*self = (struct postern__socket){ .directory = -1 };
+}
+
+static int open_socket(const struct postern__socket *self,
+		struct sockaddr_un *address_out) {
+	*address_out = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	static_assert(sizeof address_out->sun_path == sizeof self->address,
+			"the address fits, with its zero byte");
+	memcpy(address_out->sun_path, self->address, sizeof self->address);
+	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* Remove what a former server left, but nothing else. */
+static int remove_stale(const struct postern__socket *self,
+		struct postern_error *error) {
+	struct stat status;
+	if (fstatat(self->directory, self->name, &status, AT_SYMLINK_NOFOLLOW) !=
+			0) {
+		return errno == ENOENT ? POSTERN_OK
+							   : postern__fail(error, POSTERN_E_UNAVAILABLE,
+										 "cannot look at '%s': %s", self->path,
+										 strerror(errno));
+	}
+	if (!S_ISSOCK(status.st_mode)) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"'%s' is in the way: it is no socket", self->path);
+	}
+	if (unlinkat(self->directory, self->name, 0) != 0 && errno != ENOENT) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"cannot replace '%s': %s", self->path, strerror(errno));
+	}
+	return POSTERN_OK;
+}
+
+/* Kernels other than Linux ignore the mode that was set before bind(). */
+static bool is_private(const struct postern__socket *self) {
+	struct stat status;
+	return fstatat(self->directory, self->name, &status, AT_SYMLINK_NOFOLLOW) ==
+				   0 &&
+		   S_ISSOCK(status.st_mode) && (status.st_mode & 077) == 0;
+}
+
+int postern__socket_listen(const struct postern__socket *self, int backlog,
+		int *fd_out, struct postern_error *error) {
+	int r = POSTERN_OK;
+	struct sockaddr_un address;
+	int fd = open_socket(self, &address);
+	if (fd < 0) {
+		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"cannot make a socket: %s", strerror(errno));
+		goto out;
+	}
+	r = remove_stale(self, error);
+	if (r != POSTERN_OK) {
+		goto out;
+	}
+	if (fchmod(fd, 0600) != 0 ||
+			bind(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"cannot create the socket '%s': %s", self->path,
+				strerror(errno));
+		goto out;
+	}
+	if (!is_private(self)) {
+		postern__socket_remove(self);
+		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"the socket '%s' would be open to other users", self->path);
+		goto out;
+	}
+	if (listen(fd, backlog) != 0) {
+		postern__socket_remove(self);
+		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"cannot listen on '%s': %s", self->path, strerror(errno));
+		goto out;
+	}
+	*fd_out = fd;
+	fd = -1;
+out:
+	if (fd >= 0) {
+		(void)close(fd);
+	}
+	return r;
+}
+
+void postern__socket_remove(const struct postern__socket *self) {
+	if (self->directory >= 0) {
+		/* If it cannot be removed, the next server replaces it. */
+		(void)unlinkat(self->directory, self->name, 0);
+	}
+}
+
+bool postern__socket_answers(const struct postern__socket *self) {
+	struct sockaddr_un address;
+	int fd = open_socket(self, &address);
+	if (fd < 0) {
+		return false;
+	}
+	bool answers =
+			connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ||
+			errno == EAGAIN; /* its backlog is full: somebody is there */
+	(void)close(fd);
+	return answers;
+}
