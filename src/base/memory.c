@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The memory that stores fill their answers from: an arena behind a door that
+ * those who write a store may use.
+ */
+
+#include <assert.h>
+#include <postern/sys/memory.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+
+struct postern_memory {
+	struct postern__arena arena;
+};
+
+struct postern_memory *postern_memory_create(void) {
+	struct postern_memory *memory = malloc(sizeof *memory);
+	if (memory) {
+		postern__arena_init(&memory->arena);
+	}
+	return memory;
+}
+
+void postern_memory_destroy(struct postern_memory *memory) {
+	if (memory) {
+		postern__arena_finish(&memory->arena);
+		free(memory);
+	}
+}
+
+void *postern_memory_alloc(struct postern_memory *memory, size_t len) {
+	assert(memory);
+	return postern__arena_alloc(&memory->arena, len);
+}
+
+void *postern_memory_copy(struct postern_memory *memory, const void *bytes,
+		size_t len) {
+	assert(memory);
+	return postern__arena_copy(&memory->arena, bytes, len);
+}
+
+char *postern_memory_text(struct postern_memory *memory, const char *text) {
+	assert(memory);
+	return text ? postern__arena_strdup(&memory->arena, text) : NULL;
+}
