@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The memory store: the plainest implementation of the contract in
+ * postern/sys/store.h, and so what the others are measured by. Everything is
+ * lost with the process. It is for tests and for duplicates that may return
+ * after a restart.
+ *
+ * This file is the table of operations and the one mutex around them; what
+ * they do is in memory_*.c, and memory.h says how it is kept.
+ *
+ * Nothing that was accepted is ever forgotten, for its identity has to be
+ * known as long as the store lives. So the use of memory is bounded by a
+ * refusal: once messages (with a fixed cost of some 600 bytes for a message
+ * with one delivery), attempts and conflicts pass bytes_max, new messages are
+ * refused with POSTERN_E_UNAVAILABLE; what is in the store can still be
+ * worked off. Attempts and conflicts are capped by number and length.
+ */
+
+#include "store/memory.h"
+
+#include <assert.h>
+#include <postern/sys/clock.h>
+#include <postern/sys/random.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "base/fail.h"
+#include "store/store.h"
+
+static const struct postern_store_ops memory_ops;
+
+/* The store behind the facade, locked: unlock() it when done. */
+static struct memory_store *lock(struct postern_store *store) {
+	assert(store->ops == &memory_ops);
+	struct memory_store *self = container_of(store, struct memory_store, base);
+	int r = pthread_mutex_lock(&self->lock);
+	assert(r == 0);
+	(void)r;
+	return self;
+}
+
+static int unlock(struct memory_store *self, int r) {
+	(void)pthread_mutex_unlock(&self->lock); /* fails only if not locked */
+	return r;
+}
+
+int64_t postern__mem_now(const struct memory_store *self) {
+	return self->clock->wall_ms(self->clock->context);
+}
+
+static int memory_enrol(struct postern_store *store,
+		struct postern_enrolment *enrolment, struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_enrol(self, enrolment, error));
+}
+
+static int memory_apply(struct postern_store *store,
+		struct postern_batch *batch, struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_apply(self, batch, error));
+}
+
+static int memory_claim(struct postern_store *store,
+		const struct postern_claim *claim, struct postern_memory *memory,
+		struct postern_claims *out, struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_claim(self, claim, memory, out, error));
+}
+
+static int memory_transact(struct postern_store *store, uint64_t node,
+		struct postern_unit *units, size_t count, struct postern_error *error) {
+	(void)store;
+	(void)node;
+	(void)units;
+	(void)count;
+	return postern__fail(error, POSTERN_E_UNSUPPORTED,
+			"a memory store has no transactions");
+}
+
+static void memory_interrupt(struct postern_store *store) {
+	(void)store; /* there is no transact to interrupt */
+}
+
+static int memory_recover(struct postern_store *store, uint64_t node,
+		size_t max, struct postern_recovered *out,
+		struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_recover(self, node, max, out, error));
+}
+
+static int memory_orphans(struct postern_store *store, uint64_t node,
+		bool poison, size_t max, struct postern_memory *memory,
+		struct postern_orphan **orphans_out, size_t *count_out,
+		struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_orphans(self, node, poison, max, memory,
+								orphans_out, count_out, error));
+}
+
+static int memory_unpark(struct postern_store *store, postern_router *router,
+		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
+		struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_unpark(self, router, context, max, cursor,
+								count_out, error));
+}
+
+static int memory_edit(struct postern_store *store, struct postern_edit *edit,
+		struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_edit(self, edit, error));
+}
+
+static int memory_list(struct postern_store *store,
+		const struct postern_query *query, struct postern_memory *memory,
+		struct postern_page *out, struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_list(self, query, memory, out, error));
+}
+
+static int memory_get(struct postern_store *store, int64_t seq,
+		struct postern_memory *memory, struct postern_detail *out,
+		struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_get(self, seq, memory, out, error));
+}
+
+static int memory_find(struct postern_store *store, const char *id,
+		const char *source, const char *channel, int64_t *seqs, size_t max,
+		size_t *count_out, struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_find(self, id, source, channel, seqs, max,
+								count_out, error));
+}
+
+static int memory_stats(struct postern_store *store,
+		struct postern_memory *memory, struct postern_stats *out,
+		struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_stats(self, memory, out, error));
+}
+
+static void memory_destroy(struct postern_store *store) {
+	assert(store->ops == &memory_ops);
+	struct memory_store *self = container_of(store, struct memory_store, base);
+	postern__mem_messages_finish(self);
+	postern__mem_directory_finish(self);
+	(void)pthread_mutex_destroy(&self->lock); /* nobody has it any more */
+	free(self);
+}
+
+static const struct postern_store_ops memory_ops = {
+	.version = POSTERN_STORE_OPS_VERSION,
+	.name = "memory",
+	.enrol = memory_enrol,
+	.apply = memory_apply,
+	.claim = memory_claim,
+	.transact = memory_transact,
+	.interrupt = memory_interrupt,
+	.recover = memory_recover,
+	.orphans = memory_orphans,
+	.unpark = memory_unpark,
+	.edit = memory_edit,
+	.list = memory_list,
+	.get = memory_get,
+	.find = memory_find,
+	.stats = memory_stats,
+	.destroy = memory_destroy,
+};
+
+int postern__memory_open(size_t bytes_max,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error) {
+	struct memory_store *self = calloc(1, sizeof *self);
+	if (!self) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	if (pthread_mutex_init(&self->lock, NULL) != 0) {
+		free(self);
+		return postern__fail(error, POSTERN_E_NOMEM, "no mutex left");
+	}
+	self->base.ops = &memory_ops;
+	self->clock = options->clock;
+	self->bytes_max = bytes_max;
+	uint64_t key[POSTERN__SIPHASH_KEY_LEN / sizeof(uint64_t)];
+	for (size_t i = 0; i < sizeof key / sizeof key[0]; i++) {
+		key[i] = options->random->next(options->random->context);
+	}
+	memcpy(self->hash_key, key, sizeof key);
+	postern__list_init(&self->leased);
+	postern__list_init(&self->parked);
+	postern__list_init(&self->suspects);
+	*out = &self->base;
+	return POSTERN_OK;
+}
+
+static int memory_open(const char *rest,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error) {
+	if (rest[0] != '\0') {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"nothing follows 'memory:' in a store's URL");
+	}
+	if (options->read_only) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"a memory store belongs to one process: there is nothing to "
+				"look into from another");
+	}
+	return postern__memory_open(POSTERN__MEMORY_BYTES_MAX, options, out, error);
+}
+
+static const char *memory_schema(void) {
+	return "";
+}
+
+const struct postern_store_kind postern__memory_kind = {
+	.scheme = "memory",
+	.open = memory_open,
+	.schema = memory_schema,
+};

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Settling and accepting in the memory store.
+ *
+ * A batch is done in two steps. First everything that its items may need is
+ * allocated, which may fail and changes nothing; then the items are done one
+ * by one, which cannot fail. What was not needed after all, because an item
+ * was stale or a duplicate, is freed at the end.
+ */
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/list.h"
+#include "store/memory.h"
+
+/* What one accept may need. */
+struct parts {
+	struct memory_message *message;
+	struct memory_conflict *conflict;
+	struct postern__list deliveries; /* one for each route, or to park it */
+};
+
+static struct memory_conflict *conflict_create(
+		const struct postern_message *message) {
+	const char *transport = message->transport ? message->transport : "api";
+	size_t len = strlen(transport) + 1;
+	struct memory_conflict *conflict = calloc(1, sizeof *conflict + len);
+	if (conflict) {
+		postern__list_init(&conflict->link);
+		conflict->body_len = message->body_len;
+		conflict->transport = memcpy(conflict + 1, transport, len);
+		conflict->bytes = sizeof *conflict + len;
+	}
+	return conflict;
+}
+
+/* `accept_count` is how many deliveries of one handler the batch may make. */
+static bool parts_init(struct parts *parts, struct memory_store *self,
+		const struct postern_accept *accept, size_t accept_count) {
+	const struct postern_message *message = accept->message;
+	*parts = (struct parts){ .conflict = conflict_create(message) };
+	postern__list_init(&parts->deliveries);
+	if (!parts->conflict) {
+		return false;
+	}
+	if (accept->fate != POSTERN_FATE_DROP &&
+			!postern__mem_message_find(self, accept->channel, message->source,
+					message->id)) {
+		parts->message = postern__mem_message_create(message);
+		if (!parts->message) {
+			return false;
+		}
+	}
+	size_t count = accept->fate == POSTERN_FATE_PARK ? 1 : accept->route_count;
+	for (size_t i = 0; i < count; i++) {
+		struct memory_delivery *delivery = postern__mem_delivery_create();
+		if (!delivery) {
+			return false;
+		}
+		postern__list_push_back(&parts->deliveries, &delivery->of_message);
+	}
+	for (size_t i = 0; i < accept->route_count; i++) {
+		struct memory_handler *handler =
+				postern__mem_handler(self, accept->routes[i].handler);
+		if (!postern__mem_pending_reserve(handler, accept_count)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static void parts_finish(struct parts *parts) {
+	postern__mem_message_destroy(parts->message);
+	free(parts->conflict);
+	/* Zeroed, so never initialised: a batch that failed half-way. */
+	while (parts->deliveries.next && !postern__list_empty(&parts->deliveries)) {
+		postern__mem_delivery_destroy(
+				container_of(postern__list_pop_front(&parts->deliveries),
+						struct memory_delivery, of_message));
+	}
+}
+
+static struct memory_delivery *parts_take_delivery(struct parts *parts) {
+	return container_of(postern__list_pop_front(&parts->deliveries),
+			struct memory_delivery, of_message);
+}
+
+/* The delivery that a handler has of a message, its own or an alias's. */
+static struct memory_delivery *route_find(const struct memory_message *message,
+		const struct postern_route *route) {
+	struct memory_delivery *delivery =
+			postern__mem_delivery_find(message, route->handler);
+	for (size_t i = 0; i < route->alias_count && !delivery; i++) {
+		delivery = postern__mem_delivery_find(message, route->aliases[i]);
+	}
+	return delivery;
+}
+
+/* Make the delivery of a route, or open a poisoned one again. */
+static void route_open(struct memory_store *self, struct parts *parts,
+		struct memory_message *message, struct postern_route *route,
+		uint64_t node, int64_t now) {
+	struct memory_delivery *delivery = route_find(message, route);
+	if (!delivery) {
+		delivery = parts_take_delivery(parts);
+		postern__mem_delivery_add(self, message, route->handler, delivery);
+		if (route->lease) {
+			postern__mem_make_leased(self, delivery, node, now);
+		} else {
+			postern__mem_make_pending(self, delivery, now, 0);
+		}
+		route->leased = route->lease;
+	} else if (route->retry_poisoned &&
+			   delivery->state == POSTERN_STATE_POISONED) {
+		delivery->failures = 0;
+		delivery->crashes = 0;
+		postern__mem_make_pending(self, delivery, now, 0);
+	} else {
+		return;
+	}
+	route->opened = true;
+	route->fence = delivery->fence;
+}
+
+static bool same_body(const struct postern_message *a,
+		const struct postern_message *b) {
+	return a->body_len == b->body_len &&
+		   (a->body_len == 0 || memcmp(a->body, b->body, a->body_len) == 0);
+}
+
+static void accept_new(struct memory_store *self, struct postern_accept *accept,
+		struct parts *parts, uint64_t node, int64_t now) {
+	struct memory_channel *channel = &self->channels[accept->channel - 1];
+	if (accept->fate == POSTERN_FATE_DROP) {
+		channel->dropped++;
+		return;
+	}
+	struct memory_message *message = parts->message;
+	parts->message = NULL; /* the store owns it now */
+	message->data.received_at_ms = now;
+	postern__mem_message_add(self, message, accept->channel);
+	channel->accepted++;
+	accept->seq = message->seq;
+	if (accept->fate == POSTERN_FATE_PARK) {
+		struct memory_delivery *delivery = parts_take_delivery(parts);
+		postern__mem_delivery_add(self, message, 0, delivery);
+		postern__mem_make_parked(self, delivery);
+	}
+	for (size_t i = 0; i < accept->route_count; i++) {
+		route_open(self, parts, message, &accept->routes[i], node, now);
+	}
+}
+
+static void accept_conflict(struct memory_store *self,
+		struct postern_accept *accept, struct parts *parts,
+		struct memory_message *message, int64_t now) {
+	accept->code = POSTERN_E_CONFLICT;
+	self->channels[accept->channel - 1].conflicts++;
+	message->conflict_count++;
+	if (message->conflict_kept < POSTERN_CONFLICTS_KEPT) {
+		parts->conflict->at_ms = now;
+		self->bytes += parts->conflict->bytes;
+		postern__list_push_back(&message->conflicts, &parts->conflict->link);
+		message->conflict_kept++;
+		parts->conflict = NULL; /* the message owns it now */
+	}
+}
+
+static void accept_duplicate(struct memory_store *self,
+		struct postern_accept *accept, struct parts *parts,
+		struct memory_message *message, uint64_t node, int64_t now) {
+	accept->code = POSTERN_E_DUPLICATE;
+	self->channels[accept->channel - 1].duplicates++;
+	message->duplicate_count++;
+	message->duplicate_at_ms = now;
+	for (size_t i = 0; i < accept->route_count; i++) {
+		route_open(self, parts, message, &accept->routes[i], node, now);
+	}
+	struct memory_delivery *parked = postern__mem_delivery_find(message, 0);
+	if (accept->route_count > 0 && parked &&
+			parked->state == POSTERN_STATE_PARKED) {
+		postern__mem_delivery_remove(self, parked);
+	}
+}
+
+static void accept_one(struct memory_store *self, struct postern_accept *accept,
+		struct parts *parts, uint64_t node, int64_t now) {
+	accept->code = POSTERN_OK;
+	accept->seq = 0;
+	accept->received_at_ms = now;
+	for (size_t i = 0; i < accept->route_count; i++) {
+		accept->routes[i].opened = false;
+		accept->routes[i].leased = false;
+		accept->routes[i].fence = 0;
+	}
+	struct memory_message *known = postern__mem_message_find(self,
+			accept->channel, accept->message->source, accept->message->id);
+	if (!known) {
+		accept_new(self, accept, parts, node, now);
+		return;
+	}
+	accept->seq = known->seq;
+	if (same_body(&known->data, accept->message)) {
+		accept_duplicate(self, accept, parts, known, node, now);
+	} else {
+		accept_conflict(self, accept, parts, known, now);
+	}
+}
+
+/* Returns the attempt if it was not needed, else NULL. */
+static struct memory_attempt *settle_one(struct memory_store *self,
+		struct postern_settlement *settlement, struct memory_attempt *attempt,
+		uint64_t node, int64_t now) {
+	struct memory_message *message =
+			postern__mem_message_get(self, settlement->seq);
+	struct memory_delivery *delivery =
+			message ? postern__mem_delivery_find(message, settlement->handler)
+					: NULL;
+	if (!delivery || delivery->state != POSTERN_STATE_LEASED ||
+			delivery->node != node || delivery->fence != settlement->fence) {
+		settlement->code = POSTERN_E_STALE;
+		return attempt;
+	}
+	settlement->code = POSTERN_OK;
+	delivery->crashes = 0;
+	if (settlement->to == POSTERN_SETTLE_RETURNED) {
+		delivery->starts--;
+	} else {
+		delivery->failures = settlement->failures;
+	}
+	if (attempt) {
+		postern__mem_attempt_take(self, delivery, attempt,
+				now - settlement->duration_ms, now);
+	}
+	switch (settlement->to) {
+	case POSTERN_SETTLE_DONE:
+		postern__mem_make_ended(self, delivery, POSTERN_STATE_DONE, now);
+		break;
+	case POSTERN_SETTLE_POISONED:
+		postern__mem_make_ended(self, delivery, POSTERN_STATE_POISONED, now);
+		break;
+	case POSTERN_SETTLE_DISCARDED:
+		postern__mem_make_ended(self, delivery, POSTERN_STATE_DISCARDED, now);
+		break;
+	case POSTERN_SETTLE_PENDING:
+		postern__mem_make_pending(self, delivery, now + settlement->delay_ms,
+				0);
+		break;
+	case POSTERN_SETTLE_RETURNED:
+		postern__mem_make_pending(self, delivery, now, 0);
+		break;
+	}
+	return NULL;
+}
+
+static bool keeps_attempt(const struct postern_settlement *settlement) {
+	return settlement->to != POSTERN_SETTLE_DONE &&
+		   settlement->to != POSTERN_SETTLE_RETURNED;
+}
+
+/* Allocate for all items; false: no memory. */
+static bool prepare(struct memory_store *self,
+		const struct postern_batch *batch, struct parts *parts,
+		struct memory_attempt **attempts) {
+	for (size_t i = 0; i < batch->settlement_count; i++) {
+		const struct postern_settlement *settlement = &batch->settlements[i];
+		if (keeps_attempt(settlement)) {
+			attempts[i] = postern__mem_attempt_create(settlement->outcome,
+					settlement->error);
+			if (!attempts[i]) {
+				return false;
+			}
+		}
+	}
+	for (size_t i = 0; i < batch->accept_count; i++) {
+		if (!parts_init(&parts[i], self, &batch->accepts[i],
+					batch->accept_count)) {
+			return false;
+		}
+	}
+	return postern__mem_messages_reserve(self, batch->accept_count);
+}
+
+/* The bytes by which the accepts may make the store grow. */
+static size_t growth(const struct parts *parts,
+		const struct postern_batch *batch) {
+	size_t bytes = 0;
+	for (size_t i = 0; i < batch->accept_count; i++) {
+		if (parts[i].message) {
+			bytes += parts[i].message->bytes +
+					 (batch->accepts[i].route_count + 1) *
+							 sizeof(struct memory_delivery);
+		}
+	}
+	return bytes;
+}
+
+int postern__mem_apply(struct memory_store *self, struct postern_batch *batch,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	int64_t now = postern__mem_now(self);
+	struct parts *parts = calloc(batch->accept_count + 1, sizeof *parts);
+	struct memory_attempt **attempts = calloc(batch->settlement_count + 1,
+			sizeof(struct memory_attempt *));
+
+	if (!parts || !attempts || !prepare(self, batch, parts, attempts)) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		goto out;
+	}
+	size_t bytes = growth(parts, batch);
+	if (bytes > 0 && self->bytes + bytes > self->bytes_max) {
+		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"the memory store is full: it holds %zu of %zu bytes",
+				self->bytes, self->bytes_max);
+		goto out;
+	}
+	for (size_t i = 0; i < batch->settlement_count; i++) {
+		attempts[i] = settle_one(self, &batch->settlements[i], attempts[i],
+				batch->node, now);
+	}
+	for (size_t i = 0; i < batch->accept_count; i++) {
+		accept_one(self, &batch->accepts[i], &parts[i], batch->node, now);
+	}
+out:
+	for (size_t i = 0; parts && i < batch->accept_count; i++) {
+		parts_finish(&parts[i]);
+	}
+	for (size_t i = 0; attempts && i < batch->settlement_count; i++) {
+		free(attempts[i]);
+	}
+	free(parts);
+	free(attempts);
+	return r;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Claiming in the memory store: first deliveries are chosen and leased, then
+ * they are copied for the caller. If a copy cannot be made, all are put back
+ * as they were.
+ */
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "base/list.h"
+#include "store/memory.h"
+
+/* A leased delivery and what it was before. */
+struct chosen {
+	struct memory_delivery *delivery;
+	int64_t due_at_ms;
+	uint64_t group;
+};
+
+struct choice {
+	uint64_t node;
+	int64_t now;
+	struct chosen *items;
+	size_t count;
+	size_t body_bytes;
+};
+
+static void choose(struct memory_store *self, struct choice *choice,
+		struct memory_delivery *delivery) {
+	choice->items[choice->count] = (struct chosen){
+		.delivery = delivery,
+		.due_at_ms = delivery->due_at_ms,
+		.group = delivery->group,
+	};
+	choice->count++;
+	choice->body_bytes += delivery->message->data.body_len;
+	postern__mem_make_leased(self, delivery, choice->node, choice->now);
+}
+
+static void put_back(struct memory_store *self, const struct choice *choice) {
+	for (size_t i = 0; i < choice->count; i++) {
+		const struct chosen *chosen = &choice->items[i];
+		chosen->delivery->fence--;
+		chosen->delivery->starts--;
+		postern__mem_make_pending(self, chosen->delivery, chosen->due_at_ms,
+				chosen->group);
+	}
+}
+
+/* A paused handler wants nothing; nor does it hold up the others. */
+static bool is_wanted(struct memory_store *self,
+		const struct postern_want *want) {
+	return !postern__mem_owner(self, want->handler)->paused;
+}
+
+static bool is_wanted_suspect(struct memory_store *self,
+		const struct postern_claim *claim,
+		const struct memory_delivery *delivery) {
+	for (size_t i = 0; i < claim->want_count; i++) {
+		const struct postern_want *want = &claim->wants[i];
+		if (want->handler == delivery->handler && want->in_process) {
+			return is_wanted(self, want);
+		}
+	}
+	return false;
+}
+
+/* The oldest group of wanted suspects, whole. */
+static void choose_suspects(struct memory_store *self,
+		const struct postern_claim *claim, struct choice *choice) {
+	uint64_t group = 0;
+	postern__list_each(item, &self->suspects) {
+		struct memory_delivery *delivery =
+				container_of(item, struct memory_delivery, suspect);
+		if (is_wanted_suspect(self, claim, delivery) &&
+				(!group || group == delivery->group)) {
+			group = delivery->group;
+			choose(self, choice, delivery);
+		}
+	}
+	if (choice->count == 1) {
+		choice->items[0].delivery->solo = true;
+	}
+}
+
+static void choose_due(struct memory_store *self,
+		const struct postern_claim *claim, const struct postern_want *want,
+		struct choice *choice) {
+	struct memory_heap *heap =
+			&postern__mem_handler(self, want->handler)->pending;
+	for (uint32_t i = 0; i < want->max && heap->count > 0 &&
+						 heap->items[0]->due_at_ms <= choice->now &&
+						 choice->count < claim->max &&
+						 choice->body_bytes <= claim->bytes_max;
+			i++) {
+		struct memory_delivery *delivery = heap->items[0];
+		choose(self, choice, delivery);
+		/* A suspect whose handler now runs elsewhere is one no more. */
+		delivery->group = 0;
+	}
+}
+
+static size_t room_needed(struct memory_store *self,
+		const struct postern_claim *claim) {
+	size_t count = 1;
+	for (size_t i = 0; i < claim->want_count; i++) {
+		count += postern__mem_handler(self, claim->wants[i].handler)
+						 ->pending.count;
+	}
+	return count;
+}
+
+static bool export_all(const struct choice *choice,
+		struct postern_memory *memory, struct postern_claimed *items) {
+	for (size_t i = 0; i < choice->count; i++) {
+		const struct memory_delivery *delivery = choice->items[i].delivery;
+		struct postern_message *message =
+				postern_memory_alloc(memory, sizeof *message);
+		if (!message || !postern__mem_message_export(delivery->message, memory,
+								message)) {
+			return false;
+		}
+		items[i] = (struct postern_claimed){
+			.seq = delivery->message->seq,
+			.handler = delivery->handler,
+			.channel = delivery->message->channel,
+			.fence = delivery->fence,
+			.failures = delivery->failures,
+			.suspicion = delivery->solo    ? POSTERN_SUSPECT_SOLO
+						 : delivery->group ? POSTERN_SUSPECT_GROUP
+										   : POSTERN_NO_SUSPECT,
+			.message = message,
+		};
+	}
+	return true;
+}
+
+static int64_t next_due_ms(struct memory_store *self,
+		const struct postern_claim *claim, int64_t now) {
+	int64_t next = -1;
+	for (size_t i = 0; i < claim->want_count; i++) {
+		const struct postern_want *want = &claim->wants[i];
+		struct memory_heap *heap =
+				&postern__mem_handler(self, want->handler)->pending;
+		if (heap->count == 0 || !is_wanted(self, want)) {
+			continue;
+		}
+		int64_t due = heap->items[0]->due_at_ms;
+		int64_t wait = due > now ? due - now : 0;
+		next = next < 0 || wait < next ? wait : next;
+	}
+	return next;
+}
+
+static uint64_t suspects_waiting(struct memory_store *self,
+		const struct postern_claim *claim) {
+	uint64_t count = 0;
+	postern__list_each(item, &self->suspects) {
+		count += is_wanted_suspect(self, claim,
+				container_of(item, struct memory_delivery, suspect));
+	}
+	return count;
+}
+
+int postern__mem_claim(struct memory_store *self,
+		const struct postern_claim *claim, struct postern_memory *memory,
+		struct postern_claims *out, struct postern_error *error) {
+	int r = POSTERN_OK;
+	struct choice choice = {
+		.node = claim->node,
+		.now = postern__mem_now(self),
+		.items = malloc(room_needed(self, claim) * sizeof(struct chosen)),
+	};
+	if (!choice.items) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	if (claim->max > 0) {
+		choose_suspects(self, claim, &choice);
+	}
+	bool has_suspects = choice.count > 0;
+	for (size_t i = 0; i < claim->want_count; i++) {
+		const struct postern_want *want = &claim->wants[i];
+		if (is_wanted(self, want) && !(has_suspects && want->in_process)) {
+			choose_due(self, claim, want, &choice);
+		}
+	}
+	struct postern_claimed *items = postern_memory_alloc(memory,
+			choice.count * sizeof(struct postern_claimed));
+	if (!items || !export_all(&choice, memory, items)) {
+		put_back(self, &choice);
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		goto out;
+	}
+	*out = (struct postern_claims){
+		.items = items,
+		.count = choice.count,
+		.next_due_ms = next_due_ms(self, claim, choice.now),
+		.suspects_waiting = suspects_waiting(self, claim),
+	};
+out:
+	free(choice.items);
+	return r;
+}

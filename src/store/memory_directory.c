@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The channels, handlers, keys and nodes that a memory store knows.
+ *
+ * A key is a name of one stored handler for good. A stored handler owns
+ * itself until it turns out that its key was a former one of another handler;
+ * then that one owns it, and it is an alias. An owner is never an alias.
+ *
+ * Enrolling appends names, handlers and channels, and changes owners. If it
+ * fails, the tails are cut off again and the owners are put back.
+ */
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "store/memory.h"
+
+struct memory_handler *postern__mem_handler(struct memory_store *self,
+		int64_t id) {
+	assert(id >= 1 && (uint64_t)id <= self->handler_count);
+	return &self->handlers[id - 1];
+}
+
+struct memory_handler *postern__mem_owner(struct memory_store *self,
+		int64_t id) {
+	return postern__mem_handler(self, postern__mem_handler(self, id)->owner);
+}
+
+static const struct memory_name *name_find(const struct memory_store *self,
+		const char *key) {
+	for (size_t i = 0; i < self->name_count; i++) {
+		if (strcmp(self->names[i].key, key) == 0) {
+			return &self->names[i];
+		}
+	}
+	return NULL;
+}
+
+int64_t postern__mem_resolve(const struct memory_store *self, const char *key) {
+	const struct memory_name *name = name_find(self, key);
+	return name ? self->handlers[name->handler - 1].owner : 0;
+}
+
+int64_t postern__mem_channel_id(const struct memory_store *self,
+		const char *name) {
+	for (size_t i = 0; i < self->channel_count; i++) {
+		if (strcmp(self->channels[i].name, name) == 0) {
+			return (int64_t)i + 1;
+		}
+	}
+	return 0;
+}
+
+static void node_destroy(struct memory_node *node) {
+	free(node->handlers);
+}
+
+void postern__mem_directory_finish(struct memory_store *self) {
+	for (size_t i = 0; i < self->channel_count; i++) {
+		free(self->channels[i].name);
+	}
+	for (size_t i = 0; i < self->handler_count; i++) {
+		free(self->handlers[i].pending.items);
+	}
+	for (size_t i = 0; i < self->name_count; i++) {
+		free(self->names[i].key);
+	}
+	for (size_t i = 0; i < self->node_count; i++) {
+		node_destroy(&self->nodes[i]);
+	}
+	free(self->channels);
+	free(self->handlers);
+	free(self->names);
+	free(self->nodes);
+}
+
+/* The array with room for `more` items; NULL: no memory, the old one stays. */
+static void *grown(void *items, size_t count, size_t more, size_t size) {
+	return realloc(items, (count + more + 1) * size);
+}
+
+/* Room for whatever the enrolment may add to the arrays. */
+static bool reserve(struct memory_store *self,
+		const struct postern_enrolment *enrolment) {
+	size_t name_count = enrolment->handler_count;
+	for (size_t i = 0; i < enrolment->handler_count; i++) {
+		name_count += enrolment->handlers[i].legacy_key_count;
+	}
+	void *channels = grown(self->channels, self->channel_count,
+			enrolment->channel_count, sizeof *self->channels);
+	self->channels = channels ? channels : self->channels;
+	void *handlers = grown(self->handlers, self->handler_count,
+			enrolment->handler_count, sizeof *self->handlers);
+	self->handlers = handlers ? handlers : self->handlers;
+	void *names = grown(self->names, self->name_count, name_count,
+			sizeof *self->names);
+	self->names = names ? names : self->names;
+	void *nodes = grown(self->nodes, self->node_count, 1, sizeof *self->nodes);
+	self->nodes = nodes ? nodes : self->nodes;
+	return channels && handlers && names && nodes;
+}
+
+/* What the store knew before, for an enrolment that fails. */
+struct before {
+	size_t channel_count;
+	size_t handler_count;
+	size_t name_count;
+	int64_t *owners;
+};
+
+static bool before_take(struct before *before,
+		const struct memory_store *self) {
+	before->channel_count = self->channel_count;
+	before->handler_count = self->handler_count;
+	before->name_count = self->name_count;
+	before->owners = malloc((self->handler_count + 1) * sizeof(int64_t));
+	for (size_t i = 0; before->owners && i < self->handler_count; i++) {
+		before->owners[i] = self->handlers[i].owner;
+	}
+	return before->owners;
+}
+
+static void before_restore(const struct before *before,
+		struct memory_store *self) {
+	while (self->channel_count > before->channel_count) {
+		free(self->channels[--self->channel_count].name);
+	}
+	while (self->name_count > before->name_count) {
+		free(self->names[--self->name_count].key);
+	}
+	self->handler_count = before->handler_count;
+	for (size_t i = 0; i < self->handler_count; i++) {
+		self->handlers[i].owner = before->owners[i];
+	}
+}
+
+static bool channel_enrol(struct memory_store *self,
+		struct postern_enrol_channel *channel) {
+	int64_t id = postern__mem_channel_id(self, channel->name);
+	if (!id) {
+		char *name = strdup(channel->name);
+		if (!name) {
+			return false;
+		}
+		self->channels[self->channel_count] = (struct memory_channel){
+			.name = name,
+		};
+		self->channel_count++;
+		id = (int64_t)self->channel_count;
+	}
+	channel->id = id;
+	return true;
+}
+
+static bool name_add(struct memory_store *self, const char *key,
+		int64_t handler) {
+	char *copy = strdup(key);
+	if (!copy) {
+		return false;
+	}
+	self->names[self->name_count] = (struct memory_name){
+		.key = copy,
+		.handler = handler,
+	};
+	self->name_count++;
+	return true;
+}
+
+static int64_t handler_add(struct memory_store *self) {
+	self->handlers[self->handler_count] = (struct memory_handler){ 0 };
+	self->handler_count++;
+	int64_t id = (int64_t)self->handler_count;
+	postern__mem_handler(self, id)->owner = id;
+	return id;
+}
+
+/* Everything that belongs to one handler belongs to the other from now on. */
+static void give_to(struct memory_store *self, int64_t from, int64_t to) {
+	for (size_t i = 0; i < self->handler_count; i++) {
+		if (self->handlers[i].owner == from) {
+			self->handlers[i].owner = to;
+		}
+	}
+}
+
+static bool handler_enrol(struct memory_store *self,
+		const struct postern_enrol_handler *handler) {
+	int64_t id = postern__mem_resolve(self, handler->key);
+	if (!id) {
+		for (size_t i = 0; i < handler->legacy_key_count && !id; i++) {
+			id = postern__mem_resolve(self, handler->legacy_keys[i]);
+		}
+		id = id ? id : handler_add(self);
+		if (!name_add(self, handler->key, id)) {
+			return false;
+		}
+	}
+	for (size_t i = 0; i < handler->legacy_key_count; i++) {
+		const char *key = handler->legacy_keys[i];
+		int64_t known = postern__mem_resolve(self, key);
+		if (known) {
+			give_to(self, known, id);
+		} else if (!name_add(self, key, id)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Fill in what the caller wants to know, now that all owners are final. */
+static int resolve_all(struct memory_store *self,
+		struct postern_enrolment *enrolment, struct postern_error *error) {
+	for (size_t i = 0; i < enrolment->handler_count; i++) {
+		struct postern_enrol_handler *handler = &enrolment->handlers[i];
+		handler->id = postern__mem_resolve(self, handler->key);
+		handler->paused = postern__mem_handler(self, handler->id)->paused;
+		handler->alias_count = 0;
+		for (size_t j = 0; j < self->handler_count; j++) {
+			int64_t id = (int64_t)j + 1;
+			if (self->handlers[j].owner != handler->id || id == handler->id) {
+				continue;
+			}
+			if (handler->alias_count == POSTERN_ALIAS_COUNT_MAX) {
+				return postern__fail(error, POSTERN_E_INVALID,
+						"handler '%s' has been stored under more than %d keys",
+						handler->key, POSTERN_ALIAS_COUNT_MAX);
+			}
+			handler->aliases[handler->alias_count++] = id;
+		}
+		for (size_t j = 0; j < i; j++) {
+			if (enrolment->handlers[j].id == handler->id) {
+				return postern__fail(error, POSTERN_E_INVALID,
+						"handlers '%s' and '%s' are stored as one and the same",
+						enrolment->handlers[j].key, handler->key);
+			}
+		}
+	}
+	return POSTERN_OK;
+}
+
+/* Cannot fail: the last step. Takes the array of ids. */
+static void node_take(struct memory_store *self,
+		const struct postern_enrolment *enrolment, int64_t *ids) {
+	for (size_t i = 0; i < enrolment->handler_count; i++) {
+		const struct postern_enrol_handler *from = &enrolment->handlers[i];
+		struct memory_handler *handler = postern__mem_handler(self, from->id);
+		handler->key = name_find(self, from->key)->key;
+		handler->in_process = from->in_process;
+		handler->max_crashes = from->max_crashes;
+		ids[i] = from->id;
+	}
+	struct memory_node *node = self->nodes;
+	while (node < self->nodes + self->node_count &&
+			node->node != enrolment->node) {
+		node++;
+	}
+	if (node == self->nodes + self->node_count) {
+		self->node_count++;
+		*node = (struct memory_node){ .node = enrolment->node };
+	}
+	free(node->handlers);
+	node->handlers = ids;
+	node->handler_count = enrolment->handler_count;
+}
+
+int postern__mem_enrol(struct memory_store *self,
+		struct postern_enrolment *enrolment, struct postern_error *error) {
+	int r = POSTERN_OK;
+	struct before before = { 0 };
+	int64_t *ids = malloc((enrolment->handler_count + 1) * sizeof(int64_t));
+	bool ok = ids && reserve(self, enrolment) && before_take(&before, self);
+
+	for (size_t i = 0; ok && i < enrolment->channel_count; i++) {
+		ok = channel_enrol(self, &enrolment->channels[i]);
+	}
+	for (size_t i = 0; ok && i < enrolment->handler_count; i++) {
+		ok = handler_enrol(self, &enrolment->handlers[i]);
+	}
+	r = ok ? resolve_all(self, enrolment, error)
+		   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	if (r == POSTERN_OK) {
+		node_take(self, enrolment, ids);
+		ids = NULL; /* the node has them */
+	} else if (before.owners) {
+		before_restore(&before, self);
+	}
+	free(before.owners);
+	free(ids);
+	return r;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * What an operator may do to a memory store by hand, and the walk over the
+ * deliveries that match a filter, which listing uses as well.
+ */
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/list.h"
+#include "base/pattern.h"
+#include "store/memory.h"
+
+/* --- walking --------------------------------------------------------- */
+
+void postern__mem_cursor_init(struct memory_cursor *cursor,
+		struct memory_store *self, const struct postern_filter *filter,
+		int64_t after_seq, int64_t after_handler) {
+	*cursor = (struct memory_cursor){
+		.store = self,
+		.filter = filter,
+		.seq = after_seq > 0 ? after_seq : (int64_t)self->message_count,
+		.handler = after_seq > 0 ? after_handler : -1,
+	};
+}
+
+static bool text_matches(const char *wanted, const char *text) {
+	return !wanted || strcmp(wanted, text) == 0;
+}
+
+static bool message_matches(const struct memory_store *self,
+		const struct postern_filter *filter,
+		const struct memory_message *message) {
+	const struct postern_message *data = &message->data;
+	return (!filter->seq || filter->seq == message->seq) &&
+		   (!filter->since_ms || data->received_at_ms >= filter->since_ms) &&
+		   (!filter->until_ms || data->received_at_ms < filter->until_ms) &&
+		   text_matches(filter->channel,
+				   self->channels[message->channel - 1].name) &&
+		   text_matches(filter->message_id, data->id) &&
+		   text_matches(filter->source, data->source) &&
+		   (!filter->type ||
+				   postern__pattern_match(filter->type, strlen(filter->type),
+						   data->type, strlen(data->type)));
+}
+
+static bool delivery_matches(struct memory_store *self,
+		const struct postern_filter *filter,
+		const struct memory_delivery *delivery) {
+	if (filter->handler) {
+		int64_t owner = postern__mem_resolve(self, filter->handler);
+		if (!owner || !delivery->handler ||
+				postern__mem_handler(self, delivery->handler)->owner != owner) {
+			return false;
+		}
+	}
+	if (filter->state == POSTERN_STATE_RETRYING) {
+		return delivery->state == POSTERN_STATE_PENDING &&
+			   delivery->failures > 0;
+	}
+	return filter->state == POSTERN_STATE_ANY ||
+		   filter->state == delivery->state;
+}
+
+struct memory_delivery *postern__mem_cursor_next(struct memory_cursor *cursor) {
+	struct memory_store *self = cursor->store;
+	for (; cursor->seq > 0; cursor->seq--, cursor->handler = -1) {
+		struct memory_message *message =
+				postern__mem_message_get(self, cursor->seq);
+		if (!message || !message_matches(self, cursor->filter, message)) {
+			continue;
+		}
+		postern__list_each(item, &message->deliveries) {
+			struct memory_delivery *delivery =
+					container_of(item, struct memory_delivery, of_message);
+			if (delivery->handler > cursor->handler &&
+					delivery_matches(self, cursor->filter, delivery)) {
+				cursor->handler = delivery->handler;
+				return delivery;
+			}
+		}
+	}
+	return NULL;
+}
+
+/* --- editing --------------------------------------------------------- */
+
+static int retry_check(const struct memory_delivery *delivery,
+		struct postern_error *error) {
+	long long seq = (long long)delivery->message->seq;
+	switch (delivery->state) {
+	case POSTERN_STATE_LEASED:
+		return postern__fail(error, POSTERN_E_BUSY,
+				"message %lld is being handled right now", seq);
+	case POSTERN_STATE_DONE:
+		return postern__fail(error, POSTERN_E_INVALID,
+				"message %lld is done: not retried", seq);
+	default:
+		if (delivery->handler == 0) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"message %lld has no handler to retry it", seq);
+		}
+		return POSTERN_OK;
+	}
+}
+
+static int discard_check(const struct memory_delivery *delivery,
+		struct postern_error *error) {
+	long long seq = (long long)delivery->message->seq;
+	switch (delivery->state) {
+	case POSTERN_STATE_LEASED:
+		return postern__fail(error, POSTERN_E_BUSY,
+				"message %lld is being handled right now", seq);
+	case POSTERN_STATE_DONE:
+		return postern__fail(error, POSTERN_E_INVALID,
+				"message %lld is done: not discarded", seq);
+	default: return POSTERN_OK;
+	}
+}
+
+static int edit_check(const struct postern_edit *edit,
+		const struct memory_delivery *delivery, struct postern_error *error) {
+	return edit->kind == POSTERN_EDIT_RETRY ? retry_check(delivery, error)
+											: discard_check(delivery, error);
+}
+
+/* What is discarded stays so: asking again is fine and changes nothing. */
+static bool is_needed(const struct postern_edit *edit,
+		const struct memory_delivery *delivery) {
+	return edit->kind == POSTERN_EDIT_RETRY ||
+		   delivery->state != POSTERN_STATE_DISCARDED;
+}
+
+static void edit_one(struct memory_store *self, const struct postern_edit *edit,
+		struct memory_delivery *delivery) {
+	int64_t now = postern__mem_now(self);
+	if (edit->kind == POSTERN_EDIT_DISCARD) {
+		postern__mem_make_ended(self, delivery, POSTERN_STATE_DISCARDED, now);
+		return;
+	}
+	if (delivery->state != POSTERN_STATE_PENDING) {
+		delivery->failures = 0;
+		delivery->crashes = 0;
+	}
+	postern__mem_make_pending(self, delivery, now, delivery->group);
+}
+
+/* A handler has two deliveries of a message if both it and its alias had one
+   before they were one; then the one that can be edited is meant. */
+static struct memory_delivery *edit_find(struct memory_store *self,
+		const struct postern_edit *edit) {
+	struct memory_message *message = postern__mem_message_get(self, edit->seq);
+	if (!message) {
+		return NULL;
+	}
+	if (edit->handler[0] == '\0') {
+		return postern__mem_delivery_find(message, 0);
+	}
+	int64_t owner = postern__mem_resolve(self, edit->handler);
+	struct memory_delivery *found = NULL;
+	postern__list_each(item, &message->deliveries) {
+		struct memory_delivery *delivery =
+				container_of(item, struct memory_delivery, of_message);
+		if (delivery->handler && owner &&
+				postern__mem_handler(self, delivery->handler)->owner == owner &&
+				(!found || edit_check(edit, found, NULL) != POSTERN_OK)) {
+			found = delivery;
+		}
+	}
+	return found;
+}
+
+static int edit_single(struct memory_store *self, struct postern_edit *edit,
+		struct postern_error *error) {
+	struct memory_delivery *delivery = edit_find(self, edit);
+	if (!delivery) {
+		return postern__fail(error, POSTERN_E_NOTFOUND,
+				"message %lld has no delivery to '%s'", (long long)edit->seq,
+				edit->handler);
+	}
+	int r = edit_check(edit, delivery, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	edit->count = is_needed(edit, delivery);
+	if (edit->count > 0 && !edit->dry_run) {
+		edit_one(self, edit, delivery);
+	}
+	return POSTERN_OK;
+}
+
+static int edit_many(struct memory_store *self, struct postern_edit *edit) {
+	uint64_t count = 0;
+	struct memory_cursor cursor;
+	postern__mem_cursor_init(&cursor, self, edit->filter, 0, 0);
+	struct memory_delivery *delivery;
+	while (count < edit->filter->limit &&
+			(delivery = postern__mem_cursor_next(&cursor))) {
+		if (edit_check(edit, delivery, NULL) != POSTERN_OK ||
+				!is_needed(edit, delivery)) {
+			continue;
+		}
+		if (!edit->dry_run) {
+			edit_one(self, edit, delivery);
+		}
+		count++;
+	}
+	edit->count = count;
+	return POSTERN_OK;
+}
+
+static int edit_handler(struct memory_store *self, struct postern_edit *edit,
+		struct postern_error *error) {
+	int64_t id = postern__mem_resolve(self, edit->handler);
+	if (!id) {
+		return postern__fail(error, POSTERN_E_NOTFOUND, "no handler '%s'",
+				edit->handler);
+	}
+	bool paused = edit->kind == POSTERN_EDIT_PAUSE;
+	struct memory_handler *handler = postern__mem_handler(self, id);
+	edit->count = handler->paused != paused;
+	if (!edit->dry_run) {
+		handler->paused = paused;
+	}
+	return POSTERN_OK;
+}
+
+int postern__mem_edit(struct memory_store *self, struct postern_edit *edit,
+		struct postern_error *error) {
+	switch (edit->kind) {
+	case POSTERN_EDIT_PAUSE:
+	case POSTERN_EDIT_RESUME: return edit_handler(self, edit, error);
+	default: break;
+	}
+	return edit->filter ? edit_many(self, edit)
+						: edit_single(self, edit, error);
+}

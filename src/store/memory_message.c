@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Messages of the memory store: an array by seq, and a hash table by identity
+ * (channel, source, id), which is the memory of what was seen. A message is
+ * never taken out of either. The hash is keyed, so that no sender can choose
+ * ids that land in one bucket.
+ */
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "base/siphash.h"
+#include "store/memory.h"
+
+#define BUCKET_COUNT_MIN 64
+
+/* The texts of a message, so that what is done to all is written once. */
+static const size_t text_offsets[] = {
+	offsetof(struct postern_message, id),
+	offsetof(struct postern_message, source),
+	offsetof(struct postern_message, type),
+	offsetof(struct postern_message, subject),
+	offsetof(struct postern_message, time),
+	offsetof(struct postern_message, content_type),
+	offsetof(struct postern_message, correlation_id),
+	offsetof(struct postern_message, traceparent),
+	offsetof(struct postern_message, transport),
+};
+#define TEXT_COUNT (sizeof text_offsets / sizeof text_offsets[0])
+
+static const char **text_at(struct postern_message *data, size_t index) {
+	return (const char **)(void *)((char *)data + text_offsets[index]);
+}
+
+static size_t text_len(const char *text) {
+	return text ? strlen(text) + 1 : 0;
+}
+
+static const char *place_text(char **place, const char *text) {
+	if (!text) {
+		return NULL;
+	}
+	size_t len = strlen(text) + 1;
+	char *copy = memcpy(*place, text, len);
+	*place += len;
+	return copy;
+}
+
+static size_t packed_len(struct postern_message *data) {
+	size_t len = sizeof(struct memory_message) + data->body_len +
+				 data->header_count * sizeof(struct postern_header);
+	for (size_t i = 0; i < TEXT_COUNT; i++) {
+		len += text_len(*text_at(data, i));
+	}
+	for (size_t i = 0; i < data->header_count; i++) {
+		len += text_len(data->headers[i].name) +
+			   text_len(data->headers[i].value);
+	}
+	return len;
+}
+
+struct memory_message *postern__mem_message_create(
+		const struct postern_message *data) {
+	struct postern_message copy = *data;
+	copy.size = sizeof copy;
+	copy.transport = data->transport ? data->transport : "api";
+
+	size_t bytes = packed_len(&copy);
+	struct memory_message *message = calloc(1, bytes);
+	if (!message) {
+		return NULL;
+	}
+	postern__list_init(&message->deliveries);
+	postern__list_init(&message->conflicts);
+	message->bytes = bytes;
+
+	/* Headers first: they are the ones that need alignment. */
+	struct postern_header *headers = (struct postern_header *)(message + 1);
+	char *place = (char *)(headers + copy.header_count);
+	for (size_t i = 0; i < copy.header_count; i++) {
+		headers[i].name = place_text(&place, copy.headers[i].name);
+		headers[i].value = place_text(&place, copy.headers[i].value);
+	}
+	for (size_t i = 0; i < TEXT_COUNT; i++) {
+		*text_at(&copy, i) = place_text(&place, *text_at(&copy, i));
+	}
+	if (copy.body_len > 0) {
+		copy.body = memcpy(place, copy.body, copy.body_len);
+	} else {
+		copy.body = place;
+	}
+	copy.headers = copy.header_count > 0 ? headers : NULL;
+	message->data = copy;
+	return message;
+}
+
+void postern__mem_message_destroy(struct memory_message *message) {
+	if (!message) {
+		return;
+	}
+	postern__list_each(item, &message->conflicts) {
+		free(container_of(item, struct memory_conflict, link));
+	}
+	postern__list_each(item, &message->deliveries) {
+		postern__mem_delivery_destroy(
+				container_of(item, struct memory_delivery, of_message));
+	}
+	free(message);
+}
+
+static uint64_t identity_hash(const struct memory_store *self, int64_t channel,
+		const char *source, const char *id) {
+	struct postern__siphash hash;
+	postern__siphash_init(&hash, self->hash_key);
+	postern__siphash_update(&hash, &channel, sizeof channel);
+	postern__siphash_update_field(&hash, source, strlen(source));
+	postern__siphash_update_field(&hash, id, strlen(id));
+	return postern__siphash_finish(&hash);
+}
+
+struct memory_message *
+postern__mem_message_find(const struct memory_store *self, int64_t channel,
+		const char *source, const char *id) {
+	if (self->bucket_count == 0) {
+		return NULL;
+	}
+	uint64_t hash = identity_hash(self, channel, source, id);
+	struct memory_message *message =
+			self->buckets[hash & (self->bucket_count - 1)];
+	while (message && !(message->hash == hash && message->channel == channel &&
+							  strcmp(message->data.source, source) == 0 &&
+							  strcmp(message->data.id, id) == 0)) {
+		message = message->bucket_next;
+	}
+	return message;
+}
+
+static void bucket_insert(struct memory_store *self,
+		struct memory_message *message) {
+	struct memory_message **bucket =
+			&self->buckets[message->hash & (self->bucket_count - 1)];
+	message->bucket_next = *bucket;
+	*bucket = message;
+}
+
+static bool buckets_grow(struct memory_store *self, size_t need) {
+	size_t count = BUCKET_COUNT_MIN;
+	while (count < need) {
+		count *= 2;
+	}
+	if (count <= self->bucket_count) {
+		return true;
+	}
+	struct memory_message **buckets =
+			calloc(count, sizeof(struct memory_message *));
+	if (!buckets) {
+		return false;
+	}
+	free(self->buckets);
+	self->buckets = buckets;
+	self->bucket_count = count;
+	for (size_t i = 0; i < self->message_count; i++) {
+		bucket_insert(self, self->messages[i]);
+	}
+	return true;
+}
+
+bool postern__mem_messages_reserve(struct memory_store *self, size_t count) {
+	size_t need = self->message_count + count;
+	if (need > self->message_cap) {
+		size_t cap =
+				need > 2 * self->message_cap ? need : 2 * self->message_cap;
+		void *messages =
+				realloc(self->messages, cap * sizeof(struct memory_message *));
+		if (!messages) {
+			return false;
+		}
+		self->messages = messages;
+		self->message_cap = cap;
+	}
+	return buckets_grow(self, need);
+}
+
+void postern__mem_message_add(struct memory_store *self,
+		struct memory_message *message, int64_t channel) {
+	assert(self->message_count < self->message_cap);
+	self->messages[self->message_count] = message;
+	self->message_count++;
+	message->seq = (int64_t)self->message_count;
+	message->channel = channel;
+	message->hash = identity_hash(self, channel, message->data.source,
+			message->data.id);
+	bucket_insert(self, message);
+	self->bytes += message->bytes;
+}
+
+struct memory_message *postern__mem_message_get(const struct memory_store *self,
+		int64_t seq) {
+	return seq >= 1 && (uint64_t)seq <= self->message_count
+				   ? self->messages[seq - 1]
+				   : NULL;
+}
+
+bool postern__mem_message_export(const struct memory_message *message,
+		struct postern_memory *memory, struct postern_message *out) {
+	struct postern_message copy = message->data;
+	for (size_t i = 0; i < TEXT_COUNT; i++) {
+		const char **text = text_at(&copy, i);
+		if (*text && !(*text = postern_memory_text(memory, *text))) {
+			return false;
+		}
+	}
+	copy.body = postern_memory_copy(memory, copy.body, copy.body_len);
+	struct postern_header *headers = postern_memory_alloc(memory,
+			copy.header_count * sizeof(struct postern_header));
+	if (!copy.body || !headers) {
+		return false;
+	}
+	for (size_t i = 0; i < copy.header_count; i++) {
+		headers[i].name = postern_memory_text(memory, copy.headers[i].name);
+		headers[i].value = postern_memory_text(memory, copy.headers[i].value);
+		if (!headers[i].name || !headers[i].value) {
+			return false;
+		}
+	}
+	copy.headers = copy.header_count > 0 ? headers : NULL;
+	*out = copy;
+	return true;
+}
+
+void postern__mem_messages_finish(struct memory_store *self) {
+	for (size_t i = 0; i < self->message_count; i++) {
+		postern__mem_message_destroy(self->messages[i]);
+	}
+	free(self->messages);
+	free(self->buckets);
+}

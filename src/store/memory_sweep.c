@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * What a memory store does when nobody asks it to accept or claim: take back
+ * what a lost node had leased, find the deliveries that no handler is
+ * registered for, and wake parked messages.
+ *
+ * A memory store has one owner at a time, as a file has: when a node
+ * recovers, every other one is gone.
+ */
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "base/list.h"
+#include "store/memory.h"
+
+/* --- lost leases ----------------------------------------------------- */
+
+struct lost {
+	struct memory_delivery *delivery;
+	bool in_process;
+	struct memory_attempt *attempt; /* of a crash */
+};
+
+/* Plain ones first, then group by group, the members by message. */
+static int lost_compare(const void *left, const void *right) {
+	const struct lost *a = left;
+	const struct lost *b = right;
+	const struct memory_delivery *x = a->delivery;
+	const struct memory_delivery *y = b->delivery;
+	if (a->in_process != b->in_process) {
+		return a->in_process ? 1 : -1;
+	}
+	if (x->group != y->group) {
+		return x->group > y->group ? 1 : -1;
+	}
+	if (x->message->seq != y->message->seq) {
+		return x->message->seq > y->message->seq ? 1 : -1;
+	}
+	return x->handler > y->handler ? 1 : -1;
+}
+
+static bool has_crashed(const struct lost *lost) {
+	return lost->in_process && lost->delivery->solo;
+}
+
+static void crash(struct memory_store *self, struct lost *lost, int64_t now,
+		struct postern_recovered *out) {
+	struct memory_delivery *delivery = lost->delivery;
+	struct memory_handler *handler =
+			postern__mem_owner(self, delivery->handler);
+	delivery->crashes++;
+	postern__mem_attempt_take(self, delivery, lost->attempt,
+			delivery->leased_at_ms, now);
+	lost->attempt = NULL; /* the delivery owns it now */
+	if (delivery->crashes >= handler->max_crashes) {
+		postern__mem_make_ended(self, delivery, POSTERN_STATE_POISONED, now);
+		out->poisoned++;
+	} else {
+		postern__mem_make_pending(self, delivery, now, ++self->last_group);
+		out->suspects++;
+	}
+}
+
+/* Lost members of one group come back as two: the first half, which has the
+   odd one, will be tried first. */
+static void halve(struct memory_store *self, struct lost *lost, size_t count,
+		int64_t now, struct postern_recovered *out) {
+	for (size_t i = 0; i < count; i++) {
+		if (i == 0 || i == (count + 1) / 2) {
+			self->last_group++;
+		}
+		postern__mem_make_pending(self, lost[i].delivery, now,
+				self->last_group);
+		out->suspects++;
+	}
+}
+
+/* Returns how many were dealt with. */
+static size_t take_back(struct memory_store *self, struct lost *lost,
+		size_t count, int64_t now, struct postern_recovered *out) {
+	if (has_crashed(lost)) {
+		crash(self, lost, now, out);
+		return 1;
+	}
+	if (!lost->in_process) {
+		postern__mem_make_pending(self, lost->delivery, now, 0);
+		out->released++;
+		return 1;
+	}
+	size_t members = 1;
+	while (members < count && !has_crashed(&lost[members]) &&
+			lost[members].delivery->group == lost->delivery->group) {
+		members++;
+	}
+	halve(self, lost, members, now, out);
+	return members;
+}
+
+static void nodes_forget(struct memory_store *self, uint64_t alive) {
+	size_t kept = 0;
+	for (size_t i = 0; i < self->node_count; i++) {
+		if (self->nodes[i].node == alive) {
+			self->nodes[kept++] = self->nodes[i];
+		} else {
+			free(self->nodes[i].handlers);
+		}
+	}
+	self->node_count = kept;
+}
+
+int postern__mem_recover(struct memory_store *self, uint64_t node, size_t max,
+		struct postern_recovered *out, struct postern_error *error) {
+	int r = POSTERN_OK;
+	int64_t now = postern__mem_now(self);
+	size_t count = 0;
+	size_t room = 1;
+	postern__list_each(item, &self->leased) {
+		room++;
+	}
+	struct lost *lost = calloc(room, sizeof *lost);
+	if (!lost) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	postern__list_each(item, &self->leased) {
+		struct memory_delivery *delivery =
+				container_of(item, struct memory_delivery, set);
+		if (delivery->node != node) {
+			lost[count].delivery = delivery;
+			lost[count].in_process =
+					postern__mem_owner(self, delivery->handler)->in_process;
+			count++;
+		}
+	}
+	qsort(lost, count, sizeof *lost, lost_compare);
+	struct postern_recovered recovered = { .more = count > max };
+	count = count > max ? max : count;
+	for (size_t i = 0; i < count; i++) {
+		if (has_crashed(&lost[i]) &&
+				!(lost[i].attempt = postern__mem_attempt_create("crash",
+						  "the process ended while this ran alone"))) {
+			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+			goto out;
+		}
+	}
+	for (size_t i = 0; i < count;) {
+		i += take_back(self, &lost[i], count - i, now, &recovered);
+	}
+	nodes_forget(self, node);
+	*out = recovered;
+out:
+	for (size_t i = 0; i < count; i++) {
+		free(lost[i].attempt);
+	}
+	free(lost);
+	return r;
+}
+
+/* --- orphans --------------------------------------------------------- */
+
+static bool is_registered(struct memory_store *self, int64_t handler) {
+	for (size_t i = 0; i < self->node_count; i++) {
+		const struct memory_node *node = &self->nodes[i];
+		for (size_t j = 0; j < node->handler_count; j++) {
+			if (postern__mem_owner(self, node->handlers[j]) ==
+					postern__mem_owner(self, handler)) {
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+static bool is_alive(const struct memory_store *self, uint64_t node) {
+	for (size_t i = 0; i < self->node_count; i++) {
+		if (self->nodes[i].node == node) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static uint64_t orphan_count(struct memory_store *self, int64_t owner) {
+	uint64_t count = 0;
+	for (size_t i = 0; i < self->handler_count; i++) {
+		if (self->handlers[i].owner == owner) {
+			count += self->handlers[i].pending.count;
+		}
+	}
+	postern__list_each(item, &self->leased) {
+		struct memory_delivery *delivery =
+				container_of(item, struct memory_delivery, set);
+		count +=
+				postern__mem_handler(self, delivery->handler)->owner == owner &&
+				!is_alive(self, delivery->node);
+	}
+	return count;
+}
+
+/* The first pending orphan, NULL: none. */
+static struct memory_delivery *orphan_first(struct memory_store *self) {
+	for (size_t i = 0; i < self->handler_count; i++) {
+		if (self->handlers[i].pending.count > 0 &&
+				!is_registered(self, (int64_t)i + 1)) {
+			return self->handlers[i].pending.items[0];
+		}
+	}
+	return NULL;
+}
+
+static int orphans_poison(struct memory_store *self, uint64_t count,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	int64_t now = postern__mem_now(self);
+	struct postern__list attempts;
+	postern__list_init(&attempts);
+	for (uint64_t i = 0; i < count; i++) {
+		struct memory_attempt *attempt = postern__mem_attempt_create("poison",
+				"no handler is registered under its key");
+		if (!attempt) {
+			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+			goto out;
+		}
+		postern__list_push_back(&attempts, &attempt->link);
+	}
+	struct memory_delivery *delivery;
+	while (!postern__list_empty(&attempts) && (delivery = orphan_first(self))) {
+		postern__mem_attempt_take(self, delivery,
+				container_of(postern__list_pop_front(&attempts),
+						struct memory_attempt, link),
+				now, now);
+		postern__mem_make_ended(self, delivery, POSTERN_STATE_POISONED, now);
+	}
+out:
+	postern__list_each(item, &attempts) {
+		free(container_of(item, struct memory_attempt, link));
+	}
+	return r;
+}
+
+int postern__mem_orphans(struct memory_store *self, uint64_t node, bool poison,
+		size_t max, struct postern_memory *memory,
+		struct postern_orphan **orphans_out, size_t *count_out,
+		struct postern_error *error) {
+	(void)node; /* it has enrolled, so it is among the nodes */
+	size_t count = 0;
+	uint64_t found = 0;
+	struct postern_orphan *orphans = postern_memory_alloc(memory,
+			self->handler_count * sizeof(struct postern_orphan));
+	for (size_t i = 0; orphans && i < self->handler_count; i++) {
+		int64_t id = (int64_t)i + 1;
+		if (self->handlers[i].owner != id || is_registered(self, id)) {
+			continue;
+		}
+		orphans[count].count = orphan_count(self, id);
+		if (orphans[count].count == 0) {
+			continue;
+		}
+		orphans[count].key = postern_memory_text(memory, self->handlers[i].key);
+		if (!orphans[count].key) {
+			return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		}
+		found += orphans[count].count;
+		count++;
+	}
+	if (!orphans) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	if (poison) {
+		int r = orphans_poison(self, found < max ? found : max, error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	*orphans_out = orphans;
+	*count_out = count;
+	return POSTERN_OK;
+}
+
+/* --- parked messages ------------------------------------------------- */
+
+/* Make the deliveries of one message, but do not add them yet. */
+static bool plan(struct memory_store *self, struct memory_message *message,
+		const struct postern_route *routes, size_t route_count, size_t reserve,
+		struct postern__list *planned) {
+	for (size_t i = 0; i < route_count; i++) {
+		struct memory_handler *handler =
+				postern__mem_handler(self, routes[i].handler);
+		struct memory_delivery *delivery = postern__mem_delivery_create();
+		if (!delivery) {
+			return false;
+		}
+		delivery->message = message;
+		delivery->handler = routes[i].handler;
+		postern__list_push_back(planned, &delivery->of_message);
+		if (!postern__mem_pending_reserve(handler, reserve)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Returns how many messages are parked no more. */
+static uint64_t carry_out(struct memory_store *self,
+		struct postern__list *planned) {
+	uint64_t count = 0;
+	int64_t now = postern__mem_now(self);
+	while (!postern__list_empty(planned)) {
+		struct memory_delivery *delivery =
+				container_of(postern__list_pop_front(planned),
+						struct memory_delivery, of_message);
+		struct memory_delivery *parked =
+				postern__mem_delivery_find(delivery->message, 0);
+		if (parked) {
+			postern__mem_delivery_remove(self, parked);
+			count++;
+		}
+		postern__mem_delivery_add(self, delivery->message, delivery->handler,
+				delivery);
+		postern__mem_make_pending(self, delivery, now, 0);
+	}
+	return count;
+}
+
+int postern__mem_unpark(struct memory_store *self, postern_router *router,
+		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	size_t looked = 0;
+	int64_t last = 0;
+	struct postern__list planned;
+	postern__list_init(&planned);
+	size_t route_max = self->handler_count;
+	struct postern_route *routes =
+			calloc(route_max + 1, sizeof(struct postern_route));
+	bool ok = routes;
+
+	postern__list_each(item, &self->parked) {
+		struct memory_message *message =
+				container_of(item, struct memory_delivery, set)->message;
+		if (message->seq <= *cursor) {
+			continue;
+		}
+		if (!ok || looked == max) {
+			break;
+		}
+		looked++;
+		size_t count = router(context, message->channel, message->data.type,
+				routes, route_max);
+		ok = plan(self, message, routes, count, looked, &planned);
+		last = item->next == &self->parked ? 0 : message->seq;
+	}
+	if (!ok) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		goto out;
+	}
+	*count_out = carry_out(self, &planned);
+	*cursor = last;
+out:
+	postern__list_each(item, &planned) {
+		postern__mem_delivery_destroy(
+				container_of(item, struct memory_delivery, of_message));
+	}
+	free(routes);
+	return r;
+}

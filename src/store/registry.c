@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The stores this library has, by the scheme of their URL, and the facade
+ * that opens them. An array and not a linker's trick, which would vanish from
+ * the static library.
+ */
+
+#include <postern/sys/clock.h>
+#include <postern/sys/random.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "store/store.h"
+
+/* How long a call may wait for its turn to write unless it was said. */
+#define COMMAND_TIMEOUT_MS_DEFAULT 30000
+
+static const struct postern_store_kind *const kinds[] = {
+	&postern__memory_kind,
+};
+#define KIND_COUNT (sizeof kinds / sizeof kinds[0])
+
+/* What the URLs of this version look like, for error texts. */
+#define KNOWN_URLS "'memory:'"
+
+/* Planned: a better answer than that nobody knows them. */
+static const char *const later_schemes[] = {
+	"postgres",
+	"postgresql",
+	"redis",
+	"rediss",
+};
+
+static bool is_scheme(const char *url, size_t len, const char *scheme) {
+	return len == strlen(scheme) && memcmp(url, scheme, len) == 0;
+}
+
+/* Never quotes what is behind the scheme: it may be a password. */
+static int find_kind(const char *url, const struct postern_store_kind **out,
+		const char **rest_out, struct postern_error *error) {
+	if (!url) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"no store given: use " KNOWN_URLS);
+	}
+	const char *colon = strchr(url, ':');
+	if (!colon) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"a store's URL begins with its kind: use " KNOWN_URLS);
+	}
+	size_t len = (size_t)(colon - url);
+	for (size_t i = 0; i < KIND_COUNT; i++) {
+		if (is_scheme(url, len, kinds[i]->scheme)) {
+			*out = kinds[i];
+			*rest_out = colon + 1;
+			return POSTERN_OK;
+		}
+	}
+	for (size_t i = 0; i < sizeof later_schemes / sizeof later_schemes[0];
+			i++) {
+		if (is_scheme(url, len, later_schemes[i])) {
+			return postern__fail(error, POSTERN_E_UNSUPPORTED,
+					"stores of the kind '%s:' are not in this version",
+					later_schemes[i]);
+		}
+	}
+	return postern__fail(error, POSTERN_E_INVALID,
+			"no kind of store is named '%.*s:': use " KNOWN_URLS,
+			(int)(len < 40 ? len : 40), url);
+}
+
+int postern_store_open(const char *url,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error) {
+	const struct postern_store_kind *kind = NULL;
+	const char *rest = NULL;
+	int r = find_kind(url, &kind, &rest, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct postern_store_options full = { 0 };
+	if (options) {
+		if (options->size == 0) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"the size of the store's options is not set");
+		}
+		/* A program compiled against an older header knows fewer. */
+		memcpy(&full, options,
+				options->size < sizeof full ? options->size : sizeof full);
+	}
+	full.size = sizeof full;
+	full.command_timeout_ms = full.command_timeout_ms > 0
+									  ? full.command_timeout_ms
+									  : COMMAND_TIMEOUT_MS_DEFAULT;
+	full.clock = full.clock ? full.clock : postern_clock_system();
+	full.random = full.random ? full.random : postern_random_system();
+	return kind->open(rest, &full, out, error);
+}
+
+int postern_store_schema(const char *url, const char **out,
+		struct postern_error *error) {
+	const struct postern_store_kind *kind = NULL;
+	const char *rest = NULL;
+	int r = find_kind(url, &kind, &rest, error);
+	if (r == POSTERN_OK) {
+		*out = kind->schema();
+	}
+	return r;
+}
+
+void postern_store_destroy(struct postern_store *store) {
+	if (store) {
+		store->ops->destroy(store);
+	}
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_STORE_STORE_H
+#define POSTERN_STORE_STORE_H
+
+/*
+ * The kinds of store in this library, for registry.c, which has the only list
+ * of them.
+ */
+
+#include <postern/error.h>
+#include <postern/sys/store.h>
+#include <stddef.h>
+
+extern const struct postern_store_kind postern__memory_kind;
+
+/* What messages, deliveries and attempts may take in a memory store; past it
+   messages are refused with POSTERN_E_UNAVAILABLE. */
+#define POSTERN__MEMORY_BYTES_MAX ((size_t)1024 * 1024 * 1024)
+
+/* Open a memory store with a limit of its own. */
+int postern__memory_open(size_t bytes_max,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error);
+
+#endif
