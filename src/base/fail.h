@@ -26,6 +26,7 @@ int postern__fail(struct postern_error *error, int code, const char *format,
 /*
  * The same, with the code in sight of the caller: compilers and analyzers see
  * that this is a failure and do not worry about outputs that were not written.
+ * The code is evaluated twice, so it must have no side effects.
  */
 #define postern__fail(error, code, ...) \
 	(postern__fail((error), (code), __VA_ARGS__), (code))

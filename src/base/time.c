@@ -198,11 +198,10 @@ static int64_t read_time(struct reader *reader) {
 	if (second == 60 && !reader->wrong) {
 		/* The second after it, in UTC, begins a month. */
 		int64_t next_ms = ms - fraction;
-		date_of_days(next_ms / MS_PER_DAY - (next_ms % MS_PER_DAY < 0), &year,
-				&month, &day);
-		if (next_ms % MS_PER_DAY != 0 || day != 1) {
-			reader->wrong = true;
+		if (next_ms % MS_PER_DAY == 0) {
+			date_of_days(next_ms / MS_PER_DAY, &year, &month, &day);
 		}
+		reader->wrong = next_ms % MS_PER_DAY != 0 || day != 1;
 	}
 	return ms;
 }

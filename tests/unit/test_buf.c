@@ -115,7 +115,7 @@ static void reserving(void) {
 
 static void dropping(void) {
 	struct postern__buf buf;
-	postern__buf_init(&buf, 100);
+	postern__buf_init(&buf, 6);
 	postern__buf_drop(&buf, 0);
 	postern__buf_append_text(&buf, "abcdef");
 	postern__buf_drop(&buf, 2);

@@ -18,6 +18,10 @@ static void filled(void) {
 	CHECK_INT(r, POSTERN_E_BUSY);
 	CHECK_INT(error.code, POSTERN_E_BUSY);
 	CHECK_STR(error.text, "lock a: 7");
+	(void)postern__fail(&error, POSTERN_E_BUSY, "%s", "");
+	CHECK_STR(error.text, "");
+	(void)postern__fail(&error, POSTERN_E_BUSY, "%s", "x");
+	CHECK_STR(error.text, "x");
 }
 
 static void without_error(void) {

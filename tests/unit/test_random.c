@@ -47,11 +47,13 @@ static void surplus_is_drawn_again(void) {
 }
 
 static void powers_of_two(void) {
-	static const uint64_t numbers[] = { 0, 5 };
-	struct script script = { numbers, 2, 0 };
+	static const uint64_t numbers[] = { 0, 5, 1, 2 };
+	struct script script = { numbers, 4, 0 };
 	struct postern_random random = { &script, script_next };
 	CHECK_INT(postern__random_below(&random, 4), 0);
 	CHECK_INT(postern__random_below(&random, UINT64_C(1) << 63), 5);
+	CHECK_INT(postern__random_below(&random, 2), 1);
+	CHECK_INT(postern__random_below(&random, 2), 0);
 }
 
 static void largest_bound(void) {

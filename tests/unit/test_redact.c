@@ -38,6 +38,9 @@ static void nothing_secret(void) {
 		{ "postgres://app@[::1]:5432/shop", "postgres://app@[::1]:5432/shop" },
 		{ "postgres://%2Fvar%2Frun/shop", "postgres://%2Fvar%2Frun/shop" },
 		{ "amqp://localhost/%2F", "amqp://localhost/%2F" },
+		{ "https://h:10209/x", "https://h:10209/x" },
+		{ "https://h:80,i:/x?a=b=c", "https://h:80,i:/x?a=b=c" },
+		{ "options='-c search_path=app'", "options='-c search_path=app'" },
 		{ "https://pay.internal:8443/charge?v=2",
 				"https://pay.internal:8443/charge?v=2" },
 		{ "sqlite:postern.db", "sqlite:postern.db" },
@@ -99,7 +102,12 @@ static void parameters(void) {
 		{ "postgres:///db?options=-c%20my.secret%3Dhunter",
 				"postgres:///db?options=***" },
 		{ "https://h/x?a=%zzhunter", "https://h/x?a=***" },
+		{ "https://h/x?a=%1zhunter", "https://h/x?a=***" },
+		{ "https://h/x?a=%z1hunter", "https://h/x?a=***" },
 		{ "https://h/x?a=hunter%2", "https://h/x?a=***" },
+		{ "https://h/x?a=hunter%", "https://h/x?a=***" },
+		{ "https://h/x?a=b%20", "https://h/x?a=b%20" },
+		{ "https://h/x?=", "https://h/x?=" },
 	};
 	CHECK_ROWS(rows);
 }
@@ -156,6 +164,9 @@ static void doubt(void) {
 		{ "https://u:hunter@h\n/x", "https://***" },
 		{ "https://u:hunter@h\xff/x", "https://***" },
 		{ "https://h/x%00hunter", "https://***" },
+		{ "https://h/hunter%", "https://***" },
+		{ "https://h/hunter%4", "https://***" },
+		{ "https://u%:hunter@h/", "https://***" },
 	};
 	CHECK_ROWS(rows);
 }

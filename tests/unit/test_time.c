@@ -80,6 +80,31 @@ static void every_day(void) {
 	CHECK_INT(ms, POSTERN__TIME_MS_MAX + 1);
 }
 
+static void no_day_too_many(void) {
+	static const char *const texts[] = {
+		"2026-01-32",
+		"2026-02-29",
+		"2024-02-30",
+		"1900-02-29",
+		"2000-02-30",
+		"2026-03-32",
+		"2026-04-31",
+		"2026-05-32",
+		"2026-06-31",
+		"2026-07-32",
+		"2026-08-32",
+		"2026-09-31",
+		"2026-10-32",
+		"2026-11-31",
+		"2026-12-32",
+	};
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		char text[40];
+		(void)snprintf(text, sizeof text, "%sT00:00:00Z", texts[i]);
+		CHECK_INT(parse(text, NULL), POSTERN_E_INVALID);
+	}
+}
+
 static void forms(void) {
 	static const struct {
 		const char *text;
@@ -212,6 +237,7 @@ static const struct tap_case cases[] = {
 	{ "known moments have their known texts", known_moments },
 	{ "moments out of range become its ends", far_moments },
 	{ "every day of ten thousand years has its date", every_day },
+	{ "no month has a day too many", no_day_too_many },
 	{ "every form of RFC 3339 is read", forms },
 	{ "what RFC 3339 does not allow is refused", refused },
 	{ "a time can be checked without being kept", checking_only },

@@ -122,6 +122,7 @@ static void cutting(void) {
 	for (size_t max = 0; max < sizeof cuts / sizeof cuts[0]; max++) {
 		CHECK_INT(postern__utf8_cut(text, 10, max), cuts[max]);
 	}
+	CHECK_INT(postern__utf8_cut("\x80\x80", 2, 1), 0);
 }
 
 static void cleaning(void) {
@@ -155,7 +156,7 @@ static void cleaning_anything(void) {
 		/* Exact allocations, so that a sanitizer sees a step too far. */
 		size_t len = dice_below(&dice, 30);
 		size_t size = dice_below(&dice, 40) + 1;
-		char *text = malloc(len + 1);
+		char *text = malloc(len > 0 ? len : 1);
 		char *out = malloc(size);
 		for (size_t j = 0; j < len; j++) {
 			/* Mostly bytes that mean something together. */
@@ -169,6 +170,7 @@ static void cleaning_anything(void) {
 		CHECK_INT(strlen(out), out_len);
 		CHECK(postern__utf8_valid(out, out_len));
 		CHECK(!postern__utf8_has_control(out, out_len));
+		CHECK(postern__utf8_count(text, len) <= len);
 		bool clean = postern__utf8_valid(text, len) &&
 					 !postern__utf8_has_control(text, len);
 		if (clean && len < size) {
