@@ -88,6 +88,7 @@ struct postern__config_origin {
 	unsigned level;  /* 0 global, 1 store, 2 channel, 3 handler */
 	unsigned line;   /* from 1; 0 unless it is the file */
 	unsigned column; /* from 1, in characters */
+	bool is_file;    /* said as NAME_file */
 };
 
 /* More than there are options. */
@@ -132,10 +133,6 @@ struct postern__config_values {
 	int on_conflict; /* enum postern_on_conflict */
 	bool allow_without_inbox;
 
-	/* What is known but not in this version: can only be the default, so
-	   nobody reads it. */
-	int later;
-
 	/* In the order of the option table. */
 	struct postern__config_origin origins[POSTERN__CONFIG_OPTION_COUNT_MAX];
 };
@@ -167,8 +164,8 @@ struct postern__config_channel {
 const struct postern__config_values *postern__config_global(
 		const struct postern__config *config);
 size_t postern__config_channel_count(const struct postern__config *config);
-const struct postern__config_channel *postern__config_channel(
-		const struct postern__config *config, size_t index);
+const struct postern__config_channel *
+postern__config_channel(const struct postern__config *config, size_t index);
 /* The file that was read; NULL if the defaults serve; "(demo)". */
 const char *postern__config_name(const struct postern__config *config);
 
@@ -217,11 +214,11 @@ struct postern__config_option {
 bool postern__config_option_get(size_t index,
 		struct postern__config_option *out);
 
-/* The option that a flag means, without the dashes; false if there is none.
-   Then *near_out (may be NULL) is the flag that was probably meant, or
-   NULL. */
-bool postern__config_option_find(const char *flag,
-		struct postern__config_option *out, const char **near_out);
+/* The index of the option that a flag means, without the dashes; false if
+   there is none. Then *near_out (may be NULL) is the flag that was probably
+   meant, or NULL. */
+bool postern__config_option_find(const char *flag, size_t *index_out,
+		const char **near_out);
 
 /* What `postern init` writes: a commented configuration that passes
    `postern check` as it is. */

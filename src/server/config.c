@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Loading a configuration: find the text, read it, lay environment and flags
+ * over it, then read the channels, which inherit from all of that.
+ */
+
+#include "server/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "server/config_expand.h"
+#include "server/config_file.h"
+#include "server/config_options.h"
+#include "server/config_section.h"
+#include "server/config_yaml.h"
+
+/* What POSTERN_TIMEOUT_DEFAULT is for sql handlers on SQLite. */
+#define SQL_TIMEOUT_MS 5000
+
+static const char *const search_default[] = {
+	"postern.yaml",
+	"/etc/postern/postern.yaml",
+	NULL,
+};
+
+static char *const environment_empty[] = { NULL };
+
+int postern__config_fail_at(const struct postern__config *config,
+		const struct postern__option *option,
+		const struct postern__config_origin *origin, int code,
+		struct postern_error *error) {
+	struct postern__config_option names;
+
+	if (!error) {
+		return code;
+	}
+	if (origin->source == POSTERN__CONFIG_FILE) {
+		const struct postern__yaml_place place = { config->name, origin->line,
+			origin->column };
+		return postern__yaml_fail_at(error, code, &place);
+	}
+	postern__option_names(option, origin->is_file, &names);
+	if (origin->source == POSTERN__CONFIG_ENVIRONMENT) {
+		return postern__fail(error, code, "$%s: %s", names.environment,
+				error->text);
+	}
+	return postern__fail(error, code, "--%s: %s", names.flag, error->text);
+}
+
+int postern__config_timeout_check(const struct postern__config *config,
+		const struct postern__config_values *values, bool sql,
+		struct postern_error *error) {
+	const struct postern__option *timeout = postern__option_named("timeout");
+	const struct postern__option *lease = postern__option_named("lease");
+	const struct postern__config_origin *of_timeout =
+			&values->origins[postern__option_index(timeout)];
+	const struct postern__config_origin *of_lease =
+			&values->origins[postern__option_index(lease)];
+	bool by_default = values->timeout_ms == POSTERN_TIMEOUT_DEFAULT;
+	int64_t timeout_ms = values->timeout_ms;
+	char timeout_text[POSTERN__DURATION_TEXT_MAX];
+	char lease_text[POSTERN__DURATION_TEXT_MAX];
+
+	if (by_default) {
+		timeout_ms = sql ? SQL_TIMEOUT_MS : 0;
+	}
+	if (timeout_ms < values->lease_ms) {
+		return POSTERN_OK;
+	}
+	postern__duration_format(timeout_ms, timeout_text);
+	postern__duration_format(values->lease_ms, lease_text);
+	(void)postern__fail(error, POSTERN_E_INVALID,
+			"timeout (%s%s) must be less than lease (%s)", timeout_text,
+			by_default ? ", the default for sql" : "", lease_text);
+	/* Told where the nearer of the two was said. */
+	if (of_timeout->source != POSTERN__CONFIG_DEFAULT &&
+			of_timeout->level >= of_lease->level) {
+		return postern__config_fail_at(config, timeout, of_timeout,
+				POSTERN_E_INVALID, error);
+	}
+	return postern__config_fail_at(config, lease, of_lease, POSTERN_E_INVALID,
+			error);
+}
+
+static int read_url(struct postern__config *config,
+		const struct postern__yaml_node *node, bool is_file,
+		struct postern_error *error) {
+	const struct postern__config_origin origin = {
+		.source = POSTERN__CONFIG_FILE,
+		.level = POSTERN__LEVEL_STORE,
+		.line = node->place.line,
+		.column = node->place.column,
+	};
+	const char *text;
+	int r = postern__config_text_read(config, node, &text, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = postern__config_option_put(config, postern__option_named("store"),
+			is_file, text, &origin, &config->values, error);
+	if (r != POSTERN_OK && error) {
+		(void)postern__fail(error, r, "%s: %s", node->key, error->text);
+	}
+	return r == POSTERN_OK ? r : postern__yaml_fail_at(error, r, &node->place);
+}
+
+/* The one store of `stores`: its values are global ones. */
+static int read_stores(struct postern__config *config,
+		const struct postern__yaml_node *node, struct postern_error *error) {
+	const struct postern__option *store = postern__option_named("store");
+	const struct postern__config_origin *of_store =
+			&config->values.origins[postern__option_index(store)];
+	struct postern__config_parts parts;
+
+	if (postern__yaml_empty(node)) {
+		return POSTERN_OK;
+	}
+	if (node->kind != POSTERN__YAML_MAPPING) {
+		return postern__yaml_fail(error, &node->place,
+				"'stores' takes a mapping of names, not %s",
+				postern__yaml_kind_name(node));
+	}
+	if (node->count == 0) {
+		return POSTERN_OK;
+	}
+	if (of_store->source == POSTERN__CONFIG_FILE) {
+		return postern__yaml_fail(error, &node->key_place,
+				"'store' (line %u) and 'stores' exclude each other",
+				of_store->line);
+	}
+	if (node->count > 1) {
+		return postern__yaml_fail(error, &node->first->next->key_place,
+				"more than one store is not in this version");
+	}
+	config->store_name = node->first->key;
+	int r = postern__config_section_read(config, node->first, POSTERN__IN_STORE,
+			POSTERN__LEVEL_STORE, &config->values, &parts, error);
+	for (int i = 0; r == POSTERN_OK && i < 2; i++) {
+		const struct postern__yaml_node *url =
+				parts.nodes[i == 0 ? POSTERN__PART_URL
+								   : POSTERN__PART_URL_FILE];
+		if (url) {
+			r = read_url(config, url, i == 1, error);
+		}
+	}
+	if (r == POSTERN_OK && of_store->source != POSTERN__CONFIG_FILE) {
+		r = postern__yaml_fail(error, &node->first->key_place,
+				"store '%.60s' has no 'url'", node->first->key);
+	}
+	return r;
+}
+
+static int read_sections(struct postern__config *config,
+		const struct postern__yaml_node *root,
+		struct postern__config_parts *parts, struct postern_error *error) {
+	struct postern__config_parts none;
+	int r = postern__config_section_read(config, root, POSTERN__IN_ROOT,
+			POSTERN__LEVEL_GLOBAL, &config->values, parts, error);
+	if (r == POSTERN_OK && parts->nodes[POSTERN__PART_DEFAULTS]) {
+		r = postern__config_section_read(config,
+				parts->nodes[POSTERN__PART_DEFAULTS], POSTERN__IN_DEFAULTS,
+				POSTERN__LEVEL_GLOBAL, &config->values, &none, error);
+	}
+	if (r == POSTERN_OK && parts->nodes[POSTERN__PART_STORES]) {
+		r = read_stores(config, parts->nodes[POSTERN__PART_STORES], error);
+	}
+	return r;
+}
+
+/* Set the global option of this index from a flag or a variable. */
+static int put_global(struct postern__config *config, size_t index,
+		const char *text, enum postern__config_source source,
+		struct postern_error *error) {
+	bool is_file;
+	const struct postern__option *option =
+			postern__option_global(index, &is_file);
+	const struct postern__config_origin origin = { .source = source,
+		.is_file = is_file };
+	int r = postern__config_option_put(config, option, is_file, text, &origin,
+			&config->values, error);
+	if (r != POSTERN_OK) {
+		return postern__config_fail_at(config, option, &origin, r, error);
+	}
+	return POSTERN_OK;
+}
+
+static int read_environment(struct postern__config *config,
+		struct postern_error *error) {
+	struct postern__config_option names;
+
+	for (size_t i = 0; postern__config_option_get(i, &names); i++) {
+		const char *text = postern__environment_get(config->environment,
+				names.environment);
+		/* Set but empty is how many tools say "not set". */
+		if (text && *text) {
+			int r = put_global(config, i, text, POSTERN__CONFIG_ENVIRONMENT,
+					error);
+			if (r != POSTERN_OK) {
+				return r;
+			}
+		}
+	}
+	return POSTERN_OK;
+}
+
+static int read_flags(struct postern__config *config,
+		const struct postern__config_input *input,
+		struct postern_error *error) {
+	for (size_t i = 0; i < input->flag_count; i++) {
+		const struct postern__config_flag *flag = &input->flags[i];
+		const char *near;
+		size_t index;
+		if (!postern__config_option_find(flag->name, &index, &near)) {
+			if (near) {
+				return postern__fail(error, POSTERN_E_INVALID,
+						"unknown flag --%.60s; did you mean --%s?", flag->name,
+						near);
+			}
+			return postern__fail(error, POSTERN_E_INVALID,
+					"unknown flag --%.60s", flag->name);
+		}
+		int r = put_global(config, index, flag->value, POSTERN__CONFIG_FLAG,
+				error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	return POSTERN_OK;
+}
+
+/* Everything but finding the text; `text` is NULL without a file. */
+static int read_text(struct postern__config *config, const char *text,
+		size_t len, const struct postern__config_input *input,
+		struct postern_error *error) {
+	struct postern__config_parts parts = { 0 };
+	struct postern__yaml_node *root = NULL;
+
+	int r = postern__option_defaults(&config->values, &config->arena, error);
+	if (r == POSTERN_OK && text) {
+		r = postern__yaml_read(config->name, text, len, &config->arena, &root,
+				error);
+	}
+	if (r == POSTERN_OK && root) {
+		r = read_sections(config, root, &parts, error);
+	}
+	if (r == POSTERN_OK) {
+		r = read_environment(config, error);
+	}
+	if (r == POSTERN_OK) {
+		r = read_flags(config, input, error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__config_timeout_check(config, &config->values, false,
+				error);
+	}
+	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_CHANNELS]) {
+		r = postern__config_channels_read(config,
+				parts.nodes[POSTERN__PART_CHANNELS], error);
+	}
+	/* Borrowed for the call only. */
+	config->environment = NULL;
+	return r;
+}
+
+static struct postern__config *create(const struct postern__config_input *input,
+		struct postern_error *error) {
+	struct postern__config *config = calloc(1, sizeof *config);
+	if (!config) {
+		(void)postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		return NULL;
+	}
+	config->environment = input->environment ? input->environment : environ;
+	config->store_name = "default";
+	return config;
+}
+
+static int set_name(struct postern__config *config, const char *name,
+		struct postern_error *error) {
+	config->name = postern__arena_strdup(&config->arena, name);
+	return config->name
+				   ? POSTERN_OK
+				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+}
+
+int postern__config_parse(const char *name, const char *text, size_t len,
+		const struct postern__config_input *input, struct postern__config **out,
+		struct postern_error *error) {
+	static const struct postern__config_input none = {
+		.environment = environment_empty
+	};
+	if (!input) {
+		input = &none;
+	}
+	struct postern__config *config = create(input, error);
+	if (!config) {
+		return POSTERN_E_NOMEM;
+	}
+	int r = set_name(config, name, error);
+	if (r == POSTERN_OK) {
+		r = read_text(config, text, len, input, error);
+	}
+	if (r != POSTERN_OK) {
+		postern__config_destroy(config);
+		return r;
+	}
+	*out = config;
+	return POSTERN_OK;
+}
+
+/* Read the file that is to be read; *text_out is NULL if there is none. */
+static int find_text(struct postern__config *config,
+		const struct postern__config_input *input, const char **text_out,
+		size_t *len_out, struct postern_error *error) {
+	const char *path = input->path;
+	const char *const *search = input->search ? input->search : search_default;
+	const char *hint = "";
+	char *text;
+	int r;
+
+	if (!path) {
+		path = postern__environment_get(config->environment, "POSTERN_CONFIG");
+		path = path && *path ? path : NULL;
+		hint = "$POSTERN_CONFIG: ";
+	}
+	if (path) {
+		r = postern__config_file_read(path, POSTERN__CONFIG_BYTES_MAX,
+				&config->arena, &text, len_out, error);
+		if (r != POSTERN_OK) {
+			return error ? postern__fail(error, r, "%s%s", hint, error->text)
+						 : r;
+		}
+		*text_out = text;
+		return set_name(config, path, error);
+	}
+	for (; *search; search++) {
+		r = postern__config_file_read(*search, POSTERN__CONFIG_BYTES_MAX,
+				&config->arena, &text, len_out, error);
+		if (r == POSTERN_OK) {
+			*text_out = text;
+			return set_name(config, *search, error);
+		}
+		if (r != POSTERN_E_NOTFOUND) {
+			return r;
+		}
+	}
+	*text_out = NULL;
+	*len_out = 0;
+	return POSTERN_OK;
+}
+
+int postern__config_load(const struct postern__config_input *input,
+		struct postern__config **out, struct postern_error *error) {
+	const char *text;
+	size_t len;
+
+	if (input->demo) {
+		if (input->path) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"--demo brings its own configuration: leave out -c");
+		}
+		return postern__config_parse(POSTERN__CONFIG_DEMO_NAME,
+				postern__config_demo, strlen(postern__config_demo), input, out,
+				error);
+	}
+	struct postern__config *config = create(input, error);
+	if (!config) {
+		return POSTERN_E_NOMEM;
+	}
+	int r = find_text(config, input, &text, &len, error);
+	if (r == POSTERN_OK) {
+		r = read_text(config, text, len, input, error);
+	}
+	if (r != POSTERN_OK) {
+		postern__config_destroy(config);
+		return r;
+	}
+	*out = config;
+	return POSTERN_OK;
+}
+
+void postern__config_destroy(struct postern__config *config) {
+	if (config) {
+		postern__arena_finish(&config->arena);
+		free(config);
+	}
+}
+
+const struct postern__config_values *postern__config_global(
+		const struct postern__config *config) {
+	return &config->values;
+}
+
+size_t postern__config_channel_count(const struct postern__config *config) {
+	return config->channel_count;
+}
+
+const struct postern__config_channel *
+postern__config_channel(const struct postern__config *config, size_t index) {
+	return index < config->channel_count ? &config->channels[index] : NULL;
+}
+
+const char *postern__config_name(const struct postern__config *config) {
+	return config->name;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From the configuration to the options of the library: a box, a runner, the
+ * channels and handlers.
+ */
+
+#include <postern/box.h>
+#include <postern/runner.h>
+
+#include "server/config.h"
+#include "server/config_section.h"
+#include "server/config_yaml.h"
+
+void postern__config_box_options(const struct postern__config *config,
+		struct postern_box_options *out) {
+	const struct postern__config_values *values = &config->values;
+	*out = (struct postern_box_options){
+		.size = sizeof *out,
+		.max_message_size = (size_t)values->max_message_size,
+		.batch_size = values->batch_size,
+		.command_timeout_ms = values->command_timeout_ms,
+		.run_queue_max = values->run_queue_max,
+		.run_queue_bytes_max = (size_t)values->run_queue_bytes_max,
+		.require_inbox = (enum postern_require_inbox)values->require_inbox,
+		.orphans = (enum postern_orphans)values->orphans,
+	};
+}
+
+void postern__config_runner_options(const struct postern__config *config,
+		struct postern_runner_options *out) {
+	const struct postern__config_values *values = &config->values;
+	*out = (struct postern_runner_options){
+		.size = sizeof *out,
+		.workers = values->workers,
+		.polling_interval_ms = values->polling_interval_ms,
+		.restart_delay_ms = values->restart_delay_ms,
+	};
+}
+
+static void fill_policy(const struct postern__config_values *values,
+		struct postern_policy *out) {
+	postern_policy_init(out);
+	out->max_attempts = values->max_attempts;
+	out->max_crashes = values->max_crashes;
+	out->max_retry_delay_ms = values->max_retry_delay_ms;
+	out->backoff_ms = values->backoff_ms;
+	out->backoff_count = values->backoff_count;
+	out->timeout_ms = values->timeout_ms;
+	out->lease_ms = values->lease_ms;
+	out->concurrency = values->concurrency;
+	out->commit_batch = values->commit_batch;
+	out->on_poisoned_duplicate =
+			(enum postern_poisoned_duplicate)values->on_poisoned_duplicate;
+}
+
+static int fail_at(const struct postern__config *config, int code,
+		unsigned line, unsigned column, struct postern_error *error) {
+	const struct postern__yaml_place place = { config->name, line, column };
+	return postern__yaml_fail_at(error, code, &place);
+}
+
+static int apply_channel(const struct postern__config *config,
+		const struct postern__config_channel *channel, struct postern_box *box,
+		struct postern_error *error) {
+	const struct postern__config_values *values = &channel->values;
+	struct postern_policy policy;
+	fill_policy(values, &policy);
+	const struct postern_channel_options options = {
+		.size = sizeof options,
+		.unrouted = (enum postern_unrouted)values->unrouted,
+		.on_conflict = (enum postern_on_conflict)values->on_conflict,
+		.allow_without_inbox = values->allow_without_inbox,
+		.max_message_size = (size_t)values->max_message_size,
+		.policy = &policy,
+	};
+	int r = postern_box_add_channel(box, channel->name, &options, error);
+	return r == POSTERN_OK
+				   ? r
+				   : fail_at(config, r, channel->line, channel->column, error);
+}
+
+static int apply_handler(const struct postern__config *config,
+		const struct postern__config_channel *channel,
+		const struct postern__config_handler *handler, struct postern_box *box,
+		struct postern_error *error) {
+	struct postern_policy policy;
+	fill_policy(&handler->values, &policy);
+	const struct postern_handler_options options = {
+		.size = sizeof options,
+		.key = handler->key,
+		.legacy_keys = handler->legacy_keys,
+		.legacy_key_count = handler->legacy_key_count,
+		.types = handler->types,
+		.type_count = handler->type_count,
+		.sql = handler->sql,
+		.exec = handler->exec,
+		.exec_count = handler->exec_count,
+		.policy = &policy,
+	};
+	int r = postern_box_add_handler(box, channel->name, &options, error);
+	return r == POSTERN_OK
+				   ? r
+				   : fail_at(config, r, handler->line, handler->column, error);
+}
+
+int postern__config_apply(const struct postern__config *config,
+		struct postern_box *box, struct postern_error *error) {
+	for (size_t i = 0; i < config->channel_count; i++) {
+		const struct postern__config_channel *channel = &config->channels[i];
+		int r = apply_channel(config, channel, box, error);
+		for (size_t j = 0; r == POSTERN_OK && j < channel->handler_count; j++) {
+			r = apply_handler(config, channel, &channel->handlers[j], box,
+					error);
+		}
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	return POSTERN_OK;
+}

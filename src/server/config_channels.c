@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The channels and their handlers. Each starts with a copy of the values
+ * around it and overwrites what it says itself, which is all there is to "the
+ * nearest wins". What a box would refuse is refused here first, because here
+ * the line is known.
+ */
+
+#include "server/config_section.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/utf8.h"
+#include "server/config_options.h"
+#include "server/config_yaml.h"
+
+/* As many as anybody types. */
+#define EXEC_COUNT_MAX 256
+
+/* A name: letters, digits and the characters in `extra`. */
+static int check_word(const char *what, const char *word, size_t len_max,
+		const char *extra, const struct postern__yaml_place *place,
+		struct postern_error *error) {
+	size_t len = strlen(word);
+	if (len == 0) {
+		return postern__yaml_fail(error, place, "%s is empty", what);
+	}
+	if (len > len_max) {
+		return postern__yaml_fail(error, place, "%s is longer than %zu bytes",
+				what, len_max);
+	}
+	for (const char *c = word; *c; c++) {
+		bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+					 (*c >= '0' && *c <= '9');
+		if (!plain && !strchr(extra, *c)) {
+			return postern__yaml_fail(error, place,
+					"%s '%.60s' may have letters, digits and %s only", what,
+					word, extra);
+		}
+	}
+	return POSTERN_OK;
+}
+
+/* Check a key or legacy key and remember where it was written. */
+static int take_key(struct postern__config *config,
+		const struct postern__config_channel *channel, const char *key,
+		const struct postern__yaml_place *place, struct postern_error *error) {
+	int r = check_word("the handler key", key, POSTERN_KEY_LEN_MAX, "-_.:/",
+			place, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct postern__config_use *use =
+			postern__arena_alloc(&config->arena, sizeof *use);
+	if (!use) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	use->key = key;
+	use->channel = channel->name;
+	use->place = *place;
+	use->order = config->use_count++;
+	use->next = config->uses;
+	config->uses = use;
+	return POSTERN_OK;
+}
+
+static int read_types(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_handler *handler, struct postern_error *error) {
+	int r = postern__config_list_read(config, node,
+			POSTERN_TYPE_PATTERN_COUNT_MAX, &handler->types,
+			&handler->type_count, error);
+	const struct postern__yaml_node *entry = node->first;
+	for (size_t i = 0; r == POSTERN_OK && i < handler->type_count; i++) {
+		const char *type = handler->types[i];
+		size_t len = strlen(type);
+		if (len == 0 || len > POSTERN_ATTRIBUTE_LEN_MAX ||
+				postern__utf8_has_control(type, len)) {
+			r = postern__yaml_fail(error, &entry->place,
+					"a type is 1 to %d bytes without control characters",
+					POSTERN_ATTRIBUTE_LEN_MAX);
+		}
+		entry = entry->next;
+	}
+	return r;
+}
+
+static int read_legacy_keys(struct postern__config *config,
+		const struct postern__config_channel *channel,
+		const struct postern__yaml_node *node,
+		struct postern__config_handler *handler, struct postern_error *error) {
+	int r = postern__config_list_read(config, node,
+			POSTERN_LEGACY_KEY_COUNT_MAX, &handler->legacy_keys,
+			&handler->legacy_key_count, error);
+	const struct postern__yaml_node *entry = node->first;
+	for (size_t i = 0; r == POSTERN_OK && i < handler->legacy_key_count; i++) {
+		r = take_key(config, channel, handler->legacy_keys[i], &entry->place,
+				error);
+		entry = entry->next;
+	}
+	return r;
+}
+
+static int read_sql(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_handler *handler, struct postern_error *error) {
+	int r = postern__config_text_read(config, node, &handler->sql, error);
+	if (r == POSTERN_OK &&
+			strspn(handler->sql, " \t\r\n;") == strlen(handler->sql)) {
+		r = postern__yaml_fail(error, &node->place, "'sql' is empty");
+	}
+	return r;
+}
+
+static int read_exec(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_handler *handler, struct postern_error *error) {
+	if (node->kind == POSTERN__YAML_SCALAR && !postern__yaml_empty(node)) {
+		return postern__yaml_fail(error, &node->place,
+				"'exec' takes a list, there is no shell: [\"/bin/prog\", "
+				"\"arg\"]");
+	}
+	int r = postern__config_list_read(config, node, EXEC_COUNT_MAX,
+			&handler->exec, &handler->exec_count, error);
+	if (r == POSTERN_OK && handler->exec[0][0] != '/') {
+		r = postern__yaml_fail(error, &node->first->place,
+				"the program '%.80s' must be an absolute path",
+				handler->exec[0]);
+	}
+	return r;
+}
+
+static bool is_behind(const struct postern__yaml_node *node,
+		const struct postern__yaml_node *other) {
+	const struct postern__yaml_place *a = &node->key_place;
+	const struct postern__yaml_place *b = &other->key_place;
+	return a->line > b->line || (a->line == b->line && a->column > b->column);
+}
+
+static int read_kind(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern__config_parts *parts,
+		struct postern__config_handler *handler, struct postern_error *error) {
+	const struct postern__yaml_node *sql = parts->nodes[POSTERN__PART_SQL];
+	const struct postern__yaml_node *exec = parts->nodes[POSTERN__PART_EXEC];
+
+	if (!sql && !exec) {
+		return postern__yaml_fail(error, &node->key_place,
+				"handler '%.60s' has no kind; give it 'sql' or 'exec'",
+				node->key);
+	}
+	if (sql && exec) {
+		return postern__yaml_fail(error,
+				is_behind(exec, sql) ? &exec->key_place : &sql->key_place,
+				"handler '%.60s' has two kinds, 'sql' and 'exec'; leave one",
+				node->key);
+	}
+	return sql ? read_sql(config, sql, handler, error)
+			   : read_exec(config, exec, handler, error);
+}
+
+static int read_handler(struct postern__config *config,
+		const struct postern__config_channel *channel,
+		const struct postern__yaml_node *node,
+		struct postern__config_handler *handler, struct postern_error *error) {
+	struct postern__config_parts parts;
+
+	handler->key = node->key;
+	handler->line = node->key_place.line;
+	handler->column = node->key_place.column;
+	handler->values = channel->values;
+	int r = take_key(config, channel, node->key, &node->key_place, error);
+	if (r == POSTERN_OK) {
+		r = postern__config_section_read(config, node, POSTERN__IN_HANDLER,
+				POSTERN__LEVEL_HANDLER, &handler->values, &parts, error);
+	}
+	if (r == POSTERN_OK) {
+		r = read_kind(config, node, &parts, handler, error);
+	}
+	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_TYPES]) {
+		r = read_types(config, parts.nodes[POSTERN__PART_TYPES], handler,
+				error);
+	}
+	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_LEGACY_KEYS]) {
+		r = read_legacy_keys(config, channel,
+				parts.nodes[POSTERN__PART_LEGACY_KEYS], handler, error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__config_timeout_check(config, &handler->values,
+				handler->sql != NULL, error);
+	}
+	return r;
+}
+
+/* A mapping from names to sections, or nothing. */
+static int check_named(const struct postern__yaml_node *node,
+		struct postern_error *error) {
+	if (node->kind == POSTERN__YAML_MAPPING || postern__yaml_empty(node)) {
+		return POSTERN_OK;
+	}
+	return postern__yaml_fail(error, &node->place,
+			"'%s' takes a mapping of names, not %s", node->key,
+			postern__yaml_kind_name(node));
+}
+
+static int read_handlers(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_channel *channel, struct postern_error *error) {
+	int r = check_named(node, error);
+	if (r != POSTERN_OK || node->count == 0) {
+		return r;
+	}
+	struct postern__config_handler *handlers =
+			postern__arena_array(&config->arena, node->count, sizeof *handlers);
+	if (!handlers) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	channel->handlers = handlers;
+	for (const struct postern__yaml_node *entry = node->first; entry;
+			entry = entry->next) {
+		if (config->handler_count++ == POSTERN_HANDLER_COUNT_MAX) {
+			return postern__yaml_fail(error, &entry->key_place,
+					"more than %d handlers", POSTERN_HANDLER_COUNT_MAX);
+		}
+		r = read_handler(config, channel, entry,
+				&handlers[channel->handler_count++], error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	return POSTERN_OK;
+}
+
+static int check_store_name(struct postern__config *config,
+		const struct postern__yaml_node *node, struct postern_error *error) {
+	const char *name;
+	int r = postern__config_text_read(config, node, &name, error);
+	if (r != POSTERN_OK || strcmp(name, config->store_name) == 0) {
+		return r;
+	}
+	return postern__yaml_fail(error, &node->place,
+			"there is no store '%.60s', only '%.60s'", name,
+			config->store_name);
+}
+
+static int read_channel(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_channel *channel, struct postern_error *error) {
+	struct postern__config_parts parts;
+
+	channel->name = node->key;
+	channel->line = node->key_place.line;
+	channel->column = node->key_place.column;
+	channel->values = config->values;
+	int r = check_word("the channel name", node->key,
+			POSTERN_CHANNEL_NAME_LEN_MAX, "-_.", &node->key_place, error);
+	if (r == POSTERN_OK) {
+		r = postern__config_section_read(config, node, POSTERN__IN_CHANNEL,
+				POSTERN__LEVEL_CHANNEL, &channel->values, &parts, error);
+	}
+	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_STORE]) {
+		r = check_store_name(config, parts.nodes[POSTERN__PART_STORE], error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__config_timeout_check(config, &channel->values, false,
+				error);
+	}
+	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_HANDLERS]) {
+		r = read_handlers(config, parts.nodes[POSTERN__PART_HANDLERS], channel,
+				error);
+	}
+	return r;
+}
+
+static int compare_uses(const void *a, const void *b) {
+	const struct postern__config_use *left =
+			*(const struct postern__config_use *const *)a;
+	const struct postern__config_use *right =
+			*(const struct postern__config_use *const *)b;
+	int r = strcmp(left->key, right->key);
+	if (r != 0) {
+		return r;
+	}
+	return left->order < right->order ? -1 : left->order > right->order;
+}
+
+/* Keys are unique among all keys and legacy keys of all channels. Of several
+   mistakes the first in the file is told. */
+static int check_uses(struct postern__config *config,
+		struct postern_error *error) {
+	const struct postern__config_use **uses =
+			postern__arena_array(&config->arena, config->use_count,
+					sizeof *uses);
+	const struct postern__config_use *first = NULL;
+	const struct postern__config_use *second = NULL;
+	size_t count = 0;
+
+	if (!uses) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	for (const struct postern__config_use *use = config->uses; use;
+			use = use->next) {
+		uses[count++] = use;
+	}
+	qsort(uses, count, sizeof *uses, compare_uses);
+	for (size_t i = 1; i < count; i++) {
+		if (strcmp(uses[i - 1]->key, uses[i]->key) == 0 &&
+				(!second || uses[i]->order < second->order)) {
+			first = uses[i - 1];
+			second = uses[i];
+		}
+	}
+	if (!second) {
+		return POSTERN_OK;
+	}
+	return postern__yaml_fail(error, &second->place,
+			"the handler key '%.80s' is taken: line %u, channel '%.60s'",
+			second->key, first->place.line, first->channel);
+}
+
+int postern__config_channels_read(struct postern__config *config,
+		const struct postern__yaml_node *node, struct postern_error *error) {
+	int r = check_named(node, error);
+	if (r != POSTERN_OK || node->count == 0) {
+		return r;
+	}
+	struct postern__config_channel *channels =
+			postern__arena_array(&config->arena, node->count, sizeof *channels);
+	if (!channels) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	config->channels = channels;
+	for (const struct postern__yaml_node *entry = node->first; entry;
+			entry = entry->next) {
+		r = read_channel(config, entry, &channels[config->channel_count++],
+				error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	return check_uses(config, error);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What `postern serve --demo` serves: one channel with three handlers that
+ * need nothing but a shell. It has a file of its own and holds what it does
+ * not know, so that a demo started beside real data does no harm to it.
+ */
+
+#include "server/config.h"
+
+/* clang-format off */
+const char postern__config_demo[] =
+"store: sqlite:postern-demo.db\n"
+"defaults:\n"
+"  orphans: hold\n"
+"channels:\n"
+"  demo:\n"
+"    handlers:\n"
+"      # Exactly once: the row and the delivery's completion commit together.\n"
+"      ledger:\n"
+"        sql: |\n"
+"          create table if not exists demo_ledger(\n"
+"            message_id text, subject text, entry text);\n"
+"          insert into demo_ledger(message_id, subject, entry)\n"
+"            values (:id, :subject, :body);\n"
+"      # At least once: a program that reads the body.\n"
+"      greet:\n"
+"        exec: [/bin/sh, -c, 'echo \"hello, $CE_ID: $(cat)\"']\n"
+"        timeout: 10s\n"
+"      # Fails twice, to show retries: send --type demo.flaky.\n"
+"      flaky:\n"
+"        types: [demo.flaky]\n"
+"        exec:\n"
+"          - /bin/sh\n"
+"          - -c\n"
+"          - |\n"
+"            [ \"$POSTERN_ATTEMPT\" -ge 3 ] && exit 0\n"
+"            echo \"attempt $POSTERN_ATTEMPT fails on purpose\" >&2\n"
+"            exit 75\n"
+"        backoff: [1s, 2s]\n"
+"        timeout: 10s\n";
+/* clang-format on */

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_SERVER_CONFIG_EXPAND_H
+#define POSTERN_SERVER_CONFIG_EXPAND_H
+
+#include <postern/error.h>
+
+struct postern__arena;
+
+/* The value of a variable in a list of "NAME=VALUE" that ends with NULL; NULL
+   if it is not there. `environment` may be NULL. */
+const char *postern__environment_get(char *const *environment,
+		const char *name);
+
+/*
+ * Put variables into a text: ${NAME}, which must be set, and ${NAME:-TEXT},
+ * which is TEXT if the variable is unset or empty. TEXT goes up to the next
+ * '}' and is not expanded itself. "$${" stands for "${"; any other '$' for
+ * itself.
+ *
+ * out  the text itself if there was nothing to do, else in the arena.
+ */
+int postern__config_expand(const char *text, char *const *environment,
+		struct postern__arena *arena, const char **out,
+		struct postern_error *error);
+
+#endif

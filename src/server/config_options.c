@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The option table, and what can be done with a row: understand a text, write
+ * the value back as text.
+ *
+ * A row that is LATER is known, so that its name is not called a mistake and
+ * its default may be spelled out, but any other value is refused with "not in
+ * this version".
+ */
+
+#include "server/config_options.h"
+
+#include <assert.h>
+#include <postern/handler.h>
+#include <postern/message.h>
+#include <postern/runner.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/fail.h"
+#include "base/redact.h"
+#include "base/text.h"
+#include "server/config.h"
+#include "server/config_store.h"
+
+#define AT(member) offsetof(struct postern__config_values, member)
+/* Of a LATER row that nobody reads. */
+#define NOWHERE SIZE_MAX
+
+#define ROOT POSTERN__IN_ROOT
+#define DEFAULTS POSTERN__IN_DEFAULTS
+#define STORES POSTERN__IN_STORE
+#define CHANNEL POSTERN__IN_CHANNEL
+#define HANDLER POSTERN__IN_HANDLER
+/* Of the one process that works a store. */
+#define BOX (DEFAULTS | STORES)
+/* Of a delivery. */
+#define POLICY (DEFAULTS | STORES | CHANNEL | HANDLER)
+
+#define NONE POSTERN__OPTION_NONE
+#define AUTO POSTERN__OPTION_AUTO
+#define SECRET POSTERN__OPTION_SECRET
+#define LATER POSTERN__OPTION_LATER
+
+#define TEXT POSTERN__OPTION_TEXT
+#define STORE POSTERN__OPTION_STORE
+#define DURATION POSTERN__OPTION_DURATION
+#define SIZE POSTERN__OPTION_SIZE
+#define COUNT POSTERN__OPTION_COUNT
+#define SWITCH POSTERN__OPTION_SWITCH
+#define CHOICE POSTERN__OPTION_CHOICE
+#define BACKOFF POSTERN__OPTION_BACKOFF
+
+#define MS_MAX ((uint64_t)POSTERN_DURATION_MS_MAX)
+/* More deliveries at once than this are a slip of the keyboard. */
+#define MANY 1000000
+/* 16 GiB: no machine this runs on has more to spare for waiting work. */
+#define QUEUE_BYTES_MAX ((uint64_t)16 << 30)
+
+/* clang-format off */
+static const struct postern__option options[] = {
+	/* The process. */
+	{ "store", STORE, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE or memory:" },
+	{ "listen", TEXT, AT(listen), ROOT, LATER, 0, 0, NULL, "none", "address of the API" },
+	{ "ingest_listen", TEXT, NOWHERE, ROOT, LATER, 0, 0, NULL, "none", "second address, for ingest only" },
+	{ "metrics", SWITCH, AT(metrics), ROOT, 0, 0, 0, NULL, "on", "serve /metrics" },
+	{ "shutdown_grace", DURATION, AT(shutdown_grace_ms), ROOT, 0, 0, MS_MAX, NULL, "30s", "how long running handlers may finish at a stop" },
+	{ "workers", COUNT, AT(workers), ROOT, 0, 1, POSTERN_WORKER_COUNT_MAX, NULL, "4", "threads that run handlers" },
+
+	/* The box and its runner. */
+	{ "polling_interval", DURATION, AT(polling_interval_ms), BOX, 0, 1, MS_MAX, NULL, "30s", "how often to look for due work without being woken" },
+	{ "restart_delay", DURATION, AT(restart_delay_ms), BOX, 0, 1, MS_MAX, NULL, "5s", "pause after an internal error" },
+	{ "batch_size", COUNT, AT(batch_size), BOX, 0, 1, POSTERN_ACCEPT_BATCH_MAX, NULL, "100", "deliveries taken from the store at once" },
+	{ "command_timeout", DURATION, AT(command_timeout_ms), BOX, 0, 1, MS_MAX, NULL, "30s", "how long a write may wait for the store" },
+	{ "run_queue_max", COUNT, AT(run_queue_max), BOX, 0, 1, MANY, NULL, "10000", "deliveries waiting in memory" },
+	{ "run_queue_bytes_max", SIZE, AT(run_queue_bytes_max), BOX, 0, 1, QUEUE_BYTES_MAX, NULL, "64MiB", "bytes of the deliveries waiting in memory" },
+	{ "orphans", CHOICE, AT(orphans), BOX, 0, 0, 0, "poison|hold|fail", "poison", "deliveries whose handler nobody registers" },
+	{ "require_inbox", CHOICE, AT(require_inbox), DEFAULTS, 0, 0, 0, "none|warn|fail", "none", "channels that take no part in the inbox" },
+	{ "command_retries", COUNT, NOWHERE, BOX, LATER, 0, 100, NULL, "3", "how often a write is tried again" },
+	{ "node_lease", DURATION, NOWHERE, BOX, LATER, 1, MS_MAX, NULL, "15s", "how long a node may be silent" },
+	{ "listen_url", TEXT, NOWHERE, BOX, LATER, 0, 0, NULL, "none", "connection that waits for wake-ups" },
+	{ "processing", CHOICE, NOWHERE, BOX, LATER, 0, 0, "parallel|exclusive", "parallel", "one active processor per store, or all" },
+	{ "lock_name", TEXT, NOWHERE, BOX, LATER, 0, 0, NULL, "InboxProcessor_{store}", "lock of the active processor" },
+	{ "cleanup_lock_name", TEXT, NOWHERE, BOX, LATER, 0, 0, NULL, "InboxCleanup_{store}", "lock of the cleanup" },
+	{ "lock_acquire_timeout", DURATION, NOWHERE, BOX, LATER, 0, MS_MAX, NULL, "60s", "how long to wait for a lock" },
+	{ "cleanup_interval", DURATION, NOWHERE, BOX, LATER, 1, MS_MAX, NULL, "1h", "how often to remove what has expired" },
+	{ "cleanup_batch", COUNT, NOWHERE, BOX, LATER, 1, MANY, NULL, "10000", "how much to remove at once" },
+	{ "retention.payload", DURATION, NOWHERE, BOX | CHANNEL, LATER | NONE, 1, MS_MAX, NULL, "none", "how long completed messages are kept" },
+	{ "retention.dedupe", DURATION, NOWHERE, BOX | CHANNEL, LATER | NONE, 1, MS_MAX, NULL, "none", "how long ids are remembered" },
+
+	/* A delivery. */
+	{ "max_attempts", COUNT, AT(max_attempts), POLICY, 0, 0, POSTERN_ATTEMPTS_MAX, NULL, "5", "attempts in total before a delivery is poisoned" },
+	{ "max_retry_delay", DURATION, AT(max_retry_delay_ms), POLICY, 0, 0, MS_MAX, NULL, "5m", "longest pause between attempts" },
+	{ "backoff", BACKOFF, AT(backoff_ms), POLICY, 0, 0, MS_MAX, NULL, "exponential", "pauses between attempts: exponential, or a list" },
+	{ "lease", DURATION, AT(lease_ms), POLICY, 0, 1, MS_MAX, NULL, "5m", "how long one handler may hold a delivery" },
+	{ "timeout", DURATION, AT(timeout_ms), POLICY, NONE | AUTO, 1, MS_MAX, NULL, "default", "how long one attempt may take (default: none, sql 5s)" },
+	{ "concurrency", COUNT, AT(concurrency), POLICY, NONE, 1, MANY, NULL, "none", "attempts of one handler at the same time" },
+	{ "commit_batch", COUNT, AT(commit_batch), POLICY, 0, 1, POSTERN_COMMIT_BATCH_MAX, NULL, "1", "deliveries of a sql handler per commit" },
+	{ "max_crashes", COUNT, AT(max_crashes), POLICY, 0, 1, POSTERN_ATTEMPTS_MAX, NULL, "3", "attempts that may take the process down" },
+	{ "on_poisoned_duplicate", CHOICE, AT(on_poisoned_duplicate), POLICY, 0, 0, 0, "ignore|retry", "ignore", "a duplicate of a poisoned delivery" },
+	{ "rate", TEXT, NOWHERE, POLICY, LATER, 0, 0, NULL, "none", "attempts per time" },
+
+	/* A channel. */
+	{ "max_message_size", SIZE, AT(max_message_size), BOX | CHANNEL, 0, 1, POSTERN_BODY_LEN_MAX, NULL, "1MiB", "longest body taken" },
+	{ "unrouted", CHOICE, AT(unrouted), CHANNEL, 0, 0, 0, "park|drop|reject", "park", "messages of a type no handler wants" },
+	{ "on_conflict", CHOICE, AT(on_conflict), CHANNEL, 0, 0, 0, "reject|ignore", "reject", "same identity, other body" },
+	{ "allow_without_inbox", SWITCH, AT(allow_without_inbox), CHANNEL, 0, 0, 0, NULL, "off", "exempt from require_inbox" },
+	{ "mode", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "inbox|guard|direct", "inbox", "how messages reach handlers" },
+	{ "key", TEXT, NOWHERE, CHANNEL | HANDLER, LATER, 0, 0, NULL, "id", "what identifies a message" },
+	{ "missing_key", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "reject|process", "reject", "messages without a key" },
+	{ "order_by", TEXT, NOWHERE, CHANNEL, LATER, 0, 0, NULL, "none", "exact order per value" },
+	{ "on_poison", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "block|skip", "block", "what is behind a poisoned message" },
+};
+/* clang-format on */
+
+#define OPTION_COUNT (sizeof options / sizeof options[0])
+_Static_assert(OPTION_COUNT <= POSTERN__CONFIG_OPTION_COUNT_MAX,
+		"an origin for every option");
+/* The list of a backoff is kept as a pointer with its count behind it. */
+_Static_assert(AT(backoff_count) == AT(backoff_ms) + sizeof(int64_t *),
+		"pointer before length");
+
+/* A value of any type, before it is put where it belongs. */
+struct parsed {
+	uint64_t number; /* AUTO: UINT64_MAX */
+	const char *text;
+	const int64_t *list;
+	size_t list_count;
+};
+
+const struct postern__option *postern__option_at(size_t index) {
+	return index < OPTION_COUNT ? &options[index] : NULL;
+}
+
+const struct postern__option *postern__option_named(const char *name) {
+	for (size_t i = 0; i < OPTION_COUNT; i++) {
+		if (strcmp(options[i].name, name) == 0) {
+			return &options[i];
+		}
+	}
+	return NULL;
+}
+
+size_t postern__option_index(const struct postern__option *option) {
+	return (size_t)(option - options);
+}
+
+static int parse_duration(const struct postern__option *option,
+		const char *text, uint64_t *out, struct postern_error *error) {
+	int64_t ms;
+	int r = postern__duration_parse(text, &ms, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if ((uint64_t)ms < option->min || (uint64_t)ms > option->max) {
+		char min[POSTERN__DURATION_TEXT_MAX];
+		char max[POSTERN__DURATION_TEXT_MAX];
+		postern__duration_format((int64_t)option->min, min);
+		postern__duration_format((int64_t)option->max, max);
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'%s' is out of range; write %s to %s", text, min, max);
+	}
+	*out = (uint64_t)ms;
+	return POSTERN_OK;
+}
+
+static int parse_size(const struct postern__option *option, const char *text,
+		uint64_t *out, struct postern_error *error) {
+	uint64_t bytes;
+	int r = postern__size_parse(text, &bytes, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (bytes < option->min || bytes > option->max) {
+		char min[POSTERN__SIZE_TEXT_MAX];
+		char max[POSTERN__SIZE_TEXT_MAX];
+		postern__size_format(option->min, min);
+		postern__size_format(option->max, max);
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'%s' is out of range; write %s to %s", text, min, max);
+	}
+	*out = bytes;
+	return POSTERN_OK;
+}
+
+static int parse_switch(const char *text, uint64_t *out,
+		struct postern_error *error) {
+	static const char *const words[] = { "off", "on", "false", "true", "no",
+		"yes" };
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+		if (strcmp(text, words[i]) == 0) {
+			*out = i % 2;
+			return POSTERN_OK;
+		}
+	}
+	return postern__fail(error, POSTERN_E_INVALID,
+			"'%.80s' is not a switch; write on or off", text);
+}
+
+/* Choices are few and short: "poison|hold|fail". */
+#define CHOICE_COUNT_MAX 4
+#define CHOICES_LEN_MAX 64
+
+struct choices {
+	char room[CHOICES_LEN_MAX];
+	const char *words[CHOICE_COUNT_MAX];
+	size_t count;
+};
+
+static void split_choices(const struct postern__option *option,
+		struct choices *out) {
+	assert(strlen(option->choices) < CHOICES_LEN_MAX);
+	(void)strcpy(out->room, option->choices);
+	out->count = 0;
+	char *rest = out->room;
+	for (char *word = strsep(&rest, "|"); word; word = strsep(&rest, "|")) {
+		assert(out->count < CHOICE_COUNT_MAX);
+		out->words[out->count++] = word;
+	}
+}
+
+static int parse_choice(const struct postern__option *option, const char *text,
+		uint64_t *out, struct postern_error *error) {
+	struct choices choices;
+	split_choices(option, &choices);
+	for (size_t i = 0; i < choices.count; i++) {
+		if (strcmp(choices.words[i], text) == 0) {
+			*out = i;
+			return POSTERN_OK;
+		}
+	}
+	const char *near = postern__closest(text, choices.words, choices.count);
+	if (near) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'%.80s' is not one of %s; did you mean '%s'?", text,
+				option->choices, near);
+	}
+	return postern__fail(error, POSTERN_E_INVALID, "'%.80s' is not one of %s",
+			text, option->choices);
+}
+
+/* "exponential", or delays with commas between them. */
+static int parse_backoff(const struct postern__option *option, const char *text,
+		struct postern__arena *arena, struct parsed *out,
+		struct postern_error *error) {
+	int64_t delays[POSTERN_BACKOFF_COUNT_MAX];
+	size_t count = 0;
+
+	if (strcmp(text, "exponential") == 0) {
+		return POSTERN_OK;
+	}
+	char *copy = postern__arena_strdup(arena, text);
+	if (!copy) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	for (char *word = strsep(&copy, ","); word; word = strsep(&copy, ",")) {
+		uint64_t ms;
+		word += strspn(word, " ");
+		if (count == POSTERN_BACKOFF_COUNT_MAX) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"more than %d delays", POSTERN_BACKOFF_COUNT_MAX);
+		}
+		int r = parse_duration(option, word, &ms, error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+		delays[count++] = (int64_t)ms;
+	}
+	int64_t *list = postern__arena_array(arena, count, sizeof *list);
+	if (!list) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	memcpy(list, delays, count * sizeof *list);
+	out->list = list;
+	out->list_count = count;
+	return POSTERN_OK;
+}
+
+static int parse_text(const char *text, struct postern__arena *arena,
+		const char **out, struct postern_error *error) {
+	if (text[0] == '\0') {
+		return postern__fail(error, POSTERN_E_INVALID, "the text is empty");
+	}
+	*out = postern__arena_strdup(arena, text);
+	if (!*out) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	return POSTERN_OK;
+}
+
+static int parse(const struct postern__option *option, const char *text,
+		struct postern__arena *arena, struct parsed *out,
+		struct postern_error *error) {
+	int r;
+
+	*out = (struct parsed){ 0 };
+	if ((option->flags & NONE) && strcmp(text, "none") == 0) {
+		return POSTERN_OK;
+	}
+	if ((option->flags & AUTO) && strcmp(text, "default") == 0) {
+		out->number = UINT64_MAX;
+		return POSTERN_OK;
+	}
+	switch (option->type) {
+	case STORE:
+		/* YAML makes it hard to write a text that ends with a colon. */
+		text = strcmp(text, "memory") == 0 ? "memory:" : text;
+		r = postern__config_store_check(text, error);
+		return r != POSTERN_OK ? r : parse_text(text, arena, &out->text, error);
+	case TEXT: return parse_text(text, arena, &out->text, error);
+	case DURATION: return parse_duration(option, text, &out->number, error);
+	case SIZE: return parse_size(option, text, &out->number, error);
+	case COUNT:
+		return postern__count_parse(text, option->min, option->max,
+				&out->number, error);
+	case SWITCH: return parse_switch(text, &out->number, error);
+	case CHOICE: return parse_choice(option, text, &out->number, error);
+	case BACKOFF: return parse_backoff(option, text, arena, out, error);
+	}
+	return postern__fail(error, POSTERN_E_INVALID, "no such type");
+}
+
+static void put(const struct postern__option *option,
+		const struct parsed *parsed, struct postern__config_values *values) {
+	void *place = (char *)values + option->offset;
+
+	switch (option->type) {
+	case TEXT:
+	case STORE: *(const char **)place = parsed->text; break;
+	case DURATION: *(int64_t *)place = (int64_t)parsed->number; break;
+	case SIZE: *(uint64_t *)place = parsed->number; break;
+	case COUNT: *(uint32_t *)place = (uint32_t)parsed->number; break;
+	case SWITCH: *(bool *)place = parsed->number != 0; break;
+	case CHOICE: *(int *)place = (int)parsed->number; break;
+	case BACKOFF:
+		values->backoff_ms = parsed->list;
+		values->backoff_count = parsed->list_count;
+		break;
+	}
+}
+
+/* Whether a text of a LATER option says no more than its default. */
+static int check_later(const struct postern__option *option, const char *text,
+		const struct parsed *parsed, struct postern__arena *arena,
+		struct postern_error *error) {
+	struct parsed fallback;
+	int r = parse(option, option->fallback, arena, &fallback, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (parsed->number == fallback.number &&
+			(!parsed->text || strcmp(parsed->text, fallback.text) == 0)) {
+		return POSTERN_OK;
+	}
+	return postern__fail(error, POSTERN_E_INVALID,
+			"'%.80s' is not in this version", text);
+}
+
+int postern__option_set(const struct postern__option *option, const char *text,
+		struct postern__config_values *values, struct postern__arena *arena,
+		struct postern_error *error) {
+	struct parsed parsed;
+	int r = parse(option, text, arena, &parsed, error);
+	if (r == POSTERN_OK && (option->flags & LATER)) {
+		r = check_later(option, text, &parsed, arena, error);
+	}
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (option->offset != NOWHERE) {
+		put(option, &parsed, values);
+	}
+	return POSTERN_OK;
+}
+
+int postern__option_defaults(struct postern__config_values *values,
+		struct postern__arena *arena, struct postern_error *error) {
+	*values = (struct postern__config_values){ 0 };
+	for (size_t i = 0; i < OPTION_COUNT; i++) {
+		int r = postern__option_set(&options[i], options[i].fallback, values,
+				arena, error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	return POSTERN_OK;
+}
+
+static void format_backoff(const struct postern__config_values *values,
+		struct postern__buf *out) {
+	char text[POSTERN__DURATION_TEXT_MAX];
+	if (!values->backoff_ms) {
+		postern__buf_append_text(out, "exponential");
+		return;
+	}
+	for (size_t i = 0; i < values->backoff_count; i++) {
+		postern__duration_format(values->backoff_ms[i], text);
+		postern__buf_printf(out, "%s%s", i > 0 ? "," : "", text);
+	}
+}
+
+static void format_text(const struct postern__option *option, const char *text,
+		struct postern__buf *out) {
+	if (option->flags & SECRET) {
+		char redacted[POSTERN__REDACT_TEXT_MAX];
+		postern__redact(text, redacted, sizeof redacted);
+		postern__buf_append_text(out, redacted);
+	} else {
+		postern__buf_append_text(out, text);
+	}
+}
+
+static void format_number(const struct postern__option *option, uint64_t number,
+		struct postern__buf *out) {
+	char text[POSTERN__DURATION_TEXT_MAX];
+	struct choices choices;
+
+	if ((option->flags & NONE) && number == 0) {
+		postern__buf_append_text(out, "none");
+		return;
+	}
+	if ((option->flags & AUTO) && number == UINT64_MAX) {
+		postern__buf_append_text(out, "default");
+		return;
+	}
+	switch (option->type) {
+	case DURATION:
+		postern__duration_format((int64_t)number, text);
+		postern__buf_append_text(out, text);
+		break;
+	case SIZE:
+		postern__size_format(number, text);
+		postern__buf_append_text(out, text);
+		break;
+	case CHOICE:
+		split_choices(option, &choices);
+		postern__buf_append_text(out, choices.words[number]);
+		break;
+	case SWITCH: postern__buf_append_text(out, number ? "on" : "off"); break;
+	default: postern__buf_printf(out, "%llu", (unsigned long long)number);
+	}
+}
+
+void postern__option_format(const struct postern__option *option,
+		const struct postern__config_values *values, struct postern__buf *out) {
+	const void *place = (const char *)values + option->offset;
+
+	if (option->offset == NOWHERE) {
+		postern__buf_append_text(out, option->fallback);
+		return;
+	}
+	switch (option->type) {
+	case TEXT:
+	case STORE: format_text(option, *(const char *const *)place, out); break;
+	case DURATION:
+		format_number(option, (uint64_t) * (const int64_t *)place, out);
+		break;
+	case SIZE: format_number(option, *(const uint64_t *)place, out); break;
+	case COUNT: format_number(option, *(const uint32_t *)place, out); break;
+	case SWITCH: format_number(option, *(const bool *)place, out); break;
+	case CHOICE:
+		format_number(option, (uint64_t) * (const int *)place, out);
+		break;
+	case BACKOFF: format_backoff(values, out); break;
+	}
+}
+
+void postern__option_places(unsigned scopes, char *out, size_t size) {
+	static const char *const names[] = { "the top level", "'defaults'",
+		"a store", "a channel", "a handler" };
+	const size_t count = sizeof names / sizeof names[0];
+	size_t len = 0;
+
+	out[0] = '\0';
+	for (size_t i = 0; i < count; i++) {
+		if (!(scopes & 1U << i)) {
+			continue;
+		}
+		bool last = (scopes >> i) == 1;
+		int n = snprintf(out + len, size - len, "%s%s",
+				len == 0 ? ""
+				: last   ? " or "
+						 : ", ",
+				names[i]);
+		len += (size_t)n;
+		assert(len < size);
+	}
+}

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One mapping of the file: the top level, `defaults`, a store, a channel or a
+ * handler. They are all read here in the same way: a key is a part (a section
+ * of its own, left to the caller), an option of the table, or a mistake that
+ * is told with what was probably meant.
+ */
+
+#include "server/config_section.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "server/config_expand.h"
+#include "server/config_file.h"
+#include "server/config_options.h"
+#include "server/config_yaml.h"
+
+/* Variables could multiply a file of 1 MiB; nobody means to. */
+#define MEMORY_BYTES_MAX ((size_t)64 * 1024 * 1024)
+
+/* Of the parts: known, but may only be empty; or not even that. */
+#define LATER 1U
+#define NEVER 2U
+
+static const struct part {
+	const char *name;
+	unsigned scope;
+	unsigned flags;
+} parts[POSTERN__PART_COUNT] = {
+	[POSTERN__PART_DEFAULTS] = { "defaults", POSTERN__IN_ROOT, 0 },
+	[POSTERN__PART_STORES] = { "stores", POSTERN__IN_ROOT, 0 },
+	[POSTERN__PART_CHANNELS] = { "channels", POSTERN__IN_ROOT, 0 },
+	[POSTERN__PART_AUTH] = { "auth", POSTERN__IN_ROOT, LATER },
+	[POSTERN__PART_URL] = { "url", POSTERN__IN_STORE, 0 },
+	[POSTERN__PART_URL_FILE] = { "url_file", POSTERN__IN_STORE, 0 },
+	[POSTERN__PART_STORE] = { "store", POSTERN__IN_CHANNEL, 0 },
+	[POSTERN__PART_SOURCES] = { "sources", POSTERN__IN_CHANNEL, LATER },
+	[POSTERN__PART_HANDLERS] = { "handlers", POSTERN__IN_CHANNEL, 0 },
+	[POSTERN__PART_TYPES] = { "types", POSTERN__IN_HANDLER, 0 },
+	[POSTERN__PART_LEGACY_KEYS] = { "legacy_keys", POSTERN__IN_HANDLER, 0 },
+	[POSTERN__PART_SQL] = { "sql", POSTERN__IN_HANDLER, 0 },
+	[POSTERN__PART_EXEC] = { "exec", POSTERN__IN_HANDLER, 0 },
+	[POSTERN__PART_WEBHOOK] = { "webhook", POSTERN__IN_HANDLER, NEVER },
+	[POSTERN__PART_PUBLISH] = { "publish", POSTERN__IN_HANDLER, NEVER },
+	[POSTERN__PART_PLUGIN] = { "plugin", POSTERN__IN_HANDLER, NEVER },
+};
+
+/* What a name in a mapping means. */
+struct meaning {
+	const struct postern__option *option;
+	bool is_file; /* the option's NAME_file */
+	bool group;   /* "retention": its options have dots */
+	unsigned scopes;
+};
+
+static bool is_group(const char *name, unsigned *scopes_out) {
+	size_t len = strlen(name);
+	const struct postern__option *option;
+	*scopes_out = 0;
+	for (size_t i = 0; (option = postern__option_at(i)); i++) {
+		if (strncmp(option->name, name, len) == 0 && option->name[len] == '.') {
+			*scopes_out |= option->scopes;
+		}
+	}
+	return *scopes_out != 0;
+}
+
+static struct meaning find_meaning(const char *name) {
+	struct meaning meaning = { .option = postern__option_named(name) };
+	char stem[64];
+	size_t len = strlen(name);
+
+	if (!meaning.option && len > 5 && len < sizeof stem &&
+			strcmp(name + len - 5, "_file") == 0) {
+		(void)snprintf(stem, sizeof stem, "%.*s", (int)len - 5, name);
+		meaning.option = postern__option_named(stem);
+		meaning.is_file = meaning.option != NULL;
+		if (meaning.option &&
+				!(meaning.option->flags & POSTERN__OPTION_SECRET)) {
+			meaning.option = NULL;
+		}
+	}
+	/* "retention.payload" is no key, only "payload" inside "retention". */
+	if (meaning.option && strchr(name, '.')) {
+		meaning.option = NULL;
+	}
+	if (meaning.option) {
+		meaning.scopes = meaning.option->scopes;
+	} else {
+		meaning.group = is_group(name, &meaning.scopes);
+	}
+	return meaning;
+}
+
+static const char *scope_name(unsigned scope) {
+	switch (scope) {
+	case POSTERN__IN_ROOT: return "at the top level";
+	case POSTERN__IN_DEFAULTS: return "in 'defaults'";
+	case POSTERN__IN_STORE: return "in a store";
+	case POSTERN__IN_CHANNEL: return "in a channel";
+	default: return "in a handler";
+	}
+}
+
+static const char *find_near(const char *name, unsigned scope) {
+	const char
+			*names[POSTERN__CONFIG_OPTION_COUNT_MAX + POSTERN__PART_COUNT + 2];
+	const struct postern__option *option;
+	size_t count = 0;
+
+	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {
+		if (parts[i].scope == scope) {
+			names[count++] = parts[i].name;
+		}
+	}
+	for (size_t i = 0; (option = postern__option_at(i)); i++) {
+		if ((option->scopes & scope) && !strchr(option->name, '.')) {
+			names[count++] = option->name;
+		}
+	}
+	if (scope == POSTERN__IN_ROOT) {
+		names[count++] = "store_file";
+	}
+	if (scope &
+			(POSTERN__IN_DEFAULTS | POSTERN__IN_STORE | POSTERN__IN_CHANNEL)) {
+		names[count++] = "retention";
+	}
+	return postern__closest(name, names, count);
+}
+
+static int fail_unknown(const struct postern__yaml_node *entry, unsigned scope,
+		const struct meaning *meaning, struct postern_error *error) {
+	unsigned scopes = meaning->scopes;
+	char places[128];
+
+	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {
+		if (strcmp(parts[i].name, entry->key) == 0) {
+			scopes |= parts[i].scope;
+		}
+	}
+	if (scopes) {
+		postern__option_places(scopes, places, sizeof places);
+		return postern__yaml_fail(error, &entry->key_place,
+				"'%s' does not belong %s; its place is %s", entry->key,
+				scope_name(scope), places);
+	}
+	const char *near = find_near(entry->key, scope);
+	if (near) {
+		return postern__yaml_fail(error, &entry->key_place,
+				"unknown key '%.60s' %s; did you mean '%s'?", entry->key,
+				scope_name(scope), near);
+	}
+	return postern__yaml_fail(error, &entry->key_place,
+			"unknown key '%.60s' %s", entry->key, scope_name(scope));
+}
+
+int postern__config_text_read(struct postern__config *config,
+		const struct postern__yaml_node *node, const char **out,
+		struct postern_error *error) {
+	const char *what = node->key ? node->key : "an entry of the list";
+	if (node->kind != POSTERN__YAML_SCALAR) {
+		return postern__yaml_fail(error, &node->place,
+				"%s takes one value, not %s", what,
+				postern__yaml_kind_name(node));
+	}
+	if (postern__yaml_empty(node)) {
+		return postern__yaml_fail(error, &node->place, "%s has no value", what);
+	}
+	int r = postern__config_expand(node->text, config->environment,
+			&config->arena, out, error);
+	if (r != POSTERN_OK) {
+		return postern__yaml_fail_at(error, r, &node->place);
+	}
+	if (config->arena.bytes_used > MEMORY_BYTES_MAX) {
+		return postern__yaml_fail(error, &node->place,
+				"the variables make the configuration too large");
+	}
+	return POSTERN_OK;
+}
+
+int postern__config_list_read(struct postern__config *config,
+		const struct postern__yaml_node *node, size_t count_max,
+		const char *const **out, size_t *count_out,
+		struct postern_error *error) {
+	size_t count = 0;
+
+	if (node->kind != POSTERN__YAML_LIST) {
+		return postern__yaml_fail(error, &node->place,
+				"'%s' takes a list, as in [a, b]", node->key);
+	}
+	if (node->count == 0) {
+		return postern__yaml_fail(error, &node->place, "'%s' is empty",
+				node->key);
+	}
+	if (node->count > count_max) {
+		return postern__yaml_fail(error, &node->place,
+				"'%s' has more than %zu entries", node->key, count_max);
+	}
+	const char **texts =
+			postern__arena_array(&config->arena, node->count, sizeof *texts);
+	if (!texts) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	for (const struct postern__yaml_node *entry = node->first; entry;
+			entry = entry->next) {
+		int r = postern__config_text_read(config, entry, &texts[count++],
+				error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	*out = texts;
+	*count_out = count;
+	return POSTERN_OK;
+}
+
+int postern__config_option_put(struct postern__config *config,
+		const struct postern__option *option, bool is_file, const char *text,
+		const struct postern__config_origin *origin,
+		struct postern__config_values *values, struct postern_error *error) {
+	struct postern__config_origin *place =
+			&values->origins[postern__option_index(option)];
+	char *secret;
+
+	if ((option->flags & POSTERN__OPTION_SECRET) &&
+			place->source == origin->source && place->level == origin->level &&
+			place->is_file != is_file &&
+			place->source != POSTERN__CONFIG_DEFAULT) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'%s' and '%s_file' exclude each other", option->name,
+				option->name);
+	}
+	if (is_file) {
+		int r = postern__config_secret_read(text, &config->arena, &secret,
+				error);
+		if (r == POSTERN_E_NOTFOUND) {
+			/* Of the configuration as a whole it is a mistake. */
+			r = POSTERN_E_INVALID;
+		}
+		if (r != POSTERN_OK) {
+			return r;
+		}
+		text = secret;
+	}
+	int r = postern__option_set(option, text, values, &config->arena, error);
+	if (r == POSTERN_OK) {
+		*place = *origin;
+		place->is_file = is_file;
+	}
+	return r;
+}
+
+/* A list of delays is read as the text it would be in a flag: "1s,10s". */
+static int join_list(struct postern__config *config,
+		const struct postern__yaml_node *node, const char **out,
+		struct postern_error *error) {
+	const char *const *texts;
+	struct postern__buf buf;
+	size_t count;
+
+	int r = postern__config_list_read(config, node, POSTERN_BACKOFF_COUNT_MAX,
+			&texts, &count, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	postern__buf_init(&buf, POSTERN__CONFIG_BYTES_MAX);
+	for (size_t i = 0; i < count; i++) {
+		postern__buf_printf(&buf, "%s%s", i > 0 ? "," : "", texts[i]);
+	}
+	r = postern__buf_check(&buf, "the list", error);
+	if (r == POSTERN_OK) {
+		*out = postern__arena_strdup(&config->arena, postern__buf_text(&buf));
+		if (!*out) {
+			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		}
+	}
+	postern__buf_finish(&buf);
+	return r;
+}
+
+static int read_option(struct postern__config *config,
+		const struct postern__yaml_node *entry, const struct meaning *meaning,
+		unsigned level, struct postern__config_values *values,
+		struct postern_error *error) {
+	const struct postern__option *option = meaning->option;
+	const char *text;
+	int r;
+
+	if (entry->kind != POSTERN__YAML_SCALAR &&
+			(option->flags & POSTERN__OPTION_LATER)) {
+		return postern__yaml_fail(error, &entry->place,
+				"'%s' other than '%s' is not in this version", entry->key,
+				option->fallback);
+	}
+	if (entry->kind == POSTERN__YAML_LIST &&
+			option->type == POSTERN__OPTION_BACKOFF) {
+		r = join_list(config, entry, &text, error);
+	} else {
+		r = postern__config_text_read(config, entry, &text, error);
+	}
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	const struct postern__config_origin origin = {
+		.source = POSTERN__CONFIG_FILE,
+		.level = level,
+		.line = entry->place.line,
+		.column = entry->place.column,
+	};
+	r = postern__config_option_put(config, option, meaning->is_file, text,
+			&origin, values, error);
+	if (r != POSTERN_OK && error) {
+		(void)postern__fail(error, r, "%s: %s", entry->key, error->text);
+	}
+	return r == POSTERN_OK ? r : postern__yaml_fail_at(error, r, &entry->place);
+}
+
+/* "retention": a mapping whose keys are options with a dot. */
+static int read_group(struct postern__config *config,
+		const struct postern__yaml_node *group, unsigned scope, unsigned level,
+		struct postern__config_values *values, struct postern_error *error) {
+	if (postern__yaml_empty(group)) {
+		return POSTERN_OK;
+	}
+	if (group->kind != POSTERN__YAML_MAPPING) {
+		return postern__yaml_fail(error, &group->place,
+				"'%s' takes a mapping, not %s", group->key,
+				postern__yaml_kind_name(group));
+	}
+	for (const struct postern__yaml_node *entry = group->first; entry;
+			entry = entry->next) {
+		char name[64];
+		(void)snprintf(name, sizeof name, "%s.%.40s", group->key, entry->key);
+		const struct meaning meaning = {
+			.option = postern__option_named(name),
+		};
+		if (!meaning.option || !(meaning.option->scopes & scope)) {
+			return postern__yaml_fail(error, &entry->key_place,
+					"unknown key '%.60s' in '%s'", entry->key, group->key);
+		}
+		int r = read_option(config, entry, &meaning, level, values, error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	return POSTERN_OK;
+}
+
+static int read_part(const struct postern__yaml_node *entry,
+		const struct part *part, struct postern_error *error) {
+	bool empty = postern__yaml_empty(entry) ||
+				 (entry->kind != POSTERN__YAML_SCALAR && entry->count == 0);
+	if ((part->flags & NEVER) || ((part->flags & LATER) && !empty)) {
+		return postern__yaml_fail(error, &entry->key_place,
+				"'%s' is not in this version", entry->key);
+	}
+	return POSTERN_OK;
+}
+
+static int read_entry(struct postern__config *config,
+		const struct postern__yaml_node *entry, unsigned scope, unsigned level,
+		struct postern__config_values *values,
+		struct postern__config_parts *parts_out, struct postern_error *error) {
+	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {
+		if (parts[i].scope == scope && strcmp(parts[i].name, entry->key) == 0) {
+			parts_out->nodes[i] = entry;
+			return read_part(entry, &parts[i], error);
+		}
+	}
+	struct meaning meaning = find_meaning(entry->key);
+	if (!(meaning.scopes & scope)) {
+		return fail_unknown(entry, scope, &meaning, error);
+	}
+	if (meaning.group) {
+		return read_group(config, entry, scope, level, values, error);
+	}
+	return read_option(config, entry, &meaning, level, values, error);
+}
+
+int postern__config_section_read(struct postern__config *config,
+		const struct postern__yaml_node *node, unsigned scope, unsigned level,
+		struct postern__config_values *values,
+		struct postern__config_parts *parts_out, struct postern_error *error) {
+	*parts_out = (struct postern__config_parts){ 0 };
+	if (postern__yaml_empty(node)) {
+		return POSTERN_OK;
+	}
+	if (node->kind != POSTERN__YAML_MAPPING) {
+		return postern__yaml_fail(error, &node->place,
+				"here belongs a mapping (key: value), not %s",
+				postern__yaml_kind_name(node));
+	}
+	for (const struct postern__yaml_node *entry = node->first; entry;
+			entry = entry->next) {
+		int r = read_entry(config, entry, scope, level, values, parts_out,
+				error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	return POSTERN_OK;
+}

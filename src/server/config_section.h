@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_SERVER_CONFIG_SECTION_H
+#define POSTERN_SERVER_CONFIG_SECTION_H
+
+/*
+ * What the files that read a configuration share: the object being filled,
+ * and how one mapping of the file is read.
+ */
+
+#include <postern/error.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "server/config.h"
+#include "server/config_yaml.h"
+
+struct postern__option;
+
+/* A handler's key or legacy key and where it was written. */
+struct postern__config_use {
+	const char *key;
+	const char *channel;
+	struct postern__yaml_place place;
+	size_t order;
+	struct postern__config_use *next;
+};
+
+struct postern__config {
+	struct postern__arena arena; /* all that is below */
+	const char *name;            /* NULL: no file */
+	const char *store_name;      /* its key in `stores`; "default" */
+	struct postern__config_values values;
+	const struct postern__config_channel *channels;
+	size_t channel_count;
+
+	/* While it is being loaded. */
+	char *const *environment;
+	struct postern__config_use *uses; /* newest first */
+	size_t use_count;
+	size_t handler_count;
+};
+
+/* What a section has besides options. The order is the one of the table in
+   config_section.c. */
+enum postern__config_part {
+	POSTERN__PART_DEFAULTS,
+	POSTERN__PART_STORES,
+	POSTERN__PART_CHANNELS,
+	POSTERN__PART_AUTH,
+	POSTERN__PART_URL,
+	POSTERN__PART_URL_FILE,
+	POSTERN__PART_STORE,
+	POSTERN__PART_SOURCES,
+	POSTERN__PART_HANDLERS,
+	POSTERN__PART_TYPES,
+	POSTERN__PART_LEGACY_KEYS,
+	POSTERN__PART_SQL,
+	POSTERN__PART_EXEC,
+	POSTERN__PART_WEBHOOK,
+	POSTERN__PART_PUBLISH,
+	POSTERN__PART_PLUGIN,
+	POSTERN__PART_COUNT
+};
+
+struct postern__config_parts {
+	const struct postern__yaml_node *nodes[POSTERN__PART_COUNT];
+};
+
+/* The levels of an origin. */
+#define POSTERN__LEVEL_GLOBAL 0
+#define POSTERN__LEVEL_STORE 1
+#define POSTERN__LEVEL_CHANNEL 2
+#define POSTERN__LEVEL_HANDLER 3
+
+/*
+ * Read the mapping of one scope (POSTERN__IN_…): options go to the values,
+ * parts are found and left to the caller. A node that is empty is fine and
+ * says nothing.
+ */
+int postern__config_section_read(struct postern__config *config,
+		const struct postern__yaml_node *node, unsigned scope, unsigned level,
+		struct postern__config_values *values,
+		struct postern__config_parts *parts_out, struct postern_error *error);
+
+/* The one text that stands here, its variables put in. */
+int postern__config_text_read(struct postern__config *config,
+		const struct postern__yaml_node *node, const char **out,
+		struct postern_error *error);
+
+/* A list of texts, at most count_max. */
+int postern__config_list_read(struct postern__config *config,
+		const struct postern__yaml_node *node, size_t count_max,
+		const char *const **out, size_t *count_out,
+		struct postern_error *error);
+
+/*
+ * Set an option and remember where it was said. With `is_file` the text is
+ * the name of the file that holds the secret. Setting both forms from the
+ * same origin's source and level is refused. Errors name no place.
+ */
+int postern__config_option_put(struct postern__config *config,
+		const struct postern__option *option, bool is_file, const char *text,
+		const struct postern__config_origin *origin,
+		struct postern__config_values *values, struct postern_error *error);
+
+/* Put "file:line:col: " (or the flag or variable) of an option's origin in
+   front of what is in `error` already. Returns `code`. */
+int postern__config_fail_at(const struct postern__config *config,
+		const struct postern__option *option,
+		const struct postern__config_origin *origin, int code,
+		struct postern_error *error);
+
+/* Read the channels with their handlers; the global values are complete. */
+int postern__config_channels_read(struct postern__config *config,
+		const struct postern__yaml_node *node, struct postern_error *error);
+
+/* Refuse a timeout that is not less than the lease. `sql`: the default is
+   the one of sql handlers. */
+int postern__config_timeout_check(const struct postern__config *config,
+		const struct postern__config_values *values, bool sql,
+		struct postern_error *error);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The URL of a store, as far as it can be judged without opening it: so that
+ * a mistake is told with the line it was made on.
+ */
+
+#include "server/config_store.h"
+
+#include <postern/message.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/redact.h"
+#include "base/text.h"
+#include "base/utf8.h"
+
+/* Longer than any path the system takes. */
+#define URL_LEN_MAX 4096
+
+struct kind {
+	const char *scheme;
+	int (*check)(const char *rest, struct postern_error *error);
+};
+
+static int check_memory(const char *rest, struct postern_error *error) {
+	if (*rest) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"nothing may follow 'memory:'");
+	}
+	return POSTERN_OK;
+}
+
+static int check_sqlite(const char *rest, struct postern_error *error) {
+	const char *query = strchr(rest, '?');
+	if (*rest == '\0' || query == rest) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"no file is named; write sqlite:FILE");
+	}
+	if (!query) {
+		return POSTERN_OK;
+	}
+	if (strcmp(query, "?shared=yes") == 0) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'?shared=yes' is not in this version");
+	}
+	return postern__fail(error, POSTERN_E_INVALID,
+			"'%.60s' is not a parameter of sqlite:", query + 1);
+}
+
+static int check_later(const char *rest, struct postern_error *error) {
+	(void)rest;
+	return postern__fail(error, POSTERN_E_INVALID,
+			"this kind of store is not in this version; write sqlite:FILE or "
+			"memory:");
+}
+
+static const struct kind kinds[] = {
+	{ "sqlite", check_sqlite },
+	{ "memory", check_memory },
+	{ "postgres", check_later },
+	{ "postgresql", check_later },
+	{ "redis", check_later },
+	{ "rediss", check_later },
+};
+#define KIND_COUNT (sizeof kinds / sizeof kinds[0])
+
+static int fail_unknown(const char *url, const char *scheme,
+		struct postern_error *error) {
+	const char *names[KIND_COUNT];
+	char shown[POSTERN__REDACT_TEXT_MAX];
+
+	for (size_t i = 0; i < KIND_COUNT; i++) {
+		names[i] = kinds[i].scheme;
+	}
+	postern__redact(url, shown, sizeof shown);
+	const char *near = postern__closest(scheme, names, KIND_COUNT);
+	if (near) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'%.60s' is no store; did you mean '%s:'?", shown, near);
+	}
+	return postern__fail(error, POSTERN_E_INVALID,
+			"'%.60s' is no store; write sqlite:FILE or memory:", shown);
+}
+
+int postern__config_store_check(const char *url, struct postern_error *error) {
+	char scheme[16];
+	size_t len = strlen(url);
+	size_t scheme_len = strcspn(url, ":");
+
+	if (len > URL_LEN_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID, "longer than %d bytes",
+				URL_LEN_MAX);
+	}
+	if (!postern__utf8_valid(url, len) || postern__utf8_has_control(url, len)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"not UTF-8, or with a control character in it");
+	}
+	if (scheme_len == len || scheme_len >= sizeof scheme) {
+		return fail_unknown(url, "", error);
+	}
+	memcpy(scheme, url, scheme_len);
+	scheme[scheme_len] = '\0';
+	for (size_t i = 0; i < KIND_COUNT; i++) {
+		if (strcmp(kinds[i].scheme, scheme) == 0) {
+			return kinds[i].check(url + scheme_len + 1, error);
+		}
+	}
+	return fail_unknown(url, scheme, error);
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libyaml's events, made into a tree with limits.
+ *
+ * The events come one by one, so the first thing that is not taken ends the
+ * reading and no input can cost more than its own length: depth, number of
+ * nodes and entries are counted as they come. Two things are looked for
+ * before libyaml sees the text: bytes that are no text (it would report them
+ * by offset only), and directives, whose handling in libyaml takes time with
+ * the square of their number.
+ */
+
+#include "server/config_yaml.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/arena.h"
+#include "base/fail.h"
+#include "base/utf8.h"
+#include "server/config.h"
+
+/* Leaves most of an error's text to the sentence. */
+#define NAME_SHOWN_LEN_MAX 90
+
+struct reader {
+	const char *name;
+	struct postern__arena *arena;
+	yaml_parser_t parser;
+	struct postern__yaml_node *root;
+	/* The containers that are open, outermost first. */
+	struct postern__yaml_node *open[POSTERN__YAML_DEPTH_MAX];
+	size_t depth;
+	/* A mapping's key that waits for its value. */
+	const char *key;
+	struct postern__yaml_place key_place;
+	size_t node_count;
+};
+
+static const char *shown_name(const char *name, char *out, size_t size) {
+	size_t len = strlen(name);
+	if (len <= NAME_SHOWN_LEN_MAX) {
+		return name;
+	}
+	const char *tail = name + len - NAME_SHOWN_LEN_MAX;
+	/* Not into the middle of a character. */
+	while (((unsigned char)*tail & 0xc0) == 0x80) {
+		tail++;
+	}
+	(void)snprintf(out, size, "...%s", tail);
+	return out;
+}
+
+int postern__yaml_fail_at(struct postern_error *error, int code,
+		const struct postern__yaml_place *place) {
+	char room[NAME_SHOWN_LEN_MAX + 8];
+	if (!error) {
+		return code;
+	}
+	return postern__fail(error, code, "%s:%u:%u: %s",
+			shown_name(place->name, room, sizeof room), place->line,
+			place->column, error->text);
+}
+
+int postern__yaml_fail(struct postern_error *error,
+		const struct postern__yaml_place *place, const char *format, ...) {
+	struct postern_error inner;
+	va_list args;
+	va_start(args, format);
+	(void)vsnprintf(inner.text, sizeof inner.text, format, args);
+	va_end(args);
+	inner.code = POSTERN_E_INVALID;
+	(void)postern__yaml_fail_at(&inner, POSTERN_E_INVALID, place);
+	return postern__fail(error, POSTERN_E_INVALID, "%s", inner.text);
+}
+
+bool postern__yaml_empty(const struct postern__yaml_node *node) {
+	return node->kind == POSTERN__YAML_SCALAR && node->plain &&
+		   (strcmp(node->text, "") == 0 || strcmp(node->text, "~") == 0 ||
+				   strcmp(node->text, "null") == 0);
+}
+
+const char *postern__yaml_kind_name(const struct postern__yaml_node *node) {
+	switch (node->kind) {
+	case POSTERN__YAML_SCALAR: return "text";
+	case POSTERN__YAML_LIST: return "a list";
+	case POSTERN__YAML_MAPPING: return "a mapping";
+	}
+	return "?";
+}
+
+static struct postern__yaml_place place_of(const struct reader *self,
+		const yaml_mark_t *mark) {
+	/* The text's length bounds both. */
+	return (struct postern__yaml_place){
+		.name = self->name,
+		.line = (unsigned)mark->line + 1,
+		.column = (unsigned)mark->column + 1,
+	};
+}
+
+static int fail_nomem(struct postern_error *error) {
+	return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+}
+
+/* Bytes that are no text, and directives; see the top. */
+static int check_text(const char *name, const char *text, size_t len,
+		struct postern_error *error) {
+	struct postern__yaml_place place = { name, 1, 1 };
+
+	for (size_t i = 0; i < len;) {
+		uint32_t c;
+		size_t width = postern__utf8_decode(text + i, len - i, &c);
+		if (width == 0) {
+			return postern__yaml_fail(error, &place, "not valid UTF-8");
+		}
+		if (c == 0x7f || (c < 0x20 && c != '\t' && c != '\n' && c != '\r') ||
+				(c >= 0x80 && c < 0xa0 && c != 0x85)) {
+			return postern__yaml_fail(error, &place,
+					"the control character U+%04X does not belong here",
+					(unsigned)c);
+		}
+		if (c == '%' && place.column == 1) {
+			return postern__yaml_fail(error, &place,
+					"YAML directives ('%%…') are not taken");
+		}
+		i += width;
+		place.column++;
+		/* What YAML 1.1 takes for a line's end. */
+		if (c == '\n' || c == 0x85 || c == 0x2028 || c == 0x2029 ||
+				(c == '\r' && (i == len || text[i] != '\n'))) {
+			place.line++;
+			place.column = 1;
+		}
+	}
+	return POSTERN_OK;
+}
+
+static int fail_parser(const struct reader *self, struct postern_error *error) {
+	const yaml_parser_t *parser = &self->parser;
+	if (parser->error == YAML_MEMORY_ERROR) {
+		return fail_nomem(error);
+	}
+	struct postern__yaml_place place = place_of(self, &parser->problem_mark);
+	const char *problem = parser->problem ? parser->problem : "no valid YAML";
+	if (strstr(problem, "mapping values are not allowed")) {
+		return postern__yaml_fail(error, &place,
+				"a ':' where none belongs; quote a text that has one at its "
+				"end or before a blank");
+	}
+	if (parser->context) {
+		return postern__yaml_fail(error, &place, "%s %s (line %zu)", problem,
+				parser->context, parser->context_mark.line + 1);
+	}
+	return postern__yaml_fail(error, &place, "%s", problem);
+}
+
+static int check_duplicate(const struct reader *self,
+		const struct postern__yaml_node *parent, struct postern_error *error) {
+	for (const struct postern__yaml_node *other = parent->first; other;
+			other = other->next) {
+		if (strcmp(other->key, self->key) == 0) {
+			return postern__yaml_fail(error, &self->key_place,
+					"'%s' is here twice, first on line %u", self->key,
+					other->key_place.line);
+		}
+	}
+	return POSTERN_OK;
+}
+
+/* Hang a node into the tree, below the innermost open container. */
+static int attach(struct reader *self, struct postern__yaml_node *node,
+		struct postern_error *error) {
+	if (self->depth == 0) {
+		self->root = node;
+		return POSTERN_OK;
+	}
+	struct postern__yaml_node *parent = self->open[self->depth - 1];
+	if (parent->count == POSTERN__YAML_ENTRY_COUNT_MAX) {
+		return postern__yaml_fail(error, &node->place,
+				"more than %d entries in one place",
+				POSTERN__YAML_ENTRY_COUNT_MAX);
+	}
+	if (parent->kind == POSTERN__YAML_MAPPING) {
+		int r = check_duplicate(self, parent, error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+		node->key = self->key;
+		node->key_place = self->key_place;
+		self->key = NULL;
+	}
+	if (parent->last) {
+		parent->last->next = node;
+	} else {
+		parent->first = node;
+	}
+	parent->last = node;
+	parent->count++;
+	return POSTERN_OK;
+}
+
+static bool waits_for_key(const struct reader *self) {
+	return self->depth > 0 &&
+		   self->open[self->depth - 1]->kind == POSTERN__YAML_MAPPING &&
+		   !self->key;
+}
+
+static int make_node(struct reader *self, enum postern__yaml_kind kind,
+		struct postern__yaml_place place, struct postern__yaml_node **out,
+		struct postern_error *error) {
+	if (self->node_count++ == POSTERN__YAML_NODE_COUNT_MAX) {
+		return postern__yaml_fail(error, &place,
+				"more than %d values in one file",
+				POSTERN__YAML_NODE_COUNT_MAX);
+	}
+	struct postern__yaml_node *node =
+			postern__arena_alloc(self->arena, sizeof *node);
+	if (!node) {
+		return fail_nomem(error);
+	}
+	node->kind = kind;
+	node->place = place;
+	*out = node;
+	return POSTERN_OK;
+}
+
+static int take_scalar(struct reader *self, const yaml_event_t *event,
+		struct postern_error *error) {
+	struct postern__yaml_place place = place_of(self, &event->start_mark);
+	const char *bytes = (const char *)event->data.scalar.value;
+	size_t len = event->data.scalar.length;
+
+	if (memchr(bytes, '\0', len)) {
+		return postern__yaml_fail(error, &place, "a zero byte in a text");
+	}
+	char *text = postern__arena_copy(self->arena, bytes, len);
+	if (!text) {
+		return fail_nomem(error);
+	}
+	if (waits_for_key(self)) {
+		self->key = text;
+		self->key_place = place;
+		return POSTERN_OK;
+	}
+	struct postern__yaml_node *node;
+	int r = make_node(self, POSTERN__YAML_SCALAR, place, &node, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	node->text = text;
+	node->plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+	return attach(self, node, error);
+}
+
+static int open_container(struct reader *self, enum postern__yaml_kind kind,
+		const yaml_event_t *event, struct postern_error *error) {
+	struct postern__yaml_place place = place_of(self, &event->start_mark);
+	struct postern__yaml_node *node;
+
+	if (waits_for_key(self)) {
+		return postern__yaml_fail(error, &place, "a key must be plain text");
+	}
+	if (self->depth == POSTERN__YAML_DEPTH_MAX) {
+		return postern__yaml_fail(error, &place, "nested more than %d deep",
+				POSTERN__YAML_DEPTH_MAX);
+	}
+	int r = make_node(self, kind, place, &node, error);
+	if (r == POSTERN_OK) {
+		r = attach(self, node, error);
+	}
+	if (r == POSTERN_OK) {
+		self->open[self->depth++] = node;
+	}
+	return r;
+}
+
+static int check_decoration(const struct reader *self,
+		const yaml_event_t *event, const yaml_char_t *anchor,
+		const yaml_char_t *tag, struct postern_error *error) {
+	struct postern__yaml_place place = place_of(self, &event->start_mark);
+	if (anchor) {
+		return postern__yaml_fail(error, &place,
+				"anchors ('&%s') are not taken: write it out", anchor);
+	}
+	if (tag) {
+		return postern__yaml_fail(error, &place,
+				"tags ('!…') are not taken: remove '%s'", tag);
+	}
+	return POSTERN_OK;
+}
+
+static int take_event(struct reader *self, const yaml_event_t *event,
+		struct postern_error *error) {
+	struct postern__yaml_place place = place_of(self, &event->start_mark);
+	const yaml_char_t *anchor = NULL;
+	const yaml_char_t *tag = NULL;
+	int r;
+
+	switch (event->type) {
+	case YAML_ALIAS_EVENT:
+		return postern__yaml_fail(error, &place,
+				"aliases ('*%s') are not taken: write it out",
+				event->data.alias.anchor);
+	case YAML_DOCUMENT_START_EVENT:
+		if (self->root) {
+			return postern__yaml_fail(error, &place,
+					"a second document ('---'): there may be only one");
+		}
+		return POSTERN_OK;
+	case YAML_SCALAR_EVENT:
+		anchor = event->data.scalar.anchor;
+		tag = event->data.scalar.tag;
+		break;
+	case YAML_SEQUENCE_START_EVENT:
+		anchor = event->data.sequence_start.anchor;
+		tag = event->data.sequence_start.tag;
+		break;
+	case YAML_MAPPING_START_EVENT:
+		anchor = event->data.mapping_start.anchor;
+		tag = event->data.mapping_start.tag;
+		break;
+	case YAML_SEQUENCE_END_EVENT:
+	case YAML_MAPPING_END_EVENT: self->depth--; return POSTERN_OK;
+	default: return POSTERN_OK;
+	}
+	r = check_decoration(self, event, anchor, tag, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (event->type == YAML_SCALAR_EVENT) {
+		return take_scalar(self, event, error);
+	}
+	return open_container(self,
+			event->type == YAML_MAPPING_START_EVENT ? POSTERN__YAML_MAPPING
+													: POSTERN__YAML_LIST,
+			event, error);
+}
+
+int postern__yaml_read(const char *name, const char *text, size_t len,
+		struct postern__arena *arena, struct postern__yaml_node **out,
+		struct postern_error *error) {
+	struct reader self = { .name = name, .arena = arena };
+	bool ended = false;
+
+	if (len > POSTERN__CONFIG_BYTES_MAX) {
+		struct postern__yaml_place place = { name, 1, 1 };
+		return postern__yaml_fail(error, &place, "over %zu bytes long",
+				POSTERN__CONFIG_BYTES_MAX);
+	}
+	int r = check_text(name, text, len, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (!yaml_parser_initialize(&self.parser)) {
+		return fail_nomem(error);
+	}
+	yaml_parser_set_encoding(&self.parser, YAML_UTF8_ENCODING);
+	yaml_parser_set_input_string(&self.parser, (const unsigned char *)text,
+			len);
+	while (r == POSTERN_OK && !ended) {
+		yaml_event_t event;
+		if (!yaml_parser_parse(&self.parser, &event)) {
+			r = fail_parser(&self, error);
+			break;
+		}
+		ended = event.type == YAML_STREAM_END_EVENT;
+		r = take_event(&self, &event, error);
+		yaml_event_delete(&event);
+	}
+	yaml_parser_delete(&self.parser);
+	if (r == POSTERN_OK) {
+		*out = self.root;
+	}
+	return r;
+}

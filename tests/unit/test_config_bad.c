@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Everything a configuration may get wrong, as a table: a YAML text and the
+ * whole error it must give. The file is always called "f".
+ */
+
+#include <stdlib.h>
+
+#include "base/buf.h"
+#include "server/config.h"
+#include "server/config_yaml.h"
+#include "tap.h"
+
+struct bad {
+	const char *text;
+	const char *error;
+};
+
+static void check_bad(const char *text, size_t len, const char *expected) {
+	struct postern__config *config = NULL;
+	struct postern_error error = { 0 };
+	int r = postern__config_parse("f", text, len, NULL, &config, &error);
+	if (r == POSTERN_OK) {
+		FAIL("taken: %s", text);
+		postern__config_destroy(config);
+		return;
+	}
+	CHECK_INT(r, POSTERN_E_INVALID);
+	CHECK_INT(error.code, POSTERN_E_INVALID);
+	CHECK_STR(error.text, expected);
+	/* And without anybody listening. */
+	CHECK_INT(postern__config_parse("f", text, len, NULL, &config, NULL), r);
+}
+
+static void check_table(const struct bad *table, size_t count) {
+	for (size_t i = 0; i < count; i++) {
+		check_bad(table[i].text, strlen(table[i].text), table[i].error);
+	}
+}
+
+#define CHECK_TABLE(table) check_table(table, sizeof table / sizeof table[0])
+
+static void unknown_keys(void) {
+	static const struct bad table[] = {
+		{ "stoer: memory", "f:1:1: unknown key 'stoer' at the top level; did "
+						   "you mean 'store'?" },
+		{ "store: 'memory:'\nchannles: {}",
+				"f:2:1: unknown key 'channles' at the top level; did you mean "
+				"'channels'?" },
+		{ "zzzzzzzzz: 1", "f:1:1: unknown key 'zzzzzzzzz' at the top level" },
+		{ "? \n: 1", "f:1:2: unknown key '' at the top level" },
+		{ "defaults: {leese: 5m}", "f:1:12: unknown key 'leese' in 'defaults'; "
+								   "did you mean 'lease'?" },
+		{ "stores: {a: {ulr: 'memory:'}}",
+				"f:1:14: unknown key 'ulr' in a store; did you mean 'url'?" },
+		{ "channels:\n  c:\n    handler: {}",
+				"f:3:5: unknown key 'handler' in a channel; did you mean "
+				"'handlers'?" },
+		{ "channels: {c: {handlers: {h: {slq: x}}}}",
+				"f:1:31: unknown key 'slq' in a handler; did you mean 'sql'?" },
+		{ "defaults: {retentoin: {}}",
+				"f:1:12: unknown key 'retentoin' in 'defaults'; did you mean "
+				"'retention'?" },
+		{ "defaults: {retention: {playload: none}}",
+				"f:1:24: unknown key 'playload' in 'retention'" },
+		{ "store_fil: x", "f:1:1: unknown key 'store_fil' at the top level; "
+						  "did you mean 'store_file'?" },
+		{ "defaults: {lease_file: x}",
+				"f:1:12: unknown key 'lease_file' in 'defaults'" },
+		{ "defaults: {retention.payload: none}",
+				"f:1:12: unknown key 'retention.payload' in 'defaults'" },
+	};
+	CHECK_TABLE(table);
+}
+
+static void misplaced_keys(void) {
+	static const struct bad table[] = {
+		{ "lease: 5m", "f:1:1: 'lease' does not belong at the top level; its "
+					   "place is 'defaults', a store, a channel or a handler" },
+		{ "defaults: {workers: 4}", "f:1:12: 'workers' does not belong in "
+									"'defaults'; its place is the top level" },
+		{ "defaults: {store: 'memory:'}",
+				"f:1:12: 'store' does not belong in 'defaults'; its place is "
+				"the top level or a channel" },
+		{ "channels: {c: {orphans: hold}}",
+				"f:1:16: 'orphans' does not belong in a channel; its place is "
+				"'defaults' or a store" },
+		{ "channels: {c: {sql: x}}", "f:1:16: 'sql' does not belong in a "
+									 "channel; its place is a handler" },
+		{ "handlers: {}", "f:1:1: 'handlers' does not belong at the top level; "
+						  "its place is a channel" },
+		{ "channels: {c: {handlers: {h: {unrouted: drop, sql: x}}}}",
+				"f:1:31: 'unrouted' does not belong in a handler; its place is "
+				"a channel" },
+		{ "channels: {c: {handlers: {h: {retention: {}}}}}",
+				"f:1:31: 'retention' does not belong in a handler; its place "
+				"is 'defaults', a store or a channel" },
+	};
+	CHECK_TABLE(table);
+}
+
+static void wrong_values(void) {
+	static const struct bad table[] = {
+		{ "defaults: {lease: 5}",
+				"f:1:19: lease: duration '5' has no unit; write a number with "
+				"one of the units ms, s, m, h, d, such as 30s" },
+		{ "defaults: {lease: 5 min}",
+				"f:1:19: lease: '5 min' is not a duration; write a number with "
+				"one of the units ms, s, m, h, d, such as 30s" },
+		{ "defaults: {lease: 64KiB}",
+				"f:1:19: lease: '64KiB' is not a duration; write a number with "
+				"one of the units ms, s, m, h, d, such as 30s" },
+		{ "defaults: {lease: 0}",
+				"f:1:19: lease: '0' is out of range; write 1ms to 3650d" },
+		{ "defaults: {lease: 4000d}",
+				"f:1:19: lease: '4000d' is out of range; write 1ms to 3650d" },
+		{ "defaults: {lease: none}",
+				"f:1:19: lease: 'none' is not a duration; write a number with "
+				"one of the units ms, s, m, h, d, such as 30s" },
+		{ "defaults: {lease: -5s}",
+				"f:1:19: lease: '-5s' is not a duration; write a number with "
+				"one of the units ms, s, m, h, d, such as 30s" },
+		{ "defaults: {max_message_size: 1MB}",
+				"f:1:30: max_message_size: size '1MB' has a unit that is not "
+				"clear; write MiB" },
+		{ "defaults: {max_message_size: 1GiB}",
+				"f:1:30: max_message_size: '1GiB' is out of range; write 1B to "
+				"256MiB" },
+		{ "defaults: {max_message_size: 0}",
+				"f:1:30: max_message_size: '0' is out of range; write 1B to "
+				"256MiB" },
+		{ "workers: many",
+				"f:1:10: workers: 'many' is not a number from 1 to 1024" },
+		{ "workers: 0",
+				"f:1:10: workers: '0' is out of range; write 1 to 1024" },
+		{ "workers: 1025",
+				"f:1:10: workers: '1025' is out of range; write 1 to 1024" },
+		{ "defaults: {commit_batch: 1001}", "f:1:26: commit_batch: '1001' is "
+											"out of range; write 1 to 1000" },
+		{ "defaults: {concurrency: 0}", "f:1:25: concurrency: '0' is out of "
+										"range; write 1 to 1000000" },
+		{ "metrics: maybe",
+				"f:1:10: metrics: 'maybe' is not a switch; write on or off" },
+		{ "defaults: {orphans: poisen}",
+				"f:1:21: orphans: 'poisen' is not one of poison|hold|fail; did "
+				"you mean 'poison'?" },
+		{ "defaults: {require_inbox: xyzzy}",
+				"f:1:27: require_inbox: 'xyzzy' is not one of none|warn|fail" },
+		{ "channels: {c: {unrouted: keep}}",
+				"f:1:26: unrouted: 'keep' is not one of park|drop|reject" },
+		{ "defaults: {backoff: [1s, 10]}",
+				"f:1:21: backoff: duration '10' has no unit; write a number "
+				"with one of the units ms, s, m, h, d, such as 30s" },
+		{ "defaults: {backoff: []}", "f:1:21: 'backoff' is empty" },
+		{ "defaults: {backoff: [[1s]]}",
+				"f:1:22: an entry of the list takes one value, not a list" },
+		{ "defaults: {backoff: [1s, ~]}",
+				"f:1:26: an entry of the list has no value" },
+		{ "defaults: {backoff: linear}",
+				"f:1:21: backoff: 'linear' is not a duration; write a number "
+				"with one of the units ms, s, m, h, d, such as 30s" },
+		{ "shutdown_grace: ''",
+				"f:1:17: shutdown_grace: '' is not a duration; write a number "
+				"with one of the units ms, s, m, h, d, such as 30s" },
+	};
+	CHECK_TABLE(table);
+}
+
+static void wrong_types(void) {
+	static const struct bad table[] = {
+		{ "just text", "f:1:1: here belongs a mapping (key: value), not text" },
+		{ "[a, b]", "f:1:1: here belongs a mapping (key: value), not a list" },
+		{ "store: [x]", "f:1:8: store takes one value, not a list" },
+		{ "workers: {a: b}", "f:1:10: workers takes one value, not a mapping" },
+		{ "store:", "f:1:7: store has no value" },
+		{ "store: ~", "f:1:8: store has no value" },
+		{ "store: null", "f:1:8: store has no value" },
+		{ "defaults: 5m",
+				"f:1:11: here belongs a mapping (key: value), not text" },
+		{ "defaults: {retention: 7d}",
+				"f:1:23: 'retention' takes a mapping, not text" },
+		{ "stores: [a]",
+				"f:1:9: 'stores' takes a mapping of names, not a list" },
+		{ "channels: [orders]",
+				"f:1:11: 'channels' takes a mapping of names, not a list" },
+		{ "channels: {c: x}",
+				"f:1:15: here belongs a mapping (key: value), not text" },
+		{ "channels: {c: {handlers: [h]}}",
+				"f:1:26: 'handlers' takes a mapping of names, not a list" },
+		{ "channels: {c: {handlers: {h: exec}}}",
+				"f:1:30: here belongs a mapping (key: value), not text" },
+	};
+	CHECK_TABLE(table);
+}
+
+static void bad_yaml(void) {
+	static const struct bad table[] = {
+		{ "store: 'memory:'\nstore: memory",
+				"f:2:1: 'store' is here twice, first on line 1" },
+		{ "channels:\n  a: {}\n  b: {}\n  a: {}",
+				"f:4:3: 'a' is here twice, first on line 2" },
+		{ "a: &x 1", "f:1:4: anchors ('&x') are not taken: write it out" },
+		{ "a: &x {b: c}", "f:1:4: anchors ('&x') are not taken: write it out" },
+		{ "a: &x [c]", "f:1:4: anchors ('&x') are not taken: write it out" },
+		{ "a: *x", "f:1:4: aliases ('*x') are not taken: write it out" },
+		{ "*x : 1", "f:1:1: aliases ('*x') are not taken: write it out" },
+		{ "a: !!int 5", "f:1:4: tags ('!…') are not taken: remove "
+						"'tag:yaml.org,2002:int'" },
+		{ "a: !x {}", "f:1:4: tags ('!…') are not taken: remove '!x'" },
+		{ "a: !x []", "f:1:4: tags ('!…') are not taken: remove '!x'" },
+		{ "%YAML 1.1\n---\na: b",
+				"f:1:1: YAML directives ('%…') are not taken" },
+		{ "store: 'memory:'\n---\nstore: memory",
+				"f:2:1: a second document ('---'): there may be only one" },
+		{ "---\n---\n",
+				"f:2:1: a second document ('---'): there may be only one" },
+		{ "{a: b}: c", "f:1:1: a key must be plain text" },
+		{ "? [a]\n: b", "f:1:3: a key must be plain text" },
+		{ "store: [a, b\n", "f:2:1: did not find expected ',' or ']' while "
+							"parsing a flow sequence (line 1)" },
+		{ "\tstore: memory",
+				"f:1:1: found character that cannot start any token while "
+				"scanning for the next token (line 1)" },
+		{ "store: 'x", "f:1:10: found unexpected end of stream while scanning "
+					   "a quoted scalar (line 1)" },
+		{ "a: b: c", "f:1:5: a ':' where none belongs; quote a text that has "
+					 "one at its end or before a blank" },
+		{ "store: \"a\\0b\"", "f:1:8: a zero byte in a text" },
+		{ "store: \xff", "f:1:8: not valid UTF-8" },
+		{ "store: \xc0\xaf", "f:1:8: not valid UTF-8" },
+		{ "a: ü\nb: \x01",
+				"f:2:4: the control character U+0001 does not belong here" },
+		{ "a: \xc2\x9b",
+				"f:1:4: the control character U+009B does not belong here" },
+		{ "a: b\rc: \x7f",
+				"f:2:4: the control character U+007F does not belong here" },
+	};
+	CHECK_TABLE(table);
+	static const char zero[] = "a: b\n\0";
+	check_bad(zero, sizeof zero - 1,
+			"f:2:1: the control character U+0000 does not belong here");
+	static const char utf16[] = "\xff\xfe"
+								"a\0:\0";
+	check_bad(utf16, sizeof utf16 - 1, "f:1:1: not valid UTF-8");
+}
+
+static void not_in_this_version(void) {
+	static const struct bad table[] = {
+		{ "listen: 127.0.0.1:7420",
+				"f:1:9: listen: '127.0.0.1:7420' is not in this version" },
+		{ "ingest_listen: 0.0.0.0:80",
+				"f:1:16: ingest_listen: '0.0.0.0:80' is not in this version" },
+		{ "auth: {tokens: []}", "f:1:1: 'auth' is not in this version" },
+		{ "stores: {a: {url: 'memory:'}, b: {url: 'memory:'}}",
+				"f:1:31: more than one store is not in this version" },
+		{ "store: postgres://u:secret@h/d",
+				"f:1:8: store: this kind of store is not in this version; "
+				"write sqlite:FILE or memory:" },
+		{ "store: redis://h", "f:1:8: store: this kind of store is not in this "
+							  "version; write sqlite:FILE or memory:" },
+		{ "store: sqlite:a.db?shared=yes",
+				"f:1:8: store: '?shared=yes' is not in this version" },
+		{ "channels: {c: {mode: guard}}",
+				"f:1:22: mode: 'guard' is not in this version" },
+		{ "channels: {c: {mode: direct}}",
+				"f:1:22: mode: 'direct' is not in this version" },
+		{ "channels: {c: {key: 'json:/a'}}",
+				"f:1:21: key: 'json:/a' is not in this version" },
+		{ "channels: {c: {key: {a: id}}}",
+				"f:1:21: 'key' other than 'id' is not in this version" },
+		{ "channels: {c: {handlers: {h: {key: 'hash:body', sql: x}}}}",
+				"f:1:36: key: 'hash:body' is not in this version" },
+		{ "channels: {c: {order_by: subject}}",
+				"f:1:26: order_by: 'subject' is not in this version" },
+		{ "channels: {c: {missing_key: process}}",
+				"f:1:29: missing_key: 'process' is not in this version" },
+		{ "channels: {c: {sources: [{rabbitmq: {}}]}}",
+				"f:1:16: 'sources' is not in this version" },
+		{ "channels: {c: {sources: x}}",
+				"f:1:16: 'sources' is not in this version" },
+		{ "channels: {c: {handlers: {h: {webhook: {url: x}}}}}",
+				"f:1:31: 'webhook' is not in this version" },
+		{ "channels: {c: {handlers: {h: {publish: }}}}",
+				"f:1:31: 'publish' is not in this version" },
+		{ "channels: {c: {handlers: {h: {plugin: x.so}}}}",
+				"f:1:31: 'plugin' is not in this version" },
+		{ "defaults: {rate: 10/s}",
+				"f:1:18: rate: '10/s' is not in this version" },
+		{ "defaults: {processing: exclusive}",
+				"f:1:24: processing: 'exclusive' is not in this version" },
+		{ "defaults: {lock_name: mine}",
+				"f:1:23: lock_name: 'mine' is not in this version" },
+		{ "defaults: {lock_acquire_timeout: 5s}",
+				"f:1:34: lock_acquire_timeout: '5s' is not in this version" },
+		{ "defaults: {cleanup_interval: 2h}",
+				"f:1:30: cleanup_interval: '2h' is not in this version" },
+		{ "defaults: {retention: {payload: 7d}}",
+				"f:1:33: payload: '7d' is not in this version" },
+		{ "channels: {c: {retention: {dedupe: 7d}}}",
+				"f:1:36: dedupe: '7d' is not in this version" },
+		{ "stores: {a: {url: 'memory:', command_retries: 4}}",
+				"f:1:47: command_retries: '4' is not in this version" },
+		/* A mistake is still told as a mistake. */
+		{ "channels: {c: {mode: gaurd}}",
+				"f:1:22: mode: 'gaurd' is not one of inbox|guard|direct; did "
+				"you mean 'guard'?" },
+		{ "defaults: {cleanup_interval: 2}",
+				"f:1:30: cleanup_interval: duration '2' has no unit; write a "
+				"number with one of the units ms, s, m, h, d, such as 30s" },
+	};
+	CHECK_TABLE(table);
+}
+
+static void bad_stores(void) {
+	static const struct bad table[] = {
+		{ "store: postern.db", "f:1:8: store: '***' is no store; write "
+							   "sqlite:FILE or memory:" },
+		{ "store: 'sqlite:'",
+				"f:1:8: store: no file is named; write sqlite:FILE" },
+		{ "store: sqlite:?x=y",
+				"f:1:8: store: no file is named; write sqlite:FILE" },
+		{ "store: sqlite:a.db?mode=ro",
+				"f:1:8: store: 'mode=ro' is not a parameter of sqlite:" },
+		{ "store: sqlit:a.db", "f:1:8: store: 'sqlit:***' is no store; did you "
+							   "mean 'sqlite:'?" },
+		{ "store: memory:x", "f:1:8: store: nothing may follow 'memory:'" },
+		{ "store: ''",
+				"f:1:8: store: '' is no store; write sqlite:FILE or memory:" },
+		{ "store: \"sqlite:a\\nb\"",
+				"f:1:8: store: not UTF-8, or with a control character in it" },
+		{ "store_file: /nonexistent/x",
+				"f:1:13: store_file: there is no file '/nonexistent/x'" },
+		{ "store: 'memory:'\nstore_file: /x",
+				"f:2:13: store_file: 'store' and 'store_file' exclude each "
+				"other" },
+		{ "stores: {a: {}}", "f:1:10: store 'a' has no 'url'" },
+		{ "stores: {a: }", "f:1:10: store 'a' has no 'url'" },
+		{ "stores: {a: {url: x}}", "f:1:19: url: '***' is no store; write "
+								   "sqlite:FILE or memory:" },
+		{ "stores: {a: {url: 'memory:', url_file: /x}}",
+				"f:1:40: url_file: 'store' and 'store_file' exclude each "
+				"other" },
+		{ "store: 'memory:'\nstores: {a: {url: 'memory:'}}",
+				"f:2:1: 'store' (line 1) and 'stores' exclude each other" },
+		{ "stores: {a: {url: 'memory:'}}\nchannels: {c: {store: b}}",
+				"f:2:23: there is no store 'b', only 'a'" },
+		{ "channels: {c: {store: other}}",
+				"f:1:23: there is no store 'other', only 'default'" },
+	};
+	CHECK_TABLE(table);
+}
+
+static void bad_channels(void) {
+	static const struct bad table[] = {
+		{ "channels: {'': {}}", "f:1:12: the channel name is empty" },
+		{ "channels: {a b: {}}", "f:1:12: the channel name 'a b' may have "
+								 "letters, digits and -_. only" },
+		{ "channels: {a/b: {}}", "f:1:12: the channel name 'a/b' may have "
+								 "letters, digits and -_. only" },
+		{ "channels: {c: {handlers: {h h: {sql: x}}}}",
+				"f:1:27: the handler key 'h h' may have letters, digits and "
+				"-_.:/ only" },
+		{ "channels: {c: {handlers: {h: }}}",
+				"f:1:27: handler 'h' has no kind; give it 'sql' or 'exec'" },
+		{ "channels: {c: {handlers: {h: {types: [a]}}}}",
+				"f:1:27: handler 'h' has no kind; give it 'sql' or 'exec'" },
+		{ "channels: {c: {handlers: {h: {sql: x, exec: [/bin/true]}}}}",
+				"f:1:39: handler 'h' has two kinds, 'sql' and 'exec'; leave "
+				"one" },
+		{ "channels: {c: {handlers: {h: {exec: [/bin/true], sql: x}}}}",
+				"f:1:50: handler 'h' has two kinds, 'sql' and 'exec'; leave "
+				"one" },
+		{ "channels: {c: {handlers: {h: {sql: ' ; '}}}}",
+				"f:1:36: 'sql' is empty" },
+		{ "channels: {c: {handlers: {h: {sql: }}}}",
+				"f:1:36: sql has no value" },
+		{ "channels: {c: {handlers: {h: {exec: /bin/true}}}}",
+				"f:1:37: 'exec' takes a list, there is no shell: "
+				"[\"/bin/prog\", \"arg\"]" },
+		{ "channels: {c: {handlers: {h: {exec: []}}}}",
+				"f:1:37: 'exec' is empty" },
+		{ "channels: {c: {handlers: {h: {exec: }}}}",
+				"f:1:37: 'exec' takes a list, as in [a, b]" },
+		{ "channels: {c: {handlers: {h: {exec: [true]}}}}",
+				"f:1:38: the program 'true' must be an absolute path" },
+		{ "channels: {c: {handlers: {h: {sql: x, types: a}}}}",
+				"f:1:46: 'types' takes a list, as in [a, b]" },
+		{ "channels: {c: {handlers: {h: {sql: x, types: [a, '']}}}}",
+				"f:1:50: a type is 1 to 1024 bytes without control "
+				"characters" },
+		{ "channels: {c: {handlers: {h: {sql: x, types: [\"a\\tb\"]}}}}",
+				"f:1:47: a type is 1 to 1024 bytes without control "
+				"characters" },
+		{ "channels: {c: {handlers: {h: {sql: x, legacy_keys: [a, 'b c']}}}}",
+				"f:1:56: the handler key 'b c' may have letters, digits and "
+				"-_.:/ only" },
+	};
+	CHECK_TABLE(table);
+}
+
+static void keys_that_are_taken(void) {
+	static const struct bad table[] = {
+		{ "channels:\n  a: {handlers: {h: {sql: x}}}\n  b: {handlers: {h: "
+		  "{sql: x}}}\n",
+				"f:3:18: the handler key 'h' is taken: line 2, channel 'a'" },
+		{ "channels:\n  a: {handlers: {h: {sql: x, legacy_keys: [old]}}}\n  b: "
+		  "{handlers: {old: {sql: x}}}\n",
+				"f:3:18: the handler key 'old' is taken: line 2, channel 'a'" },
+		{ "channels:\n  a: {handlers: {old: {sql: x}}}\n  b: {handlers: {h: "
+		  "{sql: x, legacy_keys: [g, old]}}}\n",
+				"f:3:47: the handler key 'old' is taken: line 2, channel 'a'" },
+		{ "channels:\n  a: {handlers: {x: {sql: x, legacy_keys: [old]}}}\n  b: "
+		  "{handlers: {y: {sql: x, legacy_keys: [old]}}}\n",
+				"f:3:44: the handler key 'old' is taken: line 2, channel 'a'" },
+		{ "channels: {a: {handlers: {h: {sql: x, legacy_keys: [h]}}}}",
+				"f:1:53: the handler key 'h' is taken: line 1, channel 'a'" },
+		{ "channels: {a: {handlers: {h: {sql: x, legacy_keys: [g, g]}}}}",
+				"f:1:56: the handler key 'g' is taken: line 1, channel 'a'" },
+		/* Of two mistakes the first is told. */
+		{ "channels:\n  a: {handlers: {z: {sql: x}, b: {sql: x}}}\n  b: "
+		  "{handlers: {z: {sql: x}}}\n  c: {handlers: {b: {sql: x}}}\n",
+				"f:3:18: the handler key 'z' is taken: line 2, channel 'a'" },
+	};
+	CHECK_TABLE(table);
+}
+
+static void timeouts_over_leases(void) {
+	static const struct bad table[] = {
+		{ "defaults: {timeout: 5m}",
+				"f:1:21: timeout (5m) must be less than lease (5m)" },
+		{ "defaults:\n  timeout: 10s\n  lease: 5s",
+				"f:2:12: timeout (10s) must be less than lease (5s)" },
+		{ "channels: {c: {timeout: 6m}}",
+				"f:1:25: timeout (6m) must be less than lease (5m)" },
+		{ "defaults: {timeout: 30s}\nchannels: {c: {lease: 30s}}",
+				"f:2:23: timeout (30s) must be less than lease (30s)" },
+		{ "channels: {c: {handlers: {h: {exec: [/a], timeout: 5m}}}}",
+				"f:1:52: timeout (5m) must be less than lease (5m)" },
+		{ "channels: {c: {timeout: 20s, handlers: {h: {exec: [/a], lease: "
+		  "20s}}}}",
+				"f:1:64: timeout (20s) must be less than lease (20s)" },
+		{ "channels: {c: {handlers: {h: {sql: x, lease: 5s}}}}",
+				"f:1:46: timeout (5s, the default for sql) must be less than "
+				"lease (5s)" },
+	};
+	CHECK_TABLE(table);
+}
+
+static void bad_variables(void) {
+	static const struct bad table[] = {
+		{ "store: ${NO_SUCH}", "f:1:8: the variable 'NO_SUCH' is not set" },
+		{ "store: \"a ${\"", "f:1:8: '${' without its '}'; for the two "
+							 "characters write '$${'" },
+		{ "store: ${}", "f:1:8: '${}' is not ${NAME} or ${NAME:-TEXT}" },
+		{ "store: ${1A}", "f:1:8: '${1A}' is not ${NAME} or ${NAME:-TEXT}" },
+		{ "store: ${A-b}", "f:1:8: '${A-b}' is not ${NAME} or ${NAME:-TEXT}" },
+		{ "channels: {c: {handlers: {h: {sql: x, types: [a, '${T}']}}}}",
+				"f:1:50: the variable 'T' is not set" },
+		{ "defaults: {lease: '${X:-5}'}",
+				"f:1:19: lease: duration '5' has no unit; write a number with "
+				"one of the units ms, s, m, h, d, such as 30s" },
+	};
+	CHECK_TABLE(table);
+}
+
+/* Fills a buffer with `count` copies of a text between two others. */
+static void repeat(struct postern__buf *buf, const char *before,
+		const char *text, size_t count, const char *after) {
+	postern__buf_reset(buf);
+	postern__buf_append_text(buf, before);
+	for (size_t i = 0; i < count; i++) {
+		postern__buf_append_text(buf, text);
+	}
+	postern__buf_append_text(buf, after);
+}
+
+static void check_bad_buf(const struct postern__buf *buf,
+		const char *expected) {
+	CHECK_INT(buf->failed, POSTERN_OK);
+	check_bad(postern__buf_text(buf), buf->len, expected);
+}
+
+static void bombs(void) {
+	struct postern__buf buf;
+	postern__buf_init(&buf, (size_t)4 * 1024 * 1024);
+
+	repeat(&buf, "a: ", "[", 32, "");
+	check_bad_buf(&buf, "f:1:35: nested more than 32 deep");
+	repeat(&buf, "a: ", "[", 1000000, "");
+	check_bad_buf(&buf, "f:1:35: nested more than 32 deep");
+	repeat(&buf, "a: ", "{b: ", 200000, "");
+	check_bad_buf(&buf, "f:1:128: nested more than 32 deep");
+	repeat(&buf, "a:\n ", "- ", 500000, "");
+	check_bad_buf(&buf, "f:2:64: nested more than 32 deep");
+	repeat(&buf, "a: [", "b, ", 1001, "]");
+	check_bad_buf(&buf, "f:1:3005: more than 1000 entries in one place");
+	repeat(&buf, "a: [",
+			"[b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,"
+			"b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,"
+			"b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,"
+			"b,b,b,b,b,b,],\n",
+			1000, "]");
+	check_bad_buf(&buf, "f:953:76: more than 100000 values in one file");
+	repeat(&buf, "", "%TAG !a! b\n", 90000, "--- a");
+	check_bad_buf(&buf, "f:1:1: YAML directives ('%…') are not taken");
+	repeat(&buf, "", "#", POSTERN__CONFIG_BYTES_MAX + 1, "");
+	check_bad_buf(&buf, "f:1:1: over 1048576 bytes long");
+	postern__buf_finish(&buf);
+}
+
+static void limits(void) {
+	struct postern__buf buf;
+	postern__buf_init(&buf, (size_t)4 * 1024 * 1024);
+
+	repeat(&buf, "channels: {", "a", 201, ": {}}");
+	check_bad_buf(&buf, "f:1:12: the channel name is longer than 200 bytes");
+	repeat(&buf, "channels: {c: {handlers: {", "a", 201, ": {sql: x}}}}");
+	check_bad_buf(&buf, "f:1:27: the handler key is longer than 200 bytes");
+	repeat(&buf, "defaults: {backoff: [", "1s,", 65, "]}");
+	check_bad_buf(&buf, "f:1:21: 'backoff' has more than 64 entries");
+	repeat(&buf, "defaults: {backoff: '", "1s,", 65, "'}");
+	check_bad_buf(&buf, "f:1:21: backoff: more than 64 delays");
+	repeat(&buf, "channels: {c: {handlers: {h: {sql: x, types: [", "a,", 65,
+			"]}}}}");
+	check_bad_buf(&buf, "f:1:46: 'types' has more than 64 entries");
+	repeat(&buf, "channels: {c: {handlers: {h: {sql: x, types: [", "a", 1025,
+			"]}}}}");
+	check_bad_buf(&buf,
+			"f:1:47: a type is 1 to 1024 bytes without control characters");
+	repeat(&buf, "channels: {c: {handlers: {h: {sql: x, legacy_keys: [", "a,",
+			17, "]}}}}");
+	check_bad_buf(&buf, "f:1:52: 'legacy_keys' has more than 16 entries");
+	repeat(&buf, "channels: {c: {handlers: {h: {exec: [/a,", "a,", 256,
+			"]}}}}");
+	check_bad_buf(&buf, "f:1:37: 'exec' has more than 256 entries");
+	repeat(&buf, "store: sqlite:", "a", 4096, "");
+	check_bad_buf(&buf, "f:1:8: store: longer than 4096 bytes");
+	postern__buf_finish(&buf);
+}
+
+static void too_many_handlers(void) {
+	struct postern__buf buf;
+	postern__buf_init(&buf, (size_t)4 * 1024 * 1024);
+	postern__buf_append_text(&buf, "channels:\n");
+	for (int i = 0; i < 3; i++) {
+		postern__buf_printf(&buf, " c%d:\n  handlers:\n", i);
+		for (int j = 0; j < 400; j++) {
+			postern__buf_printf(&buf, "   h%d-%d: {sql: x}\n", i, j);
+		}
+	}
+	check_bad_buf(&buf, "f:1008:4: more than 1000 handlers");
+	postern__buf_finish(&buf);
+}
+
+static void long_names(void) {
+	char name[5000];
+	struct postern__config *config = NULL;
+	struct postern_error error;
+	memset(name, 'd', sizeof name);
+	(void)strcpy(name + sizeof name - 14, "/postern.yaml");
+	CHECK_INT(postern__config_parse(name, "lease: 1", 8, NULL, &config, &error),
+			POSTERN_E_INVALID);
+	CHECK_CONTAINS(error.text, "...ddd");
+	CHECK_CONTAINS(error.text, "/postern.yaml:1:1: 'lease' does not belong at");
+}
+
+static const struct tap_case cases[] = {
+	{ "an unknown key is refused with what was meant", unknown_keys },
+	{ "a key in the wrong place is told its place", misplaced_keys },
+	{ "a bad value is refused with what would be right", wrong_values },
+	{ "a value of the wrong shape is refused", wrong_types },
+	{ "what is not plain YAML is refused with its place", bad_yaml },
+	{ "what comes later is refused as not in this version",
+			not_in_this_version },
+	{ "a store that cannot be is refused", bad_stores },
+	{ "a channel or handler that cannot be is refused", bad_channels },
+	{ "a key is taken once among all keys and legacy keys",
+			keys_that_are_taken },
+	{ "a timeout is less than the lease", timeouts_over_leases },
+	{ "a variable that is unset or misspelled is refused", bad_variables },
+	{ "bombs end at a limit", bombs },
+	{ "everything has a limit", limits },
+	{ "the handlers of all channels are counted together", too_many_handlers },
+	{ "a long file name leaves room for the sentence", long_names },
+};
+
+TAP_MAIN(cases)
