@@ -12,23 +12,21 @@
 #include "base/siphash.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <string.h>
 
 #define ROUNDS_PER_WORD 2
 #define ROUNDS_AT_END 4
 
 static uint64_t load_le(const uint8_t bytes[8]) {
-	uint64_t word = 0;
-	for (unsigned i = 0; i < 8; i++) {
-		word |= (uint64_t)bytes[i] << (8 * i);
-	}
-	return word;
+	uint64_t word;
+	memcpy(&word, bytes, sizeof word);
+	return le64toh(word);
 }
 
 static void store_le(uint64_t word, uint8_t bytes[8]) {
-	for (unsigned i = 0; i < 8; i++) {
-		bytes[i] = (uint8_t)(word >> (8 * i));
-	}
+	word = htole64(word);
+	memcpy(bytes, &word, sizeof word);
 }
 
 static uint64_t rotate(uint64_t word, unsigned bits) {

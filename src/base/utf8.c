@@ -23,8 +23,14 @@ size_t postern__utf8_decode(const char *text, size_t len, uint32_t *out) {
 	}
 	const unsigned char *bytes = (const unsigned char *)text;
 	uint32_t c = bytes[0];
-	uint32_t min = 0; /* anything below had a shorter form */
-	size_t need = 1;
+	uint32_t min; /* anything below had a shorter form */
+	size_t need;
+	if (c < 0x80) { /* nearly always */
+		if (out) {
+			*out = c;
+		}
+		return 1;
+	}
 	if (c >= 0xf0 && c <= 0xf4) {
 		need = 4;
 		c &= 0x07;
@@ -37,7 +43,7 @@ size_t postern__utf8_decode(const char *text, size_t len, uint32_t *out) {
 		need = 2;
 		c &= 0x1f;
 		min = 0x80;
-	} else if (c >= 0x80) {
+	} else {
 		return 0;
 	}
 	if (len < need) {
