@@ -148,6 +148,9 @@ bool postern__api_is_quick(const char *method, const char *path);
 void postern__response_problem(struct postern__response *response, int status,
 		int code, const char *detail);
 
+/* A body that ran over or found no memory must not look like an answer. */
+void postern__response_check(struct postern__response *response);
+
 /* The reason phrase of a status: "Not Found". */
 const char *postern__status_text(int status);
 

@@ -56,9 +56,6 @@ void postern__call_fail(struct postern__call *call,
 void postern__response_fail(struct postern__response *response,
 		const struct postern_error *error);
 
-/* A body that ran over or found no memory must not look like an answer. */
-void postern__response_check(struct postern__response *response);
-
 /* Answer with a problem of our own wording. */
 void postern__call_refuse(struct postern__call *call, int status,
 		const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_SERVER_HTTP_EXCHANGE_H
+#define POSTERN_SERVER_HTTP_EXCHANGE_H
+
+/*
+ * One request and its answer, between libmicrohttpd and the api. Shared by
+ * http.c, which owns the daemon, and http_exchange.c.
+ */
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/list.h"
+#include "server/api.h"
+#include "server/http.h"
+
+/* A connection, for as long as libmicrohttpd has it. */
+struct postern__http_peer {
+	struct postern__list link; /* in http->peers */
+	int fd;
+	int64_t deadline_ms; /* monotonic; 0: not the client's turn */
+};
+
+struct postern__http {
+	struct postern__http_options options;
+	struct MHD_Daemon *daemon;
+	int listen_fd; /* -1 once it was let go */
+
+	pthread_mutex_t mutex; /* for all below */
+	pthread_cond_t changed;
+	struct postern__list peers;
+	struct postern__list jobs; /* exchanges for the workers, oldest first */
+	unsigned job_count;
+	bool stopping;
+	unsigned suspended_count; /* exchanges the daemon does not touch */
+	unsigned active_count;    /* exchanges asked and not yet answered */
+
+	pthread_t *workers;
+	unsigned worker_count; /* that were started */
+
+	atomic_size_t bodies_len; /* reserved by all exchanges */
+};
+
+/* How far an exchange that was handed out is: see settle in the .c. */
+enum postern__exchange_state {
+	POSTERN__EXCHANGE_ASKED = 0,
+	POSTERN__EXCHANGE_SUSPENDED, /* the daemon has let go of the connection */
+	POSTERN__EXCHANGE_ANSWERED   /* the response is complete */
+};
+
+struct postern__exchange {
+	struct postern__http *http;
+	struct MHD_Connection *connection;
+	struct postern__http_peer *peer;
+	struct postern__list link; /* in http->jobs */
+
+	char *path;  /* as sent; the query is cut off */
+	char *query; /* in path's memory; NULL: none */
+	struct postern__arena arena;
+	struct postern__request request;
+	struct postern__buf body;
+	size_t body_len_reserved;
+	size_t discarded_len; /* of a body that is not taken */
+
+	bool begun;   /* the headers were looked at */
+	bool refused; /* response says why; the body is discarded */
+	bool asked;   /* the api has it, or had */
+	bool suspended;
+	bool closing; /* the connection must not be used again */
+	atomic_int state;
+	struct postern__response response;
+};
+
+/* libmicrohttpd calls these. */
+void *postern__exchange_create(void *http, const char *uri,
+		struct MHD_Connection *connection);
+enum MHD_Result postern__exchange_step(void *http,
+		struct MHD_Connection *connection, const char *url, const char *method,
+		const char *version, const char *upload, size_t *upload_len,
+		void **exchange);
+void postern__exchange_end(void *http, struct MHD_Connection *connection,
+		void **exchange, enum MHD_RequestTerminationCode why);
+
+/* A worker's part: ask the api, and wait for it. */
+void postern__exchange_run(struct postern__exchange *exchange);
+
+/* Give the client this long for what it does next; 0: it is our turn. */
+void postern__peer_deadline(struct postern__http *http,
+		struct postern__http_peer *peer, int64_t ms);
+
+#endif

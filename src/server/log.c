@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The log. A line is put together in a buffer of fixed size and written with
+ * one call, so lines of several threads and of children do not mix.
+ *
+ * Writing must never block a thread that has work to do. O_NONBLOCK belongs to
+ * the open file, which the shell that started us shares, so it cannot be set on
+ * stderr itself: a pipe or a terminal is opened a second time through /proc, a
+ * socket is asked with MSG_DONTWAIT, and a regular file does not block.
+ */
+
+#include "server/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <postern/error.h>
+#include <postern/sys/clock.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/json_text.h"
+#include "base/time.h"
+#include "base/utf8.h"
+
+/* clang-format off */
+static const struct {
+	const char *name;
+	const char *padded;
+} levels[] = {
+	[POSTERN__LOG_DEBUG] = { "debug", "debug" },
+	[POSTERN__LOG_INFO] = { "info", "info " },
+	[POSTERN__LOG_WARN] = { "warn", "warn " },
+	[POSTERN__LOG_ERROR] = { "error", "error" },
+};
+/* clang-format on */
+
+void postern__log_init(struct postern__log *log, int fd, bool json,
+		enum postern__log_level level, const struct postern_clock *clock) {
+	*log = (struct postern__log){
+		.fd = fd,
+		.json = json,
+		.level = level,
+		.clock = clock ? clock : postern_clock_system(),
+	};
+	(void)pthread_mutex_init(&log->mutex, NULL);
+
+	struct stat status;
+	if (fstat(fd, &status) != 0) {
+		return;
+	}
+	log->is_socket = S_ISSOCK(status.st_mode);
+	if (S_ISFIFO(status.st_mode) || isatty(fd)) {
+		char path[32];
+		(void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+		int own = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+		if (own >= 0) {
+			log->fd = own;
+			log->owned = true;
+		}
+	}
+}
+
+void postern__log_finish(struct postern__log *log) {
+	if (log->owned) {
+		(void)close(log->fd);
+	}
+	(void)pthread_mutex_destroy(&log->mutex);
+}
+
+/* False if the line is not there, wholly or partly. */
+static bool write_line(struct postern__log *log, const char *line, size_t len) {
+	ssize_t n;
+	if (log->is_socket) {
+		n = send(log->fd, line, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		return n == (ssize_t)len;
+	}
+	/* For what could not be opened a second time: what is ready now takes a
+	   line without blocking. */
+	struct pollfd ready = { .fd = log->fd, .events = POLLOUT };
+	if (poll(&ready, 1, 0) <= 0 || !(ready.revents & POLLOUT)) {
+		return false;
+	}
+	do {
+		n = write(log->fd, line, len);
+	} while (n < 0 && errno == EINTR);
+	return n == (ssize_t)len;
+}
+
+/* A value that can be read without quotes. */
+static bool is_bare(const char *text) {
+	for (const char *c = text; *c; c++) {
+		if (*c <= ' ' || *c == '"' || *c == '=' || *c == '\\' || *c == 0x7f) {
+			return false;
+		}
+	}
+	return *text != '\0';
+}
+
+/* Text as it may be logged, at most `cut` bytes of it. */
+struct clean {
+	char text[POSTERN__LOG_VALUE_LEN_MAX + 1];
+};
+
+static const char *clean(struct clean *out, const char *text, size_t cut) {
+	(void)postern__utf8_clean(text, strlen(text), out->text, cut + 1);
+	return out->text;
+}
+
+static void append_value(struct postern__buf *buf, const char *text) {
+	if (is_bare(text)) {
+		postern__buf_append_text(buf, text);
+		return;
+	}
+	postern__buf_append_char(buf, '"');
+	for (const char *c = text; *c; c++) {
+		if (*c == '"' || *c == '\\') {
+			postern__buf_append_char(buf, '\\');
+		}
+		postern__buf_append_char(buf, *c);
+	}
+	postern__buf_append_char(buf, '"');
+}
+
+struct line {
+	char time[POSTERN__TIME_TEXT_MAX];
+	enum postern__log_level level;
+	const char *message;
+	const struct postern__log_field *fields;
+};
+
+static void format_text(struct postern__buf *buf, const struct line *line,
+		size_t cut) {
+	struct clean room;
+	postern__buf_printf(buf, "%s %s %s", line->time, levels[line->level].padded,
+			clean(&room, line->message, cut));
+	for (const struct postern__log_field *f = line->fields; f->name; f++) {
+		postern__buf_printf(buf, " %s=", f->name);
+		if (f->text) {
+			append_value(buf, clean(&room, f->text, cut));
+		} else {
+			postern__buf_printf(buf, "%" PRId64, f->number);
+		}
+	}
+}
+
+static void format_json(struct postern__buf *buf, const struct line *line,
+		size_t cut) {
+	struct clean room;
+	postern__json_open(buf, '{');
+	postern__json_pair_text(buf, "time", line->time);
+	postern__json_pair_text(buf, "level", levels[line->level].name);
+	postern__json_pair_text(buf, "message", clean(&room, line->message, cut));
+	for (const struct postern__log_field *f = line->fields; f->name; f++) {
+		if (f->text) {
+			postern__json_pair_text(buf, f->name, clean(&room, f->text, cut));
+		} else {
+			postern__json_pair_int(buf, f->name, f->number);
+		}
+	}
+	postern__json_close(buf, '}');
+}
+
+/* Escaping can make a value six times as long; then all values are cut
+   shorter until the line fits. */
+static void format_line(struct postern__buf *buf, bool json,
+		const struct line *line) {
+	for (size_t cut = POSTERN__LOG_VALUE_LEN_MAX; cut > 0; cut /= 4) {
+		postern__buf_reset(buf);
+		if (json) {
+			format_json(buf, line, cut);
+		} else {
+			format_text(buf, line, cut);
+		}
+		postern__buf_append_char(buf, '\n');
+		if (buf->failed == POSTERN_OK) {
+			return;
+		}
+	}
+}
+
+/* Say, first of all, that lines are missing. */
+static bool write_lost(struct postern__log *log, const struct line *line) {
+	struct postern__buf buf;
+	postern__buf_init(&buf, POSTERN__LOG_LINE_MAX);
+	struct line lost = *line;
+	lost.level = POSTERN__LOG_WARN;
+	lost.message = "lines of this log could not be written";
+	lost.fields = (const struct postern__log_field[]){
+		postern__log_int("count", (int64_t)log->lost_count),
+		{ NULL, NULL, 0 },
+	};
+	format_line(&buf, log->json, &lost);
+	bool written = buf.failed == POSTERN_OK &&
+				   write_line(log, postern__buf_text(&buf), buf.len);
+	postern__buf_finish(&buf);
+	return written;
+}
+
+void postern__log_write(struct postern__log *log, enum postern__log_level level,
+		const char *message, const struct postern__log_field *fields) {
+	if (level < log->level) {
+		return;
+	}
+	struct line line = {
+		.level = level,
+		.message = message,
+		.fields = fields,
+	};
+	postern__time_format(log->clock->wall_ms(log->clock->context), line.time);
+	struct postern__buf buf;
+	postern__buf_init(&buf, POSTERN__LOG_LINE_MAX);
+	format_line(&buf, log->json, &line);
+
+	(void)pthread_mutex_lock(&log->mutex);
+	if (log->lost_count > 0 && write_lost(log, &line)) {
+		log->lost_count = 0;
+	}
+	if (log->lost_count > 0 || buf.failed != POSTERN_OK ||
+			!write_line(log, postern__buf_text(&buf), buf.len)) {
+		log->lost_count++;
+	}
+	(void)pthread_mutex_unlock(&log->mutex);
+	postern__buf_finish(&buf);
+}
+
+bool postern__log_limit_take(struct postern__log_limit *limit, int64_t now_ms,
+		uint64_t *suppressed_out) {
+	int64_t passed = now_ms - limit->since_ms;
+	if (limit->used == 0) {
+		limit->since_ms = now_ms;
+	} else if (passed >= limit->interval_ms) {
+		int64_t regained = passed / limit->interval_ms;
+		limit->used -=
+				regained < limit->used ? (uint32_t)regained : limit->used;
+		limit->since_ms += regained * limit->interval_ms;
+	}
+	if (limit->used >= limit->burst) {
+		limit->suppressed_count++;
+		return false;
+	}
+	limit->used++;
+	*suppressed_out = limit->suppressed_count;
+	limit->suppressed_count = 0;
+	return true;
+}
