@@ -230,6 +230,13 @@ void postern__log_write(struct postern__log *log, enum postern__log_level level,
 	postern__buf_finish(&buf);
 }
 
+void postern__log_print(struct postern__log *log, const char *text,
+		size_t len) {
+	(void)pthread_mutex_lock(&log->mutex);
+	(void)write_line(log, text, len); /* nobody depends on it */
+	(void)pthread_mutex_unlock(&log->mutex);
+}
+
 bool postern__log_limit_take(struct postern__log_limit *limit, int64_t now_ms,
 		uint64_t *suppressed_out) {
 	int64_t passed = now_ms - limit->since_ms;

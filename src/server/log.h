@@ -88,6 +88,9 @@ static inline struct postern__log_field postern__log_int(const char *name,
 void postern__log_write(struct postern__log *log, enum postern__log_level level,
 		const char *message, const struct postern__log_field *fields);
 
+/* Write text as it is, for people: several lines, already clean. */
+void postern__log_print(struct postern__log *log, const char *text, size_t len);
+
 /*
  * At most so many lines of a kind: `burst` at once, and one more each
  * interval_ms. Zero-initialise with the two numbers.

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * `postern serve`, put together:
+ *
+ *   configuration -> box -> runner -> socket -> signal -> and back again
+ *
+ * What is started last is stopped first, with one exception: when a signal
+ * comes the runner is drained while the socket still answers. Messages sent
+ * meanwhile are kept for the next start, and the commands can look at what the
+ * stop is waiting for.
+ *
+ * Signals are blocked in every thread and read by the main one, so nothing
+ * ever runs inside a signal handler.
+ */
+
+#include "server/serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <postern/box.h>
+#include <postern/error.h>
+#include <postern/event.h>
+#include <postern/runner.h>
+#include <postern/version.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/fail.h"
+#include "base/redact.h"
+#include "server/api.h"
+#include "server/http.h"
+#include "server/log.h"
+#include "server/socket.h"
+#include "server/watch.h"
+
+#define SWEEP_INTERVAL_MS 1000
+
+enum {
+	EXIT_OK = 0,
+	EXIT_FAILED = 1,
+	EXIT_CONFIGURATION = 2,
+	EXIT_UNREACHABLE = 4,
+};
+
+struct serve {
+	const struct postern__serve_options *options;
+	struct postern__log log;
+	struct postern__watch watch;
+	struct postern__config *config;
+	struct postern_box *box;
+	struct postern_runner *runner;
+	struct postern__socket socket;
+	struct postern__api api;
+	struct postern__http *http;
+	int signals;
+	int drained; /* an eventfd */
+	atomic_bool draining;
+	int drain_result;
+	struct postern_error drain_error;
+};
+
+/* A file we open must never become stderr by accident. */
+static void guard_descriptors(void) {
+	int fd;
+	do {
+		fd = open("/dev/null", O_RDWR);
+	} while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0) {
+		(void)close(fd);
+	}
+}
+
+static int take_signals(struct serve *self, struct postern_error *error) {
+	sigset_t set;
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGTERM);
+	(void)sigaddset(&set, SIGINT);
+	(void)sigaddset(&set, SIGHUP);
+	(void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+	(void)signal(SIGPIPE, SIG_IGN);
+	self->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	self->drained = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (self->signals < 0 || self->drained < 0) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"cannot wait for signals: %s", strerror(errno));
+	}
+	return POSTERN_OK;
+}
+
+static void open_log(struct serve *self) {
+	bool json = !isatty(STDERR_FILENO) && !self->options->config.demo;
+	if (self->options->log != POSTERN__SERVE_LOG_AUTO) {
+		json = self->options->log == POSTERN__SERVE_LOG_JSON;
+	}
+	postern__log_init(&self->log, STDERR_FILENO, json,
+			self->options->verbose ? POSTERN__LOG_DEBUG : POSTERN__LOG_INFO,
+			NULL);
+}
+
+/* The file in "sqlite:FILE"; NULL: no memory, or no file. */
+static char *store_file(const char *url) {
+	static const char scheme[] = "sqlite:";
+	if (strncmp(url, scheme, sizeof scheme - 1) != 0) {
+		return NULL;
+	}
+	const char *file = url + sizeof scheme - 1;
+	return strndup(file, strcspn(file, "?"));
+}
+
+static int open_box(struct serve *self, struct postern_error *error) {
+	const struct postern__config_values *values =
+			postern__config_global(self->config);
+	struct postern_box_options options;
+	postern__config_box_options(self->config, &options);
+	options.remark = postern__watch_remark;
+	options.remark_context = &self->watch;
+	return postern_box_open(values->store, &options, &self->box, error);
+}
+
+static int start_box(struct serve *self, struct postern_error *error) {
+	int r = postern__config_apply(self->config, self->box, error);
+	if (r == POSTERN_OK) {
+		r = postern_box_subscribe(self->box, postern__watch_event, &self->watch,
+				error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern_box_start(self->box, error);
+	}
+	return r;
+}
+
+static int start_runner(struct serve *self, struct postern_error *error) {
+	struct postern_runner_options options;
+	postern__config_runner_options(self->config, &options);
+	options.trouble = postern__watch_trouble;
+	options.trouble_context = &self->watch;
+	int r = postern_runner_create(self->box, &options, &self->runner, error);
+	if (r == POSTERN_OK) {
+		r = postern_runner_start(self->runner, error);
+	}
+	return r;
+}
+
+static bool is_draining(void *context) {
+	struct serve *self = context;
+	return atomic_load(&self->draining);
+}
+
+static int start_http(struct serve *self, struct postern_error *error) {
+	const struct postern__config_values *values =
+			postern__config_global(self->config);
+	char *file = store_file(values->store);
+	if (!file) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	int r = postern__socket_init(&self->socket, file, error);
+	free(file);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	self->api = (struct postern__api){
+		.box = self->box,
+		.runner = self->runner,
+		.config = self->config,
+		.body_len_max = (size_t)values->max_message_size,
+		.is_draining = is_draining,
+		.is_draining_context = self,
+	};
+	struct postern__http_options options = {
+		.api = &self->api,
+		.socket = &self->socket,
+		.log = &self->log,
+	};
+	return postern__http_start(&options, &self->http, error);
+}
+
+static int exit_code(int code) {
+	switch (code) {
+	case POSTERN_OK: return EXIT_OK;
+	case POSTERN_E_INVALID: return EXIT_CONFIGURATION;
+	case POSTERN_E_BUSY:
+	case POSTERN_E_CORRUPT:
+	case POSTERN_E_NOTFOUND:
+	case POSTERN_E_TIMEOUT:
+	case POSTERN_E_UNAVAILABLE:
+	case POSTERN_E_UNSUPPORTED: return EXIT_UNREACHABLE;
+	default: return EXIT_FAILED;
+	}
+}
+
+static int fail(struct serve *self, int exit, const char *what,
+		const struct postern_error *error) {
+	char text[POSTERN_ERROR_TEXT_MAX + 64];
+	(void)snprintf(text, sizeof text, "%s%s%s", what, *what ? ": " : "",
+			error->text);
+	postern__log(&self->log, POSTERN__LOG_ERROR, text);
+	return exit;
+}
+
+/* The steps up to serving; the exit code. */
+static int start(struct serve *self) {
+	struct postern_error error;
+	int r = take_signals(self, &error);
+	if (r != POSTERN_OK) {
+		return fail(self, EXIT_FAILED, "", &error);
+	}
+	r = postern__config_load(&self->options->config, &self->config, &error);
+	if (r != POSTERN_OK) {
+		return fail(self,
+				r == POSTERN_E_NOMEM ? EXIT_FAILED : EXIT_CONFIGURATION, "",
+				&error);
+	}
+	self->watch.config = self->config;
+	if (strcmp(postern__config_global(self->config)->store, "memory:") == 0) {
+		(void)postern__fail(&error, POSTERN_E_INVALID,
+				"a server needs a file to stand beside; use sqlite:FILE");
+		return fail(self, EXIT_CONFIGURATION, "store memory:", &error);
+	}
+	r = open_box(self, &error);
+	if (r != POSTERN_OK) {
+		return fail(self, exit_code(r), "cannot open the store", &error);
+	}
+	r = start_box(self, &error);
+	if (r != POSTERN_OK) {
+		return fail(self, exit_code(r), "cannot start", &error);
+	}
+	r = start_runner(self, &error);
+	if (r != POSTERN_OK) {
+		return fail(self, EXIT_FAILED, "cannot start", &error);
+	}
+	r = start_http(self, &error);
+	if (r != POSTERN_OK) {
+		return fail(self,
+				r == POSTERN_E_UNAVAILABLE ? EXIT_UNREACHABLE : EXIT_FAILED,
+				"cannot serve", &error);
+	}
+	return EXIT_OK;
+}
+
+static void say_serving(struct serve *self) {
+	char store[POSTERN__REDACT_TEXT_MAX];
+	const char *name = postern__config_name(self->config);
+	size_t handler_count = 0;
+	size_t channel_count = postern__config_channel_count(self->config);
+	for (size_t i = 0; i < channel_count; i++) {
+		handler_count +=
+				postern__config_channel(self->config, i)->handler_count;
+	}
+	postern__redact(postern__config_global(self->config)->store, store,
+			sizeof store);
+	postern__log(&self->log, POSTERN__LOG_INFO, "serving",
+			postern__log_text("version", postern_version()),
+			postern__log_text("config", name ? name : "(defaults)"),
+			postern__log_text("store", store),
+			postern__log_text("socket", self->socket.path),
+			postern__log_int("channels", (int64_t)channel_count),
+			postern__log_int("handlers", (int64_t)handler_count),
+			postern__log_int("pid", getpid()));
+	if (channel_count == 0) {
+		postern__log(&self->log, POSTERN__LOG_WARN,
+				"there are no channels, so nothing can be sent; "
+				"'postern init' writes a configuration to start from");
+	}
+}
+
+/* Text as one word of a shell. */
+static void append_quoted(struct postern__buf *buf, const char *text) {
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+								"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+";
+	if (*text && text[strspn(text, plain)] == '\0') {
+		postern__buf_append_text(buf, text);
+		return;
+	}
+	postern__buf_append_char(buf, '\'');
+	for (; *text; text++) {
+		if (*text == '\'') {
+			postern__buf_append_text(buf, "'\\''");
+		} else {
+			postern__buf_append_char(buf, *text);
+		}
+	}
+	postern__buf_append_char(buf, '\'');
+}
+
+/* What to try, so that every line works when it is pasted. */
+static void say_hints(struct serve *self) {
+	static const char *const commands[] = {
+		"echo hello | %s send demo --id 1     # accepted, and again: duplicate",
+		"echo other | %s send demo --id 1     # conflict: the first is kept",
+		"echo hi | %s send demo --id 2 --type demo.flaky   # fails twice",
+		"%s list",
+		"%s show 2",
+		"%s stats",
+	};
+	const char *program = self->options->program;
+	struct postern__buf buf;
+	struct postern__buf word;
+	postern__buf_init(&buf, (size_t)64 * 1024);
+	postern__buf_init(&word, (size_t)16 * 1024);
+
+	postern__buf_append_text(&buf, "\nTry, in another terminal:\n\n");
+	char *file = store_file(postern__config_global(self->config)->store);
+	char *real = file ? realpath(file, NULL) : NULL;
+	postern__buf_append_text(&word, "sqlite:");
+	postern__buf_append_text(&word, real ? real : "");
+	postern__buf_append_text(&buf, "  export POSTERN_STORE=");
+	append_quoted(&buf, postern__buf_text(&word));
+	postern__buf_append_char(&buf, '\n');
+	free(real);
+	free(file);
+
+	postern__buf_reset(&word);
+	append_quoted(&word, program ? program : "postern");
+	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+		const char *hole = strstr(commands[i], "%s");
+		postern__buf_append_text(&buf, "  ");
+		postern__buf_append(&buf, commands[i], (size_t)(hole - commands[i]));
+		postern__buf_append_text(&buf, postern__buf_text(&word));
+		postern__buf_append_text(&buf, hole + 2);
+		postern__buf_append_char(&buf, '\n');
+	}
+	postern__buf_append_text(&buf, "  curl --unix-socket ");
+	append_quoted(&buf, self->socket.path);
+	postern__buf_append_text(&buf,
+			" http://postern/v1/channels/demo/messages \\\n"
+			"    -H 'ce-specversion: 1.0' -H 'ce-id: 3' -H 'ce-source: curl' "
+			"\\\n    -H 'ce-type: demo.hello' -d 'hello from curl'\n"
+			"\nControl-C stops it.\n\n");
+	postern__log_print(&self->log, postern__buf_text(&buf), buf.len);
+	postern__buf_finish(&word);
+	postern__buf_finish(&buf);
+}
+
+static void *drain(void *context) {
+	struct serve *self = context;
+	int64_t grace_ms = postern__config_global(self->config)->shutdown_grace_ms;
+	self->drain_result =
+			postern_runner_drain(self->runner, grace_ms, &self->drain_error);
+	/* Adds one to a counter that is zero: cannot fail. */
+	(void)eventfd_write(self->drained, 1);
+	return NULL;
+}
+
+/* Read one signal; 0: there is none. */
+static int next_signal(struct serve *self) {
+	struct signalfd_siginfo info;
+	ssize_t n = read(self->signals, &info, sizeof info);
+	if (n != (ssize_t)sizeof info) {
+		return 0;
+	}
+	if (info.ssi_signo == SIGHUP) {
+		postern__log(&self->log, POSTERN__LOG_WARN,
+				"SIGHUP is ignored: the configuration is read at start only");
+		return 0;
+	}
+	return (int)info.ssi_signo;
+}
+
+/* Wait for a signal that ends us, or for the end of the drain (then 0). */
+static int wait_for_end(struct serve *self) {
+	for (;;) {
+		struct pollfd fds[] = {
+			{ .fd = self->signals, .events = POLLIN },
+			{ .fd = self->drained, .events = POLLIN },
+		};
+		(void)poll(fds, 2, SWEEP_INTERVAL_MS); /* EINTR: look again */
+		postern__http_sweep(self->http);
+		int number = next_signal(self);
+		if (number != 0) {
+			return number;
+		}
+		if (fds[1].revents & POLLIN) {
+			return 0;
+		}
+	}
+}
+
+static void run(struct serve *self) {
+	int number = wait_for_end(self);
+	atomic_store(&self->draining, true);
+	postern__log(&self->log, POSTERN__LOG_INFO, "stopping",
+			postern__log_text("signal", sigabbrev_np(number)));
+
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, drain, self) != 0) {
+		/* Then without the second signal. */
+		(void)drain(self);
+		return;
+	}
+	if (wait_for_end(self) != 0) {
+		postern__log(&self->log, POSTERN__LOG_WARN,
+				"a second signal: stopping at once");
+		(void)postern_runner_drain(self->runner, 0, NULL);
+	}
+	(void)pthread_join(thread, NULL);
+	if (self->drain_result != POSTERN_OK) {
+		postern__log(&self->log, POSTERN__LOG_WARN, self->drain_error.text);
+	}
+}
+
+/* A further signal now ends the process as it would any other: nothing that
+   matters is left undone by it. */
+static void release_signals(void) {
+	sigset_t set;
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGTERM);
+	(void)sigaddset(&set, SIGINT);
+	(void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+int postern__serve(const struct postern__serve_options *options) {
+	struct serve self = {
+		.options = options,
+		.socket = { .directory = -1 },
+		.signals = -1,
+		.drained = -1,
+	};
+	guard_descriptors();
+	open_log(&self);
+	postern__watch_init(&self.watch, &self.log, NULL);
+
+	int exit = start(&self);
+	if (exit == EXIT_OK) {
+		say_serving(&self);
+		if (options->config.demo) {
+			say_hints(&self);
+		}
+		run(&self);
+		release_signals();
+	}
+	postern__http_stop(self.http);
+	postern_runner_destroy(self.runner);
+	postern__socket_finish(&self.socket);
+	postern_box_destroy(self.box);
+	if (exit == EXIT_OK) {
+		postern__log(&self.log, POSTERN__LOG_INFO, "stopped");
+	}
+	postern__config_destroy(self.config);
+	postern__watch_finish(&self.watch);
+	postern__log_finish(&self.log);
+	if (self.signals >= 0) {
+		(void)close(self.signals);
+	}
+	if (self.drained >= 0) {
+		(void)close(self.drained);
+	}
+	return exit;
+}

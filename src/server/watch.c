@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Lines about the box. One limit holds for all of them together: what matters
+ * is that a handler fails and why, and a thousand lines say that no better
+ * than twenty. How many were left out is said with the next one.
+ */
+
+#include "server/watch.h"
+
+#include <postern/sys/clock.h>
+#include <string.h>
+
+#include "server/config.h"
+
+#define BURST 20
+#define INTERVAL_MS 500
+
+void postern__watch_init(struct postern__watch *watch, struct postern__log *log,
+		const struct postern__config *config) {
+	*watch = (struct postern__watch){
+		.log = log,
+		.config = config,
+		.limit = { .burst = BURST, .interval_ms = INTERVAL_MS },
+	};
+	(void)pthread_mutex_init(&watch->mutex, NULL);
+}
+
+void postern__watch_finish(struct postern__watch *watch) {
+	(void)pthread_mutex_destroy(&watch->mutex);
+}
+
+/* Whether a line may be written now. */
+static bool may_write(struct postern__watch *watch) {
+	uint64_t suppressed = 0;
+	const struct postern_clock *clock = postern_clock_system();
+	(void)pthread_mutex_lock(&watch->mutex);
+	bool may = postern__log_limit_take(&watch->limit,
+			clock->monotonic_ms(clock->context), &suppressed);
+	(void)pthread_mutex_unlock(&watch->mutex);
+	if (may && suppressed > 0) {
+		postern__log(watch->log, POSTERN__LOG_WARN,
+				"more of the like was not logged",
+				postern__log_int("count", (int64_t)suppressed));
+	}
+	return may;
+}
+
+/* 0: there is no such handler. */
+static uint32_t max_attempts(const struct postern__config *config,
+		const char *key) {
+	size_t count = config ? postern__config_channel_count(config) : 0;
+	for (size_t i = 0; i < count; i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, i);
+		for (size_t n = 0; n < channel->handler_count; n++) {
+			if (strcmp(channel->handlers[n].key, key) == 0) {
+				uint32_t max = channel->handlers[n].values.max_attempts;
+				return max > 0 ? max : 1;
+			}
+		}
+	}
+	return 0;
+}
+
+static void write_delivery(struct postern__watch *watch,
+		enum postern__log_level level, const char *message,
+		const struct postern_event *event) {
+	postern__log(watch->log, level, message,
+			postern__log_text("channel", event->channel),
+			postern__log_text("handler", event->handler),
+			postern__log_int("seq", event->seq),
+			postern__log_int("attempt", event->attempt),
+			postern__log_int("fence", (int64_t)event->fence),
+			postern__log_text("outcome", event->outcome),
+			postern__log_int("duration_ms", event->duration_ms),
+			postern__log_text("error", event->error));
+}
+
+static void settled(struct postern__watch *watch,
+		const struct postern_event *event) {
+	static const char *const fine[] = { "done", "snooze", "discard",
+		"returned" };
+	for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++) {
+		if (strcmp(event->outcome, fine[i]) == 0) {
+			if (watch->log->level <= POSTERN__LOG_DEBUG) {
+				write_delivery(watch, POSTERN__LOG_DEBUG, "delivery settled",
+						event);
+			}
+			return;
+		}
+	}
+	if (!may_write(watch)) {
+		return;
+	}
+	uint32_t max = max_attempts(watch->config, event->handler);
+	bool last = strcmp(event->outcome, "poison") == 0 ||
+				(max > 0 && event->attempt >= max);
+	write_delivery(watch, last ? POSTERN__LOG_ERROR : POSTERN__LOG_WARN,
+			last ? "delivery poisoned" : "delivery failed", event);
+}
+
+void postern__watch_event(void *context, const struct postern_event *event) {
+	struct postern__watch *watch = context;
+	switch (event->kind) {
+	case POSTERN_EVENT_SETTLED: settled(watch, event); break;
+	case POSTERN_EVENT_FENCED:
+		if (may_write(watch)) {
+			write_delivery(watch, POSTERN__LOG_WARN,
+					"a result came too late and was refused", event);
+		}
+		break;
+	case POSTERN_EVENT_CONFLICT:
+		if (may_write(watch)) {
+			postern__log(watch->log, POSTERN__LOG_WARN,
+					"a message came again with another body",
+					postern__log_text("channel", event->channel),
+					postern__log_int("seq", event->seq));
+		}
+		break;
+	case POSTERN_EVENT_ACCEPTED:
+	case POSTERN_EVENT_DUPLICATE:
+	case POSTERN_EVENT_STARTED:
+	default: break;
+	}
+}
+
+void postern__watch_remark(void *context, const char *text) {
+	struct postern__watch *watch = context;
+	postern__log(watch->log, POSTERN__LOG_WARN, text);
+}
+
+void postern__watch_trouble(void *context, const char *text) {
+	struct postern__watch *watch = context;
+	if (may_write(watch)) {
+		postern__log(watch->log, POSTERN__LOG_ERROR, text);
+	}
+}
