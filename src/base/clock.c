@@ -5,10 +5,10 @@
  * time; everything else is handed a struct postern_clock.
  */
 
+#include "base/clock.h"
+
 #include <assert.h>
-#include <postern/sys/clock.h>
 #include <stddef.h>
-#include <time.h>
 
 static int64_t read_ms(clockid_t id) {
 	struct timespec now;
@@ -35,4 +35,18 @@ const struct postern_clock *postern_clock_system(void) {
 		.monotonic_ms = system_monotonic_ms,
 	};
 	return &clock;
+}
+
+struct timespec postern__clock_deadline(int64_t ms) {
+	struct timespec now;
+	int r = clock_gettime(CLOCK_MONOTONIC, &now);
+	assert(r == 0);
+	(void)r;
+	now.tv_sec += (time_t)(ms / 1000);
+	now.tv_nsec += (long)(ms % 1000) * 1000000;
+	if (now.tv_nsec >= 1000000000) {
+		now.tv_sec++;
+		now.tv_nsec -= 1000000000;
+	}
+	return now;
 }

@@ -311,8 +311,9 @@ struct postern_edit {
  * cannot do returns POSTERN_E_UNSUPPORTED.
  */
 struct postern_store_ops {
-	unsigned version; /* POSTERN_STORE_OPS_VERSION; new slots at the end */
-	const char *name; /* "memory", "sqlite"; also the URL scheme */
+	unsigned version;   /* POSTERN_STORE_OPS_VERSION; new slots at the end */
+	const char *name;   /* "memory", "sqlite"; also the URL scheme */
+	bool transactional; /* can transact */
 
 	/*
 	 * Resolve channels and handlers to stored ids, making those that are

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waiting with a limit. pthread conditions want a point in time; callers have
+ * a duration, so the sum is made here, on CLOCK_MONOTONIC. Long waits are cut
+ * to an hour: callers loop anyway, and the sum cannot overflow.
+ */
+
+#include "base/wait.h"
+
+#include "base/clock.h"
+
+#define WAIT_MS_MAX ((int64_t)3600 * 1000)
+
+int postern__wait_init(pthread_cond_t *condition) {
+	pthread_condattr_t attributes;
+	int r = pthread_condattr_init(&attributes);
+	if (r) {
+		return r;
+	}
+	r = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	if (!r) {
+		r = pthread_cond_init(condition, &attributes);
+	}
+	(void)pthread_condattr_destroy(&attributes);
+	return r;
+}
+
+void postern__wait(pthread_cond_t *condition, pthread_mutex_t *lock,
+		int64_t ms) {
+	if (ms < 0 || ms > WAIT_MS_MAX) {
+		ms = WAIT_MS_MAX;
+	}
+	struct timespec until = postern__clock_deadline(ms);
+	(void)pthread_cond_timedwait(condition, lock, &until);
+}

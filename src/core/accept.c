@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Accepting: check, route, copy, commit, and only then say yes. All three
+ * ways in (one, a batch, without waiting) share every step; they differ in
+ * who waits for the commit.
+ *
+ * Where a runner is there and has room, the delivery is leased to this
+ * process in the very write that creates it, so that in the steady state
+ * nothing is ever claimed. Room is reserved before the write and given back
+ * if the message turns out to be a duplicate.
+ */
+
+#include "core/box.h"
+
+#include "base/fail.h"
+#include "base/pattern.h"
+
+#include <string.h>
+
+/* A batch is cut into pieces of this size, which bounds the copies. */
+#define PIECE_COUNT_MAX 1000
+#define PIECE_BYTES_MAX ((size_t)8 * 1024 * 1024)
+
+bool postern__entry_wants(const struct postern__entry *entry,
+		const char *type) {
+	if (entry->type_count == 0) {
+		return true;
+	}
+	size_t len = strlen(type);
+	for (size_t i = 0; i < entry->type_count; i++) {
+		const char *pattern = entry->types[i];
+		if (postern__pattern_match(pattern, strlen(pattern), type, len)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+size_t postern__share_count(const struct postern_box *box) {
+	size_t share = box->options.run_queue_max /
+				   (box->entry_count ? box->entry_count : 1);
+	return share > box->options.batch_size ? share : box->options.batch_size;
+}
+
+size_t postern__share_bytes(const struct postern_box *box) {
+	return box->options.run_queue_bytes_max /
+		   (box->entry_count ? box->entry_count : 1);
+}
+
+bool postern__entry_has_room(const struct postern_box *box,
+		const struct postern__entry *entry, size_t bytes) {
+	return entry->held < postern__share_count(box) &&
+		   (entry->held == 0 ||
+				   entry->held_bytes + bytes <= postern__share_bytes(box));
+}
+
+static bool may_lease(const struct postern_box *box,
+		const struct postern__entry *entry, size_t bytes) {
+	if (!box->leasing || box->draining || entry->paused) {
+		return false;
+	}
+	if (entry->kind->ops->in_process &&
+			(box->suspects_waiting || box->suspects_held > 0)) {
+		return false;
+	}
+	return postern__entry_has_room(box, entry, bytes);
+}
+
+/* With the lock: decide which deliveries to lease and make room for them. */
+static void reserve(struct postern_box *box, struct postern__content *content) {
+	for (size_t i = 0; i < content->run_count; i++) {
+		struct postern__entry *entry = content->runs[i].entry;
+		struct postern_route *route = &content->accept.routes[i];
+		route->lease = may_lease(box, entry, content->bytes);
+		if (route->lease) {
+			entry->held++;
+			entry->held_bytes += content->bytes;
+		}
+	}
+}
+
+static size_t count_routes(const struct postern_box *box,
+		const struct postern__channel *channel, const char *type) {
+	size_t count = 0;
+	for (size_t i = 0; i < channel->entry_count; i++) {
+		count += postern__entry_wants(box->entries[channel->entries[i]], type);
+	}
+	return count;
+}
+
+static void fill_routes(const struct postern_box *box,
+		struct postern__content *content) {
+	const struct postern__channel *channel = content->channel;
+	size_t filled = 0;
+	for (size_t i = 0; i < channel->entry_count; i++) {
+		struct postern__entry *entry = box->entries[channel->entries[i]];
+		if (!postern__entry_wants(entry, content->message.type)) {
+			continue;
+		}
+		content->runs[filled].entry = entry;
+		content->accept.routes[filled] = (struct postern_route){
+			.handler = entry->id,
+			.aliases = entry->aliases,
+			.alias_count = entry->alias_count,
+			.retry_poisoned = entry->policy.on_poisoned_duplicate ==
+							  POSTERN_POISONED_DUPLICATE_RETRY,
+		};
+		filled++;
+	}
+	content->accept.route_count = filled;
+}
+
+/* Check a message and make the content that carries it. */
+static int prepare(struct postern_box *box, struct postern__channel *channel,
+		const struct postern_message *message, struct postern__content **out,
+		struct postern_error *error) {
+	int r = postern__message_check(channel, message, error);
+	if (r) {
+		return r;
+	}
+	const char *type = message->type ? message->type : "";
+	size_t routes = count_routes(box, channel, type);
+	if (routes == 0 && channel->unrouted == POSTERN_UNROUTED_REJECT) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"no handler of channel '%s' wants the type '%s'", channel->name,
+				type);
+	}
+	struct postern__content *content =
+			postern__content_create(channel, message, routes);
+	if (!content) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	fill_routes(box, content);
+	if (routes == 0) {
+		content->accept.fate = channel->unrouted == POSTERN_UNROUTED_DROP
+									   ? POSTERN_FATE_DROP
+									   : POSTERN_FATE_PARK;
+	}
+	*out = content;
+	return POSTERN_OK;
+}
+
+static int find_channel(struct postern_box *box, const char *name,
+		struct postern__channel **out, struct postern_error *error) {
+	int r = postern__box_check_started(box, error);
+	if (r) {
+		return r;
+	}
+	struct postern__channel *channel = postern__box_channel(box, name);
+	if (!channel) {
+		return postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'",
+				name ? name : "");
+	}
+	if (channel->without_inbox) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"channel '%s' has no inbox: delivering without one is not in "
+				"this version",
+				name);
+	}
+	*out = channel;
+	return POSTERN_OK;
+}
+
+/* A transactional handler holds the store's only writer: waiting for a commit
+   from inside it would wait for itself. */
+static int check_not_inside_transaction(struct postern_box *box,
+		struct postern_error *error) {
+	(void)pthread_mutex_lock(&box->lock);
+	bool inside = box->transacting &&
+				  pthread_equal(box->transact_thread, pthread_self());
+	(void)pthread_mutex_unlock(&box->lock);
+	if (inside) {
+		return postern__fail(error, POSTERN_E_BUSY,
+				"a transactional handler cannot accept messages: it holds the "
+				"store's writer");
+	}
+	return POSTERN_OK;
+}
+
+static void push(struct postern_box *box, struct postern__content *content) {
+	reserve(box, content);
+	postern__list_push_back(&box->accepts, &content->item.link);
+	box->accept_count++;
+	box->accept_bytes += content->item.bytes;
+}
+
+static const char *told(const struct postern__content *content, int code) {
+	switch (code) {
+	case POSTERN_E_DUPLICATE: return "this message was accepted before";
+	case POSTERN_E_CONFLICT:
+		return "a message with this identity and another body was accepted "
+			   "before; it is kept";
+	default: return content->channel->name;
+	}
+}
+
+static void emit_accept(struct postern_box *box,
+		const struct postern__content *content) {
+	if (box->listener_count == 0) {
+		return;
+	}
+	struct postern_event event = {
+		.size = sizeof(event),
+		.seq = content->accept.seq,
+		.channel = content->channel->name,
+	};
+	switch (content->accept.code) {
+	case POSTERN_OK: event.kind = POSTERN_EVENT_ACCEPTED; break;
+	case POSTERN_E_DUPLICATE: event.kind = POSTERN_EVENT_DUPLICATE; break;
+	default: event.kind = POSTERN_EVENT_CONFLICT; break;
+	}
+	postern__emit(box, &event);
+}
+
+void postern__accept_decide(struct postern_box *box,
+		struct postern__content *content, int code,
+		const struct postern_error *error) {
+	struct postern_receipt *receipt = &content->receipt;
+	if (code) {
+		content->accept.code = code;
+		receipt->error = *error;
+		receipt->error.code = code;
+	} else {
+		emit_accept(box, content);
+		int said = content->accept.code;
+		if (said == POSTERN_E_CONFLICT &&
+				content->channel->on_conflict == POSTERN_CONFLICT_IGNORE) {
+			said = POSTERN_E_DUPLICATE;
+		}
+		receipt->seq = content->accept.seq;
+		receipt->error.code = said;
+		if (said) {
+			(void)postern__fail(&receipt->error, said, "%s",
+					told(content, said));
+		}
+	}
+	if (content->done) {
+		content->done(content->context, receipt);
+	}
+}
+
+void postern__accept_publish(struct postern_box *box,
+		struct postern__content *content) {
+	bool written = content->accept.code == POSTERN_OK ||
+				   content->accept.code == POSTERN_E_DUPLICATE;
+	for (size_t i = 0; i < content->run_count; i++) {
+		struct postern_route *route = &content->accept.routes[i];
+		struct postern_run *run = &content->runs[i];
+		struct postern__entry *entry = run->entry;
+		if (written && route->opened && route->leased) {
+			postern__run_init(run, box, content, entry, content->accept.seq,
+					route->handler, route->fence, 0, POSTERN_NO_SUSPECT);
+			content->message.received_at_ms = content->accept.received_at_ms;
+			postern__run_enqueue(run);
+			continue;
+		}
+		if (written && route->opened) {
+			postern__claim_hint(box, entry, 0);
+		}
+		if (route->lease) {
+			entry->held--;
+			entry->held_bytes -= content->bytes;
+		}
+	}
+	content->finished = true;
+	postern__content_release(content);
+}
+
+/* With the lock: until the content has its receipt. */
+static void wait_finished(struct postern_box *box,
+		struct postern__content *content) {
+	int64_t until =
+			postern__box_after_ms(box, 2 * box->options.command_timeout_ms);
+	while (!content->finished) {
+		if (!box->committing) {
+			(void)postern__commit_group(box, NULL, NULL);
+			continue;
+		}
+		int64_t left = until - postern__box_now_ms(box);
+		if (left <= 0 && postern__list_linked(&content->item.link)) {
+			/* Still queued, so surely not stored. */
+			postern__list_remove(&content->item.link);
+			box->accept_count--;
+			box->accept_bytes -= content->item.bytes;
+			struct postern_error late;
+			(void)postern__fail(&late, POSTERN_E_TIMEOUT,
+					"the store's writer was busy for too long");
+			postern__accept_decide(box, content, late.code, &late);
+			postern__accept_publish(box, content);
+			continue;
+		}
+		postern__wait(&box->committed, &box->lock, left > 0 ? left : 100);
+	}
+}
+
+int postern_box_accept(struct postern_box *box, const char *channel_name,
+		const struct postern_message *message, int64_t *seq_out,
+		struct postern_error *error) {
+	struct postern__channel *channel;
+	struct postern__content *content;
+	int r = find_channel(box, channel_name, &channel, error);
+	if (!r) {
+		r = check_not_inside_transaction(box, error);
+	}
+	if (!r) {
+		r = prepare(box, channel, message, &content, error);
+	}
+	if (r) {
+		return r;
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	content->refs++; /* ours, beside the queue's */
+	push(box, content);
+	wait_finished(box, content);
+	struct postern_receipt receipt = content->receipt;
+	postern__content_release(content);
+	(void)pthread_mutex_unlock(&box->lock);
+
+	r = receipt.error.code;
+	bool known = r == POSTERN_OK || r == POSTERN_E_DUPLICATE ||
+				 r == POSTERN_E_CONFLICT;
+	if (known && seq_out) {
+		*seq_out = receipt.seq;
+	}
+	if (r && error) {
+		*error = receipt.error;
+	}
+	return r;
+}
+
+/* Accept messages [0, count): one piece of a batch. Returns how many it took,
+   at least one. */
+static size_t accept_piece(struct postern_box *box,
+		struct postern__channel *channel,
+		const struct postern_message *messages, size_t count,
+		struct postern_receipt *receipts) {
+	struct postern__content *pieces[PIECE_COUNT_MAX];
+	size_t taken = 0;
+	size_t bytes = 0;
+	while (taken < count && taken < PIECE_COUNT_MAX &&
+			bytes < PIECE_BYTES_MAX) {
+		struct postern_receipt *receipt = &receipts[taken];
+		*receipt = (struct postern_receipt){ 0 };
+		pieces[taken] = NULL;
+		int r = prepare(box, channel, &messages[taken], &pieces[taken],
+				&receipt->error);
+		if (!r) {
+			bytes += pieces[taken]->bytes;
+		}
+		taken++;
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	for (size_t i = 0; i < taken; i++) {
+		if (pieces[i]) {
+			pieces[i]->refs++;
+			push(box, pieces[i]);
+		}
+	}
+	for (size_t i = 0; i < taken; i++) {
+		if (pieces[i]) {
+			wait_finished(box, pieces[i]);
+			receipts[i] = pieces[i]->receipt;
+			postern__content_release(pieces[i]);
+		}
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	return taken;
+}
+
+int postern_box_accept_batch(struct postern_box *box, const char *channel_name,
+		const struct postern_message *messages, size_t count,
+		struct postern_receipt *receipts_out, struct postern_error *error) {
+	struct postern__channel *channel;
+	int r = find_channel(box, channel_name, &channel, error);
+	if (!r) {
+		r = check_not_inside_transaction(box, error);
+	}
+	if (r) {
+		return r;
+	}
+	if (count > POSTERN_ACCEPT_BATCH_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"a batch has at most %d messages", POSTERN_ACCEPT_BATCH_MAX);
+	}
+	for (size_t done = 0; done < count;) {
+		done += accept_piece(box, channel, messages + done, count - done,
+				receipts_out + done);
+	}
+	return POSTERN_OK;
+}
+
+int postern_box_accept_async(struct postern_box *box, const char *channel_name,
+		const struct postern_message *message, postern_accepted *done,
+		void *context, struct postern_error *error) {
+	struct postern__channel *channel;
+	struct postern__content *content;
+	int r = find_channel(box, channel_name, &channel, error);
+	if (!r) {
+		r = prepare(box, channel, message, &content, error);
+	}
+	if (r) {
+		return r;
+	}
+	content->done = done;
+	content->context = context;
+	(void)pthread_mutex_lock(&box->lock);
+	bool full = box->accept_count >= POSTERN__ASYNC_COUNT_MAX ||
+				box->accept_bytes + content->bytes > POSTERN__ASYNC_BYTES_MAX;
+	if (full) {
+		postern__content_release(content);
+	} else {
+		push(box, content);
+		(void)pthread_cond_signal(&box->wake);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	if (full) {
+		return postern__fail(error, POSTERN_E_BUSY,
+				"too many messages are waiting to be stored; try later");
+	}
+	return POSTERN_OK;
+}

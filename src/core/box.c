@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The box: what was configured, checked once and fixed at start. Everything
+ * that moves afterwards is in the other files of this room.
+ */
+
+#include "core/box.h"
+
+#include "base/fail.h"
+#include "base/pattern.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH_SIZE_DEFAULT 100
+#define BATCH_SIZE_MAX 10000
+#define COMMAND_TIMEOUT_MS_DEFAULT ((int64_t)30 * 1000)
+#define RUN_QUEUE_DEFAULT 10000
+#define RUN_QUEUE_MAX 1000000
+#define RUN_QUEUE_BYTES_DEFAULT ((size_t)64 * 1024 * 1024)
+
+int64_t postern__box_now_ms(const struct postern_box *box) {
+	return box->clock.monotonic_ms(box->clock.context);
+}
+
+int64_t postern__box_after_ms(const struct postern_box *box, int64_t delay_ms) {
+	int64_t now = postern__box_now_ms(box);
+	return delay_ms > POSTERN__NEVER - now ? POSTERN__NEVER : now + delay_ms;
+}
+
+static int take_options(struct postern_box *box,
+		const struct postern_box_options *given, struct postern_error *error) {
+	struct postern_box_options *options = &box->options;
+	if (given) {
+		if (given->size != sizeof(*given)) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"the box options' size member is not set");
+		}
+		*options = *given;
+	}
+	if (options->max_message_size == 0) {
+		options->max_message_size = POSTERN_BODY_LEN_DEFAULT;
+	}
+	if (options->batch_size == 0) {
+		options->batch_size = BATCH_SIZE_DEFAULT;
+	}
+	if (options->command_timeout_ms == 0) {
+		options->command_timeout_ms = COMMAND_TIMEOUT_MS_DEFAULT;
+	}
+	if (options->run_queue_max == 0) {
+		options->run_queue_max = RUN_QUEUE_DEFAULT;
+	}
+	if (options->run_queue_bytes_max == 0) {
+		options->run_queue_bytes_max = RUN_QUEUE_BYTES_DEFAULT;
+	}
+	if (options->max_message_size > POSTERN_BODY_LEN_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"max_message_size is at most %zu bytes", POSTERN_BODY_LEN_MAX);
+	}
+	if (options->batch_size > BATCH_SIZE_MAX ||
+			options->run_queue_max > RUN_QUEUE_MAX ||
+			options->command_timeout_ms < 0 ||
+			options->command_timeout_ms > POSTERN_DURATION_MS_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"batch_size, run_queue_max or command_timeout is out of range");
+	}
+	box->clock = options->clock ? *options->clock : *postern_clock_system();
+	box->random = options->random ? *options->random : *postern_random_system();
+	return POSTERN_OK;
+}
+
+static int init_conditions(struct postern_box *box,
+		struct postern_error *error) {
+	int r = pthread_mutex_init(&box->lock, NULL);
+	if (!r) {
+		r = postern__wait_init(&box->committed);
+	}
+	if (!r) {
+		r = postern__wait_init(&box->work);
+	}
+	if (!r) {
+		r = postern__wait_init(&box->wake);
+	}
+	if (!r) {
+		r = postern__wait_init(&box->watch);
+	}
+	/* On Linux none of these can fail but for want of memory. */
+	return r ? postern__fail(error, POSTERN_E_NOMEM, "out of memory")
+			 : POSTERN_OK;
+}
+
+int postern__box_create(struct postern_store *store,
+		const struct postern_box_options *options, struct postern_box **out,
+		struct postern_error *error) {
+	struct postern_box *box = calloc(1, sizeof(*box));
+	if (!box) {
+		store->ops->destroy(store);
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	box->store = store;
+	postern__list_init(&box->settlements);
+	postern__list_init(&box->accepts);
+	postern__list_init(&box->running);
+	int r = init_conditions(box, error);
+	box->group = postern__group_create();
+	if (!r && !box->group) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	if (!r) {
+		r = take_options(box, options, error);
+	}
+	if (r) {
+		postern_box_destroy(box);
+		return r;
+	}
+	while (box->node == 0) {
+		/* Positive, so that every store can keep it in a signed column. */
+		box->node = box->random.next(box->random.context) >> 1;
+	}
+	*out = box;
+	return POSTERN_OK;
+}
+
+static void destroy_texts(char **texts, size_t count) {
+	for (size_t i = 0; i < count; i++) {
+		free(texts[i]);
+	}
+	free(texts);
+}
+
+static void destroy_channel(struct postern__channel *channel) {
+	if (!channel) {
+		return;
+	}
+	postern__policy_finish(&channel->policy);
+	free(channel->entries);
+	free(channel->name);
+	free(channel);
+}
+
+static void destroy_entry(struct postern__entry *entry) {
+	if (!entry) {
+		return;
+	}
+	if (entry->kind) {
+		entry->kind->ops->destroy(entry->kind);
+	}
+	postern__policy_finish(&entry->policy);
+	destroy_texts(entry->legacy_keys, entry->legacy_key_count);
+	destroy_texts(entry->types, entry->type_count);
+	free(entry->key);
+	free(entry);
+}
+
+/* Nobody waits any more; what was promised a call gets it. */
+static void fail_queue(struct postern_box *box) {
+	struct postern_error closed;
+	(void)postern__fail(&closed, POSTERN_E_UNAVAILABLE,
+			"the box was closed before the message was stored");
+	struct postern__list *link;
+	while ((link = postern__list_pop_front(&box->settlements))) {
+		postern__run_settled(container_of(link, struct postern_run, item.link));
+	}
+	while ((link = postern__list_pop_front(&box->accepts))) {
+		struct postern__content *content =
+				container_of(link, struct postern__content, item.link);
+		postern__accept_decide(box, content, closed.code, &closed);
+		postern__accept_publish(box, content);
+	}
+}
+
+void postern_box_destroy(struct postern_box *box) {
+	if (!box) {
+		return;
+	}
+	postern__give_back_queued(box);
+	if (box->started) {
+		/* Best effort: what cannot be written is recovered at the next
+		   open. */
+		(void)postern_box_commit(box, NULL, NULL);
+	}
+	fail_queue(box);
+	if (box->store) {
+		box->store->ops->destroy(box->store);
+	}
+	for (size_t i = 0; i < box->entry_count; i++) {
+		destroy_entry(box->entries[i]);
+	}
+	free(box->entries);
+	for (size_t i = 0; i < box->channel_count; i++) {
+		destroy_channel(box->channels[i]);
+	}
+	free(box->channels);
+	postern__group_destroy(box->group);
+	(void)pthread_cond_destroy(&box->watch);
+	(void)pthread_cond_destroy(&box->wake);
+	(void)pthread_cond_destroy(&box->work);
+	(void)pthread_cond_destroy(&box->committed);
+	(void)pthread_mutex_destroy(&box->lock);
+	free(box);
+}
+
+struct postern__channel *postern__box_channel(const struct postern_box *box,
+		const char *name) {
+	for (size_t i = 0; name && i < box->channel_count; i++) {
+		if (strcmp(box->channels[i]->name, name) == 0) {
+			return box->channels[i];
+		}
+	}
+	return NULL;
+}
+
+struct postern__entry *postern__box_entry(const struct postern_box *box,
+		int64_t id) {
+	for (size_t i = 0; i < box->entry_count; i++) {
+		struct postern__entry *entry = box->entries[i];
+		if (entry->id == id) {
+			return entry;
+		}
+		for (size_t j = 0; j < entry->alias_count; j++) {
+			if (entry->aliases[j] == id) {
+				return entry;
+			}
+		}
+	}
+	return NULL;
+}
+
+static int check_configurable(const struct postern_box *box,
+		struct postern_error *error) {
+	if (box->started) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"channels, handlers and listeners are added before "
+				"postern_box_start()");
+	}
+	return POSTERN_OK;
+}
+
+int postern__box_check_started(const struct postern_box *box,
+		struct postern_error *error) {
+	if (box->options.read_only) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"the box is open for reading only");
+	}
+	if (!box->started) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"call postern_box_start() first");
+	}
+	return POSTERN_OK;
+}
+
+static int fill_channel(struct postern__channel *channel,
+		const struct postern_box *box, const char *name,
+		const struct postern_channel_options *options,
+		struct postern_error *error) {
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	channel->max_message_size = box->options.max_message_size;
+	if (options) {
+		channel->unrouted = options->unrouted;
+		channel->on_conflict = options->on_conflict;
+		channel->without_inbox = options->without_inbox;
+		channel->allow_without_inbox = options->allow_without_inbox;
+		if (options->max_message_size) {
+			channel->max_message_size = options->max_message_size;
+		}
+		if (options->policy) {
+			policy = *options->policy;
+		}
+	}
+	int r = postern__policy_check(&policy, name, error);
+	if (r) {
+		return r;
+	}
+	if (channel->max_message_size > POSTERN_BODY_LEN_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"channel '%s': max_message_size is at most %zu bytes", name,
+				POSTERN_BODY_LEN_MAX);
+	}
+	channel->name = strdup(name);
+	if (!channel->name || postern__policy_copy(&policy, &channel->policy)) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	return POSTERN_OK;
+}
+
+int postern_box_add_channel(struct postern_box *box, const char *name,
+		const struct postern_channel_options *options,
+		struct postern_error *error) {
+	int r = check_configurable(box, error);
+	if (!r) {
+		r = postern__channel_name_check(name, error);
+	}
+	if (r) {
+		return r;
+	}
+	if (options && options->size != sizeof(*options)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the channel options' size member is not set");
+	}
+	if (postern__box_channel(box, name)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"there are two channels named '%s'", name);
+	}
+	if (box->channel_count == POSTERN_CHANNEL_COUNT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID, "more than %d channels",
+				POSTERN_CHANNEL_COUNT_MAX);
+	}
+	struct postern__channel *channel = calloc(1, sizeof(*channel));
+	struct postern__channel **channels = realloc(box->channels,
+			(box->channel_count + 1) * sizeof(struct postern__channel *));
+	if (channels) {
+		box->channels = channels;
+	}
+	if (!channel || !channels) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	} else {
+		r = fill_channel(channel, box, name, options, error);
+	}
+	if (r) {
+		destroy_channel(channel);
+		return r;
+	}
+	box->channels[box->channel_count++] = channel;
+	return POSTERN_OK;
+}
+
+/* Keys and legacy keys are one name space over all channels. */
+static int check_key_free(const struct postern_box *box, const char *key,
+		struct postern_error *error) {
+	int r = postern__handler_key_check(key, error);
+	if (r) {
+		return r;
+	}
+	for (size_t i = 0; i < box->entry_count; i++) {
+		const struct postern__entry *entry = box->entries[i];
+		bool taken = strcmp(entry->key, key) == 0;
+		for (size_t j = 0; !taken && j < entry->legacy_key_count; j++) {
+			taken = strcmp(entry->legacy_keys[j], key) == 0;
+		}
+		if (taken) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"handler key '%s' is already used by handler '%s' of "
+					"channel '%s'",
+					key, entry->key, entry->channel->name);
+		}
+	}
+	return POSTERN_OK;
+}
+
+static int check_keys(const struct postern_box *box,
+		const struct postern_handler_options *options,
+		struct postern_error *error) {
+	int r = check_key_free(box, options->key, error);
+	if (r) {
+		return r;
+	}
+	if (options->legacy_key_count > POSTERN_LEGACY_KEY_COUNT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"handler '%s' has more than %d legacy keys", options->key,
+				POSTERN_LEGACY_KEY_COUNT_MAX);
+	}
+	for (size_t i = 0; i < options->legacy_key_count; i++) {
+		const char *legacy = options->legacy_keys[i];
+		r = check_key_free(box, legacy, error);
+		if (r) {
+			return r;
+		}
+		bool again = strcmp(legacy, options->key) == 0;
+		for (size_t j = 0; !again && j < i; j++) {
+			again = strcmp(legacy, options->legacy_keys[j]) == 0;
+		}
+		if (again) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"handler '%s' names the key '%s' twice", options->key,
+					legacy);
+		}
+	}
+	return POSTERN_OK;
+}
+
+static int check_types(const struct postern_handler_options *options,
+		struct postern_error *error) {
+	if (options->type_count > POSTERN_TYPE_PATTERN_COUNT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"handler '%s' has more than %d types", options->key,
+				POSTERN_TYPE_PATTERN_COUNT_MAX);
+	}
+	for (size_t i = 0; i < options->type_count; i++) {
+		struct postern_error why;
+		if (!options->types[i] ||
+				postern__pattern_check(options->types[i],
+						strnlen(options->types[i], POSTERN_ATTRIBUTE_LEN_MAX),
+						&why)) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"handler '%s': type %zu: %s", options->key, i + 1,
+					options->types[i] ? why.text : "is missing");
+		}
+	}
+	return POSTERN_OK;
+}
+
+static char **copy_texts(const char *const *texts, size_t count) {
+	char **copies = calloc(count ? count : 1, sizeof(char *));
+	for (size_t i = 0; copies && i < count; i++) {
+		copies[i] = strdup(texts[i]);
+		if (!copies[i]) {
+			destroy_texts(copies, count);
+			return NULL;
+		}
+	}
+	return copies;
+}
+
+static int fill_entry(struct postern__entry *entry,
+		struct postern__channel *channel,
+		const struct postern_handler_options *options,
+		struct postern_error *error) {
+	const struct postern_policy *policy =
+			options->policy ? options->policy : &channel->policy;
+	int r = postern__policy_check(policy, options->key, error);
+	if (r) {
+		return r;
+	}
+	postern__list_init(&entry->queue);
+	entry->channel = channel;
+	entry->key = strdup(options->key);
+	entry->legacy_keys =
+			copy_texts(options->legacy_keys, options->legacy_key_count);
+	entry->types = copy_texts(options->types, options->type_count);
+	entry->legacy_key_count =
+			entry->legacy_keys ? options->legacy_key_count : 0;
+	entry->type_count = entry->types ? options->type_count : 0;
+	if (!entry->key || !entry->legacy_keys || !entry->types ||
+			postern__policy_copy(policy, &entry->policy)) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	return POSTERN_OK;
+}
+
+/* The default depends on what the handler would hold up meanwhile. */
+#define TRANSACTION_TIMEOUT_MS_DEFAULT ((int64_t)5000)
+
+static int settle_timeout(struct postern__entry *entry,
+		struct postern_error *error) {
+	struct postern_policy *policy = &entry->policy;
+	if (policy->timeout_ms != POSTERN_TIMEOUT_DEFAULT) {
+		return POSTERN_OK;
+	}
+	policy->timeout_ms = 0;
+	if (entry->kind->transactional) {
+		policy->timeout_ms = TRANSACTION_TIMEOUT_MS_DEFAULT;
+	}
+	return postern__policy_check(policy, entry->key, error);
+}
+
+static int append_entry(struct postern_box *box, struct postern__entry *entry,
+		struct postern_error *error) {
+	struct postern__channel *channel = entry->channel;
+	size_t *indices = realloc(channel->entries,
+			(channel->entry_count + 1) * sizeof(*indices));
+	if (indices) {
+		channel->entries = indices;
+	}
+	struct postern__entry **entries = realloc(box->entries,
+			(box->entry_count + 1) * sizeof(struct postern__entry *));
+	if (entries) {
+		box->entries = entries;
+	}
+	if (!indices || !entries) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	channel->entries[channel->entry_count++] = box->entry_count;
+	box->entries[box->entry_count++] = entry;
+	return POSTERN_OK;
+}
+
+static int register_handler(struct postern_box *box, const char *channel_name,
+		const struct postern_handler_options *options,
+		struct postern__entry *entry, struct postern_error *error) {
+	int r = check_configurable(box, error);
+	if (r) {
+		return r;
+	}
+	struct postern__channel *channel = postern__box_channel(box, channel_name);
+	if (!channel) {
+		return postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'",
+				channel_name ? channel_name : "");
+	}
+	if (box->entry_count == POSTERN_HANDLER_COUNT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID, "more than %d handlers",
+				POSTERN_HANDLER_COUNT_MAX);
+	}
+	r = check_keys(box, options, error);
+	if (!r) {
+		r = check_types(options, error);
+	}
+	if (!r) {
+		r = fill_entry(entry, channel, options, error);
+	}
+	if (!r) {
+		r = settle_timeout(entry, error);
+	}
+	if (!r) {
+		r = append_entry(box, entry, error);
+	}
+	return r;
+}
+
+int postern__box_register_taking(struct postern_box *box, const char *channel,
+		const struct postern_handler_options *options,
+		struct postern_handler *kind, struct postern_error *error) {
+	struct postern__entry *entry = calloc(1, sizeof(*entry));
+	if (!entry) {
+		kind->ops->destroy(kind);
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	entry->kind = kind;
+	int r = register_handler(box, channel, options, entry, error);
+	if (r) {
+		destroy_entry(entry);
+	}
+	return r;
+}
+
+int postern_box_subscribe(struct postern_box *box, postern_listener *listener,
+		void *context, struct postern_error *error) {
+	int r = check_configurable(box, error);
+	if (r) {
+		return r;
+	}
+	if (!listener || box->listener_count == POSTERN_LISTENER_COUNT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID, "at most %d listeners",
+				POSTERN_LISTENER_COUNT_MAX);
+	}
+	box->listeners[box->listener_count++] =
+			(struct postern__listener){ listener, context };
+	return POSTERN_OK;
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_CORE_BOX_H
+#define POSTERN_CORE_BOX_H
+
+/*
+ * The inside of a box: what the steps of the engine share.
+ *
+ * One mutex, `lock`, guards everything that changes after start: the commit
+ * queue, the run queues, the counts. It is never held across a call of the
+ * store, a handler or a listener. The store serialises itself.
+ *
+ * The engine owns no threads. Blocked callers and the runner's threads meet
+ * in conditions: `committed` (a commit ended, or a drain moves on), `work`
+ * (something can be run), `wake` (something can be written or claimed; one
+ * waiter) and `watch` (a deadline is nearer than thought; one waiter).
+ */
+
+#include "base/list.h"
+#include "base/wait.h"
+
+#include <postern/box.h>
+#include <postern/event.h>
+#include <postern/sys/clock.h>
+#include <postern/sys/handler.h>
+#include <postern/sys/random.h>
+#include <postern/sys/store.h>
+#include <pthread.h>
+
+/* Items and body bytes of one group commit. Enough that the commit itself
+   stops mattering, little enough that nobody waits long behind it. */
+#define POSTERN__COMMIT_ITEMS_MAX 2000
+#define POSTERN__COMMIT_BYTES_MAX ((size_t)16 * 1024 * 1024)
+
+/* What may wait for a commit through postern_box_accept_async(). */
+#define POSTERN__ASYNC_COUNT_MAX 100000
+#define POSTERN__ASYNC_BYTES_MAX ((size_t)256 * 1024 * 1024)
+
+/* "Never" for points in time. */
+#define POSTERN__NEVER INT64_MAX
+
+struct postern__channel {
+	char *name;
+	enum postern_unrouted unrouted;
+	enum postern_on_conflict on_conflict;
+	bool without_inbox;
+	bool allow_without_inbox;
+	size_t max_message_size;
+	struct postern_policy policy;
+	int64_t id; /* in the store */
+	/* Indices into box->entries. */
+	size_t *entries;
+	size_t entry_count;
+};
+
+/* A registered handler. */
+struct postern__entry {
+	struct postern_handler *kind;
+	char *key;
+	char **legacy_keys;
+	size_t legacy_key_count;
+	char **types;
+	size_t type_count;
+	struct postern_policy policy;
+	struct postern__channel *channel;
+	int64_t id; /* in the store */
+	int64_t aliases[POSTERN_ALIAS_COUNT_MAX];
+	size_t alias_count;
+
+	/* Guarded by the box's lock. */
+	bool paused;
+	struct postern__list queue; /* of postern_run.link, leased, not begun */
+	size_t queued;
+	size_t running; /* begun, and its kind has not finished */
+	/* Leased, from before the accept is written until the settlement is
+	   durable: what this process keeps in memory for it. */
+	size_t held;
+	size_t held_bytes;
+	/* When the store may have something due for it, by the monotonic
+	   clock. */
+	int64_t due_at_ms;
+};
+
+enum postern__item_kind { POSTERN__ITEM_ACCEPT, POSTERN__ITEM_SETTLE };
+
+/* Something that waits for the next commit. */
+struct postern__item {
+	struct postern__list link;
+	enum postern__item_kind kind;
+	size_t bytes;
+};
+
+enum postern__run_state {
+	POSTERN__RUN_NONE,
+	POSTERN__RUN_QUEUED,
+	POSTERN__RUN_RUNNING,
+	POSTERN__RUN_SETTLING, /* in the commit queue */
+	POSTERN__RUN_SETTLED
+};
+
+/* One leased delivery. Lives inside its content. */
+struct postern_run {
+	struct postern__list link; /* the entry's queue, or box->running */
+	struct postern__item item; /* its settlement */
+	struct postern_settlement settlement;
+	struct postern__content *content;
+	struct postern__entry *entry;
+	struct postern_box *box;
+	struct postern_delivery delivery;
+	int64_t stored_handler; /* the id it was claimed under */
+	uint32_t failures;
+	enum postern_suspicion suspicion;
+	enum postern__run_state state;
+	/* The kind still has it. Together with a pending settlement this is what
+	   keeps the content alive. */
+	bool in_kind;
+	bool in_unit;        /* inside the store's transaction right now */
+	bool timed_out;      /* transactional: it came back too late */
+	bool cancelled;      /* told to stop because of its deadline */
+	bool reported;       /* said to be stuck */
+	bool stopping;       /* told to stop because the runner stops */
+	int64_t started_ms;  /* monotonic */
+	int64_t deadline_ms; /* monotonic, POSTERN__NEVER: none */
+	int64_t lease_end_ms;
+	uint64_t epoch;
+	void *data;
+	/* Inside a transaction: where the outcome goes. */
+	struct postern_outcome *outcome_out;
+	char *reason; /* of the settlement; NULL if none, or no memory */
+};
+
+/*
+ * A message in memory, with everything that is needed to accept it and to run
+ * it: one allocation. Freed with its last reference; `refs` is guarded by the
+ * box's lock.
+ */
+struct postern__content {
+	unsigned refs;
+	size_t bytes;
+	struct postern__channel *channel;
+	struct postern_message message;
+
+	/* Accepting. */
+	struct postern__item item;
+	struct postern_accept accept;
+	struct postern_receipt receipt;
+	bool finished;
+	postern_accepted *done; /* NULL: somebody waits for `finished` */
+	void *context;
+
+	/* Running: one per route. */
+	struct postern_run *runs;
+	size_t run_count;
+};
+
+struct postern__listener {
+	postern_listener *call;
+	void *context;
+};
+
+struct postern_box {
+	struct postern_store *store;
+	struct postern_clock clock;
+	struct postern_random random;
+	struct postern_box_options options;
+	uint64_t node;
+	bool started;
+
+	struct postern__channel **channels;
+	size_t channel_count;
+	struct postern__entry **entries;
+	size_t entry_count;
+	struct postern__listener listeners[POSTERN_LISTENER_COUNT_MAX];
+	size_t listener_count;
+
+	pthread_mutex_t lock;
+	pthread_cond_t committed;
+	pthread_cond_t work;
+	pthread_cond_t wake;
+	pthread_cond_t watch;
+	int64_t watch_at_ms; /* when the watcher wakes by itself */
+
+	/* What waits for the next commit. Settlements go first: they free
+	   memory. */
+	struct postern__list settlements;
+	struct postern__list accepts;
+	size_t accept_count;
+	size_t accept_bytes;
+	bool committing; /* somebody writes a group; one at a time */
+	struct postern__group *group;
+	int64_t commit_retry_at_ms; /* settlements wait until then */
+	bool store_failing;
+
+	/* Leases of this process. */
+	bool leasing;                 /* accept leases at once: a runner is there */
+	bool draining;                /* begin nothing new */
+	struct postern__list running; /* of postern_run.link */
+	size_t running_count;
+	size_t settling;   /* settlements not yet durable */
+	size_t next_entry; /* round robin */
+	size_t lost_slots; /* callbacks that overran their lease, still running */
+
+	/* Suspects: see DESIGN in ARCHITECTURE.md, "crashes count". */
+	size_t in_process_running;
+	size_t suspects_held; /* claimed by this process and not settled */
+	bool suspects_waiting;
+	size_t solo_queued;
+	bool solo_running;
+
+	/* One transactional handler at a time. */
+	bool transacting;
+	pthread_t transact_thread;
+	int64_t transact_retry_at_ms;
+};
+
+/* box.c */
+int postern__box_create(struct postern_store *store,
+		const struct postern_box_options *options, struct postern_box **out,
+		struct postern_error *error);
+struct postern__channel *postern__box_channel(const struct postern_box *box,
+		const char *name);
+/* The handler a stored id belongs to, or NULL. */
+struct postern__entry *postern__box_entry(const struct postern_box *box,
+		int64_t id);
+/* Register a handler of any kind; takes `kind`, also on failure. */
+int postern__box_register_taking(struct postern_box *box, const char *channel,
+		const struct postern_handler_options *options,
+		struct postern_handler *kind, struct postern_error *error);
+int64_t postern__box_now_ms(const struct postern_box *box);
+/* A point of the monotonic clock, saturating. */
+int64_t postern__box_after_ms(const struct postern_box *box, int64_t delay_ms);
+int postern__box_check_started(const struct postern_box *box,
+		struct postern_error *error);
+
+/* content.c */
+struct postern__content *
+postern__content_create(struct postern__channel *channel,
+		const struct postern_message *message, size_t run_count);
+/* With the box's lock held. */
+void postern__content_release(struct postern__content *content);
+
+/* validate.c */
+int postern__message_check(const struct postern__channel *channel,
+		const struct postern_message *message, struct postern_error *error);
+int postern__channel_name_check(const char *name, struct postern_error *error);
+int postern__handler_key_check(const char *key, struct postern_error *error);
+int postern__policy_check(const struct postern_policy *policy,
+		const char *handler, struct postern_error *error);
+
+/* policy.c */
+int postern__policy_copy(const struct postern_policy *from,
+		struct postern_policy *to);
+void postern__policy_finish(struct postern_policy *policy);
+
+/* commit.c: with the box's lock held. */
+struct postern__group *postern__group_create(void);
+void postern__group_destroy(struct postern__group *group);
+/* Write one group, unless somebody else is writing; the lock is released
+   meanwhile. Returns what the store said; *count_out (may be NULL) is how
+   many items were decided. */
+int postern__commit_group(struct postern_box *box, size_t *count_out,
+		struct postern_error *error);
+/* Whether a writer has something to do now. */
+bool postern__commit_ready(const struct postern_box *box);
+
+/* accept.c */
+/* After the commit, without the lock: what is said to the sender. `code` and
+   `error` are the commit's; the message has its own in content->accept. */
+void postern__accept_decide(struct postern_box *box,
+		struct postern__content *content, int code,
+		const struct postern_error *error);
+/* With the lock: queue what was leased, free what was reserved. */
+void postern__accept_publish(struct postern_box *box,
+		struct postern__content *content);
+bool postern__entry_wants(const struct postern__entry *entry, const char *type);
+/* Whether the process has room for one more lease of this handler. */
+bool postern__entry_has_room(const struct postern_box *box,
+		const struct postern__entry *entry, size_t bytes);
+/* The most leases and bytes one handler may hold in memory: its share. */
+size_t postern__share_count(const struct postern_box *box);
+size_t postern__share_bytes(const struct postern_box *box);
+
+/* run.c: with the lock held unless said otherwise. */
+void postern__run_init(struct postern_run *run, struct postern_box *box,
+		struct postern__content *content, struct postern__entry *entry,
+		int64_t seq, int64_t stored_handler, uint64_t fence, uint32_t failures,
+		enum postern_suspicion suspicion);
+void postern__run_enqueue(struct postern_run *run);
+/* Take one lease from its queue and give it back. */
+void postern__run_give_back(struct postern_run *run);
+/* Begin a run that is queued: now it is RUNNING. */
+void postern__run_begin(struct postern_run *run);
+/* Put a run that was begun back where it was, as if it had not been. */
+void postern__run_unbegin(struct postern_run *run);
+/* The kind is through with a run that was begun. */
+void postern__run_leave(struct postern_run *run);
+/* A new deadline: wake the watcher if it would sleep past it. */
+void postern__run_watch(const struct postern_run *run);
+/* Whether some worker could begin something now. */
+bool postern__run_ready(const struct postern_box *box);
+/* Without the lock: begin one run (or one batch of a transactional handler)
+   on this thread. False if there was nothing to begin. *count_out: how many
+   deliveries. */
+bool postern__run_one(struct postern_box *box, size_t *count_out);
+/* The settlement is durable, or was refused. */
+void postern__run_settled(struct postern_run *run);
+/* Turn an outcome into a settlement and queue it. `name` is how the attempt
+   is remembered, NULL: by the outcome's own name. */
+void postern__run_settle(struct postern_run *run,
+		const struct postern_outcome *outcome, const char *name);
+/* A settlement that no handler asked for; reason may be NULL. */
+void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
+		uint32_t failures, int64_t delay_ms, const char *outcome,
+		const char *reason);
+/* Whether it is past its deadline; then the outcome becomes a failure that
+   says so. */
+bool postern__run_timed_out(const struct postern_run *run,
+		struct postern_outcome *outcome);
+
+/* transact.c, without the lock: the runs are RUNNING and belong to one
+   transactional handler. */
+void postern__transact(struct postern_box *box, struct postern_run **runs,
+		size_t count);
+
+/* claim.c, without the lock. */
+int postern__claim(struct postern_box *box, size_t max, bool all,
+		size_t *count_out, struct postern_error *error);
+/* With the lock. */
+bool postern__claim_ready(const struct postern_box *box);
+/* When claim or commit will be ready by itself, or POSTERN__NEVER. */
+int64_t postern__wake_at_ms(const struct postern_box *box);
+void postern__claim_hint(struct postern_box *box, struct postern__entry *entry,
+		int64_t delay_ms);
+void postern__claim_hint_all(struct postern_box *box);
+
+/* sweep.c, without the lock. */
+int postern__recover(struct postern_box *box, size_t *count_out,
+		struct postern_error *error);
+int postern__poison_orphans(struct postern_box *box, size_t *count_out,
+		struct postern_error *error);
+/* Cancel what is past its deadline, abandon what is past its lease. Remarks
+   go to `trouble` (may be NULL). Returns when to look again. */
+int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
+		void *context);
+
+/* drain.c, without the lock. */
+void postern__give_back_queued(struct postern_box *box);
+void postern__cancel_running(struct postern_box *box);
+
+/* event.c, without the lock. */
+void postern__emit(struct postern_box *box, const struct postern_event *event);
+void postern__emit_run(struct postern_run *run, enum postern_event_kind kind);
+
+#endif

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Claiming: leasing in batches what was not leased when it was accepted:
+ * backlog, retries, what others gave back.
+ *
+ * For every handler the engine remembers when the store may have something
+ * due (`due_at_ms`): at once after an accept that could not lease, after the
+ * delay of a retry, never after a claim that found nothing. So an idle box
+ * asks the store nothing, and a runner's polling interval is only a backstop.
+ */
+
+#include "core/box.h"
+
+#include "base/fail.h"
+
+#include <postern/sys/memory.h>
+#include <stdlib.h>
+
+void postern__claim_hint(struct postern_box *box, struct postern__entry *entry,
+		int64_t delay_ms) {
+	int64_t at = postern__box_after_ms(box, delay_ms);
+	if (at < entry->due_at_ms) {
+		entry->due_at_ms = at;
+		(void)pthread_cond_broadcast(&box->wake);
+	}
+}
+
+void postern__claim_hint_all(struct postern_box *box) {
+	for (size_t i = 0; i < box->entry_count; i++) {
+		postern__claim_hint(box, box->entries[i], 0);
+	}
+}
+
+/* A handler is asked for again when half of a claim is worked off. */
+static bool is_hungry(const struct postern_box *box,
+		const struct postern__entry *entry) {
+	if (entry->paused || entry->queued > box->options.batch_size / 2 ||
+			!postern__entry_has_room(box, entry, 0)) {
+		return false;
+	}
+	/* One group of suspects at a time. */
+	return !(entry->kind->ops->in_process && box->suspects_held > 0);
+}
+
+bool postern__claim_ready(const struct postern_box *box) {
+	int64_t now = postern__box_now_ms(box);
+	for (size_t i = 0; box->leasing && !box->draining && i < box->entry_count;
+			i++) {
+		const struct postern__entry *entry = box->entries[i];
+		if (entry->due_at_ms <= now && is_hungry(box, entry)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+int64_t postern__wake_at_ms(const struct postern_box *box) {
+	int64_t at = POSTERN__NEVER;
+	for (size_t i = 0; box->leasing && !box->draining && i < box->entry_count;
+			i++) {
+		const struct postern__entry *entry = box->entries[i];
+		if (is_hungry(box, entry) && entry->due_at_ms < at) {
+			at = entry->due_at_ms;
+		}
+	}
+	if (!postern__list_empty(&box->settlements) &&
+			box->commit_retry_at_ms < at) {
+		at = box->commit_retry_at_ms;
+	}
+	return at;
+}
+
+struct wants {
+	struct postern_want *list;
+	size_t count;
+	size_t bytes_max;
+};
+
+static void add_want(struct wants *wants, const struct postern__entry *entry,
+		int64_t id, size_t max) {
+	wants->list[wants->count++] = (struct postern_want){
+		.handler = id,
+		.max = max > UINT32_MAX ? UINT32_MAX : (uint32_t)max,
+		.in_process = entry->kind->ops->in_process,
+	};
+}
+
+/* With the lock: whom to ask for, one want per stored id. */
+static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
+	int64_t now = postern__box_now_ms(box);
+	size_t share = postern__share_count(box);
+	size_t share_bytes = postern__share_bytes(box);
+	for (size_t i = 0; i < box->entry_count; i++) {
+		struct postern__entry *entry = box->entries[i];
+		if (!is_hungry(box, entry) || (!all && entry->due_at_ms > now)) {
+			continue;
+		}
+		size_t room = share - entry->held;
+		size_t max =
+				room < box->options.batch_size ? room : box->options.batch_size;
+		add_want(wants, entry, entry->id, max);
+		for (size_t j = 0; j < entry->alias_count; j++) {
+			add_want(wants, entry, entry->aliases[j], max);
+		}
+		if (entry->held_bytes < share_bytes) {
+			wants->bytes_max += share_bytes - entry->held_bytes;
+		}
+		/* From here on, hints count as new. */
+		entry->due_at_ms = POSTERN__NEVER;
+	}
+}
+
+static size_t id_count(const struct postern_box *box) {
+	size_t count = 0;
+	for (size_t i = 0; i < box->entry_count; i++) {
+		count += 1 + box->entries[i]->alias_count;
+	}
+	return count;
+}
+
+/* There is no memory to run it: give the lease back right away. */
+static void return_claimed(struct postern_box *box,
+		const struct postern_claimed *claimed) {
+	struct postern_settlement settlement = {
+		.seq = claimed->seq,
+		.handler = claimed->handler,
+		.fence = claimed->fence,
+		.to = POSTERN_SETTLE_RETURNED,
+		.failures = claimed->failures,
+		.outcome = "returned",
+	};
+	struct postern_batch batch = {
+		.node = box->node,
+		.settlements = &settlement,
+		.settlement_count = 1,
+	};
+	/* If that fails too, the lease is taken back when this process ends. */
+	(void)box->store->ops->apply(box->store, &batch, NULL);
+}
+
+static struct postern__channel *channel_by_id(const struct postern_box *box,
+		int64_t id) {
+	for (size_t i = 0; i < box->channel_count; i++) {
+		if (box->channels[i]->id == id) {
+			return box->channels[i];
+		}
+	}
+	return NULL;
+}
+
+static void take_claimed(struct postern_box *box,
+		const struct postern_claimed *claimed) {
+	static const struct postern_message gone = {
+		.size = sizeof(gone),
+		.id = "",
+	};
+	struct postern__entry *entry = postern__box_entry(box, claimed->handler);
+	/* A message may sit in a channel that its handler has since left. */
+	struct postern__channel *channel = channel_by_id(box, claimed->channel);
+	if (!channel && entry) {
+		channel = entry->channel;
+	}
+	struct postern__content *content = NULL;
+	if (entry) {
+		content = postern__content_create(channel,
+				claimed->message ? claimed->message : &gone, 1);
+	}
+	if (!content) {
+		return_claimed(box, claimed);
+		return;
+	}
+	struct postern_run *run = &content->runs[0];
+	(void)pthread_mutex_lock(&box->lock);
+	postern__run_init(run, box, content, entry, claimed->seq, claimed->handler,
+			claimed->fence, claimed->failures, claimed->suspicion);
+	entry->held++;
+	entry->held_bytes += content->bytes;
+	if (claimed->suspicion != POSTERN_NO_SUSPECT) {
+		box->suspects_held++;
+	}
+	if (claimed->message) {
+		postern__run_enqueue(run);
+	} else {
+		postern__run_settle_to(run, POSTERN_SETTLE_POISONED,
+				claimed->failures + 1, 0, "poison",
+				"the message is gone from the store");
+	}
+	postern__content_release(content);
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+static void note_next_due(struct postern_box *box, const struct wants *wants,
+		const struct postern_claims *claims) {
+	(void)pthread_mutex_lock(&box->lock);
+	bool suspects = claims->suspects_waiting > 0;
+	bool asked = false;
+	for (size_t i = 0; i < wants->count; i++) {
+		struct postern__entry *entry =
+				postern__box_entry(box, wants->list[i].handler);
+		asked = asked || wants->list[i].in_process;
+		if (claims->next_due_ms >= 0) {
+			postern__claim_hint(box, entry, claims->next_due_ms);
+		}
+	}
+	if (asked) {
+		box->suspects_waiting = suspects;
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+/* The store did not answer: what was asked for is still to be asked for. */
+static void hint_again(struct postern_box *box, const struct wants *wants) {
+	(void)pthread_mutex_lock(&box->lock);
+	for (size_t i = 0; i < wants->count; i++) {
+		postern__claim_hint(box,
+				postern__box_entry(box, wants->list[i].handler), 0);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+int postern__claim(struct postern_box *box, size_t max, bool all,
+		size_t *count_out, struct postern_error *error) {
+	*count_out = 0;
+	struct wants wants = { 0 };
+	struct postern_claims claims = { 0 };
+	int r = POSTERN_OK;
+	struct postern_memory *memory = postern_memory_create();
+	wants.list = calloc(id_count(box) + 1, sizeof(*wants.list));
+	if (!memory || !wants.list) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		goto out;
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	fill_wants(box, all, &wants);
+	(void)pthread_mutex_unlock(&box->lock);
+	if (wants.count == 0) {
+		goto out;
+	}
+	struct postern_claim claim = {
+		.node = box->node,
+		.wants = wants.list,
+		.want_count = wants.count,
+		.max = max,
+		.bytes_max = wants.bytes_max,
+	};
+	r = box->store->ops->claim(box->store, &claim, memory, &claims, error);
+	if (r) {
+		hint_again(box, &wants);
+		goto out;
+	}
+	note_next_due(box, &wants, &claims);
+	for (size_t i = 0; i < claims.count; i++) {
+		take_claimed(box, &claims.items[i]);
+	}
+	*count_out = claims.count;
+out:
+	free(wants.list);
+	postern_memory_destroy(memory);
+	return r;
+}
+
+int postern_box_claim(struct postern_box *box, size_t max, size_t *count_out,
+		struct postern_error *error) {
+	int r = postern__box_check_started(box, error);
+	if (r) {
+		return r;
+	}
+	size_t count = 0;
+	r = postern__claim(box, max, true, &count, error);
+	if (!r && count_out) {
+		*count_out = count;
+	}
+	return r;
+}

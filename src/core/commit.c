@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Group commit. Whoever finds nobody writing takes everything that waits and
+ * writes it as one durable unit; what arrives meanwhile is the next group. No
+ * timer, no thread: a blocked caller commits for all who wait beside it, and
+ * a runner's writer does the same for settlements and asynchronous accepts.
+ *
+ * When the store refuses a group for a reason that may be one item's fault,
+ * the group is halved until that item stands alone, so the rest commits. When
+ * the store as a whole is in trouble, accepts fail (nobody was told yes) and
+ * settlements stay queued: a result is never dropped while its lease holds.
+ */
+
+#include "core/box.h"
+
+#include "base/fail.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* How long settlements rest after the store was in trouble. */
+#define RETRY_MS 1000
+
+/* The working space of one commit; made once, since there is only ever one
+   writer. Settlements come first in all arrays. */
+struct postern__group {
+	struct postern_settlement settlements[POSTERN__COMMIT_ITEMS_MAX];
+	struct postern_accept accepts[POSTERN__COMMIT_ITEMS_MAX];
+	struct postern__item *items[2 * POSTERN__COMMIT_ITEMS_MAX];
+	int codes[2 * POSTERN__COMMIT_ITEMS_MAX]; /* of the commit, per item */
+	size_t count;
+	size_t settlement_count;
+	/* The last refusal; every refused item is told it. */
+	struct postern_error refusal;
+};
+
+struct postern__group *postern__group_create(void) {
+	return calloc(1, sizeof(struct postern__group));
+}
+
+void postern__group_destroy(struct postern__group *group) {
+	free(group);
+}
+
+static struct postern_run *run_of(struct postern__item *item) {
+	assert(item->kind == POSTERN__ITEM_SETTLE);
+	return container_of(item, struct postern_run, item);
+}
+
+static struct postern__content *content_of(struct postern__item *item) {
+	assert(item->kind == POSTERN__ITEM_ACCEPT);
+	return container_of(item, struct postern__content, item);
+}
+
+static bool settlements_ready(const struct postern_box *box) {
+	return !postern__list_empty(&box->settlements) &&
+		   postern__box_now_ms(box) >= box->commit_retry_at_ms;
+}
+
+bool postern__commit_ready(const struct postern_box *box) {
+	return !box->committing &&
+		   (!postern__list_empty(&box->accepts) || settlements_ready(box));
+}
+
+static size_t take_from(struct postern__list *list, struct postern__item **out,
+		size_t *bytes) {
+	size_t count = 0;
+	while (count < POSTERN__COMMIT_ITEMS_MAX &&
+			*bytes < POSTERN__COMMIT_BYTES_MAX) {
+		struct postern__list *link = postern__list_pop_front(list);
+		if (!link) {
+			break;
+		}
+		out[count] = container_of(link, struct postern__item, link);
+		*bytes += out[count]->bytes;
+		count++;
+	}
+	return count;
+}
+
+static void take_group(struct postern_box *box) {
+	struct postern__group *group = box->group;
+	size_t bytes = 0;
+	group->count = 0;
+	if (settlements_ready(box)) {
+		group->count = take_from(&box->settlements, group->items, &bytes);
+	}
+	group->settlement_count = group->count;
+	size_t accepts = take_from(&box->accepts,
+			group->items + group->settlement_count, &bytes);
+	for (size_t i = 0; i < accepts; i++) {
+		box->accept_bytes -= group->items[group->count + i]->bytes;
+	}
+	box->accept_count -= accepts;
+	group->count += accepts;
+}
+
+static int apply(struct postern_box *box, size_t from, size_t count,
+		struct postern_error *error) {
+	struct postern__group *group = box->group;
+	struct postern_batch batch = {
+		.node = box->node,
+		.settlements = group->settlements,
+		.accepts = group->accepts,
+	};
+	for (size_t i = from; i < from + count; i++) {
+		struct postern__item *item = group->items[i];
+		if (item->kind == POSTERN__ITEM_SETTLE) {
+			batch.settlements[batch.settlement_count++] =
+					run_of(item)->settlement;
+		} else {
+			batch.accepts[batch.accept_count++] = content_of(item)->accept;
+		}
+	}
+	int r = box->store->ops->apply(box->store, &batch, error);
+	if (r) {
+		return r;
+	}
+	size_t settled = 0;
+	size_t accepted = 0;
+	for (size_t i = from; i < from + count; i++) {
+		struct postern__item *item = group->items[i];
+		group->codes[i] = POSTERN_OK;
+		if (item->kind == POSTERN__ITEM_SETTLE) {
+			run_of(item)->settlement = batch.settlements[settled++];
+		} else {
+			content_of(item)->accept = batch.accepts[accepted++];
+		}
+	}
+	return POSTERN_OK;
+}
+
+static bool is_store_trouble(int code) {
+	return code == POSTERN_E_UNAVAILABLE || code == POSTERN_E_TIMEOUT;
+}
+
+/*
+ * Write items [from, from + count), halving around what is refused. Returns
+ * the store's trouble, if that is what stopped it.
+ */
+static int apply_halving(struct postern_box *box, size_t from, size_t count) {
+	struct postern__group *group = box->group;
+	struct postern_error error = { 0 };
+	int r = apply(box, from, count, &error);
+	if (!r) {
+		return POSTERN_OK;
+	}
+	if (is_store_trouble(r) || count == 1) {
+		group->refusal = error;
+		for (size_t i = from; i < from + count; i++) {
+			group->codes[i] = r;
+		}
+		return is_store_trouble(r) ? r : POSTERN_OK;
+	}
+	size_t half = count / 2;
+	r = apply_halving(box, from, half);
+	if (r) {
+		/* The rest is not even tried: the store is in trouble. */
+		for (size_t i = from + half; i < from + count; i++) {
+			group->codes[i] = r;
+		}
+		return r;
+	}
+	return apply_halving(box, from + half, count - half);
+}
+
+/* Without the lock: tell everybody what became of it. */
+static void announce(struct postern_box *box) {
+	struct postern__group *group = box->group;
+	for (size_t i = 0; i < group->count; i++) {
+		struct postern__item *item = group->items[i];
+		if (item->kind == POSTERN__ITEM_ACCEPT) {
+			postern__accept_decide(box, content_of(item), group->codes[i],
+					&group->refusal);
+		} else if (group->codes[i] == POSTERN_OK) {
+			struct postern_run *run = run_of(item);
+			postern__emit_run(run, run->settlement.code == POSTERN_OK
+										   ? POSTERN_EVENT_SETTLED
+										   : POSTERN_EVENT_FENCED);
+		}
+	}
+}
+
+/* With the lock: move everything on. Returns how many items were decided. */
+static size_t publish(struct postern_box *box) {
+	struct postern__group *group = box->group;
+	size_t decided = 0;
+	/* Backwards, so that what goes back to the front keeps its order. */
+	for (size_t i = group->count; i-- > 0;) {
+		struct postern__item *item = group->items[i];
+		if (item->kind == POSTERN__ITEM_ACCEPT) {
+			continue;
+		}
+		if (group->codes[i] != POSTERN_OK) {
+			postern__list_push_front(&box->settlements, &item->link);
+			continue;
+		}
+		struct postern_run *run = run_of(item);
+		if (run->settlement.code == POSTERN_OK &&
+				(run->settlement.to == POSTERN_SETTLE_PENDING ||
+						run->settlement.to == POSTERN_SETTLE_RETURNED)) {
+			postern__claim_hint(box, run->entry, run->settlement.delay_ms);
+		}
+		postern__run_settled(run);
+		decided++;
+	}
+	for (size_t i = group->settlement_count; i < group->count; i++) {
+		postern__accept_publish(box, content_of(group->items[i]));
+		decided++;
+	}
+	return decided;
+}
+
+int postern__commit_group(struct postern_box *box, size_t *count_out,
+		struct postern_error *error) {
+	size_t decided = 0;
+	int r = POSTERN_OK;
+	if (!box->committing) {
+		take_group(box);
+		if (box->group->count > 0) {
+			box->committing = true;
+			(void)pthread_mutex_unlock(&box->lock);
+			r = apply_halving(box, 0, box->group->count);
+			announce(box);
+			(void)pthread_mutex_lock(&box->lock);
+			decided = publish(box);
+			bool refused = decided < box->group->count;
+			box->commit_retry_at_ms =
+					refused ? postern__box_after_ms(box, RETRY_MS) : 0;
+			box->store_failing = r != POSTERN_OK;
+			if (r && error) {
+				*error = box->group->refusal;
+			}
+			box->committing = false;
+			(void)pthread_cond_broadcast(&box->committed);
+			(void)pthread_cond_signal(&box->wake);
+		}
+	}
+	if (count_out) {
+		*count_out = decided;
+	}
+	return r;
+}
+
+int postern_box_commit(struct postern_box *box, size_t *count_out,
+		struct postern_error *error) {
+	int r = postern__box_check_started(box, error);
+	if (r) {
+		return r;
+	}
+	size_t total = 0;
+	(void)pthread_mutex_lock(&box->lock);
+	while (!r && (box->committing || postern__commit_ready(box))) {
+		if (box->committing) {
+			postern__wait(&box->committed, &box->lock, -1);
+			continue;
+		}
+		size_t count = 0;
+		r = postern__commit_group(box, &count, error);
+		total += count;
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	if (count_out) {
+		*count_out = total;
+	}
+	return r;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* Letting go: giving back what was leased but not begun, and telling what
+   runs to stop. Neither counts against a handler. */
+
+#include "core/box.h"
+
+#define CANCEL_BATCH 64
+
+void postern__give_back_queued(struct postern_box *box) {
+	(void)pthread_mutex_lock(&box->lock);
+	for (size_t i = 0; i < box->entry_count; i++) {
+		postern__list_each(link, &box->entries[i]->queue) {
+			postern__run_give_back(
+					container_of(link, struct postern_run, link));
+		}
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+void postern__cancel_running(struct postern_box *box) {
+	struct postern_run *runs[CANCEL_BATCH];
+	size_t count;
+	do {
+		count = 0;
+		(void)pthread_mutex_lock(&box->lock);
+		postern__list_each(link, &box->running) {
+			struct postern_run *run =
+					container_of(link, struct postern_run, link);
+			if (!run->stopping && count < CANCEL_BATCH) {
+				run->stopping = true;
+				run->content->refs++;
+				runs[count++] = run;
+			}
+		}
+		(void)pthread_mutex_unlock(&box->lock);
+		for (size_t i = 0; i < count; i++) {
+			struct postern_handler *kind = runs[i]->entry->kind;
+			kind->ops->cancel(kind, runs[i], POSTERN_CANCEL_STOP);
+		}
+		(void)pthread_mutex_lock(&box->lock);
+		for (size_t i = 0; i < count; i++) {
+			postern__content_release(runs[i]->content);
+		}
+		(void)pthread_mutex_unlock(&box->lock);
+	} while (count == CANCEL_BATCH);
+}

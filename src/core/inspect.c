@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Looking into a box. The store answers into memory that becomes part of the
+ * result, so that each has one destroy and no field is freed alone.
+ */
+
+#include <postern/inspect.h>
+
+#include "base/fail.h"
+#include "core/box.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <postern/sys/memory.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const state_names[] = {
+	[POSTERN_STATE_PENDING] = "pending",
+	[POSTERN_STATE_LEASED] = "leased",
+	[POSTERN_STATE_DONE] = "done",
+	[POSTERN_STATE_POISONED] = "poisoned",
+	[POSTERN_STATE_DISCARDED] = "discarded",
+	[POSTERN_STATE_PARKED] = "parked",
+	[POSTERN_STATE_RETRYING] = "retrying",
+};
+
+#define STATE_COUNT (sizeof(state_names) / sizeof(state_names[0]))
+
+const char *postern_state_name(enum postern_state state) {
+	return (size_t)state < STATE_COUNT ? state_names[state] : NULL;
+}
+
+enum postern_state postern_state_parse(const char *name) {
+	for (size_t i = 0; name && i < STATE_COUNT; i++) {
+		if (state_names[i] && strcmp(state_names[i], name) == 0) {
+			return (enum postern_state)i;
+		}
+	}
+	return POSTERN_STATE_ANY;
+}
+
+struct postern_listing {
+	struct postern_memory *memory;
+	struct postern_page page;
+	char cursor[POSTERN_CURSOR_LEN_MAX];
+};
+
+/* A cursor is where the last page ended: "v1.SEQ.HANDLER". */
+static int read_cursor(const char *cursor, struct postern_query *query,
+		struct postern_error *error) {
+	int64_t seq;
+	int64_t handler;
+	char check[POSTERN_CURSOR_LEN_MAX];
+	if (strnlen(cursor, sizeof(check)) < sizeof(check) &&
+			sscanf(cursor, "v1.%" SCNd64 ".%" SCNd64, &seq, &handler) == 2 &&
+			seq > 0 && handler >= 0) {
+		/* Written back it must be the same: no second spelling, no tail. */
+		(void)snprintf(check, sizeof(check), "v1.%" PRId64 ".%" PRId64, seq,
+				handler);
+		if (strcmp(check, cursor) == 0) {
+			query->after_seq = seq;
+			query->after_handler = handler;
+			return POSTERN_OK;
+		}
+	}
+	return postern__fail(error, POSTERN_E_INVALID,
+			"'%s' is not a cursor of a listing", cursor);
+}
+
+static int check_filter(const struct postern_filter *filter, uint32_t fallback,
+		struct postern_filter *out, struct postern_error *error) {
+	*out = (struct postern_filter){ .size = sizeof(*out) };
+	if (filter) {
+		if (filter->size != sizeof(*filter)) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"the filter's size member is not set");
+		}
+		*out = *filter;
+	}
+	if (out->limit == 0) {
+		out->limit = fallback;
+	}
+	if (out->limit > POSTERN_LIST_LIMIT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the limit is at most %d", POSTERN_LIST_LIMIT_MAX);
+	}
+	return POSTERN_OK;
+}
+
+int postern_box_list(struct postern_box *box,
+		const struct postern_filter *filter, struct postern_listing **out,
+		struct postern_error *error) {
+	struct postern_filter full;
+	struct postern_query query = { .filter = &full };
+	int r = check_filter(filter, POSTERN_LIST_LIMIT_DEFAULT, &full, error);
+	if (!r && full.cursor) {
+		r = read_cursor(full.cursor, &query, error);
+	}
+	if (r) {
+		return r;
+	}
+	struct postern_listing *listing = calloc(1, sizeof(*listing));
+	if (listing) {
+		listing->memory = postern_memory_create();
+	}
+	if (!listing || !listing->memory) {
+		postern_listing_destroy(listing);
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	r = box->store->ops->list(box->store, &query, listing->memory,
+			&listing->page, error);
+	if (r) {
+		postern_listing_destroy(listing);
+		return r;
+	}
+	if (listing->page.more) {
+		(void)snprintf(listing->cursor, sizeof(listing->cursor),
+				"v1.%" PRId64 ".%" PRId64, listing->page.last_seq,
+				listing->page.last_handler);
+	}
+	*out = listing;
+	return POSTERN_OK;
+}
+
+size_t postern_listing_count(const struct postern_listing *listing) {
+	return listing->page.count;
+}
+
+const struct postern_row *
+postern_listing_get(const struct postern_listing *listing, size_t index) {
+	return index < listing->page.count ? &listing->page.rows[index] : NULL;
+}
+
+const char *postern_listing_cursor(const struct postern_listing *listing) {
+	return listing->cursor[0] ? listing->cursor : NULL;
+}
+
+void postern_listing_destroy(struct postern_listing *listing) {
+	if (listing) {
+		postern_memory_destroy(listing->memory);
+		free(listing);
+	}
+}
+
+/* The public struct comes first, so that its address is the object's. */
+struct detail_object {
+	struct postern_detail detail;
+	struct postern_memory *memory;
+};
+
+int postern_box_get(struct postern_box *box, int64_t seq,
+		struct postern_detail **out, struct postern_error *error) {
+	struct detail_object *object = calloc(1, sizeof(*object));
+	if (object) {
+		object->memory = postern_memory_create();
+	}
+	int r;
+	if (!object || !object->memory) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	} else {
+		r = box->store->ops->get(box->store, seq, object->memory,
+				&object->detail, error);
+	}
+	if (r) {
+		postern_detail_destroy(object ? &object->detail : NULL);
+		return r;
+	}
+	*out = &object->detail;
+	return POSTERN_OK;
+}
+
+void postern_detail_destroy(struct postern_detail *detail) {
+	if (detail) {
+		struct detail_object *object =
+				container_of(detail, struct detail_object, detail);
+		postern_memory_destroy(object->memory);
+		free(object);
+	}
+}
+
+int postern_box_find(struct postern_box *box, const char *id,
+		const char *source, const char *channel, int64_t *seqs, size_t max,
+		size_t *count_out, struct postern_error *error) {
+	if (!id || id[0] == '\0') {
+		return postern__fail(error, POSTERN_E_INVALID, "the id is empty");
+	}
+	return box->store->ops->find(box->store, id, source, channel, seqs, max,
+			count_out, error);
+}
+
+struct stats_object {
+	struct postern_stats stats;
+	struct postern_memory *memory;
+};
+
+/* What only this process knows: which handlers are registered, and where. */
+static void add_registration(const struct postern_box *box,
+		struct postern_stats *stats) {
+	for (size_t i = 0; i < stats->handler_count; i++) {
+		/* The memory is ours; the public struct only borrows it. */
+		struct postern_handler_stats *handler =
+				(struct postern_handler_stats *)(uintptr_t)&stats->handlers[i];
+		handler->channel = "";
+		for (size_t j = 0; j < box->entry_count; j++) {
+			if (strcmp(box->entries[j]->key, handler->key) == 0) {
+				handler->registered = true;
+				handler->channel = box->entries[j]->channel->name;
+			}
+		}
+	}
+}
+
+int postern_box_stats(struct postern_box *box, struct postern_stats **out,
+		struct postern_error *error) {
+	struct stats_object *object = calloc(1, sizeof(*object));
+	if (object) {
+		object->memory = postern_memory_create();
+	}
+	int r;
+	if (!object || !object->memory) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	} else {
+		r = box->store->ops->stats(box->store, object->memory, &object->stats,
+				error);
+	}
+	if (r) {
+		postern_stats_destroy(object ? &object->stats : NULL);
+		return r;
+	}
+	add_registration(box, &object->stats);
+	*out = &object->stats;
+	return POSTERN_OK;
+}
+
+void postern_stats_destroy(struct postern_stats *stats) {
+	if (stats) {
+		struct stats_object *object =
+				container_of(stats, struct stats_object, stats);
+		postern_memory_destroy(object->memory);
+		free(object);
+	}
+}
+
+/* --- changing by hand ------------------------------------------------ */
+
+static int edit(struct postern_box *box, struct postern_edit *edit,
+		struct postern_error *error) {
+	if (box->options.read_only) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"the box is open for reading only");
+	}
+	int r = box->store->ops->edit(box->store, edit, error);
+	if (!r && !edit->dry_run) {
+		(void)pthread_mutex_lock(&box->lock);
+		postern__claim_hint_all(box);
+		(void)pthread_mutex_unlock(&box->lock);
+	}
+	return r;
+}
+
+static int edit_one(struct postern_box *box, enum postern_edit_kind kind,
+		int64_t seq, const char *handler, struct postern_error *error) {
+	if (!handler) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the handler is missing");
+	}
+	struct postern_edit one = {
+		.kind = kind,
+		.seq = seq,
+		.handler = handler,
+	};
+	return edit(box, &one, error);
+}
+
+int postern_box_retry(struct postern_box *box, int64_t seq, const char *handler,
+		struct postern_error *error) {
+	return edit_one(box, POSTERN_EDIT_RETRY, seq, handler, error);
+}
+
+int postern_box_discard(struct postern_box *box, int64_t seq,
+		const char *handler, struct postern_error *error) {
+	return edit_one(box, POSTERN_EDIT_DISCARD, seq, handler, error);
+}
+
+static int edit_all(struct postern_box *box, enum postern_edit_kind kind,
+		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
+		struct postern_error *error) {
+	struct postern_filter full;
+	int r = check_filter(filter, POSTERN_LIST_LIMIT_MAX, &full, error);
+	if (r) {
+		return r;
+	}
+	bool named = full.state || full.channel || full.handler || full.type ||
+				 full.since_ms || full.until_ms || full.message_id ||
+				 full.source || full.seq;
+	if (!named) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"say which: a change of many deliveries needs a filter");
+	}
+	struct postern_edit many = {
+		.kind = kind,
+		.filter = &full,
+		.dry_run = dry_run,
+	};
+	r = edit(box, &many, error);
+	if (!r && count_out) {
+		*count_out = many.count;
+	}
+	return r;
+}
+
+int postern_box_retry_all(struct postern_box *box,
+		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
+		struct postern_error *error) {
+	return edit_all(box, POSTERN_EDIT_RETRY, filter, dry_run, count_out, error);
+}
+
+int postern_box_discard_all(struct postern_box *box,
+		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
+		struct postern_error *error) {
+	return edit_all(box, POSTERN_EDIT_DISCARD, filter, dry_run, count_out,
+			error);
+}
+
+static struct postern__entry *entry_by_key(const struct postern_box *box,
+		const char *key) {
+	for (size_t i = 0; i < box->entry_count; i++) {
+		struct postern__entry *entry = box->entries[i];
+		if (strcmp(entry->key, key) == 0) {
+			return entry;
+		}
+		for (size_t j = 0; j < entry->legacy_key_count; j++) {
+			if (strcmp(entry->legacy_keys[j], key) == 0) {
+				return entry;
+			}
+		}
+	}
+	return NULL;
+}
+
+static int set_paused(struct postern_box *box, const char *handler, bool paused,
+		struct postern_error *error) {
+	if (!handler || handler[0] == '\0') {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the handler is missing");
+	}
+	struct postern_edit change = {
+		.kind = paused ? POSTERN_EDIT_PAUSE : POSTERN_EDIT_RESUME,
+		.handler = handler,
+	};
+	int r = edit(box, &change, error);
+	struct postern__entry *entry = r ? NULL : entry_by_key(box, handler);
+	if (entry) {
+		(void)pthread_mutex_lock(&box->lock);
+		entry->paused = paused;
+		if (paused) {
+			postern__list_each(link, &entry->queue) {
+				postern__run_give_back(
+						container_of(link, struct postern_run, link));
+			}
+		} else {
+			postern__claim_hint(box, entry, 0);
+		}
+		(void)pthread_mutex_unlock(&box->lock);
+	}
+	return r;
+}
+
+int postern_box_pause(struct postern_box *box, const char *handler,
+		struct postern_error *error) {
+	return set_paused(box, handler, true, error);
+}
+
+int postern_box_resume(struct postern_box *box, const char *handler,
+		struct postern_error *error) {
+	return set_paused(box, handler, false, error);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * When to try again. The documented formula, exactly:
+ *
+ *   base  = min(2^failures seconds, max_retry_delay)
+ *   delay = base/2 + random(0..base/2)
+ *
+ * computed so that no number of failures overflows, or a plain list of
+ * delays whose last entry repeats.
+ */
+
+#include "core/box.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void postern_policy_init(struct postern_policy *policy) {
+	*policy = (struct postern_policy){
+		.size = sizeof(*policy),
+		.max_attempts = 5,
+		.max_crashes = 3,
+		.max_retry_delay_ms = (int64_t)5 * 60 * 1000,
+		.timeout_ms = POSTERN_TIMEOUT_DEFAULT,
+		.lease_ms = (int64_t)5 * 60 * 1000,
+		.commit_batch = 1,
+	};
+}
+
+static int64_t base_ms(const struct postern_policy *policy, uint32_t failures) {
+	/* 2^33 s is past POSTERN_DURATION_MS_MAX, so the shift stays small. */
+	if (failures > 32) {
+		return policy->max_retry_delay_ms;
+	}
+	int64_t ms = ((int64_t)1 << failures) * 1000;
+	return ms < policy->max_retry_delay_ms ? ms : policy->max_retry_delay_ms;
+}
+
+int64_t postern_policy_delay_ms(const struct postern_policy *policy,
+		uint32_t failures, uint64_t random) {
+	if (policy->backoff_count > 0) {
+		size_t index = failures > 0 ? failures - 1 : 0;
+		if (index >= policy->backoff_count) {
+			index = policy->backoff_count - 1;
+		}
+		return policy->backoff_ms[index];
+	}
+	int64_t base = base_ms(policy, failures);
+	int64_t half = base / 2;
+	/* An odd base keeps its last millisecond in the random part, so that
+	   the longest delay is the base itself. */
+	uint64_t span = (uint64_t)(base - half) + 1;
+	return half + (int64_t)(random % span);
+}
+
+int postern__policy_copy(const struct postern_policy *from,
+		struct postern_policy *to) {
+	int64_t *list = NULL;
+	if (from->backoff_count > 0) {
+		list = malloc(from->backoff_count * sizeof(*list));
+		if (!list) {
+			return POSTERN_E_NOMEM;
+		}
+		memcpy(list, from->backoff_ms, from->backoff_count * sizeof(*list));
+	}
+	*to = *from;
+	to->backoff_ms = list;
+	return POSTERN_OK;
+}
+
+void postern__policy_finish(struct postern_policy *policy) {
+	free((void *)(uintptr_t)policy->backoff_ms);
+	policy->backoff_ms = NULL;
+	policy->backoff_count = 0;
+}

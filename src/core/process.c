@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Pumping by hand: the same steps a runner's threads take, one after the
+ * other on the caller's thread, until nothing is due.
+ */
+
+#include "core/box.h"
+
+static size_t queued_count(struct postern_box *box) {
+	size_t count = 0;
+	(void)pthread_mutex_lock(&box->lock);
+	for (size_t i = 0; i < box->entry_count; i++) {
+		count += box->entries[i]->queued;
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	return count;
+}
+
+/* One round: true if it ran something. */
+static int pump(struct postern_box *box, size_t max, size_t *count_out,
+		struct postern_error *error) {
+	*count_out = 0;
+	int r = postern_box_commit(box, NULL, error);
+	if (r) {
+		return r;
+	}
+	size_t batch = box->options.batch_size;
+	size_t wanted = max < batch ? max : batch;
+	if (queued_count(box) < wanted) {
+		r = postern_box_claim(box, wanted, NULL, error);
+	}
+	if (!r) {
+		r = postern_box_run(box, max, count_out, error);
+	}
+	if (!r) {
+		r = postern_box_commit(box, NULL, error);
+	}
+	return r;
+}
+
+int postern_box_process(struct postern_box *box, size_t max, size_t *count_out,
+		struct postern_error *error) {
+	int r = postern__box_check_started(box, error);
+	if (r) {
+		return r;
+	}
+	size_t total = 0;
+	size_t ran = 1;
+	while (!r && ran > 0 && (max == 0 || total < max)) {
+		r = pump(box, max == 0 ? SIZE_MAX : max - total, &ran, error);
+		total += ran;
+	}
+	postern__give_back_queued(box);
+	int given_back = postern_box_commit(box, NULL, r ? NULL : error);
+	if (count_out) {
+		*count_out = total;
+	}
+	return r ? r : given_back;
+}

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Runs: leased deliveries from the queue to their settlement.
+ *
+ *   QUEUED --begin--> RUNNING --finish--> SETTLING --commit--> SETTLED
+ *      |                 |                    ^
+ *      +-- give back ----+-- lease over ------+
+ *
+ * A handler never returns a result, it finishes a run, from whatever thread
+ * and whenever it likes; so hundreds can be under way without a thread each.
+ * Each handler has a queue of its own and they take turns, so a slow one
+ * holds up nobody but itself.
+ */
+
+#include "core/box.h"
+
+#include "base/random.h"
+#include "base/text.h"
+#include "base/utf8.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void postern_outcome_set(struct postern_outcome *outcome,
+		enum postern_outcome_kind kind, int64_t delay_ms, const char *reason) {
+	outcome->kind = kind;
+	outcome->delay_ms = delay_ms;
+	outcome->reason[0] = '\0';
+	if (reason) {
+		(void)postern__utf8_clean(reason, strlen(reason), outcome->reason,
+				sizeof(outcome->reason));
+	}
+}
+
+const struct postern_message *postern_run_message(
+		const struct postern_run *run) {
+	return &run->content->message;
+}
+
+const struct postern_delivery *postern_run_delivery(
+		const struct postern_run *run) {
+	return &run->delivery;
+}
+
+uint64_t postern_run_epoch(const struct postern_run *run) {
+	return run->epoch;
+}
+
+int64_t postern_run_remaining_ms(const struct postern_run *run) {
+	if (run->deadline_ms == POSTERN__NEVER) {
+		return -1;
+	}
+	int64_t left = run->deadline_ms - postern__box_now_ms(run->box);
+	return left > 0 ? left : 0;
+}
+
+void postern_run_set_data(struct postern_run *run, void *data) {
+	run->data = data;
+}
+
+void *postern_run_data(const struct postern_run *run) {
+	return run->data;
+}
+
+void postern__run_init(struct postern_run *run, struct postern_box *box,
+		struct postern__content *content, struct postern__entry *entry,
+		int64_t seq, int64_t stored_handler, uint64_t fence, uint32_t failures,
+		enum postern_suspicion suspicion) {
+	*run = (struct postern_run){
+		.box = box,
+		.content = content,
+		.entry = entry,
+		.stored_handler = stored_handler,
+		.failures = failures,
+		.suspicion = suspicion,
+		.deadline_ms = POSTERN__NEVER,
+		.lease_end_ms = POSTERN__NEVER,
+		.delivery = {
+			.size = sizeof(struct postern_delivery),
+			.seq = seq,
+			.channel = content->channel->name,
+			.handler = entry->key,
+			.attempt = failures + 1,
+			.fence = fence,
+		},
+		.item = { .kind = POSTERN__ITEM_SETTLE },
+	};
+	content->refs++;
+}
+
+void postern__run_enqueue(struct postern_run *run) {
+	assert(run->state == POSTERN__RUN_NONE);
+	run->state = POSTERN__RUN_QUEUED;
+	postern__list_push_back(&run->entry->queue, &run->link);
+	run->entry->queued++;
+	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
+		run->box->solo_queued++;
+	}
+	(void)pthread_cond_signal(&run->box->work);
+}
+
+static void unqueue(struct postern_run *run) {
+	assert(run->state == POSTERN__RUN_QUEUED);
+	postern__list_remove(&run->link);
+	run->entry->queued--;
+	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
+		run->box->solo_queued--;
+	}
+}
+
+void postern__run_watch(const struct postern_run *run) {
+	struct postern_box *box = run->box;
+	if (run->deadline_ms < box->watch_at_ms ||
+			run->lease_end_ms < box->watch_at_ms) {
+		(void)pthread_cond_signal(&box->watch);
+	}
+}
+
+void postern__run_begin(struct postern_run *run) {
+	struct postern_box *box = run->box;
+	unqueue(run);
+	run->state = POSTERN__RUN_RUNNING;
+	run->in_kind = true;
+	postern__list_push_back(&box->running, &run->link);
+	box->running_count++;
+	run->entry->running++;
+	if (run->entry->kind->ops->in_process) {
+		box->in_process_running++;
+		box->solo_running = run->suspicion == POSTERN_SUSPECT_SOLO;
+	}
+	const struct postern_policy *policy = &run->entry->policy;
+	run->started_ms = postern__box_now_ms(box);
+	run->lease_end_ms = postern__box_after_ms(box, policy->lease_ms);
+	if (policy->timeout_ms > 0) {
+		run->deadline_ms = postern__box_after_ms(box, policy->timeout_ms);
+		run->delivery.deadline_ms =
+				box->clock.wall_ms(box->clock.context) + policy->timeout_ms;
+	}
+	postern__run_watch(run);
+}
+
+/* The slot is free again, whatever became of the lease. */
+static void free_slot(struct postern_run *run) {
+	struct postern_box *box = run->box;
+	run->in_kind = false;
+	run->entry->running--;
+	if (run->entry->kind->ops->in_process) {
+		box->in_process_running--;
+		if (run->suspicion == POSTERN_SUSPECT_SOLO) {
+			box->solo_running = false;
+		}
+	}
+	/* Whoever finishes looks for more by itself; another worker is woken only
+	   if this made something possible. */
+	if (postern__run_ready(box)) {
+		(void)pthread_cond_signal(&box->work);
+	}
+	if (box->draining) {
+		(void)pthread_cond_broadcast(&box->committed);
+	}
+}
+
+static void stop_running(struct postern_run *run) {
+	assert(run->state == POSTERN__RUN_RUNNING);
+	postern__list_remove(&run->link);
+	run->box->running_count--;
+}
+
+void postern__run_unbegin(struct postern_run *run) {
+	stop_running(run);
+	free_slot(run);
+	run->state = POSTERN__RUN_QUEUED;
+	run->cancelled = false;
+	postern__list_push_front(&run->entry->queue, &run->link);
+	run->entry->queued++;
+	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
+		run->box->solo_queued++;
+	}
+}
+
+void postern__run_leave(struct postern_run *run) {
+	if (run->state == POSTERN__RUN_RUNNING) {
+		stop_running(run);
+		free_slot(run);
+		return;
+	}
+	/* It overran its lease and was settled without us. */
+	run->box->lost_slots--;
+	free_slot(run);
+	if (run->state == POSTERN__RUN_SETTLED) {
+		postern__content_release(run->content);
+	}
+}
+
+void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
+		uint32_t failures, int64_t delay_ms, const char *outcome,
+		const char *reason) {
+	struct postern_box *box = run->box;
+	run->state = POSTERN__RUN_SETTLING;
+	run->reason = reason && reason[0] ? strdup(reason) : NULL;
+	run->settlement = (struct postern_settlement){
+		.seq = run->delivery.seq,
+		.handler = run->stored_handler,
+		.fence = run->delivery.fence,
+		.to = to,
+		.delay_ms = delay_ms,
+		.failures = failures,
+		.duration_ms = run->started_ms
+							   ? postern__box_now_ms(box) - run->started_ms
+							   : 0,
+		.outcome = outcome,
+		.error = run->reason,
+	};
+	postern__list_push_back(&box->settlements, &run->item.link);
+	box->settling++;
+	(void)pthread_cond_signal(&box->wake);
+}
+
+void postern__run_give_back(struct postern_run *run) {
+	unqueue(run);
+	postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
+			"returned", NULL);
+}
+
+static int64_t clamp_delay(int64_t delay_ms) {
+	if (delay_ms < 0) {
+		return 0;
+	}
+	return delay_ms > POSTERN_DURATION_MS_MAX ? POSTERN_DURATION_MS_MAX
+											  : delay_ms;
+}
+
+/* Again, or poisoned if that was the last attempt. */
+static void settle_failure(struct postern_run *run, int64_t delay_ms,
+		const char *name, const char *reason) {
+	const struct postern_policy *policy = &run->entry->policy;
+	uint32_t failures = run->failures + 1;
+	bool last = failures >= policy->max_attempts;
+	postern__run_settle_to(run,
+			last ? POSTERN_SETTLE_POISONED : POSTERN_SETTLE_PENDING, failures,
+			last ? 0 : delay_ms, name, reason);
+}
+
+void postern__run_settle(struct postern_run *run,
+		const struct postern_outcome *outcome, const char *name) {
+	/* Handlers of any kind wrote this text: clean it before it is kept. */
+	char reason[POSTERN_REASON_LEN_MAX + 1];
+	(void)postern__utf8_clean(outcome->reason,
+			strnlen(outcome->reason, POSTERN_REASON_LEN_MAX), reason,
+			sizeof(reason));
+	switch (outcome->kind) {
+	case POSTERN_DONE:
+		postern__run_settle_to(run, POSTERN_SETTLE_DONE, run->failures, 0,
+				name ? name : "done", reason);
+		return;
+	case POSTERN_SNOOZE:
+		postern__run_settle_to(run, POSTERN_SETTLE_PENDING, run->failures,
+				clamp_delay(outcome->delay_ms), name ? name : "snooze", reason);
+		return;
+	case POSTERN_POISON:
+		postern__run_settle_to(run, POSTERN_SETTLE_POISONED, run->failures + 1,
+				0, name ? name : "poison", reason);
+		return;
+	case POSTERN_DISCARD:
+		postern__run_settle_to(run, POSTERN_SETTLE_DISCARDED, run->failures, 0,
+				name ? name : "discard", reason);
+		return;
+	case POSTERN_RETRY_AFTER:
+		settle_failure(run, clamp_delay(outcome->delay_ms),
+				name ? name : "retry", reason);
+		return;
+	case POSTERN_RETRY:
+	default: break;
+	}
+	const struct postern_random *random = &run->box->random;
+	settle_failure(run,
+			postern_policy_delay_ms(&run->entry->policy, run->failures + 1,
+					random->next(random->context)),
+			name ? name : "retry", reason);
+}
+
+bool postern__run_timed_out(const struct postern_run *run,
+		struct postern_outcome *outcome) {
+	if (postern__box_now_ms(run->box) < run->deadline_ms) {
+		return false;
+	}
+	char timeout[POSTERN__DURATION_TEXT_MAX];
+	postern__duration_format(run->entry->policy.timeout_ms, timeout);
+	char text[64];
+	(void)snprintf(text, sizeof(text), "timed out after %s", timeout);
+	postern_outcome_set(outcome, POSTERN_RETRY, 0, text);
+	return true;
+}
+
+void postern_run_finish(struct postern_run *run,
+		const struct postern_outcome *outcome) {
+	if (run->outcome_out) {
+		/* Inside a transaction: the store decides what becomes of it. */
+		*run->outcome_out = *outcome;
+		return;
+	}
+	struct postern_box *box = run->box;
+	struct postern_outcome late;
+	(void)pthread_mutex_lock(&box->lock);
+	bool ours = run->state == POSTERN__RUN_RUNNING;
+	bool timed_out = ours && postern__run_timed_out(run, &late);
+	postern__run_leave(run);
+	if (ours) {
+		postern__run_settle(run, timed_out ? &late : outcome,
+				timed_out ? "timeout" : NULL);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+void postern_run_return(struct postern_run *run) {
+	struct postern_box *box = run->box;
+	(void)pthread_mutex_lock(&box->lock);
+	bool ours = run->state == POSTERN__RUN_RUNNING;
+	postern__run_leave(run);
+	if (ours) {
+		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
+				"returned", NULL);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+void postern__run_settled(struct postern_run *run) {
+	struct postern_box *box = run->box;
+	assert(run->state == POSTERN__RUN_SETTLING);
+	run->state = POSTERN__RUN_SETTLED;
+	box->settling--;
+	run->entry->held--;
+	run->entry->held_bytes -= run->content->bytes;
+	if (run->suspicion != POSTERN_NO_SUSPECT) {
+		box->suspects_held--;
+		if (box->suspects_held == 0) {
+			/* The next group may be claimed. */
+			postern__claim_hint_all(box);
+		}
+	}
+	free(run->reason);
+	run->reason = NULL;
+	run->settlement.error = NULL;
+	if (!run->in_kind) {
+		postern__content_release(run->content);
+	}
+}
+
+/* What a worker may begin: the first of this handler's queue, if any. */
+static bool may_begin(const struct postern_box *box,
+		const struct postern__entry *entry) {
+	const struct postern__list *first = postern__list_first(&entry->queue);
+	if (!first) {
+		return false;
+	}
+	if (entry->policy.concurrency > 0 &&
+			entry->running >= entry->policy.concurrency) {
+		return false;
+	}
+	if (entry->kind->transactional &&
+			(box->transacting ||
+					postern__box_now_ms(box) < box->transact_retry_at_ms)) {
+		return false;
+	}
+	if (!entry->kind->ops->in_process) {
+		return true;
+	}
+	/* A suspect that runs alone really runs alone. */
+	const struct postern_run *run =
+			container_of(first, const struct postern_run, link);
+	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
+		return box->in_process_running == 0;
+	}
+	return !box->solo_running && box->solo_queued == 0;
+}
+
+bool postern__run_ready(const struct postern_box *box) {
+	for (size_t i = 0; !box->draining && i < box->entry_count; i++) {
+		if (may_begin(box, box->entries[i])) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The next handler in turn that has something to begin, or NULL. */
+static struct postern__entry *next_entry(struct postern_box *box) {
+	if (box->draining) {
+		return NULL;
+	}
+	for (size_t i = 0; i < box->entry_count; i++) {
+		size_t index = (box->next_entry + i) % box->entry_count;
+		if (may_begin(box, box->entries[index])) {
+			box->next_entry = (index + 1) % box->entry_count;
+			return box->entries[index];
+		}
+	}
+	return NULL;
+}
+
+static size_t begin_some(struct postern__entry *entry,
+		struct postern_run **runs) {
+	size_t max = 1;
+	if (entry->kind->transactional && entry->kind->ops->batches) {
+		max = entry->policy.commit_batch;
+	}
+	size_t count = 0;
+	while (count < max) {
+		struct postern__list *first = postern__list_first(&entry->queue);
+		if (!first) {
+			break;
+		}
+		runs[count] = container_of(first, struct postern_run, link);
+		postern__run_begin(runs[count]);
+		count++;
+	}
+	return count;
+}
+
+bool postern__run_one(struct postern_box *box, size_t *count_out) {
+	struct postern_run *runs[POSTERN_COMMIT_BATCH_MAX];
+	size_t count = 0;
+	(void)pthread_mutex_lock(&box->lock);
+	struct postern__entry *entry = next_entry(box);
+	if (entry) {
+		count = begin_some(entry, runs);
+		if (entry->kind->transactional) {
+			box->transacting = true;
+			box->transact_thread = pthread_self();
+		}
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	*count_out = count;
+	if (!entry) {
+		return false;
+	}
+	if (entry->kind->transactional) {
+		postern__transact(box, runs, count);
+	} else {
+		postern__emit_run(runs[0], POSTERN_EVENT_STARTED);
+		entry->kind->ops->start(entry->kind, runs[0]);
+	}
+	return true;
+}
+
+int postern_box_run(struct postern_box *box, size_t max, size_t *count_out,
+		struct postern_error *error) {
+	int r = postern__box_check_started(box, error);
+	if (r) {
+		return r;
+	}
+	size_t total = 0;
+	size_t count;
+	while (total < max && postern__run_one(box, &count)) {
+		total += count;
+	}
+	if (count_out) {
+		*count_out = total;
+	}
+	return POSTERN_OK;
+}

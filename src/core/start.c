@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Starting a box: what was configured meets what is stored. Keys become
+ * handler ids, a former owner's leases are released, parked messages that
+ * somebody wants now are woken, and orphans are seen coming.
+ */
+
+#include "core/box.h"
+
+#include "base/fail.h"
+
+#include <postern/sys/memory.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNPARK_BATCH 1000
+
+static void remark(const struct postern_box *box, const char *text) {
+	if (box->options.remark) {
+		box->options.remark(box->options.remark_context, text);
+	}
+}
+
+/* Every channel should go through the inbox, says the team; does it? */
+static int check_require_inbox(const struct postern_box *box,
+		struct postern_error *error) {
+	enum postern_require_inbox rule = box->options.require_inbox;
+	for (size_t i = 0; i < box->channel_count; i++) {
+		const struct postern__channel *channel = box->channels[i];
+		if (rule == POSTERN_REQUIRE_INBOX_NONE || !channel->without_inbox ||
+				channel->allow_without_inbox) {
+			continue;
+		}
+		char text[POSTERN_ERROR_TEXT_MAX];
+		(void)snprintf(text, sizeof(text),
+				"channel '%s' has no inbox, but require_inbox asks for one; "
+				"set allow_without_inbox if it is meant",
+				channel->name);
+		if (rule == POSTERN_REQUIRE_INBOX_FAIL) {
+			return postern__fail(error, POSTERN_E_INVALID, "%s", text);
+		}
+		remark(box, text);
+	}
+	return POSTERN_OK;
+}
+
+static void fill_enrolment(const struct postern_box *box,
+		struct postern_enrolment *enrolment) {
+	for (size_t i = 0; i < box->channel_count; i++) {
+		enrolment->channels[i].name = box->channels[i]->name;
+	}
+	for (size_t i = 0; i < box->entry_count; i++) {
+		const struct postern__entry *entry = box->entries[i];
+		enrolment->handlers[i] = (struct postern_enrol_handler){
+			.key = entry->key,
+			.legacy_keys = (const char *const *)entry->legacy_keys,
+			.legacy_key_count = entry->legacy_key_count,
+			.in_process = entry->kind->ops->in_process,
+			.max_crashes = entry->policy.max_crashes,
+		};
+	}
+}
+
+static void take_ids(struct postern_box *box,
+		const struct postern_enrolment *enrolment) {
+	for (size_t i = 0; i < box->channel_count; i++) {
+		box->channels[i]->id = enrolment->channels[i].id;
+	}
+	for (size_t i = 0; i < box->entry_count; i++) {
+		struct postern__entry *entry = box->entries[i];
+		const struct postern_enrol_handler *from = &enrolment->handlers[i];
+		entry->id = from->id;
+		entry->alias_count = from->alias_count;
+		memcpy(entry->aliases, from->aliases, sizeof(entry->aliases));
+		entry->paused = from->paused;
+	}
+}
+
+static int enrol(struct postern_box *box, struct postern_error *error) {
+	struct postern_enrolment enrolment = {
+		.node = box->node,
+		.channel_count = box->channel_count,
+		.handler_count = box->entry_count,
+	};
+	enrolment.channels =
+			calloc(box->channel_count + 1, sizeof(*enrolment.channels));
+	enrolment.handlers =
+			calloc(box->entry_count + 1, sizeof(*enrolment.handlers));
+	int r;
+	if (!enrolment.channels || !enrolment.handlers) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	} else {
+		fill_enrolment(box, &enrolment);
+		r = box->store->ops->enrol(box->store, &enrolment, error);
+	}
+	if (!r) {
+		take_ids(box, &enrolment);
+	}
+	free(enrolment.channels);
+	free(enrolment.handlers);
+	return r;
+}
+
+static int see_orphans(struct postern_box *box, struct postern_error *error) {
+	struct postern_memory *memory = postern_memory_create();
+	if (!memory) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	struct postern_orphan *orphans = NULL;
+	size_t count = 0;
+	int r = box->store->ops->orphans(box->store, box->node, false, 0, memory,
+			&orphans, &count, error);
+	const char *fate = box->options.orphans == POSTERN_ORPHANS_HOLD
+							   ? "they are held (orphans: hold)"
+							   : "they will be poisoned (orphans: poison)";
+	for (size_t i = 0; !r && i < count; i++) {
+		char text[POSTERN_ERROR_TEXT_MAX];
+		if (box->options.orphans == POSTERN_ORPHANS_FAIL) {
+			r = postern__fail(error, POSTERN_E_INVALID,
+					"%llu open deliveries belong to handler '%s', which "
+					"nobody registers (orphans: fail); add it, or name it as "
+					"a legacy key",
+					(unsigned long long)orphans[i].count, orphans[i].key);
+			break;
+		}
+		(void)snprintf(text, sizeof(text),
+				"%llu open deliveries belong to handler '%s', which nobody "
+				"registers; %s",
+				(unsigned long long)orphans[i].count, orphans[i].key, fate);
+		remark(box, text);
+	}
+	postern_memory_destroy(memory);
+	return r;
+}
+
+static size_t route_parked(void *context, int64_t channel_id, const char *type,
+		struct postern_route *routes, size_t max) {
+	const struct postern_box *box = context;
+	size_t count = 0;
+	for (size_t i = 0; i < box->entry_count && count < max; i++) {
+		const struct postern__entry *entry = box->entries[i];
+		if (entry->channel->id == channel_id &&
+				postern__entry_wants(entry, type)) {
+			routes[count++] = (struct postern_route){
+				.handler = entry->id,
+				.aliases = entry->aliases,
+				.alias_count = entry->alias_count,
+			};
+		}
+	}
+	return count;
+}
+
+static int unpark(struct postern_box *box, struct postern_error *error) {
+	int64_t cursor = 0;
+	int r = POSTERN_OK;
+	do {
+		uint64_t count = 0;
+		r = box->store->ops->unpark(box->store, route_parked, box, UNPARK_BATCH,
+				&cursor, &count, error);
+	} while (!r && cursor != 0);
+	return r;
+}
+
+int postern_box_start(struct postern_box *box, struct postern_error *error) {
+	if (box->options.read_only) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"the box is open for reading only");
+	}
+	if (box->started) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the box was started before");
+	}
+	size_t recovered;
+	int r = check_require_inbox(box, error);
+	if (!r) {
+		r = enrol(box, error);
+	}
+	if (!r) {
+		r = see_orphans(box, error);
+	}
+	if (!r) {
+		r = postern__recover(box, &recovered, error);
+	}
+	if (!r) {
+		r = unpark(box, error);
+	}
+	if (!r) {
+		box->started = true;
+	}
+	return r;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Looking after leases: taking back what a dead process held, poisoning what
+ * nobody will ever run, and watching over what runs too long.
+ */
+
+#include "core/box.h"
+
+#include "base/text.h"
+
+#include <postern/sys/memory.h>
+#include <stdio.h>
+
+/* Deliveries per call of the store, so that no call takes long. */
+#define SWEEP_BATCH 1000
+/* Runs cancelled per round; the rest is seen in the next one. */
+#define WATCH_BATCH 64
+
+int postern__recover(struct postern_box *box, size_t *count_out,
+		struct postern_error *error) {
+	size_t count = 0;
+	bool more = true;
+	while (more) {
+		struct postern_recovered recovered = { 0 };
+		int r = box->store->ops->recover(box->store, box->node, SWEEP_BATCH,
+				&recovered, error);
+		if (r) {
+			return r;
+		}
+		count += (size_t)(recovered.released + recovered.suspects +
+						  recovered.poisoned);
+		more = recovered.more;
+		(void)pthread_mutex_lock(&box->lock);
+		if (recovered.suspects > 0) {
+			box->suspects_waiting = true;
+		}
+		if (recovered.released + recovered.suspects > 0) {
+			postern__claim_hint_all(box);
+		}
+		(void)pthread_mutex_unlock(&box->lock);
+	}
+	*count_out = count;
+	return POSTERN_OK;
+}
+
+int postern__poison_orphans(struct postern_box *box, size_t *count_out,
+		struct postern_error *error) {
+	size_t total = 0;
+	int r = POSTERN_OK;
+	size_t found = 1;
+	while (!r && found > 0) {
+		struct postern_memory *memory = postern_memory_create();
+		struct postern_orphan *orphans = NULL;
+		size_t count = 0;
+		found = 0;
+		if (!memory) {
+			return POSTERN_E_NOMEM;
+		}
+		r = box->store->ops->orphans(box->store, box->node, true, SWEEP_BATCH,
+				memory, &orphans, &count, error);
+		for (size_t i = 0; !r && i < count; i++) {
+			found += (size_t)orphans[i].count;
+		}
+		total += found;
+		postern_memory_destroy(memory);
+	}
+	*count_out = total;
+	return r;
+}
+
+struct overrun {
+	struct postern_run *run;
+	bool in_unit;
+};
+
+/* With the lock: it keeps its thread, but the lease is gone. */
+static void abandon(struct postern_run *run) {
+	struct postern_box *box = run->box;
+	postern__list_remove(&run->link);
+	box->running_count--;
+	box->lost_slots++;
+	struct postern_outcome outcome;
+	postern_outcome_set(&outcome, POSTERN_RETRY, 0,
+			"timed out, and the handler did not return before its lease "
+			"ended");
+	postern__run_settle(run, &outcome, "timeout");
+}
+
+static void report_stuck(const struct postern_run *run, postern_remark *trouble,
+		void *context) {
+	char text[400];
+	char lease[POSTERN__DURATION_TEXT_MAX];
+	postern__duration_format(run->entry->policy.lease_ms, lease);
+	(void)snprintf(text, sizeof(text),
+			"handler '%s' has been running message %lld for more than its "
+			"lease of %s",
+			run->delivery.handler, (long long)run->delivery.seq, lease);
+	trouble(context, text);
+}
+
+/* With the lock: find what to cancel; abandons and reports on the way. */
+static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
+		struct postern_run **stuck, int64_t *next) {
+	int64_t now = postern__box_now_ms(box);
+	size_t count = 0;
+	postern__list_each(link, &box->running) {
+		struct postern_run *run = container_of(link, struct postern_run, link);
+		int64_t due = run->cancelled ? POSTERN__NEVER : run->deadline_ms;
+		if (now >= due && count < WATCH_BATCH) {
+			run->cancelled = true;
+			run->content->refs++;
+			overruns[count++] =
+					(struct overrun){ .run = run, .in_unit = run->in_unit };
+			due = POSTERN__NEVER;
+		}
+		if (now >= run->lease_end_ms && !run->reported) {
+			run->reported = true;
+			if (run->entry->policy.timeout_ms > 0 &&
+					!run->entry->kind->transactional) {
+				abandon(run);
+				continue;
+			}
+			if (!*stuck) {
+				run->content->refs++;
+				*stuck = run;
+			}
+		}
+		int64_t end = run->reported ? POSTERN__NEVER : run->lease_end_ms;
+		if (due < *next) {
+			*next = due;
+		}
+		if (end < *next) {
+			*next = end;
+		}
+	}
+	return count;
+}
+
+int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
+		void *context) {
+	struct overrun overruns[WATCH_BATCH];
+	struct postern_run *stuck = NULL;
+	int64_t next = POSTERN__NEVER;
+	(void)pthread_mutex_lock(&box->lock);
+	size_t count = find_overruns(box, overruns, &stuck, &next);
+	(void)pthread_mutex_unlock(&box->lock);
+
+	for (size_t i = 0; i < count; i++) {
+		struct postern_run *run = overruns[i].run;
+		if (overruns[i].in_unit) {
+			box->store->ops->interrupt(box->store);
+		}
+		struct postern_handler *kind = run->entry->kind;
+		kind->ops->cancel(kind, run, POSTERN_CANCEL_TIMEOUT);
+	}
+	if (stuck && trouble) {
+		report_stuck(stuck, trouble, context);
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	for (size_t i = 0; i < count; i++) {
+		postern__content_release(overruns[i].run->content);
+	}
+	if (stuck) {
+		postern__content_release(stuck->content);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	return next;
+}
+
+int postern_box_sweep(struct postern_box *box, size_t *count_out,
+		struct postern_error *error) {
+	int r = postern__box_check_started(box, error);
+	if (r) {
+		return r;
+	}
+	(void)postern__watch(box, box->options.remark, box->options.remark_context);
+	size_t count = 0;
+	r = postern__recover(box, &count, error);
+	if (!r && count_out) {
+		*count_out = count;
+	}
+	return r;
+}

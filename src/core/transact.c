@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Transactional handlers: what they write and the completion commit together,
+ * inside the store. The engine hands the store one unit per run and settles
+ * afterwards what the store did not complete by itself.
+ *
+ * A unit may be called more than once for one transaction (the store runs a
+ * batch again without the member that spoiled it), so nothing is decided
+ * before the store has answered.
+ */
+
+#include "core/box.h"
+
+#include "base/fail.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rest after the store was in trouble; nothing is counted against anyone. */
+#define RETRY_MS 1000
+
+/* Called by the store, with the transaction open. */
+static void run_unit(void *context, void *transaction, uint64_t epoch,
+		struct postern_outcome *outcome) {
+	struct postern_run *run = context;
+	struct postern_box *box = run->box;
+	const struct postern_policy *policy = &run->entry->policy;
+	(void)pthread_mutex_lock(&box->lock);
+	/* Members of a batch wait for each other; each has its own time. */
+	run->cancelled = false;
+	run->started_ms = postern__box_now_ms(box);
+	run->lease_end_ms = postern__box_after_ms(box, policy->lease_ms);
+	if (policy->timeout_ms > 0) {
+		run->deadline_ms = postern__box_after_ms(box, policy->timeout_ms);
+		run->delivery.deadline_ms =
+				box->clock.wall_ms(box->clock.context) + policy->timeout_ms;
+	}
+	run->in_unit = true;
+	postern__run_watch(run);
+	(void)pthread_mutex_unlock(&box->lock);
+
+	postern__emit_run(run, POSTERN_EVENT_STARTED);
+	run->delivery.transaction = transaction;
+	run->epoch = epoch;
+	postern_outcome_set(outcome, POSTERN_RETRY, 0,
+			"the handler returned without finishing");
+	run->outcome_out = outcome;
+	run->entry->kind->ops->start(run->entry->kind, run);
+	run->outcome_out = NULL;
+	run->delivery.transaction = NULL;
+
+	(void)pthread_mutex_lock(&box->lock);
+	run->in_unit = false;
+	run->timed_out = postern__run_timed_out(run, outcome);
+	run->deadline_ms = POSTERN__NEVER;
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+/* The store completed it in its own transaction. */
+static void finish_committed(struct postern_run *run,
+		const struct postern_unit *unit) {
+	bool done = unit->outcome.kind == POSTERN_DONE;
+	run->settlement = (struct postern_settlement){
+		.seq = unit->seq,
+		.handler = unit->handler,
+		.fence = unit->fence,
+		.to = done ? POSTERN_SETTLE_DONE : POSTERN_SETTLE_DISCARDED,
+		.duration_ms = unit->duration_ms,
+		.outcome = done ? "done" : "discard",
+	};
+	postern__emit_run(run, POSTERN_EVENT_SETTLED);
+}
+
+static void finish_fenced(struct postern_run *run,
+		const struct postern_unit *unit) {
+	run->settlement = (struct postern_settlement){
+		.seq = unit->seq,
+		.handler = unit->handler,
+		.fence = unit->fence,
+		.outcome = "lost",
+	};
+	postern__emit_run(run, POSTERN_EVENT_FENCED);
+}
+
+/* With the lock: the run is over without a settlement of ours. */
+static void end_run(struct postern_run *run) {
+	postern__run_leave(run);
+	run->state = POSTERN__RUN_SETTLING;
+	run->box->settling++;
+	postern__run_settled(run);
+}
+
+/* With the lock: what the store left to us. */
+static void settle_unit(struct postern_run *run,
+		const struct postern_unit *unit) {
+	const struct postern_outcome *outcome = &unit->outcome;
+	struct postern_outcome failure;
+	const char *name = run->timed_out ? "timeout" : NULL;
+	bool finished =
+			outcome->kind == POSTERN_DONE || outcome->kind == POSTERN_DISCARD;
+	if (unit->code == POSTERN_E_INVALID && !run->timed_out) {
+		const char *reason =
+				outcome->reason[0] ? outcome->reason
+								   : "the handler ended the transaction itself";
+		postern_outcome_set(&failure, POSTERN_RETRY, 0, reason);
+		outcome = &failure;
+	} else if (finished) {
+		/* Done, says the handler, but the store did not commit it. */
+		postern_outcome_set(&failure, POSTERN_RETRY, 0,
+				"the transaction was not committed");
+		outcome = &failure;
+	}
+	postern__run_leave(run);
+	postern__run_settle(run, outcome, name);
+}
+
+static void settle_all(struct postern_box *box, struct postern_run **runs,
+		const struct postern_unit *units, size_t count) {
+	for (size_t i = 0; i < count; i++) {
+		if (units[i].committed) {
+			finish_committed(runs[i], &units[i]);
+		} else if (units[i].code == POSTERN_E_STALE) {
+			finish_fenced(runs[i], &units[i]);
+		}
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	for (size_t i = 0; i < count; i++) {
+		if (units[i].committed || units[i].code == POSTERN_E_STALE) {
+			end_run(runs[i]);
+		} else {
+			settle_unit(runs[i], &units[i]);
+		}
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+/* Nothing was committed and nobody is to blame: as if it had not begun. */
+static void put_back(struct postern_box *box, struct postern_run **runs,
+		size_t count, bool trouble) {
+	(void)pthread_mutex_lock(&box->lock);
+	for (size_t i = count; i-- > 0;) {
+		postern__run_unbegin(runs[i]);
+	}
+	box->transact_retry_at_ms = postern__box_after_ms(box, RETRY_MS);
+	box->store_failing = box->store_failing || trouble;
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+static void stop_transacting(struct postern_box *box) {
+	(void)pthread_mutex_lock(&box->lock);
+	box->transacting = false;
+	(void)pthread_cond_broadcast(&box->work);
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+void postern__transact(struct postern_box *box, struct postern_run **runs,
+		size_t count) {
+	assert(count > 0);
+	struct postern_unit *units = calloc(count, sizeof(*units));
+	if (!units) {
+		put_back(box, runs, count, false);
+		stop_transacting(box);
+		return;
+	}
+	for (size_t i = 0; i < count; i++) {
+		units[i] = (struct postern_unit){
+			.seq = runs[i]->delivery.seq,
+			.handler = runs[i]->stored_handler,
+			.fence = runs[i]->delivery.fence,
+			.failures = runs[i]->failures,
+			.context = runs[i],
+			.run = run_unit,
+		};
+	}
+	struct postern_error error = { 0 };
+	int r = box->store->ops->transact(box->store, box->node, units, count,
+			&error);
+	stop_transacting(box);
+	if (r == POSTERN_E_INVALID) {
+		/* The commit itself failed, and with it all of them. */
+		for (size_t i = 0; i < count; i++) {
+			units[i].committed = false;
+			units[i].code = r;
+			postern_outcome_set(&units[i].outcome, POSTERN_RETRY, 0,
+					error.text);
+		}
+		r = POSTERN_OK;
+	}
+	if (r) {
+		put_back(box, runs, count, true);
+	} else {
+		settle_all(box, runs, units, count);
+	}
+	free(units);
+}

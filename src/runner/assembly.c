@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Putting a box together: the core knows neither which stores nor which
+ * handler kinds exist, so what names them by URL or option stands here.
+ */
+
+#include "base/fail.h"
+#include "core/box.h"
+#include "handler/kinds.h"
+
+#include <postern/sys/store.h>
+
+int postern_box_open(const char *url, const struct postern_box_options *options,
+		struct postern_box **out, struct postern_error *error) {
+	struct postern_store_options store_options = {
+		.size = sizeof(store_options),
+	};
+	if (options) {
+		if (options->size != sizeof(*options)) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"the box options' size member is not set");
+		}
+		store_options.read_only = options->read_only;
+		store_options.must_exist = options->must_exist;
+		store_options.no_migrate = options->no_migrate;
+		store_options.command_timeout_ms = options->command_timeout_ms;
+		store_options.remark = options->remark;
+		store_options.remark_context = options->remark_context;
+		store_options.clock = options->clock;
+		store_options.random = options->random;
+	}
+	struct postern_store *store;
+	int r = postern_store_open(url, &store_options, &store, error);
+	if (r) {
+		return r;
+	}
+	return postern__box_create(store, options, out, error);
+}
+
+int postern_box_open_taking(struct postern_store *store,
+		const struct postern_box_options *options, struct postern_box **out,
+		struct postern_error *error) {
+	return postern__box_create(store, options, out, error);
+}
+
+static int check_kind(const struct postern_handler_options *options,
+		struct postern_error *error) {
+	int kinds = (options->callback != NULL) + (options->sql != NULL) +
+				(options->exec != NULL);
+	if (kinds != 1) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"handler '%s' needs exactly one of callback, sql and exec",
+				options->key ? options->key : "");
+	}
+	return POSTERN_OK;
+}
+
+/* A transactional handler writes where the deliveries are kept, and in this
+   version only sqlite can share its transaction. */
+static int check_store(const struct postern_box *box,
+		const struct postern_handler_options *options,
+		struct postern_error *error) {
+	bool transactional = options->sql || options->transactional;
+	if (transactional && !box->store->ops->transactional) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"handler '%s' is transactional, which a %s store cannot be",
+				options->key ? options->key : "", box->store->ops->name);
+	}
+	return POSTERN_OK;
+}
+
+int postern_box_add_handler(struct postern_box *box, const char *channel,
+		const struct postern_handler_options *options,
+		struct postern_error *error) {
+	if (!options || options->size != sizeof(*options)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the handler options' size member is not set");
+	}
+	int r = check_kind(options, error);
+	if (!r) {
+		r = check_store(box, options, error);
+	}
+	if (r) {
+		return r;
+	}
+	struct postern_handler *kind;
+	if (options->callback) {
+		r = postern__callback_create(options->callback, options->context,
+				options->transactional, &kind, error);
+	} else if (options->sql) {
+		r = postern__sql_create(options->sql, &kind, error);
+	} else {
+		r = postern__exec_create(options->exec, options->exec_count, &kind,
+				error);
+	}
+	if (r) {
+		return r;
+	}
+	return postern__box_register_taking(box, channel, options, kind, error);
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The runner: threads around the steps of the core.
+ *
+ *   writer    commits what is queued and claims what is due
+ *   workers   begin runs; a blocking handler blocks its worker only
+ *   keeper    deadlines, leases, lost leases, orphans
+ *
+ * The threads meet only in the box: each waits for its condition, takes one
+ * step and looks again. An error of the store stops nobody: the step is tried
+ * again after restart_delay, and trouble is reported when it begins and when
+ * it ends, not on every try.
+ */
+
+#include <postern/runner.h>
+
+#include "base/fail.h"
+#include "core/box.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKERS_DEFAULT 4
+#define POLLING_INTERVAL_MS_DEFAULT ((int64_t)30 * 1000)
+#define RESTART_DELAY_MS_DEFAULT ((int64_t)5 * 1000)
+/* After the grace: killed programs need a moment to be gone. */
+#define KILL_MS ((int64_t)5 * 1000)
+
+struct postern_runner {
+	struct postern_box *box;
+	struct postern_runner_options options;
+	pthread_t writer;
+	pthread_t keeper;
+	pthread_t *workers;
+	size_t worker_count; /* started */
+	bool writer_started;
+	bool keeper_started;
+
+	/* Guarded by the box's lock. */
+	bool stopping;
+	int64_t claim_retry_at_ms;
+	bool in_trouble;
+};
+
+static void report(struct postern_runner *runner, const char *text) {
+	if (runner->options.trouble) {
+		runner->options.trouble(runner->options.trouble_context, text);
+	}
+}
+
+/* Only changes are news. */
+static void report_store(struct postern_runner *runner, int code,
+		const struct postern_error *error) {
+	bool trouble = code != POSTERN_OK;
+	(void)pthread_mutex_lock(&runner->box->lock);
+	bool news = trouble != runner->in_trouble;
+	runner->in_trouble = trouble;
+	(void)pthread_mutex_unlock(&runner->box->lock);
+	if (!news) {
+		return;
+	}
+	char text[POSTERN_ERROR_TEXT_MAX + 64];
+	(void)snprintf(text, sizeof(text), "%s%s",
+			trouble ? "the store is in trouble: " : "the store works again",
+			trouble ? error->text : "");
+	report(runner, text);
+}
+
+/* --- writer ---------------------------------------------------------- */
+
+static bool claim_due(const struct postern_runner *runner) {
+	return postern__box_now_ms(runner->box) >= runner->claim_retry_at_ms &&
+		   postern__claim_ready(runner->box);
+}
+
+static int64_t writer_sleep_ms(const struct postern_runner *runner) {
+	const struct postern_box *box = runner->box;
+	int64_t at = postern__wake_at_ms(box);
+	if (at < runner->claim_retry_at_ms) {
+		at = runner->claim_retry_at_ms;
+	}
+	if (at == POSTERN__NEVER) {
+		return -1;
+	}
+	int64_t left = at - postern__box_now_ms(box);
+	return left > 1 ? left : 1;
+}
+
+static void claim_some(struct postern_runner *runner) {
+	struct postern_box *box = runner->box;
+	struct postern_error error = { 0 };
+	size_t count;
+	int r = postern__claim(box, box->options.batch_size, false, &count, &error);
+	report_store(runner, r, &error);
+	if (r) {
+		(void)pthread_mutex_lock(&box->lock);
+		runner->claim_retry_at_ms =
+				postern__box_after_ms(box, runner->options.restart_delay_ms);
+		(void)pthread_mutex_unlock(&box->lock);
+	}
+}
+
+static void *write_loop(void *context) {
+	struct postern_runner *runner = context;
+	struct postern_box *box = runner->box;
+	(void)pthread_mutex_lock(&box->lock);
+	while (!runner->stopping) {
+		bool commit = postern__commit_ready(box);
+		bool claim = claim_due(runner);
+		if (commit) {
+			struct postern_error error = { 0 };
+			int r = postern__commit_group(box, NULL, &error);
+			(void)pthread_mutex_unlock(&box->lock);
+			report_store(runner, r, &error);
+			(void)pthread_mutex_lock(&box->lock);
+		}
+		if (claim) {
+			(void)pthread_mutex_unlock(&box->lock);
+			claim_some(runner);
+			(void)pthread_mutex_lock(&box->lock);
+		}
+		if (!commit && !claim && !runner->stopping) {
+			postern__wait(&box->wake, &box->lock, writer_sleep_ms(runner));
+		}
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	return NULL;
+}
+
+/* --- workers --------------------------------------------------------- */
+
+static int64_t worker_sleep_ms(const struct postern_box *box) {
+	int64_t left = box->transact_retry_at_ms - postern__box_now_ms(box);
+	return left > 0 ? left : -1;
+}
+
+static void *work_loop(void *context) {
+	struct postern_runner *runner = context;
+	struct postern_box *box = runner->box;
+	(void)pthread_mutex_lock(&box->lock);
+	while (!runner->stopping) {
+		if (!postern__run_ready(box)) {
+			postern__wait(&box->work, &box->lock, worker_sleep_ms(box));
+			continue;
+		}
+		(void)pthread_mutex_unlock(&box->lock);
+		size_t count;
+		(void)postern__run_one(box, &count);
+		(void)pthread_mutex_lock(&box->lock);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	return NULL;
+}
+
+/* --- keeper ---------------------------------------------------------- */
+
+/* The backstop: as if somebody had hinted at everything. */
+static void poll_store(struct postern_runner *runner) {
+	struct postern_box *box = runner->box;
+	struct postern_error error = { 0 };
+	size_t count;
+	int r = postern__recover(box, &count, &error);
+	if (!r && box->options.orphans == POSTERN_ORPHANS_POISON) {
+		r = postern__poison_orphans(box, &count, &error);
+		if (!r && count > 0) {
+			char text[128];
+			(void)snprintf(text, sizeof(text),
+					"poisoned %zu deliveries whose handler nobody registers",
+					count);
+			report(runner, text);
+		}
+	}
+	report_store(runner, r, &error);
+	(void)pthread_mutex_lock(&box->lock);
+	postern__claim_hint_all(box);
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+static void *keep_loop(void *context) {
+	struct postern_runner *runner = context;
+	struct postern_box *box = runner->box;
+	int64_t poll_at = postern__box_now_ms(box);
+	for (;;) {
+		if (postern__box_now_ms(box) >= poll_at) {
+			poll_store(runner);
+			poll_at = postern__box_after_ms(box,
+					runner->options.polling_interval_ms);
+		}
+		int64_t watch_at = postern__watch(box, runner->options.trouble,
+				runner->options.trouble_context);
+		(void)pthread_mutex_lock(&box->lock);
+		bool stopping = runner->stopping;
+		if (!stopping) {
+			box->watch_at_ms = watch_at < poll_at ? watch_at : poll_at;
+			int64_t left = box->watch_at_ms - postern__box_now_ms(box);
+			postern__wait(&box->watch, &box->lock, left > 1 ? left : 1);
+			stopping = runner->stopping;
+		}
+		(void)pthread_mutex_unlock(&box->lock);
+		if (stopping) {
+			return NULL;
+		}
+	}
+}
+
+/* --- life ------------------------------------------------------------ */
+
+static int take_options(struct postern_runner *runner,
+		const struct postern_runner_options *given,
+		struct postern_error *error) {
+	struct postern_runner_options *options = &runner->options;
+	if (given) {
+		if (given->size != sizeof(*given)) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"the runner options' size member is not set");
+		}
+		*options = *given;
+	}
+	if (options->workers == 0) {
+		options->workers = WORKERS_DEFAULT;
+	}
+	if (options->polling_interval_ms == 0) {
+		options->polling_interval_ms = POLLING_INTERVAL_MS_DEFAULT;
+	}
+	if (options->restart_delay_ms == 0) {
+		options->restart_delay_ms = RESTART_DELAY_MS_DEFAULT;
+	}
+	if (options->workers > POSTERN_WORKER_COUNT_MAX ||
+			options->polling_interval_ms < 0 ||
+			options->polling_interval_ms > POSTERN_DURATION_MS_MAX ||
+			options->restart_delay_ms < 0 ||
+			options->restart_delay_ms > POSTERN_DURATION_MS_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"workers, polling_interval or restart_delay is out of range");
+	}
+	return POSTERN_OK;
+}
+
+int postern_runner_create(struct postern_box *box,
+		const struct postern_runner_options *options,
+		struct postern_runner **out, struct postern_error *error) {
+	int r = postern__box_check_started(box, error);
+	if (r) {
+		return r;
+	}
+	struct postern_runner *runner = calloc(1, sizeof(*runner));
+	if (!runner) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	runner->box = box;
+	r = take_options(runner, options, error);
+	if (!r) {
+		runner->workers = calloc(runner->options.workers, sizeof(pthread_t));
+		if (!runner->workers) {
+			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		}
+	}
+	if (r) {
+		postern_runner_destroy(runner);
+		return r;
+	}
+	*out = runner;
+	return POSTERN_OK;
+}
+
+static int start_thread(pthread_t *thread, void *(*loop)(void *),
+		struct postern_runner *runner, struct postern_error *error) {
+	int r = pthread_create(thread, NULL, loop, runner);
+	return r ? postern__fail(error, POSTERN_E_NOMEM,
+					   "cannot start a thread: %s", strerror(r))
+			 : POSTERN_OK;
+}
+
+static int start_threads(struct postern_runner *runner,
+		struct postern_error *error) {
+	int r = start_thread(&runner->writer, write_loop, runner, error);
+	runner->writer_started = r == POSTERN_OK;
+	while (!r && runner->worker_count < runner->options.workers) {
+		r = start_thread(&runner->workers[runner->worker_count], work_loop,
+				runner, error);
+		runner->worker_count += r == POSTERN_OK;
+	}
+	if (!r) {
+		r = start_thread(&runner->keeper, keep_loop, runner, error);
+		runner->keeper_started = r == POSTERN_OK;
+	}
+	return r;
+}
+
+int postern_runner_start(struct postern_runner *runner,
+		struct postern_error *error) {
+	struct postern_box *box = runner->box;
+	(void)pthread_mutex_lock(&box->lock);
+	bool taken = box->leasing || runner->writer_started;
+	if (!taken) {
+		box->leasing = true;
+		box->draining = false;
+		runner->stopping = false;
+		postern__claim_hint_all(box);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	if (taken) {
+		return postern__fail(error, POSTERN_E_BUSY,
+				"the box already has a runner");
+	}
+	int r = start_threads(runner, error);
+	if (r) {
+		postern_runner_stop(runner);
+	}
+	return r;
+}
+
+/* With the lock: wait until `count` is 0; false if it is not by then. */
+static bool wait_for_none(struct postern_box *box, const size_t *count,
+		int64_t until_ms) {
+	while (*count > 0) {
+		int64_t left = until_ms - postern__box_now_ms(box);
+		if (left <= 0) {
+			return false;
+		}
+		postern__wait(&box->committed, &box->lock, left);
+	}
+	return true;
+}
+
+int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
+		struct postern_error *error) {
+	struct postern_box *box = runner->box;
+	(void)pthread_mutex_lock(&box->lock);
+	box->leasing = false;
+	box->draining = true;
+	(void)pthread_mutex_unlock(&box->lock);
+	postern__give_back_queued(box);
+
+	(void)pthread_mutex_lock(&box->lock);
+	bool quiet = wait_for_none(box, &box->running_count,
+			postern__box_after_ms(box, grace_ms > 0 ? grace_ms : 0));
+	(void)pthread_mutex_unlock(&box->lock);
+	if (!quiet) {
+		postern__cancel_running(box);
+	}
+	/* Again: a transaction that met trouble put its runs back. */
+	postern__give_back_queued(box);
+
+	(void)pthread_mutex_lock(&box->lock);
+	quiet = wait_for_none(box, &box->running_count,
+			postern__box_after_ms(box, KILL_MS));
+	bool written = wait_for_none(box, &box->settling,
+			postern__box_after_ms(box, box->options.command_timeout_ms));
+	(void)pthread_mutex_unlock(&box->lock);
+	if (!quiet) {
+		return postern__fail(error, POSTERN_E_TIMEOUT,
+				"a handler did not return before the grace was over");
+	}
+	if (!written) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"not every result could be written; the rest will be run "
+				"again");
+	}
+	return POSTERN_OK;
+}
+
+void postern_runner_stop(struct postern_runner *runner) {
+	if (!runner || (!runner->writer_started && runner->worker_count == 0)) {
+		return;
+	}
+	struct postern_box *box = runner->box;
+	(void)postern_runner_drain(runner, 0, NULL);
+	(void)pthread_mutex_lock(&box->lock);
+	runner->stopping = true;
+	(void)pthread_cond_broadcast(&box->wake);
+	(void)pthread_cond_broadcast(&box->watch);
+	(void)pthread_cond_broadcast(&box->work);
+	(void)pthread_mutex_unlock(&box->lock);
+	while (runner->worker_count > 0) {
+		runner->worker_count--;
+		(void)pthread_join(runner->workers[runner->worker_count], NULL);
+	}
+	if (runner->keeper_started) {
+		(void)pthread_join(runner->keeper, NULL);
+		runner->keeper_started = false;
+	}
+	(void)pthread_join(runner->writer, NULL);
+	runner->writer_started = false;
+	/* What a late callback still had to say. */
+	(void)postern_box_commit(box, NULL, NULL);
+	(void)pthread_mutex_lock(&box->lock);
+	box->draining = false;
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+void postern_runner_destroy(struct postern_runner *runner) {
+	if (!runner) {
+		return;
+	}
+	postern_runner_stop(runner);
+	free(runner->workers);
+	free(runner);
+}
+
+/* With the lock: a transactional handler past its deadline holds the
+   writer. */
+static bool writer_is_held(const struct postern_box *box) {
+	int64_t now = postern__box_now_ms(box);
+	postern__list_each(link, &box->running) {
+		const struct postern_run *run =
+				container_of(link, struct postern_run, link);
+		if (run->in_unit && now >= run->deadline_ms) {
+			return true;
+		}
+	}
+	return false;
+}
+
+int postern_runner_health(struct postern_runner *runner,
+		struct postern_error *error) {
+	struct postern_box *box = runner->box;
+	(void)pthread_mutex_lock(&box->lock);
+	size_t lost = box->lost_slots;
+	bool held = writer_is_held(box);
+	bool failing = box->store_failing || runner->in_trouble;
+	(void)pthread_mutex_unlock(&box->lock);
+	if (failing) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"the store is in trouble");
+	}
+	if (held) {
+		return postern__fail(error, POSTERN_E_TIMEOUT,
+				"a transactional handler overran its timeout and holds the "
+				"store's writer");
+	}
+	if (lost > 0) {
+		return postern__fail(error, POSTERN_E_TIMEOUT,
+				"%zu handlers overran their lease and still run", lost);
+	}
+	return POSTERN_OK;
+}
