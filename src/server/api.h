@@ -140,6 +140,12 @@ size_t postern__api_body_len_max(const struct postern__api *api,
 bool postern__api_is_quick(const char *method, const char *path);
 
 /*
+ * Whether a request's header of this name stays with the message as it is. No
+ * for what is about the HTTP exchange itself, and for ce-*.
+ */
+bool postern__api_keeps_header(const char *name);
+
+/*
  * Make the response a problem of RFC 9457, replacing what was written before.
  *
  * code    a POSTERN_E_ code, or POSTERN_OK to leave the member out.

@@ -121,6 +121,10 @@ static bool is_ce(const char *name) {
 	return strncasecmp(name, "ce-", 3) == 0;
 }
 
+bool postern__api_keeps_header(const char *name) {
+	return !is_ce(name) && !is_exchange_header(name);
+}
+
 static bool has_ce(const struct postern__request *request) {
 	for (size_t i = 0; i < request->header_count; i++) {
 		if (is_ce(request->headers[i].name)) {
