@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `postern check`: what would go wrong, before it does.
+ *
+ * The configuration is read as every command reads it. Then the store is
+ * looked at, read-only and beside whoever has it open, for what this
+ * configuration would do to it; and a running server is asked how it is.
+ * Everything found is a line; the worst of them is the exit status.
+ */
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <postern/inspect.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/redact.h"
+#include "cli/answer.h"
+#include "cli/cli.h"
+#include "cli/command.h"
+#include "cli/out.h"
+#include "cli/own.h"
+#include "cli/remote.h"
+#include "server/api.h"
+#include "server/config.h"
+#include "server/socket.h"
+
+#define TEXT_MAX 512
+/* 8 MiB are enough for any configuration. */
+#define PRINTED_LEN_MAX ((size_t)8 * 1024 * 1024)
+
+struct check {
+	struct postern__cli *cli;
+	json_t *findings;
+	int status; /* the exit status so far */
+};
+
+/* status POSTERN__EXIT_OK: worth knowing, no more. */
+static void find(struct check *check, int status, const char *format, ...)
+		__attribute__((format(printf, 3, 4)));
+
+static void find(struct check *check, int status, const char *format, ...) {
+	char text[TEXT_MAX];
+	va_list args;
+	va_start(args, format);
+	(void)vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	(void)json_array_append_new(check->findings,
+			json_pack("{s:s, s:s}", "level", status ? "error" : "note", "text",
+					text));
+	if (status > check->status) {
+		check->status = status;
+	}
+}
+
+static void take_remark(void *context, const char *text) {
+	find(context, POSTERN__EXIT_OK, "%s", text);
+}
+
+/* Whether exec can find and run it: by its path, or along PATH. */
+static bool can_run(const char *program) {
+	struct stat status;
+	if (strchr(program, '/')) {
+		return stat(program, &status) == 0 && S_ISREG(status.st_mode) &&
+			   access(program, X_OK) == 0;
+	}
+	const char *path = getenv("PATH");
+	while (path && *path) {
+		size_t len = strcspn(path, ":");
+		char full[4096];
+		int n = snprintf(full, sizeof full, "%.*s/%s", (int)len, path, program);
+		if (len > 0 && n > 0 && (size_t)n < sizeof full && can_run(full)) {
+			return true;
+		}
+		path += len;
+		path += *path == ':';
+	}
+	return false;
+}
+
+static void check_programs(struct check *check) {
+	const struct postern__config *config = check->cli->config;
+	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, i);
+		for (size_t j = 0; j < channel->handler_count; j++) {
+			const struct postern__config_handler *handler =
+					&channel->handlers[j];
+			if (handler->exec_count > 0 && !can_run(handler->exec[0])) {
+				find(check, POSTERN__EXIT_FAILED,
+						"%s:%u:%u: handler '%s' cannot run '%s'",
+						postern__config_name(config), handler->line,
+						handler->column, handler->key, handler->exec[0]);
+			}
+		}
+	}
+}
+
+static bool is_configured(const struct postern__config *config,
+		const char *key) {
+	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, i);
+		for (size_t j = 0; j < channel->handler_count; j++) {
+			const struct postern__config_handler *handler =
+					&channel->handlers[j];
+			if (strcmp(handler->key, key) == 0) {
+				return true;
+			}
+			for (size_t k = 0; k < handler->legacy_key_count; k++) {
+				if (strcmp(handler->legacy_keys[k], key) == 0) {
+					return true;
+				}
+			}
+		}
+	}
+	return false;
+}
+
+static void check_orphans(struct check *check,
+		const struct postern_stats *stats) {
+	const struct postern__config *config = check->cli->config;
+	int orphans = postern__config_global(config)->orphans;
+	for (size_t i = 0; i < stats->handler_count; i++) {
+		const struct postern_handler_stats *handler = &stats->handlers[i];
+		uint64_t open = handler->pending + handler->leased;
+		if (open == 0 || is_configured(config, handler->key)) {
+			continue;
+		}
+		find(check,
+				orphans == POSTERN_ORPHANS_HOLD ? POSTERN__EXIT_OK
+												: POSTERN__EXIT_FAILED,
+				"no handler is configured for '%s': its %" PRIu64
+				" open deliver%s would %s; configure it, or name it in "
+				"legacy_keys",
+				handler->key, open, open == 1 ? "y" : "ies",
+				orphans == POSTERN_ORPHANS_HOLD ? "wait"
+				: orphans == POSTERN_ORPHANS_FAIL
+						? "keep the server from starting"
+						: "be poisoned");
+	}
+}
+
+/* What the store has and promises. */
+static void check_store(struct check *check) {
+	struct postern_box_options options;
+	struct postern_box *box = NULL;
+	struct postern_stats *stats = NULL;
+	struct postern_error error;
+	char store[POSTERN__REDACT_TEXT_MAX];
+	postern__redact(postern__cli_store(check->cli), store, sizeof store);
+	postern__own_options(check->cli, &options);
+	options.read_only = true;
+	options.must_exist = true;
+	options.remark = take_remark;
+	options.remark_context = check;
+	int r = postern_box_open(postern__cli_store(check->cli), &options, &box,
+			&error);
+	if (r == POSTERN_E_NOTFOUND) {
+		find(check, POSTERN__EXIT_OK,
+				"the store %s is not there yet; 'postern init' or 'postern "
+				"serve' creates it",
+				store);
+		return;
+	}
+	if (r) {
+		find(check, postern__exit_of(r), "%s", error.text);
+		return;
+	}
+	r = postern__config_apply(check->cli->config, box, &error);
+	if (r) {
+		find(check, POSTERN__EXIT_USAGE, "%s", error.text);
+	}
+	r = postern_box_stats(box, &stats, &error);
+	if (r) {
+		find(check, postern__exit_of(r), "%s", error.text);
+	} else {
+		check_orphans(check, stats);
+	}
+	postern_stats_destroy(stats);
+	postern_box_destroy(box);
+}
+
+/* A server that runs says itself how it is. */
+static void check_server(struct check *check) {
+	const struct postern__request request = {
+		.method = "GET",
+		.path = "/readyz",
+	};
+	const char *file = postern__cli_store_file(check->cli);
+	struct postern__socket socket;
+	struct postern__response response;
+	struct postern_error error;
+	if (!file || postern__socket_init(&socket, file, NULL)) {
+		return;
+	}
+	postern__response_init(&response);
+	int r = postern__remote_request(&socket, &request, &response, &error);
+	if (r == POSTERN_OK && response.status == 200) {
+		find(check, POSTERN__EXIT_OK, "a server is running and well");
+	} else if (r == POSTERN_OK) {
+		json_t *json = json_loadb(postern__buf_text(&response.body),
+				response.body.len, 0, NULL);
+		const char *detail = postern__answer_text(json, "detail");
+		find(check, POSTERN__EXIT_UNHEALTHY,
+				"a server is running and not well: %s",
+				detail ? detail : postern__status_text(response.status));
+		json_decref(json);
+	} else if (r != POSTERN_E_UNAVAILABLE) {
+		find(check, POSTERN__EXIT_UNHEALTHY, "%s", error.text);
+	}
+	postern__response_finish(&response);
+	postern__socket_finish(&socket);
+}
+
+static size_t count_handlers(const struct postern__config *config) {
+	size_t count = 0;
+	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
+		count += postern__config_channel(config, i)->handler_count;
+	}
+	return count;
+}
+
+static void print_json(const struct check *check,
+		const struct postern__buf *printed) {
+	const struct postern__config *config = check->cli->config;
+	const char *name = postern__config_name(config);
+	json_t *json = json_pack("{s:b, s:s?, s:I, s:I, s:O}", "ok",
+			check->status == POSTERN__EXIT_OK, "config", name, "channels",
+			(json_int_t)postern__config_channel_count(config), "handlers",
+			(json_int_t)count_handlers(config), "findings", check->findings);
+	(void)json_object_set_new(json, "effective",
+			json_loadb(postern__buf_text(printed), printed->len, 0, NULL));
+	postern__answer_print(json);
+	json_decref(json);
+}
+
+static void print_lines(const struct check *check,
+		const struct postern__buf *printed) {
+	const struct postern__config *config = check->cli->config;
+	const char *name = postern__config_name(config);
+	size_t index;
+	json_t *finding;
+	if (postern__args_has(&check->cli->args, "print")) {
+		postern__out_lines(postern__buf_text(printed), printed->len, "");
+	}
+	postern__out_text(name ? name : "(no file, defaults)");
+	(void)printf(": %zu channel%s, %zu handler%s\n",
+			postern__config_channel_count(config),
+			postern__config_channel_count(config) == 1 ? "" : "s",
+			count_handlers(config), count_handlers(config) == 1 ? "" : "s");
+	json_array_foreach(check->findings, index, finding) {
+		const char *level = postern__answer_text(finding, "level");
+		bool bad = level && strcmp(level, "error") == 0;
+		(void)printf("%s%s%s: ",
+				postern__out_colour(stdout,
+						bad ? POSTERN__BAD : POSTERN__FAINT),
+				level, postern__out_colour(stdout, POSTERN__PLAIN));
+		postern__out_text(postern__answer_text(finding, "text"));
+		(void)putchar('\n');
+	}
+	(void)printf("%s\n", check->status == POSTERN__EXIT_OK ? "ok" : "not ok");
+}
+
+int postern__run_check(struct postern__cli *cli) {
+	struct check check = { .cli = cli };
+	struct postern__buf printed;
+	int r = postern__cli_configure(cli);
+	if (r) {
+		return r;
+	}
+	check.findings = json_array();
+	check_programs(&check);
+	if (postern__cli_store_file(cli)) {
+		check_store(&check);
+		check_server(&check);
+	}
+	postern__buf_init(&printed, PRINTED_LEN_MAX);
+	postern__config_print(cli->config, cli->json, &printed);
+	if (cli->json) {
+		print_json(&check, &printed);
+	} else {
+		print_lines(&check, &printed);
+	}
+	postern__buf_finish(&printed);
+	json_decref(check.findings);
+	return check.status;
+}

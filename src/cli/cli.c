@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the commands share: the configuration, and what an error means for the
+ * exit status.
+ */
+
+#include "cli/cli.h"
+
+#include <assert.h>
+#include <postern/error.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/out.h"
+#include "server/config.h"
+
+#define SQLITE_PREFIX "sqlite:"
+
+const struct postern__flag *postern__cli_option_flags(void) {
+	/* Filled from static strings, always the same. */
+	static struct postern__flag flags[POSTERN__CONFIG_OPTION_COUNT_MAX * 2];
+	static const size_t flags_max = sizeof flags / sizeof flags[0] - 1;
+	struct postern__config_option option;
+	size_t count = 0;
+	while (count < flags_max && postern__config_option_get(count, &option)) {
+		flags[count++] = (struct postern__flag){
+			.name = option.flag,
+			.value = option.value_name,
+			.help = option.help,
+		};
+	}
+	flags[count] = (struct postern__flag){ 0 };
+	return flags;
+}
+
+void postern__cli_input(const struct postern__cli *cli,
+		struct postern__config_flag *flags, struct postern__config_input *out) {
+	const struct postern__flag *first = postern__cli_option_flags();
+	const struct postern__flag *end = first;
+	size_t count = 0;
+	while (end->name) {
+		end++;
+	}
+	for (size_t i = 0; i < cli->args.count; i++) {
+		const struct postern__arg *arg = &cli->args.items[i];
+		if (arg->flag >= first && arg->flag < end) {
+			flags[count++] = (struct postern__config_flag){
+				.name = arg->flag->name,
+				.value = arg->value,
+			};
+		}
+	}
+	*out = (struct postern__config_input){
+		.path = postern__args_value(&cli->args, "config"),
+		.flags = flags,
+		.flag_count = count,
+	};
+}
+
+int postern__cli_configure_from(struct postern__cli *cli, const char *path) {
+	struct postern__config_flag flags[POSTERN__ARGS_MAX];
+	struct postern__config_input input;
+	struct postern_error error;
+	if (cli->config) {
+		return POSTERN__EXIT_OK;
+	}
+	postern__cli_input(cli, flags, &input);
+	if (path) {
+		input.path = path;
+	}
+	if (postern__config_load(&input, &cli->config, &error)) {
+		postern__say("%s", error.text);
+		return POSTERN__EXIT_USAGE;
+	}
+	return POSTERN__EXIT_OK;
+}
+
+int postern__cli_configure(struct postern__cli *cli) {
+	return postern__cli_configure_from(cli, NULL);
+}
+
+const char *postern__cli_store(const struct postern__cli *cli) {
+	assert(cli->config);
+	return postern__config_global(cli->config)->store;
+}
+
+const char *postern__cli_store_file(const struct postern__cli *cli) {
+	const char *url = postern__cli_store(cli);
+	size_t len = strlen(SQLITE_PREFIX);
+	return strncmp(url, SQLITE_PREFIX, len) == 0 ? url + len : NULL;
+}
+
+int postern__cli_need_kept(const struct postern__cli *cli) {
+	if (strncmp(postern__cli_store(cli), "memory:", strlen("memory:")) == 0) {
+		postern__say("the store is 'memory:', which lives and dies with one "
+					 "process: there is nothing for '%s' to work on; use "
+					 "--store sqlite:FILE",
+				cli->command->name);
+		return POSTERN__EXIT_USAGE;
+	}
+	return POSTERN__EXIT_OK;
+}
+
+int postern__cli_count(const struct postern__cli *cli, const char *flag,
+		unsigned long min, unsigned long max, unsigned long *out) {
+	struct postern_error error;
+	uint64_t count;
+	const char *text = postern__args_value(&cli->args, flag);
+	if (!text) {
+		return POSTERN__EXIT_OK;
+	}
+	if (postern__count_parse(text, min, max, &count, &error)) {
+		return postern__cli_usage(cli, "--%s: %s", flag, error.text);
+	}
+	*out = (unsigned long)count;
+	return POSTERN__EXIT_OK;
+}
+
+int postern__cli_usage(const struct postern__cli *cli, const char *format,
+		...) {
+	char text[1024];
+	va_list args;
+	va_start(args, format);
+	(void)vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	postern__say("%s: %s (see 'postern %s --help')", cli->command->name, text,
+			cli->command->name);
+	return POSTERN__EXIT_USAGE;
+}
+
+int postern__exit_of(int code) {
+	switch (code) {
+	case POSTERN_OK: return POSTERN__EXIT_OK;
+	case POSTERN_E_INVALID: return POSTERN__EXIT_USAGE;
+	case POSTERN_E_DUPLICATE:
+	case POSTERN_E_CONFLICT:
+	case POSTERN_E_STALE:
+	case POSTERN_E_NOMEM: return POSTERN__EXIT_FAILED;
+	default: return POSTERN__EXIT_UNREACHABLE;
+	}
+}
+
+int postern__say_error(const struct postern__cli *cli,
+		const struct postern_error *error) {
+	const char *hint = "";
+	if (error->code == POSTERN_E_NOTFOUND) {
+		hint = "; 'postern init' creates it";
+	} else if (error->code == POSTERN_E_BUSY) {
+		hint = "; stop it first, or do it from there";
+	}
+	postern__say("%s: %s%s", cli->command->name, error->text, hint);
+	return postern__exit_of(error->code);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_CLI_COMMAND_H
+#define POSTERN_CLI_COMMAND_H
+
+/*
+ * A command is a row in one table: its name, what it takes, what `--help`
+ * says about it, and the function that does it. The parser, the help and "did
+ * you mean" all read that row; nothing else knows the flags of a command.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "cli/exit.h"
+
+struct postern__cli;
+
+struct postern__flag {
+	const char *name;  /* without the dashes */
+	char letter;       /* its short form, or 0 */
+	bool repeats;      /* may be given more than once */
+	const char *value; /* what it takes, as help says it; NULL: a switch */
+	const char *help;
+};
+
+struct postern__command {
+	const char *name;
+	const char *operands; /* as help says it: "CHANNEL [FILE]" */
+	size_t operand_min;
+	size_t operand_max;
+	const char *help;                  /* one line */
+	const char *about;                 /* the paragraph of --help */
+	const char *examples;              /* lines that can be tried */
+	const struct postern__flag *flags; /* its own; ended by a NULL name */
+
+	/* Returns one of enum postern__exit, having said on stderr why if it is
+	   not POSTERN__EXIT_OK. */
+	int (*run)(struct postern__cli *cli);
+};
+
+/* The table, in the order of the help; *count_out is set. */
+const struct postern__command *postern__commands(size_t *count_out);
+
+/* Flags that every command has; ended by a NULL name. */
+const struct postern__flag *postern__common_flags(void);
+
+/* NULL if there is none. */
+const struct postern__command *postern__command_find(const char *name);
+
+/* A command of a later version, which is refused as such. */
+bool postern__command_later(const char *name);
+
+/* Parse, run, and see to it that what was printed has arrived. */
+int postern__cli_main(int argc, char **argv);
+
+/* One for each row that does something. */
+int postern__run_serve(struct postern__cli *cli);
+int postern__run_init(struct postern__cli *cli);
+int postern__run_check(struct postern__cli *cli);
+int postern__run_migrate(struct postern__cli *cli);
+int postern__run_send(struct postern__cli *cli);
+int postern__run_process(struct postern__cli *cli);
+int postern__run_list(struct postern__cli *cli);
+int postern__run_show(struct postern__cli *cli);
+int postern__run_retry(struct postern__cli *cli);
+int postern__run_discard(struct postern__cli *cli);
+int postern__run_pause(struct postern__cli *cli);
+int postern__run_resume(struct postern__cli *cli);
+int postern__run_stats(struct postern__cli *cli);
+int postern__run_version(struct postern__cli *cli);
+int postern__run_help(struct postern__cli *cli);
+
+#endif

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The commands, one row each. What a row says is all that the parser and the
+ * help know; what it does stands in a file of its own.
+ */
+
+#include <string.h>
+
+#include "cli/command.h"
+
+/* clang-format off */
+
+#define END { 0 }
+
+#define FILTERS \
+	{ "state", 0, false, "STATE", "pending, leased, done, poisoned, discarded, parked, or retrying: pending after a failure" }, \
+	{ "channel", 0, false, "CHANNEL", "only this channel" }, \
+	{ "handler", 0, false, "HANDLER", "only this handler, by its key or a legacy key" }, \
+	{ "type", 0, false, "TYPE", "only this message type; '*' stands for anything" }, \
+	{ "source", 0, false, "SOURCE", "only messages of this source" }, \
+	{ "since", 0, false, "WHEN", "received since: 15m, 7d, or a time such as 2026-01-31T08:00:00Z" }, \
+	{ "until", 0, false, "WHEN", "received before" }
+
+#define BULK \
+	{ "seq", 0, false, "N", "the message with this number, in place of its id" }, \
+	{ "limit", 0, false, "N", "at most so many; 1000" }, \
+	{ "dry-run", 'n', false, NULL, "only say how many there are" }, \
+	{ "yes", 'y', false, NULL, "do not ask" }
+
+static const struct postern__flag common_flags[] = {
+	{ "config", 'c', false, "FILE", "the configuration; else $POSTERN_CONFIG, ./postern.yaml, /etc/postern/postern.yaml" },
+	{ "json", 0, false, NULL, "print the result as JSON" },
+	{ "help", 'h', false, NULL, "say what the command does" },
+	END
+};
+
+static const struct postern__flag no_flags[] = { END };
+
+static const struct postern__flag serve_flags[] = {
+	{ "demo", 0, false, NULL, "serve a built-in configuration and say what to try" },
+	{ "verbose", 'v', false, NULL, "log more" },
+	END
+};
+
+static const struct postern__flag check_flags[] = {
+	{ "print", 0, false, NULL, "print every option's value and where it was said" },
+	END
+};
+
+static const struct postern__flag migrate_flags[] = {
+	{ "print", 0, false, NULL, "print the SQL of the schema and change nothing" },
+	END
+};
+
+static const struct postern__flag send_flags[] = {
+	{ "id", 0, false, "ID", "what identifies the message; a random UUID if left out" },
+	{ "type", 't', false, "TYPE", "what kind of message it is; handlers choose by it; 'message' if left out" },
+	{ "source", 0, false, "SOURCE", "where it comes from; the channel's name if left out" },
+	{ "subject", 0, false, "SUBJECT", "what it is about" },
+	{ "time", 0, false, "TIME", "when it happened, such as 2026-01-31T08:00:00Z" },
+	{ "content-type", 0, false, "TYPE", "the media type of the body" },
+	{ "correlation-id", 0, false, "ID", "what it belongs to" },
+	{ "header", 'H', true, "NAME=VALUE", "a header; may be given more than once" },
+	{ "body", 'b', false, "TEXT", "the body, in place of FILE" },
+	END
+};
+
+static const struct postern__flag process_flags[] = {
+	{ "max", 0, false, "N", "run at most N deliveries; no limit if left out" },
+	END
+};
+
+static const struct postern__flag list_flags[] = {
+	FILTERS,
+	{ "id", 0, false, "ID", "only messages with this id" },
+	{ "limit", 0, false, "N", "at most so many, up to 10000; 100" },
+	{ "cursor", 0, false, "CURSOR", "go on where the last listing ended" },
+	END
+};
+
+static const struct postern__flag show_flags[] = {
+	{ "source", 0, false, "SOURCE", "where several messages have the id: the one from this source" },
+	{ "channel", 0, false, "CHANNEL", "where several messages have the id: the one in this channel" },
+	{ "seq", 0, false, "N", "the message with this number, in place of its id" },
+	{ "body", 0, false, NULL, "print the body, byte for byte, and nothing else" },
+	END
+};
+
+static const struct postern__flag retry_flags[] = { FILTERS, BULK, END };
+
+static const struct postern__command commands[] = {
+	{
+		.name = "serve", .operands = "", .flags = serve_flags,
+		.help = "run the server",
+		.about =
+			"Takes the store for itself, delivers what is in it, and answers the other\n"
+			"commands through a socket beside the store's file. SIGTERM and SIGINT let\n"
+			"what is running finish (shutdown_grace) and give everything else back.\n"
+			"Logs go to stderr, as JSON lines with --json or where it is no terminal.",
+		.examples =
+			"postern serve --demo\n"
+			"postern serve -c postern.yaml",
+		.run = postern__run_serve,
+	},
+	{
+		.name = "init", .operands = "", .flags = no_flags,
+		.help = "write a commented postern.yaml and create the store",
+		.about =
+			"Writes the file that -c names, or ./postern.yaml. A file that is there is\n"
+			"kept as it is, and its store is created if it is missing; so running init\n"
+			"twice does no harm.",
+		.examples =
+			"postern init\n"
+			"postern init -c /etc/postern/postern.yaml",
+		.run = postern__run_init,
+	},
+	{
+		.name = "check", .operands = "", .flags = check_flags,
+		.help = "validate the configuration, also against the store",
+		.about =
+			"Reads the configuration, then looks into the store, if there is one, without\n"
+			"changing it: deliveries whose handler is no longer configured and would be\n"
+			"poisoned, programs that cannot be run, a store that does not keep what it\n"
+			"promises, a server that is not well.\n"
+			"Exits with 2 if the configuration is wrong, 1 if something was found, 4 if\n"
+			"the store cannot be read, 5 if the running server is not well.",
+		.examples =
+			"postern check\n"
+			"postern check -c new.yaml && cp new.yaml postern.yaml",
+		.run = postern__run_check,
+	},
+	{
+		.name = "migrate", .operands = "", .flags = migrate_flags,
+		.help = "bring the store's schema up to date, or print it",
+		.about =
+			"Refused while a server or another program has the store open. serve does it\n"
+			"by itself.",
+		.examples =
+			"postern migrate\n"
+			"postern migrate --print | less",
+		.run = postern__run_migrate,
+	},
+	{
+		.name = "send", .operands = "CHANNEL [FILE]", .operand_min = 1, .operand_max = 2, .flags = send_flags,
+		.help = "accept a message",
+		.about =
+			"Prints 'accepted' when the message is safe in the store, 'duplicate' if it was\n"
+			"before (both are a success), or 'conflict', with exit status 1, if another\n"
+			"message has its identity: same channel, source and id, but another body.\n"
+			"The body is read from FILE, or from standard input if FILE is '-' or left out.\n"
+			"In a loop that reads standard input, say '< /dev/null' or use --body.",
+		.examples =
+			"postern send orders --id 42 --type order.placed order.json\n"
+			"echo '{\"n\":1}' | postern send orders --type order.placed --content-type application/json\n"
+			"postern send orders --id 43 --header tenant=acme --body hello",
+		.run = postern__run_send,
+	},
+	{
+		.name = "process", .operands = "", .flags = process_flags,
+		.help = "deliver what is due and return",
+		.about =
+			"For cron and the like: runs the configured handlers on this thread until\n"
+			"nothing is due. Refused while a server or another program has the store open.",
+		.examples =
+			"postern process\n"
+			"postern process --max 100",
+		.run = postern__run_process,
+	},
+	{
+		.name = "list", .operands = "", .flags = list_flags,
+		.help = "list deliveries, newest first",
+		.about =
+			"A message has one delivery for each handler that wants it; a parked one, which\n"
+			"nobody wants yet, has one without a handler.",
+		.examples =
+			"postern list --state poisoned --since 7d\n"
+			"postern list --json --limit 1000 | jq -r '.[].message_id'",
+		.run = postern__run_list,
+	},
+	{
+		.name = "show", .operands = "[ID]", .operand_max = 1, .flags = show_flags,
+		.help = "show one message with its deliveries and attempts",
+		.about =
+			"The message is named by its id, or by its number as '#7' or --seq 7. Where\n"
+			"several have the id, they are listed; choose by --source, --channel or number.",
+		.examples =
+			"postern show 42\n"
+			"postern show '#7' --json\n"
+			"postern show 42 --body > order.json",
+		.run = postern__run_show,
+	},
+	{
+		.name = "retry", .operands = "[ID]", .operand_max = 1, .flags = retry_flags,
+		.help = "run deliveries again, now",
+		.about =
+			"With an ID (or '#N'), the message's deliveries that are pending or poisoned, or\n"
+			"just the one to --handler, which may also be a discarded one. Without, all that\n"
+			"the filters match, after saying how many; a script says --yes. What is done is\n"
+			"not run again.",
+		.examples =
+			"postern retry 42 --handler charge-card\n"
+			"postern retry --state poisoned --since 1d --dry-run\n"
+			"postern retry --state poisoned --handler mail --yes",
+		.run = postern__run_retry,
+	},
+	{
+		.name = "discard", .operands = "[ID]", .operand_max = 1, .flags = retry_flags,
+		.help = "end deliveries without running them",
+		.about =
+			"With an ID (or '#N'), the message's deliveries that are pending, poisoned or\n"
+			"parked, or just the one to --handler. Without, all that the filters match,\n"
+			"after saying how many; a script says --yes.",
+		.examples =
+			"postern discard 42 --handler mail\n"
+			"postern discard --state poisoned --type 'test.*' --yes",
+		.run = postern__run_discard,
+	},
+	{
+		.name = "pause", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = no_flags,
+		.help = "stop delivering to a handler",
+		.about =
+			"What is running finishes; what comes in waits. It lasts, also over restarts,\n"
+			"until 'postern resume'.",
+		.examples = "postern pause charge-card",
+		.run = postern__run_pause,
+	},
+	{
+		.name = "resume", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = no_flags,
+		.help = "go on delivering to a handler",
+		.about = "Ends what 'postern pause' began.",
+		.examples = "postern resume charge-card",
+		.run = postern__run_resume,
+	},
+	{
+		.name = "stats", .operands = "", .flags = no_flags,
+		.help = "count messages and deliveries",
+		.about =
+			"For each channel what came in, for each handler what became of it.",
+		.examples =
+			"postern stats\n"
+			"postern stats --json | jq '.handlers[] | select(.poisoned > 0)'",
+		.run = postern__run_stats,
+	},
+	{
+		.name = "version", .operands = "", .flags = no_flags,
+		.help = "say which version this is and what is built in",
+		.about = "Needs neither a configuration nor a store.",
+		.examples = "postern version --json",
+		.run = postern__run_version,
+	},
+	{
+		.name = "help", .operands = "[COMMAND]", .operand_max = 1, .flags = no_flags,
+		.help = "say what a command does",
+		.about = "'postern COMMAND --help' does the same.",
+		.examples = "postern help send",
+		.run = postern__run_help,
+	},
+};
+
+/* clang-format on */
+
+/* Promised, but not yet: better to say so than "no such command". */
+static const char *const later[] = {
+	"explain",
+	"replay",
+	"cleanup",
+	"top",
+	"verify",
+	"bench",
+	"key",
+	"retry-plan",
+	"config",
+};
+
+const struct postern__command *postern__commands(size_t *count_out) {
+	*count_out = sizeof commands / sizeof commands[0];
+	return commands;
+}
+
+const struct postern__flag *postern__common_flags(void) {
+	return common_flags;
+}
+
+const struct postern__command *postern__command_find(const char *name) {
+	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+		if (strcmp(commands[i].name, name) == 0) {
+			return &commands[i];
+		}
+	}
+	return NULL;
+}
+
+bool postern__command_later(const char *name) {
+	for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
+		if (strcmp(later[i], name) == 0) {
+			return true;
+		}
+	}
+	return false;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From the words of the command line to the row of the table, and from what
+ * the row's function returned to the exit status.
+ */
+
+#include <fcntl.h>
+#include <postern/error.h>
+#include <postern/version.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/command.h"
+#include "cli/help.h"
+#include "cli/out.h"
+#include "server/config.h"
+
+/* More than there are commands. */
+#define COMMANDS_MAX 64
+
+/*
+ * A stream that was closed when we started must not become a database file:
+ * take its number. Opened the wrong way round, so that using it is an error.
+ */
+static void guard_streams(void) {
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) < 0) {
+			(void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+		}
+	}
+}
+
+int postern__cli_no_command(const char *name) {
+	const char *names[COMMANDS_MAX];
+	size_t count;
+	const struct postern__command *commands = postern__commands(&count);
+	if (postern__command_later(name)) {
+		postern__say("'%s' is not in this version", name);
+		return POSTERN__EXIT_USAGE;
+	}
+	for (size_t i = 0; i < count && i < COMMANDS_MAX; i++) {
+		names[i] = commands[i].name;
+	}
+	const char *near = postern__closest(name, names, count);
+	if (near) {
+		postern__say("no command '%.80s', did you mean '%s'?", name, near);
+	} else {
+		postern__say("no command '%.80s' (see 'postern help')", name);
+	}
+	return POSTERN__EXIT_USAGE;
+}
+
+static int check_operands(const struct postern__cli *cli) {
+	const struct postern__command *command = cli->command;
+	size_t count = postern__args_operand_count(&cli->args);
+	if (count < command->operand_min) {
+		return postern__cli_usage(cli, "usage: postern %s %s", command->name,
+				command->operands);
+	}
+	if (count > command->operand_max) {
+		return postern__cli_usage(cli, "'%.80s' is too much",
+				postern__args_operand(&cli->args, command->operand_max));
+	}
+	return POSTERN__EXIT_OK;
+}
+
+static int run_command(const struct postern__command *command,
+		const char *const *words, size_t count) {
+	const struct postern__flag *const tables[] = {
+		command->flags,
+		postern__common_flags(),
+		postern__cli_option_flags(),
+	};
+	struct postern__cli cli = { .command = command };
+	struct postern_error error;
+	if (postern__args_parse(words, count, tables,
+				sizeof tables / sizeof tables[0], &cli.args, &error)) {
+		return postern__cli_usage(&cli, "%s", error.text);
+	}
+	cli.json = postern__args_has(&cli.args, "json");
+	int r;
+	if (postern__args_has(&cli.args, "help")) {
+		postern__help_command(stdout, command);
+		r = POSTERN__EXIT_OK;
+	} else {
+		r = check_operands(&cli);
+		if (r == POSTERN__EXIT_OK) {
+			r = command->run(&cli);
+		}
+	}
+	postern__config_destroy(cli.config);
+	postern__args_finish(&cli.args);
+	return r;
+}
+
+static int run(int argc, char **argv) {
+	const char *name = argc > 1 ? argv[1] : NULL;
+	if (!name) {
+		postern__help_all(stderr);
+		return POSTERN__EXIT_USAGE;
+	}
+	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+		name = "help";
+	} else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
+		name = "version";
+	} else if (name[0] == '-') {
+		postern__say("the command comes first: postern COMMAND [FLAGS] (see "
+					 "'postern help')");
+		return POSTERN__EXIT_USAGE;
+	}
+	const struct postern__command *command = postern__command_find(name);
+	if (!command) {
+		return postern__cli_no_command(name);
+	}
+	return run_command(command, (const char *const *)(argv + 2),
+			(size_t)argc - 2);
+}
+
+int postern__cli_main(int argc, char **argv) {
+	guard_streams();
+	/* A reader that goes away is found by the write that fails. */
+	(void)signal(SIGPIPE, SIG_IGN);
+	return postern__out_close(run(argc, argv));
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `postern retry` and `postern discard`: the same command with another verb.
+ *
+ * One message is edited delivery by delivery, and what each came to is told.
+ * Many are counted first, and only then, if a person agrees or --yes was
+ * given, edited. The store is let go while the person thinks.
+ */
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <postern/inspect.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "cli/answer.h"
+#include "cli/cli.h"
+#include "cli/command.h"
+#include "cli/filters.h"
+#include "cli/find.h"
+#include "cli/out.h"
+#include "server/api.h"
+#include "server/percent.h"
+
+/* Without --limit; a mistake then costs no more than this. */
+#define LIMIT_DEFAULT 1000
+
+struct verb {
+	const char *name; /* "retry": in the path and in questions */
+	const char *past;
+	/* States that are meant when no handler is named, ended by NULL. A
+	   discarded delivery was ended on purpose: it is named to be retried. */
+	const char *const *states;
+};
+
+static const char *const retry_states[] = { "pending", "poisoned", NULL };
+static const char *const discard_states[] = { "pending", "poisoned", "parked",
+	NULL };
+
+static const struct verb retry = { "retry", "retried", retry_states };
+static const struct verb discard = { "discard", "discarded", discard_states };
+
+static bool is_meant(const struct verb *verb, const json_t *row) {
+	const char *state = postern__answer_text(row, "state");
+	for (const char *const *s = verb->states; state && *s; s++) {
+		if (strcmp(state, *s) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Ask for one delivery; *out is the API's answer, to be told or collected. */
+static int edit_one(const struct postern__cli *cli,
+		struct postern__client *client, const struct verb *verb, uint64_t seq,
+		const char *handler, json_t **out) {
+	struct postern__buf path;
+	postern__buf_init(&path, POSTERN__API_PATH_LEN_MAX);
+	postern__buf_printf(&path, "/v1/deliveries/%" PRIu64 "/", seq);
+	postern__percent_segment(&path, handler);
+	postern__buf_printf(&path, "/%s", verb->name);
+	int r;
+	if (postern__buf_check(&path, "the handler's key", NULL)) {
+		r = postern__cli_usage(cli, "the handler's key is too long");
+	} else {
+		const struct postern__request request = {
+			.method = "POST",
+			.path = postern__buf_text(&path),
+			.transport = "cli",
+		};
+		r = postern__ask(cli, client, &request, false, out);
+	}
+	postern__buf_finish(&path);
+	return r;
+}
+
+/* One of the message's deliveries: the result is told, or collected. */
+static int edit_row(const struct postern__cli *cli,
+		struct postern__client *client, const struct verb *verb, uint64_t seq,
+		const char *handler, json_t *results) {
+	json_t *answer = NULL;
+	int r = edit_one(cli, client, verb, seq, handler, &answer);
+	if (r) {
+		return r;
+	}
+	if (cli->json) {
+		(void)json_array_append(results, answer);
+	} else {
+		(void)printf("%s ", verb->past);
+		postern__out_text(*handler ? handler : "parked message");
+		(void)putchar('\n');
+	}
+	json_decref(answer);
+	return POSTERN__EXIT_OK;
+}
+
+/* None was meant: say why, by what they are. */
+static int say_none(const struct postern__cli *cli, const struct verb *verb,
+		const json_t *rows) {
+	size_t index;
+	json_t *row;
+	if (json_array_size(rows) == 0) {
+		postern__say("%s: the message has no deliveries", verb->name);
+	}
+	json_array_foreach(rows, index, row) {
+		const char *handler = postern__answer_text(row, "handler");
+		const char *state = postern__answer_text(row, "state");
+		postern__say("%s: '%s' is %s%s", cli->command->name,
+				handler ? handler : "", state ? state : "",
+				state && strcmp(state, "discarded") == 0 && verb == &retry
+						? " (name it with --handler to retry it)"
+				: state && strcmp(state, "done") == 0 && verb == &retry
+						? " and will not be run again"
+						: "");
+	}
+	return POSTERN__EXIT_FAILED;
+}
+
+static int edit_rows(const struct postern__cli *cli,
+		struct postern__client *client, const struct verb *verb,
+		const json_t *message, json_t *results) {
+	const json_t *rows = json_object_get(message, "deliveries");
+	uint64_t seq = postern__answer_count(message, "seq");
+	const char *only = postern__args_value(&cli->args, "handler");
+	bool dry_run = postern__args_has(&cli->args, "dry-run");
+	size_t count = 0;
+	int worst = POSTERN__EXIT_OK;
+	size_t index;
+	json_t *row;
+	if (only && !dry_run) {
+		/* The store knows legacy keys; the rows show the present ones. */
+		return edit_row(cli, client, verb, seq, only, results);
+	}
+	json_array_foreach(rows, index, row) {
+		const char *handler = postern__answer_text(row, "handler");
+		if (!handler || !is_meant(verb, row) ||
+				(only && strcmp(only, handler) != 0)) {
+			continue;
+		}
+		count++;
+		int r = dry_run ? POSTERN__EXIT_OK
+						: edit_row(cli, client, verb, seq, handler, results);
+		worst = r ? r : worst;
+	}
+	if (dry_run && !cli->json) {
+		(void)printf("%zu\n", count);
+	} else if (dry_run) {
+		json_t *answer = json_pack("{s:I, s:b}", "count", (json_int_t)count,
+				"dry_run", 1);
+		postern__answer_print(answer);
+		json_decref(answer);
+	} else if (count == 0) {
+		return say_none(cli, verb, rows);
+	}
+	return worst;
+}
+
+static int edit_message(struct postern__cli *cli, const struct verb *verb) {
+	static const char *const others[] = { "state", "type", "since", "until",
+		"limit" };
+	struct postern__client *client = NULL;
+	json_t *message = NULL;
+	json_t *results = NULL;
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+		if (postern__args_has(&cli->args, others[i])) {
+			return postern__cli_usage(cli,
+					"--%s is for many messages, and one was named", others[i]);
+		}
+	}
+	int r = postern__client_begin(cli, POSTERN__NEED_WRITE, &client);
+	if (r == POSTERN__EXIT_OK) {
+		r = postern__find_message(cli, client, &message);
+	}
+	if (r) {
+		goto out;
+	}
+	results = json_array();
+	r = edit_rows(cli, client, verb, message, results);
+	if (cli->json && json_array_size(results) > 0) {
+		postern__answer_print(results);
+	}
+out:
+	json_decref(results);
+	json_decref(message);
+	postern__client_destroy(client);
+	return r;
+}
+
+/* One request for many, with a client of its own; *count_out is set. */
+static int edit_many(struct postern__cli *cli, const struct verb *verb,
+		const json_t *filter, unsigned long limit, bool dry_run, json_t **out) {
+	struct postern__client *client = NULL;
+	char path[64];
+	char *body = NULL;
+	(void)snprintf(path, sizeof path, "/v1/deliveries/%s", verb->name);
+	/* "O" leaves the filter with the caller. */
+	json_t *json = json_pack("{s:O, s:I, s:b}", "filter", filter, "limit",
+			(json_int_t)limit, "dry_run", (int)dry_run);
+	int r = POSTERN__EXIT_FAILED;
+	if (json) {
+		body = json_dumps(json, JSON_COMPACT);
+	}
+	if (!body) {
+		postern__say("out of memory");
+		goto out;
+	}
+	r = postern__client_begin(cli, POSTERN__NEED_WRITE, &client);
+	if (r) {
+		goto out;
+	}
+	const struct postern_header type = { "Content-Type", "application/json" };
+	const struct postern__request request = {
+		.method = "POST",
+		.path = path,
+		.transport = "cli",
+		.headers = &type,
+		.header_count = 1,
+		.body = body,
+		.body_len = strlen(body),
+	};
+	/* Twice could hit twice as many: the limit counts per request. */
+	r = postern__ask(cli, client, &request, !dry_run, out);
+out:
+	free(body);
+	json_decref(json);
+	postern__client_destroy(client);
+	return r;
+}
+
+/* The answer of a person on the terminal. */
+static bool agrees(const struct verb *verb, uint64_t count) {
+	char line[16];
+	(void)fprintf(stderr, "%s %" PRIu64 " deliver%s? [y/N] ", verb->name, count,
+			count == 1 ? "y" : "ies");
+	(void)fflush(stderr);
+	return fgets(line, sizeof line, stdin) &&
+		   (strcasecmp(line, "y\n") == 0 || strcasecmp(line, "yes\n") == 0);
+}
+
+/* Whether to go on after the count; says what there is. */
+static int confirm(const struct postern__cli *cli, const struct verb *verb,
+		uint64_t count, unsigned long limit) {
+	postern__say("%" PRIu64 " deliver%s%s", count,
+			count == 1 ? "y matches" : "ies match",
+			count >= limit ? ", as many as the limit takes; there may be more"
+						   : "");
+	if (count == 0 || postern__args_has(&cli->args, "yes")) {
+		return POSTERN__EXIT_OK;
+	}
+	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
+		return postern__cli_usage(cli,
+				"nobody can be asked here: say --yes, or --dry-run");
+	}
+	if (!agrees(verb, count)) {
+		postern__say("nothing was done");
+		return POSTERN__EXIT_FAILED;
+	}
+	return POSTERN__EXIT_OK;
+}
+
+static void print_many(const struct postern__cli *cli, const struct verb *verb,
+		const json_t *answer, bool dry_run) {
+	if (cli->json) {
+		postern__answer_print(answer);
+	} else if (dry_run) {
+		(void)printf("%" PRIu64 "\n", postern__answer_count(answer, "count"));
+	} else {
+		(void)printf("%s %" PRIu64 "\n", verb->past,
+				postern__answer_count(answer, "count"));
+	}
+}
+
+static int edit_filtered(struct postern__cli *cli, const struct verb *verb) {
+	bool dry_run = postern__args_has(&cli->args, "dry-run");
+	unsigned long limit = LIMIT_DEFAULT;
+	json_t *filter = json_object();
+	json_t *found = NULL;
+	json_t *edited = NULL;
+	const char *name;
+	const char *value;
+	size_t index = 0;
+	int r = postern__cli_count(cli, "limit", 1, POSTERN_LIST_LIMIT_MAX, &limit);
+	while (r == POSTERN__EXIT_OK &&
+			(value = postern__filter_next(cli, &index, &name))) {
+		if (json_object_set_new(filter, name, json_string(value))) {
+			r = postern__cli_usage(cli, "--%s is not valid UTF-8", name);
+		}
+	}
+	if (r == POSTERN__EXIT_OK && json_object_size(filter) == 0) {
+		r = postern__cli_usage(cli,
+				"which deliveries? give an ID, or filters such as --state");
+	}
+	if (r == POSTERN__EXIT_OK) {
+		r = edit_many(cli, verb, filter, limit, true, &found);
+	}
+	if (r) {
+		goto out;
+	}
+	uint64_t count = postern__answer_count(found, "count");
+	if (dry_run) {
+		print_many(cli, verb, found, true);
+		goto out;
+	}
+	r = confirm(cli, verb, count, limit);
+	if (r == POSTERN__EXIT_OK) {
+		r = edit_many(cli, verb, filter, limit, false, &edited);
+	}
+	if (r == POSTERN__EXIT_OK) {
+		print_many(cli, verb, edited, false);
+	}
+out:
+	json_decref(edited);
+	json_decref(found);
+	json_decref(filter);
+	return r;
+}
+
+static int edit(struct postern__cli *cli, const struct verb *verb) {
+	return postern__find_named(cli) ? edit_message(cli, verb)
+									: edit_filtered(cli, verb);
+}
+
+int postern__run_retry(struct postern__cli *cli) {
+	return edit(cli, &retry);
+}
+
+int postern__run_discard(struct postern__cli *cli) {
+	return edit(cli, &discard);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_CLI_FIND_H
+#define POSTERN_CLI_FIND_H
+
+/*
+ * The one message that a command is about.
+ */
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct postern__cli;
+struct postern__client;
+
+/* Whether the command line names a message: an operand, or --seq. */
+bool postern__find_named(const struct postern__cli *cli);
+
+/*
+ * Get the message that is named by the operand (an id, or '#' and a number)
+ * or by --seq; --source and --channel choose among several with one id.
+ *
+ * out  yours: json_decref(); as GET /v1/messages/{seq} has it.
+ *
+ * Returns POSTERN__EXIT_OK, or another exit status having said why.
+ */
+int postern__find_message(const struct postern__cli *cli,
+		struct postern__client *client, json_t **out);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `postern init`: a configuration to start from, and its store.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/redact.h"
+#include "cli/answer.h"
+#include "cli/cli.h"
+#include "cli/command.h"
+#include "cli/out.h"
+#include "cli/own.h"
+#include "server/config.h"
+
+#define FILE_DEFAULT "postern.yaml"
+
+/* Not readable by others: secrets will be written into it. */
+#define FILE_MODE 0600
+
+static bool write_all(int fd, const char *text, size_t len) {
+	while (len > 0) {
+		ssize_t done = write(fd, text, len);
+		if (done < 0 && errno != EINTR) {
+			return false;
+		}
+		if (done > 0) {
+			text += done;
+			len -= (size_t)done;
+		}
+	}
+	return fsync(fd) == 0;
+}
+
+/* Write the file unless it is there. A part of one is worse than none. */
+static int write_file(const char *path, bool *written_out) {
+	const char *sample = postern__config_sample;
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, FILE_MODE);
+	if (fd < 0 && errno == EEXIST) {
+		*written_out = false;
+		return POSTERN__EXIT_OK;
+	}
+	bool good = fd >= 0 && write_all(fd, sample, strlen(sample));
+	int reason = errno;
+	if (fd >= 0) {
+		good = close(fd) == 0 && good;
+	}
+	if (!good) {
+		if (fd >= 0) {
+			(void)unlink(path); /* it is ours, and of no use */
+		}
+		postern__say("init: cannot write '%s': %s", path, strerror(reason));
+		return POSTERN__EXIT_FAILED;
+	}
+	*written_out = true;
+	return POSTERN__EXIT_OK;
+}
+
+static void print_result(const struct postern__cli *cli, const char *path,
+		bool written, const char *store) {
+	if (cli->json) {
+		json_t *json = json_pack("{s:s, s:b, s:s}", "config", path, "written",
+				(int)written, "store", store);
+		postern__answer_print(json);
+		json_decref(json);
+		return;
+	}
+	(void)printf("%s ", written ? "wrote" : "kept");
+	postern__out_text(path);
+	(void)fputs("\nstore ", stdout);
+	postern__out_text(store);
+	(void)fputs(" is ready\n", stdout);
+	if (written) {
+		postern__say("next: postern check, postern serve");
+	}
+}
+
+int postern__run_init(struct postern__cli *cli) {
+	const char *path = postern__args_value(&cli->args, "config");
+	struct postern_box_options options;
+	struct postern_box *box = NULL;
+	bool written;
+	if (!path) {
+		path = FILE_DEFAULT;
+	}
+	int r = write_file(path, &written);
+	if (r == POSTERN__EXIT_OK) {
+		/* Read what was written, or was there, and nothing else. */
+		r = postern__cli_configure_from(cli, path);
+	}
+	if (r == POSTERN__EXIT_OK) {
+		r = postern__cli_need_kept(cli);
+	}
+	if (r) {
+		return r;
+	}
+	postern__own_options(cli, &options);
+	r = postern__own_box(cli, &options, &box);
+	if (r == POSTERN__EXIT_OK) {
+		char store[POSTERN__REDACT_TEXT_MAX];
+		postern__redact(postern__cli_store(cli), store, sizeof store);
+		postern_box_destroy(box);
+		print_result(cli, path, written, store);
+	}
+	return r;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `postern list`: one page of deliveries.
+ */
+
+#include <jansson.h>
+#include <postern/sys/clock.h>
+
+#include "base/buf.h"
+#include "cli/answer.h"
+#include "cli/cli.h"
+#include "cli/command.h"
+#include "cli/filters.h"
+#include "cli/row.h"
+#include "cli/table.h"
+#include "server/api.h"
+
+static int build_query(const struct postern__cli *cli,
+		struct postern__buf *query) {
+	static const char *const others[] = { "limit", "cursor" };
+	const char *name;
+	const char *value;
+	size_t index = 0;
+	while ((value = postern__filter_next(cli, &index, &name))) {
+		postern__query_add(query, name, value);
+	}
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+		value = postern__args_value(&cli->args, others[i]);
+		if (value) {
+			postern__query_add(query, others[i], value);
+		}
+	}
+	if (postern__buf_check(query, "the filter", NULL)) {
+		return postern__cli_usage(cli, "the filters are too long");
+	}
+	return POSTERN__EXIT_OK;
+}
+
+static void print_table(const json_t *items) {
+	static const struct postern__column columns[] = {
+		{ "SEQ", true },
+		{ "ID", false },
+		{ "CHANNEL", false },
+		{ "HANDLER", false },
+		{ "TYPE", false },
+		{ "STATE", false },
+		{ "FAILURES", true },
+		{ "RECEIVED", false },
+		{ "NEXT", false },
+		{ "LAST ERROR", false },
+	};
+	const struct postern_clock *clock = postern_clock_system();
+	int64_t now_ms = clock->wall_ms(clock->context);
+	struct postern__table table;
+	postern__table_init(&table, columns, sizeof columns / sizeof columns[0]);
+	size_t index;
+	json_t *row;
+	json_array_foreach(items, index, row) {
+		postern__table_count(&table, postern__answer_count(row, "seq"));
+		postern__table_text(&table, postern__answer_text(row, "message_id"));
+		postern__table_text(&table, postern__answer_text(row, "channel"));
+		postern__table_text(&table, postern__answer_text(row, "handler"));
+		postern__table_text(&table, postern__answer_text(row, "type"));
+		postern__row_state(&table, row);
+		postern__table_count(&table, postern__answer_count(row, "failures"));
+		postern__row_ago(&table, row, "received_at", now_ms);
+		postern__row_ago(&table, row, "next_at", now_ms);
+		postern__table_text(&table, postern__answer_text(row, "last_error"));
+	}
+	if (!postern__table_print(&table)) {
+		postern__say("out of memory");
+	}
+	postern__table_finish(&table);
+}
+
+static void print_page(const struct postern__cli *cli, const json_t *page) {
+	const json_t *items = json_object_get(page, "items");
+	const char *cursor = postern__answer_text(page, "cursor");
+	if (cli->json) {
+		postern__answer_print(items);
+	} else if (json_array_size(items) == 0) {
+		postern__say("no such deliveries");
+	} else {
+		print_table(items);
+	}
+	if (cursor) {
+		postern__say("there are more: --cursor %s", cursor);
+	}
+}
+
+int postern__run_list(struct postern__cli *cli) {
+	struct postern__buf query;
+	json_t *page = NULL;
+	struct postern__client *client = NULL;
+	postern__buf_init(&query, POSTERN__API_QUERY_LEN_MAX);
+	int r = build_query(cli, &query);
+	if (r == POSTERN__EXIT_OK) {
+		r = postern__client_begin(cli, POSTERN__NEED_READ, &client);
+	}
+	if (r) {
+		goto out;
+	}
+	const struct postern__request request = {
+		.method = "GET",
+		.path = "/v1/deliveries",
+		.query = postern__buf_text(&query),
+		.transport = "cli",
+	};
+	r = postern__ask(cli, client, &request, false, &page);
+	if (r == POSTERN__EXIT_OK) {
+		print_page(cli, page);
+	}
+out:
+	json_decref(page);
+	postern__client_destroy(client);
+	postern__buf_finish(&query);
+	return r;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The two streams of the command. Colours are ANSI, asked of the environment
+ * each time: it is cheap, and there is no state to go stale.
+ */
+
+#include "cli/out.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/utf8.h"
+#include "cli/exit.h"
+
+/* The longest sentence said, and the longest text shown in one piece. A body
+   is shown in pieces. */
+#define SENTENCE_LEN_MAX 4096
+#define TEXT_LEN_MAX ((size_t)64 * 1024 * 1024)
+
+static const char *const colours[] = {
+	[POSTERN__PLAIN] = "\033[0m",
+	[POSTERN__GOOD] = "\033[32m",
+	[POSTERN__WARM] = "\033[33m",
+	[POSTERN__BAD] = "\033[31m",
+	[POSTERN__FAINT] = "\033[2m",
+	[POSTERN__BOLD] = "\033[1m",
+};
+
+bool postern__out_coloured(FILE *file) {
+	/* no-color.org: set and not empty, whatever it says. */
+	const char *no_color = getenv("NO_COLOR");
+	const char *term = getenv("TERM");
+	return !(no_color && *no_color) && term && strcmp(term, "dumb") != 0 &&
+		   isatty(fileno(file));
+}
+
+size_t postern__out_columns(void) {
+	struct winsize size = { 0 };
+	if (!isatty(STDOUT_FILENO)) {
+		return 0;
+	}
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
+		return 80;
+	}
+	return size.ws_col;
+}
+
+const char *postern__out_colour(FILE *file, enum postern__colour colour) {
+	return postern__out_coloured(file) ? colours[colour] : "";
+}
+
+/* Characters that make a line read otherwise than it is: the bidirectional
+   controls, line and paragraph separators, and the byte order mark. */
+static bool misleads(uint32_t c) {
+	return c == 0x061c || c == 0x200e || c == 0x200f || c == 0x2028 ||
+		   c == 0x2029 || (c >= 0x202a && c <= 0x202e) ||
+		   (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
+}
+
+static void escape_character(struct postern__buf *buf, const char *text,
+		size_t len, uint32_t c) {
+	if (c == '\n') {
+		postern__buf_append_text(buf, "\\n");
+	} else if (c == '\t') {
+		postern__buf_append_text(buf, "\\t");
+	} else if (c == '\r') {
+		postern__buf_append_text(buf, "\\r");
+	} else if (c < 0x20 || c == 0x7f) {
+		postern__buf_printf(buf, "\\x%02" PRIx32, c);
+	} else if ((c >= 0x80 && c < 0xa0) || misleads(c)) {
+		postern__buf_printf(buf, "\\u{%" PRIx32 "}", c);
+	} else {
+		postern__buf_append(buf, text, len);
+	}
+}
+
+void postern__out_escape(struct postern__buf *buf, const char *text,
+		size_t len) {
+	while (len > 0) {
+		uint32_t c;
+		size_t step = postern__utf8_decode(text, len, &c);
+		if (step == 0) {
+			postern__buf_printf(buf, "\\x%02x", (unsigned char)*text);
+			step = 1;
+		} else {
+			escape_character(buf, text, step, c);
+		}
+		text += step;
+		len -= step;
+	}
+}
+
+void postern__out_text(const char *text) {
+	struct postern__buf buf;
+	if (!text) {
+		return;
+	}
+	postern__buf_init(&buf, TEXT_LEN_MAX);
+	postern__out_escape(&buf, text, strlen(text));
+	(void)fputs(postern__buf_text(&buf), stdout);
+	postern__buf_finish(&buf);
+}
+
+void postern__out_lines(const char *text, size_t len, const char *indent) {
+	struct postern__buf buf;
+	postern__buf_init(&buf, TEXT_LEN_MAX);
+	while (len > 0) {
+		const char *end = memchr(text, '\n', len);
+		size_t line = end ? (size_t)(end - text) : len;
+		postern__buf_append_text(&buf, indent);
+		for (size_t at = 0; at < line;) {
+			const char *tab = memchr(text + at, '\t', line - at);
+			size_t part = tab ? (size_t)(tab - text) - at : line - at;
+			postern__out_escape(&buf, text + at, part);
+			at += part;
+			if (tab) {
+				postern__buf_append_char(&buf, '\t');
+				at++;
+			}
+		}
+		postern__buf_append_char(&buf, '\n');
+		line += end ? 1 : 0;
+		text += line;
+		len -= line;
+	}
+	(void)fputs(postern__buf_text(&buf), stdout);
+	postern__buf_finish(&buf);
+}
+
+void postern__say(const char *format, ...) {
+	char text[SENTENCE_LEN_MAX];
+	char clean[SENTENCE_LEN_MAX];
+	va_list args;
+	va_start(args, format);
+	int len = vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	if (len < 0) {
+		return;
+	}
+	(void)postern__utf8_clean(text, strlen(text), clean, sizeof clean);
+	/* What was printed before comes first also where both are one stream. */
+	(void)fflush(stdout);
+	(void)fprintf(stderr, "postern: %s\n", clean);
+}
+
+size_t postern__out_width(const char *text, size_t len) {
+	return postern__utf8_count(text, len);
+}
+
+void postern__out_ago(int64_t at_ms, int64_t now_ms,
+		char out[POSTERN__AGO_TEXT_MAX]) {
+	static const struct {
+		int64_t ms;
+		const char *unit;
+	} units[] = {
+		{ INT64_C(86400000), "d" },
+		{ INT64_C(3600000), "h" },
+		{ INT64_C(60000), "m" },
+		{ INT64_C(1000), "s" },
+	};
+	/* Far outside what a clock says, but it comes from a file. */
+	if (at_ms < 0 || now_ms < 0) {
+		at_ms = now_ms = 0;
+	}
+	int64_t distance = at_ms > now_ms ? at_ms - now_ms : now_ms - at_ms;
+	for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+		if (distance >= units[i].ms) {
+			(void)snprintf(out, POSTERN__AGO_TEXT_MAX, "%s%" PRId64 "%s%s",
+					at_ms > now_ms ? "in " : "", distance / units[i].ms,
+					units[i].unit, at_ms > now_ms ? "" : " ago");
+			return;
+		}
+	}
+	(void)snprintf(out, POSTERN__AGO_TEXT_MAX, "now");
+}
+
+int postern__out_close(int status) {
+	errno = 0;
+	bool failed = ferror(stdout) != 0;
+	int reason = 0;
+	if (fflush(stdout) != 0) {
+		failed = true;
+		reason = errno;
+	}
+	if (!failed || reason == EPIPE) {
+		return status;
+	}
+	if (reason == 0) {
+		/* An earlier write failed and its reason is gone; ask again. */
+		reason = write(STDOUT_FILENO, "", 0) != 0 ? errno : EIO;
+		if (reason == EPIPE) {
+			return status;
+		}
+	}
+	postern__say("cannot write to standard output: %s", strerror(reason));
+	return status == POSTERN__EXIT_OK ? POSTERN__EXIT_FAILED : status;
+}

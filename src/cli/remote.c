@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libcurl with everything switched off that it would do by itself: proxies
+ * from the environment, headers nobody asked for, other protocols. What
+ * arrives at the server is the request and nothing else, so it means the same
+ * there as in this process.
+ */
+
+#include "cli/remote.h"
+
+#include <curl/curl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/fail.h"
+#include "server/api.h"
+#include "server/socket.h"
+
+/* The longest path with a query, and the longest header line. */
+#define URL_LEN_MAX \
+	(POSTERN__API_PATH_LEN_MAX + POSTERN__API_QUERY_LEN_MAX + 64)
+#define HEADER_LEN_MAX 65536
+
+/* The server answers from a local file: longer than a store's command may
+   wait for its turn, so that the server gets to say so itself. */
+#define ANSWER_TIMEOUT_S 120L
+
+static size_t take_body(char *bytes, size_t size, size_t count, void *context) {
+	struct postern__buf *body = context;
+	postern__buf_append(body, bytes, size * count);
+	/* Anything but the length makes curl stop. */
+	return body->failed ? 0 : size * count;
+}
+
+static int add_header(struct curl_slist **list, const char *name,
+		const char *value, struct postern_error *error) {
+	struct postern__buf line;
+	postern__buf_init(&line, HEADER_LEN_MAX);
+	/* curl's notation: "Name;" is a header with an empty value, and "Name:"
+	   takes one away that curl would add. */
+	postern__buf_append_text(&line, name);
+	if (value && *value) {
+		postern__buf_printf(&line, ": %s", value);
+	} else {
+		postern__buf_append_char(&line, value ? ';' : ':');
+	}
+	int r = postern__buf_check(&line, "a header", error);
+	if (r == POSTERN_OK) {
+		struct curl_slist *longer =
+				curl_slist_append(*list, postern__buf_text(&line));
+		if (longer) {
+			*list = longer;
+		} else {
+			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		}
+	}
+	postern__buf_finish(&line);
+	return r;
+}
+
+static int add_headers(struct curl_slist **list,
+		const struct postern__request *request, struct postern_error *error) {
+	static const char *const unwanted[] = { "Accept", "Expect",
+		"Content-Type" };
+	int r = POSTERN_OK;
+	for (size_t i = 0; r == POSTERN_OK && i < request->header_count; i++) {
+		r = add_header(list, request->headers[i].name,
+				request->headers[i].value, error);
+	}
+	for (size_t i = 0; i < sizeof unwanted / sizeof unwanted[0]; i++) {
+		bool given = false;
+		for (size_t j = 0; j < request->header_count; j++) {
+			given = given ||
+					strcasecmp(request->headers[j].name, unwanted[i]) == 0;
+		}
+		if (r == POSTERN_OK && !given) {
+			r = add_header(list, unwanted[i], NULL, error);
+		}
+	}
+	return r;
+}
+
+static bool prepare(CURL *curl, const struct postern__socket *socket,
+		const struct postern__request *request, const char *url,
+		struct curl_slist *headers, struct postern__buf *body) {
+	unsigned bad = CURLE_OK;
+	bad |= curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket->address);
+	bad |= curl_easy_setopt(curl, CURLOPT_URL, url);
+	bad |= curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
+	bad |= curl_easy_setopt(curl, CURLOPT_PROXY, "");
+	bad |= curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	bad |= curl_easy_setopt(curl, CURLOPT_TIMEOUT, ANSWER_TIMEOUT_S);
+	bad |= curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+	bad |= curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+	bad |= curl_easy_setopt(curl, CURLOPT_WRITEDATA, (void *)body);
+	if (strcmp(request->method, "GET") != 0) {
+		bad |= curl_easy_setopt(curl, CURLOPT_POST, 1L);
+		bad |= curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
+		bad |= curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
+				(curl_off_t)request->body_len);
+		bad |= curl_easy_setopt(curl, CURLOPT_POSTFIELDS,
+				request->body ? (const char *)request->body : "");
+	}
+	return bad == CURLE_OK;
+}
+
+static int fail_curl(CURLcode c, const struct postern__socket *socket,
+		const struct postern__buf *body, struct postern_error *error) {
+	switch (c) {
+	case CURLE_OUT_OF_MEMORY:
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	case CURLE_COULDNT_CONNECT:
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"no server answers at %s", socket->path);
+	case CURLE_OPERATION_TIMEDOUT:
+		return postern__fail(error, POSTERN_E_TIMEOUT,
+				"the server at %s did not answer in %ld s", socket->path,
+				ANSWER_TIMEOUT_S);
+	case CURLE_WRITE_ERROR:
+		return postern__buf_check(body, "the server's answer", error);
+	default:
+		return postern__fail(error, POSTERN_E_STALE,
+				"lost the server at %s: %s", socket->path,
+				curl_easy_strerror(c));
+	}
+}
+
+int postern__remote_request(const struct postern__socket *socket,
+		const struct postern__request *request,
+		struct postern__response *response, struct postern_error *error) {
+	struct postern__buf url;
+	struct curl_slist *headers = NULL;
+	postern__buf_init(&url, URL_LEN_MAX);
+	postern__buf_printf(&url, "http://localhost%s%s%s", request->path,
+			request->query ? "?" : "", request->query ? request->query : "");
+	int r = postern__buf_check(&url, "the request's path", error);
+	CURL *curl = curl_easy_init();
+	if (r == POSTERN_OK && !curl) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	if (r == POSTERN_OK) {
+		r = add_headers(&headers, request, error);
+	}
+	if (r) {
+		goto out;
+	}
+	/* Only memory can be missing to prepare a request. */
+	CURLcode c = CURLE_OUT_OF_MEMORY;
+	if (prepare(curl, socket, request, postern__buf_text(&url), headers,
+				&response->body)) {
+		c = curl_easy_perform(curl);
+	}
+	long status = 0;
+	if (c == CURLE_OK) {
+		c = curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+	}
+	if (c != CURLE_OK) {
+		r = fail_curl(c, socket, &response->body, error);
+		goto out;
+	}
+	response->status = (int)status;
+out:
+	curl_slist_free_all(headers);
+	curl_easy_cleanup(curl);
+	postern__buf_finish(&url);
+	return r;
+}

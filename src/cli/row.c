@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a delivery looks like in a table.
+ */
+
+#include "cli/row.h"
+
+#include <string.h>
+
+#include "cli/answer.h"
+#include "cli/out.h"
+#include "cli/table.h"
+
+void postern__row_state(struct postern__table *table, const json_t *row) {
+	static const struct {
+		const char *name;
+		enum postern__colour colour;
+	} colours[] = {
+		{ "done", POSTERN__GOOD },
+		{ "poisoned", POSTERN__BAD },
+		{ "retrying", POSTERN__WARM },
+		{ "discarded", POSTERN__FAINT },
+	};
+	const char *state = postern__answer_text(row, "state");
+	enum postern__colour colour = POSTERN__PLAIN;
+	if (state && strcmp(state, "pending") == 0 &&
+			postern__answer_count(row, "failures") > 0) {
+		state = "retrying";
+	}
+	for (size_t i = 0; state && i < sizeof colours / sizeof colours[0]; i++) {
+		if (strcmp(colours[i].name, state) == 0) {
+			colour = colours[i].colour;
+		}
+	}
+	postern__table_coloured(table, state, colour);
+}
+
+void postern__row_ago(struct postern__table *table, const json_t *row,
+		const char *name, int64_t now_ms) {
+	char text[POSTERN__AGO_TEXT_MAX];
+	int64_t at_ms = postern__answer_time(row, name);
+	if (at_ms == 0) {
+		postern__table_text(table, NULL);
+		return;
+	}
+	postern__out_ago(at_ms, now_ms, text);
+	postern__table_text(table, text);
+}

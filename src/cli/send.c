@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `postern send`: a message as a CloudEvent in binary form, its attributes in
+ * ce-* headers, the body untouched.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <postern/error.h>
+#include <postern/message.h>
+#include <postern/sys/random.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "cli/answer.h"
+#include "cli/cli.h"
+#include "cli/command.h"
+#include "cli/out.h"
+#include "server/api.h"
+#include "server/config.h"
+#include "server/percent.h"
+
+/* A CloudEvent has a type; this one says no more than that. */
+#define TYPE_DEFAULT "message"
+
+#define READ_SIZE 65536
+#define UUID_TEXT_MAX 37
+
+/* A message on its way. */
+struct letter {
+	const char *channel;
+	const char *id;
+	char uuid[UUID_TEXT_MAX]; /* what id points to if none was given */
+	struct postern__arena arena;
+	struct postern_header headers[POSTERN__API_HEADER_COUNT_MAX];
+	size_t header_count;
+	struct postern__buf path;
+	struct postern__buf body;
+};
+
+/* Version 4 of RFC 9562. */
+static void make_uuid(char out[UUID_TEXT_MAX]) {
+	const struct postern_random *random = postern_random_system();
+	uint64_t a = random->next(random->context);
+	uint64_t b = random->next(random->context);
+	a = (a & ~UINT64_C(0xf000)) | UINT64_C(0x4000);
+	b = (b & ~(UINT64_C(3) << 62)) | UINT64_C(2) << 62;
+	(void)snprintf(out, UUID_TEXT_MAX,
+			"%08" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%04" PRIx64
+			"-%012" PRIx64,
+			a >> 32, a >> 16 & 0xffff, a & 0xffff, b >> 48,
+			b & UINT64_C(0xffffffffffff));
+}
+
+/* The id is what everything hangs on: said here, before anything is opened. */
+static int check_id(const struct postern__cli *cli, const char *id) {
+	size_t len = strlen(id);
+	if (len == 0) {
+		return postern__cli_usage(cli, "--id is empty");
+	}
+	if (!postern__utf8_valid(id, len)) {
+		return postern__cli_usage(cli, "--id is not valid UTF-8");
+	}
+	if (postern__utf8_has_control(id, len)) {
+		return postern__cli_usage(cli, "--id has control characters");
+	}
+	if (postern__utf8_count(id, len) > POSTERN_ID_CHARACTERS_MAX) {
+		return postern__cli_usage(cli, "--id has %zu characters, over %d",
+				postern__utf8_count(id, len), POSTERN_ID_CHARACTERS_MAX);
+	}
+	return POSTERN__EXIT_OK;
+}
+
+static int add_header(const struct postern__cli *cli, struct letter *letter,
+		const char *name, const char *value) {
+	if (letter->header_count == POSTERN__API_HEADER_COUNT_MAX) {
+		return postern__cli_usage(cli, "too many headers");
+	}
+	letter->headers[letter->header_count++] =
+			(struct postern_header){ .name = name, .value = value };
+	return POSTERN__EXIT_OK;
+}
+
+/* An attribute of the event; NULL is left out. */
+static int add_attribute(const struct postern__cli *cli, struct letter *letter,
+		const char *name, const char *value) {
+	struct postern__buf buf;
+	if (!value) {
+		return POSTERN__EXIT_OK;
+	}
+	postern__buf_init(&buf, POSTERN__API_HEADERS_LEN_MAX);
+	postern__percent_header(&buf, value);
+	char *copy = postern__arena_strdup(&letter->arena, postern__buf_text(&buf));
+	int r = postern__buf_check(&buf, name, NULL);
+	postern__buf_finish(&buf);
+	if (r || !copy) {
+		return postern__cli_usage(cli, "%s is too long", name);
+	}
+	return add_header(cli, letter, name, copy);
+}
+
+static bool is_token(const char *name) {
+	return *name && name[strspn(name, "!#$%&'*+-.^_`|~0123456789"
+									  "abcdefghijklmnopqrstuvwxyz"
+									  "ABCDEFGHIJKLMNOPQRSTUVWXYZ")] == '\0';
+}
+
+/* A header as it must be to arrive: one line, and no blanks to be trimmed. */
+static bool is_value(const char *value) {
+	size_t len = strlen(value);
+	return postern__utf8_valid(value, len) &&
+		   !postern__utf8_has_control(value, len) &&
+		   (len == 0 || (value[0] != ' ' && value[len - 1] != ' '));
+}
+
+static int add_plain_header(const struct postern__cli *cli,
+		struct letter *letter, const char *pair) {
+	char *name = postern__arena_strdup(&letter->arena, pair);
+	char *value = name ? strchr(name, '=') : NULL;
+	if (!value) {
+		return postern__cli_usage(cli, "--header '%.80s' is not NAME=VALUE",
+				pair);
+	}
+	*value++ = '\0';
+	if (!is_token(name)) {
+		return postern__cli_usage(cli,
+				"--header: '%.80s' is no name of a header", name);
+	}
+	if (!is_value(value)) {
+		return postern__cli_usage(cli,
+				"--header %.80s: the value is one line of UTF-8 without blanks "
+				"at its ends",
+				name);
+	}
+	if (!postern__api_keeps_header(name)) {
+		return postern__cli_usage(cli,
+				"--header: '%.80s' has a meaning of its own and would not be "
+				"kept",
+				name);
+	}
+	return add_header(cli, letter, name, value);
+}
+
+static int add_headers(const struct postern__cli *cli, struct letter *letter) {
+	static const struct {
+		const char *header;
+		const char *flag;
+	} attributes[] = {
+		{ "ce-subject", "subject" },
+		{ "ce-time", "time" },
+		{ "ce-correlationid", "correlation-id" },
+	};
+	const struct postern__args *args = &cli->args;
+	const char *source = postern__args_value(args, "source");
+	const char *type = postern__args_value(args, "type");
+	const char *content_type = postern__args_value(args, "content-type");
+	int r = add_attribute(cli, letter, "ce-specversion", "1.0");
+	if (r == POSTERN__EXIT_OK) {
+		r = add_attribute(cli, letter, "ce-id", letter->id);
+	}
+	if (r == POSTERN__EXIT_OK) {
+		r = add_attribute(cli, letter, "ce-source",
+				source ? source : letter->channel);
+	}
+	if (r == POSTERN__EXIT_OK) {
+		r = add_attribute(cli, letter, "ce-type", type ? type : TYPE_DEFAULT);
+	}
+	for (size_t i = 0; r == POSTERN__EXIT_OK &&
+					   i < sizeof attributes / sizeof attributes[0];
+			i++) {
+		r = add_attribute(cli, letter, attributes[i].header,
+				postern__args_value(args, attributes[i].flag));
+	}
+	if (r == POSTERN__EXIT_OK && content_type) {
+		r = is_value(content_type)
+					? add_header(cli, letter, "Content-Type", content_type)
+					: postern__cli_usage(cli, "--content-type is one line");
+	}
+	size_t index = 0;
+	const char *pair;
+	while (r == POSTERN__EXIT_OK &&
+			(pair = postern__args_next(args, "header", &index))) {
+		r = add_plain_header(cli, letter, pair);
+	}
+	return r;
+}
+
+static int set_path(const struct postern__cli *cli, struct letter *letter) {
+	postern__buf_append_text(&letter->path, "/v1/channels/");
+	postern__percent_segment(&letter->path, letter->channel);
+	postern__buf_append_text(&letter->path, "/messages");
+	if (!*letter->channel ||
+			strlen(letter->channel) > POSTERN_CHANNEL_NAME_LEN_MAX ||
+			postern__buf_check(&letter->path, "the path", NULL)) {
+		return postern__cli_usage(cli, "a channel's name has 1 to %d bytes",
+				POSTERN_CHANNEL_NAME_LEN_MAX);
+	}
+	return POSTERN__EXIT_OK;
+}
+
+/* The longest body that this configuration's channel takes; where it does not
+   know the channel, a server may. */
+static size_t body_len_max(const struct postern__cli *cli,
+		const struct letter *letter) {
+	const struct postern__api api = {
+		.config = cli->config,
+		.body_len_max = POSTERN_BODY_LEN_MAX,
+	};
+	return postern__api_body_len_max(&api, "POST",
+			postern__buf_text(&letter->path));
+}
+
+static int fail_too_long(size_t len_max) {
+	char text[POSTERN__SIZE_TEXT_MAX];
+	postern__size_format(len_max, text);
+	postern__say("send: the body is over %s (max_message_size)", text);
+	return POSTERN__EXIT_FAILED;
+}
+
+/* Read to the end, but never more than one byte past the limit. */
+static int read_body(int fd, const char *name, size_t len_max,
+		struct postern__buf *body) {
+	for (;;) {
+		size_t room = len_max + 1 - body->len;
+		if (room == 0) {
+			return fail_too_long(len_max);
+		}
+		room = room < READ_SIZE ? room : READ_SIZE;
+		char *place = postern__buf_reserve(body, room);
+		if (!place) {
+			postern__say("send: out of memory");
+			return POSTERN__EXIT_FAILED;
+		}
+		ssize_t len = read(fd, place, room);
+		if (len == 0) {
+			return POSTERN__EXIT_OK;
+		}
+		if (len > 0) {
+			postern__buf_commit(body, (size_t)len);
+		} else if (errno != EINTR) {
+			postern__say("send: cannot read %s: %s", name, strerror(errno));
+			return POSTERN__EXIT_FAILED;
+		}
+	}
+}
+
+static int read_file(const char *path, size_t len_max,
+		struct postern__buf *body) {
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0) {
+		postern__say("send: cannot read %s: %s", path, strerror(errno));
+		return POSTERN__EXIT_FAILED;
+	}
+	int r = read_body(fd, path, len_max, body);
+	(void)close(fd); /* it was only read */
+	return r;
+}
+
+static int take_body(const struct postern__cli *cli, struct letter *letter) {
+	const char *path = postern__args_operand(&cli->args, 1);
+	const char *text = postern__args_value(&cli->args, "body");
+	size_t len_max = body_len_max(cli, letter);
+	postern__buf_init(&letter->body, len_max + 1);
+	if (path && text) {
+		return postern__cli_usage(cli, "either FILE or --body, not both");
+	}
+	if (text) {
+		postern__buf_append_text(&letter->body, text);
+		return letter->body.failed || letter->body.len > len_max
+					   ? fail_too_long(len_max)
+					   : POSTERN__EXIT_OK;
+	}
+	if (path && strcmp(path, "-") != 0) {
+		return read_file(path, len_max, &letter->body);
+	}
+	if (!path && isatty(STDIN_FILENO)) {
+		return postern__cli_usage(cli,
+				"no body: give FILE, '-' to type it here, or --body TEXT");
+	}
+	return read_body(STDIN_FILENO, "standard input", len_max, &letter->body);
+}
+
+/* Which channel was meant by a name that is none, as far as we know. */
+static void hint_channel(const struct postern__cli *cli, const char *name) {
+	const char *names[POSTERN_CHANNEL_COUNT_MAX];
+	size_t count = postern__config_channel_count(cli->config);
+	for (size_t i = 0; i < count && i < POSTERN_CHANNEL_COUNT_MAX; i++) {
+		names[i] = postern__config_channel(cli->config, i)->name;
+	}
+	const char *near = postern__closest(name, names, count);
+	if (near) {
+		postern__say("did you mean '%s'?", near);
+	} else if (count == 0) {
+		postern__say("the configuration has no channels; 'postern init' "
+					 "writes one to start from");
+	}
+}
+
+static int print_answer(const struct postern__cli *cli,
+		const struct letter *letter, const struct postern__answer *answer) {
+	const char *status = postern__answer_text(answer->json, "status");
+	bool conflict = answer->status == 409;
+	if (answer->status > 299 && !conflict) {
+		int r = postern__answer_problem(cli, answer);
+		if (answer->status == 404) {
+			hint_channel(cli, letter->channel);
+		}
+		return r;
+	}
+	if (cli->json) {
+		postern__answer_print(answer->json);
+	} else {
+		(void)printf("%s\n", conflict ? "conflict" : status ? status : "?");
+	}
+	if (conflict) {
+		return postern__answer_problem(cli, answer);
+	}
+	if (letter->id == letter->uuid && !cli->json) {
+		postern__say("id %s", letter->id);
+	}
+	return POSTERN__EXIT_OK;
+}
+
+static int post(struct postern__cli *cli, struct letter *letter) {
+	struct postern__client *client = NULL;
+	struct postern__answer answer = { 0 };
+	int r = postern__client_begin(cli, POSTERN__NEED_ACCEPT, &client);
+	if (r) {
+		return r;
+	}
+	const struct postern__request request = {
+		.method = "POST",
+		.path = postern__buf_text(&letter->path),
+		.transport = "cli",
+		.headers = letter->headers,
+		.header_count = letter->header_count,
+		.body = postern__buf_text(&letter->body),
+		.body_len = letter->body.len,
+	};
+	/* May be made again when the connection broke: it has an identity. */
+	r = postern__ask_any(cli, client, &request, false, &answer);
+	if (r == POSTERN__EXIT_OK) {
+		r = print_answer(cli, letter, &answer);
+	}
+	json_decref(answer.json);
+	postern__client_destroy(client);
+	return r;
+}
+
+int postern__run_send(struct postern__cli *cli) {
+	struct letter letter = {
+		.channel = postern__args_operand(&cli->args, 0),
+		.id = postern__args_value(&cli->args, "id"),
+	};
+	postern__arena_init(&letter.arena);
+	postern__buf_init(&letter.path, POSTERN__API_PATH_LEN_MAX);
+	postern__buf_init(&letter.body, 0);
+	if (!letter.id) {
+		make_uuid(letter.uuid);
+		letter.id = letter.uuid;
+	}
+	int r = check_id(cli, letter.id);
+	if (r == POSTERN__EXIT_OK) {
+		r = set_path(cli, &letter);
+	}
+	if (r == POSTERN__EXIT_OK) {
+		r = add_headers(cli, &letter);
+	}
+	if (r == POSTERN__EXIT_OK) {
+		r = postern__cli_configure(cli);
+	}
+	if (r == POSTERN__EXIT_OK) {
+		r = take_body(cli, &letter);
+	}
+	if (r == POSTERN__EXIT_OK) {
+		r = post(cli, &letter);
+	}
+	postern__buf_finish(&letter.body);
+	postern__buf_finish(&letter.path);
+	postern__arena_finish(&letter.arena);
+	return r;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `postern stats`: what came in, and what became of it.
+ */
+
+#include <jansson.h>
+#include <postern/sys/clock.h>
+#include <stdio.h>
+
+#include "cli/answer.h"
+#include "cli/cli.h"
+#include "cli/command.h"
+#include "cli/out.h"
+#include "cli/row.h"
+#include "cli/table.h"
+#include "server/api.h"
+
+static void print(struct postern__table *table) {
+	if (!postern__table_print(table)) {
+		postern__say("out of memory");
+	}
+	postern__table_finish(table);
+}
+
+static void print_channels(const json_t *channels) {
+	static const struct postern__column columns[] = {
+		{ "CHANNEL", false },
+		{ "ACCEPTED", true },
+		{ "DUPLICATES", true },
+		{ "CONFLICTS", true },
+		{ "DROPPED", true },
+		{ "PARKED", true },
+	};
+	struct postern__table table;
+	size_t index;
+	json_t *row;
+	postern__table_init(&table, columns, sizeof columns / sizeof columns[0]);
+	json_array_foreach(channels, index, row) {
+		postern__table_text(&table, postern__answer_text(row, "name"));
+		postern__table_count(&table, postern__answer_count(row, "accepted"));
+		postern__table_count(&table, postern__answer_count(row, "duplicates"));
+		postern__table_count(&table, postern__answer_count(row, "conflicts"));
+		postern__table_count(&table, postern__answer_count(row, "dropped"));
+		postern__table_count(&table, postern__answer_count(row, "parked"));
+	}
+	print(&table);
+}
+
+static void add_poisoned(struct postern__table *table, const json_t *row) {
+	char text[24];
+	uint64_t count = postern__answer_count(row, "poisoned");
+	(void)snprintf(text, sizeof text, "%llu", (unsigned long long)count);
+	postern__table_coloured(table, text,
+			count > 0 ? POSTERN__BAD : POSTERN__PLAIN);
+}
+
+static void print_handlers(const json_t *handlers) {
+	static const struct postern__column columns[] = {
+		{ "HANDLER", false },
+		{ "PENDING", true },
+		{ "RETRYING", true },
+		{ "LEASED", true },
+		{ "POISONED", true },
+		{ "DONE", true },
+		{ "DISCARDED", true },
+		{ "OLDEST", false },
+		{ "PAUSED", false },
+	};
+	const struct postern_clock *clock = postern_clock_system();
+	int64_t now_ms = clock->wall_ms(clock->context);
+	struct postern__table table;
+	size_t index;
+	json_t *row;
+	postern__table_init(&table, columns, sizeof columns / sizeof columns[0]);
+	json_array_foreach(handlers, index, row) {
+		bool paused = json_is_true(json_object_get(row, "paused"));
+		postern__table_text(&table, postern__answer_text(row, "key"));
+		postern__table_count(&table, postern__answer_count(row, "pending"));
+		postern__table_count(&table, postern__answer_count(row, "retrying"));
+		postern__table_count(&table, postern__answer_count(row, "leased"));
+		add_poisoned(&table, row);
+		postern__table_count(&table, postern__answer_count(row, "done"));
+		postern__table_count(&table, postern__answer_count(row, "discarded"));
+		postern__row_ago(&table, row, "oldest_pending_at", now_ms);
+		postern__table_coloured(&table, paused ? "paused" : NULL,
+				POSTERN__WARM);
+	}
+	print(&table);
+}
+
+int postern__run_stats(struct postern__cli *cli) {
+	const struct postern__request request = {
+		.method = "GET",
+		.path = "/v1/stats",
+		.transport = "cli",
+	};
+	struct postern__client *client = NULL;
+	json_t *stats = NULL;
+	int r = postern__client_begin(cli, POSTERN__NEED_READ, &client);
+	if (r == POSTERN__EXIT_OK) {
+		r = postern__ask(cli, client, &request, false, &stats);
+	}
+	if (r) {
+		goto out;
+	}
+	const json_t *channels = json_object_get(stats, "channels");
+	const json_t *handlers = json_object_get(stats, "handlers");
+	if (cli->json) {
+		postern__answer_print(stats);
+		goto out;
+	}
+	print_channels(channels);
+	if (json_array_size(channels) > 0 && json_array_size(handlers) > 0) {
+		(void)putchar('\n');
+	}
+	print_handlers(handlers);
+	if (json_array_size(channels) == 0 && json_array_size(handlers) == 0) {
+		postern__say("nothing has come in yet");
+	}
+out:
+	json_decref(stats);
+	postern__client_destroy(client);
+	return r;
+}

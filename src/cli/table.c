@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * All cells are kept until the end, because the width of a column is known
+ * only then. A listing is capped, and so is this.
+ */
+
+#include "cli/table.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/utf8.h"
+
+/* What one cell may show; errors and ids are shorter. */
+#define CELL_LEN_MAX 65536
+/* A column that is cut is never made narrower than this. */
+#define CUT_WIDTH_MIN 12
+
+void postern__table_init(struct postern__table *table,
+		const struct postern__column *columns, size_t count) {
+	assert(count > 0 && count <= POSTERN__TABLE_COLUMNS_MAX);
+	*table = (struct postern__table){
+		.columns = columns,
+		.column_count = count,
+	};
+	postern__arena_init(&table->arena);
+}
+
+void postern__table_finish(struct postern__table *table) {
+	postern__arena_finish(&table->arena);
+	free(table->cells);
+	table->cells = NULL;
+}
+
+static struct postern__cell *add_cell(struct postern__table *table) {
+	if (table->cell_count == table->cell_cap) {
+		size_t cap = table->cell_cap ? table->cell_cap * 2 : 128;
+		struct postern__cell *cells =
+				reallocarray(table->cells, cap, sizeof *cells);
+		if (!cells) {
+			table->failed = true;
+			return NULL;
+		}
+		table->cells = cells;
+		table->cell_cap = cap;
+	}
+	return &table->cells[table->cell_count++];
+}
+
+void postern__table_coloured(struct postern__table *table, const char *text,
+		enum postern__colour colour) {
+	struct postern__buf buf;
+	if (table->failed) {
+		return;
+	}
+	postern__buf_init(&buf, CELL_LEN_MAX);
+	if (!text || !*text) {
+		postern__buf_append_char(&buf, '-');
+	} else {
+		postern__out_escape(&buf, text, strlen(text));
+	}
+	char *copy = postern__arena_copy(&table->arena, postern__buf_text(&buf),
+			buf.len);
+	struct postern__cell *cell = copy ? add_cell(table) : NULL;
+	if (cell) {
+		*cell = (struct postern__cell){
+			.text = copy,
+			.len = buf.len,
+			.width = postern__out_width(copy, buf.len),
+			.colour = colour,
+		};
+	} else {
+		table->failed = true;
+	}
+	postern__buf_finish(&buf);
+}
+
+void postern__table_text(struct postern__table *table, const char *text) {
+	postern__table_coloured(table, text, POSTERN__PLAIN);
+}
+
+void postern__table_count(struct postern__table *table, uint64_t count) {
+	char text[24];
+	(void)snprintf(text, sizeof text, "%" PRIu64, count);
+	postern__table_text(table, text);
+}
+
+static void measure(const struct postern__table *table, size_t *widths) {
+	for (size_t i = 0; i < table->column_count; i++) {
+		widths[i] = strlen(table->columns[i].title);
+	}
+	for (size_t i = 0; i < table->cell_count; i++) {
+		size_t column = i % table->column_count;
+		if (table->cells[i].width > widths[column]) {
+			widths[column] = table->cells[i].width;
+		}
+	}
+	size_t columns = postern__out_columns();
+	size_t last = table->column_count - 1;
+	size_t before = 0;
+	for (size_t i = 0; i < last; i++) {
+		before += widths[i] + 2;
+	}
+	if (columns > 0 && before + widths[last] > columns) {
+		size_t left = columns > before ? columns - before : 0;
+		size_t least = left < CUT_WIDTH_MIN ? CUT_WIDTH_MIN : left;
+		widths[last] = least < widths[last] ? least : widths[last];
+	}
+}
+
+/* How many bytes the first `width` characters have. */
+static size_t prefix(const char *text, size_t len, size_t width) {
+	size_t at = 0;
+	while (at < len && width-- > 0) {
+		size_t step = postern__utf8_decode(text + at, len - at, NULL);
+		at += step ? step : 1;
+	}
+	return at;
+}
+
+static void print_cell(const struct postern__table *table, size_t column,
+		size_t width, const struct postern__cell *cell) {
+	bool last = column + 1 == table->column_count;
+	bool right = table->columns[column].right;
+	size_t blank = width > cell->width ? width - cell->width : 0;
+	if (right) {
+		(void)printf("%*s", (int)blank, "");
+	}
+	if (cell->colour != POSTERN__PLAIN) {
+		(void)fputs(postern__out_colour(stdout, cell->colour), stdout);
+	}
+	if (cell->width > width) {
+		(void)fwrite(cell->text, 1, prefix(cell->text, cell->len, width - 1),
+				stdout);
+		(void)fputs("…", stdout);
+	} else {
+		(void)fwrite(cell->text, 1, cell->len, stdout);
+	}
+	if (cell->colour != POSTERN__PLAIN) {
+		(void)fputs(postern__out_colour(stdout, POSTERN__PLAIN), stdout);
+	}
+	if (last) {
+		(void)putchar('\n');
+	} else {
+		(void)printf("%*s", (int)(right ? 2 : blank + 2), "");
+	}
+}
+
+bool postern__table_print(const struct postern__table *table) {
+	size_t widths[POSTERN__TABLE_COLUMNS_MAX] = { 0 };
+	if (table->failed) {
+		return false;
+	}
+	assert(table->cell_count % table->column_count == 0);
+	if (table->cell_count == 0) {
+		return true;
+	}
+	measure(table, widths);
+	for (size_t i = 0; i < table->column_count; i++) {
+		const char *title = table->columns[i].title;
+		struct postern__cell cell = {
+			.text = title,
+			.len = strlen(title),
+			.width = strlen(title),
+			.colour = POSTERN__FAINT,
+		};
+		print_cell(table, i, widths[i], &cell);
+	}
+	for (size_t i = 0; i < table->cell_count; i++) {
+		size_t column = i % table->column_count;
+		print_cell(table, column, widths[column], &table->cells[i]);
+	}
+	return true;
+}
