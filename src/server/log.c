@@ -74,22 +74,31 @@ void postern__log_finish(struct postern__log *log) {
 	(void)pthread_mutex_destroy(&log->mutex);
 }
 
-/* False if the line is not there, wholly or partly. */
-static bool write_line(struct postern__log *log, const char *line, size_t len) {
-	ssize_t n;
+/* As write(), but without waiting. */
+static ssize_t write_now(const struct postern__log *log, const char *line,
+		size_t len) {
 	if (log->is_socket) {
-		n = send(log->fd, line, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-		return n == (ssize_t)len;
+		return send(log->fd, line, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	}
 	/* For what could not be opened a second time: what is ready now takes a
 	   line without blocking. */
 	struct pollfd ready = { .fd = log->fd, .events = POLLOUT };
 	if (poll(&ready, 1, 0) <= 0 || !(ready.revents & POLLOUT)) {
-		return false;
+		return -1;
 	}
+	ssize_t n;
 	do {
 		n = write(log->fd, line, len);
 	} while (n < 0 && errno == EINTR);
+	return n;
+}
+
+/* False if the line is not there, or not all of it. */
+static bool write_line(struct postern__log *log, const char *line, size_t len) {
+	ssize_t n = write_now(log, line, len);
+	if (n >= 0) {
+		log->torn = n > 0 && n < (ssize_t)len;
+	}
 	return n == (ssize_t)len;
 }
 
@@ -198,6 +207,7 @@ static bool write_lost(struct postern__log *log, const struct line *line) {
 	};
 	format_line(&buf, log->json, &lost);
 	bool written = buf.failed == POSTERN_OK &&
+				   (!log->torn || write_line(log, "\n", 1)) &&
 				   write_line(log, postern__buf_text(&buf), buf.len);
 	postern__buf_finish(&buf);
 	return written;

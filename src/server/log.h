@@ -47,6 +47,7 @@ struct postern__log {
 	bool json;
 	enum postern__log_level level; /* what is below is not written */
 	const struct postern_clock *clock;
+	bool torn;           /* the last line was written in part */
 	uint64_t lost_count; /* lines since the last one that was written */
 };
 

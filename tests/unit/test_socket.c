@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "server/socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <postern/error.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tap.h"
+
+static char root[64];
+
+static int remove_one(const char *path, const struct stat *status, int flag,
+		struct FTW *ftw) {
+	(void)status;
+	(void)flag;
+	(void)ftw;
+	return remove(path);
+}
+
+static void enter(void) {
+	(void)snprintf(root, sizeof root, "/tmp/postern-socket-XXXXXX");
+	if (!mkdtemp(root) || chdir(root) != 0) {
+		abort();
+	}
+}
+
+static void leave(void) {
+	if (chdir("/") != 0) {
+		abort();
+	}
+	(void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void touch(const char *path) {
+	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		abort();
+	}
+	(void)close(fd);
+}
+
+static void beside_the_file(void) {
+	enter();
+	touch("a.db");
+	struct postern__socket self;
+	struct postern_error error;
+	if (CHECK_OK(postern__socket_init(&self, "a.db", &error), &error)) {
+		char path[128];
+		(void)snprintf(path, sizeof path, "%s/a.db.sock", root);
+		CHECK_STR(self.path, path);
+		CHECK_STR(self.name, "a.db.sock");
+		CHECK(!postern__socket_answers(&self));
+		int fd;
+		if (CHECK_OK(postern__socket_listen(&self, 5, &fd, &error), &error)) {
+			struct stat status;
+			CHECK_INT(stat("a.db.sock", &status), 0);
+			CHECK(S_ISSOCK(status.st_mode));
+			CHECK_INT(status.st_mode & 07777, 0600);
+			CHECK(postern__socket_answers(&self));
+			(void)close(fd);
+			CHECK(!postern__socket_answers(&self));
+			postern__socket_remove(&self);
+			CHECK_INT(access("a.db.sock", F_OK), -1);
+		}
+		postern__socket_finish(&self);
+	}
+	leave();
+}
+
+static void same_for_every_name(void) {
+	enter();
+	CHECK_INT(mkdir("d", 0700), 0);
+	touch("d/a.db");
+	CHECK_INT(symlink("d/a.db", "link"), 0);
+	CHECK_INT(symlink("d", "e"), 0);
+	static const char *const names[] = { "d/a.db", "./d/../d//a.db", "link",
+		"e/a.db" };
+	char expected[128];
+	(void)snprintf(expected, sizeof expected, "%s/d/a.db.sock", root);
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		struct postern__socket self;
+		struct postern_error error;
+		if (CHECK_OK(postern__socket_init(&self, names[i], &error), &error)) {
+			CHECK_STR(self.path, expected);
+			postern__socket_finish(&self);
+		}
+	}
+	leave();
+}
+
+/* A directory so deep that no address could hold its path. */
+static void long_paths(void) {
+	enter();
+	for (int i = 0; i < 6; i++) {
+		char name[101];
+		memset(name, 'd', 100);
+		name[100] = '\0';
+		CHECK_INT(mkdir(name, 0700), 0);
+		CHECK_INT(chdir(name), 0);
+	}
+	touch("a.db");
+	struct postern__socket server;
+	struct postern__socket client;
+	struct postern_error error;
+	if (CHECK_OK(postern__socket_init(&server, "a.db", &error), &error) &&
+			CHECK_OK(postern__socket_init(&client, "a.db", &error), &error)) {
+		CHECK(strlen(server.path) > 600);
+		int fd;
+		if (CHECK_OK(postern__socket_listen(&server, 5, &fd, &error), &error)) {
+			CHECK(postern__socket_answers(&client));
+			(void)close(fd);
+			postern__socket_remove(&server);
+		}
+		postern__socket_finish(&server);
+		postern__socket_finish(&client);
+	}
+	leave();
+}
+
+static void long_names(void) {
+	enter();
+	char names[2][256];
+	memset(names, 'n', sizeof names);
+	names[0][255] = names[1][255] = '\0';
+	names[1][254] = 'm';
+	struct postern__socket sockets[2];
+	struct postern_error error;
+	int fd;
+	for (int i = 0; i < 2; i++) {
+		touch(names[i]);
+		if (!CHECK_OK(postern__socket_init(&sockets[i], names[i], &error),
+					&error)) {
+			leave();
+			return;
+		}
+		CHECK(strlen(sockets[i].name) <= POSTERN__SOCKET_NAME_LEN_MAX);
+	}
+	CHECK(strcmp(sockets[0].name, sockets[1].name) != 0);
+	if (CHECK_OK(postern__socket_listen(&sockets[0], 5, &fd, &error), &error)) {
+		CHECK(postern__socket_answers(&sockets[0]));
+		CHECK(!postern__socket_answers(&sockets[1]));
+		(void)close(fd);
+	}
+	postern__socket_finish(&sockets[0]);
+	postern__socket_finish(&sockets[1]);
+	leave();
+}
+
+static void stale_sockets(void) {
+	enter();
+	touch("a.db");
+	struct postern__socket self;
+	struct postern_error error;
+	if (CHECK_OK(postern__socket_init(&self, "a.db", &error), &error)) {
+		int fd;
+		CHECK_OK(postern__socket_listen(&self, 5, &fd, &error), &error);
+		(void)close(fd); /* as if the process had died */
+		CHECK_INT(access("a.db.sock", F_OK), 0);
+		CHECK_OK(postern__socket_listen(&self, 5, &fd, &error), &error);
+		CHECK(postern__socket_answers(&self));
+		(void)close(fd);
+		postern__socket_finish(&self);
+	}
+	leave();
+}
+
+static void other_files(void) {
+	enter();
+	touch("a.db");
+	touch("precious");
+	struct postern__socket self;
+	struct postern_error error;
+	if (CHECK_OK(postern__socket_init(&self, "a.db", &error), &error)) {
+		int fd = -1;
+		touch("a.db.sock");
+		CHECK_INT(postern__socket_listen(&self, 5, &fd, &error),
+				POSTERN_E_UNAVAILABLE);
+		CHECK_CONTAINS(error.text, "no socket");
+		CHECK_INT(access("a.db.sock", F_OK), 0);
+		CHECK_INT(unlink("a.db.sock"), 0);
+		/* Nor is a link followed. */
+		CHECK_INT(symlink("precious", "a.db.sock"), 0);
+		CHECK_INT(postern__socket_listen(&self, 5, &fd, &error),
+				POSTERN_E_UNAVAILABLE);
+		CHECK_INT(access("precious", F_OK), 0);
+		CHECK_INT(fd, -1);
+		postern__socket_finish(&self);
+	}
+	leave();
+}
+
+static void missing_file(void) {
+	enter();
+	struct postern__socket self;
+	struct postern_error error;
+	CHECK_INT(postern__socket_init(&self, "nothing.db", &error),
+			POSTERN_E_NOTFOUND);
+	CHECK_CONTAINS(error.text, "nothing.db");
+	postern__socket_finish(&self);
+	leave();
+}
+
+static const struct tap_case cases[] = {
+	{ "the socket is beside its file, with mode 0600", beside_the_file },
+	{ "every name of a file leads to the same socket", same_for_every_name },
+	{ "a path longer than an address can be served", long_paths },
+	{ "a long name gets a short one of its own", long_names },
+	{ "what a dead server left is replaced", stale_sockets },
+	{ "what is no socket is left alone", other_files },
+	{ "without a file there is no socket", missing_file },
+};
+
+TAP_MAIN(cases)
