@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The callback kind: a function of the program, called on the thread the run
+ * was given. It can crash the process and cannot be interrupted; what it
+ * writes into its outcome is not trusted to be well-formed.
+ */
+
+#include <assert.h>
+#include <postern/sys/handler.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "base/fail.h"
+#include "base/utf8.h"
+#include "handler/kinds.h"
+
+struct callback_handler {
+	struct postern_handler base;
+	postern_callback *function;
+	void *context;
+};
+
+static const struct postern_handler_ops callback_ops;
+
+static struct callback_handler *from_base(struct postern_handler *handler) {
+	assert(handler->ops == &callback_ops);
+	return container_of(handler, struct callback_handler, base);
+}
+
+static bool is_kind(enum postern_outcome_kind kind) {
+	switch (kind) {
+	case POSTERN_DONE:
+	case POSTERN_RETRY:
+	case POSTERN_RETRY_AFTER:
+	case POSTERN_SNOOZE:
+	case POSTERN_POISON:
+	case POSTERN_DISCARD: return true;
+	}
+	return false;
+}
+
+/* Make what the function wrote fit to be passed on. */
+static void tidy(struct postern_outcome *outcome) {
+	if (!is_kind(outcome->kind)) {
+		/* As failed: what it did is unknown, and it may know better later. */
+		postern__outcome_say(outcome, POSTERN_RETRY,
+				"the callback's outcome %d is none", (int)outcome->kind);
+		return;
+	}
+	char text[sizeof outcome->reason];
+	size_t len = strnlen(outcome->reason, sizeof outcome->reason);
+	memcpy(text, outcome->reason, len);
+	(void)postern__utf8_clean(text, len, outcome->reason,
+			sizeof outcome->reason);
+}
+
+static void callback_start(struct postern_handler *handler,
+		struct postern_run *run) {
+	struct callback_handler *self = from_base(handler);
+	struct postern_outcome outcome = { .kind = POSTERN_DONE };
+
+	self->function(self->context, postern_run_message(run),
+			postern_run_delivery(run), &outcome);
+	tidy(&outcome);
+	postern_run_finish(run, &outcome);
+}
+
+static void callback_cancel(struct postern_handler *handler,
+		struct postern_run *run, enum postern_cancel why) {
+	/* Nothing can make a function return. */
+	(void)handler;
+	(void)run;
+	(void)why;
+}
+
+static void callback_destroy(struct postern_handler *handler) {
+	free(from_base(handler));
+}
+
+static const struct postern_handler_ops callback_ops = {
+	.version = POSTERN_HANDLER_OPS_VERSION,
+	.name = "callback",
+	.in_process = true,
+	.batches = false,
+	.start = callback_start,
+	.cancel = callback_cancel,
+	.destroy = callback_destroy,
+};
+
+int postern__callback_create(postern_callback *function, void *context,
+		bool transactional, struct postern_handler **out,
+		struct postern_error *error) {
+	if (!function) {
+		return postern__fail(error, POSTERN_E_INVALID, "no callback is given");
+	}
+	struct callback_handler *self = calloc(1, sizeof *self);
+	if (!self) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	self->base.ops = &callback_ops;
+	self->base.transactional = transactional;
+	self->function = function;
+	self->context = context;
+	*out = &self->base;
+	return POSTERN_OK;
+}

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The exec kind: argv and nothing else reaches exec, no shell is involved.
+ * process.c runs the program; here it gets its surroundings and its end gets
+ * a meaning.
+ *
+ * A run blocks its worker. Another thread cancels it through the run's data
+ * slot, guarded by the handler's lock: NULL before and after the run, the job
+ * during it, and a mark if the cancel came first.
+ */
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <postern/sys/handler.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/container.h"
+#include "base/fail.h"
+#include "handler/kinds.h"
+#include "handler/process.h"
+
+/* Of sysexits.h and of qmail: the two ways in which programs that take mail
+   say that trying again is no use. */
+#define EXIT_DATA_ERROR 65
+#define EXIT_PERMANENT 100
+
+/* A program finds what Debian installs, and nothing the server was started
+   with. */
+#define PROGRAM_PATH \
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+#define ENV_COUNT_MAX 16
+
+struct exec_handler {
+	struct postern_handler base;
+	pthread_mutex_t lock;
+	struct postern__arena arena; /* argv */
+	char **argv;                 /* ends with NULL */
+};
+
+struct job {
+	atomic_int cancel; /* POSTERN__PROCESS_GO, … */
+	int wake_fd;
+	struct postern__arena arena; /* the environment */
+	char *env[ENV_COUNT_MAX];
+	size_t env_count;
+	struct postern__process_result result;
+};
+
+/* In the place of a job, when there is none yet. A deadline needs no mark: a
+   run sees for itself that it has passed. */
+static char mark_stop;
+
+static const struct postern_handler_ops exec_ops;
+
+static struct exec_handler *from_base(struct postern_handler *handler) {
+	assert(handler->ops == &exec_ops);
+	return container_of(handler, struct exec_handler, base);
+}
+
+/* Appends NAME=value; nothing for NULL. False without memory. */
+static bool set_env(struct job *job, const char *name, const char *value) {
+	if (!value) {
+		return true;
+	}
+	assert(job->env_count < ENV_COUNT_MAX - 1);
+	size_t name_len = strlen(name);
+	size_t value_len = strlen(value);
+	char *pair =
+			postern__arena_alloc(&job->arena, name_len + 1 + value_len + 1);
+	if (!pair) {
+		return false;
+	}
+	memcpy(pair, name, name_len);
+	pair[name_len] = '=';
+	memcpy(pair + name_len + 1, value, value_len + 1);
+	job->env[job->env_count++] = pair;
+	return true;
+}
+
+static bool fill_env(struct job *job, const struct postern_message *message,
+		const struct postern_delivery *delivery) {
+	static char path[] = PROGRAM_PATH;
+	static char lang[] = "LANG=C.UTF-8";
+	char attempt[16];
+	char fence[24];
+
+	(void)snprintf(attempt, sizeof attempt, "%" PRIu32, delivery->attempt);
+	(void)snprintf(fence, sizeof fence, "%" PRIu64, delivery->fence);
+	job->env[job->env_count++] = path;
+	job->env[job->env_count++] = lang;
+	return set_env(job, "CE_ID", message->id) &&
+		   set_env(job, "CE_SOURCE", message->source) &&
+		   set_env(job, "CE_TYPE", message->type) &&
+		   set_env(job, "CE_SUBJECT", message->subject) &&
+		   set_env(job, "CE_TIME", message->time) &&
+		   set_env(job, "CE_DATACONTENTTYPE", message->content_type) &&
+		   set_env(job, "TRACEPARENT", message->traceparent) &&
+		   set_env(job, "POSTERN_HANDLER", delivery->handler) &&
+		   set_env(job, "POSTERN_CHANNEL", delivery->channel) &&
+		   set_env(job, "POSTERN_ATTEMPT", attempt) &&
+		   set_env(job, "POSTERN_FENCE", fence);
+}
+
+/* The last line of stderr that has something in it; *len_out may be 0. */
+static const char *last_line(const struct postern__process_result *result,
+		size_t *len_out) {
+	const char *tail = result->tail;
+	size_t end = result->tail_len;
+
+	while (end > 0 && strchr(" \t\r\n", tail[end - 1])) {
+		end--;
+	}
+	size_t start = end;
+	while (start > 0 && tail[start - 1] != '\n') {
+		start--;
+	}
+	*len_out = end - start;
+	return tail + start;
+}
+
+/* A NUL would end the reason: what programs write is not text for sure. */
+static void mask_zeroes(struct postern__process_result *result) {
+	for (size_t i = 0; i < result->tail_len; i++) {
+		if (result->tail[i] == '\0') {
+			result->tail[i] = '?';
+		}
+	}
+}
+
+static void judge_exit(const struct postern__process_result *result,
+		struct postern_outcome *outcome) {
+	enum postern_outcome_kind kind = POSTERN_RETRY;
+	size_t len;
+	const char *line = last_line(result, &len);
+
+	if (result->number == 0) {
+		outcome->kind = POSTERN_DONE;
+		return;
+	}
+	if (result->number == EXIT_DATA_ERROR || result->number == EXIT_PERMANENT) {
+		kind = POSTERN_POISON;
+	}
+	if (len > 0) {
+		postern__outcome_say(outcome, kind, "%.*s", (int)len, line);
+	} else {
+		postern__outcome_say(outcome, kind, "exit code %d", result->number);
+	}
+}
+
+static void judge_signal(const struct postern__process_result *result,
+		struct postern_outcome *outcome) {
+	const char *name = sigabbrev_np(result->number);
+	char number[24];
+	size_t len;
+	const char *line = last_line(result, &len);
+
+	if (name) {
+		(void)snprintf(number, sizeof number, "SIG%s", name);
+	} else {
+		(void)snprintf(number, sizeof number, "signal %d", result->number);
+	}
+	postern__outcome_say(outcome, POSTERN_RETRY, "killed by %s%s%.*s", number,
+			len > 0 ? ": " : "", (int)len, line);
+}
+
+static void judge_timeout(const struct postern__process_result *result,
+		struct postern_outcome *outcome) {
+	size_t len;
+	const char *line = last_line(result, &len);
+
+	postern__outcome_say(outcome, POSTERN_RETRY,
+			"timed out after %" PRId64 ".%" PRId64 " s%s%.*s",
+			result->elapsed_ms / 1000, result->elapsed_ms % 1000 / 100,
+			len > 0 ? ": " : "", (int)len, line);
+}
+
+static void judge_not_run(const struct exec_handler *self,
+		const struct postern__process_result *result,
+		struct postern_outcome *outcome) {
+	const char *hint = "";
+
+	if (strcmp(result->step, "exec") != 0) {
+		postern__outcome_say(outcome, POSTERN_RETRY,
+				"cannot prepare to run '%s': %s: %s", self->argv[0],
+				result->step, strerror(result->number));
+		return;
+	}
+	if (result->number == ENOENT && access(self->argv[0], F_OK) == 0) {
+		hint = " (the interpreter it names is missing)";
+	} else if (result->number == ENOEXEC) {
+		hint = " (a script without a '#!' line?)";
+	}
+	postern__outcome_say(outcome, POSTERN_RETRY, "cannot run '%s': %s%s",
+			self->argv[0], strerror(result->number), hint);
+}
+
+/* What the end of the program means. False: the run is to be given back. */
+static bool judge(const struct exec_handler *self,
+		struct postern__process_result *result,
+		struct postern_outcome *outcome) {
+	mask_zeroes(result);
+	switch (result->end) {
+	case POSTERN__PROCESS_EXITED: judge_exit(result, outcome); return true;
+	case POSTERN__PROCESS_KILLED: judge_signal(result, outcome); return true;
+	case POSTERN__PROCESS_TIMED_OUT:
+		/* Even if it then said 0: too late is too late. */
+		judge_timeout(result, outcome);
+		return true;
+	case POSTERN__PROCESS_STOPPED:
+		/* Even if it then said 0: many programs do so whenever they are asked
+		   to end, finished or not. */
+		return false;
+	case POSTERN__PROCESS_NOT_RUN:
+		judge_not_run(self, result, outcome);
+		return true;
+	case POSTERN__PROCESS_NO_MEANS:
+		postern__outcome_trouble(outcome, "cannot start '%s': %s: %s",
+				self->argv[0], result->step, strerror(result->number));
+		return true;
+	case POSTERN__PROCESS_LOST: break;
+	}
+	postern__outcome_say(outcome, POSTERN_RETRY,
+			"the exit code of '%s' is lost: this process ignores SIGCHLD or "
+			"waits for any child",
+			self->argv[0]);
+	return true;
+}
+
+/* Also: writing 1 to an eventfd of our own never blocks and cannot fail. */
+static void wake(const struct job *job) {
+	uint64_t one = 1;
+	ssize_t n = write(job->wake_fd, &one, sizeof one);
+	(void)n;
+}
+
+static void job_destroy(struct job *job) {
+	if (!job) {
+		return;
+	}
+	if (job->wake_fd >= 0) {
+		(void)close(job->wake_fd);
+	}
+	postern__arena_finish(&job->arena);
+	free(job);
+}
+
+/* NULL, with the outcome set, if there is no memory or no file to be had. */
+static struct job *job_create(const struct postern_run *run,
+		struct postern_outcome *outcome) {
+	struct job *job = calloc(1, sizeof *job);
+	if (!job) {
+		postern__outcome_trouble(outcome, "out of memory");
+		return NULL;
+	}
+	postern__arena_init(&job->arena);
+	atomic_init(&job->cancel, POSTERN__PROCESS_GO);
+	job->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (job->wake_fd < 0) {
+		postern__outcome_trouble(outcome, "eventfd: %s", strerror(errno));
+	} else if (!fill_env(job, postern_run_message(run),
+					   postern_run_delivery(run))) {
+		postern__outcome_trouble(outcome, "out of memory");
+	} else {
+		return job;
+	}
+	job_destroy(job);
+	return NULL;
+}
+
+/* From here on others can reach the job, or no more. */
+static void publish(struct exec_handler *self, struct postern_run *run,
+		struct job *job) {
+	(void)pthread_mutex_lock(&self->lock);
+	if (job && postern_run_data(run) == &mark_stop) {
+		atomic_store(&job->cancel, POSTERN__PROCESS_STOP);
+	}
+	postern_run_set_data(run, job);
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+/* False: the run is to be given back. */
+static bool run_program(struct exec_handler *self, struct postern_run *run,
+		struct job *job, struct postern_outcome *outcome) {
+	const struct postern_message *message = postern_run_message(run);
+	const struct postern__process_order order = {
+		.argv = self->argv,
+		.envp = job->env,
+		.input = message->body,
+		.input_len = message->body_len,
+		.run = run,
+		.cancel = &job->cancel,
+		.wake_fd = job->wake_fd,
+	};
+	struct postern_error error;
+
+	if (postern__exec_check(self->argv[0], &error) != POSTERN_OK) {
+		postern__outcome_say(outcome, POSTERN_RETRY, "%s", error.text);
+		return true;
+	}
+	postern__process_run(&order, &job->result);
+	return judge(self, &job->result, outcome);
+}
+
+static void exec_start(struct postern_handler *handler,
+		struct postern_run *run) {
+	struct exec_handler *self = from_base(handler);
+	struct postern_outcome outcome = { .kind = POSTERN_DONE };
+	bool finished = true;
+
+	struct job *job = job_create(run, &outcome);
+	if (job) {
+		publish(self, run, job);
+		finished = run_program(self, run, job, &outcome);
+		publish(self, run, NULL);
+		job_destroy(job);
+	}
+	if (finished) {
+		postern_run_finish(run, &outcome);
+	} else {
+		postern_run_return(run);
+	}
+}
+
+static void exec_cancel(struct postern_handler *handler,
+		struct postern_run *run, enum postern_cancel why) {
+	struct exec_handler *self = from_base(handler);
+	bool stop = why == POSTERN_CANCEL_STOP;
+
+	(void)pthread_mutex_lock(&self->lock);
+	void *data = postern_run_data(run);
+	if (!data && stop) {
+		postern_run_set_data(run, &mark_stop);
+	} else if (data && data != &mark_stop) {
+		struct job *job = data;
+		int go = POSTERN__PROCESS_GO;
+		/* The first reason stands. */
+		(void)atomic_compare_exchange_strong(&job->cancel, &go,
+				stop ? POSTERN__PROCESS_STOP : POSTERN__PROCESS_TIME_OUT);
+		wake(job);
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+static void exec_destroy(struct postern_handler *handler) {
+	struct exec_handler *self = from_base(handler);
+	(void)pthread_mutex_destroy(&self->lock);
+	postern__arena_finish(&self->arena);
+	free(self);
+}
+
+static const struct postern_handler_ops exec_ops = {
+	.version = POSTERN_HANDLER_OPS_VERSION,
+	.name = "exec",
+	.in_process = false,
+	.batches = false,
+	.start = exec_start,
+	.cancel = exec_cancel,
+	.destroy = exec_destroy,
+};
+
+static int check_args(const char *const *argv, size_t argc,
+		struct postern_error *error) {
+	size_t len = 0;
+
+	if (argc == 0 || !argv || !argv[0] || !argv[0][0]) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"exec needs a program to run");
+	}
+	if (argv[0][0] != '/') {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"exec needs the program's absolute path, not '%s'", argv[0]);
+	}
+	if (argc > POSTERN__EXEC_ARG_COUNT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"exec has %zu arguments, over the limit of %d", argc,
+				POSTERN__EXEC_ARG_COUNT_MAX);
+	}
+	for (size_t i = 0; i < argc; i++) {
+		if (!argv[i]) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"exec's argument %zu is missing", i);
+		}
+		len += strnlen(argv[i], POSTERN__EXEC_ARGS_LEN_MAX) + 1;
+	}
+	if (len > POSTERN__EXEC_ARGS_LEN_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"exec's arguments are over %d bytes",
+				POSTERN__EXEC_ARGS_LEN_MAX);
+	}
+	/* What is not there yet may come. */
+	struct postern_error found;
+	if (postern__exec_check(argv[0], &found) == POSTERN_E_INVALID) {
+		return postern__fail(error, POSTERN_E_INVALID, "%s", found.text);
+	}
+	return POSTERN_OK;
+}
+
+int postern__exec_create(const char *const *argv, size_t argc,
+		struct postern_handler **out, struct postern_error *error) {
+	int r = check_args(argv, argc, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct exec_handler *self = calloc(1, sizeof *self);
+	if (!self) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	self->base.ops = &exec_ops;
+	(void)pthread_mutex_init(&self->lock,
+			NULL); /* no attributes: cannot fail */
+	postern__arena_init(&self->arena);
+	self->argv = postern__arena_array(&self->arena, argc + 1, sizeof *argv);
+	for (size_t i = 0; self->argv && i < argc; i++) {
+		self->argv[i] = postern__arena_strdup(&self->arena, argv[i]);
+		if (!self->argv[i]) {
+			self->argv = NULL;
+		}
+	}
+	if (!self->argv) {
+		exec_destroy(&self->base);
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	*out = &self->base;
+	return POSTERN_OK;
+}

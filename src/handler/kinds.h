@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_HANDLER_KINDS_H
+#define POSTERN_HANDLER_KINDS_H
+
+/*
+ * The handler kinds: a function of the program, an SQL text, a program of the
+ * machine. Each is made here and used through its ops (sys/handler.h); end it
+ * with handler->ops->destroy(handler).
+ *
+ * What is wrong with a definition is said when it is made, as
+ * POSTERN_E_INVALID; what can only go wrong later becomes the outcome of a
+ * run.
+ */
+
+#include <postern/handler.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct postern_error;
+struct postern_handler;
+
+/* A program and its arguments. */
+#define POSTERN__EXEC_ARG_COUNT_MAX 64
+/* All arguments together, their zero bytes included. */
+#define POSTERN__EXEC_ARGS_LEN_MAX 65536
+/* From asking a program to end (SIGTERM) to making it (SIGKILL). */
+#define POSTERN__EXEC_GRACE_MS 1000
+
+#define POSTERN__SQL_LEN_MAX 65536
+#define POSTERN__SQL_STATEMENT_COUNT_MAX 32
+
+/*
+ * What a run is put off by when this machine, not the handler, is to blame:
+ * no process to be had, a full disk. It costs the delivery no attempt.
+ */
+#define POSTERN__TROUBLE_DELAY_MS 5000
+
+/*
+ * A function of the program. `context` is passed to it and stays the
+ * caller's. It cannot be cancelled.
+ */
+int postern__callback_create(postern_callback *function, void *context,
+		bool transactional, struct postern_handler **out,
+		struct postern_error *error);
+
+/*
+ * SQL for SQLite, run inside the store's transaction: one or more statements,
+ * with the message as named parameters, bound and never spliced.
+ *
+ *   :id :source :type :subject :time   text; NULL where absent
+ *   :body        text: a body that is no UTF-8, or has a zero byte, is poison
+ *   :body_json   the same text, and poison unless SQLite's json_valid() takes
+ *                it, so that a broken body is told from a broken statement
+ *   :body_bytes  blob, whatever it is; x'' for an empty body
+ *   :headers     text, a JSON object of texts; the values of a repeated name
+ *                are joined with ", "
+ *   :attempt     integer
+ *
+ * Rows are stepped through and ignored. A broken constraint is a retry, for
+ * what it depends on may change; SQL that cannot work (syntax, no such table,
+ * a function that refuses its argument) is poison; trouble of the store is
+ * neither: it snoozes. Past the deadline the run is a retry; when the runner
+ * stops, a snooze that is due at once.
+ *
+ * Refused here: empty SQL, over POSTERN__SQL_LEN_MAX bytes, over
+ * POSTERN__SQL_STATEMENT_COUNT_MAX statements, unknown parameters, and
+ * statements that end the transaction or outlive it (sql_params.h).
+ *
+ * Statements are prepared once per connection. They are left to the store,
+ * which finalizes all statements of a connection before it closes it: neither
+ * a new epoch nor destroy touches them. While its statements run, the kind
+ * uses the connection's progress handler, and clears it afterwards.
+ */
+int postern__sql_create(const char *sql, struct postern_handler **out,
+		struct postern_error *error);
+
+/*
+ * A program and its arguments, copied; no shell. argv[0] is an absolute path.
+ *
+ * The body comes on stdin; stdout goes nowhere; the last line of stderr is
+ * the reason of a failure. Exit code 0 is done, 65 and 100 are poison, all
+ * else, and every signal, is a retry. The environment is made from nothing:
+ *
+ *   PATH LANG                   the same for everyone
+ *   CE_ID CE_SOURCE CE_TYPE CE_SUBJECT CE_TIME CE_DATACONTENTTYPE
+ *   TRACEPARENT                 of the message, where present
+ *   POSTERN_HANDLER POSTERN_CHANNEL POSTERN_ATTEMPT POSTERN_FENCE
+ *
+ * It runs as the leader of a session of its own, in "/", with umask 077, no
+ * other open file, default signals, no core dumps, no way to gain privileges
+ * (set-uid and set-gid programs run without them), and does not outlive this
+ * process. When it ends, so does its process group. At the deadline, or when
+ * cancelled, the group gets SIGTERM and POSTERN__EXEC_GRACE_MS later SIGKILL.
+ *
+ * Refused here: no program, a relative path, over the limits above, and what
+ * postern__exec_check() calls POSTERN_E_INVALID. A program that is not there
+ * is not refused, for it may be installed later: until then, runs are retries.
+ */
+int postern__exec_create(const char *const *argv, size_t argc,
+		struct postern_handler **out, struct postern_error *error);
+
+/*
+ * Whether the program can be run now.
+ *
+ * POSTERN_E_NOTFOUND  it is not there, or not an executable file
+ * POSTERN_E_INVALID   everyone may write to it, or replace it: it, its
+ *                     directory or the directory of what it links to is
+ *                     writable by others (a sticky directory will do)
+ */
+int postern__exec_check(const char *program, struct postern_error *error);
+
+/* An outcome with a reason made of a format, cleaned and cut to fit. */
+void postern__outcome_say(struct postern_outcome *outcome,
+		enum postern_outcome_kind kind, const char *format, ...)
+		__attribute__((format(printf, 3, 4)));
+
+/* That this machine is to blame: a snooze of POSTERN__TROUBLE_DELAY_MS. */
+void postern__outcome_trouble(struct postern_outcome *outcome,
+		const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

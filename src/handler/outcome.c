@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How the kinds write an outcome. A reason may quote anything: what a program
+ * printed, what SQLite says about a text in the message. It is made fit to be
+ * stored and shown before it leaves the room.
+ */
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "handler/kinds.h"
+
+__attribute__((format(printf, 4, 0))) static void
+say(struct postern_outcome *outcome, enum postern_outcome_kind kind,
+		int64_t delay_ms, const char *format, va_list args) {
+	/* Room for what cleaning shortens. */
+	char text[2 * POSTERN_REASON_LEN_MAX];
+
+	(void)vsnprintf(text, sizeof text, format, args);
+	outcome->kind = kind;
+	outcome->delay_ms = delay_ms;
+	(void)postern__utf8_clean(text, strlen(text), outcome->reason,
+			sizeof outcome->reason);
+}
+
+void postern__outcome_say(struct postern_outcome *outcome,
+		enum postern_outcome_kind kind, const char *format, ...) {
+	va_list args;
+	va_start(args, format);
+	say(outcome, kind, 0, format, args);
+	va_end(args);
+}
+
+void postern__outcome_trouble(struct postern_outcome *outcome,
+		const char *format, ...) {
+	va_list args;
+	va_start(args, format);
+	say(outcome, POSTERN_SNOOZE, POSTERN__TROUBLE_DELAY_MS, format, args);
+	va_end(args);
+}

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Running a program: one poll loop over
+ *
+ *   wake     another thread wants it to end
+ *   exit     a pidfd: it has ended
+ *   status   from the child before exec: which step failed; closed by exec
+ *   input    the body, to its stdin
+ *   errors   its stderr, of which the tail is kept
+ *
+ * stdout is /dev/null: nobody reads it, so nobody can be flooded by it.
+ *
+ * The child leads a session and so a process group whose number is its pid.
+ * That number stays taken as long as the child is not reaped, even when it is
+ * dead; so the group is killed first and the child reaped after, and no signal
+ * can hit a stranger.
+ *
+ * PR_SET_PDEATHSIG belongs to the thread that forked, not to the process:
+ * this thread stays until the child is reaped, so the two are the same here.
+ *
+ * Between fork and exec only system calls are made, all memory is ready
+ * before: another thread may have held any lock at the moment of the fork.
+ */
+
+#include "handler/process.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <postern/sys/clock.h>
+#include <postern/sys/handler.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "handler/kinds.h"
+
+/* One turn writes no more than this, so that no pipe starves another. */
+#define WRITE_LEN_MAX 65536
+/* After the end: more than a pipe can hold, so a writer that escaped cannot
+   keep us reading. */
+#define LAST_READ_COUNT_MAX 128
+
+enum step {
+	STEP_SESSION,
+	STEP_DEATH_SIGNAL,
+	STEP_LIMITS,
+	STEP_PRIVILEGES,
+	STEP_DIRECTORY,
+	STEP_FILES,
+	STEP_EXEC
+};
+
+static const char *const step_names[] = {
+	[STEP_SESSION] = "setsid",
+	[STEP_DEATH_SIGNAL] = "prctl(PR_SET_PDEATHSIG)",
+	[STEP_LIMITS] = "setrlimit",
+	[STEP_PRIVILEGES] = "prctl(PR_SET_NO_NEW_PRIVS)",
+	[STEP_DIRECTORY] = "chdir",
+	[STEP_FILES] = "close_range",
+	[STEP_EXEC] = "exec",
+};
+
+/* What a child that cannot become the program says about it. */
+struct report {
+	int step;
+	int number; /* errno */
+};
+
+struct process {
+	const struct postern__process_order *order;
+	struct postern__process_result *result;
+	int64_t start_ms;
+	pid_t pid;
+	size_t input_pos;
+	bool pressed; /* asked to end; result->end says why */
+	bool killed;
+	int64_t kill_at_ms;
+	/* Our ends; -1 when closed. */
+	int exit_fd;
+	int status_fd;
+	int input_fd;
+	int errors_fd;
+	/* The child's ends, until the fork. */
+	int child_status_fd;
+	int child_input_fd;
+	int child_output_fd;
+	int child_errors_fd;
+};
+
+static int64_t now_ms(void) {
+	const struct postern_clock *clock = postern_clock_system();
+	return clock->monotonic_ms(clock->context);
+}
+
+static void close_fd(int *fd) {
+	if (*fd >= 0) {
+		(void)close(*fd); /* nothing of it is kept */
+		*fd = -1;
+	}
+}
+
+/* A program that was started with stdin closed gets 0 for its next file; the
+   child is about to put other things there. */
+static int above_stdio(int fd) {
+	if (fd < 0 || fd > STDERR_FILENO) {
+		return fd;
+	}
+	int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	int number = errno;
+	(void)close(fd);
+	errno = number;
+	return above;
+}
+
+static bool make_pipe(int *read_out, int *write_out) {
+	int fds[2];
+	if (pipe2(fds, O_CLOEXEC) < 0) {
+		return false;
+	}
+	*read_out = above_stdio(fds[0]);
+	*write_out = above_stdio(fds[1]);
+	return *read_out >= 0 && *write_out >= 0;
+}
+
+static bool make_nonblocking(int fd) {
+	int flags = fcntl(fd, F_GETFL);
+	return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
+static bool open_files(struct process *self) {
+	self->child_output_fd =
+			above_stdio(open("/dev/null", O_WRONLY | O_CLOEXEC));
+	return self->child_output_fd >= 0 &&
+		   make_pipe(&self->status_fd, &self->child_status_fd) &&
+		   make_pipe(&self->child_input_fd, &self->input_fd) &&
+		   make_pipe(&self->errors_fd, &self->child_errors_fd) &&
+		   make_nonblocking(self->status_fd) &&
+		   make_nonblocking(self->input_fd) &&
+		   make_nonblocking(self->errors_fd);
+}
+
+static void close_child_files(struct process *self) {
+	close_fd(&self->child_status_fd);
+	close_fd(&self->child_input_fd);
+	close_fd(&self->child_output_fd);
+	close_fd(&self->child_errors_fd);
+}
+
+static void close_files(struct process *self) {
+	close_child_files(self);
+	close_fd(&self->exit_fd);
+	close_fd(&self->status_fd);
+	close_fd(&self->input_fd);
+	close_fd(&self->errors_fd);
+}
+
+/* In the child. */
+static _Noreturn void give_up(const struct process *self, enum step step) {
+	struct report report = { .step = (int)step, .number = errno };
+	/* If even this fails, the exit code is left. */
+	ssize_t n = write(self->child_status_fd, &report, sizeof report);
+	(void)n;
+	_exit(127);
+}
+
+/* In the child: what was set by whoever embeds us must not reach it. */
+static void reset_signals(void) {
+	struct sigaction action;
+	memset(&action, 0, sizeof action);
+	action.sa_handler = SIG_DFL;
+	for (int number = 1; number < NSIG; number++) {
+		/* Fails for those that have no handler to reset. */
+		(void)sigaction(number, &action, NULL);
+	}
+}
+
+/* In the child. */
+static _Noreturn void become(const struct process *self, pid_t parent) {
+	static const struct rlimit no_core = { 0, 0 };
+	sigset_t none;
+
+	if (setsid() < 0) {
+		give_up(self, STEP_SESSION);
+	}
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) {
+		give_up(self, STEP_DEATH_SIGNAL);
+	}
+	if (getppid() != parent) {
+		_exit(127); /* it died before we could ask for the signal */
+	}
+	reset_signals();
+	(void)umask(077);
+	if (setrlimit(RLIMIT_CORE, &no_core) < 0) {
+		give_up(self, STEP_LIMITS);
+	}
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
+		give_up(self, STEP_PRIVILEGES);
+	}
+	if (chdir("/") < 0) {
+		give_up(self, STEP_DIRECTORY);
+	}
+	/* The rest is closed by exec, not now: the status pipe is still needed. */
+	if (dup2(self->child_input_fd, STDIN_FILENO) < 0 ||
+			dup2(self->child_output_fd, STDOUT_FILENO) < 0 ||
+			dup2(self->child_errors_fd, STDERR_FILENO) < 0 ||
+			close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0) {
+		give_up(self, STEP_FILES);
+	}
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	(void)execve(self->order->argv[0], self->order->argv, self->order->envp);
+	give_up(self, STEP_EXEC);
+}
+
+/* Signals stay blocked over the fork: a handler of the program around us must
+   not run in the child. */
+static pid_t fork_child(const struct process *self) {
+	sigset_t all;
+	sigset_t before;
+	pid_t parent = getpid();
+
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	pid_t pid = fork();
+	if (pid == 0) {
+		become(self, parent);
+	}
+	int number = errno;
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = number;
+	return pid;
+}
+
+static bool no_means(struct process *self, const char *step) {
+	self->result->end = POSTERN__PROCESS_NO_MEANS;
+	self->result->number = errno;
+	self->result->step = step;
+	return false;
+}
+
+static bool spawn(struct process *self) {
+	if (!open_files(self)) {
+		return no_means(self, "pipe");
+	}
+	self->pid = fork_child(self);
+	if (self->pid < 0) {
+		return no_means(self, "fork");
+	}
+	close_child_files(self);
+	self->exit_fd = pidfd_open(self->pid, 0);
+	if (self->exit_fd < 0) {
+		(void)no_means(self, "pidfd_open");
+		/* Both: it may lead its group already, or not yet. */
+		(void)kill(-self->pid, SIGKILL);
+		(void)kill(self->pid, SIGKILL);
+		while (waitpid(self->pid, NULL, 0) < 0 && errno == EINTR) {
+		}
+		return false;
+	}
+	if (self->order->input_len == 0) {
+		close_fd(&self->input_fd);
+	}
+	return true;
+}
+
+static void signal_group(const struct process *self, int number) {
+	if (kill(-self->pid, number) < 0) {
+		/* It has not become a leader yet, and has no children. */
+		(void)kill(self->pid, number);
+	}
+}
+
+/* Whether it is time to end it; sets why. */
+static bool is_due(const struct process *self, enum postern__process_end *out) {
+	switch (atomic_load(self->order->cancel)) {
+	case POSTERN__PROCESS_STOP: *out = POSTERN__PROCESS_STOPPED; return true;
+	case POSTERN__PROCESS_TIME_OUT:
+		*out = POSTERN__PROCESS_TIMED_OUT;
+		return true;
+	default: break;
+	}
+	*out = POSTERN__PROCESS_TIMED_OUT;
+	return postern_run_remaining_ms(self->order->run) == 0;
+}
+
+/* First ask, later make it. */
+static void press(struct process *self) {
+	if (!self->pressed) {
+		enum postern__process_end end;
+		if (!is_due(self, &end)) {
+			return;
+		}
+		self->pressed = true;
+		self->result->end = end;
+		self->kill_at_ms = now_ms() + POSTERN__EXEC_GRACE_MS;
+		signal_group(self, SIGTERM);
+	} else if (!self->killed && now_ms() >= self->kill_at_ms) {
+		self->killed = true;
+		signal_group(self, SIGKILL);
+	}
+}
+
+static int wait_ms(const struct process *self) {
+	int64_t ms = -1;
+	if (!self->pressed) {
+		ms = postern_run_remaining_ms(self->order->run);
+	} else if (!self->killed) {
+		ms = self->kill_at_ms - now_ms();
+		ms = ms < 0 ? 0 : ms;
+	}
+	/* A day is as good as more; the loop just looks again. */
+	return ms > 86400000 ? 86400000 : (int)ms;
+}
+
+static void read_status(struct process *self) {
+	struct report report;
+	if (self->status_fd < 0) {
+		return;
+	}
+	ssize_t n = read(self->status_fd, &report, sizeof report);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+		return;
+	}
+	/* Less than a report is the end of file: the exec has worked. */
+	if (n == (ssize_t)sizeof report) {
+		assert(report.step >= 0 && report.step <= STEP_EXEC);
+		self->result->step = step_names[report.step];
+		self->result->number = report.number;
+	}
+	close_fd(&self->status_fd);
+}
+
+/* write() to a pipe without SIGPIPE, whatever the process does about it. The
+   signal goes to this thread: it is kept waiting and then taken away, unless
+   one was waiting before. */
+static ssize_t write_quietly(int fd, const void *bytes, size_t len) {
+	static const struct timespec now = { 0, 0 };
+	sigset_t broken;
+	sigset_t before;
+	sigset_t waiting;
+
+	(void)sigemptyset(&waiting);
+	(void)sigpending(&waiting);
+	(void)sigemptyset(&broken);
+	(void)sigaddset(&broken, SIGPIPE);
+	(void)pthread_sigmask(SIG_BLOCK, &broken, &before);
+	ssize_t n = write(fd, bytes, len);
+	int number = errno;
+	if (n < 0 && number == EPIPE && !sigismember(&waiting, SIGPIPE)) {
+		while (sigtimedwait(&broken, NULL, &now) < 0 && errno == EINTR) {
+		}
+	}
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = number;
+	return n;
+}
+
+static void feed(struct process *self) {
+	const char *bytes = self->order->input;
+	size_t len = self->order->input_len - self->input_pos;
+
+	ssize_t n = write_quietly(self->input_fd, bytes + self->input_pos,
+			len < WRITE_LEN_MAX ? len : WRITE_LEN_MAX);
+	if (n < 0) {
+		if (errno != EAGAIN && errno != EINTR) {
+			/* It does not want the rest, which is its right. */
+			close_fd(&self->input_fd);
+		}
+		return;
+	}
+	self->input_pos += (size_t)n;
+	if (self->input_pos == self->order->input_len) {
+		close_fd(&self->input_fd);
+	}
+}
+
+/* Whether there may be more. */
+static bool listen_once(struct process *self) {
+	struct postern__process_result *result = self->result;
+	size_t max = POSTERN__PROCESS_TAIL_LEN_MAX;
+
+	if (self->errors_fd < 0) {
+		return false;
+	}
+	ssize_t n = read(self->errors_fd, result->tail + result->tail_len,
+			sizeof result->tail - result->tail_len);
+	if (n < 0) {
+		if (errno != EAGAIN && errno != EINTR) {
+			close_fd(&self->errors_fd);
+		}
+		return false;
+	}
+	if (n == 0) {
+		close_fd(&self->errors_fd);
+		return false;
+	}
+	result->tail_len += (size_t)n;
+	if (result->tail_len > max) {
+		memmove(result->tail, result->tail + result->tail_len - max, max);
+		result->tail_len = max;
+	}
+	return true;
+}
+
+/* The loop: returns when the program has ended. */
+static void serve(struct process *self) {
+	enum { WAKE, EXIT, STATUS, INPUT, ERRORS, FD_COUNT };
+
+	for (;;) {
+		/* A negative number is one that poll leaves out. */
+		struct pollfd fds[FD_COUNT] = {
+			[WAKE] = { self->pressed ? -1 : self->order->wake_fd, POLLIN, 0 },
+			[EXIT] = { self->exit_fd, POLLIN, 0 },
+			[STATUS] = { self->status_fd, POLLIN, 0 },
+			[INPUT] = { self->input_fd, POLLOUT, 0 },
+			[ERRORS] = { self->errors_fd, POLLIN, 0 },
+		};
+		if (poll(fds, FD_COUNT, wait_ms(self)) < 0 && errno != EINTR) {
+			/* The kernel has no memory for five numbers: see it through
+			   without them. */
+			signal_group(self, SIGKILL);
+			return;
+		}
+		if (fds[STATUS].revents) {
+			read_status(self);
+		}
+		if (fds[ERRORS].revents) {
+			(void)listen_once(self);
+		}
+		if (fds[EXIT].revents) {
+			return;
+		}
+		if (fds[INPUT].revents) {
+			feed(self);
+		}
+		press(self);
+	}
+}
+
+/* The child has ended, or is about to: take its status and its group. */
+static void bury(struct process *self) {
+	struct postern__process_result *result = self->result;
+	siginfo_t info;
+	int r;
+
+	memset(&info, 0, sizeof info);
+	do {
+		r = waitid(P_PID, (id_t)self->pid, &info, WEXITED | WNOWAIT);
+	} while (r < 0 && errno == EINTR);
+	if (r < 0) {
+		/* The number may be someone else's by now: no signals. */
+		result->end = POSTERN__PROCESS_LOST;
+		return;
+	}
+	(void)kill(-self->pid, SIGKILL);
+	read_status(self);
+	for (int i = 0; i < LAST_READ_COUNT_MAX && listen_once(self); i++) {
+	}
+	while (waitpid(self->pid, NULL, 0) < 0 && errno == EINTR) {
+	}
+	if (self->pressed) {
+		return;
+	}
+	if (result->step) {
+		result->end = POSTERN__PROCESS_NOT_RUN;
+		return;
+	}
+	result->end = info.si_code == CLD_EXITED ? POSTERN__PROCESS_EXITED
+											 : POSTERN__PROCESS_KILLED;
+	result->number = info.si_status;
+}
+
+void postern__process_run(const struct postern__process_order *order,
+		struct postern__process_result *out) {
+	struct process self = {
+		.order = order,
+		.result = out,
+		.start_ms = now_ms(),
+		.exit_fd = -1,
+		.status_fd = -1,
+		.input_fd = -1,
+		.errors_fd = -1,
+		.child_status_fd = -1,
+		.child_input_fd = -1,
+		.child_output_fd = -1,
+		.child_errors_fd = -1,
+	};
+
+	out->number = 0;
+	out->step = NULL;
+	out->elapsed_ms = 0;
+	out->tail_len = 0;
+	if (is_due(&self, &out->end)) {
+		return;
+	}
+	if (spawn(&self)) {
+		serve(&self);
+		bury(&self);
+	}
+	out->elapsed_ms = now_ms() - self.start_ms;
+	close_files(&self);
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The sql kind on SQLite. A run happens inside the transaction that the store
+ * has open, on the store's connection, one run at a time; the store writes
+ * the completion, commits, or undoes what a failed run has written.
+ *
+ * Statements are prepared as the first run comes to them, because a later one
+ * may need what an earlier one creates, and kept for the next runs. When the
+ * epoch changes, the connection they belonged to is gone, and they with it.
+ *
+ * A statement is reset as soon as it is through: one that is not would keep
+ * the transaction from ending.
+ *
+ * The deadline and a cancel are looked at between statements and, by the
+ * connection's progress handler, inside of them. SQLite answers an interrupted
+ * write by rolling back the whole transaction, not only our part of it; the
+ * same goes for a full disk. The store has to expect that.
+ */
+
+#include <assert.h>
+#include <postern/sys/handler.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "base/fail.h"
+#include "handler/kinds.h"
+#include "handler/sql_bind.h"
+#include "handler/sql_params.h"
+
+/* Virtual machine steps between two looks at the clock: well under 1 ms. */
+#define PROGRESS_STEP_COUNT 4000
+
+struct statement {
+	sqlite3_stmt *stmt;
+	/* By SQLite's index - 1; the same name has the same index. */
+	enum postern__sql_param params[POSTERN__SQL_PARAM_COUNT];
+	int param_count;
+};
+
+struct sql_handler {
+	struct postern_handler base;
+	char *sql;
+	size_t sql_count;     /* of statements in it */
+	pthread_mutex_t lock; /* of the data slots of runs */
+	/* Used only under the store's transaction. */
+	uint64_t epoch;
+	bool has_epoch;
+	struct statement statements[POSTERN__SQL_STATEMENT_COUNT_MAX];
+	size_t statement_count;
+	const char *rest; /* what is not prepared yet */
+};
+
+/* Whether there is more to do, and if not, whether the outcome is right. */
+enum verdict { GO_ON, ENDED, CUT_SHORT };
+
+/* One run, as others may reach it. */
+struct sql_run {
+	const struct postern_run *run;
+	atomic_bool timed_out;
+	atomic_bool stopped;
+};
+
+/* In the place of a run, when there is none yet. A deadline needs no mark: a
+   run sees for itself that it has passed. */
+static char mark_stop;
+
+static const struct postern_handler_ops sql_ops;
+
+static struct sql_handler *from_base(struct postern_handler *handler) {
+	assert(handler->ops == &sql_ops);
+	return container_of(handler, struct sql_handler, base);
+}
+
+/* Whether the run is to end now. */
+static bool is_due(struct sql_run *now) {
+	if (atomic_load(&now->stopped) || atomic_load(&now->timed_out)) {
+		return true;
+	}
+	if (postern_run_remaining_ms(now->run) == 0) {
+		atomic_store(&now->timed_out, true);
+		return true;
+	}
+	return false;
+}
+
+static int on_progress(void *context) {
+	return is_due(context);
+}
+
+#define PLACE_LEN_MAX 40
+
+/* The part of a reason that says which statement, if there are several. */
+static const char *place(const struct sql_handler *self, size_t index,
+		char text[static PLACE_LEN_MAX]) {
+	text[0] = '\0';
+	if (self->sql_count > 1) {
+		(void)snprintf(text, PLACE_LEN_MAX, "statement %zu: ", index + 1);
+	}
+	return text;
+}
+
+/* What an error of SQLite means for the delivery. */
+static enum verdict judge(const struct sql_handler *self, size_t index,
+		sqlite3 *db, int code, struct postern_outcome *outcome) {
+	char where[PLACE_LEN_MAX];
+	const char *text = sqlite3_errmsg(db);
+
+	(void)place(self, index, where);
+	switch (code & 0xff) {
+	case SQLITE_INTERRUPT: return CUT_SHORT;
+	case SQLITE_CONSTRAINT:
+	case SQLITE_SCHEMA:
+	case SQLITE_ABORT:
+		postern__outcome_say(outcome, POSTERN_RETRY, "%s%s", where, text);
+		return ENDED;
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED:
+	case SQLITE_NOMEM:
+	case SQLITE_READONLY:
+	case SQLITE_IOERR:
+	case SQLITE_CORRUPT:
+	case SQLITE_FULL:
+	case SQLITE_CANTOPEN:
+	case SQLITE_PROTOCOL:
+	case SQLITE_NOTADB:
+		postern__outcome_trouble(outcome, "%sthe store: %s", where, text);
+		return ENDED;
+	default: break;
+	}
+	/* The same SQL will fail on this message in the same way. */
+	postern__outcome_say(outcome, POSTERN_POISON, "%s%s", where, text);
+	return ENDED;
+}
+
+/* Find the parameters of a statement. The text was checked when the handler
+   was made; should SQLite read it differently, SQLite is right. */
+static bool read_params(const struct sql_handler *self,
+		struct statement *statement, struct postern_outcome *outcome) {
+	int count = sqlite3_bind_parameter_count(statement->stmt);
+	char where[PLACE_LEN_MAX];
+
+	for (int i = 0; i < count; i++) {
+		const char *name = sqlite3_bind_parameter_name(statement->stmt, i + 1);
+		if (i >= POSTERN__SQL_PARAM_COUNT || !name || name[0] != ':' ||
+				!postern__sql_param_find(name + 1, strlen(name + 1),
+						&statement->params[i])) {
+			postern__outcome_say(outcome, POSTERN_POISON,
+					"%sthere is no parameter '%s'",
+					place(self, self->statement_count, where),
+					name ? name : "?");
+			return false;
+		}
+	}
+	statement->param_count = count;
+	return true;
+}
+
+/* Prepare the next statement and keep it; ENDED also if there is none. */
+static enum verdict prepare_next(struct sql_handler *self, sqlite3 *db,
+		struct postern_outcome *outcome) {
+	struct statement statement = { 0 };
+	const char *rest = self->rest;
+
+	/* What has only a comment gives no statement and no error. */
+	while (*rest && !statement.stmt) {
+		int r = sqlite3_prepare_v3(db, rest, -1, SQLITE_PREPARE_PERSISTENT,
+				&statement.stmt, &rest);
+		if (r != SQLITE_OK) {
+			return judge(self, self->statement_count, db, r, outcome);
+		}
+	}
+	if (!statement.stmt) {
+		self->rest = rest;
+		return ENDED;
+	}
+	if (self->statement_count == POSTERN__SQL_STATEMENT_COUNT_MAX) {
+		/* As above: counted when the handler was made, but not by SQLite. */
+		postern__outcome_say(outcome, POSTERN_POISON,
+				"the SQL has over %d statements",
+				POSTERN__SQL_STATEMENT_COUNT_MAX);
+		(void)sqlite3_finalize(statement.stmt);
+		return ENDED;
+	}
+	if (!read_params(self, &statement, outcome)) {
+		(void)sqlite3_finalize(statement.stmt);
+		return ENDED;
+	}
+	self->statements[self->statement_count++] = statement;
+	self->rest = rest;
+	return GO_ON;
+}
+
+static bool bind_all(const struct statement *statement,
+		struct postern__sql_values *values, struct postern_outcome *outcome) {
+	for (int i = 0; i < statement->param_count; i++) {
+		if (!postern__sql_bind(values, statement->stmt, i + 1,
+					statement->params[i], outcome)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static enum verdict run_one(const struct sql_handler *self, size_t index,
+		struct postern__sql_values *values, struct postern_outcome *outcome) {
+	const struct statement *statement = &self->statements[index];
+	char where[PLACE_LEN_MAX];
+	enum verdict verdict = ENDED;
+
+	if (bind_all(statement, values, outcome)) {
+		int r;
+		do {
+			r = sqlite3_step(statement->stmt);
+		} while (r == SQLITE_ROW);
+		verdict = r == SQLITE_DONE ? GO_ON
+								   : judge(self, index, values->db, r, outcome);
+	}
+	(void)sqlite3_reset(statement->stmt); /* repeats the error of the step */
+	(void)sqlite3_clear_bindings(statement->stmt);
+	if (verdict == GO_ON && sqlite3_get_autocommit(values->db)) {
+		postern__outcome_say(outcome, POSTERN_POISON,
+				"%sended the transaction that the delivery is a part of",
+				place(self, index, where));
+		return ENDED;
+	}
+	return verdict;
+}
+
+static enum verdict run_all(struct sql_handler *self, struct sql_run *now,
+		struct postern__sql_values *values, struct postern_outcome *outcome) {
+	enum verdict verdict = GO_ON;
+
+	for (size_t i = 0; verdict == GO_ON; i++) {
+		if (i == self->statement_count) {
+			verdict = prepare_next(self, values->db, outcome);
+		}
+		if (verdict == GO_ON) {
+			verdict =
+					is_due(now) ? CUT_SHORT : run_one(self, i, values, outcome);
+		}
+	}
+	return verdict;
+}
+
+/* From here on others can reach the run, or no more. */
+static void publish(struct sql_handler *self, struct postern_run *run,
+		struct sql_run *now) {
+	(void)pthread_mutex_lock(&self->lock);
+	if (now && postern_run_data(run) == &mark_stop) {
+		atomic_store(&now->stopped, true);
+	}
+	postern_run_set_data(run, now);
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+static void sql_start(struct postern_handler *handler,
+		struct postern_run *run) {
+	struct sql_handler *self = from_base(handler);
+	sqlite3 *db = postern_run_delivery(run)->transaction;
+	struct postern_outcome outcome = { .kind = POSTERN_DONE };
+	struct sql_run now = { .run = run };
+	struct postern__sql_values values;
+
+	assert(db);
+	if (!self->has_epoch || self->epoch != postern_run_epoch(run)) {
+		/* Whatever was prepared went with its connection. */
+		self->has_epoch = true;
+		self->epoch = postern_run_epoch(run);
+		self->statement_count = 0;
+		self->rest = self->sql;
+	}
+	publish(self, run, &now);
+	postern__sql_values_init(&values, db, postern_run_message(run),
+			postern_run_delivery(run));
+	sqlite3_progress_handler(db, PROGRESS_STEP_COUNT, on_progress, &now);
+	enum verdict verdict = run_all(self, &now, &values, &outcome);
+	sqlite3_progress_handler(db, 0, NULL, NULL);
+	postern__sql_values_finish(&values);
+	publish(self, run, NULL);
+
+	if (verdict == CUT_SHORT && atomic_load(&now.stopped)) {
+		/* Not postern_run_return(): inside a transaction the store has to hear
+		   an outcome. This one costs nothing and is due again at once. */
+		postern__outcome_say(&outcome, POSTERN_SNOOZE, "stopped");
+	} else if (verdict == CUT_SHORT) {
+		/* Also if it was the store that was interrupted. */
+		postern__outcome_say(&outcome, POSTERN_RETRY, "timed out");
+	}
+	postern_run_finish(run, &outcome);
+}
+
+static void sql_cancel(struct postern_handler *handler, struct postern_run *run,
+		enum postern_cancel why) {
+	struct sql_handler *self = from_base(handler);
+	bool stop = why == POSTERN_CANCEL_STOP;
+
+	(void)pthread_mutex_lock(&self->lock);
+	void *data = postern_run_data(run);
+	if (!data && stop) {
+		postern_run_set_data(run, &mark_stop);
+	} else if (data && data != &mark_stop) {
+		struct sql_run *now = data;
+		/* The first reason stands. */
+		if (!atomic_load(&now->timed_out) && !atomic_load(&now->stopped)) {
+			atomic_store(stop ? &now->stopped : &now->timed_out, true);
+		}
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+static void sql_destroy(struct postern_handler *handler) {
+	struct sql_handler *self = from_base(handler);
+	/* The statements are the store's, see kinds.h. */
+	(void)pthread_mutex_destroy(&self->lock);
+	free(self->sql);
+	free(self);
+}
+
+static const struct postern_handler_ops sql_ops = {
+	.version = POSTERN_HANDLER_OPS_VERSION,
+	.name = "sql",
+	.in_process = false,
+	.batches = true,
+	.start = sql_start,
+	.cancel = sql_cancel,
+	.destroy = sql_destroy,
+};
+
+int postern__sql_create(const char *sql, struct postern_handler **out,
+		struct postern_error *error) {
+	if (!sql) {
+		return postern__fail(error, POSTERN_E_INVALID, "no SQL is given");
+	}
+	size_t count = 0;
+	int r = postern__sql_check(sql, POSTERN__SQL_SQLITE, &count, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct sql_handler *self = calloc(1, sizeof *self);
+	if (!self) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	self->base.ops = &sql_ops;
+	self->base.transactional = true;
+	self->sql_count = count;
+	(void)pthread_mutex_init(&self->lock,
+			NULL); /* no attributes: cannot fail */
+	self->sql = strdup(sql);
+	if (!self->sql) {
+		sql_destroy(&self->base);
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	*out = &self->base;
+	return POSTERN_OK;
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The callback kind: what a function of the program gets, and what becomes of
+ * what it answers, well-formed or not.
+ */
+#include <stdlib.h>
+
+#include "base/utf8.h"
+#include "handler/kinds.h"
+#include "handler_fake.h"
+
+static struct {
+	int count;
+	const struct postern_message *message;
+	const struct postern_delivery *delivery;
+	struct postern_outcome seen;
+	struct postern_outcome answer;
+} called;
+
+static void note(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	CHECK(context == &called);
+	called.count++;
+	called.message = message;
+	called.delivery = delivery;
+	called.seen = *outcome;
+	*outcome = called.answer;
+}
+
+static struct postern_handler *make(bool transactional) {
+	struct postern_handler *handler = NULL;
+	struct postern_error error;
+	memset(&called, 0, sizeof called);
+	CHECK_OK(postern__callback_create(note, &called, transactional, &handler,
+					 &error),
+			&error);
+	return handler;
+}
+
+static void is_called(void) {
+	struct postern_handler *handler = make(false);
+	struct postern_run run;
+	fake_init(&run, "x", 1);
+	fake_run(handler, &run);
+	CHECK_INT(called.count, 1);
+	CHECK(called.message == &run.message);
+	CHECK(called.delivery == &run.delivery);
+	CHECK_INT(called.seen.kind, POSTERN_DONE);
+	CHECK_STR(called.seen.reason, "");
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	handler->ops->destroy(handler);
+}
+
+static void outcomes_pass(void) {
+	static const enum postern_outcome_kind kinds[] = { POSTERN_DONE,
+		POSTERN_RETRY, POSTERN_RETRY_AFTER, POSTERN_SNOOZE, POSTERN_POISON,
+		POSTERN_DISCARD };
+	struct postern_handler *handler = make(false);
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+		struct postern_run run;
+		fake_init(&run, NULL, 0);
+		called.answer.kind = kinds[i];
+		called.answer.delay_ms = 1234;
+		(void)snprintf(called.answer.reason, sizeof called.answer.reason,
+				"because");
+		fake_run(handler, &run);
+		CHECK_INT(run.outcome.kind, kinds[i]);
+		CHECK_INT(run.outcome.delay_ms, 1234);
+		CHECK_STR(run.outcome.reason, "because");
+	}
+	handler->ops->destroy(handler);
+}
+
+static void no_such_kind(void) {
+	struct postern_handler *handler = make(false);
+	struct postern_run run;
+	int number = 42;
+	fake_init(&run, NULL, 0);
+	memcpy(&called.answer.kind, &number, sizeof number);
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, "42");
+	handler->ops->destroy(handler);
+}
+
+static void bad_reason(void) {
+	struct postern_handler *handler = make(false);
+	struct postern_run run;
+	fake_init(&run, NULL, 0);
+	called.answer.kind = POSTERN_POISON;
+	/* No end, not UTF-8. */
+	memset(called.answer.reason, 0xff, sizeof called.answer.reason);
+	fake_run(handler, &run);
+	size_t len = strnlen(run.outcome.reason, sizeof run.outcome.reason);
+	CHECK(len > 0 && len <= POSTERN_REASON_LEN_MAX);
+	CHECK(postern__utf8_valid(run.outcome.reason, len));
+
+	fake_init(&run, NULL, 0);
+	(void)snprintf(called.answer.reason, sizeof called.answer.reason,
+			"a\x1b[2Jb\nc");
+	fake_run(handler, &run);
+	CHECK_STR(run.outcome.reason, "a?[2Jb c");
+	handler->ops->destroy(handler);
+}
+
+static void what_it_is(void) {
+	struct postern_handler *handler = make(true);
+	CHECK_STR(handler->ops->name, "callback");
+	CHECK(handler->ops->in_process);
+	CHECK(!handler->ops->batches);
+	CHECK(handler->transactional);
+	handler->ops->destroy(handler);
+	handler = make(false);
+	CHECK(!handler->transactional);
+	struct postern_run run;
+	fake_init(&run, NULL, 0);
+	handler->ops->cancel(handler, &run, POSTERN_CANCEL_STOP);
+	CHECK_INT(run.finish_count + run.return_count, 0);
+	handler->ops->destroy(handler);
+}
+
+static void without_function(void) {
+	struct postern_handler *handler = NULL;
+	struct postern_error error;
+	CHECK_INT(postern__callback_create(NULL, NULL, false, &handler, &error),
+			POSTERN_E_INVALID);
+	CHECK(!handler);
+}
+
+static const struct tap_case cases[] = {
+	{ "a callback gets message and delivery, and begins as done", is_called },
+	{ "every outcome is passed on as it is", outcomes_pass },
+	{ "an outcome that is none is a retry", no_such_kind },
+	{ "a reason is ended, cut and cleaned", bad_reason },
+	{ "a callback is in process and cannot be cancelled", what_it_is },
+	{ "a callback without a function is refused", without_function },
+};
+
+TAP_MAIN(cases)

@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The exec kind with real programs: the shell, and this program itself, which
+ * tells about its surroundings when it is started as `… --child MODE`.
+ */
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include "base/utf8.h"
+#include "handler_exec.h"
+
+extern char **environ;
+
+static char self_path[PATH_MAX];
+
+/* --- as a child ------------------------------------------------------- */
+
+static void tell_args(int argc, char **argv) {
+	for (int i = 0; i < argc; i++) {
+		(void)dprintf(2, "%s|", argv[i]);
+	}
+}
+
+static void tell_env(void) {
+	for (char **pair = environ; *pair; pair++) {
+		(void)dprintf(2, "%s|", *pair);
+	}
+}
+
+static void tell_fds(void) {
+	for (int fd = 0; fd < 1024; fd++) {
+		if (fcntl(fd, F_GETFD) >= 0) {
+			(void)dprintf(2, "%d ", fd);
+		}
+	}
+}
+
+/* A line of /proc/self/status, as "name:value ". */
+static void tell_status(const char *name) {
+	char line[256];
+	FILE *file = fopen("/proc/self/status", "r");
+	while (file && fgets(line, sizeof line, file)) {
+		if (strncmp(line, name, strlen(name)) == 0) {
+			line[strcspn(line, "\n")] = '\0';
+			(void)dprintf(2, "%s%s ", name,
+					line + strlen(name) + strspn(line + strlen(name), "\t "));
+		}
+	}
+	if (file) {
+		(void)fclose(file);
+	}
+}
+
+static void tell_state(void) {
+	char cwd[PATH_MAX];
+	struct rlimit core;
+	int death = 0;
+	mode_t mask = umask(0);
+	(void)getrlimit(RLIMIT_CORE, &core);
+	(void)prctl(PR_GET_PDEATHSIG, &death);
+	(void)dprintf(2, "leader:%d cwd:%s umask:%03o core:%d death:%d ",
+			getpid() == getsid(0) && getpid() == getpgrp(),
+			getcwd(cwd, sizeof cwd), mask, core.rlim_max == 0, death);
+	tell_status("SigBlk:");
+	tell_status("SigIgn:");
+	tell_status("NoNewPrivs:");
+}
+
+static int be_child(int argc, char **argv) {
+	const char *mode = argv[2];
+	if (strcmp(mode, "args") == 0) {
+		tell_args(argc - 3, argv + 3);
+	} else if (strcmp(mode, "env") == 0) {
+		tell_env();
+	} else if (strcmp(mode, "fds") == 0) {
+		tell_fds();
+	} else if (strcmp(mode, "state") == 0) {
+		tell_state();
+	}
+	_exit(1);
+}
+
+/* --- running ----------------------------------------------------------- */
+
+static void run_shell(const char *script, struct postern_run *run) {
+	struct postern_handler *handler = make_shell(script, NULL);
+	fake_init(run, "hello", 5);
+	fake_run(handler, run);
+	handler->ops->destroy(handler);
+}
+
+static void run_child(const char *mode, struct postern_run *run) {
+	const char *argv[] = { self_path, "--child", mode };
+	struct postern_handler *handler = make(argv, 3);
+	fake_run(handler, run);
+	handler->ops->destroy(handler);
+}
+
+static void write_file(const char *path, const void *bytes, size_t len,
+		mode_t mode) {
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	CHECK(fd >= 0);
+	CHECK_INT(write(fd, bytes, len), len);
+	CHECK(fchmod(fd, mode) == 0);
+	CHECK(close(fd) == 0);
+}
+
+/* --- how it ends ------------------------------------------------------ */
+
+static void exit_codes(void) {
+	static const struct {
+		int code;
+		enum postern_outcome_kind kind;
+	} rows[] = {
+		{ 0, POSTERN_DONE },
+		{ 1, POSTERN_RETRY },
+		{ 2, POSTERN_RETRY },
+		{ 64, POSTERN_RETRY },
+		{ 65, POSTERN_POISON },
+		{ 66, POSTERN_RETRY },
+		{ 75, POSTERN_RETRY },
+		{ 99, POSTERN_RETRY },
+		{ 100, POSTERN_POISON },
+		{ 111, POSTERN_RETRY },
+		{ 126, POSTERN_RETRY },
+		{ 127, POSTERN_RETRY },
+		{ 255, POSTERN_RETRY },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		char script[32];
+		char reason[32] = "";
+		struct postern_run run;
+		(void)snprintf(script, sizeof script, "exit %d", rows[i].code);
+		if (rows[i].code != 0) {
+			(void)snprintf(reason, sizeof reason, "exit code %d", rows[i].code);
+		}
+		run_shell(script, &run);
+		CHECK_INT(run.outcome.kind, rows[i].kind);
+		CHECK_STR(run.outcome.reason, reason);
+	}
+}
+
+static void reason_is_last_line(void) {
+	struct postern_run run;
+	run_shell("echo one >&2; echo two >&2; echo out; exit 3", &run);
+	CHECK_STR(run.outcome.reason, "two");
+	run_shell("printf 'no such order \\r\\n\\n  \\n' >&2; exit 65", &run);
+	CHECK_STR(run.outcome.reason, "no such order");
+	CHECK_INT(run.outcome.kind, POSTERN_POISON);
+	run_shell("printf unfinished >&2; exit 1", &run);
+	CHECK_STR(run.outcome.reason, "unfinished");
+	run_shell("echo only on stdout; exit 1", &run);
+	CHECK_STR(run.outcome.reason, "exit code 1");
+	run_shell("echo a warning >&2; exit 0", &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	CHECK_STR(run.outcome.reason, "");
+}
+
+static void reason_is_clean(void) {
+	struct postern_run run;
+	run_shell("printf 'a\\000b\\033[31m\\377c' >&2; exit 1", &run);
+	CHECK_STR(run.outcome.reason, "a?b?[31m\xef\xbf\xbd"
+								  "c");
+	/* One line, longer than all that is kept. */
+	run_shell("head -c 3000000 /dev/zero | tr '\\0' x >&2; exit 1", &run);
+	CHECK_INT(strlen(run.outcome.reason), POSTERN_REASON_LEN_MAX);
+	/* Cut between characters, wherever the kept part begins. */
+	run_shell("i=0; while [ $i -lt 9000 ]; do printf '\xe2\x82\xac' >&2; "
+			  "i=$((i+1)); done; exit 1",
+			&run);
+	CHECK(postern__utf8_valid(run.outcome.reason, strlen(run.outcome.reason)));
+}
+
+static void signals(void) {
+	struct postern_run run;
+	run_shell("kill -SEGV $$", &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_STR(run.outcome.reason, "killed by SIGSEGV");
+	run_shell("echo bad >&2; kill -KILL $$", &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_STR(run.outcome.reason, "killed by SIGKILL: bad");
+	run_shell("kill -40 $$", &run);
+	CHECK_STR(run.outcome.reason, "killed by signal 40");
+}
+
+/* --- programs that cannot be run --------------------------------------- */
+
+static void run_program(const char *path, struct postern_run *run) {
+	struct postern_handler *handler = make(&path, 1);
+	fake_init(run, "hello", 5);
+	fake_run(handler, run);
+	handler->ops->destroy(handler);
+}
+
+static void not_there(void) {
+	char path[PATH_MAX];
+	struct postern_run run;
+	struct postern_error error;
+	file_path("no/such", path);
+	CHECK_INT(postern__exec_check(path, &error), POSTERN_E_NOTFOUND);
+	CHECK_CONTAINS(error.text, path);
+	file_path("nothing", path);
+	CHECK_INT(postern__exec_check(path, &error), POSTERN_E_NOTFOUND);
+	run_program(path, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, path);
+	CHECK_CONTAINS(run.outcome.reason, "No such file");
+	/* It may be installed while the handler waits. */
+	struct postern_handler *handler = make((const char *[]){ path }, 1);
+	write_file(path, "#!/bin/sh\nexit 0\n", 17, 0755);
+	fake_init(&run, "", 0);
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	CHECK_INT(postern__exec_check(path, &error), POSTERN_OK);
+	handler->ops->destroy(handler);
+}
+
+static void not_runnable(void) {
+	char path[PATH_MAX];
+	struct postern_run run;
+	struct postern_error error;
+	file_path("plain", path);
+	write_file(path, "#!/bin/sh\n", 10, 0644);
+	CHECK_INT(postern__exec_check(path, &error), POSTERN_E_NOTFOUND);
+	run_program(path, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, "not executable");
+
+	run_program(directory, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, "not a file");
+
+	write_file(path, "#!/no/such/shell\n", 17, 0755);
+	run_program(path, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, "interpreter");
+
+	write_file(path, "exit 0\n", 7, 0755);
+	run_program(path, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, "#!");
+	CHECK(!has_children());
+}
+
+static void refused(const char *const *argv, size_t argc, const char *text) {
+	struct postern_handler *handler = NULL;
+	struct postern_error error = { 0 };
+	CHECK_INT(postern__exec_create(argv, argc, &handler, &error),
+			POSTERN_E_INVALID);
+	CHECK(!handler);
+	CHECK_CONTAINS(error.text, text);
+}
+
+static void bad_args(void) {
+	static const char *many[POSTERN__EXEC_ARG_COUNT_MAX + 1];
+	char *big = malloc(POSTERN__EXEC_ARGS_LEN_MAX);
+	memset(big, 'x', POSTERN__EXEC_ARGS_LEN_MAX - 1);
+	big[POSTERN__EXEC_ARGS_LEN_MAX - 1] = '\0';
+	for (size_t i = 0; i < sizeof many / sizeof many[0]; i++) {
+		many[i] = "/bin/true";
+	}
+	refused(NULL, 0, "needs a program");
+	refused((const char *[]){ "" }, 1, "needs a program");
+	refused((const char *[]){ "true" }, 1, "absolute path, not 'true'");
+	refused((const char *[]){ "./true" }, 1, "absolute path");
+	refused((const char *[]){ "/bin/true", NULL }, 2, "argument 1");
+	refused(many, POSTERN__EXEC_ARG_COUNT_MAX + 1, "limit of 64");
+	refused((const char *[]){ "/bin/true", big }, 2, "over 65536 bytes");
+	free(big);
+
+	struct postern_handler *handler = make(many, POSTERN__EXEC_ARG_COUNT_MAX);
+	handler->ops->destroy(handler);
+}
+
+static void untrusted(void) {
+	char path[PATH_MAX];
+	char open_path[PATH_MAX];
+	char link_path[PATH_MAX];
+	const char *argv[] = { path };
+	struct postern_run run;
+
+	file_path("shared", path);
+	write_file(path, "#!/bin/sh\n", 10, 0757);
+	refused(argv, 1, "writable by others");
+	/* A group may. */
+	CHECK(chmod(path, 0775) == 0);
+	struct postern_handler *handler = make(argv, 1);
+	CHECK(chmod(path, 0777) == 0);
+	fake_init(&run, "", 0);
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, "writable by others");
+	handler->ops->destroy(handler);
+
+	file_path("open", open_path);
+	CHECK(mkdir(open_path, 0700) == 0);
+	CHECK(chmod(open_path, 0777) == 0);
+	file_path("open/tool", path);
+	write_file(path, "#!/bin/sh\n", 10, 0755);
+	refused(argv, 1, "its directory");
+	/* By a link from a good place it is no better. */
+	file_path("link", link_path);
+	CHECK(symlink(path, link_path) == 0);
+	refused((const char *[]){ link_path }, 1, "its directory");
+	CHECK(chmod(open_path, 01777) == 0);
+	handler = make(argv, 1);
+	handler->ops->destroy(handler);
+}
+
+static void no_files_left(void) {
+	struct postern_handler *handler = make_shell("exit 0", NULL);
+	struct rlimit before;
+	struct postern_run run;
+	int count = count_fds();
+	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	/* Let the run fail at its first file, its second, …, until it has all. */
+	for (unsigned more = 0; more < 12; more++) {
+		int lowest = dup(0);
+		(void)close(lowest);
+		struct rlimit low = { (rlim_t)lowest + more, before.rlim_max };
+		fake_init(&run, "hello", 5);
+		CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
+		fake_run(handler, &run);
+		CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+		CHECK_INT(count_fds(), count);
+		CHECK(!has_children());
+		if (run.outcome.kind == POSTERN_DONE) {
+			CHECK(more > 5);
+			handler->ops->destroy(handler);
+			return;
+		}
+		CHECK_INT(run.outcome.kind, POSTERN_SNOOZE);
+		CHECK_INT(run.outcome.delay_ms, POSTERN__TROUBLE_DELAY_MS);
+		CHECK_CONTAINS(run.outcome.reason, "Too many open files");
+	}
+	FAIL("twelve files are not enough");
+	handler->ops->destroy(handler);
+}
+
+static void status_taken(void) {
+	struct postern_run run;
+	(void)signal(SIGCHLD, SIG_IGN);
+	run_shell("exit 0", &run);
+	(void)signal(SIGCHLD, SIG_DFL);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, "SIGCHLD");
+}
+
+/* --- pipes ------------------------------------------------------------- */
+
+static void floods(void) {
+	struct postern_run run;
+	run_shell("head -c 30000000 /dev/zero; head -c 30000000 /dev/zero >&2; "
+			  "echo >&2; echo the end >&2; exit 4",
+			&run);
+	CHECK_STR(run.outcome.reason, "the end");
+}
+
+static void body_arrives(void) {
+	char path[PATH_MAX];
+	size_t len = 1024 * 1024 + 3;
+	char *body = malloc(len);
+	struct postern_run run;
+	for (size_t i = 0; i < len; i++) {
+		body[i] = (char)(i * 7 + i / 251);
+	}
+	write_file(file_path("body", path), body, len, 0600);
+	struct postern_handler *handler = make_shell("cmp - \"$0\" >&2", path);
+	fake_init(&run, body, len);
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	body[len - 1]++;
+	fake_init(&run, body, len);
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	handler->ops->destroy(handler);
+	free(body);
+
+	handler = make_shell("[ \"$(wc -c)\" = 0 ]", NULL);
+	fake_init(&run, NULL, 0);
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	handler->ops->destroy(handler);
+
+	/* A pipe, not a socket: this can be opened again. */
+	handler = make_shell("[ \"$(cat /dev/stdin)\" = hello ]", NULL);
+	fake_init(&run, "hello", 5);
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	handler->ops->destroy(handler);
+}
+
+static void body_unread(void) {
+	static const char *const scripts[] = {
+		"exit 0",                        /* gone before we write */
+		"exec <&-; sleep 0.2; exit 0",   /* closed early */
+		"head -c 10 >/dev/null; exit 0", /* closed in the middle */
+		"sleep 0.2; exit 0",             /* open, and never read */
+		"sleep 0.2 & exec <&-; wait $!", /* kept open by another */
+	};
+	size_t len = 1024 * 1024;
+	char *body = calloc(1, len);
+	sigset_t waiting;
+	for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++) {
+		struct postern_run run;
+		struct postern_handler *handler = make_shell(scripts[i], NULL);
+		fake_init(&run, body, len);
+		fake_run(handler, &run);
+		CHECK_INT(run.outcome.kind, POSTERN_DONE);
+		handler->ops->destroy(handler);
+		CHECK(sigpending(&waiting) == 0);
+		CHECK(!sigismember(&waiting, SIGPIPE));
+	}
+	free(body);
+}
+
+/* --- surroundings ------------------------------------------------------ */
+
+#define FIXED_ENV                                                        \
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin|" \
+	"LANG=C.UTF-8|"
+
+static void environment(void) {
+	struct postern_run run;
+	CHECK(setenv("SECRET_OF_THE_SERVER", "1", 1) == 0);
+	fake_init(&run, "", 0);
+	run_child("env", &run);
+	CHECK_STR(run.outcome.reason,
+			FIXED_ENV "CE_ID=m-1|CE_SOURCE=orders|CE_TYPE=order.placed|"
+					  "POSTERN_HANDLER=mail|POSTERN_CHANNEL=orders|"
+					  "POSTERN_ATTEMPT=2|POSTERN_FENCE=5|");
+
+	fake_init(&run, "", 0);
+	run.message.subject = "o=1 $(id); `id`";
+	run.message.time = "2026-01-02T03:04:05Z";
+	run.message.content_type = "text/plain";
+	run.message.traceparent = "00-1-2-01";
+	run.message.correlation_id = "not passed";
+	run.message.headers = &(struct postern_header){ "LD_PRELOAD", "x" };
+	run.message.header_count = 1;
+	run.delivery.attempt = UINT32_MAX;
+	run.delivery.fence = UINT64_MAX;
+	run_child("env", &run);
+	CHECK_STR(run.outcome.reason,
+			FIXED_ENV "CE_ID=m-1|CE_SOURCE=orders|CE_TYPE=order.placed|"
+					  "CE_SUBJECT=o=1 $(id); `id`|"
+					  "CE_TIME=2026-01-02T03:04:05Z|"
+					  "CE_DATACONTENTTYPE=text/plain|TRACEPARENT=00-1-2-01|"
+					  "POSTERN_HANDLER=mail|POSTERN_CHANNEL=orders|"
+					  "POSTERN_ATTEMPT=4294967295|"
+					  "POSTERN_FENCE=18446744073709551615|");
+}
+
+static void arguments(void) {
+	char first[] = "a b";
+	const char *argv[] = { self_path, "--child", "args", first, "$HOME", "'",
+		"", "*" };
+	struct postern_run run;
+	struct postern_handler *handler = make(argv, 8);
+	first[0] = 'X'; /* it has a copy */
+	fake_init(&run, "", 0);
+	fake_run(handler, &run);
+	CHECK_STR(run.outcome.reason, "a b|$HOME|'||*|");
+	handler->ops->destroy(handler);
+}
+
+static void nothing_inherited(void) {
+	struct postern_run run;
+	int file = open("/dev/null", O_RDONLY);
+	int high = fcntl(file, F_DUPFD, 500);
+	CHECK(file >= 0 && high >= 500);
+	fake_init(&run, "", 0);
+	run_child("fds", &run);
+	CHECK_STR(run.outcome.reason, "0 1 2");
+
+	/* A server may have been started without a stdin. */
+	int saved = fcntl(0, F_DUPFD_CLOEXEC, 3);
+	(void)close(0);
+	fake_init(&run, "hello", 5);
+	run_child("fds", &run);
+	CHECK_STR(run.outcome.reason, "0 1 2");
+	CHECK(fcntl(0, F_GETFD) < 0);
+	fake_init(&run, "hello", 5);
+	struct postern_handler *handler =
+			make_shell("[ \"$(cat)\" = hello ]", NULL);
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	handler->ops->destroy(handler);
+	CHECK(saved < 0 || dup2(saved, 0) == 0);
+	(void)close(saved);
+	(void)close(file);
+	(void)close(high);
+}
+
+static void on_signal(int number) {
+	(void)number;
+}
+
+static void state(void) {
+	struct postern_run run;
+	sigset_t some;
+	sigset_t before;
+	sigset_t after;
+	(void)sigemptyset(&some);
+	(void)sigaddset(&some, SIGTERM);
+	(void)sigaddset(&some, SIGUSR1);
+	(void)pthread_sigmask(SIG_BLOCK, &some, &before);
+	(void)signal(SIGINT, SIG_IGN);
+	(void)signal(SIGHUP, on_signal);
+	fake_init(&run, "", 0);
+	run_child("state", &run);
+	CHECK_STR(run.outcome.reason,
+			"leader:1 cwd:/ umask:077 core:1 death:9 "
+			"SigBlk:0000000000000000 SigIgn:0000000000000000 NoNewPrivs:1");
+	/* And ours is as it was. */
+	(void)pthread_sigmask(SIG_SETMASK, &before, &after);
+	CHECK(sigismember(&after, SIGUSR1) && !sigismember(&after, SIGPIPE));
+	(void)signal(SIGINT, SIG_DFL);
+	(void)signal(SIGHUP, SIG_DFL);
+}
+
+static void what_it_is(void) {
+	struct postern_handler *handler = make_shell("exit 0", NULL);
+	CHECK_STR(handler->ops->name, "exec");
+	CHECK(!handler->ops->in_process);
+	CHECK(!handler->ops->batches);
+	CHECK(!handler->transactional);
+	handler->ops->destroy(handler);
+}
+
+static const struct tap_case cases[] = {
+	{ "an exec handler is neither in process nor transactional", what_it_is },
+	{ "exit code 0 is done, 65 and 100 are poison, all else is a retry",
+			exit_codes },
+	{ "the last line of stderr is the reason", reason_is_last_line },
+	{ "a reason is cleaned and cut", reason_is_clean },
+	{ "a program killed by a signal is a retry that names it", signals },
+	{ "a missing program is a retry until it is there", not_there },
+	{ "a program that cannot be run is a retry that says why", not_runnable },
+	{ "bad arguments are refused", bad_args },
+	{ "a program that everyone may change is refused", untrusted },
+	{ "having no files left costs no attempt and leaks none", no_files_left },
+	{ "an exit code that someone else took is a retry", status_taken },
+	{ "a flood on stdout and stderr does no harm", floods },
+	{ "the body arrives on stdin byte for byte", body_arrives },
+	{ "a program need not read the body", body_unread },
+	{ "the environment is exactly what is promised", environment },
+	{ "arguments pass as they are, without a shell", arguments },
+	{ "no open file is inherited", nothing_inherited },
+	{ "session, directory, umask, signals and limits are reset", state },
+};
+
+int main(int argc, char **argv) {
+	if (argc > 2 && strcmp(argv[1], "--child") == 0) {
+		return be_child(argc, argv);
+	}
+	if (readlink("/proc/self/exe", self_path, sizeof self_path - 1) < 0) {
+		perror("/proc/self/exe");
+		return 1;
+	}
+	return exec_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The exec kind and programs that do not end by themselves: timeouts, stops,
+ * what they leave behind, and a server that dies first.
+ */
+#include "handler_exec.h"
+
+static void times_out(void) {
+	char path[PATH_MAX];
+	struct postern_run run;
+	struct postern_handler *handler =
+			make_shell("sleep 999 & echo $! > \"$0\"; echo last words >&2; "
+					   "sleep 999",
+					file_path("slow", path));
+	fake_init(&run, "hello", 5);
+	run.deadline_ms = fake_now_ms() + 400;
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, "timed out after 0.");
+	CHECK_CONTAINS(run.outcome.reason, " s: last words");
+	CHECK(is_gone_soon(read_pid(path)));
+	CHECK(!has_children());
+	handler->ops->destroy(handler);
+}
+
+static void too_late(void) {
+	struct postern_run run;
+	struct postern_handler *handler =
+			make_shell("trap 'exit 0' TERM; while :; do sleep 0.01; done",
+					NULL);
+	fake_init(&run, "hello", 5);
+	run.deadline_ms = fake_now_ms() + 200;
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, "timed out");
+	/* Past it from the beginning: not even started. */
+	fake_init(&run, "hello", 5);
+	run.deadline_ms = 1;
+	fake_run(handler, &run);
+	CHECK_CONTAINS(run.outcome.reason, "timed out after 0.0 s");
+	handler->ops->destroy(handler);
+}
+
+static void will_not_end(void) {
+	char path[PATH_MAX];
+	struct postern_run run;
+	struct postern_handler *handler =
+			make_shell("trap '' TERM; sh -c 'trap \"\" TERM; echo $$ > \"$0\"; "
+					   "while :; do sleep 0.1; done' \"$0\" & while :; do "
+					   "sleep 0.1; done",
+					file_path("stubborn", path));
+	fake_init(&run, "hello", 5);
+	run.deadline_ms = fake_now_ms() + 500;
+	int64_t start = fake_now_ms();
+	fake_run(handler, &run);
+	int64_t took = fake_now_ms() - start;
+	CHECK(took >= 500 + POSTERN__EXEC_GRACE_MS);
+	CHECK(took < 500 + POSTERN__EXEC_GRACE_MS + 5000);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, "timed out after 1.");
+	CHECK(is_gone_soon(read_pid(path)));
+	CHECK(!has_children());
+	handler->ops->destroy(handler);
+}
+
+static void leftovers(void) {
+	char path[PATH_MAX];
+	struct postern_run run;
+	struct postern_handler *handler =
+			make_shell("sleep 999 & echo $! > \"$0\"; exit 0",
+					file_path("left", path));
+	fake_init(&run, "hello", 5);
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	CHECK(is_gone_soon(read_pid(path)));
+	handler->ops->destroy(handler);
+}
+
+static void escaped(void) {
+	char path[PATH_MAX];
+	struct postern_run run;
+	/* It has our pipes, writes all the time, and is in no group of ours. */
+	struct postern_handler *handler =
+			make_shell("setsid sh -c 'echo $$ > \"$0\"; exec yes >&2' \"$0\" & "
+					   "while ! [ -s \"$0\" ]; do sleep 0.01; done; exit 7",
+					file_path("escaped", path));
+	fake_init(&run, "hello", 5);
+	int64_t start = fake_now_ms();
+	fake_run(handler, &run);
+	CHECK(fake_now_ms() - start < 10000);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	(void)kill(read_pid(path), SIGKILL);
+	handler->ops->destroy(handler);
+}
+
+/* A run on a thread of its own, to be cancelled from this one. */
+struct job {
+	struct postern_handler *handler;
+	struct postern_run run;
+	pthread_t thread;
+};
+
+static void *job_main(void *context) {
+	struct job *job = context;
+	job->handler->ops->start(job->handler, &job->run);
+	return NULL;
+}
+
+static void job_start(struct job *job, struct postern_handler *handler) {
+	job->handler = handler;
+	fake_init(&job->run, "hello", 5);
+	CHECK(pthread_create(&job->thread, NULL, job_main, job) == 0);
+}
+
+static void cancel_stop(void) {
+	static const char *const scripts[] = {
+		"echo $$ > \"$0\"; sleep 999",
+		"trap 'exit 0' TERM; echo $$ > \"$0\"; while :; do sleep 0.01; done",
+	};
+	for (size_t i = 0; i < 2; i++) {
+		char path[PATH_MAX];
+		struct job job;
+		file_path("cancelled", path);
+		(void)unlink(path);
+		struct postern_handler *handler = make_shell(scripts[i], path);
+		job_start(&job, handler);
+		pid_t pid = read_pid(path);
+		handler->ops->cancel(handler, &job.run, POSTERN_CANCEL_STOP);
+		handler->ops->cancel(handler, &job.run, POSTERN_CANCEL_TIMEOUT);
+		(void)pthread_join(job.thread, NULL);
+		CHECK_INT(job.run.return_count, 1);
+		CHECK_INT(job.run.finish_count, 0);
+		CHECK(!is_alive(pid));
+		/* Too late is no harm. */
+		handler->ops->cancel(handler, &job.run, POSTERN_CANCEL_TIMEOUT);
+		handler->ops->cancel(handler, &job.run, POSTERN_CANCEL_STOP);
+		handler->ops->destroy(handler);
+	}
+	CHECK(!has_children());
+}
+
+static void cancel_timeout(void) {
+	char path[PATH_MAX];
+	struct job job;
+	struct postern_handler *handler = make_shell("echo $$ > \"$0\"; sleep 999",
+			file_path("overdue", path));
+	job_start(&job, handler);
+	pid_t pid = read_pid(path);
+	handler->ops->cancel(handler, &job.run, POSTERN_CANCEL_TIMEOUT);
+	(void)pthread_join(job.thread, NULL);
+	CHECK_INT(job.run.finish_count, 1);
+	CHECK_INT(job.run.return_count, 0);
+	CHECK_INT(job.run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(job.run.outcome.reason, "timed out");
+	CHECK(!is_alive(pid));
+	handler->ops->destroy(handler);
+}
+
+static void cancel_first(void) {
+	char path[PATH_MAX];
+	struct postern_run run;
+	struct postern_handler *handler =
+			make_shell("echo > \"$0\"", file_path("started", path));
+	fake_init(&run, "hello", 5);
+	handler->ops->cancel(handler, &run, POSTERN_CANCEL_STOP);
+	handler->ops->start(handler, &run);
+	CHECK_INT(run.return_count, 1);
+	CHECK_INT(run.finish_count, 0);
+	CHECK(access(path, F_OK) < 0);
+	handler->ops->destroy(handler);
+}
+
+static void server_dies(void) {
+	char path[PATH_MAX];
+	struct postern_handler *handler = make_shell("echo $$ > \"$0\"; sleep 999",
+			file_path("orphan", path));
+	pid_t server = fork();
+	if (server == 0) {
+		struct postern_run run;
+		fake_init(&run, "hello", 5);
+		handler->ops->start(handler, &run);
+		_exit(0);
+	}
+	pid_t program = read_pid(path);
+	CHECK(is_alive(program));
+	CHECK(kill(server, SIGKILL) == 0);
+	CHECK(waitpid(server, NULL, 0) == server);
+	CHECK(is_gone_soon(program));
+	handler->ops->destroy(handler);
+}
+
+static void many_at_once(void) {
+	enum { JOB_COUNT = 8, ROUND_COUNT = 6 };
+	static struct job jobs[JOB_COUNT];
+	static const char *const scripts[] = { "cat > /dev/null", "exit 75",
+		"sleep 999", "echo x >&2; exit 65" };
+	struct postern_handler *handlers[4];
+	int count = count_fds();
+	for (size_t i = 0; i < 4; i++) {
+		handlers[i] = make_shell(scripts[i], NULL);
+	}
+	for (int round = 0; round < ROUND_COUNT; round++) {
+		for (size_t i = 0; i < JOB_COUNT; i++) {
+			job_start(&jobs[i], handlers[i % 4]);
+		}
+		for (size_t i = 0; i < JOB_COUNT; i++) {
+			handlers[2]->ops->cancel(handlers[i % 4], &jobs[i].run,
+					i < 4 ? POSTERN_CANCEL_STOP : POSTERN_CANCEL_TIMEOUT);
+			if (i % 4 == 2) {
+				/* As the engine does it: until it has worked. */
+				while (jobs[i].run.finish_count + jobs[i].run.return_count ==
+						0) {
+					handlers[2]->ops->cancel(handlers[2], &jobs[i].run,
+							POSTERN_CANCEL_TIMEOUT);
+					pause_ms(1);
+				}
+			}
+		}
+		for (size_t i = 0; i < JOB_COUNT; i++) {
+			(void)pthread_join(jobs[i].thread, NULL);
+			CHECK_INT(jobs[i].run.finish_count + jobs[i].run.return_count, 1);
+		}
+	}
+	for (size_t i = 0; i < 4; i++) {
+		handlers[i]->ops->destroy(handlers[i]);
+	}
+	CHECK_INT(count_fds(), count);
+	CHECK(!has_children());
+}
+
+static const struct tap_case cases[] = {
+	{ "a timeout ends the program with its grandchildren", times_out },
+	{ "an exit code after the timeout does not count", too_late },
+	{ "a program that ignores SIGTERM is killed a second later", will_not_end },
+	{ "what a program leaves behind in its group is killed", leftovers },
+	{ "a pipe held by a process that escaped does not hang the run", escaped },
+	{ "cancelled by a stop, a run is returned", cancel_stop },
+	{ "cancelled by a timeout, a run is a retry", cancel_timeout },
+	{ "cancelled before it began, a program is not started", cancel_first },
+	{ "a program does not outlive the server", server_dies },
+	{ "many runs at once leave no file and no child behind", many_at_once },
+};
+
+int main(int argc, char **argv) {
+	return exec_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
+}

@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The sql kind on a database in memory, with this file in the role of the
+ * store: it opens the transaction, and owns the connection.
+ */
+#include <poll.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+
+#include "handler/kinds.h"
+#include "handler_fake.h"
+
+static sqlite3 *open_db(void) {
+	sqlite3 *db = NULL;
+	CHECK_INT(sqlite3_open_v2(":memory:", &db,
+					  SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
+							  SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+					  NULL),
+			SQLITE_OK);
+	return db;
+}
+
+/* As a store does: all statements first, whoever made them. */
+static int close_db(sqlite3 *db) {
+	sqlite3_stmt *stmt;
+	int count = 0;
+	while ((stmt = sqlite3_next_stmt(db, NULL))) {
+		(void)sqlite3_finalize(stmt);
+		count++;
+	}
+	CHECK_INT(sqlite3_close(db), SQLITE_OK);
+	return count;
+}
+
+static void do_sql(sqlite3 *db, const char *sql) {
+	char *text = NULL;
+	if (sqlite3_exec(db, sql, NULL, NULL, &text) != SQLITE_OK) {
+		FAIL("%s: %s", sql, text);
+	}
+	sqlite3_free(text);
+}
+
+/* The first column of the first row, as text. */
+static const char *ask(sqlite3 *db, const char *sql) {
+	static char answer[256];
+	sqlite3_stmt *stmt = NULL;
+	CHECK_INT(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
+	if (sqlite3_step(stmt) == SQLITE_ROW) {
+		const char *text = (const char *)sqlite3_column_text(stmt, 0);
+		(void)snprintf(answer, sizeof answer, "%s", text ? text : "NULL");
+	} else {
+		(void)snprintf(answer, sizeof answer, "no row");
+	}
+	(void)sqlite3_finalize(stmt);
+	return answer;
+}
+
+static struct postern_handler *make(const char *sql) {
+	struct postern_handler *handler = NULL;
+	struct postern_error error = { 0 };
+	if (!CHECK_OK(postern__sql_create(sql, &handler, &error), &error)) {
+		exit(1);
+	}
+	return handler;
+}
+
+/* One delivery in a transaction, kept only if it is done. */
+static void deliver(struct postern_handler *handler, sqlite3 *db,
+		struct postern_run *run) {
+	run->delivery.transaction = db;
+	do_sql(db, "begin immediate");
+	fake_run(handler, run);
+	if (!sqlite3_get_autocommit(db)) {
+		do_sql(db, run->outcome.kind == POSTERN_DONE ? "commit" : "rollback");
+	}
+	/* What is not reset would have kept it from ending. */
+	CHECK(sqlite3_get_autocommit(db));
+}
+
+/* The same with a handler, a message and a body of their own. */
+static void deliver_once(sqlite3 *db, const char *sql, const void *body,
+		size_t len, struct postern_run *run) {
+	struct postern_handler *handler = make(sql);
+	fake_init(run, body, len);
+	run->epoch = 1;
+	deliver(handler, db, run);
+	handler->ops->destroy(handler);
+}
+
+static void ends_as(sqlite3 *db, const char *sql, const char *body,
+		enum postern_outcome_kind kind, const char *reason) {
+	struct postern_run run;
+	deliver_once(db, sql, body, strlen(body), &run);
+	CHECK_INT(run.outcome.kind, kind);
+	CHECK_CONTAINS(run.outcome.reason, reason);
+}
+
+#define ALL                                                              \
+	"insert into t select :id, :source, :type, :subject, :time, :body, " \
+	":body_json, :body_bytes, :headers, :attempt"
+#define TABLE                                                           \
+	"create table t(id, source, type, subject, time, body, body_json, " \
+	"body_bytes, headers, attempt)"
+
+static void binds_all(void) {
+	sqlite3 *db = open_db();
+	struct postern_run run;
+	struct postern_handler *handler = make(ALL);
+	static const struct postern_header headers[] = { { "a", "1" },
+		{ "B", "x\"y" }, { "a", "2" } };
+	do_sql(db, TABLE);
+	fake_init(&run, "{\"n\": 1}", 8);
+	run.message.id = "it's; drop table t; --";
+	run.message.subject = "s";
+	run.message.time = "2026-01-02T03:04:05Z";
+	run.message.headers = headers;
+	run.message.header_count = 3;
+	deliver(handler, db, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	CHECK_STR(run.outcome.reason, "");
+	CHECK_STR(ask(db, "select id from t"), "it's; drop table t; --");
+	CHECK_STR(ask(db, "select source||'/'||type||'/'||subject||'/'||time "
+					  "from t"),
+			"orders/order.placed/s/2026-01-02T03:04:05Z");
+	CHECK_STR(ask(db, "select body from t"), "{\"n\": 1}");
+	CHECK_STR(ask(db, "select body_json ->> 'n' from t"), "1");
+	CHECK_STR(ask(db, "select hex(body_bytes) from t"), "7B226E223A20317D");
+	CHECK_STR(ask(db, "select headers from t"),
+			"{\"a\":\"1, 2\",\"B\":\"x\\\"y\"}");
+	CHECK_STR(ask(db, "select attempt from t"), "2");
+	CHECK_STR(ask(db, "select group_concat(x) from (select typeof(id) as x "
+					  "from t union all select typeof(time) from t union all "
+					  "select typeof(body) from t union all select "
+					  "typeof(body_json) from t union all select "
+					  "typeof(body_bytes) from t union all select "
+					  "typeof(headers) from t union all select "
+					  "typeof(attempt) from t)"),
+			"text,text,text,text,blob,text,integer");
+	handler->ops->destroy(handler);
+	CHECK_INT(close_db(db), 1);
+}
+
+static void binds_absent(void) {
+	sqlite3 *db = open_db();
+	struct postern_run run;
+	do_sql(db, "create table t(subject, time, body, bytes, headers)");
+	deliver_once(db,
+			"insert into t values (:subject, :time, :body, :body_bytes, "
+			":headers)",
+			NULL, 0, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	CHECK_STR(ask(db, "select typeof(subject)||typeof(time)||typeof(body)||"
+					  "typeof(bytes)||length(body)||length(bytes)||headers "
+					  "from t"),
+			"nullnulltextblob00{}");
+	(void)close_db(db);
+}
+
+static void binds_bytes(void) {
+	sqlite3 *db = open_db();
+	struct postern_run run;
+	do_sql(db, "create table t(x)");
+	deliver_once(db, "insert into t values (:body_bytes)", "\0\xff\0", 3, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	CHECK_STR(ask(db, "select hex(x) from t"), "00FF00");
+	(void)close_db(db);
+}
+
+static void bad_bodies(void) {
+	static const struct {
+		const char *param;
+		const char *body;
+		size_t len;
+		const char *reason;
+	} rows[] = {
+		{ ":body", "\xff", 1, "not valid UTF-8" },
+		{ ":body", "a\0b", 3, "zero byte" },
+		{ ":body_json", "\xff", 1, "not valid UTF-8" },
+		{ ":body_json", "1\0", 2, "zero byte" },
+		{ ":body_json", "", 0, "not valid JSON" },
+		{ ":body_json", "{\"a\":}", 6, "not valid JSON" },
+		{ ":body_json", "{} {}", 5, "not valid JSON" },
+	};
+	sqlite3 *db = open_db();
+	do_sql(db, "create table t(x)");
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		char sql[128];
+		struct postern_run run;
+		(void)snprintf(sql, sizeof sql,
+				"insert into t values (1); insert into t values (%s)",
+				rows[i].param);
+		deliver_once(db, sql, rows[i].body, rows[i].len, &run);
+		CHECK_INT(run.outcome.kind, POSTERN_POISON);
+		CHECK_CONTAINS(run.outcome.reason, rows[i].reason);
+	}
+	CHECK_STR(ask(db, "select count(*) from t"), "0");
+	/* Who does not ask for text may have anything. */
+	struct postern_run run;
+	deliver_once(db, "insert into t values (:id)", "\xff", 1, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	(void)close_db(db);
+}
+
+static void several_statements(void) {
+	sqlite3 *db = open_db();
+	struct postern_run run;
+	struct postern_handler *handler =
+			make("create table if not exists t(x, y); -- a comment; with\n"
+				 ";insert into t values (:id, 1);\n"
+				 "select * from t; insert into t values (:type, :attempt) "
+				 "returning x; /* the end */ ;");
+	for (int i = 0; i < 3; i++) {
+		fake_init(&run, "", 0);
+		run.epoch = 1;
+		deliver(handler, db, &run);
+		CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	}
+	CHECK_STR(ask(db, "select count(*) from t"), "6");
+	CHECK_STR(ask(db, "select count(*) from t where x = 'order.placed' and "
+					  "y = 2"),
+			"3");
+	handler->ops->destroy(handler);
+	/* Prepared once, whatever the number of runs. */
+	CHECK_INT(close_db(db), 4);
+}
+
+static void all_or_nothing(void) {
+	sqlite3 *db = open_db();
+	do_sql(db, "create table t(x unique)");
+	ends_as(db, "insert into t values (1); insert into t values (1)", "",
+			POSTERN_RETRY, "statement 2: UNIQUE constraint failed: t.x");
+	CHECK_STR(ask(db, "select count(*) from t"), "0");
+	(void)close_db(db);
+}
+
+static void epochs(void) {
+	struct postern_handler *handler = make("insert into t values (:id)");
+	for (uint64_t epoch = 0; epoch < 4; epoch++) {
+		sqlite3 *db = open_db();
+		do_sql(db, "create table t(x)");
+		for (int i = 0; i < 3; i++) {
+			struct postern_run run;
+			fake_init(&run, "", 0);
+			run.epoch = epoch;
+			deliver(handler, db, &run);
+			CHECK_INT(run.outcome.kind, POSTERN_DONE);
+		}
+		CHECK_STR(ask(db, "select count(*) from t"), "3");
+		CHECK_INT(close_db(db), 1);
+	}
+	handler->ops->destroy(handler);
+}
+
+static void schema_changes(void) {
+	sqlite3 *db = open_db();
+	struct postern_handler *handler = make("insert into t(x) values (:id)");
+	struct postern_run run;
+	do_sql(db, "create table t(x)");
+	for (int i = 0; i < 2; i++) {
+		fake_init(&run, "", 0);
+		deliver(handler, db, &run);
+		CHECK_INT(run.outcome.kind, POSTERN_DONE);
+		do_sql(db, "alter table t add column y default 5");
+		do_sql(db, "alter table t rename column y to z");
+		do_sql(db, "alter table t drop column z");
+	}
+	do_sql(db, "drop table t");
+	fake_init(&run, "", 0);
+	deliver(handler, db, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_POISON);
+	CHECK_STR(run.outcome.reason, "no such table: t");
+	do_sql(db, "create table t(x)");
+	fake_init(&run, "", 0);
+	deliver(handler, db, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	handler->ops->destroy(handler);
+	(void)close_db(db);
+}
+
+static void errors(void) {
+	sqlite3 *db = open_db();
+	do_sql(db, "create table t(x integer primary key, y text not null, "
+			   "z int check (z > 0)) strict");
+	do_sql(db, "create table u(t int references t(x))");
+	do_sql(db, "pragma foreign_keys = on");
+	/* It will not get better. */
+	ends_as(db, "insert nonsense", "", POSTERN_POISON, "syntax error");
+	ends_as(db, "insert into nowhere values (1)", "", POSTERN_POISON,
+			"no such table: nowhere");
+	ends_as(db, "select nofield from t", "", POSTERN_POISON,
+			"no such column: nofield");
+	ends_as(db, "select nofunction(1)", "", POSTERN_POISON, "no such function");
+	ends_as(db, "insert into t values (1)", "", POSTERN_POISON,
+			"3 columns but 1 values");
+	ends_as(db, "select json_extract('{', '$')", "", POSTERN_POISON,
+			"malformed JSON");
+	ends_as(db, "select abs(-9223372036854775808)", "", POSTERN_POISON,
+			"integer overflow");
+	ends_as(db, "select length(zeroblob(2000000000))", "", POSTERN_POISON,
+			"too big");
+	ends_as(db, "select 1; selec 2", "", POSTERN_POISON, "statement 2: near");
+	/* It may. */
+	ends_as(db, "insert into t values (1, null, 1)", "", POSTERN_RETRY,
+			"NOT NULL constraint failed: t.y");
+	ends_as(db, "insert into t values (1, 'a', 0)", "", POSTERN_RETRY,
+			"CHECK constraint failed");
+	ends_as(db, "insert into t values (1, x'00', 1)", "", POSTERN_RETRY,
+			"cannot store BLOB value in TEXT column");
+	ends_as(db, "insert into u values (5)", "", POSTERN_RETRY,
+			"FOREIGN KEY constraint failed");
+	/* And it works. */
+	ends_as(db, "insert into t values (1, 'a', 1)", "", POSTERN_DONE, "");
+	(void)close_db(db);
+}
+
+static void trouble(const struct postern_run *run, const char *reason) {
+	CHECK_INT(run->outcome.kind, POSTERN_SNOOZE);
+	CHECK_INT(run->outcome.delay_ms, POSTERN__TROUBLE_DELAY_MS);
+	CHECK_CONTAINS(run->outcome.reason, reason);
+}
+
+static void store_trouble(void) {
+	sqlite3 *db = open_db();
+	struct postern_run run;
+	do_sql(db, "create table t(x)");
+	do_sql(db, "pragma max_page_count = 5");
+	deliver_once(db, "insert into t values (zeroblob(100000))", "", 0, &run);
+	trouble(&run, "the store: database or disk is full");
+	struct postern_handler *handler = make("insert into t values (1)");
+	fake_init(&run, "", 0);
+	run.delivery.transaction = db;
+	do_sql(db, "begin; pragma query_only = on");
+	fake_run(handler, &run);
+	trouble(&run, "readonly");
+	handler->ops->destroy(handler);
+	(void)close_db(db);
+}
+
+static void locked(void) {
+	sqlite3 *db = open_db();
+	sqlite3_stmt *stmt = NULL;
+	struct postern_run run;
+	do_sql(db, "create table t(x); insert into t values (1), (2)");
+	CHECK_INT(sqlite3_prepare_v2(db, "select * from t", -1, &stmt, NULL),
+			SQLITE_OK);
+	CHECK_INT(sqlite3_step(stmt), SQLITE_ROW);
+	struct postern_handler *handler = make("drop table t");
+	fake_init(&run, "", 0);
+	run.delivery.transaction = db;
+	do_sql(db, "begin");
+	fake_run(handler, &run);
+	trouble(&run, "the store: database table is locked");
+	handler->ops->destroy(handler);
+	(void)sqlite3_finalize(stmt);
+	do_sql(db, "rollback");
+	(void)close_db(db);
+}
+
+#define ENDLESS                                                        \
+	"with recursive c(x) as (select 1 union all select x + 1 from c) " \
+	"select count(*) from c"
+
+static void times_out(void) {
+	sqlite3 *db = open_db();
+	struct postern_handler *handler = make(ENDLESS);
+	struct postern_run run;
+	fake_init(&run, "", 0);
+	run.deadline_ms = fake_now_ms() + 50;
+	deliver(handler, db, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_STR(run.outcome.reason, "timed out");
+	CHECK(fake_now_ms() >= run.deadline_ms);
+	handler->ops->destroy(handler);
+
+	/* Between two statements, however short they are. */
+	do_sql(db, "create table t(x)");
+	handler = make("insert into t values (1); insert into t values (2)");
+	fake_init(&run, "", 0);
+	run.deadline_ms = 1;
+	deliver(handler, db, &run);
+	CHECK_STR(run.outcome.reason, "timed out");
+	CHECK_STR(ask(db, "select count(*) from t"), "0");
+	/* The progress handler is gone: this takes more steps than one look. */
+	CHECK_STR(ask(db, "with recursive c(x) as (select 1 union all select x + 1 "
+					  "from c where x < 50000) select count(*) from c"),
+			"50000");
+	handler->ops->destroy(handler);
+	(void)close_db(db);
+}
+
+struct job {
+	struct postern_handler *handler;
+	struct postern_run run;
+	pthread_t thread;
+};
+
+static void *job_main(void *context) {
+	struct job *job = context;
+	job->handler->ops->start(job->handler, &job->run);
+	return NULL;
+}
+
+static void cancels(void) {
+	static const struct {
+		enum postern_cancel why;
+		enum postern_outcome_kind kind;
+		const char *reason;
+	} rows[] = {
+		{ POSTERN_CANCEL_TIMEOUT, POSTERN_RETRY, "timed out" },
+		{ POSTERN_CANCEL_STOP, POSTERN_SNOOZE, "stopped" },
+	};
+	for (size_t i = 0; i < 2; i++) {
+		sqlite3 *db = open_db();
+		struct job job = { .handler = make(ENDLESS) };
+		fake_init(&job.run, "", 0);
+		job.run.delivery.transaction = db;
+		do_sql(db, "begin");
+		CHECK(pthread_create(&job.thread, NULL, job_main, &job) == 0);
+		/* The first may come before the run has begun. */
+		while (job.run.finish_count == 0) {
+			job.handler->ops->cancel(job.handler, &job.run, rows[i].why);
+			(void)poll(NULL, 0, 1);
+		}
+		(void)pthread_join(job.thread, NULL);
+		CHECK_INT(job.run.finish_count, 1);
+		CHECK_INT(job.run.return_count, 0);
+		CHECK_INT(job.run.outcome.kind, rows[i].kind);
+		CHECK_INT(job.run.outcome.delay_ms, 0);
+		CHECK_STR(job.run.outcome.reason, rows[i].reason);
+		job.handler->ops->destroy(job.handler);
+		(void)close_db(db);
+	}
+}
+
+static void cancel_first(void) {
+	sqlite3 *db = open_db();
+	struct postern_handler *handler = make("insert into t values (1)");
+	struct postern_run run;
+	do_sql(db, "create table t(x)");
+	fake_init(&run, "", 0);
+	handler->ops->cancel(handler, &run, POSTERN_CANCEL_STOP);
+	deliver(handler, db, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_SNOOZE);
+	CHECK_STR(ask(db, "select count(*) from t"), "0");
+	/* Late, from a run before: the deadline is looked at, not the word. */
+	fake_init(&run, "", 0);
+	handler->ops->cancel(handler, &run, POSTERN_CANCEL_TIMEOUT);
+	deliver(handler, db, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_DONE);
+	handler->ops->destroy(handler);
+	(void)close_db(db);
+}
+
+static void interrupted_store(void) {
+	sqlite3 *db = open_db();
+	struct job job = { .handler = make(ENDLESS) };
+	fake_init(&job.run, "", 0);
+	job.run.delivery.transaction = db;
+	CHECK(pthread_create(&job.thread, NULL, job_main, &job) == 0);
+	while (job.run.finish_count == 0) {
+		sqlite3_interrupt(db);
+		(void)poll(NULL, 0, 1);
+	}
+	(void)pthread_join(job.thread, NULL);
+	CHECK_INT(job.run.outcome.kind, POSTERN_RETRY);
+	CHECK_STR(job.run.outcome.reason, "timed out");
+	job.handler->ops->destroy(job.handler);
+	(void)close_db(db);
+}
+
+static void ends_transaction(void) {
+	sqlite3 *db = open_db();
+	struct postern_run run;
+	do_sql(db, "create table t(x unique on conflict rollback)");
+	/* The table says so, which no reader of the SQL can see. */
+	deliver_once(db, "insert into t values (1); insert into t values (1)", "",
+			0, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, "UNIQUE constraint failed");
+	CHECK_STR(ask(db, "select count(*) from t"), "0");
+
+	struct postern_handler *handler = make("select 1");
+	fake_init(&run, "", 0);
+	run.delivery.transaction = db;
+	/* As if a statement had ended it: there is none. */
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_POISON);
+	CHECK_CONTAINS(run.outcome.reason, "ended the transaction");
+	handler->ops->destroy(handler);
+	(void)close_db(db);
+}
+
+static void savepoints(void) {
+	sqlite3 *db = open_db();
+	struct postern_handler *handler = make("insert into t values (:id)");
+	struct postern_run run;
+	do_sql(db, "create table t(x unique); begin immediate");
+	for (int i = 0; i < 4; i++) {
+		static const char *const ids[] = { "a", "a", "b", "c" };
+		do_sql(db, "savepoint unit");
+		fake_init(&run, "", 0);
+		run.message.id = ids[i];
+		run.delivery.transaction = db;
+		fake_run(handler, &run);
+		CHECK_INT(run.outcome.kind, i == 1 ? POSTERN_RETRY : POSTERN_DONE);
+		do_sql(db, i == 1 ? "rollback to unit; release unit" : "release unit");
+	}
+	do_sql(db, "commit");
+	CHECK_STR(ask(db, "select group_concat(x) from t"), "a,b,c");
+	handler->ops->destroy(handler);
+	(void)close_db(db);
+}
+
+static void what_it_is(void) {
+	struct postern_handler *handler = make("select 1");
+	struct postern_error error;
+	CHECK_STR(handler->ops->name, "sql");
+	CHECK(handler->transactional);
+	CHECK(handler->ops->batches);
+	CHECK(!handler->ops->in_process);
+	handler->ops->destroy(handler);
+	handler = NULL;
+	CHECK_INT(postern__sql_create(NULL, &handler, &error), POSTERN_E_INVALID);
+	CHECK_INT(postern__sql_create("commit", &handler, &error),
+			POSTERN_E_INVALID);
+	CHECK(!handler);
+}
+
+static void without_memory_for_bindings(void) {
+	/* A cleared statement holds no message that is gone: under ASan. */
+	sqlite3 *db = open_db();
+	struct postern_handler *handler = make("insert into t values (:body)");
+	do_sql(db, "create table t(x)");
+	for (int i = 0; i < 2; i++) {
+		char *body = strdup("body");
+		struct postern_run run;
+		fake_init(&run, body, 4);
+		deliver(handler, db, &run);
+		free(body);
+		sqlite3_stmt *stmt = sqlite3_next_stmt(db, NULL);
+		char *sql = sqlite3_expanded_sql(stmt);
+		CHECK_STR(sql, "insert into t values (NULL)");
+		sqlite3_free(sql);
+	}
+	handler->ops->destroy(handler);
+	(void)close_db(db);
+}
+
+static const struct tap_case cases[] = {
+	{ "a sql handler is transactional and shares commits", what_it_is },
+	{ "every parameter is bound as what it is", binds_all },
+	{ "what is absent is NULL, an empty body is empty", binds_absent },
+	{ ":body_bytes takes any bytes", binds_bytes },
+	{ "a body that is not what a parameter needs is poison", bad_bodies },
+	{ "several statements run in order, and rows are ignored",
+			several_statements },
+	{ "a statement that fails leaves nothing of those before", all_or_nothing },
+	{ "a new epoch prepares anew and leaves the dead alone", epochs },
+	{ "a changed schema is noticed", schema_changes },
+	{ "errors that will stay are poison, broken constraints a retry", errors },
+	{ "trouble of the store costs no attempt", store_trouble },
+	{ "a locked table costs no attempt", locked },
+	{ "past the deadline the SQL is interrupted", times_out },
+	{ "a run is cancelled from another thread", cancels },
+	{ "stopped before it began, nothing is run", cancel_first },
+	{ "an interrupt of the store counts as a timeout", interrupted_store },
+	{ "a transaction that is gone is noticed", ends_transaction },
+	{ "a failed delivery spares the others in its commit", savepoints },
+	{ "no binding outlives its run", without_memory_for_bindings },
+};
+
+TAP_MAIN(cases)

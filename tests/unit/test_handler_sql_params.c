@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reading SQL: what is a token in which dialect, and what a handler may not
+ * contain.
+ */
+#include <stdlib.h>
+
+#include "handler/kinds.h"
+#include "handler/sql_params.h"
+#include "handler_fake.h"
+
+#define SQLITE POSTERN__SQL_SQLITE
+#define POSTGRES POSTERN__SQL_POSTGRES
+
+/* A text's tokens, one letter for each and the text of parameters. */
+static const char *shape(const char *sql, enum postern__sql_dialect dialect) {
+	static const char letters[] = {
+		[POSTERN__SQL_WORD] = 'w',
+		[POSTERN__SQL_PARAM] = 'p',
+		[POSTERN__SQL_FOREIGN] = 'f',
+		[POSTERN__SQL_CAST] = 'c',
+		[POSTERN__SQL_SEMICOLON] = ';',
+		[POSTERN__SQL_LITERAL] = 'l',
+		[POSTERN__SQL_OTHER] = 'o',
+		[POSTERN__SQL_UNCLOSED] = 'u',
+	};
+	static char out[512];
+	struct postern__sql_reader reader = { .dialect = dialect, .sql = sql };
+	struct postern__sql_token token;
+	size_t len = 0;
+	for (;;) {
+		postern__sql_next(&reader, &token);
+		if (token.kind == POSTERN__SQL_END) {
+			break;
+		}
+		out[len++] = letters[token.kind];
+		if (token.kind == POSTERN__SQL_PARAM) {
+			memcpy(out + len, token.text, token.len);
+			len += token.len;
+		}
+	}
+	out[len] = '\0';
+	return out;
+}
+
+static void tokens_of_both(void) {
+	static const struct {
+		const char *sql;
+		const char *shape;
+	} rows[] = {
+		{ "", "" },
+		{ " \t\r\n\f", "" },
+		{ ":id", "p:id" },
+		{ ":id,:body_json)", "p:idop:body_jsono" },
+		{ "':id'", "l" },
+		{ "'it''s :id'", "l" },
+		{ "\":id\"\"x\"", "l" },
+		{ "-- :id\n:type", "p:type" },
+		{ "-- :id", "" },
+		{ "/* :id ' */:type", "p:type" },
+		{ "/* a * / ** */ x", "w" },
+		{ "a - - b", "woow" },
+		{ "a / b", "wow" },
+		{ "x::text", "wcw" },
+		{ ":id::text", "p:idcw" },
+		{ ": id", "ow" },
+		{ ":1", "oo" },
+		{ ":=", "oo" },
+		{ ":::id", "cp:id" },
+		{ "1e5 0x1F 12", "ooo" },
+		{ "a->>'$.b'", "wooo"
+					   "l" },
+		{ "a;b;;", "w;w;;" },
+		{ "'open", "u" },
+		{ "\"open", "u" },
+		{ "/* open", "u" },
+		{ "/*/", "u" },
+		{ "'a''", "u" },
+		{ "\xc3\xa9t\xc3\xa9 :id\xc3\xa9", "wp:id\xc3\xa9" },
+		{ "\xef\xbb\xbf:id", "p:id" },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		CHECK_STR(shape(rows[i].sql, SQLITE), rows[i].shape);
+		CHECK_STR(shape(rows[i].sql, POSTGRES), rows[i].shape);
+	}
+}
+
+static void tokens_of_each(void) {
+	static const struct {
+		const char *sql;
+		const char *sqlite;
+		const char *postgres;
+	} rows[] = {
+		{ "[:id]", "l", "op:ido" },
+		{ "`:id`", "l", "op:ido" },
+		{ "[open", "u", "ow" },
+		{ "E'\\':id'", "wlp:idu", "l" },
+		{ "e'\\\\' :id", "wlp:id", "lp:id" },
+		{ "$$ :id $$", "fp:idf", "l" },
+		{ "$a$ ; $b$ $$ $a$ :id", "f;fffp:id", "lp:id" },
+		{ "$a$ open", "fw", "u" },
+		{ "a$$b", "w", "w" },
+		{ "$1", "f", "f" },
+		{ "$x", "f", "ow" },
+		{ "? ?1 @x #y", "ffff", "oooowow" },
+		{ "/* /* */ :id */", "p:idoo", "" },
+		{ "-- x\r:id", "", "p:id" },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		CHECK_STR(shape(rows[i].sql, SQLITE), rows[i].sqlite);
+		CHECK_STR(shape(rows[i].sql, POSTGRES), rows[i].postgres);
+	}
+}
+
+static void accepted(const char *sql, enum postern__sql_dialect dialect,
+		size_t expected) {
+	struct postern_error error = { 0 };
+	size_t count = 99;
+	CHECK_OK(postern__sql_check(sql, dialect, &count, &error), &error);
+	CHECK_INT(count, expected);
+}
+
+static void refused(const char *sql, const char *text) {
+	struct postern_error error = { 0 };
+	size_t count = 99;
+	CHECK_INT(postern__sql_check(sql, SQLITE, &count, &error),
+			POSTERN_E_INVALID);
+	CHECK_CONTAINS(error.text, text);
+	CHECK_INT(count, 99);
+}
+
+static void good_sql(void) {
+	accepted("insert into t values (:id, :source, :type, :subject, :time, "
+			 ":body, :body_json, :body_bytes, :headers, :attempt)",
+			SQLITE, 1);
+	accepted("-- why\n;;insert into t values (1);\n/**/ delete from t; -- x",
+			SQLITE, 2);
+	accepted("select 'commit'; select \"begin\" from [pragma]", SQLITE, 2);
+	accepted("select case when 1 then 2 end", SQLITE, 1);
+	accepted("create table if not exists t(x); replace into t values (1)",
+			SQLITE, 2);
+	accepted("with x as (select 1) insert or ignore into t select * from x",
+			SQLITE, 1);
+	accepted("insert into t(rollback) values (1)", SQLITE, 1);
+	accepted("insert into t values ((:body_json ->> 'amount')::numeric, "
+			 ":subject::text, $$it's; commit; $$)",
+			POSTGRES, 1);
+	char many[POSTERN__SQL_STATEMENT_COUNT_MAX * 9 + 1] = "";
+	for (size_t i = 0; i < POSTERN__SQL_STATEMENT_COUNT_MAX; i++) {
+		memcpy(many + 9 * i, "select 1;", 9);
+	}
+	accepted(many, SQLITE, POSTERN__SQL_STATEMENT_COUNT_MAX);
+}
+
+static void empty_sql(void) {
+	refused("", "no statement");
+	refused(" ;\n;; ", "no statement");
+	refused("-- select 1", "no statement");
+	refused("/* select 1 */ ;", "no statement");
+	refused("\xef\xbb\xbf", "no statement");
+}
+
+static void unknown_params(void) {
+	refused("select :bdy", "line 1: there is no parameter ':bdy' (did you mean "
+						   "':body'?)");
+	refused("select 1,\n  :body_jsn", "line 2");
+	refused("select :body_jsn", "did you mean ':body_json'?");
+	refused("select :ID", "did you mean ':id'?");
+	refused("select :password", "only :id :source");
+	refused("select :idx", "did you mean ':id'?");
+	refused("select ?", "parameters are written :name, not '?'");
+	refused("select ?1", "not '?1'");
+	refused("select @id", "not '@id'");
+	refused("select $id", "not '$id'");
+	refused("select $$; commit; select $$", "not '$$'");
+	refused("select :id::text", "'::' is a cast of PostgreSQL");
+	refused("select x::text", "'::' is a cast of PostgreSQL");
+	refused("select :id(x)", "'(' right behind ':id'");
+	char name[400] = "select :";
+	memset(name + 8, 'a', sizeof name - 9);
+	name[sizeof name - 1] = '\0';
+	refused(name, "there is no parameter ':aaaa");
+}
+
+static void hostile_statements(void) {
+	static const char *const words[] = { "begin", "COMMIT", "End", "rollback",
+		"savepoint x", "release x", "attach 'x' as y", "detach y",
+		"pragma user_version = 1", "vacuum", "abort", "start transaction" };
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+		char sql[128];
+		refused(words[i], "is not allowed in a handler");
+		(void)snprintf(sql, sizeof sql, "select ';' -- ;\n; /* */ %s;",
+				words[i]);
+		refused(sql, "line 2");
+		refused(sql, "is not allowed in a handler");
+		(void)snprintf(sql, sizeof sql, "\xef\xbb\xbf%s", words[i]);
+		refused(sql, "is not allowed in a handler");
+	}
+	refused("insert or rollback into t values (1)", "or rollback");
+	refused("update OR/**/ROLLBACK t set x = 1", "or rollback");
+	refused("create temp table x(y)", "create temp");
+	refused("CREATE TEMPORARY VIEW x as select 1", "create TEMPORARY");
+	refused("create trigger x after insert on t begin commit; end",
+			"create trigger");
+}
+
+static void broken_text(void) {
+	refused("select 'x", "what begins with ' has no end");
+	refused("select\n\n\"x", "line 3");
+	refused("select 1 /* x", "what begins with /* has no end");
+	refused("select [x", "what begins with [ has no end");
+	refused("select '\xff'", "not valid UTF-8");
+}
+
+static void limits(void) {
+	char *sql = malloc(POSTERN__SQL_LEN_MAX + 2);
+	memset(sql, ' ', POSTERN__SQL_LEN_MAX + 1);
+	memcpy(sql, "select 1", 8);
+	sql[POSTERN__SQL_LEN_MAX] = '\0';
+	accepted(sql, SQLITE, 1);
+	sql[POSTERN__SQL_LEN_MAX] = ' ';
+	sql[POSTERN__SQL_LEN_MAX + 1] = '\0';
+	refused(sql, "over 65536 bytes");
+	free(sql);
+
+	char many[(POSTERN__SQL_STATEMENT_COUNT_MAX + 1) * 9 + 1] = "";
+	for (size_t i = 0; i < POSTERN__SQL_STATEMENT_COUNT_MAX + 1; i++) {
+		memcpy(many + 9 * i, "select 1;", 9);
+	}
+	refused(many, "33 statements, over the limit of 32");
+}
+
+static void random_text(void) {
+	static const char alphabet[] = "'\"`[]$$::;?@-/*\\\r\n aeE1\xc3\xa9(";
+	uint32_t seed = 1;
+	for (int i = 0; i < 200000; i++) {
+		char sql[24];
+		size_t len = 0;
+		while (len < sizeof sql - 1) {
+			seed = seed * 1664525 + 1013904223;
+			sql[len] = alphabet[(seed >> 16) % (sizeof alphabet)];
+			if (sql[len++] == '\0') {
+				break;
+			}
+		}
+		sql[len] = '\0';
+		/* Tokens lie in the text, one behind the other, up to its end. */
+		for (int d = 0; d < 2; d++) {
+			struct postern__sql_reader reader = { .sql = sql,
+				.dialect = d ? POSTGRES : SQLITE };
+			struct postern__sql_token token;
+			const char *end = sql;
+			size_t count = 0;
+			do {
+				postern__sql_next(&reader, &token);
+				if (token.text < end || count++ > sizeof sql) {
+					FAIL("seed %u", seed);
+					return;
+				}
+				end = token.text + token.len;
+			} while (token.kind != POSTERN__SQL_END);
+			if (end != sql + strlen(sql)) {
+				FAIL("seed %u", seed);
+				return;
+			}
+		}
+	}
+}
+
+static const struct tap_case cases[] = {
+	{ "strings, names, comments and casts hide no parameter", tokens_of_both },
+	{ "the dialects differ where the databases do", tokens_of_each },
+	{ "SQL as people write it is accepted and counted", good_sql },
+	{ "SQL without a statement is refused", empty_sql },
+	{ "an unknown parameter is refused with a guess", unknown_params },
+	{ "a statement that leaves the transaction is refused",
+			hostile_statements },
+	{ "what has no end or is no text is refused", broken_text },
+	{ "SQL has a longest length and a largest count", limits },
+	{ "any text is read to its end", random_text },
+};
+
+TAP_MAIN(cases)
