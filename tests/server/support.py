@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: MIT
+"""What the black-box tests share: a private place, the command, a server.
+
+    from support import case, main
+
+    @case("second send of the same id is a duplicate")
+    def _(place):
+        place.configure()
+        place.send("a", code=0, out="accepted")
+
+    main()
+
+A case gets a fresh place, a directory that goes when the case ends, together
+with whatever was started in it. The name of a case is a sentence that states
+the rule. Results are TAP; arguments are parts of names to run only some.
+
+The command is the one that $POSTERN names, $POSTERN_HOLD a program that uses
+the library and holds a store.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+POSTERN = os.environ["POSTERN"]
+HOLD = os.environ.get("POSTERN_HOLD")
+
+# Far more than anything takes, also under a sanitizer on a busy machine.
+PATIENCE_S = 60
+
+CONFIG = """\
+store: sqlite:box.db
+channels:
+  orders:
+    handlers:
+      log:
+        exec: [/bin/sh, -c, 'cat >> log.out']
+"""
+
+
+class Result:
+    """What a run of the command came to."""
+
+    def __init__(self, code, out, err):
+        self.code = code
+        self.raw = out
+        self.out = out.decode("utf-8", "replace")
+        self.err = err.decode("utf-8", "replace")
+
+    def json(self):
+        return json.loads(self.out)
+
+    def __repr__(self):
+        return f"exit {self.code}, stdout {self.out!r}, stderr {self.err!r}"
+
+
+class Process:
+    """A program that runs beside the test."""
+
+    def __init__(self, place, args, **options):
+        self.stderr_path = os.path.join(place.path, f".stderr-{time.time_ns()}")
+        with open(self.stderr_path, "wb") as stderr:
+            self.process = subprocess.Popen(
+                args,
+                cwd=place.path,
+                env=place.environment(),
+                stderr=stderr,
+                **options,
+            )
+        self.pid = self.process.pid
+
+    def stderr(self):
+        with open(self.stderr_path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def stop(self, number=signal.SIGTERM):
+        """Sends a signal unless it has ended, and returns the exit code."""
+        if self.alive():
+            self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+
+class Place:
+    """A private directory in which the command is run."""
+
+    def __init__(self):
+        self.path = tempfile.mkdtemp(prefix="postern-test-")
+        self.started = []
+
+    def close(self):
+        for process in self.started:
+            if process.alive():
+                process.stop(signal.SIGKILL)
+        # Cases take rights away.
+        for parent, _, _ in os.walk(self.path):
+            os.chmod(parent, 0o700)
+        shutil.rmtree(self.path)
+
+    def file(self, name):
+        return os.path.join(self.path, name)
+
+    def write(self, name, text):
+        path = self.file(name)
+        mode = "wb" if isinstance(text, bytes) else "w"
+        with open(path, mode) as file:
+            file.write(text)
+        return path
+
+    def read(self, name):
+        try:
+            with open(self.file(name), encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def configure(self, text=CONFIG):
+        return self.write("postern.yaml", text)
+
+    def environment(self, more=None):
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("POSTERN") and name != "NO_COLOR"
+        }
+        kept.update(more or {})
+        return kept
+
+    def run(self, *args, stdin=b"", env=None, cwd=None, **options):
+        """Runs the command to its end."""
+        if isinstance(stdin, str):
+            stdin = stdin.encode()
+        options.setdefault("stdout", subprocess.PIPE)
+        process = subprocess.run(
+            [POSTERN, *args],
+            input=stdin,
+            stderr=subprocess.PIPE,
+            cwd=cwd or self.path,
+            env=self.environment(env),
+            timeout=PATIENCE_S,
+            check=False,
+            **options,
+        )
+        return Result(process.returncode, process.stdout or b"", process.stderr)
+
+    def ok(self, *args, **options):
+        """Runs the command, which has to succeed."""
+        result = self.run(*args, **options)
+        assert result.code == 0, f"{args}: {result}"
+        return result
+
+    def fails(self, code, *args, says="", **options):
+        """Runs the command, which has to exit with `code` and say something
+        on stderr that contains `says`."""
+        result = self.run(*args, **options)
+        assert result.code == code, f"{args}: not exit {code}: {result}"
+        assert result.err, f"{args}: nothing on stderr: {result}"
+        assert says in result.err, f"{args}: not {says!r}: {result}"
+        return result
+
+    def start(self, args, **options):
+        process = Process(self, args, **options)
+        self.started.append(process)
+        return process
+
+    def serve(self, *args, ready=True):
+        """Starts a server and waits until it answers."""
+        server = self.start([POSTERN, "serve", *args])
+
+        def answers():
+            assert server.alive(), f"the server ended: {server.stderr()}"
+            return '"serving"' in server.stderr()
+
+        if ready:
+            until(answers)
+        return server
+
+    def hold(self, url):
+        """Starts a program that embeds the library and holds the store."""
+        program = self.start(
+            [HOLD, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        line = program.process.stdout.readline()
+        assert line == b"holding\n", program.stderr()
+        return program
+
+    def send(self, message_id, body="body", *args, channel="orders", **options):
+        return self.run(
+            "send", channel, "--id", message_id, *args, stdin=body, **options
+        )
+
+    def show(self, message_id, *args):
+        return self.ok("show", message_id, "--json", *args).json()
+
+    def delivery(self, message_id, handler):
+        for row in self.show(message_id)["deliveries"]:
+            if row["handler"] == handler:
+                return row
+        raise AssertionError(f"{message_id} has no delivery to {handler}")
+
+    def state(self, message_id, handler):
+        return self.delivery(message_id, handler)["state"]
+
+
+def until(condition, seconds=PATIENCE_S):
+    """Waits until a condition holds, and returns what it returned."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.01)
+
+
+def equal(actual, expected, *what):
+    assert actual == expected, f"{actual!r} is not {expected!r} {what or ''}"
+
+
+CASES = []
+
+
+def case(name, **arguments):
+    """Registers a function as a case; it gets a place, and the arguments."""
+
+    def register(function):
+        CASES.append((name, function, arguments))
+        return function
+
+    return register
+
+
+def run_case(name, function, arguments):
+    place = Place()
+    try:
+        function(place, **arguments)
+        return True
+    except Exception:  # whatever it is, the other cases run
+        print(f"failed: {name}", file=sys.stderr)
+        traceback.print_exc()
+        for process in place.started:
+            text = process.stderr()
+            print(f"  a process said: {text[-4000:]}", file=sys.stderr)
+        return False
+    finally:
+        place.close()
+
+
+def main():
+    wanted = sys.argv[1:]
+    count = failed = 0
+    for name, function, arguments in CASES:
+        if wanted and not any(part in name for part in wanted):
+            continue
+        count += 1
+        good = run_case(name, function, arguments)
+        failed += not good
+        print(f"{'ok' if good else 'not ok'} {count} - {name}", flush=True)
+    print(f"1..{count}")
+    sys.exit(1 if failed or not count else 0)
