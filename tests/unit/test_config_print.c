@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* What is shown of a configuration, and of the options themselves. */
+
+#include <jansson.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "server/config.h"
+#include "server/config_options.h"
+#include "tap.h"
+
+static const char yaml[] = "store: 'sqlite:a.db'\n"
+						   "defaults: {lease: 10m, backoff: [1s, 10s]}\n"
+						   "channels:\n"
+						   "  orders:\n"
+						   "    unrouted: drop\n"
+						   "    handlers:\n"
+						   "      mail:\n"
+						   "        exec: [/bin/mail, --token=canary]\n"
+						   "        types: [a, \"<b>\"]\n"
+						   "        legacy_keys: [old]\n"
+						   "        timeout: 90s\n"
+						   "      ledger: {sql: select 'canary'}\n";
+
+static struct postern__config *load(void) {
+	char *const environment[] = { (char[]){ "POSTERN_WORKERS=6" }, NULL };
+	const struct postern__config_flag flag = { "max-attempts", "7" };
+	const struct postern__config_input input = { .environment = environment,
+		.flags = &flag,
+		.flag_count = 1 };
+	struct postern__config *config = NULL;
+	struct postern_error error = { 0 };
+	(void)CHECK_OK(postern__config_parse("f.yaml", yaml, sizeof yaml - 1,
+						   &input, &config, &error),
+			&error);
+	return config;
+}
+
+static void as_text(void) {
+	struct postern__config *config = load();
+	struct postern__buf buf;
+	struct postern_error error = { 0 };
+	postern__buf_init(&buf, 65536);
+	if (!config) {
+		return;
+	}
+	postern__config_print(config, false, &buf);
+	if (CHECK_OK(postern__buf_check(&buf, "text", &error), &error)) {
+		const char *text = postern__buf_text(&buf);
+		CHECK_CONTAINS(text, "# f.yaml\nstore: sqlite:a.db  # f.yaml:1\n");
+		CHECK_CONTAINS(text, "\nmetrics: on  # default\n");
+		CHECK_CONTAINS(text, "\nworkers: 6  # $POSTERN_WORKERS\n");
+		CHECK_CONTAINS(text, "\nmax_attempts: 7  # --max-attempts\n");
+		CHECK_CONTAINS(text, "\nlease: 10m  # f.yaml:2\n");
+		CHECK_CONTAINS(text, "\nbackoff: 1s,10s  # f.yaml:2\n");
+		CHECK_CONTAINS(text, "\ntimeout: default  # default\n");
+		CHECK_CONTAINS(text, "\nconcurrency: none  # default\n");
+		CHECK_CONTAINS(text, "\norphans: poison  # default\n");
+		CHECK_CONTAINS(text, "\nmax_message_size: 1MiB  # default\n");
+		CHECK_CONTAINS(text, "\nchannel orders\n"
+							 "  unrouted: drop  # f.yaml:5\n"
+							 "  handler mail: exec /bin/mail\n"
+							 "    types: a <b>\n"
+							 "    legacy_keys: old\n"
+							 "    timeout: 90s  # f.yaml:11\n"
+							 "  handler ledger: sql\n");
+		/* Neither arguments nor what does nothing yet. */
+		CHECK(!strstr(text, "canary"));
+		CHECK(!strstr(text, "listen"));
+	}
+	postern__buf_finish(&buf);
+	postern__config_destroy(config);
+}
+
+static json_t *option_of(json_t *object, const char *name) {
+	json_t *options = json_object_get(object, "options");
+	for (size_t i = 0; i < json_array_size(options); i++) {
+		json_t *option = json_array_get(options, i);
+		if (strcmp(json_string_value(json_object_get(option, "name")), name) ==
+				0) {
+			return option;
+		}
+	}
+	return NULL;
+}
+
+static void check_option(json_t *object, const char *name, const char *value,
+		const char *from) {
+	json_t *option = option_of(object, name);
+	CHECK_STR(json_string_value(json_object_get(option, "value")), value);
+	CHECK_STR(json_string_value(json_object_get(option, "from")), from);
+}
+
+static void as_json(void) {
+	struct postern__config *config = load();
+	struct postern__buf buf;
+	json_error_t problem;
+	postern__buf_init(&buf, 65536);
+	if (!config) {
+		return;
+	}
+	postern__config_print(config, true, &buf);
+	json_t *root = json_loads(postern__buf_text(&buf), JSON_REJECT_DUPLICATES,
+			&problem);
+	if (CHECK(root != NULL)) {
+		CHECK_STR(json_string_value(json_object_get(root, "file")), "f.yaml");
+		check_option(root, "store", "sqlite:a.db", "f.yaml:1");
+		check_option(root, "workers", "6", "$POSTERN_WORKERS");
+		check_option(root, "max_attempts", "7", "--max-attempts");
+		check_option(root, "command_timeout", "30s", "default");
+		CHECK(!option_of(root, "unrouted"));
+		CHECK(!option_of(root, "listen"));
+		json_t *channel = json_array_get(json_object_get(root, "channels"), 0);
+		CHECK_STR(json_string_value(json_object_get(channel, "name")),
+				"orders");
+		check_option(channel, "unrouted", "drop", "f.yaml:5");
+		CHECK(!option_of(channel, "lease"));
+		json_t *mail = json_array_get(json_object_get(channel, "handlers"), 0);
+		CHECK_STR(json_string_value(json_object_get(mail, "key")), "mail");
+		CHECK_STR(json_string_value(json_object_get(mail, "kind")), "exec");
+		CHECK_STR(json_string_value(json_object_get(mail, "program")),
+				"/bin/mail");
+		CHECK_INT(json_array_size(json_object_get(mail, "types")), 2);
+		check_option(mail, "timeout", "90s", "f.yaml:11");
+		json_t *ledger =
+				json_array_get(json_object_get(channel, "handlers"), 1);
+		CHECK_STR(json_string_value(json_object_get(ledger, "kind")), "sql");
+		CHECK_INT(json_array_size(json_object_get(ledger, "options")), 0);
+		json_decref(root);
+	}
+	CHECK(!strstr(postern__buf_text(&buf), "canary"));
+	postern__buf_finish(&buf);
+	postern__config_destroy(config);
+}
+
+static void without_a_file(void) {
+	static const char *const search[] = { "/nonexistent", NULL };
+	char *const environment[] = { NULL };
+	const struct postern__config_input input = { .environment = environment,
+		.search = search };
+	struct postern__config *config = NULL;
+	struct postern_error error = { 0 };
+	struct postern__buf buf;
+	postern__buf_init(&buf, 65536);
+	if (!CHECK_OK(postern__config_load(&input, &config, &error), &error)) {
+		return;
+	}
+	postern__config_print(config, true, &buf);
+	CHECK_CONTAINS(postern__buf_text(&buf), "{\"file\":null,");
+	CHECK_CONTAINS(postern__buf_text(&buf), "\"channels\":[]}");
+	postern__buf_reset(&buf);
+	postern__config_print(config, false, &buf);
+	CHECK_CONTAINS(postern__buf_text(&buf), "# no file: the defaults serve\n");
+	postern__buf_finish(&buf);
+	postern__config_destroy(config);
+}
+
+static void names_of_options(void) {
+	struct postern__config_option option;
+	size_t count = 0;
+	size_t index;
+	const char *near;
+
+	while (postern__config_option_get(count, &option)) {
+		CHECK(*option.help != '\0' && *option.value_name != '\0');
+		CHECK(strncmp(option.environment, "POSTERN_", 8) == 0);
+		CHECK(!strpbrk(option.flag, "_."));
+		CHECK(postern__config_option_find(option.flag, &index, NULL));
+		CHECK_INT(index, count);
+		count++;
+	}
+	CHECK(count > 30);
+	if (CHECK(postern__config_option_find("store_file", &index, &near)) &&
+			CHECK(postern__config_option_get(index, &option))) {
+		CHECK_STR(option.name, "store_file");
+		CHECK_STR(option.flag, "store-file");
+		CHECK_STR(option.environment, "POSTERN_STORE_FILE");
+		CHECK_STR(option.value_name, "FILE");
+		CHECK_STR(option.fallback, "");
+		CHECK(!option.later);
+	}
+	if (CHECK(postern__config_option_find("retention-payload", &index,
+				&near)) &&
+			CHECK(postern__config_option_get(index, &option))) {
+		CHECK_STR(option.environment, "POSTERN_RETENTION_PAYLOAD");
+		CHECK(option.later);
+	}
+	CHECK(!postern__config_option_find("max-atempts", &index, &near));
+	CHECK_STR(near, "max-attempts");
+	CHECK(!postern__config_option_find("", &index, &near));
+	CHECK(!near);
+}
+
+/* A value that is shown can be written back, and is then the same. */
+static void fallbacks(void) {
+	struct postern__config_values values;
+	struct postern__arena arena = { 0 };
+	struct postern__buf buf;
+	struct postern_error error = { 0 };
+	const struct postern__option *option;
+
+	postern__buf_init(&buf, 4096);
+	(void)CHECK_OK(postern__option_defaults(&values, &arena, &error), &error);
+	for (size_t i = 0; (option = postern__option_at(i)); i++) {
+		postern__buf_reset(&buf);
+		postern__option_format(option, &values, &buf);
+		/* 60s is the one that has a shorter spelling. */
+		if (strcmp(option->fallback, "60s") != 0) {
+			CHECK_STR(postern__buf_text(&buf), option->fallback);
+		}
+		CHECK_INT(postern__option_index(option), i);
+	}
+	postern__buf_finish(&buf);
+	postern__arena_finish(&arena);
+}
+
+static const struct tap_case cases[] = {
+	{ "the effective configuration as text names each value's origin",
+			as_text },
+	{ "the effective configuration as JSON is the same", as_json },
+	{ "without a file the defaults are shown", without_a_file },
+	{ "each global option has a flag and a variable", names_of_options },
+	{ "a default is shown as it is written", fallbacks },
+};
+
+TAP_MAIN(cases)

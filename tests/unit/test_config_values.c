@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: MIT */
+/* What a configuration that is right means. */
+
+#include <stdlib.h>
+
+#include "base/buf.h"
+#include "server/config.h"
+#include "tap.h"
+
+static struct postern__config *parse_with(const char *text,
+		const struct postern__config_input *input) {
+	struct postern__config *config = NULL;
+	struct postern_error error = { 0 };
+	(void)CHECK_OK(postern__config_parse("f", text, strlen(text), input,
+						   &config, &error),
+			&error);
+	return config;
+}
+
+static struct postern__config *parse(const char *text) {
+	return parse_with(text, NULL);
+}
+
+static const struct postern__config_handler *
+handler_at(const struct postern__config *config, size_t channel,
+		size_t handler) {
+	return &postern__config_channel(config, channel)->handlers[handler];
+}
+
+/* The defaults that the documentation promises, in its units. */
+static void check_defaults(const struct postern__config_values *values) {
+	CHECK_STR(values->store, "sqlite:postern.db");
+	CHECK_STR(values->listen, "none");
+	CHECK(values->metrics);
+	CHECK_INT(values->shutdown_grace_ms, 30000);
+	CHECK_INT(values->workers, 4);
+	CHECK_INT(values->polling_interval_ms, 30000);
+	CHECK_INT(values->restart_delay_ms, 5000);
+	CHECK_INT(values->batch_size, 100);
+	CHECK_INT(values->command_timeout_ms, 30000);
+	CHECK_INT(values->run_queue_max, 10000);
+	CHECK_INT(values->run_queue_bytes_max, 64 * 1024 * 1024);
+	CHECK_INT(values->require_inbox, POSTERN_REQUIRE_INBOX_NONE);
+	CHECK_INT(values->orphans, POSTERN_ORPHANS_POISON);
+	CHECK_INT(values->max_attempts, 5);
+	CHECK_INT(values->max_crashes, 3);
+	CHECK_INT(values->max_retry_delay_ms, 300000);
+	CHECK(!values->backoff_ms);
+	CHECK_INT(values->backoff_count, 0);
+	CHECK_INT(values->timeout_ms, POSTERN_TIMEOUT_DEFAULT);
+	CHECK_INT(values->lease_ms, 300000);
+	CHECK_INT(values->concurrency, 0);
+	CHECK_INT(values->commit_batch, 1);
+	CHECK_INT(values->on_poisoned_duplicate, POSTERN_POISONED_DUPLICATE_IGNORE);
+	CHECK_INT(values->max_message_size, 1024 * 1024);
+	CHECK_INT(values->unrouted, POSTERN_UNROUTED_PARK);
+	CHECK_INT(values->on_conflict, POSTERN_CONFLICT_REJECT);
+	CHECK(!values->allow_without_inbox);
+}
+
+static void nothing_said(void) {
+	static const char *const texts[] = { "", "\n", "# only a comment\n", "---",
+		"{}", "~", "\xef\xbb\xbf", "channels:", "channels: {}",
+		"defaults:", "stores:", "stores: {}", "auth: {}", "auth:" };
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		struct postern__config *config = parse(texts[i]);
+		if (!config) {
+			continue;
+		}
+		check_defaults(postern__config_global(config));
+		CHECK_INT(postern__config_channel_count(config), 0);
+		CHECK(!postern__config_channel(config, 0));
+		CHECK_STR(postern__config_name(config), "f");
+		postern__config_destroy(config);
+	}
+	postern__config_destroy(NULL);
+}
+
+static void defaults_spelled_out(void) {
+	struct postern__config *config =
+			parse("listen: none\ningest_listen: none\nmetrics: yes\n"
+				  "defaults:\n"
+				  "  processing: parallel\n"
+				  "  lock_name: InboxProcessor_{store}\n"
+				  "  cleanup_lock_name: InboxCleanup_{store}\n"
+				  "  lock_acquire_timeout: 1m\n"
+				  "  node_lease: 15000ms\n"
+				  "  cleanup_interval: 60m\n"
+				  "  cleanup_batch: 10000\n"
+				  "  command_retries: 3\n"
+				  "  retention: {payload: none, dedupe: none}\n"
+				  "  rate: none\n"
+				  "  concurrency: none\n"
+				  "channels:\n"
+				  "  c:\n"
+				  "    mode: inbox\n"
+				  "    store: default\n"
+				  "    key: id\n"
+				  "    missing_key: reject\n"
+				  "    order_by: none\n"
+				  "    on_poison: block\n"
+				  "    on_conflict: reject\n"
+				  "    unrouted: park\n"
+				  "    retention:\n"
+				  "    sources: []\n"
+				  "    handlers:\n"
+				  "      h: {sql: x, rate: none, key: id, timeout: default}\n");
+	if (!config) {
+		return;
+	}
+	check_defaults(postern__config_global(config));
+	check_defaults(&postern__config_channel(config, 0)->values);
+	check_defaults(&handler_at(config, 0, 0)->values);
+	postern__config_destroy(config);
+}
+
+static void every_option(void) {
+	struct postern__config *config = parse(
+			"store: memory\nmetrics: off\nshutdown_grace: 0\nworkers: 8\n"
+			"defaults:\n"
+			"  polling_interval: 1s\n  restart_delay: 2s\n  batch_size: 7\n"
+			"  command_timeout: 3s\n  run_queue_max: 8\n"
+			"  run_queue_bytes_max: 9KiB\n  orphans: fail\n"
+			"  require_inbox: warn\n  max_attempts: 0\n  max_crashes: 11\n"
+			"  max_retry_delay: 12s\n  backoff: [1s, 10s, 0]\n"
+			"  lease: 13s\n  timeout: none\n  concurrency: 14\n"
+			"  commit_batch: 15\n  on_poisoned_duplicate: retry\n"
+			"  max_message_size: 16B\n"
+			"channels:\n"
+			"  c: {unrouted: reject, on_conflict: ignore, "
+			"allow_without_inbox: true}\n");
+	if (!config) {
+		return;
+	}
+	const struct postern__config_values *values =
+			&postern__config_channel(config, 0)->values;
+	CHECK_STR(values->store, "memory:");
+	CHECK(!values->metrics);
+	CHECK_INT(values->shutdown_grace_ms, 0);
+	CHECK_INT(values->workers, 8);
+	CHECK_INT(values->polling_interval_ms, 1000);
+	CHECK_INT(values->restart_delay_ms, 2000);
+	CHECK_INT(values->batch_size, 7);
+	CHECK_INT(values->command_timeout_ms, 3000);
+	CHECK_INT(values->run_queue_max, 8);
+	CHECK_INT(values->run_queue_bytes_max, 9 * 1024);
+	CHECK_INT(values->require_inbox, POSTERN_REQUIRE_INBOX_WARN);
+	CHECK_INT(values->orphans, POSTERN_ORPHANS_FAIL);
+	CHECK_INT(values->max_attempts, 0);
+	CHECK_INT(values->max_crashes, 11);
+	CHECK_INT(values->max_retry_delay_ms, 12000);
+	if (CHECK_INT(values->backoff_count, 3)) {
+		CHECK_INT(values->backoff_ms[0], 1000);
+		CHECK_INT(values->backoff_ms[1], 10000);
+		CHECK_INT(values->backoff_ms[2], 0);
+	}
+	CHECK_INT(values->timeout_ms, 0);
+	CHECK_INT(values->lease_ms, 13000);
+	CHECK_INT(values->concurrency, 14);
+	CHECK_INT(values->commit_batch, 15);
+	CHECK_INT(values->on_poisoned_duplicate, POSTERN_POISONED_DUPLICATE_RETRY);
+	CHECK_INT(values->max_message_size, 16);
+	CHECK_INT(values->unrouted, POSTERN_UNROUTED_REJECT);
+	CHECK_INT(values->on_conflict, POSTERN_CONFLICT_IGNORE);
+	CHECK(values->allow_without_inbox);
+	postern__config_destroy(config);
+}
+
+static void channels_and_handlers(void) {
+	struct postern__config *config =
+			parse("channels:\n"
+				  "  orders:\n"
+				  "    handlers:\n"
+				  "      ledger:\n"
+				  "        types: [\"order.placed\", \"order.*\"]\n"
+				  "        legacy_keys: [book, ns:old/key_1.2]\n"
+				  "        sql: |\n"
+				  "          insert into a\n"
+				  "          values (:id);\n"
+				  "      mail: {exec: [/bin/mail, \"a b\", '']}\n"
+				  "  empty:\n");
+	if (!config) {
+		return;
+	}
+	CHECK_INT(postern__config_channel_count(config), 2);
+	const struct postern__config_channel *channel =
+			postern__config_channel(config, 0);
+	CHECK_STR(channel->name, "orders");
+	CHECK_INT(channel->line, 2);
+	CHECK_INT(channel->column, 3);
+	CHECK_INT(channel->handler_count, 2);
+	const struct postern__config_handler *ledger = &channel->handlers[0];
+	CHECK_STR(ledger->key, "ledger");
+	CHECK_INT(ledger->line, 4);
+	CHECK_INT(ledger->column, 7);
+	CHECK_INT(ledger->type_count, 2);
+	CHECK_STR(ledger->types[1], "order.*");
+	CHECK_INT(ledger->legacy_key_count, 2);
+	CHECK_STR(ledger->legacy_keys[1], "ns:old/key_1.2");
+	CHECK_STR(ledger->sql, "insert into a\nvalues (:id);\n");
+	CHECK(!ledger->exec);
+	const struct postern__config_handler *mail = &channel->handlers[1];
+	CHECK(!mail->sql);
+	CHECK_INT(mail->type_count, 0);
+	if (CHECK_INT(mail->exec_count, 3)) {
+		CHECK_STR(mail->exec[0], "/bin/mail");
+		CHECK_STR(mail->exec[1], "a b");
+		CHECK_STR(mail->exec[2], "");
+	}
+	CHECK_INT(postern__config_channel(config, 1)->handler_count, 0);
+	postern__config_destroy(config);
+}
+
+static void nearest_wins(void) {
+	/* The channel's own values stand behind its handlers on purpose. */
+	struct postern__config *config =
+			parse("channels:\n"
+				  "  a:\n"
+				  "    handlers:\n"
+				  "      plain: {sql: x}\n"
+				  "      own: {sql: x, max_attempts: 4, backoff: exponential, "
+				  "timeout: 1s}\n"
+				  "    max_attempts: 3\n"
+				  "    backoff: [3s]\n"
+				  "    max_message_size: 3KiB\n"
+				  "  b: {}\n"
+				  "defaults: {max_attempts: 1, lease: 1m, timeout: 10s, "
+				  "backoff: [1s], max_crashes: 9}\n"
+				  "stores: {main: {url: 'memory:', max_attempts: 2, lease: 2m, "
+				  "batch_size: 22}}\n");
+	if (!config) {
+		return;
+	}
+	const struct postern__config_values *global =
+			postern__config_global(config);
+	CHECK_STR(global->store, "memory:");
+	CHECK_INT(global->max_attempts, 2);
+	CHECK_INT(global->lease_ms, 120000);
+	CHECK_INT(global->batch_size, 22);
+	CHECK_INT(global->backoff_ms[0], 1000);
+	const struct postern__config_values *plain =
+			&handler_at(config, 0, 0)->values;
+	CHECK_INT(plain->max_attempts, 3);
+	CHECK_INT(plain->lease_ms, 120000);
+	CHECK_INT(plain->backoff_ms[0], 3000);
+	CHECK_INT(plain->timeout_ms, 10000);
+	CHECK_INT(plain->max_message_size, 3 * 1024);
+	const struct postern__config_values *own =
+			&handler_at(config, 0, 1)->values;
+	CHECK_INT(own->max_attempts, 4);
+	CHECK_INT(own->max_crashes, 9);
+	CHECK_INT(own->timeout_ms, 1000);
+	CHECK_INT(own->backoff_count, 0);
+	CHECK(!own->backoff_ms);
+	CHECK_INT(postern__config_channel(config, 1)->values.max_attempts, 2);
+	CHECK_INT(postern__config_channel(config, 1)->values.max_message_size,
+			1024 * 1024);
+	postern__config_destroy(config);
+}
+
+static void flag_environment_file(void) {
+	char *const environment[] = { (char[]){ "POSTERN_LEASE=2m" },
+		(char[]){ "POSTERN_BATCH_SIZE=2" }, (char[]){ "POSTERN_WORKERS=" },
+		(char[]){ "POSTERN_BACKOFF=1s, 2s" }, (char[]){ "POSTERN_LISTEN=none" },
+		(char[]){ "POSTERN_UNKNOWN=1" }, (char[]){ "POSTERN_LEASES=1" }, NULL };
+	static const struct postern__config_flag flags[] = {
+		{ "lease", "3m" },
+		{ "max-attempts", "8" },
+		{ "max_attempts", "9" },
+	};
+	const struct postern__config_input input = { .environment = environment,
+		.flags = flags,
+		.flag_count = 3 };
+	struct postern__config *config =
+			parse_with("workers: 3\n"
+					   "defaults: {lease: 1m, max_crashes: 4}\n"
+					   "stores: {a: {url: memory, batch_size: 1}}\n"
+					   "channels: {c: {max_attempts: 7}}",
+					&input);
+	if (!config) {
+		return;
+	}
+	const struct postern__config_values *values =
+			postern__config_global(config);
+	CHECK_INT(values->lease_ms, 180000);
+	CHECK_INT(values->batch_size, 2);
+	CHECK_INT(values->workers, 3);
+	CHECK_INT(values->max_crashes, 4);
+	CHECK_INT(values->max_attempts, 9);
+	CHECK_INT(values->backoff_count, 2);
+	CHECK_INT(values->backoff_ms[1], 2000);
+	CHECK_INT(postern__config_channel(config, 0)->values.max_attempts, 7);
+	CHECK_INT(postern__config_channel(config, 0)->values.lease_ms, 180000);
+	postern__config_destroy(config);
+}
+
+static void check_refused(const struct postern__config_input *input,
+		const char *text, const char *expected) {
+	struct postern__config *config = NULL;
+	struct postern_error error = { 0 };
+	int r = postern__config_parse("f", text, strlen(text), input, &config,
+			&error);
+	if (!CHECK_INT(r, POSTERN_E_INVALID)) {
+		postern__config_destroy(config);
+		return;
+	}
+	CHECK_STR(error.text, expected);
+}
+
+static void bad_flags(void) {
+	static const struct {
+		struct postern__config_flag flag;
+		const char *error;
+	} table[] = {
+		{ { "leese", "5m" }, "unknown flag --leese; did you mean --lease?" },
+		{ { "zzzzzzzz", "5m" }, "unknown flag --zzzzzzzz" },
+		/* What only a channel says is no flag. */
+		{ { "unrouted", "drop" }, "unknown flag --unrouted" },
+		{ { "lease", "5" }, "--lease: duration '5' has no unit; write a number "
+							"with one of the units ms, s, m, h, d, such as "
+							"30s" },
+		{ { "listen", ":80" }, "--listen: ':80' is not in this version" },
+		{ { "retention-payload", "7d" },
+				"--retention-payload: '7d' is not in this version" },
+		{ { "timeout", "5m" },
+				"--timeout: timeout (5m) must be less than lease (5m)" },
+		{ { "store_file", "/nonexistent" },
+				"--store-file: there is no file '/nonexistent'" },
+	};
+	static char *const environment[] = { NULL };
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+		const struct postern__config_input input = { .environment = environment,
+			.flags = &table[i].flag,
+			.flag_count = 1 };
+		check_refused(&input, "", table[i].error);
+	}
+}
+
+static void bad_environment(void) {
+	static const struct {
+		char variable[64];
+		const char *error;
+	} table[] = {
+		{ "POSTERN_LEASE=5", "$POSTERN_LEASE: duration '5' has no unit; write "
+							 "a number with one of the units ms, s, m, h, d, "
+							 "such as 30s" },
+		{ "POSTERN_LISTEN=:80",
+				"$POSTERN_LISTEN: ':80' is not in this version" },
+		{ "POSTERN_RETENTION_DEDUPE=1d",
+				"$POSTERN_RETENTION_DEDUPE: '1d' is not in this version" },
+		{ "POSTERN_TIMEOUT=1h",
+				"$POSTERN_TIMEOUT: timeout (1h) must be less than lease "
+				"(5m)" },
+		{ "POSTERN_LEASE=5s",
+				"$POSTERN_LEASE: timeout (5s, the default for sql) must be "
+				"less than lease (5s)" },
+		{ "POSTERN_STORE=postgres://u:canary@h/d",
+				"$POSTERN_STORE: this kind of store is not in this version; "
+				"write sqlite:FILE or memory:" },
+	};
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+		char variable[64];
+		char *environment[] = { variable, NULL };
+		memcpy(variable, table[i].variable, sizeof variable);
+		const struct postern__config_input input = { .environment =
+															 environment };
+		check_refused(&input, "channels: {c: {handlers: {h: {sql: x}}}}",
+				table[i].error);
+	}
+}
+
+static void variables(void) {
+	char *const environment[] = { (char[]){ "A=alpha" }, (char[]){ "EMPTY=" },
+		(char[]){ "N=7" }, (char[]){ "NL=x: y\nz" }, (char[]){ "BAD=\xff" },
+		NULL };
+	const struct postern__config_input input = { .environment = environment };
+	static const struct {
+		const char *sql;
+		const char *result;
+	} table[] = {
+		{ "${A}", "alpha" },
+		{ "x${A}y${N}z", "xalphay7z" },
+		{ "${A:-other}", "alpha" },
+		{ "${NO:-other}", "other" },
+		{ "${EMPTY:-other}", "other" },
+		{ "a${EMPTY}b", "ab" },
+		{ "${NO:-}x", "x" },
+		{ "${NO:-$A:-{}x", "$A:-{x" },
+		{ "$${A}", "${A}" },
+		{ "$$${A}", "$${A}" },
+		{ "$A $ $$ $1", "$A $ $$ $1" },
+		{ "cost: $5 ${A}", "cost: $5 alpha" },
+		{ "${NL}", "x: y\nz" },
+	};
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+		char text[200];
+		(void)snprintf(text, sizeof text,
+				"channels: {c: {handlers: {h: {sql: '%s'}}}}", table[i].sql);
+		struct postern__config *config = parse_with(text, &input);
+		if (config) {
+			CHECK_STR(handler_at(config, 0, 0)->sql, table[i].result);
+			postern__config_destroy(config);
+		}
+	}
+	check_refused(&input, "store: ${BAD}",
+			"f:1:8: the variable 'BAD' is not valid UTF-8");
+	/* A key is what it is. */
+	check_refused(&input, "${A}: x",
+			"f:1:1: unknown key '${A}' at the top "
+			"level");
+	struct postern__config *config =
+			parse_with("workers: ${N}\ndefaults: {backoff: ['${N}s', 1s]}",
+					&input);
+	if (config) {
+		CHECK_INT(postern__config_global(config)->workers, 7);
+		CHECK_INT(postern__config_global(config)->backoff_ms[0], 7000);
+		postern__config_destroy(config);
+	}
+}
+
+static void variables_that_multiply(void) {
+	struct postern__buf buf;
+	postern__buf_init(&buf, (size_t)4 * 1024 * 1024);
+	char *big = malloc(200000);
+	if (!CHECK(big != NULL)) {
+		return;
+	}
+	(void)strcpy(big, "B=");
+	memset(big + 2, 'b', 199997);
+	big[199999] = '\0';
+	char *const environment[] = { big, NULL };
+	const struct postern__config_input input = { .environment = environment };
+	postern__buf_append_text(&buf, "channels:\n c:\n  handlers:\n");
+	for (int i = 0; i < 1000; i++) {
+		postern__buf_printf(&buf, "   h%d: {sql: '${B}'}\n", i);
+	}
+	struct postern__config *config = NULL;
+	struct postern_error error = { 0 };
+	CHECK_INT(postern__config_parse("f", postern__buf_text(&buf), buf.len,
+					  &input, &config, &error),
+			POSTERN_E_INVALID);
+	CHECK_CONTAINS(error.text, "the variables make the configuration too "
+							   "large");
+	check_refused(&input, "store: '${B}${B}${B}${B}${B}${B}'",
+			"f:1:8: the text with its variables is over 1048576 bytes");
+	free(big);
+	postern__buf_finish(&buf);
+}
+
+static void shipped_texts(void) {
+	struct postern__config *config = parse(postern__config_sample);
+	if (config) {
+		CHECK_INT(postern__config_channel_count(config), 1);
+		check_defaults(postern__config_global(config));
+		postern__config_destroy(config);
+	}
+	/* Every setting that stands in a comment, taken out of it. */
+	size_t len = strlen(postern__config_sample);
+	char *text = malloc(len + 1);
+	size_t used = 0;
+	unsigned settings = 0;
+	if (!CHECK(text != NULL)) {
+		return;
+	}
+	for (size_t i = 0; i <= len; i++) {
+		const char *at = &postern__config_sample[i];
+		bool starts = i == 0 || at[-1] == '\n';
+		bool setting = starts && at[0] == '#' && at[1] != '\n' &&
+					   (at[1] != ' ' || at[2] == ' ');
+		settings += setting;
+		if (!setting) {
+			text[used++] = *at;
+		}
+	}
+	CHECK_INT(settings, 29);
+	config = parse(text);
+	if (config) {
+		check_defaults(postern__config_global(config));
+		check_defaults(&handler_at(config, 0, 0)->values);
+		CHECK_STR(handler_at(config, 0, 0)->legacy_keys[0], "ledger-v1");
+		CHECK_INT(handler_at(config, 0, 1)->values.timeout_ms, 30000);
+		postern__config_destroy(config);
+	}
+	free(text);
+}
+
+static const struct tap_case cases[] = {
+	{ "what is not said is the default", nothing_said },
+	{ "a default may be spelled out", defaults_spelled_out },
+	{ "every option that works can be set", every_option },
+	{ "channels and handlers are read as written", channels_and_handlers },
+	{ "the nearest of default, store, channel and handler wins", nearest_wins },
+	{ "a flag wins over the environment, and that over the file",
+			flag_environment_file },
+	{ "a bad flag is told as that flag", bad_flags },
+	{ "a bad variable is told as that variable", bad_environment },
+	{ "variables are put into values, once and never into keys", variables },
+	{ "variables cannot multiply without end", variables_that_multiply },
+	{ "the sample is right, and so is each setting in its comments",
+			shipped_texts },
+};
+
+TAP_MAIN(cases)
