@@ -199,7 +199,7 @@ struct postern_box {
 	size_t next_entry; /* round robin */
 	size_t lost_slots; /* callbacks that overran their lease, still running */
 
-	/* Suspects: see DESIGN in ARCHITECTURE.md, "crashes count". */
+	/* Suspects: see "Crashes count, fairly" in ARCHITECTURE.md. */
 	size_t in_process_running;
 	size_t suspects_held; /* claimed by this process and not settled */
 	bool suspects_waiting;

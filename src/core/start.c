@@ -188,6 +188,8 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 	}
 	if (!r) {
 		box->started = true;
+		/* There may be suspects from before: the first claim tells. */
+		box->suspects_waiting = true;
 	}
 	return r;
 }
