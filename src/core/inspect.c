@@ -47,23 +47,39 @@ struct postern_listing {
 	char cursor[POSTERN_CURSOR_LEN_MAX];
 };
 
+/* A decimal number without sign or leading zeroes, up to `end`; the cursor
+   has only one spelling. */
+static bool read_number(const char **place, char end, int64_t *out) {
+	const char *digit = *place;
+	int64_t number = 0;
+	if (*digit == '0' && digit[1] != end) {
+		return false;
+	}
+	while (*digit >= '0' && *digit <= '9') {
+		int64_t next = *digit - '0';
+		if (number > (INT64_MAX - next) / 10) {
+			return false;
+		}
+		number = number * 10 + next;
+		digit++;
+	}
+	if (digit == *place || *digit != end) {
+		return false;
+	}
+	*place = end ? digit + 1 : digit;
+	*out = number;
+	return true;
+}
+
 /* A cursor is where the last page ended: "v1.SEQ.HANDLER". */
 static int read_cursor(const char *cursor, struct postern_query *query,
 		struct postern_error *error) {
-	int64_t seq;
-	int64_t handler;
-	char check[POSTERN_CURSOR_LEN_MAX];
-	if (strnlen(cursor, sizeof(check)) < sizeof(check) &&
-			sscanf(cursor, "v1.%" SCNd64 ".%" SCNd64, &seq, &handler) == 2 &&
-			seq > 0 && handler >= 0) {
-		/* Written back it must be the same: no second spelling, no tail. */
-		(void)snprintf(check, sizeof(check), "v1.%" PRId64 ".%" PRId64, seq,
-				handler);
-		if (strcmp(check, cursor) == 0) {
-			query->after_seq = seq;
-			query->after_handler = handler;
-			return POSTERN_OK;
-		}
+	const char *place = cursor + 3;
+	if (strncmp(cursor, "v1.", 3) == 0 &&
+			read_number(&place, '.', &query->after_seq) &&
+			read_number(&place, '\0', &query->after_handler) &&
+			query->after_seq > 0) {
+		return POSTERN_OK;
 	}
 	return postern__fail(error, POSTERN_E_INVALID,
 			"'%s' is not a cursor of a listing", cursor);
