@@ -267,7 +267,7 @@ static void print_lines(const struct check *check,
 	(void)printf("%s\n", check->status == POSTERN__EXIT_OK ? "ok" : "not ok");
 }
 
-int postern__run_check(struct postern__cli *cli) {
+int postern__command_check(struct postern__cli *cli) {
 	struct check check = { .cli = cli };
 	struct postern__buf printed;
 	int r = postern__cli_configure(cli);

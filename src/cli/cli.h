@@ -21,6 +21,7 @@ struct postern__config_input;
 struct postern__flag;
 
 struct postern__cli {
+	const char *program; /* as it was called */
 	const struct postern__command *command;
 	struct postern__args args;
 	bool json;                      /* --json */

@@ -54,20 +54,20 @@ bool postern__command_later(const char *name);
 int postern__cli_main(int argc, char **argv);
 
 /* One for each row that does something. */
-int postern__run_serve(struct postern__cli *cli);
-int postern__run_init(struct postern__cli *cli);
-int postern__run_check(struct postern__cli *cli);
-int postern__run_migrate(struct postern__cli *cli);
-int postern__run_send(struct postern__cli *cli);
-int postern__run_process(struct postern__cli *cli);
-int postern__run_list(struct postern__cli *cli);
-int postern__run_show(struct postern__cli *cli);
-int postern__run_retry(struct postern__cli *cli);
-int postern__run_discard(struct postern__cli *cli);
-int postern__run_pause(struct postern__cli *cli);
-int postern__run_resume(struct postern__cli *cli);
-int postern__run_stats(struct postern__cli *cli);
-int postern__run_version(struct postern__cli *cli);
-int postern__run_help(struct postern__cli *cli);
+int postern__command_serve(struct postern__cli *cli);
+int postern__command_init(struct postern__cli *cli);
+int postern__command_check(struct postern__cli *cli);
+int postern__command_migrate(struct postern__cli *cli);
+int postern__command_send(struct postern__cli *cli);
+int postern__command_process(struct postern__cli *cli);
+int postern__command_list(struct postern__cli *cli);
+int postern__command_show(struct postern__cli *cli);
+int postern__command_retry(struct postern__cli *cli);
+int postern__command_discard(struct postern__cli *cli);
+int postern__command_pause(struct postern__cli *cli);
+int postern__command_resume(struct postern__cli *cli);
+int postern__command_stats(struct postern__cli *cli);
+int postern__command_version(struct postern__cli *cli);
+int postern__command_help(struct postern__cli *cli);
 
 #endif

@@ -100,7 +100,7 @@ static const struct postern__command commands[] = {
 		.examples =
 			"postern serve --demo\n"
 			"postern serve -c postern.yaml",
-		.run = postern__run_serve,
+		.run = postern__command_serve,
 	},
 	{
 		.name = "init", .operands = "", .flags = no_flags,
@@ -112,7 +112,7 @@ static const struct postern__command commands[] = {
 		.examples =
 			"postern init\n"
 			"postern init -c /etc/postern/postern.yaml",
-		.run = postern__run_init,
+		.run = postern__command_init,
 	},
 	{
 		.name = "check", .operands = "", .flags = check_flags,
@@ -127,7 +127,7 @@ static const struct postern__command commands[] = {
 		.examples =
 			"postern check\n"
 			"postern check -c new.yaml && cp new.yaml postern.yaml",
-		.run = postern__run_check,
+		.run = postern__command_check,
 	},
 	{
 		.name = "migrate", .operands = "", .flags = migrate_flags,
@@ -138,7 +138,7 @@ static const struct postern__command commands[] = {
 		.examples =
 			"postern migrate\n"
 			"postern migrate --print | less",
-		.run = postern__run_migrate,
+		.run = postern__command_migrate,
 	},
 	{
 		.name = "send", .operands = "CHANNEL [FILE]", .operand_min = 1, .operand_max = 2, .flags = send_flags,
@@ -153,7 +153,7 @@ static const struct postern__command commands[] = {
 			"postern send orders --id 42 --type order.placed order.json\n"
 			"echo '{\"n\":1}' | postern send orders --type order.placed --content-type application/json\n"
 			"postern send orders --id 43 --header tenant=acme --body hello",
-		.run = postern__run_send,
+		.run = postern__command_send,
 	},
 	{
 		.name = "process", .operands = "", .flags = process_flags,
@@ -164,7 +164,7 @@ static const struct postern__command commands[] = {
 		.examples =
 			"postern process\n"
 			"postern process --max 100",
-		.run = postern__run_process,
+		.run = postern__command_process,
 	},
 	{
 		.name = "list", .operands = "", .flags = list_flags,
@@ -175,7 +175,7 @@ static const struct postern__command commands[] = {
 		.examples =
 			"postern list --state poisoned --since 7d\n"
 			"postern list --json --limit 1000 | jq -r '.[].message_id'",
-		.run = postern__run_list,
+		.run = postern__command_list,
 	},
 	{
 		.name = "show", .operands = "[ID]", .operand_max = 1, .flags = show_flags,
@@ -187,7 +187,7 @@ static const struct postern__command commands[] = {
 			"postern show 42\n"
 			"postern show '#7' --json\n"
 			"postern show 42 --body > order.json",
-		.run = postern__run_show,
+		.run = postern__command_show,
 	},
 	{
 		.name = "retry", .operands = "[ID]", .operand_max = 1, .flags = retry_flags,
@@ -201,7 +201,7 @@ static const struct postern__command commands[] = {
 			"postern retry 42 --handler charge-card\n"
 			"postern retry --state poisoned --since 1d --dry-run\n"
 			"postern retry --state poisoned --handler mail --yes",
-		.run = postern__run_retry,
+		.run = postern__command_retry,
 	},
 	{
 		.name = "discard", .operands = "[ID]", .operand_max = 1, .flags = retry_flags,
@@ -213,7 +213,7 @@ static const struct postern__command commands[] = {
 		.examples =
 			"postern discard 42 --handler mail\n"
 			"postern discard --state poisoned --type 'test.*' --yes",
-		.run = postern__run_discard,
+		.run = postern__command_discard,
 	},
 	{
 		.name = "pause", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = no_flags,
@@ -222,14 +222,14 @@ static const struct postern__command commands[] = {
 			"What is running finishes; what comes in waits. It lasts, also over restarts,\n"
 			"until 'postern resume'.",
 		.examples = "postern pause charge-card",
-		.run = postern__run_pause,
+		.run = postern__command_pause,
 	},
 	{
 		.name = "resume", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = no_flags,
 		.help = "go on delivering to a handler",
 		.about = "Ends what 'postern pause' began.",
 		.examples = "postern resume charge-card",
-		.run = postern__run_resume,
+		.run = postern__command_resume,
 	},
 	{
 		.name = "stats", .operands = "", .flags = no_flags,
@@ -239,21 +239,21 @@ static const struct postern__command commands[] = {
 		.examples =
 			"postern stats\n"
 			"postern stats --json | jq '.handlers[] | select(.poisoned > 0)'",
-		.run = postern__run_stats,
+		.run = postern__command_stats,
 	},
 	{
 		.name = "version", .operands = "", .flags = no_flags,
 		.help = "say which version this is and what is built in",
 		.about = "Needs neither a configuration nor a store.",
 		.examples = "postern version --json",
-		.run = postern__run_version,
+		.run = postern__command_version,
 	},
 	{
 		.name = "help", .operands = "[COMMAND]", .operand_max = 1, .flags = no_flags,
 		.help = "say what a command does",
 		.about = "'postern COMMAND --help' does the same.",
 		.examples = "postern help send",
-		.run = postern__run_help,
+		.run = postern__command_help,
 	},
 };
 

@@ -68,14 +68,15 @@ static int check_operands(const struct postern__cli *cli) {
 	return POSTERN__EXIT_OK;
 }
 
-static int run_command(const struct postern__command *command,
-		const char *const *words, size_t count) {
+static int run_command(const char *program,
+		const struct postern__command *command, const char *const *words,
+		size_t count) {
 	const struct postern__flag *const tables[] = {
 		command->flags,
 		postern__common_flags(),
 		postern__cli_option_flags(),
 	};
-	struct postern__cli cli = { .command = command };
+	struct postern__cli cli = { .program = program, .command = command };
 	struct postern_error error;
 	if (postern__args_parse(words, count, tables,
 				sizeof tables / sizeof tables[0], &cli.args, &error)) {
@@ -116,7 +117,7 @@ static int run(int argc, char **argv) {
 	if (!command) {
 		return postern__cli_no_command(name);
 	}
-	return run_command(command, (const char *const *)(argv + 2),
+	return run_command(argv[0], command, (const char *const *)(argv + 2),
 			(size_t)argc - 2);
 }
 

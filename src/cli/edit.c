@@ -323,10 +323,10 @@ static int edit(struct postern__cli *cli, const struct verb *verb) {
 									: edit_filtered(cli, verb);
 }
 
-int postern__run_retry(struct postern__cli *cli) {
+int postern__command_retry(struct postern__cli *cli) {
 	return edit(cli, &retry);
 }
 
-int postern__run_discard(struct postern__cli *cli) {
+int postern__command_discard(struct postern__cli *cli) {
 	return edit(cli, &discard);
 }

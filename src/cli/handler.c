@@ -55,10 +55,10 @@ out:
 	return r;
 }
 
-int postern__run_pause(struct postern__cli *cli) {
+int postern__command_pause(struct postern__cli *cli) {
 	return run(cli, "pause", "paused");
 }
 
-int postern__run_resume(struct postern__cli *cli) {
+int postern__command_resume(struct postern__cli *cli) {
 	return run(cli, "resume", "resumed");
 }

@@ -70,8 +70,9 @@ static void print_options(FILE *file) {
 			continue;
 		}
 		char help[512];
-		(void)snprintf(help, sizeof help, "%s%s%s", option.help,
-				*option.fallback ? "; " : "", option.fallback);
+		(void)snprintf(help, sizeof help, "%s%s%s%s", option.help,
+				*option.fallback ? " [" : "", option.fallback,
+				*option.fallback ? "]" : "");
 		const struct postern__flag flag = {
 			.name = option.flag,
 			.value = option.value_name,
@@ -128,7 +129,7 @@ void postern__help_command(FILE *file, const struct postern__command *command) {
 	print_options(file);
 }
 
-int postern__run_help(struct postern__cli *cli) {
+int postern__command_help(struct postern__cli *cli) {
 	const char *name = postern__args_operand(&cli->args, 0);
 	if (!name) {
 		postern__help_all(stdout);

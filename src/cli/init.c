@@ -80,7 +80,7 @@ static void print_result(const struct postern__cli *cli, const char *path,
 	}
 }
 
-int postern__run_init(struct postern__cli *cli) {
+int postern__command_init(struct postern__cli *cli) {
 	const char *path = postern__args_value(&cli->args, "config");
 	struct postern_box_options options;
 	struct postern_box *box = NULL;

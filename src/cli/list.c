@@ -88,7 +88,7 @@ static void print_page(const struct postern__cli *cli, const json_t *page) {
 	}
 }
 
-int postern__run_list(struct postern__cli *cli) {
+int postern__command_list(struct postern__cli *cli) {
 	struct postern__buf query;
 	json_t *page = NULL;
 	struct postern__client *client = NULL;

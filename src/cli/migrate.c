@@ -32,7 +32,7 @@ static int print_schema(const struct postern__cli *cli) {
 	return POSTERN__EXIT_OK;
 }
 
-int postern__run_migrate(struct postern__cli *cli) {
+int postern__command_migrate(struct postern__cli *cli) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
 	int r = postern__cli_configure(cli);

@@ -27,7 +27,7 @@ static int process(const struct postern__cli *cli, struct postern_box *box,
 	return r ? postern__say_error(cli, &error) : POSTERN__EXIT_OK;
 }
 
-int postern__run_process(struct postern__cli *cli) {
+int postern__command_process(struct postern__cli *cli) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
 	unsigned long max = 0;

@@ -355,7 +355,7 @@ static int post(struct postern__cli *cli, struct letter *letter) {
 	return r;
 }
 
-int postern__run_send(struct postern__cli *cli) {
+int postern__command_send(struct postern__cli *cli) {
 	struct letter letter = {
 		.channel = postern__args_operand(&cli->args, 0),
 		.id = postern__args_value(&cli->args, "id"),

@@ -5,11 +5,14 @@
 
 #include "server/serve.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
 
-int postern__run_serve(struct postern__cli *cli) {
+int postern__command_serve(struct postern__cli *cli) {
 	struct postern__config_flag flags[POSTERN__ARGS_MAX];
 	struct postern__serve_options options = {
 		.log = cli->json ? POSTERN__SERVE_LOG_JSON : POSTERN__SERVE_LOG_AUTO,
@@ -21,5 +24,11 @@ int postern__run_serve(struct postern__cli *cli) {
 		return postern__cli_usage(cli,
 				"--demo brings its own configuration: leave out -c");
 	}
-	return postern__serve(&options);
+	/* For hints that can be pasted in any directory. */
+	char *path =
+			strchr(cli->program, '/') ? realpath(cli->program, NULL) : NULL;
+	options.program = path ? path : cli->program;
+	int status = postern__serve(&options);
+	free(path);
+	return status;
 }

@@ -279,7 +279,7 @@ static void print_message(const json_t *message,
 	print_body(body);
 }
 
-int postern__run_show(struct postern__cli *cli) {
+int postern__command_show(struct postern__cli *cli) {
 	struct postern__client *client = NULL;
 	struct postern__response body;
 	json_t *message = NULL;

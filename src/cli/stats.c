@@ -88,7 +88,7 @@ static void print_handlers(const json_t *handlers) {
 	print(&table);
 }
 
-int postern__run_stats(struct postern__cli *cli) {
+int postern__command_stats(struct postern__cli *cli) {
 	const struct postern__request request = {
 		.method = "GET",
 		.path = "/v1/stats",

@@ -15,7 +15,7 @@
 #include "cli/cli.h"
 #include "cli/command.h"
 
-int postern__run_version(struct postern__cli *cli) {
+int postern__command_version(struct postern__cli *cli) {
 	static const char *const stores[] = { "memory", "sqlite" };
 	static const char *const handlers[] = { "callback", "exec", "sql" };
 	const struct {
