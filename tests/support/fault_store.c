@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* Passing everything on, unless the plan says it fails. */
+
+#include "support/fault_store.h"
+
+#include "base/container.h"
+#include "base/fail.h"
+
+#include <stdlib.h>
+
+struct fault_store {
+	struct postern_store base;
+	struct postern_store_ops ops; /* the inner one's name and abilities */
+	struct postern_store *inner;
+	struct fault_plan *plan;
+};
+
+static struct fault_store *from_base(struct postern_store *store) {
+	return container_of(store, struct fault_store, base);
+}
+
+static int ask(struct fault_store *self, enum fault_op op,
+		const struct postern_batch *batch, struct postern_error *error) {
+	struct fault_plan *plan = self->plan;
+	(void)atomic_fetch_add(&plan->calls[op], 1);
+	int code =
+			plan->decide ? plan->decide(plan->context, op, batch) : POSTERN_OK;
+	return code ? postern__fail(error, code, "the test says no") : POSTERN_OK;
+}
+
+static int fault_enrol(struct postern_store *store,
+		struct postern_enrolment *enrolment, struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_ENROL, NULL, error);
+	return r ? r : self->inner->ops->enrol(self->inner, enrolment, error);
+}
+
+static int fault_apply(struct postern_store *store, struct postern_batch *batch,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_APPLY, batch, error);
+	return r ? r : self->inner->ops->apply(self->inner, batch, error);
+}
+
+static int fault_claim(struct postern_store *store,
+		const struct postern_claim *claim, struct postern_memory *memory,
+		struct postern_claims *out, struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_CLAIM, NULL, error);
+	return r ? r
+			 : self->inner->ops->claim(self->inner, claim, memory, out, error);
+}
+
+static int fault_transact(struct postern_store *store, uint64_t node,
+		struct postern_unit *units, size_t count, struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_TRANSACT, NULL, error);
+	return r ? r
+			 : self->inner->ops->transact(self->inner, node, units, count,
+					   error);
+}
+
+static int fault_recover(struct postern_store *store, uint64_t node, size_t max,
+		struct postern_recovered *out, struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_RECOVER, NULL, error);
+	return r ? r
+			 : self->inner->ops->recover(self->inner, node, max, out, error);
+}
+
+static int fault_orphans(struct postern_store *store, uint64_t node,
+		bool poison, size_t max, struct postern_memory *memory,
+		struct postern_orphan **orphans_out, size_t *count_out,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_ORPHANS, NULL, error);
+	return r ? r
+			 : self->inner->ops->orphans(self->inner, node, poison, max, memory,
+					   orphans_out, count_out, error);
+}
+
+static int fault_unpark(struct postern_store *store, postern_router *router,
+		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_UNPARK, NULL, error);
+	return r ? r
+			 : self->inner->ops->unpark(self->inner, router, context, max,
+					   cursor, count_out, error);
+}
+
+static int fault_edit(struct postern_store *store, struct postern_edit *edit,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_EDIT, NULL, error);
+	return r ? r : self->inner->ops->edit(self->inner, edit, error);
+}
+
+static int fault_list(struct postern_store *store,
+		const struct postern_query *query, struct postern_memory *memory,
+		struct postern_page *out, struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_LIST, NULL, error);
+	return r ? r
+			 : self->inner->ops->list(self->inner, query, memory, out, error);
+}
+
+static int fault_get(struct postern_store *store, int64_t seq,
+		struct postern_memory *memory, struct postern_detail *out,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_GET, NULL, error);
+	return r ? r : self->inner->ops->get(self->inner, seq, memory, out, error);
+}
+
+static int fault_find(struct postern_store *store, const char *id,
+		const char *source, const char *channel, int64_t *seqs, size_t max,
+		size_t *count_out, struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_FIND, NULL, error);
+	return r ? r
+			 : self->inner->ops->find(self->inner, id, source, channel, seqs,
+					   max, count_out, error);
+}
+
+static int fault_stats(struct postern_store *store,
+		struct postern_memory *memory, struct postern_stats *out,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_STATS, NULL, error);
+	return r ? r : self->inner->ops->stats(self->inner, memory, out, error);
+}
+
+static void fault_interrupt(struct postern_store *store) {
+	struct fault_store *self = from_base(store);
+	self->inner->ops->interrupt(self->inner);
+}
+
+static void fault_destroy(struct postern_store *store) {
+	struct fault_store *self = from_base(store);
+	postern_store_destroy(self->inner);
+	free(self);
+}
+
+struct postern_store *fault_store_create_taking(struct postern_store *inner,
+		struct fault_plan *plan) {
+	struct fault_store *self = calloc(1, sizeof(*self));
+	if (!self) {
+		postern_store_destroy(inner);
+		return NULL;
+	}
+	self->ops = (struct postern_store_ops){
+		.version = POSTERN_STORE_OPS_VERSION,
+		.name = inner->ops->name,
+		.transactional = inner->ops->transactional,
+		.enrol = fault_enrol,
+		.apply = fault_apply,
+		.claim = fault_claim,
+		.transact = fault_transact,
+		.recover = fault_recover,
+		.orphans = fault_orphans,
+		.unpark = fault_unpark,
+		.edit = fault_edit,
+		.list = fault_list,
+		.get = fault_get,
+		.find = fault_find,
+		.stats = fault_stats,
+		.interrupt = fault_interrupt,
+		.destroy = fault_destroy,
+	};
+	self->base.ops = &self->ops;
+	self->inner = inner;
+	self->plan = plan;
+	return &self->base;
+}

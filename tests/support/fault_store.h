@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_TESTS_FAULT_STORE_H
+#define POSTERN_TESTS_FAULT_STORE_H
+
+/*
+ * A store around a store that fails when the test says so. It implements the
+ * same table as every store, which shows that the table is enough.
+ */
+
+#include <postern/sys/store.h>
+#include <stdatomic.h>
+
+enum fault_op {
+	FAULT_ENROL,
+	FAULT_APPLY,
+	FAULT_CLAIM,
+	FAULT_TRANSACT,
+	FAULT_RECOVER,
+	FAULT_ORPHANS,
+	FAULT_UNPARK,
+	FAULT_EDIT,
+	FAULT_LIST,
+	FAULT_GET,
+	FAULT_FIND,
+	FAULT_STATS,
+	FAULT_OP_COUNT
+};
+
+struct fault_plan {
+	/*
+	 * Asked before every operation: the code to fail with, or POSTERN_OK to
+	 * let it through. `batch` is set for FAULT_APPLY only. May be NULL. Runs
+	 * on whatever thread calls the store.
+	 */
+	int (*decide)(void *context, enum fault_op op,
+			const struct postern_batch *batch);
+	void *context;
+	/* How often each operation was asked for. */
+	atomic_uint calls[FAULT_OP_COUNT];
+};
+
+/* Wrap a store, which is taken; `plan` must outlive it. NULL if there is no
+   memory, then the store is destroyed. */
+struct postern_store *fault_store_create_taking(struct postern_store *inner,
+		struct fault_plan *plan);
+
+#endif

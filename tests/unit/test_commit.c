@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Group commit when the store says no: one bad item is isolated, and trouble
+ * of the store as a whole loses nothing that was promised.
+ */
+
+#include "tap.h"
+
+#include "support/fake_clock.h"
+#include "support/fault_store.h"
+
+#include <postern/postern.h>
+#include <string.h>
+
+struct bench {
+	struct fake_clock clock;
+	struct fault_plan plan;
+	struct postern_box *box;
+	struct postern_error error;
+	int calls;
+	/* The plan. */
+	const char *bad_id;
+	int bad_code;
+	bool down[FAULT_OP_COUNT];
+};
+
+static int decide(void *context, enum fault_op op,
+		const struct postern_batch *batch) {
+	struct bench *bench = context;
+	if (bench->down[op]) {
+		return POSTERN_E_UNAVAILABLE;
+	}
+	for (size_t i = 0; batch && bench->bad_id && i < batch->accept_count; i++) {
+		if (strcmp(batch->accepts[i].message->id, bench->bad_id) == 0) {
+			return bench->bad_code;
+		}
+	}
+	return POSTERN_OK;
+}
+
+static void count_call(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	(void)message;
+	(void)delivery;
+	(void)outcome;
+	struct bench *bench = context;
+	bench->calls++;
+}
+
+static bool open_box(struct bench *bench) {
+	*bench = (struct bench){ 0 };
+	fake_clock_init(&bench->clock);
+	bench->plan.decide = decide;
+	bench->plan.context = bench;
+	struct postern_store *store;
+	if (!CHECK_OK(postern_store_open("memory:", NULL, &store, &bench->error),
+				&bench->error)) {
+		return false;
+	}
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.clock = &bench->clock.base,
+	};
+	struct postern_handler_options handler = {
+		.size = sizeof(handler),
+		.key = "h",
+		.callback = count_call,
+		.context = bench,
+	};
+	struct postern_error *error = &bench->error;
+	return CHECK_OK(postern_box_open_taking(fault_store_create_taking(store,
+													&bench->plan),
+							&options, &bench->box, error),
+				   error) &&
+		   CHECK_OK(postern_box_add_channel(bench->box, "c", NULL, error),
+				   error) &&
+		   CHECK_OK(postern_box_add_handler(bench->box, "c", &handler, error),
+				   error) &&
+		   CHECK_OK(postern_box_start(bench->box, error), error);
+}
+
+#define MANY 256
+
+static void accept_many(struct bench *bench, struct postern_receipt *receipts) {
+	static char ids[MANY][16];
+	struct postern_message messages[MANY] = { 0 };
+	for (int i = 0; i < MANY; i++) {
+		(void)snprintf(ids[i], sizeof(ids[i]), "m%d", i);
+		messages[i].size = sizeof(messages[i]);
+		messages[i].id = ids[i];
+	}
+	CHECK_OK(postern_box_accept_batch(bench->box, "c", messages, MANY, receipts,
+					 &bench->error),
+			&bench->error);
+}
+
+static void bad_item_stands_alone(void) {
+	struct bench bench;
+	struct postern_receipt receipts[MANY];
+	if (!open_box(&bench)) {
+		return;
+	}
+	bench.bad_id = "m77";
+	bench.bad_code = POSTERN_E_INVALID;
+	accept_many(&bench, receipts);
+	for (int i = 0; i < MANY; i++) {
+		CHECK_INT(receipts[i].error.code,
+				i == 77 ? POSTERN_E_INVALID : POSTERN_OK);
+	}
+	CHECK_CONTAINS(receipts[77].error.text, "the test says no");
+	/* Two tries per level of halving, not one per item. */
+	CHECK(atomic_load(&bench.plan.calls[FAULT_APPLY]) <= 2 * 8 + 1);
+	size_t count = 0;
+	CHECK_OK(postern_box_process(bench.box, 0, &count, &bench.error),
+			&bench.error);
+	CHECK_INT(count, MANY - 1);
+	/* Nothing of it was kept: it can be accepted when the fault is gone. */
+	bench.bad_id = NULL;
+	accept_many(&bench, receipts);
+	for (int i = 0; i < MANY; i++) {
+		CHECK_INT(receipts[i].error.code,
+				i == 77 ? POSTERN_OK : POSTERN_E_DUPLICATE);
+	}
+	postern_box_destroy(bench.box);
+}
+
+static void store_down_fails_accepts(void) {
+	struct bench bench;
+	struct postern_receipt receipts[MANY];
+	if (!open_box(&bench)) {
+		return;
+	}
+	bench.down[FAULT_APPLY] = true;
+	accept_many(&bench, receipts);
+	for (int i = 0; i < MANY; i++) {
+		CHECK_INT(receipts[i].error.code, POSTERN_E_UNAVAILABLE);
+	}
+	/* The store as a whole is down: no halving. */
+	CHECK_INT(atomic_load(&bench.plan.calls[FAULT_APPLY]), 1);
+	bench.down[FAULT_APPLY] = false;
+	accept_many(&bench, receipts);
+	for (int i = 0; i < MANY; i++) {
+		CHECK_INT(receipts[i].error.code, POSTERN_OK);
+	}
+	postern_box_destroy(bench.box);
+}
+
+static void results_wait_for_the_store(void) {
+	struct bench bench;
+	if (!open_box(&bench)) {
+		return;
+	}
+	struct postern_message message = { .size = sizeof(message), .id = "a" };
+	CHECK_OK(postern_box_accept(bench.box, "c", &message, NULL, &bench.error),
+			&bench.error);
+	size_t count = 0;
+	CHECK_OK(postern_box_claim(bench.box, 10, &count, &bench.error),
+			&bench.error);
+	CHECK_INT(count, 1);
+	CHECK_OK(postern_box_run(bench.box, 10, &count, &bench.error),
+			&bench.error);
+	CHECK_INT(count, 1);
+	bench.down[FAULT_APPLY] = true;
+	for (int i = 0; i < 3; i++) {
+		CHECK_INT(postern_box_commit(bench.box, &count, &bench.error),
+				POSTERN_E_UNAVAILABLE);
+		fake_clock_advance(&bench.clock, 1000);
+	}
+	/* An accept beside it fails at once and does not disturb it. */
+	message.id = "b";
+	CHECK_INT(postern_box_accept(bench.box, "c", &message, NULL, &bench.error),
+			POSTERN_E_UNAVAILABLE);
+	bench.down[FAULT_APPLY] = false;
+	fake_clock_advance(&bench.clock, 1000);
+	CHECK_OK(postern_box_commit(bench.box, &count, &bench.error), &bench.error);
+	CHECK_INT(count, 1);
+	CHECK_OK(postern_box_process(bench.box, 0, &count, &bench.error),
+			&bench.error);
+	CHECK_INT(count, 0);
+	CHECK_INT(bench.calls, 1);
+	postern_box_destroy(bench.box);
+}
+
+static void claim_trouble_is_told(void) {
+	struct bench bench;
+	if (!open_box(&bench)) {
+		return;
+	}
+	struct postern_message message = { .size = sizeof(message), .id = "a" };
+	CHECK_OK(postern_box_accept(bench.box, "c", &message, NULL, &bench.error),
+			&bench.error);
+	size_t count = 0;
+	bench.down[FAULT_CLAIM] = true;
+	CHECK_INT(postern_box_process(bench.box, 0, &count, &bench.error),
+			POSTERN_E_UNAVAILABLE);
+	bench.down[FAULT_CLAIM] = false;
+	CHECK_OK(postern_box_process(bench.box, 0, &count, &bench.error),
+			&bench.error);
+	CHECK_INT(count, 1);
+	postern_box_destroy(bench.box);
+}
+
+static const struct tap_case cases[] = {
+	{ "one bad item is isolated by halving and the rest commits",
+			bad_item_stands_alone },
+	{ "with the store down accepts fail and nothing is kept",
+			store_down_fails_accepts },
+	{ "with the store down results wait and are not lost",
+			results_wait_for_the_store },
+	{ "trouble with a claim is told and passes", claim_trouble_is_told },
+};
+
+TAP_MAIN(cases)
