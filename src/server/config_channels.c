@@ -13,44 +13,20 @@
 
 #include "base/fail.h"
 #include "base/utf8.h"
+#include "core/box.h"
 #include "server/config_options.h"
 #include "server/config_yaml.h"
 
 /* As many as anybody types. */
 #define EXEC_COUNT_MAX 256
 
-/* A name: letters, digits and the characters in `extra`. */
-static int check_word(const char *what, const char *word, size_t len_max,
-		const char *extra, const struct postern__yaml_place *place,
-		struct postern_error *error) {
-	size_t len = strlen(word);
-	if (len == 0) {
-		return postern__yaml_fail(error, place, "%s is empty", what);
-	}
-	if (len > len_max) {
-		return postern__yaml_fail(error, place, "%s is longer than %zu bytes",
-				what, len_max);
-	}
-	for (const char *c = word; *c; c++) {
-		bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
-					 (*c >= '0' && *c <= '9');
-		if (!plain && !strchr(extra, *c)) {
-			return postern__yaml_fail(error, place,
-					"%s '%.60s' may have letters, digits and %s only", what,
-					word, extra);
-		}
-	}
-	return POSTERN_OK;
-}
-
 /* Check a key or legacy key and remember where it was written. */
 static int take_key(struct postern__config *config,
 		const struct postern__config_channel *channel, const char *key,
 		const struct postern__yaml_place *place, struct postern_error *error) {
-	int r = check_word("the handler key", key, POSTERN_KEY_LEN_MAX, "-_.:/",
-			place, error);
+	int r = postern__handler_key_check(key, error);
 	if (r != POSTERN_OK) {
-		return r;
+		return postern__yaml_fail_at(error, r, place);
 	}
 	struct postern__config_use *use =
 			postern__arena_alloc(&config->arena, sizeof *use);
@@ -254,12 +230,12 @@ static int read_channel(struct postern__config *config,
 	channel->line = node->key_place.line;
 	channel->column = node->key_place.column;
 	channel->values = config->values;
-	int r = check_word("the channel name", node->key,
-			POSTERN_CHANNEL_NAME_LEN_MAX, "-_.", &node->key_place, error);
-	if (r == POSTERN_OK) {
-		r = postern__config_section_read(config, node, POSTERN__IN_CHANNEL,
-				POSTERN__LEVEL_CHANNEL, &channel->values, &parts, error);
+	int r = postern__channel_name_check(node->key, error);
+	if (r != POSTERN_OK) {
+		return postern__yaml_fail_at(error, r, &node->key_place);
 	}
+	r = postern__config_section_read(config, node, POSTERN__IN_CHANNEL,
+			POSTERN__LEVEL_CHANNEL, &channel->values, &parts, error);
 	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_STORE]) {
 		r = check_store_name(config, parts.nodes[POSTERN__PART_STORE], error);
 	}

@@ -17,11 +17,13 @@
 #include "server/config_options.h"
 
 #define NAME_SIZE 40
+#define PREFIX "POSTERN_"
+#define PREFIX_LEN (sizeof PREFIX - 1)
 
 static struct row {
 	char name[NAME_SIZE];
 	char flag[NAME_SIZE];
-	char environment[NAME_SIZE + 8];
+	char environment[PREFIX_LEN + NAME_SIZE];
 	const struct postern__option *option;
 	bool is_file;
 } rows[POSTERN__CONFIG_OPTION_COUNT_MAX];
@@ -35,12 +37,12 @@ static void add_row(const struct postern__option *option, bool is_file) {
 	int len = snprintf(row->name, sizeof row->name, "%s%s", option->name,
 			is_file ? "_file" : "");
 	assert(len < NAME_SIZE);
-	(void)strcpy(row->environment, "POSTERN_");
+	memcpy(row->environment, PREFIX, PREFIX_LEN);
 	for (size_t i = 0; i <= (size_t)len; i++) {
 		char c = row->name[i];
 		bool separates = c == '_' || c == '.';
 		row->flag[i] = separates ? '-' : c;
-		row->environment[8 + i] = separates ? '_' : (char)toupper(c);
+		row->environment[PREFIX_LEN + i] = separates ? '_' : (char)toupper(c);
 	}
 	row->option = option;
 	row->is_file = is_file;

@@ -211,8 +211,9 @@ struct choices {
 
 static void split_choices(const struct postern__option *option,
 		struct choices *out) {
-	assert(strlen(option->choices) < CHOICES_LEN_MAX);
-	(void)strcpy(out->room, option->choices);
+	int len = snprintf(out->room, sizeof out->room, "%s", option->choices);
+	assert(len > 0 && len < CHOICES_LEN_MAX);
+	(void)len;
 	out->count = 0;
 	char *rest = out->room;
 	for (char *word = strsep(&rest, "|"); word; word = strsep(&rest, "|")) {

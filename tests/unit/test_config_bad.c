@@ -352,14 +352,14 @@ static void bad_stores(void) {
 
 static void bad_channels(void) {
 	static const struct bad table[] = {
-		{ "channels: {'': {}}", "f:1:12: the channel name is empty" },
-		{ "channels: {a b: {}}", "f:1:12: the channel name 'a b' may have "
-								 "letters, digits and -_. only" },
-		{ "channels: {a/b: {}}", "f:1:12: the channel name 'a/b' may have "
-								 "letters, digits and -_. only" },
+		{ "channels: {'': {}}", "f:1:12: the channel's name is empty" },
+		{ "channels: {a b: {}}", "f:1:12: the channel's name 'a b' may only "
+								 "have letters, digits and -_." },
+		{ "channels: {a/b: {}}", "f:1:12: the channel's name 'a/b' may only "
+								 "have letters, digits and -_." },
 		{ "channels: {c: {handlers: {h h: {sql: x}}}}",
-				"f:1:27: the handler key 'h h' may have letters, digits and "
-				"-_.:/ only" },
+				"f:1:27: the handler key 'h h' may only have letters, digits "
+				"and -_.:/" },
 		{ "channels: {c: {handlers: {h: }}}",
 				"f:1:27: handler 'h' has no kind; give it 'sql' or 'exec'" },
 		{ "channels: {c: {handlers: {h: {types: [a]}}}}",
@@ -392,8 +392,8 @@ static void bad_channels(void) {
 				"f:1:47: a type is 1 to 1024 bytes without control "
 				"characters" },
 		{ "channels: {c: {handlers: {h: {sql: x, legacy_keys: [a, 'b c']}}}}",
-				"f:1:56: the handler key 'b c' may have letters, digits and "
-				"-_.:/ only" },
+				"f:1:56: the handler key 'b c' may only have letters, digits "
+				"and -_.:/" },
 	};
 	CHECK_TABLE(table);
 }
@@ -513,7 +513,7 @@ static void limits(void) {
 	postern__buf_init(&buf, (size_t)4 * 1024 * 1024);
 
 	repeat(&buf, "channels: {", "a", 201, ": {}}");
-	check_bad_buf(&buf, "f:1:12: the channel name is longer than 200 bytes");
+	check_bad_buf(&buf, "f:1:12: the channel's name is longer than 200 bytes");
 	repeat(&buf, "channels: {c: {handlers: {", "a", 201, ": {sql: x}}}}");
 	check_bad_buf(&buf, "f:1:27: the handler key is longer than 200 bytes");
 	repeat(&buf, "defaults: {backoff: [", "1s,", 65, "]}");
@@ -557,7 +557,7 @@ static void long_names(void) {
 	struct postern__config *config = NULL;
 	struct postern_error error;
 	memset(name, 'd', sizeof name);
-	(void)strcpy(name + sizeof name - 14, "/postern.yaml");
+	memcpy(name + sizeof name - 14, "/postern.yaml", 14);
 	CHECK_INT(postern__config_parse(name, "lease: 1", 8, NULL, &config, &error),
 			POSTERN_E_INVALID);
 	CHECK_CONTAINS(error.text, "...ddd");

@@ -16,11 +16,11 @@
 #include "tap.h"
 
 static char directory[64];
-static char path[128];  /* of what make_file() made last */
-static char other[128]; /* a second one */
+static char path[100];  /* of what make_file() made last */
+static char other[100]; /* a second one */
 
 static void enter(void) {
-	(void)strcpy(directory, "/tmp/postern-config-XXXXXX");
+	(void)snprintf(directory, sizeof directory, "/tmp/postern-config-XXXXXX");
 	if (!mkdtemp(directory)) {
 		abort();
 	}
@@ -160,7 +160,7 @@ static void no_files(void) {
 	CHECK_INT(unlink(path), 0);
 
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	(void)strcpy(address.sun_path, path);
+	(void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	CHECK_INT(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
 	check_refused(&input, POSTERN_E_INVALID, "cannot open");

@@ -425,8 +425,8 @@ static void variables_that_multiply(void) {
 	if (!CHECK(big != NULL)) {
 		return;
 	}
-	(void)strcpy(big, "B=");
-	memset(big + 2, 'b', 199997);
+	memset(big, 'b', 200000);
+	memcpy(big, "B=", 2);
 	big[199999] = '\0';
 	char *const environment[] = { big, NULL };
 	const struct postern__config_input input = { .environment = environment };
