@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From a configuration to a box and a runner. What arrived is read from the
+ * inside of the box, where nothing is lost between here and there.
+ */
+
+#include <postern/postern.h>
+
+#include "core/box.h"
+#include "server/config.h"
+#include "tap.h"
+
+static struct postern__config *parse(const char *text) {
+	struct postern__config *config = NULL;
+	struct postern_error error = { 0 };
+	(void)CHECK_OK(postern__config_parse("f.yaml", text, strlen(text), NULL,
+						   &config, &error),
+			&error);
+	return config;
+}
+
+static struct postern_box *open_box(const struct postern__config *config) {
+	struct postern_box_options options;
+	struct postern_box *box = NULL;
+	struct postern_error error = { 0 };
+	postern__config_box_options(config, &options);
+	(void)CHECK_OK(postern_box_open(postern__config_global(config)->store,
+						   &options, &box, &error),
+			&error);
+	return box;
+}
+
+static void box_and_runner(void) {
+	struct postern__config *config = parse(
+			"store: memory\nworkers: 1\n"
+			"defaults:\n"
+			"  polling_interval: 2ms\n  restart_delay: 3ms\n"
+			"  batch_size: 4\n  command_timeout: 5ms\n  run_queue_max: 6\n"
+			"  run_queue_bytes_max: 7B\n  max_message_size: 8B\n"
+			"  require_inbox: fail\n  orphans: hold\n");
+	struct postern_box_options box;
+	struct postern_runner_options runner;
+	if (!config) {
+		return;
+	}
+	memset(&box, 0xff, sizeof box);
+	memset(&runner, 0xff, sizeof runner);
+	postern__config_box_options(config, &box);
+	postern__config_runner_options(config, &runner);
+	CHECK_INT(box.size, sizeof box);
+	CHECK_INT(box.batch_size, 4);
+	CHECK_INT(box.command_timeout_ms, 5);
+	CHECK_INT(box.run_queue_max, 6);
+	CHECK_INT(box.run_queue_bytes_max, 7);
+	CHECK_INT(box.max_message_size, 8);
+	CHECK_INT(box.require_inbox, POSTERN_REQUIRE_INBOX_FAIL);
+	CHECK_INT(box.orphans, POSTERN_ORPHANS_HOLD);
+	CHECK(!box.read_only && !box.must_exist && !box.no_migrate);
+	CHECK(!box.remark && !box.clock && !box.random);
+	CHECK_INT(runner.size, sizeof runner);
+	CHECK_INT(runner.workers, 1);
+	CHECK_INT(runner.polling_interval_ms, 2);
+	CHECK_INT(runner.restart_delay_ms, 3);
+	CHECK(!runner.trouble);
+	postern__config_destroy(config);
+}
+
+static void check_policy(const struct postern_policy *policy) {
+	CHECK_INT(policy->max_attempts, 1);
+	CHECK_INT(policy->max_crashes, 2);
+	CHECK_INT(policy->max_retry_delay_ms, 3);
+	CHECK_INT(policy->timeout_ms, 4);
+	CHECK_INT(policy->lease_ms, 5);
+	CHECK_INT(policy->concurrency, 6);
+	CHECK_INT(policy->commit_batch, 7);
+	CHECK_INT(policy->on_poisoned_duplicate, POSTERN_POISONED_DUPLICATE_RETRY);
+	if (CHECK_INT(policy->backoff_count, 2)) {
+		CHECK_INT(policy->backoff_ms[0], 8);
+		CHECK_INT(policy->backoff_ms[1], 9);
+	}
+}
+
+static void channels_and_handlers(void) {
+	struct postern__config *config =
+			parse("store: memory\n"
+				  "channels:\n"
+				  "  a:\n"
+				  "    max_message_size: 10B\n    unrouted: drop\n"
+				  "    on_conflict: ignore\n    allow_without_inbox: yes\n"
+				  "    max_attempts: 1\n    max_crashes: 2\n"
+				  "    max_retry_delay: 3ms\n    timeout: 4ms\n    lease: 5ms\n"
+				  "    concurrency: 6\n    commit_batch: 7\n"
+				  "    backoff: [8ms, 9ms]\n    on_poisoned_duplicate: retry\n"
+				  "    handlers:\n"
+				  "      h:\n"
+				  "        exec: [/bin/true, x]\n        types: [t, u]\n"
+				  "        legacy_keys: [old, older]\n"
+				  "      own: {exec: [/bin/true], max_attempts: 11}\n"
+				  "  b: {}\n");
+	struct postern_box *box = config ? open_box(config) : NULL;
+	struct postern_error error = { 0 };
+	if (box && CHECK_OK(postern__config_apply(config, box, &error), &error) &&
+			CHECK_INT(box->channel_count, 2) &&
+			CHECK_INT(box->entry_count, 2)) {
+		const struct postern__channel *a = box->channels[0];
+		CHECK_STR(a->name, "a");
+		CHECK_INT(a->max_message_size, 10);
+		CHECK_INT(a->unrouted, POSTERN_UNROUTED_DROP);
+		CHECK_INT(a->on_conflict, POSTERN_CONFLICT_IGNORE);
+		CHECK(a->allow_without_inbox);
+		CHECK(!a->without_inbox);
+		check_policy(&a->policy);
+		const struct postern__entry *h = box->entries[0];
+		CHECK_STR(h->key, "h");
+		CHECK(h->channel == a);
+		CHECK_INT(h->type_count, 2);
+		CHECK_STR(h->types[1], "u");
+		CHECK_INT(h->legacy_key_count, 2);
+		CHECK_STR(h->legacy_keys[1], "older");
+		CHECK_STR(h->kind->ops->name, "exec");
+		check_policy(&h->policy);
+		CHECK_INT(box->entries[1]->policy.max_attempts, 11);
+		CHECK_INT(box->channels[1]->max_message_size, 1024 * 1024);
+		CHECK_OK(postern_box_start(box, &error), &error);
+	}
+	postern_box_destroy(box);
+	postern__config_destroy(config);
+}
+
+static void refusals_of_the_box(void) {
+	struct postern__config *config = parse("store: memory\n"
+										   "channels:\n"
+										   "  c:\n"
+										   "    handlers:\n"
+										   "      g: {exec: [/bin/true]}\n"
+										   "      h: {sql: select 1}\n");
+	struct postern_box *box = config ? open_box(config) : NULL;
+	struct postern_error error = { 0 };
+	if (box) {
+		CHECK_INT(postern__config_apply(config, box, &error),
+				POSTERN_E_UNSUPPORTED);
+		CHECK_CONTAINS(error.text, "f.yaml:6:7: handler 'h'");
+	}
+	postern_box_destroy(box);
+	postern__config_destroy(config);
+}
+
+static void twice(void) {
+	struct postern__config *config =
+			parse("store: memory\nchannels:\n  c: {}\n");
+	struct postern_box *box = config ? open_box(config) : NULL;
+	struct postern_error error = { 0 };
+	if (box) {
+		CHECK_OK(postern__config_apply(config, box, &error), &error);
+		CHECK_INT(postern__config_apply(config, box, &error),
+				POSTERN_E_INVALID);
+		CHECK_CONTAINS(error.text, "f.yaml:3:3: ");
+		CHECK_INT(postern__config_apply(config, box, NULL), POSTERN_E_INVALID);
+	}
+	postern_box_destroy(box);
+	postern__config_destroy(config);
+}
+
+static const struct tap_case cases[] = {
+	{ "every option reaches the box and the runner", box_and_runner },
+	{ "every option reaches its channel and handler", channels_and_handlers },
+	{ "what the box refuses is told with its place", refusals_of_the_box },
+	{ "a channel that is there already is told with its place", twice },
+};
+
+TAP_MAIN(cases)
