@@ -29,6 +29,7 @@
 #include "server/api.h"
 #include "server/config.h"
 #include "server/socket.h"
+#include "server/take.h"
 
 #define TEXT_MAX 512
 /* 8 MiB are enough for any configuration. */
@@ -192,7 +193,7 @@ static void check_server(struct check *check) {
 		.method = "GET",
 		.path = "/readyz",
 	};
-	const char *file = postern__cli_store_file(check->cli);
+	const char *file = postern__store_file(postern__cli_store(check->cli));
 	struct postern__socket socket;
 	struct postern__response response;
 	struct postern_error error;
@@ -276,7 +277,7 @@ int postern__command_check(struct postern__cli *cli) {
 	}
 	check.findings = json_array();
 	check_programs(&check);
-	if (postern__cli_store_file(cli)) {
+	if (postern__store_file(postern__cli_store(cli))) {
 		check_store(&check);
 		check_server(&check);
 	}

@@ -17,8 +17,6 @@
 #include "cli/out.h"
 #include "server/config.h"
 
-#define SQLITE_PREFIX "sqlite:"
-
 const struct postern__flag *postern__cli_option_flags(void) {
 	/* Filled from static strings, always the same. */
 	static struct postern__flag flags[POSTERN__CONFIG_OPTION_COUNT_MAX * 2];
@@ -85,12 +83,6 @@ int postern__cli_configure(struct postern__cli *cli) {
 const char *postern__cli_store(const struct postern__cli *cli) {
 	assert(cli->config);
 	return postern__config_global(cli->config)->store;
-}
-
-const char *postern__cli_store_file(const struct postern__cli *cli) {
-	const char *url = postern__cli_store(cli);
-	size_t len = strlen(SQLITE_PREFIX);
-	return strncmp(url, SQLITE_PREFIX, len) == 0 ? url + len : NULL;
 }
 
 int postern__cli_need_kept(const struct postern__cli *cli) {

@@ -53,11 +53,6 @@ int postern__cli_configure_from(struct postern__cli *cli, const char *path);
 const char *postern__cli_store(const struct postern__cli *cli);
 
 /*
- * The file of a "sqlite:FILE" store; NULL for any other.
- */
-const char *postern__cli_store_file(const struct postern__cli *cli);
-
-/*
  * For commands that need what others have stored: POSTERN__EXIT_OK, or
  * POSTERN__EXIT_USAGE, said why, if the store keeps nothing between them.
  */

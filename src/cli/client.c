@@ -15,11 +15,12 @@
 #include "base/fail.h"
 #include "cli/cli.h"
 #include "cli/out.h"
-#include "cli/patience.h"
 #include "cli/remote.h"
 #include "server/api.h"
 #include "server/config.h"
+#include "server/patience.h"
 #include "server/socket.h"
+#include "server/take.h"
 
 struct postern__client {
 	struct postern__cli *cli;
@@ -101,7 +102,7 @@ static int ask_server(const struct postern__client *client,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error) {
 	struct postern__socket socket;
-	const char *file = postern__cli_store_file(client->cli);
+	const char *file = postern__store_file(postern__cli_store(client->cli));
 	if (!file) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE, "no store file");
 	}

@@ -11,9 +11,8 @@
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
-#include "cli/patience.h"
 #include "server/config.h"
-#include "server/socket.h"
+#include "server/take.h"
 
 static void say_remark(void *context, const char *text) {
 	(void)context;
@@ -27,35 +26,15 @@ void postern__own_options(const struct postern__cli *cli,
 	out->remark = say_remark;
 }
 
-static bool server_answers(const struct postern__cli *cli) {
-	struct postern__socket socket;
-	const char *file = postern__cli_store_file(cli);
-	if (!file) {
-		return false;
-	}
-	bool answers = postern__socket_init(&socket, file, NULL) == POSTERN_OK &&
-				   postern__socket_answers(&socket);
-	postern__socket_finish(&socket);
-	return answers;
-}
-
 int postern__own_box(const struct postern__cli *cli,
 		const struct postern_box_options *options, struct postern_box **out) {
-	struct postern__patience patience;
+	const char *url = postern__cli_store(cli);
 	struct postern_error error;
-	postern__patience_init(&patience);
-	for (;;) {
-		int r = postern_box_open(postern__cli_store(cli), options, out, &error);
-		if (r == POSTERN_OK) {
-			return POSTERN__EXIT_OK;
-		}
-		if (r == POSTERN_E_BUSY && server_answers(cli)) {
-			postern__say("%s: a server is running: %s; stop it first",
-					cli->command->name, error.text);
-			return POSTERN__EXIT_UNREACHABLE;
-		}
-		if (r != POSTERN_E_BUSY || !postern__patience_wait(&patience)) {
-			return postern__say_error(cli, &error);
-		}
+	int r = postern__store_take(url, options, out, &error);
+	if (r == POSTERN_E_BUSY && postern__store_served(url)) {
+		postern__say("%s: a server is running: %s; stop it first",
+				cli->command->name, error.text);
+		return POSTERN__EXIT_UNREACHABLE;
 	}
+	return r ? postern__say_error(cli, &error) : POSTERN__EXIT_OK;
 }

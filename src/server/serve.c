@@ -16,6 +16,7 @@
 
 #include "server/serve.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -41,6 +42,7 @@
 #include "server/http.h"
 #include "server/log.h"
 #include "server/socket.h"
+#include "server/take.h"
 #include "server/watch.h"
 
 #define SWEEP_INTERVAL_MS 1000
@@ -107,16 +109,6 @@ static void open_log(struct serve *self) {
 			NULL);
 }
 
-/* The file in "sqlite:FILE"; NULL: no memory, or no file. */
-static char *store_file(const char *url) {
-	static const char scheme[] = "sqlite:";
-	if (strncmp(url, scheme, sizeof scheme - 1) != 0) {
-		return NULL;
-	}
-	const char *file = url + sizeof scheme - 1;
-	return strndup(file, strcspn(file, "?"));
-}
-
 static int open_box(struct serve *self, struct postern_error *error) {
 	const struct postern__config_values *values =
 			postern__config_global(self->config);
@@ -124,7 +116,7 @@ static int open_box(struct serve *self, struct postern_error *error) {
 	postern__config_box_options(self->config, &options);
 	options.remark = postern__watch_remark;
 	options.remark_context = &self->watch;
-	return postern_box_open(values->store, &options, &self->box, error);
+	return postern__store_take(values->store, &options, &self->box, error);
 }
 
 static int start_box(struct serve *self, struct postern_error *error) {
@@ -159,12 +151,9 @@ static bool is_draining(void *context) {
 static int start_http(struct serve *self, struct postern_error *error) {
 	const struct postern__config_values *values =
 			postern__config_global(self->config);
-	char *file = store_file(values->store);
-	if (!file) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
+	const char *file = postern__store_file(values->store);
+	assert(file); /* any other store was refused */
 	int r = postern__socket_init(&self->socket, file, error);
-	free(file);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -309,7 +298,8 @@ static void say_hints(struct serve *self) {
 	postern__buf_init(&word, (size_t)16 * 1024);
 
 	postern__buf_append_text(&buf, "\nTry, in another terminal:\n\n");
-	char *file = store_file(postern__config_global(self->config)->store);
+	const char *file =
+			postern__store_file(postern__config_global(self->config)->store);
 	char *real = file ? realpath(file, NULL) : NULL;
 	postern__buf_append_text(&word, "sqlite:");
 	postern__buf_append_text(&word, real ? real : "");
@@ -317,7 +307,6 @@ static void say_hints(struct serve *self) {
 	append_quoted(&buf, postern__buf_text(&word));
 	postern__buf_append_char(&buf, '\n');
 	free(real);
-	free(file);
 
 	postern__buf_reset(&word);
 	append_quoted(&word, program ? program : "postern");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef POSTERN_CLI_PATIENCE_H
-#define POSTERN_CLI_PATIENCE_H
+#ifndef POSTERN_SERVER_PATIENCE_H
+#define POSTERN_SERVER_PATIENCE_H
 
 /*
- * How long a command waits for a store that somebody else holds.
+ * How long a process waits for a store that somebody else holds.
  *
  * There is a moment in which a server has taken the store and does not listen
  * yet, or listens no more and still has it; or it is another command, which

@@ -4,7 +4,7 @@
  * not all come back together, and an end to them.
  */
 
-#include "cli/patience.h"
+#include "server/patience.h"
 
 #include <postern/sys/clock.h>
 #include <postern/sys/random.h>
