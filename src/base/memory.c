@@ -5,8 +5,9 @@
  * those who write a store may use.
  */
 
+#include "base/memory.h"
+
 #include <assert.h>
-#include <postern/sys/memory.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,4 +46,9 @@ void *postern_memory_copy(struct postern_memory *memory, const void *bytes,
 char *postern_memory_text(struct postern_memory *memory, const char *text) {
 	assert(memory);
 	return text ? postern__arena_strdup(&memory->arena, text) : NULL;
+}
+
+struct postern__arena *postern__memory_arena(struct postern_memory *memory) {
+	assert(memory);
+	return &memory->arena;
 }

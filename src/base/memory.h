@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_BASE_MEMORY_H
+#define POSTERN_BASE_MEMORY_H
+
+#include <postern/sys/memory.h>
+
+struct postern__arena;
+
+/* The arena behind the door, for what is filled by functions of this room. */
+struct postern__arena *postern__memory_arena(struct postern_memory *memory);
+
+#endif
