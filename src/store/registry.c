@@ -18,11 +18,12 @@
 
 static const struct postern_store_kind *const kinds[] = {
 	&postern__memory_kind,
+	&postern__sqlite_kind,
 };
 #define KIND_COUNT (sizeof kinds / sizeof kinds[0])
 
 /* What the URLs of this version look like, for error texts. */
-#define KNOWN_URLS "'memory:'"
+#define KNOWN_URLS "'memory:' or 'sqlite:FILE'"
 
 /* Planned: a better answer than that nobody knows them. */
 static const char *const later_schemes[] = {

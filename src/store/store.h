@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 extern const struct postern_store_kind postern__memory_kind;
+extern const struct postern_store_kind postern__sqlite_kind;
 
 /* What messages, deliveries and attempts may take in a memory store; past it
    messages are refused with POSTERN_E_UNAVAILABLE. */

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Applying a batch: settlements, then accepts, as one transaction.
+ *
+ * Accepting goes over the batch twice. First every message is looked up in
+ * and added to the memory of what was seen, in the order of the keys, which
+ * are random: neighbours in the index are touched one after the other. The
+ * sort is stable, so of two copies in one batch the first one is the one that
+ * is new. Every message has its seq before that, in the order of the batch;
+ * those that turn out to be known leave a gap. Then, in the order of the
+ * batch, messages and deliveries are appended, and what is known is counted.
+ *
+ * An item that cannot be stored fails the batch; the caller will try smaller
+ * ones. There is no savepoint per item: they cost more than the inserts.
+ */
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "store/sqlite/sqlite.h"
+
+struct sqlite_arrival {
+	uint8_t key[SQLITE_IDENTITY_LEN];
+	uint8_t digest[SQLITE_DIGEST_LEN];
+	size_t index;
+	int64_t seq; /* its own if new, else that of the first copy */
+	bool known;
+	bool conflict;
+};
+
+static int compare_keys(const void *a, const void *b) {
+	const struct sqlite_arrival *left = a;
+	const struct sqlite_arrival *right = b;
+	int order = memcmp(left->key, right->key, sizeof left->key);
+	if (order != 0) {
+		return order;
+	}
+	return left->index < right->index ? -1 : left->index > right->index;
+}
+
+static int compare_indices(const void *a, const void *b) {
+	const struct sqlite_arrival *left = a;
+	const struct sqlite_arrival *right = b;
+	return left->index < right->index ? -1 : left->index > right->index;
+}
+
+static int reserve(struct sqlite_store *self, size_t count,
+		struct postern_error *error) {
+	if (count <= self->arrival_cap) {
+		return POSTERN_OK;
+	}
+	struct sqlite_arrival *arrivals =
+			realloc(self->arrivals, count * sizeof *arrivals);
+	if (!arrivals) {
+		return postern__sqlite_no_memory(error);
+	}
+	self->arrivals = arrivals;
+	self->arrival_cap = count;
+	return POSTERN_OK;
+}
+
+/* What was seen under this key, if anything. */
+static int look_up(struct sqlite_store *self, struct sqlite_arrival *arrival,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT seq, digest = ?2 FROM postern_seen WHERE key = ?1");
+	postern__sqlite_bind_blob(&query, 1, arrival->key, sizeof arrival->key);
+	postern__sqlite_bind_blob(&query, 2, arrival->digest,
+			sizeof arrival->digest);
+	if (postern__sqlite_row(&query)) {
+		arrival->known = true;
+		arrival->seq = postern__sqlite_int(&query, 0);
+		arrival->conflict = postern__sqlite_int(&query, 1) == 0;
+	}
+	return postern__sqlite_end(&query, error);
+}
+
+static int remember(struct sqlite_store *self, struct sqlite_arrival *arrival,
+		enum postern_fate fate, int64_t now, struct postern_error *error) {
+	if (fate == POSTERN_FATE_DROP) {
+		return look_up(self, arrival, error);
+	}
+	struct sqlite_query query;
+	int changes;
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4)"
+			" ON CONFLICT DO NOTHING");
+	postern__sqlite_bind_blob(&query, 1, arrival->key, sizeof arrival->key);
+	postern__sqlite_bind_int(&query, 2, arrival->seq);
+	postern__sqlite_bind_blob(&query, 3, arrival->digest,
+			sizeof arrival->digest);
+	postern__sqlite_bind_int(&query, 4, now);
+	int r = postern__sqlite_end_changes(&query, &changes, error);
+	return r == POSTERN_OK && changes == 0 ? look_up(self, arrival, error) : r;
+}
+
+static int insert(struct sqlite_store *self, uint64_t node,
+		struct postern_accept *accept, int64_t now,
+		struct postern_error *error) {
+	struct sqlite_channel_counts *changes =
+			&self->channels[accept->channel].changes;
+	int r = postern__sqlite_message_insert(self, accept->seq, accept->channel,
+			now, accept->message, error);
+	for (size_t i = 0; r == POSTERN_OK && i < accept->route_count; i++) {
+		struct postern_route *route = &accept->routes[i];
+		r = postern__sqlite_delivery_insert(self, accept->seq, route->handler,
+				route->lease ? node : 0, now, error);
+		route->opened = true;
+		route->leased = route->lease;
+		route->fence = route->lease ? 1 : 0;
+	}
+	if (r == POSTERN_OK && accept->fate == POSTERN_FATE_PARK) {
+		struct sqlite_query query;
+		postern__sqlite_query(&query, &self->writer,
+				"INSERT INTO postern_parked (seq) VALUES (?1)");
+		postern__sqlite_bind_int(&query, 1, accept->seq);
+		r = postern__sqlite_end(&query, error);
+		changes->parked++;
+	}
+	changes->accepted++;
+	return r;
+}
+
+/* Whether the message is still there; if it is, whether it is the same. */
+static int check_message(struct sqlite_store *self,
+		const struct postern_accept *accept, bool *there_out,
+		struct postern_error *error) {
+	bool there = false;
+	bool same = true;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT channel = ?2 AND id = ?3 AND"
+			" coalesce(source, ?5) = ?4 FROM postern_message WHERE seq = ?1");
+	postern__sqlite_bind_int(&query, 1, accept->seq);
+	postern__sqlite_bind_int(&query, 2, accept->channel);
+	postern__sqlite_bind_text(&query, 3, accept->message->id);
+	postern__sqlite_bind_text(&query, 4, accept->message->source);
+	postern__sqlite_bind_text(&query, 5, self->channels[accept->channel].name);
+	if (postern__sqlite_row(&query)) {
+		there = true;
+		same = postern__sqlite_int(&query, 0) != 0;
+	}
+	int r = postern__sqlite_end(&query, error);
+	if (r == POSTERN_OK && !same) {
+		r = postern__fail(error, POSTERN_E_CORRUPT,
+				"'%s' is damaged: what was seen of message %lld is not what "
+				"is stored",
+				self->file.path, (long long)accept->seq);
+	}
+	*there_out = there;
+	return r;
+}
+
+static int unpark(struct sqlite_store *self,
+		const struct postern_accept *accept, struct postern_error *error) {
+	struct sqlite_query query;
+	int changes;
+	postern__sqlite_query(&query, &self->writer,
+			"DELETE FROM postern_parked WHERE seq = ?1");
+	postern__sqlite_bind_int(&query, 1, accept->seq);
+	int r = postern__sqlite_end_changes(&query, &changes, error);
+	if (r == POSTERN_OK) {
+		self->channels[accept->channel].changes.parked -= changes;
+	}
+	return r;
+}
+
+/* Make or open the delivery of one route to a message that is known. */
+static int add_route(struct sqlite_store *self, uint64_t node,
+		const struct postern_accept *accept, struct postern_route *route,
+		int64_t now, struct postern_error *error) {
+	struct sqlite_delivery delivery;
+	int r = postern__sqlite_delivery_find(self, accept->seq, route->handler,
+			&delivery, error);
+	for (size_t i = 0; r == POSTERN_OK && i < route->alias_count &&
+					   delivery.state == POSTERN_STATE_ANY;
+			i++) {
+		r = postern__sqlite_delivery_find(self, accept->seq, route->aliases[i],
+				&delivery, error);
+	}
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (delivery.state == POSTERN_STATE_ANY) {
+		route->opened = true;
+		route->leased = route->lease;
+		route->fence = route->lease ? 1 : 0;
+		r = postern__sqlite_delivery_insert(self, accept->seq, route->handler,
+				route->lease ? node : 0, now, error);
+		return r == POSTERN_OK ? unpark(self, accept, error) : r;
+	}
+	if (delivery.state == POSTERN_STATE_POISONED && route->retry_poisoned) {
+		route->opened = true;
+		route->fence = delivery.fence;
+		return postern__sqlite_delivery_reopen(self, &delivery, now, error);
+	}
+	return POSTERN_OK;
+}
+
+static int count_conflict(struct sqlite_store *self,
+		const struct postern_accept *accept, int64_t now,
+		struct postern_error *error) {
+	self->channels[accept->channel].changes.conflicts++;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT INTO postern_conflict SELECT ?1, count(*) + 1, ?2, ?3, ?4"
+			" FROM postern_conflict WHERE seq = ?1 HAVING count(*) < ?5");
+	postern__sqlite_bind_int(&query, 1, accept->seq);
+	postern__sqlite_bind_int(&query, 2, now);
+	postern__sqlite_bind_int(&query, 3, (int64_t)accept->message->body_len);
+	postern__sqlite_bind_text(&query, 4, accept->message->transport);
+	postern__sqlite_bind_int(&query, 5, POSTERN_CONFLICTS_KEPT);
+	int r = postern__sqlite_end(&query, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT INTO postern_duplicate VALUES (?1, 0, 0, 1)"
+			" ON CONFLICT DO UPDATE SET conflicts = conflicts + 1");
+	postern__sqlite_bind_int(&query, 1, accept->seq);
+	return postern__sqlite_end(&query, error);
+}
+
+static int count_duplicate(struct sqlite_store *self,
+		const struct postern_accept *accept, int64_t now,
+		struct postern_error *error) {
+	self->channels[accept->channel].changes.duplicates++;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT INTO postern_duplicate VALUES (?1, 1, ?2, 0)"
+			" ON CONFLICT DO UPDATE SET duplicates = duplicates + 1,"
+			" duplicate_at = ?2");
+	postern__sqlite_bind_int(&query, 1, accept->seq);
+	postern__sqlite_bind_int(&query, 2, now);
+	return postern__sqlite_end(&query, error);
+}
+
+static int meet_again(struct sqlite_store *self, uint64_t node,
+		struct postern_accept *accept, bool conflict, int64_t now,
+		struct postern_error *error) {
+	bool there;
+	int r = check_message(self, accept, &there, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (conflict) {
+		accept->code = POSTERN_E_CONFLICT;
+		return count_conflict(self, accept, now, error);
+	}
+	accept->code = POSTERN_E_DUPLICATE;
+	r = count_duplicate(self, accept, now, error);
+	for (size_t i = 0; r == POSTERN_OK && there && i < accept->route_count;
+			i++) {
+		r = add_route(self, node, accept, &accept->routes[i], now, error);
+	}
+	return r;
+}
+
+static int check_accept(struct sqlite_store *self,
+		const struct postern_accept *accept, struct postern_error *error) {
+	bool known = postern__sqlite_channel(self, accept->channel);
+	for (size_t i = 0; known && i < accept->route_count; i++) {
+		known = postern__sqlite_handler(self, accept->routes[i].handler);
+	}
+	return known ? POSTERN_OK
+				 : postern__fail(error, POSTERN_E_INVALID,
+						   "message '%s' names a channel or handler that is "
+						   "not enrolled",
+						   accept->message->id);
+}
+
+static int accept_one(struct sqlite_store *self, uint64_t node,
+		struct postern_accept *accept, const struct sqlite_arrival *arrival,
+		int64_t now, struct postern_error *error) {
+	accept->code = POSTERN_OK;
+	accept->received_at_ms = now;
+	accept->seq = arrival->seq;
+	for (size_t i = 0; i < accept->route_count; i++) {
+		accept->routes[i].opened = false;
+		accept->routes[i].leased = false;
+		accept->routes[i].fence = 0;
+	}
+	if (arrival->known) {
+		return meet_again(self, node, accept, arrival->conflict, now, error);
+	}
+	if (accept->fate == POSTERN_FATE_DROP) {
+		accept->seq = 0;
+		self->channels[accept->channel].changes.dropped++;
+		return POSTERN_OK;
+	}
+	return insert(self, node, accept, now, error);
+}
+
+static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
+		int64_t now, struct postern_error *error) {
+	size_t count = batch->accept_count;
+	int r = reserve(self, count, error);
+	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+		const struct postern_accept *accept = &batch->accepts[i];
+		const struct postern_message *message = accept->message;
+		struct sqlite_arrival *arrival = &self->arrivals[i];
+		*arrival = (struct sqlite_arrival){
+			.index = i,
+			.seq = self->next_seq + (int64_t)i,
+		};
+		r = check_accept(self, accept, error);
+		postern__sqlite_identity(self, accept->channel, message->source,
+				message->id, arrival->key);
+		postern__siphash_128_of(self->hash_key, message->body,
+				message->body_len, arrival->digest);
+	}
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	qsort(self->arrivals, count, sizeof *self->arrivals, compare_keys);
+	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+		struct sqlite_arrival *arrival = &self->arrivals[i];
+		r = remember(self, arrival, batch->accepts[arrival->index].fate, now,
+				error);
+	}
+	qsort(self->arrivals, count, sizeof *self->arrivals, compare_indices);
+	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+		r = accept_one(self, batch->node, &batch->accepts[i],
+				&self->arrivals[i], now, error);
+	}
+	return r;
+}
+
+/* The last seq given out moves on; gaps in the end are no loss. */
+static void keep_seq(struct sqlite_store *self,
+		const struct postern_batch *batch) {
+	for (size_t i = batch->accept_count; i > 0; i--) {
+		if (batch->accepts[i - 1].code == POSTERN_OK &&
+				batch->accepts[i - 1].seq > 0) {
+			self->next_seq = batch->accepts[i - 1].seq + 1;
+			return;
+		}
+	}
+}
+
+int postern__sqlite_apply(struct postern_store *store,
+		struct postern_batch *batch, struct postern_error *error) {
+	struct sqlite_store *self = postern__sqlite_from_base(store);
+	int r = postern__sqlite_enter(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	int64_t now = postern__sqlite_now(self);
+	r = postern__sqlite_begin(self, error);
+	if (r == POSTERN_OK) {
+		for (size_t i = 0; r == POSTERN_OK && i < batch->settlement_count;
+				i++) {
+			r = postern__sqlite_settle(self, batch->node,
+					&batch->settlements[i], now, error);
+		}
+		if (r == POSTERN_OK && batch->accept_count > 0) {
+			r = accept_all(self, batch, now, error);
+		}
+		r = postern__sqlite_finish(self, r, error);
+	}
+	if (r == POSTERN_OK) {
+		keep_seq(self, batch);
+		if (self->only_node != batch->node) {
+			self->only_node = 0;
+		}
+	}
+	postern__sqlite_leave(self);
+	return r;
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Claiming: pick first, then lease what was picked in one transaction.
+ *
+ * Nobody else writes, so what was picked is still there when it is leased. If
+ * nothing is due nothing is written, and if no wanted handler has anything
+ * pending, which the counts know, the file is not even looked at.
+ *
+ * Each handler is asked by itself, through an index of its own pending
+ * deliveries by due time: neither the backlog nor the neighbours matter.
+ */
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "store/sqlite/sqlite.h"
+
+struct pick {
+	int64_t seq;
+	int64_t handler;
+	enum postern_suspicion suspicion;
+};
+
+struct picks {
+	struct pick *items;
+	size_t count;
+	size_t cap;
+	bool no_memory;
+};
+
+static void picks_add(struct picks *picks, int64_t seq, int64_t handler,
+		enum postern_suspicion suspicion) {
+	if (picks->count == picks->cap) {
+		size_t cap = picks->cap ? 2 * picks->cap : 64;
+		struct pick *items = realloc(picks->items, cap * sizeof *items);
+		if (!items) {
+			picks->no_memory = true;
+			return;
+		}
+		picks->items = items;
+		picks->cap = cap;
+	}
+	picks->items[picks->count++] = (struct pick){
+		.seq = seq,
+		.handler = handler,
+		.suspicion = suspicion,
+	};
+}
+
+/* A paused handler wants nothing; nor does it hold up the others. */
+static bool is_open(struct sqlite_store *self,
+		const struct postern_want *want) {
+	struct sqlite_handler *handler =
+			postern__sqlite_handler(self, want->handler);
+	return handler && handler->counts.pending > 0 &&
+		   !postern__sqlite_owner(self, want->handler)->paused;
+}
+
+static bool is_wanted_suspect(struct sqlite_store *self,
+		const struct postern_claim *claim, int64_t handler) {
+	for (size_t i = 0; i < claim->want_count; i++) {
+		const struct postern_want *want = &claim->wants[i];
+		if (want->handler == handler && want->in_process) {
+			return is_open(self, want);
+		}
+	}
+	return false;
+}
+
+/* The oldest group of wanted suspects, whole; the others are counted. */
+static int pick_suspects(struct sqlite_store *self,
+		const struct postern_claim *claim, struct picks *picks,
+		uint64_t *waiting_out, struct postern_error *error) {
+	uint64_t waiting = 0;
+	int64_t group = 0;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT suspect, seq, handler FROM postern_open"
+			" INDEXED BY postern_open_suspect"
+			" WHERE suspect > 0 AND node IS NULL"
+			" ORDER BY suspect, seq, handler");
+	while (postern__sqlite_row(&query)) {
+		int64_t handler = postern__sqlite_int(&query, 2);
+		if (!is_wanted_suspect(self, claim, handler)) {
+			continue;
+		}
+		if (claim->max > 0 &&
+				(!group || group == postern__sqlite_int(&query, 0))) {
+			group = postern__sqlite_int(&query, 0);
+			picks_add(picks, postern__sqlite_int(&query, 1), handler,
+					POSTERN_SUSPECT_GROUP);
+		} else {
+			waiting++;
+		}
+	}
+	if (picks->count == 1) {
+		picks->items[0].suspicion = POSTERN_SUSPECT_SOLO;
+	}
+	*waiting_out = waiting;
+	return postern__sqlite_end(&query, error);
+}
+
+static int pick_due(struct sqlite_store *self, const struct postern_want *want,
+		size_t max, int64_t now, struct picks *picks,
+		struct postern_error *error) {
+	/* A suspect whose handler now runs elsewhere is one no more. */
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			want->in_process
+					? "SELECT seq FROM postern_open INDEXED BY postern_open_due"
+					  " WHERE handler = ?1 AND node IS NULL AND suspect = 0"
+					  " AND due_at <= ?2 ORDER BY due_at, seq LIMIT ?3"
+					: "SELECT seq FROM (SELECT * FROM (SELECT seq, due_at"
+					  " FROM postern_open INDEXED BY postern_open_due"
+					  " WHERE handler = ?1 AND node IS NULL AND suspect = 0"
+					  " AND due_at <= ?2 ORDER BY due_at, seq LIMIT ?3)"
+					  " UNION ALL SELECT seq, due_at FROM postern_open"
+					  " INDEXED BY postern_open_suspect"
+					  " WHERE suspect > 0 AND handler = ?1 AND node IS NULL"
+					  " AND due_at <= ?2) ORDER BY due_at, seq LIMIT ?3");
+	postern__sqlite_bind_int(&query, 1, want->handler);
+	postern__sqlite_bind_int(&query, 2, now);
+	postern__sqlite_bind_int(&query, 3, (int64_t)max);
+	while (postern__sqlite_row(&query)) {
+		picks_add(picks, postern__sqlite_int(&query, 0), want->handler,
+				POSTERN_NO_SUSPECT);
+	}
+	return postern__sqlite_end(&query, error);
+}
+
+static int pick_all(struct sqlite_store *self,
+		const struct postern_claim *claim, int64_t now, struct picks *picks,
+		uint64_t *waiting_out, struct postern_error *error) {
+	int r = pick_suspects(self, claim, picks, waiting_out, error);
+	bool has_suspects = picks->count > 0;
+	for (size_t i = 0; r == POSTERN_OK && i < claim->want_count; i++) {
+		const struct postern_want *want = &claim->wants[i];
+		if (picks->count >= claim->max || !is_open(self, want) ||
+				(has_suspects && want->in_process)) {
+			continue;
+		}
+		size_t max = claim->max - picks->count;
+		r = pick_due(self, want, want->max < max ? want->max : max, now, picks,
+				error);
+	}
+	if (r == POSTERN_OK && picks->no_memory) {
+		r = postern__sqlite_no_memory(error);
+	}
+	return r;
+}
+
+static int lease(struct sqlite_store *self, uint64_t node,
+		const struct pick *pick, int64_t now, struct postern_claimed *out,
+		struct postern_error *error) {
+	bool found = false;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"UPDATE postern_open SET node = ?3, leased_at = ?4,"
+			" fence = fence + 1, starts = starts + 1, solo = ?5,"
+			" suspect = iif(?6, suspect, 0)"
+			" WHERE seq = ?1 AND handler = ?2 AND node IS NULL"
+			" RETURNING fence, failures");
+	postern__sqlite_bind_int(&query, 1, pick->seq);
+	postern__sqlite_bind_int(&query, 2, pick->handler);
+	postern__sqlite_bind_int(&query, 3, (int64_t)node);
+	postern__sqlite_bind_int(&query, 4, now);
+	postern__sqlite_bind_int(&query, 5,
+			pick->suspicion == POSTERN_SUSPECT_SOLO);
+	postern__sqlite_bind_int(&query, 6, pick->suspicion != POSTERN_NO_SUSPECT);
+	while (postern__sqlite_row(&query)) {
+		*out = (struct postern_claimed){
+			.seq = pick->seq,
+			.handler = pick->handler,
+			.fence = (uint64_t)postern__sqlite_int(&query, 0),
+			.failures = (uint32_t)postern__sqlite_int(&query, 1),
+			.suspicion = pick->suspicion,
+		};
+		found = true;
+	}
+	int r = postern__sqlite_end(&query, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (!found) {
+		return postern__fail(error, POSTERN_E_CORRUPT,
+				"'%s' is damaged: an index names a delivery of message %lld "
+				"that is not there",
+				self->file.path, (long long)pick->seq);
+	}
+	postern__sqlite_count(self, pick->handler, POSTERN_STATE_PENDING,
+			out->failures, -1);
+	postern__sqlite_count(self, pick->handler, POSTERN_STATE_LEASED, 0, 1);
+	return POSTERN_OK;
+}
+
+static int read_message(struct sqlite_store *self,
+		struct postern_memory *memory, struct postern_claimed *item,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT m.channel, " SQLITE_MESSAGE_COLUMNS
+			" FROM postern_message m"
+			" CROSS JOIN postern_channel c ON c.id = m.channel"
+			" WHERE m.seq = ?1");
+	postern__sqlite_bind_int(&query, 1, item->seq);
+	if (postern__sqlite_row(&query)) {
+		struct postern_message *message =
+				postern_memory_alloc(memory, sizeof *message);
+		r = message ? postern__sqlite_message_read(&query, 1, memory, message,
+							  error)
+					: postern__sqlite_no_memory(error);
+		item->channel = postern__sqlite_int(&query, 0);
+		item->message = message;
+	}
+	int ended = postern__sqlite_end(&query, r == POSTERN_OK ? error : NULL);
+	return r == POSTERN_OK ? ended : r;
+}
+
+static int lease_all(struct sqlite_store *self,
+		const struct postern_claim *claim, const struct picks *picks,
+		int64_t now, struct postern_memory *memory, struct postern_claims *out,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	size_t bytes = 0;
+	for (size_t i = 0; r == POSTERN_OK && i < picks->count; i++) {
+		const struct pick *pick = &picks->items[i];
+		struct postern_claimed *item = &out->items[i];
+		if (pick->suspicion == POSTERN_NO_SUSPECT && bytes > claim->bytes_max) {
+			break;
+		}
+		r = lease(self, claim->node, pick, now, item, error);
+		if (r == POSTERN_OK) {
+			r = read_message(self, memory, item, error);
+		}
+		bytes += item->message ? item->message->body_len : 0;
+		out->count++;
+	}
+	return r;
+}
+
+static int next_due(struct sqlite_store *self,
+		const struct postern_claim *claim, int64_t now, int64_t *out,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	int64_t next = -1;
+	for (size_t i = 0; r == POSTERN_OK && next != 0 && i < claim->want_count;
+			i++) {
+		if (!is_open(self, &claim->wants[i])) {
+			continue;
+		}
+		struct sqlite_query query;
+		postern__sqlite_query(&query, &self->writer,
+				"SELECT due_at FROM (SELECT due_at FROM postern_open"
+				" INDEXED BY postern_open_due"
+				" WHERE handler = ?1 AND node IS NULL AND suspect = 0"
+				" ORDER BY due_at LIMIT 1)"
+				" UNION ALL SELECT due_at FROM postern_open"
+				" INDEXED BY postern_open_suspect"
+				" WHERE suspect > 0 AND handler = ?1 AND node IS NULL");
+		postern__sqlite_bind_int(&query, 1, claim->wants[i].handler);
+		while (postern__sqlite_row(&query)) {
+			int64_t due = postern__sqlite_int(&query, 0);
+			int64_t wait = due > now ? due - now : 0;
+			next = next < 0 || wait < next ? wait : next;
+		}
+		r = postern__sqlite_end(&query, error);
+	}
+	*out = next;
+	return r;
+}
+
+static int claim_locked(struct sqlite_store *self,
+		const struct postern_claim *claim, struct picks *picks,
+		struct postern_memory *memory, struct postern_claims *out,
+		struct postern_error *error) {
+	int64_t now = postern__sqlite_now(self);
+	int r = pick_all(self, claim, now, picks, &out->suspects_waiting, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (picks->count == 0) {
+		return next_due(self, claim, now, &out->next_due_ms, error);
+	}
+	out->items = postern_memory_alloc(memory,
+			picks->count * sizeof(struct postern_claimed));
+	if (!out->items) {
+		return postern__sqlite_no_memory(error);
+	}
+	r = postern__sqlite_begin(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = lease_all(self, claim, picks, now, memory, out, error);
+	if (r == POSTERN_OK) {
+		r = next_due(self, claim, now, &out->next_due_ms, error);
+	}
+	r = postern__sqlite_finish(self, r, error);
+	if (r == POSTERN_OK && self->only_node != claim->node) {
+		self->only_node = 0;
+	}
+	return r;
+}
+
+int postern__sqlite_claim(struct postern_store *store,
+		const struct postern_claim *claim, struct postern_memory *memory,
+		struct postern_claims *out, struct postern_error *error) {
+	struct sqlite_store *self = postern__sqlite_from_base(store);
+	int r = postern__sqlite_enter(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct picks picks = { 0 };
+	struct postern_claims claims = { .next_due_ms = -1 };
+	bool any = false;
+	for (size_t i = 0; !any && i < claim->want_count; i++) {
+		any = is_open(self, &claim->wants[i]);
+	}
+	if (any) {
+		r = claim_locked(self, claim, &picks, memory, &claims, error);
+	}
+	postern__sqlite_leave(self);
+	free(picks.items);
+	if (r == POSTERN_OK) {
+		*out = claims;
+	}
+	return r;
+}

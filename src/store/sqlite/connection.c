@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Connections to the file, how they are set up, and what their failures mean.
+ *
+ * The promise of this store is that what it has told is on the disk. That
+ * takes WAL with synchronous=FULL, so both are set and read back: SQLite
+ * answers with what it made of it, which may be something else.
+ *
+ * One connection writes, and it is also the one that checkpoints: by itself,
+ * after a commit that leaves more than WAL_PAGES in the log. SQLite before
+ * 3.51.3 may corrupt a file when a second connection resets the log at the
+ * wrong moment. A read-only connection cannot do that, so there is nothing to
+ * warn about with older versions.
+ *
+ * Foreign keys are enforced: this store declares none, but a business table in
+ * the same file that does means it. Nothing of a connection is inherited by
+ * child processes; SQLite opens its files with O_CLOEXEC.
+ */
+
+#include <assert.h>
+#include <limits.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/fail.h"
+#include "store/sqlite/sqlite.h"
+
+/* Pages in the write-ahead log before it is copied to the file: 16 MiB, so
+   that a page that many commits touch is copied once. */
+#define WAL_PAGES "4096"
+
+/* Every byte of a path may be escaped. */
+#define URI_LEN_MAX ((size_t)3 * PATH_MAX + 64)
+
+/* The log is cut back to this after it had to grow past it. */
+#define WAL_BYTES_KEPT "67108864"
+
+/* Page caches in KiB. The writer's keeps the inner pages of the memory of
+   what was seen, at ten million ids and more. */
+#define WRITER_CACHE_KIB "65536"
+#define READER_CACHE_KIB "8192"
+
+int postern__sqlite_fail(struct sqlite_connection *connection, int code,
+		struct postern_error *error) {
+	struct sqlite_store *self = connection->store;
+	const char *path = self->file.path;
+	const char *text = connection->db ? sqlite3_errmsg(connection->db)
+									  : sqlite3_errstr(code);
+	int system_errno =
+			connection->db ? sqlite3_system_errno(connection->db) : 0;
+
+	switch (code & 0xff) {
+	case SQLITE_NOMEM: return postern__sqlite_no_memory(error);
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED:
+		return postern__fail(error, POSTERN_E_TIMEOUT,
+				"somebody else holds a lock on '%s': %s", path, text);
+	case SQLITE_INTERRUPT:
+		return postern__fail(error, POSTERN_E_TIMEOUT, "interrupted");
+	case SQLITE_FULL:
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"the disk is full: nothing was written to '%s'; make room and "
+				"it will go on",
+				path);
+	case SQLITE_IOERR:
+		/* The file system may have dropped what it could not write, so the
+		   pages in memory are worth nothing now. */
+		if (connection == &self->writer) {
+			self->broken = true;
+		}
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"'%s' cannot be read or written: %s%s%s", path, text,
+				system_errno ? ": " : "",
+				system_errno ? strerror(system_errno) : "");
+	case SQLITE_READONLY:
+	case SQLITE_PERM:
+	case SQLITE_CANTOPEN:
+	case SQLITE_PROTOCOL:
+	case SQLITE_NOLFS:
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"'%s' cannot be opened or written: %s%s%s", path, text,
+				system_errno ? ": " : "",
+				system_errno ? strerror(system_errno) : "");
+	case SQLITE_NOTADB:
+		return postern__fail(error, POSTERN_E_CORRUPT,
+				"'%s' is not a SQLite database", path);
+	case SQLITE_TOOBIG:
+	case SQLITE_CONSTRAINT:
+	case SQLITE_MISMATCH:
+	case SQLITE_RANGE:
+		return postern__fail(error, POSTERN_E_INVALID, "'%s': %s", path, text);
+	default:
+		return postern__fail(error, POSTERN_E_CORRUPT, "'%s' is damaged: %s",
+				path, text);
+	}
+}
+
+/* That a pragma says what it must. */
+static int expect(struct sqlite_connection *connection, const char *sql,
+		const char *wanted, struct postern_error *error) {
+	int r = POSTERN_OK;
+	sqlite3_stmt *statement = NULL;
+	int code = sqlite3_prepare_v2(connection->db, sql, -1, &statement, NULL);
+	if (code == SQLITE_OK) {
+		code = sqlite3_step(statement);
+	}
+	const char *value =
+			code == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0)
+							   : NULL;
+	if (code != SQLITE_ROW && code != SQLITE_DONE) {
+		r = postern__sqlite_fail(connection, code, error);
+	} else if (!value || strcmp(value, wanted) != 0) {
+		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"'%s' does not keep what it is told: \"%s\" gives %s, not %s",
+				connection->store->file.path, sql, value ? value : "nothing",
+				wanted);
+	}
+	(void)sqlite3_finalize(statement);
+	return r;
+}
+
+static int set_up_writer(struct sqlite_connection *connection,
+		struct postern_error *error) {
+	if (sqlite3_db_readonly(connection->db, "main") == 1) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"'%s' cannot be written: no permission, or a read-only disk",
+				connection->store->file.path);
+	}
+	if (sqlite3_compileoption_used("NO_SYNC")) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"this SQLite was built without fsync; nothing it stores is "
+				"safe");
+	}
+	int r = expect(connection, "PRAGMA journal_mode = WAL", "wal", error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	/* Debian's SQLite wipes deleted rows, also where that costs writes of its
+	   own; what is wiped for nothing stays wiped. */
+	r = postern__sqlite_exec(connection,
+			"PRAGMA synchronous = FULL;"
+			"PRAGMA foreign_keys = ON;"
+			"PRAGMA secure_delete = FAST;"
+			"PRAGMA cache_size = -" WRITER_CACHE_KIB ";"
+			"PRAGMA wal_autocheckpoint = " WAL_PAGES ";"
+			"PRAGMA journal_size_limit = " WAL_BYTES_KEPT,
+			error);
+	if (r == POSTERN_OK) {
+		r = expect(connection, "PRAGMA synchronous", "2", error);
+	}
+	if (r == POSTERN_OK) {
+		r = expect(connection, "PRAGMA foreign_keys", "1", error);
+	}
+	return r;
+}
+
+static int set_up_reader(struct sqlite_connection *connection,
+		struct postern_error *error) {
+	int off;
+	(void)sqlite3_db_config(connection->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1,
+			&off); /* it could not anyway */
+	return postern__sqlite_exec(connection,
+			"PRAGMA query_only = ON;"
+			"PRAGMA cache_size = -" READER_CACHE_KIB,
+			error);
+}
+
+/* The path as a URI, so that parameters can be given with it; what has a
+   meaning there is escaped. */
+static void make_uri(struct postern__buf *uri, const char *path,
+		const char *parameters) {
+	postern__buf_append_text(uri, "file:");
+	for (; *path; path++) {
+		if (strchr("%?#", *path)) {
+			postern__buf_printf(uri, "%%%02X", (unsigned char)*path);
+		} else {
+			postern__buf_append_char(uri, *path);
+		}
+	}
+	postern__buf_append_text(uri, parameters);
+}
+
+static int open_db(struct sqlite_connection *connection, int flags,
+		const char *parameters, struct postern_error *error) {
+	struct postern__buf uri;
+	postern__buf_init(&uri, URI_LEN_MAX);
+	make_uri(&uri, connection->store->file.path, parameters);
+	int r = postern__buf_check(&uri, "the file's name", error);
+	if (r == POSTERN_OK) {
+		int code = sqlite3_open_v2(postern__buf_text(&uri), &connection->db,
+				flags | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX |
+						SQLITE_OPEN_EXRESCODE,
+				NULL);
+		if (code != SQLITE_OK) {
+			r = postern__sqlite_fail(connection, code, error);
+		}
+	}
+	postern__buf_finish(&uri);
+	return r;
+}
+
+int postern__sqlite_connection_open(struct sqlite_connection *connection,
+		struct sqlite_store *store, bool read_only, const char *parameters,
+		struct postern_error *error) {
+	assert(!connection->db);
+	*connection = (struct sqlite_connection){ .store = store };
+	int r = open_db(connection,
+			read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE,
+			parameters, error);
+	if (r == POSTERN_OK) {
+		int timeout = store->command_timeout_ms > INT32_MAX
+							  ? INT32_MAX
+							  : (int)store->command_timeout_ms;
+		(void)sqlite3_busy_timeout(connection->db, timeout);
+		(void)sqlite3_db_config(connection->db, SQLITE_DBCONFIG_DEFENSIVE, 1,
+				NULL);
+		r = read_only ? set_up_reader(connection, error)
+					  : set_up_writer(connection, error);
+	}
+	if (r != POSTERN_OK) {
+		postern__sqlite_connection_close(connection);
+	}
+	return r;
+}
+
+void postern__sqlite_connection_close(struct sqlite_connection *connection) {
+	if (!connection->db) {
+		return;
+	}
+	sqlite3_stmt *statement;
+	while ((statement = sqlite3_next_stmt(connection->db, NULL))) {
+		(void)sqlite3_finalize(statement); /* repeats its last code */
+	}
+	(void)sqlite3_close_v2(connection->db); /* cannot fail */
+	connection->db = NULL;
+	memset(connection->cache, 0, sizeof connection->cache);
+}

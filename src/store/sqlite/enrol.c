@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Enrolling: from names to stored ids, for good.
+ *
+ * A key names one stored handler. A handler owns itself until its key turns
+ * out to be a former key of another handler that is stored too; then that one
+ * owns it, and it is an alias. An owner is never an alias.
+ */
+
+#include <postern/handler.h>
+
+#include "base/fail.h"
+#include "store/sqlite/sqlite.h"
+
+static int channel_enrol(struct sqlite_store *self,
+		struct postern_enrol_channel *channel, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT INTO postern_channel (name) VALUES (?1)"
+			" ON CONFLICT DO NOTHING");
+	postern__sqlite_bind_text(&query, 1, channel->name);
+	int r = postern__sqlite_end(&query, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT id FROM postern_channel WHERE name = ?1");
+	postern__sqlite_bind_text(&query, 1, channel->name);
+	if (postern__sqlite_row(&query)) {
+		channel->id = postern__sqlite_int(&query, 0);
+	}
+	return postern__sqlite_end(&query, error);
+}
+
+static int key_insert(struct sqlite_store *self, const char *key,
+		int64_t handler, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT INTO postern_handler_key (key, handler) VALUES (?1, ?2)");
+	postern__sqlite_bind_text(&query, 1, key);
+	postern__sqlite_bind_int(&query, 2, handler);
+	return postern__sqlite_end(&query, error);
+}
+
+static int handler_insert(struct sqlite_store *self, const char *key,
+		int64_t *id_out, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT INTO postern_handler (id, owner, key)"
+			" SELECT n, n, ?1 FROM (SELECT coalesce(max(id), 0) + 1 AS n"
+			" FROM postern_handler)");
+	postern__sqlite_bind_text(&query, 1, key);
+	int r = postern__sqlite_end(&query, error);
+	if (r == POSTERN_OK) {
+		*id_out = sqlite3_last_insert_rowid(self->writer.db);
+	}
+	return r;
+}
+
+/* The handler of a key that is new: that of a former key, or a new one. */
+static int adopt(struct sqlite_store *self,
+		const struct postern_enrol_handler *handler, int64_t *id_out,
+		struct postern_error *error) {
+	int64_t id = 0;
+	int r = POSTERN_OK;
+	for (size_t i = 0; r == POSTERN_OK && !id && i < handler->legacy_key_count;
+			i++) {
+		r = postern__sqlite_resolve(&self->writer, handler->legacy_keys[i], &id,
+				error);
+	}
+	if (r == POSTERN_OK && !id) {
+		r = handler_insert(self, handler->key, &id, error);
+	}
+	if (r == POSTERN_OK) {
+		r = key_insert(self, handler->key, id, error);
+	}
+	*id_out = id;
+	return r;
+}
+
+/* Everything that belongs to one handler belongs to the other from now on. */
+static int give_to(struct sqlite_store *self, int64_t from, int64_t to,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"UPDATE postern_handler SET owner = ?2 WHERE owner = ?1");
+	postern__sqlite_bind_int(&query, 1, from);
+	postern__sqlite_bind_int(&query, 2, to);
+	return postern__sqlite_end(&query, error);
+}
+
+static int handler_enrol(struct sqlite_store *self,
+		const struct postern_enrol_handler *handler,
+		struct postern_error *error) {
+	int64_t id;
+	int r = postern__sqlite_resolve(&self->writer, handler->key, &id, error);
+	if (r == POSTERN_OK && !id) {
+		r = adopt(self, handler, &id, error);
+	}
+	for (size_t i = 0; r == POSTERN_OK && i < handler->legacy_key_count; i++) {
+		const char *key = handler->legacy_keys[i];
+		int64_t known;
+		r = postern__sqlite_resolve(&self->writer, key, &known, error);
+		if (r == POSTERN_OK && !known) {
+			r = key_insert(self, key, id, error);
+		} else if (r == POSTERN_OK && known != id) {
+			r = give_to(self, known, id, error);
+		}
+	}
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"UPDATE postern_handler SET key = ?2, in_process = ?3,"
+			" max_crashes = ?4 WHERE id = ?1");
+	postern__sqlite_bind_int(&query, 1, id);
+	postern__sqlite_bind_text(&query, 2, handler->key);
+	postern__sqlite_bind_int(&query, 3, handler->in_process);
+	postern__sqlite_bind_int(&query, 4, handler->max_crashes);
+	return postern__sqlite_end(&query, error);
+}
+
+static int read_aliases(struct sqlite_store *self,
+		struct postern_enrol_handler *handler, struct postern_error *error) {
+	bool too_many = false;
+	handler->alias_count = 0;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT id, paused FROM postern_handler WHERE owner = ?1"
+			" ORDER BY id");
+	postern__sqlite_bind_int(&query, 1, handler->id);
+	while (postern__sqlite_row(&query)) {
+		int64_t id = postern__sqlite_int(&query, 0);
+		if (id == handler->id) {
+			handler->paused = postern__sqlite_int(&query, 1) != 0;
+		} else if (handler->alias_count < POSTERN_ALIAS_COUNT_MAX) {
+			handler->aliases[handler->alias_count++] = id;
+		} else {
+			too_many = true;
+		}
+	}
+	int r = postern__sqlite_end(&query, error);
+	if (r == POSTERN_OK && too_many) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"handler '%s' has been stored under more than %d keys",
+				handler->key, POSTERN_ALIAS_COUNT_MAX);
+	}
+	return r;
+}
+
+/* Fill in what the caller wants to know, now that all owners are final. */
+static int resolve_all(struct sqlite_store *self,
+		struct postern_enrolment *enrolment, struct postern_error *error) {
+	int r = POSTERN_OK;
+	for (size_t i = 0; r == POSTERN_OK && i < enrolment->handler_count; i++) {
+		struct postern_enrol_handler *handler = &enrolment->handlers[i];
+		r = postern__sqlite_resolve(&self->writer, handler->key, &handler->id,
+				error);
+		if (r == POSTERN_OK) {
+			r = read_aliases(self, handler, error);
+		}
+		for (size_t j = 0; r == POSTERN_OK && j < i; j++) {
+			if (enrolment->handlers[j].id == handler->id) {
+				r = postern__fail(error, POSTERN_E_INVALID,
+						"handlers '%s' and '%s' are stored as one and the same",
+						enrolment->handlers[j].key, handler->key);
+			}
+		}
+	}
+	return r;
+}
+
+static int node_enrol(struct sqlite_store *self,
+		const struct postern_enrolment *enrolment,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT OR REPLACE INTO postern_node VALUES (?1, ?2)");
+	postern__sqlite_bind_int(&query, 1, (int64_t)enrolment->node);
+	postern__sqlite_bind_int(&query, 2, postern__sqlite_now(self));
+	int r = postern__sqlite_end(&query, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	postern__sqlite_query(&query, &self->writer,
+			"DELETE FROM postern_node_handler WHERE node = ?1");
+	postern__sqlite_bind_int(&query, 1, (int64_t)enrolment->node);
+	r = postern__sqlite_end(&query, error);
+	for (size_t i = 0; r == POSTERN_OK && i < enrolment->handler_count; i++) {
+		postern__sqlite_query(&query, &self->writer,
+				"INSERT INTO postern_node_handler (node, handler)"
+				" VALUES (?1, ?2)");
+		postern__sqlite_bind_int(&query, 1, (int64_t)enrolment->node);
+		postern__sqlite_bind_int(&query, 2, enrolment->handlers[i].id);
+		r = postern__sqlite_end(&query, error);
+	}
+	return r;
+}
+
+static int enrol_all(struct sqlite_store *self,
+		struct postern_enrolment *enrolment, struct postern_error *error) {
+	int r = POSTERN_OK;
+	for (size_t i = 0; r == POSTERN_OK && i < enrolment->channel_count; i++) {
+		r = channel_enrol(self, &enrolment->channels[i], error);
+	}
+	for (size_t i = 0; r == POSTERN_OK && i < enrolment->handler_count; i++) {
+		r = handler_enrol(self, &enrolment->handlers[i], error);
+	}
+	if (r == POSTERN_OK) {
+		r = resolve_all(self, enrolment, error);
+	}
+	if (r == POSTERN_OK) {
+		r = node_enrol(self, enrolment, error);
+	}
+	return r;
+}
+
+int postern__sqlite_enrol(struct postern_store *store,
+		struct postern_enrolment *enrolment, struct postern_error *error) {
+	struct sqlite_store *self = postern__sqlite_from_base(store);
+	int r = postern__sqlite_enter(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = postern__sqlite_begin(self, error);
+	if (r == POSTERN_OK) {
+		r = enrol_all(self, enrolment, error);
+		r = postern__sqlite_finish(self, r, error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_load(self, error);
+		/* The directory must not be old: read it again before it is used. */
+		self->broken = self->broken || r != POSTERN_OK;
+	}
+	postern__sqlite_leave(self);
+	return r;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * What a transactional handler may do with the connection it is lent.
+ *
+ * Its writes must become durable together with its completion, so it must not
+ * end the transaction, nor touch the tables of this store, nor leave anything
+ * behind on the connection that the next message would meet. While a unit
+ * runs, SQLite asks here about every statement it prepares and refuses what
+ * is not allowed; the unit is then undone, whatever it returns.
+ *
+ * Not every way to end a transaction is a statement that can be refused:
+ * INSERT OR ROLLBACK and RAISE(ROLLBACK) are noticed by a hook. Whatever such
+ * a unit writes afterwards would commit by itself; another hook turns those
+ * commits into rollbacks.
+ *
+ * Savepoints are allowed, but for ours. Foreign keys are enforced and may be
+ * deferred to the end of the unit by their declaration.
+ */
+
+#include <string.h>
+#include <strings.h>
+
+#include "store/sqlite/sqlite.h"
+
+/* Pragmas that only tell. */
+static const char *const pragmas[] = {
+	"foreign_key_check",
+	"foreign_key_list",
+	"index_info",
+	"index_list",
+	"index_xinfo",
+	"table_info",
+	"table_list",
+	"table_xinfo",
+};
+
+static bool is_ours(const char *name) {
+	return name && strncasecmp(name, "postern_", strlen("postern_")) == 0;
+}
+
+static bool is_harmless_pragma(const char *name) {
+	for (size_t i = 0; i < sizeof pragmas / sizeof pragmas[0]; i++) {
+		if (strcasecmp(name, pragmas[i]) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What is wrong with it; NULL: nothing. */
+static const char *judge(int action, const char *first, const char *second) {
+	switch (action) {
+	case SQLITE_TRANSACTION: return "handler ended the transaction itself";
+	case SQLITE_SAVEPOINT:
+		return is_ours(second) ? "handler used a savepoint of postern" : NULL;
+	case SQLITE_ATTACH:
+	case SQLITE_DETACH: return "handler attached or detached a database";
+	case SQLITE_PRAGMA:
+		return is_harmless_pragma(first)
+					   ? NULL
+					   : "handler used a pragma that changes the connection";
+	case SQLITE_CREATE_TEMP_INDEX:
+	case SQLITE_CREATE_TEMP_TABLE:
+	case SQLITE_CREATE_TEMP_TRIGGER:
+	case SQLITE_CREATE_TEMP_VIEW:
+	case SQLITE_DROP_TEMP_INDEX:
+	case SQLITE_DROP_TEMP_TABLE:
+	case SQLITE_DROP_TEMP_TRIGGER:
+	case SQLITE_DROP_TEMP_VIEW:
+		return "handler made something temporary, which would outlive the "
+			   "message";
+	case SQLITE_INSERT:
+	case SQLITE_UPDATE:
+	case SQLITE_DELETE:
+	case SQLITE_CREATE_INDEX:
+	case SQLITE_CREATE_TABLE:
+	case SQLITE_CREATE_TRIGGER:
+	case SQLITE_CREATE_VIEW:
+	case SQLITE_CREATE_VTABLE:
+	case SQLITE_DROP_INDEX:
+	case SQLITE_DROP_TABLE:
+	case SQLITE_DROP_TRIGGER:
+	case SQLITE_DROP_VIEW:
+	case SQLITE_DROP_VTABLE:
+	case SQLITE_ALTER_TABLE:
+		/* The second is a table or a column, or nothing. */
+		return is_ours(first) || (action != SQLITE_UPDATE && is_ours(second))
+					   ? "handler changed a table of postern"
+					   : NULL;
+	default: return NULL;
+	}
+}
+
+static int authorize(void *context, int action, const char *first,
+		const char *second, const char *database, const char *trigger) {
+	struct sqlite_store *self = context;
+	(void)database;
+	(void)trigger;
+	if (!self->unit.running) {
+		return SQLITE_OK;
+	}
+	const char *breach = judge(action, first, second);
+	if (!breach) {
+		return SQLITE_OK;
+	}
+	self->unit.breach = breach;
+	return SQLITE_DENY;
+}
+
+/* Called before a commit; non-zero makes it a rollback. */
+static int on_commit(void *context) {
+	struct sqlite_store *self = context;
+	if (self->unit.running) {
+		self->unit.rolled_back = true;
+	}
+	return self->unit.running;
+}
+
+static void on_rollback(void *context) {
+	struct sqlite_store *self = context;
+	if (self->unit.running) {
+		self->unit.rolled_back = true;
+	}
+}
+
+void postern__sqlite_guard(struct sqlite_store *self) {
+	/* Once: setting it makes SQLite prepare every statement again. */
+	(void)sqlite3_set_authorizer(self->writer.db, authorize, self);
+	(void)sqlite3_commit_hook(self->writer.db, on_commit, self);
+	(void)sqlite3_rollback_hook(self->writer.db, on_rollback, self);
+}
+
+void postern__sqlite_guard_enter(struct sqlite_store *self) {
+	(void)pthread_mutex_lock(&self->unit.lock);
+	self->unit.running = true;
+	self->unit.interrupted = false;
+	self->unit.rolled_back = false;
+	self->unit.breach = NULL;
+	(void)pthread_mutex_unlock(&self->unit.lock);
+}
+
+void postern__sqlite_guard_leave(struct sqlite_store *self) {
+	(void)pthread_mutex_lock(&self->unit.lock);
+	self->unit.running = false;
+	(void)pthread_mutex_unlock(&self->unit.lock);
+
+	/* Statements that the unit left in the middle would keep the transaction
+	   from ending. */
+	sqlite3_stmt *statement = NULL;
+	while ((statement = sqlite3_next_stmt(self->writer.db, statement))) {
+		if (sqlite3_stmt_busy(statement)) {
+			(void)sqlite3_reset(statement); /* its code was the unit's */
+		}
+	}
+	self->unit.rolled_back =
+			self->unit.rolled_back || sqlite3_get_autocommit(self->writer.db);
+}
+
+void postern__sqlite_interrupt(struct postern_store *store) {
+	struct sqlite_store *self = postern__sqlite_from_base(store);
+	(void)pthread_mutex_lock(&self->unit.lock);
+	if (self->unit.running) {
+		self->unit.interrupted = true;
+		sqlite3_interrupt(self->writer.db);
+	}
+	(void)pthread_mutex_unlock(&self->unit.lock);
+}

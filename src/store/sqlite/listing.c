@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The walk over deliveries that match a filter: newest message first, the
+ * handlers of one message by stored id.
+ *
+ * Deliveries live in three tables: open ones, ended ones, parked messages.
+ * Each is walked by a statement of its own that has the order already, and
+ * the walk takes the first of the three heads. So a page costs what is on it,
+ * not what is in the store, unless a filter leaves little of much.
+ */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/fail.h"
+#include "base/pattern.h"
+#include "store/sqlite/sqlite.h"
+
+#define SQL_LEN_MAX 8192
+
+enum { SOURCE_OPEN, SOURCE_LEDGER, SOURCE_PARKED };
+
+#define BIT(state) (1u << (state))
+#define OPEN_STATES (BIT(POSTERN_STATE_PENDING) | BIT(POSTERN_STATE_LEASED))
+#define ENDED_STATES                                         \
+	(BIT(POSTERN_STATE_DONE) | BIT(POSTERN_STATE_POISONED) | \
+			BIT(POSTERN_STATE_DISCARDED))
+
+/* The newest text that is kept, of an attempt that had one. */
+#define LAST_ERROR                                               \
+	"(SELECT a.error FROM postern_attempt a WHERE a.seq = d.seq" \
+	" AND a.handler = d.handler AND a.error IS NOT NULL"         \
+	" ORDER BY a.number DESC LIMIT 1)"
+
+#define MESSAGE_COLUMNS                                         \
+	" h.key, m.id, coalesce(m.source, c.name), m.type, c.name," \
+	" m.received_at"
+
+#define MESSAGE_JOINS                                  \
+	" LEFT JOIN postern_handler s ON s.id = d.handler" \
+	" LEFT JOIN postern_handler h ON h.id = s.owner"   \
+	" LEFT JOIN postern_message m ON m.seq = d.seq"    \
+	" LEFT JOIN postern_channel c ON c.id = m.channel"
+
+static const char *const heads[SQLITE_LISTING_SOURCES] = {
+	[SOURCE_OPEN] = "SELECT d.seq, d.handler, iif(d.node IS NULL, 1, 2),"
+					" d.fence, d.failures, d.starts, d.crashes,"
+					" iif(d.node IS NULL, d.due_at, 0), d.leased_at,"
+					" 0, " LAST_ERROR "," MESSAGE_COLUMNS
+					" FROM postern_open d" MESSAGE_JOINS,
+	[SOURCE_LEDGER] =
+			"SELECT d.seq, d.handler, d.state, d.fence, d.failures,"
+			" d.starts, d.crashes, 0, 0, d.finished_at, " LAST_ERROR
+			"," MESSAGE_COLUMNS " FROM postern_ledger d" MESSAGE_JOINS,
+	[SOURCE_PARKED] = "SELECT d.seq, 0, 6, 0, 0, 0, 0, 0, 0, 0, NULL, NULL,"
+					  " m.id, coalesce(m.source, c.name), m.type, c.name,"
+					  " m.received_at FROM postern_parked d"
+					  " LEFT JOIN postern_message m ON m.seq = d.seq"
+					  " LEFT JOIN postern_channel c ON c.id = m.channel",
+};
+
+_Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_LEASED == 2 &&
+					   POSTERN_STATE_PARKED == 6,
+		"these numbers are in the SQL above");
+
+static void add_states(struct postern__buf *sql, int source, unsigned states) {
+	if (source == SOURCE_OPEN && !(states & BIT(POSTERN_STATE_LEASED))) {
+		postern__buf_append_text(sql, " AND d.node IS NULL");
+	}
+	if (source == SOURCE_OPEN && !(states & BIT(POSTERN_STATE_PENDING))) {
+		postern__buf_append_text(sql, " AND d.node IS NOT NULL");
+	}
+	if (source != SOURCE_LEDGER || (states & ENDED_STATES) == ENDED_STATES) {
+		return;
+	}
+	postern__buf_append_text(sql, " AND d.state IN (");
+	const char *comma = "";
+	for (unsigned i = POSTERN_STATE_DONE; i <= POSTERN_STATE_DISCARDED; i++) {
+		if (states & BIT(i)) {
+			postern__buf_printf(sql, "%s%u", comma, i);
+			comma = ", ";
+		}
+	}
+	postern__buf_append_text(sql, ")");
+	if (!(states & BIT(POSTERN_STATE_DONE))) {
+		/* What the partial index is made for must be said its way. */
+		postern__buf_append_text(sql, " AND d.state <> 3");
+	}
+}
+
+static void add_filter(struct postern__buf *sql, int source,
+		const struct postern_query *query) {
+	const struct postern_filter *filter = query->filter;
+	if (query->after_seq > 0 && source == SOURCE_PARKED) {
+		/* Its handler is 0: there is none behind it in its message. */
+		postern__buf_append_text(sql,
+				" AND (d.seq < :seq OR (d.seq = :seq AND :handler < 0))");
+	} else if (query->after_seq > 0) {
+		postern__buf_append_text(sql,
+				" AND d.seq <= :seq"
+				" AND (d.seq < :seq OR d.handler > :handler)");
+	}
+	if (filter->seq) {
+		postern__buf_append_text(sql, " AND d.seq = :only");
+	}
+	if (filter->state == POSTERN_STATE_RETRYING) {
+		postern__buf_append_text(sql, " AND d.failures > 0");
+	}
+	if (filter->handler) {
+		postern__buf_append_text(sql, " AND s.owner = :owner");
+	}
+	if (filter->channel) {
+		postern__buf_append_text(sql, " AND c.name = :channel");
+	}
+	if (filter->since_ms) {
+		postern__buf_append_text(sql, " AND m.received_at >= :since");
+	}
+	if (filter->until_ms) {
+		postern__buf_append_text(sql, " AND m.received_at < :until");
+	}
+	if (filter->message_id) {
+		postern__buf_append_text(sql,
+				" AND m.id = :id AND d.seq IN (SELECT seq FROM postern_seen"
+				" WHERE key BETWEEN :first AND :last)");
+	}
+	if (filter->source) {
+		postern__buf_append_text(sql,
+				" AND coalesce(m.source, c.name) = :source");
+	}
+}
+
+/* For each of these there may be a parameter of the name. */
+static void bind_int(sqlite3_stmt *statement, const char *name, int64_t value,
+		int *code) {
+	int index = sqlite3_bind_parameter_index(statement, name);
+	if (index > 0 && *code == SQLITE_OK) {
+		*code = sqlite3_bind_int64(statement, index, value);
+	}
+}
+
+static void bind_text(sqlite3_stmt *statement, const char *name,
+		const char *text, int *code) {
+	int index = sqlite3_bind_parameter_index(statement, name);
+	if (index > 0 && *code == SQLITE_OK) {
+		*code = sqlite3_bind_text(statement, index, text, -1, SQLITE_STATIC);
+	}
+}
+
+static void bind_key(sqlite3_stmt *statement, const char *name,
+		const uint8_t key[SQLITE_IDENTITY_LEN], int *code) {
+	int index = sqlite3_bind_parameter_index(statement, name);
+	if (index > 0 && *code == SQLITE_OK) {
+		*code = sqlite3_bind_blob(statement, index, key, SQLITE_IDENTITY_LEN,
+				SQLITE_TRANSIENT);
+	}
+}
+
+static int bind_all(struct sqlite_listing *listing, sqlite3_stmt *statement,
+		const struct postern_query *query, int64_t owner,
+		struct postern_error *error) {
+	const struct postern_filter *filter = query->filter;
+	int code = SQLITE_OK;
+	bind_int(statement, ":seq", query->after_seq, &code);
+	bind_int(statement, ":handler", query->after_handler, &code);
+	bind_int(statement, ":only", filter->seq, &code);
+	bind_int(statement, ":owner", owner, &code);
+	bind_int(statement, ":since", filter->since_ms, &code);
+	bind_int(statement, ":until", filter->until_ms, &code);
+	bind_text(statement, ":channel", filter->channel, &code);
+	bind_text(statement, ":source", filter->source, &code);
+	bind_text(statement, ":id", filter->message_id, &code);
+	if (filter->message_id) {
+		uint8_t first[SQLITE_IDENTITY_LEN];
+		uint8_t last[SQLITE_IDENTITY_LEN];
+		postern__sqlite_identity_range(listing->connection->store,
+				filter->message_id, first, last);
+		bind_key(statement, ":first", first, &code);
+		bind_key(statement, ":last", last, &code);
+	}
+	return code == SQLITE_OK
+				   ? POSTERN_OK
+				   : postern__sqlite_fail(listing->connection, code, error);
+}
+
+/* Move a source on to its next row that matches. */
+static int advance(struct sqlite_listing *listing, int source,
+		struct postern_error *error) {
+	sqlite3_stmt *statement = listing->sources[source].statement;
+	const char *pattern = listing->filter->type;
+	int code;
+	while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
+		const char *type =
+				(const char *)sqlite3_column_text(statement, SQLITE_ROW_TYPE);
+		if (!pattern ||
+				(type && postern__pattern_match(pattern, strlen(pattern), type,
+								 strlen(type)))) {
+			listing->sources[source].seq =
+					sqlite3_column_int64(statement, SQLITE_ROW_SEQ);
+			listing->sources[source].handler =
+					sqlite3_column_int64(statement, SQLITE_ROW_HANDLER);
+			return POSTERN_OK;
+		}
+	}
+	int r = code == SQLITE_DONE
+					? POSTERN_OK
+					: postern__sqlite_fail(listing->connection, code, error);
+	(void)sqlite3_finalize(statement); /* repeats the code */
+	listing->sources[source].statement = NULL;
+	return r;
+}
+
+static int begin_source(struct sqlite_listing *listing, int source,
+		const struct postern_query *query, unsigned states, int64_t owner,
+		struct postern_error *error) {
+	struct postern__buf sql;
+	postern__buf_init(&sql, SQL_LEN_MAX);
+	postern__buf_append_text(&sql, heads[source]);
+	postern__buf_append_text(&sql, " WHERE 1");
+	add_states(&sql, source, states);
+	add_filter(&sql, source, query);
+	postern__buf_append_text(&sql, source == SOURCE_PARKED
+										   ? " ORDER BY d.seq DESC"
+										   : " ORDER BY d.seq DESC, d.handler");
+	int r = postern__buf_check(&sql, "the query", error);
+	if (r == POSTERN_OK) {
+		int code = sqlite3_prepare_v2(listing->connection->db,
+				postern__buf_text(&sql), -1,
+				&listing->sources[source].statement, NULL);
+		r = code == SQLITE_OK
+					? bind_all(listing, listing->sources[source].statement,
+							  query, owner, error)
+					: postern__sqlite_fail(listing->connection, code, error);
+	}
+	postern__buf_finish(&sql);
+	return r == POSTERN_OK ? advance(listing, source, error) : r;
+}
+
+/* What the filter says of states, as a set. */
+static unsigned filter_states(const struct postern_filter *filter) {
+	switch (filter->state) {
+	case POSTERN_STATE_ANY:
+		return OPEN_STATES | ENDED_STATES | BIT(POSTERN_STATE_PARKED);
+	case POSTERN_STATE_RETRYING: return BIT(POSTERN_STATE_PENDING);
+	default: return BIT(filter->state);
+	}
+}
+
+int postern__sqlite_listing_begin(struct sqlite_listing *listing,
+		struct sqlite_connection *connection, const struct postern_query *query,
+		unsigned states, struct postern_error *error) {
+	static const unsigned of_source[SQLITE_LISTING_SOURCES] = {
+		[SOURCE_OPEN] = OPEN_STATES,
+		[SOURCE_LEDGER] = ENDED_STATES,
+		[SOURCE_PARKED] = BIT(POSTERN_STATE_PARKED),
+	};
+	*listing = (struct sqlite_listing){
+		.connection = connection,
+		.filter = query->filter,
+		.current = -1,
+	};
+	int64_t owner = 0;
+	int r = POSTERN_OK;
+	states &= filter_states(query->filter);
+	if (query->filter->handler) {
+		states &= ~BIT(POSTERN_STATE_PARKED); /* it has no handler */
+		r = postern__sqlite_resolve(connection, query->filter->handler, &owner,
+				error);
+		if (r != POSTERN_OK || owner == 0) {
+			return r;
+		}
+	}
+	for (int i = 0; r == POSTERN_OK && i < SQLITE_LISTING_SOURCES; i++) {
+		if (states & of_source[i]) {
+			r = begin_source(listing, i, query, states, owner, error);
+		}
+	}
+	if (r != POSTERN_OK) {
+		postern__sqlite_listing_end(listing);
+	}
+	return r;
+}
+
+/* Whether source a is to be shown before source b. */
+static bool is_before(const struct sqlite_listing *listing, int a, int b) {
+	int64_t left = listing->sources[a].seq;
+	int64_t right = listing->sources[b].seq;
+	return left != right
+				   ? left > right
+				   : listing->sources[a].handler < listing->sources[b].handler;
+}
+
+int postern__sqlite_listing_next(struct sqlite_listing *listing,
+		sqlite3_stmt **statement_out, struct postern_error *error) {
+	if (listing->current >= 0) {
+		int r = advance(listing, listing->current, error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	int best = -1;
+	for (int i = 0; i < SQLITE_LISTING_SOURCES; i++) {
+		if (listing->sources[i].statement &&
+				(best < 0 || is_before(listing, i, best))) {
+			best = i;
+		}
+	}
+	listing->current = best;
+	*statement_out = best < 0 ? NULL : listing->sources[best].statement;
+	return POSTERN_OK;
+}
+
+void postern__sqlite_listing_end(struct sqlite_listing *listing) {
+	for (int i = 0; i < SQLITE_LISTING_SOURCES; i++) {
+		(void)sqlite3_finalize(listing->sources[i].statement);
+		listing->sources[i].statement = NULL;
+	}
+}
+
+bool postern__sqlite_listing_read(sqlite3_stmt *statement,
+		struct postern_memory *memory, struct postern_row *out) {
+	struct postern_row row = {
+		.seq = sqlite3_column_int64(statement, SQLITE_ROW_SEQ),
+		.state = (enum postern_state)sqlite3_column_int(statement,
+				SQLITE_ROW_STATE),
+		.failures =
+				(uint32_t)sqlite3_column_int64(statement, SQLITE_ROW_FAILURES),
+		.starts = (uint32_t)sqlite3_column_int64(statement, SQLITE_ROW_STARTS),
+		.crashes =
+				(uint32_t)sqlite3_column_int64(statement, SQLITE_ROW_CRASHES),
+		.fence = (uint64_t)sqlite3_column_int64(statement, SQLITE_ROW_FENCE),
+		.received_at_ms =
+				sqlite3_column_int64(statement, SQLITE_ROW_RECEIVED_AT),
+		.next_at_ms = sqlite3_column_int64(statement, SQLITE_ROW_NEXT_AT),
+		.leased_at_ms = sqlite3_column_int64(statement, SQLITE_ROW_LEASED_AT),
+		.finished_at_ms =
+				sqlite3_column_int64(statement, SQLITE_ROW_FINISHED_AT),
+	};
+	const struct {
+		int column;
+		const char **text;
+		bool optional;
+	} texts[] = {
+		{ SQLITE_ROW_ID, &row.message_id, false },
+		{ SQLITE_ROW_SOURCE, &row.source, false },
+		{ SQLITE_ROW_CHANNEL, &row.channel, false },
+		{ SQLITE_ROW_KEY, &row.handler, false },
+		{ SQLITE_ROW_TYPE, &row.type, false },
+		{ SQLITE_ROW_ERROR, &row.last_error, true },
+	};
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		if (!postern__sqlite_text(statement, texts[i].column, memory,
+					texts[i].text)) {
+			return false;
+		}
+		/* Parked, or the message is gone. */
+		if (!*texts[i].text && !texts[i].optional) {
+			*texts[i].text = "";
+		}
+	}
+	*out = row;
+	return true;
+}

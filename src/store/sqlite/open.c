@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Opening and closing a SQLite store.
+ *
+ * The order matters: the file is locked before SQLite sees it, the writer
+ * checks that the file keeps the promise and makes the schema, and only then
+ * the reader is opened. Closing goes backwards: the writer is the last
+ * connection, so that SQLite copies the write-ahead log into the file and
+ * removes it; the lock goes last of all.
+ */
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <postern/message.h>
+
+#include "base/container.h"
+#include "base/fail.h"
+#include "base/wait.h"
+#include "store/sqlite/sqlite.h"
+#include "store/store.h"
+
+#define COMMAND_TIMEOUT_MS_DEFAULT 30000
+
+static const struct postern_store_ops sqlite_ops;
+
+struct sqlite_store *postern__sqlite_from_base(struct postern_store *store) {
+	assert(store->ops == &sqlite_ops);
+	return container_of(store, struct sqlite_store, base);
+}
+
+static int open_reader(struct sqlite_store *self, struct postern_error *error) {
+	/* Where nobody can write, SQLite cannot make the files that WAL needs to
+	   be read; but then nobody can change the file either. */
+	bool immutable =
+			self->read_only && postern__sqlite_file_immutable(&self->file);
+	int r = postern__sqlite_connection_open(&self->reader, self, true,
+			immutable ? "?immutable=1" : "", error);
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_check_schema(&self->reader, error);
+	}
+	return r;
+}
+
+static int open_files(struct sqlite_store *self, const char *path,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	int r = postern__sqlite_file_open(&self->file, path, options, error);
+	if (r == POSTERN_OK && !options->read_only) {
+		r = postern__sqlite_writer_open(self, error);
+		if (r == POSTERN_OK) {
+			r = postern__sqlite_migrate(self, options->no_migrate, error);
+		}
+		if (r == POSTERN_OK) {
+			r = postern__sqlite_load(self, error);
+		}
+	}
+	if (r == POSTERN_OK) {
+		r = open_reader(self, error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_load_key(&self->reader, error);
+	}
+	return r;
+}
+
+/* The file's name without the query; NULL: no memory. */
+static int parse(const char *rest, char **path_out,
+		struct postern_error *error) {
+	const char *query = strchr(rest, '?');
+	size_t len = query ? (size_t)(query - rest) : strlen(rest);
+	if (len == 0) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'sqlite:%s' names no file; write sqlite:FILE", rest);
+	}
+	if (len == strlen(":memory:") && strncmp(rest, ":memory:", len) == 0) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'sqlite:%s' names no file; for a store in memory write "
+				"memory:",
+				rest);
+	}
+	if (query && strncmp(query, "?shared=", strlen("?shared=")) == 0) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'%s' of 'sqlite:%s' is not in this version", query + 1, rest);
+	}
+	if (query && query[1] != '\0') {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'sqlite:%s' has no parameter '%s'", rest, query + 1);
+	}
+	char *path = strndup(rest, len);
+	if (!path) {
+		return postern__sqlite_no_memory(error);
+	}
+	*path_out = path;
+	return POSTERN_OK;
+}
+
+static void sqlite_destroy(struct postern_store *store) {
+	struct sqlite_store *self = postern__sqlite_from_base(store);
+	postern__sqlite_connection_close(&self->reader);
+	postern__sqlite_connection_close(&self->writer);
+	postern__sqlite_file_close(&self->file);
+	postern__sqlite_unload(self);
+	postern__buf_finish(&self->headers);
+	free(self->arrivals);
+	(void)pthread_mutex_destroy(&self->reader_lock);
+	(void)pthread_mutex_destroy(&self->gate.lock);
+	(void)pthread_cond_destroy(&self->gate.opened);
+	(void)pthread_mutex_destroy(&self->unit.lock);
+	free(self);
+}
+
+static int sqlite_open(const char *rest,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error) {
+	char *path = NULL;
+	int r = parse(rest, &path, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct sqlite_store *self = calloc(1, sizeof *self);
+	if (!self) {
+		free(path);
+		return postern__sqlite_no_memory(error);
+	}
+	self->base.ops = &sqlite_ops;
+	self->file.lock_fd = -1;
+	self->clock = options->clock;
+	self->random = options->random;
+	self->read_only = options->read_only;
+	self->command_timeout_ms = options->command_timeout_ms > 0
+									   ? options->command_timeout_ms
+									   : COMMAND_TIMEOUT_MS_DEFAULT;
+	postern__buf_init(&self->headers,
+			POSTERN_HEADERS_LEN_MAX + 2 * POSTERN_HEADER_COUNT_MAX);
+	/* None of these can fail on Linux. */
+	(void)pthread_mutex_init(&self->reader_lock, NULL);
+	(void)pthread_mutex_init(&self->gate.lock, NULL);
+	(void)postern__wait_init(&self->gate.opened);
+	(void)pthread_mutex_init(&self->unit.lock, NULL);
+
+	r = open_files(self, path, options, error);
+	free(path);
+	if (r != POSTERN_OK) {
+		sqlite_destroy(&self->base);
+		return r;
+	}
+	*out = &self->base;
+	return POSTERN_OK;
+}
+
+static const char *sqlite_schema(void) {
+	return postern__sqlite_schema;
+}
+
+static const struct postern_store_ops sqlite_ops = {
+	.version = POSTERN_STORE_OPS_VERSION,
+	.name = "sqlite",
+	.enrol = postern__sqlite_enrol,
+	.apply = postern__sqlite_apply,
+	.claim = postern__sqlite_claim,
+	.transact = postern__sqlite_transact,
+	.interrupt = postern__sqlite_interrupt,
+	.recover = postern__sqlite_recover,
+	.orphans = postern__sqlite_orphans,
+	.unpark = postern__sqlite_unpark,
+	.edit = postern__sqlite_edit,
+	.list = postern__sqlite_list,
+	.get = postern__sqlite_get,
+	.find = postern__sqlite_find,
+	.stats = postern__sqlite_stats,
+	.destroy = sqlite_destroy,
+};
+
+const struct postern_store_kind postern__sqlite_kind = {
+	.scheme = "sqlite",
+	.open = sqlite_open,
+	.schema = sqlite_schema,
+};

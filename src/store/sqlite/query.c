@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Prepared statements. A statement is prepared when its text is first used on
+ * a connection and kept until the connection is closed. Texts are literals,
+ * so their address names them: a small hash table finds the statement without
+ * looking at the text.
+ *
+ * A query is one use of a statement. Its first failure is kept and told at
+ * its end, so that binding and stepping read as if they could not fail.
+ */
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "store/sqlite/sqlite.h"
+
+/* SQLite counts bytes in an int; what is longer was refused long before. */
+static int byte_count(size_t len) {
+	assert(len <= INT32_MAX);
+	return (int)len;
+}
+
+static int prepare(struct sqlite_connection *connection, const char *sql,
+		sqlite3_stmt **out) {
+	size_t index = ((uintptr_t)sql >> 3) * 2654435761u;
+	for (size_t i = 0; i < SQLITE_STATEMENT_COUNT; i++) {
+		index = (index + 1) % SQLITE_STATEMENT_COUNT;
+		if (connection->cache[index].sql == sql) {
+			*out = connection->cache[index].statement;
+			return SQLITE_OK;
+		}
+		if (!connection->cache[index].sql) {
+			break;
+		}
+	}
+	assert(!connection->cache[index].sql); /* or it is time for more room */
+	sqlite3_stmt *statement;
+	int code = sqlite3_prepare_v3(connection->db, sql, -1,
+			SQLITE_PREPARE_PERSISTENT, &statement, NULL);
+	if (code == SQLITE_OK) {
+		connection->cache[index].sql = sql;
+		connection->cache[index].statement = statement;
+		*out = statement;
+	}
+	return code;
+}
+
+void postern__sqlite_query(struct sqlite_query *query,
+		struct sqlite_connection *connection, const char *sql) {
+	query->connection = connection;
+	query->statement = NULL;
+	query->done = false;
+	query->code = prepare(connection, sql, &query->statement);
+}
+
+static void keep(struct sqlite_query *query, int code) {
+	if (query->code == SQLITE_OK) {
+		query->code = code;
+	}
+}
+
+void postern__sqlite_bind_int(struct sqlite_query *query, int index,
+		int64_t value) {
+	if (query->code == SQLITE_OK) {
+		keep(query, sqlite3_bind_int64(query->statement, index, value));
+	}
+}
+
+void postern__sqlite_bind_text(struct sqlite_query *query, int index,
+		const char *text) {
+	if (query->code == SQLITE_OK) {
+		keep(query,
+				sqlite3_bind_text(query->statement, index, text,
+						text ? byte_count(strlen(text)) : 0, SQLITE_STATIC));
+	}
+}
+
+void postern__sqlite_bind_blob(struct sqlite_query *query, int index,
+		const void *bytes, size_t len) {
+	if (query->code == SQLITE_OK) {
+		/* Without bytes it is an empty blob, not NULL. */
+		keep(query,
+				sqlite3_bind_blob(query->statement, index, len > 0 ? bytes : "",
+						byte_count(len), SQLITE_STATIC));
+	}
+}
+
+void postern__sqlite_bind_null(struct sqlite_query *query, int index) {
+	if (query->code == SQLITE_OK) {
+		keep(query, sqlite3_bind_null(query->statement, index));
+	}
+}
+
+bool postern__sqlite_row(struct sqlite_query *query) {
+	if (query->code != SQLITE_OK || query->done) {
+		return false;
+	}
+	int code = sqlite3_step(query->statement);
+	if (code == SQLITE_ROW) {
+		return true;
+	}
+	query->done = true;
+	keep(query, code == SQLITE_DONE ? SQLITE_OK : code);
+	return false;
+}
+
+int64_t postern__sqlite_int(const struct sqlite_query *query, int column) {
+	return sqlite3_column_int64(query->statement, column);
+}
+
+int postern__sqlite_end_changes(struct sqlite_query *query, int *changes_out,
+		struct postern_error *error) {
+	/* A statement that was left in the middle has changed everything it
+	   will: SQLite changes first and returns rows then. */
+	if (!query->done && query->statement &&
+			!sqlite3_stmt_busy(query->statement)) {
+		(void)postern__sqlite_row(query);
+	}
+	int r = POSTERN_OK;
+	if (query->code == SQLITE_OK) {
+		*changes_out = sqlite3_changes(query->connection->db);
+	} else {
+		/* Before the reset, which may change what SQLite says of it. */
+		r = postern__sqlite_fail(query->connection, query->code, error);
+	}
+	(void)sqlite3_reset(query->statement); /* repeats the step's code */
+	return r;
+}
+
+int postern__sqlite_end(struct sqlite_query *query,
+		struct postern_error *error) {
+	int changes;
+	return postern__sqlite_end_changes(query, &changes, error);
+}
+
+int postern__sqlite_number(struct sqlite_connection *connection,
+		const char *sql, int64_t *out, struct postern_error *error) {
+	struct sqlite_query query;
+	int64_t value = 0;
+	postern__sqlite_query(&query, connection, sql);
+	if (postern__sqlite_row(&query)) {
+		value = postern__sqlite_int(&query, 0);
+	}
+	int r = postern__sqlite_end(&query, error);
+	if (r == POSTERN_OK) {
+		*out = value;
+	}
+	return r;
+}
+
+int postern__sqlite_exec(struct sqlite_connection *connection, const char *sql,
+		struct postern_error *error) {
+	int code = sqlite3_exec(connection->db, sql, NULL, NULL, NULL);
+	return code == SQLITE_OK ? POSTERN_OK
+							 : postern__sqlite_fail(connection, code, error);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Taking back what a lost node had leased. The file has one owner at a time:
+ * when a node recovers, every other one is gone.
+ *
+ * Leases have no index, which every accept would have to pay for: they are
+ * found by going over all open deliveries. That is done once, after a start;
+ * from then on it is known that all leases are of one node, until another one
+ * leases something.
+ */
+
+#include <stdlib.h>
+
+#include "store/sqlite/sqlite.h"
+
+struct lost {
+	struct sqlite_delivery delivery;
+	bool in_process;
+};
+
+struct recovery {
+	struct sqlite_store *store;
+	struct lost *items;
+	size_t count;
+	size_t cap;
+	int64_t now;
+	int64_t last_group;
+	struct postern_recovered out;
+};
+
+/* Plain ones first, then group by group, the members by message. */
+static int compare(const void *left, const void *right) {
+	const struct lost *a = left;
+	const struct lost *b = right;
+	const struct sqlite_delivery *x = &a->delivery;
+	const struct sqlite_delivery *y = &b->delivery;
+	if (a->in_process != b->in_process) {
+		return a->in_process ? 1 : -1;
+	}
+	if (x->suspect != y->suspect) {
+		return x->suspect > y->suspect ? 1 : -1;
+	}
+	if (x->seq != y->seq) {
+		return x->seq > y->seq ? 1 : -1;
+	}
+	return x->handler > y->handler ? 1 : -1;
+}
+
+static bool reserve(struct recovery *recovery) {
+	if (recovery->count < recovery->cap) {
+		return true;
+	}
+	size_t cap = recovery->cap ? 2 * recovery->cap : 256;
+	struct lost *items = realloc(recovery->items, cap * sizeof *items);
+	if (!items) {
+		return false;
+	}
+	recovery->items = items;
+	recovery->cap = cap;
+	return true;
+}
+
+static int find_lost(struct recovery *recovery, uint64_t node,
+		struct postern_error *error) {
+	struct sqlite_store *self = recovery->store;
+	bool memory = true;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT seq, handler, fence, failures, crashes, suspect, solo,"
+			" leased_at FROM postern_open"
+			" WHERE node IS NOT NULL AND node <> ?1");
+	postern__sqlite_bind_int(&query, 1, (int64_t)node);
+	while (memory && postern__sqlite_row(&query)) {
+		memory = reserve(recovery);
+		if (!memory) {
+			break;
+		}
+		int64_t handler = postern__sqlite_int(&query, 1);
+		const struct sqlite_handler *owner =
+				postern__sqlite_owner(self, handler);
+		recovery->items[recovery->count++] = (struct lost){
+			.delivery = {
+				.seq = postern__sqlite_int(&query, 0),
+				.handler = handler,
+				.state = POSTERN_STATE_LEASED,
+				.fence = (uint64_t)postern__sqlite_int(&query, 2),
+				.failures = (uint32_t)postern__sqlite_int(&query, 3),
+				.crashes = (uint32_t)postern__sqlite_int(&query, 4),
+				.suspect = postern__sqlite_int(&query, 5),
+				.solo = postern__sqlite_int(&query, 6) != 0,
+				.leased_at = postern__sqlite_int(&query, 7),
+			},
+			.in_process = owner && owner->in_process,
+		};
+	}
+	int r = postern__sqlite_end(&query, error);
+	return r == POSTERN_OK && !memory ? postern__sqlite_no_memory(error) : r;
+}
+
+static int release(struct recovery *recovery, const struct lost *lost,
+		int64_t group, struct postern_error *error) {
+	const struct sqlite_delivery *delivery = &lost->delivery;
+	struct sqlite_store *self = recovery->store;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"UPDATE postern_open SET node = NULL, leased_at = 0, due_at = ?3,"
+			" suspect = ?4, solo = 0, crashes = ?5"
+			" WHERE seq = ?1 AND handler = ?2");
+	postern__sqlite_bind_int(&query, 1, delivery->seq);
+	postern__sqlite_bind_int(&query, 2, delivery->handler);
+	postern__sqlite_bind_int(&query, 3, recovery->now);
+	postern__sqlite_bind_int(&query, 4, group);
+	postern__sqlite_bind_int(&query, 5, delivery->crashes);
+	postern__sqlite_count(self, delivery->handler, POSTERN_STATE_LEASED, 0, -1);
+	postern__sqlite_count(self, delivery->handler, POSTERN_STATE_PENDING,
+			delivery->failures, 1);
+	if (group) {
+		recovery->out.suspects++;
+	} else {
+		recovery->out.released++;
+	}
+	return postern__sqlite_end(&query, error);
+}
+
+static bool has_crashed(const struct lost *lost) {
+	return lost->in_process && lost->delivery.solo;
+}
+
+static int crash(struct recovery *recovery, struct lost *lost,
+		struct postern_error *error) {
+	struct sqlite_store *self = recovery->store;
+	struct sqlite_delivery *delivery = &lost->delivery;
+	delivery->crashes++;
+	int r = postern__sqlite_attempt_insert(self, delivery->seq,
+			delivery->handler, delivery->fence, delivery->leased_at,
+			recovery->now, "crash", "the process ended while this ran alone",
+			error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (delivery->crashes <
+			postern__sqlite_owner(self, delivery->handler)->max_crashes) {
+		return release(recovery, lost, ++recovery->last_group, error);
+	}
+	recovery->out.poisoned++;
+	return postern__sqlite_delivery_close(self, delivery,
+			POSTERN_STATE_POISONED, recovery->now, error);
+}
+
+/* Lost members of one group come back as two: the first half, which has the
+   odd one, will be tried first. */
+static int halve(struct recovery *recovery, struct lost *lost, size_t count,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+		if (i == 0 || i == (count + 1) / 2) {
+			recovery->last_group++;
+		}
+		r = release(recovery, &lost[i], recovery->last_group, error);
+	}
+	return r;
+}
+
+static int take_back(struct recovery *recovery, size_t count,
+		struct postern_error *error) {
+	int r = postern__sqlite_number(&recovery->store->writer,
+			"SELECT max(suspect) FROM postern_open"
+			" INDEXED BY postern_open_suspect WHERE suspect > 0",
+			&recovery->last_group, error);
+	for (size_t i = 0; r == POSTERN_OK && i < count;) {
+		struct lost *lost = &recovery->items[i];
+		if (has_crashed(lost)) {
+			r = crash(recovery, lost, error);
+			i++;
+		} else if (!lost->in_process) {
+			r = release(recovery, lost, 0, error);
+			i++;
+		} else {
+			size_t members = 1;
+			while (i + members < count && !has_crashed(&lost[members]) &&
+					lost[members].delivery.suspect == lost->delivery.suspect) {
+				members++;
+			}
+			r = halve(recovery, lost, members, error);
+			i += members;
+		}
+	}
+	return r;
+}
+
+/* Whoever else enrolled is gone. */
+static int forget_nodes(struct sqlite_store *self, uint64_t node,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"DELETE FROM postern_node WHERE node <> ?1");
+	postern__sqlite_bind_int(&query, 1, (int64_t)node);
+	int r = postern__sqlite_end(&query, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	postern__sqlite_query(&query, &self->writer,
+			"DELETE FROM postern_node_handler WHERE node <> ?1");
+	postern__sqlite_bind_int(&query, 1, (int64_t)node);
+	return postern__sqlite_end(&query, error);
+}
+
+static int recover(struct recovery *recovery, uint64_t node, size_t max,
+		struct postern_error *error) {
+	struct sqlite_store *self = recovery->store;
+	int r = find_lost(recovery, node, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	size_t count = recovery->count;
+	if (count > max) {
+		count = max;
+		recovery->out.more = true;
+	}
+	if (recovery->count > 0) {
+		qsort(recovery->items, recovery->count, sizeof *recovery->items,
+				compare);
+	}
+	r = postern__sqlite_begin(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = take_back(recovery, count, error);
+	if (r == POSTERN_OK) {
+		r = forget_nodes(self, node, error);
+	}
+	return postern__sqlite_finish(self, r, error);
+}
+
+int postern__sqlite_recover(struct postern_store *store, uint64_t node,
+		size_t max, struct postern_recovered *out,
+		struct postern_error *error) {
+	struct sqlite_store *self = postern__sqlite_from_base(store);
+	int r = postern__sqlite_enter(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct recovery recovery = {
+		.store = self,
+		.now = postern__sqlite_now(self),
+	};
+	if (self->only_node != node) {
+		r = recover(&recovery, node, max, error);
+		if (r == POSTERN_OK && !recovery.out.more) {
+			self->only_node = node;
+		}
+	}
+	postern__sqlite_leave(self);
+	free(recovery.items);
+	if (r == POSTERN_OK) {
+		*out = recovery.out;
+	}
+	return r;
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The tables, and how they get into the file.
+ *
+ * The text below is the schema of version SCHEMA_VERSION, whole: a new file
+ * gets it in one transaction. To change it, change the text, raise the
+ * version, and add to `migrations` the SQL that turns the version before into
+ * the new one. A file of an older version runs the missing steps in one
+ * transaction; a step never fails half-way. Files of a newer version are
+ * refused.
+ *
+ * The version is kept in postern_meta and not in user_version, and everything
+ * is named postern_…, because business tables may live in the same file. The
+ * application id is set only if nobody else has set one.
+ *
+ * What makes it fast: a message is written once and never touched again. What
+ * changes, the open deliveries, is narrow, small and apart. A delivery that is
+ * leased the moment it is made touches no index but its primary key, so the
+ * usual life of a delivery is one insert, one delete, and one row appended to
+ * the ledger. The indexes are partial and hold exceptions only.
+ */
+
+#include <stdio.h>
+#include <string.h>
+
+#include <postern/sys/random.h>
+
+#include "base/fail.h"
+#include "store/sqlite/sqlite.h"
+
+#define SCHEMA_VERSION 1
+
+/* "PSTN" */
+#define APPLICATION_ID "1347638350"
+
+/* clang-format off */
+const char postern__sqlite_schema[] =
+"-- The tables of Postern in SQLite. Times are milliseconds since 1970.\n"
+"\n"
+"-- schema: the version of these tables. hash_key: the secret of the hashes\n"
+"-- in postern_seen. last_seq: the highest message number ever given to a\n"
+"-- message that was removed since.\n"
+"CREATE TABLE postern_meta (\n"
+"	name TEXT PRIMARY KEY,\n"
+"	value\n"
+") WITHOUT ROWID;\n"
+"\n"
+"-- Channels, with what was counted since the file was made (parked: now).\n"
+"CREATE TABLE postern_channel (\n"
+"	id INTEGER PRIMARY KEY,\n"
+"	name TEXT NOT NULL UNIQUE,\n"
+"	accepted INTEGER NOT NULL DEFAULT 0,\n"
+"	duplicates INTEGER NOT NULL DEFAULT 0,\n"
+"	conflicts INTEGER NOT NULL DEFAULT 0,\n"
+"	dropped INTEGER NOT NULL DEFAULT 0,\n"
+"	parked INTEGER NOT NULL DEFAULT 0\n"
+");\n"
+"\n"
+"-- Handlers. owner: itself, or the handler this one is an alias of. key: the\n"
+"-- one it was last enrolled by. The counts are of deliveries now, but for\n"
+"-- done and discarded, which are since the file was made.\n"
+"CREATE TABLE postern_handler (\n"
+"	id INTEGER PRIMARY KEY,\n"
+"	owner INTEGER NOT NULL,\n"
+"	key TEXT NOT NULL,\n"
+"	paused INTEGER NOT NULL DEFAULT 0,\n"
+"	in_process INTEGER NOT NULL DEFAULT 0,\n"
+"	max_crashes INTEGER NOT NULL DEFAULT 0,\n"
+"	pending INTEGER NOT NULL DEFAULT 0,\n"
+"	retrying INTEGER NOT NULL DEFAULT 0,\n"
+"	leased INTEGER NOT NULL DEFAULT 0,\n"
+"	poisoned INTEGER NOT NULL DEFAULT 0,\n"
+"	done INTEGER NOT NULL DEFAULT 0,\n"
+"	discarded INTEGER NOT NULL DEFAULT 0\n"
+");\n"
+"\n"
+"-- Every key a handler ever had.\n"
+"CREATE TABLE postern_handler_key (\n"
+"	key TEXT PRIMARY KEY,\n"
+"	handler INTEGER NOT NULL\n"
+") WITHOUT ROWID;\n"
+"\n"
+"-- The nodes that enrolled and were not found gone, and what they register.\n"
+"CREATE TABLE postern_node (\n"
+"	node INTEGER PRIMARY KEY,\n"
+"	enrolled_at INTEGER NOT NULL\n"
+");\n"
+"CREATE TABLE postern_node_handler (\n"
+"	node INTEGER NOT NULL,\n"
+"	handler INTEGER NOT NULL,\n"
+"	PRIMARY KEY (node, handler)\n"
+") WITHOUT ROWID;\n"
+"\n"
+"-- Messages, never updated. source: NULL if it is the channel's name.\n"
+"-- transport: NULL for 'api'. headers: name, zero byte, value, zero byte, ...\n"
+"CREATE TABLE postern_message (\n"
+"	seq INTEGER PRIMARY KEY,\n"
+"	channel INTEGER NOT NULL,\n"
+"	received_at INTEGER NOT NULL,\n"
+"	id TEXT NOT NULL,\n"
+"	source TEXT,\n"
+"	type TEXT NOT NULL,\n"
+"	subject TEXT,\n"
+"	time TEXT,\n"
+"	content_type TEXT,\n"
+"	correlation_id TEXT,\n"
+"	traceparent TEXT,\n"
+"	transport TEXT,\n"
+"	headers BLOB,\n"
+"	body BLOB NOT NULL\n"
+");\n"
+"\n"
+"-- The memory of what was seen, which may outlive the messages. key: 8 bytes\n"
+"-- of the hash of the id, then 16 of the hash of channel, scope, source and\n"
+"-- id. digest: of the body.\n"
+"CREATE TABLE postern_seen (\n"
+"	key BLOB PRIMARY KEY,\n"
+"	seq INTEGER NOT NULL,\n"
+"	digest BLOB NOT NULL,\n"
+"	at INTEGER NOT NULL\n"
+") WITHOUT ROWID;\n"
+"\n"
+"-- Deliveries that are pending (node IS NULL) or leased. suspect: the group\n"
+"-- of deliveries one of which may have taken its process down, 0 for none;\n"
+"-- solo: leased alone, so that its loss is a crash. order_hash: for channels\n"
+"-- that keep an order.\n"
+"CREATE TABLE postern_open (\n"
+"	seq INTEGER NOT NULL,\n"
+"	handler INTEGER NOT NULL,\n"
+"	fence INTEGER NOT NULL,\n"
+"	failures INTEGER NOT NULL,\n"
+"	starts INTEGER NOT NULL,\n"
+"	crashes INTEGER NOT NULL,\n"
+"	suspect INTEGER NOT NULL,\n"
+"	solo INTEGER NOT NULL,\n"
+"	node INTEGER,\n"
+"	due_at INTEGER NOT NULL,\n"
+"	leased_at INTEGER NOT NULL,\n"
+"	order_hash INTEGER,\n"
+"	PRIMARY KEY (seq, handler)\n"
+") WITHOUT ROWID;\n"
+"CREATE INDEX postern_open_due ON postern_open (handler, due_at, seq)\n"
+"	WHERE node IS NULL AND suspect = 0;\n"
+"CREATE INDEX postern_open_suspect ON postern_open (suspect)\n"
+"	WHERE suspect > 0;\n"
+"\n"
+"-- Deliveries that have ended. state: 3 done, 4 poisoned, 5 discarded.\n"
+"-- handler: 0 for a parked message that was discarded. duration: of the last\n"
+"-- run in ms, NULL if it was not run.\n"
+"CREATE TABLE postern_ledger (\n"
+"	seq INTEGER NOT NULL,\n"
+"	handler INTEGER NOT NULL,\n"
+"	state INTEGER NOT NULL,\n"
+"	fence INTEGER NOT NULL,\n"
+"	failures INTEGER NOT NULL,\n"
+"	starts INTEGER NOT NULL,\n"
+"	crashes INTEGER NOT NULL,\n"
+"	finished_at INTEGER NOT NULL,\n"
+"	duration INTEGER,\n"
+"	PRIMARY KEY (seq, handler)\n"
+") WITHOUT ROWID;\n"
+"CREATE INDEX postern_ledger_not_done ON postern_ledger (state, seq)\n"
+"	WHERE state <> 3;\n"
+"\n"
+"-- The last runs of a delivery that did not simply end as done.\n"
+"CREATE TABLE postern_attempt (\n"
+"	seq INTEGER NOT NULL,\n"
+"	handler INTEGER NOT NULL,\n"
+"	number INTEGER NOT NULL,\n"
+"	fence INTEGER NOT NULL,\n"
+"	started_at INTEGER NOT NULL,\n"
+"	finished_at INTEGER NOT NULL,\n"
+"	outcome TEXT NOT NULL,\n"
+"	error TEXT,\n"
+"	PRIMARY KEY (seq, handler, number)\n"
+") WITHOUT ROWID;\n"
+"\n"
+"-- Messages that nobody wanted when they came.\n"
+"CREATE TABLE postern_parked (\n"
+"	seq INTEGER PRIMARY KEY\n"
+");\n"
+"\n"
+"-- Messages that came more than once, with the same or another body.\n"
+"CREATE TABLE postern_duplicate (\n"
+"	seq INTEGER PRIMARY KEY,\n"
+"	duplicates INTEGER NOT NULL,\n"
+"	duplicate_at INTEGER NOT NULL,\n"
+"	conflicts INTEGER NOT NULL\n"
+");\n"
+"CREATE TABLE postern_conflict (\n"
+"	seq INTEGER NOT NULL,\n"
+"	number INTEGER NOT NULL,\n"
+"	at INTEGER NOT NULL,\n"
+"	body_len INTEGER NOT NULL,\n"
+"	transport TEXT,\n"
+"	PRIMARY KEY (seq, number)\n"
+") WITHOUT ROWID;\n"
+"\n"
+"INSERT INTO postern_meta (name, value) VALUES ('schema', 1);\n"
+"INSERT INTO postern_meta (name, value) VALUES ('last_seq', 0);\n";
+/* clang-format on */
+
+_Static_assert(POSTERN_STATE_DONE == 3 && POSTERN_STATE_POISONED == 4 &&
+					   POSTERN_STATE_DISCARDED == 5,
+		"these numbers are on disk");
+
+/* migrations[i] brings version i + 1 to version i + 2. */
+static const char *const migrations[] = {
+	NULL, /* nothing is older than version 1 yet */
+};
+
+/* 0: there are no tables of ours. */
+static int read_version(struct sqlite_connection *connection, int64_t *out,
+		struct postern_error *error) {
+	int64_t has_tables = 0;
+	int r = postern__sqlite_number(connection,
+			"SELECT count(*) FROM sqlite_schema WHERE name = 'postern_meta'",
+			&has_tables, error);
+	if (r != POSTERN_OK || has_tables == 0) {
+		*out = 0;
+		return r;
+	}
+	return postern__sqlite_number(connection,
+			"SELECT value FROM postern_meta WHERE name = 'schema'", out, error);
+}
+
+static int check_version(const struct sqlite_connection *connection,
+		int64_t version, struct postern_error *error) {
+	const char *path = connection->store->file.path;
+	if (version > SCHEMA_VERSION) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"'%s' has schema version %lld, this version of postern knows "
+				"%d; upgrade postern",
+				path, (long long)version, SCHEMA_VERSION);
+	}
+	if (version < 0) {
+		return postern__fail(error, POSTERN_E_CORRUPT,
+				"'%s' has schema version %lld", path, (long long)version);
+	}
+	return POSTERN_OK;
+}
+
+int postern__sqlite_check_schema(struct sqlite_connection *connection,
+		struct postern_error *error) {
+	const char *path = connection->store->file.path;
+	int64_t version;
+	int r = read_version(connection, &version, error);
+	if (r == POSTERN_OK) {
+		r = check_version(connection, version, error);
+	}
+	if (r == POSTERN_OK && version == 0) {
+		r = postern__fail(error, POSTERN_E_NOTFOUND,
+				"'%s' has no tables of postern yet", path);
+	} else if (r == POSTERN_OK && version < SCHEMA_VERSION) {
+		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"'%s' has schema version %lld, not %d; run postern migrate",
+				path, (long long)version, SCHEMA_VERSION);
+	}
+	return r;
+}
+
+static int create(struct sqlite_store *self, struct postern_error *error) {
+	uint64_t key[POSTERN__SIPHASH_KEY_LEN / sizeof(uint64_t)];
+	for (size_t i = 0; i < sizeof key / sizeof key[0]; i++) {
+		key[i] = self->random->next(self->random->context);
+	}
+	int64_t application = 0;
+	int r = postern__sqlite_exec(&self->writer, postern__sqlite_schema, error);
+	if (r == POSTERN_OK) {
+		struct sqlite_query query;
+		postern__sqlite_query(&query, &self->writer,
+				"INSERT INTO postern_meta (name, value) VALUES ('hash_key', "
+				"?1)");
+		postern__sqlite_bind_blob(&query, 1, key, sizeof key);
+		r = postern__sqlite_end(&query, error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_number(&self->writer, "PRAGMA application_id",
+				&application, error);
+	}
+	if (r == POSTERN_OK && application == 0) {
+		r = postern__sqlite_exec(&self->writer,
+				"PRAGMA application_id = " APPLICATION_ID, error);
+	}
+	return r;
+}
+
+static int upgrade(struct sqlite_store *self, int64_t version,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	for (; r == POSTERN_OK && version < SCHEMA_VERSION; version++) {
+		r = postern__sqlite_exec(&self->writer, migrations[version - 1], error);
+	}
+	if (r == POSTERN_OK) {
+		struct sqlite_query query;
+		postern__sqlite_query(&query, &self->writer,
+				"UPDATE postern_meta SET value = ?1 WHERE name = 'schema'");
+		postern__sqlite_bind_int(&query, 1, SCHEMA_VERSION);
+		r = postern__sqlite_end(&query, error);
+	}
+	return r;
+}
+
+int postern__sqlite_migrate(struct sqlite_store *self, bool no_migrate,
+		struct postern_error *error) {
+	int64_t version;
+	int r = read_version(&self->writer, &version, error);
+	if (r == POSTERN_OK) {
+		r = check_version(&self->writer, version, error);
+	}
+	if (r != POSTERN_OK || version == SCHEMA_VERSION) {
+		return r;
+	}
+	if (version > 0 && no_migrate) {
+		return postern__sqlite_check_schema(&self->writer, error);
+	}
+	r = postern__sqlite_begin(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = version == 0 ? create(self, error) : upgrade(self, version, error);
+	return postern__sqlite_finish(self, r, error);
+}
+
+int postern__sqlite_load_key(struct sqlite_connection *connection,
+		struct postern_error *error) {
+	struct sqlite_store *self = connection->store;
+	bool found = false;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, connection,
+			"SELECT value FROM postern_meta WHERE name = 'hash_key'");
+	if (postern__sqlite_row(&query) &&
+			sqlite3_column_bytes(query.statement, 0) == sizeof self->hash_key) {
+		memcpy(self->hash_key, sqlite3_column_blob(query.statement, 0),
+				sizeof self->hash_key);
+		found = true;
+	}
+	int r = postern__sqlite_end(&query, error);
+	if (r == POSTERN_OK && !found) {
+		r = postern__fail(error, POSTERN_E_CORRUPT,
+				"'%s' is damaged: it has lost the key of its hashes",
+				self->file.path);
+	}
+	return r;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Settling: the end of one lease. Every statement names the node and the
+ * fence, and how many rows it changed says whether the lease still held.
+ */
+
+#include <assert.h>
+
+#include "store/sqlite/sqlite.h"
+
+static void bind_lease(struct sqlite_query *query, uint64_t node,
+		const struct postern_settlement *settlement) {
+	postern__sqlite_bind_int(query, 1, settlement->seq);
+	postern__sqlite_bind_int(query, 2, settlement->handler);
+	postern__sqlite_bind_int(query, 3, (int64_t)settlement->fence);
+	postern__sqlite_bind_int(query, 4, (int64_t)node);
+}
+
+static int keep_attempt(struct sqlite_store *self,
+		const struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error) {
+	return postern__sqlite_attempt_insert(self, settlement->seq,
+			settlement->handler, settlement->fence,
+			now - settlement->duration_ms, now, settlement->outcome,
+			settlement->error, error);
+}
+
+static int end(struct sqlite_store *self, uint64_t node,
+		struct postern_settlement *settlement, enum postern_state state,
+		int64_t now, struct postern_error *error) {
+	struct sqlite_query query;
+	int changes;
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT INTO postern_ledger SELECT seq, handler, ?5, fence, ?6,"
+			" starts, 0, ?7, ?8 FROM postern_open WHERE seq = ?1"
+			" AND handler = ?2 AND fence = ?3 AND node = ?4");
+	bind_lease(&query, node, settlement);
+	postern__sqlite_bind_int(&query, 5, state);
+	postern__sqlite_bind_int(&query, 6, settlement->failures);
+	postern__sqlite_bind_int(&query, 7, now);
+	postern__sqlite_bind_int(&query, 8, settlement->duration_ms);
+	int r = postern__sqlite_end_changes(&query, &changes, error);
+	if (r != POSTERN_OK || changes == 0) {
+		settlement->code = POSTERN_E_STALE;
+		return r;
+	}
+	postern__sqlite_query(&query, &self->writer,
+			"DELETE FROM postern_open WHERE seq = ?1 AND handler = ?2");
+	postern__sqlite_bind_int(&query, 1, settlement->seq);
+	postern__sqlite_bind_int(&query, 2, settlement->handler);
+	r = postern__sqlite_end(&query, error);
+	if (r == POSTERN_OK && state != POSTERN_STATE_DONE) {
+		r = keep_attempt(self, settlement, now, error);
+	}
+	postern__sqlite_count(self, settlement->handler, POSTERN_STATE_LEASED, 0,
+			-1);
+	postern__sqlite_count(self, settlement->handler, state, 0, 1);
+	settlement->code = POSTERN_OK;
+	return r;
+}
+
+static int put_off(struct sqlite_store *self, uint64_t node,
+		struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	int changes;
+	postern__sqlite_query(&query, &self->writer,
+			"UPDATE postern_open SET node = NULL, leased_at = 0, due_at = ?5,"
+			" failures = ?6, crashes = 0, suspect = 0, solo = 0"
+			" WHERE seq = ?1 AND handler = ?2 AND fence = ?3 AND node = ?4");
+	bind_lease(&query, node, settlement);
+	postern__sqlite_bind_int(&query, 5, now + settlement->delay_ms);
+	postern__sqlite_bind_int(&query, 6, settlement->failures);
+	int r = postern__sqlite_end_changes(&query, &changes, error);
+	if (r != POSTERN_OK || changes == 0) {
+		settlement->code = POSTERN_E_STALE;
+		return r;
+	}
+	postern__sqlite_count(self, settlement->handler, POSTERN_STATE_LEASED, 0,
+			-1);
+	postern__sqlite_count(self, settlement->handler, POSTERN_STATE_PENDING,
+			settlement->failures, 1);
+	settlement->code = POSTERN_OK;
+	return keep_attempt(self, settlement, now, error);
+}
+
+static int give_back(struct sqlite_store *self, uint64_t node,
+		struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	settlement->code = POSTERN_E_STALE;
+	postern__sqlite_query(&query, &self->writer,
+			"UPDATE postern_open SET node = NULL, leased_at = 0, due_at = ?5,"
+			" starts = starts - 1, crashes = 0, suspect = 0, solo = 0"
+			" WHERE seq = ?1 AND handler = ?2 AND fence = ?3 AND node = ?4"
+			" RETURNING failures");
+	bind_lease(&query, node, settlement);
+	postern__sqlite_bind_int(&query, 5, now);
+	while (postern__sqlite_row(&query)) {
+		postern__sqlite_count(self, settlement->handler, POSTERN_STATE_LEASED,
+				0, -1);
+		postern__sqlite_count(self, settlement->handler, POSTERN_STATE_PENDING,
+				(uint32_t)postern__sqlite_int(&query, 0), 1);
+		settlement->code = POSTERN_OK;
+	}
+	return postern__sqlite_end(&query, error);
+}
+
+int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
+		struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error) {
+	if (!postern__sqlite_handler(self, settlement->handler)) {
+		settlement->code = POSTERN_E_STALE; /* it cannot have a lease */
+		return POSTERN_OK;
+	}
+	switch (settlement->to) {
+	case POSTERN_SETTLE_DONE:
+		return end(self, node, settlement, POSTERN_STATE_DONE, now, error);
+	case POSTERN_SETTLE_POISONED:
+		return end(self, node, settlement, POSTERN_STATE_POISONED, now, error);
+	case POSTERN_SETTLE_DISCARDED:
+		return end(self, node, settlement, POSTERN_STATE_DISCARDED, now, error);
+	case POSTERN_SETTLE_PENDING:
+		return put_off(self, node, settlement, now, error);
+	case POSTERN_SETTLE_RETURNED:
+		return give_back(self, node, settlement, now, error);
+	}
+	assert(false); /* all of them are above */
+	return POSTERN_E_INVALID;
+}

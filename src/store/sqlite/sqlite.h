@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_STORE_SQLITE_SQLITE_H
+#define POSTERN_STORE_SQLITE_SQLITE_H
+
+/*
+ * What the files of the SQLite store share. schema.c says what is kept where.
+ *
+ * Two connections: the writer does all writes and all checkpoints, one caller
+ * at a time behind the gate; the reader is opened read-only and serves
+ * list, get, find and stats, one at a time behind a mutex, so that looking
+ * never waits for a commit. A store opened read-only has the reader alone.
+ *
+ * Owned by the one who holds the gate: the writer, the directory of channels
+ * and handlers with their counts, and the next seq. They are in memory
+ * because nobody else writes to the file; they change when a transaction has
+ * committed, and are read again from the file when in doubt.
+ */
+
+#include <postern/sys/memory.h>
+#include <postern/sys/store.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/siphash.h"
+
+struct postern_clock;
+struct sqlite_store;
+
+/* --- connections and statements (connection.c, query.c) --------------- */
+
+/* A power of two, well above the number of texts in this room. */
+#define SQLITE_STATEMENT_COUNT 256
+
+struct sqlite_connection {
+	struct sqlite_store *store;
+	sqlite3 *db; /* NULL: closed */
+	/* Prepared statements by the address of their text. */
+	struct {
+		const char *sql;
+		sqlite3_stmt *statement;
+	} cache[SQLITE_STATEMENT_COUNT];
+};
+
+/*
+ * One use of a prepared statement:
+ *
+ *   postern__sqlite_query(&query, connection, "SELECT … ?1 …");
+ *   postern__sqlite_bind_int(&query, 1, seq);
+ *   while (postern__sqlite_row(&query)) { … }
+ *   r = postern__sqlite_end(&query, error);
+ *
+ * What fails is remembered until the end; everything in between does nothing
+ * then.
+ */
+struct sqlite_query {
+	struct sqlite_connection *connection;
+	sqlite3_stmt *statement;
+	int code; /* of SQLite */
+	bool done;
+};
+
+/* `sql` must be a literal: it is known by its address. */
+void postern__sqlite_query(struct sqlite_query *query,
+		struct sqlite_connection *connection, const char *sql);
+void postern__sqlite_bind_int(struct sqlite_query *query, int index,
+		int64_t value);
+/* NULL is NULL. Not copied: it must live until the query's end. */
+void postern__sqlite_bind_text(struct sqlite_query *query, int index,
+		const char *text);
+void postern__sqlite_bind_blob(struct sqlite_query *query, int index,
+		const void *bytes, size_t len);
+void postern__sqlite_bind_null(struct sqlite_query *query, int index);
+/* Whether there is a (next) row. */
+bool postern__sqlite_row(struct sqlite_query *query);
+int64_t postern__sqlite_int(const struct sqlite_query *query, int column);
+/* Ends the query: runs it if no row was asked for, resets it, and says what
+   became of it. */
+int postern__sqlite_end(struct sqlite_query *query,
+		struct postern_error *error);
+/* The same, and how many rows it changed. */
+int postern__sqlite_end_changes(struct sqlite_query *query, int *changes_out,
+		struct postern_error *error);
+
+/* Translate a code of SQLite; remembers that the writer must be opened again
+   if it cannot be trusted any more. */
+int postern__sqlite_fail(struct sqlite_connection *connection, int code,
+		struct postern_error *error);
+
+int postern__sqlite_connection_open(struct sqlite_connection *connection,
+		struct sqlite_store *store, bool read_only, const char *parameters,
+		struct postern_error *error);
+/* Finalizes every statement, also those that handlers keep. */
+void postern__sqlite_connection_close(struct sqlite_connection *connection);
+/* Run SQL that is used once. */
+int postern__sqlite_exec(struct sqlite_connection *connection, const char *sql,
+		struct postern_error *error);
+/* A number that a statement without parameters gives; 0 without a row. */
+int postern__sqlite_number(struct sqlite_connection *connection,
+		const char *sql, int64_t *out, struct postern_error *error);
+
+/* --- the store -------------------------------------------------------- */
+
+struct sqlite_counts {
+	int64_t pending;
+	int64_t retrying;
+	int64_t leased;
+	int64_t poisoned;
+	int64_t done;
+	int64_t discarded;
+};
+
+struct sqlite_handler {
+	int64_t owner; /* its own id, or the handler it is an alias of */
+	bool paused;   /* the owner's counts */
+	bool in_process;
+	uint32_t max_crashes;
+	struct sqlite_counts counts;  /* committed */
+	struct sqlite_counts changes; /* of the open transaction */
+};
+
+struct sqlite_channel_counts {
+	int64_t accepted;
+	int64_t duplicates;
+	int64_t conflicts;
+	int64_t dropped;
+	int64_t parked;
+};
+
+struct sqlite_channel {
+	char *name;
+	struct sqlite_channel_counts changes;
+};
+
+/* One caller at a time, with a limit to the waiting. */
+struct sqlite_gate {
+	pthread_mutex_t lock;
+	pthread_cond_t opened;
+	bool held;
+	pthread_t holder;
+};
+
+/* A unit of transact() that is being run, see guard.c. */
+struct sqlite_unit {
+	pthread_mutex_t lock; /* guards the first two against interrupt() */
+	bool running;
+	bool interrupted;
+	bool rolled_back;   /* the transaction is gone */
+	const char *breach; /* what it did that it must not; NULL: nothing */
+};
+
+struct sqlite_file {
+	char *path;      /* absolute, without symbolic links */
+	char *lock_path; /* NULL if opened read-only */
+	int lock_fd;     /* -1: not locked */
+	dev_t device;
+	ino_t inode;
+};
+
+/* One accept of a batch on its way, see apply.c. */
+struct sqlite_arrival;
+
+struct sqlite_store {
+	struct postern_store base;
+	struct sqlite_file file;
+	const struct postern_clock *clock;
+	const struct postern_random *random;
+	int64_t command_timeout_ms;
+	bool read_only;
+
+	pthread_mutex_t reader_lock;
+	struct sqlite_connection reader;
+
+	struct sqlite_gate gate;
+	struct sqlite_connection writer;
+	bool broken;    /* open the writer again before it is used */
+	uint64_t epoch; /* how often the writer was opened */
+	struct sqlite_unit unit;
+	uint8_t hash_key[POSTERN__SIPHASH_KEY_LEN];
+	int64_t next_seq;
+	/* By stored id; [0] is not used. */
+	struct sqlite_handler *handlers;
+	size_t handler_count;
+	struct sqlite_channel *channels;
+	size_t channel_count;
+	/* All leases in the file are of this node; 0: not known. */
+	uint64_t only_node;
+
+	/* Scratch of apply(), kept from batch to batch. */
+	struct sqlite_arrival *arrivals;
+	size_t arrival_cap;
+	struct postern__buf headers;
+};
+
+/* The store behind the common head. */
+struct sqlite_store *postern__sqlite_from_base(struct postern_store *store);
+
+int64_t postern__sqlite_now(const struct sqlite_store *self);
+
+int postern__sqlite_writer_open(struct sqlite_store *self,
+		struct postern_error *error);
+
+/* Get and give back the right to write. Entering opens the writer again if
+   it must be, and fails if the file is not what it was. */
+int postern__sqlite_enter(struct sqlite_store *self,
+		struct postern_error *error);
+void postern__sqlite_leave(struct sqlite_store *self);
+
+/* Inside the gate. Whatever a transaction did to the directory's counts is
+   written and kept by the commit, forgotten by the rollback; a commit that
+   fails has rolled back. */
+int postern__sqlite_begin(struct sqlite_store *self,
+		struct postern_error *error);
+int postern__sqlite_commit(struct sqlite_store *self,
+		struct postern_error *error);
+void postern__sqlite_rollback(struct sqlite_store *self);
+/* Commit if r is POSTERN_OK, else roll back and pass r on. */
+int postern__sqlite_finish(struct sqlite_store *self, int r,
+		struct postern_error *error);
+
+/* The same for looking: a mutex and one snapshot. */
+int postern__sqlite_look(struct sqlite_store *self,
+		struct postern_error *error);
+void postern__sqlite_look_away(struct sqlite_store *self);
+
+/* --- the file (file.c) ------------------------------------------------ */
+
+/* Find or create the file and lock it, unless read-only. */
+int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
+		const struct postern_store_options *options,
+		struct postern_error *error);
+/* Whether the path still leads to the file that was opened. */
+int postern__sqlite_file_check(const struct sqlite_file *file,
+		struct postern_error *error);
+/* Whether it is on a disk that is mounted read-only and has no write-ahead
+   log, so that nobody can change it. */
+bool postern__sqlite_file_immutable(const struct sqlite_file *file);
+void postern__sqlite_file_close(struct sqlite_file *file);
+
+/* --- schema (schema.c) ------------------------------------------------ */
+
+extern const char postern__sqlite_schema[];
+
+/* Make the schema or bring it up to date, in one transaction. */
+int postern__sqlite_migrate(struct sqlite_store *self, bool no_migrate,
+		struct postern_error *error);
+/* That the schema is the one this version reads. */
+int postern__sqlite_check_schema(struct sqlite_connection *connection,
+		struct postern_error *error);
+/* Read the key of the identity hash. */
+int postern__sqlite_load_key(struct sqlite_connection *connection,
+		struct postern_error *error);
+
+/* --- channels and handlers (directory.c) ------------------------------ */
+
+/* Read the directory, its counts and the next seq from the file. */
+int postern__sqlite_load(struct sqlite_store *self,
+		struct postern_error *error);
+void postern__sqlite_unload(struct sqlite_store *self);
+/* NULL: no such stored id. */
+struct sqlite_handler *postern__sqlite_handler(struct sqlite_store *self,
+		int64_t id);
+struct sqlite_handler *postern__sqlite_owner(struct sqlite_store *self,
+		int64_t id);
+struct sqlite_channel *postern__sqlite_channel(struct sqlite_store *self,
+		int64_t id);
+/* Write the changed counts, before a commit. */
+int postern__sqlite_counts_write(struct sqlite_store *self,
+		struct postern_error *error);
+/* Add them to what is known, or forget them. */
+void postern__sqlite_counts_end(struct sqlite_store *self, bool committed);
+/* The handler a key belongs to; 0: nobody has the key. */
+int postern__sqlite_resolve(struct sqlite_connection *connection,
+		const char *key, int64_t *id_out, struct postern_error *error);
+
+/* --- messages (message.c) --------------------------------------------- */
+
+#define SQLITE_IDENTITY_LEN 24
+#define SQLITE_IDENTITY_ID_LEN 8
+#define SQLITE_DIGEST_LEN 16
+
+/* The key in postern_seen: the id's part first. */
+void postern__sqlite_identity(const struct sqlite_store *self, int64_t channel,
+		const char *source, const char *id, uint8_t out[SQLITE_IDENTITY_LEN]);
+/* The first and the last possible key of an id. */
+void postern__sqlite_identity_range(const struct sqlite_store *self,
+		const char *id, uint8_t first[SQLITE_IDENTITY_LEN],
+		uint8_t last[SQLITE_IDENTITY_LEN]);
+
+int postern__sqlite_message_insert(struct sqlite_store *self, int64_t seq,
+		int64_t channel, int64_t received_at,
+		const struct postern_message *message, struct postern_error *error);
+
+/* What postern__sqlite_message_read() reads, in a FROM with m and c. */
+#define SQLITE_MESSAGE_COLUMNS                                       \
+	"m.id, coalesce(m.source, c.name), m.type, m.subject, m.time,"   \
+	" m.content_type, m.correlation_id, m.traceparent, m.transport," \
+	" m.headers, m.body, m.received_at"
+int postern__sqlite_message_read(struct sqlite_query *query, int column,
+		struct postern_memory *memory, struct postern_message *out,
+		struct postern_error *error);
+/* A copy of a text column; NULL if it is NULL. False: no memory. */
+bool postern__sqlite_text(sqlite3_stmt *statement, int column,
+		struct postern_memory *memory, const char **out);
+int postern__sqlite_no_memory(struct postern_error *error);
+
+/* --- deliveries (delivery.c) ------------------------------------------ */
+
+struct sqlite_delivery {
+	int64_t seq;
+	int64_t handler;
+	enum postern_state state; /* ANY: there is none */
+	uint64_t fence;
+	uint32_t failures;
+	uint32_t starts;
+	uint32_t crashes;
+	int64_t suspect;
+	bool solo;
+	uint64_t node;
+	int64_t leased_at;
+};
+
+/* Inside a transaction, all of them. */
+int postern__sqlite_delivery_find(struct sqlite_store *self, int64_t seq,
+		int64_t handler, struct sqlite_delivery *out,
+		struct postern_error *error);
+/* node 0: pending. */
+int postern__sqlite_delivery_insert(struct sqlite_store *self, int64_t seq,
+		int64_t handler, uint64_t node, int64_t now,
+		struct postern_error *error);
+/* From poisoned or discarded to pending. */
+int postern__sqlite_delivery_reopen(struct sqlite_store *self,
+		const struct sqlite_delivery *delivery, int64_t now,
+		struct postern_error *error);
+/* From open (pending, or leased by a node that is gone) to ended. */
+int postern__sqlite_delivery_close(struct sqlite_store *self,
+		const struct sqlite_delivery *delivery, enum postern_state state,
+		int64_t now, struct postern_error *error);
+int postern__sqlite_attempt_insert(struct sqlite_store *self, int64_t seq,
+		int64_t handler, uint64_t fence, int64_t started_at,
+		int64_t finished_at, const char *outcome, const char *text,
+		struct postern_error *error);
+/* Add n to what is counted of a delivery in this state. */
+void postern__sqlite_count(struct sqlite_store *self, int64_t handler,
+		enum postern_state state, uint32_t failures, int n);
+
+int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
+		struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error);
+
+/* --- the guard around a unit (guard.c) -------------------------------- */
+
+/* Set the hooks of a freshly opened writer. */
+void postern__sqlite_guard(struct sqlite_store *self);
+void postern__sqlite_guard_enter(struct sqlite_store *self);
+void postern__sqlite_guard_leave(struct sqlite_store *self);
+
+/* --- listing (listing.c) ---------------------------------------------- */
+
+#define SQLITE_LISTING_SOURCES 3
+
+/* A walk over deliveries, newest message first. */
+struct sqlite_listing {
+	struct sqlite_connection *connection;
+	const struct postern_filter *filter;
+	struct {
+		sqlite3_stmt *statement; /* NULL: at its end */
+		int64_t seq;
+		int64_t handler;
+	} sources[SQLITE_LISTING_SOURCES];
+	int current; /* the source with the row; -1: none yet */
+};
+
+/* Columns of the current row. */
+enum {
+	SQLITE_ROW_SEQ,
+	SQLITE_ROW_HANDLER,
+	SQLITE_ROW_STATE,
+	SQLITE_ROW_FENCE,
+	SQLITE_ROW_FAILURES,
+	SQLITE_ROW_STARTS,
+	SQLITE_ROW_CRASHES,
+	SQLITE_ROW_NEXT_AT,
+	SQLITE_ROW_LEASED_AT,
+	SQLITE_ROW_FINISHED_AT,
+	SQLITE_ROW_ERROR,
+	SQLITE_ROW_KEY,
+	SQLITE_ROW_ID,
+	SQLITE_ROW_SOURCE,
+	SQLITE_ROW_TYPE,
+	SQLITE_ROW_CHANNEL,
+	SQLITE_ROW_RECEIVED_AT
+};
+
+/* `states` is a set of bits 1 << enum postern_state. */
+int postern__sqlite_listing_begin(struct sqlite_listing *listing,
+		struct sqlite_connection *connection, const struct postern_query *query,
+		unsigned states, struct postern_error *error);
+/* *statement_out is NULL at the end. */
+int postern__sqlite_listing_next(struct sqlite_listing *listing,
+		sqlite3_stmt **statement_out, struct postern_error *error);
+void postern__sqlite_listing_end(struct sqlite_listing *listing);
+/* False: no memory. */
+bool postern__sqlite_listing_read(sqlite3_stmt *statement,
+		struct postern_memory *memory, struct postern_row *out);
+
+/* --- the operations, each in the file of its name --------------------- */
+
+int postern__sqlite_enrol(struct postern_store *store,
+		struct postern_enrolment *enrolment, struct postern_error *error);
+int postern__sqlite_apply(struct postern_store *store,
+		struct postern_batch *batch, struct postern_error *error);
+int postern__sqlite_claim(struct postern_store *store,
+		const struct postern_claim *claim, struct postern_memory *memory,
+		struct postern_claims *out, struct postern_error *error);
+int postern__sqlite_transact(struct postern_store *store, uint64_t node,
+		struct postern_unit *units, size_t count, struct postern_error *error);
+void postern__sqlite_interrupt(struct postern_store *store);
+int postern__sqlite_recover(struct postern_store *store, uint64_t node,
+		size_t max, struct postern_recovered *out, struct postern_error *error);
+int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
+		bool poison, size_t max, struct postern_memory *memory,
+		struct postern_orphan **orphans_out, size_t *count_out,
+		struct postern_error *error);
+int postern__sqlite_unpark(struct postern_store *store, postern_router *router,
+		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
+		struct postern_error *error);
+int postern__sqlite_edit(struct postern_store *store, struct postern_edit *edit,
+		struct postern_error *error);
+int postern__sqlite_list(struct postern_store *store,
+		const struct postern_query *query, struct postern_memory *memory,
+		struct postern_page *out, struct postern_error *error);
+int postern__sqlite_get(struct postern_store *store, int64_t seq,
+		struct postern_memory *memory, struct postern_detail *out,
+		struct postern_error *error);
+int postern__sqlite_find(struct postern_store *store, const char *id,
+		const char *source, const char *channel, int64_t *seqs, size_t max,
+		size_t *count_out, struct postern_error *error);
+int postern__sqlite_stats(struct postern_store *store,
+		struct postern_memory *memory, struct postern_stats *out,
+		struct postern_error *error);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Counting. The counts are kept up to date by every commit, so this reads a
+ * row per channel and handler, whatever the backlog. Only the age of the
+ * oldest pending delivery is looked for.
+ */
+
+#include "store/sqlite/sqlite.h"
+
+/* Up to so many pending deliveries of a handler are all looked at, by the
+   index, to find the oldest. With more, it is likely to be near the front of
+   the table. */
+#define SCAN_MAX 10000
+
+static int count_rows(struct sqlite_store *self, const char *sql, size_t *out,
+		struct postern_error *error) {
+	int64_t count = 0;
+	int r = postern__sqlite_number(&self->reader, sql, &count, error);
+	*out = (size_t)count;
+	return r;
+}
+
+static int read_channels(struct sqlite_store *self,
+		struct postern_memory *memory, struct postern_stats *out,
+		struct postern_error *error) {
+	size_t room = 0;
+	int r = count_rows(self, "SELECT count(*) FROM postern_channel", &room,
+			error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct postern_channel_stats *stats = postern_memory_alloc(memory,
+			room * sizeof(struct postern_channel_stats));
+	if (!stats) {
+		return postern__sqlite_no_memory(error);
+	}
+	size_t count = 0;
+	bool ok = true;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->reader,
+			"SELECT name, accepted, duplicates, conflicts, dropped, parked"
+			" FROM postern_channel ORDER BY id");
+	while (ok && count < room && postern__sqlite_row(&query)) {
+		struct postern_channel_stats *channel = &stats[count++];
+		ok = postern__sqlite_text(query.statement, 0, memory, &channel->name);
+		channel->accepted = (uint64_t)postern__sqlite_int(&query, 1);
+		channel->duplicates = (uint64_t)postern__sqlite_int(&query, 2);
+		channel->conflicts = (uint64_t)postern__sqlite_int(&query, 3);
+		channel->dropped = (uint64_t)postern__sqlite_int(&query, 4);
+		channel->parked = (uint64_t)postern__sqlite_int(&query, 5);
+	}
+	out->channels = stats;
+	out->channel_count = count;
+	r = postern__sqlite_end(&query, error);
+	return r == POSTERN_OK && !ok ? postern__sqlite_no_memory(error) : r;
+}
+
+/* When the first message was received that is pending for this owner. */
+static int read_oldest(struct sqlite_store *self, int64_t owner,
+		struct postern_handler_stats *stats, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->reader,
+			stats->pending <= SCAN_MAX
+					? "SELECT received_at FROM postern_message WHERE seq ="
+					  " (SELECT min(seq) FROM ("
+					  "SELECT o.seq FROM postern_handler h"
+					  " CROSS JOIN postern_open o INDEXED BY postern_open_due"
+					  " ON o.handler = h.id WHERE h.owner = ?1"
+					  " AND o.node IS NULL AND o.suspect = 0"
+					  " UNION ALL SELECT o.seq FROM postern_open o"
+					  " INDEXED BY postern_open_suspect"
+					  " CROSS JOIN postern_handler h ON h.id = o.handler"
+					  " WHERE o.suspect > 0 AND o.node IS NULL"
+					  " AND h.owner = ?1))"
+					: "SELECT received_at FROM postern_message WHERE seq ="
+					  " (SELECT seq FROM postern_open WHERE node IS NULL"
+					  " AND handler IN (SELECT id FROM postern_handler"
+					  " WHERE owner = ?1) ORDER BY seq LIMIT 1)");
+	postern__sqlite_bind_int(&query, 1, owner);
+	if (postern__sqlite_row(&query)) {
+		stats->oldest_pending_at_ms = postern__sqlite_int(&query, 0);
+	}
+	return postern__sqlite_end(&query, error);
+}
+
+static int read_handlers(struct sqlite_store *self,
+		struct postern_memory *memory, struct postern_stats *out,
+		struct postern_error *error) {
+	size_t room = 0;
+	int r = count_rows(self, "SELECT count(*) FROM postern_handler", &room,
+			error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct postern_handler_stats *stats = postern_memory_alloc(memory,
+			room * sizeof(struct postern_handler_stats));
+	if (!stats) {
+		return postern__sqlite_no_memory(error);
+	}
+	size_t count = 0;
+	bool ok = true;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->reader,
+			"SELECT h.id, h.key, h.paused, sum(a.pending), sum(a.retrying),"
+			" sum(a.leased), sum(a.poisoned), sum(a.done), sum(a.discarded)"
+			" FROM postern_handler a JOIN postern_handler h ON h.id = a.owner"
+			" GROUP BY h.id ORDER BY h.id");
+	while (r == POSTERN_OK && ok && count < room &&
+			postern__sqlite_row(&query)) {
+		struct postern_handler_stats *handler = &stats[count++];
+		handler->channel = "";
+		ok = postern__sqlite_text(query.statement, 1, memory, &handler->key);
+		handler->paused = postern__sqlite_int(&query, 2) != 0;
+		handler->pending = (uint64_t)postern__sqlite_int(&query, 3);
+		handler->retrying = (uint64_t)postern__sqlite_int(&query, 4);
+		handler->leased = (uint64_t)postern__sqlite_int(&query, 5);
+		handler->poisoned = (uint64_t)postern__sqlite_int(&query, 6);
+		handler->done = (uint64_t)postern__sqlite_int(&query, 7);
+		handler->discarded = (uint64_t)postern__sqlite_int(&query, 8);
+		if (handler->pending > 0) {
+			r = read_oldest(self, postern__sqlite_int(&query, 0), handler,
+					error);
+		}
+	}
+	out->handlers = stats;
+	out->handler_count = count;
+	int ended = postern__sqlite_end(&query, r == POSTERN_OK ? error : NULL);
+	r = r == POSTERN_OK ? ended : r;
+	return r == POSTERN_OK && !ok ? postern__sqlite_no_memory(error) : r;
+}
+
+int postern__sqlite_stats(struct postern_store *store,
+		struct postern_memory *memory, struct postern_stats *out,
+		struct postern_error *error) {
+	struct sqlite_store *self = postern__sqlite_from_base(store);
+	struct postern_stats stats = { .store = store->ops->name };
+	int r = postern__sqlite_look(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = read_channels(self, memory, &stats, error);
+	if (r == POSTERN_OK) {
+		r = read_handlers(self, memory, &stats, error);
+	}
+	postern__sqlite_look_away(self);
+	if (r == POSTERN_OK) {
+		*out = stats;
+	}
+	return r;
+}

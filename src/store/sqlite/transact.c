@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Running handlers inside the store's transaction, so that what they write
+ * and their completion are one.
+ *
+ * Every unit runs under a savepoint of its own, so that one can be undone
+ * without the others; a single one needs none. Constraints that are deferred
+ * to the commit are looked at when the unit ends, while it is known whose
+ * they are.
+ *
+ * A unit that rolls the transaction back takes the others' work with it. It
+ * is given up, and all the others are run again without it.
+ */
+
+#include <postern/handler.h>
+#include <postern/sys/clock.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "store/sqlite/sqlite.h"
+
+static int run_sql(struct sqlite_store *self, const char *sql,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer, sql);
+	return postern__sqlite_end(&query, error);
+}
+
+static int check_fence(struct sqlite_store *self, uint64_t node,
+		const struct postern_unit *unit, bool *held_out,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT 1 FROM postern_open WHERE seq = ?1 AND handler = ?2"
+			" AND fence = ?3 AND node = ?4");
+	postern__sqlite_bind_int(&query, 1, unit->seq);
+	postern__sqlite_bind_int(&query, 2, unit->handler);
+	postern__sqlite_bind_int(&query, 3, (int64_t)unit->fence);
+	postern__sqlite_bind_int(&query, 4, (int64_t)node);
+	*held_out = postern__sqlite_row(&query);
+	return postern__sqlite_end(&query, error);
+}
+
+static void refuse(struct postern_unit *unit, int code, const char *reason) {
+	unit->code = code;
+	if (reason) {
+		(void)snprintf(unit->outcome.reason, sizeof unit->outcome.reason, "%s",
+				reason);
+	}
+}
+
+static bool is_completion(const struct postern_unit *unit) {
+	return unit->code == POSTERN_OK &&
+		   (unit->outcome.kind == POSTERN_DONE ||
+				   unit->outcome.kind == POSTERN_DISCARD);
+}
+
+/* Whether a constraint would fail at the commit. */
+static bool has_broken_keys(struct sqlite_store *self) {
+	int current = 0;
+	int highest = 0;
+	(void)sqlite3_db_status(self->writer.db, SQLITE_DBSTATUS_DEFERRED_FKS,
+			&current, &highest, 0);
+	return current != 0;
+}
+
+/* Trouble of the store, which no handler is to blame for. */
+static bool is_store_trouble(int code) {
+	switch (code & 0xff) {
+	case SQLITE_NOMEM:
+	case SQLITE_FULL:
+	case SQLITE_IOERR:
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+	case SQLITE_CANTOPEN: return true;
+	default: return false;
+	}
+}
+
+static int call(struct sqlite_store *self, struct postern_unit *unit,
+		struct postern_error *error) {
+	const struct postern_clock *clock = self->clock;
+	unit->outcome = (struct postern_outcome){ .kind = POSTERN_DONE };
+	int64_t started = clock->monotonic_ms(clock->context);
+
+	postern__sqlite_guard_enter(self);
+	unit->run(unit->context, self->writer.db, self->epoch, &unit->outcome);
+	/* Before anything else is asked of the connection. */
+	int code = sqlite3_extended_errcode(self->writer.db);
+	bool trouble = is_store_trouble(code);
+	int r = POSTERN_OK;
+	if (trouble && (unit->outcome.kind != POSTERN_DONE ||
+						   sqlite3_get_autocommit(self->writer.db))) {
+		r = postern__sqlite_fail(&self->writer, code, error);
+	}
+	postern__sqlite_guard_leave(self);
+
+	unit->duration_ms = clock->monotonic_ms(clock->context) - started;
+	if (self->unit.interrupted) {
+		/* Whoever interrupted it may have said why already. */
+		refuse(unit, POSTERN_E_TIMEOUT,
+				unit->outcome.reason[0] ? NULL : "interrupted");
+	} else if (self->unit.breach) {
+		refuse(unit, POSTERN_E_INVALID, self->unit.breach);
+	} else if (self->unit.rolled_back) {
+		refuse(unit, POSTERN_E_INVALID, "handler ended the transaction itself");
+	} else if (is_completion(unit) && has_broken_keys(self)) {
+		refuse(unit, POSTERN_E_INVALID,
+				"FOREIGN KEY constraint failed at the end of the handler");
+	}
+	return r;
+}
+
+static int complete(struct sqlite_store *self, uint64_t node,
+		struct postern_unit *unit, int64_t now, struct postern_error *error) {
+	bool done = unit->outcome.kind == POSTERN_DONE;
+	const char *reason = unit->outcome.reason;
+	struct postern_settlement settlement = {
+		.seq = unit->seq,
+		.handler = unit->handler,
+		.fence = unit->fence,
+		.to = done ? POSTERN_SETTLE_DONE : POSTERN_SETTLE_DISCARDED,
+		.failures = unit->failures,
+		.duration_ms = unit->duration_ms,
+		.outcome = done ? "done" : "discard",
+		.error = reason[0] ? reason : NULL,
+	};
+	int r = postern__sqlite_settle(self, node, &settlement, now, error);
+	if (r == POSTERN_OK) {
+		unit->code = settlement.code;
+	}
+	return r;
+}
+
+/* One unit, under a savepoint if there are others. */
+static int run_unit(struct sqlite_store *self, uint64_t node,
+		struct postern_unit *unit, bool alone, struct postern_error *error) {
+	bool held;
+	int r = check_fence(self, node, unit, &held, error);
+	if (r == POSTERN_OK && !held) {
+		unit->code = POSTERN_E_STALE;
+		return POSTERN_OK;
+	}
+	if (r == POSTERN_OK && !alone) {
+		r = run_sql(self, "SAVEPOINT postern_unit", error);
+	}
+	if (r == POSTERN_OK) {
+		r = call(self, unit, error);
+	}
+	if (r != POSTERN_OK || self->unit.rolled_back) {
+		return r;
+	}
+	if (is_completion(unit)) {
+		r = complete(self, node, unit, postern__sqlite_now(self), error);
+	}
+	if (r == POSTERN_OK && !is_completion(unit) && !alone) {
+		r = run_sql(self, "ROLLBACK TO postern_unit", error);
+	}
+	if (r == POSTERN_OK && !alone) {
+		r = run_sql(self, "RELEASE postern_unit", error);
+	}
+	return r;
+}
+
+/* *again_out: the transaction was lost; what is left is to be run again. */
+static int run_all(struct sqlite_store *self, uint64_t node,
+		struct postern_unit *units, size_t count, bool *again_out,
+		struct postern_error *error) {
+	size_t completed = 0;
+	*again_out = false;
+	int r = postern__sqlite_begin(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	self->unit.rolled_back = false;
+	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+		if (units[i].code != POSTERN_OK) {
+			continue; /* judged in an earlier round */
+		}
+		r = run_unit(self, node, &units[i], count == 1, error);
+		if (r == POSTERN_OK && self->unit.rolled_back) {
+			postern__sqlite_rollback(self);
+			*again_out = true;
+			return POSTERN_OK;
+		}
+		completed += is_completion(&units[i]);
+	}
+	if (r != POSTERN_OK || completed == 0) {
+		postern__sqlite_rollback(self);
+		return r;
+	}
+	r = postern__sqlite_commit(self, error);
+	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+		units[i].committed = is_completion(&units[i]);
+	}
+	return r;
+}
+
+int postern__sqlite_transact(struct postern_store *store, uint64_t node,
+		struct postern_unit *units, size_t count, struct postern_error *error) {
+	struct sqlite_store *self = postern__sqlite_from_base(store);
+	int r = postern__sqlite_enter(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	for (size_t i = 0; i < count; i++) {
+		units[i].code = POSTERN_OK;
+		units[i].committed = false;
+		units[i].duration_ms = 0;
+		units[i].outcome = (struct postern_outcome){ .kind = POSTERN_DONE };
+	}
+	bool again = count > 0;
+	while (r == POSTERN_OK && again) {
+		r = run_all(self, node, units, count, &again, error);
+	}
+	postern__sqlite_leave(self);
+	return r;
+}
