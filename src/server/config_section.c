@@ -227,9 +227,7 @@ int postern__config_option_put(struct postern__config *config,
 	char *secret;
 
 	if ((option->flags & POSTERN__OPTION_SECRET) &&
-			place->source == origin->source && place->level == origin->level &&
-			place->is_file != is_file &&
-			place->source != POSTERN__CONFIG_DEFAULT) {
+			place->source == origin->source && place->is_file != is_file) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"'%s' and '%s_file' exclude each other", option->name,
 				option->name);

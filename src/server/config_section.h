@@ -96,8 +96,8 @@ int postern__config_list_read(struct postern__config *config,
 
 /*
  * Set an option and remember where it was said. With `is_file` the text is
- * the name of the file that holds the secret. Setting both forms from the
- * same origin's source and level is refused. Errors name no place.
+ * the name of the file that holds the secret; both forms from the same source
+ * are refused. Errors name no place.
  */
 int postern__config_option_put(struct postern__config *config,
 		const struct postern__option *option, bool is_file, const char *text,
