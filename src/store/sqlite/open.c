@@ -158,6 +158,7 @@ static const char *sqlite_schema(void) {
 static const struct postern_store_ops sqlite_ops = {
 	.version = POSTERN_STORE_OPS_VERSION,
 	.name = "sqlite",
+	.transactional = true,
 	.enrol = postern__sqlite_enrol,
 	.apply = postern__sqlite_apply,
 	.claim = postern__sqlite_claim,

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Transactional callbacks on SQLite, through the whole engine: what they
+ * write and their completion are one, and nobody gets around it.
+ */
+
+#include "tap.h"
+
+#include "support/temp_dir.h"
+
+#include <postern/postern.h>
+#include <sqlite3.h>
+#include <string.h>
+
+enum trick {
+	TRICK_NONE,
+	TRICK_FAIL,
+	TRICK_COMMIT,
+	TRICK_ROLLBACK,
+	TRICK_STEAL, /* write to Postern's own tables */
+	TRICK_ACCEPT /* accept from inside */
+};
+
+struct bench {
+	struct temp_dir dir;
+	struct postern_box *box;
+	struct postern_error error;
+	enum trick trick;
+	int calls;
+	int trick_code;
+};
+
+static int run_sql(void *transaction, const char *sql) {
+	return sqlite3_exec(transaction, sql, NULL, NULL, NULL);
+}
+
+static void play(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct bench *bench = context;
+	bench->calls++;
+	if (!CHECK(delivery->transaction != NULL)) {
+		return;
+	}
+	CHECK_INT(run_sql(delivery->transaction,
+					  "create table if not exists effect(n)"),
+			SQLITE_OK);
+	CHECK_INT(run_sql(delivery->transaction, "insert into effect values (1)"),
+			SQLITE_OK);
+	switch (bench->trick) {
+	case TRICK_FAIL:
+		postern_outcome_set(outcome, POSTERN_RETRY, 0, "no");
+		break;
+	case TRICK_COMMIT:
+		bench->trick_code = run_sql(delivery->transaction, "commit");
+		break;
+	case TRICK_ROLLBACK:
+		bench->trick_code = run_sql(delivery->transaction, "rollback");
+		break;
+	case TRICK_STEAL:
+		bench->trick_code =
+				run_sql(delivery->transaction, "delete from postern_open");
+		break;
+	case TRICK_ACCEPT:
+		bench->trick_code =
+				postern_box_accept(bench->box, "c", message, NULL, NULL);
+		break;
+	case TRICK_NONE:
+	default: break;
+	}
+}
+
+static bool open_box(struct bench *bench) {
+	*bench = (struct bench){ 0 };
+	temp_dir_create(&bench->dir);
+	char url[TEMP_DIR_PATH_MAX + 32];
+	temp_dir_name(&bench->dir, "sqlite:", "box.db", url, sizeof(url));
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.max_attempts = 1;
+	struct postern_handler_options handler = {
+		.size = sizeof(handler),
+		.key = "h",
+		.callback = play,
+		.context = bench,
+		.transactional = true,
+		.policy = &policy,
+	};
+	struct postern_error *error = &bench->error;
+	return CHECK_OK(postern_box_open(url, NULL, &bench->box, error), error) &&
+		   CHECK_OK(postern_box_add_channel(bench->box, "c", NULL, error),
+				   error) &&
+		   CHECK_OK(postern_box_add_handler(bench->box, "c", &handler, error),
+				   error) &&
+		   CHECK_OK(postern_box_start(bench->box, error), error);
+}
+
+static void close_box(struct bench *bench) {
+	postern_box_destroy(bench->box);
+	temp_dir_destroy(&bench->dir);
+}
+
+/* Closes the box: an owner is alone with its file. */
+static int count_effects(struct bench *bench) {
+	postern_box_destroy(bench->box);
+	bench->box = NULL;
+	char path[TEMP_DIR_PATH_MAX + 32];
+	temp_dir_name(&bench->dir, "", "box.db", path, sizeof(path));
+	sqlite3 *database = NULL;
+	sqlite3_stmt *statement = NULL;
+	int count = 0;
+	CHECK_INT(sqlite3_open(path, &database), SQLITE_OK);
+	/* No table is no effect: its creation was rolled back too. */
+	if (sqlite3_prepare_v2(database, "select count(*) from effect", -1,
+				&statement, NULL) == SQLITE_OK &&
+			sqlite3_step(statement) == SQLITE_ROW) {
+		count = sqlite3_column_int(statement, 0);
+	}
+	(void)sqlite3_finalize(statement);
+	(void)sqlite3_close(database);
+	return count;
+}
+
+static bool deliver(struct bench *bench, struct postern_detail **out) {
+	struct postern_message message = { .size = sizeof(message), .id = "a" };
+	int64_t seq;
+	size_t count;
+	return CHECK_OK(postern_box_accept(bench->box, "c", &message, &seq,
+							&bench->error),
+				   &bench->error) &&
+		   CHECK_OK(postern_box_process(bench->box, 0, &count, &bench->error),
+				   &bench->error) &&
+		   CHECK_OK(postern_box_get(bench->box, seq, out, &bench->error),
+				   &bench->error);
+}
+
+/* One delivery with a trick: how it ends, and how many effects there are. */
+static void expect(enum trick trick, enum postern_state state, int effects) {
+	struct bench bench;
+	struct postern_detail *detail;
+	if (open_box(&bench)) {
+		bench.trick = trick;
+		if (deliver(&bench, &detail)) {
+			const struct postern_row *row = &detail->deliveries[0].row;
+			CHECK_INT(row->state, state);
+			if (state == POSTERN_STATE_POISONED) {
+				CHECK(row->last_error != NULL);
+			}
+			postern_detail_destroy(detail);
+		}
+		CHECK_INT(bench.calls, 1);
+		if (trick != TRICK_NONE && trick != TRICK_FAIL) {
+			CHECK(bench.trick_code != 0);
+		}
+		CHECK_INT(count_effects(&bench), effects);
+	}
+	close_box(&bench);
+}
+
+static void success_commits_both(void) {
+	expect(TRICK_NONE, POSTERN_STATE_DONE, 1);
+}
+
+static void failure_rolls_back(void) {
+	expect(TRICK_FAIL, POSTERN_STATE_POISONED, 0);
+}
+
+/* The attempt is refused; a handler that goes on regardless is done with what
+   is left of its writes, all of them. */
+static void own_commit_is_refused(void) {
+	expect(TRICK_COMMIT, POSTERN_STATE_POISONED, 0);
+}
+
+static void own_rollback_is_refused(void) {
+	expect(TRICK_ROLLBACK, POSTERN_STATE_POISONED, 0);
+}
+
+static void own_tables_are_safe(void) {
+	expect(TRICK_STEAL, POSTERN_STATE_POISONED, 0);
+}
+
+static void accept_inside_is_busy(void) {
+	expect(TRICK_ACCEPT, POSTERN_STATE_DONE, 1);
+}
+
+static const struct tap_case cases[] = {
+	{ "a success commits effect and completion together",
+			success_commits_both },
+	{ "a failure leaves no effect", failure_rolls_back },
+	{ "a handler that commits by itself is caught", own_commit_is_refused },
+	{ "a handler that rolls back by itself is caught",
+			own_rollback_is_refused },
+	{ "a handler cannot write to the store's own tables", own_tables_are_safe },
+	{ "accepting from inside a transactional handler is busy",
+			accept_inside_is_busy },
+};
+
+TAP_MAIN(cases)
