@@ -177,7 +177,8 @@ struct postern_box {
 	pthread_cond_t work;
 	pthread_cond_t wake;
 	pthread_cond_t watch;
-	int64_t watch_at_ms; /* when the watcher wakes by itself */
+	/* When the watcher must look again; new deadlines pull it nearer. */
+	int64_t watch_at_ms;
 
 	/* What waits for the next commit. Settlements go first: they free
 	   memory. */

@@ -112,8 +112,10 @@ static void unqueue(struct postern_run *run) {
 
 void postern__run_watch(const struct postern_run *run) {
 	struct postern_box *box = run->box;
-	if (run->deadline_ms < box->watch_at_ms ||
-			run->lease_end_ms < box->watch_at_ms) {
+	int64_t at = run->deadline_ms < run->lease_end_ms ? run->deadline_ms
+													  : run->lease_end_ms;
+	if (at < box->watch_at_ms) {
+		box->watch_at_ms = at;
 		(void)pthread_cond_signal(&box->watch);
 	}
 }

@@ -177,31 +177,42 @@ static void poll_store(struct postern_runner *runner) {
 	(void)pthread_mutex_unlock(&box->lock);
 }
 
+/* Sleep until something may be overdue. False: the runner stops. */
+static bool sleep_until(struct postern_runner *runner, int64_t at_ms) {
+	struct postern_box *box = runner->box;
+	(void)pthread_mutex_lock(&box->lock);
+	if (at_ms < box->watch_at_ms) {
+		box->watch_at_ms = at_ms;
+	}
+	for (;;) {
+		int64_t left = box->watch_at_ms - postern__box_now_ms(box);
+		if (runner->stopping || left <= 0) {
+			break;
+		}
+		postern__wait(&box->watch, &box->lock, left);
+	}
+	/* What begins from now on counts against the next sleep. */
+	box->watch_at_ms = POSTERN__NEVER;
+	bool go_on = !runner->stopping;
+	(void)pthread_mutex_unlock(&box->lock);
+	return go_on;
+}
+
 static void *keep_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	int64_t poll_at = postern__box_now_ms(box);
-	for (;;) {
+	int64_t watch_at;
+	do {
 		if (postern__box_now_ms(box) >= poll_at) {
 			poll_store(runner);
 			poll_at = postern__box_after_ms(box,
 					runner->options.polling_interval_ms);
 		}
-		int64_t watch_at = postern__watch(box, runner->options.trouble,
+		watch_at = postern__watch(box, runner->options.trouble,
 				runner->options.trouble_context);
-		(void)pthread_mutex_lock(&box->lock);
-		bool stopping = runner->stopping;
-		if (!stopping) {
-			box->watch_at_ms = watch_at < poll_at ? watch_at : poll_at;
-			int64_t left = box->watch_at_ms - postern__box_now_ms(box);
-			postern__wait(&box->watch, &box->lock, left > 1 ? left : 1);
-			stopping = runner->stopping;
-		}
-		(void)pthread_mutex_unlock(&box->lock);
-		if (stopping) {
-			return NULL;
-		}
-	}
+	} while (sleep_until(runner, watch_at < poll_at ? watch_at : poll_at));
+	return NULL;
 }
 
 /* --- life ------------------------------------------------------------ */
@@ -296,6 +307,7 @@ int postern_runner_start(struct postern_runner *runner,
 	if (!taken) {
 		box->leasing = true;
 		box->draining = false;
+		box->watch_at_ms = POSTERN__NEVER;
 		runner->stopping = false;
 		postern__claim_hint_all(box);
 	}
