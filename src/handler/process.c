@@ -4,9 +4,11 @@
  *
  *   wake     another thread wants it to end
  *   exit     a pidfd: it has ended
- *   status   from the child before exec: which step failed; closed by exec
  *   input    the body, to its stdin
  *   errors   its stderr, of which the tail is kept
+ *
+ * A child that cannot become the program says why in one more pipe, which is
+ * read when it has ended, and which exec closes.
  *
  * stdout is /dev/null: nobody reads it, so nobody can be flooded by it.
  *
@@ -83,6 +85,7 @@ struct process {
 	int64_t start_ms;
 	pid_t pid;
 	size_t input_pos;
+	bool exited;  /* but not reaped */
 	bool pressed; /* asked to end; result->end says why */
 	bool killed;
 	int64_t kill_at_ms;
@@ -325,20 +328,13 @@ static int wait_ms(const struct process *self) {
 
 static void read_status(struct process *self) {
 	struct report report;
-	if (self->status_fd < 0) {
-		return;
-	}
 	ssize_t n = read(self->status_fd, &report, sizeof report);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-		return;
-	}
-	/* Less than a report is the end of file: the exec has worked. */
+	/* Anything else is the end of file: the exec has worked. */
 	if (n == (ssize_t)sizeof report) {
 		assert(report.step >= 0 && report.step <= STEP_EXEC);
 		self->result->step = step_names[report.step];
 		self->result->number = report.number;
 	}
-	close_fd(&self->status_fd);
 }
 
 /* write() to a pipe without SIGPIPE, whatever the process does about it. The
@@ -413,38 +409,44 @@ static bool listen_once(struct process *self) {
 	return true;
 }
 
+/* Whether others of the group may use what is left of the grace: a shell ends
+   as soon as it is asked to, the program that it was waiting for takes its
+   time. While someone holds stderr, there is someone. */
+static bool has_grace(const struct process *self) {
+	return self->pressed && !self->killed && self->errors_fd >= 0;
+}
+
 /* The loop: returns when the program has ended. */
 static void serve(struct process *self) {
-	enum { WAKE, EXIT, STATUS, INPUT, ERRORS, FD_COUNT };
+	enum { WAKE, EXIT, INPUT, ERRORS, FD_COUNT };
 
-	for (;;) {
+	while (!self->exited || has_grace(self)) {
 		/* A negative number is one that poll leaves out. */
 		struct pollfd fds[FD_COUNT] = {
 			[WAKE] = { self->pressed ? -1 : self->order->wake_fd, POLLIN, 0 },
-			[EXIT] = { self->exit_fd, POLLIN, 0 },
-			[STATUS] = { self->status_fd, POLLIN, 0 },
+			[EXIT] = { self->exited ? -1 : self->exit_fd, POLLIN, 0 },
 			[INPUT] = { self->input_fd, POLLOUT, 0 },
 			[ERRORS] = { self->errors_fd, POLLIN, 0 },
 		};
 		if (poll(fds, FD_COUNT, wait_ms(self)) < 0 && errno != EINTR) {
-			/* The kernel has no memory for five numbers: see it through
+			/* The kernel has no memory for four numbers: see it through
 			   without them. */
 			signal_group(self, SIGKILL);
 			return;
-		}
-		if (fds[STATUS].revents) {
-			read_status(self);
 		}
 		if (fds[ERRORS].revents) {
 			(void)listen_once(self);
 		}
 		if (fds[EXIT].revents) {
-			return;
+			self->exited = true;
 		}
 		if (fds[INPUT].revents) {
 			feed(self);
 		}
-		press(self);
+		/* One that ended by itself has done so in time. */
+		if (!self->exited || self->pressed) {
+			press(self);
+		}
 	}
 }
 

@@ -5,6 +5,9 @@
  */
 #include "handler_exec.h"
 
+/* A deadline that leaves the shell time to begin, on a busy machine too. */
+#define SOON_MS 1000
+
 static void times_out(void) {
 	char path[PATH_MAX];
 	struct postern_run run;
@@ -13,10 +16,10 @@ static void times_out(void) {
 					   "sleep 999",
 					file_path("slow", path));
 	fake_init(&run, "hello", 5);
-	run.deadline_ms = fake_now_ms() + 400;
+	run.deadline_ms = fake_now_ms() + SOON_MS;
 	fake_run(handler, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
-	CHECK_CONTAINS(run.outcome.reason, "timed out after 0.");
+	CHECK_CONTAINS(run.outcome.reason, "timed out after 1.");
 	CHECK_CONTAINS(run.outcome.reason, " s: last words");
 	CHECK(is_gone_soon(read_pid(path)));
 	CHECK(!has_children());
@@ -50,16 +53,35 @@ static void will_not_end(void) {
 					   "sleep 0.1; done",
 					file_path("stubborn", path));
 	fake_init(&run, "hello", 5);
-	run.deadline_ms = fake_now_ms() + 500;
+	run.deadline_ms = fake_now_ms() + SOON_MS;
 	int64_t start = fake_now_ms();
 	fake_run(handler, &run);
 	int64_t took = fake_now_ms() - start;
-	CHECK(took >= 500 + POSTERN__EXEC_GRACE_MS);
-	CHECK(took < 500 + POSTERN__EXEC_GRACE_MS + 5000);
+	CHECK(took >= SOON_MS + POSTERN__EXEC_GRACE_MS);
+	CHECK(took < SOON_MS + POSTERN__EXEC_GRACE_MS + 5000);
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
-	CHECK_CONTAINS(run.outcome.reason, "timed out after 1.");
+	CHECK_CONTAINS(run.outcome.reason, "timed out after 2.");
 	CHECK(is_gone_soon(read_pid(path)));
 	CHECK(!has_children());
+	handler->ops->destroy(handler);
+}
+
+static void asks_all(void) {
+	char path[PATH_MAX];
+	struct postern_run run;
+	/* The shell ends at once, the one it waits for wants to say something. */
+	struct postern_handler *handler = make_shell(
+			"sh -c 'trap \"sleep 0.2; echo goodbye >&2; exit\" TERM; "
+			"echo $$ > \"$0\"; while :; do sleep 0.01; done' \"$0\" & wait",
+			file_path("polite", path));
+	fake_init(&run, "hello", 5);
+	run.deadline_ms = fake_now_ms() + SOON_MS;
+	int64_t start = fake_now_ms();
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	CHECK_CONTAINS(run.outcome.reason, " s: goodbye");
+	CHECK(fake_now_ms() - start < SOON_MS + POSTERN__EXEC_GRACE_MS);
+	CHECK(is_gone_soon(read_pid(path)));
 	handler->ops->destroy(handler);
 }
 
@@ -89,6 +111,18 @@ static void escaped(void) {
 	fake_run(handler, &run);
 	CHECK(fake_now_ms() - start < 10000);
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
+	(void)kill(read_pid(path), SIGKILL);
+	handler->ops->destroy(handler);
+
+	/* And after a timeout no longer than the grace. */
+	handler = make_shell("setsid sleep 30 & echo $! > \"$0\"; sleep 999",
+			file_path("escaped2", path));
+	fake_init(&run, "hello", 5);
+	run.deadline_ms = fake_now_ms() + SOON_MS;
+	start = fake_now_ms();
+	fake_run(handler, &run);
+	CHECK(fake_now_ms() - start < 10000);
+	CHECK_CONTAINS(run.outcome.reason, "timed out");
 	(void)kill(read_pid(path), SIGKILL);
 	handler->ops->destroy(handler);
 }
@@ -232,6 +266,7 @@ static const struct tap_case cases[] = {
 	{ "a timeout ends the program with its grandchildren", times_out },
 	{ "an exit code after the timeout does not count", too_late },
 	{ "a program that ignores SIGTERM is killed a second later", will_not_end },
+	{ "a whole group is asked to end before it is made to", asks_all },
 	{ "what a program leaves behind in its group is killed", leftovers },
 	{ "a pipe held by a process that escaped does not hang the run", escaped },
 	{ "cancelled by a stop, a run is returned", cancel_stop },

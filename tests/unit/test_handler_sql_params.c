@@ -93,6 +93,7 @@ static void tokens_of_each(void) {
 	} rows[] = {
 		{ "[:id]", "l", "op:ido" },
 		{ "`:id`", "l", "op:ido" },
+		{ "[a]]b", "low", "owoow" },
 		{ "[open", "u", "ow" },
 		{ "E'\\':id'", "wlp:idu", "l" },
 		{ "e'\\\\' :id", "wlp:id", "lp:id" },
