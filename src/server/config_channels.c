@@ -251,10 +251,8 @@ static int read_channel(struct postern__config *config,
 }
 
 static int compare_uses(const void *a, const void *b) {
-	const struct postern__config_use *left =
-			*(const struct postern__config_use *const *)a;
-	const struct postern__config_use *right =
-			*(const struct postern__config_use *const *)b;
+	const struct postern__config_use *left = a;
+	const struct postern__config_use *right = b;
 	int r = strcmp(left->key, right->key);
 	if (r != 0) {
 		return r;
@@ -266,9 +264,8 @@ static int compare_uses(const void *a, const void *b) {
    mistakes the first in the file is told. */
 static int check_uses(struct postern__config *config,
 		struct postern_error *error) {
-	const struct postern__config_use **uses =
-			postern__arena_array(&config->arena, config->use_count,
-					sizeof *uses);
+	struct postern__config_use *uses = postern__arena_array(&config->arena,
+			config->use_count, sizeof *uses);
 	const struct postern__config_use *first = NULL;
 	const struct postern__config_use *second = NULL;
 	size_t count = 0;
@@ -278,14 +275,14 @@ static int check_uses(struct postern__config *config,
 	}
 	for (const struct postern__config_use *use = config->uses; use;
 			use = use->next) {
-		uses[count++] = use;
+		uses[count++] = *use;
 	}
 	qsort(uses, count, sizeof *uses, compare_uses);
 	for (size_t i = 1; i < count; i++) {
-		if (strcmp(uses[i - 1]->key, uses[i]->key) == 0 &&
-				(!second || uses[i]->order < second->order)) {
-			first = uses[i - 1];
-			second = uses[i];
+		if (strcmp(uses[i - 1].key, uses[i].key) == 0 &&
+				(!second || uses[i].order < second->order)) {
+			first = &uses[i - 1];
+			second = &uses[i];
 		}
 	}
 	if (!second) {

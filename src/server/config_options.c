@@ -351,8 +351,10 @@ static int check_later(const struct postern__option *option, const char *text,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	if (parsed->number == fallback.number &&
-			(!parsed->text || strcmp(parsed->text, fallback.text) == 0)) {
+	bool same = parsed->text && fallback.text
+						? strcmp(parsed->text, fallback.text) == 0
+						: parsed->number == fallback.number;
+	if (same) {
 		return POSTERN_OK;
 	}
 	return postern__fail(error, POSTERN_E_INVALID,

@@ -65,7 +65,8 @@ int postern__yaml_fail_at(struct postern_error *error, int code,
 			place->column, error->text);
 }
 
-int postern__yaml_fail(struct postern_error *error,
+/* In brackets, so that it is not the macro. */
+int(postern__yaml_fail)(struct postern_error *error,
 		const struct postern__yaml_place *place, const char *format, ...) {
 	struct postern_error inner;
 	va_list args;

@@ -78,6 +78,10 @@ int postern__yaml_fail(struct postern_error *error,
 		const struct postern__yaml_place *place, const char *format, ...)
 		__attribute__((format(printf, 3, 4)));
 
+/* The same, with the code in sight of the caller, as in base/fail.h. */
+#define postern__yaml_fail(error, place, ...) \
+	(postern__yaml_fail((error), (place), __VA_ARGS__), POSTERN_E_INVALID)
+
 /* The same for a text and a code that are already in `error` (may be NULL).
    Returns `code`. */
 int postern__yaml_fail_at(struct postern_error *error, int code,
