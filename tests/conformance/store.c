@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The specification of a store. Each case makes a store of its own and states
+ * one rule of postern/sys/store.h in its name; a store is right if it passes
+ * all of them. A bug found in one store becomes a case for every store.
+ *
+ * This file puts the parts together; target.h says how to test another store.
+ */
+
+#include <stdlib.h>
+
+#include "conformance/cases.h"
+#include "conformance/target.h"
+
+#define CASE_COUNT_MAX 1000
+
+static size_t add(struct tap_case *cases, size_t count,
+		const struct tap_case *part) {
+	for (; part->name; part++) {
+		if (count == CASE_COUNT_MAX) {
+			(void)fprintf(stderr, "too many cases\n");
+			abort();
+		}
+		cases[count++] = *part;
+	}
+	return count;
+}
+
+int main(int argc, char **argv) {
+	static struct tap_case cases[CASE_COUNT_MAX];
+	const struct tap_case *const parts[] = {
+		accept_cases,
+		route_cases,
+		settle_cases,
+		claim_cases,
+		recover_cases,
+		suspect_cases,
+		enrol_cases,
+		orphan_cases,
+		park_cases,
+		edit_cases,
+		list_cases,
+		look_cases,
+		conformance_target.write ? transact_cases : no_transact_cases,
+		thread_cases,
+	};
+	size_t count = 0;
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+		count = add(cases, count, parts[i]);
+	}
+	return tap_main(argc, argv, cases, count);
+}

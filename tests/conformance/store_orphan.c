@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Orphans: open deliveries of handlers that no live node registers.
+ */
+
+#include "conformance/cases.h"
+#include "conformance/stand.h"
+
+static size_t find_orphans(struct stand *stand, bool poison, size_t max,
+		struct postern_orphan **out) {
+	size_t count = 0;
+	CHECK_OK(stand->ops->orphans(stand->store, stand->node, poison, max,
+					 stand->memory, out, &count, &stand->error),
+			&stand->error);
+	return count;
+}
+
+/* The process is replaced by one that knows only handler "kept". */
+static void open_orphaned(struct stand *stand, size_t count) {
+	stand_open(stand, "gone", "kept", NULL);
+	stand_accept_many(stand, count, stand->handlers[0]);
+	stand_accept(stand, "other", stand->handlers[1]);
+	stand_crash(stand);
+	stand_enrol_one(stand, "kept", NULL);
+	stand_recover(stand);
+}
+
+static void found(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	open_orphaned(&stand, 3);
+	if (CHECK_INT(find_orphans(&stand, false, 100, &orphans), 1)) {
+		CHECK_STR(orphans[0].key, "gone");
+		CHECK_INT(orphans[0].count, 3);
+	}
+	CHECK_INT(stand_handler_stats(&stand, "gone").pending, 3);
+	stand_close(&stand);
+}
+
+static void none(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	stand_open(&stand, "a", "unused", NULL);
+	stand_accept(&stand, "1", stand.handlers[0]);
+	stand_accept_leased(&stand, "2", stand.handlers[0]);
+	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 0);
+	CHECK_INT(stand_handler_stats(&stand, "a").poisoned, 0);
+	stand_close(&stand);
+}
+
+static void ended_is_no_orphan(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	stand_open(&stand, "gone", "kept", NULL);
+	int64_t done = stand_accept(&stand, "1", stand.handlers[0]);
+	stand_finish(&stand, done, stand.handlers[0], POSTERN_SETTLE_DONE);
+	int64_t poisoned = stand_accept(&stand, "2", stand.handlers[0]);
+	stand_finish(&stand, poisoned, stand.handlers[0], POSTERN_SETTLE_POISONED);
+	stand_crash(&stand);
+	stand_enrol_one(&stand, "kept", NULL);
+	stand_recover(&stand);
+	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 0);
+	CHECK_INT(stand_state(&stand, done, "gone"), POSTERN_STATE_DONE);
+	stand_close(&stand);
+}
+
+static void lost_leases_count(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	stand_open(&stand, "gone", "kept", NULL);
+	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
+	stand_crash(&stand);
+	stand_enrol_one(&stand, "kept", NULL);
+	stand_recover(&stand);
+	if (CHECK_INT(find_orphans(&stand, true, 100, &orphans), 1)) {
+		CHECK_INT(orphans[0].count, 1);
+	}
+	CHECK_INT(stand_state(&stand, seq, "gone"), POSTERN_STATE_POISONED);
+	stand_close(&stand);
+}
+
+static void poisoned(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	open_orphaned(&stand, 3);
+	fake_clock_advance(&stand.clock, 10);
+	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 1);
+	struct postern_page page =
+			stand_list(&stand, &(struct postern_filter){ .handler = "gone" });
+	CHECK_INT(page.count, 3);
+	for (size_t i = 0; i < page.count; i++) {
+		CHECK_INT(page.rows[i].state, POSTERN_STATE_POISONED);
+		CHECK_INT(page.rows[i].finished_at_ms, stand_now(&stand));
+		CHECK_INT(page.rows[i].starts, 0);
+		CHECK(page.rows[i].last_error);
+		const struct postern_delivery_detail *delivery =
+				stand_delivery(&stand, page.rows[i].seq, "gone");
+		if (CHECK_INT(delivery->attempt_count, 1)) {
+			CHECK_STR(delivery->attempts[0].outcome, "poison");
+		}
+	}
+	CHECK_INT(stand_handler_stats(&stand, "kept").pending, 1);
+	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 0);
+	stand_close(&stand);
+}
+
+static void poisoned_in_steps(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	open_orphaned(&stand, 7);
+	for (uint64_t left = 7; left > 0; left -= left < 3 ? left : 3) {
+		if (CHECK_INT(find_orphans(&stand, true, 3, &orphans), 1)) {
+			CHECK_INT(orphans[0].count, left);
+		}
+	}
+	CHECK_INT(find_orphans(&stand, true, 3, &orphans), 0);
+	CHECK_INT(stand_handler_stats(&stand, "gone").poisoned, 7);
+	stand_close(&stand);
+}
+
+static void delayed_ones_too(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	stand_open(&stand, "gone", "kept", NULL);
+	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
+	CHECK_INT(stand_settle(&stand,
+					  (struct postern_settlement){
+							  .seq = seq,
+							  .handler = stand.handlers[0],
+							  .fence = 1,
+							  .to = POSTERN_SETTLE_PENDING,
+							  .delay_ms = 100000,
+							  .failures = 2,
+							  .outcome = "retry",
+					  }),
+			POSTERN_OK);
+	stand_crash(&stand);
+	stand_enrol_one(&stand, "kept", NULL);
+	stand_recover(&stand);
+	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 1);
+	struct postern_row row = stand_row(&stand, seq, "gone");
+	CHECK_INT(row.state, POSTERN_STATE_POISONED);
+	CHECK_INT(row.failures, 2);
+	CHECK_INT(row.fence, 1);
+	stand_close(&stand);
+}
+
+static void suspects_too(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	stand_open(&stand, NULL);
+	stand_enrol_in_process(&stand, 3, "gone", NULL);
+	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
+	stand_crash(&stand);
+	stand_enrol_one(&stand, "kept", NULL);
+	CHECK_INT(stand_recover(&stand).suspects, 1);
+	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 1);
+	CHECK_INT(stand_state(&stand, seq, "gone"), POSTERN_STATE_POISONED);
+	stand_close(&stand);
+}
+
+static void aliases_have_an_owner(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	stand_open(&stand, "new", "old", NULL);
+	int64_t seq = stand_accept(&stand, "1", stand.handlers[1]);
+	stand_crash(&stand);
+	stand_enrol_one(&stand, "new", "old");
+	stand_recover(&stand);
+	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 0);
+
+	/* Gone together. */
+	stand_crash(&stand);
+	stand_enrol_one(&stand, "kept", NULL);
+	stand_recover(&stand);
+	if (CHECK_INT(find_orphans(&stand, true, 100, &orphans), 1)) {
+		CHECK_STR(orphans[0].key, "new");
+		CHECK_INT(orphans[0].count, 1);
+	}
+	CHECK_INT(stand_state(&stand, seq, "new"), POSTERN_STATE_POISONED);
+	stand_close(&stand);
+}
+
+static void renamed_is_no_orphan(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	stand_open(&stand, "old", NULL);
+	stand_accept(&stand, "1", stand.handlers[0]);
+	stand_crash(&stand);
+	stand_enrol_one(&stand, "new", "old");
+	stand_recover(&stand);
+	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 0);
+	stand_close(&stand);
+}
+
+static void retried_when_back(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	open_orphaned(&stand, 1);
+	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 1);
+	stand_enrol_one(&stand, "gone", NULL);
+	uint64_t count = 0;
+	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_RETRY,
+					 &(struct postern_filter){ .handler = "gone" }, false,
+					 &count),
+			&stand.error);
+	CHECK_INT(count, 1);
+	struct postern_claims claims = stand_claim(&stand, stand.handlers[0], 10);
+	if (CHECK_INT(claims.count, 1)) {
+		CHECK_INT(claims.items[0].fence, 1);
+	}
+	stand_close(&stand);
+}
+
+const struct tap_case orphan_cases[] = {
+	{ "open deliveries of a handler nobody registers are orphans", found },
+	{ "a handler that is registered has no orphans", none },
+	{ "what has ended is no orphan", ended_is_no_orphan },
+	{ "leases lost by a handler that is gone are orphans", lost_leases_count },
+	{ "orphans are poisoned with a reason", poisoned },
+	{ "orphans are poisoned in steps of at most max", poisoned_in_steps },
+	{ "orphans need not be due, and keep fence and failures",
+			delayed_ones_too },
+	{ "suspects may be orphans", suspects_too },
+	{ "a delivery of an alias is an orphan if its handler is gone",
+			aliases_have_an_owner },
+	{ "a renamed handler leaves no orphans", renamed_is_no_orphan },
+	{ "poisoned orphans can be retried when their handler is back",
+			retried_when_back },
+	{ 0 },
+};

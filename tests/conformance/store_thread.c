@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Threads: every operation may be called from any of them at once.
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "conformance/cases.h"
+#include "conformance/stand.h"
+
+#define THREAD_COUNT 64
+
+/* What the threads of one case share. */
+struct crowd {
+	struct stand *stand;
+	pthread_barrier_t start;
+	int64_t seq;
+	size_t message_count;
+	atomic_int ok;
+	atomic_int refused;
+	atomic_int next;
+	atomic_uint *claims; /* by seq - crowd->seq */
+};
+
+/* Run a function on 64 threads that all begin together. */
+static void run_crowd(struct crowd *crowd, void *(*body)(void *)) {
+	pthread_t threads[THREAD_COUNT];
+	pthread_barrier_init(&crowd->start, NULL, THREAD_COUNT);
+	for (size_t i = 0; i < THREAD_COUNT; i++) {
+		if (pthread_create(&threads[i], NULL, body, crowd) != 0) {
+			(void)fprintf(stderr, "cannot start a thread\n");
+			abort();
+		}
+	}
+	for (size_t i = 0; i < THREAD_COUNT; i++) {
+		(void)pthread_join(threads[i], NULL);
+	}
+	pthread_barrier_destroy(&crowd->start);
+}
+
+static void *accept_body(void *context) {
+	struct crowd *crowd = context;
+	struct postern_error error;
+	struct parcel parcel;
+	parcel_init(&parcel, crowd->stand, "same", "body");
+	parcel_add_route(&parcel, crowd->stand->handlers[0]);
+	parcel.accept.message = &parcel.message;
+	parcel.accept.routes = parcel.routes;
+	struct postern_batch batch = {
+		.node = crowd->stand->node,
+		.accepts = &parcel.accept,
+		.accept_count = 1,
+	};
+	pthread_barrier_wait(&crowd->start);
+	CHECK_OK(crowd->stand->ops->apply(crowd->stand->store, &batch, &error),
+			&error);
+	if (parcel.accept.code == POSTERN_OK) {
+		atomic_fetch_add(&crowd->ok, 1);
+		CHECK(parcel.routes[0].opened);
+	} else if (CHECK_INT(parcel.accept.code, POSTERN_E_DUPLICATE)) {
+		atomic_fetch_add(&crowd->refused, 1);
+		CHECK(!parcel.routes[0].opened);
+	}
+	CHECK(parcel.accept.seq > 0);
+	return NULL;
+}
+
+static void one_key(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	struct crowd crowd = { .stand = &stand };
+	run_crowd(&crowd, accept_body);
+	CHECK_INT(crowd.ok, 1);
+	CHECK_INT(crowd.refused, THREAD_COUNT - 1);
+	struct postern_channel_stats stats = stand_channel_stats(&stand, "orders");
+	CHECK_INT(stats.accepted, 1);
+	CHECK_INT(stats.duplicates, THREAD_COUNT - 1);
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 100).count, 1);
+	stand_close(&stand);
+}
+
+static void *claim_body(void *context) {
+	struct crowd *crowd = context;
+	struct stand *stand = crowd->stand;
+	struct postern_memory *memory = postern_memory_create();
+	struct postern_error error;
+	struct postern_want want = { .handler = stand->handlers[0], .max = 3 };
+	struct postern_claim claim = {
+		.node = stand->node + (uint64_t)atomic_fetch_add(&crowd->next, 1),
+		.wants = &want,
+		.want_count = 1,
+		.max = 3,
+		.bytes_max = SIZE_MAX,
+	};
+	pthread_barrier_wait(&crowd->start);
+	for (struct postern_claims claims = { .count = 1 }; claims.count > 0;) {
+		if (!CHECK_OK(stand->ops->claim(stand->store, &claim, memory, &claims,
+							  &error),
+					&error)) {
+			break;
+		}
+		for (size_t i = 0; i < claims.count; i++) {
+			CHECK_INT(claims.items[i].fence, 1);
+			atomic_fetch_add(&crowd->claims[claims.items[i].seq - crowd->seq],
+					1);
+		}
+	}
+	postern_memory_destroy(memory);
+	return NULL;
+}
+
+static void claims_do_not_overlap(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	struct crowd crowd = { .stand = &stand, .message_count = 500 };
+	crowd.claims = calloc(crowd.message_count, sizeof *crowd.claims);
+	crowd.seq =
+			stand_accept_many(&stand, crowd.message_count, stand.handlers[0]);
+	run_crowd(&crowd, claim_body);
+	for (size_t i = 0; i < crowd.message_count; i++) {
+		CHECK_INT(crowd.claims[i], 1);
+	}
+	CHECK_INT(stand_handler_stats(&stand, "a").leased, 500);
+	free(crowd.claims);
+	stand_close(&stand);
+}
+
+static void *settle_body(void *context) {
+	struct crowd *crowd = context;
+	struct postern_error error;
+	struct postern_settlement settlement = {
+		.seq = crowd->seq,
+		.handler = crowd->stand->handlers[0],
+		.fence = 1,
+		.to = POSTERN_SETTLE_DONE,
+		.outcome = "done",
+	};
+	struct postern_batch batch = {
+		.node = crowd->stand->node,
+		.settlements = &settlement,
+		.settlement_count = 1,
+	};
+	pthread_barrier_wait(&crowd->start);
+	CHECK_OK(crowd->stand->ops->apply(crowd->stand->store, &batch, &error),
+			&error);
+	atomic_fetch_add(settlement.code == POSTERN_OK ? &crowd->ok
+												   : &crowd->refused,
+			1);
+	return NULL;
+}
+
+static void settled_once(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	struct crowd crowd = { .stand = &stand };
+	crowd.seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
+	run_crowd(&crowd, settle_body);
+	CHECK_INT(crowd.ok, 1);
+	CHECK_INT(crowd.refused, THREAD_COUNT - 1);
+	CHECK_INT(stand_handler_stats(&stand, "a").done, 1);
+	stand_close(&stand);
+}
+
+/* A little of everything; each thread has messages of its own. */
+static void *mixed_body(void *context) {
+	struct crowd *crowd = context;
+	struct stand *stand = crowd->stand;
+	struct postern_error error;
+	int number = atomic_fetch_add(&crowd->next, 1);
+	struct postern_memory *memory = postern_memory_create();
+	struct postern_filter filter = { .size = sizeof filter, .limit = 10 };
+	struct postern_query query = { .filter = &filter };
+	struct postern_page page;
+	struct postern_stats stats;
+	struct postern_detail detail;
+	struct postern_recovered recovered;
+	pthread_barrier_wait(&crowd->start);
+	for (int i = 0; i < 5; i++) {
+		char id[32];
+		struct parcel parcel;
+		(void)snprintf(id, sizeof id, "%d-%d", number, i);
+		parcel_init(&parcel, stand, id, "body");
+		parcel_add_route(&parcel, stand->handlers[0])->lease = true;
+		parcel.accept.message = &parcel.message;
+		parcel.accept.routes = parcel.routes;
+		struct postern_batch batch = {
+			.node = stand->node,
+			.accepts = &parcel.accept,
+			.accept_count = 1,
+		};
+		CHECK_OK(stand->ops->apply(stand->store, &batch, &error), &error);
+		CHECK_INT(parcel.accept.code, POSTERN_OK);
+		int64_t seq = parcel.accept.seq;
+		CHECK_OK(stand->ops->get(stand->store, seq, memory, &detail, &error),
+				&error);
+		CHECK_STR(detail.message.id, id);
+		CHECK_OK(stand->ops->list(stand->store, &query, memory, &page, &error),
+				&error);
+		CHECK_OK(stand->ops->stats(stand->store, memory, &stats, &error),
+				&error);
+		CHECK_OK(stand->ops->recover(stand->store, stand->node, 10, &recovered,
+						 &error),
+				&error);
+		struct postern_settlement settlement = {
+			.seq = seq,
+			.handler = stand->handlers[0],
+			.fence = 1,
+			.to = POSTERN_SETTLE_DONE,
+			.outcome = "done",
+		};
+		batch = (struct postern_batch){
+			.node = stand->node,
+			.settlements = &settlement,
+			.settlement_count = 1,
+		};
+		CHECK_OK(stand->ops->apply(stand->store, &batch, &error), &error);
+		CHECK_INT(settlement.code, POSTERN_OK);
+	}
+	postern_memory_destroy(memory);
+	return NULL;
+}
+
+static void everything_at_once(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	struct crowd crowd = { .stand = &stand };
+	run_crowd(&crowd, mixed_body);
+	CHECK_INT(stand_channel_stats(&stand, "orders").accepted, THREAD_COUNT * 5);
+	struct postern_handler_stats stats = stand_handler_stats(&stand, "a");
+	CHECK_INT(stats.done, THREAD_COUNT * 5);
+	CHECK_INT(stats.pending, 0);
+	CHECK_INT(stats.leased, 0);
+	stand_close(&stand);
+}
+
+const struct tap_case thread_cases[] = {
+	{ "of 64 threads with one key exactly one is accepted", one_key },
+	{ "of 64 nodes no two claim the same delivery", claims_do_not_overlap },
+	{ "of 64 settlements of one lease exactly one counts", settled_once },
+	{ "64 threads can do everything at once", everything_at_once },
+	{ 0 },
+};
