@@ -181,8 +181,10 @@ static int start_workers(struct postern__http *http,
 static int start_daemon(struct postern__http *http,
 		struct postern_error *error) {
 	const struct postern__http_options *options = &http->options;
+	/* With epoll a client that hangs up in the middle of a request is not
+	   noticed before idle_ms: 0.9.75 waits for an event that has been. */
 	unsigned idle_s = (unsigned)((options->idle_ms + 999) / 1000);
-	http->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD |
+	http->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD |
 											MHD_ALLOW_SUSPEND_RESUME |
 											MHD_USE_ERROR_LOG,
 			0, NULL, NULL, postern__exchange_step, http,

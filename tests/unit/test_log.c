@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
+/* Lines on a pipe, a socket, a full disk and nothing at all. */
+
 #include "server/log.h"
 
 #include <fcntl.h>

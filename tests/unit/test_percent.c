@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
+/* Both dialects of percent-encoding, there and back. */
+
 #include "server/percent.h"
 
 #include <postern/error.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
+/* Where the socket is, who may reach it, and what it may replace. */
+
 #include "server/socket.h"
 
 #include <errno.h>

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_TESTS_API_FIXTURE_H
+#define POSTERN_TESTS_API_FIXTURE_H
+
+/*
+ * A box in memory with a few channels, and requests to its api.
+ *
+ *   orders  handlers ok (done), no/good (poison), both for every type
+ *   strict  handler only-order for order.*; other types are rejected
+ *   drops   the same as handler drop-order; other types are dropped
+ *   parks   no handler at all
+ */
+
+#include <jansson.h>
+#include <postern/postern.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "server/api.h"
+#include "support/fake_clock.h"
+
+struct fixture {
+	struct fake_clock clock;
+	struct postern_box *box;
+	struct postern__api api;
+	/* Of the last request. */
+	int status;
+	struct postern__response response;
+	json_t *json; /* NULL if it is none */
+};
+
+void fixture_init(struct fixture *self);
+void fixture_finish(struct fixture *self);
+
+/*
+ * Send a request: "GET /v1/stats?x=y", header lines "name: value" ended by
+ * NULL (or no lines at all: NULL), and a body. Returns the status.
+ */
+int fixture_send(struct fixture *self, const char *line,
+		const char *const *headers, const void *body, size_t body_len);
+
+/* Without headers and body. */
+int fixture_get(struct fixture *self, const char *line);
+
+/* With a JSON body. */
+int fixture_post(struct fixture *self, const char *line, const char *json);
+
+/* Send a message with this id, type "order.placed" and source "shop". */
+int fixture_message(struct fixture *self, const char *channel, const char *id,
+		const char *body);
+
+/* Run everything that is due. */
+void fixture_process(struct fixture *self);
+
+/* A string in the last answer, by a path such as "items.0.state"; NULL if
+   there is none. */
+const char *fixture_text(const struct fixture *self, const char *path);
+/* A number, by its path; -1 if there is none. */
+long long fixture_number(const struct fixture *self, const char *path);
+/* Whatever is there; NULL if nothing is. */
+json_t *fixture_value(const struct fixture *self, const char *path);
+
+/* The value of a header of the last answer; NULL if there is none. */
+const char *fixture_header(const struct fixture *self, const char *name);
+
+#endif

@@ -1,0 +1,731 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The api over a real socket, with limits small enough to be reached. Requests
+ * are written byte by byte as a client might, good or bad.
+ */
+
+#include "server/http.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "api_fixture.h"
+#include "server/log.h"
+#include "server/socket.h"
+#include "tap.h"
+
+/* Nothing here takes that long; a test that waits so long has failed. */
+#define PATIENCE_MS 20000
+
+struct server {
+	struct fixture fixture;
+	struct postern_runner *runner;
+	struct postern__log log;
+	struct postern__socket socket;
+	struct postern__http *http;
+	struct postern__http_options options;
+	char directory[64];
+};
+
+static void start(struct server *self,
+		const struct postern__http_options *limits) {
+	struct postern_error error;
+	fixture_init(&self->fixture);
+	(void)snprintf(self->directory, sizeof self->directory,
+			"/tmp/postern-http-XXXXXX");
+	char path[128];
+	if (!mkdtemp(self->directory)) {
+		abort();
+	}
+	(void)snprintf(path, sizeof path, "%s/box.db", self->directory);
+	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	(void)close(fd);
+	postern__log_init(&self->log, -1, false, POSTERN__LOG_ERROR, NULL);
+	if (postern_runner_create(self->fixture.box, NULL, &self->runner, &error) ||
+			postern_runner_start(self->runner, &error) ||
+			postern__socket_init(&self->socket, path, &error)) {
+		(void)fprintf(stderr, "%s\n", error.text);
+		abort();
+	}
+	self->fixture.api.runner = self->runner;
+	self->options = limits ? *limits : (struct postern__http_options){ 0 };
+	self->options.api = &self->fixture.api;
+	self->options.socket = &self->socket;
+	self->options.log = &self->log;
+	if (postern__http_start(&self->options, &self->http, &error)) {
+		(void)fprintf(stderr, "%s\n", error.text);
+		abort();
+	}
+}
+
+static void stop(struct server *self) {
+	postern__http_stop(self->http);
+	CHECK_INT(access(self->socket.address, F_OK), -1);
+	postern__socket_finish(&self->socket);
+	postern_runner_destroy(self->runner);
+	fixture_finish(&self->fixture);
+	postern__log_finish(&self->log);
+	char path[128];
+	(void)snprintf(path, sizeof path, "%s/box.db", self->directory);
+	(void)unlink(path);
+	CHECK_INT(rmdir(self->directory), 0);
+}
+
+static int dial(const struct server *self) {
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	memcpy(address.sun_path, self->socket.address, sizeof address.sun_path);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 ||
+			connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+		FAIL("cannot connect: %s", strerror(errno));
+	}
+	return fd;
+}
+
+/* False if the other side has hung up. */
+static bool put(int fd, const void *bytes, size_t len) {
+	const char *at = bytes;
+	while (len > 0) {
+		ssize_t n = send(fd, at, len, MSG_NOSIGNAL);
+		if (n < 0) {
+			return false;
+		}
+		at += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+static bool put_text(int fd, const char *text) {
+	return put(fd, text, strlen(text));
+}
+
+/* Read until the other side closes, `enough` is seen or patience is over. */
+struct answer {
+	char text[262144];
+	size_t len;
+	bool closed;
+};
+
+static void hear(int fd, struct answer *answer, const char *enough) {
+	*answer->text = '\0';
+	answer->len = 0;
+	answer->closed = false;
+	while (!enough || !strstr(answer->text, enough)) {
+		struct pollfd ready = { .fd = fd, .events = POLLIN };
+		if (poll(&ready, 1, PATIENCE_MS) <= 0) {
+			FAIL("nothing came");
+			return;
+		}
+		ssize_t n = recv(fd, answer->text + answer->len,
+				sizeof answer->text - 1 - answer->len, 0);
+		if (n <= 0) {
+			answer->closed = true;
+			return;
+		}
+		answer->len += (size_t)n;
+		answer->text[answer->len] = '\0';
+	}
+}
+
+static int status_of(const struct answer *answer) {
+	return answer->len > 12 ? (int)strtol(answer->text + 9, NULL, 10) : 0;
+}
+
+/* What is sent must make the other side hang up. Returns the status of its
+   first answer, 0 if there is none. */
+static int ask_raw(const struct server *self, const char *text,
+		struct answer *answer) {
+	int fd = dial(self);
+	(void)put_text(fd, text);
+	hear(fd, answer, NULL);
+	(void)close(fd);
+	return status_of(answer);
+}
+
+/* One request, and we say that it is the only one. */
+static int ask(const struct server *self, const char *text,
+		struct answer *answer) {
+	static const char last[] = "Connection: close\r\n";
+	const char *rest = strstr(text, "\r\n") + 2;
+	int fd = dial(self);
+	(void)(put(fd, text, (size_t)(rest - text)) && put_text(fd, last) &&
+			put_text(fd, rest));
+	hear(fd, answer, NULL);
+	(void)close(fd);
+	return status_of(answer);
+}
+
+#define MESSAGE(id)                                             \
+	"POST /v1/channels/orders/messages HTTP/1.1\r\nHost: x\r\n" \
+	"X-Message-Id: " id "\r\n"
+
+static void answers(void) {
+	struct server self;
+	static struct answer answer;
+	start(&self, NULL);
+	CHECK_INT(ask(&self, "GET /v1/stats HTTP/1.1\r\nHost: x\r\n\r\n", &answer),
+			200);
+	CHECK_CONTAINS(answer.text, "Content-Type: application/json\r\n");
+	CHECK_CONTAINS(answer.text, "X-Content-Type-Options: nosniff\r\n");
+	CHECK_CONTAINS(answer.text, "\"store\":\"memory\"");
+	CHECK_INT(ask(&self, "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", &answer),
+			404);
+	CHECK_CONTAINS(answer.text, "Content-Type: application/problem+json\r\n");
+	CHECK_INT(ask(&self,
+					  "POST /healthz HTTP/1.1\r\nHost: x\r\n"
+					  "Content-Length: 0\r\n\r\n",
+					  &answer),
+			405);
+	CHECK_CONTAINS(answer.text, "Allow: GET, HEAD\r\n");
+	CHECK_INT(ask(&self, "HEAD /v1/stats HTTP/1.1\r\nHost: x\r\n\r\n", &answer),
+			200);
+	CHECK(strcmp(strstr(answer.text, "\r\n\r\n"), "\r\n\r\n") == 0);
+	CHECK_INT(ask(&self, "GET /v1/stats HTTP/1.0\r\n\r\n", &answer), 200);
+	/* The path and the query reach the api as they were sent. */
+	CHECK_INT(ask(&self,
+					  "POST /v1/handlers/no%2Fgood/pause HTTP/1.1\r\n"
+					  "Host: x\r\nContent-Length: 0\r\n\r\n",
+					  &answer),
+			200);
+	CHECK_INT(ask(&self,
+					  "GET /v1/messages?id=a%26b HTTP/1.1\r\n"
+					  "Host: x\r\n\r\n",
+					  &answer),
+			200);
+	CHECK_INT(ask(&self, "GET /v1/stats?x HTTP/1.1\r\nHost: x\r\n\r\n",
+					  &answer),
+			400);
+	stop(&self);
+}
+
+static void exact_bodies(void) {
+	struct server self;
+	static struct answer answer;
+	start(&self, NULL);
+	enum { LEN = 100000 };
+	char *body = malloc(LEN);
+	char *seen = malloc(LEN + 65536);
+	if (!body || !seen) {
+		abort();
+	}
+	for (int i = 0; i < LEN; i++) {
+		body[i] = (char)(i * 7 + i / 256);
+	}
+	char head[256];
+	int fd = dial(&self);
+	(void)snprintf(head, sizeof head, MESSAGE("a") "Content-Length: %d\r\n\r\n",
+			LEN);
+	CHECK(put_text(fd, head) && put(fd, body, LEN));
+	hear(fd, &answer, "}");
+	CHECK_CONTAINS(answer.text, " 202 ");
+
+	/* The same in chunks of odd sizes, on the same connection. */
+	CHECK(put_text(fd, MESSAGE("b") "Transfer-Encoding: chunked\r\n\r\n"));
+	for (size_t at = 0, len = 1; at < LEN; at += len, len = len * 3 % 7001) {
+		if (len > LEN - at) {
+			len = LEN - at;
+		}
+		(void)snprintf(head, sizeof head, "%zx;x=y\r\n", len);
+		CHECK(put_text(fd, head) && put(fd, body + at, len) &&
+				put_text(fd, "\r\n"));
+	}
+	CHECK(put_text(fd, "0\r\n\r\n"));
+	hear(fd, &answer, "}");
+	CHECK_CONTAINS(answer.text, " 202 ");
+
+	for (int i = 1; i <= 2; i++) {
+		(void)snprintf(head, sizeof head,
+				"GET /v1/messages/%d/body HTTP/1.1\r\nHost: x\r\n\r\n", i);
+		CHECK(put_text(fd, head));
+		size_t len = 0;
+		const char *start_of_body = NULL;
+		while (!start_of_body || len - (size_t)(start_of_body - seen) < LEN) {
+			ssize_t n = recv(fd, seen + len, LEN + 65535 - len, 0);
+			if (!CHECK(n > 0)) {
+				break;
+			}
+			len += (size_t)n;
+			seen[len] = '\0';
+			start_of_body = strstr(seen, "\r\n\r\n");
+			start_of_body = start_of_body ? start_of_body + 4 : NULL;
+		}
+		if (start_of_body) {
+			CHECK_MEM(start_of_body, len - (size_t)(start_of_body - seen), body,
+					LEN);
+		}
+	}
+	(void)close(fd);
+	free(body);
+	free(seen);
+	stop(&self);
+}
+
+/* Whatever could be read in two ways is read in none, and the connection
+   ends; so what follows is never taken for a request of its own. */
+#define SECOND "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+static void smuggling(void) {
+	static const struct {
+		const char *what;
+		const char *request;
+	} rows[] = {
+		{ "two lengths",
+				MESSAGE("a") "Content-Length: 3\r\nContent-Length: 3\r\n\r\n"
+							 "abc" SECOND },
+		{ "two different lengths",
+				MESSAGE("a") "Content-Length: 3\r\nContent-Length: 5\r\n\r\n"
+							 "abc" SECOND },
+		{ "a length and chunks", MESSAGE("a") "Content-Length: 5\r\n"
+											  "Transfer-Encoding: chunked\r\n"
+											  "\r\n0\r\n\r\n" SECOND },
+		{ "chunks and a length", MESSAGE("a") "Transfer-Encoding: chunked\r\n"
+											  "Content-Length: 5\r\n"
+											  "\r\n0\r\n\r\n" SECOND },
+		{ "two encodings", MESSAGE("a") "Transfer-Encoding: chunked\r\n"
+										"Transfer-Encoding: identity\r\n"
+										"\r\n0\r\n\r\n" SECOND },
+		{ "an unknown encoding", MESSAGE("a") "Transfer-Encoding: gzip\r\n"
+											  "\r\n0\r\n\r\n" SECOND },
+		{ "a list of encodings",
+				MESSAGE("a") "Transfer-Encoding: gzip, chunked\r\n"
+							 "\r\n0\r\n\r\n" SECOND },
+		{ "a blank before the colon",
+				MESSAGE("a") "Transfer-Encoding : chunked\r\n"
+							 "\r\n0\r\n\r\n" SECOND },
+		{ "a negative length",
+				MESSAGE("a") "Content-Length: -1\r\n\r\n" SECOND },
+		{ "a length with a sign",
+				MESSAGE("a") "Content-Length: +3\r\n\r\nabc" SECOND },
+		{ "a length in hex",
+				MESSAGE("a") "Content-Length: 0x3\r\n\r\nabc" SECOND },
+		{ "a length that overflows",
+				MESSAGE("a") "Content-Length: "
+							 "18446744073709551619\r\n\r\nabc" SECOND },
+		{ "a list of lengths",
+				MESSAGE("a") "Content-Length: 3, 3\r\n\r\nabc" SECOND },
+		{ "an empty length",
+				MESSAGE("a") "Content-Length: \r\n\r\nabc" SECOND },
+		{ "two hosts",
+				MESSAGE("a") "Host: y\r\nContent-Length: 0\r\n\r\n" SECOND },
+		{ "a header without a colon",
+				MESSAGE("a") "nonsense\r\nContent-Length: 0\r\n\r\n" SECOND },
+		{ "a header that begins with a blank",
+				"GET /healthz HTTP/1.1\r\n X: a\r\nHost: x\r\n\r\n" SECOND },
+		{ "a header with a bare CR",
+				"GET /healthz HTTP/1.1\r\nHost: x\rX: a\r\n\r\n" SECOND },
+		{ "no host", "GET /healthz HTTP/1.1\r\nX: a\r\n\r\n" SECOND },
+		{ "no version", "GET /healthz\r\nHost: x\r\n\r\n" SECOND },
+		{ "another version",
+				"GET /healthz HTTP/2.7\r\nHost: x\r\n\r\n" SECOND },
+		{ "a blank in the path",
+				"GET /heal thz HTTP/1.1\r\nHost: x\r\n\r\n" SECOND },
+		{ "a chunk's size that is none",
+				MESSAGE("a") "Transfer-Encoding: chunked\r\n\r\n"
+							 "zz\r\nabc\r\n0\r\n\r\n" SECOND },
+		{ "a chunk's size that is negative",
+				MESSAGE("a") "Transfer-Encoding: chunked\r\n\r\n"
+							 "-1\r\nabc\r\n0\r\n\r\n" SECOND },
+		{ "a chunk's size that overflows",
+				MESSAGE("a") "Transfer-Encoding: chunked\r\n\r\n"
+							 "10000000000000003\r\nabc\r\n0\r\n\r\n" SECOND },
+		{ "a chunk longer than it says",
+				MESSAGE("a") "Transfer-Encoding: chunked\r\n\r\n"
+							 "3\r\nabcdef\r\n0\r\n\r\n" SECOND },
+	};
+	struct server self;
+	static struct answer answer;
+	start(&self, NULL);
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		int status = ask_raw(&self, rows[i].request, &answer);
+		/* Closing without a word is fine as well. */
+		if (status != 0 && status < 400) {
+			FAIL("%s: %d", rows[i].what, status);
+		}
+		if (strstr(answer.text, "\"ok\"")) {
+			FAIL("%s: the rest was taken for a request", rows[i].what);
+		}
+	}
+	CHECK_INT(fixture_get(&self.fixture, "GET /v1/stats"), 200);
+	CHECK_INT(fixture_number(&self.fixture, "channels.0.accepted"), 0);
+	stop(&self);
+}
+
+static void large_headers(void) {
+	struct server self;
+	static struct answer answer;
+	start(&self, NULL);
+	char *text = malloc(2000000);
+	if (!text) {
+		abort();
+	}
+	int n = snprintf(text, 2000000, MESSAGE("a"));
+	for (int i = 0; i < 1000; i++) {
+		n += snprintf(text + n, 2000000 - (size_t)n, "X-%d: v\r\n", i);
+	}
+	(void)snprintf(text + n, 2000000 - (size_t)n, "\r\n");
+	CHECK_INT(ask(&self, text, &answer), 431);
+	n = snprintf(text, 2000000, MESSAGE("a") "X-Long: %01000000d\r\n\r\n", 1);
+	int status = ask(&self, text, &answer);
+	CHECK(status == 431 || status == 413 || status == 0);
+	n = snprintf(text, 2000000, "GET /%01000000d HTTP/1.1\r\nHost: x\r\n\r\n",
+			1);
+	status = ask(&self, text, &answer);
+	CHECK(status == 414 || status == 0);
+	n = snprintf(text, 2000000, "GET /%010000d HTTP/1.1\r\nHost: x\r\n\r\n", 1);
+	CHECK_INT(ask(&self, text, &answer), 414);
+	free(text);
+	/* The largest that a message may have go through. */
+	char *largest = malloc(100000);
+	if (!largest) {
+		abort();
+	}
+	n = snprintf(largest, 100000, MESSAGE("b"));
+	for (int i = 0; i < 7; i++) {
+		n += snprintf(largest + n, 100000 - (size_t)n, "X-%d: %08192d\r\n", i,
+				0);
+	}
+	(void)snprintf(largest + n, 100000 - (size_t)n,
+			"Content-Length: 1\r\n\r\nx");
+	CHECK_INT(ask(&self, largest, &answer), 202);
+	free(largest);
+	stop(&self);
+}
+
+static void large_bodies(void) {
+	struct server self;
+	static struct answer answer;
+	start(&self, NULL);
+	self.fixture.api.body_len_max = 1000;
+	char text[4096];
+	(void)snprintf(text, sizeof text,
+			MESSAGE("a") "Content-Length: 1001\r\n\r\n%01001d" SECOND, 0);
+	/* Read to its end, so the connection goes on. */
+	int fd = dial(&self);
+	CHECK(put_text(fd, text));
+	hear(fd, &answer, "\"ok\"");
+	CHECK_INT(status_of(&answer), 413);
+	(void)close(fd);
+	(void)snprintf(text, sizeof text,
+			MESSAGE("a") "Content-Length: 1000\r\n\r\n%01000d", 0);
+	CHECK_INT(ask(&self, text, &answer), 202);
+
+	/* Declared as 4 GB: refused before it comes. */
+	fd = dial(&self);
+	CHECK(put_text(fd, MESSAGE("b") "Content-Length: 4294967296\r\n\r\n"));
+	hear(fd, &answer, NULL);
+	CHECK_CONTAINS(answer.text, " 413 ");
+	CHECK(answer.closed);
+	(void)close(fd);
+
+	/* A client that asks first is told at once. */
+	fd = dial(&self);
+	CHECK(put_text(fd, MESSAGE("b") "Content-Length: 2000\r\n"
+									"Expect: 100-continue\r\n\r\n"));
+	hear(fd, &answer, NULL);
+	CHECK_CONTAINS(answer.text, " 413 ");
+	(void)close(fd);
+	fd = dial(&self);
+	CHECK(put_text(fd, MESSAGE("b") "Content-Length: 3\r\n"
+									"Expect: 100-continue\r\n\r\n"));
+	hear(fd, &answer, "\r\n\r\n");
+	CHECK_CONTAINS(answer.text, " 100 ");
+	CHECK(put_text(fd, "abc"));
+	hear(fd, &answer, "}");
+	CHECK_CONTAINS(answer.text, " 202 ");
+	(void)close(fd);
+
+	/* Chunks without end: cut off, and never kept. */
+	fd = dial(&self);
+	CHECK(put_text(fd, MESSAGE("c") "Transfer-Encoding: chunked\r\n\r\n"));
+	static char chunk[65536 + 16];
+	(void)snprintf(chunk, 16, "10000\r\n");
+	memset(chunk + 7, 'x', 65536);
+	memcpy(chunk + 7 + 65536, "\r\n", 2);
+	int count = 0;
+	while (count < 10000 && put(fd, chunk, 7 + 65536 + 2)) {
+		count++;
+	}
+	CHECK(count < 200);
+	(void)close(fd);
+	/* Chunks just over it: told so. */
+	(void)snprintf(text, sizeof text,
+			MESSAGE("d") "Transfer-Encoding: chunked\r\n\r\n"
+						 "3e9\r\n%01001d\r\n0\r\n\r\n",
+			0);
+	CHECK_INT(ask(&self, text, &answer), 413);
+
+	CHECK_INT(fixture_get(&self.fixture, "GET /v1/stats"), 200);
+	CHECK_INT(fixture_number(&self.fixture, "channels.0.accepted"), 2);
+	stop(&self);
+}
+
+static void half_requests(void) {
+	static const char *const halves[] = { "", "G", "GET /healthz HTTP/1.1\r\n",
+		MESSAGE("a") "Content-Length: 10\r\n\r\nabc",
+		MESSAGE("a") "Transfer-Encoding: chunked\r\n\r\n5\r\nab", "\r\n\r\n",
+		"\x16\x03\x01\x02", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" };
+	struct server self;
+	static struct answer answer;
+	start(&self, NULL);
+	for (size_t i = 0; i < sizeof halves / sizeof halves[0]; i++) {
+		int fd = dial(&self);
+		(void)put_text(fd, halves[i]);
+		(void)shutdown(fd, SHUT_WR);
+		hear(fd, &answer, NULL);
+		if (status_of(&answer) != 0 && status_of(&answer) < 400) {
+			FAIL("%zu: %s", i, answer.text);
+		}
+		(void)close(fd);
+		/* And once more, hanging up at once. */
+		fd = dial(&self);
+		(void)put_text(fd, halves[i]);
+		(void)close(fd);
+	}
+	CHECK_INT(ask(&self, SECOND, &answer), 200);
+	CHECK_INT(fixture_get(&self.fixture, "GET /v1/stats"), 200);
+	CHECK_INT(fixture_number(&self.fixture, "channels.0.accepted"), 0);
+	stop(&self);
+}
+
+/* One byte now and then is not enough to keep a connection. */
+static void slow_clients(void) {
+	struct postern__http_options limits = { .receive_ms = 1000,
+		.send_ms = 1000 };
+	struct server self;
+	static struct answer answer;
+	struct fake_clock clock;
+	fake_clock_init(&clock);
+	limits.clock = &clock.base;
+	start(&self, &limits);
+	int slow_header = dial(&self);
+	CHECK(put_text(slow_header, "GET /healthz HTTP/1.1\r\nX: "));
+	int slow_body = dial(&self);
+	CHECK(put_text(slow_body, MESSAGE("a") "Content-Length: 100\r\n\r\nx"));
+	int kept = dial(&self);
+	CHECK(put_text(kept, SECOND));
+	hear(kept, &answer, "}");
+	fake_clock_advance(&clock, 999);
+	postern__http_sweep(self.http);
+	CHECK(put_text(slow_header, "x"));
+	CHECK(put_text(slow_body, "x"));
+	CHECK(put_text(kept, SECOND));
+	hear(kept, &answer, "}");
+	CHECK_CONTAINS(answer.text, "200 OK");
+	/* The answer is here; that its end was noted there takes a moment more,
+	   which another answer shows to be over. */
+	CHECK(put_text(kept, SECOND));
+	hear(kept, &answer, "}");
+	fake_clock_advance(&clock, 1);
+	postern__http_sweep(self.http);
+	hear(slow_header, &answer, NULL);
+	CHECK(answer.closed);
+	hear(slow_body, &answer, NULL);
+	CHECK(answer.closed);
+	/* Who asked in time is served on. */
+	CHECK(put_text(kept, SECOND));
+	hear(kept, &answer, "}");
+	CHECK_CONTAINS(answer.text, "200 OK");
+	(void)close(slow_header);
+	(void)close(slow_body);
+	(void)close(kept);
+	stop(&self);
+}
+
+static void many_connections(void) {
+	struct postern__http_options limits = { .connection_count_max = 4 };
+	struct server self;
+	static struct answer answer;
+	start(&self, &limits);
+	int fds[20];
+	for (int i = 0; i < 20; i++) {
+		fds[i] = dial(&self);
+		CHECK(put_text(fds[i], SECOND));
+	}
+	/* Each is let in when one before it goes. */
+	for (int i = 0; i < 20; i++) {
+		hear(fds[i], &answer, "}");
+		CHECK_CONTAINS(answer.text, "200 OK");
+		(void)close(fds[i]);
+	}
+	stop(&self);
+}
+
+static void pipelines(void) {
+	struct server self;
+	start(&self, NULL);
+	int fd = dial(&self);
+	enum { COUNT = 2000 };
+	/* Short enough that neither side blocks the other for good. */
+	int asked = 0;
+	int answered = 0;
+	char last = '\0';
+	while (answered < COUNT) {
+		while (asked < COUNT && asked - answered < 50) {
+			CHECK(put_text(fd, asked % 100 == 0
+									   ? "GET /v1/channels HTTP/1.1\r\n"
+										 "Host: x\r\n\r\n"
+									   : SECOND));
+			asked++;
+		}
+		char text[65536];
+		ssize_t n = recv(fd, text, sizeof text, 0);
+		if (!CHECK(n > 0)) {
+			break;
+		}
+		for (ssize_t i = 0; i < n; i++) {
+			/* "HTTP/1.1 200" has the only "P/" there is. */
+			answered += last == 'P' && text[i] == '/';
+			last = text[i];
+		}
+	}
+	CHECK_INT(answered, COUNT);
+	(void)close(fd);
+	stop(&self);
+}
+
+static void pressure(void) {
+	struct postern__http_options limits = { .bodies_len_max = 1500 };
+	struct server self;
+	static struct answer answer;
+	start(&self, &limits);
+	int first = dial(&self);
+	CHECK(put_text(first, MESSAGE("a") "Content-Length: 1000\r\n\r\nx"));
+	/* The first has its room once it was heard; another connection's answer
+	   cannot come before, as one thread serves both. */
+	CHECK_INT(ask(&self, SECOND, &answer), 200);
+	char text[2048];
+	(void)snprintf(text, sizeof text,
+			MESSAGE("b") "Content-Length: 1000\r\n\r\n%01000d", 0);
+	CHECK_INT(ask(&self, text, &answer), 503);
+	CHECK_CONTAINS(answer.text, "Retry-After: 1\r\n");
+	(void)snprintf(text, sizeof text,
+			MESSAGE("b") "Transfer-Encoding: chunked\r\n\r\n"
+						 "3e8\r\n%01000d\r\n0\r\n\r\n",
+			0);
+	CHECK_INT(ask(&self, text, &answer), 503);
+	(void)snprintf(text, sizeof text, "%0999d", 0);
+	CHECK(put_text(first, text));
+	hear(first, &answer, "}");
+	CHECK_CONTAINS(answer.text, " 202 ");
+	(void)close(first);
+	(void)snprintf(text, sizeof text,
+			MESSAGE("b") "Content-Length: 1000\r\n\r\n%01000d", 0);
+	CHECK_INT(ask(&self, text, &answer), 202);
+	stop(&self);
+}
+
+struct sender {
+	pthread_t thread;
+	const struct server *server;
+	int number;
+	int accepted;
+};
+
+static void *send_many(void *context) {
+	struct sender *self = context;
+	struct answer *answer = malloc(sizeof *answer);
+	int fd = dial(self->server);
+	for (int i = 0; answer && i < 200; i++) {
+		char text[512];
+		(void)snprintf(text, sizeof text,
+				"POST /v1/channels/strict/messages HTTP/1.1\r\nHost: x\r\n"
+				"ce-specversion: 1.0\r\nce-id: %d-%d\r\nce-source: s\r\n"
+				"ce-type: order.x\r\nContent-Length: 5\r\n\r\nhello",
+				self->number, i);
+		if (!put_text(fd, text)) {
+			break;
+		}
+		hear(fd, answer, "}");
+		self->accepted += strstr(answer->text, " 202 ") != NULL;
+		if (answer->closed) {
+			break;
+		}
+	}
+	(void)close(fd);
+	free(answer);
+	return NULL;
+}
+
+static void crowds(void) {
+	struct server self;
+	start(&self, NULL);
+	struct sender senders[16];
+	for (int i = 0; i < 16; i++) {
+		senders[i] = (struct sender){ .server = &self, .number = i };
+		(void)pthread_create(&senders[i].thread, NULL, send_many, &senders[i]);
+	}
+	static struct answer answer;
+	for (int i = 0; i < 20; i++) {
+		CHECK_INT(ask(&self, "GET /v1/deliveries HTTP/1.1\r\nHost: x\r\n\r\n",
+						  &answer),
+				200);
+	}
+	int accepted = 0;
+	for (int i = 0; i < 16; i++) {
+		(void)pthread_join(senders[i].thread, NULL);
+		accepted += senders[i].accepted;
+	}
+	CHECK_INT(accepted, 16 * 200);
+	stop(&self);
+}
+
+/* What was answered with 202 is there, whenever we stop. */
+static void stop_amid(void) {
+	struct server self;
+	start(&self, NULL);
+	struct sender senders[8];
+	for (int i = 0; i < 8; i++) {
+		senders[i] = (struct sender){ .server = &self, .number = i };
+		(void)pthread_create(&senders[i].thread, NULL, send_many, &senders[i]);
+	}
+	static struct answer answer;
+	CHECK_INT(ask(&self, SECOND, &answer), 200);
+	postern__http_stop(self.http);
+	self.http = NULL;
+	int accepted = 0;
+	for (int i = 0; i < 8; i++) {
+		(void)pthread_join(senders[i].thread, NULL);
+		accepted += senders[i].accepted;
+	}
+	CHECK_INT(fixture_get(&self.fixture, "GET /v1/channels"), 200);
+	long long kept = -1;
+	json_t *row;
+	size_t i;
+	json_array_foreach(fixture_value(&self.fixture, "items"), i, row) {
+		if (strcmp(json_string_value(json_object_get(row, "name")), "strict") ==
+				0) {
+			kept = json_integer_value(json_object_get(row, "accepted"));
+		}
+	}
+	CHECK(kept >= accepted);
+	stop(&self);
+}
+
+static const struct tap_case cases[] = {
+	{ "requests are answered as the api says", answers },
+	{ "bodies arrive byte for byte, whole and in chunks", exact_bodies },
+	{ "what can be read in two ways is refused and ends the connection",
+			smuggling },
+	{ "headers have limits", large_headers },
+	{ "a body over the limit is refused and never kept", large_bodies },
+	{ "half a request is no request", half_requests },
+	{ "a slow client loses its connection, a quick one keeps it",
+			slow_clients },
+	{ "more connections than allowed wait for their turn", many_connections },
+	{ "pipelined requests are all answered", pipelines },
+	{ "all bodies together have a limit", pressure },
+	{ "many senders and readers at once are served", crowds },
+	{ "stopping loses nothing that was accepted", stop_amid },
+};
+
+TAP_MAIN(cases)
