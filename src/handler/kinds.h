@@ -59,8 +59,9 @@ int postern__callback_create(postern_callback *function, void *context,
  * Rows are stepped through and ignored. A broken constraint is a retry, for
  * what it depends on may change; SQL that cannot work (syntax, no such table,
  * a function that refuses its argument) is poison; trouble of the store is
- * neither: it snoozes. Past the deadline the run is a retry; when the runner
- * stops, a snooze that is due at once.
+ * neither: it snoozes. Past the deadline a statement is interrupted and the
+ * run a retry; when the runner stops, no further statement is begun and the
+ * run is a snooze that is due at once.
  *
  * Refused here: empty SQL, over POSTERN__SQL_LEN_MAX bytes, over
  * POSTERN__SQL_STATEMENT_COUNT_MAX statements, unknown parameters, and

@@ -11,10 +11,11 @@
  * A statement is reset as soon as it is through: one that is not would keep
  * the transaction from ending.
  *
- * The deadline and a cancel are looked at between statements and, by the
- * connection's progress handler, inside of them. SQLite answers an interrupted
- * write by rolling back the whole transaction, not only our part of it; the
- * same goes for a full disk. The store has to expect that.
+ * The deadline is looked at between statements and, by the connection's
+ * progress handler, inside of them. SQLite answers an interrupted write by
+ * rolling back the whole transaction, and the store has to run the deliveries
+ * that shared it again; the same goes for a full disk. That is too much for a
+ * mere stop of the runner, which waits for the statement to end.
  */
 
 #include <assert.h>
@@ -76,20 +77,14 @@ static struct sql_handler *from_base(struct postern_handler *handler) {
 	return container_of(handler, struct sql_handler, base);
 }
 
-/* Whether the run is to end now. */
-static bool is_due(struct sql_run *now) {
-	if (atomic_load(&now->stopped) || atomic_load(&now->timed_out)) {
-		return true;
-	}
-	if (postern_run_remaining_ms(now->run) == 0) {
-		atomic_store(&now->timed_out, true);
-		return true;
-	}
-	return false;
+static bool is_late(const struct sql_run *now) {
+	return atomic_load(&now->timed_out) ||
+		   postern_run_remaining_ms(now->run) == 0;
 }
 
+/* Whether to end a statement in the middle. Not for a stop: see above. */
 static int on_progress(void *context) {
-	return is_due(context);
+	return is_late(context);
 }
 
 #define PLACE_LEN_MAX 40
@@ -240,8 +235,8 @@ static enum verdict run_all(struct sql_handler *self, struct sql_run *now,
 			verdict = prepare_next(self, values->db, outcome);
 		}
 		if (verdict == GO_ON) {
-			verdict =
-					is_due(now) ? CUT_SHORT : run_one(self, i, values, outcome);
+			bool cut = atomic_load(&now->stopped) || is_late(now);
+			verdict = cut ? CUT_SHORT : run_one(self, i, values, outcome);
 		}
 	}
 	return verdict;

@@ -360,6 +360,11 @@ static void locked(void) {
 	"with recursive c(x) as (select 1 union all select x + 1 from c) " \
 	"select count(*) from c"
 
+/* Takes more steps than there are between two looks at the clock. */
+#define LONG                                                           \
+	"with recursive c(x) as (select 10 union all select x + 1 from c " \
+	"where x < 50009) select x from c"
+
 static void times_out(void) {
 	sqlite3 *db = open_db();
 	struct postern_handler *handler = make(ENDLESS);
@@ -380,10 +385,8 @@ static void times_out(void) {
 	deliver(handler, db, &run);
 	CHECK_STR(run.outcome.reason, "timed out");
 	CHECK_STR(ask(db, "select count(*) from t"), "0");
-	/* The progress handler is gone: this takes more steps than one look. */
-	CHECK_STR(ask(db, "with recursive c(x) as (select 1 union all select x + 1 "
-					  "from c where x < 50000) select count(*) from c"),
-			"50000");
+	/* The progress handler is gone. */
+	CHECK_STR(ask(db, "select count(*) from (" LONG ")"), "50000");
 	handler->ops->destroy(handler);
 	(void)close_db(db);
 }
@@ -400,36 +403,77 @@ static void *job_main(void *context) {
 	return NULL;
 }
 
-static void cancels(void) {
-	static const struct {
-		enum postern_cancel why;
-		enum postern_outcome_kind kind;
-		const char *reason;
-	} rows[] = {
-		{ POSTERN_CANCEL_TIMEOUT, POSTERN_RETRY, "timed out" },
-		{ POSTERN_CANCEL_STOP, POSTERN_SNOOZE, "stopped" },
-	};
-	for (size_t i = 0; i < 2; i++) {
-		sqlite3 *db = open_db();
-		struct job job = { .handler = make(ENDLESS) };
-		fake_init(&job.run, "", 0);
-		job.run.delivery.transaction = db;
-		do_sql(db, "begin");
-		CHECK(pthread_create(&job.thread, NULL, job_main, &job) == 0);
-		/* The first may come before the run has begun. */
-		while (job.run.finish_count == 0) {
-			job.handler->ops->cancel(job.handler, &job.run, rows[i].why);
-			(void)poll(NULL, 0, 1);
-		}
-		(void)pthread_join(job.thread, NULL);
-		CHECK_INT(job.run.finish_count, 1);
-		CHECK_INT(job.run.return_count, 0);
-		CHECK_INT(job.run.outcome.kind, rows[i].kind);
-		CHECK_INT(job.run.outcome.delay_ms, 0);
-		CHECK_STR(job.run.outcome.reason, rows[i].reason);
-		job.handler->ops->destroy(job.handler);
-		(void)close_db(db);
+static void cancel_timeout(void) {
+	sqlite3 *db = open_db();
+	struct job job = { .handler = make(ENDLESS) };
+	fake_init(&job.run, "", 0);
+	job.run.delivery.transaction = db;
+	do_sql(db, "begin");
+	CHECK(pthread_create(&job.thread, NULL, job_main, &job) == 0);
+	/* The first may come before the run has begun. */
+	while (job.run.finish_count == 0) {
+		job.handler->ops->cancel(job.handler, &job.run, POSTERN_CANCEL_TIMEOUT);
+		(void)poll(NULL, 0, 1);
 	}
+	(void)pthread_join(job.thread, NULL);
+	CHECK_INT(job.run.finish_count, 1);
+	CHECK_INT(job.run.return_count, 0);
+	CHECK_INT(job.run.outcome.kind, POSTERN_RETRY);
+	CHECK_STR(job.run.outcome.reason, "timed out");
+	job.handler->ops->destroy(job.handler);
+	(void)close_db(db);
+}
+
+/* SQL functions that cancel the run they are called in, and count. */
+static struct job *stopped_job;
+static int passed_count;
+
+static void sql_stop(sqlite3_context *context, int count,
+		sqlite3_value **values) {
+	(void)count;
+	(void)values;
+	stopped_job->handler->ops->cancel(stopped_job->handler, &stopped_job->run,
+			POSTERN_CANCEL_STOP);
+	/* The first reason stands. */
+	stopped_job->handler->ops->cancel(stopped_job->handler, &stopped_job->run,
+			POSTERN_CANCEL_TIMEOUT);
+	sqlite3_result_int(context, 1);
+}
+
+static void sql_pass(sqlite3_context *context, int count,
+		sqlite3_value **values) {
+	(void)count;
+	(void)values;
+	passed_count++;
+	sqlite3_result_int(context, 1);
+}
+
+static void cancel_stop(void) {
+	sqlite3 *db = open_db();
+	struct job job = { .handler = make("insert into t select stop() union all "
+									   "select x from (" LONG ") union all "
+									   "select pass(); "
+									   "insert into t select pass()") };
+	stopped_job = &job;
+	passed_count = 0;
+	(void)sqlite3_create_function(db, "stop", 0, SQLITE_UTF8, NULL, sql_stop,
+			NULL, NULL);
+	(void)sqlite3_create_function(db, "pass", 0, SQLITE_UTF8, NULL, sql_pass,
+			NULL, NULL);
+	do_sql(db, "create table t(x); insert into t values (7)");
+	fake_init(&job.run, "", 0);
+	job.run.delivery.transaction = db;
+	do_sql(db, "begin; insert into t values (8)");
+	fake_run(job.handler, &job.run);
+	CHECK_INT(job.run.outcome.kind, POSTERN_SNOOZE);
+	CHECK_INT(job.run.outcome.delay_ms, 0);
+	CHECK_STR(job.run.outcome.reason, "stopped");
+	CHECK_INT(passed_count, 1);
+	/* The transaction lives, with what others wrote in it. */
+	CHECK(!sqlite3_get_autocommit(db));
+	CHECK_STR(ask(db, "select count(*) from t where x = 8"), "1");
+	job.handler->ops->destroy(job.handler);
+	(void)close_db(db);
 }
 
 static void cancel_first(void) {
@@ -561,7 +605,8 @@ static const struct tap_case cases[] = {
 	{ "trouble of the store costs no attempt", store_trouble },
 	{ "a locked table costs no attempt", locked },
 	{ "past the deadline the SQL is interrupted", times_out },
-	{ "a run is cancelled from another thread", cancels },
+	{ "cancelled by a timeout, a statement is interrupted", cancel_timeout },
+	{ "cancelled by a stop, no further statement is begun", cancel_stop },
 	{ "stopped before it began, nothing is run", cancel_first },
 	{ "an interrupt of the store counts as a timeout", interrupted_store },
 	{ "a transaction that is gone is noticed", ends_transaction },
