@@ -317,6 +317,12 @@ void postern_run_finish(struct postern_run *run,
 }
 
 void postern_run_return(struct postern_run *run) {
+	if (run->outcome_out) {
+		/* Inside a transaction nothing is given back by itself: again at
+		   once, with nothing counted. */
+		postern_outcome_set(run->outcome_out, POSTERN_SNOOZE, 0, NULL);
+		return;
+	}
 	struct postern_box *box = run->box;
 	(void)pthread_mutex_lock(&box->lock);
 	bool ours = run->state == POSTERN__RUN_RUNNING;

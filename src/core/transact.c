@@ -96,23 +96,15 @@ static void settle_unit(struct postern_run *run,
 		const struct postern_unit *unit) {
 	const struct postern_outcome *outcome = &unit->outcome;
 	struct postern_outcome failure;
-	const char *name = run->timed_out ? "timeout" : NULL;
-	bool finished =
-			outcome->kind == POSTERN_DONE || outcome->kind == POSTERN_DISCARD;
-	if (unit->code == POSTERN_E_INVALID && !run->timed_out) {
-		const char *reason =
-				outcome->reason[0] ? outcome->reason
-								   : "the handler ended the transaction itself";
-		postern_outcome_set(&failure, POSTERN_RETRY, 0, reason);
-		outcome = &failure;
-	} else if (finished) {
+	if (outcome->kind == POSTERN_DONE || outcome->kind == POSTERN_DISCARD) {
 		/* Done, says the handler, but the store did not commit it. */
 		postern_outcome_set(&failure, POSTERN_RETRY, 0,
-				"the transaction was not committed");
+				outcome->reason[0] ? outcome->reason
+								   : "the transaction was not committed");
 		outcome = &failure;
 	}
 	postern__run_leave(run);
-	postern__run_settle(run, outcome, name);
+	postern__run_settle(run, outcome, run->timed_out ? "timeout" : NULL);
 }
 
 static void settle_all(struct postern_box *box, struct postern_run **runs,
