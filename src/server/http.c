@@ -234,7 +234,8 @@ int postern__http_start(const struct postern__http_options *options,
 }
 
 /* A connection that is suspended must come back before the daemon ends; an
-   answer on its way only should. */
+   answer on its way only should. Connections that were taken before may still
+   ask something: from now on they are told to try later. */
 static void wait_for_answers(struct postern__http *http) {
 	const struct postern_clock *clock = postern_clock_system();
 	struct timespec until = {
@@ -243,11 +244,12 @@ static void wait_for_answers(struct postern__http *http) {
 	};
 
 	(void)pthread_mutex_lock(&http->mutex);
-	while (http->suspended_count > 0) {
-		(void)pthread_cond_wait(&http->changed, &http->mutex);
-	}
+	http->closing = true;
 	while (http->active_count > 0 &&
 			pthread_cond_timedwait(&http->changed, &http->mutex, &until) == 0) {
+	}
+	while (http->suspended_count > 0) {
+		(void)pthread_cond_wait(&http->changed, &http->mutex);
 	}
 	(void)pthread_mutex_unlock(&http->mutex);
 }

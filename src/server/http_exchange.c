@@ -375,9 +375,18 @@ static enum MHD_Result answer(struct postern__exchange *exchange) {
 	return r;
 }
 
-static void count_active(struct postern__http *http, int change) {
+/* False: the server is about to end, and must not be kept. */
+static bool count_in(struct postern__http *http) {
 	(void)pthread_mutex_lock(&http->mutex);
-	http->active_count += (unsigned)change;
+	bool open = !http->closing;
+	http->active_count += open;
+	(void)pthread_mutex_unlock(&http->mutex);
+	return open;
+}
+
+static void count_out(struct postern__http *http) {
+	(void)pthread_mutex_lock(&http->mutex);
+	http->active_count--;
 	(void)pthread_cond_broadcast(&http->changed);
 	(void)pthread_mutex_unlock(&http->mutex);
 }
@@ -422,8 +431,12 @@ enum MHD_Result postern__exchange_step(void *context,
 	if (exchange->refused) {
 		return answer(exchange);
 	}
+	if (!count_in(exchange->http)) {
+		refuse(exchange, 503, "the server is stopping, try again later");
+		exchange->closing = true;
+		return answer(exchange);
+	}
 	exchange->asked = true;
-	count_active(exchange->http, 1);
 	postern__peer_deadline(exchange->http, exchange->peer, 0);
 	if (ask(exchange)) {
 		return answer(exchange);
@@ -445,7 +458,7 @@ void postern__exchange_end(void *context, struct MHD_Connection *connection,
 	*own_context = NULL;
 	unsuspend(exchange);
 	if (exchange->asked) {
-		count_active(http, -1);
+		count_out(http);
 	}
 	postern__peer_deadline(http, exchange->peer, http->options.receive_ms);
 	release(exchange);

@@ -37,7 +37,8 @@ struct postern__http {
 	struct postern__list peers;
 	struct postern__list jobs; /* exchanges for the workers, oldest first */
 	unsigned job_count;
-	bool stopping;
+	bool stopping;            /* the workers are to end */
+	bool closing;             /* what is asked from now on is refused */
 	unsigned suspended_count; /* exchanges the daemon does not touch */
 	unsigned active_count;    /* exchanges asked and not yet answered */
 

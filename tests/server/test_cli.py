@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The command line itself: words, flags, help, streams. No store is needed."""
+
+import os
+import re
+import subprocess
+
+from support import POSTERN, case, equal, main
+
+COMMANDS = """serve init check migrate send process list show retry discard
+    pause resume stats version help""".split()
+LATER = "explain replay cleanup top verify bench key retry-plan".split()
+
+
+@case("without a command the help is on stderr and the exit is 2")
+def _(place):
+    result = place.fails(2)
+    equal(result.out, "")
+    for name in COMMANDS:
+        assert f"\n  {name} " in result.err, name
+
+
+@case("help is on stdout and names every command and exit code")
+def _(place):
+    for words in (["help"], ["--help"], ["-h"]):
+        result = place.ok(*words)
+        equal(result.err, "")
+        for name in COMMANDS:
+            assert f"\n  {name} " in result.out, name
+        for code in range(6):
+            assert re.search(rf"^  {code}  \w", result.out, re.M), code
+
+
+@case("every command has a help with its flags, an example and options")
+def _(place):
+    for name in COMMANDS:
+        result = place.ok(name, "--help")
+        equal(result.err, "")
+        equal(result.out, place.ok("help", name).out)
+        assert result.out.startswith(f"usage: postern {name}"), name
+        assert re.search(rf"^  .*postern {name}", result.out, re.M), name
+        for flag in ("--json", "-c, --config FILE", "--store ", "--lease "):
+            assert flag in result.out, (name, flag)
+        for line in result.out.splitlines():
+            assert len(line) <= 100, line
+
+
+@case("a command that does not exist suggests the one that was meant")
+def _(place):
+    place.fails(2, "lsit", says="did you mean 'list'?")
+    place.fails(2, "help", "sedn", says="did you mean 'send'?")
+    place.fails(2, "xyzzyx", says="no command 'xyzzyx'")
+
+
+@case("a command of a later version says that it is one")
+def _(place):
+    for name in LATER:
+        place.fails(2, name, says=f"'{name}' is not in this version")
+        place.fails(2, name, "--json", says="not in this version")
+        place.fails(2, "help", name, says="not in this version")
+
+
+@case("an unknown flag suggests the one that was meant")
+def _(place):
+    place.fails(2, "list", "--lmit", "5", says="did you mean '--limit'?")
+    place.fails(2, "list", "--max-atempts", "5", says="'--max-attempts'?")
+    place.fails(2, "list", "-z", says="unknown flag '-z'")
+    place.fails(2, "list", "--limit", says="'--limit' needs N")
+    place.fails(2, "list", "--json=yes", says="takes no value")
+    place.fails(2, "list", "--limit", "1", "--limit=2", says="given twice")
+
+
+@case("too many and too few operands are refused")
+def _(place):
+    place.fails(2, "list", "what", says="'what' is too much")
+    place.fails(2, "send", says="usage: postern send CHANNEL")
+    place.fails(2, "pause", says="usage: postern pause HANDLER")
+    place.fails(2, "show", "a", "b", says="'b' is too much")
+    place.fails(2, "--json", "list", says="the command comes first")
+
+
+@case("version needs nothing and says what is built in")
+def _(place):
+    result = place.ok("version", cwd="/")
+    assert result.out.startswith("postern 0."), result
+    for word in ("sqlite 3.", "stores: memory sqlite", "handlers: "):
+        assert word in result.out, word
+    equal(place.ok("--version").out, result.out)
+    equal(place.ok("-V").out, result.out)
+    data = place.ok("version", "--json").json()
+    equal(result.out.split()[1], data["version"])
+    equal(data["stores"], ["memory", "sqlite"])
+    assert data["libraries"]["sqlite"].startswith("3."), data
+
+
+@case("the schema can be printed without a store")
+def _(place):
+    result = place.ok("migrate", "--print")
+    assert "create table" in result.out.lower(), result
+    equal(os.listdir(place.path), [])
+    equal(place.ok("migrate", "--print", "--json").json()["schema"], result.out)
+
+
+@case("commands on a store that lives in one process say so")
+def _(place):
+    for words in (
+        ["list"],
+        ["show", "x"],
+        ["stats"],
+        ["send", "orders"],
+        ["retry", "x"],
+        ["process"],
+        ["migrate"],
+    ):
+        place.fails(2, *words, "--store", "memory:", says="memory:")
+
+
+@case("a reader that goes away is no failure and no crash")
+def _(place):
+    for words in (["help"], ["version", "--json"], ["migrate", "--print"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        result = place.run(*words, stdout=writer)
+        os.close(writer)
+        equal((result.code, result.err), (0, ""), words)
+
+
+@case("a full disk behind stdout is a failure")
+def _(place):
+    with open("/dev/full", "wb") as full:
+        result = place.run("version", stdout=full)
+    equal(result.code, 1)
+    assert "No space left" in result.err, result
+
+
+@case("a stdout that was closed is a failure, not a file of the store")
+def _(place):
+    line = f"exec '{POSTERN}' version >&-"
+    result = subprocess.run(
+        ["/bin/sh", "-c", line], stderr=subprocess.PIPE, check=False
+    )
+    equal(result.returncode, 1)
+    assert b"standard output" in result.stderr, result
+
+
+@case("colours are for terminals that want them")
+def _(place):
+    def on_terminal(env):
+        master, slave = os.openpty()
+        result = place.run("help", stdout=slave, env=env)
+        os.close(slave)
+        text = os.read(master, 65536)
+        os.close(master)
+        equal(result.code, 0)
+        return b"\x1b[" in text
+
+    assert on_terminal({"TERM": "xterm"})
+    assert not on_terminal({"TERM": "xterm", "NO_COLOR": "1"})
+    assert not on_terminal({"TERM": "dumb"})
+    assert "\x1b" not in place.ok("help", env={"TERM": "xterm"}).out
+
+
+@case("the manual page names every command and flag")
+def _(place):
+    page = os.path.join(os.path.dirname(__file__), "../../man/postern.1")
+    with open(page, encoding="utf-8") as file:
+        text = file.read().replace("\\-", "-")
+    for name in COMMANDS:
+        assert f"\n.SS {name}\n" in text, name
+        flags = place.ok(name, "--help").out.split("Options of")[0]
+        for flag in re.findall(r"--[a-z-]+", flags.split("Flags")[1]):
+            assert flag in text, (name, flag)
+    for name in LATER:
+        assert name in text, name
+
+
+main()

@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Commands beside whoever holds the store: a server, an embedding program,
+another command; and what happens when that changes meanwhile."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from support import CONFIG, POSTERN, case, equal, main, until
+
+
+def long_directory(place):
+    """A directory whose path is far too long for a socket's address."""
+    path = place.path
+    for _ in range(4):
+        path = os.path.join(path, "directory-" + "x" * 60)
+        os.mkdir(path)
+    assert len(path) > 300
+    return path
+
+
+@case("a second server on the same file exits with 4 and names the first")
+def _(place):
+    place.configure()
+    first = place.serve()
+    result = place.fails(4, "serve", says=str(first.pid))
+    equal(result.out, "")
+    equal(place.send("a").out, "accepted\n")
+    equal(first.stop(), 0)
+
+
+@case("commands go through a server that runs as another configuration says")
+def _(place):
+    place.configure()
+    place.serve()
+    os.mkdir(place.file("elsewhere"))
+    store = "sqlite:" + place.file("box.db")
+    cwd = place.file("elsewhere")
+    words = ["send", "orders", "--id", "a", "--store", store]
+    equal(place.ok(*words, cwd=cwd, stdin="x").out, "accepted\n")
+    rows = place.ok("list", "--json", cwd=cwd, env={"POSTERN_STORE": store})
+    equal([row["message_id"] for row in rows.json()], ["a"])
+    equal(os.listdir(cwd), [])
+
+
+@case("a symbolic link to the store leads to its server")
+def _(place):
+    place.configure()
+    place.serve()
+    os.symlink("box.db", place.file("link.db"))
+    result = place.send("a", "x", "--store", "sqlite:link.db")
+    equal(result.out, "accepted\n")
+    equal(place.show("a")["transport"], "http")
+
+
+@case("process and migrate are refused while a server runs")
+def _(place):
+    place.configure()
+    server = place.serve()
+    for command in ("process", "migrate"):
+        result = place.fails(4, command, says="a server is running")
+        assert str(server.pid) in result.err, result
+    place.ok("migrate", "--print")
+    equal(server.stop(), 0)
+    place.ok("migrate")
+    place.ok("process")
+
+
+@case("paths far over 107 bytes work, with a server and without")
+def _(place):
+    path = long_directory(place)
+    database = os.path.join(path, "box.db")
+    place.configure(CONFIG.replace("box.db", database))
+    equal(place.send("a").out, "accepted\n")
+    server = place.serve()
+    equal(place.send("a").out, "duplicate\n")
+    equal(place.show("a")["transport"], "cli")
+    equal(place.send("b").out, "accepted\n")
+    equal(place.show("b")["transport"], "http")
+    socket = os.path.join(path, "box.db.sock")
+    equal(os.stat(socket).st_mode & 0o777, 0o600)
+    equal(server.stop(), 0)
+    assert not os.path.exists(socket)
+    place.ok("list")
+
+
+@case("a name of the file that is as long as names may be works too")
+def _(place):
+    name = "n" * 240 + ".db"
+    place.configure(CONFIG.replace("box.db", name))
+    server = place.serve()
+    equal(place.send("a").out, "accepted\n")
+    equal(place.show("a")["transport"], "http")
+    equal(server.stop(), 0)
+    equal(place.send("a").out, "duplicate\n")
+
+
+@case("beside an embedding program one may look and not touch")
+def _(place):
+    place.configure()
+    equal(place.send("a", "x").out, "accepted\n")
+    program = place.hold("sqlite:box.db")
+    equal(place.show("a")["body"], "x")
+    equal(place.ok("show", "a", "--body").out, "x")
+    equal(len(place.ok("list", "--json").json()), 1)
+    place.ok("stats")
+    place.ok("check")
+    # Each waits a while for the program to go away: all of them together.
+    with ThreadPoolExecutor() as pool:
+        refused = [
+            pool.submit(place.fails, 4, *words.split(), says=str(program.pid))
+            for words in (
+                "send orders --id b",
+                "retry a",
+                "discard a",
+                "retry --state poisoned --yes",
+                "pause log",
+                "resume log",
+                "process",
+                "migrate",
+                "serve",
+            )
+        ]
+    for result in refused:
+        equal(result.result().out, "")
+    program.process.stdin.close()
+    equal(program.process.wait(), 0)
+    equal(place.send("b", "x").out, "accepted\n")
+
+
+@case("what a server that was killed left behind is in nobody's way")
+def _(place):
+    place.configure()
+    server = place.serve()
+    equal(place.send("a").out, "accepted\n")
+    server.stop(signal.SIGKILL)
+    assert os.path.exists(place.file("box.db.sock"))
+    equal(place.send("a").out, "duplicate\n")
+    equal(place.send("b").out, "accepted\n")
+    place.ok("list")
+    place.ok("process")
+    equal(place.state("b", "log"), "done")
+    place.serve()
+    equal(place.send("b").out, "duplicate\n")
+
+
+@case("a command that finds the server gone serves itself")
+def _(place):
+    place.configure()
+    stop = threading.Event()
+    results = []
+
+    def send_all():
+        number = 0
+        while not stop.is_set():
+            results.append((number, place.send(str(number), str(number))))
+            number += 1
+
+    thread = threading.Thread(target=send_all)
+    thread.start()
+    for _ in range(5):
+        server = place.serve()
+        time.sleep(0.1)
+        equal(server.stop(), 0)
+        time.sleep(0.05)
+    stop.set()
+    thread.join()
+    for number, result in results:
+        # The answer may be lost with the server: then it is a duplicate.
+        assert result.code == 0, (number, result)
+        assert result.out in ("accepted\n", "duplicate\n"), (number, result)
+    place.ok("process")
+    rows = place.ok("list", "--json", "--limit", "10000").json()
+    equal(len(rows), len(results))
+    equal({row["state"] for row in rows}, {"done"})
+
+
+@case("a server waits for a command that has the store for a moment")
+def _(place):
+    place.configure()
+    place.ok("init")
+    program = place.hold("sqlite:box.db")
+    server = place.serve(ready=False)
+    time.sleep(0.3)
+    program.process.stdin.close()
+    until(lambda: '"serving"' in server.stderr() or not server.alive())
+    assert server.alive(), server.stderr()
+
+
+@case("commands wait for each other instead of failing")
+def _(place):
+    place.configure()
+    place.ok("init")
+    program = place.hold("sqlite:box.db")
+    results = []
+    thread = threading.Thread(target=lambda: results.append(place.send("a")))
+    thread.start()
+    time.sleep(0.3)
+    program.process.stdin.close()
+    thread.join()
+    equal((results[0].code, results[0].out), (0, "accepted\n"), results[0])
+
+
+@case("check asks a running server how it is")
+def _(place):
+    place.configure()
+    place.serve()
+    result = place.ok("check")
+    assert "a server is running and well" in result.out, result
+
+
+@case("check says that a server that stops is not well, with exit 5")
+def _(place):
+    place.configure(
+        CONFIG.replace("cat >> ${DIR}/log.out", "touch ${DIR}/started; sleep 30")
+        + "shutdown_grace: 20s\n"
+    )
+    server = place.serve()
+    place.send("a")
+    until(lambda: os.path.exists(place.file("started")))
+    server.process.send_signal(signal.SIGTERM)
+    result = until(lambda: (r := place.run("check")).code == 5 and r)
+    assert "not well" in result.out, result
+    equal(place.show("a")["id"], "a")
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait()
+    equal(place.state("a", "log"), "pending")
+
+
+@case("the demo serves itself and everything it says to try works")
+def _(place):
+    server = place.start([POSTERN, "serve", "--demo"])
+    until(lambda: "Control-C" in server.stderr() or not server.alive())
+    lines = server.stderr().splitlines()
+    tries = [line.strip() for line in lines if line.startswith("  ")]
+    assert len(tries) > 5, server.stderr()
+    script = place.write("try.sh", "\n".join(tries) + "\n")
+    result = subprocess.run(
+        ["/bin/sh", script],
+        cwd="/",
+        env=place.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    out = result.stdout.decode()
+    assert "accepted" in out and "conflict" in out, (tries, result)
+    assert b"not found" not in result.stderr, result
+    equal(server.stop(signal.SIGINT), 0)
+    place.fails(2, "serve", "--demo", "-c", "x.yaml", says="--demo")
+
+
+main()

@@ -1,0 +1,568 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Every command on a store, with a server that holds it and without: what
+they print and how they exit is the same either way."""
+
+import os
+import subprocess
+import threading
+
+from support import CONFIG, PATIENCE_S, POSTERN, case, equal, main, until
+
+# A handler that waits for a file, so that what is sent stays pending, and
+# one that always fails for good.
+SLOW = """\
+store: sqlite:box.db
+defaults:
+  backoff: [1h]
+channels:
+  orders:
+    handlers:
+      slow:
+        types: ["slow.*"]
+        exec: [/bin/false]
+      bad:
+        types: ["bad.*"]
+        max_attempts: 1
+        exec: [/bin/sh, -c, 'echo "no way $CE_ID" >&2; exit 65']
+      quick:
+        types: ["quick.*"]
+        exec: [/bin/cat]
+  other: {}
+"""
+
+
+def both(name):
+    """Registers a case twice: alone, and beside a server."""
+
+    def register(function):
+        def alone(place):
+            place.configure(SLOW)
+            place.ok("init")
+            place.pump = lambda: place.ok("process")
+            function(place)
+
+        def served(place):
+            place.configure(SLOW)
+            place.serve()
+            place.pump = lambda: None
+            function(place)
+
+        case(f"{name}, without a server")(alone)
+        case(f"{name}, beside a server")(served)
+        return function
+
+    return register
+
+
+def fill(place):
+    """One delivery in each state that lasts: retrying, poisoned, done and
+    parked."""
+    for name in ("slow", "bad", "quick", "odd"):
+        result = place.send(name, f"body of {name}", "--type", f"{name}.x")
+        equal((result.code, result.out), (0, "accepted\n"), result)
+    place.pump()
+
+    def settled():
+        rows = place.ok("list", "--json").json()
+        states = {row["message_id"]: row["state"] for row in rows}
+        failures = {row["message_id"]: row["failures"] for row in rows}
+        return states == {
+            "slow": "pending",
+            "bad": "poisoned",
+            "quick": "done",
+            "odd": "parked",
+        } and failures["slow"] > 0
+
+    until(settled)
+
+
+@both("send prints accepted, duplicate or conflict")
+def _(place):
+    equal(place.send("a", "x").out, "accepted\n")
+    result = place.send("a", "x")
+    equal((result.code, result.out, result.err), (0, "duplicate\n", ""))
+    result = place.send("a", "y")
+    equal((result.code, result.out), (1, "conflict\n"))
+    assert "another body" in result.err, result
+    equal(place.send("a", "y", "--source", "s").out, "accepted\n")
+    equal(place.send("a", "y", channel="other").out, "accepted\n")
+
+
+@both("send --json is the answer of the api")
+def _(place):
+    first = place.send("a", "x", "--json").json()
+    equal(first["status"], "accepted")
+    equal((first["id"], first["source"]), ("a", "orders"))
+    second = place.send("a", "x", "--json").json()
+    equal((second["status"], second["seq"]), ("duplicate", first["seq"]))
+    result = place.send("a", "y", "--json")
+    equal((result.code, result.json()["status"]), (1, 409))
+    equal(result.json()["seq"], first["seq"])
+
+
+@both("send without an id makes one and tells it")
+def _(place):
+    result = place.ok("send", "orders", stdin="x")
+    equal(result.out, "accepted\n")
+    made = result.err.split()[-1]
+    equal(place.show(made)["body"], "x")
+    data = place.ok("send", "orders", "--json", stdin="x").json()
+    equal(place.show(data["id"])["body"], "x")
+    assert data["id"] != made
+
+
+@both("what was sent is what is shown, byte for byte")
+def _(place):
+    flags = {
+        "id": ' "id" 100% ünï/co#de?& ',
+        "type": "quick.type",
+        "source": "urn:ü ber",
+        "subject": "a b",
+        "time": "2026-01-31T08:00:00Z",
+        "correlation-id": "corr 1",
+        "content-type": "application/json; charset=utf-8",
+    }
+    words = [word for name in flags for word in (f"--{name}", flags[name])]
+    body = b"\x00\xff{}\n" + bytes(range(256))
+    words += ["--header", "tenant=a=b", "-H", "X-Empty=", "-Hx-ü=1"][:4]
+    equal(place.ok("send", "orders", *words, stdin=body).out, "accepted\n")
+    data = place.show(flags["id"])
+    for name, value in flags.items():
+        equal(data[name.replace("-", "_")], value)
+    headers = {h["name"].lower(): h["value"] for h in data["headers"]}
+    equal(headers["tenant"], "a=b")
+    equal(headers["x-empty"], "")
+    equal(place.ok("show", flags["id"], "--body").raw, body)
+
+
+@both("the body comes from a file, a dash, a pipe or a flag")
+def _(place):
+    place.write("body.txt", "from a file")
+    place.ok("send", "orders", "body.txt", "--id", "1", stdin="not this")
+    place.ok("send", "orders", "-", "--id", "2", stdin="from a dash")
+    place.ok("send", "orders", "--id", "3", stdin="from a pipe")
+    place.ok("send", "orders", "--id", "4", "--body", "from a flag")
+    place.ok("send", "orders", "--id", "5", "--body", "")
+    for number, body in enumerate(
+        ("from a file", "from a dash", "from a pipe", "from a flag", ""), 1
+    ):
+        equal(place.show(str(number))["body"], body)
+
+
+@both("list filters, counts and goes on where it ended")
+def _(place):
+    fill(place)
+
+    def ids(*words):
+        rows = place.ok("list", "--json", *words).json()
+        return [row["message_id"] for row in rows]
+
+    equal(ids(), ["odd", "quick", "bad", "slow"])
+    equal(ids("--state", "poisoned"), ["bad"])
+    equal(ids("--state", "done"), ["quick"])
+    equal(ids("--state", "retrying"), ["slow"])
+    equal(ids("--state", "pending"), ["slow"])
+    equal(ids("--state", "parked"), ["odd"])
+    equal(ids("--handler", "bad"), ["bad"])
+    equal(ids("--type", "*.x", "--state", "done"), ["quick"])
+    equal(ids("--type", "nothing"), [])
+    equal(ids("--channel", "other"), [])
+    equal(ids("--id", "slow"), ["slow"])
+    equal(ids("--source", "orders", "--limit", "1"), ["odd"])
+    equal(ids("--since", "1h"), ["odd", "quick", "bad", "slow"])
+    equal(ids("--until", "1h"), [])
+    equal(ids("--since", "2026-01-31T08:00:00Z", "--limit", "2"), ["odd", "quick"])
+    first = place.ok("list", "--limit", "3", "--json")
+    equal(len(first.json()), 3)
+    cursor = first.err.split()[-1]
+    equal(ids("--cursor", cursor), ["slow"])
+    text = place.ok("list").out.splitlines()
+    equal(text[0].split()[:4], ["SEQ", "ID", "CHANNEL", "HANDLER"])
+    equal(len(text), 5)
+    assert "retrying" in text[4] and "no way bad" in text[3], text
+    place.fails(2, "list", "--state", "posioned", says="'poisoned'")
+    place.fails(2, "list", "--since", "yesterday", says="since")
+    place.fails(2, "list", "--limit", "10001", says="limit")
+    place.fails(2, "list", "--cursor", "mine", says="cursor")
+    place.fails(2, "list", "--handler", "", says="empty")
+    result = place.ok("list", "--channel", "other")
+    equal(result.out, "")
+    assert "no such deliveries" in result.err
+
+
+@both("show tells what became of a message and why")
+def _(place):
+    fill(place)
+    data = place.show("bad")
+    equal(data["body"], "body of bad")
+    row = data["deliveries"][0]
+    equal((row["handler"], row["state"]), ("bad", "poisoned"))
+    equal(row["last_error"], "no way bad")
+    equal(row["attempts"][-1]["outcome"], "poison")
+    place.send("bad", "body of bad", "--type", "bad.x")
+    place.send("bad", "other", "--type", "bad.x")
+    text = place.ok("show", "bad").out
+    for part in (
+        "orders",
+        "bad.x",
+        "poisoned",
+        "no way bad",
+        "body of bad",
+        "1 suppressed",
+        "1 with another body",
+        "attempts of bad",
+    ):
+        assert part in text, (part, text)
+    seq = data["seq"]
+    equal(place.ok("show", f"#{seq}").out.split()[:3][2], "bad")
+    equal(place.ok("show", "--seq", str(seq), "--json").json()["id"], "bad")
+    place.fails(3, "show", "nobody", says="nobody")
+    place.fails(3, "show", "#99999")
+    place.fails(3, "show", "--seq", "99999")
+    place.fails(3, "show", "bad", "--channel", "other")
+    place.fails(2, "show", "--seq", "x1", says="number")
+    place.fails(2, "show", says="which message")
+    place.fails(2, "show", "bad", "--seq", "1", says="not both")
+
+
+@both("of several messages with one id one has to be chosen")
+def _(place):
+    place.send("same", "1", "--source", "s one")
+    place.send("same", "2", "--source", "s two")
+    place.send("same", "3", channel="other")
+    result = place.fails(2, "show", "same", says="3 messages have this id")
+    assert "--channel orders --source s one" in result.err, result
+    place.fails(2, "retry", "same", says="say which one")
+    equal(place.show("same", "--source", "s two")["body"], "2")
+    equal(place.show("same", "--channel", "other")["body"], "3")
+
+
+@both("nothing in a message can talk to the terminal")
+def _(place):
+    place.ok(
+        "send",
+        "orders",
+        "--id",
+        "evil",
+        "--type",
+        "bad.\u202eevil",
+        stdin="\x1b]0;title\x07 \x9b31m\r",
+    )
+    for words in (["show", "evil"], ["list"]):
+        raw = place.ok(*words).raw
+        assert b"\x1b" not in raw and b"\x07" not in raw, raw
+        assert "\u202e".encode() not in raw, raw
+        assert b"\r" not in raw, raw
+
+
+@both("bytes that are no text are shown as numbers")
+def _(place):
+    place.ok("send", "orders", "--id", "bin", stdin=b"\x00\x01\xfeABC" * 100)
+    text = place.ok("show", "bin").out
+    assert "00 01 fe 41 42 43" in text, text
+    assert "more bytes; --body prints all" in text, text
+
+
+@both("retry opens what is poisoned again, with a higher fence")
+def _(place):
+    fill(place)
+    before = place.delivery("bad", "bad")
+    result = place.ok("retry", "bad")
+    equal(result.out, "retried bad\n")
+    place.pump()
+    after = until(
+        lambda: (row := place.delivery("bad", "bad"))["state"] == "poisoned"
+        and row["starts"] > before["starts"]
+        and row
+    )
+    assert after["fence"] > before["fence"], (before, after)
+    result = place.fails(1, "retry", "quick", says="will not be run again")
+    equal(result.out, "")
+    place.fails(1, "retry", "quick", "--handler", "quick")
+    place.fails(3, "retry", "bad", "--handler", "nobody")
+    place.fails(3, "retry", "nobody")
+    data = place.ok("retry", "slow", "--json").json()
+    equal([row["status"] for row in data], ["retried"])
+    equal(place.ok("retry", "bad", "--dry-run").out, "1\n")
+    equal(place.state("bad", "bad"), "poisoned")
+
+
+@both("discard ends what is open without running it")
+def _(place):
+    fill(place)
+    equal(place.ok("discard", "bad").out, "discarded bad\n")
+    equal(place.state("bad", "bad"), "discarded")
+    equal(place.ok("discard", "odd").out, "discarded parked message\n")
+    place.fails(1, "discard", "quick", says="'quick' is done")
+    place.fails(1, "retry", "bad", says="--handler")
+    equal(place.ok("retry", "bad", "--handler", "bad").out, "retried bad\n")
+
+
+@both("many are counted first and edited only when somebody agrees")
+def _(place):
+    fill(place)
+    for number in range(5):
+        place.send(f"more{number}", "x", "--type", "bad.x")
+    place.pump()
+    until(lambda: len(place.ok("list", "--json", "--state", "poisoned").json()) == 6)
+    equal(place.ok("discard", "--state", "poisoned", "-n").out, "6\n")
+    data = place.ok("discard", "--state", "poisoned", "-n", "--json").json()
+    equal(data, {"count": 6, "dry_run": True})
+    result = place.fails(2, "discard", "--state", "poisoned", says="--yes")
+    assert "6 deliveries match" in result.err, result
+    equal(len(place.ok("list", "--json", "--state", "poisoned").json()), 6)
+    result = place.ok("discard", "--state", "poisoned", "--limit", "2", "-y")
+    equal(result.out, "discarded 2\n")
+    result = place.ok("discard", "--state", "poisoned", "--yes", "--json")
+    equal(result.json()["count"], 4)
+    equal(place.ok("discard", "--state", "poisoned", "--yes").out, "discarded 0\n")
+    place.fails(2, "discard", says="which deliveries")
+    place.fails(2, "retry", "--state", "nonsense", "--yes", says="nonsense")
+    place.fails(2, "retry", "bad", "--state", "poisoned", says="one was named")
+    place.fails(2, "retry", "--state", "poisoned", "--limit", "0", says="limit")
+
+
+def answer(place, words, text):
+    """Runs the command on a terminal on which somebody types."""
+    master, slave = os.openpty()
+    process = subprocess.Popen(
+        [POSTERN, *words],
+        cwd=place.path,
+        env=place.environment(),
+        stdin=slave,
+        stderr=slave,
+        stdout=subprocess.PIPE,
+    )
+    os.close(slave)
+    seen = b""
+    while b"[y/N]" not in seen:
+        seen += os.read(master, 1000)
+    os.write(master, text)
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    os.close(master)
+    return process.returncode, out.decode()
+
+
+@both("a person on a terminal is asked")
+def _(place):
+    fill(place)
+    words = ["discard", "--state", "poisoned"]
+    equal(answer(place, words, b"n\n"), (1, ""))
+    equal(answer(place, words, b"\n"), (1, ""))
+    equal(place.state("bad", "bad"), "poisoned")
+    equal(answer(place, words, b"y\n"), (0, "discarded 1\n"))
+    equal(place.state("bad", "bad"), "discarded")
+
+
+@both("a paused handler gets nothing until it is resumed")
+def _(place):
+    place.send("first", "x", "--type", "quick.x")
+    place.pump()
+    until(lambda: place.state("first", "quick") == "done")
+    equal(place.ok("pause", "quick").out, "paused quick\n")
+    equal(place.ok("pause", "quick", "--json").json()["paused"], True)
+    place.send("second", "x", "--type", "quick.x")
+    place.send("third", "x", "--type", "bad.x")
+    place.pump()
+    until(lambda: place.state("third", "bad") == "poisoned")
+    equal(place.state("second", "quick"), "pending")
+    assert "paused" in place.ok("stats").out
+    equal(place.ok("resume", "quick").out, "resumed quick\n")
+    place.pump()
+    until(lambda: place.state("second", "quick") == "done")
+    place.fails(3, "pause", "nobody", says="nobody")
+    place.fails(3, "resume", "no/body", says="no/body")
+    place.fails(2, "pause", "", says="key")
+
+
+@both("stats count what came in and what became of it")
+def _(place):
+    fill(place)
+    place.send("quick", "body of quick", "--type", "quick.x")
+    place.send("quick", "another", "--type", "quick.x")
+    data = place.ok("stats", "--json").json()
+    channel = next(c for c in data["channels"] if c["name"] == "orders")
+    equal(
+        [channel[n] for n in ("accepted", "duplicates", "conflicts", "parked")],
+        [4, 1, 1, 1],
+    )
+    rows = {h["key"]: h for h in data["handlers"]}
+    equal(rows["bad"]["poisoned"], 1)
+    equal(rows["quick"]["done"], 1)
+    equal((rows["slow"]["pending"], rows["slow"]["retrying"]), (1, 1))
+    text = place.ok("stats").out
+    for word in ("CHANNEL", "orders", "HANDLER", "slow", "POISONED"):
+        assert word in text, text
+
+
+@both("an unknown channel is not found, and the near one is named")
+def _(place):
+    result = place.fails(3, "send", "ordres", "--id", "1", stdin="x")
+    assert "did you mean 'orders'?" in result.err, result
+    place.fails(3, "send", "a/b", "--id", "1", stdin="x")
+
+
+@both("headers that would not be kept are refused")
+def _(place):
+    for pair in ("Host=x", "content-length=5", "ce-id=x", "Expect=1"):
+        place.fails(2, "send", "orders", "-H", pair, says="not be kept")
+    for pair in ("novalue", "=x", "a b=c", "a=b\nc: d", "a= b", b"a=\xff"):
+        place.fails(2, "send", "orders", "-H", pair, says="--header")
+
+
+@both("send takes as many messages at once as come")
+def _(place):
+    results = []
+    threads = [
+        threading.Thread(
+            target=lambda n=n: results.append(place.send(f"m{n}", "x"))
+        )
+        for n in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        equal((result.code, result.out), (0, "accepted\n"), result)
+    equal(len(place.ok("list", "--json", "--limit", "100").json()), 20)
+
+
+@case("process runs what is due, and no more than it was told")
+def _(place):
+    place.configure()
+    for number in range(5):
+        place.send(str(number), f"<{number}>")
+    equal(place.ok("process", "--max", "2").out, "processed 2\n")
+    equal(place.ok("process", "--json").json(), {"processed": 3})
+    equal(place.ok("process").out, "processed 0\n")
+    equal(sorted(place.read("log.out")), sorted("<0><1><2><3><4>"))
+    place.fails(2, "process", "--max", "0", says="--max")
+    place.fails(2, "process", "--max", "many", says="--max")
+
+
+@case("list and its kin do not create a store")
+def _(place):
+    place.configure()
+    for words in (
+        ["list"],
+        ["stats"],
+        ["show", "x"],
+        ["retry", "x"],
+        ["discard", "--state", "poisoned", "--yes"],
+        ["pause", "log"],
+        ["process"],
+        ["migrate"],
+    ):
+        place.fails(4, *words, says="postern init")
+    equal(os.listdir(place.path), ["postern.yaml"])
+    place.ok("check")
+    equal(os.listdir(place.path), ["postern.yaml"])
+
+
+@case("init writes a configuration and a store, and keeps what is there")
+def _(place):
+    result = place.ok("init")
+    assert "wrote postern.yaml" in result.out, result
+    assert os.path.exists(place.file("box.db")) is False
+    assert "sqlite:postern.db is ready" in result.out, result
+    sample = place.read("postern.yaml")
+    equal(place.ok("check").out.splitlines()[-1], "ok")
+    equal(place.ok("stats", "--json").json()["store"], "sqlite")
+    place.configure(CONFIG)
+    result = place.ok("init", "--json")
+    equal(result.json()["written"], False)
+    equal(result.json()["store"], "sqlite:box.db")
+    equal(place.read("postern.yaml"), CONFIG)
+    assert "#" in sample
+    place.ok("init", "-c", "second.yaml", "--store", "sqlite:third.db")
+    equal(place.read("second.yaml"), sample)
+    assert os.path.exists(place.file("third.db"))
+    place.fails(1, "init", "-c", "no/such/dir.yaml", says="no/such")
+    place.configure("bogus: 1\n")
+    place.fails(2, "init", says="postern.yaml:1:1")
+
+
+@case("migrate brings a store up to date and says so")
+def _(place):
+    place.configure()
+    place.ok("init")
+    result = place.ok("migrate")
+    assert "up to date" in result.out, result
+    equal(place.ok("migrate", "--json").json()["status"], "current")
+
+
+@case("check names what would go wrong")
+def _(place):
+    place.configure(
+        """\
+store: sqlite:box.db
+channels:
+  orders:
+    handlers:
+      gone:
+        exec: [/bin/false]
+      fine:
+        exec: [/bin/cat]
+"""
+    )
+    place.send("a")
+    result = place.ok("check")
+    assert "1 channel, 2 handlers" in result.out, result
+    equal(result.out.splitlines()[-1], "ok")
+    place.configure(
+        """\
+store: sqlite:box.db
+channels:
+  orders:
+    handlers:
+      fine:
+        exec: [/no/such/program]
+"""
+    )
+    result = place.run("check")
+    equal(result.code, 1)
+    assert "'gone': its 1 open delivery would be poisoned" in result.out, result
+    assert "cannot run '/no/such/program'" in result.out, result
+    assert "postern.yaml:5:" in result.out, result
+    equal(result.out.splitlines()[-1], "not ok")
+    data = place.run("check", "--json").json()
+    equal(data["ok"], False)
+    equal([f["level"] for f in data["findings"]], ["error", "error"])
+    assert isinstance(data["effective"], dict), data
+    text = place.run("check", "--orphans", "hold").out
+    assert "would wait" in text, text
+    text = place.run("check", "--orphans", "fail").out
+    assert "keep the server from starting" in text, text
+    assert "max_attempts" in place.run("check", "--print").out
+    place.configure(
+        """\
+store: sqlite:box.db
+channels:
+  orders:
+    handlers:
+      fine:
+        legacy_keys: [gone]
+        exec: [/bin/cat]
+"""
+    )
+    equal(place.ok("check").out.splitlines()[-1], "ok")
+
+
+@case("nothing a command does poisons what it does not know")
+def _(place):
+    place.configure()
+    place.send("a")
+    place.configure(CONFIG.replace("log:", "renamed:"))
+    place.send("b")
+    place.ok("process")
+    place.ok("retry", "a")
+    place.ok("list")
+    equal(place.state("a", "log"), "pending")
+    place.configure(CONFIG.replace("log:", "renamed:") + "defaults: {orphans: fail}\n")
+    equal(place.send("c").out, "accepted\n")
+    equal(place.state("a", "log"), "pending")
+
+
+main()
