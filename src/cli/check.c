@@ -13,10 +13,7 @@
 #include <postern/inspect.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/redact.h"
@@ -26,6 +23,7 @@
 #include "cli/out.h"
 #include "cli/own.h"
 #include "cli/remote.h"
+#include "handler/kinds.h"
 #include "server/api.h"
 #include "server/config.h"
 #include "server/socket.h"
@@ -63,28 +61,8 @@ static void take_remark(void *context, const char *text) {
 	find(context, POSTERN__EXIT_OK, "%s", text);
 }
 
-/* Whether exec can find and run it: by its path, or along PATH. */
-static bool can_run(const char *program) {
-	struct stat status;
-	if (strchr(program, '/')) {
-		return stat(program, &status) == 0 && S_ISREG(status.st_mode) &&
-			   access(program, X_OK) == 0;
-	}
-	const char *path = getenv("PATH");
-	while (path && *path) {
-		size_t len = strcspn(path, ":");
-		char full[4096];
-		int n = snprintf(full, sizeof full, "%.*s/%s", (int)len, path, program);
-		if (len > 0 && n > 0 && (size_t)n < sizeof full && can_run(full)) {
-			return true;
-		}
-		path += len;
-		path += *path == ':';
-	}
-	return false;
-}
-
 static void check_programs(struct check *check) {
+	struct postern_error error;
 	const struct postern__config *config = check->cli->config;
 	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
 		const struct postern__config_channel *channel =
@@ -92,11 +70,12 @@ static void check_programs(struct check *check) {
 		for (size_t j = 0; j < channel->handler_count; j++) {
 			const struct postern__config_handler *handler =
 					&channel->handlers[j];
-			if (handler->exec_count > 0 && !can_run(handler->exec[0])) {
-				find(check, POSTERN__EXIT_FAILED,
-						"%s:%u:%u: handler '%s' cannot run '%s'",
+			/* A path that is not absolute is refused with the handler. */
+			if (handler->exec_count > 0 && handler->exec[0][0] == '/' &&
+					postern__exec_check(handler->exec[0], &error)) {
+				find(check, POSTERN__EXIT_FAILED, "%s:%u:%u: handler '%s': %s",
 						postern__config_name(config), handler->line,
-						handler->column, handler->key, handler->exec[0]);
+						handler->column, handler->key, error.text);
 			}
 		}
 	}

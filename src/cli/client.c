@@ -135,6 +135,12 @@ static int try_request(struct postern__client *client,
 	return POSTERN_OK;
 }
 
+/* A server that stops, or has too much to do, did nothing and says so. */
+static bool is_put_off(const struct postern__client *client, int r,
+		const struct postern__response *response) {
+	return r == POSTERN_OK && !client->box && response->status == 503;
+}
+
 int postern__client_request(struct postern__client *client,
 		const struct postern__request *request, bool once,
 		struct postern__response *response, struct postern_error *error) {
@@ -142,7 +148,8 @@ int postern__client_request(struct postern__client *client,
 	postern__patience_init(&patience);
 	for (;;) {
 		int r = try_request(client, request, response, error);
-		bool again = r == POSTERN_E_BUSY || (r == POSTERN_E_STALE && !once);
+		bool again = r == POSTERN_E_BUSY || (r == POSTERN_E_STALE && !once) ||
+					 is_put_off(client, r, response);
 		if (!again || !postern__patience_wait(&patience)) {
 			return r;
 		}

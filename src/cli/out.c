@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,12 @@ void postern__out_ago(int64_t at_ms, int64_t now_ms,
 	(void)snprintf(out, POSTERN__AGO_TEXT_MAX, "now");
 }
 
+/* For when an earlier write failed and its reason is lost. */
+static bool reader_is_gone(void) {
+	struct pollfd fd = { .fd = STDOUT_FILENO, .events = POLLOUT };
+	return poll(&fd, 1, 0) == 1 && (fd.revents & POLLERR);
+}
+
 int postern__out_close(int status) {
 	errno = 0;
 	bool failed = ferror(stdout) != 0;
@@ -191,13 +198,10 @@ int postern__out_close(int status) {
 	if (!failed || reason == EPIPE) {
 		return status;
 	}
-	if (reason == 0) {
-		/* An earlier write failed and its reason is gone; ask again. */
-		reason = write(STDOUT_FILENO, "", 0) != 0 ? errno : EIO;
-		if (reason == EPIPE) {
-			return status;
-		}
+	if (reason == 0 && reader_is_gone()) {
+		return status;
 	}
-	postern__say("cannot write to standard output: %s", strerror(reason));
+	postern__say("cannot write to standard output%s%s", reason ? ": " : "",
+			reason ? strerror(reason) : "");
 	return status == POSTERN__EXIT_OK ? POSTERN__EXIT_FAILED : status;
 }

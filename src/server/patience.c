@@ -13,7 +13,7 @@
 #include "base/random.h"
 
 /* A command holds the store for some 20 ms: enough for a hundred of them. */
-#define GIVE_UP_MS 3000
+#define GIVE_UP_MS 2000
 #define PAUSE_MS_MIN 5
 #define PAUSE_MS_MAX 50
 

@@ -40,7 +40,7 @@ channels:
   orders:
     handlers:
       log:
-        exec: [/bin/sh, -c, 'cat >> log.out']
+        exec: [/bin/sh, -c, 'cat >> ${DIR}/log.out']
 """
 
 
@@ -131,6 +131,8 @@ class Place:
             for name, value in os.environ.items()
             if not name.startswith("POSTERN") and name != "NO_COLOR"
         }
+        # Handlers run in the root directory: configurations say ${DIR}.
+        kept["DIR"] = self.path
         kept.update(more or {})
         return kept
 

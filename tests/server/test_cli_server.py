@@ -154,25 +154,30 @@ def _(place):
     stop = threading.Event()
     results = []
 
-    def send_all():
+    def send_all(sender):
         number = 0
         while not stop.is_set():
-            results.append((number, place.send(str(number), str(number))))
+            name = f"{sender}-{number}"
+            results.append((name, place.send(name, name)))
             number += 1
 
-    thread = threading.Thread(target=send_all)
-    thread.start()
-    for _ in range(5):
-        server = place.serve()
-        time.sleep(0.1)
-        equal(server.stop(), 0)
-        time.sleep(0.05)
-    stop.set()
-    thread.join()
-    for number, result in results:
+    threads = [threading.Thread(target=send_all, args=[n]) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(10):
+            server = place.serve()
+            time.sleep(0.1)
+            equal(server.stop(), 0)
+            time.sleep(0.05)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    for name, result in results:
         # The answer may be lost with the server: then it is a duplicate.
-        assert result.code == 0, (number, result)
-        assert result.out in ("accepted\n", "duplicate\n"), (number, result)
+        assert result.code == 0, (name, result)
+        assert result.out in ("accepted\n", "duplicate\n"), (name, result)
     place.ok("process")
     rows = place.ok("list", "--json", "--limit", "10000").json()
     equal(len(rows), len(results))
