@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The file of a SQLite store: who may have it, what it must be, and what is
+ * said when it is something else.
+ */
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "unit/sqlite_stand.h"
+
+#define NOBODY 65534
+
+/* --- ownership -------------------------------------------------------- */
+
+static void created_private(void) {
+	struct stand stand;
+	struct stat status = { 0 };
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		CHECK_INT(stat(stand.path, &status), 0);
+		CHECK_INT(status.st_mode & 0777, 0600);
+	}
+	stand_finish(&stand);
+}
+
+static void opened_twice(void) {
+	struct stand stand;
+	struct postern_store *second = NULL;
+	char pid[32];
+	stand_init(&stand);
+	(void)snprintf(pid, sizeof pid, "in use by process %ld", (long)getpid());
+	if (stand_open(&stand)) {
+		CHECK_INT(stand_open_path(&stand, stand.path, &second), POSTERN_E_BUSY);
+		CHECK_CONTAINS(stand.error.text, pid);
+		CHECK_CONTAINS(stand.error.text, stand.path);
+		/* Failing to get it has not disturbed who has it. */
+		CHECK(stand_accept(&stand, "a") > 0);
+		stand_close(&stand);
+		CHECK_OK(stand_open_path(&stand, stand.path, &stand.store),
+				&stand.error);
+	}
+	stand_finish(&stand);
+}
+
+/* A child that opens the store, says so, and waits to be killed. */
+static pid_t start_owner(struct stand *stand) {
+	int ready[2];
+	char byte = 0;
+	if (!CHECK_INT(pipe(ready), 0)) {
+		return -1;
+	}
+	pid_t child = fork();
+	if (child == 0) {
+		byte = stand_open_path(stand, stand->path, &stand->store) == POSTERN_OK;
+		(void)!write(ready[1], &byte, 1);
+		for (;;) {
+			(void)pause();
+		}
+	}
+	CHECK_INT(read(ready[0], &byte, 1), 1);
+	CHECK(byte);
+	(void)close(ready[0]);
+	(void)close(ready[1]);
+	return child;
+}
+
+static void killed_owner(void) {
+	struct stand stand;
+	char pid[32];
+	stand_init(&stand);
+	pid_t child = start_owner(&stand);
+	(void)snprintf(pid, sizeof pid, "in use by process %ld", (long)child);
+	CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+			POSTERN_E_BUSY);
+	CHECK_CONTAINS(stand.error.text, pid);
+
+	CHECK_INT(kill(child, SIGKILL), 0);
+	CHECK_INT(waitpid(child, NULL, 0), child);
+	CHECK_OK(stand_open_path(&stand, stand.path, &stand.store), &stand.error);
+	stand_finish(&stand);
+}
+
+static void behind_a_link(void) {
+	struct stand stand;
+	struct postern_store *second = NULL;
+	char link_path[PATH_LEN_MAX];
+	stand_init(&stand);
+	temp_dir_name(&stand.dir, "", "other.db", link_path, sizeof link_path);
+	if (stand_open(&stand) && CHECK_INT(symlink(stand.path, link_path), 0)) {
+		CHECK_INT(stand_open_path(&stand, link_path, &second), POSTERN_E_BUSY);
+		CHECK_CONTAINS(stand.error.text, stand.path);
+	}
+	stand_finish(&stand);
+}
+
+static void hard_links(void) {
+	struct stand stand;
+	char link_path[PATH_LEN_MAX];
+	stand_init(&stand);
+	temp_dir_name(&stand.dir, "", "other.db", link_path, sizeof link_path);
+	if (stand_open(&stand)) {
+		stand_close(&stand);
+		CHECK_INT(link(stand.path, link_path), 0);
+		CHECK_INT(stand_open_path(&stand, link_path, &stand.store),
+				POSTERN_E_INVALID);
+		CHECK_CONTAINS(stand.error.text, "hard links");
+	}
+	stand_finish(&stand);
+}
+
+/* How many open files of this process below a directory a child would get. */
+static int inherited_count(const char *path) {
+	int count = 0;
+	DIR *dir = opendir("/proc/self/fd");
+	const struct dirent *entry;
+	while (dir && (entry = readdir(dir))) {
+		char target[PATH_LEN_MAX + 64] = "";
+		int fd = (int)strtol(entry->d_name, NULL, 10);
+		if (readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1) >
+						0 &&
+				strncmp(target, path, strlen(path)) == 0) {
+			count += (fcntl(fd, F_GETFD) & FD_CLOEXEC) ? 0 : 1;
+		}
+	}
+	(void)closedir(dir);
+	return count;
+}
+
+static void nothing_inherited(void) {
+	struct stand stand;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		(void)stand_accept(&stand, "a");
+		CHECK_INT(inherited_count(stand.dir.path), 0);
+	}
+	stand_finish(&stand);
+}
+
+/* --- replaced under us ------------------------------------------------ */
+
+static void removed(void) {
+	struct stand stand;
+	int code;
+	int64_t seq;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		CHECK_INT(unlink(stand.path), 0);
+		CHECK_INT(stand_send(&stand, "a", 4, &code, &seq),
+				POSTERN_E_UNAVAILABLE);
+		CHECK_CONTAINS(stand.error.text, "was removed");
+	}
+	stand_finish(&stand);
+}
+
+static void replaced(void) {
+	struct stand stand;
+	int code;
+	int64_t seq;
+	char other[PATH_LEN_MAX];
+	stand_init(&stand);
+	temp_dir_name(&stand.dir, "", "other.db", other, sizeof other);
+	if (stand_open(&stand)) {
+		CHECK(file_exec(other, "CREATE TABLE t (n)"));
+		CHECK_INT(rename(other, stand.path), 0);
+		CHECK_INT(stand_send(&stand, "a", 4, &code, &seq),
+				POSTERN_E_UNAVAILABLE);
+		CHECK_CONTAINS(stand.error.text, "was replaced");
+	}
+	stand_finish(&stand);
+}
+
+/* --- what it must be -------------------------------------------------- */
+
+static bool write_text(const char *path, const char *text) {
+	FILE *file = fopen(path, "w");
+	bool ok = file && fputs(text, file) >= 0;
+	return file && fclose(file) == 0 && ok;
+}
+
+static void not_a_database(void) {
+	static const char text[] =
+			"This is a letter, and it is quite a bit longer than the header "
+			"of a database, so that nobody can take it for an empty one.";
+	struct stand stand;
+	char kept[sizeof text + 1] = "";
+	stand_init(&stand);
+	CHECK(write_text(stand.path, text));
+	CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+			POSTERN_E_CORRUPT);
+	CHECK_CONTAINS(stand.error.text, "is not a SQLite database");
+	stand.options.read_only = true;
+	CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+			POSTERN_E_CORRUPT);
+
+	FILE *file = fopen(stand.path, "r");
+	CHECK(file && fgets(kept, sizeof kept, file));
+	CHECK_STR(kept, text);
+	(void)fclose(file);
+	stand_finish(&stand);
+}
+
+static void not_a_file(void) {
+	struct stand stand;
+	stand_init(&stand);
+	CHECK_INT(stand_open_path(&stand, stand.dir.path, &stand.store),
+			POSTERN_E_INVALID);
+	CHECK_CONTAINS(stand.error.text, "not a regular file");
+	stand_finish(&stand);
+}
+
+static void must_exist(void) {
+	struct stand stand;
+	stand_init(&stand);
+	stand.options.must_exist = true;
+	CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+			POSTERN_E_NOTFOUND);
+	CHECK_CONTAINS(stand.error.text, stand.path);
+	CHECK_INT(access(stand.path, F_OK), -1);
+	stand_finish(&stand);
+}
+
+static void no_directory(void) {
+	struct stand stand;
+	char path[PATH_LEN_MAX];
+	stand_init(&stand);
+	temp_dir_name(&stand.dir, "", "missing/store.db", path, sizeof path);
+	CHECK_INT(stand_open_path(&stand, path, &stand.store),
+			POSTERN_E_UNAVAILABLE);
+	CHECK_CONTAINS(stand.error.text, "No such file or directory");
+	stand_finish(&stand);
+}
+
+static void newer_schema(void) {
+	struct stand stand;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		stand_close(&stand);
+		CHECK(file_exec(stand.path,
+				"UPDATE postern_meta SET value = 2 WHERE name = 'schema'"));
+		CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+				POSTERN_E_UNSUPPORTED);
+		CHECK_CONTAINS(stand.error.text, "upgrade postern");
+		stand.options.read_only = true;
+		CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+				POSTERN_E_UNSUPPORTED);
+	}
+	stand_finish(&stand);
+}
+
+static void business_tables(void) {
+	struct stand stand;
+	stand_init(&stand);
+	CHECK(file_exec(stand.path,
+			"CREATE TABLE bill (n INTEGER); INSERT INTO bill VALUES (7);"
+			"PRAGMA application_id = 5; PRAGMA user_version = 9"));
+	if (stand_open(&stand)) {
+		CHECK(stand_accept(&stand, "a") > 0);
+		stand_close(&stand);
+		CHECK_INT(file_number(stand.path, "SELECT n FROM bill"), 7);
+		CHECK_INT(file_number(stand.path, "PRAGMA application_id"), 5);
+		CHECK_INT(file_number(stand.path, "PRAGMA user_version"), 9);
+	}
+	stand_finish(&stand);
+}
+
+static void application_id(void) {
+	struct stand stand;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		stand_close(&stand);
+		CHECK_INT(file_number(stand.path, "PRAGMA application_id"), 0x5053544e);
+	}
+	stand_finish(&stand);
+}
+
+static void odd_names(void) {
+	static const char *const names[] = { "100%25 #1.db", "a b.db", "file:x",
+		"\xc3\xa4.db" };
+	struct stand stand;
+	stand_init(&stand);
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		temp_dir_name(&stand.dir, "", names[i], stand.path, sizeof stand.path);
+		if (stand_open(&stand)) {
+			CHECK_INT(access(stand.path, F_OK), 0);
+			CHECK(stand_accept(&stand, "a") > 0);
+			stand_close(&stand);
+		}
+	}
+	stand_finish(&stand);
+}
+
+static void parameters(void) {
+	static const struct {
+		const char *url;
+		const char *text;
+	} rows[] = {
+		{ "sqlite:", "names no file" },
+		{ "sqlite:?shared=yes", "names no file" },
+		{ "sqlite:x.db?shared=yes", "not in this version" },
+		{ "sqlite:x.db?mode=ro", "no parameter 'mode=ro'" },
+		{ "sqlite::memory:", "memory:" },
+	};
+	struct stand stand;
+	stand_init(&stand);
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		CHECK_INT(postern_store_open(rows[i].url, &stand.options, &stand.store,
+						  &stand.error),
+				POSTERN_E_INVALID);
+		CHECK_CONTAINS(stand.error.text, rows[i].text);
+	}
+	CHECK_INT(access("x.db", F_OK), -1);
+	stand_finish(&stand);
+}
+
+/* --- what nobody may write -------------------------------------------- */
+
+/* Open the store in a child that is not root; returns the code, and the text
+   in stand->error. */
+static int open_as_nobody(struct stand *stand) {
+	int result[2];
+	if (!CHECK_INT(pipe(result), 0)) {
+		return POSTERN_OK;
+	}
+	pid_t child = fork();
+	if (child == 0) {
+		if (setgid(NOBODY) == 0 && setuid(NOBODY) == 0) {
+			(void)stand_open_path(stand, stand->path, &stand->store);
+		}
+		(void)!write(result[1], &stand->error, sizeof stand->error);
+		postern_store_destroy(stand->store);
+		_exit(0);
+	}
+	CHECK_INT(read(result[0], &stand->error, sizeof stand->error),
+			sizeof stand->error);
+	CHECK_INT(waitpid(child, NULL, 0), child);
+	(void)close(result[0]);
+	(void)close(result[1]);
+	return stand->error.code;
+}
+
+static void read_only_file(void) {
+	struct stand stand;
+	stand_init(&stand);
+	if (geteuid() != 0) {
+		SKIP("needs root, to become somebody else");
+	} else if (stand_open(&stand)) {
+		stand_close(&stand);
+		CHECK_INT(chmod(stand.dir.path, 0777), 0);
+		CHECK_INT(chmod(stand.path, 0444), 0);
+		char lock_path[PATH_LEN_MAX + 8];
+		(void)snprintf(lock_path, sizeof lock_path, "%s.lock", stand.path);
+		CHECK_INT(unlink(lock_path), 0);
+		CHECK_INT(open_as_nobody(&stand), POSTERN_E_UNAVAILABLE);
+		CHECK_CONTAINS(stand.error.text, "cannot be written");
+	}
+	stand_finish(&stand);
+}
+
+static void read_only_directory(void) {
+	struct stand stand;
+	stand_init(&stand);
+	if (geteuid() != 0) {
+		SKIP("needs root, to become somebody else");
+	} else {
+		CHECK_INT(chmod(stand.dir.path, 0555), 0);
+		CHECK_INT(open_as_nobody(&stand), POSTERN_E_UNAVAILABLE);
+		CHECK_CONTAINS(stand.error.text, "Permission denied");
+	}
+	stand_finish(&stand);
+}
+
+static void unreadable_file(void) {
+	struct stand stand;
+	stand_init(&stand);
+	if (geteuid() != 0) {
+		SKIP("needs root, to become somebody else");
+	} else if (stand_open(&stand)) {
+		stand_close(&stand);
+		CHECK_INT(chmod(stand.dir.path, 0755), 0);
+		stand.options.read_only = true;
+		CHECK_INT(open_as_nobody(&stand), POSTERN_E_UNAVAILABLE);
+	}
+	stand_finish(&stand);
+}
+
+/* --- opened to look --------------------------------------------------- */
+
+static void look_beside_owner(void) {
+	struct stand stand;
+	struct postern_store *other = NULL;
+	struct postern_detail detail;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		int64_t seq = stand_accept(&stand, "a");
+		stand.options.read_only = true;
+		CHECK_OK(stand_open_path(&stand, stand.path, &other), &stand.error);
+		int64_t next = stand_accept(&stand, "b");
+		CHECK_OK(other->ops->get(other, seq, stand.memory, &detail,
+						 &stand.error),
+				&stand.error);
+		CHECK_OK(other->ops->get(other, next, stand.memory, &detail,
+						 &stand.error),
+				&stand.error);
+		CHECK_STR(detail.message.id, "b");
+		postern_store_destroy(other);
+		CHECK(stand_accept(&stand, "c") > next);
+	}
+	stand_finish(&stand);
+}
+
+static void look_without_owner(void) {
+	struct stand stand;
+	struct postern_detail detail;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		int64_t seq = stand_accept(&stand, "a");
+		stand_close(&stand);
+		stand.options.read_only = true;
+		CHECK_OK(stand_open_path(&stand, stand.path, &stand.store),
+				&stand.error);
+		CHECK_OK(stand.store->ops->get(stand.store, seq, stand.memory, &detail,
+						 &stand.error),
+				&stand.error);
+	}
+	stand_finish(&stand);
+}
+
+/* The log is still there, as after a crash: nobody has copied it. */
+static void look_after_crash(void) {
+	struct stand stand;
+	struct postern_detail detail;
+	stand_init(&stand);
+	pid_t child = fork();
+	if (child == 0) {
+		_exit(stand_open(&stand) && stand_accept(&stand, "a") == 1 ? 0 : 1);
+	}
+	int status = 1;
+	CHECK_INT(waitpid(child, &status, 0), child);
+	CHECK_INT(status, 0);
+	stand.options.read_only = true;
+	CHECK_OK(stand_open_path(&stand, stand.path, &stand.store), &stand.error);
+	if (stand.store) {
+		CHECK_OK(stand.store->ops->get(stand.store, 1, stand.memory, &detail,
+						 &stand.error),
+				&stand.error);
+	}
+	stand_finish(&stand);
+}
+
+static void look_only(void) {
+	struct stand stand;
+	int code;
+	int64_t seq;
+	struct postern_recovered recovered;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		stand_close(&stand);
+		stand.options.read_only = true;
+		CHECK_OK(stand_open_path(&stand, stand.path, &stand.store),
+				&stand.error);
+		CHECK_INT(stand_send(&stand, "a", 4, &code, &seq),
+				POSTERN_E_UNSUPPORTED);
+		CHECK_CONTAINS(stand.error.text, "for reading only");
+		CHECK_INT(stand_enrol(&stand), POSTERN_E_UNSUPPORTED);
+		CHECK_INT(stand.store->ops->recover(stand.store, NODE, 10, &recovered,
+						  &stand.error),
+				POSTERN_E_UNSUPPORTED);
+	}
+	stand_finish(&stand);
+}
+
+static void look_at_nothing(void) {
+	struct stand stand;
+	stand_init(&stand);
+	stand.options.read_only = true;
+	CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+			POSTERN_E_NOTFOUND);
+	CHECK(file_exec(stand.path, "CREATE TABLE t (n)"));
+	CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+			POSTERN_E_NOTFOUND);
+	CHECK_CONTAINS(stand.error.text, "no tables of postern");
+	stand_finish(&stand);
+}
+
+/* --- the promise ------------------------------------------------------ */
+
+static void keeps_its_promise(void) {
+	struct stand stand;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		CHECK_INT(file_number(stand.path,
+						  "SELECT count(*) FROM pragma_journal_mode"
+						  " WHERE journal_mode = 'wal'"),
+				1);
+	}
+	stand_finish(&stand);
+}
+
+/* Everything in the file's schema, as one text per line. */
+static char *dump_schema(const char *path) {
+	sqlite3 *db = NULL;
+	sqlite3_stmt *statement = NULL;
+	char *text = NULL;
+	if (sqlite3_open(path, &db) == SQLITE_OK &&
+			sqlite3_prepare_v2(db,
+					"SELECT group_concat(sql, x'0a') FROM (SELECT sql"
+					" FROM sqlite_schema ORDER BY name)",
+					-1, &statement, NULL) == SQLITE_OK &&
+			sqlite3_step(statement) == SQLITE_ROW) {
+		text = strdup((const char *)sqlite3_column_text(statement, 0));
+	}
+	(void)sqlite3_finalize(statement); /* repeats the step's result */
+	(void)sqlite3_close(db);           /* nothing is left open */
+	return text;
+}
+
+static void printed_schema(void) {
+	struct stand stand;
+	char path[PATH_LEN_MAX];
+	const char *schema = NULL;
+	stand_init(&stand);
+	temp_dir_name(&stand.dir, "", "printed.db", path, sizeof path);
+	CHECK_OK(postern_store_schema("sqlite:x", &schema, &stand.error),
+			&stand.error);
+	if (stand_open(&stand) && CHECK(schema) && CHECK(file_exec(path, schema))) {
+		stand_close(&stand);
+		char *printed = dump_schema(path);
+		char *made = dump_schema(stand.path);
+		CHECK(made && strstr(made, "postern_open"));
+		CHECK_STR(printed, made);
+		free(printed);
+		free(made);
+	}
+	stand_finish(&stand);
+}
+
+static void log_goes_at_the_end(void) {
+	struct stand stand;
+	char path[PATH_LEN_MAX + 8];
+	stand_init(&stand);
+	(void)snprintf(path, sizeof path, "%s-wal", stand.path);
+	if (stand_open(&stand)) {
+		(void)stand_accept(&stand, "a");
+		CHECK_INT(access(path, F_OK), 0);
+		stand_close(&stand);
+		CHECK_INT(access(path, F_OK), -1);
+	}
+	stand_finish(&stand);
+}
+
+static const struct tap_case cases[] = {
+	{ "a new file is readable by its owner alone", created_private },
+	{ "opening a file twice is busy, with the pid", opened_twice },
+	{ "the lock of a killed owner is free, and names it before", killed_owner },
+	{ "a symbolic link meets the lock of the file behind it", behind_a_link },
+	{ "a file with hard links is refused", hard_links },
+	{ "a child process inherits no file of the store", nothing_inherited },
+	{ "a file that was removed is not written to", removed },
+	{ "a file that was replaced is not written to", replaced },
+	{ "a file that is no database is refused and left alone", not_a_database },
+	{ "a directory is refused", not_a_file },
+	{ "must_exist creates nothing", must_exist },
+	{ "a missing directory is named as the reason", no_directory },
+	{ "a newer schema is refused", newer_schema },
+	{ "business tables in the same file are left alone", business_tables },
+	{ "a file of ours has our application id", application_id },
+	{ "a name may have characters that mean something in a URI", odd_names },
+	{ "a url without a file or with a parameter is refused", parameters },
+	{ "a file that cannot be written is refused", read_only_file },
+	{ "a directory that cannot be written is refused", read_only_directory },
+	{ "a file that cannot be read is refused", unreadable_file },
+	{ "a store can be looked into beside its owner", look_beside_owner },
+	{ "a store can be looked into without an owner", look_without_owner },
+	{ "a store can be looked into after a crash", look_after_crash },
+	{ "a store opened for reading writes nothing", look_only },
+	{ "opening for reading creates nothing", look_at_nothing },
+	{ "the file is in wal mode", keeps_its_promise },
+	{ "the printed schema is the one that is made", printed_schema },
+	{ "closing copies the log into the file", log_goes_at_the_end },
+};
+
+TAP_MAIN(cases)
