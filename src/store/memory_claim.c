@@ -67,6 +67,26 @@ static bool is_wanted_suspect(struct memory_store *self,
 	return false;
 }
 
+/* Whether others of its group wait or run: members whose handler is paused or
+   not wanted stay behind when the rest is claimed. */
+static bool has_company(struct memory_store *self,
+		const struct memory_delivery *delivery) {
+	postern__list_each(item, &self->suspects) {
+		if (container_of(item, struct memory_delivery, suspect)->group ==
+				delivery->group) {
+			return true;
+		}
+	}
+	postern__list_each(item, &self->leased) {
+		const struct memory_delivery *other =
+				container_of(item, struct memory_delivery, set);
+		if (other != delivery && other->group == delivery->group) {
+			return true;
+		}
+	}
+	return false;
+}
+
 /* The oldest group of wanted suspects, whole. */
 static void choose_suspects(struct memory_store *self,
 		const struct postern_claim *claim, struct choice *choice) {
@@ -81,7 +101,8 @@ static void choose_suspects(struct memory_store *self,
 		}
 	}
 	if (choice->count == 1) {
-		choice->items[0].delivery->solo = true;
+		struct memory_delivery *delivery = choice->items[0].delivery;
+		delivery->solo = !has_company(self, delivery);
 	}
 }
 

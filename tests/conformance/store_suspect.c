@@ -332,6 +332,48 @@ static void group_of_two_handlers(void) {
 	stand_close(&stand);
 }
 
+static void part_of_a_group(void) {
+	struct stand stand;
+	stand_open(&stand, NULL);
+	stand_enrol_in_process(&stand, MAX_CRASHES, "a", "b", NULL);
+	int64_t first = stand_accept_leased(&stand, "1", stand.handlers[0]);
+	int64_t second = stand_accept_leased(&stand, "2", stand.handlers[1]);
+	stand_accept_leased(&stand, "3", stand.handlers[0]);
+	stand_accept_leased(&stand, "4", stand.handlers[1]);
+	CHECK_INT(crash(&stand).suspects, 4);
+	struct postern_want wants[] = {
+		{ .handler = stand.handlers[0], .max = 10, .in_process = true },
+		{ .handler = stand.handlers[1], .max = 10, .in_process = true },
+	};
+	stand_pause(&stand, "b");
+	struct postern_claims claims = stand_claim_wants(&stand, wants, 2, 10);
+	if (CHECK_INT(claims.count, 1)) {
+		CHECK_INT(claims.items[0].seq, first);
+		CHECK_INT(claims.items[0].suspicion, POSTERN_SUSPECT_GROUP);
+	}
+	/* Nor is the other alone while the first one runs. */
+	stand_resume(&stand, "b");
+	claims = stand_claim_wants(&stand, wants, 2, 10);
+	if (CHECK_INT(claims.count, 1)) {
+		CHECK_INT(claims.items[0].seq, second);
+		CHECK_INT(claims.items[0].suspicion, POSTERN_SUSPECT_GROUP);
+	}
+	CHECK_INT(crash(&stand).suspects, 2);
+	CHECK_INT(stand_row(&stand, first, "a").crashes, 0);
+	CHECK_INT(stand_row(&stand, second, "b").crashes, 0);
+	stand_close(&stand);
+}
+
+static void last_of_a_group(void) {
+	struct stand stand;
+	int64_t first = open_with_lost(&stand, 4);
+	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_DISCARD, first, "a", NULL),
+			&stand.error);
+	struct postern_claims claims = claim_a(&stand);
+	check_group(&claims, first + 1, 1, 2);
+	stand_close(&stand);
+}
+
 static void lost_alias(void) {
 	struct stand stand;
 	stand_open(&stand, "a", "old", NULL);
@@ -502,6 +544,9 @@ const struct tap_case suspect_cases[] = {
 	{ "suspects of paused handlers hold up nobody", paused_suspects },
 	{ "a group is claimed whole, past every limit", whole_past_every_limit },
 	{ "a group may be of several handlers", group_of_two_handlers },
+	{ "one of a group is not alone while others of it wait or run",
+			part_of_a_group },
+	{ "the last one left of a group is alone", last_of_a_group },
 	{ "a lost lease of an alias is a suspect if its handler is in-process",
 			lost_alias },
 	{ "plain leases lost with suspects are pending at once",

@@ -69,6 +69,21 @@ static bool is_wanted_suspect(struct sqlite_store *self,
 	return false;
 }
 
+/* It runs alone only if nobody else of its group waits or runs: members whose
+   handler is paused or not wanted stay behind when the rest is claimed. */
+static int mark_solo(struct sqlite_store *self, int64_t group,
+		struct pick *pick, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT count(*) FROM postern_open INDEXED BY postern_open_suspect"
+			" WHERE suspect > 0 AND suspect = ?1");
+	postern__sqlite_bind_int(&query, 1, group);
+	if (postern__sqlite_row(&query) && postern__sqlite_int(&query, 0) == 1) {
+		pick->suspicion = POSTERN_SUSPECT_SOLO;
+	}
+	return postern__sqlite_end(&query, error);
+}
+
 /* The oldest group of wanted suspects, whole; the others are counted. */
 static int pick_suspects(struct sqlite_store *self,
 		const struct postern_claim *claim, struct picks *picks,
@@ -95,11 +110,12 @@ static int pick_suspects(struct sqlite_store *self,
 			waiting++;
 		}
 	}
-	if (picks->count == 1) {
-		picks->items[0].suspicion = POSTERN_SUSPECT_SOLO;
-	}
 	*waiting_out = waiting;
-	return postern__sqlite_end(&query, error);
+	int r = postern__sqlite_end(&query, error);
+	if (r != POSTERN_OK || picks->count != 1) {
+		return r;
+	}
+	return mark_solo(self, group, &picks->items[0], error);
 }
 
 static int pick_due(struct sqlite_store *self, const struct postern_want *want,
