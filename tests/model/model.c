@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The model of a store: see model.h.
+ */
+
+#include "model/model.h"
+
+#include <assert.h>
+
+/* --- the four ways a delivery changes -------------------------------- */
+
+static void make_pending(struct model_delivery *d, int64_t due_at_ms) {
+	d->state = POSTERN_STATE_PENDING;
+	d->due_at_ms = due_at_ms;
+	d->finished_at_ms = 0;
+	d->node = 0;
+	d->group = 0;
+	d->solo = false;
+}
+
+void model_lease(struct model *model, struct model_delivery *d) {
+	d->state = POSTERN_STATE_LEASED;
+	d->node = model->node;
+	d->fence++;
+	d->starts++;
+}
+
+static void make_ended(struct model *model, struct model_delivery *d,
+		int handler, enum postern_state state) {
+	d->state = state;
+	d->finished_at_ms = model->now;
+	d->node = 0;
+	d->group = 0;
+	d->solo = false;
+	model->done[handler] += state == POSTERN_STATE_DONE;
+	model->discarded[handler] += state == POSTERN_STATE_DISCARDED;
+}
+
+static void reopen(struct model *model, struct model_delivery *d) {
+	make_pending(d, model->now);
+	d->failures = 0;
+	d->crashes = 0;
+}
+
+/* --- accepting and settling ------------------------------------------ */
+
+static void open_route(struct model *model, struct model_accept *accept,
+		int handler) {
+	struct model_message *message = accept->message;
+	struct model_delivery *d = &message->deliveries[handler];
+	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
+		if (d->state == POSTERN_STATE_ANY && model->owner[i] == handler) {
+			d = &message->deliveries[i];
+		}
+	}
+	if (d->state == POSTERN_STATE_ANY) {
+		d = &message->deliveries[handler];
+		make_pending(d, model->now);
+		if (accept->lease[handler]) {
+			model_lease(model, d);
+			accept->leased[handler] = true;
+		}
+	} else if (d->state == POSTERN_STATE_POISONED &&
+			   accept->retry_poisoned[handler]) {
+		reopen(model, d);
+	} else {
+		return;
+	}
+	accept->opened[handler] = true;
+	accept->fence[handler] = d->fence;
+}
+
+void model_accept(struct model *model, struct model_accept *accept) {
+	for (size_t i = 0; i < model->count && !accept->message; i++) {
+		struct model_message *message = &model->messages[i];
+		if (message->channel == accept->channel && message->id == accept->id) {
+			accept->message = message;
+		}
+	}
+	if (!accept->message) {
+		accept->code = POSTERN_OK;
+		if (accept->fate == POSTERN_FATE_DROP) {
+			return;
+		}
+		assert(model->count < MODEL_MESSAGE_MAX);
+		accept->message = &model->messages[model->count++];
+		*accept->message = (struct model_message){
+			.channel = accept->channel,
+			.id = accept->id,
+			.body = accept->body,
+		};
+		if (accept->fate == POSTERN_FATE_PARK) {
+			accept->message->deliveries[0].state = POSTERN_STATE_PARKED;
+		}
+	} else if (accept->message->body != accept->body) {
+		accept->code = POSTERN_E_CONFLICT;
+		accept->message->conflicts++;
+		return;
+	} else {
+		accept->code = POSTERN_E_DUPLICATE;
+		accept->message->duplicates++;
+	}
+	for (int handler = 1; handler < MODEL_HANDLER_MAX; handler++) {
+		if (accept->wanted[handler]) {
+			open_route(model, accept, handler);
+			struct model_delivery *parked = &accept->message->deliveries[0];
+			if (parked->state == POSTERN_STATE_PARKED) {
+				*parked = (struct model_delivery){ 0 };
+			}
+		}
+	}
+}
+
+int model_settle(struct model *model, struct model_message *message,
+		int handler, uint64_t fence, uint64_t node, enum postern_settle_to to,
+		int64_t delay_ms, uint32_t failures) {
+	struct model_delivery *d = &message->deliveries[handler];
+	if (d->state != POSTERN_STATE_LEASED || d->fence != fence ||
+			d->node != node) {
+		return POSTERN_E_STALE;
+	}
+	d->crashes = 0;
+	d->failures = to == POSTERN_SETTLE_RETURNED ? d->failures : failures;
+	d->starts -= to == POSTERN_SETTLE_RETURNED;
+	d->attempts += to != POSTERN_SETTLE_RETURNED && to != POSTERN_SETTLE_DONE;
+	switch (to) {
+	case POSTERN_SETTLE_PENDING: make_pending(d, model->now + delay_ms); break;
+	case POSTERN_SETTLE_RETURNED: make_pending(d, model->now); break;
+	case POSTERN_SETTLE_DONE:
+		make_ended(model, d, handler, POSTERN_STATE_DONE);
+		break;
+	case POSTERN_SETTLE_POISONED:
+		make_ended(model, d, handler, POSTERN_STATE_POISONED);
+		break;
+	case POSTERN_SETTLE_DISCARDED:
+		make_ended(model, d, handler, POSTERN_STATE_DISCARDED);
+		break;
+	}
+	return POSTERN_OK;
+}
+
+/* --- claiming -------------------------------------------------------- */
+
+struct model_message *model_find(struct model *model, int64_t seq) {
+	for (size_t i = 0; i < model->count; i++) {
+		if (model->messages[i].seq == seq) {
+			return &model->messages[i];
+		}
+	}
+	return NULL;
+}
+
+static bool is_paused(const struct model *model, int handler) {
+	return model->paused[model->owner[handler]];
+}
+
+bool model_is_due(const struct model *model, const struct model_delivery *d,
+		int handler) {
+	return d->state == POSTERN_STATE_PENDING && d->due_at_ms <= model->now &&
+		   d->group == 0 && !is_paused(model, handler);
+}
+
+bool model_is_suspect(const struct model *model, const struct model_delivery *d,
+		int handler) {
+	return d->state == POSTERN_STATE_PENDING && d->group != 0 &&
+		   !is_paused(model, handler);
+}
+
+size_t model_group_count(const struct model *model, uint64_t group) {
+	size_t count = 0;
+	for (size_t i = 0; i < model->count; i++) {
+		for (int j = 1; j < MODEL_HANDLER_MAX; j++) {
+			count += model->messages[i].deliveries[j].group == group;
+		}
+	}
+	return count;
+}
+
+/* --- sweeping -------------------------------------------------------- */
+
+static bool is_lost(const struct model *model, const struct model_delivery *d) {
+	return d->state == POSTERN_STATE_LEASED && d->node != model->node;
+}
+
+static uint64_t new_group(struct model *model) {
+	model->last_group++;
+	assert(model->last_group < MODEL_MESSAGE_MAX * 8);
+	model->group_age[model->last_group] = model->recoveries;
+	return model->last_group;
+}
+
+static bool is_lost_member(const struct model *model,
+		const struct model_delivery *d, int handler) {
+	return is_lost(model, d) && !d->solo &&
+		   model->in_process[model->owner[handler]];
+}
+
+static struct model_delivery *place(struct model *model, size_t index) {
+	return &model->messages[index / MODEL_HANDLER_MAX]
+					.deliveries[index % MODEL_HANDLER_MAX];
+}
+
+/* Give all lost members of the group that has the first one, in the order of
+   their messages, to two new groups; returns how many there were. */
+static uint64_t halve(struct model *model) {
+	struct model_delivery *members[MODEL_MESSAGE_MAX * MODEL_HANDLER_MAX];
+	size_t count = 0;
+	for (size_t i = 0; i < model->count * MODEL_HANDLER_MAX; i++) {
+		struct model_delivery *d = place(model, i);
+		if (is_lost_member(model, d, (int)(i % MODEL_HANDLER_MAX)) &&
+				(count == 0 || d->group == members[0]->group)) {
+			members[count++] = d;
+		}
+	}
+	uint64_t first = count > 0 ? new_group(model) : 0;
+	uint64_t second = count > 1 ? new_group(model) : 0;
+	for (size_t i = 0; i < count; i++) {
+		make_pending(members[i], model->now);
+		members[i]->group = i < (count + 1) / 2 ? first : second;
+	}
+	return count;
+}
+
+struct postern_recovered model_recover(struct model *model) {
+	struct postern_recovered out = { 0 };
+	model->recoveries++;
+	for (uint64_t count; (count = halve(model)) > 0;) {
+		out.suspects += count;
+	}
+	for (size_t i = 0; i < model->count * MODEL_HANDLER_MAX; i++) {
+		int handler = (int)(i % MODEL_HANDLER_MAX);
+		struct model_delivery *d = place(model, i);
+		if (!is_lost(model, d)) {
+			continue;
+		}
+		if (!d->solo) {
+			make_pending(d, model->now);
+			out.released++;
+			continue;
+		}
+		d->attempts++;
+		if (++d->crashes == MODEL_MAX_CRASHES) {
+			make_ended(model, d, handler, POSTERN_STATE_POISONED);
+			out.poisoned++;
+		} else {
+			make_pending(d, model->now);
+			d->group = new_group(model);
+			out.suspects++;
+		}
+	}
+	return out;
+}
+
+uint64_t model_orphans(struct model *model) {
+	uint64_t count = 0;
+	for (size_t i = 0; i < model->count * MODEL_HANDLER_MAX; i++) {
+		int handler = (int)(i % MODEL_HANDLER_MAX);
+		struct model_delivery *d = place(model, i);
+		if (d->state == POSTERN_STATE_PENDING &&
+				!model->registered[model->owner[handler]]) {
+			d->attempts++;
+			make_ended(model, d, handler, POSTERN_STATE_POISONED);
+			count++;
+		}
+	}
+	return count;
+}
+
+uint64_t model_unpark(struct model *model, int channel, int handler) {
+	uint64_t count = 0;
+	for (size_t i = 0; i < model->count; i++) {
+		struct model_message *message = &model->messages[i];
+		if (message->channel == channel &&
+				message->deliveries[0].state == POSTERN_STATE_PARKED) {
+			message->deliveries[0] = (struct model_delivery){ 0 };
+			make_pending(&message->deliveries[handler], model->now);
+			count++;
+		}
+	}
+	return count;
+}
+
+/* --- editing --------------------------------------------------------- */
+
+int model_edit(struct model *model, enum postern_edit_kind kind,
+		struct model_delivery *d, int handler) {
+	bool retry = kind == POSTERN_EDIT_RETRY;
+	switch (d->state) {
+	case POSTERN_STATE_ANY: return POSTERN_E_NOTFOUND;
+	case POSTERN_STATE_LEASED: return POSTERN_E_BUSY;
+	case POSTERN_STATE_DONE: return POSTERN_E_INVALID;
+	default: break;
+	}
+	if (retry && handler == 0) {
+		return POSTERN_E_INVALID;
+	}
+	if (retry && d->state == POSTERN_STATE_PENDING) {
+		d->due_at_ms = model->now;
+	} else if (retry) {
+		reopen(model, d);
+	} else if (d->state != POSTERN_STATE_DISCARDED) {
+		make_ended(model, d, handler, POSTERN_STATE_DISCARDED);
+	}
+	return POSTERN_OK;
+}

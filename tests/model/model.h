@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_TESTS_MODEL_H
+#define POSTERN_TESTS_MODEL_H
+
+/*
+ * What a store should know, as simply as it can be said: a table of messages
+ * with a place for the delivery of every handler, walked from end to end for
+ * every question. It shares nothing with any store.
+ *
+ * A function of the model says what the store should answer; those about
+ * claims check the store's choice instead and then follow it, because the
+ * contract leaves some of it to the store.
+ */
+
+#include <postern/sys/store.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MODEL_MESSAGE_MAX 2000
+/* Place 0 is the mark of a parked message. */
+#define MODEL_HANDLER_MAX 5
+#define MODEL_MAX_CRASHES 2
+
+struct model_delivery {
+	enum postern_state state; /* POSTERN_STATE_ANY: there is none */
+	uint64_t fence;
+	uint64_t node;
+	uint32_t failures;
+	uint32_t starts;
+	uint32_t crashes;
+	size_t attempts;
+	int64_t due_at_ms;
+	int64_t finished_at_ms;
+	uint64_t group; /* of suspects; 0: none */
+	bool solo;
+};
+
+struct model_message {
+	int64_t seq;
+	int channel;
+	int id;
+	int body;
+	uint64_t duplicates;
+	uint64_t conflicts;
+	struct model_delivery deliveries[MODEL_HANDLER_MAX];
+};
+
+struct model {
+	int64_t now;
+	uint64_t node;
+	struct model_message messages[MODEL_MESSAGE_MAX];
+	size_t count;
+	bool in_process[MODEL_HANDLER_MAX];
+	bool paused[MODEL_HANDLER_MAX];
+	bool registered[MODEL_HANDLER_MAX];
+	/* The handler that owns each: itself, or the one it is an alias of. */
+	int owner[MODEL_HANDLER_MAX];
+	uint64_t done[MODEL_HANDLER_MAX];
+	uint64_t discarded[MODEL_HANDLER_MAX];
+	uint64_t last_group;
+	uint64_t group_age[MODEL_MESSAGE_MAX * 8]; /* which recovery made it */
+	uint64_t recoveries;
+};
+
+/* A copy that comes in. */
+struct model_accept {
+	int channel;
+	int id;
+	int body;
+	enum postern_fate fate;
+	bool wanted[MODEL_HANDLER_MAX];
+	bool lease[MODEL_HANDLER_MAX];
+	bool retry_poisoned[MODEL_HANDLER_MAX];
+	/* out */
+	int code;
+	struct model_message *message; /* NULL: dropped; seq is not set if new */
+	bool opened[MODEL_HANDLER_MAX];
+	bool leased[MODEL_HANDLER_MAX];
+	uint64_t fence[MODEL_HANDLER_MAX];
+};
+
+void model_accept(struct model *model, struct model_accept *accept);
+/* POSTERN_OK or POSTERN_E_STALE. */
+int model_settle(struct model *model, struct model_message *message,
+		int handler, uint64_t fence, uint64_t node, enum postern_settle_to to,
+		int64_t delay_ms, uint32_t failures);
+
+struct model_message *model_find(struct model *model, int64_t seq);
+/* Whether a delivery may be claimed as one that is due. */
+bool model_is_due(const struct model *model, const struct model_delivery *d,
+		int handler);
+bool model_is_suspect(const struct model *model, const struct model_delivery *d,
+		int handler);
+/* How many are in a group, pending or leased. */
+size_t model_group_count(const struct model *model, uint64_t group);
+void model_lease(struct model *model, struct model_delivery *delivery);
+
+struct postern_recovered model_recover(struct model *model);
+/* How many were poisoned. */
+uint64_t model_orphans(struct model *model);
+/* Everything parked in a channel goes to one handler; how many. */
+uint64_t model_unpark(struct model *model, int channel, int handler);
+/* The code, as postern_box_retry() says. */
+int model_edit(struct model *model, enum postern_edit_kind kind,
+		struct model_delivery *delivery, int handler);
+
+#endif
