@@ -245,11 +245,11 @@ static void wait_for_answers(struct postern__http *http) {
 
 	(void)pthread_mutex_lock(&http->mutex);
 	http->closing = true;
+	while (http->asked_count > 0) {
+		(void)pthread_cond_wait(&http->changed, &http->mutex);
+	}
 	while (http->active_count > 0 &&
 			pthread_cond_timedwait(&http->changed, &http->mutex, &until) == 0) {
-	}
-	while (http->suspended_count > 0) {
-		(void)pthread_cond_wait(&http->changed, &http->mutex);
 	}
 	(void)pthread_mutex_unlock(&http->mutex);
 }

@@ -56,6 +56,8 @@ void *postern__exchange_create(void *context, const char *uri,
 	return exchange;
 }
 
+static const char too_much[] = "too much is asked at once, try again later";
+
 /* Take bytes from what all bodies may have. */
 static bool reserve(struct postern__exchange *exchange, size_t len) {
 	struct postern__http *http = exchange->http;
@@ -83,8 +85,9 @@ static void refuse(struct postern__exchange *exchange, int status,
 	postern__response_problem(&exchange->response, status, POSTERN_OK, detail);
 }
 
-static void refuse_pressure(struct postern__exchange *exchange) {
-	refuse(exchange, 503, "too many requests at once, try again later");
+/* Refused only for now. */
+static void put_off(struct postern__exchange *exchange, const char *detail) {
+	refuse(exchange, 503, detail);
 	exchange->response.headers[0] = (struct postern__response_header){
 		.name = "Retry-After",
 		.value = "1",
@@ -167,7 +170,7 @@ static bool read_headers(struct postern__exchange *exchange,
 	collector->headers = postern__arena_array(&exchange->arena,
 			POSTERN__API_HEADER_COUNT_MAX, sizeof *collector->headers);
 	if (!collector->headers) {
-		refuse_pressure(exchange);
+		put_off(exchange, too_much);
 		return false;
 	}
 	(void)MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND,
@@ -233,7 +236,7 @@ static bool begin(struct postern__exchange *exchange, const char *method) {
 				"the body is over %zu bytes", len_max);
 		refuse(exchange, 413, error.text);
 	} else if (!reserve(exchange, (size_t)len)) {
-		refuse_pressure(exchange);
+		put_off(exchange, too_much);
 	}
 	if (exchange->refused &&
 			(len > DISCARD_LEN_MAX || expects_continue(exchange))) {
@@ -255,7 +258,7 @@ static bool take_piece(struct postern__exchange *exchange, const char *piece,
 			refuse(exchange, 413, error.text);
 		} else if (need > exchange->body_len_reserved &&
 				   !reserve(exchange, need - exchange->body_len_reserved)) {
-			refuse_pressure(exchange);
+			put_off(exchange, too_much);
 		}
 	}
 	if (exchange->refused) {
@@ -264,7 +267,7 @@ static bool take_piece(struct postern__exchange *exchange, const char *piece,
 	}
 	postern__buf_append(&exchange->body, piece, len);
 	if (exchange->body.failed != POSTERN_OK) {
-		refuse_pressure(exchange);
+		put_off(exchange, too_much);
 	}
 	return true;
 }
@@ -281,12 +284,6 @@ static void settle(void *context) {
 
 /* The daemon's side of it. */
 static void suspend(struct postern__exchange *exchange) {
-	struct postern__http *http = exchange->http;
-	exchange->suspended = true;
-	(void)pthread_mutex_lock(&http->mutex);
-	http->suspended_count++;
-	(void)pthread_mutex_unlock(&http->mutex);
-
 	MHD_suspend_connection(exchange->connection);
 	int expected = POSTERN__EXCHANGE_ASKED;
 	if (!atomic_compare_exchange_strong(&exchange->state, &expected,
@@ -327,7 +324,7 @@ static bool ask(struct postern__exchange *exchange) {
 	if (queue_job(exchange)) {
 		return false;
 	}
-	refuse_pressure(exchange);
+	put_off(exchange, too_much);
 	return true;
 }
 
@@ -375,29 +372,39 @@ static enum MHD_Result answer(struct postern__exchange *exchange) {
 	return r;
 }
 
-/* False: the server is about to end, and must not be kept. */
-static bool count_in(struct postern__http *http) {
+/* Have it counted. False: the server is about to end and must not be kept. */
+static bool count_in(struct postern__exchange *exchange) {
+	struct postern__http *http = exchange->http;
 	(void)pthread_mutex_lock(&http->mutex);
 	bool open = !http->closing;
-	http->active_count += open;
+	if (open) {
+		http->asked_count++;
+		http->active_count++;
+		exchange->asked = true;
+		exchange->waiting = true;
+	}
 	(void)pthread_mutex_unlock(&http->mutex);
 	return open;
 }
 
-static void count_out(struct postern__http *http) {
-	(void)pthread_mutex_lock(&http->mutex);
-	http->active_count--;
-	(void)pthread_cond_broadcast(&http->changed);
-	(void)pthread_mutex_unlock(&http->mutex);
+/* It is not suspended any more, and will not be again. */
+static void count_answered(struct postern__exchange *exchange) {
+	struct postern__http *http = exchange->http;
+	if (exchange->waiting) {
+		exchange->waiting = false;
+		(void)pthread_mutex_lock(&http->mutex);
+		http->asked_count--;
+		(void)pthread_cond_broadcast(&http->changed);
+		(void)pthread_mutex_unlock(&http->mutex);
+	}
 }
 
-/* The daemon has the connection back, if it had let go of it. */
-static void unsuspend(struct postern__exchange *exchange) {
+static void count_out(struct postern__exchange *exchange) {
 	struct postern__http *http = exchange->http;
-	if (exchange->suspended) {
-		exchange->suspended = false;
+	count_answered(exchange);
+	if (exchange->asked) {
 		(void)pthread_mutex_lock(&http->mutex);
-		http->suspended_count--;
+		http->active_count--;
 		(void)pthread_cond_broadcast(&http->changed);
 		(void)pthread_mutex_unlock(&http->mutex);
 	}
@@ -424,21 +431,18 @@ enum MHD_Result postern__exchange_step(void *context,
 		*upload_len = 0;
 		return go_on ? MHD_YES : MHD_NO;
 	}
-	if (exchange->asked) {
-		unsuspend(exchange);
+	if (exchange->asked || exchange->refused) {
+		count_answered(exchange);
 		return answer(exchange);
 	}
-	if (exchange->refused) {
-		return answer(exchange);
-	}
-	if (!count_in(exchange->http)) {
-		refuse(exchange, 503, "the server is stopping, try again later");
+	if (!count_in(exchange)) {
+		put_off(exchange, "the server is stopping, try again later");
 		exchange->closing = true;
 		return answer(exchange);
 	}
-	exchange->asked = true;
 	postern__peer_deadline(exchange->http, exchange->peer, 0);
 	if (ask(exchange)) {
+		count_answered(exchange);
 		return answer(exchange);
 	}
 	suspend(exchange);
@@ -456,10 +460,7 @@ void postern__exchange_end(void *context, struct MHD_Connection *connection,
 		return;
 	}
 	*own_context = NULL;
-	unsuspend(exchange);
-	if (exchange->asked) {
-		count_out(http);
-	}
+	count_out(exchange);
 	postern__peer_deadline(http, exchange->peer, http->options.receive_ms);
 	release(exchange);
 	postern__response_finish(&exchange->response);

@@ -37,10 +37,10 @@ struct postern__http {
 	struct postern__list peers;
 	struct postern__list jobs; /* exchanges for the workers, oldest first */
 	unsigned job_count;
-	bool stopping;            /* the workers are to end */
-	bool closing;             /* what is asked from now on is refused */
-	unsigned suspended_count; /* exchanges the daemon does not touch */
-	unsigned active_count;    /* exchanges asked and not yet answered */
+	bool stopping;         /* the workers are to end */
+	bool closing;          /* what is asked from now on is refused */
+	unsigned asked_count;  /* exchanges that may be suspended */
+	unsigned active_count; /* and those whose answer is on its way */
 
 	pthread_t *workers;
 	unsigned worker_count; /* that were started */
@@ -72,7 +72,7 @@ struct postern__exchange {
 	bool begun;   /* the headers were looked at */
 	bool refused; /* response says why; the body is discarded */
 	bool asked;   /* the api has it, or had */
-	bool suspended;
+	bool waiting; /* for its answer; counted in asked_count */
 	bool closing; /* the connection must not be used again */
 	atomic_int state;
 	struct postern__response response;

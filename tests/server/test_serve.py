@@ -1,0 +1,383 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The life of a server: its start, its socket, its log, its signals."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import time
+
+from support import CONFIG, POSTERN, case, equal, main, until
+
+SLOW = """\
+store: sqlite:box.db
+shutdown_grace: {grace}
+channels:
+  orders:
+    handlers:
+      slow:
+        exec: [/bin/sh, -c, 'echo begun >> ${{DIR}}/begun.out; sleep {seconds};
+          echo ended >> ${{DIR}}/ended.out']
+"""
+
+FAILING = """\
+store: sqlite:box.db
+defaults:
+  max_attempts: 1
+channels:
+  orders:
+    handlers:
+      bad:
+        exec: [/bin/sh, -c, 'printf "%b" "{says}" >&2; exit 1']
+"""
+
+
+class Connection(http.client.HTTPConnection):
+    """HTTP over the socket beside the store of a place."""
+
+    def __init__(self, place, name="box.db.sock"):
+        super().__init__("postern", timeout=60)
+        self.path = place.file(name)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(self.path)
+
+    def ask(self, method, path, body=None, **headers):
+        self.request(
+            method,
+            path,
+            body,
+            {name.replace("_", "-"): value for name, value in headers.items()},
+        )
+        response = self.getresponse()
+        return response.status, response.read()
+
+    def send_message(self, message_id, body=b"body", channel="orders"):
+        return self.ask(
+            "POST",
+            f"/v1/channels/{channel}/messages",
+            body,
+            x_message_id=message_id,
+        )[0]
+
+
+def lines(server):
+    """Every line of the log, which has to be JSON."""
+    return [json.loads(line) for line in server.stderr().splitlines()]
+
+
+def said(server, message):
+    return [line for line in lines(server) if message in line["message"]]
+
+
+@case("the socket is private, says so at start, and goes at the end")
+def _(place):
+    os.umask(0)
+    place.configure()
+    server = place.serve()
+    path = place.file("box.db.sock")
+    status = os.lstat(path)
+    assert stat.S_ISSOCK(status.st_mode)
+    equal(stat.S_IMODE(status.st_mode), 0o600)
+    equal(stat.S_IMODE(os.lstat(place.file("box.db")).st_mode), 0o600)
+    serving = said(server, "serving")[0]
+    equal(serving["socket"], os.path.realpath(path))
+    equal(serving["pid"], server.pid)
+    equal(serving["channels"], 1)
+    equal(serving["handlers"], 1)
+    equal(serving["store"], "sqlite:box.db")
+    equal(server.stop(), 0)
+    assert not os.path.exists(path)
+    equal(lines(server)[-1]["message"], "stopped")
+
+
+@case("SIGINT ends it like SIGTERM, SIGHUP and SIGPIPE do not")
+def _(place):
+    place.configure()
+    server = place.serve()
+    os.kill(server.pid, signal.SIGPIPE)
+    os.kill(server.pid, signal.SIGHUP)
+    until(lambda: said(server, "SIGHUP is ignored"))
+    equal(Connection(place).ask("GET", "/readyz")[0], 200)
+    equal(server.stop(signal.SIGINT), 0)
+
+
+@case("what a killed server left is replaced, and what it accepted is there")
+def _(place):
+    place.configure()
+    server = place.serve()
+    equal(Connection(place).send_message("a"), 202)
+    server.stop(signal.SIGKILL)
+    assert os.path.exists(place.file("box.db.sock"))
+    place.serve()
+    equal(Connection(place).send_message("a"), 200)
+    until(lambda: place.state("a", "log") == "done")
+
+
+@case("something else in the socket's place is left alone")
+def _(place):
+    place.configure()
+    place.write("box.db.sock", "precious")
+    place.fails(4, "serve", says="no socket")
+    equal(place.read("box.db.sock"), "precious")
+
+
+@case("a second server takes neither store nor socket from the first")
+def _(place):
+    place.configure()
+    server = place.serve()
+    result = place.fails(4, "serve", says=str(server.pid))
+    assert "box.db" in result.err
+    equal(Connection(place).ask("GET", "/readyz")[0], 200)
+
+
+@case("a store in memory cannot be served")
+def _(place):
+    place.configure(CONFIG.replace("sqlite:box.db", "'memory:'"))
+    place.fails(2, "serve", says="sqlite:FILE")
+
+
+@case("a wrong configuration ends with 2 and leaves no store")
+def _(place):
+    place.configure(CONFIG.replace("exec", "exce"))
+    place.fails(2, "serve", says="postern.yaml:6:9")
+    assert not os.path.exists(place.file("box.db"))
+
+
+@case("a stop lets what runs finish")
+def _(place):
+    place.configure(SLOW.format(grace="60s", seconds=1))
+    server = place.serve()
+    equal(Connection(place).send_message("a"), 202)
+    until(lambda: place.read("begun.out"))
+    equal(server.stop(), 0)
+    equal(place.read("ended.out"), "ended\n")
+    equal(place.state("a", "slow"), "done")
+
+
+@case("past the grace what runs is ended and counts for nothing")
+def _(place):
+    place.configure(SLOW.format(grace="300ms", seconds=600))
+    server = place.serve()
+    equal(Connection(place).send_message("a"), 202)
+    until(lambda: place.read("begun.out"))
+    begin = time.monotonic()
+    equal(server.stop(), 0)
+    assert time.monotonic() - begin < 30
+    row = place.delivery("a", "slow")
+    equal((row["state"], row["failures"]), ("pending", 0))
+    equal(place.read("ended.out"), "")
+
+
+@case("a second signal ends the grace")
+def _(place):
+    place.configure(SLOW.format(grace="10m", seconds=600))
+    server = place.serve()
+    equal(Connection(place).send_message("a"), 202)
+    until(lambda: place.read("begun.out"))
+    os.kill(server.pid, signal.SIGTERM)
+    until(lambda: said(server, "stopping"))
+    equal(server.stop(signal.SIGINT), 0)
+    assert said(server, "second signal")
+    row = place.delivery("a", "slow")
+    equal((row["state"], row["failures"]), ("pending", 0))
+
+
+@case("while it stops it is not ready, but answers and accepts")
+def _(place):
+    place.configure(SLOW.format(grace="60s", seconds=600))
+    server = place.serve()
+    connection = Connection(place)
+    equal(connection.ask("GET", "/readyz")[0], 200)
+    equal(connection.send_message("a"), 202)
+    until(lambda: place.read("begun.out"))
+    os.kill(server.pid, signal.SIGTERM)
+    until(lambda: connection.ask("GET", "/readyz")[0] == 503)
+    equal(connection.ask("GET", "/healthz")[0], 200)
+    equal(connection.send_message("b"), 202)
+    equal(place.state("b", "slow"), "pending")
+    equal(server.stop(), 0)
+    equal(place.state("b", "slow"), "pending")
+    equal(place.read("begun.out"), "begun\n")
+
+
+@case("a channel has a limit of its own for bodies")
+def _(place):
+    place.configure(
+        CONFIG
+        + "    max_message_size: 64KiB\n"
+        + "  large:\n    max_message_size: 2MiB\n"
+    )
+    place.serve()
+    connection = Connection(place)
+    equal(connection.send_message("a", b"x" * 65536), 202)
+    equal(connection.send_message("b", b"x" * 65537), 413)
+    equal(connection.send_message("c", b"x" * 2097152, "large"), 202)
+    equal(connection.send_message("d", b"x" * 2097153, "large"), 413)
+    equal(connection.ask("GET", "/v1/messages?id=b")[1], b'{"items":[]}')
+
+
+@case("a body of any bytes reaches the handler as it was sent")
+def _(place):
+    place.configure()
+    place.serve()
+    body = bytes(range(256)) * 4000
+    connection = Connection(place)
+    equal(connection.send_message("a", body), 202)
+    until(lambda: place.state("a", "log") == "done")
+    with open(place.file("log.out"), "rb") as file:
+        equal(file.read() == body, True)
+    seq = place.show("a")["seq"]
+    equal(connection.ask("GET", f"/v1/messages/{seq}/body") == (200, body), True)
+
+
+@case("failures are logged with handler, attempt and reason")
+def _(place):
+    place.configure(FAILING.format(says="it broke"))
+    server = place.serve()
+    equal(Connection(place).send_message("a"), 202)
+    line = until(lambda: said(server, "delivery poisoned"))[0]
+    equal(line["level"], "error")
+    equal(line["handler"], "bad")
+    equal(line["channel"], "orders")
+    equal(line["attempt"], 1)
+    equal(line["error"], "it broke")
+    equal(line["seq"], 1)
+
+
+@case("what a program says cannot break the log")
+def _(place):
+    says = "\\\\033[2J\\\\0377 fake\\\\011\\\\042,\\\\0302\\\\0233"
+    place.configure(FAILING.format(says=says))
+    server = place.serve()
+    equal(Connection(place).send_message("a"), 202)
+    line = until(lambda: said(server, "delivery poisoned"))[0]
+    assert "fake" in line["error"], line
+    for character in server.stderr().replace("\n", ""):
+        assert " " <= character and not "\x7f" <= character <= "\x9f"
+
+
+@case("a flood of failures is not a flood of lines")
+def _(place):
+    place.configure(FAILING.format(says="no").replace("/bin/sh", "/nothing"))
+    server = place.serve()
+    connection = Connection(place)
+    for i in range(300):
+        equal(connection.send_message(str(i)), 202)
+    until(
+        lambda: json.loads(connection.ask("GET", "/v1/handlers")[1])["items"][0][
+            "poisoned"
+        ]
+        == 300
+    )
+    assert 1 <= len(said(server, "delivery poisoned")) < 200
+    equal(Connection(place).send_message("last"), 202)
+    until(lambda: sum(x["count"] for x in said(server, "not logged")) > 0)
+
+
+@case("text is for terminals and for those who ask")
+def _(place):
+    place.configure()
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [POSTERN, "serve"],
+        cwd=place.path,
+        env=place.environment(),
+        stderr=theirs,
+        stdin=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    text = b""
+    try:
+        while b"serving" not in text:
+            text += os.read(ours, 4096)
+        assert not text.startswith(b"{"), text
+        assert b" socket=" in text, text
+    finally:
+        process.terminate()
+        equal(process.wait(60), 0)
+        os.close(ours)
+
+
+def serves_with(place, **options):
+    """That a server with such a stderr serves, failing handlers and all."""
+    process = subprocess.Popen(
+        [POSTERN, "serve"],
+        cwd=place.path,
+        env=place.environment(),
+        **options,
+    )
+    try:
+        until(lambda: os.path.exists(place.file("box.db.sock")))
+        connection = Connection(place)
+        for i in range(400):
+            equal(connection.send_message(str(i)), 202)
+        until(
+            lambda: json.loads(connection.ask("GET", "/v1/handlers")[1])[
+                "items"
+            ][0]["poisoned"]
+            == 400
+        )
+    finally:
+        process.terminate()
+        equal(process.wait(60), 0)
+
+
+FLOOD = FAILING.format(says="no").replace("/bin/sh", "/nothing")
+
+
+@case("a stderr that nobody reads does not stop the service")
+def _(place):
+    place.configure(FLOOD)
+    ours, theirs = os.pipe()
+    # Full before the first line.
+    os.set_blocking(theirs, False)
+    try:
+        while True:
+            os.write(theirs, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(theirs, True)
+    serves_with(place, stderr=theirs)
+    os.close(theirs)
+    os.close(ours)
+
+
+@case("a stderr whose reader is gone does not stop the service")
+def _(place):
+    place.configure(FLOOD)
+    ours, theirs = os.pipe()
+    os.close(ours)
+    serves_with(place, stderr=theirs)
+    os.close(theirs)
+
+
+@case("a stderr on a full disk does not stop the service")
+def _(place):
+    place.configure(FLOOD)
+    with open("/dev/full", "wb") as full:
+        serves_with(place, stderr=full)
+
+
+@case("without any open descriptor no log gets into the store")
+def _(place):
+    place.configure(FLOOD)
+
+    def close_all():
+        os.close(0)
+        os.close(1)
+        os.close(2)
+
+    serves_with(place, preexec_fn=close_all)
+    equal(len(place.ok("list", "--json", "--limit", "1000").json()), 400)
+    with open(place.file("box.db"), "rb") as file:
+        equal(file.read(16), b"SQLite format 3\x00")
+
+
+main()
