@@ -123,7 +123,9 @@ static int try_request(struct postern__client *client,
 		struct postern__response *response, struct postern_error *error) {
 	if (!client->box) {
 		int r = ask_server(client, request, response, error);
-		if (r != POSTERN_E_UNAVAILABLE) {
+		if (r == POSTERN_E_TIMEOUT && client->need == POSTERN__NEED_READ) {
+			postern__say("%s; looking into the file without it", error->text);
+		} else if (r != POSTERN_E_UNAVAILABLE) {
 			return r;
 		}
 		r = open_box(client, error);

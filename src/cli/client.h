@@ -12,6 +12,8 @@
  *                                 opened read-only; writing fails with
  *                                 POSTERN_E_BUSY, which names the pid
  *
+ * A server that hangs is no reason not to look: then, too, this process reads.
+ *
  * Which one may change between two requests and even during one: a server
  * stops, another command is done. So the client tries again for a moment
  * before it gives up.

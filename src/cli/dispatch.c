@@ -125,5 +125,7 @@ int postern__cli_main(int argc, char **argv) {
 	guard_streams();
 	/* A reader that goes away is found by the write that fails. */
 	(void)signal(SIGPIPE, SIG_IGN);
+	/* So is a file that may grow no more. */
+	(void)signal(SIGXFSZ, SIG_IGN);
 	return postern__out_close(run(argc, argv));
 }

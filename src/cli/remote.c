@@ -22,9 +22,11 @@
 	(POSTERN__API_PATH_LEN_MAX + POSTERN__API_QUERY_LEN_MAX + 64)
 #define HEADER_LEN_MAX 65536
 
-/* The server answers from a local file: longer than a store's command may
-   wait for its turn, so that the server gets to say so itself. */
-#define ANSWER_TIMEOUT_S 120L
+/* A look takes no time, and is had without the server if that one hangs. A
+   write may have to wait for its turn, longer than command_timeout usually is,
+   so that the server gets to say so itself. */
+#define READ_TIMEOUT_S 5L
+#define WRITE_TIMEOUT_S 120L
 
 static size_t take_body(char *bytes, size_t size, size_t count, void *context) {
 	struct postern__buf *body = context;
@@ -81,6 +83,14 @@ static int add_headers(struct curl_slist **list,
 	return r;
 }
 
+static bool is_read(const struct postern__request *request) {
+	return strcmp(request->method, "GET") == 0;
+}
+
+static long timeout_s(const struct postern__request *request) {
+	return is_read(request) ? READ_TIMEOUT_S : WRITE_TIMEOUT_S;
+}
+
 static bool prepare(CURL *curl, const struct postern__socket *socket,
 		const struct postern__request *request, const char *url,
 		struct curl_slist *headers, struct postern__buf *body) {
@@ -90,11 +100,11 @@ static bool prepare(CURL *curl, const struct postern__socket *socket,
 	bad |= curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
 	bad |= curl_easy_setopt(curl, CURLOPT_PROXY, "");
 	bad |= curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-	bad |= curl_easy_setopt(curl, CURLOPT_TIMEOUT, ANSWER_TIMEOUT_S);
+	bad |= curl_easy_setopt(curl, CURLOPT_TIMEOUT, timeout_s(request));
 	bad |= curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	bad |= curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
 	bad |= curl_easy_setopt(curl, CURLOPT_WRITEDATA, (void *)body);
-	if (strcmp(request->method, "GET") != 0) {
+	if (!is_read(request)) {
 		bad |= curl_easy_setopt(curl, CURLOPT_POST, 1L);
 		bad |= curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
 		bad |= curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
@@ -106,7 +116,8 @@ static bool prepare(CURL *curl, const struct postern__socket *socket,
 }
 
 static int fail_curl(CURLcode c, const struct postern__socket *socket,
-		const struct postern__buf *body, struct postern_error *error) {
+		const struct postern__request *request, const struct postern__buf *body,
+		struct postern_error *error) {
 	switch (c) {
 	case CURLE_OUT_OF_MEMORY:
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -116,7 +127,7 @@ static int fail_curl(CURLcode c, const struct postern__socket *socket,
 	case CURLE_OPERATION_TIMEDOUT:
 		return postern__fail(error, POSTERN_E_TIMEOUT,
 				"the server at %s did not answer in %ld s", socket->path,
-				ANSWER_TIMEOUT_S);
+				timeout_s(request));
 	case CURLE_WRITE_ERROR:
 		return postern__buf_check(body, "the server's answer", error);
 	default:
@@ -156,7 +167,7 @@ int postern__remote_request(const struct postern__socket *socket,
 		c = curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
 	}
 	if (c != CURLE_OK) {
-		r = fail_curl(c, socket, &response->body, error);
+		r = fail_curl(c, socket, request, &response->body, error);
 		goto out;
 	}
 	response->status = (int)status;

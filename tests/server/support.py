@@ -151,7 +151,9 @@ class Place:
             check=False,
             **options,
         )
-        return Result(process.returncode, process.stdout or b"", process.stderr)
+        result = Result(process.returncode, process.stdout or b"", process.stderr)
+        assert "runtime error:" not in result.err, result
+        return result
 
     def ok(self, *args, **options):
         """Runs the command, which has to succeed."""
@@ -240,10 +242,18 @@ def case(name, **arguments):
     return register
 
 
+def check_sanitizers(place):
+    """What a sanitizer found in a process that the case did not ask."""
+    for process in place.started:
+        for word in ("Sanitizer", "runtime error:"):
+            assert word not in process.stderr(), word
+
+
 def run_case(name, function, arguments):
     place = Place()
     try:
         function(place, **arguments)
+        check_sanitizers(place)
         return True
     except Exception:  # whatever it is, the other cases run
         print(f"failed: {name}", file=sys.stderr)

@@ -4,7 +4,9 @@
 code, and nothing is lost or half-written."""
 
 import os
+import resource
 import shutil
+import signal
 import sqlite3
 
 from support import CONFIG, case, equal, main
@@ -240,6 +242,30 @@ def _(place):
     os.chmod(place.file("disk"), 0o755)
     os.chmod(place.file("disk/box.db"), 0o644)
     equal(place.send("a").out, "duplicate\n")
+
+
+@case("a disk that is full says so, and goes on when there is room")
+def _(place):
+    def small_disk():
+        # No file may become longer than this; what is ignored stays so.
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    place.configure()
+    accepted = []
+    for number in range(40):
+        body = bytes([number]) * 50_000
+        result = place.send(str(number), body, preexec_fn=small_disk)
+        if result.code != 0:
+            break
+        accepted.append(str(number))
+    equal((result.code, result.out), (4, ""), result)
+    assert "box.db" in result.err, result
+    rows = place.ok("list", "--json", preexec_fn=small_disk).json()
+    equal(sorted(row["message_id"] for row in rows), sorted(accepted))
+    equal(place.send(str(number), body).out, "accepted\n")
+    for name in accepted:
+        equal(place.ok("show", name, "--body").raw, bytes([int(name)]) * 50_000)
 
 
 YAML = (

@@ -210,6 +210,23 @@ def _(place):
     equal((results[0].code, results[0].out), (0, "accepted\n"), results[0])
 
 
+@case("one may look beside a server that hangs, and is told")
+def _(place):
+    place.configure()
+    server = place.serve()
+    equal(place.send("a", "x").out, "accepted\n")
+    server.process.send_signal(signal.SIGSTOP)
+    with ThreadPoolExecutor() as pool:
+        show = pool.submit(place.ok, "show", "a", "--json")
+        check = pool.submit(place.run, "check")
+    equal(show.result().json()["body"], "x")
+    assert "did not answer" in show.result().err, show.result()
+    equal(check.result().code, 5)
+    server.process.send_signal(signal.SIGCONT)
+    equal(place.send("a", "x").out, "duplicate\n")
+    equal(server.stop(), 0)
+
+
 @case("check asks a running server how it is")
 def _(place):
     place.configure()

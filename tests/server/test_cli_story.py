@@ -124,11 +124,17 @@ def _(place):
     equal(sorted(lines(place, "ran.out")), ["done", "fresh", "open", "open"])
     equal(server.stop(), 0)
 
-    # The legacy key leaves the configuration: still the same handler.
+    # The legacy key leaves the configuration: still the same handler, also
+    # for what is open.
+    os.unlink(place.file("mended"))
+    equal(place.send("late").out, "accepted\n")
+    place.ok("process")
     place.configure(RENAMED % ("after:", "1h"))
+    place.ok("check")
     equal(place.send("done").out, "duplicate\n")
     equal(place.ok("process").out, "processed 0\n")
     equal(place.state("done", "after"), "done")
+    equal(place.state("late", "after"), "pending")
     place.ok("check")
 
 
