@@ -55,6 +55,22 @@ static void tell_status(const char *name) {
 	}
 }
 
+/*
+ * How many signals are ignored. The C library keeps two to itself, which
+ * posix_spawn() leaves ignored and nobody can reset: under make, say.
+ */
+static void tell_ignored(void) {
+	int count = 0;
+	for (int number = 1; number < NSIG; number++) {
+		struct sigaction action;
+		if (sigaction(number, NULL, &action) == 0 &&
+				action.sa_handler == SIG_IGN) {
+			count++;
+		}
+	}
+	(void)dprintf(2, "ignored:%d ", count);
+}
+
 static void tell_state(void) {
 	char cwd[PATH_MAX];
 	struct rlimit core;
@@ -66,7 +82,7 @@ static void tell_state(void) {
 			getpid() == getsid(0) && getpid() == getpgrp(),
 			getcwd(cwd, sizeof cwd), mask, core.rlim_max == 0, death);
 	tell_status("SigBlk:");
-	tell_status("SigIgn:");
+	tell_ignored();
 	tell_status("NoNewPrivs:");
 }
 
@@ -519,7 +535,7 @@ static void state(void) {
 	run_child("state", &run);
 	CHECK_STR(run.outcome.reason,
 			"leader:1 cwd:/ umask:077 core:1 death:9 "
-			"SigBlk:0000000000000000 SigIgn:0000000000000000 NoNewPrivs:1");
+			"SigBlk:0000000000000000 ignored:0 NoNewPrivs:1");
 	/* And ours is as it was. */
 	(void)pthread_sigmask(SIG_SETMASK, &before, &after);
 	CHECK(sigismember(&after, SIGUSR1) && !sigismember(&after, SIGPIPE));
