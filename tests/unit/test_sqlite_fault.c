@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "support/fault_vfs.h"
+#include "unit/dice.h"
 #include "unit/sqlite_stand.h"
 
 /* More calls than any operation here makes. */
@@ -323,6 +324,85 @@ static void look_on_failing_disk(void) {
 	stand_finish(&stand);
 }
 
+/* --- damage ------------------------------------------------------------ */
+
+#define DAMAGE_ROUNDS 300
+
+/* Turn a few bits of the file somewhere behind its header. */
+static void damage(const char *path, struct dice *dice) {
+	FILE *file = fopen(path, "r+b");
+	if (!CHECK(file)) {
+		return;
+	}
+	CHECK_INT(fseek(file, 0, SEEK_END), 0);
+	long len = ftell(file);
+	for (size_t i = 0; i < 4; i++) {
+		long at = 100 + (long)dice_below(dice, (size_t)len - 100);
+		int bit = 1 << dice_below(dice, 8);
+		(void)fseek(file, at, SEEK_SET);
+		int byte = fgetc(file);
+		(void)fseek(file, at, SEEK_SET);
+		(void)fputc(byte ^ bit, file);
+	}
+	CHECK_INT(fclose(file), 0);
+}
+
+/* Do a bit of everything; results do not matter, coming back does. */
+static void use(struct stand *stand) {
+	const struct postern_store_ops *ops = stand->store->ops;
+	struct postern_store *store = stand->store;
+	struct postern_filter filter = { .size = sizeof filter, .limit = 100 };
+	struct postern_query query = { .filter = &filter };
+	struct postern_page page;
+	struct postern_stats stats;
+	struct postern_claims claims;
+	struct postern_recovered recovered;
+	struct postern_orphan *orphans;
+	size_t count;
+	int code;
+	int64_t seqs[4];
+	struct postern_edit edit = {
+		.kind = POSTERN_EDIT_RETRY,
+		.filter = &filter,
+	};
+	(void)stand_enrol(stand);
+	(void)ops->recover(store, NODE + 1, 100, &recovered, &stand->error);
+	(void)claim(stand, &claims);
+	(void)stand_send(stand, "a", 4, &code, &seqs[0]);
+	(void)stand_send(stand, "d", 4, &code, &seqs[0]);
+	(void)ops->list(store, &query, stand->memory, &page, &stand->error);
+	(void)ops->stats(store, stand->memory, &stats, &stand->error);
+	(void)ops->find(store, "a", NULL, NULL, seqs, 4, &count, &stand->error);
+	(void)ops->edit(store, &edit, &stand->error);
+	(void)ops->orphans(store, NODE, true, 10, stand->memory, &orphans, &count,
+			&stand->error);
+	(void)stand_state(stand, 1);
+}
+
+static void damaged_file(void) {
+	struct dice dice = { .state = 7 };
+	int refused = 0;
+	for (int i = 0; i < DAMAGE_ROUNDS; i++) {
+		struct stand stand;
+		stand_init(&stand);
+		if (stand_open(&stand)) {
+			CHECK_OK(settle_and_accept(&stand, stand_accept(&stand, "a")),
+					&stand.error);
+			(void)stand_accept(&stand, "c");
+			stand_close(&stand);
+			damage(stand.path, &dice);
+			int r = stand_open_path(&stand, stand.path, &stand.store);
+			CHECK(r == POSTERN_OK || stand.error.text[0]);
+			refused += r != POSTERN_OK;
+			if (r == POSTERN_OK) {
+				use(&stand);
+			}
+		}
+		stand_finish(&stand);
+	}
+	CHECK(refused > 0);
+}
+
 /* --- a real disk ------------------------------------------------------ */
 
 static bool write_file(const char *path, size_t len) {
@@ -391,6 +471,7 @@ static const struct tap_case cases[] = {
 			open_without_memory },
 	{ "a claim that finds no memory leases nothing", claim_without_memory },
 	{ "looking fails cleanly, whichever call fails", look_on_failing_disk },
+	{ "a damaged file is survived", damaged_file },
 	{ "a disk that is really full is got over", real_full_disk },
 };
 

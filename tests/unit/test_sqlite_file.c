@@ -238,49 +238,6 @@ static void no_directory(void) {
 	stand_finish(&stand);
 }
 
-static void newer_schema(void) {
-	struct stand stand;
-	stand_init(&stand);
-	if (stand_open(&stand)) {
-		stand_close(&stand);
-		CHECK(file_exec(stand.path,
-				"UPDATE postern_meta SET value = 2 WHERE name = 'schema'"));
-		CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
-				POSTERN_E_UNSUPPORTED);
-		CHECK_CONTAINS(stand.error.text, "upgrade postern");
-		stand.options.read_only = true;
-		CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
-				POSTERN_E_UNSUPPORTED);
-	}
-	stand_finish(&stand);
-}
-
-static void business_tables(void) {
-	struct stand stand;
-	stand_init(&stand);
-	CHECK(file_exec(stand.path,
-			"CREATE TABLE bill (n INTEGER); INSERT INTO bill VALUES (7);"
-			"PRAGMA application_id = 5; PRAGMA user_version = 9"));
-	if (stand_open(&stand)) {
-		CHECK(stand_accept(&stand, "a") > 0);
-		stand_close(&stand);
-		CHECK_INT(file_number(stand.path, "SELECT n FROM bill"), 7);
-		CHECK_INT(file_number(stand.path, "PRAGMA application_id"), 5);
-		CHECK_INT(file_number(stand.path, "PRAGMA user_version"), 9);
-	}
-	stand_finish(&stand);
-}
-
-static void application_id(void) {
-	struct stand stand;
-	stand_init(&stand);
-	if (stand_open(&stand)) {
-		stand_close(&stand);
-		CHECK_INT(file_number(stand.path, "PRAGMA application_id"), 0x5053544e);
-	}
-	stand_finish(&stand);
-}
-
 static void odd_names(void) {
 	static const char *const names[] = { "100%25 #1.db", "a b.db", "file:x",
 		"\xc3\xa4.db" };
@@ -504,44 +461,6 @@ static void keeps_its_promise(void) {
 	stand_finish(&stand);
 }
 
-/* Everything in the file's schema, as one text per line. */
-static char *dump_schema(const char *path) {
-	sqlite3 *db = NULL;
-	sqlite3_stmt *statement = NULL;
-	char *text = NULL;
-	if (sqlite3_open(path, &db) == SQLITE_OK &&
-			sqlite3_prepare_v2(db,
-					"SELECT group_concat(sql, x'0a') FROM (SELECT sql"
-					" FROM sqlite_schema ORDER BY name)",
-					-1, &statement, NULL) == SQLITE_OK &&
-			sqlite3_step(statement) == SQLITE_ROW) {
-		text = strdup((const char *)sqlite3_column_text(statement, 0));
-	}
-	(void)sqlite3_finalize(statement); /* repeats the step's result */
-	(void)sqlite3_close(db);           /* nothing is left open */
-	return text;
-}
-
-static void printed_schema(void) {
-	struct stand stand;
-	char path[PATH_LEN_MAX];
-	const char *schema = NULL;
-	stand_init(&stand);
-	temp_dir_name(&stand.dir, "", "printed.db", path, sizeof path);
-	CHECK_OK(postern_store_schema("sqlite:x", &schema, &stand.error),
-			&stand.error);
-	if (stand_open(&stand) && CHECK(schema) && CHECK(file_exec(path, schema))) {
-		stand_close(&stand);
-		char *printed = dump_schema(path);
-		char *made = dump_schema(stand.path);
-		CHECK(made && strstr(made, "postern_open"));
-		CHECK_STR(printed, made);
-		free(printed);
-		free(made);
-	}
-	stand_finish(&stand);
-}
-
 static void log_goes_at_the_end(void) {
 	struct stand stand;
 	char path[PATH_LEN_MAX + 8];
@@ -569,9 +488,6 @@ static const struct tap_case cases[] = {
 	{ "a directory is refused", not_a_file },
 	{ "must_exist creates nothing", must_exist },
 	{ "a missing directory is named as the reason", no_directory },
-	{ "a newer schema is refused", newer_schema },
-	{ "business tables in the same file are left alone", business_tables },
-	{ "a file of ours has our application id", application_id },
 	{ "a name may have characters that mean something in a URI", odd_names },
 	{ "a url without a file or with a parameter is refused", parameters },
 	{ "a file that cannot be written is refused", read_only_file },
@@ -583,7 +499,6 @@ static const struct tap_case cases[] = {
 	{ "a store opened for reading writes nothing", look_only },
 	{ "opening for reading creates nothing", look_at_nothing },
 	{ "the file is in wal mode", keeps_its_promise },
-	{ "the printed schema is the one that is made", printed_schema },
 	{ "closing copies the log into the file", log_goes_at_the_end },
 };
 

@@ -25,10 +25,7 @@
 struct sqlite_arrival {
 	uint8_t key[SQLITE_IDENTITY_LEN];
 	uint8_t digest[SQLITE_DIGEST_LEN];
-	size_t index;
-	int64_t seq; /* its own if new, else that of the first copy */
-	bool known;
-	bool conflict;
+	size_t index; /* in the batch */
 };
 
 static int compare_keys(const void *a, const void *b) {
@@ -38,12 +35,6 @@ static int compare_keys(const void *a, const void *b) {
 	if (order != 0) {
 		return order;
 	}
-	return left->index < right->index ? -1 : left->index > right->index;
-}
-
-static int compare_indices(const void *a, const void *b) {
-	const struct sqlite_arrival *left = a;
-	const struct sqlite_arrival *right = b;
 	return left->index < right->index ? -1 : left->index > right->index;
 }
 
@@ -63,7 +54,8 @@ static int reserve(struct sqlite_store *self, size_t count,
 }
 
 /* What was seen under this key, if anything. */
-static int look_up(struct sqlite_store *self, struct sqlite_arrival *arrival,
+static int look_up(struct sqlite_store *self,
+		const struct sqlite_arrival *arrival, struct postern_accept *accept,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
@@ -72,17 +64,19 @@ static int look_up(struct sqlite_store *self, struct sqlite_arrival *arrival,
 	postern__sqlite_bind_blob(&query, 2, arrival->digest,
 			sizeof arrival->digest);
 	if (postern__sqlite_row(&query)) {
-		arrival->known = true;
-		arrival->seq = postern__sqlite_int(&query, 0);
-		arrival->conflict = postern__sqlite_int(&query, 1) == 0;
+		accept->seq = postern__sqlite_int(&query, 0);
+		accept->code = postern__sqlite_int(&query, 1) ? POSTERN_E_DUPLICATE
+													  : POSTERN_E_CONFLICT;
 	}
 	return postern__sqlite_end(&query, error);
 }
 
-static int remember(struct sqlite_store *self, struct sqlite_arrival *arrival,
-		enum postern_fate fate, int64_t now, struct postern_error *error) {
-	if (fate == POSTERN_FATE_DROP) {
-		return look_up(self, arrival, error);
+/* Decides the item's code, and its seq if it is known. */
+static int remember(struct sqlite_store *self,
+		const struct sqlite_arrival *arrival, struct postern_accept *accept,
+		struct postern_error *error) {
+	if (accept->fate == POSTERN_FATE_DROP) {
+		return look_up(self, arrival, accept, error);
 	}
 	struct sqlite_query query;
 	int changes;
@@ -90,12 +84,14 @@ static int remember(struct sqlite_store *self, struct sqlite_arrival *arrival,
 			"INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4)"
 			" ON CONFLICT DO NOTHING");
 	postern__sqlite_bind_blob(&query, 1, arrival->key, sizeof arrival->key);
-	postern__sqlite_bind_int(&query, 2, arrival->seq);
+	postern__sqlite_bind_int(&query, 2, accept->seq);
 	postern__sqlite_bind_blob(&query, 3, arrival->digest,
 			sizeof arrival->digest);
-	postern__sqlite_bind_int(&query, 4, now);
+	postern__sqlite_bind_int(&query, 4, accept->received_at_ms);
 	int r = postern__sqlite_end_changes(&query, &changes, error);
-	return r == POSTERN_OK && changes == 0 ? look_up(self, arrival, error) : r;
+	return r == POSTERN_OK && changes == 0
+				   ? look_up(self, arrival, accept, error)
+				   : r;
 }
 
 static int insert(struct sqlite_store *self, uint64_t node,
@@ -240,18 +236,16 @@ static int count_duplicate(struct sqlite_store *self,
 }
 
 static int meet_again(struct sqlite_store *self, uint64_t node,
-		struct postern_accept *accept, bool conflict, int64_t now,
+		struct postern_accept *accept, int64_t now,
 		struct postern_error *error) {
 	bool there;
 	int r = check_message(self, accept, &there, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	if (conflict) {
-		accept->code = POSTERN_E_CONFLICT;
+	if (accept->code == POSTERN_E_CONFLICT) {
 		return count_conflict(self, accept, now, error);
 	}
-	accept->code = POSTERN_E_DUPLICATE;
 	r = count_duplicate(self, accept, now, error);
 	for (size_t i = 0; r == POSTERN_OK && there && i < accept->route_count;
 			i++) {
@@ -274,18 +268,10 @@ static int check_accept(struct sqlite_store *self,
 }
 
 static int accept_one(struct sqlite_store *self, uint64_t node,
-		struct postern_accept *accept, const struct sqlite_arrival *arrival,
-		int64_t now, struct postern_error *error) {
-	accept->code = POSTERN_OK;
-	accept->received_at_ms = now;
-	accept->seq = arrival->seq;
-	for (size_t i = 0; i < accept->route_count; i++) {
-		accept->routes[i].opened = false;
-		accept->routes[i].leased = false;
-		accept->routes[i].fence = 0;
-	}
-	if (arrival->known) {
-		return meet_again(self, node, accept, arrival->conflict, now, error);
+		struct postern_accept *accept, int64_t now,
+		struct postern_error *error) {
+	if (accept->code != POSTERN_OK) {
+		return meet_again(self, node, accept, now, error);
 	}
 	if (accept->fate == POSTERN_FATE_DROP) {
 		accept->seq = 0;
@@ -295,37 +281,45 @@ static int accept_one(struct sqlite_store *self, uint64_t node,
 	return insert(self, node, accept, now, error);
 }
 
+/* The item as if it were new, and its key. */
+static int prepare(struct sqlite_store *self, struct postern_batch *batch,
+		size_t index, int64_t now, struct postern_error *error) {
+	struct postern_accept *accept = &batch->accepts[index];
+	const struct postern_message *message = accept->message;
+	struct sqlite_arrival *arrival = &self->arrivals[index];
+	accept->code = POSTERN_OK;
+	accept->received_at_ms = now;
+	accept->seq = self->next_seq + (int64_t)index;
+	for (size_t i = 0; i < accept->route_count; i++) {
+		accept->routes[i].opened = false;
+		accept->routes[i].leased = false;
+		accept->routes[i].fence = 0;
+	}
+	arrival->index = index;
+	postern__sqlite_identity(self, accept->channel, message->source,
+			message->id, arrival->key);
+	postern__siphash_128_of(self->hash_key, message->body, message->body_len,
+			arrival->digest);
+	return check_accept(self, accept, error);
+}
+
 static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
 		int64_t now, struct postern_error *error) {
 	size_t count = batch->accept_count;
 	int r = reserve(self, count, error);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
-		const struct postern_accept *accept = &batch->accepts[i];
-		const struct postern_message *message = accept->message;
-		struct sqlite_arrival *arrival = &self->arrivals[i];
-		*arrival = (struct sqlite_arrival){
-			.index = i,
-			.seq = self->next_seq + (int64_t)i,
-		};
-		r = check_accept(self, accept, error);
-		postern__sqlite_identity(self, accept->channel, message->source,
-				message->id, arrival->key);
-		postern__siphash_128_of(self->hash_key, message->body,
-				message->body_len, arrival->digest);
+		r = prepare(self, batch, i, now, error);
 	}
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	qsort(self->arrivals, count, sizeof *self->arrivals, compare_keys);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
-		struct sqlite_arrival *arrival = &self->arrivals[i];
-		r = remember(self, arrival, batch->accepts[arrival->index].fate, now,
-				error);
+		const struct sqlite_arrival *arrival = &self->arrivals[i];
+		r = remember(self, arrival, &batch->accepts[arrival->index], error);
 	}
-	qsort(self->arrivals, count, sizeof *self->arrivals, compare_indices);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
-		r = accept_one(self, batch->node, &batch->accepts[i],
-				&self->arrivals[i], now, error);
+		r = accept_one(self, batch->node, &batch->accepts[i], now, error);
 	}
 	return r;
 }

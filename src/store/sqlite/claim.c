@@ -167,35 +167,50 @@ static int pick_all(struct sqlite_store *self,
 	return r;
 }
 
-static int lease(struct sqlite_store *self, uint64_t node,
-		const struct pick *pick, int64_t now, struct postern_claimed *out,
-		struct postern_error *error) {
-	bool found = false;
+/* The delivery as it is before, and its message; whether both were found. */
+static int read_pick(struct sqlite_store *self, const struct pick *pick,
+		struct postern_memory *memory, struct postern_claimed *out,
+		bool *found_out, struct postern_error *error) {
+	int r = POSTERN_OK;
 	struct sqlite_query query;
+	*found_out = false;
 	postern__sqlite_query(&query, &self->writer,
-			"UPDATE postern_open SET node = ?3, leased_at = ?4,"
-			" fence = fence + 1, starts = starts + 1, solo = ?5,"
-			" suspect = iif(?6, suspect, 0)"
-			" WHERE seq = ?1 AND handler = ?2 AND node IS NULL"
-			" RETURNING fence, failures");
+			"SELECT o.fence, o.failures, m.channel, " SQLITE_MESSAGE_COLUMNS
+			" FROM postern_open o"
+			" LEFT JOIN postern_message m ON m.seq = o.seq"
+			" LEFT JOIN postern_channel c ON c.id = m.channel"
+			" WHERE o.seq = ?1 AND o.handler = ?2 AND o.node IS NULL");
 	postern__sqlite_bind_int(&query, 1, pick->seq);
 	postern__sqlite_bind_int(&query, 2, pick->handler);
-	postern__sqlite_bind_int(&query, 3, (int64_t)node);
-	postern__sqlite_bind_int(&query, 4, now);
-	postern__sqlite_bind_int(&query, 5,
-			pick->suspicion == POSTERN_SUSPECT_SOLO);
-	postern__sqlite_bind_int(&query, 6, pick->suspicion != POSTERN_NO_SUSPECT);
-	while (postern__sqlite_row(&query)) {
+	if (postern__sqlite_row(&query)) {
+		*found_out = true;
 		*out = (struct postern_claimed){
 			.seq = pick->seq,
 			.handler = pick->handler,
-			.fence = (uint64_t)postern__sqlite_int(&query, 0),
+			.channel = postern__sqlite_int(&query, 2),
+			.fence = (uint64_t)postern__sqlite_int(&query, 0) + 1,
 			.failures = (uint32_t)postern__sqlite_int(&query, 1),
 			.suspicion = pick->suspicion,
 		};
-		found = true;
 	}
-	int r = postern__sqlite_end(&query, error);
+	/* Without a channel there is no message: it is gone. */
+	if (*found_out && out->channel) {
+		struct postern_message *message =
+				postern_memory_alloc(memory, sizeof *message);
+		r = message ? postern__sqlite_message_read(&query, 3, memory, message,
+							  error)
+					: postern__sqlite_no_memory(error);
+		out->message = message;
+	}
+	int ended = postern__sqlite_end(&query, r == POSTERN_OK ? error : NULL);
+	return r == POSTERN_OK ? ended : r;
+}
+
+static int lease(struct sqlite_store *self, uint64_t node,
+		const struct pick *pick, int64_t now, struct postern_memory *memory,
+		struct postern_claimed *out, struct postern_error *error) {
+	bool found;
+	int r = read_pick(self, pick, memory, out, &found, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -205,34 +220,24 @@ static int lease(struct sqlite_store *self, uint64_t node,
 				"that is not there",
 				self->file.path, (long long)pick->seq);
 	}
+	/* No RETURNING here: SQLite makes a temporary table for it. */
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"UPDATE postern_open SET node = ?3, leased_at = ?4, fence = ?5,"
+			" starts = starts + 1, solo = ?6, suspect = iif(?7, suspect, 0)"
+			" WHERE seq = ?1 AND handler = ?2");
+	postern__sqlite_bind_int(&query, 1, pick->seq);
+	postern__sqlite_bind_int(&query, 2, pick->handler);
+	postern__sqlite_bind_int(&query, 3, (int64_t)node);
+	postern__sqlite_bind_int(&query, 4, now);
+	postern__sqlite_bind_int(&query, 5, (int64_t)out->fence);
+	postern__sqlite_bind_int(&query, 6,
+			pick->suspicion == POSTERN_SUSPECT_SOLO);
+	postern__sqlite_bind_int(&query, 7, pick->suspicion != POSTERN_NO_SUSPECT);
 	postern__sqlite_count(self, pick->handler, POSTERN_STATE_PENDING,
 			out->failures, -1);
 	postern__sqlite_count(self, pick->handler, POSTERN_STATE_LEASED, 0, 1);
-	return POSTERN_OK;
-}
-
-static int read_message(struct sqlite_store *self,
-		struct postern_memory *memory, struct postern_claimed *item,
-		struct postern_error *error) {
-	int r = POSTERN_OK;
-	struct sqlite_query query;
-	postern__sqlite_query(&query, &self->writer,
-			"SELECT m.channel, " SQLITE_MESSAGE_COLUMNS
-			" FROM postern_message m"
-			" CROSS JOIN postern_channel c ON c.id = m.channel"
-			" WHERE m.seq = ?1");
-	postern__sqlite_bind_int(&query, 1, item->seq);
-	if (postern__sqlite_row(&query)) {
-		struct postern_message *message =
-				postern_memory_alloc(memory, sizeof *message);
-		r = message ? postern__sqlite_message_read(&query, 1, memory, message,
-							  error)
-					: postern__sqlite_no_memory(error);
-		item->channel = postern__sqlite_int(&query, 0);
-		item->message = message;
-	}
-	int ended = postern__sqlite_end(&query, r == POSTERN_OK ? error : NULL);
-	return r == POSTERN_OK ? ended : r;
+	return postern__sqlite_end(&query, error);
 }
 
 static int lease_all(struct sqlite_store *self,
@@ -247,11 +252,8 @@ static int lease_all(struct sqlite_store *self,
 		if (pick->suspicion == POSTERN_NO_SUSPECT && bytes > claim->bytes_max) {
 			break;
 		}
-		r = lease(self, claim->node, pick, now, item, error);
-		if (r == POSTERN_OK) {
-			r = read_message(self, memory, item, error);
-		}
-		bytes += item->message ? item->message->body_len : 0;
+		r = lease(self, claim->node, pick, now, memory, item, error);
+		bytes += r == POSTERN_OK && item->message ? item->message->body_len : 0;
 		out->count++;
 	}
 	return r;

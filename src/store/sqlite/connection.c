@@ -215,6 +215,9 @@ int postern__sqlite_connection_open(struct sqlite_connection *connection,
 		(void)sqlite3_busy_timeout(connection->db, timeout);
 		(void)sqlite3_db_config(connection->db, SQLITE_DBCONFIG_DEFENSIVE, 1,
 				NULL);
+		r = postern__sqlite_listing_set_up(connection, error);
+	}
+	if (r == POSTERN_OK) {
 		r = read_only ? set_up_reader(connection, error)
 					  : set_up_writer(connection, error);
 	}

@@ -133,32 +133,51 @@ int postern__sqlite_delivery_close(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
+static int last_attempt(struct sqlite_store *self, int64_t seq, int64_t handler,
+		int64_t *out, struct postern_error *error) {
+	struct sqlite_query query;
+	*out = 0;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT max(number) FROM postern_attempt"
+			" WHERE seq = ?1 AND handler = ?2");
+	postern__sqlite_bind_int(&query, 1, seq);
+	postern__sqlite_bind_int(&query, 2, handler);
+	if (postern__sqlite_row(&query)) {
+		*out = postern__sqlite_int(&query, 0);
+	}
+	return postern__sqlite_end(&query, error);
+}
+
 int postern__sqlite_attempt_insert(struct sqlite_store *self, int64_t seq,
 		int64_t handler, uint64_t fence, int64_t started_at,
 		int64_t finished_at, const char *outcome, const char *text,
 		struct postern_error *error) {
-	struct sqlite_query query;
-	postern__sqlite_query(&query, &self->writer,
-			"INSERT INTO postern_attempt SELECT ?1, ?2,"
-			" coalesce(max(number), 0) + 1, ?3, ?4, ?5, ?6, ?7"
-			" FROM postern_attempt WHERE seq = ?1 AND handler = ?2");
-	postern__sqlite_bind_int(&query, 1, seq);
-	postern__sqlite_bind_int(&query, 2, handler);
-	postern__sqlite_bind_int(&query, 3, (int64_t)fence);
-	postern__sqlite_bind_int(&query, 4, started_at);
-	postern__sqlite_bind_int(&query, 5, finished_at);
-	postern__sqlite_bind_text(&query, 6, outcome);
-	postern__sqlite_bind_text(&query, 7, text);
-	int r = postern__sqlite_end(&query, error);
+	int64_t last;
+	int r = last_attempt(self, seq, handler, &last, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
+	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"DELETE FROM postern_attempt WHERE seq = ?1 AND handler = ?2"
-			" AND number <= (SELECT max(number) FROM postern_attempt"
-			" WHERE seq = ?1 AND handler = ?2) - ?3");
+			"INSERT INTO postern_attempt VALUES"
+			" (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)");
 	postern__sqlite_bind_int(&query, 1, seq);
 	postern__sqlite_bind_int(&query, 2, handler);
-	postern__sqlite_bind_int(&query, 3, POSTERN_ATTEMPTS_KEPT);
+	postern__sqlite_bind_int(&query, 3, last + 1);
+	postern__sqlite_bind_int(&query, 4, (int64_t)fence);
+	postern__sqlite_bind_int(&query, 5, started_at);
+	postern__sqlite_bind_int(&query, 6, finished_at);
+	postern__sqlite_bind_text(&query, 7, outcome);
+	postern__sqlite_bind_text(&query, 8, text);
+	r = postern__sqlite_end(&query, error);
+	if (r != POSTERN_OK || last < POSTERN_ATTEMPTS_KEPT) {
+		return r;
+	}
+	postern__sqlite_query(&query, &self->writer,
+			"DELETE FROM postern_attempt"
+			" WHERE seq = ?1 AND handler = ?2 AND number <= ?3");
+	postern__sqlite_bind_int(&query, 1, seq);
+	postern__sqlite_bind_int(&query, 2, handler);
+	postern__sqlite_bind_int(&query, 3, last + 1 - POSTERN_ATTEMPTS_KEPT);
 	return postern__sqlite_end(&query, error);
 }

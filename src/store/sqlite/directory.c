@@ -235,10 +235,11 @@ void postern__sqlite_counts_end(struct sqlite_store *self, bool committed) {
 
 void postern__sqlite_count(struct sqlite_store *self, int64_t handler,
 		enum postern_state state, uint32_t failures, int n) {
-	if (handler == 0) {
-		return; /* a parked message that was discarded */
+	struct sqlite_handler *known = postern__sqlite_handler(self, handler);
+	if (!known) {
+		return; /* 0: a parked message that was discarded */
 	}
-	struct sqlite_counts *changes = &self->handlers[handler].changes;
+	struct sqlite_counts *changes = &known->changes;
 	switch (state) {
 	case POSTERN_STATE_PENDING:
 		changes->pending += n;

@@ -125,6 +125,9 @@ static void add_filter(struct postern__buf *sql, int source,
 				" AND m.id = :id AND d.seq IN (SELECT seq FROM postern_seen"
 				" WHERE key BETWEEN :first AND :last)");
 	}
+	if (filter->type) {
+		postern__buf_append_text(sql, " AND postern_match(:type, m.type)");
+	}
 	if (filter->source) {
 		postern__buf_append_text(sql,
 				" AND coalesce(m.source, c.name) = :source");
@@ -171,6 +174,7 @@ static int bind_all(struct sqlite_listing *listing, sqlite3_stmt *statement,
 	bind_text(statement, ":channel", filter->channel, &code);
 	bind_text(statement, ":source", filter->source, &code);
 	bind_text(statement, ":id", filter->message_id, &code);
+	bind_text(statement, ":type", filter->type, &code);
 	if (filter->message_id) {
 		uint8_t first[SQLITE_IDENTITY_LEN];
 		uint8_t last[SQLITE_IDENTITY_LEN];
@@ -184,24 +188,17 @@ static int bind_all(struct sqlite_listing *listing, sqlite3_stmt *statement,
 				   : postern__sqlite_fail(listing->connection, code, error);
 }
 
-/* Move a source on to its next row that matches. */
+/* Move a source on to its next row. */
 static int advance(struct sqlite_listing *listing, int source,
 		struct postern_error *error) {
 	sqlite3_stmt *statement = listing->sources[source].statement;
-	const char *pattern = listing->filter->type;
-	int code;
-	while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
-		const char *type =
-				(const char *)sqlite3_column_text(statement, SQLITE_ROW_TYPE);
-		if (!pattern ||
-				(type && postern__pattern_match(pattern, strlen(pattern), type,
-								 strlen(type)))) {
-			listing->sources[source].seq =
-					sqlite3_column_int64(statement, SQLITE_ROW_SEQ);
-			listing->sources[source].handler =
-					sqlite3_column_int64(statement, SQLITE_ROW_HANDLER);
-			return POSTERN_OK;
-		}
+	int code = sqlite3_step(statement);
+	if (code == SQLITE_ROW) {
+		listing->sources[source].seq =
+				sqlite3_column_int64(statement, SQLITE_ROW_SEQ);
+		listing->sources[source].handler =
+				sqlite3_column_int64(statement, SQLITE_ROW_HANDLER);
+		return POSTERN_OK;
 	}
 	int r = code == SQLITE_DONE
 					? POSTERN_OK
@@ -237,6 +234,29 @@ static int begin_source(struct sqlite_listing *listing, int source,
 	return r == POSTERN_OK ? advance(listing, source, error) : r;
 }
 
+/* postern_match(pattern, type) in SQL. */
+static void match(sqlite3_context *context, int count, sqlite3_value **values) {
+	const char *texts[2];
+	size_t lens[2];
+	(void)count; /* it was declared with two */
+	for (int i = 0; i < 2; i++) {
+		texts[i] = (const char *)sqlite3_value_text(values[i]);
+		lens[i] = (size_t)sqlite3_value_bytes(values[i]);
+	}
+	sqlite3_result_int(context, texts[0] && texts[1] &&
+										postern__pattern_match(texts[0],
+												lens[0], texts[1], lens[1]));
+}
+
+int postern__sqlite_listing_set_up(struct sqlite_connection *connection,
+		struct postern_error *error) {
+	int code = sqlite3_create_function_v2(connection->db, "postern_match", 2,
+			SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS, NULL, match,
+			NULL, NULL, NULL);
+	return code == SQLITE_OK ? POSTERN_OK
+							 : postern__sqlite_fail(connection, code, error);
+}
+
 /* What the filter says of states, as a set. */
 static unsigned filter_states(const struct postern_filter *filter) {
 	switch (filter->state) {
@@ -257,7 +277,6 @@ int postern__sqlite_listing_begin(struct sqlite_listing *listing,
 	};
 	*listing = (struct sqlite_listing){
 		.connection = connection,
-		.filter = query->filter,
 		.current = -1,
 	};
 	int64_t owner = 0;

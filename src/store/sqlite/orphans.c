@@ -12,6 +12,11 @@
 
 /* --- orphans ---------------------------------------------------------- */
 
+/* The handlers that some node registers. */
+#define REGISTERED                                \
+	"(SELECT r.owner FROM postern_node_handler n" \
+	" CROSS JOIN postern_handler r ON r.id = n.handler)"
+
 /* Orphaned handlers with what they have open. Leases are looked for only if
    the handler has some. */
 static int find_orphans(struct sqlite_store *self,
@@ -26,9 +31,7 @@ static int find_orphans(struct sqlite_store *self,
 			" (SELECT count(*) FROM postern_open WHERE handler = id"
 			" AND node IS NOT NULL"
 			" AND node NOT IN (SELECT node FROM postern_node)))) AS open"
-			" FROM postern_handler WHERE owner NOT IN"
-			" (SELECT r.owner FROM postern_node_handler n"
-			" JOIN postern_handler r ON r.id = n.handler)"
+			" FROM postern_handler WHERE owner NOT IN " REGISTERED
 			" GROUP BY owner) o ON o.owner = h.id"
 			" WHERE o.open > 0 ORDER BY h.id");
 	while (ok && postern__sqlite_row(&query)) {
@@ -70,11 +73,14 @@ static int pending_orphans(struct sqlite_store *self, size_t max,
 	postern__sqlite_query(&query, &self->writer,
 			"SELECT o.seq, o.handler, o.fence, o.failures, o.crashes"
 			" FROM postern_handler h"
-			" CROSS JOIN postern_open o ON o.handler = h.id"
-			" WHERE h.pending > 0 AND o.node IS NULL AND h.owner NOT IN"
-			" (SELECT r.owner FROM postern_node_handler n"
-			" JOIN postern_handler r ON r.id = n.handler)"
-			" ORDER BY o.handler LIMIT ?1");
+			" CROSS JOIN postern_open o INDEXED BY postern_open_due"
+			" ON o.handler = h.id WHERE o.node IS NULL AND o.suspect = 0"
+			" AND h.pending > 0 AND h.owner NOT IN " REGISTERED " UNION ALL"
+			" SELECT o.seq, o.handler, o.fence, o.failures, o.crashes"
+			" FROM postern_open o INDEXED BY postern_open_suspect"
+			" CROSS JOIN postern_handler h ON h.id = o.handler"
+			" WHERE o.suspect > 0 AND o.node IS NULL"
+			" AND h.owner NOT IN " REGISTERED " LIMIT ?1");
 	postern__sqlite_bind_int(&query, 1,
 			max > INT32_MAX ? INT32_MAX : (int64_t)max);
 	while (ok && postern__sqlite_row(&query)) {

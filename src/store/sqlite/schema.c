@@ -260,7 +260,7 @@ int postern__sqlite_check_schema(struct sqlite_connection *connection,
 	return r;
 }
 
-static int create(struct sqlite_store *self, struct postern_error *error) {
+static int fill(struct sqlite_store *self, struct postern_error *error) {
 	uint64_t key[POSTERN__SIPHASH_KEY_LEN / sizeof(uint64_t)];
 	for (size_t i = 0; i < sizeof key / sizeof key[0]; i++) {
 		key[i] = self->random->next(self->random->context);
@@ -286,20 +286,30 @@ static int create(struct sqlite_store *self, struct postern_error *error) {
 	return r;
 }
 
-static int upgrade(struct sqlite_store *self, int64_t version,
-		struct postern_error *error) {
-	int r = POSTERN_OK;
-	for (; r == POSTERN_OK && version < SCHEMA_VERSION; version++) {
-		r = postern__sqlite_exec(&self->writer, migrations[version - 1], error);
+static int create(struct sqlite_store *self, struct postern_error *error) {
+	int r = postern__sqlite_begin(self, error);
+	return r == POSTERN_OK
+				   ? postern__sqlite_finish(self, fill(self, error), error)
+				   : r;
+}
+
+int postern__sqlite_upgrade(struct sqlite_store *self, int64_t version,
+		const char *const *steps, int64_t newest, struct postern_error *error) {
+	int r = postern__sqlite_begin(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	for (; r == POSTERN_OK && version < newest; version++) {
+		r = postern__sqlite_exec(&self->writer, steps[version - 1], error);
 	}
 	if (r == POSTERN_OK) {
 		struct sqlite_query query;
 		postern__sqlite_query(&query, &self->writer,
 				"UPDATE postern_meta SET value = ?1 WHERE name = 'schema'");
-		postern__sqlite_bind_int(&query, 1, SCHEMA_VERSION);
+		postern__sqlite_bind_int(&query, 1, newest);
 		r = postern__sqlite_end(&query, error);
 	}
-	return r;
+	return postern__sqlite_finish(self, r, error);
 }
 
 int postern__sqlite_migrate(struct sqlite_store *self, bool no_migrate,
@@ -315,12 +325,9 @@ int postern__sqlite_migrate(struct sqlite_store *self, bool no_migrate,
 	if (version > 0 && no_migrate) {
 		return postern__sqlite_check_schema(&self->writer, error);
 	}
-	r = postern__sqlite_begin(self, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
-	r = version == 0 ? create(self, error) : upgrade(self, version, error);
-	return postern__sqlite_finish(self, r, error);
+	return version == 0 ? create(self, error)
+						: postern__sqlite_upgrade(self, version, migrations,
+								  SCHEMA_VERSION, error);
 }
 
 int postern__sqlite_load_key(struct sqlite_connection *connection,

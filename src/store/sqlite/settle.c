@@ -88,22 +88,26 @@ static int put_off(struct sqlite_store *self, uint64_t node,
 static int give_back(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
-	struct sqlite_query query;
+	struct sqlite_delivery delivery;
+	int r = postern__sqlite_delivery_find(self, settlement->seq,
+			settlement->handler, &delivery, error);
 	settlement->code = POSTERN_E_STALE;
+	if (r != POSTERN_OK || delivery.state != POSTERN_STATE_LEASED ||
+			delivery.node != node || delivery.fence != settlement->fence) {
+		return r;
+	}
+	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"UPDATE postern_open SET node = NULL, leased_at = 0, due_at = ?5,"
 			" starts = starts - 1, crashes = 0, suspect = 0, solo = 0"
-			" WHERE seq = ?1 AND handler = ?2 AND fence = ?3 AND node = ?4"
-			" RETURNING failures");
+			" WHERE seq = ?1 AND handler = ?2 AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, settlement);
 	postern__sqlite_bind_int(&query, 5, now);
-	while (postern__sqlite_row(&query)) {
-		postern__sqlite_count(self, settlement->handler, POSTERN_STATE_LEASED,
-				0, -1);
-		postern__sqlite_count(self, settlement->handler, POSTERN_STATE_PENDING,
-				(uint32_t)postern__sqlite_int(&query, 0), 1);
-		settlement->code = POSTERN_OK;
-	}
+	postern__sqlite_count(self, settlement->handler, POSTERN_STATE_LEASED, 0,
+			-1);
+	postern__sqlite_count(self, settlement->handler, POSTERN_STATE_PENDING,
+			delivery.failures, 1);
+	settlement->code = POSTERN_OK;
 	return postern__sqlite_end(&query, error);
 }
 

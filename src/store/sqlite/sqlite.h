@@ -248,6 +248,10 @@ extern const char postern__sqlite_schema[];
 /* Make the schema or bring it up to date, in one transaction. */
 int postern__sqlite_migrate(struct sqlite_store *self, bool no_migrate,
 		struct postern_error *error);
+/* Run steps[version - 1] and all that follow up to the newest version, in one
+   transaction. */
+int postern__sqlite_upgrade(struct sqlite_store *self, int64_t version,
+		const char *const *steps, int64_t newest, struct postern_error *error);
 /* That the schema is the one this version reads. */
 int postern__sqlite_check_schema(struct sqlite_connection *connection,
 		struct postern_error *error);
@@ -366,7 +370,6 @@ void postern__sqlite_guard_leave(struct sqlite_store *self);
 /* A walk over deliveries, newest message first. */
 struct sqlite_listing {
 	struct sqlite_connection *connection;
-	const struct postern_filter *filter;
 	struct {
 		sqlite3_stmt *statement; /* NULL: at its end */
 		int64_t seq;
@@ -396,6 +399,9 @@ enum {
 	SQLITE_ROW_RECEIVED_AT
 };
 
+/* Give a new connection the SQL function that a listing uses. */
+int postern__sqlite_listing_set_up(struct sqlite_connection *connection,
+		struct postern_error *error);
 /* `states` is a set of bits 1 << enum postern_state. */
 int postern__sqlite_listing_begin(struct sqlite_listing *listing,
 		struct sqlite_connection *connection, const struct postern_query *query,

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The tables of a SQLite store: how they get into a file, beside what is
+ * there already, and from one version to the next.
+ */
+
+#include <stdlib.h>
+
+#include "store/sqlite/sqlite.h"
+#include "unit/sqlite_stand.h"
+
+#define VERSION "SELECT value FROM postern_meta WHERE name = 'schema'"
+
+static void newer_schema(void) {
+	struct stand stand;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		stand_close(&stand);
+		CHECK(file_exec(stand.path,
+				"UPDATE postern_meta SET value = 2 WHERE name = 'schema'"));
+		CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+				POSTERN_E_UNSUPPORTED);
+		CHECK_CONTAINS(stand.error.text, "upgrade postern");
+		stand.options.read_only = true;
+		CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+				POSTERN_E_UNSUPPORTED);
+	}
+	stand_finish(&stand);
+}
+
+static void business_tables(void) {
+	struct stand stand;
+	stand_init(&stand);
+	CHECK(file_exec(stand.path,
+			"CREATE TABLE bill (n INTEGER); INSERT INTO bill VALUES (7);"
+			"PRAGMA application_id = 5; PRAGMA user_version = 9"));
+	if (stand_open(&stand)) {
+		CHECK(stand_accept(&stand, "a") > 0);
+		stand_close(&stand);
+		CHECK_INT(file_number(stand.path, "SELECT n FROM bill"), 7);
+		CHECK_INT(file_number(stand.path, "PRAGMA application_id"), 5);
+		CHECK_INT(file_number(stand.path, "PRAGMA user_version"), 9);
+	}
+	stand_finish(&stand);
+}
+
+static void application_id(void) {
+	struct stand stand;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		stand_close(&stand);
+		CHECK_INT(file_number(stand.path, "PRAGMA application_id"), 0x5053544e);
+	}
+	stand_finish(&stand);
+}
+
+/* Everything in the file's schema, as one text per line. */
+static char *dump_schema(const char *path) {
+	sqlite3 *db = NULL;
+	sqlite3_stmt *statement = NULL;
+	char *text = NULL;
+	if (sqlite3_open(path, &db) == SQLITE_OK &&
+			sqlite3_prepare_v2(db,
+					"SELECT group_concat(sql, x'0a') FROM (SELECT sql"
+					" FROM sqlite_schema ORDER BY name)",
+					-1, &statement, NULL) == SQLITE_OK &&
+			sqlite3_step(statement) == SQLITE_ROW) {
+		text = strdup((const char *)sqlite3_column_text(statement, 0));
+	}
+	(void)sqlite3_finalize(statement); /* repeats the step's result */
+	(void)sqlite3_close(db);           /* nothing is left open */
+	return text;
+}
+
+static void printed_schema(void) {
+	struct stand stand;
+	char path[PATH_LEN_MAX];
+	const char *schema = NULL;
+	stand_init(&stand);
+	temp_dir_name(&stand.dir, "", "printed.db", path, sizeof path);
+	CHECK_OK(postern_store_schema("sqlite:x", &schema, &stand.error),
+			&stand.error);
+	if (stand_open(&stand) && CHECK(schema) && CHECK(file_exec(path, schema))) {
+		stand_close(&stand);
+		char *printed = dump_schema(path);
+		char *made = dump_schema(stand.path);
+		CHECK(made && strstr(made, "postern_open"));
+		CHECK_STR(printed, made);
+		free(printed);
+		free(made);
+	}
+	stand_finish(&stand);
+}
+
+static int upgrade(struct stand *stand, const char *const *steps,
+		int64_t newest) {
+	return postern__sqlite_upgrade(postern__sqlite_from_base(stand->store), 1,
+			steps, newest, &stand->error);
+}
+
+static void upgraded(void) {
+	static const char *const steps[] = {
+		"CREATE TABLE postern_second (n); INSERT INTO postern_second VALUES "
+		"(1)",
+		"UPDATE postern_second SET n = n + 1",
+	};
+	struct stand stand;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		CHECK_OK(upgrade(&stand, steps, 3), &stand.error);
+		stand_close(&stand);
+		CHECK_INT(file_number(stand.path, VERSION), 3);
+		CHECK_INT(file_number(stand.path, "SELECT n FROM postern_second"), 2);
+	}
+	stand_finish(&stand);
+}
+
+static void upgrade_fails(void) {
+	static const char *const steps[] = {
+		"CREATE TABLE postern_second (n)",
+		"INSERT INTO postern_second VALUES (1); INSERT INTO nowhere VALUES (1)",
+	};
+	struct stand stand;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		CHECK(upgrade(&stand, steps, 3) != POSTERN_OK);
+		CHECK_CONTAINS(stand.error.text, "nowhere");
+		stand_close(&stand);
+		CHECK_INT(file_number(stand.path, VERSION), 1);
+		CHECK_INT(file_number(stand.path, "SELECT count(*) FROM sqlite_schema"
+										  " WHERE name = 'postern_second'"),
+				0);
+		CHECK(stand_open(&stand));
+	}
+	stand_finish(&stand);
+}
+
+static const struct tap_case cases[] = {
+	{ "a newer schema is refused", newer_schema },
+	{ "business tables in the same file are left alone", business_tables },
+	{ "a file of ours has our application id", application_id },
+	{ "the printed schema is the one that is made", printed_schema },
+	{ "an upgrade runs every step that is missing", upgraded },
+	{ "an upgrade that fails changes nothing", upgrade_fails },
+};
+
+TAP_MAIN(cases)
