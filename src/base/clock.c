@@ -50,3 +50,19 @@ struct timespec postern__clock_deadline(int64_t ms) {
 	}
 	return now;
 }
+
+int64_t postern__clock_ns(void) {
+	struct timespec now;
+	int r = clock_gettime(CLOCK_MONOTONIC, &now);
+	assert(r == 0);
+	(void)r;
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void postern__clock_sleep_until_ns(int64_t ns) {
+	struct timespec until = {
+		.tv_sec = (time_t)(ns / 1000000000),
+		.tv_nsec = (long)(ns % 1000000000),
+	};
+	(void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
