@@ -86,6 +86,17 @@ static const struct postern__flag show_flags[] = {
 	END
 };
 
+static const struct postern__flag bench_flags[] = {
+	{ "messages", 0, false, "N", "how many to send, copies included; 100000" },
+	{ "batch", 0, false, "N", "how many a sender sends at a time, up to 10000; 1000" },
+	{ "senders", 0, false, "N", "how many send at the same time, up to 256; 1" },
+	{ "duplicates", 0, false, "PERCENT", "how many of them are copies of an earlier one; 10%" },
+	{ "handler", 0, false, "callback|sql|exec|none", "what they are delivered to: a function that does nothing, one INSERT, the program /bin/true, or nothing; callback" },
+	{ "rate", 0, false, "N", "send so many per second, one by one, for a look at latency" },
+	{ "drain", 0, false, NULL, "accept everything before anything is delivered" },
+	END
+};
+
 static const struct postern__flag retry_flags[] = { FILTERS, BULK, END };
 
 static const struct postern__command commands[] = {
@@ -242,6 +253,23 @@ static const struct postern__command commands[] = {
 		.run = postern__command_stats,
 	},
 	{
+		.name = "bench", .operands = "", .flags = bench_flags,
+		.help = "measure how fast a new store takes and delivers messages",
+		.about =
+			"Sends messages of 256 bytes with random ids, some of them twice, and delivers\n"
+			"them to one handler, through the library, in this process. Each is durable\n"
+			"before it counts as accepted, and its completion before it counts as completed.\n"
+			"Fills the store and leaves it there; refuses one that has been used. The\n"
+			"latency is from the call that accepts a message (with --rate: from when it was\n"
+			"due to be sent) to the start of its handler.",
+		.examples =
+			"postern bench --store sqlite:bench.db --messages 100000\n"
+			"postern bench --store sqlite:bench2.db --batch 1 --senders 64 --json\n"
+			"postern bench --store sqlite:bench3.db --rate 500 --messages 5000\n"
+			"postern bench --store memory: --duplicates 0%",
+		.run = postern__command_bench,
+	},
+	{
 		.name = "version", .operands = "", .flags = no_flags,
 		.help = "say which version this is and what is built in",
 		.about = "Needs neither a configuration nor a store.",
@@ -266,7 +294,6 @@ static const char *const later[] = {
 	"cleanup",
 	"top",
 	"verify",
-	"bench",
 	"key",
 	"retry-plan",
 	"config",

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_CLI_BENCH_H
+#define POSTERN_CLI_BENCH_H
+
+/*
+ * The job that speed is measured by: messages with random ids, some of them
+ * sent twice, each accepted durably and completed by a handler that does
+ * nothing. All through the public API of the library.
+ */
+
+#include <postern/box.h>
+#include <postern/runner.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define POSTERN__BENCH_MESSAGES_MAX 1000000000
+#define POSTERN__BENCH_SENDERS_MAX 256
+#define POSTERN__BENCH_RATE_MAX 1000000
+#define POSTERN__BENCH_DUPLICATES_MAX 90
+
+#define POSTERN__BENCH_BODY_LEN 256
+#define POSTERN__BENCH_ID_LEN 36
+
+/* Channel and handler of the job. */
+#define POSTERN__BENCH_NAME "bench"
+
+enum postern__bench_handler {
+	POSTERN__BENCH_CALLBACK,
+	POSTERN__BENCH_SQL,
+	POSTERN__BENCH_EXEC,
+	POSTERN__BENCH_NONE
+};
+
+struct postern__bench_job {
+	uint64_t messages; /* sent, copies included */
+	uint32_t batch;
+	uint32_t senders;
+	uint32_t duplicates; /* per cent of what is sent */
+	uint32_t rate;       /* per second; 0: as fast as it goes */
+	bool drain;          /* accept everything, and only then deliver */
+	enum postern__bench_handler handler;
+	const struct postern_policy *policy;
+	const struct postern_runner_options *runner;
+	bool progress; /* on stderr */
+};
+
+struct postern__bench_result {
+	uint64_t accepted;
+	uint64_t duplicates;
+	uint64_t completed;
+	int64_t accept_ns; /* until the last one was reported */
+	int64_t drain_ns;  /* job.drain: from there on */
+	int64_t total_ns;  /* until the last completion was durable */
+	/* From the call that accepts (with a rate: from when it was due) to the
+	   start of the handler; -1: nothing was started. */
+	int64_t p50_ns;
+	int64_t p99_ns;
+	int64_t max_ns;
+	uint64_t sample_count;
+};
+
+struct postern__bench;
+
+/*
+ * Get ready for a job. The result must outlive the box it is run on; so must
+ * what the job points to.
+ *
+ * out  yours; end it with postern__bench_destroy().
+ */
+int postern__bench_create(const struct postern__bench_job *job,
+		struct postern__bench **out, struct postern_error *error);
+
+/* NULL is fine. */
+void postern__bench_destroy(struct postern__bench *bench);
+
+/*
+ * Add the job's channel and handler to a box, start the box, do the job, and
+ * see that the store agrees on what was done. Once only. POSTERN_E_CORRUPT:
+ * the store does not agree, or a handler failed.
+ */
+int postern__bench_run(struct postern__bench *bench, struct postern_box *box,
+		struct postern__bench_result *out, struct postern_error *error);
+
+/* --- messages (bench_feed.c) ------------------------------------------ */
+
+/* How far back the message is at most that is sent again. */
+#define POSTERN__BENCH_WINDOW 1000
+
+/* The messages of one sender, one after the other. */
+struct postern__bench_feed {
+	uint64_t random;
+	uint32_t duplicates; /* per cent */
+	uint64_t sent;
+	uint64_t made; /* the rest were copies */
+	char recent[POSTERN__BENCH_WINDOW][POSTERN__BENCH_ID_LEN + 1];
+};
+
+/* Room for what a message points to. */
+struct postern__bench_letter {
+	char id[POSTERN__BENCH_ID_LEN + 1];
+	char body[POSTERN__BENCH_BODY_LEN];
+};
+
+void postern__bench_feed_init(struct postern__bench_feed *feed,
+		uint32_t duplicates);
+/* The next message; it points into the letter. */
+void postern__bench_feed_next(struct postern__bench_feed *feed,
+		struct postern__bench_letter *letter, struct postern_message *out);
+
+/* --- latency (bench_samples.c) ---------------------------------------- */
+
+/* Of this many messages at most, evenly chosen, so that measuring takes
+   little memory whatever the job. A power of two. */
+#define POSTERN__BENCH_SAMPLES_MAX 65536
+
+struct postern__bench_samples {
+	uint64_t stride; /* one in so many is measured */
+	struct {
+		_Atomic int64_t sent_ns;
+		_Atomic int64_t started_ns;
+	} * slots;
+};
+
+/* False: no memory. */
+bool postern__bench_samples_init(struct postern__bench_samples *samples,
+		uint64_t messages);
+void postern__bench_samples_finish(struct postern__bench_samples *samples);
+/* In any order and from any thread. */
+void postern__bench_samples_sent(struct postern__bench_samples *samples,
+		int64_t seq, int64_t ns);
+void postern__bench_samples_started(struct postern__bench_samples *samples,
+		int64_t seq);
+/* Fills in the percentiles. */
+void postern__bench_samples_read(struct postern__bench_samples *samples,
+		struct postern__bench_result *out);
+
+#endif

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The benchmark does the job it says, on every store. How long it takes is
+never looked at: that is for `make bench`."""
+
+import os
+import sqlite3
+import subprocess
+
+from support import PATIENCE_S, POSTERN, case, equal, main
+
+NAMES = """accepted duplicates completed seconds messages_per_second latency_ms
+    rss_kib""".split()
+
+
+def bench(place, store, *args):
+    return place.ok("bench", "--store", store, "--json", *args).json()
+
+
+def both(name):
+    """Registers a case for each store."""
+
+    def register(function):
+        for store in ("memory:", "sqlite:bench.db"):
+            case(f"{name}, on {store}", store=store)(function)
+        return function
+
+    return register
+
+
+@both("accepted and duplicates are all that was sent, all are completed")
+def _(place, store):
+    got = bench(place, store, "--messages", "2500", "--batch", "1000")
+    equal(list(got)[: len(NAMES)], NAMES)
+    equal(got["accepted"], 2250)
+    equal(got["duplicates"], 250)
+    equal(got["completed"], 2250)
+    assert got["seconds"] > 0, got
+    assert got["messages_per_second"] > 0, got
+    assert got["rss_kib"] > 1000, got
+    latency = got["latency_ms"]
+    assert 0 < latency["p50"] <= latency["p99"] <= latency["max"], latency
+
+
+@both("the share of duplicates, the batch and the senders are as asked")
+def _(place, store):
+    got = bench(
+        place, store, "--messages", "1000", "--batch", "7", "--senders", "4",
+        "--duplicates", "40%",
+    )
+    equal(
+        (got["accepted"], got["duplicates"], got["completed"]), (600, 400, 600)
+    )
+    equal((got["batch"], got["senders"]), (7, 4))
+
+
+@both("without duplicates all are accepted")
+def _(place, store):
+    got = bench(place, store, "--messages", "11", "--duplicates", "0")
+    equal((got["accepted"], got["duplicates"], got["completed"]), (11, 0, 11))
+
+
+@both("with a rate they are sent one by one, and no faster")
+def _(place, store):
+    got = bench(place, store, "--messages", "100", "--rate", "1000")
+    equal((got["accepted"], got["duplicates"], got["completed"]), (90, 10, 90))
+    assert got["seconds"] >= 0.099, got
+    equal(got["rate"], 1000)
+
+
+@both("a backlog is delivered after all of it was accepted")
+def _(place, store):
+    got = bench(place, store, "--messages", "500", "--drain")
+    equal((got["accepted"], got["duplicates"], got["completed"]), (450, 50, 450))
+    assert got["drain_seconds"] > 0, got
+    assert got["accept_seconds"] + got["drain_seconds"] <= got["seconds"] + 0.001
+
+
+@both("programs are a handler, too")
+def _(place, store):
+    got = bench(place, store, "--messages", "10", "--handler", "exec")
+    equal((got["accepted"], got["completed"]), (9, 9))
+
+
+@both("without a handler messages are only accepted")
+def _(place, store):
+    got = bench(place, store, "--messages", "1000", "--handler", "none")
+    equal((got["accepted"], got["duplicates"], got["completed"]), (900, 100, 0))
+    equal(got["latency_ms"], {"p50": None, "p99": None, "max": None})
+    assert got["messages_per_second"] > 0, got
+
+
+@case("what the benchmark counted is what is in the store")
+def _(place):
+    store = "sqlite:bench.db"
+    got = bench(place, store, "--messages", "1000")
+    stats = place.ok("stats", "--store", store, "--json").json()
+    (channel,) = stats["channels"]
+    (handler,) = stats["handlers"]
+    equal((channel["accepted"], channel["duplicates"]), (900, 100))
+    equal((handler["done"], handler["pending"], handler["leased"]), (900, 0, 0))
+    equal(got["completed"], handler["done"])
+    row = place.ok("list", "--store", store, "--json", "--limit", "1").json()[0]
+    body = place.ok("show", row["message_id"], "--store", store, "--body").raw
+    equal(len(body), 256)
+
+
+@case("the sql handler writes one row for each message, also in batches")
+def _(place):
+    for name, args in (("one.db", []), ("many.db", ["--commit-batch", "100"])):
+        got = bench(
+            place, f"sqlite:{name}", "--messages", "300", "--handler", "sql",
+            *args,
+        )
+        equal((got["accepted"], got["completed"]), (270, 270))
+        with sqlite3.connect(place.file(name)) as database:
+            ((rows, ids),) = database.execute(
+                "SELECT count(*), count(DISTINCT id) FROM bench_effect"
+            )
+        equal((rows, ids), (270, 270))
+
+
+@case("sql is refused where the store has none")
+def _(place):
+    place.fails(
+        4, "bench", "--store", "memory:", "--handler", "sql", says="bench"
+    )
+
+
+@case("a store that has been used is refused and left alone")
+def _(place):
+    place.configure()
+    place.ok("init")
+    place.ok("send", "orders", "--id", "1", stdin="x")
+    result = place.fails(
+        1, "bench", "--store", "sqlite:box.db", "--messages", "10", says="used"
+    )
+    equal(result.out, "")
+    equal(len(place.ok("list", "--json").json()), 1)
+    bench(place, "sqlite:bench.db", "--messages", "10")
+    place.fails(1, "bench", "--store", "sqlite:bench.db", says="used")
+
+
+@case("a store that somebody else has is refused")
+def _(place):
+    place.hold("sqlite:held.db")
+    place.fails(4, "bench", "--store", "sqlite:held.db", says="in use")
+
+
+@case("the store is never taken from a configuration")
+def _(place):
+    place.configure()
+    place.fails(2, "bench", says="--store")
+    place.fails(2, "bench", env={"POSTERN_STORE": "sqlite:x.db"}, says="--store")
+    equal(os.path.exists(place.file("box.db")), False)
+    equal(os.path.exists(place.file("x.db")), False)
+
+
+@case("flags that make no sense are refused and say what would")
+def _(place):
+    for words, says in (
+        (["--messages", "0"], "--messages"),
+        (["--messages", "many"], "--messages"),
+        (["--messages", "-1"], "--messages"),
+        (["--batch", "0"], "--batch"),
+        (["--batch", "10001"], "--batch"),
+        (["--senders", "257"], "--senders"),
+        (["--duplicates", "91%"], "0% to 90%"),
+        (["--duplicates", "%"], "0% to 90%"),
+        (["--duplicates", "-1%"], "0% to 90%"),
+        (["--duplicates", "1" * 40], "0% to 90%"),
+        (["--handler", "mail"], "callback, sql, exec or none"),
+        (["--rate", "0"], "--rate"),
+        (["--rate", "5", "--batch", "5"], "leave out"),
+        (["--rate", "5", "--drain"], "leave out"),
+        (["--rate", "5", "--senders", "2"], "leave out"),
+        (["--store", "nosuch:x"], "nosuch"),
+        (["more"], "too much"),
+    ):
+        if "--store" not in words:
+            words = ["--store", "sqlite:bench.db"] + words
+        result = place.fails(2, "bench", *words, says=says)
+        equal(result.out, "", words)
+    equal(os.path.exists(place.file("bench.db")), False)
+
+
+@case("for people there are lines, and progress on a terminal only")
+def _(place):
+    result = place.ok("bench", "--store", "memory:", "--messages", "100")
+    equal(result.err, "")
+    for name in ("accepted", "duplicates", "completed", "latency p99"):
+        assert f"\n{name} " in "\n" + result.out, name
+    master, slave = os.openpty()
+    subprocess.run(
+        [POSTERN, "bench", "--store", "memory:", "--rate", "100",
+         "--messages", "50"],
+        env=place.environment(), cwd=place.path, stdout=subprocess.DEVNULL,
+        stderr=slave, timeout=PATIENCE_S, check=True,
+    )
+    os.close(slave)
+    text = os.read(master, 65536).decode()
+    os.close(master)
+    assert "accepted" in text and "completed" in text, text
+    assert text.endswith("\r\x1b[K"), text
+
+
+main()
