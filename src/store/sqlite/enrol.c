@@ -227,12 +227,15 @@ int postern__sqlite_enrol(struct postern_store *store,
 	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
 		r = enrol_all(self, enrolment, error);
+		bool enrolled = r == POSTERN_OK;
+		if (enrolled) {
+			/* Before the commit: after it nothing may fail any more. */
+			r = postern__sqlite_load(self, error);
+		}
 		r = postern__sqlite_finish(self, r, error);
-	}
-	if (r == POSTERN_OK) {
-		r = postern__sqlite_load(self, error);
-		/* The directory must not be old: read it again before it is used. */
-		self->broken = self->broken || r != POSTERN_OK;
+		/* Then the directory is of what was undone: read it again before it
+		   is used. */
+		self->broken = self->broken || (enrolled && r != POSTERN_OK);
 	}
 	postern__sqlite_leave(self);
 	return r;
