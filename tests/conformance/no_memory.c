@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Every allocation of every operation fails once: the operation must say so
+ * and leave the store as it was, which is shown by all that can be seen of it
+ * being the same as before, and by the operation working afterwards.
+ *
+ * The linker puts the functions below in front of the allocator (--wrap); what
+ * a shared library allocates for itself is not reached.
+ */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/stand.h"
+
+/* --- the allocator --------------------------------------------------- */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+char *__real_strdup(const char *text);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+char *__wrap_strdup(const char *text);
+
+/* The allocation that fails, counted from 1; 0: none. */
+static size_t failing;
+static size_t allocations;
+
+static bool fails(void) {
+	return failing > 0 && ++allocations == failing;
+}
+
+void *__wrap_malloc(size_t size) {
+	return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size) {
+	return fails() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size) {
+	return fails() ? NULL : __real_realloc(old, size);
+}
+
+char *__wrap_strdup(const char *text) {
+	return fails() ? NULL : __real_strdup(text);
+}
+
+/* --- the stage ------------------------------------------------------- */
+
+static void enrol_both(struct stand *stand) {
+	struct stand_handler handlers[] = {
+		{ .key = "in", .in_process = true, .max_crashes = 2 },
+		{ .key = "out" },
+	};
+	CHECK_OK(stand_enrol(stand, handlers, 2), &stand->error);
+	stand->handlers[0] = handlers[0].id;
+	stand->handlers[1] = handlers[1].id;
+}
+
+/* A pending delivery of handler "out". */
+static int64_t pending_seq;
+
+/* A store with deliveries in every state, and leases whose node is lost: one
+   that ran alone, some that are under no suspicion yet, and plain ones. */
+static void set_stage(struct stand *stand) {
+	stand_open(stand, NULL);
+	enrol_both(stand);
+	stand_accept_leased(stand, "alone", stand->handlers[0]);
+	stand_crash(stand);
+	enrol_both(stand);
+	stand_recover(stand);
+	CHECK_INT(stand_claim_in_process(stand, stand->handlers[0], 1).count, 1);
+
+	int64_t seq = stand_accept(stand, "poisoned", stand->handlers[1]);
+	stand_finish(stand, seq, stand->handlers[1], POSTERN_SETTLE_POISONED);
+	seq = stand_accept(stand, "done", stand->handlers[1]);
+	stand_finish(stand, seq, stand->handlers[1], POSTERN_SETTLE_DONE);
+	stand_accept_leased(stand, "lost 1", stand->handlers[0]);
+	stand_accept_leased(stand, "lost 2", stand->handlers[0]);
+	stand_accept_leased(stand, "lost 3", stand->handlers[1]);
+	stand_park(stand, "parked 1");
+	stand_park(stand, "parked 2");
+	pending_seq = stand_accept(stand, "pending 1", stand->handlers[1]);
+	stand_accept(stand, "pending 2", stand->handlers[1]);
+	stand_crash(stand);
+	enrol_both(stand);
+}
+
+/* All that can be seen of a store, as a text that lives with the stand. */
+struct view {
+	char *text;
+	size_t len;
+	size_t size;
+};
+
+__attribute__((format(printf, 2, 3))) static void print(struct view *view,
+		const char *format, ...) {
+	va_list args;
+	va_start(args, format);
+	int len = vsnprintf(view->text + view->len, view->size - view->len, format,
+			args);
+	va_end(args);
+	if (CHECK(len >= 0 && (size_t)len < view->size - view->len)) {
+		view->len += (size_t)len;
+	}
+}
+
+static void print_message(struct stand *stand, struct view *view, int64_t seq) {
+	struct postern_detail detail = stand_get(stand, seq);
+	print(view, "%" PRId64 " %s %s %" PRIu64 " %" PRIu64 " %zu\n", seq,
+			detail.channel, detail.message.id, detail.duplicate_count,
+			detail.conflict_count, detail.conflict_kept);
+	for (size_t i = 0; i < detail.delivery_count; i++) {
+		const struct postern_delivery_detail *delivery = &detail.deliveries[i];
+		const struct postern_row *row = &delivery->row;
+		print(view,
+				"  '%s' %d fence %" PRIu64 " %u %u %u, %" PRId64 " %" PRId64
+				" %" PRId64 ", %zu attempts, %s\n",
+				row->handler, (int)row->state, row->fence, row->failures,
+				row->starts, row->crashes, row->next_at_ms, row->leased_at_ms,
+				row->finished_at_ms, delivery->attempt_count,
+				row->last_error ? row->last_error : "-");
+	}
+}
+
+static const char *look(struct stand *stand) {
+	struct view view = { .size = 20000 };
+	view.text = postern_memory_alloc(stand->memory, view.size);
+	struct postern_stats stats = stand_stats(stand);
+	for (size_t i = 0; i < stats.channel_count; i++) {
+		const struct postern_channel_stats *channel = &stats.channels[i];
+		print(&view, "%s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+				channel->name, channel->accepted, channel->duplicates,
+				channel->conflicts, channel->parked);
+	}
+	for (size_t i = 0; i < stats.handler_count; i++) {
+		const struct postern_handler_stats *handler = &stats.handlers[i];
+		print(&view,
+				"%s %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+				"\n",
+				handler->key, handler->paused, handler->pending,
+				handler->leased, handler->poisoned, handler->done,
+				handler->discarded);
+	}
+	int64_t last = 0;
+	struct postern_page page = stand_list(stand, &(struct postern_filter){ 0 });
+	for (size_t i = 0; i < page.count; i++) {
+		if (page.rows[i].seq != last) {
+			last = page.rows[i].seq;
+			print_message(stand, &view, last);
+		}
+	}
+	return view.text;
+}
+
+/* --- the operations -------------------------------------------------- */
+
+/* One operation on the stage, with results in memory of its own. */
+typedef int operation(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error);
+
+static void nothing_to_prepare(struct stand *stand) {
+	(void)stand;
+}
+
+static void recover_first(struct stand *stand) {
+	stand_recover(stand);
+}
+
+/* Fail the first allocation, then the second, until none is left to fail. */
+static void fail_each(operation *run, void (*prepare)(struct stand *stand)) {
+	struct postern_error error;
+	size_t number = 1;
+	for (int r = POSTERN_E_NOMEM; r != POSTERN_OK && number < 500; number++) {
+		struct stand stand;
+		set_stage(&stand);
+		prepare(&stand);
+		const char *before = look(&stand);
+		struct postern_memory *memory = postern_memory_create();
+		allocations = 0;
+		failing = number;
+		r = run(&stand, memory, &error);
+		failing = 0;
+		if (r != POSTERN_OK) {
+			CHECK_INT(r, POSTERN_E_NOMEM);
+			CHECK_STR(look(&stand), before);
+			CHECK_OK(run(&stand, memory, &error), &error);
+		}
+		postern_memory_destroy(memory);
+		stand_close(&stand);
+	}
+	/* There was something to fail. */
+	CHECK(number > 2);
+}
+
+static int run_enrol(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error) {
+	static const char *const legacy[] = { "out", "older" };
+	static const char *const in_legacy[] = { "former" };
+	(void)memory;
+	struct postern_enrol_channel channels[] = {
+		{ .name = "orders" },
+		{ .name = "a new one" },
+	};
+	struct postern_enrol_handler handlers[] = {
+		{ .key = "renamed", .legacy_keys = legacy, .legacy_key_count = 2 },
+		{ .key = "in", .legacy_keys = in_legacy, .legacy_key_count = 1 },
+		{ .key = "fresh" },
+	};
+	struct postern_enrolment enrolment = {
+		.node = stand->node + 50,
+		.channels = channels,
+		.channel_count = 2,
+		.handlers = handlers,
+		.handler_count = 3,
+	};
+	return stand->ops->enrol(stand->store, &enrolment, error);
+}
+
+static int run_apply(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error) {
+	static const char *const ids[] = { "new", "parked 1", "done", "new",
+		"new and parked" };
+	struct parcel parcels[5];
+	struct postern_accept accepts[5];
+	(void)memory;
+	for (size_t i = 0; i < 5; i++) {
+		parcel_init(&parcels[i], stand, ids[i], i == 2 ? "other" : "body");
+		if (i < 4) {
+			parcel_add_route(&parcels[i], stand->handlers[i == 3])->lease =
+					i == 0;
+			parcel_add_route(&parcels[i], stand->handlers[i != 3]);
+		}
+		parcels[i].accept.message = &parcels[i].message;
+		parcels[i].accept.routes = parcels[i].routes;
+		accepts[i] = parcels[i].accept;
+	}
+	struct postern_settlement settlement = {
+		.seq = pending_seq,
+		.handler = stand->handlers[1],
+		.fence = 1,
+		.to = POSTERN_SETTLE_PENDING,
+		.outcome = "retry",
+		.error = "no luck",
+	};
+	struct postern_batch batch = {
+		.node = stand->node,
+		.settlements = &settlement,
+		.settlement_count = 1,
+		.accepts = accepts,
+		.accept_count = 5,
+	};
+	return stand->ops->apply(stand->store, &batch, error);
+}
+
+static int run_claim(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error) {
+	struct postern_want wants[] = {
+		{ .handler = stand->handlers[0], .max = 10, .in_process = true },
+		{ .handler = stand->handlers[1], .max = 10 },
+	};
+	struct postern_claim claim = {
+		.node = stand->node,
+		.wants = wants,
+		.want_count = 2,
+		.max = 100,
+		.bytes_max = SIZE_MAX,
+	};
+	struct postern_claims claims;
+	return stand->ops->claim(stand->store, &claim, memory, &claims, error);
+}
+
+static int run_recover(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error) {
+	(void)memory;
+	struct postern_recovered recovered;
+	return stand->ops->recover(stand->store, stand->node, 100, &recovered,
+			error);
+}
+
+/* Everything of "out" is an orphan. */
+static void register_one(struct stand *stand) {
+	struct stand_handler handler = { .key = "in", .in_process = true };
+	CHECK_OK(stand_enrol(stand, &handler, 1), &stand->error);
+	stand_recover(stand);
+}
+
+static int run_orphans(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error) {
+	struct postern_orphan *orphans;
+	size_t count;
+	return stand->ops->orphans(stand->store, stand->node, true, 100, memory,
+			&orphans, &count, error);
+}
+
+static size_t route_all(void *context, int64_t channel, const char *type,
+		struct postern_route *routes, size_t max) {
+	const struct stand *stand = context;
+	(void)channel;
+	(void)type;
+	if (max < 2) {
+		return 0;
+	}
+	routes[0] = (struct postern_route){ .handler = stand->handlers[0] };
+	routes[1] = (struct postern_route){ .handler = stand->handlers[1] };
+	return 2;
+}
+
+static int run_unpark(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error) {
+	(void)memory;
+	int64_t cursor = 0;
+	uint64_t count;
+	return stand->ops->unpark(stand->store, route_all, stand, 100, &cursor,
+			&count, error);
+}
+
+static int run_list(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error) {
+	struct postern_filter filter = { .size = sizeof filter, .limit = 100 };
+	struct postern_query query = { .filter = &filter };
+	struct postern_page page;
+	return stand->ops->list(stand->store, &query, memory, &page, error);
+}
+
+static int run_get(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error) {
+	struct postern_detail detail;
+	return stand->ops->get(stand->store, 2, memory, &detail, error);
+}
+
+static int run_stats(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error) {
+	struct postern_stats stats;
+	return stand->ops->stats(stand->store, memory, &stats, error);
+}
+
+static void lease_one(struct stand *stand) {
+	stand_recover(stand);
+	CHECK_INT(stand_claim(stand, stand->handlers[1], 100).count, 3);
+}
+
+static void enrol(void) {
+	fail_each(run_enrol, nothing_to_prepare);
+}
+
+static void apply(void) {
+	fail_each(run_apply, lease_one);
+}
+
+static void claim(void) {
+	fail_each(run_claim, recover_first);
+}
+
+static void recover(void) {
+	fail_each(run_recover, nothing_to_prepare);
+}
+
+static void orphans(void) {
+	fail_each(run_orphans, register_one);
+}
+
+static void unpark(void) {
+	fail_each(run_unpark, recover_first);
+}
+
+static void answers(void) {
+	fail_each(run_list, nothing_to_prepare);
+	fail_each(run_get, nothing_to_prepare);
+	fail_each(run_stats, nothing_to_prepare);
+}
+
+static const struct tap_case cases[] = {
+	{ "enrolling without memory changes nothing", enrol },
+	{ "a batch without memory changes nothing", apply },
+	{ "claiming without memory changes nothing", claim },
+	{ "recovering without memory changes nothing", recover },
+	{ "poisoning orphans without memory changes nothing", orphans },
+	{ "waking parked messages without memory changes nothing", unpark },
+	{ "looking without memory fails and can be repeated", answers },
+};
+
+TAP_MAIN(cases)
