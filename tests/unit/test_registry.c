@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Opening a store by its URL: which kinds there are, and what is said about
+ * those there are not.
+ */
+
+#include <postern/sys/clock.h>
+#include <postern/sys/store.h>
+
+#include "support/fake_clock.h"
+#include "tap.h"
+
+static void known(void) {
+	struct postern_store *store = NULL;
+	struct postern_error error = { 0 };
+	if (CHECK_OK(postern_store_open("memory:", NULL, &store, &error), &error)) {
+		CHECK_STR(store->ops->name, "memory");
+		CHECK_INT(store->ops->version, POSTERN_STORE_OPS_VERSION);
+	}
+	postern_store_destroy(store);
+}
+
+static void no_kind(void) {
+	static const char *const urls[] = {
+		"mysql:host",
+		"Memory:",
+		"memory",
+		"mem",
+		":",
+		"",
+		NULL,
+	};
+	for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
+		struct postern_store *store = NULL;
+		struct postern_error error = { 0 };
+		CHECK_INT(postern_store_open(urls[i], NULL, &store, &error),
+				POSTERN_E_INVALID);
+		CHECK(!store);
+		CHECK_CONTAINS(error.text, "'memory:'");
+		CHECK_CONTAINS(error.text, "sqlite:");
+	}
+}
+
+static void later_kinds(void) {
+	static const char *const urls[] = {
+		"postgres://user:secret@host/db",
+		"postgresql://user:secret@host/db",
+		"redis://:secret@host",
+		"rediss://:secret@host",
+	};
+	for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
+		struct postern_store *store = NULL;
+		struct postern_error error = { 0 };
+		CHECK_INT(postern_store_open(urls[i], NULL, &store, &error),
+				POSTERN_E_UNSUPPORTED);
+		CHECK(!store);
+		CHECK_CONTAINS(error.text, "not in this version");
+		CHECK(!strstr(error.text, "secret"));
+	}
+}
+
+static void secrets(void) {
+	struct postern_store *store = NULL;
+	struct postern_error error = { 0 };
+	CHECK_INT(postern_store_open("mongo://u:secret@host", NULL, &store, &error),
+			POSTERN_E_INVALID);
+	CHECK_CONTAINS(error.text, "mongo");
+	CHECK(!strstr(error.text, "secret"));
+}
+
+static void rest_of_memory(void) {
+	struct postern_store *store = NULL;
+	struct postern_error error = { 0 };
+	CHECK_INT(postern_store_open("memory:x", NULL, &store, &error),
+			POSTERN_E_INVALID);
+	struct postern_store_options options = {
+		.size = sizeof options,
+		.read_only = true,
+	};
+	CHECK_INT(postern_store_open("memory:", &options, &store, &error),
+			POSTERN_E_UNSUPPORTED);
+	CHECK(!store);
+}
+
+static void options_without_size(void) {
+	struct postern_store *store = NULL;
+	struct postern_error error = { 0 };
+	struct postern_store_options options = { 0 };
+	CHECK_INT(postern_store_open("memory:", &options, &store, &error),
+			POSTERN_E_INVALID);
+	CHECK_CONTAINS(error.text, "size");
+}
+
+/* A program that was compiled when the struct ended before the clock. */
+static void older_options(void) {
+	struct postern_store *store = NULL;
+	struct postern_error error = { 0 };
+	struct postern_store_options options = {
+		.size = offsetof(struct postern_store_options, clock),
+	};
+	memset((char *)&options + options.size, 0xff,
+			sizeof options - options.size);
+	CHECK_OK(postern_store_open("memory:", &options, &store, &error), &error);
+	if (store) {
+		struct postern_batch batch = { .node = 1 };
+		CHECK_OK(store->ops->apply(store, &batch, &error), &error);
+	}
+	postern_store_destroy(store);
+}
+
+static void schemas(void) {
+	const char *schema = NULL;
+	struct postern_error error = { 0 };
+	CHECK_OK(postern_store_schema("memory:", &schema, &error), &error);
+	CHECK_STR(schema, "");
+	CHECK_OK(postern_store_schema("sqlite:x.db", &schema, &error), &error);
+	CHECK_CONTAINS(schema, "CREATE TABLE");
+	CHECK_INT(postern_store_schema("redis:", &schema, &error),
+			POSTERN_E_UNSUPPORTED);
+	CHECK_INT(postern_store_schema("x:", &schema, &error), POSTERN_E_INVALID);
+}
+
+static void destroy_null(void) {
+	postern_store_destroy(NULL); /* fails by not coming back */
+}
+
+static const struct tap_case cases[] = {
+	{ "a store is opened by the scheme of its URL", known },
+	{ "an unknown kind is invalid, and the known ones are named", no_kind },
+	{ "a planned kind is not in this version", later_kinds },
+	{ "what follows the scheme is never quoted", secrets },
+	{ "a memory store has no name and cannot be looked into from outside",
+			rest_of_memory },
+	{ "options without their size are refused", options_without_size },
+	{ "options of an older program are filled up", older_options },
+	{ "a schema is a text, empty if there is none", schemas },
+	{ "destroying NULL does nothing", destroy_null },
+};
+
+TAP_MAIN(cases)
