@@ -7,6 +7,21 @@
 #include "conformance/cases.h"
 #include "conformance/stand.h"
 
+/* End the only delivery of "a" after two failures. */
+static void end(struct stand *stand, int64_t seq, enum postern_settle_to to) {
+	CHECK_INT(stand_claim(stand, stand->handlers[0], 1).count, 1);
+	CHECK_INT(stand_settle(stand,
+					  (struct postern_settlement){
+							  .seq = seq,
+							  .handler = stand->handlers[0],
+							  .fence = 1,
+							  .to = to,
+							  .failures = 2,
+							  .outcome = "whatever",
+					  }),
+			POSTERN_OK);
+}
+
 /* A delivery of "a" in this state, made by one claim under fence 1 unless it
    is pending. */
 static int64_t open_in(struct stand *stand, enum postern_state state) {
@@ -16,14 +31,12 @@ static int64_t open_in(struct stand *stand, enum postern_state state) {
 	case POSTERN_STATE_LEASED:
 		CHECK_INT(stand_claim(stand, stand->handlers[0], 1).count, 1);
 		break;
-	case POSTERN_STATE_DONE:
-		stand_finish(stand, seq, stand->handlers[0], POSTERN_SETTLE_DONE);
-		break;
+	case POSTERN_STATE_DONE: end(stand, seq, POSTERN_SETTLE_DONE); break;
 	case POSTERN_STATE_POISONED:
-		stand_finish(stand, seq, stand->handlers[0], POSTERN_SETTLE_POISONED);
+		end(stand, seq, POSTERN_SETTLE_POISONED);
 		break;
 	case POSTERN_STATE_DISCARDED:
-		stand_finish(stand, seq, stand->handlers[0], POSTERN_SETTLE_DISCARDED);
+		end(stand, seq, POSTERN_SETTLE_DISCARDED);
 		break;
 	default: break;
 	}

@@ -18,9 +18,9 @@ static size_t find_orphans(struct stand *stand, bool poison, size_t max,
 
 /* The process is replaced by one that knows only handler "kept". */
 static void open_orphaned(struct stand *stand, size_t count) {
-	stand_open(stand, "gone", "kept", NULL);
-	stand_accept_many(stand, count, stand->handlers[0]);
-	stand_accept(stand, "other", stand->handlers[1]);
+	stand_open(stand, "kept", "gone", NULL);
+	stand_accept_many(stand, count, stand->handlers[1]);
+	stand_accept(stand, "other", stand->handlers[0]);
 	stand_crash(stand);
 	stand_enrol_one(stand, "kept", NULL);
 	stand_recover(stand);
@@ -206,7 +206,7 @@ static void retried_when_back(void) {
 					 &count),
 			&stand.error);
 	CHECK_INT(count, 1);
-	struct postern_claims claims = stand_claim(&stand, stand.handlers[0], 10);
+	struct postern_claims claims = stand_claim(&stand, stand.handlers[1], 10);
 	if (CHECK_INT(claims.count, 1)) {
 		CHECK_INT(claims.items[0].fence, 1);
 	}

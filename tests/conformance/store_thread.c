@@ -42,11 +42,13 @@ static void run_crowd(struct crowd *crowd, void *(*body)(void *)) {
 	pthread_barrier_destroy(&crowd->start);
 }
 
-static void *accept_body(void *context) {
-	struct crowd *crowd = context;
+/* Enough that they get in each other's way. */
+#define KEY_COUNT 16
+
+static void accept_one(struct crowd *crowd, const char *id) {
 	struct postern_error error;
 	struct parcel parcel;
-	parcel_init(&parcel, crowd->stand, "same", "body");
+	parcel_init(&parcel, crowd->stand, id, "body");
 	parcel_add_route(&parcel, crowd->stand->handlers[0]);
 	parcel.accept.message = &parcel.message;
 	parcel.accept.routes = parcel.routes;
@@ -55,7 +57,6 @@ static void *accept_body(void *context) {
 		.accepts = &parcel.accept,
 		.accept_count = 1,
 	};
-	pthread_barrier_wait(&crowd->start);
 	CHECK_OK(crowd->stand->ops->apply(crowd->stand->store, &batch, &error),
 			&error);
 	if (parcel.accept.code == POSTERN_OK) {
@@ -66,6 +67,16 @@ static void *accept_body(void *context) {
 		CHECK(!parcel.routes[0].opened);
 	}
 	CHECK(parcel.accept.seq > 0);
+}
+
+static void *accept_body(void *context) {
+	struct crowd *crowd = context;
+	pthread_barrier_wait(&crowd->start);
+	for (int i = 0; i < KEY_COUNT; i++) {
+		char id[16];
+		(void)snprintf(id, sizeof id, "same-%d", i);
+		accept_one(crowd, id);
+	}
 	return NULL;
 }
 
@@ -74,12 +85,12 @@ static void one_key(void) {
 	stand_open(&stand, "a", NULL);
 	struct crowd crowd = { .stand = &stand };
 	run_crowd(&crowd, accept_body);
-	CHECK_INT(crowd.ok, 1);
-	CHECK_INT(crowd.refused, THREAD_COUNT - 1);
+	CHECK_INT(crowd.ok, KEY_COUNT);
+	CHECK_INT(crowd.refused, KEY_COUNT * (THREAD_COUNT - 1));
 	struct postern_channel_stats stats = stand_channel_stats(&stand, "orders");
-	CHECK_INT(stats.accepted, 1);
-	CHECK_INT(stats.duplicates, THREAD_COUNT - 1);
-	CHECK_INT(stand_claim(&stand, stand.handlers[0], 100).count, 1);
+	CHECK_INT(stats.accepted, KEY_COUNT);
+	CHECK_INT(stats.duplicates, KEY_COUNT * (THREAD_COUNT - 1));
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 100).count, KEY_COUNT);
 	stand_close(&stand);
 }
 
