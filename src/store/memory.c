@@ -11,8 +11,8 @@
  *
  * Nothing that was accepted is ever forgotten, for its identity has to be
  * known as long as the store lives. So the use of memory is bounded by a
- * refusal: once messages (with a fixed cost of some 600 bytes for a message
- * with one delivery), attempts and conflicts pass bytes_max, new messages are
+ * refusal: once messages (some 400 bytes each for one with one delivery, and
+ * its texts and body), attempts and conflicts pass bytes_max, new messages are
  * refused with POSTERN_E_UNAVAILABLE; what is in the store can still be
  * worked off. Attempts and conflicts are capped by number and length.
  */
