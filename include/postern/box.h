@@ -253,7 +253,8 @@ typedef void postern_accepted(void *context,
  * `done` will be called exactly once, possibly before this returns; on any
  * other result it never will be. Needs somebody to commit: a runner, or calls
  * of postern_box_commit(). POSTERN_E_BUSY: too much is waiting already
- * (100,000 messages or 256 MiB); try later.
+ * (100,000 messages or 256 MiB), try later; or called from inside a
+ * transactional handler.
  */
 POSTERN_EXPORT int postern_box_accept_async(struct postern_box *box,
 		const char *channel, const struct postern_message *message,

@@ -396,6 +396,11 @@ int postern_box_accept_async(struct postern_box *box, const char *channel_name,
 	struct postern__content *content;
 	int r = find_channel(box, channel_name, &channel, error);
 	if (!r) {
+		/* It would not wait, but it would not vanish with the transaction
+		   either. */
+		r = check_not_inside_transaction(box, error);
+	}
+	if (!r) {
 		r = prepare(box, channel, message, &content, error);
 	}
 	if (r) {

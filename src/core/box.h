@@ -119,6 +119,7 @@ struct postern_run {
 	bool reported;       /* said to be stuck */
 	bool stopping;       /* told to stop because the runner stops */
 	int64_t started_ms;  /* monotonic */
+	int64_t ended_ms;    /* monotonic: when it was settled in memory */
 	int64_t deadline_ms; /* monotonic, POSTERN__NEVER: none */
 	int64_t lease_end_ms;
 	uint64_t epoch;
@@ -332,6 +333,11 @@ int64_t postern__wake_at_ms(const struct postern_box *box);
 void postern__claim_hint(struct postern_box *box, struct postern__entry *entry,
 		int64_t delay_ms);
 void postern__claim_hint_all(struct postern_box *box);
+
+/* start.c, without the lock. */
+/* Make the box known to the store. Doing it again changes nothing, but it is
+   a write, and so shows whether the store can. */
+int postern__enrol(struct postern_box *box, struct postern_error *error);
 
 /* sweep.c, without the lock. */
 int postern__recover(struct postern_box *box, size_t *count_out,

@@ -106,8 +106,9 @@ static int apply(struct postern_box *box, size_t from, size_t count,
 	for (size_t i = from; i < from + count; i++) {
 		struct postern__item *item = group->items[i];
 		if (item->kind == POSTERN__ITEM_SETTLE) {
-			batch.settlements[batch.settlement_count++] =
-					run_of(item)->settlement;
+			struct postern_run *run = run_of(item);
+			run->settlement.lag_ms = postern__box_now_ms(box) - run->ended_ms;
+			batch.settlements[batch.settlement_count++] = run->settlement;
 		} else {
 			batch.accepts[batch.accept_count++] = content_of(item)->accept;
 		}

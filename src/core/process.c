@@ -16,7 +16,29 @@ static size_t queued_count(struct postern_box *box) {
 	return count;
 }
 
-/* One round: true if it ran something. */
+/* Results wait at most this long for the next handler's: enough for quick
+   ones to share a commit, and a slow one's is durable before the next. */
+#define RESULT_WAIT_MS 20
+
+/* Run up to `max`, writing results as they come. */
+static int run_some(struct postern_box *box, size_t max, size_t *count_out,
+		struct postern_error *error) {
+	int64_t written_at = postern__box_now_ms(box);
+	size_t total = 0;
+	size_t count = 0;
+	int r = POSTERN_OK;
+	while (!r && total < max && postern__run_one(box, &count)) {
+		total += count;
+		if (postern__box_now_ms(box) - written_at >= RESULT_WAIT_MS) {
+			r = postern_box_commit(box, NULL, error);
+			written_at = postern__box_now_ms(box);
+		}
+	}
+	*count_out = total;
+	return r;
+}
+
+/* One round; *count_out is how many deliveries were run. */
 static int pump(struct postern_box *box, size_t max, size_t *count_out,
 		struct postern_error *error) {
 	*count_out = 0;
@@ -30,7 +52,7 @@ static int pump(struct postern_box *box, size_t max, size_t *count_out,
 		r = postern_box_claim(box, wanted, NULL, error);
 	}
 	if (!r) {
-		r = postern_box_run(box, max, count_out, error);
+		r = run_some(box, max, count_out, error);
 	}
 	if (!r) {
 		r = postern_box_commit(box, NULL, error);

@@ -201,6 +201,7 @@ void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 		const char *reason) {
 	struct postern_box *box = run->box;
 	run->state = POSTERN__RUN_SETTLING;
+	run->ended_ms = postern__box_now_ms(box);
 	run->reason = reason && reason[0] ? strdup(reason) : NULL;
 	run->settlement = (struct postern_settlement){
 		.seq = run->delivery.seq,
@@ -209,9 +210,7 @@ void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 		.to = to,
 		.delay_ms = delay_ms,
 		.failures = failures,
-		.duration_ms = run->started_ms
-							   ? postern__box_now_ms(box) - run->started_ms
-							   : 0,
+		.duration_ms = run->started_ms ? run->ended_ms - run->started_ms : 0,
 		.outcome = outcome,
 		.error = run->reason,
 	};
@@ -288,6 +287,9 @@ bool postern__run_timed_out(const struct postern_run *run,
 	if (postern__box_now_ms(run->box) < run->deadline_ms) {
 		return false;
 	}
+	if (outcome->kind == POSTERN_RETRY && outcome->reason[0]) {
+		return true; /* it says more than we could */
+	}
 	char timeout[POSTERN__DURATION_TEXT_MAX];
 	postern__duration_format(run->entry->policy.timeout_ms, timeout);
 	char text[64];
@@ -304,14 +306,13 @@ void postern_run_finish(struct postern_run *run,
 		return;
 	}
 	struct postern_box *box = run->box;
-	struct postern_outcome late;
+	struct postern_outcome said = *outcome;
 	(void)pthread_mutex_lock(&box->lock);
 	bool ours = run->state == POSTERN__RUN_RUNNING;
-	bool timed_out = ours && postern__run_timed_out(run, &late);
+	bool timed_out = ours && postern__run_timed_out(run, &said);
 	postern__run_leave(run);
 	if (ours) {
-		postern__run_settle(run, timed_out ? &late : outcome,
-				timed_out ? "timeout" : NULL);
+		postern__run_settle(run, &said, timed_out ? "timeout" : NULL);
 	}
 	(void)pthread_mutex_unlock(&box->lock);
 }

@@ -64,6 +64,7 @@ static void fill_enrolment(const struct postern_box *box,
 
 static void take_ids(struct postern_box *box,
 		const struct postern_enrolment *enrolment) {
+	(void)pthread_mutex_lock(&box->lock);
 	for (size_t i = 0; i < box->channel_count; i++) {
 		box->channels[i]->id = enrolment->channels[i].id;
 	}
@@ -75,9 +76,10 @@ static void take_ids(struct postern_box *box,
 		memcpy(entry->aliases, from->aliases, sizeof(entry->aliases));
 		entry->paused = from->paused;
 	}
+	(void)pthread_mutex_unlock(&box->lock);
 }
 
-static int enrol(struct postern_box *box, struct postern_error *error) {
+int postern__enrol(struct postern_box *box, struct postern_error *error) {
 	struct postern_enrolment enrolment = {
 		.node = box->node,
 		.channel_count = box->channel_count,
@@ -175,7 +177,7 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 	size_t recovered;
 	int r = check_require_inbox(box, error);
 	if (!r) {
-		r = enrol(box, error);
+		r = postern__enrol(box, error);
 	}
 	if (!r) {
 		r = see_orphans(box, error);

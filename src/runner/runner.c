@@ -49,13 +49,17 @@ static void report(struct postern_runner *runner, const char *text) {
 	}
 }
 
-/* Only changes are news. */
-static void report_store(struct postern_runner *runner, int code,
+/*
+ * What the last write said of the store. Only changes are news, and only
+ * writes count: a store that can be read may still be full.
+ */
+static void note_write(struct postern_runner *runner, int code,
 		const struct postern_error *error) {
 	bool trouble = code != POSTERN_OK;
 	(void)pthread_mutex_lock(&runner->box->lock);
 	bool news = trouble != runner->in_trouble;
 	runner->in_trouble = trouble;
+	runner->box->store_failing = trouble;
 	(void)pthread_mutex_unlock(&runner->box->lock);
 	if (!news) {
 		return;
@@ -92,8 +96,8 @@ static void claim_some(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
 	size_t count;
 	int r = postern__claim(box, box->options.batch_size, false, &count, &error);
-	report_store(runner, r, &error);
 	if (r) {
+		note_write(runner, r, &error);
 		(void)pthread_mutex_lock(&box->lock);
 		runner->claim_retry_at_ms =
 				postern__box_after_ms(box, runner->options.restart_delay_ms);
@@ -112,7 +116,7 @@ static void *write_loop(void *context) {
 			struct postern_error error = { 0 };
 			int r = postern__commit_group(box, NULL, &error);
 			(void)pthread_mutex_unlock(&box->lock);
-			report_store(runner, r, &error);
+			note_write(runner, r, &error);
 			(void)pthread_mutex_lock(&box->lock);
 		}
 		if (claim) {
@@ -171,7 +175,9 @@ static void poll_store(struct postern_runner *runner) {
 			report(runner, text);
 		}
 	}
-	report_store(runner, r, &error);
+	if (r) {
+		note_write(runner, r, &error);
+	}
 	(void)pthread_mutex_lock(&box->lock);
 	postern__claim_hint_all(box);
 	(void)pthread_mutex_unlock(&box->lock);
@@ -198,20 +204,46 @@ static bool sleep_until(struct postern_runner *runner, int64_t at_ms) {
 	return go_on;
 }
 
+/*
+ * A store that failed a write is tried again by ourselves, so that whoever
+ * stopped sending because of it learns that it works. Returns when to look
+ * again.
+ */
+static int64_t probe_store(struct postern_runner *runner, int64_t at_ms) {
+	struct postern_box *box = runner->box;
+	(void)pthread_mutex_lock(&box->lock);
+	bool failing = box->store_failing;
+	(void)pthread_mutex_unlock(&box->lock);
+	if (!failing) {
+		/* Trouble is noticed in time to wait once before the first try. */
+		return postern__box_after_ms(box, runner->options.restart_delay_ms);
+	}
+	if (postern__box_now_ms(box) < at_ms) {
+		return at_ms;
+	}
+	struct postern_error error = { 0 };
+	note_write(runner, postern__enrol(box, &error), &error);
+	return postern__box_after_ms(box, runner->options.restart_delay_ms);
+}
+
 static void *keep_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	int64_t poll_at = postern__box_now_ms(box);
-	int64_t watch_at;
+	int64_t probe_at = 0;
+	int64_t next;
 	do {
 		if (postern__box_now_ms(box) >= poll_at) {
 			poll_store(runner);
 			poll_at = postern__box_after_ms(box,
 					runner->options.polling_interval_ms);
 		}
-		watch_at = postern__watch(box, runner->options.trouble,
+		probe_at = probe_store(runner, probe_at);
+		next = postern__watch(box, runner->options.trouble,
 				runner->options.trouble_context);
-	} while (sleep_until(runner, watch_at < poll_at ? watch_at : poll_at));
+		next = poll_at < next ? poll_at : next;
+		next = probe_at < next ? probe_at : next;
+	} while (sleep_until(runner, next));
 	return NULL;
 }
 

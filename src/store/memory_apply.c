@@ -226,6 +226,7 @@ static struct memory_attempt *settle_one(struct memory_store *self,
 		return attempt;
 	}
 	settlement->code = POSTERN_OK;
+	int64_t ended = now - settlement->lag_ms;
 	delivery->crashes = 0;
 	if (settlement->to == POSTERN_SETTLE_RETURNED) {
 		delivery->starts--;
@@ -234,17 +235,17 @@ static struct memory_attempt *settle_one(struct memory_store *self,
 	}
 	if (attempt) {
 		postern__mem_attempt_take(self, delivery, attempt,
-				now - settlement->duration_ms, now);
+				ended - settlement->duration_ms, ended);
 	}
 	switch (settlement->to) {
 	case POSTERN_SETTLE_DONE:
-		postern__mem_make_ended(self, delivery, POSTERN_STATE_DONE, now);
+		postern__mem_make_ended(self, delivery, POSTERN_STATE_DONE, ended);
 		break;
 	case POSTERN_SETTLE_POISONED:
-		postern__mem_make_ended(self, delivery, POSTERN_STATE_POISONED, now);
+		postern__mem_make_ended(self, delivery, POSTERN_STATE_POISONED, ended);
 		break;
 	case POSTERN_SETTLE_DISCARDED:
-		postern__mem_make_ended(self, delivery, POSTERN_STATE_DISCARDED, now);
+		postern__mem_make_ended(self, delivery, POSTERN_STATE_DISCARDED, ended);
 		break;
 	case POSTERN_SETTLE_PENDING:
 		postern__mem_make_pending(self, delivery, now + settlement->delay_ms,

@@ -10,7 +10,9 @@
 #include "support/fault_store.h"
 
 #include <postern/postern.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 struct bench {
 	struct fake_clock clock;
@@ -22,12 +24,14 @@ struct bench {
 	const char *bad_id;
 	int bad_code;
 	bool down[FAULT_OP_COUNT];
+	atomic_bool apply_down; /* the same, while threads run */
 };
 
 static int decide(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	struct bench *bench = context;
-	if (bench->down[op]) {
+	if (bench->down[op] ||
+			(op == FAULT_APPLY && atomic_load(&bench->apply_down))) {
 		return POSTERN_E_UNAVAILABLE;
 	}
 	for (size_t i = 0; batch && bench->bad_id && i < batch->accept_count; i++) {
@@ -201,6 +205,37 @@ static void claim_trouble_is_told(void) {
 	postern_box_destroy(bench.box);
 }
 
+/* Nobody sends any more; the runner finds out by itself. */
+static void health_comes_back(void) {
+	struct bench bench;
+	if (!open_box(&bench)) {
+		return;
+	}
+	struct postern_runner_options options = {
+		.size = sizeof(options),
+		.restart_delay_ms = 1,
+	};
+	struct postern_runner *runner = NULL;
+	atomic_store(&bench.apply_down, true);
+	CHECK_OK(postern_runner_create(bench.box, &options, &runner, &bench.error),
+			&bench.error);
+	CHECK_OK(postern_runner_start(runner, &bench.error), &bench.error);
+	struct postern_message message = { .size = sizeof(message), .id = "a" };
+	CHECK_INT(postern_box_accept(bench.box, "c", &message, NULL, &bench.error),
+			POSTERN_E_UNAVAILABLE);
+	CHECK_INT(postern_runner_health(runner, &bench.error),
+			POSTERN_E_UNAVAILABLE);
+	atomic_store(&bench.apply_down, false);
+	/* Its clock stands still: each round it sleeps a moment of real time. */
+	for (int i = 0; i < 60000 && postern_runner_health(runner, NULL); i++) {
+		fake_clock_advance(&bench.clock, 1);
+		(void)usleep(1000);
+	}
+	CHECK_OK(postern_runner_health(runner, &bench.error), &bench.error);
+	postern_runner_destroy(runner);
+	postern_box_destroy(bench.box);
+}
+
 static const struct tap_case cases[] = {
 	{ "one bad item is isolated by halving and the rest commits",
 			bad_item_stands_alone },
@@ -209,6 +244,8 @@ static const struct tap_case cases[] = {
 	{ "with the store down results wait and are not lost",
 			results_wait_for_the_store },
 	{ "trouble with a claim is told and passes", claim_trouble_is_told },
+	{ "a store that works again is noticed without traffic",
+			health_comes_back },
 };
 
 TAP_MAIN(cases)

@@ -329,6 +329,77 @@ static void late_success_is_a_failure(void) {
 	close_box(&bench);
 }
 
+struct order {
+	char text[64];
+};
+
+static void note_event(void *context, const struct postern_event *event) {
+	struct order *order = context;
+	char letter = event->kind == POSTERN_EVENT_STARTED ? 's' : 'e';
+	size_t len = strlen(order->text);
+	if ((event->kind == POSTERN_EVENT_STARTED ||
+				event->kind == POSTERN_EVENT_SETTLED) &&
+			len + 1 < sizeof(order->text)) {
+		order->text[len] = letter;
+	}
+}
+
+static void slow_results_are_kept_at_once(void) {
+	struct bench bench;
+	struct script slow = { .clock = &bench.clock, .takes_ms = 1000 };
+	struct order order = { "" };
+	if (!open_box(&bench, "orders") || !add(&bench, "slow", &slow) ||
+			!CHECK_OK(postern_box_subscribe(bench.box, note_event, &order,
+							  &bench.error),
+					&bench.error) ||
+			!start(&bench)) {
+		return;
+	}
+	for (int i = 0; i < 3; i++) {
+		char id[8];
+		(void)snprintf(id, sizeof(id), "m%d", i);
+		CHECK_INT(send(&bench, id, "x"), POSTERN_OK);
+	}
+	CHECK_INT(process(&bench), 3);
+	CHECK_STR(order.text, "sesese");
+	/* And each attempt has its own time. */
+	struct postern_listing *listing;
+	if (CHECK_OK(postern_box_list(bench.box, NULL, &listing, &bench.error),
+				&bench.error)) {
+		CHECK_INT(postern_listing_get(listing, 0)->finished_at_ms -
+						  postern_listing_get(listing, 1)->finished_at_ms,
+				1000);
+		postern_listing_destroy(listing);
+	}
+	close_box(&bench);
+}
+
+static void timeout_keeps_the_reason(void) {
+	struct bench bench;
+	struct script slow = { .clock = &bench.clock, .takes_ms = 100 };
+	postern_outcome_set(&slow.next, POSTERN_RETRY, 0, "killed: half done");
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.timeout_ms = 100;
+	policy.max_attempts = 1;
+	if (!open_box(&bench, "orders") ||
+			!CHECK_INT(add_with(&bench, "slow", &slow, &policy, NULL),
+					POSTERN_OK) ||
+			!start(&bench)) {
+		return;
+	}
+	CHECK_INT(send(&bench, "a", "x"), POSTERN_OK);
+	CHECK_INT(process(&bench), 1);
+	struct postern_detail *detail;
+	if (CHECK_OK(postern_box_get(bench.box, 1, &detail, &bench.error),
+				&bench.error)) {
+		CHECK_STR(detail->deliveries[0].row.last_error, "killed: half done");
+		CHECK_STR(detail->deliveries[0].attempts[0].outcome, "timeout");
+		postern_detail_destroy(detail);
+	}
+	close_box(&bench);
+}
+
 static void types_route(void) {
 	struct bench bench;
 	struct script exact = { 0 };
@@ -658,6 +729,10 @@ static const struct tap_case cases[] = {
 	{ "poison and discard end a delivery at once",
 			poison_and_discard_end_at_once },
 	{ "a success after the timeout is a failure", late_success_is_a_failure },
+	{ "a slow handler's result is written before the next begins",
+			slow_results_are_kept_at_once },
+	{ "a handler's own words about its timeout are kept",
+			timeout_keeps_the_reason },
 	{ "each handler gets the types it wants", types_route },
 	{ "a paused handler waits and the other goes on", paused_handler_waits },
 	{ "process stops at its maximum and gives the rest back",

@@ -17,8 +17,9 @@ enum trick {
 	TRICK_FAIL,
 	TRICK_COMMIT,
 	TRICK_ROLLBACK,
-	TRICK_STEAL, /* write to Postern's own tables */
-	TRICK_ACCEPT /* accept from inside */
+	TRICK_STEAL,  /* write to Postern's own tables */
+	TRICK_ACCEPT, /* accept from inside */
+	TRICK_ASYNC   /* the same, without waiting */
 };
 
 struct bench {
@@ -32,6 +33,12 @@ struct bench {
 
 static int run_sql(void *transaction, const char *sql) {
 	return sqlite3_exec(transaction, sql, NULL, NULL, NULL);
+}
+
+static void ignore_receipt(void *context,
+		const struct postern_receipt *receipt) {
+	(void)context;
+	(void)receipt;
 }
 
 static void play(void *context, const struct postern_message *message,
@@ -64,6 +71,10 @@ static void play(void *context, const struct postern_message *message,
 	case TRICK_ACCEPT:
 		bench->trick_code =
 				postern_box_accept(bench->box, "c", message, NULL, NULL);
+		break;
+	case TRICK_ASYNC:
+		bench->trick_code = postern_box_accept_async(bench->box, "c", message,
+				ignore_receipt, NULL, NULL);
 		break;
 	case TRICK_NONE:
 	default: break;
@@ -181,6 +192,7 @@ static void own_tables_are_safe(void) {
 
 static void accept_inside_is_busy(void) {
 	expect(TRICK_ACCEPT, POSTERN_STATE_DONE, 1);
+	expect(TRICK_ASYNC, POSTERN_STATE_DONE, 1);
 }
 
 static const struct tap_case cases[] = {

@@ -160,6 +160,7 @@ struct postern_settlement {
 	int64_t delay_ms;
 	uint32_t failures; /* the new count */
 	int64_t duration_ms;
+	int64_t lag_ms;      /* how long ago it ended; a delay counts from now */
 	const char *outcome; /* never NULL: "done", "retry", … */
 	const char *error;   /* may be NULL; valid UTF-8, capped */
 	/* out */

@@ -22,8 +22,9 @@ static int keep_attempt(struct sqlite_store *self,
 		struct postern_error *error) {
 	return postern__sqlite_attempt_insert(self, settlement->seq,
 			settlement->handler, settlement->fence,
-			now - settlement->duration_ms, now, settlement->outcome,
-			settlement->error, error);
+			now - settlement->lag_ms - settlement->duration_ms,
+			now - settlement->lag_ms, settlement->outcome, settlement->error,
+			error);
 }
 
 static int end(struct sqlite_store *self, uint64_t node,
@@ -38,7 +39,7 @@ static int end(struct sqlite_store *self, uint64_t node,
 	bind_lease(&query, node, settlement);
 	postern__sqlite_bind_int(&query, 5, state);
 	postern__sqlite_bind_int(&query, 6, settlement->failures);
-	postern__sqlite_bind_int(&query, 7, now);
+	postern__sqlite_bind_int(&query, 7, now - settlement->lag_ms);
 	postern__sqlite_bind_int(&query, 8, settlement->duration_ms);
 	int r = postern__sqlite_end_changes(&query, &changes, error);
 	if (r != POSTERN_OK || changes == 0) {
