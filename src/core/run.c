@@ -435,6 +435,7 @@ bool postern__run_one(struct postern_box *box, size_t *count_out) {
 	struct postern__entry *entry = next_entry(box);
 	if (entry) {
 		count = begin_some(entry, runs);
+		assert(count > 0);
 		if (entry->kind->transactional) {
 			box->transacting = true;
 			box->transact_thread = pthread_self();

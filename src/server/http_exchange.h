@@ -79,14 +79,14 @@ struct postern__exchange {
 };
 
 /* libmicrohttpd calls these. */
-void *postern__exchange_create(void *http, const char *uri,
+void *postern__exchange_create(void *context, const char *uri,
 		struct MHD_Connection *connection);
-enum MHD_Result postern__exchange_step(void *http,
+enum MHD_Result postern__exchange_step(void *context,
 		struct MHD_Connection *connection, const char *url, const char *method,
 		const char *version, const char *upload, size_t *upload_len,
-		void **exchange);
-void postern__exchange_end(void *http, struct MHD_Connection *connection,
-		void **exchange, enum MHD_RequestTerminationCode why);
+		void **own_context);
+void postern__exchange_end(void *context, struct MHD_Connection *connection,
+		void **own_context, enum MHD_RequestTerminationCode why);
 
 /* A worker's part: ask the api, and wait for it. */
 void postern__exchange_run(struct postern__exchange *exchange);

@@ -39,11 +39,11 @@ struct postern__socket {
  * POSTERN_E_NOTFOUND     no such file
  * POSTERN_E_UNAVAILABLE  the directory cannot be opened
  */
-int postern__socket_init(struct postern__socket *socket, const char *file,
+int postern__socket_init(struct postern__socket *self, const char *file,
 		struct postern_error *error);
 
 /* Safe on a socket whose init failed. */
-void postern__socket_finish(struct postern__socket *socket);
+void postern__socket_finish(struct postern__socket *self);
 
 /*
  * Bind and listen, with mode 0600 from the first moment. What a server that
@@ -52,16 +52,16 @@ void postern__socket_finish(struct postern__socket *socket);
  *
  * fd_out  yours to close.
  */
-int postern__socket_listen(const struct postern__socket *socket, int backlog,
+int postern__socket_listen(const struct postern__socket *self, int backlog,
 		int *fd_out, struct postern_error *error);
 
 /* Remove the socket file. To be called before the store's lock is let go. */
-void postern__socket_remove(const struct postern__socket *socket);
+void postern__socket_remove(const struct postern__socket *self);
 
 /*
  * Whether somebody listens there: a connection is made and closed again. For
  * clients that want to know before they try.
  */
-bool postern__socket_answers(const struct postern__socket *socket);
+bool postern__socket_answers(const struct postern__socket *self);
 
 #endif

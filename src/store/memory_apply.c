@@ -140,6 +140,7 @@ static void accept_new(struct memory_store *self, struct postern_accept *accept,
 		return;
 	}
 	struct memory_message *message = parts->message;
+	assert(message);
 	parts->message = NULL; /* the store owns it now */
 	message->data.received_at_ms = now;
 	postern__mem_message_add(self, message, accept->channel);

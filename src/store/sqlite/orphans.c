@@ -5,6 +5,7 @@
  * which wait for one.
  */
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,6 +172,7 @@ static int wake(struct waking *waking, int64_t seq, int64_t channel,
 	if (count == 0) {
 		return POSTERN_OK;
 	}
+	assert(count <= self->handler_count && waking->routes);
 	int r = POSTERN_OK;
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		r = postern__sqlite_delivery_insert(self, seq,
