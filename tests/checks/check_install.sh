@@ -32,10 +32,10 @@ install_all() {
 }
 
 everything_is_there() {
-	cd "$place/image/usr"
 	for file in include/postern/version.h lib/libpostern.a \
 		lib/libpostern.so lib/libpostern.so.0 lib/pkgconfig/postern.pc; do
-		[ -e "$file" ] || { echo "missing: $file"; return 1; }
+		[ -e "$place/image/usr/$file" ] ||
+			{ echo "missing: $file"; return 1; }
 	done
 }
 
@@ -57,36 +57,46 @@ int main(void) {
 }
 END
 
-# build shared|static: makes $place/shared or $place/static
+# build SOURCE shared|static: makes $place/shared or $place/static
 build() {
 	# The prefix in the file is where it would be without DESTDIR.
 	config="pkg-config --define-variable=prefix=$place/image/usr"
 	flags=
-	[ "$1" = shared ] || flags=--static
-	export PKG_CONFIG_PATH="$place/image/usr/lib/pkgconfig"
+	[ "$2" = shared ] || flags=--static
 	# Flags are lists of words.
 	# shellcheck disable=SC2046
-	gcc -std=c17 -Wall -Wextra -Werror "$place/program.c" -o "$place/$1" \
+	gcc -std=c17 -Wall -Wextra -Werror "$1" -o "$place/$2" \
 		${flags:+-static} $($config $flags --cflags --libs postern)
 }
 
-runs_shared() {
-	LD_LIBRARY_PATH="$place/image/usr/lib" "$place/shared"
+# It prints the version that is installed, and nothing is missing.
+prints_version() {
+	[ "$("$place/$1")" = "$(pkg-config --modversion postern)" ]
 }
 
-static_needs_nothing() {
-	! readelf -d "$place/static" | grep NEEDED
+needs_nothing() {
+	[ -x "$place/$1" ] && ! readelf -d "$place/$1" | grep NEEDED
+}
+
+# An example does its work on a store of its own.
+example_works() {
+	build "$root/examples/embed.c" "$1" &&
+		"$root/examples/check.py" "$place/$1" "$root/examples/embed.c"
 }
 
 export LC_ALL=C
-cd "$place"
+export PKG_CONFIG_PATH="$place/image/usr/lib/pkgconfig"
+export LD_LIBRARY_PATH="$place/image/usr/lib"
 check 'make install succeeds' install_all
 check 'libraries, headers and postern.pc are installed' everything_is_there
 check 'what is installed does not name the build' nothing_names_the_build
-check 'a program builds against the shared library' build shared
-check 'it runs with the shared library' runs_shared
-check 'a program builds against the static library' build static
-check 'it runs with nothing else' "$place/static"
-check 'it is linked with nothing else' static_needs_nothing
+for kind in shared static; do
+	check "a program builds: $kind" build "$place/program.c" $kind
+	check "it prints the version: $kind" prints_version $kind
+done
+check 'the static program needs no library' needs_nothing static
+for kind in shared static; do
+	check "an example works: $kind" example_works $kind
+done
 echo "1..$count"
 exit $failed
