@@ -37,7 +37,7 @@ void fixture_finish(struct fixture *self);
  * NULL (or no lines at all: NULL), and a body. Returns the status.
  */
 int fixture_send(struct fixture *self, const char *line,
-		const char *const *headers, const void *body, size_t body_len);
+		const char *const *lines, const void *body, size_t body_len);
 
 /* Without headers and body. */
 int fixture_get(struct fixture *self, const char *line);

@@ -374,14 +374,15 @@ static void large_headers(void) {
 	}
 	(void)snprintf(text + n, 2000000 - (size_t)n, "\r\n");
 	CHECK_INT(ask(&self, text, &answer), 431);
-	n = snprintf(text, 2000000, MESSAGE("a") "X-Long: %01000000d\r\n\r\n", 1);
+	(void)snprintf(text, 2000000, MESSAGE("a") "X-Long: %01000000d\r\n\r\n", 1);
 	int status = ask(&self, text, &answer);
 	CHECK(status == 431 || status == 413 || status == 0);
-	n = snprintf(text, 2000000, "GET /%01000000d HTTP/1.1\r\nHost: x\r\n\r\n",
+	(void)snprintf(text, 2000000, "GET /%01000000d HTTP/1.1\r\nHost: x\r\n\r\n",
 			1);
 	status = ask(&self, text, &answer);
 	CHECK(status == 414 || status == 0);
-	n = snprintf(text, 2000000, "GET /%010000d HTTP/1.1\r\nHost: x\r\n\r\n", 1);
+	(void)snprintf(text, 2000000, "GET /%010000d HTTP/1.1\r\nHost: x\r\n\r\n",
+			1);
 	CHECK_INT(ask(&self, text, &answer), 414);
 	free(text);
 	/* The largest that a message may have go through. */

@@ -120,8 +120,11 @@ static void hard_links(void) {
 static int inherited_count(const char *path) {
 	int count = 0;
 	DIR *dir = opendir("/proc/self/fd");
+	if (!CHECK(dir)) {
+		return -1;
+	}
 	const struct dirent *entry;
-	while (dir && (entry = readdir(dir))) {
+	while ((entry = readdir(dir))) {
 		char target[PATH_LEN_MAX + 64] = "";
 		int fd = (int)strtol(entry->d_name, NULL, 10);
 		if (readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1) >
