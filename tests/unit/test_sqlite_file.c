@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -450,6 +451,35 @@ static void look_at_nothing(void) {
 	stand_finish(&stand);
 }
 
+/* Nothing can be written there, not even what SQLite needs to read a file in
+   wal mode; but nobody else can change the file either. */
+static void look_on_read_only_disk(void) {
+	struct stand stand;
+	stand_init(&stand);
+	if (mount("none", stand.dir.path, "tmpfs", 0, "size=8m") != 0) {
+		SKIP("cannot mount a disk");
+		stand_finish(&stand);
+		return;
+	}
+	if (stand_open(&stand)) {
+		int64_t seq = stand_accept(&stand, "a");
+		stand_close(&stand);
+		CHECK_INT(mount("none", stand.dir.path, "tmpfs", MS_REMOUNT | MS_RDONLY,
+						  NULL),
+				0);
+		CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+				POSTERN_E_UNAVAILABLE);
+		CHECK_CONTAINS(stand.error.text, "Read-only file system");
+		stand.options.read_only = true;
+		CHECK_OK(stand_open_path(&stand, stand.path, &stand.store),
+				&stand.error);
+		CHECK(stand.store && stand_state(&stand, seq) == POSTERN_STATE_LEASED);
+	}
+	stand_close(&stand);
+	CHECK_INT(umount(stand.dir.path), 0);
+	stand_finish(&stand);
+}
+
 /* --- the promise ------------------------------------------------------ */
 
 static void keeps_its_promise(void) {
@@ -500,6 +530,8 @@ static const struct tap_case cases[] = {
 	{ "a store can be looked into without an owner", look_without_owner },
 	{ "a store can be looked into after a crash", look_after_crash },
 	{ "a store opened for reading writes nothing", look_only },
+	{ "a store can be looked into on a read-only disk",
+			look_on_read_only_disk },
 	{ "opening for reading creates nothing", look_at_nothing },
 	{ "the file is in wal mode", keeps_its_promise },
 	{ "closing copies the log into the file", log_goes_at_the_end },

@@ -243,8 +243,11 @@ int postern__sqlite_unpark(struct postern_store *store, postern_router *router,
 		.now = postern__sqlite_now(self),
 		.routes = calloc(self->handler_count + 1, sizeof(struct postern_route)),
 	};
-	r = waking.routes ? postern__sqlite_begin(self, error)
-					  : postern__sqlite_no_memory(error);
+	if (!waking.routes) {
+		postern__sqlite_leave(self);
+		return postern__sqlite_no_memory(error);
+	}
+	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
 		r = wake_some(&waking, max, &place, error);
 		if (r == POSTERN_OK && waking.count == 0) {

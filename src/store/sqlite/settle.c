@@ -27,30 +27,25 @@ static int keep_attempt(struct sqlite_store *self,
 			error);
 }
 
-static int end(struct sqlite_store *self, uint64_t node,
-		struct postern_settlement *settlement, enum postern_state state,
-		int64_t now, struct postern_error *error) {
-	struct sqlite_query query;
-	int changes;
-	postern__sqlite_query(&query, &self->writer,
-			"INSERT INTO postern_ledger SELECT seq, handler, ?5, fence, ?6,"
-			" starts, 0, ?7, ?8 FROM postern_open WHERE seq = ?1"
-			" AND handler = ?2 AND fence = ?3 AND node = ?4");
-	bind_lease(&query, node, settlement);
-	postern__sqlite_bind_int(&query, 5, state);
-	postern__sqlite_bind_int(&query, 6, settlement->failures);
-	postern__sqlite_bind_int(&query, 7, now - settlement->lag_ms);
-	postern__sqlite_bind_int(&query, 8, settlement->duration_ms);
-	int r = postern__sqlite_end_changes(&query, &changes, error);
-	if (r != POSTERN_OK || changes == 0) {
-		settlement->code = POSTERN_E_STALE;
-		return r;
+static enum postern_state end_state(const struct postern_settlement *from) {
+	switch (from->to) {
+	case POSTERN_SETTLE_DONE: return POSTERN_STATE_DONE;
+	case POSTERN_SETTLE_POISONED: return POSTERN_STATE_POISONED;
+	default: return POSTERN_STATE_DISCARDED;
 	}
+}
+
+/* The row is in the ledger already; the rest of ending it. */
+static int close_open(struct sqlite_store *self,
+		struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error) {
+	enum postern_state state = end_state(settlement);
+	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"DELETE FROM postern_open WHERE seq = ?1 AND handler = ?2");
 	postern__sqlite_bind_int(&query, 1, settlement->seq);
 	postern__sqlite_bind_int(&query, 2, settlement->handler);
-	r = postern__sqlite_end(&query, error);
+	int r = postern__sqlite_end(&query, error);
 	if (r == POSTERN_OK && state != POSTERN_STATE_DONE) {
 		r = keep_attempt(self, settlement, now, error);
 	}
@@ -59,6 +54,47 @@ static int end(struct sqlite_store *self, uint64_t node,
 	postern__sqlite_count(self, settlement->handler, state, 0, 1);
 	settlement->code = POSTERN_OK;
 	return r;
+}
+
+static int end(struct sqlite_store *self, uint64_t node,
+		struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	int changes;
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT INTO postern_ledger SELECT seq, handler, ?5, fence, ?6,"
+			" starts, 0, ?7, ?8 FROM postern_open WHERE seq = ?1"
+			" AND handler = ?2 AND fence = ?3 AND node = ?4");
+	bind_lease(&query, node, settlement);
+	postern__sqlite_bind_int(&query, 5, end_state(settlement));
+	postern__sqlite_bind_int(&query, 6, settlement->failures);
+	postern__sqlite_bind_int(&query, 7, now - settlement->lag_ms);
+	postern__sqlite_bind_int(&query, 8, settlement->duration_ms);
+	int r = postern__sqlite_end_changes(&query, &changes, error);
+	if (r != POSTERN_OK || changes == 0) {
+		settlement->code = POSTERN_E_STALE;
+		return r;
+	}
+	return close_open(self, settlement, now, error);
+}
+
+int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
+		struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT INTO postern_ledger VALUES"
+			" (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8)");
+	postern__sqlite_bind_int(&query, 1, settlement->seq);
+	postern__sqlite_bind_int(&query, 2, settlement->handler);
+	postern__sqlite_bind_int(&query, 3, end_state(settlement));
+	postern__sqlite_bind_int(&query, 4, (int64_t)settlement->fence);
+	postern__sqlite_bind_int(&query, 5, settlement->failures);
+	postern__sqlite_bind_int(&query, 6, starts);
+	postern__sqlite_bind_int(&query, 7, now - settlement->lag_ms);
+	postern__sqlite_bind_int(&query, 8, settlement->duration_ms);
+	int r = postern__sqlite_end(&query, error);
+	return r == POSTERN_OK ? close_open(self, settlement, now, error) : r;
 }
 
 static int put_off(struct sqlite_store *self, uint64_t node,
@@ -121,11 +157,9 @@ int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
 	}
 	switch (settlement->to) {
 	case POSTERN_SETTLE_DONE:
-		return end(self, node, settlement, POSTERN_STATE_DONE, now, error);
 	case POSTERN_SETTLE_POISONED:
-		return end(self, node, settlement, POSTERN_STATE_POISONED, now, error);
 	case POSTERN_SETTLE_DISCARDED:
-		return end(self, node, settlement, POSTERN_STATE_DISCARDED, now, error);
+		return end(self, node, settlement, now, error);
 	case POSTERN_SETTLE_PENDING:
 		return put_off(self, node, settlement, now, error);
 	case POSTERN_SETTLE_RETURNED:

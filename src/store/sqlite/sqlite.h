@@ -355,6 +355,11 @@ void postern__sqlite_count(struct sqlite_store *self, int64_t handler,
 int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error);
+/* To end a lease that was seen to hold in the same transaction, and how often
+   it was started: done or discarded. */
+int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
+		struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error);
 
 /* --- the guard around a unit (guard.c) -------------------------------- */
 

@@ -28,18 +28,21 @@ static int run_sql(struct sqlite_store *self, const char *sql,
 	return postern__sqlite_end(&query, error);
 }
 
+/* *starts_out is 0 if the lease is lost: a leased delivery was started. */
 static int check_fence(struct sqlite_store *self, uint64_t node,
-		const struct postern_unit *unit, bool *held_out,
+		const struct postern_unit *unit, uint32_t *starts_out,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"SELECT 1 FROM postern_open WHERE seq = ?1 AND handler = ?2"
+			"SELECT starts FROM postern_open WHERE seq = ?1 AND handler = ?2"
 			" AND fence = ?3 AND node = ?4");
 	postern__sqlite_bind_int(&query, 1, unit->seq);
 	postern__sqlite_bind_int(&query, 2, unit->handler);
 	postern__sqlite_bind_int(&query, 3, (int64_t)unit->fence);
 	postern__sqlite_bind_int(&query, 4, (int64_t)node);
-	*held_out = postern__sqlite_row(&query);
+	*starts_out = postern__sqlite_row(&query)
+						  ? (uint32_t)postern__sqlite_int(&query, 0)
+						  : 0;
 	return postern__sqlite_end(&query, error);
 }
 
@@ -117,8 +120,8 @@ static int call(struct sqlite_store *self, struct postern_unit *unit,
 	return r;
 }
 
-static int complete(struct sqlite_store *self, uint64_t node,
-		struct postern_unit *unit, int64_t now, struct postern_error *error) {
+static int complete(struct sqlite_store *self, const struct postern_unit *unit,
+		uint32_t starts, struct postern_error *error) {
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	const char *reason = unit->outcome.reason;
 	struct postern_settlement settlement = {
@@ -131,19 +134,16 @@ static int complete(struct sqlite_store *self, uint64_t node,
 		.outcome = done ? "done" : "discard",
 		.error = reason[0] ? reason : NULL,
 	};
-	int r = postern__sqlite_settle(self, node, &settlement, now, error);
-	if (r == POSTERN_OK) {
-		unit->code = settlement.code;
-	}
-	return r;
+	return postern__sqlite_settle_held(self, starts, &settlement,
+			postern__sqlite_now(self), error);
 }
 
 /* One unit, under a savepoint if there are others. */
 static int run_unit(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *unit, bool alone, struct postern_error *error) {
-	bool held;
-	int r = check_fence(self, node, unit, &held, error);
-	if (r == POSTERN_OK && !held) {
+	uint32_t starts;
+	int r = check_fence(self, node, unit, &starts, error);
+	if (r == POSTERN_OK && starts == 0) {
 		unit->code = POSTERN_E_STALE;
 		return POSTERN_OK;
 	}
@@ -157,9 +157,8 @@ static int run_unit(struct sqlite_store *self, uint64_t node,
 		return r;
 	}
 	if (is_completion(unit)) {
-		r = complete(self, node, unit, postern__sqlite_now(self), error);
-	}
-	if (r == POSTERN_OK && !is_completion(unit) && !alone) {
+		r = complete(self, unit, starts, error);
+	} else if (!alone) {
 		r = run_sql(self, "ROLLBACK TO postern_unit", error);
 	}
 	if (r == POSTERN_OK && !alone) {
