@@ -163,7 +163,7 @@ static int find_channel(struct postern_box *box, const char *name,
 
 /* A transactional handler holds the store's only writer: waiting for a commit
    from inside it would wait for itself. */
-static int check_not_inside_transaction(struct postern_box *box,
+int postern__check_outside(struct postern_box *box,
 		struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->lock);
 	bool inside = box->transacting &&
@@ -251,7 +251,14 @@ void postern__accept_publish(struct postern_box *box,
 			postern__run_init(run, box, content, entry, content->accept.seq,
 					route->handler, route->fence, 0, POSTERN_NO_SUSPECT);
 			content->message.received_at_ms = content->accept.received_at_ms;
-			postern__run_enqueue(run);
+			if (content->accept.code == POSTERN_OK) {
+				postern__run_enqueue(run);
+			} else {
+				/* For a handler that is new to a message that is not: it
+				   shall see the first copy, which is in the store. */
+				postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, 0, 0,
+						"returned", NULL);
+			}
 			continue;
 		}
 		if (written && route->opened) {
@@ -300,7 +307,7 @@ int postern_box_accept(struct postern_box *box, const char *channel_name,
 	struct postern__content *content;
 	int r = find_channel(box, channel_name, &channel, error);
 	if (!r) {
-		r = check_not_inside_transaction(box, error);
+		r = postern__check_outside(box, error);
 	}
 	if (!r) {
 		r = prepare(box, channel, message, &content, error);
@@ -373,7 +380,7 @@ int postern_box_accept_batch(struct postern_box *box, const char *channel_name,
 	struct postern__channel *channel;
 	int r = find_channel(box, channel_name, &channel, error);
 	if (!r) {
-		r = check_not_inside_transaction(box, error);
+		r = postern__check_outside(box, error);
 	}
 	if (r) {
 		return r;
@@ -398,7 +405,7 @@ int postern_box_accept_async(struct postern_box *box, const char *channel_name,
 	if (!r) {
 		/* It would not wait, but it would not vanish with the transaction
 		   either. */
-		r = check_not_inside_transaction(box, error);
+		r = postern__check_outside(box, error);
 	}
 	if (!r) {
 		r = prepare(box, channel, message, &content, error);

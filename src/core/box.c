@@ -74,6 +74,9 @@ static int init_conditions(struct postern_box *box,
 		struct postern_error *error) {
 	int r = pthread_mutex_init(&box->lock, NULL);
 	if (!r) {
+		r = pthread_mutex_init(&box->pausing, NULL);
+	}
+	if (!r) {
 		r = postern__wait_init(&box->committed);
 	}
 	if (!r) {
@@ -177,7 +180,8 @@ void postern_box_destroy(struct postern_box *box) {
 	postern__give_back_queued(box);
 	if (box->started) {
 		/* Best effort: what cannot be written is recovered at the next
-		   open. */
+		   open. Results that rest after trouble are tried once more. */
+		box->commit_retry_at_ms = 0;
 		(void)postern_box_commit(box, NULL, NULL);
 	}
 	fail_queue(box);
@@ -197,6 +201,7 @@ void postern_box_destroy(struct postern_box *box) {
 	(void)pthread_cond_destroy(&box->wake);
 	(void)pthread_cond_destroy(&box->work);
 	(void)pthread_cond_destroy(&box->committed);
+	(void)pthread_mutex_destroy(&box->pausing);
 	(void)pthread_mutex_destroy(&box->lock);
 	free(box);
 }

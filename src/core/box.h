@@ -113,13 +113,16 @@ struct postern_run {
 	/* The kind still has it. Together with a pending settlement this is what
 	   keeps the content alive. */
 	bool in_kind;
-	bool in_unit;        /* inside the store's transaction right now */
-	bool timed_out;      /* transactional: it came back too late */
-	bool cancelled;      /* told to stop because of its deadline */
-	bool reported;       /* said to be stuck */
-	bool stopping;       /* told to stop because the runner stops */
-	int64_t started_ms;  /* monotonic */
-	int64_t ended_ms;    /* monotonic: when it was settled in memory */
+	bool in_unit;       /* inside the store's transaction right now */
+	bool timed_out;     /* transactional: it came back too late */
+	bool postponed;     /* transactional: its batch took too long already */
+	bool overdue;       /* past its lease: others do not wait for it any more */
+	bool cancelled;     /* told to stop because of its deadline */
+	bool reported;      /* said to be stuck */
+	bool stopping;      /* told to stop because the runner stops */
+	int64_t begun_ms;   /* monotonic: taken from the queue */
+	int64_t started_ms; /* monotonic: given to its kind */
+	int64_t ended_ms;   /* monotonic: when it was settled in memory */
 	int64_t deadline_ms; /* monotonic, POSTERN__NEVER: none */
 	int64_t lease_end_ms;
 	uint64_t epoch;
@@ -173,6 +176,7 @@ struct postern_box {
 	struct postern__listener listeners[POSTERN_LISTENER_COUNT_MAX];
 	size_t listener_count;
 
+	pthread_mutex_t pausing; /* one pause or resume at a time; taken first */
 	pthread_mutex_t lock;
 	pthread_cond_t committed;
 	pthread_cond_t work;
@@ -199,6 +203,7 @@ struct postern_box {
 	size_t running_count;
 	size_t settling;   /* settlements not yet durable */
 	size_t next_entry; /* round robin */
+	size_t next_want;  /* the same for claims */
 	size_t lost_slots; /* callbacks that overran their lease, still running */
 
 	/* Suspects: see "Crashes count, fairly" in ARCHITECTURE.md. */
@@ -265,6 +270,9 @@ int postern__commit_group(struct postern_box *box, size_t *count_out,
 bool postern__commit_ready(const struct postern_box *box);
 
 /* accept.c */
+/* POSTERN_E_BUSY inside a transactional handler: it holds the writer. */
+int postern__check_outside(struct postern_box *box,
+		struct postern_error *error);
 /* After the commit, without the lock: what is said to the sender. `code` and
    `error` are the commit's; the message has its own in content->accept. */
 void postern__accept_decide(struct postern_box *box,
@@ -295,6 +303,8 @@ void postern__run_begin(struct postern_run *run);
 void postern__run_unbegin(struct postern_run *run);
 /* The kind is through with a run that was begun. */
 void postern__run_leave(struct postern_run *run);
+/* It is past its lease: whoever waits for it goes on without it. */
+void postern__run_overdue(struct postern_run *run);
 /* A new deadline: wake the watcher if it would sleep past it. */
 void postern__run_watch(const struct postern_run *run);
 /* Whether some worker could begin something now. */
@@ -302,7 +312,7 @@ bool postern__run_ready(const struct postern_box *box);
 /* Without the lock: begin one run (or one batch of a transactional handler)
    on this thread. False if there was nothing to begin. *count_out: how many
    deliveries. */
-bool postern__run_one(struct postern_box *box, size_t *count_out);
+bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out);
 /* The settlement is durable, or was refused. */
 void postern__run_settled(struct postern_run *run);
 /* Turn an outcome into a settlement and queue it. `name` is how the attempt
@@ -328,8 +338,8 @@ int postern__claim(struct postern_box *box, size_t max, bool all,
 		size_t *count_out, struct postern_error *error);
 /* With the lock. */
 bool postern__claim_ready(const struct postern_box *box);
-/* When claim or commit will be ready by itself, or POSTERN__NEVER. */
-int64_t postern__wake_at_ms(const struct postern_box *box);
+/* When a claim will be ready by itself, or POSTERN__NEVER. */
+int64_t postern__claim_at_ms(const struct postern_box *box);
 void postern__claim_hint(struct postern_box *box, struct postern__entry *entry,
 		int64_t delay_ms);
 void postern__claim_hint_all(struct postern_box *box);

@@ -21,8 +21,9 @@ void postern__claim_hint(struct postern_box *box, struct postern__entry *entry,
 	int64_t at = postern__box_after_ms(box, delay_ms);
 	if (at < entry->due_at_ms) {
 		entry->due_at_ms = at;
-		(void)pthread_cond_broadcast(&box->wake);
 	}
+	/* Also if it was due before: then it was not hungry, and now it may be. */
+	(void)pthread_cond_broadcast(&box->wake);
 }
 
 void postern__claim_hint_all(struct postern_box *box) {
@@ -54,7 +55,7 @@ bool postern__claim_ready(const struct postern_box *box) {
 	return false;
 }
 
-int64_t postern__wake_at_ms(const struct postern_box *box) {
+int64_t postern__claim_at_ms(const struct postern_box *box) {
 	int64_t at = POSTERN__NEVER;
 	for (size_t i = 0; box->leasing && !box->draining && i < box->entry_count;
 			i++) {
@@ -62,10 +63,6 @@ int64_t postern__wake_at_ms(const struct postern_box *box) {
 		if (is_hungry(box, entry) && entry->due_at_ms < at) {
 			at = entry->due_at_ms;
 		}
-	}
-	if (!postern__list_empty(&box->settlements) &&
-			box->commit_retry_at_ms < at) {
-		at = box->commit_retry_at_ms;
 	}
 	return at;
 }
@@ -90,8 +87,10 @@ static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 	int64_t now = postern__box_now_ms(box);
 	size_t share = postern__share_count(box);
 	size_t share_bytes = postern__share_bytes(box);
+	size_t first = box->next_want++; /* who asks first may get all */
 	for (size_t i = 0; i < box->entry_count; i++) {
-		struct postern__entry *entry = box->entries[i];
+		struct postern__entry *entry =
+				box->entries[(first + i) % box->entry_count];
 		if (!is_hungry(box, entry) || (!all && entry->due_at_ms > now)) {
 			continue;
 		}

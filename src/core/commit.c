@@ -137,7 +137,8 @@ static bool is_store_trouble(int code) {
 
 /*
  * Write items [from, from + count), halving around what is refused. Returns
- * the store's trouble, if that is what stopped it.
+ * the store's trouble, if that is what stopped it; a settlement that is
+ * refused alone is left for publish() to keep.
  */
 static int apply_halving(struct postern_box *box, size_t from, size_t count) {
 	struct postern__group *group = box->group;
@@ -228,6 +229,11 @@ int postern__commit_group(struct postern_box *box, size_t *count_out,
 			bool refused = decided < box->group->count;
 			box->commit_retry_at_ms =
 					refused ? postern__box_after_ms(box, RETRY_MS) : 0;
+			if (!r && refused) {
+				/* A result that cannot be written is trouble, even if all
+				   the rest could be. */
+				r = box->group->refusal.code;
+			}
 			box->store_failing = r != POSTERN_OK;
 			if (r && error) {
 				*error = box->group->refusal;
@@ -246,6 +252,9 @@ int postern__commit_group(struct postern_box *box, size_t *count_out,
 int postern_box_commit(struct postern_box *box, size_t *count_out,
 		struct postern_error *error) {
 	int r = postern__box_check_started(box, error);
+	if (!r) {
+		r = postern__check_outside(box, error);
+	}
 	if (r) {
 		return r;
 	}

@@ -21,6 +21,7 @@ void postern__cancel_running(struct postern_box *box) {
 	struct postern_run *runs[CANCEL_BATCH];
 	size_t count;
 	do {
+		bool in_unit = false;
 		count = 0;
 		(void)pthread_mutex_lock(&box->lock);
 		postern__list_each(link, &box->running) {
@@ -28,11 +29,16 @@ void postern__cancel_running(struct postern_box *box) {
 					container_of(link, struct postern_run, link);
 			if (!run->stopping && count < CANCEL_BATCH) {
 				run->stopping = true;
+				in_unit = in_unit || run->in_unit;
 				run->content->refs++;
 				runs[count++] = run;
 			}
 		}
 		(void)pthread_mutex_unlock(&box->lock);
+		if (in_unit) {
+			/* Rolled back, and given back. */
+			box->store->ops->interrupt(box->store);
+		}
 		for (size_t i = 0; i < count; i++) {
 			struct postern_handler *kind = runs[i]->entry->kind;
 			kind->ops->cancel(kind, runs[i], POSTERN_CANCEL_STOP);

@@ -340,20 +340,17 @@ int postern_box_discard_all(struct postern_box *box,
 			error);
 }
 
-static struct postern__entry *entry_by_key(const struct postern_box *box,
-		const char *key) {
-	for (size_t i = 0; i < box->entry_count; i++) {
-		struct postern__entry *entry = box->entries[i];
-		if (strcmp(entry->key, key) == 0) {
-			return entry;
-		}
-		for (size_t j = 0; j < entry->legacy_key_count; j++) {
-			if (strcmp(entry->legacy_keys[j], key) == 0) {
-				return entry;
-			}
-		}
+/* With the lock: what is leased and not begun goes back. */
+static void apply_pause(struct postern_box *box, struct postern__entry *entry,
+		bool paused) {
+	entry->paused = paused;
+	if (!paused) {
+		postern__claim_hint(box, entry, 0);
+		return;
 	}
-	return NULL;
+	postern__list_each(link, &entry->queue) {
+		postern__run_give_back(container_of(link, struct postern_run, link));
+	}
 }
 
 static int set_paused(struct postern_box *box, const char *handler, bool paused,
@@ -366,21 +363,19 @@ static int set_paused(struct postern_box *box, const char *handler, bool paused,
 		.kind = paused ? POSTERN_EDIT_PAUSE : POSTERN_EDIT_RESUME,
 		.handler = handler,
 	};
+	/* Store and memory change together, whoever else is at it. */
+	(void)pthread_mutex_lock(&box->pausing);
 	int r = edit(box, &change, error);
-	struct postern__entry *entry = r ? NULL : entry_by_key(box, handler);
-	if (entry) {
+	if (!r) {
 		(void)pthread_mutex_lock(&box->lock);
-		entry->paused = paused;
-		if (paused) {
-			postern__list_each(link, &entry->queue) {
-				postern__run_give_back(
-						container_of(link, struct postern_run, link));
-			}
-		} else {
-			postern__claim_hint(box, entry, 0);
+		struct postern__entry *entry =
+				postern__box_entry(box, change.handler_id);
+		if (entry) {
+			apply_pause(box, entry, paused);
 		}
 		(void)pthread_mutex_unlock(&box->lock);
 	}
+	(void)pthread_mutex_unlock(&box->pausing);
 	return r;
 }
 

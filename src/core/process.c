@@ -27,7 +27,7 @@ static int run_some(struct postern_box *box, size_t max, size_t *count_out,
 	size_t total = 0;
 	size_t count = 0;
 	int r = POSTERN_OK;
-	while (!r && total < max && postern__run_one(box, &count)) {
+	while (!r && total < max && postern__run_one(box, max - total, &count)) {
 		total += count;
 		if (postern__box_now_ms(box) - written_at >= RESULT_WAIT_MS) {
 			r = postern_box_commit(box, NULL, error);

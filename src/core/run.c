@@ -92,12 +92,21 @@ void postern__run_init(struct postern_run *run, struct postern_box *box,
 
 void postern__run_enqueue(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_NONE);
-	run->state = POSTERN__RUN_QUEUED;
-	postern__list_push_back(&run->entry->queue, &run->link);
-	run->entry->queued++;
-	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
-		run->box->solo_queued++;
+	if (run->box->draining || run->entry->paused) {
+		/* It was leased while somebody stopped this. */
+		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
+				"returned", NULL);
+		return;
 	}
+	run->state = POSTERN__RUN_QUEUED;
+	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
+		/* First: what is behind it waits for it, never the reverse. */
+		postern__list_push_front(&run->entry->queue, &run->link);
+		run->box->solo_queued++;
+	} else {
+		postern__list_push_back(&run->entry->queue, &run->link);
+	}
+	run->entry->queued++;
 	(void)pthread_cond_signal(&run->box->work);
 }
 
@@ -133,9 +142,11 @@ void postern__run_begin(struct postern_run *run) {
 		box->solo_running = run->suspicion == POSTERN_SUSPECT_SOLO;
 	}
 	const struct postern_policy *policy = &run->entry->policy;
-	run->started_ms = postern__box_now_ms(box);
+	run->begun_ms = postern__box_now_ms(box);
+	run->started_ms = run->begun_ms;
 	run->lease_end_ms = postern__box_after_ms(box, policy->lease_ms);
-	if (policy->timeout_ms > 0) {
+	/* A transactional run's time begins with its turn in the batch. */
+	if (policy->timeout_ms > 0 && !run->entry->kind->transactional) {
 		run->deadline_ms = postern__box_after_ms(box, policy->timeout_ms);
 		run->delivery.deadline_ms =
 				box->clock.wall_ms(box->clock.context) + policy->timeout_ms;
@@ -143,17 +154,42 @@ void postern__run_begin(struct postern_run *run) {
 	postern__run_watch(run);
 }
 
-/* The slot is free again, whatever became of the lease. */
-static void free_slot(struct postern_run *run) {
+/* It does not keep other callbacks from running any more. */
+static void stop_counting(struct postern_run *run) {
 	struct postern_box *box = run->box;
-	run->in_kind = false;
-	run->entry->running--;
-	if (run->entry->kind->ops->in_process) {
+	if (run->entry->kind->ops->in_process && !run->overdue) {
 		box->in_process_running--;
 		if (run->suspicion == POSTERN_SUSPECT_SOLO) {
 			box->solo_running = false;
 		}
 	}
+}
+
+static void release_suspect(struct postern_run *run) {
+	struct postern_box *box = run->box;
+	if (run->suspicion == POSTERN_NO_SUSPECT || run->overdue) {
+		return;
+	}
+	box->suspects_held--;
+	if (box->suspects_held == 0) {
+		/* The next group may be claimed. */
+		postern__claim_hint_all(box);
+	}
+}
+
+void postern__run_overdue(struct postern_run *run) {
+	stop_counting(run);
+	release_suspect(run);
+	run->overdue = true;
+	(void)pthread_cond_broadcast(&run->box->work);
+}
+
+/* The slot is free again, whatever became of the lease. */
+static void free_slot(struct postern_run *run) {
+	struct postern_box *box = run->box;
+	run->in_kind = false;
+	run->entry->running--;
+	stop_counting(run);
 	/* Whoever finishes looks for more by itself; another worker is woken only
 	   if this made something possible. */
 	if (postern__run_ready(box)) {
@@ -342,13 +378,7 @@ void postern__run_settled(struct postern_run *run) {
 	box->settling--;
 	run->entry->held--;
 	run->entry->held_bytes -= run->content->bytes;
-	if (run->suspicion != POSTERN_NO_SUSPECT) {
-		box->suspects_held--;
-		if (box->suspects_held == 0) {
-			/* The next group may be claimed. */
-			postern__claim_hint_all(box);
-		}
-	}
+	release_suspect(run);
 	free(run->reason);
 	run->reason = NULL;
 	run->settlement.error = NULL;
@@ -410,11 +440,12 @@ static struct postern__entry *next_entry(struct postern_box *box) {
 }
 
 static size_t begin_some(struct postern__entry *entry,
-		struct postern_run **runs) {
-	size_t max = 1;
+		struct postern_run **runs, size_t max) {
+	size_t batch = 1;
 	if (entry->kind->transactional && entry->kind->ops->batches) {
-		max = entry->policy.commit_batch;
+		batch = entry->policy.commit_batch;
 	}
+	max = max < batch ? max : batch;
 	size_t count = 0;
 	while (count < max) {
 		struct postern__list *first = postern__list_first(&entry->queue);
@@ -428,18 +459,22 @@ static size_t begin_some(struct postern__entry *entry,
 	return count;
 }
 
-bool postern__run_one(struct postern_box *box, size_t *count_out) {
+bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	struct postern_run *runs[POSTERN_COMMIT_BATCH_MAX];
 	size_t count = 0;
 	(void)pthread_mutex_lock(&box->lock);
 	struct postern__entry *entry = next_entry(box);
 	if (entry) {
-		count = begin_some(entry, runs);
+		count = begin_some(entry, runs, max);
 		assert(count > 0);
 		if (entry->kind->transactional) {
 			box->transacting = true;
 			box->transact_thread = pthread_self();
 		}
+	}
+	if (entry && postern__run_ready(box)) {
+		/* One wakes the next, so that all that can work do. */
+		(void)pthread_cond_signal(&box->work);
 	}
 	(void)pthread_mutex_unlock(&box->lock);
 	*count_out = count;
@@ -463,7 +498,7 @@ int postern_box_run(struct postern_box *box, size_t max, size_t *count_out,
 	}
 	size_t total = 0;
 	size_t count;
-	while (total < max && postern__run_one(box, &count)) {
+	while (total < max && postern__run_one(box, max - total, &count)) {
 		total += count;
 	}
 	if (count_out) {

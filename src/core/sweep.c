@@ -47,8 +47,10 @@ int postern__poison_orphans(struct postern_box *box, size_t *count_out,
 		struct postern_error *error) {
 	size_t total = 0;
 	int r = POSTERN_OK;
-	size_t found = 1;
-	while (!r && found > 0) {
+	size_t found = SIZE_MAX;
+	size_t before;
+	do {
+		before = found;
 		struct postern_memory *memory = postern_memory_create();
 		struct postern_orphan *orphans = NULL;
 		size_t count = 0;
@@ -61,9 +63,12 @@ int postern__poison_orphans(struct postern_box *box, size_t *count_out,
 		for (size_t i = 0; !r && i < count; i++) {
 			found += (size_t)orphans[i].count;
 		}
-		total += found;
+		/* What was found first is all there is; later rounds find the rest
+		   of it. */
+		total = found > total ? found : total;
 		postern_memory_destroy(memory);
-	}
+		/* What does not become less is leased, and will be seen again. */
+	} while (!r && found > 0 && found < before);
 	*count_out = total;
 	return r;
 }
@@ -113,17 +118,20 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 					(struct overrun){ .run = run, .in_unit = run->in_unit };
 			due = POSTERN__NEVER;
 		}
-		if (now >= run->lease_end_ms && !run->reported) {
+		bool over = now >= run->lease_end_ms && !run->reported;
+		if (over && run->entry->policy.timeout_ms > 0 &&
+				!run->entry->kind->transactional) {
 			run->reported = true;
-			if (run->entry->policy.timeout_ms > 0 &&
-					!run->entry->kind->transactional) {
-				abandon(run);
-				continue;
-			}
-			if (!*stuck) {
-				run->content->refs++;
-				*stuck = run;
-			}
+			postern__run_overdue(run);
+			abandon(run);
+			continue;
+		}
+		/* One is told per round; the next follows at once. */
+		if (over && !*stuck) {
+			run->reported = true;
+			postern__run_overdue(run);
+			run->content->refs++;
+			*stuck = run;
 		}
 		int64_t end = run->reported ? POSTERN__NEVER : run->lease_end_ms;
 		if (due < *next) {

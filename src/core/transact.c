@@ -27,6 +27,16 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 	struct postern_box *box = run->box;
 	const struct postern_policy *policy = &run->entry->policy;
 	(void)pthread_mutex_lock(&box->lock);
+	/* A batch that has taken long, or is to stop, ends here; the rest has
+	   another turn. */
+	run->postponed =
+			run->stopping || postern__box_now_ms(box) - run->begun_ms >
+									 box->options.command_timeout_ms / 2;
+	if (run->postponed) {
+		(void)pthread_mutex_unlock(&box->lock);
+		postern_outcome_set(outcome, POSTERN_SNOOZE, 0, NULL);
+		return;
+	}
 	/* Members of a batch wait for each other; each has its own time. */
 	run->cancelled = false;
 	run->started_ms = postern__box_now_ms(box);
@@ -96,6 +106,16 @@ static void settle_unit(struct postern_run *run,
 		const struct postern_unit *unit) {
 	const struct postern_outcome *outcome = &unit->outcome;
 	struct postern_outcome failure;
+	bool innocent = unit->code == POSTERN_E_TIMEOUT && !run->timed_out;
+	bool stopped = run->stopping && !run->timed_out;
+	if (innocent || stopped || run->postponed) {
+		/* It was in time, and the interrupt was meant for another or for the
+		   stop; or it was not its turn. */
+		postern__run_leave(run);
+		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
+				"returned", NULL);
+		return;
+	}
 	if (outcome->kind == POSTERN_DONE || outcome->kind == POSTERN_DISCARD) {
 		/* Done, says the handler, but the store did not commit it. */
 		postern_outcome_set(&failure, POSTERN_RETRY, 0,
@@ -124,6 +144,8 @@ static void settle_all(struct postern_box *box, struct postern_run **runs,
 			settle_unit(runs[i], &units[i]);
 		}
 	}
+	/* There is room for more, and no commit will say so. */
+	(void)pthread_cond_signal(&box->wake);
 	(void)pthread_mutex_unlock(&box->lock);
 }
 

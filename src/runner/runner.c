@@ -80,9 +80,13 @@ static bool claim_due(const struct postern_runner *runner) {
 
 static int64_t writer_sleep_ms(const struct postern_runner *runner) {
 	const struct postern_box *box = runner->box;
-	int64_t at = postern__wake_at_ms(box);
+	int64_t at = postern__claim_at_ms(box);
 	if (at < runner->claim_retry_at_ms) {
 		at = runner->claim_retry_at_ms;
+	}
+	if (!postern__list_empty(&box->settlements) &&
+			box->commit_retry_at_ms < at) {
+		at = box->commit_retry_at_ms;
 	}
 	if (at == POSTERN__NEVER) {
 		return -1;
@@ -150,7 +154,7 @@ static void *work_loop(void *context) {
 		}
 		(void)pthread_mutex_unlock(&box->lock);
 		size_t count;
-		(void)postern__run_one(box, &count);
+		(void)postern__run_one(box, SIZE_MAX, &count);
 		(void)pthread_mutex_lock(&box->lock);
 	}
 	(void)pthread_mutex_unlock(&box->lock);
@@ -351,6 +355,9 @@ int postern_runner_start(struct postern_runner *runner,
 	int r = start_threads(runner, error);
 	if (r) {
 		postern_runner_stop(runner);
+		(void)pthread_mutex_lock(&box->lock);
+		box->leasing = false;
+		(void)pthread_mutex_unlock(&box->lock);
 	}
 	return r;
 }
@@ -427,6 +434,9 @@ void postern_runner_stop(struct postern_runner *runner) {
 	}
 	(void)pthread_join(runner->writer, NULL);
 	runner->writer_started = false;
+	(void)pthread_mutex_lock(&box->lock);
+	box->commit_retry_at_ms = 0;
+	(void)pthread_mutex_unlock(&box->lock);
 	/* What a late callback still had to say. */
 	(void)postern_box_commit(box, NULL, NULL);
 	(void)pthread_mutex_lock(&box->lock);
@@ -457,12 +467,25 @@ static bool writer_is_held(const struct postern_box *box) {
 	return false;
 }
 
+/* With the lock: without a timeout they are not taken away, but told. */
+static size_t count_stuck(const struct postern_box *box) {
+	int64_t now = postern__box_now_ms(box);
+	size_t count = 0;
+	postern__list_each(link, &box->running) {
+		const struct postern_run *run =
+				container_of(link, struct postern_run, link);
+		count += now >= run->lease_end_ms;
+	}
+	return count;
+}
+
 int postern_runner_health(struct postern_runner *runner,
 		struct postern_error *error) {
 	struct postern_box *box = runner->box;
 	(void)pthread_mutex_lock(&box->lock);
 	size_t lost = box->lost_slots;
 	bool held = writer_is_held(box);
+	lost += count_stuck(box);
 	bool failing = box->store_failing || runner->in_trouble;
 	(void)pthread_mutex_unlock(&box->lock);
 	if (failing) {

@@ -218,6 +218,7 @@ static int edit_handler(struct memory_store *self, struct postern_edit *edit,
 				edit->handler);
 	}
 	bool paused = edit->kind == POSTERN_EDIT_PAUSE;
+	edit->handler_id = id;
 	struct memory_handler *handler = postern__mem_handler(self, id);
 	edit->count = handler->paused != paused;
 	if (!edit->dry_run) {

@@ -303,6 +303,7 @@ struct postern_edit {
 	bool dry_run;
 	/* out */
 	uint64_t count;
+	int64_t handler_id; /* PAUSE and RESUME: whom the key names */
 };
 
 #define POSTERN_STORE_OPS_VERSION 1

@@ -201,6 +201,11 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 							  error)
 					: postern__sqlite_no_memory(error);
 		out->message = message;
+		if (r == POSTERN_E_CORRUPT) {
+			/* One damaged row must not hold up all the others. */
+			out->message = NULL;
+			r = POSTERN_OK;
+		}
 	}
 	int ended = postern__sqlite_end(&query, r == POSTERN_OK ? error : NULL);
 	return r == POSTERN_OK ? ended : r;

@@ -108,11 +108,11 @@ static int call(struct sqlite_store *self, struct postern_unit *unit,
 	} else if (self->unit.breach) {
 		refuse(unit, POSTERN_E_INVALID, self->unit.breach);
 	} else if (self->unit.rolled_back) {
-		/* An interrupted write rolls back too; a handler that failed has
-		   said why. */
-		bool said = !is_completion(unit) && unit->outcome.reason[0];
+		/* SQLite does so too, when it is cut short: what the unit says of
+		   itself stands, unless it believes that it is done. */
 		refuse(unit, POSTERN_E_INVALID,
-				said ? NULL : "handler ended the transaction itself");
+				is_completion(unit) ? "handler ended the transaction itself"
+									: NULL);
 	} else if (is_completion(unit) && has_broken_keys(self)) {
 		refuse(unit, POSTERN_E_INVALID,
 				"FOREIGN KEY constraint failed at the end of the handler");

@@ -1,0 +1,689 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Events in an unlucky order: a claim that ends after a drain, a pause while
+ * a message is being stored, an interrupt that comes too late. A store that
+ * can be held up makes each order happen every time; every wait is for
+ * something to happen, so a case takes long only when it fails.
+ */
+
+#include "tap.h"
+
+#include "support/fake_clock.h"
+#include "support/fault_store.h"
+#include "support/temp_dir.h"
+
+#include <postern/postern.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+/* Reached only when something is broken. */
+#define PATIENCE_S 10
+
+#define BACKLOG 350
+
+struct tally {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	int started;
+	int settled;
+	int returned;
+	int runs_a;
+	int runs_b;
+	bool hold;      /* callbacks of b wait until this is false */
+	int held;       /* and so many do */
+	bool stop_op;   /* the store waits before `op` while this is set */
+	int op_waiting; /* and so many do */
+	enum fault_op op;
+	char seen[2][64];
+};
+
+struct stage {
+	struct tally tally;
+	struct temp_dir dir;
+	char url[TEMP_DIR_PATH_MAX + 32];
+	struct fault_plan plan;
+	struct postern_box *box;
+	struct postern_runner *runner;
+	struct postern_error error;
+};
+
+static bool await(struct tally *tally, const int *number, int least) {
+	struct timespec until;
+	(void)clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += PATIENCE_S;
+	int r = 0;
+	(void)pthread_mutex_lock(&tally->lock);
+	while (*number < least && r == 0) {
+		r = pthread_cond_timedwait(&tally->changed, &tally->lock, &until);
+	}
+	bool reached = *number >= least;
+	(void)pthread_mutex_unlock(&tally->lock);
+	return reached;
+}
+
+static void set(struct tally *tally, bool *flag, bool value) {
+	(void)pthread_mutex_lock(&tally->lock);
+	*flag = value;
+	(void)pthread_cond_broadcast(&tally->changed);
+	(void)pthread_mutex_unlock(&tally->lock);
+}
+
+static void count_event(void *context, const struct postern_event *event) {
+	struct tally *tally = context;
+	bool settled = event->kind == POSTERN_EVENT_SETTLED;
+	(void)pthread_mutex_lock(&tally->lock);
+	tally->started += event->kind == POSTERN_EVENT_STARTED;
+	tally->settled += settled;
+	tally->returned += settled && strcmp(event->outcome, "returned") == 0;
+	(void)pthread_cond_broadcast(&tally->changed);
+	(void)pthread_mutex_unlock(&tally->lock);
+}
+
+static void run_a(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct tally *tally = context;
+	(void)message;
+	(void)delivery;
+	(void)outcome;
+	(void)pthread_mutex_lock(&tally->lock);
+	tally->runs_a++;
+	(void)pthread_cond_broadcast(&tally->changed);
+	(void)pthread_mutex_unlock(&tally->lock);
+}
+
+static void run_b(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct tally *tally = context;
+	(void)message;
+	(void)delivery;
+	(void)outcome;
+	(void)pthread_mutex_lock(&tally->lock);
+	tally->held++;
+	(void)pthread_cond_broadcast(&tally->changed);
+	while (tally->hold) {
+		(void)pthread_cond_wait(&tally->changed, &tally->lock);
+	}
+	tally->held--;
+	tally->runs_b++;
+	(void)pthread_cond_broadcast(&tally->changed);
+	(void)pthread_mutex_unlock(&tally->lock);
+}
+
+static int hold_op(void *context, enum fault_op op,
+		const struct postern_batch *batch) {
+	struct tally *tally = context;
+	if (batch && batch->accept_count == 0) {
+		return POSTERN_OK;
+	}
+	(void)pthread_mutex_lock(&tally->lock);
+	if (tally->stop_op && tally->op == op) {
+		tally->op_waiting++;
+		(void)pthread_cond_broadcast(&tally->changed);
+		while (tally->stop_op) {
+			(void)pthread_cond_wait(&tally->changed, &tally->lock);
+		}
+		tally->op_waiting--;
+	}
+	(void)pthread_mutex_unlock(&tally->lock);
+	return POSTERN_OK;
+}
+
+static void stage_init(struct stage *stage, bool sqlite) {
+	memset(stage, 0, sizeof(*stage));
+	(void)pthread_mutex_init(&stage->tally.lock, NULL);
+	(void)pthread_cond_init(&stage->tally.changed, NULL);
+	stage->plan.decide = hold_op;
+	stage->plan.context = &stage->tally;
+	temp_dir_create(&stage->dir);
+	(void)snprintf(stage->url, sizeof(stage->url), "memory:");
+	if (sqlite) {
+		temp_dir_name(&stage->dir, "sqlite:", "p.db", stage->url,
+				sizeof(stage->url));
+	}
+}
+
+/* The store of the last box, for those who change its table. */
+static struct postern_store *late_store;
+
+static bool open_box(struct stage *stage,
+		const struct postern_box_options *options) {
+	struct postern_store_options store_options = {
+		.size = sizeof(store_options),
+		.clock = options ? options->clock : NULL,
+	};
+	struct postern_store *store = NULL;
+	struct postern_error *error = &stage->error;
+	if (!CHECK_OK(postern_store_open(stage->url, &store_options, &store, error),
+				error)) {
+		return false;
+	}
+	store = fault_store_create_taking(store, &stage->plan);
+	late_store = store;
+	return CHECK(store != NULL) &&
+		   CHECK_OK(postern_box_open_taking(store, options, &stage->box, error),
+				   error) &&
+		   CHECK_OK(postern_box_add_channel(stage->box, "c", NULL, error),
+				   error) &&
+		   CHECK_OK(postern_box_subscribe(stage->box, count_event,
+							&stage->tally, error),
+				   error);
+}
+
+/* A handler of its own type: "a" wants type a. */
+static bool add(struct stage *stage, struct postern_handler_options *handler) {
+	handler->size = sizeof(*handler);
+	handler->types = &handler->key;
+	handler->type_count = 1;
+	return CHECK_OK(postern_box_add_handler(stage->box, "c", handler,
+							&stage->error),
+			&stage->error);
+}
+
+static bool add_callback(struct stage *stage, const char *key,
+		postern_callback *callback, bool transactional) {
+	struct postern_handler_options handler = {
+		.key = key,
+		.callback = callback,
+		.context = &stage->tally,
+		.transactional = transactional,
+	};
+	return add(stage, &handler);
+}
+
+static bool start(struct stage *stage, uint32_t workers) {
+	struct postern_runner_options options = {
+		.size = sizeof(options),
+		.workers = workers,
+	};
+	struct postern_error *error = &stage->error;
+	return CHECK_OK(postern_box_start(stage->box, error), error) &&
+		   (workers == 0 ||
+				   (CHECK_OK(postern_runner_create(stage->box, &options,
+									 &stage->runner, error),
+							error) &&
+						   CHECK_OK(postern_runner_start(stage->runner, error),
+								   error)));
+}
+
+static int64_t send(struct stage *stage, const char *type, int number) {
+	char id[32];
+	int64_t seq = 0;
+	(void)snprintf(id, sizeof(id), "%s-%d", type, number);
+	struct postern_message message = {
+		.size = sizeof(message),
+		.id = id,
+		.type = type,
+	};
+	CHECK_OK(postern_box_accept(stage->box, "c", &message, &seq, &stage->error),
+			&stage->error);
+	return seq;
+}
+
+static void close_box(struct stage *stage) {
+	set(&stage->tally, &stage->tally.hold, false);
+	set(&stage->tally, &stage->tally.stop_op, false);
+	postern_runner_destroy(stage->runner);
+	postern_box_destroy(stage->box);
+	stage->runner = NULL;
+	stage->box = NULL;
+}
+
+static void strike(struct stage *stage) {
+	close_box(stage);
+	temp_dir_destroy(&stage->dir);
+}
+
+/* --- waking up -------------------------------------------------------- */
+
+static void transactional_backlog(void) {
+	struct stage stage;
+	stage_init(&stage, true);
+	if (open_box(&stage, NULL) && add_callback(&stage, "a", run_a, true) &&
+			CHECK_OK(postern_box_start(stage.box, &stage.error),
+					&stage.error)) {
+		struct postern_runner_options options = { .size = sizeof(options) };
+		for (int i = 0; i < BACKLOG; i++) {
+			(void)send(&stage, "a", i);
+		}
+		CHECK_OK(postern_runner_create(stage.box, &options, &stage.runner,
+						 &stage.error),
+				&stage.error);
+		CHECK_OK(postern_runner_start(stage.runner, &stage.error),
+				&stage.error);
+		CHECK(await(&stage.tally, &stage.tally.runs_a, BACKLOG));
+	}
+	strike(&stage);
+}
+
+static void resumed_handler(void) {
+	struct stage stage;
+	stage_init(&stage, false);
+	if (open_box(&stage, NULL) && add_callback(&stage, "a", run_a, false) &&
+			start(&stage, 2)) {
+		/* Now and then the writer falls asleep between the two. */
+		bool went_on = true;
+		for (int i = 0; went_on && i < 300; i++) {
+			CHECK_OK(postern_box_pause(stage.box, "a", &stage.error),
+					&stage.error);
+			(void)send(&stage, "a", i);
+			CHECK_OK(postern_box_resume(stage.box, "a", &stage.error),
+					&stage.error);
+			went_on = CHECK(await(&stage.tally, &stage.tally.runs_a, i + 1));
+		}
+	}
+	strike(&stage);
+}
+
+/* --- stopping --------------------------------------------------------- */
+
+static void claim_ends_after_drain(void) {
+	struct stage stage;
+	stage_init(&stage, false);
+	stage.tally.op = FAULT_CLAIM;
+	stage.tally.stop_op = true;
+	if (open_box(&stage, NULL) && add_callback(&stage, "a", run_a, false) &&
+			start(&stage, 0)) {
+		struct postern_runner_options options = { .size = sizeof(options) };
+		(void)send(&stage, "a", 0);
+		CHECK_OK(postern_runner_create(stage.box, &options, &stage.runner,
+						 &stage.error),
+				&stage.error);
+		CHECK_OK(postern_runner_start(stage.runner, &stage.error),
+				&stage.error);
+		CHECK(await(&stage.tally, &stage.tally.op_waiting, 1));
+		CHECK_OK(postern_runner_drain(stage.runner, 0, &stage.error),
+				&stage.error);
+		set(&stage.tally, &stage.tally.stop_op, false);
+		CHECK(await(&stage.tally, &stage.tally.returned, 1));
+		CHECK_INT(stage.tally.runs_a, 0);
+	}
+	strike(&stage);
+}
+
+static void *send_one(void *context) {
+	(void)send(context, "a", 0);
+	return NULL;
+}
+
+static void pause_while_storing(void) {
+	struct stage stage;
+	stage_init(&stage, false);
+	if (open_box(&stage, NULL) && add_callback(&stage, "a", run_a, false) &&
+			start(&stage, 2)) {
+		/* One to be sure that leasing at once has begun. */
+		(void)send(&stage, "a", 1);
+		CHECK(await(&stage.tally, &stage.tally.settled, 1));
+		stage.tally.op = FAULT_APPLY;
+		set(&stage.tally, &stage.tally.stop_op, true);
+		pthread_t sender;
+		(void)pthread_create(&sender, NULL, send_one, &stage);
+		CHECK(await(&stage.tally, &stage.tally.op_waiting, 1));
+		CHECK_OK(postern_box_pause(stage.box, "a", &stage.error), &stage.error);
+		set(&stage.tally, &stage.tally.stop_op, false);
+		(void)pthread_join(sender, NULL);
+		CHECK(await(&stage.tally, &stage.tally.settled, 2));
+		CHECK_INT(stage.tally.returned, 1);
+		CHECK_INT(stage.tally.runs_a, 1);
+	}
+	strike(&stage);
+}
+
+static void stopped_sql(void) {
+	struct stage stage;
+	stage_init(&stage, true);
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.max_attempts = 1;
+	policy.timeout_ms = 100000;
+	struct postern_handler_options handler = {
+		.key = "a",
+		.policy = &policy,
+		.sql = "CREATE TABLE IF NOT EXISTS t (n);"
+			   "INSERT INTO t WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL"
+			   " SELECT n + 1 FROM r) SELECT n FROM r",
+	};
+	if (open_box(&stage, NULL) && add(&stage, &handler) && start(&stage, 1)) {
+		int64_t seq = send(&stage, "a", 0);
+		struct postern_detail *detail = NULL;
+		CHECK(await(&stage.tally, &stage.tally.started, 1));
+		/* The grace is there for the INSERT to be under way. */
+		CHECK_OK(postern_runner_drain(stage.runner, 300, &stage.error),
+				&stage.error);
+		if (CHECK_OK(postern_box_get(stage.box, seq, &detail, &stage.error),
+					&stage.error)) {
+			const struct postern_row *row = &detail->deliveries[0].row;
+			CHECK_INT(row->state, POSTERN_STATE_PENDING);
+			CHECK_INT(row->failures, 0);
+		}
+		postern_detail_destroy(detail);
+	}
+	strike(&stage);
+}
+
+/* --- interrupts ------------------------------------------------------- */
+
+static struct tally *interrupt_tally;
+static void (*interrupt_now)(struct postern_store *store);
+
+/* Too late: the unit it was meant for is over, and the next one runs. */
+static void interrupt_late(struct postern_store *store) {
+	CHECK(await(interrupt_tally, &interrupt_tally->held, 1));
+	interrupt_now(store);
+	set(interrupt_tally, &interrupt_tally->hold, false);
+}
+
+/* Overruns its deadline of 1 ms, as the box sees it. */
+static void overrun(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct tally *tally = context;
+	(void)message;
+	(void)delivery;
+	(void)outcome;
+	/* The watcher has seen it when somebody waits in interrupt_late(). */
+	struct timespec moment = { .tv_nsec = 50000000 };
+	(void)nanosleep(&moment, NULL);
+	run_a(tally, message, delivery, outcome);
+}
+
+static void late_interrupt(void) {
+	struct stage stage;
+	struct postern_store_ops ops;
+	stage_init(&stage, true);
+	stage.tally.hold = true;
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.timeout_ms = 1;
+	policy.max_attempts = 1;
+	struct postern_handler_options slow = {
+		.key = "a",
+		.callback = overrun,
+		.context = &stage.tally,
+		.transactional = true,
+		.policy = &policy,
+	};
+	if (open_box(&stage, NULL) && add(&stage, &slow)) {
+		policy.timeout_ms = 60000;
+		struct postern_handler_options innocent = {
+			.key = "b",
+			.callback = run_b,
+			.context = &stage.tally,
+			.transactional = true,
+			.policy = &policy,
+		};
+		struct postern_store *store = late_store;
+		ops = *store->ops;
+		interrupt_tally = &stage.tally;
+		interrupt_now = ops.interrupt;
+		ops.interrupt = interrupt_late;
+		store->ops = &ops;
+		if (add(&stage, &innocent) && start(&stage, 1)) {
+			(void)send(&stage, "a", 0);
+			int64_t seq = send(&stage, "b", 0);
+			struct postern_detail *detail = NULL;
+			CHECK(await(&stage.tally, &stage.tally.runs_b, 1));
+			CHECK_OK(postern_runner_drain(stage.runner, 1000, &stage.error),
+					&stage.error);
+			if (CHECK_OK(postern_box_get(stage.box, seq, &detail, &stage.error),
+						&stage.error)) {
+				CHECK_INT(detail->deliveries[0].row.failures, 0);
+			}
+			postern_detail_destroy(detail);
+		}
+	}
+	strike(&stage);
+}
+
+/* --- suspects --------------------------------------------------------- */
+
+/* What a process leaves behind that died while it ran one delivery of a. */
+static bool leave_suspect(struct stage *stage) {
+	struct postern_store *store = NULL;
+	struct postern_error *error = &stage->error;
+	if (!CHECK_OK(postern_store_open(stage->url, NULL, &store, error), error)) {
+		return false;
+	}
+	struct postern_enrol_channel channel = { .name = "c" };
+	struct postern_enrol_handler handler = {
+		.key = "a",
+		.in_process = true,
+		.max_crashes = 3,
+	};
+	struct postern_enrolment enrolment = {
+		.node = 1,
+		.channels = &channel,
+		.channel_count = 1,
+		.handlers = &handler,
+		.handler_count = 1,
+	};
+	bool ok = CHECK_OK(store->ops->enrol(store, &enrolment, error), error);
+	struct postern_message message = {
+		.size = sizeof(message),
+		.id = "suspect",
+		.source = "c",
+		.type = "a",
+	};
+	struct postern_route route = { .handler = handler.id, .lease = true };
+	struct postern_accept accept = {
+		.message = &message,
+		.channel = channel.id,
+		.routes = &route,
+		.route_count = 1,
+	};
+	struct postern_batch batch = {
+		.node = 1,
+		.accepts = &accept,
+		.accept_count = 1,
+	};
+	ok = ok && CHECK_OK(store->ops->apply(store, &batch, error), error);
+	postern_store_destroy(store);
+	return ok;
+}
+
+static void suspect_behind_others(void) {
+	struct stage stage;
+	stage_init(&stage, true);
+	struct tally *tally = &stage.tally;
+	struct postern_error *error = &stage.error;
+	if (leave_suspect(&stage) && open_box(&stage, NULL) &&
+			add_callback(&stage, "a", run_a, false) &&
+			add_callback(&stage, "b", run_b, false) && start(&stage, 0)) {
+		struct postern_runner_options options = {
+			.size = sizeof(options),
+			.workers = 1,
+		};
+		CHECK_OK(postern_box_pause(stage.box, "a", error), error);
+		CHECK_OK(postern_runner_create(stage.box, &options, &stage.runner,
+						 error),
+				error);
+		CHECK_OK(postern_runner_start(stage.runner, error), error);
+		/* Twice: the second is leased at once, so nobody waits to claim. */
+		(void)send(&stage, "b", 0);
+		CHECK(await(tally, &tally->runs_b, 1));
+		set(tally, &tally->hold, true);
+		(void)send(&stage, "b", 1);
+		CHECK(await(tally, &tally->held, 1));
+		/* The only worker is busy. The claim that finds the suspect waits
+		   until a fresh message of the same handler is leased. */
+		tally->op = FAULT_CLAIM;
+		set(tally, &tally->stop_op, true);
+		CHECK_OK(postern_box_resume(stage.box, "a", error), error);
+		CHECK(await(tally, &tally->op_waiting, 1));
+		(void)send(&stage, "a", 0);
+		set(tally, &tally->stop_op, false);
+		CHECK_OK(postern_box_pause(stage.box, "b", error), error);
+		CHECK_OK(postern_box_resume(stage.box, "b", error), error);
+		set(tally, &tally->hold, false);
+		CHECK(await(tally, &tally->runs_a, 2));
+	}
+	strike(&stage);
+}
+
+/* --- pumping by hand -------------------------------------------------- */
+
+static void run_takes_no_more(void) {
+	struct stage stage;
+	stage_init(&stage, true);
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.commit_batch = 10;
+	struct postern_handler_options handler = {
+		.key = "a",
+		.policy = &policy,
+		.sql = "SELECT 1",
+	};
+	if (open_box(&stage, NULL) && add(&stage, &handler) && start(&stage, 0)) {
+		size_t count = 0;
+		for (int i = 0; i < 10; i++) {
+			(void)send(&stage, "a", i);
+		}
+		CHECK_OK(postern_box_claim(stage.box, 10, &count, &stage.error),
+				&stage.error);
+		CHECK_INT(count, 10);
+		CHECK_OK(postern_box_run(stage.box, 3, &count, &stage.error),
+				&stage.error);
+		CHECK_INT(count, 3);
+	}
+	strike(&stage);
+}
+
+static void backlog_starves_nobody(void) {
+	struct stage stage;
+	stage_init(&stage, false);
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.batch_size = 10,
+	};
+	if (open_box(&stage, &options) && add_callback(&stage, "a", run_a, false) &&
+			add_callback(&stage, "b", run_b, false) && start(&stage, 0)) {
+		(void)send(&stage, "b", 0);
+		for (int i = 0; i < 200; i++) {
+			(void)send(&stage, "a", i);
+		}
+		for (int i = 0; i < 10; i++) {
+			CHECK_OK(postern_box_process(stage.box, 10, NULL, &stage.error),
+					&stage.error);
+		}
+		CHECK_INT(stage.tally.runs_b, 1);
+	}
+	strike(&stage);
+}
+
+static void pause_by_former_key(void) {
+	struct stage stage;
+	stage_init(&stage, true);
+	const char *former = "old";
+	struct postern_handler_options handler = {
+		.key = "a",
+		.legacy_keys = &former,
+		.legacy_key_count = 1,
+		.callback = run_a,
+		.context = &stage.tally,
+	};
+	bool ok =
+			open_box(&stage, NULL) && add(&stage, &handler) && start(&stage, 0);
+	close_box(&stage);
+	handler.legacy_key_count = 0;
+	if (ok && open_box(&stage, NULL) && add(&stage, &handler) &&
+			start(&stage, 1)) {
+		(void)send(&stage, "a", 0);
+		CHECK(await(&stage.tally, &stage.tally.settled, 1));
+		CHECK_OK(postern_box_pause(stage.box, "old", &stage.error),
+				&stage.error);
+		int64_t seq = send(&stage, "a", 1);
+		struct postern_detail *detail = NULL;
+		if (CHECK_OK(postern_box_get(stage.box, seq, &detail, &stage.error),
+					&stage.error)) {
+			CHECK_INT(detail->deliveries[0].row.state, POSTERN_STATE_PENDING);
+		}
+		postern_detail_destroy(detail);
+	}
+	strike(&stage);
+}
+
+/* The first attempt fails, so that there is a second to compare with. */
+static void remember_subject(void *context,
+		const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct tally *tally = context;
+	(void)pthread_mutex_lock(&tally->lock);
+	if (tally->runs_a < 2) {
+		(void)snprintf(tally->seen[tally->runs_a], sizeof(tally->seen[0]), "%s",
+				message->subject ? message->subject : "");
+	}
+	tally->runs_a++;
+	(void)pthread_cond_broadcast(&tally->changed);
+	(void)pthread_mutex_unlock(&tally->lock);
+	if (delivery->attempt == 1) {
+		postern_outcome_set(outcome, POSTERN_RETRY_AFTER, 0, "again");
+	}
+}
+
+static void late_handler_sees_first_copy(void) {
+	struct stage stage;
+	stage_init(&stage, true);
+	struct postern_error *error = &stage.error;
+	struct postern_message message = {
+		.size = sizeof(message),
+		.id = "1",
+		.type = "a",
+		.subject = "first",
+	};
+	bool ok =
+			open_box(&stage, NULL) && add_callback(&stage, "b", run_b, false) &&
+			start(&stage, 0) &&
+			CHECK_OK(postern_box_accept(stage.box, "c", &message, NULL, error),
+					error);
+	close_box(&stage);
+	if (ok && leave_suspect(&stage)) {
+		/* Parked as it is, it would be woken at the start: end that. */
+		ok = open_box(&stage, NULL) && start(&stage, 0) &&
+			 CHECK_OK(postern_box_discard(stage.box, 1, "", error), error);
+		close_box(&stage);
+	}
+	if (ok && open_box(&stage, NULL) &&
+			add_callback(&stage, "a", remember_subject, false) &&
+			start(&stage, 1)) {
+		/* The suspect, which ends with it. */
+		CHECK(await(&stage.tally, &stage.tally.settled, 2));
+		stage.tally.runs_a = 0;
+		message.subject = "second";
+		CHECK_INT(postern_box_accept(stage.box, "c", &message, NULL, error),
+				POSTERN_E_DUPLICATE);
+		CHECK(await(&stage.tally, &stage.tally.runs_a, 2));
+		CHECK_STR(stage.tally.seen[0], "first");
+		CHECK_STR(stage.tally.seen[1], "first");
+	}
+	strike(&stage);
+}
+
+static const struct tap_case cases[] = {
+	{ "a transactional handler's backlog is worked off to the end",
+			transactional_backlog },
+	{ "a resumed handler goes on with what came while it was paused",
+			resumed_handler },
+	{ "what is claimed while a drain ends is given back",
+			claim_ends_after_drain },
+	{ "what was being stored when its handler was paused is not run",
+			pause_while_storing },
+	{ "sql that is cut short by a drain has not failed", stopped_sql },
+	{ "an interrupt that comes too late costs the next unit nothing",
+			late_interrupt },
+	{ "a suspect that runs alone waits for nobody in its own queue",
+			suspect_behind_others },
+	{ "run takes no more than it is asked to, whatever commit_batch says",
+			run_takes_no_more },
+	{ "a handler's backlog does not keep the others from their turn",
+			backlog_starves_nobody },
+	{ "a handler can be paused by a key it had once", pause_by_former_key },
+	{ "a handler added later sees the message as it was first accepted",
+			late_handler_sees_first_copy },
+};
+
+TAP_MAIN(cases)
