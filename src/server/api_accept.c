@@ -180,6 +180,15 @@ static char *unquote(struct postern__call *call, const char *name,
 	return out;
 }
 
+/* Whether the quote that a text begins with ends where the text does. */
+static bool is_quoted(const char *text) {
+	size_t i = 1;
+	while (text[i] && text[i] != '"') {
+		i += text[i] == '\\' && text[i + 1] ? 2 : 1;
+	}
+	return text[i] == '"' && text[i + 1] == '\0';
+}
+
 /* A ce-* header's value as text. NULL: refused. */
 static const char *read_ce_value(struct postern__call *call,
 		const struct postern_header *header) {
@@ -328,6 +337,11 @@ static bool take_key(struct postern__call *call, struct draft *draft) {
 		}
 		/* Only Idempotency-Key is a quoted string by definition. */
 		if (i == 0 && value[0] == '"') {
+			if (!is_quoted(value)) {
+				postern__call_refuse(call, 400, "%s is not quoted properly",
+						key_headers[i]);
+				return false;
+			}
 			value = unquote(call, key_headers[i], value);
 			if (!value) {
 				return false;

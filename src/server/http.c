@@ -51,6 +51,9 @@ static void fill_defaults(struct postern__http_options *options) {
 	if (options->bodies_len_max == 0) {
 		options->bodies_len_max = (size_t)128 * 1024 * 1024;
 	}
+	if (options->answers_len_max == 0) {
+		options->answers_len_max = (size_t)512 * 1024 * 1024;
+	}
 	if (options->idle_ms == 0) {
 		options->idle_ms = 30000;
 	}
@@ -86,6 +89,13 @@ static void add_peer(struct postern__http *http,
 		return; /* then only the daemon's own timeout holds */
 	}
 	peer->fd = info->connect_fd;
+	struct ucred other;
+	socklen_t other_len = sizeof other;
+	if (getsockopt(peer->fd, SOL_SOCKET, SO_PEERCRED, &other, &other_len) ==
+			0) {
+		peer->pid = other.pid;
+		peer->uid = other.uid;
+	}
 	peer->deadline_ms = now_ms(http) + http->options.receive_ms;
 	(void)pthread_mutex_lock(&http->mutex);
 	postern__list_push_back(&http->peers, &peer->link);

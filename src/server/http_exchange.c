@@ -58,30 +58,54 @@ void *postern__exchange_create(void *context, const char *uri,
 
 static const char too_much[] = "too much is asked at once, try again later";
 
+/* Add to a sum that has a limit; false if it would be passed. */
+static bool reserve(atomic_size_t *sum, size_t len, size_t max) {
+	size_t before = atomic_fetch_add(sum, len);
+	if (len > max || before > max - len) {
+		(void)atomic_fetch_sub(sum, len);
+		return false;
+	}
+	return true;
+}
+
 /* Take bytes from what all bodies may have. */
-static bool reserve(struct postern__exchange *exchange, size_t len) {
+static bool reserve_body(struct postern__exchange *exchange, size_t len) {
 	struct postern__http *http = exchange->http;
-	size_t before = atomic_fetch_add(&http->bodies_len, len);
-	if (len > http->options.bodies_len_max ||
-			before > http->options.bodies_len_max - len) {
-		(void)atomic_fetch_sub(&http->bodies_len, len);
+	if (!reserve(&http->bodies_len, len, http->options.bodies_len_max)) {
 		return false;
 	}
 	exchange->body_len_reserved += len;
 	return true;
 }
 
-static void release(struct postern__exchange *exchange) {
+static void release_body(struct postern__exchange *exchange) {
 	(void)atomic_fetch_sub(&exchange->http->bodies_len,
 			exchange->body_len_reserved);
 	exchange->body_len_reserved = 0;
 	postern__buf_finish(&exchange->body);
 }
 
+/* Clients that do not read their answers must not use up all memory. */
+static bool reserve_answer(struct postern__exchange *exchange) {
+	struct postern__http *http = exchange->http;
+	size_t len = exchange->response.body.len;
+	if (!reserve(&http->answers_len, len, http->options.answers_len_max)) {
+		return false;
+	}
+	exchange->answer_len_reserved = len;
+	return true;
+}
+
+static void release_answer(struct postern__exchange *exchange) {
+	(void)atomic_fetch_sub(&exchange->http->answers_len,
+			exchange->answer_len_reserved);
+	exchange->answer_len_reserved = 0;
+}
+
 static void refuse(struct postern__exchange *exchange, int status,
 		const char *detail) {
 	exchange->refused = true;
-	release(exchange);
+	release_body(exchange);
 	postern__response_problem(&exchange->response, status, POSTERN_OK, detail);
 }
 
@@ -235,7 +259,7 @@ static bool begin(struct postern__exchange *exchange, const char *method) {
 		(void)postern__fail(&error, POSTERN_E_INVALID,
 				"the body is over %zu bytes", len_max);
 		refuse(exchange, 413, error.text);
-	} else if (!reserve(exchange, (size_t)len)) {
+	} else if (!reserve_body(exchange, (size_t)len)) {
 		put_off(exchange, too_much);
 	}
 	if (exchange->refused &&
@@ -257,7 +281,8 @@ static bool take_piece(struct postern__exchange *exchange, const char *piece,
 					"the body is over %zu bytes", exchange->body.len_max);
 			refuse(exchange, 413, error.text);
 		} else if (need > exchange->body_len_reserved &&
-				   !reserve(exchange, need - exchange->body_len_reserved)) {
+				   !reserve_body(exchange,
+						   need - exchange->body_len_reserved)) {
 			put_off(exchange, too_much);
 		}
 	}
@@ -292,9 +317,24 @@ static void suspend(struct postern__exchange *exchange) {
 	}
 }
 
+/* Who changed what by hand is worth a line. */
+static void log_change(const struct postern__exchange *exchange) {
+	const struct postern__http_peer *peer = exchange->peer;
+	postern__log(exchange->http->options.log, POSTERN__LOG_INFO,
+			"asked for a change",
+			postern__log_text("method", exchange->request.method),
+			postern__log_text("path", exchange->path),
+			postern__log_int("status", exchange->response.status),
+			postern__log_int("uid", peer ? (int64_t)peer->uid : -1),
+			postern__log_int("pid", peer ? peer->pid : 0));
+}
+
 void postern__exchange_run(struct postern__exchange *exchange) {
 	postern__api_handle(exchange->http->options.api, &exchange->request,
 			&exchange->response);
+	if (strcmp(exchange->request.method, "POST") == 0) {
+		log_change(exchange);
+	}
 	settle(exchange);
 }
 
@@ -347,8 +387,11 @@ static enum MHD_Result add_headers(struct MHD_Response *out,
 
 static enum MHD_Result answer(struct postern__exchange *exchange) {
 	postern__response_check(&exchange->response);
+	if (!reserve_answer(exchange)) {
+		put_off(exchange, too_much);
+	}
 	/* What was asked need not be kept while the answer is on its way. */
-	release(exchange);
+	release_body(exchange);
 	postern__peer_deadline(exchange->http, exchange->peer,
 			exchange->http->options.send_ms);
 
@@ -462,7 +505,8 @@ void postern__exchange_end(void *context, struct MHD_Connection *connection,
 	*own_context = NULL;
 	count_out(exchange);
 	postern__peer_deadline(http, exchange->peer, http->options.receive_ms);
-	release(exchange);
+	release_body(exchange);
+	release_answer(exchange);
 	postern__response_finish(&exchange->response);
 	postern__arena_finish(&exchange->arena);
 	free(exchange->path);

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -24,6 +25,8 @@
 struct postern__http_peer {
 	struct postern__list link; /* in http->peers */
 	int fd;
+	pid_t pid; /* of the process that connected; 0: unknown */
+	uid_t uid;
 	int64_t deadline_ms; /* monotonic; 0: not the client's turn */
 };
 
@@ -45,7 +48,8 @@ struct postern__http {
 	pthread_t *workers;
 	unsigned worker_count; /* that were started */
 
-	atomic_size_t bodies_len; /* reserved by all exchanges */
+	atomic_size_t bodies_len;  /* reserved by all exchanges */
+	atomic_size_t answers_len; /* the same, for answers */
 };
 
 /* How far an exchange that was handed out is: see settle in the .c. */
@@ -67,6 +71,7 @@ struct postern__exchange {
 	struct postern__request request;
 	struct postern__buf body;
 	size_t body_len_reserved;
+	size_t answer_len_reserved;
 	size_t discarded_len; /* of a body that is not taken */
 
 	bool begun;   /* the headers were looked at */

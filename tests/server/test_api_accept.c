@@ -153,6 +153,9 @@ static void bad_ids(void) {
 	CHECK_INT(SEND(&self, "x", EVENT("\"a")), 400);
 	CHECK_INT(SEND(&self, "x", EVENT("a%")), 400);
 	CHECK_INT(SEND(&self, "x", "X-Message-Id: a\tb"), 400);
+	CHECK_INT(SEND(&self, "x", "Idempotency-Key: \"a\"b"), 400);
+	CHECK_INT(SEND(&self, "x", "Idempotency-Key: \"a\\\""), 400);
+	CHECK_INT(SEND(&self, "x", "Idempotency-Key: \"a\"b\""), 400);
 	CHECK_INT(SEND(&self, "x", "X-Message-Id: \xff"), 400);
 	CHECK_INT(SEND(&self, "x", "X-Message-Id: a", "X-Message-Id: b"), 400);
 	CHECK_INT(SEND(&self, "x", EVENT("a"), "ce-id: a"), 400);

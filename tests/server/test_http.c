@@ -625,6 +625,47 @@ static void pressure(void) {
 	stop(&self);
 }
 
+static void slow_readers(void) {
+	struct postern__http_options limits = { .answers_len_max = 2000000 };
+	struct server self;
+	static struct answer answer;
+	start(&self, &limits);
+	/* More than a socket takes, so it stays with the server. */
+	enum { LEN = 1000000 };
+	char *text = malloc(LEN + 1000);
+	if (!text) {
+		abort();
+	}
+	(void)snprintf(text, LEN + 1000,
+			MESSAGE("a") "Content-Length: %d\r\n\r\n%01000000d", LEN, 0);
+	CHECK_INT(ask(&self, text, &answer), 202);
+	free(text);
+	static const char get[] = "GET /v1/messages/1/body HTTP/1.1\r\n"
+							  "Host: x\r\n\r\n";
+	int fds[2];
+	for (int i = 0; i < 2; i++) {
+		fds[i] = dial(&self);
+		CHECK(put_text(fds[i], get));
+		hear(fds[i], &answer, "\r\n\r\n");
+		CHECK_INT(status_of(&answer), 200);
+	}
+	CHECK_INT(ask(&self, get, &answer), 503);
+	CHECK_CONTAINS(answer.text, "Retry-After: 1\r\n");
+	/* Who goes leaves room. */
+	(void)close(fds[0]);
+	(void)close(fds[1]);
+	int status = 503;
+	for (int i = 0; i < 1000 && status == 503; i++) {
+		int fd = dial(&self);
+		CHECK(put_text(fd, get));
+		hear(fd, &answer, "\r\n\r\n");
+		status = status_of(&answer);
+		(void)close(fd);
+	}
+	CHECK_INT(status, 200);
+	stop(&self);
+}
+
 struct sender {
 	pthread_t thread;
 	const struct server *server;
@@ -725,6 +766,7 @@ static const struct tap_case cases[] = {
 	{ "more connections than allowed wait for their turn", many_connections },
 	{ "pipelined requests are all answered", pipelines },
 	{ "all bodies together have a limit", pressure },
+	{ "all answers together have a limit", slow_readers },
 	{ "many senders and readers at once are served", crowds },
 	{ "stopping loses nothing that was accepted", stop_amid },
 };

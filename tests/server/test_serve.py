@@ -251,6 +251,21 @@ def _(place):
     equal(line["seq"], 1)
 
 
+@case("who changes something by hand is in the log")
+def _(place):
+    place.configure()
+    server = place.serve()
+    equal(Connection(place).ask("POST", "/v1/handlers/log/pause")[0], 200)
+    equal(Connection(place).ask("POST", "/v1/handlers/l%0Ag/pause")[0], 400)
+    line, refused = until(
+        lambda: len(x := said(server, "asked for a change")) == 2 and x
+    )
+    equal(line["path"], "/v1/handlers/log/pause")
+    equal((line["status"], line["uid"]), (200, os.getuid()))
+    equal(line["pid"], os.getpid())
+    equal((refused["path"], refused["status"]), ("/v1/handlers/l%0Ag/pause", 400))
+
+
 @case("what a program says cannot break the log")
 def _(place):
     says = "\\\\033[2J\\\\0377 fake\\\\011\\\\042,\\\\0302\\\\0233"
