@@ -18,7 +18,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <postern/box.h>
 #include <postern/error.h>
@@ -70,17 +69,6 @@ struct serve {
 	int drain_result;
 	struct postern_error drain_error;
 };
-
-/* A file we open must never become stderr by accident. */
-static void guard_descriptors(void) {
-	int fd;
-	do {
-		fd = open("/dev/null", O_RDWR);
-	} while (fd >= 0 && fd <= STDERR_FILENO);
-	if (fd >= 0) {
-		(void)close(fd);
-	}
-}
 
 static int take_signals(struct serve *self, struct postern_error *error) {
 	sigset_t set;
@@ -414,7 +402,6 @@ int postern__serve(const struct postern__serve_options *options) {
 		.signals = -1,
 		.drained = -1,
 	};
-	guard_descriptors();
 	open_log(&self);
 	postern__watch_init(&self.watch, &self.log, NULL);
 

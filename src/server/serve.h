@@ -30,7 +30,8 @@ struct postern__serve_options {
  * shutdown_grace. A second signal stops at once.
  *
  * Everything is said on stderr. The process is taken over: signals are
- * blocked or ignored and not restored. Call it from the only thread.
+ * blocked or ignored and not restored. Call it from the only thread, with the
+ * standard descriptors open: a file of the store must not become stderr.
  *
  * Returns the exit code: 0 after a stop that was asked for, 2 for the
  * configuration, 4 if the store cannot be reached or belongs to another

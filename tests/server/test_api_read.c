@@ -156,6 +156,7 @@ static void listing(void) {
 		{ "GET /v1/deliveries?until=2026-01-02T04:05:00+01:00", 2 },
 		{ "GET /v1/deliveries?since=3650d", 3 },
 		{ "GET /v1/deliveries?until=1960-01-01T00:00:00Z", 0 },
+		{ "GET /v1/deliveries?until=1970-01-01T00:00:00Z", 0 },
 		{ "GET /v1/deliveries?message_id=a", 2 },
 		{ "GET /v1/deliveries?source=shop&seq=2", 1 },
 		{ "GET /v1/deliveries?&&limit=2&", 2 },
@@ -202,9 +203,10 @@ static void bad_queries(void) {
 		"limit= 5", "state=gone", "state=", "state=POISONED", "since=yesterday",
 		"since=5", "since=", "until=-5m", "since=2026-13-01T00:00:00Z", "seq=0",
 		"seq=x", "type=", "type=a%0Ab", "type=*a*a*a*a*a*a*a*a*a*",
-		"cursor=nonsense", "cursor=%27%20or%201=1", "sort=seq", "state",
-		"state=done&state=done", "channel=%", "channel=%zz", "handler=%00",
-		"handler=%FF", "q=x", "State=done" };
+		"cursor=nonsense", "channel=", "handler=", "message_id=", "source=",
+		"cursor=%27%20or%201=1", "sort=seq", "state", "state=done&state=done",
+		"channel=%", "channel=%zz", "handler=%00", "handler=%FF", "q=x",
+		"State=done" };
 	struct fixture self;
 	fixture_init(&self);
 	CHECK_INT(fixture_message(&self, "orders", "a", "x"), 202);

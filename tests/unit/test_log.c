@@ -189,6 +189,28 @@ static void full_socket(void) {
 	stop(&pipe);
 }
 
+/* A terminal takes what it has room for and then waits in the middle. */
+static void full_terminal(void) {
+	struct pipe pipe;
+	int ours = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+	const char *name = ours >= 0 && grantpt(ours) == 0 && unlockpt(ours) == 0
+							   ? ptsname(ours)
+							   : NULL;
+	pipe.read_fd = ours;
+	pipe.write_fd = name ? open(name, O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
+	if (pipe.write_fd < 0) {
+		SKIP("there are no pseudo-terminals");
+		return;
+	}
+	(void)fcntl(pipe.read_fd, F_SETFL, O_NONBLOCK);
+	postern__log_init(&pipe.log, pipe.write_fd, false, POSTERN__LOG_INFO,
+			&fixed);
+	(void)alarm(30);
+	check_full(&pipe);
+	(void)alarm(0);
+	stop(&pipe);
+}
+
 static void closed_reader(void) {
 	(void)signal(SIGPIPE, SIG_IGN);
 	struct pipe pipe;
@@ -248,6 +270,7 @@ static const struct tap_case cases[] = {
 	{ "a long line is cut and stays whole JSON", long_lines },
 	{ "a full pipe loses lines, never time, and says so", full_pipe },
 	{ "a full socket loses lines, never time, and says so", full_socket },
+	{ "a full terminal loses lines, never time, and says so", full_terminal },
 	{ "a closed stderr is survived", closed_reader },
 	{ "a full disk is survived", full_disk },
 	{ "a limit gives a burst and then one an interval", limit },
