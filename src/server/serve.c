@@ -352,6 +352,7 @@ static int wait_for_end(struct serve *self) {
 		};
 		(void)poll(fds, 2, SWEEP_INTERVAL_MS); /* EINTR: look again */
 		postern__http_sweep(self->http);
+		postern__watch_flush(&self->watch);
 		int number = next_signal(self);
 		if (number != 0) {
 			return number;

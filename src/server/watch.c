@@ -30,20 +30,38 @@ void postern__watch_finish(struct postern__watch *watch) {
 	(void)pthread_mutex_destroy(&watch->mutex);
 }
 
+static bool take(struct postern__watch *watch, uint64_t *suppressed_out) {
+	const struct postern_clock *clock = postern_clock_system();
+	return postern__log_limit_take(&watch->limit,
+			clock->monotonic_ms(clock->context), suppressed_out);
+}
+
+static void say_suppressed(struct postern__watch *watch, uint64_t count) {
+	if (count > 0) {
+		postern__log(watch->log, POSTERN__LOG_WARN,
+				"more of the like was not logged",
+				postern__log_int("count", (int64_t)count));
+	}
+}
+
 /* Whether a line may be written now. */
 static bool may_write(struct postern__watch *watch) {
 	uint64_t suppressed = 0;
-	const struct postern_clock *clock = postern_clock_system();
 	(void)pthread_mutex_lock(&watch->mutex);
-	bool may = postern__log_limit_take(&watch->limit,
-			clock->monotonic_ms(clock->context), &suppressed);
+	bool may = take(watch, &suppressed);
 	(void)pthread_mutex_unlock(&watch->mutex);
-	if (may && suppressed > 0) {
-		postern__log(watch->log, POSTERN__LOG_WARN,
-				"more of the like was not logged",
-				postern__log_int("count", (int64_t)suppressed));
-	}
+	say_suppressed(watch, suppressed);
 	return may;
+}
+
+void postern__watch_flush(struct postern__watch *watch) {
+	uint64_t suppressed = 0;
+	(void)pthread_mutex_lock(&watch->mutex);
+	if (watch->limit.suppressed_count > 0 && !take(watch, &suppressed)) {
+		watch->limit.suppressed_count--; /* that was no line, only we */
+	}
+	(void)pthread_mutex_unlock(&watch->mutex);
+	say_suppressed(watch, suppressed);
 }
 
 /* 0: there is no such handler. */

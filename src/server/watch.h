@@ -27,6 +27,10 @@ void postern__watch_init(struct postern__watch *watch, struct postern__log *log,
 		const struct postern__config *config);
 void postern__watch_finish(struct postern__watch *watch);
 
+/* Say what was left out, if nothing else makes us say it. To be called about
+   once a second. */
+void postern__watch_flush(struct postern__watch *watch);
+
 /* For postern_box_subscribe(), remark and trouble; the context is the watch. */
 void postern__watch_event(void *context, const struct postern_event *event);
 void postern__watch_remark(void *context, const char *text);
