@@ -64,8 +64,32 @@ size_t postern__utf8_decode(const char *text, size_t len, uint32_t *out) {
 	return need;
 }
 
-bool postern__utf8_valid(const char *text, size_t len) {
+/*
+ * How many bytes at the start are printable ASCII, which every check lets
+ * pass. Eight at a time: in nearly all text that is all there is.
+ */
+static size_t plain_len(const char *text, size_t len) {
+	const uint64_t ones = UINT64_C(0x0101010101010101);
 	size_t at = 0;
+	while (len - at >= sizeof(uint64_t)) {
+		uint64_t word;
+		memcpy(&word, text + at, sizeof word);
+		/* The top bit of a byte, from the lowest that is not plain on. */
+		uint64_t below_blank = (word - ones * 0x20) & ~word;
+		uint64_t delete = ((word ^ ones * 0x7f) - ones) & ~(word ^ ones * 0x7f);
+		if ((word | below_blank | delete) & ones * 0x80) {
+			break;
+		}
+		at += sizeof word;
+	}
+	while (at < len && text[at] >= 0x20 && text[at] < 0x7f) {
+		at++;
+	}
+	return at;
+}
+
+bool postern__utf8_valid(const char *text, size_t len) {
+	size_t at = plain_len(text, len);
 	while (at < len) {
 		size_t step = postern__utf8_decode(text + at, len - at, NULL);
 		if (step == 0) {
@@ -77,8 +101,8 @@ bool postern__utf8_valid(const char *text, size_t len) {
 }
 
 size_t postern__utf8_count(const char *text, size_t len) {
-	size_t count = 0;
-	size_t at = 0;
+	size_t at = plain_len(text, len);
+	size_t count = at;
 	while (at < len) {
 		size_t step = postern__utf8_decode(text + at, len - at, NULL);
 		at += step > 0 ? step : 1;
@@ -92,7 +116,7 @@ static bool is_control(uint32_t c) {
 }
 
 bool postern__utf8_has_control(const char *text, size_t len) {
-	size_t at = 0;
+	size_t at = plain_len(text, len);
 	while (at < len) {
 		uint32_t c;
 		size_t step = postern__utf8_decode(text + at, len - at, &c);

@@ -181,12 +181,35 @@ static void cleaning_anything(void) {
 	}
 }
 
+/* One odd byte in plain text, wherever it is. */
+static void one_odd_byte(void) {
+	for (size_t len = 1; len <= 24; len++) {
+		for (size_t at = 0; at < len; at++) {
+			for (int byte = 0; byte < 256; byte++) {
+				char text[24];
+				memset(text, byte & 1 ? ' ' : '~', sizeof text);
+				text[at] = (char)byte;
+				bool plain = byte >= 0x20 && byte < 0x7f;
+				bool valid = byte < 0x80;
+				if (postern__utf8_valid(text, len) != valid ||
+						postern__utf8_has_control(text, len) !=
+								(valid && !plain) ||
+						postern__utf8_count(text, len) != len) {
+					FAIL("byte %02x at %zu of %zu is misjudged", (unsigned)byte,
+							at, len);
+				}
+			}
+		}
+	}
+}
+
 static const struct tap_case cases[] = {
 	{ "every code point but the surrogates is valid", every_code_point },
 	{ "no other bytes are a character", every_pair_and_triple },
 	{ "overlong, surrogate, too high, stray and cut-off bytes are malformed",
 			malformed },
 	{ "characters are counted, malformed bytes one by one", counting },
+	{ "one odd byte is found wherever it is", one_odd_byte },
 	{ "a cut never splits a character", cutting },
 	{ "cleaning replaces what may not be shown", cleaning },
 	{ "cleaning cuts between characters", cleaning_cuts },
