@@ -59,6 +59,43 @@ static void done(void) {
 	stand_close(&stand);
 }
 
+/* At the first run and at later ones. */
+static void ended_earlier(void) {
+	struct stand stand;
+	int64_t seq = open_leased(&stand);
+	for (uint64_t fence = 1; fence <= 3; fence++) {
+		fake_clock_advance(&stand.clock, 1000);
+		CHECK_INT(stand_settle(&stand,
+						  (struct postern_settlement){
+								  .seq = seq,
+								  .handler = stand.handlers[0],
+								  .fence = fence,
+								  .to = POSTERN_SETTLE_DISCARDED,
+								  .failures = 2,
+								  .duration_ms = 50,
+								  .lag_ms = 300,
+								  .outcome = "discard",
+						  }),
+				POSTERN_OK);
+		const struct postern_delivery_detail *delivery =
+				stand_delivery(&stand, seq, "a");
+		if (CHECK(delivery) && CHECK_INT(delivery->attempt_count, fence)) {
+			const struct postern_attempt *attempt =
+					&delivery->attempts[fence - 1];
+			CHECK_INT(delivery->row.fence, fence);
+			CHECK_INT(delivery->row.starts, fence);
+			CHECK_INT(delivery->row.failures, 2);
+			CHECK_INT(delivery->row.finished_at_ms, stand_now(&stand) - 300);
+			CHECK_INT(attempt->finished_at_ms, stand_now(&stand) - 300);
+			CHECK_INT(attempt->started_at_ms, stand_now(&stand) - 350);
+		}
+		CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
+				&stand.error);
+		CHECK_INT(stand_claim(&stand, stand.handlers[0], 1).count, 1);
+	}
+	stand_close(&stand);
+}
+
 static void wrong_fence(void) {
 	static const uint64_t fences[] = { 0, 2, UINT32_MAX };
 	struct stand stand;
@@ -486,6 +523,8 @@ static void settled_for_good(void) {
 
 const struct tap_case settle_cases[] = {
 	{ "done ends a delivery and is its own record", done },
+	{ "a run has ended when it ended, not when that was written",
+			ended_earlier },
 	{ "a settlement under another fence is stale and changes nothing",
 			wrong_fence },
 	{ "a settlement by another node is stale and changes nothing", wrong_node },

@@ -35,51 +35,8 @@ static enum postern_state end_state(const struct postern_settlement *from) {
 	}
 }
 
-/* The row is in the ledger already; the rest of ending it. */
-static int close_open(struct sqlite_store *self,
-		struct postern_settlement *settlement, int64_t now,
-		struct postern_error *error) {
-	enum postern_state state = end_state(settlement);
-	struct sqlite_query query;
-	postern__sqlite_query(&query, &self->writer,
-			"DELETE FROM postern_open WHERE seq = ?1 AND handler = ?2");
-	postern__sqlite_bind_int(&query, 1, settlement->seq);
-	postern__sqlite_bind_int(&query, 2, settlement->handler);
-	int r = postern__sqlite_end(&query, error);
-	if (r == POSTERN_OK && state != POSTERN_STATE_DONE) {
-		r = keep_attempt(self, settlement, now, error);
-	}
-	postern__sqlite_count(self, settlement->handler, POSTERN_STATE_LEASED, 0,
-			-1);
-	postern__sqlite_count(self, settlement->handler, state, 0, 1);
-	settlement->code = POSTERN_OK;
-	return r;
-}
-
-static int end(struct sqlite_store *self, uint64_t node,
-		struct postern_settlement *settlement, int64_t now,
-		struct postern_error *error) {
-	struct sqlite_query query;
-	int changes;
-	postern__sqlite_query(&query, &self->writer,
-			"INSERT INTO postern_ledger SELECT seq, handler, ?5, fence, ?6,"
-			" starts, 0, ?7, ?8 FROM postern_open WHERE seq = ?1"
-			" AND handler = ?2 AND fence = ?3 AND node = ?4");
-	bind_lease(&query, node, settlement);
-	postern__sqlite_bind_int(&query, 5, end_state(settlement));
-	postern__sqlite_bind_int(&query, 6, settlement->failures);
-	postern__sqlite_bind_int(&query, 7, now - settlement->lag_ms);
-	postern__sqlite_bind_int(&query, 8, settlement->duration_ms);
-	int r = postern__sqlite_end_changes(&query, &changes, error);
-	if (r != POSTERN_OK || changes == 0) {
-		settlement->code = POSTERN_E_STALE;
-		return r;
-	}
-	return close_open(self, settlement, now, error);
-}
-
-int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
-		struct postern_settlement *settlement, int64_t now,
+static int insert_ended(struct sqlite_store *self, uint32_t starts,
+		const struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
@@ -93,8 +50,92 @@ int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
 	postern__sqlite_bind_int(&query, 6, starts);
 	postern__sqlite_bind_int(&query, 7, now - settlement->lag_ms);
 	postern__sqlite_bind_int(&query, 8, settlement->duration_ms);
-	int r = postern__sqlite_end(&query, error);
-	return r == POSTERN_OK ? close_open(self, settlement, now, error) : r;
+	return postern__sqlite_end(&query, error);
+}
+
+static int delete_open(struct sqlite_store *self,
+		const struct postern_settlement *settlement,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"DELETE FROM postern_open WHERE seq = ?1 AND handler = ?2");
+	postern__sqlite_bind_int(&query, 1, settlement->seq);
+	postern__sqlite_bind_int(&query, 2, settlement->handler);
+	return postern__sqlite_end(&query, error);
+}
+
+/* The row has moved to the ledger; the rest of ending it. */
+static int note_end(struct sqlite_store *self,
+		struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error) {
+	enum postern_state state = end_state(settlement);
+	postern__sqlite_count(self, settlement->handler, POSTERN_STATE_LEASED, 0,
+			-1);
+	postern__sqlite_count(self, settlement->handler, state, 0, 1);
+	settlement->code = POSTERN_OK;
+	return state == POSTERN_STATE_DONE
+				   ? POSTERN_OK
+				   : keep_attempt(self, settlement, now, error);
+}
+
+/* A first run: the row has nothing to tell that is not known here. */
+static int move_first(struct sqlite_store *self, uint64_t node,
+		const struct postern_settlement *settlement, int64_t now,
+		int *changes_out, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"DELETE FROM postern_open WHERE seq = ?1 AND handler = ?2"
+			" AND fence = ?3 AND node = ?4");
+	bind_lease(&query, node, settlement);
+	int r = postern__sqlite_end_changes(&query, changes_out, error);
+	return r == POSTERN_OK && *changes_out > 0
+				   ? insert_ended(self, 1, settlement, now, error)
+				   : r;
+}
+
+static int move_later(struct sqlite_store *self, uint64_t node,
+		const struct postern_settlement *settlement, int64_t now,
+		int *changes_out, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"INSERT INTO postern_ledger SELECT seq, handler, ?5, fence, ?6,"
+			" starts, 0, ?7, ?8 FROM postern_open WHERE seq = ?1"
+			" AND handler = ?2 AND fence = ?3 AND node = ?4");
+	bind_lease(&query, node, settlement);
+	postern__sqlite_bind_int(&query, 5, end_state(settlement));
+	postern__sqlite_bind_int(&query, 6, settlement->failures);
+	postern__sqlite_bind_int(&query, 7, now - settlement->lag_ms);
+	postern__sqlite_bind_int(&query, 8, settlement->duration_ms);
+	int r = postern__sqlite_end_changes(&query, changes_out, error);
+	return r == POSTERN_OK && *changes_out > 0
+				   ? delete_open(self, settlement, error)
+				   : r;
+}
+
+static int end(struct sqlite_store *self, uint64_t node,
+		struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error) {
+	int changes = 0;
+	/* Fences and starts begin together, and a start that is taken back leaves
+	   its fence spent: under the first fence this is the first start. */
+	int r = settlement->fence == 1
+					? move_first(self, node, settlement, now, &changes, error)
+					: move_later(self, node, settlement, now, &changes, error);
+	if (r != POSTERN_OK || changes == 0) {
+		settlement->code = POSTERN_E_STALE;
+		return r;
+	}
+	return note_end(self, settlement, now, error);
+}
+
+int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
+		struct postern_settlement *settlement, int64_t now,
+		struct postern_error *error) {
+	int r = insert_ended(self, starts, settlement, now, error);
+	if (r == POSTERN_OK) {
+		r = delete_open(self, settlement, error);
+	}
+	return r == POSTERN_OK ? note_end(self, settlement, now, error) : r;
 }
 
 static int put_off(struct sqlite_store *self, uint64_t node,
