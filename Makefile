@@ -24,6 +24,9 @@ check: all ## run the quick tests
 test: deps ## install what is missing, run every test on every build
 	tools/test
 
+bench: all ## measure, beside programs that do the same writes bare
+	bench/run $(BUILD)
+
 tidy: ## look for bugs with clang-tidy
 	tools/tidy
 
@@ -48,4 +51,4 @@ clean: ## remove what was built
 $(BUILD)/build.ninja:
 	meson setup $(BUILD)
 
-.PHONY: all help run check test tidy format install deps clean
+.PHONY: all help run check test bench tidy format install deps clean

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""Where measuring takes place: fresh files, and the programs run on them."""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+
+# Far more than anything takes.
+PATIENCE_S = 3600
+
+
+class Place:
+    def __init__(self, build, folder, scale, rounds):
+        self.postern = os.path.join(build, "src", "postern")
+        self.bare = os.path.join(build, "bench", "bare_sqlite")
+        self.remember = os.path.join(build, "bench", "remember_sqlite")
+        self.folder = folder
+        self.scale = scale
+        self.rounds = rounds
+
+    def count(self, full, least=1000):
+        """A number of messages, scaled."""
+        return max(min(full, least), int(full * self.scale))
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def clean(self, name="bench.db"):
+        for suffix in ("", "-wal", "-shm", ".lock", ".sock"):
+            if os.path.exists(self.path(name) + suffix):
+                os.remove(self.path(name) + suffix)
+
+    def output(self, args):
+        result = subprocess.run(
+            args, cwd=self.folder, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            timeout=PATIENCE_S, check=False,
+        )
+        if result.returncode != 0:
+            sys.exit(f"bench/run: {' '.join(args)}: {result.stderr.strip()}")
+        return result.stdout
+
+    def create(self, name="bench.db"):
+        """A new file with the tables of Postern and nothing in them."""
+        self.clean(name)
+        self.output(
+            [self.postern, "init", "-c", "init.yaml", "--store",
+             f"sqlite:{name}"]
+        )
+
+    def run_postern(self, *args, fresh=True, wrap=()):
+        """A job through Postern; what it came to."""
+        if fresh:
+            self.clean()
+        command = [self.postern, "bench", "--store", "sqlite:bench.db",
+                   "--json", *map(str, args)]
+        result = json.loads(self.output([*wrap, *command]))
+        self.clean()
+        return result
+
+    def run_bare(self, *args, fresh=True, wrap=()):
+        """The same writes without it."""
+        if fresh:
+            self.create()
+        command = [self.bare, "bench.db", *map(str, args)]
+        result = json.loads(self.output([*wrap, *command]))
+        self.clean()
+        return result
+
+    def remembering(self, count):
+        """Makes a file that remembers so many ids, to be copied."""
+        self.create("remembered.db")
+        self.output([self.remember, "remembered.db", str(count)])
+
+    def copy_remembering(self):
+        self.clean()
+        shutil.copyfile(self.path("remembered.db"), self.path("bench.db"))
+        with open(self.path("bench.db"), "rb") as file:
+            os.fsync(file.fileno())
+
+    def in_turn(self, *programs):
+        """Runs each program once a round, in turn, so that what else happens
+        on the machine happens to all of them. Returns a list for each."""
+        values = [[] for _ in programs]
+        for _ in range(self.rounds):
+            for program, list_of in zip(programs, values):
+                list_of.append(program())
+        return values
+
+
+def ratio(values, limits):
+    """The median of what each round says."""
+    return statistics.median(a / b for a, b in zip(values, limits))
+
+
+def median(values):
+    return statistics.median(values)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: MIT
+"""The rows: what is measured, beside what, and what is aimed at.
+
+A row's function yields results. A result with a limit has a ratio, the median
+of the ratios of all rounds; the two figures beside it are medians by
+themselves, so they need not divide to it exactly.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+from place import median, ratio
+
+ROWS = []
+
+# Small enough that all deliveries fit in the memory of the process: what is
+# measured are the transactions, not the queue.
+SQL_MESSAGES = 10000
+
+CONFIG = """\
+store: sqlite:bench.db
+channels:
+  bench:
+    handlers:
+      nothing:
+        exec: [/bin/true]
+"""
+
+
+class Row:
+    def __init__(self, name, title, measure):
+        self.name = name
+        self.title = title
+        self.measure = measure
+
+
+class Result:
+    def __init__(self, what, value, unit, **more):
+        self.what = what
+        self.value = value
+        self.unit = unit
+        self.beside = more.get("beside", "")  # what the limit is
+        self.limit = more.get("limit")
+        self.ratio = more.get("ratio")
+        self.target = more.get("target")
+        self.at_most = more.get("at_most")
+        self.rounds = more.get("rounds", [])
+
+    def met(self):
+        """Whether it is as good as aimed at; None if nothing was."""
+        if self.target is not None:
+            return self.ratio >= self.target
+        if self.at_most is not None:
+            return self.value <= self.at_most
+        return None
+
+
+def row(name, title):
+    def register(function):
+        ROWS.append(Row(name, title, function))
+        return function
+
+    return register
+
+
+def rate(result):
+    return result["messages_per_second"]
+
+
+def compare(what, values, limits, beside, target):
+    return Result(
+        what, median(values), "messages/s", beside=beside,
+        limit=median(limits), ratio=ratio(values, limits), target=target,
+        rounds=list(zip(values, limits)),
+    )
+
+
+@row("end", "SQLite end to end, accepted and completed")
+def _(place):
+    for batch, full, target in ((1000, 300000, 0.75), (100, 100000, None),
+                                (1, 3000, None)):
+        count = place.count(full)
+        values, limits = place.in_turn(
+            lambda: rate(place.run_postern(
+                "--messages", count, "--batch", batch)),
+            lambda: rate(place.run_bare(count, batch)),
+        )
+        yield compare(f"end to end, batches of {batch:,}", values, limits,
+                      "bare sqlite3", target)
+
+
+@row("many", "SQLite end to end, 64 senders of single messages")
+def _(place):
+    count = place.count(50000)
+    (values,) = place.in_turn(lambda: rate(place.run_postern(
+        "--messages", count, "--batch", 1, "--senders", 64)))
+    yield Result("end to end, 64 senders, one message at a time",
+                 median(values), "messages/s", rounds=values)
+
+
+@row("drain", "a backlog accepted before anything is delivered")
+def _(place):
+    large = place.count(1000000, 10000)
+    small = place.count(10000, 2000)
+
+    def drain(count):
+        result = place.run_postern(
+            "--messages", count, "--drain", "--duplicates", "0%")
+        return result["completed"] / result["drain_seconds"]
+
+    # The small one is over in a moment: take the median of some.
+    values, limits = place.in_turn(
+        lambda: drain(large), lambda: median([drain(small) for _ in range(5)])
+    )
+    yield compare(f"drain of a backlog of {large:,}", values, limits,
+                  f"a backlog of {small:,}", 0.9)
+
+
+@row("remember", "accepting with many ids remembered")
+def _(place):
+    remembered = place.count(10000000, 10000)
+    count = place.count(200000)
+    place.remembering(remembered)
+
+    def postern_remembering():
+        place.copy_remembering()
+        return rate(place.run_postern("--messages", count, fresh=False))
+
+    def bare_remembering():
+        place.copy_remembering()
+        return rate(place.run_bare(count, 1000, fresh=False))
+
+    values, limits, empty, bare_empty = place.in_turn(
+        postern_remembering,
+        bare_remembering,
+        lambda: rate(place.run_postern("--messages", count)),
+        lambda: rate(place.run_bare(count, 1000)),
+    )
+    place.clean("remembered.db")
+    what = f"with {remembered:,} remembered ids"
+    yield compare(what, values, limits, "bare sqlite3, as many ids", 0.9)
+    yield compare(what, values, empty, "an empty store", None)
+    yield compare(f"bare sqlite3, {what}", limits, bare_empty,
+                  "bare sqlite3, an empty file", None)
+
+
+@row("sql", "the sql handler, its writes and the completion in one transaction")
+def _(place):
+    for commit, full in ((1, SQL_MESSAGES // 5), (100, SQL_MESSAGES)):
+        count = place.count(full)
+        values, limits = place.in_turn(
+            lambda: rate(place.run_postern(
+                "--messages", count, "--handler", "sql", "--commit-batch",
+                commit)),
+            lambda: rate(place.run_bare(count, 1000, commit)),
+        )
+        yield compare(f"sql handler, {commit} per commit", values, limits,
+                      "bare transactions", 0.8)
+
+
+@row("latency", "from accept to the start of the handler")
+def _(place):
+    count = place.count(5000, 500)
+    (runs,) = place.in_turn(
+        lambda: place.run_postern("--messages", count, "--rate", 500))
+    for name in ("p50", "p99"):
+        values = [run["latency_ms"][name] for run in runs]
+        yield Result(f"accept to handler start at 500 messages/s, {name}",
+                     median(values), "ms", rounds=values)
+
+
+def syncs(place, program):
+    """Runs a job and counts how often it waited for the disk."""
+    log = place.path("syncs")
+    result = program(("strace", "-f", "--seccomp-bpf", "-c", "-e",
+                      "trace=fsync,fdatasync", "-o", log))
+    calls = 0
+    with open(log, encoding="utf-8") as file:
+        for words in map(str.split, file):
+            if words and words[-1] in ("fsync", "fdatasync"):
+                calls += int(words[3])
+    return calls * 1000 / result["accepted"]
+
+
+@row("syncs", "how often the disk is waited for")
+def _(place):
+    for batch, full in ((1000, 100000), (100, 50000), (1, 1000)):
+        count = place.count(full)
+        value = syncs(place, lambda wrap: place.run_postern(
+            "--messages", count, "--batch", batch, wrap=wrap))
+        limit = syncs(place, lambda wrap: place.run_bare(
+            count, batch, wrap=wrap))
+        yield Result(f"fsyncs per 1,000 messages, batches of {batch:,}", value,
+                     "", beside="bare sqlite3", limit=limit)
+
+
+class Server:
+    """`postern serve` on a file that is not there yet."""
+
+    def __init__(self, place):
+        place.clean()
+        with open(place.path("serve.yaml"), "w", encoding="utf-8") as file:
+            file.write(CONFIG)
+        self.socket = place.path("bench.db.sock")
+        self.started = time.perf_counter()
+        self.process = subprocess.Popen(
+            [place.postern, "serve", "-c", "serve.yaml"], cwd=place.folder,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def accept(self):
+        """Sends a message; False if nobody listens yet."""
+        body = b"x" * 256
+        head = (
+            "POST /v1/channels/bench/messages HTTP/1.1\r\nHost: x\r\n"
+            "Webhook-Id: first\r\nContent-Type: text/plain\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect(self.socket)
+            except OSError:
+                return False
+            connection.sendall(head.encode() + body)
+            answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 20"), answer
+        return True
+
+    def rss_kib(self):
+        with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as file:
+            return int(re.search(r"VmRSS:\s*(\d+)", file.read()).group(1))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0
+
+
+def first_accept(place):
+    server = Server(place)
+    while not server.accept():
+        assert server.process.poll() is None
+        time.sleep(0.0005)
+    seconds = time.perf_counter() - server.started
+    # It has done something and rests now.
+    time.sleep(1)
+    rss = server.rss_kib()
+    server.stop()
+    place.clean()
+    return seconds, rss
+
+
+@row("serve", "the server by itself")
+def _(place):
+    (runs,) = place.in_turn(lambda: first_accept(place))
+    starts = [seconds * 1000 for seconds, _ in runs]
+    memory = [rss / 1024 for _, rss in runs]
+    yield Result("idle memory of postern serve", median(memory), "MiB",
+                 at_most=32, rounds=memory)
+    yield Result("start to first accepted message, new file", median(starts),
+                 "ms", at_most=100, rounds=starts)
