@@ -61,18 +61,23 @@ static void take_remark(void *context, const char *text) {
 	find(context, POSTERN__EXIT_OK, "%s", text);
 }
 
-static void check_programs(struct check *check) {
+/* What serve would refuse, and what it would not but should be known. */
+static void check_handlers(struct check *check) {
 	struct postern_error error;
 	const struct postern__config *config = check->cli->config;
+	if (postern__config_check(config, &error)) {
+		find(check, POSTERN__EXIT_USAGE, "%s", error.text);
+	}
 	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
 		const struct postern__config_channel *channel =
 				postern__config_channel(config, i);
 		for (size_t j = 0; j < channel->handler_count; j++) {
 			const struct postern__config_handler *handler =
 					&channel->handlers[j];
-			/* A path that is not absolute is refused with the handler. */
-			if (handler->exec_count > 0 && handler->exec[0][0] == '/' &&
-					postern__exec_check(handler->exec[0], &error)) {
+			/* One that nobody should run is refused with the handler. */
+			if (handler->exec_count > 0 &&
+					postern__exec_check(handler->exec[0], &error) ==
+							POSTERN_E_NOTFOUND) {
 				find(check, POSTERN__EXIT_FAILED, "%s:%u:%u: handler '%s': %s",
 						postern__config_name(config), handler->line,
 						handler->column, handler->key, error.text);
@@ -143,8 +148,8 @@ static void check_store(struct check *check) {
 			&error);
 	if (r == POSTERN_E_NOTFOUND) {
 		find(check, POSTERN__EXIT_OK,
-				"the store %s is not there yet; 'postern init' or 'postern "
-				"serve' creates it",
+				"the store %s is not there yet; 'postern migrate' or "
+				"'postern serve' creates it",
 				store);
 		return;
 	}
@@ -152,8 +157,9 @@ static void check_store(struct check *check) {
 		find(check, postern__exit_of(r), "%s", error.text);
 		return;
 	}
-	r = postern__config_apply(check->cli->config, box, &error);
-	if (r) {
+	/* What the handlers alone did not tell, if there is such a thing. */
+	if (check->status != POSTERN__EXIT_USAGE &&
+			postern__config_apply(check->cli->config, box, &error)) {
 		find(check, POSTERN__EXIT_USAGE, "%s", error.text);
 	}
 	r = postern_box_stats(box, &stats, &error);
@@ -255,7 +261,7 @@ int postern__command_check(struct postern__cli *cli) {
 		return r;
 	}
 	check.findings = json_array();
-	check_programs(&check);
+	check_handlers(&check);
 	if (postern__store_file(postern__cli_store(cli))) {
 		check_store(&check);
 		check_server(&check);

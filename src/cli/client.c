@@ -65,13 +65,21 @@ static int open_box(struct postern__client *client,
 		struct postern_error *error) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
+	int r = POSTERN_OK;
+	if (client->need == POSTERN__NEED_ACCEPT) {
+		/* Before a store is created for what cannot be. */
+		r = postern__config_check(client->cli->config, error);
+	}
+	if (r) {
+		return r;
+	}
 	postern__config_box_options(client->cli->config, &options);
 	options.read_only = client->need == POSTERN__NEED_READ;
 	options.must_exist = client->need != POSTERN__NEED_ACCEPT;
 	options.no_migrate = true;
 	/* A command is no runner: it leaves what it does not know alone. */
 	options.orphans = POSTERN_ORPHANS_HOLD;
-	int r = postern_box_open(postern__cli_store(client->cli), &options, &box,
+	r = postern_box_open(postern__cli_store(client->cli), &options, &box,
 			error);
 	if (r == POSTERN_OK && client->need == POSTERN__NEED_ACCEPT) {
 		r = start_accepting(client, box, error);

@@ -27,6 +27,7 @@
 #include "server/api.h"
 #include "server/config.h"
 #include "server/percent.h"
+#include "server/take.h"
 
 /* A CloudEvent has a type; this one says no more than that. */
 #define TYPE_DEFAULT "message"
@@ -304,6 +305,28 @@ static void hint_channel(const struct postern__cli *cli, const char *name) {
 	}
 }
 
+/*
+ * Whether anybody knows the channel. A server has a configuration of its own
+ * and is asked; without one, nothing is opened for a channel that is none, so
+ * that a mistake leaves no store behind.
+ */
+static int check_channel(const struct postern__cli *cli,
+		const struct letter *letter) {
+	for (size_t i = 0; i < postern__config_channel_count(cli->config); i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(cli->config, i);
+		if (strcmp(channel->name, letter->channel) == 0) {
+			return POSTERN__EXIT_OK;
+		}
+	}
+	if (postern__store_served(postern__cli_store(cli))) {
+		return POSTERN__EXIT_OK;
+	}
+	postern__say("send: no channel '%s'", letter->channel);
+	hint_channel(cli, letter->channel);
+	return POSTERN__EXIT_NOTFOUND;
+}
+
 static int print_answer(const struct postern__cli *cli,
 		const struct letter *letter, const struct postern__answer *answer) {
 	const char *status = postern__answer_text(answer->json, "status");
@@ -376,6 +399,12 @@ int postern__command_send(struct postern__cli *cli) {
 	}
 	if (r == POSTERN__EXIT_OK) {
 		r = postern__cli_configure(cli);
+	}
+	if (r == POSTERN__EXIT_OK) {
+		r = postern__cli_need_kept(cli);
+	}
+	if (r == POSTERN__EXIT_OK) {
+		r = check_channel(cli, &letter);
 	}
 	if (r == POSTERN__EXIT_OK) {
 		r = take_body(cli, &letter);

@@ -187,6 +187,16 @@ int postern__config_apply(const struct postern__config *config,
 		struct postern_box *box, struct postern_error *error);
 
 /*
+ * Whether the handlers could be added to a box on the configured store,
+ * without opening it: ask before a store is created. What depends on the file
+ * alone was refused when it was read; here it is the programs as they are
+ * now, and what the store can do. A program that is not there is fine, for it
+ * may come. Errors as for postern__config_apply().
+ */
+int postern__config_check(const struct postern__config *config,
+		struct postern_error *error);
+
+/*
  * Append the effective configuration: each option's value, and where it came
  * from; for channels and handlers what they said for themselves. Secrets are
  * redacted. As one JSON object (no newline behind it), or as lines to read.

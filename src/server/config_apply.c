@@ -2,11 +2,18 @@
 /*
  * From the configuration to the options of the library: a box, a runner, the
  * channels and handlers.
+ *
+ * What a box would say about the handlers can be asked for without one, so
+ * that a configuration that cannot be served leaves no trace of a store.
  */
 
 #include <postern/box.h>
 #include <postern/runner.h>
+#include <postern/sys/handler.h>
+#include <string.h>
 
+#include "base/fail.h"
+#include "handler/kinds.h"
 #include "server/config.h"
 #include "server/config_section.h"
 #include "server/config_yaml.h"
@@ -114,6 +121,45 @@ int postern__config_apply(const struct postern__config *config,
 		}
 		if (r != POSTERN_OK) {
 			return r;
+		}
+	}
+	return POSTERN_OK;
+}
+
+/* What the file does not tell: the other parts were checked when it was
+   read, where the line is known. */
+static int check_handler(const struct postern__config *config,
+		const struct postern__config_handler *handler,
+		struct postern_error *error) {
+	struct postern_handler *kind;
+	if (handler->sql) {
+		return strcmp(config->values.store, "memory:") != 0
+					   ? POSTERN_OK
+					   : postern__fail(error, POSTERN_E_UNSUPPORTED,
+								 "handler '%s' is transactional, which a "
+								 "memory store cannot be",
+								 handler->key);
+	}
+	int r = postern__exec_create(handler->exec, handler->exec_count, &kind,
+			error);
+	if (r == POSTERN_OK) {
+		kind->ops->destroy(kind);
+	}
+	return r;
+}
+
+int postern__config_check(const struct postern__config *config,
+		struct postern_error *error) {
+	for (size_t i = 0; i < config->channel_count; i++) {
+		const struct postern__config_channel *channel = &config->channels[i];
+		for (size_t j = 0; j < channel->handler_count; j++) {
+			const struct postern__config_handler *handler =
+					&channel->handlers[j];
+			int r = check_handler(config, handler, error);
+			if (r != POSTERN_OK) {
+				return fail_at(config, r, handler->line, handler->column,
+						error);
+			}
 		}
 	}
 	return POSTERN_OK;

@@ -8,17 +8,16 @@
 
 #include "server/config_section.h"
 
+#include <postern/sys/handler.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/utf8.h"
+#include "base/pattern.h"
 #include "core/box.h"
+#include "handler/kinds.h"
 #include "server/config_options.h"
 #include "server/config_yaml.h"
-
-/* As many as anybody types. */
-#define EXEC_COUNT_MAX 256
 
 /* Check a key or legacy key and remember where it was written. */
 static int take_key(struct postern__config *config,
@@ -50,13 +49,10 @@ static int read_types(struct postern__config *config,
 			&handler->type_count, error);
 	const struct postern__yaml_node *entry = node->first;
 	for (size_t i = 0; r == POSTERN_OK && i < handler->type_count; i++) {
-		const char *type = handler->types[i];
-		size_t len = strlen(type);
-		if (len == 0 || len > POSTERN_ATTRIBUTE_LEN_MAX ||
-				postern__utf8_has_control(type, len)) {
-			r = postern__yaml_fail(error, &entry->place,
-					"a type is 1 to %d bytes without control characters",
-					POSTERN_ATTRIBUTE_LEN_MAX);
+		r = postern__pattern_check(handler->types[i], strlen(handler->types[i]),
+				error);
+		if (r != POSTERN_OK) {
+			r = postern__yaml_fail_at(error, r, &entry->place);
 		}
 		entry = entry->next;
 	}
@@ -87,7 +83,20 @@ static int read_sql(struct postern__config *config,
 			strspn(handler->sql, " \t\r\n;") == strlen(handler->sql)) {
 		r = postern__yaml_fail(error, &node->place, "'sql' is empty");
 	}
-	return r;
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	/* Whether it can be one; it is made again for the box. */
+	struct postern_handler *kind;
+	r = postern__sql_create(handler->sql, &kind, error);
+	if (r != POSTERN_OK && error) {
+		(void)postern__fail(error, r, "sql: %s", error->text);
+	}
+	if (r != POSTERN_OK) {
+		return postern__yaml_fail_at(error, r, &node->place);
+	}
+	kind->ops->destroy(kind);
+	return POSTERN_OK;
 }
 
 static int read_exec(struct postern__config *config,
@@ -98,7 +107,7 @@ static int read_exec(struct postern__config *config,
 				"'exec' takes a list, there is no shell: [\"/bin/prog\", "
 				"\"arg\"]");
 	}
-	int r = postern__config_list_read(config, node, EXEC_COUNT_MAX,
+	int r = postern__config_list_read(config, node, POSTERN__EXEC_ARG_COUNT_MAX,
 			&handler->exec, &handler->exec_count, error);
 	if (r == POSTERN_OK && handler->exec[0][0] != '/') {
 		r = postern__yaml_fail(error, &node->first->place,

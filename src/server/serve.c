@@ -203,6 +203,10 @@ static int start(struct serve *self) {
 				"a server needs a file to stand beside; use sqlite:FILE");
 		return fail(self, EXIT_CONFIGURATION, "store memory:", &error);
 	}
+	r = postern__config_check(self->config, &error);
+	if (r != POSTERN_OK) {
+		return fail(self, exit_code(r), "cannot start", &error);
+	}
 	r = open_box(self, &error);
 	if (r != POSTERN_OK) {
 		return fail(self, exit_code(r), "cannot open the store", &error);

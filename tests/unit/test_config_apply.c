@@ -140,6 +140,12 @@ static void refusals_of_the_box(void) {
 		CHECK_INT(postern__config_apply(config, box, &error),
 				POSTERN_E_UNSUPPORTED);
 		CHECK_CONTAINS(error.text, "f.yaml:6:7: handler 'h'");
+		/* And so without a box. */
+		struct postern_error before = { 0 };
+		CHECK_INT(postern__config_check(config, &before),
+				POSTERN_E_UNSUPPORTED);
+		CHECK_STR(before.text, error.text);
+		CHECK_INT(postern__config_check(config, NULL), POSTERN_E_UNSUPPORTED);
 	}
 	postern_box_destroy(box);
 	postern__config_destroy(config);

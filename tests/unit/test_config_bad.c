@@ -374,6 +374,12 @@ static void bad_channels(void) {
 				"f:1:36: 'sql' is empty" },
 		{ "channels: {c: {handlers: {h: {sql: }}}}",
 				"f:1:36: sql has no value" },
+		{ "channels: {c: {handlers: {h: {sql: 'select :bodi'}}}}",
+				"f:1:36: sql: line 1: there is no parameter ':bodi' (did you "
+				"mean ':body'?)" },
+		{ "channels: {c: {handlers: {h: {sql: commit}}}}",
+				"f:1:36: sql: line 1: commit is not allowed in a handler: ends "
+				"the transaction that the delivery is a part of" },
 		{ "channels: {c: {handlers: {h: {exec: /bin/true}}}}",
 				"f:1:37: 'exec' takes a list, there is no shell: "
 				"[\"/bin/prog\", \"arg\"]" },
@@ -386,11 +392,12 @@ static void bad_channels(void) {
 		{ "channels: {c: {handlers: {h: {sql: x, types: a}}}}",
 				"f:1:46: 'types' takes a list, as in [a, b]" },
 		{ "channels: {c: {handlers: {h: {sql: x, types: [a, '']}}}}",
-				"f:1:50: a type is 1 to 1024 bytes without control "
-				"characters" },
+				"f:1:50: a pattern is empty" },
 		{ "channels: {c: {handlers: {h: {sql: x, types: [\"a\\tb\"]}}}}",
-				"f:1:47: a type is 1 to 1024 bytes without control "
-				"characters" },
+				"f:1:47: a pattern has a control character" },
+		{ "channels: {c: {handlers: {h: {sql: x, types: [a, '*********']}}}}",
+				"f:1:50: pattern '*********' has 9 stars; at most 8 are "
+				"allowed" },
 		{ "channels: {c: {handlers: {h: {sql: x, legacy_keys: [a, 'b c']}}}}",
 				"f:1:56: the handler key 'b c' may only have letters, digits "
 				"and -_.:/" },
@@ -523,16 +530,14 @@ static void limits(void) {
 	repeat(&buf, "channels: {c: {handlers: {h: {sql: x, types: [", "a,", 65,
 			"]}}}}");
 	check_bad_buf(&buf, "f:1:46: 'types' has more than 64 entries");
-	repeat(&buf, "channels: {c: {handlers: {h: {sql: x, types: [", "a", 1025,
+	repeat(&buf, "channels: {c: {handlers: {h: {sql: x, types: [", "a", 201,
 			"]}}}}");
-	check_bad_buf(&buf,
-			"f:1:47: a type is 1 to 1024 bytes without control characters");
+	check_bad_buf(&buf, "f:1:47: a pattern has more than 200 characters");
 	repeat(&buf, "channels: {c: {handlers: {h: {sql: x, legacy_keys: [", "a,",
 			17, "]}}}}");
 	check_bad_buf(&buf, "f:1:52: 'legacy_keys' has more than 16 entries");
-	repeat(&buf, "channels: {c: {handlers: {h: {exec: [/a,", "a,", 256,
-			"]}}}}");
-	check_bad_buf(&buf, "f:1:37: 'exec' has more than 256 entries");
+	repeat(&buf, "channels: {c: {handlers: {h: {exec: [/a,", "a,", 64, "]}}}}");
+	check_bad_buf(&buf, "f:1:37: 'exec' has more than 64 entries");
 	repeat(&buf, "store: sqlite:", "a", 4096, "");
 	check_bad_buf(&buf, "f:1:8: store: longer than 4096 bytes");
 	postern__buf_finish(&buf);

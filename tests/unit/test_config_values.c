@@ -375,7 +375,7 @@ static void variables(void) {
 		NULL };
 	const struct postern__config_input input = { .environment = environment };
 	static const struct {
-		const char *sql;
+		const char *argument;
 		const char *result;
 	} table[] = {
 		{ "${A}", "alpha" },
@@ -395,10 +395,11 @@ static void variables(void) {
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		char text[200];
 		(void)snprintf(text, sizeof text,
-				"channels: {c: {handlers: {h: {sql: '%s'}}}}", table[i].sql);
+				"channels: {c: {handlers: {h: {exec: [/a, '%s']}}}}",
+				table[i].argument);
 		struct postern__config *config = parse_with(text, &input);
 		if (config) {
-			CHECK_STR(handler_at(config, 0, 0)->sql, table[i].result);
+			CHECK_STR(handler_at(config, 0, 0)->exec[1], table[i].result);
 			postern__config_destroy(config);
 		}
 	}
@@ -432,7 +433,7 @@ static void variables_that_multiply(void) {
 	const struct postern__config_input input = { .environment = environment };
 	postern__buf_append_text(&buf, "channels:\n c:\n  handlers:\n");
 	for (int i = 0; i < 1000; i++) {
-		postern__buf_printf(&buf, "   h%d: {sql: '${B}'}\n", i);
+		postern__buf_printf(&buf, "   h%d: {exec: [/a, '${B}']}\n", i);
 	}
 	struct postern__config *config = NULL;
 	struct postern_error error = { 0 };
