@@ -139,7 +139,7 @@ int postern__say_error(const struct postern__cli *cli,
 		const struct postern_error *error) {
 	const char *hint = "";
 	if (error->code == POSTERN_E_NOTFOUND) {
-		hint = "; 'postern init' creates it";
+		hint = "; 'postern migrate' creates it";
 	} else if (error->code == POSTERN_E_BUSY) {
 		hint = "; stop it first, or do it from there";
 	}

@@ -119,7 +119,8 @@ static const struct postern__command commands[] = {
 		.about =
 			"Writes the file that -c names, or ./postern.yaml. A file that is there is\n"
 			"kept as it is, and its store is created if it is missing; so running init\n"
-			"twice does no harm.",
+			"twice does no harm. With a configuration of your own 'postern migrate' is\n"
+			"enough.",
 		.examples =
 			"postern init\n"
 			"postern init -c /etc/postern/postern.yaml",
@@ -129,10 +130,10 @@ static const struct postern__command commands[] = {
 		.name = "check", .operands = "", .flags = check_flags,
 		.help = "validate the configuration, also against the store",
 		.about =
-			"Reads the configuration, then looks into the store, if there is one, without\n"
-			"changing it: deliveries whose handler is no longer configured and would be\n"
-			"poisoned, programs that cannot be run, a store that does not keep what it\n"
-			"promises, a server that is not well.\n"
+			"Reads the configuration and refuses what serve would. Then it looks into the\n"
+			"store, if there is one, without changing it: deliveries whose handler is no\n"
+			"longer configured and would be poisoned, programs that cannot be run, a store\n"
+			"that does not keep what it promises, a server that is not well.\n"
 			"Exits with 2 if the configuration is wrong, 1 if something was found, 4 if\n"
 			"the store cannot be read, 5 if the running server is not well.",
 		.examples =
@@ -144,8 +145,8 @@ static const struct postern__command commands[] = {
 		.name = "migrate", .operands = "", .flags = migrate_flags,
 		.help = "bring the store's schema up to date, or print it",
 		.about =
-			"Refused while a server or another program has the store open. serve does it\n"
-			"by itself.",
+			"A store that is missing is created. Refused while a server or another program\n"
+			"has the store open. serve does it by itself.",
 		.examples =
 			"postern migrate\n"
 			"postern migrate --print | less",

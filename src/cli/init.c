@@ -77,6 +77,10 @@ static void print_result(const struct postern__cli *cli, const char *path,
 	(void)fputs(" is ready\n", stdout);
 	if (written) {
 		postern__say("next: postern check, postern serve");
+	} else {
+		postern__say("note: %s was there and is as it was; for its store "
+					 "alone there is 'postern migrate'",
+				path);
 	}
 }
 

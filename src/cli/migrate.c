@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `postern migrate`: the schema, brought up to date or printed.
+ * `postern migrate`: the schema, brought up to date or printed. A store that
+ * is not there is one whose schema is far behind.
  */
 
 #include <jansson.h>
@@ -47,7 +48,6 @@ int postern__command_migrate(struct postern__cli *cli) {
 		return r;
 	}
 	postern__own_options(cli, &options);
-	options.must_exist = true;
 	r = postern__own_box(cli, &options, &box);
 	if (r) {
 		return r;

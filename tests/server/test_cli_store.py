@@ -453,12 +453,71 @@ def _(place):
         ["discard", "--state", "poisoned", "--yes"],
         ["pause", "log"],
         ["process"],
-        ["migrate"],
     ):
-        place.fails(4, *words, says="postern init")
+        place.fails(4, *words, says="postern migrate")
     equal(os.listdir(place.path), ["postern.yaml"])
-    place.ok("check")
+    assert "postern migrate" in place.ok("check").out
     equal(os.listdir(place.path), ["postern.yaml"])
+
+
+@case("send to a channel that nobody knows leaves nothing behind")
+def _(place):
+    place.fails(3, "send", "orders", "--id", "1", says="'postern init'")
+    equal(os.listdir(place.path), [])
+    place.configure()
+    result = place.fails(3, "send", "ordres", "--id", "1", "--json")
+    assert "send: no channel 'ordres'" in result.err, result
+    assert "did you mean 'orders'?" in result.err, result
+    equal(os.listdir(place.path), ["postern.yaml"])
+
+
+# What a box would refuse, and where and how that is said.
+REFUSED = {
+    "sql: 'select :bodi'": "postern.yaml:6:14: sql: line 1: there is no para",
+    "sql: commit": "postern.yaml:6:14: sql: line 1: commit is not allowed",
+    f"{{sql: select 1, types: [{'a' * 201}]}}": "6:33: a pattern has more than 200",
+    "{sql: select 1, types: ['*********']}": "6:33: pattern '*********' has 9",
+    f"exec: [/bin/true{', x' * 64}]": "6:15: 'exec' has more than 64 entries",
+    f"exec: [/bin/true, {'x' * 65536}]": "5:7: exec's arguments are over",
+    "exec: ['${DIR}/anyone']": "5:7: ",
+}
+
+
+@case("check, serve and send refuse the same handlers, and leave nothing behind")
+def _(place):
+    os.chmod(place.write("anyone", "#!/bin/sh\n"), 0o777)
+    for handler, says in REFUSED.items():
+        place.configure(
+            "store: sqlite:box.db\n"
+            "channels:\n"
+            "  orders:\n"
+            "    handlers:\n"
+            "      bad:\n"
+            f"        {handler}\n"
+        )
+        place.fails(2, "serve", says=says)
+        place.fails(2, "send", "orders", "--id", "1", says=says)
+        result = place.run("check")
+        equal(result.code, 2, handler)
+        assert says in result.out + result.err, (says, result)
+        equal(sorted(os.listdir(place.path)), ["anyone", "postern.yaml"])
+
+
+@case("check knows that a store in memory has no transactions")
+def _(place):
+    place.configure(
+        """\
+store: memory
+channels:
+  orders:
+    handlers:
+      bad:
+        sql: select 1
+"""
+    )
+    result = place.run("check")
+    equal(result.code, 2)
+    assert "postern.yaml:5:7: handler 'bad' is transactional" in result.out, result
 
 
 @case("init writes a configuration and a store, and keeps what is there")
@@ -474,6 +533,10 @@ def _(place):
     result = place.ok("init", "--json")
     equal(result.json()["written"], False)
     equal(result.json()["store"], "sqlite:box.db")
+    result = place.ok("init")
+    assert "kept postern.yaml" in result.out, result
+    assert "postern.yaml was there" in result.err, result
+    assert "postern migrate" in result.err, result
     equal(place.read("postern.yaml"), CONFIG)
     assert "#" in sample
     place.ok("init", "-c", "second.yaml", "--store", "sqlite:third.db")
@@ -491,6 +554,15 @@ def _(place):
     result = place.ok("migrate")
     assert "up to date" in result.out, result
     equal(place.ok("migrate", "--json").json()["status"], "current")
+
+
+@case("migrate creates a store that is missing, so init is not needed")
+def _(place):
+    place.configure()
+    assert "up to date" in place.ok("migrate").out
+    equal(place.ok("stats", "--json").json()["store"], "sqlite")
+    equal(place.read("postern.yaml"), CONFIG)
+    equal(place.send("a").out, "accepted\n")
 
 
 @case("check names what would go wrong")
