@@ -324,6 +324,14 @@ def _(place):
         os.close(ours)
 
 
+def answers(place):
+    """Whether the server listens: its socket is there a moment earlier."""
+    try:
+        return Connection(place).ask("GET", "/readyz")[0] == 200
+    except OSError:
+        return False
+
+
 def serves_with(place, **options):
     """That a server with such a stderr serves, failing handlers and all."""
     process = subprocess.Popen(
@@ -333,7 +341,7 @@ def serves_with(place, **options):
         **options,
     )
     try:
-        until(lambda: os.path.exists(place.file("box.db.sock")))
+        until(lambda: answers(place))
         connection = Connection(place)
         for i in range(400):
             equal(connection.send_message(str(i)), 202)
