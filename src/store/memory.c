@@ -46,8 +46,12 @@ static int unlock(struct memory_store *self, int r) {
 	return r;
 }
 
-int64_t postern__mem_now(const struct memory_store *self) {
-	return self->clock->wall_ms(self->clock->context);
+int64_t postern__mem_now(struct memory_store *self) {
+	int64_t now = self->clock->wall_ms(self->clock->context);
+	if (now > self->now_max_ms) {
+		self->now_max_ms = now;
+	}
+	return now;
 }
 
 static int memory_enrol(struct postern_store *store,

@@ -70,6 +70,7 @@ struct memory_delivery {
 	uint64_t group; /* of suspects; 0: under no suspicion */
 	bool solo;      /* leased as the only one of its group */
 	int64_t due_at_ms;
+	int64_t since_ms; /* when it became pending */
 	int64_t leased_at_ms;
 	int64_t finished_at_ms;
 	struct postern__list attempts; /* oldest first */
@@ -137,6 +138,7 @@ struct memory_store {
 	struct postern_store base;
 	pthread_mutex_t lock;
 	const struct postern_clock *clock;
+	int64_t now_max_ms; /* the latest the clock has been */
 	uint8_t hash_key[POSTERN__SIPHASH_KEY_LEN];
 	size_t bytes;
 	size_t bytes_max;
@@ -193,7 +195,7 @@ int postern__mem_find(struct memory_store *self, const char *id,
 int postern__mem_stats(struct memory_store *self, struct postern_memory *memory,
 		struct postern_stats *out, struct postern_error *error);
 
-int64_t postern__mem_now(const struct memory_store *self);
+int64_t postern__mem_now(struct memory_store *self);
 
 /* A walk over the deliveries that match a filter, newest message first, by
    handler within one (memory_edit.c). What it has returned may be changed. */
@@ -270,7 +272,11 @@ void postern__mem_delivery_remove(struct memory_store *self,
 
 /* `group` 0: no suspicion. */
 void postern__mem_make_pending(struct memory_store *self,
-		struct memory_delivery *delivery, int64_t due_at_ms, uint64_t group);
+		struct memory_delivery *delivery, int64_t since_ms, int64_t due_at_ms,
+		uint64_t group);
+/* Make due at once what is pending since later than now: it became so before
+   the clock was set back, and might be due a long time from now. */
+void postern__mem_pending_repair(struct memory_store *self, int64_t now);
 /* A claim: the fence and the starts grow. */
 void postern__mem_make_leased(struct memory_store *self,
 		struct memory_delivery *delivery, uint64_t node, int64_t now);

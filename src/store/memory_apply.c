@@ -111,14 +111,14 @@ static void route_open(struct memory_store *self, struct parts *parts,
 		if (route->lease) {
 			postern__mem_make_leased(self, delivery, node, now);
 		} else {
-			postern__mem_make_pending(self, delivery, now, 0);
+			postern__mem_make_pending(self, delivery, now, now, 0);
 		}
 		route->leased = route->lease;
 	} else if (route->retry_poisoned &&
 			   delivery->state == POSTERN_STATE_POISONED) {
 		delivery->failures = 0;
 		delivery->crashes = 0;
-		postern__mem_make_pending(self, delivery, now, 0);
+		postern__mem_make_pending(self, delivery, now, now, 0);
 	} else {
 		return;
 	}
@@ -249,11 +249,11 @@ static struct memory_attempt *settle_one(struct memory_store *self,
 		postern__mem_make_ended(self, delivery, POSTERN_STATE_DISCARDED, ended);
 		break;
 	case POSTERN_SETTLE_PENDING:
-		postern__mem_make_pending(self, delivery, now + settlement->delay_ms,
-				0);
+		postern__mem_make_pending(self, delivery, now,
+				now + settlement->delay_ms, 0);
 		break;
 	case POSTERN_SETTLE_RETURNED:
-		postern__mem_make_pending(self, delivery, now, 0);
+		postern__mem_make_pending(self, delivery, now, now, 0);
 		break;
 	}
 	return NULL;

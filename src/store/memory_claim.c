@@ -11,10 +11,12 @@
 #include "base/fail.h"
 #include "base/list.h"
 #include "store/memory.h"
+#include "store/store.h"
 
 /* A leased delivery and what it was before. */
 struct chosen {
 	struct memory_delivery *delivery;
+	int64_t since_ms;
 	int64_t due_at_ms;
 	uint64_t group;
 };
@@ -31,6 +33,7 @@ static void choose(struct memory_store *self, struct choice *choice,
 		struct memory_delivery *delivery) {
 	choice->items[choice->count] = (struct chosen){
 		.delivery = delivery,
+		.since_ms = delivery->since_ms,
 		.due_at_ms = delivery->due_at_ms,
 		.group = delivery->group,
 	};
@@ -44,8 +47,8 @@ static void put_back(struct memory_store *self, const struct choice *choice) {
 		const struct chosen *chosen = &choice->items[i];
 		chosen->delivery->fence--;
 		chosen->delivery->starts--;
-		postern__mem_make_pending(self, chosen->delivery, chosen->due_at_ms,
-				chosen->group);
+		postern__mem_make_pending(self, chosen->delivery, chosen->since_ms,
+				chosen->due_at_ms, chosen->group);
 	}
 }
 
@@ -196,6 +199,9 @@ int postern__mem_claim(struct memory_store *self,
 	};
 	if (!choice.items) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	if (choice.now < self->now_max_ms - POSTERN__CLOCK_STEP_MS) {
+		postern__mem_pending_repair(self, choice.now);
 	}
 	if (claim->max > 0) {
 		choose_suspects(self, claim, &choice);

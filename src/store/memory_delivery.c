@@ -153,6 +153,7 @@ static void leave(struct memory_store *self, struct memory_delivery *delivery) {
 	delivery->node = 0;
 	delivery->solo = false;
 	delivery->due_at_ms = 0;
+	delivery->since_ms = 0;
 	delivery->leased_at_ms = 0;
 	delivery->finished_at_ms = 0;
 }
@@ -180,9 +181,11 @@ static void suspect_insert(struct memory_store *self,
 }
 
 void postern__mem_make_pending(struct memory_store *self,
-		struct memory_delivery *delivery, int64_t due_at_ms, uint64_t group) {
+		struct memory_delivery *delivery, int64_t since_ms, int64_t due_at_ms,
+		uint64_t group) {
 	leave(self, delivery);
 	delivery->state = POSTERN_STATE_PENDING;
+	delivery->since_ms = since_ms;
 	delivery->due_at_ms = due_at_ms;
 	delivery->group = group;
 	heap_insert(&postern__mem_handler(self, delivery->handler)->pending,
@@ -190,6 +193,23 @@ void postern__mem_make_pending(struct memory_store *self,
 	if (group) {
 		suspect_insert(self, delivery);
 	}
+}
+
+void postern__mem_pending_repair(struct memory_store *self, int64_t now) {
+	for (size_t i = 0; i < self->handler_count; i++) {
+		struct memory_heap *heap = &self->handlers[i].pending;
+		size_t count = heap->count;
+		/* Built up again in place, behind the one that is looked at. */
+		for (heap->count = 0; heap->count < count;) {
+			struct memory_delivery *delivery = heap->items[heap->count];
+			if (delivery->since_ms > now) {
+				delivery->since_ms = now;
+				delivery->due_at_ms = now;
+			}
+			heap_insert(heap, delivery);
+		}
+	}
+	self->now_max_ms = now;
 }
 
 void postern__mem_make_leased(struct memory_store *self,

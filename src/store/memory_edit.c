@@ -143,7 +143,7 @@ static void edit_one(struct memory_store *self, const struct postern_edit *edit,
 		delivery->failures = 0;
 		delivery->crashes = 0;
 	}
-	postern__mem_make_pending(self, delivery, now, delivery->group);
+	postern__mem_make_pending(self, delivery, now, now, delivery->group);
 }
 
 /* A handler has two deliveries of a message if both it and its alias had one

@@ -58,7 +58,7 @@ static void crash(struct memory_store *self, struct lost *lost, int64_t now,
 		postern__mem_make_ended(self, delivery, POSTERN_STATE_POISONED, now);
 		out->poisoned++;
 	} else {
-		postern__mem_make_pending(self, delivery, now, ++self->last_group);
+		postern__mem_make_pending(self, delivery, now, now, ++self->last_group);
 		out->suspects++;
 	}
 }
@@ -71,7 +71,7 @@ static void halve(struct memory_store *self, struct lost *lost, size_t count,
 		if (i == 0 || i == (count + 1) / 2) {
 			self->last_group++;
 		}
-		postern__mem_make_pending(self, lost[i].delivery, now,
+		postern__mem_make_pending(self, lost[i].delivery, now, now,
 				self->last_group);
 		out->suspects++;
 	}
@@ -85,7 +85,7 @@ static size_t take_back(struct memory_store *self, struct lost *lost,
 		return 1;
 	}
 	if (!lost->in_process) {
-		postern__mem_make_pending(self, lost->delivery, now, 0);
+		postern__mem_make_pending(self, lost->delivery, now, now, 0);
 		out->released++;
 		return 1;
 	}
@@ -318,7 +318,7 @@ static uint64_t carry_out(struct memory_store *self,
 		}
 		postern__mem_delivery_add(self, delivery->message, delivery->handler,
 				delivery);
-		postern__mem_make_pending(self, delivery, now, 0);
+		postern__mem_make_pending(self, delivery, now, now, 0);
 	}
 	return count;
 }

@@ -4,7 +4,7 @@
 
 /*
  * The kinds of store in this library, for registry.c, which has the only list
- * of them.
+ * of them, and what they have in common.
  */
 
 #include <postern/error.h>
@@ -13,6 +13,10 @@
 
 extern const struct postern_store_kind postern__memory_kind;
 extern const struct postern_store_kind postern__sqlite_kind;
+
+/* A clock that is back by more than this was set; less than that is a clock
+   being steered, which is not worth a look at every pending delivery. */
+#define POSTERN__CLOCK_STEP_MS 1000
 
 /* What messages, deliveries and attempts may take in a memory store; past it
    messages are refused with POSTERN_E_UNAVAILABLE. */

@@ -13,6 +13,7 @@ extern const struct tap_case accept_cases[];
 extern const struct tap_case route_cases[];
 extern const struct tap_case settle_cases[];
 extern const struct tap_case claim_cases[];
+extern const struct tap_case clock_cases[];
 extern const struct tap_case recover_cases[];
 extern const struct tap_case suspect_cases[];
 extern const struct tap_case enrol_cases[];

@@ -34,6 +34,7 @@ int main(int argc, char **argv) {
 		route_cases,
 		settle_cases,
 		claim_cases,
+		clock_cases,
 		recover_cases,
 		suspect_cases,
 		enrol_cases,

@@ -333,19 +333,6 @@ static void alias_is_paused(void) {
 	stand_close(&stand);
 }
 
-static void clock_set_back(void) {
-	struct stand stand;
-	stand_open(&stand, "a", NULL);
-	stand_accept(&stand, "1", stand.handlers[0]);
-	fake_clock_jump(&stand.clock, -3600000);
-	stand_accept(&stand, "2", stand.handlers[0]);
-	size_t count = stand_claim(&stand, stand.handlers[0], 10).count;
-	CHECK(count >= 1);
-	fake_clock_jump(&stand.clock, 3600000);
-	CHECK_INT(count + stand_claim(&stand, stand.handlers[0], 10).count, 2);
-	stand_close(&stand);
-}
-
 const struct tap_case claim_cases[] = {
 	{ "a claim leases a delivery and brings its message", claimed_whole },
 	{ "a delivery is claimed once", claimed_once },
@@ -364,6 +351,5 @@ const struct tap_case claim_cases[] = {
 	{ "a delivery of an alias is claimed and settled under its own id",
 			alias_is_claimed },
 	{ "an alias is paused with its handler", alias_is_paused },
-	{ "a clock that is set back loses no delivery", clock_set_back },
 	{ 0 },
 };

@@ -8,11 +8,18 @@
 
 #include <assert.h>
 
+static struct model_delivery *place(struct model *model, size_t index) {
+	return &model->messages[index / MODEL_HANDLER_MAX]
+					.deliveries[index % MODEL_HANDLER_MAX];
+}
+
 /* --- the four ways a delivery changes -------------------------------- */
 
-static void make_pending(struct model_delivery *d, int64_t due_at_ms) {
+static void make_pending(const struct model *model, struct model_delivery *d,
+		int64_t delay_ms) {
 	d->state = POSTERN_STATE_PENDING;
-	d->due_at_ms = due_at_ms;
+	d->since_ms = model->now;
+	d->due_at_ms = model->now + delay_ms;
 	d->finished_at_ms = 0;
 	d->node = 0;
 	d->group = 0;
@@ -38,7 +45,7 @@ static void make_ended(struct model *model, struct model_delivery *d,
 }
 
 static void reopen(struct model *model, struct model_delivery *d) {
-	make_pending(d, model->now);
+	make_pending(model, d, 0);
 	d->failures = 0;
 	d->crashes = 0;
 }
@@ -56,7 +63,7 @@ static void open_route(struct model *model, struct model_accept *accept,
 	}
 	if (d->state == POSTERN_STATE_ANY) {
 		d = &message->deliveries[handler];
-		make_pending(d, model->now);
+		make_pending(model, d, 0);
 		if (accept->lease[handler]) {
 			model_lease(model, d);
 			accept->leased[handler] = true;
@@ -125,8 +132,8 @@ int model_settle(struct model *model, struct model_message *message,
 	d->starts -= to == POSTERN_SETTLE_RETURNED;
 	d->attempts += to != POSTERN_SETTLE_RETURNED && to != POSTERN_SETTLE_DONE;
 	switch (to) {
-	case POSTERN_SETTLE_PENDING: make_pending(d, model->now + delay_ms); break;
-	case POSTERN_SETTLE_RETURNED: make_pending(d, model->now); break;
+	case POSTERN_SETTLE_PENDING: make_pending(model, d, delay_ms); break;
+	case POSTERN_SETTLE_RETURNED: make_pending(model, d, 0); break;
 	case POSTERN_SETTLE_DONE:
 		make_ended(model, d, handler, POSTERN_STATE_DONE);
 		break;
@@ -177,6 +184,17 @@ size_t model_group_count(const struct model *model, uint64_t group) {
 	return count;
 }
 
+void model_set_back(struct model *model, int64_t ms) {
+	model->now -= ms;
+	for (size_t i = 0; i < model->count * MODEL_HANDLER_MAX; i++) {
+		struct model_delivery *d = place(model, i);
+		if (d->state == POSTERN_STATE_PENDING && d->since_ms > model->now) {
+			d->since_ms = model->now;
+			d->due_at_ms = model->now;
+		}
+	}
+}
+
 /* --- sweeping -------------------------------------------------------- */
 
 static bool is_lost(const struct model *model, const struct model_delivery *d) {
@@ -196,11 +214,6 @@ static bool is_lost_member(const struct model *model,
 		   model->in_process[model->owner[handler]];
 }
 
-static struct model_delivery *place(struct model *model, size_t index) {
-	return &model->messages[index / MODEL_HANDLER_MAX]
-					.deliveries[index % MODEL_HANDLER_MAX];
-}
-
 /* Give all lost members of the group that has the first one, in the order of
    their messages, to two new groups; returns how many there were. */
 static uint64_t halve(struct model *model) {
@@ -216,7 +229,7 @@ static uint64_t halve(struct model *model) {
 	uint64_t first = count > 0 ? new_group(model) : 0;
 	uint64_t second = count > 1 ? new_group(model) : 0;
 	for (size_t i = 0; i < count; i++) {
-		make_pending(members[i], model->now);
+		make_pending(model, members[i], 0);
 		members[i]->group = i < (count + 1) / 2 ? first : second;
 	}
 	return count;
@@ -235,7 +248,7 @@ struct postern_recovered model_recover(struct model *model) {
 			continue;
 		}
 		if (!d->solo) {
-			make_pending(d, model->now);
+			make_pending(model, d, 0);
 			out.released++;
 			continue;
 		}
@@ -244,7 +257,7 @@ struct postern_recovered model_recover(struct model *model) {
 			make_ended(model, d, handler, POSTERN_STATE_POISONED);
 			out.poisoned++;
 		} else {
-			make_pending(d, model->now);
+			make_pending(model, d, 0);
 			d->group = new_group(model);
 			out.suspects++;
 		}
@@ -274,7 +287,7 @@ uint64_t model_unpark(struct model *model, int channel, int handler) {
 		if (message->channel == channel &&
 				message->deliveries[0].state == POSTERN_STATE_PARKED) {
 			message->deliveries[0] = (struct model_delivery){ 0 };
-			make_pending(&message->deliveries[handler], model->now);
+			make_pending(model, &message->deliveries[handler], 0);
 			count++;
 		}
 	}
@@ -296,6 +309,7 @@ int model_edit(struct model *model, enum postern_edit_kind kind,
 		return POSTERN_E_INVALID;
 	}
 	if (retry && d->state == POSTERN_STATE_PENDING) {
+		d->since_ms = model->now;
 		d->due_at_ms = model->now;
 	} else if (retry) {
 		reopen(model, d);

@@ -30,6 +30,7 @@ struct model_delivery {
 	uint32_t crashes;
 	size_t attempts;
 	int64_t due_at_ms;
+	int64_t since_ms; /* when it became pending */
 	int64_t finished_at_ms;
 	uint64_t group; /* of suspects; 0: none */
 	bool solo;
@@ -94,6 +95,9 @@ bool model_is_suspect(const struct model *model, const struct model_delivery *d,
 /* How many are in a group, pending or leased. */
 size_t model_group_count(const struct model *model, uint64_t group);
 void model_lease(struct model *model, struct model_delivery *delivery);
+
+/* The clock goes back, by more than a store may overlook. */
+void model_set_back(struct model *model, int64_t ms);
 
 struct postern_recovered model_recover(struct model *model);
 /* How many were poisoned. */

@@ -21,6 +21,8 @@
 #define STEP_COUNT_DEFAULT 1000
 #define COMPARE_EVERY 100
 #define LEASED_MAX 64
+/* Well above what the clock may advance between two looks of a store. */
+#define SET_BACK_MS_MIN 10000
 
 /* Both sides of the comparison, and where they meet. */
 struct match {
@@ -377,6 +379,14 @@ static void step_claim(struct match *match) {
 	check_rest(match, &expected, &claims);
 }
 
+/* A store need not know it before somebody claims. */
+static void step_set_back(struct match *match) {
+	int64_t ms = SET_BACK_MS_MIN + (int64_t)below(match, 60000);
+	fake_clock_jump(&match->stand.clock, -ms);
+	model_set_back(match->model, ms);
+	step_claim(match);
+}
+
 /* --- everything else ------------------------------------------------- */
 
 static void step_edit(struct match *match) {
@@ -623,6 +633,7 @@ static const struct {
 	{ "unpark", 2, step_unpark },
 	{ "orphans", 1, step_orphans },
 	{ "edit all", 1, step_edit_all },
+	{ "set back", 1, step_set_back },
 };
 #define STEP_KIND_COUNT (sizeof steps / sizeof steps[0])
 

@@ -574,6 +574,36 @@ static void backlog_starves_nobody(void) {
 	strike(&stage);
 }
 
+static void clock_goes_back(bool sqlite) {
+	struct stage stage;
+	struct fake_clock clock;
+	fake_clock_init(&clock);
+	stage_init(&stage, sqlite);
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.clock = &clock.base,
+	};
+	if (open_box(&stage, &options) && add_callback(&stage, "a", run_a, false) &&
+			start(&stage, 0)) {
+		(void)send(&stage, "a", 0);
+		fake_clock_jump(&clock, -(int64_t)86400 * 1000);
+		CHECK_OK(postern_box_process(stage.box, 0, NULL, &stage.error),
+				&stage.error);
+		CHECK_INT(stage.tally.runs_a, 1);
+	}
+	strike(&stage);
+}
+
+static void clock_goes_back_on_memory(void) {
+	clock_goes_back(false);
+}
+
+static void clock_goes_back_on_sqlite(void) {
+	clock_goes_back(true);
+}
+
+/* --- names and copies ------------------------------------------------- */
+
 static void pause_by_former_key(void) {
 	struct stage stage;
 	stage_init(&stage, true);
@@ -681,6 +711,10 @@ static const struct tap_case cases[] = {
 			run_takes_no_more },
 	{ "a handler's backlog does not keep the others from their turn",
 			backlog_starves_nobody },
+	{ "memory: what was accepted is due although the clock went back",
+			clock_goes_back_on_memory },
+	{ "sqlite: what was accepted is due although the clock went back",
+			clock_goes_back_on_sqlite },
 	{ "a handler can be paused by a key it had once", pause_by_former_key },
 	{ "a handler added later sees the message as it was first accepted",
 			late_handler_sees_first_copy },

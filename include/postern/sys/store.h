@@ -348,6 +348,10 @@ struct postern_store_ops {
 	 * Lease due deliveries of the wanted handlers that are not paused, oldest
 	 * due first within a handler: fence + 1, start + 1.
 	 *
+	 * A delivery that was made pending in the store's future (the clock went
+	 * back) is due at once, whatever its delay was; a clock that is back by
+	 * no more than a second may be overlooked.
+	 *
 	 * Suspects: as long as any of the wanted in-process handlers has some,
 	 * nothing else of the in-process handlers is claimed, and of the suspects
 	 * exactly one group, whole (even past max), the oldest first. A group of

@@ -228,7 +228,7 @@ static int lease(struct sqlite_store *self, uint64_t node,
 	/* No RETURNING here: SQLite makes a temporary table for it. */
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"UPDATE postern_open SET node = ?3, leased_at = ?4, fence = ?5,"
+			"UPDATE postern_open SET node = ?3, since = ?4, fence = ?5,"
 			" starts = starts + 1, solo = ?6, suspect = iif(?7, suspect, 0)"
 			" WHERE seq = ?1 AND handler = ?2");
 	postern__sqlite_bind_int(&query, 1, pick->seq);
@@ -296,10 +296,9 @@ static int next_due(struct sqlite_store *self,
 }
 
 static int claim_locked(struct sqlite_store *self,
-		const struct postern_claim *claim, struct picks *picks,
+		const struct postern_claim *claim, int64_t now, struct picks *picks,
 		struct postern_memory *memory, struct postern_claims *out,
 		struct postern_error *error) {
-	int64_t now = postern__sqlite_now(self);
 	int r = pick_all(self, claim, now, picks, &out->suspects_waiting, error);
 	if (r != POSTERN_OK) {
 		return r;
@@ -338,11 +337,13 @@ int postern__sqlite_claim(struct postern_store *store,
 	struct picks picks = { 0 };
 	struct postern_claims claims = { .next_due_ms = -1 };
 	bool any = false;
+	int64_t now = postern__sqlite_now(self);
+	r = postern__sqlite_clock_follow(self, now, error);
 	for (size_t i = 0; !any && i < claim->want_count; i++) {
 		any = is_open(self, &claim->wants[i]);
 	}
-	if (any) {
-		r = claim_locked(self, claim, &picks, memory, &claims, error);
+	if (r == POSTERN_OK && any) {
+		r = claim_locked(self, claim, now, &picks, memory, &claims, error);
 	}
 	postern__sqlite_leave(self);
 	free(picks.items);

@@ -13,7 +13,7 @@ static int find_open(struct sqlite_store *self, struct sqlite_delivery *out,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"SELECT fence, failures, starts, crashes, suspect, solo, node,"
-			" leased_at FROM postern_open WHERE seq = ?1 AND handler = ?2");
+			" since FROM postern_open WHERE seq = ?1 AND handler = ?2");
 	postern__sqlite_bind_int(&query, 1, out->seq);
 	postern__sqlite_bind_int(&query, 2, out->handler);
 	if (postern__sqlite_row(&query)) {
@@ -24,7 +24,7 @@ static int find_open(struct sqlite_store *self, struct sqlite_delivery *out,
 		out->suspect = postern__sqlite_int(&query, 4);
 		out->solo = postern__sqlite_int(&query, 5) != 0;
 		out->node = (uint64_t)postern__sqlite_int(&query, 6);
-		out->leased_at = postern__sqlite_int(&query, 7);
+		out->since = postern__sqlite_int(&query, 7);
 		out->state = out->node ? POSTERN_STATE_LEASED : POSTERN_STATE_PENDING;
 	}
 	return postern__sqlite_end(&query, error);
@@ -65,7 +65,7 @@ int postern__sqlite_delivery_insert(struct sqlite_store *self, int64_t seq,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"INSERT INTO postern_open VALUES"
-			" (?1, ?2, ?3, 0, ?3, 0, 0, 0, ?4, ?5, ?6, NULL)");
+			" (?1, ?2, ?3, 0, ?3, 0, 0, 0, ?4, ?5, ?5, NULL)");
 	postern__sqlite_bind_int(&query, 1, seq);
 	postern__sqlite_bind_int(&query, 2, handler);
 	postern__sqlite_bind_int(&query, 3, node ? 1 : 0); /* fence and starts */
@@ -74,8 +74,7 @@ int postern__sqlite_delivery_insert(struct sqlite_store *self, int64_t seq,
 	} else {
 		postern__sqlite_bind_null(&query, 4);
 	}
-	postern__sqlite_bind_int(&query, 5, now);
-	postern__sqlite_bind_int(&query, 6, node ? now : 0);
+	postern__sqlite_bind_int(&query, 5, now); /* due, and since */
 	postern__sqlite_count(self, handler,
 			node ? POSTERN_STATE_LEASED : POSTERN_STATE_PENDING, 0, 1);
 	return postern__sqlite_end(&query, error);
@@ -87,7 +86,7 @@ int postern__sqlite_delivery_reopen(struct sqlite_store *self,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"INSERT INTO postern_open SELECT seq, handler, fence, 0, starts, 0,"
-			" 0, 0, NULL, ?3, 0, NULL FROM postern_ledger"
+			" 0, 0, NULL, ?3, ?3, NULL FROM postern_ledger"
 			" WHERE seq = ?1 AND handler = ?2");
 	postern__sqlite_bind_int(&query, 1, delivery->seq);
 	postern__sqlite_bind_int(&query, 2, delivery->handler);

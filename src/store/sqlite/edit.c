@@ -49,7 +49,7 @@ static int retry(struct sqlite_store *self,
 	}
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"UPDATE postern_open SET due_at = ?3"
+			"UPDATE postern_open SET due_at = ?3, since = ?3"
 			" WHERE seq = ?1 AND handler = ?2 AND node IS NULL");
 	postern__sqlite_bind_int(&query, 1, delivery->seq);
 	postern__sqlite_bind_int(&query, 2, delivery->handler);

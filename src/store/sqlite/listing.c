@@ -47,9 +47,9 @@ enum { SOURCE_OPEN, SOURCE_LEDGER, SOURCE_PARKED };
 static const char *const heads[SQLITE_LISTING_SOURCES] = {
 	[SOURCE_OPEN] = "SELECT d.seq, d.handler, iif(d.node IS NULL, 1, 2),"
 					" d.fence, d.failures, d.starts, d.crashes,"
-					" iif(d.node IS NULL, d.due_at, 0), d.leased_at,"
-					" 0, " LAST_ERROR "," MESSAGE_COLUMNS
-					" FROM postern_open d" MESSAGE_JOINS,
+					" iif(d.node IS NULL, d.due_at, 0),"
+					" iif(d.node IS NULL, 0, d.since), 0, " LAST_ERROR
+					"," MESSAGE_COLUMNS " FROM postern_open d" MESSAGE_JOINS,
 	[SOURCE_LEDGER] =
 			"SELECT d.seq, d.handler, d.state, d.fence, d.failures,"
 			" d.starts, d.crashes, 0, 0, d.finished_at, " LAST_ERROR

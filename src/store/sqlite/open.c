@@ -56,6 +56,10 @@ static int open_files(struct sqlite_store *self, const char *path,
 		if (r == POSTERN_OK) {
 			r = postern__sqlite_load(self, error);
 		}
+		if (r == POSTERN_OK) {
+			r = postern__sqlite_clock_repair(self, postern__sqlite_now(self),
+					error);
+		}
 	}
 	if (r == POSTERN_OK) {
 		r = open_reader(self, error);

@@ -68,7 +68,7 @@ static int find_lost(struct recovery *recovery, uint64_t node,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"SELECT seq, handler, fence, failures, crashes, suspect, solo,"
-			" leased_at FROM postern_open"
+			" since FROM postern_open"
 			" WHERE node IS NOT NULL AND node <> ?1");
 	postern__sqlite_bind_int(&query, 1, (int64_t)node);
 	while (memory && postern__sqlite_row(&query)) {
@@ -89,7 +89,7 @@ static int find_lost(struct recovery *recovery, uint64_t node,
 				.crashes = (uint32_t)postern__sqlite_int(&query, 4),
 				.suspect = postern__sqlite_int(&query, 5),
 				.solo = postern__sqlite_int(&query, 6) != 0,
-				.leased_at = postern__sqlite_int(&query, 7),
+				.since = postern__sqlite_int(&query, 7),
 			},
 			.in_process = owner && owner->in_process,
 		};
@@ -104,7 +104,7 @@ static int release(struct recovery *recovery, const struct lost *lost,
 	struct sqlite_store *self = recovery->store;
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"UPDATE postern_open SET node = NULL, leased_at = 0, due_at = ?3,"
+			"UPDATE postern_open SET node = NULL, since = ?3, due_at = ?3,"
 			" suspect = ?4, solo = 0, crashes = ?5"
 			" WHERE seq = ?1 AND handler = ?2");
 	postern__sqlite_bind_int(&query, 1, delivery->seq);
@@ -133,9 +133,8 @@ static int crash(struct recovery *recovery, struct lost *lost,
 	struct sqlite_delivery *delivery = &lost->delivery;
 	delivery->crashes++;
 	int r = postern__sqlite_attempt_insert(self, delivery->seq,
-			delivery->handler, delivery->fence, delivery->leased_at,
-			recovery->now, "crash", "the process ended while this ran alone",
-			error);
+			delivery->handler, delivery->fence, delivery->since, recovery->now,
+			"crash", "the process ended while this ran alone", error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

@@ -144,12 +144,13 @@ static int put_off(struct sqlite_store *self, uint64_t node,
 	struct sqlite_query query;
 	int changes;
 	postern__sqlite_query(&query, &self->writer,
-			"UPDATE postern_open SET node = NULL, leased_at = 0, due_at = ?5,"
+			"UPDATE postern_open SET node = NULL, since = ?7, due_at = ?5,"
 			" failures = ?6, crashes = 0, suspect = 0, solo = 0"
 			" WHERE seq = ?1 AND handler = ?2 AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, settlement);
 	postern__sqlite_bind_int(&query, 5, now + settlement->delay_ms);
 	postern__sqlite_bind_int(&query, 6, settlement->failures);
+	postern__sqlite_bind_int(&query, 7, now);
 	int r = postern__sqlite_end_changes(&query, &changes, error);
 	if (r != POSTERN_OK || changes == 0) {
 		settlement->code = POSTERN_E_STALE;
@@ -176,7 +177,7 @@ static int give_back(struct sqlite_store *self, uint64_t node,
 	}
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"UPDATE postern_open SET node = NULL, leased_at = 0, due_at = ?5,"
+			"UPDATE postern_open SET node = NULL, since = ?5, due_at = ?5,"
 			" starts = starts - 1, crashes = 0, suspect = 0, solo = 0"
 			" WHERE seq = ?1 AND handler = ?2 AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, settlement);

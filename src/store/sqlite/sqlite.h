@@ -177,8 +177,9 @@ struct sqlite_store {
 
 	struct sqlite_gate gate;
 	struct sqlite_connection writer;
-	bool broken;    /* open the writer again before it is used */
-	uint64_t epoch; /* how often the writer was opened */
+	int64_t now_max_ms; /* the latest the clock has been, see clock.c */
+	bool broken;        /* open the writer again before it is used */
+	uint64_t epoch;     /* how often the writer was opened */
 	struct sqlite_unit unit;
 	uint8_t hash_key[POSTERN__SIPHASH_KEY_LEN];
 	int64_t next_seq;
@@ -198,8 +199,6 @@ struct sqlite_store {
 
 /* The store behind the common head. */
 struct sqlite_store *postern__sqlite_from_base(struct postern_store *store);
-
-int64_t postern__sqlite_now(const struct sqlite_store *self);
 
 int postern__sqlite_writer_open(struct sqlite_store *self,
 		struct postern_error *error);
@@ -226,6 +225,17 @@ int postern__sqlite_finish(struct sqlite_store *self, int r,
 int postern__sqlite_look(struct sqlite_store *self,
 		struct postern_error *error);
 void postern__sqlite_look_away(struct sqlite_store *self);
+
+/* --- the clock (clock.c) ---------------------------------------------- */
+
+/* Inside the gate, as the others: it is remembered how late it has been. */
+int64_t postern__sqlite_now(struct sqlite_store *self);
+/* Make due at once what is pending since later than now. */
+int postern__sqlite_clock_repair(struct sqlite_store *self, int64_t now,
+		struct postern_error *error);
+/* The same, but only if the clock went back since the last time. */
+int postern__sqlite_clock_follow(struct sqlite_store *self, int64_t now,
+		struct postern_error *error);
 
 /* --- the file (file.c) ------------------------------------------------ */
 
@@ -325,7 +335,7 @@ struct sqlite_delivery {
 	int64_t suspect;
 	bool solo;
 	uint64_t node;
-	int64_t leased_at;
+	int64_t since; /* when it became pending or leased */
 };
 
 /* Inside a transaction, all of them. */

@@ -18,10 +18,6 @@
 #include "base/wait.h"
 #include "store/sqlite/sqlite.h"
 
-int64_t postern__sqlite_now(const struct sqlite_store *self) {
-	return self->clock->wall_ms(self->clock->context);
-}
-
 int postern__sqlite_writer_open(struct sqlite_store *self,
 		struct postern_error *error) {
 	int r = postern__sqlite_connection_open(&self->writer, self, false, "",

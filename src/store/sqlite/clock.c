@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The store's clock is the wall's, because due times have to outlive the
+ * process; and somebody may set it back. What became pending before that is
+ * due at a time that may be long in coming, be it fresh or a retry.
+ *
+ * Such a delivery can be told by its `since`, which is later than now, and is
+ * made due at once: too early is harmless, a day too late is not. There is no
+ * index to find them by, which every accept would have to pay for: all open
+ * deliveries are gone over, when the file is opened and when a claim sees that
+ * the clock went back.
+ */
+
+#include <postern/sys/clock.h>
+
+#include "store/sqlite/sqlite.h"
+#include "store/store.h"
+
+int64_t postern__sqlite_now(struct sqlite_store *self) {
+	int64_t now = self->clock->wall_ms(self->clock->context);
+	if (now > self->now_max_ms) {
+		self->now_max_ms = now;
+	}
+	return now;
+}
+
+int postern__sqlite_clock_repair(struct sqlite_store *self, int64_t now,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"UPDATE postern_open SET due_at = ?1, since = ?1"
+			" WHERE node IS NULL AND since > ?1");
+	postern__sqlite_bind_int(&query, 1, now);
+	int r = postern__sqlite_end(&query, error);
+	if (r == POSTERN_OK) {
+		self->now_max_ms = now;
+	}
+	return r;
+}
+
+int postern__sqlite_clock_follow(struct sqlite_store *self, int64_t now,
+		struct postern_error *error) {
+	return now < self->now_max_ms - POSTERN__CLOCK_STEP_MS
+				   ? postern__sqlite_clock_repair(self, now, error)
+				   : POSTERN_OK;
+}
