@@ -131,7 +131,7 @@ struct postern_accept {
 	struct postern_route *routes;
 	size_t route_count;
 	/* out */
-	int code;
+	int code;               /* also of a known message with fate DROP */
 	int64_t seq;            /* of the first copy; 0 if dropped */
 	int64_t received_at_ms; /* of this copy */
 };
@@ -229,7 +229,8 @@ struct postern_claims {
  * POSTERN_DONE or POSTERN_DISCARD the completion is written in the same
  * transaction; on any other outcome what the unit wrote is rolled back, and
  * the caller settles it. A unit that committed or rolled back by itself is
- * undone, code POSTERN_E_INVALID.
+ * undone, code POSTERN_E_INVALID; one that was interrupted is undone too, code
+ * POSTERN_E_TIMEOUT. The others commit.
  */
 struct postern_unit {
 	int64_t seq;
@@ -355,7 +356,9 @@ struct postern_store_ops {
 	 * Suspects: as long as any of the wanted in-process handlers has some,
 	 * nothing else of the in-process handlers is claimed, and of the suspects
 	 * exactly one group, whole (even past max), the oldest first. A group of
-	 * one is claimed as POSTERN_SUSPECT_SOLO.
+	 * one, counting members that are not wanted or leased, is claimed as
+	 * POSTERN_SUSPECT_SOLO. Suspects of paused or unwanted handlers hold up
+	 * nobody.
 	 */
 	int (*claim)(struct postern_store *store, const struct postern_claim *claim,
 			struct postern_memory *memory, struct postern_claims *out,
