@@ -129,7 +129,6 @@ int postern__exit_of(int code) {
 	case POSTERN_E_INVALID: return POSTERN__EXIT_USAGE;
 	case POSTERN_E_DUPLICATE:
 	case POSTERN_E_CONFLICT:
-	case POSTERN_E_STALE:
 	case POSTERN_E_NOMEM: return POSTERN__EXIT_FAILED;
 	default: return POSTERN__EXIT_UNREACHABLE;
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libcurl with everything switched off that it would do by itself: proxies
- * from the environment, headers nobody asked for, other protocols. What
- * arrives at the server is the request and nothing else, so it means the same
- * there as in this process.
+ * libcurl with everything switched off that it would do by itself: headers
+ * nobody asked for, paths tidied up. (Proxies have no say about a unix socket.)
+ * What arrives at the server is the request and nothing else, so it means the
+ * same there as in this process.
  */
 
 #include "cli/remote.h"
@@ -98,7 +98,6 @@ static bool prepare(CURL *curl, const struct postern__socket *socket,
 	bad |= curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket->address);
 	bad |= curl_easy_setopt(curl, CURLOPT_URL, url);
 	bad |= curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
-	bad |= curl_easy_setopt(curl, CURLOPT_PROXY, "");
 	bad |= curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	bad |= curl_easy_setopt(curl, CURLOPT_TIMEOUT, timeout_s(request));
 	bad |= curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);

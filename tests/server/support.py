@@ -214,6 +214,31 @@ class Place:
         return self.delivery(message_id, handler)["state"]
 
 
+def on_terminal(place, *args, env=None):
+    """Runs the command with a terminal as its stdout; returns what came."""
+    master, slave = os.openpty()
+    process = subprocess.Popen(
+        [POSTERN, *args],
+        cwd=place.path,
+        env=place.environment({"TERM": "xterm", **(env or {})}),
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+    )
+    os.close(slave)
+    text = b""
+    while True:
+        try:
+            piece = os.read(master, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        text += piece
+    os.close(master)
+    assert process.wait(PATIENCE_S) == 0, text
+    return text
+
+
 def until(condition, seconds=PATIENCE_S):
     """Waits until a condition holds, and returns what it returned."""
     end = time.monotonic() + seconds

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 
-from support import POSTERN, case, equal, main
+from support import POSTERN, case, equal, main, on_terminal
 
 COMMANDS = """serve init check migrate send process list show retry discard
     pause resume stats bench version help""".split()
@@ -146,18 +146,9 @@ def _(place):
 
 @case("colours are for terminals that want them")
 def _(place):
-    def on_terminal(env):
-        master, slave = os.openpty()
-        result = place.run("help", stdout=slave, env=env)
-        os.close(slave)
-        text = os.read(master, 65536)
-        os.close(master)
-        equal(result.code, 0)
-        return b"\x1b[" in text
-
-    assert on_terminal({"TERM": "xterm"})
-    assert not on_terminal({"TERM": "xterm", "NO_COLOR": "1"})
-    assert not on_terminal({"TERM": "dumb"})
+    assert b"\x1b[" in on_terminal(place, "help")
+    assert b"\x1b[" not in on_terminal(place, "help", env={"NO_COLOR": "1"})
+    assert b"\x1b[" not in on_terminal(place, "help", env={"TERM": "dumb"})
     assert "\x1b" not in place.ok("help", env={"TERM": "xterm"}).out
 
 

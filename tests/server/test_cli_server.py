@@ -5,6 +5,7 @@ another command; and what happens when that changes meanwhile."""
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -47,6 +48,83 @@ def _(place):
     equal(os.listdir(cwd), [])
 
 
+@case("no proxy comes between a command and the server")
+def _(place):
+    place.configure()
+    place.serve()
+    nowhere = "http://127.0.0.1:1"
+    env = {"http_proxy": nowhere, "ALL_PROXY": nowhere}
+    equal(place.send("a", env=env).out, "accepted\n")
+    equal(place.show("a")["transport"], "http")
+
+
+class FakeServer:
+    """Listens where a server would, and answers what it is told."""
+
+    def __init__(self, place, answers):
+        self.answers = list(answers)
+        self.path = place.file("box.db.sock")
+        self.requests = []
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(self.path)
+        self.socket.listen()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        for answer in self.answers:
+            peer, _ = self.socket.accept()
+            self.requests.append(peer.recv(65536))
+            peer.sendall(answer)
+            peer.close()
+        os.unlink(self.path)
+        self.socket.close()
+
+
+COUNTED = b'{"count":3,"dry_run":true}'
+
+
+def http(status, body):
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+@case("a connection that broke is tried again where that does no harm")
+def _(place):
+    place.configure()
+    place.ok("init")
+    half = b"HTTP/1.1 202 Accepted\r\nContent-Length: 100\r\n\r\n{"
+    fake = FakeServer(place, [b"", half, http(503, b"{}")])
+    equal(place.send("a", "x").out, "accepted\n")
+    fake.thread.join()
+    equal(len(fake.requests), 3)
+    equal(place.show("a")["transport"], "cli")
+
+
+@case("an edit of many is not made twice when the connection broke")
+def _(place):
+    place.configure()
+    place.ok("init")
+    fake = FakeServer(place, [http(200, COUNTED), b""])
+    place.fails(4, "discard", "--state", "pending", "--yes", says="lost")
+    fake.thread.join()
+    equal(len(fake.requests), 2)
+
+
+@case("an answer that is none is a failure")
+def _(place):
+    place.configure()
+    place.ok("init")
+    for answer in (b"hello", b"[]", b"", b"{"):
+        fake = FakeServer(place, [http(200, answer)])
+        place.fails(1, "stats", says="no JSON")
+        fake.thread.join()
+    fake = FakeServer(place, [http(500, b'{"detail":"it\\u001b[31m broke"}')])
+    result = place.fails(1, "stats", says="broke")
+    fake.thread.join()
+    assert "\x1b" not in result.err, result
+
+
 @case("a symbolic link to the store leads to its server")
 def _(place):
     place.configure()
@@ -81,10 +159,10 @@ def _(place):
     equal(place.show("a")["transport"], "cli")
     equal(place.send("b").out, "accepted\n")
     equal(place.show("b")["transport"], "http")
-    socket = os.path.join(path, "box.db.sock")
-    equal(os.stat(socket).st_mode & 0o777, 0o600)
+    name = os.path.join(path, "box.db.sock")
+    equal(os.stat(name).st_mode & 0o777, 0o600)
     equal(server.stop(), 0)
-    assert not os.path.exists(socket)
+    assert not os.path.exists(name)
     place.ok("list")
 
 

@@ -7,7 +7,16 @@ import os
 import subprocess
 import threading
 
-from support import CONFIG, PATIENCE_S, POSTERN, case, equal, main, until
+from support import (
+    CONFIG,
+    PATIENCE_S,
+    POSTERN,
+    case,
+    equal,
+    main,
+    on_terminal,
+    until,
+)
 
 # A handler that waits for a file, so that what is sent stays pending, and
 # one that always fails for good.
@@ -254,6 +263,10 @@ def _(place):
         assert b"\x1b" not in raw and b"\x07" not in raw, raw
         assert "\u202e".encode() not in raw, raw
         assert b"\r" not in raw, raw
+    for words in (["show", "evil", "--json"], ["list", "--json"]):
+        text = on_terminal(place, *words)
+        assert text.isascii(), text
+        assert b"\x1b" not in text and b"\x07" not in text, text
 
 
 @both("bytes that are no text are shown as numbers")
@@ -440,6 +453,24 @@ def _(place):
     equal(sorted(place.read("log.out")), sorted("<0><1><2><3><4>"))
     place.fails(2, "process", "--max", "0", says="--max")
     place.fails(2, "process", "--max", "many", says="--max")
+
+
+@case("without any stream nothing is printed into a file of the store")
+def _(place):
+    place.configure()
+    for number in range(3):
+        line = f"exec '{POSTERN}' send orders --id {number} --body x"
+        result = subprocess.run(
+            ["/bin/sh", "-c", line + " <&- >&- 2>&-"],
+            cwd=place.path,
+            env=place.environment(),
+            check=False,
+        )
+        equal(result.returncode, 1)
+    for name in os.listdir(place.path):
+        with open(place.file(name), "rb") as file:
+            assert b"accepted\n" not in file.read(), name
+    equal(len(place.ok("list", "--json").json()), 3)
 
 
 @case("list and its kin do not create a store")
