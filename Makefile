@@ -15,7 +15,8 @@ all: $(BUILD)/build.ninja ## build the library, the command and the tests
 help: ## say what can be done
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
 
-run: deps all ## install what is missing, build, serve a demo
+run: deps ## install what is missing, build, serve a demo
+	@$(MAKE) --no-print-directory all
 	$(BUILD)/src/postern serve --demo
 
 check: all ## run the quick tests

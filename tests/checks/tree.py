@@ -5,8 +5,9 @@ import os
 import re
 
 C_ENDINGS = (".c", ".h")
-# Not ours to read: what was built, and what git keeps.
-SKIPPED = re.compile(r"^(\.git|build|build-.*|__pycache__)$")
+# Not ours to read: what was built, what git keeps, and what `make run` leaves,
+# a socket among it.
+SKIPPED = re.compile(r"^(\.git|build|build-.*|__pycache__|postern-demo\.db.*)$")
 
 TOKEN = re.compile(
     r"""(?P<comment>/\*.*?\*/|//[^\n]*)
@@ -64,7 +65,7 @@ def read(root):
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not SKIPPED.match(name)]
         for name in names:
-            path = os.path.relpath(os.path.join(folder, name), root)
-            if not os.path.islink(os.path.join(root, path)) and name != ".git":
-                files.append(File(root, path))
+            full = os.path.join(folder, name)
+            if not SKIPPED.match(name) and not os.path.islink(full):
+                files.append(File(root, os.path.relpath(full, root)))
     return sorted(files, key=lambda file: file.path)
