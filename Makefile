@@ -16,7 +16,8 @@ help: ## say what can be done
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
 
 run: deps ## install what is missing, build, serve a demo
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
+	@$(NINJA) src/postern
 	$(BUILD)/src/postern serve --demo
 
 check: all ## run the quick tests
