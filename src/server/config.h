@@ -103,7 +103,6 @@ struct postern__config_values {
 	/* Of the process: global only. */
 	const char *store; /* the URL; may hold secrets: redact it */
 	const char *listen;
-	bool metrics;
 	int64_t shutdown_grace_ms;
 	uint32_t workers;
 	int64_t polling_interval_ms;

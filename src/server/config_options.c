@@ -65,7 +65,7 @@ static const struct postern__option options[] = {
 	{ "store", STORE, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE or memory:" },
 	{ "listen", TEXT, AT(listen), ROOT, LATER, 0, 0, NULL, "none", "address of the API" },
 	{ "ingest_listen", TEXT, NOWHERE, ROOT, LATER, 0, 0, NULL, "none", "second address, for ingest only" },
-	{ "metrics", SWITCH, AT(metrics), ROOT, 0, 0, 0, NULL, "on", "serve /metrics" },
+	{ "metrics", SWITCH, NOWHERE, ROOT, LATER, 0, 0, NULL, "on", "serve /metrics" },
 	{ "shutdown_grace", DURATION, AT(shutdown_grace_ms), ROOT, 0, 0, MS_MAX, NULL, "30s", "how long running handlers may finish at a stop" },
 	{ "workers", COUNT, AT(workers), ROOT, 0, 1, POSTERN_WORKER_COUNT_MAX, NULL, "4", "threads that run handlers" },
 
@@ -77,7 +77,7 @@ static const struct postern__option options[] = {
 	{ "run_queue_max", COUNT, AT(run_queue_max), BOX, 0, 1, MANY, NULL, "10000", "deliveries waiting in memory" },
 	{ "run_queue_bytes_max", SIZE, AT(run_queue_bytes_max), BOX, 0, 1, QUEUE_BYTES_MAX, NULL, "64MiB", "bytes of the deliveries waiting in memory" },
 	{ "orphans", CHOICE, AT(orphans), BOX, 0, 0, 0, "poison|hold|fail", "poison", "deliveries whose handler nobody registers" },
-	{ "require_inbox", CHOICE, AT(require_inbox), DEFAULTS, 0, 0, 0, "none|warn|fail", "none", "channels that take no part in the inbox" },
+	{ "require_inbox", CHOICE, AT(require_inbox), DEFAULTS, 0, 0, 0, "none|warn|fail", "none", "channels that take no part in the inbox, of which a configuration has none in this version" },
 	{ "command_retries", COUNT, NOWHERE, BOX, LATER, 0, 100, NULL, "3", "how often a write is tried again" },
 	{ "node_lease", DURATION, NOWHERE, BOX, LATER, 1, MS_MAX, NULL, "15s", "how long a node may be silent" },
 	{ "listen_url", TEXT, NOWHERE, BOX, LATER, 0, 0, NULL, "none", "connection that waits for wake-ups" },

@@ -653,6 +653,25 @@ channels:
     equal(place.ok("check").out.splitlines()[-1], "ok")
 
 
+@case("require_inbox is taken, and as there is nothing to say nothing is said")
+def _(place):
+    place.configure(CONFIG + "defaults: {require_inbox: fail}\n")
+    result = place.ok("check")
+    assert "inbox" not in result.out + result.err, result
+    server = place.serve()
+    assert "inbox" not in server.stderr(), server.stderr()
+    equal(place.send("a").out, "accepted\n")
+    assert "require_inbox: fail" in place.ok("check", "--print").out
+
+
+@case("metrics are not promised, in help or elsewhere")
+def _(place):
+    for words in (["serve", "--help"], ["check", "--print"]):
+        assert "metrics" not in place.ok(*words).out, words
+    place.ok("check", "--metrics", "on")
+    place.fails(2, "check", "--metrics", "off", says="not in this version")
+
+
 @case("nothing a command does poisons what it does not know")
 def _(place):
     place.configure()

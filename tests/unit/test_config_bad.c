@@ -284,6 +284,7 @@ static void not_in_this_version(void) {
 				"f:1:31: 'publish' is not in this version" },
 		{ "channels: {c: {handlers: {h: {plugin: x.so}}}}",
 				"f:1:31: 'plugin' is not in this version" },
+		{ "metrics: off", "f:1:10: metrics: 'off' is not in this version" },
 		{ "defaults: {rate: 10/s}",
 				"f:1:18: rate: '10/s' is not in this version" },
 		{ "defaults: {processing: exclusive}",

@@ -48,7 +48,8 @@ static void as_text(void) {
 	if (CHECK_OK(postern__buf_check(&buf, "text", &error), &error)) {
 		const char *text = postern__buf_text(&buf);
 		CHECK_CONTAINS(text, "# f.yaml\nstore: sqlite:a.db  # f.yaml:1\n");
-		CHECK_CONTAINS(text, "\nmetrics: on  # default\n");
+		CHECK_CONTAINS(text, "\nshutdown_grace: 30s  # default\n");
+		CHECK(!strstr(text, "metrics"));
 		CHECK_CONTAINS(text, "\nworkers: 6  # $POSTERN_WORKERS\n");
 		CHECK_CONTAINS(text, "\nmax_attempts: 7  # --max-attempts\n");
 		CHECK_CONTAINS(text, "\nlease: 10m  # f.yaml:2\n");

@@ -31,7 +31,6 @@ handler_at(const struct postern__config *config, size_t channel,
 static void check_defaults(const struct postern__config_values *values) {
 	CHECK_STR(values->store, "sqlite:postern.db");
 	CHECK_STR(values->listen, "none");
-	CHECK(values->metrics);
 	CHECK_INT(values->shutdown_grace_ms, 30000);
 	CHECK_INT(values->workers, 4);
 	CHECK_INT(values->polling_interval_ms, 30000);
@@ -116,7 +115,7 @@ static void defaults_spelled_out(void) {
 
 static void every_option(void) {
 	struct postern__config *config = parse(
-			"store: memory\nmetrics: off\nshutdown_grace: 0\nworkers: 8\n"
+			"store: memory\nshutdown_grace: 0\nworkers: 8\n"
 			"defaults:\n"
 			"  polling_interval: 1s\n  restart_delay: 2s\n  batch_size: 7\n"
 			"  command_timeout: 3s\n  run_queue_max: 8\n"
@@ -135,7 +134,6 @@ static void every_option(void) {
 	const struct postern__config_values *values =
 			&postern__config_channel(config, 0)->values;
 	CHECK_STR(values->store, "memory:");
-	CHECK(!values->metrics);
 	CHECK_INT(values->shutdown_grace_ms, 0);
 	CHECK_INT(values->workers, 8);
 	CHECK_INT(values->polling_interval_ms, 1000);
@@ -473,7 +471,7 @@ static void shipped_texts(void) {
 			text[used++] = *at;
 		}
 	}
-	CHECK_INT(settings, 29);
+	CHECK_INT(settings, 28);
 	config = parse(text);
 	if (config) {
 		check_defaults(postern__config_global(config));
