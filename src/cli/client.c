@@ -155,12 +155,16 @@ int postern__client_request(struct postern__client *client,
 		const struct postern__request *request, bool once,
 		struct postern__response *response, struct postern_error *error) {
 	struct postern__patience patience;
-	postern__patience_init(&patience);
+	const char *url = postern__cli_store(client->cli);
+	postern__patience_init(&patience,
+			postern__config_global(client->cli->config)->command_timeout_ms);
 	for (;;) {
 		int r = try_request(client, request, response, error);
 		bool again = r == POSTERN_E_BUSY || (r == POSTERN_E_STALE && !once) ||
 					 is_put_off(client, r, response);
-		if (!again || !postern__patience_wait(&patience)) {
+		if (!again ||
+				!postern__patience_wait(&patience,
+						r == POSTERN_E_BUSY && postern__store_passing(url))) {
 			return r;
 		}
 		postern__response_finish(response);

@@ -15,8 +15,9 @@
  * A server that hangs is no reason not to look: then, too, this process reads.
  *
  * Which one may change between two requests and even during one: a server
- * stops, another command is done. So the client tries again for a moment
- * before it gives up.
+ * stops, another command is done. So the client tries again before it gives
+ * up: for as long as command_timeout while other commands have the store, for
+ * a moment otherwise.
  *
  * Only a request that may write takes the store for this process; a look at
  * it never stands in the way of a server that starts.

@@ -12,8 +12,8 @@
 
 #include "base/random.h"
 
-/* A command holds the store for some 20 ms: enough for a hundred of them. */
-#define GIVE_UP_MS 2000
+/* For a program that is about to end. */
+#define SOON_MS 2000
 #define PAUSE_MS_MIN 5
 #define PAUSE_MS_MAX 50
 
@@ -22,12 +22,16 @@ static int64_t now_ms(void) {
 	return clock->monotonic_ms(clock->context);
 }
 
-void postern__patience_init(struct postern__patience *patience) {
-	patience->end_ms = now_ms() + GIVE_UP_MS;
+void postern__patience_init(struct postern__patience *patience,
+		int64_t passing_ms) {
+	int64_t now = now_ms();
+	patience->soon_ms = now + SOON_MS;
+	patience->end_ms = now + (passing_ms > SOON_MS ? passing_ms : SOON_MS);
 }
 
-bool postern__patience_wait(const struct postern__patience *patience) {
-	if (now_ms() >= patience->end_ms) {
+bool postern__patience_wait(const struct postern__patience *patience,
+		bool passing) {
+	if (now_ms() >= (passing ? patience->end_ms : patience->soon_ms)) {
 		return false;
 	}
 	uint64_t ms = PAUSE_MS_MIN + postern__random_below(postern_random_system(),

@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A store has one owner at a time, and owners come and go.
+ * A store has one owner at a time, and owners come and go. Who it is stands in
+ * FILE.lock: its pid, or nothing while it comes or goes.
  */
 
 #include "server/take.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "server/patience.h"
 #include "server/socket.h"
@@ -30,15 +37,55 @@ bool postern__store_served(const char *url) {
 	return served;
 }
 
+/* The pid of the store's owner; 0: nobody says that it is. */
+static long owner_of(const char *file) {
+	char text[16] = "";
+	char *path = NULL;
+	long pid = 0;
+	char *real = realpath(file, NULL);
+	if (real && asprintf(&path, "%s.lock", real) < 0) {
+		path = NULL;
+	}
+	int fd = path ? open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
+	if (fd >= 0) {
+		if (read(fd, text, sizeof text - 1) > 0) {
+			pid = strtol(text, NULL, 10);
+		}
+		(void)close(fd); /* it was only read */
+	}
+	free(path);
+	free(real);
+	return pid;
+}
+
+bool postern__store_passing(const char *url) {
+	const char *file = postern__store_file(url);
+	long pid = file ? owner_of(file) : 0;
+	char path[64];
+	struct stat theirs;
+	struct stat ours;
+	if (pid <= 0) {
+		return file != NULL;
+	}
+	(void)snprintf(path, sizeof path, "/proc/%ld/exe", pid);
+	if (stat(path, &theirs) < 0) {
+		/* It is gone; or it is not ours to look at, and no command of ours. */
+		return errno == ENOENT && access("/proc/self/exe", F_OK) == 0;
+	}
+	return stat("/proc/self/exe", &ours) == 0 && ours.st_dev == theirs.st_dev &&
+		   ours.st_ino == theirs.st_ino;
+}
+
 int postern__store_take(const char *url,
 		const struct postern_box_options *options, struct postern_box **out,
 		struct postern_error *error) {
 	struct postern__patience patience;
-	postern__patience_init(&patience);
+	postern__patience_init(&patience, options->command_timeout_ms);
 	for (;;) {
 		int r = postern_box_open(url, options, out, error);
 		if (r != POSTERN_E_BUSY || postern__store_served(url) ||
-				!postern__patience_wait(&patience)) {
+				!postern__patience_wait(&patience,
+						postern__store_passing(url))) {
 			return r;
 		}
 	}

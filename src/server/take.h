@@ -17,9 +17,17 @@ const char *postern__store_file(const char *url);
 bool postern__store_served(const char *url);
 
 /*
- * postern_box_open(), but if another process has the store, wait a moment: it
- * may be a command that is done soon, or a server that is just stopping. If
- * it is a server that answers there is no sense in waiting.
+ * Whether the process that has the store will be done by itself: it runs this
+ * same program, so it is a command, or a server on its way up or down; or it
+ * is gone already.
+ */
+bool postern__store_passing(const char *url);
+
+/*
+ * postern_box_open(), but if another process has the store, wait: a command
+ * is done soon, a server may be just stopping, and command_timeout_ms of the
+ * options is how long that may take. If it is a server that answers there is
+ * no sense in waiting.
  */
 int postern__store_take(const char *url,
 		const struct postern_box_options *options, struct postern_box **out,

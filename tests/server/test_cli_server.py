@@ -262,30 +262,48 @@ def _(place):
     equal({row["state"] for row in rows}, {"done"})
 
 
-@case("a server waits for a command that has the store for a moment")
+def long_command(place):
+    """Starts a command that has the store until the file 'go' is there."""
+    place.configure(
+        CONFIG.replace(
+            "cat >> ${DIR}/log.out",
+            "touch ${DIR}/begun; until test -e ${DIR}/go; do sleep 0.1; done",
+        )
+    )
+    place.send("long")
+    command = place.start([POSTERN, "process"], stdout=subprocess.DEVNULL)
+    until(lambda: os.path.exists(place.file("begun")))
+    return command
+
+
+@case("a server and commands wait for a command, however long it takes")
 def _(place):
-    place.configure()
-    place.ok("init")
-    program = place.hold("sqlite:box.db")
-    server = place.serve(ready=False)
-    time.sleep(0.3)
-    program.process.stdin.close()
+    command = long_command(place)
+    patient = ["--command-timeout", "1h"]
+    server = place.serve(*patient, ready=False)
+    send = place.start(
+        [POSTERN, "send", "orders", "--id", "a", "--body", "x", *patient],
+        stdout=subprocess.PIPE,
+    )
+    # Longer than anybody waits for a program that is no command.
+    time.sleep(3)
+    assert server.alive() and send.alive(), (server.stderr(), send.stderr())
+    place.write("go", "")
+    equal(command.process.wait(), 0)
+    equal(send.process.communicate()[0], b"accepted\n", send.stderr())
     until(lambda: '"serving"' in server.stderr() or not server.alive())
     assert server.alive(), server.stderr()
 
 
-@case("commands wait for each other instead of failing")
+@case("command_timeout is how long commands wait for each other")
 def _(place):
-    place.configure()
-    place.ok("init")
-    program = place.hold("sqlite:box.db")
-    results = []
-    thread = threading.Thread(target=lambda: results.append(place.send("a")))
-    thread.start()
-    time.sleep(0.3)
-    program.process.stdin.close()
-    thread.join()
-    equal((results[0].code, results[0].out), (0, "accepted\n"), results[0])
+    command = long_command(place)
+    result = place.fails(
+        4, "send", "orders", "--id", "a", "--command-timeout", "1s"
+    )
+    assert str(command.pid) in result.err, result
+    place.write("go", "")
+    equal(command.process.wait(), 0)
 
 
 @case("one may look beside a server that hangs, and is told")
