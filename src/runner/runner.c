@@ -16,6 +16,7 @@
 
 #include "base/fail.h"
 #include "core/box.h"
+#include "runner/trouble.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static void note_write(struct postern_runner *runner, int code,
 	}
 	char text[POSTERN_ERROR_TEXT_MAX + 64];
 	(void)snprintf(text, sizeof(text), "%s%s",
-			trouble ? "the store is in trouble: " : "the store works again",
+			trouble ? "the store is in trouble: " : POSTERN__TROUBLE_OVER,
 			trouble ? error->text : "");
 	report(runner, text);
 }

@@ -11,6 +11,7 @@
 #include <postern/sys/clock.h>
 #include <string.h>
 
+#include "runner/trouble.h"
 #include "server/config.h"
 
 #define BURST 20
@@ -150,7 +151,10 @@ void postern__watch_remark(void *context, const char *text) {
 
 void postern__watch_trouble(void *context, const char *text) {
 	struct postern__watch *watch = context;
-	if (may_write(watch)) {
-		postern__log(watch->log, POSTERN__LOG_ERROR, text);
+	bool over = strcmp(text, POSTERN__TROUBLE_OVER) == 0;
+	/* An end is told once for each beginning: it is never left out. */
+	if (over || may_write(watch)) {
+		postern__log(watch->log, over ? POSTERN__LOG_INFO : POSTERN__LOG_ERROR,
+				text);
 	}
 }

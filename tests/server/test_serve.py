@@ -5,6 +5,7 @@
 import http.client
 import json
 import os
+import resource
 import signal
 import socket
 import stat
@@ -264,6 +265,24 @@ def _(place):
     equal((line["status"], line["uid"]), (200, os.getuid()))
     equal(line["pid"], os.getpid())
     equal((refused["path"], refused["status"]), ("/v1/handlers/l%0Ag/pause", 400))
+
+
+@case("trouble of the store is an error in the log, and its end is none")
+def _(place):
+    place.configure(CONFIG + "defaults: {restart_delay: 100ms}\n")
+    server = place.serve()
+    limits = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+    # No file of the server may become longer than this.
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (400_000, limits[1]))
+    connection = Connection(place)
+    number = 0
+    while connection.send_message(str(number), b"x" * 50_000) == 202:
+        number += 1
+    trouble = until(lambda: said(server, "the store is in trouble"))
+    equal({line["level"] for line in trouble}, {"error"})
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
+    over = until(lambda: said(server, "the store works again"))
+    equal({line["level"] for line in over}, {"info"})
 
 
 @case("what a program says cannot break the log")
