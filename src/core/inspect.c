@@ -287,7 +287,15 @@ static int edit_one(struct postern_box *box, enum postern_edit_kind kind,
 		.seq = seq,
 		.handler = handler,
 	};
-	return edit(box, &one, error);
+	int r = edit(box, &one, error);
+	bool refused = r == POSTERN_E_INVALID || r == POSTERN_E_BUSY;
+	if (refused && error && handler[0] != '\0') {
+		/* Stores speak of the message; which of its deliveries is known
+		   here. */
+		return postern__fail(error, r, "handler '%s': %s", handler,
+				error->text);
+	}
+	return r;
 }
 
 int postern_box_retry(struct postern_box *box, int64_t seq, const char *handler,

@@ -114,22 +114,26 @@ static int see_orphans(struct postern_box *box, struct postern_error *error) {
 	int r = box->store->ops->orphans(box->store, box->node, false, 0, memory,
 			&orphans, &count, error);
 	const char *fate = box->options.orphans == POSTERN_ORPHANS_HOLD
-							   ? "they are held (orphans: hold)"
-							   : "they will be poisoned (orphans: poison)";
+							   ? "held (orphans: hold)"
+							   : "to be poisoned (orphans: poison)";
 	for (size_t i = 0; !r && i < count; i++) {
 		char text[POSTERN_ERROR_TEXT_MAX];
 		if (box->options.orphans == POSTERN_ORPHANS_FAIL) {
 			r = postern__fail(error, POSTERN_E_INVALID,
-					"%llu open deliveries belong to handler '%s', which "
-					"nobody registers (orphans: fail); add it, or name it as "
-					"a legacy key",
-					(unsigned long long)orphans[i].count, orphans[i].key);
+					"%llu open deliver%s to handler '%s', which nobody "
+					"registers (orphans: fail); add it, or name it as a "
+					"legacy key",
+					(unsigned long long)orphans[i].count,
+					orphans[i].count == 1 ? "y belongs" : "ies belong",
+					orphans[i].key);
 			break;
 		}
 		(void)snprintf(text, sizeof(text),
-				"%llu open deliveries belong to handler '%s', which nobody "
-				"registers; %s",
-				(unsigned long long)orphans[i].count, orphans[i].key, fate);
+				"%llu open deliver%s to handler '%s', which nobody registers; "
+				"%s",
+				(unsigned long long)orphans[i].count,
+				orphans[i].count == 1 ? "y belongs" : "ies belong",
+				orphans[i].key, fate);
 		remark(box, text);
 	}
 	postern_memory_destroy(memory);

@@ -175,8 +175,8 @@ static void poll_store(struct postern_runner *runner) {
 		if (!r && count > 0) {
 			char text[128];
 			(void)snprintf(text, sizeof(text),
-					"poisoned %zu deliveries whose handler nobody registers",
-					count);
+					"poisoned %zu deliver%s whose handler nobody registers",
+					count, count == 1 ? "y" : "ies");
 			report(runner, text);
 		}
 	}
@@ -500,7 +500,9 @@ int postern_runner_health(struct postern_runner *runner,
 	}
 	if (lost > 0) {
 		return postern__fail(error, POSTERN_E_TIMEOUT,
-				"%zu handlers overran their lease and still run", lost);
+				"%zu handler%s lease and still run%s", lost,
+				lost == 1 ? " overran its" : "s overran their",
+				lost == 1 ? "s" : "");
 	}
 	return POSTERN_OK;
 }
