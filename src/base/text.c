@@ -274,7 +274,9 @@ const char *postern__closest(const char *name, const char *const *candidates,
 			continue;
 		}
 		size_t d = distance(name, len, candidates[i], candidate_len);
-		if (d < best_distance) {
+		/* "lim" is "limit", but half of "nope" being "done" is chance. */
+		bool chance = d > 1 && len < 5 && candidates[i][0] != name[0];
+		if (d < best_distance && !chance) {
 			best = candidates[i];
 			best_distance = d;
 		}

@@ -53,7 +53,8 @@ int postern__count_parse(const char *text, uint64_t min, uint64_t max,
  * The candidate that was probably meant by name, for "did you mean": the one
  * with the fewest inserted, removed, replaced or swapped bytes, if these are
  * at most 2 or a third of name's length, whichever is more, and fewer than
- * name has bytes. The first of several equals. NULL if none is near.
+ * name has bytes; at most 1 if name has less than 5 bytes and the first is
+ * another. The first of several equals. NULL if none is near.
  *
  * Returns one of the pointers in candidates. Names over 64 bytes have no
  * neighbours.
