@@ -105,6 +105,7 @@ static bool fill_env(struct job *job, const struct postern_message *message,
 		   set_env(job, "CE_SUBJECT", message->subject) &&
 		   set_env(job, "CE_TIME", message->time) &&
 		   set_env(job, "CE_DATACONTENTTYPE", message->content_type) &&
+		   set_env(job, "CE_CORRELATIONID", message->correlation_id) &&
 		   set_env(job, "TRACEPARENT", message->traceparent) &&
 		   set_env(job, "POSTERN_HANDLER", delivery->handler) &&
 		   set_env(job, "POSTERN_CHANNEL", delivery->channel) &&

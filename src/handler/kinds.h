@@ -84,7 +84,8 @@ int postern__sql_create(const char *sql, struct postern_handler **out,
  *
  *   PATH LANG                   the same for everyone
  *   CE_ID CE_SOURCE CE_TYPE CE_SUBJECT CE_TIME CE_DATACONTENTTYPE
- *   TRACEPARENT                 of the message, where present
+ *   CE_CORRELATIONID TRACEPARENT
+ *                               of the message, where present
  *   POSTERN_HANDLER POSTERN_CHANNEL POSTERN_ATTEMPT POSTERN_FENCE
  *
  * It runs as the leader of a session of its own, in "/", with umask 077, no

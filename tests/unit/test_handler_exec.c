@@ -455,7 +455,7 @@ static void environment(void) {
 	run.message.time = "2026-01-02T03:04:05Z";
 	run.message.content_type = "text/plain";
 	run.message.traceparent = "00-1-2-01";
-	run.message.correlation_id = "not passed";
+	run.message.correlation_id = "c 1";
 	run.message.headers = &(struct postern_header){ "LD_PRELOAD", "x" };
 	run.message.header_count = 1;
 	run.delivery.attempt = UINT32_MAX;
@@ -465,7 +465,8 @@ static void environment(void) {
 			FIXED_ENV "CE_ID=m-1|CE_SOURCE=orders|CE_TYPE=order.placed|"
 					  "CE_SUBJECT=o=1 $(id); `id`|"
 					  "CE_TIME=2026-01-02T03:04:05Z|"
-					  "CE_DATACONTENTTYPE=text/plain|TRACEPARENT=00-1-2-01|"
+					  "CE_DATACONTENTTYPE=text/plain|"
+					  "CE_CORRELATIONID=c 1|TRACEPARENT=00-1-2-01|"
 					  "POSTERN_HANDLER=mail|POSTERN_CHANNEL=orders|"
 					  "POSTERN_ATTEMPT=4294967295|"
 					  "POSTERN_FENCE=18446744073709551615|");
