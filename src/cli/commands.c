@@ -22,6 +22,7 @@
 	{ "until", 0, false, "WHEN", "received before" }
 
 #define BULK \
+	{ "id", 0, false, "ID", "the message with this id, even if it looks like a number: '#7'" }, \
 	{ "seq", 0, false, "N", "the message with this number, in place of its id" }, \
 	{ "limit", 0, false, "N", "at most so many; 1000" }, \
 	{ "dry-run", 'n', false, NULL, "only say how many there are" }, \
@@ -60,6 +61,7 @@ static const struct postern__flag send_flags[] = {
 	{ "time", 0, false, "TIME", "when it happened, such as 2026-01-31T08:00:00Z" },
 	{ "content-type", 0, false, "TYPE", "the media type of the body" },
 	{ "correlation-id", 0, false, "ID", "what it belongs to" },
+	{ "traceparent", 0, false, "TEXT", "the trace it belongs to, as in W3C Trace Context" },
 	{ "header", 'H', true, "NAME=VALUE", "a header; may be given more than once" },
 	{ "body", 'b', false, "TEXT", "the body, in place of FILE" },
 	END
@@ -81,6 +83,7 @@ static const struct postern__flag list_flags[] = {
 static const struct postern__flag show_flags[] = {
 	{ "source", 0, false, "SOURCE", "where several messages have the id: the one from this source" },
 	{ "channel", 0, false, "CHANNEL", "where several messages have the id: the one in this channel" },
+	{ "id", 0, false, "ID", "the message with this id, even if it looks like a number: '#7'" },
 	{ "seq", 0, false, "N", "the message with this number, in place of its id" },
 	{ "body", 0, false, NULL, "print the body, byte for byte, and nothing else" },
 	END
@@ -159,6 +162,8 @@ static const struct postern__command commands[] = {
 			"Prints 'accepted' when the message is safe in the store, 'duplicate' if it was\n"
 			"before (both are a success), or 'conflict', with exit status 1, if another\n"
 			"message has its identity: same channel, source and id, but another body.\n"
+			"Where nobody wants its type and the channel says 'unrouted: drop', it is\n"
+			"accepted, dropped, and that is said.\n"
 			"The body is read from FILE, or from standard input if FILE is '-' or left out.\n"
 			"In a loop that reads standard input, say '< /dev/null' or use --body.",
 		.examples =
@@ -193,8 +198,9 @@ static const struct postern__command commands[] = {
 		.name = "show", .operands = "[ID]", .operand_max = 1, .flags = show_flags,
 		.help = "show one message with its deliveries and attempts",
 		.about =
-			"The message is named by its id, or by its number as '#7' or --seq 7. Where\n"
-			"several have the id, they are listed; choose by --source, --channel or number.",
+			"The message is named by its id, or by its number as '#7' or --seq 7; an id that\n"
+			"looks like that is given with --id. Where several have the id, they are listed;\n"
+			"choose by --source, --channel or number.",
 		.examples =
 			"postern show 42\n"
 			"postern show '#7' --json\n"

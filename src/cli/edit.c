@@ -108,8 +108,13 @@ static int say_none(const struct postern__cli *cli, const struct verb *verb,
 	json_array_foreach(rows, index, row) {
 		const char *handler = postern__answer_text(row, "handler");
 		const char *state = postern__answer_text(row, "state");
-		postern__say("%s: '%s' is %s%s", cli->command->name,
-				handler ? handler : "", state ? state : "",
+		if (!handler || !*handler) {
+			postern__say("%s: no handler wants the message: it is %s",
+					cli->command->name, state ? state : "");
+			continue;
+		}
+		postern__say("%s: '%s' is %s%s", cli->command->name, handler,
+				state ? state : "",
 				state && strcmp(state, "discarded") == 0 && verb == &retry
 						? " (name it with --handler to retry it)"
 				: state && strcmp(state, "done") == 0 && verb == &retry

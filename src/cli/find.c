@@ -24,6 +24,7 @@ static bool is_number(const char *operand) {
 
 bool postern__find_named(const struct postern__cli *cli) {
 	return postern__args_operand_count(&cli->args) > 0 ||
+		   postern__args_has(&cli->args, "id") ||
 		   postern__args_has(&cli->args, "seq");
 }
 
@@ -104,19 +105,21 @@ out:
 
 int postern__find_message(const struct postern__cli *cli,
 		struct postern__client *client, json_t **out) {
-	const char *id = postern__args_operand(&cli->args, 0);
+	const char *operand = postern__args_operand(&cli->args, 0);
+	const char *id = postern__args_value(&cli->args, "id");
 	const char *seq = postern__args_value(&cli->args, "seq");
-	if (id && seq) {
+	int count = (operand != NULL) + (id != NULL) + (seq != NULL);
+	if (count > 1) {
 		return postern__cli_usage(cli, "either an id or --seq, not both");
 	}
-	if (!id && !seq) {
+	if (count == 0) {
 		return postern__cli_usage(cli, "which message? give its id");
 	}
 	if (seq) {
 		return find_by_seq(cli, client, seq, out);
 	}
-	if (is_number(id)) {
-		return find_by_seq(cli, client, id + 1, out);
+	if (operand && is_number(operand)) {
+		return find_by_seq(cli, client, operand + 1, out);
 	}
-	return find_by_id(cli, client, id, out);
+	return find_by_id(cli, client, id ? id : operand, out);
 }

@@ -13,12 +13,13 @@
 struct postern__cli;
 struct postern__client;
 
-/* Whether the command line names a message: an operand, or --seq. */
+/* Whether the command line names a message: an operand, --id or --seq. */
 bool postern__find_named(const struct postern__cli *cli);
 
 /*
- * Get the message that is named by the operand (an id, or '#' and a number)
- * or by --seq; --source and --channel choose among several with one id.
+ * Get the message that is named by the operand (an id, or '#' and a number),
+ * by --id (always an id) or by --seq; --source and --channel choose among
+ * several with one id.
  *
  * out  yours: json_decref(); as GET /v1/messages/{seq} has it.
  *

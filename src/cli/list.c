@@ -65,7 +65,7 @@ static void print_table(const json_t *items) {
 		postern__table_count(&table, postern__answer_count(row, "failures"));
 		postern__row_ago(&table, row, "received_at", now_ms);
 		postern__row_ago(&table, row, "next_at", now_ms);
-		postern__table_text(&table, postern__answer_text(row, "last_error"));
+		postern__row_error(&table, row);
 	}
 	if (!postern__table_print(&table)) {
 		postern__say("out of memory");

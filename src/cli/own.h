@@ -18,7 +18,8 @@ void postern__own_options(const struct postern__cli *cli,
 		struct postern_box_options *out);
 
 /*
- * Open the store for this process alone, waiting if another command has it. Never through a server.
+ * Open the store for this process alone, waiting if another command has it.
+ * Never through a server.
  *
  * Returns POSTERN__EXIT_OK, or another exit status having said why.
  */

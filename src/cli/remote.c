@@ -9,6 +9,7 @@
 #include "cli/remote.h"
 
 #include <curl/curl.h>
+#include <postern/version.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,6 +101,8 @@ static bool prepare(CURL *curl, const struct postern__socket *socket,
 	bad |= curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
 	bad |= curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	bad |= curl_easy_setopt(curl, CURLOPT_TIMEOUT, timeout_s(request));
+	bad |= curl_easy_setopt(curl, CURLOPT_USERAGENT,
+			POSTERN__API_COMMAND_AGENT POSTERN_VERSION);
 	bad |= curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	bad |= curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
 	bad |= curl_easy_setopt(curl, CURLOPT_WRITEDATA, (void *)body);

@@ -35,6 +35,13 @@ void postern__row_state(struct postern__table *table, const json_t *row) {
 	postern__table_coloured(table, state, colour);
 }
 
+void postern__row_error(struct postern__table *table, const json_t *row) {
+	const char *state = postern__answer_text(row, "state");
+	bool done = state && strcmp(state, "done") == 0;
+	postern__table_text(table,
+			done ? NULL : postern__answer_text(row, "last_error"));
+}
+
 void postern__row_ago(struct postern__table *table, const json_t *row,
 		const char *name, int64_t now_ms) {
 	char text[POSTERN__AGO_TEXT_MAX];

@@ -158,6 +158,7 @@ static int add_headers(const struct postern__cli *cli, struct letter *letter) {
 		{ "ce-subject", "subject" },
 		{ "ce-time", "time" },
 		{ "ce-correlationid", "correlation-id" },
+		{ "ce-traceparent", "traceparent" },
 	};
 	const struct postern__args *args = &cli->args;
 	const char *source = postern__args_value(args, "source");
@@ -345,6 +346,9 @@ static int print_answer(const struct postern__cli *cli,
 	}
 	if (conflict) {
 		return postern__answer_problem(cli, answer);
+	}
+	if (!cli->json && json_is_true(json_object_get(answer->json, "dropped"))) {
+		postern__say("note: no handler wants it: dropped");
 	}
 	if (letter->id == letter->uuid && !cli->json) {
 		postern__say("id %s", letter->id);

@@ -149,7 +149,7 @@ static void print_deliveries(const json_t *deliveries, int64_t now_ms) {
 		postern__table_count(&table, postern__answer_count(row, "fence"));
 		postern__row_ago(&table, row, "next_at", now_ms);
 		postern__row_ago(&table, row, "finished_at", now_ms);
-		postern__table_text(&table, postern__answer_text(row, "last_error"));
+		postern__row_error(&table, row);
 	}
 	if (!postern__table_print(&table)) {
 		postern__say("out of memory");

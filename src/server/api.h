@@ -73,12 +73,18 @@ struct postern__api {
 	void *is_draining_context;
 };
 
+/* How the User-Agent of the command begins: what it sends through a server is
+   told as coming in by "cli", as it is without one. Whoever reaches the socket
+   may say so; nothing but that word depends on it. */
+#define POSTERN__API_COMMAND_AGENT "postern-cli/"
+
 /* Borrowed for the call; all text ends in a zero byte. */
 struct postern__request {
-	const char *method;    /* "GET", "POST", … */
-	const char *path;      /* as sent: percent-encoded, without the query */
-	const char *query;     /* as sent, without '?'; NULL: none */
-	const char *transport; /* "http", "cli"; NULL: "api" */
+	const char *method; /* "GET", "POST", … */
+	const char *path;   /* as sent: percent-encoded, without the query */
+	const char *query;  /* as sent, without '?'; NULL: none */
+	/* "cli" for the command, over HTTP or not; "http"; NULL: "api". */
+	const char *transport;
 	const struct postern_header *headers;
 	size_t header_count;
 	const void *body;

@@ -227,6 +227,14 @@ static bool expects_continue(const struct postern__exchange *exchange) {
 				   "Expect") != NULL;
 }
 
+static const char *transport_of(const struct postern__exchange *exchange) {
+	static const char command[] = POSTERN__API_COMMAND_AGENT;
+	const char *agent = MHD_lookup_connection_value(exchange->connection,
+			MHD_HEADER_KIND, "User-Agent");
+	return agent && strncmp(agent, command, sizeof command - 1) == 0 ? "cli"
+																	 : "http";
+}
+
 /*
  * The headers are there. True: the body may come. False: answer now, the rest
  * of the connection is lost.
@@ -238,7 +246,7 @@ static bool begin(struct postern__exchange *exchange, const char *method) {
 	exchange->request.method = method;
 	exchange->request.path = exchange->path;
 	exchange->request.query = exchange->query;
-	exchange->request.transport = "http";
+	exchange->request.transport = transport_of(exchange);
 
 	size_t len_max = postern__api_body_len_max(http->options.api, method,
 			exchange->path);

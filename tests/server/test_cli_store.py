@@ -38,7 +38,12 @@ channels:
         types: ["quick.*"]
         exec: [/bin/cat]
   other: {}
+  drops: {unrouted: drop}
 """
+
+# In place of a program: one that fails the first time.
+FAILS_ONCE = """exec: [/bin/sh, -c, 'test $POSTERN_ATTEMPT -gt 1 || {
+          echo not yet >&2; exit 1; }']"""
 
 
 def both(name):
@@ -49,11 +54,12 @@ def both(name):
             place.configure(SLOW)
             place.ok("init")
             place.pump = lambda: place.ok("process")
+            place.server = None
             function(place)
 
         def served(place):
             place.configure(SLOW)
-            place.serve()
+            place.server = place.serve()
             place.pump = lambda: None
             function(place)
 
@@ -130,6 +136,7 @@ def _(place):
         "subject": "a b",
         "time": "2026-01-31T08:00:00Z",
         "correlation-id": "corr 1",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         "content-type": "application/json; charset=utf-8",
     }
     words = [word for name in flags for word in (f"--{name}", flags[name])]
@@ -139,6 +146,7 @@ def _(place):
     data = place.show(flags["id"])
     for name, value in flags.items():
         equal(data[name.replace("-", "_")], value)
+    equal(data["transport"], "cli")
     headers = {h["name"].lower(): h["value"] for h in data["headers"]}
     equal(headers["tenant"], "a=b")
     equal(headers["x-empty"], "")
@@ -191,6 +199,8 @@ def _(place):
     equal(len(text), 5)
     assert "retrying" in text[4] and "no way bad" in text[3], text
     place.fails(2, "list", "--state", "posioned", says="'poisoned'")
+    result = place.fails(2, "list", "--state", "nope", says="'nope'")
+    assert "did you mean" not in result.err, result
     place.fails(2, "list", "--since", "yesterday", says="since")
     place.fails(2, "list", "--limit", "10001", says="limit")
     place.fails(2, "list", "--cursor", "mine", says="cursor")
@@ -247,6 +257,52 @@ def _(place):
     equal(place.show("same", "--channel", "other")["body"], "3")
 
 
+@both("an id that looks like a number is given with --id")
+def _(place):
+    place.send("#1", "first", "--type", "odd.x")
+    place.send("#2", "second", "--type", "odd.x")
+    place.send("#1", "third", "--type", "odd.x", "--source", "s")
+    equal(place.ok("show", "#2", "--body").out, "second")
+    equal(place.ok("show", "--id", "#2", "--body").out, "second")
+    place.fails(2, "show", "--id", "#1", says="2 messages have this id")
+    equal(place.ok("show", "--id", "#1", "--source", "s", "--body").out, "third")
+    place.fails(3, "show", "--id", "#3", says="'#3'")
+    place.fails(2, "show", "--id", "#2", "--seq", "2", says="not both")
+    place.fails(2, "show", "--id", "#2", "x", says="not both")
+    equal(place.ok("discard", "--id", "#2").out, "discarded parked message\n")
+
+
+@both("a delivery that is done shows no error but the failure is known")
+def _(place):
+    place.configure(
+        SLOW.replace("[1h]", "[0]").replace("exec: [/bin/cat]", FAILS_ONCE)
+    )
+    if place.server:
+        equal(place.server.stop(), 0)
+        place.serve()
+    place.send("a", "x", "--type", "quick.x")
+    place.pump()
+    until(lambda: place.state("a", "quick") == "done")
+    equal(place.delivery("a", "quick")["last_error"], "not yet")
+    equal(place.ok("list", "--json").json()[0]["last_error"], "not yet")
+    line = place.ok("list").out.splitlines()[1]
+    assert "done" in line and "not yet" not in line, line
+    table, _, attempts = place.ok("show", "a").out.partition("attempts of")
+    assert "done" in table and "not yet" not in table, table
+    assert "not yet" in attempts, attempts
+
+
+@both("a message that is dropped is accepted and said to be dropped")
+def _(place):
+    result = place.send("a", "x", channel="drops")
+    equal((result.code, result.out), (0, "accepted\n"))
+    assert "no handler wants it: dropped" in result.err, result
+    data = place.send("b", "x", "--json", channel="drops").json()
+    equal((data["status"], data["dropped"], data["seq"]), ("accepted", True, None))
+    result = place.send("c", "x", "--type", "odd.x")
+    equal((result.out, result.err), ("accepted\n", ""))
+
+
 @both("nothing in a message can talk to the terminal")
 def _(place):
     place.ok(
@@ -292,7 +348,7 @@ def _(place):
     assert after["fence"] > before["fence"], (before, after)
     result = place.fails(1, "retry", "quick", says="will not be run again")
     equal(result.out, "")
-    place.fails(1, "retry", "quick", "--handler", "quick")
+    place.fails(1, "retry", "quick", "--handler", "quick", says="'quick': ")
     place.fails(3, "retry", "bad", "--handler", "nobody")
     place.fails(3, "retry", "nobody")
     data = place.ok("retry", "slow", "--json").json()
@@ -306,7 +362,11 @@ def _(place):
     fill(place)
     equal(place.ok("discard", "bad").out, "discarded bad\n")
     equal(place.state("bad", "bad"), "discarded")
+    place.fails(1, "retry", "odd", says="no handler wants the message: it is parked")
     equal(place.ok("discard", "odd").out, "discarded parked message\n")
+    for verb in ("retry", "discard"):
+        result = place.fails(1, verb, "odd", says="it is discarded")
+        assert "''" not in result.err and "--handler" not in result.err, result
     place.fails(1, "discard", "quick", says="'quick' is done")
     place.fails(1, "retry", "bad", says="--handler")
     equal(place.ok("retry", "bad", "--handler", "bad").out, "retried bad\n")
@@ -685,6 +745,9 @@ def _(place):
     place.ok("retry", "a")
     place.ok("list")
     equal(place.state("a", "log"), "pending")
+    server = place.serve("--orphans", "hold")
+    assert "1 open delivery belongs to handler 'log'" in server.stderr(), server
+    equal(server.stop(), 0)
     place.configure(CONFIG.replace("log:", "renamed:") + "defaults: {orphans: fail}\n")
     equal(place.send("c").out, "accepted\n")
     equal(place.state("a", "log"), "pending")

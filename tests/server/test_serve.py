@@ -98,6 +98,16 @@ def _(place):
     equal(lines(server)[-1]["message"], "stopped")
 
 
+@case("of other clients than the command the transport is http")
+def _(place):
+    place.configure()
+    place.serve()
+    equal(Connection(place).send_message("a"), 202)
+    equal(place.show("a")["transport"], "http")
+    equal(place.send("b").out, "accepted\n")
+    equal(place.show("b")["transport"], "cli")
+
+
 @case("SIGINT ends it like SIGTERM, SIGHUP and SIGPIPE do not")
 def _(place):
     place.configure()
