@@ -18,6 +18,7 @@ The command is the one that $POSTERN names, $POSTERN_HOLD a program that uses
 the library and holds a store.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -89,6 +90,18 @@ class Process:
         return self.process.wait(PATIENCE_S)
 
 
+def remove(path):
+    """Removes a directory. False: somebody just put something into it, such as
+    a handler whose server was killed and which has a moment left to live."""
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        return False
+    return True
+
+
 class Place:
     """A private directory in which the command is run."""
 
@@ -103,7 +116,7 @@ class Place:
         # Cases take rights away.
         for parent, _, _ in os.walk(self.path):
             os.chmod(parent, 0o700)
-        shutil.rmtree(self.path)
+        until(lambda: remove(self.path))
 
     def file(self, name):
         return os.path.join(self.path, name)
