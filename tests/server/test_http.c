@@ -668,7 +668,7 @@ static void slow_readers(void) {
 
 struct sender {
 	pthread_t thread;
-	const struct server *server;
+	int fd; /* dialled before the thread starts: the server may stop soon */
 	int number;
 	int accepted;
 };
@@ -676,7 +676,7 @@ struct sender {
 static void *send_many(void *context) {
 	struct sender *self = context;
 	struct answer *answer = malloc(sizeof *answer);
-	int fd = dial(self->server);
+	int fd = self->fd;
 	for (int i = 0; answer && i < 200; i++) {
 		char text[512];
 		(void)snprintf(text, sizeof text,
@@ -703,7 +703,7 @@ static void crowds(void) {
 	start(&self, NULL);
 	struct sender senders[16];
 	for (int i = 0; i < 16; i++) {
-		senders[i] = (struct sender){ .server = &self, .number = i };
+		senders[i] = (struct sender){ .fd = dial(&self), .number = i };
 		(void)pthread_create(&senders[i].thread, NULL, send_many, &senders[i]);
 	}
 	static struct answer answer;
@@ -727,7 +727,7 @@ static void stop_amid(void) {
 	start(&self, NULL);
 	struct sender senders[8];
 	for (int i = 0; i < 8; i++) {
-		senders[i] = (struct sender){ .server = &self, .number = i };
+		senders[i] = (struct sender){ .fd = dial(&self), .number = i };
 		(void)pthread_create(&senders[i].thread, NULL, send_many, &senders[i]);
 	}
 	static struct answer answer;
