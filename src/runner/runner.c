@@ -2,9 +2,12 @@
 /*
  * The runner: threads around the steps of the core.
  *
- *   writer    commits what is queued and claims what is due
+ *   writer    all that asks the store: commits what is queued, claims what is
+ *             due, recovers lost leases, poisons orphans, tries a store that
+ *             failed
  *   workers   begin runs; a blocking handler blocks its worker only
- *   keeper    deadlines, leases, lost leases, orphans
+ *   keeper    deadlines and leases; it never waits for the store, for what it
+ *             has to interrupt may be what the store waits for
  *
  * The threads meet only in the box: each waits for its condition, takes one
  * step and looks again. An error of the store stops nobody: the step is tried
@@ -37,6 +40,9 @@ struct postern_runner {
 	size_t worker_count; /* started */
 	bool writer_started;
 	bool keeper_started;
+	/* The writer's own. */
+	int64_t poll_at_ms;
+	int64_t probe_at_ms;
 
 	/* Guarded by the box's lock. */
 	bool stopping;
@@ -89,9 +95,8 @@ static int64_t writer_sleep_ms(const struct postern_runner *runner) {
 			box->commit_retry_at_ms < at) {
 		at = box->commit_retry_at_ms;
 	}
-	if (at == POSTERN__NEVER) {
-		return -1;
-	}
+	at = runner->poll_at_ms < at ? runner->poll_at_ms : at;
+	at = runner->probe_at_ms < at ? runner->probe_at_ms : at;
 	int64_t left = at - postern__box_now_ms(box);
 	return left > 1 ? left : 1;
 }
@@ -110,26 +115,102 @@ static void claim_some(struct postern_runner *runner) {
 	}
 }
 
+/* The backstop: as if somebody had hinted at everything. */
+static void poll_store(struct postern_runner *runner) {
+	struct postern_box *box = runner->box;
+	struct postern_error error = { 0 };
+	size_t count;
+	int r = postern__recover(box, &count, &error);
+	if (!r && box->options.orphans == POSTERN_ORPHANS_POISON) {
+		r = postern__poison_orphans(box, &count, &error);
+		if (!r && count > 0) {
+			char text[128];
+			(void)snprintf(text, sizeof(text),
+					"poisoned %zu deliver%s whose handler nobody registers",
+					count, count == 1 ? "y" : "ies");
+			report(runner, text);
+		}
+	}
+	if (r) {
+		note_write(runner, r, &error);
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	postern__claim_hint_all(box);
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+/*
+ * With the lock: whether to try a store that failed a write, so that whoever
+ * stopped sending because of it learns that it works.
+ */
+static bool probe_due(struct postern_runner *runner) {
+	struct postern_box *box = runner->box;
+	if (!box->store_failing) {
+		runner->probe_at_ms = POSTERN__NEVER;
+		return false;
+	}
+	if (runner->probe_at_ms == POSTERN__NEVER) {
+		runner->probe_at_ms =
+				postern__box_after_ms(box, runner->options.restart_delay_ms);
+	}
+	return postern__box_now_ms(box) >= runner->probe_at_ms;
+}
+
+static void probe_store(struct postern_runner *runner) {
+	struct postern_error error = { 0 };
+	note_write(runner, postern__enrol(runner->box, &error), &error);
+	runner->probe_at_ms = POSTERN__NEVER;
+}
+
+/* What the writer found to do. */
+struct duties {
+	bool commit;
+	bool claim;
+	bool poll;
+	bool probe;
+};
+
+/* With the lock, which is let go for each of them. */
+static void do_duties(struct postern_runner *runner,
+		const struct duties *duties) {
+	struct postern_box *box = runner->box;
+	struct postern_error error = { 0 };
+	int r = POSTERN_OK;
+	if (duties->commit) {
+		r = postern__commit_group(box, NULL, &error);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	if (duties->commit) {
+		note_write(runner, r, &error);
+	}
+	if (duties->claim) {
+		claim_some(runner);
+	}
+	if (duties->poll) {
+		poll_store(runner);
+		runner->poll_at_ms =
+				postern__box_after_ms(box, runner->options.polling_interval_ms);
+	}
+	if (duties->probe) {
+		probe_store(runner);
+	}
+	(void)pthread_mutex_lock(&box->lock);
+}
+
 static void *write_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	(void)pthread_mutex_lock(&box->lock);
 	while (!runner->stopping) {
-		bool commit = postern__commit_ready(box);
-		bool claim = claim_due(runner);
-		if (commit) {
-			struct postern_error error = { 0 };
-			int r = postern__commit_group(box, NULL, &error);
-			(void)pthread_mutex_unlock(&box->lock);
-			note_write(runner, r, &error);
-			(void)pthread_mutex_lock(&box->lock);
-		}
-		if (claim) {
-			(void)pthread_mutex_unlock(&box->lock);
-			claim_some(runner);
-			(void)pthread_mutex_lock(&box->lock);
-		}
-		if (!commit && !claim && !runner->stopping) {
+		struct duties duties = {
+			.commit = postern__commit_ready(box),
+			.claim = claim_due(runner),
+			.poll = postern__box_now_ms(box) >= runner->poll_at_ms,
+			.probe = probe_due(runner),
+		};
+		if (duties.commit || duties.claim || duties.poll || duties.probe) {
+			do_duties(runner, &duties);
+		} else {
 			postern__wait(&box->wake, &box->lock, writer_sleep_ms(runner));
 		}
 	}
@@ -164,30 +245,6 @@ static void *work_loop(void *context) {
 
 /* --- keeper ---------------------------------------------------------- */
 
-/* The backstop: as if somebody had hinted at everything. */
-static void poll_store(struct postern_runner *runner) {
-	struct postern_box *box = runner->box;
-	struct postern_error error = { 0 };
-	size_t count;
-	int r = postern__recover(box, &count, &error);
-	if (!r && box->options.orphans == POSTERN_ORPHANS_POISON) {
-		r = postern__poison_orphans(box, &count, &error);
-		if (!r && count > 0) {
-			char text[128];
-			(void)snprintf(text, sizeof(text),
-					"poisoned %zu deliver%s whose handler nobody registers",
-					count, count == 1 ? "y" : "ies");
-			report(runner, text);
-		}
-	}
-	if (r) {
-		note_write(runner, r, &error);
-	}
-	(void)pthread_mutex_lock(&box->lock);
-	postern__claim_hint_all(box);
-	(void)pthread_mutex_unlock(&box->lock);
-}
-
 /* Sleep until something may be overdue. False: the runner stops. */
 static bool sleep_until(struct postern_runner *runner, int64_t at_ms) {
 	struct postern_box *box = runner->box;
@@ -209,45 +266,12 @@ static bool sleep_until(struct postern_runner *runner, int64_t at_ms) {
 	return go_on;
 }
 
-/*
- * A store that failed a write is tried again by ourselves, so that whoever
- * stopped sending because of it learns that it works. Returns when to look
- * again.
- */
-static int64_t probe_store(struct postern_runner *runner, int64_t at_ms) {
-	struct postern_box *box = runner->box;
-	(void)pthread_mutex_lock(&box->lock);
-	bool failing = box->store_failing;
-	(void)pthread_mutex_unlock(&box->lock);
-	if (!failing) {
-		/* Trouble is noticed in time to wait once before the first try. */
-		return postern__box_after_ms(box, runner->options.restart_delay_ms);
-	}
-	if (postern__box_now_ms(box) < at_ms) {
-		return at_ms;
-	}
-	struct postern_error error = { 0 };
-	note_write(runner, postern__enrol(box, &error), &error);
-	return postern__box_after_ms(box, runner->options.restart_delay_ms);
-}
-
 static void *keep_loop(void *context) {
 	struct postern_runner *runner = context;
-	struct postern_box *box = runner->box;
-	int64_t poll_at = postern__box_now_ms(box);
-	int64_t probe_at = 0;
 	int64_t next;
 	do {
-		if (postern__box_now_ms(box) >= poll_at) {
-			poll_store(runner);
-			poll_at = postern__box_after_ms(box,
-					runner->options.polling_interval_ms);
-		}
-		probe_at = probe_store(runner, probe_at);
-		next = postern__watch(box, runner->options.trouble,
+		next = postern__watch(runner->box, runner->options.trouble,
 				runner->options.trouble_context);
-		next = poll_at < next ? poll_at : next;
-		next = probe_at < next ? probe_at : next;
 	} while (sleep_until(runner, next));
 	return NULL;
 }
@@ -346,6 +370,8 @@ int postern_runner_start(struct postern_runner *runner,
 		box->draining = false;
 		box->watch_at_ms = POSTERN__NEVER;
 		runner->stopping = false;
+		runner->poll_at_ms = 0;
+		runner->probe_at_ms = POSTERN__NEVER;
 		postern__claim_hint_all(box);
 	}
 	(void)pthread_mutex_unlock(&box->lock);

@@ -20,7 +20,7 @@
 #include <time.h>
 
 /* Reached only when something is broken. */
-#define PATIENCE_S 10
+#define PATIENCE_S 60
 
 #define BACKLOG 350
 
@@ -32,6 +32,7 @@ struct tally {
 	int returned;
 	int runs_a;
 	int runs_b;
+	int interrupting;
 	bool hold;      /* callbacks of b wait until this is false */
 	int held;       /* and so many do */
 	bool stop_op;   /* the store waits before `op` while this is set */
@@ -372,6 +373,10 @@ static void (*interrupt_now)(struct postern_store *store);
 
 /* Too late: the unit it was meant for is over, and the next one runs. */
 static void interrupt_late(struct postern_store *store) {
+	(void)pthread_mutex_lock(&interrupt_tally->lock);
+	interrupt_tally->interrupting++;
+	(void)pthread_cond_broadcast(&interrupt_tally->changed);
+	(void)pthread_mutex_unlock(&interrupt_tally->lock);
 	CHECK(await(interrupt_tally, &interrupt_tally->held, 1));
 	interrupt_now(store);
 	set(interrupt_tally, &interrupt_tally->hold, false);
@@ -385,9 +390,8 @@ static void overrun(void *context, const struct postern_message *message,
 	(void)message;
 	(void)delivery;
 	(void)outcome;
-	/* The watcher has seen it when somebody waits in interrupt_late(). */
-	struct timespec moment = { .tv_nsec = 50000000 };
-	(void)nanosleep(&moment, NULL);
+	/* Until the watcher has seen it, and holds its interrupt back. */
+	CHECK(await(tally, &tally->interrupting, 1));
 	run_a(tally, message, delivery, outcome);
 }
 
