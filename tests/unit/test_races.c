@@ -156,6 +156,7 @@ static bool open_box(struct stage *stage,
 	struct postern_store_options store_options = {
 		.size = sizeof(store_options),
 		.clock = options ? options->clock : NULL,
+		.command_timeout_ms = options ? options->command_timeout_ms : 0,
 	};
 	struct postern_store *store = NULL;
 	struct postern_error *error = &stage->error;
@@ -196,10 +197,12 @@ static bool add_callback(struct stage *stage, const char *key,
 	return add(stage, &handler);
 }
 
-static bool start(struct stage *stage, uint32_t workers) {
+static bool start_polling(struct stage *stage, uint32_t workers,
+		int64_t interval_ms) {
 	struct postern_runner_options options = {
 		.size = sizeof(options),
 		.workers = workers,
+		.polling_interval_ms = interval_ms,
 	};
 	struct postern_error *error = &stage->error;
 	return CHECK_OK(postern_box_start(stage->box, error), error) &&
@@ -209,6 +212,10 @@ static bool start(struct stage *stage, uint32_t workers) {
 							error) &&
 						   CHECK_OK(postern_runner_start(stage->runner, error),
 								   error)));
+}
+
+static bool start(struct stage *stage, uint32_t workers) {
+	return start_polling(stage, workers, 0);
 }
 
 static int64_t send(struct stage *stage, const char *type, int number) {
@@ -371,18 +378,37 @@ static void stopped_sql(void) {
 static struct tally *interrupt_tally;
 static void (*interrupt_now)(struct postern_store *store);
 
-/* Too late: the unit it was meant for is over, and the next one runs. */
-static void interrupt_late(struct postern_store *store) {
+/* From now on the box asks `interrupt` and not the store. */
+static void take_interrupts(struct stage *stage, struct postern_store_ops *ops,
+		void (*interrupt)(struct postern_store *store)) {
+	*ops = *late_store->ops;
+	interrupt_tally = &stage->tally;
+	interrupt_now = ops->interrupt;
+	ops->interrupt = interrupt;
+	late_store->ops = ops;
+}
+
+static void note_interrupt(void) {
 	(void)pthread_mutex_lock(&interrupt_tally->lock);
 	interrupt_tally->interrupting++;
 	(void)pthread_cond_broadcast(&interrupt_tally->changed);
 	(void)pthread_mutex_unlock(&interrupt_tally->lock);
+}
+
+static void interrupt_in_time(struct postern_store *store) {
+	note_interrupt();
+	interrupt_now(store);
+}
+
+/* Too late: the unit it was meant for is over, and the next one runs. */
+static void interrupt_late(struct postern_store *store) {
+	note_interrupt();
 	CHECK(await(interrupt_tally, &interrupt_tally->held, 1));
 	interrupt_now(store);
 	set(interrupt_tally, &interrupt_tally->hold, false);
 }
 
-/* Overruns its deadline of 1 ms, as the box sees it. */
+/* Returns when it has been seen that its deadline is over. */
 static void overrun(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
@@ -390,9 +416,38 @@ static void overrun(void *context, const struct postern_message *message,
 	(void)message;
 	(void)delivery;
 	(void)outcome;
-	/* Until the watcher has seen it, and holds its interrupt back. */
 	CHECK(await(tally, &tally->interrupting, 1));
 	run_a(tally, message, delivery, outcome);
+}
+
+/* Whoever polls waits for the store, which the unit holds. */
+static void polled_interrupt(void) {
+	struct stage stage;
+	struct postern_store_ops ops;
+	stage_init(&stage, true);
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.timeout_ms = 100;
+	policy.max_attempts = 1;
+	struct postern_handler_options slow = {
+		.key = "a",
+		.callback = overrun,
+		.context = &stage.tally,
+		.transactional = true,
+		.policy = &policy,
+	};
+	const struct postern_box_options options = {
+		.size = sizeof(options),
+		.command_timeout_ms = 10 * PATIENCE_S * 1000, /* no way out */
+	};
+	if (open_box(&stage, &options) && add(&stage, &slow)) {
+		take_interrupts(&stage, &ops, interrupt_in_time);
+		if (start_polling(&stage, 1, 1)) {
+			(void)send(&stage, "a", 0);
+			CHECK(await(&stage.tally, &stage.tally.runs_a, 1));
+		}
+	}
+	strike(&stage);
 }
 
 static void late_interrupt(void) {
@@ -420,14 +475,11 @@ static void late_interrupt(void) {
 			.transactional = true,
 			.policy = &policy,
 		};
-		struct postern_store *store = late_store;
-		ops = *store->ops;
-		interrupt_tally = &stage.tally;
-		interrupt_now = ops.interrupt;
-		ops.interrupt = interrupt_late;
-		store->ops = &ops;
+		take_interrupts(&stage, &ops, interrupt_late);
 		if (add(&stage, &innocent) && start(&stage, 1)) {
 			(void)send(&stage, "a", 0);
+			/* Not before a has begun, or b might be run first. */
+			CHECK(await(&stage.tally, &stage.tally.interrupting, 1));
 			int64_t seq = send(&stage, "b", 0);
 			struct postern_detail *detail = NULL;
 			CHECK(await(&stage.tally, &stage.tally.runs_b, 1));
@@ -707,6 +759,8 @@ static const struct tap_case cases[] = {
 	{ "what was being stored when its handler was paused is not run",
 			pause_while_storing },
 	{ "sql that is cut short by a drain has not failed", stopped_sql },
+	{ "a unit is interrupted in time while the store is polled",
+			polled_interrupt },
 	{ "an interrupt that comes too late costs the next unit nothing",
 			late_interrupt },
 	{ "a suspect that runs alone waits for nobody in its own queue",
