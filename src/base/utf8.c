@@ -147,8 +147,15 @@ static bool is_blank(uint32_t c) {
 size_t postern__utf8_clean(const char *text, size_t len, char *out,
 		size_t size) {
 	assert(size > 0);
-	size_t out_len = 0;
-	size_t at = 0;
+	size_t at = plain_len(text, len);
+	if (at > size - 1) {
+		at = size - 1;
+		len = at; /* cut where it is full; no character is split */
+	}
+	if (at > 0) {
+		memcpy(out, text, at);
+	}
+	size_t out_len = at;
 	while (at < len) {
 		uint32_t c = 0;
 		size_t step = postern__utf8_decode(text + at, len - at, &c);
