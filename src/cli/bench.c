@@ -237,7 +237,20 @@ static void print_lines(const struct postern__bench_job *job,
 	print_line("memory", (double)peak_rss_kib() / 1024, 1, " MiB at most");
 }
 
-static int run_on(const struct postern__cli *cli, struct postern__bench *bench,
+/* That the store is fresh, and what the job needs in it. */
+static int set_up(const struct postern__cli *cli,
+		const struct postern__bench_job *job, struct postern_box *box) {
+	struct postern_error error;
+	int r = check_fresh(cli, box);
+	if (r == POSTERN__EXIT_OK && job->handler == POSTERN__BENCH_SQL &&
+			postern__bench_set_up(box, &error)) {
+		r = postern__say_error(cli, &error);
+	}
+	return r;
+}
+
+static int run_on(const struct postern__cli *cli,
+		const struct postern__bench_job *job, struct postern__bench *bench,
 		struct postern__bench_result *result) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
@@ -245,7 +258,12 @@ static int run_on(const struct postern__cli *cli, struct postern__bench *bench,
 	postern__own_options(cli, &options);
 	int r = postern__own_box(cli, &options, &box);
 	if (r == POSTERN__EXIT_OK) {
-		r = check_fresh(cli, box);
+		r = set_up(cli, job, box);
+	}
+	if (r == POSTERN__EXIT_OK && job->handler == POSTERN__BENCH_SQL) {
+		postern_box_destroy(box);
+		box = NULL;
+		r = postern__own_box(cli, &options, &box);
 	}
 	if (r == POSTERN__EXIT_OK &&
 			postern__bench_run(bench, box, result, &error)) {
@@ -277,7 +295,7 @@ int postern__command_bench(struct postern__cli *cli) {
 	if (postern__bench_create(&job, &bench, &error)) {
 		return postern__say_error(cli, &error);
 	}
-	r = run_on(cli, bench, &result);
+	r = run_on(cli, &job, bench, &result);
 	postern__bench_destroy(bench);
 	if (r) {
 		return r;

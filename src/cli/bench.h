@@ -76,6 +76,12 @@ int postern__bench_create(const struct postern__bench_job *job,
 void postern__bench_destroy(struct postern__bench *bench);
 
 /*
+ * What POSTERN__BENCH_SQL needs before its job: the table it writes to. On a
+ * box of its own, since a handler more would take its share of the memory.
+ */
+int postern__bench_set_up(struct postern_box *box, struct postern_error *error);
+
+/*
  * Add the job's channel and handler to a box, start the box, do the job, and
  * see that the store agrees on what was done. Once only. POSTERN_E_CORRUPT:
  * the store does not agree, or a handler failed.

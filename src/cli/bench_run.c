@@ -30,8 +30,8 @@
 /* How long to wait when it takes no more, or for the last to be told. */
 #define PAUSE_NS 1000000
 
-/* The table that the sql handler writes to is made by a delivery of its own,
-   before the clock runs. */
+/* The table that the sql handler writes to is made by a delivery of its
+   own. */
 #define SETUP_NAME "bench-setup"
 #define SETUP_SQL                             \
 	"CREATE TABLE IF NOT EXISTS bench_effect" \
@@ -63,7 +63,6 @@ struct postern__bench {
 	struct ticket *tickets;
 	int64_t started_ns;
 
-	_Atomic bool counting; /* not yet: the setup */
 	_Atomic bool failed;
 	_Atomic uint64_t remaining;
 	_Atomic uint64_t accepted;
@@ -114,9 +113,6 @@ static void settle_one(struct postern__bench *bench,
 
 static void on_event(void *context, const struct postern_event *event) {
 	struct postern__bench *bench = context;
-	if (!atomic_load(&bench->counting)) {
-		return;
-	}
 	switch (event->kind) {
 	case POSTERN_EVENT_STARTED:
 		postern__bench_samples_started(&bench->samples, event->seq);
@@ -337,7 +333,6 @@ static int do_job(struct postern__bench *bench, struct postern_runner *runner,
 	int r = POSTERN_OK;
 	int64_t drain_ns = 0;
 	atomic_store(&bench->remaining, bench->job.messages);
-	atomic_store(&bench->counting, true);
 	if (!bench->job.drain) {
 		r = postern_runner_start(runner, error);
 	}
@@ -376,27 +371,28 @@ static int do_job(struct postern__bench *bench, struct postern_runner *runner,
 
 /* --- the box --------------------------------------------------------- */
 
-static int add_setup(struct postern_box *box, struct postern_error *error) {
+int postern__bench_set_up(struct postern_box *box,
+		struct postern_error *error) {
 	const struct postern_handler_options handler = {
 		.size = sizeof handler,
 		.key = SETUP_NAME,
 		.sql = SETUP_SQL,
 	};
-	int r = postern_box_add_channel(box, SETUP_NAME, NULL, error);
-	return r ? r : postern_box_add_handler(box, SETUP_NAME, &handler, error);
-}
-
-static int set_up(struct postern_box *box, struct postern_error *error) {
 	const struct postern_message message = {
 		.size = sizeof message,
 		.id = SETUP_NAME,
 	};
-	size_t count = 0;
-	int r = postern_box_accept(box, SETUP_NAME, &message, NULL, error);
+	int r = postern_box_add_channel(box, SETUP_NAME, NULL, error);
 	if (!r) {
-		r = postern_box_process(box, 0, &count, error);
+		r = postern_box_add_handler(box, SETUP_NAME, &handler, error);
 	}
-	return r;
+	if (!r) {
+		r = postern_box_start(box, error);
+	}
+	if (!r) {
+		r = postern_box_accept(box, SETUP_NAME, &message, NULL, error);
+	}
+	return r ? r : postern_box_process(box, 0, NULL, error);
 }
 
 static void do_nothing(void *context, const struct postern_message *message,
@@ -434,21 +430,11 @@ static int add_job(struct postern__bench *bench, struct postern_error *error) {
 }
 
 static int prepare(struct postern__bench *bench, struct postern_error *error) {
-	bool sql = bench->job.handler == POSTERN__BENCH_SQL;
 	int r = add_job(bench, error);
-	if (!r && sql) {
-		r = add_setup(bench->box, error);
-	}
 	if (!r) {
 		r = postern_box_subscribe(bench->box, on_event, bench, error);
 	}
-	if (!r) {
-		r = postern_box_start(bench->box, error);
-	}
-	if (!r && sql) {
-		r = set_up(bench->box, error);
-	}
-	return r;
+	return r ? r : postern_box_start(bench->box, error);
 }
 
 /* What the store has counted must be what we have. */
