@@ -17,6 +17,7 @@
 
 #include <postern/runner.h>
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "core/box.h"
 #include "runner/trouble.h"
@@ -25,6 +26,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How long results wait for messages to be committed with, and how many: the
+   time a sender takes to come back with the next, and enough to be worth a
+   commit of their own. */
+#define LINGER_NS ((int64_t)2 * 1000 * 1000)
+#define LINGER_COUNT (POSTERN__COMMIT_ITEMS_MAX / 2)
 #define WORKERS_DEFAULT 4
 #define POLLING_INTERVAL_MS_DEFAULT ((int64_t)30 * 1000)
 #define RESTART_DELAY_MS_DEFAULT ((int64_t)5 * 1000)
@@ -43,6 +49,11 @@ struct postern_runner {
 	/* The writer's own. */
 	int64_t poll_at_ms;
 	int64_t probe_at_ms;
+	/* The first of the results that wait for messages to be committed with,
+	   NULL if none do, and since when, by the machine's clock. Only compared:
+	   it may be gone. */
+	const struct postern__list *linger_first;
+	int64_t linger_ns;
 
 	/* Guarded by the box's lock. */
 	bool stopping;
@@ -85,19 +96,45 @@ static bool claim_due(const struct postern_runner *runner) {
 		   postern__claim_ready(runner->box);
 }
 
-static int64_t writer_sleep_ms(const struct postern_runner *runner) {
+/*
+ * With the lock: how long the writer still leaves results alone, 0: not at
+ * all. Nobody waits for them, and they travel for nothing with the next
+ * messages; a commit of their own would hold those up.
+ */
+static int64_t linger_left_ns(struct postern_runner *runner) {
+	const struct postern_box *box = runner->box;
+	if (postern__list_empty(&box->settlements) ||
+			!postern__list_empty(&box->accepts) || box->draining ||
+			box->settling >= LINGER_COUNT) {
+		runner->linger_first = NULL;
+		return 0;
+	}
+	const struct postern__list *first = postern__list_first(&box->settlements);
+	int64_t now = postern__clock_ns();
+	if (runner->linger_first != first) {
+		runner->linger_first = first;
+		runner->linger_ns = now;
+	}
+	int64_t left = runner->linger_ns + LINGER_NS - now;
+	return left > 0 ? left : 0;
+}
+
+static int64_t writer_sleep_ms(const struct postern_runner *runner,
+		int64_t linger_ns) {
 	const struct postern_box *box = runner->box;
 	int64_t at = postern__claim_at_ms(box);
 	if (at < runner->claim_retry_at_ms) {
 		at = runner->claim_retry_at_ms;
 	}
-	if (!postern__list_empty(&box->settlements) &&
+	if (!postern__list_empty(&box->settlements) && linger_ns == 0 &&
 			box->commit_retry_at_ms < at) {
 		at = box->commit_retry_at_ms;
 	}
 	at = runner->poll_at_ms < at ? runner->poll_at_ms : at;
 	at = runner->probe_at_ms < at ? runner->probe_at_ms : at;
 	int64_t left = at - postern__box_now_ms(box);
+	int64_t linger = linger_ns / 1000000 + 1;
+	left = linger_ns > 0 && linger < left ? linger : left;
 	return left > 1 ? left : 1;
 }
 
@@ -202,8 +239,9 @@ static void *write_loop(void *context) {
 	struct postern_box *box = runner->box;
 	(void)pthread_mutex_lock(&box->lock);
 	while (!runner->stopping) {
+		int64_t linger_ns = linger_left_ns(runner);
 		struct duties duties = {
-			.commit = postern__commit_ready(box),
+			.commit = linger_ns == 0 && postern__commit_ready(box),
 			.claim = claim_due(runner),
 			.poll = postern__box_now_ms(box) >= runner->poll_at_ms,
 			.probe = probe_due(runner),
@@ -211,7 +249,8 @@ static void *write_loop(void *context) {
 		if (duties.commit || duties.claim || duties.poll || duties.probe) {
 			do_duties(runner, &duties);
 		} else {
-			postern__wait(&box->wake, &box->lock, writer_sleep_ms(runner));
+			postern__wait(&box->wake, &box->lock,
+					writer_sleep_ms(runner, linger_ns));
 		}
 	}
 	(void)pthread_mutex_unlock(&box->lock);
