@@ -14,6 +14,7 @@
 
 #include "base/fail.h"
 #include "base/pattern.h"
+#include "base/point.h"
 
 #include <string.h>
 
@@ -234,6 +235,7 @@ void postern__accept_decide(struct postern_box *box,
 					told(content, said));
 		}
 	}
+	postern__point("receipt.before");
 	if (content->done) {
 		content->done(content->context, receipt);
 	}
@@ -315,6 +317,7 @@ int postern_box_accept(struct postern_box *box, const char *channel_name,
 	if (r) {
 		return r;
 	}
+	postern__point("accept.before");
 	(void)pthread_mutex_lock(&box->lock);
 	content->refs++; /* ours, beside the queue's */
 	push(box, content);
@@ -323,6 +326,7 @@ int postern_box_accept(struct postern_box *box, const char *channel_name,
 	postern__content_release(content);
 	(void)pthread_mutex_unlock(&box->lock);
 
+	postern__point("accept.after");
 	r = receipt.error.code;
 	bool known = r == POSTERN_OK || r == POSTERN_E_DUPLICATE ||
 				 r == POSTERN_E_CONFLICT;
@@ -356,6 +360,7 @@ static size_t accept_piece(struct postern_box *box,
 		}
 		taken++;
 	}
+	postern__point("accept-batch.before");
 	(void)pthread_mutex_lock(&box->lock);
 	for (size_t i = 0; i < taken; i++) {
 		if (pieces[i]) {
@@ -371,6 +376,7 @@ static size_t accept_piece(struct postern_box *box,
 		}
 	}
 	(void)pthread_mutex_unlock(&box->lock);
+	postern__point("accept-batch.after");
 	return taken;
 }
 
@@ -413,6 +419,7 @@ int postern_box_accept_async(struct postern_box *box, const char *channel_name,
 	if (r) {
 		return r;
 	}
+	postern__point("accept-async.before");
 	content->done = done;
 	content->context = context;
 	(void)pthread_mutex_lock(&box->lock);

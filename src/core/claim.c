@@ -12,6 +12,7 @@
 #include "core/box.h"
 
 #include "base/fail.h"
+#include "base/point.h"
 
 #include <postern/sys/memory.h>
 #include <stdlib.h>
@@ -242,7 +243,9 @@ int postern__claim(struct postern_box *box, size_t max, bool all,
 		.max = max,
 		.bytes_max = wants.bytes_max,
 	};
+	postern__point("claim.before");
 	r = box->store->ops->claim(box->store, &claim, memory, &claims, error);
+	postern__point("claim.after");
 	if (r) {
 		hint_again(box, &wants);
 		goto out;
@@ -250,6 +253,7 @@ int postern__claim(struct postern_box *box, size_t max, bool all,
 	note_next_due(box, &wants, &claims);
 	for (size_t i = 0; i < claims.count; i++) {
 		take_claimed(box, &claims.items[i]);
+		postern__point("claim.taken");
 	}
 	*count_out = claims.count;
 out:

@@ -14,6 +14,7 @@
 #include "core/box.h"
 
 #include "base/fail.h"
+#include "base/point.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -113,7 +114,9 @@ static int apply(struct postern_box *box, size_t from, size_t count,
 			batch.accepts[batch.accept_count++] = content_of(item)->accept;
 		}
 	}
+	postern__point("apply.before");
 	int r = box->store->ops->apply(box->store, &batch, error);
+	postern__point("apply.after");
 	if (r) {
 		return r;
 	}
@@ -154,6 +157,7 @@ static int apply_halving(struct postern_box *box, size_t from, size_t count) {
 		}
 		return is_store_trouble(r) ? r : POSTERN_OK;
 	}
+	postern__point("halve.before");
 	size_t half = count / 2;
 	r = apply_halving(box, from, half);
 	if (r) {
@@ -223,7 +227,9 @@ int postern__commit_group(struct postern_box *box, size_t *count_out,
 			box->committing = true;
 			(void)pthread_mutex_unlock(&box->lock);
 			r = apply_halving(box, 0, box->group->count);
+			postern__point("announce.before");
 			announce(box);
+			postern__point("announce.after");
 			(void)pthread_mutex_lock(&box->lock);
 			decided = publish(box);
 			bool refused = decided < box->group->count;

@@ -7,6 +7,7 @@
 #include <postern/inspect.h>
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "core/box.h"
 
 #include <assert.h>
@@ -267,7 +268,9 @@ static int edit(struct postern_box *box, struct postern_edit *edit,
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"the box is open for reading only");
 	}
+	postern__point("edit.before");
 	int r = box->store->ops->edit(box->store, edit, error);
+	postern__point("edit.after");
 	if (!r && !edit->dry_run) {
 		(void)pthread_mutex_lock(&box->lock);
 		postern__claim_hint_all(box);

@@ -6,6 +6,8 @@
 
 #include "core/box.h"
 
+#include "base/point.h"
+
 static size_t queued_count(struct postern_box *box) {
 	size_t count = 0;
 	(void)pthread_mutex_lock(&box->lock);
@@ -72,7 +74,9 @@ int postern_box_process(struct postern_box *box, size_t max, size_t *count_out,
 		r = pump(box, max == 0 ? SIZE_MAX : max - total, &ran, error);
 		total += ran;
 	}
+	postern__point("process.ran");
 	postern__give_back_queued(box);
+	postern__point("process.given-back");
 	int given_back = postern_box_commit(box, NULL, r ? NULL : error);
 	if (count_out) {
 		*count_out = total;

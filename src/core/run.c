@@ -14,6 +14,7 @@
 
 #include "core/box.h"
 
+#include "base/point.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -341,6 +342,7 @@ void postern_run_finish(struct postern_run *run,
 		*run->outcome_out = *outcome;
 		return;
 	}
+	postern__point("finish.before");
 	struct postern_box *box = run->box;
 	struct postern_outcome said = *outcome;
 	(void)pthread_mutex_lock(&box->lock);
@@ -485,7 +487,9 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 		postern__transact(box, runs, count);
 	} else {
 		postern__emit_run(runs[0], POSTERN_EVENT_STARTED);
+		postern__point("run.before");
 		entry->kind->ops->start(entry->kind, runs[0]);
+		postern__point("run.after");
 	}
 	return true;
 }

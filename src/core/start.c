@@ -8,6 +8,7 @@
 #include "core/box.h"
 
 #include "base/fail.h"
+#include "base/point.h"
 
 #include <postern/sys/memory.h>
 #include <stdio.h>
@@ -94,7 +95,9 @@ int postern__enrol(struct postern_box *box, struct postern_error *error) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	} else {
 		fill_enrolment(box, &enrolment);
+		postern__point("enrol.before");
 		r = box->store->ops->enrol(box->store, &enrolment, error);
+		postern__point("enrol.after");
 	}
 	if (!r) {
 		take_ids(box, &enrolment);
@@ -163,8 +166,10 @@ static int unpark(struct postern_box *box, struct postern_error *error) {
 	int r = POSTERN_OK;
 	do {
 		uint64_t count = 0;
+		postern__point("unpark.before");
 		r = box->store->ops->unpark(box->store, route_parked, box, UNPARK_BATCH,
 				&cursor, &count, error);
+		postern__point("unpark.after");
 	} while (!r && cursor != 0);
 	return r;
 }

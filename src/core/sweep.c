@@ -6,6 +6,7 @@
 
 #include "core/box.h"
 
+#include "base/point.h"
 #include "base/text.h"
 
 #include <postern/sys/memory.h>
@@ -22,8 +23,10 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 	bool more = true;
 	while (more) {
 		struct postern_recovered recovered = { 0 };
+		postern__point("recover.before");
 		int r = box->store->ops->recover(box->store, box->node, SWEEP_BATCH,
 				&recovered, error);
+		postern__point("recover.after");
 		if (r) {
 			return r;
 		}
@@ -58,8 +61,10 @@ int postern__poison_orphans(struct postern_box *box, size_t *count_out,
 		if (!memory) {
 			return POSTERN_E_NOMEM;
 		}
+		postern__point("orphans.before");
 		r = box->store->ops->orphans(box->store, box->node, true, SWEEP_BATCH,
 				memory, &orphans, &count, error);
+		postern__point("orphans.after");
 		for (size_t i = 0; !r && i < count; i++) {
 			found += (size_t)orphans[i].count;
 		}

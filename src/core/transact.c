@@ -12,6 +12,7 @@
 #include "core/box.h"
 
 #include "base/fail.h"
+#include "base/point.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -56,7 +57,9 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 	postern_outcome_set(outcome, POSTERN_RETRY, 0,
 			"the handler returned without finishing");
 	run->outcome_out = outcome;
+	postern__point("unit.before");
 	run->entry->kind->ops->start(run->entry->kind, run);
+	postern__point("unit.after");
 	run->outcome_out = NULL;
 	run->delivery.transaction = NULL;
 
@@ -188,8 +191,10 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 		};
 	}
 	struct postern_error error = { 0 };
+	postern__point("transact.before");
 	int r = box->store->ops->transact(box->store, box->node, units, count,
 			&error);
+	postern__point("transact.after");
 	stop_transacting(box);
 	if (r == POSTERN_E_INVALID) {
 		/* The commit itself failed, and with it all of them. */

@@ -12,6 +12,7 @@
 
 #include "base/container.h"
 #include "base/fail.h"
+#include "base/point.h"
 #include "base/utf8.h"
 #include "handler/kinds.h"
 
@@ -62,6 +63,7 @@ static void callback_start(struct postern_handler *handler,
 
 	self->function(self->context, postern_run_message(run),
 			postern_run_delivery(run), &outcome);
+	postern__point("callback.returned");
 	tidy(&outcome);
 	postern_run_finish(run, &outcome);
 }

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/point.h"
 #include "core/box.h"
 #include "runner/trouble.h"
 
@@ -218,12 +219,15 @@ static void do_duties(struct postern_runner *runner,
 	}
 	(void)pthread_mutex_unlock(&box->lock);
 	if (duties->commit) {
+		postern__point("writer.committed");
 		note_write(runner, r, &error);
 	}
 	if (duties->claim) {
+		postern__point("writer.claiming");
 		claim_some(runner);
 	}
 	if (duties->poll) {
+		postern__point("writer.polling");
 		poll_store(runner);
 		runner->poll_at_ms =
 				postern__box_after_ms(box, runner->options.polling_interval_ms);
@@ -275,6 +279,7 @@ static void *work_loop(void *context) {
 		}
 		(void)pthread_mutex_unlock(&box->lock);
 		size_t count;
+		postern__point("worker.running");
 		(void)postern__run_one(box, SIZE_MAX, &count);
 		(void)pthread_mutex_lock(&box->lock);
 	}
@@ -385,6 +390,7 @@ static int start_thread(pthread_t *thread, void *(*loop)(void *),
 
 static int start_threads(struct postern_runner *runner,
 		struct postern_error *error) {
+	postern__point("runner.starting");
 	int r = start_thread(&runner->writer, write_loop, runner, error);
 	runner->writer_started = r == POSTERN_OK;
 	while (!r && runner->worker_count < runner->options.workers) {
@@ -448,7 +454,9 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 	box->leasing = false;
 	box->draining = true;
 	(void)pthread_mutex_unlock(&box->lock);
+	postern__point("drain.before");
 	postern__give_back_queued(box);
+	postern__point("drain.given-back");
 
 	(void)pthread_mutex_lock(&box->lock);
 	bool quiet = wait_for_none(box, &box->running_count,
@@ -466,6 +474,7 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 	bool written = wait_for_none(box, &box->settling,
 			postern__box_after_ms(box, box->options.command_timeout_ms));
 	(void)pthread_mutex_unlock(&box->lock);
+	postern__point("drain.after");
 	if (!quiet) {
 		return postern__fail(error, POSTERN_E_TIMEOUT,
 				"a handler did not return before the grace was over");
@@ -499,6 +508,7 @@ void postern_runner_stop(struct postern_runner *runner) {
 		runner->keeper_started = false;
 	}
 	(void)pthread_join(runner->writer, NULL);
+	postern__point("runner.stopped");
 	runner->writer_started = false;
 	(void)pthread_mutex_lock(&box->lock);
 	box->commit_retry_at_ms = 0;

@@ -27,6 +27,7 @@
 
 #include "base/container.h"
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/store.h"
 
 static const struct postern_store_ops memory_ops;
@@ -62,6 +63,9 @@ static int memory_enrol(struct postern_store *store,
 
 static int memory_apply(struct postern_store *store,
 		struct postern_batch *batch, struct postern_error *error) {
+	if (postern__point_fails("memory-apply.fails")) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE, "a test says no");
+	}
 	struct memory_store *self = lock(store);
 	return unlock(self, postern__mem_apply(self, batch, error));
 }

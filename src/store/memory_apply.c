@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "base/list.h"
+#include "base/point.h"
 #include "store/memory.h"
 
 /* What one accept may need. */
@@ -313,6 +314,7 @@ int postern__mem_apply(struct memory_store *self, struct postern_batch *batch,
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		goto out;
 	}
+	postern__point("memory-apply.prepared");
 	size_t bytes = growth(parts, batch);
 	if (bytes > 0 && self->bytes + bytes > self->bytes_max) {
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
@@ -324,6 +326,7 @@ int postern__mem_apply(struct memory_store *self, struct postern_batch *batch,
 		attempts[i] = settle_one(self, &batch->settlements[i], attempts[i],
 				batch->node, now);
 	}
+	postern__point("memory-apply.settled");
 	for (size_t i = 0; i < batch->accept_count; i++) {
 		accept_one(self, &batch->accepts[i], &parts[i], batch->node, now);
 	}

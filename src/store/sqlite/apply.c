@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
 struct sqlite_arrival {
@@ -318,6 +319,7 @@ static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
 		const struct sqlite_arrival *arrival = &self->arrivals[i];
 		r = remember(self, arrival, &batch->accepts[arrival->index], error);
 	}
+	postern__point("sqlite-apply.remembered");
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		r = accept_one(self, batch->node, &batch->accepts[i], now, error);
 	}
@@ -351,6 +353,7 @@ int postern__sqlite_apply(struct postern_store *store,
 			r = postern__sqlite_settle(self, batch->node,
 					&batch->settlements[i], now, error);
 		}
+		postern__point("sqlite-apply.settled");
 		if (r == POSTERN_OK && batch->accept_count > 0) {
 			r = accept_all(self, batch, now, error);
 		}

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
 struct pick {
@@ -311,6 +312,7 @@ static int claim_locked(struct sqlite_store *self,
 	if (!out->items) {
 		return postern__sqlite_no_memory(error);
 	}
+	postern__point("sqlite-claim.picked");
 	r = postern__sqlite_begin(self, error);
 	if (r != POSTERN_OK) {
 		return r;

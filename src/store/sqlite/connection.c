@@ -24,6 +24,7 @@
 
 #include "base/buf.h"
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
 /* Pages in the write-ahead log before it is copied to the file: 16 MiB, so
@@ -151,6 +152,10 @@ static int set_up_writer(struct sqlite_connection *connection,
 	}
 	if (r == POSTERN_OK) {
 		r = expect(connection, "PRAGMA foreign_keys", "1", error);
+	}
+	if (r == POSTERN_OK && postern__bug("sync-normal")) {
+		r = postern__sqlite_exec(connection, "PRAGMA synchronous = NORMAL",
+				error);
 	}
 	return r;
 }

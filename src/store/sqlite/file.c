@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
 /* A lock file that vanishes whenever we look is somebody's script. */
@@ -73,6 +74,7 @@ static int create(const char *path, struct postern_error *error) {
 		return errno == EEXIST ? POSTERN_OK : no_access("create", path, error);
 	}
 	(void)close(fd); /* nothing was written */
+	postern__point("sqlite-file.created");
 	return sync_directory(path, error);
 }
 
@@ -193,6 +195,7 @@ static int lock(struct sqlite_file *file, struct postern_error *error) {
 			return r;
 		}
 		file->lock_fd = fd;
+		postern__point("sqlite-file.locked");
 		if (is_still(fd, file->lock_path)) {
 			return sign(file, fd, error);
 		}

@@ -18,6 +18,7 @@
 
 #include "base/container.h"
 #include "base/fail.h"
+#include "base/point.h"
 #include "base/wait.h"
 #include "store/sqlite/sqlite.h"
 #include "store/store.h"
@@ -50,12 +51,15 @@ static int open_files(struct sqlite_store *self, const char *path,
 	int r = postern__sqlite_file_open(&self->file, path, options, error);
 	if (r == POSTERN_OK && !options->read_only) {
 		r = postern__sqlite_writer_open(self, error);
+		postern__point("sqlite-open.writer");
 		if (r == POSTERN_OK) {
 			r = postern__sqlite_migrate(self, options->no_migrate, error);
 		}
+		postern__point("sqlite-open.migrated");
 		if (r == POSTERN_OK) {
 			r = postern__sqlite_load(self, error);
 		}
+		postern__point("sqlite-open.loaded");
 		if (r == POSTERN_OK) {
 			r = postern__sqlite_clock_repair(self, postern__sqlite_now(self),
 					error);
@@ -67,6 +71,7 @@ static int open_files(struct sqlite_store *self, const char *path,
 	if (r == POSTERN_OK) {
 		r = postern__sqlite_load_key(&self->reader, error);
 	}
+	postern__point("sqlite-open.after");
 	return r;
 }
 
@@ -103,8 +108,11 @@ static int parse(const char *rest, char **path_out,
 
 static void sqlite_destroy(struct postern_store *store) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
+	postern__point("sqlite-close.before");
 	postern__sqlite_connection_close(&self->reader);
+	postern__point("sqlite-close.reader");
 	postern__sqlite_connection_close(&self->writer);
+	postern__point("sqlite-close.writer");
 	postern__sqlite_file_close(&self->file);
 	postern__sqlite_unload(self);
 	postern__buf_finish(&self->headers);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
 /* SQLite counts bytes in an int; what is longer was refused long before. */
@@ -117,6 +118,13 @@ int postern__sqlite_end_changes(struct sqlite_query *query, int *changes_out,
 	if (!query->done && query->statement &&
 			!sqlite3_stmt_busy(query->statement)) {
 		(void)postern__sqlite_row(query);
+	}
+	bool writes = query->connection == &query->connection->store->writer;
+	if (writes) {
+		postern__point("sqlite-statement.after");
+	}
+	if (writes && postern__point_fails("sqlite-statement.fails")) {
+		keep(query, SQLITE_IOERR);
 	}
 	int r = POSTERN_OK;
 	if (query->code == SQLITE_OK) {

@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 
+#include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
 struct lost {
@@ -221,11 +222,13 @@ static int recover(struct recovery *recovery, uint64_t node, size_t max,
 		qsort(recovery->items, recovery->count, sizeof *recovery->items,
 				compare);
 	}
+	postern__point("sqlite-recover.found");
 	r = postern__sqlite_begin(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	r = take_back(recovery, count, error);
+	postern__point("sqlite-recover.taken");
 	if (r == POSTERN_OK) {
 		r = forget_nodes(self, node, error);
 	}

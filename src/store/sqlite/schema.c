@@ -27,6 +27,7 @@
 #include <postern/sys/random.h>
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
 #define SCHEMA_VERSION 1
@@ -268,6 +269,7 @@ static int fill(struct sqlite_store *self, struct postern_error *error) {
 	}
 	int64_t application = 0;
 	int r = postern__sqlite_exec(&self->writer, postern__sqlite_schema, error);
+	postern__point("sqlite-schema.made");
 	if (r == POSTERN_OK) {
 		struct sqlite_query query;
 		postern__sqlite_query(&query, &self->writer,
@@ -302,6 +304,7 @@ int postern__sqlite_upgrade(struct sqlite_store *self, int64_t version,
 	}
 	for (; r == POSTERN_OK && version < newest; version++) {
 		r = postern__sqlite_exec(&self->writer, steps[version - 1], error);
+		postern__point("sqlite-upgrade.step");
 	}
 	if (r == POSTERN_OK) {
 		struct sqlite_query query;

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
 static int run_sql(struct sqlite_store *self, const char *sql,
@@ -150,9 +151,11 @@ static int run_unit(struct sqlite_store *self, uint64_t node,
 	if (r == POSTERN_OK && !alone) {
 		r = run_sql(self, "SAVEPOINT postern_unit", error);
 	}
+	postern__point("sqlite-unit.before");
 	if (r == POSTERN_OK) {
 		r = call(self, unit, error);
 	}
+	postern__point("sqlite-unit.after");
 	if (r != POSTERN_OK || self->unit.rolled_back) {
 		return r;
 	}

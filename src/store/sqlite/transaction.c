@@ -15,6 +15,7 @@
 #include <postern/sys/clock.h>
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "base/wait.h"
 #include "store/sqlite/sqlite.h"
 
@@ -31,6 +32,7 @@ int postern__sqlite_writer_open(struct sqlite_store *self,
 
 static int reopen(struct sqlite_store *self, struct postern_error *error) {
 	postern__sqlite_connection_close(&self->writer);
+	postern__point("sqlite-reopen.closed");
 	int r = postern__sqlite_writer_open(self, error);
 	if (r == POSTERN_OK) {
 		r = postern__sqlite_load(self, error);
@@ -106,15 +108,22 @@ static int run(struct sqlite_connection *connection, const char *sql,
 
 int postern__sqlite_begin(struct sqlite_store *self,
 		struct postern_error *error) {
+	postern__point("sqlite-begin.before");
 	return run(&self->writer, "BEGIN IMMEDIATE", error);
 }
 
 int postern__sqlite_commit(struct sqlite_store *self,
 		struct postern_error *error) {
+	postern__point("sqlite-commit.before");
 	int r = postern__sqlite_counts_write(self, error);
+	postern__point("sqlite-commit.counted");
+	if (postern__point_fails("sqlite-commit.fails")) {
+		r = postern__fail(error, POSTERN_E_UNAVAILABLE, "a test says no");
+	}
 	if (r == POSTERN_OK) {
 		r = run(&self->writer, "COMMIT", error);
 	}
+	postern__point("sqlite-commit.after");
 	if (r == POSTERN_OK) {
 		postern__sqlite_counts_end(self, true);
 	} else {
