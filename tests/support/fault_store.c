@@ -28,18 +28,36 @@ static int ask(struct fault_store *self, enum fault_op op,
 	return code ? postern__fail(error, code, "the test says no") : POSTERN_OK;
 }
 
+/* It took effect, or failed by itself; what the caller is told. */
+static int tell(struct fault_store *self, enum fault_op op, int r,
+		struct postern_error *error) {
+	struct fault_plan *plan = self->plan;
+	int code = r == POSTERN_OK && plan->decide_after
+					   ? plan->decide_after(plan->context, op)
+					   : POSTERN_OK;
+	return code ? postern__fail(error, code, "the test lost the answer") : r;
+}
+
 static int fault_enrol(struct postern_store *store,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_ENROL, NULL, error);
-	return r ? r : self->inner->ops->enrol(self->inner, enrolment, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->enrol(self->inner, enrolment, error);
+		r = tell(self, FAULT_ENROL, r, error);
+	}
+	return r;
 }
 
 static int fault_apply(struct postern_store *store, struct postern_batch *batch,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_APPLY, batch, error);
-	return r ? r : self->inner->ops->apply(self->inner, batch, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->apply(self->inner, batch, error);
+		r = tell(self, FAULT_APPLY, r, error);
+	}
+	return r;
 }
 
 static int fault_claim(struct postern_store *store,
@@ -47,25 +65,33 @@ static int fault_claim(struct postern_store *store,
 		struct postern_claims *out, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_CLAIM, NULL, error);
-	return r ? r
-			 : self->inner->ops->claim(self->inner, claim, memory, out, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->claim(self->inner, claim, memory, out, error);
+		r = tell(self, FAULT_CLAIM, r, error);
+	}
+	return r;
 }
 
 static int fault_transact(struct postern_store *store, uint64_t node,
 		struct postern_unit *units, size_t count, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_TRANSACT, NULL, error);
-	return r ? r
-			 : self->inner->ops->transact(self->inner, node, units, count,
-					   error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->transact(self->inner, node, units, count, error);
+		r = tell(self, FAULT_TRANSACT, r, error);
+	}
+	return r;
 }
 
 static int fault_recover(struct postern_store *store, uint64_t node, size_t max,
 		struct postern_recovered *out, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_RECOVER, NULL, error);
-	return r ? r
-			 : self->inner->ops->recover(self->inner, node, max, out, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->recover(self->inner, node, max, out, error);
+		r = tell(self, FAULT_RECOVER, r, error);
+	}
+	return r;
 }
 
 static int fault_orphans(struct postern_store *store, uint64_t node,
@@ -74,9 +100,12 @@ static int fault_orphans(struct postern_store *store, uint64_t node,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_ORPHANS, NULL, error);
-	return r ? r
-			 : self->inner->ops->orphans(self->inner, node, poison, max, memory,
-					   orphans_out, count_out, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->orphans(self->inner, node, poison, max, memory,
+				orphans_out, count_out, error);
+		r = tell(self, FAULT_ORPHANS, r, error);
+	}
+	return r;
 }
 
 static int fault_unpark(struct postern_store *store, postern_router *router,
@@ -84,16 +113,23 @@ static int fault_unpark(struct postern_store *store, postern_router *router,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_UNPARK, NULL, error);
-	return r ? r
-			 : self->inner->ops->unpark(self->inner, router, context, max,
-					   cursor, count_out, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->unpark(self->inner, router, context, max, cursor,
+				count_out, error);
+		r = tell(self, FAULT_UNPARK, r, error);
+	}
+	return r;
 }
 
 static int fault_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_EDIT, NULL, error);
-	return r ? r : self->inner->ops->edit(self->inner, edit, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->edit(self->inner, edit, error);
+		r = tell(self, FAULT_EDIT, r, error);
+	}
+	return r;
 }
 
 static int fault_list(struct postern_store *store,
@@ -101,8 +137,11 @@ static int fault_list(struct postern_store *store,
 		struct postern_page *out, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_LIST, NULL, error);
-	return r ? r
-			 : self->inner->ops->list(self->inner, query, memory, out, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->list(self->inner, query, memory, out, error);
+		r = tell(self, FAULT_LIST, r, error);
+	}
+	return r;
 }
 
 static int fault_get(struct postern_store *store, int64_t seq,
@@ -110,7 +149,11 @@ static int fault_get(struct postern_store *store, int64_t seq,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_GET, NULL, error);
-	return r ? r : self->inner->ops->get(self->inner, seq, memory, out, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->get(self->inner, seq, memory, out, error);
+		r = tell(self, FAULT_GET, r, error);
+	}
+	return r;
 }
 
 static int fault_find(struct postern_store *store, const char *id,
@@ -118,9 +161,12 @@ static int fault_find(struct postern_store *store, const char *id,
 		size_t *count_out, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_FIND, NULL, error);
-	return r ? r
-			 : self->inner->ops->find(self->inner, id, source, channel, seqs,
-					   max, count_out, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->find(self->inner, id, source, channel, seqs, max,
+				count_out, error);
+		r = tell(self, FAULT_FIND, r, error);
+	}
+	return r;
 }
 
 static int fault_stats(struct postern_store *store,
@@ -128,7 +174,11 @@ static int fault_stats(struct postern_store *store,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_STATS, NULL, error);
-	return r ? r : self->inner->ops->stats(self->inner, memory, out, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->stats(self->inner, memory, out, error);
+		r = tell(self, FAULT_STATS, r, error);
+	}
+	return r;
 }
 
 static void fault_interrupt(struct postern_store *store) {

@@ -34,6 +34,9 @@ struct fault_plan {
 	 */
 	int (*decide)(void *context, enum fault_op op,
 			const struct postern_batch *batch);
+	/* Asked after every operation that worked: the code to fail with although
+	   it took effect, as when the answer is lost. May be NULL. */
+	int (*decide_after)(void *context, enum fault_op op);
 	void *context;
 	/* How often each operation was asked for. */
 	atomic_uint calls[FAULT_OP_COUNT];
