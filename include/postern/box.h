@@ -54,6 +54,12 @@ enum postern_orphans {
 	POSTERN_ORPHANS_FAIL /* refuse to start */
 };
 
+/* Who runs handlers when several processes share a store. */
+enum postern_processing {
+	POSTERN_PROCESSING_PARALLEL = 0, /* all of them, each with its leases */
+	POSTERN_PROCESSING_EXCLUSIVE     /* the one that holds the lock */
+};
+
 /* A remark that is no error, for the log: borrowed for the call. */
 typedef void postern_remark(void *context, const char *text);
 
@@ -84,6 +90,21 @@ struct postern_box_options {
 
 	enum postern_require_inbox require_inbox;
 	enum postern_orphans orphans;
+
+	enum postern_processing processing;
+	/* Of the lock for exclusive processing: "InboxProcessor_default". */
+	const char *lock_name;
+	/* After this long without the lock it is remarked that another has it,
+	   and the waiting goes on; 60 s. */
+	int64_t lock_acquire_timeout_ms;
+	/* How long this process counts as alive, and keeps the lock, after it was
+	   last heard of; 15 s. A store that only one process can open needs no
+	   such lease, and has none if this is 0. */
+	int64_t node_lease_ms;
+
+	/* Of the lock for cleaning: "InboxCleanup_default". */
+	const char *cleanup_lock_name;
+	uint32_t cleanup_batch; /* 10,000: most that one commit removes */
 
 	/* Told about warnings at start; may be NULL. */
 	postern_remark *remark;
@@ -149,7 +170,15 @@ struct postern_channel_options {
 	bool without_inbox;
 	/* Exempts this channel from require_inbox. */
 	bool allow_without_inbox;
-	size_t max_message_size;             /* 0: the box's */
+	size_t max_message_size; /* 0: the box's */
+	/*
+	 * How long a message is kept after its last delivery has ended (poisoned
+	 * and parked ones stay), and how long it is remembered, so that a late
+	 * copy is still a duplicate. 0: for good. What is remembered must not be
+	 * forgotten before the message: dedupe is not less than payload.
+	 */
+	int64_t retention_payload_ms;
+	int64_t retention_dedupe_ms;
 	const struct postern_policy *policy; /* NULL: postern_policy_init() */
 };
 
@@ -284,6 +313,19 @@ POSTERN_EXPORT int postern_box_run(struct postern_box *box, size_t max,
    out. */
 POSTERN_EXPORT int postern_box_sweep(struct postern_box *box, size_t *count_out,
 		struct postern_error *error);
+
+/* What a clean-up removed. */
+struct postern_cleanup {
+	uint64_t messages;
+	uint64_t keys; /* ids that are not remembered any more */
+	/* Somebody else was cleaning: nothing was done. */
+	bool busy;
+};
+
+/* Remove what the channels' retention says may go, in bounded batches, under
+   a lock of its own. */
+POSTERN_EXPORT int postern_box_cleanup(struct postern_box *box,
+		struct postern_cleanup *out, struct postern_error *error);
 
 /*
  * Claim, run and commit until nothing is due or `max` deliveries (0: no

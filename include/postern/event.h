@@ -21,7 +21,9 @@ enum postern_event_kind {
 	POSTERN_EVENT_CONFLICT,  /* seq of the first, channel */
 	POSTERN_EVENT_STARTED,   /* a handler begins a run */
 	POSTERN_EVENT_SETTLED,   /* its result is durable; outcome says which */
-	POSTERN_EVENT_FENCED     /* its result came too late and was refused */
+	POSTERN_EVENT_FENCED,    /* its result came too late and was refused */
+	POSTERN_EVENT_LOCKED,    /* this process has the lock now; fence */
+	POSTERN_EVENT_LOCK_LOST  /* another has it, or may have */
 };
 
 /* Valid until the listener returns. */

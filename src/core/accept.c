@@ -57,7 +57,7 @@ bool postern__entry_has_room(const struct postern_box *box,
 
 static bool may_lease(const struct postern_box *box,
 		const struct postern__entry *entry, size_t bytes) {
-	if (!box->leasing || box->draining || entry->paused) {
+	if (!box->leasing || !postern__may_process(box) || entry->paused) {
 		return false;
 	}
 	if (entry->kind->ops->in_process &&

@@ -15,6 +15,9 @@
 
 #define BATCH_SIZE_DEFAULT 100
 #define BATCH_SIZE_MAX 10000
+#define CLEANUP_BATCH_DEFAULT 10000
+#define CLEANUP_BATCH_MAX 1000000
+#define LOCK_ACQUIRE_TIMEOUT_MS_DEFAULT ((int64_t)60 * 1000)
 #define COMMAND_TIMEOUT_MS_DEFAULT ((int64_t)30 * 1000)
 #define RUN_QUEUE_DEFAULT 10000
 #define RUN_QUEUE_MAX 1000000
@@ -27,6 +30,57 @@ int64_t postern__box_now_ms(const struct postern_box *box) {
 int64_t postern__box_after_ms(const struct postern_box *box, int64_t delay_ms) {
 	int64_t now = postern__box_now_ms(box);
 	return delay_ms > POSTERN__NEVER - now ? POSTERN__NEVER : now + delay_ms;
+}
+
+static bool is_duration(int64_t ms) {
+	return ms >= 0 && ms <= POSTERN_DURATION_MS_MAX;
+}
+
+static int take_lock_name(const char *given, const char *fallback, char **out,
+		struct postern_error *error) {
+	const char *name = given ? given : fallback;
+	size_t len = strlen(name);
+	if (len == 0 || len > POSTERN_LOCK_NAME_LEN_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the name of a lock has 1 to %d bytes",
+				POSTERN_LOCK_NAME_LEN_MAX);
+	}
+	*out = strdup(name);
+	return *out ? POSTERN_OK
+				: postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+}
+
+/* Node lease, locks and cleaning. */
+static int take_tenure(struct postern_box *box, struct postern_error *error) {
+	struct postern_box_options *options = &box->options;
+	if (options->node_lease_ms == 0 && !box->store->ops->exclusive) {
+		options->node_lease_ms = POSTERN__NODE_LEASE_MS_DEFAULT;
+	}
+	if (options->lock_acquire_timeout_ms == 0) {
+		options->lock_acquire_timeout_ms = LOCK_ACQUIRE_TIMEOUT_MS_DEFAULT;
+	}
+	if (options->cleanup_batch == 0) {
+		options->cleanup_batch = CLEANUP_BATCH_DEFAULT;
+	}
+	if (!is_duration(options->node_lease_ms) ||
+			!is_duration(options->lock_acquire_timeout_ms) ||
+			options->cleanup_batch > CLEANUP_BATCH_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"node_lease, lock_acquire_timeout or cleanup_batch is out of "
+				"range");
+	}
+	int r = take_lock_name(options->lock_name, "InboxProcessor_default",
+			&box->lock_name, error);
+	if (!r) {
+		r = take_lock_name(options->cleanup_lock_name, "InboxCleanup_default",
+				&box->cleanup_lock_name, error);
+	}
+	if (!r && strcmp(box->lock_name, box->cleanup_lock_name) == 0) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"lock_name and cleanup_lock_name must differ");
+	}
+	box->lock_held.name = box->lock_name;
+	return r;
 }
 
 static int take_options(struct postern_box *box,
@@ -53,6 +107,10 @@ static int take_options(struct postern_box *box,
 	}
 	if (options->run_queue_bytes_max == 0) {
 		options->run_queue_bytes_max = RUN_QUEUE_BYTES_DEFAULT;
+	}
+	int r = take_tenure(box, error);
+	if (r) {
+		return r;
 	}
 	if (options->max_message_size > POSTERN_BODY_LEN_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
@@ -173,6 +231,12 @@ static void fail_queue(struct postern_box *box) {
 	}
 }
 
+/* Others need not wait for our lease to end. */
+static void leave_store(struct postern_box *box) {
+	bool alive;
+	(void)box->store->ops->renew(box->store, box->node, 0, &alive, NULL);
+}
+
 void postern_box_destroy(struct postern_box *box) {
 	if (!box) {
 		return;
@@ -185,6 +249,10 @@ void postern_box_destroy(struct postern_box *box) {
 		(void)postern_box_commit(box, NULL, NULL);
 	}
 	fail_queue(box);
+	if (box->started) {
+		postern__tenure_end(box);
+		leave_store(box);
+	}
 	if (box->store) {
 		box->store->ops->destroy(box->store);
 	}
@@ -197,6 +265,8 @@ void postern_box_destroy(struct postern_box *box) {
 	}
 	free(box->channels);
 	postern__group_destroy(box->group);
+	free(box->lock_name);
+	free(box->cleanup_lock_name);
 	(void)pthread_cond_destroy(&box->watch);
 	(void)pthread_cond_destroy(&box->wake);
 	(void)pthread_cond_destroy(&box->work);
@@ -267,6 +337,8 @@ static int fill_channel(struct postern__channel *channel,
 		channel->on_conflict = options->on_conflict;
 		channel->without_inbox = options->without_inbox;
 		channel->allow_without_inbox = options->allow_without_inbox;
+		channel->retention_payload_ms = options->retention_payload_ms;
+		channel->retention_dedupe_ms = options->retention_dedupe_ms;
 		if (options->max_message_size) {
 			channel->max_message_size = options->max_message_size;
 		}
@@ -275,6 +347,9 @@ static int fill_channel(struct postern__channel *channel,
 		}
 	}
 	int r = postern__policy_check(&policy, name, error);
+	if (!r) {
+		r = postern__retention_check(channel, name, error);
+	}
 	if (r) {
 		return r;
 	}

@@ -35,6 +35,9 @@
 #define POSTERN__ASYNC_COUNT_MAX 100000
 #define POSTERN__ASYNC_BYTES_MAX ((size_t)256 * 1024 * 1024)
 
+/* How long a process counts as alive without being heard of. */
+#define POSTERN__NODE_LEASE_MS_DEFAULT ((int64_t)15 * 1000)
+
 /* "Never" for points in time. */
 #define POSTERN__NEVER INT64_MAX
 
@@ -45,6 +48,8 @@ struct postern__channel {
 	bool without_inbox;
 	bool allow_without_inbox;
 	size_t max_message_size;
+	int64_t retention_payload_ms;
+	int64_t retention_dedupe_ms;
 	struct postern_policy policy;
 	int64_t id; /* in the store */
 	/* Indices into box->entries. */
@@ -166,7 +171,9 @@ struct postern_box {
 	struct postern_clock clock;
 	struct postern_random random;
 	struct postern_box_options options;
-	uint64_t node;
+	uint64_t node; /* changes if its lease was lost: guarded by the lock */
+	char *lock_name;
+	char *cleanup_lock_name;
 	bool started;
 
 	struct postern__channel **channels;
@@ -213,6 +220,18 @@ struct postern_box {
 	size_t solo_queued;
 	bool solo_running;
 
+	/* Exclusive processing: what is known of the lock. */
+	struct postern_lock lock_held; /* fence 0: not held */
+	int64_t lock_until_ms;         /* monotonic: not ours for sure after this */
+	int64_t lock_wanted_since_ms;
+	bool lock_waiting_told;
+	/* The node's own lease, if the store needs one. */
+	int64_t node_until_ms;
+	bool node_spent;  /* it had the lock once: it will not ask again */
+	bool enrolled;    /* this number is known to the store */
+	bool tenure_over; /* what ran was told to stop */
+	bool renewing;    /* somebody is in postern__tenure() */
+
 	/* One transactional handler at a time. */
 	bool transacting;
 	pthread_t transact_thread;
@@ -253,7 +272,12 @@ int postern__handler_key_check(const char *key, struct postern_error *error);
 int postern__policy_check(const struct postern_policy *policy,
 		const char *handler, struct postern_error *error);
 
+int postern__retention_check(const struct postern__channel *channel,
+		const char *name, struct postern_error *error);
+
 /* policy.c */
+/* The longest time from the first attempt to the last, saturating. */
+int64_t postern__policy_horizon_ms(const struct postern_policy *policy);
 int postern__policy_copy(const struct postern_policy *from,
 		struct postern_policy *to);
 void postern__policy_finish(struct postern_policy *policy);
@@ -358,6 +382,53 @@ int postern__poison_orphans(struct postern_box *box, size_t *count_out,
    go to `trouble` (may be NULL). Returns when to look again. */
 int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
 		void *context);
+
+/* tenure.c: with the lock held unless said otherwise. */
+/* By what right something is done: as it was at one moment. */
+struct postern__right {
+	uint64_t node;
+	struct postern_lock lock;
+	bool locked;
+};
+struct postern__right postern__right_of(const struct postern_box *box);
+/* The lock that the store has to check, or NULL. */
+const struct postern_lock *postern__right_lock(
+		const struct postern__right *right);
+/* Whether this process may lease, claim and begin. */
+bool postern__may_process(const struct postern_box *box);
+/* Whether there is anything to renew at all. */
+bool postern__has_tenure(const struct postern_box *box);
+/* Without the lock: renew the node's lease and the processing lock, take them
+   if they are not held. Remarks go to `trouble`. *next_out: when to come
+   again, monotonic. */
+int postern__tenure(struct postern_box *box, postern_remark *trouble,
+		void *context, int64_t *next_out, struct postern_error *error);
+/* Without the lock: stop what runs if the time is over, without asking the
+   store. Returns when to look again. */
+int64_t postern__tenure_watch(struct postern_box *box);
+/* Without the lock: the store says that this fence of the lock is old. */
+void postern__lock_doubt(struct postern_box *box, uint64_t fence);
+/* Without the lock: let go of the processing lock. */
+void postern__tenure_end(struct postern_box *box);
+
+/* clean.c, without the lock. */
+struct postern__cleanup {
+	struct postern_cleaning cleaning;
+	struct postern_lock lock; /* fence 0: not held */
+	uint64_t node;            /* that holds it */
+	int64_t step_ms;          /* what the last batch took */
+	struct postern_cleanup total;
+};
+/* Whether any channel has a retention. */
+bool postern__cleaning_needed(const struct postern_box *box);
+/* One batch; begin with a zeroed state and go on while *more_out. */
+int postern__cleanup_step(struct postern_box *box,
+		struct postern__cleanup *state, bool *more_out,
+		struct postern_error *error);
+void postern__cleanup_end(struct postern_box *box,
+		struct postern__cleanup *state);
+/* How long to leave the store to others after that step. */
+int64_t postern__cleanup_rest_ms(const struct postern__cleanup *state);
 
 /* drain.c, without the lock. */
 void postern__give_back_queued(struct postern_box *box);

@@ -46,8 +46,8 @@ static bool is_hungry(const struct postern_box *box,
 
 bool postern__claim_ready(const struct postern_box *box) {
 	int64_t now = postern__box_now_ms(box);
-	for (size_t i = 0; box->leasing && !box->draining && i < box->entry_count;
-			i++) {
+	bool may = box->leasing && postern__may_process(box);
+	for (size_t i = 0; may && i < box->entry_count; i++) {
 		const struct postern__entry *entry = box->entries[i];
 		if (entry->due_at_ms <= now && is_hungry(box, entry)) {
 			return true;
@@ -58,8 +58,8 @@ bool postern__claim_ready(const struct postern_box *box) {
 
 int64_t postern__claim_at_ms(const struct postern_box *box) {
 	int64_t at = POSTERN__NEVER;
-	for (size_t i = 0; box->leasing && !box->draining && i < box->entry_count;
-			i++) {
+	bool may = box->leasing && postern__may_process(box);
+	for (size_t i = 0; may && i < box->entry_count; i++) {
 		const struct postern__entry *entry = box->entries[i];
 		if (is_hungry(box, entry) && entry->due_at_ms < at) {
 			at = entry->due_at_ms;
@@ -72,6 +72,7 @@ struct wants {
 	struct postern_want *list;
 	size_t count;
 	size_t bytes_max;
+	struct postern__right right;
 };
 
 static void add_want(struct wants *wants, const struct postern__entry *entry,
@@ -86,6 +87,10 @@ static void add_want(struct wants *wants, const struct postern__entry *entry,
 /* With the lock: whom to ask for, one want per stored id. */
 static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 	int64_t now = postern__box_now_ms(box);
+	wants->right = postern__right_of(box);
+	if (!postern__may_process(box)) {
+		return;
+	}
 	size_t share = postern__share_count(box);
 	size_t share_bytes = postern__share_bytes(box);
 	size_t first = box->next_want++; /* who asks first may get all */
@@ -119,7 +124,7 @@ static size_t id_count(const struct postern_box *box) {
 }
 
 /* There is no memory to run it: give the lease back right away. */
-static void return_claimed(struct postern_box *box,
+static void return_claimed(struct postern_box *box, const struct wants *wants,
 		const struct postern_claimed *claimed) {
 	struct postern_settlement settlement = {
 		.seq = claimed->seq,
@@ -130,7 +135,8 @@ static void return_claimed(struct postern_box *box,
 		.outcome = "returned",
 	};
 	struct postern_batch batch = {
-		.node = box->node,
+		.node = wants->right.node,
+		.lock = postern__right_lock(&wants->right),
 		.settlements = &settlement,
 		.settlement_count = 1,
 	};
@@ -148,7 +154,7 @@ static struct postern__channel *channel_by_id(const struct postern_box *box,
 	return NULL;
 }
 
-static void take_claimed(struct postern_box *box,
+static void take_claimed(struct postern_box *box, const struct wants *wants,
 		const struct postern_claimed *claimed) {
 	static const struct postern_message gone = {
 		.size = sizeof(gone),
@@ -166,7 +172,7 @@ static void take_claimed(struct postern_box *box,
 				claimed->message ? claimed->message : &gone, 1);
 	}
 	if (!content) {
-		return_claimed(box, claimed);
+		return_claimed(box, wants, claimed);
 		return;
 	}
 	struct postern_run *run = &content->runs[0];
@@ -237,7 +243,8 @@ int postern__claim(struct postern_box *box, size_t max, bool all,
 		goto out;
 	}
 	struct postern_claim claim = {
-		.node = box->node,
+		.node = wants.right.node,
+		.lock = postern__right_lock(&wants.right),
 		.wants = wants.list,
 		.want_count = wants.count,
 		.max = max,
@@ -248,11 +255,16 @@ int postern__claim(struct postern_box *box, size_t max, bool all,
 	postern__point("claim.after");
 	if (r) {
 		hint_again(box, &wants);
+		if (r == POSTERN_E_STALE) {
+			/* The lock is another's; the next renewal will notice too. */
+			postern__lock_doubt(box, wants.right.lock.fence);
+			r = POSTERN_OK;
+		}
 		goto out;
 	}
 	note_next_due(box, &wants, &claims);
 	for (size_t i = 0; i < claims.count; i++) {
-		take_claimed(box, &claims.items[i]);
+		take_claimed(box, &wants, &claims.items[i]);
 		postern__point("claim.taken");
 	}
 	*count_out = claims.count;

@@ -31,6 +31,7 @@ struct postern__group {
 	int codes[2 * POSTERN__COMMIT_ITEMS_MAX]; /* of the commit, per item */
 	size_t count;
 	size_t settlement_count;
+	struct postern__right right;
 	/* The last refusal; every refused item is told it. */
 	struct postern_error refusal;
 };
@@ -94,13 +95,15 @@ static void take_group(struct postern_box *box) {
 	}
 	box->accept_count -= accepts;
 	group->count += accepts;
+	group->right = postern__right_of(box);
 }
 
 static int apply(struct postern_box *box, size_t from, size_t count,
 		struct postern_error *error) {
 	struct postern__group *group = box->group;
 	struct postern_batch batch = {
-		.node = box->node,
+		.node = group->right.node,
+		.lock = postern__right_lock(&group->right),
 		.settlements = group->settlements,
 		.accepts = group->accepts,
 	};

@@ -52,6 +52,28 @@ int64_t postern_policy_delay_ms(const struct postern_policy *policy,
 	return half + (int64_t)(random % span);
 }
 
+static int64_t add_ms(int64_t a, int64_t b) {
+	return a > INT64_MAX - b ? INT64_MAX : a + b;
+}
+
+int64_t postern__policy_horizon_ms(const struct postern_policy *policy) {
+	int64_t total = 0;
+	for (uint32_t failures = 1; failures < policy->max_attempts; failures++) {
+		/* From some failure on every delay is the same. */
+		bool constant = failures > 33 && failures > policy->backoff_count;
+		int64_t delay = policy->backoff_count > 0
+								? postern_policy_delay_ms(policy, failures, 0)
+								: base_ms(policy, failures);
+		if (constant) {
+			int64_t rest = policy->max_attempts - failures;
+			return delay > (INT64_MAX - total) / rest ? INT64_MAX
+													  : total + rest * delay;
+		}
+		total = add_ms(total, delay);
+	}
+	return total;
+}
+
 int postern__policy_copy(const struct postern_policy *from,
 		struct postern_policy *to) {
 	int64_t *list = NULL;

@@ -6,6 +6,7 @@
 
 #include "core/box.h"
 
+#include "base/fail.h"
 #include "base/point.h"
 
 static size_t queued_count(struct postern_box *box) {
@@ -40,6 +41,24 @@ static int run_some(struct postern_box *box, size_t max, size_t *count_out,
 	return r;
 }
 
+/* Whether somebody else has the right to process. */
+static bool is_barred(struct postern_box *box) {
+	(void)pthread_mutex_lock(&box->lock);
+	bool barred = !box->draining && !postern__may_process(box);
+	(void)pthread_mutex_unlock(&box->lock);
+	return barred;
+}
+
+/* Renew, if it is time and no runner does it beside us. */
+static int keep_tenure(struct postern_box *box, bool runner, int64_t *next,
+		struct postern_error *error) {
+	if (runner || postern__box_now_ms(box) < *next) {
+		return POSTERN_OK;
+	}
+	return postern__tenure(box, box->options.remark,
+			box->options.remark_context, next, error);
+}
+
 /* One round; *count_out is how many deliveries were run. */
 static int pump(struct postern_box *box, size_t max, size_t *count_out,
 		struct postern_error *error) {
@@ -68,16 +87,34 @@ int postern_box_process(struct postern_box *box, size_t max, size_t *count_out,
 	if (r) {
 		return r;
 	}
+	(void)pthread_mutex_lock(&box->lock);
+	bool runner = box->leasing;
+	(void)pthread_mutex_unlock(&box->lock);
+	int64_t next = INT64_MIN;
+	r = keep_tenure(box, runner, &next, error);
+	if (!r && is_barred(box)) {
+		r = postern__fail(error, POSTERN_E_BUSY,
+				"another process holds the lock '%s'", box->lock_name);
+	}
+	if (r) {
+		return r;
+	}
 	size_t total = 0;
 	size_t ran = 1;
 	while (!r && ran > 0 && (max == 0 || total < max)) {
 		r = pump(box, max == 0 ? SIZE_MAX : max - total, &ran, error);
 		total += ran;
+		if (!r) {
+			r = keep_tenure(box, runner, &next, error);
+		}
 	}
 	postern__point("process.ran");
 	postern__give_back_queued(box);
 	postern__point("process.given-back");
 	int given_back = postern_box_commit(box, NULL, r ? NULL : error);
+	if (!runner) {
+		postern__tenure_end(box);
+	}
 	if (count_out) {
 		*count_out = total;
 	}

@@ -418,7 +418,8 @@ static bool may_begin(const struct postern_box *box,
 }
 
 bool postern__run_ready(const struct postern_box *box) {
-	for (size_t i = 0; !box->draining && i < box->entry_count; i++) {
+	bool may = postern__may_process(box);
+	for (size_t i = 0; may && i < box->entry_count; i++) {
 		if (may_begin(box, box->entries[i])) {
 			return true;
 		}
@@ -428,7 +429,7 @@ bool postern__run_ready(const struct postern_box *box) {
 
 /* The next handler in turn that has something to begin, or NULL. */
 static struct postern__entry *next_entry(struct postern_box *box) {
-	if (box->draining) {
+	if (!postern__may_process(box)) {
 		return NULL;
 	}
 	for (size_t i = 0; i < box->entry_count; i++) {

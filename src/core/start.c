@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "base/text.h"
 
 #include <postern/sys/memory.h>
 #include <stdio.h>
@@ -46,6 +47,29 @@ static int check_require_inbox(const struct postern_box *box,
 	return POSTERN_OK;
 }
 
+/* Copies of a message may come as long as it is retried somewhere else; an
+   id that is forgotten before our own last retry is surely too short. */
+static void see_horizon(const struct postern_box *box) {
+	for (size_t i = 0; i < box->entry_count; i++) {
+		const struct postern__entry *entry = box->entries[i];
+		int64_t dedupe = entry->channel->retention_dedupe_ms;
+		int64_t horizon = postern__policy_horizon_ms(&entry->policy);
+		if (dedupe == 0 || dedupe >= horizon) {
+			continue;
+		}
+		char text[POSTERN_ERROR_TEXT_MAX];
+		char kept[POSTERN__DURATION_TEXT_MAX];
+		char needed[POSTERN__DURATION_TEXT_MAX];
+		postern__duration_format(dedupe, kept);
+		postern__duration_format(horizon, needed);
+		(void)snprintf(text, sizeof(text),
+				"channel '%s' forgets ids after %s (retention.dedupe), but "
+				"handler '%s' may retry for %s; a late copy would be new",
+				entry->channel->name, kept, entry->key, needed);
+		remark(box, text);
+	}
+}
+
 static void fill_enrolment(const struct postern_box *box,
 		struct postern_enrolment *enrolment) {
 	for (size_t i = 0; i < box->channel_count; i++) {
@@ -69,6 +93,7 @@ static void take_ids(struct postern_box *box,
 	for (size_t i = 0; i < box->channel_count; i++) {
 		box->channels[i]->id = enrolment->channels[i].id;
 	}
+	box->enrolled = box->node == enrolment->node;
 	for (size_t i = 0; i < box->entry_count; i++) {
 		struct postern__entry *entry = box->entries[i];
 		const struct postern_enrol_handler *from = &enrolment->handlers[i];
@@ -81,8 +106,12 @@ static void take_ids(struct postern_box *box,
 }
 
 int postern__enrol(struct postern_box *box, struct postern_error *error) {
+	(void)pthread_mutex_lock(&box->lock);
+	uint64_t node = box->node;
+	(void)pthread_mutex_unlock(&box->lock);
 	struct postern_enrolment enrolment = {
-		.node = box->node,
+		.node = node,
+		.node_lease_ms = box->options.node_lease_ms,
 		.channel_count = box->channel_count,
 		.handler_count = box->entry_count,
 	};
@@ -184,11 +213,16 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 				"the box was started before");
 	}
 	size_t recovered;
+	int64_t alive_until =
+			postern__box_after_ms(box, box->options.node_lease_ms);
 	int r = check_require_inbox(box, error);
+	see_horizon(box);
 	if (!r) {
 		r = postern__enrol(box, error);
 	}
 	if (!r) {
+		box->node_until_ms = alive_until;
+		box->lock_wanted_since_ms = postern__box_now_ms(box);
 		r = see_orphans(box, error);
 	}
 	if (!r) {

@@ -23,10 +23,23 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 	bool more = true;
 	while (more) {
 		struct postern_recovered recovered = { 0 };
+		struct postern_recovery recovery = { .max = SWEEP_BATCH };
+		(void)pthread_mutex_lock(&box->lock);
+		struct postern__right right = postern__right_of(box);
+		(void)pthread_mutex_unlock(&box->lock);
+		recovery.node = right.node;
+		recovery.lock = postern__right_lock(&right);
+		if (recovery.lock && recovery.lock->fence == 0) {
+			break; /* whoever has the lock recovers */
+		}
 		postern__point("recover.before");
-		int r = box->store->ops->recover(box->store, box->node, SWEEP_BATCH,
-				&recovered, error);
+		int r = box->store->ops->recover(box->store, &recovery, &recovered,
+				error);
 		postern__point("recover.after");
+		if (r == POSTERN_E_STALE) {
+			postern__lock_doubt(box, right.lock.fence);
+			break;
+		}
 		if (r) {
 			return r;
 		}
@@ -186,9 +199,16 @@ int postern_box_sweep(struct postern_box *box, size_t *count_out,
 	if (r) {
 		return r;
 	}
-	(void)postern__watch(box, box->options.remark, box->options.remark_context);
+	postern_remark *remark = box->options.remark;
+	void *context = box->options.remark_context;
+	(void)postern__watch(box, remark, context);
+	(void)postern__tenure_watch(box);
 	size_t count = 0;
-	r = postern__recover(box, &count, error);
+	int64_t next;
+	r = postern__tenure(box, remark, context, &next, error);
+	if (!r) {
+		r = postern__recover(box, &count, error);
+	}
 	if (!r && count_out) {
 		*count_out = count;
 	}

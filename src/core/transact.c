@@ -191,9 +191,12 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 		};
 	}
 	struct postern_error error = { 0 };
+	(void)pthread_mutex_lock(&box->lock);
+	struct postern__right right = postern__right_of(box);
+	(void)pthread_mutex_unlock(&box->lock);
 	postern__point("transact.before");
-	int r = box->store->ops->transact(box->store, box->node, units, count,
-			&error);
+	int r = box->store->ops->transact(box->store, right.node,
+			postern__right_lock(&right), units, count, &error);
 	postern__point("transact.after");
 	stop_transacting(box);
 	if (r == POSTERN_E_INVALID) {

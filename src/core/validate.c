@@ -210,6 +210,24 @@ static bool is_duration(int64_t ms) {
 	return ms >= 0 && ms <= POSTERN_DURATION_MS_MAX;
 }
 
+int postern__retention_check(const struct postern__channel *channel,
+		const char *name, struct postern_error *error) {
+	int64_t payload = channel->retention_payload_ms;
+	int64_t dedupe = channel->retention_dedupe_ms;
+	if (!is_duration(payload) || !is_duration(dedupe)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"channel '%s': retention is out of range", name);
+	}
+	/* 0 is for good, the longest there is. */
+	if (dedupe > 0 && (payload == 0 || dedupe < payload)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"channel '%s': retention.dedupe must not be shorter than "
+				"retention.payload: an id is remembered as long as its message",
+				name);
+	}
+	return POSTERN_OK;
+}
+
 static int check_backoff(const struct postern_policy *policy,
 		const char *handler, struct postern_error *error) {
 	if (policy->backoff_count > POSTERN_BACKOFF_COUNT_MAX ||

@@ -2,10 +2,11 @@
 /*
  * The runner: threads around the steps of the core.
  *
- *   writer    all that asks the store: commits what is queued, claims what is
- *             due, recovers lost leases, poisons orphans, tries a store that
+ *   writer    commits what is queued, claims what is due, tries a store that
  *             failed
  *   workers   begin runs; a blocking handler blocks its worker only
+ *   steward   keeps the node's lease and the processing lock, takes back lost
+ *             leases, poisons orphans, cleans up (steward.c)
  *   keeper    deadlines and leases; it never waits for the store, for what it
  *             has to interrupt may be what the store waits for
  *
@@ -21,6 +22,7 @@
 #include "base/fail.h"
 #include "base/point.h"
 #include "core/box.h"
+#include "runner/runner.h"
 #include "runner/trouble.h"
 
 #include <stdio.h>
@@ -35,44 +37,17 @@
 #define WORKERS_DEFAULT 4
 #define POLLING_INTERVAL_MS_DEFAULT ((int64_t)30 * 1000)
 #define RESTART_DELAY_MS_DEFAULT ((int64_t)5 * 1000)
+#define CLEANUP_INTERVAL_MS_DEFAULT ((int64_t)60 * 60 * 1000)
 /* After the grace: killed programs need a moment to be gone. */
 #define KILL_MS ((int64_t)5 * 1000)
 
-struct postern_runner {
-	struct postern_box *box;
-	struct postern_runner_options options;
-	pthread_t writer;
-	pthread_t keeper;
-	pthread_t *workers;
-	size_t worker_count; /* started */
-	bool writer_started;
-	bool keeper_started;
-	/* The writer's own. */
-	int64_t poll_at_ms;
-	int64_t probe_at_ms;
-	/* The first of the results that wait for messages to be committed with,
-	   NULL if none do, and since when, by the machine's clock. Only compared:
-	   it may be gone. */
-	const struct postern__list *linger_first;
-	int64_t linger_ns;
-
-	/* Guarded by the box's lock. */
-	bool stopping;
-	int64_t claim_retry_at_ms;
-	bool in_trouble;
-};
-
-static void report(struct postern_runner *runner, const char *text) {
+void postern__runner_report(struct postern_runner *runner, const char *text) {
 	if (runner->options.trouble) {
 		runner->options.trouble(runner->options.trouble_context, text);
 	}
 }
 
-/*
- * What the last write said of the store. Only changes are news, and only
- * writes count: a store that can be read may still be full.
- */
-static void note_write(struct postern_runner *runner, int code,
+void postern__runner_note(struct postern_runner *runner, int code,
 		const struct postern_error *error) {
 	bool trouble = code != POSTERN_OK;
 	(void)pthread_mutex_lock(&runner->box->lock);
@@ -87,10 +62,8 @@ static void note_write(struct postern_runner *runner, int code,
 	(void)snprintf(text, sizeof(text), "%s%s",
 			trouble ? "the store is in trouble: " : POSTERN__TROUBLE_OVER,
 			trouble ? error->text : "");
-	report(runner, text);
+	postern__runner_report(runner, text);
 }
-
-/* --- writer ---------------------------------------------------------- */
 
 static bool claim_due(const struct postern_runner *runner) {
 	return postern__box_now_ms(runner->box) >= runner->claim_retry_at_ms &&
@@ -131,7 +104,6 @@ static int64_t writer_sleep_ms(const struct postern_runner *runner,
 			box->commit_retry_at_ms < at) {
 		at = box->commit_retry_at_ms;
 	}
-	at = runner->poll_at_ms < at ? runner->poll_at_ms : at;
 	at = runner->probe_at_ms < at ? runner->probe_at_ms : at;
 	int64_t left = at - postern__box_now_ms(box);
 	int64_t linger = linger_ns / 1000000 + 1;
@@ -145,36 +117,12 @@ static void claim_some(struct postern_runner *runner) {
 	size_t count;
 	int r = postern__claim(box, box->options.batch_size, false, &count, &error);
 	if (r) {
-		note_write(runner, r, &error);
+		postern__runner_note(runner, r, &error);
 		(void)pthread_mutex_lock(&box->lock);
 		runner->claim_retry_at_ms =
 				postern__box_after_ms(box, runner->options.restart_delay_ms);
 		(void)pthread_mutex_unlock(&box->lock);
 	}
-}
-
-/* The backstop: as if somebody had hinted at everything. */
-static void poll_store(struct postern_runner *runner) {
-	struct postern_box *box = runner->box;
-	struct postern_error error = { 0 };
-	size_t count;
-	int r = postern__recover(box, &count, &error);
-	if (!r && box->options.orphans == POSTERN_ORPHANS_POISON) {
-		r = postern__poison_orphans(box, &count, &error);
-		if (!r && count > 0) {
-			char text[128];
-			(void)snprintf(text, sizeof(text),
-					"poisoned %zu deliver%s whose handler nobody registers",
-					count, count == 1 ? "y" : "ies");
-			report(runner, text);
-		}
-	}
-	if (r) {
-		note_write(runner, r, &error);
-	}
-	(void)pthread_mutex_lock(&box->lock);
-	postern__claim_hint_all(box);
-	(void)pthread_mutex_unlock(&box->lock);
 }
 
 /*
@@ -196,7 +144,7 @@ static bool probe_due(struct postern_runner *runner) {
 
 static void probe_store(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
-	note_write(runner, postern__enrol(runner->box, &error), &error);
+	postern__runner_note(runner, postern__enrol(runner->box, &error), &error);
 	runner->probe_at_ms = POSTERN__NEVER;
 }
 
@@ -204,7 +152,6 @@ static void probe_store(struct postern_runner *runner) {
 struct duties {
 	bool commit;
 	bool claim;
-	bool poll;
 	bool probe;
 };
 
@@ -220,17 +167,11 @@ static void do_duties(struct postern_runner *runner,
 	(void)pthread_mutex_unlock(&box->lock);
 	if (duties->commit) {
 		postern__point("writer.committed");
-		note_write(runner, r, &error);
+		postern__runner_note(runner, r, &error);
 	}
 	if (duties->claim) {
 		postern__point("writer.claiming");
 		claim_some(runner);
-	}
-	if (duties->poll) {
-		postern__point("writer.polling");
-		poll_store(runner);
-		runner->poll_at_ms =
-				postern__box_after_ms(box, runner->options.polling_interval_ms);
 	}
 	if (duties->probe) {
 		probe_store(runner);
@@ -247,10 +188,9 @@ static void *write_loop(void *context) {
 		struct duties duties = {
 			.commit = linger_ns == 0 && postern__commit_ready(box),
 			.claim = claim_due(runner),
-			.poll = postern__box_now_ms(box) >= runner->poll_at_ms,
 			.probe = probe_due(runner),
 		};
-		if (duties.commit || duties.claim || duties.poll || duties.probe) {
+		if (duties.commit || duties.claim || duties.probe) {
 			do_duties(runner, &duties);
 		} else {
 			postern__wait(&box->wake, &box->lock,
@@ -260,8 +200,6 @@ static void *write_loop(void *context) {
 	(void)pthread_mutex_unlock(&box->lock);
 	return NULL;
 }
-
-/* --- workers --------------------------------------------------------- */
 
 static int64_t worker_sleep_ms(const struct postern_box *box) {
 	int64_t left = box->transact_retry_at_ms - postern__box_now_ms(box);
@@ -286,8 +224,6 @@ static void *work_loop(void *context) {
 	(void)pthread_mutex_unlock(&box->lock);
 	return NULL;
 }
-
-/* --- keeper ---------------------------------------------------------- */
 
 /* Sleep until something may be overdue. False: the runner stops. */
 static bool sleep_until(struct postern_runner *runner, int64_t at_ms) {
@@ -316,11 +252,11 @@ static void *keep_loop(void *context) {
 	do {
 		next = postern__watch(runner->box, runner->options.trouble,
 				runner->options.trouble_context);
+		int64_t end = postern__tenure_watch(runner->box);
+		next = end < next ? end : next;
 	} while (sleep_until(runner, next));
 	return NULL;
 }
-
-/* --- life ------------------------------------------------------------ */
 
 static int take_options(struct postern_runner *runner,
 		const struct postern_runner_options *given,
@@ -342,13 +278,19 @@ static int take_options(struct postern_runner *runner,
 	if (options->restart_delay_ms == 0) {
 		options->restart_delay_ms = RESTART_DELAY_MS_DEFAULT;
 	}
+	if (options->cleanup_interval_ms == 0) {
+		options->cleanup_interval_ms = CLEANUP_INTERVAL_MS_DEFAULT;
+	}
 	if (options->workers > POSTERN_WORKER_COUNT_MAX ||
+			options->cleanup_interval_ms < 0 ||
+			options->cleanup_interval_ms > POSTERN_DURATION_MS_MAX ||
 			options->polling_interval_ms < 0 ||
 			options->polling_interval_ms > POSTERN_DURATION_MS_MAX ||
 			options->restart_delay_ms < 0 ||
 			options->restart_delay_ms > POSTERN_DURATION_MS_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"workers, polling_interval or restart_delay is out of range");
+				"workers, polling_interval, restart_delay or cleanup_interval "
+				"is out of range");
 	}
 	return POSTERN_OK;
 }
@@ -368,7 +310,7 @@ int postern_runner_create(struct postern_box *box,
 	r = take_options(runner, options, error);
 	if (!r) {
 		runner->workers = calloc(runner->options.workers, sizeof(pthread_t));
-		if (!runner->workers) {
+		if (!runner->workers || postern__wait_init(&runner->steward_wake)) {
 			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		}
 	}
@@ -402,6 +344,11 @@ static int start_threads(struct postern_runner *runner,
 		r = start_thread(&runner->keeper, keep_loop, runner, error);
 		runner->keeper_started = r == POSTERN_OK;
 	}
+	if (!r) {
+		r = start_thread(&runner->steward, postern__steward_loop, runner,
+				error);
+		runner->steward_started = r == POSTERN_OK;
+	}
 	return r;
 }
 
@@ -415,7 +362,9 @@ int postern_runner_start(struct postern_runner *runner,
 		box->draining = false;
 		box->watch_at_ms = POSTERN__NEVER;
 		runner->stopping = false;
+		runner->tenure_at_ms = 0;
 		runner->poll_at_ms = 0;
+		runner->clean_at_ms = 0;
 		runner->probe_at_ms = POSTERN__NEVER;
 		postern__claim_hint_all(box);
 	}
@@ -498,6 +447,7 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_cond_broadcast(&box->wake);
 	(void)pthread_cond_broadcast(&box->watch);
 	(void)pthread_cond_broadcast(&box->work);
+	(void)pthread_cond_broadcast(&runner->steward_wake);
 	(void)pthread_mutex_unlock(&box->lock);
 	while (runner->worker_count > 0) {
 		runner->worker_count--;
@@ -507,6 +457,10 @@ void postern_runner_stop(struct postern_runner *runner) {
 		(void)pthread_join(runner->keeper, NULL);
 		runner->keeper_started = false;
 	}
+	if (runner->steward_started) {
+		(void)pthread_join(runner->steward, NULL);
+		runner->steward_started = false;
+	}
 	(void)pthread_join(runner->writer, NULL);
 	postern__point("runner.stopped");
 	runner->writer_started = false;
@@ -515,6 +469,7 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_mutex_unlock(&box->lock);
 	/* What a late callback still had to say. */
 	(void)postern_box_commit(box, NULL, NULL);
+	postern__tenure_end(box);
 	(void)pthread_mutex_lock(&box->lock);
 	box->draining = false;
 	(void)pthread_mutex_unlock(&box->lock);
@@ -525,6 +480,7 @@ void postern_runner_destroy(struct postern_runner *runner) {
 		return;
 	}
 	postern_runner_stop(runner);
+	(void)pthread_cond_destroy(&runner->steward_wake);
 	free(runner->workers);
 	free(runner);
 }

@@ -9,12 +9,12 @@
  * This file is the table of operations and the one mutex around them; what
  * they do is in memory_*.c, and memory.h says how it is kept.
  *
- * Nothing that was accepted is ever forgotten, for its identity has to be
- * known as long as the store lives. So the use of memory is bounded by a
- * refusal: once messages (some 400 bytes each for one with one delivery, and
- * its texts and body), attempts and conflicts pass bytes_max, new messages are
- * refused with POSTERN_E_UNAVAILABLE; what is in the store can still be
- * worked off. Attempts and conflicts are capped by number and length.
+ * What was accepted is known as long as retention says, by default as long as
+ * the store lives. So the use of memory is bounded by a refusal: once messages
+ * (some 400 bytes each for one with one delivery, and its texts and body),
+ * attempts and conflicts pass bytes_max, new messages are refused with
+ * POSTERN_E_UNAVAILABLE; what is in the store can still be worked off. Attempts
+ * and conflicts are capped by number and length.
  */
 
 #include "store/memory.h"
@@ -78,9 +78,11 @@ static int memory_claim(struct postern_store *store,
 }
 
 static int memory_transact(struct postern_store *store, uint64_t node,
-		struct postern_unit *units, size_t count, struct postern_error *error) {
+		const struct postern_lock *lock_needed, struct postern_unit *units,
+		size_t count, struct postern_error *error) {
 	(void)store;
 	(void)node;
+	(void)lock_needed;
 	(void)units;
 	(void)count;
 	return postern__fail(error, POSTERN_E_UNSUPPORTED,
@@ -91,11 +93,11 @@ static void memory_interrupt(struct postern_store *store) {
 	(void)store; /* there is no transact to interrupt */
 }
 
-static int memory_recover(struct postern_store *store, uint64_t node,
-		size_t max, struct postern_recovered *out,
+static int memory_recover(struct postern_store *store,
+		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error) {
 	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_recover(self, node, max, out, error));
+	return unlock(self, postern__mem_recover(self, recovery, out, error));
 }
 
 static int memory_orphans(struct postern_store *store, uint64_t node,
@@ -150,11 +152,43 @@ static int memory_stats(struct postern_store *store,
 	return unlock(self, postern__mem_stats(self, memory, out, error));
 }
 
+static int memory_renew(struct postern_store *store, uint64_t node,
+		int64_t ttl_ms, bool *alive_out, struct postern_error *error) {
+	(void)error; /* nothing can go wrong */
+	struct memory_store *self = lock(store);
+	postern__mem_renew(self, node, ttl_ms, alive_out);
+	return unlock(self, POSTERN_OK);
+}
+
+static int memory_lock(struct postern_store *store, const char *name,
+		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
+		struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_lock(self, name, node, ttl_ms, held_out,
+								fence_out, error));
+}
+
+static int memory_unlock(struct postern_store *store,
+		const struct postern_lock *held, uint64_t node,
+		struct postern_error *error) {
+	(void)error; /* nothing can go wrong */
+	struct memory_store *self = lock(store);
+	postern__mem_unlock(self, held, node);
+	return unlock(self, POSTERN_OK);
+}
+
+static int memory_clean(struct postern_store *store,
+		struct postern_cleaning *cleaning, struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_clean(self, cleaning, error));
+}
+
 static void memory_destroy(struct postern_store *store) {
 	assert(store->ops == &memory_ops);
 	struct memory_store *self = container_of(store, struct memory_store, base);
 	postern__mem_messages_finish(self);
 	postern__mem_directory_finish(self);
+	postern__mem_tenure_finish(self);
 	(void)pthread_mutex_destroy(&self->lock); /* nobody has it any more */
 	free(self);
 }
@@ -162,6 +196,7 @@ static void memory_destroy(struct postern_store *store) {
 static const struct postern_store_ops memory_ops = {
 	.version = POSTERN_STORE_OPS_VERSION,
 	.name = "memory",
+	.exclusive = true,
 	.enrol = memory_enrol,
 	.apply = memory_apply,
 	.claim = memory_claim,
@@ -175,6 +210,10 @@ static const struct postern_store_ops memory_ops = {
 	.get = memory_get,
 	.find = memory_find,
 	.stats = memory_stats,
+	.renew = memory_renew,
+	.lock = memory_lock,
+	.unlock = memory_unlock,
+	.clean = memory_clean,
 	.destroy = memory_destroy,
 };
 

@@ -81,6 +81,9 @@ struct memory_delivery {
 struct memory_message {
 	struct memory_message *bucket_next;
 	struct postern_message data;
+	/* Only a trace is left: identity, time, and the digest of the body. */
+	bool gone;
+	uint8_t digest[POSTERN__SIPHASH_128_LEN];
 	int64_t seq;
 	int64_t channel;
 	uint64_t hash;
@@ -128,10 +131,26 @@ struct memory_name {
 	int64_t handler;
 };
 
+/* A time that runs out. */
+struct memory_term {
+	int64_t from_ms; /* when it was set */
+	int64_t until_ms;
+};
+
 struct memory_node {
 	uint64_t node;
+	bool leased; /* lives until the end of its term */
+	struct memory_term term;
 	int64_t *handlers;
 	size_t handler_count;
+};
+
+/* Locks are never forgotten: their fences only grow. */
+struct memory_lock {
+	char *name;
+	uint64_t node; /* 0: free */
+	uint64_t fence;
+	struct memory_term term;
 };
 
 struct memory_store {
@@ -152,8 +171,11 @@ struct memory_store {
 	size_t name_count;
 	struct memory_node *nodes;
 	size_t node_count;
+	struct memory_lock *locks;
+	size_t lock_count;
 
-	struct memory_message **messages; /* by seq - 1 */
+	/* By seq - 1; NULL: forgotten. */
+	struct memory_message **messages;
 	size_t message_count;
 	size_t message_cap;
 	struct memory_message **buckets;
@@ -172,8 +194,9 @@ int postern__mem_apply(struct memory_store *self, struct postern_batch *batch,
 int postern__mem_claim(struct memory_store *self,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error);
-int postern__mem_recover(struct memory_store *self, uint64_t node, size_t max,
-		struct postern_recovered *out, struct postern_error *error);
+int postern__mem_recover(struct memory_store *self,
+		const struct postern_recovery *recovery, struct postern_recovered *out,
+		struct postern_error *error);
 int postern__mem_orphans(struct memory_store *self, uint64_t node, bool poison,
 		size_t max, struct postern_memory *memory,
 		struct postern_orphan **orphans_out, size_t *count_out,
@@ -195,7 +218,32 @@ int postern__mem_find(struct memory_store *self, const char *id,
 int postern__mem_stats(struct memory_store *self, struct postern_memory *memory,
 		struct postern_stats *out, struct postern_error *error);
 
+int postern__mem_clean(struct memory_store *self,
+		struct postern_cleaning *cleaning, struct postern_error *error);
+
 int64_t postern__mem_now(struct memory_store *self);
+
+/* Nodes and locks (memory_tenure.c). */
+void postern__mem_term_set(struct memory_term *term, int64_t now,
+		int64_t ttl_ms);
+/* NULL: not enrolled, or forgotten. */
+struct memory_node *postern__mem_node(struct memory_store *self, uint64_t node);
+bool postern__mem_node_lives(struct memory_store *self, uint64_t node,
+		int64_t now);
+/* Forget the nodes whose time is over, but for one. */
+void postern__mem_nodes_forget(struct memory_store *self, uint64_t self_node,
+		int64_t now);
+void postern__mem_renew(struct memory_store *self, uint64_t node,
+		int64_t ttl_ms, bool *alive_out);
+int postern__mem_lock(struct memory_store *self, const char *name,
+		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
+		struct postern_error *error);
+void postern__mem_unlock(struct memory_store *self,
+		const struct postern_lock *lock, uint64_t node);
+/* Whether the node has the lock under that fence; NULL: it needs none. */
+bool postern__mem_holds(struct memory_store *self, uint64_t node,
+		const struct postern_lock *lock);
+void postern__mem_tenure_finish(struct memory_store *self);
 
 /* A walk over the deliveries that match a filter, newest message first, by
    handler within one (memory_edit.c). What it has returned may be changed. */
@@ -238,10 +286,22 @@ bool postern__mem_messages_reserve(struct memory_store *self, size_t count);
 /* Give it the next seq and make it known. */
 void postern__mem_message_add(struct memory_store *self,
 		struct memory_message *message, int64_t channel);
-/* NULL: not known. */
+/* Leave only a trace of a message that has ended; false: no memory, and
+   nothing changed. */
+bool postern__mem_message_purge(struct memory_store *self,
+		struct memory_message *message);
+/* Forget a trace. */
+void postern__mem_message_forget(struct memory_store *self,
+		struct memory_message *message);
+/* Whether it has this body. */
+bool postern__mem_message_is(const struct memory_store *self,
+		const struct memory_message *message,
+		const struct postern_message *other);
+/* NULL: not known. It may be only a trace. */
 struct memory_message *
 postern__mem_message_find(const struct memory_store *self, int64_t channel,
 		const char *source, const char *id);
+/* NULL: not there, or only a trace. */
 struct memory_message *postern__mem_message_get(const struct memory_store *self,
 		int64_t seq);
 /* A copy for somebody outside; false: no memory. */
@@ -266,7 +326,7 @@ bool postern__mem_pending_reserve(struct memory_handler *handler, size_t count);
 void postern__mem_delivery_add(struct memory_store *self,
 		struct memory_message *message, int64_t handler,
 		struct memory_delivery *delivery);
-/* Un-park: take the parked delivery away and free it. */
+/* Take a parked or ended delivery away and free it. */
 void postern__mem_delivery_remove(struct memory_store *self,
 		struct memory_delivery *delivery);
 

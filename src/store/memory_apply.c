@@ -101,7 +101,8 @@ static struct memory_delivery *route_find(const struct memory_message *message,
 	return delivery;
 }
 
-/* Make the delivery of a route, or open a poisoned one again. */
+/* Make the delivery of a route, or open a poisoned one again. Node 0: do not
+   lease it. */
 static void route_open(struct memory_store *self, struct parts *parts,
 		struct memory_message *message, struct postern_route *route,
 		uint64_t node, int64_t now) {
@@ -109,12 +110,12 @@ static void route_open(struct memory_store *self, struct parts *parts,
 	if (!delivery) {
 		delivery = parts_take_delivery(parts);
 		postern__mem_delivery_add(self, message, route->handler, delivery);
-		if (route->lease) {
+		route->leased = route->lease && node;
+		if (route->leased) {
 			postern__mem_make_leased(self, delivery, node, now);
 		} else {
 			postern__mem_make_pending(self, delivery, now, now, 0);
 		}
-		route->leased = route->lease;
 	} else if (route->retry_poisoned &&
 			   delivery->state == POSTERN_STATE_POISONED) {
 		delivery->failures = 0;
@@ -125,12 +126,6 @@ static void route_open(struct memory_store *self, struct parts *parts,
 	}
 	route->opened = true;
 	route->fence = delivery->fence;
-}
-
-static bool same_body(const struct postern_message *a,
-		const struct postern_message *b) {
-	return a->body_len == b->body_len &&
-		   (a->body_len == 0 || memcmp(a->body, b->body, a->body_len) == 0);
 }
 
 static void accept_new(struct memory_store *self, struct postern_accept *accept,
@@ -179,7 +174,7 @@ static void accept_duplicate(struct memory_store *self,
 	self->channels[accept->channel - 1].duplicates++;
 	message->duplicate_count++;
 	message->duplicate_at_ms = now;
-	for (size_t i = 0; i < accept->route_count; i++) {
+	for (size_t i = 0; !message->gone && i < accept->route_count; i++) {
 		route_open(self, parts, message, &accept->routes[i], node, now);
 	}
 	struct memory_delivery *parked = postern__mem_delivery_find(message, 0);
@@ -206,7 +201,7 @@ static void accept_one(struct memory_store *self, struct postern_accept *accept,
 		return;
 	}
 	accept->seq = known->seq;
-	if (same_body(&known->data, accept->message)) {
+	if (postern__mem_message_is(self, known, accept->message)) {
 		accept_duplicate(self, accept, parts, known, node, now);
 	} else {
 		accept_conflict(self, accept, parts, known, now);
@@ -322,13 +317,17 @@ int postern__mem_apply(struct memory_store *self, struct postern_batch *batch,
 				self->bytes, self->bytes_max);
 		goto out;
 	}
+	/* Nobody has node 0: nothing is settled or leased under a lost lock. */
+	uint64_t node = postern__mem_holds(self, batch->node, batch->lock)
+							? batch->node
+							: 0;
 	for (size_t i = 0; i < batch->settlement_count; i++) {
 		attempts[i] = settle_one(self, &batch->settlements[i], attempts[i],
-				batch->node, now);
+				node, now);
 	}
 	postern__point("memory-apply.settled");
 	for (size_t i = 0; i < batch->accept_count; i++) {
-		accept_one(self, &batch->accepts[i], &parts[i], batch->node, now);
+		accept_one(self, &batch->accepts[i], &parts[i], node, now);
 	}
 out:
 	for (size_t i = 0; parts && i < batch->accept_count; i++) {

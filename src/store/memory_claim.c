@@ -191,6 +191,10 @@ static uint64_t suspects_waiting(struct memory_store *self,
 int postern__mem_claim(struct memory_store *self,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error) {
+	if (!postern__mem_holds(self, claim->node, claim->lock)) {
+		return postern__fail(error, POSTERN_E_STALE, "the lock '%s' is lost",
+				claim->lock->name);
+	}
 	int r = POSTERN_OK;
 	struct choice choice = {
 		.node = claim->node,

@@ -160,10 +160,17 @@ static void leave(struct memory_store *self, struct memory_delivery *delivery) {
 
 void postern__mem_delivery_remove(struct memory_store *self,
 		struct memory_delivery *delivery) {
-	assert(delivery->state == POSTERN_STATE_PARKED);
+	assert(delivery->state != POSTERN_STATE_PENDING &&
+			delivery->state != POSTERN_STATE_LEASED);
 	leave(self, delivery);
 	postern__list_remove(&delivery->of_message);
 	delivery->message->delivery_count--;
+	if (delivery->handler) {
+		postern__mem_handler(self, delivery->handler)->delivery_count--;
+	}
+	postern__list_each(item, &delivery->attempts) {
+		self->bytes -= container_of(item, struct memory_attempt, link)->bytes;
+	}
 	self->bytes -= sizeof *delivery;
 	postern__mem_delivery_destroy(delivery);
 }

@@ -261,6 +261,9 @@ static void node_take(struct memory_store *self,
 		self->node_count++;
 		*node = (struct memory_node){ .node = enrolment->node };
 	}
+	node->leased = enrolment->node_lease_ms > 0;
+	postern__mem_term_set(&node->term, postern__mem_now(self),
+			enrolment->node_lease_ms);
 	free(node->handlers);
 	node->handlers = ids;
 	node->handler_count = enrolment->handler_count;

@@ -202,7 +202,7 @@ int postern__mem_find(struct memory_store *self, const char *id,
 	size_t count = 0;
 	for (size_t i = self->message_count; i > 0 && count < max; i--) {
 		const struct memory_message *message = self->messages[i - 1];
-		if (strcmp(message->data.id, id) == 0 &&
+		if (message && !message->gone && strcmp(message->data.id, id) == 0 &&
 				(!source || strcmp(message->data.source, source) == 0) &&
 				(!channel || postern__mem_channel_id(self, channel) ==
 									 message->channel)) {
@@ -242,6 +242,9 @@ static void count_all(struct memory_store *self,
 		stats[owner].discarded += self->handlers[i].discarded;
 	}
 	for (size_t i = 0; i < self->message_count; i++) {
+		if (!self->messages[i]) {
+			continue;
+		}
 		postern__list_each(item, &self->messages[i]->deliveries) {
 			const struct memory_delivery *delivery =
 					container_of(item, struct memory_delivery, of_message);

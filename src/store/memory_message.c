@@ -2,9 +2,9 @@
 
 /*
  * Messages of the memory store: an array by seq, and a hash table by identity
- * (channel, source, id), which is the memory of what was seen. A message is
- * never taken out of either. The hash is keyed, so that no sender can choose
- * ids that land in one bucket.
+ * (channel, source, id), which is the memory of what was seen. Cleaning
+ * replaces a message by a trace and removes the trace later. The hash is keyed,
+ * so that no sender can choose ids that land in one bucket.
  */
 
 #include <assert.h>
@@ -163,7 +163,9 @@ static bool buckets_grow(struct memory_store *self, size_t need) {
 	self->buckets = buckets;
 	self->bucket_count = count;
 	for (size_t i = 0; i < self->message_count; i++) {
-		bucket_insert(self, self->messages[i]);
+		if (self->messages[i]) {
+			bucket_insert(self, self->messages[i]);
+		}
 	}
 	return true;
 }
@@ -199,9 +201,85 @@ void postern__mem_message_add(struct memory_store *self,
 
 struct memory_message *postern__mem_message_get(const struct memory_store *self,
 		int64_t seq) {
-	return seq >= 1 && (uint64_t)seq <= self->message_count
-				   ? self->messages[seq - 1]
-				   : NULL;
+	struct memory_message *message =
+			seq >= 1 && (uint64_t)seq <= self->message_count
+					? self->messages[seq - 1]
+					: NULL;
+	return message && !message->gone ? message : NULL;
+}
+
+static void bucket_remove(struct memory_store *self,
+		const struct memory_message *message) {
+	struct memory_message **place =
+			&self->buckets[message->hash & (self->bucket_count - 1)];
+	while (*place != message) {
+		place = &(*place)->bucket_next;
+	}
+	*place = message->bucket_next;
+}
+
+static void digest(const struct memory_store *self,
+		const struct postern_message *data, uint8_t *out) {
+	postern__siphash_128_of(self->hash_key, data->body, data->body_len, out);
+}
+
+bool postern__mem_message_purge(struct memory_store *self,
+		struct memory_message *message) {
+	struct postern_message left = {
+		.size = sizeof left,
+		.id = message->data.id,
+		.source = message->data.source,
+		.type = "",
+		.received_at_ms = message->data.received_at_ms,
+	};
+	struct memory_message *trace = postern__mem_message_create(&left);
+	if (!trace) {
+		return false;
+	}
+	trace->gone = true;
+	trace->seq = message->seq;
+	trace->channel = message->channel;
+	trace->hash = message->hash;
+	digest(self, &message->data, trace->digest);
+	postern__list_each(item, &message->deliveries) {
+		postern__mem_delivery_remove(self,
+				container_of(item, struct memory_delivery, of_message));
+	}
+	postern__list_each(item, &message->conflicts) {
+		self->bytes -= container_of(item, struct memory_conflict, link)->bytes;
+	}
+	bucket_remove(self, message);
+	bucket_insert(self, trace);
+	self->messages[message->seq - 1] = trace;
+	self->bytes += trace->bytes;
+	self->bytes -= message->bytes;
+	postern__mem_message_destroy(message);
+	return true;
+}
+
+void postern__mem_message_forget(struct memory_store *self,
+		struct memory_message *message) {
+	bucket_remove(self, message);
+	self->messages[message->seq - 1] = NULL;
+	self->bytes -= message->bytes;
+	postern__list_each(item, &message->conflicts) {
+		self->bytes -= container_of(item, struct memory_conflict, link)->bytes;
+	}
+	postern__mem_message_destroy(message);
+}
+
+bool postern__mem_message_is(const struct memory_store *self,
+		const struct memory_message *message,
+		const struct postern_message *other) {
+	if (message->gone) {
+		uint8_t of_other[POSTERN__SIPHASH_128_LEN];
+		digest(self, other, of_other);
+		return memcmp(message->digest, of_other, sizeof of_other) == 0;
+	}
+	const struct postern_message *data = &message->data;
+	return data->body_len == other->body_len &&
+		   (data->body_len == 0 ||
+				   memcmp(data->body, other->body, data->body_len) == 0);
 }
 
 bool postern__mem_message_export(const struct memory_message *message,

@@ -4,9 +4,6 @@
  * What a memory store does when nobody asks it to accept or claim: take back
  * what a lost node had leased, find the deliveries that no handler is
  * registered for, and wake parked messages.
- *
- * A memory store has one owner at a time, as a file has: when a node
- * recovers, every other one is gone.
  */
 
 #include <stdlib.h>
@@ -14,8 +11,6 @@
 #include "base/fail.h"
 #include "base/list.h"
 #include "store/memory.h"
-
-/* --- lost leases ----------------------------------------------------- */
 
 struct lost {
 	struct memory_delivery *delivery;
@@ -98,21 +93,24 @@ static size_t take_back(struct memory_store *self, struct lost *lost,
 	return members;
 }
 
-static void nodes_forget(struct memory_store *self, uint64_t alive) {
-	size_t kept = 0;
-	for (size_t i = 0; i < self->node_count; i++) {
-		if (self->nodes[i].node == alive) {
-			self->nodes[kept++] = self->nodes[i];
-		} else {
-			free(self->nodes[i].handlers);
-		}
-	}
-	self->node_count = kept;
+/* Whose lease it is, is gone. */
+static bool is_lost(struct memory_store *self,
+		const struct postern_recovery *recovery,
+		const struct memory_delivery *delivery, int64_t now) {
+	return delivery->node != recovery->node &&
+		   (recovery->lock ||
+				   !postern__mem_node_lives(self, delivery->node, now));
 }
 
-int postern__mem_recover(struct memory_store *self, uint64_t node, size_t max,
-		struct postern_recovered *out, struct postern_error *error) {
+int postern__mem_recover(struct memory_store *self,
+		const struct postern_recovery *recovery, struct postern_recovered *out,
+		struct postern_error *error) {
+	if (!postern__mem_holds(self, recovery->node, recovery->lock)) {
+		return postern__fail(error, POSTERN_E_STALE, "the lock '%s' is lost",
+				recovery->lock->name);
+	}
 	int r = POSTERN_OK;
+	size_t max = recovery->max;
 	int64_t now = postern__mem_now(self);
 	size_t count = 0;
 	size_t room = 1;
@@ -126,7 +124,7 @@ int postern__mem_recover(struct memory_store *self, uint64_t node, size_t max,
 	postern__list_each(item, &self->leased) {
 		struct memory_delivery *delivery =
 				container_of(item, struct memory_delivery, set);
-		if (delivery->node != node) {
+		if (is_lost(self, recovery, delivery, now)) {
 			lost[count].delivery = delivery;
 			lost[count].in_process =
 					postern__mem_owner(self, delivery->handler)->in_process;
@@ -147,7 +145,7 @@ int postern__mem_recover(struct memory_store *self, uint64_t node, size_t max,
 	for (size_t i = 0; i < count;) {
 		i += take_back(self, &lost[i], count - i, now, &recovered);
 	}
-	nodes_forget(self, node);
+	postern__mem_nodes_forget(self, recovery->node, now);
 	*out = recovered;
 out:
 	for (size_t i = 0; i < count; i++) {
@@ -157,11 +155,13 @@ out:
 	return r;
 }
 
-/* --- orphans --------------------------------------------------------- */
-
 static bool is_registered(struct memory_store *self, int64_t handler) {
+	int64_t now = postern__mem_now(self);
 	for (size_t i = 0; i < self->node_count; i++) {
 		const struct memory_node *node = &self->nodes[i];
+		if (!postern__mem_node_lives(self, node->node, now)) {
+			continue;
+		}
 		for (size_t j = 0; j < node->handler_count; j++) {
 			if (postern__mem_owner(self, node->handlers[j]) ==
 					postern__mem_owner(self, handler)) {
@@ -172,16 +172,8 @@ static bool is_registered(struct memory_store *self, int64_t handler) {
 	return false;
 }
 
-static bool is_alive(const struct memory_store *self, uint64_t node) {
-	for (size_t i = 0; i < self->node_count; i++) {
-		if (self->nodes[i].node == node) {
-			return true;
-		}
-	}
-	return false;
-}
-
 static uint64_t orphan_count(struct memory_store *self, int64_t owner) {
+	int64_t now = postern__mem_now(self);
 	uint64_t count = 0;
 	for (size_t i = 0; i < self->handler_count; i++) {
 		if (self->handlers[i].owner == owner) {
@@ -193,7 +185,7 @@ static uint64_t orphan_count(struct memory_store *self, int64_t owner) {
 				container_of(item, struct memory_delivery, set);
 		count +=
 				postern__mem_handler(self, delivery->handler)->owner == owner &&
-				!is_alive(self, delivery->node);
+				!postern__mem_node_lives(self, delivery->node, now);
 	}
 	return count;
 }
@@ -277,8 +269,6 @@ int postern__mem_orphans(struct memory_store *self, uint64_t node, bool poison,
 	*count_out = count;
 	return POSTERN_OK;
 }
-
-/* --- parked messages ------------------------------------------------- */
 
 /* Make the deliveries of one message, but do not add them yet. */
 static bool plan(struct memory_store *self, struct memory_message *message,

@@ -280,8 +280,8 @@ static int run_recover(struct stand *stand, struct postern_memory *memory,
 		struct postern_error *error) {
 	(void)memory;
 	struct postern_recovered recovered;
-	return stand->ops->recover(stand->store, stand->node, 100, &recovered,
-			error);
+	struct postern_recovery recovery = { .node = stand->node, .max = 100 };
+	return stand->ops->recover(stand->store, &recovery, &recovered, error);
 }
 
 /* Everything of "out" is an orphan. */

@@ -67,6 +67,11 @@ void stand_close(struct stand *stand) {
 void stand_crash(struct stand *stand) {
 	struct postern_store_options options = options_of(stand);
 	take_store(stand, conformance_target.reopen(stand->store, &options));
+	/* A store that is the same one still has to be told. */
+	bool alive;
+	CHECK_OK(stand->ops->renew(stand->store, stand->node, 0, &alive,
+					 &stand->error),
+			&stand->error);
 	stand->node++;
 }
 
@@ -343,7 +348,8 @@ struct postern_claims stand_claim_in_process(struct stand *stand,
 
 struct postern_recovered stand_recover(struct stand *stand) {
 	struct postern_recovered recovered = { 0 };
-	CHECK_OK(stand->ops->recover(stand->store, stand->node, 100000, &recovered,
+	struct postern_recovery recovery = { .node = stand->node, .max = 100000 };
+	CHECK_OK(stand->ops->recover(stand->store, &recovery, &recovered,
 					 &stand->error),
 			&stand->error);
 	CHECK(!recovered.more);

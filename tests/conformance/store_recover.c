@@ -129,7 +129,8 @@ static void at_most_max(void) {
 		bool more;
 	} steps[] = { { 10, true }, { 10, true }, { 5, false }, { 0, false } };
 	for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-		CHECK_OK(stand.ops->recover(stand.store, stand.node, 10, &recovered,
+		struct postern_recovery recovery = { .node = stand.node, .max = 10 };
+		CHECK_OK(stand.ops->recover(stand.store, &recovery, &recovered,
 						 &stand.error),
 				&stand.error);
 		CHECK_INT(recovered.released, steps[i].released);

@@ -471,7 +471,8 @@ static void limited_recovery(void) {
 	stand_enrol_in_process(&stand, MAX_CRASHES, "a", "b", NULL);
 	uint64_t suspects = 0;
 	do {
-		CHECK_OK(stand.ops->recover(stand.store, stand.node, 4, &recovered,
+		struct postern_recovery recovery = { .node = stand.node, .max = 4 };
+		CHECK_OK(stand.ops->recover(stand.store, &recovery, &recovered,
 						 &stand.error),
 				&stand.error);
 		CHECK(recovered.suspects <= 4);

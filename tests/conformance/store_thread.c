@@ -213,7 +213,8 @@ static void *mixed_body(void *context) {
 				&error);
 		CHECK_OK(stand->ops->stats(stand->store, memory, &stats, &error),
 				&error);
-		CHECK_OK(stand->ops->recover(stand->store, stand->node, 10, &recovered,
+		struct postern_recovery recovery = { .node = stand->node, .max = 10 };
+		CHECK_OK(stand->ops->recover(stand->store, &recovery, &recovered,
 						 &error),
 				&error);
 		struct postern_settlement settlement = {

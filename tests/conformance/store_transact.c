@@ -60,7 +60,7 @@ static struct postern_unit unit_of(struct work *work, int64_t seq) {
 
 static int transact(struct stand *stand, struct postern_unit *units,
 		size_t count) {
-	return stand->ops->transact(stand->store, stand->node, units, count,
+	return stand->ops->transact(stand->store, stand->node, NULL, units, count,
 			&stand->error);
 }
 

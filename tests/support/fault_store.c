@@ -73,22 +73,25 @@ static int fault_claim(struct postern_store *store,
 }
 
 static int fault_transact(struct postern_store *store, uint64_t node,
-		struct postern_unit *units, size_t count, struct postern_error *error) {
+		const struct postern_lock *lock, struct postern_unit *units,
+		size_t count, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_TRANSACT, NULL, error);
 	if (r == POSTERN_OK) {
-		r = self->inner->ops->transact(self->inner, node, units, count, error);
+		r = self->inner->ops->transact(self->inner, node, lock, units, count,
+				error);
 		r = tell(self, FAULT_TRANSACT, r, error);
 	}
 	return r;
 }
 
-static int fault_recover(struct postern_store *store, uint64_t node, size_t max,
-		struct postern_recovered *out, struct postern_error *error) {
+static int fault_recover(struct postern_store *store,
+		const struct postern_recovery *recovery, struct postern_recovered *out,
+		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_RECOVER, NULL, error);
 	if (r == POSTERN_OK) {
-		r = self->inner->ops->recover(self->inner, node, max, out, error);
+		r = self->inner->ops->recover(self->inner, recovery, out, error);
 		r = tell(self, FAULT_RECOVER, r, error);
 	}
 	return r;
@@ -181,6 +184,54 @@ static int fault_stats(struct postern_store *store,
 	return r;
 }
 
+static int fault_renew(struct postern_store *store, uint64_t node,
+		int64_t ttl_ms, bool *alive_out, struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_RENEW, NULL, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->renew(self->inner, node, ttl_ms, alive_out,
+				error);
+		r = tell(self, FAULT_RENEW, r, error);
+	}
+	return r;
+}
+
+static int fault_lock(struct postern_store *store, const char *name,
+		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_LOCK, NULL, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->lock(self->inner, name, node, ttl_ms, held_out,
+				fence_out, error);
+		r = tell(self, FAULT_LOCK, r, error);
+	}
+	return r;
+}
+
+static int fault_unlock(struct postern_store *store,
+		const struct postern_lock *lock, uint64_t node,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_UNLOCK, NULL, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->unlock(self->inner, lock, node, error);
+		r = tell(self, FAULT_UNLOCK, r, error);
+	}
+	return r;
+}
+
+static int fault_clean(struct postern_store *store,
+		struct postern_cleaning *cleaning, struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_CLEAN, NULL, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->clean(self->inner, cleaning, error);
+		r = tell(self, FAULT_CLEAN, r, error);
+	}
+	return r;
+}
+
 static void fault_interrupt(struct postern_store *store) {
 	struct fault_store *self = from_base(store);
 	self->inner->ops->interrupt(self->inner);
@@ -188,7 +239,9 @@ static void fault_interrupt(struct postern_store *store) {
 
 static void fault_destroy(struct postern_store *store) {
 	struct fault_store *self = from_base(store);
-	postern_store_destroy(self->inner);
+	if (!self->plan->shared) {
+		postern_store_destroy(self->inner);
+	}
 	free(self);
 }
 
@@ -203,6 +256,7 @@ struct postern_store *fault_store_create_taking(struct postern_store *inner,
 		.version = POSTERN_STORE_OPS_VERSION,
 		.name = inner->ops->name,
 		.transactional = inner->ops->transactional,
+		.exclusive = inner->ops->exclusive,
 		.enrol = fault_enrol,
 		.apply = fault_apply,
 		.claim = fault_claim,
@@ -215,6 +269,10 @@ struct postern_store *fault_store_create_taking(struct postern_store *inner,
 		.get = fault_get,
 		.find = fault_find,
 		.stats = fault_stats,
+		.renew = fault_renew,
+		.lock = fault_lock,
+		.unlock = fault_unlock,
+		.clean = fault_clean,
 		.interrupt = fault_interrupt,
 		.destroy = fault_destroy,
 	};

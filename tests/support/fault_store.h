@@ -23,6 +23,10 @@ enum fault_op {
 	FAULT_GET,
 	FAULT_FIND,
 	FAULT_STATS,
+	FAULT_RENEW,
+	FAULT_LOCK,
+	FAULT_UNLOCK,
+	FAULT_CLEAN,
 	FAULT_OP_COUNT
 };
 
@@ -38,6 +42,9 @@ struct fault_plan {
 	   it took effect, as when the answer is lost. May be NULL. */
 	int (*decide_after)(void *context, enum fault_op op);
 	void *context;
+	/* Several wrappers share one store, as nodes do: ending one leaves it
+	   open. */
+	bool shared;
 	/* How often each operation was asked for. */
 	atomic_uint calls[FAULT_OP_COUNT];
 };

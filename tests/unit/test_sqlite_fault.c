@@ -35,7 +35,7 @@ static uint64_t epoch(struct stand *stand, int64_t seq) {
 		.fence = 1,
 		.run = note_epoch,
 	};
-	CHECK_OK(stand->store->ops->transact(stand->store, NODE, &unit, 1,
+	CHECK_OK(stand->store->ops->transact(stand->store, NODE, NULL, &unit, 1,
 					 &stand->error),
 			&stand->error);
 	CHECK_INT(unit.code, POSTERN_OK);
@@ -366,7 +366,8 @@ static void use(struct stand *stand) {
 		.filter = &filter,
 	};
 	(void)stand_enrol(stand);
-	(void)ops->recover(store, NODE + 1, 100, &recovered, &stand->error);
+	struct postern_recovery recovery = { .node = NODE + 1, .max = 100 };
+	(void)ops->recover(store, &recovery, &recovered, &stand->error);
 	(void)claim(stand, &claims);
 	(void)stand_send(stand, "a", 4, &code, &seqs[0]);
 	(void)stand_send(stand, "d", 4, &code, &seqs[0]);

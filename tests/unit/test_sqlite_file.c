@@ -431,7 +431,8 @@ static void look_only(void) {
 				POSTERN_E_UNSUPPORTED);
 		CHECK_CONTAINS(stand.error.text, "for reading only");
 		CHECK_INT(stand_enrol(&stand), POSTERN_E_UNSUPPORTED);
-		CHECK_INT(stand.store->ops->recover(stand.store, NODE, 10, &recovered,
+		struct postern_recovery recovery = { .node = NODE, .max = 10 };
+		CHECK_INT(stand.store->ops->recover(stand.store, &recovery, &recovered,
 						  &stand.error),
 				POSTERN_E_UNSUPPORTED);
 	}

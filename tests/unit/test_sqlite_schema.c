@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "store/sqlite/sqlite.h"
+#include "unit/sqlite_schema_1.h"
 #include "unit/sqlite_stand.h"
 
 #define VERSION "SELECT value FROM postern_meta WHERE name = 'schema'"
@@ -18,7 +19,7 @@ static void newer_schema(void) {
 	if (stand_open(&stand)) {
 		stand_close(&stand);
 		CHECK(file_exec(stand.path,
-				"UPDATE postern_meta SET value = 2 WHERE name = 'schema'"));
+				"UPDATE postern_meta SET value = 3 WHERE name = 'schema'"));
 		CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
 				POSTERN_E_UNSUPPORTED);
 		CHECK_CONTAINS(stand.error.text, "upgrade postern");
@@ -127,11 +128,65 @@ static void upgrade_fails(void) {
 		CHECK(upgrade(&stand, steps, 3) != POSTERN_OK);
 		CHECK_CONTAINS(stand.error.text, "nowhere");
 		stand_close(&stand);
-		CHECK_INT(file_number(stand.path, VERSION), 1);
+		CHECK_INT(file_number(stand.path, VERSION), 2);
 		CHECK_INT(file_number(stand.path, "SELECT count(*) FROM sqlite_schema"
 										  " WHERE name = 'postern_second'"),
 				0);
 		CHECK(stand_open(&stand));
+	}
+	stand_finish(&stand);
+}
+
+/* Every column of every table, as one text per line. */
+#define COLUMNS                                                             \
+	"SELECT group_concat(t, x'0a') FROM (SELECT m.name || '.' || p.name ||" \
+	" p.type || p.\"notnull\" || p.pk AS t FROM sqlite_schema m, "          \
+	"pragma_table_info(m.name) p WHERE m.type = 'table' ORDER BY m.name, "  \
+	"p.cid)"
+
+static char *dump_columns(const char *path) {
+	sqlite3 *db = NULL;
+	sqlite3_stmt *statement = NULL;
+	char *text = NULL;
+	if (sqlite3_open(path, &db) == SQLITE_OK &&
+			sqlite3_prepare_v2(db, COLUMNS, -1, &statement, NULL) ==
+					SQLITE_OK &&
+			sqlite3_step(statement) == SQLITE_ROW) {
+		text = strdup((const char *)sqlite3_column_text(statement, 0));
+	}
+	(void)sqlite3_finalize(statement); /* repeats the step's result */
+	(void)sqlite3_close(db);           /* nothing is left open */
+	return text;
+}
+
+static void from_version_1(void) {
+	struct stand stand;
+	char fresh[PATH_LEN_MAX];
+	stand_init(&stand);
+	temp_dir_name(&stand.dir, "", "fresh.db", fresh, sizeof fresh);
+	CHECK(file_exec(fresh, postern__sqlite_schema));
+	CHECK(file_exec(stand.path, sqlite_schema_1));
+	CHECK(file_exec(stand.path,
+			"INSERT INTO postern_meta VALUES ('hash_key', zeroblob(16));"
+			"INSERT INTO postern_channel (id, name) VALUES (1, 'orders');"
+			"INSERT INTO postern_node VALUES (77, 5);"
+			"INSERT INTO postern_message (seq, channel, received_at, id, type,"
+			" body) VALUES (9, 1, 1, 'a', 't', x'00');"
+			"INSERT INTO postern_seen VALUES (x'aa', 9, x'bb', 1)"));
+	if (stand_open(&stand)) {
+		stand_close(&stand);
+		CHECK_INT(file_number(stand.path, VERSION), 2);
+		CHECK_INT(file_number(stand.path, "SELECT channel FROM postern_seen"),
+				1);
+		CHECK_INT(file_number(stand.path, "SELECT count(*) FROM postern_node"
+										  " WHERE node = 77"),
+				0);
+		char *upgraded_columns = dump_columns(stand.path);
+		char *fresh_columns = dump_columns(fresh);
+		CHECK(fresh_columns && strstr(fresh_columns, "postern_lock.fence"));
+		CHECK_STR(upgraded_columns, fresh_columns);
+		free(upgraded_columns);
+		free(fresh_columns);
 	}
 	stand_finish(&stand);
 }
@@ -143,6 +198,7 @@ static const struct tap_case cases[] = {
 	{ "the printed schema is the one that is made", printed_schema },
 	{ "an upgrade runs every step that is missing", upgraded },
 	{ "an upgrade that fails changes nothing", upgrade_fails },
+	{ "a file of version 1 becomes like a new one", from_version_1 },
 };
 
 TAP_MAIN(cases)

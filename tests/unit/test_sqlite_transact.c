@@ -61,7 +61,7 @@ static bool transact_open(struct stand *stand) {
 
 static int transact(struct stand *stand, struct postern_unit *units,
 		size_t count) {
-	return stand->store->ops->transact(stand->store, NODE, units, count,
+	return stand->store->ops->transact(stand->store, NODE, NULL, units, count,
 			&stand->error);
 }
 
@@ -381,8 +381,8 @@ struct thread_job {
 static void *run_job(void *context) {
 	struct thread_job *job = context;
 	struct postern_store *store = job->stand->store;
-	job->result = store->ops->transact(store, NODE, job->units, job->count,
-			&job->error);
+	job->result = store->ops->transact(store, NODE, NULL, job->units,
+			job->count, &job->error);
 	return NULL;
 }
 

@@ -59,8 +59,6 @@ struct postern_store_options {
 	const struct postern_random *random; /* never NULL */
 };
 
-/* --- enrolling ------------------------------------------------------- */
-
 #define POSTERN_ALIAS_COUNT_MAX 64
 
 struct postern_enrol_channel {
@@ -84,13 +82,25 @@ struct postern_enrol_handler {
 
 struct postern_enrolment {
 	uint64_t node;
+	/* How long the node lives unless renewed; 0: until it is ended. */
+	int64_t node_lease_ms;
 	struct postern_enrol_channel *channels;
 	size_t channel_count;
 	struct postern_enrol_handler *handlers;
 	size_t handler_count;
 };
 
-/* --- accepting and settling ------------------------------------------ */
+#define POSTERN_LOCK_NAME_LEN_MAX 200
+
+/*
+ * A named lock as its owner knows it. Every acquisition raises its fence, and
+ * what is done under a lock names it: an owner that was paused past the end
+ * of its lock finds another fence there and changes nothing.
+ */
+struct postern_lock {
+	const char *name;
+	uint64_t fence;
+};
 
 /* One handler that wants a message. */
 struct postern_route {
@@ -167,16 +177,20 @@ struct postern_settlement {
 	int code;
 };
 
-/* Done in this order: all settlements, then all accepts. */
+/*
+ * Done in this order: all settlements, then all accepts. With a lock that the
+ * node does not hold under that fence, every settlement is POSTERN_E_STALE and
+ * no delivery is leased (routes come back opened, not leased); accepts are
+ * done all the same.
+ */
 struct postern_batch {
 	uint64_t node;
+	const struct postern_lock *lock; /* NULL: none is needed */
 	struct postern_settlement *settlements;
 	size_t settlement_count;
 	struct postern_accept *accepts;
 	size_t accept_count;
 };
-
-/* --- claiming -------------------------------------------------------- */
 
 struct postern_want {
 	int64_t handler; /* a stored id */
@@ -186,6 +200,8 @@ struct postern_want {
 
 struct postern_claim {
 	uint64_t node;
+	/* NULL: none is needed. One that is lost: POSTERN_E_STALE. */
+	const struct postern_lock *lock;
 	const struct postern_want *wants;
 	size_t want_count;
 	size_t max;       /* in all */
@@ -219,8 +235,6 @@ struct postern_claims {
 	uint64_t suspects_waiting;
 };
 
-/* --- transactions ---------------------------------------------------- */
-
 /*
  * A delivery to be run inside the store's transaction.
  *
@@ -247,7 +261,18 @@ struct postern_unit {
 	struct postern_outcome outcome;
 };
 
-/* --- sweeping -------------------------------------------------------- */
+/*
+ * Whose leases are lost: those of nodes that are gone, that is, ended, not
+ * renewed in time, or never enrolled; a store that only one process can have
+ * open forgets all nodes and frees all locks when it is opened. Under a lock,
+ * those of all other nodes: only its owner may have any. A lock that is lost:
+ * POSTERN_E_STALE. The node that recovers is never gone.
+ */
+struct postern_recovery {
+	uint64_t node;
+	const struct postern_lock *lock; /* NULL: none */
+	size_t max;
+};
 
 struct postern_recovered {
 	uint64_t released; /* pending again */
@@ -266,7 +291,29 @@ struct postern_orphan {
 typedef size_t postern_router(void *context, int64_t channel, const char *type,
 		struct postern_route *routes, size_t max);
 
-/* --- looking and editing --------------------------------------------- */
+/* What of a channel may go. A message goes with all that belongs to it when
+   every delivery has ended, none is poisoned, it is not parked, and the last
+   one ended (or, without any, the message came) payload_ms ago. The memory of
+   it goes when the message is gone and came dedupe_ms ago. */
+struct postern_retention {
+	int64_t channel;
+	int64_t payload_ms;
+	int64_t dedupe_ms; /* -1: keep; else never less than payload_ms */
+};
+
+#define POSTERN_CLEANING_CURSOR_LEN 40
+
+struct postern_cleaning {
+	const struct postern_retention *rules; /* one per channel; others keep */
+	size_t rule_count;
+	size_t max; /* messages or keys looked at in this call */
+	/* Where the last call ended: the store's own; zeroes at first. */
+	unsigned char cursor[POSTERN_CLEANING_CURSOR_LEN];
+	/* out */
+	uint64_t messages;
+	uint64_t keys;
+	bool more;
+};
 
 struct postern_page {
 	struct postern_row *rows;
@@ -317,6 +364,7 @@ struct postern_store_ops {
 	unsigned version;   /* POSTERN_STORE_OPS_VERSION; new slots at the end */
 	const char *name;   /* "memory", "sqlite"; also the URL scheme */
 	bool transactional; /* can transact */
+	bool exclusive;     /* one process has it open: nodes need no lease */
 
 	/*
 	 * Resolve channels and handlers to stored ids, making those that are
@@ -367,17 +415,18 @@ struct postern_store_ops {
 	/*
 	 * Run deliveries inside one transaction. On POSTERN_OK each unit has its
 	 * code; otherwise nothing was committed (a constraint that failed at the
-	 * commit is POSTERN_E_INVALID: one of the units is to blame).
+	 * commit is POSTERN_E_INVALID: one of the units is to blame). `lock` as
+	 * for a batch: if it is lost, every unit is POSTERN_E_STALE.
 	 */
 	int (*transact)(struct postern_store *store, uint64_t node,
-			struct postern_unit *units, size_t count,
-			struct postern_error *error);
+			const struct postern_lock *lock, struct postern_unit *units,
+			size_t count, struct postern_error *error);
 
 	/* Make a running transact end soon; from another thread. */
 	void (*interrupt)(struct postern_store *store);
 
 	/*
-	 * Take back deliveries whose node is gone, at most `max`. Those of
+	 * Take back deliveries whose lease is lost, at most `max`. Those of
 	 * handlers that were enrolled as in-process become suspects: all lost
 	 * members of one group (or all that were under no suspicion) come back as
 	 * two groups of half the size. One that was lost while solo has crashed:
@@ -385,7 +434,8 @@ struct postern_store_ops {
 	 * attempt "crash". All others become pending, due at once. Fences and
 	 * failures stay.
 	 */
-	int (*recover)(struct postern_store *store, uint64_t node, size_t max,
+	int (*recover)(struct postern_store *store,
+			const struct postern_recovery *recovery,
 			struct postern_recovered *out, struct postern_error *error);
 
 	/*
@@ -428,6 +478,34 @@ struct postern_store_ops {
 	   handlers' `channel` are left to the caller. */
 	int (*stats)(struct postern_store *store, struct postern_memory *memory,
 			struct postern_stats *out, struct postern_error *error);
+
+	/*
+	 * Prolong the life of a node to ttl_ms from now; 0 ends it. *alive_out is
+	 * false, and nothing changes, if it was found gone before: a node that is
+	 * late and that nobody has taken anything from lives on.
+	 */
+	int (*renew)(struct postern_store *store, uint64_t node, int64_t ttl_ms,
+			bool *alive_out, struct postern_error *error);
+
+	/*
+	 * Take a lock, or keep it: for ttl_ms from now. A lock that is free, or
+	 * whose time is over, is taken with a fence higher than any before; one
+	 * that the node has is kept with the fence it has, even if its time was
+	 * over. *held_out is false, and nothing changes, if another node has it.
+	 */
+	int (*lock)(struct postern_store *store, const char *name, uint64_t node,
+			int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
+			struct postern_error *error);
+
+	/* Let go of a lock; one that is not held under that fence is left
+	   alone. */
+	int (*unlock)(struct postern_store *store, const struct postern_lock *lock,
+			uint64_t node, struct postern_error *error);
+
+	/* Remove what may go, looking at no more than cleaning->max, and move the
+	   cursor. */
+	int (*clean)(struct postern_store *store, struct postern_cleaning *cleaning,
+			struct postern_error *error);
 
 	/* Release everything, the ownership of a file last. Gets half-open stores
 	   too, but never NULL. */

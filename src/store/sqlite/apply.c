@@ -82,17 +82,28 @@ static int remember(struct sqlite_store *self,
 	struct sqlite_query query;
 	int changes;
 	postern__sqlite_query(&query, &self->writer,
-			"INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4)"
+			"INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4, ?5)"
 			" ON CONFLICT DO NOTHING");
 	postern__sqlite_bind_blob(&query, 1, arrival->key, sizeof arrival->key);
 	postern__sqlite_bind_int(&query, 2, accept->seq);
 	postern__sqlite_bind_blob(&query, 3, arrival->digest,
 			sizeof arrival->digest);
 	postern__sqlite_bind_int(&query, 4, accept->received_at_ms);
+	postern__sqlite_bind_int(&query, 5, accept->channel);
 	int r = postern__sqlite_end_changes(&query, &changes, error);
 	return r == POSTERN_OK && changes == 0
 				   ? look_up(self, arrival, accept, error)
 				   : r;
+}
+
+/* Make the delivery of a route that has none; node 0: do not lease it. */
+static int open_route(struct sqlite_store *self, uint64_t node, int64_t seq,
+		struct postern_route *route, int64_t now, struct postern_error *error) {
+	route->opened = true;
+	route->leased = route->lease && node != 0;
+	route->fence = route->leased ? 1 : 0;
+	return postern__sqlite_delivery_insert(self, seq, route->handler,
+			route->leased ? node : 0, now, error);
 }
 
 static int insert(struct sqlite_store *self, uint64_t node,
@@ -104,11 +115,7 @@ static int insert(struct sqlite_store *self, uint64_t node,
 			now, accept->message, error);
 	for (size_t i = 0; r == POSTERN_OK && i < accept->route_count; i++) {
 		struct postern_route *route = &accept->routes[i];
-		r = postern__sqlite_delivery_insert(self, accept->seq, route->handler,
-				route->lease ? node : 0, now, error);
-		route->opened = true;
-		route->leased = route->lease;
-		route->fence = route->lease ? 1 : 0;
+		r = open_route(self, node, accept->seq, route, now, error);
 	}
 	if (r == POSTERN_OK && accept->fate == POSTERN_FATE_PARK) {
 		struct sqlite_query query;
@@ -183,11 +190,7 @@ static int add_route(struct sqlite_store *self, uint64_t node,
 		return r;
 	}
 	if (delivery.state == POSTERN_STATE_ANY) {
-		route->opened = true;
-		route->leased = route->lease;
-		route->fence = route->lease ? 1 : 0;
-		r = postern__sqlite_delivery_insert(self, accept->seq, route->handler,
-				route->lease ? node : 0, now, error);
+		r = open_route(self, node, accept->seq, route, now, error);
 		return r == POSTERN_OK ? unpark(self, accept, error) : r;
 	}
 	if (delivery.state == POSTERN_STATE_POISONED && route->retry_poisoned) {
@@ -305,7 +308,7 @@ static int prepare(struct sqlite_store *self, struct postern_batch *batch,
 }
 
 static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
-		int64_t now, struct postern_error *error) {
+		uint64_t node, int64_t now, struct postern_error *error) {
 	size_t count = batch->accept_count;
 	int r = reserve(self, count, error);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
@@ -321,7 +324,7 @@ static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
 	}
 	postern__point("sqlite-apply.remembered");
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
-		r = accept_one(self, batch->node, &batch->accepts[i], now, error);
+		r = accept_one(self, node, &batch->accepts[i], now, error);
 	}
 	return r;
 }
@@ -338,6 +341,23 @@ static void keep_seq(struct sqlite_store *self,
 	}
 }
 
+static int apply(struct sqlite_store *self, struct postern_batch *batch,
+		int64_t now, struct postern_error *error) {
+	bool holds;
+	int r = postern__sqlite_holds(self, batch->node, batch->lock, &holds,
+			error);
+	/* Nobody has node 0: nothing is settled or leased under a lost lock. */
+	uint64_t node = holds ? batch->node : 0;
+	for (size_t i = 0; r == POSTERN_OK && i < batch->settlement_count; i++) {
+		r = postern__sqlite_settle(self, node, &batch->settlements[i], now,
+				error);
+	}
+	postern__point("sqlite-apply.settled");
+	return r == POSTERN_OK && batch->accept_count > 0
+				   ? accept_all(self, batch, node, now, error)
+				   : r;
+}
+
 int postern__sqlite_apply(struct postern_store *store,
 		struct postern_batch *batch, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
@@ -348,15 +368,7 @@ int postern__sqlite_apply(struct postern_store *store,
 	int64_t now = postern__sqlite_now(self);
 	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
-		for (size_t i = 0; r == POSTERN_OK && i < batch->settlement_count;
-				i++) {
-			r = postern__sqlite_settle(self, batch->node,
-					&batch->settlements[i], now, error);
-		}
-		postern__point("sqlite-apply.settled");
-		if (r == POSTERN_OK && batch->accept_count > 0) {
-			r = accept_all(self, batch, now, error);
-		}
+		r = apply(self, batch, now, error);
 		r = postern__sqlite_finish(self, r, error);
 	}
 	if (r == POSTERN_OK) {

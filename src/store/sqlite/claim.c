@@ -340,7 +340,10 @@ int postern__sqlite_claim(struct postern_store *store,
 	struct postern_claims claims = { .next_due_ms = -1 };
 	bool any = false;
 	int64_t now = postern__sqlite_now(self);
-	r = postern__sqlite_clock_follow(self, now, error);
+	r = postern__sqlite_check_lock(self, claim->node, claim->lock, error);
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_clock_follow(self, now, error);
+	}
 	for (size_t i = 0; !any && i < claim->want_count; i++) {
 		any = is_open(self, &claim->wants[i]);
 	}

@@ -177,9 +177,13 @@ static int node_enrol(struct sqlite_store *self,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"INSERT OR REPLACE INTO postern_node VALUES (?1, ?2)");
+			"INSERT OR REPLACE INTO postern_node VALUES (?1, ?2, ?3)");
 	postern__sqlite_bind_int(&query, 1, (int64_t)enrolment->node);
-	postern__sqlite_bind_int(&query, 2, postern__sqlite_now(self));
+	int64_t now = postern__sqlite_now(self);
+	postern__sqlite_bind_int(&query, 2, now);
+	if (enrolment->node_lease_ms > 0) {
+		postern__sqlite_bind_int(&query, 3, now + enrolment->node_lease_ms);
+	}
 	int r = postern__sqlite_end(&query, error);
 	if (r != POSTERN_OK) {
 		return r;

@@ -61,6 +61,9 @@ static int open_files(struct sqlite_store *self, const char *path,
 		}
 		postern__point("sqlite-open.loaded");
 		if (r == POSTERN_OK) {
+			r = postern__sqlite_forget_all_nodes(self, error);
+		}
+		if (r == POSTERN_OK) {
 			r = postern__sqlite_clock_repair(self, postern__sqlite_now(self),
 					error);
 		}
@@ -171,6 +174,7 @@ static const struct postern_store_ops sqlite_ops = {
 	.version = POSTERN_STORE_OPS_VERSION,
 	.name = "sqlite",
 	.transactional = true,
+	.exclusive = true,
 	.enrol = postern__sqlite_enrol,
 	.apply = postern__sqlite_apply,
 	.claim = postern__sqlite_claim,
@@ -184,6 +188,10 @@ static const struct postern_store_ops sqlite_ops = {
 	.get = postern__sqlite_get,
 	.find = postern__sqlite_find,
 	.stats = postern__sqlite_stats,
+	.renew = postern__sqlite_renew,
+	.lock = postern__sqlite_lock,
+	.unlock = postern__sqlite_unlock,
+	.clean = postern__sqlite_clean,
 	.destroy = sqlite_destroy,
 };
 

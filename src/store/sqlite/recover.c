@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Taking back what a lost node had leased. The file has one owner at a time:
- * when a node recovers, every other one is gone.
+ * Taking back what a lost node had leased.
  *
  * Leases have no index, which every accept would have to pay for: they are
- * found by going over all open deliveries. That is done once, after a start;
- * from then on it is known that all leases are of one node, until another one
- * leases something.
+ * found by going over all open deliveries. Where one node has the store, that
+ * is done once, after a start; from then on it is known that all leases are
+ * its own, until another one leases something.
  */
 
 #include <stdlib.h>
@@ -27,6 +26,7 @@ struct recovery {
 	size_t cap;
 	int64_t now;
 	int64_t last_group;
+	bool alone; /* no other node has leases */
 	struct postern_recovered out;
 };
 
@@ -62,16 +62,18 @@ static bool reserve(struct recovery *recovery) {
 	return true;
 }
 
-static int find_lost(struct recovery *recovery, uint64_t node,
-		struct postern_error *error) {
+static int find_lost(struct recovery *recovery,
+		const struct postern_recovery *request, struct postern_error *error) {
 	struct sqlite_store *self = recovery->store;
 	bool memory = true;
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"SELECT seq, handler, fence, failures, crashes, suspect, solo,"
 			" since FROM postern_open"
-			" WHERE node IS NOT NULL AND node <> ?1");
-	postern__sqlite_bind_int(&query, 1, (int64_t)node);
+			" WHERE node IS NOT NULL AND node <> ?1"
+			" AND (?2 OR node NOT IN (SELECT node FROM postern_node))");
+	postern__sqlite_bind_int(&query, 1, (int64_t)request->node);
+	postern__sqlite_bind_int(&query, 2, request->lock != NULL);
 	while (memory && postern__sqlite_row(&query)) {
 		memory = reserve(recovery);
 		if (!memory) {
@@ -189,33 +191,35 @@ static int take_back(struct recovery *recovery, size_t count,
 	return r;
 }
 
-/* Whoever else enrolled is gone. */
-static int forget_nodes(struct sqlite_store *self, uint64_t node,
-		struct postern_error *error) {
+/* Whether another node could have leases now. */
+static int see_others(struct recovery *recovery,
+		const struct postern_recovery *request, struct postern_error *error) {
 	struct sqlite_query query;
-	postern__sqlite_query(&query, &self->writer,
-			"DELETE FROM postern_node WHERE node <> ?1");
-	postern__sqlite_bind_int(&query, 1, (int64_t)node);
-	int r = postern__sqlite_end(&query, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
-	postern__sqlite_query(&query, &self->writer,
-			"DELETE FROM postern_node_handler WHERE node <> ?1");
-	postern__sqlite_bind_int(&query, 1, (int64_t)node);
+	postern__sqlite_query(&query, &recovery->store->writer,
+			"SELECT 1 FROM postern_node WHERE node <> ?1 LIMIT 1");
+	postern__sqlite_bind_int(&query, 1, (int64_t)request->node);
+	recovery->alone = request->lock || !postern__sqlite_row(&query);
 	return postern__sqlite_end(&query, error);
 }
 
-static int recover(struct recovery *recovery, uint64_t node, size_t max,
-		struct postern_error *error) {
-	struct sqlite_store *self = recovery->store;
-	int r = find_lost(recovery, node, error);
+/* Inside a transaction. */
+static int recover(struct recovery *recovery,
+		const struct postern_recovery *request, struct postern_error *error) {
+	int r = postern__sqlite_check_lock(recovery->store, request->node,
+			request->lock, error);
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_forget_nodes(recovery->store, request->node,
+				recovery->now, error);
+	}
+	if (r == POSTERN_OK) {
+		r = find_lost(recovery, request, error);
+	}
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	size_t count = recovery->count;
-	if (count > max) {
-		count = max;
+	if (count > request->max) {
+		count = request->max;
 		recovery->out.more = true;
 	}
 	if (recovery->count > 0) {
@@ -223,20 +227,13 @@ static int recover(struct recovery *recovery, uint64_t node, size_t max,
 				compare);
 	}
 	postern__point("sqlite-recover.found");
-	r = postern__sqlite_begin(self, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
 	r = take_back(recovery, count, error);
 	postern__point("sqlite-recover.taken");
-	if (r == POSTERN_OK) {
-		r = forget_nodes(self, node, error);
-	}
-	return postern__sqlite_finish(self, r, error);
+	return r == POSTERN_OK ? see_others(recovery, request, error) : r;
 }
 
-int postern__sqlite_recover(struct postern_store *store, uint64_t node,
-		size_t max, struct postern_recovered *out,
+int postern__sqlite_recover(struct postern_store *store,
+		const struct postern_recovery *request, struct postern_recovered *out,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
 	int r = postern__sqlite_enter(self, error);
@@ -247,11 +244,18 @@ int postern__sqlite_recover(struct postern_store *store, uint64_t node,
 		.store = self,
 		.now = postern__sqlite_now(self),
 	};
-	if (self->only_node != node) {
-		r = recover(&recovery, node, max, error);
-		if (r == POSTERN_OK && !recovery.out.more) {
-			self->only_node = node;
+	if (self->only_node != request->node) {
+		r = postern__sqlite_begin(self, error);
+		if (r == POSTERN_OK) {
+			r = recover(&recovery, request, error);
+			r = postern__sqlite_finish(self, r, error);
 		}
+		if (r == POSTERN_OK && !recovery.out.more && recovery.alone) {
+			self->only_node = request->node;
+		}
+	} else {
+		r = postern__sqlite_check_lock(self, request->node, request->lock,
+				error);
 	}
 	postern__sqlite_leave(self);
 	free(recovery.items);

@@ -30,7 +30,7 @@
 #include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 
 /* "PSTN" */
 #define APPLICATION_ID "1347638350"
@@ -83,14 +83,26 @@ const char postern__sqlite_schema[] =
 ") WITHOUT ROWID;\n"
 "\n"
 "-- The nodes that enrolled and were not found gone, and what they register.\n"
+"-- lives_until: NULL if nothing has to be renewed.\n"
 "CREATE TABLE postern_node (\n"
 "	node INTEGER PRIMARY KEY,\n"
-"	enrolled_at INTEGER NOT NULL\n"
+"	renewed_at INTEGER NOT NULL,\n"
+"	lives_until INTEGER\n"
 ");\n"
 "CREATE TABLE postern_node_handler (\n"
 "	node INTEGER NOT NULL,\n"
 "	handler INTEGER NOT NULL,\n"
 "	PRIMARY KEY (node, handler)\n"
+") WITHOUT ROWID;\n"
+"\n"
+"-- Locks, and the node that holds them, 0 for none. fence: raised whenever\n"
+"-- another node takes the lock.\n"
+"CREATE TABLE postern_lock (\n"
+"	name TEXT PRIMARY KEY,\n"
+"	node INTEGER NOT NULL,\n"
+"	fence INTEGER NOT NULL,\n"
+"	renewed_at INTEGER NOT NULL,\n"
+"	held_until INTEGER NOT NULL\n"
 ") WITHOUT ROWID;\n"
 "\n"
 "-- Messages, never updated. source: NULL if it is the channel's name.\n"
@@ -119,7 +131,8 @@ const char postern__sqlite_schema[] =
 "	key BLOB PRIMARY KEY,\n"
 "	seq INTEGER NOT NULL,\n"
 "	digest BLOB NOT NULL,\n"
-"	at INTEGER NOT NULL\n"
+"	at INTEGER NOT NULL,\n"
+"	channel INTEGER NOT NULL\n"
 ") WITHOUT ROWID;\n"
 "\n"
 "-- Deliveries that are pending (node IS NULL) or leased, and since when; what\n"
@@ -199,7 +212,7 @@ const char postern__sqlite_schema[] =
 "	PRIMARY KEY (seq, number)\n"
 ") WITHOUT ROWID;\n"
 "\n"
-"INSERT INTO postern_meta (name, value) VALUES ('schema', 1);\n"
+"INSERT INTO postern_meta (name, value) VALUES ('schema', 2);\n"
 "INSERT INTO postern_meta (name, value) VALUES ('last_seq', 0);\n";
 /* clang-format on */
 
@@ -209,7 +222,25 @@ _Static_assert(POSTERN_STATE_DONE == 3 && POSTERN_STATE_POISONED == 4 &&
 
 /* migrations[i] brings version i + 1 to version i + 2. */
 static const char *const migrations[] = {
-	NULL, /* nothing is older than version 1 yet */
+	/* Version 1 never forgot a message, so each tells its channel. */
+	"DROP TABLE postern_node;"
+	"CREATE TABLE postern_node ("
+	"	node INTEGER PRIMARY KEY,"
+	"	renewed_at INTEGER NOT NULL,"
+	"	lives_until INTEGER"
+	");"
+	"DELETE FROM postern_node_handler;"
+	"CREATE TABLE postern_lock ("
+	"	name TEXT PRIMARY KEY,"
+	"	node INTEGER NOT NULL,"
+	"	fence INTEGER NOT NULL,"
+	"	renewed_at INTEGER NOT NULL,"
+	"	held_until INTEGER NOT NULL"
+	") WITHOUT ROWID;"
+	"ALTER TABLE postern_seen ADD COLUMN channel INTEGER NOT NULL DEFAULT 0;"
+	"UPDATE postern_seen SET channel = coalesce("
+	"	(SELECT channel FROM postern_message m"
+	"	WHERE m.seq = postern_seen.seq), 0);",
 };
 
 /* 0: there are no tables of ours. */

@@ -31,7 +31,7 @@
 struct postern_clock;
 struct sqlite_store;
 
-/* --- connections and statements (connection.c, query.c) --------------- */
+/* connection.c, query.c: connections and statements. */
 
 /* A power of two, well above the number of texts in this room. */
 #define SQLITE_STATEMENT_COUNT 256
@@ -103,7 +103,7 @@ int postern__sqlite_exec(struct sqlite_connection *connection, const char *sql,
 int postern__sqlite_number(struct sqlite_connection *connection,
 		const char *sql, int64_t *out, struct postern_error *error);
 
-/* --- the store -------------------------------------------------------- */
+/* The store. */
 
 struct sqlite_counts {
 	int64_t pending;
@@ -226,7 +226,7 @@ int postern__sqlite_look(struct sqlite_store *self,
 		struct postern_error *error);
 void postern__sqlite_look_away(struct sqlite_store *self);
 
-/* --- the clock (clock.c) ---------------------------------------------- */
+/* clock.c: the clock. */
 
 /* Inside the gate, as the others: it is remembered how late it has been. */
 int64_t postern__sqlite_now(struct sqlite_store *self);
@@ -237,7 +237,7 @@ int postern__sqlite_clock_repair(struct sqlite_store *self, int64_t now,
 int postern__sqlite_clock_follow(struct sqlite_store *self, int64_t now,
 		struct postern_error *error);
 
-/* --- the file (file.c) ------------------------------------------------ */
+/* file.c: the file. */
 
 /* Find or create the file and lock it, unless read-only. */
 int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
@@ -251,7 +251,7 @@ int postern__sqlite_file_check(const struct sqlite_file *file,
 bool postern__sqlite_file_immutable(const struct sqlite_file *file);
 void postern__sqlite_file_close(struct sqlite_file *file);
 
-/* --- schema (schema.c) ------------------------------------------------ */
+/* schema.c: schema. */
 
 extern const char postern__sqlite_schema[];
 
@@ -269,7 +269,7 @@ int postern__sqlite_check_schema(struct sqlite_connection *connection,
 int postern__sqlite_load_key(struct sqlite_connection *connection,
 		struct postern_error *error);
 
-/* --- channels and handlers (directory.c) ------------------------------ */
+/* directory.c: channels and handlers. */
 
 /* Read the directory, its counts and the next seq from the file. */
 int postern__sqlite_load(struct sqlite_store *self,
@@ -291,7 +291,7 @@ void postern__sqlite_counts_end(struct sqlite_store *self, bool committed);
 int postern__sqlite_resolve(struct sqlite_connection *connection,
 		const char *key, int64_t *id_out, struct postern_error *error);
 
-/* --- messages (message.c) --------------------------------------------- */
+/* message.c: messages. */
 
 #define SQLITE_IDENTITY_LEN 24
 #define SQLITE_IDENTITY_ID_LEN 8
@@ -322,7 +322,7 @@ bool postern__sqlite_text(sqlite3_stmt *statement, int column,
 		struct postern_memory *memory, const char **out);
 int postern__sqlite_no_memory(struct postern_error *error);
 
-/* --- deliveries (delivery.c) ------------------------------------------ */
+/* delivery.c: deliveries. */
 
 struct sqlite_delivery {
 	int64_t seq;
@@ -371,14 +371,30 @@ int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error);
 
-/* --- the guard around a unit (guard.c) -------------------------------- */
+/* tenure.c: nodes and locks. */
+
+/* At the opening of the file: nobody is there yet. */
+int postern__sqlite_forget_all_nodes(struct sqlite_store *self,
+		struct postern_error *error);
+/* Inside a transaction: forget the nodes whose time is over, but for one. */
+int postern__sqlite_forget_nodes(struct sqlite_store *self, uint64_t except,
+		int64_t now, struct postern_error *error);
+/* Whether the node has the lock under that fence; NULL: it needs none. */
+int postern__sqlite_holds(struct sqlite_store *self, uint64_t node,
+		const struct postern_lock *lock, bool *holds_out,
+		struct postern_error *error);
+/* The same, POSTERN_E_STALE if not. */
+int postern__sqlite_check_lock(struct sqlite_store *self, uint64_t node,
+		const struct postern_lock *lock, struct postern_error *error);
+
+/* guard.c: the guard around a unit. */
 
 /* Set the hooks of a freshly opened writer. */
 void postern__sqlite_guard(struct sqlite_store *self);
 void postern__sqlite_guard_enter(struct sqlite_store *self);
 void postern__sqlite_guard_leave(struct sqlite_store *self);
 
-/* --- listing (listing.c) ---------------------------------------------- */
+/* listing.c: listing. */
 
 #define SQLITE_LISTING_SOURCES 3
 
@@ -429,7 +445,7 @@ void postern__sqlite_listing_end(struct sqlite_listing *listing);
 bool postern__sqlite_listing_read(sqlite3_stmt *statement,
 		struct postern_memory *memory, struct postern_row *out);
 
-/* --- the operations, each in the file of its name --------------------- */
+/* The operations, each in the file of its name. */
 
 int postern__sqlite_enrol(struct postern_store *store,
 		struct postern_enrolment *enrolment, struct postern_error *error);
@@ -439,10 +455,12 @@ int postern__sqlite_claim(struct postern_store *store,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error);
 int postern__sqlite_transact(struct postern_store *store, uint64_t node,
-		struct postern_unit *units, size_t count, struct postern_error *error);
+		const struct postern_lock *lock, struct postern_unit *units,
+		size_t count, struct postern_error *error);
 void postern__sqlite_interrupt(struct postern_store *store);
-int postern__sqlite_recover(struct postern_store *store, uint64_t node,
-		size_t max, struct postern_recovered *out, struct postern_error *error);
+int postern__sqlite_recover(struct postern_store *store,
+		const struct postern_recovery *recovery, struct postern_recovered *out,
+		struct postern_error *error);
 int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
 		bool poison, size_t max, struct postern_memory *memory,
 		struct postern_orphan **orphans_out, size_t *count_out,
@@ -464,5 +482,15 @@ int postern__sqlite_find(struct postern_store *store, const char *id,
 int postern__sqlite_stats(struct postern_store *store,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error);
+int postern__sqlite_renew(struct postern_store *store, uint64_t node,
+		int64_t ttl_ms, bool *alive_out, struct postern_error *error);
+int postern__sqlite_lock(struct postern_store *store, const char *name,
+		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
+		struct postern_error *error);
+int postern__sqlite_unlock(struct postern_store *store,
+		const struct postern_lock *lock, uint64_t node,
+		struct postern_error *error);
+int postern__sqlite_clean(struct postern_store *store,
+		struct postern_cleaning *cleaning, struct postern_error *error);
 
 #endif

@@ -205,7 +205,8 @@ static int run_all(struct sqlite_store *self, uint64_t node,
 }
 
 int postern__sqlite_transact(struct postern_store *store, uint64_t node,
-		struct postern_unit *units, size_t count, struct postern_error *error) {
+		const struct postern_lock *lock, struct postern_unit *units,
+		size_t count, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
 	int r = postern__sqlite_enter(self, error);
 	if (r != POSTERN_OK) {
@@ -217,7 +218,13 @@ int postern__sqlite_transact(struct postern_store *store, uint64_t node,
 		units[i].duration_ms = 0;
 		units[i].outcome = (struct postern_outcome){ .kind = POSTERN_DONE };
 	}
-	bool again = count > 0;
+	bool holds;
+	r = postern__sqlite_holds(self, node, lock, &holds, error);
+	/* The gate is ours until the end: nobody can take the lock meanwhile. */
+	bool again = count > 0 && holds;
+	for (size_t i = 0; i < count && !holds; i++) {
+		units[i].code = POSTERN_E_STALE;
+	}
 	while (r == POSTERN_OK && again) {
 		r = run_all(self, node, units, count, &again, error);
 	}

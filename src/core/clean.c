@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Cleaning up: what the channels' retention says may go, in batches small
+ * enough that accepts are held up by none of them for long, under a lock of
+ * its own so that two processes do not do the same work. A step is one batch;
+ * whoever does many of them leaves the store to others in between.
+ */
+
+#include "core/box.h"
+
+#include "base/fail.h"
+#include "base/point.h"
+
+#include <stdlib.h>
+
+/* Longer than any batch takes; renewed before each. */
+#define CLEANUP_LOCK_MS ((int64_t)60 * 1000)
+/* A seventh of the time for cleaning leaves accepts the rest, but a rest is
+   never so long that the lock runs out. */
+#define REST_FACTOR 6
+#define REST_MS_MAX ((int64_t)10 * 1000)
+
+bool postern__cleaning_needed(const struct postern_box *box) {
+	for (size_t i = 0; i < box->channel_count; i++) {
+		if (box->channels[i]->retention_payload_ms > 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static size_t fill_rules(const struct postern_box *box,
+		struct postern_retention *rules) {
+	size_t count = 0;
+	for (size_t i = 0; i < box->channel_count; i++) {
+		const struct postern__channel *channel = box->channels[i];
+		if (channel->retention_payload_ms > 0) {
+			int64_t dedupe = channel->retention_dedupe_ms;
+			rules[count++] = (struct postern_retention){
+				.channel = channel->id,
+				.payload_ms = channel->retention_payload_ms,
+				.dedupe_ms = dedupe > 0 ? dedupe : -1,
+			};
+		}
+	}
+	return count;
+}
+
+static uint64_t node_of(struct postern_box *box) {
+	(void)pthread_mutex_lock(&box->lock);
+	uint64_t node = box->node;
+	(void)pthread_mutex_unlock(&box->lock);
+	return node;
+}
+
+static int clean_batch(struct postern_box *box, struct postern__cleanup *state,
+		struct postern_error *error) {
+	struct postern_retention *rules =
+			calloc(box->channel_count + 1, sizeof(*rules));
+	if (!rules) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	state->cleaning.rules = rules;
+	state->cleaning.rule_count = fill_rules(box, rules);
+	state->cleaning.max = box->options.cleanup_batch;
+	int64_t started = postern__box_now_ms(box);
+	postern__point("clean.before");
+	int r = box->store->ops->clean(box->store, &state->cleaning, error);
+	postern__point("clean.after");
+	state->step_ms = postern__box_now_ms(box) - started;
+	if (!r) {
+		state->total.messages += state->cleaning.messages;
+		state->total.keys += state->cleaning.keys;
+	}
+	state->cleaning.rules = NULL;
+	free(rules);
+	return r;
+}
+
+int postern__cleanup_step(struct postern_box *box,
+		struct postern__cleanup *state, bool *more_out,
+		struct postern_error *error) {
+	*more_out = false;
+	bool held = false;
+	state->lock.name = box->cleanup_lock_name;
+	state->node = node_of(box);
+	int r = box->store->ops->lock(box->store, box->cleanup_lock_name,
+			state->node, CLEANUP_LOCK_MS, &held, &state->lock.fence, error);
+	if (r) {
+		return r;
+	}
+	if (!held) {
+		state->lock.fence = 0;
+		state->total.busy = true;
+		return POSTERN_OK;
+	}
+	r = clean_batch(box, state, error);
+	*more_out = !r && state->cleaning.more;
+	return r;
+}
+
+void postern__cleanup_end(struct postern_box *box,
+		struct postern__cleanup *state) {
+	if (state->lock.fence > 0) {
+		/* If it fails, the lock's time runs out by itself. */
+		(void)box->store->ops->unlock(box->store, &state->lock, state->node,
+				NULL);
+		state->lock.fence = 0;
+	}
+}
+
+int64_t postern__cleanup_rest_ms(const struct postern__cleanup *state) {
+	int64_t rest = REST_FACTOR * state->step_ms;
+	return rest < REST_MS_MAX ? rest : REST_MS_MAX;
+}
+
+/* Where a runner is at work it goes on between two batches. */
+static void rest(struct postern_box *box,
+		const struct postern__cleanup *state) {
+	(void)pthread_mutex_lock(&box->lock);
+	int64_t until = postern__box_after_ms(box, postern__cleanup_rest_ms(state));
+	int64_t left;
+	while (box->leasing && (left = until - postern__box_now_ms(box)) > 0) {
+		postern__wait(&box->committed, &box->lock, left);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+int postern_box_cleanup(struct postern_box *box, struct postern_cleanup *out,
+		struct postern_error *error) {
+	int r = postern__box_check_started(box, error);
+	if (!r) {
+		r = postern__check_outside(box, error);
+	}
+	struct postern__cleanup state = { 0 };
+	bool more = !r && postern__cleaning_needed(box);
+	while (!r && more) {
+		r = postern__cleanup_step(box, &state, &more, error);
+		if (!r && more) {
+			rest(box, &state);
+		}
+	}
+	postern__cleanup_end(box, &state);
+	if (!r && out) {
+		*out = state.total;
+	}
+	return r;
+}

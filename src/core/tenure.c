@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Tenure: by what right this process holds leases.
+ *
+ * A node lives in the store for node_lease at a time and renews itself well
+ * before. If it was found gone, others have taken its deliveries: it begins
+ * again under a new number, and what it still has to say under the old one is
+ * refused.
+ *
+ * With exclusive processing only the holder of a named lock leases, claims and
+ * begins. A node number serves for one tenure of the lock: whoever lost it or
+ * let it go takes a new number before it asks again, so that leases of an
+ * earlier tenure are always somebody else's and the next owner, be it this
+ * process, takes them back.
+ *
+ * From the moment that the lease or the lock may be over (judged by our own
+ * monotonic clock, from before the call that renewed it) nothing new begins,
+ * and what runs is told to stop. Safety does not hang on that: every change
+ * names the lock's fence, and the store refuses old ones.
+ */
+
+#include "core/box.h"
+
+#include "base/fail.h"
+#include "base/point.h"
+#include "base/text.h"
+
+#include <stdio.h>
+
+/* Renew three times per lease, so that two may fail. */
+#define RENEWALS 3
+
+static bool is_exclusive(const struct postern_box *box) {
+	return box->options.processing == POSTERN_PROCESSING_EXCLUSIVE;
+}
+
+static bool is_leased(const struct postern_box *box) {
+	return box->options.node_lease_ms > 0;
+}
+
+/* The lock's life where nodes have none of their own. */
+static int64_t lock_ms(const struct postern_box *box) {
+	return is_leased(box) ? box->options.node_lease_ms
+						  : POSTERN__NODE_LEASE_MS_DEFAULT;
+}
+
+/* With the lock: when nothing may be begun any more. */
+static int64_t tenure_until_ms(const struct postern_box *box) {
+	int64_t until = POSTERN__NEVER;
+	if (is_leased(box)) {
+		until = box->node_until_ms;
+	}
+	if (is_exclusive(box) && box->lock_until_ms < until) {
+		until = box->lock_until_ms;
+	}
+	return until;
+}
+
+bool postern__may_process(const struct postern_box *box) {
+	if (box->draining) {
+		return false;
+	}
+	int64_t until = tenure_until_ms(box);
+	return until == POSTERN__NEVER || postern__box_now_ms(box) < until;
+}
+
+struct postern__right postern__right_of(const struct postern_box *box) {
+	struct postern__right right = {
+		.node = box->node,
+		.lock = box->lock_held,
+		.locked = is_exclusive(box),
+	};
+	return right;
+}
+
+const struct postern_lock *postern__right_lock(
+		const struct postern__right *right) {
+	return right->locked ? &right->lock : NULL;
+}
+
+static void emit_lock(struct postern_box *box, enum postern_event_kind kind,
+		uint64_t fence) {
+	struct postern_event event = {
+		.size = sizeof(event),
+		.kind = kind,
+		.fence = fence,
+	};
+	postern__emit(box, &event);
+}
+
+/* What is queued is given back and what runs is told to stop; the store
+   refuses whatever of it is not ours any more. */
+static void stop_processing(struct postern_box *box) {
+	postern__give_back_queued(box);
+	postern__cancel_running(box);
+}
+
+int64_t postern__tenure_watch(struct postern_box *box) {
+	(void)pthread_mutex_lock(&box->lock);
+	int64_t until = tenure_until_ms(box);
+	bool over = postern__box_now_ms(box) >= until;
+	bool tell = over && !box->tenure_over;
+	box->tenure_over = over;
+	(void)pthread_mutex_unlock(&box->lock);
+	if (tell) {
+		stop_processing(box);
+	}
+	return over ? POSTERN__NEVER : until;
+}
+
+/* With the lock: it may go on until then. */
+static void extend(struct postern_box *box, int64_t *until, int64_t to) {
+	bool was_over = !postern__may_process(box);
+	*until = to;
+	box->tenure_over = false;
+	if (was_over) {
+		postern__claim_hint_all(box);
+		(void)pthread_cond_broadcast(&box->work);
+		/* Somebody has to notice when this one is over. */
+		if (to < box->watch_at_ms) {
+			box->watch_at_ms = to;
+			(void)pthread_cond_signal(&box->watch);
+		}
+	}
+}
+
+/* The old life is over; begin a new one. */
+static int begin_anew(struct postern_box *box, struct postern_error *error) {
+	stop_processing(box);
+	uint64_t node = 0;
+	while (node == 0) {
+		node = box->random.next(box->random.context) >> 1;
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	uint64_t former = box->node;
+	box->node = node;
+	box->node_spent = false;
+	box->enrolled = false;
+	(void)pthread_mutex_unlock(&box->lock);
+	bool alive;
+	/* If it fails, its time runs out by itself. */
+	(void)box->store->ops->renew(box->store, former, 0, &alive, NULL);
+	postern__point("tenure.between-lives");
+	return postern__enrol(box, error);
+}
+
+static int renew_node(struct postern_box *box, postern_remark *trouble,
+		void *context, struct postern_error *error) {
+	int64_t until = postern__box_after_ms(box, box->options.node_lease_ms);
+	(void)pthread_mutex_lock(&box->lock);
+	uint64_t node = box->node;
+	bool enrolled = box->enrolled;
+	(void)pthread_mutex_unlock(&box->lock);
+	bool alive = true;
+	/* A new life that could not be enrolled has not begun yet. */
+	int r = enrolled ? box->store->ops->renew(box->store, node,
+							   box->options.node_lease_ms, &alive, error)
+					 : postern__enrol(box, error);
+	if (r) {
+		return r;
+	}
+	if (!alive) {
+		(void)pthread_mutex_lock(&box->lock);
+		box->lock_held.fence = 0;
+		box->lock_until_ms = 0;
+		(void)pthread_mutex_unlock(&box->lock);
+		if (trouble) {
+			trouble(context,
+					"this process was not heard of for longer than its node "
+					"lease, and others have taken its work; it begins again");
+		}
+		until = postern__box_after_ms(box, box->options.node_lease_ms);
+		r = begin_anew(box, error);
+	}
+	if (!r) {
+		(void)pthread_mutex_lock(&box->lock);
+		extend(box, &box->node_until_ms, until);
+		(void)pthread_mutex_unlock(&box->lock);
+	}
+	return r;
+}
+
+static void lose_lock(struct postern_box *box, postern_remark *trouble,
+		void *context) {
+	(void)pthread_mutex_lock(&box->lock);
+	uint64_t fence = box->lock_held.fence;
+	box->lock_held.fence = 0;
+	box->lock_until_ms = 0;
+	box->node_spent = true;
+	box->lock_wanted_since_ms = postern__box_now_ms(box);
+	box->lock_waiting_told = false;
+	(void)pthread_mutex_unlock(&box->lock);
+	stop_processing(box);
+	emit_lock(box, POSTERN_EVENT_LOCK_LOST, fence);
+	if (trouble) {
+		trouble(context, "the processing lock was lost; another process "
+						 "goes on");
+	}
+}
+
+/* The new owner takes over at once what the former one held. */
+static int win_lock(struct postern_box *box, uint64_t fence, int64_t until,
+		struct postern_error *error) {
+	(void)pthread_mutex_lock(&box->lock);
+	box->lock_held = (struct postern_lock){ box->lock_name, fence };
+	box->node_spent = true;
+	extend(box, &box->lock_until_ms, until);
+	(void)pthread_mutex_unlock(&box->lock);
+	emit_lock(box, POSTERN_EVENT_LOCKED, fence);
+	size_t count;
+	return postern__recover(box, &count, error);
+}
+
+static void tell_waiting(struct postern_box *box, postern_remark *trouble,
+		void *context) {
+	(void)pthread_mutex_lock(&box->lock);
+	int64_t waited = postern__box_now_ms(box) - box->lock_wanted_since_ms;
+	bool tell = !box->lock_waiting_told &&
+				waited >= box->options.lock_acquire_timeout_ms;
+	box->lock_waiting_told = box->lock_waiting_told || tell;
+	(void)pthread_mutex_unlock(&box->lock);
+	if (tell && trouble) {
+		char text[POSTERN_LOCK_NAME_LEN_MAX + 128];
+		char since[POSTERN__DURATION_TEXT_MAX];
+		postern__duration_format(waited, since);
+		(void)snprintf(text, sizeof(text),
+				"the lock '%s' has been another's for %s; still waiting",
+				box->lock_name, since);
+		trouble(context, text);
+	}
+}
+
+static int keep_lock(struct postern_box *box, postern_remark *trouble,
+		void *context, struct postern_error *error) {
+	uint64_t former = box->lock_held.fence;
+	if (former == 0 && box->node_spent) {
+		int r = begin_anew(box, error);
+		if (r) {
+			return r;
+		}
+	}
+	int64_t until = postern__box_after_ms(box, lock_ms(box));
+	struct postern_lock lock = { .name = box->lock_name };
+	bool held = false;
+	int r = box->store->ops->lock(box->store, lock.name, box->node,
+			lock_ms(box), &held, &lock.fence, error);
+	if (r) {
+		return r;
+	}
+	postern__point("tenure.lock-taken");
+	if (held && lock.fence == former) {
+		(void)pthread_mutex_lock(&box->lock);
+		extend(box, &box->lock_until_ms, until);
+		(void)pthread_mutex_unlock(&box->lock);
+		return POSTERN_OK;
+	}
+	if (former > 0) {
+		/* Another had it meanwhile; if it is ours again, then under a number
+		   that is spent. */
+		lose_lock(box, trouble, context);
+		return held ? box->store->ops->unlock(box->store, &lock, box->node,
+							  error)
+					: POSTERN_OK;
+	}
+	if (held) {
+		return win_lock(box, lock.fence, until, error);
+	}
+	tell_waiting(box, trouble, context);
+	return POSTERN_OK;
+}
+
+bool postern__has_tenure(const struct postern_box *box) {
+	return is_leased(box) || is_exclusive(box);
+}
+
+int postern__tenure(struct postern_box *box, postern_remark *trouble,
+		void *context, int64_t *next_out, struct postern_error *error) {
+	*next_out = POSTERN__NEVER;
+	if (!postern__has_tenure(box)) {
+		return POSTERN_OK;
+	}
+	*next_out = postern__box_after_ms(box, lock_ms(box) / RENEWALS);
+	(void)pthread_mutex_lock(&box->lock);
+	bool busy = box->renewing;
+	box->renewing = true;
+	(void)pthread_mutex_unlock(&box->lock);
+	if (busy) {
+		return POSTERN_OK; /* somebody is doing just that */
+	}
+	int r = POSTERN_OK;
+	if (is_leased(box)) {
+		r = renew_node(box, trouble, context, error);
+	}
+	if (!r && is_exclusive(box)) {
+		r = keep_lock(box, trouble, context, error);
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	box->renewing = false;
+	(void)pthread_mutex_unlock(&box->lock);
+	return r;
+}
+
+void postern__lock_doubt(struct postern_box *box, uint64_t fence) {
+	(void)pthread_mutex_lock(&box->lock);
+	if (box->lock_held.fence == fence && fence > 0) {
+		/* Not ours for sure: the next renewal decides. */
+		box->lock_until_ms = 0;
+		box->watch_at_ms = 0;
+		(void)pthread_cond_signal(&box->watch);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+void postern__tenure_end(struct postern_box *box) {
+	(void)pthread_mutex_lock(&box->lock);
+	struct postern_lock lock = box->lock_held;
+	uint64_t node = box->node;
+	box->lock_held.fence = 0;
+	box->lock_until_ms = 0;
+	(void)pthread_mutex_unlock(&box->lock);
+	if (lock.fence > 0) {
+		/* If it fails, the lock's time runs out by itself. */
+		(void)box->store->ops->unlock(box->store, &lock, node, NULL);
+	}
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_RUNNER_RUNNER_H
+#define POSTERN_RUNNER_RUNNER_H
+
+/* What the runner's threads share; the box's lock guards what they meet in. */
+
+#include "core/box.h"
+
+#include <postern/runner.h>
+#include <pthread.h>
+
+struct postern_runner {
+	struct postern_box *box;
+	struct postern_runner_options options;
+	pthread_t writer;
+	pthread_t keeper;
+	pthread_t *workers;
+	size_t worker_count; /* started */
+	bool writer_started;
+	bool keeper_started;
+	pthread_t steward;
+	bool steward_started;
+	/* The steward sleeps here, with the box's lock. */
+	pthread_cond_t steward_wake;
+	/* The steward's own. */
+	int64_t tenure_at_ms;
+	int64_t poll_at_ms;
+	int64_t clean_at_ms;
+	struct postern__cleanup cleanup;
+	/* The writer's own. */
+	int64_t probe_at_ms;
+	/* The first of the results that wait for messages to be committed with,
+	   NULL if none do, and since when, by the machine's clock. Only compared:
+	   it may be gone. */
+	const struct postern__list *linger_first;
+	int64_t linger_ns;
+
+	/* Guarded by the box's lock. */
+	bool stopping;
+	int64_t claim_retry_at_ms;
+	bool in_trouble;
+};
+
+/* A line for the log. */
+void postern__runner_report(struct postern_runner *runner, const char *text);
+/*
+ * What the last write said of the store. Only changes are news, and only
+ * writes count: a store that can be read may still be full.
+ */
+void postern__runner_note(struct postern_runner *runner, int code,
+		const struct postern_error *error);
+
+/* steward.c: the thread that keeps house in the store. */
+void *postern__steward_loop(void *context);
+
+#endif

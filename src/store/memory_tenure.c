@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Nodes and locks of the memory store: who is there, and until when.
+ *
+ * A point in time that lies in the future because the clock was set back
+ * would keep the dead alive; so each is kept with the time it was set, and
+ * what was set in the future begins anew when it is looked at.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "store/memory.h"
+
+void postern__mem_term_set(struct memory_term *term, int64_t now,
+		int64_t ttl_ms) {
+	term->from_ms = now;
+	term->until_ms = ttl_ms > INT64_MAX - now ? INT64_MAX : now + ttl_ms;
+}
+
+static bool is_over(struct memory_term *term, int64_t now) {
+	if (term->from_ms > now) {
+		postern__mem_term_set(term, now, term->until_ms - term->from_ms);
+	}
+	return now >= term->until_ms;
+}
+
+struct memory_node *postern__mem_node(struct memory_store *self,
+		uint64_t node) {
+	for (size_t i = 0; i < self->node_count; i++) {
+		if (self->nodes[i].node == node) {
+			return &self->nodes[i];
+		}
+	}
+	return NULL;
+}
+
+bool postern__mem_node_lives(struct memory_store *self, uint64_t node,
+		int64_t now) {
+	struct memory_node *found = postern__mem_node(self, node);
+	return found && !(found->leased && is_over(&found->term, now));
+}
+
+void postern__mem_nodes_forget(struct memory_store *self, uint64_t self_node,
+		int64_t now) {
+	size_t kept = 0;
+	for (size_t i = 0; i < self->node_count; i++) {
+		struct memory_node *node = &self->nodes[i];
+		if (node->node == self_node ||
+				!(node->leased && is_over(&node->term, now))) {
+			self->nodes[kept++] = *node;
+		} else {
+			free(node->handlers);
+		}
+	}
+	self->node_count = kept;
+}
+
+void postern__mem_renew(struct memory_store *self, uint64_t node,
+		int64_t ttl_ms, bool *alive_out) {
+	int64_t now = postern__mem_now(self);
+	struct memory_node *found = postern__mem_node(self, node);
+	*alive_out = found;
+	if (!found) {
+		return;
+	}
+	found->leased = true;
+	postern__mem_term_set(&found->term, now, ttl_ms);
+	if (ttl_ms == 0) {
+		postern__mem_nodes_forget(self, 0, now);
+	}
+}
+
+static struct memory_lock *find_lock(struct memory_store *self,
+		const char *name) {
+	for (size_t i = 0; i < self->lock_count; i++) {
+		if (strcmp(self->locks[i].name, name) == 0) {
+			return &self->locks[i];
+		}
+	}
+	return NULL;
+}
+
+/* A lock that nobody has; NULL: no memory. */
+static struct memory_lock *add_lock(struct memory_store *self,
+		const char *name) {
+	struct memory_lock *locks =
+			realloc(self->locks, (self->lock_count + 1) * sizeof *locks);
+	char *copy = strdup(name);
+	self->locks = locks ? locks : self->locks;
+	if (!locks || !copy) {
+		free(copy);
+		return NULL;
+	}
+	locks[self->lock_count] = (struct memory_lock){ .name = copy };
+	return &locks[self->lock_count++];
+}
+
+int postern__mem_lock(struct memory_store *self, const char *name,
+		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
+		struct postern_error *error) {
+	int64_t now = postern__mem_now(self);
+	struct memory_lock *lock = find_lock(self, name);
+	if (!lock && !(lock = add_lock(self, name))) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	*held_out =
+			lock->node == node || lock->node == 0 || is_over(&lock->term, now);
+	if (!*held_out) {
+		return POSTERN_OK;
+	}
+	if (lock->node != node) {
+		lock->node = node;
+		lock->fence++;
+	}
+	postern__mem_term_set(&lock->term, now, ttl_ms);
+	*fence_out = lock->fence;
+	return POSTERN_OK;
+}
+
+bool postern__mem_holds(struct memory_store *self, uint64_t node,
+		const struct postern_lock *lock) {
+	if (!lock) {
+		return true;
+	}
+	const struct memory_lock *found = find_lock(self, lock->name);
+	return found && found->node == node && found->fence == lock->fence;
+}
+
+void postern__mem_unlock(struct memory_store *self,
+		const struct postern_lock *lock, uint64_t node) {
+	if (postern__mem_holds(self, node, lock)) {
+		find_lock(self, lock->name)->node = 0;
+	}
+}
+
+void postern__mem_tenure_finish(struct memory_store *self) {
+	for (size_t i = 0; i < self->lock_count; i++) {
+		free(self->locks[i].name);
+	}
+	free(self->locks);
+}

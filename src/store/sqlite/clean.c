@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Cleaning: first the messages in the order they came, then the memory of
+ * them in the order of its keys. Both are the order on the disk, so a batch
+ * touches few pages however random the ids are; an index by time, which every
+ * accept would have to pay for, is not needed.
+ *
+ * Messages come in the order of time: the first that is too young for every
+ * rule ends the first part. The clock may have been set back meanwhile, and
+ * then the rest waits for another day; nothing goes too early.
+ *
+ * The cursor is the part, the seq and the key that were looked at last.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/point.h"
+#include "store/sqlite/sqlite.h"
+
+struct cursor {
+	int64_t seq;
+	uint8_t key[SQLITE_IDENTITY_LEN];
+	bool messages_done;
+	bool keys_begun;
+};
+
+_Static_assert(sizeof(struct cursor) <= POSTERN_CLEANING_CURSOR_LEN,
+		"it has to fit");
+
+struct cleaner {
+	struct sqlite_store *store;
+	struct postern_cleaning *cleaning;
+	struct cursor cursor;
+	int64_t now;
+	/* The first and last of neighbours that go, 0: none yet. */
+	int64_t from;
+	int64_t to;
+	uint8_t (*keys)[SQLITE_IDENTITY_LEN];
+	int64_t *seqs;
+	size_t key_count;
+};
+
+static const struct postern_retention *rule_of(const struct cleaner *cleaner,
+		int64_t channel) {
+	const struct postern_cleaning *cleaning = cleaner->cleaning;
+	for (size_t i = 0; i < cleaning->rule_count; i++) {
+		if (cleaning->rules[i].channel == channel) {
+			return &cleaning->rules[i];
+		}
+	}
+	return NULL;
+}
+
+/* Younger messages cannot go under any rule. */
+static int64_t youngest(const struct cleaner *cleaner) {
+	int64_t keep = INT64_MAX;
+	for (size_t i = 0; i < cleaner->cleaning->rule_count; i++) {
+		int64_t payload = cleaner->cleaning->rules[i].payload_ms;
+		keep = payload < keep ? payload : keep;
+	}
+	return cleaner->now - keep;
+}
+
+static int delete_range(struct cleaner *cleaner, const char *sql, int *changes,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &cleaner->store->writer, sql);
+	postern__sqlite_bind_int(&query, 1, cleaner->from);
+	postern__sqlite_bind_int(&query, 2, cleaner->to);
+	return postern__sqlite_end_changes(&query, changes, error);
+}
+
+/* Remove the neighbours that were found to go. */
+static int purge(struct cleaner *cleaner, struct postern_error *error) {
+	static const char *const tables[] = {
+		"DELETE FROM postern_ledger WHERE seq BETWEEN ?1 AND ?2",
+		"DELETE FROM postern_attempt WHERE seq BETWEEN ?1 AND ?2",
+		"DELETE FROM postern_duplicate WHERE seq BETWEEN ?1 AND ?2",
+		"DELETE FROM postern_conflict WHERE seq BETWEEN ?1 AND ?2",
+	};
+	if (cleaner->from == 0) {
+		return POSTERN_OK;
+	}
+	int r = POSTERN_OK;
+	int changes = 0;
+	for (size_t i = 0; r == POSTERN_OK && i < sizeof tables / sizeof tables[0];
+			i++) {
+		r = delete_range(cleaner, tables[i], &changes, error);
+	}
+	postern__point("sqlite-clean.half-purged");
+	if (r == POSTERN_OK) {
+		r = delete_range(cleaner,
+				"DELETE FROM postern_message WHERE seq BETWEEN ?1 AND ?2",
+				&changes, error);
+	}
+	cleaner->cleaning->messages += (uint64_t)changes;
+	cleaner->from = 0;
+	return r;
+}
+
+/* A number is never given twice, even if the last message is gone. */
+static int keep_last_seq(struct cleaner *cleaner, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &cleaner->store->writer,
+			"UPDATE postern_meta SET value = ?1"
+			" WHERE name = 'last_seq' AND value < ?1");
+	postern__sqlite_bind_int(&query, 1, cleaner->cursor.seq);
+	return postern__sqlite_end(&query, error);
+}
+
+struct candidate {
+	int64_t seq;
+	int64_t channel;
+	int64_t received_at;
+	int64_t finished_at;
+	bool stays; /* open, parked or poisoned */
+};
+
+static bool may_go(const struct cleaner *cleaner,
+		const struct candidate *candidate) {
+	const struct postern_retention *rule = rule_of(cleaner, candidate->channel);
+	int64_t at = candidate->finished_at > candidate->received_at
+						 ? candidate->finished_at
+						 : candidate->received_at;
+	return rule && !candidate->stays && cleaner->now - at >= rule->payload_ms;
+}
+
+/* The next messages, as an array; *count_out: how many. */
+static int read_candidates(struct cleaner *cleaner, struct candidate *out,
+		size_t *count_out, struct postern_error *error) {
+	struct sqlite_query query;
+	size_t count = 0;
+	postern__sqlite_query(&query, &cleaner->store->writer,
+			"SELECT m.seq, m.channel, m.received_at,"
+			" coalesce((SELECT max(finished_at) FROM postern_ledger l"
+			" WHERE l.seq = m.seq), 0),"
+			" EXISTS (SELECT 1 FROM postern_open o WHERE o.seq = m.seq)"
+			" OR EXISTS (SELECT 1 FROM postern_parked p WHERE p.seq = m.seq)"
+			" OR EXISTS (SELECT 1 FROM postern_ledger l WHERE l.seq = m.seq"
+			" AND l.state = 4)"
+			" FROM postern_message m WHERE m.seq > ?1 ORDER BY m.seq LIMIT ?2");
+	postern__sqlite_bind_int(&query, 1, cleaner->cursor.seq);
+	postern__sqlite_bind_int(&query, 2, (int64_t)cleaner->cleaning->max);
+	while (postern__sqlite_row(&query)) {
+		out[count++] = (struct candidate){
+			.seq = postern__sqlite_int(&query, 0),
+			.channel = postern__sqlite_int(&query, 1),
+			.received_at = postern__sqlite_int(&query, 2),
+			.finished_at = postern__sqlite_int(&query, 3),
+			.stays = postern__sqlite_int(&query, 4) != 0,
+		};
+	}
+	*count_out = count;
+	return postern__sqlite_end(&query, error);
+}
+
+static int clean_messages(struct cleaner *cleaner, struct candidate *candidates,
+		struct postern_error *error) {
+	size_t count;
+	int64_t limit = youngest(cleaner);
+	int r = read_candidates(cleaner, candidates, &count, error);
+	cleaner->cursor.messages_done = count < cleaner->cleaning->max;
+	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+		const struct candidate *candidate = &candidates[i];
+		if (candidate->received_at > limit) {
+			cleaner->cursor.messages_done = true;
+			break;
+		}
+		if (may_go(cleaner, candidate)) {
+			cleaner->from = cleaner->from ? cleaner->from : candidate->seq;
+			cleaner->to = candidate->seq;
+		} else {
+			r = purge(cleaner, error);
+		}
+		cleaner->cursor.seq = candidate->seq;
+	}
+	if (r == POSTERN_OK) {
+		r = purge(cleaner, error);
+	}
+	return r == POSTERN_OK && cleaner->cleaning->messages > 0
+				   ? keep_last_seq(cleaner, error)
+				   : r;
+}
+
+/* Collect the keys that may be forgotten; *count_out: how many were read. */
+static int read_keys(struct cleaner *cleaner, size_t *count_out,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	size_t count = 0;
+	postern__sqlite_query(&query, &cleaner->store->writer,
+			"SELECT key, seq, channel, at,"
+			" EXISTS (SELECT 1 FROM postern_message m WHERE m.seq = s.seq)"
+			" FROM postern_seen s WHERE key > ?1 ORDER BY key LIMIT ?2");
+	postern__sqlite_bind_blob(&query, 1, cleaner->cursor.key,
+			cleaner->cursor.keys_begun ? sizeof cleaner->cursor.key : 0);
+	postern__sqlite_bind_int(&query, 2, (int64_t)cleaner->cleaning->max);
+	while (postern__sqlite_row(&query)) {
+		const struct postern_retention *rule =
+				rule_of(cleaner, postern__sqlite_int(&query, 2));
+		if (sqlite3_column_bytes(query.statement, 0) != SQLITE_IDENTITY_LEN) {
+			continue; /* not ours: leave it alone */
+		}
+		memcpy(cleaner->cursor.key, sqlite3_column_blob(query.statement, 0),
+				SQLITE_IDENTITY_LEN);
+		count++;
+		if (rule && rule->dedupe_ms >= 0 &&
+				postern__sqlite_int(&query, 4) == 0 &&
+				cleaner->now - postern__sqlite_int(&query, 3) >=
+						rule->dedupe_ms) {
+			memcpy(cleaner->keys[cleaner->key_count], cleaner->cursor.key,
+					SQLITE_IDENTITY_LEN);
+			cleaner->seqs[cleaner->key_count++] =
+					postern__sqlite_int(&query, 1);
+		}
+	}
+	cleaner->cursor.keys_begun = true;
+	*count_out = count;
+	return postern__sqlite_end(&query, error);
+}
+
+/* What was counted of copies that came after the message was gone. */
+static int forget_counts(struct cleaner *cleaner, int64_t seq,
+		struct postern_error *error) {
+	int changes;
+	cleaner->from = seq;
+	cleaner->to = seq;
+	int r = delete_range(cleaner,
+			"DELETE FROM postern_duplicate WHERE seq BETWEEN ?1 AND ?2",
+			&changes, error);
+	if (r == POSTERN_OK) {
+		r = delete_range(cleaner,
+				"DELETE FROM postern_conflict WHERE seq BETWEEN ?1 AND ?2",
+				&changes, error);
+	}
+	cleaner->from = 0;
+	return r;
+}
+
+static int clean_keys(struct cleaner *cleaner, bool *more_out,
+		struct postern_error *error) {
+	size_t read = 0;
+	int r = read_keys(cleaner, &read, error);
+	for (size_t i = 0; r == POSTERN_OK && i < cleaner->key_count; i++) {
+		struct sqlite_query query;
+		postern__sqlite_query(&query, &cleaner->store->writer,
+				"DELETE FROM postern_seen WHERE key = ?1");
+		postern__sqlite_bind_blob(&query, 1, cleaner->keys[i],
+				SQLITE_IDENTITY_LEN);
+		r = postern__sqlite_end(&query, error);
+		if (r == POSTERN_OK) {
+			r = forget_counts(cleaner, cleaner->seqs[i], error);
+		}
+	}
+	cleaner->cleaning->keys = cleaner->key_count;
+	*more_out = read == cleaner->cleaning->max;
+	return r;
+}
+
+static bool forgets_keys(const struct postern_cleaning *cleaning) {
+	for (size_t i = 0; i < cleaning->rule_count; i++) {
+		if (cleaning->rules[i].dedupe_ms >= 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static int clean(struct cleaner *cleaner, bool *more_out,
+		struct postern_error *error) {
+	size_t max = cleaner->cleaning->max;
+	bool forgets = forgets_keys(cleaner->cleaning);
+	if (!cleaner->cursor.messages_done) {
+		struct candidate *candidates = malloc((max + 1) * sizeof *candidates);
+		int r = candidates ? clean_messages(cleaner, candidates, error)
+						   : postern__sqlite_no_memory(error);
+		free(candidates);
+		*more_out = forgets || !cleaner->cursor.messages_done;
+		return r;
+	}
+	*more_out = false;
+	if (!forgets) {
+		return POSTERN_OK;
+	}
+	cleaner->keys = malloc((max + 1) * sizeof *cleaner->keys);
+	cleaner->seqs = malloc((max + 1) * sizeof *cleaner->seqs);
+	int r = cleaner->keys && cleaner->seqs
+					? clean_keys(cleaner, more_out, error)
+					: postern__sqlite_no_memory(error);
+	free(cleaner->keys);
+	free(cleaner->seqs);
+	return r;
+}
+
+int postern__sqlite_clean(struct postern_store *store,
+		struct postern_cleaning *cleaning, struct postern_error *error) {
+	struct sqlite_store *self = postern__sqlite_from_base(store);
+	int r = postern__sqlite_enter(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct cleaner cleaner = {
+		.store = self,
+		.cleaning = cleaning,
+		.now = postern__sqlite_now(self),
+	};
+	memcpy(&cleaner.cursor, cleaning->cursor, sizeof cleaner.cursor);
+	cleaning->messages = 0;
+	cleaning->keys = 0;
+	bool more = false;
+	r = postern__sqlite_begin(self, error);
+	if (r == POSTERN_OK) {
+		r = clean(&cleaner, &more, error);
+		r = postern__sqlite_finish(self, r, error);
+	}
+	postern__sqlite_leave(self);
+	if (r == POSTERN_OK) {
+		memcpy(cleaning->cursor, &cleaner.cursor, sizeof cleaner.cursor);
+		cleaning->more = more;
+	}
+	return r;
+}
