@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,42 @@ static pthread_once_t plan_once = PTHREAD_ONCE_INIT;
 static postern__point_watcher *point_watcher;
 static void *point_watcher_context;
 
+/* Every place that was passed, for those who want to strike at all of them. */
+#define TALLY_MAX 512
+
+struct tally {
+	const char *name;
+	unsigned long passes;
+};
+
+static struct tally tallies[TALLY_MAX];
+static bool tallying;
+static pthread_mutex_t tally_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void tell_tallies(void) {
+	FILE *file = fopen(getenv("POSTERN_POINTS_TOLD"), "w");
+	for (size_t i = 0; file && i < TALLY_MAX && tallies[i].name; i++) {
+		(void)fprintf(file, "%s %lu\n", tallies[i].name, tallies[i].passes);
+	}
+	if (file) {
+		(void)fclose(file);
+	}
+}
+
+static void count_pass(const char *name) {
+	(void)pthread_mutex_lock(&tally_lock);
+	size_t i = 0;
+	while (i < TALLY_MAX && tallies[i].name &&
+			strcmp(tallies[i].name, name) != 0) {
+		i++;
+	}
+	if (i < TALLY_MAX) {
+		tallies[i].name = name;
+		tallies[i].passes++;
+	}
+	(void)pthread_mutex_unlock(&tally_lock);
+}
+
 static void read_strike(struct strike *strike) {
 	strike->name = getenv(strike->variable);
 	if (!strike->name) {
@@ -47,6 +84,17 @@ static void read_plan(void) {
 	read_strike(&strike_pause);
 	read_strike(&strike_fail);
 	bug_chosen = getenv("POSTERN_BUG");
+	tallying = getenv("POSTERN_POINTS_TOLD");
+	if (tallying) {
+		(void)atexit(tell_tallies);
+	}
+}
+
+static void begin(const char *name) {
+	(void)pthread_once(&plan_once, read_plan);
+	if (tallying) {
+		count_pass(name);
+	}
 }
 
 static bool hits(struct strike *strike, const char *name) {
@@ -59,7 +107,7 @@ static bool hits(struct strike *strike, const char *name) {
 }
 
 void postern__point(const char *name) {
-	(void)pthread_once(&plan_once, read_plan);
+	begin(name);
 	if (point_watcher) {
 		postern__point_watcher *watcher = point_watcher;
 		point_watcher = NULL;
@@ -75,7 +123,7 @@ void postern__point(const char *name) {
 }
 
 bool postern__point_fails(const char *name) {
-	(void)pthread_once(&plan_once, read_plan);
+	begin(name);
 	return hits(&strike_fail, name);
 }
 

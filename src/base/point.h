@@ -11,6 +11,7 @@
  *   POSTERN_PAUSE_AT=NAME:N   … stops it (SIGSTOP) until somebody goes on
  *   POSTERN_FAIL_AT=NAME:N    … makes postern__point_fails() true
  *   POSTERN_BUG=NAME          postern__bug(NAME) is true
+ *   POSTERN_POINTS_TOLD=FILE  gets how often each place was passed, at exit
  *
  * NAME is "noun.where", as in "commit.before"; N counts from 1 (also if it is
  * left out), and 0 means every pass.

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/temp_dir.h"
 #include "tap.h"
 
 #define ENDED 42
@@ -135,11 +136,37 @@ static void watched(void) {
 	CHECK_INT(seen, 2);
 }
 
+static void pass_and_exit(void) {
+	postern__point("here.before");
+	postern__point("here.before");
+	(void)postern__point_fails("it.fails");
+	exit(ENDED);
+}
+
+static void counted(void) {
+	struct temp_dir dir;
+	char path[300];
+	char text[100] = "";
+	temp_dir_create(&dir);
+	temp_dir_name(&dir, "", "told", path, sizeof path);
+	CHECK(has_ended(
+			run_child("POSTERN_POINTS_TOLD", path, pass_and_exit, NULL)));
+	FILE *file = fopen(path, "r");
+	if (CHECK(file)) {
+		CHECK(fread(text, 1, sizeof text - 1, file) > 0);
+		(void)fclose(file);
+	}
+	CHECK_STR(text, "here.before 2\nit.fails 1\n");
+	temp_dir_destroy(&dir);
+}
+
 static const struct tap_case cases[] = {
 	{ "the n-th pass of a place kills the process", crashes },
 	{ "a name that is not quite the same strikes nothing", names_are_whole },
 	{ "the n-th pass of a place stops the process", pauses },
 	{ "the n-th pass of a place fails", fails },
+	{ "all passes are counted and told", counted },
+	/* From here on the plan is read, for all children too. */
 	{ "one bug at a time comes back", bugs },
 	{ "a watcher is told of every pass but its own", watched },
 };
