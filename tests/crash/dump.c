@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* One JSON object, written in one go. */
+
+#include "crash/dump.h"
+
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+__attribute__((noreturn)) static void give_up(const char *what) {
+	(void)fprintf(stderr, "scenario: dump: %s\n", what);
+	exit(3);
+}
+
+static void write_messages(struct world *world, FILE *file,
+		const struct postern_listing *listing) {
+	int64_t last = 0;
+	const char *comma = "";
+	for (size_t i = 0; i < postern_listing_count(listing); i++) {
+		int64_t seq = postern_listing_get(listing, i)->seq;
+		struct postern_detail *detail;
+		struct postern_error error;
+		if (seq == last) {
+			continue;
+		}
+		last = seq;
+		if (postern_box_get(world->box, seq, &detail, &error)) {
+			give_up(error.text);
+		}
+		if (strcmp(detail->channel, "leavings") == 0) {
+			postern_detail_destroy(detail);
+			continue;
+		}
+		(void)fprintf(file,
+				"%s\n{\"seq\":%lld,\"channel\":\"%s\",\"source\":\"%s\","
+				"\"id\":\"%s\",\"body\":\"%.*s\"}",
+				comma, (long long)seq, detail->channel, detail->message.source,
+				detail->message.id, (int)detail->message.body_len,
+				(const char *)detail->message.body);
+		comma = ",";
+		postern_detail_destroy(detail);
+	}
+}
+
+static void write_deliveries(FILE *file,
+		const struct postern_listing *listing) {
+	const char *comma = "";
+	for (size_t i = 0; i < postern_listing_count(listing); i++) {
+		const struct postern_row *row = postern_listing_get(listing, i);
+		if (row->handler[0] == '\0' || !world_is_told(row->handler)) {
+			continue;
+		}
+		(void)fprintf(file,
+				"%s\n{\"seq\":%lld,\"handler\":\"%s\",\"state\":\"%s\","
+				"\"fence\":%llu,\"failures\":%u,\"starts\":%u}",
+				comma, (long long)row->seq, row->handler,
+				postern_state_name(row->state), (unsigned long long)row->fence,
+				(unsigned)row->failures, (unsigned)row->starts);
+		comma = ",";
+	}
+}
+
+static void write_parked(FILE *file, const struct postern_listing *listing) {
+	const char *comma = "";
+	for (size_t i = 0; i < postern_listing_count(listing); i++) {
+		const struct postern_row *row = postern_listing_get(listing, i);
+		if (row->state == POSTERN_STATE_PARKED) {
+			(void)fprintf(file, "%s%lld", comma, (long long)row->seq);
+			comma = ",";
+		}
+	}
+}
+
+static void write_effects(const struct world *world, FILE *file) {
+	sqlite3 *db = NULL;
+	sqlite3_stmt *statement = NULL;
+	const char *comma = "";
+	if (sqlite3_open_v2(world->path, &db, SQLITE_OPEN_READONLY, NULL)) {
+		give_up("cannot open the file");
+	}
+	/* Without the table there is no effect. */
+	if (sqlite3_prepare_v2(db, "SELECT seq, handler, fence FROM effect", -1,
+				&statement, NULL) == SQLITE_OK) {
+		while (sqlite3_step(statement) == SQLITE_ROW) {
+			(void)fprintf(file,
+					"%s\n{\"seq\":%lld,\"handler\":\"%s\",\"fence\":%lld}",
+					comma, (long long)sqlite3_column_int64(statement, 0),
+					(const char *)sqlite3_column_text(statement, 1),
+					(long long)sqlite3_column_int64(statement, 2));
+			comma = ",";
+		}
+	}
+	(void)sqlite3_finalize(statement);
+	(void)sqlite3_close(db);
+}
+
+void dump_write(struct world *world, bool drained, const char *path) {
+	struct postern_filter filter = { .size = sizeof filter, .limit = 10000 };
+	struct postern_listing *listing;
+	struct postern_error error;
+	FILE *file = fopen(path, "w");
+	if (!file) {
+		give_up("cannot write it");
+	}
+	if (postern_box_list(world->box, &filter, &listing, &error)) {
+		give_up(error.text);
+	}
+	(void)fprintf(file, "{\"messages\":[");
+	write_messages(world, file, listing);
+	(void)fprintf(file, "],\n\"deliveries\":[");
+	write_deliveries(file, listing);
+	(void)fprintf(file, "],\n\"parked\":[");
+	write_parked(file, listing);
+	postern_listing_destroy(listing);
+	world_close(world);
+	(void)fprintf(file, "],\n\"effects\":[");
+	write_effects(world, file);
+	(void)fprintf(file, "],\n\"drained\":%s}\n", drained ? "true" : "false");
+	if (fclose(file)) {
+		give_up("cannot write it");
+	}
+}

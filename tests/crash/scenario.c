@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The reference scenario: everything a box can do, once, in a few dozen
+ * messages and in one process, so that a fault can be tried at each single
+ * step of it.
+ *
+ * Usage: scenario FILE HISTORY LIFE [DUMP]
+ *
+ * Plays on the SQLite file FILE, which need not exist, and appends to
+ * HISTORY. LIFE counts the programs that played on the file, from 1. What is
+ * played is the same in every life: a client that was cut off sends
+ * everything again. The last life is given the name of a DUMP: it goes on
+ * until nothing is open and writes down what there is.
+ *
+ * SCENARIO_PARTS is "pump", "runner" or "pump,runner" (also if it is not
+ * set): the steps one by one, the same every time, or a runner's threads.
+ *
+ * Ends with 0 however many calls failed, as long as the story came to its
+ * end; 3 if it did not.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crash/dump.h"
+#include "crash/faults.h"
+#include "crash/world.h"
+
+#define EVERYBODY (WORLD_LEDGER | WORLD_MAIL | WORLD_SUMS | WORLD_LATE)
+
+static void accept_all_ways(struct world *world) {
+	static const struct world_parcel batch[] = {
+		{ "b-1", "order.placed", "done" },
+		{ "b-2", "order.placed", "fail once" },
+		{ "b-1", "order.placed", "done" }, /* a duplicate in one batch */
+		{ "b-3", "order.placed", "snooze" },
+		{ "", "order.placed", "an id is missing" },
+		{ "b-4", "order.placed", "done" },
+		{ "b-2", "order.placed", "other body" }, /* a conflict in one batch */
+		{ "b-5", "order.placed", "discard" },
+	};
+	world_send(world, "orders", "s-1", "order.placed", "done");
+	world_send(world, "orders", "s-2", "order.placed", "fail once");
+	world_send(world, "orders", "s-3", "order.placed", "fail always");
+	world_send(world, "orders", "s-4", "order.placed", "poison");
+	world_send_batch(world, "orders", batch, sizeof batch / sizeof batch[0]);
+	world_send(world, "orders", "s-1", "order.placed", "done");
+	world_send(world, "orders", "s-2", "order.placed", "other body");
+	world_send(world, "nowhere", "s-5", "order.placed", "done");
+	world_send(world, "notes", "n-1", "note", "done");
+	world_send(world, "notes", "n-2", "note", "fail once");
+	world_send_async(world, "orders", "a-1", "order.placed", "done");
+	world_send_async(world, "orders", "a-2", "order.placed", "done");
+	(void)postern_box_commit(world->box, NULL, NULL);
+}
+
+/* One delivery in this state, of a handler that the checker is told of. */
+static bool find_one(struct world *world, enum postern_state state, size_t skip,
+		int64_t *seq_out, char handler_out[32]) {
+	struct postern_filter filter = { .size = sizeof filter, .state = state };
+	struct postern_listing *listing;
+	if (postern_box_list(world->box, &filter, &listing, NULL)) {
+		return false;
+	}
+	bool found = false;
+	for (size_t i = 0; !found && i < postern_listing_count(listing); i++) {
+		const struct postern_row *row = postern_listing_get(listing, i);
+		if (world_is_told(row->handler) && skip-- == 0) {
+			*seq_out = row->seq;
+			(void)snprintf(handler_out, 32, "%s", row->handler);
+			found = true;
+		}
+	}
+	postern_listing_destroy(listing);
+	return found;
+}
+
+/* It is in the history before it is done: it may be done and never told. */
+static void note_edit(struct world *world, const char *op, int64_t seq,
+		const char *handler) {
+	history_write(&world->history,
+			"{\"e\":\"edit\",\"node\":%d,\"op\":\"%s\",\"seq\":%lld,"
+			"\"handler\":\"%s\"}",
+			world->life, op, (long long)seq, handler);
+}
+
+static void edit_one(struct world *world, enum postern_state state, size_t skip,
+		const char *op) {
+	int64_t seq;
+	char handler[32];
+	if (find_one(world, state, skip, &seq, handler)) {
+		note_edit(world, op, seq, handler);
+		faults_arm(true);
+		if (strcmp(op, "retry") == 0) {
+			(void)postern_box_retry(world->box, seq, handler, NULL);
+		} else {
+			(void)postern_box_discard(world->box, seq, handler, NULL);
+		}
+		faults_arm(false);
+	}
+}
+
+static void edit(struct world *world) {
+	edit_one(world, POSTERN_STATE_POISONED, 0, "retry");
+	edit_one(world, POSTERN_STATE_POISONED, 0, "discard");
+	edit_one(world, POSTERN_STATE_PENDING, 0, "retry");
+	struct postern_filter filter = {
+		.size = sizeof filter,
+		.state = POSTERN_STATE_PARKED,
+		.type = "never",
+	};
+	faults_arm(true);
+	(void)postern_box_discard_all(world->box, &filter, false, NULL, NULL);
+	(void)postern_box_pause(world->box, "gone", NULL);
+	faults_arm(false);
+}
+
+/* For "gone", which is paused before it is gone. The checker is not told:
+   nobody may poison what did not fail, but for this. */
+static void leave_orphan(struct world *world) {
+	const struct postern_message message = {
+		.size = sizeof message,
+		.id = "g-1",
+		.body = "done",
+		.body_len = strlen("done"),
+	};
+	faults_arm(true);
+	(void)postern_box_pause(world->box, "gone", NULL);
+	(void)postern_box_accept(world->box, "leavings", &message, NULL, NULL);
+	faults_arm(false);
+}
+
+/* The steps, one by one, on this thread. */
+static void play_pump(struct world *world) {
+	world_open(world, WORLD_LEDGER | WORLD_MAIL | WORLD_SUMS | WORLD_GONE);
+	accept_all_ways(world);
+	leave_orphan(world);
+	world_process(world, 6);
+	/* A former life: some leases are held when the process goes. */
+	faults_arm(true);
+	(void)postern_box_claim(world->box, 7, NULL, NULL);
+	(void)postern_box_run(world->box, 2, NULL, NULL);
+	faults_arm(false);
+	world_close(world);
+
+	/* Somebody new wants what was parked. */
+	world_open(world, EVERYBODY | WORLD_GONE);
+	(void)postern_box_sweep(world->box, NULL, NULL);
+	world_process(world, 0);
+	world_wait(world, 20);
+	world_process(world, 0);
+	edit(world);
+	world_wait(world, 20);
+	world_process(world, 0);
+	world_close(world);
+}
+
+/* The same with threads; "gone" is gone, and what it left is poisoned. */
+static void play_runner(struct world *world) {
+	static const struct world_parcel batch[] = {
+		{ "t-3", "order.placed", "done" },
+		{ "t-4", "order.placed", "fail once" },
+	};
+	static const struct world_parcel last[] = {
+		{ "t-6", "order.placed", "done" },
+		{ "t-7", "order.placed", "fail once" },
+		{ "t-8", "order.placed", "done" },
+	};
+	const struct postern_runner_options options = {
+		.size = sizeof options,
+		.workers = 1,
+		.restart_delay_ms = 10,
+	};
+	struct postern_runner *runner = NULL;
+	world->flowing = true;
+	world_open(world, EVERYBODY);
+	int r = postern_runner_create(world->box, &options, &runner, NULL);
+	if (!r) {
+		r = postern_runner_start(runner, NULL);
+	}
+	world_send(world, "orders", "t-1", "order.placed", "done");
+	world_send(world, "notes", "t-2", "note", "done");
+	world_send_batch(world, "orders", batch, 2);
+	world_send_async(world, "orders", "t-5", "order.placed", "done");
+	world_settle(world);
+	/* Some of these are given back. */
+	world_send_batch(world, "orders", last, 3);
+	if (!r) {
+		(void)postern_runner_drain(runner, 5000, NULL);
+	}
+	postern_runner_destroy(runner);
+	world_close(world);
+	world->flowing = false;
+}
+
+int main(int argc, char **argv) {
+	const char *parts = getenv("SCENARIO_PARTS");
+	struct world world;
+	if (argc < 4 || argc > 5) {
+		(void)fputs("usage: scenario FILE HISTORY LIFE [DUMP]\n", stderr);
+		return 2;
+	}
+	faults_begin();
+	world_init(&world, argv[1], argv[2], (int)strtol(argv[3], NULL, 10));
+	if (!parts || strstr(parts, "pump")) {
+		play_pump(&world);
+	}
+	if (!parts || strstr(parts, "runner")) {
+		play_runner(&world);
+	}
+	if (argc == 5) {
+		world_open(&world, EVERYBODY);
+		bool drained = world_drain(&world);
+		dump_write(&world, drained, argv[4]);
+	}
+	world_finish(&world);
+	faults_end();
+	return 0;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * A library to be preloaded: it strikes at the N-th call by which the program
+ * changes something in a directory. Only calls on files below that directory
+ * count, in the order in which they are made.
+ *
+ *   STRIKE_UNDER=DIR   what counts
+ *   STRIKE_AT=N        which call, from 1; 0: none
+ *   STRIKE_HOW=        kill    the process dies before the call
+ *                      after   … after it
+ *                      torn    … after half of it, if it is a write
+ *                      eio     the call fails with EIO
+ *                      full    … with ENOSPC
+ *                      short   a write writes half of it
+ *                      cut     the power goes: the file system is shut down
+ *                              without flushing, and the process dies
+ *   STRIKE_TOLD=FILE   gets the number of calls when the program ends
+ *
+ * It counts write, pwrite, fsync, fdatasync, ftruncate, rename, unlink, link,
+ * mkdir and open with O_CREAT of a file that is not there.
+ */
+
+/* The names below are to be these functions, whatever they are called in
+   programs built for large files. */
+#undef _FILE_OFFSET_BITS
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Shut an ext4 file system down as a power cut would: nothing is flushed, not
+   even the journal. The numbers are those of the kernel's ext4.h. */
+#define EXT4_IOC_SHUTDOWN _IOR('X', 125, __u32)
+#define EXT4_GOING_FLAGS_NOLOGFLUSH 2
+
+enum how { NONE, KILL, AFTER, TORN, EIO_, FULL, SHORT, CUT };
+
+static const char *const how_names[] = { "none", "kill", "after", "torn", "eio",
+	"full", "short", "cut" };
+
+static struct {
+	const char *under;
+	size_t under_len;
+	unsigned long at;
+	enum how how;
+	atomic_ulong count;
+} plan;
+
+__attribute__((constructor)) static void read_plan(void) {
+	const char *at = getenv("STRIKE_AT");
+	const char *how = getenv("STRIKE_HOW");
+	plan.under = getenv("STRIKE_UNDER");
+	plan.under_len = plan.under ? strlen(plan.under) : 0;
+	plan.at = at ? strtoul(at, NULL, 10) : 0;
+	for (size_t i = 0; how && i < sizeof how_names / sizeof *how_names; i++) {
+		if (strcmp(how, how_names[i]) == 0) {
+			plan.how = (enum how)i;
+		}
+	}
+}
+
+__attribute__((destructor)) static void tell(void) {
+	const char *path = getenv("STRIKE_TOLD");
+	FILE *file = path ? fopen(path, "w") : NULL;
+	if (file) {
+		(void)fprintf(file, "%lu\n", atomic_load(&plan.count));
+		(void)fclose(file);
+	}
+}
+
+static void *real(const char *name) {
+	return dlsym(RTLD_NEXT, name);
+}
+
+__attribute__((noreturn)) static void die(void) {
+	(void)kill(getpid(), SIGKILL);
+	for (;;) {
+		(void)pause();
+	}
+}
+
+__attribute__((noreturn)) static void cut_power(void) {
+	unsigned flags = EXT4_GOING_FLAGS_NOLOGFLUSH;
+	int fd = open(plan.under, O_RDONLY | O_DIRECTORY);
+	if (fd < 0 || ioctl(fd, EXT4_IOC_SHUTDOWN, &flags) < 0) {
+		perror("strike: shutdown");
+		_exit(99); /* no test may take this for a cut */
+	}
+	die();
+}
+
+static bool is_under(const char *path) {
+	return plan.under && strncmp(path, plan.under, plan.under_len) == 0 &&
+		   path[plan.under_len] == '/';
+}
+
+static bool is_fd_under(int fd) {
+	char link[64];
+	char path[PATH_MAX];
+	(void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	ssize_t len = readlink(link, path, sizeof path - 1);
+	if (len <= 0) {
+		return false;
+	}
+	path[len] = '\0';
+	return is_under(path);
+}
+
+/* Whether this call is the one, and how it is struck. Those who die before
+   it never return. */
+static enum how count(bool counts) {
+	if (!counts || atomic_fetch_add(&plan.count, 1) + 1 != plan.at) {
+		return NONE;
+	}
+	if (plan.how == KILL) {
+		die();
+	}
+	if (plan.how == CUT) {
+		cut_power();
+	}
+	return plan.how;
+}
+
+static bool fails(enum how how) {
+	if (how == EIO_ || how == FULL) {
+		errno = how == EIO_ ? EIO : ENOSPC;
+		return true;
+	}
+	return false;
+}
+
+/* After a call that is no write: half of it is all of it. */
+static void finish(enum how how) {
+	if (how == AFTER || how == TORN) {
+		die();
+	}
+}
+
+static size_t cut_short(enum how how, size_t len) {
+	return (how == TORN || how == SHORT) && len > 1 ? len / 2 : len;
+}
+
+ssize_t write(int fd, const void *bytes, size_t len) {
+	ssize_t (*call)(int, const void *, size_t) = real("write");
+	enum how how = count(is_fd_under(fd));
+	if (fails(how)) {
+		return -1;
+	}
+	ssize_t r = call(fd, bytes, cut_short(how, len));
+	finish(how);
+	return r;
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t offset) {
+	ssize_t (*call)(int, const void *, size_t, off64_t) = real("pwrite64");
+	enum how how = count(is_fd_under(fd));
+	if (fails(how)) {
+		return -1;
+	}
+	ssize_t r = call(fd, bytes, cut_short(how, len), offset);
+	finish(how);
+	return r;
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset) {
+	return pwrite64(fd, bytes, len, offset);
+}
+
+static int sync_as(const char *name, int fd) {
+	int (*call)(int) = real(name);
+	enum how how = count(is_fd_under(fd));
+	if (fails(how)) {
+		return -1;
+	}
+	int r = call(fd);
+	finish(how);
+	return r;
+}
+
+int fsync(int fd) {
+	return sync_as("fsync", fd);
+}
+
+int fdatasync(int fd) {
+	return sync_as("fdatasync", fd);
+}
+
+int ftruncate64(int fd, off64_t len) {
+	int (*call)(int, off64_t) = real("ftruncate64");
+	enum how how = count(is_fd_under(fd));
+	if (fails(how)) {
+		return -1;
+	}
+	int r = call(fd, len);
+	finish(how);
+	return r;
+}
+
+int ftruncate(int fd, off_t len) {
+	return ftruncate64(fd, len);
+}
+
+static int path_call(const char *name, const char *path) {
+	int (*call)(const char *) = real(name);
+	enum how how = count(is_under(path));
+	if (fails(how)) {
+		return -1;
+	}
+	int r = call(path);
+	finish(how);
+	return r;
+}
+
+int unlink(const char *path) {
+	return path_call("unlink", path);
+}
+
+static int pair_call(const char *name, const char *from, const char *to) {
+	int (*call)(const char *, const char *) = real(name);
+	enum how how = count(is_under(to));
+	if (fails(how)) {
+		return -1;
+	}
+	int r = call(from, to);
+	finish(how);
+	return r;
+}
+
+int rename(const char *from, const char *to) {
+	return pair_call("rename", from, to);
+}
+
+int link(const char *from, const char *to) {
+	return pair_call("link", from, to);
+}
+
+int mkdir(const char *path, mode_t mode) {
+	int (*call)(const char *, mode_t) = real("mkdir");
+	enum how how = count(is_under(path));
+	if (fails(how)) {
+		return -1;
+	}
+	int r = call(path, mode);
+	finish(how);
+	return r;
+}
+
+static bool creates(const char *path, int flags) {
+	struct stat status;
+	return (flags & O_CREAT) && is_under(path) && stat(path, &status) < 0;
+}
+
+int open64(const char *path, int flags, ...) {
+	int (*call)(const char *, int, ...) = real("open64");
+	mode_t mode = 0;
+	if (flags & (O_CREAT | O_TMPFILE)) {
+		va_list args;
+		va_start(args, flags);
+		mode = va_arg(args, mode_t);
+		va_end(args);
+	}
+	enum how how = count(creates(path, flags));
+	if (fails(how)) {
+		return -1;
+	}
+	int fd = call(path, flags, mode);
+	finish(how);
+	return fd;
+}
+
+int open(const char *path, int flags, ...) {
+	mode_t mode = 0;
+	if (flags & (O_CREAT | O_TMPFILE)) {
+		va_list args;
+		va_start(args, flags);
+		mode = va_arg(args, mode_t);
+		va_end(args);
+	}
+	return open64(path, flags, mode);
+}

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: MIT
+"""What the sweeps share: trials of the reference scenario, and their judge.
+
+A trial is a folder of its own. In it lives are played one after the other on
+one file: some are struck, as their environment says, and the last one plays
+to the end and dumps the store. Then the checker judges what the histories
+say, and the file is looked at without our code.
+
+    trials = [Trial("apply.before:3", [{"POSTERN_CRASH_AT": "apply.before:3"}])]
+    report = sweep(trials)
+
+The scenario is the one that $SCENARIO names, the library that strikes at
+system calls $STRIKE. Folders are made under $TMPDIR, or in memory.
+"""
+
+import concurrent.futures
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "checker"))
+import check  # noqa: E402
+from history import BadHistory  # noqa: E402
+
+SCENARIO = os.environ.get("SCENARIO")
+STRIKE = os.environ.get("STRIKE")
+
+# Two at a time: that is what the machines of the tests have.
+WORKERS = int(os.environ.get("SWEEP_WORKERS", "2"))
+# Far more than a life takes, also on a busy machine.
+PATIENCE_S = 120
+# A sweep that fails everywhere has said enough.
+PROBLEMS_MAX = 20
+# Long work says how far it is, in seconds.
+PROGRESS_S = 20
+
+KILLED = -signal.SIGKILL
+
+
+class Trial:
+    """Lives with these environments, and one that nothing happens to."""
+
+    def __init__(self, name, lives, killed=True, parts="pump,runner"):
+        self.name = name
+        self.lives = lives
+        self.killed = killed  # what a strike does; else a life goes on
+        self.parts = parts
+
+
+class Outcome:
+    def __init__(self, trial):
+        self.name = trial.name
+        self.struck = 0  # lives that were ended
+        self.problems = []
+
+
+class Report:
+    """What came of a sweep."""
+
+    def __init__(self):
+        self.trials = 0
+        self.struck = 0
+        self.problems = []
+        self.seconds = 0.0
+
+    def add(self, outcome):
+        self.trials += 1
+        self.struck += outcome.struck
+        self.problems += [f"{outcome.name}: {text}" for text in outcome.problems]
+
+    def __str__(self):
+        return (
+            f"{self.trials} trials, {self.struck} struck, "
+            f"{len(self.problems)} problems, {self.seconds:.0f} s"
+        )
+
+
+def temp_root():
+    if "TMPDIR" not in os.environ and os.path.isdir("/dev/shm"):
+        return "/dev/shm"
+    return None
+
+
+def play(folder, life, environment=None, dump=False, parts="pump,runner"):
+    """Plays one life in a folder; returns its exit status and stderr."""
+    store = os.path.join(folder, "store")
+    os.makedirs(store, exist_ok=True)
+    command = [
+        SCENARIO,
+        os.path.join(store, "box.db"),
+        os.path.join(folder, f"life{life}.jsonl"),
+        str(life),
+    ]
+    if dump:
+        command.append(os.path.join(folder, "dump.json"))
+    result = subprocess.run(
+        command,
+        env={
+            **os.environ,
+            "SCENARIO_PARTS": parts,
+            "STRIKE_UNDER": store,
+            **(environment or {}),
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        timeout=PATIENCE_S,
+        text=True,
+        errors="replace",
+    )
+    return result.returncode, result.stderr
+
+
+def file_problems(path):
+    """What is wrong with the file itself: its pages, and what the sql handler
+    wrote, of which the checker is not told."""
+    database = sqlite3.connect(path)
+    try:
+        verdict = database.execute("pragma integrity_check").fetchall()
+        if verdict != [("ok",)]:
+            yield f"integrity_check: {verdict[:3]}"
+        done = database.execute(
+            "select m.id from postern_ledger l"
+            " join postern_handler h on h.id = l.handler"
+            " join postern_message m on m.seq = l.seq"
+            " where h.key = 'sums' and l.state = 3 order by 1"
+        ).fetchall()
+        sums = database.execute("select id from sums order by 1").fetchall()
+        if done != sums:
+            yield f"done by the sql handler: {done}, but written: {sums}"
+    finally:
+        database.close()
+
+
+def judge(folder):
+    """Everything that is wrong with what a trial left."""
+    try:
+        yield from check.check_folder(folder)
+        yield from file_problems(os.path.join(folder, "store", "box.db"))
+    except (BadHistory, OSError, ValueError, KeyError, sqlite3.Error) as error:
+        yield f"cannot be judged: {type(error).__name__}: {error}"
+
+
+def attempt(trial):
+    """Plays a trial and judges it."""
+    outcome = Outcome(trial)
+    folder = tempfile.mkdtemp(prefix="postern-sweep-", dir=temp_root())
+    try:
+        for life, environment in enumerate(trial.lives, 1):
+            code, said = play(folder, life, environment, parts=trial.parts)
+            struck = code == KILLED
+            outcome.struck += struck
+            if code != 0 and not (struck and trial.killed):
+                outcome.problems.append(
+                    f"life {life} ended with {code}: {said.strip()[-2000:]}"
+                )
+                return outcome
+        life = len(trial.lives) + 1
+        code, said = play(folder, life, dump=True, parts=trial.parts)
+        if code != 0:
+            outcome.problems.append(
+                f"the life after it ended with {code}: {said.strip()[-2000:]}"
+            )
+            return outcome
+        outcome.problems += judge(folder)
+    except subprocess.TimeoutExpired:
+        outcome.problems.append("does not come to an end")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return outcome
+
+
+def sweep(trials, do=attempt, what="trials"):
+    """Plays all trials, some at a time, and says how far it is."""
+    report = Report()
+    started = said = time.monotonic()
+    with concurrent.futures.ProcessPoolExecutor(WORKERS) as pool:
+        waiting = iter(trials)
+        running = set()
+        while True:
+            # No more than a few ahead, so that it can end early.
+            while waiting is not None and len(running) < 4 * WORKERS:
+                trial = next(waiting, None)
+                if trial is None or len(report.problems) > PROBLEMS_MAX:
+                    waiting = None
+                    break
+                running.add(pool.submit(do, trial))
+            if not running:
+                break
+            done, running = concurrent.futures.wait(
+                running, return_when=concurrent.futures.FIRST_COMPLETED
+            )
+            for future in done:
+                report.add(future.result())
+            if time.monotonic() - said > PROGRESS_S:
+                said = time.monotonic()
+                print(f"# {report.trials} {what}", flush=True)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def count(environment, told, parts="pump,runner"):
+    """Plays one life that is not struck; returns what the file that `told`
+    names says when it has ended."""
+    with tempfile.TemporaryDirectory(dir=temp_root()) as folder:
+        path = os.path.join(folder, "told")
+        code, said = play(folder, 1, {**environment, told: path}, parts=parts)
+        if code != 0:
+            raise AssertionError(f"the scenario ends with {code}: {said}")
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+
+class Tap:
+    """Cases of a program that sweeps."""
+
+    def __init__(self):
+        self.count = 0
+        self.failed = 0
+
+    def case(self, name, problems):
+        problems = list(problems)
+        self.count += 1
+        self.failed += bool(problems)
+        for problem in problems[:PROBLEMS_MAX]:
+            print(f"  {problem}", file=sys.stderr, flush=True)
+        good = "not ok" if problems else "ok"
+        print(f"{good} {self.count} - {name}", flush=True)
+
+    def sweep(self, name, report):
+        """A case that has swept: it counts, and something was struck."""
+        problems = list(report.problems)
+        if report.trials == 0:
+            problems.append("nothing was tried")
+        print(f"# {report}", flush=True)
+        self.case(name, problems)
+
+    def finish(self):
+        print(f"1..{self.count}")
+        sys.exit(1 if self.failed or not self.count else 0)

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Strikes at every pass of every point that the sources name.
+
+The scenario is killed at each of them, played again to the end, and judged.
+It is also failed at each point that can fail, stopped at each point while a
+second process wants the file, and killed twice or three times in a row.
+
+PAIRS=N      kills of two or three lives in a row (100)
+SEED=N       which (printed)
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import points
+import sweep
+from sweep import Trial
+
+PAIRS = int(os.environ.get("PAIRS", "100"))
+SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
+
+# What the scenario does not pass, and where it is struck instead.
+ELSEWHERE = {
+    "halve.before": "only if the store refuses an item: tests/unit/test_commit.c",
+    "sqlite-reopen.closed": "only after a failure: passed by the failures below",
+    "sqlite-upgrade.step": "only with an older schema: tests/unit/test_sqlite_schema.c",
+    "memory-apply.fails": "memory: the simulation",
+    "memory-apply.prepared": "memory: the simulation",
+    "memory-apply.settled": "memory: the simulation",
+}
+
+# Where the file is not owned yet: a second process may come first.
+BEFORE_OWNED = {"sqlite-file.created"}
+
+
+def passes_of(parts="pump,runner"):
+    """How often each point is passed by a life that is left alone."""
+    told = sweep.count({}, "POSTERN_POINTS_TOLD", parts)
+    return {name: int(n) for name, n in (line.split() for line in told.splitlines())}
+
+
+def kills(named, passes):
+    for name in sorted(passes):
+        if named[name][0] == "crash":
+            for n in range(1, passes[name] + 1):
+                place = f"{name}:{n}"
+                yield Trial(place, [{"POSTERN_CRASH_AT": place}])
+
+
+def failures(named, passes):
+    for name in sorted(passes):
+        if named[name][0] == "fail":
+            for n in range(1, passes[name] + 1):
+                place = f"{name}:{n}"
+                strike = {"POSTERN_FAIL_AT": place}
+                yield Trial(place, [strike], killed=False, parts="pump")
+
+
+def many_kills(named, passes, dice):
+    """Lives that end somewhere, one after the other."""
+    places = [
+        f"{name}:{n}"
+        for name, count in sorted(passes.items())
+        if named[name][0] == "crash"
+        for n in range(1, count + 1)
+    ]
+    for _ in range(PAIRS):
+        lives = [dice.choice(places) for _ in range(dice.choice((2, 3)))]
+        yield Trial(
+            " then ".join(lives), [{"POSTERN_CRASH_AT": place} for place in lives]
+        )
+
+
+def wait_until_stopped(process):
+    """True if it was stopped, False if it ended."""
+    until = time.monotonic() + sweep.PATIENCE_S
+    while time.monotonic() < until:
+        pid, status = os.waitpid(process.pid, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            return True
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return False
+    raise AssertionError("neither stopped nor ended")
+
+
+def pause(trial):
+    """One process is stopped at a point; meanwhile a second one comes."""
+    outcome = sweep.Outcome(trial)
+    folder = sweep.tempfile.mkdtemp(prefix="postern-pause-", dir=sweep.temp_root())
+    store = os.path.join(folder, "store")
+    os.makedirs(store)
+    environment = {**os.environ, **trial.lives[0], "SCENARIO_PARTS": trial.parts}
+    first = subprocess.Popen(
+        [sweep.SCENARIO, os.path.join(store, "box.db"),
+         os.path.join(folder, "life1.jsonl"), "1"],
+        env=environment, stderr=subprocess.DEVNULL,
+    )
+    try:
+        outcome.struck = int(wait_until_stopped(first))
+        if outcome.struck:
+            code, said = sweep.play(folder, 2, parts=trial.parts)
+            refused = code == 3 and "in use by" in said
+            owned = trial.name not in BEFORE_OWNED
+            if refused != owned or (not refused and code != 0):
+                outcome.problems.append(f"the second one ended with {code}: {said}")
+            first.send_signal(signal.SIGCONT)
+            first.wait(sweep.PATIENCE_S)
+        if first.returncode != 0:
+            outcome.problems.append(f"the first one ended with {first.returncode}")
+        code, said = sweep.play(folder, 3, dump=True, parts=trial.parts)
+        if code != 0:
+            outcome.problems.append(f"the last one ended with {code}: {said}")
+        else:
+            outcome.problems += sweep.judge(folder)
+    finally:
+        if first.poll() is None:
+            first.kill()
+            first.wait()
+        sweep.shutil.rmtree(folder, ignore_errors=True)
+    return outcome
+
+
+def pauses(named, passes):
+    for name in sorted(passes):
+        if named[name][0] == "crash":
+            yield Trial(name, [{"POSTERN_PAUSE_AT": f"{name}:1"}])
+
+
+def main():
+    tap = sweep.Tap()
+    named = points.named()
+    passes = passes_of()
+    print(f"# seed {SEED}, {len(named)} points", flush=True)
+
+    tap.case("every point has a name of its own", points.problems(named))
+    tap.case(
+        "the scenario passes every point",
+        [f"{name} ({named[name][1][0]})" for name in sorted(named)
+         if name not in passes and name not in ELSEWHERE]
+        + [f"{name} is passed after all" for name in ELSEWHERE if name in passes],
+    )
+    tap.sweep(
+        "killed at every pass of every point, nothing is lost or doubled",
+        sweep.sweep(kills(named, passes), what="kills"),
+    )
+    tap.sweep(
+        "killed again and again, nothing is lost or doubled",
+        sweep.sweep(many_kills(named, passes, random.Random(SEED)), what="kills"),
+    )
+    tap.sweep(
+        "failed at every pass of every point that can fail, nothing is lost",
+        sweep.sweep(failures(named, passes_of("pump")), what="failures"),
+    )
+    tap.sweep(
+        "a second process is refused while the first is stopped at any point",
+        sweep.sweep(pauses(named, passes), do=pause, what="pauses"),
+    )
+    tap.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

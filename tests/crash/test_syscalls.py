@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Strikes at every system call by which the scenario changes its directory.
+
+Each write, sync, truncation, creation and removal is struck once, by its
+number: the process is killed there, or the call fails. Then the scenario is
+played again to the end, and judged.
+
+SWEEP=all    also kills after half of a write and after each call, and fills
+             the disk, for a moment, and cuts writes short
+"""
+
+import os
+import sys
+
+import sweep
+from sweep import Trial
+
+ALL = os.environ.get("SWEEP") == "all"
+
+# How, whether the process dies of it, and what is said of it.
+STRIKES = [
+    ("kill", True, "killed before every system call, nothing is lost or doubled"),
+    ("eio", False, "with an I/O error in every system call, nothing is lost"),
+]
+MORE_STRIKES = [
+    ("torn", True, "killed in the middle of every write, nothing is lost"),
+    ("after", True, "killed after every system call, nothing is lost"),
+    ("full", False, "with a full disk at every system call, nothing is lost"),
+    ("short", False, "with every write cut short, nothing is lost"),
+]
+
+
+def environment(how, number):
+    return {
+        "LD_PRELOAD": sweep.STRIKE,
+        "STRIKE_HOW": how,
+        "STRIKE_AT": str(number),
+    }
+
+
+def trials(how, killed):
+    # A failure is tried where the calls are the same every time.
+    parts = "pump,runner" if killed else "pump"
+    total = int(sweep.count(environment("none", 0), "STRIKE_TOLD", parts))
+    print(f"# {how}: {total} system calls", flush=True)
+    for number in range(1, total + 1):
+        yield Trial(
+            f"{how} {number}", [environment(how, number)], killed=killed, parts=parts
+        )
+
+
+def main():
+    tap = sweep.Tap()
+    for how, killed, name in STRIKES + (MORE_STRIKES if ALL else []):
+        report = sweep.sweep(trials(how, killed), what=f"strikes ({how})")
+        problems = list(report.problems)
+        if killed and report.struck < report.trials // 2:
+            problems.append("hardly anything was struck")
+        report.problems = problems
+        tap.sweep(name, report)
+    tap.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

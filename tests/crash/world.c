@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: MIT */
+/* The box of the scenario, who takes part in it, and how they behave. */
+
+#include "crash/world.h"
+
+#include <postern/sys/store.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "crash/faults.h"
+
+#define TRIES 5
+#define MAX_ATTEMPTS 3
+/* The sweeps kill, not the messages. */
+#define MAX_CRASHES 20
+/* A life begins this much later than the one before: longer than all the
+   waiting in one. */
+#define LIFE_MS 1000000000LL
+#define EPOCH_MS 1700000000000LL
+/* Longer than any rest after trouble with the store. */
+#define REST_MS 5000
+
+static int64_t clock_ms(void *context) {
+	struct world *world = context;
+	int64_t now = EPOCH_MS + atomic_load(&world->offset_ms);
+	if (world->flowing) {
+		const struct postern_clock *real = postern_clock_system();
+		now += real->monotonic_ms(real->context);
+	}
+	return now;
+}
+
+static uint64_t roll(void *context) {
+	struct world *world = context;
+	uint64_t x = world->dice;
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	world->dice = x;
+	return x;
+}
+
+void world_init(struct world *world, const char *path, const char *history,
+		int life) {
+	*world = (struct world){
+		.path = path,
+		.life = life,
+		.dice = 0x9e3779b97f4a7c15u * (uint64_t)life + 1,
+		.offset_ms = life * LIFE_MS,
+	};
+	world->clock = (struct postern_clock){
+		.context = world,
+		.wall_ms = clock_ms,
+		.monotonic_ms = clock_ms,
+	};
+	world->random = (struct postern_random){ .context = world, .next = roll };
+	history_open(&world->history, history, life);
+	if (life == 1) {
+		history_write(&world->history,
+				"{\"e\":\"config\",\"handlers\":{"
+				"\"ledger\":{\"transactional\":true,\"max_attempts\":%d,"
+				"\"max_crashes\":%d,\"channel\":\"orders\"},"
+				"\"mail\":{\"transactional\":false,\"max_attempts\":%d,"
+				"\"max_crashes\":%d,\"channel\":\"orders\"},"
+				"\"late\":{\"transactional\":false,\"max_attempts\":%d,"
+				"\"max_crashes\":%d,\"channel\":\"notes\"}},"
+				"\"retention\":{\"payload_ms\":0,\"dedupe_ms\":0}}",
+				MAX_ATTEMPTS, MAX_CRASHES, MAX_ATTEMPTS, MAX_CRASHES,
+				MAX_ATTEMPTS, MAX_CRASHES);
+	}
+}
+
+void world_finish(struct world *world) {
+	world_close(world);
+	history_close(&world->history);
+}
+
+void world_wait(struct world *world, int64_t ms) {
+	atomic_fetch_add(&world->offset_ms, ms);
+}
+
+bool world_is_told(const char *handler) {
+	return strcmp(handler, "sums") != 0 && strcmp(handler, "gone") != 0;
+}
+
+static bool body_is(const struct postern_message *message, const char *body) {
+	return message->body_len == strlen(body) &&
+		   memcmp(message->body, body, message->body_len) == 0;
+}
+
+/* What the body asks for. */
+static void play(const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	if (body_is(message, "fail once") && delivery->attempt == 1) {
+		postern_outcome_set(outcome, POSTERN_RETRY, 0, "asked to fail once");
+	} else if (body_is(message, "fail always")) {
+		postern_outcome_set(outcome, POSTERN_RETRY, 0, "asked to fail");
+	} else if (body_is(message, "poison")) {
+		postern_outcome_set(outcome, POSTERN_POISON, 0, "asked for poison");
+	} else if (body_is(message, "snooze") && delivery->fence < 2) {
+		postern_outcome_set(outcome, POSTERN_SNOOZE, 10, NULL);
+	} else if (body_is(message, "discard") && !delivery->transaction) {
+		postern_outcome_set(outcome, POSTERN_DISCARD, 0, "not wanted");
+	}
+}
+
+static void play_plain(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	const struct world *world = context;
+	history_run(&world->history, message, delivery);
+	play(message, delivery, outcome);
+	history_ran(&world->history, delivery, outcome->kind);
+}
+
+/* Only if it could not be paused: the checker is not told. */
+static void play_gone(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	(void)context;
+	(void)message;
+	(void)delivery;
+	(void)outcome;
+}
+
+static int write_effect(sqlite3 *db, const struct postern_delivery *delivery) {
+	sqlite3_stmt *statement = NULL;
+	int r = sqlite3_exec(db,
+			"CREATE TABLE IF NOT EXISTS effect (seq, handler, fence)", NULL,
+			NULL, NULL);
+	if (r == SQLITE_OK) {
+		r = sqlite3_prepare_v2(db, "INSERT INTO effect VALUES (?1, ?2, ?3)", -1,
+				&statement, NULL);
+	}
+	if (r == SQLITE_OK) {
+		(void)sqlite3_bind_int64(statement, 1, delivery->seq);
+		(void)sqlite3_bind_text(statement, 2, delivery->handler, -1,
+				SQLITE_STATIC);
+		(void)sqlite3_bind_int64(statement, 3, (int64_t)delivery->fence);
+		r = sqlite3_step(statement) == SQLITE_DONE ? SQLITE_OK : SQLITE_ERROR;
+	}
+	/* Before the error's text is asked for; it repeats the step's code. */
+	int ended = sqlite3_finalize(statement);
+	return r == SQLITE_OK ? ended : r;
+}
+
+/* Writes first, so that what does not end as done has to be undone. */
+static void play_transactional(void *context,
+		const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	const struct world *world = context;
+	history_run(&world->history, message, delivery);
+	if (write_effect(delivery->transaction, delivery) == SQLITE_OK) {
+		play(message, delivery, outcome);
+	} else {
+		postern_outcome_set(outcome, POSTERN_RETRY, 0, "no effect");
+	}
+	history_ran(&world->history, delivery, outcome->kind);
+}
+
+static void listen(void *context, const struct postern_event *event) {
+	const struct world *world = context;
+	if (event->handler && world_is_told(event->handler)) {
+		history_event(&world->history, event, MAX_ATTEMPTS);
+	}
+}
+
+static int add_handlers(struct world *world, unsigned cast,
+		struct postern_error *error) {
+	static const char *const types[] = { "order.*" };
+	static const int64_t backoff_ms[] = { 10 };
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.max_attempts = MAX_ATTEMPTS;
+	policy.max_crashes = MAX_CRASHES;
+	policy.backoff_ms = backoff_ms;
+	policy.backoff_count = 1;
+	policy.commit_batch = 3;
+	const struct member {
+		unsigned who;
+		const char *channel;
+		struct postern_handler_options options;
+	} members[] = {
+		{ WORLD_LEDGER, "orders",
+				{ .key = "ledger",
+						.callback = play_transactional,
+						.transactional = true,
+						.types = types } },
+		{ WORLD_MAIL, "orders",
+				{ .key = "mail", .callback = play_plain, .types = types } },
+		{ WORLD_SUMS, "orders",
+				{ .key = "sums",
+						.sql = "CREATE TABLE IF NOT EXISTS sums (id);"
+							   "INSERT INTO sums VALUES (:id)",
+						.types = types } },
+		{ WORLD_GONE, "leavings", { .key = "gone", .callback = play_gone } },
+		{ WORLD_LATE, "notes", { .key = "late", .callback = play_plain } },
+	};
+	int r = POSTERN_OK;
+	for (size_t i = 0; !r && i < sizeof members / sizeof members[0]; i++) {
+		struct postern_handler_options options = members[i].options;
+		options.size = sizeof options;
+		options.context = world;
+		options.type_count = options.types ? 1 : 0;
+		options.policy = &policy;
+		if (cast & members[i].who) {
+			r = postern_box_add_handler(world->box, members[i].channel,
+					&options, error);
+		}
+	}
+	return r;
+}
+
+static int try_open(struct world *world, unsigned cast,
+		struct postern_error *error) {
+	char url[4096];
+	(void)snprintf(url, sizeof url, "sqlite:%s", world->path);
+	struct postern_store_options store_options = {
+		.size = sizeof store_options,
+		.clock = &world->clock,
+		.random = &world->random,
+	};
+	struct postern_box_options options = {
+		.size = sizeof options,
+		.batch_size = 8,
+		.command_timeout_ms = 10000,
+		.clock = &world->clock,
+		.random = &world->random,
+	};
+	struct postern_store *store;
+	int r = postern_store_open(url, &store_options, &store, error);
+	if (r) {
+		return r;
+	}
+	store = faults_wrap_taking(store);
+	if (!store) {
+		error->code = POSTERN_E_NOMEM;
+		return POSTERN_E_NOMEM;
+	}
+	r = postern_box_open_taking(store, &options, &world->box, error);
+	if (!r) {
+		r = postern_box_subscribe(world->box, listen, world, error);
+	}
+	if (!r) {
+		r = postern_box_add_channel(world->box, "orders", NULL, error);
+	}
+	if (!r) {
+		r = postern_box_add_channel(world->box, "notes", NULL, error);
+	}
+	if (!r) {
+		r = postern_box_add_channel(world->box, "leavings", NULL, error);
+	}
+	if (!r) {
+		r = add_handlers(world, cast, error);
+	}
+	return r ? r : postern_box_start(world->box, error);
+}
+
+void world_open(struct world *world, unsigned cast) {
+	struct postern_error error = { 0 };
+	world->opening++;
+	history_write(&world->history, "{\"e\":\"start\",\"node\":%d}",
+			world->life);
+	for (int i = 0; i < TRIES; i++) {
+		faults_arm(true);
+		int r = try_open(world, cast, &error);
+		faults_arm(false);
+		if (!r) {
+			return;
+		}
+		world_close(world);
+		world_wait(world, REST_MS);
+	}
+	(void)fprintf(stderr, "scenario: cannot open: %s\n", error.text);
+	exit(3);
+}
+
+void world_close(struct world *world) {
+	postern_box_destroy(world->box);
+	world->box = NULL;
+}
+
+static struct postern_message message_of(const char *id, const char *type,
+		const char *body) {
+	return (struct postern_message){
+		.size = sizeof(struct postern_message),
+		.id = id,
+		.source = "scenario",
+		.type = type,
+		.body = body,
+		.body_len = strlen(body),
+	};
+}
+
+/* The outcome is unknown: a client sends it again. */
+static bool is_unknown(int code) {
+	return code != POSTERN_OK && code != POSTERN_E_DUPLICATE &&
+		   code != POSTERN_E_CONFLICT && code != POSTERN_E_INVALID;
+}
+
+void world_send(struct world *world, const char *channel, const char *id,
+		const char *type, const char *body) {
+	struct postern_message message = message_of(id, type, body);
+	int r = POSTERN_E_UNAVAILABLE;
+	for (int i = 0; i < TRIES && is_unknown(r); i++) {
+		int64_t seq = 0;
+		history_send(&world->history, channel, &message);
+		faults_arm(true);
+		r = postern_box_accept(world->box, channel, &message, &seq, NULL);
+		faults_arm(false);
+		history_receipt(&world->history, channel, &message, r, seq);
+		if (is_unknown(r)) {
+			world_wait(world, REST_MS);
+		}
+	}
+}
+
+struct letter {
+	struct world *world;
+	const char *channel;
+	struct postern_message message;
+};
+
+static void take_receipt(void *context, const struct postern_receipt *receipt) {
+	struct letter *letter = context;
+	history_receipt(&letter->world->history, letter->channel, &letter->message,
+			receipt->error.code, receipt->seq);
+	free(letter);
+}
+
+void world_send_async(struct world *world, const char *channel, const char *id,
+		const char *type, const char *body) {
+	struct letter *letter = calloc(1, sizeof *letter);
+	if (!letter) {
+		exit(2);
+	}
+	letter->world = world;
+	letter->channel = channel;
+	letter->message = message_of(id, type, body);
+	history_send(&world->history, channel, &letter->message);
+	faults_arm(true);
+	int r = postern_box_accept_async(world->box, channel, &letter->message,
+			take_receipt, letter, NULL);
+	faults_arm(false);
+	if (r) {
+		history_receipt(&world->history, channel, &letter->message, r, 0);
+		free(letter);
+	}
+}
+
+void world_send_batch(struct world *world, const char *channel,
+		const struct world_parcel *parcels, size_t count) {
+	struct postern_message messages[WORLD_BATCH_MAX];
+	struct postern_receipt receipts[WORLD_BATCH_MAX];
+	for (size_t i = 0; i < count; i++) {
+		messages[i] =
+				message_of(parcels[i].id, parcels[i].type, parcels[i].body);
+		history_send(&world->history, channel, &messages[i]);
+	}
+	faults_arm(true);
+	int r = postern_box_accept_batch(world->box, channel, messages, count,
+			receipts, NULL);
+	faults_arm(false);
+	for (size_t i = 0; i < count; i++) {
+		int code = r ? r : receipts[i].error.code;
+		history_receipt(&world->history, channel, &messages[i], code,
+				r ? 0 : receipts[i].seq);
+		if (is_unknown(code)) {
+			world_send(world, channel, parcels[i].id, parcels[i].type,
+					parcels[i].body);
+		}
+	}
+}
+
+void world_process(struct world *world, size_t max) {
+	int r = POSTERN_E_UNAVAILABLE;
+	for (int i = 0; i < TRIES && r; i++) {
+		faults_arm(true);
+		r = postern_box_process(world->box, max, NULL, NULL);
+		faults_arm(false);
+		if (r) {
+			world_wait(world, REST_MS);
+		}
+	}
+}
+
+static size_t count_in(struct world *world, enum postern_state state) {
+	struct postern_filter filter = { .size = sizeof filter, .state = state };
+	struct postern_listing *listing = NULL;
+	for (int i = 0; i < TRIES && !listing; i++) {
+		(void)postern_box_list(world->box, &filter, &listing, NULL);
+	}
+	if (!listing) {
+		(void)fputs("scenario: cannot list\n", stderr);
+		exit(3);
+	}
+	size_t count = 0;
+	for (size_t i = 0; i < postern_listing_count(listing); i++) {
+		/* Nobody runs what is left for "gone". */
+		count += strcmp(postern_listing_get(listing, i)->handler, "gone") != 0;
+	}
+	postern_listing_destroy(listing);
+	return count;
+}
+
+static size_t count_open(struct world *world) {
+	return count_in(world, POSTERN_STATE_PENDING) +
+		   count_in(world, POSTERN_STATE_LEASED);
+}
+
+void world_settle(struct world *world) {
+	const struct timespec moment = { .tv_nsec = 1000000 };
+	for (int i = 0; i < 1000 && count_open(world) > 0; i++) {
+		(void)nanosleep(&moment, NULL);
+	}
+}
+
+bool world_drain(struct world *world) {
+	for (int i = 0; i < 50; i++) {
+		world_process(world, 0);
+		if (count_open(world) == 0) {
+			return true;
+		}
+		world_wait(world, REST_MS);
+	}
+	return false;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_TESTS_CRASH_WORLD_H
+#define POSTERN_TESTS_CRASH_WORLD_H
+
+/*
+ * The scenario's world: a box on a file, its handlers, a clock that moves
+ * when it is told to, and chance that is the same in every run of one life.
+ *
+ * Whatever is called may fail: it is tried again where a client would, and
+ * the history says what was answered. Nothing is judged here.
+ */
+
+#include <postern/postern.h>
+#include <postern/sys/clock.h>
+#include <postern/sys/random.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "crash/history.h"
+
+/* Who takes part; the handlers of a world are chosen when it is opened. */
+enum world_cast {
+	WORLD_LEDGER = 1, /* transactional, writes an effect */
+	WORLD_MAIL = 2,   /* plain */
+	WORLD_SUMS = 4,   /* sql, three per commit; writes an effect */
+	WORLD_LATE = 8,   /* wants what was parked */
+	WORLD_GONE = 16   /* is paused, then missing: its deliveries are orphans */
+};
+
+struct world {
+	const char *path;
+	int life;
+	int opening; /* how often the box was opened in this life */
+	struct history history;
+	struct postern_box *box;
+	struct postern_clock clock;
+	struct postern_random random;
+	atomic_llong offset_ms; /* of the clock */
+	bool flowing;           /* the clock also follows the machine's */
+	uint64_t dice;
+};
+
+void world_init(struct world *world, const char *path, const char *history,
+		int life);
+void world_finish(struct world *world);
+
+/* Let time pass. */
+void world_wait(struct world *world, int64_t ms);
+
+/* Open the box with these handlers and start it; ends the program with
+   status 3 if that goes on failing. */
+void world_open(struct world *world, unsigned cast);
+void world_close(struct world *world);
+
+/* Send one message, again while it fails. The body says what its handlers
+   shall do: see play() in world.c. */
+void world_send(struct world *world, const char *channel, const char *id,
+		const char *type, const char *body);
+/* Send without waiting; the receipt comes with a commit. */
+void world_send_async(struct world *world, const char *channel, const char *id,
+		const char *type, const char *body);
+
+struct world_parcel {
+	const char *id;
+	const char *type;
+	const char *body;
+};
+
+#define WORLD_BATCH_MAX 16
+void world_send_batch(struct world *world, const char *channel,
+		const struct world_parcel *parcels, size_t count);
+
+/* As postern_box_process(), tried again when it fails. */
+void world_process(struct world *world, size_t max);
+
+/* Process and wait until nothing is open; false if that does not come. */
+bool world_drain(struct world *world);
+
+/* Wait until a runner has nothing left to do, or for a second. */
+void world_settle(struct world *world);
+
+/* Whether the checker is told of this handler. */
+bool world_is_told(const char *handler);
+
+#endif
