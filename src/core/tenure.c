@@ -144,42 +144,6 @@ static int begin_anew(struct postern_box *box, struct postern_error *error) {
 	return postern__enrol(box, error);
 }
 
-static int renew_node(struct postern_box *box, postern_remark *trouble,
-		void *context, struct postern_error *error) {
-	int64_t until = postern__box_after_ms(box, box->options.node_lease_ms);
-	(void)pthread_mutex_lock(&box->lock);
-	uint64_t node = box->node;
-	bool enrolled = box->enrolled;
-	(void)pthread_mutex_unlock(&box->lock);
-	bool alive = true;
-	/* A new life that could not be enrolled has not begun yet. */
-	int r = enrolled ? box->store->ops->renew(box->store, node,
-							   box->options.node_lease_ms, &alive, error)
-					 : postern__enrol(box, error);
-	if (r) {
-		return r;
-	}
-	if (!alive) {
-		(void)pthread_mutex_lock(&box->lock);
-		box->lock_held.fence = 0;
-		box->lock_until_ms = 0;
-		(void)pthread_mutex_unlock(&box->lock);
-		if (trouble) {
-			trouble(context,
-					"this process was not heard of for longer than its node "
-					"lease, and others have taken its work; it begins again");
-		}
-		until = postern__box_after_ms(box, box->options.node_lease_ms);
-		r = begin_anew(box, error);
-	}
-	if (!r) {
-		(void)pthread_mutex_lock(&box->lock);
-		extend(box, &box->node_until_ms, until);
-		(void)pthread_mutex_unlock(&box->lock);
-	}
-	return r;
-}
-
 static void lose_lock(struct postern_box *box, postern_remark *trouble,
 		void *context) {
 	(void)pthread_mutex_lock(&box->lock);
@@ -196,6 +160,41 @@ static void lose_lock(struct postern_box *box, postern_remark *trouble,
 		trouble(context, "the processing lock was lost; another process "
 						 "goes on");
 	}
+}
+
+static int renew_node(struct postern_box *box, postern_remark *trouble,
+		void *context, struct postern_error *error) {
+	int64_t until = postern__box_after_ms(box, box->options.node_lease_ms);
+	(void)pthread_mutex_lock(&box->lock);
+	uint64_t node = box->node;
+	bool enrolled = box->enrolled;
+	(void)pthread_mutex_unlock(&box->lock);
+	bool alive = true;
+	/* A new life that could not be enrolled has not begun yet. */
+	int r = enrolled ? box->store->ops->renew(box->store, node,
+							   box->options.node_lease_ms, &alive, error)
+					 : postern__enrol(box, error);
+	if (r) {
+		return r;
+	}
+	if (!alive) {
+		if (box->lock_held.fence > 0) {
+			lose_lock(box, trouble, context);
+		}
+		if (trouble) {
+			trouble(context,
+					"this process was not heard of for longer than its node "
+					"lease, and others have taken its work; it begins again");
+		}
+		until = postern__box_after_ms(box, box->options.node_lease_ms);
+		r = begin_anew(box, error);
+	}
+	if (!r) {
+		(void)pthread_mutex_lock(&box->lock);
+		extend(box, &box->node_until_ms, until);
+		(void)pthread_mutex_unlock(&box->lock);
+	}
+	return r;
 }
 
 /* The new owner takes over at once what the former one held. */

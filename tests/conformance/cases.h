@@ -16,6 +16,8 @@ extern const struct tap_case claim_cases[];
 extern const struct tap_case clock_cases[];
 extern const struct tap_case recover_cases[];
 extern const struct tap_case suspect_cases[];
+extern const struct tap_case tenure_cases[];
+extern const struct tap_case clean_cases[];
 extern const struct tap_case enrol_cases[];
 extern const struct tap_case orphan_cases[];
 extern const struct tap_case park_cases[];

@@ -37,6 +37,8 @@ int main(int argc, char **argv) {
 		clock_cases,
 		recover_cases,
 		suspect_cases,
+		tenure_cases,
+		clean_cases,
 		enrol_cases,
 		orphan_cases,
 		park_cases,

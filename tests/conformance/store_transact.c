@@ -300,6 +300,35 @@ static void epoch(void) {
 	stand_close(&stand);
 }
 
+static void lost_lock(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
+	struct work work = { .stand = &stand, .deed = WRITE };
+	struct postern_unit unit = unit_of(&work, seq);
+	struct postern_lock lock = { .name = "l" };
+	bool held = false;
+	CHECK_OK(stand.ops->lock(stand.store, "l", stand.node, 1000, &held,
+					 &lock.fence, &stand.error),
+			&stand.error);
+	CHECK(held);
+	lock.fence--;
+	CHECK_OK(stand.ops->transact(stand.store, stand.node, &lock, &unit, 1,
+					 &stand.error),
+			&stand.error);
+	CHECK_INT(work.runs, 0);
+	CHECK_INT(unit.code, POSTERN_E_STALE);
+	CHECK(!unit.committed);
+	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_LEASED);
+	lock.fence++;
+	CHECK_OK(stand.ops->transact(stand.store, stand.node, &lock, &unit, 1,
+					 &stand.error),
+			&stand.error);
+	CHECK_INT(work.runs, 1);
+	CHECK(unit.committed);
+	stand_close(&stand);
+}
+
 const struct tap_case transact_cases[] = {
 	{ "done commits what was written and the completion together",
 			done_commits },
@@ -307,6 +336,7 @@ const struct tap_case transact_cases[] = {
 			discard_commits },
 	{ "any other outcome rolls back and leaves the lease", others_roll_back },
 	{ "a unit whose fence is lost is not run", stale_is_not_run },
+	{ "under a lost lock no unit is run", lost_lock },
 	{ "units of one transaction are kept or undone one by one", several },
 	{ "a unit that commits or rolls back by itself is undone", meddling },
 	{ "what was rolled back is gone after a crash", not_kept_on_crash },

@@ -7,8 +7,8 @@
  * accept would have to pay for, is not needed.
  *
  * Messages come in the order of time: the first that is too young for every
- * rule ends the first part. The clock may have been set back meanwhile, and
- * then the rest waits for another day; nothing goes too early.
+ * rule ends the first part. One that came in the future, when the clock was
+ * wrong, says nothing of those behind it.
  *
  * The cursor is the part, the seq and the key that were looked at last.
  */
@@ -164,7 +164,8 @@ static int clean_messages(struct cleaner *cleaner, struct candidate *candidates,
 	cleaner->cursor.messages_done = count < cleaner->cleaning->max;
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		const struct candidate *candidate = &candidates[i];
-		if (candidate->received_at > limit) {
+		if (candidate->received_at > limit &&
+				candidate->received_at <= cleaner->now) {
 			cleaner->cursor.messages_done = true;
 			break;
 		}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Cleaning: what goes when its time has come, and what stays whatever the
+ * time. The memory of a message outlives it, and never the other way round.
+ */
+
+#include "conformance/cases.h"
+#include "conformance/stand.h"
+
+#define PAYLOAD_MS 1000
+#define DEDUPE_MS 5000
+
+struct total {
+	uint64_t messages;
+	uint64_t keys;
+	size_t calls;
+};
+
+/* Clean to the end, in batches of `max`. */
+static struct total clean(struct stand *stand, int64_t dedupe_ms, size_t max) {
+	struct postern_retention rule = {
+		.channel = stand->orders,
+		.payload_ms = PAYLOAD_MS,
+		.dedupe_ms = dedupe_ms,
+	};
+	struct postern_cleaning cleaning = {
+		.rules = &rule,
+		.rule_count = 1,
+		.max = max,
+	};
+	struct total total = { 0 };
+	do {
+		CHECK_OK(stand->ops->clean(stand->store, &cleaning, &stand->error),
+				&stand->error);
+		CHECK(cleaning.messages <= max);
+		CHECK(cleaning.keys <= max);
+		total.messages += cleaning.messages;
+		total.keys += cleaning.keys;
+		total.calls++;
+	} while (cleaning.more && total.calls < 1000);
+	CHECK(!cleaning.more);
+	return total;
+}
+
+static int64_t accept_ended(struct stand *stand, const char *id,
+		enum postern_settle_to to) {
+	int64_t seq = stand_accept_leased(stand, id, stand->handlers[0]);
+	CHECK_INT(stand_settle_to(stand, seq, stand->handlers[0], 1, to),
+			POSTERN_OK);
+	return seq;
+}
+
+static bool is_there(struct stand *stand, int64_t seq) {
+	struct postern_detail detail;
+	int r = stand->ops->get(stand->store, seq, stand->memory, &detail,
+			&stand->error);
+	CHECK(r == POSTERN_OK || r == POSTERN_E_NOTFOUND);
+	return r == POSTERN_OK;
+}
+
+static int send_again(struct stand *stand, const char *id, const char *body,
+		int64_t *seq_out) {
+	struct parcel parcel;
+	parcel_init(&parcel, stand, id, body);
+	parcel_add_route(&parcel, stand->handlers[0]);
+	int code = parcel_send(stand, &parcel);
+	*seq_out = parcel.accept.seq;
+	return code;
+}
+
+/* As stand_accept() sends it. */
+static const char *body_of(struct stand *stand, int64_t seq) {
+	struct postern_detail detail = stand_get(stand, seq);
+	char *text =
+			postern_memory_alloc(stand->memory, detail.message.body_len + 1);
+	memcpy(text, detail.message.body, detail.message.body_len);
+	text[detail.message.body_len] = '\0';
+	return text;
+}
+
+static void goes_when_ended(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	int64_t done = accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
+	int64_t discarded = accept_ended(&stand, "2", POSTERN_SETTLE_DISCARDED);
+	fake_clock_advance(&stand.clock, PAYLOAD_MS - 1);
+	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 0);
+	CHECK(is_there(&stand, done));
+	fake_clock_advance(&stand.clock, 1);
+	struct total total = clean(&stand, DEDUPE_MS, 100);
+	CHECK_INT(total.messages, 2);
+	CHECK_INT(total.keys, 0);
+	CHECK(!is_there(&stand, done));
+	CHECK(!is_there(&stand, discarded));
+	struct postern_filter all = { .size = sizeof all, .limit = 10 };
+	CHECK_INT(stand_list(&stand, &all).count, 0);
+	int64_t found[4];
+	size_t count = 1;
+	CHECK_OK(stand.ops->find(stand.store, "1", NULL, NULL, found, 4, &count,
+					 &stand.error),
+			&stand.error);
+	CHECK_INT(count, 0);
+	/* What was counted stays counted. */
+	CHECK_INT(stand_handler_stats(&stand, "a").done, 1);
+	CHECK_INT(stand_channel_stats(&stand, "orders").accepted, 2);
+	stand_close(&stand);
+}
+
+static void counts_from_the_end(void) {
+	struct stand stand;
+	stand_open(&stand, "a", "b", NULL);
+	struct parcel parcel;
+	parcel_init(&parcel, &stand, "1", "body");
+	parcel_add_route(&parcel, stand.handlers[0])->lease = true;
+	parcel_add_route(&parcel, stand.handlers[1])->lease = true;
+	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
+	int64_t seq = parcel.accept.seq;
+	CHECK_INT(stand_settle_to(&stand, seq, stand.handlers[0], 1,
+					  POSTERN_SETTLE_DONE),
+			POSTERN_OK);
+	fake_clock_advance(&stand.clock, 10 * PAYLOAD_MS);
+	CHECK_INT(stand_settle_to(&stand, seq, stand.handlers[1], 1,
+					  POSTERN_SETTLE_DONE),
+			POSTERN_OK);
+	fake_clock_advance(&stand.clock, PAYLOAD_MS - 1);
+	CHECK_INT(clean(&stand, -1, 100).messages, 0);
+	fake_clock_advance(&stand.clock, 1);
+	CHECK_INT(clean(&stand, -1, 100).messages, 1);
+	stand_close(&stand);
+}
+
+static void what_stays(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	int64_t seqs[] = {
+		accept_ended(&stand, "poisoned", POSTERN_SETTLE_POISONED),
+		stand_accept(&stand, "pending", stand.handlers[0]),
+		stand_accept_leased(&stand, "leased", stand.handlers[0]),
+		stand_park(&stand, "parked"),
+	};
+	fake_clock_advance(&stand.clock, 100 * DEDUPE_MS);
+	struct total total = clean(&stand, DEDUPE_MS, 100);
+	CHECK_INT(total.messages, 0);
+	CHECK_INT(total.keys, 0);
+	for (size_t i = 0; i < sizeof seqs / sizeof seqs[0]; i++) {
+		CHECK(is_there(&stand, seqs[i]));
+	}
+	int64_t again;
+	CHECK_INT(send_again(&stand, "pending", body_of(&stand, seqs[1]), &again),
+			POSTERN_E_DUPLICATE);
+	CHECK_INT(again, seqs[1]);
+	stand_close(&stand);
+}
+
+static void one_of_two_is_poisoned(void) {
+	struct stand stand;
+	stand_open(&stand, "a", "b", NULL);
+	struct parcel parcel;
+	parcel_init(&parcel, &stand, "1", "body");
+	parcel_add_route(&parcel, stand.handlers[0])->lease = true;
+	parcel_add_route(&parcel, stand.handlers[1])->lease = true;
+	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
+	int64_t seq = parcel.accept.seq;
+	CHECK_INT(stand_settle_to(&stand, seq, stand.handlers[0], 1,
+					  POSTERN_SETTLE_POISONED),
+			POSTERN_OK);
+	CHECK_INT(stand_settle_to(&stand, seq, stand.handlers[1], 1,
+					  POSTERN_SETTLE_DONE),
+			POSTERN_OK);
+	fake_clock_advance(&stand.clock, 100 * DEDUPE_MS);
+	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 0);
+	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_POISONED);
+	CHECK_INT(stand_state(&stand, seq, "b"), POSTERN_STATE_DONE);
+	stand_close(&stand);
+}
+
+static void remembered(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	int64_t seq = accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
+	const char *body = body_of(&stand, seq);
+	fake_clock_advance(&stand.clock, DEDUPE_MS - 1);
+	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 1);
+	int64_t again = 0;
+	CHECK_INT(send_again(&stand, "1", body, &again), POSTERN_E_DUPLICATE);
+	CHECK_INT(again, seq);
+	CHECK_INT(send_again(&stand, "1", "another", &again), POSTERN_E_CONFLICT);
+	CHECK_INT(again, seq);
+	/* A copy does not bring it back. */
+	CHECK(!is_there(&stand, seq));
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 0);
+	stand_close(&stand);
+}
+
+static void forgotten(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	int64_t seq = accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
+	fake_clock_advance(&stand.clock, PAYLOAD_MS);
+	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 1);
+	int64_t again = 0;
+	CHECK_INT(send_again(&stand, "1", "copy", &again), POSTERN_E_CONFLICT);
+	fake_clock_advance(&stand.clock, DEDUPE_MS - PAYLOAD_MS);
+	CHECK_INT(clean(&stand, DEDUPE_MS, 100).keys, 1);
+	CHECK_INT(send_again(&stand, "1", "copy", &again), POSTERN_OK);
+	CHECK(again > seq);
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 1);
+	CHECK_INT(stand_get(&stand, again).conflict_count, 0);
+	stand_close(&stand);
+}
+
+static void both_at_once(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
+	fake_clock_advance(&stand.clock, DEDUPE_MS);
+	struct total total = clean(&stand, DEDUPE_MS, 100);
+	CHECK_INT(total.messages, 1);
+	CHECK_INT(total.keys, 1);
+	stand_close(&stand);
+}
+
+static void remembered_for_good(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
+	fake_clock_advance(&stand.clock, 1000 * DEDUPE_MS);
+	struct total total = clean(&stand, -1, 100);
+	CHECK_INT(total.messages, 1);
+	CHECK_INT(total.keys, 0);
+	int64_t again;
+	CHECK_INT(send_again(&stand, "1", "another", &again), POSTERN_E_CONFLICT);
+	stand_close(&stand);
+}
+
+static void other_channels(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	struct parcel parcel;
+	parcel_init(&parcel, &stand, "1", "body");
+	parcel.accept.channel = stand.bills;
+	parcel_add_route(&parcel, stand.handlers[0])->lease = true;
+	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
+	CHECK_INT(stand_settle_to(&stand, parcel.accept.seq, stand.handlers[0], 1,
+					  POSTERN_SETTLE_DONE),
+			POSTERN_OK);
+	int64_t seq = accept_ended(&stand, "2", POSTERN_SETTLE_DONE);
+	fake_clock_advance(&stand.clock, 100 * DEDUPE_MS);
+	struct total total = clean(&stand, DEDUPE_MS, 100);
+	CHECK_INT(total.messages, 1);
+	CHECK_INT(total.keys, 1);
+	CHECK(is_there(&stand, parcel.accept.seq));
+	CHECK(!is_there(&stand, seq));
+	stand_close(&stand);
+}
+
+static void in_batches(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	for (int i = 0; i < 25; i++) {
+		char id[16];
+		(void)snprintf(id, sizeof id, "%d", i);
+		if (i % 5 == 4) {
+			stand_accept(&stand, id, stand.handlers[0]);
+		} else {
+			accept_ended(&stand, id, POSTERN_SETTLE_DONE);
+		}
+	}
+	fake_clock_advance(&stand.clock, DEDUPE_MS);
+	struct total total = clean(&stand, DEDUPE_MS, 3);
+	CHECK_INT(total.messages, 20);
+	CHECK_INT(total.keys, 20);
+	CHECK(total.calls > 8);
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 100).count, 5);
+	stand_close(&stand);
+}
+
+static void never_again(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
+	int64_t last = accept_ended(&stand, "2", POSTERN_SETTLE_DONE);
+	fake_clock_advance(&stand.clock, DEDUPE_MS);
+	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 2);
+	stand_crash(&stand);
+	stand_enrol_one(&stand, "a", NULL);
+	CHECK(stand_accept(&stand, "3", stand.handlers[0]) > last);
+	stand_close(&stand);
+}
+
+static void wrong_clock(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
+	fake_clock_jump(&stand.clock, 1000 * DEDUPE_MS);
+	int64_t future = accept_ended(&stand, "2", POSTERN_SETTLE_DONE);
+	fake_clock_jump(&stand.clock, -1000 * DEDUPE_MS);
+	accept_ended(&stand, "3", POSTERN_SETTLE_DONE);
+	fake_clock_advance(&stand.clock, PAYLOAD_MS);
+	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 2);
+	CHECK(is_there(&stand, future));
+	stand_close(&stand);
+}
+
+static void handlers_after(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	for (int round = 0; round < 3; round++) {
+		char id[16];
+		for (int i = 0; i < 10; i++) {
+			(void)snprintf(id, sizeof id, "%d-%d", round, i);
+			int64_t seq = stand_accept(&stand, id, stand.handlers[0]);
+			stand_finish(&stand, seq, stand.handlers[0], POSTERN_SETTLE_DONE);
+		}
+		fake_clock_advance(&stand.clock, DEDUPE_MS);
+		struct total total = clean(&stand, DEDUPE_MS, 4);
+		CHECK_INT(total.messages, 10);
+		CHECK_INT(total.keys, 10);
+	}
+	CHECK_INT(stand_handler_stats(&stand, "a").done, 30);
+	CHECK_INT(stand_handler_stats(&stand, "a").pending, 0);
+	stand_close(&stand);
+}
+
+const struct tap_case clean_cases[] = {
+	{ "a message goes when it has ended for long enough", goes_when_ended },
+	{ "a message's time counts from its last delivery's end",
+			counts_from_the_end },
+	{ "what is open, parked or poisoned stays", what_stays },
+	{ "a message with one poisoned delivery stays", one_of_two_is_poisoned },
+	{ "a message that is gone is remembered", remembered },
+	{ "a message that is forgotten is new again", forgotten },
+	{ "message and memory go together when both are due", both_at_once },
+	{ "memory without an end is kept for good", remembered_for_good },
+	{ "a channel without a rule keeps everything", other_channels },
+	{ "cleaning is bounded, and goes on where it ended", in_batches },
+	{ "the number of a message that is gone is never given again",
+			never_again },
+	{ "a message from the future holds up no other", wrong_clock },
+	{ "a store goes on as before after it was cleaned", handlers_after },
+	{ 0 },
+};

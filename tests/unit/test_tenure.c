@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Several nodes on one store, pumped by hand: who may process, what becomes
+ * of one that was not heard of, and what cleaning leaves.
+ */
+
+#include "tap.h"
+
+#include "support/fake_clock.h"
+#include "support/fault_store.h"
+
+#include <postern/event.h>
+#include <postern/inspect.h>
+#include <postern/postern.h>
+#include <postern/sys/store.h>
+#include <string.h>
+
+#define LEASE_MS 9000
+#define NODE_MAX 2
+
+struct node {
+	struct house *house;
+	struct fault_plan plan;
+	struct postern_box *box;
+	bool down; /* the store does not answer this one */
+	int runs;
+	int settled;
+	int fenced;
+	int locked;
+	int lock_lost;
+	char remarks[1000];
+};
+
+/* One store, several nodes. */
+struct house {
+	struct fake_clock clock;
+	struct fake_random random;
+	struct postern_store *store;
+	struct postern_error error;
+	struct node nodes[NODE_MAX];
+};
+
+static int decide(void *context, enum fault_op op,
+		const struct postern_batch *batch) {
+	(void)op;
+	(void)batch;
+	const struct node *node = context;
+	return node->down ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
+}
+
+static void keep_remark(void *context, const char *text) {
+	struct node *node = context;
+	size_t len = strlen(node->remarks);
+	(void)snprintf(node->remarks + len, sizeof(node->remarks) - len, "%s\n",
+			text);
+}
+
+static void listen(void *context, const struct postern_event *event) {
+	struct node *node = context;
+	node->settled += event->kind == POSTERN_EVENT_SETTLED;
+	node->fenced += event->kind == POSTERN_EVENT_FENCED;
+	node->locked += event->kind == POSTERN_EVENT_LOCKED;
+	node->lock_lost += event->kind == POSTERN_EVENT_LOCK_LOST;
+}
+
+static void handle(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct node *node = context;
+	(void)message;
+	(void)delivery;
+	node->runs++;
+	outcome->kind = POSTERN_DONE;
+}
+
+static bool move_in(struct house *house, struct node *node,
+		enum postern_processing processing) {
+	node->house = house;
+	node->plan.decide = decide;
+	node->plan.context = node;
+	node->plan.shared = true;
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.clock = &house->clock.base,
+		.random = &house->random.base,
+		.processing = processing,
+		.node_lease_ms = LEASE_MS,
+		.remark = keep_remark,
+		.remark_context = node,
+	};
+	struct postern_channel_options channel = {
+		.size = sizeof(channel),
+		.retention_payload_ms = 1000,
+		.retention_dedupe_ms = 2000000,
+	};
+	struct postern_handler_options handler = {
+		.size = sizeof(handler),
+		.key = "h",
+		.callback = handle,
+		.context = node,
+	};
+	struct postern_error *error = &house->error;
+	return CHECK_OK(postern_box_open_taking(fault_store_create_taking(
+													house->store, &node->plan),
+							&options, &node->box, error),
+				   error) &&
+		   CHECK_OK(postern_box_add_channel(node->box, "orders", &channel,
+							error),
+				   error) &&
+		   CHECK_OK(postern_box_add_handler(node->box, "orders", &handler,
+							error),
+				   error) &&
+		   CHECK_OK(postern_box_subscribe(node->box, listen, node, error),
+				   error) &&
+		   CHECK_OK(postern_box_start(node->box, error), error);
+}
+
+static bool open_house(struct house *house,
+		enum postern_processing processing) {
+	*house = (struct house){ 0 };
+	fake_clock_init(&house->clock);
+	fake_random_init(&house->random, 7);
+	struct postern_store_options options = {
+		.size = sizeof(options),
+		.clock = &house->clock.base,
+		.random = &house->random.base,
+	};
+	bool good = CHECK_OK(postern_store_open("memory:", &options, &house->store,
+								 &house->error),
+			&house->error);
+	for (size_t i = 0; good && i < NODE_MAX; i++) {
+		good = move_in(house, &house->nodes[i], processing);
+	}
+	return good;
+}
+
+static void close_house(struct house *house) {
+	for (size_t i = 0; i < NODE_MAX; i++) {
+		postern_box_destroy(house->nodes[i].box);
+	}
+	postern_store_destroy(house->store);
+}
+
+static void send(struct node *node, const char *id) {
+	struct postern_message message = {
+		.size = sizeof(message),
+		.id = id,
+		.type = "t",
+	};
+	struct postern_error *error = &node->house->error;
+	CHECK_OK(postern_box_accept(node->box, "orders", &message, NULL, error),
+			error);
+}
+
+static void sweep(struct node *node) {
+	struct postern_error *error = &node->house->error;
+	CHECK_OK(postern_box_sweep(node->box, NULL, error), error);
+}
+
+static size_t claim(struct node *node) {
+	size_t count = 0;
+	struct postern_error *error = &node->house->error;
+	CHECK_OK(postern_box_claim(node->box, 10, &count, error), error);
+	return count;
+}
+
+static size_t run(struct node *node) {
+	size_t count = 0;
+	struct postern_error *error = &node->house->error;
+	CHECK_OK(postern_box_run(node->box, 10, &count, error), error);
+	CHECK_OK(postern_box_commit(node->box, NULL, error), error);
+	return count;
+}
+
+static void one_owner(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		send(b, "1");
+		CHECK_INT(claim(a), 0);
+		sweep(a);
+		sweep(b);
+		CHECK_INT(a->locked, 1);
+		CHECK_INT(b->locked, 0);
+		CHECK_INT(claim(b), 0);
+		CHECK_INT(postern_box_process(b->box, 0, NULL, &house.error),
+				POSTERN_E_BUSY);
+		CHECK_CONTAINS(house.error.text, "InboxProcessor_default");
+		CHECK_INT(claim(a), 1);
+		CHECK_INT(run(a), 1);
+		CHECK_INT(a->settled, 1);
+	}
+	close_house(&house);
+}
+
+static void renewed(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		for (int i = 0; i < 10; i++) {
+			sweep(a);
+			sweep(b);
+			fake_clock_advance(&house.clock, LEASE_MS / 3);
+		}
+		CHECK_INT(a->locked, 1);
+		CHECK_INT(a->lock_lost, 0);
+		CHECK_INT(b->locked, 0);
+		send(a, "1");
+		CHECK_INT(claim(a), 1);
+		run(a);
+		CHECK_INT(a->settled, 1);
+	}
+	close_house(&house);
+}
+
+static void taken_over(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		send(a, "1");
+		send(a, "2");
+		sweep(a);
+		CHECK_INT(claim(a), 2);
+		fake_clock_advance(&house.clock, LEASE_MS);
+		/* By its own clock it knows, without asking anybody. */
+		CHECK_INT(run(a), 0);
+		sweep(b);
+		CHECK_INT(b->locked, 1);
+		/* Callbacks of a lost node come back in two groups. */
+		CHECK_INT(claim(b), 1);
+		CHECK_INT(run(b), 1);
+		CHECK_INT(claim(b), 1);
+		CHECK_INT(run(b), 1);
+		CHECK_INT(b->settled, 2);
+		sweep(a);
+		CHECK_INT(a->lock_lost, 1);
+		CHECK_INT(run(a), 0);
+		CHECK_INT(a->fenced, 2);
+		CHECK_INT(claim(a), 0);
+		CHECK_INT(a->runs, 0);
+	}
+	close_house(&house);
+}
+
+/* What it began in time it ends too late. */
+static void late_result(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		send(a, "1");
+		sweep(a);
+		CHECK_INT(claim(a), 1);
+		size_t count = 0;
+		CHECK_OK(postern_box_run(a->box, 10, &count, &house.error),
+				&house.error);
+		CHECK_INT(a->runs, 1);
+		fake_clock_advance(&house.clock, LEASE_MS);
+		sweep(b);
+		CHECK_INT(claim(b), 1);
+		CHECK_OK(postern_box_commit(a->box, NULL, &house.error), &house.error);
+		CHECK_INT(a->fenced, 1);
+		CHECK_INT(a->settled, 0);
+		run(b);
+		CHECK_INT(b->settled, 1);
+	}
+	close_house(&house);
+}
+
+static void owner_again(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		send(a, "1");
+		sweep(a);
+		CHECK_INT(claim(a), 1);
+		size_t count = 0;
+		CHECK_OK(postern_box_run(a->box, 10, &count, &house.error),
+				&house.error);
+		fake_clock_advance(&house.clock, LEASE_MS);
+		/* It takes the lock, and is gone before it recovers anything. */
+		b->plan.calls[FAULT_RECOVER] = 0;
+		sweep(b);
+		CHECK_INT(b->locked, 1);
+		fake_clock_advance(&house.clock, LEASE_MS);
+		sweep(a);
+		sweep(a);
+		CHECK_INT(a->locked, 2);
+		CHECK_INT(a->lock_lost, 1);
+		CHECK_INT(a->fenced, 0);
+		CHECK_OK(postern_box_commit(a->box, NULL, &house.error), &house.error);
+		CHECK_INT(a->fenced, 1);
+		/* Its own old lease is taken back, not kept by nobody. */
+		CHECK_INT(claim(a), 1);
+		run(a);
+		CHECK_INT(a->settled, 1);
+	}
+	close_house(&house);
+}
+
+static void store_down(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &house.nodes[0];
+		send(a, "1");
+		sweep(a);
+		CHECK_INT(claim(a), 1);
+		a->down = true;
+		fake_clock_advance(&house.clock, LEASE_MS / 2);
+		CHECK_INT(postern_box_sweep(a->box, NULL, &house.error),
+				POSTERN_E_UNAVAILABLE);
+		size_t count = 0;
+		fake_clock_advance(&house.clock, LEASE_MS / 2);
+		CHECK_INT(postern_box_sweep(a->box, NULL, &house.error),
+				POSTERN_E_UNAVAILABLE);
+		CHECK_OK(postern_box_run(a->box, 10, &count, &house.error),
+				&house.error);
+		CHECK_INT(count, 0);
+		a->down = false;
+		/* Nobody came meanwhile: it goes on as it was. */
+		sweep(a);
+		CHECK_INT(a->lock_lost, 0);
+		run(a);
+		CHECK_INT(claim(a), 1);
+		CHECK_INT(run(a), 1);
+		CHECK_INT(a->settled, 2);
+		CHECK_INT(a->fenced, 0);
+	}
+	close_house(&house);
+}
+
+static void process_lets_go(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		for (int i = 0; i < 3; i++) {
+			char id[16];
+			size_t count = 0;
+			(void)snprintf(id, sizeof(id), "%d", i);
+			send(a, id);
+			struct node *node = i % 2 ? a : b;
+			CHECK_OK(postern_box_process(node->box, 0, &count, &house.error),
+					&house.error);
+			CHECK_INT(count, 1);
+		}
+		CHECK_INT(a->runs + b->runs, 3);
+		CHECK_INT(a->fenced + b->fenced, 0);
+	}
+	close_house(&house);
+}
+
+static void waiting_is_told(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		for (int i = 0; i < 25; i++) {
+			sweep(a);
+			sweep(b);
+			fake_clock_advance(&house.clock, LEASE_MS / 3);
+		}
+		const char *text = "has been another's for";
+		const char *first = strstr(b->remarks, text);
+		CHECK(first);
+		CHECK(first && !strstr(first + 1, text));
+		CHECK_STR(a->remarks, "");
+	}
+	close_house(&house);
+}
+
+static void dead_node(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		send(a, "1");
+		CHECK_INT(claim(a), 1);
+		fake_clock_advance(&house.clock, LEASE_MS - 1);
+		sweep(b);
+		CHECK_INT(claim(b), 0);
+		fake_clock_advance(&house.clock, 1);
+		sweep(b);
+		CHECK_INT(claim(b), 1);
+		run(b);
+		CHECK_INT(b->settled, 1);
+		/* It begins again, and its old lease is refused. */
+		sweep(a);
+		CHECK_CONTAINS(a->remarks, "begins again");
+		CHECK_INT(run(a), 0);
+		CHECK_INT(a->fenced, 1);
+		send(b, "2");
+		CHECK_INT(claim(a), 1);
+		CHECK_INT(run(a), 1);
+		CHECK_INT(a->settled, 1);
+	}
+	close_house(&house);
+}
+
+static void graceful_end(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		send(a, "1");
+		CHECK_INT(claim(a), 1);
+		postern_box_destroy(a->box);
+		a->box = NULL;
+		sweep(b);
+		CHECK_INT(claim(b), 1);
+	}
+	close_house(&house);
+}
+
+static void cleaning(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &house.nodes[0];
+		struct postern_cleanup cleanup = { 0 };
+		send(a, "1");
+		send(a, "2");
+		claim(a);
+		run(a);
+		fake_clock_advance(&house.clock, 1000);
+		sweep(a);
+		bool held = false;
+		uint64_t fence = 0;
+		CHECK_OK(house.store->ops->lock(house.store, "InboxCleanup_default",
+						 12345, 500, &held, &fence, &house.error),
+				&house.error);
+		CHECK(held);
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
+				&house.error);
+		CHECK(cleanup.busy);
+		CHECK_INT(cleanup.messages, 0);
+		fake_clock_advance(&house.clock, 500);
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
+				&house.error);
+		CHECK(!cleanup.busy);
+		CHECK_INT(cleanup.messages, 2);
+		CHECK_INT(cleanup.keys, 0);
+		/* And the lock is free again. */
+		CHECK_OK(house.store->ops->lock(house.store, "InboxCleanup_default",
+						 12345, 500, &held, &fence, &house.error),
+				&house.error);
+		CHECK(held);
+	}
+	close_house(&house);
+}
+
+static int add_channel(int64_t payload_ms, int64_t dedupe_ms,
+		struct postern_error *error) {
+	struct postern_box *box = NULL;
+	CHECK_OK(postern_box_open("memory:", NULL, &box, error), error);
+	struct postern_channel_options options = {
+		.size = sizeof(options),
+		.retention_payload_ms = payload_ms,
+		.retention_dedupe_ms = dedupe_ms,
+	};
+	int r = postern_box_add_channel(box, "orders", &options, error);
+	postern_box_destroy(box);
+	return r;
+}
+
+static void bad_retention(void) {
+	struct postern_error error = { 0 };
+	CHECK_OK(add_channel(1000, 0, &error), &error);
+	CHECK_OK(add_channel(1000, 1000, &error), &error);
+	CHECK_INT(add_channel(1000, 999, &error), POSTERN_E_INVALID);
+	CHECK_CONTAINS(error.text, "retention.dedupe");
+	CHECK_INT(add_channel(0, 1000, &error), POSTERN_E_INVALID);
+	CHECK_INT(add_channel(-1, 0, &error), POSTERN_E_INVALID);
+}
+
+static void horizon(void) {
+	struct node node = { 0 };
+	struct postern_error error = { 0 };
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.remark = keep_remark,
+		.remark_context = &node,
+	};
+	struct postern_channel_options channel = {
+		.size = sizeof(channel),
+		.retention_payload_ms = 1000,
+		.retention_dedupe_ms = 29999,
+	};
+	struct postern_handler_options handler = {
+		.size = sizeof(handler),
+		.key = "h",
+		.callback = handle,
+		.context = &node,
+	};
+	/* Five attempts: 2 + 4 + 8 + 16 s at most between them. */
+	struct postern_box *box = NULL;
+	CHECK_OK(postern_box_open("memory:", &options, &box, &error), &error);
+	CHECK_OK(postern_box_add_channel(box, "orders", &channel, &error), &error);
+	CHECK_OK(postern_box_add_handler(box, "orders", &handler, &error), &error);
+	CHECK_OK(postern_box_start(box, &error), &error);
+	CHECK_CONTAINS(node.remarks, "may retry for 30s");
+	postern_box_destroy(box);
+
+	node.remarks[0] = '\0';
+	channel.retention_dedupe_ms = 30000;
+	CHECK_OK(postern_box_open("memory:", &options, &box, &error), &error);
+	CHECK_OK(postern_box_add_channel(box, "orders", &channel, &error), &error);
+	CHECK_OK(postern_box_add_handler(box, "orders", &handler, &error), &error);
+	CHECK_OK(postern_box_start(box, &error), &error);
+	CHECK_STR(node.remarks, "");
+	postern_box_destroy(box);
+}
+
+static int open_named(const char *lock_name, const char *cleanup_lock_name,
+		struct postern_error *error) {
+	struct postern_box *box = NULL;
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.lock_name = lock_name,
+		.cleanup_lock_name = cleanup_lock_name,
+	};
+	int r = postern_box_open("memory:", &options, &box, error);
+	postern_box_destroy(box);
+	return r;
+}
+
+static void bad_names(void) {
+	struct postern_error error = { 0 };
+	char text[POSTERN_LOCK_NAME_LEN_MAX + 2];
+	memset(text, 'x', sizeof(text));
+	text[sizeof(text) - 1] = '\0';
+	CHECK_INT(open_named("", NULL, &error), POSTERN_E_INVALID);
+	CHECK_INT(open_named(text, NULL, &error), POSTERN_E_INVALID);
+	CHECK_INT(open_named(NULL, text, &error), POSTERN_E_INVALID);
+	CHECK_INT(open_named("same", "same", &error), POSTERN_E_INVALID);
+	CHECK_CONTAINS(error.text, "must differ");
+	text[POSTERN_LOCK_NAME_LEN_MAX] = '\0';
+	CHECK_OK(open_named(text, NULL, &error), &error);
+}
+
+static const struct tap_case cases[] = {
+	{ "only the owner of the lock processes", one_owner },
+	{ "an owner that renews its lock keeps it", renewed },
+	{ "the next owner takes over what the last one held", taken_over },
+	{ "a result that comes after the lock was lost is refused", late_result },
+	{ "an owner that lost its lock and has it again takes back its own leases",
+			owner_again },
+	{ "an owner that cannot renew begins nothing, and goes on afterwards",
+			store_down },
+	{ "processing by hand takes the lock and lets it go", process_lets_go },
+	{ "long waiting for the lock is told once", waiting_is_told },
+	{ "a node that is not heard of loses its leases and begins again",
+			dead_node },
+	{ "a node that ends leaves nothing to wait for", graceful_end },
+	{ "cleaning removes what may go, and only one cleans", cleaning },
+	{ "what is remembered is not forgotten before the message", bad_retention },
+	{ "a memory shorter than the retries is remarked on", horizon },
+	{ "names of locks have limits and differ", bad_names },
+};
+
+TAP_MAIN(cases)
