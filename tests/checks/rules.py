@@ -196,7 +196,7 @@ def cleanup_is_visible(files):
     """nothing is cleaned up by an attribute"""
     for file in files:
         if file.is_c:
-            for place, _ in file.find(r"__cleanup__|\(cleanup"):
+            for place, _ in file.find(r"__cleanup__|\(cleanup\("):
                 yield f"{place}: attribute cleanup"
 
 
