@@ -25,6 +25,7 @@ static int exit_of_status(int status) {
 	case 400:
 	case 414:
 	case 431: return POSTERN__EXIT_USAGE;
+	case 421:
 	case 429:
 	case 503:
 	case 504: return POSTERN__EXIT_UNREACHABLE;
@@ -104,6 +105,15 @@ int64_t postern__answer_time(const json_t *object, const char *name) {
 		return 0;
 	}
 	return ms;
+}
+
+void postern__answer_store_query(const json_t *object,
+		char out[POSTERN__STORE_NAME_LEN_MAX + 16]) {
+	const char *store = postern__answer_text(object, "store");
+	/* Nothing in a name needs to be encoded. */
+	(void)snprintf(out, POSTERN__STORE_NAME_LEN_MAX + 16, "%s%.*s",
+			store ? "store=" : "", POSTERN__STORE_NAME_LEN_MAX,
+			store ? store : "");
 }
 
 static int print_piece(const char *bytes, size_t len, void *context) {

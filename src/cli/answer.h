@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "cli/client.h"
+#include "server/config.h"
 
 struct postern__buf;
 
@@ -46,6 +47,11 @@ uint64_t postern__answer_count(const json_t *object, const char *name);
 
 /* A moment of an object in ms since 1970, or 0 if it has none. */
 int64_t postern__answer_time(const json_t *object, const char *name);
+
+/* "store=NAME" for requests about what the object is in; "" if it does not
+   say. */
+void postern__answer_store_query(const json_t *object,
+		char out[POSTERN__STORE_NAME_LEN_MAX + 16]);
 
 /* Print JSON on stdout: on a terminal for people, and nothing but ASCII. */
 void postern__answer_print(const json_t *json);

@@ -255,15 +255,15 @@ static int run_on(const struct postern__cli *cli,
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
 	struct postern_error error;
-	postern__own_options(cli, &options);
-	int r = postern__own_box(cli, &options, &box);
+	postern__own_options(cli->stores[0], &options);
+	int r = postern__own_box(cli, cli->stores[0], &options, &box);
 	if (r == POSTERN__EXIT_OK) {
 		r = set_up(cli, job, box);
 	}
 	if (r == POSTERN__EXIT_OK && job->handler == POSTERN__BENCH_SQL) {
 		postern_box_destroy(box);
 		box = NULL;
-		r = postern__own_box(cli, &options, &box);
+		r = postern__own_box(cli, cli->stores[0], &options, &box);
 	}
 	if (r == POSTERN__EXIT_OK &&
 			postern__bench_run(bench, box, result, &error)) {
@@ -271,6 +271,17 @@ static int run_on(const struct postern__cli *cli,
 	}
 	postern_box_destroy(box);
 	return r;
+}
+
+/* The one that --store is about. */
+static void choose_store(struct postern__cli *cli) {
+	const struct postern__config_store *store =
+			postern__config_store_named(cli->config, POSTERN__STORE_DEFAULT,
+					NULL);
+	if (store) {
+		cli->stores[0] = store;
+	}
+	cli->store_count = 1;
 }
 
 int postern__command_bench(struct postern__cli *cli) {
@@ -287,9 +298,10 @@ int postern__command_bench(struct postern__cli *cli) {
 	if (r) {
 		return r;
 	}
-	postern__config_runner_options(cli->config, &runner);
+	choose_store(cli);
+	postern__config_runner_options(cli->stores[0], &runner);
 	postern_policy_init(&policy);
-	policy.commit_batch = postern__config_global(cli->config)->commit_batch;
+	policy.commit_batch = cli->stores[0]->values.commit_batch;
 	job.runner = &runner;
 	job.policy = &policy;
 	if (postern__bench_create(&job, &bench, &error)) {

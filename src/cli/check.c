@@ -36,7 +36,8 @@
 struct check {
 	struct postern__cli *cli;
 	json_t *findings;
-	int status; /* the exit status so far */
+	const char *store; /* what is being looked at; NULL: none, or the only */
+	int status;        /* the exit status so far */
 };
 
 /* status POSTERN__EXIT_OK: worth knowing, no more. */
@@ -50,8 +51,8 @@ static void find(struct check *check, int status, const char *format, ...) {
 	(void)vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	(void)json_array_append_new(check->findings,
-			json_pack("{s:s, s:s}", "level", status ? "error" : "note", "text",
-					text));
+			json_pack("{s:s, s:s?, s:s}", "level", status ? "error" : "note",
+					"store", check->store, "text", text));
 	if (status > check->status) {
 		check->status = status;
 	}
@@ -86,35 +87,23 @@ static void check_handlers(struct check *check) {
 	}
 }
 
+/* Whether one of the store's own handlers has the key. */
 static bool is_configured(const struct postern__config *config,
-		const char *key) {
-	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
-		const struct postern__config_channel *channel =
-				postern__config_channel(config, i);
-		for (size_t j = 0; j < channel->handler_count; j++) {
-			const struct postern__config_handler *handler =
-					&channel->handlers[j];
-			if (strcmp(handler->key, key) == 0) {
-				return true;
-			}
-			for (size_t k = 0; k < handler->legacy_key_count; k++) {
-				if (strcmp(handler->legacy_keys[k], key) == 0) {
-					return true;
-				}
-			}
-		}
-	}
-	return false;
+		const struct postern__config_store *store, const char *key) {
+	const struct postern__config_handler *handler =
+			postern__config_handler_named(config, key);
+	return handler && handler->values.store == store->values.store;
 }
 
 static void check_orphans(struct check *check,
+		const struct postern__config_store *store,
 		const struct postern_stats *stats) {
-	const struct postern__config *config = check->cli->config;
-	int orphans = postern__config_global(config)->orphans;
+	int orphans = store->values.orphans;
 	for (size_t i = 0; i < stats->handler_count; i++) {
 		const struct postern_handler_stats *handler = &stats->handlers[i];
 		uint64_t open = handler->pending + handler->leased;
-		if (open == 0 || is_configured(config, handler->key)) {
+		if (open == 0 ||
+				is_configured(check->cli->config, store, handler->key)) {
 			continue;
 		}
 		find(check,
@@ -131,59 +120,66 @@ static void check_orphans(struct check *check,
 	}
 }
 
-/* What the store has and promises. */
-static void check_store(struct check *check) {
-	struct postern_box_options options;
-	struct postern_box *box = NULL;
+/* What a store that is open has, and what would be made of it. */
+static void check_box(struct check *check,
+		const struct postern__config_store *store, struct postern_box *box) {
 	struct postern_stats *stats = NULL;
 	struct postern_error error;
-	char store[POSTERN__REDACT_TEXT_MAX];
-	postern__redact(postern__cli_store(check->cli), store, sizeof store);
-	postern__own_options(check->cli, &options);
+	/* What the handlers alone did not tell, if there is such a thing. */
+	if (check->status != POSTERN__EXIT_USAGE &&
+			postern__config_apply(check->cli->config, store, box, &error)) {
+		find(check, POSTERN__EXIT_USAGE, "%s", error.text);
+	}
+	int r = postern_box_stats(box, &stats, &error);
+	if (r) {
+		find(check, postern__exit_of(r), "%s", error.text);
+	} else {
+		check_orphans(check, store, stats);
+	}
+	postern_stats_destroy(stats);
+}
+
+/* What a store has and promises. */
+static void check_store(struct check *check,
+		const struct postern__config_store *store) {
+	struct postern_box_options options;
+	struct postern_box *box = NULL;
+	struct postern_error error;
+	char url[POSTERN__REDACT_TEXT_MAX];
+	postern__redact(store->values.store, url, sizeof url);
+	postern__own_options(store, &options);
 	options.read_only = true;
 	options.must_exist = true;
 	options.remark = take_remark;
 	options.remark_context = check;
-	int r = postern_box_open(postern__cli_store(check->cli), &options, &box,
-			&error);
+	int r = postern_box_open(store->values.store, &options, &box, &error);
 	if (r == POSTERN_E_NOTFOUND) {
 		find(check, POSTERN__EXIT_OK,
 				"the store %s is not there yet; 'postern migrate' or "
 				"'postern serve' creates it",
-				store);
-		return;
-	}
-	if (r) {
-		find(check, postern__exit_of(r), "%s", error.text);
-		return;
-	}
-	/* What the handlers alone did not tell, if there is such a thing. */
-	if (check->status != POSTERN__EXIT_USAGE &&
-			postern__config_apply(check->cli->config, box, &error)) {
-		find(check, POSTERN__EXIT_USAGE, "%s", error.text);
-	}
-	r = postern_box_stats(box, &stats, &error);
-	if (r) {
+				url);
+	} else if (r) {
 		find(check, postern__exit_of(r), "%s", error.text);
 	} else {
-		check_orphans(check, stats);
+		check_box(check, store, box);
 	}
-	postern_stats_destroy(stats);
 	postern_box_destroy(box);
 }
 
-/* A server that runs says itself how it is. */
-static void check_server(struct check *check) {
+/* A server that runs beside a store says itself how it is. True: there is
+   one, or something that should be. */
+static bool check_server(struct check *check,
+		const struct postern__config_store *store) {
 	const struct postern__request request = {
 		.method = "GET",
 		.path = "/readyz",
 	};
-	const char *file = postern__store_file(postern__cli_store(check->cli));
+	const char *file = postern__store_file(store->values.store);
 	struct postern__socket socket;
 	struct postern__response response;
 	struct postern_error error;
 	if (!file || postern__socket_init(&socket, file, NULL)) {
-		return;
+		return false;
 	}
 	postern__response_init(&response);
 	int r = postern__remote_request(&socket, &request, &response, &error);
@@ -202,6 +198,24 @@ static void check_server(struct check *check) {
 	}
 	postern__response_finish(&response);
 	postern__socket_finish(&socket);
+	return r != POSTERN_E_UNAVAILABLE;
+}
+
+/* Every store by itself, then the one server. */
+static void check_stores(struct check *check) {
+	const struct postern__cli *cli = check->cli;
+	bool several = postern__config_store_count(cli->config) > 1;
+	bool served = false;
+	for (size_t i = 0; i < cli->store_count; i++) {
+		if (postern__store_file(cli->stores[i]->values.store)) {
+			check->store = several ? cli->stores[i]->name : NULL;
+			check_store(check, cli->stores[i]);
+		}
+	}
+	check->store = NULL;
+	for (size_t i = 0; !served && i < cli->store_count; i++) {
+		served = check_server(check, cli->stores[i]);
+	}
 }
 
 static size_t count_handlers(const struct postern__config *config) {
@@ -247,6 +261,10 @@ static void print_lines(const struct check *check,
 				postern__out_colour(stdout,
 						bad ? POSTERN__BAD : POSTERN__FAINT),
 				level, postern__out_colour(stdout, POSTERN__PLAIN));
+		const char *store = postern__answer_text(finding, "store");
+		if (store) {
+			(void)printf("store %s: ", store);
+		}
 		postern__out_text(postern__answer_text(finding, "text"));
 		(void)putchar('\n');
 	}
@@ -262,10 +280,7 @@ int postern__command_check(struct postern__cli *cli) {
 	}
 	check.findings = json_array();
 	check_handlers(&check);
-	if (postern__store_file(postern__cli_store(cli))) {
-		check_store(&check);
-		check_server(&check);
-	}
+	check_stores(&check);
 	postern__buf_init(&printed, PRINTED_LEN_MAX);
 	postern__config_print(cli->config, cli->json, &printed);
 	if (cli->json) {

@@ -6,7 +6,6 @@
 
 #include "cli/cli.h"
 
-#include <assert.h>
 #include <postern/error.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/out.h"
 #include "server/config.h"
+#include "server/take.h"
 
 const struct postern__flag *postern__cli_option_flags(void) {
 	/* Filled from static strings, always the same. */
@@ -58,6 +58,29 @@ void postern__cli_input(const struct postern__cli *cli,
 	};
 }
 
+static int choose_stores(struct postern__cli *cli) {
+	const char *name = postern__args_value(&cli->args, "in");
+	const char *near;
+	if (!name) {
+		cli->store_count = postern__config_store_count(cli->config);
+		for (size_t i = 0; i < cli->store_count; i++) {
+			cli->stores[i] = postern__config_store(cli->config, i);
+		}
+		return POSTERN__EXIT_OK;
+	}
+	cli->stores[0] = postern__config_store_named(cli->config, name, &near);
+	cli->store_count = 1;
+	if (cli->stores[0]) {
+		return POSTERN__EXIT_OK;
+	}
+	if (near) {
+		return postern__cli_usage(cli,
+				"--in: there is no store '%.60s', did you mean '%s'?", name,
+				near);
+	}
+	return postern__cli_usage(cli, "--in: there is no store '%.60s'", name);
+}
+
 int postern__cli_configure_from(struct postern__cli *cli, const char *path) {
 	struct postern__config_flag flags[POSTERN__ARGS_MAX];
 	struct postern__config_input input;
@@ -73,27 +96,41 @@ int postern__cli_configure_from(struct postern__cli *cli, const char *path) {
 		postern__say("%s", error.text);
 		return POSTERN__EXIT_USAGE;
 	}
-	return POSTERN__EXIT_OK;
+	return choose_stores(cli);
 }
 
 int postern__cli_configure(struct postern__cli *cli) {
 	return postern__cli_configure_from(cli, NULL);
 }
 
-const char *postern__cli_store(const struct postern__cli *cli) {
-	assert(cli->config);
-	return postern__config_global(cli->config)->store;
+static int say_nothing_kept(const struct postern__cli *cli) {
+	postern__say("the store is 'memory:', which lives and dies with one "
+				 "process: there is nothing for '%s' to work on; use "
+				 "--store sqlite:FILE",
+			cli->command->name);
+	return POSTERN__EXIT_USAGE;
 }
 
-int postern__cli_need_kept(const struct postern__cli *cli) {
-	if (strncmp(postern__cli_store(cli), "memory:", strlen("memory:")) == 0) {
-		postern__say("the store is 'memory:', which lives and dies with one "
-					 "process: there is nothing for '%s' to work on; use "
-					 "--store sqlite:FILE",
-				cli->command->name);
-		return POSTERN__EXIT_USAGE;
+int postern__cli_need_kept(struct postern__cli *cli) {
+	size_t count = 0;
+	for (size_t i = 0; i < cli->store_count; i++) {
+		if (postern__store_file(cli->stores[i]->values.store)) {
+			cli->stores[count++] = cli->stores[i];
+		}
 	}
-	return POSTERN__EXIT_OK;
+	cli->store_count = count;
+	return count > 0 ? POSTERN__EXIT_OK : say_nothing_kept(cli);
+}
+
+int postern__cli_need_files(const struct postern__cli *cli) {
+	for (size_t i = 0; i < postern__config_store_count(cli->config); i++) {
+		const struct postern__config_store *store =
+				postern__config_store(cli->config, i);
+		if (postern__store_file(store->values.store)) {
+			return POSTERN__EXIT_OK;
+		}
+	}
+	return say_nothing_kept(cli);
 }
 
 int postern__cli_count(const struct postern__cli *cli, const char *flag,

@@ -12,12 +12,10 @@
 
 #include "cli/args.h"
 #include "cli/exit.h"
+#include "server/config.h"
 
 struct postern_error;
 struct postern__command;
-struct postern__config;
-struct postern__config_flag;
-struct postern__config_input;
 struct postern__flag;
 
 struct postern__cli {
@@ -26,6 +24,10 @@ struct postern__cli {
 	struct postern__args args;
 	bool json;                      /* --json */
 	struct postern__config *config; /* NULL until it was asked for */
+	/* What the command is about, set with the configuration: all stores, or
+	   the one that --in names. */
+	const struct postern__config_store *stores[POSTERN__STORE_COUNT_MAX];
+	size_t store_count;
 };
 
 /*
@@ -49,14 +51,16 @@ void postern__cli_input(const struct postern__cli *cli,
 int postern__cli_configure(struct postern__cli *cli);
 int postern__cli_configure_from(struct postern__cli *cli, const char *path);
 
-/* The store's URL. The configuration must be loaded. */
-const char *postern__cli_store(const struct postern__cli *cli);
-
 /*
- * For commands that need what others have stored: POSTERN__EXIT_OK, or
- * POSTERN__EXIT_USAGE, said why, if the store keeps nothing between them.
+ * For commands that need what others have stored: leave out the stores that
+ * keep nothing. POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE, said why, if then
+ * none is left.
  */
-int postern__cli_need_kept(const struct postern__cli *cli);
+int postern__cli_need_kept(struct postern__cli *cli);
+
+/* For commands that a server can answer: the same if no store of the
+   configuration has a file, so that there can be no server. */
+int postern__cli_need_files(const struct postern__cli *cli);
 
 /* A number given by a flag, from min to max; *out is left alone if it was not
    given. POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE having said why. */

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The client looks for a server's socket first: that is cheap, and taking the
- * store would be refused anyway. Only when nobody answers there does it open
- * the store, and only exclusively if it has to write.
+ * The client looks for a server's socket first, beside each of the stores: that
+ * is cheap, and taking a store would be refused anyway. Only when nobody
+ * answers there does it open the stores, and only exclusively if it has to
+ * write.
  */
 
 #include "cli/client.h"
 
-#include <assert.h>
 #include <postern/box.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
 #include "cli/cli.h"
 #include "cli/out.h"
@@ -20,19 +21,25 @@
 #include "server/config.h"
 #include "server/patience.h"
 #include "server/socket.h"
+#include "server/stores.h"
 #include "server/take.h"
 
 struct postern__client {
 	struct postern__cli *cli;
 	enum postern__need need;
-	struct postern_box *box; /* NULL: not open */
+	struct postern__stores stores; /* none: not open */
+	const char *busy_url;          /* of the store that others had */
 };
+
+static bool is_open(const struct postern__client *client) {
+	return client->stores.count > 0;
+}
 
 int postern__client_begin(struct postern__cli *cli, enum postern__need need,
 		struct postern__client **out) {
 	int r = postern__cli_configure(cli);
 	if (r == POSTERN__EXIT_OK) {
-		r = postern__cli_need_kept(cli);
+		r = postern__cli_need_files(cli);
 	}
 	if (r) {
 		return r;
@@ -50,46 +57,67 @@ int postern__client_begin(struct postern__cli *cli, enum postern__need need,
 
 void postern__client_destroy(struct postern__client *client) {
 	if (client) {
-		postern_box_destroy(client->box);
+		postern__stores_finish(&client->stores);
 		free(client);
 	}
 }
 
-static int start_accepting(const struct postern__client *client,
-		struct postern_box *box, struct postern_error *error) {
-	int r = postern__config_apply(client->cli->config, box, error);
-	return r ? r : postern_box_start(box, error);
-}
-
-static int open_box(struct postern__client *client,
+static int open_store(struct postern__client *client,
+		const struct postern__config_store *store,
 		struct postern_error *error) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
-	int r = POSTERN_OK;
-	if (client->need == POSTERN__NEED_ACCEPT) {
-		/* Before a store is created for what cannot be. */
-		r = postern__config_check(client->cli->config, error);
-	}
-	if (r) {
-		return r;
-	}
-	postern__config_box_options(client->cli->config, &options);
+	postern__config_box_options(store, &options);
 	options.read_only = client->need == POSTERN__NEED_READ;
 	options.must_exist = client->need != POSTERN__NEED_ACCEPT;
 	options.no_migrate = true;
 	/* A command is no runner: it leaves what it does not know alone. */
 	options.orphans = POSTERN_ORPHANS_HOLD;
-	r = postern_box_open(postern__cli_store(client->cli), &options, &box,
-			error);
+	int r = postern_box_open(store->values.store, &options, &box, error);
 	if (r == POSTERN_OK && client->need == POSTERN__NEED_ACCEPT) {
-		r = start_accepting(client, box, error);
+		r = postern__config_apply(client->cli->config, store, box, error);
+		if (r == POSTERN_OK) {
+			r = postern_box_start(box, error);
+		}
 	}
 	if (r) {
 		postern_box_destroy(box);
 		return r;
 	}
-	client->box = box;
-	return POSTERN_OK;
+	return postern__stores_take(&client->stores, store->name,
+			store->values.store, box, error);
+}
+
+/* All stores that the command is about and that keep anything. */
+static int open_stores(struct postern__client *client,
+		struct postern_error *error) {
+	const struct postern__cli *cli = client->cli;
+	int r = POSTERN_OK;
+	if (client->need == POSTERN__NEED_ACCEPT) {
+		/* Before a store is created for what cannot be. */
+		r = postern__config_check(cli->config, error);
+	}
+	for (size_t i = 0; r == POSTERN_OK && i < cli->store_count; i++) {
+		const struct postern__config_store *store = cli->stores[i];
+		if (!postern__store_file(store->values.store)) {
+			continue;
+		}
+		r = open_store(client, store, error);
+		if (r) {
+			client->busy_url = store->values.store;
+			(void)postern__config_store_fail(cli->config, store, r, error);
+		}
+	}
+	if (r == POSTERN_OK && !is_open(client)) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"the store '%s' is in the memory of a server, and none is "
+				"running",
+				cli->stores[0]->name);
+	}
+	if (r) {
+		postern__stores_finish(&client->stores);
+	}
+	return r;
 }
 
 static void answer_here(const struct postern__client *client,
@@ -98,19 +126,54 @@ static void answer_here(const struct postern__client *client,
 	const struct postern__config_values *global =
 			postern__config_global(client->cli->config);
 	const struct postern__api api = {
-		.box = client->box,
+		.stores = &client->stores,
 		.config = client->cli->config,
 		.body_len_max = (size_t)global->max_message_size,
 	};
 	postern__api_handle(&api, request, response);
 }
 
-/* POSTERN_E_UNAVAILABLE if there is no server. */
-static int ask_server(const struct postern__client *client,
+/* A store in a word that a server with another configuration understands, if
+   there is one. NULL: no memory. */
+static const char *describe(const struct postern__config_store *store,
+		struct postern__arena *arena) {
+	char id[POSTERN__STORE_ID_MAX];
+	bool known = postern__store_id(store->values.store, id);
+	return postern__arena_strdup(arena, known ? id : store->name);
+}
+
+/* The request with a header for each store that the command is about. */
+static int name_stores(const struct postern__client *client,
+		struct postern__arena *arena, struct postern__request *request,
+		struct postern_error *error) {
+	const struct postern__cli *cli = client->cli;
+	size_t count = request->header_count;
+	struct postern_header *headers = postern__arena_array(arena,
+			count + cli->store_count, sizeof *headers);
+	for (size_t i = 0; headers && i < count; i++) {
+		headers[i] = request->headers[i];
+	}
+	for (size_t i = 0; headers && i < cli->store_count; i++) {
+		headers[count].name = POSTERN__API_STORE_HEADER;
+		headers[count].value = describe(cli->stores[i], arena);
+		if (!headers[count++].value) {
+			headers = NULL;
+		}
+	}
+	if (!headers) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	request->headers = headers;
+	request->header_count = count;
+	return POSTERN_OK;
+}
+
+/* POSTERN_E_UNAVAILABLE if there is no server beside this store. */
+static int ask_beside(const struct postern__config_store *store,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error) {
 	struct postern__socket socket;
-	const char *file = postern__store_file(postern__cli_store(client->cli));
+	const char *file = postern__store_file(store->values.store);
 	if (!file) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE, "no store file");
 	}
@@ -125,18 +188,55 @@ static int ask_server(const struct postern__client *client,
 	return r;
 }
 
+/* A store in memory has a server beside another store, if at all. */
+static bool is_about_memory(const struct postern__cli *cli) {
+	for (size_t i = 0; i < cli->store_count; i++) {
+		if (!postern__store_file(cli->stores[i]->values.store)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* POSTERN_E_UNAVAILABLE if there is none. */
+static int ask_server(const struct postern__client *client,
+		const struct postern__request *request,
+		struct postern__response *response, struct postern_error *error) {
+	const struct postern__cli *cli = client->cli;
+	size_t count = postern__config_store_count(cli->config);
+	struct postern__request named = *request;
+	struct postern__arena arena;
+	postern__arena_init(&arena);
+	int r = name_stores(client, &arena, &named, error);
+	if (r == POSTERN_OK) {
+		r = POSTERN_E_UNAVAILABLE;
+	}
+	for (size_t i = 0; r == POSTERN_E_UNAVAILABLE && i < cli->store_count;
+			i++) {
+		r = ask_beside(cli->stores[i], &named, response, error);
+	}
+	for (size_t i = 0;
+			r == POSTERN_E_UNAVAILABLE && is_about_memory(cli) && i < count;
+			i++) {
+		r = ask_beside(postern__config_store(cli->config, i), &named, response,
+				error);
+	}
+	postern__arena_finish(&arena);
+	return r;
+}
+
 /* One round: POSTERN_E_BUSY and POSTERN_E_STALE are worth another. */
 static int try_request(struct postern__client *client,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error) {
-	if (!client->box) {
+	if (!is_open(client)) {
 		int r = ask_server(client, request, response, error);
 		if (r == POSTERN_E_TIMEOUT && client->need == POSTERN__NEED_READ) {
 			postern__say("%s; looking into the file without it", error->text);
 		} else if (r != POSTERN_E_UNAVAILABLE) {
 			return r;
 		}
-		r = open_box(client, error);
+		r = open_stores(client, error);
 		if (r) {
 			return r;
 		}
@@ -148,23 +248,23 @@ static int try_request(struct postern__client *client,
 /* A server that stops, or has too much to do, did nothing and says so. */
 static bool is_put_off(const struct postern__client *client, int r,
 		const struct postern__response *response) {
-	return r == POSTERN_OK && !client->box && response->status == 503;
+	return r == POSTERN_OK && !is_open(client) && response->status == 503;
 }
 
 int postern__client_request(struct postern__client *client,
 		const struct postern__request *request, bool once,
 		struct postern__response *response, struct postern_error *error) {
 	struct postern__patience patience;
-	const char *url = postern__cli_store(client->cli);
 	postern__patience_init(&patience,
-			postern__config_global(client->cli->config)->command_timeout_ms);
+			client->cli->stores[0]->values.command_timeout_ms);
 	for (;;) {
 		int r = try_request(client, request, response, error);
 		bool again = r == POSTERN_E_BUSY || (r == POSTERN_E_STALE && !once) ||
 					 is_put_off(client, r, response);
 		if (!again ||
 				!postern__patience_wait(&patience,
-						r == POSTERN_E_BUSY && postern__store_passing(url))) {
+						r == POSTERN_E_BUSY && client->busy_url &&
+								postern__store_passing(client->busy_url))) {
 			return r;
 		}
 		postern__response_finish(response);

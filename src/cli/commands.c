@@ -12,7 +12,11 @@
 
 #define END { 0 }
 
+#define IN \
+	{ "in", 0, false, "STORE", "of several stores only this one, by its name in the configuration" }
+
 #define FILTERS \
+	IN, \
 	{ "state", 0, false, "STATE", "pending, leased, done, poisoned, discarded, parked, or retrying: pending after a failure" }, \
 	{ "channel", 0, false, "CHANNEL", "only this channel" }, \
 	{ "handler", 0, false, "HANDLER", "only this handler, by its key or a legacy key" }, \
@@ -37,6 +41,8 @@ static const struct postern__flag common_flags[] = {
 
 static const struct postern__flag no_flags[] = { END };
 
+static const struct postern__flag in_flags[] = { IN, END };
+
 static const struct postern__flag serve_flags[] = {
 	{ "demo", 0, false, NULL, "serve a built-in configuration and say what to try" },
 	{ "verbose", 'v', false, NULL, "log more" },
@@ -45,11 +51,13 @@ static const struct postern__flag serve_flags[] = {
 
 static const struct postern__flag check_flags[] = {
 	{ "print", 0, false, NULL, "print every option's value and where it was said" },
+	IN,
 	END
 };
 
 static const struct postern__flag migrate_flags[] = {
 	{ "print", 0, false, NULL, "print the SQL of the schema and change nothing" },
+	IN,
 	END
 };
 
@@ -69,6 +77,7 @@ static const struct postern__flag send_flags[] = {
 
 static const struct postern__flag process_flags[] = {
 	{ "max", 0, false, "N", "run at most N deliveries; no limit if left out" },
+	IN,
 	END
 };
 
@@ -86,6 +95,7 @@ static const struct postern__flag show_flags[] = {
 	{ "id", 0, false, "ID", "the message with this id, even if it looks like a number: '#7'" },
 	{ "seq", 0, false, "N", "the message with this number, in place of its id" },
 	{ "body", 0, false, NULL, "print the body, byte for byte, and nothing else" },
+	IN,
 	END
 };
 
@@ -107,8 +117,8 @@ static const struct postern__command commands[] = {
 		.name = "serve", .operands = "", .flags = serve_flags,
 		.help = "run the server",
 		.about =
-			"Takes the store for itself, delivers what is in it, and answers the other\n"
-			"commands through a socket beside the store's file. SIGTERM and SIGINT let\n"
+			"Takes the stores for itself, delivers what is in them, and answers the other\n"
+			"commands through sockets beside the stores' files. SIGTERM and SIGINT let\n"
 			"what is running finish (shutdown_grace) and give everything else back.\n"
 			"Logs go to stderr, as JSON lines with --json or where it is no terminal.",
 		.examples =
@@ -177,7 +187,8 @@ static const struct postern__command commands[] = {
 		.help = "deliver what is due and return",
 		.about =
 			"For cron and the like: runs the configured handlers on this thread until\n"
-			"nothing is due. Refused while a server or another program has the store open.",
+			"nothing is due, in one store after the other. Refused while a server or another\n"
+			"program has the store open.",
 		.examples =
 			"postern process\n"
 			"postern process --max 100",
@@ -188,7 +199,8 @@ static const struct postern__command commands[] = {
 		.help = "list deliveries, newest first",
 		.about =
 			"A message has one delivery for each handler that wants it; a parked one, which\n"
-			"nobody wants yet, has one without a handler.",
+			"nobody wants yet, has one without a handler. Several stores are listed one\n"
+			"after the other.",
 		.examples =
 			"postern list --state poisoned --since 7d\n"
 			"postern list --json --limit 1000 | jq -r '.[].message_id'",
@@ -200,7 +212,8 @@ static const struct postern__command commands[] = {
 		.about =
 			"The message is named by its id, or by its number as '#7' or --seq 7; an id that\n"
 			"looks like that is given with --id. Where several have the id, they are listed;\n"
-			"choose by --source, --channel or number.",
+			"choose by --source, --channel or number. Numbers are those of a store: where\n"
+			"several have one, choose by --in.",
 		.examples =
 			"postern show 42\n"
 			"postern show '#7' --json\n"
@@ -234,7 +247,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_discard,
 	},
 	{
-		.name = "pause", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = no_flags,
+		.name = "pause", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = in_flags,
 		.help = "stop delivering to a handler",
 		.about =
 			"What is running finishes; what comes in waits. It lasts, also over restarts,\n"
@@ -243,14 +256,14 @@ static const struct postern__command commands[] = {
 		.run = postern__command_pause,
 	},
 	{
-		.name = "resume", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = no_flags,
+		.name = "resume", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = in_flags,
 		.help = "go on delivering to a handler",
 		.about = "Ends what 'postern pause' began.",
 		.examples = "postern resume charge-card",
 		.run = postern__command_resume,
 	},
 	{
-		.name = "stats", .operands = "", .flags = no_flags,
+		.name = "stats", .operands = "", .flags = in_flags,
 		.help = "count messages and deliveries",
 		.about =
 			"For each channel what came in, for each handler what became of it.",

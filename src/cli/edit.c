@@ -55,11 +55,14 @@ static bool is_meant(const struct verb *verb, const json_t *row) {
 
 /* Ask for one delivery; *out is the API's answer, to be told or collected. */
 static int edit_one(const struct postern__cli *cli,
-		struct postern__client *client, const struct verb *verb, uint64_t seq,
-		const char *handler, json_t **out) {
+		struct postern__client *client, const struct verb *verb,
+		const json_t *message, const char *handler, json_t **out) {
 	struct postern__buf path;
+	char query[POSTERN__STORE_NAME_LEN_MAX + 16];
+	postern__answer_store_query(message, query);
 	postern__buf_init(&path, POSTERN__API_PATH_LEN_MAX);
-	postern__buf_printf(&path, "/v1/deliveries/%" PRIu64 "/", seq);
+	postern__buf_printf(&path, "/v1/deliveries/%" PRIu64 "/",
+			postern__answer_count(message, "seq"));
 	postern__percent_segment(&path, handler);
 	postern__buf_printf(&path, "/%s", verb->name);
 	int r;
@@ -69,6 +72,7 @@ static int edit_one(const struct postern__cli *cli,
 		const struct postern__request request = {
 			.method = "POST",
 			.path = postern__buf_text(&path),
+			.query = query,
 			.transport = "cli",
 		};
 		r = postern__ask(cli, client, &request, false, out);
@@ -79,10 +83,10 @@ static int edit_one(const struct postern__cli *cli,
 
 /* One of the message's deliveries: the result is told, or collected. */
 static int edit_row(const struct postern__cli *cli,
-		struct postern__client *client, const struct verb *verb, uint64_t seq,
-		const char *handler, json_t *results) {
+		struct postern__client *client, const struct verb *verb,
+		const json_t *message, const char *handler, json_t *results) {
 	json_t *answer = NULL;
-	int r = edit_one(cli, client, verb, seq, handler, &answer);
+	int r = edit_one(cli, client, verb, message, handler, &answer);
 	if (r) {
 		return r;
 	}
@@ -128,7 +132,6 @@ static int edit_rows(const struct postern__cli *cli,
 		struct postern__client *client, const struct verb *verb,
 		const json_t *message, json_t *results) {
 	const json_t *rows = json_object_get(message, "deliveries");
-	uint64_t seq = postern__answer_count(message, "seq");
 	const char *only = postern__args_value(&cli->args, "handler");
 	bool dry_run = postern__args_has(&cli->args, "dry-run");
 	size_t count = 0;
@@ -137,7 +140,7 @@ static int edit_rows(const struct postern__cli *cli,
 	json_t *row;
 	if (only && !dry_run) {
 		/* The store knows legacy keys; the rows show the present ones. */
-		return edit_row(cli, client, verb, seq, only, results);
+		return edit_row(cli, client, verb, message, only, results);
 	}
 	json_array_foreach(rows, index, row) {
 		const char *handler = postern__answer_text(row, "handler");
@@ -147,7 +150,8 @@ static int edit_rows(const struct postern__cli *cli,
 		}
 		count++;
 		int r = dry_run ? POSTERN__EXIT_OK
-						: edit_row(cli, client, verb, seq, handler, results);
+						: edit_row(cli, client, verb, message, handler,
+								  results);
 		worst = r ? r : worst;
 	}
 	if (dry_run && !cli->json) {

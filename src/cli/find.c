@@ -52,9 +52,12 @@ static int say_several(const struct postern__cli *cli, const json_t *items) {
 	json_array_foreach(items, index, message) {
 		const char *source = postern__answer_text(message, "source");
 		const char *channel = postern__answer_text(message, "channel");
-		postern__say("  #%" PRIu64 "  --channel %s --source %s",
-				postern__answer_count(message, "seq"), channel ? channel : "",
-				source ? source : "");
+		const char *store = postern__answer_text(message, "store");
+		bool several = cli->store_count > 1 && store;
+		postern__say("  #%" PRIu64 "  %s%s%s--channel %s --source %s",
+				postern__answer_count(message, "seq"), several ? "--in " : "",
+				several ? store : "", several ? " " : "",
+				channel ? channel : "", source ? source : "");
 	}
 	return postern__cli_usage(cli,
 			"say which one, by --channel, --source or '#N'");

@@ -62,8 +62,10 @@ static int write_file(const char *path, bool *written_out) {
 }
 
 static void print_result(const struct postern__cli *cli, const char *path,
-		bool written, const char *store) {
+		bool written) {
+	char store[POSTERN__REDACT_TEXT_MAX];
 	if (cli->json) {
+		postern__redact(cli->stores[0]->values.store, store, sizeof store);
 		json_t *json = json_pack("{s:s, s:b, s:s}", "config", path, "written",
 				(int)written, "store", store);
 		postern__answer_print(json);
@@ -72,9 +74,13 @@ static void print_result(const struct postern__cli *cli, const char *path,
 	}
 	(void)printf("%s ", written ? "wrote" : "kept");
 	postern__out_text(path);
-	(void)fputs("\nstore ", stdout);
-	postern__out_text(store);
-	(void)fputs(" is ready\n", stdout);
+	(void)putchar('\n');
+	for (size_t i = 0; i < cli->store_count; i++) {
+		postern__redact(cli->stores[i]->values.store, store, sizeof store);
+		(void)fputs("store ", stdout);
+		postern__out_text(store);
+		(void)fputs(" is ready\n", stdout);
+	}
 	if (written) {
 		postern__say("next: postern check, postern serve");
 	} else {
@@ -84,32 +90,42 @@ static void print_result(const struct postern__cli *cli, const char *path,
 	}
 }
 
-int postern__command_init(struct postern__cli *cli) {
-	const char *path = postern__args_value(&cli->args, "config");
+static int create_store(const struct postern__cli *cli,
+		const struct postern__config_store *store) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
+	postern__own_options(store, &options);
+	int r = postern__own_box(cli, store, &options, &box);
+	postern_box_destroy(box);
+	return r;
+}
+
+int postern__command_init(struct postern__cli *cli) {
+	const char *path = postern__args_value(&cli->args, "config");
 	bool written;
 	if (!path) {
 		path = FILE_DEFAULT;
 	}
 	int r = write_file(path, &written);
-	if (r == POSTERN__EXIT_OK) {
-		/* Read what was written, or was there, and nothing else. */
-		r = postern__cli_configure_from(cli, path);
-	}
-	if (r == POSTERN__EXIT_OK) {
-		r = postern__cli_need_kept(cli);
-	}
 	if (r) {
 		return r;
 	}
-	postern__own_options(cli, &options);
-	r = postern__own_box(cli, &options, &box);
+	/* Read what was written, or was there, and nothing else. */
+	r = postern__cli_configure_from(cli, path);
 	if (r == POSTERN__EXIT_OK) {
-		char store[POSTERN__REDACT_TEXT_MAX];
-		postern__redact(postern__cli_store(cli), store, sizeof store);
-		postern_box_destroy(box);
-		print_result(cli, path, written, store);
+		r = postern__cli_need_kept(cli);
+	}
+	for (size_t i = 0; r == POSTERN__EXIT_OK && i < cli->store_count; i++) {
+		r = create_store(cli, cli->stores[i]);
+	}
+	if (r && written) {
+		/* Why it failed was said; that half of it was done must be, too. */
+		postern__say("init: wrote %s all the same; 'postern migrate' creates "
+					 "the store",
+				path);
+	}
+	if (r == POSTERN__EXIT_OK) {
+		print_result(cli, path, written);
 	}
 	return r;
 }

@@ -36,8 +36,10 @@ static int build_query(const struct postern__cli *cli,
 	return POSTERN__EXIT_OK;
 }
 
-static void print_table(const json_t *items) {
+/* The name of the store comes first, where there are several. */
+static void print_table(const json_t *items, bool several) {
 	static const struct postern__column columns[] = {
+		{ "STORE", false },
 		{ "SEQ", true },
 		{ "ID", false },
 		{ "CHANNEL", false },
@@ -52,10 +54,15 @@ static void print_table(const json_t *items) {
 	const struct postern_clock *clock = postern_clock_system();
 	int64_t now_ms = clock->wall_ms(clock->context);
 	struct postern__table table;
-	postern__table_init(&table, columns, sizeof columns / sizeof columns[0]);
+	size_t left_out = several ? 0 : 1;
+	postern__table_init(&table, columns + left_out,
+			sizeof columns / sizeof columns[0] - left_out);
 	size_t index;
 	json_t *row;
 	json_array_foreach(items, index, row) {
+		if (several) {
+			postern__table_text(&table, postern__answer_text(row, "store"));
+		}
 		postern__table_count(&table, postern__answer_count(row, "seq"));
 		postern__table_text(&table, postern__answer_text(row, "message_id"));
 		postern__table_text(&table, postern__answer_text(row, "channel"));
@@ -81,7 +88,7 @@ static void print_page(const struct postern__cli *cli, const json_t *page) {
 	} else if (json_array_size(items) == 0) {
 		postern__say("no such deliveries");
 	} else {
-		print_table(items);
+		print_table(items, cli->store_count > 1);
 	}
 	if (cursor) {
 		postern__say("there are more: --cursor %s", cursor);

@@ -18,7 +18,8 @@
 static int print_schema(const struct postern__cli *cli) {
 	const char *schema;
 	struct postern_error error;
-	if (postern_store_schema(postern__cli_store(cli), &schema, &error)) {
+	/* One for all stores of a kind, of which only one has a schema. */
+	if (postern_store_schema(cli->stores[0]->values.store, &schema, &error)) {
 		return postern__say_error(cli, &error);
 	}
 	if (cli->json) {
@@ -33,9 +34,31 @@ static int print_schema(const struct postern__cli *cli) {
 	return POSTERN__EXIT_OK;
 }
 
-int postern__command_migrate(struct postern__cli *cli) {
+/* One store: the result is told, or collected. */
+static int migrate(const struct postern__cli *cli,
+		const struct postern__config_store *store, json_t *results) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
+	char url[POSTERN__REDACT_TEXT_MAX];
+	postern__own_options(store, &options);
+	int r = postern__own_box(cli, store, &options, &box);
+	if (r) {
+		return r;
+	}
+	postern_box_destroy(box);
+	postern__redact(store->values.store, url, sizeof url);
+	if (cli->json) {
+		(void)json_array_append_new(results,
+				json_pack("{s:s, s:s}", "name", store->name, "url", url));
+	} else {
+		(void)fputs("the schema of ", stdout);
+		postern__out_text(url);
+		(void)fputs(" is up to date\n", stdout);
+	}
+	return POSTERN__EXIT_OK;
+}
+
+int postern__command_migrate(struct postern__cli *cli) {
 	int r = postern__cli_configure(cli);
 	if (r) {
 		return r;
@@ -47,23 +70,18 @@ int postern__command_migrate(struct postern__cli *cli) {
 	if (r) {
 		return r;
 	}
-	postern__own_options(cli, &options);
-	r = postern__own_box(cli, &options, &box);
-	if (r) {
-		return r;
+	json_t *results = json_array();
+	for (size_t i = 0; r == POSTERN__EXIT_OK && i < cli->store_count; i++) {
+		r = migrate(cli, cli->stores[i], results);
 	}
-	postern_box_destroy(box);
-	char store[POSTERN__REDACT_TEXT_MAX];
-	postern__redact(postern__cli_store(cli), store, sizeof store);
-	if (cli->json) {
-		json_t *json =
-				json_pack("{s:s, s:s}", "status", "current", "store", store);
+	if (r == POSTERN__EXIT_OK && cli->json) {
+		const char *url =
+				postern__answer_text(json_array_get(results, 0), "url");
+		json_t *json = json_pack("{s:s, s:s?, s:O}", "status", "current",
+				"store", url, "stores", results);
 		postern__answer_print(json);
 		json_decref(json);
-	} else {
-		(void)fputs("the schema of ", stdout);
-		postern__out_text(store);
-		(void)fputs(" is up to date\n", stdout);
 	}
+	json_decref(results);
 	return r;
 }

@@ -19,22 +19,27 @@ static void say_remark(void *context, const char *text) {
 	postern__say("note: %s", text);
 }
 
-void postern__own_options(const struct postern__cli *cli,
+void postern__own_options(const struct postern__config_store *store,
 		struct postern_box_options *out) {
-	postern__config_box_options(cli->config, out);
+	postern__config_box_options(store, out);
 	out->orphans = POSTERN_ORPHANS_HOLD;
 	out->remark = say_remark;
 }
 
 int postern__own_box(const struct postern__cli *cli,
+		const struct postern__config_store *store,
 		const struct postern_box_options *options, struct postern_box **out) {
-	const char *url = postern__cli_store(cli);
+	const char *url = store->values.store;
 	struct postern_error error;
 	int r = postern__store_take(url, options, out, &error);
+	if (r == POSTERN_OK) {
+		return POSTERN__EXIT_OK;
+	}
+	(void)postern__config_store_fail(cli->config, store, r, &error);
 	if (r == POSTERN_E_BUSY && postern__store_served(url)) {
 		postern__say("%s: a server is running: %s; stop it first",
 				cli->command->name, error.text);
 		return POSTERN__EXIT_UNREACHABLE;
 	}
-	return r ? postern__say_error(cli, &error) : POSTERN__EXIT_OK;
+	return postern__say_error(cli, &error);
 }

@@ -309,19 +309,22 @@ static void hint_channel(const struct postern__cli *cli, const char *name) {
 /*
  * Whether anybody knows the channel. A server has a configuration of its own
  * and is asked; without one, nothing is opened for a channel that is none, so
- * that a mistake leaves no store behind.
+ * that a mistake leaves no store behind. Nor is another store than the
+ * channel's.
  */
-static int check_channel(const struct postern__cli *cli,
+static int check_channel(struct postern__cli *cli,
 		const struct letter *letter) {
-	for (size_t i = 0; i < postern__config_channel_count(cli->config); i++) {
-		const struct postern__config_channel *channel =
-				postern__config_channel(cli->config, i);
-		if (strcmp(channel->name, letter->channel) == 0) {
+	const struct postern__config_channel *channel =
+			postern__config_channel_named(cli->config, letter->channel);
+	if (channel) {
+		cli->stores[0] = channel->store;
+		cli->store_count = 1;
+		return POSTERN__EXIT_OK;
+	}
+	for (size_t i = 0; i < cli->store_count; i++) {
+		if (postern__store_served(cli->stores[i]->values.store)) {
 			return POSTERN__EXIT_OK;
 		}
-	}
-	if (postern__store_served(postern__cli_store(cli))) {
-		return POSTERN__EXIT_OK;
 	}
 	postern__say("send: no channel '%s'", letter->channel);
 	hint_channel(cli, letter->channel);
@@ -405,7 +408,7 @@ int postern__command_send(struct postern__cli *cli) {
 		r = postern__cli_configure(cli);
 	}
 	if (r == POSTERN__EXIT_OK) {
-		r = postern__cli_need_kept(cli);
+		r = postern__cli_need_files(cli);
 	}
 	if (r == POSTERN__EXIT_OK) {
 		r = check_channel(cli, &letter);

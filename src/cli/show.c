@@ -92,11 +92,14 @@ static void print_copies(const json_t *message, int64_t now_ms) {
 	}
 }
 
-static void print_attributes(const json_t *message, int64_t now_ms) {
+/* The store is told where there are several. */
+static void print_attributes(const json_t *message, bool several,
+		int64_t now_ms) {
 	static const struct {
 		const char *title;
 		const char *name;
 	} texts[] = {
+		{ "store", "store" },
 		{ "channel", "channel" },
 		{ "source", "source" },
 		{ "type", "type" },
@@ -113,7 +116,7 @@ static void print_attributes(const json_t *message, int64_t now_ms) {
 			postern__out_colour(stdout, POSTERN__PLAIN));
 	postern__out_text(postern__answer_text(message, "id"));
 	(void)putchar('\n');
-	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+	for (size_t i = several ? 0 : 1; i < sizeof texts / sizeof texts[0]; i++) {
 		print_pair(texts[i].title,
 				postern__answer_text(message, texts[i].name));
 	}
@@ -197,6 +200,20 @@ static void print_attempts(const json_t *row) {
 	postern__table_finish(&table);
 }
 
+/* Why a delivery is poisoned: it had all its attempts, or not. */
+static void print_poisoned(const json_t *row) {
+	const char *state = postern__answer_text(row, "state");
+	uint64_t max = postern__answer_count(row, "max_attempts");
+	uint64_t failures = postern__answer_count(row, "failures");
+	if (!state || strcmp(state, "poisoned") != 0 || max == 0) {
+		return;
+	}
+	(void)printf("  %s%" PRIu64 " of %" PRIu64 " attempt%s used%s%s\n",
+			postern__out_colour(stdout, POSTERN__BAD), failures, max,
+			max == 1 ? "" : "s", failures < max ? "" : " up",
+			postern__out_colour(stdout, POSTERN__PLAIN));
+}
+
 static void print_bytes(const unsigned char *bytes, size_t len) {
 	for (size_t at = 0; at < len; at += BYTES_PER_LINE) {
 		(void)printf("  %08zx ", at);
@@ -243,12 +260,15 @@ static int get_body(const struct postern__cli *cli,
 		struct postern__client *client, const json_t *message,
 		struct postern__response *response) {
 	char path[64];
+	char query[POSTERN__STORE_NAME_LEN_MAX + 16];
 	struct postern_error error;
 	(void)snprintf(path, sizeof path, "/v1/messages/%" PRIu64 "/body",
 			postern__answer_count(message, "seq"));
+	postern__answer_store_query(message, query);
 	const struct postern__request request = {
 		.method = "GET",
 		.path = path,
+		.query = query,
 		.transport = "cli",
 	};
 	if (postern__client_request(client, &request, false, response, &error)) {
@@ -262,19 +282,20 @@ static int get_body(const struct postern__cli *cli,
 	return POSTERN__EXIT_OK;
 }
 
-static void print_message(const json_t *message,
+static void print_message(const json_t *message, bool several,
 		const struct postern__buf *body) {
 	const struct postern_clock *clock = postern_clock_system();
 	int64_t now_ms = clock->wall_ms(clock->context);
 	const json_t *deliveries = json_object_get(message, "deliveries");
 	size_t index;
 	json_t *row;
-	print_attributes(message, now_ms);
+	print_attributes(message, several, now_ms);
 	if (json_array_size(deliveries) > 0) {
 		print_deliveries(deliveries, now_ms);
 	}
 	json_array_foreach(deliveries, index, row) {
 		print_attempts(row);
+		print_poisoned(row);
 	}
 	print_body(body);
 }
@@ -300,7 +321,8 @@ int postern__command_show(struct postern__cli *cli) {
 	} else if (cli->json) {
 		postern__answer_print(message);
 	} else {
-		print_message(message, &body.body);
+		print_message(message, postern__config_store_count(cli->config) > 1,
+				&body.body);
 	}
 out:
 	json_decref(message);

@@ -22,8 +22,16 @@ static void print(struct postern__table *table) {
 	postern__table_finish(table);
 }
 
-static void print_channels(const json_t *channels) {
+/* The name of the store comes first, where there are several. */
+static void begin(struct postern__table *table,
+		const struct postern__column *columns, size_t count, bool several) {
+	size_t left_out = several ? 0 : 1;
+	postern__table_init(table, columns + left_out, count - left_out);
+}
+
+static void print_channels(const json_t *channels, bool several) {
 	static const struct postern__column columns[] = {
+		{ "STORE", false },
 		{ "CHANNEL", false },
 		{ "ACCEPTED", true },
 		{ "DUPLICATES", true },
@@ -34,8 +42,11 @@ static void print_channels(const json_t *channels) {
 	struct postern__table table;
 	size_t index;
 	json_t *row;
-	postern__table_init(&table, columns, sizeof columns / sizeof columns[0]);
+	begin(&table, columns, sizeof columns / sizeof columns[0], several);
 	json_array_foreach(channels, index, row) {
+		if (several) {
+			postern__table_text(&table, postern__answer_text(row, "store"));
+		}
 		postern__table_text(&table, postern__answer_text(row, "name"));
 		postern__table_count(&table, postern__answer_count(row, "accepted"));
 		postern__table_count(&table, postern__answer_count(row, "duplicates"));
@@ -54,8 +65,9 @@ static void add_poisoned(struct postern__table *table, const json_t *row) {
 			count > 0 ? POSTERN__BAD : POSTERN__PLAIN);
 }
 
-static void print_handlers(const json_t *handlers) {
+static void print_handlers(const json_t *handlers, bool several) {
 	static const struct postern__column columns[] = {
+		{ "STORE", false },
 		{ "HANDLER", false },
 		{ "PENDING", true },
 		{ "RETRYING", true },
@@ -71,9 +83,12 @@ static void print_handlers(const json_t *handlers) {
 	struct postern__table table;
 	size_t index;
 	json_t *row;
-	postern__table_init(&table, columns, sizeof columns / sizeof columns[0]);
+	begin(&table, columns, sizeof columns / sizeof columns[0], several);
 	json_array_foreach(handlers, index, row) {
 		bool paused = json_is_true(json_object_get(row, "paused"));
+		if (several) {
+			postern__table_text(&table, postern__answer_text(row, "store"));
+		}
 		postern__table_text(&table, postern__answer_text(row, "key"));
 		postern__table_count(&table, postern__answer_count(row, "pending"));
 		postern__table_count(&table, postern__answer_count(row, "retrying"));
@@ -109,11 +124,12 @@ int postern__command_stats(struct postern__cli *cli) {
 		postern__answer_print(stats);
 		goto out;
 	}
-	print_channels(channels);
+	bool several = cli->store_count > 1;
+	print_channels(channels, several);
 	if (json_array_size(channels) > 0 && json_array_size(handlers) > 0) {
 		(void)putchar('\n');
 	}
-	print_handlers(handlers);
+	print_handlers(handlers, several);
 	if (json_array_size(channels) == 0 && json_array_size(handlers) == 0) {
 		postern__say("nothing has come in yet");
 	}

@@ -240,7 +240,8 @@ static void dispatch(struct postern__call *call) {
 	} else if (!route) {
 		postern__call_refuse(call, 404, "there is nothing at '%s'",
 				call->request->path);
-	} else if (fill_parts(call, &path, route->pattern)) {
+	} else if (fill_parts(call, &path, route->pattern) &&
+			   postern__call_stores(call)) {
 		route->run(call);
 	}
 }
@@ -263,7 +264,7 @@ bool postern__api_begin(const struct postern__api *api,
 		const struct postern__request *request,
 		struct postern__response *response, postern__api_done *done,
 		void *context) {
-	assert(api->runner);
+	assert(api->stores->items[0].runner);
 	struct postern__call call = {
 		.api = api,
 		.request = request,

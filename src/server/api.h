@@ -8,7 +8,7 @@
  * command line calls it in its own process when no server holds the store:
  * one implementation, whichever way a request takes.
  *
- *   struct postern__api api = { .box = box };
+ *   struct postern__api api = { .stores = &stores };
  *   struct postern__request request = { .method = "GET", .path = "/v1/stats" };
  *   struct postern__response response;
  *   postern__response_init(&response);
@@ -28,6 +28,12 @@
  * whatever else is not part of the HTTP exchange itself. Or raw, without any
  * ce-*, with an Idempotency-Key, webhook-id or X-Message-Id.
  *
+ * A request is about all stores together: rows carry the name of theirs in
+ * `store`, and a parameter `store` chooses one. A header Postern-Store, once
+ * for each store, says which ones the sender means, by name or by the id of
+ * their file (take.h); the request is then about those, and is refused with 421
+ * if one is missing.
+ *
  * A parked message has no handler: discard it under the handler "", which is an
  * empty part of the path. JSON is sent as Content-Type: application/json.
  *
@@ -42,9 +48,8 @@
 #include "base/buf.h"
 
 struct postern__config;
-struct postern_box;
+struct postern__stores;
 struct postern_clock;
-struct postern_runner;
 
 /* In bytes. A longer path or query is answered with 414, more or longer
    headers with 431. */
@@ -60,11 +65,11 @@ struct postern_runner;
 
 /* Zero it and set what you have. What it points to must outlive it. */
 struct postern__api {
-	struct postern_box *box;
-	/* NULL: nobody pumps the box in the background. Needed for
-	   postern__api_begin() to be asynchronous, and for /readyz. */
-	struct postern_runner *runner;
-	/* For the limits of single channels; may be NULL. */
+	/* At least one. Runners are needed for postern__api_begin() to be
+	   asynchronous, and for /readyz. */
+	const struct postern__stores *stores;
+	/* For what is said of single channels and handlers: their store, their
+	   limits. NULL only if there is one store. */
 	const struct postern__config *config;
 	size_t body_len_max;               /* 0: POSTERN_BODY_LEN_DEFAULT */
 	const struct postern_clock *clock; /* NULL: the system's */
@@ -72,6 +77,9 @@ struct postern__api {
 	bool (*is_draining)(void *context);
 	void *is_draining_context;
 };
+
+/* Which stores a request is about; see above. */
+#define POSTERN__API_STORE_HEADER "Postern-Store"
 
 /* How the User-Agent of the command begins: what it sends through a server is
    told as coming in by "cli", as it is without one. Whoever reaches the socket
@@ -127,7 +135,7 @@ typedef void postern__api_done(void *context);
  *
  * Returns true if the response is complete. On false `done` is called exactly
  * once, possibly before this returns, and until then the response belongs to
- * the api; the request may go at once. Needs api->runner.
+ * the api; the request may go at once. Needs runners.
  */
 bool postern__api_begin(const struct postern__api *api,
 		const struct postern__request *request,

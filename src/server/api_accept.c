@@ -84,6 +84,7 @@ static const char *const exchange_headers[] = {
 	"if-",
 	"keep-alive",
 	"origin",
+	"postern-store",
 	"pragma",
 	"priority",
 	"proxy-",
@@ -466,8 +467,9 @@ static bool read_message(struct postern__call *call, struct draft *draft) {
 	return check_lengths(call, &draft->message);
 }
 
-static void write_identity(struct postern__buf *body, const char *id,
-		const char *source, int64_t seq) {
+static void write_identity(struct postern__buf *body, const char *store,
+		const char *id, const char *source, int64_t seq) {
+	postern__json_pair_text(body, "store", store);
 	postern__json_pair_text(body, "id", id);
 	postern__json_pair_text(body, "source", source);
 	if (seq > 0) {
@@ -481,8 +483,8 @@ static void write_identity(struct postern__buf *body, const char *id,
 
 /* The answer once it is known what became of the message. */
 static void write_receipt(struct postern__response *response,
-		const struct postern_receipt *receipt, const char *id,
-		const char *source) {
+		const struct postern_receipt *receipt, const char *store,
+		const char *id, const char *source) {
 	const struct postern_error *error = &receipt->error;
 	struct postern__buf *body = &response->body;
 
@@ -493,14 +495,14 @@ static void write_receipt(struct postern__response *response,
 		postern__json_open(body, '{');
 		postern__json_pair_text(body, "status",
 				error->code == POSTERN_OK ? "accepted" : "duplicate");
-		write_identity(body, id, source, receipt->seq);
+		write_identity(body, store, id, source, receipt->seq);
 		postern__json_close(body, '}');
 		break;
 	case POSTERN_E_CONFLICT:
 		postern__response_open_problem(response, 409, error->code,
 				"a message with this source and id was accepted before with "
 				"another body, which is kept");
-		write_identity(body, id, source, receipt->seq);
+		write_identity(body, store, id, source, receipt->seq);
 		postern__json_close(body, '}');
 		break;
 	case POSTERN_E_INVALID:
@@ -519,6 +521,7 @@ struct waiting {
 	struct postern__response *response;
 	postern__api_done *done;
 	void *done_context;
+	const char *store;  /* its name, which outlives us */
 	const char *source; /* in text */
 	char text[];        /* the id, and behind it the source */
 };
@@ -526,13 +529,15 @@ struct waiting {
 static void finish_waiting(void *context,
 		const struct postern_receipt *receipt) {
 	struct waiting *waiting = context;
-	write_receipt(waiting->response, receipt, waiting->text, waiting->source);
+	write_receipt(waiting->response, receipt, waiting->store, waiting->text,
+			waiting->source);
 	postern__response_check(waiting->response);
 	waiting->done(waiting->done_context);
 	free(waiting);
 }
 
 static int accept_later(struct postern__call *call,
+		const struct postern__open_store *store,
 		const struct postern_message *message, const char *source,
 		struct postern_error *error) {
 	size_t id_size = strlen(message->id) + 1;
@@ -544,12 +549,13 @@ static int accept_later(struct postern__call *call,
 	waiting->response = call->response;
 	waiting->done = call->done;
 	waiting->done_context = call->done_context;
+	waiting->store = store->name;
 	waiting->source = waiting->text + id_size;
 	memcpy(waiting->text, message->id, id_size);
 	memcpy(waiting->text + id_size, source, source_size);
 
 	/* From here on the response may be complete at any moment. */
-	int r = postern_box_accept_async(call->api->box, call->parts[0], message,
+	int r = postern_box_accept_async(store->box, call->parts[0], message,
 			finish_waiting, waiting, error);
 	if (r != POSTERN_OK) {
 		free(waiting);
@@ -571,16 +577,19 @@ void postern__route_accept(struct postern__call *call) {
 
 	const char *channel = call->parts[0];
 	const char *source = draft.message.source ? draft.message.source : channel;
+	const struct postern__open_store *store =
+			postern__call_of_channel(call, channel);
 	struct postern_receipt receipt = { .seq = 0 };
 	if (call->done) {
-		receipt.error.code =
-				accept_later(call, &draft.message, source, &receipt.error);
+		receipt.error.code = accept_later(call, store, &draft.message, source,
+				&receipt.error);
 		if (receipt.error.code == POSTERN_OK) {
 			return;
 		}
 	} else {
-		receipt.error.code = postern_box_accept(call->api->box, channel,
+		receipt.error.code = postern_box_accept(store->box, channel,
 				&draft.message, &receipt.seq, &receipt.error);
 	}
-	write_receipt(call->response, &receipt, draft.message.id, source);
+	write_receipt(call->response, &receipt, store->name, draft.message.id,
+			source);
 }

@@ -103,13 +103,17 @@ typedef int edit_one(struct postern_box *box, int64_t seq, const char *handler,
 static void run_one(struct postern__call *call, edit_one *edit,
 		const char *status) {
 	int64_t seq;
-	if (!check_no_body(call) ||
+	if (!check_no_body(call) || !postern__call_store_query(call) ||
 			!postern__call_seq(call, call->parts[0], &seq)) {
+		return;
+	}
+	const struct postern__open_store *store = postern__call_of_seq(call, seq);
+	if (!store) {
 		return;
 	}
 	const char *handler = call->parts[1];
 	struct postern_error error;
-	int r = edit(call->api->box, seq, handler, &error);
+	int r = edit(store->box, seq, handler, &error);
 	if (r == POSTERN_E_INVALID || r == POSTERN_E_BUSY) {
 		/* The request is fine; the state of the delivery does not allow it. */
 		postern__response_problem(call->response, 409, r, error.text);
@@ -122,6 +126,7 @@ static void run_one(struct postern__call *call, edit_one *edit,
 	struct postern__buf *body = &call->response->body;
 	postern__json_open(body, '{');
 	postern__json_pair_text(body, "status", status);
+	postern__json_pair_text(body, "store", store->name);
 	postern__json_pair_int(body, "seq", seq);
 	postern__json_pair_text(body, "handler", handler);
 	postern__json_close(body, '}');
@@ -143,7 +148,7 @@ static bool set_filter(struct postern__call *call, json_t *json,
 		postern__call_refuse(call, 400,
 				"'filter' must be an object that names something: %s",
 				"state, channel, handler, type, since, until, message_id, "
-				"source, seq");
+				"source, seq, store");
 		return false;
 	}
 	const char *name;
@@ -161,7 +166,10 @@ static bool set_filter(struct postern__call *call, json_t *json,
 					name);
 			return false;
 		}
-		if (!postern__call_filter(call, name, text, filter)) {
+		bool set = strcmp(name, "store") == 0
+						   ? postern__call_choose(call, text)
+						   : postern__call_filter(call, name, text, filter);
+		if (!set) {
 			return false;
 		}
 	}
@@ -212,6 +220,26 @@ typedef int edit_all(struct postern_box *box,
 		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
 		struct postern_error *error);
 
+/* In one store after the other, until the limit is reached. False: refused. */
+static bool edit_stores(struct postern__call *call, edit_all *edit,
+		struct postern_filter *filter, bool dry_run, uint64_t *count_out) {
+	struct postern_error error;
+	uint32_t limit = filter->limit > 0 ? filter->limit : POSTERN_LIST_LIMIT_MAX;
+	uint64_t total = 0;
+	for (size_t i = 0; i < call->store_count && total < limit; i++) {
+		uint64_t count;
+		const struct postern__open_store *store = call->stores[i];
+		filter->limit = limit - (uint32_t)total;
+		if (edit(store->box, filter, dry_run, &count, &error) != POSTERN_OK) {
+			postern__call_fail_in(call, store, &error);
+			return false;
+		}
+		total += count;
+	}
+	*count_out = total;
+	return true;
+}
+
 static void run_all(struct postern__call *call, edit_all *edit) {
 	json_t *json = read_object(call);
 	if (!json) {
@@ -223,9 +251,7 @@ static void run_all(struct postern__call *call, edit_all *edit) {
 		goto out;
 	}
 	uint64_t count;
-	struct postern_error error;
-	if (edit(call->api->box, &filter, dry_run, &count, &error) != POSTERN_OK) {
-		postern__call_fail(call, &error);
+	if (!edit_stores(call, edit, &filter, dry_run, &count)) {
 		goto out;
 	}
 	struct postern__buf *body = &call->response->body;
@@ -246,22 +272,38 @@ void postern__route_discard_all(struct postern__call *call) {
 	run_all(call, postern_box_discard_all);
 }
 
+/* Wherever the key is known: it is one handler, also after it moved. */
 static void set_paused(struct postern__call *call, bool paused) {
-	if (!check_no_body(call)) {
+	if (!check_no_body(call) || !postern__call_store_query(call)) {
 		return;
 	}
 	const char *handler = call->parts[0];
-	struct postern_error error;
-	int r = paused ? postern_box_pause(call->api->box, handler, &error)
-				   : postern_box_resume(call->api->box, handler, &error);
-	if (r != POSTERN_OK) {
-		postern__call_fail(call, &error);
-		return;
-	}
 	struct postern__buf *body = &call->response->body;
+	struct postern_error error;
+	size_t count = 0;
 	postern__json_open(body, '{');
 	postern__json_pair_text(body, "handler", handler);
 	postern__json_pair_bool(body, "paused", paused);
+	postern__json_key(body, "stores");
+	postern__json_open(body, '[');
+	for (size_t i = 0; i < call->store_count; i++) {
+		struct postern_box *box = call->stores[i]->box;
+		int r = paused ? postern_box_pause(box, handler, &error)
+					   : postern_box_resume(box, handler, &error);
+		if (r == POSTERN_OK) {
+			postern__json_text(body, call->stores[i]->name);
+			count++;
+		} else if (r != POSTERN_E_NOTFOUND) {
+			postern__call_fail_in(call, call->stores[i], &error);
+			return;
+		}
+	}
+	if (count == 0) {
+		/* What the last of them said. */
+		postern__call_fail(call, &error);
+		return;
+	}
+	postern__json_close(body, ']');
 	postern__json_close(body, '}');
 	call->response->status = 200;
 }

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The routes that only look: counts, listings, one message with all that is
- * known of it.
+ * The routes that look at deliveries and messages: listings, and one message
+ * with all that is known of it.
+ *
+ * Several stores are listed one after the other. A cursor then says in which of
+ * them the listing goes on: "NAME:" and the store's own cursor, nothing behind
+ * the colon standing for its beginning.
  */
 
 #include <postern/box.h>
 #include <postern/error.h>
 #include <postern/inspect.h>
-#include <postern/runner.h>
-#include <postern/sys/clock.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "base/fail.h"
 #include "base/json_text.h"
-#include "base/pattern.h"
-#include "base/text.h"
-#include "base/time.h"
 #include "base/utf8.h"
 #include "server/api.h"
 #include "server/route.h"
@@ -28,121 +27,9 @@ static void answer(struct postern__call *call) {
 	call->response->status = 200;
 }
 
-/* A time of 0 is one that has not come. */
-static void write_time(struct postern__buf *buf, const char *name, int64_t ms) {
-	if (ms == 0) {
-		postern__json_pair_null(buf, name);
-	} else {
-		postern__json_pair_time(buf, name, ms);
-	}
-}
-
-static void write_channel(struct postern__buf *buf,
-		const struct postern_channel_stats *channel) {
-	postern__json_open(buf, '{');
-	postern__json_pair_text(buf, "name", channel->name);
-	postern__json_pair_uint(buf, "accepted", channel->accepted);
-	postern__json_pair_uint(buf, "duplicates", channel->duplicates);
-	postern__json_pair_uint(buf, "conflicts", channel->conflicts);
-	postern__json_pair_uint(buf, "dropped", channel->dropped);
-	postern__json_pair_uint(buf, "parked", channel->parked);
-	postern__json_close(buf, '}');
-}
-
-static void write_handler(struct postern__buf *buf,
-		const struct postern_handler_stats *handler) {
-	postern__json_open(buf, '{');
-	postern__json_pair_text(buf, "key", handler->key);
-	postern__json_pair_text(buf, "channel", handler->channel);
-	postern__json_pair_bool(buf, "registered", handler->registered);
-	postern__json_pair_bool(buf, "paused", handler->paused);
-	postern__json_pair_uint(buf, "pending", handler->pending);
-	postern__json_pair_uint(buf, "retrying", handler->retrying);
-	postern__json_pair_uint(buf, "leased", handler->leased);
-	postern__json_pair_uint(buf, "poisoned", handler->poisoned);
-	write_time(buf, "oldest_pending_at", handler->oldest_pending_at_ms);
-	postern__json_pair_uint(buf, "done", handler->done);
-	postern__json_pair_uint(buf, "discarded", handler->discarded);
-	postern__json_close(buf, '}');
-}
-
-static void write_channels(struct postern__buf *buf, const char *name,
-		const struct postern_stats *stats) {
-	postern__json_key(buf, name);
-	postern__json_open(buf, '[');
-	for (size_t i = 0; i < stats->channel_count; i++) {
-		write_channel(buf, &stats->channels[i]);
-	}
-	postern__json_close(buf, ']');
-}
-
-static void write_handlers(struct postern__buf *buf, const char *name,
-		const struct postern_stats *stats) {
-	postern__json_key(buf, name);
-	postern__json_open(buf, '[');
-	for (size_t i = 0; i < stats->handler_count; i++) {
-		write_handler(buf, &stats->handlers[i]);
-	}
-	postern__json_close(buf, ']');
-}
-
-/* NULL: refused. */
-static struct postern_stats *get_stats(struct postern__call *call) {
-	static const char *const none[] = { NULL };
-	struct postern__parameter parameters[POSTERN__PARAMETER_COUNT_MAX];
-	size_t count;
-	if (!postern__call_query(call, none, parameters, &count)) {
-		return NULL;
-	}
-	struct postern_stats *stats;
-	struct postern_error error;
-	if (postern_box_stats(call->api->box, &stats, &error) != POSTERN_OK) {
-		postern__call_fail(call, &error);
-		return NULL;
-	}
-	return stats;
-}
-
-void postern__route_stats(struct postern__call *call) {
-	struct postern_stats *stats = get_stats(call);
-	if (!stats) {
-		return;
-	}
-	struct postern__buf *body = &call->response->body;
-	postern__json_open(body, '{');
-	postern__json_pair_text(body, "store", stats->store);
-	write_channels(body, "channels", stats);
-	write_handlers(body, "handlers", stats);
-	postern__json_close(body, '}');
-	postern_stats_destroy(stats);
-	answer(call);
-}
-
-void postern__route_channels(struct postern__call *call) {
-	struct postern_stats *stats = get_stats(call);
-	if (!stats) {
-		return;
-	}
-	postern__json_open(&call->response->body, '{');
-	write_channels(&call->response->body, "items", stats);
-	postern__json_close(&call->response->body, '}');
-	postern_stats_destroy(stats);
-	answer(call);
-}
-
-void postern__route_handlers(struct postern__call *call) {
-	struct postern_stats *stats = get_stats(call);
-	if (!stats) {
-		return;
-	}
-	postern__json_open(&call->response->body, '{');
-	write_handlers(&call->response->body, "items", stats);
-	postern__json_close(&call->response->body, '}');
-	postern_stats_destroy(stats);
-	answer(call);
-}
-
-static void write_row(struct postern__buf *buf, const struct postern_row *row) {
+static void write_row(struct postern__buf *buf, const char *store,
+		const struct postern_row *row) {
+	postern__json_pair_text(buf, "store", store);
 	postern__json_pair_int(buf, "seq", row->seq);
 	postern__json_pair_text(buf, "message_id", row->message_id);
 	postern__json_pair_text(buf, "source", row->source);
@@ -154,31 +41,52 @@ static void write_row(struct postern__buf *buf, const struct postern_row *row) {
 	postern__json_pair_uint(buf, "starts", row->starts);
 	postern__json_pair_uint(buf, "crashes", row->crashes);
 	postern__json_pair_uint(buf, "fence", row->fence);
-	write_time(buf, "received_at", row->received_at_ms);
-	write_time(buf, "next_at", row->next_at_ms);
-	write_time(buf, "leased_at", row->leased_at_ms);
-	write_time(buf, "finished_at", row->finished_at_ms);
+	postern__write_time(buf, "received_at", row->received_at_ms);
+	postern__write_time(buf, "next_at", row->next_at_ms);
+	postern__write_time(buf, "leased_at", row->leased_at_ms);
+	postern__write_time(buf, "finished_at", row->finished_at_ms);
 	postern__json_pair_text(buf, "last_error", row->last_error);
 }
 
-/* The names of a filter, and what only a listing has. */
-static const char *const list_names[] = { POSTERN__FILTER_NAMES, "limit",
-	"cursor", "q", NULL };
+/* What a listing is asked for. */
+struct page {
+	struct postern_filter filter; /* limit: what is left of it */
+	size_t first;                 /* the store to go on in */
+	/* Where to go on; "" at the end. */
+	char cursor[POSTERN__STORE_NAME_LEN_MAX + 1 + POSTERN_CURSOR_LEN_MAX + 1];
+};
+
+/* False: refused. */
+static bool set_cursor(struct postern__call *call, const char *text,
+		struct page *page) {
+	size_t len = strcspn(text, ":");
+	if (call->store_count > 1 && *text) {
+		for (size_t i = 0; i < call->store_count; i++) {
+			const char *name = call->stores[i]->name;
+			if (strlen(name) == len && memcmp(name, text, len) == 0) {
+				page->first = i;
+				text += len;
+			}
+		}
+		if (*text++ != ':') {
+			postern__call_refuse(call, 400,
+					"this is not one of our cursors, or its store is gone");
+			return false;
+		}
+	}
+	if (strlen(text) > POSTERN_CURSOR_LEN_MAX) {
+		postern__call_refuse(call, 400, "this is not one of our cursors");
+		return false;
+	}
+	page->filter.cursor = *text ? text : NULL;
+	return true;
+}
 
 /* Set one member of the listing's filter. False: refused. */
 static bool set_list(struct postern__call *call,
-		const struct postern__parameter *parameter,
-		struct postern_filter *filter) {
+		const struct postern__parameter *parameter, struct page *page) {
 	if (strcmp(parameter->name, "limit") == 0) {
-		return postern__call_limit(call, parameter->value, &filter->limit);
-	}
-	if (strcmp(parameter->name, "cursor") == 0) {
-		if (strlen(parameter->value) > POSTERN_CURSOR_LEN_MAX) {
-			postern__call_refuse(call, 400, "this is not one of our cursors");
-			return false;
-		}
-		filter->cursor = *parameter->value ? parameter->value : NULL;
-		return true;
+		return postern__call_limit(call, parameter->value, &page->filter.limit);
 	}
 	if (strcmp(parameter->name, "q") == 0) {
 		postern__call_refuse(call, 400,
@@ -186,42 +94,99 @@ static bool set_list(struct postern__call *call,
 		return false;
 	}
 	return postern__call_filter(call, parameter->name, parameter->value,
-			filter);
+			&page->filter);
+}
+
+static bool read_page(struct postern__call *call, struct page *page) {
+	/* The names of a filter, and what only a listing has. */
+	static const char *const names[] = { POSTERN__FILTER_NAMES, "limit",
+		"cursor", "q", "store", NULL };
+	struct postern__parameter parameters[POSTERN__PARAMETER_COUNT_MAX];
+	const char *cursor = "";
+	size_t count;
+	*page = (struct page){ .filter = { .size = sizeof page->filter,
+								   .limit = POSTERN_LIST_LIMIT_DEFAULT } };
+	if (!postern__call_query(call, names, parameters, &count)) {
+		return false;
+	}
+	for (size_t i = 0; i < count; i++) {
+		const struct postern__parameter *parameter = &parameters[i];
+		bool good = true;
+		if (strcmp(parameter->name, "store") == 0) {
+			good = postern__call_choose(call, parameter->value);
+		} else if (strcmp(parameter->name, "cursor") == 0) {
+			cursor = parameter->value;
+		} else {
+			good = set_list(call, parameter, page);
+		}
+		if (!good) {
+			return false;
+		}
+	}
+	/* Last, because it names one of the stores that were chosen. */
+	return set_cursor(call, cursor, page);
+}
+
+/* Where to go on: in this store, or at the beginning of it. */
+static void put_cursor(const struct postern__call *call, size_t index,
+		const char *cursor, struct page *page) {
+	bool several = call->store_count > 1;
+	(void)snprintf(page->cursor, sizeof page->cursor, "%s%s%s",
+			several ? call->stores[index]->name : "", several ? ":" : "",
+			cursor ? cursor : "");
+}
+
+/* One store's part of the page. False: refused. */
+static bool list_store(struct postern__call *call, size_t index,
+		struct page *page) {
+	const struct postern__open_store *store = call->stores[index];
+	struct postern__buf *body = &call->response->body;
+	struct postern_filter filter = page->filter;
+	struct postern_listing *listing;
+	struct postern_error error;
+	bool full = filter.limit == 0;
+
+	if (full) {
+		filter.limit = 1; /* only to see whether there is more */
+	}
+	if (postern_box_list(store->box, &filter, &listing, &error) != POSTERN_OK) {
+		postern__call_fail_in(call, store, &error);
+		return false;
+	}
+	size_t count = postern_listing_count(listing);
+	for (size_t i = 0; !full && i < count; i++) {
+		postern__json_open(body, '{');
+		write_row(body, store->name, postern_listing_get(listing, i));
+		postern__json_close(body, '}');
+	}
+	if (full && count > 0) {
+		put_cursor(call, index, NULL, page);
+	} else if (!full && postern_listing_cursor(listing)) {
+		put_cursor(call, index, postern_listing_cursor(listing), page);
+	}
+	page->filter.limit -= full ? 0 : (uint32_t)count;
+	page->filter.cursor = NULL; /* the next store begins at its newest */
+	postern_listing_destroy(listing);
+	return true;
 }
 
 void postern__route_list(struct postern__call *call) {
-	struct postern__parameter parameters[POSTERN__PARAMETER_COUNT_MAX];
-	size_t count;
-	if (!postern__call_query(call, list_names, parameters, &count)) {
-		return;
-	}
-	struct postern_filter filter = { .size = sizeof filter };
-	for (size_t i = 0; i < count; i++) {
-		if (!set_list(call, &parameters[i], &filter)) {
-			return;
-		}
-	}
-
-	struct postern_listing *listing;
-	struct postern_error error;
-	if (postern_box_list(call->api->box, &filter, &listing, &error) !=
-			POSTERN_OK) {
-		postern__call_fail(call, &error);
-		return;
-	}
 	struct postern__buf *body = &call->response->body;
+	struct page page;
+	if (!read_page(call, &page)) {
+		return;
+	}
 	postern__json_open(body, '{');
 	postern__json_key(body, "items");
 	postern__json_open(body, '[');
-	for (size_t i = 0; i < postern_listing_count(listing); i++) {
-		postern__json_open(body, '{');
-		write_row(body, postern_listing_get(listing, i));
-		postern__json_close(body, '}');
+	for (size_t i = page.first; i < call->store_count && !*page.cursor; i++) {
+		if (!list_store(call, i, &page)) {
+			return;
+		}
 	}
 	postern__json_close(body, ']');
-	postern__json_pair_text(body, "cursor", postern_listing_cursor(listing));
+	postern__json_pair_text(body, "cursor", *page.cursor ? page.cursor : NULL);
 	postern__json_close(body, '}');
-	postern_listing_destroy(listing);
 	answer(call);
 }
 
@@ -272,10 +237,11 @@ static void write_body(struct postern__buf *buf,
 	}
 }
 
-static void write_message(struct postern__buf *buf,
+static void write_message(struct postern__buf *buf, const char *store,
 		const struct postern_detail *detail) {
 	const struct postern_message *message = &detail->message;
 
+	postern__json_pair_text(buf, "store", store);
 	postern__json_pair_int(buf, "seq", detail->seq);
 	postern__json_pair_text(buf, "id", message->id);
 	postern__json_pair_text(buf, "source", message->source);
@@ -296,8 +262,8 @@ static void write_message(struct postern__buf *buf,
 	}
 	postern__json_close(buf, ']');
 	postern__json_pair_text(buf, "transport", message->transport);
-	write_time(buf, "received_at", message->received_at_ms);
-	write_time(buf, "completed_at", detail->completed_at_ms);
+	postern__write_time(buf, "received_at", message->received_at_ms);
+	postern__write_time(buf, "completed_at", detail->completed_at_ms);
 }
 
 static void write_conflicts(struct postern__buf *buf,
@@ -308,7 +274,7 @@ static void write_conflicts(struct postern__buf *buf,
 	for (size_t i = 0; i < detail->conflict_kept; i++) {
 		const struct postern_conflict *conflict = &detail->conflicts[i];
 		postern__json_open(buf, '{');
-		write_time(buf, "at", conflict->at_ms);
+		postern__write_time(buf, "at", conflict->at_ms);
 		postern__json_pair_uint(buf, "body_len", conflict->body_len);
 		postern__json_pair_text(buf, "transport", conflict->transport);
 		postern__json_close(buf, '}');
@@ -316,18 +282,34 @@ static void write_conflicts(struct postern__buf *buf,
 	postern__json_close(buf, ']');
 }
 
-static void write_delivery(struct postern__buf *buf,
+/* How many attempts the handler has; null if nobody configures it. */
+static void write_max_attempts(struct postern__call *call, const char *key) {
+	struct postern__buf *buf = &call->response->body;
+	const struct postern__config *config = call->api->config;
+	const struct postern__config_handler *handler =
+			config ? postern__config_handler_named(config, key) : NULL;
+	if (!handler) {
+		postern__json_pair_null(buf, "max_attempts");
+		return;
+	}
+	uint32_t max = handler->values.max_attempts;
+	postern__json_pair_uint(buf, "max_attempts", max > 0 ? max : 1);
+}
+
+static void write_delivery(struct postern__call *call, const char *store,
 		const struct postern_delivery_detail *delivery) {
+	struct postern__buf *buf = &call->response->body;
 	postern__json_open(buf, '{');
-	write_row(buf, &delivery->row);
+	write_row(buf, store, &delivery->row);
+	write_max_attempts(call, delivery->row.handler);
 	postern__json_key(buf, "attempts");
 	postern__json_open(buf, '[');
 	for (size_t i = 0; i < delivery->attempt_count; i++) {
 		const struct postern_attempt *attempt = &delivery->attempts[i];
 		postern__json_open(buf, '{');
 		postern__json_pair_uint(buf, "fence", attempt->fence);
-		write_time(buf, "started_at", attempt->started_at_ms);
-		write_time(buf, "finished_at", attempt->finished_at_ms);
+		postern__write_time(buf, "started_at", attempt->started_at_ms);
+		postern__write_time(buf, "finished_at", attempt->finished_at_ms);
 		postern__json_pair_text(buf, "outcome", attempt->outcome);
 		postern__json_pair_text(buf, "error", attempt->error);
 		postern__json_close(buf, '}');
@@ -336,100 +318,136 @@ static void write_delivery(struct postern__buf *buf,
 	postern__json_close(buf, '}');
 }
 
-static void write_detail(struct postern__buf *buf,
+static void write_detail(struct postern__call *call, const char *store,
 		const struct postern_detail *detail, size_t *room_left) {
+	struct postern__buf *buf = &call->response->body;
 	postern__json_open(buf, '{');
-	write_message(buf, detail);
+	write_message(buf, store, detail);
 	write_body(buf, &detail->message, room_left);
 	postern__json_pair_uint(buf, "duplicates", detail->duplicate_count);
-	write_time(buf, "duplicate_at", detail->duplicate_at_ms);
+	postern__write_time(buf, "duplicate_at", detail->duplicate_at_ms);
 	write_conflicts(buf, detail);
 	postern__json_key(buf, "deliveries");
 	postern__json_open(buf, '[');
 	for (size_t i = 0; i < detail->delivery_count; i++) {
-		write_delivery(buf, &detail->deliveries[i]);
+		write_delivery(call, store, &detail->deliveries[i]);
 	}
 	postern__json_close(buf, ']');
 	postern__json_close(buf, '}');
 }
 
-static void write_found(struct postern__call *call, const int64_t *seqs,
-		size_t count) {
+/* What a search is for; NULL: any. */
+struct wanted {
+	const char *id;
+	const char *source;
+	const char *channel;
+};
+
+/* One store's part of what was found. False: refused. */
+static bool find_in(struct postern__call *call,
+		const struct postern__open_store *store, const struct wanted *wanted,
+		size_t *room_left) {
+	int64_t seqs[FOUND_MAX];
+	struct postern_error error;
+	size_t count;
+	int r = postern_box_find(store->box, wanted->id, wanted->source,
+			wanted->channel, seqs, FOUND_MAX, &count, &error);
+	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+		struct postern_detail *detail;
+		r = postern_box_get(store->box, seqs[i], &detail, &error);
+		if (r == POSTERN_E_NOTFOUND) {
+			r = POSTERN_OK; /* gone since it was found */
+		} else if (r == POSTERN_OK) {
+			write_detail(call, store->name, detail, room_left);
+			postern_detail_destroy(detail);
+		}
+	}
+	if (r != POSTERN_OK) {
+		postern__call_fail_in(call, store, &error);
+	}
+	return r == POSTERN_OK;
+}
+
+/* False: refused. */
+static bool read_wanted(struct postern__call *call, struct wanted *wanted) {
+	static const char *const names[] = { "id", "source", "channel", "store",
+		NULL };
+	struct postern__parameter parameters[POSTERN__PARAMETER_COUNT_MAX];
+	size_t count;
+	*wanted = (struct wanted){ .id = NULL };
+	if (!postern__call_query(call, names, parameters, &count)) {
+		return false;
+	}
+	for (size_t i = 0; i < count; i++) {
+		const char *name = parameters[i].name;
+		const char *value = parameters[i].value;
+		if (strcmp(name, "store") == 0) {
+			if (!postern__call_choose(call, value)) {
+				return false;
+			}
+		} else if (strcmp(name, "source") == 0) {
+			wanted->source = value;
+		} else if (strcmp(name, "channel") == 0) {
+			wanted->channel = value;
+		} else {
+			wanted->id = value;
+		}
+	}
+	if (!wanted->id || !*wanted->id) {
+		postern__call_refuse(call, 400, "which message? 'id' is missing");
+		return false;
+	}
+	return true;
+}
+
+void postern__route_find(struct postern__call *call) {
 	struct postern__buf *body = &call->response->body;
 	size_t room_left = POSTERN__API_BODY_SHOWN_MAX;
-	struct postern_error error;
-
+	struct wanted wanted;
+	if (!read_wanted(call, &wanted)) {
+		return;
+	}
 	postern__json_open(body, '{');
 	postern__json_key(body, "items");
 	postern__json_open(body, '[');
-	for (size_t i = 0; i < count; i++) {
-		struct postern_detail *detail;
-		int r = postern_box_get(call->api->box, seqs[i], &detail, &error);
-		if (r == POSTERN_E_NOTFOUND) {
-			continue; /* gone since it was found */
-		}
-		if (r != POSTERN_OK) {
-			postern__call_fail(call, &error);
+	for (size_t i = 0; i < call->store_count; i++) {
+		if (!find_in(call, call->stores[i], &wanted, &room_left)) {
 			return;
 		}
-		write_detail(body, detail, &room_left);
-		postern_detail_destroy(detail);
 	}
 	postern__json_close(body, ']');
 	postern__json_close(body, '}');
 	answer(call);
 }
 
-void postern__route_find(struct postern__call *call) {
-	static const char *const names[] = { "id", "source", "channel", NULL };
-	struct postern__parameter parameters[POSTERN__PARAMETER_COUNT_MAX];
-	size_t count;
-	if (!postern__call_query(call, names, parameters, &count)) {
-		return;
-	}
-	const char *values[3] = { NULL };
-	for (size_t i = 0; i < count; i++) {
-		for (size_t n = 0; names[n]; n++) {
-			if (parameters[i].name == names[n]) {
-				values[n] = parameters[i].value;
-			}
-		}
-	}
-	if (!values[0] || !*values[0]) {
-		postern__call_refuse(call, 400, "which message? 'id' is missing");
-		return;
-	}
-
-	int64_t seqs[FOUND_MAX];
-	struct postern_error error;
-	if (postern_box_find(call->api->box, values[0], values[1], values[2], seqs,
-				FOUND_MAX, &count, &error) != POSTERN_OK) {
-		postern__call_fail(call, &error);
-		return;
-	}
-	write_found(call, seqs, count);
-}
-
-/* NULL: refused. */
-static struct postern_detail *get_detail(struct postern__call *call) {
+/* The message that the path names, and its store. NULL: refused. */
+static struct postern_detail *get_detail(struct postern__call *call,
+		const char **store_out) {
 	int64_t seq;
-	if (!postern__call_seq(call, call->parts[0], &seq)) {
+	if (!postern__call_store_query(call) ||
+			!postern__call_seq(call, call->parts[0], &seq)) {
+		return NULL;
+	}
+	const struct postern__open_store *store = postern__call_of_seq(call, seq);
+	if (!store) {
 		return NULL;
 	}
 	struct postern_detail *detail;
 	struct postern_error error;
-	if (postern_box_get(call->api->box, seq, &detail, &error) != POSTERN_OK) {
+	if (postern_box_get(store->box, seq, &detail, &error) != POSTERN_OK) {
 		postern__call_fail(call, &error);
 		return NULL;
 	}
+	*store_out = store->name;
 	return detail;
 }
 
 void postern__route_show(struct postern__call *call) {
-	struct postern_detail *detail = get_detail(call);
+	const char *store;
+	struct postern_detail *detail = get_detail(call, &store);
 	if (detail) {
 		size_t room_left = POSTERN__API_BODY_SHOWN_MAX;
-		write_detail(&call->response->body, detail, &room_left);
+		write_detail(call, store, detail, &room_left);
 		postern_detail_destroy(detail);
 		answer(call);
 	}
@@ -438,37 +456,13 @@ void postern__route_show(struct postern__call *call) {
 /* As bytes of no type: what a stranger sent must not be run by whoever looks
    at it, and its own type is in the message. */
 void postern__route_body(struct postern__call *call) {
-	struct postern_detail *detail = get_detail(call);
+	const char *store;
+	struct postern_detail *detail = get_detail(call, &store);
 	if (detail) {
 		call->response->content_type = "application/octet-stream";
 		postern__buf_append(&call->response->body, detail->message.body,
 				detail->message.body_len);
 		postern_detail_destroy(detail);
-		answer(call);
-	}
-}
-
-void postern__route_health(struct postern__call *call) {
-	postern__buf_append_text(&call->response->body, "{\"status\":\"ok\"}");
-	answer(call);
-}
-
-void postern__route_ready(struct postern__call *call) {
-	const struct postern__api *api = call->api;
-	struct postern_error error;
-
-	if (api->is_draining && api->is_draining(api->is_draining_context)) {
-		(void)postern__fail(&error, POSTERN_E_UNAVAILABLE,
-				"the server is stopping");
-		postern__call_fail(call, &error);
-	} else if (!api->runner) {
-		(void)postern__fail(&error, POSTERN_E_UNAVAILABLE, "nothing is run");
-		postern__call_fail(call, &error);
-	} else if (postern_runner_health(api->runner, &error) != POSTERN_OK) {
-		postern__call_fail(call, &error);
-	} else {
-		postern__buf_append_text(&call->response->body,
-				"{\"status\":\"ready\"}");
 		answer(call);
 	}
 }

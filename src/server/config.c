@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Loading a configuration: find the text, read it, lay environment and flags
- * over it, then read the channels, which inherit from all of that.
+ * over it, then read the stores, which inherit from that, and the channels,
+ * which inherit from their stores.
  */
 
 #include "server/config.h"
@@ -87,74 +88,6 @@ int postern__config_timeout_check(const struct postern__config *config,
 			error);
 }
 
-static int read_url(struct postern__config *config,
-		const struct postern__yaml_node *node, bool is_file,
-		struct postern_error *error) {
-	const struct postern__config_origin origin = {
-		.source = POSTERN__CONFIG_FILE,
-		.level = POSTERN__LEVEL_STORE,
-		.line = node->place.line,
-		.column = node->place.column,
-	};
-	const char *text;
-	int r = postern__config_text_read(config, node, &text, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
-	r = postern__config_option_put(config, postern__option_named("store"),
-			is_file, text, &origin, &config->values, error);
-	if (r != POSTERN_OK && error) {
-		(void)postern__fail(error, r, "%s: %s", node->key, error->text);
-	}
-	return r == POSTERN_OK ? r : postern__yaml_fail_at(error, r, &node->place);
-}
-
-/* The one store of `stores`: its values are global ones. */
-static int read_stores(struct postern__config *config,
-		const struct postern__yaml_node *node, struct postern_error *error) {
-	const struct postern__option *store = postern__option_named("store");
-	const struct postern__config_origin *of_store =
-			&config->values.origins[postern__option_index(store)];
-	struct postern__config_parts parts;
-
-	if (postern__yaml_empty(node)) {
-		return POSTERN_OK;
-	}
-	if (node->kind != POSTERN__YAML_MAPPING) {
-		return postern__yaml_fail(error, &node->place,
-				"'stores' takes a mapping of names, not %s",
-				postern__yaml_kind_name(node));
-	}
-	if (node->count == 0) {
-		return POSTERN_OK;
-	}
-	if (of_store->source == POSTERN__CONFIG_FILE) {
-		return postern__yaml_fail(error, &node->key_place,
-				"'store' (line %u) and 'stores' exclude each other",
-				of_store->line);
-	}
-	if (node->count > 1) {
-		return postern__yaml_fail(error, &node->first->next->key_place,
-				"more than one store is not in this version");
-	}
-	config->store_name = node->first->key;
-	int r = postern__config_section_read(config, node->first, POSTERN__IN_STORE,
-			POSTERN__LEVEL_STORE, &config->values, &parts, error);
-	for (int i = 0; r == POSTERN_OK && i < 2; i++) {
-		const struct postern__yaml_node *url =
-				parts.nodes[i == 0 ? POSTERN__PART_URL
-								   : POSTERN__PART_URL_FILE];
-		if (url) {
-			r = read_url(config, url, i == 1, error);
-		}
-	}
-	if (r == POSTERN_OK && of_store->source != POSTERN__CONFIG_FILE) {
-		r = postern__yaml_fail(error, &node->first->key_place,
-				"store '%.60s' has no 'url'", node->first->key);
-	}
-	return r;
-}
-
 static int read_sections(struct postern__config *config,
 		const struct postern__yaml_node *root,
 		struct postern__config_parts *parts, struct postern_error *error) {
@@ -166,9 +99,10 @@ static int read_sections(struct postern__config *config,
 				parts->nodes[POSTERN__PART_DEFAULTS], POSTERN__IN_DEFAULTS,
 				POSTERN__LEVEL_GLOBAL, &config->values, &none, error);
 	}
-	if (r == POSTERN_OK && parts->nodes[POSTERN__PART_STORES]) {
-		r = read_stores(config, parts->nodes[POSTERN__PART_STORES], error);
-	}
+	const struct postern__config_origin *of_store =
+			&config->values.origins[postern__option_index(
+					postern__option_named("store"))];
+	config->store_line = of_store->line;
 	return r;
 }
 
@@ -258,6 +192,10 @@ static int read_text(struct postern__config *config, const char *text,
 		r = postern__config_timeout_check(config, &config->values, false,
 				error);
 	}
+	if (r == POSTERN_OK) {
+		r = postern__config_stores_read(config,
+				parts.nodes[POSTERN__PART_STORES], error);
+	}
 	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_CHANNELS]) {
 		r = postern__config_channels_read(config,
 				parts.nodes[POSTERN__PART_CHANNELS], error);
@@ -275,7 +213,6 @@ static struct postern__config *create(const struct postern__config_input *input,
 		return NULL;
 	}
 	config->environment = input->environment ? input->environment : environ;
-	config->store_name = "default";
 	return config;
 }
 
@@ -395,6 +332,15 @@ const struct postern__config_values *postern__config_global(
 	return &config->values;
 }
 
+size_t postern__config_store_count(const struct postern__config *config) {
+	return config->store_count;
+}
+
+const struct postern__config_store *
+postern__config_store(const struct postern__config *config, size_t index) {
+	return index < config->store_count ? &config->stores[index] : NULL;
+}
+
 size_t postern__config_channel_count(const struct postern__config *config) {
 	return config->channel_count;
 }
@@ -402,6 +348,41 @@ size_t postern__config_channel_count(const struct postern__config *config) {
 const struct postern__config_channel *
 postern__config_channel(const struct postern__config *config, size_t index) {
 	return index < config->channel_count ? &config->channels[index] : NULL;
+}
+
+const struct postern__config_channel *
+postern__config_channel_named(const struct postern__config *config,
+		const char *name) {
+	for (size_t i = 0; i < config->channel_count; i++) {
+		if (strcmp(config->channels[i].name, name) == 0) {
+			return &config->channels[i];
+		}
+	}
+	return NULL;
+}
+
+static bool has_key(const struct postern__config_handler *handler,
+		const char *key) {
+	for (size_t i = 0; i < handler->legacy_key_count; i++) {
+		if (strcmp(handler->legacy_keys[i], key) == 0) {
+			return true;
+		}
+	}
+	return strcmp(handler->key, key) == 0;
+}
+
+const struct postern__config_handler *
+postern__config_handler_named(const struct postern__config *config,
+		const char *key) {
+	for (size_t i = 0; i < config->channel_count; i++) {
+		const struct postern__config_channel *channel = &config->channels[i];
+		for (size_t n = 0; n < channel->handler_count; n++) {
+			if (has_key(&channel->handlers[n], key)) {
+				return &channel->handlers[n];
+			}
+		}
+	}
+	return NULL;
 }
 
 const char *postern__config_name(const struct postern__config *config) {

@@ -8,9 +8,9 @@
  *
  *   flag  >  environment  >  file  >  default
  *
- * decides an option's global value; a channel or a handler that says it for
- * itself has the last word ("the nearest wins"). The file is the one named by
- * -c, else $POSTERN_CONFIG, else ./postern.yaml, else
+ * decides an option's global value; a store, a channel or a handler that says
+ * it for itself has the last word ("the nearest wins"). The file is the one
+ * named by -c, else $POSTERN_CONFIG, else ./postern.yaml, else
  * /etc/postern/postern.yaml; with none of them the defaults serve.
  *
  * Whatever is wrong is told as "file:line:col: what, and what would be
@@ -96,14 +96,17 @@ struct postern__config_origin {
 
 /*
  * A value for each option, one member per row of the table in
- * config_options.c: global ones, a channel's, or a handler's, each with all
- * that it inherits. Units and meanings as in the public options structs.
+ * config_options.c: global ones, a store's, a channel's, or a handler's, each
+ * with all that it inherits. Units and meanings as in the public options
+ * structs.
  */
 struct postern__config_values {
 	/* Of the process: global only. */
-	const char *store; /* the URL; may hold secrets: redact it */
 	const char *listen;
 	int64_t shutdown_grace_ms;
+
+	/* Of a store. */
+	const char *store; /* its URL; may hold secrets: redact it */
 	uint32_t workers;
 	int64_t polling_interval_ms;
 	int64_t restart_delay_ms;
@@ -136,6 +139,20 @@ struct postern__config_values {
 	struct postern__config_origin origins[POSTERN__CONFIG_OPTION_COUNT_MAX];
 };
 
+/* Stores of one process: each has threads and memory of its own. */
+#define POSTERN__STORE_COUNT_MAX 16
+#define POSTERN__STORE_NAME_LEN_MAX 64
+
+/* The name of the one that `store: URL` means. */
+#define POSTERN__STORE_DEFAULT "default"
+
+struct postern__config_store {
+	const char *name;
+	unsigned line; /* 0: not in the file */
+	unsigned column;
+	struct postern__config_values values;
+};
+
 struct postern__config_handler {
 	const char *key;
 	unsigned line;
@@ -154,6 +171,7 @@ struct postern__config_channel {
 	const char *name;
 	unsigned line;
 	unsigned column;
+	const struct postern__config_store *store;
 	const struct postern__config_handler *handlers;
 	size_t handler_count;
 	struct postern__config_values values;
@@ -162,32 +180,57 @@ struct postern__config_channel {
 /* All that these return lives as long as the configuration. */
 const struct postern__config_values *postern__config_global(
 		const struct postern__config *config);
+/* There is at least one; NULL past the last. */
+size_t postern__config_store_count(const struct postern__config *config);
+const struct postern__config_store *
+postern__config_store(const struct postern__config *config, size_t index);
+/* The one with this name; NULL if there is none. Then *near_out (may be NULL)
+   is the one that was probably meant, or NULL. */
+const struct postern__config_store *
+postern__config_store_named(const struct postern__config *config,
+		const char *name, const char **near_out);
 size_t postern__config_channel_count(const struct postern__config *config);
 const struct postern__config_channel *
 postern__config_channel(const struct postern__config *config, size_t index);
+/* The one with this name; NULL if there is none. */
+const struct postern__config_channel *
+postern__config_channel_named(const struct postern__config *config,
+		const char *name);
+/* The one with this key or legacy key; NULL if there is none. */
+const struct postern__config_handler *
+postern__config_handler_named(const struct postern__config *config,
+		const char *key);
 /* The file that was read; NULL if the defaults serve; "(demo)". */
 const char *postern__config_name(const struct postern__config *config);
 
 /*
- * Zero the options, set `size` and all that the configuration says. What it
- * does not know (read_only, must_exist, remark, clock, …) is left zero for
- * the caller to set.
+ * Zero the options, set `size` and all that the configuration says about a
+ * store. What it does not know (read_only, must_exist, remark, clock, …) is
+ * left zero for the caller to set.
  */
-void postern__config_box_options(const struct postern__config *config,
+void postern__config_box_options(const struct postern__config_store *store,
 		struct postern_box_options *out);
-void postern__config_runner_options(const struct postern__config *config,
+void postern__config_runner_options(const struct postern__config_store *store,
 		struct postern_runner_options *out);
 
 /*
- * Add every channel and handler to a box that is open and not started. What
- * the box says about one of them is returned with its file:line:col in front.
+ * Add every channel of a store and their handlers to its box, which is open
+ * and not started. What the box says about one of them is returned with its
+ * file:line:col in front.
  */
 int postern__config_apply(const struct postern__config *config,
-		struct postern_box *box, struct postern_error *error);
+		const struct postern__config_store *store, struct postern_box *box,
+		struct postern_error *error);
+
+/* Put "store 'NAME': " in front of what is in `error` (may be NULL), if there
+   are several. Returns `code`. */
+int postern__config_store_fail(const struct postern__config *config,
+		const struct postern__config_store *store, int code,
+		struct postern_error *error);
 
 /*
- * Whether the handlers could be added to a box on the configured store,
- * without opening it: ask before a store is created. What depends on the file
+ * Whether the handlers could be added to boxes on the configured stores,
+ * without opening them: ask before a store is created. What depends on the file
  * alone was refused when it was read; here it is the programs as they are
  * now, and what the store can do. A program that is not there is fine, for it
  * may come. Errors as for postern__config_apply().

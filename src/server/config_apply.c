@@ -18,9 +18,9 @@
 #include "server/config_section.h"
 #include "server/config_yaml.h"
 
-void postern__config_box_options(const struct postern__config *config,
+void postern__config_box_options(const struct postern__config_store *store,
 		struct postern_box_options *out) {
-	const struct postern__config_values *values = &config->values;
+	const struct postern__config_values *values = &store->values;
 	*out = (struct postern_box_options){
 		.size = sizeof *out,
 		.max_message_size = (size_t)values->max_message_size,
@@ -33,9 +33,9 @@ void postern__config_box_options(const struct postern__config *config,
 	};
 }
 
-void postern__config_runner_options(const struct postern__config *config,
+void postern__config_runner_options(const struct postern__config_store *store,
 		struct postern_runner_options *out) {
-	const struct postern__config_values *values = &config->values;
+	const struct postern__config_values *values = &store->values;
 	*out = (struct postern_runner_options){
 		.size = sizeof *out,
 		.workers = values->workers,
@@ -111,9 +111,13 @@ static int apply_handler(const struct postern__config *config,
 }
 
 int postern__config_apply(const struct postern__config *config,
-		struct postern_box *box, struct postern_error *error) {
+		const struct postern__config_store *store, struct postern_box *box,
+		struct postern_error *error) {
 	for (size_t i = 0; i < config->channel_count; i++) {
 		const struct postern__config_channel *channel = &config->channels[i];
+		if (channel->store != store) {
+			continue;
+		}
 		int r = apply_channel(config, channel, box, error);
 		for (size_t j = 0; r == POSTERN_OK && j < channel->handler_count; j++) {
 			r = apply_handler(config, channel, &channel->handlers[j], box,
@@ -128,12 +132,11 @@ int postern__config_apply(const struct postern__config *config,
 
 /* What the file does not tell: the other parts were checked when it was
    read, where the line is known. */
-static int check_handler(const struct postern__config *config,
-		const struct postern__config_handler *handler,
+static int check_handler(const struct postern__config_handler *handler,
 		struct postern_error *error) {
 	struct postern_handler *kind;
 	if (handler->sql) {
-		return strcmp(config->values.store, "memory:") != 0
+		return strcmp(handler->values.store, "memory:") != 0
 					   ? POSTERN_OK
 					   : postern__fail(error, POSTERN_E_UNSUPPORTED,
 								 "handler '%s' is transactional, which a "
@@ -155,7 +158,7 @@ int postern__config_check(const struct postern__config *config,
 		for (size_t j = 0; j < channel->handler_count; j++) {
 			const struct postern__config_handler *handler =
 					&channel->handlers[j];
-			int r = check_handler(config, handler, error);
+			int r = check_handler(handler, error);
 			if (r != POSTERN_OK) {
 				return fail_at(config, r, handler->line, handler->column,
 						error);

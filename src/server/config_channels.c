@@ -218,16 +218,16 @@ static int read_handlers(struct postern__config *config,
 	return POSTERN_OK;
 }
 
-static int check_store_name(struct postern__config *config,
-		const struct postern__yaml_node *node, struct postern_error *error) {
-	const char *name;
-	int r = postern__config_text_read(config, node, &name, error);
-	if (r != POSTERN_OK || strcmp(name, config->store_name) == 0) {
-		return r;
+/* What stands under a key; NULL: nothing. */
+static const struct postern__yaml_node *
+find_entry(const struct postern__yaml_node *node, const char *key) {
+	for (const struct postern__yaml_node *entry = node->first; entry;
+			entry = entry->next) {
+		if (entry->key && strcmp(entry->key, key) == 0) {
+			return entry;
+		}
 	}
-	return postern__yaml_fail(error, &node->place,
-			"there is no store '%.60s', only '%.60s'", name,
-			config->store_name);
+	return NULL;
 }
 
 static int read_channel(struct postern__config *config,
@@ -238,16 +238,18 @@ static int read_channel(struct postern__config *config,
 	channel->name = node->key;
 	channel->line = node->key_place.line;
 	channel->column = node->key_place.column;
-	channel->values = config->values;
 	int r = postern__channel_name_check(node->key, error);
 	if (r != POSTERN_OK) {
 		return postern__yaml_fail_at(error, r, &node->key_place);
 	}
+	r = postern__config_store_choose(config, node, find_entry(node, "store"),
+			&channel->store, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	channel->values = channel->store->values;
 	r = postern__config_section_read(config, node, POSTERN__IN_CHANNEL,
 			POSTERN__LEVEL_CHANNEL, &channel->values, &parts, error);
-	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_STORE]) {
-		r = check_store_name(config, parts.nodes[POSTERN__PART_STORE], error);
-	}
 	if (r == POSTERN_OK) {
 		r = postern__config_timeout_check(config, &channel->values, false,
 				error);

@@ -67,9 +67,9 @@ static const struct postern__option options[] = {
 	{ "ingest_listen", TEXT, NOWHERE, ROOT, LATER, 0, 0, NULL, "none", "second address, for ingest only" },
 	{ "metrics", SWITCH, NOWHERE, ROOT, LATER, 0, 0, NULL, "on", "serve /metrics" },
 	{ "shutdown_grace", DURATION, AT(shutdown_grace_ms), ROOT, 0, 0, MS_MAX, NULL, "30s", "how long running handlers may finish at a stop" },
-	{ "workers", COUNT, AT(workers), ROOT, 0, 1, POSTERN_WORKER_COUNT_MAX, NULL, "4", "threads that run handlers" },
 
 	/* The box and its runner. */
+	{ "workers", COUNT, AT(workers), ROOT | STORES, 0, 1, POSTERN_WORKER_COUNT_MAX, NULL, "4", "threads that run handlers, for each store" },
 	{ "polling_interval", DURATION, AT(polling_interval_ms), BOX, 0, 1, MS_MAX, NULL, "30s", "how often to look for due work without being woken" },
 	{ "restart_delay", DURATION, AT(restart_delay_ms), BOX, 0, 1, MS_MAX, NULL, "5s", "pause after an internal error" },
 	{ "batch_size", COUNT, AT(batch_size), BOX, 0, 1, POSTERN_ACCEPT_BATCH_MAX, NULL, "100", "deliveries taken from the store at once" },

@@ -21,6 +21,7 @@ struct printer {
 	struct postern__buf *out;
 	bool json;
 	int indent;
+	const struct postern__option *left_out; /* NULL: none */
 };
 
 static void format_origin(const struct printer *self,
@@ -45,7 +46,7 @@ static void format_origin(const struct printer *self,
 	}
 }
 
-static void print_option(const struct printer *self,
+static void print_option(const struct printer *self, const char *name,
 		const struct postern__option *option,
 		const struct postern__config_values *values) {
 	const struct postern__config_origin *origin =
@@ -59,13 +60,13 @@ static void print_option(const struct printer *self,
 	format_origin(self, option, origin, &from);
 	if (self->json) {
 		postern__json_open(self->out, '{');
-		postern__json_pair_text(self->out, "name", option->name);
+		postern__json_pair_text(self->out, "name", name);
 		postern__json_pair_text(self->out, "value", postern__buf_text(&value));
 		postern__json_pair_text(self->out, "from", postern__buf_text(&from));
 		postern__json_close(self->out, '}');
 	} else {
-		postern__buf_printf(self->out, "%*s%s: %s", self->indent, "",
-				option->name, postern__buf_text(&value));
+		postern__buf_printf(self->out, "%*s%s: %s", self->indent, "", name,
+				postern__buf_text(&value));
 		postern__buf_printf(self->out, "  # %s\n", postern__buf_text(&from));
 	}
 	postern__buf_finish(&value);
@@ -80,11 +81,15 @@ static void print_options(const struct printer *self, unsigned scopes,
 		postern__json_key(self->out, "options");
 		postern__json_open(self->out, '[');
 	}
+	if (scopes == POSTERN__IN_STORE) {
+		/* At the top level it has another name. */
+		print_option(self, "url", postern__option_named("store"), values);
+	}
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
-		if ((option->scopes & scopes) &&
+		if ((option->scopes & scopes) && option != self->left_out &&
 				!(option->flags & POSTERN__OPTION_LATER) &&
 				values->origins[i].level >= level) {
-			print_option(self, option, values);
+			print_option(self, option->name, option, values);
 		}
 	}
 	if (self->json) {
@@ -139,6 +144,50 @@ static void print_handler(const struct printer *self,
 	}
 }
 
+/* Whether the stores are worth a section: not if there is but `store`. */
+static bool has_stores(const struct postern__config *config) {
+	return config->store_count > 1 ||
+		   strcmp(config->stores[0].name, POSTERN__STORE_DEFAULT) != 0 ||
+		   config->stores[0].line != config->store_line;
+}
+
+/* The URL, and what the store says for itself. */
+static void print_store(const struct printer *self,
+		const struct postern__config_store *store) {
+	struct printer inner = *self;
+
+	if (self->json) {
+		postern__json_open(self->out, '{');
+		postern__json_pair_text(self->out, "name", store->name);
+		postern__json_pair_uint(self->out, "line", store->line);
+	} else {
+		postern__buf_printf(self->out, "store %s\n", store->name);
+	}
+	inner.indent += 2;
+	print_options(&inner, POSTERN__IN_STORE, POSTERN__LEVEL_STORE,
+			&store->values);
+	if (self->json) {
+		postern__json_close(self->out, '}');
+	}
+}
+
+static void print_stores(const struct printer *self) {
+	const struct postern__config *config = self->config;
+	if (!self->json && !has_stores(config)) {
+		return;
+	}
+	if (self->json) {
+		postern__json_key(self->out, "stores");
+		postern__json_open(self->out, '[');
+	}
+	for (size_t i = 0; i < config->store_count; i++) {
+		print_store(self, &config->stores[i]);
+	}
+	if (self->json) {
+		postern__json_close(self->out, ']');
+	}
+}
+
 static void print_channel(const struct printer *self,
 		const struct postern__config_channel *channel) {
 	struct printer inner = *self;
@@ -147,10 +196,15 @@ static void print_channel(const struct printer *self,
 		postern__json_open(self->out, '{');
 		postern__json_pair_text(self->out, "name", channel->name);
 		postern__json_pair_uint(self->out, "line", channel->line);
+		postern__json_pair_text(self->out, "store", channel->store->name);
 	} else {
 		postern__buf_printf(self->out, "channel %s\n", channel->name);
 	}
 	inner.indent += 2;
+	if (!self->json && has_stores(self->config)) {
+		postern__buf_printf(self->out, "%*sstore: %s\n", inner.indent, "",
+				channel->store->name);
+	}
 	print_options(&inner, POSTERN__IN_CHANNEL, POSTERN__LEVEL_CHANNEL,
 			&channel->values);
 	if (self->json) {
@@ -168,7 +222,7 @@ static void print_channel(const struct printer *self,
 
 void postern__config_print(const struct postern__config *config, bool json,
 		struct postern__buf *out) {
-	const struct printer self = { .config = config, .out = out, .json = json };
+	struct printer self = { .config = config, .out = out, .json = json };
 
 	if (json) {
 		postern__json_open(out, '{');
@@ -177,8 +231,14 @@ void postern__config_print(const struct postern__config *config, bool json,
 		postern__buf_printf(out, "# %s\n",
 				config->name ? config->name : "no file: the defaults serve");
 	}
+	if (has_stores(config)) {
+		/* It stands with the stores, if at all. */
+		self.left_out = postern__option_named("store");
+	}
 	print_options(&self, POSTERN__IN_GLOBAL, POSTERN__LEVEL_GLOBAL,
 			&config->values);
+	self.left_out = NULL;
+	print_stores(&self);
 	if (json) {
 		postern__json_key(out, "channels");
 		postern__json_open(out, '[');

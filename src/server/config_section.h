@@ -27,15 +27,17 @@ struct postern__config_use {
 };
 
 struct postern__config {
-	struct postern__arena arena; /* all that is below */
-	const char *name;            /* NULL: no file */
-	const char *store_name;      /* its key in `stores`; "default" */
-	struct postern__config_values values;
+	struct postern__arena arena;          /* all that is below */
+	const char *name;                     /* NULL: no file */
+	struct postern__config_values values; /* global ones */
+	const struct postern__config_store *stores;
+	size_t store_count;
 	const struct postern__config_channel *channels;
 	size_t channel_count;
 
 	/* While it is being loaded. */
 	char *const *environment;
+	unsigned store_line; /* of `store` at the top level; 0: not there */
 	struct postern__config_use *uses; /* newest first */
 	size_t use_count;
 	size_t handler_count;
@@ -111,7 +113,19 @@ int postern__config_fail_at(const struct postern__config *config,
 		const struct postern__config_origin *origin, int code,
 		struct postern_error *error);
 
-/* Read the channels with their handlers; the global values are complete. */
+/* Read the stores; the global values are complete. `node` is `stores`, or
+   NULL if that is not there. */
+int postern__config_stores_read(struct postern__config *config,
+		const struct postern__yaml_node *node, struct postern_error *error);
+
+/* Find the store that a channel names, or, with a node of NULL, the one that
+   is meant where none is named. */
+int postern__config_store_choose(struct postern__config *config,
+		const struct postern__yaml_node *channel,
+		const struct postern__yaml_node *node,
+		const struct postern__config_store **out, struct postern_error *error);
+
+/* Read the channels with their handlers; the stores are complete. */
 int postern__config_channels_read(struct postern__config *config,
 		const struct postern__yaml_node *node, struct postern_error *error);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The daemon: libmicrohttpd with one thread on our own listening socket, the
- * workers, and the deadlines of connections.
+ * The daemons: libmicrohttpd with one thread on each of our own listening
+ * sockets, the workers, and the deadlines of connections.
  *
  * libmicrohttpd ends a connection that is silent for idle_ms, but one byte now
  * and then keeps it open for good. So each connection also has a deadline for
@@ -189,26 +189,46 @@ static int start_workers(struct postern__http *http,
 }
 
 static int start_daemon(struct postern__http *http,
-		struct postern_error *error) {
+		struct postern__http_door *door, struct postern_error *error) {
 	const struct postern__http_options *options = &http->options;
 	/* With epoll a client that hangs up in the middle of a request is not
 	   noticed before idle_ms: 0.9.75 waits for an event that has been. */
 	unsigned idle_s = (unsigned)((options->idle_ms + 999) / 1000);
-	http->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD |
+	door->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD |
 											MHD_ALLOW_SUSPEND_RESUME |
 											MHD_USE_ERROR_LOG,
 			0, NULL, NULL, postern__exchange_step, http,
 			MHD_OPTION_EXTERNAL_LOGGER, hear, http, MHD_OPTION_LISTEN_SOCKET,
-			http->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+			door->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
 			options->connection_count_max, MHD_OPTION_CONNECTION_TIMEOUT,
 			idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
 			MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK,
 			postern__exchange_create, http, MHD_OPTION_NOTIFY_COMPLETED,
 			postern__exchange_end, http, MHD_OPTION_NOTIFY_CONNECTION,
 			notice_connection, http, MHD_OPTION_END);
-	if (!http->daemon) {
+	if (!door->daemon) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"cannot serve on '%s'", options->socket->path);
+				"cannot serve on '%s'", door->socket->path);
+	}
+	return POSTERN_OK;
+}
+
+/* Listen everywhere before anybody is let in. */
+static int open_doors(struct postern__http *http, struct postern_error *error) {
+	const struct postern__http_options *options = &http->options;
+	http->doors = calloc(options->socket_count, sizeof *http->doors);
+	if (!http->doors) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	while (http->door_count < options->socket_count) {
+		struct postern__http_door *door = &http->doors[http->door_count];
+		door->socket = &options->sockets[http->door_count];
+		int r = postern__socket_listen(door->socket, BACKLOG, &door->listen_fd,
+				error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+		http->door_count++;
 	}
 	return POSTERN_OK;
 }
@@ -221,19 +241,17 @@ int postern__http_start(const struct postern__http_options *options,
 	}
 	http->options = *options;
 	fill_defaults(&http->options);
-	http->listen_fd = -1;
 	(void)pthread_mutex_init(&http->mutex, NULL);
 	(void)pthread_cond_init(&http->changed, NULL);
 	postern__list_init(&http->peers);
 	postern__list_init(&http->jobs);
 
-	int r = postern__socket_listen(options->socket, BACKLOG, &http->listen_fd,
-			error);
+	int r = open_doors(http, error);
 	if (r == POSTERN_OK) {
 		r = start_workers(http, error);
 	}
-	if (r == POSTERN_OK) {
-		r = start_daemon(http, error);
+	for (size_t i = 0; r == POSTERN_OK && i < http->door_count; i++) {
+		r = start_daemon(http, &http->doors[i], error);
 	}
 	if (r != POSTERN_OK) {
 		postern__http_stop(http);
@@ -279,17 +297,20 @@ void postern__http_stop(struct postern__http *http) {
 	if (!http) {
 		return;
 	}
-	if (http->listen_fd >= 0) {
-		postern__socket_remove(http->options.socket);
+	for (size_t i = 0; i < http->door_count; i++) {
+		postern__socket_remove(http->doors[i].socket);
+		if (http->doors[i].daemon) {
+			(void)MHD_quiesce_daemon(http->doors[i].daemon);
+		}
 	}
-	if (http->daemon) {
-		(void)MHD_quiesce_daemon(http->daemon);
-		wait_for_answers(http);
-		MHD_stop_daemon(http->daemon);
+	wait_for_answers(http);
+	for (size_t i = 0; i < http->door_count; i++) {
+		if (http->doors[i].daemon) {
+			MHD_stop_daemon(http->doors[i].daemon);
+		}
+		(void)close(http->doors[i].listen_fd);
 	}
-	if (http->listen_fd >= 0) {
-		(void)close(http->listen_fd);
-	}
+	free(http->doors);
 	stop_workers(http);
 	(void)pthread_cond_destroy(&http->changed);
 	(void)pthread_mutex_destroy(&http->mutex);

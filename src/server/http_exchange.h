@@ -4,7 +4,7 @@
 
 /*
  * One request and its answer, between libmicrohttpd and the api. Shared by
- * http.c, which owns the daemon, and http_exchange.c.
+ * http.c, which owns the daemons, and http_exchange.c.
  */
 
 #include <microhttpd.h>
@@ -30,10 +30,17 @@ struct postern__http_peer {
 	int64_t deadline_ms; /* monotonic; 0: not the client's turn */
 };
 
+/* One socket and who serves it. */
+struct postern__http_door {
+	const struct postern__socket *socket;
+	struct MHD_Daemon *daemon; /* NULL: not started */
+	int listen_fd;
+};
+
 struct postern__http {
 	struct postern__http_options options;
-	struct MHD_Daemon *daemon;
-	int listen_fd; /* -1 once it was let go */
+	struct postern__http_door *doors;
+	size_t door_count; /* whose socket listens */
 
 	pthread_mutex_t mutex; /* for all below */
 	pthread_cond_t changed;

@@ -46,6 +46,7 @@ const char *postern__status_text(int status) {
 		{ 413, "Content Too Large" },
 		{ 414, "URI Too Long" },
 		{ 415, "Unsupported Media Type" },
+		{ 421, "Misdirected Request" },
 		{ 422, "Unprocessable Content" },
 		{ 429, "Too Many Requests" },
 		{ 431, "Request Header Fields Too Large" },
@@ -163,4 +164,13 @@ void postern__call_refuse(struct postern__call *call, int status,
 	va_end(args);
 	(void)postern__fail(&error, POSTERN_E_INVALID, "%s", text);
 	postern__response_problem(call->response, status, POSTERN_OK, error.text);
+}
+
+void postern__write_time(struct postern__buf *buf, const char *name,
+		int64_t ms) {
+	if (ms == 0) {
+		postern__json_pair_null(buf, name);
+	} else {
+		postern__json_pair_time(buf, name, ms);
+	}
 }

@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "server/api.h"
+#include "server/stores.h"
 
 #define POSTERN__ROUTE_PART_COUNT_MAX 2
 
@@ -24,6 +25,9 @@ struct postern__call {
 	struct postern__arena arena; /* goes with the call */
 	/* What stood in the place of each "{}", decoded. */
 	const char *parts[POSTERN__ROUTE_PART_COUNT_MAX];
+	/* What the request is about, in the order of the configuration. */
+	const struct postern__open_store *stores[POSTERN__STORE_COUNT_MAX];
+	size_t store_count;
 	/* NULL: the route has to wait. */
 	postern__api_done *done;
 	void *done_context;
@@ -53,6 +57,11 @@ postern__route postern__route_ready;
 void postern__call_fail(struct postern__call *call,
 		const struct postern_error *error);
 
+/* The same, saying in which store if there are several. */
+void postern__call_fail_in(struct postern__call *call,
+		const struct postern__open_store *store,
+		const struct postern_error *error);
+
 void postern__response_fail(struct postern__response *response,
 		const struct postern_error *error);
 
@@ -68,9 +77,35 @@ void postern__response_open_problem(struct postern__response *response,
 void postern__response_header(struct postern__response *response,
 		const char *name, const char *value);
 
+/* A moment; null for 0, which is one that has not come. */
+void postern__write_time(struct postern__buf *buf, const char *name,
+		int64_t ms);
+
 /* The first header of this name, in any case; NULL if there is none. */
 const char *postern__call_header(const struct postern__call *call,
 		const char *name);
+
+/* Set the stores that the request is about. False: refused. */
+bool postern__call_stores(struct postern__call *call);
+
+/* Narrow them down to the one with this name. False: refused with 404. */
+bool postern__call_choose(struct postern__call *call, const char *name);
+
+/* The store of a channel; if nobody knows the channel, some other, which will
+   say so. */
+const struct postern__open_store *
+postern__call_of_channel(const struct postern__call *call, const char *channel);
+
+/* The one store that has the message. NULL: refused, because none has it or
+   several have. */
+const struct postern__open_store *
+postern__call_of_seq(struct postern__call *call, int64_t seq);
+
+/*
+ * For requests that say it all in their path: the query has at most `store`,
+ * by which the stores are narrowed down. False: refused.
+ */
+bool postern__call_store_query(struct postern__call *call);
 
 /* The number of a message in a path: 1 and up. False: refused with 404. */
 bool postern__call_seq(struct postern__call *call, const char *text,

@@ -3,10 +3,10 @@
 /*
  * `postern serve`, put together:
  *
- *   configuration -> box -> runner -> socket -> signal -> and back again
+ *   configuration -> boxes -> runners -> sockets -> signal -> and back again
  *
  * What is started last is stopped first, with one exception: when a signal
- * comes the runner is drained while the socket still answers. Messages sent
+ * comes the runners are drained while the sockets still answer. Messages sent
  * meanwhile are kept for the next start, and the commands can look at what the
  * stop is waiting for.
  *
@@ -16,7 +16,6 @@
 
 #include "server/serve.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <postern/box.h>
@@ -41,6 +40,7 @@
 #include "server/http.h"
 #include "server/log.h"
 #include "server/socket.h"
+#include "server/stores.h"
 #include "server/take.h"
 #include "server/watch.h"
 
@@ -56,18 +56,19 @@ enum {
 struct serve {
 	const struct postern__serve_options *options;
 	struct postern__log log;
-	struct postern__watch watch;
 	struct postern__config *config;
-	struct postern_box *box;
-	struct postern_runner *runner;
-	struct postern__socket socket;
+	struct postern__stores stores;
+	/* One for each store. */
+	struct postern__watch watches[POSTERN__STORE_COUNT_MAX];
+	size_t watch_count;
+	/* One for each store with a file. */
+	struct postern__socket sockets[POSTERN__STORE_COUNT_MAX];
+	size_t socket_count;
 	struct postern__api api;
 	struct postern__http *http;
 	int signals;
 	int drained; /* an eventfd */
 	atomic_bool draining;
-	int drain_result;
-	struct postern_error drain_error;
 };
 
 static int take_signals(struct serve *self, struct postern_error *error) {
@@ -97,36 +98,61 @@ static void open_log(struct serve *self) {
 			NULL);
 }
 
-static int open_box(struct serve *self, struct postern_error *error) {
-	const struct postern__config_values *values =
-			postern__config_global(self->config);
-	struct postern_box_options options;
-	postern__config_box_options(self->config, &options);
-	options.remark = postern__watch_remark;
-	options.remark_context = &self->watch;
-	return postern__store_take(values->store, &options, &self->box, error);
+/* Open one store after the other; the first that cannot be is told. */
+static int open_stores(struct serve *self, struct postern_error *error) {
+	size_t count = postern__config_store_count(self->config);
+	for (size_t i = 0; i < count; i++) {
+		const struct postern__config_store *store =
+				postern__config_store(self->config, i);
+		struct postern__watch *watch = &self->watches[self->watch_count++];
+		struct postern_box_options options;
+		struct postern_box *box;
+		postern__watch_init(watch, &self->log, self->config,
+				count > 1 ? store->name : NULL);
+		postern__config_box_options(store, &options);
+		options.remark = postern__watch_remark;
+		options.remark_context = watch;
+		int r = postern__store_take(store->values.store, &options, &box, error);
+		if (r == POSTERN_OK) {
+			r = postern__stores_take(&self->stores, store->name,
+					store->values.store, box, error);
+		}
+		if (r != POSTERN_OK) {
+			return postern__config_store_fail(self->config, store, r, error);
+		}
+	}
+	return POSTERN_OK;
 }
 
-static int start_box(struct serve *self, struct postern_error *error) {
-	int r = postern__config_apply(self->config, self->box, error);
+static int start_store(struct serve *self, size_t index,
+		struct postern_error *error) {
+	const struct postern__config_store *store =
+			postern__config_store(self->config, index);
+	struct postern_box *box = self->stores.items[index].box;
+	int r = postern__config_apply(self->config, store, box, error);
 	if (r == POSTERN_OK) {
-		r = postern_box_subscribe(self->box, postern__watch_event, &self->watch,
-				error);
+		r = postern_box_subscribe(box, postern__watch_event,
+				&self->watches[index], error);
 	}
 	if (r == POSTERN_OK) {
-		r = postern_box_start(self->box, error);
+		r = postern_box_start(box, error);
 	}
-	return r;
+	return r == POSTERN_OK
+				   ? r
+				   : postern__config_store_fail(self->config, store, r, error);
 }
 
-static int start_runner(struct serve *self, struct postern_error *error) {
+static int start_runner(struct serve *self, size_t index,
+		struct postern_error *error) {
+	struct postern__open_store *store = &self->stores.items[index];
 	struct postern_runner_options options;
-	postern__config_runner_options(self->config, &options);
+	postern__config_runner_options(postern__config_store(self->config, index),
+			&options);
 	options.trouble = postern__watch_trouble;
-	options.trouble_context = &self->watch;
-	int r = postern_runner_create(self->box, &options, &self->runner, error);
+	options.trouble_context = &self->watches[index];
+	int r = postern_runner_create(store->box, &options, &store->runner, error);
 	if (r == POSTERN_OK) {
-		r = postern_runner_start(self->runner, error);
+		r = postern_runner_start(store->runner, error);
 	}
 	return r;
 }
@@ -139,15 +165,20 @@ static bool is_draining(void *context) {
 static int start_http(struct serve *self, struct postern_error *error) {
 	const struct postern__config_values *values =
 			postern__config_global(self->config);
-	const char *file = postern__store_file(values->store);
-	assert(file); /* any other store was refused */
-	int r = postern__socket_init(&self->socket, file, error);
-	if (r != POSTERN_OK) {
-		return r;
+	for (size_t i = 0; i < self->stores.count; i++) {
+		const char *file = self->stores.items[i].file;
+		if (!file) {
+			continue;
+		}
+		int r = postern__socket_init(&self->sockets[self->socket_count], file,
+				error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+		self->socket_count++;
 	}
 	self->api = (struct postern__api){
-		.box = self->box,
-		.runner = self->runner,
+		.stores = &self->stores,
 		.config = self->config,
 		.body_len_max = (size_t)values->max_message_size,
 		.is_draining = is_draining,
@@ -155,7 +186,8 @@ static int start_http(struct serve *self, struct postern_error *error) {
 	};
 	struct postern__http_options options = {
 		.api = &self->api,
-		.socket = &self->socket,
+		.sockets = self->sockets,
+		.socket_count = self->socket_count,
 		.log = &self->log,
 	};
 	return postern__http_start(&options, &self->http, error);
@@ -184,6 +216,19 @@ static int fail(struct serve *self, int exit, const char *what,
 	return exit;
 }
 
+/* The commands find a server by its stores' files. */
+static int check_files(const struct serve *self, struct postern_error *error) {
+	for (size_t i = 0; i < postern__config_store_count(self->config); i++) {
+		const struct postern__config_store *store =
+				postern__config_store(self->config, i);
+		if (postern__store_file(store->values.store)) {
+			return POSTERN_OK;
+		}
+	}
+	return postern__fail(error, POSTERN_E_INVALID,
+			"a server needs a file to stand beside; use sqlite:FILE");
+}
+
 /* The steps up to serving; the exit code. */
 static int start(struct serve *self) {
 	struct postern_error error;
@@ -197,25 +242,27 @@ static int start(struct serve *self) {
 				r == POSTERN_E_NOMEM ? EXIT_FAILED : EXIT_CONFIGURATION, "",
 				&error);
 	}
-	self->watch.config = self->config;
-	if (strcmp(postern__config_global(self->config)->store, "memory:") == 0) {
-		(void)postern__fail(&error, POSTERN_E_INVALID,
-				"a server needs a file to stand beside; use sqlite:FILE");
+	r = check_files(self, &error);
+	if (r != POSTERN_OK) {
 		return fail(self, EXIT_CONFIGURATION, "store memory:", &error);
 	}
 	r = postern__config_check(self->config, &error);
 	if (r != POSTERN_OK) {
 		return fail(self, exit_code(r), "cannot start", &error);
 	}
-	r = open_box(self, &error);
+	r = open_stores(self, &error);
 	if (r != POSTERN_OK) {
 		return fail(self, exit_code(r), "cannot open the store", &error);
 	}
-	r = start_box(self, &error);
+	for (size_t i = 0; r == POSTERN_OK && i < self->stores.count; i++) {
+		r = start_store(self, i, &error);
+	}
 	if (r != POSTERN_OK) {
 		return fail(self, exit_code(r), "cannot start", &error);
 	}
-	r = start_runner(self, &error);
+	for (size_t i = 0; r == POSTERN_OK && i < self->stores.count; i++) {
+		r = start_runner(self, i, &error);
+	}
 	if (r != POSTERN_OK) {
 		return fail(self, EXIT_FAILED, "cannot start", &error);
 	}
@@ -228,6 +275,19 @@ static int start(struct serve *self) {
 	return EXIT_OK;
 }
 
+/* Of several stores, which is which. */
+static void say_stores(struct serve *self) {
+	for (size_t i = 0; self->stores.count > 1 && i < self->stores.count; i++) {
+		const struct postern__config_store *store =
+				postern__config_store(self->config, i);
+		char url[POSTERN__REDACT_TEXT_MAX];
+		postern__redact(store->values.store, url, sizeof url);
+		postern__log(&self->log, POSTERN__LOG_INFO, "store opened",
+				postern__log_text("store", store->name),
+				postern__log_text("url", url));
+	}
+}
+
 static void say_serving(struct serve *self) {
 	char store[POSTERN__REDACT_TEXT_MAX];
 	const char *name = postern__config_name(self->config);
@@ -237,13 +297,15 @@ static void say_serving(struct serve *self) {
 		handler_count +=
 				postern__config_channel(self->config, i)->handler_count;
 	}
-	postern__redact(postern__config_global(self->config)->store, store,
+	postern__redact(postern__config_store(self->config, 0)->values.store, store,
 			sizeof store);
+	say_stores(self);
 	postern__log(&self->log, POSTERN__LOG_INFO, "serving",
 			postern__log_text("version", postern_version()),
 			postern__log_text("config", name ? name : "(defaults)"),
 			postern__log_text("store", store),
-			postern__log_text("socket", self->socket.path),
+			postern__log_text("socket", self->sockets[0].path),
+			postern__log_int("stores", (int64_t)self->stores.count),
 			postern__log_int("channels", (int64_t)channel_count),
 			postern__log_int("handlers", (int64_t)handler_count),
 			postern__log_int("pid", getpid()));
@@ -290,15 +352,11 @@ static void say_hints(struct serve *self) {
 	postern__buf_init(&word, (size_t)16 * 1024);
 
 	postern__buf_append_text(&buf, "\nTry, in another terminal:\n\n");
-	const char *file =
-			postern__store_file(postern__config_global(self->config)->store);
-	char *real = file ? realpath(file, NULL) : NULL;
 	postern__buf_append_text(&word, "sqlite:");
-	postern__buf_append_text(&word, real ? real : "");
+	postern__buf_append_text(&word, self->stores.items[0].file);
 	postern__buf_append_text(&buf, "  export POSTERN_STORE=");
 	append_quoted(&buf, postern__buf_text(&word));
 	postern__buf_append_char(&buf, '\n');
-	free(real);
 
 	postern__buf_reset(&word);
 	append_quoted(&word, program ? program : "postern");
@@ -311,7 +369,7 @@ static void say_hints(struct serve *self) {
 		postern__buf_append_char(&buf, '\n');
 	}
 	postern__buf_append_text(&buf, "  curl --unix-socket ");
-	append_quoted(&buf, self->socket.path);
+	append_quoted(&buf, self->sockets[0].path);
 	postern__buf_append_text(&buf,
 			" http://postern/v1/channels/demo/messages \\\n"
 			"    -H 'ce-specversion: 1.0' -H 'ce-id: 3' -H 'ce-source: curl' "
@@ -322,11 +380,47 @@ static void say_hints(struct serve *self) {
 	postern__buf_finish(&buf);
 }
 
-static void *drain(void *context) {
+/* One runner on its way to a stop. */
+struct drain {
+	struct serve *serve;
+	size_t index;
+	pthread_t thread;
+	bool started;
+	int result;
+	struct postern_error error;
+};
+
+static void *drain_one(void *context) {
+	struct drain *drain = context;
+	struct serve *self = drain->serve;
+	drain->result =
+			postern_runner_drain(self->stores.items[drain->index].runner,
+					postern__config_global(self->config)->shutdown_grace_ms,
+					&drain->error);
+	return NULL;
+}
+
+/* All runners at the same time, because the grace is one for all; the first
+   on this thread. */
+static void *drain_all(void *context) {
 	struct serve *self = context;
-	int64_t grace_ms = postern__config_global(self->config)->shutdown_grace_ms;
-	self->drain_result =
-			postern_runner_drain(self->runner, grace_ms, &self->drain_error);
+	struct drain drains[POSTERN__STORE_COUNT_MAX] = { 0 };
+	for (size_t i = 0; i < self->stores.count; i++) {
+		drains[i] = (struct drain){ .serve = self, .index = i };
+		drains[i].started = i > 0 && pthread_create(&drains[i].thread, NULL,
+											 drain_one, &drains[i]) == 0;
+	}
+	atomic_store(&self->draining, true);
+	for (size_t i = 0; i < self->stores.count; i++) {
+		if (drains[i].started) {
+			(void)pthread_join(drains[i].thread, NULL);
+		} else {
+			(void)drain_one(&drains[i]);
+		}
+		if (drains[i].result != POSTERN_OK) {
+			postern__watch_remark(&self->watches[i], drains[i].error.text);
+		}
+	}
 	/* Adds one to a counter that is zero: cannot fail. */
 	(void)eventfd_write(self->drained, 1);
 	return NULL;
@@ -356,7 +450,9 @@ static int wait_for_end(struct serve *self) {
 		};
 		(void)poll(fds, 2, SWEEP_INTERVAL_MS); /* EINTR: look again */
 		postern__http_sweep(self->http);
-		postern__watch_flush(&self->watch);
+		for (size_t i = 0; i < self->watch_count; i++) {
+			postern__watch_flush(&self->watches[i]);
+		}
 		int number = next_signal(self);
 		if (number != 0) {
 			return number;
@@ -369,25 +465,23 @@ static int wait_for_end(struct serve *self) {
 
 static void run(struct serve *self) {
 	int number = wait_for_end(self);
-	atomic_store(&self->draining, true);
 	postern__log(&self->log, POSTERN__LOG_INFO, "stopping",
 			postern__log_text("signal", sigabbrev_np(number)));
 
 	pthread_t thread;
-	if (pthread_create(&thread, NULL, drain, self) != 0) {
+	if (pthread_create(&thread, NULL, drain_all, self) != 0) {
 		/* Then without the second signal. */
-		(void)drain(self);
+		(void)drain_all(self);
 		return;
 	}
 	if (wait_for_end(self) != 0) {
 		postern__log(&self->log, POSTERN__LOG_WARN,
 				"a second signal: stopping at once");
-		(void)postern_runner_drain(self->runner, 0, NULL);
+		for (size_t i = 0; i < self->stores.count; i++) {
+			(void)postern_runner_drain(self->stores.items[i].runner, 0, NULL);
+		}
 	}
 	(void)pthread_join(thread, NULL);
-	if (self->drain_result != POSTERN_OK) {
-		postern__log(&self->log, POSTERN__LOG_WARN, self->drain_error.text);
-	}
 }
 
 /* A further signal now ends the process as it would any other: nothing that
@@ -403,12 +497,10 @@ static void release_signals(void) {
 int postern__serve(const struct postern__serve_options *options) {
 	struct serve self = {
 		.options = options,
-		.socket = { .directory = -1 },
 		.signals = -1,
 		.drained = -1,
 	};
 	open_log(&self);
-	postern__watch_init(&self.watch, &self.log, NULL);
 
 	int exit = start(&self);
 	if (exit == EXIT_OK) {
@@ -420,14 +512,17 @@ int postern__serve(const struct postern__serve_options *options) {
 		release_signals();
 	}
 	postern__http_stop(self.http);
-	postern_runner_destroy(self.runner);
-	postern__socket_finish(&self.socket);
-	postern_box_destroy(self.box);
+	postern__stores_finish(&self.stores);
+	for (size_t i = 0; i < self.socket_count; i++) {
+		postern__socket_finish(&self.sockets[i]);
+	}
 	if (exit == EXIT_OK) {
 		postern__log(&self.log, POSTERN__LOG_INFO, "stopped");
 	}
 	postern__config_destroy(self.config);
-	postern__watch_finish(&self.watch);
+	for (size_t i = 0; i < self.watch_count; i++) {
+		postern__watch_finish(&self.watches[i]);
+	}
 	postern__log_finish(&self.log);
 	if (self.signals >= 0) {
 		(void)close(self.signals);

@@ -3,8 +3,8 @@
 #define POSTERN_SERVER_SERVE_H
 
 /*
- * `postern serve`: a box, its runner and the socket, from a configuration to
- * a signal.
+ * `postern serve`: the stores, their runners and the sockets, from a
+ * configuration to a signal.
  */
 
 #include <stdbool.h>

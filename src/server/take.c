@@ -25,6 +25,18 @@ const char *postern__store_file(const char *url) {
 	return strncmp(url, scheme, len) == 0 ? url + len : NULL;
 }
 
+bool postern__store_id(const char *url, char out[POSTERN__STORE_ID_MAX]) {
+	const char *file = postern__store_file(url);
+	struct stat status;
+	if (!file || stat(file, &status) != 0) {
+		return false;
+	}
+	(void)snprintf(out, POSTERN__STORE_ID_MAX, "%llu:%llu",
+			(unsigned long long)status.st_dev,
+			(unsigned long long)status.st_ino);
+	return true;
+}
+
 bool postern__store_served(const char *url) {
 	struct postern__socket socket;
 	const char *file = postern__store_file(url);

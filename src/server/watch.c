@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Lines about the box. One limit holds for all of them together: what matters
+ * Lines about a store. One limit holds for all of them together: what matters
  * is that a handler fails and why, and a thousand lines say that no better
  * than twenty. How many were left out is said with the next one.
  */
@@ -18,10 +18,11 @@
 #define INTERVAL_MS 500
 
 void postern__watch_init(struct postern__watch *watch, struct postern__log *log,
-		const struct postern__config *config) {
+		const struct postern__config *config, const char *store) {
 	*watch = (struct postern__watch){
 		.log = log,
 		.config = config,
+		.store = store,
 		.limit = { .burst = BURST, .interval_ms = INTERVAL_MS },
 	};
 	(void)pthread_mutex_init(&watch->mutex, NULL);
@@ -29,6 +30,13 @@ void postern__watch_init(struct postern__watch *watch, struct postern__log *log,
 
 void postern__watch_finish(struct postern__watch *watch) {
 	(void)pthread_mutex_destroy(&watch->mutex);
+}
+
+/* Which store it is; comes last, because without one it ends the fields. */
+static struct postern__log_field store_field(
+		const struct postern__watch *watch) {
+	return (struct postern__log_field){ watch->store ? "store" : NULL,
+		watch->store, 0 };
 }
 
 static bool take(struct postern__watch *watch, uint64_t *suppressed_out) {
@@ -41,7 +49,7 @@ static void say_suppressed(struct postern__watch *watch, uint64_t count) {
 	if (count > 0) {
 		postern__log(watch->log, POSTERN__LOG_WARN,
 				"more of the like was not logged",
-				postern__log_int("count", (int64_t)count));
+				postern__log_int("count", (int64_t)count), store_field(watch));
 	}
 }
 
@@ -68,18 +76,12 @@ void postern__watch_flush(struct postern__watch *watch) {
 /* 0: there is no such handler. */
 static uint32_t max_attempts(const struct postern__config *config,
 		const char *key) {
-	size_t count = config ? postern__config_channel_count(config) : 0;
-	for (size_t i = 0; i < count; i++) {
-		const struct postern__config_channel *channel =
-				postern__config_channel(config, i);
-		for (size_t n = 0; n < channel->handler_count; n++) {
-			if (strcmp(channel->handlers[n].key, key) == 0) {
-				uint32_t max = channel->handlers[n].values.max_attempts;
-				return max > 0 ? max : 1;
-			}
-		}
+	const struct postern__config_handler *handler =
+			config ? postern__config_handler_named(config, key) : NULL;
+	if (!handler) {
+		return 0;
 	}
-	return 0;
+	return handler->values.max_attempts > 0 ? handler->values.max_attempts : 1;
 }
 
 static void write_delivery(struct postern__watch *watch,
@@ -93,7 +95,7 @@ static void write_delivery(struct postern__watch *watch,
 			postern__log_int("fence", (int64_t)event->fence),
 			postern__log_text("outcome", event->outcome),
 			postern__log_int("duration_ms", event->duration_ms),
-			postern__log_text("error", event->error));
+			postern__log_text("error", event->error), store_field(watch));
 }
 
 static void settled(struct postern__watch *watch,
@@ -134,7 +136,7 @@ void postern__watch_event(void *context, const struct postern_event *event) {
 			postern__log(watch->log, POSTERN__LOG_WARN,
 					"a message came again with another body",
 					postern__log_text("channel", event->channel),
-					postern__log_int("seq", event->seq));
+					postern__log_int("seq", event->seq), store_field(watch));
 		}
 		break;
 	case POSTERN_EVENT_ACCEPTED:
@@ -146,7 +148,7 @@ void postern__watch_event(void *context, const struct postern_event *event) {
 
 void postern__watch_remark(void *context, const char *text) {
 	struct postern__watch *watch = context;
-	postern__log(watch->log, POSTERN__LOG_WARN, text);
+	postern__log(watch->log, POSTERN__LOG_WARN, text, store_field(watch));
 }
 
 void postern__watch_trouble(void *context, const char *text) {
@@ -155,6 +157,6 @@ void postern__watch_trouble(void *context, const char *text) {
 	/* An end is told once for each beginning: it is never left out. */
 	if (over || may_write(watch)) {
 		postern__log(watch->log, over ? POSTERN__LOG_INFO : POSTERN__LOG_ERROR,
-				text);
+				text, store_field(watch));
 	}
 }

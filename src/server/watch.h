@@ -3,7 +3,7 @@
 #define POSTERN_SERVER_WATCH_H
 
 /*
- * From what happens in a box to lines in the log: failures, poisonings,
+ * From what happens in a store's box to lines in the log: failures, poisonings,
  * conflicts, results that came too late, and trouble of the store. What
  * happens thousands of times a second is not written thousands of times.
  */
@@ -19,12 +19,13 @@ struct postern__config;
 struct postern__watch {
 	struct postern__log *log;
 	const struct postern__config *config; /* to know the last attempt by */
+	const char *store;                    /* its name; NULL: there is but one */
 	pthread_mutex_t mutex;
 	struct postern__log_limit limit; /* under the mutex */
 };
 
 void postern__watch_init(struct postern__watch *watch, struct postern__log *log,
-		const struct postern__config *config);
+		const struct postern__config *config, const char *store);
 void postern__watch_finish(struct postern__watch *watch);
 
 /* Say what was left out, if nothing else makes us say it. To be called about

@@ -75,8 +75,13 @@ void fixture_init(struct fixture *self) {
 	add_handler(self, "drops", "drop-order", "order.*", do_well);
 	add_channel(self, "parks", POSTERN_UNROUTED_PARK);
 	must(postern_box_start(self->box, &error), &error);
-	self->api = (struct postern__api){
+	self->stores.items[0] = (struct postern__open_store){
+		.name = "default",
 		.box = self->box,
+	};
+	self->stores.count = 1;
+	self->api = (struct postern__api){
+		.stores = &self->stores,
 		.clock = &self->clock.base,
 	};
 }

@@ -17,11 +17,13 @@
 #include <stddef.h>
 
 #include "server/api.h"
+#include "server/stores.h"
 #include "support/fake_clock.h"
 
 struct fixture {
 	struct fake_clock clock;
 	struct postern_box *box;
+	struct postern__stores stores; /* the one */
 	struct postern__api api;
 	/* Of the last request. */
 	int status;

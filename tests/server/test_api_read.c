@@ -60,7 +60,10 @@ static void stats(void) {
 	CHECK_INT(fixture_message(&self, "orders", "a", "y"), 409);
 	CHECK_INT(fixture_message(&self, "parks", "a", "x"), 202);
 	CHECK_INT(fixture_get(&self, "GET /v1/stats"), 200);
-	CHECK_STR(fixture_text(&self, "store"), "memory");
+	CHECK_STR(fixture_text(&self, "stores.0.name"), "default");
+	CHECK_STR(fixture_text(&self, "stores.0.kind"), "memory");
+	CHECK_STR(fixture_text(&self, "handlers.0.store"), "default");
+	CHECK_STR(fixture_text(&self, "channels.0.store"), "default");
 	CHECK_INT(json_array_size(fixture_value(&self, "channels")), 4);
 	CHECK_INT(json_array_size(fixture_value(&self, "handlers")), 4);
 	CHECK_STR(fixture_text(&self, "handlers.0.oldest_pending_at"),
@@ -336,7 +339,7 @@ static void health(void) {
 	struct postern_error error;
 	struct postern_runner *runner;
 	CHECK_OK(postern_runner_create(self.box, NULL, &runner, &error), &error);
-	self.api.runner = runner;
+	self.stores.items[0].runner = runner;
 	CHECK_INT(fixture_get(&self, "GET /readyz"), 200);
 	self.api.is_draining = always;
 	CHECK_INT(fixture_get(&self, "GET /readyz"), 503);

@@ -622,7 +622,8 @@ def _(place):
     assert "sqlite:postern.db is ready" in result.out, result
     sample = place.read("postern.yaml")
     equal(place.ok("check").out.splitlines()[-1], "ok")
-    equal(place.ok("stats", "--json").json()["store"], "sqlite")
+    equal(place.ok("stats", "--json").json()["stores"],
+          [{"name": "default", "kind": "sqlite"}])
     place.configure(CONFIG)
     result = place.ok("init", "--json")
     equal(result.json()["written"], False)
@@ -654,7 +655,8 @@ def _(place):
 def _(place):
     place.configure()
     assert "up to date" in place.ok("migrate").out
-    equal(place.ok("stats", "--json").json()["store"], "sqlite")
+    equal(place.ok("stats", "--json").json()["stores"],
+          [{"name": "default", "kind": "sqlite"}])
     equal(place.read("postern.yaml"), CONFIG)
     equal(place.send("a").out, "accepted\n")
 

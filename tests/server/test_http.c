@@ -56,10 +56,11 @@ static void start(struct server *self,
 		(void)fprintf(stderr, "%s\n", error.text);
 		abort();
 	}
-	self->fixture.api.runner = self->runner;
+	self->fixture.stores.items[0].runner = self->runner;
 	self->options = limits ? *limits : (struct postern__http_options){ 0 };
 	self->options.api = &self->fixture.api;
-	self->options.socket = &self->socket;
+	self->options.sockets = &self->socket;
+	self->options.socket_count = 1;
 	self->options.log = &self->log;
 	if (postern__http_start(&self->options, &self->http, &error)) {
 		(void)fprintf(stderr, "%s\n", error.text);
@@ -177,7 +178,7 @@ static void answers(void) {
 			200);
 	CHECK_CONTAINS(answer.text, "Content-Type: application/json\r\n");
 	CHECK_CONTAINS(answer.text, "X-Content-Type-Options: nosniff\r\n");
-	CHECK_CONTAINS(answer.text, "\"store\":\"memory\"");
+	CHECK_CONTAINS(answer.text, "\"kind\":\"memory\"");
 	CHECK_INT(ask(&self, "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", &answer),
 			404);
 	CHECK_CONTAINS(answer.text, "Content-Type: application/problem+json\r\n");

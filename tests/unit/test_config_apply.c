@@ -23,8 +23,9 @@ static struct postern_box *open_box(const struct postern__config *config) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
 	struct postern_error error = { 0 };
-	postern__config_box_options(config, &options);
-	(void)CHECK_OK(postern_box_open(postern__config_global(config)->store,
+	postern__config_box_options(postern__config_store(config, 0), &options);
+	(void)CHECK_OK(postern_box_open(postern__config_store(config, 0)
+											->values.store,
 						   &options, &box, &error),
 			&error);
 	return box;
@@ -45,8 +46,8 @@ static void box_and_runner(void) {
 	}
 	memset(&box, 0xff, sizeof box);
 	memset(&runner, 0xff, sizeof runner);
-	postern__config_box_options(config, &box);
-	postern__config_runner_options(config, &runner);
+	postern__config_box_options(postern__config_store(config, 0), &box);
+	postern__config_runner_options(postern__config_store(config, 0), &runner);
 	CHECK_INT(box.size, sizeof box);
 	CHECK_INT(box.batch_size, 4);
 	CHECK_INT(box.command_timeout_ms, 5);
@@ -99,7 +100,10 @@ static void channels_and_handlers(void) {
 				  "  b: {}\n");
 	struct postern_box *box = config ? open_box(config) : NULL;
 	struct postern_error error = { 0 };
-	if (box && CHECK_OK(postern__config_apply(config, box, &error), &error) &&
+	if (box &&
+			CHECK_OK(postern__config_apply(config,
+							 postern__config_store(config, 0), box, &error),
+					&error) &&
 			CHECK_INT(box->channel_count, 2) &&
 			CHECK_INT(box->entry_count, 2)) {
 		const struct postern__channel *a = box->channels[0];
@@ -137,7 +141,8 @@ static void refusals_of_the_box(void) {
 	struct postern_box *box = config ? open_box(config) : NULL;
 	struct postern_error error = { 0 };
 	if (box) {
-		CHECK_INT(postern__config_apply(config, box, &error),
+		CHECK_INT(postern__config_apply(config,
+						  postern__config_store(config, 0), box, &error),
 				POSTERN_E_UNSUPPORTED);
 		CHECK_CONTAINS(error.text, "f.yaml:6:7: handler 'h'");
 		/* And so without a box. */
@@ -157,11 +162,16 @@ static void twice(void) {
 	struct postern_box *box = config ? open_box(config) : NULL;
 	struct postern_error error = { 0 };
 	if (box) {
-		CHECK_OK(postern__config_apply(config, box, &error), &error);
-		CHECK_INT(postern__config_apply(config, box, &error),
+		CHECK_OK(postern__config_apply(config, postern__config_store(config, 0),
+						 box, &error),
+				&error);
+		CHECK_INT(postern__config_apply(config,
+						  postern__config_store(config, 0), box, &error),
 				POSTERN_E_INVALID);
 		CHECK_CONTAINS(error.text, "f.yaml:3:3: ");
-		CHECK_INT(postern__config_apply(config, box, NULL), POSTERN_E_INVALID);
+		CHECK_INT(postern__config_apply(config,
+						  postern__config_store(config, 0), box, NULL),
+				POSTERN_E_INVALID);
 	}
 	postern_box_destroy(box);
 	postern__config_destroy(config);

@@ -78,7 +78,8 @@ static void misplaced_keys(void) {
 		{ "lease: 5m", "f:1:1: 'lease' does not belong at the top level; its "
 					   "place is 'defaults', a store, a channel or a handler" },
 		{ "defaults: {workers: 4}", "f:1:12: 'workers' does not belong in "
-									"'defaults'; its place is the top level" },
+									"'defaults'; its place is the top level "
+									"or a store" },
 		{ "defaults: {store: 'memory:'}",
 				"f:1:12: 'store' does not belong in 'defaults'; its place is "
 				"the top level or a channel" },
@@ -251,8 +252,6 @@ static void not_in_this_version(void) {
 		{ "ingest_listen: 0.0.0.0:80",
 				"f:1:16: ingest_listen: '0.0.0.0:80' is not in this version" },
 		{ "auth: {tokens: []}", "f:1:1: 'auth' is not in this version" },
-		{ "stores: {a: {url: 'memory:'}, b: {url: 'memory:'}}",
-				"f:1:31: more than one store is not in this version" },
 		{ "store: postgres://u:secret@h/d",
 				"f:1:8: store: this kind of store is not in this version; "
 				"write sqlite:FILE or memory:" },
@@ -341,8 +340,36 @@ static void bad_stores(void) {
 		{ "stores: {a: {url: 'memory:', url_file: /x}}",
 				"f:1:40: url_file: 'store' and 'store_file' exclude each "
 				"other" },
-		{ "store: 'memory:'\nstores: {a: {url: 'memory:'}}",
-				"f:2:1: 'store' (line 1) and 'stores' exclude each other" },
+		{ "store: 'memory:'\nstores: {default: {url: 'memory:'}}",
+				"f:2:10: the store 'default' is here twice: 'store' (line 1) "
+				"is short for it" },
+		{ "stores: {a: {url: 'memory:'}, a: {url: 'memory:'}}",
+				"f:1:31: 'a' is here twice, first on line 1" },
+		{ "stores: {a/b: {url: 'memory:'}}",
+				"f:1:10: 'a/b' is no name of a store; write 1 to 64 letters, "
+				"digits, '-', '_', '.'" },
+		{ "stores: {'': {url: 'memory:'}}",
+				"f:1:10: '' is no name of a store; write 1 to 64 letters, "
+				"digits, '-', '_', '.'" },
+		{ "stores: {a: {url: 'sqlite:x.db'}, b: {url: 'sqlite:./x.db'}}",
+				"f:1:44: the stores 'a' and 'b' are in the same file, "
+				"'./x.db'" },
+		{ "store: sqlite:x.db\nstores: {b: {url: 'sqlite:/no/../x.db'}, "
+		  "c: {url: 'sqlite:x.db'}}",
+				"f:2:51: the stores 'default' and 'c' are in the same file, "
+				"'x.db'" },
+		{ "stores: {audit: {url: memory}, archive: {url: memory}}\n"
+		  "channels: {c: {store: audti}}",
+				"f:2:23: there is no store 'audti'; did you mean 'audit'?" },
+		{ "stores: {a: {url: memory}, b: {url: memory}}\n"
+		  "channels: {c: {store: nowhere}}",
+				"f:2:23: there is no store 'nowhere'" },
+		{ "stores: {a: {url: memory}, b: {url: memory}}\n"
+		  "channels: {c: {}}",
+				"f:2:12: channel 'c' needs 'store: NAME': there are several "
+				"stores, and none is named 'default'" },
+		{ "stores: {a: {url: memory, timeout: 5m}}",
+				"f:1:36: timeout (5m) must be less than lease (5m)" },
 		{ "stores: {a: {url: 'memory:'}}\nchannels: {c: {store: b}}",
 				"f:2:23: there is no store 'b', only 'a'" },
 		{ "channels: {c: {store: other}}",

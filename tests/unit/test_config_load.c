@@ -243,7 +243,7 @@ static void check_secret(const char *text, mode_t mode, const char *store,
 	struct postern__config *config = NULL;
 	struct postern_error error = { 0 };
 	if (CHECK_OK(postern__config_load(&input, &config, &error), &error)) {
-		CHECK_STR(postern__config_global(config)->store, store);
+		CHECK_STR(postern__config_store(config, 0)->values.store, store);
 		postern__config_destroy(config);
 	}
 }
@@ -298,7 +298,7 @@ static void secrets_and_precedence(void) {
 
 	(void)snprintf(variable, sizeof variable, "POSTERN_STORE_FILE=%s", other);
 	if (CHECK_OK(postern__config_load(&input, &config, &error), &error)) {
-		CHECK_STR(postern__config_global(config)->store,
+		CHECK_STR(postern__config_store(config, 0)->values.store,
 				"sqlite:of-the-secret.db");
 		postern__config_destroy(config);
 	}
@@ -306,7 +306,7 @@ static void secrets_and_precedence(void) {
 	input.flags = flags;
 	input.flag_count = 1;
 	if (CHECK_OK(postern__config_load(&input, &config, &error), &error)) {
-		CHECK_STR(postern__config_global(config)->store,
+		CHECK_STR(postern__config_store(config, 0)->values.store,
 				"sqlite:of-the-secret.db");
 		postern__config_destroy(config);
 	}
@@ -331,7 +331,7 @@ static void demo(void) {
 	struct postern_error error = { 0 };
 	if (CHECK_OK(postern__config_load(&input, &config, &error), &error)) {
 		CHECK_STR(postern__config_name(config), "(demo)");
-		CHECK_STR(postern__config_global(config)->store,
+		CHECK_STR(postern__config_store(config, 0)->values.store,
 				"sqlite:postern-demo.db");
 		CHECK_INT(postern__config_global(config)->workers, 2);
 		CHECK_STR(postern__config_channel(config, 0)->name, "demo");
@@ -341,7 +341,7 @@ static void demo(void) {
 	input.flags = &flag;
 	input.flag_count = 1;
 	if (CHECK_OK(postern__config_load(&input, &config, &error), &error)) {
-		CHECK_STR(postern__config_global(config)->store, "memory:");
+		CHECK_STR(postern__config_store(config, 0)->values.store, "memory:");
 		postern__config_destroy(config);
 	}
 	leave();

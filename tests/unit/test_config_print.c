@@ -134,6 +134,45 @@ static void as_json(void) {
 	postern__config_destroy(config);
 }
 
+static void with_stores(void) {
+	static const char text[] = "stores:\n"
+							   "  main: {url: sqlite:a.db, batch_size: 5}\n"
+							   "  other: {url: 'sqlite:b.db'}\n"
+							   "channels:\n"
+							   "  c: {store: other}\n";
+	struct postern__config *config = NULL;
+	struct postern_error error = { 0 };
+	struct postern__buf buf;
+	postern__buf_init(&buf, 65536);
+	if (!CHECK_OK(postern__config_parse("f", text, strlen(text), NULL, &config,
+						  &error),
+				&error)) {
+		return;
+	}
+	postern__config_print(config, false, &buf);
+	CHECK_CONTAINS(postern__buf_text(&buf), "store main\n"
+											"  url: sqlite:a.db  # f:2\n"
+											"  batch_size: 5  # f:2\n"
+											"store other\n"
+											"  url: sqlite:b.db  # f:3\n");
+	CHECK_CONTAINS(postern__buf_text(&buf), "channel c\n  store: other\n");
+	CHECK(!strstr(postern__buf_text(&buf), "postern.db"));
+	postern__buf_reset(&buf);
+	postern__config_print(config, true, &buf);
+	json_t *root =
+			json_loads(postern__buf_text(&buf), JSON_REJECT_DUPLICATES, NULL);
+	json_t *main = json_array_get(json_object_get(root, "stores"), 0);
+	CHECK_STR(json_string_value(json_object_get(main, "name")), "main");
+	check_option(main, "url", "sqlite:a.db", "f:2");
+	check_option(main, "batch_size", "5", "f:2");
+	json_t *channel = json_array_get(json_object_get(root, "channels"), 0);
+	CHECK_STR(json_string_value(json_object_get(channel, "store")), "other");
+	CHECK(!option_of(root, "store"));
+	json_decref(root);
+	postern__buf_finish(&buf);
+	postern__config_destroy(config);
+}
+
 static void without_a_file(void) {
 	static const char *const search[] = { "/nonexistent", NULL };
 	char *const environment[] = { NULL };
@@ -219,6 +258,7 @@ static const struct tap_case cases[] = {
 	{ "the effective configuration as text names each value's origin",
 			as_text },
 	{ "the effective configuration as JSON is the same", as_json },
+	{ "each store is shown with its URL and what it says", with_stores },
 	{ "without a file the defaults are shown", without_a_file },
 	{ "each global option has a flag and a variable", names_of_options },
 	{ "a default is shown as it is written", fallbacks },

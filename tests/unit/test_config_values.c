@@ -229,13 +229,18 @@ static void nearest_wins(void) {
 	if (!config) {
 		return;
 	}
-	const struct postern__config_values *global =
-			postern__config_global(config);
-	CHECK_STR(global->store, "memory:");
-	CHECK_INT(global->max_attempts, 2);
-	CHECK_INT(global->lease_ms, 120000);
-	CHECK_INT(global->batch_size, 22);
-	CHECK_INT(global->backoff_ms[0], 1000);
+	CHECK_INT(postern__config_global(config)->max_attempts, 1);
+	CHECK_INT(postern__config_store_count(config), 1);
+	const struct postern__config_store *store =
+			postern__config_store(config, 0);
+	CHECK_STR(store->name, "main");
+	CHECK_STR(store->values.store, "memory:");
+	CHECK_INT(store->values.max_attempts, 2);
+	CHECK_INT(store->values.lease_ms, 120000);
+	CHECK_INT(store->values.batch_size, 22);
+	CHECK_INT(store->values.backoff_ms[0], 1000);
+	CHECK(postern__config_channel(config, 1)->store == store);
+	CHECK(!postern__config_store(config, 1));
 	const struct postern__config_values *plain =
 			&handler_at(config, 0, 0)->values;
 	CHECK_INT(plain->max_attempts, 3);
@@ -282,6 +287,9 @@ static void flag_environment_file(void) {
 			postern__config_global(config);
 	CHECK_INT(values->lease_ms, 180000);
 	CHECK_INT(values->batch_size, 2);
+	/* What a store says for itself is nearer. */
+	CHECK_INT(postern__config_store(config, 0)->values.batch_size, 1);
+	CHECK_INT(postern__config_store(config, 0)->values.lease_ms, 180000);
 	CHECK_INT(values->workers, 3);
 	CHECK_INT(values->max_crashes, 4);
 	CHECK_INT(values->max_attempts, 9);
@@ -290,6 +298,74 @@ static void flag_environment_file(void) {
 	CHECK_INT(postern__config_channel(config, 0)->values.max_attempts, 7);
 	CHECK_INT(postern__config_channel(config, 0)->values.lease_ms, 180000);
 	postern__config_destroy(config);
+}
+
+static void several_stores(void) {
+	struct postern__config *config =
+			parse("store: sqlite:a.db\n"
+				  "defaults: {max_attempts: 2, lease: 1m}\n"
+				  "stores:\n"
+				  "  audit: {url: sqlite:b.db, max_attempts: 3, workers: 1}\n"
+				  "  scratch: {url: memory}\n"
+				  "channels:\n"
+				  "  one: {handlers: {a: {sql: x}}}\n"
+				  "  two: {store: audit, lease: 2m, handlers: {b: {sql: x, "
+				  "max_attempts: 4}, c: {sql: x}}}\n"
+				  "  three: {store: scratch}\n");
+	if (!config) {
+		return;
+	}
+	CHECK_INT(postern__config_store_count(config), 3);
+	const struct postern__config_store *audit =
+			postern__config_store_named(config, "audit", NULL);
+	CHECK(audit == postern__config_store(config, 1));
+	CHECK_STR(postern__config_store(config, 0)->name, "default");
+	CHECK_STR(postern__config_store(config, 0)->values.store, "sqlite:a.db");
+	CHECK_STR(audit->values.store, "sqlite:b.db");
+	CHECK_STR(postern__config_store(config, 2)->values.store, "memory:");
+	CHECK_INT(postern__config_store(config, 0)->values.workers, 4);
+	CHECK_INT(audit->values.workers, 1);
+	CHECK(postern__config_channel(config, 0)->store ==
+			postern__config_store(config, 0));
+	CHECK(postern__config_channel(config, 1)->store == audit);
+	CHECK_INT(handler_at(config, 0, 0)->values.max_attempts, 2);
+	CHECK_INT(handler_at(config, 1, 0)->values.max_attempts, 4);
+	CHECK_INT(handler_at(config, 1, 1)->values.max_attempts, 3);
+	CHECK_INT(handler_at(config, 1, 1)->values.lease_ms, 120000);
+	CHECK(postern__config_handler_named(config, "c") ==
+			handler_at(config, 1, 1));
+	postern__config_destroy(config);
+}
+
+/* The URLs that the stores have, as "NAME=URL " each. */
+static void check_urls(const char *text, const char *flag,
+		const char *expected) {
+	const struct postern__config_flag flags[] = { { "store", flag } };
+	char *const environment[] = { NULL };
+	const struct postern__config_input input = { .environment = environment,
+		.flags = flags,
+		.flag_count = 1 };
+	struct postern__config *config = parse_with(text, &input);
+	char urls[200] = "";
+	for (size_t i = 0; config && i < postern__config_store_count(config); i++) {
+		const struct postern__config_store *store =
+				postern__config_store(config, i);
+		size_t len = strlen(urls);
+		(void)snprintf(urls + len, sizeof urls - len, "%s=%s ", store->name,
+				store->values.store);
+	}
+	CHECK_STR(urls, expected);
+	postern__config_destroy(config);
+}
+
+static void urls_by_flag(void) {
+	check_urls("", "sqlite:x", "default=sqlite:x ");
+	check_urls("store: sqlite:a", "sqlite:x", "default=sqlite:x ");
+	check_urls("stores: {a: {url: sqlite:a}}", "sqlite:x", "a=sqlite:x ");
+	check_urls("store: sqlite:a\nstores: {b: {url: sqlite:b}}", "sqlite:x",
+			"default=sqlite:x b=sqlite:b ");
+	check_urls("stores: {b: {url: sqlite:b}, default: {url: sqlite:a}}",
+			"sqlite:x", "b=sqlite:b default=sqlite:x ");
 }
 
 static void check_refused(const struct postern__config_input *input,
@@ -491,6 +567,9 @@ static const struct tap_case cases[] = {
 	{ "the nearest of default, store, channel and handler wins", nearest_wins },
 	{ "a flag wins over the environment, and that over the file",
 			flag_environment_file },
+	{ "a channel inherits from the store it is in", several_stores },
+	{ "a flag with a URL is about the default store, or the only one",
+			urls_by_flag },
 	{ "a bad flag is told as that flag", bad_flags },
 	{ "a bad variable is told as that variable", bad_environment },
 	{ "variables are put into values, once and never into keys", variables },

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Which stores a request is about.
+ *
+ * All of the server's, unless the sender says otherwise. A command names those
+ * of its own configuration, by their files: what it was not told of it must not
+ * change, and what it was told of must not be missing without a word.
+ */
+
+#include <postern/inspect.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "server/route.h"
+
+static void add(struct postern__call *call,
+		const struct postern__open_store *store) {
+	for (size_t i = 0; i < call->store_count; i++) {
+		if (call->stores[i] == store) {
+			return;
+		}
+	}
+	call->stores[call->store_count++] = store;
+}
+
+/* One Postern-Store. False: refused. */
+static bool add_named(struct postern__call *call, const char *name) {
+	const struct postern__open_store *store =
+			postern__stores_find(call->api->stores, name);
+	if (!store) {
+		postern__call_refuse(call, 421,
+				"the server was started with another configuration and lacks "
+				"a store of this one: restart it, or choose another store");
+		return false;
+	}
+	add(call, store);
+	return true;
+}
+
+bool postern__call_stores(struct postern__call *call) {
+	const struct postern__request *request = call->request;
+	const struct postern__stores *stores = call->api->stores;
+	for (size_t i = 0; i < request->header_count; i++) {
+		if (strcasecmp(request->headers[i].name, POSTERN__API_STORE_HEADER) ==
+						0 &&
+				!add_named(call, request->headers[i].value)) {
+			return false;
+		}
+	}
+	for (size_t i = 0; i < stores->count && call->store_count == 0; i++) {
+		call->stores[i] = &stores->items[i];
+	}
+	if (call->store_count == 0) {
+		call->store_count = stores->count;
+	}
+	return true;
+}
+
+bool postern__call_choose(struct postern__call *call, const char *name) {
+	const char *names[POSTERN__STORE_COUNT_MAX];
+	for (size_t i = 0; i < call->store_count; i++) {
+		if (strcmp(call->stores[i]->name, name) == 0) {
+			call->stores[0] = call->stores[i];
+			call->store_count = 1;
+			return true;
+		}
+		names[i] = call->stores[i]->name;
+	}
+	const char *near = postern__closest(name, names, call->store_count);
+	postern__call_refuse(call, 404, "there is no store '%s'%s%s%s", name,
+			near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+	return false;
+}
+
+void postern__call_fail_in(struct postern__call *call,
+		const struct postern__open_store *store,
+		const struct postern_error *error) {
+	struct postern_error told = *error;
+	if (call->api->stores->count > 1) {
+		(void)postern__fail(&told, error->code, "store '%s': %s", store->name,
+				error->text);
+	}
+	postern__call_fail(call, &told);
+}
+
+bool postern__call_store_query(struct postern__call *call) {
+	static const char *const names[] = { "store", NULL };
+	struct postern__parameter parameters[POSTERN__PARAMETER_COUNT_MAX];
+	size_t count;
+	return postern__call_query(call, names, parameters, &count) &&
+		   (count == 0 || postern__call_choose(call, parameters[0].value));
+}
+
+const struct postern__open_store *
+postern__call_of_channel(const struct postern__call *call,
+		const char *channel) {
+	const struct postern__config_channel *known =
+			call->api->config
+					? postern__config_channel_named(call->api->config, channel)
+					: NULL;
+	for (size_t i = 0; known && i < call->store_count; i++) {
+		if (strcmp(call->stores[i]->name, known->store->name) == 0) {
+			return call->stores[i];
+		}
+	}
+	return call->stores[0];
+}
+
+const struct postern__open_store *
+postern__call_of_seq(struct postern__call *call, int64_t seq) {
+	const struct postern__open_store *found = NULL;
+	struct postern_error error;
+	if (call->store_count == 1) {
+		return call->stores[0];
+	}
+	for (size_t i = 0; i < call->store_count; i++) {
+		struct postern_detail *detail;
+		int r = postern_box_get(call->stores[i]->box, seq, &detail, &error);
+		if (r == POSTERN_E_NOTFOUND) {
+			continue;
+		}
+		if (r != POSTERN_OK) {
+			postern__call_fail(call, &error);
+			return NULL;
+		}
+		postern_detail_destroy(detail);
+		if (found) {
+			postern__call_refuse(call, 409,
+					"the stores '%s' and '%s' both have a message %lld: add "
+					"?store=NAME (for commands: --in NAME)",
+					found->name, call->stores[i]->name, (long long)seq);
+			return NULL;
+		}
+		found = call->stores[i];
+	}
+	if (!found) {
+		postern__call_refuse(call, 404, "no message %lld", (long long)seq);
+	}
+	return found;
+}

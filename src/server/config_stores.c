@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The stores. Each starts with a copy of the global values and overwrites what
+ * it says itself; the channels then start with a copy of their store's.
+ *
+ * `store: URL` at the top level is short for a store named "default", and is
+ * there unless `stores` has others and nobody says it. A flag or a variable
+ * with a URL is about that one, or about the only one there is.
+ */
+
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "server/config_options.h"
+#include "server/config_section.h"
+#include "server/config_yaml.h"
+#include "server/take.h"
+
+static const struct postern__option *store_option(void) {
+	return postern__option_named("store");
+}
+
+static struct postern__config_origin *origin_of(
+		struct postern__config_values *values) {
+	return &values->origins[postern__option_index(store_option())];
+}
+
+static int check_name(const struct postern__yaml_node *node,
+		struct postern_error *error) {
+	size_t len = strlen(node->key);
+	if (len > 0 && len <= POSTERN__STORE_NAME_LEN_MAX &&
+			strspn(node->key,
+					"abcdefghijklmnopqrstuvwxyz"
+					"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == len) {
+		return POSTERN_OK;
+	}
+	return postern__yaml_fail(error, &node->key_place,
+			"'%.80s' is no name of a store; write 1 to %d letters, digits, "
+			"'-', '_', '.'",
+			node->key, POSTERN__STORE_NAME_LEN_MAX);
+}
+
+static int read_url(struct postern__config *config,
+		const struct postern__yaml_node *node, bool is_file,
+		struct postern__config_values *values, struct postern_error *error) {
+	const struct postern__config_origin origin = {
+		.source = POSTERN__CONFIG_FILE,
+		.level = POSTERN__LEVEL_STORE,
+		.line = node->place.line,
+		.column = node->place.column,
+	};
+	const char *text;
+	int r = postern__config_text_read(config, node, &text, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = postern__config_option_put(config, store_option(), is_file, text,
+			&origin, values, error);
+	if (r != POSTERN_OK && error) {
+		(void)postern__fail(error, r, "%s: %s", node->key, error->text);
+	}
+	return r == POSTERN_OK ? r : postern__yaml_fail_at(error, r, &node->place);
+}
+
+/* One entry of `stores`. */
+static int read_store(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_store *store, struct postern_error *error) {
+	struct postern__config_parts parts;
+
+	store->name = node->key;
+	store->line = node->key_place.line;
+	store->column = node->key_place.column;
+	store->values = config->values;
+	*origin_of(&store->values) = (struct postern__config_origin){ 0 };
+	int r = check_name(node, error);
+	if (r == POSTERN_OK) {
+		r = postern__config_section_read(config, node, POSTERN__IN_STORE,
+				POSTERN__LEVEL_STORE, &store->values, &parts, error);
+	}
+	for (int i = 0; r == POSTERN_OK && i < 2; i++) {
+		const struct postern__yaml_node *url =
+				parts.nodes[i == 0 ? POSTERN__PART_URL
+								   : POSTERN__PART_URL_FILE];
+		if (url) {
+			r = read_url(config, url, i == 1, &store->values, error);
+		}
+	}
+	if (r == POSTERN_OK &&
+			origin_of(&store->values)->source != POSTERN__CONFIG_FILE) {
+		r = postern__yaml_fail(error, &node->key_place,
+				"store '%.60s' has no 'url'", node->key);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__config_timeout_check(config, &store->values, false, error);
+	}
+	return r;
+}
+
+static int read_all(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_store *stores, struct postern_error *error) {
+	for (const struct postern__yaml_node *entry = node ? node->first : NULL;
+			entry; entry = entry->next) {
+		if (config->store_line > 0 &&
+				strcmp(entry->key, POSTERN__STORE_DEFAULT) == 0) {
+			return postern__yaml_fail(error, &entry->key_place,
+					"the store 'default' is here twice: 'store' (line %u) is "
+					"short for it",
+					config->store_line);
+		}
+		if (config->store_count == POSTERN__STORE_COUNT_MAX) {
+			return postern__yaml_fail(error, &entry->key_place,
+					"more than %d stores", POSTERN__STORE_COUNT_MAX);
+		}
+		int r = read_store(config, entry, &stores[config->store_count++],
+				error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	return POSTERN_OK;
+}
+
+/* A flag or a variable that says a URL, where `store` is not in the file. */
+static int override(struct postern__config *config,
+		struct postern__config_store *stores, struct postern_error *error) {
+	const struct postern__config_origin *origin = origin_of(&config->values);
+	struct postern__config_store *store =
+			config->store_count == 1 ? &stores[0] : NULL;
+
+	for (size_t i = 0; i < config->store_count; i++) {
+		if (strcmp(stores[i].name, POSTERN__STORE_DEFAULT) == 0) {
+			store = &stores[i];
+		}
+	}
+	if (!store) {
+		(void)postern__fail(error, POSTERN_E_INVALID,
+				"there are several stores in the file and none is named "
+				"'default', so it is unclear whose URL this is");
+		return postern__config_fail_at(config, store_option(), origin,
+				POSTERN_E_INVALID, error);
+	}
+	store->values.store = config->values.store;
+	*origin_of(&store->values) = *origin;
+	return POSTERN_OK;
+}
+
+/* The directory of a file that need not be there; yours to free. */
+static char *directory_of(const char *file) {
+	char *copy = strdup(file);
+	char *real = copy ? realpath(dirname(copy), NULL) : NULL;
+	free(copy);
+	return real;
+}
+
+static const char *name_of(const char *file) {
+	const char *slash = strrchr(file, '/');
+	return slash ? slash + 1 : file;
+}
+
+static bool is_same_file(const char *a, const char *b) {
+	struct stat of_a;
+	struct stat of_b;
+	if (stat(a, &of_a) == 0 && stat(b, &of_b) == 0) {
+		return of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+	}
+	char *directory_a = directory_of(a);
+	char *directory_b = directory_of(b);
+	bool same = directory_a && directory_b
+						? strcmp(directory_a, directory_b) == 0 &&
+								  strcmp(name_of(a), name_of(b)) == 0
+						: strcmp(a, b) == 0;
+	free(directory_a);
+	free(directory_b);
+	return same;
+}
+
+/* A file has one owner, which would be us twice. */
+static int check_files(const struct postern__config *config,
+		struct postern__config_store *stores, struct postern_error *error) {
+	for (size_t i = 1; i < config->store_count; i++) {
+		const char *file = postern__store_file(stores[i].values.store);
+		for (size_t n = 0; file && n < i; n++) {
+			const char *other = postern__store_file(stores[n].values.store);
+			if (other && is_same_file(file, other)) {
+				(void)postern__fail(error, POSTERN_E_INVALID,
+						"the stores '%s' and '%s' are in the same file, "
+						"'%.80s'",
+						stores[n].name, stores[i].name, file);
+				return postern__config_fail_at(config, store_option(),
+						origin_of(&stores[i].values), POSTERN_E_INVALID, error);
+			}
+		}
+	}
+	return POSTERN_OK;
+}
+
+int postern__config_stores_read(struct postern__config *config,
+		const struct postern__yaml_node *node, struct postern_error *error) {
+	const struct postern__config_origin *origin = origin_of(&config->values);
+	if (node && node->kind != POSTERN__YAML_MAPPING &&
+			!postern__yaml_empty(node)) {
+		return postern__yaml_fail(error, &node->place,
+				"'stores' takes a mapping of names, not %s",
+				postern__yaml_kind_name(node));
+	}
+	size_t count = node ? node->count : 0;
+	struct postern__config_store *stores =
+			postern__arena_array(&config->arena, count + 1, sizeof *stores);
+	if (!stores) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	config->stores = stores;
+	bool has_default = count == 0 || config->store_line > 0;
+	if (has_default) {
+		stores[config->store_count++] = (struct postern__config_store){
+			.name = POSTERN__STORE_DEFAULT,
+			.line = origin->line,
+			.column = origin->column,
+			.values = config->values,
+		};
+	}
+	int r = read_all(config, node, stores, error);
+	if (r == POSTERN_OK && !has_default &&
+			origin->source != POSTERN__CONFIG_DEFAULT) {
+		r = override(config, stores, error);
+	}
+	return r == POSTERN_OK ? check_files(config, stores, error) : r;
+}
+
+const struct postern__config_store *
+postern__config_store_named(const struct postern__config *config,
+		const char *name, const char **near_out) {
+	const char *names[POSTERN__STORE_COUNT_MAX];
+	for (size_t i = 0; i < config->store_count; i++) {
+		if (strcmp(config->stores[i].name, name) == 0) {
+			return &config->stores[i];
+		}
+		names[i] = config->stores[i].name;
+	}
+	if (near_out) {
+		*near_out = postern__closest(name, names, config->store_count);
+	}
+	return NULL;
+}
+
+int postern__config_store_choose(struct postern__config *config,
+		const struct postern__yaml_node *channel,
+		const struct postern__yaml_node *node,
+		const struct postern__config_store **out, struct postern_error *error) {
+	const char *name = POSTERN__STORE_DEFAULT;
+	const char *near;
+
+	if (!node && config->store_count == 1) {
+		*out = &config->stores[0];
+		return POSTERN_OK;
+	}
+	if (node) {
+		int r = postern__config_text_read(config, node, &name, error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	*out = postern__config_store_named(config, name, &near);
+	if (*out) {
+		return POSTERN_OK;
+	}
+	if (!node) {
+		return postern__yaml_fail(error, &channel->key_place,
+				"channel '%.60s' needs 'store: NAME': there are several "
+				"stores, and none is named 'default'",
+				channel->key);
+	}
+	if (near) {
+		return postern__yaml_fail(error, &node->place,
+				"there is no store '%.60s'; did you mean '%s'?", name, near);
+	}
+	if (config->store_count == 1) {
+		return postern__yaml_fail(error, &node->place,
+				"there is no store '%.60s', only '%s'", name,
+				config->stores[0].name);
+	}
+	return postern__yaml_fail(error, &node->place, "there is no store '%.60s'",
+			name);
+}
+
+int postern__config_store_fail(const struct postern__config *config,
+		const struct postern__config_store *store, int code,
+		struct postern_error *error) {
+	if (error && config->store_count > 1) {
+		(void)postern__fail(error, code, "store '%s': %s", store->name,
+				error->text);
+	}
+	return code;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * An array and its end.
+ */
+
+#include "server/stores.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+int postern__stores_take(struct postern__stores *stores, const char *name,
+		const char *url, struct postern_box *box, struct postern_error *error) {
+	assert(stores->count < POSTERN__STORE_COUNT_MAX);
+	struct postern__open_store store = { .name = name, .box = box };
+	const char *file = postern__store_file(url);
+	if (file) {
+		store.file = realpath(file, NULL);
+	}
+	if (file && (!store.file || !postern__store_id(url, store.id))) {
+		free(store.file);
+		postern_box_destroy(box);
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"cannot find '%s', which was opened a moment ago", file);
+	}
+	stores->items[stores->count++] = store;
+	return POSTERN_OK;
+}
+
+void postern__stores_finish(struct postern__stores *stores) {
+	for (size_t i = 0; i < stores->count; i++) {
+		postern_runner_destroy(stores->items[i].runner);
+	}
+	for (size_t i = 0; i < stores->count; i++) {
+		postern_box_destroy(stores->items[i].box);
+		free(stores->items[i].file);
+	}
+	*stores = (struct postern__stores){ .count = 0 };
+}
+
+const struct postern__open_store *
+postern__stores_find(const struct postern__stores *stores, const char *name) {
+	for (size_t i = 0; i < stores->count; i++) {
+		const struct postern__open_store *store = &stores->items[i];
+		if (strcmp(store->name, name) == 0 ||
+				(*store->id && strcmp(store->id, name) == 0)) {
+			return store;
+		}
+	}
+	return NULL;
+}

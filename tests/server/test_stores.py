@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Several stores at once: two files and one in memory."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+
+from support import case, equal, main, until
+
+THREE = """\
+store: sqlite:box.db
+stores:
+  audit: {url: 'sqlite:audit.db', max_attempts: 2, backoff: [1ms]}
+  scratch: {url: memory}
+channels:
+  orders:
+    handlers:
+      log:
+        exec: [/bin/sh, -c, 'echo "$CE_ID" >> ${DIR}/log.out']
+  trail:
+    store: audit
+    handlers:
+      copy:
+        exec: [/bin/sh, -c, 'echo "$CE_ID" >> ${DIR}/copy.out; test -e ${DIR}/good']
+  pings:
+    store: scratch
+    handlers:
+      ping:
+        exec: [/bin/sh, -c, 'echo "$CE_ID" >> ${DIR}/ping.out']
+"""
+
+TWO = """\
+stores:
+  one: {url: 'sqlite:one.db'}
+  two: {url: 'sqlite:two.db'}
+channels:
+  first: {store: one}
+  second: {store: two}
+"""
+
+
+class Connection(http.client.HTTPConnection):
+    """HTTP over the socket beside one of the files."""
+
+    def __init__(self, place, name):
+        super().__init__("postern", timeout=60)
+        self.path = place.file(name)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(self.path)
+
+    def ask(self, method, path, body=None, headers=None):
+        self.request(method, path, body, headers or {})
+        response = self.getresponse()
+        return response.status, json.loads(response.read())
+
+
+def listing(place, *args):
+    return place.ok("list", "--json", *args).json()
+
+
+def fill(place):
+    """Messages with the same numbers, and some with the same id."""
+    for channel in ("first", "second"):
+        for number in range(3):
+            place.send(f"{channel}-{number}", channel=channel)
+        place.send("same", channel=channel)
+
+
+def through_all(place, read):
+    """The listing, page by page, of every size."""
+    whole = [(row["store"], row["message_id"]) for row in listing(place)]
+    equal([store for store, _ in whole], ["one"] * 4 + ["two"] * 4)
+    for limit in range(1, 10):
+        pages, cursor = [], None
+        while True:
+            more = ["--cursor", cursor] if cursor else []
+            rows, cursor = read("--limit", str(limit), *more)
+            assert rows, f"an empty page at limit {limit}"
+            pages += rows
+            if not cursor:
+                break
+        equal([(r["store"], r["message_id"]) for r in pages], whole, limit)
+
+
+def by_command(place):
+    def read(*args):
+        result = place.ok("list", "--json", *args)
+        return result.json(), result.err.partition("--cursor ")[2].strip()
+
+    return read
+
+
+@case("a server delivers what is in each of its stores")
+def _(place):
+    place.configure(THREE)
+    place.write("good", "")
+    server = place.serve()
+    equal(place.send("a").out, "accepted\n")
+    equal(place.send("a", channel="trail").out, "accepted\n")
+    equal(place.send("a", channel="pings").out, "accepted\n")
+    equal(place.send("a", channel="pings").out, "duplicate\n")
+    for name in ("log.out", "copy.out", "ping.out"):
+        until(lambda: place.read(name) == "a\n")
+    until(lambda: {row["state"] for row in listing(place)} == {"done"})
+    equal([(row["store"], row["seq"], row["handler"]) for row in listing(place)],
+          [("default", 1, "log"), ("audit", 1, "copy"), ("scratch", 1, "ping")])
+    stats = place.ok("stats", "--json").json()
+    equal(stats["stores"], [
+        {"name": "default", "kind": "sqlite"},
+        {"name": "audit", "kind": "sqlite"},
+        {"name": "scratch", "kind": "memory"},
+    ])
+    equal([(r["store"], r["key"], r["done"]) for r in stats["handlers"]],
+          [("default", "log", 1), ("audit", "copy", 1), ("scratch", "ping", 1)])
+    equal([(r["store"], r["name"]) for r in stats["channels"]],
+          [("default", "orders"), ("audit", "trail"), ("scratch", "pings")])
+    assert "STORE" in place.ok("stats").out
+    assert "a server is running and well" in place.ok("check").out
+    equal(server.stop(), 0)
+    # What was in files is still there, what was in memory is not.
+    equal([row["store"] for row in listing(place)], ["default", "audit"])
+    place.fails(2, "list", "--in", "scratch", says="in the memory of a server")
+    place.fails(2, "send", "pings", says="in the memory of a server")
+
+
+@case("each store has its own settings, and the log says which it is")
+def _(place):
+    place.configure(THREE)
+    server = place.serve()
+    equal(place.send("a", channel="trail").out, "accepted\n")
+    until(lambda: place.state("a", "copy") == "poisoned")
+    row = place.delivery("a", "copy")
+    equal((row["failures"], row["max_attempts"]), (2, 2))
+    assert "2 of 2 attempts used up" in place.ok("show", "a").out
+    lines = [json.loads(line) for line in server.stderr().splitlines()]
+    poisoned = [line for line in lines if line["message"] == "delivery poisoned"]
+    equal([line["store"] for line in poisoned], ["audit"])
+    opened = [line for line in lines if line["message"] == "store opened"]
+    equal([(line["store"], line["url"]) for line in opened],
+          [("default", "sqlite:box.db"), ("audit", "sqlite:audit.db"),
+           ("scratch", "memory:")])
+
+
+@case("a command finds the server from any of its files, and sees that store")
+def _(place):
+    place.configure(THREE)
+    place.write("good", "")
+    place.serve()
+    for channel in ("orders", "trail", "pings"):
+        place.send(channel, channel=channel)
+    os.unlink(place.file("postern.yaml"))
+    for name, channel in (("box.db", "orders"), ("audit.db", "trail")):
+        url = f"sqlite:{name}"
+        rows = listing(place, "--store", url)
+        equal([row["message_id"] for row in rows], [channel])
+        equal(place.send("b", "", "--store", url, channel=channel).out,
+              "accepted\n")
+        place.fails(3, "show", "pings", "--store", url, says="no message")
+        place.fails(3, "send", "pings", "--store", url, says="no channel")
+    result = place.ok("retry", "--store", "sqlite:audit.db", "--state", "done",
+                      "--dry-run", "--channel", "orders")
+    equal(result.out, "0\n")
+
+
+@case("a server that lacks a store of the command's is refused")
+def _(place):
+    place.configure(TWO)
+    place.ok("migrate")
+    place.serve("--store", "sqlite:one.db", "-c", place.write("one.yaml", ""))
+    place.fails(4, "list", says="lacks a store")
+    equal(listing(place, "--in", "one"), [])
+    equal(listing(place, "--in", "two"), [])
+
+
+@case("the same numbers in two stores are told apart, with a server")
+def _(place):
+    place.configure(TWO)
+    place.serve()
+    fill(place)
+    told_apart(place)
+    http = Connection(place, "two.db.sock")
+    equal(http.ask("GET", "/v1/messages/1?store=two")[1]["id"], "second-0")
+    equal(http.ask("GET", "/v1/messages/1?store=one")[1]["id"], "first-0")
+    status, problem = http.ask("GET", "/v1/messages/1")
+    equal(status, 409)
+    assert "?store=" in problem["detail"], problem
+    equal(http.ask("GET", "/v1/messages/99")[0], 404)
+    status, problem = http.ask("GET", "/v1/messages/1?store=tow")
+    equal(status, 404)
+    assert "did you mean 'two'" in problem["detail"], problem
+    equal(http.ask("POST", "/v1/deliveries/2//discard")[0], 409)
+    status, answer = http.ask("POST", "/v1/deliveries/2//discard?store=two")
+    equal((status, answer["store"]), (200, "two"))
+    rows = listing(place, "--state", "discarded")
+    equal([(row["store"], row["seq"]) for row in rows], [("two", 2)])
+    equal(http.ask("GET", "/v1/stats?store=one")[1]["stores"],
+          [{"name": "one", "kind": "sqlite"}])
+    items = http.ask("GET", "/v1/deliveries?store=one&limit=2")[1]
+    equal([row["store"] for row in items["items"]], ["one", "one"])
+    equal(http.ask("GET", "/v1/deliveries?cursor=nowhere:1")[0], 400)
+    equal(http.ask("GET", "/v1/deliveries?cursor=junk")[0], 400)
+    receipt = http.ask("POST", "/v1/channels/second/messages", b"x",
+                       {"X-Message-Id": "new"})[1]
+    equal((receipt["store"], receipt["seq"]), ("two", 5))
+
+
+def told_apart(place):
+    place.fails(1, "show", "#1", says="--in NAME")
+    equal(place.ok("show", "#1", "--in", "two", "--json").json()["id"],
+          "second-0")
+    shown = place.ok("show", "first-0")
+    assert "store          one" in shown.out, shown
+    place.fails(2, "show", "same", says="--in two --channel second")
+    equal(place.ok("show", "same", "--in", "two", "--json").json()["store"],
+          "two")
+    equal(place.ok("show", "same", "--channel", "first", "--body").out, "body")
+
+
+@case("the same numbers in two stores are told apart, without a server")
+def _(place):
+    place.configure(TWO)
+    place.ok("migrate")
+    fill(place)
+    told_apart(place)
+    place.ok("discard", "second-1")
+    rows = listing(place, "--state", "discarded")
+    equal([(row["store"], row["seq"]) for row in rows], [("two", 2)])
+
+
+@case("a listing goes on in the next store, without a server")
+def _(place):
+    place.configure(TWO)
+    place.ok("migrate")
+    fill(place)
+    through_all(place, by_command(place))
+    assert "STORE" in place.ok("list").out
+
+
+@case("a listing goes on in the next store, with a server")
+def _(place):
+    place.configure(TWO)
+    place.serve()
+    fill(place)
+    through_all(place, by_command(place))
+
+
+@case("the limit of a bulk edit is one for all stores")
+def _(place):
+    place.configure(TWO)
+    place.ok("migrate")
+    fill(place)
+    result = place.ok("discard", "--state", "parked", "--limit", "6", "--yes")
+    equal(result.out, "discarded 6\n")
+    stores = [row["store"] for row in listing(place, "--state", "parked")]
+    equal(stores, ["two", "two"])
+    result = place.ok("discard", "--in", "one", "--state", "parked", "--dry-run")
+    equal(result.out, "0\n")
+    result = place.ok("discard", "--in", "two", "--state", "parked", "--yes")
+    equal(result.out, "discarded 2\n")
+
+
+@case("process works one store after the other")
+def _(place):
+    place.configure(THREE)
+    place.write("good", "")
+    place.ok("migrate")
+    for number in range(3):
+        place.send(f"{number}", channel="orders")
+        place.send(f"{number}", channel="trail")
+    equal(place.ok("process", "--max", "4").out, "processed 4\n")
+    equal(place.read("copy.out"), "0\n")
+    equal(place.ok("process", "--in", "default").out, "processed 0\n")
+    equal(place.ok("process", "--json").json(), {"processed": 2})
+
+
+@case("send opens the store of its channel and no other")
+def _(place):
+    place.configure(TWO)
+    equal(place.send("a", channel="second").out, "accepted\n")
+    assert not os.path.exists(place.file("one.db"))
+    holder = place.hold("sqlite:" + place.file("one.db"))
+    equal(place.send("b", channel="second").out, "accepted\n")
+    place.fails(4, "process", "--command-timeout", "10ms", says="store 'one': ")
+    equal(place.ok("process", "--in", "two").out, "processed 0\n")
+    equal(len(listing(place, "--in", "two")), 2)
+    holder.stop(signal.SIGKILL)
+
+
+@case("migrate and check go through all stores")
+def _(place):
+    place.configure(TWO)
+    notes = place.ok("check", "--json").json()["findings"]
+    equal([note["store"] for note in notes], ["one", "two"])
+    place.fails(4, "list", says="store 'one': ")
+    result = place.ok("migrate", "--json").json()
+    equal(result["stores"], [
+        {"name": "one", "url": "sqlite:one.db"},
+        {"name": "two", "url": "sqlite:two.db"},
+    ])
+    equal(place.ok("check", "--json").json()["findings"], [])
+    assert "store two" in place.ok("check", "--print").out
+
+
+@case("deliveries of a handler that moved to another store are orphans")
+def _(place):
+    place.configure(THREE)
+    place.ok("migrate")
+    equal(place.send("a", channel="trail").out, "accepted\n")
+    place.ok("check")
+    place.configure(THREE.replace("store: audit\n", "store: default\n"))
+    result = place.run("check")
+    equal(result.code, 1)
+    assert "store audit: no handler is configured for 'copy'" in result.out
+
+
+@case("a store that cannot be opened is named")
+def _(place):
+    place.configure(TWO)
+    place.write("two.db", "this is no database, but long enough to be one" * 99)
+    server = place.serve(ready=False)
+    equal(server.process.wait(60), 4)
+    assert "store 'two': " in server.stderr(), server.stderr()
+    place.fails(4, "list", says="store 'two': ")
+    findings = place.run("check", "--json").json()["findings"]
+    equal([f["store"] for f in findings if f["level"] == "error"], ["two"])
+
+
+@case("pause holds a handler wherever it is known")
+def _(place):
+    place.configure(THREE)
+    place.ok("migrate")
+    place.send("a")
+    equal(place.ok("pause", "log", "--json").json(),
+          {"handler": "log", "paused": True, "stores": ["default"]})
+    place.fails(3, "pause", "log", "--in", "audit", says="log")
+    equal(place.ok("process").out, "processed 0\n")
+    place.ok("resume", "log")
+    equal(place.ok("process").out, "processed 1\n")
+
+
+@case("a name that is no store is told, with the one that was meant")
+def _(place):
+    place.configure(TWO)
+    place.fails(2, "list", "--in", "", says="--in")
+    place.fails(2, "list", "--in", "tow", says="did you mean 'two'?")
+    place.fails(2, "list", "--in", "nowhere", says="there is no store 'nowhere'")
+    place.fails(2, "list", "--store", "sqlite:x.db",
+                says="none is named 'default'")
+
+
+@case("a stop lets all stores finish in the same time of grace")
+def _(place):
+    place.configure(
+        TWO.replace("{store: one}", "{store: one, handlers: {a: &}}")
+        .replace("{store: two}", "{store: two, handlers: {b: &}}")
+        .replace("&", "{exec: [/bin/sh, -c, 'echo x >> ${DIR}/begun; sleep 600']}")
+        + "shutdown_grace: 500ms\n"
+    )
+    server = place.serve()
+    place.send("a", channel="first")
+    place.send("b", channel="second")
+    until(lambda: place.read("begun") == "x\nx\n")
+    equal(server.stop(), 0)
+    rows = listing(place)
+    equal({(row["state"], row["failures"]) for row in rows}, {("pending", 0)})
+    assert not os.path.exists(place.file("one.db.sock"))
+    assert not os.path.exists(place.file("two.db.sock"))
+
+
+main()
