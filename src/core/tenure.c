@@ -150,7 +150,6 @@ static void lose_lock(struct postern_box *box, postern_remark *trouble,
 	uint64_t fence = box->lock_held.fence;
 	box->lock_held.fence = 0;
 	box->lock_until_ms = 0;
-	box->node_spent = true;
 	box->lock_wanted_since_ms = postern__box_now_ms(box);
 	box->lock_waiting_told = false;
 	(void)pthread_mutex_unlock(&box->lock);
