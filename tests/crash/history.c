@@ -12,9 +12,13 @@
 
 /* The longest line: a message's body is a short text here. */
 #define LINE_LEN_MAX 1024
+/* The time, at the end of each. */
+#define TAIL_LEN_MAX 40
 
-void history_open(struct history *history, const char *path, int node) {
+void history_open(struct history *history, const char *path, int node,
+		const struct postern_clock *clock) {
 	history->node = node;
+	history->clock = clock;
 	history->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (history->fd < 0) {
 		perror(path);
@@ -31,13 +35,17 @@ void history_write(const struct history *history, const char *format, ...) {
 	char line[LINE_LEN_MAX];
 	va_list args;
 	va_start(args, format);
-	int len = vsnprintf(line, sizeof line - 1, format, args);
+	int len = vsnprintf(line, sizeof line - TAIL_LEN_MAX, format, args);
 	va_end(args);
-	if (len < 0 || (size_t)len >= sizeof line - 1) {
+	if (len < 1 || (size_t)len >= sizeof line - TAIL_LEN_MAX) {
 		(void)fputs("scenario: a line of history is too long\n", stderr);
 		exit(2);
 	}
-	line[len++] = '\n';
+	/* In the place of the closing brace. */
+	len += snprintf(line + len - 1, TAIL_LEN_MAX, ",\"at\":%lld}\n",
+				   (long long)history->clock->wall_ms(
+						   history->clock->context)) -
+		   1;
 	if (write(history->fd, line, (size_t)len) != len) {
 		perror("scenario: history");
 		exit(2);
@@ -147,5 +155,10 @@ void history_event(const struct history *history,
 				"\"%s\",\"fence\":%llu}",
 				history->node, (long long)event->seq, event->handler,
 				(unsigned long long)event->fence);
+	} else if (event->kind == POSTERN_EVENT_LOCKED ||
+			   event->kind == POSTERN_EVENT_LOCK_LOST) {
+		history_write(history, "{\"e\":\"%s\",\"node\":%d,\"fence\":%llu}",
+				event->kind == POSTERN_EVENT_LOCKED ? "locked" : "unlocked",
+				history->node, (unsigned long long)event->fence);
 	}
 }
