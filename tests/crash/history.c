@@ -122,33 +122,21 @@ void history_ran(const struct history *history,
 			(unsigned long long)delivery->fence, outcome_of(kind));
 }
 
-/* Where a settlement led, from the name of its outcome. */
-static const char *state_of(const struct postern_event *event,
-		uint32_t max_attempts) {
-	static const char *const names[][2] = {
-		{ "done", "done" },
-		{ "discard", "discarded" },
-		{ "poison", "poisoned" },
-		{ "snooze", "pending" },
-		{ "returned", "returned" },
-	};
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-		if (strcmp(event->outcome, names[i][0]) == 0) {
-			return names[i][1];
-		}
-	}
-	return event->attempt >= max_attempts ? "poisoned" : "pending";
+/* Where a settlement led. */
+static const char *state_of(const struct postern_event *event) {
+	return strcmp(event->outcome, "returned") == 0
+				   ? "returned"
+				   : postern_state_name(event->state);
 }
 
 void history_event(const struct history *history,
-		const struct postern_event *event, uint32_t max_attempts) {
+		const struct postern_event *event) {
 	if (event->kind == POSTERN_EVENT_SETTLED) {
 		history_write(history,
 				"{\"e\":\"settled\",\"node\":%d,\"seq\":%lld,\"handler\":"
 				"\"%s\",\"fence\":%llu,\"to\":\"%s\"}",
 				history->node, (long long)event->seq, event->handler,
-				(unsigned long long)event->fence,
-				state_of(event, max_attempts));
+				(unsigned long long)event->fence, state_of(event));
 	} else if (event->kind == POSTERN_EVENT_FENCED) {
 		history_write(history,
 				"{\"e\":\"fenced\",\"node\":%d,\"seq\":%lld,\"handler\":"

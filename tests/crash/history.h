@@ -43,6 +43,6 @@ void history_ran(const struct history *history,
 		enum postern_outcome_kind kind);
 /* SETTLED, FENCED and those of locks; other events are not written. */
 void history_event(const struct history *history,
-		const struct postern_event *event, uint32_t max_attempts);
+		const struct postern_event *event);
 
 #endif

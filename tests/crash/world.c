@@ -168,7 +168,7 @@ static void play_transactional(void *context,
 static void listen(void *context, const struct postern_event *event) {
 	const struct world *world = context;
 	if (!event->handler || world_is_told(event->handler)) {
-		history_event(&world->history, event, MAX_ATTEMPTS);
+		history_event(&world->history, event);
 	}
 }
 
