@@ -258,8 +258,11 @@ def late_results_are_refused(view):
         seq, handler = delivery
         settled = {event["fence"]: event for event in view.settled.get(delivery, [])}
         runs = view.runs.get(delivery, [])
+        timeouts = view.handler(handler).get("timeouts")
         for event in rans:
             mine = settled.get(event["fence"])
+            if mine and timeouts and mine["place"] < event["place"]:
+                continue  # it was failed for taking too long, while it ran
             for later in runs:
                 if (
                     mine
@@ -283,9 +286,10 @@ def durable_is_durable(view):
             continue
         what = f"message {seq} for {handler} was said to be {event['to']}"
         rows = view.deliveries.get(delivery, [])
-        if not rows and (event["to"] == "poisoned" or not view.payload_ms):
-            yield f"{what}, and is gone"
         edited = view.edits_of(delivery, "discard")
+        kept = event["to"] == "poisoned" and not edited
+        if not rows and (kept or not view.payload_ms):
+            yield f"{what}, and is gone"
         for row in rows:
             if row["state"] == event["to"] and row["fence"] == event["fence"]:
                 continue
@@ -411,8 +415,7 @@ def check_attempts(view, delivery, runs):
     options = view.handler(handler)
     most = options.get("max_attempts")
     reopened = view.may_reopen(delivery)
-    rans = view.rans.get(delivery, [])
-    failed = {e["fence"] for e in rans if e["outcome"] == "retry"}
+    failed = {e["fence"] for e in view.rans.get(delivery, []) if e["outcome"] == "retry"}
     if options.get("transactional"):
         failed |= {e["fence"] for e in runs}  # any may fail in its commit
     kept = {e["fence"] for e in view.settled.get(delivery, []) if e["to"] == "pending"}
@@ -420,8 +423,7 @@ def check_attempts(view, delivery, runs):
         attempt = event.get("attempt")
         if attempt is None:
             continue
-        what = f"{handler} ran message {seq} under {event['fence']}"
-        what += f" as attempt {attempt}"
+        what = f"{handler} ran message {seq} under {event['fence']} as attempt {attempt}"
         if most and attempt > most:
             yield f"{what}, of at most {most}"
         before = {fence for fence in failed if fence < event["fence"]}

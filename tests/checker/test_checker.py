@@ -253,6 +253,14 @@ def _(run):
     run.without(4)
 
 
+@case("unless somebody discarded it")
+def _(run):
+    poison(run)
+    run.config["retention"]["payload_ms"] = 1000
+    run.add("edit", op="discard", seq=4, handler="mail")
+    run.without(4)
+
+
 @case("the key of an open delivery does not expire",
       "deliveries_have_messages", "has no key any more")
 def _(run):
@@ -506,6 +514,19 @@ def _(run):
     run.settled(4, "mail", 1, "pending")
     run.ran(4, "mail", 2, "done")
     run.deliver(4, "mail", "done", 2)
+
+
+@case("a run that took too long may end after its result was written")
+def _(run):
+    run.config["handlers"]["mail"]["timeouts"] = True
+    run.send("m4", "accepted", 4)
+    run.store(4)
+    run.run(4, "mail", 1)
+    run.settled(4, "mail", 1, "pending")
+    run.run(4, "mail", 2, node=2, attempt=2)
+    run.ran(4, "mail", 1, "done")
+    run.ran(4, "mail", 2, "done")
+    run.deliver(4, "mail", "done", 2, failures=1)
 
 
 @case("what was said to be done stays so",
