@@ -10,7 +10,6 @@
 #include "base/fail.h"
 #include "base/list.h"
 #include "base/pattern.h"
-#include "base/point.h"
 #include "store/memory.h"
 
 /* --- walking --------------------------------------------------------- */
@@ -140,8 +139,7 @@ static void edit_one(struct memory_store *self, const struct postern_edit *edit,
 		postern__mem_make_ended(self, delivery, POSTERN_STATE_DISCARDED, now);
 		return;
 	}
-	if (delivery->state != POSTERN_STATE_PENDING &&
-			!postern__bug("retry-keeps-failures")) {
+	if (delivery->state != POSTERN_STATE_PENDING) {
 		delivery->failures = 0;
 		delivery->crashes = 0;
 	}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The handlers. What one says depends on the message, the handler and the
+ * fence alone, so that leaving out an operation elsewhere changes nothing
+ * here. Some take their time: they move the clock, or keep the run until an
+ * operation of the plan finishes it.
+ *
+ * Transactional ones write an effect whatever they say, but for a discard:
+ * what is not done must leave none.
+ */
+
+#include "sim/handler.h"
+
+#include "base/container.h"
+
+#include <assert.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+
+/* What a run comes to, decided when it begins. */
+struct fate {
+	enum postern_outcome_kind kind;
+	int64_t delay_ms;
+	int64_t takes_ms;
+	bool keeps; /* finished by a later operation */
+};
+
+static struct fate draw_fate(const struct sim_node *node, unsigned handler,
+		int64_t seq, uint64_t fence) {
+	const struct sim *sim = node->sim;
+	uint64_t hash =
+			sim_hash(sim->plan->seed, handler + 2, (uint64_t)seq, fence);
+	unsigned percent = (unsigned)(hash % 100);
+	struct fate fate = { .kind = POSTERN_DONE };
+	if (percent < 15) {
+		fate.kind = POSTERN_RETRY;
+	} else if (percent < 20) {
+		fate.kind = POSTERN_RETRY_AFTER;
+		fate.delay_ms = (int64_t)(hash >> 8 & 0xffff);
+	} else if (percent < 28 && !sim->calm) {
+		fate.kind = POSTERN_SNOOZE;
+		fate.delay_ms = (int64_t)(hash >> 8 & 0xffff);
+	} else if (percent < 32) {
+		fate.kind = POSTERN_POISON;
+	} else if (percent < 35) {
+		fate.kind = POSTERN_DISCARD;
+	}
+	unsigned pace = (unsigned)(hash >> 32) % 100;
+	if (pace < 5) {
+		fate.takes_ms = 100;
+	} else if (pace < 8) {
+		fate.takes_ms = 10 * 1000;
+	} else if (pace < 10) {
+		fate.takes_ms = 2 * SIM_LEASE_MS;
+	}
+	fate.keeps = pace >= 10 && pace < 20 && !sim->calm;
+	return fate;
+}
+
+static bool run_sql(sqlite3 *db, const char *sql) {
+	return sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK;
+}
+
+static void write_effect(struct sim *sim,
+		const struct postern_delivery *delivery, unsigned handler) {
+	char sql[160];
+	(void)snprintf(sql, sizeof(sql),
+			"insert into effect values (%lld, '%s', %llu)",
+			(long long)delivery->seq, sim_handlers[handler].key,
+			(unsigned long long)delivery->fence);
+	if (!run_sql(delivery->transaction,
+				"create table if not exists effect(seq, handler, fence)") ||
+			!run_sql(delivery->transaction, sql)) {
+		sim_oracle_broken(&sim->oracle, "effect", "cannot write: %s",
+				sqlite3_errmsg(delivery->transaction));
+	}
+}
+
+static void begin(struct sim_node *node, unsigned handler,
+		const struct postern_message *message,
+		const struct postern_delivery *delivery) {
+	struct sim *sim = node->sim;
+	sim->counts.runs++;
+	sim_history_run(node, delivery, message, handler);
+	sim_oracle_run(&sim->oracle, handler, delivery, message);
+}
+
+static void end(struct sim_node *node, unsigned handler,
+		const struct postern_delivery *delivery, const struct fate *fate,
+		struct postern_outcome *outcome) {
+	postern_outcome_set(outcome, fate->kind, fate->delay_ms, NULL);
+	sim_history_ran(node, delivery, handler, fate->kind);
+	sim_oracle_ran(&node->sim->oracle, handler, delivery->seq, delivery->fence,
+			fate->kind);
+}
+
+/* All of a run, on this stack. */
+static void play(struct sim_node *node, unsigned handler,
+		const struct postern_message *message,
+		const struct postern_delivery *delivery, const struct fate *fate,
+		struct postern_outcome *outcome) {
+	begin(node, handler, message, delivery);
+	if (delivery->transaction) {
+		if (fate->kind != POSTERN_DISCARD) {
+			write_effect(node->sim, delivery, handler);
+		}
+	} else {
+		(void)sim_site(node, SIM_SITE_HANDLER, "a handler", NULL);
+	}
+	if (node->dead) {
+		postern_outcome_set(outcome, POSTERN_RETRY, 0, NULL);
+		return;
+	}
+	if (fate->takes_ms > 0) {
+		sim_advance(node->sim, fate->takes_ms);
+	}
+	end(node, handler, delivery, fate, outcome);
+}
+
+void sim_handler_call(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct sim_role *role = context;
+	struct sim_node *node = role->node;
+	if (node->dead) {
+		postern_outcome_set(outcome, POSTERN_RETRY, 0, NULL);
+		return;
+	}
+	struct fate fate =
+			draw_fate(node, role->handler, delivery->seq, delivery->fence);
+	play(node, role->handler, message, delivery, &fate, outcome);
+}
+
+/* A kind of handler of our own, for what the library's callback cannot do. */
+struct sim_kind_handler {
+	struct postern_handler base;
+	struct sim_role *role;
+};
+
+static struct sim_kind_handler *from_base(struct postern_handler *handler) {
+	return container_of(handler, struct sim_kind_handler, base);
+}
+
+static void kind_start(struct postern_handler *handler,
+		struct postern_run *run) {
+	struct sim_kind_handler *self = from_base(handler);
+	struct sim_node *node = self->role->node;
+	const struct postern_delivery *delivery = postern_run_delivery(run);
+	struct postern_outcome outcome;
+	postern_outcome_set(&outcome, POSTERN_RETRY, 0, NULL);
+	if (!node->dead) {
+		struct fate fate = draw_fate(node, self->role->handler, delivery->seq,
+				delivery->fence);
+		if (fate.keeps && !delivery->transaction &&
+				node->held_count < SIM_HELD_MAX) {
+			begin(node, self->role->handler, postern_run_message(run),
+					delivery);
+			node->held[node->held_count++] =
+					(struct sim_held){ run, self->role->handler };
+			return;
+		}
+		play(node, self->role->handler, postern_run_message(run), delivery,
+				&fate, &outcome);
+	}
+	postern_run_finish(run, &outcome);
+}
+
+void sim_node_finish(struct sim_node *node, size_t index) {
+	struct sim_held held = node->held[index];
+	node->held[index] = node->held[--node->held_count];
+	const struct postern_delivery *delivery = postern_run_delivery(held.run);
+	struct postern_outcome outcome;
+	postern_outcome_set(&outcome, POSTERN_RETRY, 0, NULL);
+	if (!node->dead) {
+		struct fate fate =
+				draw_fate(node, held.handler, delivery->seq, delivery->fence);
+		end(node, held.handler, delivery, &fate, &outcome);
+	}
+	postern_run_finish(held.run, &outcome);
+}
+
+static void kind_cancel(struct postern_handler *handler,
+		struct postern_run *run, enum postern_cancel why) {
+	/* It takes its time all the same. */
+	(void)handler;
+	(void)run;
+	(void)why;
+}
+
+static void kind_destroy(struct postern_handler *handler) {
+	free(from_base(handler));
+}
+
+static const struct postern_handler_ops inside_ops = {
+	.version = POSTERN_HANDLER_OPS_VERSION,
+	.name = "sim-inside",
+	.in_process = true,
+	.batches = true,
+	.start = kind_start,
+	.cancel = kind_cancel,
+	.destroy = kind_destroy,
+};
+
+static const struct postern_handler_ops outside_ops = {
+	.version = POSTERN_HANDLER_OPS_VERSION,
+	.name = "sim-outside",
+	.in_process = false,
+	.batches = true,
+	.start = kind_start,
+	.cancel = kind_cancel,
+	.destroy = kind_destroy,
+};
+
+struct postern_handler *sim_handler_create(struct sim_role *role,
+		bool transactional) {
+	struct sim_kind_handler *self = calloc(1, sizeof(*self));
+	if (!self) {
+		abort();
+	}
+	self->base.ops =
+			sim_handlers[role->handler].in_process ? &inside_ops : &outside_ops;
+	self->base.transactional = transactional;
+	self->role = role;
+	return &self->base;
+}

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The history of a run: lines of JSON for the checker, which is another
+ * program in another language, and words for people. No text in it needs
+ * escaping.
+ */
+
+#include "sim/sim.h"
+
+#include <postern/sys/memory.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+void sim_say(struct sim *sim, const char *format, ...) {
+	FILE *words = sim->options.words;
+	if (!words) {
+		return;
+	}
+	va_list args;
+	va_start(args, format);
+	for (unsigned i = 1; i < sim->depth; i++) {
+		(void)fputs("    ", words);
+	}
+	(void)vfprintf(words, format, args);
+	(void)fputc('\n', words);
+	va_end(args);
+}
+
+/* One line; its place in the order is added. */
+__attribute__((format(printf, 2, 3))) static void write_line(struct sim *sim,
+		const char *format, ...) {
+	FILE *file = sim->options.history;
+	if (!file) {
+		return;
+	}
+	va_list args;
+	va_start(args, format);
+	(void)fprintf(file, "{\"t\":%llu,", (unsigned long long)sim->number++);
+	(void)vfprintf(file, format, args);
+	(void)fputs("}\n", file);
+	va_end(args);
+}
+
+static void write_handler(const struct sim *sim, unsigned index, FILE *file) {
+	const struct sim_handler *cast = &sim_handlers[index];
+	bool transactional = cast->transactional && sim->plan->sqlite;
+	(void)fprintf(file, "%s\"%s\":{\"transactional\":%s,\"max_attempts\":%u",
+			index ? "," : "", cast->key, transactional ? "true" : "false",
+			cast->max_attempts);
+	if (cast->in_process) {
+		(void)fprintf(file, ",\"max_crashes\":%u", cast->max_crashes);
+	}
+	if (cast->timeout_ms > 0 || transactional) {
+		(void)fputs(",\"timeouts\":true", file);
+	}
+	if (cast->retry_poisoned) {
+		(void)fputs(",\"retry_poisoned\":true", file);
+	}
+	if (cast->old_key) {
+		(void)fprintf(file, ",\"aliases\":[\"%s\"]", cast->old_key);
+	}
+	if (!cast->type && cast->since == 0) {
+		(void)fprintf(file, ",\"channel\":\"%s\"",
+				sim_channels[cast->channel].name);
+	}
+	(void)fputc('}', file);
+}
+
+void sim_history_config(struct sim *sim) {
+	FILE *file = sim->options.history;
+	if (!file) {
+		return;
+	}
+	(void)fprintf(file,
+			"{\"e\":\"config\",\"seed\":%llu,\"store\":\"%s\",\"handlers\":{",
+			(unsigned long long)sim->plan->seed,
+			sim->plan->sqlite ? "sqlite" : "memory");
+	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+		write_handler(sim, i, file);
+	}
+	bool kept = !sim->plan->retention;
+	(void)fprintf(file,
+			"},\"retention\":{\"payload_ms\":%lld,\"dedupe_ms\":%lld}%s}\n",
+			kept ? 0 : (long long)SIM_PAYLOAD_MS,
+			kept ? 0 : (long long)SIM_DEDUPE_MS,
+			sim->plan->ignore_conflicts ? ",\"on_conflict\":\"ignore\"" : "");
+}
+
+/* The members that tell which message this is. */
+static const char *describe(const struct sim_parcel *parcel, char *out,
+		size_t size) {
+	const char *channel = sim_channels[parcel->channel].name;
+	const char *source = parcel->message.source;
+	(void)snprintf(out, size,
+			"\"channel\":\"%s\",\"source\":\"%s\",\"id\":\"%s\","
+			"\"body\":\"%s\"",
+			channel, source ? source : channel, parcel->id, parcel->body);
+	return out;
+}
+
+void sim_history_send(struct sim_node *node, const struct sim_parcel *parcel) {
+	char text[200];
+	node->sim->counts.messages++;
+	write_line(node->sim, "\"e\":\"send\",\"node\":%u,%s", node->index,
+			describe(parcel, text, sizeof(text)));
+}
+
+void sim_history_receipt(struct sim_node *node, const struct sim_parcel *parcel,
+		int code, int64_t seq) {
+	char text[200];
+	const char *result = "failed";
+	switch (code) {
+	case POSTERN_OK: result = "accepted"; break;
+	case POSTERN_E_DUPLICATE: result = "duplicate"; break;
+	case POSTERN_E_CONFLICT: result = "conflict"; break;
+	case POSTERN_E_INVALID: result = "rejected"; break;
+	default: break;
+	}
+	sim_say(node->sim,
+			"  the sender of %s with body %u (%s, %s) is told: %s, %lld",
+			parcel->id, parcel->variant, sim_channels[parcel->channel].name,
+			parcel->message.type, result, (long long)seq);
+	write_line(node->sim,
+			"\"e\":\"receipt\",\"node\":%u,%s,\"result\":\"%s\",\"seq\":%lld",
+			node->index, describe(parcel, text, sizeof(text)), result,
+			(long long)seq);
+}
+
+/* The time, of what retention counts from: not what comes too late. */
+static const char *describe_time(struct sim *sim,
+		const struct postern_delivery *run, unsigned handler, char *out,
+		size_t size) {
+	const struct sim_record *record = sim_oracle_find(&sim->oracle, run->seq);
+	out[0] = '\0';
+	if (record && record->deliveries[handler].fence == run->fence) {
+		(void)snprintf(out, size, ",\"at\":%lld",
+				(long long)fake_clock_now(&sim->clock));
+	}
+	return out;
+}
+
+void sim_history_run(struct sim_node *node, const struct postern_delivery *run,
+		const struct postern_message *message, unsigned handler) {
+	const char *key = sim_handlers[handler].key;
+	char at[40];
+	sim_say(node->sim,
+			"  '%s' begins message %lld under fence %llu, attempt %u", key,
+			(long long)run->seq, (unsigned long long)run->fence, run->attempt);
+	write_line(node->sim,
+			"\"e\":\"run\",\"node\":%u,\"seq\":%lld,\"channel\":\"%s\","
+			"\"source\":\"%s\",\"id\":\"%s\",\"body\":\"%.*s\","
+			"\"handler\":\"%s\",\"fence\":%llu,\"attempt\":%u%s",
+			node->index, (long long)run->seq, run->channel, message->source,
+			message->id, (int)message->body_len, (const char *)message->body,
+			key, (unsigned long long)run->fence, run->attempt,
+			describe_time(node->sim, run, handler, at, sizeof(at)));
+}
+
+static const char *outcome_name(enum postern_outcome_kind kind) {
+	switch (kind) {
+	case POSTERN_DONE: return "done";
+	case POSTERN_RETRY:
+	case POSTERN_RETRY_AFTER: return "retry";
+	case POSTERN_SNOOZE: return "snooze";
+	case POSTERN_POISON: return "poison";
+	case POSTERN_DISCARD: return "discard";
+	default: return "?";
+	}
+}
+
+void sim_history_ran(struct sim_node *node, const struct postern_delivery *run,
+		unsigned handler, enum postern_outcome_kind kind) {
+	const char *key = sim_handlers[handler].key;
+	char at[40];
+	sim_say(node->sim, "  '%s' says of message %lld: %s", key,
+			(long long)run->seq, outcome_name(kind));
+	write_line(node->sim,
+			"\"e\":\"ran\",\"node\":%u,\"seq\":%lld,\"handler\":\"%s\","
+			"\"fence\":%llu,\"outcome\":\"%s\"%s",
+			node->index, (long long)run->seq, key,
+			(unsigned long long)run->fence, outcome_name(kind),
+			describe_time(node->sim, run, handler, at, sizeof(at)));
+}
+
+static const char *settled_name(enum postern_settle_to to) {
+	switch (to) {
+	case POSTERN_SETTLE_DONE: return "done";
+	case POSTERN_SETTLE_POISONED: return "poisoned";
+	case POSTERN_SETTLE_DISCARDED: return "discarded";
+	case POSTERN_SETTLE_PENDING: return "pending";
+	case POSTERN_SETTLE_RETURNED: return "returned";
+	default: return "?";
+	}
+}
+
+static void write_settled(struct sim_node *node,
+		const struct postern_event *event) {
+	struct sim *sim = node->sim;
+	unsigned handler = sim_cast_find(event->handler);
+	struct sim_record *record = sim_oracle_find(&sim->oracle, event->seq);
+	const char *key = sim_handlers[handler].key;
+	if (!record) {
+		sim_oracle_broken(&sim->oracle, "phantom", "message %lld was settled",
+				(long long)event->seq);
+		return;
+	}
+	if (event->kind == POSTERN_EVENT_FENCED) {
+		sim->counts.fenced++;
+		sim_say(sim, "  the result of '%s' for message %lld is refused", key,
+				(long long)event->seq);
+		write_line(sim,
+				"\"e\":\"fenced\",\"node\":%u,\"seq\":%lld,"
+				"\"handler\":\"%s\",\"fence\":%llu",
+				node->index, (long long)event->seq, key,
+				(unsigned long long)event->fence);
+		return;
+	}
+	const char *to = settled_name(
+			sim_delivery_settled(&record->deliveries[handler], event->fence));
+	sim_say(sim, "  message %lld of '%s' is %s", (long long)event->seq, key,
+			to);
+	write_line(sim,
+			"\"e\":\"settled\",\"node\":%u,\"seq\":%lld,\"handler\":\"%s\","
+			"\"fence\":%llu,\"to\":\"%s\"",
+			node->index, (long long)event->seq, key,
+			(unsigned long long)event->fence, to);
+}
+
+void sim_history_event(struct sim_node *node,
+		const struct postern_event *event) {
+	switch (event->kind) {
+	case POSTERN_EVENT_SETTLED:
+	case POSTERN_EVENT_FENCED: write_settled(node, event); break;
+	case POSTERN_EVENT_LOCK_LOST:
+		sim_say(node->sim, "  node %u sees that it lost the lock", node->index);
+		write_line(node->sim, "\"e\":\"unlocked\",\"node\":%u,\"fence\":%llu",
+				node->index, (unsigned long long)event->fence);
+		break;
+	default: break;
+	}
+}
+
+void sim_history_locked(struct sim_node *node, uint64_t fence) {
+	sim_say(node->sim, "  node %u is given the lock under fence %llu",
+			node->index, (unsigned long long)fence);
+	write_line(node->sim, "\"e\":\"locked\",\"node\":%u,\"fence\":%llu",
+			node->index, (unsigned long long)fence);
+}
+
+void sim_history_node(struct sim_node *node, const char *what) {
+	sim_say(node->sim, "  node %u: %s (generation %u)", node->index, what,
+			node->generation);
+	if (strcmp(what, "stop") != 0) {
+		write_line(node->sim, "\"e\":\"%s\",\"node\":%u", what, node->index);
+	}
+}
+
+void sim_history_edit(struct sim *sim, const char *op, int64_t seq,
+		const char *handler) {
+	if (!handler) {
+		sim_say(sim, "  somebody wants: %s many", op);
+		write_line(sim, "\"e\":\"edit\",\"op\":\"%s\"", op);
+		return;
+	}
+	sim_say(sim, "  somebody wants: %s '%s' of message %lld", op, handler,
+			(long long)seq);
+	write_line(sim,
+			"\"e\":\"edit\",\"op\":\"%s\",\"seq\":%lld,\"handler\":\"%s\"", op,
+			(long long)seq, handler);
+}
+
+void sim_history_clock(struct sim *sim, int64_t by) {
+	write_line(sim, "\"e\":\"clock\",\"by\":%lld,\"at\":%lld", (long long)by,
+			(long long)fake_clock_now(&sim->clock));
+}
+
+void sim_history_cleaned(struct sim *sim, uint64_t messages, uint64_t keys) {
+	sim_say(sim, "  %llu messages and %llu keys are removed",
+			(unsigned long long)messages, (unsigned long long)keys);
+	write_line(sim, "\"e\":\"cleaned\",\"messages\":%llu,\"keys\":%llu",
+			(unsigned long long)messages, (unsigned long long)keys);
+}
+
+static void dump_messages(struct sim *sim, FILE *file) {
+	const struct sim_oracle *oracle = &sim->oracle;
+	bool first = true;
+	for (size_t i = 0; i < oracle->count; i++) {
+		struct postern_memory *memory = postern_memory_create();
+		struct postern_detail detail;
+		int64_t seq = oracle->records[i].seq;
+		if (memory && sim->store->ops->get(sim->store, seq, memory, &detail,
+							  NULL) == POSTERN_OK) {
+			(void)fprintf(file,
+					"%s{\"seq\":%lld,\"channel\":\"%s\",\"source\":\"%s\","
+					"\"id\":\"%s\",\"body\":\"%.*s\"}",
+					first ? "" : ",", (long long)seq, detail.channel,
+					detail.message.source, detail.message.id,
+					(int)detail.message.body_len,
+					(const char *)detail.message.body);
+			first = false;
+		}
+		postern_memory_destroy(memory);
+	}
+}
+
+static void dump_rows(const struct postern_page *page, bool parked,
+		FILE *file) {
+	bool first = true;
+	for (size_t i = 0; i < page->count; i++) {
+		const struct postern_row *row = &page->rows[i];
+		if ((row->state == POSTERN_STATE_PARKED) != parked) {
+			continue;
+		}
+		if (!first) {
+			(void)fputc(',', file);
+		}
+		first = false;
+		if (parked) {
+			(void)fprintf(file, "%lld", (long long)row->seq);
+			continue;
+		}
+		(void)fprintf(file,
+				"{\"seq\":%lld,\"handler\":\"%s\",\"state\":\"%s\","
+				"\"fence\":%llu,\"failures\":%u,\"starts\":%u,\"crashes\":%u}",
+				(long long)row->seq,
+				row->handler[0] ? sim_handlers[sim_cast_find(row->handler)].key
+								: "", /* discarded while it was parked */
+				postern_state_name(row->state), (unsigned long long)row->fence,
+				row->failures, row->starts, row->crashes);
+	}
+}
+
+void sim_dump_begin(struct sim *sim) {
+	FILE *file = sim->options.dump;
+	struct postern_memory *memory = postern_memory_create();
+	if (!file || !memory) {
+		postern_memory_destroy(memory);
+		return;
+	}
+	(void)fputs("{\"e\":\"dump\",\"messages\":[", file);
+	dump_messages(sim, file);
+	struct postern_filter filter = { .size = sizeof(filter),
+		.limit = POSTERN_LIST_LIMIT_MAX };
+	struct postern_query query = { .filter = &filter };
+	struct postern_page page = { 0 };
+	(void)sim->store->ops->list(sim->store, &query, memory, &page, NULL);
+	(void)fputs("],\"deliveries\":[", file);
+	dump_rows(&page, false, file);
+	(void)fputs("],\"parked\":[", file);
+	dump_rows(&page, true, file);
+	(void)fputs("],\"effects\":[", file);
+	postern_memory_destroy(memory);
+}
+
+void sim_dump_effect(struct sim *sim, int64_t seq, const char *handler,
+		uint64_t fence) {
+	FILE *file = sim->options.dump;
+	if (file) {
+		(void)fprintf(file,
+				"%s{\"seq\":%lld,\"handler\":\"%s\",\"fence\":%llu}",
+				sim->effect_written ? "," : "", (long long)seq, handler,
+				(unsigned long long)fence);
+		sim->effect_written = true;
+	}
+}
+
+void sim_dump_end(struct sim *sim) {
+	if (sim->options.dump) {
+		(void)fputs("],\"drained\":true}\n", sim->options.dump);
+	}
+}

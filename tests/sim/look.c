@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Looking into the store: all of it, held against what the oracle knows. Some
+ * calls of a store change deliveries without saying which; then a look finds
+ * them, and each change must be one that the cause can have.
+ */
+
+#include "sim/sim.h"
+
+#include <postern/sys/memory.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_open(enum postern_state state) {
+	return state == POSTERN_STATE_PENDING || state == POSTERN_STATE_LEASED;
+}
+
+/* Whether a recovery may take this lease back. */
+static bool is_lost(const struct sim_oracle *oracle,
+		const struct sim_delivery *delivery) {
+	const struct postern_recovery *recovery = oracle->recovery;
+	if (delivery->node == recovery->node) {
+		return false;
+	}
+	return recovery->lock || sim_oracle_gone(oracle, delivery->node);
+}
+
+/* Whether `cause` can have brought a delivery from what is known to what the
+   store shows. */
+static bool is_allowed(const struct sim_oracle *oracle, enum sim_cause cause,
+		unsigned handler, const struct sim_delivery *was,
+		const struct postern_row *row) {
+	const struct sim_handler *cast = &sim_handlers[handler];
+	bool ended = was->state == POSTERN_STATE_POISONED ||
+				 was->state == POSTERN_STATE_DISCARDED;
+	switch (cause) {
+	case SIM_CAUSE_RECOVER:
+		if (was->state != POSTERN_STATE_LEASED || !is_lost(oracle, was)) {
+			return false;
+		}
+		if (row->state == POSTERN_STATE_POISONED) {
+			return cast->in_process && was->lost + 1 >= cast->max_crashes;
+		}
+		return row->state == POSTERN_STATE_PENDING &&
+			   row->failures == was->failures;
+	case SIM_CAUSE_UNPARK:
+		return !was->exists && row->state == POSTERN_STATE_PENDING;
+	case SIM_CAUSE_RETRY:
+		return ended && row->state == POSTERN_STATE_PENDING &&
+			   row->failures == 0;
+	case SIM_CAUSE_DISCARD:
+		return (was->state == POSTERN_STATE_PENDING ||
+					   was->state == POSTERN_STATE_POISONED) &&
+			   row->state == POSTERN_STATE_DISCARDED;
+	case SIM_CAUSE_CLEAN:
+	case SIM_CAUSE_NONE:
+	default: return false;
+	}
+}
+
+static void take_row(struct sim_oracle *oracle, enum sim_cause cause,
+		const struct postern_row *row) {
+	struct sim_record *record = sim_oracle_find(oracle, row->seq);
+	if (!record) {
+		sim_oracle_broken(oracle, "phantom", "message %lld was never accepted",
+				(long long)row->seq);
+		return;
+	}
+	record->seen = true;
+	if (row->state == POSTERN_STATE_PARKED) {
+		record->parked = true;
+		return;
+	}
+	if (row->handler[0] == '\0' && record->parked &&
+			row->state == POSTERN_STATE_DISCARDED) {
+		record->discarded = true;
+		return;
+	}
+	unsigned handler = sim_cast_find(row->handler);
+	if (handler == SIM_HANDLER_COUNT) {
+		sim_oracle_broken(oracle, "phantom", "a handler '%s'", row->handler);
+		return;
+	}
+	struct sim_delivery *delivery = &record->deliveries[handler];
+	delivery->seen = true;
+	bool same = delivery->exists && delivery->state == row->state &&
+				delivery->failures == row->failures;
+	if (!same && !is_allowed(oracle, cause, handler, delivery, row)) {
+		sim_oracle_broken(oracle, "state-differs",
+				"message %lld of '%s' is %s with %u failures, not %s with %u",
+				(long long)row->seq, row->handler,
+				postern_state_name(row->state), row->failures,
+				delivery->exists ? postern_state_name(delivery->state) : "-",
+				delivery->failures);
+	}
+	if (row->fence < delivery->fence ||
+			(row->fence > delivery->fence && cause != SIM_CAUSE_RETRY)) {
+		sim_oracle_broken(oracle, "fence-backwards",
+				"message %lld of '%s' has fence %llu, not %llu",
+				(long long)row->seq, row->handler,
+				(unsigned long long)row->fence,
+				(unsigned long long)delivery->fence);
+	}
+	if (!same && cause == SIM_CAUSE_RECOVER) {
+		delivery->lost++;
+		oracle->sim->counts.takeovers++;
+	}
+	if (!same || cause == SIM_CAUSE_RETRY) {
+		delivery->due_ms = 0;
+	}
+	if (!same) {
+		delivery->ended_ms = fake_clock_now(&oracle->sim->clock);
+	}
+	delivery->exists = true;
+	delivery->state = row->state;
+	delivery->failures = row->failures;
+	delivery->fence = row->fence;
+}
+
+/* Whether retention lets a message go. */
+static bool may_go(const struct sim_oracle *oracle,
+		const struct sim_record *record) {
+	int64_t ended = record->accepted_ms;
+	bool any = record->discarded;
+	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+		const struct sim_delivery *delivery = &record->deliveries[i];
+		if (!delivery->exists) {
+			continue;
+		}
+		any = true;
+		if (delivery->state != POSTERN_STATE_DONE &&
+				delivery->state != POSTERN_STATE_DISCARDED) {
+			return false;
+		}
+		if (delivery->ended_ms > ended) {
+			ended = delivery->ended_ms;
+		}
+	}
+	return any &&
+		   (oracle->set_back || fake_clock_now(&oracle->sim->clock) - ended >=
+										SIM_PAYLOAD_MS);
+}
+
+static void check_unseen(struct sim_oracle *oracle, enum sim_cause cause,
+		struct sim_record *record) {
+	if (record->gone) {
+		return;
+	}
+	if (!record->seen && cause == SIM_CAUSE_CLEAN) {
+		record->gone = true;
+		if (!may_go(oracle, record)) {
+			sim_oracle_broken(oracle, "cleaned-early", "message %lld",
+					(long long)record->seq);
+		}
+		return;
+	}
+	if (!record->seen) {
+		sim_oracle_broken(oracle, "lost-message",
+				"message %lld is not there any more", (long long)record->seq);
+	}
+	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+		const struct sim_delivery *delivery = &record->deliveries[i];
+		if (delivery->exists && !delivery->seen) {
+			sim_oracle_broken(oracle, "lost-delivery",
+					"message %lld has no delivery to '%s' any more",
+					(long long)record->seq, sim_handlers[i].key);
+		}
+	}
+}
+
+void sim_oracle_recovered(struct sim_oracle *oracle,
+		const struct postern_recovery *recovery) {
+	oracle->recovery = recovery;
+	sim_oracle_look(oracle, SIM_CAUSE_RECOVER);
+	oracle->recovery = NULL;
+}
+
+void sim_oracle_look(struct sim_oracle *oracle, enum sim_cause cause) {
+	struct sim *sim = oracle->sim;
+	struct postern_memory *memory = postern_memory_create();
+	if (!memory) {
+		abort();
+	}
+	struct postern_filter filter = { .size = sizeof(filter),
+		.limit = POSTERN_LIST_LIMIT_MAX };
+	struct postern_query query = { .filter = &filter };
+	struct postern_page page = { 0 };
+	struct postern_error error;
+	bool inside = sim->in_store;
+	sim->in_store = true;
+	int r = sim->store->ops->list(sim->store, &query, memory, &page, &error);
+	sim->in_store = inside;
+	if (r || page.more) {
+		sim_oracle_broken(oracle, "look", "cannot list: %s",
+				r ? error.text : "too many");
+	} else {
+		for (size_t i = 0; i < oracle->count; i++) {
+			struct sim_record *record = &oracle->records[i];
+			record->seen = false;
+			for (unsigned j = 0; j < SIM_HANDLER_COUNT; j++) {
+				record->deliveries[j].seen = false;
+			}
+		}
+		for (size_t i = 0; i < page.count; i++) {
+			take_row(oracle, cause, &page.rows[i]);
+		}
+		for (size_t i = 0; i < oracle->count; i++) {
+			check_unseen(oracle, cause, &oracle->records[i]);
+		}
+	}
+	postern_memory_destroy(memory);
+}
+
+size_t sim_oracle_open(const struct sim_oracle *oracle, size_t *forgotten) {
+	size_t count = 0;
+	*forgotten = 0;
+	for (size_t i = 0; i < oracle->count; i++) {
+		for (unsigned j = 0; j < SIM_HANDLER_COUNT; j++) {
+			const struct sim_delivery *delivery =
+					&oracle->records[i].deliveries[j];
+			bool open = delivery->exists && is_open(delivery->state);
+			count += open;
+			*forgotten += open && delivery->state == POSTERN_STATE_LEASED &&
+						  delivery->reply_lost;
+		}
+	}
+	return count;
+}
+
+void sim_oracle_drained(struct sim_oracle *oracle) {
+	sim_oracle_look(oracle, SIM_CAUSE_NONE);
+	for (size_t i = 0; i < oracle->count; i++) {
+		const struct sim_record *record = &oracle->records[i];
+		for (unsigned j = 0; !record->gone && j < SIM_HANDLER_COUNT; j++) {
+			const struct sim_delivery *delivery = &record->deliveries[j];
+			if (delivery->expected && !delivery->exists) {
+				sim_oracle_broken(oracle, "lost-delivery",
+						"message %lld never had a delivery to '%s'",
+						(long long)record->seq, sim_handlers[j].key);
+			}
+			if (delivery->exists && is_open(delivery->state)) {
+				sim_oracle_broken(oracle, "stuck",
+						"message %lld of '%s' is %s for ever",
+						(long long)record->seq, sim_handlers[j].key,
+						postern_state_name(delivery->state));
+			}
+		}
+	}
+}
+
+void sim_oracle_effect(struct sim_oracle *oracle, int64_t seq,
+		const char *handler, uint64_t fence) {
+	struct sim_record *record = sim_oracle_find(oracle, seq);
+	unsigned index = sim_cast_find(handler);
+	if (!record || index == SIM_HANDLER_COUNT) {
+		sim_oracle_broken(oracle, "phantom", "an effect of message %lld",
+				(long long)seq);
+		return;
+	}
+	struct sim_delivery *delivery = &record->deliveries[index];
+	delivery->effects++;
+	if (delivery->state != POSTERN_STATE_DONE ||
+			delivery->done_fence != fence || delivery->effects > 1) {
+		sim_oracle_broken(oracle, "effect-count",
+				"message %lld of '%s' is %s under fence %llu, effect %u is of "
+				"fence %llu",
+				(long long)seq, handler, postern_state_name(delivery->state),
+				(unsigned long long)delivery->done_fence, delivery->effects,
+				(unsigned long long)fence);
+	}
+}
+
+void sim_oracle_effects_end(struct sim_oracle *oracle) {
+	for (size_t i = 0; i < oracle->count; i++) {
+		for (unsigned j = 0; j < SIM_HANDLER_COUNT; j++) {
+			const struct sim_delivery *delivery =
+					&oracle->records[i].deliveries[j];
+			if (sim_handlers[j].transactional && delivery->exists &&
+					delivery->state == POSTERN_STATE_DONE &&
+					delivery->effects == 0) {
+				sim_oracle_broken(oracle, "effect-count",
+						"message %lld of '%s' is done without an effect",
+						(long long)oracle->records[i].seq, sim_handlers[j].key);
+			}
+		}
+	}
+}

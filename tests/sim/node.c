@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The life of a node: a box on the shared store, with the channels and
+ * handlers of its generation, until it is stopped or dies.
+ */
+
+#include "sim/handler.h"
+
+#include "core/box.h"
+
+#include <stdlib.h>
+
+void sim_node_init(struct sim *sim, struct sim_node *node, unsigned index) {
+	node->sim = sim;
+	node->index = index;
+	fake_clock_init(&node->clock);
+	/* They agree on how fast time goes, not on what time it is. */
+	fake_clock_jump(&node->clock, (int64_t)index * 3333);
+	fake_clock_advance(&node->clock, (int64_t)index * 12345);
+	fake_random_init(&node->random, sim_hash(sim->plan->seed, index, 2, 0));
+	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+		node->roles[i] = (struct sim_role){ node, i };
+	}
+}
+
+static void listen(void *context, const struct postern_event *event) {
+	struct sim_node *node = context;
+	if (!node->dead) {
+		sim_history_event(node, event);
+	}
+}
+
+static int add_channels(struct sim_node *node, struct postern_error *error) {
+	int r = POSTERN_OK;
+	for (unsigned i = 0; !r && i < SIM_CHANNEL_COUNT; i++) {
+		struct postern_channel_options options = {
+			.size = sizeof(options),
+			.unrouted = sim_channels[i].unrouted,
+			.on_conflict = node->sim->plan->ignore_conflicts
+								   ? POSTERN_CONFLICT_IGNORE
+								   : POSTERN_CONFLICT_REJECT,
+		};
+		if (node->sim->plan->retention) {
+			options.retention_payload_ms = SIM_PAYLOAD_MS;
+			options.retention_dedupe_ms = SIM_DEDUPE_MS;
+		}
+		r = postern_box_add_channel(node->box, sim_channels[i].name, &options,
+				error);
+	}
+	return r;
+}
+
+static int add_handler(struct sim_node *node, unsigned handler,
+		struct postern_error *error) {
+	const struct sim_handler *cast = &sim_handlers[handler];
+	bool old = node->generation == 0;
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.max_attempts = cast->max_attempts;
+	policy.max_crashes = cast->max_crashes;
+	policy.lease_ms = SIM_LEASE_MS;
+	if (cast->timeout_ms > 0) {
+		policy.timeout_ms = cast->timeout_ms;
+	}
+	if (cast->commit_batch > 0) {
+		policy.commit_batch = cast->commit_batch;
+	}
+	if (cast->retry_poisoned) {
+		policy.on_poisoned_duplicate = POSTERN_POISONED_DUPLICATE_RETRY;
+	}
+	const char *type = old && cast->old_type ? cast->old_type : cast->type;
+	bool renamed = cast->old_key && !old;
+	struct sim_role *role = &node->roles[handler];
+	struct postern_handler_options options = {
+		.size = sizeof(options),
+		.key = cast->old_key && old ? cast->old_key : cast->key,
+		.legacy_keys = &cast->old_key,
+		.legacy_key_count = renamed ? 1 : 0,
+		.types = &type,
+		.type_count = type ? 1 : 0,
+		.transactional = cast->transactional && node->sim->plan->sqlite,
+		.policy = &policy,
+	};
+	const char *channel = sim_channels[cast->channel].name;
+	if (cast->callback) {
+		options.callback = sim_handler_call;
+		options.context = role;
+		return postern_box_add_handler(node->box, channel, &options, error);
+	}
+	return postern__box_register_taking(node->box, channel, &options,
+			sim_handler_create(role, options.transactional), error);
+}
+
+static int set_up(struct sim_node *node, struct postern_error *error) {
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.batch_size = 4,
+		.run_queue_max = 40,
+		.orphans = POSTERN_ORPHANS_HOLD,
+		.processing = node->sim->plan->exclusive ? POSTERN_PROCESSING_EXCLUSIVE
+												 : POSTERN_PROCESSING_PARALLEL,
+		.node_lease_ms = node->sim->plan->node_lease_ms,
+		.cleanup_batch = 5,
+		.clock = &node->clock.base,
+		.random = &node->random.base,
+	};
+	int r = postern_box_open_taking(sim_store_create(node), &options,
+			&node->box, error);
+	if (!r) {
+		r = add_channels(node, error);
+	}
+	for (unsigned i = 0; !r && i < SIM_HANDLER_COUNT; i++) {
+		if (sim_handlers[i].since <= node->generation) {
+			r = add_handler(node, i, error);
+		}
+	}
+	if (!r) {
+		r = postern_box_subscribe(node->box, listen, node, error);
+	}
+	return r;
+}
+
+void sim_node_start(struct sim_node *node, unsigned generation, bool leasing) {
+	struct postern_error error = { 0 };
+	node->generation = generation;
+	node->dead = false;
+	sim_history_node(node, "start");
+	int r = set_up(node, &error);
+	if (r) {
+		sim_oracle_broken(&node->sim->oracle, "set-up", "node %u: %s",
+				node->index, error.text);
+		return;
+	}
+	r = postern_box_start(node->box, &error);
+	if (r) {
+		sim_say(node->sim, "  node %u does not start: %s", node->index,
+				error.text);
+		sim_node_die(node);
+		return;
+	}
+	/* As a runner would: leases are taken when messages are accepted. */
+	(void)pthread_mutex_lock(&node->box->lock);
+	node->box->leasing = leasing;
+	(void)pthread_mutex_unlock(&node->box->lock);
+}
+
+void sim_node_die(struct sim_node *node) {
+	if (!node->box || node->dead) {
+		return;
+	}
+	node->dead = true;
+	node->sim->counts.crashes++;
+	sim_history_node(node, "crash");
+}
+
+static void close_box(struct sim_node *node) {
+	while (node->held_count > 0) {
+		sim_node_finish(node, 0);
+	}
+	postern_box_destroy(node->box);
+	node->box = NULL;
+	if (node->sim->plan->node_lease_ms == 0) {
+		/* Such a node is the process, and the store's file goes with it. */
+		sim_world_reopen(node->sim);
+	}
+}
+
+void sim_node_bury(struct sim_node *node) {
+	if (node->box && node->dead) {
+		close_box(node);
+	}
+}
+
+/* As a runner is stopped. */
+static void drain(struct postern_box *box) {
+	(void)pthread_mutex_lock(&box->lock);
+	box->leasing = false;
+	box->draining = true;
+	(void)pthread_mutex_unlock(&box->lock);
+	postern__give_back_queued(box);
+	postern__cancel_running(box);
+	(void)postern_box_commit(box, NULL, NULL);
+	(void)pthread_mutex_lock(&box->lock);
+	box->draining = false;
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+void sim_node_stop(struct sim_node *node) {
+	drain(node->box);
+	close_box(node);
+	if (!node->dead) {
+		sim_history_node(node, "stop");
+	}
+}

@@ -1,0 +1,609 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the store said, delivery by delivery, held against the rules: a fence
+ * is given out once and only upwards, a lease has one holder and one end, an
+ * end needs a run that says so, a number is one message's for good.
+ *
+ * Nothing in here asks the engine, and the store only for its answers.
+ */
+
+#include "sim/sim.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+void sim_oracle_finish(struct sim_oracle *oracle) {
+	free(oracle->records);
+}
+
+void sim_oracle_broken(struct sim_oracle *oracle, const char *rule,
+		const char *format, ...) {
+	if (oracle->rule) {
+		return; /* what follows is a consequence */
+	}
+	va_list args;
+	va_start(args, format);
+	(void)vsnprintf(oracle->text, sizeof(oracle->text), format, args);
+	va_end(args);
+	oracle->rule = rule;
+	sim_say(oracle->sim, "BROKEN %s: %s", rule, oracle->text);
+}
+
+struct sim_record *sim_oracle_find(struct sim_oracle *oracle, int64_t seq) {
+	size_t from = 0;
+	size_t to = oracle->count;
+	while (from < to) {
+		size_t middle = from + (to - from) / 2;
+		if (oracle->records[middle].seq < seq) {
+			from = middle + 1;
+		} else {
+			to = middle;
+		}
+	}
+	return from < oracle->count && oracle->records[from].seq == seq
+				   ? &oracle->records[from]
+				   : NULL;
+}
+
+enum postern_settle_to sim_delivery_settled(const struct sim_delivery *delivery,
+		uint64_t fence) {
+	return delivery->settled[fence % SIM_SETTLED_KEPT].to;
+}
+
+/* The message that an identity stands for now. */
+static struct sim_record *find_number(struct sim_oracle *oracle,
+		unsigned number) {
+	for (size_t i = oracle->count; i-- > 0;) {
+		if (oracle->records[i].number == number) {
+			return &oracle->records[i];
+		}
+	}
+	return NULL;
+}
+
+static unsigned find_handler(const struct sim_oracle *oracle, int64_t id) {
+	unsigned handler = 0;
+	while (handler < SIM_HANDLER_COUNT && oracle->handlers[handler] != id) {
+		handler++;
+	}
+	return handler;
+}
+
+/* The delivery a call of the store was about; NULL breaks a rule. */
+static struct sim_delivery *find_delivery(struct sim_oracle *oracle,
+		int64_t seq, int64_t handler) {
+	struct sim_record *record = sim_oracle_find(oracle, seq);
+	unsigned index = find_handler(oracle, handler);
+	if (!record || index == SIM_HANDLER_COUNT ||
+			!record->deliveries[index].exists) {
+		sim_oracle_broken(oracle, "phantom",
+				"message %lld has no delivery to handler %lld", (long long)seq,
+				(long long)handler);
+		return NULL;
+	}
+	return &record->deliveries[index];
+}
+
+static int64_t monotonic_ms(const struct sim_oracle *oracle) {
+	struct fake_clock *clock = &oracle->sim->clock;
+	return clock->base.monotonic_ms(clock->base.context);
+}
+
+static int64_t wall_ms(const struct sim_oracle *oracle) {
+	return fake_clock_now(&oracle->sim->clock);
+}
+
+static struct sim_term term_of(const struct sim_oracle *oracle,
+		int64_t ttl_ms) {
+	struct sim_term term = { 0 };
+	if (ttl_ms > 0) {
+		term.wall_ms = wall_ms(oracle) + ttl_ms;
+		term.monotonic_ms = monotonic_ms(oracle) + ttl_ms;
+	}
+	return term;
+}
+
+static bool is_over(const struct sim_oracle *oracle,
+		const struct sim_term *term) {
+	return term->wall_ms > 0 &&
+		   (oracle->set_back || wall_ms(oracle) >= term->wall_ms ||
+				   monotonic_ms(oracle) >= term->monotonic_ms);
+}
+
+static struct sim_life *find_life(struct sim_oracle *oracle, uint64_t node) {
+	for (size_t i = oracle->life_count; i-- > 0;) {
+		if (oracle->lives[i].node == node) {
+			return &oracle->lives[i];
+		}
+	}
+	return NULL;
+}
+
+void sim_oracle_enrolled(struct sim_oracle *oracle,
+		const struct postern_enrolment *enrolment) {
+	for (size_t i = 0; i < enrolment->handler_count; i++) {
+		const struct postern_enrol_handler *from = &enrolment->handlers[i];
+		unsigned handler = sim_cast_find(from->key);
+		int64_t *id = &oracle->handlers[handler];
+		if (*id && *id != from->id) {
+			sim_oracle_broken(oracle, "handler-id",
+					"handler '%s' was %lld and is %lld", from->key,
+					(long long)*id, (long long)from->id);
+		}
+		*id = from->id;
+		if (from->paused != oracle->paused[handler]) {
+			sim_oracle_broken(oracle, "pause-forgotten", "handler '%s'",
+					from->key);
+		}
+	}
+	struct sim_life *life = find_life(oracle, enrolment->node);
+	if (!life && oracle->life_count < SIM_LIFE_MAX) {
+		life = &oracle->lives[oracle->life_count++];
+	}
+	if (life) {
+		*life = (struct sim_life){
+			.node = enrolment->node,
+			.term = term_of(oracle, enrolment->node_lease_ms),
+		};
+	}
+}
+
+void sim_oracle_paused(struct sim_oracle *oracle, const char *key,
+		bool paused) {
+	unsigned handler = sim_cast_find(key);
+	if (handler < SIM_HANDLER_COUNT) {
+		oracle->paused[handler] = paused;
+	}
+}
+
+void sim_oracle_renewed(struct sim_oracle *oracle, uint64_t node,
+		int64_t ttl_ms) {
+	struct sim_life *life = find_life(oracle, node);
+	if (!life || life->ended) {
+		sim_oracle_broken(oracle, "renewed-dead",
+				"node %llu lives again after its end",
+				(unsigned long long)node);
+		return;
+	}
+	life->ended = ttl_ms == 0;
+	life->term = term_of(oracle, ttl_ms);
+}
+
+bool sim_oracle_gone(const struct sim_oracle *oracle, uint64_t node) {
+	for (size_t i = 0; i < oracle->life_count; i++) {
+		const struct sim_life *life = &oracle->lives[i];
+		if (life->node == node) {
+			return life->ended || is_over(oracle, &life->term);
+		}
+	}
+	return true;
+}
+
+static struct sim_lock *find_lock(struct sim_oracle *oracle, const char *name) {
+	struct sim_lock *lock = oracle->locks;
+	while (lock->name[0] && strcmp(lock->name, name) != 0) {
+		lock++;
+	}
+	(void)snprintf(lock->name, sizeof(lock->name), "%s", name);
+	return lock;
+}
+
+bool sim_oracle_locked(struct sim_oracle *oracle, const char *name,
+		uint64_t node, int64_t ttl_ms, uint64_t fence) {
+	struct sim_lock *lock = find_lock(oracle, name);
+	bool kept = lock->node == node;
+	if (kept ? fence != lock->fence : fence <= lock->fence) {
+		sim_oracle_broken(oracle, "lock-fence",
+				"'%s' has fence %llu after %llu", name,
+				(unsigned long long)fence, (unsigned long long)lock->fence);
+	}
+	if (!kept && lock->node != 0 && !is_over(oracle, &lock->term)) {
+		sim_oracle_broken(oracle, "two-owners",
+				"'%s' was given away before its time was over", name);
+	}
+	lock->node = node;
+	lock->fence = fence;
+	lock->term = term_of(oracle, ttl_ms);
+	return !kept;
+}
+
+void sim_oracle_unlocked(struct sim_oracle *oracle,
+		const struct postern_lock *lock, uint64_t node) {
+	struct sim_lock *found = find_lock(oracle, lock->name);
+	if (found->node == node && found->fence == lock->fence) {
+		found->node = 0;
+	}
+}
+
+void sim_oracle_reopened(struct sim_oracle *oracle) {
+	for (size_t i = 0; i < oracle->life_count; i++) {
+		oracle->lives[i].ended = true;
+	}
+	for (size_t i = 0; i < SIM_LOCK_MAX; i++) {
+		oracle->locks[i].node = 0;
+	}
+}
+
+/* Something was done under a lock: was it held? */
+static void check_lock(struct sim_oracle *oracle, uint64_t node,
+		const struct postern_lock *lock, const char *what) {
+	if (!lock) {
+		if (oracle->sim->plan->exclusive) {
+			sim_oracle_broken(oracle, "no-lock", "%s without a lock", what);
+		}
+		return;
+	}
+	const struct sim_lock *found = find_lock(oracle, lock->name);
+	if (found->node != node || found->fence != lock->fence) {
+		sim_oracle_broken(oracle, "stale-lock",
+				"%s under fence %llu of the lock, which has %llu", what,
+				(unsigned long long)lock->fence,
+				(unsigned long long)found->fence);
+	}
+}
+
+/* A fence was given out: the delivery is leased. */
+static void grant(struct sim_oracle *oracle, struct sim_delivery *delivery,
+		int64_t seq, uint64_t node, uint64_t fence, bool reply_lost) {
+	if (fence <= delivery->fence) {
+		sim_oracle_broken(oracle, "fence-backwards",
+				"message %lld was leased under fence %llu after %llu",
+				(long long)seq, (unsigned long long)fence,
+				(unsigned long long)delivery->fence);
+	}
+	delivery->exists = true;
+	delivery->state = POSTERN_STATE_LEASED;
+	delivery->node = node;
+	delivery->fence = fence;
+	delivery->reply_lost = reply_lost;
+}
+
+static struct sim_record *add_record(struct sim_oracle *oracle, int64_t seq) {
+	if (oracle->count == oracle->cap) {
+		size_t cap = oracle->cap ? 2 * oracle->cap : 64;
+		struct sim_record *records =
+				realloc(oracle->records, cap * sizeof(*records));
+		if (!records) {
+			abort();
+		}
+		oracle->records = records;
+		oracle->cap = cap;
+	}
+	oracle->seq_max = seq;
+	oracle->records[oracle->count] = (struct sim_record){ .seq = seq };
+	return &oracle->records[oracle->count++];
+}
+
+static bool is_forgotten(const struct sim_oracle *oracle,
+		const struct sim_record *record) {
+	return record->gone &&
+		   (oracle->set_back ||
+				   wall_ms(oracle) - record->accepted_ms >= SIM_DEDUPE_MS);
+}
+
+static void check_new(struct sim_oracle *oracle, const struct sim_node *node,
+		const struct postern_accept *accept, const struct sim_parcel *parcel) {
+	const struct sim_record *former = find_number(oracle, parcel->number);
+	if (former && !is_forgotten(oracle, former)) {
+		sim_oracle_broken(oracle, "accepted-twice",
+				"%s was message %lld and is %lld", parcel->id,
+				(long long)former->seq, (long long)accept->seq);
+	}
+	if (accept->seq == 0) {
+		return; /* dropped */
+	}
+	if (accept->seq <= oracle->seq_max) {
+		sim_oracle_broken(oracle, "seq-reused", "number %lld after %lld",
+				(long long)accept->seq, (long long)oracle->seq_max);
+		return;
+	}
+	struct sim_record *record = add_record(oracle, accept->seq);
+	record->parked = accept->fate == POSTERN_FATE_PARK;
+	record->number = parcel->number;
+	record->variant = parcel->variant;
+	record->accepted_ms = wall_ms(oracle);
+	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+		record->deliveries[i].expected = sim_cast_wants(i, node->generation,
+				parcel->channel, accept->message->type);
+	}
+}
+
+static void check_known(struct sim_oracle *oracle,
+		const struct postern_accept *accept, const struct sim_parcel *parcel) {
+	const struct sim_record *record = find_number(oracle, parcel->number);
+	bool same = record && record->variant == parcel->variant;
+	if (!record || record->seq != accept->seq ||
+			same != (accept->code == POSTERN_E_DUPLICATE)) {
+		sim_oracle_broken(oracle, "false-duplicate",
+				"%s with body %u: code %d, message %lld", parcel->id,
+				parcel->variant, accept->code, (long long)accept->seq);
+	}
+}
+
+static void take_routes(struct sim_oracle *oracle,
+		const struct postern_batch *batch, const struct postern_accept *accept,
+		bool reply_lost) {
+	struct sim_record *record = sim_oracle_find(oracle, accept->seq);
+	for (size_t i = 0; record && i < accept->route_count; i++) {
+		const struct postern_route *route = &accept->routes[i];
+		unsigned handler = find_handler(oracle, route->handler);
+		if (!route->opened || handler == SIM_HANDLER_COUNT) {
+			continue;
+		}
+		struct sim_delivery *delivery = &record->deliveries[handler];
+		bool again = delivery->exists;
+		if (again && (delivery->state != POSTERN_STATE_POISONED ||
+							 !route->retry_poisoned || route->leased ||
+							 route->fence < delivery->fence)) {
+			sim_oracle_broken(oracle, "opened-again",
+					"message %lld of '%s' in state %s", (long long)accept->seq,
+					sim_handlers[handler].key,
+					postern_state_name(delivery->state));
+		}
+		delivery->exists = true;
+		delivery->state = POSTERN_STATE_PENDING;
+		delivery->failures = 0;
+		delivery->due_ms = wall_ms(oracle);
+		if (route->leased) {
+			check_lock(oracle, batch->node, batch->lock, "leased");
+			grant(oracle, delivery, accept->seq, batch->node, route->fence,
+					reply_lost);
+		} else {
+			delivery->fence = route->fence;
+		}
+	}
+}
+
+static bool may_have_failed(const struct sim_oracle *oracle, unsigned handler,
+		const struct sim_delivery *delivery) {
+	const struct sim_handler *cast = &sim_handlers[handler];
+	int64_t timeout = cast->timeout_ms;
+	if (timeout == 0 && cast->transactional && oracle->sim->plan->sqlite) {
+		timeout = 5000;
+	}
+	bool late = timeout > 0 &&
+				monotonic_ms(oracle) - delivery->run_at_ms >= timeout;
+	return late ||
+		   (delivery->run_ended &&
+				   (delivery->run_outcome == POSTERN_RETRY ||
+						   delivery->run_outcome == POSTERN_RETRY_AFTER));
+}
+
+/* Whether the run that was seen can have led to this. */
+static bool is_explained(const struct sim_oracle *oracle, unsigned handler,
+		const struct sim_delivery *delivery, enum postern_settle_to to,
+		uint32_t failures) {
+	const struct sim_handler *cast = &sim_handlers[handler];
+	bool ran = delivery->run_fence == delivery->fence;
+	bool ended = ran && delivery->run_ended;
+	bool failed = ran && may_have_failed(oracle, handler, delivery);
+	bool counted = failures == delivery->failures + 1;
+	switch (to) {
+	case POSTERN_SETTLE_DONE:
+		return ended && delivery->run_outcome == POSTERN_DONE;
+	case POSTERN_SETTLE_DISCARDED:
+		return ended && delivery->run_outcome == POSTERN_DISCARD;
+	case POSTERN_SETTLE_POISONED:
+		return counted && ((ended && delivery->run_outcome == POSTERN_POISON) ||
+								  (failed && failures >= cast->max_attempts));
+	case POSTERN_SETTLE_PENDING:
+		return counted ? failed && failures < cast->max_attempts
+					   : ended && delivery->run_outcome == POSTERN_SNOOZE &&
+								 failures == delivery->failures;
+	case POSTERN_SETTLE_RETURNED: return failures == delivery->failures;
+	default: return false;
+	}
+}
+
+static void settled(struct sim_oracle *oracle, uint64_t node,
+		const struct postern_settlement *settlement) {
+	struct sim_delivery *delivery =
+			find_delivery(oracle, settlement->seq, settlement->handler);
+	if (!delivery) {
+		return;
+	}
+	unsigned handler = find_handler(oracle, settlement->handler);
+	const char *key = sim_handlers[handler].key;
+	if (delivery->state != POSTERN_STATE_LEASED || delivery->node != node ||
+			delivery->fence != settlement->fence) {
+		sim_oracle_broken(oracle, "stale-settle",
+				"message %lld of '%s' was settled under fence %llu in state "
+				"%s under fence %llu",
+				(long long)settlement->seq, key,
+				(unsigned long long)settlement->fence,
+				postern_state_name(delivery->state),
+				(unsigned long long)delivery->fence);
+	}
+	if (!is_explained(oracle, handler, delivery, settlement->to,
+				settlement->failures)) {
+		sim_oracle_broken(oracle, "unexplained",
+				"message %lld of '%s' became '%s' (%d) with %u failures after "
+				"%u; run %llu ended %d with outcome %d",
+				(long long)settlement->seq, key, settlement->outcome,
+				(int)settlement->to, settlement->failures, delivery->failures,
+				(unsigned long long)delivery->run_fence, delivery->run_ended,
+				(int)delivery->run_outcome);
+	}
+	static const enum postern_state states[] = {
+		[POSTERN_SETTLE_DONE] = POSTERN_STATE_DONE,
+		[POSTERN_SETTLE_POISONED] = POSTERN_STATE_POISONED,
+		[POSTERN_SETTLE_DISCARDED] = POSTERN_STATE_DISCARDED,
+		[POSTERN_SETTLE_PENDING] = POSTERN_STATE_PENDING,
+		[POSTERN_SETTLE_RETURNED] = POSTERN_STATE_PENDING,
+	};
+	delivery->state = states[settlement->to];
+	size_t slot = settlement->fence % SIM_SETTLED_KEPT;
+	delivery->settled[slot].fence = settlement->fence;
+	delivery->settled[slot].to = settlement->to;
+	delivery->failures = settlement->failures;
+	delivery->due_ms = wall_ms(oracle) + settlement->delay_ms;
+	delivery->ended_ms = wall_ms(oracle) - settlement->lag_ms;
+	if (settlement->to == POSTERN_SETTLE_DONE) {
+		delivery->done_fence = settlement->fence;
+	}
+}
+
+void sim_oracle_applied(struct sim_oracle *oracle, const struct sim_node *node,
+		const struct postern_batch *batch, bool reply_lost) {
+	for (size_t i = 0; i < batch->settlement_count; i++) {
+		if (batch->settlements[i].code == POSTERN_OK) {
+			check_lock(oracle, batch->node, batch->lock, "settled");
+			settled(oracle, batch->node, &batch->settlements[i]);
+		}
+	}
+	for (size_t i = 0; i < batch->accept_count; i++) {
+		const struct postern_accept *accept = &batch->accepts[i];
+		struct sim_parcel parcel;
+		sim_parcel_read(oracle->sim, accept->message, &parcel);
+		if (accept->code == POSTERN_OK) {
+			check_new(oracle, node, accept, &parcel);
+		} else {
+			check_known(oracle, accept, &parcel);
+		}
+		take_routes(oracle, batch, accept, reply_lost);
+	}
+}
+
+static void check_claimed(struct sim_oracle *oracle,
+		const struct postern_claimed *item,
+		const struct sim_delivery *delivery) {
+	unsigned handler = find_handler(oracle, item->handler);
+	const char *key = sim_handlers[handler].key;
+	if (delivery->state != POSTERN_STATE_PENDING) {
+		sim_oracle_broken(oracle, "claimed-not-pending",
+				"message %lld of '%s' was %s", (long long)item->seq, key,
+				postern_state_name(delivery->state));
+	}
+	if (oracle->paused[handler]) {
+		sim_oracle_broken(oracle, "claimed-while-paused",
+				"message %lld of '%s'", (long long)item->seq, key);
+	}
+	if (delivery->failures != item->failures) {
+		sim_oracle_broken(oracle, "failure-count",
+				"message %lld of '%s' has %u failures, not %u",
+				(long long)item->seq, key, item->failures, delivery->failures);
+	}
+	/* The store may overlook a second. */
+	if (!oracle->set_back && wall_ms(oracle) + 1000 < delivery->due_ms) {
+		sim_oracle_broken(oracle, "claimed-early",
+				"message %lld of '%s' by %lld ms", (long long)item->seq, key,
+				(long long)(delivery->due_ms - wall_ms(oracle)));
+	}
+}
+
+void sim_oracle_claimed(struct sim_oracle *oracle,
+		const struct postern_claim *claim, const struct postern_claims *claims,
+		bool reply_lost) {
+	if (claims->count > 0) {
+		check_lock(oracle, claim->node, claim->lock, "claimed");
+	}
+	for (size_t i = 0; i < claims->count; i++) {
+		const struct postern_claimed *item = &claims->items[i];
+		struct sim_delivery *delivery =
+				find_delivery(oracle, item->seq, item->handler);
+		if (delivery) {
+			check_claimed(oracle, item, delivery);
+			grant(oracle, delivery, item->seq, claim->node, item->fence,
+					reply_lost);
+		}
+	}
+}
+
+void sim_oracle_transacted(struct sim_oracle *oracle, uint64_t node,
+		const struct postern_lock *lock, const struct postern_unit *units,
+		size_t count) {
+	for (size_t i = 0; i < count; i++) {
+		const struct postern_unit *unit = &units[i];
+		if (unit->code != POSTERN_OK || !unit->committed) {
+			continue;
+		}
+		bool done = unit->outcome.kind == POSTERN_DONE;
+		const struct sim_delivery *delivery =
+				find_delivery(oracle, unit->seq, unit->handler);
+		struct postern_settlement settlement = {
+			.seq = unit->seq,
+			.handler = unit->handler,
+			.fence = unit->fence,
+			.to = done ? POSTERN_SETTLE_DONE : POSTERN_SETTLE_DISCARDED,
+			.failures = delivery ? delivery->failures : 0,
+			.lag_ms = delivery ? wall_ms(oracle) - delivery->run_end_ms : 0,
+			.outcome = done ? "done" : "discard",
+		};
+		check_lock(oracle, node, lock, "committed");
+		settled(oracle, node, &settlement);
+	}
+}
+
+void sim_oracle_run(struct sim_oracle *oracle, unsigned handler,
+		const struct postern_delivery *run,
+		const struct postern_message *message) {
+	struct sim_delivery *delivery =
+			find_delivery(oracle, run->seq, oracle->handlers[handler]);
+	if (!delivery) {
+		return;
+	}
+	const struct sim_record *record = sim_oracle_find(oracle, run->seq);
+	struct sim_parcel parcel;
+	sim_parcel_read(oracle->sim, message, &parcel);
+	if (parcel.number != record->number || parcel.variant != record->variant ||
+			strcmp(run->channel, sim_channels[parcel.channel].name) != 0) {
+		sim_oracle_broken(oracle, "body-changed",
+				"message %lld is %s with body %u, not %u", (long long)run->seq,
+				parcel.id, parcel.variant, record->variant);
+	}
+	if (run->fence > delivery->fence) {
+		sim_oracle_broken(oracle, "fence-invented",
+				"message %lld runs under fence %llu, the last was %llu",
+				(long long)run->seq, (unsigned long long)run->fence,
+				(unsigned long long)delivery->fence);
+	}
+	if (run->fence == delivery->fence) {
+		delivery->run_fence = run->fence;
+		delivery->run_at_ms = monotonic_ms(oracle);
+		delivery->run_ended = false;
+		if (run->attempt != delivery->failures + 1) {
+			sim_oracle_broken(oracle, "failure-count",
+					"message %lld of '%s' is told attempt %u after %u failures",
+					(long long)run->seq, run->handler, run->attempt,
+					delivery->failures);
+		}
+	}
+}
+
+void sim_oracle_ran(struct sim_oracle *oracle, unsigned handler, int64_t seq,
+		uint64_t fence, enum postern_outcome_kind kind) {
+	struct sim_delivery *delivery =
+			find_delivery(oracle, seq, oracle->handlers[handler]);
+	if (delivery && delivery->run_fence == fence) {
+		delivery->run_ended = true;
+		delivery->run_outcome = kind;
+		delivery->run_end_ms = wall_ms(oracle);
+	}
+}
+
+/* A batch may be refused whole, so that its sender is told later; by then the
+   message may have been cleaned up, but it was there. */
+void sim_oracle_told(struct sim_oracle *oracle, unsigned number,
+		unsigned variant, int code, int64_t seq) {
+	struct sim_record *record = sim_oracle_find(oracle, seq);
+	if (code == POSTERN_OK && seq == 0) {
+		return; /* dropped, as the channel says */
+	}
+	if (!record || record->number != number) {
+		sim_oracle_broken(oracle, "false-receipt",
+				"the sender of m%u was told code %d and message %lld", number,
+				code, (long long)seq);
+		return;
+	}
+	bool same = record->variant == variant;
+	if (code == POSTERN_OK && (record->told || !same)) {
+		sim_oracle_broken(oracle, "false-receipt",
+				"the sender of m%u was told that it is new", number);
+	}
+	if (code == POSTERN_E_CONFLICT && same) {
+		sim_oracle_broken(oracle, "false-conflict",
+				"the sender of m%u was told of another body", number);
+	}
+	record->told = record->told || code == POSTERN_OK;
+}

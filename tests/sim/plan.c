@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Drawing a plan. Some seeds are quiet and some are stormy, some send much
+ * and some little: a rate of its own for each seed finds more than one good
+ * average for all.
+ */
+
+#include "sim/plan.h"
+
+#include "sim/cast.h"
+
+#include "unit/dice.h"
+
+#include <postern/error.h>
+
+static const struct {
+	const char *name;
+	unsigned weight;
+} kinds[SIM_KIND_COUNT] = {
+	[SIM_SEND] = { "send", 20 },
+	[SIM_SEND_BATCH] = { "send-batch", 8 },
+	[SIM_SEND_ASYNC] = { "send-async", 8 },
+	[SIM_COMMIT] = { "commit", 8 },
+	[SIM_CLAIM] = { "claim", 8 },
+	[SIM_RUN] = { "run", 8 },
+	[SIM_PUMP] = { "pump", 14 },
+	[SIM_PROCESS] = { "process", 8 },
+	[SIM_SWEEP] = { "sweep", 6 },
+	[SIM_FINISH] = { "finish", 5 },
+	[SIM_RETRY] = { "retry", 2 },
+	[SIM_DISCARD] = { "discard", 2 },
+	[SIM_RETRY_ALL] = { "retry-all", 1 },
+	[SIM_DISCARD_ALL] = { "discard-all", 1 },
+	[SIM_PAUSE] = { "pause", 1 },
+	[SIM_RESUME] = { "resume", 2 },
+	[SIM_LOOK] = { "look", 1 },
+	[SIM_START] = { "start", 8 },
+	[SIM_STOP] = { "stop", 2 },
+	[SIM_CRASH] = { "crash", 2 },
+	[SIM_CRASH_ALL] = { "crash-all", 1 },
+	[SIM_WAIT] = { "wait", 10 },
+	[SIM_JUMP] = { "jump", 1 },
+	[SIM_CLEANUP] = { "cleanup", 2 },
+};
+
+const char *sim_kind_name(enum sim_kind kind) {
+	return kinds[kind].name;
+}
+
+uint64_t sim_hash(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+	struct dice dice = { a };
+	dice.state = dice_next(&dice) ^ b;
+	dice.state = dice_next(&dice) ^ c;
+	dice.state = dice_next(&dice) ^ d;
+	return dice_next(&dice);
+}
+
+static enum sim_kind draw_kind(struct dice *dice) {
+	unsigned total = 0;
+	for (size_t i = 0; i < SIM_KIND_COUNT; i++) {
+		total += kinds[i].weight;
+	}
+	size_t drawn = dice_below(dice, total);
+	size_t kind = 0;
+	while (drawn >= kinds[kind].weight) {
+		drawn -= kinds[kind].weight;
+		kind++;
+	}
+	return (enum sim_kind)kind;
+}
+
+static int draw_code(struct dice *dice) {
+	static const int codes[] = { POSTERN_E_UNAVAILABLE, POSTERN_E_UNAVAILABLE,
+		POSTERN_E_TIMEOUT, POSTERN_E_NOMEM, POSTERN_E_BUSY };
+	return codes[dice_below(dice, sizeof(codes) / sizeof(codes[0]))];
+}
+
+static void draw_blow(struct dice *dice, size_t storm, struct sim_op *op) {
+	if (dice_below(dice, 100) >= storm) {
+		return;
+	}
+	static const enum sim_blow blows[] = { SIM_BLOW_ERROR, SIM_BLOW_ERROR,
+		SIM_BLOW_CRASH, SIM_BLOW_PAUSE, SIM_BLOW_PAUSE, SIM_BLOW_PAUSE };
+	op->blow = blows[dice_below(dice, sizeof(blows) / sizeof(blows[0]))];
+	/* Most operations pass few sites. */
+	op->at = (unsigned)dice_below(dice,
+			1 + dice_below(dice, 1 + dice_below(dice, 12)));
+	op->code = draw_code(dice);
+	op->span = (unsigned)(1 + dice_below(dice, 16));
+}
+
+/* Which message: a new one, or one from before. */
+static uint32_t draw_message(struct dice *dice, size_t again,
+		uint32_t *number) {
+	if (*number > 0 &&
+			(*number == SIM_MESSAGE_MAX || dice_below(dice, 100) < again)) {
+		return (uint32_t)dice_below(dice, *number);
+	}
+	return (*number)++;
+}
+
+void sim_plan_make(struct sim_plan *plan, uint64_t seed, bool sqlite) {
+	struct dice dice = { seed };
+	*plan = (struct sim_plan){
+		.seed = seed,
+		.sqlite = sqlite,
+		.nodes = 1 + (unsigned)dice_below(&dice, SIM_NODE_MAX),
+		.node_lease_ms = SIM_NODE_LEASE_MS,
+		.exclusive = dice_below(&dice, 3) == 0,
+		.retention = dice_below(&dice, 3) == 0,
+		.ignore_conflicts = dice_below(&dice, 4) == 0,
+		.op_count = 20 + dice_below(&dice, SIM_OP_MAX - 20),
+	};
+	if (sqlite && plan->nodes == 1 && dice_below(&dice, 2) == 0) {
+		plan->node_lease_ms = 0;
+	}
+	/* After many are edited at once, less is known of each. */
+	bool many = dice_below(&dice, 4) == 0;
+	size_t storm = dice_below(&dice, 40); /* percent of blows */
+	size_t again = 10 + dice_below(&dice, 21);
+	uint32_t number = 0;
+	for (size_t i = 0; i < plan->op_count; i++) {
+		struct sim_op *op = &plan->ops[i];
+		op->kind = draw_kind(&dice);
+		op->node = (unsigned)dice_below(&dice, plan->nodes);
+		op->a = (uint32_t)dice_next(&dice);
+		op->b = (uint32_t)dice_next(&dice);
+		if (!many && op->kind == SIM_RETRY_ALL) {
+			op->kind = SIM_RETRY;
+		} else if (!many && op->kind == SIM_DISCARD_ALL) {
+			op->kind = SIM_DISCARD;
+		}
+		if (i < plan->nodes) {
+			op->kind = SIM_START; /* somebody must be there */
+			op->node = (unsigned)i;
+			continue;
+		}
+		if (op->kind == SIM_SEND || op->kind == SIM_SEND_ASYNC ||
+				op->kind == SIM_SEND_BATCH) {
+			op->a = draw_message(&dice, again, &number);
+		}
+		draw_blow(&dice, storm, op);
+	}
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A whole run: the plan, then peace. In peace no blow falls any more, every
+ * handler is resumed, and the nodes go on until nothing is left to do; what
+ * is true then is what was promised.
+ */
+
+#include "sim/sim.h"
+
+#include <stdlib.h>
+
+/* Far more than any backoff and any number of attempts takes. */
+#define PEACE_ROUNDS 60
+#define PEACE_STEP_MS ((int64_t)3 * 60 * 1000)
+
+static void resume_all(struct sim_node *node) {
+	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+		if (node->sim->oracle.paused[i]) {
+			(void)postern_box_resume(node->box, sim_handlers[i].key, NULL);
+		}
+	}
+}
+
+/* One round of every node. */
+static void go_on(struct sim *sim) {
+	for (unsigned i = 0; i < sim->plan->nodes; i++) {
+		struct sim_node *node = &sim->nodes[i];
+		while (node->held_count > 0) {
+			sim_node_finish(node, 0);
+		}
+		(void)postern_box_commit(node->box, NULL, NULL);
+		(void)postern_box_sweep(node->box, NULL, NULL);
+		(void)postern_box_process(node->box, 0, NULL, NULL);
+	}
+}
+
+static void start_all(struct sim *sim) {
+	for (unsigned i = 0; i < sim->plan->nodes; i++) {
+		/* The newest version, so that nobody's deliveries are nobody's. */
+		if (!sim->nodes[i].box) {
+			sim_node_start(&sim->nodes[i], SIM_GENERATION_COUNT - 1, true);
+		}
+	}
+}
+
+static void drain(struct sim *sim) {
+	sim->calm = true;
+	sim_say(sim, "peace: no more blows");
+	start_all(sim);
+	if (sim->oracle.rule) {
+		return;
+	}
+	resume_all(&sim->nodes[0]);
+	size_t open = 1;
+	size_t forgotten = 0;
+	bool again = false;
+	for (unsigned i = 0; i < PEACE_ROUNDS && open > 0; i++) {
+		go_on(sim);
+		open = sim_oracle_open(&sim->oracle, &forgotten);
+		if ((open > 0 && open == forgotten && !again) || i == 40) {
+			/* A lease whose holder never heard of it ends with the holder. */
+			again = true;
+			for (unsigned j = 0; j < sim->plan->nodes; j++) {
+				sim_node_stop(&sim->nodes[j]);
+			}
+			start_all(sim);
+		}
+		sim_advance(sim, PEACE_STEP_MS);
+	}
+	sim_oracle_drained(&sim->oracle);
+}
+
+static void add_counts(const struct sim *sim) {
+	struct sim_counts *sum = sim->options.sum;
+	if (sum) {
+		sum->ops += sim->counts.ops;
+		sum->errors += sim->counts.errors;
+		sum->crashes += sim->counts.crashes;
+		sum->pauses += sim->counts.pauses;
+		sum->runs += sim->counts.runs;
+		sum->messages += sim->counts.messages;
+		sum->takeovers += sim->counts.takeovers;
+		sum->fenced += sim->counts.fenced;
+	}
+}
+
+/* Everybody goes, and what is left is written down. */
+static void end(struct sim *sim) {
+	bool good = !sim->oracle.rule;
+	for (unsigned i = 0; i < sim->plan->nodes; i++) {
+		struct sim_node *node = &sim->nodes[i];
+		if (node->box && good) {
+			sim_node_stop(node);
+		} else {
+			sim_node_die(node);
+			sim_node_bury(node);
+		}
+	}
+	if (!sim->store) {
+		return;
+	}
+	if (good) {
+		sim_dump_begin(sim);
+		sim_world_effects(sim);
+		sim_dump_end(sim);
+	}
+	sim_world_close(sim);
+}
+
+bool sim_run(const struct sim_plan *plan, const struct sim_options *options,
+		const char **rule_out, char *text, size_t size) {
+	struct sim *sim = calloc(1, sizeof(*sim));
+	if (!sim) {
+		abort();
+	}
+	sim->plan = plan;
+	sim->options = *options;
+	sim->oracle.sim = sim;
+	fake_clock_init(&sim->clock);
+	fake_random_init(&sim->random, sim_hash(plan->seed, 3, 0, 0));
+	for (unsigned i = 0; i < plan->nodes; i++) {
+		sim_node_init(sim, &sim->nodes[i], i);
+	}
+	sim_history_config(sim);
+	if (sim_world_open(sim) == POSTERN_OK) {
+		sim_points_watch(sim);
+		while (!sim->oracle.rule && sim_step_next(sim)) {
+		}
+		if (!sim->oracle.rule) {
+			drain(sim);
+		}
+		sim_points_end();
+	}
+	end(sim);
+	add_counts(sim);
+	bool good = !sim->oracle.rule;
+	if (!good) {
+		if (rule_out) {
+			*rule_out = sim->oracle.rule;
+		}
+		(void)snprintf(text, size, "%s", sim->oracle.text);
+	}
+	sim_oracle_finish(&sim->oracle);
+	free(sim);
+	return good;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Operations of a plan, one function each. One that meets nothing it could be
+ * about (no such node, nothing to retry) does nothing.
+ */
+
+#include "sim/sim.h"
+
+#include "core/box.h"
+
+#include <stdlib.h>
+
+struct sent {
+	struct sim_node *node;
+	struct sim_parcel parcel;
+};
+
+static bool is_told(int code) {
+	return code == POSTERN_OK || code == POSTERN_E_DUPLICATE ||
+		   code == POSTERN_E_CONFLICT;
+}
+
+static void take_receipt(struct sim_node *node, const struct sim_parcel *parcel,
+		int code, int64_t seq) {
+	if (node->dead) {
+		code = POSTERN_E_UNAVAILABLE; /* the sender hears nothing */
+	}
+	sim_history_receipt(node, parcel, code, seq);
+	if (is_told(code)) {
+		sim_oracle_told(&node->sim->oracle, parcel->number, parcel->variant,
+				code, seq);
+	} else if (code == POSTERN_E_INVALID) {
+		sim_oracle_broken(&node->sim->oracle, "rejected", "%s", parcel->id);
+	}
+}
+
+/* One message in so many has another body than the first of its number. */
+static unsigned draw_variant(const struct sim_op *op) {
+	return op->b % 16 == 0;
+}
+
+static void step_send(struct sim_node *node, const struct sim_op *op) {
+	struct sim_parcel parcel;
+	sim_parcel_make(node->sim, op->a, draw_variant(op), &parcel);
+	sim_history_send(node, &parcel);
+	int64_t seq = 0;
+	int r = postern_box_accept(node->box, sim_channels[parcel.channel].name,
+			&parcel.message, &seq, NULL);
+	take_receipt(node, &parcel, r, seq);
+}
+
+static void step_send_batch(struct sim_node *node, const struct sim_op *op) {
+	struct sim_parcel parcels[SIM_BATCH_MAX];
+	struct postern_message messages[SIM_BATCH_MAX];
+	struct postern_receipt receipts[SIM_BATCH_MAX] = { 0 };
+	size_t count = 0;
+	sim_parcel_make(node->sim, op->a, draw_variant(op), &parcels[0]);
+	/* Others of the same channel: new ones, and the same one again. */
+	for (unsigned i = 0; i < 4 * SIM_BATCH_MAX &&
+						 count + 1 < 2 + (op->b >> 8) % (SIM_BATCH_MAX - 1);
+			i++) {
+		struct sim_parcel *next = &parcels[count + 1];
+		unsigned number = SIM_MESSAGE_MAX + 4 * SIM_BATCH_MAX * op->a + i;
+		bool again = (op->b >> (12 + i % 16) & 7) == 0;
+		sim_parcel_make(node->sim, again ? op->a : number,
+				i == 3 && again ? 1 : 0, next);
+		count += next->channel == parcels[0].channel;
+	}
+	count++;
+	for (size_t i = 0; i < count; i++) {
+		messages[i] = parcels[i].message;
+		sim_history_send(node, &parcels[i]);
+	}
+	int r = postern_box_accept_batch(node->box,
+			sim_channels[parcels[0].channel].name, messages, count, receipts,
+			NULL);
+	for (size_t i = 0; i < count; i++) {
+		take_receipt(node, &parcels[i], r ? r : receipts[i].error.code,
+				receipts[i].seq);
+	}
+}
+
+static void take_async(void *context, const struct postern_receipt *receipt) {
+	struct sent *sent = context;
+	sent->node->waiting--;
+	take_receipt(sent->node, &sent->parcel, receipt->error.code, receipt->seq);
+	free(sent);
+}
+
+static void step_send_async(struct sim_node *node, const struct sim_op *op) {
+	struct sent *sent = calloc(1, sizeof(*sent));
+	if (!sent) {
+		abort();
+	}
+	sent->node = node;
+	sim_parcel_make(node->sim, op->a, draw_variant(op), &sent->parcel);
+	sim_history_send(node, &sent->parcel);
+	node->waiting++;
+	int r = postern_box_accept_async(node->box,
+			sim_channels[sent->parcel.channel].name, &sent->parcel.message,
+			take_async, sent, NULL);
+	if (r) {
+		node->waiting--;
+		take_receipt(node, &sent->parcel, r, 0);
+		free(sent);
+	}
+}
+
+static void step_commit(struct sim_node *node, const struct sim_op *op) {
+	(void)op;
+	(void)postern_box_commit(node->box, NULL, NULL);
+}
+
+static void step_claim(struct sim_node *node, const struct sim_op *op) {
+	(void)postern_box_claim(node->box, 1 + op->a % 5, NULL, NULL);
+}
+
+static void step_run(struct sim_node *node, const struct sim_op *op) {
+	(void)postern_box_run(node->box, 1 + op->a % 5, NULL, NULL);
+}
+
+static void step_pump(struct sim_node *node, const struct sim_op *op) {
+	struct postern_box *box = node->box;
+	int64_t next;
+	if (op->b % 4 == 1) {
+		(void)postern_box_sweep(box, NULL, NULL);
+	} else if (op->b % 4) {
+		(void)postern__tenure(box, NULL, NULL, &next, NULL);
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	bool ready = postern__claim_ready(box);
+	(void)pthread_mutex_unlock(&box->lock);
+	if (ready) {
+		size_t count;
+		(void)postern__claim(box, box->options.batch_size, false, &count, NULL);
+	}
+	(void)postern_box_run(box, SIZE_MAX, NULL, NULL);
+	(void)postern_box_commit(box, NULL, NULL);
+}
+
+static void step_process(struct sim_node *node, const struct sim_op *op) {
+	(void)postern_box_process(node->box, op->a % 6, NULL, NULL);
+}
+
+static void step_sweep(struct sim_node *node, const struct sim_op *op) {
+	(void)op;
+	(void)postern_box_sweep(node->box, NULL, NULL);
+}
+
+static void step_finish(struct sim_node *node, const struct sim_op *op) {
+	if (node->held_count > 0) {
+		sim_node_finish(node, op->a % node->held_count);
+	}
+}
+
+/* Some delivery, and the key its handler has now. */
+static const char *pick(struct sim_node *node, const struct sim_op *op,
+		int64_t *seq_out) {
+	const struct sim_oracle *oracle = &node->sim->oracle;
+	if (oracle->count == 0) {
+		return NULL;
+	}
+	const struct sim_record *record = &oracle->records[op->a % oracle->count];
+	*seq_out = record->seq;
+	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+		unsigned handler = (op->b + i) % SIM_HANDLER_COUNT;
+		if (record->deliveries[handler].exists) {
+			return sim_handlers[handler].key;
+		}
+	}
+	return ""; /* parked */
+}
+
+static void step_retry(struct sim_node *node, const struct sim_op *op) {
+	int64_t seq;
+	const char *key = pick(node, op, &seq);
+	if (key) {
+		sim_history_edit(node->sim, "retry", seq, key);
+		(void)postern_box_retry(node->box, seq, key, NULL);
+	}
+}
+
+static void step_discard(struct sim_node *node, const struct sim_op *op) {
+	int64_t seq;
+	const char *key = pick(node, op, &seq);
+	if (key) {
+		sim_history_edit(node->sim, "discard", seq, key);
+		(void)postern_box_discard(node->box, seq, key, NULL);
+	}
+}
+
+static void step_edit_all(struct sim_node *node, const struct sim_op *op) {
+	struct postern_filter filter = {
+		.size = sizeof(filter),
+		.limit = 1 + op->b % 5,
+		.handler = sim_handlers[op->a % SIM_HANDLER_COUNT].key,
+		.state = POSTERN_STATE_POISONED,
+	};
+	uint64_t count;
+	bool retry = op->kind == SIM_RETRY_ALL;
+	sim_history_edit(node->sim, retry ? "retry" : "discard", 0, NULL);
+	(void)(retry ? postern_box_retry_all : postern_box_discard_all)(node->box,
+			&filter, false, &count, NULL);
+}
+
+static void step_pause(struct sim_node *node, const struct sim_op *op) {
+	const char *key = sim_handlers[op->a % SIM_HANDLER_COUNT].key;
+	bool pausing = op->kind == SIM_PAUSE;
+	sim_say(node->sim, "  '%s'", key);
+	(void)(pausing ? postern_box_pause : postern_box_resume)(node->box, key,
+			NULL);
+}
+
+static void step_look(struct sim_node *node, const struct sim_op *op) {
+	struct postern_stats *stats = NULL;
+	(void)op;
+	if (postern_box_stats(node->box, &stats, NULL) == POSTERN_OK) {
+		postern_stats_destroy(stats);
+	}
+	sim_oracle_look(&node->sim->oracle, SIM_CAUSE_NONE);
+}
+
+static void step_cleanup(struct sim_node *node, const struct sim_op *op) {
+	(void)op;
+	if (!postern__cleaning_needed(node->box)) {
+		return;
+	}
+	struct postern__cleanup state = { 0 };
+	bool more = true;
+	while (more) {
+		if (postern__cleanup_step(node->box, &state, &more, NULL)) {
+			break;
+		}
+	}
+	postern__cleanup_end(node->box, &state);
+}
+
+static void step_stop(struct sim_node *node, const struct sim_op *op) {
+	(void)op;
+	sim_node_stop(node);
+}
+
+static void step_crash(struct sim_node *node, const struct sim_op *op) {
+	(void)op;
+	sim_node_die(node);
+}
+
+/* What a node that is up does. */
+static void (*const steps[SIM_KIND_COUNT])(struct sim_node *,
+		const struct sim_op *) = {
+	[SIM_SEND] = step_send,
+	[SIM_SEND_BATCH] = step_send_batch,
+	[SIM_SEND_ASYNC] = step_send_async,
+	[SIM_COMMIT] = step_commit,
+	[SIM_CLAIM] = step_claim,
+	[SIM_RUN] = step_run,
+	[SIM_PUMP] = step_pump,
+	[SIM_PROCESS] = step_process,
+	[SIM_SWEEP] = step_sweep,
+	[SIM_FINISH] = step_finish,
+	[SIM_RETRY] = step_retry,
+	[SIM_DISCARD] = step_discard,
+	[SIM_RETRY_ALL] = step_edit_all,
+	[SIM_DISCARD_ALL] = step_edit_all,
+	[SIM_PAUSE] = step_pause,
+	[SIM_RESUME] = step_pause,
+	[SIM_LOOK] = step_look,
+	[SIM_STOP] = step_stop,
+	[SIM_CLEANUP] = step_cleanup,
+	[SIM_CRASH] = step_crash,
+};
+
+static void step_wait(struct sim *sim, const struct sim_op *op) {
+	static const int64_t spans[] = { 50, 1000, 5000, 20 * 1000, 70 * 1000,
+		400 * 1000 };
+	int64_t ms = spans[op->a % (sizeof(spans) / sizeof(spans[0]))];
+	sim_say(sim, "%lld ms pass", (long long)ms);
+	sim_advance(sim, ms);
+}
+
+/* Somebody sets the store's clock or a node's. */
+static void step_jump(struct sim *sim, const struct sim_op *op) {
+	static const int64_t hours[] = { 1, -1, 24, -24 };
+	int64_t ms = hours[op->a % 4] * 3600 * 1000;
+	unsigned whose = op->b % (sim->plan->nodes + 1);
+	if (whose < sim->plan->nodes) {
+		fake_clock_jump(&sim->nodes[whose].clock, ms);
+		sim_say(sim, "the clock of node %u jumps by %lld ms", whose,
+				(long long)ms);
+		return;
+	}
+	sim_say(sim, "the store's clock jumps by %lld ms", (long long)ms);
+	fake_clock_jump(&sim->clock, ms);
+	sim->oracle.set_back = sim->oracle.set_back || ms < 0;
+}
+
+static void step_crash_all(struct sim *sim) {
+	if (!sim->plan->sqlite || sim->depth > 0) {
+		return; /* a store in memory would be gone */
+	}
+	sim_say(sim, "the process is killed, and with it all nodes");
+	for (unsigned i = 0; i < sim->plan->nodes; i++) {
+		sim_node_die(&sim->nodes[i]);
+		sim_node_bury(&sim->nodes[i]);
+	}
+	sim_world_reopen(sim);
+}
+
+static void step_node(struct sim *sim, const struct sim_op *op) {
+	struct sim_node *node = &sim->nodes[op->node];
+	bool up = node->box && !node->dead;
+	if (op->kind == SIM_CRASH && up) {
+		sim_say(sim, "node %u is killed", op->node);
+		sim_node_die(node); /* even while it is paused */
+		if (!node->op) {
+			sim_node_bury(node);
+		}
+		return;
+	}
+	if (node->op || up == (op->kind == SIM_START) ||
+			(op->kind != SIM_START && !steps[op->kind])) {
+		return;
+	}
+	sim_say(sim, "node %u: %s", op->node, sim_kind_name(op->kind));
+	struct sim_node *current = sim->current;
+	sim->current = node;
+	node->op = op;
+	node->sites = 0;
+	node->struck = false;
+	sim->depth++;
+	if (op->kind == SIM_START) {
+		sim_node_start(node, op->a % SIM_GENERATION_COUNT, op->b % 4 > 0);
+	} else {
+		steps[op->kind](node, op);
+	}
+	sim->depth--;
+	node->op = NULL;
+	sim_node_bury(node);
+	sim->current = current;
+}
+
+void sim_step(struct sim *sim, const struct sim_op *op) {
+	sim->counts.ops++;
+	switch (op->kind) {
+	case SIM_WAIT: step_wait(sim, op); break;
+	case SIM_JUMP: step_jump(sim, op); break;
+	case SIM_CRASH_ALL: step_crash_all(sim); break;
+	default: step_node(sim, op); break;
+	}
+}
+
+bool sim_step_next(struct sim *sim) {
+	if (sim->cursor >= sim->plan->op_count) {
+		return false;
+	}
+	sim_step(sim, &sim->plan->ops[sim->cursor++]);
+	return true;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Many seeds, each with one history.
+ *
+ *   test_sim                                  the cases, with TAP
+ *   SIM_SEEDS=100000 test_sim                 … with that many seeds each
+ *   test_sim --seed 7 --store sqlite          one seed, told in words, and
+ *                                             made smaller if it fails
+ *   test_sim --history FILE --seeds 100 --store memory
+ *                                             for the checker
+ *
+ * The seeds begin at SIM_FIRST (1).
+ */
+
+#include "tap.h"
+
+#include "sim/shrink.h"
+#include "support/temp_dir.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SEEDS_DEFAULT 300
+
+static struct temp_dir directory;
+
+static uint64_t read_number(const char *name, uint64_t fallback) {
+	const char *text = getenv(name);
+	return text && text[0] ? strtoull(text, NULL, 10) : fallback;
+}
+
+/* Tell a failure in a way that a person can begin with. */
+static void explain(const struct sim_plan *plan, const char *mutant,
+		const char *rule) {
+	struct sim_plan *small = malloc(sizeof(*small));
+	if (!small) {
+		abort();
+	}
+	*small = *plan;
+	struct sim_options options = {
+		.mutant = mutant,
+		.directory = directory.path,
+	};
+	unsigned runs = sim_shrink(small, &options, rule);
+	(void)fprintf(stderr,
+			"seed %llu, %zu operations, shrunk to %zu in %u runs:\n",
+			(unsigned long long)plan->seed, plan->op_count, small->op_count,
+			runs);
+	char text[400];
+	options.words = stderr;
+	(void)sim_run(small, &options, NULL, text, sizeof(text));
+	(void)fprintf(stderr,
+			"to see it again: test_sim --seed %llu --store %s%s%s\n",
+			(unsigned long long)plan->seed, plan->sqlite ? "sqlite" : "memory",
+			mutant ? " --mutant " : "", mutant ? mutant : "");
+	free(small);
+}
+
+static void tell_counts(const char *store, uint64_t seeds,
+		const struct sim_counts *sum) {
+	(void)printf("# %s: %llu seeds, %llu operations, %llu messages sent, "
+				 "%llu runs, %llu store errors, %llu crashes, %llu pauses, "
+				 "%llu leases lost, %llu results refused\n",
+			store, (unsigned long long)seeds, (unsigned long long)sum->ops,
+			(unsigned long long)sum->messages, (unsigned long long)sum->runs,
+			(unsigned long long)sum->errors, (unsigned long long)sum->crashes,
+			(unsigned long long)sum->pauses, (unsigned long long)sum->takeovers,
+			(unsigned long long)sum->fenced);
+}
+
+static bool run_seed(uint64_t seed, bool sqlite,
+		const struct sim_options *options) {
+	struct sim_plan *plan = malloc(sizeof(*plan));
+	if (!plan) {
+		abort();
+	}
+	sim_plan_make(plan, seed, sqlite);
+	const char *rule = NULL;
+	char text[400];
+	bool good = sim_run(plan, options, &rule, text, sizeof(text));
+	if (!good) {
+		FAIL("seed %llu on %s: %s: %s", (unsigned long long)seed,
+				sqlite ? "sqlite" : "memory", rule, text);
+		explain(plan, options->mutant, rule);
+	}
+	free(plan);
+	return good;
+}
+
+static void run_seeds(bool sqlite) {
+	struct sim_counts sum = { 0 };
+	struct sim_options options = { .directory = directory.path, .sum = &sum };
+	uint64_t count = read_number("SIM_SEEDS", SEEDS_DEFAULT);
+	uint64_t first = read_number("SIM_FIRST", 1);
+	uint64_t seed = first;
+	while (seed < first + count && run_seed(seed, sqlite, &options)) {
+		seed++;
+	}
+	tell_counts(sqlite ? "sqlite" : "memory", seed - first, &sum);
+}
+
+static void run_memory(void) {
+	run_seeds(false);
+}
+
+static void run_sqlite(void) {
+	run_seeds(true);
+}
+
+static char *history_of(uint64_t seed, bool sqlite) {
+	char *text = NULL;
+	size_t len = 0;
+	FILE *file = open_memstream(&text, &len);
+	if (!file) {
+		abort();
+	}
+	struct sim_options options = { .directory = directory.path,
+		.history = file,
+		.dump = file,
+		.words = file };
+	CHECK(run_seed(seed, sqlite, &options));
+	(void)fclose(file);
+	return text;
+}
+
+static void same_history(void) {
+	for (uint64_t seed = 1; seed <= 20; seed++) {
+		bool sqlite = seed % 2 == 0;
+		char *first = history_of(seed, sqlite);
+		char *second = history_of(seed, sqlite);
+		CHECK(strcmp(first, second) == 0);
+		free(first);
+		free(second);
+	}
+}
+
+/* A bug of the store is found soon, and its plan becomes short. `broken` is
+   the rule that tells, NULL: any. */
+static void find_mutant(const char *mutant, const char *broken, bool sqlite,
+		size_t most) {
+	struct sim_options options = { .directory = directory.path,
+		.mutant = mutant };
+	struct sim_plan *plan = malloc(sizeof(*plan));
+	if (!plan) {
+		abort();
+	}
+	const char *rule = NULL;
+	char text[400];
+	bool good = true;
+	uint64_t seed = 0;
+	while (good && seed < 200) {
+		sim_plan_make(plan, ++seed, sqlite);
+		good = sim_run(plan, &options, &rule, text, sizeof(text));
+	}
+	if (CHECK(!good)) {
+		if (!broken) {
+			broken = rule;
+		}
+		CHECK_STR(rule, broken);
+		size_t before = plan->op_count;
+		(void)sim_shrink(plan, &options, rule);
+		(void)printf("# %s: seed %llu, %zu operations shrunk to %zu\n", mutant,
+				(unsigned long long)seed, before, plan->op_count);
+		CHECK(plan->op_count <= most);
+		/* It is still the same failure. */
+		CHECK(!sim_run(plan, &options, &rule, text, sizeof(text)));
+		CHECK_STR(rule, broken);
+	}
+	free(plan);
+}
+
+static void find_lost_message(void) {
+	/* It is missed, or the number it made up is given to another. */
+	find_mutant("lost-message", NULL, false, 8);
+}
+
+static void find_accepted_twice(void) {
+	find_mutant("accepted-twice", "accepted-twice", false, 4);
+}
+
+static void find_fence_backwards(void) {
+	find_mutant("fence-backwards", "fence-backwards", false, 8);
+}
+
+static void find_effects(void) {
+	find_mutant("effect-count", "effect-count", true, 8);
+}
+
+static void find_stale_settle(void) {
+	find_mutant("stale-settle", "stale-settle", false, 14);
+}
+
+static const struct tap_case cases[] = {
+	{ "no seed breaks a rule on memory", run_memory },
+	{ "no seed breaks a rule on sqlite", run_sqlite },
+	{ "one seed has one history", same_history },
+	{ "a store that acknowledges what it did not keep is found",
+			find_lost_message },
+	{ "a store that accepts a duplicate is found", find_accepted_twice },
+	{ "a store whose fence goes back is found", find_fence_backwards },
+	{ "a store that keeps two effects of one run is found", find_effects },
+	{ "a store that takes a late result is found", find_stale_settle },
+};
+
+struct arguments {
+	uint64_t seed;
+	uint64_t seeds;
+	bool sqlite;
+	const char *mutant;
+	const char *history;
+};
+
+/* Seeds with their histories and dumps, one after the other in one file. */
+static int write_histories(const struct arguments *arguments) {
+	struct sim_counts sum = { 0 };
+	FILE *file = fopen(arguments->history, "w");
+	if (!file) {
+		perror(arguments->history);
+		return 2;
+	}
+	struct sim_options options = {
+		.directory = directory.path,
+		.history = file,
+		.dump = file,
+		.mutant = arguments->mutant,
+		.sum = &sum,
+	};
+	bool good = true;
+	for (uint64_t i = 0; good && i < arguments->seeds; i++) {
+		good = run_seed(arguments->seed + i, arguments->sqlite, &options);
+	}
+	tell_counts(arguments->sqlite ? "sqlite" : "memory", arguments->seeds,
+			&sum);
+	return fclose(file) == 0 && good ? 0 : 1;
+}
+
+static int tell_seed(const struct arguments *arguments) {
+	struct sim_options options = {
+		.directory = directory.path,
+		.words = stdout,
+		.mutant = arguments->mutant,
+	};
+	bool good = run_seed(arguments->seed, arguments->sqlite, &options);
+	(void)printf("seed %llu: %s\n", (unsigned long long)arguments->seed,
+			good ? "no rule is broken" : "broken");
+	return good ? 0 : 1;
+}
+
+static bool parse(int argc, char **argv, struct arguments *out) {
+	bool any = false;
+	for (int i = 1; i + 1 < argc; i++) {
+		const char *value = argv[i + 1];
+		if (strcmp(argv[i], "--seed") == 0) {
+			out->seed = strtoull(value, NULL, 10);
+		} else if (strcmp(argv[i], "--seeds") == 0) {
+			out->seeds = strtoull(value, NULL, 10);
+		} else if (strcmp(argv[i], "--store") == 0) {
+			out->sqlite = strcmp(value, "sqlite") == 0;
+		} else if (strcmp(argv[i], "--mutant") == 0) {
+			out->mutant = value;
+		} else if (strcmp(argv[i], "--history") == 0) {
+			out->history = value;
+		} else {
+			continue;
+		}
+		any = true;
+		i++;
+	}
+	return any;
+}
+
+int main(int argc, char **argv) {
+	struct arguments arguments = { .seed = 1, .seeds = 1 };
+	/* The files are thrown away: no disk needs to turn for them. */
+	if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0) {
+		(void)setenv("TMPDIR", "/dev/shm", 1);
+	}
+	temp_dir_create(&directory);
+	int status;
+	if (!parse(argc, argv, &arguments)) {
+		status = tap_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+	} else if (arguments.history) {
+		status = write_histories(&arguments);
+	} else {
+		status = tell_seed(&arguments);
+	}
+	temp_dir_destroy(&directory);
+	return status;
+}
