@@ -127,8 +127,6 @@ static int64_t now_ms(void) {
 	return now_ns(CLOCK_REALTIME) / 1000000;
 }
 
-/* --- messages --------------------------------------------------------- */
-
 struct arrival {
 	uint8_t key[24];
 	uint8_t digest[16];
@@ -177,8 +175,6 @@ static int compare(const void *a, const void *b) {
 	return memcmp(((const struct arrival *)a)->key,
 			((const struct arrival *)b)->key, sizeof((struct arrival *)0)->key);
 }
-
-/* --- the writes ------------------------------------------------------- */
 
 static void meet_again(const struct arrival *arrival, int64_t now) {
 	bind_blob(FIND, 1, arrival->key, sizeof arrival->key);

@@ -89,7 +89,7 @@ int postern__bench_set_up(struct postern_box *box, struct postern_error *error);
 int postern__bench_run(struct postern__bench *bench, struct postern_box *box,
 		struct postern__bench_result *out, struct postern_error *error);
 
-/* --- messages (bench_feed.c) ------------------------------------------ */
+/* bench_feed.c: messages. */
 
 /* How far back the message is at most that is sent again. */
 #define POSTERN__BENCH_WINDOW 1000
@@ -115,7 +115,7 @@ void postern__bench_feed_init(struct postern__bench_feed *feed,
 void postern__bench_feed_next(struct postern__bench_feed *feed,
 		struct postern__bench_letter *letter, struct postern_message *out);
 
-/* --- latency (bench_samples.c) ---------------------------------------- */
+/* bench_samples.c: latency. */
 
 /* Of this many messages at most, evenly chosen, so that measuring takes
    little memory whatever the job. A power of two. */

@@ -138,8 +138,6 @@ static void on_trouble(void *context, const char *text) {
 	fail_job(context, POSTERN_E_UNAVAILABLE, text);
 }
 
-/* --- sending --------------------------------------------------------- */
-
 /* False: the sender has to give up. */
 static bool note_receipt(struct postern__bench *bench,
 		const struct postern_receipt *receipt, int64_t sent_ns) {
@@ -281,8 +279,6 @@ static bool make_senders(struct postern__bench *bench) {
 	return good;
 }
 
-/* --- watching -------------------------------------------------------- */
-
 static void print_progress(const struct postern__bench *bench, int64_t now_ns) {
 	uint64_t completed = atomic_load(&bench->completed);
 	uint64_t accepted = atomic_load(&bench->accepted);
@@ -370,8 +366,6 @@ static int do_job(struct postern__bench *bench, struct postern_runner *runner,
 	out->total_ns = bench->finished_ns - bench->started_ns;
 	return r;
 }
-
-/* --- the box --------------------------------------------------------- */
 
 int postern__bench_set_up(struct postern_box *box,
 		struct postern_error *error) {

@@ -260,8 +260,6 @@ void postern_stats_destroy(struct postern_stats *stats) {
 	}
 }
 
-/* --- changing by hand ------------------------------------------------ */
-
 static int edit(struct postern_box *box, struct postern_edit *edit,
 		struct postern_error *error) {
 	if (box->options.read_only) {

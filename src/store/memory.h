@@ -261,7 +261,7 @@ void postern__mem_cursor_init(struct memory_cursor *cursor,
 /* NULL: no more. */
 struct memory_delivery *postern__mem_cursor_next(struct memory_cursor *cursor);
 
-/* --- channels and handlers (memory_directory.c) ---------------------- */
+/* memory_directory.c: channels and handlers. */
 
 struct memory_handler *postern__mem_handler(struct memory_store *self,
 		int64_t id);
@@ -275,7 +275,7 @@ int64_t postern__mem_channel_id(const struct memory_store *self,
 		const char *name);
 void postern__mem_directory_finish(struct memory_store *self);
 
-/* --- messages (memory_message.c) ------------------------------------- */
+/* memory_message.c: messages. */
 
 /* A copy that is in no store yet; NULL: no memory. */
 struct memory_message *postern__mem_message_create(
@@ -309,7 +309,7 @@ bool postern__mem_message_export(const struct memory_message *message,
 		struct postern_memory *memory, struct postern_message *out);
 void postern__mem_messages_finish(struct memory_store *self);
 
-/* --- deliveries (memory_delivery.c) ---------------------------------- */
+/* memory_delivery.c: deliveries. */
 
 struct memory_delivery *postern__mem_delivery_create(void);
 /* Only one that belongs to no message, or whose message goes too. */

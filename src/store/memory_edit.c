@@ -12,8 +12,6 @@
 #include "base/pattern.h"
 #include "store/memory.h"
 
-/* --- walking --------------------------------------------------------- */
-
 void postern__mem_cursor_init(struct memory_cursor *cursor,
 		struct memory_store *self, const struct postern_filter *filter,
 		int64_t after_seq, int64_t after_handler) {
@@ -83,8 +81,6 @@ struct memory_delivery *postern__mem_cursor_next(struct memory_cursor *cursor) {
 	}
 	return NULL;
 }
-
-/* --- editing --------------------------------------------------------- */
 
 static int retry_check(const struct memory_delivery *delivery,
 		struct postern_error *error) {

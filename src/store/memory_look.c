@@ -16,8 +16,6 @@ static int no_memory(struct postern_error *error) {
 	return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 }
 
-/* --- rows ------------------------------------------------------------ */
-
 static const char *handler_key(struct memory_store *self, int64_t handler) {
 	return handler ? postern__mem_owner(self, handler)->key : "";
 }
@@ -81,8 +79,6 @@ int postern__mem_list(struct memory_store *self,
 	*out = page;
 	return POSTERN_OK;
 }
-
-/* --- one message ----------------------------------------------------- */
 
 static bool attempts_export(const struct memory_delivery *delivery,
 		struct postern_memory *memory, struct postern_delivery_detail *out) {
@@ -212,8 +208,6 @@ int postern__mem_find(struct memory_store *self, const char *id,
 	*count_out = count;
 	return POSTERN_OK;
 }
-
-/* --- counting -------------------------------------------------------- */
 
 static void count_delivery(struct postern_handler_stats *stats,
 		const struct memory_delivery *delivery) {

@@ -192,6 +192,14 @@ def comments_are_of_one_kind(files):
             yield f"{place}: code switched off by the preprocessor"
 
 
+def no_banners(files):
+    """no comment is a banner"""
+    for file in files:
+        if file.is_c:
+            for place, _ in file.find(r"/\*+[ \t]*(-{3,}|={3,}|\*{3,})", file.text):
+                yield f"{place}: a banner"
+
+
 def cleanup_is_visible(files):
     """nothing is cleaned up by an attribute"""
     for file in files:
@@ -251,6 +259,7 @@ RULES = [
     one_label,
     files_say_what_they_are_for,
     comments_are_of_one_kind,
+    no_banners,
     cleanup_is_visible,
     no_machine_paths,
     text_is_plain,

@@ -75,6 +75,10 @@ BREACHES = {
         ("src/core/a.c", C + "int a; // b\n"),
         ("src/core/a.c", C + "#if 0\nint a;\n#endif\n"),
     ],
+    rules.no_banners: [
+        ("src/core/a.c", C + "/* --- here it comes --- */\n"),
+        ("src/core/a.c", C + "/*************\n * Here */\n"),
+    ],
     rules.cleanup_is_visible: [
         ("src/core/a.c", C + "__attribute__((cleanup(end))) int a;\n"),
         ("src/core/a.c", C + "__attribute__((__cleanup__(end))) int a;\n"),

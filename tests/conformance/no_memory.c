@@ -16,8 +16,6 @@
 
 #include "conformance/stand.h"
 
-/* --- the allocator --------------------------------------------------- */
-
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *old, size_t size);
@@ -50,8 +48,6 @@ void *__wrap_realloc(void *old, size_t size) {
 char *__wrap_strdup(const char *text) {
 	return fails() ? NULL : __real_strdup(text);
 }
-
-/* --- the stage ------------------------------------------------------- */
 
 static void enrol_both(struct stand *stand) {
 	struct stand_handler handlers[] = {
@@ -158,8 +154,6 @@ static const char *look(struct stand *stand) {
 	}
 	return view.text;
 }
-
-/* --- the operations -------------------------------------------------- */
 
 /* One operation on the stage, with results in memory of its own. */
 typedef int operation(struct stand *stand, struct postern_memory *memory,

@@ -79,8 +79,6 @@ int64_t stand_now(struct stand *stand) {
 	return fake_clock_now(&stand->clock);
 }
 
-/* --- enrolling ------------------------------------------------------- */
-
 /* Cuts a text at its blanks, in place. */
 static size_t split(char *text, const char **out) {
 	size_t count = 0;
@@ -164,8 +162,6 @@ void stand_enrol_in_process(struct stand *stand, uint32_t max_crashes, ...) {
 		stand->handlers[i] = handlers[i].id;
 	}
 }
-
-/* --- accepting ------------------------------------------------------- */
 
 void parcel_init(struct parcel *parcel, const struct stand *stand,
 		const char *id, const char *body) {
@@ -262,8 +258,6 @@ int64_t stand_park(struct stand *stand, const char *id) {
 	return parcel.accept.seq;
 }
 
-/* --- settling and claiming ------------------------------------------- */
-
 int stand_settle(struct stand *stand, struct postern_settlement settlement) {
 	settlement.code = -99;
 	struct postern_batch batch = {
@@ -356,8 +350,6 @@ struct postern_recovered stand_recover(struct stand *stand) {
 	return recovered;
 }
 
-/* --- looking --------------------------------------------------------- */
-
 struct postern_detail stand_get(struct stand *stand, int64_t seq) {
 	struct postern_detail detail = { 0 };
 	CHECK_OK(stand->ops->get(stand->store, seq, stand->memory, &detail,
@@ -431,8 +423,6 @@ struct postern_channel_stats stand_channel_stats(struct stand *stand,
 	}
 	return (struct postern_channel_stats){ 0 };
 }
-
-/* --- editing --------------------------------------------------------- */
 
 int stand_edit(struct stand *stand, enum postern_edit_kind kind, int64_t seq,
 		const char *key, uint64_t *count_out) {

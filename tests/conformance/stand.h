@@ -43,7 +43,7 @@ void stand_close(struct stand *stand);
 void stand_crash(struct stand *stand);
 int64_t stand_now(struct stand *stand);
 
-/* --- enrolling ------------------------------------------------------- */
+/* Enrolling. */
 
 /* A handler to be enrolled; legacy keys in one text, "a b", or NULL. */
 struct stand_handler {
@@ -68,7 +68,7 @@ int64_t stand_enrol_one(struct stand *stand, const char *key,
 void stand_enrol_in_process(struct stand *stand, uint32_t max_crashes, ...)
 		__attribute__((sentinel));
 
-/* --- accepting ------------------------------------------------------- */
+/* Accepting. */
 
 /* A message with its routes, ready to be changed and sent. */
 struct parcel {
@@ -96,7 +96,7 @@ int64_t stand_accept_many(struct stand *stand, size_t count, int64_t handler);
 /* A parked one; returns its seq. */
 int64_t stand_park(struct stand *stand, const char *id);
 
-/* --- settling and claiming ------------------------------------------- */
+/* Settling and claiming. */
 
 /* Apply one settlement; returns its code. */
 int stand_settle(struct stand *stand, struct postern_settlement settlement);
@@ -120,7 +120,7 @@ struct postern_claims stand_claim_full(struct stand *stand,
 /* Take back what the other nodes had, all of it. */
 struct postern_recovered stand_recover(struct stand *stand);
 
-/* --- looking --------------------------------------------------------- */
+/* Looking. */
 
 /* Must be there; empty if it is not. */
 struct postern_detail stand_get(struct stand *stand, int64_t seq);
@@ -141,7 +141,7 @@ struct postern_handler_stats stand_handler_stats(struct stand *stand,
 struct postern_channel_stats stand_channel_stats(struct stand *stand,
 		const char *name);
 
-/* --- editing --------------------------------------------------------- */
+/* Editing. */
 
 /* Returns what the store returned; count_out may be NULL. */
 int stand_edit(struct stand *stand, enum postern_edit_kind kind, int64_t seq,

@@ -198,8 +198,6 @@ static void waits_over_reopen(void) {
 	stand_close(&stand);
 }
 
-/* --- every way to become pending -------------------------------------- */
-
 static void way_settled(struct stand *stand) {
 	stand_accept(stand, "1", stand->handlers[0]);
 	put_off(stand, 0);

@@ -13,8 +13,6 @@ static struct model_delivery *place(struct model *model, size_t index) {
 					.deliveries[index % MODEL_HANDLER_MAX];
 }
 
-/* --- the four ways a delivery changes -------------------------------- */
-
 static void make_pending(const struct model *model, struct model_delivery *d,
 		int64_t delay_ms) {
 	d->state = POSTERN_STATE_PENDING;
@@ -49,8 +47,6 @@ static void reopen(struct model *model, struct model_delivery *d) {
 	d->failures = 0;
 	d->crashes = 0;
 }
-
-/* --- accepting and settling ------------------------------------------ */
 
 static void open_route(struct model *model, struct model_accept *accept,
 		int handler) {
@@ -147,8 +143,6 @@ int model_settle(struct model *model, struct model_message *message,
 	return POSTERN_OK;
 }
 
-/* --- claiming -------------------------------------------------------- */
-
 struct model_message *model_find(struct model *model, int64_t seq) {
 	for (size_t i = 0; i < model->count; i++) {
 		if (model->messages[i].seq == seq) {
@@ -194,8 +188,6 @@ void model_set_back(struct model *model, int64_t ms) {
 		}
 	}
 }
-
-/* --- sweeping -------------------------------------------------------- */
 
 static bool is_lost(const struct model *model, const struct model_delivery *d) {
 	return d->state == POSTERN_STATE_LEASED && d->node != model->node;
@@ -293,8 +285,6 @@ uint64_t model_unpark(struct model *model, int channel, int handler) {
 	}
 	return count;
 }
-
-/* --- editing --------------------------------------------------------- */
 
 int model_edit(struct model *model, enum postern_edit_kind kind,
 		struct model_delivery *d, int handler) {

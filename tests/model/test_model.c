@@ -45,8 +45,6 @@ static bool one_in(struct match *match, size_t bound) {
 	return below(match, bound) == 0;
 }
 
-/* --- the nodes ------------------------------------------------------- */
-
 /* A new life enrols some of the handlers, most often all. */
 static void enrol(struct match *match) {
 	struct model *model = match->model;
@@ -102,8 +100,6 @@ static void step_crash(struct match *match) {
 	CHECK_INT(actual.suspects, expected.suspects);
 	CHECK_INT(actual.poisoned, expected.poisoned);
 }
-
-/* --- accepting and settling ------------------------------------------ */
 
 struct leased {
 	struct model_message *message;
@@ -238,8 +234,6 @@ static void step_apply(struct match *match) {
 		check_accept(match, &accepts[i], &parcels[i]);
 	}
 }
-
-/* --- claiming -------------------------------------------------------- */
 
 /* What a claim may and must take, by the model. */
 struct expected {
@@ -387,8 +381,6 @@ static void step_set_back(struct match *match) {
 	step_claim(match);
 }
 
-/* --- everything else ------------------------------------------------- */
-
 static void step_edit(struct match *match) {
 	struct model *model = match->model;
 	enum postern_edit_kind kind =
@@ -509,8 +501,6 @@ static void step_unpark(struct match *match) {
 	CHECK_INT(total, expected);
 }
 
-/* --- comparing ------------------------------------------------------- */
-
 static void compare_row(struct match *match, const struct postern_row *row,
 		const struct model_message *message, int handler) {
 	const struct model_delivery *d = &message->deliveries[handler];
@@ -617,8 +607,6 @@ static void compare_counters(struct match *match) {
 		CHECK_INT(actual.paused, model->paused[i]);
 	}
 }
-
-/* --- a run ----------------------------------------------------------- */
 
 static const struct {
 	const char *name;

@@ -13,8 +13,6 @@ extern char **environ;
 
 static char self_path[PATH_MAX];
 
-/* --- as a child ------------------------------------------------------- */
-
 static void tell_args(int argc, char **argv) {
 	for (int i = 0; i < argc; i++) {
 		(void)dprintf(2, "%s|", argv[i]);
@@ -100,8 +98,6 @@ static int be_child(int argc, char **argv) {
 	_exit(1);
 }
 
-/* --- running ----------------------------------------------------------- */
-
 static void run_shell(const char *script, struct postern_run *run) {
 	struct postern_handler *handler = make_shell(script, NULL);
 	fake_init(run, "hello", 5);
@@ -124,8 +120,6 @@ static void write_file(const char *path, const void *bytes, size_t len,
 	CHECK(fchmod(fd, mode) == 0);
 	CHECK(close(fd) == 0);
 }
-
-/* --- how it ends ------------------------------------------------------ */
 
 static void exit_codes(void) {
 	static const struct {
@@ -202,8 +196,6 @@ static void signals(void) {
 	run_shell("kill -40 $$", &run);
 	CHECK_STR(run.outcome.reason, "killed by signal 40");
 }
-
-/* --- programs that cannot be run --------------------------------------- */
 
 static void run_program(const char *path, struct postern_run *run) {
 	struct postern_handler *handler = make(&path, 1);
@@ -366,8 +358,6 @@ static void status_taken(void) {
 	CHECK_CONTAINS(run.outcome.reason, "SIGCHLD");
 }
 
-/* --- pipes ------------------------------------------------------------- */
-
 static void floods(void) {
 	struct postern_run run;
 	run_shell("head -c 30000000 /dev/zero; head -c 30000000 /dev/zero >&2; "
@@ -433,8 +423,6 @@ static void body_unread(void) {
 	}
 	free(body);
 }
-
-/* --- surroundings ------------------------------------------------------ */
 
 #define FIXED_ENV                                                        \
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin|" \

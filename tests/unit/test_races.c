@@ -246,8 +246,6 @@ static void strike(struct stage *stage) {
 	temp_dir_destroy(&stage->dir);
 }
 
-/* --- waking up -------------------------------------------------------- */
-
 static void transactional_backlog(void) {
 	struct stage stage;
 	stage_init(&stage, true);
@@ -286,8 +284,6 @@ static void resumed_handler(void) {
 	}
 	strike(&stage);
 }
-
-/* --- stopping --------------------------------------------------------- */
 
 static void claim_ends_after_drain(void) {
 	struct stage stage;
@@ -372,8 +368,6 @@ static void stopped_sql(void) {
 	}
 	strike(&stage);
 }
-
-/* --- interrupts ------------------------------------------------------- */
 
 static struct tally *interrupt_tally;
 static void (*interrupt_now)(struct postern_store *store);
@@ -495,8 +489,6 @@ static void late_interrupt(void) {
 	strike(&stage);
 }
 
-/* --- suspects --------------------------------------------------------- */
-
 /* What a process leaves behind that died while it ran one delivery of a. */
 static bool leave_suspect(struct stage *stage) {
 	struct postern_store *store = NULL;
@@ -580,8 +572,6 @@ static void suspect_behind_others(void) {
 	strike(&stage);
 }
 
-/* --- pumping by hand -------------------------------------------------- */
-
 static void run_takes_no_more(void) {
 	struct stage stage;
 	stage_init(&stage, true);
@@ -657,8 +647,6 @@ static void clock_goes_back_on_memory(void) {
 static void clock_goes_back_on_sqlite(void) {
 	clock_goes_back(true);
 }
-
-/* --- names and copies ------------------------------------------------- */
 
 static void pause_by_former_key(void) {
 	struct stage stage;

@@ -111,8 +111,6 @@ static void disk_full(void) {
 	stand_finish(&stand);
 }
 
-/* --- every call ------------------------------------------------------- */
-
 /* Accept "b" and settle "a" as one unit; returns what apply returned. */
 static int settle_and_accept(struct stand *stand, int64_t first) {
 	struct postern_message message = {
@@ -219,8 +217,6 @@ static void every_allocation_fails(void) {
 	fail_each(FAULT_MALLOC, SQLITE_NOMEM, POSTERN_E_NOMEM);
 }
 
-/* --- opening ---------------------------------------------------------- */
-
 static void open_each(enum fault_kind kind, int code) {
 	bool struck = true;
 	/* Thousands of allocations: every one at first, then every so many. */
@@ -255,8 +251,6 @@ static void open_with_failing_syncs(void) {
 static void open_without_memory(void) {
 	open_each(FAULT_MALLOC, SQLITE_NOMEM);
 }
-
-/* --- claiming and looking --------------------------------------------- */
 
 static int claim(struct stand *stand, struct postern_claims *out) {
 	struct postern_want want = { .handler = stand->handler, .max = 10 };
@@ -323,8 +317,6 @@ static void look_on_failing_disk(void) {
 	}
 	stand_finish(&stand);
 }
-
-/* --- damage ------------------------------------------------------------ */
 
 #define DAMAGE_ROUNDS 300
 
@@ -403,8 +395,6 @@ static void damaged_file(void) {
 	}
 	CHECK(refused > 0);
 }
-
-/* --- a real disk ------------------------------------------------------ */
 
 static bool write_file(const char *path, size_t len) {
 	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);

@@ -19,8 +19,6 @@
 
 #define NOBODY 65534
 
-/* --- ownership -------------------------------------------------------- */
-
 static void created_private(void) {
 	struct stand stand;
 	struct stat status = { 0 };
@@ -148,8 +146,6 @@ static void nothing_inherited(void) {
 	stand_finish(&stand);
 }
 
-/* --- replaced under us ------------------------------------------------ */
-
 static void removed(void) {
 	struct stand stand;
 	int code;
@@ -180,8 +176,6 @@ static void replaced(void) {
 	}
 	stand_finish(&stand);
 }
-
-/* --- what it must be -------------------------------------------------- */
 
 static bool write_text(const char *path, const char *text) {
 	FILE *file = fopen(path, "w");
@@ -281,8 +275,6 @@ static void parameters(void) {
 	stand_finish(&stand);
 }
 
-/* --- what nobody may write -------------------------------------------- */
-
 /* Open the store in a child that is not root; returns the code, and the text
    in stand->error. */
 static int open_as_nobody(struct stand *stand) {
@@ -351,8 +343,6 @@ static void unreadable_file(void) {
 	}
 	stand_finish(&stand);
 }
-
-/* --- opened to look --------------------------------------------------- */
 
 static void look_beside_owner(void) {
 	struct stand stand;
@@ -480,8 +470,6 @@ static void look_on_read_only_disk(void) {
 	CHECK_INT(umount(stand.dir.path), 0);
 	stand_finish(&stand);
 }
-
-/* --- the promise ------------------------------------------------------ */
 
 static void keeps_its_promise(void) {
 	struct stand stand;

@@ -72,8 +72,6 @@ static int64_t effects(const struct stand *stand) {
 
 #define INSERT(n) "INSERT INTO effect VALUES (" #n ");"
 
-/* --- what is refused -------------------------------------------------- */
-
 static void forbidden(void) {
 	static const struct {
 		const char *sql;
@@ -203,8 +201,6 @@ static void no_commit_of_its_own(void) {
 	stand_finish(&stand);
 }
 
-/* --- neighbours ------------------------------------------------------- */
-
 /* Three units, the middle one does harm. */
 static void run_three(struct stand *stand, const char *harm,
 		struct postern_unit units[3], struct script scripts[3]) {
@@ -284,8 +280,6 @@ static void deferred_key_mended(void) {
 	stand_finish(&stand);
 }
 
-/* --- what is left behind ---------------------------------------------- */
-
 static void unfinished_statement(void) {
 	struct stand stand;
 	if (!transact_open(&stand)) {
@@ -339,8 +333,6 @@ static void reading_costs_no_commit(void) {
 	CHECK_INT(effects(&stand), 0);
 	stand_finish(&stand);
 }
-
-/* --- time ------------------------------------------------------------- */
 
 #define FOREVER                                                        \
 	"WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c)" \

@@ -39,8 +39,6 @@ static bool is_needed(const struct postern_edit *edit,
 		   delivery->state != POSTERN_STATE_DISCARDED;
 }
 
-/* --- changing one ----------------------------------------------------- */
-
 static int retry(struct sqlite_store *self,
 		const struct sqlite_delivery *delivery, struct postern_error *error) {
 	int64_t now = postern__sqlite_now(self);
@@ -121,8 +119,6 @@ static int edit_one(struct sqlite_store *self, const struct postern_edit *edit,
 	}
 }
 
-/* --- finding them ----------------------------------------------------- */
-
 static int find_parked(struct sqlite_store *self, int64_t seq,
 		struct sqlite_delivery *out, struct postern_error *error) {
 	int r = postern__sqlite_delivery_find(self, seq, 0, out, error);
@@ -188,8 +184,6 @@ static int edit_single(struct sqlite_store *self, struct postern_edit *edit,
 				   ? edit_one(self, edit, &delivery, error)
 				   : POSTERN_OK;
 }
-
-/* --- changing many ---------------------------------------------------- */
 
 struct found {
 	struct sqlite_delivery *items;
@@ -280,8 +274,6 @@ static int edit_deliveries(struct sqlite_store *self, struct postern_edit *edit,
 	}
 	return postern__sqlite_finish(self, r, error);
 }
-
-/* --- handlers --------------------------------------------------------- */
 
 static int edit_handler(struct sqlite_store *self, struct postern_edit *edit,
 		uint64_t *count_out, struct postern_error *error) {

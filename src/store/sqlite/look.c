@@ -64,8 +64,6 @@ int postern__sqlite_list(struct postern_store *store,
 	return r;
 }
 
-/* --- one message ------------------------------------------------------ */
-
 static int read_message(struct sqlite_store *self,
 		struct postern_memory *memory, struct postern_detail *detail,
 		struct postern_error *error) {

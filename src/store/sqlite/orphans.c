@@ -11,8 +11,6 @@
 
 #include "store/sqlite/sqlite.h"
 
-/* --- orphans ---------------------------------------------------------- */
-
 /* The handlers that some node registers. */
 #define REGISTERED                                \
 	"(SELECT r.owner FROM postern_node_handler n" \
@@ -152,8 +150,6 @@ int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
 	}
 	return r;
 }
-
-/* --- parked messages -------------------------------------------------- */
 
 struct waking {
 	struct sqlite_store *store;
