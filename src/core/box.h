@@ -368,6 +368,16 @@ void postern__claim_hint(struct postern_box *box, struct postern__entry *entry,
 		int64_t delay_ms);
 void postern__claim_hint_all(struct postern_box *box);
 
+/*
+ * start.c. Whether ids are remembered as long as a handler may retry. Copies of
+ * a message may come as long as it is retried somewhere else; an id that is
+ * forgotten before our own last retry is surely too short. False: `text` is a
+ * remark about it.
+ */
+bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
+		const char *key, const struct postern_policy *policy, char *text,
+		size_t size);
+
 /* start.c, without the lock. */
 /* Make the box known to the store. Doing it again changes nothing, but it is
    a write, and so shows whether the store can. */

@@ -47,26 +47,33 @@ static int check_require_inbox(const struct postern_box *box,
 	return POSTERN_OK;
 }
 
-/* Copies of a message may come as long as it is retried somewhere else; an
-   id that is forgotten before our own last retry is surely too short. */
+bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
+		const char *key, const struct postern_policy *policy, char *text,
+		size_t size) {
+	int64_t horizon = postern__policy_horizon_ms(policy);
+	char kept[POSTERN__DURATION_TEXT_MAX];
+	char needed[POSTERN__DURATION_TEXT_MAX];
+	if (dedupe_ms == 0 || dedupe_ms >= horizon) {
+		return true;
+	}
+	postern__duration_format(dedupe_ms, kept);
+	postern__duration_format(horizon, needed);
+	(void)snprintf(text, size,
+			"channel '%s' forgets ids after %s (retention.dedupe), but "
+			"handler '%s' may retry for %s; a late copy would be new",
+			channel, kept, key, needed);
+	return false;
+}
+
 static void see_horizon(const struct postern_box *box) {
 	for (size_t i = 0; i < box->entry_count; i++) {
 		const struct postern__entry *entry = box->entries[i];
-		int64_t dedupe = entry->channel->retention_dedupe_ms;
-		int64_t horizon = postern__policy_horizon_ms(&entry->policy);
-		if (dedupe == 0 || dedupe >= horizon) {
-			continue;
-		}
 		char text[POSTERN_ERROR_TEXT_MAX];
-		char kept[POSTERN__DURATION_TEXT_MAX];
-		char needed[POSTERN__DURATION_TEXT_MAX];
-		postern__duration_format(dedupe, kept);
-		postern__duration_format(horizon, needed);
-		(void)snprintf(text, sizeof(text),
-				"channel '%s' forgets ids after %s (retention.dedupe), but "
-				"handler '%s' may retry for %s; a late copy would be new",
-				entry->channel->name, kept, entry->key, needed);
-		remark(box, text);
+		if (!postern__horizon_check(entry->channel->name,
+					entry->channel->retention_dedupe_ms, entry->key,
+					&entry->policy, text, sizeof(text))) {
+			remark(box, text);
+		}
 	}
 }
 

@@ -8,6 +8,7 @@
 #include "runner/runner.h"
 
 #include "base/point.h"
+#include "runner/trouble.h"
 
 #include <stdio.h>
 
@@ -69,7 +70,7 @@ static void report_cleanup(struct postern_runner *runner) {
 	}
 	char text[128];
 	(void)snprintf(text, sizeof(text),
-			"cleaned up %llu message%s and %llu remembered id%s",
+			POSTERN__TROUBLE_CLEANED "%llu message%s and %llu remembered id%s",
 			(unsigned long long)total->messages,
 			total->messages == 1 ? "" : "s", (unsigned long long)total->keys,
 			total->keys == 1 ? "" : "s");

@@ -3,9 +3,11 @@
 #define POSTERN_RUNNER_TROUBLE_H
 
 /*
- * Of all that the runner reports as trouble, the one text that is good news:
- * the end of what was reported before. A log tells it apart by this.
+ * Of all that the runner reports as trouble, what is none: the end of what was
+ * reported before, and, as the beginning of a text, what a clean-up removed. A
+ * log tells them apart by this.
  */
 #define POSTERN__TROUBLE_OVER "the store works again"
+#define POSTERN__TROUBLE_CLEANED "cleaned up "
 
 #endif
