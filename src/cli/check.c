@@ -62,6 +62,11 @@ static void take_remark(void *context, const char *text) {
 	find(context, POSTERN__EXIT_OK, "%s", text);
 }
 
+/* What serve only warns of. */
+static void take_warning(void *context, const char *text) {
+	find(context, POSTERN__EXIT_FAILED, "%s", text);
+}
+
 /* What serve would refuse, and what it would not but should be known. */
 static void check_handlers(struct check *check) {
 	struct postern_error error;
@@ -280,6 +285,7 @@ int postern__command_check(struct postern__cli *cli) {
 	}
 	check.findings = json_array();
 	check_handlers(&check);
+	postern__config_remarks(cli->config, take_warning, &check);
 	check_stores(&check);
 	postern__buf_init(&printed, PRINTED_LEN_MAX);
 	postern__config_print(cli->config, cli->json, &printed);

@@ -62,6 +62,12 @@ void postern__client_destroy(struct postern__client *client) {
 	}
 }
 
+/* Whether the channels and handlers are made known. */
+static bool is_started(const struct postern__client *client) {
+	return client->need == POSTERN__NEED_ACCEPT ||
+		   client->need == POSTERN__NEED_CLEANUP;
+}
+
 static int open_store(struct postern__client *client,
 		const struct postern__config_store *store,
 		struct postern_error *error) {
@@ -74,7 +80,7 @@ static int open_store(struct postern__client *client,
 	/* A command is no runner: it leaves what it does not know alone. */
 	options.orphans = POSTERN_ORPHANS_HOLD;
 	int r = postern_box_open(store->values.store, &options, &box, error);
-	if (r == POSTERN_OK && client->need == POSTERN__NEED_ACCEPT) {
+	if (r == POSTERN_OK && is_started(client)) {
 		r = postern__config_apply(client->cli->config, store, box, error);
 		if (r == POSTERN_OK) {
 			r = postern_box_start(box, error);
@@ -93,7 +99,7 @@ static int open_stores(struct postern__client *client,
 		struct postern_error *error) {
 	const struct postern__cli *cli = client->cli;
 	int r = POSTERN_OK;
-	if (client->need == POSTERN__NEED_ACCEPT) {
+	if (is_started(client)) {
 		/* Before a store is created for what cannot be. */
 		r = postern__config_check(cli->config, error);
 	}

@@ -36,7 +36,9 @@ enum postern__need {
 	POSTERN__NEED_WRITE, /* to change what is there */
 	/* To accept: the configuration's channels and handlers are made known,
 	   and a store that is missing is created. */
-	POSTERN__NEED_ACCEPT
+	POSTERN__NEED_ACCEPT,
+	/* To clean up: channels are made known as well, but nothing is created. */
+	POSTERN__NEED_CLEANUP
 };
 
 /*

@@ -145,8 +145,9 @@ static const struct postern__command commands[] = {
 		.about =
 			"Reads the configuration and refuses what serve would. Then it looks into the\n"
 			"store, if there is one, without changing it: deliveries whose handler is no\n"
-			"longer configured and would be poisoned, programs that cannot be run, a store\n"
-			"that does not keep what it promises, a server that is not well.\n"
+			"longer configured and would be poisoned, ids that are forgotten before the last\n"
+			"retry, programs that cannot be run, a store that does not keep what it promises,\n"
+			"a server that is not well.\n"
 			"Exits with 2 if the configuration is wrong, 1 if something was found, 4 if\n"
 			"the store cannot be read, 5 if the running server is not well.",
 		.examples =
@@ -263,6 +264,18 @@ static const struct postern__command commands[] = {
 		.run = postern__command_resume,
 	},
 	{
+		.name = "cleanup", .operands = "", .flags = in_flags,
+		.help = "remove what has expired, now",
+		.about =
+			"A server does so by itself every 'cleanup_interval'. What may go is said by\n"
+			"'retention' of each channel: messages that are complete, and the memory of their\n"
+			"ids. Poisoned and parked ones stay, and so do the ids of what is open.",
+		.examples =
+			"postern cleanup\n"
+			"postern cleanup --json | jq .messages",
+		.run = postern__command_cleanup,
+	},
+	{
 		.name = "stats", .operands = "", .flags = in_flags,
 		.help = "count messages and deliveries",
 		.about =
@@ -311,7 +324,6 @@ static const struct postern__command commands[] = {
 static const char *const later[] = {
 	"explain",
 	"replay",
-	"cleanup",
 	"top",
 	"verify",
 	"key",

@@ -53,6 +53,7 @@ static const struct route {
 	{ "POST", "/v1/deliveries/discard", postern__route_discard_all, 0 },
 	{ "POST", "/v1/handlers/{}/pause", postern__route_pause, 0 },
 	{ "POST", "/v1/handlers/{}/resume", postern__route_resume, 0 },
+	{ "POST", "/v1/cleanup", postern__route_cleanup, 0 },
 	{ "GET", "/healthz", postern__route_health, QUICK },
 	{ "GET", "/readyz", postern__route_ready, QUICK },
 };

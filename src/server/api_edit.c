@@ -2,7 +2,7 @@
 
 /*
  * The routes by which an operator changes something: retry and discard, one
- * or many, pause and resume.
+ * or many, pause and resume, cleaning up.
  *
  * What a bulk edit hits is decided by its filter, so its JSON is read strictly:
  * a member we do not know, one given twice or one of the wrong kind is refused
@@ -314,4 +314,48 @@ void postern__route_pause(struct postern__call *call) {
 
 void postern__route_resume(struct postern__call *call) {
 	set_paused(call, false);
+}
+
+/* What each store's clean-up removed; the sums come first. */
+static void write_cleanups(struct postern__call *call,
+		const struct postern_cleanup *results) {
+	struct postern__buf *body = &call->response->body;
+	uint64_t messages = 0;
+	uint64_t keys = 0;
+	for (size_t i = 0; i < call->store_count; i++) {
+		messages += results[i].messages;
+		keys += results[i].keys;
+	}
+	postern__json_open(body, '{');
+	postern__json_pair_uint(body, "messages", messages);
+	postern__json_pair_uint(body, "keys", keys);
+	postern__json_key(body, "stores");
+	postern__json_open(body, '[');
+	for (size_t i = 0; i < call->store_count; i++) {
+		postern__json_open(body, '{');
+		postern__json_pair_text(body, "store", call->stores[i]->name);
+		postern__json_pair_uint(body, "messages", results[i].messages);
+		postern__json_pair_uint(body, "keys", results[i].keys);
+		postern__json_pair_bool(body, "busy", results[i].busy);
+		postern__json_close(body, '}');
+	}
+	postern__json_close(body, ']');
+	postern__json_close(body, '}');
+}
+
+void postern__route_cleanup(struct postern__call *call) {
+	struct postern_cleanup results[POSTERN__STORE_COUNT_MAX];
+	struct postern_error error;
+	if (!check_no_body(call) || !postern__call_store_query(call)) {
+		return;
+	}
+	for (size_t i = 0; i < call->store_count; i++) {
+		if (postern_box_cleanup(call->stores[i]->box, &results[i], &error) !=
+				POSTERN_OK) {
+			postern__call_fail_in(call, call->stores[i], &error);
+			return;
+		}
+	}
+	write_cleanups(call, results);
+	call->response->status = 200;
 }

@@ -53,15 +53,24 @@ int postern__config_fail_at(const struct postern__config *config,
 	return postern__fail(error, code, "--%s: %s", names.flag, error->text);
 }
 
+int postern__config_fail_nearer(const struct postern__config *config,
+		const struct postern__config_values *values, const char *first,
+		const char *second, struct postern_error *error) {
+	const struct postern__option *options[] = { postern__option_named(first),
+		postern__option_named(second) };
+	const struct postern__config_origin *origins[] = {
+		&values->origins[postern__option_index(options[0])],
+		&values->origins[postern__option_index(options[1])],
+	};
+	size_t nearer = origins[0]->source == POSTERN__CONFIG_DEFAULT ||
+					origins[0]->level < origins[1]->level;
+	return postern__config_fail_at(config, options[nearer], origins[nearer],
+			POSTERN_E_INVALID, error);
+}
+
 int postern__config_timeout_check(const struct postern__config *config,
 		const struct postern__config_values *values, bool sql,
 		struct postern_error *error) {
-	const struct postern__option *timeout = postern__option_named("timeout");
-	const struct postern__option *lease = postern__option_named("lease");
-	const struct postern__config_origin *of_timeout =
-			&values->origins[postern__option_index(timeout)];
-	const struct postern__config_origin *of_lease =
-			&values->origins[postern__option_index(lease)];
 	bool by_default = values->timeout_ms == POSTERN_TIMEOUT_DEFAULT;
 	int64_t timeout_ms = values->timeout_ms;
 	char timeout_text[POSTERN__DURATION_TEXT_MAX];
@@ -78,14 +87,32 @@ int postern__config_timeout_check(const struct postern__config *config,
 	(void)postern__fail(error, POSTERN_E_INVALID,
 			"timeout (%s%s) must be less than lease (%s)", timeout_text,
 			by_default ? ", the default for sql" : "", lease_text);
-	/* Told where the nearer of the two was said. */
-	if (of_timeout->source != POSTERN__CONFIG_DEFAULT &&
-			of_timeout->level >= of_lease->level) {
-		return postern__config_fail_at(config, timeout, of_timeout,
-				POSTERN_E_INVALID, error);
-	}
-	return postern__config_fail_at(config, lease, of_lease, POSTERN_E_INVALID,
+	return postern__config_fail_nearer(config, values, "timeout", "lease",
 			error);
+}
+
+int postern__config_retention_check(const struct postern__config *config,
+		const struct postern__config_values *values,
+		struct postern_error *error) {
+	int64_t payload_ms = values->retention_payload_ms;
+	int64_t dedupe_ms = values->retention_dedupe_ms;
+	char payload_text[POSTERN__DURATION_TEXT_MAX] = "none: for good";
+	char dedupe_text[POSTERN__DURATION_TEXT_MAX];
+
+	/* 0 is for good. */
+	if (dedupe_ms == 0 || (payload_ms > 0 && dedupe_ms >= payload_ms)) {
+		return POSTERN_OK;
+	}
+	if (payload_ms > 0) {
+		postern__duration_format(payload_ms, payload_text);
+	}
+	postern__duration_format(dedupe_ms, dedupe_text);
+	(void)postern__fail(error, POSTERN_E_INVALID,
+			"retention.dedupe (%s) must not be less than retention.payload "
+			"(%s): an id is remembered at least as long as its message",
+			dedupe_text, payload_text);
+	return postern__config_fail_nearer(config, values, "retention.dedupe",
+			"retention.payload", error);
 }
 
 static int read_sections(struct postern__config *config,

@@ -116,6 +116,13 @@ struct postern__config_values {
 	uint64_t run_queue_bytes_max;
 	int require_inbox; /* enum postern_require_inbox */
 	int orphans;       /* enum postern_orphans */
+	int processing;    /* enum postern_processing */
+	const char *lock_name;
+	int64_t lock_acquire_timeout_ms;
+	int64_t node_lease_ms;
+	const char *cleanup_lock_name;
+	int64_t cleanup_interval_ms;
+	uint32_t cleanup_batch;
 
 	/* Of a delivery: a handler may have its own. */
 	uint32_t max_attempts;
@@ -131,6 +138,8 @@ struct postern__config_values {
 
 	/* Of a channel. */
 	uint64_t max_message_size;
+	int64_t retention_payload_ms; /* 0: none */
+	int64_t retention_dedupe_ms;
 	int unrouted;    /* enum postern_unrouted */
 	int on_conflict; /* enum postern_on_conflict */
 	bool allow_without_inbox;
@@ -151,6 +160,9 @@ struct postern__config_store {
 	unsigned line; /* 0: not in the file */
 	unsigned column;
 	struct postern__config_values values;
+	/* Those of the values, with the store's name in place of "{store}". */
+	const char *lock_name;
+	const char *cleanup_lock_name;
 };
 
 struct postern__config_handler {
@@ -237,6 +249,13 @@ int postern__config_store_fail(const struct postern__config *config,
  */
 int postern__config_check(const struct postern__config *config,
 		struct postern_error *error);
+
+/*
+ * Tell what a server would remark on at its start and that can be seen without
+ * a store: ids that are forgotten too soon.
+ */
+void postern__config_remarks(const struct postern__config *config,
+		postern_remark *remark, void *context);
 
 /*
  * Append the effective configuration: each option's value, and where it came

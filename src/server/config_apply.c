@@ -13,8 +13,10 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "core/box.h"
 #include "handler/kinds.h"
 #include "server/config.h"
+#include "server/config_options.h"
 #include "server/config_section.h"
 #include "server/config_yaml.h"
 
@@ -30,7 +32,18 @@ void postern__config_box_options(const struct postern__config_store *store,
 		.run_queue_bytes_max = (size_t)values->run_queue_bytes_max,
 		.require_inbox = (enum postern_require_inbox)values->require_inbox,
 		.orphans = (enum postern_orphans)values->orphans,
+		.processing = (enum postern_processing)values->processing,
+		.lock_name = store->lock_name,
+		.lock_acquire_timeout_ms = values->lock_acquire_timeout_ms,
+		.cleanup_lock_name = store->cleanup_lock_name,
+		.cleanup_batch = values->cleanup_batch,
 	};
+	/* Unless it is asked for, the box knows whether its store needs one. */
+	const struct postern__option *lease = postern__option_named("node_lease");
+	if (values->origins[postern__option_index(lease)].source !=
+			POSTERN__CONFIG_DEFAULT) {
+		out->node_lease_ms = values->node_lease_ms;
+	}
 }
 
 void postern__config_runner_options(const struct postern__config_store *store,
@@ -41,6 +54,7 @@ void postern__config_runner_options(const struct postern__config_store *store,
 		.workers = values->workers,
 		.polling_interval_ms = values->polling_interval_ms,
 		.restart_delay_ms = values->restart_delay_ms,
+		.cleanup_interval_ms = values->cleanup_interval_ms,
 	};
 }
 
@@ -78,6 +92,8 @@ static int apply_channel(const struct postern__config *config,
 		.on_conflict = (enum postern_on_conflict)values->on_conflict,
 		.allow_without_inbox = values->allow_without_inbox,
 		.max_message_size = (size_t)values->max_message_size,
+		.retention_payload_ms = values->retention_payload_ms,
+		.retention_dedupe_ms = values->retention_dedupe_ms,
 		.policy = &policy,
 	};
 	int r = postern_box_add_channel(box, channel->name, &options, error);
@@ -166,4 +182,23 @@ int postern__config_check(const struct postern__config *config,
 		}
 	}
 	return POSTERN_OK;
+}
+
+void postern__config_remarks(const struct postern__config *config,
+		postern_remark *remark, void *context) {
+	for (size_t i = 0; i < config->channel_count; i++) {
+		const struct postern__config_channel *channel = &config->channels[i];
+		for (size_t j = 0; j < channel->handler_count; j++) {
+			const struct postern__config_handler *handler =
+					&channel->handlers[j];
+			struct postern_policy policy;
+			char text[POSTERN_ERROR_TEXT_MAX];
+			fill_policy(&handler->values, &policy);
+			if (!postern__horizon_check(channel->name,
+						channel->values.retention_dedupe_ms, handler->key,
+						&policy, text, sizeof text)) {
+				remark(context, text);
+			}
+		}
+	}
 }

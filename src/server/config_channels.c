@@ -254,6 +254,9 @@ static int read_channel(struct postern__config *config,
 		r = postern__config_timeout_check(config, &channel->values, false,
 				error);
 	}
+	if (r == POSTERN_OK) {
+		r = postern__config_retention_check(config, &channel->values, error);
+	}
 	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_HANDLERS]) {
 		r = read_handlers(config, parts.nodes[POSTERN__PART_HANDLERS], channel,
 				error);

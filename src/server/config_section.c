@@ -317,6 +317,24 @@ static int read_option(struct postern__config *config,
 	return r == POSTERN_OK ? r : postern__yaml_fail_at(error, r, &entry->place);
 }
 
+static int fail_unknown_in(const struct postern__yaml_node *group,
+		const struct postern__yaml_node *entry, struct postern_error *error) {
+	const char *names[POSTERN__CONFIG_OPTION_COUNT_MAX];
+	const struct postern__option *option;
+	size_t len = strlen(group->key);
+	size_t count = 0;
+	for (size_t i = 0; (option = postern__option_at(i)); i++) {
+		if (strncmp(option->name, group->key, len) == 0 &&
+				option->name[len] == '.') {
+			names[count++] = option->name + len + 1;
+		}
+	}
+	const char *near = postern__closest(entry->key, names, count);
+	return postern__yaml_fail(error, &entry->key_place,
+			"unknown key '%.60s' in '%s'%s%s%s", entry->key, group->key,
+			near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
 /* "retention": a mapping whose keys are options with a dot. */
 static int read_group(struct postern__config *config,
 		const struct postern__yaml_node *group, unsigned scope, unsigned level,
@@ -337,8 +355,7 @@ static int read_group(struct postern__config *config,
 			.option = postern__option_named(name),
 		};
 		if (!meaning.option || !(meaning.option->scopes & scope)) {
-			return postern__yaml_fail(error, &entry->key_place,
-					"unknown key '%.60s' in '%s'", entry->key, group->key);
+			return fail_unknown_in(group, entry, error);
 		}
 		int r = read_option(config, entry, &meaning, level, values, error);
 		if (r != POSTERN_OK) {

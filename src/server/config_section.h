@@ -113,6 +113,12 @@ int postern__config_fail_at(const struct postern__config *config,
 		const struct postern__config_origin *origin, int code,
 		struct postern_error *error);
 
+/* The same for an error about two options: told where the nearer of them was
+   said, and `first` if they are equally near. Returns POSTERN_E_INVALID. */
+int postern__config_fail_nearer(const struct postern__config *config,
+		const struct postern__config_values *values, const char *first,
+		const char *second, struct postern_error *error);
+
 /* Read the stores; the global values are complete. `node` is `stores`, or
    NULL if that is not there. */
 int postern__config_stores_read(struct postern__config *config,
@@ -128,6 +134,11 @@ int postern__config_store_choose(struct postern__config *config,
 /* Read the channels with their handlers; the stores are complete. */
 int postern__config_channels_read(struct postern__config *config,
 		const struct postern__yaml_node *node, struct postern_error *error);
+
+/* Refuse to forget ids before their messages. */
+int postern__config_retention_check(const struct postern__config *config,
+		const struct postern__config_values *values,
+		struct postern_error *error);
 
 /* Refuse a timeout that is not less than the lease. `sql`: the default is
    the one of sql handlers. */

@@ -9,10 +9,12 @@
  */
 
 #include <libgen.h>
+#include <postern/sys/store.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/buf.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "server/config_options.h"
@@ -99,6 +101,64 @@ static int read_store(struct postern__config *config,
 		r = postern__config_timeout_check(config, &store->values, false, error);
 	}
 	return r;
+}
+
+/* A text with the store's name in place of each "{store}". */
+static int put_name(struct postern__config *config, const char *text,
+		const char *name, const char **out, struct postern_error *error) {
+	static const char hole[] = "{store}";
+	struct postern__buf buf;
+	int r = POSTERN_OK;
+	postern__buf_init(&buf, POSTERN__CONFIG_BYTES_MAX);
+	for (const char *at = strstr(text, hole); at; at = strstr(text, hole)) {
+		postern__buf_append(&buf, text, (size_t)(at - text));
+		postern__buf_append_text(&buf, name);
+		text = at + sizeof hole - 1;
+	}
+	postern__buf_append_text(&buf, text);
+	if (postern__buf_check(&buf, "the name", error) != POSTERN_OK ||
+			buf.len > POSTERN_LOCK_NAME_LEN_MAX) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"the name of a lock has 1 to %d bytes",
+				POSTERN_LOCK_NAME_LEN_MAX);
+	}
+	if (r == POSTERN_OK) {
+		*out = postern__arena_strdup(&config->arena, postern__buf_text(&buf));
+		r = *out ? r : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	postern__buf_finish(&buf);
+	return r;
+}
+
+static int name_locks(struct postern__config *config,
+		struct postern__config_store *store, struct postern_error *error) {
+	const struct {
+		const char *option;
+		const char *text;
+		const char **out;
+	} locks[] = {
+		{ "lock_name", store->values.lock_name, &store->lock_name },
+		{ "cleanup_lock_name", store->values.cleanup_lock_name,
+				&store->cleanup_lock_name },
+	};
+	for (size_t i = 0; i < sizeof locks / sizeof locks[0]; i++) {
+		const struct postern__option *option =
+				postern__option_named(locks[i].option);
+		int r = put_name(config, locks[i].text, store->name, locks[i].out,
+				error);
+		if (r != POSTERN_OK) {
+			return postern__config_fail_at(config, option,
+					&store->values.origins[postern__option_index(option)], r,
+					error);
+		}
+	}
+	if (strcmp(store->lock_name, store->cleanup_lock_name) != 0) {
+		return POSTERN_OK;
+	}
+	(void)postern__fail(error, POSTERN_E_INVALID,
+			"lock_name and cleanup_lock_name must differ");
+	return postern__config_fail_nearer(config, &store->values,
+			"cleanup_lock_name", "lock_name", error);
 }
 
 static int read_all(struct postern__config *config,
@@ -229,6 +289,9 @@ int postern__config_stores_read(struct postern__config *config,
 	if (r == POSTERN_OK && !has_default &&
 			origin->source != POSTERN__CONFIG_DEFAULT) {
 		r = override(config, stores, error);
+	}
+	for (size_t i = 0; r == POSTERN_OK && i < config->store_count; i++) {
+		r = name_locks(config, &stores[i], error);
 	}
 	return r == POSTERN_OK ? check_files(config, stores, error) : r;
 }

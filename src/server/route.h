@@ -50,6 +50,7 @@ postern__route postern__route_retry_all;
 postern__route postern__route_discard_all;
 postern__route postern__route_pause;
 postern__route postern__route_resume;
+postern__route postern__route_cleanup;
 postern__route postern__route_health;
 postern__route postern__route_ready;
 

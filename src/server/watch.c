@@ -139,6 +139,18 @@ void postern__watch_event(void *context, const struct postern_event *event) {
 					postern__log_int("seq", event->seq), store_field(watch));
 		}
 		break;
+	case POSTERN_EVENT_LOCKED:
+		postern__log(watch->log, POSTERN__LOG_INFO,
+				"this process has the processing lock",
+				postern__log_int("fence", (int64_t)event->fence),
+				store_field(watch));
+		break;
+	case POSTERN_EVENT_LOCK_LOST:
+		postern__log(watch->log, POSTERN__LOG_WARN,
+				"this process has lost the processing lock",
+				postern__log_int("fence", (int64_t)event->fence),
+				store_field(watch));
+		break;
 	case POSTERN_EVENT_ACCEPTED:
 	case POSTERN_EVENT_DUPLICATE:
 	case POSTERN_EVENT_STARTED:
@@ -153,10 +165,12 @@ void postern__watch_remark(void *context, const char *text) {
 
 void postern__watch_trouble(void *context, const char *text) {
 	struct postern__watch *watch = context;
+	static const char cleaned[] = POSTERN__TROUBLE_CLEANED;
 	bool over = strcmp(text, POSTERN__TROUBLE_OVER) == 0;
+	bool good = over || strncmp(text, cleaned, sizeof cleaned - 1) == 0;
 	/* An end is told once for each beginning: it is never left out. */
 	if (over || may_write(watch)) {
-		postern__log(watch->log, over ? POSTERN__LOG_INFO : POSTERN__LOG_ERROR,
+		postern__log(watch->log, good ? POSTERN__LOG_INFO : POSTERN__LOG_ERROR,
 				text, store_field(watch));
 	}
 }

@@ -47,11 +47,12 @@ static void add_handler(struct fixture *self, const char *channel,
 }
 
 static void add_channel(struct fixture *self, const char *name,
-		enum postern_unrouted unrouted) {
+		enum postern_unrouted unrouted, int64_t retention_ms) {
 	struct postern_error error;
 	struct postern_channel_options options = {
 		.size = sizeof options,
 		.unrouted = unrouted,
+		.retention_payload_ms = retention_ms,
 	};
 	must(postern_box_add_channel(self->box, name, &options, &error), &error);
 }
@@ -66,14 +67,14 @@ void fixture_init(struct fixture *self) {
 		.clock = &self->clock.base,
 	};
 	must(postern_box_open("memory:", &options, &self->box, &error), &error);
-	add_channel(self, "orders", POSTERN_UNROUTED_PARK);
+	add_channel(self, "orders", POSTERN_UNROUTED_PARK, 0);
 	add_handler(self, "orders", "ok", "*", do_well);
 	add_handler(self, "orders", "no/good", "*", do_badly);
-	add_channel(self, "strict", POSTERN_UNROUTED_REJECT);
+	add_channel(self, "strict", POSTERN_UNROUTED_REJECT, 0);
 	add_handler(self, "strict", "only-order", "order.*", do_well);
-	add_channel(self, "drops", POSTERN_UNROUTED_DROP);
+	add_channel(self, "drops", POSTERN_UNROUTED_DROP, FIXTURE_RETENTION_MS);
 	add_handler(self, "drops", "drop-order", "order.*", do_well);
-	add_channel(self, "parks", POSTERN_UNROUTED_PARK);
+	add_channel(self, "parks", POSTERN_UNROUTED_PARK, 0);
 	must(postern_box_start(self->box, &error), &error);
 	self->stores.items[0] = (struct postern__open_store){
 		.name = "default",

@@ -7,7 +7,8 @@
  *
  *   orders  handlers ok (done), no/good (poison), both for every type
  *   strict  handler only-order for order.*; other types are rejected
- *   drops   the same as handler drop-order; other types are dropped
+ *   drops   the same as handler drop-order; other types are dropped, and what
+ *           is complete expires
  *   parks   no handler at all
  */
 
@@ -19,6 +20,8 @@
 #include "server/api.h"
 #include "server/stores.h"
 #include "support/fake_clock.h"
+
+#define FIXTURE_RETENTION_MS 1000
 
 struct fixture {
 	struct fake_clock clock;

@@ -217,6 +217,27 @@ static void pausing(void) {
 	fixture_finish(&self);
 }
 
+static void cleaning(void) {
+	struct fixture self;
+	fixture_init(&self);
+	CHECK_INT(fixture_message(&self, "drops", "a", "x"), 202);
+	CHECK_INT(fixture_message(&self, "strict", "b", "x"), 202);
+	fixture_process(&self);
+	CHECK_INT(fixture_get(&self, "POST /v1/cleanup"), 200);
+	CHECK_INT(fixture_number(&self, "messages"), 0);
+	fake_clock_advance(&self.clock, FIXTURE_RETENTION_MS + 1);
+	CHECK_INT(fixture_get(&self, "POST /v1/cleanup?store=other"), 404);
+	CHECK_INT(fixture_post(&self, "POST /v1/cleanup", "{\"a\":1}"), 400);
+	CHECK_INT(fixture_get(&self, "POST /v1/cleanup?store=default"), 200);
+	CHECK_INT(fixture_number(&self, "messages"), 1);
+	CHECK_INT(fixture_number(&self, "keys"), 0);
+	CHECK_STR(fixture_text(&self, "stores.0.store"), "default");
+	CHECK_INT(fixture_number(&self, "stores.0.messages"), 1);
+	CHECK(json_is_false(fixture_value(&self, "stores.0.busy")));
+	CHECK_INT(count_of(&self, "GET /v1/deliveries"), 1);
+	fixture_finish(&self);
+}
+
 static const struct tap_case cases[] = {
 	{ "a poisoned delivery is retried once, with a higher fence", one_retry },
 	{ "pending, poisoned and parked deliveries are discarded", one_discard },
@@ -226,6 +247,7 @@ static const struct tap_case cases[] = {
 	{ "deep and long JSON is refused", depth_bombs },
 	{ "only JSON is taken for JSON", only_json },
 	{ "a paused handler gets nothing until it is resumed", pausing },
+	{ "a cleanup removes what has expired, and says how much", cleaning },
 };
 
 TAP_MAIN(cases)

@@ -14,7 +14,8 @@ static void paths(void) {
 		"GET /v1%2fstats", "GET /V1/stats", "GET v1/stats",
 		"GET http://h/v1/stats", "GET *", "GET /a/b/c/d/e/f/g/h/i/j",
 		"GET /v1/messages/1/nothing", "GET /v1/messages/1/body/",
-		"GET /v1/nodes", "POST /v1/cleanup", "GET /v1/events", "GET /metrics" };
+		"GET /v1/nodes", "POST /v1/cleanup/", "GET /v1/events",
+		"GET /metrics" };
 	struct fixture self;
 	fixture_init(&self);
 	for (size_t i = 0; i < sizeof lost / sizeof lost[0]; i++) {

@@ -9,8 +9,8 @@ import subprocess
 from support import POSTERN, case, equal, main, on_terminal
 
 COMMANDS = """serve init check migrate send process list show retry discard
-    pause resume stats bench version help""".split()
-LATER = "explain replay cleanup top verify key retry-plan".split()
+    pause resume cleanup stats bench version help""".split()
+LATER = "explain replay top verify key retry-plan".split()
 
 
 @case("without a command the help is on stderr and the exit is 2")

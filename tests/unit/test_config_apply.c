@@ -38,7 +38,11 @@ static void box_and_runner(void) {
 			"  polling_interval: 2ms\n  restart_delay: 3ms\n"
 			"  batch_size: 4\n  command_timeout: 5ms\n  run_queue_max: 6\n"
 			"  run_queue_bytes_max: 7B\n  max_message_size: 8B\n"
-			"  require_inbox: fail\n  orphans: hold\n");
+			"  require_inbox: fail\n  orphans: hold\n"
+			"  processing: exclusive\n  lock_name: 'P_{store}'\n"
+			"  cleanup_lock_name: '{store}{store}'\n"
+			"  lock_acquire_timeout: 9ms\n  node_lease: 10ms\n"
+			"  cleanup_batch: 11\n  cleanup_interval: 12ms\n");
 	struct postern_box_options box;
 	struct postern_runner_options runner;
 	if (!config) {
@@ -56,6 +60,13 @@ static void box_and_runner(void) {
 	CHECK_INT(box.max_message_size, 8);
 	CHECK_INT(box.require_inbox, POSTERN_REQUIRE_INBOX_FAIL);
 	CHECK_INT(box.orphans, POSTERN_ORPHANS_HOLD);
+	CHECK_INT(box.processing, POSTERN_PROCESSING_EXCLUSIVE);
+	CHECK_STR(box.lock_name, "P_default");
+	CHECK_STR(box.cleanup_lock_name, "defaultdefault");
+	CHECK_INT(box.lock_acquire_timeout_ms, 9);
+	CHECK_INT(box.node_lease_ms, 10);
+	CHECK_INT(box.cleanup_batch, 11);
+	CHECK_INT(runner.cleanup_interval_ms, 12);
 	CHECK(!box.read_only && !box.must_exist && !box.no_migrate);
 	CHECK(!box.remark && !box.clock && !box.random);
 	CHECK_INT(runner.size, sizeof runner);

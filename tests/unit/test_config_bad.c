@@ -62,7 +62,8 @@ static void unknown_keys(void) {
 				"f:1:12: unknown key 'retentoin' in 'defaults'; did you mean "
 				"'retention'?" },
 		{ "defaults: {retention: {playload: none}}",
-				"f:1:24: unknown key 'playload' in 'retention'" },
+				"f:1:24: unknown key 'playload' in 'retention'; did you mean "
+				"'payload'?" },
 		{ "store_fil: x", "f:1:1: unknown key 'store_fil' at the top level; "
 						  "did you mean 'store_file'?" },
 		{ "defaults: {lease_file: x}",
@@ -286,18 +287,6 @@ static void not_in_this_version(void) {
 		{ "metrics: off", "f:1:10: metrics: 'off' is not in this version" },
 		{ "defaults: {rate: 10/s}",
 				"f:1:18: rate: '10/s' is not in this version" },
-		{ "defaults: {processing: exclusive}",
-				"f:1:24: processing: 'exclusive' is not in this version" },
-		{ "defaults: {lock_name: mine}",
-				"f:1:23: lock_name: 'mine' is not in this version" },
-		{ "defaults: {lock_acquire_timeout: 5s}",
-				"f:1:34: lock_acquire_timeout: '5s' is not in this version" },
-		{ "defaults: {cleanup_interval: 2h}",
-				"f:1:30: cleanup_interval: '2h' is not in this version" },
-		{ "defaults: {retention: {payload: 7d}}",
-				"f:1:33: payload: '7d' is not in this version" },
-		{ "channels: {c: {retention: {dedupe: 7d}}}",
-				"f:1:36: dedupe: '7d' is not in this version" },
 		{ "stores: {a: {url: 'memory:', command_retries: 4}}",
 				"f:1:47: command_retries: '4' is not in this version" },
 		/* A mistake is still told as a mistake. */
@@ -309,6 +298,51 @@ static void not_in_this_version(void) {
 				"number with one of the units ms, s, m, h, d, such as 30s" },
 	};
 	CHECK_TABLE(table);
+}
+
+static void bad_retention(void) {
+	static const struct bad table[] = {
+		{ "channels: {c: {retention: {payload: 2d, dedupe: 1d}}}",
+				"f:1:49: retention.dedupe (1d) must not be less than "
+				"retention.payload (2d): an id is remembered at least as long "
+				"as its message" },
+		{ "channels: {c: {retention: {dedupe: 1d}}}",
+				"f:1:36: retention.dedupe (1d) must not be less than "
+				"retention.payload (none: for good): an id is remembered at "
+				"least as long as its message" },
+		/* Told where the nearer of the two was said. */
+		{ "defaults: {retention: {payload: 2d, dedupe: 3d}}\n"
+		  "channels: {c: {retention: {payload: 4d}}}",
+				"f:2:37: retention.dedupe (3d) must not be less than "
+				"retention.payload (4d): an id is remembered at least as long "
+				"as its message" },
+		{ "channels: {c: {retention: 7d}}",
+				"f:1:27: 'retention' takes a mapping, not text" },
+		{ "channels: {c: {retention: {payloads: 7d}}}",
+				"f:1:28: unknown key 'payloads' in 'retention'; did you mean "
+				"'payload'?" },
+		{ "channels: {c: {retention: {payload: 0}}}",
+				"f:1:37: payload: '0' is out of range; write 1ms to 3650d" },
+		{ "channels: {c: {handlers: {h: {retention: {payload: 1d}}}}}",
+				"f:1:31: 'retention' does not belong in a handler; its place "
+				"is 'defaults', a store or a channel" },
+		{ "defaults: {lock_name: x, cleanup_lock_name: x}",
+				"f:1:45: lock_name and cleanup_lock_name must differ" },
+		{ "stores: {a: {url: memory, lock_name: 'InboxCleanup_{store}'}}",
+				"f:1:38: lock_name and cleanup_lock_name must differ" },
+		{ "defaults: {processing: exclusiv}",
+				"f:1:24: processing: 'exclusiv' is not one of "
+				"parallel|exclusive; did you mean 'exclusive'?" },
+		{ "defaults: {cleanup_batch: 0}",
+				"f:1:27: cleanup_batch: '0' is out of range; write 1 to "
+				"1000000" },
+	};
+	CHECK_TABLE(table);
+	char text[400] = "defaults: {lock_name: '{store}";
+	memset(text + strlen(text), 'x', 194);
+	memcpy(text + strlen(text), "'}", 3);
+	check_bad(text, strlen(text),
+			"f:1:23: the name of a lock has 1 to 200 bytes");
 }
 
 static void bad_stores(void) {
@@ -606,6 +640,7 @@ static const struct tap_case cases[] = {
 	{ "what comes later is refused as not in this version",
 			not_in_this_version },
 	{ "a store that cannot be is refused", bad_stores },
+	{ "a retention or a lock that cannot be is refused", bad_retention },
 	{ "a channel or handler that cannot be is refused", bad_channels },
 	{ "a key is taken once among all keys and legacy keys",
 			keys_that_are_taken },

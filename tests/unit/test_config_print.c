@@ -223,6 +223,10 @@ static void names_of_options(void) {
 				&near)) &&
 			CHECK(postern__config_option_get(index, &option))) {
 		CHECK_STR(option.environment, "POSTERN_RETENTION_PAYLOAD");
+		CHECK(!option.later);
+	}
+	if (CHECK(postern__config_option_find("ingest-listen", &index, &near)) &&
+			CHECK(postern__config_option_get(index, &option))) {
 		CHECK(option.later);
 	}
 	CHECK(!postern__config_option_find("max-atempts", &index, &near));

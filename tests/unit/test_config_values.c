@@ -41,6 +41,15 @@ static void check_defaults(const struct postern__config_values *values) {
 	CHECK_INT(values->run_queue_bytes_max, 64 * 1024 * 1024);
 	CHECK_INT(values->require_inbox, POSTERN_REQUIRE_INBOX_NONE);
 	CHECK_INT(values->orphans, POSTERN_ORPHANS_POISON);
+	CHECK_INT(values->processing, POSTERN_PROCESSING_PARALLEL);
+	CHECK_STR(values->lock_name, "InboxProcessor_{store}");
+	CHECK_INT(values->lock_acquire_timeout_ms, 60000);
+	CHECK_INT(values->node_lease_ms, 15000);
+	CHECK_STR(values->cleanup_lock_name, "InboxCleanup_{store}");
+	CHECK_INT(values->cleanup_interval_ms, 3600000);
+	CHECK_INT(values->cleanup_batch, 10000);
+	CHECK_INT(values->retention_payload_ms, 0);
+	CHECK_INT(values->retention_dedupe_ms, 0);
 	CHECK_INT(values->max_attempts, 5);
 	CHECK_INT(values->max_crashes, 3);
 	CHECK_INT(values->max_retry_delay_ms, 300000);
@@ -124,7 +133,11 @@ static void every_option(void) {
 			"  max_retry_delay: 12s\n  backoff: [1s, 10s, 0]\n"
 			"  lease: 13s\n  timeout: none\n  concurrency: 14\n"
 			"  commit_batch: 15\n  on_poisoned_duplicate: retry\n"
-			"  max_message_size: 16B\n"
+			"  max_message_size: 16B\n  processing: exclusive\n"
+			"  lock_name: L\n  cleanup_lock_name: C_{store}\n"
+			"  lock_acquire_timeout: 17s\n  node_lease: 18s\n"
+			"  cleanup_interval: 19s\n  cleanup_batch: 20\n"
+			"  retention: {payload: 21s, dedupe: 22s}\n"
 			"channels:\n"
 			"  c: {unrouted: reject, on_conflict: ignore, "
 			"allow_without_inbox: true}\n");
@@ -161,6 +174,15 @@ static void every_option(void) {
 	CHECK_INT(values->unrouted, POSTERN_UNROUTED_REJECT);
 	CHECK_INT(values->on_conflict, POSTERN_CONFLICT_IGNORE);
 	CHECK(values->allow_without_inbox);
+	CHECK_INT(values->processing, POSTERN_PROCESSING_EXCLUSIVE);
+	CHECK_INT(values->lock_acquire_timeout_ms, 17000);
+	CHECK_INT(values->node_lease_ms, 18000);
+	CHECK_INT(values->cleanup_interval_ms, 19000);
+	CHECK_INT(values->cleanup_batch, 20);
+	CHECK_INT(values->retention_payload_ms, 21000);
+	CHECK_INT(values->retention_dedupe_ms, 22000);
+	CHECK_STR(postern__config_store(config, 0)->lock_name, "L");
+	CHECK_STR(postern__config_store(config, 0)->cleanup_lock_name, "C_default");
 	postern__config_destroy(config);
 }
 
@@ -394,8 +416,9 @@ static void bad_flags(void) {
 							"with one of the units ms, s, m, h, d, such as "
 							"30s" },
 		{ { "listen", ":80" }, "--listen: ':80' is not in this version" },
-		{ { "retention-payload", "7d" },
-				"--retention-payload: '7d' is not in this version" },
+		{ { "retention-payload", "7" },
+				"--retention-payload: duration '7' has no unit; write a number "
+				"with one of the units ms, s, m, h, d, such as 30s" },
 		{ { "timeout", "5m" },
 				"--timeout: timeout (5m) must be less than lease (5m)" },
 		{ { "store_file", "/nonexistent" },
@@ -421,7 +444,9 @@ static void bad_environment(void) {
 		{ "POSTERN_LISTEN=:80",
 				"$POSTERN_LISTEN: ':80' is not in this version" },
 		{ "POSTERN_RETENTION_DEDUPE=1d",
-				"$POSTERN_RETENTION_DEDUPE: '1d' is not in this version" },
+				"$POSTERN_RETENTION_DEDUPE: retention.dedupe (1d) must not be "
+				"less than retention.payload (none: for good): an id is "
+				"remembered at least as long as its message" },
 		{ "POSTERN_TIMEOUT=1h",
 				"$POSTERN_TIMEOUT: timeout (1h) must be less than lease "
 				"(5m)" },
@@ -547,7 +572,7 @@ static void shipped_texts(void) {
 			text[used++] = *at;
 		}
 	}
-	CHECK_INT(settings, 28);
+	CHECK_INT(settings, 31);
 	config = parse(text);
 	if (config) {
 		check_defaults(postern__config_global(config));

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What expires and what stays, cleaned up by hand and by a server; and the
+lock of exclusive processing."""
+
+import json
+
+from support import case, equal, main, until
+
+CONFIG = """\
+stores:
+  box: {{url: 'sqlite:box.db'}}
+  other: {{url: 'sqlite:other.db', retention: {{payload: 1000d}}}}
+defaults:
+  max_attempts: 1
+  retention: {{payload: 1ms, dedupe: {dedupe}}}
+  {more}
+channels:
+  orders:
+    store: box
+    handlers:
+      log: {{types: [good, bad], exec: [/bin/sh, -c, 'test "$CE_TYPE" = good']}}
+  slow:
+    store: other
+    handlers:
+      keep: {{exec: [/bin/true]}}
+"""
+
+
+def config(dedupe="none", more=""):
+    return CONFIG.format(dedupe=dedupe, more=more).replace(
+        "payload: 1000d", "payload: 1000d, dedupe: 2000d"
+    )
+
+
+def send(place, message_id, message_type="good", channel="orders"):
+    result = place.send(message_id, "x", "--type", message_type, channel=channel)
+    equal(result.code, 0)
+    return result.out.strip()
+
+
+def ids(place):
+    return sorted(r["message_id"] for r in place.ok("list", "--json").json())
+
+
+def clean_until(place, messages):
+    """Cleans up until so many messages are left; what was removed."""
+    removed = [0, 0]
+
+    def left():
+        answer = place.ok("cleanup", "--json").json()
+        removed[0] += answer["messages"]
+        removed[1] += answer["keys"]
+        return ids(place) == sorted(messages)
+
+    until(left)
+    return removed
+
+
+@case("what is complete expires, and is still a duplicate")
+def _(place):
+    place.configure(config())
+    place.ok("migrate")
+    for number in range(3):
+        equal(send(place, f"{number}"), "accepted")
+    equal(send(place, "open"), "accepted")
+    place.ok("process", "--max", "3")
+    equal(clean_until(place, ["open"]), [3, 0])
+    equal(send(place, "0"), "duplicate")
+    place.fails(3, "show", "0", says="no message")
+
+
+@case("an id that expired is new again")
+def _(place):
+    place.configure(config(dedupe="1ms"))
+    place.ok("migrate")
+    equal(send(place, "a"), "accepted")
+    place.ok("process")
+    removed = [0, 0]
+
+    def gone():
+        answer = place.ok("cleanup", "--json").json()
+        removed[0] += answer["messages"]
+        removed[1] += answer["keys"]
+        return removed == [1, 1]
+
+    until(gone)
+    equal(send(place, "a"), "accepted")
+    # An id of what is open is not forgotten.
+    place.ok("cleanup")
+    equal(send(place, "a"), "duplicate")
+
+
+@case("what is poisoned or parked stays, however old")
+def _(place):
+    place.configure(config(dedupe="1ms"))
+    place.ok("migrate")
+    send(place, "poisoned", "bad")
+    send(place, "parked", "nobody")
+    send(place, "done")
+    place.ok("process")
+    clean_until(place, ["parked", "poisoned"])
+    equal(send(place, "poisoned", "bad"), "duplicate")
+
+
+@case("each store and channel has its own retention, and what went is told")
+def _(place):
+    place.configure(config())
+    place.ok("migrate")
+    send(place, "a")
+    send(place, "b", channel="slow")
+    place.ok("process")
+    until(lambda: place.ok("cleanup").out
+          == "box: removed 1 message and 0 remembered ids\n"
+             "other: removed 0 messages and 0 remembered ids\n")
+    equal(ids(place), ["b"])
+    equal(place.ok("cleanup", "--in", "other", "--json").json(), {
+        "messages": 0,
+        "keys": 0,
+        "stores": [
+            {"store": "other", "messages": 0, "keys": 0, "busy": False}
+        ],
+    })
+
+
+@case("a cleanup goes through the server")
+def _(place):
+    place.configure(config())
+    server = place.serve()
+    send(place, "a")
+    until(lambda: place.state("a", "log") == "done")
+    equal(clean_until(place, []), [1, 0])
+    equal(server.stop(), 0)
+
+
+@case("a server cleans up by itself, and that is no error in its log")
+def _(place):
+    place.configure(config(more="cleanup_interval: 20ms"))
+    server = place.serve()
+    send(place, "a")
+    until(lambda: ids(place) == [])
+    until(lambda: "cleaned up" in server.stderr())
+    lines = [json.loads(line) for line in server.stderr().splitlines()]
+    cleaned = [line for line in lines if "cleaned up" in line["message"]]
+    equal(cleaned[0]["level"], "info")
+    equal(cleaned[0]["store"], "box")
+    assert "1 message and 0 remembered ids" in cleaned[0]["message"], cleaned
+    equal([line for line in lines if line["level"] == "error"], [])
+
+
+@case("without retention nothing goes, and that is said")
+def _(place):
+    place.configure()
+    place.ok("migrate")
+    send(place, "a")
+    place.ok("process")
+    result = place.ok("cleanup")
+    equal(result.out, "removed 0 messages and 0 remembered ids\n")
+    assert "kept for good" in result.err, result
+    equal(ids(place), ["a"])
+
+
+@case("a cleanup creates no store")
+def _(place):
+    place.configure()
+    place.fails(4, "cleanup", says="postern migrate")
+
+
+HORIZON = """\
+store: sqlite:box.db
+channels:
+  orders:
+    retention: {payload: 1m, dedupe: 2m}
+    handlers:
+      log: {exec: [/bin/true], max_attempts: 20}
+      fine: {exec: [/bin/true], max_attempts: 3}
+"""
+
+
+@case("ids that are forgotten before the last retry are told by check and serve")
+def _(place):
+    place.configure(HORIZON)
+    text = "channel 'orders' forgets ids after 2m (retention.dedupe)"
+    # Whether the store is there or not.
+    for _ in range(2):
+        findings = place.run("check", "--json").json()["findings"]
+        found = [f for f in findings if text in f["text"]]
+        equal([f["level"] for f in found], ["error"])
+        assert "handler 'log'" in found[0]["text"], found
+        equal(place.run("check").code, 1)
+        place.ok("migrate")
+    server = place.serve()
+    lines = [json.loads(line) for line in server.stderr().splitlines()]
+    equal([l["level"] for l in lines if text in l["message"]], ["warn"])
+    server.stop()
+    place.configure(HORIZON.replace("2m", "10d"))
+    place.ok("check")
+
+
+@case("with exclusive processing the lock is taken, and that is in the log")
+def _(place):
+    place.configure(config(more="processing: exclusive"))
+    server = place.serve()
+    send(place, "a")
+    until(lambda: "done" in place.ok("stats", "--json").out)
+    lines = [json.loads(line) for line in server.stderr().splitlines()]
+    locked = [line for line in lines if "has the processing lock" in line["message"]]
+    equal(sorted(line["store"] for line in locked), ["box", "other"])
+    assert all(line["fence"] > 0 for line in locked), locked
+    until(lambda: place.state("a", "log") == "done")
+
+
+main()
