@@ -37,18 +37,6 @@ bool postern__store_id(const char *url, char out[POSTERN__STORE_ID_MAX]) {
 	return true;
 }
 
-bool postern__store_served(const char *url) {
-	struct postern__socket socket;
-	const char *file = postern__store_file(url);
-	if (!file) {
-		return false;
-	}
-	bool served = postern__socket_init(&socket, file, NULL) == POSTERN_OK &&
-				  postern__socket_answers(&socket);
-	postern__socket_finish(&socket);
-	return served;
-}
-
 /* The pid of the store's owner; 0: nobody says that it is. */
 static long owner_of(const char *file) {
 	char text[16] = "";
@@ -70,6 +58,33 @@ static long owner_of(const char *file) {
 	return pid;
 }
 
+/* Whether a process is there no more, as far as can be told. */
+static bool is_gone(long pid) {
+	char path[64];
+	struct stat status;
+	(void)snprintf(path, sizeof path, "/proc/%ld/exe", pid);
+	return lstat(path, &status) != 0 && errno == ENOENT &&
+		   access("/proc/self/exe", F_OK) == 0;
+}
+
+/* A server that was killed while it began a program leaves that one with its
+   socket and its lock, until the program has begun: nobody will answer. */
+bool postern__store_served(const char *url) {
+	struct postern__socket socket;
+	const char *file = postern__store_file(url);
+	if (!file) {
+		return false;
+	}
+	long pid = owner_of(file);
+	bool served = !(pid > 0 && is_gone(pid)) &&
+				  postern__socket_init(&socket, file, NULL) == POSTERN_OK;
+	if (served) {
+		served = postern__socket_answers(&socket);
+		postern__socket_finish(&socket);
+	}
+	return served;
+}
+
 bool postern__store_passing(const char *url) {
 	const char *file = postern__store_file(url);
 	long pid = file ? owner_of(file) : 0;
@@ -82,7 +97,7 @@ bool postern__store_passing(const char *url) {
 	(void)snprintf(path, sizeof path, "/proc/%ld/exe", pid);
 	if (stat(path, &theirs) < 0) {
 		/* It is gone; or it is not ours to look at, and no command of ours. */
-		return errno == ENOENT && access("/proc/self/exe", F_OK) == 0;
+		return is_gone(pid);
 	}
 	return stat("/proc/self/exe", &ours) == 0 && ours.st_dev == theirs.st_dev &&
 		   ours.st_ino == theirs.st_ino;

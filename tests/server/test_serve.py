@@ -131,6 +131,24 @@ def _(place):
     until(lambda: place.state("a", "log") == "done")
 
 
+@case("a server that was killed does not answer, though its socket may")
+def _(place):
+    # As a program has it that was just begun: the lock, the socket, no server.
+    place.configure()
+    place.ok("migrate")
+    holder = place.hold("sqlite:box.db")
+    place.write("box.db.lock", "999999999\n")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(place.file("box.db.sock"))
+    listener.listen()
+    server = place.serve(ready=False)
+    time.sleep(0.3)
+    assert server.alive(), server.stderr()
+    listener.close()
+    holder.stop(signal.SIGKILL)
+    until(lambda: '"serving"' in server.stderr())
+
+
 @case("something else in the socket's place is left alone")
 def _(place):
     place.configure()
