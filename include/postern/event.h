@@ -9,6 +9,7 @@
 #include <postern/box.h>
 #include <postern/error.h>
 #include <postern/export.h>
+#include <postern/inspect.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -38,6 +39,9 @@ struct postern_event {
 	const char *outcome; /* SETTLED, FENCED: as in struct postern_attempt */
 	const char *error;   /* the reason; NULL if none */
 	int64_t duration_ms; /* of the run; 0 unless SETTLED, FENCED */
+	/* SETTLED: what the delivery is now: done, poisoned, discarded, or pending
+	   again. */
+	enum postern_state state;
 };
 
 /* Runs on the thread where it happens and holds it up: be quick, and never

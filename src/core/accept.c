@@ -51,7 +51,7 @@ size_t postern__share_bytes(const struct postern_box *box) {
 bool postern__entry_has_room(const struct postern_box *box,
 		const struct postern__entry *entry, size_t bytes) {
 	return entry->held < postern__share_count(box) &&
-		   (entry->held == 0 ||
+		   (entry->held == 0 || postern__bug("bytes-unbounded") ||
 				   entry->held_bytes + bytes <= postern__share_bytes(box));
 }
 
@@ -253,7 +253,8 @@ void postern__accept_publish(struct postern_box *box,
 			postern__run_init(run, box, content, entry, content->accept.seq,
 					route->handler, route->fence, 0, POSTERN_NO_SUSPECT);
 			content->message.received_at_ms = content->accept.received_at_ms;
-			if (content->accept.code == POSTERN_OK) {
+			if (content->accept.code == POSTERN_OK ||
+					postern__bug("second-copy-run")) {
 				postern__run_enqueue(run);
 			} else {
 				/* For a handler that is new to a message that is not: it
@@ -286,7 +287,8 @@ static void wait_finished(struct postern_box *box,
 			continue;
 		}
 		int64_t left = until - postern__box_now_ms(box);
-		if (left <= 0 && postern__list_linked(&content->item.link)) {
+		if (left <= 0 && postern__list_linked(&content->item.link) &&
+				!postern__bug("accept-waits-for-ever")) {
 			/* Still queued, so surely not stored. */
 			postern__list_remove(&content->item.link);
 			box->accept_count--;

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/pattern.h"
+#include "base/point.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -234,7 +235,9 @@ static void fail_queue(struct postern_box *box) {
 /* Others need not wait for our lease to end. */
 static void leave_store(struct postern_box *box) {
 	bool alive;
+	postern__point("leave.before");
 	(void)box->store->ops->renew(box->store, box->node, 0, &alive, NULL);
+	postern__point("leave.after");
 }
 
 void postern_box_destroy(struct postern_box *box) {

@@ -86,6 +86,7 @@ int postern__cleanup_step(struct postern_box *box,
 	state->node = node_of(box);
 	int r = box->store->ops->lock(box->store, box->cleanup_lock_name,
 			state->node, CLEANUP_LOCK_MS, &held, &state->lock.fence, error);
+	postern__point("cleanup.locked");
 	if (r) {
 		return r;
 	}
@@ -105,6 +106,7 @@ void postern__cleanup_end(struct postern_box *box,
 		/* If it fails, the lock's time runs out by itself. */
 		(void)box->store->ops->unlock(box->store, &state->lock, state->node,
 				NULL);
+		postern__point("cleanup.unlocked");
 		state->lock.fence = 0;
 	}
 }

@@ -170,7 +170,8 @@ static int apply_halving(struct postern_box *box, size_t from, size_t count) {
 		}
 		return r;
 	}
-	return apply_halving(box, from + half, count - half);
+	size_t lost = postern__bug("halving-loses-one") ? 1 : 0;
+	return apply_halving(box, from + half, count - half - lost);
 }
 
 /* Without the lock: tell everybody what became of it. */
@@ -200,12 +201,13 @@ static size_t publish(struct postern_box *box) {
 		if (item->kind == POSTERN__ITEM_ACCEPT) {
 			continue;
 		}
-		if (group->codes[i] != POSTERN_OK) {
+		if (group->codes[i] != POSTERN_OK && !postern__bug("results-dropped")) {
 			postern__list_push_front(&box->settlements, &item->link);
 			continue;
 		}
 		struct postern_run *run = run_of(item);
 		if (run->settlement.code == POSTERN_OK &&
+				!postern__bug("lost-wake-up") &&
 				(run->settlement.to == POSTERN_SETTLE_PENDING ||
 						run->settlement.to == POSTERN_SETTLE_RETURNED)) {
 			postern__claim_hint(box, run->entry, run->settlement.delay_ms);
@@ -229,9 +231,15 @@ int postern__commit_group(struct postern_box *box, size_t *count_out,
 		if (box->group->count > 0) {
 			box->committing = true;
 			(void)pthread_mutex_unlock(&box->lock);
+			bool early = postern__bug("acknowledge-before-commit");
+			if (early) {
+				announce(box);
+			}
 			r = apply_halving(box, 0, box->group->count);
 			postern__point("announce.before");
-			announce(box);
+			if (!early) {
+				announce(box);
+			}
 			postern__point("announce.after");
 			(void)pthread_mutex_lock(&box->lock);
 			decided = publish(box);

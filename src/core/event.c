@@ -10,6 +10,17 @@ void postern__emit(struct postern_box *box, const struct postern_event *event) {
 	}
 }
 
+static enum postern_state state_after(enum postern_settle_to to) {
+	switch (to) {
+	case POSTERN_SETTLE_DONE: return POSTERN_STATE_DONE;
+	case POSTERN_SETTLE_POISONED: return POSTERN_STATE_POISONED;
+	case POSTERN_SETTLE_DISCARDED: return POSTERN_STATE_DISCARDED;
+	case POSTERN_SETTLE_PENDING:
+	case POSTERN_SETTLE_RETURNED:
+	default: return POSTERN_STATE_PENDING;
+	}
+}
+
 void postern__emit_run(struct postern_run *run, enum postern_event_kind kind) {
 	if (run->box->listener_count == 0) {
 		return;
@@ -26,6 +37,8 @@ void postern__emit_run(struct postern_run *run, enum postern_event_kind kind) {
 		.outcome = ended ? run->settlement.outcome : NULL,
 		.error = ended ? run->settlement.error : NULL,
 		.duration_ms = ended ? run->settlement.duration_ms : 0,
+		.state = kind == POSTERN_EVENT_SETTLED ? state_after(run->settlement.to)
+											   : POSTERN_STATE_ANY,
 	};
 	postern__emit(run->box, &event);
 }

@@ -150,7 +150,6 @@ static void lose_lock(struct postern_box *box, postern_remark *trouble,
 	uint64_t fence = box->lock_held.fence;
 	box->lock_held.fence = 0;
 	box->lock_until_ms = 0;
-	box->node_spent = true;
 	box->lock_wanted_since_ms = postern__box_now_ms(box);
 	box->lock_waiting_told = false;
 	(void)pthread_mutex_unlock(&box->lock);
@@ -241,6 +240,7 @@ static int keep_lock(struct postern_box *box, postern_remark *trouble,
 	int64_t until = postern__box_after_ms(box, lock_ms(box));
 	struct postern_lock lock = { .name = box->lock_name };
 	bool held = false;
+	postern__point("tenure.lock-wanted");
 	int r = box->store->ops->lock(box->store, lock.name, box->node,
 			lock_ms(box), &held, &lock.fence, error);
 	if (r) {
@@ -319,6 +319,8 @@ void postern__tenure_end(struct postern_box *box) {
 	(void)pthread_mutex_unlock(&box->lock);
 	if (lock.fence > 0) {
 		/* If it fails, the lock's time runs out by itself. */
+		postern__point("tenure.ending");
 		(void)box->store->ops->unlock(box->store, &lock, node, NULL);
+		postern__point("tenure.ended");
 	}
 }

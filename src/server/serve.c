@@ -107,8 +107,7 @@ static int open_stores(struct serve *self, struct postern_error *error) {
 		struct postern__watch *watch = &self->watches[self->watch_count++];
 		struct postern_box_options options;
 		struct postern_box *box;
-		postern__watch_init(watch, &self->log, self->config,
-				count > 1 ? store->name : NULL);
+		postern__watch_init(watch, &self->log, count > 1 ? store->name : NULL);
 		postern__config_box_options(store, &options);
 		options.remark = postern__watch_remark;
 		options.remark_context = watch;

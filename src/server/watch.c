@@ -12,16 +12,14 @@
 #include <string.h>
 
 #include "runner/trouble.h"
-#include "server/config.h"
 
 #define BURST 20
 #define INTERVAL_MS 500
 
 void postern__watch_init(struct postern__watch *watch, struct postern__log *log,
-		const struct postern__config *config, const char *store) {
+		const char *store) {
 	*watch = (struct postern__watch){
 		.log = log,
-		.config = config,
 		.store = store,
 		.limit = { .burst = BURST, .interval_ms = INTERVAL_MS },
 	};
@@ -73,17 +71,6 @@ void postern__watch_flush(struct postern__watch *watch) {
 	say_suppressed(watch, suppressed);
 }
 
-/* 0: there is no such handler. */
-static uint32_t max_attempts(const struct postern__config *config,
-		const char *key) {
-	const struct postern__config_handler *handler =
-			config ? postern__config_handler_named(config, key) : NULL;
-	if (!handler) {
-		return 0;
-	}
-	return handler->values.max_attempts > 0 ? handler->values.max_attempts : 1;
-}
-
 static void write_delivery(struct postern__watch *watch,
 		enum postern__log_level level, const char *message,
 		const struct postern_event *event) {
@@ -98,25 +85,29 @@ static void write_delivery(struct postern__watch *watch,
 			postern__log_text("error", event->error), store_field(watch));
 }
 
+/* Whether somebody should look at it. */
+static bool is_trouble(const struct postern_event *event) {
+	if (event->state == POSTERN_STATE_POISONED) {
+		return true;
+	}
+	return event->state == POSTERN_STATE_PENDING &&
+		   strcmp(event->outcome, "snooze") != 0 &&
+		   strcmp(event->outcome, "returned") != 0;
+}
+
 static void settled(struct postern__watch *watch,
 		const struct postern_event *event) {
-	static const char *const fine[] = { "done", "snooze", "discard",
-		"returned" };
-	for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++) {
-		if (strcmp(event->outcome, fine[i]) == 0) {
-			if (watch->log->level <= POSTERN__LOG_DEBUG) {
-				write_delivery(watch, POSTERN__LOG_DEBUG, "delivery settled",
-						event);
-			}
-			return;
+	if (!is_trouble(event)) {
+		if (watch->log->level <= POSTERN__LOG_DEBUG) {
+			write_delivery(watch, POSTERN__LOG_DEBUG, "delivery settled",
+					event);
 		}
+		return;
 	}
 	if (!may_write(watch)) {
 		return;
 	}
-	uint32_t max = max_attempts(watch->config, event->handler);
-	bool last = strcmp(event->outcome, "poison") == 0 ||
-				(max > 0 && event->attempt >= max);
+	bool last = event->state == POSTERN_STATE_POISONED;
 	write_delivery(watch, last ? POSTERN__LOG_ERROR : POSTERN__LOG_WARN,
 			last ? "delivery poisoned" : "delivery failed", event);
 }

@@ -14,18 +14,15 @@
 
 #include "server/log.h"
 
-struct postern__config;
-
 struct postern__watch {
 	struct postern__log *log;
-	const struct postern__config *config; /* to know the last attempt by */
-	const char *store;                    /* its name; NULL: there is but one */
+	const char *store; /* its name; NULL: there is but one */
 	pthread_mutex_t mutex;
 	struct postern__log_limit limit; /* under the mutex */
 };
 
 void postern__watch_init(struct postern__watch *watch, struct postern__log *log,
-		const struct postern__config *config, const char *store);
+		const char *store);
 void postern__watch_finish(struct postern__watch *watch);
 
 /* Say what was left out, if nothing else makes us say it. To be called about

@@ -95,7 +95,9 @@ static struct memory_delivery *route_find(const struct memory_message *message,
 		const struct postern_route *route) {
 	struct memory_delivery *delivery =
 			postern__mem_delivery_find(message, route->handler);
-	for (size_t i = 0; i < route->alias_count && !delivery; i++) {
+	for (size_t i = 0; i < route->alias_count && !delivery &&
+					   !postern__bug("legacy-key-runs-twice");
+			i++) {
 		delivery = postern__mem_delivery_find(message, route->aliases[i]);
 	}
 	return delivery;
@@ -120,6 +122,9 @@ static void route_open(struct memory_store *self, struct parts *parts,
 			   delivery->state == POSTERN_STATE_POISONED) {
 		delivery->failures = 0;
 		delivery->crashes = 0;
+		if (postern__bug("fence-restarts")) {
+			delivery->fence = 0;
+		}
 		postern__mem_make_pending(self, delivery, now, now, 0);
 	} else {
 		return;
@@ -201,7 +206,8 @@ static void accept_one(struct memory_store *self, struct postern_accept *accept,
 		return;
 	}
 	accept->seq = known->seq;
-	if (postern__mem_message_is(self, known, accept->message)) {
+	if (postern__mem_message_is(self, known, accept->message) ||
+			postern__bug("conflict-told-as-duplicate")) {
 		accept_duplicate(self, accept, parts, known, node, now);
 	} else {
 		accept_conflict(self, accept, parts, known, now);
@@ -217,8 +223,13 @@ static struct memory_attempt *settle_one(struct memory_store *self,
 	struct memory_delivery *delivery =
 			message ? postern__mem_delivery_find(message, settlement->handler)
 					: NULL;
-	if (!delivery || delivery->state != POSTERN_STATE_LEASED ||
-			delivery->node != node || delivery->fence != settlement->fence) {
+	bool blind = delivery &&
+				 (postern__bug("unfenced-settle") ||
+						 (postern__bug("lease-given-back-twice") &&
+								 settlement->to == POSTERN_SETTLE_RETURNED));
+	if (!blind && (!delivery || delivery->state != POSTERN_STATE_LEASED ||
+						  delivery->node != node ||
+						  delivery->fence != settlement->fence)) {
 		settlement->code = POSTERN_E_STALE;
 		return attempt;
 	}

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/list.h"
 #include "base/pattern.h"
+#include "base/point.h"
 #include "store/memory.h"
 
 void postern__mem_cursor_init(struct memory_cursor *cursor,
@@ -135,7 +136,8 @@ static void edit_one(struct memory_store *self, const struct postern_edit *edit,
 		postern__mem_make_ended(self, delivery, POSTERN_STATE_DISCARDED, now);
 		return;
 	}
-	if (delivery->state != POSTERN_STATE_PENDING) {
+	if (delivery->state != POSTERN_STATE_PENDING &&
+			!postern__bug("retry-keeps-failures")) {
 		delivery->failures = 0;
 		delivery->crashes = 0;
 	}

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/list.h"
+#include "base/point.h"
 #include "store/memory.h"
 
 struct lost {
@@ -37,7 +38,8 @@ static int lost_compare(const void *left, const void *right) {
 }
 
 static bool has_crashed(const struct lost *lost) {
-	return lost->in_process && lost->delivery->solo;
+	return lost->in_process &&
+		   (lost->delivery->solo || postern__bug("innocents-blamed"));
 }
 
 static void crash(struct memory_store *self, struct lost *lost, int64_t now,
@@ -45,7 +47,7 @@ static void crash(struct memory_store *self, struct lost *lost, int64_t now,
 	struct memory_delivery *delivery = lost->delivery;
 	struct memory_handler *handler =
 			postern__mem_owner(self, delivery->handler);
-	delivery->crashes++;
+	delivery->crashes += postern__bug("crash-not-counted") ? 0 : 1;
 	postern__mem_attempt_take(self, delivery, lost->attempt,
 			delivery->leased_at_ms, now);
 	lost->attempt = NULL; /* the delivery owns it now */
@@ -124,7 +126,8 @@ int postern__mem_recover(struct memory_store *self,
 	postern__list_each(item, &self->leased) {
 		struct memory_delivery *delivery =
 				container_of(item, struct memory_delivery, set);
-		if (is_lost(self, recovery, delivery, now)) {
+		if (is_lost(self, recovery, delivery, now) ||
+				postern__bug("unfenced-recovery")) {
 			lost[count].delivery = delivery;
 			lost[count].in_process =
 					postern__mem_owner(self, delivery->handler)->in_process;

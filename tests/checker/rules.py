@@ -415,7 +415,8 @@ def check_attempts(view, delivery, runs):
     options = view.handler(handler)
     most = options.get("max_attempts")
     reopened = view.may_reopen(delivery)
-    failed = {e["fence"] for e in view.rans.get(delivery, []) if e["outcome"] == "retry"}
+    rans = view.rans.get(delivery, [])
+    failed = {e["fence"] for e in rans if e["outcome"] == "retry"}
     if options.get("transactional"):
         failed |= {e["fence"] for e in runs}  # any may fail in its commit
     kept = {e["fence"] for e in view.settled.get(delivery, []) if e["to"] == "pending"}
@@ -423,7 +424,8 @@ def check_attempts(view, delivery, runs):
         attempt = event.get("attempt")
         if attempt is None:
             continue
-        what = f"{handler} ran message {seq} under {event['fence']} as attempt {attempt}"
+        what = f"{handler} ran message {seq} under {event['fence']}"
+        what += f" as attempt {attempt}"
         if most and attempt > most:
             yield f"{what}, of at most {most}"
         before = {fence for fence in failed if fence < event["fence"]}

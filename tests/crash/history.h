@@ -13,15 +13,18 @@
 #include <postern/event.h>
 #include <postern/handler.h>
 #include <postern/message.h>
+#include <postern/sys/clock.h>
 #include <stdint.h>
 
 struct history {
 	int fd;
-	int node; /* the life of the program, 1, 2, … */
+	int node;                          /* the life of the program, 1, 2, … */
+	const struct postern_clock *clock; /* the store's */
 };
 
 /* Append to a file, which is made. Ends the program if it cannot. */
-void history_open(struct history *history, const char *path, int node);
+void history_open(struct history *history, const char *path, int node,
+		const struct postern_clock *clock);
 void history_close(struct history *history);
 
 __attribute__((format(printf, 2, 3))) void
@@ -38,8 +41,8 @@ void history_run(const struct history *history,
 void history_ran(const struct history *history,
 		const struct postern_delivery *delivery,
 		enum postern_outcome_kind kind);
-/* SETTLED and FENCED; other events are not written. */
+/* SETTLED, FENCED and those of locks; other events are not written. */
 void history_event(const struct history *history,
-		const struct postern_event *event, uint32_t max_attempts);
+		const struct postern_event *event);
 
 #endif

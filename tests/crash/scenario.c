@@ -13,20 +13,29 @@
  * everything again. The last life is given the name of a DUMP: it goes on
  * until nothing is open and writes down what there is.
  *
- * SCENARIO_PARTS is "pump", "runner" or "pump,runner" (also if it is not
- * set): the steps one by one, the same every time, or a runner's threads.
+ * SCENARIO_PARTS names what is played, "pump,runner" if it is not set:
+ *
+ *   pump      the steps one by one, the same every time
+ *   runner    the same with threads
+ *   old       a file of the first schema is made, if there is none
+ *   short     a few messages
+ *   clean     messages grow old and are removed, their ids later
+ *   abandon   messages are claimed, and the process ends in the middle
  *
  * Ends with 0 however many calls failed, as long as the story came to its
  * end; 3 if it did not.
  */
 
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "crash/dump.h"
 #include "crash/faults.h"
 #include "crash/world.h"
+#include "unit/sqlite_schema_1.h"
 
 #define EVERYBODY (WORLD_LEDGER | WORLD_MAIL | WORLD_SUMS | WORLD_LATE)
 
@@ -138,7 +147,7 @@ static void play_pump(struct world *world) {
 	accept_all_ways(world);
 	leave_orphan(world);
 	world_process(world, 6);
-	/* A former life: some leases are held when the process goes. */
+	/* Some leases are held when the box goes. */
 	faults_arm(true);
 	(void)postern_box_claim(world->box, 7, NULL, NULL);
 	(void)postern_box_run(world->box, 2, NULL, NULL);
@@ -146,7 +155,7 @@ static void play_pump(struct world *world) {
 	world_close(world);
 
 	/* Somebody new wants what was parked. */
-	world_open(world, EVERYBODY | WORLD_GONE);
+	world_open(world, EVERYBODY | WORLD_GONE | WORLD_EXCLUSIVE);
 	(void)postern_box_sweep(world->box, NULL, NULL);
 	world_process(world, 0);
 	world_wait(world, 20);
@@ -175,7 +184,7 @@ static void play_runner(struct world *world) {
 	};
 	struct postern_runner *runner = NULL;
 	world->flowing = true;
-	world_open(world, EVERYBODY);
+	world_open(world, EVERYBODY | WORLD_EXCLUSIVE);
 	int r = postern_runner_create(world->box, &options, &runner, NULL);
 	if (!r) {
 		r = postern_runner_start(runner, NULL);
@@ -195,20 +204,104 @@ static void play_runner(struct world *world) {
 	world->flowing = false;
 }
 
+static void send_some(struct world *world, const char *prefix) {
+	static const char *const bodies[] = { "done", "fail once", "poison",
+		"discard" };
+	for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+		char id[32];
+		(void)snprintf(id, sizeof id, "%s-%zu", prefix, i);
+		world_send(world, "orders", id, "order.placed", bodies[i]);
+	}
+	world_send(world, "notes", prefix, "note", "done");
+}
+
+/* A file of version 1, as if an older program had left it; all at once. */
+static void make_old(struct world *world) {
+	char path[4096];
+	sqlite3 *db = NULL;
+	if (access(world->path, F_OK) == 0) {
+		return;
+	}
+	(void)snprintf(path, sizeof path, "%s.old", world->path);
+	(void)unlink(path);
+	int r = sqlite3_open(path, &db);
+	if (r == SQLITE_OK) {
+		r = sqlite3_exec(db, sqlite_schema_1, NULL, NULL, NULL);
+	}
+	if (r == SQLITE_OK) {
+		r = sqlite3_exec(db,
+				"INSERT INTO postern_meta VALUES ('hash_key', zeroblob(16));"
+				"INSERT INTO postern_node VALUES (77, 5)",
+				NULL, NULL, NULL);
+	}
+	(void)sqlite3_close(db);
+	if (r != SQLITE_OK || rename(path, world->path) < 0) {
+		(void)fputs("scenario: cannot make an old file\n", stderr);
+		exit(3);
+	}
+}
+
+static void play_short(struct world *world) {
+	world_open(world, EVERYBODY);
+	send_some(world, "u");
+	world_process(world, 0);
+	world_close(world);
+}
+
+/* Messages grow old, then their ids do; a copy comes at each age. */
+static void play_clean(struct world *world) {
+	world_open(world, EVERYBODY);
+	send_some(world, "c");
+	world_process(world, 0);
+	world_clean(world);
+	world_wait(world, WORLD_PAYLOAD_MS + 1000);
+	send_some(world, "d");
+	world_clean(world);
+	send_some(world, "c");
+	world_wait(world, WORLD_DEDUPE_MS);
+	world_clean(world);
+	world_process(world, 0);
+	send_some(world, "c");
+	world_process(world, 0);
+	world_close(world);
+}
+
+/* Leases are held, of callbacks too, and nothing is given back. */
+static void play_abandon(struct world *world) {
+	world_open(world, EVERYBODY);
+	send_some(world, "e");
+	send_some(world, "c");
+	(void)postern_box_claim(world->box, 12, NULL, NULL);
+	(void)postern_box_run(world->box, 3, NULL, NULL);
+	_exit(0);
+}
+
 int main(int argc, char **argv) {
+	static const struct part {
+		const char *name;
+		void (*play)(struct world *world);
+	} all[] = {
+		{ "old", make_old },
+		{ "pump", play_pump },
+		{ "runner", play_runner },
+		{ "short", play_short },
+		{ "clean", play_clean },
+		{ "abandon", play_abandon },
+	};
 	const char *parts = getenv("SCENARIO_PARTS");
+	parts = parts ? parts : "pump,runner";
 	struct world world;
 	if (argc < 4 || argc > 5) {
 		(void)fputs("usage: scenario FILE HISTORY LIFE [DUMP]\n", stderr);
 		return 2;
 	}
 	faults_begin();
-	world_init(&world, argv[1], argv[2], (int)strtol(argv[3], NULL, 10));
-	if (!parts || strstr(parts, "pump")) {
-		play_pump(&world);
-	}
-	if (!parts || strstr(parts, "runner")) {
-		play_runner(&world);
+	world_init(&world, argv[1], argv[2], (int)strtol(argv[3], NULL, 10),
+			strstr(parts, "clean") || strstr(parts, "abandon"));
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+		if (strstr(parts, all[i].name)) {
+			all[i].play(&world);
+		}
 	}
 	if (argc == 5) {
 		world_open(&world, EVERYBODY);

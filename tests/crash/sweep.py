@@ -6,7 +6,8 @@ one file: some are struck, as their environment says, and the last one plays
 to the end and dumps the store. Then the checker judges what the histories
 say, and the file is looked at without our code.
 
-    trials = [Trial("apply.before:3", [{"POSTERN_CRASH_AT": "apply.before:3"}])]
+    story = Story("pump,runner")
+    trials = [Trial("apply.before:3", story, [{"POSTERN_CRASH_AT": "apply.before:3"}])]
     report = sweep(trials)
 
 The scenario is the one that $SCENARIO names, the library that strikes at
@@ -14,6 +15,7 @@ system calls $STRIKE. Folders are made under $TMPDIR, or in memory.
 """
 
 import concurrent.futures
+import json
 import os
 import shutil
 import signal
@@ -22,11 +24,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "checker"))
 import check  # noqa: E402
-from history import BadHistory  # noqa: E402
+import history  # noqa: E402
 
 SCENARIO = os.environ.get("SCENARIO")
 STRIKE = os.environ.get("STRIKE")
@@ -43,19 +46,46 @@ PROGRESS_S = 20
 KILLED = -signal.SIGKILL
 
 
+class Story:
+    """What is played: the parts of the scenario, and of the life before the
+    first that is struck, if there is one."""
+
+    def __init__(self, parts, before=None):
+        self.parts = parts
+        self.before = before
+
+    def __str__(self):
+        return f"{self.before} / {self.parts}" if self.before else self.parts
+
+
+# The whole life of messages; an older file; what a dead process left, and
+# messages that grow old.
+STORIES = [
+    Story("pump,runner"),
+    Story("short", before="old"),
+    Story("clean", before="abandon"),
+]
+# Those whose steps are the same every time.
+STEADY_STORIES = [
+    Story("pump"),
+    Story("short", before="old"),
+    Story("clean", before="abandon"),
+]
+
+
 class Trial:
     """Lives with these environments, and one that nothing happens to."""
 
-    def __init__(self, name, lives, killed=True, parts="pump,runner"):
+    def __init__(self, name, story, lives, killed=True):
         self.name = name
+        self.story = story
         self.lives = lives
         self.killed = killed  # what a strike does; else a life goes on
-        self.parts = parts
 
 
 class Outcome:
     def __init__(self, trial):
-        self.name = trial.name
+        self.name = f"{trial.name} of {trial.story}"
         self.struck = 0  # lives that were ended
         self.problems = []
 
@@ -87,7 +117,7 @@ def temp_root():
     return None
 
 
-def play(folder, life, environment=None, dump=False, parts="pump,runner"):
+def play(folder, life, parts, environment=None, dump=False):
     """Plays one life in a folder; returns its exit status and stderr."""
     store = os.path.join(folder, "store")
     os.makedirs(store, exist_ok=True)
@@ -117,7 +147,13 @@ def play(folder, life, environment=None, dump=False, parts="pump,runner"):
     return result.returncode, result.stderr
 
 
-def file_problems(path):
+def note_crash(folder, life):
+    """A life was killed, says the one who did it."""
+    with open(os.path.join(folder, "zz-killer.jsonl"), "a") as file:
+        file.write(json.dumps({"e": "crash", "node": life}) + "\n")
+
+
+def file_problems(path, forgets):
     """What is wrong with the file itself: its pages, and what the sql handler
     wrote, of which the checker is not told."""
     database = sqlite3.connect(path)
@@ -132,7 +168,10 @@ def file_problems(path):
             " where h.key = 'sums' and l.state = 3 order by 1"
         ).fetchall()
         sums = database.execute("select id from sums order by 1").fetchall()
-        if done != sums:
+        # Retention removes the one and not the other.
+        lost = Counter(done) - Counter(sums)
+        doubled = Counter() if forgets else Counter(sums) - Counter(done)
+        if lost or doubled:
             yield f"done by the sql handler: {done}, but written: {sums}"
     finally:
         database.close()
@@ -141,9 +180,12 @@ def file_problems(path):
 def judge(folder):
     """Everything that is wrong with what a trial left."""
     try:
-        yield from check.check_folder(folder)
-        yield from file_problems(os.path.join(folder, "store", "box.db"))
-    except (BadHistory, OSError, ValueError, KeyError, sqlite3.Error) as error:
+        histories, dump = history.read_folder(folder)
+        yield from check.check(histories, dump)
+        forgets = histories[0][0]["retention"]["payload_ms"] > 0
+        yield from file_problems(os.path.join(folder, "store", "box.db"), forgets)
+    except (history.BadHistory, OSError, LookupError, ValueError,
+            sqlite3.Error) as error:
         yield f"cannot be judged: {type(error).__name__}: {error}"
 
 
@@ -151,18 +193,22 @@ def attempt(trial):
     """Plays a trial and judges it."""
     outcome = Outcome(trial)
     folder = tempfile.mkdtemp(prefix="postern-sweep-", dir=temp_root())
+    story = trial.story
+    lives = [(story.parts, environment) for environment in trial.lives]
+    if story.before:
+        lives.insert(0, (story.before, {}))
     try:
-        for life, environment in enumerate(trial.lives, 1):
-            code, said = play(folder, life, environment, parts=trial.parts)
-            struck = code == KILLED
-            outcome.struck += struck
-            if code != 0 and not (struck and trial.killed):
+        for life, (parts, environment) in enumerate(lives, 1):
+            code, said = play(folder, life, parts, environment)
+            if code == KILLED and trial.killed:
+                outcome.struck += 1
+                note_crash(folder, life)
+            elif code != 0:
                 outcome.problems.append(
                     f"life {life} ended with {code}: {said.strip()[-2000:]}"
                 )
                 return outcome
-        life = len(trial.lives) + 1
-        code, said = play(folder, life, dump=True, parts=trial.parts)
+        code, said = play(folder, len(lives) + 1, story.parts, dump=True)
         if code != 0:
             outcome.problems.append(
                 f"the life after it ended with {code}: {said.strip()[-2000:]}"
@@ -205,12 +251,15 @@ def sweep(trials, do=attempt, what="trials"):
     return report
 
 
-def count(environment, told, parts="pump,runner"):
-    """Plays one life that is not struck; returns what the file that `told`
+def count(environment, told, story):
+    """Plays a life that is not struck; returns what the file that `told`
     names says when it has ended."""
     with tempfile.TemporaryDirectory(dir=temp_root()) as folder:
         path = os.path.join(folder, "told")
-        code, said = play(folder, 1, {**environment, told: path}, parts=parts)
+        if story.before:
+            play(folder, 1, story.before)
+        life = 2 if story.before else 1
+        code, said = play(folder, life, story.parts, {**environment, told: path})
         if code != 0:
             raise AssertionError(f"the scenario ends with {code}: {said}")
         with open(path, encoding="utf-8") as file:

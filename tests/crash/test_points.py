@@ -6,6 +6,8 @@ The scenario is killed at each of them, played again to the end, and judged.
 It is also failed at each point that can fail, stopped at each point while a
 second process wants the file, and killed twice or three times in a row.
 
+SWEEP=all    tries every statement of every story (else, but for the first
+             story, one in ten)
 PAIRS=N      kills of two or three lives in a row (100)
 SEED=N       which (printed)
 """
@@ -19,8 +21,9 @@ import time
 
 import points
 import sweep
-from sweep import Trial
+from sweep import STEADY_STORIES, STORIES, Trial
 
+STATEMENT_STEP = 1 if os.environ.get("SWEEP") == "all" else 10
 PAIRS = int(os.environ.get("PAIRS", "100"))
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 
@@ -28,7 +31,6 @@ SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32)))
 ELSEWHERE = {
     "halve.before": "only if the store refuses an item: tests/unit/test_commit.c",
     "sqlite-reopen.closed": "only after a failure: passed by the failures below",
-    "sqlite-upgrade.step": "only with an older schema: tests/unit/test_sqlite_schema.c",
     "memory-apply.fails": "memory: the simulation",
     "memory-apply.prepared": "memory: the simulation",
     "memory-apply.settled": "memory: the simulation",
@@ -38,42 +40,49 @@ ELSEWHERE = {
 BEFORE_OWNED = {"sqlite-file.created"}
 
 
-def passes_of(parts="pump,runner"):
+class Passes:
     """How often each point is passed by a life that is left alone."""
-    told = sweep.count({}, "POSTERN_POINTS_TOLD", parts)
-    return {name: int(n) for name, n in (line.split() for line in told.splitlines())}
+
+    def __init__(self, story, named):
+        self.story = story
+        self.named = named
+        told = sweep.count({}, "POSTERN_POINTS_TOLD", story)
+        lines = [line.split() for line in told.splitlines()]
+        self.counts = {name: int(count) for name, count in lines}
+
+    def names(self, kind):
+        return sorted(n for n in self.counts if self.named[n][0] == kind)
+
+    def places(self, kind):
+        for name in self.names(kind):
+            step = 1
+            if name.startswith("sqlite-statement") and self.story.before:
+                step = STATEMENT_STEP
+            for number in range(1, self.counts[name] + 1, step):
+                yield f"{name}:{number}"
 
 
-def kills(named, passes):
-    for name in sorted(passes):
-        if named[name][0] == "crash":
-            for n in range(1, passes[name] + 1):
-                place = f"{name}:{n}"
-                yield Trial(place, [{"POSTERN_CRASH_AT": place}])
+def kills(all_passes):
+    for passes in all_passes:
+        for place in passes.places("crash"):
+            yield Trial(place, passes.story, [{"POSTERN_CRASH_AT": place}])
 
 
-def failures(named, passes):
-    for name in sorted(passes):
-        if named[name][0] == "fail":
-            for n in range(1, passes[name] + 1):
-                place = f"{name}:{n}"
-                strike = {"POSTERN_FAIL_AT": place}
-                yield Trial(place, [strike], killed=False, parts="pump")
+def failures(all_passes):
+    for passes in all_passes:
+        for place in passes.places("fail"):
+            strike = {"POSTERN_FAIL_AT": place}
+            yield Trial(place, passes.story, [strike], killed=False)
 
 
-def many_kills(named, passes, dice):
+def many_kills(all_passes, dice):
     """Lives that end somewhere, one after the other."""
-    places = [
-        f"{name}:{n}"
-        for name, count in sorted(passes.items())
-        if named[name][0] == "crash"
-        for n in range(1, count + 1)
-    ]
+    all_places = [(p.story, list(p.places("crash"))) for p in all_passes]
     for _ in range(PAIRS):
+        story, places = dice.choice(all_places)
         lives = [dice.choice(places) for _ in range(dice.choice((2, 3)))]
-        yield Trial(
-            " then ".join(lives), [{"POSTERN_CRASH_AT": place} for place in lives]
-        )
+        strikes = [{"POSTERN_CRASH_AT": place} for place in lives]
+        yield Trial(" then ".join(lives), story, strikes)
 
 
 def wait_until_stopped(process):
@@ -95,7 +104,8 @@ def pause(trial):
     folder = sweep.tempfile.mkdtemp(prefix="postern-pause-", dir=sweep.temp_root())
     store = os.path.join(folder, "store")
     os.makedirs(store)
-    environment = {**os.environ, **trial.lives[0], "SCENARIO_PARTS": trial.parts}
+    parts = trial.story.parts
+    environment = {**os.environ, **trial.lives[0], "SCENARIO_PARTS": parts}
     first = subprocess.Popen(
         [sweep.SCENARIO, os.path.join(store, "box.db"),
          os.path.join(folder, "life1.jsonl"), "1"],
@@ -104,7 +114,7 @@ def pause(trial):
     try:
         outcome.struck = int(wait_until_stopped(first))
         if outcome.struck:
-            code, said = sweep.play(folder, 2, parts=trial.parts)
+            code, said = sweep.play(folder, 2, parts)
             refused = code == 3 and "in use by" in said
             owned = trial.name not in BEFORE_OWNED
             if refused != owned or (not refused and code != 0):
@@ -113,7 +123,7 @@ def pause(trial):
             first.wait(sweep.PATIENCE_S)
         if first.returncode != 0:
             outcome.problems.append(f"the first one ended with {first.returncode}")
-        code, said = sweep.play(folder, 3, dump=True, parts=trial.parts)
+        code, said = sweep.play(folder, 3, parts, dump=True)
         if code != 0:
             outcome.problems.append(f"the last one ended with {code}: {said}")
         else:
@@ -126,40 +136,41 @@ def pause(trial):
     return outcome
 
 
-def pauses(named, passes):
-    for name in sorted(passes):
-        if named[name][0] == "crash":
-            yield Trial(name, [{"POSTERN_PAUSE_AT": f"{name}:1"}])
+def pauses(passes):
+    for name in passes.names("crash"):
+        yield Trial(name, passes.story, [{"POSTERN_PAUSE_AT": f"{name}:1"}])
 
 
 def main():
     tap = sweep.Tap()
     named = points.named()
-    passes = passes_of()
+    passes = [Passes(story, named) for story in STORIES]
+    steady = [Passes(story, named) for story in STEADY_STORIES]
+    passed = set().union(*(each.counts for each in passes))
     print(f"# seed {SEED}, {len(named)} points", flush=True)
 
     tap.case("every point has a name of its own", points.problems(named))
     tap.case(
         "the scenario passes every point",
         [f"{name} ({named[name][1][0]})" for name in sorted(named)
-         if name not in passes and name not in ELSEWHERE]
-        + [f"{name} is passed after all" for name in ELSEWHERE if name in passes],
+         if name not in passed and name not in ELSEWHERE]
+        + [f"{name} is passed after all" for name in ELSEWHERE if name in passed],
     )
     tap.sweep(
         "killed at every pass of every point, nothing is lost or doubled",
-        sweep.sweep(kills(named, passes), what="kills"),
+        sweep.sweep(kills(passes), what="kills"),
     )
     tap.sweep(
         "killed again and again, nothing is lost or doubled",
-        sweep.sweep(many_kills(named, passes, random.Random(SEED)), what="kills"),
+        sweep.sweep(many_kills(passes, random.Random(SEED)), what="kills"),
     )
     tap.sweep(
         "failed at every pass of every point that can fail, nothing is lost",
-        sweep.sweep(failures(named, passes_of("pump")), what="failures"),
+        sweep.sweep(failures(steady), what="failures"),
     )
     tap.sweep(
         "a second process is refused while the first is stopped at any point",
-        sweep.sweep(pauses(named, passes), do=pause, what="pauses"),
+        sweep.sweep(pauses(passes[0]), do=pause, what="pauses"),
     )
     tap.finish()
 

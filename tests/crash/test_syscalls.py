@@ -14,7 +14,7 @@ import os
 import sys
 
 import sweep
-from sweep import Trial
+from sweep import STEADY_STORIES, STORIES, Trial
 
 ALL = os.environ.get("SWEEP") == "all"
 
@@ -41,13 +41,12 @@ def environment(how, number):
 
 def trials(how, killed):
     # A failure is tried where the calls are the same every time.
-    parts = "pump,runner" if killed else "pump"
-    total = int(sweep.count(environment("none", 0), "STRIKE_TOLD", parts))
-    print(f"# {how}: {total} system calls", flush=True)
-    for number in range(1, total + 1):
-        yield Trial(
-            f"{how} {number}", [environment(how, number)], killed=killed, parts=parts
-        )
+    for story in STORIES if killed else STEADY_STORIES:
+        total = int(sweep.count(environment("none", 0), "STRIKE_TOLD", story))
+        print(f"# {how}: {total} system calls in {story}", flush=True)
+        for number in range(1, total + 1):
+            strike = environment(how, number)
+            yield Trial(f"{how} {number}", story, [strike], killed=killed)
 
 
 def main():

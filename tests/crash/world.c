@@ -44,10 +44,11 @@ static uint64_t roll(void *context) {
 }
 
 void world_init(struct world *world, const char *path, const char *history,
-		int life) {
+		int life, bool forgets) {
 	*world = (struct world){
 		.path = path,
 		.life = life,
+		.forgets = forgets,
 		.dice = 0x9e3779b97f4a7c15u * (uint64_t)life + 1,
 		.offset_ms = life * LIFE_MS,
 	};
@@ -57,7 +58,7 @@ void world_init(struct world *world, const char *path, const char *history,
 		.monotonic_ms = clock_ms,
 	};
 	world->random = (struct postern_random){ .context = world, .next = roll };
-	history_open(&world->history, history, life);
+	history_open(&world->history, history, life, &world->clock);
 	if (life == 1) {
 		history_write(&world->history,
 				"{\"e\":\"config\",\"handlers\":{"
@@ -67,9 +68,10 @@ void world_init(struct world *world, const char *path, const char *history,
 				"\"max_crashes\":%d,\"channel\":\"orders\"},"
 				"\"late\":{\"transactional\":false,\"max_attempts\":%d,"
 				"\"max_crashes\":%d,\"channel\":\"notes\"}},"
-				"\"retention\":{\"payload_ms\":0,\"dedupe_ms\":0}}",
+				"\"retention\":{\"payload_ms\":%d,\"dedupe_ms\":%d}}",
 				MAX_ATTEMPTS, MAX_CRASHES, MAX_ATTEMPTS, MAX_CRASHES,
-				MAX_ATTEMPTS, MAX_CRASHES);
+				MAX_ATTEMPTS, MAX_CRASHES, forgets ? WORLD_PAYLOAD_MS : 0,
+				forgets ? WORLD_DEDUPE_MS : 0);
 	}
 }
 
@@ -165,8 +167,8 @@ static void play_transactional(void *context,
 
 static void listen(void *context, const struct postern_event *event) {
 	const struct world *world = context;
-	if (event->handler && world_is_told(event->handler)) {
-		history_event(&world->history, event, MAX_ATTEMPTS);
+	if (!event->handler || world_is_told(event->handler)) {
+		history_event(&world->history, event);
 	}
 }
 
@@ -231,6 +233,14 @@ static int try_open(struct world *world, unsigned cast,
 		.command_timeout_ms = 10000,
 		.clock = &world->clock,
 		.random = &world->random,
+		.processing = cast & WORLD_EXCLUSIVE ? POSTERN_PROCESSING_EXCLUSIVE
+											 : POSTERN_PROCESSING_PARALLEL,
+		.cleanup_batch = 3,
+	};
+	const struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.retention_payload_ms = world->forgets ? WORLD_PAYLOAD_MS : 0,
+		.retention_dedupe_ms = world->forgets ? WORLD_DEDUPE_MS : 0,
 	};
 	struct postern_store *store;
 	int r = postern_store_open(url, &store_options, &store, error);
@@ -247,10 +257,10 @@ static int try_open(struct world *world, unsigned cast,
 		r = postern_box_subscribe(world->box, listen, world, error);
 	}
 	if (!r) {
-		r = postern_box_add_channel(world->box, "orders", NULL, error);
+		r = postern_box_add_channel(world->box, "orders", &channel, error);
 	}
 	if (!r) {
-		r = postern_box_add_channel(world->box, "notes", NULL, error);
+		r = postern_box_add_channel(world->box, "notes", &channel, error);
 	}
 	if (!r) {
 		r = postern_box_add_channel(world->box, "leavings", NULL, error);
@@ -386,6 +396,22 @@ void world_process(struct world *world, size_t max) {
 		if (r) {
 			world_wait(world, REST_MS);
 		}
+	}
+}
+
+void world_clean(struct world *world) {
+	int r = POSTERN_E_UNAVAILABLE;
+	for (int i = 0; i < TRIES && r; i++) {
+		struct postern_cleanup cleanup = { 0 };
+		faults_arm(true);
+		r = postern_box_cleanup(world->box, &cleanup, NULL);
+		faults_arm(false);
+		/* If it failed nobody knows: more than there can be. */
+		history_write(&world->history,
+				"{\"e\":\"cleaned\",\"node\":%d,\"messages\":%llu,"
+				"\"keys\":%llu}",
+				world->life, r ? 1000 : (unsigned long long)cleanup.messages,
+				r ? 1000 : (unsigned long long)cleanup.keys);
 	}
 }
 

@@ -24,7 +24,9 @@ enum world_cast {
 	WORLD_MAIL = 2,   /* plain */
 	WORLD_SUMS = 4,   /* sql, three per commit; writes an effect */
 	WORLD_LATE = 8,   /* wants what was parked */
-	WORLD_GONE = 16   /* is paused, then missing: its deliveries are orphans */
+	WORLD_GONE = 16,  /* is paused, then missing: its deliveries are orphans */
+	/* Not a handler: only the holder of the lock processes. */
+	WORLD_EXCLUSIVE = 32
 };
 
 struct world {
@@ -32,6 +34,7 @@ struct world {
 	int life;
 	int opening; /* how often the box was opened in this life */
 	struct history history;
+	bool forgets; /* with retention */
 	struct postern_box *box;
 	struct postern_clock clock;
 	struct postern_random random;
@@ -40,8 +43,12 @@ struct world {
 	uint64_t dice;
 };
 
+/* Messages are kept for this long after they have ended, and their ids. */
+#define WORLD_PAYLOAD_MS 3600000
+#define WORLD_DEDUPE_MS 7200000
+
 void world_init(struct world *world, const char *path, const char *history,
-		int life);
+		int life, bool forgets);
 void world_finish(struct world *world);
 
 /* Let time pass. */
@@ -72,6 +79,8 @@ void world_send_batch(struct world *world, const char *channel,
 
 /* As postern_box_process(), tried again when it fails. */
 void world_process(struct world *world, size_t max);
+
+void world_clean(struct world *world);
 
 /* Process and wait until nothing is open; false if that does not come. */
 bool world_drain(struct world *world);

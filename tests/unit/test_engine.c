@@ -374,6 +374,41 @@ static void slow_results_are_kept_at_once(void) {
 	close_box(&bench);
 }
 
+static void note_state(void *context, const struct postern_event *event) {
+	if (event->kind == POSTERN_EVENT_SETTLED) {
+		*(enum postern_state *)context = event->state;
+	}
+}
+
+static void events_tell_the_state(void) {
+	static const struct {
+		enum postern_outcome_kind outcome;
+		enum postern_state state;
+	} rows[] = {
+		{ POSTERN_DONE, POSTERN_STATE_DONE },
+		{ POSTERN_DISCARD, POSTERN_STATE_DISCARDED },
+		{ POSTERN_POISON, POSTERN_STATE_POISONED },
+		{ POSTERN_SNOOZE, POSTERN_STATE_PENDING },
+		{ POSTERN_RETRY, POSTERN_STATE_PENDING },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct bench bench;
+		struct script script = { 0 };
+		enum postern_state state = POSTERN_STATE_ANY;
+		postern_outcome_set(&script.next, rows[i].outcome, 60000, "so");
+		if (open_box(&bench, "orders") && add(&bench, "h", &script) &&
+				CHECK_OK(postern_box_subscribe(bench.box, note_state, &state,
+								 &bench.error),
+						&bench.error) &&
+				start(&bench)) {
+			CHECK_INT(send(&bench, "1", "x"), POSTERN_OK);
+			CHECK_INT(process(&bench), 1);
+			CHECK_INT(state, rows[i].state);
+		}
+		close_box(&bench);
+	}
+}
+
 static void timeout_keeps_the_reason(void) {
 	struct bench bench;
 	struct script slow = { .clock = &bench.clock, .takes_ms = 100 };
@@ -731,6 +766,7 @@ static const struct tap_case cases[] = {
 	{ "a success after the timeout is a failure", late_success_is_a_failure },
 	{ "a slow handler's result is written before the next begins",
 			slow_results_are_kept_at_once },
+	{ "an event tells what state a settlement led to", events_tell_the_state },
 	{ "a handler's own words about its timeout are kept",
 			timeout_keeps_the_reason },
 	{ "each handler gets the types it wants", types_route },

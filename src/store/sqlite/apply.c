@@ -66,8 +66,9 @@ static int look_up(struct sqlite_store *self,
 			sizeof arrival->digest);
 	if (postern__sqlite_row(&query)) {
 		accept->seq = postern__sqlite_int(&query, 0);
-		accept->code = postern__sqlite_int(&query, 1) ? POSTERN_E_DUPLICATE
-													  : POSTERN_E_CONFLICT;
+		bool same = postern__sqlite_int(&query, 1) ||
+					postern__bug("conflict-told-as-duplicate");
+		accept->code = same ? POSTERN_E_DUPLICATE : POSTERN_E_CONFLICT;
 	}
 	return postern__sqlite_end(&query, error);
 }
@@ -181,7 +182,8 @@ static int add_route(struct sqlite_store *self, uint64_t node,
 	int r = postern__sqlite_delivery_find(self, accept->seq, route->handler,
 			&delivery, error);
 	for (size_t i = 0; r == POSTERN_OK && i < route->alias_count &&
-					   delivery.state == POSTERN_STATE_ANY;
+					   delivery.state == POSTERN_STATE_ANY &&
+					   !postern__bug("legacy-key-runs-twice");
 			i++) {
 		r = postern__sqlite_delivery_find(self, accept->seq, route->aliases[i],
 				&delivery, error);

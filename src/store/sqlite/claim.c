@@ -138,7 +138,8 @@ static int pick_due(struct sqlite_store *self, const struct postern_want *want,
 					  " WHERE suspect > 0 AND handler = ?1 AND node IS NULL"
 					  " AND due_at <= ?2) ORDER BY due_at, seq LIMIT ?3");
 	postern__sqlite_bind_int(&query, 1, want->handler);
-	postern__sqlite_bind_int(&query, 2, now);
+	postern__sqlite_bind_int(&query, 2,
+			postern__bug("claimed-before-due") ? INT64_MAX : now);
 	postern__sqlite_bind_int(&query, 3, (int64_t)max);
 	while (postern__sqlite_row(&query)) {
 		picks_add(picks, postern__sqlite_int(&query, 0), want->handler,
@@ -189,7 +190,8 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 			.seq = pick->seq,
 			.handler = pick->handler,
 			.channel = postern__sqlite_int(&query, 2),
-			.fence = (uint64_t)postern__sqlite_int(&query, 0) + 1,
+			.fence = (uint64_t)postern__sqlite_int(&query, 0) +
+					 (postern__bug("claim-keeps-fence") ? 0 : 1),
 			.failures = (uint32_t)postern__sqlite_int(&query, 1),
 			.suspicion = pick->suspicion,
 		};

@@ -146,6 +146,9 @@ int postern__sqlite_finish(struct sqlite_store *self, int r,
 	if (r == POSTERN_OK) {
 		return postern__sqlite_commit(self, error);
 	}
+	if (postern__bug("rolled-back-is-known")) {
+		(void)postern__sqlite_commit(self, NULL);
+	}
 	postern__sqlite_rollback(self);
 	return r;
 }

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: MIT
+"""The bug bank: known bugs, and the tests that must catch them.
+
+Each bug is one that a program of this kind has had, or nearly. It sleeps in
+the sources behind postern__bug("name") and is woken by POSTERN_BUG=name in
+builds with -Dpoints=true. A catch is a test program and one of its cases: with
+the bug that very case must fail, without it it must pass.
+
+To add a bug: put it where it would live, in a line or two; add it here with a
+catch for each store that can have it. If no test catches it, the test is
+what was missing: write it first.
+"""
+
+
+class Bug:
+    def __init__(self, name, story, *catches):
+        self.name = name
+        self.story = story
+        self.catches = catches  # (program, case)
+
+
+def both_stores(case):
+    """The same case of the conformance suite, for each store."""
+    return (
+        ("conformance/conformance_memory", case),
+        ("conformance/conformance_sqlite", case),
+    )
+
+
+def sqlite_store(case):
+    return ("conformance/conformance_sqlite", case)
+
+
+BUGS = [
+    Bug(
+        "acknowledge-before-commit",
+        "a message is acknowledged before it is durable",
+        ("unit/test_commit", "with the store down accepts fail and nothing is kept"),
+    ),
+    Bug(
+        "sync-normal",
+        "a commit does not wait for the disk",
+        (
+            "unit/test_sqlite_fault",
+            "a commit that cannot be synced is refused and opens the file again",
+        ),
+    ),
+    Bug(
+        "halving-loses-one",
+        "an item is lost when a refused batch is halved",
+        ("unit/test_commit", "one bad item is isolated by halving and the rest commits"),
+    ),
+    Bug(
+        "rolled-back-is-known",
+        "what was rolled back is known, and told as a duplicate",
+        (
+            "unit/test_sqlite_fault",
+            "a batch is whole or not at all, whichever allocation fails",
+        ),
+    ),
+    Bug(
+        "conflict-told-as-duplicate",
+        "another body under a known id is told as a duplicate",
+        *both_stores("a conflict keeps the first body and is recorded"),
+    ),
+    Bug(
+        "second-copy-run",
+        "a handler that was added later runs the second copy, not the first",
+        (
+            "unit/test_races",
+            "a handler added later sees the message as it was first accepted",
+        ),
+    ),
+    Bug(
+        "accept-waits-for-ever",
+        "a caller waits for a stuck writer without end",
+        ("unit/test_bounds", "an accept does not wait for a stuck writer for ever"),
+    ),
+    Bug(
+        "legacy-key-runs-twice",
+        "a handler with a new key runs again what it had done under the old one",
+        *both_stores("a delivery of an alias suppresses one of its handler"),
+    ),
+    Bug(
+        "parked-never-woken",
+        "a parked message stays parked when a handler wants it",
+        ("unit/test_bounds", "a parked message is woken when a handler wants it"),
+    ),
+    Bug(
+        "claim-keeps-fence",
+        "a claim does not raise the fence",
+        *both_stores("fences grow by one with every claim, whatever happened between"),
+    ),
+    Bug(
+        "claimed-before-due",
+        "a retry is claimed before its time",
+        *both_stores("what is pending again is due after its delay, by the store's clock"),
+    ),
+    Bug(
+        "unfenced-settle",
+        "a worker that lost its lease completes another's run",
+        *both_stores("a settlement by another node is stale and changes nothing"),
+        *both_stores("a lost node can settle nothing any more"),
+    ),
+    Bug(
+        "lease-given-back-twice",
+        "a lease is given back though it is somebody else's by now",
+        *both_stores("a second settlement is stale and changes nothing"),
+    ),
+    Bug(
+        "unfenced-recovery",
+        "leases of a node that lives are taken back",
+        *both_stores("a node's own leases are not taken back"),
+    ),
+    Bug(
+        "fence-restarts",
+        "the fence begins again when a delivery is opened again",
+        *both_stores("a duplicate can open a poisoned delivery again, not leased"),
+    ),
+    Bug(
+        "crash-not-counted",
+        "only errors are counted: what kills the process is run for ever",
+        *both_stores("only a loss while alone counts, and max_crashes poison"),
+    ),
+    Bug(
+        "innocents-blamed",
+        "a crash counts against all that were leased",
+        *both_stores("a lease that an in-process handler lost is a suspect"),
+    ),
+    Bug(
+        "suspect-in-company",
+        "a suspect runs beside others, so that nobody knows who crashed",
+        (
+            "unit/test_bounds",
+            "a suspect waits for callbacks that ran before it was claimed",
+        ),
+    ),
+    Bug(
+        "attempts-unbounded",
+        "what always fails is tried for ever",
+        (
+            "unit/test_engine",
+            "one handler fails until poisoned, the other is done and not run again",
+        ),
+    ),
+    Bug(
+        "snooze-spends-attempt",
+        "waiting counts as failing",
+        ("unit/test_engine", "a snooze spends no attempt"),
+    ),
+    Bug(
+        "negative-delay",
+        "a delay below zero puts a message before all others",
+        ("unit/test_bounds", "a delay below zero is none, and one without end has one"),
+    ),
+    Bug(
+        "retry-keeps-failures",
+        "a retry by hand finds the attempts spent",
+        (
+            "conformance/conformance_memory",
+            "retry opens what is poisoned or discarded, with no failures",
+        ),
+    ),
+    Bug(
+        "late-success-counts",
+        "a success after the timeout is taken for one",
+        ("unit/test_engine", "a success after the timeout is a failure"),
+    ),
+    Bug(
+        "results-dropped",
+        "results are dropped while the store is down",
+        ("unit/test_commit", "with the store down results wait and are not lost"),
+    ),
+    Bug(
+        "lost-wake-up",
+        "nobody is woken for a retry, which waits for the next poll",
+        ("unit/test_bounds", "when a retry is due is known without asking the store"),
+    ),
+    Bug(
+        "drain-keeps-leases",
+        "a stop leaves leases behind that were never begun",
+        ("unit/test_runner", "a drain gives back what was not begun"),
+    ),
+    Bug(
+        "bytes-unbounded",
+        "what is held in memory is bounded in number only",
+        ("unit/test_bounds", "a handler that holds its share of bytes claims no more"),
+    ),
+    Bug(
+        "effect-without-completion",
+        "a transactional effect commits without its completion",
+        sqlite_store("done commits what was written and the completion together"),
+    ),
+    Bug(
+        "unfenced-transaction",
+        "a transaction does not look whether its lease still holds",
+        sqlite_store("a unit whose fence is lost is not run"),
+    ),
+]

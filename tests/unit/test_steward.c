@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The runner's steward: two runners on one store, with real time but without
+ * counting on it. Leases are short, so that a take-over does not take long;
+ * every wait is for something to happen.
+ */
+
+#include "tap.h"
+
+#include "support/fault_store.h"
+
+#include <postern/event.h>
+#include <postern/inspect.h>
+#include <postern/postern.h>
+#include <postern/sys/store.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define LEASE_MS 300
+#define PATIENCE_MS 60000
+#define NODE_MAX 2
+
+struct node {
+	struct fault_plan plan;
+	atomic_bool down; /* the store does not answer this one */
+	atomic_bool hold; /* its handlers wait */
+	atomic_int running;
+	atomic_int runs;
+	atomic_int settled;
+	atomic_int fenced;
+	atomic_int locked;
+	atomic_int lock_lost;
+	struct postern_box *box;
+	struct postern_runner *runner;
+};
+
+struct house {
+	struct postern_store *store;
+	struct postern_error error;
+	struct node nodes[NODE_MAX];
+	int sent;
+};
+
+static int decide(void *context, enum fault_op op,
+		const struct postern_batch *batch) {
+	(void)op;
+	(void)batch;
+	struct node *node = context;
+	return atomic_load(&node->down) ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
+}
+
+static void listen(void *context, const struct postern_event *event) {
+	struct node *node = context;
+	switch (event->kind) {
+	case POSTERN_EVENT_SETTLED: atomic_fetch_add(&node->settled, 1); break;
+	case POSTERN_EVENT_FENCED: atomic_fetch_add(&node->fenced, 1); break;
+	case POSTERN_EVENT_LOCKED: atomic_fetch_add(&node->locked, 1); break;
+	case POSTERN_EVENT_LOCK_LOST: atomic_fetch_add(&node->lock_lost, 1); break;
+	default: break;
+	}
+}
+
+static void rest(void) {
+	struct timespec ms = { .tv_nsec = 1000000 };
+	(void)nanosleep(&ms, NULL);
+}
+
+static void handle(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct node *node = context;
+	(void)message;
+	(void)delivery;
+	atomic_fetch_add(&node->runs, 1);
+	atomic_fetch_add(&node->running, 1);
+	while (atomic_load(&node->hold)) {
+		rest();
+	}
+	atomic_fetch_sub(&node->running, 1);
+	outcome->kind = POSTERN_DONE;
+}
+
+/* Until *number is at least `least`. */
+static bool await(atomic_int *number, int least) {
+	for (int i = 0; i < PATIENCE_MS && atomic_load(number) < least; i++) {
+		rest();
+	}
+	return atomic_load(number) >= least;
+}
+
+static bool move_in(struct house *house, struct node *node,
+		enum postern_processing processing) {
+	node->plan.decide = decide;
+	node->plan.context = node;
+	node->plan.shared = true;
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.processing = processing,
+		.node_lease_ms = LEASE_MS,
+	};
+	struct postern_channel_options channel = {
+		.size = sizeof(channel),
+		.retention_payload_ms = 1,
+	};
+	struct postern_handler_options handler = {
+		.size = sizeof(handler),
+		.key = "h",
+		.callback = handle,
+		.context = node,
+	};
+	struct postern_runner_options runner = {
+		.size = sizeof(runner),
+		.workers = 2,
+		.polling_interval_ms = 50,
+		.restart_delay_ms = 20,
+		.cleanup_interval_ms = 20,
+	};
+	struct postern_error *error = &house->error;
+	return CHECK_OK(postern_box_open_taking(fault_store_create_taking(
+													house->store, &node->plan),
+							&options, &node->box, error),
+				   error) &&
+		   CHECK_OK(postern_box_add_channel(node->box, "orders", &channel,
+							error),
+				   error) &&
+		   CHECK_OK(postern_box_add_handler(node->box, "orders", &handler,
+							error),
+				   error) &&
+		   CHECK_OK(postern_box_subscribe(node->box, listen, node, error),
+				   error) &&
+		   CHECK_OK(postern_box_start(node->box, error), error) &&
+		   CHECK_OK(postern_runner_create(node->box, &runner, &node->runner,
+							error),
+				   error) &&
+		   CHECK_OK(postern_runner_start(node->runner, error), error);
+}
+
+static bool open_house(struct house *house,
+		enum postern_processing processing) {
+	*house = (struct house){ 0 };
+	bool good = CHECK_OK(postern_store_open("memory:", NULL, &house->store,
+								 &house->error),
+			&house->error);
+	for (size_t i = 0; good && i < NODE_MAX; i++) {
+		good = move_in(house, &house->nodes[i], processing);
+		/* So that it is known who is first. */
+		if (good && processing == POSTERN_PROCESSING_EXCLUSIVE && i == 0) {
+			good = CHECK(await(&house->nodes[0].locked, 1));
+		}
+	}
+	return good;
+}
+
+static void move_out(struct node *node) {
+	atomic_store(&node->hold, false);
+	atomic_store(&node->down, false);
+	postern_runner_destroy(node->runner);
+	postern_box_destroy(node->box);
+	node->runner = NULL;
+	node->box = NULL;
+}
+
+static void close_house(struct house *house) {
+	for (size_t i = 0; i < NODE_MAX; i++) {
+		move_out(&house->nodes[i]);
+	}
+	postern_store_destroy(house->store);
+}
+
+static void send(struct house *house, struct node *node, int count) {
+	for (int i = 0; i < count; i++) {
+		char id[32];
+		(void)snprintf(id, sizeof(id), "m-%d", house->sent++);
+		struct postern_message message = {
+			.size = sizeof(message),
+			.id = id,
+			.type = "t",
+		};
+		CHECK_OK(postern_box_accept(node->box, "orders", &message, NULL,
+						 &house->error),
+				&house->error);
+	}
+}
+
+static void one_processes(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		send(&house, a, 50);
+		send(&house, b, 50);
+		CHECK(await(&a->settled, 100));
+		CHECK_INT(b->runs, 0);
+		CHECK_INT(a->runs, 100);
+		/* It stops, and the other need not wait for its lease to end. */
+		move_out(a);
+		CHECK(await(&b->locked, 1));
+		send(&house, b, 10);
+		CHECK(await(&b->settled, 10));
+		CHECK_INT(b->fenced, 0);
+	}
+	close_house(&house);
+}
+
+static void lost_in_the_middle(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		atomic_store(&a->hold, true);
+		send(&house, a, 1);
+		CHECK(await(&a->running, 1));
+		atomic_store(&a->down, true);
+		CHECK(await(&b->settled, 1));
+		atomic_store(&a->hold, false);
+		atomic_store(&a->down, false);
+		CHECK(await(&a->fenced, 1));
+		CHECK_INT(a->settled, 0);
+		CHECK(await(&a->lock_lost, 1));
+		CHECK_INT(b->settled, 1);
+	}
+	close_house(&house);
+}
+
+static void dead_node(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		atomic_store(&a->hold, true);
+		send(&house, a, 5);
+		CHECK(await(&a->running, 2));
+		atomic_store(&a->down, true);
+		CHECK(await(&b->settled, 5));
+		atomic_store(&a->hold, false);
+		atomic_store(&a->down, false);
+		/* It begins again, and works. */
+		CHECK(await(&a->fenced, 2));
+		send(&house, a, 5);
+		CHECK(await(&a->settled, 5));
+		CHECK_INT(a->settled + b->settled, 10);
+	}
+	close_house(&house);
+}
+
+static uint64_t message_count(struct house *house, struct node *node) {
+	struct postern_filter filter = { .size = sizeof(filter), .limit = 100 };
+	struct postern_listing *listing = NULL;
+	uint64_t count = 0;
+	if (CHECK_OK(postern_box_list(node->box, &filter, &listing, &house->error),
+				&house->error)) {
+		count = postern_listing_count(listing);
+	}
+	postern_listing_destroy(listing);
+	return count;
+}
+
+static void cleans_by_itself(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &house.nodes[0];
+		send(&house, a, 20);
+		for (int i = 0; i < PATIENCE_MS && message_count(&house, a) > 0; i++) {
+			rest();
+		}
+		CHECK_INT(message_count(&house, a), 0);
+		CHECK_INT(a->settled, 20);
+	}
+	close_house(&house);
+}
+
+static const struct tap_case cases[] = {
+	{ "of two runners under one lock one processes, then the other",
+			one_processes },
+	{ "a lock that is lost while a handler runs: one completion",
+			lost_in_the_middle },
+	{ "a node that cannot be heard loses its leases and works again later",
+			dead_node },
+	{ "a runner cleans up by itself", cleans_by_itself },
+};
+
+TAP_MAIN(cases)
