@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/list.h"
+#include "base/point.h"
 #include "store/memory.h"
 
 _Static_assert(sizeof(int64_t) <= POSTERN_CLEANING_CURSOR_LEN,
@@ -32,7 +33,9 @@ static int64_t ended_at(const struct memory_message *message) {
 		const struct memory_delivery *delivery =
 				container_of(item, struct memory_delivery, of_message);
 		if (delivery->state != POSTERN_STATE_DONE &&
-				delivery->state != POSTERN_STATE_DISCARDED) {
+				delivery->state != POSTERN_STATE_DISCARDED &&
+				!(delivery->state == POSTERN_STATE_POISONED &&
+						postern__bug("poisoned-purged"))) {
 			return -1;
 		}
 		if (delivery->finished_at_ms > at) {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/memory.h"
 
 void postern__mem_term_set(struct memory_term *term, int64_t now,
@@ -62,7 +63,7 @@ void postern__mem_renew(struct memory_store *self, uint64_t node,
 		int64_t ttl_ms, bool *alive_out) {
 	int64_t now = postern__mem_now(self);
 	struct memory_node *found = postern__mem_node(self, node);
-	*alive_out = found;
+	*alive_out = found || postern__bug("dead-node-lives");
 	if (!found) {
 		return;
 	}
@@ -113,7 +114,7 @@ int postern__mem_lock(struct memory_store *self, const char *name,
 	}
 	if (lock->node != node) {
 		lock->node = node;
-		lock->fence++;
+		lock->fence += postern__bug("lock-keeps-fence") ? 0 : 1;
 	}
 	postern__mem_term_set(&lock->term, now, ttl_ms);
 	*fence_out = lock->fence;
@@ -126,12 +127,16 @@ bool postern__mem_holds(struct memory_store *self, uint64_t node,
 		return true;
 	}
 	const struct memory_lock *found = find_lock(self, lock->name);
+	if (found && postern__bug("lost-lock-kept")) {
+		return true;
+	}
 	return found && found->node == node && found->fence == lock->fence;
 }
 
 void postern__mem_unlock(struct memory_store *self,
 		const struct postern_lock *lock, uint64_t node) {
-	if (postern__mem_holds(self, node, lock)) {
+	if (postern__mem_holds(self, node, lock) ||
+			postern__bug("lock-of-another-freed")) {
 		find_lock(self, lock->name)->node = 0;
 	}
 }

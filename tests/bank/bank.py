@@ -196,4 +196,50 @@ BUGS = [
         "a transaction does not look whether its lease still holds",
         sqlite_store("a unit whose fence is lost is not run"),
     ),
+    Bug(
+        "poisoned-purged",
+        "cleaning removes what is poisoned",
+        *both_stores("a message with one poisoned delivery stays"),
+    ),
+    Bug(
+        "open-key-forgotten",
+        "dedupe forgets a message that is still open",
+        sqlite_store("what is open, parked or poisoned stays"),
+    ),
+    Bug(
+        "number-given-twice",
+        "the number of a message that is gone is given to another",
+        sqlite_store("the number of a message that is gone is never given again"),
+    ),
+    Bug(
+        "lock-keeps-fence",
+        "the next owner of a lock has the fence of the last",
+        *both_stores("a lock whose time is over is taken with a higher fence"),
+    ),
+    Bug(
+        "lost-lock-kept",
+        "an owner that is late goes on writing under a lock that it lost",
+        *both_stores("under a lost lock nothing is settled"),
+        *both_stores("under a lost lock nothing is claimed"),
+        *both_stores("under a lost lock nothing is recovered"),
+    ),
+    Bug(
+        "lock-of-another-freed",
+        "a lock is let go by somebody who does not hold it any more",
+        *both_stores("a lock is let go by its owner under its fence only"),
+    ),
+    Bug(
+        "late-owner-goes-on",
+        "an owner whose time is over begins new runs",
+        ("unit/test_tenure", "only the owner of the lock processes"),
+    ),
+    Bug(
+        "dead-node-lives",
+        "a node that was found gone is told that it lives",
+        *both_stores("a node that is too late loses its leases and is gone"),
+        (
+            "unit/test_tenure",
+            "a node that is not heard of loses its leases and begins again",
+        ),
+    ),
 ]

@@ -149,7 +149,8 @@ static int read_candidates(struct cleaner *cleaner, struct candidate *out,
 			.channel = postern__sqlite_int(&query, 1),
 			.received_at = postern__sqlite_int(&query, 2),
 			.finished_at = postern__sqlite_int(&query, 3),
-			.stays = postern__sqlite_int(&query, 4) != 0,
+			.stays = postern__sqlite_int(&query, 4) != 0 &&
+					 !postern__bug("poisoned-purged"),
 		};
 	}
 	*count_out = count;
@@ -180,7 +181,8 @@ static int clean_messages(struct cleaner *cleaner, struct candidate *candidates,
 	if (r == POSTERN_OK) {
 		r = purge(cleaner, error);
 	}
-	return r == POSTERN_OK && cleaner->cleaning->messages > 0
+	return r == POSTERN_OK && cleaner->cleaning->messages > 0 &&
+						   !postern__bug("number-given-twice")
 				   ? keep_last_seq(cleaner, error)
 				   : r;
 }
@@ -207,7 +209,8 @@ static int read_keys(struct cleaner *cleaner, size_t *count_out,
 				SQLITE_IDENTITY_LEN);
 		count++;
 		if (rule && rule->dedupe_ms >= 0 &&
-				postern__sqlite_int(&query, 4) == 0 &&
+				(postern__sqlite_int(&query, 4) == 0 ||
+						postern__bug("open-key-forgotten")) &&
 				cleaner->now - postern__sqlite_int(&query, 3) >=
 						rule->dedupe_ms) {
 			memcpy(cleaner->keys[cleaner->key_count], cleaner->cursor.key,
