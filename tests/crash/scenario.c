@@ -21,6 +21,8 @@
  *   short     a few messages
  *   clean     messages grow old and are removed, their ids later
  *   abandon   messages are claimed, and the process ends in the middle
+ *   rest      nothing, but what the last life does; "rest-clean": where
+ *             messages grow old
  *
  * Ends with 0 however many calls failed, as long as the story came to its
  * end; 3 if it did not.
@@ -299,7 +301,7 @@ int main(int argc, char **argv) {
 	world_init(&world, argv[1], argv[2], (int)strtol(argv[3], NULL, 10),
 			strstr(parts, "clean") || strstr(parts, "abandon"));
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-		if (strstr(parts, all[i].name)) {
+		if (!strstr(parts, "rest") && strstr(parts, all[i].name)) {
 			all[i].play(&world);
 		}
 	}

@@ -15,6 +15,7 @@
  *                      short   a write writes half of it
  *                      cut     the power goes: the file system is shut down
  *                              without flushing, and the process dies
+ *                      dark    … and the process goes on without it
  *   STRIKE_TOLD=FILE   gets the number of calls when the program ends
  *
  * It counts write, pwrite, fsync, fdatasync, ftruncate, rename, unlink, link,
@@ -45,10 +46,10 @@
 #define EXT4_IOC_SHUTDOWN _IOR('X', 125, __u32)
 #define EXT4_GOING_FLAGS_NOLOGFLUSH 2
 
-enum how { NONE, KILL, AFTER, TORN, EIO_, FULL, SHORT, CUT };
+enum how { NONE, KILL, AFTER, TORN, EIO_, FULL, SHORT, CUT, DARK };
 
 static const char *const how_names[] = { "none", "kill", "after", "torn", "eio",
-	"full", "short", "cut" };
+	"full", "short", "cut", "dark" };
 
 static struct {
 	const char *under;
@@ -91,14 +92,14 @@ __attribute__((noreturn)) static void die(void) {
 	}
 }
 
-__attribute__((noreturn)) static void cut_power(void) {
+static void cut_power(void) {
 	unsigned flags = EXT4_GOING_FLAGS_NOLOGFLUSH;
 	int fd = open(plan.under, O_RDONLY | O_DIRECTORY);
 	if (fd < 0 || ioctl(fd, EXT4_IOC_SHUTDOWN, &flags) < 0) {
 		perror("strike: shutdown");
 		_exit(99); /* no test may take this for a cut */
 	}
-	die();
+	(void)close(fd);
 }
 
 static bool is_under(const char *path) {
@@ -124,11 +125,11 @@ static enum how count(bool counts) {
 	if (!counts || atomic_fetch_add(&plan.count, 1) + 1 != plan.at) {
 		return NONE;
 	}
-	if (plan.how == KILL) {
-		die();
-	}
-	if (plan.how == CUT) {
+	if (plan.how == CUT || plan.how == DARK) {
 		cut_power();
+	}
+	if (plan.how == KILL || plan.how == CUT) {
+		die();
 	}
 	return plan.how;
 }

@@ -14,6 +14,7 @@ SEED=N       which (printed)
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,7 +102,7 @@ def wait_until_stopped(process):
 def pause(trial):
     """One process is stopped at a point; meanwhile a second one comes."""
     outcome = sweep.Outcome(trial)
-    folder = sweep.tempfile.mkdtemp(prefix="postern-pause-", dir=sweep.temp_root())
+    folder = sweep.make_folder()
     store = os.path.join(folder, "store")
     os.makedirs(store)
     parts = trial.story.parts
@@ -123,16 +124,12 @@ def pause(trial):
             first.wait(sweep.PATIENCE_S)
         if first.returncode != 0:
             outcome.problems.append(f"the first one ended with {first.returncode}")
-        code, said = sweep.play(folder, 3, parts, dump=True)
-        if code != 0:
-            outcome.problems.append(f"the last one ended with {code}: {said}")
-        else:
-            outcome.problems += sweep.judge(folder)
+        outcome.problems += sweep.finish(folder, 3, trial)
     finally:
         if first.poll() is None:
             first.kill()
             first.wait()
-        sweep.shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     return outcome
 
 
