@@ -78,14 +78,57 @@ int postern__ask(const struct postern__cli *cli, struct postern__client *client,
 	return POSTERN__EXIT_OK;
 }
 
+/* Whether this is the flag for a parameter or an attribute of this name; an
+   attribute has no '-' in its name, its flag may have. */
+static bool is_flag_for(const char *flag, const char *name, size_t len) {
+	for (; *flag; flag++) {
+		if (*flag == '-') {
+			continue;
+		}
+		if (len == 0 || *name != *flag) {
+			return false;
+		}
+		name++;
+		len--;
+	}
+	return len == 0;
+}
+
+/*
+ * A problem often begins with what it is about: "since: …", "ce-time: …". The
+ * flag that was typed for that; NULL: none was. *len_out is how much of the
+ * text the name is.
+ */
+static const char *find_flag(const struct postern__cli *cli, const char *text,
+		size_t *len_out) {
+	size_t skip = strncmp(text, "ce-", 3) == 0 ? 3 : 0;
+	size_t len = strcspn(text + skip, ": ");
+	*len_out = skip + len;
+	for (size_t i = 0; i < cli->args.count; i++) {
+		const struct postern__flag *flag = cli->args.items[i].flag;
+		if (flag && flag->value && is_flag_for(flag->name, text + skip, len)) {
+			return flag->name;
+		}
+	}
+	return NULL;
+}
+
 int postern__answer_problem(const struct postern__cli *cli,
 		const struct postern__answer *answer) {
-	const char *detail = postern__answer_text(answer->json, "detail");
-	const char *title = postern__answer_text(answer->json, "title");
-	postern__say("%s: %s", cli->command->name,
-			detail  ? detail
-			: title ? title
-					: postern__status_text(answer->status));
+	const char *text = postern__answer_text(answer->json, "detail");
+	size_t len;
+	if (!text) {
+		text = postern__answer_text(answer->json, "title");
+	}
+	if (!text) {
+		text = postern__status_text(answer->status);
+	}
+	const char *flag = find_flag(cli, text, &len);
+	if (flag) {
+		postern__say("%s: --%s%s", cli->command->name, flag, text + len);
+	} else {
+		postern__say("%s: %s", cli->command->name, text);
+	}
 	return exit_of_status(answer->status);
 }
 

@@ -96,6 +96,11 @@ int postern__cli_configure_from(struct postern__cli *cli, const char *path) {
 		postern__say("%s", error.text);
 		return POSTERN__EXIT_USAGE;
 	}
+	const char *warning;
+	for (size_t i = 0; (warning = postern__config_warning(cli->config, i));
+			i++) {
+		postern__say("note: %s", warning);
+	}
 	return choose_stores(cli);
 }
 

@@ -23,6 +23,9 @@
 /* What POSTERN_TIMEOUT_DEFAULT is for sql handlers on SQLite. */
 #define SQL_TIMEOUT_MS 5000
 
+/* How the variables of the environment begin. */
+#define VARIABLE_PREFIX "POSTERN_"
+
 static const char *const search_default[] = {
 	"postern.yaml",
 	"/etc/postern/postern.yaml",
@@ -169,6 +172,69 @@ static int read_environment(struct postern__config *config,
 	return POSTERN_OK;
 }
 
+/* Variables that are none of the configuration's: of handlers, of tests. */
+static bool is_other_variable(const char *name) {
+	static const char *const others[] = { "ATTEMPT", "BUG", "CONFIG",
+		"CRASH_AT", "FAIL_AT", "FENCE", "HANDLER", "PAUSE_AT", "SEED",
+		"STEPS" };
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+		if (strcmp(others[i], name) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What $POSTERN_`name` was probably meant to be; NULL: it is right, or far from
+   everything we know. */
+static const char *near_variable(const char *name) {
+	const char *names[POSTERN__CONFIG_OPTION_COUNT_MAX + 1];
+	struct postern__config_option option;
+	size_t count = 0;
+	if (is_other_variable(name)) {
+		return NULL;
+	}
+	for (size_t i = 0; postern__config_option_get(i, &option); i++) {
+		const char *known = option.environment + strlen(VARIABLE_PREFIX);
+		if (strcmp(known, name) == 0) {
+			return NULL;
+		}
+		names[count++] = known;
+	}
+	names[count++] = "CONFIG";
+	return postern__closest(name, names, count);
+}
+
+/* A misspelt variable says nothing, which is not what was meant. */
+static int warn_of_variables(struct postern__config *config,
+		struct postern_error *error) {
+	static const char prefix[] = VARIABLE_PREFIX;
+	for (char *const *entry = config->environment; *entry; entry++) {
+		char name[64];
+		size_t len = strcspn(*entry, "=");
+		if (strncmp(*entry, prefix, sizeof prefix - 1) != 0 ||
+				len >= sizeof name ||
+				config->warning_count == POSTERN__CONFIG_WARNING_COUNT_MAX) {
+			continue;
+		}
+		(void)snprintf(name, sizeof name, "%.*s", (int)len, *entry);
+		const char *near = near_variable(name + sizeof prefix - 1);
+		if (!near) {
+			continue;
+		}
+		char text[256];
+		(void)snprintf(text, sizeof text,
+				"the variable %s means nothing; did you mean %s%s?", name,
+				prefix, near);
+		const char *copy = postern__arena_strdup(&config->arena, text);
+		if (!copy) {
+			return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		}
+		config->warnings[config->warning_count++] = copy;
+	}
+	return POSTERN_OK;
+}
+
 static int read_flags(struct postern__config *config,
 		const struct postern__config_input *input,
 		struct postern_error *error) {
@@ -211,6 +277,9 @@ static int read_text(struct postern__config *config, const char *text,
 	}
 	if (r == POSTERN_OK) {
 		r = read_environment(config, error);
+	}
+	if (r == POSTERN_OK) {
+		r = warn_of_variables(config, error);
 	}
 	if (r == POSTERN_OK) {
 		r = read_flags(config, input, error);
@@ -410,6 +479,11 @@ postern__config_handler_named(const struct postern__config *config,
 		}
 	}
 	return NULL;
+}
+
+const char *postern__config_warning(const struct postern__config *config,
+		size_t index) {
+	return index < config->warning_count ? config->warnings[index] : NULL;
 }
 
 const char *postern__config_name(const struct postern__config *config) {

@@ -215,6 +215,12 @@ postern__config_handler_named(const struct postern__config *config,
 /* The file that was read; NULL if the defaults serve; "(demo)". */
 const char *postern__config_name(const struct postern__config *config);
 
+/* What was read and is no error, but hardly meant: sentences for people. More
+   than POSTERN__CONFIG_WARNING_COUNT_MAX are not told. NULL past the last. */
+#define POSTERN__CONFIG_WARNING_COUNT_MAX 8
+const char *postern__config_warning(const struct postern__config *config,
+		size_t index);
+
 /*
  * Zero the options, set `size` and all that the configuration says about a
  * store. What it does not know (read_only, must_exist, remark, clock, …) is

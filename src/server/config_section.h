@@ -34,6 +34,8 @@ struct postern__config {
 	size_t store_count;
 	const struct postern__config_channel *channels;
 	size_t channel_count;
+	const char *warnings[POSTERN__CONFIG_WARNING_COUNT_MAX];
+	size_t warning_count;
 
 	/* While it is being loaded. */
 	char *const *environment;

@@ -28,6 +28,8 @@
 
 struct reader {
 	const char *name;
+	const char *text; /* valid UTF-8 */
+	size_t len;
 	struct postern__arena *arena;
 	yaml_parser_t parser;
 	struct postern__yaml_node *root;
@@ -140,18 +142,70 @@ static int check_text(const char *name, const char *text, size_t len,
 	return POSTERN_OK;
 }
 
+/* The character at a mark, which counts characters; 0 behind the last. */
+static uint32_t character_at(const struct reader *self,
+		const yaml_mark_t *mark) {
+	uint32_t c = 0;
+	size_t i = 0;
+	for (size_t n = 0; n <= mark->index; n++) {
+		size_t width = i < self->len ? postern__utf8_decode(self->text + i,
+											   self->len - i, &c)
+									 : 0;
+		if (width == 0) {
+			return 0;
+		}
+		i += width;
+	}
+	return c;
+}
+
+/* What the parser's own words would not tell somebody who does not know YAML
+   well; NULL: they will do. *mark_out is where it is. */
+static const char *explain(const struct reader *self,
+		const yaml_mark_t **mark_out) {
+	const yaml_parser_t *parser = &self->parser;
+	const char *problem = parser->problem ? parser->problem : "";
+	const char *context = parser->context ? parser->context : "";
+	*mark_out = &parser->problem_mark;
+	if (strstr(problem, "mapping values are not allowed")) {
+		return "a ':' where none belongs; quote a text that has one at its "
+			   "end or before a blank";
+	}
+	if (strstr(problem, "found a tab character")) {
+		return "a tab; indent with spaces only";
+	}
+	if (strstr(problem, "cannot start any token")) {
+		switch (character_at(self, &parser->problem_mark)) {
+		case '\t': return "a tab; indent with spaces only";
+		case '@': return "a text that begins with '@' must be in quotes";
+		case '`': return "a text that begins with '`' must be in quotes";
+		case '%': return "a text that begins with '%' must be in quotes";
+		default: return NULL;
+		}
+	}
+	if (strstr(context, "scanning an alias")) {
+		*mark_out = &parser->context_mark;
+		return "a text that begins with '*' must be in quotes: \"*\"";
+	}
+	if (strstr(context, "scanning an anchor")) {
+		*mark_out = &parser->context_mark;
+		return "a text that begins with '&' must be in quotes";
+	}
+	return NULL;
+}
+
 static int fail_parser(const struct reader *self, struct postern_error *error) {
 	const yaml_parser_t *parser = &self->parser;
+	const yaml_mark_t *mark;
 	if (parser->error == YAML_MEMORY_ERROR) {
 		return fail_nomem(error);
 	}
-	struct postern__yaml_place place = place_of(self, &parser->problem_mark);
-	const char *problem = parser->problem ? parser->problem : "no valid YAML";
-	if (strstr(problem, "mapping values are not allowed")) {
-		return postern__yaml_fail(error, &place,
-				"a ':' where none belongs; quote a text that has one at its "
-				"end or before a blank");
+	const char *text = explain(self, &mark);
+	struct postern__yaml_place place = place_of(self, mark);
+	if (text) {
+		return postern__yaml_fail(error, &place, "%s", text);
 	}
+	const char *problem = parser->problem ? parser->problem : "no valid YAML";
 	if (parser->context) {
 		return postern__yaml_fail(error, &place, "%s %s (line %zu)", problem,
 				parser->context, parser->context_mark.line + 1);
@@ -304,7 +358,8 @@ static int take_event(struct reader *self, const yaml_event_t *event,
 	switch (event->type) {
 	case YAML_ALIAS_EVENT:
 		return postern__yaml_fail(error, &place,
-				"aliases ('*%s') are not taken: write it out",
+				"aliases ('*%s') are not taken: write it out, or put a text "
+				"that begins with '*' in quotes",
 				event->data.alias.anchor);
 	case YAML_DOCUMENT_START_EVENT:
 		if (self->root) {
@@ -344,7 +399,12 @@ static int take_event(struct reader *self, const yaml_event_t *event,
 int postern__yaml_read(const char *name, const char *text, size_t len,
 		struct postern__arena *arena, struct postern__yaml_node **out,
 		struct postern_error *error) {
-	struct reader self = { .name = name, .arena = arena };
+	struct reader self = {
+		.name = name,
+		.text = text,
+		.len = len,
+		.arena = arena,
+	};
 	bool ended = false;
 
 	if (len > POSTERN__CONFIG_BYTES_MAX) {

@@ -241,6 +241,11 @@ static int start(struct serve *self) {
 				r == POSTERN_E_NOMEM ? EXIT_FAILED : EXIT_CONFIGURATION, "",
 				&error);
 	}
+	const char *warning;
+	for (size_t i = 0; (warning = postern__config_warning(self->config, i));
+			i++) {
+		postern__log(&self->log, POSTERN__LOG_WARN, warning);
+	}
 	r = check_files(self, &error);
 	if (r != POSTERN_OK) {
 		return fail(self, EXIT_CONFIGURATION, "store memory:", &error);

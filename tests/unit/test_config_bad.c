@@ -204,8 +204,23 @@ static void bad_yaml(void) {
 		{ "a: &x 1", "f:1:4: anchors ('&x') are not taken: write it out" },
 		{ "a: &x {b: c}", "f:1:4: anchors ('&x') are not taken: write it out" },
 		{ "a: &x [c]", "f:1:4: anchors ('&x') are not taken: write it out" },
-		{ "a: *x", "f:1:4: aliases ('*x') are not taken: write it out" },
-		{ "*x : 1", "f:1:1: aliases ('*x') are not taken: write it out" },
+		{ "a: *x", "f:1:4: aliases ('*x') are not taken: write it out, or put "
+				   "a text that begins with '*' in quotes" },
+		{ "*x : 1", "f:1:1: aliases ('*x') are not taken: write it out, or put "
+					"a text that begins with '*' in quotes" },
+		{ "a: [*]", "f:1:5: a text that begins with '*' must be in quotes: "
+					"\"*\"" },
+		{ "a:\n  - b\n  - *.c",
+				"f:3:5: a text that begins with '*' must be in quotes: "
+				"\"*\"" },
+		{ "a: & b", "f:1:4: a text that begins with '&' must be in quotes" },
+		{ "ü: @x", "f:1:4: a text that begins with '@' must be in quotes" },
+		{ "a: `x`", "f:1:4: a text that begins with '`' must be in quotes" },
+		{ "a: %x", "f:1:4: a text that begins with '%' must be in quotes" },
+		{ "a:\n\tb: c", "f:2:1: a tab; indent with spaces only" },
+		{ "a: b\n\tc: d", "f:2:1: a tab; indent with spaces only" },
+		{ "a:\n  b: 1\n\tc: 2", "f:3:1: a tab; indent with spaces only" },
+		{ "a: |\n\tb", "f:2:1: a tab; indent with spaces only" },
 		{ "a: !!int 5", "f:1:4: tags ('!…') are not taken: remove "
 						"'tag:yaml.org,2002:int'" },
 		{ "a: !x {}", "f:1:4: tags ('!…') are not taken: remove '!x'" },
@@ -220,9 +235,7 @@ static void bad_yaml(void) {
 		{ "? [a]\n: b", "f:1:3: a key must be plain text" },
 		{ "store: [a, b\n", "f:2:1: did not find expected ',' or ']' while "
 							"parsing a flow sequence (line 1)" },
-		{ "\tstore: memory",
-				"f:1:1: found character that cannot start any token while "
-				"scanning for the next token (line 1)" },
+		{ "\tstore: memory", "f:1:1: a tab; indent with spaces only" },
 		{ "store: 'x", "f:1:10: found unexpected end of stream while scanning "
 					   "a quoted scalar (line 1)" },
 		{ "a: b: c", "f:1:5: a ':' where none belongs; quote a text that has "

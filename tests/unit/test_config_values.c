@@ -433,6 +433,34 @@ static void bad_flags(void) {
 	}
 }
 
+static void misspelt_variables(void) {
+	char *const environment[] = { (char[]){ "POSTERN_LEESE=2m" },
+		(char[]){ "POSTERN_MAX_ATTEMPT=3" }, (char[]){ "POSTERN_CONFG=x" },
+		(char[]){ "POSTERN_LEASE=2m" }, (char[]){ "POSTERN_CRASH_AT=x" },
+		(char[]){ "POSTERN_PAUSE_AT=x" }, (char[]){ "POSTERN_FAIL_AT=x" },
+		(char[]){ "POSTERN_BUG=x" }, (char[]){ "POSTERN_SEED=1" },
+		(char[]){ "POSTERN_STEPS=1" }, (char[]){ "POSTERN_HANDLER=mail" },
+		(char[]){ "POSTERN_ATTEMPT=1" }, (char[]){ "POSTERN_FENCE=1" },
+		(char[]){ "POSTERN_SOMETHING_ELSE=1" }, (char[]){ "POSTERN_=1" },
+		(char[]){ "LEESE=1" }, NULL };
+	const struct postern__config_input input = { .environment = environment };
+	struct postern__config *config = parse_with("", &input);
+	if (!config) {
+		return;
+	}
+	CHECK_STR(postern__config_warning(config, 0),
+			"the variable POSTERN_LEESE means nothing; did you mean "
+			"POSTERN_LEASE?");
+	CHECK_STR(postern__config_warning(config, 1),
+			"the variable POSTERN_MAX_ATTEMPT means nothing; did you mean "
+			"POSTERN_MAX_ATTEMPTS?");
+	CHECK_STR(postern__config_warning(config, 2),
+			"the variable POSTERN_CONFG means nothing; did you mean "
+			"POSTERN_CONFIG?");
+	CHECK(!postern__config_warning(config, 3));
+	postern__config_destroy(config);
+}
+
 static void bad_environment(void) {
 	static const struct {
 		char variable[64];
@@ -597,6 +625,8 @@ static const struct tap_case cases[] = {
 			urls_by_flag },
 	{ "a bad flag is told as that flag", bad_flags },
 	{ "a bad variable is told as that variable", bad_environment },
+	{ "a misspelt variable is warned of, with what was meant",
+			misspelt_variables },
 	{ "variables are put into values, once and never into keys", variables },
 	{ "variables cannot multiply without end", variables_that_multiply },
 	{ "the sample is right, and so is each setting in its comments",

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What is told, in words that whoever typed the command understands."""
+
+from support import case, equal, main, until
+
+
+@case("init says what it did, also where the store is another's")
+def _(place):
+    holder = place.hold("sqlite:" + place.file("postern.db"))
+    result = place.fails(4, "init", "--command-timeout", "10ms",
+                         says=str(holder.pid))
+    assert "wrote postern.yaml all the same" in result.err, result
+    assert "postern migrate" in result.err, result
+    equal(result.out, "")
+    assert "channels:" in place.read("postern.yaml")
+    holder.stop()
+    place.ok("migrate")
+
+
+@case("a mistake in a filter or an attribute is told as the flag that was typed")
+def _(place):
+    place.configure()
+    place.ok("migrate")
+    long = "a" * 2000
+    for words, text in (
+        (["list", "--since", "foo"], "list: --since: 'foo'"),
+        (["list", "--until", "foo"], "list: --until: 'foo'"),
+        (["list", "--type", "*" * 11], "list: --type: pattern"),
+        (["list", "--limit", "0"], "list: --limit: '0'"),
+        (["retry", "--since", "foo", "--yes"], "retry: --since: 'foo'"),
+        (["send", "orders", "--time", "noon"], "send: --time: 'noon'"),
+        (["send", "orders", "--subject", long], "send: --subject is over"),
+        (["send", "orders", "--correlation-id", long],
+         "send: --correlation-id is over"),
+    ):
+        place.fails(2, *words, says=text)
+    # What was not typed is not told as a flag.
+    result = place.fails(3, "send", "ordres", "--type", "x", says="ordres")
+    assert "--" not in result.err, result
+
+
+@case("show says how many of its attempts a poisoned delivery has used")
+def _(place):
+    place.configure("""\
+store: sqlite:box.db
+channels:
+  orders:
+    handlers:
+      stubborn: {exec: [/bin/false], max_attempts: 2, backoff: [1ms]}
+      rejects: {exec: [/bin/sh, -c, 'exit 65'], max_attempts: 7}
+      fine: {exec: [/bin/true]}
+""")
+    place.ok("migrate")
+    equal(place.send("a").out, "accepted\n")
+    until(lambda: place.ok("process")
+          and place.state("a", "stubborn") == "poisoned")
+    shown = place.ok("show", "a").out
+    assert "2 of 2 attempts used up\n" in shown, shown
+    assert "1 of 7 attempts used\n" in shown, shown
+    equal(shown.count("attempts used"), 2)
+    equal(place.delivery("a", "fine")["max_attempts"], 5)
+
+
+@case("a misspelt variable is told with the one that was meant")
+def _(place):
+    place.configure()
+    result = place.ok("check", env={"POSTERN_LEESE": "5m"})
+    assert "POSTERN_LEESE means nothing; did you mean POSTERN_LEASE?" in result.err
+    result = place.ok("check", env={"POSTERN_SEED": "5", "POSTERN_X": "5"})
+    equal(result.err, "")
+
+
+main()
