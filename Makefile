@@ -26,6 +26,9 @@ check: all ## run the quick tests
 test: deps ## install what is missing, run every test on every build
 	tools/test
 
+torture: deps ## run the tests that can go on for hours, and count
+	tools/torture
+
 bench: all ## measure, beside programs that do the same writes bare
 	bench/run $(BUILD)
 
@@ -53,4 +56,4 @@ clean: ## remove what was built
 $(BUILD)/build.ninja:
 	meson setup $(BUILD)
 
-.PHONY: all help run check test bench tidy format install deps clean
+.PHONY: all help run check test torture bench tidy format install deps clean

@@ -7,7 +7,8 @@ each failure the scenario goes on to its end: it never crashes or leaks (which
 a build with a sanitizer notices), and nobody is told "accepted" without
 reason. Then it is played again, and judged.
 
-SWEEP=all   also every allocation of SQLite (else some)
+SQLITE_TRIALS=N   allocations of SQLite that fail in each story (60)
+SWEEP=all         all of them
 """
 
 import json
@@ -18,7 +19,7 @@ import sweep
 from sweep import STEADY_STORIES, Trial
 
 ALL = os.environ.get("SWEEP") == "all"
-SQLITE_TRIALS = 60  # of each story, if not all
+SQLITE_TRIALS = int(os.environ.get("SQLITE_TRIALS", "60"))
 
 KINDS = [
     # what is counted, how it is struck, what is said of it
