@@ -153,30 +153,30 @@ static size_t cut_short(enum how how, size_t len) {
 	return (how == TORN || how == SHORT) && len > 1 ? len / 2 : len;
 }
 
-ssize_t write(int fd, const void *bytes, size_t len) {
+ssize_t write(int fd, const void *buf, size_t n) {
 	ssize_t (*call)(int, const void *, size_t) = real("write");
 	enum how how = count(is_fd_under(fd));
 	if (fails(how)) {
 		return -1;
 	}
-	ssize_t r = call(fd, bytes, cut_short(how, len));
+	ssize_t r = call(fd, buf, cut_short(how, n));
 	finish(how);
 	return r;
 }
 
-ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t offset) {
+ssize_t pwrite64(int fd, const void *buf, size_t n, off64_t offset) {
 	ssize_t (*call)(int, const void *, size_t, off64_t) = real("pwrite64");
 	enum how how = count(is_fd_under(fd));
 	if (fails(how)) {
 		return -1;
 	}
-	ssize_t r = call(fd, bytes, cut_short(how, len), offset);
+	ssize_t r = call(fd, buf, cut_short(how, n), offset);
 	finish(how);
 	return r;
 }
 
-ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset) {
-	return pwrite64(fd, bytes, len, offset);
+ssize_t pwrite(int fd, const void *buf, size_t n, off_t offset) {
+	return pwrite64(fd, buf, n, offset);
 }
 
 static int sync_as(const char *name, int fd) {
@@ -194,23 +194,23 @@ int fsync(int fd) {
 	return sync_as("fsync", fd);
 }
 
-int fdatasync(int fd) {
-	return sync_as("fdatasync", fd);
+int fdatasync(int fildes) {
+	return sync_as("fdatasync", fildes);
 }
 
-int ftruncate64(int fd, off64_t len) {
+int ftruncate64(int fd, off64_t length) {
 	int (*call)(int, off64_t) = real("ftruncate64");
 	enum how how = count(is_fd_under(fd));
 	if (fails(how)) {
 		return -1;
 	}
-	int r = call(fd, len);
+	int r = call(fd, length);
 	finish(how);
 	return r;
 }
 
-int ftruncate(int fd, off_t len) {
-	return ftruncate64(fd, len);
+int ftruncate(int fd, off_t length) {
+	return ftruncate64(fd, length);
 }
 
 static int path_call(const char *name, const char *path) {
@@ -224,8 +224,8 @@ static int path_call(const char *name, const char *path) {
 	return r;
 }
 
-int unlink(const char *path) {
-	return path_call("unlink", path);
+int unlink(const char *name) {
+	return path_call("unlink", name);
 }
 
 static int pair_call(const char *name, const char *from, const char *to) {
@@ -239,8 +239,8 @@ static int pair_call(const char *name, const char *from, const char *to) {
 	return r;
 }
 
-int rename(const char *from, const char *to) {
-	return pair_call("rename", from, to);
+int rename(const char *old, const char *new) {
+	return pair_call("rename", old, new);
 }
 
 int link(const char *from, const char *to) {
@@ -263,31 +263,31 @@ static bool creates(const char *path, int flags) {
 	return (flags & O_CREAT) && is_under(path) && stat(path, &status) < 0;
 }
 
-int open64(const char *path, int flags, ...) {
+int open64(const char *file, int oflag, ...) {
 	int (*call)(const char *, int, ...) = real("open64");
 	mode_t mode = 0;
-	if (flags & (O_CREAT | O_TMPFILE)) {
+	if (oflag & (O_CREAT | O_TMPFILE)) {
 		va_list args;
-		va_start(args, flags);
+		va_start(args, oflag);
 		mode = va_arg(args, mode_t);
 		va_end(args);
 	}
-	enum how how = count(creates(path, flags));
+	enum how how = count(creates(file, oflag));
 	if (fails(how)) {
 		return -1;
 	}
-	int fd = call(path, flags, mode);
+	int fd = call(file, oflag, mode);
 	finish(how);
 	return fd;
 }
 
-int open(const char *path, int flags, ...) {
+int open(const char *file, int oflag, ...) {
 	mode_t mode = 0;
-	if (flags & (O_CREAT | O_TMPFILE)) {
+	if (oflag & (O_CREAT | O_TMPFILE)) {
 		va_list args;
-		va_start(args, flags);
+		va_start(args, oflag);
 		mode = va_arg(args, mode_t);
 		va_end(args);
 	}
-	return open64(path, flags, mode);
+	return open64(file, oflag, mode);
 }
