@@ -45,6 +45,9 @@ static struct fate draw_fate(const struct sim_node *node, unsigned handler,
 	} else if (percent < 35) {
 		fate.kind = POSTERN_DISCARD;
 	}
+	if (sim->plan->prompt) {
+		return fate;
+	}
 	unsigned pace = (unsigned)(hash >> 32) % 100;
 	if (pace < 5) {
 		fate.takes_ms = 100;

@@ -216,8 +216,14 @@ static void write_settled(struct sim_node *node,
 				(unsigned long long)event->fence);
 		return;
 	}
-	const char *to = settled_name(
-			sim_delivery_settled(&record->deliveries[handler], event->fence));
+	enum postern_settle_to end =
+			sim_delivery_settled(&record->deliveries[handler], event->fence);
+	if (event->state != sim_settled_state(end)) {
+		sim_oracle_broken(&sim->oracle, "told-wrong",
+				"message %lld of '%s' is said to be %s", (long long)event->seq,
+				key, postern_state_name(event->state));
+	}
+	const char *to = settled_name(end);
 	sim_say(sim, "  message %lld of '%s' is %s", (long long)event->seq, key,
 			to);
 	write_line(sim,

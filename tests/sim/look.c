@@ -67,6 +67,7 @@ static void take_row(struct sim_oracle *oracle, enum sim_cause cause,
 		return;
 	}
 	record->seen = true;
+	record->is_parked = row->state == POSTERN_STATE_PARKED;
 	if (row->state == POSTERN_STATE_PARKED) {
 		record->parked = true;
 		return;
@@ -227,10 +228,43 @@ size_t sim_oracle_open(const struct sim_oracle *oracle, size_t *forgotten) {
 	return count;
 }
 
+void sim_oracle_left(struct sim_oracle *oracle, uint64_t node) {
+	for (size_t i = 0; i < oracle->count; i++) {
+		const struct sim_record *record = &oracle->records[i];
+		for (unsigned j = 0; j < SIM_HANDLER_COUNT; j++) {
+			const struct sim_delivery *delivery = &record->deliveries[j];
+			if (delivery->exists && delivery->state == POSTERN_STATE_LEASED &&
+					delivery->node == node && !delivery->reply_lost) {
+				sim_oracle_broken(oracle, "lease-kept",
+						"message %lld of '%s' is leased to a node that stopped",
+						(long long)record->seq, sim_handlers[j].key);
+			}
+		}
+	}
+}
+
+/* Whether a parked message should have been woken by the last start. */
+static bool is_wanted(const struct sim_oracle *oracle,
+		const struct sim_record *record) {
+	struct sim_parcel parcel;
+	sim_parcel_make(oracle->sim, record->number, record->variant, &parcel);
+	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+		if (sim_cast_wants(i, SIM_GENERATION_COUNT - 1, parcel.channel,
+					parcel.message.type)) {
+			return true;
+		}
+	}
+	return false;
+}
+
 void sim_oracle_drained(struct sim_oracle *oracle) {
 	sim_oracle_look(oracle, SIM_CAUSE_NONE);
 	for (size_t i = 0; i < oracle->count; i++) {
 		const struct sim_record *record = &oracle->records[i];
+		if (!record->gone && record->is_parked && is_wanted(oracle, record)) {
+			sim_oracle_broken(oracle, "parked-for-ever", "message %lld",
+					(long long)record->seq);
+		}
 		for (unsigned j = 0; !record->gone && j < SIM_HANDLER_COUNT; j++) {
 			const struct sim_delivery *delivery = &record->deliveries[j];
 			if (delivery->expected && !delivery->exists) {

@@ -186,9 +186,19 @@ static void drain(struct postern_box *box) {
 }
 
 void sim_node_stop(struct sim_node *node) {
+	uint64_t id = node->box->node;
+	/* Without the lock it cannot give anything back. */
+	bool may = !node->sim->plan->exclusive || node->box->lock_held.fence > 0;
+	while (node->held_count > 0) {
+		sim_node_finish(node, 0);
+	}
 	drain(node->box);
 	close_box(node);
-	if (!node->dead) {
-		sim_history_node(node, "stop");
+	if (node->dead) {
+		return;
+	}
+	sim_history_node(node, "stop");
+	if (may && !node->struck) {
+		sim_oracle_left(&node->sim->oracle, id);
 	}
 }

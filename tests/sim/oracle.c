@@ -257,6 +257,7 @@ static void grant(struct sim_oracle *oracle, struct sim_delivery *delivery,
 	delivery->node = node;
 	delivery->fence = fence;
 	delivery->reply_lost = reply_lost;
+	delivery->granted_at_ms = monotonic_ms(oracle);
 }
 
 static struct sim_record *add_record(struct sim_oracle *oracle, int64_t seq) {
@@ -355,15 +356,21 @@ static void take_routes(struct sim_oracle *oracle,
 	}
 }
 
+static int64_t timeout_of(const struct sim_oracle *oracle, unsigned handler) {
+	const struct sim_handler *cast = &sim_handlers[handler];
+	bool transactional = cast->transactional && oracle->sim->plan->sqlite;
+	if (cast->timeout_ms == 0 && !transactional) {
+		return INT64_MAX;
+	}
+	return cast->timeout_ms > 0 ? cast->timeout_ms : 5000;
+}
+
+/* It said so, or it may have been too late: a node can be paused before and
+   after the handler itself, too. */
 static bool may_have_failed(const struct sim_oracle *oracle, unsigned handler,
 		const struct sim_delivery *delivery) {
-	const struct sim_handler *cast = &sim_handlers[handler];
-	int64_t timeout = cast->timeout_ms;
-	if (timeout == 0 && cast->transactional && oracle->sim->plan->sqlite) {
-		timeout = 5000;
-	}
-	bool late = timeout > 0 &&
-				monotonic_ms(oracle) - delivery->run_at_ms >= timeout;
+	bool late = monotonic_ms(oracle) - delivery->granted_at_ms >=
+				timeout_of(oracle, handler);
 	return late ||
 		   (delivery->run_ended &&
 				   (delivery->run_outcome == POSTERN_RETRY ||
@@ -381,7 +388,8 @@ static bool is_explained(const struct sim_oracle *oracle, unsigned handler,
 	bool counted = failures == delivery->failures + 1;
 	switch (to) {
 	case POSTERN_SETTLE_DONE:
-		return ended && delivery->run_outcome == POSTERN_DONE;
+		return ended && delivery->run_outcome == POSTERN_DONE &&
+			   delivery->run_took_ms < timeout_of(oracle, handler);
 	case POSTERN_SETTLE_DISCARDED:
 		return ended && delivery->run_outcome == POSTERN_DISCARD;
 	case POSTERN_SETTLE_POISONED:
@@ -394,6 +402,17 @@ static bool is_explained(const struct sim_oracle *oracle, unsigned handler,
 	case POSTERN_SETTLE_RETURNED: return failures == delivery->failures;
 	default: return false;
 	}
+}
+
+enum postern_state sim_settled_state(enum postern_settle_to to) {
+	static const enum postern_state states[] = {
+		[POSTERN_SETTLE_DONE] = POSTERN_STATE_DONE,
+		[POSTERN_SETTLE_POISONED] = POSTERN_STATE_POISONED,
+		[POSTERN_SETTLE_DISCARDED] = POSTERN_STATE_DISCARDED,
+		[POSTERN_SETTLE_PENDING] = POSTERN_STATE_PENDING,
+		[POSTERN_SETTLE_RETURNED] = POSTERN_STATE_PENDING,
+	};
+	return states[to];
 }
 
 static void settled(struct sim_oracle *oracle, uint64_t node,
@@ -425,14 +444,7 @@ static void settled(struct sim_oracle *oracle, uint64_t node,
 				(unsigned long long)delivery->run_fence, delivery->run_ended,
 				(int)delivery->run_outcome);
 	}
-	static const enum postern_state states[] = {
-		[POSTERN_SETTLE_DONE] = POSTERN_STATE_DONE,
-		[POSTERN_SETTLE_POISONED] = POSTERN_STATE_POISONED,
-		[POSTERN_SETTLE_DISCARDED] = POSTERN_STATE_DISCARDED,
-		[POSTERN_SETTLE_PENDING] = POSTERN_STATE_PENDING,
-		[POSTERN_SETTLE_RETURNED] = POSTERN_STATE_PENDING,
-	};
-	delivery->state = states[settlement->to];
+	delivery->state = sim_settled_state(settlement->to);
 	size_t slot = settlement->fence % SIM_SETTLED_KEPT;
 	delivery->settled[slot].fence = settlement->fence;
 	delivery->settled[slot].to = settlement->to;
@@ -579,6 +591,7 @@ void sim_oracle_ran(struct sim_oracle *oracle, unsigned handler, int64_t seq,
 		delivery->run_ended = true;
 		delivery->run_outcome = kind;
 		delivery->run_end_ms = wall_ms(oracle);
+		delivery->run_took_ms = monotonic_ms(oracle) - delivery->run_at_ms;
 	}
 }
 

@@ -40,7 +40,9 @@ struct sim_delivery {
 	int64_t ended_ms; /* the same */
 	/* The last run that was begun under the fence. */
 	uint64_t run_fence;
-	int64_t run_at_ms; /* monotonic */
+	int64_t granted_at_ms; /* monotonic, as all of these */
+	int64_t run_at_ms;
+	int64_t run_took_ms;
 	bool run_ended;
 	int64_t run_end_ms; /* by the store's clock */
 	enum postern_outcome_kind run_outcome;
@@ -58,9 +60,10 @@ struct sim_record {
 	int64_t seq;
 	unsigned number; /* of the message */
 	unsigned variant;
-	bool told; /* somebody was told that it is new */
-	bool gone; /* cleaned up */
-	bool parked;
+	bool told;      /* somebody was told that it is new */
+	bool gone;      /* cleaned up */
+	bool parked;    /* at some time */
+	bool is_parked; /* when it was last seen */
 	bool discarded; /* while it was parked */
 	bool seen;
 	int64_t accepted_ms;
@@ -117,6 +120,8 @@ void sim_oracle_broken(struct sim_oracle *oracle, const char *rule,
 /* How the lease under this fence was settled. */
 enum postern_settle_to sim_delivery_settled(const struct sim_delivery *delivery,
 		uint64_t fence);
+/* The state that a settlement leads to. */
+enum postern_state sim_settled_state(enum postern_settle_to to);
 struct sim_record *sim_oracle_find(struct sim_oracle *oracle, int64_t seq);
 
 /* What the store did, whether or not the node hears of it. */
@@ -175,6 +180,8 @@ void sim_oracle_effect(struct sim_oracle *oracle, int64_t seq,
 /* All rows were told. */
 void sim_oracle_effects_end(struct sim_oracle *oracle);
 
+/* A node stopped in peace: it holds nothing any more. */
+void sim_oracle_left(struct sim_oracle *oracle, uint64_t node);
 /* Everything has come to its end: has it? */
 void sim_oracle_drained(struct sim_oracle *oracle);
 /* How many deliveries are open; `forgotten` counts those whose holder does

@@ -76,6 +76,7 @@ struct sim_plan {
 	bool exclusive;
 	bool retention;
 	bool ignore_conflicts;
+	bool prompt; /* handlers take no time and keep no run */
 	size_t op_count;
 	struct sim_op ops[SIM_OP_MAX];
 };

@@ -43,6 +43,28 @@ static void start_all(struct sim *sim) {
 	}
 }
 
+static void restart_all(struct sim *sim) {
+	for (unsigned i = 0; i < sim->plan->nodes; i++) {
+		sim_node_stop(&sim->nodes[i]);
+	}
+	start_all(sim);
+}
+
+/* Until nothing is open any more. */
+static void work_off(struct sim *sim) {
+	size_t open = 1;
+	size_t forgotten = 0;
+	for (unsigned i = 0; i < PEACE_ROUNDS && open > 0; i++) {
+		go_on(sim);
+		open = sim_oracle_open(&sim->oracle, &forgotten);
+		if (open > 0 && open == forgotten) {
+			/* A lease whose holder never heard of it ends with the holder. */
+			restart_all(sim);
+		}
+		sim_advance(sim, PEACE_STEP_MS);
+	}
+}
+
 static void drain(struct sim *sim) {
 	sim->calm = true;
 	sim_say(sim, "peace: no more blows");
@@ -51,37 +73,24 @@ static void drain(struct sim *sim) {
 		return;
 	}
 	resume_all(&sim->nodes[0]);
-	size_t open = 1;
-	size_t forgotten = 0;
-	bool again = false;
-	for (unsigned i = 0; i < PEACE_ROUNDS && open > 0; i++) {
-		go_on(sim);
-		open = sim_oracle_open(&sim->oracle, &forgotten);
-		if ((open > 0 && open == forgotten && !again) || i == 40) {
-			/* A lease whose holder never heard of it ends with the holder. */
-			again = true;
-			for (unsigned j = 0; j < sim->plan->nodes; j++) {
-				sim_node_stop(&sim->nodes[j]);
-			}
-			start_all(sim);
-		}
-		sim_advance(sim, PEACE_STEP_MS);
-	}
+	work_off(sim);
+	/* All of the newest version: now nothing is parked that it wants. */
+	restart_all(sim);
+	work_off(sim);
 	sim_oracle_drained(&sim->oracle);
 }
 
-static void add_counts(const struct sim *sim) {
-	struct sim_counts *sum = sim->options.sum;
-	if (sum) {
-		sum->ops += sim->counts.ops;
-		sum->errors += sim->counts.errors;
-		sum->crashes += sim->counts.crashes;
-		sum->pauses += sim->counts.pauses;
-		sum->runs += sim->counts.runs;
-		sum->messages += sim->counts.messages;
-		sum->takeovers += sim->counts.takeovers;
-		sum->fenced += sim->counts.fenced;
-	}
+void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts) {
+	sum->ops += counts->ops;
+	sum->errors += counts->errors;
+	sum->crashes += counts->crashes;
+	sum->pauses += counts->pauses;
+	sum->runs += counts->runs;
+	sum->messages += counts->messages;
+	sum->takeovers += counts->takeovers;
+	sum->fenced += counts->fenced;
+	sum->late_claims += counts->late_claims;
+	sum->rivals += counts->rivals;
 }
 
 /* Everybody goes, and what is left is written down. */
@@ -132,7 +141,9 @@ bool sim_run(const struct sim_plan *plan, const struct sim_options *options,
 		sim_points_end();
 	}
 	end(sim);
-	add_counts(sim);
+	if (options->sum) {
+		sim_counts_add(options->sum, &sim->counts);
+	}
 	bool good = !sim->oracle.rule;
 	if (!good) {
 		if (rule_out) {

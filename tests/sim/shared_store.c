@@ -12,6 +12,7 @@
 
 #include "base/container.h"
 #include "base/fail.h"
+#include "core/box.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -126,9 +127,14 @@ static int shared_claim(struct postern_store *store,
 	if (r) {
 		return r;
 	}
+	struct postern_claim copy = *claim;
+	if (is_mutant(node, "stale-lock")) {
+		copy.lock = NULL;
+	}
 	struct postern_store *inner = enter(node);
-	r = inner->ops->claim(inner, claim, memory, out, error);
+	r = inner->ops->claim(inner, &copy, memory, out, error);
 	node->sim->in_store = false;
+	node->sim->counts.late_claims += r == POSTERN_E_STALE;
 	if (is_mutant(node, "fence-backwards") && !r && out->count > 0 &&
 			out->items[0].fence > 1) {
 		out->items[0].fence--;
@@ -331,6 +337,19 @@ static int shared_renew(struct postern_store *store, uint64_t node_id,
 	return leave(node, "renew", r, error);
 }
 
+/* A node has got the lock: who else thinks so? */
+static void count_rivals(struct sim_node *node) {
+	struct sim *sim = node->sim;
+	for (unsigned i = 0; i < sim->plan->nodes; i++) {
+		struct sim_node *other = &sim->nodes[i];
+		if (other != node && other->box && !other->dead) {
+			(void)pthread_mutex_lock(&other->box->lock);
+			sim->counts.rivals += other->box->lock_held.fence > 0;
+			(void)pthread_mutex_unlock(&other->box->lock);
+		}
+	}
+}
+
 static int shared_lock(struct postern_store *store, const char *name,
 		uint64_t node_id, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
 		struct postern_error *error) {
@@ -347,6 +366,7 @@ static int shared_lock(struct postern_store *store, const char *name,
 			sim_oracle_locked(&node->sim->oracle, name, node_id, ttl_ms,
 					*fence_out) &&
 			strstr(name, "Processor")) {
+		count_rivals(node);
 		sim_history_locked(node, *fence_out);
 	}
 	return leave(node, "lock", r, error);

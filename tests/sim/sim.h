@@ -79,11 +79,15 @@ struct sim_counts {
 	uint64_t messages;
 	uint64_t takeovers; /* leases that were lost */
 	uint64_t fenced;
+	uint64_t late_claims; /* refused, because the lock is another's */
+	uint64_t rivals;      /* given the lock while another believed it had it */
 };
 
-/* Told about every site; may be NULL. */
-typedef void sim_watcher(void *context, struct sim_node *node,
-		enum sim_site site, const char *name);
+void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts);
+
+/* Told when a node that was paused goes on. */
+typedef void sim_resumed(void *context, struct sim_node *node,
+		const char *site);
 
 /* How a run is watched: all of it may be left out. */
 struct sim_options {
@@ -93,8 +97,8 @@ struct sim_options {
 	const char *mutant;     /* a bug to bring in: see shared_store.c */
 	const char *directory;  /* for files of a store */
 	struct sim_counts *sum; /* is added to */
-	sim_watcher *watcher;
-	void *watcher_context;
+	sim_resumed *resumed;
+	void *resumed_context;
 };
 
 struct sim {

@@ -33,6 +33,9 @@ static void pause(struct sim_node *node, const char *name) {
 	}
 	sim->current = current;
 	sim_say(sim, "  node %u goes on", node->index);
+	if (sim->options.resumed && !node->dead) {
+		sim->options.resumed(sim->options.resumed_context, node, name);
+	}
 }
 
 static int strike(struct sim_node *node, enum sim_site site, const char *name,
@@ -70,10 +73,6 @@ int sim_site(struct sim_node *node, enum sim_site site, const char *name,
 	struct sim *sim = node->sim;
 	int r = POSTERN_OK;
 	if (!node->dead && node->op && !sim->calm) {
-		if (sim->options.watcher) {
-			sim->options.watcher(sim->options.watcher_context, node, site,
-					name);
-		}
 		node->sites++;
 		if (!node->struck && node->sites > node->op->at &&
 				fits(node->op->blow, site)) {
