@@ -189,10 +189,11 @@ def begin():
         print("1..0 # SKIP only root may mount the file system to be cut")
         sys.exit(0)
     os.environ[INSIDE] = "1"
-    os.execvp(
-        "unshare",
-        ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv],
-    )
+    command = ["unshare", "--mount", "--propagation"]
+    # Where the root is a mere directory, it cannot be made private.
+    private = subprocess.run([*command, "private", "true"], capture_output=True)
+    kind = "private" if private.returncode == 0 else "unchanged"
+    os.execvp("unshare", [*command, kind, sys.executable, *sys.argv])
 
 
 def unmount_all():
