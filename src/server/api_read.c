@@ -56,23 +56,30 @@ struct page {
 	char cursor[POSTERN__STORE_NAME_LEN_MAX + 1 + POSTERN_CURSOR_LEN_MAX + 1];
 };
 
+/* Which of several stores a cursor names; store_count: none. */
+static size_t find_store(const struct postern__call *call, const char *cursor,
+		size_t len) {
+	size_t i = 0;
+	while (i < call->store_count &&
+			(strlen(call->stores[i]->name) != len ||
+					memcmp(call->stores[i]->name, cursor, len) != 0)) {
+		i++;
+	}
+	return i;
+}
+
 /* False: refused. */
 static bool set_cursor(struct postern__call *call, const char *text,
 		struct page *page) {
-	size_t len = strcspn(text, ":");
 	if (call->store_count > 1 && *text) {
-		for (size_t i = 0; i < call->store_count; i++) {
-			const char *name = call->stores[i]->name;
-			if (strlen(name) == len && memcmp(name, text, len) == 0) {
-				page->first = i;
-				text += len;
-			}
-		}
-		if (*text++ != ':') {
+		size_t len = strcspn(text, ":");
+		page->first = find_store(call, text, len);
+		if (page->first == call->store_count || text[len] != ':') {
 			postern__call_refuse(call, 400,
 					"this is not one of our cursors, or its store is gone");
 			return false;
 		}
+		text += len + 1;
 	}
 	if (strlen(text) > POSTERN_CURSOR_LEN_MAX) {
 		postern__call_refuse(call, 400, "this is not one of our cursors");

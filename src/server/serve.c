@@ -409,13 +409,14 @@ static void *drain_one(void *context) {
 static void *drain_all(void *context) {
 	struct serve *self = context;
 	struct drain drains[POSTERN__STORE_COUNT_MAX] = { 0 };
-	for (size_t i = 0; i < self->stores.count; i++) {
+	const size_t count = self->stores.count;
+	for (size_t i = 0; i < count; i++) {
 		drains[i] = (struct drain){ .serve = self, .index = i };
 		drains[i].started = i > 0 && pthread_create(&drains[i].thread, NULL,
 											 drain_one, &drains[i]) == 0;
 	}
 	atomic_store(&self->draining, true);
-	for (size_t i = 0; i < self->stores.count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		if (drains[i].started) {
 			(void)pthread_join(drains[i].thread, NULL);
 		} else {
