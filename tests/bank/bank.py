@@ -3,8 +3,15 @@
 
 Each bug is one that a program of this kind has had, or nearly. It sleeps in
 the sources behind postern__bug("name") and is woken by POSTERN_BUG=name in
-builds with -Dpoints=true. A catch is a test program and one of its cases: with
-the bug that very case must fail, without it it must pass.
+builds with -Dpoints=true. A catch is one of:
+
+  a case of a test program: with the bug that very case must fail, without it
+  it must pass;
+
+  a rule of the simulation, which must name it as what was broken;
+
+  a rule of the checker, which must find it broken in histories that the
+  simulation wrote without judging them.
 
 To add a bug: put it where it would live, in a line or two; add it here with a
 catch for each store that can have it. If no test catches it, the test is
@@ -13,10 +20,12 @@ what was missing: write it first.
 
 
 class Bug:
-    def __init__(self, name, story, *catches):
+    def __init__(self, name, story, *cases, sim=(), checker=()):
         self.name = name
         self.story = story
-        self.catches = catches  # (program, case)
+        self.cases = cases  # (program, case)
+        self.sim = sim  # (store, rule)
+        self.checker = checker  # (store, rule)
 
 
 def both_stores(case):
@@ -36,6 +45,10 @@ BUGS = [
         "acknowledge-before-commit",
         "a message is acknowledged before it is durable",
         ("unit/test_commit", "with the store down accepts fail and nothing is kept"),
+        checker=[
+            ("memory", "accepted_is_never_lost"),
+            ("sqlite", "accepted_is_never_lost"),
+        ],
     ),
     Bug(
         "sync-normal",
@@ -62,6 +75,8 @@ BUGS = [
         "conflict-told-as-duplicate",
         "another body under a known id is told as a duplicate",
         *both_stores("a conflict keeps the first body and is recorded"),
+        sim=[("memory", "false-duplicate")],
+        checker=[("memory", "duplicate_means_known")],
     ),
     Bug(
         "second-copy-run",
@@ -90,27 +105,38 @@ BUGS = [
         "claim-keeps-fence",
         "a claim does not raise the fence",
         *both_stores("fences grow by one with every claim, whatever happened between"),
+        sim=[("memory", "fence-backwards")],
+        checker=[("memory", "runs_hold_a_lease")],
     ),
     Bug(
         "claimed-before-due",
         "a retry is claimed before its time",
         *both_stores("what is pending again is due after its delay, by the store's clock"),
+        sim=[("memory", "claimed-early")],
     ),
     Bug(
         "unfenced-settle",
         "a worker that lost its lease completes another's run",
         *both_stores("a settlement by another node is stale and changes nothing"),
         *both_stores("a lost node can settle nothing any more"),
+        sim=[("memory", "stale-settle"), ("sqlite", "stale-settle")],
+        checker=[
+            ("memory", "late_results_are_refused"),
+            ("memory", "ended_stays_ended"),
+        ],
     ),
     Bug(
         "lease-given-back-twice",
         "a lease is given back though it is somebody else's by now",
         *both_stores("a second settlement is stale and changes nothing"),
+        sim=[("memory", "stale-settle"), ("sqlite", "stale-settle")],
+        checker=[("memory", "ended_stays_ended")],
     ),
     Bug(
         "unfenced-recovery",
         "leases of a node that lives are taken back",
         *both_stores("a node's own leases are not taken back"),
+        sim=[("memory", "state-differs")],
     ),
     Bug(
         "fence-restarts",
@@ -142,11 +168,13 @@ BUGS = [
             "unit/test_engine",
             "one handler fails until poisoned, the other is done and not run again",
         ),
+        checker=[("memory", "attempts_are_bounded")],
     ),
     Bug(
         "snooze-spends-attempt",
         "waiting counts as failing",
         ("unit/test_engine", "a snooze spends no attempt"),
+        checker=[("memory", "attempts_are_bounded")],
     ),
     Bug(
         "negative-delay",
@@ -160,6 +188,7 @@ BUGS = [
             "conformance/conformance_memory",
             "retry opens what is poisoned or discarded, with no failures",
         ),
+        checker=[("memory", "attempts_are_bounded")],
     ),
     Bug(
         "late-success-counts",
@@ -190,6 +219,7 @@ BUGS = [
         "effect-without-completion",
         "a transactional effect commits without its completion",
         sqlite_store("done commits what was written and the completion together"),
+        checker=[("sqlite", "effects_happen_once")],
     ),
     Bug(
         "unfenced-transaction",
@@ -200,6 +230,8 @@ BUGS = [
         "poisoned-purged",
         "cleaning removes what is poisoned",
         *both_stores("a message with one poisoned delivery stays"),
+        sim=[("memory", "cleaned-early")],
+        checker=[("memory", "accepted_is_never_lost")],
     ),
     Bug(
         "open-key-forgotten",
@@ -215,6 +247,8 @@ BUGS = [
         "lock-keeps-fence",
         "the next owner of a lock has the fence of the last",
         *both_stores("a lock whose time is over is taken with a higher fence"),
+        sim=[("memory", "lock-fence")],
+        checker=[("memory", "locks_have_one_owner")],
     ),
     Bug(
         "lost-lock-kept",
@@ -222,6 +256,7 @@ BUGS = [
         *both_stores("under a lost lock nothing is settled"),
         *both_stores("under a lost lock nothing is claimed"),
         *both_stores("under a lost lock nothing is recovered"),
+        sim=[("memory", "stale-lock")],
     ),
     Bug(
         "lock-of-another-freed",
@@ -241,5 +276,6 @@ BUGS = [
             "unit/test_tenure",
             "a node that is not heard of loses its leases and begins again",
         ),
+        sim=[("memory", "state-differs")],
     ),
 ]

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Wakes every bug of the bank and demands that the tests catch it.
 
-A bug counts as caught only if the very case that was named fails, and the
-same case passes without it. Arguments are names of bugs, to wake only some.
+A bug counts as caught only if every catch that bank.py names for it does, for
+the reason that it names, and if none of them says anything without a bug.
+Arguments are names of bugs, to wake only some.
 """
 
 import concurrent.futures
@@ -12,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -21,50 +23,101 @@ from bank import BUGS  # noqa: E402
 from tap import Tap  # noqa: E402
 
 TESTS = os.environ["POSTERN_TESTS"]  # where the test programs are
+CHECKER = os.path.join(HERE, "..", "checker", "check.py")
+SIM = "sim/test_sim"
+# Seeds per store; the slower one shows what it has to with fewer.
+SEEDS = {"memory": 400, "sqlite": 40}
 # A bug may make a test wait; one that hangs is not caught.
 PATIENCE_S = 100
 
 
-def run_case(program, case, bug=None):
-    """Runs one case: what it came to, and what it said."""
-    path = os.path.join(TESTS, program)
+def run(command, bug=None, **more):
+    """Runs a program: its exit code, None if it hung, and what it said."""
     env = {k: v for k, v in os.environ.items() if k != "POSTERN_BUG"}
     if os.path.isdir("/dev/shm"):
         env["TMPDIR"] = "/dev/shm"
     if bug:
         env["POSTERN_BUG"] = bug
+    env.update(more)
     try:
         done = subprocess.run(
-            [path, case], env=env, capture_output=True, timeout=PATIENCE_S, check=False
+            command, env=env, capture_output=True, timeout=PATIENCE_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return "hung", ""
+        return None, "", "it hung"
     except OSError as error:
-        return "missing", str(error)
-    for line in done.stdout.decode("utf-8", "replace").splitlines():
+        return None, "", str(error)
+    return (
+        done.returncode,
+        done.stdout.decode("utf-8", "replace"),
+        done.stderr.decode("utf-8", "replace"),
+    )
+
+
+def run_case(program, case, bug=None, **more):
+    """Whether a case passed (None: it did not come to that), and why not."""
+    code, out, said = run([os.path.join(TESTS, program), case], bug, **more)
+    for line in out.splitlines():
         match = re.fullmatch(r"(ok|not ok) \d+ - (.*)", line)
         if match and match.group(2) == case:
-            passed = match.group(1) == "ok"
-            return "passed" if passed else "failed", done.stderr.decode(
-                "utf-8", "replace"
-            )
-    return f"exit {done.returncode} without the case", ""
+            return match.group(1) == "ok", said
+    return None, f"exit {code} without the case; {said[-400:]}"
 
 
-def judge_clean(catch):
-    result, said = run_case(*catch)
-    return [] if result == "passed" else [f"{catch[0]}: {catch[1]}: {result} {said}"]
+def run_sim(store, bug=None):
+    case = f"no seed breaks a rule on {store}"
+    return run_case(SIM, case, bug, SIM_SEEDS=str(SEEDS[store]))
+
+
+def run_checker(store, bug=None):
+    """The rules that the checker finds broken, and what it said."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "histories")
+        command = [os.path.join(TESTS, SIM), "--history", path, "--store", store]
+        command += ["--seeds", str(SEEDS[store])]
+        code, _, said = run(command, bug, SIM_BLIND="1")
+        if code != 0:
+            return set(), f"the simulation: exit {code}; {said[-400:]}"
+        code, out, said = run([sys.executable, CHECKER, "--stream", path])
+    rules = set(re.findall(r"^seed \d+: (\w+): ", out, re.MULTILINE))
+    good = code == (1 if rules else 0)
+    return rules, "" if good else f"the checker: exit {code}; {said[-400:]}"
+
+
+def judge_case(catch):
+    """Without a bug: what is wrong."""
+    passed, said = run_case(*catch)
+    return [] if passed else [f"{catch[0]}: '{catch[1]}' without a bug: {said}"]
+
+
+def judge_store(store):
+    passed, said = run_sim(store)
+    problems = [] if passed else [f"the simulation on {store}: {said}"]
+    rules, said = run_checker(store)
+    if rules or said:
+        problems.append(f"the checker on {store}: {sorted(rules)} {said}")
+    return problems
 
 
 def judge_bug(bug):
-    """What is wrong: with the bug, every catch must fail."""
+    """What is wrong: with the bug every catch must catch it."""
     problems = []
-    for program, case in bug.catches:
-        result, said = run_case(program, case, bug.name)
-        if result != "failed":
-            problems.append(f"{program}: '{case}' {result} {said}")
-        elif f"failed: {case}" not in said:
-            problems.append(f"{program}: '{case}' failed without a reason")
+    for program, case in bug.cases:
+        passed, said = run_case(program, case, bug.name)
+        if passed is not False:
+            problems.append(f"{program}: '{case}' did not fail: {said}")
+    for store, rule in bug.sim:
+        passed, said = run_sim(store, bug.name)
+        if passed is not False or f" on {store}: {rule}: " not in said:
+            problems.append(f"the simulation on {store} did not say {rule}: {said}")
+    for store in sorted({store for store, _ in bug.checker}):
+        rules, said = run_checker(store, bug.name)
+        missed = {rule for place, rule in bug.checker if place == store} - rules
+        if missed or said:
+            problems.append(
+                f"the checker on {store} did not find {sorted(missed)} broken, "
+                f"but {sorted(rules)} {said}"
+            )
     return problems
 
 
@@ -88,15 +141,22 @@ def main():
         + [f"{name} is not in the sources" for name in sorted(banked - sources)],
     )
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        catches = sorted({catch for bug in wanted for catch in bug.catches})
-        clean = [p for problems in pool.map(judge_clean, catches) for p in problems]
-        tap.case(f"all {len(catches)} cases pass without a bug", clean)
+        cases = sorted({case for bug in wanted for case in bug.cases})
+        clean = [p for problems in pool.map(judge_case, cases) for p in problems]
+        tap.case(f"all {len(cases)} cases pass without a bug", clean)
+        clean = [p for problems in pool.map(judge_store, SEEDS) for p in problems]
+        tap.case("simulation and checker find nothing without a bug", clean)
         caught = 0
         for bug, problems in zip(wanted, pool.map(judge_bug, wanted)):
             tap.case(f"{bug.name} is caught: {bug.story}", problems)
             caught += not problems
+    simulated = sum(bool(bug.sim) for bug in wanted)
+    checked = sum(bool(bug.checker) for bug in wanted)
     seconds = time.monotonic() - started
-    print(f"# bug bank: {caught} of {len(wanted)} caught, {seconds:.0f} s")
+    print(
+        f"# bug bank: {caught} of {len(wanted)} caught, {simulated} of them also by "
+        f"the simulation and {checked} by the checker alone, in {seconds:.0f} s"
+    )
     tap.finish()
 
 

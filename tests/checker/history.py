@@ -46,7 +46,8 @@ What a handler's configuration may also say:
   "timeouts"        true: runs may be failed for taking too long
   "retry_poisoned"  true: a duplicate opens what is poisoned
 and the run's: "on_conflict": "ignore" (conflicts are told as duplicates),
-"name" (of the run, for messages; "seed" does too).
+"name" (of the run, for messages; "seed" does too), "drops": [CHANNEL] (which
+may drop what nobody wants; if this is there, others must not).
 
 A dump:
 

@@ -19,6 +19,8 @@ def accepted_is_never_lost(view):
     for identity in view.receipts:
         for event in view.told(identity, "accepted", "duplicate", "conflict"):
             seq = event.get("seq", 0)
+            if seq == 0 and not view.may_drop(identity[0]):
+                yield f"{text_of(identity)} was told {event['result']} of no message"
             if seq == 0 or seq in view.messages:
                 continue
             what = f"message {seq} ({text_of(identity)})"

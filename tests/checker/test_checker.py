@@ -175,6 +175,13 @@ def _(run):
     run.send("m9", "accepted", 0)
 
 
+@case("but nothing is dropped where that is not said",
+      "accepted_is_never_lost", "'m9' of s in c was told accepted of no message")
+def _(run):
+    run.config["drops"] = ["d"]
+    run.send("m9", "accepted", 0)
+
+
 @case("a message whose send was cut off may be stored or not")
 def _(run):
     run.store(3)

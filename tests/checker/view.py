@@ -121,6 +121,9 @@ class View:
     def handler(self, key):
         return self.handlers.get(key, {})
 
+    def may_drop(self, channel):
+        return channel in self.config.get("drops", [channel])
+
     def edits_of(self, delivery, *ops):
         """Edits that may have changed a delivery."""
         of_it = self.edits.get(delivery, []) + self.edits.get(None, [])

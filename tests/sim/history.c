@@ -79,9 +79,17 @@ void sim_history_config(struct sim *sim) {
 	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
 		write_handler(sim, i, file);
 	}
+	(void)fputs("},\"drops\":[", file);
+	const char *comma = "";
+	for (unsigned i = 0; i < SIM_CHANNEL_COUNT; i++) {
+		if (sim_channels[i].unrouted == POSTERN_UNROUTED_DROP) {
+			(void)fprintf(file, "%s\"%s\"", comma, sim_channels[i].name);
+			comma = ",";
+		}
+	}
 	bool kept = !sim->plan->retention;
 	(void)fprintf(file,
-			"},\"retention\":{\"payload_ms\":%lld,\"dedupe_ms\":%lld}%s}\n",
+			"],\"retention\":{\"payload_ms\":%lld,\"dedupe_ms\":%lld}%s}\n",
 			kept ? 0 : (long long)SIM_PAYLOAD_MS,
 			kept ? 0 : (long long)SIM_DEDUPE_MS,
 			sim->plan->ignore_conflicts ? ",\"on_conflict\":\"ignore\"" : "");

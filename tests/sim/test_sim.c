@@ -10,7 +10,8 @@
  *                                             for the checker
  *
  * The seeds begin at SIM_FIRST (1). SIM_SWEEPS (1) is how many seeds have
- * every site struck.
+ * every site struck. With SIM_BLIND set the simulation does not judge what it
+ * sees: that is left to the checker.
  */
 
 #include "tap.h"
