@@ -118,6 +118,9 @@ static int apply(struct postern_box *box, size_t from, size_t count,
 		}
 	}
 	postern__point("apply.before");
+	if (postern__point_fails("apply.refused")) {
+		return postern__fail(error, POSTERN_E_INVALID, "a test says no");
+	}
 	int r = box->store->ops->apply(box->store, &batch, error);
 	postern__point("apply.after");
 	if (r) {

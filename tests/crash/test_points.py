@@ -30,7 +30,7 @@ SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32)))
 
 # What the scenario does not pass, and where it is struck instead.
 ELSEWHERE = {
-    "halve.before": "only if the store refuses an item: tests/unit/test_commit.c",
+    "halve.before": "only if the store refuses an item: passed by apply.refused",
     "sqlite-reopen.closed": "only after a failure: passed by the failures below",
     "memory-apply.fails": "memory: the simulation",
     "memory-apply.prepared": "memory: the simulation",
