@@ -25,6 +25,7 @@ import sweep
 from sweep import STEADY_STORIES, STORIES, Trial
 
 STATEMENT_STEP = 1 if os.environ.get("SWEEP") == "all" else 10
+TRIES = 10
 PAIRS = int(os.environ.get("PAIRS", "100"))
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 
@@ -144,6 +145,11 @@ def main():
     passes = [Passes(story, named) for story in STORIES]
     steady = [Passes(story, named) for story in STEADY_STORIES]
     passed = set().union(*(each.counts for each in passes))
+    for _ in range(TRIES):
+        # On a busy machine a thread may not have had its turn.
+        if not set(named) - passed - set(ELSEWHERE):
+            break
+        passed |= set(Passes(STORIES[0], named).counts)
     print(f"# seed {SEED}, {len(named)} points", flush=True)
 
     tap.case("every point has a name of its own", points.problems(named))
