@@ -16,11 +16,14 @@
 void postern__mem_cursor_init(struct memory_cursor *cursor,
 		struct memory_store *self, const struct postern_filter *filter,
 		int64_t after_seq, int64_t after_handler) {
+	int64_t last = (int64_t)self->message_count;
+	/* Anybody can make up a cursor; do not walk down from INT64_MAX. */
+	bool inside = after_seq > 0 && after_seq <= last;
 	*cursor = (struct memory_cursor){
 		.store = self,
 		.filter = filter,
-		.seq = after_seq > 0 ? after_seq : (int64_t)self->message_count,
-		.handler = after_seq > 0 ? after_handler : -1,
+		.seq = inside ? after_seq : last,
+		.handler = inside ? after_handler : -1,
 	};
 }
 

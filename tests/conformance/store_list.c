@@ -369,6 +369,37 @@ static void pages_while_growing(void) {
 	stand_close(&stand);
 }
 
+static void behind_anything(void) {
+	static const struct {
+		int64_t seq; /* after the first message's */
+		int64_t handler;
+		size_t count;
+	} places[] = {
+		{ 1, INT64_MAX, 1 },
+		{ 2, 0, 2 },
+		{ 1000, INT64_MAX, 2 },
+		{ INT64_MAX / 2, 0, 2 },
+		{ 0, INT64_MAX, 0 },
+	};
+	struct stand stand;
+	struct postern_filter filter = { .size = sizeof filter, .limit = 10 };
+	stand_open(&stand, "a", NULL);
+	int64_t first = stand_accept_many(&stand, 2, stand.handlers[0]);
+	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+		struct postern_query query = {
+			.filter = &filter,
+			.after_seq = first + places[i].seq,
+			.after_handler = places[i].handler,
+		};
+		struct postern_page page = { 0 };
+		CHECK_OK(stand.ops->list(stand.store, &query, stand.memory, &page,
+						 &stand.error),
+				&stand.error);
+		CHECK_INT(page.count, places[i].count);
+	}
+	stand_close(&stand);
+}
+
 const struct tap_case list_cases[] = {
 	{ "an empty store lists nothing", nothing },
 	{ "the newest message is first, its handlers by stored id", order },
@@ -379,6 +410,7 @@ const struct tap_case list_cases[] = {
 	{ "deliveries are found by a pattern of types", by_type },
 	{ "deliveries are found by when they were received", by_time },
 	{ "pages have no gaps and no repeats", pages },
+	{ "a page may begin behind a place that never was", behind_anything },
 	{ "what comes in meanwhile does not shift the next page",
 			pages_while_growing },
 	{ 0 },
