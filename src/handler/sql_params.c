@@ -10,8 +10,9 @@
  *   nested comments    no                        yes
  *   -- ends at         \n                        \n and \r
  *   ? @x $x            parameters                operators, $1 a parameter
+ *   :1 :$x             parameters                a colon and something
  *   :x::y :x(y)        one parameter's name      a parameter, a cast; a call
- *   a byte order mark  a blank                   not allowed
+ *   a byte order mark  a blank                   letters of a name
  *
  * The parameter's name is why a `::` is refused for SQLite with a sentence of
  * its own: left to it, the cast would become a part of the name.
@@ -162,7 +163,7 @@ static void skip_blanks(struct postern__sql_reader *reader) {
 		size_t len = 0;
 		if (is_blank(*sql)) {
 			len = 1;
-		} else if (strncmp(sql, "\xef\xbb\xbf", 3) == 0) {
+		} else if (sqlite && strncmp(sql, "\xef\xbb\xbf", 3) == 0) {
 			len = 3;
 		} else if (sql[0] == '-' && sql[1] == '-') {
 			len = strcspn(sql, sqlite ? "\n" : "\r\n");
@@ -206,13 +207,14 @@ static enum postern__sql_token_kind read_word(const char *sql, bool sqlite,
 	return POSTERN__SQL_WORD;
 }
 
-static enum postern__sql_token_kind read_colon(const char *sql,
+/* For SQLite even :1 and :$ are parameters; for PostgreSQL, a[1:2] is not. */
+static enum postern__sql_token_kind read_colon(const char *sql, bool sqlite,
 		size_t *len_out) {
 	if (sql[1] == ':') {
 		*len_out = 2;
 		return POSTERN__SQL_CAST;
 	}
-	if (!is_letter(sql[1])) {
+	if (sqlite ? !is_name(sql[1]) : !is_letter(sql[1])) {
 		return POSTERN__SQL_OTHER;
 	}
 	*len_out = 1 + name_len(sql + 1);
@@ -225,7 +227,7 @@ static enum postern__sql_token_kind classify(const char *sql, bool sqlite,
 	switch (*sql) {
 	case '\0': *len_out = 0; return POSTERN__SQL_END;
 	case ';': return POSTERN__SQL_SEMICOLON;
-	case ':': return read_colon(sql, len_out);
+	case ':': return read_colon(sql, sqlite, len_out);
 	case '$': return read_dollar(sql, sqlite, len_out);
 	case '\'':
 	case '"': return quoted(quoted_len(sql, *sql, false), len_out);
