@@ -282,7 +282,7 @@ static bool put_user(struct writer *writer, struct slice scheme,
 	if (colon) {
 		name.len = (size_t)(colon - user.at);
 	}
-	if (!decode(name, text) || strchr(text, ':')) {
+	if (!decode(name, text) || strchr(text, ':') || has_secret_setting(text)) {
 		return false;
 	}
 	if (colon ||

@@ -133,6 +133,7 @@ static void doubt(void) {
 	static const struct row rows[] = {
 		/* Passwords with characters that should have been encoded. */
 		{ "postgres://u:hun/hunter@h/db", "postgres://***" },
+		{ "postgres://db password=hunter:x@h/db", "postgres://***" },
 		{ "postgres://u:hun?hunter@h/db", "postgres://***" },
 		{ "postgres://u:hun#hunter@h/db", "postgres://***" },
 		{ "postgres://u:hunter/x%40h/db", "postgres://***" },
