@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "dice.h"
+#include "support/naive_utf8.h"
 #include "tap.h"
 
 /* The encoding written down once more, the other way round. */
@@ -62,20 +63,95 @@ static void every_code_point(void) {
 	}
 }
 
-static void every_pair_and_triple(void) {
-	/* Valid sequences of up to 3 bytes are exactly those that encode gives. */
-	unsigned count = 0;
+static bool decodes_as_naively(const char *bytes, size_t len) {
+	uint32_t c = UINT32_MAX;
+	size_t step = naive_utf8_len(bytes, len);
+	uint32_t expected =
+			step > 0 ? naive_utf8_character(bytes, step) : UINT32_MAX;
+	return postern__utf8_decode(bytes, len, &c) == step && c == expected;
+}
+
+static void every_short_sequence(void) {
 	for (uint32_t i = 0; i < 0x1000000; i++) {
 		char bytes[3] = { (char)(i >> 16), (char)(i >> 8), (char)i };
-		count += postern__utf8_decode(bytes, 3, NULL) == 3;
+		/* Its first two bytes and its first byte are also alone, once. */
+		if (!decodes_as_naively(bytes, 3) ||
+				((i & 0xff) == 0 && !decodes_as_naively(bytes, 2)) ||
+				((i & 0xffff) == 0 && !decodes_as_naively(bytes, 1))) {
+			FAIL("%06x is misread", (unsigned)i);
+			return;
+		}
 	}
-	CHECK_INT(count, 0x10000 - 0x800 - 0x800);
-	count = 0;
+}
+
+/* The bytes where one of the rules of continuation begins or ends. */
+static const char borders[] = "\x00\x1f\x20\x7e\x7f\x80\x8f\x90\x9f\xa0\xbf"
+							  "\xc0\xc1\xc2\xed\xf0\xf4\xff";
+#define BORDER_COUNT (sizeof borders - 1)
+
+/* What the whole text's functions should say, character by character. */
+static void check_text(const char *text, size_t len) {
+	bool valid = true;
+	bool control = false;
+	size_t count = 0;
+	char clean[64] = "";
+	char out[64];
+	for (size_t at = 0; at < len; count++) {
+		size_t step = naive_utf8_len(text + at, len - at);
+		uint32_t c = step > 0 ? naive_utf8_character(text + at, step) : 0xfffd;
+		bool odd = is_character(c) && (c < 0x20 || (c >= 0x7f && c < 0xa0));
+		bool blank = (c >= 0x09 && c <= 0x0d) || c == 0x85 || c == 0x2028 ||
+					 c == 0x2029;
+		valid = valid && step > 0;
+		control = control || odd;
+		size_t end = strlen(clean);
+		clean[end + encode(blank ? ' ' : (odd ? '?' : c), clean + end)] = '\0';
+		at += step > 0 ? step : 1;
+	}
+	if (postern__utf8_valid(text, len) != valid ||
+			postern__utf8_has_control(text, len) != control ||
+			postern__utf8_count(text, len) != count ||
+			postern__utf8_clean(text, len, out, sizeof out) != strlen(clean) ||
+			strcmp(out, clean) != 0) {
+		FAIL("%02x %02x %02x %02x among %zu bytes is misjudged",
+				(unsigned char)text[len - 4], (unsigned char)text[len - 3],
+				(unsigned char)text[len - 2], (unsigned char)text[len - 1],
+				len);
+	}
+}
+
+/* All first and second bytes, with borders behind them, alone and behind plain
+   text of every length that the eight bytes at a time could mind. */
+static void systematic_sequences(void) {
 	for (uint32_t i = 0; i < 0x10000; i++) {
-		char bytes[2] = { (char)(i >> 8), (char)i };
-		count += postern__utf8_decode(bytes, 2, NULL) == 2;
+		for (size_t j = 0; j < BORDER_COUNT; j++) {
+			char text[14] = "plain text";
+			size_t before = (i + j) % 11;
+			text[before] = (char)(i >> 8);
+			text[before + 1] = (char)i;
+			text[before + 2] = borders[j];
+			text[before + 3] = borders[(i + 5 * j) % BORDER_COUNT];
+			check_text(text, before + 4);
+			if (!decodes_as_naively(text + before, 4) ||
+					atomic_load(&tap_failures) > 0) {
+				FAIL("the sequence that begins with %04x", (unsigned)i);
+				return;
+			}
+		}
 	}
-	CHECK_INT(count, 0x800 - 0x80);
+}
+
+static void four_bytes(void) {
+	for (uint32_t i = 0; i < 0x10 * 0x100; i++) {
+		for (size_t j = 0; j < BORDER_COUNT * BORDER_COUNT; j++) {
+			char bytes[4] = { (char)(0xf0 | i >> 8), (char)i,
+				borders[j / BORDER_COUNT], borders[j % BORDER_COUNT] };
+			if (!decodes_as_naively(bytes, 4)) {
+				FAIL("f%03x is misread", (unsigned)i);
+				return;
+			}
+		}
+	}
 }
 
 static void malformed(void) {
@@ -205,7 +281,11 @@ static void one_odd_byte(void) {
 
 static const struct tap_case cases[] = {
 	{ "every code point but the surrogates is valid", every_code_point },
-	{ "no other bytes are a character", every_pair_and_triple },
+	{ "every sequence of up to three bytes is read as the standard says",
+			every_short_sequence },
+	{ "sequences of four bytes are, at all borders of the rules", four_bytes },
+	{ "any sequence is judged alike wherever in a text it is",
+			systematic_sequences },
 	{ "overlong, surrogate, too high, stray and cut-off bytes are malformed",
 			malformed },
 	{ "characters are counted, malformed bytes one by one", counting },
