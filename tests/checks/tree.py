@@ -5,9 +5,11 @@ import os
 import re
 
 C_ENDINGS = (".c", ".h")
-# Not ours to read: what was built, what git keeps, and what `make run` leaves,
-# a socket among it.
-SKIPPED = re.compile(r"^(\.git|build|build-.*|__pycache__|postern-demo\.db.*)$")
+# Not ours to read: what was built, what git keeps, what `make run` leaves, a
+# socket among it, and what the fuzz targets are fed, which is wrong on purpose.
+SKIPPED = re.compile(
+    r"^(\.git|build|build-.*|__pycache__|postern-demo\.db.*|corpus)$"
+)
 
 TOKEN = re.compile(
     r"""(?P<comment>/\*.*?\*/|//[^\n]*)

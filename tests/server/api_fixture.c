@@ -98,6 +98,17 @@ void fixture_finish(struct fixture *self) {
 	postern_box_destroy(self->box);
 }
 
+int fixture_request(struct fixture *self,
+		const struct postern__request *request) {
+	forget(self);
+	postern__response_init(&self->response);
+	postern__api_handle(&self->api, request, &self->response);
+	self->status = self->response.status;
+	self->json = json_loadb(postern__buf_text(&self->response.body),
+			self->response.body.len, JSON_REJECT_DUPLICATES, NULL);
+	return self->status;
+}
+
 #define HEADER_COUNT_MAX 200
 
 int fixture_send(struct fixture *self, const char *line,
@@ -130,12 +141,7 @@ int fixture_send(struct fixture *self, const char *line,
 		.body = body,
 		.body_len = body_len,
 	};
-	forget(self);
-	postern__response_init(&self->response);
-	postern__api_handle(&self->api, &request, &self->response);
-	self->status = self->response.status;
-	self->json = json_loadb(postern__buf_text(&self->response.body),
-			self->response.body.len, JSON_REJECT_DUPLICATES, NULL);
+	(void)fixture_request(self, &request);
 	while (count > 0) {
 		free(names[--count]);
 	}

@@ -44,6 +44,10 @@ void fixture_finish(struct fixture *self);
 int fixture_send(struct fixture *self, const char *line,
 		const char *const *lines, const void *body, size_t body_len);
 
+/* Any request at all, as it would come from the server. */
+int fixture_request(struct fixture *self,
+		const struct postern__request *request);
+
 /* Without headers and body. */
 int fixture_get(struct fixture *self, const char *line);
 

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * A configuration file. What is refused says where in the file; what is taken
+ * is printed in both forms, of which jansson reads the one, and read by what
+ * makes a box of it. Files that it names are not read.
+ */
+
+#include <jansson.h>
+#include <postern/box.h>
+#include <postern/runner.h>
+
+#include "base/buf.h"
+#include "fuzz.h"
+#include "server/config.h"
+
+#define NAME "fuzz.yaml"
+#define PRINTED_MAX ((size_t)8 * 1024 * 1024)
+
+/* Nobody writes to it; the type is that of environ. */
+static char *const environment[] = {
+	(char *)"HOME=/nowhere",
+	(char *)"EMPTY=",
+	(char *)"TABLE=orders",
+	(char *)"LONG=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+	(char *)"BROKEN=\xff",
+	NULL,
+};
+
+/* "fuzz.yaml:12:3: what". */
+static void must_say_where(const struct postern_error *error) {
+	char *end = (char *)error->text;
+	bool good = strncmp(end, NAME ":", strlen(NAME ":")) == 0 &&
+				strtoul(end + strlen(NAME ":"), &end, 10) > 0 && *end == ':' &&
+				strtoul(end + 1, &end, 10) > 0 && strncmp(end, ": ", 2) == 0;
+	if (!good || end[2] == '\0') {
+		(void)fprintf(stderr, "this does not say where: %s\n", error->text);
+		abort();
+	}
+	MUST(fuzz_is_clean(error->text));
+}
+
+static void print(const struct postern__config *config) {
+	struct postern__buf buf;
+	struct postern_error error;
+	postern__buf_init(&buf, PRINTED_MAX);
+	postern__config_print(config, true, &buf);
+	MUST(postern__buf_check(&buf, "it", &error) == POSTERN_OK);
+	json_t *json = json_loadb(postern__buf_text(&buf), buf.len,
+			JSON_REJECT_DUPLICATES, NULL);
+	MUST(json);
+	json_decref(json);
+	postern__buf_reset(&buf);
+	postern__config_print(config, false, &buf);
+	MUST(postern__buf_check(&buf, "it", &error) == POSTERN_OK);
+	postern__buf_finish(&buf);
+}
+
+static void look_at(const struct postern__config *config) {
+	size_t store_count = postern__config_store_count(config);
+	MUST(store_count >= 1 && store_count <= POSTERN__STORE_COUNT_MAX);
+	for (size_t i = 0; i < store_count; i++) {
+		const struct postern__config_store *store =
+				postern__config_store(config, i);
+		struct postern_box_options box;
+		struct postern_runner_options runner;
+		MUST(postern__config_store_named(config, store->name, NULL) == store);
+		postern__config_box_options(store, &box);
+		postern__config_runner_options(store, &runner);
+		MUST(box.size == sizeof box && runner.size == sizeof runner);
+	}
+	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, i);
+		MUST(postern__config_channel_named(config, channel->name) == channel);
+		MUST(channel->store);
+		for (size_t j = 0; j < channel->handler_count; j++) {
+			MUST(postern__config_handler_named(config,
+						 channel->handlers[j].key) == &channel->handlers[j]);
+		}
+	}
+	print(config);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+	const struct postern__config_input input = { .environment = environment };
+	struct postern__config *config = NULL;
+	struct postern_error error = { 0 };
+	/* store_file names a file to be read. */
+	if (size > 0 && memmem(data, size, "file", strlen("file"))) {
+		return 0;
+	}
+	char *text = fuzz_text(data, size);
+	int r = postern__config_parse(NAME, text, size, &input, &config, &error);
+	MUST((r == POSTERN_OK) == (config != NULL));
+	if (config) {
+		look_at(config);
+	} else {
+		MUST(r == POSTERN_E_INVALID);
+		must_say_where(&error);
+	}
+	postern__config_destroy(config);
+	free(text);
+	return 0;
+}
