@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "core/box.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,6 +136,9 @@ static int shared_claim(struct postern_store *store,
 	r = inner->ops->claim(inner, &copy, memory, out, error);
 	node->sim->in_store = false;
 	node->sim->counts.late_claims += r == POSTERN_E_STALE;
+	if (is_mutant(node, "survives") && !r && out->count > 2) {
+		(void)raise(SIGKILL);
+	}
 	if (is_mutant(node, "fence-backwards") && !r && out->count > 0 &&
 			out->items[0].fence > 1) {
 		out->items[0].fence--;

@@ -7,11 +7,73 @@
 
 #include "sim/shrink.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* So that a person need not wait for the last operation. */
 #define RUN_COUNT_MAX 4000
+
+/* No plan takes nearly as long. */
+#define HANGS_S 60
+
+/* What the child found out, as it goes through the pipe. */
+struct verdict {
+	bool good;
+	char rule[SIM_RULE_LEN_MAX + 1];
+	char text[400];
+};
+
+static void run_and_tell(const struct sim_plan *plan,
+		const struct sim_options *options, int to) {
+	struct verdict verdict = { 0 };
+	const char *rule = "";
+	(void)signal(SIGABRT, SIG_DFL);
+	(void)signal(SIGSEGV, SIG_DFL);
+	(void)alarm(HANGS_S);
+	verdict.good =
+			sim_run(plan, options, &rule, verdict.text, sizeof(verdict.text));
+	(void)snprintf(verdict.rule, sizeof(verdict.rule), "%s", rule);
+	if (options->words) {
+		(void)fflush(options->words);
+	}
+	_exit(write(to, &verdict, sizeof(verdict)) == sizeof(verdict) ? 0 : 1);
+}
+
+bool sim_run_apart(const struct sim_plan *plan,
+		const struct sim_options *options, char *rule, char *text,
+		size_t size) {
+	struct verdict verdict = { 0 };
+	int ends[2];
+	(void)fflush(NULL);
+	if (pipe(ends)) {
+		abort();
+	}
+	pid_t child = fork();
+	if (child < 0) {
+		abort();
+	}
+	if (child == 0) {
+		run_and_tell(plan, options, ends[1]);
+	}
+	(void)close(ends[1]);
+	ssize_t len = read(ends[0], &verdict, sizeof(verdict));
+	(void)close(ends[0]);
+	int status = 0;
+	(void)waitpid(child, &status, 0);
+	if (len != sizeof(verdict)) {
+		verdict.good = false;
+		(void)snprintf(verdict.rule, sizeof(verdict.rule), "survives");
+		(void)snprintf(verdict.text, sizeof(verdict.text),
+				"the process ended by signal %d",
+				WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+	}
+	(void)snprintf(rule, SIM_RULE_LEN_MAX + 1, "%s", verdict.rule);
+	(void)snprintf(text, size, "%s", verdict.text);
+	return verdict.good;
+}
 
 struct shrinker {
 	struct sim_plan *plan; /* the smallest so far */
@@ -22,10 +84,10 @@ struct shrinker {
 };
 
 static bool still_breaks(struct shrinker *self) {
-	const char *rule = NULL;
+	char rule[SIM_RULE_LEN_MAX + 1];
 	char text[400];
 	self->runs++;
-	bool good = sim_run(&self->candidate, &self->options, &rule, text,
+	bool good = sim_run_apart(&self->candidate, &self->options, rule, text,
 			sizeof(text));
 	return !good && strcmp(rule, self->rule) == 0;
 }

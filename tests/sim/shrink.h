@@ -6,6 +6,15 @@
 
 #include "sim/sim.h"
 
+#define SIM_RULE_LEN_MAX 63
+
+/*
+ * As sim_run(), in a process of its own: one that dies or hangs breaks the
+ * rule "survives". `rule` has room for SIM_RULE_LEN_MAX + 1.
+ */
+bool sim_run_apart(const struct sim_plan *plan,
+		const struct sim_options *options, char *rule, char *text, size_t size);
+
 /*
  * Leave out operations and blows for as long as the plan still breaks the
  * same rule. Returns how many runs it took.

@@ -20,6 +20,7 @@
 #include "sim/sweep.h"
 #include "support/temp_dir.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -50,8 +51,9 @@ static void explain(const struct sim_plan *plan, const char *mutant,
 			(unsigned long long)plan->seed, plan->op_count, small->op_count,
 			runs);
 	char text[400];
+	char again[SIM_RULE_LEN_MAX + 1];
 	options.words = stderr;
-	(void)sim_run(small, &options, NULL, text, sizeof(text));
+	(void)sim_run_apart(small, &options, again, text, sizeof(text));
 	(void)fprintf(stderr,
 			"to see it again: test_sim --seed %llu --store %s%s%s\n",
 			(unsigned long long)plan->seed, plan->sqlite ? "sqlite" : "memory",
@@ -71,6 +73,24 @@ static void tell_counts(const char *store, uint64_t seeds,
 			(unsigned long long)sum->fenced);
 }
 
+/* What is being run, for those who find the process dead. */
+static uint64_t current_seed;
+static bool current_sqlite;
+
+static void tell_death(int number) {
+	char text[160];
+	int len = snprintf(text, sizeof(text),
+			"signal %d; to see it in words, and smaller: test_sim --seed %llu "
+			"--store %s\n",
+			number, (unsigned long long)current_seed,
+			current_sqlite ? "sqlite" : "memory");
+	if (write(STDERR_FILENO, text, (size_t)len) != len) {
+		_exit(1);
+	}
+	(void)signal(number, SIG_DFL);
+	(void)raise(number);
+}
+
 static bool run_seed(uint64_t seed, bool sqlite,
 		const struct sim_options *options) {
 	struct sim_plan *plan = malloc(sizeof(*plan));
@@ -78,6 +98,8 @@ static bool run_seed(uint64_t seed, bool sqlite,
 		abort();
 	}
 	sim_plan_make(plan, seed, sqlite);
+	current_seed = seed;
+	current_sqlite = sqlite;
 	const char *rule = NULL;
 	char text[400];
 	bool good = sim_run(plan, options, &rule, text, sizeof(text));
@@ -147,27 +169,33 @@ static void find_mutant(const char *mutant, const char *broken, bool sqlite,
 	if (!plan) {
 		abort();
 	}
-	const char *rule = NULL;
+	char rule[SIM_RULE_LEN_MAX + 1] = "";
 	char text[400];
+	bool deadly = strcmp(mutant, "survives") == 0;
 	bool good = true;
 	uint64_t seed = 0;
 	while (good && seed < 5000) {
 		sim_plan_make(plan, ++seed, sqlite);
-		good = sim_run(plan, &options, &rule, text, sizeof(text));
+		/* Here most seeds are good, and going apart takes its time. */
+		const char *found = "";
+		good = deadly ? sim_run_apart(plan, &options, rule, text, sizeof(text))
+					  : sim_run(plan, &options, &found, text, sizeof(text));
+		if (!deadly) {
+			(void)snprintf(rule, sizeof(rule), "%s", found);
+		}
 	}
 	if (CHECK(!good)) {
-		if (!broken) {
-			broken = rule;
-		}
-		CHECK_STR(rule, broken);
+		char found[SIM_RULE_LEN_MAX + 1];
+		(void)snprintf(found, sizeof(found), "%s", broken ? broken : rule);
+		CHECK_STR(rule, found);
 		size_t before = plan->op_count;
 		(void)sim_shrink(plan, &options, rule);
 		(void)printf("# %s: seed %llu, %zu operations shrunk to %zu\n", mutant,
 				(unsigned long long)seed, before, plan->op_count);
 		CHECK(plan->op_count <= most);
 		/* It is still the same failure. */
-		CHECK(!sim_run(plan, &options, &rule, text, sizeof(text)));
-		CHECK_STR(rule, broken);
+		CHECK(!sim_run_apart(plan, &options, rule, text, sizeof(text)));
+		CHECK_STR(rule, found);
 	}
 	free(plan);
 }
@@ -187,6 +215,10 @@ static void find_fence_backwards(void) {
 
 static void find_effects(void) {
 	find_mutant("effect-count", "effect-count", true, 8);
+}
+
+static void find_death(void) {
+	find_mutant("survives", "survives", false, 6);
 }
 
 static void find_stale_lock(void) {
@@ -209,6 +241,9 @@ static void sweep_all(enum sim_blow blow, int code, struct sim_counts *sum) {
 			.blow = blow,
 			.code = code,
 		};
+		if (count == 1 && sweep.sqlite && blow != SIM_BLOW_PAUSE) {
+			continue; /* that is for those who have more time */
+		}
 		struct sim_swept swept = { 0 };
 		if (!sim_sweep(&sweep, directory.path, &swept)) {
 			FAIL("%s, %s", sweep.sqlite ? "sqlite" : "memory",
@@ -273,6 +308,7 @@ static const struct tap_case cases[] = {
 	{ "a store that takes a late result is found", find_stale_settle },
 	{ "a store that leases to a former owner of the lock is found",
 			find_stale_lock },
+	{ "a process that dies is found too", find_death },
 };
 
 struct arguments {
@@ -313,9 +349,20 @@ static int tell_seed(const struct arguments *arguments) {
 		.words = stdout,
 		.mutant = arguments->mutant,
 	};
-	bool good = run_seed(arguments->seed, arguments->sqlite, &options);
-	(void)printf("seed %llu: %s\n", (unsigned long long)arguments->seed,
-			good ? "no rule is broken" : "broken");
+	struct sim_plan *plan = malloc(sizeof(*plan));
+	if (!plan) {
+		abort();
+	}
+	sim_plan_make(plan, arguments->seed, arguments->sqlite);
+	char rule[SIM_RULE_LEN_MAX + 1];
+	char text[400];
+	bool good = sim_run_apart(plan, &options, rule, text, sizeof(text));
+	(void)printf("seed %llu: %s %s\n", (unsigned long long)arguments->seed,
+			good ? "no rule is broken" : rule, good ? "" : text);
+	if (!good) {
+		explain(plan, arguments->mutant, rule);
+	}
+	free(plan);
 	return good ? 0 : 1;
 }
 
@@ -348,6 +395,9 @@ int main(int argc, char **argv) {
 	if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0) {
 		(void)setenv("TMPDIR", "/dev/shm", 1);
 	}
+	(void)signal(SIGABRT, tell_death);
+	(void)signal(SIGSEGV, tell_death);
+	(void)signal(SIGTERM, tell_death); /* it took too long */
 	temp_dir_create(&directory);
 	int status;
 	if (!parse(argc, argv, &arguments)) {
