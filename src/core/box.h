@@ -337,6 +337,8 @@ bool postern__run_ready(const struct postern_box *box);
    on this thread. False if there was nothing to begin. *count_out: how many
    deliveries. */
 bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out);
+/* Whoever stops calling it, though there may be more, says so to a worker. */
+void postern__run_pass_on(struct postern_box *box);
 /* The settlement is durable, or was refused. */
 void postern__run_settled(struct postern_run *run);
 /* Turn an outcome into a settlement and queue it. `name` is how the attempt

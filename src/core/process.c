@@ -37,6 +37,7 @@ static int run_some(struct postern_box *box, size_t max, size_t *count_out,
 			written_at = postern__box_now_ms(box);
 		}
 	}
+	postern__run_pass_on(box);
 	*count_out = total;
 	return r;
 }

@@ -188,12 +188,13 @@ void postern__run_overdue(struct postern_run *run) {
 /* The slot is free again, whatever became of the lease. */
 static void free_slot(struct postern_run *run) {
 	struct postern_box *box = run->box;
+	bool ready = postern__run_ready(box);
 	run->in_kind = false;
 	run->entry->running--;
 	stop_counting(run);
 	/* Whoever finishes looks for more by itself; another worker is woken only
 	   if this made something possible. */
-	if (postern__run_ready(box)) {
+	if (!ready && postern__run_ready(box)) {
 		(void)pthread_cond_signal(&box->work);
 	}
 	if (box->draining) {
@@ -338,11 +339,21 @@ bool postern__run_timed_out(const struct postern_run *run,
 	return true;
 }
 
+/* Most have no reason, and room for a long one. */
+static void copy_outcome(struct postern_outcome *out,
+		const struct postern_outcome *from) {
+	size_t len = strnlen(from->reason, sizeof(from->reason) - 1);
+	out->kind = from->kind;
+	out->delay_ms = from->delay_ms;
+	memcpy(out->reason, from->reason, len);
+	out->reason[len] = '\0';
+}
+
 void postern_run_finish(struct postern_run *run,
 		const struct postern_outcome *outcome) {
 	if (run->outcome_out) {
 		/* Inside a transaction: the store decides what becomes of it. */
-		*run->outcome_out = *outcome;
+		copy_outcome(run->outcome_out, outcome);
 		return;
 	}
 	postern__point("finish.before");
@@ -499,6 +510,14 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	return true;
 }
 
+void postern__run_pass_on(struct postern_box *box) {
+	(void)pthread_mutex_lock(&box->lock);
+	if (postern__run_ready(box)) {
+		(void)pthread_cond_signal(&box->work);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
 int postern_box_run(struct postern_box *box, size_t max, size_t *count_out,
 		struct postern_error *error) {
 	int r = postern__box_check_started(box, error);
@@ -510,6 +529,7 @@ int postern_box_run(struct postern_box *box, size_t max, size_t *count_out,
 	while (total < max && postern__run_one(box, max - total, &count)) {
 		total += count;
 	}
+	postern__run_pass_on(box);
 	if (count_out) {
 		*count_out = total;
 	}

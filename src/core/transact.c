@@ -147,8 +147,10 @@ static void settle_all(struct postern_box *box, struct postern_run **runs,
 			settle_unit(runs[i], &units[i]);
 		}
 	}
-	/* There is room for more, and no commit will say so. */
-	(void)pthread_cond_signal(&box->wake);
+	if (postern__claim_at_ms(box) != POSTERN__NEVER) {
+		/* There is room for more, and no commit will say so. */
+		(void)pthread_cond_signal(&box->wake);
+	}
 	(void)pthread_mutex_unlock(&box->lock);
 }
 
@@ -164,17 +166,17 @@ static void put_back(struct postern_box *box, struct postern_run **runs,
 	(void)pthread_mutex_unlock(&box->lock);
 }
 
+/* Nobody is woken: whoever did this one looks for the next. */
 static void stop_transacting(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->lock);
 	box->transacting = false;
-	(void)pthread_cond_broadcast(&box->work);
 	(void)pthread_mutex_unlock(&box->lock);
 }
 
 void postern__transact(struct postern_box *box, struct postern_run **runs,
 		size_t count) {
 	assert(count > 0);
-	struct postern_unit *units = calloc(count, sizeof(*units));
+	struct postern_unit *units = malloc(count * sizeof(*units));
 	if (!units) {
 		put_back(box, runs, count, false);
 		stop_transacting(box);

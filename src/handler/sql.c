@@ -257,7 +257,7 @@ static void sql_start(struct postern_handler *handler,
 		struct postern_run *run) {
 	struct sql_handler *self = from_base(handler);
 	sqlite3 *db = postern_run_delivery(run)->transaction;
-	struct postern_outcome outcome = { .kind = POSTERN_DONE };
+	struct postern_outcome outcome;
 	struct sql_run now = { .run = run };
 	struct postern__sql_values values;
 
@@ -269,6 +269,9 @@ static void sql_start(struct postern_handler *handler,
 		self->statement_count = 0;
 		self->rest = self->sql;
 	}
+	outcome.kind = POSTERN_DONE; /* not all the room for a reason */
+	outcome.delay_ms = 0;
+	outcome.reason[0] = '\0';
 	publish(self, run, &now);
 	postern__sql_values_init(&values, db, postern_run_message(run),
 			postern_run_delivery(run));

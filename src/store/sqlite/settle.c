@@ -133,10 +133,10 @@ static int end(struct sqlite_store *self, uint64_t node,
 }
 
 int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
-		struct postern_settlement *settlement, int64_t now,
+		bool taken, struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	int r = insert_ended(self, starts, settlement, now, error);
-	if (r == POSTERN_OK) {
+	if (r == POSTERN_OK && !taken) {
 		r = delete_open(self, settlement, error);
 	}
 	return r == POSTERN_OK ? note_end(self, settlement, now, error) : r;

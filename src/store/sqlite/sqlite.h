@@ -366,9 +366,10 @@ int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error);
 /* To end a lease that was seen to hold in the same transaction, and how often
-   it was started: done or discarded. */
+   it was started: done or discarded. taken: the row is no longer among the
+   open ones. */
 int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
-		struct postern_settlement *settlement, int64_t now,
+		bool taken, struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error);
 
 /* tenure.c: nodes and locks. */

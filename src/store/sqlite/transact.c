@@ -29,22 +29,59 @@ static int run_sql(struct sqlite_store *self, const char *sql,
 	return postern__sqlite_end(&query, error);
 }
 
-/* *starts_out is 0 if the lease is lost: a leased delivery was started. */
+/* What is known of a unit's delivery before it runs. */
+struct hold {
+	uint32_t starts; /* 0: the lease is lost */
+	bool taken;      /* the row is gone from the open ones already */
+};
+
+static void bind_lease(struct sqlite_query *query, uint64_t node,
+		const struct postern_unit *unit) {
+	postern__sqlite_bind_int(query, 1, unit->seq);
+	postern__sqlite_bind_int(query, 2, unit->handler);
+	postern__sqlite_bind_int(query, 3, (int64_t)unit->fence);
+	postern__sqlite_bind_int(query, 4, (int64_t)node);
+}
+
+/* A first run: the row has nothing to tell that is not known here, so taking
+   it out is the check. If the unit does not complete, it comes back with all
+   the rest. */
+static int take_first(struct sqlite_store *self, uint64_t node,
+		const struct postern_unit *unit, struct hold *out,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	int changes = 0;
+	postern__sqlite_query(&query, &self->writer,
+			"DELETE FROM postern_open WHERE seq = ?1 AND handler = ?2"
+			" AND fence = ?3 AND node = ?4");
+	bind_lease(&query, node, unit);
+	int r = postern__sqlite_end_changes(&query, &changes, error);
+	*out = (struct hold){ .starts = changes > 0, .taken = changes > 0 };
+	return r;
+}
+
 static int check_fence(struct sqlite_store *self, uint64_t node,
-		const struct postern_unit *unit, uint32_t *starts_out,
+		const struct postern_unit *unit, struct hold *out,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"SELECT starts FROM postern_open WHERE seq = ?1 AND handler = ?2"
 			" AND fence = ?3 AND node = ?4");
-	postern__sqlite_bind_int(&query, 1, unit->seq);
-	postern__sqlite_bind_int(&query, 2, unit->handler);
-	postern__sqlite_bind_int(&query, 3, (int64_t)unit->fence);
-	postern__sqlite_bind_int(&query, 4, (int64_t)node);
-	*starts_out = postern__sqlite_row(&query)
-						  ? (uint32_t)postern__sqlite_int(&query, 0)
-						  : 0;
+	bind_lease(&query, node, unit);
+	/* Whatever is leased was started. */
+	*out = (struct hold){ 0 };
+	if (postern__sqlite_row(&query)) {
+		out->starts = (uint32_t)postern__sqlite_int(&query, 0);
+	}
 	return postern__sqlite_end(&query, error);
+}
+
+static int take_hold(struct sqlite_store *self, uint64_t node,
+		const struct postern_unit *unit, struct hold *out,
+		struct postern_error *error) {
+	bool first = unit->fence == 1 && !postern__bug("effect-without-completion");
+	return first ? take_first(self, node, unit, out, error)
+				 : check_fence(self, node, unit, out, error);
 }
 
 static void refuse(struct postern_unit *unit, int code, const char *reason) {
@@ -86,7 +123,7 @@ static bool is_store_trouble(int code) {
 static int call(struct sqlite_store *self, struct postern_unit *unit,
 		struct postern_error *error) {
 	const struct postern_clock *clock = self->clock;
-	unit->outcome = (struct postern_outcome){ .kind = POSTERN_DONE };
+	postern_outcome_set(&unit->outcome, POSTERN_DONE, 0, NULL);
 	int64_t started = clock->monotonic_ms(clock->context);
 
 	postern__sqlite_guard_enter(self);
@@ -122,7 +159,7 @@ static int call(struct sqlite_store *self, struct postern_unit *unit,
 }
 
 static int complete(struct sqlite_store *self, const struct postern_unit *unit,
-		uint32_t starts, struct postern_error *error) {
+		const struct hold *hold, struct postern_error *error) {
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	const char *reason = unit->outcome.reason;
 	struct postern_settlement settlement = {
@@ -135,22 +172,23 @@ static int complete(struct sqlite_store *self, const struct postern_unit *unit,
 		.outcome = done ? "done" : "discard",
 		.error = reason[0] ? reason : NULL,
 	};
-	return postern__sqlite_settle_held(self, starts, &settlement,
-			postern__sqlite_now(self), error);
+	return postern__sqlite_settle_held(self, hold->starts, hold->taken,
+			&settlement, postern__sqlite_now(self), error);
 }
 
 /* One unit, under a savepoint if there are others. */
 static int run_unit(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *unit, bool alone, struct postern_error *error) {
-	uint32_t starts;
-	int r = check_fence(self, node, unit, &starts, error);
-	if (r == POSTERN_OK && starts == 0 &&
+	struct hold hold = { 0 };
+	int r = alone ? POSTERN_OK : run_sql(self, "SAVEPOINT postern_unit", error);
+	if (r == POSTERN_OK) {
+		r = take_hold(self, node, unit, &hold, error);
+	}
+	if (r == POSTERN_OK && hold.starts == 0 &&
 			!postern__bug("unfenced-transaction")) {
 		unit->code = POSTERN_E_STALE;
-		return POSTERN_OK;
-	}
-	if (r == POSTERN_OK && !alone) {
-		r = run_sql(self, "SAVEPOINT postern_unit", error);
+		return alone ? POSTERN_OK
+					 : run_sql(self, "RELEASE postern_unit", error);
 	}
 	postern__point("sqlite-unit.before");
 	if (r == POSTERN_OK) {
@@ -163,7 +201,7 @@ static int run_unit(struct sqlite_store *self, uint64_t node,
 	if (is_completion(unit)) {
 		r = postern__bug("effect-without-completion")
 					? POSTERN_OK
-					: complete(self, unit, starts, error);
+					: complete(self, unit, &hold, error);
 	} else if (!alone) {
 		r = run_sql(self, "ROLLBACK TO postern_unit", error);
 	}
@@ -219,7 +257,7 @@ int postern__sqlite_transact(struct postern_store *store, uint64_t node,
 		units[i].code = POSTERN_OK;
 		units[i].committed = false;
 		units[i].duration_ms = 0;
-		units[i].outcome = (struct postern_outcome){ .kind = POSTERN_DONE };
+		postern_outcome_set(&units[i].outcome, POSTERN_DONE, 0, NULL);
 	}
 	bool holds;
 	r = postern__sqlite_holds(self, node, lock, &holds, error);
