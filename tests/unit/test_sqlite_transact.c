@@ -250,6 +250,53 @@ static void rolled_back_neighbours(void) {
 	stand_finish(&stand);
 }
 
+/* More than share a savepoint; `bad` of them fails. */
+#define MANY 40
+
+static void run_many(struct stand *stand, size_t bad,
+		struct postern_unit units[MANY], struct script scripts[MANY]) {
+	static char sql[MANY][64];
+	char id[8];
+	for (size_t i = 0; i < MANY; i++) {
+		(void)snprintf(sql[i], sizeof sql[i], "INSERT INTO effect VALUES (%d)",
+				(int)i);
+		(void)snprintf(id, sizeof id, "%d", (int)i);
+		scripts[i] = (struct script){
+			.sql = sql[i],
+			.kind = i == bad ? POSTERN_RETRY : POSTERN_DONE,
+		};
+		units[i] = make_unit(stand, stand_accept(stand, id), &scripts[i]);
+	}
+	CHECK_OK(transact(stand, units, MANY), &stand->error);
+}
+
+static void failure_among_many(void) {
+	struct stand stand;
+	struct postern_unit units[MANY];
+	struct script scripts[MANY];
+	if (!transact_open(&stand)) {
+		return;
+	}
+	size_t bad = MANY / 2;
+	run_many(&stand, bad, units, scripts);
+	for (size_t i = 0; i < MANY; i++) {
+		CHECK_INT(units[i].code, POSTERN_OK);
+		CHECK(units[i].committed == (i != bad));
+		CHECK(scripts[i].runs == 1 || (scripts[i].runs == 2 && i < bad));
+		CHECK_INT(stand_state(&stand, units[i].seq),
+				i == bad ? POSTERN_STATE_LEASED : POSTERN_STATE_DONE);
+	}
+	CHECK_INT(units[bad].outcome.kind, POSTERN_RETRY);
+	/* It was not the first of those that share, so some were undone. */
+	CHECK_INT(scripts[bad - 1].runs, 2);
+	CHECK_INT(effects(&stand), MANY - 1);
+	/* What was done twice counts once. */
+	CHECK_INT(file_number(stand.path, "SELECT done FROM postern_handler"),
+			MANY - 1);
+	CHECK_INT(file_number(stand.path, "SELECT leased FROM postern_handler"), 1);
+	stand_finish(&stand);
+}
+
 static void deferred_key_of_one(void) {
 	struct stand stand;
 	struct postern_unit units[3];
@@ -458,6 +505,8 @@ static const struct tap_case cases[] = {
 	{ "a refused commit does no harm to the neighbours", guilty_neighbour },
 	{ "the neighbours of a unit that rolled back run again",
 			rolled_back_neighbours },
+	{ "one that fails among many is undone, the others are done once",
+			failure_among_many },
 	{ "a deferred foreign key is blamed on the unit that broke it",
 			deferred_key_of_one },
 	{ "a deferred foreign key may be mended by the unit itself",

@@ -144,17 +144,17 @@ void postern__sqlite_guard_leave(struct sqlite_store *self) {
 	(void)pthread_mutex_lock(&self->unit.lock);
 	self->unit.running = false;
 	(void)pthread_mutex_unlock(&self->unit.lock);
+	self->unit.rolled_back =
+			self->unit.rolled_back || sqlite3_get_autocommit(self->writer.db);
+}
 
-	/* Statements that the unit left in the middle would keep the transaction
-	   from ending. */
+void postern__sqlite_guard_tidy(struct sqlite_store *self) {
 	sqlite3_stmt *statement = NULL;
 	while ((statement = sqlite3_next_stmt(self->writer.db, statement))) {
 		if (sqlite3_stmt_busy(statement)) {
 			(void)sqlite3_reset(statement); /* its code was the unit's */
 		}
 	}
-	self->unit.rolled_back =
-			self->unit.rolled_back || sqlite3_get_autocommit(self->writer.db);
 }
 
 void postern__sqlite_interrupt(struct postern_store *store) {

@@ -142,6 +142,15 @@ int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
 	return r == POSTERN_OK ? note_end(self, settlement, now, error) : r;
 }
 
+void postern__sqlite_uncount_end(struct sqlite_store *self, int64_t handler,
+		bool done) {
+	struct sqlite_handler *known = postern__sqlite_handler(self, handler);
+	assert(known); /* it was counted */
+	known->changes.leased++;
+	known->changes.done -= done;
+	known->changes.discarded -= !done;
+}
+
 static int put_off(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {

@@ -371,6 +371,9 @@ int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
 int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
 		bool taken, struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error);
+/* It was undone: take its count back. */
+void postern__sqlite_uncount_end(struct sqlite_store *self, int64_t handler,
+		bool done);
 
 /* tenure.c: nodes and locks. */
 
@@ -394,6 +397,9 @@ int postern__sqlite_check_lock(struct sqlite_store *self, uint64_t node,
 void postern__sqlite_guard(struct sqlite_store *self);
 void postern__sqlite_guard_enter(struct sqlite_store *self);
 void postern__sqlite_guard_leave(struct sqlite_store *self);
+/* Reset the statements that units left in the middle: they would keep the
+   transaction or its savepoint from ending. */
+void postern__sqlite_guard_tidy(struct sqlite_store *self);
 
 /* listing.c: listing. */
 

@@ -4,13 +4,18 @@
  * Running handlers inside the store's transaction, so that what they write
  * and their completion are one.
  *
- * Every unit runs under a savepoint of its own, so that one can be undone
- * without the others; a single one needs none. Constraints that are deferred
- * to the commit are looked at when the unit ends, while it is known whose
- * they are.
+ * Units run under savepoints, so that one can be undone without the others; a
+ * single one needs none. A savepoint costs about as much as an insert, and
+ * nearly all units complete: some neighbours share one. If one of them does
+ * not complete, all of them are undone and the others run again, each under a
+ * savepoint of its own. Constraints that are deferred to the commit are looked
+ * at when the unit ends, while it is known whose they are.
  *
  * A unit that rolls the transaction back takes the others' work with it. It
  * is given up, and all the others are run again without it.
+ *
+ * Before it runs a unit is a completion, POSTERN_OK and POSTERN_DONE; from the
+ * moment it is something else it is judged, and not run again.
  */
 
 #include <postern/handler.h>
@@ -21,6 +26,12 @@
 #include "base/fail.h"
 #include "base/point.h"
 #include "store/sqlite/sqlite.h"
+
+/* How many units share a savepoint: what a failure undoes in vain at most, and
+   enough that the savepoint costs next to nothing. */
+#define GROUP_COUNT 16
+/* What has taken longer than this is not done twice. */
+#define QUICK_MS 100
 
 static int run_sql(struct sqlite_store *self, const char *sql,
 		struct postern_error *error) {
@@ -176,37 +187,96 @@ static int complete(struct sqlite_store *self, const struct postern_unit *unit,
 			&settlement, postern__sqlite_now(self), error);
 }
 
-/* One unit, under a savepoint if there are others. */
+/* One unit. If it does not complete, what it wrote is still there. */
 static int run_unit(struct sqlite_store *self, uint64_t node,
-		struct postern_unit *unit, bool alone, struct postern_error *error) {
+		struct postern_unit *unit, struct postern_error *error) {
 	struct hold hold = { 0 };
-	int r = alone ? POSTERN_OK : run_sql(self, "SAVEPOINT postern_unit", error);
-	if (r == POSTERN_OK) {
-		r = take_hold(self, node, unit, &hold, error);
-	}
+	int r = take_hold(self, node, unit, &hold, error);
 	if (r == POSTERN_OK && hold.starts == 0 &&
 			!postern__bug("unfenced-transaction")) {
 		unit->code = POSTERN_E_STALE;
-		return alone ? POSTERN_OK
-					 : run_sql(self, "RELEASE postern_unit", error);
+		return POSTERN_OK;
 	}
 	postern__point("sqlite-unit.before");
 	if (r == POSTERN_OK) {
 		r = call(self, unit, error);
 	}
 	postern__point("sqlite-unit.after");
-	if (r != POSTERN_OK || self->unit.rolled_back) {
+	if (r != POSTERN_OK || self->unit.rolled_back || !is_completion(unit)) {
 		return r;
 	}
-	if (is_completion(unit)) {
-		r = postern__bug("effect-without-completion")
-					? POSTERN_OK
-					: complete(self, unit, &hold, error);
-	} else if (!alone) {
+	return postern__bug("effect-without-completion")
+				   ? POSTERN_OK
+				   : complete(self, unit, &hold, error);
+}
+
+/* What the units up to this one have counted is not so. */
+static void uncount(struct sqlite_store *self, const struct postern_unit *units,
+		size_t count) {
+	for (size_t i = 0; i < count; i++) {
+		if (is_completion(&units[i])) {
+			postern__sqlite_uncount_end(self, units[i].handler,
+					units[i].outcome.kind == POSTERN_DONE);
+		}
+	}
+}
+
+/*
+ * Units under one savepoint, but for those that are judged. The first that
+ * does not complete is judged by that and undoes all of them: *kept_out.
+ */
+static int run_group(struct sqlite_store *self, uint64_t node,
+		struct postern_unit *units, size_t count, bool *kept_out,
+		struct postern_error *error) {
+	bool kept = true;
+	int r = run_sql(self, "SAVEPOINT postern_unit", error);
+	size_t i = 0;
+	for (; r == POSTERN_OK && kept && i < count; i++) {
+		if (!is_completion(&units[i])) {
+			continue;
+		}
+		r = run_unit(self, node, &units[i], error);
+		kept = !self->unit.rolled_back &&
+			   (is_completion(&units[i]) || units[i].code == POSTERN_E_STALE);
+	}
+	postern__sqlite_guard_tidy(self);
+	if (self->unit.rolled_back) {
+		return r;
+	}
+	if (r == POSTERN_OK && !kept) {
+		uncount(self, units, i);
 		r = run_sql(self, "ROLLBACK TO postern_unit", error);
 	}
-	if (r == POSTERN_OK && !alone) {
-		r = run_sql(self, "RELEASE postern_unit", error);
+	*kept_out = kept;
+	return r == POSTERN_OK ? run_sql(self, "RELEASE postern_unit", error) : r;
+}
+
+/*
+ * All units that are not judged. The first has a savepoint of its own, so that
+ * every transaction gets something done; the others share one as long as they
+ * are quick and complete.
+ */
+static int run_groups(struct sqlite_store *self, uint64_t node,
+		struct postern_unit *units, size_t count, struct postern_error *error) {
+	const struct postern_clock *clock = self->clock;
+	int64_t started = clock->monotonic_ms(clock->context);
+	size_t alone = 1; /* how many are run one by one from here */
+	size_t size;
+	int r = POSTERN_OK;
+	for (size_t i = 0; r == POSTERN_OK && i < count; i += size) {
+		bool kept = true;
+		bool slow = clock->monotonic_ms(clock->context) - started > QUICK_MS;
+		size = count - i < GROUP_COUNT ? count - i : GROUP_COUNT;
+		size = alone > 0 || slow ? 1 : size;
+		alone -= alone > 0;
+		r = run_group(self, node, &units[i], size, &kept, error);
+		if (r == POSTERN_OK && self->unit.rolled_back) {
+			return POSTERN_OK;
+		}
+		if (!kept && size > 1) {
+			alone = count - i;
+			size = 0; /* once more */
+		}
 	}
 	return r;
 }
@@ -215,23 +285,25 @@ static int run_unit(struct sqlite_store *self, uint64_t node,
 static int run_all(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *units, size_t count, bool *again_out,
 		struct postern_error *error) {
-	size_t completed = 0;
 	*again_out = false;
 	int r = postern__sqlite_begin(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	self->unit.rolled_back = false;
-	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
-		if (units[i].code != POSTERN_OK) {
-			continue; /* judged in an earlier round */
-		}
-		r = run_unit(self, node, &units[i], count == 1, error);
-		if (r == POSTERN_OK && self->unit.rolled_back) {
-			postern__sqlite_rollback(self);
-			*again_out = true;
-			return POSTERN_OK;
-		}
+	if (count == 1 && is_completion(units)) {
+		r = run_unit(self, node, units, error);
+		postern__sqlite_guard_tidy(self);
+	} else if (count > 1) {
+		r = run_groups(self, node, units, count, error);
+	}
+	if (r == POSTERN_OK && self->unit.rolled_back) {
+		postern__sqlite_rollback(self);
+		*again_out = true;
+		return POSTERN_OK;
+	}
+	size_t completed = 0;
+	for (size_t i = 0; i < count; i++) {
 		completed += is_completion(&units[i]);
 	}
 	if (r != POSTERN_OK || completed == 0) {
