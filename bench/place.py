@@ -7,9 +7,14 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 
 # Far more than anything takes.
 PATIENCE_S = 3600
+
+
+class Failure(Exception):
+    """A program did not do what it was run for."""
 
 
 class Place:
@@ -20,6 +25,13 @@ class Place:
         self.folder = folder
         self.scale = scale
         self.rounds = rounds
+        self.started = time.monotonic()
+
+    def say(self, text):
+        """Progress, for whoever waits."""
+        seconds = int(time.monotonic() - self.started)
+        print(f"[{seconds // 60:2}:{seconds % 60:02}] {text}",
+              file=sys.stderr, flush=True)
 
     def count(self, full, least=1000):
         """A number of messages, scaled."""
@@ -40,7 +52,7 @@ class Place:
             timeout=PATIENCE_S, check=False,
         )
         if result.returncode != 0:
-            sys.exit(f"bench/run: {' '.join(args)}: {result.stderr.strip()}")
+            raise Failure(f"{' '.join(args)}: {result.stderr.strip()}")
         return result.stdout
 
     def create(self, name="bench.db"):
@@ -51,13 +63,16 @@ class Place:
              f"sqlite:{name}"]
         )
 
-    def run_postern(self, *args, fresh=True, wrap=()):
-        """A job through Postern; what it came to."""
+    def run_postern(self, *args, fresh=True, wrap=(), look=None):
+        """A job through Postern; what it came to. look: at the file, before
+        it is removed."""
         if fresh:
             self.clean()
         command = [self.postern, "bench", "--store", "sqlite:bench.db",
                    "--json", *map(str, args)]
         result = json.loads(self.output([*wrap, *command]))
+        if look:
+            look(self.path("bench.db"))
         self.clean()
         return result
 
@@ -70,10 +85,11 @@ class Place:
         self.clean()
         return result
 
-    def remembering(self, count):
+    def remembering(self, count, days=0):
         """Makes a file that remembers so many ids, to be copied."""
+        self.say(f"making {count:,} ids")
         self.create("remembered.db")
-        self.output([self.remember, "remembered.db", str(count)])
+        self.output([self.remember, "remembered.db", str(count), str(days)])
 
     def copy_remembering(self):
         self.clean()
@@ -85,7 +101,8 @@ class Place:
         """Runs each program once a round, in turn, so that what else happens
         on the machine happens to all of them. Returns a list for each."""
         values = [[] for _ in programs]
-        for _ in range(self.rounds):
+        for number in range(self.rounds):
+            self.say(f"round {number + 1} of {self.rounds}")
             for program, list_of in zip(programs, values):
                 list_of.append(program())
         return values

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Fills the memory of what was seen in a file that has the tables of Postern,
- * as if so many messages had come and been removed since.
+ * as if so many messages had come, DAYS ago, and been removed since.
  *
- *   remember_sqlite FILE COUNT
+ *   remember_sqlite FILE COUNT [DAYS]
  *
  * Fast, because nothing is durable before the end and the whole table is in
  * memory; honest, because the keys arrive as they do in real life, random and
@@ -93,9 +93,10 @@ static void fill(int64_t count, int64_t now) {
 }
 
 int main(int argc, char **argv) {
-	int64_t count = argc == 3 ? strtoll(argv[2], NULL, 10) : -1;
-	if (count < 0) {
-		(void)fprintf(stderr, "usage: remember_sqlite FILE COUNT\n");
+	int64_t count = argc > 2 ? strtoll(argv[2], NULL, 10) : -1;
+	int64_t days = argc > 3 ? strtoll(argv[3], NULL, 10) : 0;
+	if (argc > 4 || count < 0 || days < 0) {
+		(void)fprintf(stderr, "usage: remember_sqlite FILE COUNT [DAYS]\n");
 		return 2;
 	}
 	struct timespec now;
@@ -110,7 +111,7 @@ int main(int argc, char **argv) {
 	exec("PRAGMA journal_mode = OFF");
 	exec("PRAGMA synchronous = OFF");
 	exec("BEGIN");
-	fill(count, (int64_t)now.tv_sec * 1000);
+	fill(count, ((int64_t)now.tv_sec - days * 86400) * 1000);
 	(void)snprintf(sql, sizeof sql,
 			"UPDATE postern_meta SET value = %lld WHERE name = 'last_seq'",
 			(long long)count);

@@ -74,14 +74,16 @@ def describe(about):
     )
 
 
-def write_figures(path, about, results):
+def write_figures(path, about, results, failed):
     with open(path, encoding="utf-8") as file:
         text = file.read()
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     figures = "\n".join(
         [BEGIN, "", f"![the ratios as bars]({CHART})", "", *describe(about), "",
-         *table(results), "", END]
+         *table(results), "",
+         *([f"Could not be measured: {', '.join(failed)}.", ""]
+           if failed else []), END]
     )
     with open(path, "w", encoding="utf-8") as file:
         file.write(before + figures + after)
@@ -156,8 +158,9 @@ def chart(about, results):
     yield "</svg>"
 
 
-def write(folder, about, results):
-    write_figures(os.path.join(folder, "performance.md"), about, results)
+def write(folder, about, results, failed):
+    write_figures(os.path.join(folder, "performance.md"), about, results,
+                  failed)
     path = os.path.join(folder, CHART)
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(chart(about, results)) + "\n")

@@ -6,20 +6,36 @@ of the ratios of all rounds; the two figures beside it are medians by
 themselves, so they need not divide to it exactly.
 """
 
+import json
 import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 
-from place import median, ratio
+from place import Failure, median, ratio
 
 ROWS = []
 
 # Small enough that all deliveries fit in the memory of the process: what is
 # measured are the transactions, not the queue.
 SQL_MESSAGES = 10000
+
+# How old what has expired is, and how old it may be.
+EXPIRED_DAYS = 60
+KEPT_DAYS = 30
+
+CLEAN_CONFIG = f"""\
+store: sqlite:bench.db
+channels:
+  bench:
+    retention: {{payload: {KEPT_DAYS}d, dedupe: {KEPT_DAYS}d}}
+    handlers:
+      nothing:
+        exec: [/bin/true]
+"""
 
 CONFIG = """\
 store: sqlite:bench.db
@@ -106,10 +122,13 @@ def _(place):
 def _(place):
     large = place.count(1000000, 10000)
     small = place.count(10000, 2000)
+    memory = []
 
     def drain(count):
         result = place.run_postern(
             "--messages", count, "--drain", "--duplicates", "0%")
+        if count == large:
+            memory.append(result["rss_kib"] / 1024)
         return result["completed"] / result["drain_seconds"]
 
     # The small one is over in a moment: take the median of some.
@@ -118,6 +137,8 @@ def _(place):
     )
     yield compare(f"drain of a backlog of {large:,}", values, limits,
                   f"a backlog of {small:,}", 0.9)
+    yield Result(f"memory with a backlog of {large:,}, at most",
+                 median(memory), "MiB", at_most=256, rounds=memory)
 
 
 @row("remember", "accepting with many ids remembered")
@@ -148,15 +169,81 @@ def _(place):
                   "bare sqlite3, an empty file", None)
 
 
+def count_expired(path):
+    cutoff = (time.time() - KEPT_DAYS * 86400) * 1000
+    with sqlite3.connect(path) as database:
+        ((count,),) = database.execute(
+            "SELECT count(*) FROM postern_seen WHERE at < ?", (cutoff,))
+    database.close()
+    return count
+
+
+def clean_alone(place, expired):
+    """Seconds for all of it, with nobody else there."""
+    place.copy_remembering()
+    with open(place.path("clean.yaml"), "w", encoding="utf-8") as file:
+        file.write(CLEAN_CONFIG)
+    started = time.perf_counter()
+    result = json.loads(place.output(
+        [place.postern, "cleanup", "-c", "clean.yaml", "--json"]))
+    seconds = time.perf_counter() - started
+    place.clean()
+    if result["keys"] != expired:
+        raise Failure(f"cleaned up {result}, not {expired} ids")
+    return seconds
+
+
+@row("clean", "accepting while what has expired is cleaned up")
+def _(place):
+    expired = place.count(5000000, 20000)
+    count = place.count(300000)
+    keep = ("--retention-payload", f"{KEPT_DAYS}d", "--retention-dedupe",
+            f"{KEPT_DAYS}d")
+    cleaned = []
+    place.remembering(expired, EXPIRED_DAYS)
+
+    def job(*args, **more):
+        place.copy_remembering()
+        return place.run_postern(*args, fresh=False, **more)
+
+    def cleaning(*args):
+        result = job(*args, *keep, look=lambda path: cleaned.append(
+            (expired - count_expired(path))))
+        cleaned[-1] /= result["seconds"]
+        return result
+
+    values, limits = place.in_turn(
+        lambda: rate(cleaning("--messages", count)),
+        lambda: rate(job("--messages", count)),
+    )
+    yield compare(f"while {expired:,} expired ids are cleaned up", values,
+                  limits, "no clean-up", 0.8)
+    yield Result("ids cleaned up meanwhile", median(cleaned), "/s",
+                 rounds=cleaned)
+    few = place.count(5000, 500)
+    busy, quiet = place.in_turn(
+        lambda: cleaning("--messages", few, "--rate", 500)["latency_ms"]["p99"],
+        lambda: job("--messages", few, "--rate", 500)["latency_ms"]["p99"],
+    )
+    yield Result("accept to handler start meanwhile, p99", median(busy), "ms",
+                 beside="no clean-up", limit=median(quiet), rounds=busy)
+    seconds = clean_alone(place, expired)
+    yield Result(f"{expired:,} ids cleaned up with nothing else to do",
+                 seconds, "s", rounds=[seconds])
+    place.clean("remembered.db")
+
+
 @row("sql", "the sql handler, its writes and the completion in one transaction")
 def _(place):
-    for commit, full in ((1, SQL_MESSAGES // 5), (100, SQL_MESSAGES)):
-        count = place.count(full)
+    # Many in one commit are over in a moment: take the median of some.
+    for commit, times in ((1, 1), (100, 5)):
+        count = place.count(SQL_MESSAGES)
         values, limits = place.in_turn(
-            lambda: rate(place.run_postern(
+            lambda: median([rate(place.run_postern(
                 "--messages", count, "--handler", "sql", "--commit-batch",
-                commit)),
-            lambda: rate(place.run_bare(count, 1000, commit)),
+                commit)) for _ in range(times)]),
+            lambda: median([rate(place.run_bare(count, 1000, commit))
+                            for _ in range(times)]),
         )
         yield compare(f"sql handler, {commit} per commit", values, limits,
                       "bare transactions", 0.8)

@@ -302,6 +302,8 @@ int postern__command_bench(struct postern__cli *cli) {
 	postern__config_runner_options(cli->stores[0], &runner);
 	postern_policy_init(&policy);
 	policy.commit_batch = cli->stores[0]->values.commit_batch;
+	job.retention_payload_ms = cli->stores[0]->values.retention_payload_ms;
+	job.retention_dedupe_ms = cli->stores[0]->values.retention_dedupe_ms;
 	job.runner = &runner;
 	job.policy = &policy;
 	if (postern__bench_create(&job, &bench, &error)) {

@@ -42,6 +42,9 @@ struct postern__bench_job {
 	bool drain;          /* accept everything, and only then deliver */
 	enum postern__bench_handler handler;
 	const struct postern_policy *policy;
+	/* What has expired by them in the store is cleaned up meanwhile. */
+	int64_t retention_payload_ms;
+	int64_t retention_dedupe_ms;
 	const struct postern_runner_options *runner;
 	bool progress; /* on stderr */
 };
