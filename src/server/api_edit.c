@@ -343,16 +343,36 @@ static void write_cleanups(struct postern__call *call,
 	postern__json_close(body, '}');
 }
 
-void postern__route_cleanup(struct postern__call *call) {
-	struct postern_cleanup results[POSTERN__STORE_COUNT_MAX];
+/* False: refused. */
+static bool clean_stores(struct postern__call *call,
+		struct postern_cleanup *results) {
 	struct postern_error error;
-	if (!check_no_body(call) || !postern__call_store_query(call)) {
-		return;
-	}
 	for (size_t i = 0; i < call->store_count; i++) {
 		if (postern_box_cleanup(call->stores[i]->box, &results[i], &error) !=
 				POSTERN_OK) {
 			postern__call_fail_in(call, call->stores[i], &error);
+			return false;
+		}
+	}
+	return true;
+}
+
+void postern__route_cleanup(struct postern__call *call) {
+	struct postern_cleanup results[POSTERN__STORE_COUNT_MAX];
+	atomic_bool *cleaning = call->api->cleaning;
+	if (!check_no_body(call) || !postern__call_store_query(call)) {
+		return;
+	}
+	if (cleaning && atomic_exchange(cleaning, true)) {
+		for (size_t i = 0; i < call->store_count; i++) {
+			results[i] = (struct postern_cleanup){ .busy = true };
+		}
+	} else {
+		bool cleaned = clean_stores(call, results);
+		if (cleaning) {
+			atomic_store(cleaning, false);
+		}
+		if (!cleaned) {
 			return;
 		}
 	}

@@ -69,6 +69,7 @@ struct serve {
 	int signals;
 	int drained; /* an eventfd */
 	atomic_bool draining;
+	atomic_bool cleaning;
 };
 
 static int take_signals(struct serve *self, struct postern_error *error) {
@@ -180,6 +181,7 @@ static int start_http(struct serve *self, struct postern_error *error) {
 		.stores = &self->stores,
 		.config = self->config,
 		.body_len_max = (size_t)values->max_message_size,
+		.cleaning = &self->cleaning,
 		.is_draining = is_draining,
 		.is_draining_context = self,
 	};

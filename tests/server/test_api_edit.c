@@ -238,6 +238,24 @@ static void cleaning(void) {
 	fixture_finish(&self);
 }
 
+static void cleaning_twice(void) {
+	struct fixture self;
+	atomic_bool cleaning = true;
+	fixture_init(&self);
+	self.api.cleaning = &cleaning;
+	CHECK_INT(fixture_message(&self, "drops", "a", "x"), 202);
+	fixture_process(&self);
+	fake_clock_advance(&self.clock, FIXTURE_RETENTION_MS + 1);
+	CHECK_INT(fixture_get(&self, "POST /v1/cleanup"), 200);
+	CHECK_INT(fixture_number(&self, "messages"), 0);
+	CHECK(json_is_true(fixture_value(&self, "stores.0.busy")));
+	atomic_store(&cleaning, false);
+	CHECK_INT(fixture_get(&self, "POST /v1/cleanup"), 200);
+	CHECK_INT(fixture_number(&self, "messages"), 1);
+	CHECK(!atomic_load(&cleaning));
+	fixture_finish(&self);
+}
+
 static const struct tap_case cases[] = {
 	{ "a poisoned delivery is retried once, with a higher fence", one_retry },
 	{ "pending, poisoned and parked deliveries are discarded", one_discard },
@@ -248,6 +266,8 @@ static const struct tap_case cases[] = {
 	{ "only JSON is taken for JSON", only_json },
 	{ "a paused handler gets nothing until it is resumed", pausing },
 	{ "a cleanup removes what has expired, and says how much", cleaning },
+	{ "one cleanup at a time: another is told that it is busy",
+			cleaning_twice },
 };
 
 TAP_MAIN(cases)
