@@ -165,7 +165,7 @@ void sim_oracle_recovered(struct sim_oracle *oracle,
 
 /* What handlers saw and said. */
 void sim_oracle_run(struct sim_oracle *oracle, unsigned handler,
-		const struct postern_delivery *delivery,
+		const struct postern_delivery *run,
 		const struct postern_message *message);
 void sim_oracle_ran(struct sim_oracle *oracle, unsigned handler, int64_t seq,
 		uint64_t fence, enum postern_outcome_kind kind);

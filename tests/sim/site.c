@@ -22,8 +22,9 @@ static void pause(struct sim_node *node, const char *name) {
 	sim->counts.pauses++;
 	if (node->op->code == POSTERN_E_UNAVAILABLE) {
 		/* Long enough that others take it for dead. */
-		sim_say(sim, "  %lld ms pass", (long long)(2 * SIM_NODE_LEASE_MS));
-		sim_advance(sim, 2 * SIM_NODE_LEASE_MS);
+		int64_t ms = 2 * SIM_NODE_LEASE_MS;
+		sim_say(sim, "  %lld ms pass", (long long)ms);
+		sim_advance(sim, ms);
 	}
 	struct sim_node *current = sim->current;
 	for (unsigned i = 0; i < node->op->span && !sim->oracle.rule; i++) {
