@@ -158,11 +158,14 @@ out:
 	return r;
 }
 
-static bool is_registered(struct memory_store *self, int64_t handler) {
+/* By a node that lives; whoever asks does, even if it is late. */
+static bool is_registered(struct memory_store *self, uint64_t asking,
+		int64_t handler) {
 	int64_t now = postern__mem_now(self);
 	for (size_t i = 0; i < self->node_count; i++) {
 		const struct memory_node *node = &self->nodes[i];
-		if (!postern__mem_node_lives(self, node->node, now)) {
+		if (node->node != asking &&
+				!postern__mem_node_lives(self, node->node, now)) {
 			continue;
 		}
 		for (size_t j = 0; j < node->handler_count; j++) {
@@ -175,7 +178,8 @@ static bool is_registered(struct memory_store *self, int64_t handler) {
 	return false;
 }
 
-static uint64_t orphan_count(struct memory_store *self, int64_t owner) {
+static uint64_t orphan_count(struct memory_store *self, uint64_t asking,
+		int64_t owner) {
 	int64_t now = postern__mem_now(self);
 	uint64_t count = 0;
 	for (size_t i = 0; i < self->handler_count; i++) {
@@ -188,24 +192,26 @@ static uint64_t orphan_count(struct memory_store *self, int64_t owner) {
 				container_of(item, struct memory_delivery, set);
 		count +=
 				postern__mem_handler(self, delivery->handler)->owner == owner &&
+				delivery->node != asking &&
 				!postern__mem_node_lives(self, delivery->node, now);
 	}
 	return count;
 }
 
 /* The first pending orphan, NULL: none. */
-static struct memory_delivery *orphan_first(struct memory_store *self) {
+static struct memory_delivery *orphan_first(struct memory_store *self,
+		uint64_t asking) {
 	for (size_t i = 0; i < self->handler_count; i++) {
 		if (self->handlers[i].pending.count > 0 &&
-				!is_registered(self, (int64_t)i + 1)) {
+				!is_registered(self, asking, (int64_t)i + 1)) {
 			return self->handlers[i].pending.items[0];
 		}
 	}
 	return NULL;
 }
 
-static int orphans_poison(struct memory_store *self, uint64_t count,
-		struct postern_error *error) {
+static int orphans_poison(struct memory_store *self, uint64_t asking,
+		uint64_t count, struct postern_error *error) {
 	int r = POSTERN_OK;
 	int64_t now = postern__mem_now(self);
 	struct postern__list attempts;
@@ -220,7 +226,8 @@ static int orphans_poison(struct memory_store *self, uint64_t count,
 		postern__list_push_back(&attempts, &attempt->link);
 	}
 	struct memory_delivery *delivery;
-	while (!postern__list_empty(&attempts) && (delivery = orphan_first(self))) {
+	while (!postern__list_empty(&attempts) &&
+			(delivery = orphan_first(self, asking))) {
 		postern__mem_attempt_take(self, delivery,
 				container_of(postern__list_pop_front(&attempts),
 						struct memory_attempt, link),
@@ -238,17 +245,16 @@ int postern__mem_orphans(struct memory_store *self, uint64_t node, bool poison,
 		size_t max, struct postern_memory *memory,
 		struct postern_orphan **orphans_out, size_t *count_out,
 		struct postern_error *error) {
-	(void)node; /* it has enrolled, so it is among the nodes */
 	size_t count = 0;
 	uint64_t found = 0;
 	struct postern_orphan *orphans = postern_memory_alloc(memory,
 			self->handler_count * sizeof(struct postern_orphan));
 	for (size_t i = 0; orphans && i < self->handler_count; i++) {
 		int64_t id = (int64_t)i + 1;
-		if (self->handlers[i].owner != id || is_registered(self, id)) {
+		if (self->handlers[i].owner != id || is_registered(self, node, id)) {
 			continue;
 		}
-		orphans[count].count = orphan_count(self, id);
+		orphans[count].count = orphan_count(self, node, id);
 		if (orphans[count].count == 0) {
 			continue;
 		}
@@ -263,7 +269,7 @@ int postern__mem_orphans(struct memory_store *self, uint64_t node, bool poison,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	if (poison) {
-		int r = orphans_poison(self, found < max ? found : max, error);
+		int r = orphans_poison(self, node, found < max ? found : max, error);
 		if (r != POSTERN_OK) {
 			return r;
 		}

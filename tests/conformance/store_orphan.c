@@ -213,6 +213,22 @@ static void retried_when_back(void) {
 	stand_close(&stand);
 }
 
+/* Nobody else has found it gone: it registers what it registered. */
+static void late_registers(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	stand_accept(&stand, "1", stand.handlers[0]);
+	bool alive = false;
+	CHECK_OK(stand.ops->renew(stand.store, stand.node, 1000, &alive,
+					 &stand.error),
+			&stand.error);
+	fake_clock_advance(&stand.clock, 2000);
+	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 0);
+	CHECK_INT(stand_handler_stats(&stand, "a").poisoned, 0);
+	stand_close(&stand);
+}
+
 const struct tap_case orphan_cases[] = {
 	{ "open deliveries of a handler nobody registers are orphans", found },
 	{ "a handler that is registered has no orphans", none },
@@ -228,5 +244,6 @@ const struct tap_case orphan_cases[] = {
 	{ "a renamed handler leaves no orphans", renamed_is_no_orphan },
 	{ "poisoned orphans can be retried when their handler is back",
 			retried_when_back },
+	{ "a node that is late has no orphans of its own", late_registers },
 	{ 0 },
 };

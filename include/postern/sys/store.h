@@ -439,8 +439,9 @@ struct postern_store_ops {
 			struct postern_recovered *out, struct postern_error *error);
 
 	/*
-	 * Find open deliveries of handlers that no live node registers. With
-	 * `poison`, poison the pending ones, at most `max`.
+	 * Find open deliveries of handlers that no live node registers; the node
+	 * that asks is alive even if it is late. With `poison`, poison the
+	 * pending ones, at most `max`.
 	 */
 	int (*orphans)(struct postern_store *store, uint64_t node, bool poison,
 			size_t max, struct postern_memory *memory,
