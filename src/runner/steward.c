@@ -98,7 +98,8 @@ static void clean_some(struct postern_runner *runner) {
 	report_cleanup(runner);
 	runner->cleanup = (struct postern__cleanup){ 0 };
 	runner->clean_at_ms =
-			postern__box_after_ms(box, runner->options.cleanup_interval_ms);
+			postern__box_after_ms(box, r ? runner->options.restart_delay_ms
+										 : runner->options.cleanup_interval_ms);
 }
 
 /* Do what is due, and sleep until the next. */

@@ -25,6 +25,7 @@ struct node {
 	struct fault_plan plan;
 	atomic_bool down; /* the store does not answer this one */
 	atomic_bool hold; /* its handlers wait */
+	atomic_int bad_cleanings;
 	atomic_int running;
 	atomic_int runs;
 	atomic_int settled;
@@ -39,15 +40,19 @@ struct house {
 	struct postern_store *store;
 	struct postern_error error;
 	struct node nodes[NODE_MAX];
+	int64_t cleanup_interval_ms;
+	int bad_cleanings;
 	int sent;
 };
 
 static int decide(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
-	(void)op;
 	(void)batch;
 	struct node *node = context;
-	return atomic_load(&node->down) ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
+	bool fails = atomic_load(&node->down) ||
+				 (op == FAULT_CLEAN &&
+						 atomic_fetch_sub(&node->bad_cleanings, 1) > 0);
+	return fails ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
 }
 
 static void listen(void *context, const struct postern_event *event) {
@@ -94,6 +99,7 @@ static bool move_in(struct house *house, struct node *node,
 	node->plan.decide = decide;
 	node->plan.context = node;
 	node->plan.shared = true;
+	atomic_store(&node->bad_cleanings, house->bad_cleanings);
 	struct postern_box_options options = {
 		.size = sizeof(options),
 		.processing = processing,
@@ -114,7 +120,7 @@ static bool move_in(struct house *house, struct node *node,
 		.workers = 2,
 		.polling_interval_ms = 50,
 		.restart_delay_ms = 20,
-		.cleanup_interval_ms = 20,
+		.cleanup_interval_ms = house->cleanup_interval_ms,
 	};
 	struct postern_error *error = &house->error;
 	return CHECK_OK(postern_box_open_taking(fault_store_create_taking(
@@ -136,9 +142,8 @@ static bool move_in(struct house *house, struct node *node,
 		   CHECK_OK(postern_runner_start(node->runner, error), error);
 }
 
-static bool open_house(struct house *house,
+static bool fill_house(struct house *house,
 		enum postern_processing processing) {
-	*house = (struct house){ 0 };
 	bool good = CHECK_OK(postern_store_open("memory:", NULL, &house->store,
 								 &house->error),
 			&house->error);
@@ -150,6 +155,12 @@ static bool open_house(struct house *house,
 		}
 	}
 	return good;
+}
+
+static bool open_house(struct house *house,
+		enum postern_processing processing) {
+	*house = (struct house){ .cleanup_interval_ms = 20 };
+	return fill_house(house, processing);
 }
 
 static void move_out(struct node *node) {
@@ -270,6 +281,24 @@ static void cleans_by_itself(void) {
 	close_house(&house);
 }
 
+/* The next regular one would be in an hour. */
+static void cleans_after_trouble(void) {
+	struct house house = {
+		.cleanup_interval_ms = 3600000,
+		.bad_cleanings = 1,
+	};
+	if (fill_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		for (size_t i = 0; i < NODE_MAX; i++) {
+			atomic_uint *calls = &house.nodes[i].plan.calls[FAULT_CLEAN];
+			for (int j = 0; j < PATIENCE_MS && atomic_load(calls) < 2; j++) {
+				rest();
+			}
+			CHECK(atomic_load(calls) >= 2);
+		}
+	}
+	close_house(&house);
+}
+
 static const struct tap_case cases[] = {
 	{ "of two runners under one lock one processes, then the other",
 			one_processes },
@@ -278,6 +307,7 @@ static const struct tap_case cases[] = {
 	{ "a node that cannot be heard loses its leases and works again later",
 			dead_node },
 	{ "a runner cleans up by itself", cleans_by_itself },
+	{ "a cleaning that failed is tried again soon", cleans_after_trouble },
 };
 
 TAP_MAIN(cases)
