@@ -184,6 +184,7 @@ struct postern_box {
 	size_t listener_count;
 
 	pthread_mutex_t pausing; /* one pause or resume at a time; taken first */
+	uint64_t pauses;         /* how many there were: guarded by the lock */
 	pthread_mutex_t lock;
 	pthread_cond_t committed;
 	pthread_cond_t work;
@@ -208,6 +209,7 @@ struct postern_box {
 	bool draining;                /* begin nothing new */
 	struct postern__list running; /* of postern_run.link */
 	size_t running_count;
+	size_t processors; /* calls of postern_box_process() under way */
 	size_t settling;   /* settlements not yet durable */
 	size_t next_entry; /* round robin */
 	size_t next_want;  /* the same for claims */
@@ -228,7 +230,7 @@ struct postern_box {
 	/* The node's own lease, if the store needs one. */
 	int64_t node_until_ms;
 	bool node_spent;  /* it had the lock once: it will not ask again */
-	bool enrolled;    /* this number is known to the store */
+	bool node_gone;   /* it was found gone, and no new life has begun yet */
 	bool tenure_over; /* what ran was told to stop */
 	bool renewing;    /* somebody is in postern__tenure() */
 
@@ -420,7 +422,8 @@ int postern__tenure(struct postern_box *box, postern_remark *trouble,
 int64_t postern__tenure_watch(struct postern_box *box);
 /* Without the lock: the store says that this fence of the lock is old. */
 void postern__lock_doubt(struct postern_box *box, uint64_t fence);
-/* Without the lock: let go of the processing lock. */
+/* Without the lock: let go of the processing lock, unless somebody else in
+   this process works under it. */
 void postern__tenure_end(struct postern_box *box);
 
 /* clean.c, without the lock. */

@@ -352,6 +352,7 @@ int postern_box_discard_all(struct postern_box *box,
 /* With the lock: what is leased and not begun goes back. */
 static void apply_pause(struct postern_box *box, struct postern__entry *entry,
 		bool paused) {
+	box->pauses++;
 	entry->paused = paused;
 	if (!paused) {
 		postern__claim_hint(box, entry, 0);

@@ -82,17 +82,10 @@ static int pump(struct postern_box *box, size_t max, size_t *count_out,
 	return r;
 }
 
-int postern_box_process(struct postern_box *box, size_t max, size_t *count_out,
-		struct postern_error *error) {
-	int r = postern__box_check_started(box, error);
-	if (r) {
-		return r;
-	}
-	(void)pthread_mutex_lock(&box->lock);
-	bool runner = box->leasing;
-	(void)pthread_mutex_unlock(&box->lock);
+static int process(struct postern_box *box, bool runner, size_t max,
+		size_t *count_out, struct postern_error *error) {
 	int64_t next = INT64_MIN;
-	r = keep_tenure(box, runner, &next, error);
+	int r = keep_tenure(box, runner, &next, error);
 	if (!r && is_barred(box)) {
 		r = postern__fail(error, POSTERN_E_BUSY,
 				"another process holds the lock '%s'", box->lock_name);
@@ -113,11 +106,26 @@ int postern_box_process(struct postern_box *box, size_t max, size_t *count_out,
 	postern__give_back_queued(box);
 	postern__point("process.given-back");
 	int given_back = postern_box_commit(box, NULL, r ? NULL : error);
-	if (!runner) {
-		postern__tenure_end(box);
-	}
 	if (count_out) {
 		*count_out = total;
 	}
 	return r ? r : given_back;
+}
+
+int postern_box_process(struct postern_box *box, size_t max, size_t *count_out,
+		struct postern_error *error) {
+	int r = postern__box_check_started(box, error);
+	if (r) {
+		return r;
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	bool runner = box->leasing;
+	box->processors++;
+	(void)pthread_mutex_unlock(&box->lock);
+	r = process(box, runner, max, count_out, error);
+	(void)pthread_mutex_lock(&box->lock);
+	box->processors--;
+	(void)pthread_mutex_unlock(&box->lock);
+	postern__tenure_end(box);
+	return r;
 }

@@ -94,20 +94,29 @@ static void fill_enrolment(const struct postern_box *box,
 	}
 }
 
+/* Ids are the same for good, and once the box has started they are read
+   without the lock. */
 static void take_ids(struct postern_box *box,
 		const struct postern_enrolment *enrolment) {
-	(void)pthread_mutex_lock(&box->lock);
 	for (size_t i = 0; i < box->channel_count; i++) {
 		box->channels[i]->id = enrolment->channels[i].id;
 	}
-	box->enrolled = box->node == enrolment->node;
 	for (size_t i = 0; i < box->entry_count; i++) {
 		struct postern__entry *entry = box->entries[i];
 		const struct postern_enrol_handler *from = &enrolment->handlers[i];
 		entry->id = from->id;
 		entry->alias_count = from->alias_count;
 		memcpy(entry->aliases, from->aliases, sizeof(entry->aliases));
-		entry->paused = from->paused;
+	}
+}
+
+/* Unless somebody paused or resumed one since the store was asked: then its
+   answer may be of before. */
+static void take_pauses(struct postern_box *box,
+		const struct postern_enrolment *enrolment, uint64_t pauses) {
+	(void)pthread_mutex_lock(&box->lock);
+	for (size_t i = 0; pauses == box->pauses && i < box->entry_count; i++) {
+		box->entries[i]->paused = enrolment->handlers[i].paused;
 	}
 	(void)pthread_mutex_unlock(&box->lock);
 }
@@ -115,6 +124,7 @@ static void take_ids(struct postern_box *box,
 int postern__enrol(struct postern_box *box, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->lock);
 	uint64_t node = box->node;
+	uint64_t pauses = box->pauses;
 	(void)pthread_mutex_unlock(&box->lock);
 	struct postern_enrolment enrolment = {
 		.node = node,
@@ -135,8 +145,11 @@ int postern__enrol(struct postern_box *box, struct postern_error *error) {
 		r = box->store->ops->enrol(box->store, &enrolment, error);
 		postern__point("enrol.after");
 	}
-	if (!r) {
+	if (!r && !box->started) {
 		take_ids(box, &enrolment);
+	}
+	if (!r) {
+		take_pauses(box, &enrolment, pauses);
 	}
 	free(enrolment.channels);
 	free(enrolment.handlers);

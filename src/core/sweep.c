@@ -61,6 +61,15 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 
 int postern__poison_orphans(struct postern_box *box, size_t *count_out,
 		struct postern_error *error) {
+	(void)pthread_mutex_lock(&box->lock);
+	uint64_t node = box->node;
+	bool gone = box->node_gone;
+	(void)pthread_mutex_unlock(&box->lock);
+	*count_out = 0;
+	if (gone) {
+		/* Nobody registers our own handlers at the moment. */
+		return POSTERN_OK;
+	}
 	size_t total = 0;
 	int r = POSTERN_OK;
 	size_t found = SIZE_MAX;
@@ -75,7 +84,7 @@ int postern__poison_orphans(struct postern_box *box, size_t *count_out,
 			return POSTERN_E_NOMEM;
 		}
 		postern__point("orphans.before");
-		r = box->store->ops->orphans(box->store, box->node, true, SWEEP_BATCH,
+		r = box->store->ops->orphans(box->store, node, true, SWEEP_BATCH,
 				memory, &orphans, &count, error);
 		postern__point("orphans.after");
 		for (size_t i = 0; !r && i < count; i++) {

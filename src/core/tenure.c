@@ -125,7 +125,11 @@ static void extend(struct postern_box *box, int64_t *until, int64_t to) {
 	}
 }
 
-/* The old life is over; begin a new one. */
+/*
+ * The old life is over; begin a new one. If it cannot be enrolled the old one
+ * stays, and the next time tries again. The new one is enrolled before the
+ * old one ends: at no moment does nobody register our handlers.
+ */
 static int begin_anew(struct postern_box *box, struct postern_error *error) {
 	stop_processing(box);
 	uint64_t node = 0;
@@ -135,14 +139,23 @@ static int begin_anew(struct postern_box *box, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->lock);
 	uint64_t former = box->node;
 	box->node = node;
-	box->node_spent = false;
-	box->enrolled = false;
 	(void)pthread_mutex_unlock(&box->lock);
-	bool alive;
-	/* If it fails, its time runs out by itself. */
-	(void)box->store->ops->renew(box->store, former, 0, &alive, NULL);
+	int r = postern__enrol(box, error);
+	(void)pthread_mutex_lock(&box->lock);
+	if (r) {
+		box->node = former;
+	} else {
+		box->node_spent = false;
+		box->node_gone = false;
+	}
+	(void)pthread_mutex_unlock(&box->lock);
 	postern__point("tenure.between-lives");
-	return postern__enrol(box, error);
+	if (!r) {
+		bool alive;
+		/* If it fails, its time runs out by itself. */
+		(void)box->store->ops->renew(box->store, former, 0, &alive, NULL);
+	}
+	return r;
 }
 
 static void lose_lock(struct postern_box *box, postern_remark *trouble,
@@ -167,21 +180,26 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 	int64_t until = postern__box_after_ms(box, box->options.node_lease_ms);
 	(void)pthread_mutex_lock(&box->lock);
 	uint64_t node = box->node;
-	bool enrolled = box->enrolled;
+	bool alive = !box->node_gone;
+	bool locked = box->lock_held.fence > 0;
 	(void)pthread_mutex_unlock(&box->lock);
-	bool alive = true;
-	/* A new life that could not be enrolled has not begun yet. */
-	int r = enrolled ? box->store->ops->renew(box->store, node,
-							   box->options.node_lease_ms, &alive, error)
-					 : postern__enrol(box, error);
+	bool news = alive;
+	int r = POSTERN_OK;
+	if (alive) {
+		r = box->store->ops->renew(box->store, node, box->options.node_lease_ms,
+				&alive, error);
+	}
 	if (r) {
 		return r;
 	}
 	if (!alive) {
-		if (box->lock_held.fence > 0) {
+		(void)pthread_mutex_lock(&box->lock);
+		box->node_gone = true;
+		(void)pthread_mutex_unlock(&box->lock);
+		if (locked) {
 			lose_lock(box, trouble, context);
 		}
-		if (trouble) {
+		if (news && trouble) {
 			trouble(context,
 					"this process was not heard of for longer than its node "
 					"lease, and others have taken its work; it begins again");
@@ -231,8 +249,11 @@ static void tell_waiting(struct postern_box *box, postern_remark *trouble,
 
 static int keep_lock(struct postern_box *box, postern_remark *trouble,
 		void *context, struct postern_error *error) {
+	(void)pthread_mutex_lock(&box->lock);
 	uint64_t former = box->lock_held.fence;
-	if (former == 0 && box->node_spent) {
+	bool spent = box->node_spent;
+	(void)pthread_mutex_unlock(&box->lock);
+	if (former == 0 && spent) {
 		int r = begin_anew(box, error);
 		if (r) {
 			return r;
@@ -250,7 +271,10 @@ static int keep_lock(struct postern_box *box, postern_remark *trouble,
 	postern__point("tenure.lock-taken");
 	if (held && lock.fence == former) {
 		(void)pthread_mutex_lock(&box->lock);
-		extend(box, &box->lock_until_ms, until);
+		if (box->lock_held.fence == former) {
+			/* Else somebody let go of it meanwhile. */
+			extend(box, &box->lock_until_ms, until);
+		}
 		(void)pthread_mutex_unlock(&box->lock);
 		return POSTERN_OK;
 	}
@@ -315,10 +339,14 @@ void postern__tenure_end(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->lock);
 	struct postern_lock lock = box->lock_held;
 	uint64_t node = box->node;
-	box->lock_held.fence = 0;
-	box->lock_until_ms = 0;
+	/* A runner, or who else processes by hand, goes on with it. */
+	bool used = box->leasing || box->draining || box->processors > 0;
+	if (!used) {
+		box->lock_held.fence = 0;
+		box->lock_until_ms = 0;
+	}
 	(void)pthread_mutex_unlock(&box->lock);
-	if (lock.fence > 0) {
+	if (!used && lock.fence > 0) {
 		/* If it fails, the lock's time runs out by itself. */
 		postern__point("tenure.ending");
 		(void)box->store->ops->unlock(box->store, &lock, node, NULL);

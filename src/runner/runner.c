@@ -469,10 +469,10 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_mutex_unlock(&box->lock);
 	/* What a late callback still had to say. */
 	(void)postern_box_commit(box, NULL, NULL);
-	postern__tenure_end(box);
 	(void)pthread_mutex_lock(&box->lock);
 	box->draining = false;
 	(void)pthread_mutex_unlock(&box->lock);
+	postern__tenure_end(box);
 }
 
 void postern_runner_destroy(struct postern_runner *runner) {
