@@ -225,6 +225,10 @@ BUGS = [
         "unfenced-transaction",
         "a transaction does not look whether its lease still holds",
         sqlite_store("a unit whose fence is lost is not run"),
+        (
+            "sim/test_sim",
+            "a node paused anywhere while another has leased its work is refused",
+        ),
     ),
     Bug(
         "poisoned-purged",

@@ -28,7 +28,7 @@ SIM = "sim/test_sim"
 # Seeds per store; the slower one shows what it has to with fewer.
 SEEDS = {"memory": 400, "sqlite": 40}
 # A bug may make a test wait; one that hangs is not caught.
-PATIENCE_S = 100
+PATIENCE_S = 200
 
 
 def run(command, bug=None, **more):

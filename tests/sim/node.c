@@ -95,6 +95,9 @@ static int set_up(struct sim_node *node, struct postern_error *error) {
 	struct postern_box_options options = {
 		.size = sizeof(options),
 		.batch_size = 4,
+		/* Longer than any pause: a unit that was overtaken must be refused
+		   by its fence, not put off because its batch took long. */
+		.command_timeout_ms = (int64_t)60 * 60 * 1000,
 		.run_queue_max = 40,
 		.orphans = POSTERN_ORPHANS_HOLD,
 		.processing = node->sim->plan->exclusive ? POSTERN_PROCESSING_EXCLUSIVE

@@ -49,6 +49,13 @@ static const struct sim_op turn[] = {
 	{ .kind = SIM_PROCESS, .node = 1, .a = 0 },
 };
 
+/* Or only its beginning: it has leases when the first goes on. */
+static const struct sim_op half_turn[] = {
+	{ .kind = SIM_WAIT, .node = 1, .a = 5 },
+	{ .kind = SIM_SWEEP, .node = 1 },
+	{ .kind = SIM_CLAIM, .node = 1, .a = 7 },
+};
+
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
 static void add(struct sim_plan *plan, const struct sim_op *ops, size_t count) {
@@ -84,6 +91,11 @@ static void make_plan(const struct sim_sweep *sweep, size_t index, unsigned at,
 		op->blow = sweep->blow;
 		op->at = at;
 		op->code = sweep->code;
+		if (sweep->halfway) {
+			op->span = COUNT(half_turn);
+			add(plan, half_turn, COUNT(half_turn));
+			continue;
+		}
 		op->span = ROUND_COUNT * COUNT(turn);
 		for (size_t j = 0; j < ROUND_COUNT; j++) {
 			add(plan, turn, COUNT(turn));
@@ -104,13 +116,13 @@ static void check_done(void *context, struct sim_node *node, const char *site) {
 }
 
 /* One run. *struck_out: whether there was such a site. */
-static bool run(const struct sim_plan *plan, const char *directory,
-		struct sim_swept *swept, bool *struck_out) {
+static bool run(const struct sim_plan *plan, const struct sim_sweep *sweep,
+		const char *directory, struct sim_swept *swept, bool *struck_out) {
 	struct sim_counts counts = { 0 };
 	struct sim_options options = {
 		.directory = directory,
 		.sum = &counts,
-		.resumed = check_done,
+		.resumed = sweep->halfway ? NULL : check_done,
 	};
 	char text[400];
 	bool good = sim_run(plan, &options, NULL, text, sizeof(text));
@@ -135,7 +147,7 @@ bool sim_sweep(const struct sim_sweep *sweep, const char *directory,
 		bool struck = true;
 		for (unsigned at = 0; good && struck; at++) {
 			make_plan(sweep, i, at, plan);
-			good = run(plan, directory, swept, &struck);
+			good = run(plan, sweep, directory, swept, &struck);
 		}
 	}
 	free(plan);

@@ -13,6 +13,7 @@ struct sim_sweep {
 	uint64_t seed; /* decides what handlers say */
 	bool sqlite;
 	bool exclusive;
+	bool halfway; /* a paused node goes on before the other is through */
 	enum sim_blow blow;
 	int code; /* of an error */
 };

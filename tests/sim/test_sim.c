@@ -230,7 +230,8 @@ static void find_stale_settle(void) {
 	find_mutant("stale-settle", NULL, false, 14);
 }
 
-static void sweep_all(enum sim_blow blow, int code, struct sim_counts *sum) {
+static void sweep_all(enum sim_blow blow, int code, bool halfway,
+		struct sim_counts *sum) {
 	unsigned sites = 0;
 	/* What handlers say differs from seed to seed. */
 	unsigned count = (unsigned)read_number("SIM_SWEEPS", 1);
@@ -239,6 +240,7 @@ static void sweep_all(enum sim_blow blow, int code, struct sim_counts *sum) {
 			.seed = 1 + i / 4,
 			.sqlite = i % 2,
 			.exclusive = i / 2 % 2,
+			.halfway = halfway,
 			.blow = blow,
 			.code = code,
 		};
@@ -265,7 +267,7 @@ static void sweep_all(enum sim_blow blow, int code, struct sim_counts *sum) {
 
 static void sweep_pauses(void) {
 	struct sim_counts sum = { 0 };
-	sweep_all(SIM_BLOW_PAUSE, POSTERN_OK, &sum);
+	sweep_all(SIM_BLOW_PAUSE, POSTERN_OK, false, &sum);
 	/* It is about nothing unless all of these happen. */
 	CHECK(sum.takeovers > 0);
 	CHECK(sum.fenced > 0);
@@ -273,20 +275,27 @@ static void sweep_pauses(void) {
 	CHECK(sum.rivals > 0);
 }
 
+static void sweep_overtaken(void) {
+	struct sim_counts sum = { 0 };
+	sweep_all(SIM_BLOW_PAUSE, POSTERN_OK, true, &sum);
+	CHECK(sum.takeovers > 0);
+	CHECK(sum.fenced > 0);
+}
+
 static void sweep_crashes(void) {
 	struct sim_counts sum = { 0 };
-	sweep_all(SIM_BLOW_CRASH, POSTERN_OK, &sum);
+	sweep_all(SIM_BLOW_CRASH, POSTERN_OK, false, &sum);
 	CHECK(sum.takeovers > 0);
 }
 
 static void sweep_unavailable(void) {
 	struct sim_counts sum = { 0 };
-	sweep_all(SIM_BLOW_ERROR, POSTERN_E_UNAVAILABLE, &sum);
+	sweep_all(SIM_BLOW_ERROR, POSTERN_E_UNAVAILABLE, false, &sum);
 }
 
 static void sweep_refused(void) {
 	struct sim_counts sum = { 0 };
-	sweep_all(SIM_BLOW_ERROR, POSTERN_E_NOMEM, &sum);
+	sweep_all(SIM_BLOW_ERROR, POSTERN_E_NOMEM, false, &sum);
 }
 
 static const struct tap_case cases[] = {
@@ -296,6 +305,8 @@ static const struct tap_case cases[] = {
 	{ "a node paused anywhere while another takes over: one completion and "
 	  "one effect each",
 			sweep_pauses },
+	{ "a node paused anywhere while another has leased its work is refused",
+			sweep_overtaken },
 	{ "a node killed anywhere loses nothing", sweep_crashes },
 	{ "a store that is lost at any call, before or after, loses nothing",
 			sweep_unavailable },
