@@ -318,7 +318,9 @@ static void late_success_is_a_failure(void) {
 				&bench.error)) {
 		CHECK_STR(detail->deliveries[0].row.last_error,
 				"timed out after 100ms");
-		CHECK_STR(detail->deliveries[0].attempts[0].outcome, "timeout");
+		if (CHECK_INT(detail->deliveries[0].attempt_count, 1)) {
+			CHECK_STR(detail->deliveries[0].attempts[0].outcome, "timeout");
+		}
 		postern_detail_destroy(detail);
 	}
 	slow.takes_ms = 99;
