@@ -49,12 +49,11 @@ __attribute__((unused)) static void fuzz_must_equal(const char *actual,
 /* A part of the input, as text that ends in a zero byte; free it. Its size is
    exact, so that reading past it is seen. */
 __attribute__((unused)) static char *fuzz_text(const void *bytes, size_t len) {
-	char *text = malloc(len + 1);
+	char *text = calloc(len + 1, 1);
 	MUST(text);
 	if (len > 0) {
 		memcpy(text, bytes, len);
 	}
-	text[len] = '\0';
 	return text;
 }
 

@@ -155,7 +155,7 @@ static void read_tokens(const char *sql, enum postern__sql_dialect dialect,
 		struct seen *seen) {
 	struct postern__sql_reader reader = { .dialect = dialect, .sql = sql };
 	struct postern__sql_token token;
-	enum place places[LEN_MAX + 1];
+	enum place places[LEN_MAX + 1] = { CODE };
 	size_t at = 0;
 	unsigned line = 1;
 	mark(sql, dialect == POSTERN__SQL_SQLITE, places);

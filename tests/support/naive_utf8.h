@@ -8,6 +8,7 @@
  * row by row. It shares nothing with src/base/utf8.c.
  */
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,7 +35,10 @@ __attribute__((unused)) static size_t naive_utf8_len(const char *text,
 	};
 	for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
 		size_t i = 0;
-		while (i < rows[row].len && i < len &&
+		if (rows[row].len > len) {
+			continue;
+		}
+		while (i < rows[row].len &&
 				(unsigned char)text[i] >= rows[row].bytes[i][0] &&
 				(unsigned char)text[i] <= rows[row].bytes[i][1]) {
 			i++;
@@ -50,6 +54,7 @@ __attribute__((unused)) static size_t naive_utf8_len(const char *text,
 __attribute__((unused)) static uint32_t naive_utf8_character(const char *text,
 		size_t len) {
 	static const unsigned char masks[] = { 0, 0x7f, 0x1f, 0x0f, 0x07 };
+	assert(len > 0 && len < sizeof masks);
 	uint32_t c = (unsigned char)text[0] & masks[len];
 	for (size_t i = 1; i < len; i++) {
 		c = c * 64 + ((unsigned char)text[i] - 0x80u);

@@ -73,7 +73,7 @@ static bool decodes_as_naively(const char *bytes, size_t len) {
 
 static void every_short_sequence(void) {
 	for (uint32_t i = 0; i < 0x1000000; i++) {
-		char bytes[3] = { (char)(i >> 16), (char)(i >> 8), (char)i };
+		char bytes[4] = { (char)(i >> 16), (char)(i >> 8), (char)i };
 		/* Its first two bytes and its first byte are also alone, once. */
 		if (!decodes_as_naively(bytes, 3) ||
 				((i & 0xff) == 0 && !decodes_as_naively(bytes, 2)) ||
