@@ -177,6 +177,7 @@ static void read_tokens(const char *sql, enum postern__sql_dialect dialect,
 		if (token.kind == POSTERN__SQL_UNCLOSED) {
 			seen->unclosed = true;
 			MUST(places[start] != CODE && start + token.len == strlen(sql));
+			must_be_in(places, start, at, places[start]);
 		} else if (token.kind == POSTERN__SQL_LITERAL) {
 			must_be_in(places, start, at, QUOTED);
 		} else {

@@ -88,6 +88,7 @@ static void parameters(void) {
 				"https://h/x?token=***&a=1&api_key=***" },
 		{ "https://h/x?password=a=hunter", "https://h/x?password=***" },
 		{ "https://h/x?a=1;password=hunter", "https://h/x?a=***" },
+		{ "https://h/x?u:p=hunter", "https://h/x?u:p=***" },
 		{ "https://h/x?password=a;b=hunter", "https://h/x?password=***" },
 		{ "https://h/x?hunter2", "https://h/x?***" },
 		{ "https://h/x?a=1&hunter2&b=2", "https://h/x?a=1&***&b=2" },
