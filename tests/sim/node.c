@@ -190,8 +190,9 @@ static void drain(struct postern_box *box) {
 
 void sim_node_stop(struct sim_node *node) {
 	uint64_t id = node->box->node;
-	/* Without the lock it cannot give anything back. */
-	bool may = !node->sim->plan->exclusive || node->box->lock_held.fence > 0;
+	/* Without the lock, whatever it believes, it can give nothing back. */
+	bool may = !node->sim->plan->exclusive ||
+			   sim_oracle_owns(&node->sim->oracle, &node->box->lock_held, id);
 	while (node->held_count > 0) {
 		sim_node_finish(node, 0);
 	}

@@ -219,6 +219,12 @@ void sim_oracle_unlocked(struct sim_oracle *oracle,
 	}
 }
 
+bool sim_oracle_owns(struct sim_oracle *oracle, const struct postern_lock *lock,
+		uint64_t node) {
+	const struct sim_lock *found = find_lock(oracle, lock->name);
+	return found->node == node && found->fence == lock->fence;
+}
+
 void sim_oracle_reopened(struct sim_oracle *oracle) {
 	for (size_t i = 0; i < oracle->life_count; i++) {
 		oracle->lives[i].ended = true;
@@ -237,12 +243,11 @@ static void check_lock(struct sim_oracle *oracle, uint64_t node,
 		}
 		return;
 	}
-	const struct sim_lock *found = find_lock(oracle, lock->name);
-	if (found->node != node || found->fence != lock->fence) {
+	if (!sim_oracle_owns(oracle, lock, node)) {
 		sim_oracle_broken(oracle, "stale-lock",
 				"%s under fence %llu of the lock, which has %llu", what,
 				(unsigned long long)lock->fence,
-				(unsigned long long)found->fence);
+				(unsigned long long)find_lock(oracle, lock->name)->fence);
 	}
 }
 

@@ -144,6 +144,9 @@ bool sim_oracle_locked(struct sim_oracle *oracle, const char *name,
 		uint64_t node, int64_t ttl_ms, uint64_t fence);
 void sim_oracle_unlocked(struct sim_oracle *oracle,
 		const struct postern_lock *lock, uint64_t node);
+/* Whether a node really has a lock that it believes to have. */
+bool sim_oracle_owns(struct sim_oracle *oracle, const struct postern_lock *lock,
+		uint64_t node);
 /* The store was opened again: nobody is there, and nobody has a lock. */
 void sim_oracle_reopened(struct sim_oracle *oracle);
 /* Whether a store may take a node for gone. */
