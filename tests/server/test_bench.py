@@ -4,10 +4,21 @@
 never looked at: that is for `make bench`."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
+import sys
+from xml.etree import ElementTree
 
 from support import PATIENCE_S, POSTERN, case, equal, main
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+BENCH = os.path.join(ROOT, "bench")
+sys.path.insert(0, BENCH)
+
+import report  # noqa: E402
+import rows  # noqa: E402
 
 NAMES = """accepted duplicates completed seconds messages_per_second latency_ms
     rss_kib""".split()
@@ -202,6 +213,61 @@ def _(place):
     os.close(master)
     assert "accepted" in text and "completed" in text, text
     assert text.endswith("\r\x1b[K"), text
+
+
+@case("the bare programs fit the tables, and every row has its figures")
+def _(place):
+    build = os.path.dirname(os.path.dirname(os.path.abspath(POSTERN)))
+    result = subprocess.run(
+        [os.path.join(BENCH, "run"), build, "end", "remember", "clean", "sql"],
+        env=dict(place.environment(), BENCH_SCALE="0.0001", BENCH_ROUNDS="1",
+                 BENCH_DIR=place.file("data")),
+        cwd=place.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, timeout=PATIENCE_S, check=False,
+    )
+    equal(result.returncode, 0, result.stderr)
+    for text in ("end to end, batches of 1,000", "as many ids", "no clean-up",
+                 "sql handler, 100 per commit", "aim ≥ 0.8"):
+        assert text in result.stdout, (text, result.stdout)
+    assert "round 1 of 1" in result.stderr, result.stderr
+
+
+@case("a ratio below its aim is missed, and so is a figure above its bound")
+def _(_):
+    def met(value, **more):
+        return rows.Result("x", value, "MiB", **more).met()
+
+    equal(met(1, ratio=0.79, target=0.8), False)
+    equal(met(1, ratio=0.8, target=0.8), True)
+    equal(met(33, at_most=32), False)
+    equal(met(32, at_most=32), True)
+    equal(met(1), None)
+    equal(rows.compare("x", [10, 1, 9], [10, 10, 10], "y", 0.9).ratio, 0.9)
+
+
+@case("figures and chart are written into the page, again and again")
+def _(place):
+    page = os.path.join(place.path, "performance.md")
+    shutil.copyfile(os.path.join(ROOT, "docs", "performance.md"), page)
+    about = {"postern": "P 1", "sqlite": "S 1", "date": "2000-01-01",
+             "processor": "<fast>", "cores": 2, "memory_gib": 1, "kernel": "k",
+             "file_system": "f", "sync_ms": 0.1, "rounds": 3, "load": 0.5}
+    results = [
+        rows.compare("a < b", [70], [100], "bare & plain", 0.75),
+        rows.Result("memory", 12.5, "MiB", at_most=32),
+    ]
+    for failed in ([], ["drain"]):
+        report.write(place.path, about, results, failed)
+        with open(page, encoding="utf-8") as file:
+            text = file.read()
+        equal(text.count(report.BEGIN), 1)
+        equal(text.count("| a < b | 70.0 | 100 (bare & plain) | 0.70 | ≥ 0.75 |"
+                         ), 1)
+        equal("Could not be measured: drain." in text, bool(failed))
+        assert "## Measure it yourself" in text
+        chart = ElementTree.parse(os.path.join(place.path, report.CHART))
+        words = " ".join(chart.getroot().itertext())
+        assert "a < b" in words and "0.70" in words, words
 
 
 main()
