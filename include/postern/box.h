@@ -318,12 +318,12 @@ POSTERN_EXPORT int postern_box_sweep(struct postern_box *box, size_t *count_out,
 struct postern_cleanup {
 	uint64_t messages;
 	uint64_t keys; /* ids that are not remembered any more */
-	/* Somebody else was cleaning: nothing was done. */
+	/* Somebody else is cleaning, who does the rest. */
 	bool busy;
 };
 
 /* Remove what the channels' retention says may go, in bounded batches, under
-   a lock of its own. */
+   a lock of its own. Ends early, and well, when the box's runner stops. */
 POSTERN_EXPORT int postern_box_cleanup(struct postern_box *box,
 		struct postern_cleanup *out, struct postern_error *error);
 

@@ -234,6 +234,9 @@ struct postern_box {
 	bool tenure_over; /* what ran was told to stop */
 	bool renewing;    /* somebody is in postern__tenure() */
 
+	/* Who is cleaning up, NULL: nobody. Only compared. */
+	const struct postern__cleanup *cleaner;
+
 	/* One transactional handler at a time. */
 	bool transacting;
 	pthread_t transact_thread;

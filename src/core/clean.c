@@ -77,11 +77,28 @@ static int clean_batch(struct postern_box *box, struct postern__cleanup *state,
 	return r;
 }
 
+/* Whether nobody else in this process is cleaning: the store's lock cannot
+   tell two of one node apart. */
+static bool take_turn(struct postern_box *box,
+		const struct postern__cleanup *state) {
+	(void)pthread_mutex_lock(&box->lock);
+	bool free = !box->cleaner || box->cleaner == state;
+	if (free) {
+		box->cleaner = state;
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	return free;
+}
+
 int postern__cleanup_step(struct postern_box *box,
 		struct postern__cleanup *state, bool *more_out,
 		struct postern_error *error) {
 	*more_out = false;
 	bool held = false;
+	if (!take_turn(box, state)) {
+		state->total.busy = true;
+		return POSTERN_OK;
+	}
 	state->lock.name = box->cleanup_lock_name;
 	state->node = node_of(box);
 	int r = box->store->ops->lock(box->store, box->cleanup_lock_name,
@@ -109,6 +126,11 @@ void postern__cleanup_end(struct postern_box *box,
 		postern__point("cleanup.unlocked");
 		state->lock.fence = 0;
 	}
+	(void)pthread_mutex_lock(&box->lock);
+	if (box->cleaner == state) {
+		box->cleaner = NULL;
+	}
+	(void)pthread_mutex_unlock(&box->lock);
 }
 
 int64_t postern__cleanup_rest_ms(const struct postern__cleanup *state) {
@@ -116,8 +138,9 @@ int64_t postern__cleanup_rest_ms(const struct postern__cleanup *state) {
 	return rest < REST_MS_MAX ? rest : REST_MS_MAX;
 }
 
-/* Where a runner is at work it goes on between two batches. */
-static void rest(struct postern_box *box,
+/* Where a runner is at work it goes on between two batches. False: it stops,
+   and the rest can wait. */
+static bool rest(struct postern_box *box,
 		const struct postern__cleanup *state) {
 	(void)pthread_mutex_lock(&box->lock);
 	int64_t until = postern__box_after_ms(box, postern__cleanup_rest_ms(state));
@@ -125,7 +148,9 @@ static void rest(struct postern_box *box,
 	while (box->leasing && (left = until - postern__box_now_ms(box)) > 0) {
 		postern__wait(&box->committed, &box->lock, left);
 	}
+	bool go_on = !box->draining;
 	(void)pthread_mutex_unlock(&box->lock);
+	return go_on;
 }
 
 int postern_box_cleanup(struct postern_box *box, struct postern_cleanup *out,
@@ -138,9 +163,7 @@ int postern_box_cleanup(struct postern_box *box, struct postern_cleanup *out,
 	bool more = !r && postern__cleaning_needed(box);
 	while (!r && more) {
 		r = postern__cleanup_step(box, &state, &more, error);
-		if (!r && more) {
-			rest(box, &state);
-		}
+		more = !r && more && rest(box, &state);
 	}
 	postern__cleanup_end(box, &state);
 	if (!r && out) {

@@ -6,6 +6,8 @@
 
 #include "tap.h"
 
+#include "core/box.h"
+
 #include "support/fake_clock.h"
 #include "support/fault_store.h"
 
@@ -465,6 +467,66 @@ static void cleaning(void) {
 	close_house(&house);
 }
 
+/* How many of three messages are removed, one by one. */
+static uint64_t clean_three(bool draining) {
+	struct house house;
+	struct postern_cleanup cleanup = { 0 };
+	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &house.nodes[0];
+		send(a, "1");
+		send(a, "2");
+		send(a, "3");
+		claim(a);
+		run(a);
+		fake_clock_advance(&house.clock, 1000);
+		a->box->options.cleanup_batch = 1;
+		a->box->draining = draining;
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
+				&house.error);
+		CHECK(!cleanup.busy);
+		a->box->draining = false;
+	}
+	close_house(&house);
+	return cleanup.messages;
+}
+
+static void cleaning_stops(void) {
+	CHECK_INT(clean_three(false), 3);
+	CHECK_INT(clean_three(true), 1);
+}
+
+static void one_cleans(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &house.nodes[0];
+		struct postern__cleanup state = { 0 };
+		struct postern_cleanup cleanup = { 0 };
+		bool more = false;
+		send(a, "1");
+		send(a, "2");
+		claim(a);
+		run(a);
+		fake_clock_advance(&house.clock, 1000);
+		sweep(a);
+		a->box->options.cleanup_batch = 1;
+		CHECK_OK(postern__cleanup_step(a->box, &state, &more, &house.error),
+				&house.error);
+		CHECK(more);
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
+				&house.error);
+		CHECK(cleanup.busy);
+		CHECK_INT(cleanup.messages, 0);
+		CHECK_OK(postern__cleanup_step(a->box, &state, &more, &house.error),
+				&house.error);
+		CHECK_INT(state.total.messages, 2);
+		postern__cleanup_end(a->box, &state);
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
+				&house.error);
+		CHECK(!cleanup.busy);
+	}
+	close_house(&house);
+}
+
 static int add_channel(int64_t payload_ms, int64_t dedupe_ms,
 		struct postern_error *error) {
 	struct postern_box *box = NULL;
@@ -569,6 +631,8 @@ static const struct tap_case cases[] = {
 			dead_node },
 	{ "a node that ends leaves nothing to wait for", graceful_end },
 	{ "cleaning removes what may go, and only one cleans", cleaning },
+	{ "cleaning ends early when the box stops", cleaning_stops },
+	{ "of two that clean in one process one does", one_cleans },
 	{ "what is remembered is not forgotten before the message", bad_retention },
 	{ "a memory shorter than the retries is remarked on", horizon },
 	{ "names of locks have limits and differ", bad_names },
