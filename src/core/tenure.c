@@ -339,8 +339,10 @@ void postern__tenure_end(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->lock);
 	struct postern_lock lock = box->lock_held;
 	uint64_t node = box->node;
-	/* A runner, or who else processes by hand, goes on with it. */
-	bool used = box->leasing || box->draining || box->processors > 0;
+	/* A runner, or who else processes by hand, goes on with it; what still
+	   runs has its result to write under it. */
+	bool used = box->leasing || box->draining || box->processors > 0 ||
+				box->running_count > 0;
 	if (!used) {
 		box->lock_held.fence = 0;
 		box->lock_until_ms = 0;
