@@ -466,7 +466,7 @@ int postern__sqlite_transact(struct postern_store *store, uint64_t node,
 		size_t count, struct postern_error *error);
 void postern__sqlite_interrupt(struct postern_store *store);
 int postern__sqlite_recover(struct postern_store *store,
-		const struct postern_recovery *recovery, struct postern_recovered *out,
+		const struct postern_recovery *request, struct postern_recovered *out,
 		struct postern_error *error);
 int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
 		bool poison, size_t max, struct postern_memory *memory,
