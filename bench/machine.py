@@ -63,7 +63,7 @@ def describe(place):
         "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gib": memory_gib(),
-        "kernel": platform.release(),
+        "kernel": platform.release().split("-")[0],
         "file_system": file_system(place.folder),
         "sync_ms": sync_ms(place.folder),
         "load": os.getloadavg()[0],
