@@ -72,13 +72,9 @@ struct tap_case {
 /* A failure with a sentence of its own; always false. */
 #define FAIL(...) tap_fail(__FILE__, __LINE__, __VA_ARGS__)
 
-/* Leave a case out and say why: for what the machine cannot do. */
-#define SKIP(reason) ((void)(tap_skip_reason = (reason)))
-
-/* Weak, so that the files of one program share them: a check in a helper marks
+/* Weak, so that the files of one program share it: a check in a helper marks
    the case that called it. */
 __attribute__((weak)) atomic_uint tap_failures; /* of the running case */
-__attribute__((weak)) const char *tap_skip_reason;
 
 __attribute__((format(printf, 3, 4), unused)) static bool
 tap_fail(const char *file, int line, const char *format, ...) {
@@ -175,16 +171,14 @@ __attribute__((unused)) static int tap_main(int argc, char **argv,
 			continue;
 		}
 		atomic_store(&tap_failures, 0);
-		tap_skip_reason = NULL;
 		cases[i].run();
 		bool failed = atomic_load(&tap_failures) > 0;
 		if (failed) {
 			failed_count++;
 			(void)fprintf(stderr, "failed: %s\n", cases[i].name);
 		}
-		(void)printf("%s %u - %s%s%s\n", failed ? "not ok" : "ok", ++run_count,
-				cases[i].name, tap_skip_reason ? " # SKIP " : "",
-				tap_skip_reason ? tap_skip_reason : "");
+		(void)printf("%s %u - %s\n", failed ? "not ok" : "ok", ++run_count,
+				cases[i].name);
 	}
 	(void)printf("1..%u\n", run_count);
 	if (run_count == 0) {

@@ -21,6 +21,7 @@
 #include "api_fixture.h"
 #include "server/log.h"
 #include "server/socket.h"
+#include "support/temp_dir.h"
 #include "tap.h"
 
 /* Nothing here takes that long; a test that waits so long has failed. */
@@ -33,20 +34,16 @@ struct server {
 	struct postern__socket socket;
 	struct postern__http *http;
 	struct postern__http_options options;
-	char directory[64];
+	struct temp_dir directory;
 };
 
 static void start(struct server *self,
 		const struct postern__http_options *limits) {
 	struct postern_error error;
 	fixture_init(&self->fixture);
-	(void)snprintf(self->directory, sizeof self->directory,
-			"/tmp/postern-http-XXXXXX");
-	char path[128];
-	if (!mkdtemp(self->directory)) {
-		abort();
-	}
-	(void)snprintf(path, sizeof path, "%s/box.db", self->directory);
+	temp_dir_create(&self->directory);
+	char path[TEMP_DIR_PATH_MAX + 16];
+	temp_dir_name(&self->directory, "", "box.db", path, sizeof path);
 	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 	(void)close(fd);
 	postern__log_init(&self->log, -1, false, POSTERN__LOG_ERROR, NULL);
@@ -75,10 +72,7 @@ static void stop(struct server *self) {
 	postern_runner_destroy(self->runner);
 	fixture_finish(&self->fixture);
 	postern__log_finish(&self->log);
-	char path[128];
-	(void)snprintf(path, sizeof path, "%s/box.db", self->directory);
-	(void)unlink(path);
-	CHECK_INT(rmdir(self->directory), 0);
+	temp_dir_destroy(&self->directory);
 }
 
 static int dial(const struct server *self) {

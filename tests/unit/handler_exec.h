@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,8 +20,9 @@
 
 #include "handler/kinds.h"
 #include "handler_fake.h"
+#include "support/temp_dir.h"
 
-static char directory[] = "/tmp/postern-exec-XXXXXX";
+static struct temp_dir directory;
 
 __attribute__((unused)) static struct postern_handler *
 make(const char *const *argv, size_t argc) {
@@ -43,7 +43,7 @@ make_shell(const char *script, const char *file) {
 
 __attribute__((unused)) static char *file_path(const char *name,
 		char out[PATH_MAX]) {
-	(void)snprintf(out, PATH_MAX, "%s/%s", directory, name);
+	temp_dir_name(&directory, "", name, out, PATH_MAX);
 	return out;
 }
 
@@ -110,23 +110,12 @@ __attribute__((unused)) static bool has_children(void) {
 	return waitpid(-1, NULL, WNOHANG) >= 0 || errno != ECHILD;
 }
 
-static int remove_one(const char *path, const struct stat *status, int kind,
-		struct FTW *place) {
-	(void)status;
-	(void)kind;
-	(void)place;
-	return remove(path);
-}
-
 /* tap_main() with a directory around it. */
 static int exec_main(int argc, char **argv, const struct tap_case *cases,
 		size_t count) {
-	if (!mkdtemp(directory)) {
-		perror(directory);
-		return 1;
-	}
+	temp_dir_create(&directory);
 	int code = tap_main(argc, argv, cases, count);
-	(void)nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	temp_dir_destroy(&directory);
 	return code;
 }
 

@@ -13,26 +13,21 @@
 
 #include "base/buf.h"
 #include "server/config.h"
+#include "support/temp_dir.h"
 #include "tap.h"
 
-static char directory[64];
+static struct temp_dir directory;
 static char path[100];  /* of what make_file() made last */
 static char other[100]; /* a second one */
 
 static void enter(void) {
-	(void)snprintf(directory, sizeof directory, "/tmp/postern-config-XXXXXX");
-	if (!mkdtemp(directory)) {
-		abort();
-	}
-	(void)snprintf(path, sizeof path, "%s/f.yaml", directory);
-	(void)snprintf(other, sizeof other, "%s/other", directory);
+	temp_dir_create(&directory);
+	temp_dir_name(&directory, "", "f.yaml", path, sizeof path);
+	temp_dir_name(&directory, "", "other", other, sizeof other);
 }
 
 static void leave(void) {
-	(void)unlink(path);
-	(void)rmdir(path);
-	(void)unlink(other);
-	CHECK_INT(rmdir(directory), 0);
+	temp_dir_destroy(&directory);
 }
 
 static void make_file(const char *name, const char *text, mode_t mode) {
@@ -105,10 +100,10 @@ static void own_places(void) {
 	char before[4096];
 	enter();
 	struct postern__config_input input = { .environment = no_environment };
-	(void)snprintf(path, sizeof path, "%s/postern.yaml", directory);
+	temp_dir_name(&directory, "", "postern.yaml", path, sizeof path);
 	make_file(path, "workers: 33", 0600);
 	if (CHECK(getcwd(before, sizeof before)) &&
-			CHECK_INT(chdir(directory), 0)) {
+			CHECK_INT(chdir(directory.path), 0)) {
 		check_found(&input, "postern.yaml", 33);
 		CHECK_INT(chdir(before), 0);
 	}
@@ -147,7 +142,7 @@ static void missing_files(void) {
 static void no_files(void) {
 	enter();
 	struct postern__config_input input = { .environment = no_environment,
-		.path = directory };
+		.path = directory.path };
 	check_refused(&input, POSTERN_E_INVALID, "is a directory");
 	input.path = "/dev/zero";
 	check_refused(&input, POSTERN_E_INVALID, "is not a regular file");
@@ -184,7 +179,7 @@ static void unreadable_files(void) {
 	struct postern__config_input input = { .environment = no_environment,
 		.path = path };
 	make_file(path, "workers: 5", 0);
-	CHECK_INT(chmod(directory, 0711), 0);
+	CHECK_INT(chmod(directory.path, 0711), 0);
 	if (root) {
 		CHECK_INT(seteuid(65534), 0);
 	}

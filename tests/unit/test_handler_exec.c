@@ -238,7 +238,7 @@ static void not_runnable(void) {
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
 	CHECK_CONTAINS(run.outcome.reason, "not executable");
 
-	run_program(directory, &run);
+	run_program(directory.path, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
 	CHECK_CONTAINS(run.outcome.reason, "not a file");
 

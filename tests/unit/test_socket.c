@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <postern/error.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,21 +13,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "support/temp_dir.h"
 #include "tap.h"
 
-static char root[64];
-
-static int remove_one(const char *path, const struct stat *status, int flag,
-		struct FTW *ftw) {
-	(void)status;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
-}
+static struct temp_dir root;
 
 static void enter(void) {
-	(void)snprintf(root, sizeof root, "/tmp/postern-socket-XXXXXX");
-	if (!mkdtemp(root) || chdir(root) != 0) {
+	temp_dir_create(&root);
+	if (chdir(root.path) != 0) {
 		abort();
 	}
 }
@@ -37,7 +29,7 @@ static void leave(void) {
 	if (chdir("/") != 0) {
 		abort();
 	}
-	(void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	temp_dir_destroy(&root);
 }
 
 static void touch(const char *path) {
@@ -55,7 +47,7 @@ static void beside_the_file(void) {
 	struct postern_error error;
 	if (CHECK_OK(postern__socket_init(&self, "a.db", &error), &error)) {
 		char path[128];
-		(void)snprintf(path, sizeof path, "%s/a.db.sock", root);
+		temp_dir_name(&root, "", "a.db.sock", path, sizeof path);
 		CHECK_STR(self.path, path);
 		CHECK_STR(self.name, "a.db.sock");
 		CHECK(!postern__socket_answers(&self));
@@ -85,7 +77,7 @@ static void same_for_every_name(void) {
 	static const char *const names[] = { "d/a.db", "./d/../d//a.db", "link",
 		"e/a.db" };
 	char expected[128];
-	(void)snprintf(expected, sizeof expected, "%s/d/a.db.sock", root);
+	temp_dir_name(&root, "", "d/a.db.sock", expected, sizeof expected);
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		struct postern__socket self;
 		struct postern_error error;
