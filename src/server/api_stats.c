@@ -122,43 +122,47 @@ static void write_stores(struct postern__call *call,
 	postern__json_close(buf, ']');
 }
 
-void postern__route_stats(struct postern__call *call) {
+/* An object with what `write` writes into it. */
+static void answer_counts(struct postern__call *call,
+		void (*write)(struct postern__call *call,
+				const struct counts *counts)) {
 	struct counts counts;
 	if (!get_counts(call, &counts)) {
 		return;
 	}
-	struct postern__buf *body = &call->response->body;
-	postern__json_open(body, '{');
-	write_stores(call, &counts);
-	write_channels(call, "channels", &counts);
-	write_handlers(call, "handlers", &counts);
-	postern__json_close(body, '}');
+	postern__json_open(&call->response->body, '{');
+	write(call, &counts);
+	postern__json_close(&call->response->body, '}');
 	finish_counts(&counts);
 	answer(call);
+}
+
+static void write_all(struct postern__call *call, const struct counts *counts) {
+	write_stores(call, counts);
+	write_channels(call, "channels", counts);
+	write_handlers(call, "handlers", counts);
+}
+
+static void write_channel_items(struct postern__call *call,
+		const struct counts *counts) {
+	write_channels(call, "items", counts);
+}
+
+static void write_handler_items(struct postern__call *call,
+		const struct counts *counts) {
+	write_handlers(call, "items", counts);
+}
+
+void postern__route_stats(struct postern__call *call) {
+	answer_counts(call, write_all);
 }
 
 void postern__route_channels(struct postern__call *call) {
-	struct counts counts;
-	if (!get_counts(call, &counts)) {
-		return;
-	}
-	postern__json_open(&call->response->body, '{');
-	write_channels(call, "items", &counts);
-	postern__json_close(&call->response->body, '}');
-	finish_counts(&counts);
-	answer(call);
+	answer_counts(call, write_channel_items);
 }
 
 void postern__route_handlers(struct postern__call *call) {
-	struct counts counts;
-	if (!get_counts(call, &counts)) {
-		return;
-	}
-	postern__json_open(&call->response->body, '{');
-	write_handlers(call, "items", &counts);
-	postern__json_close(&call->response->body, '}');
-	finish_counts(&counts);
-	answer(call);
+	answer_counts(call, write_handler_items);
 }
 
 void postern__route_health(struct postern__call *call) {
