@@ -15,9 +15,6 @@
 #include <endian.h>
 #include <string.h>
 
-#define ROUNDS_PER_WORD 2
-#define ROUNDS_AT_END 4
-
 static uint64_t load_le(const uint8_t bytes[8]) {
 	uint64_t word;
 	memcpy(&word, bytes, sizeof word);
@@ -33,25 +30,42 @@ static uint64_t rotate(uint64_t word, unsigned bits) {
 	return word << bits | word >> (64 - bits);
 }
 
-static void mix(uint64_t v[4], unsigned rounds) {
-	for (unsigned i = 0; i < rounds; i++) {
-		v[0] += v[1];
-		v[1] = rotate(v[1], 13) ^ v[0];
-		v[0] = rotate(v[0], 32);
-		v[2] += v[3];
-		v[3] = rotate(v[3], 16) ^ v[2];
-		v[0] += v[3];
-		v[3] = rotate(v[3], 21) ^ v[0];
-		v[2] += v[1];
-		v[1] = rotate(v[1], 17) ^ v[2];
-		v[2] = rotate(v[2], 32);
-	}
+static inline void mix(uint64_t v[4]) {
+	v[0] += v[1];
+	v[1] = rotate(v[1], 13) ^ v[0];
+	v[0] = rotate(v[0], 32);
+	v[2] += v[3];
+	v[3] = rotate(v[3], 16) ^ v[2];
+	v[0] += v[3];
+	v[3] = rotate(v[3], 21) ^ v[0];
+	v[2] += v[1];
+	v[1] = rotate(v[1], 17) ^ v[2];
+	v[2] = rotate(v[2], 32);
 }
 
-static void absorb(uint64_t v[4], uint64_t word) {
+static inline void absorb(uint64_t v[4], uint64_t word) {
 	v[3] ^= word;
-	mix(v, ROUNDS_PER_WORD);
+	mix(v);
+	mix(v);
 	v[0] ^= word;
+}
+
+/* Whole words only. A copy of the state stays in registers. */
+static void absorb_words(uint64_t state[4], const uint8_t *bytes,
+		size_t count) {
+	uint64_t v[4] = { state[0], state[1], state[2], state[3] };
+	for (size_t i = 0; i < count; i++) {
+		absorb(v, load_le(bytes + 8 * i));
+	}
+	memcpy(state, v, sizeof v);
+}
+
+static uint64_t squeeze(uint64_t v[4]) {
+	mix(v);
+	mix(v);
+	mix(v);
+	mix(v);
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
 void postern__siphash_init(struct postern__siphash *hash,
@@ -78,26 +92,28 @@ void postern__siphash_init_128(struct postern__siphash *hash,
 
 void postern__siphash_update(struct postern__siphash *hash, const void *bytes,
 		size_t len) {
-	assert(bytes || len == 0);
+	if (len == 0) {
+		return;
+	}
 	const uint8_t *from = bytes;
 	hash->len += len;
 	if (hash->tail_len > 0) {
-		while (hash->tail_len < 8 && len > 0) {
-			hash->tail[hash->tail_len++] = *from++;
-			len--;
-		}
-		if (hash->tail_len < 8) {
+		size_t missing = 8 - hash->tail_len;
+		if (len < missing) {
+			memcpy(hash->tail + hash->tail_len, from, len);
+			hash->tail_len += len;
 			return;
 		}
+		memcpy(hash->tail + hash->tail_len, from, missing);
+		from += missing;
+		len -= missing;
 		absorb(hash->v, load_le(hash->tail));
 		hash->tail_len = 0;
 	}
-	for (; len >= 8; from += 8, len -= 8) {
-		absorb(hash->v, load_le(from));
-	}
-	if (len > 0) {
-		memcpy(hash->tail, from, len);
-		hash->tail_len = len;
+	absorb_words(hash->v, from, len / 8);
+	hash->tail_len = len % 8;
+	if (hash->tail_len > 0) {
+		memcpy(hash->tail, from + len - hash->tail_len, hash->tail_len);
 	}
 }
 
@@ -114,8 +130,7 @@ static uint64_t close_hash(struct postern__siphash *hash) {
 	memset(hash->tail + hash->tail_len, 0, 8 - hash->tail_len);
 	absorb(hash->v, load_le(hash->tail) | hash->len << 56);
 	hash->v[2] ^= hash->wide ? 0xee : 0xff;
-	mix(hash->v, ROUNDS_AT_END);
-	return hash->v[0] ^ hash->v[1] ^ hash->v[2] ^ hash->v[3];
+	return squeeze(hash->v);
 }
 
 uint64_t postern__siphash_finish(struct postern__siphash *hash) {
@@ -128,8 +143,7 @@ void postern__siphash_finish_128(struct postern__siphash *hash,
 	assert(hash->wide);
 	store_le(close_hash(hash), out);
 	hash->v[1] ^= 0xdd;
-	mix(hash->v, ROUNDS_AT_END);
-	store_le(hash->v[0] ^ hash->v[1] ^ hash->v[2] ^ hash->v[3], out + 8);
+	store_le(squeeze(hash->v), out + 8);
 }
 
 uint64_t postern__siphash_of(const uint8_t key[POSTERN__SIPHASH_KEY_LEN],

@@ -4,7 +4,8 @@
  * Prepared statements. A statement is prepared when its text is first used on
  * a connection and kept until the connection is closed. Texts are literals,
  * so their address names them: a small hash table finds the statement without
- * looking at the text.
+ * looking at the text. Parameters keep their values from one use to the next;
+ * a number that is the same again is not bound again.
  *
  * A query is one use of a statement. Its first failure is kept and told at
  * its end, so that binding and stepping read as if they could not fail.
@@ -24,25 +25,25 @@ static int byte_count(size_t len) {
 }
 
 static int prepare(struct sqlite_connection *connection, const char *sql,
-		sqlite3_stmt **out) {
+		struct sqlite_statement **out) {
 	size_t index = ((uintptr_t)sql >> 3) * 2654435761u;
+	struct sqlite_statement *statement = NULL;
 	for (size_t i = 0; i < SQLITE_STATEMENT_COUNT; i++) {
 		index = (index + 1) % SQLITE_STATEMENT_COUNT;
-		if (connection->cache[index].sql == sql) {
-			*out = connection->cache[index].statement;
+		statement = &connection->cache[index];
+		if (statement->sql == sql) {
+			*out = statement;
 			return SQLITE_OK;
 		}
-		if (!connection->cache[index].sql) {
+		if (!statement->sql) {
 			break;
 		}
 	}
-	assert(!connection->cache[index].sql); /* or it is time for more room */
-	sqlite3_stmt *statement;
+	assert(!statement->sql); /* or it is time for more room */
 	int code = sqlite3_prepare_v3(connection->db, sql, -1,
-			SQLITE_PREPARE_PERSISTENT, &statement, NULL);
+			SQLITE_PREPARE_PERSISTENT, &statement->handle, NULL);
 	if (code == SQLITE_OK) {
-		connection->cache[index].sql = sql;
-		connection->cache[index].statement = statement;
+		statement->sql = sql;
 		*out = statement;
 	}
 	return code;
@@ -53,7 +54,10 @@ void postern__sqlite_query(struct sqlite_query *query,
 	query->connection = connection;
 	query->statement = NULL;
 	query->done = false;
-	query->code = prepare(connection, sql, &query->statement);
+	query->code = prepare(connection, sql, &query->known);
+	if (query->code == SQLITE_OK) {
+		query->statement = query->known->handle;
+	}
 }
 
 static void keep(struct sqlite_query *query, int code) {
@@ -62,25 +66,45 @@ static void keep(struct sqlite_query *query, int code) {
 	}
 }
 
+/* The parameter is neither a number nor NULL, as far as is known. */
+static void forget(struct sqlite_query *query, int index) {
+	query->known->are_numbers &= (uint16_t) ~(1u << index);
+	query->known->are_null &= (uint16_t) ~(1u << index);
+}
+
 void postern__sqlite_bind_int(struct sqlite_query *query, int index,
 		int64_t value) {
+	assert(index <= SQLITE_PARAMETER_MAX);
+	if (query->code != SQLITE_OK) {
+		return;
+	}
+	struct sqlite_statement *known = query->known;
+	if ((known->are_numbers >> index & 1) && known->numbers[index] == value) {
+		return;
+	}
+	forget(query, index);
+	keep(query, sqlite3_bind_int64(query->statement, index, value));
 	if (query->code == SQLITE_OK) {
-		keep(query, sqlite3_bind_int64(query->statement, index, value));
+		known->are_numbers |= (uint16_t)(1u << index);
+		known->numbers[index] = value;
 	}
 }
 
 void postern__sqlite_bind_text(struct sqlite_query *query, int index,
 		const char *text) {
-	if (query->code == SQLITE_OK) {
-		keep(query,
-				sqlite3_bind_text(query->statement, index, text,
-						text ? byte_count(strlen(text)) : 0, SQLITE_STATIC));
+	if (!text) {
+		postern__sqlite_bind_null(query, index);
+	} else if (query->code == SQLITE_OK) {
+		forget(query, index);
+		keep(query, sqlite3_bind_text(query->statement, index, text,
+							byte_count(strlen(text)), SQLITE_STATIC));
 	}
 }
 
 void postern__sqlite_bind_blob(struct sqlite_query *query, int index,
 		const void *bytes, size_t len) {
 	if (query->code == SQLITE_OK) {
+		forget(query, index);
 		/* Without bytes it is an empty blob, not NULL. */
 		keep(query,
 				sqlite3_bind_blob(query->statement, index, len > 0 ? bytes : "",
@@ -89,8 +113,14 @@ void postern__sqlite_bind_blob(struct sqlite_query *query, int index,
 }
 
 void postern__sqlite_bind_null(struct sqlite_query *query, int index) {
+	assert(index <= SQLITE_PARAMETER_MAX);
+	if (query->code != SQLITE_OK || (query->known->are_null >> index & 1)) {
+		return;
+	}
+	forget(query, index);
+	keep(query, sqlite3_bind_null(query->statement, index));
 	if (query->code == SQLITE_OK) {
-		keep(query, sqlite3_bind_null(query->statement, index));
+		query->known->are_null |= (uint16_t)(1u << index);
 	}
 }
 

@@ -35,15 +35,24 @@ struct sqlite_store;
 
 /* A power of two, well above the number of texts in this room. */
 #define SQLITE_STATEMENT_COUNT 256
+/* The highest number of a parameter whose value is remembered. */
+#define SQLITE_PARAMETER_MAX 14
+
+/* A prepared statement, and what its parameters are from the last time: most
+   of them stay the same from one row of a batch to the next. */
+struct sqlite_statement {
+	const char *sql; /* NULL: none */
+	sqlite3_stmt *handle;
+	int64_t numbers[SQLITE_PARAMETER_MAX + 1];
+	uint16_t are_numbers; /* a bit for each parameter */
+	uint16_t are_null;
+};
 
 struct sqlite_connection {
 	struct sqlite_store *store;
 	sqlite3 *db; /* NULL: closed */
 	/* Prepared statements by the address of their text. */
-	struct {
-		const char *sql;
-		sqlite3_stmt *statement;
-	} cache[SQLITE_STATEMENT_COUNT];
+	struct sqlite_statement cache[SQLITE_STATEMENT_COUNT];
 };
 
 /*
@@ -59,8 +68,9 @@ struct sqlite_connection {
  */
 struct sqlite_query {
 	struct sqlite_connection *connection;
-	sqlite3_stmt *statement;
-	int code; /* of SQLite */
+	struct sqlite_statement *known;
+	sqlite3_stmt *statement; /* its handle */
+	int code;                /* of SQLite */
 	bool done;
 };
 
