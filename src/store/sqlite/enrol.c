@@ -183,6 +183,8 @@ static int node_enrol(struct sqlite_store *self,
 	postern__sqlite_bind_int(&query, 2, now);
 	if (enrolment->node_lease_ms > 0) {
 		postern__sqlite_bind_int(&query, 3, now + enrolment->node_lease_ms);
+	} else {
+		postern__sqlite_bind_null(&query, 3);
 	}
 	int r = postern__sqlite_end(&query, error);
 	if (r != POSTERN_OK) {
