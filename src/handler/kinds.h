@@ -76,6 +76,13 @@ int postern__sql_create(const char *sql, struct postern_handler **out,
 		struct postern_error *error);
 
 /*
+ * Whether SQLite understands the grammar of an SQL text that
+ * postern__sql_create() takes: POSTERN_E_INVALID with the line if not. Tables,
+ * columns and functions are not looked for, and nothing is run.
+ */
+int postern__sql_syntax_check(const char *sql, struct postern_error *error);
+
+/*
  * A program and its arguments, copied; no shell. argv[0] is an absolute path.
  *
  * The body comes on stdin; stdout goes nowhere; the last line of stderr is

@@ -18,6 +18,7 @@
 #include "handler/kinds.h"
 #include "server/config_options.h"
 #include "server/config_yaml.h"
+#include "server/take.h"
 
 /* Check a key or legacy key and remember where it was written. */
 static int take_key(struct postern__config *config,
@@ -89,14 +90,16 @@ static int read_sql(struct postern__config *config,
 	/* Whether it can be one; it is made again for the box. */
 	struct postern_handler *kind;
 	r = postern__sql_create(handler->sql, &kind, error);
+	if (r == POSTERN_OK) {
+		kind->ops->destroy(kind);
+	}
+	if (r == POSTERN_OK && postern__store_file(handler->values.store)) {
+		r = postern__sql_syntax_check(handler->sql, error);
+	}
 	if (r != POSTERN_OK && error) {
 		(void)postern__fail(error, r, "sql: %s", error->text);
 	}
-	if (r != POSTERN_OK) {
-		return postern__yaml_fail_at(error, r, &node->place);
-	}
-	kind->ops->destroy(kind);
-	return POSTERN_OK;
+	return r == POSTERN_OK ? r : postern__yaml_fail_at(error, r, &node->place);
 }
 
 static int read_exec(struct postern__config *config,

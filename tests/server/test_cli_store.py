@@ -568,6 +568,7 @@ def _(place):
 # What a box would refuse, and where and how that is said.
 REFUSED = {
     "sql: 'select :bodi'": "postern.yaml:6:14: sql: line 1: there is no para",
+    "sql: insrt into t values (1)": "6:14: sql: line 1: near",
     "sql: commit": "postern.yaml:6:14: sql: line 1: commit is not allowed",
     f"{{sql: select 1, types: [{'a' * 201}]}}": "6:33: a pattern has more than 200",
     "{sql: select 1, types: ['*********']}": "6:33: pattern '*********' has 9",

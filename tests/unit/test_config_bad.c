@@ -87,11 +87,11 @@ static void misplaced_keys(void) {
 		{ "channels: {c: {orphans: hold}}",
 				"f:1:16: 'orphans' does not belong in a channel; its place is "
 				"'defaults' or a store" },
-		{ "channels: {c: {sql: x}}", "f:1:16: 'sql' does not belong in a "
-									 "channel; its place is a handler" },
+		{ "channels: {c: {sql: reindex}}", "f:1:16: 'sql' does not belong in a "
+										   "channel; its place is a handler" },
 		{ "handlers: {}", "f:1:1: 'handlers' does not belong at the top level; "
 						  "its place is a channel" },
-		{ "channels: {c: {handlers: {h: {unrouted: drop, sql: x}}}}",
+		{ "channels: {c: {handlers: {h: {unrouted: drop, sql: reindex}}}}",
 				"f:1:31: 'unrouted' does not belong in a handler; its place is "
 				"a channel" },
 		{ "channels: {c: {handlers: {h: {retention: {}}}}}",
@@ -281,7 +281,7 @@ static void not_in_this_version(void) {
 				"f:1:21: key: 'json:/a' is not in this version" },
 		{ "channels: {c: {key: {a: id}}}",
 				"f:1:21: 'key' other than 'id' is not in this version" },
-		{ "channels: {c: {handlers: {h: {key: 'hash:body', sql: x}}}}",
+		{ "channels: {c: {handlers: {h: {key: 'hash:body', sql: reindex}}}}",
 				"f:1:36: key: 'hash:body' is not in this version" },
 		{ "channels: {c: {order_by: subject}}",
 				"f:1:26: order_by: 'subject' is not in this version" },
@@ -432,17 +432,17 @@ static void bad_channels(void) {
 								 "have letters, digits and -_." },
 		{ "channels: {a/b: {}}", "f:1:12: the channel's name 'a/b' may only "
 								 "have letters, digits and -_." },
-		{ "channels: {c: {handlers: {h h: {sql: x}}}}",
+		{ "channels: {c: {handlers: {h h: {sql: reindex}}}}",
 				"f:1:27: the handler key 'h h' may only have letters, digits "
 				"and -_.:/" },
 		{ "channels: {c: {handlers: {h: }}}",
 				"f:1:27: handler 'h' has no kind; give it 'sql' or 'exec'" },
 		{ "channels: {c: {handlers: {h: {types: [a]}}}}",
 				"f:1:27: handler 'h' has no kind; give it 'sql' or 'exec'" },
-		{ "channels: {c: {handlers: {h: {sql: x, exec: [/bin/true]}}}}",
-				"f:1:39: handler 'h' has two kinds, 'sql' and 'exec'; leave "
+		{ "channels: {c: {handlers: {h: {sql: reindex, exec: [/bin/true]}}}}",
+				"f:1:45: handler 'h' has two kinds, 'sql' and 'exec'; leave "
 				"one" },
-		{ "channels: {c: {handlers: {h: {exec: [/bin/true], sql: x}}}}",
+		{ "channels: {c: {handlers: {h: {exec: [/bin/true], sql: reindex}}}}",
 				"f:1:50: handler 'h' has two kinds, 'sql' and 'exec'; leave "
 				"one" },
 		{ "channels: {c: {handlers: {h: {sql: ' ; '}}}}",
@@ -464,43 +464,90 @@ static void bad_channels(void) {
 				"f:1:37: 'exec' takes a list, as in [a, b]" },
 		{ "channels: {c: {handlers: {h: {exec: [true]}}}}",
 				"f:1:38: the program 'true' must be an absolute path" },
-		{ "channels: {c: {handlers: {h: {sql: x, types: a}}}}",
-				"f:1:46: 'types' takes a list, as in [a, b]" },
-		{ "channels: {c: {handlers: {h: {sql: x, types: [a, '']}}}}",
-				"f:1:50: a pattern is empty" },
-		{ "channels: {c: {handlers: {h: {sql: x, types: [\"a\\tb\"]}}}}",
-				"f:1:47: a pattern has a control character" },
-		{ "channels: {c: {handlers: {h: {sql: x, types: [a, '*********']}}}}",
-				"f:1:50: pattern '*********' has 9 stars; at most 8 are "
+		{ "channels: {c: {handlers: {h: {sql: reindex, types: a}}}}",
+				"f:1:52: 'types' takes a list, as in [a, b]" },
+		{ "channels: {c: {handlers: {h: {sql: reindex, types: [a, '']}}}}",
+				"f:1:56: a pattern is empty" },
+		{ "channels: {c: {handlers: {h: {sql: reindex, types: [\"a\\tb\"]}}}}",
+				"f:1:53: a pattern has a control character" },
+		{ "channels: {c: {handlers: {h: {sql: reindex, types: [a, "
+		  "'*********']}}}}",
+				"f:1:56: pattern '*********' has 9 stars; at most 8 are "
 				"allowed" },
-		{ "channels: {c: {handlers: {h: {sql: x, legacy_keys: [a, 'b c']}}}}",
-				"f:1:56: the handler key 'b c' may only have letters, digits "
+		{ "channels: {c: {handlers: {h: {sql: reindex, legacy_keys: [a, 'b "
+		  "c']}}}}",
+				"f:1:62: the handler key 'b c' may only have letters, digits "
 				"and -_.:/" },
 	};
 	CHECK_TABLE(table);
 }
 
+/* What SQLite does not understand would poison every message. */
+static void sql_grammar(void) {
+	static const struct bad table[] = {
+		{ "channels: {c: {handlers: {h: {sql: 'insrt into t values (:id)'}}}}",
+				"f:1:36: sql: line 1: near \"insrt\": syntax error" },
+		{ "channels: {c: {handlers: {h: {sql: 'insert into t values (:id'}}}}",
+				"f:1:36: sql: line 1: incomplete input" },
+		{ "channels: {c: {handlers: {h: {sql: 'select 1 \\ 2'}}}}",
+				"f:1:36: sql: line 1: unrecognized token: \"\\\"" },
+		{ "channels:\n c:\n  handlers:\n   h:\n    sql: |\n"
+		  "      create table if not exists t(id);\n"
+		  "      insert into t\n"
+		  "        valuse (:id);\n",
+				"f:5:10: sql: line 3: near \"valuse\": syntax error" },
+		{ "channels:\n c:\n  handlers:\n   h:\n    sql: |\n"
+		  "      delete from t;\n"
+		  "      insert into t\n\n",
+				"f:5:10: sql: line 2: incomplete input" },
+	};
+	/* What only the store can tell. */
+	static const char *const good[] = {
+		"channels: {c: {handlers: {h: {sql: 'insert into t values (:id)'}}}}",
+		"channels: {c: {handlers: {h: {sql: 'select f(x) from t'}}}}",
+		"channels: {c: {handlers: {h: {sql: 'create table t(x, x)'}}}}",
+		"channels: {c: {handlers: {h: {sql: 'delete from \"near \"'}}}}",
+		"channels: {c: {handlers: {h: {sql: \"delete from 'a; b'; select 1"
+		" -- end\"}}}}",
+	};
+	CHECK_TABLE(table);
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+		struct postern__config *config = NULL;
+		struct postern_error error;
+		CHECK_OK(postern__config_parse("f", good[i], strlen(good[i]), NULL,
+						 &config, &error),
+				&error);
+		postern__config_destroy(config);
+	}
+}
+
 static void keys_that_are_taken(void) {
 	static const struct bad table[] = {
-		{ "channels:\n  a: {handlers: {h: {sql: x}}}\n  b: {handlers: {h: "
-		  "{sql: x}}}\n",
+		{ "channels:\n  a: {handlers: {h: {sql: reindex}}}\n  b: {handlers: "
+		  "{h: "
+		  "{sql: reindex}}}\n",
 				"f:3:18: the handler key 'h' is taken: line 2, channel 'a'" },
-		{ "channels:\n  a: {handlers: {h: {sql: x, legacy_keys: [old]}}}\n  b: "
-		  "{handlers: {old: {sql: x}}}\n",
+		{ "channels:\n  a: {handlers: {h: {sql: reindex, legacy_keys: "
+		  "[old]}}}\n  b: "
+		  "{handlers: {old: {sql: reindex}}}\n",
 				"f:3:18: the handler key 'old' is taken: line 2, channel 'a'" },
-		{ "channels:\n  a: {handlers: {old: {sql: x}}}\n  b: {handlers: {h: "
-		  "{sql: x, legacy_keys: [g, old]}}}\n",
-				"f:3:47: the handler key 'old' is taken: line 2, channel 'a'" },
-		{ "channels:\n  a: {handlers: {x: {sql: x, legacy_keys: [old]}}}\n  b: "
-		  "{handlers: {y: {sql: x, legacy_keys: [old]}}}\n",
-				"f:3:44: the handler key 'old' is taken: line 2, channel 'a'" },
-		{ "channels: {a: {handlers: {h: {sql: x, legacy_keys: [h]}}}}",
-				"f:1:53: the handler key 'h' is taken: line 1, channel 'a'" },
-		{ "channels: {a: {handlers: {h: {sql: x, legacy_keys: [g, g]}}}}",
-				"f:1:56: the handler key 'g' is taken: line 1, channel 'a'" },
+		{ "channels:\n  a: {handlers: {old: {sql: reindex}}}\n  b: {handlers: "
+		  "{h: "
+		  "{sql: reindex, legacy_keys: [g, old]}}}\n",
+				"f:3:53: the handler key 'old' is taken: line 2, channel 'a'" },
+		{ "channels:\n  a: {handlers: {x: {sql: reindex, legacy_keys: "
+		  "[old]}}}\n  b: "
+		  "{handlers: {y: {sql: reindex, legacy_keys: [old]}}}\n",
+				"f:3:50: the handler key 'old' is taken: line 2, channel 'a'" },
+		{ "channels: {a: {handlers: {h: {sql: reindex, legacy_keys: [h]}}}}",
+				"f:1:59: the handler key 'h' is taken: line 1, channel 'a'" },
+		{ "channels: {a: {handlers: {h: {sql: reindex, legacy_keys: [g, g]}}}}",
+				"f:1:62: the handler key 'g' is taken: line 1, channel 'a'" },
 		/* Of two mistakes the first is told. */
-		{ "channels:\n  a: {handlers: {z: {sql: x}, b: {sql: x}}}\n  b: "
-		  "{handlers: {z: {sql: x}}}\n  c: {handlers: {b: {sql: x}}}\n",
+		{ "channels:\n  a: {handlers: {z: {sql: reindex}, b: {sql: "
+		  "reindex}}}\n  b: "
+		  "{handlers: {z: {sql: reindex}}}\n  c: {handlers: {b: {sql: "
+		  "reindex}}}\n",
 				"f:3:18: the handler key 'z' is taken: line 2, channel 'a'" },
 	};
 	CHECK_TABLE(table);
@@ -521,8 +568,8 @@ static void timeouts_over_leases(void) {
 		{ "channels: {c: {timeout: 20s, handlers: {h: {exec: [/a], lease: "
 		  "20s}}}}",
 				"f:1:64: timeout (20s) must be less than lease (20s)" },
-		{ "channels: {c: {handlers: {h: {sql: x, lease: 5s}}}}",
-				"f:1:46: timeout (5s, the default for sql) must be less than "
+		{ "channels: {c: {handlers: {h: {sql: reindex, lease: 5s}}}}",
+				"f:1:52: timeout (5s, the default for sql) must be less than "
 				"lease (5s)" },
 	};
 	CHECK_TABLE(table);
@@ -536,8 +583,8 @@ static void bad_variables(void) {
 		{ "store: ${}", "f:1:8: '${}' is not ${NAME} or ${NAME:-TEXT}" },
 		{ "store: ${1A}", "f:1:8: '${1A}' is not ${NAME} or ${NAME:-TEXT}" },
 		{ "store: ${A-b}", "f:1:8: '${A-b}' is not ${NAME} or ${NAME:-TEXT}" },
-		{ "channels: {c: {handlers: {h: {sql: x, types: [a, '${T}']}}}}",
-				"f:1:50: the variable 'T' is not set" },
+		{ "channels: {c: {handlers: {h: {sql: reindex, types: [a, '${T}']}}}}",
+				"f:1:56: the variable 'T' is not set" },
 		{ "defaults: {lease: '${X:-5}'}",
 				"f:1:19: lease: duration '5' has no unit; write a number with "
 				"one of the units ms, s, m, h, d, such as 30s" },
@@ -596,21 +643,21 @@ static void limits(void) {
 
 	repeat(&buf, "channels: {", "a", 201, ": {}}");
 	check_bad_buf(&buf, "f:1:12: the channel's name is longer than 200 bytes");
-	repeat(&buf, "channels: {c: {handlers: {", "a", 201, ": {sql: x}}}}");
+	repeat(&buf, "channels: {c: {handlers: {", "a", 201, ": {sql: reindex}}}}");
 	check_bad_buf(&buf, "f:1:27: the handler key is longer than 200 bytes");
 	repeat(&buf, "defaults: {backoff: [", "1s,", 65, "]}");
 	check_bad_buf(&buf, "f:1:21: 'backoff' has more than 64 entries");
 	repeat(&buf, "defaults: {backoff: '", "1s,", 65, "'}");
 	check_bad_buf(&buf, "f:1:21: backoff: more than 64 delays");
-	repeat(&buf, "channels: {c: {handlers: {h: {sql: x, types: [", "a,", 65,
-			"]}}}}");
-	check_bad_buf(&buf, "f:1:46: 'types' has more than 64 entries");
-	repeat(&buf, "channels: {c: {handlers: {h: {sql: x, types: [", "a", 201,
-			"]}}}}");
-	check_bad_buf(&buf, "f:1:47: a pattern has more than 200 characters");
-	repeat(&buf, "channels: {c: {handlers: {h: {sql: x, legacy_keys: [", "a,",
-			17, "]}}}}");
-	check_bad_buf(&buf, "f:1:52: 'legacy_keys' has more than 16 entries");
+	repeat(&buf, "channels: {c: {handlers: {h: {sql: reindex, types: [", "a,",
+			65, "]}}}}");
+	check_bad_buf(&buf, "f:1:52: 'types' has more than 64 entries");
+	repeat(&buf, "channels: {c: {handlers: {h: {sql: reindex, types: [", "a",
+			201, "]}}}}");
+	check_bad_buf(&buf, "f:1:53: a pattern has more than 200 characters");
+	repeat(&buf, "channels: {c: {handlers: {h: {sql: reindex, legacy_keys: [",
+			"a,", 17, "]}}}}");
+	check_bad_buf(&buf, "f:1:58: 'legacy_keys' has more than 16 entries");
 	repeat(&buf, "channels: {c: {handlers: {h: {exec: [/a,", "a,", 64, "]}}}}");
 	check_bad_buf(&buf, "f:1:37: 'exec' has more than 64 entries");
 	repeat(&buf, "store: sqlite:", "a", 4096, "");
@@ -625,7 +672,7 @@ static void too_many_handlers(void) {
 	for (int i = 0; i < 3; i++) {
 		postern__buf_printf(&buf, " c%d:\n  handlers:\n", i);
 		for (int j = 0; j < 400; j++) {
-			postern__buf_printf(&buf, "   h%d-%d: {sql: x}\n", i, j);
+			postern__buf_printf(&buf, "   h%d-%d: {sql: reindex}\n", i, j);
 		}
 	}
 	check_bad_buf(&buf, "f:1008:4: more than 1000 handlers");
@@ -655,6 +702,7 @@ static const struct tap_case cases[] = {
 	{ "a store that cannot be is refused", bad_stores },
 	{ "a retention or a lock that cannot be is refused", bad_retention },
 	{ "a channel or handler that cannot be is refused", bad_channels },
+	{ "SQL that SQLite does not understand is refused", sql_grammar },
 	{ "a key is taken once among all keys and legacy keys",
 			keys_that_are_taken },
 	{ "a timeout is less than the lease", timeouts_over_leases },

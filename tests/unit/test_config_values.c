@@ -85,34 +85,34 @@ static void nothing_said(void) {
 }
 
 static void defaults_spelled_out(void) {
-	struct postern__config *config =
-			parse("listen: none\ningest_listen: none\nmetrics: yes\n"
-				  "defaults:\n"
-				  "  processing: parallel\n"
-				  "  lock_name: InboxProcessor_{store}\n"
-				  "  cleanup_lock_name: InboxCleanup_{store}\n"
-				  "  lock_acquire_timeout: 1m\n"
-				  "  node_lease: 15000ms\n"
-				  "  cleanup_interval: 60m\n"
-				  "  cleanup_batch: 10000\n"
-				  "  command_retries: 3\n"
-				  "  retention: {payload: none, dedupe: none}\n"
-				  "  rate: none\n"
-				  "  concurrency: none\n"
-				  "channels:\n"
-				  "  c:\n"
-				  "    mode: inbox\n"
-				  "    store: default\n"
-				  "    key: id\n"
-				  "    missing_key: reject\n"
-				  "    order_by: none\n"
-				  "    on_poison: block\n"
-				  "    on_conflict: reject\n"
-				  "    unrouted: park\n"
-				  "    retention:\n"
-				  "    sources: []\n"
-				  "    handlers:\n"
-				  "      h: {sql: x, rate: none, key: id, timeout: default}\n");
+	struct postern__config *config = parse(
+			"listen: none\ningest_listen: none\nmetrics: yes\n"
+			"defaults:\n"
+			"  processing: parallel\n"
+			"  lock_name: InboxProcessor_{store}\n"
+			"  cleanup_lock_name: InboxCleanup_{store}\n"
+			"  lock_acquire_timeout: 1m\n"
+			"  node_lease: 15000ms\n"
+			"  cleanup_interval: 60m\n"
+			"  cleanup_batch: 10000\n"
+			"  command_retries: 3\n"
+			"  retention: {payload: none, dedupe: none}\n"
+			"  rate: none\n"
+			"  concurrency: none\n"
+			"channels:\n"
+			"  c:\n"
+			"    mode: inbox\n"
+			"    store: default\n"
+			"    key: id\n"
+			"    missing_key: reject\n"
+			"    order_by: none\n"
+			"    on_poison: block\n"
+			"    on_conflict: reject\n"
+			"    unrouted: park\n"
+			"    retention:\n"
+			"    sources: []\n"
+			"    handlers:\n"
+			"      h: {sql: reindex, rate: none, key: id, timeout: default}\n");
 	if (!config) {
 		return;
 	}
@@ -233,21 +233,21 @@ static void channels_and_handlers(void) {
 
 static void nearest_wins(void) {
 	/* The channel's own values stand behind its handlers on purpose. */
-	struct postern__config *config =
-			parse("channels:\n"
-				  "  a:\n"
-				  "    handlers:\n"
-				  "      plain: {sql: x}\n"
-				  "      own: {sql: x, max_attempts: 4, backoff: exponential, "
-				  "timeout: 1s}\n"
-				  "    max_attempts: 3\n"
-				  "    backoff: [3s]\n"
-				  "    max_message_size: 3KiB\n"
-				  "  b: {}\n"
-				  "defaults: {max_attempts: 1, lease: 1m, timeout: 10s, "
-				  "backoff: [1s], max_crashes: 9}\n"
-				  "stores: {main: {url: 'memory:', max_attempts: 2, lease: 2m, "
-				  "batch_size: 22}}\n");
+	struct postern__config *config = parse(
+			"channels:\n"
+			"  a:\n"
+			"    handlers:\n"
+			"      plain: {sql: reindex}\n"
+			"      own: {sql: reindex, max_attempts: 4, backoff: exponential, "
+			"timeout: 1s}\n"
+			"    max_attempts: 3\n"
+			"    backoff: [3s]\n"
+			"    max_message_size: 3KiB\n"
+			"  b: {}\n"
+			"defaults: {max_attempts: 1, lease: 1m, timeout: 10s, "
+			"backoff: [1s], max_crashes: 9}\n"
+			"stores: {main: {url: 'memory:', max_attempts: 2, lease: 2m, "
+			"batch_size: 22}}\n");
 	if (!config) {
 		return;
 	}
@@ -323,17 +323,17 @@ static void flag_environment_file(void) {
 }
 
 static void several_stores(void) {
-	struct postern__config *config =
-			parse("store: sqlite:a.db\n"
-				  "defaults: {max_attempts: 2, lease: 1m}\n"
-				  "stores:\n"
-				  "  audit: {url: sqlite:b.db, max_attempts: 3, workers: 1}\n"
-				  "  scratch: {url: memory}\n"
-				  "channels:\n"
-				  "  one: {handlers: {a: {sql: x}}}\n"
-				  "  two: {store: audit, lease: 2m, handlers: {b: {sql: x, "
-				  "max_attempts: 4}, c: {sql: x}}}\n"
-				  "  three: {store: scratch}\n");
+	struct postern__config *config = parse(
+			"store: sqlite:a.db\n"
+			"defaults: {max_attempts: 2, lease: 1m}\n"
+			"stores:\n"
+			"  audit: {url: sqlite:b.db, max_attempts: 3, workers: 1}\n"
+			"  scratch: {url: memory}\n"
+			"channels:\n"
+			"  one: {handlers: {a: {sql: reindex}}}\n"
+			"  two: {store: audit, lease: 2m, handlers: {b: {sql: reindex, "
+			"max_attempts: 4}, c: {sql: reindex}}}\n"
+			"  three: {store: scratch}\n");
 	if (!config) {
 		return;
 	}
@@ -491,7 +491,7 @@ static void bad_environment(void) {
 		memcpy(variable, table[i].variable, sizeof variable);
 		const struct postern__config_input input = { .environment =
 															 environment };
-		check_refused(&input, "channels: {c: {handlers: {h: {sql: x}}}}",
+		check_refused(&input, "channels: {c: {handlers: {h: {sql: reindex}}}}",
 				table[i].error);
 	}
 }

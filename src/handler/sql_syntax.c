@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Whether SQLite understands an SQL text, asked of SQLite itself: each
+ * statement is prepared, and never run, on an empty database in memory.
+ *
+ * Tables, columns and functions are the store's and may come later, so only
+ * what SQLite says about the grammar counts. That it says first: names are
+ * looked up when the whole statement has been read.
+ */
+
+#include <sqlite3.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "handler/kinds.h"
+#include "handler/sql_params.h"
+
+/* SQLite has one code for all that is wrong with a statement. */
+static bool is_about_grammar(const char *text) {
+	static const char end[] = "\": syntax error";
+	size_t len = strlen(text);
+	return strcmp(text, "incomplete input") == 0 ||
+		   strncmp(text, "unrecognized token:", 19) == 0 ||
+		   (strncmp(text, "near \"", 6) == 0 && len >= sizeof end &&
+				   strcmp(text + len - (sizeof end - 1), end) == 0);
+}
+
+/* How many lines the mistake is behind the start of the statement. */
+static unsigned lines_before(sqlite3 *db, const char *sql, size_t len) {
+	unsigned count = 0;
+	while (len > 0 && strchr(" \t\r\n", sql[len - 1])) {
+		len--; /* what is missing, is missing behind the last word */
+	}
+#if SQLITE_VERSION_NUMBER >= 3038000
+	int offset = sqlite3_error_offset(db);
+	if (offset >= 0 && (size_t)offset < len) {
+		len = (size_t)offset;
+	}
+#else
+	(void)db;
+#endif
+	for (size_t i = 0; i < len; i++) {
+		count += sql[i] == '\n';
+	}
+	return count;
+}
+
+/* One statement, which begins on `line`. */
+static int check_statement(sqlite3 *db, const char *sql, size_t len,
+		unsigned line, struct postern_error *error) {
+	sqlite3_stmt *stmt = NULL;
+	int r = sqlite3_prepare_v2(db, sql, (int)len, &stmt, NULL);
+	(void)sqlite3_finalize(stmt); /* it was never run */
+	if (r == SQLITE_NOMEM) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	if (r == SQLITE_OK || !is_about_grammar(sqlite3_errmsg(db))) {
+		return POSTERN_OK;
+	}
+	return postern__fail(error, POSTERN_E_INVALID, "line %u: %s",
+			line + lines_before(db, sql, len), sqlite3_errmsg(db));
+}
+
+int postern__sql_syntax_check(const char *sql, struct postern_error *error) {
+	struct postern__sql_reader reader = {
+		.dialect = POSTERN__SQL_SQLITE,
+		.sql = sql,
+	};
+	struct postern__sql_token token = { .kind = POSTERN__SQL_SEMICOLON };
+	const char *start = sql;
+	unsigned line = 1;
+	sqlite3 *db = NULL;
+	int r = POSTERN_OK;
+
+	if (sqlite3_open_v2(":memory:", &db,
+				SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
+				NULL) != SQLITE_OK) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	while (r == POSTERN_OK && token.kind != POSTERN__SQL_END &&
+			token.kind != POSTERN__SQL_UNCLOSED) {
+		postern__sql_next(&reader, &token);
+		if (token.kind == POSTERN__SQL_SEMICOLON ||
+				token.kind == POSTERN__SQL_END) {
+			const char *end = token.text + token.len;
+			r = check_statement(db, start, (size_t)(end - start), line, error);
+			start = end;
+			line = token.line;
+		}
+	}
+	(void)sqlite3_close(db); /* has no statements left; NULL is fine */
+	return r;
+}
