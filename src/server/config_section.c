@@ -218,6 +218,13 @@ int postern__config_list_read(struct postern__config *config,
 	return POSTERN_OK;
 }
 
+/* Whether a sentence shows as much of a text as there is room for. */
+static bool has_start(const char *sentence, const char *text) {
+	char start[32];
+	(void)snprintf(start, sizeof start, "%.31s", text);
+	return strstr(sentence, start) != NULL;
+}
+
 int postern__config_option_put(struct postern__config *config,
 		const struct postern__option *option, bool is_file, const char *text,
 		const struct postern__config_origin *origin,
@@ -245,6 +252,11 @@ int postern__config_option_put(struct postern__config *config,
 		text = secret;
 	}
 	int r = postern__option_set(option, text, values, &config->arena, error);
+	if (r != POSTERN_OK && is_file && error && has_start(error->text, text)) {
+		/* Whatever it is, somebody took it for a secret. */
+		return postern__fail(error, r,
+				"what the file holds is no store; write sqlite:FILE");
+	}
 	if (r == POSTERN_OK) {
 		*place = *origin;
 		place->is_file = is_file;

@@ -7,7 +7,9 @@
 #include "server/config_store.h"
 
 #include <postern/message.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -65,6 +67,15 @@ static const struct kind kinds[] = {
 };
 #define KIND_COUNT (sizeof kinds / sizeof kinds[0])
 
+/* Whether a text that is no address may be shown as it is, so that a slip of
+   the keyboard can be seen: nothing in it could be somebody's secret. */
+static bool is_harmless(const char *url, const char *near) {
+	bool local = near &&
+				 (strcmp(near, "sqlite") == 0 || strcmp(near, "memory") == 0);
+	return !strpbrk(url, "@?=") && !strstr(url, "://") &&
+		   (local || !strchr(url, ':'));
+}
+
 static int fail_unknown(const char *url, const char *scheme,
 		struct postern_error *error) {
 	const char *names[KIND_COUNT];
@@ -73,8 +84,12 @@ static int fail_unknown(const char *url, const char *scheme,
 	for (size_t i = 0; i < KIND_COUNT; i++) {
 		names[i] = kinds[i].scheme;
 	}
-	postern__redact(url, shown, sizeof shown);
 	const char *near = postern__closest(scheme, names, KIND_COUNT);
+	if (is_harmless(url, near)) {
+		(void)snprintf(shown, sizeof shown, "%s", url);
+	} else {
+		postern__redact(url, shown, sizeof shown);
+	}
 	if (near) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"'%.60s' is no store; did you mean '%s:'?", shown, near);

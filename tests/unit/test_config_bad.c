@@ -360,16 +360,27 @@ static void bad_retention(void) {
 
 static void bad_stores(void) {
 	static const struct bad table[] = {
-		{ "store: postern.db", "f:1:8: store: '***' is no store; write "
+		{ "store: postern.db", "f:1:8: store: 'postern.db' is no store; write "
 							   "sqlite:FILE or memory:" },
+		{ "store: me@canary.db", "f:1:8: store: '***' is no store; write "
+								 "sqlite:FILE or memory:" },
+		{ "store: sqlit:a.db?token=canary",
+				"f:1:8: store: 'sqlit:***' is no store; did you mean "
+				"'sqlite:'?" },
+		{ "store: sqlit://u:canary@h",
+				"f:1:8: store: 'sqlit://u:***@h' is no store; did you mean "
+				"'sqlite:'?" },
+		{ "store: other:canary", "f:1:8: store: 'other:***' is no store; "
+								 "write sqlite:FILE or memory:" },
 		{ "store: 'sqlite:'",
 				"f:1:8: store: no file is named; write sqlite:FILE" },
 		{ "store: sqlite:?x=y",
 				"f:1:8: store: no file is named; write sqlite:FILE" },
 		{ "store: sqlite:a.db?mode=ro",
 				"f:1:8: store: 'mode=ro' is not a parameter of sqlite:" },
-		{ "store: sqlit:a.db", "f:1:8: store: 'sqlit:***' is no store; did you "
-							   "mean 'sqlite:'?" },
+		{ "store: sqlit:a.db",
+				"f:1:8: store: 'sqlit:a.db' is no store; did you "
+				"mean 'sqlite:'?" },
 		{ "store: memory:x", "f:1:8: store: nothing may follow 'memory:'" },
 		{ "store: ''",
 				"f:1:8: store: '' is no store; write sqlite:FILE or memory:" },
@@ -382,7 +393,7 @@ static void bad_stores(void) {
 				"other" },
 		{ "stores: {a: {}}", "f:1:10: store 'a' has no 'url'" },
 		{ "stores: {a: }", "f:1:10: store 'a' has no 'url'" },
-		{ "stores: {a: {url: x}}", "f:1:19: url: '***' is no store; write "
+		{ "stores: {a: {url: x}}", "f:1:19: url: 'x' is no store; write "
 								   "sqlite:FILE or memory:" },
 		{ "stores: {a: {url: 'memory:', url_file: /x}}",
 				"f:1:40: url_file: 'store' and 'store_file' exclude each "

@@ -255,7 +255,7 @@ static void secret_files(void) {
 	check_secret("\n", 0600, NULL, "must hold one line");
 	check_secret("memory:\nmemory:\n", 0600, NULL, "must hold one line");
 	check_secret("memory:\n\n", 0600, NULL, "must hold one line");
-	check_secret("nonsense", 0600, NULL, "is no store");
+	check_secret("nonsense", 0600, NULL, "what the file holds is no store");
 	char text[5000];
 	memset(text, 'a', sizeof text);
 	text[sizeof text - 1] = '\0';
