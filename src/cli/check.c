@@ -10,10 +10,13 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <libgen.h>
 #include <postern/inspect.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/redact.h"
@@ -144,6 +147,14 @@ static void check_box(struct check *check,
 	postern_stats_destroy(stats);
 }
 
+/* Whether a store that is not there could be. */
+static bool has_directory(const struct postern__config_store *store) {
+	char *path = strdup(postern__store_file(store->values.store));
+	bool there = path && access(dirname(path), F_OK) == 0;
+	free(path);
+	return there;
+}
+
 /* What a store has and promises. */
 static void check_store(struct check *check,
 		const struct postern__config_store *store) {
@@ -158,7 +169,11 @@ static void check_store(struct check *check,
 	options.remark = take_remark;
 	options.remark_context = check;
 	int r = postern_box_open(store->values.store, &options, &box, &error);
-	if (r == POSTERN_E_NOTFOUND) {
+	if (r == POSTERN_E_NOTFOUND && !has_directory(store)) {
+		find(check, POSTERN__EXIT_UNREACHABLE,
+				"the store %s cannot be created: its directory is not there",
+				url);
+	} else if (r == POSTERN_E_NOTFOUND) {
 		find(check, POSTERN__EXIT_OK,
 				"the store %s is not there yet; 'postern migrate' or "
 				"'postern serve' creates it",

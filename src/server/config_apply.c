@@ -19,6 +19,7 @@
 #include "server/config_options.h"
 #include "server/config_section.h"
 #include "server/config_yaml.h"
+#include "server/take.h"
 
 void postern__config_box_options(const struct postern__config_store *store,
 		struct postern_box_options *out) {
@@ -167,6 +168,23 @@ static int check_handler(const struct postern__config_handler *handler,
 	return r;
 }
 
+/* The commands find a server by its stores' files. */
+static int check_files(const struct postern__config *config,
+		struct postern_error *error) {
+	const struct postern__option *option = postern__option_named("store");
+	for (size_t i = 0; i < config->store_count; i++) {
+		if (postern__store_file(config->stores[i].values.store)) {
+			return POSTERN_OK;
+		}
+	}
+	(void)postern__fail(error, POSTERN_E_INVALID,
+			"'memory:' cannot be the only store: a server needs a file to "
+			"stand beside; use sqlite:FILE");
+	return postern__config_fail_at(config, option,
+			&config->stores[0].values.origins[postern__option_index(option)],
+			POSTERN_E_INVALID, error);
+}
+
 int postern__config_check(const struct postern__config *config,
 		struct postern_error *error) {
 	for (size_t i = 0; i < config->channel_count; i++) {
@@ -181,7 +199,7 @@ int postern__config_check(const struct postern__config *config,
 			}
 		}
 	}
-	return POSTERN_OK;
+	return check_files(config, error);
 }
 
 void postern__config_remarks(const struct postern__config *config,

@@ -62,7 +62,7 @@
 /* clang-format off */
 static const struct postern__option options[] = {
 	/* The process. */
-	{ "store", STORE, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE or memory:" },
+	{ "store", STORE, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE; memory: beside other stores, or for bench" },
 	{ "listen", TEXT, AT(listen), ROOT, LATER, 0, 0, NULL, "none", "address of the API" },
 	{ "ingest_listen", TEXT, NOWHERE, ROOT, LATER, 0, 0, NULL, "none", "second address, for ingest only" },
 	{ "metrics", SWITCH, NOWHERE, ROOT, LATER, 0, 0, NULL, "on", "serve /metrics" },

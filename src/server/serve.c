@@ -217,19 +217,6 @@ static int fail(struct serve *self, int exit, const char *what,
 	return exit;
 }
 
-/* The commands find a server by its stores' files. */
-static int check_files(const struct serve *self, struct postern_error *error) {
-	for (size_t i = 0; i < postern__config_store_count(self->config); i++) {
-		const struct postern__config_store *store =
-				postern__config_store(self->config, i);
-		if (postern__store_file(store->values.store)) {
-			return POSTERN_OK;
-		}
-	}
-	return postern__fail(error, POSTERN_E_INVALID,
-			"a server needs a file to stand beside; use sqlite:FILE");
-}
-
 /* The steps up to serving; the exit code. */
 static int start(struct serve *self) {
 	struct postern_error error;
@@ -247,10 +234,6 @@ static int start(struct serve *self) {
 	for (size_t i = 0; (warning = postern__config_warning(self->config, i));
 			i++) {
 		postern__log(&self->log, POSTERN__LOG_WARN, warning);
-	}
-	r = check_files(self, &error);
-	if (r != POSTERN_OK) {
-		return fail(self, EXIT_CONFIGURATION, "store memory:", &error);
 	}
 	r = postern__config_check(self->config, &error);
 	if (r != POSTERN_OK) {

@@ -169,7 +169,19 @@ def _(place):
 @case("a store in memory cannot be served")
 def _(place):
     place.configure(CONFIG.replace("sqlite:box.db", "'memory:'"))
-    place.fails(2, "serve", says="sqlite:FILE")
+    place.fails(2, "serve", says="postern.yaml:1:8: 'memory:' cannot be the only")
+    result = place.run("check")
+    equal(result.code, 2)
+    assert "postern.yaml:1:8: 'memory:' cannot be the only" in result.out, result
+
+
+@case("a store in a directory that is not there can neither be served nor checked")
+def _(place):
+    place.configure(CONFIG.replace("box.db", "no/dir/box.db"))
+    place.fails(4, "serve", says="no/dir/box.db")
+    result = place.run("check")
+    equal(result.code, 4)
+    assert "no/dir/box.db cannot be created" in result.out, result
 
 
 @case("a wrong configuration ends with 2 and leaves no store")
