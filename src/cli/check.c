@@ -26,6 +26,7 @@
 #include "cli/out.h"
 #include "cli/own.h"
 #include "cli/remote.h"
+#include "cli/served.h"
 #include "handler/kinds.h"
 #include "server/api.h"
 #include "server/config.h"
@@ -186,6 +187,35 @@ static void check_store(struct check *check,
 	postern_box_destroy(box);
 }
 
+/* One that is well may still serve something else. */
+static void check_served(struct check *check,
+		const struct postern__socket *socket) {
+	const struct postern__request request = {
+		.method = "GET",
+		.path = "/v1/stats",
+	};
+	struct postern__response response;
+	char difference[TEXT_MAX / 2];
+	json_t *json = NULL;
+	postern__response_init(&response);
+	if (!postern__remote_request(socket, &request, &response, NULL) &&
+			response.status == 200) {
+		json = json_loadb(postern__buf_text(&response.body), response.body.len,
+				0, NULL);
+	}
+	if (json && !postern__served_is_same(check->cli->config, json, difference,
+						sizeof difference)) {
+		find(check, POSTERN__EXIT_OK,
+				"a server is running and well, but with another configuration: "
+				"%s; restart it",
+				difference);
+	} else {
+		find(check, POSTERN__EXIT_OK, "a server is running and well");
+	}
+	json_decref(json);
+	postern__response_finish(&response);
+}
+
 /* A server that runs beside a store says itself how it is. True: there is
    one, or something that should be. */
 static bool check_server(struct check *check,
@@ -204,7 +234,7 @@ static bool check_server(struct check *check,
 	postern__response_init(&response);
 	int r = postern__remote_request(&socket, &request, &response, &error);
 	if (r == POSTERN_OK && response.status == 200) {
-		find(check, POSTERN__EXIT_OK, "a server is running and well");
+		check_served(check, &socket);
 	} else if (r == POSTERN_OK) {
 		json_t *json = json_loadb(postern__buf_text(&response.body),
 				response.body.len, 0, NULL);
@@ -233,8 +263,9 @@ static void check_stores(struct check *check) {
 		}
 	}
 	check->store = NULL;
-	for (size_t i = 0; !served && i < cli->store_count; i++) {
-		served = check_server(check, cli->stores[i]);
+	for (size_t i = 0; !served && i < postern__config_store_count(cli->config);
+			i++) {
+		served = check_server(check, postern__config_store(cli->config, i));
 	}
 }
 

@@ -108,7 +108,24 @@ int postern__cli_configure(struct postern__cli *cli) {
 	return postern__cli_configure_from(cli, NULL);
 }
 
+/* Whether any store of the configuration outlives a process. */
+static bool has_file(const struct postern__config *config) {
+	for (size_t i = 0; i < postern__config_store_count(config); i++) {
+		if (postern__store_file(
+					postern__config_store(config, i)->values.store)) {
+			return true;
+		}
+	}
+	return false;
+}
+
 static int say_nothing_kept(const struct postern__cli *cli) {
+	if (has_file(cli->config)) {
+		postern__say("the store '%s' lives in the memory of a server, which "
+					 "works it: there is nothing for '%s' to do",
+				cli->stores[0]->name, cli->command->name);
+		return POSTERN__EXIT_USAGE;
+	}
 	postern__say("the store is 'memory:', which lives and dies with one "
 				 "process: there is nothing for '%s' to work on; use "
 				 "--store sqlite:FILE",
@@ -128,14 +145,7 @@ int postern__cli_need_kept(struct postern__cli *cli) {
 }
 
 int postern__cli_need_files(const struct postern__cli *cli) {
-	for (size_t i = 0; i < postern__config_store_count(cli->config); i++) {
-		const struct postern__config_store *store =
-				postern__config_store(cli->config, i);
-		if (postern__store_file(store->values.store)) {
-			return POSTERN__EXIT_OK;
-		}
-	}
-	return say_nothing_kept(cli);
+	return has_file(cli->config) ? POSTERN__EXIT_OK : say_nothing_kept(cli);
 }
 
 int postern__cli_count(const struct postern__cli *cli, const char *flag,

@@ -115,7 +115,7 @@ static int open_stores(struct postern__client *client,
 		}
 	}
 	if (r == POSTERN_OK && !is_open(client)) {
-		r = postern__fail(error, POSTERN_E_INVALID,
+		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"the store '%s' is in the memory of a server, and none is "
 				"running",
 				cli->stores[0]->name);
@@ -140,12 +140,16 @@ static void answer_here(const struct postern__client *client,
 }
 
 /* A store in a word that a server with another configuration understands, if
-   there is one. NULL: no memory. */
+   there is one. A file that is not there is no server's, whatever that one
+   calls by the same name. NULL: no memory. */
 static const char *describe(const struct postern__config_store *store,
 		struct postern__arena *arena) {
 	char id[POSTERN__STORE_ID_MAX];
+	if (!postern__store_file(store->values.store)) {
+		return postern__arena_strdup(arena, store->name);
+	}
 	bool known = postern__store_id(store->values.store, id);
-	return postern__arena_strdup(arena, known ? id : store->name);
+	return postern__arena_strdup(arena, known ? id : "?");
 }
 
 /* The request with a header for each store that the command is about. */
@@ -194,17 +198,11 @@ static int ask_beside(const struct postern__config_store *store,
 	return r;
 }
 
-/* A store in memory has a server beside another store, if at all. */
-static bool is_about_memory(const struct postern__cli *cli) {
-	for (size_t i = 0; i < cli->store_count; i++) {
-		if (!postern__store_file(cli->stores[i]->values.store)) {
-			return true;
-		}
-	}
-	return false;
-}
-
-/* POSTERN_E_UNAVAILABLE if there is none. */
+/*
+ * POSTERN_E_UNAVAILABLE if there is none. One beside another store of the
+ * configuration is asked too: it has the stores in memory, and one that lacks
+ * a store that it should have says so, before somebody else takes that one.
+ */
 static int ask_server(const struct postern__client *client,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error) {
@@ -221,9 +219,7 @@ static int ask_server(const struct postern__client *client,
 			i++) {
 		r = ask_beside(cli->stores[i], &named, response, error);
 	}
-	for (size_t i = 0;
-			r == POSTERN_E_UNAVAILABLE && is_about_memory(cli) && i < count;
-			i++) {
+	for (size_t i = 0; r == POSTERN_E_UNAVAILABLE && i < count; i++) {
 		r = ask_beside(postern__config_store(cli->config, i), &named, response,
 				error);
 	}

@@ -61,7 +61,9 @@ void postern__client_destroy(struct postern__client *client);
  * response  fresh from postern__response_init().
  *
  * Returns POSTERN_OK whatever the answer says. Otherwise nobody answered: the
- * errors of postern_box_open(), or those of postern__remote_request().
+ * errors of postern_box_open(), or those of postern__remote_request(), or
+ * POSTERN_E_UNAVAILABLE for a store in the memory of a server that is not
+ * there.
  */
 int postern__client_request(struct postern__client *client,
 		const struct postern__request *request, bool once,

@@ -147,7 +147,7 @@ static const struct postern__command commands[] = {
 			"store, if there is one, without changing it: deliveries whose handler is no\n"
 			"longer configured and would be poisoned, ids that are forgotten before the last\n"
 			"retry, programs that cannot be run, a store that does not keep what it promises,\n"
-			"a server that is not well.\n"
+			"a server that is not well or has another configuration.\n"
 			"Exits with 2 if the configuration is wrong, 1 if something was found, 4 if\n"
 			"the store cannot be read, 5 if the running server is not well.",
 		.examples =

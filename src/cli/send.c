@@ -335,6 +335,13 @@ static int print_answer(const struct postern__cli *cli,
 		const struct letter *letter, const struct postern__answer *answer) {
 	const char *status = postern__answer_text(answer->json, "status");
 	bool conflict = answer->status == 409;
+	if (answer->status == 404 &&
+			postern__config_channel_named(cli->config, letter->channel)) {
+		postern__say("send: no channel '%s': the server was started with "
+					 "another configuration; restart it",
+				letter->channel);
+		return POSTERN__EXIT_UNREACHABLE;
+	}
 	if (answer->status > 299 && !conflict) {
 		int r = postern__answer_problem(cli, answer);
 		if (answer->status == 404) {

@@ -7,6 +7,7 @@
 #include <postern/error.h>
 #include <postern/inspect.h>
 #include <postern/runner.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "base/json_text.h"
@@ -17,11 +18,25 @@ static void answer(struct postern__call *call) {
 	call->response->status = 200;
 }
 
-static void write_channel(struct postern__buf *buf, const char *store,
+/* Whether the store's channel is one that this process takes messages for; a
+   store remembers all that it ever had. */
+static bool is_configured(const struct postern__call *call, const char *store,
+		const char *name) {
+	const struct postern__config_channel *channel =
+			call->api->config
+					? postern__config_channel_named(call->api->config, name)
+					: NULL;
+	return channel && strcmp(channel->store->name, store) == 0;
+}
+
+static void write_channel(const struct postern__call *call, const char *store,
 		const struct postern_channel_stats *channel) {
+	struct postern__buf *buf = &call->response->body;
 	postern__json_open(buf, '{');
 	postern__json_pair_text(buf, "store", store);
 	postern__json_pair_text(buf, "name", channel->name);
+	postern__json_pair_bool(buf, "configured",
+			is_configured(call, store, channel->name));
 	postern__json_pair_uint(buf, "accepted", channel->accepted);
 	postern__json_pair_uint(buf, "duplicates", channel->duplicates);
 	postern__json_pair_uint(buf, "conflicts", channel->conflicts);
@@ -88,7 +103,7 @@ static void write_channels(struct postern__call *call, const char *name,
 	for (size_t i = 0; i < counts->count; i++) {
 		const struct postern_stats *stats = counts->stats[i];
 		for (size_t n = 0; n < stats->channel_count; n++) {
-			write_channel(buf, call->stores[i]->name, &stats->channels[n]);
+			write_channel(call, call->stores[i]->name, &stats->channels[n]);
 		}
 	}
 	postern__json_close(buf, ']');

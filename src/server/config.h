@@ -251,7 +251,8 @@ int postern__config_store_fail(const struct postern__config *config,
  * without opening them: ask before a store is created. What depends on the file
  * alone was refused when it was read; here it is the programs as they are
  * now, and what the stores can do: one of them has a file, which a server
- * needs. A program that is not there is fine, for it may come. Errors as for postern__config_apply().
+ * needs. A program that is not there is fine, for it may come. Errors as for
+ * postern__config_apply().
  */
 int postern__config_check(const struct postern__config *config,
 		struct postern_error *error);

@@ -125,8 +125,8 @@ def _(place):
     equal(server.stop(), 0)
     # What was in files is still there, what was in memory is not.
     equal([row["store"] for row in listing(place)], ["default", "audit"])
-    place.fails(2, "list", "--in", "scratch", says="in the memory of a server")
-    place.fails(2, "send", "pings", says="in the memory of a server")
+    place.fails(4, "list", "--in", "scratch", says="in the memory of a server")
+    place.fails(4, "send", "pings", says="in the memory of a server")
 
 
 @case("each store has its own settings, and the log says which it is")
@@ -175,7 +175,7 @@ def _(place):
     place.serve("--store", "sqlite:one.db", "-c", place.write("one.yaml", ""))
     place.fails(4, "list", says="lacks a store")
     equal(listing(place, "--in", "one"), [])
-    equal(listing(place, "--in", "two"), [])
+    place.fails(4, "list", "--in", "two", says="lacks a store")
 
 
 @case("the same numbers in two stores are told apart, with a server")
@@ -342,6 +342,54 @@ def _(place):
     equal(place.ok("process").out, "processed 0\n")
     place.ok("resume", "log")
     equal(place.ok("process").out, "processed 1\n")
+
+
+@case("a server that was not restarted is told from one that was")
+def _(place):
+    before = "store: sqlite:x.db\nchannels:\n  a: {}\n"
+    after = (
+        "store: sqlite:x.db\nstores: {q: {url: 'sqlite:q.db'}}\n"
+        "channels:\n  a: {}\n  b: {store: q}\n  c: {}\n"
+    )
+    place.configure(before)
+    server = place.serve()
+    result = place.ok("check")
+    assert "a server is running and well\n" in result.out, result
+    place.configure(after)
+    result = place.fails(4, "send", "c", "--id", "1", "--body", "x",
+                         says="no channel 'c': the server was started with another")
+    assert "did you mean" not in result.err, result
+    for words in (["send", "b", "--id", "1", "--body", "x"], ["list", "--in", "q"],
+                  ["stats"], ["retry", "--in", "q", "--state", "poisoned", "--yes"]):
+        place.fails(4, *words, says="another configuration and lacks a store")
+    assert not os.path.exists(place.file("q.db"))
+    for words in (["check"], ["check", "--in", "q"]):
+        result = place.ok(*words)
+        assert "another configuration: it lacks the store 'q'" in result.out, result
+    # A file that is not there is not the server's, even under the same name.
+    place.configure("store: sqlite:y.db\nstores: {old: {url: 'sqlite:x.db'}}\n"
+                    "channels: {a: {}}\n")
+    place.fails(4, "send", "a", "--id", "1", "--body", "x", says="lacks a store")
+    server.stop()
+    place.configure(after)
+    place.serve()
+    equal(place.send("1", channel="b").out, "accepted\n")
+    assert "a server is running and well\n" in place.ok("check").out
+    place.configure(after.replace("  c: {}\n", ""))
+    assert "it still has the channel 'c'" in place.ok("check").out
+    place.configure(after.replace("c: {}", "c: {handlers: {h: {sql: select 1}}}"))
+    assert "it lacks the handler 'h'" in place.ok("check").out
+    place.configure(after.replace("b: {store: q}", "b: {}"))
+    assert "has in another store the channel 'b'" in place.ok("check").out
+
+
+@case("a store in memory is out of reach without its server")
+def _(place):
+    place.configure(THREE)
+    place.ok("migrate")
+    place.fails(4, "send", "pings", "--id", "1", "--body", "x", says="none is running")
+    result = place.fails(2, "process", "--in", "scratch", says="memory of a server")
+    assert "sqlite:FILE" not in result.err, result
 
 
 @case("a name that is no store is told, with the one that was meant")
