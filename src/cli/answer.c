@@ -113,10 +113,31 @@ static const char *find_flag(const struct postern__cli *cli, const char *text,
 	return NULL;
 }
 
+int postern__answer_failures(const struct postern__cli *cli,
+		const json_t *answer) {
+	int r = POSTERN__EXIT_OK;
+	size_t index;
+	json_t *row;
+	json_array_foreach(json_object_get(answer, "stores"), index, row) {
+		const char *text = postern__answer_text(row, "error");
+		const char *store = postern__answer_text(row, "store");
+		if (text) {
+			postern__say("%s: store '%s': %s", cli->command->name,
+					store ? store : "", text);
+			r = POSTERN__EXIT_UNREACHABLE;
+		}
+	}
+	return r;
+}
+
 int postern__answer_problem(const struct postern__cli *cli,
 		const struct postern__answer *answer) {
 	const char *text = postern__answer_text(answer->json, "detail");
 	size_t len;
+	if (json_array_size(json_object_get(answer->json, "stores")) > 1 &&
+			postern__answer_failures(cli, answer->json)) {
+		return exit_of_status(answer->status);
+	}
 	if (!text) {
 		text = postern__answer_text(answer->json, "title");
 	}

@@ -39,6 +39,13 @@ int postern__ask(const struct postern__cli *cli, struct postern__client *client,
 int postern__answer_problem(const struct postern__cli *cli,
 		const struct postern__answer *answer);
 
+/*
+ * Say in which of its `stores` a request failed. Returns POSTERN__EXIT_OK if it
+ * did in none, otherwise POSTERN__EXIT_UNREACHABLE.
+ */
+int postern__answer_failures(const struct postern__cli *cli,
+		const json_t *answer);
+
 /* A text of an object, or NULL if it has none. */
 const char *postern__answer_text(const json_t *object, const char *name);
 

@@ -8,6 +8,7 @@
 
 #include "cli/client.h"
 
+#include <jansson.h>
 #include <postern/box.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -247,10 +248,21 @@ static int try_request(struct postern__client *client,
 	return POSTERN_OK;
 }
 
-/* A server that stops, or has too much to do, did nothing and says so. */
+/* Whether a problem is one of the library: it has a code. */
+static bool has_code(const struct postern__response *response) {
+	json_t *json = json_loadb(postern__buf_text(&response->body),
+			response->body.len, 0, NULL);
+	bool has = json_object_get(json, "code") != NULL;
+	json_decref(json);
+	return has;
+}
+
+/* A server that stops, or has too much to do, did nothing and says so. What is
+   to be done once is not tried again after a store failed. */
 static bool is_put_off(const struct postern__client *client, int r,
-		const struct postern__response *response) {
-	return r == POSTERN_OK && !is_open(client) && response->status == 503;
+		const struct postern__response *response, bool once) {
+	return r == POSTERN_OK && !is_open(client) && response->status == 503 &&
+		   !(once && has_code(response));
 }
 
 int postern__client_request(struct postern__client *client,
@@ -262,7 +274,7 @@ int postern__client_request(struct postern__client *client,
 	for (;;) {
 		int r = try_request(client, request, response, error);
 		bool again = r == POSTERN_E_BUSY || (r == POSTERN_E_STALE && !once) ||
-					 is_put_off(client, r, response);
+					 is_put_off(client, r, response, once);
 		if (!again ||
 				!postern__patience_wait(&patience,
 						r == POSTERN_E_BUSY && client->busy_url &&

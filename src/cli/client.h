@@ -57,7 +57,7 @@ void postern__client_destroy(struct postern__client *client);
  * Make a request and get the answer.
  *
  * once      the request must not be made a second time when the connection
- *           broke and nobody knows what became of it.
+ *           broke and nobody knows what became of it, or when a store failed.
  * response  fresh from postern__response_init().
  *
  * Returns POSTERN_OK whatever the answer says. Otherwise nobody answered: the

@@ -75,7 +75,8 @@ static int edit_one(const struct postern__cli *cli,
 			.query = query,
 			.transport = "cli",
 		};
-		r = postern__ask(cli, client, &request, false, out);
+		/* A retry that was made may have failed for good again by now. */
+		r = postern__ask(cli, client, &request, verb == &retry, out);
 	}
 	postern__buf_finish(&path);
 	return r;
@@ -309,6 +310,7 @@ static int edit_filtered(struct postern__cli *cli, const struct verb *verb) {
 		goto out;
 	}
 	uint64_t count = postern__answer_count(found, "count");
+	r = postern__answer_failures(cli, found);
 	if (dry_run) {
 		print_many(cli, verb, found, true);
 		goto out;
@@ -319,6 +321,7 @@ static int edit_filtered(struct postern__cli *cli, const struct verb *verb) {
 	}
 	if (r == POSTERN__EXIT_OK) {
 		print_many(cli, verb, edited, false);
+		r = postern__answer_failures(cli, edited);
 	}
 out:
 	json_decref(edited);

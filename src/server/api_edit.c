@@ -220,24 +220,49 @@ typedef int edit_all(struct postern_box *box,
 		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
 		struct postern_error *error);
 
-/* In one store after the other, until the limit is reached. False: refused. */
-static bool edit_stores(struct postern__call *call, edit_all *edit,
-		struct postern_filter *filter, bool dry_run, uint64_t *count_out) {
-	struct postern_error error;
+/* What was edited in each store. */
+struct edited {
+	struct postern__part parts[POSTERN__STORE_COUNT_MAX];
+	uint64_t counts[POSTERN__STORE_COUNT_MAX];
+	size_t part_count;
+	uint64_t total;
+};
+
+/* In one store after the other, until the limit is reached. One that fails
+   is as it was; the others are edited all the same. */
+static void edit_stores(struct postern__call *call, edit_all *edit,
+		struct postern_filter *filter, bool dry_run, struct edited *out) {
 	uint32_t limit = filter->limit > 0 ? filter->limit : POSTERN_LIST_LIMIT_MAX;
-	uint64_t total = 0;
-	for (size_t i = 0; i < call->store_count && total < limit; i++) {
-		uint64_t count;
-		const struct postern__open_store *store = call->stores[i];
-		filter->limit = limit - (uint32_t)total;
-		if (edit(store->box, filter, dry_run, &count, &error) != POSTERN_OK) {
-			postern__call_fail_in(call, store, &error);
-			return false;
+	*out = (struct edited){ .total = 0 };
+	for (size_t i = 0; i < call->store_count && out->total < limit; i++) {
+		struct postern__part *part = &out->parts[out->part_count++];
+		part->store = call->stores[i];
+		filter->limit = limit - (uint32_t)out->total;
+		if (edit(part->store->box, filter, dry_run, &out->counts[i],
+					&part->error) == POSTERN_OK) {
+			part->error.code = POSTERN_OK;
+			out->total += out->counts[i];
 		}
-		total += count;
 	}
-	*count_out = total;
-	return true;
+}
+
+static void write_edited(struct postern__call *call,
+		const struct edited *edited, bool dry_run) {
+	struct postern__buf *body = &call->response->body;
+	postern__call_open_parts(call, edited->parts, edited->part_count,
+			edited->total > 0);
+	postern__json_pair_uint(body, "count", edited->total);
+	postern__json_pair_bool(body, "dry_run", dry_run);
+	postern__json_key(body, "stores");
+	postern__json_open(body, '[');
+	for (size_t i = 0; i < edited->part_count; i++) {
+		postern__json_open(body, '{');
+		postern__write_part(body, &edited->parts[i]);
+		postern__json_pair_uint(body, "count", edited->counts[i]);
+		postern__json_close(body, '}');
+	}
+	postern__json_close(body, ']');
+	postern__json_close(body, '}');
 }
 
 static void run_all(struct postern__call *call, edit_all *edit) {
@@ -250,16 +275,9 @@ static void run_all(struct postern__call *call, edit_all *edit) {
 	if (!read_bulk(call, json, &filter, &dry_run)) {
 		goto out;
 	}
-	uint64_t count;
-	if (!edit_stores(call, edit, &filter, dry_run, &count)) {
-		goto out;
-	}
-	struct postern__buf *body = &call->response->body;
-	postern__json_open(body, '{');
-	postern__json_pair_uint(body, "count", count);
-	postern__json_pair_bool(body, "dry_run", dry_run);
-	postern__json_close(body, '}');
-	call->response->status = 200;
+	struct edited edited;
+	edit_stores(call, edit, &filter, dry_run, &edited);
+	write_edited(call, &edited, dry_run);
 out:
 	json_decref(json);
 }

@@ -13,6 +13,7 @@
 #include <strings.h>
 
 #include "base/fail.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "server/route.h"
 
@@ -75,7 +76,8 @@ bool postern__call_choose(struct postern__call *call, const char *name) {
 	return false;
 }
 
-void postern__call_fail_in(struct postern__call *call,
+/* The error, saying in which store if there are several. */
+static struct postern_error told_in(const struct postern__call *call,
 		const struct postern__open_store *store,
 		const struct postern_error *error) {
 	struct postern_error told = *error;
@@ -83,7 +85,38 @@ void postern__call_fail_in(struct postern__call *call,
 		(void)postern__fail(&told, error->code, "store '%s': %s", store->name,
 				error->text);
 	}
+	return told;
+}
+
+void postern__call_fail_in(struct postern__call *call,
+		const struct postern__open_store *store,
+		const struct postern_error *error) {
+	struct postern_error told = told_in(call, store, error);
 	postern__call_fail(call, &told);
+}
+
+void postern__call_open_parts(struct postern__call *call,
+		const struct postern__part *parts, size_t count, bool changed) {
+	for (size_t i = 0; i < count && !changed; i++) {
+		if (parts[i].error.code != POSTERN_OK) {
+			struct postern_error told =
+					told_in(call, parts[i].store, &parts[i].error);
+			postern__response_open_fail(call->response, &told);
+			return;
+		}
+	}
+	postern__json_open(&call->response->body, '{');
+	call->response->status = 200;
+}
+
+void postern__write_part(struct postern__buf *buf,
+		const struct postern__part *part) {
+	postern__json_pair_text(buf, "store", part->store->name);
+	if (part->error.code != POSTERN_OK) {
+		postern__json_pair_text(buf, "error", part->error.text);
+		postern__json_pair_text(buf, "code",
+				postern__code_name(part->error.code));
+	}
 }
 
 bool postern__call_store_query(struct postern__call *call) {

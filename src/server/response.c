@@ -62,8 +62,7 @@ const char *postern__status_text(int status) {
 	return "Unknown";
 }
 
-/* "busy" for POSTERN_E_BUSY; NULL for what is no error. */
-static const char *code_name(int code) {
+const char *postern__code_name(int code) {
 	switch (code) {
 	case POSTERN_E_INVALID: return "invalid";
 	case POSTERN_E_NOMEM: return "nomem";
@@ -93,8 +92,9 @@ void postern__response_open_problem(struct postern__response *response,
 	if (detail) {
 		postern__json_pair_text(&response->body, "detail", detail);
 	}
-	if (code_name(code)) {
-		postern__json_pair_text(&response->body, "code", code_name(code));
+	if (postern__code_name(code)) {
+		postern__json_pair_text(&response->body, "code",
+				postern__code_name(code));
 	}
 }
 
@@ -131,13 +131,19 @@ static int status_of(int code) {
 /* How long a sender should wait when the store is in trouble, in seconds. */
 #define RETRY_AFTER_TROUBLE "5"
 
-void postern__response_fail(struct postern__response *response,
+void postern__response_open_fail(struct postern__response *response,
 		const struct postern_error *error) {
 	int status = status_of(error->code);
-	postern__response_problem(response, status, error->code, error->text);
+	postern__response_open_problem(response, status, error->code, error->text);
 	if (status == 503) {
 		postern__response_header(response, "Retry-After", RETRY_AFTER_TROUBLE);
 	}
+}
+
+void postern__response_fail(struct postern__response *response,
+		const struct postern_error *error) {
+	postern__response_open_fail(response, error);
+	postern__json_close(&response->body, '}');
 }
 
 void postern__response_check(struct postern__response *response) {

@@ -66,6 +66,32 @@ void postern__call_fail_in(struct postern__call *call,
 void postern__response_fail(struct postern__response *response,
 		const struct postern_error *error);
 
+/* What a request came to in one of its stores. */
+struct postern__part {
+	const struct postern__open_store *store;
+	struct postern_error error; /* its code is POSTERN_OK if it went well */
+};
+
+/*
+ * Begin the answer to a request that went through several stores and left none
+ * out because of another; close it with '}'. It is a problem, the first one,
+ * only if a store failed and nothing was changed in any: then the request can
+ * be made again as it is.
+ */
+void postern__call_open_parts(struct postern__call *call,
+		const struct postern__part *parts, size_t count, bool changed);
+
+/* Members of a part's own object: `store`, and if it failed `error`, `code`. */
+void postern__write_part(struct postern__buf *buf,
+		const struct postern__part *part);
+
+/* The same as postern__response_fail(), left open for more members. */
+void postern__response_open_fail(struct postern__response *response,
+		const struct postern_error *error);
+
+/* "busy" for POSTERN_E_BUSY; NULL for what is no error. */
+const char *postern__code_name(int code);
+
 /* Answer with a problem of our own wording. */
 void postern__call_refuse(struct postern__call *call, int status,
 		const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -111,6 +111,28 @@ def _(place):
     equal(len(fake.requests), 2)
 
 
+@case("an edit of many is not made twice when a store failed")
+def _(place):
+    place.configure()
+    place.ok("init")
+    failed = b'{"detail":"store \'b\': the disk is full","code":"unavailable"}'
+    fake = FakeServer(place, [http(200, COUNTED), http(503, failed)])
+    place.fails(4, "retry", "--state", "poisoned", "--yes", says="disk is full")
+    fake.thread.join()
+    equal(len(fake.requests), 2)
+
+
+@case("an edit of many is made again by what did not begin with it")
+def _(place):
+    place.configure()
+    place.ok("init")
+    fake = FakeServer(place, [http(200, COUNTED), http(503, b"{}")])
+    result = place.ok("retry", "--state", "poisoned", "--yes")
+    equal(result.out, "retried 0\n")
+    fake.thread.join()
+    equal(len(fake.requests), 2)
+
+
 @case("an answer that is none is a failure")
 def _(place):
     place.configure()

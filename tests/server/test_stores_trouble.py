@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Several stores of which one is in trouble: the others go on, and what became
+of each is told."""
+
+import http.client
+import json
+import os
+import resource
+import socket
+
+from support import case, equal, main, until
+
+# Two files; what comes to `second` grows the log of its store.
+TWO = """\
+stores:
+  one: {url: 'sqlite:one.db'}
+  two: {url: 'sqlite:two.db'}
+defaults:
+  max_attempts: 1
+channels:
+  first:
+    store: one
+    handlers:
+      a: {exec: [/bin/sh, -c, 'echo "$CE_ID" >> ${DIR}/a.out; exit 65']}
+  second:
+    store: two
+    handlers:
+      b: {exec: [/bin/sh, -c, 'echo "$CE_ID" >> ${DIR}/b.out; exit 65']}
+"""
+
+ROOM = 500_000
+
+
+class Connection(http.client.HTTPConnection):
+    """HTTP over the socket beside the first store."""
+
+    def __init__(self, place):
+        super().__init__("postern", timeout=60)
+        self.path = place.file("one.db.sock")
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(self.path)
+
+    def ask(self, method, path, data=None):
+        body = None if data is None else json.dumps(data)
+        headers = {"Content-Type": "application/json"} if body else {}
+        self.request(method, path, body, headers)
+        response = self.getresponse()
+        return response.status, json.loads(response.read())
+
+
+def poisoned(place, *args):
+    rows = place.ok("list", "--json", "--state", "poisoned", *args).json()
+    return [(row["store"], row["message_id"]) for row in rows]
+
+
+def fill(place):
+    """Two poisoned deliveries in store one, twenty in two."""
+    for number in range(2):
+        equal(place.send(f"a{number}", channel="first").out, "accepted\n")
+    for number in range(20):
+        equal(place.send(f"b{number}", "x" * 50_000, channel="second").out,
+              "accepted\n")
+    until(lambda: len(poisoned(place)) == 22)
+
+
+def choke(place, server):
+    """No room any more for store two, as if it were on a disk of its own."""
+    assert os.stat(place.file("two.db-wal")).st_size > ROOM
+    assert os.stat(place.file("one.db-wal")).st_size < ROOM / 2
+    limits = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (ROOM, limits[1]))
+    return limits
+
+
+def trouble(place):
+    place.configure(TWO)
+    server = place.serve()
+    fill(place)
+    return server, choke(place, server)
+
+
+def by_store(answer):
+    return {row["store"]: row for row in answer["stores"]}
+
+
+@case("an edit of many in which a store fails is made once, and told")
+def _(place):
+    trouble(place)
+    words = ["retry", "--state", "poisoned", "--yes"]
+    result = place.fails(4, *words, says="retry: store 'two': ")
+    equal(result.out, "retried 2\n")
+    assert "store 'one'" not in result.err, result
+    # A repetition would have run them again by now.
+    until(lambda: len(poisoned(place, "--in", "one")) == 2)
+    equal(sorted(place.read("a.out").split()), ["a0", "a0", "a1", "a1"])
+    equal(len(place.read("b.out").split()), 20)
+    # Whichever store comes first in the configuration.
+    answer = place.run("discard", "--state", "poisoned", "--yes", "--json")
+    equal(answer.code, 4)
+    rows = by_store(answer.json())
+    equal(answer.json()["count"], 2)
+    equal((rows["one"]["count"], rows["two"]["count"]), (2, 0))
+    equal(rows["two"]["code"], "unavailable")
+    assert "error" not in rows["one"], rows
+
+
+@case("an edit of many is a problem only if nothing was changed")
+def _(place):
+    server, limits = trouble(place)
+    http = Connection(place)
+    edit = {"filter": {"state": "poisoned"}, "limit": 1000}
+    status, answer = http.ask("POST", "/v1/deliveries/discard", edit)
+    equal((status, answer["count"]), (200, 2))
+    # What is left is in the store that fails.
+    status, answer = http.ask("POST", "/v1/deliveries/discard", edit)
+    equal((status, answer["status"], answer["count"]), (503, 503, 0))
+    assert answer["detail"].startswith("store 'two': "), answer
+    equal([row["store"] for row in answer["stores"]], ["one", "two"])
+    result = place.fails(4, "discard", "--state", "poisoned", "--yes",
+                         says="discard: store 'two': ")
+    equal(result.out, "")
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
+    status, answer = http.ask("POST", "/v1/deliveries/discard", edit)
+    equal((status, answer["count"]), (200, 20))
+    equal(answer["stores"], [{"store": "one", "count": 0},
+                             {"store": "two", "count": 20}])
+
+
+main()
