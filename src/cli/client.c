@@ -140,16 +140,13 @@ static void answer_here(const struct postern__client *client,
 	postern__api_handle(&api, request, response);
 }
 
-/* A store in a word that a server with another configuration understands, if
-   there is one. A file that is not there is no server's, whatever that one
-   calls by the same name. NULL: no memory. */
+/* A store in a word that a server with another configuration understands. A
+   file that is not there is no server's, whatever that one calls by the same
+   name. NULL: no memory. */
 static const char *describe(const struct postern__config_store *store,
 		struct postern__arena *arena) {
 	char id[POSTERN__STORE_ID_MAX];
-	if (!postern__store_file(store->values.store)) {
-		return postern__arena_strdup(arena, store->name);
-	}
-	bool known = postern__store_id(store->values.store, id);
+	bool known = postern__store_id(store->values.store, store->name, id);
 	return postern__arena_strdup(arena, known ? id : "?");
 }
 

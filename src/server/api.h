@@ -30,9 +30,9 @@
  *
  * A request is about all stores together: rows carry the name of theirs in
  * `store`, and a parameter `store` chooses one. A header Postern-Store, once
- * for each store, says which ones the sender means, by name or by the id of
- * their file (take.h); the request is then about those, and is refused with 421
- * if one is missing.
+ * for each store, says which ones the sender means, by name or by their id
+ * (take.h); the request is then about those, and is refused with 421 if one is
+ * missing.
  *
  * A parked message has no handler: discard it under the handler "", which is an
  * empty part of the path. JSON is sent as Content-Type: application/json.

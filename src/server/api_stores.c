@@ -34,7 +34,8 @@ static bool add_named(struct postern__call *call, const char *name) {
 	if (!store) {
 		postern__call_refuse(call, 421,
 				"the server was started with another configuration and lacks "
-				"a store of this one: restart it, or choose another store");
+				"a store of this one, or the store's file was removed or "
+				"replaced since: restart it, or choose another store");
 		return false;
 	}
 	add(call, store);

@@ -20,7 +20,7 @@ int postern__stores_take(struct postern__stores *stores, const char *name,
 	if (file) {
 		store.file = realpath(file, NULL);
 	}
-	if (file && (!store.file || !postern__store_id(url, store.id))) {
+	if (!postern__store_id(url, name, store.id) || (file && !store.file)) {
 		free(store.file);
 		postern_box_destroy(box);
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
@@ -45,8 +45,7 @@ const struct postern__open_store *
 postern__stores_find(const struct postern__stores *stores, const char *name) {
 	for (size_t i = 0; i < stores->count; i++) {
 		const struct postern__open_store *store = &stores->items[i];
-		if (strcmp(store->name, name) == 0 ||
-				(*store->id && strcmp(store->id, name) == 0)) {
+		if (strcmp(store->name, name) == 0 || strcmp(store->id, name) == 0) {
 			return store;
 		}
 	}

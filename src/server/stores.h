@@ -18,7 +18,7 @@
 struct postern__open_store {
 	const char *name; /* as the configuration has it; borrowed */
 	char *file;       /* the real path of an SQLite file; else NULL */
-	char id[POSTERN__STORE_ID_MAX]; /* of the file; else "" */
+	char id[POSTERN__STORE_ID_MAX]; /* see take.h */
 	struct postern_box *box;
 	struct postern_runner *runner; /* NULL: nobody pumps the box */
 };
@@ -41,7 +41,7 @@ int postern__stores_take(struct postern__stores *stores, const char *name,
 /* End all runners, then all boxes, and forget them. */
 void postern__stores_finish(struct postern__stores *stores);
 
-/* The one with this name, or with a file of this id; NULL if there is none. */
+/* The one with this name or this id; NULL if there is none. */
 const struct postern__open_store *
 postern__stores_find(const struct postern__stores *stores, const char *name);
 

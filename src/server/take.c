@@ -25,10 +25,15 @@ const char *postern__store_file(const char *url) {
 	return strncmp(url, scheme, len) == 0 ? url + len : NULL;
 }
 
-bool postern__store_id(const char *url, char out[POSTERN__STORE_ID_MAX]) {
+bool postern__store_id(const char *url, const char *name,
+		char out[POSTERN__STORE_ID_MAX]) {
 	const char *file = postern__store_file(url);
 	struct stat status;
-	if (!file || stat(file, &status) != 0) {
+	if (!file) {
+		(void)snprintf(out, POSTERN__STORE_ID_MAX, ":%s", name);
+		return true;
+	}
+	if (stat(file, &status) != 0) {
 		return false;
 	}
 	(void)snprintf(out, POSTERN__STORE_ID_MAX, "%llu:%llu",

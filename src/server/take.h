@@ -13,15 +13,17 @@
 /* The file of "sqlite:FILE", in the url; NULL for any other store. */
 const char *postern__store_file(const char *url);
 
-/* Longest id of a file, its zero byte included. */
-#define POSTERN__STORE_ID_MAX 48
+/* Longest id of a store, its zero byte included. */
+#define POSTERN__STORE_ID_MAX 80
 
 /*
- * What the file of a store is, whatever its path: the same for all processes,
- * also in a container that sees it elsewhere. Has a colon, as no name of a
- * store has. False if there is none.
+ * What a store is, in whatever configuration: of a file the same for all
+ * processes, whatever its path, also in a container that sees it elsewhere; of
+ * a store in memory its name, which no file goes by. Has a colon, as no name of
+ * a store has. False if the file is not there.
  */
-bool postern__store_id(const char *url, char out[POSTERN__STORE_ID_MAX]);
+bool postern__store_id(const char *url, const char *name,
+		char out[POSTERN__STORE_ID_MAX]);
 
 /* Whether a server answers beside the store. */
 bool postern__store_served(const char *url);

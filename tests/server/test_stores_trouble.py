@@ -130,4 +130,20 @@ def _(place):
                              {"store": "two", "count": 20}])
 
 
+@case("a store of another configuration is left alone, whatever its name")
+def _(place):
+    place.configure(TWO)
+    place.serve()
+    fill(place)
+    # One file is another server's business, the other is shared.
+    for url in ("sqlite:staging.db", "memory:"):
+        mine = place.write("mine.yaml", TWO.replace("sqlite:two.db", url))
+        for words in (["discard", "--state", "poisoned", "--handler", "b", "--yes"],
+                      ["list", "--in", "two"],
+                      ["send", "second", "--id", "new"]):
+            place.fails(4, *words, "-c", mine, says="lacks a store")
+    equal(len(poisoned(place, "--in", "two")), 20)
+    assert not os.path.exists(place.file("staging.db"))
+
+
 main()
