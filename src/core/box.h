@@ -281,7 +281,8 @@ int postern__retention_check(const struct postern__channel *channel,
 		const char *name, struct postern_error *error);
 
 /* policy.c */
-/* The longest time from the first attempt to the last, saturating. */
+/* The longest time from the first attempt to the end of the last, saturating;
+   an attempt without a timeout counts for nothing. */
 int64_t postern__policy_horizon_ms(const struct postern_policy *policy);
 int postern__policy_copy(const struct postern_policy *from,
 		struct postern_policy *to);

@@ -56,8 +56,14 @@ static int64_t add_ms(int64_t a, int64_t b) {
 	return a > INT64_MAX - b ? INT64_MAX : a + b;
 }
 
+static int64_t times_ms(int64_t ms, int64_t count) {
+	return count > 0 && ms > INT64_MAX / count ? INT64_MAX : ms * count;
+}
+
 int64_t postern__policy_horizon_ms(const struct postern_policy *policy) {
-	int64_t total = 0;
+	int64_t timeout_ms = policy->timeout_ms > 0 ? policy->timeout_ms : 0;
+	int64_t total = times_ms(timeout_ms,
+			policy->max_attempts > 0 ? policy->max_attempts : 1);
 	for (uint32_t failures = 1; failures < policy->max_attempts; failures++) {
 		/* From some failure on every delay is the same. */
 		bool constant = failures > 33 && failures > policy->backoff_count;
@@ -66,8 +72,7 @@ int64_t postern__policy_horizon_ms(const struct postern_policy *policy) {
 								: base_ms(policy, failures);
 		if (constant) {
 			int64_t rest = policy->max_attempts - failures;
-			return delay > (INT64_MAX - total) / rest ? INT64_MAX
-													  : total + rest * delay;
+			return add_ms(total, times_ms(delay, rest));
 		}
 		total = add_ms(total, delay);
 	}

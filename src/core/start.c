@@ -59,9 +59,10 @@ bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
 	postern__duration_format(dedupe_ms, kept);
 	postern__duration_format(horizon, needed);
 	(void)snprintf(text, size,
-			"channel '%s' forgets ids after %s (retention.dedupe), but "
-			"handler '%s' may retry for %s; a late copy would be new",
-			channel, kept, key, needed);
+			"channel '%.40s' forgets ids after %s (retention.dedupe), but "
+			"handler '%.40s' may retry for %s: a later copy is new; set "
+			"retention.dedupe to %s or more, or lower max_attempts",
+			channel, kept, key, needed, needed);
 	return false;
 }
 

@@ -577,7 +577,23 @@ static void horizon(void) {
 	CHECK_OK(postern_box_add_handler(box, "orders", &handler, &error), &error);
 	CHECK_OK(postern_box_start(box, &error), &error);
 	CHECK_CONTAINS(node.remarks, "may retry for 30s");
+	CHECK_CONTAINS(node.remarks, "set retention.dedupe to 30s or more");
 	postern_box_destroy(box);
+
+	/* And each of them may take its time. */
+	node.remarks[0] = '\0';
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.timeout_ms = 60000;
+	handler.policy = &policy;
+	channel.retention_dedupe_ms = 329999;
+	CHECK_OK(postern_box_open("memory:", &options, &box, &error), &error);
+	CHECK_OK(postern_box_add_channel(box, "orders", &channel, &error), &error);
+	CHECK_OK(postern_box_add_handler(box, "orders", &handler, &error), &error);
+	CHECK_OK(postern_box_start(box, &error), &error);
+	CHECK_CONTAINS(node.remarks, "may retry for 330s");
+	postern_box_destroy(box);
+	handler.policy = NULL;
 
 	node.remarks[0] = '\0';
 	channel.retention_dedupe_ms = 30000;
