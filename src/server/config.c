@@ -71,17 +71,22 @@ int postern__config_fail_nearer(const struct postern__config *config,
 			POSTERN_E_INVALID, error);
 }
 
+int64_t postern__config_timeout_ms(const struct postern__config_values *values,
+		bool sql) {
+	if (values->timeout_ms != POSTERN_TIMEOUT_DEFAULT) {
+		return values->timeout_ms;
+	}
+	return sql ? SQL_TIMEOUT_MS : 0;
+}
+
 int postern__config_timeout_check(const struct postern__config *config,
 		const struct postern__config_values *values, bool sql,
 		struct postern_error *error) {
 	bool by_default = values->timeout_ms == POSTERN_TIMEOUT_DEFAULT;
-	int64_t timeout_ms = values->timeout_ms;
+	int64_t timeout_ms = postern__config_timeout_ms(values, sql);
 	char timeout_text[POSTERN__DURATION_TEXT_MAX];
 	char lease_text[POSTERN__DURATION_TEXT_MAX];
 
-	if (by_default) {
-		timeout_ms = sql ? SQL_TIMEOUT_MS : 0;
-	}
 	if (timeout_ms < values->lease_ms) {
 		return POSTERN_OK;
 	}

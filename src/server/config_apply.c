@@ -202,6 +202,31 @@ int postern__config_check(const struct postern__config *config,
 	return check_files(config, error);
 }
 
+/* Told where the memory was said to be so short. */
+static void remark_horizon(const struct postern__config *config,
+		const struct postern__config_channel *channel,
+		const struct postern__config_handler *handler, postern_remark *remark,
+		void *context) {
+	const struct postern__option *option =
+			postern__option_named("retention.dedupe");
+	struct postern_policy policy;
+	struct postern_error error;
+	char text[POSTERN_ERROR_TEXT_MAX];
+	fill_policy(&handler->values, &policy);
+	policy.timeout_ms =
+			postern__config_timeout_ms(&handler->values, handler->sql != NULL);
+	if (postern__horizon_check(channel->name,
+				channel->values.retention_dedupe_ms, handler->key, &policy,
+				text, sizeof text)) {
+		return;
+	}
+	(void)postern__fail(&error, POSTERN_E_INVALID, "%s", text);
+	(void)postern__config_fail_at(config, option,
+			&channel->values.origins[postern__option_index(option)],
+			POSTERN_E_INVALID, &error);
+	remark(context, error.text);
+}
+
 void postern__config_remarks(const struct postern__config *config,
 		postern_remark *remark, void *context) {
 	for (size_t i = 0; i < config->channel_count; i++) {
@@ -209,14 +234,7 @@ void postern__config_remarks(const struct postern__config *config,
 		for (size_t j = 0; j < channel->handler_count; j++) {
 			const struct postern__config_handler *handler =
 					&channel->handlers[j];
-			struct postern_policy policy;
-			char text[POSTERN_ERROR_TEXT_MAX];
-			fill_policy(&handler->values, &policy);
-			if (!postern__horizon_check(channel->name,
-						channel->values.retention_dedupe_ms, handler->key,
-						&policy, text, sizeof text)) {
-				remark(context, text);
-			}
+			remark_horizon(config, channel, handler, remark, context);
 		}
 	}
 }

@@ -142,6 +142,10 @@ int postern__config_retention_check(const struct postern__config *config,
 		const struct postern__config_values *values,
 		struct postern_error *error);
 
+/* The timeout of a handler, 0 if it has none. */
+int64_t postern__config_timeout_ms(const struct postern__config_values *values,
+		bool sql);
+
 /* Refuse a timeout that is not less than the lease. `sql`: the default is
    the one of sql handlers. */
 int postern__config_timeout_check(const struct postern__config *config,

@@ -187,6 +187,9 @@ def _(place):
         found = [f for f in findings if text in f["text"]]
         equal([f["level"] for f in found], ["error"])
         assert "handler 'log'" in found[0]["text"], found
+        assert found[0]["text"].startswith("postern.yaml:4:38: "), found
+        assert found[0]["text"].endswith(
+            " or more, or lower max_attempts"), found
         equal(place.run("check").code, 1)
         place.ok("migrate")
     server = place.serve()
@@ -194,6 +197,12 @@ def _(place):
     equal([l["level"] for l in lines if text in l["message"]], ["warn"])
     server.stop()
     place.configure(HORIZON.replace("2m", "10d"))
+    place.ok("check")
+    # Three pauses of nothing, and an hour for each attempt.
+    slow = HORIZON.replace("20", "3, backoff: [1ms], timeout: 1h, lease: 2h")
+    place.configure(slow)
+    assert "may retry for 10800002ms" in place.run("check").out
+    place.configure(slow.replace("2m", "4h"))
     place.ok("check")
 
 
