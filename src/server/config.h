@@ -267,7 +267,8 @@ void postern__config_remarks(const struct postern__config *config,
 /*
  * Append the effective configuration: each option's value, and where it came
  * from; for channels and handlers what they said for themselves. Secrets are
- * redacted. As one JSON object (no newline behind it), or as lines to read.
+ * redacted. As one JSON object (no newline behind it), or for people, as lines
+ * that can be pasted into a file; what is not shown is a comment there.
  * Failure is the buffer's; 8 MiB are enough for any configuration.
  */
 void postern__config_print(const struct postern__config *config, bool json,

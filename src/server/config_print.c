@@ -3,8 +3,12 @@
  * The effective configuration, for people and for programs. Every option that
  * does anything in this version is shown with its value and where it was
  * said; of a handler's program only its path, as arguments may be secrets.
+ *
+ * For people it is written as the file would be: what is shown can be pasted
+ * into one. What is not shown is left out there, or a comment.
  */
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -46,6 +50,40 @@ static void format_origin(const struct printer *self,
 	}
 }
 
+/* Text as a value or key of the file: quoted if YAML could misread it, and so
+   that no variable is put in. */
+static void put_scalar(struct postern__buf *out, const char *text) {
+	static const char plain[] = "_/abcdefghijklmnopqrstuvwxyz"
+								"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+								".:+-%@";
+	size_t len = strlen(text);
+	if (len > 0 && strspn(text, plain) == len && !strchr(".:+-%@", *text) &&
+			text[len - 1] != ':') {
+		postern__buf_append_text(out, text);
+		return;
+	}
+	postern__buf_append_char(out, '"');
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+		if (c < ' ' || c == 0x7f) {
+			postern__buf_printf(out, "\\x%02x", c);
+			continue;
+		}
+		if (c == '"' || c == '\\' || (c == '$' && text[1] == '{')) {
+			postern__buf_append_char(out, c == '$' ? '$' : '\\');
+		}
+		postern__buf_append_char(out, *text);
+	}
+	postern__buf_append_char(out, '"');
+}
+
+/* A line that opens a mapping. */
+static void print_head(const struct printer *self, const char *name) {
+	postern__buf_printf(self->out, "%*s", self->indent, "");
+	put_scalar(self->out, name);
+	postern__buf_append_text(self->out, ":\n");
+}
+
 static void print_option(const struct printer *self, const char *name,
 		const struct postern__option *option,
 		const struct postern__config_values *values) {
@@ -65,17 +103,39 @@ static void print_option(const struct printer *self, const char *name,
 		postern__json_pair_text(self->out, "from", postern__buf_text(&from));
 		postern__json_close(self->out, '}');
 	} else {
-		postern__buf_printf(self->out, "%*s%s: %s", self->indent, "", name,
-				postern__buf_text(&value));
+		postern__buf_printf(self->out, "%*s%s: ", self->indent, "", name);
+		put_scalar(self->out, postern__buf_text(&value));
 		postern__buf_printf(self->out, "  # %s\n", postern__buf_text(&from));
 	}
 	postern__buf_finish(&value);
 	postern__buf_finish(&from);
 }
 
+/* One of a mapping of its own, "retention.payload", whose head comes before
+   the first. */
+static void print_grouped(const struct printer *self,
+		const struct postern__option *option,
+		const struct postern__config_values *values,
+		const struct postern__option *before) {
+	size_t len = strcspn(option->name, ".");
+	struct printer inner = *self;
+	char group[64];
+	if (option->name[len] == '\0' || self->json) {
+		print_option(self, option->name, option, values);
+		return;
+	}
+	if (!before || strncmp(before->name, option->name, len + 1) != 0) {
+		(void)snprintf(group, sizeof group, "%.*s", (int)len, option->name);
+		print_head(self, group);
+	}
+	inner.indent += 2;
+	print_option(&inner, option->name + len + 1, option, values);
+}
+
 /* The options of these scopes that were said at this level or nearer. */
 static void print_options(const struct printer *self, unsigned scopes,
 		unsigned level, const struct postern__config_values *values) {
+	const struct postern__option *before = NULL;
 	const struct postern__option *option;
 	if (self->json) {
 		postern__json_key(self->out, "options");
@@ -89,7 +149,8 @@ static void print_options(const struct printer *self, unsigned scopes,
 		if ((option->scopes & scopes) && option != self->left_out &&
 				!(option->flags & POSTERN__OPTION_LATER) &&
 				values->origins[i].level >= level) {
-			print_option(self, option->name, option, values);
+			print_grouped(self, option, values, before);
+			before = option;
 		}
 	}
 	if (self->json) {
@@ -107,11 +168,28 @@ static void print_list(const struct printer *self, const char *name,
 		}
 		postern__json_close(self->out, ']');
 	} else if (count > 0) {
-		postern__buf_printf(self->out, "%*s%s:", self->indent, "", name);
+		postern__buf_printf(self->out, "%*s%s: [", self->indent, "", name);
 		for (size_t i = 0; i < count; i++) {
-			postern__buf_printf(self->out, " %s", texts[i]);
+			postern__buf_append_text(self->out, i > 0 ? ", " : "");
+			put_scalar(self->out, texts[i]);
 		}
-		postern__buf_append_char(self->out, '\n');
+		postern__buf_append_text(self->out, "]\n");
+	}
+}
+
+/* What a handler is, as far as it is shown. */
+static void print_kind(const struct printer *self,
+		const struct postern__config_handler *handler) {
+	if (handler->sql) {
+		postern__buf_printf(self->out, "%*s# sql: is not shown\n", self->indent,
+				"");
+	} else if (handler->exec_count == 1) {
+		print_list(self, "exec", handler->exec, 1);
+	} else {
+		postern__buf_printf(self->out, "%*s# exec: ", self->indent, "");
+		put_scalar(self->out, handler->exec[0]);
+		postern__buf_append_text(self->out,
+				", whose arguments are not shown\n");
 	}
 }
 
@@ -129,11 +207,12 @@ static void print_handler(const struct printer *self,
 			postern__json_pair_text(self->out, "program", handler->exec[0]);
 		}
 	} else {
-		postern__buf_printf(self->out, "%*shandler %s: %s%s%s\n", self->indent,
-				"", handler->key, kind, handler->exec ? " " : "",
-				handler->exec ? handler->exec[0] : "");
+		print_head(self, handler->key);
 	}
 	inner.indent += 2;
+	if (!self->json) {
+		print_kind(&inner, handler);
+	}
 	print_list(&inner, "types", handler->types, handler->type_count);
 	print_list(&inner, "legacy_keys", handler->legacy_keys,
 			handler->legacy_key_count);
@@ -161,7 +240,7 @@ static void print_store(const struct printer *self,
 		postern__json_pair_text(self->out, "name", store->name);
 		postern__json_pair_uint(self->out, "line", store->line);
 	} else {
-		postern__buf_printf(self->out, "store %s\n", store->name);
+		print_head(self, store->name);
 	}
 	inner.indent += 2;
 	print_options(&inner, POSTERN__IN_STORE, POSTERN__LEVEL_STORE,
@@ -173,15 +252,19 @@ static void print_store(const struct printer *self,
 
 static void print_stores(const struct printer *self) {
 	const struct postern__config *config = self->config;
+	struct printer inner = *self;
 	if (!self->json && !has_stores(config)) {
 		return;
 	}
 	if (self->json) {
 		postern__json_key(self->out, "stores");
 		postern__json_open(self->out, '[');
+	} else {
+		print_head(self, "stores");
 	}
+	inner.indent += 2;
 	for (size_t i = 0; i < config->store_count; i++) {
-		print_store(self, &config->stores[i]);
+		print_store(&inner, &config->stores[i]);
 	}
 	if (self->json) {
 		postern__json_close(self->out, ']');
@@ -198,18 +281,22 @@ static void print_channel(const struct printer *self,
 		postern__json_pair_uint(self->out, "line", channel->line);
 		postern__json_pair_text(self->out, "store", channel->store->name);
 	} else {
-		postern__buf_printf(self->out, "channel %s\n", channel->name);
+		print_head(self, channel->name);
 	}
 	inner.indent += 2;
 	if (!self->json && has_stores(self->config)) {
-		postern__buf_printf(self->out, "%*sstore: %s\n", inner.indent, "",
-				channel->store->name);
+		postern__buf_printf(self->out, "%*sstore: ", inner.indent, "");
+		put_scalar(self->out, channel->store->name);
+		postern__buf_append_char(self->out, '\n');
 	}
 	print_options(&inner, POSTERN__IN_CHANNEL, POSTERN__LEVEL_CHANNEL,
 			&channel->values);
 	if (self->json) {
 		postern__json_key(self->out, "handlers");
 		postern__json_open(self->out, '[');
+	} else if (channel->handler_count > 0) {
+		print_head(&inner, "handlers");
+		inner.indent += 2;
 	}
 	for (size_t i = 0; i < channel->handler_count; i++) {
 		print_handler(&inner, &channel->handlers[i]);
@@ -217,6 +304,38 @@ static void print_channel(const struct printer *self,
 	if (self->json) {
 		postern__json_close(self->out, ']');
 		postern__json_close(self->out, '}');
+	}
+}
+
+/* The options of the process: in the file they are in two places. */
+static void print_global(const struct printer *self) {
+	const struct postern__config_values *values = &self->config->values;
+	struct printer inner = *self;
+	if (self->json) {
+		print_options(self, POSTERN__IN_GLOBAL, POSTERN__LEVEL_GLOBAL, values);
+		return;
+	}
+	print_options(self, POSTERN__IN_ROOT, POSTERN__LEVEL_GLOBAL, values);
+	print_head(self, "defaults");
+	inner.indent += 2;
+	print_options(&inner, POSTERN__IN_DEFAULTS, POSTERN__LEVEL_GLOBAL, values);
+}
+
+static void print_channels(const struct printer *self) {
+	const struct postern__config *config = self->config;
+	struct printer inner = *self;
+	if (self->json) {
+		postern__json_key(self->out, "channels");
+		postern__json_open(self->out, '[');
+	} else if (config->channel_count > 0) {
+		print_head(self, "channels");
+	}
+	inner.indent += 2;
+	for (size_t i = 0; i < config->channel_count; i++) {
+		print_channel(&inner, &config->channels[i]);
+	}
+	if (self->json) {
+		postern__json_close(self->out, ']');
 	}
 }
 
@@ -235,19 +354,11 @@ void postern__config_print(const struct postern__config *config, bool json,
 		/* It stands with the stores, if at all. */
 		self.left_out = postern__option_named("store");
 	}
-	print_options(&self, POSTERN__IN_GLOBAL, POSTERN__LEVEL_GLOBAL,
-			&config->values);
+	print_global(&self);
 	self.left_out = NULL;
 	print_stores(&self);
+	print_channels(&self);
 	if (json) {
-		postern__json_key(out, "channels");
-		postern__json_open(out, '[');
-	}
-	for (size_t i = 0; i < config->channel_count; i++) {
-		print_channel(&self, &config->channels[i]);
-	}
-	if (json) {
-		postern__json_close(out, ']');
 		postern__json_close(out, '}');
 	}
 }

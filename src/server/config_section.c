@@ -132,6 +132,20 @@ static const char *find_near(const char *name, unsigned scope) {
 	return postern__closest(name, names, count);
 }
 
+/* "retention.payload", as tables and flags have it, is a key in a mapping. */
+static int fail_dotted(const struct postern__yaml_node *entry, unsigned scope,
+		const struct postern__option *option, struct postern_error *error) {
+	const char *dot = strchr(option->name, '.');
+	char places[128];
+	postern__option_places(option->scopes, places, sizeof places);
+	return postern__yaml_fail(error, &entry->key_place,
+			"'%s' is written as '%.*s: {%s: %.40s}'%s%s", option->name,
+			(int)(dot - option->name), option->name, dot + 1,
+			entry->text && *entry->text ? entry->text : option->fallback,
+			option->scopes & scope ? "" : ", and its place is ",
+			option->scopes & scope ? "" : places);
+}
+
 static int fail_unknown(const struct postern__yaml_node *entry, unsigned scope,
 		const struct meaning *meaning, struct postern_error *error) {
 	unsigned scopes = meaning->scopes;
@@ -147,6 +161,10 @@ static int fail_unknown(const struct postern__yaml_node *entry, unsigned scope,
 		return postern__yaml_fail(error, &entry->key_place,
 				"'%s' does not belong %s; its place is %s", entry->key,
 				scope_name(scope), places);
+	}
+	const struct postern__option *option = postern__option_named(entry->key);
+	if (option && strchr(option->name, '.')) {
+		return fail_dotted(entry, scope, option, error);
 	}
 	const char *near = find_near(entry->key, scope);
 	if (near) {
@@ -347,6 +365,31 @@ static int fail_unknown_in(const struct postern__yaml_node *group,
 			near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
+/* What belongs into a group: "{payload: none, dedupe: none}". */
+static void format_group(const char *name, struct postern__buf *out) {
+	const struct postern__option *option;
+	size_t len = strlen(name);
+	for (size_t i = 0; (option = postern__option_at(i)); i++) {
+		if (strncmp(option->name, name, len) == 0 && option->name[len] == '.') {
+			postern__buf_printf(out, "%s%s: %s", out->len > 0 ? ", " : "{",
+					option->name + len + 1, option->fallback);
+		}
+	}
+	postern__buf_append_char(out, '}');
+}
+
+static int fail_group(const struct postern__yaml_node *group,
+		struct postern_error *error) {
+	struct postern__buf form;
+	postern__buf_init(&form, POSTERN_ERROR_TEXT_MAX);
+	format_group(group->key, &form);
+	int r = postern__yaml_fail(error, &group->place,
+			"'%s' takes a mapping, such as %s, not %s", group->key,
+			postern__buf_text(&form), postern__yaml_kind_name(group));
+	postern__buf_finish(&form);
+	return r;
+}
+
 /* "retention": a mapping whose keys are options with a dot. */
 static int read_group(struct postern__config *config,
 		const struct postern__yaml_node *group, unsigned scope, unsigned level,
@@ -355,9 +398,7 @@ static int read_group(struct postern__config *config,
 		return POSTERN_OK;
 	}
 	if (group->kind != POSTERN__YAML_MAPPING) {
-		return postern__yaml_fail(error, &group->place,
-				"'%s' takes a mapping, not %s", group->key,
-				postern__yaml_kind_name(group));
+		return fail_group(group, error);
 	}
 	for (const struct postern__yaml_node *entry = group->first; entry;
 			entry = entry->next) {

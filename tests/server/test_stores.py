@@ -304,7 +304,7 @@ def _(place):
         {"name": "two", "url": "sqlite:two.db"},
     ])
     equal(place.ok("check", "--json").json()["findings"], [])
-    assert "store two" in place.ok("check", "--print").out
+    assert "  two:\n    url: " in place.ok("check", "--print").out
 
 
 @case("deliveries of a handler that moved to another store are orphans")

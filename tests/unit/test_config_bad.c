@@ -69,7 +69,14 @@ static void unknown_keys(void) {
 		{ "defaults: {lease_file: x}",
 				"f:1:12: unknown key 'lease_file' in 'defaults'" },
 		{ "defaults: {retention.payload: none}",
-				"f:1:12: unknown key 'retention.payload' in 'defaults'" },
+				"f:1:12: 'retention.payload' is written as 'retention: "
+				"{payload: none}'" },
+		{ "retention.dedupe: 7d",
+				"f:1:1: 'retention.dedupe' is written as 'retention: {dedupe: "
+				"7d}', and its place is 'defaults', a store or a channel" },
+		{ "defaults: {retention: 2h}",
+				"f:1:23: 'retention' takes a mapping, such as {payload: none, "
+				"dedupe: none}, not text" },
 	};
 	CHECK_TABLE(table);
 }
@@ -180,7 +187,8 @@ static void wrong_types(void) {
 		{ "defaults: 5m",
 				"f:1:11: here belongs a mapping (key: value), not text" },
 		{ "defaults: {retention: 7d}",
-				"f:1:23: 'retention' takes a mapping, not text" },
+				"f:1:23: 'retention' takes a mapping, such as {payload: none, "
+				"dedupe: none}, not text" },
 		{ "stores: [a]",
 				"f:1:9: 'stores' takes a mapping of names, not a list" },
 		{ "channels: [orders]",
@@ -330,7 +338,8 @@ static void bad_retention(void) {
 				"retention.payload (4d): an id is remembered at least as long "
 				"as its message" },
 		{ "channels: {c: {retention: 7d}}",
-				"f:1:27: 'retention' takes a mapping, not text" },
+				"f:1:27: 'retention' takes a mapping, such as {payload: none, "
+				"dedupe: none}, not text" },
 		{ "channels: {c: {retention: {payloads: 7d}}}",
 				"f:1:28: unknown key 'payloads' in 'retention'; did you mean "
 				"'payload'?" },

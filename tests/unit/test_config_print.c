@@ -51,20 +51,29 @@ static void as_text(void) {
 		CHECK_CONTAINS(text, "\nshutdown_grace: 30s  # default\n");
 		CHECK(!strstr(text, "metrics"));
 		CHECK_CONTAINS(text, "\nworkers: 6  # $POSTERN_WORKERS\n");
-		CHECK_CONTAINS(text, "\nmax_attempts: 7  # --max-attempts\n");
-		CHECK_CONTAINS(text, "\nlease: 10m  # f.yaml:2\n");
-		CHECK_CONTAINS(text, "\nbackoff: 1s,10s  # f.yaml:2\n");
-		CHECK_CONTAINS(text, "\ntimeout: default  # default\n");
-		CHECK_CONTAINS(text, "\nconcurrency: none  # default\n");
-		CHECK_CONTAINS(text, "\norphans: poison  # default\n");
-		CHECK_CONTAINS(text, "\nmax_message_size: 1MiB  # default\n");
-		CHECK_CONTAINS(text, "\nchannel orders\n"
-							 "  unrouted: drop  # f.yaml:5\n"
-							 "  handler mail: exec /bin/mail\n"
-							 "    types: a <b>\n"
-							 "    legacy_keys: old\n"
-							 "    timeout: 90s  # f.yaml:11\n"
-							 "  handler ledger: sql\n");
+		CHECK_CONTAINS(text, "\ndefaults:\n");
+		CHECK_CONTAINS(text, "\n  max_attempts: 7  # --max-attempts\n");
+		CHECK_CONTAINS(text, "\n  lease: 10m  # f.yaml:2\n");
+		CHECK_CONTAINS(text, "\n  backoff: \"1s,10s\"  # f.yaml:2\n");
+		CHECK_CONTAINS(text, "\n  timeout: default  # default\n");
+		CHECK_CONTAINS(text, "\n  concurrency: none  # default\n");
+		CHECK_CONTAINS(text, "\n  orphans: poison  # default\n");
+		CHECK_CONTAINS(text, "\n  max_message_size: 1MiB  # default\n");
+		CHECK_CONTAINS(text, "\n  retention:\n"
+							 "    payload: none  # default\n"
+							 "    dedupe: none  # default\n");
+		CHECK_CONTAINS(text,
+				"\nchannels:\n"
+				"  orders:\n"
+				"    unrouted: drop  # f.yaml:5\n"
+				"    handlers:\n"
+				"      mail:\n"
+				"        # exec: /bin/mail, whose arguments are not shown\n"
+				"        types: [a, \"<b>\"]\n"
+				"        legacy_keys: [old]\n"
+				"        timeout: 90s  # f.yaml:11\n"
+				"      ledger:\n"
+				"        # sql: is not shown\n");
 		/* Neither arguments nor what does nothing yet. */
 		CHECK(!strstr(text, "canary"));
 		CHECK(!strstr(text, "listen"));
@@ -150,12 +159,13 @@ static void with_stores(void) {
 		return;
 	}
 	postern__config_print(config, false, &buf);
-	CHECK_CONTAINS(postern__buf_text(&buf), "store main\n"
-											"  url: sqlite:a.db  # f:2\n"
-											"  batch_size: 5  # f:2\n"
-											"store other\n"
-											"  url: sqlite:b.db  # f:3\n");
-	CHECK_CONTAINS(postern__buf_text(&buf), "channel c\n  store: other\n");
+	CHECK_CONTAINS(postern__buf_text(&buf), "\nstores:\n"
+											"  main:\n"
+											"    url: sqlite:a.db  # f:2\n"
+											"    batch_size: 5  # f:2\n"
+											"  other:\n"
+											"    url: sqlite:b.db  # f:3\n");
+	CHECK_CONTAINS(postern__buf_text(&buf), "  c:\n    store: other\n");
 	CHECK(!strstr(postern__buf_text(&buf), "postern.db"));
 	postern__buf_reset(&buf);
 	postern__config_print(config, true, &buf);
@@ -193,6 +203,66 @@ static void without_a_file(void) {
 	CHECK_CONTAINS(postern__buf_text(&buf), "# no file: the defaults serve\n");
 	postern__buf_finish(&buf);
 	postern__config_destroy(config);
+}
+
+/* Print it, without the origins. */
+static void print_plain(const struct postern__config *config,
+		struct postern__buf *out) {
+	struct postern__buf buf;
+	postern__buf_init(&buf, 65536);
+	postern__config_print(config, false, &buf);
+	for (const char *line = postern__buf_text(&buf); *line;) {
+		size_t len = strcspn(line, "\n");
+		const char *comment = memmem(line, len, "  # ", 4);
+		postern__buf_append(out, line,
+				comment ? (size_t)(comment - line) : len);
+		postern__buf_append_char(out, '\n');
+		line += len + (line[len] == '\n');
+	}
+	postern__buf_finish(&buf);
+}
+
+static void pasted(void) {
+	static const char text[] =
+			"store: 'sqlite:a \"$${b}.db'\n"
+			"stores: {q: {url: memory, retention: {payload: 1h}}}\n"
+			"shutdown_grace: 7s\n"
+			"defaults: {retention: {payload: 2h, dedupe: 3h}, backoff: [1s, "
+			"2s], lock_name: '{store} *, x'}\n"
+			"channels:\n"
+			"  -a: {store: default}\n"
+			"  b:\n"
+			"    store: q\n"
+			"    max_message_size: 5KiB\n"
+			"    handlers:\n"
+			"      'h:': {exec: [/bin/a b], types: ['*', 'a, b', '#']}\n";
+	struct postern__config *first = NULL;
+	struct postern__config *second = NULL;
+	struct postern_error error = { 0 };
+	struct postern__buf before;
+	struct postern__buf after;
+	postern__buf_init(&before, 65536);
+	postern__buf_init(&after, 65536);
+	if (CHECK_OK(postern__config_parse("f", text, strlen(text), NULL, &first,
+						 &error),
+				&error)) {
+		print_plain(first, &before);
+		if (CHECK_OK(postern__config_parse("f", postern__buf_text(&before),
+							 before.len, NULL, &second, &error),
+					&error)) {
+			print_plain(second, &after);
+			CHECK_STR(postern__buf_text(&after), postern__buf_text(&before));
+			CHECK_STR(postern__config_store(second, 0)->values.store,
+					"sqlite:a \"${b}.db");
+			CHECK_INT(postern__config_channel(second, 1)
+							  ->values.retention_payload_ms,
+					3600000);
+		}
+	}
+	postern__config_destroy(first);
+	postern__config_destroy(second);
+	postern__buf_finish(&before);
+	postern__buf_finish(&after);
 }
 
 static void names_of_options(void) {
@@ -263,6 +333,7 @@ static const struct tap_case cases[] = {
 			as_text },
 	{ "the effective configuration as JSON is the same", as_json },
 	{ "each store is shown with its URL and what it says", with_stores },
+	{ "what is shown can be pasted back", pasted },
 	{ "without a file the defaults are shown", without_a_file },
 	{ "each global option has a flag and a variable", names_of_options },
 	{ "a default is shown as it is written", fallbacks },
