@@ -465,6 +465,55 @@ static void look_on_read_only_disk(void) {
 	stand_finish(&stand);
 }
 
+/* A lock outlives its owner in the file; but whoever opens the file next
+   knows that nobody else has it. */
+static void locks_of_the_dead(void) {
+	struct stand stand;
+	bool held = false;
+	uint64_t first = 0;
+	uint64_t second = 0;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		CHECK_OK(stand.store->ops->lock(stand.store, "l", NODE, 3600000, &held,
+						 &first, &stand.error),
+				&stand.error);
+		CHECK(held);
+		stand_close(&stand);
+		held = false;
+		CHECK(stand_open(&stand));
+		CHECK_OK(stand.store->ops->lock(stand.store, "l", NODE + 1, 1000, &held,
+						 &second, &stand.error),
+				&stand.error);
+		CHECK(held);
+		CHECK(second > first);
+	}
+	stand_finish(&stand);
+}
+
+static void wrong_memory(void) {
+	struct stand stand;
+	int code;
+	int64_t seq;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		int64_t first = stand_accept(&stand, "a");
+		int64_t second = stand_accept(&stand, "b");
+		char sql[128];
+		(void)snprintf(sql, sizeof sql,
+				"UPDATE postern_seen SET seq = %lld WHERE seq = %lld",
+				(long long)second, (long long)first);
+		CHECK(file_exec(stand.path, sql));
+		CHECK_INT(stand_send(&stand, "a", 4, &code, &seq), POSTERN_E_CORRUPT);
+		CHECK_CONTAINS(stand.error.text, "is damaged");
+		CHECK_CONTAINS(stand.error.text, stand.path);
+		/* The others are as good as before. */
+		CHECK_OK(stand_send(&stand, "b", 4, &code, &seq), &stand.error);
+		CHECK_INT(code, POSTERN_E_DUPLICATE);
+		CHECK_INT(seq, second);
+	}
+	stand_finish(&stand);
+}
+
 static void keeps_its_promise(void) {
 	struct stand stand;
 	stand_init(&stand);
@@ -516,6 +565,10 @@ static const struct tap_case cases[] = {
 	{ "a store can be looked into on a read-only disk",
 			look_on_read_only_disk },
 	{ "opening for reading creates nothing", look_at_nothing },
+	{ "locks of a process that is gone are free when the file is opened",
+			locks_of_the_dead },
+	{ "a known id that leads to another message is told as damage",
+			wrong_memory },
 	{ "the file is in wal mode", keeps_its_promise },
 	{ "closing copies the log into the file", log_goes_at_the_end },
 };
