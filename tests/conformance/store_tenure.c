@@ -298,6 +298,25 @@ static void lost_recovers_nothing(void) {
 	stand_close(&stand);
 }
 
+/* A store that knows nothing is left to recover still asks by what right. */
+static void lost_after_recovery(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	struct postern_recovered recovered;
+	struct postern_lock lock = { .name = "l" };
+	uint64_t second = 0;
+	CHECK(take_lock(&stand, stand.node, &lock.fence));
+	CHECK_OK(recover_under(&stand, stand.node, &lock, &recovered),
+			&stand.error);
+	CHECK_OK(recover_under(&stand, stand.node, &lock, &recovered),
+			&stand.error);
+	fake_clock_advance(&stand.clock, TTL_MS);
+	CHECK(take_lock(&stand, OTHER(&stand), &second));
+	CHECK_INT(recover_under(&stand, stand.node, &lock, &recovered),
+			POSTERN_E_STALE);
+	stand_close(&stand);
+}
+
 static void owner_takes_all(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
@@ -317,8 +336,8 @@ static void owner_takes_all(void) {
 	stand_close(&stand);
 }
 
-/* A node beside the stand's, with a lease of its own and one delivery. */
-static int64_t add_node(struct stand *stand, uint64_t node, const char *id) {
+/* A node beside the stand's, with a lease of its own. */
+static void enrol_node(struct stand *stand, uint64_t node) {
 	struct postern_enrol_handler handler = { .key = "a" };
 	struct postern_enrolment enrolment = {
 		.node = node,
@@ -328,11 +347,21 @@ static int64_t add_node(struct stand *stand, uint64_t node, const char *id) {
 	};
 	CHECK_OK(stand->ops->enrol(stand->store, &enrolment, &stand->error),
 			&stand->error);
+}
+
+static int64_t accept_leased_as(struct stand *stand, uint64_t node,
+		const char *id) {
 	uint64_t former = stand->node;
 	stand->node = node;
-	int64_t seq = stand_accept_leased(stand, id, handler.id);
+	int64_t seq = stand_accept_leased(stand, id, stand->handlers[0]);
 	stand->node = former;
 	return seq;
+}
+
+/* The same, with one delivery. */
+static int64_t add_node(struct stand *stand, uint64_t node, const char *id) {
+	enrol_node(stand, node);
+	return accept_leased_as(stand, node, id);
 }
 
 static void renewed_in_time(void) {
@@ -358,6 +387,47 @@ static void too_late(void) {
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
 	CHECK_INT(stand_state(&stand, own, "a"), POSTERN_STATE_LEASED);
 	CHECK(!renew(&stand, OTHER(&stand), TTL_MS));
+	stand_close(&stand);
+}
+
+/* There was nothing to recover before the other node came. */
+static void found_after_accept(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	CHECK_INT(stand_recover(&stand).released, 0);
+	int64_t seq = add_node(&stand, OTHER(&stand), "1");
+	fake_clock_advance(&stand.clock, TTL_MS);
+	CHECK_INT(stand_recover(&stand).released, 1);
+	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
+	stand_close(&stand);
+}
+
+static void found_after_claim(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
+	CHECK_INT(stand_recover(&stand).released, 0);
+	enrol_node(&stand, OTHER(&stand));
+	uint64_t node = stand.node;
+	stand.node = OTHER(&stand);
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 1);
+	stand.node = node;
+	fake_clock_advance(&stand.clock, TTL_MS);
+	CHECK_INT(stand_recover(&stand).released, 1);
+	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
+	stand_close(&stand);
+}
+
+/* It does not know yet that it is gone. */
+static void found_after_its_end(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	enrol_node(&stand, OTHER(&stand));
+	fake_clock_advance(&stand.clock, TTL_MS);
+	CHECK_INT(stand_recover(&stand).released, 0);
+	int64_t seq = accept_leased_as(&stand, OTHER(&stand), "1");
+	CHECK_INT(stand_recover(&stand).released, 1);
+	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
 	stand_close(&stand);
 }
 
@@ -435,9 +505,17 @@ const struct tap_case tenure_cases[] = {
 			lost_leases_nothing },
 	{ "under a lost lock nothing is claimed", lost_claims_nothing },
 	{ "under a lost lock nothing is recovered", lost_recovers_nothing },
+	{ "under a lost lock even an empty recovery is refused",
+			lost_after_recovery },
 	{ "the owner of a lock takes all leases but its own", owner_takes_all },
 	{ "a node that renews itself in time keeps its leases", renewed_in_time },
 	{ "a node that is too late loses its leases and is gone", too_late },
+	{ "what a node leased by accepting is found when it is gone",
+			found_after_accept },
+	{ "what a node leased by claiming is found when it is gone",
+			found_after_claim },
+	{ "what a node leases after it was found gone is found, too",
+			found_after_its_end },
 	{ "a node that is late and was not missed lives on", late_and_not_missed },
 	{ "a node that has ended is gone at once", ended },
 	{ "a node that never enrolled is not alive", never_enrolled },

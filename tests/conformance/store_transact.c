@@ -201,6 +201,33 @@ static void stale_is_not_run(void) {
 	stand_close(&stand);
 }
 
+/* A later lease: a store may know first ones by other means. */
+static void stale_later_lease(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
+	CHECK_INT(stand_settle_to(&stand, seq, stand.handlers[0], 1,
+					  POSTERN_SETTLE_RETURNED),
+			POSTERN_OK);
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 1).count, 1);
+	struct work work = { .stand = &stand, .deed = WRITE };
+	struct postern_unit unit = unit_of(&work, seq);
+	CHECK_OK(transact(&stand, &unit, 1), &stand.error);
+	CHECK_INT(unit.code, POSTERN_E_STALE);
+	unit = unit_of(&work, seq);
+	unit.fence = 2;
+	stand.node++;
+	CHECK_OK(transact(&stand, &unit, 1), &stand.error);
+	CHECK_INT(unit.code, POSTERN_E_STALE);
+	CHECK(!unit.committed);
+	stand.node--;
+	CHECK_INT(work.runs, 0);
+	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_LEASED);
+	CHECK_OK(transact(&stand, &unit, 1), &stand.error);
+	CHECK(unit.committed);
+	stand_close(&stand);
+}
+
 static void several(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
@@ -336,6 +363,8 @@ const struct tap_case transact_cases[] = {
 			discard_commits },
 	{ "any other outcome rolls back and leaves the lease", others_roll_back },
 	{ "a unit whose fence is lost is not run", stale_is_not_run },
+	{ "a unit of another node's lease is not run, the first or a later one",
+			stale_later_lease },
 	{ "under a lost lock no unit is run", lost_lock },
 	{ "units of one transaction are kept or undone one by one", several },
 	{ "a unit that commits or rolls back by itself is undone", meddling },
