@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define LEASE_MS 9000
+#define DEDUPE_MS 2000000
 #define NODE_MAX 2
 
 struct node {
@@ -41,6 +42,7 @@ struct house {
 	struct postern_store *store;
 	struct postern_error error;
 	int64_t lease_ms;
+	int64_t dedupe_ms; /* 0: ids are kept for good */
 	struct node nodes[NODE_MAX];
 };
 
@@ -95,7 +97,7 @@ static bool move_in(struct house *house, struct node *node,
 	struct postern_channel_options channel = {
 		.size = sizeof(channel),
 		.retention_payload_ms = 1000,
-		.retention_dedupe_ms = 2000000,
+		.retention_dedupe_ms = house->dedupe_ms,
 	};
 	struct postern_handler_options handler = {
 		.size = sizeof(handler),
@@ -120,8 +122,9 @@ static bool move_in(struct house *house, struct node *node,
 }
 
 static bool open_house_with(struct house *house,
-		enum postern_processing processing, int64_t lease_ms) {
-	*house = (struct house){ .lease_ms = lease_ms };
+		enum postern_processing processing, int64_t lease_ms,
+		int64_t dedupe_ms) {
+	*house = (struct house){ .lease_ms = lease_ms, .dedupe_ms = dedupe_ms };
 	fake_clock_init(&house->clock);
 	fake_random_init(&house->random, 7);
 	struct postern_store_options options = {
@@ -140,7 +143,7 @@ static bool open_house_with(struct house *house,
 
 static bool open_house(struct house *house,
 		enum postern_processing processing) {
-	return open_house_with(house, processing, LEASE_MS);
+	return open_house_with(house, processing, LEASE_MS, DEDUPE_MS);
 }
 
 static void close_house(struct house *house) {
@@ -150,15 +153,18 @@ static void close_house(struct house *house) {
 	postern_store_destroy(house->store);
 }
 
-static void send(struct node *node, const char *id) {
+static int try_send(struct node *node, const char *id) {
 	struct postern_message message = {
 		.size = sizeof(message),
 		.id = id,
 		.type = "t",
 	};
-	struct postern_error *error = &node->house->error;
-	CHECK_OK(postern_box_accept(node->box, "orders", &message, NULL, error),
-			error);
+	return postern_box_accept(node->box, "orders", &message, NULL,
+			&node->house->error);
+}
+
+static void send(struct node *node, const char *id) {
+	CHECK_OK(try_send(node, id), &node->house->error);
 }
 
 static void sweep(struct node *node) {
@@ -281,7 +287,8 @@ static void late_result(void) {
 
 static void lose_and_win(int64_t lease_ms, int64_t lock_ms) {
 	struct house house;
-	if (open_house_with(&house, POSTERN_PROCESSING_EXCLUSIVE, lease_ms)) {
+	if (open_house_with(&house, POSTERN_PROCESSING_EXCLUSIVE, lease_ms,
+				DEDUPE_MS)) {
 		struct node *a = &house.nodes[0];
 		struct node *b = &house.nodes[1];
 		send(a, "1");
@@ -467,6 +474,35 @@ static void cleaning(void) {
 	close_house(&house);
 }
 
+/* A message that ended long ago comes again after a cleaning. */
+static int send_after_cleaning(int64_t dedupe_ms, uint64_t *keys_out) {
+	struct house house;
+	struct postern_cleanup cleanup = { 0 };
+	int r = POSTERN_OK;
+	if (open_house_with(&house, POSTERN_PROCESSING_PARALLEL, 0, dedupe_ms)) {
+		struct node *a = &house.nodes[0];
+		send(a, "1");
+		claim(a);
+		run(a);
+		fake_clock_advance(&house.clock, 1000 * (int64_t)DEDUPE_MS);
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
+				&house.error);
+		CHECK_INT(cleanup.messages, 1);
+		r = try_send(a, "1");
+	}
+	close_house(&house);
+	*keys_out = cleanup.keys;
+	return r;
+}
+
+static void ids_for_good(void) {
+	uint64_t keys = 0;
+	CHECK_INT(send_after_cleaning(DEDUPE_MS, &keys), POSTERN_OK);
+	CHECK_INT(keys, 1);
+	CHECK_INT(send_after_cleaning(0, &keys), POSTERN_E_DUPLICATE);
+	CHECK_INT(keys, 0);
+}
+
 /* How many of three messages are removed, one by one. */
 static uint64_t clean_three(bool draining) {
 	struct house house;
@@ -647,6 +683,8 @@ static const struct tap_case cases[] = {
 			dead_node },
 	{ "a node that ends leaves nothing to wait for", graceful_end },
 	{ "cleaning removes what may go, and only one cleans", cleaning },
+	{ "without a retention for ids they are remembered for good",
+			ids_for_good },
 	{ "cleaning ends early when the box stops", cleaning_stops },
 	{ "of two that clean in one process one does", one_cleans },
 	{ "what is remembered is not forgotten before the message", bad_retention },
