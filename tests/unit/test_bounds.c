@@ -31,7 +31,8 @@ struct bench {
 	struct postern_box_options options;
 	struct postern_box *box;
 	struct postern_error error;
-	struct postern_outcome outcome; /* of every run */
+	struct postern_outcome outcome;      /* of every run */
+	const struct postern_policy *policy; /* of every handler */
 	int runs;
 	/* A callback of b says that it began, and waits until it may end. */
 	sem_t began;
@@ -103,6 +104,7 @@ static bool open_box(struct bench *bench, bool handlers) {
 			.type_count = 1,
 			.callback = i == 0 ? run_a : run_b,
 			.context = bench,
+			.policy = bench->policy,
 		};
 		if (!CHECK_OK(postern_box_add_handler(bench->box, "c", &handler, error),
 					error)) {
@@ -321,12 +323,12 @@ static void parked_is_woken(void) {
 	bench_finish(&bench);
 }
 
-/* A child leases a delivery of a and is gone. */
-static bool lose_lease(struct bench *bench) {
+/* A child leases a delivery and is gone. */
+static bool lose_lease(struct bench *bench, const char *type) {
 	pid_t pid = fork();
 	if (pid == 0) {
 		if (open_box(bench, true)) {
-			send(bench, "a", "suspect", 1);
+			send(bench, type, "suspect", 1);
 			_exit(claim(bench, 1) == 1 ? 0 : 1);
 		}
 		_exit(1);
@@ -345,7 +347,7 @@ static void suspect_runs_alone(void) {
 	bench_init(&bench);
 	struct postern_error *error = &bench.error;
 	pthread_t thread;
-	if (lose_lease(&bench) && open_box(&bench, true)) {
+	if (lose_lease(&bench, "a") && open_box(&bench, true)) {
 		CHECK_OK(postern_box_pause(bench.box, "a", error), error);
 		send(&bench, "b", "beside", 1);
 		CHECK_INT(claim(&bench, 1), 1);
@@ -366,6 +368,38 @@ static void suspect_runs_alone(void) {
 	bench_finish(&bench);
 }
 
+/* It does not come back in time: the others do not pay for that. */
+static void suspect_is_abandoned(void) {
+	struct bench bench;
+	bench_init(&bench);
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.timeout_ms = 10;
+	policy.lease_ms = 20;
+	bench.policy = &policy;
+	pthread_t thread;
+	if (lose_lease(&bench, "b") && open_box(&bench, true)) {
+		CHECK_INT(claim(&bench, 1), 1);
+		bool created =
+				CHECK_INT(pthread_create(&thread, NULL, run_beside, &bench), 0);
+		(void)sem_wait(&bench.began);
+		send(&bench, "a", "beside", 1);
+		CHECK_INT(claim(&bench, 1), 0);
+		fake_clock_advance(&bench.clock, policy.lease_ms);
+		CHECK_OK(postern_box_sweep(bench.box, NULL, &bench.error),
+				&bench.error);
+		CHECK_INT(claim(&bench, 1), 1);
+		CHECK_INT(run(&bench), 1);
+		CHECK_INT(bench.runs, 1);
+		commit(&bench);
+		(void)sem_post(&bench.may_end);
+		if (created) {
+			(void)pthread_join(thread, NULL);
+		}
+	}
+	bench_finish(&bench);
+}
+
 static const struct tap_case cases[] = {
 	{ "a handler that holds its share of bytes claims no more",
 			bytes_are_bounded },
@@ -377,6 +411,8 @@ static const struct tap_case cases[] = {
 	{ "a parked message is woken when a handler wants it", parked_is_woken },
 	{ "a suspect waits for callbacks that ran before it was claimed",
 			suspect_runs_alone },
+	{ "a suspect that overran its lease holds up nobody any more",
+			suspect_is_abandoned },
 };
 
 TAP_MAIN(cases)

@@ -150,21 +150,25 @@ static void store_down_fails_accepts(void) {
 	postern_box_destroy(bench.box);
 }
 
+/* One message has run, and its result waits. */
+static void leave_result(struct bench *bench) {
+	struct postern_error *error = &bench->error;
+	struct postern_message message = { .size = sizeof(message), .id = "a" };
+	CHECK_OK(postern_box_accept(bench->box, "c", &message, NULL, error), error);
+	size_t count = 0;
+	CHECK_OK(postern_box_claim(bench->box, 10, &count, error), error);
+	CHECK_INT(count, 1);
+	CHECK_OK(postern_box_run(bench->box, 10, &count, error), error);
+	CHECK_INT(count, 1);
+}
+
 static void results_wait_for_the_store(void) {
 	struct bench bench;
 	if (!open_box(&bench)) {
 		return;
 	}
-	struct postern_message message = { .size = sizeof(message), .id = "a" };
-	CHECK_OK(postern_box_accept(bench.box, "c", &message, NULL, &bench.error),
-			&bench.error);
+	leave_result(&bench);
 	size_t count = 0;
-	CHECK_OK(postern_box_claim(bench.box, 10, &count, &bench.error),
-			&bench.error);
-	CHECK_INT(count, 1);
-	CHECK_OK(postern_box_run(bench.box, 10, &count, &bench.error),
-			&bench.error);
-	CHECK_INT(count, 1);
 	bench.down[FAULT_APPLY] = true;
 	for (int i = 0; i < 3; i++) {
 		CHECK_INT(postern_box_commit(bench.box, &count, &bench.error),
@@ -172,7 +176,7 @@ static void results_wait_for_the_store(void) {
 		fake_clock_advance(&bench.clock, 1000);
 	}
 	/* An accept beside it fails at once and does not disturb it. */
-	message.id = "b";
+	struct postern_message message = { .size = sizeof(message), .id = "b" };
 	CHECK_INT(postern_box_accept(bench.box, "c", &message, NULL, &bench.error),
 			POSTERN_E_UNAVAILABLE);
 	bench.down[FAULT_APPLY] = false;
@@ -183,6 +187,29 @@ static void results_wait_for_the_store(void) {
 			&bench.error);
 	CHECK_INT(count, 0);
 	CHECK_INT(bench.calls, 1);
+	postern_box_destroy(bench.box);
+}
+
+static void results_rest(void) {
+	struct bench bench;
+	if (!open_box(&bench)) {
+		return;
+	}
+	leave_result(&bench);
+	bench.down[FAULT_APPLY] = true;
+	atomic_uint *calls = &bench.plan.calls[FAULT_APPLY];
+	for (int i = 0; i < 3; i++) {
+		unsigned before = atomic_load(calls);
+		size_t count = 1;
+		CHECK_INT(postern_box_commit(bench.box, NULL, &bench.error),
+				POSTERN_E_UNAVAILABLE);
+		fake_clock_advance(&bench.clock, 999);
+		CHECK_OK(postern_box_commit(bench.box, &count, &bench.error),
+				&bench.error);
+		CHECK_INT(count, 0);
+		CHECK_INT(atomic_load(calls) - before, 1);
+		fake_clock_advance(&bench.clock, 1);
+	}
 	postern_box_destroy(bench.box);
 }
 
@@ -243,6 +270,7 @@ static const struct tap_case cases[] = {
 			store_down_fails_accepts },
 	{ "with the store down results wait and are not lost",
 			results_wait_for_the_store },
+	{ "with the store down results rest between two tries", results_rest },
 	{ "trouble with a claim is told and passes", claim_trouble_is_told },
 	{ "a store that works again is noticed without traffic",
 			health_comes_back },

@@ -286,6 +286,25 @@ static void drain_gives_back(void) {
 	strike_stage(&stage);
 }
 
+static void next_runner_goes_on(void) {
+	struct stage stage;
+	if (set_stage(&stage, 2, NULL, 0)) {
+		CHECK_INT(send_number(&stage, 1), POSTERN_OK);
+		CHECK(await(&stage.tally, &stage.tally.settled, 1));
+		struct postern_runner *second = NULL;
+		CHECK_OK(postern_runner_create(stage.box, NULL, &second, &stage.error),
+				&stage.error);
+		CHECK_INT(postern_runner_start(second, &stage.error), POSTERN_E_BUSY);
+		postern_runner_destroy(stage.runner);
+		stage.runner = second;
+		CHECK_INT(send_number(&stage, 2), POSTERN_OK);
+		CHECK_OK(postern_runner_start(second, &stage.error), &stage.error);
+		CHECK_INT(send_number(&stage, 3), POSTERN_OK);
+		CHECK(await(&stage.tally, &stage.tally.settled, 3));
+	}
+	strike_stage(&stage);
+}
+
 static void hung_callback_loses_its_lease(void) {
 	struct stage stage;
 	struct postern_policy policy;
@@ -337,6 +356,8 @@ static const struct tap_case cases[] = {
 	{ "many threads accept together, each id once",
 			many_threads_share_commits },
 	{ "a drain gives back what was not begun", drain_gives_back },
+	{ "when a runner has stopped another goes on with the box",
+			next_runner_goes_on },
 	{ "a callback that overruns its lease loses it",
 			hung_callback_loses_its_lease },
 	{ "retries come without polling", retries_come_by_themselves },

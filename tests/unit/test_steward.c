@@ -7,6 +7,7 @@
 
 #include "tap.h"
 
+#include "support/fake_clock.h"
 #include "support/fault_store.h"
 
 #include <postern/event.h>
@@ -21,12 +22,19 @@
 #define LEASE_MS 2000
 #define PATIENCE_MS 60000
 #define NODE_MAX 2
+#define STRANGER 12345
+/* By a fake clock; enough that a rest of some ms follows. */
+#define CLEANING_MS 10
+/* As good as never. */
+#define HOUR_MS 3600000
 
 struct node {
 	struct fault_plan plan;
 	atomic_bool down; /* the store does not answer this one */
 	atomic_bool hold; /* its handlers wait */
 	atomic_int bad_cleanings;
+	atomic_int bad_renewals;
+	struct fake_clock *clock; /* moved by every cleaning */
 	atomic_int running;
 	atomic_int runs;
 	atomic_int settled;
@@ -41,8 +49,14 @@ struct house {
 	struct postern_store *store;
 	struct postern_error error;
 	struct node nodes[NODE_MAX];
+	/* Of every node. */
+	int64_t lease_ms;
+	int64_t polling_interval_ms;
 	int64_t cleanup_interval_ms;
+	uint32_t cleanup_batch;
+	struct fake_clock *clock; /* NULL: the system's */
 	int bad_cleanings;
+	int bad_renewals;
 	int sent;
 };
 
@@ -50,9 +64,14 @@ static int decide(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	(void)batch;
 	struct node *node = context;
-	bool fails = atomic_load(&node->down) ||
-				 (op == FAULT_CLEAN &&
-						 atomic_fetch_sub(&node->bad_cleanings, 1) > 0);
+	bool fails =
+			atomic_load(&node->down) ||
+			(op == FAULT_CLEAN &&
+					atomic_fetch_sub(&node->bad_cleanings, 1) > 0) ||
+			(op == FAULT_RENEW && atomic_fetch_sub(&node->bad_renewals, 1) > 0);
+	if (op == FAULT_CLEAN && node->clock) {
+		fake_clock_advance(node->clock, CLEANING_MS);
+	}
 	return fails ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
 }
 
@@ -95,16 +114,29 @@ static bool await(atomic_int *number, int least) {
 	return atomic_load(number) >= least;
 }
 
+/* Until the node has asked its store that often. */
+static bool await_calls(struct node *node, enum fault_op op, unsigned least) {
+	atomic_uint *calls = &node->plan.calls[op];
+	for (int i = 0; i < PATIENCE_MS && atomic_load(calls) < least; i++) {
+		rest();
+	}
+	return atomic_load(calls) >= least;
+}
+
 static bool move_in(struct house *house, struct node *node,
 		enum postern_processing processing) {
 	node->plan.decide = decide;
 	node->plan.context = node;
 	node->plan.shared = true;
+	node->clock = house->clock;
 	atomic_store(&node->bad_cleanings, house->bad_cleanings);
+	atomic_store(&node->bad_renewals, house->bad_renewals);
 	struct postern_box_options options = {
 		.size = sizeof(options),
 		.processing = processing,
-		.node_lease_ms = LEASE_MS,
+		.clock = house->clock ? &house->clock->base : NULL,
+		.cleanup_batch = house->cleanup_batch,
+		.node_lease_ms = house->lease_ms ? house->lease_ms : LEASE_MS,
 	};
 	struct postern_channel_options channel = {
 		.size = sizeof(channel),
@@ -119,7 +151,8 @@ static bool move_in(struct house *house, struct node *node,
 	struct postern_runner_options runner = {
 		.size = sizeof(runner),
 		.workers = 2,
-		.polling_interval_ms = 50,
+		.polling_interval_ms =
+				house->polling_interval_ms ? house->polling_interval_ms : 50,
 		.restart_delay_ms = 20,
 		.cleanup_interval_ms = house->cleanup_interval_ms,
 	};
@@ -290,15 +323,126 @@ static void cleans_by_itself(void) {
 /* The next regular one would be in an hour. */
 static void cleans_after_trouble(void) {
 	struct house house = {
-		.cleanup_interval_ms = 3600000,
+		.cleanup_interval_ms = HOUR_MS,
 		.bad_cleanings = 1,
 	};
 	if (fill_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		atomic_uint *calls = &house.nodes[0].plan.calls[FAULT_CLEAN];
-		for (int i = 0; i < PATIENCE_MS && atomic_load(calls) < 2; i++) {
+		CHECK(await_calls(&house.nodes[0], FAULT_CLEAN, 2));
+	}
+	close_house(&house);
+}
+
+/* Somebody else cleans in this process, or another process does. */
+static bool others_may_clean(struct house *house, struct node *node) {
+	struct postern_lock lock = { .name = "InboxCleanup_default" };
+	struct postern_store *store = house->store;
+	struct postern_cleanup cleanup = { 0 };
+	bool held = false;
+	CHECK_OK(store->ops->lock(store, lock.name, STRANGER, HOUR_MS, &held,
+					 &lock.fence, &house->error),
+			&house->error);
+	if (!held) {
+		return false;
+	}
+	CHECK_OK(store->ops->unlock(store, &lock, STRANGER, &house->error),
+			&house->error);
+	CHECK_OK(postern_box_cleanup(node->box, &cleanup, &house->error),
+			&house->error);
+	return !cleanup.busy;
+}
+
+/* It removes one message, and then rests for good: its clock stands still. */
+static void stops_while_cleaning(void) {
+	struct fake_clock clock;
+	fake_clock_init(&clock);
+	struct house house = {
+		.lease_ms = HOUR_MS,
+		.cleanup_interval_ms = 1,
+		.cleanup_batch = 1,
+		.clock = &clock,
+	};
+	if (fill_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &house.nodes[0];
+		send(&house, a, 5);
+		CHECK(await(&a->settled, 5));
+		for (int i = 0; i < PATIENCE_MS && message_count(&house, a) == 5; i++) {
+			fake_clock_advance(&clock, 1);
 			rest();
 		}
-		CHECK(atomic_load(calls) >= 2);
+		CHECK_INT(message_count(&house, a), 4);
+		CHECK(!others_may_clean(&house, a));
+		postern_runner_stop(a->runner);
+		CHECK(others_may_clean(&house, a));
+	}
+	close_house(&house);
+}
+
+/* The next regular one would be in twenty minutes. */
+static void renews_after_trouble(void) {
+	struct house house = {
+		.lease_ms = HOUR_MS,
+		.cleanup_interval_ms = HOUR_MS,
+		.bad_renewals = 1,
+	};
+	if (fill_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		CHECK(await_calls(&house.nodes[0], FAULT_RENEW, 2));
+	}
+	close_house(&house);
+}
+
+/* A node comes, leases a message and is gone. */
+static void leave_lease(struct house *house) {
+	struct postern_store *store = house->store;
+	struct postern_error *error = &house->error;
+	struct postern_enrol_channel channel = { .name = "orders" };
+	struct postern_enrol_handler handler = {
+		.key = "h",
+		.in_process = true,
+		.max_crashes = 3,
+	};
+	struct postern_enrolment enrolment = {
+		.node = STRANGER,
+		.node_lease_ms = 1,
+		.channels = &channel,
+		.channel_count = 1,
+		.handlers = &handler,
+		.handler_count = 1,
+	};
+	CHECK_OK(store->ops->enrol(store, &enrolment, error), error);
+	struct postern_message message = {
+		.size = sizeof(message),
+		.id = "left",
+		.source = "orders",
+		.type = "t",
+	};
+	struct postern_route route = { .handler = handler.id, .lease = true };
+	struct postern_accept accept = {
+		.message = &message,
+		.channel = channel.id,
+		.routes = &route,
+		.route_count = 1,
+	};
+	struct postern_batch batch = {
+		.node = STRANGER,
+		.accepts = &accept,
+		.accept_count = 1,
+	};
+	CHECK_OK(store->ops->apply(store, &batch, error), error);
+	CHECK(route.leased);
+}
+
+/* The next poll would be in an hour. */
+static void finds_the_dead(void) {
+	struct house house = {
+		.polling_interval_ms = HOUR_MS,
+		.cleanup_interval_ms = HOUR_MS,
+	};
+	if (fill_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &house.nodes[0];
+		/* When the box started, with its lease, and the first poll. */
+		CHECK(await_calls(a, FAULT_RECOVER, 3));
+		leave_lease(&house);
+		CHECK(await(&a->settled, 1));
 	}
 	close_house(&house);
 }
@@ -312,6 +456,10 @@ static const struct tap_case cases[] = {
 			dead_node },
 	{ "a runner cleans up by itself", cleans_by_itself },
 	{ "a cleaning that failed is tried again soon", cleans_after_trouble },
+	{ "a runner that stops while it cleans leaves the rest to others",
+			stops_while_cleaning },
+	{ "a renewal that failed is tried again soon", renews_after_trouble },
+	{ "what a dead node held is found without polling", finds_the_dead },
 };
 
 TAP_MAIN(cases)
