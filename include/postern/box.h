@@ -320,6 +320,8 @@ struct postern_cleanup {
 	uint64_t keys; /* ids that are not remembered any more */
 	/* Somebody else is cleaning, who does the rest. */
 	bool busy;
+	/* The box's runner stops: the rest is left for the next time. */
+	bool stopped;
 };
 
 /* Remove what the channels' retention says may go, in bounded batches, under

@@ -163,7 +163,8 @@ int postern_box_cleanup(struct postern_box *box, struct postern_cleanup *out,
 	bool more = !r && postern__cleaning_needed(box);
 	while (!r && more) {
 		r = postern__cleanup_step(box, &state, &more, error);
-		more = !r && more && rest(box, &state);
+		state.total.stopped = !r && more && !rest(box, &state);
+		more = !r && more && !state.total.stopped;
 	}
 	postern__cleanup_end(box, &state);
 	if (!r && out) {

@@ -520,6 +520,7 @@ static uint64_t clean_three(bool draining) {
 		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
 				&house.error);
 		CHECK(!cleanup.busy);
+		CHECK_INT(cleanup.stopped, draining);
 		a->box->draining = false;
 	}
 	close_house(&house);
