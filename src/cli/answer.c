@@ -134,9 +134,10 @@ int postern__answer_problem(const struct postern__cli *cli,
 		const struct postern__answer *answer) {
 	const char *text = postern__answer_text(answer->json, "detail");
 	size_t len;
-	if (json_array_size(json_object_get(answer->json, "stores")) > 1 &&
+	if (postern__config_store_count(cli->config) > 1 &&
 			postern__answer_failures(cli, answer->json)) {
-		return exit_of_status(answer->status);
+		return answer->status >= 500 ? POSTERN__EXIT_UNREACHABLE
+									 : exit_of_status(answer->status);
 	}
 	if (!text) {
 		text = postern__answer_text(answer->json, "title");

@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `postern cleanup`: remove now what has expired.
+ * `postern cleanup`: remove now what has expired. Each store is a request of
+ * its own: one that cannot be opened leaves the others to be cleaned.
  */
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
 #include "server/api.h"
+#include "server/take.h"
 
 /* "removed 3 messages and 1 remembered id", for each store. */
 static void print_store(const struct postern__cli *cli, const json_t *row) {
 	uint64_t messages = postern__answer_count(row, "messages");
 	uint64_t keys = postern__answer_count(row, "keys");
+	if (json_object_get(row, "error")) {
+		return; /* it was said */
+	}
 	if (postern__config_store_count(cli->config) > 1) {
 		postern__out_text(postern__answer_text(row, "store"));
 		(void)fputs(": ", stdout);
@@ -26,7 +32,83 @@ static void print_store(const struct postern__cli *cli, const json_t *row) {
 			messages, messages == 1 ? "" : "s", keys, keys == 1 ? "" : "s");
 	if (json_is_true(json_object_get(row, "busy"))) {
 		postern__say("note: somebody else is cleaning up");
+	} else if (json_is_false(json_object_get(row, "complete"))) {
+		postern__say("note: the server is stopping, and not all that has "
+					 "expired was removed");
 	}
+}
+
+/* A sum over the stores, so far. */
+static void add(json_t *total, const char *name, const json_t *answer) {
+	json_int_t sum = json_integer_value(json_object_get(total, name)) +
+					 (json_int_t)postern__answer_count(answer, name);
+	(void)json_object_set_new(total, name, json_integer(sum));
+}
+
+/* Clean the one store that the cli is about; what came of it goes into the
+   total. */
+static int clean(struct postern__cli *cli, json_t *total) {
+	const struct postern__request request = {
+		.method = "POST",
+		.path = "/v1/cleanup",
+		.transport = "cli",
+	};
+	struct postern__client *client = NULL;
+	struct postern__answer answer = { .json = NULL };
+	json_t *rows = json_object_get(total, "stores");
+	int r = postern__client_begin(cli, POSTERN__NEED_CLEANUP, &client);
+	if (r == POSTERN__EXIT_OK) {
+		r = postern__ask_any(cli, client, &request, false, &answer);
+	}
+	if (r == POSTERN__EXIT_OK && answer.status > 299) {
+		r = postern__answer_problem(cli, &answer);
+	}
+	const json_t *theirs = json_object_get(answer.json, "stores");
+	if (theirs) {
+		(void)json_array_extend(rows, (json_t *)theirs);
+	} else {
+		(void)json_array_append_new(rows,
+				json_pack("{s:s, s:s}", "store", cli->stores[0]->name, "error",
+						"it cannot be reached"));
+	}
+	add(total, "messages", answer.json);
+	add(total, "keys", answer.json);
+	json_decref(answer.json);
+	postern__client_destroy(client);
+	return r;
+}
+
+/* Whether a server runs that has the stores in memory too. */
+static bool is_served(const struct postern__config *config) {
+	for (size_t i = 0; i < postern__config_store_count(config); i++) {
+		if (postern__store_served(
+					postern__config_store(config, i)->values.store)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* One store after the other, so that none waits for one that fails. */
+static int clean_all(struct postern__cli *cli, json_t *total) {
+	const size_t count = cli->store_count;
+	const struct postern__config_store *stores[POSTERN__STORE_COUNT_MAX];
+	bool served = is_served(cli->config);
+	int worst = POSTERN__EXIT_OK;
+	memcpy(stores, cli->stores, sizeof stores);
+	cli->store_count = 1;
+	for (size_t i = 0; i < count; i++) {
+		if (count > 1 && !served &&
+				!postern__store_file(stores[i]->values.store)) {
+			continue;
+		}
+		cli->stores[0] = stores[i];
+		int r = clean(cli, total);
+		worst = worst ? worst : r;
+	}
+	memcpy(cli->stores, stores, sizeof stores);
+	cli->store_count = count;
+	return worst;
 }
 
 /* Nothing can expire where nothing is said to. */
@@ -41,35 +123,34 @@ static bool has_retention(const struct postern__config *config) {
 }
 
 int postern__command_cleanup(struct postern__cli *cli) {
-	const struct postern__request request = {
-		.method = "POST",
-		.path = "/v1/cleanup",
-		.transport = "cli",
-	};
-	struct postern__client *client = NULL;
-	json_t *answer = NULL;
-	int r = postern__client_begin(cli, POSTERN__NEED_CLEANUP, &client);
+	int r = postern__cli_configure(cli);
 	if (r == POSTERN__EXIT_OK) {
-		r = postern__ask(cli, client, &request, false, &answer);
+		r = postern__cli_need_files(cli);
 	}
 	if (r) {
-		goto out;
+		return r;
 	}
-	if (cli->json) {
-		postern__answer_print(answer);
-		goto out;
+	json_t *total =
+			json_pack("{s:i, s:i, s:[]}", "messages", 0, "keys", 0, "stores");
+	if (!total) {
+		postern__say("out of memory");
+		return POSTERN__EXIT_FAILED;
 	}
+	r = clean_all(cli, total);
 	size_t index;
 	json_t *row;
-	json_array_foreach(json_object_get(answer, "stores"), index, row) {
+	if (cli->json) {
+		postern__answer_print(total);
+		goto out;
+	}
+	json_array_foreach(json_object_get(total, "stores"), index, row) {
 		print_store(cli, row);
 	}
-	if (!has_retention(cli->config)) {
+	if (r == POSTERN__EXIT_OK && !has_retention(cli->config)) {
 		postern__say("note: no channel of the configuration has a "
 					 "'retention', so everything is kept for good");
 	}
 out:
-	json_decref(answer);
-	postern__client_destroy(client);
+	json_decref(total);
 	return r;
 }

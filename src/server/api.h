@@ -74,8 +74,9 @@ struct postern__api {
 	const struct postern__config *config;
 	size_t body_len_max;               /* 0: POSTERN_BODY_LEN_DEFAULT */
 	const struct postern_clock *clock; /* NULL: the system's */
-	/* Set while a clean-up goes on: a second one would keep a thread waiting
-	   for what the first does. NULL: there is but one thread. */
+	/* One for each store, set while a clean-up of it goes on: a second one
+	   would keep a thread waiting for what the first does. NULL: there is but
+	   one thread. */
 	atomic_bool *cleaning;
 	/* Set while the server stops: /readyz answers 503. May be NULL. */
 	bool (*is_draining)(void *context);

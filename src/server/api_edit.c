@@ -334,66 +334,76 @@ void postern__route_resume(struct postern__call *call) {
 	set_paused(call, false);
 }
 
-/* What each store's clean-up removed; the sums come first. */
-static void write_cleanups(struct postern__call *call,
-		const struct postern_cleanup *results) {
+/* What was removed from each store. */
+struct cleaned {
+	struct postern__part parts[POSTERN__STORE_COUNT_MAX];
+	struct postern_cleanup results[POSTERN__STORE_COUNT_MAX];
+};
+
+static void write_cleaned_in(struct postern__buf *body,
+		const struct postern__part *part,
+		const struct postern_cleanup *result) {
+	postern__json_open(body, '{');
+	postern__write_part(body, part);
+	postern__json_pair_uint(body, "messages", result->messages);
+	postern__json_pair_uint(body, "keys", result->keys);
+	postern__json_pair_bool(body, "busy", result->busy);
+	postern__json_pair_bool(body, "complete",
+			part->error.code == POSTERN_OK && !result->busy &&
+					!result->stopped);
+	postern__json_close(body, '}');
+}
+
+/* The sums come first. */
+static void write_cleaned(struct postern__call *call,
+		const struct cleaned *cleaned) {
 	struct postern__buf *body = &call->response->body;
 	uint64_t messages = 0;
 	uint64_t keys = 0;
 	for (size_t i = 0; i < call->store_count; i++) {
-		messages += results[i].messages;
-		keys += results[i].keys;
+		messages += cleaned->results[i].messages;
+		keys += cleaned->results[i].keys;
 	}
-	postern__json_open(body, '{');
+	postern__call_open_parts(call, cleaned->parts, call->store_count,
+			messages + keys > 0);
 	postern__json_pair_uint(body, "messages", messages);
 	postern__json_pair_uint(body, "keys", keys);
 	postern__json_key(body, "stores");
 	postern__json_open(body, '[');
 	for (size_t i = 0; i < call->store_count; i++) {
-		postern__json_open(body, '{');
-		postern__json_pair_text(body, "store", call->stores[i]->name);
-		postern__json_pair_uint(body, "messages", results[i].messages);
-		postern__json_pair_uint(body, "keys", results[i].keys);
-		postern__json_pair_bool(body, "busy", results[i].busy);
-		postern__json_close(body, '}');
+		write_cleaned_in(body, &cleaned->parts[i], &cleaned->results[i]);
 	}
 	postern__json_close(body, ']');
 	postern__json_close(body, '}');
 }
 
-/* False: refused. */
-static bool clean_stores(struct postern__call *call,
-		struct postern_cleanup *results) {
-	struct postern_error error;
-	for (size_t i = 0; i < call->store_count; i++) {
-		if (postern_box_cleanup(call->stores[i]->box, &results[i], &error) !=
-				POSTERN_OK) {
-			postern__call_fail_in(call, call->stores[i], &error);
-			return false;
-		}
+static void clean_store(struct postern__call *call, struct postern__part *part,
+		struct postern_cleanup *result) {
+	const struct postern__api *api = call->api;
+	atomic_bool *cleaning =
+			api->cleaning ? &api->cleaning[part->store - api->stores->items]
+						  : NULL;
+	if (cleaning && atomic_exchange(cleaning, true)) {
+		result->busy = true;
+		return;
 	}
-	return true;
+	int r = postern_box_cleanup(part->store->box, result, &part->error);
+	if (r == POSTERN_OK) {
+		part->error.code = POSTERN_OK;
+	}
+	if (cleaning) {
+		atomic_store(cleaning, false);
+	}
 }
 
 void postern__route_cleanup(struct postern__call *call) {
-	struct postern_cleanup results[POSTERN__STORE_COUNT_MAX];
-	atomic_bool *cleaning = call->api->cleaning;
+	struct cleaned cleaned = { 0 };
 	if (!check_no_body(call) || !postern__call_store_query(call)) {
 		return;
 	}
-	if (cleaning && atomic_exchange(cleaning, true)) {
-		for (size_t i = 0; i < call->store_count; i++) {
-			results[i] = (struct postern_cleanup){ .busy = true };
-		}
-	} else {
-		bool cleaned = clean_stores(call, results);
-		if (cleaning) {
-			atomic_store(cleaning, false);
-		}
-		if (!cleaned) {
-			return;
-		}
+	for (size_t i = 0; i < call->store_count; i++) {
+		cleaned.parts[i].store = call->stores[i];
+		clean_store(call, &cleaned.parts[i], &cleaned.results[i]);
 	}
-	write_cleanups(call, results);
-	call->response->status = 200;
+	write_cleaned(call, &cleaned);
 }

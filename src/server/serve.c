@@ -69,7 +69,7 @@ struct serve {
 	int signals;
 	int drained; /* an eventfd */
 	atomic_bool draining;
-	atomic_bool cleaning;
+	atomic_bool cleaning[POSTERN__STORE_COUNT_MAX];
 };
 
 static int take_signals(struct serve *self, struct postern_error *error) {
@@ -181,7 +181,7 @@ static int start_http(struct serve *self, struct postern_error *error) {
 		.stores = &self->stores,
 		.config = self->config,
 		.body_len_max = (size_t)values->max_message_size,
-		.cleaning = &self->cleaning,
+		.cleaning = self->cleaning,
 		.is_draining = is_draining,
 		.is_draining_context = self,
 	};

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api_fixture.h"
+#include "core/box.h"
 #include "tap.h"
 
 #define POISONED "GET /v1/deliveries?state=poisoned"
@@ -249,10 +250,32 @@ static void cleaning_twice(void) {
 	CHECK_INT(fixture_get(&self, "POST /v1/cleanup"), 200);
 	CHECK_INT(fixture_number(&self, "messages"), 0);
 	CHECK(json_is_true(fixture_value(&self, "stores.0.busy")));
+	CHECK(json_is_false(fixture_value(&self, "stores.0.complete")));
 	atomic_store(&cleaning, false);
 	CHECK_INT(fixture_get(&self, "POST /v1/cleanup"), 200);
 	CHECK_INT(fixture_number(&self, "messages"), 1);
 	CHECK(!atomic_load(&cleaning));
+	CHECK(json_is_true(fixture_value(&self, "stores.0.complete")));
+	fixture_finish(&self);
+}
+
+static void cleaning_stopped(void) {
+	struct fixture self;
+	fixture_init(&self);
+	self.box->options.cleanup_batch = 1;
+	CHECK_INT(fixture_message(&self, "drops", "a", "x"), 202);
+	CHECK_INT(fixture_message(&self, "drops", "b", "x"), 202);
+	fixture_process(&self);
+	fake_clock_advance(&self.clock, FIXTURE_RETENTION_MS + 1);
+	self.box->draining = true;
+	CHECK_INT(fixture_get(&self, "POST /v1/cleanup"), 200);
+	CHECK_INT(fixture_number(&self, "messages"), 1);
+	CHECK(json_is_false(fixture_value(&self, "stores.0.busy")));
+	CHECK(json_is_false(fixture_value(&self, "stores.0.complete")));
+	self.box->draining = false;
+	CHECK_INT(fixture_get(&self, "POST /v1/cleanup"), 200);
+	CHECK_INT(fixture_number(&self, "messages"), 1);
+	CHECK(json_is_true(fixture_value(&self, "stores.0.complete")));
 	fixture_finish(&self);
 }
 
@@ -268,6 +291,7 @@ static const struct tap_case cases[] = {
 	{ "a cleanup removes what has expired, and says how much", cleaning },
 	{ "one cleanup at a time: another is told that it is busy",
 			cleaning_twice },
+	{ "a cleanup that was cut short by a stop says so", cleaning_stopped },
 };
 
 TAP_MAIN(cases)

@@ -203,6 +203,23 @@ static void scopes(void) {
 	close_pair(&self);
 }
 
+static void cleaning(void) {
+	struct pair self;
+	atomic_bool flags[2] = { true, false };
+	open_pair(&self);
+	self.fixture.api.cleaning = flags;
+	CHECK_INT(fixture_get(&self.fixture, "POST /v1/cleanup"), 200);
+	CHECK_STR(fixture_text(&self.fixture, "stores.0.store"), "left");
+	CHECK(json_is_true(fixture_value(&self.fixture, "stores.0.busy")));
+	CHECK_STR(fixture_text(&self.fixture, "stores.1.store"), "right");
+	CHECK(json_is_false(fixture_value(&self.fixture, "stores.1.busy")));
+	CHECK_INT(fixture_get(&self.fixture, "POST /v1/cleanup?store=right"), 200);
+	CHECK(json_is_false(fixture_value(&self.fixture, "stores.0.busy")));
+	CHECK(atomic_load(&flags[0]));
+	CHECK(!atomic_load(&flags[1]));
+	close_pair(&self);
+}
+
 static const struct tap_case cases[] = {
 	{ "a listing goes on in the next store, whatever the size of a page",
 			paging },
@@ -210,6 +227,7 @@ static const struct tap_case cases[] = {
 	{ "the limit of a bulk edit is one for all stores", bulk },
 	{ "a request is about the stores that it names, and none is missing",
 			scopes },
+	{ "a cleanup of one store does not keep another busy", cleaning },
 };
 
 TAP_MAIN(cases)

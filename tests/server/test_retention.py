@@ -118,7 +118,8 @@ def _(place):
         "messages": 0,
         "keys": 0,
         "stores": [
-            {"store": "other", "messages": 0, "keys": 0, "busy": False}
+            {"store": "other", "messages": 0, "keys": 0, "busy": False,
+             "complete": True}
         ],
     })
 

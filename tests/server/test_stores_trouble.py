@@ -146,4 +146,76 @@ def _(place):
     assert not os.path.exists(place.file("staging.db"))
 
 
+# What is done goes at once; the ids too.
+SHORT = TWO.replace(
+    "  max_attempts: 1\n",
+    "  max_attempts: 1\n  retention: {payload: 1ms, dedupe: 1ms}\n",
+).replace("exit 65", "exit 0")
+
+
+def sent(place, first, second):
+    for number in range(first):
+        equal(place.send(f"a{number}", channel="first").out, "accepted\n")
+    for number in range(second):
+        equal(place.send(f"b{number}", "x" * 50_000, channel="second").out,
+              "accepted\n")
+
+
+def done(place):
+    rows = place.ok("list", "--json", "--state", "done", "--limit", "1000").json()
+    return len(rows)
+
+
+@case("a cleanup goes through all stores of a server, and counts each")
+def _(place):
+    place.configure(SHORT)
+    place.serve()
+    sent(place, 3, 2)
+    until(lambda: done(place) == 5)
+    status, answer = Connection(place).ask("POST", "/v1/cleanup")
+    equal(status, 200)
+    equal((answer["messages"], answer["keys"]), (5, 5))
+    equal([(row["store"], row["messages"], row["keys"], row["complete"])
+           for row in answer["stores"]], [("one", 3, 3, True), ("two", 2, 2, True)])
+
+
+# The store that will fail comes before the other.
+ONE = "  one: {url: 'sqlite:one.db'}\n"
+BACKWARD = SHORT.replace(ONE, "").replace("defaults:\n", ONE + "defaults:\n")
+
+
+@case("a cleanup in which a store fails cleans the others, with a server")
+def _(place):
+    place.configure(BACKWARD)
+    server = place.serve()
+    sent(place, 2, 20)
+    until(lambda: done(place) == 22)
+    choke(place, server)
+    result = place.fails(4, "cleanup", says="store 'two': ")
+    equal(result.out, "one: removed 2 messages and 2 remembered ids\n")
+    # Nothing is left to remove where that can be done.
+    status, answer = Connection(place).ask("POST", "/v1/cleanup")
+    equal((status, answer["messages"]), (503, 0))
+    assert answer["detail"].startswith("store 'two': "), answer
+    rows = by_store(answer)
+    equal([row["store"] for row in answer["stores"]], ["two", "one"])
+    equal((rows["one"]["complete"], rows["two"]["complete"]), (True, False))
+
+
+@case("a cleanup in which a store fails cleans the others, without a server")
+def _(place):
+    place.configure(BACKWARD)
+    sent(place, 2, 1)
+    equal(place.ok("process").out, "processed 3\n")
+    place.write("two.db", "this is no database, but long enough to be one" * 99)
+    result = place.run("cleanup", "--json")
+    equal(result.code, 4)
+    assert "store 'two': " in result.err, result
+    answer = result.json()
+    equal((answer["messages"], answer["keys"]), (2, 2))
+    rows = by_store(answer)
+    equal(rows["one"]["messages"], 2)
+    assert rows["two"]["error"], rows
+
+
 main()
