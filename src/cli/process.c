@@ -48,25 +48,50 @@ static int process_store(const struct postern__cli *cli,
 	return r;
 }
 
-/* One store after the other. */
-static int process_all(const struct postern__cli *cli, size_t max,
-		size_t *total_out) {
-	int r = POSTERN__EXIT_OK;
-	*total_out = 0;
-	for (size_t i = 0; r == POSTERN__EXIT_OK && i < cli->store_count &&
-					   (max == 0 || *total_out < max);
+/* What came of all stores together. */
+struct work {
+	size_t count;
+	size_t store_count; /* those that were worked */
+	json_t *failed;     /* the names of those that were not */
+	int exit;           /* of the first that failed */
+};
+
+/* One store after the other: one that fails is no reason to leave out those
+   behind it. */
+static void process_all(const struct postern__cli *cli, size_t max,
+		struct work *work) {
+	for (size_t i = 0; i < cli->store_count && (max == 0 || work->count < max);
 			i++) {
 		size_t count = 0;
-		r = process_store(cli, cli->stores[i], max > 0 ? max - *total_out : 0,
-				&count);
-		*total_out += count;
+		int r = process_store(cli, cli->stores[i],
+				max > 0 ? max - work->count : 0, &count);
+		work->count += count;
+		if (r == POSTERN__EXIT_OK) {
+			work->store_count++;
+			continue;
+		}
+		work->exit = work->exit ? work->exit : r;
+		(void)json_array_append_new(work->failed,
+				json_string(cli->stores[i]->name));
 	}
-	return r;
+}
+
+static void print(const struct postern__cli *cli, const struct work *work) {
+	if (!cli->json) {
+		(void)printf("processed %zu\n", work->count);
+		return;
+	}
+	json_t *json = json_pack("{s:I}", "processed", (json_int_t)work->count);
+	if (json_array_size(work->failed) > 0) {
+		(void)json_object_set(json, "failed", work->failed);
+	}
+	postern__answer_print(json);
+	json_decref(json);
 }
 
 int postern__command_process(struct postern__cli *cli) {
 	unsigned long max = 0;
-	size_t count = 0;
+	struct work work = { .exit = POSTERN__EXIT_OK };
 	int r = postern__cli_count(cli, "max", 1, 1000000000, &max);
 	if (r == POSTERN__EXIT_OK) {
 		r = postern__cli_configure(cli);
@@ -74,18 +99,14 @@ int postern__command_process(struct postern__cli *cli) {
 	if (r == POSTERN__EXIT_OK) {
 		r = postern__cli_need_kept(cli);
 	}
-	if (r == POSTERN__EXIT_OK) {
-		r = process_all(cli, max, &count);
-	}
 	if (r) {
 		return r;
 	}
-	if (cli->json) {
-		json_t *json = json_pack("{s:I}", "processed", (json_int_t)count);
-		postern__answer_print(json);
-		json_decref(json);
-	} else {
-		(void)printf("processed %zu\n", count);
+	work.failed = json_array();
+	process_all(cli, max, &work);
+	if (work.store_count > 0) {
+		print(cli, &work);
 	}
-	return r;
+	json_decref(work.failed);
+	return work.exit;
 }

@@ -218,4 +218,16 @@ def _(place):
     assert rows["two"]["error"], rows
 
 
+@case("process works the stores behind one that fails, and says which it was")
+def _(place):
+    place.configure(BACKWARD)
+    sent(place, 2, 1)
+    place.write("two.db", "this is no database, but long enough to be one" * 99)
+    result = place.fails(4, "process", says="store 'two': ")
+    equal(result.out, "processed 2\n")
+    result = place.run("process", "--json")
+    equal((result.code, result.json()), (4, {"processed": 0, "failed": ["two"]}))
+    equal(place.fails(4, "process", "--in", "two", says="two.db").out, "")
+
+
 main()
