@@ -10,8 +10,8 @@
  * meanwhile are kept for the next start, and the commands can look at what the
  * stop is waiting for.
  *
- * Signals are blocked in every thread and read by the main one, so nothing
- * ever runs inside a signal handler.
+ * Signals are blocked in every thread and read by the main one (by another one
+ * while it opens the stores), so nothing ever runs inside a signal handler.
  */
 
 #include "server/serve.h"
@@ -67,7 +67,8 @@ struct serve {
 	struct postern__api api;
 	struct postern__http *http;
 	int signals;
-	int drained; /* an eventfd */
+	int opened;  /* an eventfd */
+	int drained; /* another */
 	atomic_bool draining;
 	atomic_bool cleaning[POSTERN__STORE_COUNT_MAX];
 };
@@ -81,8 +82,9 @@ static int take_signals(struct serve *self, struct postern_error *error) {
 	(void)pthread_sigmask(SIG_BLOCK, &set, NULL);
 	(void)signal(SIGPIPE, SIG_IGN);
 	self->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	self->opened = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	self->drained = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (self->signals < 0 || self->drained < 0) {
+	if (self->signals < 0 || self->opened < 0 || self->drained < 0) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"cannot wait for signals: %s", strerror(errno));
 	}
@@ -217,14 +219,55 @@ static int fail(struct serve *self, int exit, const char *what,
 	return exit;
 }
 
-/* The steps up to serving; the exit code. */
-static int start(struct serve *self) {
-	struct postern_error error;
-	int r = take_signals(self, &error);
-	if (r != POSTERN_OK) {
-		return fail(self, EXIT_FAILED, "", &error);
+/* Read one signal; 0: there is none. */
+static int next_signal(struct serve *self) {
+	struct signalfd_siginfo info;
+	ssize_t n = read(self->signals, &info, sizeof info);
+	if (n != (ssize_t)sizeof info) {
+		return 0;
 	}
-	r = postern__config_load(&self->options->config, &self->config, &error);
+	if (info.ssi_signo == SIGHUP) {
+		postern__log(&self->log, POSTERN__LOG_WARN,
+				"SIGHUP is ignored: the configuration is read at start only");
+		return 0;
+	}
+	return (int)info.ssi_signo;
+}
+
+static void say_stopping(struct serve *self, int number) {
+	postern__log(&self->log, POSTERN__LOG_INFO, "stopping",
+			postern__log_text("signal", sigabbrev_np(number)));
+}
+
+/*
+ * Waits for a signal while the main thread may wait for a store: a stop is then
+ * the end of the process. Nothing has begun that would have to be finished, and
+ * what an opening has done by half is what a crash may leave.
+ */
+static void *stop_early(void *context) {
+	struct serve *self = context;
+	for (;;) {
+		struct pollfd fds[] = {
+			{ .fd = self->signals, .events = POLLIN },
+			{ .fd = self->opened, .events = POLLIN },
+		};
+		(void)poll(fds, 2, -1); /* EINTR: look again */
+		if (fds[1].revents & POLLIN) {
+			return NULL;
+		}
+		int number = next_signal(self);
+		if (number != 0) {
+			say_stopping(self, number);
+			postern__log(&self->log, POSTERN__LOG_INFO, "stopped");
+			_exit(EXIT_OK);
+		}
+	}
+}
+
+/* The steps up to running anything; the exit code. */
+static int open_all(struct serve *self) {
+	struct postern_error error;
+	int r = postern__config_load(&self->options->config, &self->config, &error);
 	if (r != POSTERN_OK) {
 		return fail(self,
 				r == POSTERN_E_NOMEM ? EXIT_FAILED : EXIT_CONFIGURATION, "",
@@ -246,8 +289,26 @@ static int start(struct serve *self) {
 	for (size_t i = 0; r == POSTERN_OK && i < self->stores.count; i++) {
 		r = start_store(self, i, &error);
 	}
+	return r == POSTERN_OK ? EXIT_OK
+						   : fail(self, exit_code(r), "cannot start", &error);
+}
+
+/* The steps up to serving; the exit code. */
+static int start(struct serve *self) {
+	struct postern_error error;
+	pthread_t thread;
+	int r = take_signals(self, &error);
 	if (r != POSTERN_OK) {
-		return fail(self, exit_code(r), "cannot start", &error);
+		return fail(self, EXIT_FAILED, "", &error);
+	}
+	bool stoppable = pthread_create(&thread, NULL, stop_early, self) == 0;
+	int exit = open_all(self);
+	if (stoppable) {
+		(void)eventfd_write(self->opened, 1); /* as in drain_all() */
+		(void)pthread_join(thread, NULL);
+	}
+	if (exit != EXIT_OK) {
+		return exit;
 	}
 	for (size_t i = 0; r == POSTERN_OK && i < self->stores.count; i++) {
 		r = start_runner(self, i, &error);
@@ -416,21 +477,6 @@ static void *drain_all(void *context) {
 	return NULL;
 }
 
-/* Read one signal; 0: there is none. */
-static int next_signal(struct serve *self) {
-	struct signalfd_siginfo info;
-	ssize_t n = read(self->signals, &info, sizeof info);
-	if (n != (ssize_t)sizeof info) {
-		return 0;
-	}
-	if (info.ssi_signo == SIGHUP) {
-		postern__log(&self->log, POSTERN__LOG_WARN,
-				"SIGHUP is ignored: the configuration is read at start only");
-		return 0;
-	}
-	return (int)info.ssi_signo;
-}
-
 /* Wait for a signal that ends us, or for the end of the drain (then 0). */
 static int wait_for_end(struct serve *self) {
 	for (;;) {
@@ -455,8 +501,7 @@ static int wait_for_end(struct serve *self) {
 
 static void run(struct serve *self) {
 	int number = wait_for_end(self);
-	postern__log(&self->log, POSTERN__LOG_INFO, "stopping",
-			postern__log_text("signal", sigabbrev_np(number)));
+	say_stopping(self, number);
 
 	pthread_t thread;
 	if (pthread_create(&thread, NULL, drain_all, self) != 0) {
@@ -488,6 +533,7 @@ int postern__serve(const struct postern__serve_options *options) {
 	struct serve self = {
 		.options = options,
 		.signals = -1,
+		.opened = -1,
 		.drained = -1,
 	};
 	open_log(&self);
@@ -516,6 +562,9 @@ int postern__serve(const struct postern__serve_options *options) {
 	postern__log_finish(&self.log);
 	if (self.signals >= 0) {
 		(void)close(self.signals);
+	}
+	if (self.opened >= 0) {
+		(void)close(self.opened);
 	}
 	if (self.drained >= 0) {
 		(void)close(self.drained);

@@ -7,9 +7,10 @@ import http.client
 import json
 import os
 import resource
+import signal
 import socket
 
-from support import case, equal, main, until
+from support import POSTERN, case, equal, main, until
 
 # Two files; what comes to `second` grows the log of its store.
 TWO = """\
@@ -228,6 +229,34 @@ def _(place):
     result = place.run("process", "--json")
     equal((result.code, result.json()), (4, {"processed": 0, "failed": ["two"]}))
     equal(place.fails(4, "process", "--in", "two", says="two.db").out, "")
+
+
+def blocks(pid, number):
+    """Whether a process has taken a signal into its own hands."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("SigBlk:"):
+                return int(line.split()[1], 16) & (1 << (number - 1))
+    return False
+
+
+@case("a server that waits for a store at its start is stopped at once")
+def _(place):
+    place.configure(TWO.replace("exit 65", "sleep 600"))
+    equal(place.send("a", channel="second").out, "accepted\n")
+    # A command has the store, so the server waits for that one's end.
+    worker = place.start([POSTERN, "process", "--in", "two"])
+    until(lambda: place.read("b.out") == "a\n")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        server = place.serve("--command-timeout", "100s", ready=False)
+        until(lambda: blocks(server.pid, number))
+        equal(server.stop(number), 0)
+        messages = [json.loads(line)["message"]
+                    for line in server.stderr().splitlines()]
+        equal(messages, ["stopping", "stopped"])
+    worker.stop(signal.SIGKILL)
+    # What it held is free, and it left nothing in the way.
+    equal(place.ok("process", "--in", "one").out, "processed 0\n")
 
 
 main()
