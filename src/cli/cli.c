@@ -58,6 +58,19 @@ void postern__cli_input(const struct postern__cli *cli,
 	};
 }
 
+/* Names them all, which are few. */
+static int say_no_store(const struct postern__cli *cli, const char *name) {
+	char names[POSTERN__STORE_COUNT_MAX * (POSTERN__STORE_NAME_LEN_MAX + 2)];
+	size_t len = 0;
+	for (size_t i = 0; i < postern__config_store_count(cli->config); i++) {
+		len += (size_t)snprintf(names + len, sizeof names - len, "%s%s",
+				i > 0 ? ", " : "", postern__config_store(cli->config, i)->name);
+	}
+	return postern__cli_usage(cli,
+			"--in: there is no store '%.60s'; the configuration has: %s", name,
+			names);
+}
+
 static int choose_stores(struct postern__cli *cli) {
 	const char *name = postern__args_value(&cli->args, "in");
 	const char *near;
@@ -78,7 +91,7 @@ static int choose_stores(struct postern__cli *cli) {
 				"--in: there is no store '%.60s', did you mean '%s'?", name,
 				near);
 	}
-	return postern__cli_usage(cli, "--in: there is no store '%.60s'", name);
+	return say_no_store(cli, name);
 }
 
 int postern__cli_configure_from(struct postern__cli *cli, const char *path) {
@@ -165,7 +178,7 @@ int postern__cli_count(const struct postern__cli *cli, const char *flag,
 
 int postern__cli_usage(const struct postern__cli *cli, const char *format,
 		...) {
-	char text[1024];
+	char text[2048];
 	va_list args;
 	va_start(args, format);
 	(void)vsnprintf(text, sizeof text, format, args);

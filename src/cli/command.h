@@ -20,7 +20,7 @@ struct postern__flag {
 	char letter;       /* its short form, or 0 */
 	bool repeats;      /* may be given more than once */
 	const char *value; /* what it takes, as help says it; NULL: a switch */
-	const char *help;
+	const char *help;  /* NULL: not in the help */
 };
 
 struct postern__command {

@@ -15,9 +15,9 @@
 #define IN \
 	{ "in", 0, false, "STORE", "of several stores only this one, by its name in the configuration" }
 
-#define FILTERS \
+#define FILTERS(states) \
 	IN, \
-	{ "state", 0, false, "STATE", "pending, leased, done, poisoned, discarded, parked, or retrying: pending after a failure" }, \
+	{ "state", 0, false, "STATE", states ", or retrying: pending after a failure" }, \
 	{ "channel", 0, false, "CHANNEL", "only this channel" }, \
 	{ "handler", 0, false, "HANDLER", "only this handler, by its key or a legacy key" }, \
 	{ "type", 0, false, "TYPE", "only this message type; '*' stands for anything" }, \
@@ -72,6 +72,7 @@ static const struct postern__flag send_flags[] = {
 	{ "traceparent", 0, false, "TEXT", "the trace it belongs to, as in W3C Trace Context" },
 	{ "header", 'H', true, "NAME=VALUE", "a header; may be given more than once" },
 	{ "body", 'b', false, "TEXT", "the body, in place of FILE" },
+	{ "in", 0, false, "STORE", NULL }, /* known, to say why it is refused */
 	END
 };
 
@@ -82,7 +83,7 @@ static const struct postern__flag process_flags[] = {
 };
 
 static const struct postern__flag list_flags[] = {
-	FILTERS,
+	FILTERS("pending, leased, done, poisoned, discarded, parked"),
 	{ "id", 0, false, "ID", "only messages with this id" },
 	{ "limit", 0, false, "N", "at most so many, up to 10000; 100" },
 	{ "cursor", 0, false, "CURSOR", "go on where the last listing ended" },
@@ -110,7 +111,13 @@ static const struct postern__flag bench_flags[] = {
 	END
 };
 
-static const struct postern__flag retry_flags[] = { FILTERS, BULK, END };
+static const struct postern__flag retry_flags[] = {
+	FILTERS("pending, poisoned, discarded"), BULK, END
+};
+
+static const struct postern__flag discard_flags[] = {
+	FILTERS("pending, poisoned, parked"), BULK, END
+};
 
 static const struct postern__command commands[] = {
 	{
@@ -236,7 +243,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_retry,
 	},
 	{
-		.name = "discard", .operands = "[ID]", .operand_max = 1, .flags = retry_flags,
+		.name = "discard", .operands = "[ID]", .operand_max = 1, .flags = discard_flags,
 		.help = "end deliveries without running them",
 		.about =
 			"With an ID (or '#N'), the message's deliveries that are pending, poisoned or\n"

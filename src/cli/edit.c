@@ -53,6 +53,26 @@ static bool is_meant(const struct verb *verb, const json_t *row) {
 	return false;
 }
 
+/* There is no delivery to this handler: say to which there are. */
+static int say_no_delivery(const struct postern__cli *cli,
+		const json_t *message, const char *handler) {
+	struct postern__buf keys;
+	size_t index;
+	json_t *row;
+	postern__buf_init(&keys, (size_t)64 * 1024);
+	json_array_foreach(json_object_get(message, "deliveries"), index, row) {
+		const char *key = postern__answer_text(row, "handler");
+		if (key && *key) {
+			postern__buf_printf(&keys, "%s%s", keys.len > 0 ? ", " : "", key);
+		}
+	}
+	postern__say("%s: #%" PRIu64 " has no delivery to '%s'%s%s",
+			cli->command->name, postern__answer_count(message, "seq"), handler,
+			keys.len > 0 ? "; it has: " : "", postern__buf_text(&keys));
+	postern__buf_finish(&keys);
+	return POSTERN__EXIT_NOTFOUND;
+}
+
 /* Ask for one delivery; *out is the API's answer, to be told or collected. */
 static int edit_one(const struct postern__cli *cli,
 		struct postern__client *client, const struct verb *verb,
@@ -76,7 +96,15 @@ static int edit_one(const struct postern__cli *cli,
 			.transport = "cli",
 		};
 		/* A retry that was made may have failed for good again by now. */
-		r = postern__ask(cli, client, &request, verb == &retry, out);
+		struct postern__answer answer;
+		r = postern__ask_any(cli, client, &request, verb == &retry, &answer);
+		if (r == POSTERN__EXIT_OK && answer.status == 200) {
+			*out = answer.json;
+		} else if (r == POSTERN__EXIT_OK) {
+			r = answer.status == 404 ? say_no_delivery(cli, message, handler)
+									 : postern__answer_problem(cli, &answer);
+			json_decref(answer.json);
+		}
 	}
 	postern__buf_finish(&path);
 	return r;
@@ -129,6 +157,11 @@ static int say_none(const struct postern__cli *cli, const struct verb *verb,
 	return POSTERN__EXIT_FAILED;
 }
 
+static void print_dry_run(const struct verb *verb, uint64_t count) {
+	(void)printf("would %s %" PRIu64 " deliver%s\n", verb->name, count,
+			count == 1 ? "y" : "ies");
+}
+
 static int edit_rows(const struct postern__cli *cli,
 		struct postern__client *client, const struct verb *verb,
 		const json_t *message, json_t *results) {
@@ -156,7 +189,7 @@ static int edit_rows(const struct postern__cli *cli,
 		worst = r ? r : worst;
 	}
 	if (dry_run && !cli->json) {
-		(void)printf("%zu\n", count);
+		print_dry_run(verb, count);
 	} else if (dry_run) {
 		json_t *answer = json_pack("{s:I, s:b}", "count", (json_int_t)count,
 				"dry_run", 1);
@@ -276,7 +309,7 @@ static void print_many(const struct postern__cli *cli, const struct verb *verb,
 	if (cli->json) {
 		postern__answer_print(answer);
 	} else if (dry_run) {
-		(void)printf("%" PRIu64 "\n", postern__answer_count(answer, "count"));
+		print_dry_run(verb, postern__answer_count(answer, "count"));
 	} else {
 		(void)printf("%s %" PRIu64 "\n", verb->past,
 				postern__answer_count(answer, "count"));

@@ -42,7 +42,20 @@ static int find_by_seq(const struct postern__cli *cli,
 		.path = path,
 		.transport = "cli",
 	};
-	return postern__ask(cli, client, &request, false, out);
+	struct postern__answer answer;
+	int r = postern__ask_any(cli, client, &request, false, &answer);
+	if (r) {
+		return r;
+	}
+	if (answer.status == 200) {
+		*out = answer.json;
+		return POSTERN__EXIT_OK;
+	}
+	r = postern__answer_problem(cli, &answer);
+	/* Not told apart: the same as for an id that several have. */
+	r = answer.status == 409 ? POSTERN__EXIT_USAGE : r;
+	json_decref(answer.json);
+	return r;
 }
 
 static int say_several(const struct postern__cli *cli, const json_t *items) {
@@ -59,8 +72,9 @@ static int say_several(const struct postern__cli *cli, const json_t *items) {
 				several ? store : "", several ? " " : "",
 				channel ? channel : "", source ? source : "");
 	}
-	return postern__cli_usage(cli,
-			"say which one, by --channel, --source or '#N'");
+	return postern__cli_usage(cli, "say which one, by %s",
+			cli->store_count > 1 ? "--in, --channel or --source"
+								 : "--channel, --source or '#N'");
 }
 
 static int find_by_id(const struct postern__cli *cli,

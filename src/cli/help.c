@@ -59,7 +59,9 @@ static void print_flag(FILE *file, const struct postern__flag *flag,
 
 static void print_flags(FILE *file, const struct postern__flag *flags) {
 	for (; flags->name; flags++) {
-		print_flag(file, flags, flags->help);
+		if (flags->help) {
+			print_flag(file, flags, flags->help);
+		}
 	}
 }
 

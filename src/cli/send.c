@@ -405,6 +405,10 @@ int postern__command_send(struct postern__cli *cli) {
 		letter.id = letter.uuid;
 	}
 	int r = check_id(cli, letter.id);
+	if (postern__args_has(&cli->args, "in")) {
+		r = postern__cli_usage(cli,
+				"--in is not for send: the channel decides the store");
+	}
 	if (r == POSTERN__EXIT_OK) {
 		r = set_path(cli, &letter);
 	}

@@ -216,6 +216,35 @@ static bool read_bulk(struct postern__call *call, json_t *json,
 	return filtered;
 }
 
+/* A state in which nothing is ever edited is a misunderstanding, and "0" would
+   not clear it up. */
+static bool check_state(struct postern__call *call, enum postern_state state,
+		bool retry) {
+	const char *why;
+	switch (state) {
+	case POSTERN_STATE_DONE:
+		why = retry ? "what is done is not run again"
+					: "what is done has ended";
+		break;
+	case POSTERN_STATE_LEASED:
+		why = "what is leased is being run right now";
+		break;
+	case POSTERN_STATE_PARKED:
+		why = retry ? "what is parked has no handler that could run it" : NULL;
+		break;
+	case POSTERN_STATE_DISCARDED:
+		why = retry ? NULL : "what is discarded has ended";
+		break;
+	default: why = NULL;
+	}
+	if (why) {
+		postern__call_refuse(call, 400,
+				"state: %s; %s takes pending, retrying, poisoned and %s", why,
+				retry ? "retry" : "discard", retry ? "discarded" : "parked");
+	}
+	return !why;
+}
+
 typedef int edit_all(struct postern_box *box,
 		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
 		struct postern_error *error);
@@ -272,7 +301,8 @@ static void run_all(struct postern__call *call, edit_all *edit) {
 	}
 	struct postern_filter filter = { .size = sizeof filter };
 	bool dry_run = false;
-	if (!read_bulk(call, json, &filter, &dry_run)) {
+	if (!read_bulk(call, json, &filter, &dry_run) ||
+			!check_state(call, filter.state, edit == postern_box_retry_all)) {
 		goto out;
 	}
 	struct edited edited;

@@ -27,10 +27,11 @@ static bool set_state(struct postern__call *call, const char *value,
 	const char *near =
 			postern__closest(value, names, sizeof names / sizeof names[0]);
 	postern__call_refuse(call, 400,
-			"unknown state '%s'%s%s%s: there are pending, leased, done, "
-			"poisoned, discarded, parked and retrying",
+			"unknown state '%s'%s%s%s There are pending, leased, done, "
+			"poisoned, "
+			"discarded, parked and retrying",
 			value, near ? ", did you mean '" : "", near ? near : "",
-			near ? "'?" : "");
+			near ? "'?" : ".");
 	return false;
 }
 

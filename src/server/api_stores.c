@@ -143,13 +143,27 @@ postern__call_of_channel(const struct postern__call *call,
 	return call->stores[0];
 }
 
+/* A number is a store's own; commands have a flag for the store. */
+static void refuse_several(struct postern__call *call, int64_t seq,
+		const struct postern__buf *names) {
+	bool command = call->request->transport &&
+				   strcmp(call->request->transport, "cli") == 0;
+	postern__call_refuse(call, 409,
+			"several stores have a message %s%lld (%s): say which with %s",
+			command ? "#" : "", (long long)seq, postern__buf_text(names),
+			command ? "--in NAME" : "?store=NAME");
+}
+
 const struct postern__open_store *
 postern__call_of_seq(struct postern__call *call, int64_t seq) {
 	const struct postern__open_store *found = NULL;
 	struct postern_error error;
+	struct postern__buf names;
+	size_t count = 0;
 	if (call->store_count == 1) {
 		return call->stores[0];
 	}
+	postern__buf_init(&names, POSTERN_ERROR_TEXT_MAX);
 	for (size_t i = 0; i < call->store_count; i++) {
 		struct postern_detail *detail;
 		int r = postern_box_get(call->stores[i]->box, seq, &detail, &error);
@@ -158,20 +172,21 @@ postern__call_of_seq(struct postern__call *call, int64_t seq) {
 		}
 		if (r != POSTERN_OK) {
 			postern__call_fail(call, &error);
-			return NULL;
+			found = NULL;
+			goto out;
 		}
 		postern_detail_destroy(detail);
-		if (found) {
-			postern__call_refuse(call, 409,
-					"the stores '%s' and '%s' both have a message %lld: add "
-					"?store=NAME (for commands: --in NAME)",
-					found->name, call->stores[i]->name, (long long)seq);
-			return NULL;
-		}
 		found = call->stores[i];
+		postern__buf_printf(&names, "%s%s", count++ > 0 ? ", " : "",
+				found->name);
 	}
-	if (!found) {
+	if (count == 0) {
 		postern__call_refuse(call, 404, "no message %lld", (long long)seq);
+	} else if (count > 1) {
+		refuse_several(call, seq, &names);
+		found = NULL;
 	}
+out:
+	postern__buf_finish(&names);
 	return found;
 }

@@ -118,7 +118,8 @@ static void numbers(void) {
 	fill(&self);
 	CHECK_INT(fixture_message(&self.fixture, "b", "more", "x"), 202);
 	CHECK_INT(fixture_get(&self.fixture, "GET /v1/messages/1"), 409);
-	CHECK_CONTAINS(fixture_text(&self.fixture, "detail"), "add ?store=NAME");
+	CHECK_CONTAINS(fixture_text(&self.fixture, "detail"),
+			"1 (left, right): say which with ?store=NAME");
 	CHECK_INT(fixture_get(&self.fixture, "GET /v1/messages/1/body"), 409);
 	CHECK_INT(fixture_get(&self.fixture, "GET /v1/messages/1?store=right"),
 			200);

@@ -198,7 +198,8 @@ def _(place):
     equal(text[0].split()[:4], ["SEQ", "ID", "CHANNEL", "HANDLER"])
     equal(len(text), 5)
     assert "retrying" in text[4] and "no way bad" in text[3], text
-    place.fails(2, "list", "--state", "posioned", says="'poisoned'")
+    place.fails(2, "list", "--state", "posioned",
+                says="'posioned', did you mean 'poisoned'? There are pending")
     result = place.fails(2, "list", "--state", "nope", says="'nope'")
     assert "did you mean" not in result.err, result
     place.fails(2, "list", "--since", "yesterday", says="since")
@@ -349,11 +350,13 @@ def _(place):
     result = place.fails(1, "retry", "quick", says="will not be run again")
     equal(result.out, "")
     place.fails(1, "retry", "quick", "--handler", "quick", says="'quick': ")
-    place.fails(3, "retry", "bad", "--handler", "nobody")
+    place.fails(3, "retry", "bad", "--handler", "nobody",
+                says="retry: #2 has no delivery to 'nobody'; it has: bad")
     place.fails(3, "retry", "nobody")
     data = place.ok("retry", "slow", "--json").json()
     equal([row["status"] for row in data], ["retried"])
-    equal(place.ok("retry", "bad", "--dry-run").out, "1\n")
+    equal(place.ok("retry", "bad", "--dry-run").out,
+          "would retry 1 delivery\n")
     equal(place.state("bad", "bad"), "poisoned")
 
 
@@ -379,7 +382,8 @@ def _(place):
         place.send(f"more{number}", "x", "--type", "bad.x")
     place.pump()
     until(lambda: len(place.ok("list", "--json", "--state", "poisoned").json()) == 6)
-    equal(place.ok("discard", "--state", "poisoned", "-n").out, "6\n")
+    equal(place.ok("discard", "--state", "poisoned", "-n").out,
+          "would discard 6 deliveries\n")
     data = place.ok("discard", "--state", "poisoned", "-n", "--json").json()
     equal((data["count"], data["dry_run"]), (6, True))
     result = place.fails(2, "discard", "--state", "poisoned", says="--yes")
@@ -392,6 +396,17 @@ def _(place):
     equal(place.ok("discard", "--state", "poisoned", "--yes").out, "discarded 0\n")
     place.fails(2, "discard", says="which deliveries")
     place.fails(2, "retry", "--state", "nonsense", "--yes", says="nonsense")
+    for verb, state, why in (
+        ("retry", "done", "what is done is not run again; retry takes pending"),
+        ("retry", "leased", "is being run right now"),
+        ("retry", "parked", "has no handler that could run it"),
+        ("discard", "done", "what is done has ended; discard takes pending"),
+        ("discard", "discarded", "has ended"),
+        ("discard", "leased", "is being run right now"),
+    ):
+        place.fails(2, verb, "--state", state, "--dry-run", says=f"--state: what is {state}")
+        place.fails(2, verb, "--state", state, "--yes", says=why)
+        assert f"{state}," not in place.ok(verb, "--help").out, (verb, state)
     place.fails(2, "retry", "bad", "--state", "poisoned", says="one was named")
     place.fails(2, "retry", "--state", "poisoned", "--limit", "0", says="limit")
 

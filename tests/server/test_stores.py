@@ -163,9 +163,9 @@ def _(place):
               "accepted\n")
         place.fails(3, "show", "pings", "--store", url, says="no message")
         place.fails(3, "send", "pings", "--store", url, says="no channel")
-    result = place.ok("retry", "--store", "sqlite:audit.db", "--state", "done",
+    result = place.ok("retry", "--store", "sqlite:audit.db", "--state", "pending",
                       "--dry-run", "--channel", "orders")
-    equal(result.out, "0\n")
+    equal(result.out, "would retry 0 deliveries\n")
 
 
 @case("a server that lacks a store of the command's is refused")
@@ -211,12 +211,14 @@ def _(place):
 
 
 def told_apart(place):
-    place.fails(1, "show", "#1", says="--in NAME")
+    result = place.fails(2, "show", "#1", says="#1 (one, two): say which with --in")
+    assert "?store=" not in result.err, result
     equal(place.ok("show", "#1", "--in", "two", "--json").json()["id"],
           "second-0")
     shown = place.ok("show", "first-0")
     assert "store          one" in shown.out, shown
-    place.fails(2, "show", "same", says="--in two --channel second")
+    result = place.fails(2, "show", "same", says="--in two --channel second")
+    assert "by --in, --channel or --source" in result.err, result
     equal(place.ok("show", "same", "--in", "two", "--json").json()["store"],
           "two")
     equal(place.ok("show", "same", "--channel", "first", "--body").out, "body")
@@ -260,7 +262,7 @@ def _(place):
     stores = [row["store"] for row in listing(place, "--state", "parked")]
     equal(stores, ["two", "two"])
     result = place.ok("discard", "--in", "one", "--state", "parked", "--dry-run")
-    equal(result.out, "0\n")
+    equal(result.out, "would discard 0 deliveries\n")
     result = place.ok("discard", "--in", "two", "--state", "parked", "--yes")
     equal(result.out, "discarded 2\n")
 
@@ -397,7 +399,11 @@ def _(place):
     place.configure(TWO)
     place.fails(2, "list", "--in", "", says="--in")
     place.fails(2, "list", "--in", "tow", says="did you mean 'two'?")
-    place.fails(2, "list", "--in", "nowhere", says="there is no store 'nowhere'")
+    place.fails(2, "list", "--in", "nowhere",
+                says="there is no store 'nowhere'; the configuration has: one, two")
+    place.fails(2, "send", "first", "--in", "one",
+                says="--in is not for send: the channel decides the store")
+    assert "--in" not in place.ok("send", "--help").out
     place.fails(2, "list", "--store", "sqlite:x.db",
                 says="none is named 'default'")
 
