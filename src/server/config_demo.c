@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What `postern serve --demo` serves: one channel with three handlers that
+ * What `postern serve --demo` serves: one channel with four handlers that
  * need nothing but a shell. It has a file of its own and holds what it does
  * not know, so that a demo started beside real data does no harm to it.
  */
@@ -37,5 +37,17 @@ const char postern__config_demo[] =
 "            echo \"attempt $POSTERN_ATTEMPT fails on purpose\" >&2\n"
 "            exit 75\n"
 "        backoff: [1s, 2s]\n"
+"        timeout: 10s\n"
+"      # Gives up at once, to show what a person can do: --type demo.poison.\n"
+"      # A retry has a higher fence, and goes through.\n"
+"      strict:\n"
+"        types: [demo.poison]\n"
+"        exec:\n"
+"          - /bin/sh\n"
+"          - -c\n"
+"          - |\n"
+"            [ \"$POSTERN_FENCE\" -gt 1 ] && exit 0\n"
+"            echo \"refused on purpose\" >&2\n"
+"            exit 65\n"
 "        timeout: 10s\n";
 /* clang-format on */

@@ -92,7 +92,7 @@ static int take_signals(struct serve *self, struct postern_error *error) {
 }
 
 static void open_log(struct serve *self) {
-	bool json = !isatty(STDERR_FILENO) && !self->options->config.demo;
+	bool json = !isatty(STDERR_FILENO);
 	if (self->options->log != POSTERN__SERVE_LOG_AUTO) {
 		json = self->options->log == POSTERN__SERVE_LOG_JSON;
 	}
@@ -325,21 +325,31 @@ static int start(struct serve *self) {
 	return EXIT_OK;
 }
 
-/* Of several stores, which is which. */
+/* Of several stores, which is which, and where its socket is if it has one. */
 static void say_stores(struct serve *self) {
+	size_t socket = 0;
 	for (size_t i = 0; self->stores.count > 1 && i < self->stores.count; i++) {
 		const struct postern__config_store *store =
 				postern__config_store(self->config, i);
 		char url[POSTERN__REDACT_TEXT_MAX];
 		postern__redact(store->values.store, url, sizeof url);
-		postern__log(&self->log, POSTERN__LOG_INFO, "store opened",
-				postern__log_text("store", store->name),
-				postern__log_text("url", url));
+		struct postern__log_field fields[] = {
+			postern__log_text("store", store->name),
+			postern__log_text("url", url),
+			{ 0 },
+			{ 0 },
+		};
+		if (self->stores.items[i].file) {
+			fields[2] =
+					postern__log_text("socket", self->sockets[socket++].path);
+		}
+		postern__log_write(&self->log, POSTERN__LOG_INFO, "store opened",
+				fields);
 	}
 }
 
 static void say_serving(struct serve *self) {
-	char store[POSTERN__REDACT_TEXT_MAX];
+	char url[POSTERN__REDACT_TEXT_MAX];
 	const char *name = postern__config_name(self->config);
 	size_t handler_count = 0;
 	size_t channel_count = postern__config_channel_count(self->config);
@@ -347,18 +357,25 @@ static void say_serving(struct serve *self) {
 		handler_count +=
 				postern__config_channel(self->config, i)->handler_count;
 	}
-	postern__redact(postern__config_store(self->config, 0)->values.store, store,
-			sizeof store);
+	postern__redact(postern__config_store(self->config, 0)->values.store, url,
+			sizeof url);
 	say_stores(self);
-	postern__log(&self->log, POSTERN__LOG_INFO, "serving",
-			postern__log_text("version", postern_version()),
-			postern__log_text("config", name ? name : "(defaults)"),
-			postern__log_text("store", store),
-			postern__log_text("socket", self->sockets[0].path),
-			postern__log_int("stores", (int64_t)self->stores.count),
-			postern__log_int("channels", (int64_t)channel_count),
-			postern__log_int("handlers", (int64_t)handler_count),
-			postern__log_int("pid", getpid()));
+	struct postern__log_field fields[] = {
+		postern__log_text("version", postern_version()),
+		postern__log_text("config", name ? name : "(defaults)"),
+		postern__log_int("pid", getpid()),
+		postern__log_int("stores", (int64_t)self->stores.count),
+		postern__log_int("channels", (int64_t)channel_count),
+		postern__log_int("handlers", (int64_t)handler_count),
+		{ 0 }, /* of several, each was told */
+		{ 0 },
+		{ 0 },
+	};
+	if (self->stores.count == 1) {
+		fields[6] = postern__log_text("url", url);
+		fields[7] = postern__log_text("socket", self->sockets[0].path);
+	}
+	postern__log_write(&self->log, POSTERN__LOG_INFO, "serving", fields);
 	if (channel_count == 0) {
 		postern__log(&self->log, POSTERN__LOG_WARN,
 				"there are no channels, so nothing can be sent; "
@@ -391,8 +408,11 @@ static void say_hints(struct serve *self) {
 		"echo hello | %s send demo --id 1     # accepted, and again: duplicate",
 		"echo other | %s send demo --id 1     # conflict: the first is kept",
 		"echo hi | %s send demo --id 2 --type demo.flaky   # fails twice",
+		"echo no | %s send demo --id 3 --type demo.poison  # gives up at once",
 		"%s list",
 		"%s show 2",
+		"%s list --state poisoned",
+		"%s retry 3     # or: discard 3",
 		"%s stats",
 	};
 	const char *program = self->options->program;
@@ -422,10 +442,16 @@ static void say_hints(struct serve *self) {
 	append_quoted(&buf, self->sockets[0].path);
 	postern__buf_append_text(&buf,
 			" http://postern/v1/channels/demo/messages \\\n"
-			"    -H 'ce-specversion: 1.0' -H 'ce-id: 3' -H 'ce-source: curl' "
+			"    -H 'ce-specversion: 1.0' -H 'ce-id: 4' -H 'ce-source: curl' "
 			"\\\n    -H 'ce-type: demo.hello' -d 'hello from curl'\n"
 			"\nControl-C stops it.\n\n");
-	postern__log_print(&self->log, postern__buf_text(&buf), buf.len);
+	if (self->log.json) {
+		/* That is for programs, this is for people. */
+		(void)fputs(postern__buf_text(&buf), stdout);
+		(void)fflush(stdout);
+	} else {
+		postern__log_print(&self->log, postern__buf_text(&buf), buf.len);
+	}
 	postern__buf_finish(&word);
 	postern__buf_finish(&buf);
 }

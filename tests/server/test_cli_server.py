@@ -3,6 +3,7 @@
 """Commands beside whoever holds the store: a server, an embedding program,
 another command; and what happens when that changes meanwhile."""
 
+import json
 import os
 import signal
 import socket
@@ -370,14 +371,9 @@ def _(place):
     equal(place.state("a", "log"), "pending")
 
 
-@case("the demo serves itself and everything it says to try works")
-def _(place):
-    server = place.start([POSTERN, "serve", "--demo"])
-    until(lambda: "Control-C" in server.stderr() or not server.alive())
-    lines = server.stderr().splitlines()
-    tries = [line.strip() for line in lines if line.startswith("  ")]
-    assert len(tries) > 5, server.stderr()
-    script = place.write("try.sh", "\n".join(tries) + "\n")
+def try_all(place, lines):
+    """Runs lines of a shell somewhere else, and returns what they printed."""
+    script = place.write("try.sh", "\n".join(lines) + "\n")
     result = subprocess.run(
         ["/bin/sh", script],
         cwd="/",
@@ -386,9 +382,31 @@ def _(place):
         stderr=subprocess.PIPE,
         check=False,
     )
-    out = result.stdout.decode()
-    assert "accepted" in out and "conflict" in out, (tries, result)
     assert b"not found" not in result.stderr, result
+    return result.stdout.decode()
+
+
+@case("the demo serves itself and everything it says to try works")
+def _(place):
+    with open(place.file("out"), "wb") as out:
+        server = place.start([POSTERN, "serve", "--demo"], stdout=out)
+    until(lambda: "Control-C" in place.read("out") or not server.alive())
+    lines = place.read("out").splitlines()
+    tries = [line.strip() for line in lines if line.startswith("  ")]
+    assert len(tries) > 5, server.stderr()
+    # The log is for programs, where no terminal is.
+    for line in server.stderr().splitlines():
+        assert json.loads(line)["message"], line
+    store = ["--store", "sqlite:postern-demo.db"]
+    # A person who types gives handlers their time.
+    pause = next(i for i, line in enumerate(tries) if "--state" in line)
+    out = try_all(place, tries[:pause])
+    assert "accepted" in out and "conflict" in out, (tries, out)
+    poisoned = ["list", "--state", "poisoned", "--json", *store]
+    until(lambda: place.ok(*poisoned).json())
+    out = try_all(place, [tries[0], *tries[pause:]])
+    assert "refused on purpose" in out and "retried strict" in out, (tries, out)
+    until(lambda: not place.ok(*poisoned).json())
     equal(server.stop(signal.SIGINT), 0)
     place.fails(2, "serve", "--demo", "-c", "x.yaml", says="--demo")
 

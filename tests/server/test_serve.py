@@ -92,7 +92,8 @@ def _(place):
     equal(serving["pid"], server.pid)
     equal(serving["channels"], 1)
     equal(serving["handlers"], 1)
-    equal(serving["store"], "sqlite:box.db")
+    equal(serving["url"], "sqlite:box.db")
+    assert "store" not in serving, serving
     equal(server.stop(), 0)
     assert not os.path.exists(path)
     equal(lines(server)[-1]["message"], "stopped")

@@ -145,6 +145,8 @@ def _(place):
     equal([(line["store"], line["url"]) for line in opened],
           [("default", "sqlite:box.db"), ("audit", "sqlite:audit.db"),
            ("scratch", "memory:")])
+    equal([line.get("socket") for line in opened],
+          [place.file("box.db.sock"), place.file("audit.db.sock"), None])
 
 
 @case("a command finds the server from any of its files, and sees that store")

@@ -330,7 +330,7 @@ static void demo(void) {
 				"sqlite:postern-demo.db");
 		CHECK_INT(postern__config_global(config)->workers, 2);
 		CHECK_STR(postern__config_channel(config, 0)->name, "demo");
-		CHECK_INT(postern__config_channel(config, 0)->handler_count, 3);
+		CHECK_INT(postern__config_channel(config, 0)->handler_count, 4);
 		postern__config_destroy(config);
 	}
 	input.flags = &flag;
