@@ -23,7 +23,8 @@
 /* Check a key or legacy key and remember where it was written. */
 static int take_key(struct postern__config *config,
 		const struct postern__config_channel *channel, const char *key,
-		const struct postern__yaml_place *place, struct postern_error *error) {
+		const char *legacy_of, const struct postern__yaml_place *place,
+		struct postern_error *error) {
 	int r = postern__handler_key_check(key, error);
 	if (r != POSTERN_OK) {
 		return postern__yaml_fail_at(error, r, place);
@@ -34,6 +35,7 @@ static int take_key(struct postern__config *config,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	use->key = key;
+	use->legacy_of = legacy_of;
 	use->channel = channel->name;
 	use->place = *place;
 	use->order = config->use_count++;
@@ -69,8 +71,8 @@ static int read_legacy_keys(struct postern__config *config,
 			&handler->legacy_key_count, error);
 	const struct postern__yaml_node *entry = node->first;
 	for (size_t i = 0; r == POSTERN_OK && i < handler->legacy_key_count; i++) {
-		r = take_key(config, channel, handler->legacy_keys[i], &entry->place,
-				error);
+		r = take_key(config, channel, handler->legacy_keys[i], handler->key,
+				&entry->place, error);
 		entry = entry->next;
 	}
 	return r;
@@ -159,7 +161,7 @@ static int read_handler(struct postern__config *config,
 	handler->line = node->key_place.line;
 	handler->column = node->key_place.column;
 	handler->values = channel->values;
-	int r = take_key(config, channel, node->key, &node->key_place, error);
+	int r = take_key(config, channel, node->key, NULL, &node->key_place, error);
 	if (r == POSTERN_OK) {
 		r = postern__config_section_read(config, node, POSTERN__IN_HANDLER,
 				POSTERN__LEVEL_HANDLER, &handler->values, &parts, error);
@@ -306,8 +308,11 @@ static int check_uses(struct postern__config *config,
 		return POSTERN_OK;
 	}
 	return postern__yaml_fail(error, &second->place,
-			"the handler key '%.80s' is taken: line %u, channel '%.60s'",
-			second->key, first->place.line, first->channel);
+			"the handler key '%.60s' is taken%s%.60s%s: line %u, channel "
+			"'%.60s'",
+			second->key, first->legacy_of ? ", as a legacy key of '" : "",
+			first->legacy_of ? first->legacy_of : "",
+			first->legacy_of ? "'" : "", first->place.line, first->channel);
 }
 
 int postern__config_channels_read(struct postern__config *config,

@@ -60,7 +60,9 @@ static int expand_one(const char *text, char *const *environment,
 	const char *value = postern__environment_get(environment, name);
 	if (!value && !fallback) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"the variable '%.80s' is not set", name);
+				"the variable '%.60s' is not set; write ${%.60s:-TEXT} to give "
+				"it a default",
+				name, name);
 	}
 	if (fallback && (!value || !*value)) {
 		postern__buf_append(out, fallback, (size_t)(close - fallback));

@@ -94,7 +94,7 @@ static const struct postern__option options[] = {
 	{ "max_attempts", COUNT, AT(max_attempts), POLICY, 0, 0, POSTERN_ATTEMPTS_MAX, NULL, "5", "attempts in total before a delivery is poisoned" },
 	{ "max_retry_delay", DURATION, AT(max_retry_delay_ms), POLICY, 0, 0, MS_MAX, NULL, "5m", "longest pause between attempts" },
 	{ "backoff", BACKOFF, AT(backoff_ms), POLICY, 0, 0, MS_MAX, NULL, "exponential", "pauses between attempts: exponential, or a list" },
-	{ "lease", DURATION, AT(lease_ms), POLICY, 0, 1, MS_MAX, NULL, "5m", "how long one handler may hold a delivery" },
+	{ "lease", DURATION, AT(lease_ms), POLICY, 0, 1, MS_MAX, NULL, "5m", "when a handler that still runs is reported as stuck" },
 	{ "timeout", DURATION, AT(timeout_ms), POLICY, NONE | AUTO, 1, MS_MAX, NULL, "default", "how long one attempt may take (default: none, sql 5s)" },
 	{ "concurrency", COUNT, AT(concurrency), POLICY, NONE, 1, MANY, NULL, "none", "attempts of one handler at the same time" },
 	{ "commit_batch", COUNT, AT(commit_batch), POLICY, 0, 1, POSTERN_COMMIT_BATCH_MAX, NULL, "1", "deliveries of a sql handler per commit" },
@@ -147,20 +147,36 @@ size_t postern__option_index(const struct postern__option *option) {
 	return (size_t)(option - options);
 }
 
+/* Whether a text that is no quantity would be one with a smaller number. */
+static bool is_too_large(const struct postern__option *option,
+		const char *text) {
+	size_t len = strspn(text, "0123456789");
+	char smaller[16];
+	int64_t ms;
+	uint64_t bytes;
+	(void)snprintf(smaller, sizeof smaller, "1%.14s", text + len);
+	return len > 0 &&
+		   (option->type == SIZE ? postern__size_parse(smaller, &bytes, NULL) ==
+										   POSTERN_OK
+								 : postern__duration_parse(smaller, &ms,
+										   NULL) == POSTERN_OK);
+}
+
 static int parse_duration(const struct postern__option *option,
 		const char *text, uint64_t *out, struct postern_error *error) {
-	int64_t ms;
+	int64_t ms = -1;
 	int r = postern__duration_parse(text, &ms, error);
-	if (r != POSTERN_OK) {
+	if (r != POSTERN_OK && !is_too_large(option, text)) {
 		return r;
 	}
-	if ((uint64_t)ms < option->min || (uint64_t)ms > option->max) {
+	if (r != POSTERN_OK || (uint64_t)ms < option->min ||
+			(uint64_t)ms > option->max) {
 		char min[POSTERN__DURATION_TEXT_MAX];
 		char max[POSTERN__DURATION_TEXT_MAX];
 		postern__duration_format((int64_t)option->min, min);
 		postern__duration_format((int64_t)option->max, max);
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'%s' is out of range; write %s to %s", text, min, max);
+				"'%.60s' is out of range; write %s to %s", text, min, max);
 	}
 	*out = (uint64_t)ms;
 	return POSTERN_OK;
@@ -168,18 +184,18 @@ static int parse_duration(const struct postern__option *option,
 
 static int parse_size(const struct postern__option *option, const char *text,
 		uint64_t *out, struct postern_error *error) {
-	uint64_t bytes;
+	uint64_t bytes = 0;
 	int r = postern__size_parse(text, &bytes, error);
-	if (r != POSTERN_OK) {
+	if (r != POSTERN_OK && !is_too_large(option, text)) {
 		return r;
 	}
-	if (bytes < option->min || bytes > option->max) {
+	if (r != POSTERN_OK || bytes < option->min || bytes > option->max) {
 		char min[POSTERN__SIZE_TEXT_MAX];
 		char max[POSTERN__SIZE_TEXT_MAX];
 		postern__size_format(option->min, min);
 		postern__size_format(option->max, max);
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'%s' is out of range; write %s to %s", text, min, max);
+				"'%.60s' is out of range; write %s to %s", text, min, max);
 	}
 	*out = bytes;
 	return POSTERN_OK;
@@ -264,6 +280,11 @@ static int parse_backoff(const struct postern__option *option, const char *text,
 					"more than %d delays", POSTERN_BACKOFF_COUNT_MAX);
 		}
 		int r = parse_duration(option, word, &ms, error);
+		if (r != POSTERN_OK && error && count == 0 && !copy) {
+			return postern__fail(error, r,
+					"%s; or write 'exponential', or a list of pauses",
+					error->text);
+		}
 		if (r != POSTERN_OK) {
 			return r;
 		}

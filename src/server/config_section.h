@@ -20,6 +20,7 @@ struct postern__option;
 /* A handler's key or legacy key and where it was written. */
 struct postern__config_use {
 	const char *key;
+	const char *legacy_of; /* the key that replaced it; NULL: it is none */
 	const char *channel;
 	struct postern__yaml_place place;
 	size_t order;

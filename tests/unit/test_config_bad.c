@@ -121,6 +121,12 @@ static void wrong_values(void) {
 				"one of the units ms, s, m, h, d, such as 30s" },
 		{ "defaults: {lease: 0}",
 				"f:1:19: lease: '0' is out of range; write 1ms to 3650d" },
+		{ "defaults: {lease: 99999999999999999999d}",
+				"f:1:19: lease: '99999999999999999999d' is out of range; write "
+				"1ms to 3650d" },
+		{ "defaults: {max_message_size: 99999999999GiB}",
+				"f:1:30: max_message_size: '99999999999GiB' is out of range; "
+				"write 1B to 256MiB" },
 		{ "defaults: {lease: 4000d}",
 				"f:1:19: lease: '4000d' is out of range; write 1ms to 3650d" },
 		{ "defaults: {lease: none}",
@@ -167,7 +173,8 @@ static void wrong_values(void) {
 				"f:1:26: an entry of the list has no value" },
 		{ "defaults: {backoff: linear}",
 				"f:1:21: backoff: 'linear' is not a duration; write a number "
-				"with one of the units ms, s, m, h, d, such as 30s" },
+				"with one of the units ms, s, m, h, d, such as 30s; or write "
+				"'exponential', or a list of pauses" },
 		{ "shutdown_grace: ''",
 				"f:1:17: shutdown_grace: '' is not a duration; write a number "
 				"with one of the units ms, s, m, h, d, such as 30s" },
@@ -550,7 +557,8 @@ static void keys_that_are_taken(void) {
 		{ "channels:\n  a: {handlers: {h: {sql: reindex, legacy_keys: "
 		  "[old]}}}\n  b: "
 		  "{handlers: {old: {sql: reindex}}}\n",
-				"f:3:18: the handler key 'old' is taken: line 2, channel 'a'" },
+				"f:3:18: the handler key 'old' is taken, as a legacy key of "
+				"'h': line 2, channel 'a'" },
 		{ "channels:\n  a: {handlers: {old: {sql: reindex}}}\n  b: {handlers: "
 		  "{h: "
 		  "{sql: reindex, legacy_keys: [g, old]}}}\n",
@@ -558,11 +566,13 @@ static void keys_that_are_taken(void) {
 		{ "channels:\n  a: {handlers: {x: {sql: reindex, legacy_keys: "
 		  "[old]}}}\n  b: "
 		  "{handlers: {y: {sql: reindex, legacy_keys: [old]}}}\n",
-				"f:3:50: the handler key 'old' is taken: line 2, channel 'a'" },
+				"f:3:50: the handler key 'old' is taken, as a legacy key of "
+				"'x': line 2, channel 'a'" },
 		{ "channels: {a: {handlers: {h: {sql: reindex, legacy_keys: [h]}}}}",
 				"f:1:59: the handler key 'h' is taken: line 1, channel 'a'" },
 		{ "channels: {a: {handlers: {h: {sql: reindex, legacy_keys: [g, g]}}}}",
-				"f:1:62: the handler key 'g' is taken: line 1, channel 'a'" },
+				"f:1:62: the handler key 'g' is taken, as a legacy key of 'h': "
+				"line 1, channel 'a'" },
 		/* Of two mistakes the first is told. */
 		{ "channels:\n  a: {handlers: {z: {sql: reindex}, b: {sql: "
 		  "reindex}}}\n  b: "
@@ -597,14 +607,16 @@ static void timeouts_over_leases(void) {
 
 static void bad_variables(void) {
 	static const struct bad table[] = {
-		{ "store: ${NO_SUCH}", "f:1:8: the variable 'NO_SUCH' is not set" },
+		{ "store: ${NO_SUCH}", "f:1:8: the variable 'NO_SUCH' is not set; "
+							   "write ${NO_SUCH:-TEXT} to give it a default" },
 		{ "store: \"a ${\"", "f:1:8: '${' without its '}'; for the two "
 							 "characters write '$${'" },
 		{ "store: ${}", "f:1:8: '${}' is not ${NAME} or ${NAME:-TEXT}" },
 		{ "store: ${1A}", "f:1:8: '${1A}' is not ${NAME} or ${NAME:-TEXT}" },
 		{ "store: ${A-b}", "f:1:8: '${A-b}' is not ${NAME} or ${NAME:-TEXT}" },
 		{ "channels: {c: {handlers: {h: {sql: reindex, types: [a, '${T}']}}}}",
-				"f:1:56: the variable 'T' is not set" },
+				"f:1:56: the variable 'T' is not set; write ${T:-TEXT} to give "
+				"it a default" },
 		{ "defaults: {lease: '${X:-5}'}",
 				"f:1:19: lease: duration '5' has no unit; write a number with "
 				"one of the units ms, s, m, h, d, such as 30s" },
