@@ -23,6 +23,14 @@ struct postern__flag {
 	const char *help;  /* NULL: not in the help */
 };
 
+/* What the help of a command says about the options of the configuration:
+   where to find them, all of them, or nothing, as it reads none. */
+enum postern__options {
+	POSTERN__OPTIONS_SOME = 0,
+	POSTERN__OPTIONS_ALL,
+	POSTERN__OPTIONS_NONE
+};
+
 struct postern__command {
 	const char *name;
 	const char *operands; /* as help says it: "CHANNEL [FILE]" */
@@ -32,6 +40,7 @@ struct postern__command {
 	const char *about;                 /* the paragraph of --help */
 	const char *examples;              /* lines that can be tried */
 	const struct postern__flag *flags; /* its own; ended by a NULL name */
+	enum postern__options options;
 
 	/* Returns one of enum postern__exit, having said on stderr why if it is
 	   not POSTERN__EXIT_OK. */

@@ -122,6 +122,7 @@ static const struct postern__flag discard_flags[] = {
 static const struct postern__command commands[] = {
 	{
 		.name = "serve", .operands = "", .flags = serve_flags,
+		.options = POSTERN__OPTIONS_ALL,
 		.help = "run the server",
 		.about =
 			"Takes the stores for itself, delivers what is in them, and answers the other\n"
@@ -138,9 +139,10 @@ static const struct postern__command commands[] = {
 		.help = "write a commented postern.yaml and create the store",
 		.about =
 			"Writes the file that -c names, or ./postern.yaml. A file that is there is\n"
-			"kept as it is, and its store is created if it is missing; so running init\n"
-			"twice does no harm. With a configuration of your own 'postern migrate' is\n"
-			"enough.",
+			"kept as it is, and its store is created if it is missing. Nothing that is\n"
+			"there is changed; while a server or another program has the store open, init is\n"
+			"refused with exit status 4. With a configuration of your own 'postern migrate'\n"
+			"is enough.",
 		.examples =
 			"postern init\n"
 			"postern init -c /etc/postern/postern.yaml",
@@ -286,7 +288,8 @@ static const struct postern__command commands[] = {
 		.name = "stats", .operands = "", .flags = in_flags,
 		.help = "count messages and deliveries",
 		.about =
-			"For each channel what came in, for each handler what became of it.",
+			"For each channel what came in, for each handler what became of it. PENDING\n"
+			"counts all that waits; RETRYING are those among them that have failed before.",
 		.examples =
 			"postern stats\n"
 			"postern stats --json | jq '.handlers[] | select(.poisoned > 0)'",
@@ -311,16 +314,22 @@ static const struct postern__command commands[] = {
 	},
 	{
 		.name = "version", .operands = "", .flags = no_flags,
+		.options = POSTERN__OPTIONS_NONE,
 		.help = "say which version this is and what is built in",
 		.about = "Needs neither a configuration nor a store.",
 		.examples = "postern version --json",
 		.run = postern__command_version,
 	},
 	{
-		.name = "help", .operands = "[COMMAND]", .operand_max = 1, .flags = no_flags,
+		.name = "help", .operands = "[COMMAND|options]", .operand_max = 1, .flags = no_flags,
+		.options = POSTERN__OPTIONS_NONE,
 		.help = "say what a command does",
-		.about = "'postern COMMAND --help' does the same.",
-		.examples = "postern help send",
+		.about =
+			"'postern COMMAND --help' does the same. 'postern help options' lists the options\n"
+			"of the configuration, each of which is a flag of every command that reads one.",
+		.examples =
+			"postern help send\n"
+			"postern help options",
 		.run = postern__command_help,
 	},
 };

@@ -127,6 +127,16 @@ void postern__help_command(FILE *file, const struct postern__command *command) {
 	print_flags(file, postern__common_flags());
 	heading(file, strchr(command->examples, '\n') ? "Examples" : "Example");
 	print_indented(file, command->examples);
+	if (command->options == POSTERN__OPTIONS_ALL) {
+		postern__help_options(file);
+	} else if (command->options == POSTERN__OPTIONS_SOME) {
+		(void)fputs("\nEvery option of the configuration is a flag, too, such "
+					"as --store sqlite:FILE:\nsee 'postern help options'.\n",
+				file);
+	}
+}
+
+void postern__help_options(FILE *file) {
 	heading(file, "Options of the configuration, as flags");
 	print_options(file);
 }
@@ -135,6 +145,10 @@ int postern__command_help(struct postern__cli *cli) {
 	const char *name = postern__args_operand(&cli->args, 0);
 	if (!name) {
 		postern__help_all(stdout);
+		return POSTERN__EXIT_OK;
+	}
+	if (strcmp(name, "options") == 0) {
+		postern__help_options(stdout);
 		return POSTERN__EXIT_OK;
 	}
 	const struct postern__command *command = postern__command_find(name);

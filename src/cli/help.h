@@ -13,7 +13,10 @@ struct postern__command;
 /* All commands, one line each. */
 void postern__help_all(FILE *file);
 
-/* One command, with its flags, the common ones and the options. */
+/* The options of the configuration, which every command takes as flags. */
+void postern__help_options(FILE *file);
+
+/* One command, with its flags and the common ones. */
 void postern__help_command(FILE *file, const struct postern__command *command);
 
 #endif

@@ -32,7 +32,7 @@ def _(place):
             assert re.search(rf"^  {code}  \w", result.out, re.M), code
 
 
-@case("every command has a help with its flags, an example and options")
+@case("every command has a help with its flags and an example")
 def _(place):
     for name in COMMANDS:
         result = place.ok(name, "--help")
@@ -40,7 +40,7 @@ def _(place):
         equal(result.out, place.ok("help", name).out)
         assert result.out.startswith(f"usage: postern {name}"), name
         assert re.search(rf"^  .*postern {name}", result.out, re.M), name
-        for flag in ("--json", "-c, --config FILE", "--store ", "--lease "):
+        for flag in ("--json", "-c, --config FILE"):
             assert flag in result.out, (name, flag)
         for line in result.out.splitlines():
             assert len(line) <= 100, line
@@ -114,6 +114,16 @@ def _(place):
         ["migrate"],
     ):
         place.fails(2, *words, "--store", "memory:", says="memory:")
+
+
+@case("the long list of options is where it is looked for")
+def _(place):
+    for words in (["help", "options"], ["serve", "--help"]):
+        assert "--polling-interval DURATION" in place.ok(*words).out, words
+    for name in ("send", "pause", "version", "help"):
+        result = place.ok(name, "--help")
+        assert "--polling-interval" not in result.out, result
+        equal("postern help options" in result.out, name != "version", name)
 
 
 @case("a reader that goes away is no failure and no crash")

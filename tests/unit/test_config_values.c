@@ -600,7 +600,7 @@ static void shipped_texts(void) {
 			text[used++] = *at;
 		}
 	}
-	CHECK_INT(settings, 31);
+	CHECK_INT(settings, 33);
 	config = parse(text);
 	if (config) {
 		check_defaults(postern__config_global(config));
