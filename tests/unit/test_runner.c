@@ -298,9 +298,11 @@ static void next_runner_goes_on(void) {
 		postern_runner_destroy(stage.runner);
 		stage.runner = second;
 		CHECK_INT(send_number(&stage, 2), POSTERN_OK);
-		CHECK_OK(postern_runner_start(second, &stage.error), &stage.error);
-		CHECK_INT(send_number(&stage, 3), POSTERN_OK);
-		CHECK(await(&stage.tally, &stage.tally.settled, 3));
+		if (CHECK_OK(postern_runner_start(second, &stage.error),
+					&stage.error)) {
+			CHECK_INT(send_number(&stage, 3), POSTERN_OK);
+			CHECK(await(&stage.tally, &stage.tally.settled, 3));
+		}
 	}
 	strike_stage(&stage);
 }
