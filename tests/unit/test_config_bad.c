@@ -534,8 +534,7 @@ static void sql_grammar(void) {
 		"channels: {c: {handlers: {h: {sql: 'select f(x) from t'}}}}",
 		"channels: {c: {handlers: {h: {sql: 'create table t(x, x)'}}}}",
 		"channels: {c: {handlers: {h: {sql: 'delete from \"near \"'}}}}",
-		"channels: {c: {handlers: {h: {sql: \"delete from 'a; b'; select 1"
-		" -- end\"}}}}",
+		"channels: {c: {handlers: {h: {sql: \"select 'a; b'; select 1 --\"}}}}",
 	};
 	CHECK_TABLE(table);
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
