@@ -129,6 +129,31 @@ static void check_orphans(struct check *check,
 	}
 }
 
+/* A table may still come, but as likely its name is misspelt. */
+static void check_tables(struct check *check,
+		const struct postern__config_store *store) {
+	const struct postern__config *config = check->cli->config;
+	const char *file = postern__store_file(store->values.store);
+	struct postern_error error;
+	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, i);
+		for (size_t j = 0;
+				channel->store == store && j < channel->handler_count; j++) {
+			const struct postern__config_handler *handler =
+					&channel->handlers[j];
+			if (handler->sql && postern__sql_tables_check(handler->sql, file,
+										&error) == POSTERN_E_NOTFOUND) {
+				find(check, POSTERN__EXIT_OK,
+						"%s:%u:%u: handler '%s': sql: %s; messages are "
+						"poisoned until there is one",
+						postern__config_name(config), handler->line,
+						handler->column, handler->key, error.text);
+			}
+		}
+	}
+}
+
 /* What a store that is open has, and what would be made of it. */
 static void check_box(struct check *check,
 		const struct postern__config_store *store, struct postern_box *box) {
@@ -144,6 +169,7 @@ static void check_box(struct check *check,
 		find(check, postern__exit_of(r), "%s", error.text);
 	} else {
 		check_orphans(check, store, stats);
+		check_tables(check, store);
 	}
 	postern_stats_destroy(stats);
 }

@@ -83,6 +83,14 @@ int postern__sql_create(const char *sql, struct postern_handler **out,
 int postern__sql_syntax_check(const char *sql, struct postern_error *error);
 
 /*
+ * Whether the tables that such a text names are in a store's file, which is
+ * only read: POSTERN_E_NOTFOUND with the line if one is not. Not asked of a
+ * text that creates something, nor of a file that cannot be read.
+ */
+int postern__sql_tables_check(const char *sql, const char *file,
+		struct postern_error *error);
+
+/*
  * A program and its arguments, copied; no shell. argv[0] is an absolute path.
  *
  * The body comes on stdin; stdout goes nowhere; the last line of stderr is

@@ -5,11 +5,13 @@
  *
  * Tables, columns and functions are the store's and may come later, so only
  * what SQLite says about the grammar counts. That it says first: names are
- * looked up when the whole statement has been read.
+ * looked up when the whole statement has been read. With the store's file the
+ * tables can be looked for, too; what is missing is worth a note.
  */
 
 #include <sqlite3.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/fail.h"
 #include "handler/kinds.h"
@@ -45,23 +47,36 @@ static unsigned lines_before(sqlite3 *db, const char *sql, size_t len) {
 	return count;
 }
 
+static bool is_about_table(const char *text) {
+	return strncmp(text, "no such table: ", 15) == 0;
+}
+
+/* What SQLite may say about a statement, and what that is then. */
+struct complaint {
+	bool (*is)(const char *text);
+	int code;
+};
+
 /* One statement, which begins on `line`. */
-static int check_statement(sqlite3 *db, const char *sql, size_t len,
-		unsigned line, struct postern_error *error) {
+static int check_statement(sqlite3 *db, const struct complaint *complaint,
+		const char *sql, size_t len, unsigned line,
+		struct postern_error *error) {
 	sqlite3_stmt *stmt = NULL;
 	int r = sqlite3_prepare_v2(db, sql, (int)len, &stmt, NULL);
 	(void)sqlite3_finalize(stmt); /* it was never run */
 	if (r == SQLITE_NOMEM) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	if (r == SQLITE_OK || !is_about_grammar(sqlite3_errmsg(db))) {
+	if (r == SQLITE_OK || !complaint->is(sqlite3_errmsg(db))) {
 		return POSTERN_OK;
 	}
-	return postern__fail(error, POSTERN_E_INVALID, "line %u: %s",
+	return postern__fail(error, complaint->code, "line %u: %s",
 			line + lines_before(db, sql, len), sqlite3_errmsg(db));
 }
 
-int postern__sql_syntax_check(const char *sql, struct postern_error *error) {
+/* One statement after the other. */
+static int check_all(sqlite3 *db, const struct complaint *complaint,
+		const char *sql, struct postern_error *error) {
 	struct postern__sql_reader reader = {
 		.dialect = POSTERN__SQL_SQLITE,
 		.sql = sql,
@@ -69,6 +84,26 @@ int postern__sql_syntax_check(const char *sql, struct postern_error *error) {
 	struct postern__sql_token token = { .kind = POSTERN__SQL_SEMICOLON };
 	const char *start = sql;
 	unsigned line = 1;
+	int r = POSTERN_OK;
+
+	while (r == POSTERN_OK && token.kind != POSTERN__SQL_END &&
+			token.kind != POSTERN__SQL_UNCLOSED) {
+		postern__sql_next(&reader, &token);
+		if (token.kind == POSTERN__SQL_SEMICOLON ||
+				token.kind == POSTERN__SQL_END) {
+			const char *end = token.text + token.len;
+			r = check_statement(db, complaint, start, (size_t)(end - start),
+					line, error);
+			start = end;
+			line = token.line;
+		}
+	}
+	return r;
+}
+
+int postern__sql_syntax_check(const char *sql, struct postern_error *error) {
+	static const struct complaint grammar = { is_about_grammar,
+		POSTERN_E_INVALID };
 	sqlite3 *db = NULL;
 	int r = POSTERN_OK;
 
@@ -77,17 +112,44 @@ int postern__sql_syntax_check(const char *sql, struct postern_error *error) {
 				NULL) != SQLITE_OK) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	while (r == POSTERN_OK && token.kind != POSTERN__SQL_END &&
-			token.kind != POSTERN__SQL_UNCLOSED) {
-		postern__sql_next(&reader, &token);
-		if (token.kind == POSTERN__SQL_SEMICOLON ||
-				token.kind == POSTERN__SQL_END) {
-			const char *end = token.text + token.len;
-			r = check_statement(db, start, (size_t)(end - start), line, error);
-			start = end;
-			line = token.line;
-		}
+	if (r == POSTERN_OK) {
+		r = check_all(db, &grammar, sql, error);
 	}
 	(void)sqlite3_close(db); /* has no statements left; NULL is fine */
+	return r;
+}
+
+/* Whether some statement makes what a later one may use. */
+static bool has_create(const char *sql) {
+	struct postern__sql_reader reader = {
+		.dialect = POSTERN__SQL_SQLITE,
+		.sql = sql,
+	};
+	struct postern__sql_token token;
+	do {
+		postern__sql_next(&reader, &token);
+		if (token.kind == POSTERN__SQL_WORD && token.len == 6 &&
+				strncasecmp(token.text, "create", 6) == 0) {
+			return true;
+		}
+	} while (token.kind != POSTERN__SQL_END &&
+			 token.kind != POSTERN__SQL_UNCLOSED);
+	return false;
+}
+
+int postern__sql_tables_check(const char *sql, const char *file,
+		struct postern_error *error) {
+	static const struct complaint table = { is_about_table,
+		POSTERN_E_NOTFOUND };
+	sqlite3 *db = NULL;
+	int r = POSTERN_OK;
+
+	/* A file that cannot be read is told by others. */
+	if (!has_create(sql) && sqlite3_open_v2(file, &db,
+									SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX,
+									NULL) == SQLITE_OK) {
+		r = check_all(db, &table, sql, error);
+	}
+	(void)sqlite3_close(db);
 	return r;
 }

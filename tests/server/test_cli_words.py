@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: MIT
 """What is told, in words that whoever typed the command understands."""
 
-from support import case, equal, main, until
+import sqlite3
+
+from support import CONFIG, case, equal, main, until
 
 
 @case("init says what it did, also where the store is another's")
@@ -60,6 +62,29 @@ channels:
     assert "1 of 7 attempts used\n" in shown, shown
     equal(shown.count("attempts used"), 2)
     equal(place.delivery("a", "fine")["max_attempts"], 5)
+
+
+@case("check notes a table that is not in the store")
+def _(place):
+    text = CONFIG + """\
+      ledger:
+        sql: insert into ledgr values (:id)
+      both:
+        sql: create table if not exists more(id); insert into more values (:id)
+"""
+    place.configure(text)
+    assert "no such table" not in place.ok("check").out
+    place.ok("migrate")
+    for server in (False, True):
+        if server:
+            place.serve()
+        result = place.ok("check")
+        equal(result.out.count("no such table"), 1)
+        assert ("note: postern.yaml:7:7: handler 'ledger': sql: line 1: no such "
+                "table: ledgr; messages are poisoned") in result.out, result
+    with sqlite3.connect(place.file("box.db")) as db:
+        db.execute("create table ledgr(id)")
+    assert "no such table" not in place.ok("check").out
 
 
 @case("a misspelt variable is told with the one that was meant")
