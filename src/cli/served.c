@@ -131,11 +131,11 @@ static bool has_no_more(const struct comparison *comparison) {
 
 bool postern__served_is_same(const struct postern__config *config,
 		const json_t *stats, char *text, size_t size) {
-	const struct comparison comparison = {
+	struct comparison comparison = {
 		.config = config,
 		.stats = stats,
-		.text = text,
 		.size = size,
 	};
+	comparison.text = text;
 	return has_all(&comparison) && has_no_more(&comparison);
 }
