@@ -9,10 +9,13 @@
  */
 
 #include <libgen.h>
+#include <limits.h>
 #include <postern/sys/store.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/fail.h"
@@ -21,6 +24,9 @@
 #include "server/config_section.h"
 #include "server/config_yaml.h"
 #include "server/take.h"
+
+/* As many as the kernel follows. */
+#define LINK_COUNT_MAX 40
 
 static const struct postern__option *store_option(void) {
 	return postern__option_named("store");
@@ -223,20 +229,56 @@ static const char *name_of(const char *file) {
 	return slash ? slash + 1 : file;
 }
 
+/* A name in the directory of a file; yours to free. NULL: no directory. */
+static char *beside(const char *file, const char *name) {
+	char *path = NULL;
+	char *directory = directory_of(file);
+	if (directory && asprintf(&path, "%s/%s", directory, name) < 0) {
+		path = NULL;
+	}
+	free(directory);
+	return path;
+}
+
+/* What a symbolic link leads to, which need not be there; yours to free. NULL:
+   it is none. */
+static char *link_target(const char *file) {
+	char target[PATH_MAX];
+	ssize_t len = readlink(file, target, sizeof target - 1);
+	if (len < 0) {
+		return NULL;
+	}
+	target[len] = '\0';
+	return target[0] == '/' ? strdup(target) : beside(file, target);
+}
+
+/* The path behind all links of a file that need not be there; yours to free.
+   NULL: its directory is not there. */
+static char *real_path(const char *file) {
+	char *path = strdup(file);
+	char *next;
+	for (int i = 0; i < LINK_COUNT_MAX && path && (next = link_target(path));
+			i++) {
+		free(path);
+		path = next;
+	}
+	char *real = path ? beside(path, name_of(path)) : NULL;
+	free(path);
+	return real;
+}
+
 static bool is_same_file(const char *a, const char *b) {
 	struct stat of_a;
 	struct stat of_b;
 	if (stat(a, &of_a) == 0 && stat(b, &of_b) == 0) {
 		return of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 	}
-	char *directory_a = directory_of(a);
-	char *directory_b = directory_of(b);
-	bool same = directory_a && directory_b
-						? strcmp(directory_a, directory_b) == 0 &&
-								  strcmp(name_of(a), name_of(b)) == 0
-						: strcmp(a, b) == 0;
-	free(directory_a);
-	free(directory_b);
+	char *real_a = real_path(a);
+	char *real_b = real_path(b);
+	bool same =
+			real_a && real_b ? strcmp(real_a, real_b) == 0 : strcmp(a, b) == 0;
+	free(real_a);
+	free(real_b);
 	return same;
 }
 

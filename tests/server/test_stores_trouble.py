@@ -242,7 +242,7 @@ def blocks(pid, number):
 
 @case("a server that waits for a store at its start is stopped at once")
 def _(place):
-    place.configure(TWO.replace("exit 65", "sleep 600"))
+    place.configure(TWO.replace("exit 65", "exec sleep 600"))
     equal(place.send("a", channel="second").out, "accepted\n")
     # A command has the store, so the server waits for that one's end.
     worker = place.start([POSTERN, "process", "--in", "two"])
@@ -257,6 +257,34 @@ def _(place):
     worker.stop(signal.SIGKILL)
     # What it held is free, and it left nothing in the way.
     equal(place.ok("process", "--in", "one").out, "processed 0\n")
+
+
+@case("one file under two names is refused, whether it is there or not")
+def _(place):
+    place.configure(TWO)
+    os.mkdir(place.file("below"))
+    os.symlink("below/../two.db", place.file("link.db"))
+    os.symlink(place.file("link.db"), place.file("below/chain.db"))
+    names = ["link.db", "below/chain.db", "below/../two.db"]
+
+    def refused(name):
+        place.configure(TWO.replace("sqlite:one.db", f"sqlite:{name}"))
+        result = place.fails(2, "check", says="are in the same file, 'two.db'")
+        assert "postern.yaml:3:14: " in result.err, result
+
+    for name in names:
+        refused(name)
+    place.configure(TWO)
+    place.ok("migrate")
+    os.link(place.file("two.db"), place.file("hard.db"))
+    for name in names + ["hard.db"]:
+        refused(name)
+    # A link that leads nowhere, or to itself, is some other file.
+    os.symlink("gone/two.db", place.file("nowhere.db"))
+    os.symlink("self.db", place.file("self.db"))
+    for name in ("nowhere.db", "self.db", "below/two.db"):
+        place.configure(TWO.replace("sqlite:one.db", f"sqlite:{name}"))
+        assert "same file" not in place.run("check").err
 
 
 main()
