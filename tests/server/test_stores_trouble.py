@@ -259,6 +259,27 @@ def _(place):
     equal(place.ok("process", "--in", "one").out, "processed 0\n")
 
 
+@case("a file that was removed under a server is not begun anew")
+def _(place):
+    place.configure(TWO)
+    server = place.serve()
+    equal(place.send("a", channel="second").out, "accepted\n")
+    until(lambda: place.state("a", "b") == "poisoned")
+    os.unlink(place.file("two.db"))
+    place.fails(4, "send", "second", "--id", "b", says="file was removed")
+    place.fails(4, "stats", says="file was removed")
+    equal(place.send("a", channel="first").out, "accepted\n")
+    place.fails(4, "send", "second", "--id", "b", "--store", "sqlite:two.db", "-c",
+                place.write("alone.yaml", "channels: {second: {}}\n"),
+                says="two.db-wal' is there but the database is not")
+    server.stop(signal.SIGKILL)
+    assert not os.path.exists(place.file("two.db"))
+    server = place.serve(ready=False)
+    equal(server.process.wait(60), 4)
+    assert "store 'two': " in server.stderr(), server.stderr()
+    assert "restore it" in server.stderr(), server.stderr()
+
+
 @case("one file under two names is refused, whether it is there or not")
 def _(place):
     place.configure(TWO)

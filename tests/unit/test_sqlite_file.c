@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -160,6 +161,74 @@ static void removed(void) {
 	stand_finish(&stand);
 }
 
+static bool write_text(const char *path, const char *text) {
+	FILE *file = fopen(path, "w");
+	bool ok = file && fputs(text, file) >= 0;
+	return file && fclose(file) == 0 && ok;
+}
+
+/* What became of the log, and that nothing else was made. */
+static void check_refused(struct stand *stand, const char *log, int code,
+		const char *text) {
+	struct stat status;
+	CHECK_INT(stand_open_path(stand, stand->path, &stand->store), code);
+	CHECK_CONTAINS(stand->error.text, text);
+	CHECK_INT(stat(log, &status), 0);
+	CHECK(status.st_size > 0);
+}
+
+static void removed_from_owner(void) {
+	struct stand stand;
+	char log[PATH_LEN_MAX + 8];
+	stand_init(&stand);
+	(void)snprintf(log, sizeof log, "%s-wal", stand.path);
+	pid_t child = start_owner(&stand);
+	CHECK_INT(unlink(stand.path), 0);
+	check_refused(&stand, log, POSTERN_E_CORRUPT, "restore it");
+	stand.options.must_exist = true;
+	check_refused(&stand, log, POSTERN_E_CORRUPT, "-wal' is there but");
+	stand.options.must_exist = false;
+	CHECK_INT(access(stand.path, F_OK), -1);
+	CHECK_INT(kill(child, SIGKILL), 0);
+	CHECK_INT(waitpid(child, NULL, 0), child);
+	check_refused(&stand, log, POSTERN_E_CORRUPT, "the database is not");
+	CHECK_INT(access(stand.path, F_OK), -1);
+	/* As good as none. */
+	CHECK(write_text(stand.path, ""));
+	check_refused(&stand, log, POSTERN_E_CORRUPT, "the database is empty");
+	CHECK_INT(unlink(log), 0);
+	CHECK_OK(stand_open_path(&stand, stand.path, &stand.store), &stand.error);
+	stand_finish(&stand);
+}
+
+static void locked_without_file(void) {
+	struct stand stand;
+	char lock[PATH_LEN_MAX + 8];
+	stand_init(&stand);
+	(void)snprintf(lock, sizeof lock, "%s.lock", stand.path);
+	int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	CHECK_INT(flock(fd, LOCK_EX), 0);
+	CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+			POSTERN_E_BUSY);
+	CHECK_INT(access(stand.path, F_OK), -1);
+	(void)close(fd);
+	CHECK_OK(stand_open_path(&stand, stand.path, &stand.store), &stand.error);
+	stand_finish(&stand);
+}
+
+static void link_to_nothing(void) {
+	struct stand stand;
+	char target[PATH_LEN_MAX];
+	stand_init(&stand);
+	temp_dir_name(&stand.dir, "", "missing.db", target, sizeof target);
+	CHECK_INT(symlink(target, stand.path), 0);
+	CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
+			POSTERN_E_UNAVAILABLE);
+	CHECK_CONTAINS(stand.error.text, "symbolic link to a file that is not");
+	CHECK_INT(access(target, F_OK), -1);
+	stand_finish(&stand);
+}
+
 static void replaced(void) {
 	struct stand stand;
 	int code;
@@ -175,12 +244,6 @@ static void replaced(void) {
 		CHECK_CONTAINS(stand.error.text, "was replaced");
 	}
 	stand_finish(&stand);
-}
-
-static bool write_text(const char *path, const char *text) {
-	FILE *file = fopen(path, "w");
-	bool ok = file && fputs(text, file) >= 0;
-	return file && fclose(file) == 0 && ok;
 }
 
 static void not_a_database(void) {
@@ -548,6 +611,10 @@ static const struct tap_case cases[] = {
 	{ "a file with hard links is refused", hard_links },
 	{ "a child process inherits no file of the store", nothing_inherited },
 	{ "a file that was removed is not written to", removed },
+	{ "the log of a database that was removed is not given a new one",
+			removed_from_owner },
+	{ "no database is created without the lock", locked_without_file },
+	{ "a symbolic link to nothing is told as that", link_to_nothing },
 	{ "a file that was replaced is not written to", replaced },
 	{ "a file that is no database is refused and left alone", not_a_database },
 	{ "a directory is refused", not_a_file },

@@ -10,7 +10,9 @@
  * write-ahead log by name: such a file is refused. The lock goes with the
  * open file, so the kernel gives it back when the process ends, however it
  * ends, and one process that opens a file twice meets itself. The lock file
- * stays: removing it would let two processes lock two files of one name.
+ * stays: removing it would let two processes lock two files of one name. A
+ * database is created only under the lock: if somebody removed it from under
+ * its owner, a new one would meet that one's log.
  *
  * The database file itself is never opened here once it exists: closing it
  * again would drop the locks that SQLite holds on it in this process.
@@ -48,24 +50,34 @@ static int no_access(const char *what, const char *path,
 			"cannot %s '%s': %s", what, path, strerror(saved));
 }
 
+/* The directory of a path; yours to free. NULL: no memory. */
+static char *directory_of(const char *path) {
+	char *copy = strdup(path);
+	char *directory = copy ? strdup(dirname(copy)) : NULL;
+	free(copy);
+	return directory;
+}
+
 /* Make what was created in the directory of this path durable. */
 static int sync_directory(const char *path, struct postern_error *error) {
-	char *copy = strdup(path);
-	if (!copy) {
+	char *directory = directory_of(path);
+	if (!directory) {
 		return postern__sqlite_no_memory(error);
 	}
 	int r = POSTERN_OK;
-	int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || fsync(fd) < 0) {
 		r = no_access("sync the directory of", path, error);
 	}
 	if (fd >= 0) {
 		(void)close(fd); /* only read */
 	}
-	free(copy);
+	free(directory);
 	return r;
 }
 
+/* Only for who has the lock: a new file beside the log of one that is gone
+   would pass for it. */
 static int create(const char *path, struct postern_error *error) {
 	/* What is in messages is nobody else's business; SQLite gives its other
 	   files the same mode. */
@@ -78,25 +90,73 @@ static int create(const char *path, struct postern_error *error) {
 	return sync_directory(path, error);
 }
 
-static int find(struct sqlite_file *file, const char *path,
-		const struct postern_store_options *options,
+/* The log of a database that is not there, or has nothing in it, is what is
+   left of one: SQLite would drop it, and with it messages. */
+static int check_log(const char *path, bool missing,
 		struct postern_error *error) {
 	struct stat status;
+	char *log = NULL;
+	int r = POSTERN_OK;
+	if (asprintf(&log, "%s-wal", path) < 0) {
+		return postern__sqlite_no_memory(error);
+	}
+	if (lstat(log, &status) == 0 && (missing || status.st_size > 0)) {
+		r = postern__fail(error, POSTERN_E_CORRUPT,
+				"'%s' is there but the database is %s: restore it, or remove "
+				"the log to begin anew",
+				log, missing ? "not" : "empty");
+	}
+	free(log);
+	return r;
+}
+
+/* The real path that a file which is not there will have. */
+static int foresee(struct sqlite_file *file, const char *path,
+		struct postern_error *error) {
+	struct stat status;
+	const char *slash = strrchr(path, '/');
+	if (lstat(path, &status) == 0) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"'%s' is a symbolic link to a file that is not there", path);
+	}
+	char *directory = directory_of(path);
+	if (!directory) {
+		return postern__sqlite_no_memory(error);
+	}
+	char *real = realpath(directory, NULL);
+	free(directory);
+	if (!real) {
+		return no_access("create", path, error);
+	}
+	free(file->path);
+	int len = asprintf(&file->path, "%s/%s", strcmp(real, "/") == 0 ? "" : real,
+			slash ? slash + 1 : path);
+	free(real);
+	if (len < 0) {
+		file->path = NULL;
+		return postern__sqlite_no_memory(error);
+	}
+	return POSTERN_OK;
+}
+
+/* The file has a path afterwards, but only a real one, and an inode, if it is
+   there. */
+static int find(struct sqlite_file *file, const char *path,
+		const struct postern_store_options *options, bool *missing_out,
+		struct postern_error *error) {
+	struct stat status;
+	*missing_out = false;
 	if (stat(path, &status) < 0) {
 		if (errno != ENOENT) {
 			return no_access("open", path, error);
 		}
-		if (options->must_exist || options->read_only) {
-			return postern__fail(error, POSTERN_E_NOTFOUND,
+		int r = check_log(path, true, error);
+		if (r == POSTERN_OK && (options->must_exist || options->read_only)) {
+			r = postern__fail(error, POSTERN_E_NOTFOUND,
 					"there is no file '%s'", path);
 		}
-		int r = create(path, error);
-		if (r != POSTERN_OK) {
-			return r;
-		}
-		if (stat(path, &status) < 0) {
-			return no_access("open", path, error);
-		}
+		*missing_out = true;
+		return r == POSTERN_OK ? foresee(file, path, error) : r;
 	}
 	if (!S_ISREG(status.st_mode)) {
 		return postern__fail(error, POSTERN_E_INVALID,
@@ -108,10 +168,12 @@ static int find(struct sqlite_file *file, const char *path,
 				"under one of them only",
 				path, (unsigned long)status.st_nlink);
 	}
-	file->path = realpath(path, NULL);
-	if (!file->path) {
+	char *real = realpath(path, NULL);
+	if (!real) {
 		return no_access("resolve", path, error);
 	}
+	free(file->path);
+	file->path = real;
 	file->device = status.st_dev;
 	file->inode = status.st_ino;
 	return POSTERN_OK;
@@ -141,6 +203,15 @@ static int check_file_system(const char *path, struct postern_error *error) {
 				path);
 	default: return POSTERN_OK;
 	}
+}
+
+/* The same for a file that is not there yet. */
+static int check_directory(const char *path, struct postern_error *error) {
+	char *directory = directory_of(path);
+	int r = directory ? check_file_system(directory, error)
+					  : postern__sqlite_no_memory(error);
+	free(directory);
+	return r;
 }
 
 static int busy(const struct sqlite_file *file, int fd,
@@ -206,19 +277,38 @@ static int lock(struct sqlite_file *file, struct postern_error *error) {
 			"cannot lock '%s': somebody keeps removing it", file->lock_path);
 }
 
+static int check_content(const char *path, struct postern_error *error) {
+	struct stat status;
+	if (stat(path, &status) < 0) {
+		return no_access("examine", path, error);
+	}
+	return status.st_size == 0 ? check_log(path, false, error) : POSTERN_OK;
+}
+
 int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
 		const struct postern_store_options *options,
 		struct postern_error *error) {
-	int r = find(file, path, options, error);
+	bool missing;
+	int r = find(file, path, options, &missing, error);
 	if (r != POSTERN_OK || options->read_only) {
 		return r;
 	}
-	r = check_file_system(file->path, error);
+	r = missing ? check_directory(file->path, error)
+				: check_file_system(file->path, error);
 	if (r == POSTERN_OK) {
 		r = lock(file, error);
 	}
+	if (r == POSTERN_OK && missing) {
+		r = create(file->path, error);
+		if (r == POSTERN_OK) {
+			r = find(file, path, options, &missing, error);
+		}
+	}
 	/* It may have been replaced while we looked at it. */
-	return r == POSTERN_OK ? postern__sqlite_file_check(file, error) : r;
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_file_check(file, error);
+	}
+	return r == POSTERN_OK ? check_content(file->path, error) : r;
 }
 
 int postern__sqlite_file_check(const struct sqlite_file *file,
