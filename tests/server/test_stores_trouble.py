@@ -308,4 +308,55 @@ def _(place):
         assert "same file" not in place.run("check").err
 
 
+@case("a server is ready only if all of its stores are")
+def _(place):
+    server, limits = trouble(place)
+    equal(Connection(place).ask("GET", "/readyz")[0], 200)
+    place.fails(4, "send", "second", "--id", "new", says="two.db")
+
+    def unready():
+        status, answer = Connection(place).ask("GET", "/readyz")
+        return status == 503 and answer["detail"].startswith("store 'two': ")
+
+    until(unready)
+    equal(place.run("check").code, 5)
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
+    equal(place.send("new", channel="second").out, "accepted\n")
+    until(lambda: Connection(place).ask("GET", "/readyz")[0] == 200)
+
+
+# One program at a time, which runs for as long as it may.
+LONG = TWO.replace("exit 65", "exec sleep 600").replace(
+    "  max_attempts: 1\n", "  max_attempts: 1\n  concurrency: 1\n"
+) + "shutdown_grace: 500s\n"
+
+
+@case("a second signal ends what runs in any of the stores")
+def _(place):
+    place.configure(LONG)
+    server = place.serve()
+    equal(place.send("b", channel="second").out, "accepted\n")
+    until(lambda: place.read("b.out") == "b\n")
+    os.kill(server.pid, signal.SIGTERM)
+    until(lambda: '"stopping"' in server.stderr())
+    equal(server.stop(), 0)
+    row = place.delivery("b", "b")
+    equal((row["state"], row["failures"]), ("pending", 0))
+
+
+@case("all stores begin to stop together, whatever runs in the first")
+def _(place):
+    place.configure(LONG)
+    server = place.serve()
+    for message_id, channel in (("a", "first"), ("b", "second"), ("c", "second")):
+        equal(place.send(message_id, channel=channel).out, "accepted\n")
+    until(lambda: place.read("a.out") == "a\n" and place.read("b.out") == "b\n")
+    until(lambda: place.state("c", "b") == "leased")
+    os.kill(server.pid, signal.SIGTERM)
+    # What waits behind the program that runs is given back at once.
+    until(lambda: place.state("c", "b") == "pending")
+    equal(place.state("a", "a"), "leased")
+    equal(server.stop(), 0)
+
+
 main()
