@@ -113,12 +113,11 @@ static const char *find_flag(const struct postern__cli *cli, const char *text,
 	return NULL;
 }
 
-int postern__answer_failures(const struct postern__cli *cli,
-		const json_t *answer) {
+static int say_failures(const struct postern__cli *cli, const json_t *rows) {
 	int r = POSTERN__EXIT_OK;
 	size_t index;
 	json_t *row;
-	json_array_foreach(json_object_get(answer, "stores"), index, row) {
+	json_array_foreach(rows, index, row) {
 		const char *text = postern__answer_text(row, "error");
 		const char *store = postern__answer_text(row, "store");
 		if (text) {
@@ -128,6 +127,13 @@ int postern__answer_failures(const struct postern__cli *cli,
 		}
 	}
 	return r;
+}
+
+int postern__answer_failures(const struct postern__cli *cli,
+		const json_t *answer) {
+	int r = say_failures(cli, json_object_get(answer, "stores"));
+	int more = say_failures(cli, json_object_get(answer, "failed"));
+	return r ? r : more;
 }
 
 int postern__answer_problem(const struct postern__cli *cli,

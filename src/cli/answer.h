@@ -40,8 +40,9 @@ int postern__answer_problem(const struct postern__cli *cli,
 		const struct postern__answer *answer);
 
 /*
- * Say in which of its `stores` a request failed. Returns POSTERN__EXIT_OK if it
- * did in none, otherwise POSTERN__EXIT_UNREACHABLE.
+ * Say in which stores a request failed: those of `stores` with an error, and
+ * those of `failed`. Returns POSTERN__EXIT_OK if it did in none, otherwise
+ * POSTERN__EXIT_UNREACHABLE.
  */
 int postern__answer_failures(const struct postern__cli *cli,
 		const json_t *answer);

@@ -48,6 +48,7 @@ static int run(struct postern__cli *cli, const char *verb, const char *past) {
 		postern__out_text(key);
 		(void)putchar('\n');
 	}
+	r = postern__answer_failures(cli, answer);
 out:
 	json_decref(answer);
 	postern__buf_finish(&path);

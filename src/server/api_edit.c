@@ -120,7 +120,7 @@ static void run_one(struct postern__call *call, edit_one *edit,
 		return;
 	}
 	if (r != POSTERN_OK) {
-		postern__call_fail(call, &error);
+		postern__call_fail_in(call, store, &error);
 		return;
 	}
 	struct postern__buf *body = &call->response->body;
@@ -257,8 +257,35 @@ struct edited {
 	uint64_t total;
 };
 
-/* In one store after the other, until the limit is reached. One that fails
-   is as it was; the others are edited all the same. */
+/*
+ * In one store. What was discarded was ended on purpose: a retry that names no
+ * state is about the others. *count_out is set on failure too.
+ */
+static int edit_store(struct postern_box *box, edit_all *edit,
+		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
+		struct postern_error *error) {
+	static const enum postern_state states[] = { POSTERN_STATE_PENDING,
+		POSTERN_STATE_POISONED };
+	struct postern_filter one = *filter;
+	int r = POSTERN_OK;
+	*count_out = 0;
+	if (edit != postern_box_retry_all || filter->state != POSTERN_STATE_ANY) {
+		return edit(box, filter, dry_run, count_out, error);
+	}
+	for (size_t i = 0; i < sizeof states / sizeof states[0] &&
+					   r == POSTERN_OK && *count_out < filter->limit;
+			i++) {
+		uint64_t count = 0;
+		one.state = states[i];
+		one.limit = filter->limit - (uint32_t)*count_out;
+		r = edit(box, &one, dry_run, &count, error);
+		*count_out += count;
+	}
+	return r;
+}
+
+/* In one store after the other, until the limit is reached; one that fails
+   leaves the others to be edited. */
 static void edit_stores(struct postern__call *call, edit_all *edit,
 		struct postern_filter *filter, bool dry_run, struct edited *out) {
 	uint32_t limit = filter->limit > 0 ? filter->limit : POSTERN_LIST_LIMIT_MAX;
@@ -267,11 +294,11 @@ static void edit_stores(struct postern__call *call, edit_all *edit,
 		struct postern__part *part = &out->parts[out->part_count++];
 		part->store = call->stores[i];
 		filter->limit = limit - (uint32_t)out->total;
-		if (edit(part->store->box, filter, dry_run, &out->counts[i],
+		if (edit_store(part->store->box, edit, filter, dry_run, &out->counts[i],
 					&part->error) == POSTERN_OK) {
 			part->error.code = POSTERN_OK;
-			out->total += out->counts[i];
 		}
+		out->total += out->counts[i];
 	}
 }
 
@@ -320,40 +347,67 @@ void postern__route_discard_all(struct postern__call *call) {
 	run_all(call, postern_box_discard_all);
 }
 
+/* Where a handler was paused or resumed, and where that failed. */
+struct switched {
+	struct postern__part done[POSTERN__STORE_COUNT_MAX];
+	size_t done_count;
+	struct postern__part failed[POSTERN__STORE_COUNT_MAX];
+	size_t failed_count;
+	struct postern_error unknown; /* what a store without the key said */
+};
+
 /* Wherever the key is known: it is one handler, also after it moved. */
+static void switch_stores(const struct postern__call *call, bool paused,
+		struct switched *out) {
+	const char *handler = call->parts[0];
+	*out = (struct switched){ .done_count = 0 };
+	for (size_t i = 0; i < call->store_count; i++) {
+		struct postern__part part = { .store = call->stores[i] };
+		struct postern_box *box = part.store->box;
+		int r = paused ? postern_box_pause(box, handler, &part.error)
+					   : postern_box_resume(box, handler, &part.error);
+		if (r == POSTERN_OK) {
+			out->done[out->done_count++] = part;
+		} else if (r == POSTERN_E_NOTFOUND) {
+			out->unknown = part.error;
+		} else {
+			out->failed[out->failed_count++] = part;
+		}
+	}
+}
+
 static void set_paused(struct postern__call *call, bool paused) {
+	struct switched switched;
+	struct postern__buf *body = &call->response->body;
 	if (!check_no_body(call) || !postern__call_store_query(call)) {
 		return;
 	}
-	const char *handler = call->parts[0];
-	struct postern__buf *body = &call->response->body;
-	struct postern_error error;
-	size_t count = 0;
-	postern__json_open(body, '{');
-	postern__json_pair_text(body, "handler", handler);
+	switch_stores(call, paused, &switched);
+	if (switched.done_count + switched.failed_count == 0) {
+		postern__call_fail(call, &switched.unknown);
+		return;
+	}
+	postern__call_open_parts(call, switched.failed, switched.failed_count,
+			switched.done_count > 0);
+	postern__json_pair_text(body, "handler", call->parts[0]);
 	postern__json_pair_bool(body, "paused", paused);
 	postern__json_key(body, "stores");
 	postern__json_open(body, '[');
-	for (size_t i = 0; i < call->store_count; i++) {
-		struct postern_box *box = call->stores[i]->box;
-		int r = paused ? postern_box_pause(box, handler, &error)
-					   : postern_box_resume(box, handler, &error);
-		if (r == POSTERN_OK) {
-			postern__json_text(body, call->stores[i]->name);
-			count++;
-		} else if (r != POSTERN_E_NOTFOUND) {
-			postern__call_fail_in(call, call->stores[i], &error);
-			return;
-		}
-	}
-	if (count == 0) {
-		/* What the last of them said. */
-		postern__call_fail(call, &error);
-		return;
+	for (size_t i = 0; i < switched.done_count; i++) {
+		postern__json_text(body, switched.done[i].store->name);
 	}
 	postern__json_close(body, ']');
+	if (switched.failed_count > 0) {
+		postern__json_key(body, "failed");
+		postern__json_open(body, '[');
+		for (size_t i = 0; i < switched.failed_count; i++) {
+			postern__json_open(body, '{');
+			postern__write_part(body, &switched.failed[i]);
+			postern__json_close(body, '}');
+		}
+		postern__json_close(body, ']');
+	}
 	postern__json_close(body, '}');
-	call->response->status = 200;
 }
 
 void postern__route_pause(struct postern__call *call) {

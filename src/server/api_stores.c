@@ -171,7 +171,7 @@ postern__call_of_seq(struct postern__call *call, int64_t seq) {
 			continue;
 		}
 		if (r != POSTERN_OK) {
-			postern__call_fail(call, &error);
+			postern__call_fail_in(call, call->stores[i], &error);
 			found = NULL;
 			goto out;
 		}

@@ -39,16 +39,19 @@ static struct postern__config_origin *origin_of(
 
 static int check_name(const struct postern__yaml_node *node,
 		struct postern_error *error) {
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz"
+								  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+	const size_t alphabet = 52; /* those that a name may begin with */
+	const char *first = node->key[0] ? strchr(letters, node->key[0]) : NULL;
 	size_t len = strlen(node->key);
-	if (len > 0 && len <= POSTERN__STORE_NAME_LEN_MAX &&
-			strspn(node->key,
-					"abcdefghijklmnopqrstuvwxyz"
-					"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == len) {
+	if (first && first < letters + alphabet &&
+			len <= POSTERN__STORE_NAME_LEN_MAX &&
+			strspn(node->key, letters) == len) {
 		return POSTERN_OK;
 	}
 	return postern__yaml_fail(error, &node->key_place,
 			"'%.80s' is no name of a store; write 1 to %d letters, digits, "
-			"'-', '_', '.'",
+			"'-', '_', '.', a letter first",
 			node->key, POSTERN__STORE_NAME_LEN_MAX);
 }
 

@@ -203,6 +203,36 @@ static void only_json(void) {
 	fixture_finish(&self);
 }
 
+static void ended_on_purpose(void) {
+	struct fixture self;
+	fixture_init(&self);
+	static const char *const ids[] = { "a", "b", "c" };
+	for (int i = 0; i < 3; i++) {
+		CHECK_INT(fixture_message(&self, "orders", ids[i], "x"), 202);
+	}
+	fixture_process(&self);
+	CHECK_INT(fixture_get(&self, "POST /v1/deliveries/1/no%2Fgood/discard"),
+			200);
+	CHECK_INT(fixture_message(&self, "orders", "d", "x"), 202);
+	/* Two that are poisoned and two that are pending. */
+	static const char all[] = "{\"filter\":{\"channel\":\"orders\"},"
+							  "\"dry_run\":true}";
+	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/retry", all), 200);
+	CHECK_INT(fixture_number(&self, "count"), 4);
+	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/retry",
+					  "{\"filter\":{\"channel\":\"orders\"},\"limit\":3}"),
+			200);
+	CHECK_INT(fixture_number(&self, "count"), 3);
+	CHECK_INT(count_of(&self, "GET /v1/deliveries?state=discarded"), 1);
+	CHECK_INT(count_of(&self, POISONED), 1);
+	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/retry",
+					  "{\"filter\":{\"state\":\"discarded\"}}"),
+			200);
+	CHECK_INT(fixture_number(&self, "count"), 1);
+	CHECK_INT(count_of(&self, "GET /v1/deliveries?state=discarded"), 0);
+	fixture_finish(&self);
+}
+
 static void pausing(void) {
 	struct fixture self;
 	fixture_init(&self);
@@ -290,6 +320,8 @@ static const struct tap_case cases[] = {
 	{ "a bulk edit that is not understood changes nothing", bad_bulk },
 	{ "deep and long JSON is refused", depth_bombs },
 	{ "only JSON is taken for JSON", only_json },
+	{ "a bulk retry leaves out what was discarded, unless it says so",
+			ended_on_purpose },
 	{ "a paused handler gets nothing until it is resumed", pausing },
 	{ "a cleanup removes what has expired, and says how much", cleaning },
 	{ "one cleanup at a time: another is told that it is busy",

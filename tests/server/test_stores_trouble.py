@@ -359,4 +359,29 @@ def _(place):
     equal(server.stop(), 0)
 
 
+@case("a handler is paused wherever that can be done, and the rest is told")
+def _(place):
+    # Both keys are known to both stores once they have changed places.
+    place.configure(TWO.replace("store: one", "store: x").replace(
+        "store: two", "store: one").replace("store: x", "store: two"))
+    place.serve().stop()
+    trouble(place)
+    result = place.fails(4, "pause", "a", says="pause: store 'two': ")
+    equal(result.out, "paused a\n")
+    handlers = place.ok("stats", "--json").json()["handlers"]
+    equal([(r["store"], r["paused"]) for r in handlers if r["key"] == "a"],
+          [("one", True), ("two", False)])
+    result = place.fails(4, "pause", "a", "--in", "two", says="two.db")
+    equal(result.out, "")
+    status, answer = Connection(place).ask("POST", "/v1/handlers/a/pause")
+    equal((status, answer["stores"], answer["failed"][0]["store"]),
+          (200, ["one"], "two"))
+
+
+@case("an edit of one delivery says in which store it failed")
+def _(place):
+    trouble(place)
+    place.fails(4, "retry", "b7", says="retry: store 'two': ")
+
+
 main()

@@ -421,10 +421,19 @@ static void bad_stores(void) {
 				"f:1:31: 'a' is here twice, first on line 1" },
 		{ "stores: {a/b: {url: 'memory:'}}",
 				"f:1:10: 'a/b' is no name of a store; write 1 to 64 letters, "
-				"digits, '-', '_', '.'" },
+				"digits, '-', '_', '.', a letter first" },
+		{ "stores: {--in: {url: 'memory:'}}",
+				"f:1:10: '--in' is no name of a store; write 1 to 64 letters, "
+				"digits, '-', '_', '.', a letter first" },
+		{ "stores: {'..': {url: 'memory:'}}",
+				"f:1:10: '..' is no name of a store; write 1 to 64 letters, "
+				"digits, '-', '_', '.', a letter first" },
+		{ "stores: {9: {url: 'memory:'}}",
+				"f:1:10: '9' is no name of a store; write 1 to 64 letters, "
+				"digits, '-', '_', '.', a letter first" },
 		{ "stores: {'': {url: 'memory:'}}",
 				"f:1:10: '' is no name of a store; write 1 to 64 letters, "
-				"digits, '-', '_', '.'" },
+				"digits, '-', '_', '.', a letter first" },
 		{ "stores: {a: {url: 'sqlite:x.db'}, b: {url: 'sqlite:./x.db'}}",
 				"f:1:44: the stores 'a' and 'b' are in the same file, "
 				"'./x.db'" },

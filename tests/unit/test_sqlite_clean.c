@@ -8,6 +8,7 @@
 
 #include "unit/sqlite_stand.h"
 
+#define BATCH 3
 #define PAYLOAD_MS 1000
 #define DEDUPE_MS 5000
 
@@ -34,7 +35,7 @@ static void clean(struct stand *stand) {
 	struct postern_cleaning cleaning = {
 		.rules = &rule,
 		.rule_count = 1,
-		.max = 100,
+		.max = BATCH,
 	};
 	do {
 		if (!CHECK_OK(stand->store->ops->clean(stand->store, &cleaning,
@@ -135,10 +136,38 @@ static void nothing_of_the_id(void) {
 	stand_finish(&stand);
 }
 
+static void keys_of_others(void) {
+	struct stand stand;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		for (int i = 0; i < 3 * BATCH; i++) {
+			char id[8];
+			(void)snprintf(id, sizeof id, "%d", i);
+			settle(&stand, stand_accept(&stand, id), 1, POSTERN_SETTLE_DONE,
+					"done");
+		}
+		/* More than a batch of them, before and behind all others. */
+		for (int i = 0; i < BATCH + 1; i++) {
+			char sql[200];
+			(void)snprintf(sql, sizeof sql,
+					"INSERT INTO postern_seen VALUES (x'00%02x', 1, x'', 0, 1),"
+					" (x'ff%02xff', 1, x'', 0, 1)",
+					(unsigned)i, (unsigned)i);
+			CHECK(file_exec(stand.path, sql));
+		}
+		fake_clock_advance(&stand.clock, PAYLOAD_MS + DEDUPE_MS);
+		clean(&stand);
+		CHECK_INT(count(&stand, "SELECT count(*) FROM postern_seen"),
+				2 * (BATCH + 1));
+	}
+	stand_finish(&stand);
+}
+
 static const struct tap_case cases[] = {
 	{ "of a message whose time is over the file keeps its id alone",
 			nothing_of_the_message },
 	{ "of an id that is forgotten the file keeps nothing", nothing_of_the_id },
+	{ "keys that are not ours stay, and keep no others", keys_of_others },
 };
 
 TAP_MAIN(cases)

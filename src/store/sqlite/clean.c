@@ -195,16 +195,17 @@ static int read_keys(struct cleaner *cleaner, size_t *count_out,
 	postern__sqlite_query(&query, &cleaner->store->writer,
 			"SELECT key, seq, channel, at,"
 			" EXISTS (SELECT 1 FROM postern_message m WHERE m.seq = s.seq)"
-			" FROM postern_seen s WHERE key > ?1 ORDER BY key LIMIT ?2");
+			" FROM postern_seen s WHERE key > ?1 AND length(key) = ?3"
+			" ORDER BY key LIMIT ?2");
 	postern__sqlite_bind_blob(&query, 1, cleaner->cursor.key,
 			cleaner->cursor.keys_begun ? sizeof cleaner->cursor.key : 0);
 	postern__sqlite_bind_int(&query, 2, (int64_t)cleaner->cleaning->max);
+	/* What is longer or shorter is not ours: it is left alone, and is no part
+	   of a batch, for a batch that is not full is the last. */
+	postern__sqlite_bind_int(&query, 3, SQLITE_IDENTITY_LEN);
 	while (postern__sqlite_row(&query)) {
 		const struct postern_retention *rule =
 				rule_of(cleaner, postern__sqlite_int(&query, 2));
-		if (sqlite3_column_bytes(query.statement, 0) != SQLITE_IDENTITY_LEN) {
-			continue; /* not ours: leave it alone */
-		}
 		memcpy(cleaner->cursor.key, sqlite3_column_blob(query.statement, 0),
 				SQLITE_IDENTITY_LEN);
 		count++;
