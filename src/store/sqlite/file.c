@@ -102,8 +102,8 @@ static int check_log(const char *path, bool missing,
 	}
 	if (lstat(log, &status) == 0 && (missing || status.st_size > 0)) {
 		r = postern__fail(error, POSTERN_E_CORRUPT,
-				"'%s' is there but the database is %s: restore it, or remove "
-				"the log to begin anew",
+				"'%s' is there but the database is %s: restore it; if that is "
+				"a copy, or to begin anew, remove the log first",
 				log, missing ? "not" : "empty");
 	}
 	free(log);
