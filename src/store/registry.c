@@ -19,6 +19,9 @@
 static const struct postern_store_kind *const kinds[] = {
 	&postern__memory_kind,
 	&postern__sqlite_kind,
+#ifdef POSTERN_POSTGRES
+	&postern__pg_kind,
+#endif
 };
 #define KIND_COUNT (sizeof kinds / sizeof kinds[0])
 

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Applying a batch: one call of apply_1, which is one transaction and one
+ * round trip, whatever is in the batch.
+ *
+ * Messages get their numbers here, before they are sent, and keep them when
+ * the batch is sent again because its answer was lost. So what the first try
+ * has written is recognised by its own number, and settlements by their fence:
+ * applying a batch twice comes to the same as applying it once. If the first
+ * try is still under way, the second waits for it at the first key.
+ *
+ * Arrays are sent in the order of the keys, so that two batches never wait for
+ * each other in a ring; the answer speaks of positions in that order.
+ */
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/headers.h"
+#include "base/point.h"
+#include "store/postgres/postgres.h"
+
+struct arrival {
+	struct pg_identity identity;
+	uint8_t digest[PG_DIGEST_LEN];
+	int64_t seq;
+	struct postern_accept *accept;
+};
+
+struct work {
+	struct postern_batch *batch;
+	struct arrival *arrivals; /* by key */
+	int64_t *seqs;            /* in the order of the batch; NULL: not yet */
+	struct postern_route **routes;
+	size_t route_count;
+	struct postern__buf headers;
+};
+
+static int compare(const void *a, const void *b) {
+	const struct arrival *left = a;
+	const struct arrival *right = b;
+	for (size_t i = 0; i < 3; i++) {
+		int64_t x = left->identity.words[i];
+		int64_t y = right->identity.words[i];
+		if (x != y) {
+			return x < y ? -1 : 1;
+		}
+	}
+	return left->seq < right->seq ? -1 : left->seq > right->seq;
+}
+
+static int check_accept(struct pg_store *self,
+		const struct postern_accept *accept, struct postern_error *error) {
+	bool known = postern__pg_channel(self, accept->channel);
+	for (size_t i = 0; known && i < accept->route_count; i++) {
+		known = postern__pg_handler(self, accept->routes[i].handler);
+	}
+	return known ? POSTERN_OK
+				 : postern__fail(error, POSTERN_E_INVALID,
+						   "message '%s' names a channel or handler that is "
+						   "not enrolled",
+						   accept->message->id);
+}
+
+/* Numbers and keys, once for all tries. */
+static int prepare(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
+	struct pg_store *self = connection->store;
+	const struct postern_batch *batch = work->batch;
+	size_t count = batch->accept_count;
+	int64_t *seqs = malloc((count + 1) * sizeof *seqs);
+	if (!seqs) {
+		return postern__pg_no_memory(error);
+	}
+	int r = postern__pg_take_seqs(connection, count, seqs, error);
+	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+		struct postern_accept *accept = &batch->accepts[i];
+		struct arrival *arrival = &work->arrivals[i];
+		const struct postern_message *message = accept->message;
+		arrival->accept = accept;
+		arrival->seq = seqs[i];
+		postern__pg_identity(self, accept->channel, message->source,
+				message->id, &arrival->identity);
+		postern__siphash_128_of(self->hash_key, message->body,
+				message->body_len, arrival->digest);
+		r = check_accept(self, accept, error);
+	}
+	if (r != POSTERN_OK) {
+		free(seqs);
+		return r;
+	}
+	qsort(work->arrivals, count, sizeof *work->arrivals, compare);
+	work->seqs = seqs;
+	return POSTERN_OK;
+}
+
+static int16_t state_code(const struct postern_settlement *settlement) {
+	switch (settlement->to) {
+	case POSTERN_SETTLE_PENDING: return 1;
+	case POSTERN_SETTLE_RETURNED: return 2;
+	case POSTERN_SETTLE_DONE: return 3;
+	case POSTERN_SETTLE_POISONED: return 4;
+	case POSTERN_SETTLE_DISCARDED: return 5;
+	}
+	assert(false); /* all of them are above */
+	return 0;
+}
+
+#define EACH_SETTLEMENT(type, add)                                       \
+	do {                                                                 \
+		postern__pg_array(query, (type));                                \
+		for (size_t i = 0; i < batch->settlement_count; i++) {           \
+			const struct postern_settlement *s = &batch->settlements[i]; \
+			add;                                                         \
+		}                                                                \
+		postern__pg_array_end(query);                                    \
+	} while (0)
+
+static void add_settlements(struct pg_query *query,
+		const struct postern_batch *batch) {
+	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, s->seq));
+	EACH_SETTLEMENT(PG_INT4, postern__pg_int4(query, s->handler));
+	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, (int64_t)s->fence));
+	EACH_SETTLEMENT(PG_INT2, postern__pg_int2(query, state_code(s)));
+	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, s->delay_ms));
+	EACH_SETTLEMENT(PG_INT4, postern__pg_int4(query, s->failures));
+	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, s->duration_ms));
+	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, s->lag_ms));
+	bool plain = true; /* nobody reads the texts of what is done */
+	for (size_t i = 0; plain && i < batch->settlement_count; i++) {
+		plain = batch->settlements[i].to == POSTERN_SETTLE_DONE;
+	}
+	if (plain) {
+		postern__pg_null_array(query, PG_TEXT);
+		postern__pg_null_array(query, PG_TEXT);
+	} else {
+		EACH_SETTLEMENT(PG_TEXT, postern__pg_text(query, s->outcome));
+		EACH_SETTLEMENT(PG_TEXT, postern__pg_text(query, s->error));
+	}
+	postern__pg_int4(query, POSTERN_ATTEMPTS_KEPT);
+}
+
+#define EACH_ARRIVAL(type, add)                                   \
+	do {                                                          \
+		postern__pg_array(query, (type));                         \
+		for (size_t i = 0; i < work->batch->accept_count; i++) {  \
+			const struct arrival *a = &work->arrivals[i];         \
+			const struct postern_message *m = a->accept->message; \
+			(void)m;                                              \
+			add;                                                  \
+		}                                                         \
+		postern__pg_array_end(query);                             \
+	} while (0)
+
+/* A text that most messages do not have, by its place in the struct. */
+static void add_texts(struct pg_query *query, const struct work *work,
+		size_t offset) {
+	bool any = false;
+	for (size_t i = 0; !any && i < work->batch->accept_count; i++) {
+		const char *message = (const char *)work->arrivals[i].accept->message;
+		any = *(const char *const *)(const void *)(message + offset) != NULL;
+	}
+	if (!any) {
+		postern__pg_null_array(query, PG_TEXT);
+		return;
+	}
+	EACH_ARRIVAL(PG_TEXT,
+			postern__pg_text(query,
+					*(const char *const *)(const void *)((const char *)m +
+														 offset)));
+}
+
+static const char *source_of(struct pg_store *self, const struct arrival *a) {
+	const char *source = a->accept->message->source;
+	const char *name = postern__pg_channel(self, a->accept->channel);
+	return strcmp(source, name) == 0 ? NULL : source;
+}
+
+static const char *transport_of(const struct postern_message *message) {
+	return message->transport && strcmp(message->transport, "api") == 0
+				   ? NULL
+				   : message->transport;
+}
+
+static int add_headers(struct pg_query *query, struct work *work,
+		struct postern_error *error) {
+	bool any = false;
+	for (size_t i = 0; !any && i < work->batch->accept_count; i++) {
+		any = work->arrivals[i].accept->message->header_count > 0;
+	}
+	if (!any) {
+		postern__pg_null_array(query, PG_BYTEA);
+		return POSTERN_OK;
+	}
+	int r = POSTERN_OK;
+	postern__pg_array(query, PG_BYTEA);
+	for (size_t i = 0; r == POSTERN_OK && i < work->batch->accept_count; i++) {
+		const struct postern_message *m = work->arrivals[i].accept->message;
+		if (m->header_count == 0) {
+			postern__pg_null(query, PG_BYTEA);
+			continue;
+		}
+		postern__buf_reset(&work->headers);
+		r = postern__headers_pack(m->headers, m->header_count, &work->headers,
+				error);
+		postern__pg_bytes(query, postern__buf_text(&work->headers),
+				work->headers.len);
+	}
+	postern__pg_array_end(query);
+	return r;
+}
+
+static int add_accepts(struct pg_query *query, struct work *work,
+		struct postern_error *error) {
+	struct pg_store *self = query->connection->store;
+	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->seq));
+	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[0]));
+	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[1]));
+	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[2]));
+	EACH_ARRIVAL(PG_UUID, postern__pg_uuid(query, a->digest));
+	EACH_ARRIVAL(PG_INT4, postern__pg_int4(query, a->accept->channel));
+	EACH_ARRIVAL(PG_INT2, postern__pg_int2(query, (int16_t)a->accept->fate));
+	EACH_ARRIVAL(PG_TEXT, postern__pg_text(query, m->id));
+	EACH_ARRIVAL(PG_TEXT, postern__pg_text(query, source_of(self, a)));
+	EACH_ARRIVAL(PG_TEXT, postern__pg_text(query, m->type));
+	add_texts(query, work, offsetof(struct postern_message, subject));
+	add_texts(query, work, offsetof(struct postern_message, time));
+	add_texts(query, work, offsetof(struct postern_message, content_type));
+	add_texts(query, work, offsetof(struct postern_message, correlation_id));
+	add_texts(query, work, offsetof(struct postern_message, traceparent));
+	EACH_ARRIVAL(PG_TEXT, postern__pg_text(query, transport_of(m)));
+	int r = add_headers(query, work, error);
+	EACH_ARRIVAL(PG_BYTEA, postern__pg_bytes(query, m->body, m->body_len));
+	return r;
+}
+
+#define EACH_ROUTE(type, add)                                              \
+	do {                                                                   \
+		postern__pg_array(query, (type));                                  \
+		for (size_t i = 0; i < work->batch->accept_count; i++) {           \
+			const struct arrival *a = &work->arrivals[i];                  \
+			for (size_t j = 0; j < a->accept->route_count; j++) {          \
+				const struct postern_route *route = &a->accept->routes[j]; \
+				add;                                                       \
+			}                                                              \
+		}                                                                  \
+		postern__pg_array_end(query);                                      \
+	} while (0)
+
+static void add_routes(struct pg_query *query, const struct work *work) {
+	EACH_ROUTE(PG_INT8, ((void)route, postern__pg_int8(query, a->seq)));
+	EACH_ROUTE(PG_INT4, postern__pg_int4(query, route->handler));
+	EACH_ROUTE(PG_BOOL, postern__pg_bool(query, route->lease));
+	EACH_ROUTE(PG_BOOL, postern__pg_bool(query, route->retry_poisoned));
+	/* Aliases: the position of the route, and the alias. */
+	postern__pg_array(query, PG_INT4);
+	for (size_t i = 0; i < work->route_count; i++) {
+		for (size_t j = 0; j < work->routes[i]->alias_count; j++) {
+			postern__pg_int4(query, (int64_t)i + 1);
+		}
+	}
+	postern__pg_array_end(query);
+	postern__pg_array(query, PG_INT4);
+	for (size_t i = 0; i < work->route_count; i++) {
+		for (size_t j = 0; j < work->routes[i]->alias_count; j++) {
+			postern__pg_int4(query, work->routes[i]->aliases[j]);
+		}
+	}
+	postern__pg_array_end(query);
+	postern__pg_int4(query, POSTERN_CONFLICTS_KEPT);
+}
+
+/* The columns of the answer. */
+enum {
+	NOW,
+	HELD,
+	SETTLED,
+	FRESH,
+	KNOWN,
+	KNOWN_SEQ,
+	KNOWN_SAME,
+	OPENED,
+	OPENED_FENCE
+};
+
+static void read_settled(const struct pg_query *query,
+		struct postern_batch *batch) {
+	bool all = postern__pg_is_null(query, 0, SETTLED);
+	for (size_t i = 0; i < batch->settlement_count; i++) {
+		batch->settlements[i].code = all ? POSTERN_OK : POSTERN_E_STALE;
+	}
+	struct pg_items items;
+	int64_t position;
+	postern__pg_items(query, 0, SETTLED, &items);
+	while (postern__pg_next(&items, &position)) {
+		if (position > 0 && (size_t)position <= batch->settlement_count) {
+			batch->settlements[position - 1].code = POSTERN_OK;
+		}
+	}
+}
+
+/* As if all were new. */
+static void assume_fresh(struct work *work, int64_t now, bool held) {
+	for (size_t i = 0; i < work->batch->accept_count; i++) {
+		struct postern_accept *accept = work->arrivals[i].accept;
+		bool dropped = accept->fate == POSTERN_FATE_DROP;
+		accept->code = POSTERN_OK;
+		accept->received_at_ms = now;
+		accept->seq = dropped ? 0 : work->arrivals[i].seq;
+		for (size_t j = 0; j < accept->route_count; j++) {
+			struct postern_route *route = &accept->routes[j];
+			route->opened = true;
+			route->leased = route->lease && held;
+			route->fence = route->leased ? 1 : 0;
+		}
+	}
+}
+
+static void read_known(const struct pg_query *query, struct work *work) {
+	struct pg_items known;
+	struct pg_items seqs;
+	struct pg_items same;
+	int64_t position;
+	int64_t seq;
+	int64_t is_same;
+	postern__pg_items(query, 0, KNOWN, &known);
+	postern__pg_items(query, 0, KNOWN_SEQ, &seqs);
+	postern__pg_items(query, 0, KNOWN_SAME, &same);
+	while (postern__pg_next(&known, &position) &&
+			postern__pg_next(&seqs, &seq) &&
+			postern__pg_next(&same, &is_same)) {
+		if (position < 1 || (size_t)position > work->batch->accept_count) {
+			continue;
+		}
+		struct arrival *arrival = &work->arrivals[position - 1];
+		struct postern_accept *accept = arrival->accept;
+		if (seq != arrival->seq) {
+			accept->code = is_same ? POSTERN_E_DUPLICATE : POSTERN_E_CONFLICT;
+		}
+		accept->seq = seq;
+		for (size_t i = 0; i < accept->route_count; i++) {
+			accept->routes[i].opened = false;
+			accept->routes[i].leased = false;
+			accept->routes[i].fence = 0;
+		}
+	}
+}
+
+static void read_opened(const struct pg_query *query, struct work *work) {
+	struct pg_items opened;
+	struct pg_items fences;
+	int64_t position;
+	int64_t fence;
+	postern__pg_items(query, 0, OPENED, &opened);
+	postern__pg_items(query, 0, OPENED_FENCE, &fences);
+	while (postern__pg_next(&opened, &position) &&
+			postern__pg_next(&fences, &fence)) {
+		if (position < 1 || (size_t)position > work->route_count) {
+			continue;
+		}
+		struct postern_route *route = work->routes[position - 1];
+		route->opened = true;
+		route->leased = fence < 0;
+		route->fence = (uint64_t)(fence < 0 ? -fence : fence);
+	}
+}
+
+static void read_answer(const struct pg_query *query, struct work *work) {
+	read_settled(query, work->batch);
+	assume_fresh(work, postern__pg_get(query, 0, NOW),
+			postern__pg_get(query, 0, HELD) != 0);
+	read_known(query, work);
+	read_opened(query, work);
+}
+
+static int apply(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	struct work *work = context;
+	const struct postern_batch *batch = work->batch;
+	int r = POSTERN_OK;
+	if (!work->seqs) {
+		r = prepare(connection, work, error);
+	}
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	work->route_count = 0;
+	for (size_t i = 0; i < batch->accept_count; i++) {
+		struct postern_accept *accept = work->arrivals[i].accept;
+		for (size_t j = 0; j < accept->route_count; j++) {
+			work->routes[work->route_count++] = &accept->routes[j];
+		}
+	}
+	char timeout[24];
+	(void)snprintf(timeout, sizeof timeout, "%lld",
+			(long long)connection->store->lock_timeout_ms);
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, batch->node);
+	postern__pg_now(&query);
+	postern__pg_lock_of(&query, batch->lock);
+	postern__pg_bool(&query, again);
+	postern__pg_text(&query, timeout);
+	add_settlements(&query, batch);
+	r = add_accepts(&query, work, error);
+	add_routes(&query, work);
+	postern__point("postgres-apply.before");
+	if (r == POSTERN_OK) {
+		r = postern__pg_run(&query,
+				"SELECT * FROM @apply_1($1, $2, $3, $4, $5, $6, $7, $8, $9,"
+				" $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,"
+				" $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33,"
+				" $34, $35, $36, $37, $38, $39, $40, $41, $42)",
+				error);
+	}
+	postern__point("postgres-apply.after");
+	if (r == POSTERN_OK) {
+		read_answer(&query, work);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,
+		struct postern_error *error) {
+	struct pg_store *self = postern__pg_from_base(store);
+	size_t routes = 0;
+	for (size_t i = 0; i < batch->accept_count; i++) {
+		routes += batch->accepts[i].route_count;
+	}
+	struct work work = {
+		.batch = batch,
+		.arrivals = calloc(batch->accept_count + 1, sizeof *work.arrivals),
+		.routes = calloc(routes + 1, sizeof(struct postern_route *)),
+	};
+	postern__buf_init(&work.headers,
+			POSTERN_HEADERS_LEN_MAX + 2 * POSTERN_HEADER_COUNT_MAX);
+	int r = work.arrivals && work.routes
+					? postern__pg_do(self, apply, &work, error)
+					: postern__pg_no_memory(error);
+	postern__buf_finish(&work.headers);
+	free(work.arrivals);
+	free(work.routes);
+	free(work.seqs);
+	return r;
+}

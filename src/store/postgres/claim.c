@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Claiming: one call of claim_1, which leases what is due and brings the
+ * messages along. Nodes that claim at the same time pass over what another has
+ * in its hands.
+ *
+ * A claim whose answer is lost may have leased what nobody here knows of. It
+ * is not repeated blindly; the leases are given back when the engine next
+ * recovers, see recover.c.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "base/point.h"
+#include "store/postgres/postgres.h"
+
+/* The columns of the answer; the message's are in between. */
+enum {
+	SEQ,
+	HANDLER,
+	FENCE,
+	FAILURES,
+	SUSPICION,
+	CHANNEL,
+	MESSAGE,
+	HELD = MESSAGE + PG_MESSAGE_COLUMN_COUNT,
+	NOW,
+	NEXT_DUE,
+	WAITING
+};
+
+struct work {
+	const struct postern_claim *claim;
+	struct postern_memory *memory;
+	struct postern_claims out;
+};
+
+static int read_row(const struct pg_query *query, int row,
+		struct postern_memory *memory, struct postern_claimed *out,
+		struct postern_error *error) {
+	*out = (struct postern_claimed){
+		.seq = postern__pg_get(query, row, SEQ),
+		.handler = postern__pg_get(query, row, HANDLER),
+		.channel = postern__pg_get(query, row, CHANNEL),
+		.fence = (uint64_t)postern__pg_get(query, row, FENCE),
+		.failures = (uint32_t)postern__pg_get(query, row, FAILURES),
+		.suspicion =
+				(enum postern_suspicion)postern__pg_get(query, row, SUSPICION),
+	};
+	if (postern__pg_is_null(query, row, CHANNEL)) {
+		return POSTERN_OK; /* the message is gone */
+	}
+	struct postern_message *message =
+			postern_memory_alloc(memory, sizeof *message);
+	int r = message ? postern__pg_message_read(query, row, MESSAGE, memory,
+							  message, error)
+					: postern__pg_no_memory(error);
+	/* One damaged row must not hold up all the others. */
+	out->message = r == POSTERN_OK ? message : NULL;
+	return r == POSTERN_E_CORRUPT ? POSTERN_OK : r;
+}
+
+static int read_answer(const struct pg_query *query, struct work *work,
+		struct postern_error *error) {
+	int last = postern__pg_rows(query) - 1;
+	if (last < 0) {
+		return postern__fail(error, POSTERN_E_CORRUPT,
+				"the database's claim_1 returns nothing");
+	}
+	if (!postern__pg_get(query, last, HELD) && work->claim->lock) {
+		return postern__pg_lost_lock(work->claim->lock, error);
+	}
+	work->out.next_due_ms = postern__pg_get(query, last, NEXT_DUE);
+	work->out.suspects_waiting =
+			(uint64_t)postern__pg_get(query, last, WAITING);
+	work->out.items = postern_memory_alloc(work->memory,
+			((size_t)last + 1) * sizeof *work->out.items);
+	int r = work->out.items ? POSTERN_OK : postern__pg_no_memory(error);
+	for (int row = 0; r == POSTERN_OK && row < last; row++) {
+		r = read_row(query, row, work->memory, &work->out.items[row], error);
+		work->out.count++;
+	}
+	return r;
+}
+
+#define EACH_WANT(type, add)                                    \
+	do {                                                        \
+		postern__pg_array(&query, (type));                      \
+		for (size_t i = 0; i < claim->want_count; i++) {        \
+			const struct postern_want *want = &claim->wants[i]; \
+			add;                                                \
+		}                                                       \
+		postern__pg_array_end(&query);                          \
+	} while (0)
+
+static int claim_due(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	struct work *work = context;
+	const struct postern_claim *claim = work->claim;
+	(void)again;
+	char timeout[24];
+	(void)snprintf(timeout, sizeof timeout, "%lld",
+			(long long)connection->store->lock_timeout_ms);
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, claim->node);
+	postern__pg_now(&query);
+	postern__pg_lock_of(&query, claim->lock);
+	postern__pg_text(&query, timeout);
+	EACH_WANT(PG_INT4, postern__pg_int4(&query, want->handler));
+	EACH_WANT(PG_INT4, postern__pg_int4(&query,
+							   want->max < INT32_MAX ? want->max : INT32_MAX));
+	EACH_WANT(PG_BOOL, postern__pg_bool(&query, want->in_process));
+	postern__pg_int4(&query,
+			claim->max < INT32_MAX ? (int64_t)claim->max : INT32_MAX);
+	postern__pg_int8(&query, claim->bytes_max < INT64_MAX
+									 ? (int64_t)claim->bytes_max
+									 : INT64_MAX);
+	postern__point("postgres-claim.before");
+	int r = postern__pg_run(&query,
+			"SELECT * FROM @claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+			error);
+	postern__point("postgres-claim.after");
+	if (r == POSTERN_OK) {
+		r = read_answer(&query, work, error);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+int postern__pg_claim(struct postern_store *store,
+		const struct postern_claim *claim, struct postern_memory *memory,
+		struct postern_claims *out, struct postern_error *error) {
+	struct pg_store *self = postern__pg_from_base(store);
+	struct work work = {
+		.claim = claim,
+		.memory = memory,
+		.out = { .next_due_ms = -1 },
+	};
+	int r = postern__pg_do_once(self, claim_due, &work, error);
+	if (r == POSTERN_OK) {
+		*out = work.out;
+	}
+	return r;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * One connection to the server: making it, waiting for its answers, and
+ * saying what went wrong.
+ *
+ * Nothing blocks for longer than the command timeout. An answer that does not
+ * come in time is given up together with its connection; whether the server
+ * has done what it was told is then not known, as when the line is cut.
+ */
+
+#include <errno.h>
+#include <poll.h>
+#include <postern/sys/clock.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/point.h"
+#include "store/postgres/postgres.h"
+
+/* What a batch may weigh on its way, twice what the engine puts into one. */
+#define BATCH_BYTES_MAX ((size_t)256 * 1024 * 1024)
+#define STATEMENT_BYTES_MAX ((size_t)1024 * 1024)
+
+static int64_t now_ms(const struct pg_connection *connection) {
+	const struct postern_clock *clock = connection->store->clock;
+	return clock->monotonic_ms(clock->context);
+}
+
+/* Whether the socket is ready before the deadline. */
+static bool wait_socket(struct pg_connection *connection, short events,
+		int64_t deadline) {
+	for (;;) {
+		int64_t rest = deadline - now_ms(connection);
+		if (rest <= 0) {
+			return false;
+		}
+		struct pollfd socket = {
+			.fd = PQsocket(connection->link),
+			.events = events,
+		};
+		int ready = poll(&socket, 1, rest > INT32_MAX ? INT32_MAX : (int)rest);
+		if (ready > 0 || (ready < 0 && errno != EINTR)) {
+			return true; /* libpq will find out what is wrong */
+		}
+	}
+}
+
+static int give_up(struct pg_connection *connection,
+		struct postern_error *error) {
+	struct pg_store *self = connection->store;
+	connection->lost = true;
+	return postern__fail(error, POSTERN_E_TIMEOUT,
+			"PostgreSQL at %s did not answer for %lld ms", self->place,
+			(long long)self->command_timeout_ms);
+}
+
+/* One line of what libpq says, which never has the password in it. */
+static void first_line(const char *text, char *out, size_t size) {
+	/* Said of every server that has more than one address, and by every
+	   server of every message. */
+	static const char *const heads[] = { "connection to server ",
+		"FATAL:  ", "ERROR:  " };
+	for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+		if (strncmp(text, heads[i], strlen(heads[i])) == 0 && i > 0) {
+			text += strlen(heads[i]);
+		}
+	}
+	size_t len = strcspn(text, "\n");
+	(void)snprintf(out, size, "%.*s", (int)(len < size ? len : size - 1), text);
+}
+
+struct advice {
+	const char *state; /* the first characters of a SQLSTATE */
+	int code;
+	const char *what; /* to do */
+};
+
+/* Searched in this order. */
+static const struct advice advices[] = {
+	{ "08", POSTERN_E_UNAVAILABLE, "" },
+	{ "25006", POSTERN_E_UNAVAILABLE,
+			"; it is read-only, perhaps a standby: name the primary" },
+	{ "28", POSTERN_E_UNAVAILABLE,
+			"; check the user, the password and pg_hba.conf" },
+	{ "3D000", POSTERN_E_UNAVAILABLE, "; create it with createdb" },
+	{ "3F000", POSTERN_E_UNAVAILABLE, "; run 'postern migrate'" },
+	{ "42P01", POSTERN_E_UNAVAILABLE, "; run 'postern migrate'" },
+	{ "42883", POSTERN_E_UNAVAILABLE, "; run 'postern migrate'" },
+	{ "42501", POSTERN_E_UNAVAILABLE,
+			"; grant the rights that docs/postgresql.md lists" },
+	{ "40001", POSTERN_E_BUSY, "" },
+	{ "40P01", POSTERN_E_BUSY, "" },
+	{ "55P03", POSTERN_E_BUSY, "" },
+	{ "53", POSTERN_E_UNAVAILABLE, "" },
+	{ "57014", POSTERN_E_TIMEOUT, "" },
+	{ "57P", POSTERN_E_UNAVAILABLE, "" },
+	{ "58", POSTERN_E_UNAVAILABLE, "" },
+	{ "XX001", POSTERN_E_CORRUPT, "" },
+	{ "XX002", POSTERN_E_CORRUPT, "" },
+};
+
+static const struct advice *advice_of(const char *state) {
+	static const struct advice other = { "", POSTERN_E_INVALID, "" };
+	for (size_t i = 0; i < sizeof advices / sizeof advices[0]; i++) {
+		const struct advice *advice = &advices[i];
+		if (strncmp(state, advice->state, strlen(advice->state)) == 0) {
+			return advice;
+		}
+	}
+	return &other;
+}
+
+int postern__pg_fail(struct pg_connection *connection, const PGresult *result,
+		struct postern_error *error) {
+	const char *place = connection->store->place;
+	char text[POSTERN_ERROR_TEXT_MAX];
+	const char *state =
+			result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
+	if (!state || PQstatus(connection->link) != CONNECTION_OK) {
+		connection->lost = true;
+		first_line(PQerrorMessage(connection->link), text, sizeof text);
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"PostgreSQL at %s cannot be reached: %s", place, text);
+	}
+	const struct advice *advice = advice_of(state);
+	const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	first_line(said ? said : "", text, sizeof text);
+	connection->collided =
+			strncmp(state, "40", 2) == 0; /* a deadlock, or serialization */
+	return postern__fail(error, advice->code, "PostgreSQL at %s: %s%s", place,
+			text, advice->what);
+}
+
+static int connect(struct pg_connection *connection,
+		struct postern_error *error) {
+	int64_t deadline =
+			now_ms(connection) + connection->store->command_timeout_ms;
+	/* What comes later wins over what comes earlier. */
+	const char *const names[] = { "connect_timeout", "dbname",
+		"client_encoding", "fallback_application_name", NULL };
+	const char *const values[] = { "10", connection->store->conninfo, "UTF8",
+		"postern", NULL };
+	connection->link = PQconnectStartParams(names, values, 1);
+	if (!connection->link) {
+		return postern__pg_no_memory(error);
+	}
+	PostgresPollingStatusType step = PGRES_POLLING_WRITING;
+	while (PQstatus(connection->link) != CONNECTION_BAD &&
+			step != PGRES_POLLING_OK && step != PGRES_POLLING_FAILED) {
+		if (!wait_socket(connection,
+					step == PGRES_POLLING_READING ? POLLIN : POLLOUT,
+					deadline)) {
+			return give_up(connection, error);
+		}
+		step = PQconnectPoll(connection->link);
+	}
+	if (PQstatus(connection->link) != CONNECTION_OK ||
+			PQsetnonblocking(connection->link, 1) != 0) {
+		return postern__pg_fail(connection, NULL, error);
+	}
+	return POSTERN_OK;
+}
+
+/* What the server says of things that went well is not for anybody. */
+static void ignore_notice(void *context, const PGresult *result) {
+	(void)context;
+	(void)result;
+}
+
+int postern__pg_connect(struct pg_connection *connection,
+		struct postern_error *error) {
+	connection->lost = false;
+	connection->collided = false;
+	int r = connect(connection, error);
+	if (r != POSTERN_OK) {
+		postern__pg_disconnect(connection);
+		return r;
+	}
+	(void)PQsetNoticeReceiver(connection->link, ignore_notice, NULL);
+	postern__buf_init(&connection->bytes, BATCH_BYTES_MAX);
+	postern__buf_init(&connection->text, STATEMENT_BYTES_MAX);
+	postern__point("postgres-connected");
+	return POSTERN_OK;
+}
+
+void postern__pg_disconnect(struct pg_connection *connection) {
+	if (connection->link) {
+		PQfinish(connection->link);
+		connection->link = NULL;
+		postern__buf_finish(&connection->bytes);
+		postern__buf_finish(&connection->text);
+	}
+}
+
+/* Send what is left and read until there is an answer. */
+static bool is_answered(struct pg_connection *connection, int64_t deadline,
+		bool *late_out) {
+	PGconn *link = connection->link;
+	for (;;) {
+		int unsent = PQflush(link);
+		if (unsent < 0 || !PQconsumeInput(link)) {
+			return false;
+		}
+		if (unsent == 0 && !PQisBusy(link)) {
+			return true;
+		}
+		short events = (short)(unsent ? POLLIN | POLLOUT : POLLIN);
+		if (!wait_socket(connection, events, deadline)) {
+			*late_out = true;
+			return false;
+		}
+	}
+}
+
+int postern__pg_await(struct pg_connection *connection, PGresult **out,
+		struct postern_error *error) {
+	int64_t deadline =
+			now_ms(connection) + connection->store->command_timeout_ms;
+	PGresult *last = NULL;
+	bool late = false;
+	for (;;) {
+		if (!is_answered(connection, deadline, &late)) {
+			PQclear(last);
+			return late ? give_up(connection, error)
+						: postern__pg_fail(connection, NULL, error);
+		}
+		PGresult *result = PQgetResult(connection->link);
+		if (!result) {
+			break;
+		}
+		PQclear(last);
+		last = result;
+	}
+	*out = last;
+	return last ? POSTERN_OK : postern__pg_fail(connection, NULL, error);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * What this process has enrolled: the names of its channels and the ids of its
+ * handlers, as they are stored. Neither ever changes, so this is not in doubt
+ * whatever other processes do.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "store/postgres/postgres.h"
+
+/* Ids are given out one by one; a database with more has been tampered with. */
+#define ID_MAX 1000000
+
+/* Room for this id; NULL: no memory. */
+static void *reserve(void *items, size_t *count, int64_t id, size_t size) {
+	if ((size_t)id < *count) {
+		return items;
+	}
+	size_t want = ((size_t)id + 1) * 2;
+	char *grown = realloc(items, want * size);
+	if (grown) {
+		memset(grown + *count * size, 0, (want - *count) * size);
+		*count = want;
+	}
+	return grown;
+}
+
+static int check_id(int64_t id, struct postern_error *error) {
+	return id > 0 && id <= ID_MAX
+				   ? POSTERN_OK
+				   : postern__fail(error, POSTERN_E_CORRUPT,
+							 "the database has a channel or handler %lld",
+							 (long long)id);
+}
+
+int postern__pg_note_channel(struct pg_store *self, int64_t id,
+		const char *name, struct postern_error *error) {
+	int r = check_id(id, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	(void)pthread_mutex_lock(&self->lock);
+	char **channels =
+			reserve(self->channels, &self->channel_count, id, sizeof *channels);
+	if (channels) {
+		self->channels = channels;
+		if (!channels[id]) {
+			channels[id] = strdup(name);
+		}
+	}
+	if (!channels || !channels[id]) {
+		r = postern__pg_no_memory(error);
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+	return r;
+}
+
+int postern__pg_note_handler(struct pg_store *self, int64_t id,
+		struct postern_error *error) {
+	int r = check_id(id, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	(void)pthread_mutex_lock(&self->lock);
+	bool *handlers =
+			reserve(self->handlers, &self->handler_count, id, sizeof *handlers);
+	if (handlers) {
+		self->handlers = handlers;
+		handlers[id] = true;
+	} else {
+		r = postern__pg_no_memory(error);
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+	return r;
+}
+
+const char *postern__pg_channel(struct pg_store *self, int64_t id) {
+	const char *name = NULL;
+	(void)pthread_mutex_lock(&self->lock);
+	if (id > 0 && (size_t)id < self->channel_count) {
+		name = self->channels[id];
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+	return name;
+}
+
+bool postern__pg_handler(struct pg_store *self, int64_t id) {
+	(void)pthread_mutex_lock(&self->lock);
+	bool known =
+			id > 0 && (size_t)id < self->handler_count && self->handlers[id];
+	(void)pthread_mutex_unlock(&self->lock);
+	return known;
+}
+
+void postern__pg_forget_all(struct pg_store *self) {
+	for (size_t i = 0; i < self->channel_count; i++) {
+		free(self->channels[i]);
+	}
+	free(self->channels);
+	free(self->handlers);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Enrolment: stored ids for channels and handlers, and the node with the
+ * handlers it registers. One process at a time, in one transaction; done twice
+ * it comes to the same.
+ */
+
+#include "base/fail.h"
+#include "base/point.h"
+#include "store/postgres/postgres.h"
+
+static int enrol_channel(struct pg_connection *connection,
+		struct postern_enrol_channel *channel, struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_text(&query, channel->name);
+	int r = postern__pg_run(&query,
+			"WITH made AS (INSERT INTO @channel (name) SELECT $1"
+			" WHERE NOT EXISTS (SELECT 1 FROM @channel WHERE name = $1)"
+			" RETURNING id)"
+			" SELECT id FROM made UNION ALL"
+			" SELECT id FROM @channel WHERE name = $1",
+			error);
+	if (r == POSTERN_OK) {
+		channel->id = postern__pg_get(&query, 0, 0);
+	}
+	postern__pg_end(&query);
+	return r == POSTERN_OK ? postern__pg_note_channel(connection->store,
+									 channel->id, channel->name, error)
+						   : r;
+}
+
+static int enrol_handler(struct pg_connection *connection,
+		const struct postern_enrol_handler *handler,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_text(&query, handler->key);
+	postern__pg_array(&query, PG_TEXT);
+	for (size_t i = 0; i < handler->legacy_key_count; i++) {
+		postern__pg_text(&query, handler->legacy_keys[i]);
+	}
+	postern__pg_array_end(&query);
+	postern__pg_bool(&query, handler->in_process);
+	postern__pg_int4(&query, handler->max_crashes < INT32_MAX
+									 ? handler->max_crashes
+									 : INT32_MAX);
+	int r = postern__pg_run(&query, "SELECT @enrol_handler_1($1, $2, $3, $4)",
+			error);
+	postern__pg_end(&query);
+	return r;
+}
+
+static int read_handler(struct pg_connection *connection,
+		struct postern_enrol_handler *handler, struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_text(&query, handler->key);
+	int r = postern__pg_run(&query,
+			"SELECT o.id, o.paused, a.id FROM @handler_key k"
+			" JOIN @handler h ON h.id = k.handler"
+			" JOIN @handler o ON o.id = h.owner"
+			" JOIN @handler a ON a.owner = o.id"
+			" WHERE k.key = $1 ORDER BY a.id",
+			error);
+	handler->alias_count = 0;
+	for (int row = 0; r == POSTERN_OK && row < postern__pg_rows(&query);
+			row++) {
+		handler->id = postern__pg_get(&query, row, 0);
+		handler->paused = postern__pg_get(&query, row, 1) != 0;
+		int64_t alias = postern__pg_get(&query, row, 2);
+		r = postern__pg_note_handler(connection->store, alias, error);
+		if (alias == handler->id || r != POSTERN_OK) {
+			continue;
+		}
+		if (handler->alias_count == POSTERN_ALIAS_COUNT_MAX) {
+			r = postern__fail(error, POSTERN_E_INVALID,
+					"handler '%s' has been stored under more than %d keys",
+					handler->key, POSTERN_ALIAS_COUNT_MAX);
+		} else {
+			handler->aliases[handler->alias_count++] = alias;
+		}
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+/* Fill in what the caller wants to know, now that all owners are final. */
+static int read_handlers(struct pg_connection *connection,
+		struct postern_enrolment *enrolment, struct postern_error *error) {
+	int r = POSTERN_OK;
+	for (size_t i = 0; r == POSTERN_OK && i < enrolment->handler_count; i++) {
+		struct postern_enrol_handler *handler = &enrolment->handlers[i];
+		r = read_handler(connection, handler, error);
+		for (size_t j = 0; r == POSTERN_OK && j < i; j++) {
+			if (enrolment->handlers[j].id == handler->id) {
+				r = postern__fail(error, POSTERN_E_INVALID,
+						"handlers '%s' and '%s' are stored as one and the same",
+						enrolment->handlers[j].key, handler->key);
+			}
+		}
+	}
+	return r;
+}
+
+static int enrol_node(struct pg_connection *connection,
+		const struct postern_enrolment *enrolment,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, enrolment->node);
+	postern__pg_now(&query);
+	if (enrolment->node_lease_ms > 0) {
+		postern__pg_int8(&query, enrolment->node_lease_ms);
+	} else {
+		postern__pg_null(&query, PG_INT8);
+	}
+	postern__pg_array(&query, PG_INT4);
+	for (size_t i = 0; i < enrolment->handler_count; i++) {
+		postern__pg_int4(&query, enrolment->handlers[i].id);
+	}
+	postern__pg_array_end(&query);
+	int r = postern__pg_run(&query, "SELECT @enrol_node_1($1, $2, $3, $4)",
+			error);
+	postern__pg_end(&query);
+	return r;
+}
+
+static int enrol_all(struct pg_connection *connection,
+		struct postern_enrolment *enrolment, struct postern_error *error) {
+	int r = postern__pg_exec(connection,
+			"LOCK TABLE @handler IN SHARE ROW EXCLUSIVE MODE", error);
+	for (size_t i = 0; r == POSTERN_OK && i < enrolment->channel_count; i++) {
+		r = enrol_channel(connection, &enrolment->channels[i], error);
+	}
+	for (size_t i = 0; r == POSTERN_OK && i < enrolment->handler_count; i++) {
+		r = enrol_handler(connection, &enrolment->handlers[i], error);
+	}
+	if (r == POSTERN_OK) {
+		r = read_handlers(connection, enrolment, error);
+	}
+	return r == POSTERN_OK ? enrol_node(connection, enrolment, error) : r;
+}
+
+static int enrol(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	(void)again;
+	int r = postern__pg_begin(connection, error);
+	if (r == POSTERN_OK) {
+		r = enrol_all(connection, context, error);
+		r = postern__pg_finish(connection, r, error);
+	}
+	return r;
+}
+
+int postern__pg_enrol(struct postern_store *store,
+		struct postern_enrolment *enrolment, struct postern_error *error) {
+	return postern__pg_do(postern__pg_from_base(store), enrol, enrolment,
+			error);
+}

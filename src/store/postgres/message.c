@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Messages: their identity, their numbers, and the way out of the table.
+ *
+ * The identity is a keyed hash, as three words: the first is of the id alone,
+ * so that all messages with one id are neighbours in the index.
+ *
+ * Numbers are taken in blocks, so that a process knows the numbers of what it
+ * writes before it writes it, and finds its own again after a connection was
+ * lost. A block is kept for a moment only: numbers say roughly what came
+ * first.
+ */
+
+#include <endian.h>
+#include <postern/sys/clock.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/headers.h"
+#include "base/memory.h"
+#include "store/postgres/postgres.h"
+
+/* As the schema has it. */
+#define SEQ_BLOCK 1000
+#define SEQ_BLOCK_MS 1000
+
+int64_t postern__pg_identity_id(const struct pg_store *self, const char *id) {
+	return (int64_t)postern__siphash_of(self->hash_key, id, strlen(id));
+}
+
+void postern__pg_identity(const struct pg_store *self, int64_t channel,
+		const char *source, const char *id, struct pg_identity *out) {
+	/* The scope is there for handlers with an identity rule of their own;
+	   none has one yet. */
+	const uint64_t place[] = { htole64((uint64_t)channel), 0 };
+	uint8_t rest[POSTERN__SIPHASH_128_LEN];
+	struct postern__siphash hash;
+	postern__siphash_init_128(&hash, self->hash_key);
+	postern__siphash_update(&hash, place, sizeof place);
+	postern__siphash_update_field(&hash, source, strlen(source));
+	postern__siphash_update_field(&hash, id, strlen(id));
+	postern__siphash_finish_128(&hash, rest);
+	out->words[0] = postern__pg_identity_id(self, id);
+	for (size_t i = 0; i < 2; i++) {
+		uint64_t word;
+		memcpy(&word, rest + 8 * i, sizeof word);
+		out->words[1 + i] = (int64_t)le64toh(word);
+	}
+}
+
+/* As many as are at hand and wanted; returns how many. */
+static size_t take_at_hand(struct pg_store *self, size_t count, int64_t *out) {
+	int64_t now = self->clock->monotonic_ms(self->clock->context);
+	size_t taken = 0;
+	(void)pthread_mutex_lock(&self->lock);
+	while (taken < count && now < self->seq_until_ms &&
+			self->next_seq < self->seq_end) {
+		out[taken++] = self->next_seq++;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+	return taken;
+}
+
+static int take_block(struct pg_connection *connection,
+		struct postern_error *error) {
+	struct pg_store *self = connection->store;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query, "SELECT nextval('@message_seq')", error);
+	if (r == POSTERN_OK) {
+		int64_t first = postern__pg_get(&query, 0, 0);
+		int64_t now = self->clock->monotonic_ms(self->clock->context);
+		(void)pthread_mutex_lock(&self->lock);
+		/* Another thread may have taken a later one meanwhile. */
+		if (first > self->next_seq) {
+			self->next_seq = first;
+			self->seq_end = first + SEQ_BLOCK;
+			self->seq_until_ms = now + SEQ_BLOCK_MS;
+		}
+		(void)pthread_mutex_unlock(&self->lock);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+int postern__pg_take_seqs(struct pg_connection *connection, size_t count,
+		int64_t *out, struct postern_error *error) {
+	int r = POSTERN_OK;
+	size_t taken = take_at_hand(connection->store, count, out);
+	while (r == POSTERN_OK && taken < count) {
+		r = take_block(connection, error);
+		taken += take_at_hand(connection->store, count - taken, out + taken);
+	}
+	return r;
+}
+
+int postern__pg_message_read(const struct pg_query *query, int row, int column,
+		struct postern_memory *memory, struct postern_message *out,
+		struct postern_error *error) {
+	struct postern_message message = { .size = sizeof message };
+	const char **const texts[] = { &message.id, &message.source, &message.type,
+		&message.subject, &message.time, &message.content_type,
+		&message.correlation_id, &message.traceparent, &message.transport };
+	size_t text_count = sizeof texts / sizeof texts[0];
+	for (size_t i = 0; i < text_count; i++, column++) {
+		if (!postern__pg_get_text(query, row, column, memory, texts[i])) {
+			return postern__pg_no_memory(error);
+		}
+	}
+	message.transport = message.transport ? message.transport : "api";
+
+	struct postern_header *headers;
+	size_t len;
+	const void *bytes = postern__pg_get_bytes(query, row, column, &len);
+	int r = postern__headers_unpack(bytes, len, POSTERN_HEADER_COUNT_MAX,
+			postern__memory_arena(memory), &headers, &message.header_count,
+			error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	message.headers = headers;
+
+	bytes = postern__pg_get_bytes(query, row, column + 1, &message.body_len);
+	message.body = postern_memory_copy(memory, bytes, message.body_len);
+	if (!message.body) {
+		return postern__pg_no_memory(error);
+	}
+	message.received_at_ms = postern__pg_get(query, row, column + 2);
+	*out = message;
+	return POSTERN_OK;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Opening and closing a PostgreSQL store, and whether the server keeps the
+ * promise that is given in its name.
+ */
+
+#include <assert.h>
+#include <postern/sys/clock.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "base/fail.h"
+#include "store/postgres/postgres.h"
+#include "store/store.h"
+
+#define SERVER_VERSION_MIN 130000
+/* A batch does not wait longer than this for a row that another transaction
+   has: what is blocked is then tried apart from the rest. */
+#define LOCK_TIMEOUT_MS 2000
+#define COMMAND_RETRIES 3
+
+static const struct postern_store_ops pg_ops;
+
+struct pg_store *postern__pg_from_base(struct postern_store *store) {
+	assert(store->ops == &pg_ops);
+	return container_of(store, struct pg_store, base);
+}
+
+int postern__pg_no_memory(struct postern_error *error) {
+	return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+}
+
+void postern__pg_now(struct pg_query *query) {
+	const struct postern_clock *clock = query->connection->store->test_clock;
+	if (clock) {
+		postern__pg_int8(query, clock->wall_ms(clock->context));
+	} else {
+		postern__pg_null(query, PG_INT8);
+	}
+}
+
+void postern__pg_node(struct pg_query *query, uint64_t node) {
+	postern__pg_int8(query, (int64_t)node);
+}
+
+void postern__pg_lock_of(struct pg_query *query,
+		const struct postern_lock *lock) {
+	postern__pg_text(query, lock ? lock->name : NULL);
+	if (lock) {
+		postern__pg_int8(query, (int64_t)lock->fence);
+	} else {
+		postern__pg_null(query, PG_INT8);
+	}
+}
+
+int postern__pg_lost_lock(const struct postern_lock *lock,
+		struct postern_error *error) {
+	return postern__fail(error, POSTERN_E_STALE, "the lock '%s' is lost",
+			lock->name);
+}
+
+static void tell(struct pg_store *self, const char *text) {
+	if (self->remark) {
+		self->remark(self->remark_context, text);
+	}
+}
+
+/* What the server says of itself, in this order. */
+enum { VERSION, ENCODING, STANDBY, READ_ONLY, SYNCHRONOUS, FSYNC, PAGES };
+
+static int judge(struct pg_store *self, const struct pg_query *said,
+		struct postern_error *error) {
+	if (postern__pg_get(said, 0, VERSION) < SERVER_VERSION_MIN) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"PostgreSQL at %s is older than 13", self->place);
+	}
+	if (!postern__pg_get(said, 0, ENCODING)) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"the database at %s does not keep text as UTF-8: create one "
+				"with createdb -E UTF8 -T template0",
+				self->place);
+	}
+	if (self->read_only) {
+		return POSTERN_OK;
+	}
+	if (postern__pg_get(said, 0, STANDBY) ||
+			postern__pg_get(said, 0, READ_ONLY)) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"PostgreSQL at %s is read-only, perhaps a standby: name the "
+				"primary",
+				self->place);
+	}
+	if (!postern__pg_get(said, 0, SYNCHRONOUS)) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"synchronous_commit is off at %s, so what was acknowledged "
+				"may be lost: ALTER ROLE … SET synchronous_commit = on",
+				self->place);
+	}
+	if (!postern__pg_get(said, 0, FSYNC) || !postern__pg_get(said, 0, PAGES)) {
+		tell(self, "the PostgreSQL server has fsync or full_page_writes off: a "
+				   "power failure may lose or damage what was acknowledged");
+	}
+	return POSTERN_OK;
+}
+
+static int check_server(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	(void)context;
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query,
+			"SELECT current_setting('server_version_num')::integer,"
+			" getdatabaseencoding() = 'UTF8', pg_is_in_recovery(),"
+			" current_setting('transaction_read_only') = 'on',"
+			" current_setting('synchronous_commit') <> 'off',"
+			" current_setting('fsync') = 'on',"
+			" current_setting('full_page_writes') = 'on'",
+			error);
+	if (r == POSTERN_OK) {
+		r = judge(connection->store, &query, error);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+static void pg_destroy(struct postern_store *store) {
+	struct pg_store *self = postern__pg_from_base(store);
+	postern__pg_pool_finish(self);
+	postern__pg_forget_all(self);
+	free(self->conninfo);
+	free(self->place);
+	free(self->schema);
+	free(self);
+}
+
+static int pg_open(const char *rest,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error) {
+	struct pg_store *self = calloc(1, sizeof *self);
+	if (!self) {
+		return postern__pg_no_memory(error);
+	}
+	self->base.ops = &pg_ops;
+	self->clock = postern_clock_system();
+	self->random = options->random;
+	if (options->clock != postern_clock_system()) {
+		self->test_clock = options->clock;
+	}
+	self->command_timeout_ms = options->command_timeout_ms;
+	self->lock_timeout_ms = LOCK_TIMEOUT_MS;
+	self->command_retries = COMMAND_RETRIES;
+	self->read_only = options->read_only;
+	self->remark = options->remark;
+	self->remark_context = options->remark_context;
+	postern__pg_pool_init(self);
+
+	int r = postern__pg_parse(self, rest, error);
+	if (r == POSTERN_OK) {
+		r = postern__pg_do(self, check_server, NULL, error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__pg_migrate(self,
+				options->no_migrate || options->must_exist || self->read_only,
+				error);
+	}
+	if (r != POSTERN_OK) {
+		pg_destroy(&self->base);
+		return r;
+	}
+	*out = &self->base;
+	return POSTERN_OK;
+}
+
+static const char *pg_schema(void) {
+	return postern__pg_schema_text;
+}
+
+static const struct postern_store_ops pg_ops = {
+	.version = POSTERN_STORE_OPS_VERSION,
+	.name = "postgres",
+	.transactional = true,
+	.exclusive = false,
+	.enrol = postern__pg_enrol,
+	.apply = postern__pg_apply,
+	.claim = postern__pg_claim,
+	.transact = postern__pg_transact,
+	.interrupt = postern__pg_interrupt,
+	.recover = postern__pg_recover,
+	.orphans = postern__pg_orphans,
+	.unpark = postern__pg_unpark,
+	.edit = postern__pg_edit,
+	.list = postern__pg_list,
+	.get = postern__pg_get_detail,
+	.find = postern__pg_find,
+	.stats = postern__pg_stats,
+	.renew = postern__pg_renew,
+	.lock = postern__pg_lock,
+	.unlock = postern__pg_unlock,
+	.clean = postern__pg_clean,
+	.destroy = pg_destroy,
+};
+
+const struct postern_store_kind postern__pg_kind = {
+	.scheme = "postgres",
+	.open = pg_open,
+	.schema = pg_schema,
+};

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The connections of a store, and the frame of every operation.
+ *
+ * Connections are made when they are needed and kept. When the server cannot
+ * be reached, the next try waits, longer each time; until then whoever asks is
+ * told why at once, so that a database that is down does not tie up every
+ * thread.
+ */
+
+#include <postern/sys/clock.h>
+#include <postern/sys/random.h>
+#include <time.h>
+
+#include "base/fail.h"
+#include "base/point.h"
+#include "base/wait.h"
+#include "store/postgres/postgres.h"
+
+#define RETRY_MS_MIN 50
+#define RETRY_MS_MAX 5000
+
+static int64_t now_ms(const struct pg_store *self) {
+	return self->clock->monotonic_ms(self->clock->context);
+}
+
+/* Half of it for certain, and half by chance: not all at once. */
+static int64_t pause_ms(const struct pg_store *self, uint32_t failures) {
+	int64_t whole = RETRY_MS_MAX;
+	if (failures < 7) {
+		whole = (int64_t)RETRY_MS_MIN << failures;
+	}
+	whole = whole < RETRY_MS_MAX ? whole : RETRY_MS_MAX;
+	uint64_t chance = self->random->next(self->random->context);
+	return whole / 2 + (int64_t)(chance % (uint64_t)(whole / 2 + 1));
+}
+
+static void rest(int64_t ms) {
+	struct timespec time = {
+		.tv_sec = ms / 1000,
+		.tv_nsec = ms % 1000 * 1000000,
+	};
+	(void)nanosleep(&time, NULL);
+}
+
+void postern__pg_pool_init(struct pg_store *self) {
+	(void)pthread_mutex_init(&self->lock, NULL);
+	(void)postern__wait_init(&self->given);
+	for (size_t i = 0; i < PG_CONNECTION_MAX; i++) {
+		self->connections[i].store = self;
+	}
+}
+
+void postern__pg_pool_finish(struct pg_store *self) {
+	for (size_t i = 0; i < PG_CONNECTION_MAX; i++) {
+		postern__pg_disconnect(&self->connections[i]);
+	}
+	(void)pthread_cond_destroy(&self->given);
+	(void)pthread_mutex_destroy(&self->lock);
+}
+
+/* With the lock: one that is free, connected rather than not. */
+static struct pg_connection *find_free(struct pg_store *self) {
+	struct pg_connection *found = NULL;
+	for (size_t i = 0; i < self->connection_max; i++) {
+		struct pg_connection *connection = &self->connections[i];
+		if (!connection->taken && (!found || !found->link)) {
+			found = connection;
+		}
+	}
+	return found;
+}
+
+static int wait_free(struct pg_store *self, struct pg_connection **out,
+		struct postern_error *error) {
+	int64_t end = now_ms(self) + self->command_timeout_ms;
+	struct pg_connection *found = find_free(self);
+	while (!found) {
+		int64_t left = end - now_ms(self);
+		if (left <= 0) {
+			return postern__fail(error, POSTERN_E_TIMEOUT,
+					"all %zu connections to PostgreSQL were busy for %lld ms",
+					self->connection_max, (long long)self->command_timeout_ms);
+		}
+		postern__wait(&self->given, &self->lock, left);
+		found = find_free(self);
+	}
+	found->taken = true;
+	*out = found;
+	return POSTERN_OK;
+}
+
+/* Whether the last failure is too fresh to try once more. */
+static int check_turn(struct pg_store *self, struct postern_error *error) {
+	if (self->connect_failures == 0 || now_ms(self) >= self->connect_at_ms) {
+		return POSTERN_OK;
+	}
+	if (error) {
+		*error = self->connect_error;
+	}
+	return self->connect_error.code;
+}
+
+static void note_connect(struct pg_store *self, struct pg_connection *made,
+		int r, const struct postern_error *error) {
+	(void)pthread_mutex_lock(&self->lock);
+	if (r == POSTERN_OK) {
+		self->connect_failures = 0;
+		made->epoch = ++self->epoch;
+	} else {
+		self->connect_at_ms =
+				now_ms(self) + pause_ms(self, self->connect_failures);
+		self->connect_failures++;
+		self->connect_error = *error;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+int postern__pg_take(struct pg_store *self, struct pg_connection **out,
+		struct postern_error *error) {
+	struct pg_connection *taken = NULL;
+	(void)pthread_mutex_lock(&self->lock);
+	int r = wait_free(self, &taken, error);
+	if (r == POSTERN_OK && !taken->link) {
+		r = check_turn(self, error);
+		if (r != POSTERN_OK) {
+			taken->taken = false;
+		}
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	taken->lost = false;
+	taken->collided = false;
+	if (!taken->link) {
+		struct postern_error failure = { 0 };
+		r = postern__pg_connect(taken, &failure);
+		note_connect(self, taken, r, &failure);
+		if (r != POSTERN_OK) {
+			postern__pg_give(taken);
+			if (error) {
+				*error = failure;
+			}
+			return r;
+		}
+	}
+	*out = taken;
+	return POSTERN_OK;
+}
+
+void postern__pg_give(struct pg_connection *connection) {
+	struct pg_store *self = connection->store;
+	if (connection->link &&
+			(connection->lost ||
+					PQtransactionStatus(connection->link) != PQTRANS_IDLE)) {
+		/* A transaction that was left open is undone with it. */
+		postern__pg_disconnect(connection);
+	}
+	(void)pthread_mutex_lock(&self->lock);
+	connection->taken = false;
+	(void)pthread_cond_signal(&self->given);
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+static int do_it(struct pg_store *self, pg_work *work, void *context,
+		bool again, bool *repeat_out, struct postern_error *error) {
+	struct pg_connection *connection = NULL;
+	*repeat_out = true;
+	int r = postern__pg_take(self, &connection, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = work(connection, context, again, error);
+	*repeat_out = r != POSTERN_OK && r != POSTERN_E_TIMEOUT &&
+				  (connection->lost || connection->collided);
+	postern__pg_give(connection);
+	return r;
+}
+
+int postern__pg_do(struct pg_store *self, pg_work *work, void *context,
+		struct postern_error *error) {
+	bool again = false;
+	for (uint32_t failures = 0;; failures++) {
+		bool repeat;
+		int r = do_it(self, work, context, again, &repeat, error);
+		if (r == POSTERN_OK || !repeat || failures >= self->command_retries) {
+			return r;
+		}
+		again = true;
+		rest(pause_ms(self, failures));
+	}
+}
+
+int postern__pg_do_once(struct pg_store *self, pg_work *work, void *context,
+		struct postern_error *error) {
+	bool repeat;
+	return do_it(self, work, context, false, &repeat, error);
+}

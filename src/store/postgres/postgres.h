@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_STORE_POSTGRES_POSTGRES_H
+#define POSTERN_STORE_POSTGRES_POSTGRES_H
+
+/*
+ * What the files of the PostgreSQL store share. schema/ says what is kept
+ * where, and has the functions that do an operation in one round trip.
+ *
+ * Any number of processes share one database, so nothing is remembered here
+ * that another may change. No state is kept in a session either: a pooler may
+ * give every transaction another one.
+ *
+ * An operation takes a connection of the pool, does its work, and gives it
+ * back; postern__pg_do() is the frame of that, and repeats what failed because
+ * the connection was lost.
+ */
+
+#include <libpq-fe.h>
+#include <postern/sys/memory.h>
+#include <postern/sys/store.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/siphash.h"
+
+struct pg_store;
+
+/* pool.c: connections. */
+
+#define PG_CONNECTION_MAX 64
+
+struct pg_connection {
+	struct pg_store *store;
+	PGconn *link; /* NULL: not connected */
+	bool taken;
+	bool lost;      /* it cannot be used any more */
+	bool collided;  /* with another transaction; it is worth a second try */
+	uint64_t epoch; /* changes when it is connected again */
+	/* Scratch of the query that is being made. */
+	struct postern__buf bytes;
+	struct postern__buf text;
+};
+
+/* What an operation does with a connection. `again`: it was begun before, and
+   whether that took effect is not known. */
+typedef int pg_work(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error);
+
+/* Take a connection, work, give it back. What fails for want of a connection,
+   or in a collision with another transaction, is tried again; so the work must
+   come to the same if it was done before. */
+int postern__pg_do(struct pg_store *self, pg_work *work, void *context,
+		struct postern_error *error);
+/* The same for what must not be tried again. */
+int postern__pg_do_once(struct pg_store *self, pg_work *work, void *context,
+		struct postern_error *error);
+
+int postern__pg_take(struct pg_store *self, struct pg_connection **out,
+		struct postern_error *error);
+void postern__pg_give(struct pg_connection *connection);
+void postern__pg_pool_init(struct pg_store *self);
+void postern__pg_pool_finish(struct pg_store *self);
+
+/* connection.c: one connection. */
+
+int postern__pg_connect(struct pg_connection *connection,
+		struct postern_error *error);
+void postern__pg_disconnect(struct pg_connection *connection);
+/* Say what the server or the connection says, without secrets. */
+int postern__pg_fail(struct pg_connection *connection, const PGresult *result,
+		struct postern_error *error);
+/* Wait for the answer to what was sent, no longer than the command timeout;
+   of several the last. */
+int postern__pg_await(struct pg_connection *connection, PGresult **out,
+		struct postern_error *error);
+
+/* query.c: statements and their parameters. */
+
+#define PG_PARAMETER_MAX 48
+
+/* The types that are sent, by their numbers in the catalogue. */
+enum pg_type {
+	PG_BOOL = 16,
+	PG_BYTEA = 17,
+	PG_INT8 = 20,
+	PG_INT2 = 21,
+	PG_INT4 = 23,
+	PG_TEXT = 25,
+	PG_UUID = 2950
+};
+
+/*
+ * One statement:
+ *
+ *   postern__pg_query(&query, connection);
+ *   postern__pg_int8(&query, seq);
+ *   postern__pg_array(&query, PG_TEXT);
+ *   postern__pg_text(&query, "…");    an item, as long as the array is open
+ *   postern__pg_array_end(&query);
+ *   r = postern__pg_run(&query, "SELECT … FROM @open WHERE seq = $1", error);
+ *   for (int row = 0; r == POSTERN_OK && row < postern__pg_rows(&query); …)
+ *   postern__pg_end(&query);
+ *
+ * In the text, @ is the schema. Parameters and results are binary. What does
+ * not fit in memory is told by run().
+ */
+struct pg_query {
+	struct pg_connection *connection;
+	PGresult *result;
+	int count;
+	Oid types[PG_PARAMETER_MAX];
+	size_t starts[PG_PARAMETER_MAX];
+	int lengths[PG_PARAMETER_MAX]; /* -1: NULL */
+	size_t array;                  /* where its header is */
+	uint32_t items;
+	bool in_array;
+	bool has_null;
+};
+
+void postern__pg_query(struct pg_query *query,
+		struct pg_connection *connection);
+void postern__pg_bool(struct pg_query *query, bool value);
+void postern__pg_int2(struct pg_query *query, int16_t value);
+void postern__pg_int4(struct pg_query *query, int64_t value);
+void postern__pg_int8(struct pg_query *query, int64_t value);
+/* NULL is NULL. */
+void postern__pg_text(struct pg_query *query, const char *text);
+void postern__pg_bytes(struct pg_query *query, const void *bytes, size_t len);
+void postern__pg_uuid(struct pg_query *query, const uint8_t bytes[16]);
+void postern__pg_null(struct pg_query *query, enum pg_type type);
+void postern__pg_array(struct pg_query *query, enum pg_type type);
+void postern__pg_array_end(struct pg_query *query);
+void postern__pg_null_array(struct pg_query *query, enum pg_type type);
+
+int postern__pg_run(struct pg_query *query, const char *sql,
+		struct postern_error *error);
+void postern__pg_end(struct pg_query *query);
+/* A statement without parameters and without a result. */
+int postern__pg_exec(struct pg_connection *connection, const char *sql,
+		struct postern_error *error);
+/* Several statements in one text. */
+int postern__pg_script(struct pg_connection *connection, const char *sql,
+		struct postern_error *error);
+/* How many rows the statement changed. */
+int64_t postern__pg_changes(const struct pg_query *query);
+
+int postern__pg_rows(const struct pg_query *query);
+bool postern__pg_is_null(const struct pg_query *query, int row, int column);
+/* Of any integer type, and of bool; 0 if it is NULL. */
+int64_t postern__pg_get(const struct pg_query *query, int row, int column);
+/* Copies; *out is NULL if it is NULL. False: no memory. */
+bool postern__pg_get_text(const struct pg_query *query, int row, int column,
+		struct postern_memory *memory, const char **out);
+/* Valid until the end of the query. */
+const void *postern__pg_get_bytes(const struct pg_query *query, int row,
+		int column, size_t *len_out);
+
+/* An array in a result, item by item; integers and bools only. */
+struct pg_items {
+	const uint8_t *at;
+	const uint8_t *end;
+	size_t left;
+};
+/* None if it is NULL. */
+void postern__pg_items(const struct pg_query *query, int row, int column,
+		struct pg_items *out);
+bool postern__pg_next(struct pg_items *items, int64_t *out);
+
+/* transaction.c: more than one statement. */
+
+int postern__pg_begin(struct pg_connection *connection,
+		struct postern_error *error);
+/* Commit if r is POSTERN_OK, else roll back and pass r on. */
+int postern__pg_finish(struct pg_connection *connection, int r,
+		struct postern_error *error);
+
+/* The store. */
+
+struct pg_store {
+	struct postern_store base;
+	const struct postern_clock *clock; /* of waiting, never of the store */
+	const struct postern_random *random;
+	/* NULL: the database's. Only tests have one of their own. */
+	const struct postern_clock *test_clock;
+	int64_t command_timeout_ms;
+	int64_t lock_timeout_ms;
+	uint32_t command_retries;
+	bool read_only;
+	postern_remark *remark;
+	void *remark_context;
+
+	char *conninfo; /* has the password */
+	char *place;    /* host, port and database, to be told */
+	char *schema;   /* quoted, with a dot behind it */
+	uint8_t hash_key[POSTERN__SIPHASH_KEY_LEN];
+
+	pthread_mutex_t lock; /* guards all below */
+	pthread_cond_t given;
+	struct pg_connection connections[PG_CONNECTION_MAX];
+	size_t connection_max;
+	/* When connecting failed: not again before that, and why. */
+	int64_t connect_at_ms;
+	uint32_t connect_failures;
+	struct postern_error connect_error;
+	uint64_t epoch;
+	int64_t next_seq; /* of this process, until seq_end */
+	int64_t seq_end;
+	int64_t seq_until_ms; /* then a new block is taken, to keep the order */
+	/* What this process has enrolled, by stored id; channels by their name. */
+	char **channels;
+	size_t channel_count;
+	bool *handlers;
+	size_t handler_count;
+	int64_t now_max_ms; /* the latest the clock has been */
+	bool clock_back;    /* it went back, and pending ones wait too long */
+};
+
+struct pg_store *postern__pg_from_base(struct postern_store *store);
+int postern__pg_no_memory(struct postern_error *error);
+/* Add the time: NULL, that is, the database's own. */
+void postern__pg_now(struct pg_query *query);
+/* Add a node, and a lock: its name and its fence, or two NULLs. */
+void postern__pg_node(struct pg_query *query, uint64_t node);
+void postern__pg_lock_of(struct pg_query *query,
+		const struct postern_lock *lock);
+int postern__pg_lost_lock(const struct postern_lock *lock,
+		struct postern_error *error);
+
+/* directory.c: what this process has enrolled. */
+
+int postern__pg_note_channel(struct pg_store *self, int64_t id,
+		const char *name, struct postern_error *error);
+int postern__pg_note_handler(struct pg_store *self, int64_t id,
+		struct postern_error *error);
+/* NULL: it was not enrolled here. Lives as long as the store. */
+const char *postern__pg_channel(struct pg_store *self, int64_t id);
+bool postern__pg_handler(struct pg_store *self, int64_t id);
+void postern__pg_forget_all(struct pg_store *self);
+
+/* url.c: what was asked for. */
+
+int postern__pg_parse(struct pg_store *self, const char *rest,
+		struct postern_error *error);
+
+/* schema.c: tables and functions. */
+
+/* Made of schema/ when building. */
+extern const char postern__pg_schema[];
+/* The same for people, with the usual name of the schema. */
+extern const char postern__pg_schema_text[];
+
+int postern__pg_migrate(struct pg_store *self, bool no_migrate,
+		struct postern_error *error);
+
+/* message.c: messages. */
+
+#define PG_DIGEST_LEN 16
+
+/* The key in seen: the id's part first. */
+struct pg_identity {
+	int64_t words[3];
+};
+
+void postern__pg_identity(const struct pg_store *self, int64_t channel,
+		const char *source, const char *id, struct pg_identity *out);
+/* The first word of an identity: of the id alone. */
+int64_t postern__pg_identity_id(const struct pg_store *self, const char *id);
+/* Numbers for so many new messages, ascending. */
+int postern__pg_take_seqs(struct pg_connection *connection, size_t count,
+		int64_t *out, struct postern_error *error);
+
+/* What postern__pg_message_read() reads, in a FROM with m and c. */
+#define PG_MESSAGE_COLUMNS                                           \
+	"m.id, coalesce(m.source, c.name), m.type, m.subject, m.time,"   \
+	" m.content_type, m.correlation_id, m.traceparent, m.transport," \
+	" m.headers, m.body, m.received_at"
+#define PG_MESSAGE_COLUMN_COUNT 12
+int postern__pg_message_read(const struct pg_query *query, int row, int column,
+		struct postern_memory *memory, struct postern_message *out,
+		struct postern_error *error);
+
+/* The operations, each in the file of its name. */
+
+int postern__pg_enrol(struct postern_store *store,
+		struct postern_enrolment *enrolment, struct postern_error *error);
+int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,
+		struct postern_error *error);
+int postern__pg_claim(struct postern_store *store,
+		const struct postern_claim *claim, struct postern_memory *memory,
+		struct postern_claims *out, struct postern_error *error);
+int postern__pg_transact(struct postern_store *store, uint64_t node,
+		const struct postern_lock *lock, struct postern_unit *units,
+		size_t count, struct postern_error *error);
+void postern__pg_interrupt(struct postern_store *store);
+int postern__pg_recover(struct postern_store *store,
+		const struct postern_recovery *recovery, struct postern_recovered *out,
+		struct postern_error *error);
+int postern__pg_orphans(struct postern_store *store, uint64_t node, bool poison,
+		size_t max, struct postern_memory *memory,
+		struct postern_orphan **orphans_out, size_t *count_out,
+		struct postern_error *error);
+int postern__pg_unpark(struct postern_store *store, postern_router *router,
+		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
+		struct postern_error *error);
+int postern__pg_edit(struct postern_store *store, struct postern_edit *edit,
+		struct postern_error *error);
+int postern__pg_list(struct postern_store *store,
+		const struct postern_query *query, struct postern_memory *memory,
+		struct postern_page *out, struct postern_error *error);
+int postern__pg_get_detail(struct postern_store *store, int64_t seq,
+		struct postern_memory *memory, struct postern_detail *out,
+		struct postern_error *error);
+int postern__pg_find(struct postern_store *store, const char *id,
+		const char *source, const char *channel, int64_t *seqs, size_t max,
+		size_t *count_out, struct postern_error *error);
+int postern__pg_stats(struct postern_store *store,
+		struct postern_memory *memory, struct postern_stats *out,
+		struct postern_error *error);
+int postern__pg_renew(struct postern_store *store, uint64_t node,
+		int64_t ttl_ms, bool *alive_out, struct postern_error *error);
+int postern__pg_lock(struct postern_store *store, const char *name,
+		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
+		struct postern_error *error);
+int postern__pg_unlock(struct postern_store *store,
+		const struct postern_lock *lock, uint64_t node,
+		struct postern_error *error);
+int postern__pg_clean(struct postern_store *store,
+		struct postern_cleaning *cleaning, struct postern_error *error);
+
+#endif

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Statements, in the binary form of the protocol: parameters are written one
+ * behind the other into one buffer, results are read where they are.
+ *
+ * Statements have no name on the server: a pooler may give the next one
+ * another session. What is worth keeping there, the plans inside of the
+ * functions, the session keeps by itself.
+ */
+
+#include <assert.h>
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "store/postgres/postgres.h"
+
+/* An array of one dimension: how many dimensions, whether an item is NULL, the
+   type, and of the dimension the length and the first index. */
+#define ARRAY_HEADER_LEN 20
+
+static void put_32(struct postern__buf *buf, uint32_t value) {
+	value = htobe32(value);
+	postern__buf_append(buf, &value, sizeof value);
+}
+
+static uint32_t read_32(const uint8_t *bytes) {
+	uint32_t value;
+	memcpy(&value, bytes, sizeof value);
+	return be32toh(value);
+}
+
+static uint64_t read_64(const uint8_t *bytes) {
+	uint64_t value;
+	memcpy(&value, bytes, sizeof value);
+	return be64toh(value);
+}
+
+void postern__pg_query(struct pg_query *query,
+		struct pg_connection *connection) {
+	query->connection = connection;
+	query->result = NULL;
+	query->count = 0;
+	query->in_array = false;
+	postern__buf_reset(&connection->bytes);
+}
+
+/* A parameter, or an item of the array that is open. */
+static void put(struct pg_query *query, enum pg_type type, const void *bytes,
+		size_t len) {
+	struct postern__buf *buf = &query->connection->bytes;
+	assert(len <= INT32_MAX);
+	if (query->in_array) {
+		put_32(buf, bytes ? (uint32_t)len : UINT32_MAX);
+		query->items++;
+		query->has_null = query->has_null || !bytes;
+	} else {
+		assert(query->count < PG_PARAMETER_MAX);
+		query->types[query->count] = type;
+		query->starts[query->count] = buf->len;
+		query->lengths[query->count] = bytes ? (int)len : -1;
+		query->count++;
+	}
+	if (bytes) {
+		postern__buf_append(buf, bytes, len);
+	}
+}
+
+void postern__pg_bool(struct pg_query *query, bool value) {
+	char byte = value ? 1 : 0;
+	put(query, PG_BOOL, &byte, sizeof byte);
+}
+
+void postern__pg_int2(struct pg_query *query, int16_t value) {
+	uint16_t word = htobe16((uint16_t)value);
+	put(query, PG_INT2, &word, sizeof word);
+}
+
+void postern__pg_int4(struct pg_query *query, int64_t value) {
+	assert(value >= INT32_MIN && value <= INT32_MAX);
+	uint32_t word = htobe32((uint32_t)value);
+	put(query, PG_INT4, &word, sizeof word);
+}
+
+void postern__pg_int8(struct pg_query *query, int64_t value) {
+	uint64_t word = htobe64((uint64_t)value);
+	put(query, PG_INT8, &word, sizeof word);
+}
+
+void postern__pg_text(struct pg_query *query, const char *text) {
+	put(query, PG_TEXT, text, text ? strlen(text) : 0);
+}
+
+void postern__pg_bytes(struct pg_query *query, const void *bytes, size_t len) {
+	put(query, PG_BYTEA, len > 0 ? bytes : "", len);
+}
+
+void postern__pg_uuid(struct pg_query *query, const uint8_t bytes[16]) {
+	put(query, PG_UUID, bytes, 16);
+}
+
+void postern__pg_null(struct pg_query *query, enum pg_type type) {
+	put(query, type, NULL, 0);
+}
+
+static Oid array_of(enum pg_type type) {
+	switch (type) {
+	case PG_BOOL: return 1000;
+	case PG_BYTEA: return 1001;
+	case PG_INT2: return 1005;
+	case PG_INT4: return 1007;
+	case PG_TEXT: return 1009;
+	case PG_INT8: return 1016;
+	case PG_UUID: return 2951;
+	}
+	assert(false); /* all of them are above */
+	return 0;
+}
+
+void postern__pg_array(struct pg_query *query, enum pg_type type) {
+	struct postern__buf *buf = &query->connection->bytes;
+	put(query, type, "", 0);
+	query->types[query->count - 1] = array_of(type);
+	query->array = buf->len;
+	query->items = 0;
+	query->has_null = false;
+	query->in_array = true;
+	put_32(buf, 1);
+	put_32(buf, 0);
+	put_32(buf, (uint32_t)type);
+	put_32(buf, 0);
+	put_32(buf, 1);
+}
+
+void postern__pg_array_end(struct pg_query *query) {
+	struct postern__buf *buf = &query->connection->bytes;
+	assert(query->in_array);
+	query->in_array = false;
+	if (buf->failed) {
+		return;
+	}
+	/* The header could not be known before. */
+	uint32_t has_null = htobe32(query->has_null);
+	uint32_t items = htobe32(query->items);
+	memcpy(buf->data + query->array + 4, &has_null, sizeof has_null);
+	memcpy(buf->data + query->array + 12, &items, sizeof items);
+	query->lengths[query->count - 1] = (int)(buf->len - query->array);
+}
+
+void postern__pg_null_array(struct pg_query *query, enum pg_type type) {
+	postern__pg_null(query, type);
+	query->types[query->count - 1] = array_of(type);
+}
+
+/* The text with the schema's name in it. It is quoted, so that nothing in it
+   could be taken for SQL. */
+static const char *render(struct pg_connection *connection, const char *sql) {
+	struct postern__buf *text = &connection->text;
+	postern__buf_reset(text);
+	for (const char *at = sql;;) {
+		const char *mark = strchr(at, '@');
+		if (!mark) {
+			postern__buf_append_text(text, at);
+			return postern__buf_text(text);
+		}
+		postern__buf_append(text, at, (size_t)(mark - at));
+		postern__buf_append_text(text, connection->store->schema);
+		at = mark + 1;
+	}
+}
+
+static int send(struct pg_query *query, const char *sql,
+		struct postern_error *error) {
+	struct pg_connection *connection = query->connection;
+	const char *text = render(connection, sql);
+	int r = postern__buf_check(&connection->bytes, "a batch", error);
+	if (r == POSTERN_OK) {
+		r = postern__buf_check(&connection->text, "a statement", error);
+	}
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	const char *values[PG_PARAMETER_MAX];
+	int formats[PG_PARAMETER_MAX];
+	const char *bytes = postern__buf_text(&connection->bytes);
+	for (int i = 0; i < query->count; i++) {
+		values[i] = query->lengths[i] < 0 ? NULL : bytes + query->starts[i];
+		formats[i] = 1;
+	}
+	if (!PQsendQueryParams(connection->link, text, query->count, query->types,
+				values, query->lengths, formats, 1)) {
+		return postern__pg_fail(connection, NULL, error);
+	}
+	return POSTERN_OK;
+}
+
+static int check_result(struct pg_connection *connection,
+		const PGresult *result, struct postern_error *error) {
+	ExecStatusType status = PQresultStatus(result);
+	return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK
+				   ? POSTERN_OK
+				   : postern__pg_fail(connection, result, error);
+}
+
+int postern__pg_run(struct pg_query *query, const char *sql,
+		struct postern_error *error) {
+	struct pg_connection *connection = query->connection;
+	int r = send(query, sql, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = postern__pg_await(connection, &query->result, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	return check_result(connection, query->result, error);
+}
+
+void postern__pg_end(struct pg_query *query) {
+	PQclear(query->result);
+	query->result = NULL;
+}
+
+int postern__pg_exec(struct pg_connection *connection, const char *sql,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query, sql, error);
+	postern__pg_end(&query);
+	return r;
+}
+
+int postern__pg_script(struct pg_connection *connection, const char *sql,
+		struct postern_error *error) {
+	const char *text = render(connection, sql);
+	int r = postern__buf_check(&connection->text, "a script", error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (!PQsendQuery(connection->link, text)) {
+		return postern__pg_fail(connection, NULL, error);
+	}
+	PGresult *result = NULL;
+	r = postern__pg_await(connection, &result, error);
+	if (r == POSTERN_OK) {
+		r = check_result(connection, result, error);
+	}
+	PQclear(result);
+	return r;
+}
+
+int64_t postern__pg_changes(const struct pg_query *query) {
+	return strtoll(PQcmdTuples(query->result), NULL, 10);
+}
+
+int postern__pg_rows(const struct pg_query *query) {
+	return PQntuples(query->result);
+}
+
+bool postern__pg_is_null(const struct pg_query *query, int row, int column) {
+	return PQgetisnull(query->result, row, column);
+}
+
+static int64_t read_int(const uint8_t *bytes, size_t len) {
+	switch (len) {
+	case 1: return bytes[0];
+	case 2: return (int16_t)(bytes[0] << 8 | bytes[1]);
+	case 4: return (int32_t)read_32(bytes);
+	case 8: return (int64_t)read_64(bytes);
+	default: return 0; /* NULL */
+	}
+}
+
+int64_t postern__pg_get(const struct pg_query *query, int row, int column) {
+	return read_int((const uint8_t *)PQgetvalue(query->result, row, column),
+			(size_t)PQgetlength(query->result, row, column));
+}
+
+bool postern__pg_get_text(const struct pg_query *query, int row, int column,
+		struct postern_memory *memory, const char **out) {
+	if (postern__pg_is_null(query, row, column)) {
+		*out = NULL;
+		return true;
+	}
+	*out = postern_memory_copy(memory, PQgetvalue(query->result, row, column),
+			(size_t)PQgetlength(query->result, row, column));
+	return *out;
+}
+
+const void *postern__pg_get_bytes(const struct pg_query *query, int row,
+		int column, size_t *len_out) {
+	*len_out = (size_t)PQgetlength(query->result, row, column);
+	return postern__pg_is_null(query, row, column)
+				   ? NULL
+				   : PQgetvalue(query->result, row, column);
+}
+
+void postern__pg_items(const struct pg_query *query, int row, int column,
+		struct pg_items *out) {
+	size_t len;
+	const uint8_t *bytes = postern__pg_get_bytes(query, row, column, &len);
+	*out = (struct pg_items){ 0 };
+	/* An empty array has no dimension, and no length of it. */
+	if (bytes && len >= ARRAY_HEADER_LEN) {
+		out->at = bytes + ARRAY_HEADER_LEN;
+		out->end = bytes + len;
+		out->left = read_32(bytes + 12);
+	}
+}
+
+bool postern__pg_next(struct pg_items *items, int64_t *out) {
+	if (items->left == 0 || items->end - items->at < 4) {
+		return false;
+	}
+	uint32_t len = read_32(items->at);
+	items->at += 4;
+	items->left--;
+	if (len == UINT32_MAX) {
+		*out = 0;
+		return true;
+	}
+	if (len > (size_t)(items->end - items->at)) {
+		return false;
+	}
+	*out = read_int(items->at, len);
+	items->at += len;
+	return true;
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Bringing the schema up to date. The SQL is in schema/, to be read and run by
+ * people as well; the build puts it into this program.
+ *
+ * All of it runs in one transaction, one process at a time. What a database of
+ * a newer version has is not touched.
+ */
+
+#include <postern/sys/random.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/point.h"
+#include "store/postgres/postgres.h"
+
+#define SCHEMA_VERSION 1
+/* A number of ours among the advisory locks of the database. */
+#define MIGRATION_LOCK "5789318364001527393"
+
+/* The version there is; 0: none. */
+static int read_version(struct pg_connection *connection, int64_t *out,
+		struct postern_error *error) {
+	struct pg_query query;
+	*out = 0;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query, "SELECT to_regclass('@meta') IS NOT NULL",
+			error);
+	bool there = r == POSTERN_OK && postern__pg_get(&query, 0, 0) != 0;
+	postern__pg_end(&query);
+	if (!there) {
+		return r;
+	}
+	postern__pg_query(&query, connection);
+	r = postern__pg_run(&query,
+			"SELECT convert_from(value, 'UTF8')::bigint FROM @meta"
+			" WHERE name = 'version'",
+			error);
+	if (r == POSTERN_OK && postern__pg_rows(&query) == 1) {
+		*out = postern__pg_get(&query, 0, 0);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+static int check_version(struct pg_store *self, int64_t version,
+		struct postern_error *error) {
+	int len = (int)strlen(self->schema) - 1; /* without the dot */
+	if (version > SCHEMA_VERSION) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"the schema %.*s at %s is of version %lld, and this postern "
+				"knows %d: use a newer one",
+				len, self->schema, self->place, (long long)version,
+				SCHEMA_VERSION);
+	}
+	if (version < SCHEMA_VERSION) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"the schema %.*s at %s is %s: run 'postern migrate'", len,
+				self->schema, self->place,
+				version == 0 ? "not there" : "of an older version");
+	}
+	return POSTERN_OK;
+}
+
+static int store_meta(struct pg_connection *connection, const char *name,
+		const void *value, size_t len, struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_text(&query, name);
+	postern__pg_bytes(&query, value, len);
+	int r = postern__pg_run(&query,
+			"INSERT INTO @meta (name, value) VALUES ($1, $2)", error);
+	postern__pg_end(&query);
+	return r;
+}
+
+/* Somebody else may have made it, who has the right to. */
+static int make_schema(struct pg_connection *connection,
+		struct postern_error *error) {
+	const char *name = connection->store->schema;
+	char sql[128];
+	int len = (int)strlen(name) - 1; /* without the dot */
+	(void)snprintf(sql, sizeof sql, "SELECT to_regnamespace('%.*s') IS NULL",
+			len, name);
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query, sql, error);
+	bool missing = r == POSTERN_OK && postern__pg_get(&query, 0, 0) != 0;
+	postern__pg_end(&query);
+	if (!missing) {
+		return r;
+	}
+	(void)snprintf(sql, sizeof sql, "CREATE SCHEMA %.*s", len, name);
+	return postern__pg_exec(connection, sql, error);
+}
+
+static int create(struct pg_connection *connection,
+		struct postern_error *error) {
+	struct pg_store *self = connection->store;
+	uint8_t key[POSTERN__SIPHASH_KEY_LEN];
+	for (size_t i = 0; i < sizeof key; i += sizeof(uint64_t)) {
+		uint64_t word = self->random->next(self->random->context);
+		memcpy(key + i, &word, sizeof word);
+	}
+	int r = make_schema(connection, error);
+	if (r == POSTERN_OK) {
+		r = postern__pg_script(connection, postern__pg_schema, error);
+	}
+	if (r == POSTERN_OK) {
+		r = store_meta(connection, "hash_key", key, sizeof key, error);
+	}
+	return r == POSTERN_OK ? store_meta(connection, "version", "1", 1, error)
+						   : r;
+}
+
+static int migrate(struct pg_connection *connection, int64_t *version,
+		struct postern_error *error) {
+	int r = postern__pg_exec(connection,
+			"SELECT pg_advisory_xact_lock(" MIGRATION_LOCK ")", error);
+	/* Another may have been faster. */
+	if (r == POSTERN_OK) {
+		r = read_version(connection, version, error);
+	}
+	if (r == POSTERN_OK && *version == 0) {
+		r = create(connection, error);
+		*version = SCHEMA_VERSION;
+	}
+	postern__point("postgres-migrate.made");
+	return r;
+}
+
+static int load_key(struct pg_connection *connection,
+		struct postern_error *error) {
+	struct pg_store *self = connection->store;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query,
+			"SELECT value FROM @meta WHERE name = 'hash_key'", error);
+	if (r == POSTERN_OK) {
+		size_t len = 0;
+		const void *key = postern__pg_rows(&query) == 1
+								  ? postern__pg_get_bytes(&query, 0, 0, &len)
+								  : NULL;
+		if (key && len == sizeof self->hash_key) {
+			memcpy(self->hash_key, key, len);
+		} else {
+			r = postern__fail(error, POSTERN_E_CORRUPT,
+					"the schema at %s is damaged: it has no hash key",
+					self->place);
+		}
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+struct migration {
+	bool forbidden;
+};
+
+static int bring_up_to_date(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	const struct migration *migration = context;
+	(void)again;
+	int64_t version = 0;
+	int r = read_version(connection, &version, error);
+	if (r == POSTERN_OK && version == 0 && !migration->forbidden) {
+		r = postern__pg_begin(connection, error);
+		if (r == POSTERN_OK) {
+			r = migrate(connection, &version, error);
+			r = postern__pg_finish(connection, r, error);
+		}
+	}
+	if (r == POSTERN_OK) {
+		r = check_version(connection->store, version, error);
+	}
+	return r == POSTERN_OK ? load_key(connection, error) : r;
+}
+
+int postern__pg_migrate(struct pg_store *self, bool no_migrate,
+		struct postern_error *error) {
+	struct migration migration = { .forbidden = no_migrate };
+	return postern__pg_do(self, bring_up_to_date, &migration, error);
+}

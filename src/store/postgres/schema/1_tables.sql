@@ -1,0 +1,205 @@
+-- The tables of Postern in PostgreSQL. An at sign stands for the schema's
+-- name and a dot.
+-- Times are milliseconds since 1970, by the clock of the database.
+--
+-- What changes often is narrow and lives apart from what does not: a message
+-- is written once and never updated, an open delivery is a small row that is
+-- deleted when it ends and appended to a ledger.
+
+-- version: of these tables. hash_key: the secret of the hashes in seen.
+CREATE TABLE @meta (
+	name text PRIMARY KEY,
+	value bytea NOT NULL
+);
+
+-- The only clock that anything is judged by.
+CREATE FUNCTION @now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
+	$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
+
+-- Message numbers are handed out in blocks, so that a node knows the numbers
+-- of what it writes before it writes it.
+CREATE SEQUENCE @message_seq INCREMENT BY 1000 MINVALUE 1 START 1;
+
+CREATE TABLE @channel (
+	id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	name text NOT NULL UNIQUE
+);
+
+-- What was counted of a channel: summed up now and then. Appended, so that
+-- nodes do not wait for each other.
+CREATE TABLE @channel_tally (
+	channel integer NOT NULL,
+	accepted bigint NOT NULL DEFAULT 0,
+	duplicates bigint NOT NULL DEFAULT 0,
+	conflicts bigint NOT NULL DEFAULT 0,
+	dropped bigint NOT NULL DEFAULT 0
+);
+
+-- owner: itself, or the handler this one is an alias of. key: the one it was
+-- last enrolled by.
+CREATE TABLE @handler (
+	id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	owner integer NOT NULL,
+	key text NOT NULL,
+	paused boolean NOT NULL DEFAULT false,
+	in_process boolean NOT NULL DEFAULT false,
+	max_crashes integer NOT NULL DEFAULT 0
+);
+
+-- Deliveries that ended well, as channel_tally.
+CREATE TABLE @handler_tally (
+	handler integer NOT NULL,
+	done bigint NOT NULL DEFAULT 0,
+	discarded bigint NOT NULL DEFAULT 0
+);
+
+-- Every key a handler ever had.
+CREATE TABLE @handler_key (
+	key text PRIMARY KEY,
+	handler integer NOT NULL REFERENCES @handler
+);
+
+-- The nodes that are there, until when unless they renew themselves (NULL:
+-- until they say that they end), and what they register.
+CREATE TABLE @node (
+	node bigint PRIMARY KEY,
+	renewed_at bigint NOT NULL,
+	lives_until bigint
+);
+-- Nodes that were found gone and whose leases are not all taken back yet.
+CREATE TABLE @gone (
+	node bigint PRIMARY KEY
+);
+CREATE TABLE @node_handler (
+	node bigint NOT NULL REFERENCES @node ON DELETE CASCADE,
+	handler integer NOT NULL,
+	PRIMARY KEY (node, handler)
+);
+
+-- node: who holds it, 0 for nobody. fence: raised whenever another takes it.
+CREATE TABLE @lock (
+	name text PRIMARY KEY,
+	node bigint NOT NULL,
+	fence bigint NOT NULL,
+	renewed_at bigint NOT NULL,
+	held_until bigint NOT NULL
+);
+
+-- source: NULL if it is the channel's name. transport: NULL for 'api'.
+-- headers: name, zero byte, value, zero byte, …
+CREATE TABLE @message (
+	seq bigint PRIMARY KEY,
+	received_at bigint NOT NULL,
+	channel integer NOT NULL,
+	id text NOT NULL,
+	source text,
+	type text NOT NULL,
+	subject text,
+	time text,
+	content_type text,
+	correlation_id text,
+	traceparent text,
+	transport text,
+	headers bytea,
+	body bytea NOT NULL
+);
+
+-- The memory of what was seen, which may outlive the messages. The key is 8
+-- bytes of the hash of the id, then 16 of the hash of channel, scope, source
+-- and id. digest: of the body.
+CREATE TABLE @seen (
+	k0 bigint NOT NULL,
+	k1 bigint NOT NULL,
+	k2 bigint NOT NULL,
+	seq bigint NOT NULL,
+	at bigint NOT NULL,
+	digest uuid NOT NULL,
+	channel integer NOT NULL,
+	PRIMARY KEY (k0, k1, k2)
+);
+
+-- Deliveries that are pending (node IS NULL) or leased, and since when.
+-- suspect: the group of deliveries one of which may have taken its process
+-- down, 0 for none; solo: leased alone, so that its loss is a crash.
+-- order_hash: for channels that keep an order.
+CREATE TABLE @open (
+	seq bigint NOT NULL,
+	fence bigint NOT NULL,
+	node bigint,
+	due_at bigint NOT NULL,
+	since bigint NOT NULL,
+	suspect bigint NOT NULL,
+	order_hash bigint,
+	handler integer NOT NULL,
+	failures integer NOT NULL,
+	starts integer NOT NULL,
+	crashes integer NOT NULL,
+	solo boolean NOT NULL,
+	PRIMARY KEY (seq, handler)
+) WITH (
+	fillfactor = 80,
+	autovacuum_vacuum_scale_factor = 0,
+	autovacuum_vacuum_threshold = 20000,
+	autovacuum_vacuum_insert_scale_factor = 0,
+	autovacuum_vacuum_insert_threshold = 100000,
+	autovacuum_analyze_scale_factor = 0,
+	autovacuum_analyze_threshold = 50000,
+	autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX open_due ON @open (handler, due_at, seq)
+	WHERE node IS NULL AND suspect = 0;
+CREATE INDEX open_suspect ON @open (suspect) WHERE suspect > 0;
+
+-- Deliveries that have ended. state: 3 done, 4 poisoned, 5 discarded.
+-- handler: 0 for a parked message that was discarded. duration: of the last
+-- run in ms, NULL if it was not run.
+CREATE TABLE @ledger (
+	seq bigint NOT NULL,
+	fence bigint NOT NULL,
+	finished_at bigint NOT NULL,
+	duration bigint,
+	handler integer NOT NULL,
+	failures integer NOT NULL,
+	starts integer NOT NULL,
+	crashes integer NOT NULL,
+	state smallint NOT NULL,
+	PRIMARY KEY (seq, handler)
+);
+CREATE INDEX ledger_not_done ON @ledger (state, seq) WHERE state <> 3;
+
+-- The last runs of a delivery that did not simply end as done.
+CREATE TABLE @attempt (
+	id bigint GENERATED ALWAYS AS IDENTITY,
+	seq bigint NOT NULL,
+	fence bigint NOT NULL,
+	started_at bigint NOT NULL,
+	finished_at bigint NOT NULL,
+	handler integer NOT NULL,
+	outcome text NOT NULL,
+	error text,
+	PRIMARY KEY (seq, handler, id)
+);
+
+-- Groups of suspects are numbered for good.
+CREATE SEQUENCE @suspect_seq;
+
+-- Messages that nobody wanted when they came.
+CREATE TABLE @parked (
+	seq bigint PRIMARY KEY
+);
+
+-- Messages that came more than once, with the same or another body.
+CREATE TABLE @duplicate (
+	seq bigint PRIMARY KEY,
+	duplicates bigint NOT NULL,
+	duplicate_at bigint NOT NULL,
+	conflicts bigint NOT NULL
+);
+CREATE TABLE @conflict (
+	seq bigint NOT NULL,
+	number integer NOT NULL,
+	at bigint NOT NULL,
+	body_len bigint NOT NULL,
+	transport text,
+	PRIMARY KEY (seq, number)
+);

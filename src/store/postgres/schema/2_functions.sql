@@ -1,0 +1,632 @@
+-- What a node asks of the database in one round trip. Each is one statement
+-- to its caller and so one transaction; inside, every statement sees what
+-- committed before it began, which is what lets a known message be read after
+-- its key was found taken.
+--
+-- A function is never changed once it was released: nodes of two versions may
+-- share a database. The number in its name is raised instead.
+--
+-- p_now is NULL but in tests, which bring a clock of their own.
+
+-- By what right: the node is there, and holds the lock if one is named. Both
+-- rows are locked until the end, so that neither is lost before the commit.
+CREATE FUNCTION @holds_1(p_node bigint, p_lock text, p_lock_fence bigint)
+	RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM 1 FROM @node WHERE node = p_node FOR KEY SHARE;
+	IF NOT FOUND THEN
+		RETURN false;
+	END IF;
+	IF p_lock IS NULL THEN
+		RETURN true;
+	END IF;
+	PERFORM 1 FROM @lock
+		WHERE name = p_lock AND node = p_node AND fence = p_lock_fence
+		FOR SHARE;
+	RETURN FOUND;
+END $$;
+
+-- Keep attempts, and of each delivery only the last p_kept.
+CREATE FUNCTION @keep_attempts_1(p_seq bigint[], p_handler integer[],
+	p_fence bigint[], p_started_at bigint[], p_finished_at bigint[],
+	p_outcome text[], p_error text[], p_kept integer)
+	RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO @attempt (seq, handler, fence, started_at, finished_at,
+			outcome, error)
+		SELECT * FROM unnest(p_seq, p_handler, p_fence, p_started_at,
+			p_finished_at, p_outcome, p_error);
+	DELETE FROM @attempt a USING unnest(p_seq, p_handler) AS u (seq, handler)
+		WHERE a.seq = u.seq AND a.handler = u.handler AND a.id <= (
+			SELECT b.id FROM @attempt b
+			WHERE b.seq = u.seq AND b.handler = u.handler
+			ORDER BY b.id DESC OFFSET p_kept LIMIT 1);
+END $$;
+
+-- The end of leases. p_to: 3 done, 4 poisoned, 5 discarded, 1 pending again,
+-- 2 returned as if never started. p_again: this may have been done before; what
+-- is as it would have left it counts as done. Returns the positions of those
+-- that took effect, NULL for all.
+CREATE FUNCTION @settle_1(p_node bigint, p_now bigint, p_again boolean,
+	p_seq bigint[], p_handler integer[], p_fence bigint[], p_to smallint[],
+	p_delay bigint[], p_failures integer[], p_duration bigint[],
+	p_lag bigint[], p_outcome text[], p_error text[], p_kept integer)
+	RETURNS integer[] LANGUAGE plpgsql
+	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_seqscan = off AS $$
+DECLARE
+	v_ended integer[];
+	v_others integer[] := '{}';
+	v_all integer[];
+BEGIN
+	WITH gone AS (
+		DELETE FROM @open o USING unnest(p_seq, p_handler, p_fence, p_to,
+				p_failures, p_duration, p_lag) WITH ORDINALITY
+				AS s (seq, handler, fence, state, failures, duration, lag, n)
+		WHERE s.state > 2 AND o.seq = s.seq AND o.handler = s.handler
+			AND o.fence = s.fence AND o.node = p_node
+		RETURNING s.n, s.state, s.failures, s.duration, s.lag, o.seq,
+			o.handler, o.fence, o.starts
+	), ended AS (
+		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
+				failures, starts, crashes, state)
+		SELECT seq, fence, p_now - lag, duration, handler, failures, starts, 0,
+			state FROM gone
+	), tally AS (
+		INSERT INTO @handler_tally (handler, done, discarded)
+		SELECT handler, count(*) FILTER (WHERE state = 3),
+			count(*) FILTER (WHERE state = 5)
+		FROM gone WHERE state <> 4 GROUP BY handler
+	)
+	SELECT array_agg(n::integer) INTO v_ended FROM gone;
+	IF cardinality(v_ended) = cardinality(p_seq)
+			AND NOT p_to && ARRAY[4, 5]::smallint[] THEN
+		RETURN NULL;
+	END IF;
+
+	IF p_to && ARRAY[1, 2]::smallint[] THEN
+		WITH back AS (
+			UPDATE @open o SET node = NULL, since = p_now,
+				due_at = p_now + CASE kind WHEN 1 THEN s.delay ELSE 0 END,
+				failures = CASE kind WHEN 1 THEN s.failures ELSE o.failures END,
+				starts = o.starts - CASE kind WHEN 2 THEN 1 ELSE 0 END,
+				crashes = 0, suspect = 0, solo = false
+			FROM unnest(p_seq, p_handler, p_fence, p_to, p_delay, p_failures)
+				WITH ORDINALITY
+				AS s (seq, handler, fence, kind, delay, failures, n)
+			WHERE s.kind < 3 AND o.seq = s.seq AND o.handler = s.handler
+				AND o.fence = s.fence AND o.node = p_node
+			RETURNING s.n
+		)
+		SELECT coalesce(array_agg(n::integer), '{}') INTO v_others FROM back;
+	END IF;
+
+	v_all := coalesce(v_ended, '{}') || v_others;
+	IF p_to && ARRAY[1, 4, 5]::smallint[] THEN
+		PERFORM @keep_attempts_1(array_agg(seq), array_agg(handler),
+			array_agg(fence), array_agg(p_now - lag - duration),
+			array_agg(p_now - lag), array_agg(outcome), array_agg(error),
+			p_kept)
+		FROM unnest(p_seq, p_handler, p_fence, p_to, p_duration, p_lag,
+			p_outcome, p_error) WITH ORDINALITY AS u (seq, handler, fence, kind,
+			duration, lag, outcome, error, n)
+		WHERE kind IN (1, 4, 5) AND n = ANY (v_all)
+		HAVING count(*) > 0;
+	END IF;
+
+	IF p_again AND cardinality(v_all) < cardinality(p_seq) THEN
+		SELECT v_all || coalesce(array_agg(n::integer), '{}') INTO v_all
+			FROM unnest(p_seq, p_handler, p_fence, p_to) WITH ORDINALITY
+				AS s (seq, handler, fence, kind, n)
+			WHERE EXISTS (SELECT 1 FROM @ledger l
+					WHERE l.seq = s.seq AND l.handler = s.handler
+						AND l.fence = s.fence AND l.state = s.kind)
+				OR (s.kind < 3 AND EXISTS (SELECT 1 FROM @open o
+					WHERE o.seq = s.seq AND o.handler = s.handler
+						AND o.fence = s.fence AND o.node IS NULL));
+	END IF;
+	RETURN v_all;
+END $$;
+
+-- Make or open again the delivery of one route to a message that is known.
+-- Returns its fence, negative if it was leased, NULL if nothing changed.
+CREATE FUNCTION @add_route_1(p_node bigint, p_now bigint, p_seq bigint,
+	p_handler integer, p_aliases integer[], p_lease boolean, p_retry boolean)
+	RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	v_row record;
+BEGIN
+	PERFORM 1 FROM @open
+		WHERE seq = p_seq AND handler = ANY (p_handler || p_aliases);
+	IF FOUND THEN
+		RETURN NULL;
+	END IF;
+	SELECT * INTO v_row FROM @ledger
+		WHERE seq = p_seq AND handler = ANY (p_handler || p_aliases)
+		ORDER BY handler <> p_handler, state <> 4 LIMIT 1 FOR UPDATE;
+	IF FOUND THEN
+		IF NOT (p_retry AND v_row.state = 4) THEN
+			RETURN NULL;
+		END IF;
+		DELETE FROM @ledger WHERE seq = p_seq AND handler = v_row.handler;
+		INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
+				failures, starts, crashes, solo)
+			VALUES (p_seq, v_row.fence, NULL, p_now, p_now, 0, v_row.handler,
+				0, v_row.starts, 0, false)
+			ON CONFLICT DO NOTHING;
+		RETURN CASE WHEN FOUND THEN v_row.fence END;
+	END IF;
+	INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
+			failures, starts, crashes, solo)
+		VALUES (p_seq, p_lease::integer, CASE WHEN p_lease THEN p_node END,
+			p_now, p_now, 0, p_handler, 0, p_lease::integer, 0, false)
+		ON CONFLICT DO NOTHING;
+	IF NOT FOUND THEN
+		RETURN NULL;
+	END IF;
+	DELETE FROM @parked WHERE seq = p_seq;
+	RETURN CASE WHEN p_lease THEN -1 ELSE 0 END;
+END $$;
+
+-- What came before: counts it, and makes the deliveries that are missing.
+-- p_fresh: the numbers of what did not. known: positions, the number of the
+-- first copy, and whether the body is the same; the number of the message
+-- itself if it was written by an earlier try of this very batch.
+CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_fresh bigint[],
+	a_seq bigint[], a_k0 bigint[], a_k1 bigint[], a_k2 bigint[],
+	a_digest uuid[], a_channel integer[], a_id text[], a_source text[],
+	a_transport text[], a_body_len bigint[], r_seq bigint[], r_handler integer[], r_lease boolean[],
+	r_retry boolean[], x_route integer[], x_alias integer[],
+	p_conflicts_kept integer,
+	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
+	OUT opened integer[], OUT opened_fence bigint[])
+	LANGUAGE plpgsql
+	SET enable_mergejoin = off SET enable_seqscan = off AS $$
+DECLARE
+	v_item record;
+	v_route record;
+	v_fence bigint;
+BEGIN
+	known := '{}';
+	known_seq := '{}';
+	known_same := '{}';
+	opened := '{}';
+	opened_fence := '{}';
+	-- In the order of the batch: of two copies in it the first is counted
+	-- first. This statement began after the keys were found taken, so what
+	-- another transaction committed meanwhile can be seen.
+	FOR v_item IN
+		SELECT u.n::integer AS n, u.seq, u.channel, u.transport, u.body_len,
+			s.seq AS first, s.digest = u.digest AS same, m.seq AS there,
+			(m.channel, m.id, m.source) IS DISTINCT FROM
+				(u.channel, u.id, u.source) AS strange
+		FROM unnest(a_seq, a_k0, a_k1, a_k2, a_digest, a_channel, a_id,
+				a_source, a_transport, a_body_len) WITH ORDINALITY
+			AS u (seq, k0, k1, k2, digest, channel, id, source, transport,
+				body_len, n)
+		JOIN @seen s ON s.k0 = u.k0 AND s.k1 = u.k1 AND s.k2 = u.k2
+		LEFT JOIN @message m ON m.seq = s.seq
+		WHERE u.seq NOT IN (SELECT unnest(p_fresh))
+		ORDER BY u.seq
+	LOOP
+		IF v_item.there IS NOT NULL AND v_item.strange THEN
+			RAISE 'what was seen of message % is not what is stored',
+				v_item.first USING ERRCODE = 'data_corrupted';
+		END IF;
+		known := known || v_item.n;
+		known_seq := known_seq || v_item.first;
+		known_same := known_same || v_item.same;
+		IF v_item.first = v_item.seq THEN
+			opened := opened || coalesce((SELECT array_agg(n::integer ORDER BY n)
+				FROM unnest(r_seq) WITH ORDINALITY AS r (seq, n)
+				WHERE r.seq = v_item.seq), '{}');
+			opened_fence := opened_fence || coalesce((SELECT array_agg(
+					CASE WHEN o.node = p_node AND o.fence = 1 THEN -1 ELSE 0 END
+					ORDER BY n)
+				FROM unnest(r_seq, r_handler) WITH ORDINALITY
+					AS r (seq, handler, n)
+				LEFT JOIN @open o ON o.seq = r.seq AND o.handler = r.handler
+				WHERE r.seq = v_item.seq), '{}');
+			CONTINUE;
+		END IF;
+		IF NOT v_item.same THEN
+			INSERT INTO @conflict (seq, number, at, body_len, transport)
+				SELECT v_item.first, count(*) + 1, p_now, v_item.body_len,
+					v_item.transport
+				FROM @conflict WHERE seq = v_item.first
+				HAVING count(*) < p_conflicts_kept
+				ON CONFLICT DO NOTHING;
+		END IF;
+		INSERT INTO @duplicate AS d (seq, duplicates, duplicate_at, conflicts)
+			VALUES (v_item.first, v_item.same::integer,
+				CASE WHEN v_item.same THEN p_now ELSE 0 END,
+				(NOT v_item.same)::integer)
+			ON CONFLICT (seq) DO UPDATE
+			SET duplicates = d.duplicates + excluded.duplicates,
+				conflicts = d.conflicts + excluded.conflicts,
+				duplicate_at = greatest(d.duplicate_at, excluded.duplicate_at);
+		IF NOT v_item.same OR v_item.there IS NULL THEN
+			CONTINUE;
+		END IF;
+		FOR v_route IN
+			SELECT n::integer AS n, handler, lease, retry, ARRAY(
+				SELECT alias FROM unnest(x_route, x_alias) AS x (route, alias)
+				WHERE route = n) AS aliases
+			FROM unnest(r_seq, r_handler, r_lease, r_retry) WITH ORDINALITY
+				AS r (seq, handler, lease, retry, n)
+			WHERE r.seq = v_item.seq
+		LOOP
+			v_fence := @add_route_1(p_node, p_now, v_item.first,
+				v_route.handler, v_route.aliases, v_route.lease,
+				v_route.retry);
+			IF v_fence IS NOT NULL THEN
+				opened := opened || v_route.n;
+				opened_fence := opened_fence || v_fence;
+			END IF;
+		END LOOP;
+	END LOOP;
+	INSERT INTO @channel_tally (channel, duplicates, conflicts)
+		SELECT u.channel, count(*) FILTER (WHERE k.same),
+			count(*) FILTER (WHERE NOT k.same)
+		FROM unnest(a_seq, a_channel) WITH ORDINALITY AS u (seq, channel, n)
+		JOIN unnest(known, known_seq, known_same) AS k (n, seq, same)
+			ON k.n = u.n AND k.seq <> u.seq
+		GROUP BY u.channel;
+END $$;
+
+-- Settlements, then accepts. The arrays s_… are of settlements, a_… of
+-- messages, sorted by key so that no two batches wait for each other in a
+-- ring; r_… of routes (r_seq: the number of the message), x_… of aliases of
+-- routes. An array of texts is NULL if all of them are. a_fate: 0 keep, 1
+-- park, 2 drop.
+--
+-- held: whether the node is there and has the lock; if not, nothing is settled
+-- or leased. settled: positions of the settlements that took effect, NULL for
+-- all. fresh: the numbers of what is new, NULL for all. The rest as meet_1.
+CREATE FUNCTION @apply_1(p_node bigint, p_now bigint, p_lock text,
+	p_lock_fence bigint, p_again boolean, p_lock_timeout text,
+	s_seq bigint[], s_handler integer[], s_fence bigint[], s_to smallint[],
+	s_delay bigint[], s_failures integer[], s_duration bigint[],
+	s_lag bigint[], s_outcome text[], s_error text[], p_attempts_kept integer,
+	a_seq bigint[], a_k0 bigint[], a_k1 bigint[], a_k2 bigint[],
+	a_digest uuid[], a_channel integer[], a_fate smallint[], a_id text[],
+	a_source text[], a_type text[], a_subject text[], a_time text[],
+	a_content_type text[], a_correlation_id text[], a_traceparent text[],
+	a_transport text[], a_headers bytea[], a_body bytea[],
+	r_seq bigint[], r_handler integer[], r_lease boolean[], r_retry boolean[],
+	x_route integer[], x_alias integer[], p_conflicts_kept integer,
+	OUT now bigint, OUT held boolean, OUT settled integer[], OUT fresh bigint[],
+	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
+	OUT opened integer[], OUT opened_fence bigint[])
+	LANGUAGE plpgsql AS $$
+DECLARE
+	v_all boolean;
+BEGIN
+	PERFORM set_config('lock_timeout', p_lock_timeout, true);
+	now := coalesce(p_now, @now_ms());
+	held := @holds_1(p_node, p_lock, p_lock_fence);
+	IF cardinality(s_seq) > 0 THEN
+		settled := '{}';
+		IF held THEN
+			settled := @settle_1(p_node, now, p_again, s_seq, s_handler,
+				s_fence, s_to, s_delay, s_failures, s_duration, s_lag,
+				s_outcome, s_error, p_attempts_kept);
+		END IF;
+	END IF;
+	IF cardinality(a_seq) = 0 THEN
+		RETURN;
+	END IF;
+
+	WITH s AS (
+		INSERT INTO @seen (k0, k1, k2, seq, at, digest, channel)
+		SELECT k0, k1, k2, seq, apply_1.now, digest, channel
+		FROM unnest(a_k0, a_k1, a_k2, a_seq, a_digest, a_channel, a_fate)
+			AS u (k0, k1, k2, seq, digest, channel, fate)
+		WHERE fate <> 2
+		ON CONFLICT DO NOTHING RETURNING seq
+	)
+	SELECT coalesce(array_agg(s.seq), '{}') INTO fresh FROM s;
+	v_all := cardinality(fresh) = cardinality(a_seq);
+
+	INSERT INTO @message (seq, received_at, channel, id, source, type, subject,
+			time, content_type, correlation_id, traceparent, transport, headers,
+			body)
+		SELECT seq, apply_1.now, channel, id, source, type, subject, time,
+			content_type, correlation_id, traceparent, transport, headers, body
+		FROM unnest(a_seq, a_channel, a_id, a_source, a_type, a_subject, a_time,
+				a_content_type, a_correlation_id, a_traceparent, a_transport,
+				a_headers, a_body)
+			AS u (seq, channel, id, source, type, subject, time, content_type,
+				correlation_id, traceparent, transport, headers, body)
+		WHERE v_all OR u.seq IN (SELECT unnest(fresh));
+	INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
+			failures, starts, crashes, solo)
+		SELECT seq, (lease AND held)::integer,
+			CASE WHEN lease AND held THEN p_node END, apply_1.now, apply_1.now,
+			0, handler, 0, (lease AND held)::integer, 0, false
+		FROM unnest(r_seq, r_handler, r_lease) AS r (seq, handler, lease)
+		WHERE v_all OR r.seq IN (SELECT unnest(fresh));
+	IF a_fate && ARRAY[1]::smallint[] THEN
+		INSERT INTO @parked (seq)
+			SELECT seq FROM unnest(a_seq, a_fate) AS u (seq, fate)
+			WHERE fate = 1 AND u.seq IN (SELECT unnest(fresh));
+	END IF;
+	INSERT INTO @channel_tally (channel, accepted)
+		SELECT channel, count(*) FROM unnest(a_seq, a_channel)
+			AS u (seq, channel)
+		WHERE v_all OR u.seq IN (SELECT unnest(fresh)) GROUP BY channel;
+	IF v_all THEN
+		fresh := NULL;
+		RETURN;
+	END IF;
+
+	SELECT m.known, m.known_seq, m.known_same, m.opened, m.opened_fence
+		INTO known, known_seq, known_same, opened, opened_fence
+		FROM @meet_1(p_node, now, fresh, a_seq, a_k0, a_k1, a_k2, a_digest,
+			a_channel, a_id, a_source, a_transport,
+			ARRAY(SELECT octet_length(b)::bigint FROM unnest(a_body) AS b),
+			r_seq, r_handler,
+			ARRAY(SELECT l AND held FROM unnest(r_lease) AS l), r_retry,
+			x_route, x_alias, p_conflicts_kept) AS m;
+	IF a_fate && ARRAY[2]::smallint[] THEN
+		INSERT INTO @channel_tally (channel, dropped)
+			SELECT channel, count(*)
+			FROM unnest(a_channel, a_fate) WITH ORDINALITY
+				AS u (channel, fate, n)
+			WHERE fate = 2 AND n NOT IN (SELECT unnest(apply_1.known))
+			GROUP BY channel;
+	END IF;
+END $$;
+
+-- Lease what is due. w_…: of the wanted handlers. p_bytes: stop after the body
+-- that passes this. The last row has no seq: it says what is left.
+--
+-- held: whether the lock was held; if not, nothing was leased. next_due: in
+-- how many ms the next pending delivery is due, 0 if some are due that were
+-- not taken, -1 if there is none. waiting: suspects that were not claimed.
+-- suspicion: 0 none, 1 one of a group, 2 alone.
+CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_lock text,
+	p_lock_fence bigint, p_lock_timeout text, w_handler integer[],
+	w_max integer[], w_in_process boolean[], p_max integer, p_bytes bigint)
+	RETURNS TABLE (seq bigint, handler integer, fence bigint, failures integer,
+		suspicion smallint, channel integer, id text, source text, type text,
+		subject text, "time" text, content_type text, correlation_id text,
+		traceparent text, transport text, headers bytea, body bytea,
+		received_at bigint, held boolean, now bigint, next_due bigint,
+		waiting bigint)
+	LANGUAGE plpgsql
+	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+	v_want record;
+	v_pick record;
+	v_group bigint;
+	v_seqs bigint[] := '{}';
+	v_handlers integer[] := '{}';
+	v_wanted integer[] := '{}';
+	v_suspicion smallint := 0;
+	v_suspects integer := 0;
+	v_waiting bigint := 0;
+	v_bytes bigint := 0;
+	v_due bigint;
+	v_next bigint := -1;
+BEGIN
+	PERFORM set_config('lock_timeout', p_lock_timeout, true);
+	IF NOT @holds_1(p_node, p_lock, p_lock_fence) THEN
+		RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
+			NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL,
+			NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea,
+			NULL::bigint, false, v_now, -1::bigint, 0::bigint;
+		RETURN;
+	END IF;
+
+	-- Suspects: the oldest group, whole, by one node at a time.
+	SELECT coalesce(array_agg(w.handler), '{}') INTO v_wanted
+		FROM unnest(w_handler, w_in_process) AS w (handler, in_process)
+		JOIN @handler h ON h.id = w.handler
+		JOIN @handler o ON o.id = h.owner
+		WHERE w.in_process AND NOT o.paused;
+	PERFORM 1 FROM @open o WHERE o.suspect > 0 LIMIT 1;
+	IF FOUND AND cardinality(v_wanted) > 0 THEN
+		LOCK TABLE @gone IN SHARE ROW EXCLUSIVE MODE;
+		SELECT o.suspect INTO v_group FROM @open o
+			WHERE o.suspect > 0 AND o.node IS NULL
+				AND o.handler = ANY (v_wanted)
+			ORDER BY o.suspect LIMIT 1;
+		IF v_group IS NOT NULL AND p_max > 0 THEN
+			SELECT array_agg(o.seq ORDER BY o.seq, o.handler),
+					array_agg(o.handler ORDER BY o.seq, o.handler)
+				INTO v_seqs, v_handlers FROM @open o
+				WHERE o.suspect > 0 AND o.suspect = v_group
+					AND o.node IS NULL AND o.handler = ANY (v_wanted);
+			v_suspects := cardinality(v_seqs);
+			v_suspicion := 1;
+			IF v_suspects = 1 THEN
+				SELECT CASE count(*) WHEN 1 THEN 2 ELSE 1 END INTO v_suspicion
+					FROM @open o
+					WHERE o.suspect > 0 AND o.suspect = v_group;
+			END IF;
+		END IF;
+		SELECT count(*) - v_suspects INTO v_waiting FROM @open o
+			WHERE o.suspect > 0 AND o.node IS NULL
+				AND o.handler = ANY (v_wanted);
+	END IF;
+
+	FOR v_want IN
+		SELECT w.handler, w.max, w.in_process
+		FROM unnest(w_handler, w_max, w_in_process) WITH ORDINALITY
+			AS w (handler, max, in_process, n)
+		JOIN @handler h ON h.id = w.handler
+		JOIN @handler o ON o.id = h.owner
+		WHERE NOT o.paused ORDER BY w.n
+	LOOP
+		CONTINUE WHEN v_suspects > 0 AND v_want.in_process;
+		EXIT WHEN cardinality(v_seqs) >= p_max OR v_bytes > p_bytes;
+		FOR v_pick IN
+			SELECT o.seq, o.due_at, coalesce(octet_length(m.body), 0) AS len
+			FROM (SELECT p.seq, p.due_at FROM @open p
+				WHERE p.handler = v_want.handler AND p.node IS NULL
+					AND p.suspect = 0 AND p.due_at <= v_now
+				ORDER BY p.due_at, p.seq
+				LIMIT least(v_want.max, p_max - cardinality(v_seqs))
+				FOR UPDATE SKIP LOCKED) AS o
+			LEFT JOIN @message m ON m.seq = o.seq
+			ORDER BY o.due_at, o.seq
+		LOOP
+			EXIT WHEN v_bytes > p_bytes;
+			v_seqs := v_seqs || v_pick.seq;
+			v_handlers := v_handlers || v_want.handler;
+			v_bytes := v_bytes + v_pick.len;
+		END LOOP;
+	END LOOP;
+
+	RETURN QUERY
+		WITH leased AS (
+			UPDATE @open o SET node = p_node, since = v_now,
+				fence = o.fence + 1, starts = o.starts + 1,
+				solo = u.n <= v_suspects AND v_suspicion = 2,
+				suspect = CASE WHEN u.n <= v_suspects THEN o.suspect ELSE 0 END
+			FROM unnest(v_seqs, v_handlers) WITH ORDINALITY
+				AS u (seq, handler, n)
+			WHERE o.seq = u.seq AND o.handler = u.handler AND o.node IS NULL
+			RETURNING u.n, o.seq, o.handler, o.fence, o.failures
+		)
+		SELECT l.seq, l.handler, l.fence, l.failures,
+			CASE WHEN l.n <= v_suspects THEN v_suspicion ELSE 0::smallint END,
+			m.channel, m.id, coalesce(m.source, c.name), m.type, m.subject,
+			m.time, m.content_type, m.correlation_id, m.traceparent,
+			m.transport, m.headers, m.body, m.received_at, NULL::boolean,
+			NULL::bigint, NULL::bigint, NULL::bigint
+		FROM leased l
+		LEFT JOIN @message m ON m.seq = l.seq
+		LEFT JOIN @channel c ON c.id = m.channel
+		ORDER BY l.n;
+
+	FOR v_want IN
+		SELECT w.handler FROM unnest(w_handler) AS w (handler)
+		JOIN @handler h ON h.id = w.handler
+		JOIN @handler o ON o.id = h.owner
+		WHERE NOT o.paused
+	LOOP
+		EXIT WHEN v_next = 0;
+		SELECT p.due_at INTO v_due FROM @open p
+			WHERE p.handler = v_want.handler AND p.node IS NULL
+				AND p.suspect = 0
+			ORDER BY p.due_at LIMIT 1;
+		SELECT least(v_due, min(p.due_at)) INTO v_due FROM @open p
+			WHERE p.suspect > 0 AND p.handler = v_want.handler
+				AND p.node IS NULL;
+		IF v_due IS NOT NULL THEN
+			v_due := greatest(v_due - v_now, 0);
+			v_next := CASE WHEN v_next < 0 THEN v_due
+				ELSE least(v_next, v_due) END;
+		END IF;
+	END LOOP;
+	RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
+		NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL, NULL,
+		NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea, NULL::bigint,
+		true, v_now, v_next, v_waiting;
+END $$;
+
+-- The handler a key belongs to, made if it is missing; see the contract of
+-- enrolment for former keys.
+CREATE FUNCTION @enrol_handler_1(p_key text, p_legacy text[],
+	p_in_process boolean, p_max_crashes integer)
+	RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	v_id integer;
+	v_key text;
+	v_known integer;
+BEGIN
+	SELECT h.owner INTO v_id FROM @handler_key k
+		JOIN @handler h ON h.id = k.handler WHERE k.key = p_key;
+	IF v_id IS NULL THEN
+		SELECT h.owner INTO v_id
+			FROM unnest(p_legacy) WITH ORDINALITY AS l (key, n)
+			JOIN @handler_key k ON k.key = l.key
+			JOIN @handler h ON h.id = k.handler
+			ORDER BY l.n LIMIT 1;
+		IF v_id IS NULL THEN
+			INSERT INTO @handler (owner, key) VALUES (0, p_key)
+				RETURNING id INTO v_id;
+			UPDATE @handler SET owner = id WHERE id = v_id;
+		END IF;
+		INSERT INTO @handler_key (key, handler) VALUES (p_key, v_id);
+	END IF;
+	FOREACH v_key IN ARRAY p_legacy LOOP
+		SELECT h.owner INTO v_known FROM @handler_key k
+			JOIN @handler h ON h.id = k.handler WHERE k.key = v_key;
+		IF v_known IS NULL THEN
+			INSERT INTO @handler_key (key, handler) VALUES (v_key, v_id);
+		ELSIF v_known <> v_id THEN
+			UPDATE @handler SET owner = v_id WHERE owner = v_known;
+		END IF;
+	END LOOP;
+	UPDATE @handler SET key = p_key, in_process = p_in_process,
+		max_crashes = p_max_crashes WHERE id = v_id;
+END $$;
+
+-- Times that were set before the clock went back begin anew.
+CREATE FUNCTION @repair_terms_1(p_now bigint)
+	RETURNS void LANGUAGE sql AS $$
+	UPDATE @node SET lives_until = lives_until - renewed_at + p_now,
+		renewed_at = p_now
+		WHERE renewed_at > p_now AND lives_until IS NOT NULL;
+	UPDATE @lock SET held_until = held_until - renewed_at + p_now,
+		renewed_at = p_now WHERE renewed_at > p_now;
+$$;
+
+-- Prolong the life of a node; 0 ends it. Whether it was there.
+CREATE FUNCTION @renew_1(p_node bigint, p_now bigint, p_ttl bigint)
+	RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+BEGIN
+	IF p_ttl = 0 THEN
+		DELETE FROM @node WHERE node = p_node;
+		IF FOUND THEN
+			INSERT INTO @gone VALUES (p_node) ON CONFLICT DO NOTHING;
+			RETURN true;
+		END IF;
+		RETURN false;
+	END IF;
+	UPDATE @node SET renewed_at = v_now,
+		lives_until = least(v_now::numeric + p_ttl, 9223372036854775807)
+		WHERE node = p_node;
+	RETURN FOUND;
+END $$;
+
+-- Take a lock or keep it. Returns its fence, NULL if another has it.
+CREATE FUNCTION @lock_1(p_name text, p_node bigint, p_now bigint,
+	p_ttl bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+	v_until bigint := least(v_now::numeric + p_ttl, 9223372036854775807);
+	v_fence bigint;
+BEGIN
+	PERFORM @repair_terms_1(v_now);
+	INSERT INTO @lock AS l VALUES (p_name, p_node, 1, v_now, v_until)
+		ON CONFLICT (name) DO UPDATE SET node = p_node,
+			fence = l.fence + (l.node <> p_node)::integer, renewed_at = v_now,
+			held_until = v_until
+		WHERE l.node = p_node OR l.node = 0 OR l.held_until <= v_now
+		RETURNING l.fence INTO v_fence;
+	RETURN v_fence;
+END $$;
+
+-- A node that begins to live, and the handlers it registers.
+CREATE FUNCTION @enrol_node_1(p_node bigint, p_now bigint, p_lease bigint,
+	p_handlers integer[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+BEGIN
+	INSERT INTO @node (node, renewed_at, lives_until)
+		VALUES (p_node, v_now, v_now + p_lease)
+		ON CONFLICT (node) DO UPDATE
+		SET renewed_at = v_now, lives_until = v_now + p_lease;
+	DELETE FROM @node_handler WHERE node = p_node;
+	INSERT INTO @node_handler (node, handler)
+		SELECT p_node, unnest(p_handlers);
+END $$;
