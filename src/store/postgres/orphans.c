@@ -1,20 +1,67 @@
 /* SPDX-License-Identifier: MIT */
 
-/* To be written. */
+/*
+ * Deliveries of handlers that nobody registers.
+ */
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/postgres/postgres.h"
+
+struct work {
+	bool poison;
+	size_t max;
+	struct postern_memory *memory;
+	struct postern_orphan *orphans;
+	size_t count;
+};
+
+static int read_orphans(const struct pg_query *query, struct work *work,
+		struct postern_error *error) {
+	size_t count = (size_t)postern__pg_rows(query);
+	work->orphans = postern_memory_alloc(work->memory,
+			(count + 1) * sizeof *work->orphans);
+	bool ok = work->orphans;
+	for (size_t i = 0; ok && i < count; i++) {
+		ok = postern__pg_get_text(query, (int)i, 0, work->memory,
+				&work->orphans[i].key);
+		work->orphans[i].count = (uint64_t)postern__pg_get(query, (int)i, 1);
+	}
+	work->count = count;
+	return ok ? POSTERN_OK : postern__pg_no_memory(error);
+}
+
+static int find_orphans(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	struct work *work = context;
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_now(&query);
+	postern__pg_bool(&query, work->poison);
+	postern__pg_int4(&query,
+			work->max < INT32_MAX ? (int64_t)work->max : INT32_MAX);
+	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
+	int r = postern__pg_run(&query, "SELECT * FROM @orphans_1($1, $2, $3, $4)",
+			error);
+	if (r == POSTERN_OK) {
+		r = read_orphans(&query, work, error);
+	}
+	postern__pg_end(&query);
+	return r;
+}
 
 int postern__pg_orphans(struct postern_store *store, uint64_t node, bool poison,
 		size_t max, struct postern_memory *memory,
 		struct postern_orphan **orphans_out, size_t *count_out,
 		struct postern_error *error) {
-	(void)store;
-	(void)node;
-	(void)poison;
-	(void)max;
-	(void)memory;
-	(void)orphans_out;
-	(void)count_out;
-	return postern__fail(error, POSTERN_E_UNSUPPORTED, "not yet");
+	(void)node; /* it has enrolled, so it is among the nodes */
+	struct work work = { .poison = poison, .max = max, .memory = memory };
+	int r = postern__pg_do(postern__pg_from_base(store), find_orphans, &work,
+			error);
+	if (r == POSTERN_OK) {
+		*orphans_out = work.orphans;
+		*count_out = work.count;
+	}
+	return r;
 }

@@ -214,6 +214,9 @@ struct pg_store {
 	size_t channel_count;
 	bool *handlers;
 	size_t handler_count;
+	/* The lock under which all leases were looked at, see recover.c. */
+	char scanned_lock[POSTERN_LOCK_NAME_LEN_MAX + 1];
+	uint64_t scanned_fence;
 	int64_t now_max_ms; /* the latest the clock has been */
 	bool clock_back;    /* it went back, and pending ones wait too long */
 };

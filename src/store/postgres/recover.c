@@ -1,15 +1,86 @@
 /* SPDX-License-Identifier: MIT */
 
-/* To be written. */
+/*
+ * Taking back what a lost node had leased.
+ *
+ * Leases have no index, which every accept would have to pay for: they are
+ * found by going over all open deliveries. That is done when a node was found
+ * gone, and by the owner of a lock once for each time that it takes it: from
+ * then on nobody else can lease.
+ */
+
+#include <string.h>
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/postgres/postgres.h"
+
+struct work {
+	const struct postern_recovery *recovery;
+	struct postern_recovered out;
+};
+
+/* Whether all leases under this lock have been looked at before. */
+static bool is_known(struct pg_store *self, const struct postern_lock *lock) {
+	(void)pthread_mutex_lock(&self->lock);
+	bool known = lock && self->scanned_fence == lock->fence &&
+				 strcmp(self->scanned_lock, lock->name) == 0;
+	(void)pthread_mutex_unlock(&self->lock);
+	return known;
+}
+
+static void remember(struct pg_store *self, const struct postern_lock *lock) {
+	(void)pthread_mutex_lock(&self->lock);
+	self->scanned_fence = lock->fence;
+	memcpy(self->scanned_lock, lock->name, strlen(lock->name) + 1);
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+static int recover(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	struct work *work = context;
+	const struct postern_recovery *request = work->recovery;
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, request->node);
+	postern__pg_now(&query);
+	postern__pg_lock_of(&query, request->lock);
+	postern__pg_bool(&query,
+			request->lock && !is_known(connection->store, request->lock));
+	postern__pg_int4(&query,
+			request->max < INT32_MAX ? (int64_t)request->max : INT32_MAX - 1);
+	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
+	postern__point("postgres-recover.before");
+	int r = postern__pg_run(&query,
+			"SELECT * FROM @recover_1($1, $2, $3, $4, $5, $6, $7)", error);
+	postern__point("postgres-recover.after");
+	if (r == POSTERN_OK) {
+		work->out = (struct postern_recovered){
+			.released = (uint64_t)postern__pg_get(&query, 0, 1),
+			.suspects = (uint64_t)postern__pg_get(&query, 0, 2),
+			.poisoned = (uint64_t)postern__pg_get(&query, 0, 3),
+			.more = postern__pg_get(&query, 0, 4) != 0,
+		};
+		if (!postern__pg_get(&query, 0, 0)) {
+			r = postern__pg_lost_lock(request->lock, error);
+		}
+	}
+	postern__pg_end(&query);
+	return r;
+}
 
 int postern__pg_recover(struct postern_store *store,
 		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error) {
-	(void)store;
-	(void)recovery;
-	(void)out;
-	return postern__fail(error, POSTERN_E_UNSUPPORTED, "not yet");
+	struct pg_store *self = postern__pg_from_base(store);
+	struct work work = { .recovery = recovery };
+	int r = postern__pg_do(self, recover, &work, error);
+	if (r == POSTERN_OK) {
+		*out = work.out;
+		if (recovery->lock && !work.out.more) {
+			remember(self, recovery->lock);
+		}
+	}
+	return r;
 }

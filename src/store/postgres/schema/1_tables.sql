@@ -180,9 +180,6 @@ CREATE TABLE @attempt (
 	PRIMARY KEY (seq, handler, id)
 );
 
--- Groups of suspects are numbered for good.
-CREATE SEQUENCE @suspect_seq;
-
 -- Messages that nobody wanted when they came.
 CREATE TABLE @parked (
 	seq bigint PRIMARY KEY

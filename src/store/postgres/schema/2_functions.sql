@@ -630,3 +630,184 @@ BEGIN
 	INSERT INTO @node_handler (node, handler)
 		SELECT p_node, unnest(p_handlers);
 END $$;
+
+-- Take back what nodes that are gone had leased, and under a lock what all
+-- others have. p_all: look at every lease, whether a node is known to be gone
+-- or not.
+--
+-- What was leased by a node that is gone and may have taken its process down
+-- becomes suspect: the lost members of one group come back as two, the first
+-- with the odd one. What was lost while it ran alone has crashed.
+CREATE FUNCTION @recover_1(p_node bigint, p_now bigint, p_lock text,
+	p_lock_fence bigint, p_all boolean, p_max integer, p_kept integer,
+	OUT held boolean, OUT released bigint, OUT suspects bigint,
+	OUT poisoned bigint, OUT more boolean)
+	LANGUAGE plpgsql AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+	v_lost record;
+	v_last bigint;
+BEGIN
+	held := true;
+	released := 0;
+	suspects := 0;
+	poisoned := 0;
+	more := false;
+	IF p_lock IS NOT NULL THEN
+		PERFORM 1 FROM @lock
+			WHERE name = p_lock AND node = p_node AND fence = p_lock_fence
+			FOR SHARE;
+		held := FOUND;
+		IF NOT held THEN
+			RETURN;
+		END IF;
+	END IF;
+	PERFORM @repair_terms_1(v_now);
+	PERFORM 1 FROM @node WHERE lives_until <= v_now AND node <> p_node;
+	IF NOT FOUND THEN
+		PERFORM 1 FROM @gone;
+		IF NOT FOUND AND NOT p_all THEN
+			RETURN;
+		END IF;
+	END IF;
+	-- One at a time, and not while suspects are claimed.
+	LOCK TABLE @gone IN SHARE ROW EXCLUSIVE MODE;
+	WITH dead AS (
+		DELETE FROM @node WHERE lives_until <= v_now AND node <> p_node
+		RETURNING node
+	)
+	INSERT INTO @gone SELECT node FROM dead ON CONFLICT DO NOTHING;
+
+	SELECT coalesce(max(suspect), 0) INTO v_last FROM @open
+		WHERE suspect > 0;
+	WITH found AS MATERIALIZED (
+		SELECT o.seq, o.handler, o.fence, o.failures, o.starts, o.crashes,
+			o.suspect, o.since, w.max_crashes,
+			w.in_process AND NOT EXISTS (
+				SELECT 1 FROM @node n WHERE n.node = o.node) AS guilty,
+			o.solo
+		FROM @open o
+		JOIN @handler h ON h.id = o.handler
+		JOIN @handler w ON w.id = h.owner
+		WHERE o.node IS NOT NULL AND o.node <> p_node
+			AND (p_lock IS NOT NULL
+				OR o.node NOT IN (SELECT n.node FROM @node n))
+		ORDER BY guilty, o.suspect, o.seq, o.handler
+		LIMIT p_max + 1
+		FOR UPDATE OF o
+	), lost AS MATERIALIZED (
+		SELECT f.*, guilty AND solo AS crashed,
+			guilty AND solo AND crashes + 1 >= max_crashes AS doomed,
+			row_number() OVER (PARTITION BY guilty, suspect, guilty AND solo
+				ORDER BY seq, handler) AS place,
+			count(*) OVER (PARTITION BY guilty, suspect, guilty AND solo)
+				AS members
+		FROM (SELECT * FROM found
+			ORDER BY guilty, suspect, seq, handler LIMIT p_max) AS f
+	), plan AS MATERIALIZED (
+		SELECT *, CASE WHEN guilty AND NOT doomed THEN v_last + dense_rank()
+			OVER (ORDER BY NOT guilty OR doomed, suspect,
+				CASE WHEN crashed THEN place
+					ELSE (place > (members + 1) / 2)::integer END) ELSE 0 END
+			AS new_group
+		FROM lost
+	), back AS (
+		UPDATE @open o SET node = NULL, since = v_now, due_at = v_now,
+			suspect = p.new_group, solo = false,
+			crashes = o.crashes + p.crashed::integer
+		FROM plan p
+		WHERE o.seq = p.seq AND o.handler = p.handler AND NOT p.doomed
+	), closed AS (
+		DELETE FROM @open o USING plan p
+		WHERE o.seq = p.seq AND o.handler = p.handler AND p.doomed
+	), ended AS (
+		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
+				failures, starts, crashes, state)
+		SELECT seq, fence, v_now, NULL, handler, failures, starts, crashes + 1,
+			4 FROM plan WHERE doomed
+	)
+	SELECT count(*) FILTER (WHERE new_group = 0 AND NOT doomed) AS released,
+			count(*) FILTER (WHERE new_group > 0) AS suspects,
+			count(*) FILTER (WHERE doomed) AS poisoned,
+			(SELECT count(*) > p_max FROM found) AS more,
+			array_agg(seq) FILTER (WHERE crashed) AS seqs,
+			array_agg(handler) FILTER (WHERE crashed) AS handlers,
+			array_agg(fence) FILTER (WHERE crashed) AS fences,
+			array_agg(since) FILTER (WHERE crashed) AS sinces
+		INTO v_lost FROM plan;
+	released := v_lost.released;
+	suspects := v_lost.suspects;
+	poisoned := v_lost.poisoned;
+	more := v_lost.more;
+	IF v_lost.seqs IS NOT NULL THEN
+		PERFORM @keep_attempts_1(v_lost.seqs, v_lost.handlers, v_lost.fences,
+			v_lost.sinces, array_fill(v_now, ARRAY[cardinality(v_lost.seqs)]),
+			array_fill('crash'::text, ARRAY[cardinality(v_lost.seqs)]),
+			array_fill('the process ended while this ran alone'::text,
+				ARRAY[cardinality(v_lost.seqs)]), p_kept);
+	END IF;
+	IF NOT more THEN
+		DELETE FROM @gone;
+	END IF;
+END $$;
+
+-- Handlers that no node registers, with their open deliveries that no living
+-- node has leased; p_poison: poison the pending ones, at most p_max.
+CREATE FUNCTION @orphans_1(p_now bigint, p_poison boolean, p_max integer,
+	p_kept integer)
+	RETURNS TABLE (key text, open bigint) LANGUAGE plpgsql AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+	v_orphans integer[];
+	v_dead record;
+BEGIN
+	SELECT array_agg(h.id) INTO v_orphans FROM @handler h
+		WHERE h.owner NOT IN (
+			SELECT r.owner FROM @node_handler n
+			JOIN @handler r ON r.id = n.handler);
+	IF v_orphans IS NULL THEN
+		RETURN;
+	END IF;
+	RETURN QUERY
+		SELECT w.key, sum(c.count)::bigint FROM (
+			SELECT o.handler, count(*) FROM @open o
+				WHERE o.handler = ANY (v_orphans) AND o.node IS NULL
+				GROUP BY o.handler
+			UNION ALL
+			SELECT o.handler, count(*) FROM @open o
+				WHERE o.handler = ANY (v_orphans) AND o.node IS NOT NULL
+					AND o.node NOT IN (SELECT n.node FROM @node n)
+					AND EXISTS (SELECT 1 FROM @gone)
+				GROUP BY o.handler) AS c
+		JOIN @handler h ON h.id = c.handler
+		JOIN @handler w ON w.id = h.owner
+		GROUP BY w.id, w.key ORDER BY w.id;
+	IF NOT FOUND OR NOT p_poison THEN
+		RETURN;
+	END IF;
+	WITH found AS MATERIALIZED (
+		SELECT o.seq, o.handler FROM @open o
+			WHERE o.handler = ANY (v_orphans) AND o.node IS NULL
+			LIMIT p_max FOR UPDATE SKIP LOCKED
+	), closed AS (
+		DELETE FROM @open o USING found f
+		WHERE o.seq = f.seq AND o.handler = f.handler
+		RETURNING o.*
+	), ended AS (
+		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
+				failures, starts, crashes, state)
+		SELECT seq, fence, v_now, NULL, handler, failures, starts, crashes, 4
+		FROM closed
+	)
+	SELECT array_agg(seq) AS seqs, array_agg(handler) AS handlers,
+			array_agg(fence) AS fences, count(*)::integer AS count
+		INTO v_dead FROM closed;
+	IF v_dead.count > 0 THEN
+		PERFORM @keep_attempts_1(v_dead.seqs, v_dead.handlers, v_dead.fences,
+			array_fill(v_now, ARRAY[v_dead.count]),
+			array_fill(v_now, ARRAY[v_dead.count]),
+			array_fill('poison'::text, ARRAY[v_dead.count]),
+			array_fill('no handler is registered under its key'::text,
+				ARRAY[v_dead.count]), p_kept);
+	END IF;
+END $$;
