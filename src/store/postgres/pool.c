@@ -46,6 +46,7 @@ static void rest(int64_t ms) {
 
 void postern__pg_pool_init(struct pg_store *self) {
 	(void)pthread_mutex_init(&self->lock, NULL);
+	(void)pthread_mutex_init(&self->unit.lock, NULL);
 	(void)postern__wait_init(&self->given);
 	for (size_t i = 0; i < PG_CONNECTION_MAX; i++) {
 		self->connections[i].store = self;
@@ -58,6 +59,7 @@ void postern__pg_pool_finish(struct pg_store *self) {
 	}
 	(void)pthread_cond_destroy(&self->given);
 	(void)pthread_mutex_destroy(&self->lock);
+	(void)pthread_mutex_destroy(&self->unit.lock);
 }
 
 /* With the lock: one that is free, connected rather than not. */

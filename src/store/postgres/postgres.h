@@ -39,6 +39,10 @@ struct pg_connection {
 	bool lost;      /* it cannot be used any more */
 	bool collided;  /* with another transaction; it is worth a second try */
 	uint64_t epoch; /* changes when it is connected again */
+	/* While handlers have it: the last SQLSTATE that anybody was told, and
+	   the epoch since when that is watched. */
+	char state[6];
+	uint64_t watched;
 	/* Scratch of the query that is being made. */
 	struct postern__buf bytes;
 	struct postern__buf text;
@@ -179,6 +183,13 @@ int postern__pg_finish(struct pg_connection *connection, int r,
 
 /* The store. */
 
+/* The handler that is being run, see transact.c. */
+struct pg_unit {
+	pthread_mutex_t lock;
+	struct pg_connection *connection; /* NULL: none */
+	bool interrupted;
+};
+
 struct pg_store {
 	struct postern_store base;
 	const struct postern_clock *clock; /* of waiting, never of the store */
@@ -196,6 +207,8 @@ struct pg_store {
 	char *place;    /* host, port and database, to be told */
 	char *schema;   /* quoted, with a dot behind it */
 	uint8_t hash_key[POSTERN__SIPHASH_KEY_LEN];
+
+	struct pg_unit unit;
 
 	pthread_mutex_t lock; /* guards all below */
 	pthread_cond_t given;

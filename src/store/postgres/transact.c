@@ -1,21 +1,453 @@
 /* SPDX-License-Identifier: MIT */
 
-/* To be written. */
+/*
+ * Running handlers inside a transaction of the database, so that what they
+ * write and their completion are one.
+ *
+ * The delivery is taken out of the open ones first, conditional on its fence,
+ * and put into the ledger after the handler: if the handler fails, both are
+ * undone with what it wrote. Several units have a savepoint each.
+ *
+ * The transaction's number is known before anything is written. If the answer
+ * to COMMIT is lost, the database is asked by that number what became of it.
+ *
+ * A handler has the connection itself and may do anything with it. That it
+ * must not commit is ensured by a pledge, a row that a deferred trigger will
+ * not let through; that it rolled back is seen by the state of the connection
+ * and the transaction's number. What it set is reset before the next unit, in
+ * the same transaction: afterwards a pooler may have given the session to
+ * somebody else.
+ */
+
+#include <libpq-events.h>
+#include <postern/handler.h>
+#include <postern/sys/clock.h>
+#include <postern/sys/random.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/postgres/postgres.h"
+
+/* How often a unit is run again at once when it collided with another. */
+#define COLLISIONS_MAX 10
+/* How long to wait before the fate of a transaction is asked for again. */
+#define ASK_AGAIN_MS 50
+
+/* What a handler may have changed of its session. */
+static const char reset_session[] =
+		"RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL;"
+		" UNLISTEN *; SELECT pg_advisory_unlock_all(); DISCARD TEMP";
+
+struct transaction {
+	struct pg_connection *connection;
+	uint64_t node;
+	const struct postern_lock *lock;
+	struct postern_unit *units;
+	size_t count;
+	int64_t pledge;
+	int64_t xid;
+	bool held;
+	bool gone; /* the transaction is lost, and with it all units so far */
+};
+
+static void refuse(struct postern_unit *unit, int code, const char *reason) {
+	unit->code = code;
+	if (reason) {
+		(void)snprintf(unit->outcome.reason, sizeof unit->outcome.reason, "%s",
+				reason);
+	}
+}
+
+static bool is_completion(const struct postern_unit *unit) {
+	return unit->code == POSTERN_OK &&
+		   (unit->outcome.kind == POSTERN_DONE ||
+				   unit->outcome.kind == POSTERN_DISCARD);
+}
+
+static int begin(struct transaction *work, struct postern_error *error) {
+	struct pg_connection *connection = work->connection;
+	struct pg_store *self = connection->store;
+	work->gone = false;
+	work->xid = 0;
+	work->pledge = (int64_t)(self->random->next(self->random->context) >> 1);
+	int r = postern__pg_begin(connection, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, work->node);
+	postern__pg_lock_of(&query, work->lock);
+	postern__pg_int8(&query, work->pledge);
+	r = postern__pg_run(&query, "SELECT * FROM @begin_units_1($1, $2, $3, $4)",
+			error);
+	if (r == POSTERN_OK) {
+		work->held = postern__pg_get(&query, 0, 0) != 0;
+		work->xid = postern__pg_get(&query, 0, 1);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+/* *starts_out is 0 if the lease is lost. */
+static int take(struct transaction *work, const struct postern_unit *unit,
+		int64_t *starts_out, struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, work->connection);
+	postern__pg_node(&query, work->node);
+	postern__pg_int8(&query, unit->seq);
+	postern__pg_int4(&query, unit->handler);
+	postern__pg_int8(&query, (int64_t)unit->fence);
+	int r = postern__pg_run(&query, "SELECT @take_unit_1($1, $2, $3, $4)",
+			error);
+	if (r == POSTERN_OK) {
+		*starts_out = postern__pg_get(&query, 0, 0);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+static int complete(struct transaction *work, const struct postern_unit *unit,
+		int64_t starts, struct postern_error *error) {
+	bool done = unit->outcome.kind == POSTERN_DONE;
+	const char *reason = unit->outcome.reason;
+	struct pg_query query;
+	postern__pg_query(&query, work->connection);
+	postern__pg_int8(&query, work->xid);
+	postern__pg_now(&query);
+	postern__pg_int8(&query, unit->seq);
+	postern__pg_int4(&query, unit->handler);
+	postern__pg_int8(&query, (int64_t)unit->fence);
+	postern__pg_int2(&query, done ? 3 : 5);
+	postern__pg_int4(&query, unit->failures);
+	postern__pg_int4(&query, starts);
+	postern__pg_int8(&query, unit->duration_ms);
+	postern__pg_text(&query, reason[0] ? reason : NULL);
+	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
+	int r = postern__pg_run(&query,
+			"SELECT @end_unit_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+			error);
+	postern__pg_end(&query);
+	return r;
+}
+
+/* The last error that the server told anybody on this connection. */
+static int watch_results(PGEventId event, void *info, void *context) {
+	struct pg_connection *connection = context;
+	if (event == PGEVT_RESULTCREATE) {
+		const PGEventResultCreate *created = info;
+		const char *state =
+				PQresultErrorField(created->result, PG_DIAG_SQLSTATE);
+		if (state) {
+			(void)snprintf(connection->state, sizeof connection->state, "%s",
+					state);
+		}
+	}
+	return 1;
+}
+
+static void watch(struct pg_connection *connection) {
+	if (connection->watched != connection->epoch &&
+			PQregisterEventProc(connection->link, watch_results, "postern",
+					connection)) {
+		connection->watched = connection->epoch;
+	}
+	connection->state[0] = '\0';
+}
+
+/* Between these two another thread may interrupt the handler. */
+static void enter(struct transaction *work) {
+	struct pg_store *self = work->connection->store;
+	(void)pthread_mutex_lock(&self->unit.lock);
+	self->unit.connection = work->connection;
+	self->unit.interrupted = false;
+	(void)pthread_mutex_unlock(&self->unit.lock);
+}
+
+static bool leave(struct transaction *work) {
+	struct pg_store *self = work->connection->store;
+	(void)pthread_mutex_lock(&self->unit.lock);
+	self->unit.connection = NULL;
+	bool interrupted = self->unit.interrupted;
+	(void)pthread_mutex_unlock(&self->unit.lock);
+	return interrupted;
+}
+
+void postern__pg_interrupt(struct postern_store *store) {
+	struct pg_store *self = postern__pg_from_base(store);
+	(void)pthread_mutex_lock(&self->unit.lock);
+	if (self->unit.connection) {
+		self->unit.interrupted = true;
+		PGcancel *cancel = PQgetCancel(self->unit.connection->link);
+		char text[256];
+		/* If it cannot be sent, the handler goes on until it ends. */
+		(void)(cancel && PQcancel(cancel, text, sizeof text));
+		PQfreeCancel(cancel);
+	}
+	(void)pthread_mutex_unlock(&self->unit.lock);
+}
+
+/* What the connection says of what the handler left behind. */
+static void judge(struct transaction *work, struct postern_unit *unit,
+		bool interrupted) {
+	struct pg_connection *connection = work->connection;
+	PGTransactionStatusType status = PQtransactionStatus(connection->link);
+	if (interrupted) {
+		/* Whoever interrupted it may have said why already. The request may
+		   still be on its way: nothing else may meet it. */
+		refuse(unit, POSTERN_E_TIMEOUT,
+				unit->outcome.reason[0] ? NULL : "interrupted");
+		connection->lost = true;
+		work->gone = true;
+	} else if (status == PQTRANS_UNKNOWN) {
+		connection->lost = true;
+		work->gone = true;
+	} else if (status == PQTRANS_ACTIVE) {
+		refuse(unit, POSTERN_E_INVALID, "handler left a command running");
+		connection->lost = true;
+		work->gone = true;
+	} else if (status == PQTRANS_IDLE) {
+		refuse(unit, POSTERN_E_INVALID,
+				is_completion(unit) ? "handler ended the transaction itself"
+									: NULL);
+		work->gone = true;
+	} else if (status == PQTRANS_INERROR && is_completion(unit)) {
+		refuse(unit, POSTERN_E_INVALID,
+				"a statement of the handler failed, and it went on");
+	}
+}
+
+static void call(struct transaction *work, struct postern_unit *unit) {
+	struct pg_connection *connection = work->connection;
+	const struct postern_clock *clock = connection->store->clock;
+	postern_outcome_set(&unit->outcome, POSTERN_DONE, 0, NULL);
+	int64_t started = clock->monotonic_ms(clock->context);
+	watch(connection);
+	(void)PQsetnonblocking(connection->link, 0);
+	enter(work);
+	unit->run(unit->context, connection->link, connection->epoch,
+			&unit->outcome);
+	bool interrupted = leave(work);
+	(void)PQsetnonblocking(connection->link, 1);
+	unit->duration_ms = clock->monotonic_ms(clock->context) - started;
+	judge(work, unit, interrupted);
+}
+
+static bool has_collided(const struct transaction *work,
+		const struct postern_unit *unit) {
+	return !work->gone && !is_completion(unit) &&
+		   strncmp(work->connection->state, "40", 2) == 0;
+}
+
+static int undo(struct transaction *work, struct postern_error *error) {
+	return postern__pg_script(work->connection,
+			"ROLLBACK TO postern_unit; RELEASE postern_unit", error);
+}
+
+/* One unit under a savepoint. */
+static int run_once(struct transaction *work, struct postern_unit *unit,
+		bool *collided_out, struct postern_error *error) {
+	int64_t starts = 0;
+	*collided_out = false;
+	int r = postern__pg_exec(work->connection, "SAVEPOINT postern_unit", error);
+	if (r == POSTERN_OK) {
+		r = take(work, unit, &starts, error);
+	}
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (starts == 0) {
+		unit->code = POSTERN_E_STALE;
+		return undo(work, error);
+	}
+	postern__point("postgres-unit.before");
+	call(work, unit);
+	postern__point("postgres-unit.after");
+	if (work->gone) {
+		return POSTERN_OK;
+	}
+	*collided_out = has_collided(work, unit);
+	if (is_completion(unit)) {
+		r = postern__pg_script(work->connection, reset_session, error);
+		if (r == POSTERN_OK) {
+			r = complete(work, unit, starts, error);
+		}
+		if (r == POSTERN_OK) {
+			return postern__pg_exec(work->connection, "RELEASE postern_unit",
+					error);
+		}
+		if (r != POSTERN_E_INVALID || work->connection->lost) {
+			return r;
+		}
+		/* The handler has left the transaction in another state. */
+		refuse(unit, POSTERN_E_INVALID, error ? error->text : NULL);
+	}
+	return undo(work, error);
+}
+
+static int run_unit(struct transaction *work, struct postern_unit *unit,
+		struct postern_error *error) {
+	bool collided = true;
+	int r = POSTERN_OK;
+	for (int i = 0; r == POSTERN_OK && collided && i < COLLISIONS_MAX; i++) {
+		unit->code = POSTERN_OK;
+		r = run_once(work, unit, &collided, error);
+	}
+	return r;
+}
+
+static void ask_again_later(void) {
+	struct timespec time = { .tv_nsec = ASK_AGAIN_MS * 1000000 };
+	(void)nanosleep(&time, NULL);
+}
+
+struct fate {
+	int64_t xid;
+	bool committed;
+	bool under_way;
+};
+
+static int ask_fate(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	struct fate *fate = context;
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_int8(&query, fate->xid);
+	int r = postern__pg_run(&query,
+			"SELECT s = 'committed', s = 'in progress'"
+			" FROM pg_xact_status($1::text::xid8) AS s",
+			error);
+	if (r == POSTERN_OK) {
+		fate->committed = postern__pg_get(&query, 0, 0) != 0;
+		fate->under_way = postern__pg_get(&query, 0, 1) != 0;
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+/* The answer to COMMIT was lost: whether it took effect. */
+static int learn_fate(struct pg_store *self, int64_t xid, bool *committed_out,
+		struct postern_error *error) {
+	struct fate fate = { .xid = xid, .under_way = true };
+	const struct postern_clock *clock = self->clock;
+	int64_t end =
+			clock->monotonic_ms(clock->context) + 2 * self->command_timeout_ms;
+	int r = POSTERN_OK;
+	while (fate.under_way) {
+		r = postern__pg_do(self, ask_fate, &fate, error);
+		if (r == POSTERN_OK && !fate.under_way) {
+			break;
+		}
+		if (clock->monotonic_ms(clock->context) > end) {
+			return r != POSTERN_OK
+						   ? r
+						   : postern__fail(error, POSTERN_E_TIMEOUT,
+									 "transaction %lld is still under way",
+									 (long long)xid);
+		}
+		ask_again_later();
+	}
+	*committed_out = fate.committed;
+	return r;
+}
+
+static int commit(struct transaction *work, struct postern_error *error) {
+	struct pg_connection *connection = work->connection;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_int8(&query, work->pledge);
+	int r = postern__pg_run(&query, "DELETE FROM @pledge WHERE id = $1", error);
+	postern__pg_end(&query);
+	r = postern__pg_finish(connection, r, error);
+	if (r == POSTERN_OK || !connection->lost) {
+		return r;
+	}
+	bool committed = false;
+	struct postern_error trouble = { 0 };
+	int known = learn_fate(connection->store, work->xid, &committed, &trouble);
+	if (known != POSTERN_OK && error) {
+		*error = trouble;
+	}
+	return known != POSTERN_OK ? known : committed ? POSTERN_OK : r;
+}
+
+/* *again_out: the transaction was lost; what is left is to be run again. */
+static int run_all(struct transaction *work, bool *again_out,
+		struct postern_error *error) {
+	size_t completed = 0;
+	*again_out = false;
+	int r = begin(work, error);
+	for (size_t i = 0; r == POSTERN_OK && !work->gone && i < work->count; i++) {
+		struct postern_unit *unit = &work->units[i];
+		if (!work->held) {
+			unit->code = POSTERN_E_STALE;
+		} else if (is_completion(unit)) {
+			r = run_unit(work, unit, error);
+			completed += is_completion(unit);
+		}
+	}
+	if (r == POSTERN_OK && work->gone && !work->connection->lost) {
+		*again_out = true;
+	}
+	if (r != POSTERN_OK || work->gone || completed == 0) {
+		(void)postern__pg_finish(work->connection, POSTERN_E_STALE, NULL);
+		return r;
+	}
+	r = commit(work, error);
+	for (size_t i = 0; r == POSTERN_OK && i < work->count; i++) {
+		work->units[i].committed = is_completion(&work->units[i]);
+	}
+	return r;
+}
+
+/* On one connection after the other, until all units are judged. */
+static int run_until_judged(struct transaction *work, struct pg_store *self,
+		struct postern_error *error) {
+	bool again = true;
+	int r = POSTERN_OK;
+	while (r == POSTERN_OK && again) {
+		r = postern__pg_take(self, &work->connection, error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+		r = run_all(work, &again, error);
+		if (r == POSTERN_OK && work->gone && work->connection->lost) {
+			/* A unit was refused together with its connection, or the
+			   connection broke by itself: then nobody is to blame. */
+			bool refused = false;
+			for (size_t i = 0; i < work->count; i++) {
+				refused = refused || !is_completion(&work->units[i]);
+			}
+			again = refused;
+			r = refused ? POSTERN_OK
+						: postern__fail(error, POSTERN_E_UNAVAILABLE,
+								  "the connection to PostgreSQL at %s was lost",
+								  self->place);
+		}
+		postern__pg_give(work->connection);
+	}
+	return r;
+}
 
 int postern__pg_transact(struct postern_store *store, uint64_t node,
 		const struct postern_lock *lock, struct postern_unit *units,
 		size_t count, struct postern_error *error) {
-	(void)store;
-	(void)node;
-	(void)lock;
-	(void)units;
-	(void)count;
-	return postern__fail(error, POSTERN_E_UNSUPPORTED, "not yet");
-}
-
-void postern__pg_interrupt(struct postern_store *store) {
-	(void)store;
+	struct pg_store *self = postern__pg_from_base(store);
+	for (size_t i = 0; i < count; i++) {
+		units[i].code = POSTERN_OK;
+		units[i].committed = false;
+		units[i].duration_ms = 0;
+		postern_outcome_set(&units[i].outcome, POSTERN_DONE, 0, NULL);
+	}
+	struct transaction work = {
+		.node = node,
+		.lock = lock,
+		.units = units,
+		.count = count,
+	};
+	return count > 0 ? run_until_judged(&work, self, error) : POSTERN_OK;
 }

@@ -200,3 +200,22 @@ CREATE TABLE @conflict (
 	transport text,
 	PRIMARY KEY (seq, number)
 );
+
+-- A row is here while a transaction of handlers is under way; it must be gone
+-- when the transaction commits. So a handler that commits by itself fails, and
+-- nothing of what it wrote stays.
+CREATE UNLOGGED TABLE @pledge (
+	id bigint PRIMARY KEY
+);
+CREATE FUNCTION @pledge_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM 1 FROM @pledge WHERE id = NEW.id;
+	IF FOUND THEN
+		RAISE 'handler ended the transaction itself'
+			USING ERRCODE = 'invalid_transaction_termination';
+	END IF;
+	RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER pledge_kept AFTER INSERT ON @pledge
+	DEFERRABLE INITIALLY DEFERRED
+	FOR EACH ROW EXECUTE FUNCTION @pledge_kept();

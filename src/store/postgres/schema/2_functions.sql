@@ -811,3 +811,47 @@ BEGIN
 				ARRAY[v_dead.count]), p_kept);
 	END IF;
 END $$;
+
+-- A transaction of handlers begins: by what right, and its number.
+CREATE FUNCTION @begin_units_1(p_node bigint, p_lock text,
+	p_lock_fence bigint, p_pledge bigint, OUT held boolean, OUT xid bigint)
+	LANGUAGE plpgsql AS $$
+BEGIN
+	held := @holds_1(p_node, p_lock, p_lock_fence);
+	INSERT INTO @pledge VALUES (p_pledge);
+	xid := pg_current_xact_id()::text::bigint;
+END $$;
+
+-- Take a delivery out of the open ones, which shows that its lease holds.
+-- Returns how often it was started, NULL if the lease is lost.
+CREATE FUNCTION @take_unit_1(p_node bigint, p_seq bigint, p_handler integer,
+	p_fence bigint) RETURNS integer LANGUAGE sql AS $$
+	DELETE FROM @open WHERE seq = p_seq AND handler = p_handler
+		AND fence = p_fence AND node = p_node RETURNING starts;
+$$;
+
+-- It is done (3) or discarded (5), if this is still the transaction in which
+-- it was taken.
+CREATE FUNCTION @end_unit_1(p_xid bigint, p_now bigint, p_seq bigint,
+	p_handler integer, p_fence bigint, p_state smallint, p_failures integer,
+	p_starts integer, p_duration bigint, p_error text, p_kept integer)
+	RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+BEGIN
+	IF pg_current_xact_id()::text::bigint <> p_xid THEN
+		RAISE 'handler ended the transaction itself'
+			USING ERRCODE = 'invalid_transaction_termination';
+	END IF;
+	INSERT INTO @ledger (seq, fence, finished_at, duration, handler, failures,
+			starts, crashes, state)
+		VALUES (p_seq, p_fence, v_now, p_duration, p_handler, p_failures,
+			p_starts, 0, p_state);
+	INSERT INTO @handler_tally (handler, done, discarded)
+		VALUES (p_handler, (p_state = 3)::integer, (p_state = 5)::integer);
+	IF p_state = 5 THEN
+		PERFORM @keep_attempts_1(ARRAY[p_seq], ARRAY[p_handler],
+			ARRAY[p_fence], ARRAY[v_now - p_duration], ARRAY[v_now],
+			ARRAY['discard'], ARRAY[p_error], p_kept);
+	END IF;
+END $$;
