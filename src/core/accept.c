@@ -282,7 +282,8 @@ static void wait_finished(struct postern_box *box,
 	int64_t until =
 			postern__box_after_ms(box, 2 * box->options.command_timeout_ms);
 	while (!content->finished) {
-		if (!box->committing) {
+		if (postern__list_linked(&content->item.link) &&
+				postern__commit_free(box)) {
 			(void)postern__commit_group(box, NULL, NULL);
 			continue;
 		}

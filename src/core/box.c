@@ -152,6 +152,18 @@ static int init_conditions(struct postern_box *box,
 			 : POSTERN_OK;
 }
 
+static int make_groups(struct postern_box *box, struct postern_error *error) {
+	size_t writers = box->store->ops->writers;
+	writers = writers < 1 ? 1 : writers;
+	for (size_t i = 0; i < writers && i < POSTERN__WRITERS_MAX; i++) {
+		box->groups[i] = postern__group_create();
+		if (!box->groups[i]) {
+			return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		}
+	}
+	return POSTERN_OK;
+}
+
 int postern__box_create(struct postern_store *store,
 		const struct postern_box_options *options, struct postern_box **out,
 		struct postern_error *error) {
@@ -165,9 +177,8 @@ int postern__box_create(struct postern_store *store,
 	postern__list_init(&box->accepts);
 	postern__list_init(&box->running);
 	int r = init_conditions(box, error);
-	box->group = postern__group_create();
-	if (!r && !box->group) {
-		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	if (!r) {
+		r = make_groups(box, error);
 	}
 	if (!r) {
 		r = take_options(box, options, error);
@@ -267,7 +278,9 @@ void postern_box_destroy(struct postern_box *box) {
 		destroy_channel(box->channels[i]);
 	}
 	free(box->channels);
-	postern__group_destroy(box->group);
+	for (size_t i = 0; i < POSTERN__WRITERS_MAX; i++) {
+		postern__group_destroy(box->groups[i]);
+	}
 	free(box->lock_name);
 	free(box->cleanup_lock_name);
 	(void)pthread_cond_destroy(&box->watch);

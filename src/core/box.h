@@ -29,6 +29,8 @@
 /* Items and body bytes of one group commit. Enough that the commit itself
    stops mattering, little enough that nobody waits long behind it. */
 #define POSTERN__COMMIT_ITEMS_MAX 2000
+/* Groups that may be written at a time, if the store wants so many. */
+#define POSTERN__WRITERS_MAX 4
 #define POSTERN__COMMIT_BYTES_MAX ((size_t)16 * 1024 * 1024)
 
 /* What may wait for a commit through postern_box_accept_async(). */
@@ -199,8 +201,8 @@ struct postern_box {
 	struct postern__list accepts;
 	size_t accept_count;
 	size_t accept_bytes;
-	bool committing; /* somebody writes a group; one at a time */
-	struct postern__group *group;
+	size_t committing; /* groups that are being written */
+	struct postern__group *groups[POSTERN__WRITERS_MAX]; /* NULL: no more */
 	int64_t commit_retry_at_ms; /* settlements wait until then */
 	bool store_failing;
 
@@ -291,13 +293,15 @@ void postern__policy_finish(struct postern_policy *policy);
 /* commit.c: with the box's lock held. */
 struct postern__group *postern__group_create(void);
 void postern__group_destroy(struct postern__group *group);
-/* Write one group, unless somebody else is writing; the lock is released
+/* Write one group, unless all writers are busy; the lock is released
    meanwhile. Returns what the store said; *count_out (may be NULL) is how
    many items were decided. */
 int postern__commit_group(struct postern_box *box, size_t *count_out,
 		struct postern_error *error);
 /* Whether a writer has something to do now. */
 bool postern__commit_ready(const struct postern_box *box);
+/* Whether a group could be written at once, if there is anything. */
+bool postern__commit_free(const struct postern_box *box);
 
 /* accept.c */
 /* POSTERN_E_BUSY inside a transactional handler: it holds the writer. */

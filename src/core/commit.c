@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Group commit. Whoever finds nobody writing takes everything that waits and
+ * Group commit. Whoever finds a writer free takes everything that waits and
  * writes it as one durable unit; what arrives meanwhile is the next group. No
  * timer, no thread: a blocked caller commits for all who wait beside it, and
  * a runner's writer does the same for settlements and asynchronous accepts.
+ * There are as many writers as the store can do well with at a time.
  *
  * When the store refuses a group for a reason that may be one item's fault,
  * the group is halved until that item stands alone, so the rest commits. When
@@ -22,9 +23,10 @@
 /* How long settlements rest after the store was in trouble. */
 #define RETRY_MS 1000
 
-/* The working space of one commit; made once, since there is only ever one
-   writer. Settlements come first in all arrays. */
+/* The working space of one commit; made once for every writer. Settlements
+   come first in all arrays. */
 struct postern__group {
+	bool taken;
 	struct postern_settlement settlements[POSTERN__COMMIT_ITEMS_MAX];
 	struct postern_accept accepts[POSTERN__COMMIT_ITEMS_MAX];
 	struct postern__item *items[2 * POSTERN__COMMIT_ITEMS_MAX];
@@ -59,8 +61,21 @@ static bool settlements_ready(const struct postern_box *box) {
 		   postern__box_now_ms(box) >= box->commit_retry_at_ms;
 }
 
+static struct postern__group *free_group(const struct postern_box *box) {
+	for (size_t i = 0; i < POSTERN__WRITERS_MAX; i++) {
+		if (box->groups[i] && !box->groups[i]->taken) {
+			return box->groups[i];
+		}
+	}
+	return NULL;
+}
+
+bool postern__commit_free(const struct postern_box *box) {
+	return free_group(box) != NULL;
+}
+
 bool postern__commit_ready(const struct postern_box *box) {
-	return !box->committing &&
+	return postern__commit_free(box) &&
 		   (!postern__list_empty(&box->accepts) || settlements_ready(box));
 }
 
@@ -80,8 +95,7 @@ static size_t take_from(struct postern__list *list, struct postern__item **out,
 	return count;
 }
 
-static void take_group(struct postern_box *box) {
-	struct postern__group *group = box->group;
+static void take_group(struct postern_box *box, struct postern__group *group) {
 	size_t bytes = 0;
 	group->count = 0;
 	if (settlements_ready(box)) {
@@ -98,9 +112,8 @@ static void take_group(struct postern_box *box) {
 	group->right = postern__right_of(box);
 }
 
-static int apply(struct postern_box *box, size_t from, size_t count,
-		struct postern_error *error) {
-	struct postern__group *group = box->group;
+static int apply(struct postern_box *box, struct postern__group *group,
+		size_t from, size_t count, struct postern_error *error) {
 	struct postern_batch batch = {
 		.node = group->right.node,
 		.lock = postern__right_lock(&group->right),
@@ -149,10 +162,10 @@ static bool is_store_trouble(int code) {
  * the store's trouble, if that is what stopped it; a settlement that is
  * refused alone is left for publish() to keep.
  */
-static int apply_halving(struct postern_box *box, size_t from, size_t count) {
-	struct postern__group *group = box->group;
+static int apply_halving(struct postern_box *box, struct postern__group *group,
+		size_t from, size_t count) {
 	struct postern_error error = { 0 };
-	int r = apply(box, from, count, &error);
+	int r = apply(box, group, from, count, &error);
 	if (!r) {
 		return POSTERN_OK;
 	}
@@ -165,7 +178,7 @@ static int apply_halving(struct postern_box *box, size_t from, size_t count) {
 	}
 	postern__point("halve.before");
 	size_t half = count / 2;
-	r = apply_halving(box, from, half);
+	r = apply_halving(box, group, from, half);
 	if (r) {
 		/* The rest is not even tried: the store is in trouble. */
 		for (size_t i = from + half; i < from + count; i++) {
@@ -174,12 +187,11 @@ static int apply_halving(struct postern_box *box, size_t from, size_t count) {
 		return r;
 	}
 	size_t lost = postern__bug("halving-loses-one") ? 1 : 0;
-	return apply_halving(box, from + half, count - half - lost);
+	return apply_halving(box, group, from + half, count - half - lost);
 }
 
 /* Without the lock: tell everybody what became of it. */
-static void announce(struct postern_box *box) {
-	struct postern__group *group = box->group;
+static void announce(struct postern_box *box, struct postern__group *group) {
 	for (size_t i = 0; i < group->count; i++) {
 		struct postern__item *item = group->items[i];
 		if (item->kind == POSTERN__ITEM_ACCEPT) {
@@ -195,8 +207,7 @@ static void announce(struct postern_box *box) {
 }
 
 /* With the lock: move everything on. Returns how many items were decided. */
-static size_t publish(struct postern_box *box) {
-	struct postern__group *group = box->group;
+static size_t publish(struct postern_box *box, struct postern__group *group) {
 	size_t decided = 0;
 	/* Backwards, so that what goes back to the front keeps its order. */
 	for (size_t i = group->count; i-- > 0;) {
@@ -225,43 +236,59 @@ static size_t publish(struct postern_box *box) {
 	return decided;
 }
 
+/* Without the lock: write it and tell everybody. */
+static int write_group(struct postern_box *box, struct postern__group *group) {
+	bool early = postern__bug("acknowledge-before-commit");
+	if (early) {
+		announce(box, group);
+	}
+	int r = apply_halving(box, group, 0, group->count);
+	postern__point("announce.before");
+	if (!early) {
+		announce(box, group);
+	}
+	postern__point("announce.after");
+	return r;
+}
+
+/* With the lock: move on, and say whether the store is in trouble. */
+static int finish_group(struct postern_box *box, struct postern__group *group,
+		int r, size_t *decided_out, struct postern_error *error) {
+	*decided_out = publish(box, group);
+	bool refused = *decided_out < group->count;
+	box->commit_retry_at_ms =
+			refused ? postern__box_after_ms(box, RETRY_MS) : 0;
+	if (!r && refused) {
+		/* A result that cannot be written is trouble, even if all the rest
+		   could be. */
+		r = group->refusal.code;
+	}
+	box->store_failing = r != POSTERN_OK;
+	if (r && error) {
+		*error = group->refusal;
+	}
+	return r;
+}
+
 int postern__commit_group(struct postern_box *box, size_t *count_out,
 		struct postern_error *error) {
+	struct postern__group *group = free_group(box);
 	size_t decided = 0;
 	int r = POSTERN_OK;
-	if (!box->committing) {
-		take_group(box);
-		if (box->group->count > 0) {
-			box->committing = true;
-			(void)pthread_mutex_unlock(&box->lock);
-			bool early = postern__bug("acknowledge-before-commit");
-			if (early) {
-				announce(box);
-			}
-			r = apply_halving(box, 0, box->group->count);
-			postern__point("announce.before");
-			if (!early) {
-				announce(box);
-			}
-			postern__point("announce.after");
-			(void)pthread_mutex_lock(&box->lock);
-			decided = publish(box);
-			bool refused = decided < box->group->count;
-			box->commit_retry_at_ms =
-					refused ? postern__box_after_ms(box, RETRY_MS) : 0;
-			if (!r && refused) {
-				/* A result that cannot be written is trouble, even if all
-				   the rest could be. */
-				r = box->group->refusal.code;
-			}
-			box->store_failing = r != POSTERN_OK;
-			if (r && error) {
-				*error = box->group->refusal;
-			}
-			box->committing = false;
-			(void)pthread_cond_broadcast(&box->committed);
-			(void)pthread_cond_signal(&box->wake);
-		}
+	if (group) {
+		take_group(box, group);
+	}
+	if (group && group->count > 0) {
+		group->taken = true;
+		box->committing++;
+		(void)pthread_mutex_unlock(&box->lock);
+		r = write_group(box, group);
+		(void)pthread_mutex_lock(&box->lock);
+		r = finish_group(box, group, r, &decided, error);
+		group->taken = false;
+		box->committing--;
+		(void)pthread_cond_broadcast(&box->committed);
+		(void)pthread_cond_signal(&box->wake);
 	}
 	if (count_out) {
 		*count_out = decided;
@@ -280,8 +307,8 @@ int postern_box_commit(struct postern_box *box, size_t *count_out,
 	}
 	size_t total = 0;
 	(void)pthread_mutex_lock(&box->lock);
-	while (!r && (box->committing || postern__commit_ready(box))) {
-		if (box->committing) {
+	while (!r && (box->committing > 0 || postern__commit_ready(box))) {
+		if (!postern__commit_ready(box)) {
 			postern__wait(&box->committed, &box->lock, -1);
 			continue;
 		}

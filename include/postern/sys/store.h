@@ -365,6 +365,8 @@ struct postern_store_ops {
 	const char *name;   /* "memory", "sqlite"; also the URL scheme */
 	bool transactional; /* can transact */
 	bool exclusive;     /* one process has it open: nodes need no lease */
+	/* How many apply() at a time it does well with; 0: one. */
+	unsigned writers;
 
 	/*
 	 * Resolve channels and handlers to stored ids, making those that are

@@ -183,6 +183,7 @@ static const struct postern_store_ops pg_ops = {
 	.name = "postgres",
 	.transactional = true,
 	.exclusive = false,
+	.writers = 2,
 	.enrol = postern__pg_enrol,
 	.apply = postern__pg_apply,
 	.claim = postern__pg_claim,
