@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A private PostgreSQL server, for as long as a test needs it.
+
+As a program it runs a command beside a server and ends as the command does:
+
+    postgres.py [--durable] COMMAND [ARGUMENT...]
+
+The command finds the server by $POSTERN_TEST_POSTGRES, a URL of an empty
+database whose owner may do anything. From Python:
+
+    with Server() as server:
+        server.sql("create role somebody login")
+        place.run("stats", "--store", server.url(user="somebody"))
+
+Everything is in one temporary directory; the server listens there and on a
+free port of 127.0.0.1, and believes whoever says who he is. Unless it is to
+be durable nothing is waited for that only a power failure would need.
+
+However this program ends, the server ends too and the directory goes: a guard
+process waits for that, and the server is told by the system.
+"""
+
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+
+BIN = os.environ.get("POSTERN_TEST_POSTGRES_BIN", "/usr/lib/postgresql/15/bin")
+USER = DATABASE = "postern"
+# Far more than anything takes, also on a busy machine.
+PATIENCE_S = 60
+# A socket's address has 108 bytes, the last one zero, and its name is long.
+PATH_LEN_MAX = 80
+# A port that was free may be taken a moment later.
+START_TRIES = 5
+PR_SET_PDEATHSIG = 1
+
+FAST = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "32MB",
+}
+
+
+class ServerError(Exception):
+    """The server does not do what it should; the text has its log."""
+
+
+def owner():
+    """Who runs the server. It refuses to be run by root."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            pass
+    raise ServerError("root cannot run a server, and there is nobody else")
+
+
+def parents(durable):
+    """Where the directory may be, the best place first."""
+    first = os.environ.get("TMPDIR")
+    rest = ["/var/tmp", "/tmp"] if durable else ["/dev/shm", "/tmp"]
+    return [path for path in [first, *rest] if path and os.path.isdir(path)]
+
+
+def make_directory(durable, user):
+    for parent in parents(durable):
+        path = tempfile.mkdtemp(prefix="postern-pg-", dir=parent)
+        if user:
+            os.chown(path, user.pw_uid, user.pw_gid)
+        if len(path) <= PATH_LEN_MAX and can_enter(path, user):
+            return path
+        os.rmdir(path)
+    raise ServerError("there is no place for a server's files")
+
+
+def can_enter(path, user):
+    """Whether all that is above it lets the user pass."""
+    done = subprocess.run(
+        ["test", "-w", path], preexec_fn=lambda: become(user), check=False
+    )
+    return done.returncode == 0
+
+
+def become(user):
+    if user:
+        os.setgroups([])
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+
+
+def die_with_parent(number):
+    """In the child: get this signal when the parent ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def until(condition, what):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise ServerError(f"{what}: not within {PATIENCE_S} s")
+        time.sleep(0.01)
+
+
+class Server:
+    """A server, from the call on; use it in a `with`, or stop() it."""
+
+    def __init__(self, durable=False, settings=None):
+        self.user = owner()
+        self.path = make_directory(durable, self.user)
+        self.data = os.path.join(self.path, "data")
+        self.log = os.path.join(self.path, "log")
+        self.settings = {} if durable else dict(FAST)
+        self.settings.update(settings or {})
+        self.process = None
+        self.port = None
+        self.guard = subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__), "--guard", self.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            self.create()
+            self.start()
+            self.sql(f"CREATE DATABASE {DATABASE}", database="postgres")
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        self.stop()
+
+    def spawn(self, command, log):
+        def prepare():
+            become(self.user)
+            die_with_parent(signal.SIGQUIT)
+
+        return subprocess.Popen(
+            command,
+            cwd=self.path,
+            env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
+
+    def create(self):
+        command = [
+            os.path.join(BIN, "initdb"),
+            *("--pgdata", self.data, "--username", USER),
+            *("--encoding", "UTF8", "--locale", "C", "--auth", "trust"),
+            *("--no-sync", "--no-instructions"),
+        ]
+        with open(self.log, "ab") as log:
+            if self.spawn(command, log).wait() != 0:
+                raise ServerError(f"initdb failed: {self.read_log()}")
+
+    def start(self):
+        """Starts it, or starts it again, on the port it had."""
+        tries = 1 if self.port else START_TRIES
+        for left in reversed(range(tries)):
+            port = self.port or free_port()
+            if self.try_start(port):
+                self.port = port
+                return
+            if not left:
+                raise ServerError(f"no server: {self.read_log()}")
+
+    def try_start(self, port):
+        settings = {
+            "port": port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": self.path,
+            # Nothing of it is outside the directory.
+            "dynamic_shared_memory_type": "mmap",
+            **self.settings,
+        }
+        command = [os.path.join(BIN, "postgres"), "-D", self.data]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        with open(self.log, "ab") as log:
+            self.process = self.spawn(command, log)
+        until(self.ready_or_ended, "starting the server")
+        return self.process.poll() is None
+
+    def ready_or_ended(self):
+        if self.process.poll() is not None:
+            return True
+        try:
+            with open(os.path.join(self.data, "postmaster.pid")) as file:
+                lines = file.read().splitlines()
+        except FileNotFoundError:
+            return False
+        # The last line says how far it is; the file may be of a former life.
+        return (
+            len(lines) >= 8
+            and lines[0] == str(self.process.pid)
+            and lines[7].strip() in ("ready", "standby")
+        )
+
+    def read_log(self):
+        try:
+            with open(self.log, encoding="utf-8", errors="replace") as file:
+                return file.read()[-4000:]
+        except FileNotFoundError:
+            return ""
+
+    def end(self, number=signal.SIGINT):
+        """Ends the server and leaves its files: SIGINT at once but in order,
+        SIGQUIT without order, SIGKILL without a word. start() goes on."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(number)
+        if self.process:
+            self.process.wait(PATIENCE_S)
+
+    def stop(self):
+        """Ends the server and removes everything."""
+        self.end(signal.SIGQUIT)
+        # The guard does the rest when nobody holds the other end.
+        self.guard.stdin.close()
+        self.guard.wait(PATIENCE_S)
+
+    def url(self, user=USER, password=None, database=DATABASE, port=None, **more):
+        """The URL of a store; `more` are parameters of it."""
+        who = urllib.parse.quote(user, safe="")
+        if password is not None:
+            who += ":" + urllib.parse.quote(password, safe="")
+        query = "?" + urllib.parse.urlencode(more) if more else ""
+        return f"postgres://{who}@127.0.0.1:{port or self.port}/{database}{query}"
+
+    def sql(self, text, user=USER, database=DATABASE):
+        """Runs statements; returns the rows as lines, columns with a '|'."""
+        done = subprocess.run(
+            [
+                os.path.join(BIN, "psql"),
+                *("-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1"),
+                *("-h", self.path, "-p", str(self.port)),
+                *("-U", user, "-d", database, "-c", text),
+            ],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ServerError(f"{text}: {done.stderr}")
+        return done.stdout.splitlines()
+
+    def demand_password(self, user):
+        """From now on this user has to say one."""
+        path = os.path.join(self.data, "pg_hba.conf")
+        with open(path) as file:
+            rules = file.read()
+        with open(path, "w") as file:
+            file.write(f"host all {user} 127.0.0.1/32 scram-sha-256\n{rules}")
+        self.sql("SELECT pg_reload_conf()")
+
+
+def environment(**more):
+    """This one, without what would tell a client where to go."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+    return {**kept, **more}
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def server_of(path):
+    """The process that has its files there, if there is one."""
+    data = os.path.join(path, "data")
+    try:
+        with open(os.path.join(data, "postmaster.pid")) as file:
+            pid = int(file.readline())
+        # Numbers are given again, so whether it is the one is looked up.
+        return pid if os.path.samefile(f"/proc/{pid}/cwd", data) else None
+    except (OSError, ValueError):
+        return None
+
+
+def guard(path):
+    """Waits until whoever made the directory is done with it or gone."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    pid = server_of(path)
+    if pid:
+        os.kill(pid, signal.SIGQUIT)
+        until(lambda: not is_alive(pid), "ending the server")
+
+    # Its last child may have a moment left, in which it writes.
+    def gone():
+        shutil.rmtree(path, ignore_errors=True)
+        return not os.path.exists(path)
+
+    until(gone, "removing the server's files")
+
+
+def end_command(process):
+    """Tells a command to end, and sees that it does."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(0.5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def raise_exit(number, frame):
+    del frame
+    raise SystemExit(128 + number)
+
+
+def main(words):
+    durable = words[:1] == ["--durable"]
+    command = words[1:] if durable else words
+    if not command:
+        sys.exit("usage: postgres.py [--durable] COMMAND [ARGUMENT...]")
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, raise_exit)
+    with Server(durable) as server:
+        process = subprocess.Popen(
+            command,
+            env=environment(POSTERN_TEST_POSTGRES=server.url()),
+            preexec_fn=lambda: die_with_parent(signal.SIGKILL),
+        )
+        try:
+            code = process.wait()
+        finally:
+            end_command(process)
+    # As a shell says it: 128 and more for a signal.
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--guard"]:
+        guard(sys.argv[2])
+    else:
+        main(sys.argv[1:])
