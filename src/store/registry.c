@@ -21,17 +21,25 @@ static const struct postern_store_kind *const kinds[] = {
 	&postern__sqlite_kind,
 #ifdef POSTERN_POSTGRES
 	&postern__pg_kind,
+	&postern__pg_kind_too,
 #endif
 };
 #define KIND_COUNT (sizeof kinds / sizeof kinds[0])
 
 /* What the URLs of this version look like, for error texts. */
+#ifdef POSTERN_POSTGRES
+#define KNOWN_URLS \
+	"'memory:', 'sqlite:FILE' or 'postgres://USER@HOST/DATABASE'"
+#else
 #define KNOWN_URLS "'memory:' or 'sqlite:FILE'"
+#endif
 
-/* Planned: a better answer than that nobody knows them. */
+/* Planned, or left out: a better answer than that nobody knows them. */
 static const char *const later_schemes[] = {
+#ifndef POSTERN_POSTGRES
 	"postgres",
 	"postgresql",
+#endif
 	"redis",
 	"rediss",
 };

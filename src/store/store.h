@@ -15,6 +15,7 @@ extern const struct postern_store_kind postern__memory_kind;
 extern const struct postern_store_kind postern__sqlite_kind;
 /* Only where libpq was found: POSTERN_POSTGRES. */
 extern const struct postern_store_kind postern__pg_kind;
+extern const struct postern_store_kind postern__pg_kind_too; /* postgresql: */
 
 /* A clock that is back by more than this was set; less than that is a clock
    being steered, which is not worth a look at every pending delivery. */

@@ -93,11 +93,12 @@ def main():
         [] if soname == ["libpostern.so.0"] else [f"it is {soname}"],
     )
     out.case(
-        "the library asks for SQLite and the C library only",
+        "the library asks for SQLite, libpq and the C library only",
         (
             name
             for name in dynamic(library, "NEEDED")
-            if not RUNTIME.match(name) and name != "libsqlite3.so.0"
+            if not RUNTIME.match(name)
+            and name not in ("libsqlite3.so.0", "libpq.so.5")
         ),
     )
     if not is_sanitized(library):

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Compiles every header alone: check_headers.py ROOT [--server]
+"""Compiles every header alone: check_headers.py ROOT [--server] [--postgres]
 
 Public headers as C17 and as C++17, with gcc and with clang; internal ones as
 C17 with gcc, so that a file can include them in any order. Headers of the
-command's rooms need its libraries and are left out without --server.
+command's rooms need its libraries and are left out without --server, those of
+the PostgreSQL store need libpq and are left out without --postgres.
 """
 
 import os
@@ -55,7 +56,14 @@ def main():
                     compile_alone(compiler, root, f"<{name}>", ["include"]),
                 )
     internal = COMPILERS[0][1] + ["-D_GNU_SOURCE"]
+    with_postgres = "--postgres" in sys.argv
+    if with_postgres:
+        internal += subprocess.check_output(
+            ["pkg-config", "--cflags", "libpq"], text=True
+        ).split()
     for file in headers:
+        if "/postgres/" in file.path and not with_postgres:
+            continue
         if file.room in rooms:
             name = file.path[len("src/") :]
             out.case(

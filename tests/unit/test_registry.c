@@ -44,8 +44,10 @@ static void no_kind(void) {
 
 static void later_kinds(void) {
 	static const char *const urls[] = {
+#ifndef POSTERN_POSTGRES
 		"postgres://user:secret@host/db",
 		"postgresql://user:secret@host/db",
+#endif
 		"redis://:secret@host",
 		"rediss://:secret@host",
 	};

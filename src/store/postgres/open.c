@@ -209,3 +209,9 @@ const struct postern_store_kind postern__pg_kind = {
 	.open = pg_open,
 	.schema = pg_schema,
 };
+
+const struct postern_store_kind postern__pg_kind_too = {
+	.scheme = "postgresql",
+	.open = pg_open,
+	.schema = pg_schema,
+};
