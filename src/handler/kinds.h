@@ -91,6 +91,14 @@ int postern__sql_tables_check(const char *sql, const char *file,
 		struct postern_error *error);
 
 /*
+ * As postern__sql_create(), for PostgreSQL; only where libpq was found.
+ * :body_json and :headers are jsonb, :body_bytes is bytea, and of what type the others are the server
+ * finds out.
+ */
+int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
+		struct postern_error *error);
+
+/*
  * A program and its arguments, copied; no shell. argv[0] is an absolute path.
  *
  * The body comes on stdin; stdout goes nowhere; the last line of stderr is

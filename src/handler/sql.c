@@ -202,7 +202,8 @@ static bool bind_all(const struct statement *statement,
 }
 
 static enum verdict run_one(const struct sql_handler *self, size_t index,
-		struct postern__sql_values *values, struct postern_outcome *outcome) {
+		sqlite3 *db, struct postern__sql_values *values,
+		struct postern_outcome *outcome) {
 	const struct statement *statement = &self->statements[index];
 	char where[PLACE_LEN_MAX];
 	enum verdict verdict = ENDED;
@@ -212,12 +213,11 @@ static enum verdict run_one(const struct sql_handler *self, size_t index,
 		do {
 			r = sqlite3_step(statement->stmt);
 		} while (r == SQLITE_ROW);
-		verdict = r == SQLITE_DONE ? GO_ON
-								   : judge(self, index, values->db, r, outcome);
+		verdict = r == SQLITE_DONE ? GO_ON : judge(self, index, db, r, outcome);
 	}
 	(void)sqlite3_reset(statement->stmt); /* repeats the error of the step */
 	(void)sqlite3_clear_bindings(statement->stmt);
-	if (verdict == GO_ON && sqlite3_get_autocommit(values->db)) {
+	if (verdict == GO_ON && sqlite3_get_autocommit(db)) {
 		postern__outcome_say(outcome, POSTERN_POISON,
 				"%sended the transaction that the delivery is a part of",
 				place(self, index, where));
@@ -227,16 +227,17 @@ static enum verdict run_one(const struct sql_handler *self, size_t index,
 }
 
 static enum verdict run_all(struct sql_handler *self, struct sql_run *now,
-		struct postern__sql_values *values, struct postern_outcome *outcome) {
+		sqlite3 *db, struct postern__sql_values *values,
+		struct postern_outcome *outcome) {
 	enum verdict verdict = GO_ON;
 
 	for (size_t i = 0; verdict == GO_ON; i++) {
 		if (i == self->statement_count) {
-			verdict = prepare_next(self, values->db, outcome);
+			verdict = prepare_next(self, db, outcome);
 		}
 		if (verdict == GO_ON) {
 			bool cut = atomic_load(&now->stopped) || is_late(now);
-			verdict = cut ? CUT_SHORT : run_one(self, i, values, outcome);
+			verdict = cut ? CUT_SHORT : run_one(self, i, db, values, outcome);
 		}
 	}
 	return verdict;
@@ -273,10 +274,10 @@ static void sql_start(struct postern_handler *handler,
 	outcome.delay_ms = 0;
 	outcome.reason[0] = '\0';
 	publish(self, run, &now);
-	postern__sql_values_init(&values, db, postern_run_message(run),
+	postern__sql_values_init(&values, postern_run_message(run),
 			postern_run_delivery(run));
 	sqlite3_progress_handler(db, PROGRESS_STEP_COUNT, on_progress, &now);
-	enum verdict verdict = run_all(self, &now, &values, &outcome);
+	enum verdict verdict = run_all(self, &now, db, &values, &outcome);
 	sqlite3_progress_handler(db, 0, NULL, NULL);
 	postern__sql_values_finish(&values);
 	publish(self, run, NULL);

@@ -4,6 +4,8 @@
  * handler kinds exist, so what names them by URL or option stands here.
  */
 
+#include <string.h>
+
 #include "base/fail.h"
 #include "core/box.h"
 #include "handler/kinds.h"
@@ -55,8 +57,8 @@ static int check_kind(const struct postern_handler_options *options,
 	return POSTERN_OK;
 }
 
-/* A transactional handler writes where the deliveries are kept, and in this
-   version only sqlite can share its transaction. */
+/* A transactional handler writes where the deliveries are kept, and a store in
+   memory has no place for that. */
 static int check_store(const struct postern_box *box,
 		const struct postern_handler_options *options,
 		struct postern_error *error) {
@@ -67,6 +69,18 @@ static int check_store(const struct postern_box *box,
 				options->key ? options->key : "", box->store->ops->name);
 	}
 	return POSTERN_OK;
+}
+
+/* In the dialect of the store. */
+static int create_sql(const struct postern_box *box, const char *sql,
+		struct postern_handler **out, struct postern_error *error) {
+#ifdef POSTERN_POSTGRES
+	if (strcmp(box->store->ops->name, "postgres") == 0) {
+		return postern__sql_postgres_create(sql, out, error);
+	}
+#endif
+	(void)box;
+	return postern__sql_create(sql, out, error);
 }
 
 int postern_box_add_handler(struct postern_box *box, const char *channel,
@@ -88,7 +102,7 @@ int postern_box_add_handler(struct postern_box *box, const char *channel,
 		r = postern__callback_create(options->callback, options->context,
 				options->transactional, &kind, error);
 	} else if (options->sql) {
-		r = postern__sql_create(options->sql, &kind, error);
+		r = create_sql(box, options->sql, &kind, error);
 	} else {
 		r = postern__exec_create(options->exec, options->exec_count, &kind,
 				error);

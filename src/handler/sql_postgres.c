@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The sql kind on PostgreSQL. A run happens inside the transaction that the
+ * store has open, on the connection that has it; the store writes the
+ * completion, commits, or undoes what a failed run has written.
+ *
+ * The text is cut into statements when the handler is made, and :name becomes
+ * $1, $2, … in each. Nothing is prepared on the server: behind a pooler the
+ * next transaction may be in another session. Types are left to the server,
+ * which knows what a value is compared with or put into, but for JSON and
+ * bytes.
+ *
+ * Past the deadline the store has the server end the statement.
+ */
+
+#include <assert.h>
+#include <libpq-fe.h>
+#include <postern/message.h>
+#include <postern/sys/handler.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/container.h"
+#include "base/fail.h"
+#include "handler/kinds.h"
+#include "handler/sql_params.h"
+#include "handler/sql_values.h"
+
+#define OID_BYTEA 17
+#define OID_JSONB 3802
+
+struct statement {
+	char *text;
+	enum postern__sql_param params[POSTERN__SQL_PARAM_COUNT]; /* $1, … */
+	int param_count;
+};
+
+struct sql_handler {
+	struct postern_handler base;
+	struct statement *statements;
+	size_t statement_count;
+	pthread_mutex_t lock; /* of the data slots of runs */
+};
+
+/* In the place of a run that is to stop. */
+static char mark_stop;
+
+static const struct postern_handler_ops sql_ops;
+
+static struct sql_handler *from_base(struct postern_handler *handler) {
+	assert(handler->ops == &sql_ops);
+	return container_of(handler, struct sql_handler, base);
+}
+
+/* The values of one statement, as libpq wants them. */
+struct values {
+	const char *values[POSTERN__SQL_PARAM_COUNT];
+	int lengths[POSTERN__SQL_PARAM_COUNT];
+	int formats[POSTERN__SQL_PARAM_COUNT];
+	Oid types[POSTERN__SQL_PARAM_COUNT];
+	char attempt[16];
+	char *body; /* with a zero byte behind it; once made */
+};
+
+static bool add_body(struct values *out, int i,
+		struct postern__sql_values *values, struct postern_outcome *outcome) {
+	const struct postern_message *message = values->message;
+	if (!postern__sql_body_is_text(values, outcome)) {
+		return false;
+	}
+	if (!out->body) {
+		out->body = malloc(message->body_len + 1);
+		if (!out->body) {
+			postern__outcome_trouble(outcome, "no memory for :body");
+			return false;
+		}
+		if (message->body_len > 0) {
+			memcpy(out->body, message->body, message->body_len);
+		}
+		out->body[message->body_len] = '\0';
+	}
+	out->values[i] = out->body;
+	return true;
+}
+
+static bool add_value(struct values *out, int i, enum postern__sql_param param,
+		struct postern__sql_values *values, struct postern_outcome *outcome) {
+	const struct postern_message *message = values->message;
+	out->values[i] = NULL;
+	out->lengths[i] = 0;
+	out->formats[i] = 0;
+	out->types[i] = 0;
+	switch (param) {
+	case POSTERN__SQL_ID: out->values[i] = message->id; return true;
+	case POSTERN__SQL_SOURCE: out->values[i] = message->source; return true;
+	case POSTERN__SQL_TYPE: out->values[i] = message->type; return true;
+	case POSTERN__SQL_SUBJECT: out->values[i] = message->subject; return true;
+	case POSTERN__SQL_TIME: out->values[i] = message->time; return true;
+	case POSTERN__SQL_BODY: return add_body(out, i, values, outcome);
+	case POSTERN__SQL_BODY_JSON:
+		out->types[i] = OID_JSONB;
+		return add_body(out, i, values, outcome);
+	case POSTERN__SQL_BODY_BYTES:
+		out->types[i] = OID_BYTEA;
+		out->formats[i] = 1;
+		out->values[i] = message->body_len > 0 ? message->body : "";
+		out->lengths[i] = (int)message->body_len;
+		return true;
+	case POSTERN__SQL_HEADERS:
+		out->types[i] = OID_JSONB;
+		if (!postern__sql_make_headers(values, outcome)) {
+			return false;
+		}
+		out->values[i] = postern__buf_text(&values->headers);
+		return true;
+	case POSTERN__SQL_ATTEMPT:
+		(void)snprintf(out->attempt, sizeof out->attempt, "%u",
+				(unsigned)values->delivery->attempt);
+		out->values[i] = out->attempt;
+		return true;
+	case POSTERN__SQL_PARAM_COUNT: break;
+	}
+	assert(false); /* all of them are above */
+	return false;
+}
+
+/* Classes of errors by the first characters of their SQLSTATE. The same SQL
+   will fail on this message in the same way: poison. */
+static bool starts_with_any(const char *state, const char *const *heads) {
+	for (; *heads; heads++) {
+		if (strncmp(state, *heads, strlen(*heads)) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static void judge(const struct sql_handler *self, size_t index,
+		const PGconn *link, const PGresult *result,
+		struct postern_outcome *outcome) {
+	static const char *const hopeless[] = { "0A", "22", "25", "2D", "3B", "42",
+		NULL };
+	static const char *const trouble[] = { "08", "53", "57P", "58", "F0", "XX",
+		NULL };
+	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	char where[40] = "";
+	if (self->statement_count > 1) {
+		(void)snprintf(where, sizeof where, "statement %zu: ", index + 1);
+	}
+	said = said ? said : PQerrorMessage(link);
+	if (!state || starts_with_any(state, trouble)) {
+		postern__outcome_trouble(outcome, "%sthe store: %s", where, said);
+	} else if (strcmp(state, "57014") == 0) {
+		postern__outcome_say(outcome, POSTERN_RETRY, "timed out");
+	} else if (strcmp(state, "22P02") == 0 && strstr(said, "type json")) {
+		postern__outcome_say(outcome, POSTERN_POISON,
+				"the body is not valid JSON, which :body_json needs");
+	} else if (starts_with_any(state, hopeless)) {
+		postern__outcome_say(outcome, POSTERN_POISON, "%s%s", where, said);
+	} else {
+		postern__outcome_say(outcome, POSTERN_RETRY, "%s%s", where, said);
+	}
+}
+
+static bool run_one(const struct sql_handler *self, size_t index, PGconn *link,
+		struct values *out, struct postern__sql_values *values,
+		struct postern_outcome *outcome) {
+	const struct statement *statement = &self->statements[index];
+	for (int i = 0; i < statement->param_count; i++) {
+		if (!add_value(out, i, statement->params[i], values, outcome)) {
+			return false;
+		}
+	}
+	PGresult *result =
+			PQexecParams(link, statement->text, statement->param_count,
+					out->types, out->values, out->lengths, out->formats, 1);
+	ExecStatusType status = PQresultStatus(result);
+	bool good = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
+	if (!good) {
+		judge(self, index, link, result, outcome);
+	}
+	PQclear(result);
+	return good;
+}
+
+static bool is_stopped(struct sql_handler *self, struct postern_run *run) {
+	(void)pthread_mutex_lock(&self->lock);
+	bool stopped = postern_run_data(run) == &mark_stop;
+	(void)pthread_mutex_unlock(&self->lock);
+	return stopped;
+}
+
+static void sql_start(struct postern_handler *handler,
+		struct postern_run *run) {
+	struct sql_handler *self = from_base(handler);
+	PGconn *link = postern_run_delivery(run)->transaction;
+	struct postern_outcome outcome = { .kind = POSTERN_DONE };
+	struct postern__sql_values values;
+	struct values out = { 0 };
+	bool good = true;
+
+	assert(link);
+	postern__sql_values_init(&values, postern_run_message(run),
+			postern_run_delivery(run));
+	for (size_t i = 0; good && i < self->statement_count; i++) {
+		if (is_stopped(self, run)) {
+			/* It costs nothing and is due again at once. */
+			postern__outcome_say(&outcome, POSTERN_SNOOZE, "stopped");
+			good = false;
+		} else if (postern_run_remaining_ms(run) == 0) {
+			postern__outcome_say(&outcome, POSTERN_RETRY, "timed out");
+			good = false;
+		} else {
+			good = run_one(self, i, link, &out, &values, &outcome);
+		}
+	}
+	free(out.body);
+	postern__sql_values_finish(&values);
+	postern_run_finish(run, &outcome);
+}
+
+static void sql_cancel(struct postern_handler *handler, struct postern_run *run,
+		enum postern_cancel why) {
+	struct sql_handler *self = from_base(handler);
+	if (why == POSTERN_CANCEL_STOP) {
+		(void)pthread_mutex_lock(&self->lock);
+		postern_run_set_data(run, &mark_stop);
+		(void)pthread_mutex_unlock(&self->lock);
+	}
+}
+
+static void sql_destroy(struct postern_handler *handler) {
+	struct sql_handler *self = from_base(handler);
+	for (size_t i = 0; i < self->statement_count; i++) {
+		free(self->statements[i].text);
+	}
+	free(self->statements);
+	(void)pthread_mutex_destroy(&self->lock);
+	free(self);
+}
+
+static const struct postern_handler_ops sql_ops = {
+	.version = POSTERN_HANDLER_OPS_VERSION,
+	.name = "sql",
+	.in_process = false,
+	.batches = true,
+	.start = sql_start,
+	.cancel = sql_cancel,
+	.destroy = sql_destroy,
+};
+
+/* The number of the parameter in its statement. */
+static int number_of(struct statement *statement,
+		enum postern__sql_param param) {
+	for (int i = 0; i < statement->param_count; i++) {
+		if (statement->params[i] == param) {
+			return i + 1;
+		}
+	}
+	statement->params[statement->param_count++] = param;
+	return statement->param_count;
+}
+
+static int keep_statement(struct sql_handler *self, struct statement *statement,
+		struct postern__buf *text, struct postern_error *error) {
+	statement->text = postern__buf_detach(text, NULL);
+	if (!statement->text) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	self->statements[self->statement_count++] = *statement;
+	*statement = (struct statement){ 0 };
+	return POSTERN_OK;
+}
+
+/* Cut the text, which was checked, into statements. */
+static int cut(struct sql_handler *self, const char *sql,
+		struct postern_error *error) {
+	struct postern__sql_reader reader = {
+		.dialect = POSTERN__SQL_POSTGRES,
+		.sql = sql,
+	};
+	struct statement statement = { 0 };
+	struct postern__sql_token token;
+	struct postern__buf text;
+	const char *from = sql; /* what was not copied yet */
+	bool empty = true;
+	int r = POSTERN_OK;
+	/* Numbers are not longer than the names they stand for. */
+	postern__buf_init(&text, 2 * (size_t)POSTERN__SQL_LEN_MAX);
+	do {
+		enum postern__sql_param param;
+		postern__sql_next(&reader, &token);
+		bool last = token.kind == POSTERN__SQL_END;
+		if (token.kind == POSTERN__SQL_PARAM &&
+				postern__sql_param_find(token.text + 1, token.len - 1,
+						&param)) {
+			postern__buf_append(&text, from, (size_t)(token.text - from));
+			postern__buf_printf(&text, "$%d", number_of(&statement, param));
+			from = token.text + token.len;
+			empty = false;
+		} else if (last || token.kind == POSTERN__SQL_SEMICOLON) {
+			size_t len = last ? strlen(from) : (size_t)(token.text - from);
+			postern__buf_append(&text, from, len);
+			from = token.text + token.len;
+			if (!empty) {
+				r = keep_statement(self, &statement, &text, error);
+			}
+			postern__buf_reset(&text);
+			empty = true;
+		} else {
+			empty = false;
+		}
+	} while (r == POSTERN_OK && token.kind != POSTERN__SQL_END);
+	postern__buf_finish(&text);
+	return r;
+}
+
+int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
+		struct postern_error *error) {
+	if (!sql) {
+		return postern__fail(error, POSTERN_E_INVALID, "no SQL is given");
+	}
+	size_t count = 0;
+	int r = postern__sql_check(sql, POSTERN__SQL_POSTGRES, &count, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct sql_handler *self = calloc(1, sizeof *self);
+	if (!self) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	self->base.ops = &sql_ops;
+	self->base.transactional = true;
+	(void)pthread_mutex_init(&self->lock, NULL);
+	self->statements = calloc(count, sizeof *self->statements);
+	r = self->statements
+				? cut(self, sql, error)
+				: postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	if (r != POSTERN_OK) {
+		sql_destroy(&self->base);
+		return r;
+	}
+	*out = &self->base;
+	return POSTERN_OK;
+}
