@@ -1,13 +1,389 @@
 /* SPDX-License-Identifier: MIT */
 
-/* To be written. */
+/*
+ * What an operator may do by hand: retry, discard, pause, resume.
+ *
+ * Other nodes claim and settle meanwhile. So deliveries are looked for first,
+ * without holding anybody up, and then changed if they still are as they were
+ * seen: in the same state, under the same fence. One that was meant by its
+ * number and has changed is looked at again; of many, those that have changed
+ * are passed over, because their state may not allow it any more.
+ *
+ * A delivery that is opened again must not lose its message to a node that is
+ * cleaning up, which takes only messages that nobody has locked, see clean.c.
+ */
 
 #include "base/fail.h"
+#include "base/point.h"
 #include "store/postgres/postgres.h"
+
+#define BIT(state) (1u << (state))
+/* So often a delivery may change between being seen and being changed. */
+#define LOOKS_MAX 10
+
+/* Rows of a listing, as they were seen, and what is made of them. */
+struct chosen {
+	const struct pg_query *rows;
+	int first;
+	int count;
+	int64_t now;
+	uint64_t changed; /* out */
+};
+
+/* In each of these $5 is the time, and the answer is how many it changed. */
+#define CHOSEN                                                          \
+	"unnest($1::bigint[], $2::integer[], $3::bigint[], $4::smallint[])" \
+	" AS u (seq, handler, fence, state)"
+#define IS_CHOSEN(row)                                          \
+	row ".seq = u.seq AND " row ".handler = u.handler AND " row \
+		".fence = u.fence"
+#define OPEN_COLUMNS                                                \
+	"(seq, fence, node, due_at, since, suspect, handler, failures," \
+	" starts, crashes, solo)"
+#define LEDGER_COLUMNS                                               \
+	"(seq, fence, finished_at, duration, handler, failures, starts," \
+	" crashes, state)"
+#define COUNT_DISCARDED                                           \
+	"counted AS (INSERT INTO @handler_tally (handler, discarded)" \
+	" SELECT handler, count(*) FROM changed GROUP BY handler)"    \
+	" SELECT count(*) FROM changed"
+
+static const char hasten_pending[] =
+		"WITH changed AS (UPDATE @open o SET due_at = $5, since = $5"
+		" FROM " CHOSEN
+		" WHERE " IS_CHOSEN("o") " AND u.state = 1"
+								 " AND o.node IS NULL RETURNING o.seq)"
+								 " SELECT count(*) FROM changed";
+
+static const char reopen_ended[] =
+		"WITH gone AS (DELETE FROM @ledger l USING " CHOSEN
+		" WHERE " IS_CHOSEN("l") " AND u.state IN (4, 5)"
+								 " AND l.state = u.state RETURNING l.*),"
+								 " changed AS (INSERT INTO @open " OPEN_COLUMNS
+								 " SELECT seq, fence, NULL, $5, $5, 0, "
+								 "handler, 0, starts, 0, false"
+								 " FROM gone RETURNING seq)"
+								 " SELECT count(*) FROM changed";
+
+static const char discard_pending[] =
+		"WITH changed AS (DELETE FROM @open o USING " CHOSEN
+		" WHERE " IS_CHOSEN(
+				"o") " AND u.state = 1 AND o.node IS NULL"
+					 " RETURNING o.*),"
+					 " ended AS (INSERT INTO @ledger " LEDGER_COLUMNS
+					 " SELECT seq, fence, $5, NULL, handler, failures, starts, "
+					 "crashes, 5"
+					 " FROM changed), " COUNT_DISCARDED;
+
+static const char discard_poisoned[] =
+		"WITH changed AS (UPDATE @ledger l SET state = 5, finished_at = $5"
+		" FROM " CHOSEN " WHERE " IS_CHOSEN(
+				"l") " AND u.state = 4"
+					 " AND l.state = 4 RETURNING l.handler), " COUNT_DISCARDED;
+
+/* The ledger has a row without a handler then. */
+static const char discard_parked[] =
+		"WITH changed AS (DELETE FROM @parked p USING " CHOSEN
+		" WHERE p.seq = u.seq AND u.state = 6 RETURNING p.seq),"
+		" ended AS (INSERT INTO @ledger " LEDGER_COLUMNS
+		" SELECT seq, 0, $5, NULL, 0, 0, 0, 0, 5 FROM changed)"
+		" SELECT count(*) FROM changed";
+
+_Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_POISONED == 4 &&
+					   POSTERN_STATE_DISCARDED == 5 &&
+					   POSTERN_STATE_PARKED == 6,
+		"these numbers are in the SQL above");
+
+#define EACH_CHOSEN(type, add, column)                                       \
+	do {                                                                     \
+		postern__pg_array(&query, (type));                                   \
+		for (int i = 0; i < chosen->count; i++) {                            \
+			int64_t value = postern__pg_get(chosen->rows, chosen->first + i, \
+					(column));                                               \
+			add;                                                             \
+		}                                                                    \
+		postern__pg_array_end(&query);                                       \
+	} while (0)
+
+static int change(struct pg_connection *connection, struct chosen *chosen,
+		const char *sql, struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	EACH_CHOSEN(PG_INT8, postern__pg_int8(&query, value), PG_ROW_SEQ);
+	EACH_CHOSEN(PG_INT4, postern__pg_int4(&query, value), PG_ROW_HANDLER);
+	EACH_CHOSEN(PG_INT8, postern__pg_int8(&query, value), PG_ROW_FENCE);
+	EACH_CHOSEN(PG_INT2, postern__pg_int2(&query, (int16_t)value),
+			PG_ROW_STATE);
+	postern__pg_int8(&query, chosen->now);
+	int r = postern__pg_run(&query, sql, error);
+	if (r == POSTERN_OK) {
+		chosen->changed += (uint64_t)postern__pg_get(&query, 0, 0);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+/* So that they stay until the commit. */
+static int lock_messages(struct pg_connection *connection,
+		const struct chosen *chosen, struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	EACH_CHOSEN(PG_INT8, postern__pg_int8(&query, value), PG_ROW_SEQ);
+	int r = postern__pg_run(&query,
+			"SELECT 1 FROM @message WHERE seq = ANY ($1) FOR KEY SHARE", error);
+	postern__pg_end(&query);
+	return r;
+}
+
+static int change_all(struct pg_connection *connection,
+		const struct postern_edit *edit, struct chosen *chosen,
+		struct postern_error *error) {
+	static const char *const retries[] = { hasten_pending, reopen_ended, NULL };
+	static const char *const discards[] = { discard_pending, discard_poisoned,
+		discard_parked, NULL };
+	bool retry = edit->kind == POSTERN_EDIT_RETRY;
+	const char *const *sql = retry ? retries : discards;
+	postern__point("postgres-edit.chosen");
+	int r = POSTERN_OK;
+	if (retry) {
+		r = lock_messages(connection, chosen, error);
+	}
+	for (; r == POSTERN_OK && *sql; sql++) {
+		r = change(connection, chosen, *sql, error);
+	}
+	return r;
+}
+
+static int check(const struct postern_edit *edit, int64_t handler,
+		enum postern_state state, struct postern_error *error) {
+	bool retry = edit->kind == POSTERN_EDIT_RETRY;
+	long long seq = (long long)edit->seq;
+	switch (state) {
+	case POSTERN_STATE_LEASED:
+		return postern__fail(error, POSTERN_E_BUSY,
+				"message %lld is being handled right now", seq);
+	case POSTERN_STATE_DONE:
+		return postern__fail(error, POSTERN_E_INVALID,
+				"message %lld is done: not %s", seq,
+				retry ? "retried" : "discarded");
+	default:
+		if (retry && handler == 0) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"message %lld has no handler to retry it", seq);
+		}
+		return POSTERN_OK;
+	}
+}
+
+static int check_row(const struct postern_edit *edit,
+		const struct pg_query *query, int row, struct postern_error *error) {
+	return check(edit, postern__pg_get(query, row, PG_ROW_HANDLER),
+			(enum postern_state)postern__pg_get(query, row, PG_ROW_STATE),
+			error);
+}
+
+/* The delivery that is meant, -1 if there is none. A handler has two of a
+   message if both it and its alias had one before they were one; then the one
+   that can be edited is meant. */
+static int choose(const struct postern_edit *edit,
+		const struct pg_query *query) {
+	int chosen = -1;
+	for (int row = 0; row < postern__pg_rows(query); row++) {
+		if (edit->handler[0] == '\0' &&
+				postern__pg_get(query, row, PG_ROW_HANDLER) != 0) {
+			continue;
+		}
+		if (chosen < 0 || check_row(edit, query, chosen, NULL) != POSTERN_OK) {
+			chosen = row;
+		}
+	}
+	return chosen;
+}
+
+/* What is discarded stays so: asking again is fine and changes nothing. */
+static bool is_needed(const struct postern_edit *edit,
+		const struct pg_query *query, int row) {
+	return edit->kind == POSTERN_EDIT_RETRY ||
+		   postern__pg_get(query, row, PG_ROW_STATE) != POSTERN_STATE_DISCARDED;
+}
+
+/* *again_out: it is not any more what it was when it was looked at. */
+static int edit_seen(struct pg_connection *connection,
+		struct postern_edit *edit, const struct pg_query *query, int64_t now,
+		bool *again_out, struct postern_error *error) {
+	int row = choose(edit, query);
+	if (row < 0) {
+		return postern__fail(error, POSTERN_E_NOTFOUND,
+				"message %lld has no delivery to '%s'", (long long)edit->seq,
+				edit->handler);
+	}
+	int r = check_row(edit, query, row, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	edit->count = is_needed(edit, query, row);
+	if (edit->count == 0 || edit->dry_run) {
+		return POSTERN_OK;
+	}
+	struct chosen chosen = {
+		.rows = query,
+		.first = row,
+		.count = 1,
+		.now = now,
+	};
+	r = change_all(connection, edit, &chosen, error);
+	*again_out = r == POSTERN_OK && chosen.changed == 0;
+	return r;
+}
+
+static int edit_once(struct pg_connection *connection,
+		struct postern_edit *edit, int64_t now, bool *again_out,
+		struct postern_error *error) {
+	/* No message has number 0, which as a filter would mean any. */
+	struct postern_filter filter = {
+		.seq = edit->seq != 0 ? edit->seq : -1,
+		.handler = edit->handler[0] != '\0' ? edit->handler : NULL,
+	};
+	struct postern_query of_message = { .filter = &filter };
+	struct pg_listing listing = { .query = &of_message, .states = ~0u };
+	struct pg_query query;
+	int r = postern__pg_listing_run(&query, connection, &listing, error);
+	if (r == POSTERN_OK) {
+		r = edit_seen(connection, edit, &query, now, again_out, error);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+static int edit_single(struct pg_connection *connection,
+		struct postern_edit *edit, int64_t now, struct postern_error *error) {
+	for (int i = 0; i < LOOKS_MAX; i++) {
+		bool again = false;
+		int r = edit_once(connection, edit, now, &again, error);
+		if (r != POSTERN_OK || !again) {
+			return r;
+		}
+	}
+	return postern__fail(error, POSTERN_E_BUSY,
+			"message %lld is changed by others all the time",
+			(long long)edit->seq);
+}
+
+static int edit_many(struct pg_connection *connection,
+		struct postern_edit *edit, int64_t now, struct postern_error *error) {
+	bool retry = edit->kind == POSTERN_EDIT_RETRY;
+	struct postern_query matching = { .filter = edit->filter };
+	struct pg_listing listing = {
+		.query = &matching,
+		.states = BIT(POSTERN_STATE_PENDING) | BIT(POSTERN_STATE_POISONED) |
+				  BIT(retry ? POSTERN_STATE_DISCARDED : POSTERN_STATE_PARKED),
+		/* A parked message that was discarded has nobody to retry it. */
+		.handled = retry,
+		.max = edit->filter->limit,
+	};
+	struct pg_query query;
+	int r = postern__pg_listing_run(&query, connection, &listing, error);
+	struct chosen chosen = {
+		.rows = &query,
+		.count = r == POSTERN_OK ? postern__pg_rows(&query) : 0,
+		.now = now,
+	};
+	edit->count = (uint64_t)chosen.count;
+	if (chosen.count > 0 && !edit->dry_run) {
+		r = change_all(connection, edit, &chosen, error);
+		edit->count = chosen.changed;
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+static int edit_deliveries(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	struct postern_edit *edit = context;
+	int64_t now;
+	(void)again;
+	int r = postern__pg_begin_change(connection, &now, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = edit->filter ? edit_many(connection, edit, now, error)
+					 : edit_single(connection, edit, now, error);
+	return postern__pg_finish(connection, r, error);
+}
+
+static int find_handler(struct pg_connection *connection,
+		struct postern_edit *edit, struct postern_error *error) {
+	bool found = false;
+	int r = POSTERN_OK;
+	if (postern__pg_is_text(edit->handler)) {
+		struct pg_query query;
+		postern__pg_query(&query, connection);
+		postern__pg_text(&query, edit->handler);
+		r = postern__pg_run(&query,
+				"SELECT h.owner FROM @handler_key k"
+				" JOIN @handler h ON h.id = k.handler WHERE k.key = $1",
+				error);
+		found = r == POSTERN_OK && postern__pg_rows(&query) > 0;
+		if (found) {
+			edit->handler_id = postern__pg_get(&query, 0, 0);
+		}
+		postern__pg_end(&query);
+	}
+	return r != POSTERN_OK || found ? r
+									: postern__fail(error, POSTERN_E_NOTFOUND,
+											  "no handler '%s'", edit->handler);
+}
+
+static int pause_handler(struct pg_connection *connection,
+		struct postern_edit *edit, struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_int8(&query, edit->handler_id);
+	postern__pg_bool(&query, edit->kind == POSTERN_EDIT_PAUSE);
+	int r = postern__pg_run(&query,
+			edit->dry_run ? "SELECT 1 FROM @handler"
+							" WHERE id = $1 AND paused <> $2"
+						  : "UPDATE @handler SET paused = $2"
+							" WHERE id = $1 AND paused <> $2",
+			error);
+	if (r == POSTERN_OK) {
+		edit->count = (uint64_t)postern__pg_changes(&query);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+static int edit_handler(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	struct postern_edit *edit = context;
+	(void)again;
+	int r = postern__pg_begin(connection, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	/* Whom the key names is not to change meanwhile, see enrol.c. */
+	r = postern__pg_exec(connection,
+			"LOCK TABLE @handler IN ROW EXCLUSIVE MODE", error);
+	if (r == POSTERN_OK) {
+		r = find_handler(connection, edit, error);
+	}
+	if (r == POSTERN_OK) {
+		r = pause_handler(connection, edit, error);
+	}
+	return postern__pg_finish(connection, r, error);
+}
 
 int postern__pg_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error) {
-	(void)store;
-	(void)edit;
-	return postern__fail(error, POSTERN_E_UNSUPPORTED, "not yet");
+	struct pg_store *self = postern__pg_from_base(store);
+	struct postern_edit done = *edit;
+	bool handler = edit->kind == POSTERN_EDIT_PAUSE ||
+				   edit->kind == POSTERN_EDIT_RESUME;
+	done.count = 0;
+	int r = handler ? postern__pg_do(self, edit_handler, &done, error)
+					: postern__pg_do_once(self, edit_deliveries, &done, error);
+	if (r == POSTERN_OK) {
+		*edit = done;
+	}
+	return r;
 }

@@ -1,16 +1,396 @@
 /* SPDX-License-Identifier: MIT */
 
-/* To be written. */
+/*
+ * Deliveries that match a filter: newest message first, the handlers of one
+ * message by stored id.
+ *
+ * Deliveries live in three tables: open ones, ended ones, parked messages.
+ * Each is walked in the order of its primary key and no further than the page
+ * needs, then the three are put together; all in one statement, so that a
+ * delivery that moves from one table to another is seen in one of them. The
+ * rest of what a row says is looked up for the rows of the page only. So a page
+ * costs what is on it, not what is in the store, unless a filter leaves little
+ * of much.
+ */
 
+#include <string.h>
+
+#include "base/buf.h"
 #include "base/fail.h"
+#include "base/utf8.h"
 #include "store/postgres/postgres.h"
+
+#define SQL_LEN_MAX 16384
+/* More than any pattern that is let in. */
+#define PATTERN_LEN_MAX 8192
+
+enum { PART_OPEN, PART_LEDGER, PART_PARKED, PART_COUNT };
+
+#define BIT(state) (1u << (state))
+#define OPEN_STATES (BIT(POSTERN_STATE_PENDING) | BIT(POSTERN_STATE_LEASED))
+#define ENDED_STATES                                         \
+	(BIT(POSTERN_STATE_DONE) | BIT(POSTERN_STATE_POISONED) | \
+			BIT(POSTERN_STATE_DISCARDED))
+
+static const unsigned states_of[PART_COUNT] = {
+	[PART_OPEN] = OPEN_STATES,
+	[PART_LEDGER] = ENDED_STATES,
+	[PART_PARKED] = BIT(POSTERN_STATE_PARKED),
+};
+
+static const char *const heads[PART_COUNT] = {
+	[PART_OPEN] = "SELECT d.seq, d.handler,"
+				  " CASE WHEN d.node IS NULL THEN 1 ELSE 2 END AS state,"
+				  " d.fence, d.failures, d.starts, d.crashes,"
+				  " CASE WHEN d.node IS NULL THEN d.due_at ELSE 0 END"
+				  " AS next_at,"
+				  " CASE WHEN d.node IS NULL THEN 0 ELSE d.since END"
+				  " AS leased_at, 0::bigint AS finished_at FROM @open d",
+	[PART_LEDGER] = "SELECT d.seq, d.handler, d.state::integer AS state,"
+					" d.fence, d.failures, d.starts, d.crashes,"
+					" 0::bigint AS next_at, 0::bigint AS leased_at,"
+					" d.finished_at FROM @ledger d",
+	[PART_PARKED] = "SELECT d.seq, 0 AS handler, 6 AS state,"
+					" 0::bigint AS fence, 0 AS failures, 0 AS starts,"
+					" 0 AS crashes, 0::bigint AS next_at,"
+					" 0::bigint AS leased_at, 0::bigint AS finished_at"
+					" FROM @parked d",
+};
+
+_Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_LEASED == 2 &&
+					   POSTERN_STATE_PARKED == 6,
+		"these numbers are in the SQL above");
+
+#define PAGE_BEGIN                                                           \
+	"SELECT d.seq, d.handler, d.state, d.fence, d.failures, d.starts,"       \
+	" d.crashes, d.next_at, d.leased_at, d.finished_at," /* The newest text  \
+															that is kept, of \
+															an attempt that  \
+															had one. */      \
+	" (SELECT a.error FROM @attempt a WHERE a.seq = d.seq"                   \
+	" AND a.handler = d.handler AND a.error IS NOT NULL"                     \
+	" ORDER BY a.id DESC LIMIT 1),"                                          \
+	" h.key, m.id, coalesce(m.source, c.name), m.type, c.name,"              \
+	" m.received_at FROM (SELECT * FROM ("
+#define PAGE_END                                        \
+	") AS p ORDER BY seq DESC, handler LIMIT $12) AS d" \
+	" LEFT JOIN @handler s ON s.id = d.handler"         \
+	" LEFT JOIN @handler h ON h.id = s.owner"           \
+	" LEFT JOIN @message m ON m.seq = d.seq"            \
+	" LEFT JOIN @channel c ON c.id = m.channel"         \
+	" ORDER BY d.seq DESC, d.handler"
+
+bool postern__pg_is_text(const char *text) {
+	return !text || postern__utf8_valid(text, strlen(text));
+}
+
+static bool needs_message(const struct postern_filter *filter) {
+	return filter->channel || filter->since_ms || filter->until_ms ||
+		   filter->message_id || filter->type || filter->source;
+}
+
+static void add_states(struct postern__buf *sql, int part, unsigned states) {
+	if (part == PART_OPEN && !(states & BIT(POSTERN_STATE_LEASED))) {
+		postern__buf_append_text(sql, " AND d.node IS NULL");
+	}
+	if (part == PART_OPEN && !(states & BIT(POSTERN_STATE_PENDING))) {
+		postern__buf_append_text(sql, " AND d.node IS NOT NULL");
+	}
+	if (part != PART_LEDGER || (states & ENDED_STATES) == ENDED_STATES) {
+		return;
+	}
+	postern__buf_append_text(sql, " AND d.state IN (");
+	const char *comma = "";
+	for (unsigned i = POSTERN_STATE_DONE; i <= POSTERN_STATE_DISCARDED; i++) {
+		if (states & BIT(i)) {
+			postern__buf_printf(sql, "%s%u", comma, i);
+			comma = ", ";
+		}
+	}
+	postern__buf_append_text(sql, ")");
+	if (!(states & BIT(POSTERN_STATE_DONE))) {
+		/* What the partial index is made for must be said its way. */
+		postern__buf_append_text(sql, " AND d.state <> 3");
+	}
+}
+
+/* The numbers of parameters are those of add_parameters(). */
+static void add_message_filter(struct postern__buf *sql,
+		const struct postern_filter *filter) {
+	if (filter->channel) {
+		postern__buf_append_text(sql, " AND c.name = $5");
+	}
+	if (filter->since_ms) {
+		postern__buf_append_text(sql, " AND m.received_at >= $6");
+	}
+	if (filter->until_ms) {
+		postern__buf_append_text(sql, " AND m.received_at < $7");
+	}
+	if (filter->message_id) {
+		postern__buf_append_text(sql,
+				" AND m.id = $8"
+				" AND d.seq IN (SELECT seq FROM @seen WHERE k0 = $9)");
+	}
+	if (filter->type) {
+		postern__buf_append_text(sql, " AND m.type LIKE $10");
+	}
+	if (filter->source) {
+		postern__buf_append_text(sql, " AND coalesce(m.source, c.name) = $11");
+	}
+}
+
+static void add_filter(struct postern__buf *sql, int part,
+		const struct pg_listing *listing) {
+	const struct postern_filter *filter = listing->query->filter;
+	const char *handler = part == PART_PARKED ? "0" : "d.handler";
+	if (listing->query->after_seq > 0) {
+		postern__buf_printf(sql, " AND d.seq <= $1 AND (d.seq < $1 OR %s > $2)",
+				handler);
+	}
+	if (filter->seq) {
+		postern__buf_append_text(sql, " AND d.seq = $3");
+	}
+	if (filter->state == POSTERN_STATE_RETRYING) {
+		postern__buf_append_text(sql, " AND d.failures > 0");
+	}
+	if (filter->handler) {
+		postern__buf_append_text(sql,
+				" AND d.handler = ANY (ARRAY(SELECT a.id FROM @handler_key k"
+				" JOIN @handler s ON s.id = k.handler"
+				" JOIN @handler a ON a.owner = s.owner WHERE k.key = $4))");
+	}
+	if (listing->handled) {
+		postern__buf_printf(sql, " AND %s <> 0", handler);
+	}
+	add_message_filter(sql, filter);
+}
+
+static void add_part(struct postern__buf *sql, int part, unsigned states,
+		const struct pg_listing *listing) {
+	postern__buf_append_text(sql, "(");
+	postern__buf_append_text(sql, heads[part]);
+	if (needs_message(listing->query->filter)) {
+		postern__buf_append_text(sql, " JOIN @message m ON m.seq = d.seq"
+									  " JOIN @channel c ON c.id = m.channel");
+	}
+	postern__buf_append_text(sql, " WHERE true");
+	add_states(sql, part, states);
+	add_filter(sql, part, listing);
+	postern__buf_append_text(sql, part == PART_PARKED
+										  ? " ORDER BY d.seq DESC"
+										  : " ORDER BY d.seq DESC, d.handler");
+	postern__buf_append_text(sql, " LIMIT $12)");
+}
+
+/* What the filter says of states, as a set. */
+static unsigned filter_states(const struct postern_filter *filter) {
+	unsigned states = ~0u;
+	if (filter->state == POSTERN_STATE_RETRYING) {
+		states = BIT(POSTERN_STATE_PENDING);
+	} else if (filter->state != POSTERN_STATE_ANY) {
+		states = BIT(filter->state);
+	}
+	if (filter->handler) {
+		states &= ~BIT(POSTERN_STATE_PARKED); /* it has no handler */
+	}
+	return states;
+}
+
+/* Returns how many parts there are. */
+static int add_parts(struct postern__buf *sql,
+		const struct pg_listing *listing) {
+	unsigned states = listing->states & filter_states(listing->query->filter);
+	int count = 0;
+	for (int part = 0; part < PART_COUNT; part++) {
+		if (states & states_of[part]) {
+			postern__buf_append_text(sql, count > 0 ? " UNION ALL " : "");
+			add_part(sql, part, states, listing);
+			count++;
+		}
+	}
+	return count;
+}
+
+/* Stars as LIKE has them. */
+static void translate(const char *pattern, struct postern__buf *out) {
+	for (; *pattern; pattern++) {
+		if (strchr("%_\\", *pattern)) {
+			postern__buf_append_char(out, '\\');
+		}
+		postern__buf_append_char(out, *pattern == '*' ? '%' : *pattern);
+	}
+}
+
+static int add_pattern(struct pg_query *query, const char *pattern,
+		struct postern_error *error) {
+	if (!pattern) {
+		postern__pg_null(query, PG_TEXT);
+		return POSTERN_OK;
+	}
+	struct postern__buf text;
+	postern__buf_init(&text, PATTERN_LEN_MAX);
+	translate(pattern, &text);
+	int r = postern__buf_check(&text, "the pattern", error);
+	postern__pg_text(query, postern__buf_text(&text));
+	postern__buf_finish(&text);
+	return r;
+}
+
+/* All of them, whether the text has them or not. */
+static int add_parameters(struct pg_query *query,
+		const struct pg_listing *listing, struct postern_error *error) {
+	const struct postern_filter *filter = listing->query->filter;
+	postern__pg_int8(query, listing->query->after_seq);
+	postern__pg_int8(query, listing->query->after_handler);
+	postern__pg_int8(query, filter->seq);
+	postern__pg_text(query, filter->handler);
+	postern__pg_text(query, filter->channel);
+	postern__pg_int8(query, filter->since_ms);
+	postern__pg_int8(query, filter->until_ms);
+	postern__pg_text(query, filter->message_id);
+	postern__pg_int8(query,
+			filter->message_id
+					? postern__pg_identity_id(query->connection->store,
+							  filter->message_id)
+					: 0);
+	int r = add_pattern(query, filter->type, error);
+	postern__pg_text(query, filter->source);
+	if (listing->max > 0) {
+		postern__pg_int8(query, listing->max);
+	} else {
+		postern__pg_null(query, PG_INT8);
+	}
+	return r;
+}
+
+static bool is_possible(const struct postern_filter *filter) {
+	return postern__pg_is_text(filter->handler) &&
+		   postern__pg_is_text(filter->channel) &&
+		   postern__pg_is_text(filter->message_id) &&
+		   postern__pg_is_text(filter->type) &&
+		   postern__pg_is_text(filter->source);
+}
+
+int postern__pg_listing_run(struct pg_query *query,
+		struct pg_connection *connection, const struct pg_listing *listing,
+		struct postern_error *error) {
+	postern__pg_query(query, connection);
+	if (!is_possible(listing->query->filter)) {
+		return POSTERN_OK; /* without a result there are no rows */
+	}
+	struct postern__buf sql;
+	postern__buf_init(&sql, SQL_LEN_MAX);
+	postern__buf_append_text(&sql, PAGE_BEGIN);
+	int count = add_parts(&sql, listing);
+	postern__buf_append_text(&sql, PAGE_END);
+	int r = postern__buf_check(&sql, "the query", error);
+	if (r == POSTERN_OK && count > 0) {
+		r = add_parameters(query, listing, error);
+		if (r == POSTERN_OK) {
+			r = postern__pg_run(query, postern__buf_text(&sql), error);
+		}
+	}
+	postern__buf_finish(&sql);
+	return r;
+}
+
+bool postern__pg_listing_read(const struct pg_query *query, int row,
+		struct postern_memory *memory, struct postern_row *out) {
+	struct postern_row read = {
+		.seq = postern__pg_get(query, row, PG_ROW_SEQ),
+		.state = (enum postern_state)postern__pg_get(query, row, PG_ROW_STATE),
+		.failures = (uint32_t)postern__pg_get(query, row, PG_ROW_FAILURES),
+		.starts = (uint32_t)postern__pg_get(query, row, PG_ROW_STARTS),
+		.crashes = (uint32_t)postern__pg_get(query, row, PG_ROW_CRASHES),
+		.fence = (uint64_t)postern__pg_get(query, row, PG_ROW_FENCE),
+		.received_at_ms = postern__pg_get(query, row, PG_ROW_RECEIVED_AT),
+		.next_at_ms = postern__pg_get(query, row, PG_ROW_NEXT_AT),
+		.leased_at_ms = postern__pg_get(query, row, PG_ROW_LEASED_AT),
+		.finished_at_ms = postern__pg_get(query, row, PG_ROW_FINISHED_AT),
+	};
+	const struct {
+		int column;
+		const char **text;
+		bool optional;
+	} texts[] = {
+		{ PG_ROW_ID, &read.message_id, false },
+		{ PG_ROW_SOURCE, &read.source, false },
+		{ PG_ROW_CHANNEL, &read.channel, false },
+		{ PG_ROW_KEY, &read.handler, false },
+		{ PG_ROW_TYPE, &read.type, false },
+		{ PG_ROW_ERROR, &read.last_error, true },
+	};
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		if (!postern__pg_get_text(query, row, texts[i].column, memory,
+					texts[i].text)) {
+			return false;
+		}
+		/* Parked, or the message is gone. */
+		if (!*texts[i].text && !texts[i].optional) {
+			*texts[i].text = "";
+		}
+	}
+	*out = read;
+	return true;
+}
+
+struct work {
+	const struct postern_query *query;
+	struct postern_memory *memory;
+	struct postern_page page;
+};
+
+static int read_page(const struct pg_query *query, struct work *work,
+		struct postern_error *error) {
+	size_t limit = work->query->filter->limit;
+	size_t found = (size_t)postern__pg_rows(query);
+	struct postern_page page = {
+		.count = found < limit ? found : limit,
+		.more = found > limit,
+	};
+	page.rows = postern_memory_alloc(work->memory,
+			page.count * sizeof(struct postern_row));
+	if (!page.rows) {
+		return postern__pg_no_memory(error);
+	}
+	for (size_t i = 0; i < page.count; i++) {
+		if (!postern__pg_listing_read(query, (int)i, work->memory,
+					&page.rows[i])) {
+			return postern__pg_no_memory(error);
+		}
+		page.last_seq = page.rows[i].seq;
+		page.last_handler = postern__pg_get(query, (int)i, PG_ROW_HANDLER);
+	}
+	work->page = page;
+	return POSTERN_OK;
+}
+
+static int list(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	struct work *work = context;
+	(void)again;
+	struct pg_listing listing = {
+		.query = work->query,
+		.states = ~0u,
+		/* One more, to know whether there are more. */
+		.max = (int64_t)work->query->filter->limit + 1,
+	};
+	struct pg_query query;
+	int r = postern__pg_listing_run(&query, connection, &listing, error);
+	if (r == POSTERN_OK) {
+		r = read_page(&query, work, error);
+	}
+	postern__pg_end(&query);
+	return r;
+}
 
 int postern__pg_list(struct postern_store *store,
 		const struct postern_query *query, struct postern_memory *memory,
 		struct postern_page *out, struct postern_error *error) {
-	(void)store;
-	(void)query;
-	(void)memory;
-	(void)out;
-	return postern__fail(error, POSTERN_E_UNSUPPORTED, "not yet");
+	struct work work = { .query = query, .memory = memory };
+	int r = postern__pg_do(postern__pg_from_base(store), list, &work, error);
+	if (r == POSTERN_OK) {
+		*out = work.page;
+	}
+	return r;
 }

@@ -177,6 +177,13 @@ bool postern__pg_next(struct pg_items *items, int64_t *out);
 
 int postern__pg_begin(struct pg_connection *connection,
 		struct postern_error *error);
+/* The same for looking: all of it sees one state of the database. */
+int postern__pg_begin_look(struct pg_connection *connection,
+		struct postern_error *error);
+/* The same for changes that are not in a function: how late it is, and no row
+   is waited for longer than the lock timeout. */
+int postern__pg_begin_change(struct pg_connection *connection, int64_t *now_out,
+		struct postern_error *error);
 /* Commit if r is POSTERN_OK, else roll back and pass r on. */
 int postern__pg_finish(struct pg_connection *connection, int r,
 		struct postern_error *error);
@@ -296,6 +303,54 @@ int postern__pg_take_seqs(struct pg_connection *connection, size_t count,
 #define PG_MESSAGE_COLUMN_COUNT 12
 int postern__pg_message_read(const struct pg_query *query, int row, int column,
 		struct postern_memory *memory, struct postern_message *out,
+		struct postern_error *error);
+
+/* listing.c: deliveries that match a filter. */
+
+/* The columns of the answer. */
+enum {
+	PG_ROW_SEQ,
+	PG_ROW_HANDLER, /* as stored; 0 for none */
+	PG_ROW_STATE,
+	PG_ROW_FENCE,
+	PG_ROW_FAILURES,
+	PG_ROW_STARTS,
+	PG_ROW_CRASHES,
+	PG_ROW_NEXT_AT,
+	PG_ROW_LEASED_AT,
+	PG_ROW_FINISHED_AT,
+	PG_ROW_ERROR,
+	PG_ROW_KEY,
+	PG_ROW_ID,
+	PG_ROW_SOURCE,
+	PG_ROW_TYPE,
+	PG_ROW_CHANNEL,
+	PG_ROW_RECEIVED_AT
+};
+
+struct pg_listing {
+	const struct postern_query *query; /* its limit is not looked at */
+	unsigned states;                   /* a bit for each that is wanted */
+	bool handled; /* none of messages that no handler wanted */
+	int64_t max;  /* 0: no limit */
+};
+
+/* Begins and runs a query; end it. Newest message first, the handlers of one
+   message by stored id. */
+int postern__pg_listing_run(struct pg_query *query,
+		struct pg_connection *connection, const struct pg_listing *listing,
+		struct postern_error *error);
+/* False: no memory. */
+bool postern__pg_listing_read(const struct pg_query *query, int row,
+		struct postern_memory *memory, struct postern_row *out);
+/* What is not UTF-8 is nowhere in the database, and the server refuses to
+   look for it. NULL is fine. */
+bool postern__pg_is_text(const char *text);
+
+/* tally.c: counts. */
+
+/* Put rows that were counted together, a bounded number of them. */
+int postern__pg_fold_tallies(struct pg_connection *connection,
 		struct postern_error *error);
 
 /* The operations, each in the file of its name. */

@@ -1,15 +1,150 @@
 /* SPDX-License-Identifier: MIT */
 
-/* To be written. */
+/*
+ * Counting. What is open is counted in one walk over the open deliveries: a
+ * count that is kept would have to be changed by every commit of every node,
+ * one after the other. What ended is summed up from what was appended, of
+ * which tally.c leaves little.
+ */
 
-#include "base/fail.h"
 #include "store/postgres/postgres.h"
+
+struct work {
+	struct postern_memory *memory;
+	struct postern_stats stats;
+};
+
+static bool copy_channels(const struct pg_query *query, struct work *work) {
+	int count = postern__pg_rows(query);
+	struct postern_channel_stats *stats = postern_memory_alloc(work->memory,
+			(size_t)count * sizeof(struct postern_channel_stats));
+	bool ok = stats;
+	for (int row = 0; ok && row < count; row++) {
+		struct postern_channel_stats *channel = &stats[row];
+		ok = postern__pg_get_text(query, row, 0, work->memory, &channel->name);
+		channel->accepted = (uint64_t)postern__pg_get(query, row, 1);
+		channel->duplicates = (uint64_t)postern__pg_get(query, row, 2);
+		channel->conflicts = (uint64_t)postern__pg_get(query, row, 3);
+		channel->dropped = (uint64_t)postern__pg_get(query, row, 4);
+		channel->parked = (uint64_t)postern__pg_get(query, row, 5);
+	}
+	work->stats.channels = stats;
+	work->stats.channel_count = (size_t)count;
+	return ok;
+}
+
+static int count_channels(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query,
+			"WITH tally AS (SELECT channel, sum(accepted)::bigint AS accepted,"
+			" sum(duplicates)::bigint AS duplicates,"
+			" sum(conflicts)::bigint AS conflicts,"
+			" sum(dropped)::bigint AS dropped"
+			" FROM @channel_tally GROUP BY channel),"
+			" parked AS (SELECT m.channel, count(*) AS parked"
+			" FROM @parked p JOIN @message m ON m.seq = p.seq"
+			" GROUP BY m.channel)"
+			" SELECT c.name, t.accepted, t.duplicates, t.conflicts, t.dropped,"
+			" p.parked FROM @channel c"
+			" LEFT JOIN tally t ON t.channel = c.id"
+			" LEFT JOIN parked p ON p.channel = c.id ORDER BY c.id",
+			error);
+	if (r == POSTERN_OK && !copy_channels(&query, work)) {
+		r = postern__pg_no_memory(error);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+static bool copy_handlers(const struct pg_query *query, struct work *work) {
+	int count = postern__pg_rows(query);
+	struct postern_handler_stats *stats = postern_memory_alloc(work->memory,
+			(size_t)count * sizeof(struct postern_handler_stats));
+	bool ok = stats;
+	for (int row = 0; ok && row < count; row++) {
+		struct postern_handler_stats *handler = &stats[row];
+		handler->channel = "";
+		ok = postern__pg_get_text(query, row, 0, work->memory, &handler->key);
+		handler->paused = postern__pg_get(query, row, 1) != 0;
+		handler->pending = (uint64_t)postern__pg_get(query, row, 2);
+		handler->retrying = (uint64_t)postern__pg_get(query, row, 3);
+		handler->leased = (uint64_t)postern__pg_get(query, row, 4);
+		handler->poisoned = (uint64_t)postern__pg_get(query, row, 5);
+		handler->done = (uint64_t)postern__pg_get(query, row, 6);
+		handler->discarded = (uint64_t)postern__pg_get(query, row, 7);
+		handler->oldest_pending_at_ms = postern__pg_get(query, row, 8);
+	}
+	work->stats.handlers = stats;
+	work->stats.handler_count = (size_t)count;
+	return ok;
+}
+
+/* Each table is counted by stored handler, then summed up by owner. */
+static int count_handlers(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query,
+			"WITH open AS (SELECT handler,"
+			" count(*) FILTER (WHERE node IS NULL) AS pending,"
+			" count(*) FILTER (WHERE node IS NULL AND failures > 0)"
+			" AS retrying,"
+			" count(*) FILTER (WHERE node IS NOT NULL) AS leased,"
+			" min(seq) FILTER (WHERE node IS NULL) AS oldest"
+			" FROM @open GROUP BY handler),"
+			" ended AS (SELECT handler, count(*) AS poisoned FROM @ledger"
+			" WHERE state = 4 AND state <> 3 GROUP BY handler),"
+			" tally AS (SELECT handler, sum(done)::bigint AS done,"
+			" sum(discarded)::bigint AS discarded"
+			" FROM @handler_tally GROUP BY handler),"
+			" total AS (SELECT a.owner, sum(o.pending)::bigint AS pending,"
+			" sum(o.retrying)::bigint AS retrying,"
+			" sum(o.leased)::bigint AS leased,"
+			" sum(e.poisoned)::bigint AS poisoned,"
+			" sum(t.done)::bigint AS done,"
+			" sum(t.discarded)::bigint AS discarded, min(o.oldest) AS oldest"
+			" FROM @handler a LEFT JOIN open o ON o.handler = a.id"
+			" LEFT JOIN ended e ON e.handler = a.id"
+			" LEFT JOIN tally t ON t.handler = a.id GROUP BY a.owner)"
+			" SELECT h.key, h.paused, t.pending, t.retrying, t.leased,"
+			" t.poisoned, t.done, t.discarded, m.received_at"
+			" FROM total t JOIN @handler h ON h.id = t.owner"
+			" LEFT JOIN @message m ON m.seq = t.oldest ORDER BY h.id",
+			error);
+	if (r == POSTERN_OK && !copy_handlers(&query, work)) {
+		r = postern__pg_no_memory(error);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+static int count(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	struct work *work = context;
+	(void)again;
+	int r = postern__pg_begin_look(connection, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = count_channels(connection, work, error);
+	if (r == POSTERN_OK) {
+		r = count_handlers(connection, work, error);
+	}
+	return postern__pg_finish(connection, r, error);
+}
 
 int postern__pg_stats(struct postern_store *store,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error) {
-	(void)store;
-	(void)memory;
-	(void)out;
-	return postern__fail(error, POSTERN_E_UNSUPPORTED, "not yet");
+	struct work work = {
+		.memory = memory,
+		.stats = { .store = store->ops->name },
+	};
+	int r = postern__pg_do(postern__pg_from_base(store), count, &work, error);
+	if (r == POSTERN_OK) {
+		*out = work.stats;
+	}
+	return r;
 }

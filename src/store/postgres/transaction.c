@@ -5,6 +5,8 @@
  * a function of the schema, needs none.
  */
 
+#include <stdio.h>
+
 #include "base/fail.h"
 #include "base/point.h"
 #include "store/postgres/postgres.h"
@@ -13,6 +15,44 @@ int postern__pg_begin(struct pg_connection *connection,
 		struct postern_error *error) {
 	return postern__pg_exec(connection, "BEGIN ISOLATION LEVEL READ COMMITTED",
 			error);
+}
+
+int postern__pg_begin_look(struct pg_connection *connection,
+		struct postern_error *error) {
+	return postern__pg_exec(connection,
+			"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", error);
+}
+
+static int prepare_change(struct pg_connection *connection, int64_t *now_out,
+		struct postern_error *error) {
+	char timeout[24];
+	(void)snprintf(timeout, sizeof timeout, "%lld",
+			(long long)connection->store->lock_timeout_ms);
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_now(&query);
+	postern__pg_text(&query, timeout);
+	int r = postern__pg_run(&query,
+			"SELECT coalesce($1, @now_ms()),"
+			" set_config('lock_timeout', $2, true)",
+			error);
+	if (r == POSTERN_OK) {
+		*now_out = postern__pg_get(&query, 0, 0);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+int postern__pg_begin_change(struct pg_connection *connection, int64_t *now_out,
+		struct postern_error *error) {
+	int r = postern__pg_begin(connection, error);
+	if (r == POSTERN_OK) {
+		r = prepare_change(connection, now_out, error);
+		if (r != POSTERN_OK) {
+			return postern__pg_finish(connection, r, error);
+		}
+	}
+	return r;
 }
 
 static bool is_commit(const struct pg_query *query) {
