@@ -41,6 +41,7 @@ static void claimed_once(void) {
 	stand_accept_many(&stand, 10, stand.handlers[0]);
 	struct postern_claims one = stand_claim(&stand, stand.handlers[0], 6);
 	stand.node++;
+	CHECK_INT(stand_enrol_one(&stand, "a", NULL), stand.handlers[0]);
 	struct postern_claims other = stand_claim(&stand, stand.handlers[0], 6);
 	CHECK_INT(one.count, 6);
 	CHECK_INT(other.count, 4);

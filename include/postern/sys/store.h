@@ -25,7 +25,8 @@
  *   of changed rows is checked. The fence of a (message, handler) never goes
  *   backwards, not even when a delivery is opened again.
  * - Times are the store's own: a caller passes delays, never points in time.
- * - `node` is the random number of one life of one process, never 0.
+ * - `node` is the random number of one life of one process, never 0. One that
+ *   is not enrolled has no right to a lease; a store need not check that.
  * - Arguments are checked by the caller; texts have passed the limits of
  *   message.h. What an argument points to is borrowed for the call; results
  *   live in the postern_memory that is passed in.

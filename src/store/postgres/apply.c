@@ -33,6 +33,8 @@ struct arrival {
 
 struct work {
 	struct postern_batch *batch;
+	struct postern_settlement **settlements; /* by delivery, each once */
+	size_t settlement_count;
 	struct arrival *arrivals; /* by key */
 	int64_t *seqs;            /* in the order of the batch; NULL: not yet */
 	struct postern_route **routes;
@@ -110,18 +112,52 @@ static int16_t state_code(const struct postern_settlement *settlement) {
 	return 0;
 }
 
-#define EACH_SETTLEMENT(type, add)                                       \
-	do {                                                                 \
-		postern__pg_array(query, (type));                                \
-		for (size_t i = 0; i < batch->settlement_count; i++) {           \
-			const struct postern_settlement *s = &batch->settlements[i]; \
-			add;                                                         \
-		}                                                                \
-		postern__pg_array_end(query);                                    \
+/* By delivery; of one delivery the first stays the first. */
+static int compare_settlements(const void *a, const void *b) {
+	const struct postern_settlement *left =
+			*(struct postern_settlement *const *)a;
+	const struct postern_settlement *right =
+			*(struct postern_settlement *const *)b;
+	if (left->seq != right->seq) {
+		return left->seq < right->seq ? -1 : 1;
+	}
+	if (left->handler != right->handler) {
+		return left->handler < right->handler ? -1 : 1;
+	}
+	return left < right ? -1 : left > right;
+}
+
+/* Sorted, so that two batches do not wait for each other in a ring. Only the
+   first settlement of a delivery can take effect. */
+static void sort_settlements(struct work *work) {
+	const struct postern_batch *batch = work->batch;
+	struct postern_settlement **sorted = work->settlements;
+	for (size_t i = 0; i < batch->settlement_count; i++) {
+		batch->settlements[i].code = POSTERN_E_STALE;
+		sorted[i] = &batch->settlements[i];
+	}
+	qsort(sorted, batch->settlement_count, sizeof *sorted, compare_settlements);
+	size_t count = 0;
+	for (size_t i = 0; i < batch->settlement_count; i++) {
+		if (count == 0 || sorted[count - 1]->seq != sorted[i]->seq ||
+				sorted[count - 1]->handler != sorted[i]->handler) {
+			sorted[count++] = sorted[i];
+		}
+	}
+	work->settlement_count = count;
+}
+
+#define EACH_SETTLEMENT(type, add)                                     \
+	do {                                                               \
+		postern__pg_array(query, (type));                              \
+		for (size_t i = 0; i < work->settlement_count; i++) {          \
+			const struct postern_settlement *s = work->settlements[i]; \
+			add;                                                       \
+		}                                                              \
+		postern__pg_array_end(query);                                  \
 	} while (0)
 
-static void add_settlements(struct pg_query *query,
-		const struct postern_batch *batch) {
+static void add_settlements(struct pg_query *query, const struct work *work) {
 	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, s->seq));
 	EACH_SETTLEMENT(PG_INT4, postern__pg_int4(query, s->handler));
 	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, (int64_t)s->fence));
@@ -131,8 +167,8 @@ static void add_settlements(struct pg_query *query,
 	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, s->duration_ms));
 	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, s->lag_ms));
 	bool plain = true; /* nobody reads the texts of what is done */
-	for (size_t i = 0; plain && i < batch->settlement_count; i++) {
-		plain = batch->settlements[i].to == POSTERN_SETTLE_DONE;
+	for (size_t i = 0; plain && i < work->settlement_count; i++) {
+		plain = work->settlements[i]->to == POSTERN_SETTLE_DONE;
 	}
 	if (plain) {
 		postern__pg_null_array(query, PG_TEXT);
@@ -287,18 +323,19 @@ enum {
 	OPENED_FENCE
 };
 
-static void read_settled(const struct pg_query *query,
-		struct postern_batch *batch) {
-	bool all = postern__pg_is_null(query, 0, SETTLED);
-	for (size_t i = 0; i < batch->settlement_count; i++) {
-		batch->settlements[i].code = all ? POSTERN_OK : POSTERN_E_STALE;
-	}
+static void read_settled(const struct pg_query *query, struct work *work) {
 	struct pg_items items;
 	int64_t position;
+	if (postern__pg_is_null(query, 0, SETTLED)) {
+		for (size_t i = 0; i < work->settlement_count; i++) {
+			work->settlements[i]->code = POSTERN_OK;
+		}
+		return;
+	}
 	postern__pg_items(query, 0, SETTLED, &items);
 	while (postern__pg_next(&items, &position)) {
-		if (position > 0 && (size_t)position <= batch->settlement_count) {
-			batch->settlements[position - 1].code = POSTERN_OK;
+		if (position > 0 && (size_t)position <= work->settlement_count) {
+			work->settlements[position - 1]->code = POSTERN_OK;
 		}
 	}
 }
@@ -370,9 +407,10 @@ static void read_opened(const struct pg_query *query, struct work *work) {
 }
 
 static void read_answer(const struct pg_query *query, struct work *work) {
-	read_settled(query, work->batch);
-	assume_fresh(work, postern__pg_get(query, 0, NOW),
-			postern__pg_get(query, 0, HELD) != 0);
+	int64_t now = postern__pg_get(query, 0, NOW);
+	postern__pg_saw(query->connection->store, now);
+	read_settled(query, work);
+	assume_fresh(work, now, postern__pg_get(query, 0, HELD) != 0);
 	read_known(query, work);
 	read_opened(query, work);
 }
@@ -405,7 +443,7 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 	postern__pg_lock_of(&query, batch->lock);
 	postern__pg_bool(&query, again);
 	postern__pg_text(&query, timeout);
-	add_settlements(&query, batch);
+	add_settlements(&query, work);
 	r = add_accepts(&query, work, error);
 	add_routes(&query, work);
 	postern__point("postgres-apply.before");
@@ -436,15 +474,22 @@ int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,
 		.batch = batch,
 		.arrivals = calloc(batch->accept_count + 1, sizeof *work.arrivals),
 		.routes = calloc(routes + 1, sizeof(struct postern_route *)),
+		.settlements = calloc(batch->settlement_count + 1,
+				sizeof(struct postern_settlement *)),
 	};
 	postern__buf_init(&work.headers,
 			POSTERN_HEADERS_LEN_MAX + 2 * POSTERN_HEADER_COUNT_MAX);
-	int r = work.arrivals && work.routes
-					? postern__pg_do(self, apply, &work, error)
-					: postern__pg_no_memory(error);
+	int r = POSTERN_OK;
+	if (work.arrivals && work.routes && work.settlements) {
+		sort_settlements(&work);
+		r = postern__pg_do(self, apply, &work, error);
+	} else {
+		r = postern__pg_no_memory(error);
+	}
 	postern__buf_finish(&work.headers);
 	free(work.arrivals);
 	free(work.routes);
+	free(work.settlements);
 	free(work.seqs);
 	return r;
 }

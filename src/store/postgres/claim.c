@@ -108,6 +108,7 @@ static int claim_due(struct pg_connection *connection, void *context,
 	postern__pg_query(&query, connection);
 	postern__pg_node(&query, claim->node);
 	postern__pg_now(&query);
+	postern__pg_int8(&query, postern__pg_latest(connection->store));
 	postern__pg_lock_of(&query, claim->lock);
 	postern__pg_text(&query, timeout);
 	EACH_WANT(PG_INT4, postern__pg_int4(&query, want->handler));
@@ -121,11 +122,17 @@ static int claim_due(struct pg_connection *connection, void *context,
 									 : INT64_MAX);
 	postern__point("postgres-claim.before");
 	int r = postern__pg_run(&query,
-			"SELECT * FROM @claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+			"SELECT * FROM @claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "
+			"$11)",
 			error);
 	postern__point("postgres-claim.after");
 	if (r == POSTERN_OK) {
 		r = read_answer(&query, work, error);
+	}
+	if (r == POSTERN_OK) {
+		/* If it went back, everything has been looked at. */
+		postern__pg_set_latest(connection->store,
+				postern__pg_get(&query, postern__pg_rows(&query) - 1, NOW));
 	}
 	postern__pg_end(&query);
 	return r;

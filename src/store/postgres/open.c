@@ -35,7 +35,9 @@ int postern__pg_no_memory(struct postern_error *error) {
 void postern__pg_now(struct pg_query *query) {
 	const struct postern_clock *clock = query->connection->store->test_clock;
 	if (clock) {
-		postern__pg_int8(query, clock->wall_ms(clock->context));
+		int64_t now = clock->wall_ms(clock->context);
+		postern__pg_saw(query->connection->store, now);
+		postern__pg_int8(query, now);
 	} else {
 		postern__pg_null(query, PG_INT8);
 	}
@@ -126,6 +128,13 @@ static int check_server(struct pg_connection *connection, void *context,
 	return r;
 }
 
+static int set_clock_right(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	(void)context;
+	(void)again;
+	return postern__pg_clock_repair(connection, error);
+}
+
 static void pg_destroy(struct postern_store *store) {
 	struct pg_store *self = postern__pg_from_base(store);
 	postern__pg_pool_finish(self);
@@ -165,6 +174,9 @@ static int pg_open(const char *rest,
 		r = postern__pg_migrate(self,
 				options->no_migrate || options->must_exist || self->read_only,
 				error);
+	}
+	if (r == POSTERN_OK && !self->read_only) {
+		r = postern__pg_do(self, set_clock_right, NULL, error);
 	}
 	if (r != POSTERN_OK) {
 		pg_destroy(&self->base);

@@ -238,7 +238,6 @@ struct pg_store {
 	char scanned_lock[POSTERN_LOCK_NAME_LEN_MAX + 1];
 	uint64_t scanned_fence;
 	int64_t now_max_ms; /* the latest the clock has been */
-	bool clock_back;    /* it went back, and pending ones wait too long */
 };
 
 struct pg_store *postern__pg_from_base(struct postern_store *store);
@@ -262,6 +261,18 @@ int postern__pg_note_handler(struct pg_store *self, int64_t id,
 const char *postern__pg_channel(struct pg_store *self, int64_t id);
 bool postern__pg_handler(struct pg_store *self, int64_t id);
 void postern__pg_forget_all(struct pg_store *self);
+
+/* clock.c: the clock. */
+
+/* What the database's clock has said. */
+void postern__pg_saw(struct pg_store *self, int64_t now);
+/* The latest it has said. */
+int64_t postern__pg_latest(struct pg_store *self);
+/* Everything pending was looked at by this time. */
+void postern__pg_set_latest(struct pg_store *self, int64_t now);
+/* Make due at once what is pending since later than now. */
+int postern__pg_clock_repair(struct pg_connection *connection,
+		struct postern_error *error);
 
 /* url.c: what was asked for. */
 

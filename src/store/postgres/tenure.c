@@ -29,8 +29,10 @@ static int renew(struct pg_connection *connection, void *context, bool again,
 	postern__pg_node(&query, work->node);
 	postern__pg_now(&query);
 	postern__pg_int8(&query, work->ttl_ms);
-	int r = postern__pg_run(&query, "SELECT @renew_1($1, $2, $3)", error);
+	int r = postern__pg_run(&query, "SELECT * FROM @renew_1($1, $2, $3)",
+			error);
 	if (r == POSTERN_OK) {
+		postern__pg_saw(connection->store, postern__pg_get(&query, 0, 1));
 		/* The first try may have ended it. */
 		work->yes = postern__pg_get(&query, 0, 0) != 0 ||
 					(again && work->ttl_ms == 0);

@@ -222,7 +222,9 @@ static void judge(struct transaction *work, struct postern_unit *unit,
 
 static void call(struct transaction *work, struct postern_unit *unit) {
 	struct pg_connection *connection = work->connection;
-	const struct postern_clock *clock = connection->store->clock;
+	const struct pg_store *self = connection->store;
+	const struct postern_clock *clock =
+			self->test_clock ? self->test_clock : self->clock;
 	postern_outcome_set(&unit->outcome, POSTERN_DONE, 0, NULL);
 	int64_t started = clock->monotonic_ms(clock->context);
 	watch(connection);

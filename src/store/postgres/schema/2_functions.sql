@@ -385,8 +385,11 @@ END $$;
 -- how many ms the next pending delivery is due, 0 if some are due that were
 -- not taken, -1 if there is none. waiting: suspects that were not claimed.
 -- suspicion: 0 none, 1 one of a group, 2 alone.
-CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_lock text,
-	p_lock_fence bigint, p_lock_timeout text, w_handler integer[],
+--
+-- p_latest: the latest that the clock is known to have been. If it went back,
+-- what is pending since later than now is due at once.
+CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_latest bigint,
+	p_lock text, p_lock_fence bigint, p_lock_timeout text, w_handler integer[],
 	w_max integer[], w_in_process boolean[], p_max integer, p_bytes bigint)
 	RETURNS TABLE (seq bigint, handler integer, fence bigint, failures integer,
 		suspicion smallint, channel integer, id text, source text, type text,
@@ -420,6 +423,11 @@ BEGIN
 			NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea,
 			NULL::bigint, false, v_now, -1::bigint, 0::bigint;
 		RETURN;
+	END IF;
+
+	IF v_now < p_latest - 1000 THEN
+		UPDATE @open o SET due_at = v_now, since = v_now
+			WHERE o.node IS NULL AND o.since > v_now;
 	END IF;
 
 	-- Suspects: the oldest group, whole, by one node at a time.
@@ -479,6 +487,19 @@ BEGIN
 			v_seqs := v_seqs || v_pick.seq;
 			v_handlers := v_handlers || v_want.handler;
 			v_bytes := v_bytes + v_pick.len;
+		END LOOP;
+		-- A suspect whose handler now runs elsewhere is one no more.
+		CONTINUE WHEN v_want.in_process;
+		FOR v_pick IN
+			SELECT p.seq FROM @open p
+			WHERE p.suspect > 0 AND p.handler = v_want.handler
+				AND p.node IS NULL AND p.due_at <= v_now
+			ORDER BY p.due_at, p.seq
+			LIMIT greatest(least(v_want.max, p_max) - cardinality(v_seqs), 0)
+			FOR UPDATE SKIP LOCKED
+		LOOP
+			v_seqs := v_seqs || v_pick.seq;
+			v_handlers := v_handlers || v_want.handler;
 		END LOOP;
 	END LOOP;
 
@@ -579,23 +600,23 @@ CREATE FUNCTION @repair_terms_1(p_now bigint)
 $$;
 
 -- Prolong the life of a node; 0 ends it. Whether it was there.
-CREATE FUNCTION @renew_1(p_node bigint, p_now bigint, p_ttl bigint)
-	RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE
-	v_now bigint := coalesce(p_now, @now_ms());
+CREATE FUNCTION @renew_1(p_node bigint, p_now bigint, p_ttl bigint,
+	OUT alive boolean, OUT now bigint) LANGUAGE plpgsql AS $$
 BEGIN
+	now := coalesce(p_now, @now_ms());
 	IF p_ttl = 0 THEN
 		DELETE FROM @node WHERE node = p_node;
-		IF FOUND THEN
+		alive := FOUND;
+		IF alive THEN
 			INSERT INTO @gone VALUES (p_node) ON CONFLICT DO NOTHING;
-			RETURN true;
 		END IF;
-		RETURN false;
+	ELSE
+		UPDATE @node SET renewed_at = renew_1.now,
+			lives_until = least(renew_1.now::numeric + p_ttl,
+				9223372036854775807)
+			WHERE node = p_node;
+		alive := FOUND;
 	END IF;
-	UPDATE @node SET renewed_at = v_now,
-		lives_until = least(v_now::numeric + p_ttl, 9223372036854775807)
-		WHERE node = p_node;
-	RETURN FOUND;
 END $$;
 
 -- Take a lock or keep it. Returns its fence, NULL if another has it.

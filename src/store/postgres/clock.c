@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * A clock that goes back. Only the database's counts, but that may be set
+ * wrong, and right again: what became pending in the future would wait until
+ * then. It is noticed by the times the database tells, and then everything
+ * that is pending is looked at once, by the next claim.
+ */
+
+#include "store/postgres/postgres.h"
+#include "store/store.h"
+
+int64_t postern__pg_latest(struct pg_store *self) {
+	(void)pthread_mutex_lock(&self->lock);
+	int64_t latest = self->now_max_ms;
+	(void)pthread_mutex_unlock(&self->lock);
+	return latest;
+}
+
+void postern__pg_set_latest(struct pg_store *self, int64_t now) {
+	(void)pthread_mutex_lock(&self->lock);
+	/* A clock that is being steered has not gone back. */
+	if (now > self->now_max_ms ||
+			now < self->now_max_ms - POSTERN__CLOCK_STEP_MS) {
+		self->now_max_ms = now;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+void postern__pg_saw(struct pg_store *self, int64_t now) {
+	(void)pthread_mutex_lock(&self->lock);
+	if (now > self->now_max_ms) {
+		self->now_max_ms = now;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+int postern__pg_clock_repair(struct pg_connection *connection,
+		struct postern_error *error) {
+	struct pg_store *self = connection->store;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_now(&query);
+	int r = postern__pg_run(&query,
+			"WITH t AS (SELECT coalesce($1, @now_ms()) AS now),"
+			" late AS (UPDATE @open SET due_at = t.now, since = t.now FROM t"
+			" WHERE node IS NULL AND since > t.now)"
+			" SELECT now FROM t",
+			error);
+	if (r == POSTERN_OK) {
+		postern__pg_set_latest(self, postern__pg_get(&query, 0, 0));
+	}
+	postern__pg_end(&query);
+	return r;
+}
