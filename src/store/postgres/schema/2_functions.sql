@@ -156,6 +156,11 @@ BEGIN
 			ON CONFLICT DO NOTHING;
 		RETURN CASE WHEN FOUND THEN v_row.fence END;
 	END IF;
+	-- Whoever cleans up must not take the message away meanwhile.
+	PERFORM 1 FROM @message WHERE seq = p_seq FOR KEY SHARE;
+	IF NOT FOUND THEN
+		RETURN NULL;
+	END IF;
 	INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
 			failures, starts, crashes, solo)
 		VALUES (p_seq, p_lease::integer, CASE WHEN p_lease THEN p_node END,
@@ -368,6 +373,15 @@ BEGIN
 			r_seq, r_handler,
 			ARRAY(SELECT l AND held FROM unnest(r_lease) AS l), r_retry,
 			x_route, x_alias, p_conflicts_kept) AS m;
+	-- A key that was there when it was to be written may have been forgotten
+	-- before it was read: then it is new after all.
+	PERFORM 1 FROM unnest(a_seq, a_fate) WITH ORDINALITY AS u (seq, fate, n)
+		WHERE u.fate <> 2 AND u.seq NOT IN (SELECT unnest(fresh))
+			AND u.n NOT IN (SELECT unnest(apply_1.known));
+	IF FOUND THEN
+		RAISE 'a message was forgotten while it came again'
+			USING ERRCODE = 'serialization_failure';
+	END IF;
 	IF a_fate && ARRAY[2]::smallint[] THEN
 		INSERT INTO @channel_tally (channel, dropped)
 			SELECT channel, count(*)
