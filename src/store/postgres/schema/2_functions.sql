@@ -143,12 +143,16 @@ BEGIN
 	END IF;
 	SELECT * INTO v_row FROM @ledger
 		WHERE seq = p_seq AND handler = ANY (p_handler || p_aliases)
-		ORDER BY handler <> p_handler, state <> 4 LIMIT 1 FOR UPDATE;
+		ORDER BY handler <> p_handler, state <> 4 LIMIT 1;
 	IF FOUND THEN
 		IF NOT (p_retry AND v_row.state = 4) THEN
 			RETURN NULL;
 		END IF;
-		DELETE FROM @ledger WHERE seq = p_seq AND handler = v_row.handler;
+		DELETE FROM @ledger WHERE seq = p_seq AND handler = v_row.handler
+			AND fence = v_row.fence AND state = 4;
+		IF NOT FOUND THEN
+			RETURN NULL;
+		END IF;
 		INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
 				failures, starts, crashes, solo)
 			VALUES (p_seq, v_row.fence, NULL, p_now, p_now, 0, v_row.handler,
