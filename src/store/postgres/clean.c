@@ -163,6 +163,8 @@ static int lock(struct pg_connection *connection, struct cleaner *cleaner,
 	return r;
 }
 
+/* A count that somebody is raising is left for when the key goes: he may be
+   waiting for the message. */
 static int purge(struct pg_connection *connection, struct cleaner *cleaner,
 		struct postern_error *error) {
 	struct pg_query query;
@@ -177,7 +179,9 @@ static int purge(struct pg_connection *connection, struct cleaner *cleaner,
 			" RETURNING m.seq),"
 			" l AS (DELETE FROM @ledger d USING gone g WHERE d.seq = g.seq),"
 			" a AS (DELETE FROM @attempt d USING gone g WHERE d.seq = g.seq),"
-			" s AS (DELETE FROM @duplicate d USING gone g WHERE d.seq = g.seq),"
+			" s AS (DELETE FROM @duplicate WHERE seq IN ("
+			"SELECT d.seq FROM @duplicate d JOIN gone g ON d.seq = g.seq"
+			" FOR UPDATE OF d SKIP LOCKED)),"
 			" c AS (DELETE FROM @conflict d USING gone g WHERE d.seq = g.seq)"
 			" SELECT count(*) FROM gone",
 			error);

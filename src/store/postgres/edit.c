@@ -5,9 +5,9 @@
  *
  * Other nodes claim and settle meanwhile. So deliveries are looked for first,
  * without holding anybody up, and then changed if they still are as they were
- * seen: in the same state, under the same fence. One that was meant by its
- * number and has changed is looked at again; of many, those that have changed
- * are passed over, because their state may not allow it any more.
+ * seen, in the same state under the same fence, and nobody else has them in his
+ * hands. One that was meant by its number is looked at again then; of many,
+ * those are passed over, because their state may not allow it any more.
  *
  * A delivery that is opened again must not lose its message to a node that is
  * cleaning up, which takes only messages that nobody has locked, see clean.c.
@@ -19,7 +19,7 @@
 
 #define BIT(state) (1u << (state))
 /* So often a delivery may change between being seen and being changed. */
-#define LOOKS_MAX 10
+#define LOOKS_MAX 3
 
 /* Rows of a listing, as they were seen, and what is made of them. */
 struct chosen {
@@ -30,64 +30,67 @@ struct chosen {
 	uint64_t changed; /* out */
 };
 
-/* In each of these $5 is the time, and the answer is how many it changed. */
+/*
+ * In each of these $5 is the time, and the answer is how many it changed. Rows
+ * that another transaction has are passed over, not waited for: whoever has
+ * them may be waiting for one of ours.
+ */
 #define CHOSEN                                                          \
 	"unnest($1::bigint[], $2::integer[], $3::bigint[], $4::smallint[])" \
 	" AS u (seq, handler, fence, state)"
-#define IS_CHOSEN(row)                                          \
-	row ".seq = u.seq AND " row ".handler = u.handler AND " row \
-		".fence = u.fence"
+#define IS_CHOSEN \
+	" ON d.seq = u.seq AND d.handler = u.handler AND d.fence = u.fence"
+#define FREE_PENDING                                                  \
+	"WITH free AS (SELECT d.seq, d.handler FROM @open d JOIN " CHOSEN \
+			IS_CHOSEN " AND u.state = 1 AND d.node IS NULL"           \
+	" FOR UPDATE OF d SKIP LOCKED)"
+#define FREE_ENDED                                                      \
+	"WITH free AS (SELECT d.seq, d.handler FROM @ledger d JOIN " CHOSEN \
+			IS_CHOSEN " AND u.state IN (4, 5) AND d.state = u.state"    \
+	" FOR UPDATE OF d SKIP LOCKED)"
+#define IS_FREE "d.seq = f.seq AND d.handler = f.handler"
 #define OPEN_COLUMNS                                                \
 	"(seq, fence, node, due_at, since, suspect, handler, failures," \
 	" starts, crashes, solo)"
 #define LEDGER_COLUMNS                                               \
 	"(seq, fence, finished_at, duration, handler, failures, starts," \
 	" crashes, state)"
-#define COUNT_DISCARDED                                           \
-	"counted AS (INSERT INTO @handler_tally (handler, discarded)" \
-	" SELECT handler, count(*) FROM changed GROUP BY handler)"    \
-	" SELECT count(*) FROM changed"
+#define COUNT " SELECT count(*) FROM changed"
+#define COUNT_DISCARDED                                            \
+	" counted AS (INSERT INTO @handler_tally (handler, discarded)" \
+	" SELECT handler, count(*) FROM changed GROUP BY handler)" COUNT
 
 static const char hasten_pending[] =
-		"WITH changed AS (UPDATE @open o SET due_at = $5, since = $5"
-		" FROM " CHOSEN
-		" WHERE " IS_CHOSEN("o") " AND u.state = 1"
-								 " AND o.node IS NULL RETURNING o.seq)"
-								 " SELECT count(*) FROM changed";
+		FREE_PENDING ", changed AS (UPDATE @open d SET due_at = $5, since = $5"
+					 " FROM free f WHERE " IS_FREE " RETURNING d.seq)" COUNT;
 
-static const char reopen_ended[] =
-		"WITH gone AS (DELETE FROM @ledger l USING " CHOSEN
-		" WHERE " IS_CHOSEN("l") " AND u.state IN (4, 5)"
-								 " AND l.state = u.state RETURNING l.*),"
-								 " changed AS (INSERT INTO @open " OPEN_COLUMNS
-								 " SELECT seq, fence, NULL, $5, $5, 0, "
-								 "handler, 0, starts, 0, false"
-								 " FROM gone RETURNING seq)"
-								 " SELECT count(*) FROM changed";
+static const char reopen_ended[] = FREE_ENDED
+		", gone AS (DELETE FROM @ledger d USING free f"
+		" WHERE " IS_FREE " RETURNING d.*),"
+		" changed AS (INSERT INTO @open " OPEN_COLUMNS
+		" SELECT seq, fence, NULL, $5, $5, 0, handler, 0, starts, 0, false"
+		" FROM gone RETURNING seq)" COUNT;
 
-static const char discard_pending[] =
-		"WITH changed AS (DELETE FROM @open o USING " CHOSEN
-		" WHERE " IS_CHOSEN(
-				"o") " AND u.state = 1 AND o.node IS NULL"
-					 " RETURNING o.*),"
-					 " ended AS (INSERT INTO @ledger " LEDGER_COLUMNS
-					 " SELECT seq, fence, $5, NULL, handler, failures, starts, "
-					 "crashes, 5"
-					 " FROM changed), " COUNT_DISCARDED;
+static const char discard_pending[] = FREE_PENDING
+		", changed AS (DELETE FROM @open d USING free f"
+		" WHERE " IS_FREE " RETURNING d.*),"
+		" ended AS (INSERT INTO @ledger " LEDGER_COLUMNS
+		" SELECT seq, fence, $5, NULL, handler, failures, starts, crashes, 5"
+		" FROM changed)," COUNT_DISCARDED;
 
-static const char discard_poisoned[] =
-		"WITH changed AS (UPDATE @ledger l SET state = 5, finished_at = $5"
-		" FROM " CHOSEN " WHERE " IS_CHOSEN(
-				"l") " AND u.state = 4"
-					 " AND l.state = 4 RETURNING l.handler), " COUNT_DISCARDED;
+static const char discard_poisoned[] = FREE_ENDED
+		", changed AS (UPDATE @ledger d SET state = 5, finished_at = $5"
+		" FROM free f WHERE " IS_FREE " AND d.state = 4"
+		" RETURNING d.handler)," COUNT_DISCARDED;
 
 /* The ledger has a row without a handler then. */
 static const char discard_parked[] =
-		"WITH changed AS (DELETE FROM @parked p USING " CHOSEN
-		" WHERE p.seq = u.seq AND u.state = 6 RETURNING p.seq),"
+		"WITH free AS (SELECT d.seq FROM @parked d JOIN " CHOSEN
+		" ON d.seq = u.seq AND u.state = 6 FOR UPDATE OF d SKIP LOCKED),"
+		" changed AS (DELETE FROM @parked d USING free f"
+		" WHERE d.seq = f.seq RETURNING d.seq),"
 		" ended AS (INSERT INTO @ledger " LEDGER_COLUMNS
-		" SELECT seq, 0, $5, NULL, 0, 0, 0, 0, 5 FROM changed)"
-		" SELECT count(*) FROM changed";
+		" SELECT seq, 0, $5, NULL, 0, 0, 0, 0, 5 FROM changed)" COUNT;
 
 _Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_POISONED == 4 &&
 					   POSTERN_STATE_DISCARDED == 5 &&
@@ -154,14 +157,18 @@ static int change_all(struct pg_connection *connection,
 	return r;
 }
 
+static int fail_busy(const struct postern_edit *edit,
+		struct postern_error *error) {
+	return postern__fail(error, POSTERN_E_BUSY,
+			"message %lld is being handled right now", (long long)edit->seq);
+}
+
 static int check(const struct postern_edit *edit, int64_t handler,
 		enum postern_state state, struct postern_error *error) {
 	bool retry = edit->kind == POSTERN_EDIT_RETRY;
 	long long seq = (long long)edit->seq;
 	switch (state) {
-	case POSTERN_STATE_LEASED:
-		return postern__fail(error, POSTERN_E_BUSY,
-				"message %lld is being handled right now", seq);
+	case POSTERN_STATE_LEASED: return fail_busy(edit, error);
 	case POSTERN_STATE_DONE:
 		return postern__fail(error, POSTERN_E_INVALID,
 				"message %lld is done: not %s", seq,
@@ -264,9 +271,7 @@ static int edit_single(struct pg_connection *connection,
 			return r;
 		}
 	}
-	return postern__fail(error, POSTERN_E_BUSY,
-			"message %lld is changed by others all the time",
-			(long long)edit->seq);
+	return fail_busy(edit, error);
 }
 
 static int edit_many(struct pg_connection *connection,
