@@ -56,19 +56,46 @@ static int give_up(struct pg_connection *connection,
 			(long long)self->command_timeout_ms);
 }
 
-/* One line of what libpq says, which never has the password in it. */
+/* One line of what libpq says, which never has the password in it, without
+   what is said of every message or has been said by us. */
 static void first_line(const char *text, char *out, size_t size) {
-	/* Said of every server that has more than one address, and by every
-	   server of every message. */
-	static const char *const heads[] = { "connection to server ",
-		"FATAL:  ", "ERROR:  " };
+	static const char attempt[] = "connection to server ";
+	static const char failed[] = " failed: ";
+	static const char *const heads[] = { "FATAL:  ", "ERROR:  " };
+	const char *reason = strstr(text, failed);
+	if (strncmp(text, attempt, strlen(attempt)) == 0 && reason) {
+		text = reason + strlen(failed);
+	}
 	for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
-		if (strncmp(text, heads[i], strlen(heads[i])) == 0 && i > 0) {
+		if (strncmp(text, heads[i], strlen(heads[i])) == 0) {
 			text += strlen(heads[i]);
 		}
 	}
 	size_t len = strcspn(text, "\n");
 	(void)snprintf(out, size, "%.*s", (int)(len < size ? len : size - 1), text);
+}
+
+/* What to do if there is no connection. libpq has no code for the reason, only
+   a text; one in another language is told without advice. */
+static const char *connect_advice(const char *text) {
+	static const struct {
+		const char *word;
+		const char *what;
+	} table[] = {
+		{ "database \"", "; create it with createdb, or name another" },
+		{ "role \"", "; create it with createuser, or name another" },
+		{ "pg_hba.conf", "; allow it there, or connect another way" },
+		{ "no password", "; put it into the URL or into ~/.pgpass" },
+		{ "password", "; check the user and the password" },
+		{ "host name", "; check the name of the host" },
+		{ "refused", "; check host and port, and that the server is running" },
+	};
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+		if (strstr(text, table[i].word)) {
+			return table[i].what;
+		}
+	}
+	return "";
 }
 
 struct advice {
@@ -122,7 +149,8 @@ int postern__pg_fail(struct pg_connection *connection, const PGresult *result,
 		connection->lost = true;
 		first_line(PQerrorMessage(connection->link), text, sizeof text);
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"PostgreSQL at %s cannot be reached: %s", place, text);
+				"PostgreSQL at %s cannot be reached: %s%s", place, text,
+				connect_advice(text));
 	}
 	const struct advice *advice = advice_of(state);
 	const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
