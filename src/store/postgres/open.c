@@ -171,8 +171,7 @@ static int pg_open(const char *rest,
 		r = postern__pg_do(self, check_server, NULL, error);
 	}
 	if (r == POSTERN_OK) {
-		r = postern__pg_migrate(self,
-				options->no_migrate || options->must_exist || self->read_only,
+		r = postern__pg_migrate(self, options->must_exist || self->read_only,
 				error);
 	}
 	if (r == POSTERN_OK && !self->read_only) {

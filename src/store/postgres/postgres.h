@@ -286,7 +286,8 @@ extern const char postern__pg_schema[];
 /* The same for people, with the usual name of the schema. */
 extern const char postern__pg_schema_text[];
 
-int postern__pg_migrate(struct pg_store *self, bool no_migrate,
+/* must_exist: POSTERN_E_NOTFOUND if there is none. */
+int postern__pg_migrate(struct pg_store *self, bool must_exist,
 		struct postern_error *error);
 
 /* message.c: messages. */

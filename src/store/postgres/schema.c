@@ -55,11 +55,16 @@ static int check_version(struct pg_store *self, int64_t version,
 				len, self->schema, self->place, (long long)version,
 				SCHEMA_VERSION);
 	}
+	if (version == 0) {
+		return postern__fail(error, POSTERN_E_NOTFOUND,
+				"the schema %.*s at %s is not there", len, self->schema,
+				self->place);
+	}
 	if (version < SCHEMA_VERSION) {
-		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"the schema %.*s at %s is %s: run 'postern migrate'", len,
-				self->schema, self->place,
-				version == 0 ? "not there" : "of an older version");
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"the schema %.*s at %s is of version %lld: run 'postern "
+				"migrate'",
+				len, self->schema, self->place, (long long)version);
 	}
 	return POSTERN_OK;
 }
@@ -156,7 +161,7 @@ static int load_key(struct pg_connection *connection,
 }
 
 struct migration {
-	bool forbidden;
+	bool must_exist;
 };
 
 static int bring_up_to_date(struct pg_connection *connection, void *context,
@@ -165,7 +170,7 @@ static int bring_up_to_date(struct pg_connection *connection, void *context,
 	(void)again;
 	int64_t version = 0;
 	int r = read_version(connection, &version, error);
-	if (r == POSTERN_OK && version == 0 && !migration->forbidden) {
+	if (r == POSTERN_OK && version == 0 && !migration->must_exist) {
 		r = postern__pg_begin(connection, error);
 		if (r == POSTERN_OK) {
 			r = migrate(connection, &version, error);
@@ -178,8 +183,8 @@ static int bring_up_to_date(struct pg_connection *connection, void *context,
 	return r == POSTERN_OK ? load_key(connection, error) : r;
 }
 
-int postern__pg_migrate(struct pg_store *self, bool no_migrate,
+int postern__pg_migrate(struct pg_store *self, bool must_exist,
 		struct postern_error *error) {
-	struct migration migration = { .forbidden = no_migrate };
+	struct migration migration = { .must_exist = must_exist };
 	return postern__pg_do(self, bring_up_to_date, &migration, error);
 }
