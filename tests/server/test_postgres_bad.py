@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A PostgreSQL store that cannot be used: whatever is wrong with it, every
+command says what, and what to do, in one line without a secret in it."""
+
+import os
+import socket
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from postgres import Server, free_port  # noqa: E402
+from support import case, equal, main  # noqa: E402
+
+SERVER = None  # one for all cases, started below
+
+# A password that no output may have in it.
+SECRET = "canary-7d1f"
+
+UNREACHABLE = 4
+READING = (["stats"], ["list"], ["show", "a"])
+# What makes a store that is not there, and what does not.
+MAKING = (["migrate"], ["send", "orders", "--id", "a"])
+WRITING = (["retry", "a"], ["process"])
+
+
+def configure(place, url, timeout="30s"):
+    place.configure(
+        f"""\
+store: "{url}"
+defaults: {{command_timeout: {timeout}}}
+channels:
+  orders:
+    handlers:
+      log: {{exec: [/bin/cat]}}
+"""
+    )
+
+
+def refused(place, url, *says, commands=READING + WRITING + MAKING, code=UNREACHABLE):
+    """Every command has to fail, with one line that has all of `says`; so has
+    check, but for those that would get on."""
+    configure(place, url)
+    results = [(words, place.run(*words)) for words in commands]
+    for words, result in results:
+        equal((result.code, result.out), (code, ""), words, result)
+        lines = [
+            line
+            for line in result.err.splitlines()
+            if not line.startswith("postern: note: ")
+        ]
+        equal(len(lines), 1, words, result)
+        for text in says:
+            assert text in lines[0], f"{words}: not {text!r}: {result}"
+    check = place.run("check", "--print")
+    if ["stats"] in commands:
+        equal(check.code, code, check)
+    for _, result in [*results, ("check", check)]:
+        assert SECRET not in result.out + result.err, result
+
+
+def make_role(name, *more):
+    SERVER.sql(f"CREATE ROLE {name} LOGIN {' '.join(more)}")
+
+
+def migrated(place, schema):
+    """The URL of a store that is there, in a schema of its own."""
+    url = SERVER.url(schema=schema)
+    configure(place, url)
+    place.ok("migrate")
+    return url
+
+
+@case("a wrong password is told without it")
+def _(place):
+    make_role("guarded", "PASSWORD 'right'")
+    SERVER.demand_password("guarded")
+    url = SERVER.url(user="guarded", password=SECRET)
+    refused(place, url, "guarded", "check the user and the password")
+
+
+@case("a missing password is told with the places to put it")
+def _(place):
+    make_role("asked", f"PASSWORD '{SECRET}'")
+    SERVER.demand_password("asked")
+    refused(place, SERVER.url(user="asked"), "no password", "~/.pgpass")
+
+
+@case("a user that is not there is to be created")
+def _(place):
+    url = SERVER.url(user="nobody_here", password=SECRET)
+    refused(place, url, "nobody_here", "createuser")
+
+
+@case("a database that is not there is to be created")
+def _(place):
+    url = SERVER.url(password=SECRET, database="nowhere")
+    refused(place, url, '"nowhere" does not exist', "createdb")
+
+
+@case("a port where nobody listens is told with the address")
+def _(place):
+    url = SERVER.url(password=SECRET, port=free_port())
+    refused(place, url, "refused", "check host and port")
+
+
+@case("a host that is not there is told by its name")
+def _(place):
+    url = f"postgres://u:{SECRET}@nowhere.invalid/db"
+    refused(place, url, "nowhere.invalid", "check the name of the host")
+
+
+class Stranger:
+    """Something that listens and is not PostgreSQL: it sends an answer and
+    hangs up, or says nothing for as long as it is asked."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.taken = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:  # closed
+                return
+            if self.answer is None:
+                self.taken.append(connection)
+                continue
+            with connection:
+                connection.recv(4096)
+                connection.sendall(self.answer)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        # A close alone does not wake who waits for the next one.
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+        for connection in self.taken:
+            connection.close()
+
+
+@case("a server of another kind is none")
+def _(place):
+    for answer in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\0" * 4096):
+        with Stranger(answer) as stranger:
+            url = SERVER.url(password=SECRET, port=stranger.port)
+            refused(place, url, "cannot be reached", commands=[["stats"]])
+
+
+@case("a server that does not answer is waited for as long as was said")
+def _(place):
+    with Stranger(None) as stranger:
+        url = SERVER.url(password=SECRET, port=stranger.port)
+        configure(place, url, timeout="300ms")
+        for words in (["stats"], ["send", "orders", "--id", "a"]):
+            result = place.fails(UNREACHABLE, *words, says="did not answer")
+            equal(result.out, "")
+            assert SECRET not in result.err, result
+
+
+@case("without the right to make the schema nothing is made")
+def _(place):
+    make_role("small")
+    url = SERVER.url(user="small", schema="small")
+    refused(place, url, "permission denied", "docs/postgresql.md", commands=MAKING)
+    equal(SERVER.sql("SELECT to_regnamespace('small') IS NULL"), ["t"])
+
+
+@case("without the right to use the schema a command says what to grant")
+def _(place):
+    make_role("stranger")
+    migrated(place, "closed")
+    url = SERVER.url(user="stranger", schema="closed")
+    refused(place, url, "permission denied", "docs/postgresql.md")
+
+
+@case("without the right to use the tables a command says what to grant")
+def _(place):
+    make_role("visitor")
+    migrated(place, "looked_at")
+    SERVER.sql("GRANT USAGE ON SCHEMA looked_at TO visitor")
+    url = SERVER.url(user="visitor", schema="looked_at")
+    refused(place, url, "permission denied", "docs/postgresql.md")
+
+
+@case("a schema that is not there is made by what takes messages, not by others")
+def _(place):
+    configure(place, SERVER.url(schema="fresh"))
+    for words in READING + WRITING:
+        place.fails(UNREACHABLE, *words, says="'postern migrate' creates it")
+    result = place.ok("check")
+    assert "is not there yet" in result.out, result
+    equal(SERVER.sql("SELECT to_regnamespace('fresh') IS NULL"), ["t"])
+    equal(place.send("a", "body").out, "accepted\n")
+    equal(SERVER.sql("SELECT to_regnamespace('fresh') IS NULL"), ["f"])
+
+
+@case("a schema of a newer version is left as it is")
+def _(place):
+    url = migrated(place, "newer")
+    SERVER.sql("UPDATE newer.meta SET value = '99' WHERE name = 'version'")
+    refused(place, url, "version 99", "use a newer one")
+    equal(SERVER.sql("SELECT value FROM newer.meta WHERE name = 'version'"), [r"\x3939"])
+
+
+@case("a schema of somebody else is left as it is")
+def _(place):
+    SERVER.sql("CREATE SCHEMA theirs; CREATE TABLE theirs.message (letter text)")
+    url = SERVER.url(schema="theirs")
+    configure(place, url)
+    result = place.run("migrate")
+    equal(result.code != 0, True, result)
+    equal(SERVER.sql("SELECT count(*) FROM theirs.message"), ["0"])
+    equal(SERVER.sql("SELECT to_regclass('theirs.meta') IS NULL"), ["t"])
+
+
+@case("a damaged schema is not used")
+def _(place):
+    url = migrated(place, "damaged")
+    SERVER.sql("DELETE FROM damaged.meta WHERE name = 'hash_key'")
+    refused(place, url, "damaged", commands=READING)
+
+
+@case("a database that does not keep UTF-8 is refused")
+def _(place):
+    for encoding in ("LATIN1", "SQL_ASCII"):
+        name = f"old_{encoding.lower()}"
+        SERVER.sql(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0")
+        refused(place, SERVER.url(database=name), "UTF-8", "createdb -E UTF8")
+
+
+@case("a server that is read-only is good for reading")
+def _(place):
+    make_role("reader")
+    SERVER.sql("ALTER ROLE reader SET default_transaction_read_only = on")
+    migrated(place, "shown")
+    SERVER.sql(
+        "GRANT USAGE ON SCHEMA shown TO reader;"
+        "GRANT SELECT ON ALL TABLES IN SCHEMA shown TO reader"
+    )
+    url = SERVER.url(user="reader", schema="shown")
+    refused(place, url, "read-only", "name the primary", commands=WRITING + MAKING)
+
+
+@case("a server that does not wait for the disk is refused")
+def _(place):
+    make_role("hasty")
+    SERVER.sql("ALTER ROLE hasty SET synchronous_commit = off")
+    url = SERVER.url(user="hasty")
+    refused(place, url, "synchronous_commit", "ALTER ROLE", commands=WRITING + MAKING)
+
+
+@case("a URL that cannot be is refused as wrong configuration")
+def _(place):
+    for url, text in (
+        (f"postgres://u:{SECRET}@h/d?nosuch={SECRET}", "libpq"),
+        (f"postgres://u:{SECRET}@[::1/d", "libpq"),
+        (f"postgres:hast=127.0.0.1 password={SECRET}", "libpq"),
+        (f"postgres:password='{SECRET}", "libpq"),
+        (f"postgres://u:{SECRET}@h/d?schema=", "schema"),
+        (f"postgres://u:{SECRET}@h/d?schema=pg_mine", "schema"),
+        (f"postgres://u:{SECRET}@h/d?schema=a.b", "schema"),
+        (f"postgres://u:{SECRET}@h/d?schema={'x' * 64}", "schema"),
+        (f"postgres://u:{SECRET}@h/d?connections=0", "connections"),
+        (f"postgres://u:{SECRET}@h/d?connections=x", "connections"),
+        ("postgres:", "no database is named"),
+        (f"postgresql://u:{SECRET}@h/d", "write 'postgres:'"),
+    ):
+        configure(place, url)
+        for words in (["stats"], ["migrate"], ["check"]):
+            result = place.run(*words)
+            equal(result.code, 2, url, words, result)
+            assert text in result.err + result.out, (url, words, result)
+            assert SECRET not in result.err + result.out, (url, words, result)
+
+
+with Server() as SERVER:
+    main()
