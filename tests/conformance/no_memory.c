@@ -59,8 +59,9 @@ static void enrol_both(struct stand *stand) {
 	stand->handlers[1] = handlers[1].id;
 }
 
-/* A pending delivery of handler "out". */
+/* Messages with a delivery of handler "out": pending, and poisoned. */
 static int64_t pending_seq;
+static int64_t poisoned_seq;
 
 /* A store with deliveries in every state, and leases whose node is lost: one
    that ran alone, some that are under no suspicion yet, and plain ones. */
@@ -73,9 +74,10 @@ static void set_stage(struct stand *stand) {
 	stand_recover(stand);
 	CHECK_INT(stand_claim_in_process(stand, stand->handlers[0], 1).count, 1);
 
-	int64_t seq = stand_accept(stand, "poisoned", stand->handlers[1]);
-	stand_finish(stand, seq, stand->handlers[1], POSTERN_SETTLE_POISONED);
-	seq = stand_accept(stand, "done", stand->handlers[1]);
+	poisoned_seq = stand_accept(stand, "poisoned", stand->handlers[1]);
+	stand_finish(stand, poisoned_seq, stand->handlers[1],
+			POSTERN_SETTLE_POISONED);
+	int64_t seq = stand_accept(stand, "done", stand->handlers[1]);
 	stand_finish(stand, seq, stand->handlers[1], POSTERN_SETTLE_DONE);
 	stand_accept_leased(stand, "lost 1", stand->handlers[0]);
 	stand_accept_leased(stand, "lost 2", stand->handlers[0]);
@@ -326,7 +328,7 @@ static int run_list(struct stand *stand, struct postern_memory *memory,
 static int run_get(struct stand *stand, struct postern_memory *memory,
 		struct postern_error *error) {
 	struct postern_detail detail;
-	return stand->ops->get(stand->store, 2, memory, &detail, error);
+	return stand->ops->get(stand->store, poisoned_seq, memory, &detail, error);
 }
 
 static int run_stats(struct stand *stand, struct postern_memory *memory,
