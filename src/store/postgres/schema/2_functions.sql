@@ -184,103 +184,121 @@ END $$;
 CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_fresh bigint[],
 	a_seq bigint[], a_k0 bigint[], a_k1 bigint[], a_k2 bigint[],
 	a_digest uuid[], a_channel integer[], a_id text[], a_source text[],
-	a_transport text[], a_body_len bigint[], r_seq bigint[], r_handler integer[], r_lease boolean[],
-	r_retry boolean[], x_route integer[], x_alias integer[],
+	a_transport text[], a_body bytea[], r_seq bigint[], r_handler integer[],
+	r_lease boolean[], r_retry boolean[], x_route integer[], x_alias integer[],
 	p_conflicts_kept integer,
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
 	OUT opened integer[], OUT opened_fence bigint[])
 	LANGUAGE plpgsql
 	SET enable_mergejoin = off SET enable_seqscan = off AS $$
 DECLARE
+	v_own bigint[];   -- the numbers that the copies would have had
+	v_there boolean[];
+	v_channel integer[];
+	v_strange bigint;
 	v_item record;
-	v_route record;
 	v_fence bigint;
 BEGIN
-	known := '{}';
-	known_seq := '{}';
-	known_same := '{}';
+	-- In the order of the batch. This statement began after the keys were
+	-- found taken, so what another transaction committed meanwhile can be
+	-- seen.
+	SELECT array_agg(n ORDER BY own), array_agg(first ORDER BY own),
+			array_agg(same ORDER BY own), array_agg(own ORDER BY own),
+			array_agg(there ORDER BY own), array_agg(channel ORDER BY own),
+			min(first) FILTER (WHERE there AND strange)
+		INTO known, known_seq, known_same, v_own, v_there, v_channel, v_strange
+		FROM (SELECT u.n::integer AS n, u.seq AS own, u.channel,
+				s.seq AS first, s.digest = u.digest AS same,
+				m.seq IS NOT NULL AS there,
+				(m.channel, m.id, m.source) IS DISTINCT FROM
+					(u.channel, u.id, u.source) AS strange
+			FROM unnest(a_seq, a_k0, a_k1, a_k2, a_digest, a_channel, a_id,
+					a_source) WITH ORDINALITY
+				AS u (seq, k0, k1, k2, digest, channel, id, source, n)
+			JOIN @seen s ON s.k0 = u.k0 AND s.k1 = u.k1 AND s.k2 = u.k2
+			LEFT JOIN @message m ON m.seq = s.seq
+			WHERE u.seq NOT IN (SELECT unnest(p_fresh))) AS found;
 	opened := '{}';
 	opened_fence := '{}';
-	-- In the order of the batch: of two copies in it the first is counted
-	-- first. This statement began after the keys were found taken, so what
-	-- another transaction committed meanwhile can be seen.
-	FOR v_item IN
-		SELECT u.n::integer AS n, u.seq, u.channel, u.transport, u.body_len,
-			s.seq AS first, s.digest = u.digest AS same, m.seq AS there,
-			(m.channel, m.id, m.source) IS DISTINCT FROM
-				(u.channel, u.id, u.source) AS strange
-		FROM unnest(a_seq, a_k0, a_k1, a_k2, a_digest, a_channel, a_id,
-				a_source, a_transport, a_body_len) WITH ORDINALITY
-			AS u (seq, k0, k1, k2, digest, channel, id, source, transport,
-				body_len, n)
-		JOIN @seen s ON s.k0 = u.k0 AND s.k1 = u.k1 AND s.k2 = u.k2
-		LEFT JOIN @message m ON m.seq = s.seq
-		WHERE u.seq NOT IN (SELECT unnest(p_fresh))
-		ORDER BY u.seq
-	LOOP
-		IF v_item.there IS NOT NULL AND v_item.strange THEN
-			RAISE 'what was seen of message % is not what is stored',
-				v_item.first USING ERRCODE = 'data_corrupted';
-		END IF;
-		known := known || v_item.n;
-		known_seq := known_seq || v_item.first;
-		known_same := known_same || v_item.same;
-		IF v_item.first = v_item.seq THEN
-			opened := opened || coalesce((SELECT array_agg(n::integer ORDER BY n)
-				FROM unnest(r_seq) WITH ORDINALITY AS r (seq, n)
-				WHERE r.seq = v_item.seq), '{}');
-			opened_fence := opened_fence || coalesce((SELECT array_agg(
-					CASE WHEN o.node = p_node AND o.fence = 1 THEN -1 ELSE 0 END
-					ORDER BY n)
-				FROM unnest(r_seq, r_handler) WITH ORDINALITY
-					AS r (seq, handler, n)
-				LEFT JOIN @open o ON o.seq = r.seq AND o.handler = r.handler
-				WHERE r.seq = v_item.seq), '{}');
-			CONTINUE;
-		END IF;
-		IF NOT v_item.same THEN
+	IF known IS NULL THEN
+		RETURN;
+	END IF;
+	IF v_strange IS NOT NULL THEN
+		RAISE 'what was seen of message % is not what is stored', v_strange
+			USING ERRCODE = 'data_corrupted';
+	END IF;
+
+	INSERT INTO @duplicate AS d (seq, duplicates, duplicate_at, conflicts)
+		SELECT first, count(*) FILTER (WHERE same),
+			CASE WHEN bool_or(same) THEN p_now ELSE 0 END,
+			count(*) FILTER (WHERE NOT same)
+		FROM unnest(known_seq, known_same, v_own) AS k (first, same, own)
+		WHERE first <> own GROUP BY first ORDER BY first
+		ON CONFLICT (seq) DO UPDATE
+		SET duplicates = d.duplicates + excluded.duplicates,
+			conflicts = d.conflicts + excluded.conflicts,
+			duplicate_at = greatest(d.duplicate_at, excluded.duplicate_at);
+	INSERT INTO @channel_tally (channel, duplicates, conflicts)
+		SELECT channel, count(*) FILTER (WHERE same),
+			count(*) FILTER (WHERE NOT same)
+		FROM unnest(v_channel, known_seq, known_same, v_own)
+			AS k (channel, first, same, own)
+		WHERE first <> own GROUP BY channel;
+	IF false = ANY (known_same) THEN
+		FOR v_item IN
+			SELECT k.first, octet_length(u.body) AS body_len, u.transport
+			FROM unnest(known_seq, known_same, v_own) AS k (first, same, own)
+			JOIN unnest(a_seq, a_body, a_transport) AS u (seq, body, transport)
+				ON u.seq = k.own
+			WHERE NOT k.same ORDER BY k.own
+		LOOP
 			INSERT INTO @conflict (seq, number, at, body_len, transport)
 				SELECT v_item.first, count(*) + 1, p_now, v_item.body_len,
 					v_item.transport
 				FROM @conflict WHERE seq = v_item.first
 				HAVING count(*) < p_conflicts_kept
 				ON CONFLICT DO NOTHING;
-		END IF;
-		INSERT INTO @duplicate AS d (seq, duplicates, duplicate_at, conflicts)
-			VALUES (v_item.first, v_item.same::integer,
-				CASE WHEN v_item.same THEN p_now ELSE 0 END,
-				(NOT v_item.same)::integer)
-			ON CONFLICT (seq) DO UPDATE
-			SET duplicates = d.duplicates + excluded.duplicates,
-				conflicts = d.conflicts + excluded.conflicts,
-				duplicate_at = greatest(d.duplicate_at, excluded.duplicate_at);
-		IF NOT v_item.same OR v_item.there IS NULL THEN
-			CONTINUE;
-		END IF;
-		FOR v_route IN
-			SELECT n::integer AS n, handler, lease, retry, ARRAY(
-				SELECT alias FROM unnest(x_route, x_alias) AS x (route, alias)
-				WHERE route = n) AS aliases
-			FROM unnest(r_seq, r_handler, r_lease, r_retry) WITH ORDINALITY
-				AS r (seq, handler, lease, retry, n)
-			WHERE r.seq = v_item.seq
-		LOOP
-			v_fence := @add_route_1(p_node, p_now, v_item.first,
-				v_route.handler, v_route.aliases, v_route.lease,
-				v_route.retry);
-			IF v_fence IS NOT NULL THEN
-				opened := opened || v_route.n;
-				opened_fence := opened_fence || v_fence;
-			END IF;
 		END LOOP;
+	END IF;
+
+	-- Most copies find a delivery for each of their routes, and that is all.
+	FOR v_item IN
+		SELECT r.n::integer AS n, k.first, r.handler, r.lease, r.retry, ARRAY(
+				SELECT alias FROM unnest(x_route, x_alias) AS x (route, alias)
+				WHERE route = r.n) AS aliases
+		FROM unnest(known_seq, known_same, v_own, v_there)
+			AS k (first, same, own, there)
+		JOIN unnest(r_seq, r_handler, r_lease, r_retry) WITH ORDINALITY
+			AS r (seq, handler, lease, retry, n) ON r.seq = k.own
+		WHERE k.first <> k.own AND k.same AND k.there
+			AND NOT EXISTS (SELECT 1 FROM @open o
+				WHERE o.seq = k.first AND o.handler = r.handler)
+			AND NOT EXISTS (SELECT 1 FROM @ledger l
+				WHERE l.seq = k.first AND l.handler = r.handler
+					AND NOT (r.retry AND l.state = 4))
+		ORDER BY r.n
+	LOOP
+		v_fence := @add_route_1(p_node, p_now, v_item.first, v_item.handler,
+			v_item.aliases, v_item.lease, v_item.retry);
+		IF v_fence IS NOT NULL THEN
+			opened := opened || v_item.n;
+			opened_fence := opened_fence || v_fence;
+		END IF;
 	END LOOP;
-	INSERT INTO @channel_tally (channel, duplicates, conflicts)
-		SELECT u.channel, count(*) FILTER (WHERE k.same),
-			count(*) FILTER (WHERE NOT k.same)
-		FROM unnest(a_seq, a_channel) WITH ORDINALITY AS u (seq, channel, n)
-		JOIN unnest(known, known_seq, known_same) AS k (n, seq, same)
-			ON k.n = u.n AND k.seq <> u.seq
-		GROUP BY u.channel;
+
+	-- Routes of what an earlier try of this batch has written.
+	IF EXISTS (SELECT 1 FROM unnest(known_seq, v_own) AS k (first, own)
+			WHERE first = own) THEN
+		SELECT opened || array_agg(r.n::integer ORDER BY r.n),
+				opened_fence || array_agg(CASE WHEN o.node = p_node
+					AND o.fence = 1 THEN -1::bigint ELSE 0 END ORDER BY r.n)
+			INTO opened, opened_fence
+			FROM unnest(known_seq, v_own) AS k (first, own)
+			JOIN unnest(r_seq, r_handler) WITH ORDINALITY
+				AS r (seq, handler, n) ON r.seq = k.own
+			LEFT JOIN @open o ON o.seq = r.seq AND o.handler = r.handler
+			WHERE k.first = k.own;
+	END IF;
 END $$;
 
 -- Settlements, then accepts. The arrays s_… are of settlements, a_… of
@@ -372,9 +390,7 @@ BEGIN
 	SELECT m.known, m.known_seq, m.known_same, m.opened, m.opened_fence
 		INTO known, known_seq, known_same, opened, opened_fence
 		FROM @meet_1(p_node, now, fresh, a_seq, a_k0, a_k1, a_k2, a_digest,
-			a_channel, a_id, a_source, a_transport,
-			ARRAY(SELECT octet_length(b)::bigint FROM unnest(a_body) AS b),
-			r_seq, r_handler,
+			a_channel, a_id, a_source, a_transport, a_body, r_seq, r_handler,
 			ARRAY(SELECT l AND held FROM unnest(r_lease) AS l), r_retry,
 			x_route, x_alias, p_conflicts_kept) AS m;
 	-- A key that was there when it was to be written may have been forgotten
