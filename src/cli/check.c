@@ -176,7 +176,11 @@ static void check_box(struct check *check,
 
 /* Whether a store that is not there could be. */
 static bool has_directory(const struct postern__config_store *store) {
-	char *path = strdup(postern__store_file(store->values.store));
+	const char *file = postern__store_file(store->values.store);
+	if (!file) {
+		return true; /* it needs none */
+	}
+	char *path = strdup(file);
 	bool there = path && access(dirname(path), F_OK) == 0;
 	free(path);
 	return there;
@@ -283,7 +287,7 @@ static void check_stores(struct check *check) {
 	bool several = postern__config_store_count(cli->config) > 1;
 	bool served = false;
 	for (size_t i = 0; i < cli->store_count; i++) {
-		if (postern__store_file(cli->stores[i]->values.store)) {
+		if (postern__store_kept(cli->stores[i]->values.store)) {
 			check->store = several ? cli->stores[i]->name : NULL;
 			check_store(check, cli->stores[i]);
 		}

@@ -99,7 +99,7 @@ static int clean_all(struct postern__cli *cli, json_t *total) {
 	cli->store_count = 1;
 	for (size_t i = 0; i < count; i++) {
 		if (count > 1 && !served &&
-				!postern__store_file(stores[i]->values.store)) {
+				!postern__store_kept(stores[i]->values.store)) {
 			continue;
 		}
 		cli->stores[0] = stores[i];

@@ -122,9 +122,9 @@ int postern__cli_configure(struct postern__cli *cli) {
 }
 
 /* Whether any store of the configuration outlives a process. */
-static bool has_file(const struct postern__config *config) {
+static bool keeps_something(const struct postern__config *config) {
 	for (size_t i = 0; i < postern__config_store_count(config); i++) {
-		if (postern__store_file(
+		if (postern__store_kept(
 					postern__config_store(config, i)->values.store)) {
 			return true;
 		}
@@ -133,7 +133,7 @@ static bool has_file(const struct postern__config *config) {
 }
 
 static int say_nothing_kept(const struct postern__cli *cli) {
-	if (has_file(cli->config)) {
+	if (keeps_something(cli->config)) {
 		postern__say("the store '%s' lives in the memory of a server, which "
 					 "works it: there is nothing for '%s' to do",
 				cli->stores[0]->name, cli->command->name);
@@ -149,7 +149,7 @@ static int say_nothing_kept(const struct postern__cli *cli) {
 int postern__cli_need_kept(struct postern__cli *cli) {
 	size_t count = 0;
 	for (size_t i = 0; i < cli->store_count; i++) {
-		if (postern__store_file(cli->stores[i]->values.store)) {
+		if (postern__store_kept(cli->stores[i]->values.store)) {
 			cli->stores[count++] = cli->stores[i];
 		}
 	}
@@ -158,7 +158,8 @@ int postern__cli_need_kept(struct postern__cli *cli) {
 }
 
 int postern__cli_need_files(const struct postern__cli *cli) {
-	return has_file(cli->config) ? POSTERN__EXIT_OK : say_nothing_kept(cli);
+	return keeps_something(cli->config) ? POSTERN__EXIT_OK
+										: say_nothing_kept(cli);
 }
 
 int postern__cli_count(const struct postern__cli *cli, const char *flag,

@@ -59,7 +59,7 @@ int postern__cli_configure_from(struct postern__cli *cli, const char *path);
 int postern__cli_need_kept(struct postern__cli *cli);
 
 /* For commands that a server can answer: the same if no store of the
-   configuration has a file, so that there can be no server. */
+   configuration keeps anything, so that no server has anything else. */
 int postern__cli_need_files(const struct postern__cli *cli);
 
 /* A number given by a flag, from min to max; *out is left alone if it was not

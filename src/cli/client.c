@@ -106,7 +106,7 @@ static int open_stores(struct postern__client *client,
 	}
 	for (size_t i = 0; r == POSTERN_OK && i < cli->store_count; i++) {
 		const struct postern__config_store *store = cli->stores[i];
-		if (!postern__store_file(store->values.store)) {
+		if (!postern__store_kept(store->values.store)) {
 			continue;
 		}
 		r = open_store(client, store, error);

@@ -78,6 +78,17 @@ static int read_legacy_keys(struct postern__config *config,
 	return r;
 }
 
+/* In the dialect of its store. */
+static int create_sql(const struct postern__config_handler *handler,
+		struct postern_handler **out, struct postern_error *error) {
+#ifdef POSTERN_POSTGRES
+	if (strncmp(handler->values.store, "postgres", strlen("postgres")) == 0) {
+		return postern__sql_postgres_create(handler->sql, out, error);
+	}
+#endif
+	return postern__sql_create(handler->sql, out, error);
+}
+
 static int read_sql(struct postern__config *config,
 		const struct postern__yaml_node *node,
 		struct postern__config_handler *handler, struct postern_error *error) {
@@ -91,7 +102,7 @@ static int read_sql(struct postern__config *config,
 	}
 	/* Whether it can be one; it is made again for the box. */
 	struct postern_handler *kind;
-	r = postern__sql_create(handler->sql, &kind, error);
+	r = create_sql(handler, &kind, error);
 	if (r == POSTERN_OK) {
 		kind->ops->destroy(kind);
 	}

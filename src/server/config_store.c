@@ -50,6 +50,26 @@ static int check_sqlite(const char *rest, struct postern_error *error) {
 			"'%.60s' is not a parameter of sqlite:", query + 1);
 }
 
+static int check_postgres(const char *rest, struct postern_error *error) {
+#ifdef POSTERN_POSTGRES
+	if (*rest == '\0') {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"no database is named; write postgres://USER@HOST/DATABASE");
+	}
+	return POSTERN_OK;
+#else
+	(void)rest;
+	return postern__fail(error, POSTERN_E_INVALID,
+			"this postern was built without PostgreSQL: build it with libpq");
+#endif
+}
+
+static int check_postgresql(const char *rest, struct postern_error *error) {
+	(void)rest;
+	return postern__fail(error, POSTERN_E_INVALID,
+			"write 'postgres:' in place of 'postgresql:'");
+}
+
 static int check_later(const char *rest, struct postern_error *error) {
 	(void)rest;
 	return postern__fail(error, POSTERN_E_INVALID,
@@ -60,8 +80,8 @@ static int check_later(const char *rest, struct postern_error *error) {
 static const struct kind kinds[] = {
 	{ "sqlite", check_sqlite },
 	{ "memory", check_memory },
-	{ "postgres", check_later },
-	{ "postgresql", check_later },
+	{ "postgres", check_postgres },
+	{ "postgresql", check_postgresql },
 	{ "redis", check_later },
 	{ "rediss", check_later },
 };

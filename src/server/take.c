@@ -25,6 +25,11 @@ const char *postern__store_file(const char *url) {
 	return strncmp(url, scheme, len) == 0 ? url + len : NULL;
 }
 
+bool postern__store_kept(const char *url) {
+	static const char scheme[] = "memory:";
+	return strncmp(url, scheme, sizeof scheme - 1) != 0;
+}
+
 bool postern__store_id(const char *url, const char *name,
 		char out[POSTERN__STORE_ID_MAX]) {
 	const char *file = postern__store_file(url);

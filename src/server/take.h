@@ -13,6 +13,9 @@
 /* The file of "sqlite:FILE", in the url; NULL for any other store. */
 const char *postern__store_file(const char *url);
 
+/* Whether anything of the store is left when the last process has ended. */
+bool postern__store_kept(const char *url);
+
 /* Longest id of a store, its zero byte included. */
 #define POSTERN__STORE_ID_MAX 80
 

@@ -281,11 +281,9 @@ static void not_in_this_version(void) {
 		{ "ingest_listen: 0.0.0.0:80",
 				"f:1:16: ingest_listen: '0.0.0.0:80' is not in this version" },
 		{ "auth: {tokens: []}", "f:1:1: 'auth' is not in this version" },
-		{ "store: postgres://u:secret@h/d",
-				"f:1:8: store: this kind of store is not in this version; "
-				"write sqlite:FILE or memory:" },
-		{ "store: redis://h", "f:1:8: store: this kind of store is not in this "
-							  "version; write sqlite:FILE or memory:" },
+		{ "store: redis://u:secret@h",
+				"f:1:8: store: this kind of store is not in this "
+				"version; write sqlite:FILE or memory:" },
 		{ "store: sqlite:a.db?shared=yes",
 				"f:1:8: store: '?shared=yes' is not in this version" },
 		{ "channels: {c: {mode: guard}}",

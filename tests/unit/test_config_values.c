@@ -481,7 +481,7 @@ static void bad_environment(void) {
 		{ "POSTERN_LEASE=5s",
 				"$POSTERN_LEASE: timeout (5s, the default for sql) must be "
 				"less than lease (5s)" },
-		{ "POSTERN_STORE=postgres://u:canary@h/d",
+		{ "POSTERN_STORE=redis://u:canary@h/0",
 				"$POSTERN_STORE: this kind of store is not in this version; "
 				"write sqlite:FILE or memory:" },
 	};
