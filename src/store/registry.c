@@ -28,8 +28,7 @@ static const struct postern_store_kind *const kinds[] = {
 
 /* What the URLs of this version look like, for error texts. */
 #ifdef POSTERN_POSTGRES
-#define KNOWN_URLS \
-	"'memory:', 'sqlite:FILE' or 'postgres://USER@HOST/DATABASE'"
+#define KNOWN_URLS "'memory:', 'sqlite:FILE' or 'postgres://USER@HOST/DATABASE'"
 #else
 #define KNOWN_URLS "'memory:' or 'sqlite:FILE'"
 #endif

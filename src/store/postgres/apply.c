@@ -55,17 +55,29 @@ static int compare(const void *a, const void *b) {
 	return left->seq < right->seq ? -1 : left->seq > right->seq;
 }
 
-static int check_accept(struct pg_store *self,
-		const struct postern_accept *accept, struct postern_error *error) {
+static bool is_enrolled(struct pg_store *self,
+		const struct postern_accept *accept) {
 	bool known = postern__pg_channel(self, accept->channel);
 	for (size_t i = 0; known && i < accept->route_count; i++) {
 		known = postern__pg_handler(self, accept->routes[i].handler);
 	}
-	return known ? POSTERN_OK
-				 : postern__fail(error, POSTERN_E_INVALID,
-						   "message '%s' names a channel or handler that is "
-						   "not enrolled",
-						   accept->message->id);
+	return known;
+}
+
+static int check_accept(struct pg_connection *connection,
+		const struct postern_accept *accept, struct postern_error *error) {
+	struct pg_store *self = connection->store;
+	if (is_enrolled(self, accept)) {
+		return POSTERN_OK;
+	}
+	/* Perhaps by another process, or by an earlier life of this one. */
+	int r = postern__pg_load(connection, error);
+	return r != POSTERN_OK || is_enrolled(self, accept)
+				   ? r
+				   : postern__fail(error, POSTERN_E_INVALID,
+							 "message '%s' names a channel or handler that is "
+							 "not enrolled",
+							 accept->message->id);
 }
 
 /* Numbers and keys, once for all tries. */
@@ -89,7 +101,7 @@ static int prepare(struct pg_connection *connection, struct work *work,
 				message->id, &arrival->identity);
 		postern__siphash_128_of(self->hash_key, message->body,
 				message->body_len, arrival->digest);
-		r = check_accept(self, accept, error);
+		r = check_accept(connection, accept, error);
 	}
 	if (r != POSTERN_OK) {
 		free(seqs);

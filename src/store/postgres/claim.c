@@ -5,9 +5,8 @@
  * messages along. Nodes that claim at the same time pass over what another has
  * in its hands.
  *
- * A claim whose answer is lost may have leased what nobody here knows of. It
- * is not repeated blindly; the leases are given back when the engine next
- * recovers, see recover.c.
+ * It commits only when everything was received: nothing is ever leased to
+ * this node that it does not know of.
  */
 
 #include <stdio.h>
@@ -29,13 +28,15 @@ enum {
 	HELD = MESSAGE + PG_MESSAGE_COLUMN_COUNT,
 	NOW,
 	NEXT_DUE,
-	WAITING
+	WAITING,
+	XID
 };
 
 struct work {
 	const struct postern_claim *claim;
 	struct postern_memory *memory;
 	struct postern_claims out;
+	int64_t xid; /* 0: nothing was written */
 };
 
 static int read_row(const struct pg_query *query, int row,
@@ -96,11 +97,9 @@ static int read_answer(const struct pg_query *query, struct work *work,
 		postern__pg_array_end(&query);                          \
 	} while (0)
 
-static int claim_due(struct pg_connection *connection, void *context,
-		bool again, struct postern_error *error) {
-	struct work *work = context;
+static int claim_due(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
 	const struct postern_claim *claim = work->claim;
-	(void)again;
 	char timeout[24];
 	(void)snprintf(timeout, sizeof timeout, "%lld",
 			(long long)connection->store->lock_timeout_ms);
@@ -130,12 +129,28 @@ static int claim_due(struct pg_connection *connection, void *context,
 		r = read_answer(&query, work, error);
 	}
 	if (r == POSTERN_OK) {
+		work->xid = postern__pg_get(&query, postern__pg_rows(&query) - 1, XID);
 		/* If it went back, everything has been looked at. */
 		postern__pg_set_latest(connection->store,
 				postern__pg_get(&query, postern__pg_rows(&query) - 1, NOW));
 	}
 	postern__pg_end(&query);
 	return r;
+}
+
+/* In a transaction, which commits when the answer is safely here. */
+static int claim_some(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	struct work *work = context;
+	(void)again;
+	int r = postern__pg_begin(connection, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = claim_due(connection, work, error);
+	postern__point("postgres-claim.read");
+	return work->xid ? postern__pg_finish_known(connection, work->xid, r, error)
+					 : postern__pg_finish(connection, r, error);
 }
 
 int postern__pg_claim(struct postern_store *store,
@@ -147,7 +162,7 @@ int postern__pg_claim(struct postern_store *store,
 		.memory = memory,
 		.out = { .next_due_ms = -1 },
 	};
-	int r = postern__pg_do_once(self, claim_due, &work, error);
+	int r = postern__pg_do_once(self, claim_some, &work, error);
 	if (r == POSTERN_OK) {
 		*out = work.out;
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What this process has enrolled: the names of its channels and the ids of its
- * handlers, as they are stored. Neither ever changes, so this is not in doubt
- * whatever other processes do.
+ * What is enrolled: the names of channels and the ids of handlers, as they are
+ * stored. Neither ever changes, so this is not in doubt whatever other
+ * processes do; what they have added is read when somebody asks for it.
  */
 
 #include <stdlib.h>
@@ -94,6 +94,40 @@ bool postern__pg_handler(struct pg_store *self, int64_t id) {
 			id > 0 && (size_t)id < self->handler_count && self->handlers[id];
 	(void)pthread_mutex_unlock(&self->lock);
 	return known;
+}
+
+static int load_channels(struct pg_connection *connection,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query, "SELECT id, name FROM @channel", error);
+	for (int row = 0; r == POSTERN_OK && row < postern__pg_rows(&query);
+			row++) {
+		size_t len;
+		r = postern__pg_note_channel(connection->store,
+				postern__pg_get(&query, row, 0),
+				postern__pg_get_bytes(&query, row, 1, &len), error);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+int postern__pg_load(struct pg_connection *connection,
+		struct postern_error *error) {
+	int r = load_channels(connection, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	r = postern__pg_run(&query, "SELECT id FROM @handler", error);
+	for (int row = 0; r == POSTERN_OK && row < postern__pg_rows(&query);
+			row++) {
+		r = postern__pg_note_handler(connection->store,
+				postern__pg_get(&query, row, 0), error);
+	}
+	postern__pg_end(&query);
+	return r;
 }
 
 void postern__pg_forget_all(struct pg_store *self) {

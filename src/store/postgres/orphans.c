@@ -31,10 +31,8 @@ static int read_orphans(const struct pg_query *query, struct work *work,
 	return ok ? POSTERN_OK : postern__pg_no_memory(error);
 }
 
-static int find_orphans(struct pg_connection *connection, void *context,
-		bool again, struct postern_error *error) {
-	struct work *work = context;
-	(void)again;
+static int find_orphans(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	postern__pg_now(&query);
@@ -51,13 +49,24 @@ static int find_orphans(struct pg_connection *connection, void *context,
 	return r;
 }
 
+static int see_to_orphans(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	(void)again;
+	int r = postern__pg_begin(connection, error);
+	if (r == POSTERN_OK) {
+		r = find_orphans(connection, context, error);
+		r = postern__pg_finish(connection, r, error);
+	}
+	return r;
+}
+
 int postern__pg_orphans(struct postern_store *store, uint64_t node, bool poison,
 		size_t max, struct postern_memory *memory,
 		struct postern_orphan **orphans_out, size_t *count_out,
 		struct postern_error *error) {
 	(void)node; /* it has enrolled, so it is among the nodes */
 	struct work work = { .poison = poison, .max = max, .memory = memory };
-	int r = postern__pg_do(postern__pg_from_base(store), find_orphans, &work,
+	int r = postern__pg_do(postern__pg_from_base(store), see_to_orphans, &work,
 			error);
 	if (r == POSTERN_OK) {
 		*orphans_out = work.orphans;

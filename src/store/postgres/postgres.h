@@ -187,6 +187,10 @@ int postern__pg_begin_change(struct pg_connection *connection, int64_t *now_out,
 /* Commit if r is POSTERN_OK, else roll back and pass r on. */
 int postern__pg_finish(struct pg_connection *connection, int r,
 		struct postern_error *error);
+/* The same for a transaction whose number is known: if the answer to COMMIT is
+   lost, the database is asked what became of it, and waited for. */
+int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
+		int r, struct postern_error *error);
 
 /* The store. */
 
@@ -229,7 +233,8 @@ struct pg_store {
 	int64_t next_seq; /* of this process, until seq_end */
 	int64_t seq_end;
 	int64_t seq_until_ms; /* then a new block is taken, to keep the order */
-	/* What this process has enrolled, by stored id; channels by their name. */
+	/* What is enrolled, as far as it is known, by stored id; channels by their
+	   name. */
 	char **channels;
 	size_t channel_count;
 	bool *handlers;
@@ -251,15 +256,18 @@ void postern__pg_lock_of(struct pg_query *query,
 int postern__pg_lost_lock(const struct postern_lock *lock,
 		struct postern_error *error);
 
-/* directory.c: what this process has enrolled. */
+/* directory.c: what is enrolled. */
 
 int postern__pg_note_channel(struct pg_store *self, int64_t id,
 		const char *name, struct postern_error *error);
 int postern__pg_note_handler(struct pg_store *self, int64_t id,
 		struct postern_error *error);
-/* NULL: it was not enrolled here. Lives as long as the store. */
+/* NULL: it is not known. Lives as long as the store. */
 const char *postern__pg_channel(struct pg_store *self, int64_t id);
 bool postern__pg_handler(struct pg_store *self, int64_t id);
+/* Read what others have enrolled. */
+int postern__pg_load(struct pg_connection *connection,
+		struct postern_error *error);
 void postern__pg_forget_all(struct pg_store *self);
 
 /* clock.c: the clock. */

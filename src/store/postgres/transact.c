@@ -25,7 +25,6 @@
 #include <postern/sys/random.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/fail.h"
 #include "base/point.h"
@@ -33,8 +32,6 @@
 
 /* How often a unit is run again at once when it collided with another. */
 #define COLLISIONS_MAX 10
-/* How long to wait before the fate of a transaction is asked for again. */
-#define ASK_AGAIN_MS 50
 
 /* What a handler may have changed of its session. */
 static const char reset_session[] =
@@ -301,62 +298,6 @@ static int run_unit(struct transaction *work, struct postern_unit *unit,
 	return r;
 }
 
-static void ask_again_later(void) {
-	struct timespec time = { .tv_nsec = ASK_AGAIN_MS * 1000000 };
-	(void)nanosleep(&time, NULL);
-}
-
-struct fate {
-	int64_t xid;
-	bool committed;
-	bool under_way;
-};
-
-static int ask_fate(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
-	struct fate *fate = context;
-	(void)again;
-	struct pg_query query;
-	postern__pg_query(&query, connection);
-	postern__pg_int8(&query, fate->xid);
-	int r = postern__pg_run(&query,
-			"SELECT s = 'committed', s = 'in progress'"
-			" FROM pg_xact_status($1::text::xid8) AS s",
-			error);
-	if (r == POSTERN_OK) {
-		fate->committed = postern__pg_get(&query, 0, 0) != 0;
-		fate->under_way = postern__pg_get(&query, 0, 1) != 0;
-	}
-	postern__pg_end(&query);
-	return r;
-}
-
-/* The answer to COMMIT was lost: whether it took effect. */
-static int learn_fate(struct pg_store *self, int64_t xid, bool *committed_out,
-		struct postern_error *error) {
-	struct fate fate = { .xid = xid, .under_way = true };
-	const struct postern_clock *clock = self->clock;
-	int64_t end =
-			clock->monotonic_ms(clock->context) + 2 * self->command_timeout_ms;
-	int r = POSTERN_OK;
-	while (fate.under_way) {
-		r = postern__pg_do(self, ask_fate, &fate, error);
-		if (r == POSTERN_OK && !fate.under_way) {
-			break;
-		}
-		if (clock->monotonic_ms(clock->context) > end) {
-			return r != POSTERN_OK
-						   ? r
-						   : postern__fail(error, POSTERN_E_TIMEOUT,
-									 "transaction %lld is still under way",
-									 (long long)xid);
-		}
-		ask_again_later();
-	}
-	*committed_out = fate.committed;
-	return r;
-}
-
 static int commit(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
 	struct pg_query query;
@@ -364,17 +305,7 @@ static int commit(struct transaction *work, struct postern_error *error) {
 	postern__pg_int8(&query, work->pledge);
 	int r = postern__pg_run(&query, "DELETE FROM @pledge WHERE id = $1", error);
 	postern__pg_end(&query);
-	r = postern__pg_finish(connection, r, error);
-	if (r == POSTERN_OK || !connection->lost) {
-		return r;
-	}
-	bool committed = false;
-	struct postern_error trouble = { 0 };
-	int known = learn_fate(connection->store, work->xid, &committed, &trouble);
-	if (known != POSTERN_OK && error) {
-		*error = trouble;
-	}
-	return known != POSTERN_OK ? known : committed ? POSTERN_OK : r;
+	return postern__pg_finish_known(connection, work->xid, r, error);
 }
 
 /* *again_out: the transaction was lost; what is left is to be run again. */

@@ -418,7 +418,7 @@ END $$;
 -- held: whether the lock was held; if not, nothing was leased. next_due: in
 -- how many ms the next pending delivery is due, 0 if some are due that were
 -- not taken, -1 if there is none. waiting: suspects that were not claimed.
--- suspicion: 0 none, 1 one of a group, 2 alone.
+-- suspicion: 0 none, 1 one of a group, 2 alone. xid: the transaction's number.
 --
 -- p_latest: the latest that the clock is known to have been. If it went back,
 -- what is pending since later than now is due at once.
@@ -430,7 +430,7 @@ CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_latest bigint,
 		subject text, "time" text, content_type text, correlation_id text,
 		traceparent text, transport text, headers bytea, body bytea,
 		received_at bigint, held boolean, now bigint, next_due bigint,
-		waiting bigint)
+		waiting bigint, xid bigint)
 	LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
 	SET enable_seqscan = off AS $$
@@ -455,7 +455,7 @@ BEGIN
 		RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
 			NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL,
 			NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea,
-			NULL::bigint, false, v_now, -1::bigint, 0::bigint;
+			NULL::bigint, false, v_now, -1::bigint, 0::bigint, NULL::bigint;
 		RETURN;
 	END IF;
 
@@ -553,7 +553,7 @@ BEGIN
 			m.channel, m.id, coalesce(m.source, c.name), m.type, m.subject,
 			m.time, m.content_type, m.correlation_id, m.traceparent,
 			m.transport, m.headers, m.body, m.received_at, NULL::boolean,
-			NULL::bigint, NULL::bigint, NULL::bigint
+			NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint
 		FROM leased l
 		LEFT JOIN @message m ON m.seq = l.seq
 		LEFT JOIN @channel c ON c.id = m.channel
@@ -582,7 +582,8 @@ BEGIN
 	RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
 		NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL, NULL,
 		NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea, NULL::bigint,
-		true, v_now, v_next, v_waiting;
+		true, v_now, v_next, v_waiting,
+		pg_current_xact_id_if_assigned()::text::bigint;
 END $$;
 
 -- The handler a key belongs to, made if it is missing; see the contract of
