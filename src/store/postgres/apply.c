@@ -33,7 +33,7 @@ struct arrival {
 
 struct work {
 	struct postern_batch *batch;
-	struct postern_settlement **settlements; /* by delivery, each once */
+	struct postern_settlement **settlements; /* by lease, each once */
 	size_t settlement_count;
 	struct arrival *arrivals; /* by key */
 	int64_t *seqs;            /* in the order of the batch; NULL: not yet */
@@ -124,7 +124,7 @@ static int16_t state_code(const struct postern_settlement *settlement) {
 	return 0;
 }
 
-/* By delivery; of one delivery the first stays the first. */
+/* By delivery and fence; of one lease the first stays the first. */
 static int compare_settlements(const void *a, const void *b) {
 	const struct postern_settlement *left =
 			*(struct postern_settlement *const *)a;
@@ -136,11 +136,19 @@ static int compare_settlements(const void *a, const void *b) {
 	if (left->handler != right->handler) {
 		return left->handler < right->handler ? -1 : 1;
 	}
+	if (left->fence != right->fence) {
+		return left->fence < right->fence ? -1 : 1;
+	}
 	return left < right ? -1 : left > right;
 }
 
+static bool is_same_lease(const struct postern_settlement *a,
+		const struct postern_settlement *b) {
+	return a->seq == b->seq && a->handler == b->handler && a->fence == b->fence;
+}
+
 /* Sorted, so that two batches do not wait for each other in a ring. Only the
-   first settlement of a delivery can take effect. */
+   first settlement of a lease can take effect. */
 static void sort_settlements(struct work *work) {
 	const struct postern_batch *batch = work->batch;
 	struct postern_settlement **sorted = work->settlements;
@@ -151,8 +159,7 @@ static void sort_settlements(struct work *work) {
 	qsort(sorted, batch->settlement_count, sizeof *sorted, compare_settlements);
 	size_t count = 0;
 	for (size_t i = 0; i < batch->settlement_count; i++) {
-		if (count == 0 || sorted[count - 1]->seq != sorted[i]->seq ||
-				sorted[count - 1]->handler != sorted[i]->handler) {
+		if (count == 0 || !is_same_lease(sorted[count - 1], sorted[i])) {
 			sorted[count++] = sorted[i];
 		}
 	}

@@ -134,32 +134,34 @@ CREATE FUNCTION @add_route_1(p_node bigint, p_now bigint, p_seq bigint,
 	p_handler integer, p_aliases integer[], p_lease boolean, p_retry boolean)
 	RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
+	v_handler integer;
 	v_row record;
 BEGIN
-	PERFORM 1 FROM @open
-		WHERE seq = p_seq AND handler = ANY (p_handler || p_aliases);
-	IF FOUND THEN
-		RETURN NULL;
-	END IF;
-	SELECT * INTO v_row FROM @ledger
-		WHERE seq = p_seq AND handler = ANY (p_handler || p_aliases)
-		ORDER BY handler <> p_handler, state <> 4 LIMIT 1;
-	IF FOUND THEN
+	-- The handler's own delivery decides, or else that of its first alias
+	-- that has one.
+	FOREACH v_handler IN ARRAY p_handler || p_aliases LOOP
+		PERFORM 1 FROM @open WHERE seq = p_seq AND handler = v_handler;
+		IF FOUND THEN
+			RETURN NULL;
+		END IF;
+		SELECT * INTO v_row FROM @ledger
+			WHERE seq = p_seq AND handler = v_handler;
+		CONTINUE WHEN NOT FOUND;
 		IF NOT (p_retry AND v_row.state = 4) THEN
 			RETURN NULL;
 		END IF;
-		DELETE FROM @ledger WHERE seq = p_seq AND handler = v_row.handler
+		DELETE FROM @ledger WHERE seq = p_seq AND handler = v_handler
 			AND fence = v_row.fence AND state = 4;
 		IF NOT FOUND THEN
 			RETURN NULL;
 		END IF;
 		INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
 				failures, starts, crashes, solo)
-			VALUES (p_seq, v_row.fence, NULL, p_now, p_now, 0, v_row.handler,
-				0, v_row.starts, 0, false)
+			VALUES (p_seq, v_row.fence, NULL, p_now, p_now, 0, v_handler, 0,
+				v_row.starts, 0, false)
 			ON CONFLICT DO NOTHING;
 		RETURN CASE WHEN FOUND THEN v_row.fence END;
-	END IF;
+	END LOOP;
 	-- Whoever cleans up must not take the message away meanwhile.
 	PERFORM 1 FROM @message WHERE seq = p_seq FOR KEY SHARE;
 	IF NOT FOUND THEN
