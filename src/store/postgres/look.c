@@ -142,16 +142,15 @@ static int read_attempts(struct pg_connection *connection,
 	return r;
 }
 
-static int copy_deliveries(const struct pg_query *query,
-		struct detail_work *work, struct postern_delivery_detail *out,
-		struct postern_error *error) {
+static bool copy_deliveries(const struct pg_query *query,
+		struct detail_work *work, struct postern_delivery_detail *out) {
 	struct postern_detail *detail = &work->detail;
 	int count = postern__pg_rows(query);
 	bool complete = true;
 	for (int i = 0; i < count; i++) {
 		struct postern_row *row = &out[i].row;
 		if (!postern__pg_listing_read(query, i, work->memory, row)) {
-			return postern__pg_no_memory(error);
+			return false;
 		}
 		complete = complete && row->finished_at_ms != 0;
 		if (row->finished_at_ms > detail->completed_at_ms) {
@@ -161,7 +160,7 @@ static int copy_deliveries(const struct pg_query *query,
 	detail->completed_at_ms = complete ? detail->completed_at_ms : 0;
 	detail->deliveries = out;
 	detail->delivery_count = (size_t)count;
-	return POSTERN_OK;
+	return true;
 }
 
 static int read_deliveries(struct pg_connection *connection,
@@ -169,18 +168,18 @@ static int read_deliveries(struct pg_connection *connection,
 	struct postern_filter filter = { .seq = work->seq };
 	struct postern_query of_message = { .filter = &filter };
 	struct pg_listing listing = { .query = &of_message, .states = ~0u };
-	struct postern_delivery_detail *details = NULL;
 	struct pg_query query;
 	int r = postern__pg_listing_run(&query, connection, &listing, error);
 	if (r == POSTERN_OK) {
-		details = postern_memory_alloc(work->memory,
-				(size_t)postern__pg_rows(&query) *
-						sizeof(struct postern_delivery_detail));
-		r = details ? copy_deliveries(&query, work, details, error)
-					: postern__pg_no_memory(error);
-	}
-	if (r == POSTERN_OK) {
-		r = read_attempts(connection, work, &query, details, error);
+		struct postern_delivery_detail *details =
+				postern_memory_alloc(work->memory,
+						(size_t)postern__pg_rows(&query) *
+								sizeof(struct postern_delivery_detail));
+		if (!details || !copy_deliveries(&query, work, details)) {
+			r = postern__pg_no_memory(error);
+		} else {
+			r = read_attempts(connection, work, &query, details, error);
+		}
 	}
 	postern__pg_end(&query);
 	return r;
@@ -261,9 +260,9 @@ int postern__pg_find(struct postern_store *store, const char *id,
 		.id = id,
 		.source = source,
 		.channel = channel,
-		.seqs = seqs,
 		.max = max,
 	};
+	work.seqs = seqs;
 	int r = POSTERN_OK;
 	if (postern__pg_is_text(id) && postern__pg_is_text(source) &&
 			postern__pg_is_text(channel)) {
