@@ -84,11 +84,6 @@ bool postern__pg_is_text(const char *text) {
 	return !text || postern__utf8_valid(text, strlen(text));
 }
 
-static bool needs_message(const struct postern_filter *filter) {
-	return filter->channel || filter->since_ms || filter->until_ms ||
-		   filter->message_id || filter->type || filter->source;
-}
-
 static void add_states(struct postern__buf *sql, int part, unsigned states) {
 	if (part == PART_OPEN && !(states & BIT(POSTERN_STATE_LEASED))) {
 		postern__buf_append_text(sql, " AND d.node IS NULL");
@@ -114,29 +109,37 @@ static void add_states(struct postern__buf *sql, int part, unsigned states) {
 	}
 }
 
-/* The numbers of parameters are those of add_parameters(). */
+/*
+ * What is asked of the message. It is looked up for each delivery on the way:
+ * joined, all messages might be read and sorted for the sake of a page.
+ * The numbers of parameters are those of add_parameters().
+ */
 static void add_message_filter(struct postern__buf *sql,
 		const struct postern_filter *filter) {
-	if (filter->channel) {
-		postern__buf_append_text(sql, " AND c.name = $5");
+	const struct {
+		bool wanted;
+		const char *sql;
+	} conditions[] = {
+		{ filter->channel, "m.channel = ANY (ARRAY("
+						   "SELECT id FROM @channel WHERE name = $5))" },
+		{ filter->since_ms != 0, "m.received_at >= $6" },
+		{ filter->until_ms != 0, "m.received_at < $7" },
+		{ filter->message_id, "m.id = $8" },
+		{ filter->type, "m.type LIKE $10" },
+		{ filter->source,
+				"(m.source = $11 OR (m.source IS NULL AND m.channel ="
+				" ANY (ARRAY(SELECT id FROM @channel WHERE name = $11))))" },
+	};
+	bool any = false;
+	for (size_t i = 0; i < sizeof conditions / sizeof conditions[0]; i++) {
+		if (conditions[i].wanted) {
+			postern__buf_append_text(sql, any ? " AND " : " AND (SELECT ");
+			postern__buf_append_text(sql, conditions[i].sql);
+			any = true;
+		}
 	}
-	if (filter->since_ms) {
-		postern__buf_append_text(sql, " AND m.received_at >= $6");
-	}
-	if (filter->until_ms) {
-		postern__buf_append_text(sql, " AND m.received_at < $7");
-	}
-	if (filter->message_id) {
-		postern__buf_append_text(sql,
-				" AND m.id = $8"
-				" AND d.seq IN (SELECT seq FROM @seen WHERE k0 = $9)");
-	}
-	if (filter->type) {
-		postern__buf_append_text(sql, " AND m.type LIKE $10");
-	}
-	if (filter->source) {
-		postern__buf_append_text(sql, " AND coalesce(m.source, c.name) = $11");
-	}
+	postern__buf_append_text(sql,
+			any ? " FROM @message m WHERE m.seq = d.seq)" : "");
 }
 
 static void add_filter(struct postern__buf *sql, int part,
@@ -162,6 +165,11 @@ static void add_filter(struct postern__buf *sql, int part,
 	if (listing->handled) {
 		postern__buf_printf(sql, " AND %s <> 0", handler);
 	}
+	if (filter->message_id) {
+		postern__buf_append_text(sql,
+				" AND d.seq = ANY (ARRAY(SELECT seq FROM @seen"
+				" WHERE k0 = $9))");
+	}
 	add_message_filter(sql, filter);
 }
 
@@ -169,10 +177,6 @@ static void add_part(struct postern__buf *sql, int part, unsigned states,
 		const struct pg_listing *listing) {
 	postern__buf_append_text(sql, "(");
 	postern__buf_append_text(sql, heads[part]);
-	if (needs_message(listing->query->filter)) {
-		postern__buf_append_text(sql, " JOIN @message m ON m.seq = d.seq"
-									  " JOIN @channel c ON c.id = m.channel");
-	}
 	postern__buf_append_text(sql, " WHERE true");
 	add_states(sql, part, states);
 	add_filter(sql, part, listing);
