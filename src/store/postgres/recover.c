@@ -67,6 +67,11 @@ static int recover(struct pg_connection *connection, void *context, bool again,
 		}
 	}
 	postern__pg_end(&query);
+	if (r == POSTERN_OK) {
+		/* Every node comes by here now and then; if it fails, it is done
+		   another time. */
+		(void)postern__pg_fold_tallies(connection, NULL);
+	}
 	return r;
 }
 

@@ -16,43 +16,30 @@
 
 /* The rows of a table that are to be replaced: none if there are few. What
    another node has in its hands is left to it. */
-#define FOLDED(table)                                                \
-	"WITH gone AS (DELETE FROM " table " WHERE ctid = ANY (ARRAY("   \
-	"SELECT ctid FROM " table " WHERE (SELECT count(*) >= $1 FROM (" \
-	"SELECT 1 FROM " table " LIMIT $1) AS few)"                      \
+#define FOLDED(table)                                         \
+	"(DELETE FROM " table " WHERE ctid = ANY (ARRAY("         \
+	"SELECT ctid FROM " table " WHERE (SELECT count(*) >= $1" \
+	" FROM (SELECT 1 FROM " table " LIMIT $1) AS few)"        \
 	" LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING *)"
+#define FOLDED_CHANNELS FOLDED("@channel_tally")
+#define FOLDED_HANDLERS FOLDED("@handler_tally")
 
-static int fold(struct pg_connection *connection, const char *sql,
+int postern__pg_fold_tallies(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, FOLD_MIN);
 	postern__pg_int8(&query, FOLD_MAX);
-	int r = postern__pg_run(&query, sql, error);
+	int r = postern__pg_run(&query,
+			"WITH c AS " FOLDED_CHANNELS ", h AS " FOLDED_HANDLERS
+			", channels AS (INSERT INTO @channel_tally (channel, accepted,"
+			" duplicates, conflicts, dropped) SELECT channel, sum(accepted),"
+			" sum(duplicates), sum(conflicts), sum(dropped)"
+			" FROM c GROUP BY channel)"
+			" INSERT INTO @handler_tally (handler, done, discarded)"
+			" SELECT handler, sum(done), sum(discarded)"
+			" FROM h GROUP BY handler",
+			error);
 	postern__pg_end(&query);
 	return r;
-}
-
-int postern__pg_fold_tallies(struct pg_connection *connection,
-		struct postern_error *error) {
-	int r = fold(connection,
-			FOLDED("@channel_tally") " INSERT INTO @channel_tally (channel, "
-									 "accepted, duplicates,"
-									 " conflicts, dropped) SELECT channel, "
-									 "sum(accepted),"
-									 " sum(duplicates), sum(conflicts), "
-									 "sum(dropped)"
-									 " FROM gone GROUP BY channel",
-			error);
-	return r == POSTERN_OK
-				   ? fold(connection,
-							 FOLDED("@handler_tally") " INSERT INTO "
-													  "@handler_tally "
-													  "(handler, done,"
-													  " discarded) SELECT "
-													  "handler, sum(done),"
-													  " sum(discarded) FROM "
-													  "gone GROUP BY handler",
-							 error)
-				   : r;
 }
