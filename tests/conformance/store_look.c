@@ -94,6 +94,34 @@ static void found_by_id(void) {
 	stand_close(&stand);
 }
 
+/* Messages are UTF-8; what people look for may be anything. */
+static void garbage_is_not_there(void) {
+	static const char garbage[] = "\xff\xfe(";
+	int64_t seqs[4] = { 0 };
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
+	CHECK_INT(find(&stand, garbage, NULL, NULL, seqs, 4), 0);
+	CHECK_INT(find(&stand, "1", garbage, NULL, seqs, 4), 0);
+	CHECK_INT(find(&stand, "1", NULL, garbage, seqs, 4), 0);
+	const struct postern_filter filters[] = {
+		{ .channel = garbage },
+		{ .handler = garbage },
+		{ .message_id = garbage },
+		{ .source = garbage },
+		{ .type = garbage },
+	};
+	for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++) {
+		CHECK_INT(stand_list(&stand, &filters[i]).count, 0);
+	}
+	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, garbage, NULL),
+			POSTERN_E_NOTFOUND);
+	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_PAUSE, 0, garbage, NULL),
+			POSTERN_E_NOTFOUND);
+	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
+	stand_close(&stand);
+}
+
 static void empty_counters(void) {
 	struct stand stand;
 	stand_open(&stand, "a", "b", NULL);
@@ -141,6 +169,26 @@ static void channel_counters(void) {
 		CHECK_INT(stats.dropped, 1);
 		stand_crash(&stand);
 	}
+	stand_close(&stand);
+}
+
+static void counted_one_by_one(void) {
+	struct stand stand;
+	struct parcel parcel;
+	stand_open(&stand, "a", NULL);
+	parcel_init(&parcel, &stand, "1", "body");
+	parcel.accept.fate = POSTERN_FATE_DROP;
+	/* More than a store would leave uncounted. */
+	for (int i = 0; i < 1100; i++) {
+		(void)parcel_send(&stand, &parcel);
+	}
+	for (uint64_t more = 0; more < 3; more++) {
+		CHECK_INT(stand_channel_stats(&stand, "orders").dropped, 1100 + more);
+		stand_recover(&stand);
+		CHECK_INT(stand_channel_stats(&stand, "orders").dropped, 1100 + more);
+		(void)parcel_send(&stand, &parcel);
+	}
+	CHECK_INT(stand_channel_stats(&stand, "bills").dropped, 0);
 	stand_close(&stand);
 }
 
@@ -257,8 +305,10 @@ const struct tap_case look_cases[] = {
 	{ "a message that is not there is not found", no_such_message },
 	{ "the deliveries of a message are by stored id", deliveries_in_order },
 	{ "messages are found by id, newest first", found_by_id },
+	{ "what is not UTF-8 is nowhere to be found", garbage_is_not_there },
 	{ "a new store has counted nothing", empty_counters },
 	{ "channels count what came in, for good", channel_counters },
+	{ "what was counted in many commits adds up", counted_one_by_one },
 	{ "handlers count what is there and what was done", handler_counters },
 	{ "what was discarded is counted every time", counters_only_grow },
 	{ "a handler's oldest pending message is the one received first",
