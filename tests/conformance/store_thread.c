@@ -249,10 +249,139 @@ static void everything_at_once(void) {
 	stand_close(&stand);
 }
 
+/* Forget whatever has ended, at once. */
+static void clean_all(struct stand *stand) {
+	struct postern_error error;
+	struct postern_retention rule = { .channel = stand->orders };
+	struct postern_cleaning cleaning = {
+		.rules = &rule,
+		.rule_count = 1,
+		.max = KEY_COUNT / 2,
+		.more = true,
+	};
+	for (int i = 0; cleaning.more && i < 100; i++) {
+		CHECK_OK(stand->ops->clean(stand->store, &cleaning, &error), &error);
+	}
+}
+
+/* A message that may be there, for one handler or the other. */
+static void send_again(struct crowd *crowd, int number) {
+	struct stand *stand = crowd->stand;
+	struct postern_error error;
+	struct parcel parcel;
+	char id[16];
+	(void)snprintf(id, sizeof id, "%d", number % KEY_COUNT);
+	parcel_init(&parcel, stand, id, "body");
+	parcel_add_route(&parcel, stand->handlers[number / KEY_COUNT % 2]);
+	parcel.accept.message = &parcel.message;
+	parcel.accept.routes = parcel.routes;
+	struct postern_batch batch = {
+		.node = stand->node,
+		.accepts = &parcel.accept,
+		.accept_count = 1,
+	};
+	CHECK_OK(stand->ops->apply(stand->store, &batch, &error), &error);
+	if (parcel.accept.code == POSTERN_OK) {
+		atomic_fetch_add(&crowd->ok, 1);
+	} else if (CHECK_INT(parcel.accept.code, POSTERN_E_DUPLICATE)) {
+		atomic_fetch_add(&crowd->refused, 1);
+	}
+}
+
+static void edit_some(struct stand *stand, enum postern_edit_kind kind,
+		enum postern_state state) {
+	struct postern_error error;
+	struct postern_filter filter = {
+		.size = sizeof filter,
+		.state = state,
+		.channel = "orders",
+		.limit = 4,
+	};
+	struct postern_edit edit = { .kind = kind, .filter = &filter };
+	CHECK_OK(stand->ops->edit(stand->store, &edit, &error), &error);
+}
+
+static void claim_and_settle(struct stand *stand, int number) {
+	struct postern_error error;
+	struct postern_memory *memory = postern_memory_create();
+	struct postern_claims claims = { 0 };
+	struct postern_want want = { .handler = stand->handlers[number % 2],
+		.max = 3 };
+	struct postern_claim claim = {
+		.node = stand->node,
+		.wants = &want,
+		.want_count = 1,
+		.max = 3,
+		.bytes_max = SIZE_MAX,
+	};
+	CHECK_OK(stand->ops->claim(stand->store, &claim, memory, &claims, &error),
+			&error);
+	for (size_t i = 0; i < claims.count; i++) {
+		CHECK(claims.items[i].message);
+		struct postern_settlement settlement = {
+			.seq = claims.items[i].seq,
+			.handler = want.handler,
+			.fence = claims.items[i].fence,
+			.to = number / 2 % 2 ? POSTERN_SETTLE_DONE
+								 : POSTERN_SETTLE_DISCARDED,
+			.outcome = "whatever",
+		};
+		struct postern_batch batch = {
+			.node = stand->node,
+			.settlements = &settlement,
+			.settlement_count = 1,
+		};
+		CHECK_OK(stand->ops->apply(stand->store, &batch, &error), &error);
+		CHECK_INT(settlement.code, POSTERN_OK);
+	}
+	postern_memory_destroy(memory);
+}
+
+static void *forget_body(void *context) {
+	struct crowd *crowd = context;
+	int number = atomic_fetch_add(&crowd->next, 1);
+	pthread_barrier_wait(&crowd->start);
+	for (int i = 0; i < 20; i++) {
+		switch (number % 8) {
+		case 0: clean_all(crowd->stand); break;
+		case 1:
+			edit_some(crowd->stand, POSTERN_EDIT_RETRY,
+					POSTERN_STATE_DISCARDED);
+			break;
+		case 2:
+			edit_some(crowd->stand, POSTERN_EDIT_DISCARD,
+					POSTERN_STATE_PENDING);
+			break;
+		case 3: claim_and_settle(crowd->stand, number / 8 + i); break;
+		default: send_again(crowd, 7 * number + 5 * i); break;
+		}
+	}
+	return NULL;
+}
+
+static void forgotten_while_it_comes_again(void) {
+	struct stand stand;
+	stand_open(&stand, "a", "b", NULL);
+	struct crowd crowd = { .stand = &stand };
+	run_crowd(&crowd, forget_body);
+	struct postern_channel_stats stats = stand_channel_stats(&stand, "orders");
+	CHECK_INT(stats.accepted, crowd.ok);
+	CHECK_INT(stats.duplicates, crowd.refused);
+	/* Whatever is left has its message. */
+	struct postern_page page =
+			stand_list(&stand, &(struct postern_filter){ 0 });
+	for (size_t i = 0; i < page.count; i++) {
+		CHECK(page.rows[i].message_id[0] != '\0');
+	}
+	stand_close(&stand);
+}
+
 const struct tap_case thread_cases[] = {
 	{ "of 64 threads with one key exactly one is accepted", one_key },
 	{ "of 64 nodes no two claim the same delivery", claims_do_not_overlap },
 	{ "of 64 settlements of one lease exactly one counts", settled_once },
 	{ "64 threads can do everything at once", everything_at_once },
+	{ "a message that is forgotten while it comes again is whole or gone",
+			forgotten_while_it_comes_again },
 	{ 0 },
 };
