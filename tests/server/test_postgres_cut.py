@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The line to the database is cut while a command works with it.
+
+A command begins, connects, finds the schema, makes itself known and does its
+work; each run of it is cut once, after so many bytes in one direction, which
+are other ones in each run. It may connect again. In the end nothing is lost
+and nothing is there twice, and what it said is true.
+
+CUTS says how many cuts there are in each direction (default 60), 0: after
+every byte.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from postgres import Server  # noqa: E402
+from proxy import TO_CLIENT, TO_SERVER, Proxy  # noqa: E402
+from support import case, equal, main, until  # noqa: E402
+
+CUTS = int(os.environ.get("CUTS", "60"))
+SERVER = None  # one for all cases, started below
+
+CONFIG = """\
+store: "{url}"
+defaults: {{node_lease: 500ms}}
+channels:
+  orders:
+    handlers:
+      row: {{sql: "insert into {schema}.effect values (:id)"}}
+"""
+
+
+def moments(total):
+    """After how many bytes to cut: all of them, or evenly spread ones."""
+    if CUTS == 0 or total <= CUTS:
+        return range(total)
+    return [number * total // CUTS for number in range(CUTS)]
+
+
+def prepare(place, proxy, schema):
+    """A store that is there, and a configuration that goes by the proxy."""
+    direct = SERVER.url(schema=schema)
+    place.configure(CONFIG.format(url=direct, schema=schema))
+    place.ok("migrate")
+    SERVER.sql(f"CREATE TABLE {schema}.effect (id text)")
+    equal(place.send("first").out, "accepted\n")
+    url = SERVER.url(port=proxy.port, schema=schema)
+    place.configure(CONFIG.format(url=url, schema=schema))
+    return direct
+
+
+def measure(proxy, direction, run):
+    """How many bytes a run takes that nobody disturbs."""
+    before = proxy.counts[direction]
+    run()
+    return proxy.counts[direction] - before
+
+
+def stored(schema):
+    return SERVER.sql(
+        f"SELECT m.id, count(*), count(DISTINCT m.seq), count(o.seq)"
+        f" FROM {schema}.message m LEFT JOIN {schema}.open o USING (seq)"
+        f" GROUP BY m.id ORDER BY m.id"
+    )
+
+
+def cut_sending(place, direction, schema):
+    """Each message is sent until it is there."""
+    sent = ["first", "second"]
+    duplicates = 0
+    with Proxy(SERVER.port) as proxy:
+        prepare(place, proxy, schema)
+        total = measure(
+            proxy, direction, lambda: equal(place.send("second").out, "accepted\n")
+        )
+        for after in moments(total):
+            name = f"m{after:06}"
+            sent.append(name)
+            proxy.strike(direction, after)
+            result = place.send(name)
+            assert proxy.struck, after
+            if result.code == 0:
+                # It was told of a cut and found out what came of it.
+                equal(result.out, "accepted\n", after, result)
+            else:
+                equal((result.code, result.out), (4, ""), after, result)
+            proxy.calm()
+            again = place.ok("send", "orders", "--id", name, stdin="body")
+            if result.code == 0:
+                equal(again.out, "duplicate\n", after, result)
+            duplicates += again.out == "duplicate\n"
+    print(f"# {len(sent) - 2} kills, {total} bytes {direction}")
+    equal(stored(schema), [f"{name}|1|1|1" for name in sorted(sent)])
+    equal(
+        SERVER.sql(f"SELECT sum(duplicates), max(duplicates) FROM {schema}.duplicate"),
+        [f"{duplicates}|1"],
+    )
+
+
+@case("a message is sent once, wherever the line to the server is cut")
+def _(place):
+    cut_sending(place, TO_SERVER, "cut_sending_to")
+
+
+@case("a message is sent once, wherever the line from the server is cut")
+def _(place):
+    cut_sending(place, TO_CLIENT, "cut_sending_from")
+
+
+def cut_processing(place, direction, schema):
+    """Each message is processed until it is done."""
+    done = ["first"]
+    with Proxy(SERVER.port) as proxy:
+        direct = prepare(place, proxy, schema)
+        total = measure(proxy, direction, lambda: place.ok("process"))
+        for after in moments(total):
+            name = f"m{after:06}"
+            done.append(name)
+            equal(place.send(name, "body", "--store", direct).out, "accepted\n")
+            proxy.strike(direction, after)
+            result = place.run("process")
+            assert proxy.struck, (after, result)
+            proxy.calm()
+            until(
+                lambda: place.ok("process")
+                and not SERVER.sql(f"SELECT 1 FROM {schema}.open"),
+            )
+    print(f"# {len(done) - 1} kills, {total} bytes {direction}")
+    equal(
+        SERVER.sql(f"SELECT id, count(*) FROM {schema}.effect GROUP BY id ORDER BY id"),
+        [f"{name}|1" for name in sorted(done)],
+    )
+    equal(
+        SERVER.sql(f"SELECT count(*), min(state), max(state) FROM {schema}.ledger"),
+        [f"{len(done)}|3|3"],
+    )
+
+
+@case("a message is processed once, wherever the line to the server is cut")
+def _(place):
+    cut_processing(place, TO_SERVER, "cut_processing_to")
+
+
+@case("a message is processed once, wherever the line from the server is cut")
+def _(place):
+    cut_processing(place, TO_CLIENT, "cut_processing_from")
+
+
+with Server() as SERVER:
+    main()
