@@ -92,8 +92,8 @@ int postern__sql_tables_check(const char *sql, const char *file,
 
 /*
  * As postern__sql_create(), for PostgreSQL; only where libpq was found.
- * :body_json and :headers are jsonb, :body_bytes is bytea, and of what type the others are the server
- * finds out.
+ * :body_json and :headers are jsonb, :body_bytes is bytea, and of what type
+ * the others are the server finds out.
  */
 int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
 		struct postern_error *error);

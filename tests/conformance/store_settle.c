@@ -188,6 +188,30 @@ static void twice_in_one_batch(void) {
 	stand_close(&stand);
 }
 
+static void stale_before_good(void) {
+	struct stand stand;
+	int64_t seq = open_leased(&stand);
+	struct postern_settlement settlements[] = {
+		{ .seq = seq, .handler = stand.handlers[0], .fence = 9, .outcome = "" },
+		{ .seq = seq, .handler = stand.handlers[0], .fence = 0, .outcome = "" },
+		{ .seq = seq,
+				.handler = stand.handlers[0],
+				.fence = 1,
+				.outcome = "done" },
+	};
+	struct postern_batch batch = {
+		.node = stand.node,
+		.settlements = settlements,
+		.settlement_count = 3,
+	};
+	CHECK_OK(stand.ops->apply(stand.store, &batch, &stand.error), &stand.error);
+	CHECK_INT(settlements[0].code, POSTERN_E_STALE);
+	CHECK_INT(settlements[1].code, POSTERN_E_STALE);
+	CHECK_INT(settlements[2].code, POSTERN_OK);
+	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_DONE);
+	stand_close(&stand);
+}
+
 static void not_leased(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
@@ -531,6 +555,8 @@ const struct tap_case settle_cases[] = {
 	{ "a settlement of another delivery is stale", wrong_delivery },
 	{ "a second settlement is stale and changes nothing", twice },
 	{ "a second settlement in one batch is stale", twice_in_one_batch },
+	{ "a stale settlement does not stand in for a later one of its batch",
+			stale_before_good },
 	{ "a settlement of what is not leased is stale", not_leased },
 	{ "a stale settlement does not hold up the others of its batch",
 			stale_among_others },

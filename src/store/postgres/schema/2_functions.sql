@@ -219,7 +219,9 @@ BEGIN
 				AS u (seq, k0, k1, k2, digest, channel, id, source, n)
 			JOIN @seen s ON s.k0 = u.k0 AND s.k1 = u.k1 AND s.k2 = u.k2
 			LEFT JOIN @message m ON m.seq = s.seq
-			WHERE u.seq NOT IN (SELECT unnest(p_fresh))) AS found;
+			WHERE u.seq NOT IN (SELECT unnest(p_fresh))
+				-- What was dropped did not know what follows it in its batch.
+				AND NOT (s.seq > u.seq AND s.seq = ANY (a_seq))) AS found;
 	opened := '{}';
 	opened_fence := '{}';
 	IF known IS NULL THEN
