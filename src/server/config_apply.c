@@ -168,12 +168,13 @@ static int check_handler(const struct postern__config_handler *handler,
 	return r;
 }
 
-/* The commands find a server by its stores' files. */
-static int check_files(const struct postern__config *config,
+/* The commands find a server by its stores' files, or see what it does in a
+   database that they share with it. */
+static int check_stores(const struct postern__config *config,
 		struct postern_error *error) {
 	const struct postern__option *option = postern__option_named("store");
 	for (size_t i = 0; i < config->store_count; i++) {
-		if (postern__store_file(config->stores[i].values.store)) {
+		if (postern__store_kept(config->stores[i].values.store)) {
 			return POSTERN_OK;
 		}
 	}
@@ -199,7 +200,7 @@ int postern__config_check(const struct postern__config *config,
 			}
 		}
 	}
-	return check_files(config, error);
+	return check_stores(config, error);
 }
 
 /* Told where the memory was said to be so short. */

@@ -216,7 +216,7 @@ static int start_daemon(struct postern__http *http,
 /* Listen everywhere before anybody is let in. */
 static int open_doors(struct postern__http *http, struct postern_error *error) {
 	const struct postern__http_options *options = &http->options;
-	http->doors = calloc(options->socket_count, sizeof *http->doors);
+	http->doors = calloc(options->socket_count + 1, sizeof *http->doors);
 	if (!http->doors) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}

@@ -373,7 +373,9 @@ static void say_serving(struct serve *self) {
 	};
 	if (self->stores.count == 1) {
 		fields[6] = postern__log_text("url", url);
-		fields[7] = postern__log_text("socket", self->sockets[0].path);
+		if (self->socket_count > 0) {
+			fields[7] = postern__log_text("socket", self->sockets[0].path);
+		}
 	}
 	postern__log_write(&self->log, POSTERN__LOG_INFO, "serving", fields);
 	if (channel_count == 0) {
@@ -567,7 +569,7 @@ int postern__serve(const struct postern__serve_options *options) {
 	int exit = start(&self);
 	if (exit == EXIT_OK) {
 		say_serving(&self);
-		if (options->config.demo) {
+		if (options->config.demo && self.socket_count > 0) {
 			say_hints(&self);
 		}
 		run(&self);
