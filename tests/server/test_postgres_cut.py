@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The line to the database is cut while a command works with it.
+"""The line to the database is cut while a command or a server works with it.
 
 A command begins, connects, finds the schema, makes itself known and does its
 work; each run of it is cut once, after so many bytes in one direction, which
@@ -24,12 +24,16 @@ SERVER = None  # one for all cases, started below
 
 CONFIG = """\
 store: "{url}"
-defaults: {{node_lease: 500ms}}
+defaults: {{node_lease: 500ms, polling_interval: 100ms, restart_delay: 50ms}}
 channels:
   orders:
     handlers:
       row: {{sql: "insert into {schema}.effect values (:id)"}}
 """
+
+
+# More than is said about one delivery from its claim to its end.
+SERVE_BYTES = 1200
 
 
 def moments(total):
@@ -146,6 +150,42 @@ def _(place):
 @case("a message is processed once, wherever the line from the server is cut")
 def _(place):
     cut_processing(place, TO_CLIENT, "cut_processing_from")
+
+
+def is_drained(schema):
+    return not SERVER.sql(f"SELECT 1 FROM {schema}.open")
+
+
+def cut_serving(place, direction, schema):
+    """Each message comes from elsewhere, so that the server has to claim it."""
+    sent = []
+    with Proxy(SERVER.port) as proxy:
+        direct = prepare(place, proxy, schema)
+        place.write("direct.yaml", CONFIG.format(url=direct, schema=schema))
+        server = place.serve()
+        until(lambda: is_drained(schema))
+        for after in moments(SERVE_BYTES):
+            sent.append(f"m{after:06}")
+            proxy.strike(direction, after)
+            result = place.send(sent[-1], "body", "-c", "direct.yaml")
+            equal(result.out, "accepted\n")
+            until(lambda: proxy.struck and is_drained(schema))
+        equal(server.stop(), 0)
+    print(f"# {len(sent)} kills, {SERVE_BYTES} bytes {direction}")
+    equal(
+        SERVER.sql(f"SELECT id, count(*) FROM {schema}.effect GROUP BY id ORDER BY id"),
+        [f"{name}|1" for name in ["first", *sorted(sent)]],
+    )
+
+
+@case("a server processes once, wherever the line to the database is cut")
+def _(place):
+    cut_serving(place, TO_SERVER, "cut_serving_to")
+
+
+@case("a server processes once, wherever the line from the database is cut")
+def _(place):
+    cut_serving(place, TO_CLIENT, "cut_serving_from")
 
 
 with Server() as SERVER:
