@@ -23,7 +23,8 @@ struct postern_runner;
 struct postern_runner_options {
 	size_t size;
 	uint32_t workers;            /* 4: threads that run handlers */
-	int64_t polling_interval_ms; /* 30 s: a backstop, wake-ups are immediate */
+	int64_t polling_interval_ms; /* 30 s: a backstop, wake-ups are immediate;
+									1 s where several processes share a store */
 	int64_t restart_delay_ms;    /* 5 s: pause after an internal error */
 	int64_t cleanup_interval_ms; /* 1 h */
 	/* Told about trouble that no caller waits for, already worded for a log;

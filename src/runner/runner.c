@@ -35,7 +35,9 @@
 #define LINGER_NS ((int64_t)2 * 1000 * 1000)
 #define LINGER_COUNT (POSTERN__COMMIT_ITEMS_MAX / 2)
 #define WORKERS_DEFAULT 4
+/* A backstop; but where others accept, nobody tells of new work. */
 #define POLLING_INTERVAL_MS_DEFAULT ((int64_t)30 * 1000)
+#define POLLING_INTERVAL_MS_SHARED ((int64_t)1000)
 #define RESTART_DELAY_MS_DEFAULT ((int64_t)5 * 1000)
 #define CLEANUP_INTERVAL_MS_DEFAULT ((int64_t)60 * 60 * 1000)
 /* After the grace: killed programs need a moment to be gone. */
@@ -273,7 +275,9 @@ static int take_options(struct postern_runner *runner,
 		options->workers = WORKERS_DEFAULT;
 	}
 	if (options->polling_interval_ms == 0) {
-		options->polling_interval_ms = POLLING_INTERVAL_MS_DEFAULT;
+		options->polling_interval_ms = runner->box->store->ops->exclusive
+											   ? POLLING_INTERVAL_MS_DEFAULT
+											   : POLLING_INTERVAL_MS_SHARED;
 	}
 	if (options->restart_delay_ms == 0) {
 		options->restart_delay_ms = RESTART_DELAY_MS_DEFAULT;

@@ -21,6 +21,13 @@
 #include "server/config_yaml.h"
 #include "server/take.h"
 
+static bool is_asked_for(const struct postern__config_values *values,
+		const char *name) {
+	const struct postern__option *option = postern__option_named(name);
+	return values->origins[postern__option_index(option)].source !=
+		   POSTERN__CONFIG_DEFAULT;
+}
+
 void postern__config_box_options(const struct postern__config_store *store,
 		struct postern_box_options *out) {
 	const struct postern__config_values *values = &store->values;
@@ -40,9 +47,7 @@ void postern__config_box_options(const struct postern__config_store *store,
 		.cleanup_batch = values->cleanup_batch,
 	};
 	/* Unless it is asked for, the box knows whether its store needs one. */
-	const struct postern__option *lease = postern__option_named("node_lease");
-	if (values->origins[postern__option_index(lease)].source !=
-			POSTERN__CONFIG_DEFAULT) {
+	if (is_asked_for(values, "node_lease")) {
 		out->node_lease_ms = values->node_lease_ms;
 	}
 }
@@ -53,10 +58,13 @@ void postern__config_runner_options(const struct postern__config_store *store,
 	*out = (struct postern_runner_options){
 		.size = sizeof *out,
 		.workers = values->workers,
-		.polling_interval_ms = values->polling_interval_ms,
 		.restart_delay_ms = values->restart_delay_ms,
 		.cleanup_interval_ms = values->cleanup_interval_ms,
 	};
+	/* Likewise: it is shorter where several processes share a store. */
+	if (is_asked_for(values, "polling_interval")) {
+		out->polling_interval_ms = values->polling_interval_ms;
+	}
 }
 
 static void fill_policy(const struct postern__config_values *values,
