@@ -236,7 +236,7 @@ static void sql_cancel(struct postern_handler *handler, struct postern_run *run,
 
 static void sql_destroy(struct postern_handler *handler) {
 	struct sql_handler *self = from_base(handler);
-	for (size_t i = 0; i < self->statement_count; i++) {
+	for (size_t i = 0; self->statements && i < self->statement_count; i++) {
 		free(self->statements[i].text);
 	}
 	free(self->statements);

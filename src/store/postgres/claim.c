@@ -77,13 +77,17 @@ static int read_answer(const struct pg_query *query, struct work *work,
 	work->out.next_due_ms = postern__pg_get(query, last, NEXT_DUE);
 	work->out.suspects_waiting =
 			(uint64_t)postern__pg_get(query, last, WAITING);
-	work->out.items = postern_memory_alloc(work->memory,
-			((size_t)last + 1) * sizeof *work->out.items);
-	int r = work->out.items ? POSTERN_OK : postern__pg_no_memory(error);
+	struct postern_claimed *items = postern_memory_alloc(work->memory,
+			((size_t)last + 1) * sizeof *items);
+	if (!items) {
+		return postern__pg_no_memory(error);
+	}
+	int r = POSTERN_OK;
 	for (int row = 0; r == POSTERN_OK && row < last; row++) {
-		r = read_row(query, row, work->memory, &work->out.items[row], error);
+		r = read_row(query, row, work->memory, &items[row], error);
 		work->out.count++;
 	}
+	work->out.items = items;
 	return r;
 }
 
