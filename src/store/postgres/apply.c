@@ -40,6 +40,7 @@ struct work {
 	struct postern_route **routes;
 	size_t route_count;
 	struct postern__buf headers;
+	bool sent; /* to the database, perhaps without an answer */
 };
 
 static int compare(const void *a, const void *b) {
@@ -465,6 +466,7 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 	add_settlements(&query, work);
 	r = add_accepts(&query, work, error);
 	add_routes(&query, work);
+	work->sent = true;
 	postern__point("postgres-apply.before");
 	if (r == POSTERN_OK) {
 		r = postern__pg_run(&query,
@@ -480,6 +482,19 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 	}
 	postern__pg_end(&query);
 	return r;
+}
+
+/* What may have been leased although the batch has failed. */
+static void note_doubt(struct pg_store *self, const struct work *work, int r) {
+	bool leases = false;
+	for (size_t i = 0; !leases && i < work->route_count; i++) {
+		leases = work->routes[i]->lease;
+	}
+	if (leases && work->sent &&
+			(r == POSTERN_E_UNAVAILABLE || r == POSTERN_E_TIMEOUT)) {
+		postern__pg_doubt(self, work->batch->node, work->seqs,
+				work->batch->accept_count);
+	}
 }
 
 int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,
@@ -502,6 +517,7 @@ int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,
 	if (work.arrivals && work.routes && work.settlements) {
 		sort_settlements(&work);
 		r = postern__pg_do(self, apply, &work, error);
+		note_doubt(self, &work, r);
 	} else {
 		r = postern__pg_no_memory(error);
 	}

@@ -139,6 +139,7 @@ static void pg_destroy(struct postern_store *store) {
 	struct pg_store *self = postern__pg_from_base(store);
 	postern__pg_pool_finish(self);
 	postern__pg_forget_all(self);
+	free(self->doubts.seqs);
 	free(self->conninfo);
 	free(self->place);
 	free(self->schema);

@@ -194,6 +194,14 @@ int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
 
 /* The store. */
 
+/* Numbers of messages that a node may have leased, see doubt.c. */
+struct pg_doubts {
+	uint64_t node;
+	int64_t *seqs;
+	size_t count;
+	size_t cap;
+};
+
 /* The handler that is being run, see transact.c. */
 struct pg_unit {
 	pthread_mutex_t lock;
@@ -239,6 +247,7 @@ struct pg_store {
 	size_t channel_count;
 	bool *handlers;
 	size_t handler_count;
+	struct pg_doubts doubts;
 	/* The lock under which all leases were looked at, see recover.c. */
 	char scanned_lock[POSTERN_LOCK_NAME_LEN_MAX + 1];
 	uint64_t scanned_fence;
@@ -269,6 +278,14 @@ bool postern__pg_handler(struct pg_store *self, int64_t id);
 int postern__pg_load(struct pg_connection *connection,
 		struct postern_error *error);
 void postern__pg_forget_all(struct pg_store *self);
+
+/* doubt.c: leases that nobody here knows of. */
+
+void postern__pg_doubt(struct pg_store *self, uint64_t node,
+		const int64_t *seqs, size_t count);
+/* Give back what is leased of what is in doubt. */
+int postern__pg_settle_doubts(struct pg_connection *connection, uint64_t node,
+		struct postern_error *error);
 
 /* clock.c: the clock. */
 

@@ -38,7 +38,9 @@ static int renew(struct pg_connection *connection, void *context, bool again,
 					(again && work->ttl_ms == 0);
 	}
 	postern__pg_end(&query);
-	return r;
+	return r == POSTERN_OK && work->ttl_ms > 0
+				   ? postern__pg_settle_doubts(connection, work->node, error)
+				   : r;
 }
 
 int postern__pg_renew(struct postern_store *store, uint64_t node,

@@ -658,6 +658,22 @@ BEGIN
 	END IF;
 END $$;
 
+-- Give back what a node has leased of these messages as they were accepted: it
+-- was never told so. Locking the node waits for what is still under way.
+CREATE FUNCTION @give_back_1(p_node bigint, p_now bigint, p_seqs bigint[])
+	RETURNS void LANGUAGE plpgsql
+	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_seqscan = off AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+BEGIN
+	PERFORM 1 FROM @node WHERE node = p_node FOR UPDATE;
+	UPDATE @open o SET node = NULL, since = v_now, due_at = v_now,
+		starts = o.starts - 1
+		FROM unnest(p_seqs) AS u (seq)
+		WHERE o.seq = u.seq AND o.node = p_node AND o.fence = 1;
+END $$;
+
 -- Take a lock or keep it. Returns its fence, NULL if another has it.
 CREATE FUNCTION @lock_1(p_name text, p_node bigint, p_now bigint,
 	p_ttl bigint) RETURNS bigint LANGUAGE plpgsql AS $$

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * What the PostgreSQL store does when it does not hear from the database: a
+ * table is locked by somebody else for longer than the store waits, so that a
+ * batch is carried out after it was given up.
+ */
+
+#include <libpq-fe.h>
+#include <postern/sys/clock.h>
+#include <postern/sys/memory.h>
+#include <postern/sys/store.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tap.h"
+
+#define SCHEMA "doubt"
+#define NODE 42
+/* What the store waits for an answer. */
+#define TIMEOUT_MS 300
+/* Far more than anything takes. */
+#define PATIENCE_MS 60000
+
+struct scene {
+	struct postern_store *store;
+	PGconn *link;
+	struct postern_memory *memory;
+	struct postern_error error;
+	int64_t channel;
+	int64_t handler;
+};
+
+static void run(PGconn *link, const char *sql) {
+	PGresult *result = PQexec(link, sql);
+	ExecStatusType status = PQresultStatus(result);
+	if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
+		FAIL("%s: %s", sql, PQerrorMessage(link));
+	}
+	PQclear(result);
+}
+
+static int64_t number(PGconn *link, const char *sql) {
+	PGresult *result = PQexec(link, sql);
+	int64_t value = -1;
+	if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1) {
+		value = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+	}
+	PQclear(result);
+	return value;
+}
+
+static void scene_open(struct scene *scene) {
+	const char *base = getenv("POSTERN_TEST_POSTGRES");
+	char url[1024];
+	struct postern_store_options options = {
+		.size = sizeof options,
+		.command_timeout_ms = TIMEOUT_MS,
+	};
+	*scene = (struct scene){ .memory = postern_memory_create() };
+	scene->link = PQconnectdb(base ? base : "");
+	run(scene->link, "SET client_min_messages = error;"
+					 " DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
+	(void)snprintf(url, sizeof url, "%s%cschema=" SCHEMA, base ? base : "",
+			base && strchr(base, '?') ? '&' : '?');
+	if (!CHECK_OK(postern_store_open(url, &options, &scene->store,
+						  &scene->error),
+				&scene->error)) {
+		exit(1);
+	}
+	struct postern_enrol_channel channel = { .name = "orders" };
+	struct postern_enrol_handler handler = { .key = "a" };
+	struct postern_enrolment enrolment = {
+		.node = NODE,
+		.node_lease_ms = PATIENCE_MS,
+		.channels = &channel,
+		.channel_count = 1,
+		.handlers = &handler,
+		.handler_count = 1,
+	};
+	CHECK_OK(scene->store->ops->enrol(scene->store, &enrolment, &scene->error),
+			&scene->error);
+	scene->channel = channel.id;
+	scene->handler = handler.id;
+}
+
+static void scene_close(struct scene *scene) {
+	postern_store_destroy(scene->store);
+	run(scene->link, "DROP SCHEMA " SCHEMA " CASCADE");
+	PQfinish(scene->link);
+	postern_memory_destroy(scene->memory);
+}
+
+static int accept_leased(struct scene *scene, const char *id,
+		struct postern_accept *accept) {
+	struct postern_message message = {
+		.size = sizeof message,
+		.id = id,
+		.source = "shop",
+		.type = "order.paid",
+		.body = "body",
+		.body_len = 4,
+	};
+	struct postern_route route = { .handler = scene->handler, .lease = true };
+	*accept = (struct postern_accept){
+		.message = &message,
+		.channel = scene->channel,
+		.routes = &route,
+		.route_count = 1,
+	};
+	struct postern_batch batch = {
+		.node = NODE,
+		.accepts = accept,
+		.accept_count = 1,
+	};
+	int r = scene->store->ops->apply(scene->store, &batch, &scene->error);
+	accept->routes = NULL;
+	accept->message = NULL;
+	return r;
+}
+
+/* Wait until the database says so. */
+static bool wait_for(struct scene *scene, const char *sql, int64_t value) {
+	for (int i = 0; i < PATIENCE_MS; i++) {
+		if (number(scene->link, sql) == value) {
+			return true;
+		}
+		(void)usleep(1000);
+	}
+	return false;
+}
+
+/* A batch that is carried out after it was given up. */
+static void accept_too_late(struct scene *scene, const char *id) {
+	struct postern_accept accept;
+	run(scene->link, "BEGIN; LOCK TABLE " SCHEMA ".seen");
+	CHECK_INT(accept_leased(scene, id, &accept), POSTERN_E_TIMEOUT);
+	CHECK_CONTAINS(scene->error.text, "did not answer");
+	run(scene->link, "COMMIT");
+	CHECK(wait_for(scene,
+			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
+}
+
+static void given_back(void) {
+	struct scene scene;
+	bool alive = false;
+	scene_open(&scene);
+	accept_too_late(&scene, "1");
+	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK(alive);
+	CHECK_INT(number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open"
+					  " WHERE node IS NULL AND fence = 1 AND starts = 0"),
+			1);
+	struct postern_want want = { .handler = scene.handler, .max = 10 };
+	struct postern_claim claim = {
+		.node = NODE,
+		.wants = &want,
+		.want_count = 1,
+		.max = 10,
+		.bytes_max = 1000000,
+	};
+	struct postern_claims claims;
+	CHECK_OK(scene.store->ops->claim(scene.store, &claim, scene.memory, &claims,
+					 &scene.error),
+			&scene.error);
+	if (CHECK_INT(claims.count, 1)) {
+		CHECK_INT(claims.items[0].fence, 2);
+	}
+	/* Nothing is in doubt any more. */
+	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
+			1);
+	scene_close(&scene);
+}
+
+static void sent_again(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	scene_open(&scene);
+	accept_too_late(&scene, "1");
+	CHECK_OK(accept_leased(&scene, "1", &accept), &scene.error);
+	CHECK_INT(accept.code, POSTERN_E_DUPLICATE);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".message"), 1);
+	scene_close(&scene);
+}
+
+static const struct tap_case cases[] = {
+	{ "what was leased after it was given up is given back", given_back },
+	{ "what was accepted after it was given up is a duplicate then",
+			sent_again },
+};
+
+TAP_MAIN(cases)
