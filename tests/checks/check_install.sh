@@ -3,7 +3,8 @@
 #
 # Installs into a directory of its own with `make install` and builds a
 # program against that as a stranger would: with pkg-config, from outside the
-# tree, once with the shared library and once with the static one.
+# tree, once with the shared library and once as a static program. The latter is
+# without PostgreSQL: not all that Debian's libpq wants is there to be linked.
 set -eu
 root=$1
 place=$(mktemp -d)
@@ -29,6 +30,12 @@ check() {
 install_all() {
 	make -C "$root" install DESTDIR="$place/image" PREFIX=/usr \
 		BUILD_INSTALL="$place/build"
+}
+
+install_static() {
+	meson setup "$place/build-static" "$root" --prefix=/usr --libdir=lib \
+		-Dpostgres=disabled -Dserver=disabled -Dtests=false &&
+		DESTDIR="$place/static-image" meson install -C "$place/build-static"
 }
 
 everything_is_there() {
@@ -60,9 +67,14 @@ END
 # build SOURCE shared|static: makes $place/shared or $place/static
 build() {
 	# The prefix in the file is where it would be without DESTDIR.
-	config="pkg-config --define-variable=prefix=$place/image/usr"
+	image=$place/image
 	flags=
-	[ "$2" = shared ] || flags=--static
+	if [ "$2" = static ]; then
+		image=$place/static-image
+		flags=--static
+	fi
+	config="env PKG_CONFIG_PATH=$image/usr/lib/pkgconfig pkg-config"
+	config="$config --define-variable=prefix=$image/usr"
 	# Flags are lists of words.
 	# shellcheck disable=SC2046
 	gcc -std=c17 -Wall -Wextra -Werror "$1" -o "$place/$2" \
@@ -88,6 +100,7 @@ export LC_ALL=C
 export PKG_CONFIG_PATH="$place/image/usr/lib/pkgconfig"
 export LD_LIBRARY_PATH="$place/image/usr/lib"
 check 'make install succeeds' install_all
+check 'it can be left without PostgreSQL' install_static
 check 'libraries, headers and postern.pc are installed' everything_is_there
 check 'what is installed does not name the build' nothing_names_the_build
 for kind in shared static; do
