@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""However a test ends, nothing is left of its private server."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "checks"))
+import tap  # noqa: E402
+
+RUNNER = os.path.join(HERE, "postgres.py")
+PATIENCE_S = 30
+
+
+def processes_of(path):
+    """The processes that have the path among their words or work in it."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read().decode("utf-8", "replace")
+            if path in words or path in os.readlink(f"/proc/{pid}/cwd"):
+                found.append(int(pid))
+        except OSError:
+            pass  # it is gone
+    return found
+
+
+def becomes(condition):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def run(place, script, number=None):
+    """What is wrong after a script was run, and the runner was sent a signal
+    as soon as the script had begun; a script that ends by itself ends in 3."""
+    sign = os.path.join(place, "begun")
+    runner = subprocess.Popen(
+        [RUNNER, "sh", "-c", f'echo "$POSTERN_TEST_POSTGRES" > {sign}; {script}'],
+        cwd=place,  # by which the script is found
+        env={**os.environ, "TMPDIR": place},
+        start_new_session=True,
+    )
+    problems = []
+    if number:
+        if not becomes(lambda: os.path.exists(sign) and os.path.getsize(sign) > 0):
+            problems.append("the script has not begun")
+        if not processes_of(place):
+            problems.append("there is no server")
+        runner.send_signal(number)
+    code = runner.wait(PATIENCE_S)
+    wanted = {None: 3, signal.SIGKILL: -signal.SIGKILL}.get(number, 128 + (number or 0))
+    if code != wanted:
+        problems.append(f"exit {code}, not {wanted}")
+    with open(sign, encoding="utf-8") as file:
+        if not file.read().startswith("postgres://"):
+            problems.append("the script was not told where the server is")
+    if not becomes(lambda: not processes_of(place)):
+        problems.append(f"left behind: {processes_of(place)}")
+    if not becomes(lambda: os.listdir(place) == ["begun"]):
+        problems.append(f"left behind: {os.listdir(place)}")
+    return problems
+
+
+def main():
+    out = tap.Tap()
+    wait = "exec sleep 1000"
+    for name, script, number in (
+        ("a runner ends as its command does", "exit 3", None),
+        ("a runner that is told to end takes all with it", wait, signal.SIGTERM),
+        ("a runner that is interrupted takes all with it", wait, signal.SIGINT),
+        ("a runner that is killed takes all with it", wait, signal.SIGKILL),
+    ):
+        # Others have to pass through it.
+        with tempfile.TemporaryDirectory(prefix="postern-test-") as place:
+            os.chmod(place, 0o755)
+            out.case(name, run(place, script, number))
+    out.finish()
+
+
+main()
