@@ -135,6 +135,9 @@ static void check_tables(struct check *check,
 	const struct postern__config *config = check->cli->config;
 	const char *file = postern__store_file(store->values.store);
 	struct postern_error error;
+	if (!file) {
+		return; /* SQLite is the only one that is asked */
+	}
 	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
 		const struct postern__config_channel *channel =
 				postern__config_channel(config, i);

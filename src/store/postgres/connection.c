@@ -209,7 +209,7 @@ int postern__pg_connect(struct pg_connection *connection,
 	(void)PQsetNoticeReceiver(connection->link, ignore_notice, NULL);
 	postern__buf_init(&connection->bytes, BATCH_BYTES_MAX);
 	postern__buf_init(&connection->text, STATEMENT_BYTES_MAX);
-	postern__point("postgres-connected");
+	postern__point("postgres-connect.after");
 	return POSTERN_OK;
 }
 

@@ -138,13 +138,16 @@ int postern__pg_unpark(struct postern_store *store, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error) {
 	struct pg_store *self = postern__pg_from_base(store);
+	(void)pthread_mutex_lock(&self->lock);
+	size_t handlers = self->handler_count;
+	(void)pthread_mutex_unlock(&self->lock);
 	struct work work = {
 		.router = router,
 		.context = context,
 		.max = max,
 		.after = *cursor,
-		.route_max = self->handler_count,
-		.routes = calloc(self->handler_count + 1, sizeof *work.routes),
+		.route_max = handlers,
+		.routes = calloc(handlers + 1, sizeof *work.routes),
 	};
 	int r = work.routes ? postern__pg_do(self, wake, &work, error)
 						: postern__pg_no_memory(error);

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A store in PostgreSQL, used as docs/postgresql.md says: by nodes that have no
+more rights than it lists, several of them at once."""
+
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from postgres import Server  # noqa: E402
+from support import case, equal, main, until  # noqa: E402
+
+SERVER = None  # one for all cases, started below
+DOCUMENT = os.path.join(
+    os.path.dirname(__file__), "..", "..", "docs", "postgresql.md"
+)
+
+CONFIG = """\
+store: "{url}"
+defaults: {{node_lease: 2s, polling_interval: 100ms}}
+channels:
+  orders:
+    handlers:
+      row:
+        sql: >
+          insert into public.effect (id, body, kind)
+          values (:id, :body_json, :headers->>'kind');
+          update public.total set n = n + (:body_json->>'n')::integer
+"""
+
+
+def rights():
+    """The SQL that the document gives."""
+    with open(DOCUMENT, encoding="utf-8") as file:
+        (sql,) = re.findall(r"```sql\n(.*?)```", file.read(), re.S)
+    return sql.replace(" PASSWORD '…'", "")
+
+
+def prepare(place):
+    """Everything there, made by its owner; used by a node from then on."""
+    place.configure(CONFIG.format(url=SERVER.url()))
+    place.ok("migrate")
+    SERVER.sql(rights())
+    SERVER.sql("CREATE TABLE public.effect (id text, body jsonb, kind text)")
+    SERVER.sql("CREATE TABLE public.total (n integer)")
+    SERVER.sql("INSERT INTO public.total VALUES (0)")
+    SERVER.sql("GRANT INSERT ON public.effect TO postern_node")
+    SERVER.sql("GRANT SELECT, UPDATE ON public.total TO postern_node")
+    place.configure(CONFIG.format(url=SERVER.url(user="postern_node")))
+
+
+def count(sql):
+    (row,) = SERVER.sql(sql)
+    return int(row)
+
+
+def effects():
+    return count("SELECT count(*) FROM public.effect")
+
+
+@case("a node with the rights that are listed does everything")
+def _(place):
+    prepare(place)
+    equal(place.ok("check").out.splitlines()[-1], "ok")
+    equal(place.send("good", '{"n": 5}').out, "accepted\n")
+    equal(place.send("good", '{"n": 5}').out, "duplicate\n")
+    equal(place.send("bad", "no json").out, "accepted\n")
+    equal(place.ok("process").out, "processed 2\n")
+    equal(place.state("good", "row"), "done")
+    equal(place.state("bad", "row"), "poisoned")
+    assert "not valid JSON" in place.ok("list", "--state", "poisoned").out
+    equal(place.ok("discard", "bad", "--yes").code, 0)
+    equal((effects(), count("SELECT n FROM public.total")), (1, 5))
+    equal(place.ok("stats", "--json").json()["handlers"][0]["done"], 1)
+    equal(place.ok("cleanup").code, 0)
+
+
+@case("two servers share the work, and each message has one effect")
+def _(place):
+    before = effects()
+    place.configure(CONFIG.format(url=SERVER.url(user="postern_node")))
+    servers = [place.serve() for _ in range(2)]
+    for number in range(40):
+        equal(place.send(f"shared-{number}", '{"n": 1}').out, "accepted\n")
+    until(lambda: effects() == before + 40)
+    until(lambda: count(
+        "SELECT count(*) FROM postern.ledger WHERE state = 3") == before + 40)
+    for server in servers:
+        equal(server.stop(), 0)
+    equal(count("SELECT count(*) FROM postern.node"), 0)
+    equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 40)
+
+
+with Server() as SERVER:
+    main()
