@@ -3,7 +3,8 @@
 /*
  * What the PostgreSQL store does when it does not hear from the database: a
  * table is locked by somebody else for longer than the store waits, so that a
- * batch is carried out after it was given up.
+ * batch is carried out after it was given up. And when the database does not
+ * hear from a node.
  */
 
 #include <libpq-fe.h>
@@ -19,6 +20,7 @@
 
 #define SCHEMA "doubt"
 #define NODE 42
+#define FROZEN 43
 /* What the store waits for an answer. */
 #define TIMEOUT_MS 300
 /* Far more than anything takes. */
@@ -52,6 +54,23 @@ static int64_t number(PGconn *link, const char *sql) {
 	return value;
 }
 
+static void enrol(struct scene *scene, uint64_t node, int64_t lease_ms) {
+	struct postern_enrol_channel channel = { .name = "orders" };
+	struct postern_enrol_handler handler = { .key = "a" };
+	struct postern_enrolment enrolment = {
+		.node = node,
+		.node_lease_ms = lease_ms,
+		.channels = &channel,
+		.channel_count = 1,
+		.handlers = &handler,
+		.handler_count = 1,
+	};
+	CHECK_OK(scene->store->ops->enrol(scene->store, &enrolment, &scene->error),
+			&scene->error);
+	scene->channel = channel.id;
+	scene->handler = handler.id;
+}
+
 static void scene_open(struct scene *scene) {
 	const char *base = getenv("POSTERN_TEST_POSTGRES");
 	char url[1024];
@@ -70,20 +89,7 @@ static void scene_open(struct scene *scene) {
 				&scene->error)) {
 		exit(1);
 	}
-	struct postern_enrol_channel channel = { .name = "orders" };
-	struct postern_enrol_handler handler = { .key = "a" };
-	struct postern_enrolment enrolment = {
-		.node = NODE,
-		.node_lease_ms = PATIENCE_MS,
-		.channels = &channel,
-		.channel_count = 1,
-		.handlers = &handler,
-		.handler_count = 1,
-	};
-	CHECK_OK(scene->store->ops->enrol(scene->store, &enrolment, &scene->error),
-			&scene->error);
-	scene->channel = channel.id;
-	scene->handler = handler.id;
+	enrol(scene, NODE, PATIENCE_MS);
 }
 
 static void scene_close(struct scene *scene) {
@@ -93,7 +99,7 @@ static void scene_close(struct scene *scene) {
 	postern_memory_destroy(scene->memory);
 }
 
-static int accept_leased(struct scene *scene, const char *id,
+static int accept_leased(struct scene *scene, uint64_t node, const char *id,
 		struct postern_accept *accept) {
 	struct postern_message message = {
 		.size = sizeof message,
@@ -111,7 +117,7 @@ static int accept_leased(struct scene *scene, const char *id,
 		.route_count = 1,
 	};
 	struct postern_batch batch = {
-		.node = NODE,
+		.node = node,
 		.accepts = accept,
 		.accept_count = 1,
 	};
@@ -136,7 +142,7 @@ static bool wait_for(struct scene *scene, const char *sql, int64_t value) {
 static void accept_too_late(struct scene *scene, const char *id) {
 	struct postern_accept accept;
 	run(scene->link, "BEGIN; LOCK TABLE " SCHEMA ".seen");
-	CHECK_INT(accept_leased(scene, id, &accept), POSTERN_E_TIMEOUT);
+	CHECK_INT(accept_leased(scene, NODE, id, &accept), POSTERN_E_TIMEOUT);
 	CHECK_CONTAINS(scene->error.text, "did not answer");
 	run(scene->link, "COMMIT");
 	CHECK(wait_for(scene,
@@ -186,13 +192,48 @@ static void sent_again(void) {
 	struct postern_accept accept;
 	scene_open(&scene);
 	accept_too_late(&scene, "1");
-	CHECK_OK(accept_leased(&scene, "1", &accept), &scene.error);
+	CHECK_OK(accept_leased(&scene, NODE, "1", &accept), &scene.error);
 	CHECK_INT(accept.code, POSTERN_E_DUPLICATE);
 	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".message"), 1);
 	scene_close(&scene);
 }
 
+/* A process that was stopped while a handler of it ran in a transaction. */
+static void frozen(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	struct postern_recovered recovered = { 0 };
+	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
+	char sql[200];
+	scene_open(&scene);
+	enrol(&scene, FROZEN, 1);
+	CHECK_OK(accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
+	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
+	run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(43, NULL, NULL, 1)");
+	(void)snprintf(sql, sizeof sql,
+			"SELECT " SCHEMA ".take_unit_1(43, %lld, %lld, 1)",
+			(long long)accept.seq, (long long)scene.handler);
+	run(link, sql);
+	CHECK(wait_for(&scene,
+			"SELECT count(*) FROM " SCHEMA ".node"
+			" WHERE lives_until <= " SCHEMA ".now_ms()",
+			1));
+	CHECK_OK(scene.store->ops->recover(scene.store, &recovery, &recovered,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(recovered.released, 1);
+	PQclear(PQexec(link, "COMMIT"));
+	CHECK_INT(PQstatus(link), CONNECTION_BAD);
+	PQfinish(link);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"
+								 " WHERE node IS NULL"),
+			1);
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
+	{ "a node that stopped in a transaction does not hold up its recovery",
+			frozen },
 	{ "what was leased after it was given up is given back", given_back },
 	{ "what was accepted after it was given up is a duplicate then",
 			sent_again },

@@ -455,6 +455,7 @@ DECLARE
 	v_next bigint := -1;
 BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
+	PERFORM pg_advisory_xact_lock_shared(p_node);
 	IF NOT @holds_1(p_node, p_lock, p_lock_fence) THEN
 		RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
 			NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL,
@@ -746,6 +747,17 @@ BEGIN
 			RETURN;
 		END IF;
 	END IF;
+	-- A node that stopped in the middle of a transaction would hold up its own
+	-- recovery. Transactions that wait for their client have the node's number
+	-- as an advisory lock.
+	PERFORM pg_terminate_backend(l.pid) FROM pg_locks l
+		JOIN @node n ON l.locktype = 'advisory' AND l.objsubid = 1
+			AND l.database = (SELECT oid FROM pg_database
+				WHERE datname = current_database())
+			AND l.classid::bigint = n.node >> 32
+			AND l.objid::bigint = n.node & 4294967295
+		WHERE n.lives_until <= v_now AND n.node <> p_node
+			AND l.pid <> pg_backend_pid();
 	-- One at a time, and not while suspects are claimed.
 	LOCK TABLE @gone IN SHARE ROW EXCLUSIVE MODE;
 	WITH dead AS (
@@ -893,6 +905,7 @@ CREATE FUNCTION @begin_units_1(p_node bigint, p_lock text,
 	p_lock_fence bigint, p_pledge bigint, OUT held boolean, OUT xid bigint)
 	LANGUAGE plpgsql AS $$
 BEGIN
+	PERFORM pg_advisory_xact_lock_shared(p_node);
 	held := @holds_1(p_node, p_lock, p_lock_fence);
 	INSERT INTO @pledge VALUES (p_pledge);
 	xid := pg_current_xact_id()::text::bigint;
