@@ -353,6 +353,11 @@ static int start_threads(struct postern_runner *runner,
 				error);
 		runner->steward_started = r == POSTERN_OK;
 	}
+	if (!r && runner->box->store->ops->wait) {
+		r = start_thread(&runner->listener, postern__listener_loop, runner,
+				error);
+		runner->listener_started = r == POSTERN_OK;
+	}
 	return r;
 }
 
@@ -464,6 +469,11 @@ void postern_runner_stop(struct postern_runner *runner) {
 	if (runner->steward_started) {
 		(void)pthread_join(runner->steward, NULL);
 		runner->steward_started = false;
+	}
+	if (runner->listener_started) {
+		box->store->ops->end_wait(box->store);
+		(void)pthread_join(runner->listener, NULL);
+		runner->listener_started = false;
 	}
 	(void)pthread_join(runner->writer, NULL);
 	postern__point("runner.stopped");

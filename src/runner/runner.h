@@ -20,6 +20,8 @@ struct postern_runner {
 	bool keeper_started;
 	pthread_t steward;
 	bool steward_started;
+	pthread_t listener;
+	bool listener_started;
 	/* The steward sleeps here, with the box's lock. */
 	pthread_cond_t steward_wake;
 	/* The steward's own. */
@@ -52,5 +54,8 @@ void postern__runner_note(struct postern_runner *runner, int code,
 
 /* steward.c: the thread that keeps house in the store. */
 void *postern__steward_loop(void *context);
+
+/* listener.c: the thread that hears of work that other processes made. */
+void *postern__listener_loop(void *context);
 
 #endif

@@ -358,8 +358,8 @@ struct postern_edit {
 #define POSTERN_STORE_OPS_VERSION 1
 
 /*
- * What a store implements. Every function is required; one that a store
- * cannot do returns POSTERN_E_UNSUPPORTED.
+ * What a store implements. Every function is required unless it says
+ * otherwise; one that a store cannot do returns POSTERN_E_UNSUPPORTED.
  */
 struct postern_store_ops {
 	unsigned version;   /* POSTERN_STORE_OPS_VERSION; new slots at the end */
@@ -510,6 +510,17 @@ struct postern_store_ops {
 	   cursor. */
 	int (*clean)(struct postern_store *store, struct postern_cleaning *cleaning,
 			struct postern_error *error);
+
+	/*
+	 * Wait for work that others have made, at most ms; one caller at a time.
+	 * *woken_out says whether there may be some: it is a hint, and missing
+	 * one is allowed. POSTERN_E_UNSUPPORTED if the store will never tell; then
+	 * it must be looked for. Both are NULL where nobody else makes work.
+	 */
+	int (*wait)(struct postern_store *store, int64_t ms, bool *woken_out,
+			struct postern_error *error);
+	/* Make a wait end soon, also one that is just about to begin. */
+	void (*end_wait)(struct postern_store *store);
 
 	/* Release everything, the ownership of a file last. Gets half-open stores
 	   too, but never NULL. */

@@ -56,20 +56,22 @@ struct chosen {
 	"(seq, fence, finished_at, duration, handler, failures, starts," \
 	" crashes, state)"
 #define COUNT " SELECT count(*) FROM changed"
+/* The same, and whoever sleeps shall look. */
+#define COUNT_AND_WAKE " SELECT count(*), @wake_1(0) FROM changed"
 #define COUNT_DISCARDED                                            \
 	" counted AS (INSERT INTO @handler_tally (handler, discarded)" \
 	" SELECT handler, count(*) FROM changed GROUP BY handler)" COUNT
 
-static const char hasten_pending[] =
-		FREE_PENDING ", changed AS (UPDATE @open d SET due_at = $5, since = $5"
-					 " FROM free f WHERE " IS_FREE " RETURNING d.seq)" COUNT;
+static const char hasten_pending[] = FREE_PENDING
+		", changed AS (UPDATE @open d SET due_at = $5, since = $5"
+		" FROM free f WHERE " IS_FREE " RETURNING d.seq)" COUNT_AND_WAKE;
 
 static const char reopen_ended[] = FREE_ENDED
 		", gone AS (DELETE FROM @ledger d USING free f"
 		" WHERE " IS_FREE " RETURNING d.*),"
 		" changed AS (INSERT INTO @open " OPEN_COLUMNS
 		" SELECT seq, fence, NULL, $5, $5, 0, handler, 0, starts, 0, false"
-		" FROM gone RETURNING seq)" COUNT;
+		" FROM gone RETURNING seq)" COUNT_AND_WAKE;
 
 static const char discard_pending[] = FREE_PENDING
 		", changed AS (DELETE FROM @open d USING free f"

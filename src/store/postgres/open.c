@@ -9,6 +9,8 @@
 #include <postern/sys/clock.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/container.h"
 #include "base/fail.h"
@@ -137,6 +139,10 @@ static int set_clock_right(struct pg_connection *connection, void *context,
 
 static void pg_destroy(struct postern_store *store) {
 	struct pg_store *self = postern__pg_from_base(store);
+	postern__pg_disconnect(&self->listener);
+	if (self->bell >= 0) {
+		(void)close(self->bell);
+	}
 	postern__pg_pool_finish(self);
 	postern__pg_forget_all(self);
 	free(self->doubts.seqs);
@@ -166,8 +172,11 @@ static int pg_open(const char *rest,
 	self->remark = options->remark;
 	self->remark_context = options->remark_context;
 	postern__pg_pool_init(self);
+	self->listener.store = self;
+	self->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
-	int r = postern__pg_parse(self, rest, error);
+	int r = self->bell < 0 ? postern__pg_no_memory(error)
+						   : postern__pg_parse(self, rest, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_do(self, check_server, NULL, error);
 	}
@@ -213,6 +222,8 @@ static const struct postern_store_ops pg_ops = {
 	.lock = postern__pg_lock,
 	.unlock = postern__pg_unlock,
 	.clean = postern__pg_clean,
+	.wait = postern__pg_wait,
+	.end_wait = postern__pg_end_wait,
 	.destroy = pg_destroy,
 };
 

@@ -229,6 +229,10 @@ struct pg_store {
 
 	struct pg_unit unit;
 
+	/* Of the one who waits, see listen.c. */
+	struct pg_connection listener;
+	int bell; /* an eventfd: stop waiting */
+
 	pthread_mutex_t lock; /* guards all below */
 	pthread_cond_t given;
 	struct pg_connection connections[PG_CONNECTION_MAX];
@@ -435,6 +439,9 @@ int postern__pg_lock(struct postern_store *store, const char *name,
 int postern__pg_unlock(struct postern_store *store,
 		const struct postern_lock *lock, uint64_t node,
 		struct postern_error *error);
+int postern__pg_wait(struct postern_store *store, int64_t ms, bool *woken_out,
+		struct postern_error *error);
+void postern__pg_end_wait(struct postern_store *store);
 int postern__pg_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error);
 

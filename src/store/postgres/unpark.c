@@ -115,7 +115,9 @@ static int write_all(struct pg_connection *connection, const struct work *work,
 			" ON CONFLICT DO NOTHING",
 			error);
 	postern__pg_end(&query);
-	return r;
+	return r == POSTERN_OK
+				   ? postern__pg_exec(connection, "SELECT @wake_1(0)", error)
+				   : r;
 }
 
 static int wake(struct pg_connection *connection, void *context, bool again,

@@ -60,11 +60,13 @@ CREATE TABLE @handler_key (
 );
 
 -- The nodes that are there, until when unless they renew themselves (NULL:
--- until they say that they end), and what they register.
+-- until they say that they end), and what they register. sleeps: its last claim
+-- found nothing, so it wants to be told of new work.
 CREATE TABLE @node (
 	node bigint PRIMARY KEY,
 	renewed_at bigint NOT NULL,
-	lives_until bigint
+	lives_until bigint,
+	sleeps boolean NOT NULL DEFAULT true
 );
 -- Nodes that were found gone and whose leases are not all taken back yet.
 CREATE TABLE @gone (

@@ -26,6 +26,21 @@ BEGIN
 	RETURN FOUND;
 END $$;
 
+-- Where nodes listen.
+CREATE FUNCTION @bell_1() RETURNS text LANGUAGE sql STABLE AS
+	$$ SELECT 'postern_' || '@node'::regclass::oid $$;
+
+-- There is something to claim: wake the others, if any of them sleeps.
+-- Notifications make commits wait for each other, so there are none for nodes
+-- that are awake; one that is just falling asleep looks again within a second.
+CREATE FUNCTION @wake_1(p_node bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM 1 FROM @node WHERE sleeps AND node <> p_node LIMIT 1;
+	IF FOUND THEN
+		PERFORM pg_notify(@bell_1(), '');
+	END IF;
+END $$;
+
 -- Keep attempts, and of each delivery only the last p_kept.
 CREATE FUNCTION @keep_attempts_1(p_seq bigint[], p_handler integer[],
 	p_fence bigint[], p_started_at bigint[], p_finished_at bigint[],
@@ -344,6 +359,10 @@ BEGIN
 				s_outcome, s_error, p_attempts_kept);
 		END IF;
 	END IF;
+	IF s_to && ARRAY[2]::smallint[] OR false = ANY (r_lease)
+			OR (cardinality(r_lease) > 0 AND NOT held) THEN
+		PERFORM @wake_1(p_node);
+	END IF;
 	IF cardinality(a_seq) = 0 THEN
 		RETURN;
 	END IF;
@@ -584,6 +603,8 @@ BEGIN
 				ELSE least(v_next, v_due) END;
 		END IF;
 	END LOOP;
+	UPDATE @node n SET sleeps = cardinality(v_seqs) = 0
+		WHERE n.node = p_node AND n.sleeps <> (cardinality(v_seqs) = 0);
 	RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
 		NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL, NULL,
 		NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea, NULL::bigint,
@@ -836,6 +857,9 @@ BEGIN
 	END IF;
 	IF NOT more THEN
 		DELETE FROM @gone;
+	END IF;
+	IF released + suspects > 0 THEN
+		PERFORM @wake_1(p_node);
 	END IF;
 END $$;
 

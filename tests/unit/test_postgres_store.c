@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What the PostgreSQL store does when it does not hear from the database: a
- * table is locked by somebody else for longer than the store waits, so that a
- * batch is carried out after it was given up. And when the database does not
- * hear from a node.
+ * What the PostgreSQL store does beyond the contract of all stores: when it
+ * does not hear from the database, so that a batch is carried out after it was
+ * given up; when the database does not hear from a node; and how nodes wake
+ * each other.
  */
 
 #include <libpq-fe.h>
@@ -231,7 +231,83 @@ static void frozen(void) {
 	scene_close(&scene);
 }
 
+/* The first wait begins to listen, and nobody knows what was before. */
+static bool begin_listening(struct scene *scene) {
+	bool woken = false;
+	return CHECK_OK(scene->store->ops->wait(scene->store, PATIENCE_MS, &woken,
+							&scene->error),
+				   &scene->error) &&
+		   CHECK(woken);
+}
+
+static void woken_by_others(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	bool woken = false;
+	scene_open(&scene);
+	enrol(&scene, FROZEN, PATIENCE_MS);
+	begin_listening(&scene);
+	/* Leased by who accepted it: nobody else has to look. */
+	CHECK_OK(accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
+	CHECK_OK(scene.store->ops->wait(scene.store, 1, &woken, &scene.error),
+			&scene.error);
+	CHECK(!woken);
+	/* Of one that is not there nothing is leased. */
+	CHECK_OK(accept_leased(&scene, 7, "2", &accept), &scene.error);
+	CHECK_OK(scene.store->ops->wait(scene.store, PATIENCE_MS, &woken,
+					 &scene.error),
+			&scene.error);
+	CHECK(woken);
+	scene_close(&scene);
+}
+
+static void not_woken_awake(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	bool woken = false;
+	scene_open(&scene);
+	begin_listening(&scene);
+	run(scene.link, "UPDATE " SCHEMA ".node SET sleeps = false");
+	CHECK_OK(accept_leased(&scene, 7, "1", &accept), &scene.error);
+	CHECK_OK(scene.store->ops->wait(scene.store, 1, &woken, &scene.error),
+			&scene.error);
+	CHECK(!woken);
+	scene_close(&scene);
+}
+
+static void wait_ended(void) {
+	struct scene scene;
+	bool woken = true;
+	scene_open(&scene);
+	begin_listening(&scene);
+	scene.store->ops->end_wait(scene.store);
+	CHECK_OK(scene.store->ops->wait(scene.store, PATIENCE_MS, &woken,
+					 &scene.error),
+			&scene.error);
+	CHECK(!woken);
+	scene_close(&scene);
+}
+
+static void listening_cut(void) {
+	struct scene scene;
+	bool woken = false;
+	scene_open(&scene);
+	begin_listening(&scene);
+	run(scene.link, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+					" WHERE query LIKE 'LISTEN%' AND pid <> pg_backend_pid()");
+	CHECK_INT(scene.store->ops->wait(scene.store, PATIENCE_MS, &woken,
+					  &scene.error),
+			POSTERN_E_UNAVAILABLE);
+	begin_listening(&scene);
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
+	{ "a node that sleeps is woken by what others do not take",
+			woken_by_others },
+	{ "a node that is awake is left alone", not_woken_awake },
+	{ "a wait can be ended, even before it begins", wait_ended },
+	{ "a line that is cut is told, and listened on anew", listening_cut },
 	{ "a node that stopped in a transaction does not hold up its recovery",
 			frozen },
 	{ "what was leased after it was given up is given back", given_back },

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Waiting for work that other nodes have made. A node listens on a connection
+ * of its own; whoever makes something pending notifies, if somebody sleeps.
+ *
+ * A notification is a hint: whatever is missed is found by looking. Behind a
+ * pooler that gives every transaction another session nothing ever arrives; so
+ * each connection is tried first, by a word that we send to ourselves.
+ */
+
+#include <poll.h>
+#include <postern/sys/clock.h>
+#include <postern/sys/random.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/point.h"
+#include "store/postgres/postgres.h"
+
+/* How long our own word may take. */
+#define ECHO_MS 5000
+#define WORD_LEN 17
+
+static int64_t now_ms(const struct pg_store *self) {
+	return self->clock->monotonic_ms(self->clock->context);
+}
+
+/* Say something to all that listen. */
+static int say(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_text(&query, context);
+	int r = postern__pg_run(&query, "SELECT pg_notify(@bell_1(), $1)", error);
+	postern__pg_end(&query);
+	return r;
+}
+
+/* Whether there is a notification; with a word, whether it is this one. */
+static bool take_notices(struct pg_connection *connection, const char *word) {
+	bool found = false;
+	PGnotify *notice;
+	while ((notice = PQnotifies(connection->link))) {
+		found = found || !word || strcmp(notice->extra, word) == 0;
+		PQfreemem(notice);
+	}
+	return found;
+}
+
+/* Wait for something on the line, or for somebody who ends the waiting. */
+static int wait_line(struct pg_store *self, int64_t deadline,
+		struct postern_error *error) {
+	struct pg_connection *connection = &self->listener;
+	struct pollfd fds[] = {
+		{ .fd = PQsocket(connection->link), .events = POLLIN },
+		{ .fd = self->bell, .events = POLLIN },
+	};
+	int64_t rest = deadline - now_ms(self);
+	(void)poll(fds, 2, rest > 0 ? (int)rest : 0); /* EINTR: look again */
+	if ((fds[0].revents & (POLLIN | POLLHUP | POLLERR)) &&
+			!PQconsumeInput(connection->link)) {
+		return postern__pg_fail(connection, NULL, error);
+	}
+	return POSTERN_OK;
+}
+
+static bool is_ended(struct pg_store *self) {
+	struct pollfd fd = { .fd = self->bell, .events = POLLIN };
+	return poll(&fd, 1, 0) > 0;
+}
+
+static int listen_now(struct pg_connection *connection,
+		struct postern_error *error) {
+	struct pg_query query;
+	char sql[128];
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query, "SELECT @bell_1()", error);
+	if (r == POSTERN_OK) {
+		(void)snprintf(sql, sizeof sql, "LISTEN %s",
+				PQgetvalue(query.result, 0, 0));
+	}
+	postern__pg_end(&query);
+	return r == POSTERN_OK ? postern__pg_exec(connection, sql, error) : r;
+}
+
+/* Whether what is said arrives here. */
+static int try_it(struct pg_store *self, struct postern_error *error) {
+	char word[WORD_LEN];
+	(void)snprintf(word, sizeof word, "%016llx",
+			(unsigned long long)self->random->next(self->random->context));
+	int r = postern__pg_do(self, say, word, error);
+	int64_t deadline = now_ms(self) + ECHO_MS;
+	while (r == POSTERN_OK && !take_notices(&self->listener, word)) {
+		if (is_ended(self)) {
+			return POSTERN_OK;
+		}
+		if (now_ms(self) >= deadline) {
+			return postern__fail(error, POSTERN_E_UNSUPPORTED,
+					"LISTEN does not work at %s, perhaps because of a pooler: "
+					"new work of other nodes is looked for every second",
+					self->place);
+		}
+		r = wait_line(self, deadline, error);
+	}
+	return r;
+}
+
+static int begin(struct pg_store *self, struct postern_error *error) {
+	struct pg_connection *connection = &self->listener;
+	int r = postern__pg_connect(connection, error);
+	if (r == POSTERN_OK) {
+		r = listen_now(connection, error);
+	}
+	if (r == POSTERN_OK) {
+		r = try_it(self, error);
+	}
+	return r;
+}
+
+int postern__pg_wait(struct postern_store *store, int64_t ms, bool *woken_out,
+		struct postern_error *error) {
+	struct pg_store *self = postern__pg_from_base(store);
+	struct pg_connection *connection = &self->listener;
+	int64_t deadline = now_ms(self) + ms;
+	bool fresh = !connection->link;
+	int r = fresh ? begin(self, error) : POSTERN_OK;
+	/* What happened before nobody has heard. */
+	bool woken = fresh;
+	while (r == POSTERN_OK && !woken && !is_ended(self) &&
+			now_ms(self) < deadline) {
+		r = wait_line(self, deadline, error);
+		woken = r == POSTERN_OK && take_notices(connection, NULL);
+	}
+	if (r != POSTERN_OK) {
+		postern__pg_disconnect(connection);
+	}
+	uint64_t rung;
+	(void)!read(self->bell, &rung, sizeof rung); /* whether it rang or not */
+	*woken_out = woken;
+	return r;
+}
+
+void postern__pg_end_wait(struct postern_store *store) {
+	struct pg_store *self = postern__pg_from_base(store);
+	(void)eventfd_write(self->bell, 1); /* full is rung as well */
+}
