@@ -8,6 +8,7 @@ import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from pgbouncer import Pooler  # noqa: E402
 from postgres import Server  # noqa: E402
 from support import case, equal, main, until  # noqa: E402
 
@@ -90,6 +91,23 @@ def _(place):
         equal(server.stop(), 0)
     equal(count("SELECT count(*) FROM postern.node"), 0)
     equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 40)
+
+
+@case("behind a pooler everything works, and that nobody is woken is said")
+def _(place):
+    before = effects()
+    with Pooler(SERVER, ["postern_node"]) as pooler:
+        url = SERVER.url(user="postern_node", port=pooler.port)
+        place.configure(CONFIG.format(url=url))
+        server = place.serve()
+        for number in range(20):
+            equal(place.send(f"pooled-{number}", '{"n": 1}').out, "accepted\n")
+        equal(place.send("pooled-0", '{"n": 1}').out, "duplicate\n")
+        until(lambda: effects() == before + 20)
+        until(lambda: "LISTEN does not work" in server.stderr())
+        equal(place.ok("stats").code, 0)
+        equal(server.stop(), 0)
+    equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 20)
 
 
 with Server() as SERVER:
