@@ -231,6 +231,24 @@ static void frozen(void) {
 	scene_close(&scene);
 }
 
+/* A server that was restarted meanwhile, or has no patience with the idle. */
+static void closed_at_rest(void) {
+	struct scene scene;
+	struct postern_claims claims;
+	const struct postern_claim claim = { .node = NODE };
+	scene_open(&scene);
+	run(scene.link, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+					" WHERE application_name = 'postern'");
+	CHECK(wait_for(&scene,
+			"SELECT count(*) FROM pg_stat_activity"
+			" WHERE application_name = 'postern'",
+			0));
+	CHECK_OK(scene.store->ops->claim(scene.store, &claim, scene.memory, &claims,
+					 &scene.error),
+			&scene.error);
+	scene_close(&scene);
+}
+
 /* The first wait begins to listen, and nobody knows what was before. */
 static bool begin_listening(struct scene *scene) {
 	bool woken = false;
@@ -303,6 +321,8 @@ static void listening_cut(void) {
 }
 
 static const struct tap_case cases[] = {
+	{ "a connection that was closed while it rested is not used",
+			closed_at_rest },
 	{ "a node that sleeps is woken by what others do not take",
 			woken_by_others },
 	{ "a node that is awake is left alone", not_woken_awake },

@@ -9,6 +9,7 @@
  * thread.
  */
 
+#include <poll.h>
 #include <postern/sys/clock.h>
 #include <postern/sys/random.h>
 #include <time.h>
@@ -119,6 +120,16 @@ static void note_connect(struct pg_store *self, struct pg_connection *made,
 	(void)pthread_mutex_unlock(&self->lock);
 }
 
+/* Whether the server has something to say to a connection that rests. That is
+   most often its last word; another one is made soon enough. */
+static bool has_news(const struct pg_connection *connection) {
+	struct pollfd line = {
+		.fd = PQsocket(connection->link),
+		.events = POLLIN,
+	};
+	return poll(&line, 1, 0) > 0;
+}
+
 int postern__pg_take(struct pg_store *self, struct pg_connection **out,
 		struct postern_error *error) {
 	struct pg_connection *taken = NULL;
@@ -136,6 +147,9 @@ int postern__pg_take(struct pg_store *self, struct pg_connection **out,
 	}
 	taken->lost = false;
 	taken->collided = false;
+	if (taken->link && has_news(taken)) {
+		postern__pg_disconnect(taken);
+	}
 	if (!taken->link) {
 		struct postern_error failure = { 0 };
 		r = postern__pg_connect(taken, &failure);
