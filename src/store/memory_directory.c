@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "store/common.h"
 #include "store/memory.h"
 
 struct memory_handler *postern__mem_handler(struct memory_store *self,
@@ -230,15 +231,8 @@ static int resolve_all(struct memory_store *self,
 			}
 			handler->aliases[handler->alias_count++] = id;
 		}
-		for (size_t j = 0; j < i; j++) {
-			if (enrolment->handlers[j].id == handler->id) {
-				return postern__fail(error, POSTERN_E_INVALID,
-						"handlers '%s' and '%s' are stored as one and the same",
-						enrolment->handlers[j].key, handler->key);
-			}
-		}
 	}
-	return POSTERN_OK;
+	return postern__enrolment_check(enrolment, error);
 }
 
 /* Cannot fail: the last step. Takes the array of ids. */

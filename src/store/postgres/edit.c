@@ -15,9 +15,9 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/common.h"
 #include "store/postgres/postgres.h"
 
-#define BIT(state) (1u << (state))
 /* So often a delivery may change between being seen and being changed. */
 #define LOOKS_MAX 3
 
@@ -282,8 +282,10 @@ static int edit_many(struct pg_connection *connection,
 	struct postern_query matching = { .filter = edit->filter };
 	struct pg_listing listing = {
 		.query = &matching,
-		.states = BIT(POSTERN_STATE_PENDING) | BIT(POSTERN_STATE_POISONED) |
-				  BIT(retry ? POSTERN_STATE_DISCARDED : POSTERN_STATE_PARKED),
+		.states = POSTERN__STATE_BIT(POSTERN_STATE_PENDING) |
+				  POSTERN__STATE_BIT(POSTERN_STATE_POISONED) |
+				  POSTERN__STATE_BIT(retry ? POSTERN_STATE_DISCARDED
+										   : POSTERN_STATE_PARKED),
 		/* A parked message that was discarded has nobody to retry it. */
 		.handled = retry,
 		.max = edit->filter->limit,

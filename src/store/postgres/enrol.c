@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/common.h"
 #include "store/postgres/postgres.h"
 
 static int enrol_channel(struct pg_connection *connection,
@@ -93,15 +94,8 @@ static int read_handlers(struct pg_connection *connection,
 	for (size_t i = 0; r == POSTERN_OK && i < enrolment->handler_count; i++) {
 		struct postern_enrol_handler *handler = &enrolment->handlers[i];
 		r = read_handler(connection, handler, error);
-		for (size_t j = 0; r == POSTERN_OK && j < i; j++) {
-			if (enrolment->handlers[j].id == handler->id) {
-				r = postern__fail(error, POSTERN_E_INVALID,
-						"handlers '%s' and '%s' are stored as one and the same",
-						enrolment->handlers[j].key, handler->key);
-			}
-		}
 	}
-	return r;
+	return r == POSTERN_OK ? postern__enrolment_check(enrolment, error) : r;
 }
 
 static int enrol_node(struct pg_connection *connection,

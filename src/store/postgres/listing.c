@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/utf8.h"
+#include "store/common.h"
 #include "store/postgres/postgres.h"
 
 #define SQL_LEN_MAX 16384
@@ -26,16 +27,10 @@
 
 enum { PART_OPEN, PART_LEDGER, PART_PARKED, PART_COUNT };
 
-#define BIT(state) (1u << (state))
-#define OPEN_STATES (BIT(POSTERN_STATE_PENDING) | BIT(POSTERN_STATE_LEASED))
-#define ENDED_STATES                                         \
-	(BIT(POSTERN_STATE_DONE) | BIT(POSTERN_STATE_POISONED) | \
-			BIT(POSTERN_STATE_DISCARDED))
-
 static const unsigned states_of[PART_COUNT] = {
-	[PART_OPEN] = OPEN_STATES,
-	[PART_LEDGER] = ENDED_STATES,
-	[PART_PARKED] = BIT(POSTERN_STATE_PARKED),
+	[PART_OPEN] = POSTERN__STATES_OPEN,
+	[PART_LEDGER] = POSTERN__STATES_ENDED,
+	[PART_PARKED] = POSTERN__STATE_BIT(POSTERN_STATE_PARKED),
 };
 
 static const char *const heads[PART_COUNT] = {
@@ -61,16 +56,14 @@ _Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_LEASED == 2 &&
 					   POSTERN_STATE_PARKED == 6,
 		"these numbers are in the SQL above");
 
-#define PAGE_BEGIN                                                           \
-	"SELECT d.seq, d.handler, d.state, d.fence, d.failures, d.starts,"       \
-	" d.crashes, d.next_at, d.leased_at, d.finished_at," /* The newest text  \
-															that is kept, of \
-															an attempt that  \
-															had one. */      \
-	" (SELECT a.error FROM @attempt a WHERE a.seq = d.seq"                   \
-	" AND a.handler = d.handler AND a.error IS NOT NULL"                     \
-	" ORDER BY a.id DESC LIMIT 1),"                                          \
-	" h.key, m.id, coalesce(m.source, c.name), m.type, c.name,"              \
+/* With the newest text that is kept, of an attempt that had one. */
+#define PAGE_BEGIN                                                     \
+	"SELECT d.seq, d.handler, d.state, d.fence, d.failures, d.starts," \
+	" d.crashes, d.next_at, d.leased_at, d.finished_at,"               \
+	" (SELECT a.error FROM @attempt a WHERE a.seq = d.seq"             \
+	" AND a.handler = d.handler AND a.error IS NOT NULL"               \
+	" ORDER BY a.id DESC LIMIT 1),"                                    \
+	" h.key, m.id, coalesce(m.source, c.name), m.type, c.name,"        \
 	" m.received_at FROM (SELECT * FROM ("
 #define PAGE_END                                        \
 	") AS p ORDER BY seq DESC, handler LIMIT $12) AS d" \
@@ -85,27 +78,10 @@ bool postern__pg_is_text(const char *text) {
 }
 
 static void add_states(struct postern__buf *sql, int part, unsigned states) {
-	if (part == PART_OPEN && !(states & BIT(POSTERN_STATE_LEASED))) {
-		postern__buf_append_text(sql, " AND d.node IS NULL");
-	}
-	if (part == PART_OPEN && !(states & BIT(POSTERN_STATE_PENDING))) {
-		postern__buf_append_text(sql, " AND d.node IS NOT NULL");
-	}
-	if (part != PART_LEDGER || (states & ENDED_STATES) == ENDED_STATES) {
-		return;
-	}
-	postern__buf_append_text(sql, " AND d.state IN (");
-	const char *comma = "";
-	for (unsigned i = POSTERN_STATE_DONE; i <= POSTERN_STATE_DISCARDED; i++) {
-		if (states & BIT(i)) {
-			postern__buf_printf(sql, "%s%u", comma, i);
-			comma = ", ";
-		}
-	}
-	postern__buf_append_text(sql, ")");
-	if (!(states & BIT(POSTERN_STATE_DONE))) {
-		/* What the partial index is made for must be said its way. */
-		postern__buf_append_text(sql, " AND d.state <> 3");
+	if (part == PART_OPEN) {
+		postern__sql_add_open_states(sql, states);
+	} else if (part == PART_LEDGER) {
+		postern__sql_add_ended_states(sql, states);
 	}
 }
 
@@ -186,24 +162,11 @@ static void add_part(struct postern__buf *sql, int part, unsigned states,
 	postern__buf_append_text(sql, " LIMIT $12)");
 }
 
-/* What the filter says of states, as a set. */
-static unsigned filter_states(const struct postern_filter *filter) {
-	unsigned states = ~0u;
-	if (filter->state == POSTERN_STATE_RETRYING) {
-		states = BIT(POSTERN_STATE_PENDING);
-	} else if (filter->state != POSTERN_STATE_ANY) {
-		states = BIT(filter->state);
-	}
-	if (filter->handler) {
-		states &= ~BIT(POSTERN_STATE_PARKED); /* it has no handler */
-	}
-	return states;
-}
-
 /* Returns how many parts there are. */
 static int add_parts(struct postern__buf *sql,
 		const struct pg_listing *listing) {
-	unsigned states = listing->states & filter_states(listing->query->filter);
+	unsigned states =
+			listing->states & postern__filter_states(listing->query->filter);
 	int count = 0;
 	for (int part = 0; part < PART_COUNT; part++) {
 		if (states & states_of[part]) {

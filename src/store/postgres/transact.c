@@ -28,6 +28,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/common.h"
 #include "store/postgres/postgres.h"
 
 /* How often a unit is run again at once when it collided with another. */
@@ -49,20 +50,6 @@ struct transaction {
 	bool held;
 	bool gone; /* the transaction is lost, and with it all units so far */
 };
-
-static void refuse(struct postern_unit *unit, int code, const char *reason) {
-	unit->code = code;
-	if (reason) {
-		(void)snprintf(unit->outcome.reason, sizeof unit->outcome.reason, "%s",
-				reason);
-	}
-}
-
-static bool is_completion(const struct postern_unit *unit) {
-	return unit->code == POSTERN_OK &&
-		   (unit->outcome.kind == POSTERN_DONE ||
-				   unit->outcome.kind == POSTERN_DISCARD);
-}
 
 static int begin(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
@@ -195,7 +182,7 @@ static void judge(struct transaction *work, struct postern_unit *unit,
 	if (interrupted) {
 		/* Whoever interrupted it may have said why already. The request may
 		   still be on its way: nothing else may meet it. */
-		refuse(unit, POSTERN_E_TIMEOUT,
+		postern__unit_refuse(unit, POSTERN_E_TIMEOUT,
 				unit->outcome.reason[0] ? NULL : "interrupted");
 		connection->lost = true;
 		work->gone = true;
@@ -203,16 +190,18 @@ static void judge(struct transaction *work, struct postern_unit *unit,
 		connection->lost = true;
 		work->gone = true;
 	} else if (status == PQTRANS_ACTIVE) {
-		refuse(unit, POSTERN_E_INVALID, "handler left a command running");
+		postern__unit_refuse(unit, POSTERN_E_INVALID,
+				"handler left a command running");
 		connection->lost = true;
 		work->gone = true;
 	} else if (status == PQTRANS_IDLE) {
-		refuse(unit, POSTERN_E_INVALID,
-				is_completion(unit) ? "handler ended the transaction itself"
-									: NULL);
+		postern__unit_refuse(unit, POSTERN_E_INVALID,
+				postern__unit_completes(unit)
+						? "handler ended the transaction itself"
+						: NULL);
 		work->gone = true;
-	} else if (status == PQTRANS_INERROR && is_completion(unit)) {
-		refuse(unit, POSTERN_E_INVALID,
+	} else if (status == PQTRANS_INERROR && postern__unit_completes(unit)) {
+		postern__unit_refuse(unit, POSTERN_E_INVALID,
 				"a statement of the handler failed, and it went on");
 	}
 }
@@ -237,7 +226,7 @@ static void call(struct transaction *work, struct postern_unit *unit) {
 
 static bool has_collided(const struct transaction *work,
 		const struct postern_unit *unit) {
-	return !work->gone && !is_completion(unit) &&
+	return !work->gone && !postern__unit_completes(unit) &&
 		   strncmp(work->connection->state, "40", 2) == 0;
 }
 
@@ -269,7 +258,7 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 		return POSTERN_OK;
 	}
 	*collided_out = has_collided(work, unit);
-	if (is_completion(unit)) {
+	if (postern__unit_completes(unit)) {
 		r = postern__pg_script(work->connection, reset_session, error);
 		if (r == POSTERN_OK) {
 			r = complete(work, unit, starts, error);
@@ -282,7 +271,8 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 			return r;
 		}
 		/* The handler has left the transaction in another state. */
-		refuse(unit, POSTERN_E_INVALID, error ? error->text : NULL);
+		postern__unit_refuse(unit, POSTERN_E_INVALID,
+				error ? error->text : NULL);
 	}
 	return undo(work, error);
 }
@@ -318,9 +308,9 @@ static int run_all(struct transaction *work, bool *again_out,
 		struct postern_unit *unit = &work->units[i];
 		if (!work->held) {
 			unit->code = POSTERN_E_STALE;
-		} else if (is_completion(unit)) {
+		} else if (postern__unit_completes(unit)) {
 			r = run_unit(work, unit, error);
-			completed += is_completion(unit);
+			completed += postern__unit_completes(unit);
 		}
 	}
 	if (r == POSTERN_OK && work->gone && !work->connection->lost) {
@@ -332,7 +322,7 @@ static int run_all(struct transaction *work, bool *again_out,
 	}
 	r = commit(work, error);
 	for (size_t i = 0; r == POSTERN_OK && i < work->count; i++) {
-		work->units[i].committed = is_completion(&work->units[i]);
+		work->units[i].committed = postern__unit_completes(&work->units[i]);
 	}
 	return r;
 }
@@ -353,7 +343,7 @@ static int run_until_judged(struct transaction *work, struct pg_store *self,
 			   connection broke by itself: then nobody is to blame. */
 			bool refused = false;
 			for (size_t i = 0; i < work->count; i++) {
-				refused = refused || !is_completion(&work->units[i]);
+				refused = refused || !postern__unit_completes(&work->units[i]);
 			}
 			again = refused;
 			r = refused ? POSTERN_OK
@@ -370,12 +360,7 @@ int postern__pg_transact(struct postern_store *store, uint64_t node,
 		const struct postern_lock *lock, struct postern_unit *units,
 		size_t count, struct postern_error *error) {
 	struct pg_store *self = postern__pg_from_base(store);
-	for (size_t i = 0; i < count; i++) {
-		units[i].code = POSTERN_OK;
-		units[i].committed = false;
-		units[i].duration_ms = 0;
-		postern_outcome_set(&units[i].outcome, POSTERN_DONE, 0, NULL);
-	}
+	postern__units_reset(units, count);
 	struct transaction work = {
 		.node = node,
 		.lock = lock,

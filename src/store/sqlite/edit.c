@@ -7,9 +7,8 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "store/common.h"
 #include "store/sqlite/sqlite.h"
-
-#define BIT(state) (1u << (state))
 
 static int check(const struct postern_edit *edit,
 		const struct sqlite_delivery *delivery, struct postern_error *error) {
@@ -218,9 +217,10 @@ static bool found_add(struct found *found, sqlite3_stmt *statement) {
 static int find_many(struct sqlite_store *self, const struct postern_edit *edit,
 		struct found *found, struct postern_error *error) {
 	bool retrying = edit->kind == POSTERN_EDIT_RETRY;
-	unsigned states =
-			BIT(POSTERN_STATE_PENDING) | BIT(POSTERN_STATE_POISONED) |
-			BIT(retrying ? POSTERN_STATE_DISCARDED : POSTERN_STATE_PARKED);
+	unsigned states = POSTERN__STATE_BIT(POSTERN_STATE_PENDING) |
+					  POSTERN__STATE_BIT(POSTERN_STATE_POISONED) |
+					  POSTERN__STATE_BIT(retrying ? POSTERN_STATE_DISCARDED
+												  : POSTERN_STATE_PARKED);
 	struct postern_query query = { .filter = edit->filter };
 	struct sqlite_listing listing;
 	int r = postern__sqlite_listing_begin(&listing, &self->writer, &query,

@@ -11,6 +11,7 @@
 #include <postern/handler.h>
 
 #include "base/fail.h"
+#include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
 static int channel_enrol(struct sqlite_store *self,
@@ -161,15 +162,8 @@ static int resolve_all(struct sqlite_store *self,
 		if (r == POSTERN_OK) {
 			r = read_aliases(self, handler, error);
 		}
-		for (size_t j = 0; r == POSTERN_OK && j < i; j++) {
-			if (enrolment->handlers[j].id == handler->id) {
-				r = postern__fail(error, POSTERN_E_INVALID,
-						"handlers '%s' and '%s' are stored as one and the same",
-						enrolment->handlers[j].key, handler->key);
-			}
-		}
 	}
-	return r;
+	return r == POSTERN_OK ? postern__enrolment_check(enrolment, error) : r;
 }
 
 static int node_enrol(struct sqlite_store *self,

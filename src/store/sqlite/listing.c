@@ -16,17 +16,12 @@
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/pattern.h"
+#include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
 #define SQL_LEN_MAX 8192
 
 enum { SOURCE_OPEN, SOURCE_LEDGER, SOURCE_PARKED };
-
-#define BIT(state) (1u << (state))
-#define OPEN_STATES (BIT(POSTERN_STATE_PENDING) | BIT(POSTERN_STATE_LEASED))
-#define ENDED_STATES                                         \
-	(BIT(POSTERN_STATE_DONE) | BIT(POSTERN_STATE_POISONED) | \
-			BIT(POSTERN_STATE_DISCARDED))
 
 /* The newest text that is kept, of an attempt that had one. */
 #define LAST_ERROR                                               \
@@ -66,27 +61,10 @@ _Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_LEASED == 2 &&
 		"these numbers are in the SQL above");
 
 static void add_states(struct postern__buf *sql, int source, unsigned states) {
-	if (source == SOURCE_OPEN && !(states & BIT(POSTERN_STATE_LEASED))) {
-		postern__buf_append_text(sql, " AND d.node IS NULL");
-	}
-	if (source == SOURCE_OPEN && !(states & BIT(POSTERN_STATE_PENDING))) {
-		postern__buf_append_text(sql, " AND d.node IS NOT NULL");
-	}
-	if (source != SOURCE_LEDGER || (states & ENDED_STATES) == ENDED_STATES) {
-		return;
-	}
-	postern__buf_append_text(sql, " AND d.state IN (");
-	const char *comma = "";
-	for (unsigned i = POSTERN_STATE_DONE; i <= POSTERN_STATE_DISCARDED; i++) {
-		if (states & BIT(i)) {
-			postern__buf_printf(sql, "%s%u", comma, i);
-			comma = ", ";
-		}
-	}
-	postern__buf_append_text(sql, ")");
-	if (!(states & BIT(POSTERN_STATE_DONE))) {
-		/* What the partial index is made for must be said its way. */
-		postern__buf_append_text(sql, " AND d.state <> 3");
+	if (source == SOURCE_OPEN) {
+		postern__sql_add_open_states(sql, states);
+	} else if (source == SOURCE_LEDGER) {
+		postern__sql_add_ended_states(sql, states);
 	}
 }
 
@@ -257,23 +235,13 @@ int postern__sqlite_listing_set_up(struct sqlite_connection *connection,
 							 : postern__sqlite_fail(connection, code, error);
 }
 
-/* What the filter says of states, as a set. */
-static unsigned filter_states(const struct postern_filter *filter) {
-	switch (filter->state) {
-	case POSTERN_STATE_ANY:
-		return OPEN_STATES | ENDED_STATES | BIT(POSTERN_STATE_PARKED);
-	case POSTERN_STATE_RETRYING: return BIT(POSTERN_STATE_PENDING);
-	default: return BIT(filter->state);
-	}
-}
-
 int postern__sqlite_listing_begin(struct sqlite_listing *listing,
 		struct sqlite_connection *connection, const struct postern_query *query,
 		unsigned states, struct postern_error *error) {
 	static const unsigned of_source[SQLITE_LISTING_SOURCES] = {
-		[SOURCE_OPEN] = OPEN_STATES,
-		[SOURCE_LEDGER] = ENDED_STATES,
-		[SOURCE_PARKED] = BIT(POSTERN_STATE_PARKED),
+		[SOURCE_OPEN] = POSTERN__STATES_OPEN,
+		[SOURCE_LEDGER] = POSTERN__STATES_ENDED,
+		[SOURCE_PARKED] = POSTERN__STATE_BIT(POSTERN_STATE_PARKED),
 	};
 	*listing = (struct sqlite_listing){
 		.connection = connection,
@@ -281,9 +249,10 @@ int postern__sqlite_listing_begin(struct sqlite_listing *listing,
 	};
 	int64_t owner = 0;
 	int r = POSTERN_OK;
-	states &= filter_states(query->filter);
+	states &= postern__filter_states(query->filter);
 	if (query->filter->handler) {
-		states &= ~BIT(POSTERN_STATE_PARKED); /* it has no handler */
+		states &= ~POSTERN__STATE_BIT(
+				POSTERN_STATE_PARKED); /* it has no handler */
 		r = postern__sqlite_resolve(connection, query->filter->handler, &owner,
 				error);
 		if (r != POSTERN_OK || owner == 0) {

@@ -25,6 +25,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
 /* How many units share a savepoint: what a failure undoes in vain at most, and
@@ -95,20 +96,6 @@ static int take_hold(struct sqlite_store *self, uint64_t node,
 				 : check_fence(self, node, unit, out, error);
 }
 
-static void refuse(struct postern_unit *unit, int code, const char *reason) {
-	unit->code = code;
-	if (reason) {
-		(void)snprintf(unit->outcome.reason, sizeof unit->outcome.reason, "%s",
-				reason);
-	}
-}
-
-static bool is_completion(const struct postern_unit *unit) {
-	return unit->code == POSTERN_OK &&
-		   (unit->outcome.kind == POSTERN_DONE ||
-				   unit->outcome.kind == POSTERN_DISCARD);
-}
-
 /* Whether a constraint would fail at the commit. */
 static bool has_broken_keys(struct sqlite_store *self) {
 	int current = 0;
@@ -152,18 +139,19 @@ static int call(struct sqlite_store *self, struct postern_unit *unit,
 	unit->duration_ms = clock->monotonic_ms(clock->context) - started;
 	if (self->unit.interrupted) {
 		/* Whoever interrupted it may have said why already. */
-		refuse(unit, POSTERN_E_TIMEOUT,
+		postern__unit_refuse(unit, POSTERN_E_TIMEOUT,
 				unit->outcome.reason[0] ? NULL : "interrupted");
 	} else if (self->unit.breach) {
-		refuse(unit, POSTERN_E_INVALID, self->unit.breach);
+		postern__unit_refuse(unit, POSTERN_E_INVALID, self->unit.breach);
 	} else if (self->unit.rolled_back) {
 		/* SQLite does so too, when it is cut short: what the unit says of
 		   itself stands, unless it believes that it is done. */
-		refuse(unit, POSTERN_E_INVALID,
-				is_completion(unit) ? "handler ended the transaction itself"
-									: NULL);
-	} else if (is_completion(unit) && has_broken_keys(self)) {
-		refuse(unit, POSTERN_E_INVALID,
+		postern__unit_refuse(unit, POSTERN_E_INVALID,
+				postern__unit_completes(unit)
+						? "handler ended the transaction itself"
+						: NULL);
+	} else if (postern__unit_completes(unit) && has_broken_keys(self)) {
+		postern__unit_refuse(unit, POSTERN_E_INVALID,
 				"FOREIGN KEY constraint failed at the end of the handler");
 	}
 	return r;
@@ -202,7 +190,8 @@ static int run_unit(struct sqlite_store *self, uint64_t node,
 		r = call(self, unit, error);
 	}
 	postern__point("sqlite-unit.after");
-	if (r != POSTERN_OK || self->unit.rolled_back || !is_completion(unit)) {
+	if (r != POSTERN_OK || self->unit.rolled_back ||
+			!postern__unit_completes(unit)) {
 		return r;
 	}
 	return postern__bug("effect-without-completion")
@@ -214,7 +203,7 @@ static int run_unit(struct sqlite_store *self, uint64_t node,
 static void uncount(struct sqlite_store *self, const struct postern_unit *units,
 		size_t count) {
 	for (size_t i = 0; i < count; i++) {
-		if (is_completion(&units[i])) {
+		if (postern__unit_completes(&units[i])) {
 			postern__sqlite_uncount_end(self, units[i].handler,
 					units[i].outcome.kind == POSTERN_DONE);
 		}
@@ -232,12 +221,13 @@ static int run_group(struct sqlite_store *self, uint64_t node,
 	int r = run_sql(self, "SAVEPOINT postern_unit", error);
 	size_t i = 0;
 	for (; r == POSTERN_OK && kept && i < count; i++) {
-		if (!is_completion(&units[i])) {
+		if (!postern__unit_completes(&units[i])) {
 			continue;
 		}
 		r = run_unit(self, node, &units[i], error);
 		kept = !self->unit.rolled_back &&
-			   (is_completion(&units[i]) || units[i].code == POSTERN_E_STALE);
+			   (postern__unit_completes(&units[i]) ||
+					   units[i].code == POSTERN_E_STALE);
 	}
 	postern__sqlite_guard_tidy(self);
 	if (self->unit.rolled_back) {
@@ -291,7 +281,7 @@ static int run_all(struct sqlite_store *self, uint64_t node,
 		return r;
 	}
 	self->unit.rolled_back = false;
-	if (count == 1 && is_completion(units)) {
+	if (count == 1 && postern__unit_completes(units)) {
 		r = run_unit(self, node, units, error);
 		postern__sqlite_guard_tidy(self);
 	} else if (count > 1) {
@@ -304,7 +294,7 @@ static int run_all(struct sqlite_store *self, uint64_t node,
 	}
 	size_t completed = 0;
 	for (size_t i = 0; i < count; i++) {
-		completed += is_completion(&units[i]);
+		completed += postern__unit_completes(&units[i]);
 	}
 	if (r != POSTERN_OK || completed == 0) {
 		postern__sqlite_rollback(self);
@@ -312,7 +302,7 @@ static int run_all(struct sqlite_store *self, uint64_t node,
 	}
 	r = postern__sqlite_commit(self, error);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
-		units[i].committed = is_completion(&units[i]);
+		units[i].committed = postern__unit_completes(&units[i]);
 	}
 	return r;
 }
@@ -325,12 +315,7 @@ int postern__sqlite_transact(struct postern_store *store, uint64_t node,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	for (size_t i = 0; i < count; i++) {
-		units[i].code = POSTERN_OK;
-		units[i].committed = false;
-		units[i].duration_ms = 0;
-		postern_outcome_set(&units[i].outcome, POSTERN_DONE, 0, NULL);
-	}
+	postern__units_reset(units, count);
 	bool holds;
 	r = postern__sqlite_holds(self, node, lock, &holds, error);
 	/* The gate is ours until the end: nobody can take the lock meanwhile. */
