@@ -313,6 +313,7 @@ int main(int argc, char **argv) {
 	}
 	struct arrival *arrivals = calloc(batch, sizeof *arrivals);
 	check(arrivals, "batch");
+	(void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* as the command does */
 	open_database(argv[1]);
 	feed.random = (uint64_t)now_ns(CLOCK_REALTIME);
 

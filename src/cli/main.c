@@ -4,7 +4,9 @@
  */
 
 #include "cli/command.h"
+#include "store/store.h"
 
 int main(int argc, char **argv) {
+	postern__sqlite_own_process();
 	return postern__cli_main(argc, argv);
 }

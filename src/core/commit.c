@@ -120,11 +120,12 @@ static int apply(struct postern_box *box, struct postern__group *group,
 		.settlements = group->settlements,
 		.accepts = group->accepts,
 	};
+	int64_t now = postern__box_now_ms(box);
 	for (size_t i = from; i < from + count; i++) {
 		struct postern__item *item = group->items[i];
 		if (item->kind == POSTERN__ITEM_SETTLE) {
 			struct postern_run *run = run_of(item);
-			run->settlement.lag_ms = postern__box_now_ms(box) - run->ended_ms;
+			run->settlement.lag_ms = now - run->ended_ms;
 			batch.settlements[batch.settlement_count++] = run->settlement;
 		} else {
 			batch.accepts[batch.accept_count++] = content_of(item)->accept;

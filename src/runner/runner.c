@@ -85,6 +85,12 @@ static int64_t linger_left_ns(struct postern_runner *runner) {
 		runner->linger_first = NULL;
 		return 0;
 	}
+	if (!postern__commit_free(box)) {
+		/* The time counts from the end of that commit: only then can the
+		   sender it is for come back. */
+		runner->linger_first = NULL;
+		return LINGER_NS;
+	}
 	const struct postern__list *first = postern__list_first(&box->settlements);
 	int64_t now = postern__clock_ns();
 	if (runner->linger_first != first) {

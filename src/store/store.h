@@ -17,6 +17,10 @@ extern const struct postern_store_kind postern__sqlite_kind;
 extern const struct postern_store_kind postern__pg_kind;
 extern const struct postern_store_kind postern__pg_kind_too; /* postgresql: */
 
+/* Settings of SQLite for the whole process, which only its owner may choose:
+   before anything else uses SQLite. */
+void postern__sqlite_own_process(void);
+
 /* A clock that is back by more than this was set; less than that is a clock
    being steered, which is not worth a look at every pending delivery. */
 #define POSTERN__CLOCK_STEP_MS 1000

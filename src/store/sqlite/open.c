@@ -166,6 +166,12 @@ static int sqlite_open(const char *rest,
 	return POSTERN_OK;
 }
 
+void postern__sqlite_own_process(void) {
+	/* It takes a lock for every allocation to count it, and nobody asks for
+	   the count. If it is too late to say so, it goes on counting. */
+	(void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+}
+
 static const char *sqlite_schema(void) {
 	return postern__sqlite_schema;
 }
