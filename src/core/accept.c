@@ -111,21 +111,12 @@ static void fill_routes(const struct postern_box *box,
 	content->accept.route_count = filled;
 }
 
-/* Check a message and make the content that carries it. */
-static int prepare(struct postern_box *box, struct postern__channel *channel,
+/* Make the content that carries a message that was checked. */
+static int carry(struct postern_box *box, struct postern__channel *channel,
 		const struct postern_message *message, struct postern__content **out,
 		struct postern_error *error) {
-	int r = postern__message_check(channel, message, error);
-	if (r) {
-		return r;
-	}
-	const char *type = message->type ? message->type : "";
-	size_t routes = count_routes(box, channel, type);
-	if (routes == 0 && channel->unrouted == POSTERN_UNROUTED_REJECT) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"no handler of channel '%s' wants the type '%s'", channel->name,
-				type);
-	}
+	size_t routes =
+			count_routes(box, channel, message->type ? message->type : "");
 	struct postern__content *content =
 			postern__content_create(channel, message, routes);
 	if (!content) {
@@ -139,6 +130,39 @@ static int prepare(struct postern_box *box, struct postern__channel *channel,
 	}
 	*out = content;
 	return POSTERN_OK;
+}
+
+/* Check a message and make the content that carries it. */
+static int prepare(struct postern_box *box, struct postern__channel *channel,
+		const struct postern_message *message, struct postern__content **out,
+		struct postern_error *error) {
+	int r = postern__message_check(message, error);
+	if (!r) {
+		r = postern__message_check_size(channel, message, error);
+	}
+	const char *type = message->type ? message->type : "";
+	if (!r && channel->unrouted == POSTERN_UNROUTED_REJECT &&
+			count_routes(box, channel, type) == 0) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"no handler of channel '%s' wants the type '%s'", channel->name,
+				type);
+	}
+	return r ? r : carry(box, channel, message, out, error);
+}
+
+int postern__accept_staged(struct postern_box *box,
+		struct postern__channel *channel, const struct postern_message *message,
+		struct postern__content **out, struct postern_error *error) {
+	int r = postern__message_check(message, error);
+	if (!r) {
+		r = carry(box, channel, message, out, error);
+	}
+	if (!r) {
+		(void)pthread_mutex_lock(&box->lock);
+		reserve(box, *out);
+		(void)pthread_mutex_unlock(&box->lock);
+	}
+	return r;
 }
 
 static int find_channel(struct postern_box *box, const char *name,

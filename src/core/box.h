@@ -272,7 +272,10 @@ postern__content_create(struct postern__channel *channel,
 void postern__content_release(struct postern__content *content);
 
 /* validate.c */
-int postern__message_check(const struct postern__channel *channel,
+int postern__message_check(const struct postern_message *message,
+		struct postern_error *error);
+/* The rest of it: that the body is not too large for the channel. */
+int postern__message_check_size(const struct postern__channel *channel,
 		const struct postern_message *message, struct postern_error *error);
 int postern__channel_name_check(const char *name, struct postern_error *error);
 int postern__handler_key_check(const char *key, struct postern_error *error);
@@ -307,6 +310,11 @@ bool postern__commit_free(const struct postern_box *box);
 /* POSTERN_E_BUSY inside a transactional handler: it holds the writer. */
 int postern__check_outside(struct postern_box *box,
 		struct postern_error *error);
+/* A message that was staged, to be written by the store: whoever staged it is
+   gone, so it is neither too large nor unwanted. With room for its leases. */
+int postern__accept_staged(struct postern_box *box,
+		struct postern__channel *channel, const struct postern_message *message,
+		struct postern__content **out, struct postern_error *error);
 /* After the commit, without the lock: what is said to the sender. `code` and
    `error` are the commit's; the message has its own in content->accept. */
 void postern__accept_decide(struct postern_box *box,
@@ -322,6 +330,17 @@ bool postern__entry_has_room(const struct postern_box *box,
 /* The most leases and bytes one handler may hold in memory: its share. */
 size_t postern__share_count(const struct postern_box *box);
 size_t postern__share_bytes(const struct postern_box *box);
+
+/* collect.c */
+struct postern__collected {
+	size_t accepted; /* also duplicates and conflicts */
+	size_t refused;
+	bool more; /* there may be */
+};
+/* Accept what was staged, one batch. rests: nobody looks again soon. Nothing
+   where a store has no place to stage. */
+int postern__collect(struct postern_box *box, bool rests,
+		struct postern__collected *out, struct postern_error *error);
 
 /* run.c: with the lock held unless said otherwise. */
 void postern__run_init(struct postern_run *run, struct postern_box *box,

@@ -68,6 +68,11 @@ static int pump(struct postern_box *box, size_t max, size_t *count_out,
 	if (r) {
 		return r;
 	}
+	struct postern__collected collected;
+	r = postern__collect(box, true, &collected, error);
+	if (r) {
+		return r;
+	}
 	size_t batch = box->options.batch_size;
 	size_t wanted = max < batch ? max : batch;
 	if (queued_count(box) < wanted) {

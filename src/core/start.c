@@ -82,6 +82,7 @@ static void fill_enrolment(const struct postern_box *box,
 		struct postern_enrolment *enrolment) {
 	for (size_t i = 0; i < box->channel_count; i++) {
 		enrolment->channels[i].name = box->channels[i]->name;
+		enrolment->channels[i].max_size = box->channels[i]->max_message_size;
 	}
 	for (size_t i = 0; i < box->entry_count; i++) {
 		const struct postern__entry *entry = box->entries[i];

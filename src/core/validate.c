@@ -135,8 +135,8 @@ static int check_headers(const struct postern_message *message,
 	return POSTERN_OK;
 }
 
-int postern__message_check(const struct postern__channel *channel,
-		const struct postern_message *message, struct postern_error *error) {
+int postern__message_check(const struct postern_message *message,
+		struct postern_error *error) {
 	if (message->size != sizeof(*message)) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"the message's size member is not set");
@@ -158,6 +158,11 @@ int postern__message_check(const struct postern__channel *channel,
 		return postern__fail(error, POSTERN_E_INVALID,
 				"the body is counted but missing");
 	}
+	return POSTERN_OK;
+}
+
+int postern__message_check_size(const struct postern__channel *channel,
+		const struct postern_message *message, struct postern_error *error) {
 	if (message->body_len > channel->max_message_size) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"the body has %zu bytes, the limit of channel '%s' is %zu "

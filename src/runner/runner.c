@@ -7,6 +7,8 @@
  *   workers   begin runs; a blocking handler blocks its worker only
  *   steward   keeps the node's lease and the processing lock, takes back lost
  *             leases, poisons orphans, cleans up (steward.c)
+ *   listener  hears of work that other processes made (listener.c)
+ *   collector accepts what was staged in the store (collector.c)
  *   keeper    deadlines and leases; it never waits for the store, for what it
  *             has to interrupt may be what the store waits for
  *
@@ -320,7 +322,8 @@ int postern_runner_create(struct postern_box *box,
 	r = take_options(runner, options, error);
 	if (!r) {
 		runner->workers = calloc(runner->options.workers, sizeof(pthread_t));
-		if (!runner->workers || postern__wait_init(&runner->steward_wake)) {
+		if (!runner->workers || postern__wait_init(&runner->steward_wake) ||
+				postern__wait_init(&runner->collector_wake)) {
 			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		}
 	}
@@ -363,6 +366,11 @@ static int start_threads(struct postern_runner *runner,
 		r = start_thread(&runner->listener, postern__listener_loop, runner,
 				error);
 		runner->listener_started = r == POSTERN_OK;
+	}
+	if (!r && runner->box->store->ops->collect) {
+		r = start_thread(&runner->collector, postern__collector_loop, runner,
+				error);
+		runner->collector_started = r == POSTERN_OK;
 	}
 	return r;
 }
@@ -463,6 +471,7 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_cond_broadcast(&box->watch);
 	(void)pthread_cond_broadcast(&box->work);
 	(void)pthread_cond_broadcast(&runner->steward_wake);
+	(void)pthread_cond_broadcast(&runner->collector_wake);
 	(void)pthread_mutex_unlock(&box->lock);
 	while (runner->worker_count > 0) {
 		runner->worker_count--;
@@ -475,6 +484,10 @@ void postern_runner_stop(struct postern_runner *runner) {
 	if (runner->steward_started) {
 		(void)pthread_join(runner->steward, NULL);
 		runner->steward_started = false;
+	}
+	if (runner->collector_started) {
+		(void)pthread_join(runner->collector, NULL);
+		runner->collector_started = false;
 	}
 	if (runner->listener_started) {
 		box->store->ops->end_wait(box->store);
@@ -501,6 +514,7 @@ void postern_runner_destroy(struct postern_runner *runner) {
 	}
 	postern_runner_stop(runner);
 	(void)pthread_cond_destroy(&runner->steward_wake);
+	(void)pthread_cond_destroy(&runner->collector_wake);
 	free(runner->workers);
 	free(runner);
 }

@@ -22,6 +22,11 @@ struct postern_runner {
 	bool steward_started;
 	pthread_t listener;
 	bool listener_started;
+	pthread_t collector;
+	bool collector_started;
+	/* The collector sleeps here, with the box's lock. */
+	pthread_cond_t collector_wake;
+	bool collector_called; /* guarded by the lock: something may be there */
 	/* The steward sleeps here, with the box's lock. */
 	pthread_cond_t steward_wake;
 	/* The steward's own. */
@@ -57,5 +62,8 @@ void *postern__steward_loop(void *context);
 
 /* listener.c: the thread that hears of work that other processes made. */
 void *postern__listener_loop(void *context);
+
+/* collector.c: the thread that accepts what was staged. */
+void *postern__collector_loop(void *context);
 
 #endif

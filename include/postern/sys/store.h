@@ -64,7 +64,8 @@ struct postern_store_options {
 
 struct postern_enrol_channel {
 	const char *name;
-	int64_t id; /* out: positive, the same for good */
+	size_t max_size; /* of a body that is staged */
+	int64_t id;      /* out: positive, the same for good */
 };
 
 struct postern_enrol_handler {
@@ -291,6 +292,35 @@ struct postern_orphan {
    `max`) and returns how many. */
 typedef size_t postern_router(void *context, int64_t channel, const char *type,
 		struct postern_route *routes, size_t max);
+
+/*
+ * Staged messages: written into the store by somebody else's transaction, to
+ * be accepted. `place` is called for each one that is taken and says as what:
+ * fills the accept, whose message may be another copy of the same; an error
+ * means that it cannot be accepted (kept and not looked at again).
+ */
+typedef int postern_placer(void *context, int64_t channel,
+		const struct postern_message *message, struct postern_accept *accept,
+		struct postern_error *error);
+
+struct postern_collection {
+	uint64_t node;
+	const struct postern_lock *lock; /* for leases, as in a batch */
+	const int64_t *channels;         /* whose messages are taken */
+	size_t channel_count;
+	size_t max;
+	size_t bytes_max; /* stop after the body that passes this */
+	/* Nobody will look again soon: whoever stages shall wake the node. */
+	bool rests;
+	postern_placer *place;
+	void *context;
+	/* out: those that were placed, in that order, each with its code as in a
+	   batch; in the memory that was given */
+	struct postern_accept *accepts;
+	size_t accept_count;
+	size_t refused;
+	bool more; /* there may be */
+};
 
 /* What of a channel may go. A message goes with all that belongs to it when
    every delivery has ended, none is poisoned, it is not parked, and the last
@@ -521,6 +551,16 @@ struct postern_store_ops {
 			struct postern_error *error);
 	/* Make a wait end soon, also one that is just about to begin. */
 	void (*end_wait)(struct postern_store *store);
+
+	/*
+	 * Accept staged messages, each in the transaction that takes it from
+	 * where it was staged. NULL where nothing can be staged. On an error
+	 * nothing was accepted, as far as anybody knows: what was leased after
+	 * all is given back.
+	 */
+	int (*collect)(struct postern_store *store,
+			struct postern_collection *collection,
+			struct postern_memory *memory, struct postern_error *error);
 
 	/* Release everything, the ownership of a file last. Gets half-open stores
 	   too, but never NULL. */

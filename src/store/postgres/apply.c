@@ -497,34 +497,57 @@ static void note_doubt(struct pg_store *self, const struct work *work, int r) {
 	}
 }
 
-int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,
+static void work_finish(struct work *work) {
+	postern__buf_finish(&work->headers);
+	free(work->arrivals);
+	free(work->routes);
+	free(work->settlements);
+	free(work->seqs);
+}
+
+static int work_init(struct work *work, struct postern_batch *batch,
 		struct postern_error *error) {
-	struct pg_store *self = postern__pg_from_base(store);
 	size_t routes = 0;
 	for (size_t i = 0; i < batch->accept_count; i++) {
 		routes += batch->accepts[i].route_count;
 	}
-	struct work work = {
+	*work = (struct work){
 		.batch = batch,
-		.arrivals = calloc(batch->accept_count + 1, sizeof *work.arrivals),
+		.arrivals = calloc(batch->accept_count + 1, sizeof *work->arrivals),
 		.routes = calloc(routes + 1, sizeof(struct postern_route *)),
 		.settlements = calloc(batch->settlement_count + 1,
 				sizeof(struct postern_settlement *)),
 	};
-	postern__buf_init(&work.headers,
+	postern__buf_init(&work->headers,
 			POSTERN_HEADERS_LEN_MAX + 2 * POSTERN_HEADER_COUNT_MAX);
-	int r = POSTERN_OK;
-	if (work.arrivals && work.routes && work.settlements) {
-		sort_settlements(&work);
+	if (!work->arrivals || !work->routes || !work->settlements) {
+		work_finish(work);
+		return postern__pg_no_memory(error);
+	}
+	sort_settlements(work);
+	return POSTERN_OK;
+}
+
+int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,
+		struct postern_error *error) {
+	struct pg_store *self = postern__pg_from_base(store);
+	struct work work;
+	int r = work_init(&work, batch, error);
+	if (r == POSTERN_OK) {
 		r = postern__pg_do(self, apply, &work, error);
 		note_doubt(self, &work, r);
-	} else {
-		r = postern__pg_no_memory(error);
+		work_finish(&work);
 	}
-	postern__buf_finish(&work.headers);
-	free(work.arrivals);
-	free(work.routes);
-	free(work.settlements);
-	free(work.seqs);
+	return r;
+}
+
+int postern__pg_apply_within(struct pg_connection *connection,
+		struct postern_batch *batch, struct postern_error *error) {
+	struct work work;
+	int r = work_init(&work, batch, error);
+	if (r == POSTERN_OK) {
+		r = apply(connection, &work, false, error);
+		work_finish(&work);
+	}
 	return r;
 }

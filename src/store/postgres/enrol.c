@@ -16,10 +16,13 @@ static int enrol_channel(struct pg_connection *connection,
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	postern__pg_text(&query, channel->name);
+	postern__pg_int8(&query, (int64_t)channel->max_size);
+	/* The last to enrol says how large a message may be. */
 	int r = postern__pg_run(&query,
-			"WITH made AS (INSERT INTO @channel (name) SELECT $1"
+			"WITH made AS (INSERT INTO @channel (name, max_size) SELECT $1, $2"
 			" WHERE NOT EXISTS (SELECT 1 FROM @channel WHERE name = $1)"
-			" RETURNING id)"
+			" RETURNING id), changed AS (UPDATE @channel SET max_size = $2"
+			" WHERE name = $1 AND max_size <> $2)"
 			" SELECT id FROM made UNION ALL"
 			" SELECT id FROM @channel WHERE name = $1",
 			error);

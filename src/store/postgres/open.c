@@ -224,6 +224,7 @@ static const struct postern_store_ops pg_ops = {
 	.clean = postern__pg_clean,
 	.wait = postern__pg_wait,
 	.end_wait = postern__pg_end_wait,
+	.collect = postern__pg_collect,
 	.destroy = pg_destroy,
 };
 

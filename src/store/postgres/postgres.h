@@ -394,6 +394,11 @@ bool postern__pg_is_text(const char *text);
 int postern__pg_fold_tallies(struct pg_connection *connection,
 		struct postern_error *error);
 
+/* apply.c: in a transaction that is under way. */
+
+int postern__pg_apply_within(struct pg_connection *connection,
+		struct postern_batch *batch, struct postern_error *error);
+
 /* The operations, each in the file of its name. */
 
 int postern__pg_enrol(struct postern_store *store,
@@ -442,6 +447,9 @@ int postern__pg_unlock(struct postern_store *store,
 int postern__pg_wait(struct postern_store *store, int64_t ms, bool *woken_out,
 		struct postern_error *error);
 void postern__pg_end_wait(struct postern_store *store);
+int postern__pg_collect(struct postern_store *store,
+		struct postern_collection *collection, struct postern_memory *memory,
+		struct postern_error *error);
 int postern__pg_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error);
 

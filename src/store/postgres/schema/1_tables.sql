@@ -20,9 +20,11 @@ CREATE FUNCTION @now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
 -- of what it writes before it writes it.
 CREATE SEQUENCE @message_seq INCREMENT BY 1000 MINVALUE 1 START 1;
 
+-- max_size: the most bytes that a body may have.
 CREATE TABLE @channel (
 	id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-	name text NOT NULL UNIQUE
+	name text NOT NULL UNIQUE,
+	max_size bigint NOT NULL
 );
 
 -- What was counted of a channel: summed up now and then. Appended, so that
@@ -61,12 +63,14 @@ CREATE TABLE @handler_key (
 
 -- The nodes that are there, until when unless they renew themselves (NULL:
 -- until they say that they end), and what they register. sleeps: its last claim
--- found nothing, so it wants to be told of new work.
+-- found nothing, so it wants to be told of new work. rests: the same of staged
+-- messages.
 CREATE TABLE @node (
 	node bigint PRIMARY KEY,
 	renewed_at bigint NOT NULL,
 	lives_until bigint,
-	sleeps boolean NOT NULL DEFAULT true
+	sleeps boolean NOT NULL DEFAULT true,
+	rests boolean NOT NULL DEFAULT true
 );
 -- Nodes that were found gone and whose leases are not all taken back yet.
 CREATE TABLE @gone (

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Collecting what was staged in the store by somebody else's transaction. The
+ * store takes it and accepts it in one transaction of its own; here it is said
+ * as what, and what was leased on the way is run like anything else.
+ */
+
+#include "core/box.h"
+
+#include "base/fail.h"
+#include "base/point.h"
+
+#include <assert.h>
+#include <postern/sys/memory.h>
+
+#define COLLECT_COUNT_MAX 1000
+#define COLLECT_BYTES_MAX ((size_t)8 * 1024 * 1024)
+
+struct collecting {
+	struct postern_box *box;
+	struct postern__content **contents; /* in the order they were placed */
+	size_t count;
+};
+
+static struct postern__channel *channel_of(const struct postern_box *box,
+		int64_t id) {
+	for (size_t i = 0; i < box->channel_count; i++) {
+		if (box->channels[i]->id == id) {
+			return box->channels[i];
+		}
+	}
+	return NULL;
+}
+
+static int place(void *context, int64_t channel_id,
+		const struct postern_message *message, struct postern_accept *accept,
+		struct postern_error *error) {
+	struct collecting *work = context;
+	struct postern__channel *channel = channel_of(work->box, channel_id);
+	struct postern__content *content;
+	assert(channel && work->count < COLLECT_COUNT_MAX);
+	int r = postern__accept_staged(work->box, channel, message, &content,
+			error);
+	if (!r) {
+		work->contents[work->count++] = content;
+		*accept = content->accept;
+	}
+	return r;
+}
+
+/* What became of them: told, run, or forgotten. */
+static void finish(struct collecting *work,
+		const struct postern_collection *collection, int r,
+		const struct postern_error *error) {
+	struct postern_box *box = work->box;
+	for (size_t i = 0; i < work->count; i++) {
+		struct postern__content *content = work->contents[i];
+		if (!r) {
+			content->accept = collection->accepts[i];
+		}
+		postern__accept_decide(box, content, r, error);
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	for (size_t i = 0; i < work->count; i++) {
+		postern__accept_publish(box, work->contents[i]);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+}
+
+static int collect(struct postern_box *box, bool rests,
+		struct postern_memory *memory, struct postern__collected *out,
+		struct postern_error *error) {
+	int64_t *channels = postern_memory_alloc(memory,
+			(box->channel_count + 1) * sizeof(*channels));
+	struct collecting work = {
+		.box = box,
+		.contents = postern_memory_alloc(memory,
+				COLLECT_COUNT_MAX * sizeof(struct postern__content *)),
+	};
+	if (!channels || !work.contents) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	for (size_t i = 0; i < box->channel_count; i++) {
+		channels[i] = box->channels[i]->id;
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	struct postern__right right = postern__right_of(box);
+	(void)pthread_mutex_unlock(&box->lock);
+	struct postern_collection collection = {
+		.node = right.node,
+		.lock = postern__right_lock(&right),
+		.channels = channels,
+		.channel_count = box->channel_count,
+		.max = COLLECT_COUNT_MAX,
+		.bytes_max = COLLECT_BYTES_MAX,
+		.rests = rests,
+		.place = place,
+		.context = &work,
+	};
+	struct postern_error trouble = { 0 };
+	postern__point("collect.before");
+	int r = box->store->ops->collect(box->store, &collection, memory, &trouble);
+	postern__point("collect.after");
+	finish(&work, &collection, r, &trouble);
+	out->accepted = r ? 0 : work.count;
+	out->refused = r ? 0 : collection.refused;
+	out->more = !r && collection.more;
+	if (r && error) {
+		*error = trouble;
+	}
+	return r;
+}
+
+int postern__collect(struct postern_box *box, bool rests,
+		struct postern__collected *out, struct postern_error *error) {
+	*out = (struct postern__collected){ 0 };
+	if (!box->store->ops->collect) {
+		return POSTERN_OK;
+	}
+	struct postern_memory *memory = postern_memory_create();
+	if (!memory) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	int r = collect(box, rests, memory, out, error);
+	postern_memory_destroy(memory);
+	return r;
+}

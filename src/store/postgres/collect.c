@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Staged messages, which publishers write in transactions of their own. They
+ * are taken from where they were staged and accepted in one transaction, by
+ * whichever node is first; what another node has in its hands is skipped. As
+ * what a message is accepted only the caller knows, so it is asked in between.
+ *
+ * If the answer to the COMMIT is lost, the database is asked what became of
+ * it. If that fails too nothing is known: then the leases are given back like
+ * those of a batch, and the messages are either accepted or still staged.
+ */
+
+#include "base/fail.h"
+#include "base/point.h"
+#include "store/postgres/postgres.h"
+
+struct work {
+	struct postern_collection *collection;
+	struct postern_memory *memory;
+	const char **places; /* of those that were placed, in the table */
+	int64_t xid;
+	bool found;
+	bool ending; /* the transaction may have committed */
+};
+
+static int look(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	struct work *work = context;
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, work->collection->node);
+	postern__pg_bool(&query, work->collection->rests);
+	int r = postern__pg_run(&query, "SELECT @look_staged_1($1, $2)", error);
+	work->found = r == POSTERN_OK && postern__pg_get(&query, 0, 0) != 0;
+	postern__pg_end(&query);
+	return r;
+}
+
+/* Why it stays where it is, for whoever looks. */
+static int refuse(struct pg_connection *connection, const char *place,
+		const char *why, struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_text(&query, place);
+	postern__pg_text(&query, why);
+	int r = postern__pg_run(&query,
+			"UPDATE @staged SET refused = $2 WHERE ctid = $1::text::tid",
+			error);
+	postern__pg_end(&query);
+	return r;
+}
+
+static int place_one(struct pg_connection *connection,
+		const struct pg_query *query, int row, struct work *work,
+		struct postern_error *error) {
+	struct postern_collection *collection = work->collection;
+	struct postern_message message;
+	const char *place;
+	if (!postern__pg_get_text(query, row, 0, work->memory, &place)) {
+		return postern__pg_no_memory(error);
+	}
+	int r = postern__pg_message_read(query, row, 2, work->memory, &message,
+			error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct postern_accept *accept =
+			&collection->accepts[collection->accept_count];
+	struct postern_error why = { 0 };
+	r = collection->place(collection->context, postern__pg_get(query, row, 1),
+			&message, accept, &why);
+	if (r == POSTERN_E_INVALID) {
+		collection->refused++;
+		return refuse(connection, place, why.text, error);
+	}
+	if (r != POSTERN_OK) {
+		*error = why;
+		return r;
+	}
+	work->places[collection->accept_count++] = place;
+	return POSTERN_OK;
+}
+
+static int take(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
+	struct postern_collection *collection = work->collection;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, collection->node);
+	postern__pg_array(&query, PG_INT4);
+	for (size_t i = 0; i < collection->channel_count; i++) {
+		postern__pg_int4(&query, collection->channels[i]);
+	}
+	postern__pg_array_end(&query);
+	postern__pg_int4(&query, (int64_t)collection->max);
+	postern__pg_int8(&query, (int64_t)collection->bytes_max);
+	/* The place in the table as a text, to be told again. */
+	int r = postern__pg_run(&query,
+			"SELECT place::text, channel, id, source, type, subject, time,"
+			" content_type, correlation_id, traceparent, transport, headers,"
+			" body, received_at, xid FROM @take_staged_1($1, $2, $3, $4)",
+			error);
+	int rows = r == POSTERN_OK ? postern__pg_rows(&query) : 0;
+	size_t bytes = 0;
+	for (int row = 0; r == POSTERN_OK && row < rows; row++) {
+		size_t len;
+		(void)postern__pg_get_bytes(&query, row, 12, &len);
+		bytes += len;
+		work->xid = postern__pg_get(&query, row, 14);
+		r = place_one(connection, &query, row, work, error);
+	}
+	collection->more =
+			(size_t)rows == collection->max || bytes > collection->bytes_max;
+	postern__pg_end(&query);
+	return r;
+}
+
+static int remove_taken(struct pg_connection *connection,
+		const struct work *work, struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_array(&query, PG_TEXT);
+	for (size_t i = 0; i < work->collection->accept_count; i++) {
+		postern__pg_text(&query, work->places[i]);
+	}
+	postern__pg_array_end(&query);
+	int r = postern__pg_run(&query,
+			"DELETE FROM @staged WHERE ctid = ANY ($1::text[]::tid[])", error);
+	postern__pg_end(&query);
+	return r;
+}
+
+static int accept_taken(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
+	struct postern_collection *collection = work->collection;
+	struct postern_batch batch = {
+		.node = collection->node,
+		.lock = collection->lock,
+		.accepts = collection->accepts,
+		.accept_count = collection->accept_count,
+	};
+	int r = take(connection, work, error);
+	batch.accept_count = collection->accept_count;
+	postern__point("postgres-collect.taken");
+	if (r != POSTERN_OK || batch.accept_count == 0) {
+		return r;
+	}
+	r = postern__pg_apply_within(connection, &batch, error);
+	return r == POSTERN_OK ? remove_taken(connection, work, error) : r;
+}
+
+static int collect(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	struct work *work = context;
+	(void)again;
+	int r = postern__pg_begin(connection, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = accept_taken(connection, work, error);
+	work->ending = r == POSTERN_OK;
+	return work->xid != 0
+				   ? postern__pg_finish_known(connection, work->xid, r, error)
+				   : postern__pg_finish(connection, r, error);
+}
+
+/* What may have been leased although nobody knows: what was new. */
+static void note_doubt(struct pg_store *self,
+		const struct postern_collection *collection) {
+	for (size_t i = 0; i < collection->accept_count; i++) {
+		const struct postern_accept *accept = &collection->accepts[i];
+		if (accept->code == POSTERN_OK && accept->seq > 0) {
+			postern__pg_doubt(self, collection->node, &accept->seq, 1);
+		}
+	}
+}
+
+int postern__pg_collect(struct postern_store *store,
+		struct postern_collection *collection, struct postern_memory *memory,
+		struct postern_error *error) {
+	struct pg_store *self = postern__pg_from_base(store);
+	struct postern_error trouble = { 0 };
+	struct work work = { .collection = collection, .memory = memory };
+	collection->accept_count = 0;
+	collection->refused = 0;
+	collection->more = false;
+	int r = postern__pg_do(self, look, &work, &trouble);
+	if (r == POSTERN_OK && work.found) {
+		collection->accepts = postern_memory_alloc(memory,
+				collection->max * sizeof *collection->accepts);
+		work.places = postern_memory_alloc(memory,
+				collection->max * sizeof *work.places);
+		/* Once: the caller has placed what was taken, and comes again. */
+		r = collection->accepts && work.places
+					? postern__pg_do_once(self, collect, &work, &trouble)
+					: postern__pg_no_memory(&trouble);
+		if (r != POSTERN_OK && work.ending) {
+			note_doubt(self, collection);
+		}
+	}
+	if (r != POSTERN_OK && error) {
+		*error = trouble;
+	}
+	return r;
+}

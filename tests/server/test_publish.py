@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Messages staged in somebody's own transaction, by postern.publish: they
+commit or vanish with it, and are accepted once."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from postgres import BIN, Server, ServerError, environment  # noqa: E402
+from support import case, equal, main, until  # noqa: E402
+
+SERVER = None  # one for all cases, started below
+
+CONFIG = """\
+store: "{url}"
+defaults: {{node_lease: 2s}}
+channels:
+  orders:
+    max_message_size: 1000B
+    handlers:
+      row:
+        sql: insert into public.effect (id, body) values (:id, :body)
+  notes:
+    unrouted: reject
+    handlers:
+      some: {{sql: "select 1", types: [note.wanted]}}
+"""
+
+
+class Client:
+    """A session in which transactions stay open."""
+
+    def __init__(self, user="postern"):
+        self.process = subprocess.Popen(
+            [os.path.join(BIN, "psql"), "-X", "-A", "-t", "-q",
+             "-h", SERVER.path, "-p", str(SERVER.port), "-U", user, "postern"],
+            env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, bufsize=1,
+        )
+
+    def say(self, sql):
+        """Runs statements; what they answer, in lines."""
+        self.process.stdin.write(f"{sql};\n\\echo .\n")
+        lines = []
+        for line in self.process.stdout:
+            if line == ".\n":
+                return lines
+            lines.append(line.rstrip("\n"))
+        raise AssertionError(f"the session ended: {lines}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def begin(place):
+    """A fresh schema, and a table of ours."""
+    SERVER.sql("DROP SCHEMA IF EXISTS postern CASCADE;"
+               "DROP TABLE IF EXISTS public.effect, public.business;"
+               "CREATE TABLE public.effect (id text, body text);"
+               "CREATE TABLE public.business (n integer)")
+    place.configure(CONFIG.format(url=SERVER.url()))
+    place.ok("migrate")
+    place.ok("process")  # makes the channels known
+
+
+def count(what, where="true"):
+    (row,) = SERVER.sql(f"SELECT count(*) FROM {what} WHERE {where}")
+    return int(row)
+
+
+def publish(body="'text'", message_id="NULL", channel="orders", more=""):
+    return (f"SELECT postern.publish('{channel}', 'order.placed', {body},"
+            f" {message_id}{more})")
+
+
+def refused(sql, *words):
+    try:
+        SERVER.sql(sql)
+    except ServerError as error:
+        for word in words:
+            assert word in str(error), f"not {word!r}: {error}"
+        return
+    raise AssertionError(f"not refused: {sql}")
+
+
+@case("what commits is delivered once, and what rolls back never")
+def _(place):
+    begin(place)
+    server = place.serve()
+    with Client() as client:
+        client.say("BEGIN; INSERT INTO business VALUES (1)")
+        (first,) = client.say(publish("'one'"))
+        client.say("COMMIT; BEGIN; INSERT INTO business VALUES (2)")
+        client.say(publish("'two'", "'second'"))
+        client.say("ROLLBACK")
+        client.say(publish("'three'", "'third'"))
+    until(lambda: count("public.effect") == 2)
+    until(lambda: count("postern.ledger", "state = 3") == 2)
+    equal(SERVER.sql("SELECT id, body FROM public.effect ORDER BY body"),
+          [f"{first}|one", "third|three"])
+    equal(server.stop(), 0)
+    equal((count("postern.staged"), count("postern.message")), (0, 2))
+    equal(SERVER.sql("SELECT DISTINCT transport FROM postern.message"),
+          ["publish"])
+
+
+@case("a transaction that stays open holds up nobody and loses nothing")
+def _(place):
+    begin(place)
+    server = place.serve()
+    with Client() as slow:
+        slow.say("BEGIN")
+        slow.say(publish("'late'", "'late'"))
+        for number in range(50):
+            SERVER.sql(publish("'quick'", f"'quick-{number}'"))
+        equal(place.send("sent").out, "accepted\n")
+        until(lambda: count("public.effect") == 51)
+        until(lambda: count("postern.node", "rests") == 1)
+        slow.say("COMMIT")
+        until(lambda: count("public.effect", "id = 'late'") == 1)
+    equal(server.stop(), 0)
+    equal((count("postern.staged"), count("public.effect")), (0, 52))
+
+
+@case("what is staged while nobody runs is found by the next server")
+def _(place):
+    begin(place)
+    SERVER.sql(publish("'waiting'", "'waiting'"))
+    equal(place.serve().stop(), 0)
+    place.serve()
+    until(lambda: count("public.effect") == 1)
+
+
+@case("processing by hand takes what is staged")
+def _(place):
+    begin(place)
+    for number in range(3):
+        SERVER.sql(publish("'by hand'", f"'hand-{number}'"))
+    equal(place.ok("process").out, "processed 3\n")
+    equal(place.state("hand-2", "row"), "done")
+
+
+@case("an id that was seen is a duplicate, with another body a conflict")
+def _(place):
+    begin(place)
+    SERVER.sql(publish("'same'", "'twice'"))
+    SERVER.sql(publish("'same'", "'twice'"))
+    SERVER.sql(publish("'other'", "'twice'"))
+    place.ok("process")
+    equal(place.send("twice", "same").out, "duplicate\n")
+    equal(count("public.effect"), 1)
+    shown = place.show("twice")
+    equal((shown["duplicates"], len(shown["conflicts"])), (2, 1))
+
+
+@case("a body is text, JSON or bytes, and arrives as it is")
+def _(place):
+    begin(place)
+    SERVER.sql(publish("'{\"a\": 1}'::jsonb", "'json'"))
+    SERVER.sql(publish("'\\x00ff'::bytea", "'bytes'"))
+    SERVER.sql(publish("'grün'::text", "'text'"))
+    SERVER.sql(publish("''", "'empty'"))
+    place.ok("process")
+    equal(place.show("json")["content_type"], "application/json")
+    equal(SERVER.sql("SELECT encode(body, 'hex') FROM postern.message"
+                     " ORDER BY id"),
+          ["00ff", "", b'{"a": 1}'.hex(), "grün".encode().hex()])
+
+
+@case("source, subject and headers arrive; some headers have their own place")
+def _(place):
+    begin(place)
+    SERVER.sql(publish("'x'", "'full'", more=(
+        ", '/shop', 'order 7', '{\"Kind\": \"a\", \"content-type\":"
+        " \"text/csv\", \"Correlation-Id\": \"c1\", \"traceparent\": \"t1\"}'")))
+    SERVER.sql("SELECT postern.publish(channel => 'orders', type => 'a',"
+               " body => 'b', id => 'named', subject => 's')")
+    place.ok("process")
+    shown = place.show("full")
+    equal([shown[name] for name in ("source", "subject", "content_type",
+                                    "correlation_id", "traceparent")],
+          ["/shop", "order 7", "text/csv", "c1", "t1"])
+    equal(shown["headers"], [{"name": "Kind", "value": "a"}])
+    equal(place.show("named")["source"], "orders")
+
+
+@case("what cannot be accepted fails the whole transaction and says why")
+def _(place):
+    begin(place)
+    refused("BEGIN; INSERT INTO business VALUES (1);"
+            + publish("repeat('x', 1001)") + "; COMMIT",
+            "has 1001 bytes, the limit of channel \"orders\" is 1000",
+            "max_message_size")
+    equal(count("business"), 0)
+    refused(publish(channel="nowhere"), 'no channel "nowhere"', "start")
+    refused(publish("NULL::text"), "is NULL")
+    refused(publish("'x'", "''"), "the id has 0 characters")
+    refused(publish("'x'", "repeat('x', 201)"), "the id has 201 characters")
+    refused(publish("'x'", "E'a\\nb'"), "the id contains a control character")
+    refused(publish("'x'", "'a'", more=", ''"), "the source is empty")
+    refused(publish("'x'", "'a'", more=", repeat('x', 1025)"), "the source is")
+    refused(publish("'x'", "'a'", more=", 's', 's', '[1]'"), "JSON object")
+    refused(publish("'x'", "'a'", more=", 's', 's', '{\"a\": 1}'"), "no text")
+    refused(publish("'x'", "'a'", more=", 's', 's', '{\"\": \"b\"}'"), "no name")
+    refused(publish("'x'", "'a'", more=(
+        ", 's', 's', (SELECT jsonb_object_agg('h' || n, '') FROM"
+        " generate_series(1, 65) n)")), "65 headers")
+    SERVER.sql(publish("repeat('x', 1000)", "repeat('ä', 200)"))
+    equal(count("postern.staged"), 1)
+
+
+@case("a row that publish did not write is refused and holds up nobody")
+def _(place):
+    begin(place)
+    SERVER.sql("INSERT INTO postern.staged (channel, id, type, body)"
+               " VALUES (1, E'a\\tb', 'x', '')")
+    SERVER.sql(publish("'good'", "'good'"))
+    server = place.serve()
+    until(lambda: count("public.effect") == 1)
+    until(lambda: "cannot be accepted" in server.stderr())
+    equal(SERVER.sql("SELECT refused FROM postern.staged"),
+          ["the id contains a control character"])
+
+
+@case("a message that nobody wants is parked, also where sending is rejected")
+def _(place):
+    begin(place)
+    SERVER.sql(publish("'x'", "'unwanted'", channel="notes"))
+    place.ok("process")
+    equal(count("postern.parked"), 1)
+
+
+@case("messages of channels that a node does not have wait for one that has")
+def _(place):
+    begin(place)
+    SERVER.sql(publish("'x'", "'other'", channel="notes"))
+    text = CONFIG.format(url=SERVER.url())
+    place.configure(text[: text.index("  notes:")])
+    SERVER.sql(publish("'x'", "'mine'"))
+    place.ok("process")
+    equal((count("postern.staged"), count("public.effect")), (1, 1))
+
+
+@case("whoever may use the schema may publish, and nothing else")
+def _(place):
+    begin(place)
+    SERVER.sql("DROP ROLE IF EXISTS shop; CREATE ROLE shop LOGIN;"
+               "GRANT USAGE ON SCHEMA postern TO shop")
+    with Client("shop") as client:
+        client.say(publish("'from the shop'", "'shop'"))
+        for table in ("staged", "message", "channel"):
+            (answer,) = client.say(f"SELECT * FROM postern.{table}")
+            assert "permission denied" in answer, answer
+    place.ok("process")
+    equal(place.state("shop", "row"), "done")
+    SERVER.sql("DROP OWNED BY shop; DROP ROLE shop")
+
+
+@case("many publishers, servers that are killed: each message once")
+def _(place):
+    begin(place)
+    total = 2000
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"# seed {seed}")
+    dice = random.Random(seed)
+
+    def stage(first):
+        with Client() as client:
+            for number in range(first, total, 4):
+                client.say("BEGIN; INSERT INTO business VALUES (1)")
+                client.say(publish("'x'", f"'m-{number}'"))
+                client.say("COMMIT")
+
+    threads = [threading.Thread(target=stage, args=(n,)) for n in range(4)]
+    servers = [place.serve() for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        victim = dice.randrange(2)
+        servers[victim].stop(signal.SIGKILL)
+        servers[victim] = place.serve()
+    for thread in threads:
+        thread.join()
+    until(lambda: count("postern.ledger", "state = 3") == total)
+    for server in servers:
+        equal(server.stop(), 0)
+    equal(count("postern.staged"), 0)
+    equal(SERVER.sql("SELECT count(*), count(DISTINCT id) FROM public.effect"),
+          [f"{total}|{total}"])
+    equal(count("business"), total)
+
+
+with Server() as SERVER:
+    main()
