@@ -113,25 +113,41 @@ def _(place):
     cut_sending(place, TO_CLIENT, "cut_sending_from")
 
 
-def cut_processing(place, direction, schema):
+def is_drained(schema):
+    return not SERVER.sql(f"SELECT 1 FROM {schema}.open UNION ALL"
+                          f" SELECT 1 FROM {schema}.staged")
+
+
+def publish(schema, name):
+    SERVER.sql(f"SELECT {schema}.publish('orders', 'a.type', 'body', '{name}')")
+
+
+def cut_processing(place, direction, schema, published=False):
     """Each message is processed until it is done."""
-    done = ["first"]
+    done = ["first", "second"]
     with Proxy(SERVER.port) as proxy:
         direct = prepare(place, proxy, schema)
+
+        def bring(name):
+            if published:
+                publish(schema, name)
+            else:
+                result = place.send(name, "body", "--store", direct)
+                equal(result.out, "accepted\n")
+
+        place.ok("process")
+        bring("second")
         total = measure(proxy, direction, lambda: place.ok("process"))
         for after in moments(total):
             name = f"m{after:06}"
             done.append(name)
-            equal(place.send(name, "body", "--store", direct).out, "accepted\n")
+            bring(name)
             proxy.strike(direction, after)
             result = place.run("process")
             assert proxy.struck, (after, result)
             proxy.calm()
-            until(
-                lambda: place.ok("process")
-                and not SERVER.sql(f"SELECT 1 FROM {schema}.open"),
-            )
-    print(f"# {len(done) - 1} kills, {total} bytes {direction}")
+            until(lambda: place.ok("process") and is_drained(schema))
+    print(f"# {len(done) - 2} kills, {total} bytes {direction}")
     equal(
         SERVER.sql(f"SELECT id, count(*) FROM {schema}.effect GROUP BY id ORDER BY id"),
         [f"{name}|1" for name in sorted(done)],
@@ -152,8 +168,16 @@ def _(place):
     cut_processing(place, TO_CLIENT, "cut_processing_from")
 
 
-def is_drained(schema):
-    return not SERVER.sql(f"SELECT 1 FROM {schema}.open")
+@case("a published message is processed once, wherever the line to the server is"
+      " cut")
+def _(place):
+    cut_processing(place, TO_SERVER, "cut_published_to", True)
+
+
+@case("a published message is processed once, wherever the line from the server"
+      " is cut")
+def _(place):
+    cut_processing(place, TO_CLIENT, "cut_published_from", True)
 
 
 def cut_serving(place, direction, schema):
