@@ -137,9 +137,7 @@ class Server:
             start_new_session=True,
         )
         try:
-            self.create()
-            self.start()
-            self.sql(f"CREATE DATABASE {DATABASE}", database="postgres")
+            self.prepare()
         except BaseException:
             self.stop()
             raise
@@ -166,6 +164,16 @@ class Server:
             preexec_fn=prepare,
         )
 
+    def prepare(self):
+        self.create()
+        self.start()
+        self.sql(f"CREATE DATABASE {DATABASE}", database="postgres")
+
+    def run_once(self, command):
+        with open(self.log, "ab") as log:
+            if self.spawn(command, log).wait() != 0:
+                raise ServerError(f"{command[0]} failed: {self.read_log()}")
+
     def create(self):
         command = [
             os.path.join(BIN, "initdb"),
@@ -173,9 +181,7 @@ class Server:
             *("--encoding", "UTF8", "--locale", "C", "--auth", "trust"),
             *("--no-sync", "--no-instructions"),
         ]
-        with open(self.log, "ab") as log:
-            if self.spawn(command, log).wait() != 0:
-                raise ServerError(f"initdb failed: {self.read_log()}")
+        self.run_once(command)
 
     def start(self):
         """Starts it, or starts it again, on the port it had."""
@@ -278,6 +284,32 @@ class Server:
         with open(path, "w") as file:
             file.write(f"host all {user} 127.0.0.1/32 scram-sha-256\n{rules}")
         self.sql("SELECT pg_reload_conf()")
+
+
+class Standby(Server):
+    """A copy of another server that follows it. From the moment it is there,
+    the other one tells nobody of a commit that is not here as well."""
+
+    def __init__(self, primary):
+        self.primary = primary
+        super().__init__(settings=primary.settings)
+
+    def prepare(self):
+        self.run_once([
+            os.path.join(BIN, "pg_basebackup"),
+            *("--pgdata", self.data, "--write-recovery-conf", "--no-sync"),
+            *("--checkpoint", "fast", "--username", USER),
+            *("--host", self.primary.path, "--port", str(self.primary.port)),
+        ])
+        self.start()
+        self.primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.primary.sql("SELECT pg_reload_conf()")
+        until(lambda: self.primary.sql("SELECT sync_state FROM"
+                                       " pg_stat_replication") == ["sync"],
+              "following the primary")
+
+    def promote(self):
+        self.sql("SELECT pg_promote()")
 
 
 def environment(**more):
