@@ -142,6 +142,41 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 	return r;
 }
 
+/* Whether any of it is leased as the answer said; all of it is, or none. */
+static int look_for_leases(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	const struct work *work = context;
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, work->claim->node);
+	postern__pg_array(&query, PG_INT8);
+	for (size_t i = 0; i < work->out.count; i++) {
+		postern__pg_int8(&query, work->out.items[i].seq);
+	}
+	postern__pg_array_end(&query);
+	postern__pg_array(&query, PG_INT4);
+	for (size_t i = 0; i < work->out.count; i++) {
+		postern__pg_int4(&query, work->out.items[i].handler);
+	}
+	postern__pg_array_end(&query);
+	postern__pg_array(&query, PG_INT8);
+	for (size_t i = 0; i < work->out.count; i++) {
+		postern__pg_int8(&query, (int64_t)work->out.items[i].fence);
+	}
+	postern__pg_array_end(&query);
+	int r = postern__pg_run(&query,
+			"SELECT 1 FROM unnest($2, $3, $4) AS u (seq, handler, fence)"
+			" JOIN @open o ON o.seq = u.seq AND o.handler = u.handler"
+			" AND o.fence = u.fence AND o.node = $1 LIMIT 1",
+			error);
+	if (r == POSTERN_OK && postern__pg_rows(&query) == 0) {
+		r = postern__fail(error, POSTERN_E_STALE, "nothing was leased");
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
 /* In a transaction, which commits when the answer is safely here. */
 static int claim_some(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
@@ -153,7 +188,8 @@ static int claim_some(struct pg_connection *connection, void *context,
 	}
 	r = claim_due(connection, work, error);
 	postern__point("postgres-claim.read");
-	return work->xid ? postern__pg_finish_known(connection, work->xid, r, error)
+	return work->xid ? postern__pg_finish_known(connection, work->xid,
+							   look_for_leases, work, r, error)
 					 : postern__pg_finish(connection, r, error);
 }
 

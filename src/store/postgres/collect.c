@@ -151,6 +151,31 @@ static int accept_taken(struct pg_connection *connection, struct work *work,
 	return r == POSTERN_OK ? remove_taken(connection, work, error) : r;
 }
 
+/* Whether any of it was accepted; all of it was, or nothing. If there was
+   nothing new, it does not matter. */
+static int look_for_messages(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	const struct postern_collection *collection =
+			((const struct work *)context)->collection;
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_array(&query, PG_INT8);
+	for (size_t i = 0; i < collection->accept_count; i++) {
+		if (collection->accepts[i].code == POSTERN_OK) {
+			postern__pg_int8(&query, collection->accepts[i].seq);
+		}
+	}
+	postern__pg_array_end(&query);
+	int r = postern__pg_run(&query,
+			"SELECT 1 FROM @message WHERE seq = ANY ($1) LIMIT 1", error);
+	if (r == POSTERN_OK && postern__pg_rows(&query) == 0) {
+		r = postern__fail(error, POSTERN_E_STALE, "nothing was accepted");
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
 static int collect(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	struct work *work = context;
@@ -161,9 +186,9 @@ static int collect(struct pg_connection *connection, void *context, bool again,
 	}
 	r = accept_taken(connection, work, error);
 	work->ending = r == POSTERN_OK;
-	return work->xid != 0
-				   ? postern__pg_finish_known(connection, work->xid, r, error)
-				   : postern__pg_finish(connection, r, error);
+	return work->xid != 0 ? postern__pg_finish_known(connection, work->xid,
+									look_for_messages, work, r, error)
+						  : postern__pg_finish(connection, r, error);
 }
 
 /* What may have been leased although nobody knows: what was new. */

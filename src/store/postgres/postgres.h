@@ -188,9 +188,10 @@ int postern__pg_begin_change(struct pg_connection *connection, int64_t *now_out,
 int postern__pg_finish(struct pg_connection *connection, int r,
 		struct postern_error *error);
 /* The same for a transaction whose number is known: if the answer to COMMIT is
-   lost, the database is asked what became of it, and waited for. */
+   lost, the database is asked what became of it, and waited for. `look` says
+   whether what it wrote is there: POSTERN_E_STALE if not. */
 int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
-		int r, struct postern_error *error);
+		pg_work *look, void *context, int r, struct postern_error *error);
 
 /* The store. */
 

@@ -9,7 +9,8 @@
  * undone with what it wrote. Several units have a savepoint each.
  *
  * The transaction's number is known before anything is written. If the answer
- * to COMMIT is lost, the database is asked by that number what became of it.
+ * to COMMIT is lost, the database is asked by that number what became of it,
+ * and the ledger whether it is so.
  *
  * A handler has the connection itself and may do anything with it. That it
  * must not commit is ensured by a pledge, a row that a deferred trigger will
@@ -288,6 +289,35 @@ static int run_unit(struct transaction *work, struct postern_unit *unit,
 	return r;
 }
 
+/* Whether any unit is in the ledger under its fence; all are, or none. */
+static int look_for_units(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	const struct transaction *work = context;
+	bool found = false;
+	int r = POSTERN_OK;
+	(void)again;
+	for (size_t i = 0; r == POSTERN_OK && !found && i < work->count; i++) {
+		const struct postern_unit *unit = &work->units[i];
+		if (!postern__unit_completes(unit)) {
+			continue;
+		}
+		struct pg_query query;
+		postern__pg_query(&query, connection);
+		postern__pg_int8(&query, unit->seq);
+		postern__pg_int4(&query, unit->handler);
+		postern__pg_int8(&query, (int64_t)unit->fence);
+		r = postern__pg_run(&query,
+				"SELECT 1 FROM @ledger"
+				" WHERE seq = $1 AND handler = $2 AND fence = $3",
+				error);
+		found = r == POSTERN_OK && postern__pg_rows(&query) > 0;
+		postern__pg_end(&query);
+	}
+	return r == POSTERN_OK && !found
+				   ? postern__fail(error, POSTERN_E_STALE, "no unit has ended")
+				   : r;
+}
+
 static int commit(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
 	struct pg_query query;
@@ -295,7 +325,8 @@ static int commit(struct transaction *work, struct postern_error *error) {
 	postern__pg_int8(&query, work->pledge);
 	int r = postern__pg_run(&query, "DELETE FROM @pledge WHERE id = $1", error);
 	postern__pg_end(&query);
-	return postern__pg_finish_known(connection, work->xid, r, error);
+	return postern__pg_finish_known(connection, work->xid, look_for_units, work,
+			r, error);
 }
 
 /* *again_out: the transaction was lost; what is left is to be run again. */

@@ -125,41 +125,56 @@ static int ask_fate(struct pg_connection *connection, void *context, bool again,
 	return r;
 }
 
-/* The answer to COMMIT was lost: whether it took effect. */
-static int learn_fate(struct pg_store *self, int64_t xid, bool *committed_out,
+static int wait_for_fate(struct pg_store *self, struct fate *fate,
 		struct postern_error *error) {
-	struct fate fate = { .xid = xid, .under_way = true };
 	const struct postern_clock *clock = self->clock;
 	int64_t end =
 			clock->monotonic_ms(clock->context) + 2 * self->command_timeout_ms;
-	int r = POSTERN_OK;
-	while (fate.under_way) {
-		r = postern__pg_do(self, ask_fate, &fate, error);
-		if (r == POSTERN_OK && !fate.under_way) {
-			break;
+	fate->under_way = true;
+	while (true) {
+		int r = postern__pg_do(self, ask_fate, fate, error);
+		if (r == POSTERN_OK && !fate->under_way) {
+			return r;
 		}
 		if (clock->monotonic_ms(clock->context) > end) {
 			return r != POSTERN_OK
 						   ? r
 						   : postern__fail(error, POSTERN_E_TIMEOUT,
 									 "transaction %lld is still under way",
-									 (long long)xid);
+									 (long long)fate->xid);
 		}
 		ask_again_later();
 	}
-	*committed_out = fate.committed;
+}
+
+/* The answer to COMMIT was lost: whether it took effect. */
+static int learn_fate(struct pg_store *self, int64_t xid, pg_work *look,
+		void *context, bool *committed_out, struct postern_error *error) {
+	struct fate fate = { .xid = xid };
+	int r = wait_for_fate(self, &fate, error);
+	if (r == POSTERN_OK && fate.committed) {
+		/* A server that crashed gives numbers again that it had given to what
+		   was lost, so one that committed may be of another transaction. */
+		r = postern__pg_do(self, look, context, error);
+		fate.committed = r == POSTERN_OK;
+		r = r == POSTERN_E_STALE ? POSTERN_OK : r;
+	}
+	if (r == POSTERN_OK) {
+		*committed_out = fate.committed;
+	}
 	return r;
 }
 
 int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
-		int r, struct postern_error *error) {
+		pg_work *look, void *context, int r, struct postern_error *error) {
 	int done = postern__pg_finish(connection, r, error);
 	if (r != POSTERN_OK || done == POSTERN_OK || !connection->lost) {
 		return done;
 	}
 	bool committed = false;
 	struct postern_error trouble = { 0 };
-	int known = learn_fate(connection->store, xid, &committed, &trouble);
+	int known = learn_fate(connection->store, xid, look, context, &committed,
+			&trouble);
 	if (known != POSTERN_OK) {
 		if (error) {
 			*error = trouble;
