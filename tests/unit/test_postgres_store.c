@@ -231,6 +231,58 @@ static void frozen(void) {
 	scene_close(&scene);
 }
 
+static bool take_lock(struct scene *scene, uint64_t node, int64_t ttl_ms,
+		uint64_t *fence_out) {
+	bool held = false;
+	CHECK_OK(scene->store->ops->lock(scene->store, "lock", node, ttl_ms, &held,
+					 fence_out, &scene->error),
+			&scene->error);
+	return held;
+}
+
+/* The same for one that had the lock. */
+static void frozen_owner(void) {
+	struct scene scene;
+	uint64_t fence = 0;
+	scene_open(&scene);
+	enrol(&scene, FROZEN, 1);
+	CHECK(take_lock(&scene, FROZEN, 1, &fence));
+	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
+	run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(43, 'lock', 1, 1)");
+	CHECK(wait_for(&scene,
+			"SELECT count(*) FROM " SCHEMA ".lock"
+			" WHERE held_until <= " SCHEMA ".now_ms()",
+			1));
+	CHECK(take_lock(&scene, NODE, PATIENCE_MS, &fence));
+	CHECK_INT(fence, 2);
+	PQclear(PQexec(link, "COMMIT"));
+	CHECK_INT(PQstatus(link), CONNECTION_BAD);
+	PQfinish(link);
+	scene_close(&scene);
+}
+
+/* What runs for long under a lock, of a node that lives. */
+static void busy_owner(void) {
+	struct scene scene;
+	uint64_t fence = 0;
+	scene_open(&scene);
+	CHECK(take_lock(&scene, NODE, PATIENCE_MS, &fence));
+	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
+	run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(42, 'lock', 1, 1)");
+	CHECK(take_lock(&scene, NODE, PATIENCE_MS, &fence));
+	CHECK_INT(fence, 1);
+	/* Nobody has it before that has ended, even if it was let go. */
+	const struct postern_lock lock = { .name = "lock", .fence = 1 };
+	CHECK_OK(scene.store->ops->unlock(scene.store, &lock, NODE, &scene.error),
+			&scene.error);
+	CHECK(!take_lock(&scene, FROZEN, 1, &fence));
+	run(link, "ROLLBACK");
+	CHECK(take_lock(&scene, FROZEN, 1, &fence));
+	CHECK_INT(fence, 2);
+	PQfinish(link);
+	scene_close(&scene);
+}
+
 /* A server that was restarted meanwhile, or has no patience with the idle. */
 static void closed_at_rest(void) {
 	struct scene scene;
@@ -330,6 +382,10 @@ static const struct tap_case cases[] = {
 	{ "a line that is cut is told, and listened on anew", listening_cut },
 	{ "a node that stopped in a transaction does not hold up its recovery",
 			frozen },
+	{ "a node that stopped in a transaction does not keep its lock",
+			frozen_owner },
+	{ "a lock is renewed but not given away while something runs under it",
+			busy_owner },
 	{ "what was leased after it was given up is given back", given_back },
 	{ "what was accepted after it was given up is a duplicate then",
 			sent_again },

@@ -9,7 +9,8 @@
 -- p_now is NULL but in tests, which bring a clock of their own.
 
 -- By what right: the node is there, and holds the lock if one is named. Both
--- rows are locked until the end, so that neither is lost before the commit.
+-- rows are locked until the end, so that neither is lost before the commit;
+-- but both can be renewed.
 CREATE FUNCTION @holds_1(p_node bigint, p_lock text, p_lock_fence bigint)
 	RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -22,7 +23,7 @@ BEGIN
 	END IF;
 	PERFORM 1 FROM @lock
 		WHERE name = p_lock AND node = p_node AND fence = p_lock_fence
-		FOR SHARE;
+		FOR KEY SHARE;
 	RETURN FOUND;
 END $$;
 
@@ -696,21 +697,68 @@ BEGIN
 		WHERE o.seq = u.seq AND o.node = p_node AND o.fence = 1;
 END $$;
 
+-- End the transactions of nodes that stopped in the middle of them, and would
+-- hold up those who take over. Transactions that wait for their client have
+-- the node's number as an advisory lock.
+CREATE FUNCTION @end_transactions_1(p_nodes bigint[])
+	RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_terminate_backend(l.pid) FROM pg_locks l
+		JOIN unnest(p_nodes) AS n (node) ON l.locktype = 'advisory'
+			AND l.objsubid = 1
+			AND l.database = (SELECT oid FROM pg_database
+				WHERE datname = current_database())
+			AND l.classid::bigint = n.node >> 32
+			AND l.objid::bigint = n.node & 4294967295
+		WHERE l.pid <> pg_backend_pid();
+END $$;
+
 -- Take a lock or keep it. Returns its fence, NULL if another has it.
+--
+-- Whoever takes it over waits for what its former owner has under way, though
+-- not for long: its own renewal must not wait.
 CREATE FUNCTION @lock_1(p_name text, p_node bigint, p_now bigint,
 	p_ttl bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 	v_until bigint := least(v_now::numeric + p_ttl, 9223372036854775807);
+	v_owner bigint;
 	v_fence bigint;
 BEGIN
 	PERFORM @repair_terms_1(v_now);
-	INSERT INTO @lock AS l VALUES (p_name, p_node, 1, v_now, v_until)
-		ON CONFLICT (name) DO UPDATE SET node = p_node,
-			fence = l.fence + (l.node <> p_node)::integer, renewed_at = v_now,
-			held_until = v_until
-		WHERE l.node = p_node OR l.node = 0 OR l.held_until <= v_now
-		RETURNING l.fence INTO v_fence;
+	UPDATE @lock SET renewed_at = v_now, held_until = v_until
+		WHERE name = p_name AND node = p_node RETURNING fence INTO v_fence;
+	IF FOUND THEN
+		RETURN v_fence;
+	END IF;
+	INSERT INTO @lock VALUES (p_name, p_node, 1, v_now, v_until)
+		ON CONFLICT DO NOTHING;
+	IF FOUND THEN
+		RETURN 1;
+	END IF;
+	SELECT node INTO v_owner FROM @lock WHERE name = p_name
+		AND (node = 0 OR held_until <= v_now);
+	IF NOT FOUND THEN
+		RETURN NULL;
+	END IF;
+	PERFORM 1 FROM @node WHERE node = v_owner
+		AND (lives_until IS NULL OR lives_until > v_now);
+	IF NOT FOUND AND v_owner <> 0 THEN
+		PERFORM @end_transactions_1(ARRAY[v_owner]);
+	END IF;
+	BEGIN
+		PERFORM set_config('lock_timeout',
+			least(greatest(p_ttl / 4, 10), 5000)::text, true);
+		PERFORM 1 FROM @lock WHERE name = p_name AND node = v_owner
+			AND (node = 0 OR held_until <= v_now) FOR UPDATE;
+		IF NOT FOUND THEN
+			RETURN NULL;
+		END IF;
+	EXCEPTION WHEN lock_not_available THEN
+		RETURN NULL;
+	END;
+	UPDATE @lock SET node = p_node, fence = fence + 1, renewed_at = v_now,
+		held_until = v_until WHERE name = p_name RETURNING fence INTO v_fence;
 	RETURN v_fence;
 END $$;
 
@@ -754,7 +802,7 @@ BEGIN
 	IF p_lock IS NOT NULL THEN
 		PERFORM 1 FROM @lock
 			WHERE name = p_lock AND node = p_node AND fence = p_lock_fence
-			FOR SHARE;
+			FOR KEY SHARE;
 		held := FOUND;
 		IF NOT held THEN
 			RETURN;
@@ -768,17 +816,8 @@ BEGIN
 			RETURN;
 		END IF;
 	END IF;
-	-- A node that stopped in the middle of a transaction would hold up its own
-	-- recovery. Transactions that wait for their client have the node's number
-	-- as an advisory lock.
-	PERFORM pg_terminate_backend(l.pid) FROM pg_locks l
-		JOIN @node n ON l.locktype = 'advisory' AND l.objsubid = 1
-			AND l.database = (SELECT oid FROM pg_database
-				WHERE datname = current_database())
-			AND l.classid::bigint = n.node >> 32
-			AND l.objid::bigint = n.node & 4294967295
-		WHERE n.lives_until <= v_now AND n.node <> p_node
-			AND l.pid <> pg_backend_pid();
+	PERFORM @end_transactions_1(ARRAY(SELECT node FROM @node
+		WHERE lives_until <= v_now AND node <> p_node));
 	-- One at a time, and not while suspects are claimed.
 	LOCK TABLE @gone IN SHARE ROW EXCLUSIVE MODE;
 	WITH dead AS (
