@@ -5,12 +5,13 @@ more rights than it lists, several of them at once."""
 
 import os
 import re
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from pgbouncer import Pooler  # noqa: E402
 from postgres import Server  # noqa: E402
-from support import case, equal, main, until  # noqa: E402
+from support import POSTERN, case, equal, main, until  # noqa: E402
 
 SERVER = None  # one for all cases, started below
 DOCUMENT = os.path.join(
@@ -75,6 +76,19 @@ def _(place):
     equal((effects(), count("SELECT n FROM public.total")), (1, 5))
     equal(place.ok("stats", "--json").json()["handlers"][0]["done"], 1)
     equal(place.ok("cleanup").code, 0)
+
+
+@case("one of many that begin at once makes the tables, and all begin")
+def _(place):
+    for round_ in range(5):
+        url = SERVER.url(schema=f"begun{round_}")
+        place.configure(CONFIG.format(url=url))
+        commands = [
+            place.start([POSTERN, "migrate"], stdout=subprocess.DEVNULL)
+            for _ in range(8)
+        ]
+        for command in commands:
+            equal(command.process.wait(60), 0, command.stderr())
 
 
 @case("two servers share the work, and each message has one effect")

@@ -23,11 +23,19 @@
 /* The version there is; 0: none. */
 static int read_version(struct pg_connection *connection, int64_t *out,
 		struct postern_error *error) {
+	const char *name = connection->store->schema; /* in quotes, and a dot */
+	char sql[256];
+	/* Asked of the catalogue itself: a session that waited for another to make
+	   the schema may not know of it by name yet. */
+	(void)snprintf(sql, sizeof sql,
+			"SELECT EXISTS (SELECT 1 FROM pg_class c"
+			" JOIN pg_namespace n ON n.oid = c.relnamespace"
+			" WHERE n.nspname = '%.*s' AND c.relname = 'meta')",
+			(int)strlen(name) - 3, name + 1);
 	struct pg_query query;
 	*out = 0;
 	postern__pg_query(&query, connection);
-	int r = postern__pg_run(&query, "SELECT to_regclass('@meta') IS NOT NULL",
-			error);
+	int r = postern__pg_run(&query, sql, error);
 	bool there = r == POSTERN_OK && postern__pg_get(&query, 0, 0) != 0;
 	postern__pg_end(&query);
 	if (!there) {
