@@ -202,6 +202,24 @@ static void note_doubt(struct pg_store *self,
 	}
 }
 
+static int collect_found(struct pg_store *self, struct work *work,
+		struct postern_error *error) {
+	struct postern_collection *collection = work->collection;
+	collection->accepts = postern_memory_alloc(work->memory,
+			collection->max * sizeof *collection->accepts);
+	work->places = postern_memory_alloc(work->memory,
+			collection->max * sizeof *work->places);
+	if (!collection->accepts || !work->places) {
+		return postern__pg_no_memory(error);
+	}
+	/* Once: the caller has placed what was taken, and comes again. */
+	int r = postern__pg_do_once(self, collect, work, error);
+	if (r != POSTERN_OK && work->ending) {
+		note_doubt(self, collection);
+	}
+	return r;
+}
+
 int postern__pg_collect(struct postern_store *store,
 		struct postern_collection *collection, struct postern_memory *memory,
 		struct postern_error *error) {
@@ -213,17 +231,7 @@ int postern__pg_collect(struct postern_store *store,
 	collection->more = false;
 	int r = postern__pg_do(self, look, &work, &trouble);
 	if (r == POSTERN_OK && work.found) {
-		collection->accepts = postern_memory_alloc(memory,
-				collection->max * sizeof *collection->accepts);
-		work.places = postern_memory_alloc(memory,
-				collection->max * sizeof *work.places);
-		/* Once: the caller has placed what was taken, and comes again. */
-		r = collection->accepts && work.places
-					? postern__pg_do_once(self, collect, &work, &trouble)
-					: postern__pg_no_memory(&trouble);
-		if (r != POSTERN_OK && work.ending) {
-			note_doubt(self, collection);
-		}
+		r = collect_found(self, &work, &trouble);
 	}
 	if (r != POSTERN_OK && error) {
 		*error = trouble;
