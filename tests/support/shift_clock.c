@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 int clock_gettime(clockid_t clock, struct timespec *now) {
 	long r = syscall(SYS_clock_gettime, clock, now);
 	const char *shift = getenv("SHIFT_CLOCK");
