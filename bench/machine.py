@@ -60,6 +60,7 @@ def describe(place):
         "date": datetime.date.today().isoformat(),
         "postern": f"Postern {version['version']}",
         "sqlite": f"SQLite {version['libraries']['sqlite']}",
+        "postgres": place.database.version(),
         "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gib": memory_gib(),

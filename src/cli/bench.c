@@ -100,6 +100,7 @@ static int parse_job(const struct postern__cli *cli,
 	*job = (struct postern__bench_job){
 		.duplicates = DUPLICATES_DEFAULT,
 		.drain = postern__args_has(args, "drain"),
+		.shared = postern__args_has(args, "shared"),
 		.progress = !cli->json && isatty(STDERR_FILENO),
 	};
 	int r = parse_counts(cli, job);
@@ -117,6 +118,11 @@ static int parse_job(const struct postern__cli *cli,
 		return postern__cli_usage(cli,
 				"--rate sends one message after the other: leave out --batch, "
 				"--senders and --drain");
+	}
+	if (job->shared && (job->drain || job->handler == POSTERN__BENCH_NONE)) {
+		return postern__cli_usage(cli,
+				"--shared ends when everything was delivered: leave out "
+				"--drain and --handler none");
 	}
 	if (!postern__args_has(args, "store") &&
 			!postern__args_has(args, "store-file")) {
@@ -241,7 +247,7 @@ static void print_lines(const struct postern__bench_job *job,
 static int set_up(const struct postern__cli *cli,
 		const struct postern__bench_job *job, struct postern_box *box) {
 	struct postern_error error;
-	int r = check_fresh(cli, box);
+	int r = job->shared ? POSTERN__EXIT_OK : check_fresh(cli, box);
 	if (r == POSTERN__EXIT_OK && job->handler == POSTERN__BENCH_SQL &&
 			postern__bench_set_up(box, &error)) {
 		r = postern__say_error(cli, &error);

@@ -40,6 +40,7 @@ struct postern__bench_job {
 	uint32_t duplicates; /* per cent of what is sent */
 	uint32_t rate;       /* per second; 0: as fast as it goes */
 	bool drain;          /* accept everything, and only then deliver */
+	bool shared;         /* other processes do the same on this store */
 	enum postern__bench_handler handler;
 	const struct postern_policy *policy;
 	/* What has expired by them in the store is cleaned up meanwhile. */

@@ -5,7 +5,8 @@
  *
  * `remaining` is what is still to be decided of all that will be sent: a copy
  * is decided when it is known as one, anything else when its completion is
- * durable. Whoever brings it to zero stops the clock.
+ * durable. Whoever brings it to zero stops the clock. On a store that is shared
+ * nobody knows what the others did; there the store is asked.
  */
 
 #include <inttypes.h>
@@ -28,7 +29,8 @@
 
 /* More than may wait in postern_box_accept_async(). A power of two. */
 #define TICKETS_MAX 131072
-/* How long to wait when it takes no more, or for the last to be told. */
+/* How long to wait when it takes no more, for the last to be told, or for
+   others. */
 #define PAUSE_NS 1000000
 
 /* The table that the sql handler writes to is made by a delivery of its
@@ -36,7 +38,7 @@
 #define SETUP_NAME "bench-setup"
 #define SETUP_SQL                             \
 	"CREATE TABLE IF NOT EXISTS bench_effect" \
-	" (id TEXT NOT NULL, body BLOB NOT NULL)"
+	" (id TEXT NOT NULL, body TEXT NOT NULL)"
 #define EFFECT_SQL "INSERT INTO bench_effect (id, body) VALUES (:id, :body)"
 
 struct sender {
@@ -90,7 +92,7 @@ static void fail_job(struct postern__bench *bench, int code, const char *text) {
 }
 
 static void decide_one(struct postern__bench *bench) {
-	if (atomic_fetch_sub(&bench->remaining, 1) > 1) {
+	if (bench->job.shared || atomic_fetch_sub(&bench->remaining, 1) > 1) {
 		return;
 	}
 	(void)pthread_mutex_lock(&bench->lock);
@@ -306,6 +308,30 @@ static void watch(struct postern__bench *bench, bool finished) {
 	}
 }
 
+/* With the lock, which is let go meanwhile: until nothing is open in the
+   store, since what this one accepted may be delivered by another. */
+static int await_all(struct postern__bench *bench,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	while (!r && bench->finished_ns == 0 && !atomic_load(&bench->failed)) {
+		struct postern_stats *stats = NULL;
+		uint64_t open = 0;
+		(void)pthread_mutex_unlock(&bench->lock);
+		r = postern_box_stats(bench->box, &stats, error);
+		for (size_t i = 0; !r && i < stats->handler_count; i++) {
+			open += stats->handlers[i].pending + stats->handlers[i].leased;
+		}
+		postern_stats_destroy(stats);
+		int64_t now = postern__clock_ns();
+		if (!r && open > 0) {
+			postern__clock_sleep_until_ns(now + PAUSE_NS);
+		}
+		(void)pthread_mutex_lock(&bench->lock);
+		bench->finished_ns = open == 0 ? now : 0;
+	}
+	return r;
+}
+
 static void start_senders(struct postern__bench *bench) {
 	for (uint32_t i = 0; i < bench->job.senders; i++) {
 		struct sender *sender = &bench->senders[i];
@@ -344,7 +370,10 @@ static int do_job(struct postern__bench *bench, struct postern_runner *runner,
 	bench->started_ns = postern__clock_ns();
 	start_senders(bench);
 	(void)pthread_mutex_lock(&bench->lock);
-	watch(bench, !bench->job.drain);
+	watch(bench, !bench->job.drain && !bench->job.shared);
+	if (bench->job.shared) {
+		r = await_all(bench, error);
+	}
 	(void)pthread_mutex_unlock(&bench->lock);
 	join_senders(bench);
 	if (bench->job.drain) {
@@ -498,7 +527,7 @@ static int run(struct postern__bench *bench, struct postern__bench_result *out,
 	out->duplicates = atomic_load(&bench->duplicates);
 	out->completed = atomic_load(&bench->completed);
 	postern__bench_samples_read(&bench->samples, out);
-	return check(bench, out, error);
+	return bench->job.shared ? POSTERN_OK : check(bench, out, error);
 }
 
 int postern__bench_run(struct postern__bench *bench, struct postern_box *box,

@@ -108,6 +108,7 @@ static const struct postern__flag bench_flags[] = {
 	{ "handler", 0, false, "callback|sql|exec|none", "what they are delivered to: a function that does nothing, one INSERT, the program /bin/true, or nothing; callback" },
 	{ "rate", 0, false, "N", "send so many per second, one by one, for a look at latency" },
 	{ "drain", 0, false, NULL, "accept everything before anything is delivered" },
+	{ "shared", 0, false, NULL, "take a store that has been used: other processes do the same on it; ends when nothing in it is open" },
 	END
 };
 

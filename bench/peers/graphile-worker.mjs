@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// graphile-worker, set as its page on performance says: jobs are fetched in
+// batches for a local queue, and completed in batches.
+
+import { Logger, makeWorkerUtils, run, runMigrations } from 'graphile-worker';
+import pg from 'pg';
+import { main, url } from './common.mjs';
+
+const logger = new Logger(() => () => {});
+const preset = {
+  worker: {
+    connectionString: url,
+    concurrentJobs: 24,
+    maxPoolSize: 25,
+    localQueue: { size: 500 },
+    completeJobBatchDelay: 0,
+    failJobBatchDelay: 0,
+  },
+};
+
+await main({
+  async prepare() {
+    await runMigrations({ preset, logger });
+  },
+
+  async produce() {
+    const utils = await makeWorkerUtils({ connectionString: url, logger });
+    return (batch) => utils.addJobs(batch.map(
+      ({ body }) => ({ identifier: 'bench', payload: body })));
+  },
+
+  async consume(onStart) {
+    await run({
+      preset, logger, noHandleSignals: true,
+      taskList: { bench: async (payload) => { onStart(payload.id); } },
+    });
+    const pool = new pg.Pool({ connectionString: url, max: 1 });
+    return async () => {
+      const { rows } = await pool.query(
+        'SELECT count(*)::int AS n FROM graphile_worker._private_jobs');
+      return rows[0].n;
+    };
+  },
+});

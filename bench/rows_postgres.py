@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: MIT
+"""The rows of PostgreSQL, beside a bare program that does the same writes on
+two connections."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+from database import EMPTY, FILLED, finish, postgres
+from peers import VERSIONS, Peers
+from place import Failure, median
+from rows import EXPIRED_DAYS, KEPT_DAYS, SQL_MESSAGES, Result, compare, rate, row
+
+BARE = "bare libpq"
+
+# A database takes longer to fill than a file; more rounds say no more.
+LONG_ROUNDS = 3
+
+CLIENTS = 32
+PUBLISH_SECONDS = 10
+
+SERVE_CONFIG = """\
+store: "{url}"
+channels:
+  bench:
+    handlers:
+      nothing:
+        exec: [/bin/true]
+"""
+
+# Nothing is delivered: what it costs to publish is measured, not handlers.
+COLLECT_CONFIG = """\
+store: "{url}"
+channels:
+  bench: {{}}
+"""
+
+
+@row("pg-end", "PostgreSQL end to end, accepted and completed")
+def _(place):
+    database = place.database
+    for batch, full in ((1000, 300000), (100, 200000)):
+        count = place.count(full)
+        values, limits = place.in_turn(
+            lambda: rate(database.run_postern(
+                "--messages", count, "--batch", batch)),
+            lambda: rate(database.run_bare(count, batch)),
+        )
+        yield compare(f"PostgreSQL, end to end, batches of {batch:,}", values,
+                      limits, BARE, 0.75)
+
+
+@row("pg-many", "PostgreSQL end to end, several senders")
+def _(place):
+    for senders, batch, full in ((2, 1000, 300000), (64, 1, 50000)):
+        count = place.count(full)
+        (values,) = place.in_turn(lambda: rate(place.database.run_postern(
+            "--messages", count, "--batch", batch, "--senders", senders)))
+        yield Result(f"PostgreSQL, {senders} senders, batches of {batch:,}",
+                     median(values), "messages/s", rounds=values)
+
+
+@row("pg-drain", "PostgreSQL, a backlog accepted before it is delivered")
+def _(place):
+    large = place.count(1000000, 10000)
+    small = place.count(10000, 2000)
+    memory = []
+
+    def drain(count):
+        result = place.database.run_postern(
+            "--messages", count, "--drain", "--duplicates", "0%")
+        if count == large:
+            memory.append(result["rss_kib"] / 1024)
+        return result["completed"] / result["drain_seconds"]
+
+    values, limits = place.in_turn(
+        lambda: drain(large), lambda: median([drain(small) for _ in range(5)]),
+        at_most=LONG_ROUNDS,
+    )
+    yield compare(f"PostgreSQL, drain of a backlog of {large:,}", values,
+                  limits, f"a backlog of {small:,}", 0.9)
+    yield Result(f"PostgreSQL, memory with a backlog of {large:,}, at most",
+                 median(memory), "MiB", at_most=256, rounds=memory)
+
+
+@row("pg-remember", "PostgreSQL, accepting with many ids remembered")
+def _(place):
+    database = place.database
+    remembered = place.count(10000000, 10000)
+    count = place.count(200000)
+    database.remembering(remembered)
+
+    def job(of):
+        return rate(database.run_postern("--messages", count, of=of))
+
+    values, limits, empty, bare_empty = place.in_turn(
+        lambda: job(FILLED),
+        lambda: rate(database.run_bare(count, 1000, of=FILLED)),
+        lambda: job(EMPTY),
+        lambda: rate(database.run_bare(count, 1000)),
+        at_most=LONG_ROUNDS,
+    )
+    database.remove(FILLED)
+    what = f"with {remembered:,} remembered ids"
+    yield compare(f"PostgreSQL, {what}", values, limits,
+                  f"{BARE}, as many ids", 0.9)
+    yield compare(f"PostgreSQL, {what}", values, empty, "an empty store", None)
+    yield compare(f"{BARE}, {what}", limits, bare_empty,
+                  f"{BARE}, an empty database", None)
+
+
+def count_seen(database):
+    (line,) = database.sql(
+        "SELECT count(*) FROM postern.seen WHERE at <="
+        f" postern.now_ms() - {KEPT_DAYS} * 86400000::bigint")
+    return int(line)
+
+
+@row("pg-clean", "PostgreSQL, accepting while what has expired is cleaned up")
+def _(place):
+    database = place.database
+    expired = place.count(5000000, 20000)
+    count = place.count(400000)
+    keep = ("--retention-payload", f"{KEPT_DAYS}d", "--retention-dedupe",
+            f"{KEPT_DAYS}d")
+    cleaned = []
+    database.remembering(expired, EXPIRED_DAYS)
+
+    def cleaning():
+        result = database.run_postern(
+            "--messages", count, *keep, of=FILLED,
+            look=lambda d: cleaned.append(expired - count_seen(d)))
+        cleaned[-1] /= result["seconds"]
+        return rate(result)
+
+    values, limits = place.in_turn(
+        cleaning,
+        lambda: rate(database.run_postern("--messages", count, of=FILLED)),
+        at_most=LONG_ROUNDS,
+    )
+    database.remove(FILLED)
+    yield compare(f"PostgreSQL, while {expired:,} expired ids are cleaned up",
+                  values, limits, "no clean-up", 0.8)
+    yield Result("PostgreSQL, ids cleaned up meanwhile", median(cleaned), "/s",
+                 rounds=cleaned)
+
+
+@row("pg-sql", "PostgreSQL, the sql handler in one transaction with its end")
+def _(place):
+    database = place.database
+    for commit in (1, 100):
+        count = place.count(SQL_MESSAGES if commit > 1 else SQL_MESSAGES // 2)
+        values, limits = place.in_turn(
+            lambda: rate(database.run_postern(
+                "--messages", count, "--handler", "sql", "--commit-batch",
+                commit)),
+            lambda: rate(database.run_bare(count, 1000, commit)),
+        )
+        yield compare(f"PostgreSQL, sql handler, {commit} per commit", values,
+                      limits, "bare transactions", 0.8)
+
+
+def latency(place):
+    return place.database.run_postern(
+        "--messages", place.count(5000, 500), "--rate", 500)["latency_ms"]
+
+
+@row("pg-latency", "PostgreSQL, from accept to the start of the handler")
+def _(place):
+    (runs,) = place.in_turn(lambda: latency(place))
+    for name in ("p50", "p99"):
+        values = [run[name] for run in runs]
+        yield Result(f"PostgreSQL, accept to handler start at 500/s, {name}",
+                     median(values), "ms", rounds=values)
+
+
+def two_nodes(place, count):
+    """Messages per second of two processes that share a database."""
+    database = place.database
+    database.create()
+    jobs = [database.start_bench("--messages", count // 2, "--shared")
+            for _ in range(2)]
+    results = [finish(job) for job in jobs]
+    database.remove()
+    done = sum(result["completed"] for result in results)
+    if done != sum(result["accepted"] for result in results):
+        raise Failure(f"not all that was accepted was completed: {results}")
+    return done / max(result["seconds"] for result in results)
+
+
+@row("pg-nodes", "PostgreSQL, two nodes on one database")
+def _(place):
+    count = place.count(300000)
+    values, limits = place.in_turn(
+        lambda: two_nodes(place, count),
+        lambda: rate(place.database.run_postern("--messages", count)),
+    )
+    yield compare("PostgreSQL, two nodes on one database", values, limits,
+                  "one node", 0.85)
+
+
+class Node:
+    """`postern serve` on the database of the round."""
+
+    def __init__(self, place, config):
+        with open(place.path("serve.yaml"), "w", encoding="utf-8") as file:
+            file.write(config.format(url=place.database.url()))
+        with open(place.path("serve.log"), "wb") as log:
+            self.process = subprocess.Popen(
+                [place.postern, "serve", "-c", "serve.yaml"],
+                cwd=place.folder, stdin=subprocess.DEVNULL, stderr=log,
+            )
+        self.log = place.path("serve.log")
+        end = time.monotonic() + 60
+        while '"serving"' not in self.read_log():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise Failure(f"postern serve: {self.read_log()}")
+            time.sleep(0.01)
+
+    def read_log(self):
+        with open(self.log, encoding="utf-8") as file:
+            return file.read()
+
+    def rss_kib(self):
+        with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as file:
+            return int(re.search(r"VmRSS:\s*(\d+)", file.read()).group(1))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        if self.process.wait(60) != 0:
+            raise Failure(f"postern serve: {self.read_log()}")
+
+
+def idle_memory(place):
+    place.database.create()
+    node = Node(place, SERVE_CONFIG)
+    time.sleep(1)
+    rss = node.rss_kib()
+    node.stop()
+    place.database.remove()
+    return rss / 1024
+
+
+@row("pg-serve", "PostgreSQL, the server by itself")
+def _(place):
+    (memory,) = place.in_turn(lambda: idle_memory(place), at_most=LONG_ROUNDS)
+    yield Result("PostgreSQL, idle memory of postern serve", median(memory),
+                 "MiB", at_most=32, rounds=memory)
+
+
+# What a client commits: a row of its own, alone or with a message.
+BUSINESS = """\
+CREATE TABLE public.business (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    customer integer NOT NULL, amount integer NOT NULL, note text NOT NULL);
+"""
+INSERT = """\
+\\set customer random(1, 1000000)
+BEGIN;
+INSERT INTO public.business (customer, amount, note)
+    VALUES (:customer, 5, 'x');
+"""
+PUBLISH = "SELECT postern.publish('bench', 'sold', repeat('x', 256));\n"
+COMMIT = "COMMIT;\n"
+
+
+def commits(place, script, seconds):
+    """Transactions per second of many clients, while a node collects."""
+    database = place.database
+    database.create()
+    database.sql(BUSINESS)
+    node = Node(place, COLLECT_CONFIG)
+    path = place.path("commits.sql")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(script)
+    text = place.output([
+        os.path.join(postgres.BIN, "pgbench"), "-n", "-M", "prepared", "-c",
+        str(CLIENTS), "-j", "2", "-T", str(seconds), "-f", path, "-h",
+        database.server.path, "-p", str(database.server.port), "-U",
+        postgres.USER, "bench"])
+    node.stop()
+    # Nothing is lost: what was published is accepted, or still staged.
+    counts = database.sql(
+        "SELECT count(*) FROM public.business;"
+        "SELECT (SELECT count(*) FROM postern.message)"
+        " + (SELECT count(*) FROM postern.staged)")
+    database.remove()
+    if PUBLISH in script and counts[0] != counts[1]:
+        raise Failure(f"{counts[0]} rows, and {counts[1]} messages")
+    return float(re.search(r"tps = ([0-9.]+)", text).group(1))
+
+
+@row("pg-publish", "PostgreSQL, clients that publish with their own rows")
+def _(place):
+    seconds = max(1, round(PUBLISH_SECONDS * min(place.scale, 1)))
+    values, limits = place.in_turn(
+        lambda: commits(place, INSERT + PUBLISH + COMMIT, seconds),
+        lambda: commits(place, INSERT + COMMIT, seconds),
+    )
+    yield compare(f"PostgreSQL, {CLIENTS} clients that publish", values,
+                  limits, "without it", 0.8)
+
+
+# How many are enough to be measured: what takes a second through one takes a
+# minute through another.
+PEER_MESSAGES = {
+    "graphile-worker": 100000,
+    "pg-boss": 100000,
+    "pg-transactional-outbox": 5000,
+}
+
+
+@row("pg-peers", "PostgreSQL, beside others that do the job")
+def _(place):
+    peers = Peers(place)
+    count = place.count(300000)
+    names = list(VERSIONS)
+    values, *others = place.in_turn(
+        lambda: rate(place.database.run_postern("--messages", count)),
+        *[lambda name=name: rate(peers.run(
+            name, "bulk", place.count(PEER_MESSAGES[name], 100)))
+          for name in names],
+        at_most=LONG_ROUNDS,
+    )
+    for name, limits in zip(names, others):
+        yield compare("PostgreSQL, end to end", values, limits,
+                      f"{name} {VERSIONS[name]}", 5)
+    # The quickest of them.
+    name = "graphile-worker"
+    runs, limits = place.in_turn(
+        lambda: latency(place),
+        lambda: peers.run(name, "latency", place.count(5000, 500), 500),
+        at_most=LONG_ROUNDS,
+    )
+    for part in ("p50", "p99"):
+        mine = [run[part] for run in runs]
+        theirs = [run[part] for run in limits]
+        yield Result(f"PostgreSQL, accept to handler start at 500/s, {part}",
+                     median(mine), "ms", beside=f"{name} {VERSIONS[name]}",
+                     limit=median(theirs),
+                     ratio=median([a / b for a, b in zip(theirs, mine)]),
+                     target=1, rounds=mine)
