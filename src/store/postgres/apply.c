@@ -11,7 +11,9 @@
  * try is still under way, the second waits for it at the first key.
  *
  * Arrays are sent in the order of the keys, so that two batches never wait for
- * each other in a ring; the answer speaks of positions in that order.
+ * each other in a ring; the answer speaks of positions in that order. A column
+ * that is the same in all rows is sent as one item: taking an array apart costs
+ * the server more than anything else does that could be saved.
  */
 
 #include <assert.h>
@@ -177,15 +179,37 @@ static void sort_settlements(struct work *work) {
 		postern__pg_array_end(query);                                  \
 	} while (0)
 
+/* One item if all are the same. */
+#define EACH_VALUE(type, count, value, add)            \
+	do {                                               \
+		size_t last = (count);                         \
+		int64_t first = 0;                             \
+		bool same = true;                              \
+		for (size_t i = 0; same && i < last; i++) {    \
+			first = i == 0 ? (int64_t)(value) : first; \
+			same = first == (int64_t)(value);          \
+		}                                              \
+		last = same && last > 0 ? 1 : last;            \
+		postern__pg_array(query, (type));              \
+		for (size_t i = 0; i < last; i++) {            \
+			add(query, (value));                       \
+		}                                              \
+		postern__pg_array_end(query);                  \
+	} while (0)
+
+#define EACH_END(type, value, add) \
+	EACH_VALUE(type, work->settlement_count, value, add)
+
 static void add_settlements(struct pg_query *query, const struct work *work) {
+	struct postern_settlement *const *ends = work->settlements;
 	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, s->seq));
-	EACH_SETTLEMENT(PG_INT4, postern__pg_int4(query, s->handler));
-	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, (int64_t)s->fence));
-	EACH_SETTLEMENT(PG_INT2, postern__pg_int2(query, state_code(s)));
-	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, s->delay_ms));
-	EACH_SETTLEMENT(PG_INT4, postern__pg_int4(query, s->failures));
-	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, s->duration_ms));
-	EACH_SETTLEMENT(PG_INT8, postern__pg_int8(query, s->lag_ms));
+	EACH_END(PG_INT4, ends[i]->handler, postern__pg_int4);
+	EACH_END(PG_INT8, (int64_t)ends[i]->fence, postern__pg_int8);
+	EACH_END(PG_INT2, state_code(ends[i]), postern__pg_int2);
+	EACH_END(PG_INT8, ends[i]->delay_ms, postern__pg_int8);
+	EACH_END(PG_INT4, ends[i]->failures, postern__pg_int4);
+	EACH_END(PG_INT8, ends[i]->duration_ms, postern__pg_int8);
+	EACH_END(PG_INT8, ends[i]->lag_ms, postern__pg_int8);
 	bool plain = true; /* nobody reads the texts of what is done */
 	for (size_t i = 0; plain && i < work->settlement_count; i++) {
 		plain = work->settlements[i]->to == POSTERN_SETTLE_DONE;
@@ -212,34 +236,61 @@ static void add_settlements(struct pg_query *query, const struct work *work) {
 		postern__pg_array_end(query);                             \
 	} while (0)
 
-/* A text that most messages do not have, by its place in the struct. */
-static void add_texts(struct pg_query *query, const struct work *work,
-		size_t offset) {
-	bool any = false;
-	for (size_t i = 0; !any && i < work->batch->accept_count; i++) {
-		const char *message = (const char *)work->arrivals[i].accept->message;
-		any = *(const char *const *)(const void *)(message + offset) != NULL;
-	}
-	if (!any) {
-		postern__pg_null_array(query, PG_TEXT);
-		return;
-	}
-	EACH_ARRIVAL(PG_TEXT,
-			postern__pg_text(query,
-					*(const char *const *)(const void *)((const char *)m +
-														 offset)));
-}
-
 static const char *source_of(struct pg_store *self, const struct arrival *a) {
 	const char *source = a->accept->message->source;
 	const char *name = postern__pg_channel(self, a->accept->channel);
 	return strcmp(source, name) == 0 ? NULL : source;
 }
 
-static const char *transport_of(const struct postern_message *message) {
+static const char *transport_of(struct pg_store *self,
+		const struct arrival *a) {
+	const struct postern_message *message = a->accept->message;
+	(void)self;
 	return message->transport && strcmp(message->transport, "api") == 0
 				   ? NULL
 				   : message->transport;
+}
+
+/* What is sent of a message in a column of texts. */
+typedef const char *pg_text_of(struct pg_store *self, const struct arrival *a);
+
+#define TEXT_OF(name)                                   \
+	static const char *name##_of(struct pg_store *self, \
+			const struct arrival *a) {                  \
+		(void)self;                                     \
+		return a->accept->message->name;                \
+	}
+
+TEXT_OF(type)
+TEXT_OF(subject)
+TEXT_OF(time)
+TEXT_OF(content_type)
+TEXT_OF(correlation_id)
+TEXT_OF(traceparent)
+
+static bool is_same_text(const char *a, const char *b) {
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* NULL if all are NULL, one item if all are the same. */
+static void add_texts(struct pg_query *query, const struct work *work,
+		pg_text_of *text_of) {
+	struct pg_store *self = query->connection->store;
+	size_t count = work->batch->accept_count;
+	const char *first = count > 0 ? text_of(self, &work->arrivals[0]) : NULL;
+	bool same = true;
+	for (size_t i = 1; same && i < count; i++) {
+		same = is_same_text(first, text_of(self, &work->arrivals[i]));
+	}
+	if (same && !first) {
+		postern__pg_null_array(query, PG_TEXT);
+		return;
+	}
+	postern__pg_array(query, PG_TEXT);
+	for (size_t i = 0; i < (same ? 1 : count); i++) {
+		postern__pg_text(query, text_of(self, &work->arrivals[i]));
+	}
+	postern__pg_array_end(query);
 }
 
 static int add_headers(struct pg_query *query, struct work *work,
@@ -272,46 +323,44 @@ static int add_headers(struct pg_query *query, struct work *work,
 
 static int add_accepts(struct pg_query *query, struct work *work,
 		struct postern_error *error) {
-	struct pg_store *self = query->connection->store;
+	const struct arrival *arrivals = work->arrivals;
+	size_t count = work->batch->accept_count;
 	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->seq));
 	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[0]));
 	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[1]));
 	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[2]));
 	EACH_ARRIVAL(PG_UUID, postern__pg_uuid(query, a->digest));
-	EACH_ARRIVAL(PG_INT4, postern__pg_int4(query, a->accept->channel));
-	EACH_ARRIVAL(PG_INT2, postern__pg_int2(query, (int16_t)a->accept->fate));
+	EACH_VALUE(PG_INT4, count, arrivals[i].accept->channel, postern__pg_int4);
+	EACH_VALUE(PG_INT2, count, (int16_t)arrivals[i].accept->fate,
+			postern__pg_int2);
 	EACH_ARRIVAL(PG_TEXT, postern__pg_text(query, m->id));
-	EACH_ARRIVAL(PG_TEXT, postern__pg_text(query, source_of(self, a)));
-	EACH_ARRIVAL(PG_TEXT, postern__pg_text(query, m->type));
-	add_texts(query, work, offsetof(struct postern_message, subject));
-	add_texts(query, work, offsetof(struct postern_message, time));
-	add_texts(query, work, offsetof(struct postern_message, content_type));
-	add_texts(query, work, offsetof(struct postern_message, correlation_id));
-	add_texts(query, work, offsetof(struct postern_message, traceparent));
-	EACH_ARRIVAL(PG_TEXT, postern__pg_text(query, transport_of(m)));
+	add_texts(query, work, source_of);
+	add_texts(query, work, type_of);
+	add_texts(query, work, subject_of);
+	add_texts(query, work, time_of);
+	add_texts(query, work, content_type_of);
+	add_texts(query, work, correlation_id_of);
+	add_texts(query, work, traceparent_of);
+	add_texts(query, work, transport_of);
 	int r = add_headers(query, work, error);
 	EACH_ARRIVAL(PG_BYTEA, postern__pg_bytes(query, m->body, m->body_len));
 	return r;
 }
 
-#define EACH_ROUTE(type, add)                                              \
-	do {                                                                   \
-		postern__pg_array(query, (type));                                  \
-		for (size_t i = 0; i < work->batch->accept_count; i++) {           \
-			const struct arrival *a = &work->arrivals[i];                  \
-			for (size_t j = 0; j < a->accept->route_count; j++) {          \
-				const struct postern_route *route = &a->accept->routes[j]; \
-				add;                                                       \
-			}                                                              \
-		}                                                                  \
-		postern__pg_array_end(query);                                      \
-	} while (0)
-
 static void add_routes(struct pg_query *query, const struct work *work) {
-	EACH_ROUTE(PG_INT8, ((void)route, postern__pg_int8(query, a->seq)));
-	EACH_ROUTE(PG_INT4, postern__pg_int4(query, route->handler));
-	EACH_ROUTE(PG_BOOL, postern__pg_bool(query, route->lease));
-	EACH_ROUTE(PG_BOOL, postern__pg_bool(query, route->retry_poisoned));
+	struct postern_route *const *routes = work->routes;
+	size_t count = work->route_count;
+	postern__pg_array(query, PG_INT8);
+	for (size_t i = 0; i < work->batch->accept_count; i++) {
+		const struct arrival *a = &work->arrivals[i];
+		for (size_t j = 0; j < a->accept->route_count; j++) {
+			postern__pg_int8(query, a->seq);
+		}
+	}
+	postern__pg_array_end(query);
+	EACH_VALUE(PG_INT4, count, routes[i]->handler, postern__pg_int4);
+	EACH_VALUE(PG_BOOL, count, routes[i]->lease, postern__pg_bool);
+	EACH_VALUE(PG_BOOL, count, routes[i]->retry_poisoned, postern__pg_bool);
 	/* Aliases: the position of the route, and the alias. */
 	postern__pg_array(query, PG_INT4);
 	for (size_t i = 0; i < work->route_count; i++) {

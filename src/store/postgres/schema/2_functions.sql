@@ -62,7 +62,8 @@ END $$;
 -- The end of leases. p_to: 3 done, 4 poisoned, 5 discarded, 1 pending again,
 -- 2 returned as if never started. p_again: this may have been done before; what
 -- is as it would have left it counts as done. Returns the positions of those
--- that took effect, NULL for all.
+-- that took effect, NULL for all. Arrays but p_seq and the texts have one item
+-- if all would be the same.
 CREATE FUNCTION @settle_1(p_node bigint, p_now bigint, p_again boolean,
 	p_seq bigint[], p_handler integer[], p_fence bigint[], p_to smallint[],
 	p_delay bigint[], p_failures integer[], p_duration bigint[],
@@ -79,10 +80,14 @@ BEGIN
 		DELETE FROM @open o USING unnest(p_seq, p_handler, p_fence, p_to,
 				p_failures, p_duration, p_lag) WITH ORDINALITY
 				AS s (seq, handler, fence, state, failures, duration, lag, n)
-		WHERE s.state > 2 AND o.seq = s.seq AND o.handler = s.handler
-			AND o.fence = s.fence AND o.node = p_node
-		RETURNING s.n, s.state, s.failures, s.duration, s.lag, o.seq,
-			o.handler, o.fence, o.starts
+		WHERE coalesce(s.state, p_to[1]) > 2 AND o.seq = s.seq
+			AND o.handler = coalesce(s.handler, p_handler[1])
+			AND o.fence = coalesce(s.fence, p_fence[1]) AND o.node = p_node
+		RETURNING s.n, coalesce(s.state, p_to[1]) AS state,
+			coalesce(s.failures, p_failures[1]) AS failures,
+			coalesce(s.duration, p_duration[1]) AS duration,
+			coalesce(s.lag, p_lag[1]) AS lag, o.seq, o.handler, o.fence,
+			o.starts
 	), ended AS (
 		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
 				failures, starts, crashes, state)
@@ -107,9 +112,14 @@ BEGIN
 				failures = CASE kind WHEN 1 THEN s.failures ELSE o.failures END,
 				starts = o.starts - CASE kind WHEN 2 THEN 1 ELSE 0 END,
 				crashes = 0, suspect = 0, solo = false
-			FROM unnest(p_seq, p_handler, p_fence, p_to, p_delay, p_failures)
-				WITH ORDINALITY
-				AS s (seq, handler, fence, kind, delay, failures, n)
+			FROM (SELECT seq, coalesce(handler, p_handler[1]) AS handler,
+					coalesce(fence, p_fence[1]) AS fence,
+					coalesce(kind, p_to[1]) AS kind,
+					coalesce(delay, p_delay[1]) AS delay,
+					coalesce(failures, p_failures[1]) AS failures, n
+				FROM unnest(p_seq, p_handler, p_fence, p_to, p_delay,
+					p_failures) WITH ORDINALITY
+					AS u (seq, handler, fence, kind, delay, failures, n)) AS s
 			WHERE s.kind < 3 AND o.seq = s.seq AND o.handler = s.handler
 				AND o.fence = s.fence AND o.node = p_node
 			RETURNING s.n
@@ -119,21 +129,27 @@ BEGIN
 
 	v_all := coalesce(v_ended, '{}') || v_others;
 	IF p_to && ARRAY[1, 4, 5]::smallint[] THEN
-		PERFORM @keep_attempts_1(array_agg(seq), array_agg(handler),
-			array_agg(fence), array_agg(p_now - lag - duration),
-			array_agg(p_now - lag), array_agg(outcome), array_agg(error),
-			p_kept)
+		PERFORM @keep_attempts_1(array_agg(seq),
+			array_agg(coalesce(handler, p_handler[1])),
+			array_agg(coalesce(fence, p_fence[1])),
+			array_agg(p_now - coalesce(lag, p_lag[1])
+				- coalesce(duration, p_duration[1])),
+			array_agg(p_now - coalesce(lag, p_lag[1])),
+			array_agg(outcome), array_agg(error), p_kept)
 		FROM unnest(p_seq, p_handler, p_fence, p_to, p_duration, p_lag,
 			p_outcome, p_error) WITH ORDINALITY AS u (seq, handler, fence, kind,
 			duration, lag, outcome, error, n)
-		WHERE kind IN (1, 4, 5) AND n = ANY (v_all)
+		WHERE coalesce(kind, p_to[1]) IN (1, 4, 5) AND n = ANY (v_all)
 		HAVING count(*) > 0;
 	END IF;
 
 	IF p_again AND cardinality(v_all) < cardinality(p_seq) THEN
 		SELECT v_all || coalesce(array_agg(n::integer), '{}') INTO v_all
-			FROM unnest(p_seq, p_handler, p_fence, p_to) WITH ORDINALITY
-				AS s (seq, handler, fence, kind, n)
+			FROM (SELECT seq, coalesce(handler, p_handler[1]) AS handler,
+					coalesce(fence, p_fence[1]) AS fence,
+					coalesce(kind, p_to[1]) AS kind, n
+				FROM unnest(p_seq, p_handler, p_fence, p_to) WITH ORDINALITY
+					AS u (seq, handler, fence, kind, n)) AS s
 			WHERE EXISTS (SELECT 1 FROM @ledger l
 					WHERE l.seq = s.seq AND l.handler = s.handler
 						AND l.fence = s.fence AND l.state = s.kind)
@@ -198,7 +214,8 @@ END $$;
 -- What came before: counts it, and makes the deliveries that are missing.
 -- p_fresh: the numbers of what did not. known: positions, the number of the
 -- first copy, and whether the body is the same; the number of the message
--- itself if it was written by an earlier try of this very batch.
+-- itself if it was written by an earlier try of this very batch. Arrays as in
+-- apply_1.
 CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_fresh bigint[],
 	a_seq bigint[], a_k0 bigint[], a_k1 bigint[], a_k2 bigint[],
 	a_digest uuid[], a_channel integer[], a_id text[], a_source text[],
@@ -225,14 +242,16 @@ BEGIN
 			array_agg(there ORDER BY own), array_agg(channel ORDER BY own),
 			min(first) FILTER (WHERE there AND strange)
 		INTO known, known_seq, known_same, v_own, v_there, v_channel, v_strange
-		FROM (SELECT u.n::integer AS n, u.seq AS own, u.channel,
+		FROM (SELECT u.n::integer AS n, u.seq AS own,
+				coalesce(a_channel[u.n], a_channel[1]) AS channel,
 				s.seq AS first, s.digest = u.digest AS same,
 				m.seq IS NOT NULL AS there,
 				(m.channel, m.id, m.source) IS DISTINCT FROM
-					(u.channel, u.id, u.source) AS strange
-			FROM unnest(a_seq, a_k0, a_k1, a_k2, a_digest, a_channel, a_id,
-					a_source) WITH ORDINALITY
-				AS u (seq, k0, k1, k2, digest, channel, id, source, n)
+					(coalesce(a_channel[u.n], a_channel[1]), a_id[u.n],
+					CASE cardinality(a_source) WHEN 1 THEN a_source[1]
+						ELSE a_source[u.n] END) AS strange
+			FROM unnest(a_seq, a_k0, a_k1, a_k2, a_digest) WITH ORDINALITY
+				AS u (seq, k0, k1, k2, digest, n)
 			JOIN @seen s ON s.k0 = u.k0 AND s.k1 = u.k1 AND s.k2 = u.k2
 			LEFT JOIN @message m ON m.seq = s.seq
 			WHERE u.seq NOT IN (SELECT unnest(p_fresh))
@@ -266,7 +285,9 @@ BEGIN
 		WHERE first <> own GROUP BY channel;
 	IF false = ANY (known_same) THEN
 		FOR v_item IN
-			SELECT k.first, octet_length(u.body) AS body_len, u.transport
+			SELECT k.first, octet_length(u.body) AS body_len,
+				CASE cardinality(a_transport) WHEN 1 THEN a_transport[1]
+					ELSE u.transport END AS transport
 			FROM unnest(known_seq, known_same, v_own) AS k (first, same, own)
 			JOIN unnest(a_seq, a_body, a_transport) AS u (seq, body, transport)
 				ON u.seq = k.own
@@ -283,13 +304,16 @@ BEGIN
 
 	-- Most copies find a delivery for each of their routes, and that is all.
 	FOR v_item IN
-		SELECT r.n::integer AS n, k.first, r.handler, r.lease, r.retry, ARRAY(
+		SELECT r.n::integer AS n, k.first, r.handler,
+			coalesce(r_lease[r.n], r_lease[1]) AS lease, r.retry, ARRAY(
 				SELECT alias FROM unnest(x_route, x_alias) AS x (route, alias)
 				WHERE route = r.n) AS aliases
 		FROM unnest(known_seq, known_same, v_own, v_there)
 			AS k (first, same, own, there)
-		JOIN unnest(r_seq, r_handler, r_lease, r_retry) WITH ORDINALITY
-			AS r (seq, handler, lease, retry, n) ON r.seq = k.own
+		JOIN (SELECT seq, coalesce(r_handler[n], r_handler[1]) AS handler,
+				coalesce(r_retry[n], r_retry[1]) AS retry, n
+			FROM unnest(r_seq) WITH ORDINALITY AS u (seq, n)) AS r
+			ON r.seq = k.own
 		WHERE k.first <> k.own AND k.same AND k.there
 			AND NOT EXISTS (SELECT 1 FROM @open o
 				WHERE o.seq = k.first AND o.handler = r.handler)
@@ -314,9 +338,9 @@ BEGIN
 					AND o.fence = 1 THEN -1::bigint ELSE 0 END ORDER BY r.n)
 			INTO opened, opened_fence
 			FROM unnest(known_seq, v_own) AS k (first, own)
-			JOIN unnest(r_seq, r_handler) WITH ORDINALITY
-				AS r (seq, handler, n) ON r.seq = k.own
-			LEFT JOIN @open o ON o.seq = r.seq AND o.handler = r.handler
+			JOIN unnest(r_seq) WITH ORDINALITY AS r (seq, n) ON r.seq = k.own
+			LEFT JOIN @open o ON o.seq = r.seq
+				AND o.handler = coalesce(r_handler[r.n], r_handler[1])
 			WHERE k.first = k.own;
 	END IF;
 END $$;
@@ -324,8 +348,12 @@ END $$;
 -- Settlements, then accepts. The arrays s_… are of settlements, a_… of
 -- messages, sorted by key so that no two batches wait for each other in a
 -- ring; r_… of routes (r_seq: the number of the message), x_… of aliases of
--- routes. An array of texts is NULL if all of them are. a_fate: 0 keep, 1
--- park, 2 drop.
+-- routes. a_fate: 0 keep, 1 park, 2 drop.
+--
+-- Every array that is unnested costs time for every item. So an array has one
+-- item if all would be the same, which most columns of most batches are; one of
+-- texts or headers is NULL if all are. Never so: numbers, keys, digests, bodies
+-- and ids of messages, outcome and error.
 --
 -- held: whether the node is there and has the lock; if not, nothing is settled
 -- or leased. settled: positions of the settlements that took effect, NULL for
@@ -370,10 +398,11 @@ BEGIN
 
 	WITH s AS (
 		INSERT INTO @seen (k0, k1, k2, seq, at, digest, channel)
-		SELECT k0, k1, k2, seq, apply_1.now, digest, channel
+		SELECT k0, k1, k2, seq, apply_1.now, digest,
+			coalesce(channel, a_channel[1])
 		FROM unnest(a_k0, a_k1, a_k2, a_seq, a_digest, a_channel, a_fate)
 			AS u (k0, k1, k2, seq, digest, channel, fate)
-		WHERE fate <> 2
+		WHERE coalesce(fate, a_fate[1]) <> 2
 		ON CONFLICT DO NOTHING RETURNING seq
 	)
 	SELECT coalesce(array_agg(s.seq), '{}') INTO fresh FROM s;
@@ -382,8 +411,22 @@ BEGIN
 	INSERT INTO @message (seq, received_at, channel, id, source, type, subject,
 			time, content_type, correlation_id, traceparent, transport, headers,
 			body)
-		SELECT seq, apply_1.now, channel, id, source, type, subject, time,
-			content_type, correlation_id, traceparent, transport, headers, body
+		SELECT seq, apply_1.now, coalesce(channel, a_channel[1]), id,
+			CASE cardinality(a_source) WHEN 1 THEN a_source[1]
+				ELSE source END,
+			coalesce(type, a_type[1]),
+			CASE cardinality(a_subject) WHEN 1 THEN a_subject[1]
+				ELSE subject END,
+			CASE cardinality(a_time) WHEN 1 THEN a_time[1] ELSE time END,
+			CASE cardinality(a_content_type) WHEN 1 THEN a_content_type[1]
+				ELSE content_type END,
+			CASE cardinality(a_correlation_id) WHEN 1 THEN a_correlation_id[1]
+				ELSE correlation_id END,
+			CASE cardinality(a_traceparent) WHEN 1 THEN a_traceparent[1]
+				ELSE traceparent END,
+			CASE cardinality(a_transport) WHEN 1 THEN a_transport[1]
+				ELSE transport END,
+			headers, body
 		FROM unnest(a_seq, a_channel, a_id, a_source, a_type, a_subject, a_time,
 				a_content_type, a_correlation_id, a_traceparent, a_transport,
 				a_headers, a_body)
@@ -395,17 +438,26 @@ BEGIN
 		SELECT seq, (lease AND held)::integer,
 			CASE WHEN lease AND held THEN p_node END, apply_1.now, apply_1.now,
 			0, handler, 0, (lease AND held)::integer, 0, false
-		FROM unnest(r_seq, r_handler, r_lease) AS r (seq, handler, lease)
+		FROM (SELECT seq, coalesce(handler, r_handler[1]) AS handler,
+				coalesce(lease, r_lease[1]) AS lease
+			FROM unnest(r_seq, r_handler, r_lease) AS u (seq, handler, lease))
+			AS r
 		WHERE v_all OR r.seq IN (SELECT unnest(fresh));
 	IF a_fate && ARRAY[1]::smallint[] THEN
 		INSERT INTO @parked (seq)
 			SELECT seq FROM unnest(a_seq, a_fate) AS u (seq, fate)
-			WHERE fate = 1 AND u.seq IN (SELECT unnest(fresh));
+			WHERE coalesce(fate, a_fate[1]) = 1
+				AND u.seq IN (SELECT unnest(fresh));
 	END IF;
-	INSERT INTO @channel_tally (channel, accepted)
-		SELECT channel, count(*) FROM unnest(a_seq, a_channel)
-			AS u (seq, channel)
-		WHERE v_all OR u.seq IN (SELECT unnest(fresh)) GROUP BY channel;
+	IF cardinality(a_channel) > 1 THEN
+		INSERT INTO @channel_tally (channel, accepted)
+			SELECT channel, count(*) FROM unnest(a_seq, a_channel)
+				AS u (seq, channel)
+			WHERE v_all OR u.seq IN (SELECT unnest(fresh)) GROUP BY channel;
+	ELSIF cardinality(fresh) > 0 THEN
+		INSERT INTO @channel_tally (channel, accepted)
+			VALUES (a_channel[1], cardinality(fresh));
+	END IF;
 	IF v_all THEN
 		fresh := NULL;
 		RETURN;
@@ -419,18 +471,21 @@ BEGIN
 			x_route, x_alias, p_conflicts_kept) AS m;
 	-- A key that was there when it was to be written may have been forgotten
 	-- before it was read: then it is new after all.
-	PERFORM 1 FROM unnest(a_seq, a_fate) WITH ORDINALITY AS u (seq, fate, n)
-		WHERE u.fate <> 2 AND u.seq NOT IN (SELECT unnest(fresh))
-			AND u.n NOT IN (SELECT unnest(apply_1.known));
-	IF FOUND THEN
+	IF cardinality(fresh) + coalesce(cardinality(known), 0)
+			< cardinality(a_seq) AND EXISTS (
+		SELECT 1 FROM unnest(a_seq, a_fate) WITH ORDINALITY AS u (seq, fate, n)
+			WHERE coalesce(u.fate, a_fate[1]) <> 2
+				AND u.seq NOT IN (SELECT unnest(fresh))
+				AND u.n NOT IN (SELECT unnest(apply_1.known))) THEN
 		RAISE 'a message was forgotten while it came again'
 			USING ERRCODE = 'serialization_failure';
 	END IF;
 	IF a_fate && ARRAY[2]::smallint[] THEN
 		INSERT INTO @channel_tally (channel, dropped)
 			SELECT channel, count(*)
-			FROM unnest(a_channel, a_fate) WITH ORDINALITY
-				AS u (channel, fate, n)
+			FROM (SELECT coalesce(a_channel[n], a_channel[1]) AS channel,
+					coalesce(a_fate[n], a_fate[1]) AS fate, n
+				FROM generate_series(1, cardinality(a_seq)) AS n) AS u
 			WHERE fate = 2 AND n NOT IN (SELECT unnest(apply_1.known))
 			GROUP BY channel;
 	END IF;
