@@ -124,5 +124,45 @@ def _(place):
     equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 20)
 
 
+# Every plan is in the log, and looks as if compiling it would pay.
+EXPLAINED = {
+    "session_preload_libraries": "auto_explain",
+    "auto_explain.log_min_duration": 0,
+    "auto_explain.log_analyze": "on",
+    "auto_explain.log_nested_statements": "on",
+    "jit_above_cost": 0,
+}
+
+
+@case("what goes over many rows is not compiled first")
+def _(place):
+    with Server(settings=EXPLAINED) as server:
+        place.configure(CONFIG.format(url=server.url()))
+        place.ok("migrate")
+        server.sql("CREATE TABLE public.effect (id text, body jsonb, kind text)")
+        server.sql("CREATE TABLE public.total (n integer)")
+        place.send("one", '{"n": 1}')
+        place.send("one", '{"n": 1}')
+        server.sql("INSERT INTO postern.gone VALUES (1)")
+        place.send("two", '{"n": 2}')
+        server.sql("UPDATE postern.open SET node = 1 WHERE seq = (SELECT max(seq)"
+                   " FROM postern.open)")
+        place.ok("process")
+        equal(server.sql("SELECT count(*) FROM postern.ledger"), ["2"])
+        with open(server.log, encoding="utf-8", errors="replace") as file:
+            entries = re.split(r"^(?=\d{4}-\d\d-\d\d )", file.read(), flags=re.M)
+    compiled = set()
+    seen = set()
+    for plan, context in zip(entries, entries[1:]):
+        inside = re.findall(r"PL/pgSQL function (\w+)\(", context)
+        if "duration:" in plan and inside:
+            seen.add(inside[0])
+            if "\tJIT:" in plan:
+                compiled.add(inside[0])
+    wanted = {"claim_1", "meet_1", "orphans_1", "recover_1"}
+    assert seen >= wanted, seen
+    equal(compiled & wanted, set(), compiled)
+
+
 with Server() as SERVER:
     main()

@@ -6,6 +6,10 @@
 -- A function is never changed once it was released: nodes of two versions may
 -- share a database. The number in its name is raised instead.
 --
+-- What goes over many rows is never compiled (jit): a table that was not
+-- analyzed yet, or was forgotten in a crash, looks as if that would pay, and
+-- then a recovery takes seconds in which all wait for it.
+--
 -- p_now is NULL but in tests, which bring a clock of their own.
 
 -- By what right: the node is there, and holds the lock if one is named. Both
@@ -70,7 +74,7 @@ CREATE FUNCTION @settle_1(p_node bigint, p_now bigint, p_again boolean,
 	p_lag bigint[], p_outcome text[], p_error text[], p_kept integer)
 	RETURNS integer[] LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
-	SET enable_seqscan = off AS $$
+	SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	v_ended integer[];
 	v_others integer[] := '{}';
@@ -225,7 +229,7 @@ CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_fresh bigint[],
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
 	OUT opened integer[], OUT opened_fence bigint[])
 	LANGUAGE plpgsql
-	SET enable_mergejoin = off SET enable_seqscan = off AS $$
+	SET enable_mergejoin = off SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	v_own bigint[];   -- the numbers that the copies would have had
 	v_there boolean[];
@@ -512,7 +516,7 @@ CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_latest bigint,
 		waiting bigint, xid bigint)
 	LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
-	SET enable_seqscan = off AS $$
+	SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
@@ -741,7 +745,7 @@ END $$;
 CREATE FUNCTION @give_back_1(p_node bigint, p_now bigint, p_seqs bigint[])
 	RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
-	SET enable_seqscan = off AS $$
+	SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 BEGIN
@@ -843,7 +847,7 @@ CREATE FUNCTION @recover_1(p_node bigint, p_now bigint, p_lock text,
 	p_lock_fence bigint, p_all boolean, p_max integer, p_kept integer,
 	OUT held boolean, OUT released bigint, OUT suspects bigint,
 	OUT poisoned bigint, OUT more boolean)
-	LANGUAGE plpgsql AS $$
+	LANGUAGE plpgsql SET jit = off AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 	v_lost record;
@@ -961,7 +965,7 @@ END $$;
 -- node has leased; p_poison: poison the pending ones, at most p_max.
 CREATE FUNCTION @orphans_1(p_now bigint, p_poison boolean, p_max integer,
 	p_kept integer)
-	RETURNS TABLE (key text, open bigint) LANGUAGE plpgsql AS $$
+	RETURNS TABLE (key text, open bigint) LANGUAGE plpgsql SET jit = off AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 	v_orphans integer[];
