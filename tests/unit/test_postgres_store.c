@@ -231,6 +231,34 @@ static void frozen(void) {
 	scene_close(&scene);
 }
 
+/* A process that was stopped while it claimed, a moment ago. */
+static void frozen_claim(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	struct postern_recovered recovered = { 0 };
+	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
+	scene_open(&scene);
+	enrol(&scene, FROZEN, 1);
+	CHECK_OK(accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
+	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
+	run(link, "BEGIN; LOCK TABLE " SCHEMA ".gone IN SHARE ROW EXCLUSIVE MODE");
+	CHECK(wait_for(&scene,
+			"SELECT count(*) FROM " SCHEMA ".node"
+			" WHERE lives_until <= " SCHEMA ".now_ms()",
+			1));
+	CHECK_OK(scene.store->ops->recover(scene.store, &recovery, &recovered,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(recovered.released, 0);
+	run(link, "ROLLBACK");
+	CHECK_OK(scene.store->ops->recover(scene.store, &recovery, &recovered,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(recovered.released, 1);
+	PQfinish(link);
+	scene_close(&scene);
+}
+
 static bool take_lock(struct scene *scene, uint64_t node, int64_t ttl_ms,
 		uint64_t *fence_out) {
 	bool held = false;
@@ -382,6 +410,8 @@ static const struct tap_case cases[] = {
 	{ "a line that is cut is told, and listened on anew", listening_cut },
 	{ "a node that stopped in a transaction does not hold up its recovery",
 			frozen },
+	{ "a recovery does not wait for one that stopped a moment ago",
+			frozen_claim },
 	{ "a node that stopped in a transaction does not keep its lock",
 			frozen_owner },
 	{ "a lock is renewed but not given away while something runs under it",

@@ -80,12 +80,20 @@ int postern__pg_recover(struct postern_store *store,
 		struct postern_error *error) {
 	struct pg_store *self = postern__pg_from_base(store);
 	struct work work = { .recovery = recovery };
-	int r = postern__pg_do(self, recover, &work, error);
+	struct postern_error trouble = { 0 };
+	int r = postern__pg_do(self, recover, &work, &trouble);
+	if (r == POSTERN_E_BUSY) {
+		/* Another is at it; the next time shows what was left. */
+		*out = (struct postern_recovered){ 0 };
+		return POSTERN_OK;
+	}
 	if (r == POSTERN_OK) {
 		*out = work.out;
 		if (recovery->lock && !work.out.more) {
 			remember(self, recovery->lock);
 		}
+	} else if (error) {
+		*error = trouble;
 	}
 	return r;
 }

@@ -843,11 +843,15 @@ END $$;
 -- What was leased by a node that is gone and may have taken its process down
 -- becomes suspect: the lost members of one group come back as two, the first
 -- with the odd one. What was lost while it ran alone has crashed.
+--
+-- Fails with lock_not_available if somebody else is at it, or stopped in the
+-- middle of it and is not known to be gone yet: whoever waited for that would
+-- not be there to end it.
 CREATE FUNCTION @recover_1(p_node bigint, p_now bigint, p_lock text,
 	p_lock_fence bigint, p_all boolean, p_max integer, p_kept integer,
 	OUT held boolean, OUT released bigint, OUT suspects bigint,
 	OUT poisoned bigint, OUT more boolean)
-	LANGUAGE plpgsql SET jit = off AS $$
+	LANGUAGE plpgsql SET lock_timeout = 250 SET jit = off AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 	v_lost record;
