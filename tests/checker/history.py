@@ -47,7 +47,9 @@ What a handler's configuration may also say:
   "retry_poisoned"  true: a duplicate opens what is poisoned
 and the run's: "on_conflict": "ignore" (conflicts are told as duplicates),
 "name" (of the run, for messages; "seed" does too), "drops": [CHANNEL] (which
-may drop what nobody wants; if this is there, others must not).
+may drop what nobody wants; if this is there, others must not), "told_late":
+true ("t" is when a line was written; a process that was stopped writes of its
+lock when another has it).
 
 A dump:
 

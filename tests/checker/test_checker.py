@@ -279,8 +279,7 @@ def _(run):
     run.dump["keys"] = [1, 2]
 
 
-@case("keys that are kept for good are there",
-      "keys_are_kept", "message 2 has no key")
+@case("keys that are kept for good are there", "keys_are_kept", "message 2 has no key")
 def _(run):
     run.dump["keys"] = [1]
 
@@ -426,14 +425,12 @@ def _(run):
     run.events.insert(0, dict(run.find("run", seq=1, handler="bank")))
 
 
-@case("but not by another",
-      "runs_hold_a_lease", "under fence 1 in two lives")
+@case("but not by another", "runs_hold_a_lease", "under fence 1 in two lives")
 def _(run):
     run.run(1, "bank", 1, node=2)
 
 
-@case("a run has a lease",
-      "runs_hold_a_lease", "under fence 0, which no lease has")
+@case("a run has a lease", "runs_hold_a_lease", "under fence 0, which no lease has")
 def _(run):
     run.run(1, "mail", 0, attempt=1)
 
@@ -686,8 +683,7 @@ def _(run):
     run.without(1)
 
 
-@case("a lock has one owner",
-      "locks_have_one_owner", "fence 2 was given to 2 owners")
+@case("a lock has one owner", "locks_have_one_owner", "fence 2 was given to 2 owners")
 def _(run):
     run.add("locked", fence=2)
     run.add("locked", fence=2, node=2)
@@ -696,6 +692,13 @@ def _(run):
 @case("a lock's fence never goes back",
       "locks_have_one_owner", "under fence 1 after it was given under 2")
 def _(run):
+    run.add("locked", fence=2)
+    run.add("locked", fence=1, node=2)
+
+
+@case("a lock may be told of late by a process that was stopped")
+def _(run):
+    run.config["told_late"] = True
     run.add("locked", fence=2)
     run.add("locked", fence=1, node=2)
 

@@ -8,17 +8,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The longest line: a message's body is a short text here. */
 #define LINE_LEN_MAX 1024
-/* The time, at the end of each. */
-#define TAIL_LEN_MAX 40
+/* The times, at the end of each. */
+#define TAIL_LEN_MAX 80
 
 void history_open(struct history *history, const char *path, int node,
 		const struct postern_clock *clock) {
 	history->node = node;
 	history->clock = clock;
+	history->timed = false;
 	history->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (history->fd < 0) {
 		perror(path);
@@ -29,6 +31,12 @@ void history_open(struct history *history, const char *path, int node,
 void history_close(struct history *history) {
 	(void)close(history->fd);
 	history->fd = -1;
+}
+
+static long long now_ns(void) {
+	struct timespec now;
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
 void history_write(const struct history *history, const char *format, ...) {
@@ -42,10 +50,13 @@ void history_write(const struct history *history, const char *format, ...) {
 		exit(2);
 	}
 	/* In the place of the closing brace. */
-	len += snprintf(line + len - 1, TAIL_LEN_MAX, ",\"at\":%lld}\n",
-				   (long long)history->clock->wall_ms(
-						   history->clock->context)) -
-		   1;
+	len--;
+	len += snprintf(line + len, TAIL_LEN_MAX, ",\"at\":%lld",
+			(long long)history->clock->wall_ms(history->clock->context));
+	if (history->timed) {
+		len += snprintf(line + len, TAIL_LEN_MAX / 2, ",\"t\":%lld", now_ns());
+	}
+	len += snprintf(line + len, sizeof "}\n", "}\n");
 	if (write(history->fd, line, (size_t)len) != len) {
 		perror("scenario: history");
 		exit(2);

@@ -14,12 +14,16 @@
 #include <postern/handler.h>
 #include <postern/message.h>
 #include <postern/sys/clock.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct history {
 	int fd;
 	int node;                          /* the life of the program, 1, 2, … */
 	const struct postern_clock *clock; /* the store's */
+	/* Say when each line was written, by the machine's clock that never goes
+	   back, which puts the lines of several processes in order. */
+	bool timed;
 };
 
 /* Append to a file, which is made. Ends the program if it cannot. */

@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * One of several nodes on one database: it sends its share of the messages,
+ * processes whatever falls to it, and writes down what it saw. Whoever started
+ * it ends it at any moment and starts it again.
+ *
+ *   node URL FOLDER NODE LIFE MODE LEASE_MS SEED
+ *
+ * NODE is 0, 1 or 2, LIFE how often it was started, MODE parallel or
+ * exclusive. On stdin it is told what to do, and on stdout it says that it is
+ * done:
+ *
+ *   send N     send its share of the first N messages       sent N
+ *   stop       end in order
+ *
+ * and "locked" or "unlocked" whenever it got or lost the lock.
+ *
+ * Message k belongs to node k % 3. Every tenth is sent twice, the second copy
+ * by any of the three, at about the same time. What the handlers do with it is
+ * in its body. How far it has sent is in a file, which the next life reads; so
+ * what nobody knows the end of is sent again, as clients do.
+ */
+
+#include <libpq-fe.h>
+#include <postern/postern.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "crash/history.h"
+
+#define CHANNEL "orders"
+#define NODES 3
+/* As test_nodes.py tells the checker. */
+#define MAX_ATTEMPTS 5
+#define MAX_CRASHES 50
+/* Messages sent with one call. */
+#define PARCEL_MAX 40
+/* Few enough that all nodes have a part of what waits. */
+#define RUN_QUEUE_MAX 300
+/* How often and after which pause a database that is away is tried again. */
+#define OPEN_TRIES 1200
+#define PAUSE_MS 50
+#define GRACE_MS 60000
+
+struct node {
+	const char *url;
+	const char *folder;
+	int number;
+	bool exclusive;
+	int64_t lease_ms;
+	uint64_t dice;
+	long position; /* messages before this one are sent */
+	char position_path[4096];
+	struct history history;
+	struct postern_box *box;
+	struct postern_runner *runner;
+};
+
+/* A message on its way, and what was said about it. */
+struct letter {
+	struct post *post;
+	struct postern_message message;
+	char id[24];
+	char body[32];
+	int code;
+};
+
+struct post {
+	struct node *node;
+	struct letter letters[PARCEL_MAX];
+	size_t count;
+	pthread_mutex_t lock;
+	pthread_cond_t arrived;
+	size_t waiting;
+};
+
+static void pause_ms(int64_t ms) {
+	const struct timespec time = {
+		.tv_sec = ms / 1000,
+		.tv_nsec = ms % 1000 * 1000000,
+	};
+	(void)nanosleep(&time, NULL);
+}
+
+static uint64_t roll(struct node *node, uint64_t sides) {
+	uint64_t x = node->dice;
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	node->dice = x;
+	return x % sides;
+}
+
+static bool asks_for(const struct postern_message *message, const char *what) {
+	size_t len = strlen(what);
+	return message->body_len > len && memcmp(message->body, what, len) == 0;
+}
+
+/* What the body asks for. */
+static void play(const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	if (asks_for(message, "fail ") && delivery->attempt == 1) {
+		postern_outcome_set(outcome, POSTERN_RETRY, 0, "asked to fail once");
+	} else if (asks_for(message, "snooze ") && delivery->fence < 2) {
+		postern_outcome_set(outcome, POSTERN_SNOOZE, 20, NULL);
+	} else if (asks_for(message, "poison ")) {
+		postern_outcome_set(outcome, POSTERN_POISON, 0, "asked for poison");
+	} else if (asks_for(message, "discard ") && !delivery->transaction) {
+		postern_outcome_set(outcome, POSTERN_DISCARD, 0, "not wanted");
+	} else if (asks_for(message, "slow ") && !delivery->transaction) {
+		/* So that at any moment some are under way. */
+		pause_ms(50);
+	}
+}
+
+static void play_plain(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	const struct node *node = context;
+	history_run(&node->history, message, delivery);
+	play(message, delivery, outcome);
+	history_ran(&node->history, delivery, outcome->kind);
+}
+
+static bool write_effect(PGconn *link,
+		const struct postern_delivery *delivery) {
+	char seq[24];
+	char fence[24];
+	const char *values[] = { seq, delivery->handler, fence };
+	(void)snprintf(seq, sizeof seq, "%lld", (long long)delivery->seq);
+	(void)snprintf(fence, sizeof fence, "%llu",
+			(unsigned long long)delivery->fence);
+	PGresult *result =
+			PQexecParams(link, "INSERT INTO public.effect VALUES ($1, $2, $3)",
+					3, NULL, values, NULL, NULL, 0);
+	bool good = PQresultStatus(result) == PGRES_COMMAND_OK;
+	PQclear(result);
+	return good;
+}
+
+/* Writes first, so that what does not end as done has to be undone. */
+static void play_transactional(void *context,
+		const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	const struct node *node = context;
+	history_run(&node->history, message, delivery);
+	if (write_effect(delivery->transaction, delivery)) {
+		play(message, delivery, outcome);
+	} else {
+		/* The database went away: not the message's fault. */
+		postern_outcome_set(outcome, POSTERN_SNOOZE, PAUSE_MS, NULL);
+	}
+	history_ran(&node->history, delivery, outcome->kind);
+}
+
+static void say(const char *text) {
+	(void)puts(text);
+	(void)fflush(stdout);
+}
+
+static void listen(void *context, const struct postern_event *event) {
+	const struct node *node = context;
+	history_event(&node->history, event);
+	if (event->kind == POSTERN_EVENT_LOCKED) {
+		say("locked");
+	} else if (event->kind == POSTERN_EVENT_LOCK_LOST) {
+		say("unlocked");
+	}
+}
+
+static void complain(void *context, const char *text) {
+	const struct node *node = context;
+	(void)fprintf(stderr, "node %d: %s\n", node->number, text);
+}
+
+static int add_handlers(struct node *node, struct postern_error *error) {
+	static const int64_t backoff_ms[] = { 10 };
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.max_attempts = MAX_ATTEMPTS;
+	policy.max_crashes = MAX_CRASHES;
+	policy.backoff_ms = backoff_ms;
+	policy.backoff_count = 1;
+	struct postern_handler_options options = {
+		.size = sizeof options,
+		.key = "ledger",
+		.callback = play_transactional,
+		.transactional = true,
+		.context = node,
+		.policy = &policy,
+	};
+	int r = postern_box_add_handler(node->box, CHANNEL, &options, error);
+	options.key = "mail";
+	options.callback = play_plain;
+	options.transactional = false;
+	return r ? r : postern_box_add_handler(node->box, CHANNEL, &options, error);
+}
+
+static int try_open(struct node *node, struct postern_error *error) {
+	const struct postern_box_options options = {
+		.size = sizeof options,
+		.processing = node->exclusive ? POSTERN_PROCESSING_EXCLUSIVE
+									  : POSTERN_PROCESSING_PARALLEL,
+		.node_lease_ms = node->lease_ms,
+		.run_queue_max = RUN_QUEUE_MAX,
+		.remark = complain,
+		.remark_context = node,
+	};
+	const struct postern_runner_options runner_options = {
+		.size = sizeof runner_options,
+		.restart_delay_ms = 100,
+		.trouble = complain,
+		.trouble_context = node,
+	};
+	int r = postern_box_open(node->url, &options, &node->box, error);
+	if (!r) {
+		r = postern_box_subscribe(node->box, listen, node, error);
+	}
+	if (!r) {
+		r = postern_box_add_channel(node->box, CHANNEL, NULL, error);
+	}
+	if (!r) {
+		r = add_handlers(node, error);
+	}
+	if (!r) {
+		r = postern_box_start(node->box, error);
+	}
+	if (!r) {
+		r = postern_runner_create(node->box, &runner_options, &node->runner,
+				error);
+	}
+	return r ? r : postern_runner_start(node->runner, error);
+}
+
+static void close_all(struct node *node) {
+	postern_runner_destroy(node->runner);
+	postern_box_destroy(node->box);
+	node->runner = NULL;
+	node->box = NULL;
+}
+
+/* The database may be away, and for long. */
+static void open_all(struct node *node) {
+	struct postern_error error = { 0 };
+	for (int i = 0; i < OPEN_TRIES; i++) {
+		if (try_open(node, &error) == POSTERN_OK) {
+			return;
+		}
+		complain(node, error.text);
+		close_all(node);
+		pause_ms(PAUSE_MS);
+	}
+	exit(3);
+}
+
+/* The outcome is unknown: a client sends it again. */
+static bool is_unknown(int code) {
+	return code != POSTERN_OK && code != POSTERN_E_DUPLICATE &&
+		   code != POSTERN_E_CONFLICT && code != POSTERN_E_INVALID;
+}
+
+static const char *kind_of(long k) {
+	static const struct {
+		long every;
+		const char *kind;
+	} kinds[] = {
+		{ 61, "slow" },
+		{ 89, "snooze" },
+		{ 97, "fail" },
+		{ 501, "poison" },
+		{ 503, "discard" },
+	};
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+		if (k % kinds[i].every == (long)i + 1) {
+			return kinds[i].kind;
+		}
+	}
+	return "plain";
+}
+
+static void write_letter(struct post *post, long k) {
+	struct letter *letter = &post->letters[post->count++];
+	letter->post = post;
+	(void)snprintf(letter->id, sizeof letter->id, "m-%06ld", k);
+	(void)snprintf(letter->body, sizeof letter->body, "%s %ld", kind_of(k), k);
+	letter->code = POSTERN_E_UNAVAILABLE;
+	letter->message = (struct postern_message){
+		.size = sizeof(struct postern_message),
+		.id = letter->id,
+		.source = "nodes",
+		.type = "order",
+		.body = letter->body,
+		.body_len = strlen(letter->body),
+	};
+}
+
+static void note_sent(const struct letter *letter) {
+	history_send(&letter->post->node->history, CHANNEL, &letter->message);
+}
+
+static void note_receipt(struct letter *letter, int code, int64_t seq) {
+	letter->code = code;
+	history_receipt(&letter->post->node->history, CHANNEL, &letter->message,
+			code, seq);
+}
+
+static void send_alone(struct letter *letter) {
+	int64_t seq = 0;
+	note_sent(letter);
+	int r = postern_box_accept(letter->post->node->box, CHANNEL,
+			&letter->message, &seq, NULL);
+	note_receipt(letter, r, seq);
+}
+
+static void send_together(struct post *post) {
+	struct postern_message messages[PARCEL_MAX];
+	struct postern_receipt receipts[PARCEL_MAX];
+	for (size_t i = 0; i < post->count; i++) {
+		messages[i] = post->letters[i].message;
+		note_sent(&post->letters[i]);
+	}
+	int r = postern_box_accept_batch(post->node->box, CHANNEL, messages,
+			post->count, receipts, NULL);
+	for (size_t i = 0; i < post->count; i++) {
+		note_receipt(&post->letters[i], r ? r : receipts[i].error.code,
+				r ? 0 : receipts[i].seq);
+	}
+}
+
+static void take_receipt(void *context, const struct postern_receipt *receipt) {
+	struct letter *letter = context;
+	struct post *post = letter->post;
+	note_receipt(letter, receipt->error.code, receipt->seq);
+	(void)pthread_mutex_lock(&post->lock);
+	post->waiting--;
+	(void)pthread_cond_signal(&post->arrived);
+	(void)pthread_mutex_unlock(&post->lock);
+}
+
+static void send_without_waiting(struct post *post) {
+	post->waiting = post->count;
+	for (size_t i = 0; i < post->count; i++) {
+		struct letter *letter = &post->letters[i];
+		note_sent(letter);
+		int r = postern_box_accept_async(post->node->box, CHANNEL,
+				&letter->message, take_receipt, letter, NULL);
+		if (r) {
+			const struct postern_receipt refused = { .error.code = r };
+			take_receipt(letter, &refused);
+		}
+	}
+	(void)pthread_mutex_lock(&post->lock);
+	while (post->waiting > 0) {
+		(void)pthread_cond_wait(&post->arrived, &post->lock);
+	}
+	(void)pthread_mutex_unlock(&post->lock);
+}
+
+static void send_post(struct post *post) {
+	uint64_t way = roll(post->node, 10);
+	if (way < 6) {
+		send_together(post);
+	} else if (way < 8) {
+		send_without_waiting(post);
+	}
+	for (size_t i = 0; i < post->count; i++) {
+		struct letter *letter = &post->letters[i];
+		if (way >= 8) {
+			send_alone(letter);
+		}
+		while (is_unknown(letter->code)) {
+			pause_ms(PAUSE_MS);
+			send_alone(letter);
+		}
+	}
+}
+
+/* In one call, so that there is always a number. */
+static void keep_position(const struct node *node) {
+	char next[4100];
+	(void)snprintf(next, sizeof next, "%s+", node->position_path);
+	FILE *file = fopen(next, "w");
+	if (!file || fprintf(file, "%ld\n", node->position) < 0 ||
+			fclose(file) != 0 || rename(next, node->position_path) != 0) {
+		perror(node->position_path);
+		exit(2);
+	}
+}
+
+static void read_position(struct node *node) {
+	char text[24] = "";
+	FILE *file = fopen(node->position_path, "r");
+	if (file && fgets(text, sizeof text, file)) {
+		node->position = strtol(text, NULL, 10);
+	}
+	if (file) {
+		(void)fclose(file);
+	}
+}
+
+static void send_until(struct node *node, long end) {
+	struct post post = { .node = node };
+	(void)pthread_mutex_init(&post.lock, NULL);
+	(void)pthread_cond_init(&post.arrived, NULL);
+	while (node->position < end) {
+		size_t max = 1 + (size_t)roll(node, PARCEL_MAX - 1);
+		post.count = 0;
+		while (node->position < end && post.count < max) {
+			long k = node->position++;
+			if (k % NODES == node->number) {
+				write_letter(&post, k);
+			}
+			if (k % 10 == 0 && (k + k / 10) % NODES == node->number) {
+				write_letter(&post, k);
+			}
+		}
+		send_post(&post);
+		keep_position(node);
+	}
+	(void)pthread_cond_destroy(&post.arrived);
+	(void)pthread_mutex_destroy(&post.lock);
+}
+
+static void obey(struct node *node) {
+	char line[64];
+	while (fgets(line, sizeof line, stdin) && strcmp(line, "stop\n") != 0) {
+		if (strncmp(line, "send ", 5) == 0) {
+			long end = strtol(line + 5, NULL, 10);
+			send_until(node, end);
+			(void)printf("sent %ld\n", end);
+			(void)fflush(stdout);
+		}
+	}
+}
+
+int main(int argc, char **argv) {
+	if (argc != 8) {
+		(void)fputs("usage: node URL FOLDER NODE LIFE MODE LEASE_MS SEED\n",
+				stderr);
+		return 2;
+	}
+	static struct node node;
+	int life = (int)strtol(argv[4], NULL, 10);
+	char path[4096];
+	node.url = argv[1];
+	node.folder = argv[2];
+	node.number = (int)strtol(argv[3], NULL, 10);
+	node.exclusive = strcmp(argv[5], "exclusive") == 0;
+	node.lease_ms = strtol(argv[6], NULL, 10);
+	uint64_t seed = strtoul(argv[7], NULL, 10);
+	node.dice = (seed + (uint64_t)life) * NODES + (uint64_t)node.number + 1;
+	node.dice *= 0x9e3779b97f4a7c15u;
+	(void)snprintf(path, sizeof path, "%s/node-%d-%04d.jsonl", node.folder,
+			node.number, life);
+	(void)snprintf(node.position_path, sizeof node.position_path,
+			"%s/node-%d.position", node.folder, node.number);
+	history_open(&node.history, path, node.number, postern_clock_system());
+	node.history.timed = true;
+	history_write(&node.history, "{\"e\":\"start\",\"node\":%d}", node.number);
+	read_position(&node);
+	open_all(&node);
+	obey(&node);
+	struct postern_error error = { 0 };
+	int r = postern_runner_drain(node.runner, GRACE_MS, &error);
+	if (r) {
+		complain(&node, error.text);
+	}
+	close_all(&node);
+	history_close(&node.history);
+	return r ? 1 : 0;
+}

@@ -1,0 +1,457 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Three nodes on one database, and everything happens to them.
+
+Three processes send messages, every tenth of them twice and mostly by two of
+them at once, and process what falls to them. Meanwhile nodes are killed and
+started again, stopped for longer than their lease and woken, their backends
+terminated, and the database is restarted: in order, at once, by killing its
+first process or another. Then all is left alone until nothing is open, and the
+checker judges what the nodes wrote down against what is in the tables.
+
+NODES_MESSAGES says how many (default 6000), SEED which faults (printed).
+"""
+
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+for room in ("checker", "server", "support"):
+    sys.path.insert(0, os.path.join(HERE, "..", room))
+import check  # noqa: E402
+import history  # noqa: E402
+import postgres_dump  # noqa: E402
+from postgres import BIN, Server, ServerError, die_with_parent  # noqa: E402
+from support import case, equal, main, until  # noqa: E402
+
+NODE = os.environ["NODE"]
+MESSAGES = int(os.environ.get("NODES_MESSAGES", "6000"))
+SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
+
+NODES = 3
+LEASE_MS = 1500
+LEASE_S = LEASE_MS / 1000
+# One fault each, and a part of the messages.
+ROUNDS = max(12, MESSAGES // 1500)
+# Far more than anything takes, also on a busy machine.
+PATIENCE_S = 120 + MESSAGES / 50
+
+# As node.c has them.
+CONFIG = {
+    "e": "config",
+    "handlers": {
+        "ledger": {
+            "transactional": True,
+            "max_attempts": 5,
+            "max_crashes": 50,
+            "channel": "orders",
+        },
+        "mail": {
+            "transactional": False,
+            "max_attempts": 5,
+            "max_crashes": 50,
+            "channel": "orders",
+        },
+    },
+    "retention": {"payload_ms": 0, "dedupe_ms": 0},
+    "told_late": True,
+}
+
+EFFECTS = "select seq, handler, fence from public.effect"
+
+# Who has how much, and when it was last heard of; the last row ends it.
+LOOK = """
+    select postern.now_ms(), coalesce(o.node, 0), o.count,
+           coalesce(n.renewed_at, 0)
+    from (select node, count(*) from postern.open group by node) o
+    left join postern.node n on n.node = o.node
+    union all select postern.now_ms(), -1, 0, 0
+    order by 2 desc \\watch 0.2
+"""
+
+
+class Monitor(threading.Thread):
+    """Looks at the tables five times a second, as long as they are there.
+
+    `silence_ms` is the longest that a node was not heard of, by the clock of
+    the database, while it still had leases. What a database that was away
+    adds to that does not count.
+    """
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server = server
+        self.process = None
+        self.ending = False
+        self.looks = 0
+        self.open = 0
+        self.stale = False  # somebody whose time is over has leases
+        self.silence_ms = 0
+
+    def run(self):
+        while not self.ending:
+            self.process = subprocess.Popen(
+                [
+                    os.path.join(BIN, "psql"),
+                    *("-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1"),
+                    *("-d", self.server.url()),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            try:
+                self.process.stdin.write(LOOK)
+                self.process.stdin.close()
+                self.read(self.process.stdout)
+            except OSError:
+                pass
+            self.process.kill()
+            self.process.wait()
+            time.sleep(0.05)
+
+    def read(self, lines):
+        since = None  # when this look at the database began
+        heard = {}
+        rows = []
+        for line in lines:
+            words = line.strip().split("|")
+            if len(words) != 4:
+                continue
+            now, node, count, renewed = map(int, words)
+            if node >= 0:
+                rows.append((node, count, renewed))
+                continue
+            since = since or now
+            self.look(now, since, rows, heard)
+            rows = []
+
+    def look(self, now, since, rows, heard):
+        longest = 0
+        for node, _, renewed in rows:
+            if node == 0:
+                continue
+            if renewed:
+                heard[node] = renewed
+            longest = max(longest, now - max(heard.get(node, since), since))
+        self.open = sum(count for _, count, _ in rows)
+        self.stale = longest > LEASE_MS
+        self.silence_ms = max(self.silence_ms, longest)
+        self.looks += 1
+
+    def stop(self):
+        self.ending = True
+        if self.process:
+            self.process.kill()
+        self.join()
+
+
+class Node:
+    """One of the processes, through all of its lives."""
+
+    def __init__(self, trial, number):
+        self.trial = trial
+        self.number = number
+        self.life = 0
+        self.sent = -1
+        self.locked = False
+        self.process = None
+
+    def start(self):
+        trial = self.trial
+        self.life += 1
+        self.locked = False
+        self.process = trial.place.start(
+            [
+                NODE,
+                trial.server.url(),
+                trial.folder,
+                *(str(self.number), str(self.life), trial.mode),
+                *(str(LEASE_MS), str(SEED)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=lambda: die_with_parent(signal.SIGKILL),
+        )
+        threading.Thread(
+            target=self.listen, args=(self.process.process.stdout,), daemon=True
+        ).start()
+        self.tell(f"send {trial.goal}")
+
+    def listen(self, lines):
+        for line in lines:
+            words = line.decode().split()
+            if words[0] == "sent":
+                self.sent = int(words[1])
+            else:
+                self.locked = words[0] == "locked"
+
+    def tell(self, what):
+        pipe = self.process.process.stdin
+        try:
+            pipe.write(what.encode() + b"\n")
+            pipe.flush()
+        except BrokenPipeError:
+            pass  # it is seen elsewhere that it has ended
+
+    def has_sent(self):
+        assert self.process.alive(), self.process.stderr()
+        return self.sent >= self.trial.goal
+
+    def signal(self, number):
+        self.process.process.send_signal(number)
+
+    def kill(self):
+        equal(self.process.stop(signal.SIGKILL), -signal.SIGKILL)
+        self.trial.note("crash", node=self.number)
+
+
+class Trial:
+    """Three nodes on a server, and what is done to them."""
+
+    def __init__(self, place, server, mode):
+        self.place = place
+        self.server = server
+        self.mode = mode
+        self.dice = random.Random(f"{SEED} {mode}")
+        self.goal = 0
+        self.folder = place.file("run")
+        os.mkdir(self.folder)
+        place.write("run/00-config.jsonl", json.dumps(CONFIG) + "\n")
+        self.done = Counter()
+        self.monitor = Monitor(server)
+        self.nodes = [Node(self, number) for number in range(NODES)]
+
+    def note(self, kind, **more):
+        """Writes down what was done, at which time of the machine."""
+        line = json.dumps({"e": kind, **more, "t": time.monotonic_ns()})
+        with open(os.path.join(self.folder, "zz-harm.jsonl"), "a") as file:
+            file.write(line + "\n")
+
+    def rest(self, most):
+        time.sleep(self.dice.uniform(0, most))
+
+    def victim(self):
+        """Any of them; if only one processes, it is mostly that one."""
+        owners = [node for node in self.nodes if node.locked]
+        if owners and self.dice.random() < 0.7:
+            return self.dice.choice(owners)
+        return self.dice.choice(self.nodes)
+
+    def kill(self):
+        node = self.victim()
+        node.kill()
+        self.rest(1.5 * LEASE_S)
+        node.start()
+
+    def freeze(self):
+        """Until another has taken over, and then it goes on."""
+        node = self.victim()
+        node.signal(signal.SIGSTOP)
+        began = time.monotonic()
+        if self.dice.random() < 0.3:
+            self.terminate()
+
+        def others_have_it():
+            passed = time.monotonic() - began
+            looks = self.monitor.looks
+            if passed < 1.3 * LEASE_S:
+                return False
+            until(lambda: self.monitor.looks > looks + 1)
+            return not self.monitor.stale
+
+        until(others_have_it)
+        self.rest(0.3)
+        node.signal(signal.SIGCONT)
+
+    def terminate(self):
+        for _ in range(self.dice.randint(1, 4)):
+            self.server.sql(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where backend_type = 'client backend'"
+                " and application_name <> 'psql' and random() < 0.5"
+            )
+            self.rest(0.2)
+
+    def restart(self, number):
+        self.server.end(number)
+        self.rest(LEASE_S)
+
+        def starts():
+            try:
+                self.server.start()
+                return True
+            except ServerError:
+                return False  # what is left of the former one is in the way
+
+        until(starts)
+
+    def restart_in_order(self):
+        self.restart(signal.SIGINT)
+
+    def restart_at_once(self):
+        self.restart(signal.SIGQUIT)
+
+    def kill_server(self):
+        self.restart(signal.SIGKILL)
+
+    def kill_backend(self):
+        """Whereupon the server ends all of them and recovers."""
+        pids = self.server.sql(
+            "select pid from pg_stat_activity where application_name <> 'psql'"
+            " and backend_type in ('client backend', 'walwriter')"
+        )
+        os.kill(int(self.dice.choice(pids)), signal.SIGKILL)
+
+        def answers():
+            try:
+                return self.server.sql("select 1")
+            except ServerError:
+                return False
+
+        until(answers)
+
+    def harm(self):
+        """Each kind in turn, in an order that differs."""
+        kinds = []
+        while True:
+            if not kinds:
+                kinds = [self.kill] * 4 + [self.freeze] * 2 + [self.terminate] * 2
+                kinds += [self.restart_in_order, self.restart_at_once]
+                kinds += [self.kill_server, self.kill_backend]
+                self.dice.shuffle(kinds)
+            yield kinds.pop()
+
+    def play(self):
+        for node in self.nodes:
+            node.start()
+        until(lambda: all(node.has_sent() for node in self.nodes))
+        self.monitor.start()
+        share = MESSAGES / ROUNDS
+        for number, fault in zip(range(1, ROUNDS + 1), self.harm()):
+            self.goal = MESSAGES * number // ROUNDS
+            for node in self.nodes:
+                node.tell(f"send {self.goal}")
+            self.rest(0.3)
+            self.done[fault.__name__] += 1
+            fault()
+            until(lambda: all(node.has_sent() for node in self.nodes), PATIENCE_S)
+            # Faults are for all of the work, not only for the beginning.
+            until(lambda: self.monitor.open <= 4 * share, PATIENCE_S)
+
+    def drain(self):
+        until(lambda: self.server.sql("select count(*) from postern.open") == ["0"],
+              PATIENCE_S)
+        self.monitor.stop()
+        for node in self.nodes:
+            node.tell("stop")
+        for node in self.nodes:
+            equal(node.process.process.wait(PATIENCE_S), 0, node.process.stderr())
+
+    def dump(self):
+        return postgres_dump.dump(self.server.url(), EFFECTS, drained=True)
+
+
+class Deeds:
+    """What the histories say that the checker has no rule for."""
+
+    def __init__(self, histories):
+        self.results = Counter()
+        self.ends = Counter()
+        self.fenced = 0  # results of handlers that came too late
+        self.retaken = 0  # begun by one node and run again by another
+        self.waits = []  # from the death of a node to the first such run, in s
+        self.read([event for events in histories for event in events])
+
+    def read(self, events):
+        events.sort(key=lambda event: event.get("t", 0))
+        begun = {}  # delivery -> who runs it
+        returned = set()
+        dead = {}  # node -> when it was killed, until somebody takes over
+        lost = defaultdict(set)  # node -> what it had begun then
+        for event in events:
+            kind, node = event["e"], event.get("node")
+            name = (event.get("seq"), event.get("handler"))
+            if kind == "receipt":
+                self.results[event["result"]] += 1
+            elif kind == "run":
+                former = begun.get(name)
+                self.retaken += former is not None and former != node
+                for one in [one for one in dead if name in lost[one]]:
+                    self.waits.append((event["t"] - dead.pop(one)) / 1e9)
+                begun[name] = node
+            elif kind == "ran":
+                returned.add((*name, event["fence"]))
+            elif kind == "settled":
+                begun.pop(name, None)
+                self.ends[event["to"]] += 1
+            elif kind == "fenced":
+                self.fenced += (*name, event["fence"]) in returned
+            elif kind == "crash":
+                dead[node] = event["t"]
+                lost[node] = {one for one, who in begun.items() if who == node}
+
+
+def show(trial, deeds):
+    harm = ", ".join(f"{count} {what}" for what, count in sorted(trial.done.items()))
+    print(f"# {trial.mode}: {MESSAGES} messages, seed {SEED}: {harm}")
+    told = ", ".join(f"{n} {what}" for what, n in sorted(deeds.results.items()))
+    ends = ", ".join(f"{n} {what}" for what, n in sorted(deeds.ends.items()))
+    print(f"# told: {told}; settled: {ends}")
+    print(f"# {deeds.retaken} begun by one node and run by another,"
+          f" {deeds.fenced} late results refused")
+    first = deeds.waits or [0]
+    print(
+        f"# taken over at most {trial.monitor.silence_ms / 1000:.1f} s after a node"
+        f" was last heard of; run again {statistics.median(first):.1f} s after a"
+        f" kill, at most {max(first):.1f} s; twice the lease is {2 * LEASE_S:.1f} s",
+        flush=True,
+    )
+
+
+def judge(place, mode):
+    with Server(settings={"max_connections": 60}) as server:
+        server.sql("create table public.effect (seq bigint, handler text, fence bigint)")
+        trial = Trial(place, server, mode)
+        try:
+            trial.play()
+            trial.drain()
+        finally:
+            trial.monitor.ending = True
+        dump = trial.dump()
+    with open(os.path.join(trial.folder, "dump.json"), "w") as file:
+        json.dump(dump, file)
+    histories, dump = history.read_folder(trial.folder)
+    deeds = Deeds(histories)
+    show(trial, deeds)
+    problems = check.check(histories, dump)
+    assert not problems, "\n".join(problems)
+    equal(len(dump["messages"]), MESSAGES)
+    equal(len(dump["deliveries"]), 2 * MESSAGES)
+    assert deeds.results["duplicate"] >= MESSAGES // 10, deeds.results
+    # Else nothing was shown.
+    assert deeds.retaken > 0, "no node took over what another had begun"
+    assert deeds.fenced > 0, "no late result was refused"
+
+
+@case("three nodes in parallel lose nothing and double nothing")
+def _(place):
+    judge(place, "parallel")
+
+
+@case("three nodes, one of which processes, lose nothing and double nothing")
+def _(place):
+    judge(place, "exclusive")
+
+
+print(f"# seed {SEED}", flush=True)
+main()
