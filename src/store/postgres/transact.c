@@ -35,10 +35,12 @@
 /* How often a unit is run again at once when it collided with another. */
 #define COLLISIONS_MAX 10
 
-/* What a handler may have changed of its session. */
+/* What a handler may have left in its session that no rollback undoes. */
+#define FORGET_LASTING "SELECT pg_advisory_unlock_all(); DEALLOCATE ALL"
+/* The same with what a rollback would undo. */
 static const char reset_session[] =
 		"RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL;"
-		" UNLISTEN *; SELECT pg_advisory_unlock_all(); DISCARD TEMP";
+		" UNLISTEN *; DISCARD TEMP; " FORGET_LASTING;
 
 struct transaction {
 	struct pg_connection *connection;
@@ -47,8 +49,10 @@ struct transaction {
 	struct postern_unit *units;
 	size_t count;
 	int64_t pledge;
+	char savepoint[40]; /* a name that no handler happens to use */
 	int64_t xid;
 	bool held;
+	size_t completed;
 	bool gone; /* the transaction is lost, and with it all units so far */
 };
 
@@ -56,8 +60,11 @@ static int begin(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
 	struct pg_store *self = connection->store;
 	work->gone = false;
+	work->completed = 0;
 	work->xid = 0;
 	work->pledge = (int64_t)(self->random->next(self->random->context) >> 1);
+	(void)snprintf(work->savepoint, sizeof work->savepoint, "postern_%llx",
+			(unsigned long long)work->pledge);
 	int r = postern__pg_begin(connection, error);
 	if (r != POSTERN_OK) {
 		return r;
@@ -196,6 +203,8 @@ static void judge(struct transaction *work, struct postern_unit *unit,
 		connection->lost = true;
 		work->gone = true;
 	} else if (status == PQTRANS_IDLE) {
+		/* Since then it may have set whatever it liked. */
+		connection->lost = true;
 		postern__unit_refuse(unit, POSTERN_E_INVALID,
 				postern__unit_completes(unit)
 						? "handler ended the transaction itself"
@@ -231,9 +240,32 @@ static bool has_collided(const struct transaction *work,
 		   strncmp(work->connection->state, "40", 2) == 0;
 }
 
+static int mark(struct transaction *work, struct postern_error *error) {
+	char sql[80];
+	(void)snprintf(sql, sizeof sql, "SAVEPOINT %s", work->savepoint);
+	return postern__pg_exec(work->connection, sql, error);
+}
+
+static int keep(struct transaction *work, struct postern_error *error) {
+	char sql[80];
+	(void)snprintf(sql, sizeof sql, "RELEASE %s", work->savepoint);
+	return postern__pg_exec(work->connection, sql, error);
+}
+
 static int undo(struct transaction *work, struct postern_error *error) {
-	return postern__pg_script(work->connection,
-			"ROLLBACK TO postern_unit; RELEASE postern_unit", error);
+	char sql[200];
+	(void)snprintf(sql, sizeof sql, "ROLLBACK TO %s; RELEASE %s; %s",
+			work->savepoint, work->savepoint, FORGET_LASTING);
+	return postern__pg_script(work->connection, sql, error);
+}
+
+/* Whether a statement of ours failed because of what the handler did. */
+static bool is_to_blame(const struct transaction *work, int r) {
+	const struct pg_connection *connection = work->connection;
+	return !connection->lost &&
+		   (r == POSTERN_E_INVALID ||
+				   /* It has made the transaction read-only. */
+				   strncmp(connection->state, "25", 2) == 0);
 }
 
 /* One unit under a savepoint. */
@@ -241,7 +273,7 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 		bool *collided_out, struct postern_error *error) {
 	int64_t starts = 0;
 	*collided_out = false;
-	int r = postern__pg_exec(work->connection, "SAVEPOINT postern_unit", error);
+	int r = mark(work, error);
 	if (r == POSTERN_OK) {
 		r = take(work, unit, &starts, error);
 	}
@@ -265,10 +297,9 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 			r = complete(work, unit, starts, error);
 		}
 		if (r == POSTERN_OK) {
-			return postern__pg_exec(work->connection, "RELEASE postern_unit",
-					error);
+			return keep(work, error);
 		}
-		if (r != POSTERN_E_INVALID || work->connection->lost) {
+		if (!is_to_blame(work, r)) {
 			return r;
 		}
 		/* The handler has left the transaction in another state. */
@@ -285,6 +316,11 @@ static int run_unit(struct transaction *work, struct postern_unit *unit,
 	for (int i = 0; r == POSTERN_OK && collided && i < COLLISIONS_MAX; i++) {
 		unit->code = POSTERN_OK;
 		r = run_once(work, unit, &collided, error);
+		if (r == POSTERN_OK && collided && work->completed > 0) {
+			/* The other may be waiting for what those before it have locked. */
+			return postern__fail(error, POSTERN_E_BUSY,
+					"a handler collided with another transaction");
+		}
 	}
 	return r;
 }
@@ -324,16 +360,17 @@ static int commit(struct transaction *work, struct postern_error *error) {
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, work->pledge);
 	int r = postern__pg_run(&query, "DELETE FROM @pledge WHERE id = $1", error);
+	if (r == POSTERN_OK && postern__pg_changes(&query) != 1) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"a handler ended the transaction itself");
+	}
 	postern__pg_end(&query);
 	return postern__pg_finish_known(connection, work->xid, look_for_units, work,
 			r, error);
 }
 
-/* *again_out: the transaction was lost; what is left is to be run again. */
-static int run_all(struct transaction *work, bool *again_out,
-		struct postern_error *error) {
-	size_t completed = 0;
-	*again_out = false;
+static int run_all(struct transaction *work, struct postern_error *error) {
+	struct pg_connection *connection = work->connection;
 	int r = begin(work, error);
 	for (size_t i = 0; r == POSTERN_OK && !work->gone && i < work->count; i++) {
 		struct postern_unit *unit = &work->units[i];
@@ -341,14 +378,15 @@ static int run_all(struct transaction *work, bool *again_out,
 			unit->code = POSTERN_E_STALE;
 		} else if (postern__unit_completes(unit)) {
 			r = run_unit(work, unit, error);
-			completed += postern__unit_completes(unit);
+			work->completed += postern__unit_completes(unit);
 		}
 	}
-	if (r == POSTERN_OK && work->gone && !work->connection->lost) {
-		*again_out = true;
+	if (r != POSTERN_OK) {
+		/* What a handler left in the session was not undone. */
+		connection->lost = true;
 	}
-	if (r != POSTERN_OK || work->gone || completed == 0) {
-		(void)postern__pg_finish(work->connection, POSTERN_E_STALE, NULL);
+	if (r != POSTERN_OK || work->gone || work->completed == 0) {
+		(void)postern__pg_finish(connection, POSTERN_E_STALE, NULL);
 		return r;
 	}
 	r = commit(work, error);
@@ -368,8 +406,9 @@ static int run_until_judged(struct transaction *work, struct pg_store *self,
 		if (r != POSTERN_OK) {
 			return r;
 		}
-		r = run_all(work, &again, error);
-		if (r == POSTERN_OK && work->gone && work->connection->lost) {
+		r = run_all(work, error);
+		again = false;
+		if (r == POSTERN_OK && work->gone) {
 			/* A unit was refused together with its connection, or the
 			   connection broke by itself: then nobody is to blame. */
 			bool refused = false;
@@ -387,6 +426,42 @@ static int run_until_judged(struct transaction *work, struct pg_store *self,
 	return r;
 }
 
+/*
+ * The transaction failed as a whole, and one of the units is to blame: each
+ * has a transaction of its own now. As soon as one has committed, a failure of
+ * another is no failure of all: what cannot be run then has another turn.
+ */
+static int run_apart(struct transaction *all, struct pg_store *self,
+		struct postern_error *error) {
+	bool committed = false;
+	int r = POSTERN_OK;
+	postern__units_reset(all->units, all->count);
+	for (size_t i = 0; i < all->count; i++) {
+		struct postern_unit *unit = &all->units[i];
+		struct postern_error trouble = { 0 };
+		struct transaction work = {
+			.node = all->node,
+			.lock = all->lock,
+			.units = unit,
+			.count = 1,
+		};
+		if (r == POSTERN_OK) {
+			r = run_until_judged(&work, self, &trouble);
+		}
+		if (r == POSTERN_E_INVALID) {
+			postern__unit_refuse(unit, r, trouble.text);
+			r = POSTERN_OK;
+		} else if (r != POSTERN_OK && !committed) {
+			*error = trouble;
+			return r;
+		} else if (r != POSTERN_OK) {
+			postern__unit_refuse(unit, POSTERN_E_TIMEOUT, NULL);
+		}
+		committed = committed || unit->committed;
+	}
+	return POSTERN_OK;
+}
+
 int postern__pg_transact(struct postern_store *store, uint64_t node,
 		const struct postern_lock *lock, struct postern_unit *units,
 		size_t count, struct postern_error *error) {
@@ -398,5 +473,13 @@ int postern__pg_transact(struct postern_store *store, uint64_t node,
 		.units = units,
 		.count = count,
 	};
-	return count > 0 ? run_until_judged(&work, self, error) : POSTERN_OK;
+	struct postern_error trouble = { 0 };
+	int r = count > 0 ? run_until_judged(&work, self, &trouble) : POSTERN_OK;
+	if (count > 1 && (r == POSTERN_E_INVALID || r == POSTERN_E_BUSY)) {
+		r = run_apart(&work, self, &trouble);
+	}
+	if (r != POSTERN_OK && error) {
+		*error = trouble;
+	}
+	return r;
 }

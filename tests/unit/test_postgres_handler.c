@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * What handlers do to a transaction of PostgreSQL and to its session, with the
+ * connection in their hands: nothing of it reaches the next message, and a
+ * handler that goes wrong harms nobody but itself.
+ */
+
+#include <libpq-fe.h>
+#include <postern/sys/clock.h>
+#include <postern/sys/memory.h>
+#include <postern/sys/store.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tap.h"
+
+#define SCHEMA "handlers"
+#define NODE 42
+#define PATIENCE_MS 60000
+
+struct scene {
+	struct postern_store *store;
+	PGconn *link;
+	struct postern_error error;
+	int64_t channel;
+	int64_t handler;
+	int messages;
+};
+
+/* A handler that runs this and returns that. */
+struct deed {
+	const char *sql;
+	enum postern_outcome_kind outcome;
+	PGconn *rival; /* does this at the same time, in the first run … */
+	const char *rival_sql;
+	bool rival_ends; /* … or commits before the second one */
+	int runs;
+	int64_t number; /* that the last statement said */
+};
+
+static void run(PGconn *link, const char *sql) {
+	PGresult *result = PQexec(link, sql);
+	ExecStatusType status = PQresultStatus(result);
+	if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
+		FAIL("%s: %s", sql, PQerrorMessage(link));
+	}
+	PQclear(result);
+}
+
+static int64_t number_of(const PGresult *result) {
+	return PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1
+				   ? strtoll(PQgetvalue(result, 0, 0), NULL, 10)
+				   : -1;
+}
+
+static int64_t number(PGconn *link, const char *sql) {
+	PGresult *result = PQexec(link, sql);
+	int64_t value = number_of(result);
+	PQclear(result);
+	return value;
+}
+
+static void scene_open(struct scene *scene) {
+	const char *base = getenv("POSTERN_TEST_POSTGRES");
+	char url[1024];
+	struct postern_store_options options = {
+		.size = sizeof options,
+		.command_timeout_ms = PATIENCE_MS,
+	};
+	*scene = (struct scene){ .link = PQconnectdb(base ? base : "") };
+	run(scene->link, "SET client_min_messages = error;"
+					 " DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
+	(void)snprintf(url, sizeof url, "%s%cschema=" SCHEMA, base ? base : "",
+			base && strchr(base, '?') ? '&' : '?');
+	struct postern_enrol_channel channel = { .name = "orders" };
+	struct postern_enrol_handler handler = { .key = "a" };
+	struct postern_enrolment enrolment = {
+		.node = NODE,
+		.node_lease_ms = PATIENCE_MS,
+		.channels = &channel,
+		.channel_count = 1,
+		.handlers = &handler,
+		.handler_count = 1,
+	};
+	if (!CHECK_OK(postern_store_open(url, &options, &scene->store,
+						  &scene->error),
+				&scene->error) ||
+			!CHECK_OK(scene->store->ops->enrol(scene->store, &enrolment,
+							  &scene->error),
+					&scene->error)) {
+		exit(1);
+	}
+	scene->channel = channel.id;
+	scene->handler = handler.id;
+	run(scene->link, "CREATE TABLE " SCHEMA ".effect (n integer)");
+}
+
+static void scene_close(struct scene *scene) {
+	postern_store_destroy(scene->store);
+	run(scene->link, "DROP SCHEMA " SCHEMA " CASCADE");
+	PQfinish(scene->link);
+}
+
+static int64_t accept_one(struct scene *scene) {
+	char id[24];
+	(void)snprintf(id, sizeof id, "%d", scene->messages++);
+	struct postern_message message = {
+		.size = sizeof message,
+		.id = id,
+		.source = "shop",
+		.type = "order.paid",
+		.body = "body",
+		.body_len = 4,
+	};
+	struct postern_route route = { .handler = scene->handler, .lease = true };
+	struct postern_accept accept = {
+		.message = &message,
+		.channel = scene->channel,
+		.routes = &route,
+		.route_count = 1,
+	};
+	struct postern_batch batch = {
+		.node = NODE,
+		.accepts = &accept,
+		.accept_count = 1,
+	};
+	CHECK_OK(scene->store->ops->apply(scene->store, &batch, &scene->error),
+			&scene->error);
+	CHECK(route.leased);
+	return accept.seq;
+}
+
+static void do_deed(void *context, void *transaction, uint64_t epoch,
+		struct postern_outcome *outcome) {
+	struct deed *deed = context;
+	(void)epoch;
+	deed->runs++;
+	if (deed->rival_sql && deed->runs == 1) {
+		CHECK(PQsendQuery(deed->rival, deed->rival_sql));
+	}
+	if (deed->rival_ends && deed->runs == 2) {
+		PGresult *last;
+		while ((last = PQgetResult(deed->rival))) {
+			PQclear(last);
+		}
+		run(deed->rival, "COMMIT");
+	}
+	PGresult *result = PQexec(transaction, deed->sql);
+	deed->number = number_of(result);
+	bool good = !deed->rival || PQresultStatus(result) == PGRES_COMMAND_OK;
+	PQclear(result);
+	outcome->kind = good ? deed->outcome : POSTERN_RETRY;
+}
+
+#define DEEDS_MAX 3
+
+static int transact(struct scene *scene, struct deed *deeds,
+		struct postern_unit *units, size_t count) {
+	for (size_t i = 0; i < count; i++) {
+		units[i] = (struct postern_unit){
+			.seq = accept_one(scene),
+			.handler = scene->handler,
+			.fence = 1,
+			.context = &deeds[i],
+			.run = do_deed,
+		};
+	}
+	return scene->store->ops->transact(scene->store, NODE, NULL, units, count,
+			&scene->error);
+}
+
+/* One handler does this, the next one asks for a number. */
+static int64_t ask_after(struct scene *scene, const char *sql,
+		enum postern_outcome_kind outcome, const char *question) {
+	struct deed first = { .sql = sql, .outcome = outcome };
+	struct deed second = { .sql = question };
+	struct postern_unit unit;
+	(void)transact(scene, &first, &unit, 1);
+	CHECK_OK(transact(scene, &second, &unit, 1), &scene->error);
+	CHECK(unit.committed);
+	return second.number;
+}
+
+static void prepared(void) {
+	struct scene scene;
+	scene_open(&scene);
+	CHECK_INT(ask_after(&scene, "PREPARE p AS SELECT 1", POSTERN_DONE,
+					  "SELECT count(*) FROM pg_prepared_statements"),
+			0);
+	CHECK_INT(ask_after(&scene, "PREPARE p AS SELECT 1", POSTERN_RETRY,
+					  "SELECT count(*) FROM pg_prepared_statements"),
+			0);
+	scene_close(&scene);
+}
+
+static void advisory_locks(void) {
+	struct scene scene;
+	scene_open(&scene);
+	static const enum postern_outcome_kind outcomes[] = { POSTERN_DONE,
+		POSTERN_RETRY };
+	for (size_t i = 0; i < 2; i++) {
+		struct deed deed = {
+			.sql = "SELECT pg_advisory_lock(7)",
+			.outcome = outcomes[i],
+		};
+		struct postern_unit unit;
+		CHECK_OK(transact(&scene, &deed, &unit, 1), &scene.error);
+		CHECK_INT(number(scene.link, "SELECT count(*) FROM pg_locks"
+									 " WHERE locktype = 'advisory'"),
+				0);
+	}
+	scene_close(&scene);
+}
+
+static void rolled_back_and_set(void) {
+	struct scene scene;
+	scene_open(&scene);
+	CHECK_INT(ask_after(&scene, "ROLLBACK; SET statement_timeout = 77",
+					  POSTERN_DONE,
+					  "SELECT setting FROM pg_settings"
+					  " WHERE name = 'statement_timeout'"),
+			0);
+	scene_close(&scene);
+}
+
+/* Of three in one transaction the second does this; the others commit. */
+static void only_the_second(const char *sql,
+		enum postern_outcome_kind outcome) {
+	struct scene scene;
+	scene_open(&scene);
+	struct deed deeds[DEEDS_MAX] = {
+		{ .sql = "INSERT INTO " SCHEMA ".effect VALUES (1)" },
+		{ .sql = sql, .outcome = outcome },
+		{ .sql = "INSERT INTO " SCHEMA ".effect VALUES (3)" },
+	};
+	struct postern_unit units[DEEDS_MAX];
+	int r = transact(&scene, deeds, units, DEEDS_MAX);
+	CHECK_OK(r, &scene.error);
+	CHECK(r != POSTERN_OK || (units[0].committed && units[2].committed));
+	CHECK(r != POSTERN_OK || !units[1].committed);
+	CHECK_INT(number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"), 4);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".ledger"), 2);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 1);
+	scene_close(&scene);
+}
+
+static void savepoint_of_same_name(void) {
+	only_the_second("INSERT INTO " SCHEMA ".effect VALUES (100);"
+					" SAVEPOINT postern_unit",
+			POSTERN_RETRY);
+}
+
+static void back_to_the_beginning(void) {
+	only_the_second("ROLLBACK TO postern_unit;"
+					" INSERT INTO " SCHEMA ".effect VALUES (100)",
+			POSTERN_DONE);
+}
+
+static void read_only(void) {
+	only_the_second("SET TRANSACTION READ ONLY", POSTERN_DONE);
+}
+
+static void constraint_at_commit(void) {
+	only_the_second("CREATE TABLE " SCHEMA ".one (n integer UNIQUE"
+					" DEFERRABLE INITIALLY DEFERRED);"
+					" INSERT INTO " SCHEMA ".one VALUES (1), (1)",
+			POSTERN_DONE);
+}
+
+/* The first of a batch has locked what the rival waits for. */
+static void deadlock(void) {
+	struct scene scene;
+	scene_open(&scene);
+	run(scene.link, "SET deadlock_timeout = '1h';"
+					" INSERT INTO " SCHEMA ".effect VALUES (1), (2)");
+	run(scene.link, "BEGIN;"
+					" UPDATE " SCHEMA ".effect SET n = 2 WHERE n = 2");
+	struct deed deeds[] = {
+		{
+				.sql = "UPDATE " SCHEMA ".effect SET n = 1 WHERE n = 1",
+				.rival = scene.link,
+				.rival_ends = true,
+		},
+		{
+				.sql = "SET LOCAL deadlock_timeout = 50;"
+					   " UPDATE " SCHEMA ".effect SET n = 2 WHERE n = 2",
+				.rival = scene.link,
+				.rival_sql = "UPDATE " SCHEMA ".effect SET n = 1 WHERE n = 1",
+		},
+	};
+	struct postern_unit units[2];
+	CHECK_OK(transact(&scene, deeds, units, 2), &scene.error);
+	CHECK(units[0].committed);
+	CHECK(units[1].committed);
+	CHECK_INT(deeds[1].runs, 2);
+	scene_close(&scene);
+}
+
+static const struct tap_case cases[] = {
+	{ "what a handler prepared is gone before the next message", prepared },
+	{ "what a handler locked is free after it, done or not", advisory_locks },
+	{ "what was set after a rollback does not reach the next message",
+			rolled_back_and_set },
+	{ "a savepoint like ours keeps nothing of what was undone",
+			savepoint_of_same_name },
+	{ "one that went back to before it was taken is not done",
+			back_to_the_beginning },
+	{ "one that made the transaction read-only harms nobody else", read_only },
+	{ "a constraint that fails at the commit harms nobody else",
+			constraint_at_commit },
+	{ "in a batch a deadlock is resolved by running its members apart",
+			deadlock },
+};
+
+TAP_MAIN(cases)
