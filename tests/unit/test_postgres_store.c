@@ -11,9 +11,11 @@
 #include <postern/sys/clock.h>
 #include <postern/sys/memory.h>
 #include <postern/sys/store.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tap.h"
@@ -22,7 +24,7 @@
 #define NODE 42
 #define FROZEN 43
 /* What the store waits for an answer. */
-#define TIMEOUT_MS 300
+#define TIMEOUT_MS 1000
 /* Far more than anything takes. */
 #define PATIENCE_MS 60000
 
@@ -71,12 +73,12 @@ static void enrol(struct scene *scene, uint64_t node, int64_t lease_ms) {
 	scene->handler = handler.id;
 }
 
-static void scene_open(struct scene *scene) {
+static void scene_open_with(struct scene *scene, int64_t timeout_ms) {
 	const char *base = getenv("POSTERN_TEST_POSTGRES");
 	char url[1024];
 	struct postern_store_options options = {
 		.size = sizeof options,
-		.command_timeout_ms = TIMEOUT_MS,
+		.command_timeout_ms = PATIENCE_MS,
 	};
 	*scene = (struct scene){ .memory = postern_memory_create() };
 	scene->link = PQconnectdb(base ? base : "");
@@ -84,12 +86,21 @@ static void scene_open(struct scene *scene) {
 					 " DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
 	(void)snprintf(url, sizeof url, "%s%cschema=" SCHEMA, base ? base : "",
 			base && strchr(base, '?') ? '&' : '?');
-	if (!CHECK_OK(postern_store_open(url, &options, &scene->store,
-						  &scene->error),
-				&scene->error)) {
-		exit(1);
+	/* Making the tables takes its time. */
+	for (int i = 0; i < 2; i++) {
+		postern_store_destroy(scene->store);
+		if (!CHECK_OK(postern_store_open(url, &options, &scene->store,
+							  &scene->error),
+					&scene->error)) {
+			exit(1);
+		}
+		options.command_timeout_ms = timeout_ms;
 	}
 	enrol(scene, NODE, PATIENCE_MS);
+}
+
+static void scene_open(struct scene *scene) {
+	scene_open_with(scene, TIMEOUT_MS);
 }
 
 static void scene_close(struct scene *scene) {
@@ -184,6 +195,146 @@ static void given_back(void) {
 	CHECK_INT(number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
 			1);
+	scene_close(&scene);
+}
+
+/* What another handler of the message has leased meanwhile is known. */
+static void other_handler_kept(void) {
+	struct scene scene;
+	bool alive = false;
+	scene_open(&scene);
+	accept_too_late(&scene, "1");
+	run(scene.link, "INSERT INTO " SCHEMA ".open SELECT seq, fence, node,"
+					" due_at, since, suspect, order_hash, handler + 1,"
+					" failures, starts, crashes, solo FROM " SCHEMA ".open");
+	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(number(scene.link, "SELECT handler FROM " SCHEMA ".open"
+								 " WHERE node = 42"),
+			scene.handler + 1);
+	scene_close(&scene);
+}
+
+/* Cut all lines of the store; the server does not hear of it. */
+static void cut_lines(const struct scene *scene) {
+	for (int fd = 3; fd < 100; fd++) {
+		struct sockaddr_storage peer;
+		socklen_t len = sizeof peer;
+		if (fd != PQsocket(scene->link) &&
+				getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
+			(void)shutdown(fd, SHUT_RDWR);
+		}
+	}
+}
+
+/* Whoever does this to the table is held up until the table `go` has a row; of
+   several only the first. */
+static void hold_up(struct scene *scene, const char *what, const char *table) {
+	char sql[1000];
+	(void)snprintf(sql, sizeof sql,
+			"CREATE TABLE " SCHEMA ".go (n integer);"
+			"CREATE SEQUENCE " SCHEMA ".held;"
+			"CREATE FUNCTION " SCHEMA ".hold_up() RETURNS trigger"
+			" LANGUAGE plpgsql AS $$ BEGIN"
+			" IF nextval('" SCHEMA ".held') = 1 THEN"
+			" WHILE NOT EXISTS (SELECT 1 FROM " SCHEMA ".go) LOOP"
+			" PERFORM pg_sleep(0.001); END LOOP;"
+			" END IF; RETURN NULL; END $$;"
+			"CREATE CONSTRAINT TRIGGER hold_up AFTER %s ON " SCHEMA ".%s"
+			" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+			" EXECUTE FUNCTION " SCHEMA ".hold_up()",
+			what, table);
+	run(scene->link, sql);
+}
+
+static const char is_held_up[] = "SELECT last_value FROM " SCHEMA ".held"
+								 " WHERE is_called";
+
+static void *cut_when_held_up(void *context) {
+	struct scene *scene = context;
+	CHECK(wait_for(scene, is_held_up, 1));
+	cut_lines(scene);
+	return NULL;
+}
+
+/* The line is cut while the batch commits, and the second try waits for the
+   first until it is tired of it. */
+static void given_back_after_busy(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	pthread_t cutter;
+	bool alive = false;
+	scene_open_with(&scene, PATIENCE_MS);
+	hold_up(&scene, "INSERT", "message");
+	CHECK_INT(pthread_create(&cutter, NULL, cut_when_held_up, &scene), 0);
+	CHECK_INT(accept_leased(&scene, NODE, "1", &accept), POSTERN_E_BUSY);
+	(void)pthread_join(cutter, NULL);
+	run(scene.link, "INSERT INTO " SCHEMA ".go VALUES (1)");
+	CHECK(wait_for(&scene,
+			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
+	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
+			0);
+	scene_close(&scene);
+}
+
+/* A claim that commits after it was given up. */
+static void claim_given_back(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	struct postern_claims claims = { 0 };
+	bool alive = false;
+	scene_open(&scene);
+	CHECK_OK(accept_leased(&scene, 7, "1", &accept), &scene.error);
+	hold_up(&scene, "UPDATE", "open");
+	struct postern_want want = { .handler = scene.handler, .max = 10 };
+	struct postern_claim claim = {
+		.node = NODE,
+		.wants = &want,
+		.want_count = 1,
+		.max = 10,
+		.bytes_max = 1000000,
+	};
+	CHECK_INT(scene.store->ops->claim(scene.store, &claim, scene.memory,
+					  &claims, &scene.error),
+			POSTERN_E_TIMEOUT);
+	run(scene.link, "INSERT INTO " SCHEMA ".go VALUES (1)");
+	CHECK(wait_for(&scene,
+			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
+	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open"
+					  " WHERE node IS NULL AND fence = 1 AND starts = 0"),
+			1);
+	scene_close(&scene);
+}
+
+/* Something is in doubt while a handler of the node has a transaction open. */
+static void renewed_in_doubt(void) {
+	struct scene scene;
+	bool alive = false;
+	scene_open(&scene);
+	accept_too_late(&scene, "1");
+	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
+	run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(42, NULL, NULL, 1)");
+	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK(alive);
+	run(link, "ROLLBACK");
+	PQfinish(link);
+	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
+			0);
 	scene_close(&scene);
 }
 
@@ -417,6 +568,13 @@ static const struct tap_case cases[] = {
 	{ "a lock is renewed but not given away while something runs under it",
 			busy_owner },
 	{ "what was leased after it was given up is given back", given_back },
+	{ "what was leased of the same message later is not given back",
+			other_handler_kept },
+	{ "what was leased by the first of two tries is given back",
+			given_back_after_busy },
+	{ "what was claimed after it was given up is given back",
+			claim_given_back },
+	{ "a node is renewed whatever is in doubt", renewed_in_doubt },
 	{ "what was accepted after it was given up is a duplicate then",
 			sent_again },
 };

@@ -42,7 +42,7 @@ struct work {
 	struct postern_route **routes;
 	size_t route_count;
 	struct postern__buf headers;
-	bool sent; /* to the database, perhaps without an answer */
+	bool unanswered; /* a try of it */
 };
 
 static int compare(const void *a, const void *b) {
@@ -515,7 +515,6 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 	add_settlements(&query, work);
 	r = add_accepts(&query, work, error);
 	add_routes(&query, work);
-	work->sent = true;
 	postern__point("postgres-apply.before");
 	if (r == POSTERN_OK) {
 		r = postern__pg_run(&query,
@@ -526,6 +525,7 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 				error);
 	}
 	postern__point("postgres-apply.after");
+	work->unanswered = work->unanswered || connection->lost;
 	if (r == POSTERN_OK) {
 		read_answer(&query, work);
 	}
@@ -534,15 +534,16 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 }
 
 /* What may have been leased although the batch has failed. */
-static void note_doubt(struct pg_store *self, const struct work *work, int r) {
-	bool leases = false;
-	for (size_t i = 0; !leases && i < work->route_count; i++) {
-		leases = work->routes[i]->lease;
-	}
-	if (leases && work->sent &&
-			(r == POSTERN_E_UNAVAILABLE || r == POSTERN_E_TIMEOUT)) {
-		postern__pg_doubt(self, work->batch->node, work->seqs,
-				work->batch->accept_count);
+static void note_doubt(struct pg_store *self, const struct work *work) {
+	for (size_t i = 0; i < work->batch->accept_count; i++) {
+		const struct arrival *arrival = &work->arrivals[i];
+		for (size_t j = 0; j < arrival->accept->route_count; j++) {
+			const struct postern_route *route = &arrival->accept->routes[j];
+			const struct pg_lease lease = { arrival->seq, route->handler, 1 };
+			if (route->lease) {
+				postern__pg_doubt(self, work->batch->node, &lease, 1, false);
+			}
+		}
 	}
 }
 
@@ -584,7 +585,9 @@ int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,
 	int r = work_init(&work, batch, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_do(self, apply, &work, error);
-		note_doubt(self, &work, r);
+		if (r != POSTERN_OK && work.unanswered) {
+			note_doubt(self, &work);
+		}
 		work_finish(&work);
 	}
 	return r;

@@ -5,8 +5,8 @@
  * messages along. Nodes that claim at the same time pass over what another has
  * in its hands.
  *
- * It commits only when everything was received: nothing is ever leased to
- * this node that it does not know of.
+ * It commits only when everything was received. If what became of the commit
+ * cannot be learned, the leases are given back, see doubt.c.
  */
 
 #include <stdio.h>
@@ -37,6 +37,7 @@ struct work {
 	struct postern_memory *memory;
 	struct postern_claims out;
 	int64_t xid; /* 0: nothing was written */
+	bool ending; /* the transaction may have committed */
 };
 
 static int read_row(const struct pg_query *query, int row,
@@ -182,15 +183,28 @@ static int claim_some(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	struct work *work = context;
 	(void)again;
-	int r = postern__pg_begin(connection, error);
+	int r = postern__pg_settle_doubts(connection, work->claim->node, true,
+			error);
+	if (r == POSTERN_OK) {
+		r = postern__pg_begin(connection, error);
+	}
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	r = claim_due(connection, work, error);
+	work->ending = r == POSTERN_OK;
 	postern__point("postgres-claim.read");
 	return work->xid ? postern__pg_finish_known(connection, work->xid,
 							   look_for_leases, work, r, error)
 					 : postern__pg_finish(connection, r, error);
+}
+
+static void note_doubt(struct pg_store *self, const struct work *work) {
+	for (size_t i = 0; i < work->out.count; i++) {
+		const struct postern_claimed *item = &work->out.items[i];
+		const struct pg_lease lease = { item->seq, item->handler, item->fence };
+		postern__pg_doubt(self, work->claim->node, &lease, 1, true);
+	}
 }
 
 int postern__pg_claim(struct postern_store *store,
@@ -205,6 +219,8 @@ int postern__pg_claim(struct postern_store *store,
 	int r = postern__pg_do_once(self, claim_some, &work, error);
 	if (r == POSTERN_OK) {
 		*out = work.out;
+	} else if (work.ending) {
+		note_doubt(self, &work);
 	}
 	return r;
 }

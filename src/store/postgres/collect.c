@@ -191,13 +191,18 @@ static int collect(struct pg_connection *connection, void *context, bool again,
 						  : postern__pg_finish(connection, r, error);
 }
 
-/* What may have been leased although nobody knows: what was new. */
+/* What may have been leased although nobody knows. */
 static void note_doubt(struct pg_store *self,
 		const struct postern_collection *collection) {
 	for (size_t i = 0; i < collection->accept_count; i++) {
 		const struct postern_accept *accept = &collection->accepts[i];
-		if (accept->code == POSTERN_OK && accept->seq > 0) {
-			postern__pg_doubt(self, collection->node, &accept->seq, 1);
+		for (size_t j = 0; j < accept->route_count; j++) {
+			const struct postern_route *route = &accept->routes[j];
+			const struct pg_lease lease = { accept->seq, route->handler,
+				route->fence };
+			if (route->leased) {
+				postern__pg_doubt(self, collection->node, &lease, 1, false);
+			}
 		}
 	}
 }

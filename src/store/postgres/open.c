@@ -145,7 +145,7 @@ static void pg_destroy(struct postern_store *store) {
 	}
 	postern__pg_pool_finish(self);
 	postern__pg_forget_all(self);
-	free(self->doubts.seqs);
+	free(self->doubts.leases);
 	free(self->conninfo);
 	free(self->place);
 	free(self->schema);

@@ -48,6 +48,7 @@ static void rest(int64_t ms) {
 void postern__pg_pool_init(struct pg_store *self) {
 	(void)pthread_mutex_init(&self->lock, NULL);
 	(void)pthread_mutex_init(&self->unit.lock, NULL);
+	(void)pthread_mutex_init(&self->settling, NULL);
 	(void)postern__wait_init(&self->given);
 	for (size_t i = 0; i < PG_CONNECTION_MAX; i++) {
 		self->connections[i].store = self;
@@ -61,6 +62,7 @@ void postern__pg_pool_finish(struct pg_store *self) {
 	(void)pthread_cond_destroy(&self->given);
 	(void)pthread_mutex_destroy(&self->lock);
 	(void)pthread_mutex_destroy(&self->unit.lock);
+	(void)pthread_mutex_destroy(&self->settling);
 }
 
 /* With the lock: one that is free, connected rather than not. */

@@ -195,12 +195,19 @@ int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
 
 /* The store. */
 
-/* Numbers of messages that a node may have leased, see doubt.c. */
+struct pg_lease {
+	int64_t seq;
+	int64_t handler;
+	uint64_t fence;
+};
+
+/* What a node may have leased, see doubt.c. */
 struct pg_doubts {
 	uint64_t node;
-	int64_t *seqs;
+	struct pg_lease *leases;
 	size_t count;
 	size_t cap;
+	bool claimed; /* some were claimed */
 };
 
 /* The handler that is being run, see transact.c. */
@@ -253,6 +260,7 @@ struct pg_store {
 	bool *handlers;
 	size_t handler_count;
 	struct pg_doubts doubts;
+	pthread_mutex_t settling; /* one at a time settles them; comes first */
 	/* The lock under which all leases were looked at, see recover.c. */
 	char scanned_lock[POSTERN_LOCK_NAME_LEN_MAX + 1];
 	uint64_t scanned_fence;
@@ -286,11 +294,13 @@ void postern__pg_forget_all(struct pg_store *self);
 
 /* doubt.c: leases that nobody here knows of. */
 
+/* `claimed`: by a claim, not by what accepted them. */
 void postern__pg_doubt(struct pg_store *self, uint64_t node,
-		const int64_t *seqs, size_t count);
-/* Give back what is leased of what is in doubt. */
+		const struct pg_lease *leases, size_t count, bool claimed);
+/* Give back what is leased of what is in doubt. `only_claimed`: unless nothing
+   of it was claimed. */
 int postern__pg_settle_doubts(struct pg_connection *connection, uint64_t node,
-		struct postern_error *error);
+		bool only_claimed, struct postern_error *error);
 
 /* clock.c: the clock. */
 

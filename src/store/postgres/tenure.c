@@ -38,9 +38,11 @@ static int renew(struct pg_connection *connection, void *context, bool again,
 					(again && work->ttl_ms == 0);
 	}
 	postern__pg_end(&query);
-	return r == POSTERN_OK && work->ttl_ms > 0
-				   ? postern__pg_settle_doubts(connection, work->node, error)
-				   : r;
+	if (r == POSTERN_OK && work->ttl_ms > 0) {
+		/* It lives on in any case; if this fails, it is done another time. */
+		(void)postern__pg_settle_doubts(connection, work->node, false, NULL);
+	}
+	return r;
 }
 
 int postern__pg_renew(struct postern_store *store, uint64_t node,

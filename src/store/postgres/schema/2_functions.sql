@@ -740,20 +740,23 @@ BEGIN
 	END IF;
 END $$;
 
--- Give back what a node has leased of these messages as they were accepted: it
--- was never told so. Locking the node waits for what is still under way.
-CREATE FUNCTION @give_back_1(p_node bigint, p_now bigint, p_seqs bigint[])
-	RETURNS void LANGUAGE plpgsql
+-- Give back leases that a node was never told of, those of them that it has.
+-- Locking the node waits for what is still under way.
+CREATE FUNCTION @give_back_1(p_node bigint, p_now bigint,
+	p_lock_timeout text, p_seq bigint[], p_handler integer[],
+	p_fence bigint[]) RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
 	SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 BEGIN
+	PERFORM set_config('lock_timeout', p_lock_timeout, true);
 	PERFORM 1 FROM @node WHERE node = p_node FOR UPDATE;
 	UPDATE @open o SET node = NULL, since = v_now, due_at = v_now,
-		starts = o.starts - 1
-		FROM unnest(p_seqs) AS u (seq)
-		WHERE o.seq = u.seq AND o.node = p_node AND o.fence = 1;
+		starts = o.starts - 1, solo = false
+		FROM unnest(p_seq, p_handler, p_fence) AS u (seq, handler, fence)
+		WHERE o.seq = u.seq AND o.handler = u.handler AND o.fence = u.fence
+			AND o.node = p_node;
 END $$;
 
 -- End the transactions of nodes that stopped in the middle of them, and would
