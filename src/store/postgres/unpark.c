@@ -120,11 +120,29 @@ static int write_all(struct pg_connection *connection, const struct work *work,
 				   : r;
 }
 
+/* As many routes as there are handlers, which others may have enrolled. */
+static int make_room(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
+	struct pg_store *self = connection->store;
+	int r = work->routes ? POSTERN_OK : postern__pg_load(connection, error);
+	if (work->routes || r != POSTERN_OK) {
+		return r;
+	}
+	(void)pthread_mutex_lock(&self->lock);
+	work->route_max = self->handler_count;
+	(void)pthread_mutex_unlock(&self->lock);
+	work->routes = calloc(work->route_max + 1, sizeof *work->routes);
+	return work->routes ? POSTERN_OK : postern__pg_no_memory(error);
+}
+
 static int wake(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	struct work *work = context;
 	(void)again;
-	int r = postern__pg_begin(connection, error);
+	int r = make_room(connection, work, error);
+	if (r == POSTERN_OK) {
+		r = postern__pg_begin(connection, error);
+	}
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -140,19 +158,13 @@ int postern__pg_unpark(struct postern_store *store, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error) {
 	struct pg_store *self = postern__pg_from_base(store);
-	(void)pthread_mutex_lock(&self->lock);
-	size_t handlers = self->handler_count;
-	(void)pthread_mutex_unlock(&self->lock);
 	struct work work = {
 		.router = router,
 		.context = context,
 		.max = max,
 		.after = *cursor,
-		.route_max = handlers,
-		.routes = calloc(handlers + 1, sizeof *work.routes),
 	};
-	int r = work.routes ? postern__pg_do(self, wake, &work, error)
-						: postern__pg_no_memory(error);
+	int r = postern__pg_do(self, wake, &work, error);
 	free(work.routes);
 	free(work.found);
 	if (r == POSTERN_OK) {
