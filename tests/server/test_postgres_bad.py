@@ -258,6 +258,15 @@ def _(place):
     refused(place, url, "synchronous_commit", "ALTER ROLE", commands=WRITING + MAKING)
 
 
+@case("transactions that do not see what they waited for are refused")
+def _(place):
+    make_role("steady")
+    SERVER.sql("ALTER ROLE steady SET default_transaction_isolation ="
+               " 'repeatable read'")
+    url = SERVER.url(user="steady")
+    refused(place, url, "read committed", "ALTER ROLE", commands=WRITING + MAKING)
+
+
 @case("a URL that cannot be is refused as wrong configuration")
 def _(place):
     for url, text in (

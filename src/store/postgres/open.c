@@ -72,7 +72,16 @@ static void tell(struct pg_store *self, const char *text) {
 }
 
 /* What the server says of itself, in this order. */
-enum { VERSION, ENCODING, STANDBY, READ_ONLY, SYNCHRONOUS, FSYNC, PAGES };
+enum {
+	VERSION,
+	ENCODING,
+	STANDBY,
+	READ_ONLY,
+	ISOLATION,
+	SYNCHRONOUS,
+	FSYNC,
+	PAGES
+};
 
 static int judge(struct pg_store *self, const struct pg_query *said,
 		struct postern_error *error) {
@@ -94,6 +103,15 @@ static int judge(struct pg_store *self, const struct pg_query *said,
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"PostgreSQL at %s is read-only, perhaps a standby: name the "
 				"primary",
+				self->place);
+	}
+	if (!postern__pg_get(said, 0, ISOLATION)) {
+		/* What is done in one statement has no BEGIN that could say it, and
+		   would not see what it has waited for. */
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"default_transaction_isolation at %s is not 'read committed': "
+				"ALTER ROLE … SET default_transaction_isolation = 'read "
+				"committed'",
 				self->place);
 	}
 	if (!postern__pg_get(said, 0, SYNCHRONOUS)) {
@@ -119,7 +137,8 @@ static int check_server(struct pg_connection *connection, void *context,
 			"SELECT current_setting('server_version_num')::integer,"
 			" getdatabaseencoding() = 'UTF8', pg_is_in_recovery(),"
 			" current_setting('transaction_read_only') = 'on',"
-			" current_setting('synchronous_commit') <> 'off',"
+			" current_setting('default_transaction_isolation') ="
+			" 'read committed', current_setting('synchronous_commit') <> 'off',"
 			" current_setting('fsync') = 'on',"
 			" current_setting('full_page_writes') = 'on'",
 			error);
