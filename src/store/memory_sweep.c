@@ -247,9 +247,10 @@ int postern__mem_orphans(struct memory_store *self, uint64_t node, bool poison,
 		struct postern_error *error) {
 	size_t count = 0;
 	uint64_t found = 0;
+	bool is_there = postern__mem_node(self, node);
 	struct postern_orphan *orphans = postern_memory_alloc(memory,
 			self->handler_count * sizeof(struct postern_orphan));
-	for (size_t i = 0; orphans && i < self->handler_count; i++) {
+	for (size_t i = 0; orphans && is_there && i < self->handler_count; i++) {
 		int64_t id = (int64_t)i + 1;
 		if (self->handlers[i].owner != id || is_registered(self, node, id)) {
 			continue;

@@ -229,6 +229,22 @@ static void late_registers(void) {
 	stand_close(&stand);
 }
 
+/* It does not know yet that others have found it gone. */
+static void gone_finds_none(void) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	stand_accept(&stand, "1", stand.handlers[0]);
+	bool alive = false;
+	CHECK_OK(stand.ops->renew(stand.store, stand.node, 0, &alive, &stand.error),
+			&stand.error);
+	CHECK(alive);
+	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 0);
+	CHECK_INT(stand_handler_stats(&stand, "a").poisoned, 0);
+	CHECK_INT(stand_handler_stats(&stand, "a").pending, 1);
+	stand_close(&stand);
+}
+
 const struct tap_case orphan_cases[] = {
 	{ "open deliveries of a handler nobody registers are orphans", found },
 	{ "a handler that is registered has no orphans", none },
@@ -245,5 +261,6 @@ const struct tap_case orphan_cases[] = {
 	{ "poisoned orphans can be retried when their handler is back",
 			retried_when_back },
 	{ "a node that is late has no orphans of its own", late_registers },
+	{ "a node that is gone finds no orphans", gone_finds_none },
 	{ 0 },
 };

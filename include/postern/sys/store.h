@@ -473,7 +473,8 @@ struct postern_store_ops {
 
 	/*
 	 * Find open deliveries of handlers that no live node registers; the node
-	 * that asks is alive even if it is late. With `poison`, poison the
+	 * that asks is alive even if it is late, and finds none if it is gone:
+	 * nobody registers its own handlers then. With `poison`, poison the
 	 * pending ones, at most `max`.
 	 */
 	int (*orphans)(struct postern_store *store, uint64_t node, bool poison,

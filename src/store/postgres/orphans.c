@@ -9,6 +9,7 @@
 #include "store/postgres/postgres.h"
 
 struct work {
+	uint64_t node;
 	bool poison;
 	size_t max;
 	struct postern_memory *memory;
@@ -35,13 +36,14 @@ static int find_orphans(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
+	postern__pg_node(&query, work->node);
 	postern__pg_now(&query);
 	postern__pg_bool(&query, work->poison);
 	postern__pg_int4(&query,
 			work->max < INT32_MAX ? (int64_t)work->max : INT32_MAX);
 	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
-	int r = postern__pg_run(&query, "SELECT * FROM @orphans_1($1, $2, $3, $4)",
-			error);
+	int r = postern__pg_run(&query,
+			"SELECT * FROM @orphans_1($1, $2, $3, $4, $5)", error);
 	if (r == POSTERN_OK) {
 		r = read_orphans(&query, work, error);
 	}
@@ -64,8 +66,12 @@ int postern__pg_orphans(struct postern_store *store, uint64_t node, bool poison,
 		size_t max, struct postern_memory *memory,
 		struct postern_orphan **orphans_out, size_t *count_out,
 		struct postern_error *error) {
-	(void)node; /* it has enrolled, so it is among the nodes */
-	struct work work = { .poison = poison, .max = max, .memory = memory };
+	struct work work = {
+		.node = node,
+		.poison = poison,
+		.max = max,
+		.memory = memory,
+	};
 	int r = postern__pg_do(postern__pg_from_base(store), see_to_orphans, &work,
 			error);
 	if (r == POSTERN_OK) {

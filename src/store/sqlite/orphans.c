@@ -125,12 +125,21 @@ static int poison_orphans(struct sqlite_store *self, size_t max,
 	return r;
 }
 
+static int find_node(struct sqlite_store *self, uint64_t node, bool *found_out,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT 1 FROM postern_node WHERE node = ?1");
+	postern__sqlite_bind_int(&query, 1, (int64_t)node);
+	*found_out = postern__sqlite_row(&query);
+	return postern__sqlite_end(&query, error);
+}
+
 int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
 		bool do_poison, size_t max, struct postern_memory *memory,
 		struct postern_orphan **orphans_out, size_t *count_out,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	(void)node; /* it has enrolled, so it is among the nodes */
 	int r = postern__sqlite_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
@@ -138,8 +147,12 @@ int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
 	size_t count = 0;
 	struct postern_orphan *orphans = postern_memory_alloc(memory,
 			self->handler_count * sizeof(struct postern_orphan));
-	r = orphans ? find_orphans(self, memory, orphans, &count, error)
+	bool is_there = false;
+	r = orphans ? find_node(self, node, &is_there, error)
 				: postern__sqlite_no_memory(error);
+	if (r == POSTERN_OK && is_there) {
+		r = find_orphans(self, memory, orphans, &count, error);
+	}
 	if (r == POSTERN_OK && do_poison && count > 0) {
 		r = poison_orphans(self, max, error);
 	}

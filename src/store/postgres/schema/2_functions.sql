@@ -969,15 +969,19 @@ BEGIN
 END $$;
 
 -- Handlers that no node registers, with their open deliveries that no living
--- node has leased; p_poison: poison the pending ones, at most p_max.
-CREATE FUNCTION @orphans_1(p_now bigint, p_poison boolean, p_max integer,
-	p_kept integer)
+-- node has leased; p_poison: poison the pending ones, at most p_max. A node
+-- that was found gone, and does not know it, would find its own handlers.
+CREATE FUNCTION @orphans_1(p_node bigint, p_now bigint, p_poison boolean,
+	p_max integer, p_kept integer)
 	RETURNS TABLE (key text, open bigint) LANGUAGE plpgsql SET jit = off AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 	v_orphans integer[];
 	v_dead record;
 BEGIN
+	IF NOT @holds_1(p_node, NULL, NULL) THEN
+		RETURN;
+	END IF;
 	SELECT array_agg(h.id) INTO v_orphans FROM @handler h
 		WHERE h.owner NOT IN (
 			SELECT r.owner FROM @node_handler n
