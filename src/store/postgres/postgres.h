@@ -175,7 +175,12 @@ bool postern__pg_next(struct pg_items *items, int64_t *out);
 
 /* transaction.c: more than one statement. */
 
+/* A process that stops in the middle of it does not hold others up for long:
+   the server ends what nothing is heard of for the command timeout. */
 int postern__pg_begin(struct pg_connection *connection,
+		struct postern_error *error);
+/* The same for handlers, which take their time; see begin_units_1. */
+int postern__pg_begin_units(struct pg_connection *connection,
 		struct postern_error *error);
 /* The same for looking: all of it sees one state of the database. */
 int postern__pg_begin_look(struct pg_connection *connection,

@@ -65,7 +65,7 @@ static int begin(struct transaction *work, struct postern_error *error) {
 	work->pledge = (int64_t)(self->random->next(self->random->context) >> 1);
 	(void)snprintf(work->savepoint, sizeof work->savepoint, "postern_%llx",
 			(unsigned long long)work->pledge);
-	int r = postern__pg_begin(connection, error);
+	int r = postern__pg_begin_units(connection, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

@@ -19,6 +19,16 @@
 
 int postern__pg_begin(struct pg_connection *connection,
 		struct postern_error *error) {
+	char sql[128];
+	(void)snprintf(sql, sizeof sql,
+			"BEGIN ISOLATION LEVEL READ COMMITTED;"
+			" SET LOCAL idle_in_transaction_session_timeout = %lld",
+			(long long)connection->store->command_timeout_ms);
+	return postern__pg_script(connection, sql, error);
+}
+
+int postern__pg_begin_units(struct pg_connection *connection,
+		struct postern_error *error) {
 	return postern__pg_exec(connection, "BEGIN ISOLATION LEVEL READ COMMITTED",
 			error);
 }
