@@ -3,7 +3,6 @@
 
 #include "crash/dump.h"
 
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,27 +71,25 @@ static void write_parked(FILE *file, const struct postern_listing *listing) {
 	}
 }
 
+struct effects_file {
+	FILE *file;
+	const char *comma;
+};
+
+static void write_effect(void *context, int64_t seq, const char *handler,
+		uint64_t fence) {
+	struct effects_file *out = context;
+	(void)fprintf(out->file,
+			"%s\n{\"seq\":%lld,\"handler\":\"%s\",\"fence\":%llu}", out->comma,
+			(long long)seq, handler, (unsigned long long)fence);
+	out->comma = ",";
+}
+
 static void write_effects(const struct world *world, FILE *file) {
-	sqlite3 *db = NULL;
-	sqlite3_stmt *statement = NULL;
-	const char *comma = "";
-	if (sqlite3_open_v2(world->path, &db, SQLITE_OPEN_READONLY, NULL)) {
-		give_up("cannot open the file");
+	struct effects_file out = { .file = file, .comma = "" };
+	if (!effects_read(&world->effects, write_effect, &out)) {
+		give_up("cannot read the effects");
 	}
-	/* Without the table there is no effect. */
-	if (sqlite3_prepare_v2(db, "SELECT seq, handler, fence FROM effect", -1,
-				&statement, NULL) == SQLITE_OK) {
-		while (sqlite3_step(statement) == SQLITE_ROW) {
-			(void)fprintf(file,
-					"%s\n{\"seq\":%lld,\"handler\":\"%s\",\"fence\":%lld}",
-					comma, (long long)sqlite3_column_int64(statement, 0),
-					(const char *)sqlite3_column_text(statement, 1),
-					(long long)sqlite3_column_int64(statement, 2));
-			comma = ",";
-		}
-	}
-	(void)sqlite3_finalize(statement);
-	(void)sqlite3_close(db);
 }
 
 void dump_write(struct world *world, bool drained, const char *path) {

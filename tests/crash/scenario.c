@@ -5,19 +5,20 @@
  * messages and in one process, so that a fault can be tried at each single
  * step of it.
  *
- * Usage: scenario FILE HISTORY LIFE [DUMP]
+ * Usage: scenario STORE HISTORY LIFE [DUMP]
  *
- * Plays on the SQLite file FILE, which need not exist, and appends to
- * HISTORY. LIFE counts the programs that played on the file, from 1. What is
- * played is the same in every life: a client that was cut off sends
- * everything again. The last life is given the name of a DUMP: it goes on
- * until nothing is open and writes down what there is.
+ * Plays on the SQLite file STORE or, if that is a URL of PostgreSQL, in its
+ * schema, which need not exist, and appends to HISTORY. LIFE counts the
+ * programs that played there, from 1. What is played is the same in every
+ * life: a client that was cut off sends everything again. The last life is
+ * given the name of a DUMP: it goes on until nothing is open and writes down
+ * what there is.
  *
  * SCENARIO_PARTS names what is played, "pump,runner" if it is not set:
  *
  *   pump      the steps one by one, the same every time
  *   runner    the same with threads
- *   old       a file of the first schema is made, if there is none
+ *   old       a SQLite file of the first schema is made, if there is none
  *   short     a few messages
  *   clean     messages grow old and are removed, their ids later
  *   abandon   messages are claimed, and the process ends in the middle
@@ -65,6 +66,9 @@ static void accept_all_ways(struct world *world) {
 	world_send_async(world, "orders", "a-1", "order.placed", "done");
 	world_send_async(world, "orders", "a-2", "order.placed", "done");
 	(void)postern_box_commit(world->box, NULL, NULL);
+	world_publish(world, "orders", "p-1", "order.placed", "done");
+	world_publish(world, "orders", "p-2", "order.placed", "fail once");
+	world_publish(world, "orders", "s-1", "order.placed", "done");
 }
 
 /* One delivery in this state, of a handler that the checker is told of. */
@@ -294,7 +298,7 @@ int main(int argc, char **argv) {
 	parts = parts ? parts : "pump,runner";
 	struct world world;
 	if (argc < 4 || argc > 5) {
-		(void)fputs("usage: scenario FILE HISTORY LIFE [DUMP]\n", stderr);
+		(void)fputs("usage: scenario STORE HISTORY LIFE [DUMP]\n", stderr);
 		return 2;
 	}
 	faults_begin();

@@ -2,9 +2,12 @@
 """What the sweeps share: trials of the reference scenario, and their judge.
 
 A trial is a folder of its own. In it lives are played one after the other on
-one file: some are struck, as their environment says, and the last one plays
+one store: some are struck, as their environment says, and the last one plays
 to the end and dumps the store. Then the checker judges what the histories
-say, and the file is looked at without our code.
+say, and the store is looked at without our code.
+
+The store is a file in the folder; or, beside a server (postgres.py), a schema
+that is named after the folder.
 
     story = Story("pump,runner")
     trials = [Trial("apply.before:3", story, [{"POSTERN_CRASH_AT": "apply.before:3"}])]
@@ -32,11 +35,15 @@ from collections import Counter
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "checker"))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import check  # noqa: E402
 import history  # noqa: E402
+import postgres  # noqa: E402
 
 SCENARIO = os.environ.get("SCENARIO")
 STRIKE = os.environ.get("STRIKE")
+# Where the stores are; not set: in files.
+DATABASE = os.environ.get("POSTERN_TEST_POSTGRES")
 
 # Two at a time: that is what the machines of the tests have.
 WORKERS = int(os.environ.get("SWEEP_WORKERS", "2"))
@@ -81,6 +88,10 @@ STEADY_STORIES = [
     Story("short", before="old"),
     Story("clean", before="abandon"),
 ]
+if DATABASE:
+    # There is no older schema yet.
+    STORIES = [story for story in STORIES if story.before != "old"]
+    STEADY_STORIES = [story for story in STEADY_STORIES if story.before != "old"]
 
 
 class Trial:
@@ -136,14 +147,60 @@ def make_folder():
     return tempfile.mkdtemp(dir=root())
 
 
+def remove_folder(folder):
+    """And the store of the trial with it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if DATABASE:
+        sql(f"SET client_min_messages = warning;"
+            f" DROP SCHEMA IF EXISTS {schema(folder)} CASCADE")
+
+
+def schema(folder):
+    return "run_" + os.path.basename(folder)
+
+
+def sql(text):
+    """Runs statements; returns the rows of the last as lists of texts."""
+    done = subprocess.run(
+        [os.path.join(postgres.BIN, "psql"), "-X", "-A", "-t", "-q",
+         "-v", "ON_ERROR_STOP=1", "-c", text, DATABASE],
+        env=postgres.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise OSError(done.stderr)
+    return [line.split("|") for line in done.stdout.splitlines()]
+
+
+def place(folder, store=None):
+    """What the scenario is told of its store."""
+    if DATABASE:
+        return f"{DATABASE}?schema={schema(folder)}"
+    return os.path.join(store or os.path.join(folder, "store"), "box.db")
+
+
+def surroundings(folder, parts, environment=None, store=None):
+    """The environment of a life."""
+    mine = {
+        "SCENARIO_PARTS": parts,
+        "STRIKE_UNDER": store or os.path.join(folder, "store"),
+    }
+    if DATABASE:
+        mine["SCENARIO_CLOCK"] = os.path.join(folder, "clock")
+    return {**os.environ, **mine, **(environment or {})}
+
+
 def play(folder, life, parts, environment=None, dump=False, store=None):
     """Plays one life in a folder, with its store there or elsewhere; returns
     its exit status and stderr."""
-    store = store or os.path.join(folder, "store")
-    os.makedirs(store, exist_ok=True)
+    os.makedirs(store or os.path.join(folder, "store"), exist_ok=True)
     command = [
         SCENARIO,
-        os.path.join(store, "box.db"),
+        place(folder, store),
         os.path.join(folder, f"life{life}.jsonl"),
         str(life),
     ]
@@ -151,12 +208,7 @@ def play(folder, life, parts, environment=None, dump=False, store=None):
         command.append(os.path.join(folder, "dump.json"))
     result = subprocess.run(
         command,
-        env={
-            **os.environ,
-            "SCENARIO_PARTS": parts,
-            "STRIKE_UNDER": store,
-            **(environment or {}),
-        },
+        env=surroundings(folder, parts, environment, store),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -173,9 +225,17 @@ def note_crash(folder, life):
         file.write(json.dumps({"e": "crash", "node": life}) + "\n")
 
 
+def sums_problems(done, sums, forgets):
+    """What the sql handler wrote, of which the checker is not told."""
+    # Retention removes the one and not the other.
+    lost = Counter(done) - Counter(sums)
+    doubled = Counter() if forgets else Counter(sums) - Counter(done)
+    if lost or doubled:
+        yield f"done by the sql handler: {done}, but written: {sums}"
+
+
 def file_problems(path, forgets):
-    """What is wrong with the file itself: its pages, and what the sql handler
-    wrote, of which the checker is not told."""
+    """What is wrong with the file itself: its pages, and what is in it."""
     database = sqlite3.connect(path)
     try:
         verdict = database.execute("pragma integrity_check").fetchall()
@@ -190,13 +250,55 @@ def file_problems(path, forgets):
         sums = []
         if database.execute("select 1 from sqlite_schema where name = 'sums'").fetchall():
             sums = database.execute("select id from sums order by 1").fetchall()
-        # Retention removes the one and not the other.
-        lost = Counter(done) - Counter(sums)
-        doubled = Counter() if forgets else Counter(sums) - Counter(done)
-        if lost or doubled:
-            yield f"done by the sql handler: {done}, but written: {sums}"
+        yield from sums_problems(done, sums, forgets)
     finally:
         database.close()
+
+
+# What is in the tables of a store in the end that must not be there: all
+# nodes have ended, and what is left is pending for a handler that is paused.
+LEFT = {
+    "node": "SELECT node::text FROM {0}.node",
+    "pledge": "SELECT id::text FROM {0}.pledge",
+    "lease": "SELECT seq::text FROM {0}.open WHERE node IS NOT NULL",
+    "open and ended": "SELECT seq::text FROM {0}.open JOIN {0}.ledger"
+    " USING (seq, handler)",
+    "without message": "SELECT seq::text FROM {0}.open"
+    " WHERE seq NOT IN (SELECT seq FROM {0}.message)",
+    "staged": "SELECT id FROM {0}.staged",
+    "without key": "SELECT seq::text FROM {0}.message"
+    " WHERE seq NOT IN (SELECT seq FROM {0}.seen)",
+}
+DONE = (
+    "SELECT m.id FROM {0}.ledger l JOIN {0}.handler h ON h.id = l.handler"
+    " JOIN {0}.message m USING (seq) WHERE h.key = 'sums' AND l.state = 3"
+)
+
+
+def schema_problems(name, forgets):
+    """What is wrong with the tables themselves."""
+    queries = {
+        **LEFT,
+        "done": DONE,
+        "sums": "SELECT id FROM {0}.sums",
+        "stored": "SELECT id FROM {0}.message",
+        "published": "SELECT id FROM {0}.published",
+    }
+    found = {kind: [] for kind in queries}
+    for kind, value in sql(
+        " UNION ALL ".join(
+            f"SELECT '{kind}', q.* FROM ({query.format(name)}) AS q (value)"
+            for kind, query in queries.items()
+        )
+    ):
+        found[kind].append(value)
+    for kind in LEFT:
+        if found[kind]:
+            yield f"left in the database: {kind} {found[kind][:5]}"
+    lost = set(found["published"]) - set(found["stored"])
+    if lost and not forgets:
+        yield f"published, but not there: {sorted(lost)}"
+    yield from sums_problems(found["done"], found["sums"], forgets)
 
 
 def receipt_problems(histories):
@@ -209,13 +311,15 @@ def receipt_problems(histories):
 
 def judge(folder, store=None):
     """Everything that is wrong with what a trial left."""
-    store = store or os.path.join(folder, "store")
     try:
         histories, dump = history.read_folder(folder)
         yield from check.check(histories, dump)
         yield from receipt_problems(histories)
         forgets = histories[0][0]["retention"]["payload_ms"] > 0
-        yield from file_problems(os.path.join(store, "box.db"), forgets)
+        if DATABASE:
+            yield from schema_problems(schema(folder), forgets)
+        else:
+            yield from file_problems(place(folder, store), forgets)
     except (history.BadHistory, OSError, LookupError, ValueError,
             sqlite3.Error) as error:
         yield f"cannot be judged: {type(error).__name__}: {error}"
@@ -262,7 +366,7 @@ def attempt(trial):
     except subprocess.TimeoutExpired:
         outcome.problems.append("does not come to an end")
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
     return outcome
 
 
@@ -299,7 +403,8 @@ def sweep(trials, do=attempt, what="trials"):
 def count(environment, told, story):
     """Plays a life that is not struck; returns what the file that `told`
     names says when it has ended."""
-    with tempfile.TemporaryDirectory(dir=root()) as folder:
+    folder = make_folder()
+    try:
         path = os.path.join(folder, "told")
         if story.before:
             play(folder, 1, story.before)
@@ -309,6 +414,8 @@ def count(environment, told, story):
             raise AssertionError(f"the scenario ends with {code}: {said}")
         with open(path, encoding="utf-8") as file:
             return file.read()
+    finally:
+        remove_folder(folder)
 
 
 class Tap:

@@ -8,11 +8,14 @@ a build with a sanitizer notices), and nobody is told "accepted" without
 reason. Then it is played again, and judged.
 
 SQLITE_TRIALS=N   allocations of SQLite that fail in each story (60)
+TRIALS=N          in a database: calls, answers and allocations that fail in
+                  each story (8); SEED=N says which (printed)
 SWEEP=all         all of them
 """
 
 import json
 import os
+import random
 import sys
 
 import sweep
@@ -20,6 +23,8 @@ from sweep import STEADY_STORIES, Trial
 
 ALL = os.environ.get("SWEEP") == "all"
 SQLITE_TRIALS = int(os.environ.get("SQLITE_TRIALS", "60"))
+TRIALS = int(os.environ.get("TRIALS", "8"))
+SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 
 KINDS = [
     # what is counted, how it is struck, what is said of it
@@ -28,16 +33,26 @@ KINDS = [
     ("memory", "FAIL_MEMORY", "", "every allocation fails once"),
     ("sqlite", "FAIL_SQLITE", "", "allocations of SQLite fail once each"),
 ]
+if sweep.DATABASE:
+    KINDS = [kind for kind in KINDS if kind[0] != "sqlite"]
+if sweep.DATABASE and not ALL:
+    KINDS = [(*kind[:3], "some of: " + kind[3]) for kind in KINDS]
+
+
+def numbers(what, total, dice):
+    """Which of them fail: all, or with a stride."""
+    if ALL or not (sweep.DATABASE or what == "sqlite"):
+        return range(1, total + 1)
+    step = max(1, total // (SQLITE_TRIALS if what == "sqlite" else TRIALS))
+    return range(1 + dice.randrange(step), total + 1, step)
 
 
 def trials(counts, what, variable, suffix):
+    dice = random.Random(SEED)
     for story, count in counts:
         total = count[what]
-        step = 1
-        if what == "sqlite" and not ALL:
-            step = max(1, total // SQLITE_TRIALS)
         print(f"# {what}: {total} in {story}", flush=True)
-        for number in range(1, total + 1, step):
+        for number in numbers(what, total, dice):
             strike = f"{number}{suffix}"
             yield Trial(
                 f"{variable}={strike}", story, [{variable: strike}], killed=False
@@ -46,6 +61,7 @@ def trials(counts, what, variable, suffix):
 
 def main():
     tap = sweep.Tap()
+    print(f"# seed {SEED}", flush=True)
     counts = [
         (story, json.loads(sweep.count({}, "FAULTS_TOLD", story)))
         for story in STEADY_STORIES

@@ -3,12 +3,14 @@
 
 #include "crash/world.h"
 
+#include <fcntl.h>
 #include <postern/sys/store.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "crash/faults.h"
 
@@ -22,10 +24,12 @@
 #define EPOCH_MS 1700000000000LL
 /* Longer than any rest after trouble with the store. */
 #define REST_MS 5000
+/* Also what a process that was stopped may hold up others. */
+#define COMMAND_TIMEOUT_MS 3000
 
 static int64_t clock_ms(void *context) {
 	struct world *world = context;
-	int64_t now = EPOCH_MS + atomic_load(&world->offset_ms);
+	int64_t now = EPOCH_MS + atomic_load(world->offset_ms);
 	if (world->flowing) {
 		const struct postern_clock *real = postern_clock_system();
 		now += real->monotonic_ms(real->context);
@@ -43,6 +47,33 @@ static uint64_t roll(void *context) {
 	return x;
 }
 
+/* The clock's offset, in a file that others may have open too. */
+static atomic_llong *share_offset(const char *path) {
+	atomic_llong *offset = MAP_FAILED;
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd >= 0 && ftruncate(fd, sizeof *offset) == 0) {
+		offset = mmap(NULL, sizeof *offset, PROT_READ | PROT_WRITE, MAP_SHARED,
+				fd, 0);
+	}
+	if (offset == MAP_FAILED) {
+		perror(path);
+		exit(2);
+	}
+	(void)close(fd);
+	return offset;
+}
+
+static void start_clock(struct world *world) {
+	const char *shared = getenv("SCENARIO_CLOCK");
+	world->offset_ms = &world->own_offset_ms;
+	if (shared) {
+		world->offset_ms = share_offset(shared);
+		atomic_fetch_add(world->offset_ms, LIFE_MS);
+	} else {
+		atomic_store(world->offset_ms, world->life * LIFE_MS);
+	}
+}
+
 void world_init(struct world *world, const char *path, const char *history,
 		int life, bool forgets) {
 	*world = (struct world){
@@ -50,8 +81,12 @@ void world_init(struct world *world, const char *path, const char *history,
 		.life = life,
 		.forgets = forgets,
 		.dice = 0x9e3779b97f4a7c15u * (uint64_t)life + 1,
-		.offset_ms = life * LIFE_MS,
 	};
+	bool is_url = strncmp(path, "postgres:", strlen("postgres:")) == 0;
+	(void)snprintf(world->url, sizeof world->url, "%s%s",
+			is_url ? "" : "sqlite:", path);
+	effects_init(&world->effects, world->url);
+	start_clock(world);
 	world->clock = (struct postern_clock){
 		.context = world,
 		.wall_ms = clock_ms,
@@ -81,7 +116,7 @@ void world_finish(struct world *world) {
 }
 
 void world_wait(struct world *world, int64_t ms) {
-	atomic_fetch_add(&world->offset_ms, ms);
+	atomic_fetch_add(world->offset_ms, ms);
 }
 
 bool world_is_told(const char *handler) {
@@ -129,27 +164,6 @@ static void play_gone(void *context, const struct postern_message *message,
 	(void)outcome;
 }
 
-static int write_effect(sqlite3 *db, const struct postern_delivery *delivery) {
-	sqlite3_stmt *statement = NULL;
-	int r = sqlite3_exec(db,
-			"CREATE TABLE IF NOT EXISTS effect (seq, handler, fence)", NULL,
-			NULL, NULL);
-	if (r == SQLITE_OK) {
-		r = sqlite3_prepare_v2(db, "INSERT INTO effect VALUES (?1, ?2, ?3)", -1,
-				&statement, NULL);
-	}
-	if (r == SQLITE_OK) {
-		(void)sqlite3_bind_int64(statement, 1, delivery->seq);
-		(void)sqlite3_bind_text(statement, 2, delivery->handler, -1,
-				SQLITE_STATIC);
-		(void)sqlite3_bind_int64(statement, 3, (int64_t)delivery->fence);
-		r = sqlite3_step(statement) == SQLITE_DONE ? SQLITE_OK : SQLITE_ERROR;
-	}
-	/* Before the error's text is asked for; it repeats the step's code. */
-	int ended = sqlite3_finalize(statement);
-	return r == SQLITE_OK ? ended : r;
-}
-
 /* Writes first, so that what does not end as done has to be undone. */
 static void play_transactional(void *context,
 		const struct postern_message *message,
@@ -157,7 +171,8 @@ static void play_transactional(void *context,
 		struct postern_outcome *outcome) {
 	const struct world *world = context;
 	history_run(&world->history, message, delivery);
-	if (write_effect(delivery->transaction, delivery) == SQLITE_OK) {
+	if (effects_write(&world->effects, delivery->transaction, delivery->seq,
+				delivery->handler, delivery->fence)) {
 		play(message, delivery, outcome);
 	} else {
 		postern_outcome_set(outcome, POSTERN_RETRY, 0, "no effect");
@@ -196,10 +211,7 @@ static int add_handlers(struct world *world, unsigned cast,
 		{ WORLD_MAIL, "orders",
 				{ .key = "mail", .callback = play_plain, .types = types } },
 		{ WORLD_SUMS, "orders",
-				{ .key = "sums",
-						.sql = "CREATE TABLE IF NOT EXISTS sums (id);"
-							   "INSERT INTO sums VALUES (:id)",
-						.types = types } },
+				{ .key = "sums", .sql = world->effects.sums, .types = types } },
 		{ WORLD_GONE, "leavings", { .key = "gone", .callback = play_gone } },
 		{ WORLD_LATE, "notes", { .key = "late", .callback = play_plain } },
 	};
@@ -220,10 +232,9 @@ static int add_handlers(struct world *world, unsigned cast,
 
 static int try_open(struct world *world, unsigned cast,
 		struct postern_error *error) {
-	char url[4096];
-	(void)snprintf(url, sizeof url, "sqlite:%s", world->path);
 	struct postern_store_options store_options = {
 		.size = sizeof store_options,
+		.command_timeout_ms = COMMAND_TIMEOUT_MS,
 		.clock = &world->clock,
 		.random = &world->random,
 	};
@@ -243,10 +254,16 @@ static int try_open(struct world *world, unsigned cast,
 		.retention_dedupe_ms = world->forgets ? WORLD_DEDUPE_MS : 0,
 	};
 	struct postern_store *store;
-	int r = postern_store_open(url, &store_options, &store, error);
+	int r = postern_store_open(world->url, &store_options, &store, error);
 	if (r) {
 		return r;
 	}
+	faults_arm(false);
+	if (!effects_prepare(&world->effects)) {
+		(void)fputs("scenario: cannot make its tables\n", stderr);
+		exit(3);
+	}
+	faults_arm(true);
 	store = faults_wrap_taking(store);
 	if (!store) {
 		error->code = POSTERN_E_NOMEM;
@@ -328,6 +345,21 @@ void world_send(struct world *world, const char *channel, const char *id,
 			world_wait(world, REST_MS);
 		}
 	}
+}
+
+void world_publish(struct world *world, const char *channel, const char *id,
+		const char *type, const char *body) {
+	struct postern_message message = message_of(id, type, body);
+	if (!effects_can_publish(&world->effects)) {
+		return;
+	}
+	history_send(&world->history, channel, &message);
+	if (!effects_publish(&world->effects, channel, &message)) {
+		(void)fputs("scenario: cannot publish\n", stderr);
+		exit(3);
+	}
+	history_receipt(&world->history, channel, &message, POSTERN_E_UNAVAILABLE,
+			0);
 }
 
 struct letter {

@@ -3,8 +3,9 @@
 #define POSTERN_TESTS_CRASH_WORLD_H
 
 /*
- * The scenario's world: a box on a file, its handlers, a clock that moves
+ * The scenario's world: a box on a store, its handlers, a clock that moves
  * when it is told to, and chance that is the same in every run of one life.
+ * Where a store is shared, so is the clock, by all who play on it.
  *
  * Whatever is called may fail: it is tried again where a client would, and
  * the history says what was answered. Nothing is judged here.
@@ -17,6 +18,7 @@
 #include <stdbool.h>
 
 #include "crash/history.h"
+#include "support/effects.h"
 
 /* Who takes part; the handlers of a world are chosen when it is opened. */
 enum world_cast {
@@ -29,8 +31,12 @@ enum world_cast {
 	WORLD_EXCLUSIVE = 32
 };
 
+#define WORLD_URL_MAX 4096
+
 struct world {
-	const char *path;
+	const char *path; /* the store's file, or its URL */
+	char url[WORLD_URL_MAX];
+	struct effects effects;
 	int life;
 	int opening; /* how often the box was opened in this life */
 	struct history history;
@@ -38,8 +44,9 @@ struct world {
 	struct postern_box *box;
 	struct postern_clock clock;
 	struct postern_random random;
-	atomic_llong offset_ms; /* of the clock */
-	bool flowing;           /* the clock also follows the machine's */
+	atomic_llong *offset_ms; /* of the clock */
+	atomic_llong own_offset_ms;
+	bool flowing; /* the clock also follows the machine's */
 	uint64_t dice;
 };
 
@@ -47,6 +54,7 @@ struct world {
 #define WORLD_PAYLOAD_MS 3600000
 #define WORLD_DEDUPE_MS 7200000
 
+/* SCENARIO_CLOCK names a file that is the clock of several worlds. */
 void world_init(struct world *world, const char *path, const char *history,
 		int life, bool forgets);
 void world_finish(struct world *world);
@@ -65,6 +73,11 @@ void world_send(struct world *world, const char *channel, const char *id,
 		const char *type, const char *body);
 /* Send without waiting; the receipt comes with a commit. */
 void world_send_async(struct world *world, const char *channel, const char *id,
+		const char *type, const char *body);
+
+/* Publish one in a transaction of one's own, where the store can be given it
+   so; nobody hears what becomes of it. */
+void world_publish(struct world *world, const char *channel, const char *id,
 		const char *type, const char *body);
 
 struct world_parcel {

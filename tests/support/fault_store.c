@@ -237,6 +237,18 @@ static void fault_interrupt(struct postern_store *store) {
 	self->inner->ops->interrupt(self->inner);
 }
 
+static int fault_collect(struct postern_store *store,
+		struct postern_collection *collection, struct postern_memory *memory,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_COLLECT, NULL, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->collect(self->inner, collection, memory, error);
+		r = tell(self, FAULT_COLLECT, r, error);
+	}
+	return r;
+}
+
 static void fault_destroy(struct postern_store *store) {
 	struct fault_store *self = from_base(store);
 	if (!self->plan->shared) {
@@ -274,6 +286,7 @@ struct postern_store *fault_store_create_taking(struct postern_store *inner,
 		.unlock = fault_unlock,
 		.clean = fault_clean,
 		.interrupt = fault_interrupt,
+		.collect = inner->ops->collect ? fault_collect : NULL,
 		.destroy = fault_destroy,
 	};
 	self->base.ops = &self->ops;

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* Effects in a file of SQLite. Handlers make the tables: while the store is
+   open nobody else touches its file. */
+
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/effects.h"
+
+static void init(struct effects *effects) {
+	(void)snprintf(effects->table, sizeof effects->table, "effect");
+	(void)snprintf(effects->sums, sizeof effects->sums,
+			"CREATE TABLE IF NOT EXISTS sums (id);"
+			"INSERT INTO sums VALUES (:id)");
+}
+
+static bool prepare(const struct effects *effects) {
+	(void)effects;
+	return true;
+}
+
+static bool write_row(const struct effects *effects, void *transaction,
+		const char *sql) {
+	(void)effects;
+	int r = sqlite3_exec(transaction,
+			"CREATE TABLE IF NOT EXISTS effect (seq, handler, fence)", NULL,
+			NULL, NULL);
+	if (r == SQLITE_OK) {
+		r = sqlite3_exec(transaction, sql, NULL, NULL, NULL);
+	}
+	return r == SQLITE_OK;
+}
+
+static bool read_rows(const struct effects *effects, effects_reader *reader,
+		void *context) {
+	sqlite3 *db = NULL;
+	sqlite3_stmt *statement = NULL;
+	const char *path = effects->url + strlen(effects_sqlite.scheme);
+	int r = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
+	/* Without the table there is no effect. */
+	if (r == SQLITE_OK &&
+			sqlite3_prepare_v2(db, "SELECT seq, handler, fence FROM effect", -1,
+					&statement, NULL) == SQLITE_OK) {
+		while ((r = sqlite3_step(statement)) == SQLITE_ROW) {
+			reader(context, sqlite3_column_int64(statement, 0),
+					(const char *)sqlite3_column_text(statement, 1),
+					(uint64_t)sqlite3_column_int64(statement, 2));
+		}
+		r = r == SQLITE_DONE ? SQLITE_OK : r;
+	}
+	(void)sqlite3_finalize(statement);
+	(void)sqlite3_close(db);
+	return r == SQLITE_OK;
+}
+
+static void remove_nothing(const struct effects *effects) {
+	(void)effects;
+}
+
+const struct effects_ops effects_sqlite = {
+	.scheme = "sqlite:",
+	.init = init,
+	.prepare = prepare,
+	.write = write_row,
+	.read = read_rows,
+	.remove = remove_nothing,
+};
