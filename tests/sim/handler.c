@@ -14,7 +14,6 @@
 #include "base/container.h"
 
 #include <assert.h>
-#include <sqlite3.h>
 #include <stdlib.h>
 
 /* What a run comes to, decided when it begins. */
@@ -60,22 +59,11 @@ static struct fate draw_fate(const struct sim_node *node, unsigned handler,
 	return fate;
 }
 
-static bool run_sql(sqlite3 *db, const char *sql) {
-	return sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK;
-}
-
 static void write_effect(struct sim *sim,
 		const struct postern_delivery *delivery, unsigned handler) {
-	char sql[160];
-	(void)snprintf(sql, sizeof(sql),
-			"insert into effect values (%lld, '%s', %llu)",
-			(long long)delivery->seq, sim_handlers[handler].key,
-			(unsigned long long)delivery->fence);
-	if (!run_sql(delivery->transaction,
-				"create table if not exists effect(seq, handler, fence)") ||
-			!run_sql(delivery->transaction, sql)) {
-		sim_oracle_broken(&sim->oracle, "effect", "cannot write: %s",
-				sqlite3_errmsg(delivery->transaction));
+	if (!effects_write(&sim->effects, delivery->transaction, delivery->seq,
+				sim_handlers[handler].key, delivery->fence)) {
+		sim_oracle_broken(&sim->oracle, "effect", "cannot write");
 	}
 }
 

@@ -44,7 +44,7 @@ __attribute__((format(printf, 2, 3))) static void write_line(struct sim *sim,
 
 static void write_handler(const struct sim *sim, unsigned index, FILE *file) {
 	const struct sim_handler *cast = &sim_handlers[index];
-	bool transactional = cast->transactional && sim->plan->sqlite;
+	bool transactional = cast->transactional && sim->plan->store != SIM_MEMORY;
 	(void)fprintf(file, "%s\"%s\":{\"transactional\":%s,\"max_attempts\":%u",
 			index ? "," : "", cast->key, transactional ? "true" : "false",
 			cast->max_attempts);
@@ -75,7 +75,7 @@ void sim_history_config(struct sim *sim) {
 	(void)fprintf(file,
 			"{\"e\":\"config\",\"seed\":%llu,\"store\":\"%s\",\"handlers\":{",
 			(unsigned long long)sim->plan->seed,
-			sim->plan->sqlite ? "sqlite" : "memory");
+			sim_store_name(sim->plan->store));
 	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
 		write_handler(sim, i, file);
 	}

@@ -78,7 +78,8 @@ static int add_handler(struct sim_node *node, unsigned handler,
 		.legacy_key_count = renamed ? 1 : 0,
 		.types = &type,
 		.type_count = type ? 1 : 0,
-		.transactional = cast->transactional && node->sim->plan->sqlite,
+		.transactional =
+				cast->transactional && node->sim->plan->store != SIM_MEMORY,
 		.policy = &policy,
 	};
 	const char *channel = sim_channels[cast->channel].name;

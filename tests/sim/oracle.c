@@ -366,7 +366,8 @@ static void take_routes(struct sim_oracle *oracle,
 
 static int64_t timeout_of(const struct sim_oracle *oracle, unsigned handler) {
 	const struct sim_handler *cast = &sim_handlers[handler];
-	bool transactional = cast->transactional && oracle->sim->plan->sqlite;
+	bool transactional =
+			cast->transactional && oracle->sim->plan->store != SIM_MEMORY;
 	if (cast->timeout_ms == 0 && !transactional) {
 		return INT64_MAX;
 	}

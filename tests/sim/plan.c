@@ -43,6 +43,15 @@ static const struct {
 	[SIM_CLEANUP] = { "cleanup", 2 },
 };
 
+const char *sim_store_name(enum sim_store store) {
+	static const char *const names[] = {
+		[SIM_MEMORY] = "memory",
+		[SIM_SQLITE] = "sqlite",
+		[SIM_POSTGRES] = "postgres",
+	};
+	return names[store];
+}
+
 const char *sim_kind_name(enum sim_kind kind) {
 	return kinds[kind].name;
 }
@@ -99,11 +108,11 @@ static uint32_t draw_message(struct dice *dice, size_t again,
 	return (*number)++;
 }
 
-void sim_plan_make(struct sim_plan *plan, uint64_t seed, bool sqlite) {
+void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 	struct dice dice = { seed };
 	*plan = (struct sim_plan){
 		.seed = seed,
-		.sqlite = sqlite,
+		.store = store,
 		.nodes = 1 + (unsigned)dice_below(&dice, SIM_NODE_MAX),
 		.node_lease_ms = SIM_NODE_LEASE_MS,
 		.exclusive = dice_below(&dice, 3) == 0,
@@ -111,7 +120,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, bool sqlite) {
 		.ignore_conflicts = dice_below(&dice, 4) == 0,
 		.op_count = 20 + dice_below(&dice, SIM_OP_MAX - 20),
 	};
-	if (sqlite && plan->nodes == 1 && dice_below(&dice, 2) == 0) {
+	if (store == SIM_SQLITE && plan->nodes == 1 && dice_below(&dice, 2) == 0) {
 		plan->node_lease_ms = 0;
 	}
 	/* After many are edited at once, less is known of each. */

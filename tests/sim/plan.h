@@ -68,9 +68,12 @@ struct sim_op {
 	unsigned span;
 };
 
+/* What the nodes share. Only in memory there are no transactions. */
+enum sim_store { SIM_MEMORY, SIM_SQLITE, SIM_POSTGRES };
+
 struct sim_plan {
 	uint64_t seed;
-	bool sqlite;
+	enum sim_store store;
 	unsigned nodes;
 	int64_t node_lease_ms; /* 0: the one node is the process */
 	bool exclusive;
@@ -82,8 +85,9 @@ struct sim_plan {
 };
 
 /* The plan of a seed. */
-void sim_plan_make(struct sim_plan *plan, uint64_t seed, bool sqlite);
+void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store);
 
+const char *sim_store_name(enum sim_store store);
 /* What an operation is called: "send", "claim", … */
 const char *sim_kind_name(enum sim_kind kind);
 

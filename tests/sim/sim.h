@@ -18,6 +18,7 @@
 #include "sim/oracle.h"
 #include "sim/plan.h"
 
+#include "support/effects.h"
 #include "support/fake_clock.h"
 
 #include <postern/postern.h>
@@ -27,6 +28,7 @@
 /* Runs that a node has begun and not finished. */
 #define SIM_HELD_MAX 8
 #define SIM_BATCH_MAX 6
+#define SIM_URL_MAX 400
 
 struct sim;
 
@@ -107,6 +109,8 @@ struct sim {
 	struct fake_clock clock; /* the store's */
 	struct fake_random random;
 	struct postern_store *store;
+	char url[SIM_URL_MAX];
+	struct effects effects;
 	unsigned file; /* how often the store's file was left behind */
 	struct sim_node nodes[SIM_NODE_MAX];
 	struct sim_oracle oracle;

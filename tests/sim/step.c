@@ -295,7 +295,7 @@ static void step_jump(struct sim *sim, const struct sim_op *op) {
 }
 
 static void step_crash_all(struct sim *sim) {
-	if (!sim->plan->sqlite || sim->depth > 0) {
+	if (sim->plan->store == SIM_MEMORY || sim->depth > 0) {
 		return; /* a store in memory would be gone */
 	}
 	sim_say(sim, "the process is killed, and with it all nodes");

@@ -69,7 +69,7 @@ static void make_plan(const struct sim_sweep *sweep, size_t index, unsigned at,
 		struct sim_plan *plan) {
 	*plan = (struct sim_plan){
 		.seed = sweep->seed,
-		.sqlite = sweep->sqlite,
+		.store = sweep->store,
 		.nodes = 2,
 		.node_lease_ms = SIM_NODE_LEASE_MS,
 		.exclusive = sweep->exclusive,

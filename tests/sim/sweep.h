@@ -11,7 +11,7 @@
 
 struct sim_sweep {
 	uint64_t seed; /* decides what handlers say */
-	bool sqlite;
+	enum sim_store store;
 	bool exclusive;
 	bool halfway; /* a paused node goes on before the other is through */
 	enum sim_blow blow;

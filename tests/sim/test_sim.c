@@ -9,6 +9,9 @@
  *   test_sim --history FILE --seeds 100 --store memory
  *                                             for the checker
  *
+ * Beside a server (tests/support/postgres.py) there are other cases, on that
+ * one alone; a name of a store is then also "postgres".
+ *
  * The seeds begin at SIM_FIRST (1). SIM_SWEEPS (1) is how many seeds have
  * every site struck. With SIM_BLIND set the simulation does not judge what it
  * sees: that is left to the checker.
@@ -56,7 +59,7 @@ static void explain(const struct sim_plan *plan, const char *mutant,
 	(void)sim_run_apart(small, &options, again, text, sizeof(text));
 	(void)fprintf(stderr,
 			"to see it again: test_sim --seed %llu --store %s%s%s\n",
-			(unsigned long long)plan->seed, plan->sqlite ? "sqlite" : "memory",
+			(unsigned long long)plan->seed, sim_store_name(plan->store),
 			mutant ? " --mutant " : "", mutant ? mutant : "");
 	free(small);
 }
@@ -76,11 +79,11 @@ static void tell_counts(const char *store, uint64_t seeds,
 /* What is being run, for those who find the process dead. */
 static char last_words[160];
 
-static void prepare_death(uint64_t seed, bool sqlite) {
+static void prepare_death(uint64_t seed, enum sim_store store) {
 	(void)snprintf(last_words, sizeof(last_words),
 			"died; to see it in words, and smaller: test_sim --seed %llu "
 			"--store %s\n",
-			(unsigned long long)seed, sqlite ? "sqlite" : "memory");
+			(unsigned long long)seed, sim_store_name(store));
 }
 
 static void tell_death(int number) {
@@ -93,47 +96,51 @@ static void tell_death(int number) {
 	(void)raise(number);
 }
 
-static bool run_seed(uint64_t seed, bool sqlite,
+static bool run_seed(uint64_t seed, enum sim_store store,
 		const struct sim_options *options) {
 	struct sim_plan *plan = malloc(sizeof(*plan));
 	if (!plan) {
 		abort();
 	}
-	sim_plan_make(plan, seed, sqlite);
-	prepare_death(seed, sqlite);
+	sim_plan_make(plan, seed, store);
+	prepare_death(seed, store);
 	const char *rule = NULL;
 	char text[400];
 	bool good = sim_run(plan, options, &rule, text, sizeof(text));
 	if (!good) {
 		FAIL("seed %llu on %s: %s: %s", (unsigned long long)seed,
-				sqlite ? "sqlite" : "memory", rule, text);
+				sim_store_name(store), rule, text);
 		explain(plan, options->mutant, rule);
 	}
 	free(plan);
 	return good;
 }
 
-static void run_seeds(bool sqlite) {
+static void run_seeds(enum sim_store store) {
 	struct sim_counts sum = { 0 };
 	struct sim_options options = { .directory = directory.path, .sum = &sum };
 	uint64_t count = read_number("SIM_SEEDS", SEEDS_DEFAULT);
 	uint64_t first = read_number("SIM_FIRST", 1);
 	uint64_t seed = first;
-	while (seed < first + count && run_seed(seed, sqlite, &options)) {
+	while (seed < first + count && run_seed(seed, store, &options)) {
 		seed++;
 	}
-	tell_counts(sqlite ? "sqlite" : "memory", seed - first, &sum);
+	tell_counts(sim_store_name(store), seed - first, &sum);
 }
 
 static void run_memory(void) {
-	run_seeds(false);
+	run_seeds(SIM_MEMORY);
 }
 
 static void run_sqlite(void) {
-	run_seeds(true);
+	run_seeds(SIM_SQLITE);
 }
 
-static char *history_of(uint64_t seed, bool sqlite) {
+static void run_postgres(void) {
+	run_seeds(SIM_POSTGRES);
+}
+
+static char *history_of(uint64_t seed, enum sim_store store) {
 	char *text = NULL;
 	size_t len = 0;
 	FILE *file = open_memstream(&text, &len);
@@ -144,26 +151,35 @@ static char *history_of(uint64_t seed, bool sqlite) {
 		.history = file,
 		.dump = file,
 		.words = file };
-	CHECK(run_seed(seed, sqlite, &options));
+	CHECK(run_seed(seed, store, &options));
 	(void)fclose(file);
 	return text;
 }
 
+static void compare_histories(uint64_t seed, enum sim_store store) {
+	char *first = history_of(seed, store);
+	char *second = history_of(seed, store);
+	CHECK(strcmp(first, second) == 0);
+	free(first);
+	free(second);
+}
+
 static void same_history(void) {
 	for (uint64_t seed = 1; seed <= 20; seed++) {
-		bool sqlite = seed % 2 == 0;
-		char *first = history_of(seed, sqlite);
-		char *second = history_of(seed, sqlite);
-		CHECK(strcmp(first, second) == 0);
-		free(first);
-		free(second);
+		compare_histories(seed, seed % 2 ? SIM_MEMORY : SIM_SQLITE);
+	}
+}
+
+static void same_history_postgres(void) {
+	for (uint64_t seed = 1; seed <= 3; seed++) {
+		compare_histories(seed, SIM_POSTGRES);
 	}
 }
 
 /* A bug of the store is found soon, and its plan becomes short. `broken` is
    the rule that tells, NULL: any. */
-static void find_mutant(const char *mutant, const char *broken, bool sqlite,
-		size_t most) {
+static void find_mutant(const char *mutant, const char *broken,
+		enum sim_store store, size_t most) {
 	struct sim_options options = { .directory = directory.path,
 		.mutant = mutant };
 	struct sim_plan *plan = malloc(sizeof(*plan));
@@ -176,7 +192,7 @@ static void find_mutant(const char *mutant, const char *broken, bool sqlite,
 	bool good = true;
 	uint64_t seed = 0;
 	while (good && seed < 5000) {
-		sim_plan_make(plan, ++seed, sqlite);
+		sim_plan_make(plan, ++seed, store);
 		/* Here most seeds are good, and going apart takes its time. */
 		const char *found = "";
 		good = deadly ? sim_run_apart(plan, &options, rule, text, sizeof(text))
@@ -203,31 +219,31 @@ static void find_mutant(const char *mutant, const char *broken, bool sqlite,
 
 static void find_lost_message(void) {
 	/* It is missed, or the number it made up is given to another. */
-	find_mutant("lost-message", NULL, false, 24);
+	find_mutant("lost-message", NULL, SIM_MEMORY, 24);
 }
 
 static void find_accepted_twice(void) {
-	find_mutant("accepted-twice", "accepted-twice", false, 4);
+	find_mutant("accepted-twice", "accepted-twice", SIM_MEMORY, 4);
 }
 
 static void find_fence_backwards(void) {
-	find_mutant("fence-backwards", "fence-backwards", false, 8);
+	find_mutant("fence-backwards", "fence-backwards", SIM_MEMORY, 8);
 }
 
 static void find_effects(void) {
-	find_mutant("effect-count", "effect-count", true, 8);
+	find_mutant("effect-count", "effect-count", SIM_SQLITE, 8);
 }
 
 static void find_death(void) {
-	find_mutant("survives", "survives", false, 6);
+	find_mutant("survives", "survives", SIM_MEMORY, 6);
 }
 
 static void find_stale_lock(void) {
-	find_mutant("stale-lock", "stale-lock", false, 14);
+	find_mutant("stale-lock", "stale-lock", SIM_MEMORY, 14);
 }
 
 static void find_stale_settle(void) {
-	find_mutant("stale-settle", NULL, false, 14);
+	find_mutant("stale-settle", NULL, SIM_MEMORY, 14);
 }
 
 static void sweep_all(enum sim_blow blow, int code, bool halfway,
@@ -238,18 +254,18 @@ static void sweep_all(enum sim_blow blow, int code, bool halfway,
 	for (unsigned i = 0; i < 4 * count; i++) {
 		struct sim_sweep sweep = {
 			.seed = 1 + i / 4,
-			.sqlite = i % 2,
+			.store = i % 2 ? SIM_SQLITE : SIM_MEMORY,
 			.exclusive = i / 2 % 2,
 			.halfway = halfway,
 			.blow = blow,
 			.code = code,
 		};
-		if (count == 1 && sweep.sqlite && blow != SIM_BLOW_PAUSE) {
+		if (count == 1 && sweep.store == SIM_SQLITE && blow != SIM_BLOW_PAUSE) {
 			continue; /* that is for those who have more time */
 		}
 		struct sim_swept swept = { 0 };
 		if (!sim_sweep(&sweep, directory.path, &swept)) {
-			FAIL("%s, %s", sweep.sqlite ? "sqlite" : "memory",
+			FAIL("%s, %s", sim_store_name(sweep.store),
 					sweep.exclusive ? "exclusive" : "parallel");
 		}
 		sites += swept.runs;
@@ -323,10 +339,19 @@ static const struct tap_case cases[] = {
 	{ "a process that dies is found too", find_death },
 };
 
+/* Where every step is a round trip, and the one that crashes, say, is the
+   same in all stores: what only this one could do otherwise. */
+static const struct tap_case cases_postgres[] = {
+	{ "no seed breaks a rule on postgres", run_postgres },
+	{ "one seed has one history on postgres", same_history_postgres },
+};
+
+#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
 struct arguments {
 	uint64_t seed;
 	uint64_t seeds;
-	bool sqlite;
+	enum sim_store store;
 	const char *mutant;
 	const char *history;
 };
@@ -348,10 +373,9 @@ static int write_histories(const struct arguments *arguments) {
 	};
 	bool good = true;
 	for (uint64_t i = 0; good && i < arguments->seeds; i++) {
-		good = run_seed(arguments->seed + i, arguments->sqlite, &options);
+		good = run_seed(arguments->seed + i, arguments->store, &options);
 	}
-	tell_counts(arguments->sqlite ? "sqlite" : "memory", arguments->seeds,
-			&sum);
+	tell_counts(sim_store_name(arguments->store), arguments->seeds, &sum);
 	return fclose(file) == 0 && good ? 0 : 1;
 }
 
@@ -365,7 +389,7 @@ static int tell_seed(const struct arguments *arguments) {
 	if (!plan) {
 		abort();
 	}
-	sim_plan_make(plan, arguments->seed, arguments->sqlite);
+	sim_plan_make(plan, arguments->seed, arguments->store);
 	char rule[SIM_RULE_LEN_MAX + 1];
 	char text[400];
 	bool good = sim_run_apart(plan, &options, rule, text, sizeof(text));
@@ -378,6 +402,14 @@ static int tell_seed(const struct arguments *arguments) {
 	return good ? 0 : 1;
 }
 
+static enum sim_store find_store(const char *name) {
+	enum sim_store store = SIM_POSTGRES;
+	while (store != SIM_MEMORY && strcmp(name, sim_store_name(store)) != 0) {
+		store--;
+	}
+	return store;
+}
+
 static bool parse(int argc, char **argv, struct arguments *out) {
 	bool any = false;
 	for (int i = 1; i + 1 < argc; i++) {
@@ -387,7 +419,7 @@ static bool parse(int argc, char **argv, struct arguments *out) {
 		} else if (strcmp(argv[i], "--seeds") == 0) {
 			out->seeds = strtoull(value, NULL, 10);
 		} else if (strcmp(argv[i], "--store") == 0) {
-			out->sqlite = strcmp(value, "sqlite") == 0;
+			out->store = find_store(value);
 		} else if (strcmp(argv[i], "--mutant") == 0) {
 			out->mutant = value;
 		} else if (strcmp(argv[i], "--history") == 0) {
@@ -412,8 +444,11 @@ int main(int argc, char **argv) {
 	(void)signal(SIGTERM, tell_death); /* it took too long */
 	temp_dir_create(&directory);
 	int status;
+	bool server = getenv("POSTERN_TEST_POSTGRES") != NULL;
 	if (!parse(argc, argv, &arguments)) {
-		status = tap_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+		status = server ? tap_main(argc, argv, cases_postgres,
+								  COUNT(cases_postgres))
+						: tap_main(argc, argv, cases, COUNT(cases));
 	} else if (arguments.history) {
 		status = write_histories(&arguments);
 	} else {

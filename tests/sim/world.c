@@ -5,12 +5,13 @@
 
 #include "sim/sim.h"
 
-#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define PATH_MAX_LEN 300
+/* Far more than a server takes, also on a busy machine. */
+#define SERVER_PATIENCE_MS 60000
 
 static const char *const parts[] = { "", "-wal", "-shm", ".lock" };
 
@@ -45,21 +46,41 @@ static bool copy_file(const char *from, const char *to) {
 	return out && fclose(out) == 0 && good;
 }
 
-int sim_world_open(struct sim *sim) {
+/* Where the store is; one that is in a database has a schema of its own. */
+static void name_store(struct sim *sim) {
 	char path[PATH_MAX_LEN];
-	char url[PATH_MAX_LEN + 16] = "memory:";
-	if (sim->plan->sqlite) {
+	const char *server = getenv("POSTERN_TEST_POSTGRES");
+	switch (sim->plan->store) {
+	case SIM_SQLITE:
 		file_name(sim, sim->file, "", path);
-		(void)snprintf(url, sizeof(url), "sqlite:%s", path);
+		(void)snprintf(sim->url, sizeof(sim->url), "sqlite:%s", path);
+		break;
+	case SIM_POSTGRES:
+		(void)snprintf(sim->url, sizeof(sim->url), "%s?schema=sim_%ld",
+				server ? server : "postgres://", (long)getpid());
+		break;
+	case SIM_MEMORY:
+	default: (void)snprintf(sim->url, sizeof(sim->url), "memory:"); break;
 	}
+	effects_init(&sim->effects, sim->url);
+}
+
+int sim_world_open(struct sim *sim) {
+	name_store(sim);
 	struct postern_store_options options = {
 		.size = sizeof(options),
 		.command_timeout_ms = 1000,
 		.clock = &sim->clock.base,
 		.random = &sim->random.base,
 	};
-	struct postern_error error;
-	int r = postern_store_open(url, &options, &sim->store, &error);
+	if (sim->plan->store == SIM_POSTGRES) {
+		options.command_timeout_ms = SERVER_PATIENCE_MS;
+	}
+	struct postern_error error = { 0 };
+	int r = postern_store_open(sim->url, &options, &sim->store, &error);
+	if (!r && !effects_prepare(&sim->effects)) {
+		r = POSTERN_E_UNAVAILABLE;
+	}
 	if (r) {
 		sim_oracle_broken(&sim->oracle, "open", "%s", error.text);
 	}
@@ -69,11 +90,12 @@ int sim_world_open(struct sim *sim) {
 void sim_world_close(struct sim *sim) {
 	postern_store_destroy(sim->store);
 	sim->store = NULL;
+	effects_remove(&sim->effects);
 	remove_file(sim, sim->file);
 }
 
-void sim_world_reopen(struct sim *sim) {
-	/* What another process would find if this one were killed now. */
+/* What another process would find if this one were killed now. */
+static void move_file(struct sim *sim) {
 	for (size_t i = 0; i < 2; i++) {
 		char from[PATH_MAX_LEN];
 		char to[PATH_MAX_LEN];
@@ -86,33 +108,33 @@ void sim_world_reopen(struct sim *sim) {
 	sim_world_close(sim);
 	sim->file++;
 	sim_oracle_reopened(&sim->oracle);
+}
+
+void sim_world_reopen(struct sim *sim) {
+	if (sim->plan->store == SIM_SQLITE) {
+		move_file(sim);
+	} else {
+		/* A server does not die with its client. */
+		postern_store_destroy(sim->store);
+		sim->store = NULL;
+	}
 	(void)sim_world_open(sim);
 }
 
-static int take_effect(void *context, int count, char **values, char **names) {
+static void take_effect(void *context, int64_t seq, const char *handler,
+		uint64_t fence) {
 	struct sim *sim = context;
-	(void)count;
-	(void)names;
-	int64_t seq = strtoll(values[0], NULL, 10);
-	uint64_t fence = strtoull(values[2], NULL, 10);
-	sim_oracle_effect(&sim->oracle, seq, values[1], fence);
-	sim_dump_effect(sim, seq, values[1], fence);
-	return 0;
+	sim_oracle_effect(&sim->oracle, seq, handler, fence);
+	sim_dump_effect(sim, seq, handler, fence);
 }
 
 void sim_world_effects(struct sim *sim) {
-	if (!sim->plan->sqlite) {
+	if (sim->plan->store == SIM_MEMORY) {
 		return;
 	}
-	char path[PATH_MAX_LEN];
-	file_name(sim, sim->file, "", path);
-	sqlite3 *db = NULL;
-	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK) {
-		/* No table, no effects. */
-		(void)sqlite3_exec(db, "select seq, handler, fence from effect",
-				take_effect, sim, NULL);
+	if (!effects_read(&sim->effects, take_effect, sim)) {
+		sim_oracle_broken(&sim->oracle, "open", "cannot read the effects");
 	}
-	(void)sqlite3_close(db);
 	sim_oracle_effects_end(&sim->oracle);
 }
 

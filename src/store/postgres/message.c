@@ -49,9 +49,16 @@ void postern__pg_identity(const struct pg_store *self, int64_t channel,
 	}
 }
 
+/* How old a block is; in a test, so that one story has one set of numbers. */
+static int64_t block_now_ms(const struct pg_store *self) {
+	const struct postern_clock *clock =
+			self->test_clock ? self->test_clock : self->clock;
+	return clock->monotonic_ms(clock->context);
+}
+
 /* As many as are at hand and wanted; returns how many. */
 static size_t take_at_hand(struct pg_store *self, size_t count, int64_t *out) {
-	int64_t now = self->clock->monotonic_ms(self->clock->context);
+	int64_t now = block_now_ms(self);
 	size_t taken = 0;
 	(void)pthread_mutex_lock(&self->lock);
 	while (taken < count && now < self->seq_until_ms &&
@@ -70,7 +77,7 @@ static int take_block(struct pg_connection *connection,
 	int r = postern__pg_run(&query, "SELECT nextval('@message_seq')", error);
 	if (r == POSTERN_OK) {
 		int64_t first = postern__pg_get(&query, 0, 0);
-		int64_t now = self->clock->monotonic_ms(self->clock->context);
+		int64_t now = block_now_ms(self);
 		(void)pthread_mutex_lock(&self->lock);
 		/* Another thread may have taken a later one meanwhile. */
 		if (first > self->next_seq) {
