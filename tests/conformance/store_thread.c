@@ -124,9 +124,24 @@ static void *claim_body(void *context) {
 	return NULL;
 }
 
+/* A store may give a node nothing that it does not know. */
+static void enrol_crowd(struct stand *stand) {
+	for (uint64_t i = 1; i < THREAD_COUNT; i++) {
+		struct postern_enrol_handler handler = { .key = "a" };
+		struct postern_enrolment enrolment = {
+			.node = stand->node + i,
+			.handlers = &handler,
+			.handler_count = 1,
+		};
+		CHECK_OK(stand->ops->enrol(stand->store, &enrolment, &stand->error),
+				&stand->error);
+	}
+}
+
 static void claims_do_not_overlap(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
+	enrol_crowd(&stand);
 	struct crowd crowd = { .stand = &stand, .message_count = 500 };
 	crowd.claims = calloc(crowd.message_count, sizeof *crowd.claims);
 	crowd.seq =
