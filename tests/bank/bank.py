@@ -11,7 +11,10 @@ builds with -Dpoints=true. A catch is one of:
   a rule of the simulation, which must name it as what was broken;
 
   a rule of the checker, which must find it broken in histories that the
-  simulation wrote without judging them.
+  simulation wrote without judging them;
+
+  a strike at the crash scenario in a database, after which the checker must
+  find this rule broken.
 
 To add a bug: put it where it would live, in a line or two; add it here with a
 catch for each store that can have it. If no test catches it, the test is
@@ -20,24 +23,44 @@ what was missing: write it first.
 
 
 class Bug:
-    def __init__(self, name, story, *cases, sim=(), checker=()):
+    def __init__(self, name, story, *cases, sim=(), checker=(), strikes=()):
         self.name = name
         self.story = story
         self.cases = cases  # (program, case)
         self.sim = sim  # (store, rule)
         self.checker = checker  # (store, rule)
+        self.strikes = strikes  # (where a point fails, rule)
 
 
-def both_stores(case):
+def every_store(case):
     """The same case of the conformance suite, for each store."""
+    return (
+        ("conformance/conformance_memory", case),
+        *databases(case),
+    )
+
+
+def local_stores(case):
+    """The same for those that are in one process."""
     return (
         ("conformance/conformance_memory", case),
         ("conformance/conformance_sqlite", case),
     )
 
 
+def databases(case):
+    return (
+        ("conformance/conformance_sqlite", case),
+        postgres_store(case),
+    )
+
+
 def sqlite_store(case):
     return ("conformance/conformance_sqlite", case)
+
+
+def postgres_store(case):
+    return ("conformance/conformance_postgres", case)
 
 
 BUGS = [
@@ -74,7 +97,7 @@ BUGS = [
     Bug(
         "conflict-told-as-duplicate",
         "another body under a known id is told as a duplicate",
-        *both_stores("a conflict keeps the first body and is recorded"),
+        *every_store("a conflict keeps the first body and is recorded"),
         sim=[("memory", "false-duplicate")],
         checker=[("memory", "duplicate_means_known")],
     ),
@@ -94,7 +117,7 @@ BUGS = [
     Bug(
         "legacy-key-runs-twice",
         "a handler with a new key runs again what it had done under the old one",
-        *both_stores("a delivery of an alias suppresses one of its handler"),
+        *every_store("a delivery of an alias suppresses one of its handler"),
     ),
     Bug(
         "parked-never-woken",
@@ -104,21 +127,24 @@ BUGS = [
     Bug(
         "claim-keeps-fence",
         "a claim does not raise the fence",
-        *both_stores("fences grow by one with every claim, whatever happened between"),
+        *every_store("fences grow by one with every claim, whatever happened between"),
         sim=[("memory", "fence-backwards")],
         checker=[("memory", "runs_hold_a_lease")],
     ),
     Bug(
         "claimed-before-due",
         "a retry is claimed before its time",
-        *both_stores("what is pending again is due after its delay, by the store's clock"),
+        *every_store("what is pending again is due after its delay, by the store's clock"),
         sim=[("memory", "claimed-early")],
     ),
     Bug(
         "unfenced-settle",
         "a worker that lost its lease completes another's run",
-        *both_stores("a settlement by another node is stale and changes nothing"),
-        *both_stores("a lost node can settle nothing any more"),
+        *local_stores("a settlement by another node is stale and changes nothing"),
+        postgres_store(
+            "a settlement under another fence is stale and changes nothing"
+        ),
+        *local_stores("a lost node can settle nothing any more"),
         sim=[("memory", "stale-settle"), ("sqlite", "stale-settle")],
         checker=[
             ("memory", "late_results_are_refused"),
@@ -128,30 +154,30 @@ BUGS = [
     Bug(
         "lease-given-back-twice",
         "a lease is given back though it is somebody else's by now",
-        *both_stores("a second settlement is stale and changes nothing"),
+        *every_store("a second settlement is stale and changes nothing"),
         sim=[("memory", "stale-settle"), ("sqlite", "stale-settle")],
         checker=[("memory", "ended_stays_ended")],
     ),
     Bug(
         "unfenced-recovery",
         "leases of a node that lives are taken back",
-        *both_stores("a node's own leases are not taken back"),
+        *every_store("a node's own leases are not taken back"),
         sim=[("memory", "state-differs")],
     ),
     Bug(
         "fence-restarts",
         "the fence begins again when a delivery is opened again",
-        *both_stores("a duplicate can open a poisoned delivery again, not leased"),
+        *every_store("a duplicate can open a poisoned delivery again, not leased"),
     ),
     Bug(
         "crash-not-counted",
         "only errors are counted: what kills the process is run for ever",
-        *both_stores("only a loss while alone counts, and max_crashes poison"),
+        *every_store("only a loss while alone counts, and max_crashes poison"),
     ),
     Bug(
         "innocents-blamed",
         "a crash counts against all that were leased",
-        *both_stores("a lease that an in-process handler lost is a suspect"),
+        *every_store("a lease that an in-process handler lost is a suspect"),
     ),
     Bug(
         "suspect-in-company",
@@ -218,13 +244,13 @@ BUGS = [
     Bug(
         "effect-without-completion",
         "a transactional effect commits without its completion",
-        sqlite_store("done commits what was written and the completion together"),
+        *databases("done commits what was written and the completion together"),
         checker=[("sqlite", "effects_happen_once")],
     ),
     Bug(
         "unfenced-transaction",
         "a transaction does not look whether its lease still holds",
-        sqlite_store("a unit whose fence is lost is not run"),
+        *databases("a unit whose fence is lost is not run"),
         (
             "sim/test_sim",
             "a node paused anywhere while another has leased its work is refused",
@@ -233,14 +259,14 @@ BUGS = [
     Bug(
         "poisoned-purged",
         "cleaning removes what is poisoned",
-        *both_stores("a message with one poisoned delivery stays"),
+        *every_store("a message with one poisoned delivery stays"),
         sim=[("memory", "cleaned-early")],
         checker=[("memory", "accepted_is_never_lost")],
     ),
     Bug(
         "open-key-forgotten",
         "dedupe forgets a message that is still open",
-        sqlite_store("what is open, parked or poisoned stays"),
+        *databases("what is open, parked or poisoned stays"),
     ),
     Bug(
         "number-given-twice",
@@ -250,22 +276,22 @@ BUGS = [
     Bug(
         "lock-keeps-fence",
         "the next owner of a lock has the fence of the last",
-        *both_stores("a lock whose time is over is taken with a higher fence"),
+        *every_store("a lock whose time is over is taken with a higher fence"),
         sim=[("memory", "lock-fence")],
         checker=[("memory", "locks_have_one_owner")],
     ),
     Bug(
         "lost-lock-kept",
         "an owner that is late goes on writing under a lock that it lost",
-        *both_stores("under a lost lock nothing is settled"),
-        *both_stores("under a lost lock nothing is claimed"),
-        *both_stores("under a lost lock nothing is recovered"),
+        *every_store("under a lost lock nothing is settled"),
+        *every_store("under a lost lock nothing is claimed"),
+        *every_store("under a lost lock nothing is recovered"),
         sim=[("memory", "stale-lock")],
     ),
     Bug(
         "lock-of-another-freed",
         "a lock is let go by somebody who does not hold it any more",
-        *both_stores("a lock is let go by its owner under its fence only"),
+        *every_store("a lock is let go by its owner under its fence only"),
     ),
     Bug(
         "late-owner-goes-on",
@@ -275,11 +301,58 @@ BUGS = [
     Bug(
         "dead-node-lives",
         "a node that was found gone is told that it lives",
-        *both_stores("a node that is too late loses its leases and is gone"),
+        *every_store("a node that is too late loses its leases and is gone"),
         (
             "unit/test_tenure",
             "a node that is not heard of loses its leases and begins again",
         ),
         sim=[("memory", "state-differs")],
+    ),
+    Bug(
+        "gone-finds-orphans",
+        "a node that is gone and does not know it poisons its own messages",
+        postgres_store("a node that is gone finds no orphans"),
+    ),
+    # Those that only a shared database can have.
+    Bug(
+        "known-read-too-early",
+        "what is known is read by the statement that cannot see it yet",
+        postgres_store("of 64 threads with one key exactly one is accepted"),
+    ),
+    Bug(
+        "claimed-by-two",
+        "two nodes that claim at the same time get the same delivery",
+        postgres_store("of 64 nodes no two claim the same delivery"),
+    ),
+    Bug(
+        "living-taken-for-dead",
+        "nodes that renew themselves are found gone",
+        postgres_store("a node that renews itself in time keeps its leases"),
+    ),
+    Bug(
+        "frozen-left-alone",
+        "a node that stopped in a transaction holds up its own recovery",
+        (
+            "unit/test_postgres_store",
+            "a node that stopped in a transaction does not hold up its recovery",
+        ),
+    ),
+    Bug(
+        "doubts-forgotten",
+        "what was leased by a batch without an answer is never given back",
+        (
+            "unit/test_postgres_store",
+            "what was leased after it was given up is given back",
+        ),
+    ),
+    Bug(
+        "own-told-as-duplicate",
+        "a batch that is sent again takes its own messages for duplicates",
+        strikes=[("postgres-apply.unheard:2", "duplicate_means_known")],
+    ),
+    Bug(
+        "lost-commit-believed",
+        "a commit whose answer is lost is taken for done without asking",
+        strikes=[("postgres-commit.unsent:8", "ended_stays_ended")],
     ),
 ]

@@ -19,10 +19,15 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(HERE, "..", "checks"))
+sys.path.insert(0, os.path.join(HERE, "..", "crash"))
+import sweep  # noqa: E402
 from bank import BUGS  # noqa: E402
 from tap import Tap  # noqa: E402
 
 TESTS = os.environ["POSTERN_TESTS"]  # where the test programs are
+# Where PostgreSQL is; not set: it is not built in.
+SERVER = os.environ.get("POSTERN_TEST_POSTGRES")
+sweep.SCENARIO = os.path.join(TESTS, "crash", "scenario")
 CHECKER = os.path.join(HERE, "..", "checker", "check.py")
 SIM = "sim/test_sim"
 # Seeds per store; the slower one shows what it has to with fewer.
@@ -34,6 +39,8 @@ PATIENCE_S = 200
 def run(command, bug=None, **more):
     """Runs a program: its exit code, None if it hung, and what it said."""
     env = {k: v for k, v in os.environ.items() if k != "POSTERN_BUG"}
+    if "postgres" not in command[0]:
+        env.pop("POSTERN_TEST_POSTGRES", None)
     if os.path.isdir("/dev/shm"):
         env["TMPDIR"] = "/dev/shm"
     if bug:
@@ -84,6 +91,17 @@ def run_checker(store, bug=None):
     return rules, "" if good else f"the checker: exit {code}; {said[-400:]}"
 
 
+def run_strike(place, bug=None):
+    """What is wrong after a strike at the scenario in a database."""
+    life = {"POSTERN_FAIL_AT": place, "POSTERN_BUG": bug or "none"}
+    trial = sweep.Trial(place, sweep.Story("pump"), [life], killed=False)
+    return sweep.attempt(trial).problems
+
+
+def judge_strike(place):
+    return [f"{place} without a bug: {text}" for text in run_strike(place)]
+
+
 def judge_case(catch):
     """Without a bug: what is wrong."""
     passed, said = run_case(*catch)
@@ -106,6 +124,10 @@ def judge_bug(bug):
         passed, said = run_case(program, case, bug.name)
         if passed is not False:
             problems.append(f"{program}: '{case}' did not fail: {said}")
+    for place, rule in bug.strikes:
+        found = run_strike(place, bug.name)
+        if not any(text.startswith(rule + ":") for text in found):
+            problems.append(f"{place}: {rule} is not broken, but {found}")
     for store, rule in bug.sim:
         passed, said = run_sim(store, bug.name)
         if passed is not False or f" on {store}: {rule}: " not in said:
@@ -121,6 +143,13 @@ def judge_bug(bug):
     return problems
 
 
+def without_server(bug):
+    """What can be caught without PostgreSQL."""
+    bug.cases = [case for case in bug.cases if "postgres" not in case[0]]
+    bug.strikes = []
+    return bug
+
+
 def names_in_sources():
     names = set()
     for path in glob.glob(os.path.join(ROOT, "src", "**", "*.c"), recursive=True):
@@ -133,6 +162,10 @@ def main():
     tap = Tap()
     started = time.monotonic()
     wanted = [bug for bug in BUGS if not sys.argv[1:] or bug.name in sys.argv[1:]]
+    if not SERVER:
+        wanted = [without_server(bug) for bug in wanted]
+        wanted = [bug for bug in wanted if bug.cases]
+    sweep.root()  # before there are threads
     banked = {bug.name for bug in BUGS}
     sources = names_in_sources()
     tap.case(
@@ -143,6 +176,8 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         cases = sorted({case for bug in wanted for case in bug.cases})
         clean = [p for problems in pool.map(judge_case, cases) for p in problems]
+        strikes = sorted({place for bug in wanted for place, _ in bug.strikes})
+        clean += [p for problems in pool.map(judge_strike, strikes) for p in problems]
         tap.case(f"all {len(cases)} cases pass without a bug", clean)
         clean = [p for problems in pool.map(judge_store, SEEDS) for p in problems]
         tap.case("simulation and checker find nothing without a bug", clean)

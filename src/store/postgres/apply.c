@@ -444,7 +444,7 @@ static void read_known(const struct pg_query *query, struct work *work) {
 		}
 		struct arrival *arrival = &work->arrivals[position - 1];
 		struct postern_accept *accept = arrival->accept;
-		if (seq != arrival->seq) {
+		if (seq != arrival->seq || postern__bug("own-told-as-duplicate")) {
 			accept->code = is_same ? POSTERN_E_DUPLICATE : POSTERN_E_CONFLICT;
 		}
 		accept->seq = seq;
@@ -525,6 +525,9 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 				error);
 	}
 	postern__point("postgres-apply.after");
+	if (r == POSTERN_OK && postern__point_fails("postgres-apply.unheard")) {
+		r = postern__pg_cut(connection, error);
+	}
 	work->unanswered = work->unanswered || connection->lost;
 	if (r == POSTERN_OK) {
 		read_answer(&query, work);
@@ -540,7 +543,7 @@ static void note_doubt(struct pg_store *self, const struct work *work) {
 		for (size_t j = 0; j < arrival->accept->route_count; j++) {
 			const struct postern_route *route = &arrival->accept->routes[j];
 			const struct pg_lease lease = { arrival->seq, route->handler, 1 };
-			if (route->lease) {
+			if (route->lease && !postern__bug("doubts-forgotten")) {
 				postern__pg_doubt(self, work->batch->node, &lease, 1, false);
 			}
 		}

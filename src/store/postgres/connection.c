@@ -14,6 +14,7 @@
 #include <postern/sys/clock.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/fail.h"
 #include "base/point.h"
@@ -161,7 +162,16 @@ int postern__pg_fail(struct pg_connection *connection, const PGresult *result,
 			text, advice->what);
 }
 
-static int connect(struct pg_connection *connection,
+int postern__pg_cut(struct pg_connection *connection,
+		struct postern_error *error) {
+	(void)shutdown(PQsocket(connection->link), SHUT_RDWR);
+	connection->lost = true;
+	return postern__fail(error, POSTERN_E_UNAVAILABLE,
+			"the connection to PostgreSQL at %s was lost",
+			connection->store->place);
+}
+
+static int establish(struct pg_connection *connection,
 		struct postern_error *error) {
 	int64_t deadline =
 			now_ms(connection) + connection->store->command_timeout_ms;
@@ -201,7 +211,7 @@ int postern__pg_connect(struct pg_connection *connection,
 		struct postern_error *error) {
 	connection->lost = false;
 	connection->collided = false;
-	int r = connect(connection, error);
+	int r = establish(connection, error);
 	if (r != POSTERN_OK) {
 		postern__pg_disconnect(connection);
 		return r;

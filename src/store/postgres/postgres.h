@@ -76,6 +76,9 @@ void postern__pg_disconnect(struct pg_connection *connection);
 /* Say what the server or the connection says, without secrets. */
 int postern__pg_fail(struct pg_connection *connection, const PGresult *result,
 		struct postern_error *error);
+/* Cut the line, as a test wants it at some point. */
+int postern__pg_cut(struct pg_connection *connection,
+		struct postern_error *error);
 /* Wait for the answer to what was sent, no longer than the command timeout;
    of several the last. */
 int postern__pg_await(struct pg_connection *connection, PGresult **out,
@@ -330,6 +333,10 @@ int postern__pg_parse(struct pg_store *self, const char *rest,
 extern const char postern__pg_schema[];
 /* The same for people, with the usual name of the schema. */
 extern const char postern__pg_schema_text[];
+
+/* The same with the known bug that a test has chosen, yours to free; NULL if
+   it is none of these. */
+char *postern__pg_schema_with_bug(const char *schema);
 
 /* must_exist: POSTERN_E_NOTFOUND if there is none. */
 int postern__pg_migrate(struct pg_store *self, bool must_exist,

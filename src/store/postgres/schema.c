@@ -10,6 +10,7 @@
 
 #include <postern/sys/random.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -109,6 +110,15 @@ static int make_schema(struct pg_connection *connection,
 	return postern__pg_exec(connection, sql, error);
 }
 
+static int make_tables(struct pg_connection *connection,
+		struct postern_error *error) {
+	char *changed = postern__pg_schema_with_bug(postern__pg_schema);
+	int r = postern__pg_script(connection,
+			changed ? changed : postern__pg_schema, error);
+	free(changed);
+	return r;
+}
+
 static int create(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_store *self = connection->store;
@@ -119,7 +129,7 @@ static int create(struct pg_connection *connection,
 	}
 	int r = make_schema(connection, error);
 	if (r == POSTERN_OK) {
-		r = postern__pg_script(connection, postern__pg_schema, error);
+		r = make_tables(connection, error);
 	}
 	if (r == POSTERN_OK) {
 		r = store_meta(connection, "hash_key", key, sizeof key, error);

@@ -80,6 +80,9 @@ static int commit(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_query query;
 	postern__point("postgres-commit.before");
+	if (postern__point_fails("postgres-commit.unsent")) {
+		return postern__pg_cut(connection, error);
+	}
 	postern__pg_query(&query, connection);
 	int r = postern__pg_run(&query, "COMMIT", error);
 	if (r == POSTERN_OK && !is_commit(&query)) {
@@ -88,6 +91,9 @@ static int commit(struct pg_connection *connection,
 	}
 	postern__pg_end(&query);
 	postern__point("postgres-commit.after");
+	if (r == POSTERN_OK && postern__point_fails("postgres-commit.unheard")) {
+		r = postern__pg_cut(connection, error);
+	}
 	return r;
 }
 
@@ -191,5 +197,6 @@ int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
 		}
 		return known;
 	}
-	return committed ? POSTERN_OK : done;
+	return committed || postern__bug("lost-commit-believed") ? POSTERN_OK
+															 : done;
 }
