@@ -114,6 +114,16 @@ struct postern_box_options {
 	   box. */
 	const struct postern_clock *clock;
 	const struct postern_random *random;
+
+	/* How often a call of the store is tried again if its connection was lost
+	   or refused; 3; negative: not at all. A password or a database that is
+	   wrong is told at once. */
+	int32_t command_retries;
+	/* Of a store in PostgreSQL only. What the URL says too must be the same. */
+	const char *schema;     /* "postern" */
+	uint32_t connections;   /* 8: most that are open at a time */
+	const char *listen_url; /* where to wait for the word of other processes,
+							   past a pooler; as the store */
 };
 
 /*

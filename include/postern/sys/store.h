@@ -58,6 +58,14 @@ struct postern_store_options {
 	void *remark_context;
 	const struct postern_clock *clock;   /* never NULL */
 	const struct postern_random *random; /* never NULL */
+	/* How often a call is tried again if its connection was lost or refused.
+	   0: 3; negative: not at all. Of no meaning without connections. */
+	int32_t command_retries;
+	/* Of stores in PostgreSQL; what one of them says the URL may say as well,
+	   but not otherwise. */
+	const char *schema;     /* NULL: "postern" */
+	uint32_t connections;   /* most that are open; 0: 8 */
+	const char *listen_url; /* where to wait for wake-ups; NULL: as the store */
 };
 
 #define POSTERN_ALIAS_COUNT_MAX 64
@@ -582,6 +590,11 @@ struct postern_store_kind {
 	/* The SQL that makes or upgrades the schema, for people to read; "" if
 	   there is none. A static text. */
 	const char *(*schema)(void);
+	/* What is wrong with the URL and the options, as far as it can be told
+	   without opening anything: POSTERN_E_INVALID, or POSTERN_E_UNSUPPORTED
+	   for an option that only other kinds have. Asked before open(). */
+	int (*check)(const char *rest, const struct postern_store_options *options,
+			struct postern_error *error);
 };
 
 /* Open a store by URL; NULL options are defaults. End it with
