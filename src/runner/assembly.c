@@ -30,6 +30,10 @@ int postern_box_open(const char *url, const struct postern_box_options *options,
 		store_options.remark_context = options->remark_context;
 		store_options.clock = options->clock;
 		store_options.random = options->random;
+		store_options.command_retries = options->command_retries;
+		store_options.schema = options->schema;
+		store_options.connections = options->connections;
+		store_options.listen_url = options->listen_url;
 	}
 	struct postern_store *store;
 	int r = postern_store_open(url, &store_options, &store, error);

@@ -7,6 +7,8 @@
 
 #include "runner/runner.h"
 
+#include <stdio.h>
+
 /* Long, as it is woken to stop. */
 #define WAIT_MS ((int64_t)60 * 1000)
 
@@ -31,10 +33,32 @@ static void rest(struct postern_runner *runner) {
 	(void)pthread_mutex_unlock(&box->lock);
 }
 
+/*
+ * It fails where nothing else may: a connection of its own can lead elsewhere.
+ * Whoever writes tells that the store as a whole is in trouble, perhaps in a
+ * moment; so what worked before is told of when it has failed twice.
+ */
+static void tell(struct postern_runner *runner, bool worked, unsigned failures,
+		const struct postern_error *error) {
+	char text[POSTERN_ERROR_TEXT_MAX + 96];
+	(void)pthread_mutex_lock(&runner->box->lock);
+	bool told = runner->in_trouble || runner->stopping;
+	(void)pthread_mutex_unlock(&runner->box->lock);
+	if (told || failures != (worked ? 2 : 1)) {
+		return;
+	}
+	(void)snprintf(text, sizeof(text),
+			"new work of other nodes is not heard of, only looked for: %s",
+			error->text);
+	postern__runner_report(runner, text);
+}
+
 void *postern__listener_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	struct postern_error error;
+	unsigned failures = 0;
+	bool worked = false;
 	while (!is_stopping(runner)) {
 		bool woken = false;
 		int r = box->store->ops->wait(box->store, WAIT_MS, &woken, &error);
@@ -43,10 +67,12 @@ void *postern__listener_loop(void *context) {
 			return NULL;
 		}
 		if (r) {
-			/* Whoever writes will tell that the store is in trouble. */
+			tell(runner, worked, ++failures, &error);
 			rest(runner);
 			continue;
 		}
+		worked = true;
+		failures = 0;
 		if (woken) {
 			(void)pthread_mutex_lock(&box->lock);
 			postern__claim_hint_all(box);

@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/fail.h"
+#include "store/store.h"
 
 int postern__enrolment_check(const struct postern_enrolment *enrolment,
 		struct postern_error *error) {
@@ -49,6 +50,20 @@ void postern__unit_refuse(struct postern_unit *unit, int code,
 		(void)snprintf(unit->outcome.reason, sizeof unit->outcome.reason, "%s",
 				reason);
 	}
+}
+
+int postern__local_check(const char *rest,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	(void)rest;
+	const char *name = options->schema        ? "schema"
+					   : options->connections ? "connections"
+					   : options->listen_url  ? "listen_url"
+											  : NULL;
+	return name ? postern__fail(error, POSTERN_E_UNSUPPORTED,
+						  "'%s' is a setting of stores in PostgreSQL only",
+						  name)
+				: POSTERN_OK;
 }
 
 unsigned postern__filter_states(const struct postern_filter *filter) {

@@ -266,4 +266,5 @@ const struct postern_store_kind postern__memory_kind = {
 	.scheme = "memory",
 	.open = memory_open,
 	.schema = memory_schema,
+	.check = postern__local_check,
 };

@@ -15,6 +15,8 @@
 
 /* How long a call may wait for its turn to write unless it was said. */
 #define COMMAND_TIMEOUT_MS_DEFAULT 30000
+/* How often a call is tried again unless it was said. */
+#define COMMAND_RETRIES_DEFAULT 3
 
 static const struct postern_store_kind *const kinds[] = {
 	&postern__memory_kind,
@@ -80,15 +82,9 @@ static int find_kind(const char *url, const struct postern_store_kind **out,
 			(int)(len < 40 ? len : 40), url);
 }
 
-int postern_store_open(const char *url,
-		const struct postern_store_options *options, struct postern_store **out,
-		struct postern_error *error) {
-	const struct postern_store_kind *kind = NULL;
-	const char *rest = NULL;
-	int r = find_kind(url, &kind, &rest, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
+/* The options with what they leave to us. */
+static int complete(const struct postern_store_options *options,
+		struct postern_store_options *out, struct postern_error *error) {
 	struct postern_store_options full = { 0 };
 	if (options) {
 		if (options->size == 0) {
@@ -103,9 +99,44 @@ int postern_store_open(const char *url,
 	full.command_timeout_ms = full.command_timeout_ms > 0
 									  ? full.command_timeout_ms
 									  : COMMAND_TIMEOUT_MS_DEFAULT;
+	full.command_retries = full.command_retries != 0 ? full.command_retries
+													 : COMMAND_RETRIES_DEFAULT;
 	full.clock = full.clock ? full.clock : postern_clock_system();
 	full.random = full.random ? full.random : postern_random_system();
-	return kind->open(rest, &full, out, error);
+	*out = full;
+	return POSTERN_OK;
+}
+
+/* The kind, what is behind its name, and options that it takes. */
+static int prepare(const char *url, const struct postern_store_options *options,
+		const struct postern_store_kind **kind_out, const char **rest_out,
+		struct postern_store_options *options_out,
+		struct postern_error *error) {
+	int r = find_kind(url, kind_out, rest_out, error);
+	if (r == POSTERN_OK) {
+		r = complete(options, options_out, error);
+	}
+	return r == POSTERN_OK ? (*kind_out)->check(*rest_out, options_out, error)
+						   : r;
+}
+
+int postern__store_check(const char *url,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	const struct postern_store_kind *kind = NULL;
+	const char *rest = NULL;
+	struct postern_store_options full;
+	return prepare(url, options, &kind, &rest, &full, error);
+}
+
+int postern_store_open(const char *url,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error) {
+	const struct postern_store_kind *kind = NULL;
+	const char *rest = NULL;
+	struct postern_store_options full;
+	int r = prepare(url, options, &kind, &rest, &full, error);
+	return r == POSTERN_OK ? kind->open(rest, &full, out, error) : r;
 }
 
 int postern_store_schema(const char *url, const char **out,

@@ -17,6 +17,17 @@ extern const struct postern_store_kind postern__sqlite_kind;
 extern const struct postern_store_kind postern__pg_kind;
 extern const struct postern_store_kind postern__pg_kind_too; /* postgresql: */
 
+/* Whether a store could be opened by this URL and these options (may be NULL),
+   as far as that can be told without doing it. */
+int postern__store_check(const char *url,
+		const struct postern_store_options *options,
+		struct postern_error *error);
+
+/* The check of kinds that have neither schema nor connections. */
+int postern__local_check(const char *rest,
+		const struct postern_store_options *options,
+		struct postern_error *error);
+
 /* Settings of SQLite for the whole process, which only its owner may choose:
    before anything else uses SQLite. */
 void postern__sqlite_own_process(void);

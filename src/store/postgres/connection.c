@@ -48,13 +48,47 @@ static bool wait_socket(struct pg_connection *connection, short events,
 	}
 }
 
+static bool is_listener(const struct pg_connection *connection) {
+	const struct pg_store *self = connection->store;
+	return connection == &self->listener && self->listen_conninfo;
+}
+
+const char *postern__pg_place(const struct pg_connection *connection) {
+	return is_listener(connection) ? connection->store->listen_place
+								   : connection->store->place;
+}
+
 static int give_up(struct pg_connection *connection,
 		struct postern_error *error) {
-	struct pg_store *self = connection->store;
 	connection->lost = true;
 	return postern__fail(error, POSTERN_E_TIMEOUT,
-			"PostgreSQL at %s did not answer for %lld ms", self->place,
-			(long long)self->command_timeout_ms);
+			"PostgreSQL at %s did not answer for %lld ms",
+			postern__pg_place(connection),
+			(long long)connection->store->command_timeout_ms);
+}
+
+#define STATE_LEN 5
+
+/* Whether this begins with a SQLSTATE, a colon and a blank. FATAL is none: it
+   has no digit. */
+static bool is_state(const char *text) {
+	static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+	return strspn(text, letters) == STATE_LEN &&
+		   strcspn(text, "0123456789") < STATE_LEN && text[STATE_LEN] == ':' &&
+		   text[STATE_LEN + 1] == ' ';
+}
+
+/* The SQLSTATE in a line of what libpq says, in whatever language; NULL: the
+   server has not said that. */
+static const char *find_state(const char *line, size_t len) {
+	for (const char *at = line;
+			(at = memchr(at, ':', len - (size_t)(at - line))); at++) {
+		const char *next = at + 1 + strspn(at + 1, " ");
+		if (next > at + 1 && is_state(next)) {
+			return next;
+		}
+	}
+	return NULL;
 }
 
 /* One line of what libpq says, which never has the password in it, without
@@ -72,12 +106,12 @@ static void first_line(const char *text, char *out, size_t size) {
 			text += strlen(heads[i]);
 		}
 	}
+	text += is_state(text) ? STATE_LEN + strlen(": ") : 0;
 	size_t len = strcspn(text, "\n");
 	(void)snprintf(out, size, "%.*s", (int)(len < size ? len : size - 1), text);
 }
 
-/* What to do if there is no connection. libpq has no code for the reason, only
-   a text; one in another language is told without advice. */
+/* What to do if there is no connection, by words of the reason. */
 static const char *connect_advice(const char *text) {
 	static const struct {
 		const char *word;
@@ -140,18 +174,72 @@ static const struct advice *advice_of(const char *state) {
 	return &other;
 }
 
+/* Whether it was refused for a reason that will be the same in a moment: who
+   we are, or what we want, is wrong. A pooler says it with a code for
+   anything. */
+static bool is_final(const char *state, const char *line, size_t len) {
+	static const char *const states[] = { "28", "3D000", "42501", "0A000" };
+	static const char *const words[] = { "authentication failed",
+		"no such database", "no such user" };
+	for (size_t i = 0; i < sizeof states / sizeof states[0]; i++) {
+		if (strncmp(state, states[i], strlen(states[i])) == 0) {
+			return true;
+		}
+	}
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+		if (memmem(line, len, words[i], strlen(words[i]))) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Whether each of the servers that were tried has refused us for good. */
+static bool is_hopeless(const PGconn *link) {
+	static const char attempt[] = "connection to server ";
+	bool hopeless = false;
+	if (PQconnectionNeedsPassword(link)) {
+		return true;
+	}
+	for (const char *line = PQerrorMessage(link); *line;) {
+		size_t len = strcspn(line, "\n");
+		const char *state = find_state(line, len);
+		if (state && is_final(state, line, len)) {
+			hopeless = true;
+		} else if (state || strncmp(line, attempt, strlen(attempt)) == 0) {
+			return false;
+		}
+		line += len + (line[len] == '\n');
+	}
+	return hopeless;
+}
+
+/* There is no connection, or no more. */
+static int fail_line(struct pg_connection *connection,
+		struct postern_error *error) {
+	const char *said = PQerrorMessage(connection->link);
+	const char *state = find_state(said, strcspn(said, "\n"));
+	char text[POSTERN_ERROR_TEXT_MAX];
+	connection->lost = true;
+	first_line(said, text, sizeof text);
+	const char *advice = connect_advice(text);
+	if (!*advice && state) {
+		/* In another language, or in a pooler's words. */
+		advice = advice_of(state)->what;
+	}
+	return postern__fail(error, POSTERN_E_UNAVAILABLE,
+			"PostgreSQL at %s cannot be reached: %s%s",
+			postern__pg_place(connection), text, advice);
+}
+
 int postern__pg_fail(struct pg_connection *connection, const PGresult *result,
 		struct postern_error *error) {
-	const char *place = connection->store->place;
+	const char *place = postern__pg_place(connection);
 	char text[POSTERN_ERROR_TEXT_MAX];
 	const char *state =
 			result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
 	if (!state || PQstatus(connection->link) != CONNECTION_OK) {
-		connection->lost = true;
-		first_line(PQerrorMessage(connection->link), text, sizeof text);
-		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"PostgreSQL at %s cannot be reached: %s%s", place, text,
-				connect_advice(text));
+		return fail_line(connection, error);
 	}
 	const struct advice *advice = advice_of(state);
 	const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
@@ -178,12 +266,16 @@ static int establish(struct pg_connection *connection,
 	/* What comes later wins over what comes earlier. */
 	const char *const names[] = { "connect_timeout", "dbname",
 		"client_encoding", "fallback_application_name", NULL };
-	const char *const values[] = { "10", connection->store->conninfo, "UTF8",
-		"postern", NULL };
+	const char *const values[] = { "10",
+		is_listener(connection) ? connection->store->listen_conninfo
+								: connection->store->conninfo,
+		"UTF8", "postern", NULL };
 	connection->link = PQconnectStartParams(names, values, 1);
 	if (!connection->link) {
 		return postern__pg_no_memory(error);
 	}
+	/* Until there is a connection this is the only way to hear the SQLSTATE. */
+	(void)PQsetErrorVerbosity(connection->link, PQERRORS_VERBOSE);
 	PostgresPollingStatusType step = PGRES_POLLING_WRITING;
 	while (PQstatus(connection->link) != CONNECTION_BAD &&
 			step != PGRES_POLLING_OK && step != PGRES_POLLING_FAILED) {
@@ -196,8 +288,10 @@ static int establish(struct pg_connection *connection,
 	}
 	if (PQstatus(connection->link) != CONNECTION_OK ||
 			PQsetnonblocking(connection->link, 1) != 0) {
+		connection->hopeless = is_hopeless(connection->link);
 		return postern__pg_fail(connection, NULL, error);
 	}
+	(void)PQsetErrorVerbosity(connection->link, PQERRORS_DEFAULT);
 	return POSTERN_OK;
 }
 
@@ -210,6 +304,7 @@ static void ignore_notice(void *context, const PGresult *result) {
 int postern__pg_connect(struct pg_connection *connection,
 		struct postern_error *error) {
 	connection->lost = false;
+	connection->hopeless = false;
 	connection->collided = false;
 	int r = establish(connection, error);
 	if (r != POSTERN_OK) {

@@ -88,6 +88,18 @@ static int listen_now(struct pg_connection *connection,
 	return r == POSTERN_OK ? postern__pg_exec(connection, sql, error) : r;
 }
 
+/* Nothing arrives here. */
+static int fail_deaf(const struct pg_store *self, struct postern_error *error) {
+	return postern__fail(error, POSTERN_E_UNSUPPORTED,
+			"LISTEN does not work at %s, perhaps because of %s: new work of "
+			"other nodes is looked for every second; %s",
+			postern__pg_place(&self->listener),
+			self->listen_conninfo ? "a pooler, or it is another database"
+								  : "a pooler",
+			self->listen_conninfo ? "check listen_url"
+								  : "set listen_url to the server behind it");
+}
+
 /* Whether what is said arrives here. */
 static int try_it(struct pg_store *self, struct postern_error *error) {
 	char word[WORD_LEN];
@@ -100,10 +112,7 @@ static int try_it(struct pg_store *self, struct postern_error *error) {
 			return POSTERN_OK;
 		}
 		if (now_ms(self) >= deadline) {
-			return postern__fail(error, POSTERN_E_UNSUPPORTED,
-					"LISTEN does not work at %s, perhaps because of a pooler: "
-					"new work of other nodes is looked for every second",
-					self->place);
+			return fail_deaf(self, error);
 		}
 		r = wait_line(self, deadline, error);
 	}

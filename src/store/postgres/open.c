@@ -21,7 +21,6 @@
 /* A batch does not wait longer than this for a row that another transaction
    has: what is blocked is then tried apart from the rest. */
 #define LOCK_TIMEOUT_MS 2000
-#define COMMAND_RETRIES 3
 
 static const struct postern_store_ops pg_ops;
 
@@ -165,9 +164,7 @@ static void pg_destroy(struct postern_store *store) {
 	postern__pg_pool_finish(self);
 	postern__pg_forget_all(self);
 	free(self->doubts.leases);
-	free(self->conninfo);
-	free(self->place);
-	free(self->schema);
+	postern__pg_parse_finish(self);
 	free(self);
 }
 
@@ -186,7 +183,9 @@ static int pg_open(const char *rest,
 	}
 	self->command_timeout_ms = options->command_timeout_ms;
 	self->lock_timeout_ms = LOCK_TIMEOUT_MS;
-	self->command_retries = COMMAND_RETRIES;
+	self->command_retries = options->command_retries > 0
+									? (uint32_t)options->command_retries
+									: 0;
 	self->read_only = options->read_only;
 	self->remark = options->remark;
 	self->remark_context = options->remark_context;
@@ -195,7 +194,7 @@ static int pg_open(const char *rest,
 	self->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
 	int r = self->bell < 0 ? postern__pg_no_memory(error)
-						   : postern__pg_parse(self, rest, error);
+						   : postern__pg_parse(self, rest, options, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_do(self, check_server, NULL, error);
 	}
@@ -251,10 +250,12 @@ const struct postern_store_kind postern__pg_kind = {
 	.scheme = "postgres",
 	.open = pg_open,
 	.schema = pg_schema,
+	.check = postern__pg_check,
 };
 
 const struct postern_store_kind postern__pg_kind_too = {
 	.scheme = "postgresql",
 	.open = pg_open,
 	.schema = pg_schema,
+	.check = postern__pg_check,
 };

@@ -117,6 +117,7 @@ static void note_connect(struct pg_store *self, struct pg_connection *made,
 		self->connect_at_ms =
 				now_ms(self) + pause_ms(self, self->connect_failures);
 		self->connect_failures++;
+		self->connect_hopeless = made->hopeless;
 		self->connect_error = *error;
 	}
 	(void)pthread_mutex_unlock(&self->lock);
@@ -132,18 +133,29 @@ static bool has_news(const struct pg_connection *connection) {
 	return poll(&line, 1, 0) > 0;
 }
 
-int postern__pg_take(struct pg_store *self, struct pg_connection **out,
-		struct postern_error *error) {
+/* A free place of the pool. Whoever has just tried in vain need not wait for
+   the next turn: turn_out is NULL. Otherwise it says whether it is there. */
+static int take_place(struct pg_store *self, bool *turn_out,
+		struct pg_connection **out, struct postern_error *error) {
 	struct pg_connection *taken = NULL;
 	(void)pthread_mutex_lock(&self->lock);
 	int r = wait_free(self, &taken, error);
-	if (r == POSTERN_OK && !taken->link) {
+	if (r == POSTERN_OK && !taken->link && turn_out) {
 		r = check_turn(self, error);
+		*turn_out = r == POSTERN_OK;
 		if (r != POSTERN_OK) {
 			taken->taken = false;
 		}
 	}
 	(void)pthread_mutex_unlock(&self->lock);
+	*out = taken;
+	return r;
+}
+
+static int take(struct pg_store *self, bool *turn_out,
+		struct pg_connection **out, struct postern_error *error) {
+	struct pg_connection *taken = NULL;
+	int r = take_place(self, turn_out, &taken, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -168,6 +180,12 @@ int postern__pg_take(struct pg_store *self, struct pg_connection **out,
 	return POSTERN_OK;
 }
 
+int postern__pg_take(struct pg_store *self, struct pg_connection **out,
+		struct postern_error *error) {
+	bool turn;
+	return take(self, &turn, out, error);
+}
+
 void postern__pg_give(struct pg_connection *connection) {
 	struct pg_store *self = connection->store;
 	if (connection->link &&
@@ -182,28 +200,47 @@ void postern__pg_give(struct pg_connection *connection) {
 	(void)pthread_mutex_unlock(&self->lock);
 }
 
+/* Whether there may soon be a connection that is not there now: not if all are
+   busy, or if the server does not answer at all, for that was waited for; nor
+   if it will have none of us. */
+static bool may_come(struct pg_store *self, int r) {
+	(void)pthread_mutex_lock(&self->lock);
+	bool hopeless = self->connect_failures > 0 && self->connect_hopeless;
+	(void)pthread_mutex_unlock(&self->lock);
+	return r == POSTERN_E_UNAVAILABLE && !hopeless;
+}
+
+/* What became of a try. */
+struct attempt {
+	bool tried;  /* in: by us, before; out: it was our turn to try */
+	bool repeat; /* out: another one is worth it */
+};
+
 static int do_it(struct pg_store *self, pg_work *work, void *context,
-		bool again, bool *repeat_out, struct postern_error *error) {
+		bool again, struct attempt *attempt, struct postern_error *error) {
 	struct pg_connection *connection = NULL;
-	*repeat_out = true;
-	int r = postern__pg_take(self, &connection, error);
+	bool turn = true;
+	int r = take(self, attempt->tried ? NULL : &turn, &connection, error);
+	attempt->tried = attempt->tried || turn;
 	if (r != POSTERN_OK) {
+		attempt->repeat = may_come(self, r);
 		return r;
 	}
 	r = work(connection, context, again, error);
-	*repeat_out = r != POSTERN_OK && r != POSTERN_E_TIMEOUT &&
-				  (connection->lost || connection->collided);
+	attempt->repeat = r != POSTERN_OK && r != POSTERN_E_TIMEOUT &&
+					  (connection->lost || connection->collided);
 	postern__pg_give(connection);
 	return r;
 }
 
 int postern__pg_do(struct pg_store *self, pg_work *work, void *context,
 		struct postern_error *error) {
+	struct attempt attempt = { 0 };
 	bool again = false;
 	for (uint32_t failures = 0;; failures++) {
-		bool repeat;
-		int r = do_it(self, work, context, again, &repeat, error);
-		if (r == POSTERN_OK || !repeat || failures >= self->command_retries) {
+		int r = do_it(self, work, context, again, &attempt, error);
+		if (r == POSTERN_OK || !attempt.repeat ||
+				failures >= self->command_retries) {
 			return r;
 		}
 		again = true;
@@ -213,6 +250,6 @@ int postern__pg_do(struct pg_store *self, pg_work *work, void *context,
 
 int postern__pg_do_once(struct pg_store *self, pg_work *work, void *context,
 		struct postern_error *error) {
-	bool repeat;
-	return do_it(self, work, context, false, &repeat, error);
+	struct attempt attempt = { 0 };
+	return do_it(self, work, context, false, &attempt, error);
 }

@@ -37,6 +37,7 @@ struct pg_connection {
 	PGconn *link; /* NULL: not connected */
 	bool taken;
 	bool lost;      /* it cannot be used any more */
+	bool hopeless;  /* it was refused in a way that only people can mend */
 	bool collided;  /* with another transaction; it is worth a second try */
 	uint64_t epoch; /* changes when it is connected again */
 	/* While handlers have it: the last SQLSTATE that anybody was told, and
@@ -54,8 +55,8 @@ typedef int pg_work(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error);
 
 /* Take a connection, work, give it back. What fails for want of a connection,
-   or in a collision with another transaction, is tried again; so the work must
-   come to the same if it was done before. */
+   or in a collision with another transaction, is tried again, command_retries
+   times; so the work must come to the same if it was done before. */
 int postern__pg_do(struct pg_store *self, pg_work *work, void *context,
 		struct postern_error *error);
 /* The same for what must not be tried again. */
@@ -72,6 +73,8 @@ void postern__pg_pool_finish(struct pg_store *self);
 
 int postern__pg_connect(struct pg_connection *connection,
 		struct postern_error *error);
+/* Where it leads, in words that hold no secret. */
+const char *postern__pg_place(const struct pg_connection *connection);
 void postern__pg_disconnect(struct pg_connection *connection);
 /* Say what the server or the connection says, without secrets. */
 int postern__pg_fail(struct pg_connection *connection, const PGresult *result,
@@ -238,9 +241,11 @@ struct pg_store {
 	postern_remark *remark;
 	void *remark_context;
 
-	char *conninfo; /* has the password */
-	char *place;    /* host, port and database, to be told */
-	char *schema;   /* quoted, with a dot behind it */
+	char *conninfo;        /* has the password */
+	char *place;           /* host, port and database, to be told */
+	char *listen_conninfo; /* the same for the one who waits; NULL: the same */
+	char *listen_place;
+	char *schema; /* quoted, with a dot behind it */
 	uint8_t hash_key[POSTERN__SIPHASH_KEY_LEN];
 
 	struct pg_unit unit;
@@ -256,6 +261,7 @@ struct pg_store {
 	/* When connecting failed: not again before that, and why. */
 	int64_t connect_at_ms;
 	uint32_t connect_failures;
+	bool connect_hopeless;
 	struct postern_error connect_error;
 	uint64_t epoch;
 	int64_t next_seq; /* of this process, until seq_end */
@@ -324,7 +330,14 @@ int postern__pg_clock_repair(struct pg_connection *connection,
 
 /* url.c: what was asked for. */
 
+/* To be finished, also after a failure. */
 int postern__pg_parse(struct pg_store *self, const char *rest,
+		const struct postern_store_options *options,
+		struct postern_error *error);
+void postern__pg_parse_finish(struct pg_store *self);
+/* Whether it could be parsed. */
+int postern__pg_check(const char *rest,
+		const struct postern_store_options *options,
 		struct postern_error *error);
 
 /* schema.c: tables and functions. */

@@ -3,7 +3,8 @@
 /*
  * What was asked for: a URL as libpq knows it (postgres://user@host/database)
  * or, behind "postgres:", its other form (host=… dbname=…). Parameters of our
- * own are taken out of the URL; libpq sees the rest.
+ * own are taken out of the URL; libpq sees the rest. They may be said as
+ * options too, and then must be the same.
  */
 
 #include <stdio.h>
@@ -18,6 +19,28 @@
 /* As long as PostgreSQL keeps a name. */
 #define SCHEMA_LEN_MAX 63
 #define CONNECTION_COUNT_DEFAULT 8
+#define ADDRESS_LEN_MAX 8192
+
+/* A parameter of our own, in the URL. */
+struct parameter {
+	const char *text; /* NULL: not there */
+	size_t len;
+};
+
+/* Where to connect, in libpq's words and in ours. */
+struct address {
+	const char *what; /* for errors */
+	char *conninfo;
+	char *place;
+	/* Those point into the URL. */
+	struct parameter schema;
+	struct parameter connections;
+};
+
+static void address_finish(struct address *address) {
+	free(address->conninfo);
+	free(address->place);
+}
 
 static int set_schema(struct pg_store *self, const char *name, size_t len,
 		struct postern_error *error) {
@@ -29,7 +52,6 @@ static int set_schema(struct pg_store *self, const char *name, size_t len,
 				"'_', not 'pg_' in front, at most %d",
 				(int)(len < 80 ? len : 80), name, SCHEMA_LEN_MAX);
 	}
-	free(self->schema);
 	self->schema = malloc(len + sizeof "\"\".");
 	if (!self->schema) {
 		return postern__pg_no_memory(error);
@@ -59,17 +81,28 @@ static int set_connections(struct pg_store *self, const char *text, size_t len,
 }
 
 /* One "name=value" of the URL: ours, or left to libpq. */
-static int take_parameter(struct pg_store *self, const char *text, size_t len,
+static int take_parameter(struct address *address, const char *text, size_t len,
 		struct postern__buf *rest, struct postern_error *error) {
-	static const char schema[] = "schema=";
-	static const char connections[] = "connections=";
-	if (strncmp(text, schema, strlen(schema)) == 0) {
-		return set_schema(self, text + strlen(schema), len - strlen(schema),
-				error);
-	}
-	if (strncmp(text, connections, strlen(connections)) == 0) {
-		return set_connections(self, text + strlen(connections),
-				len - strlen(connections), error);
+	const struct {
+		const char *name;
+		struct parameter *out;
+	} ours[] = {
+		{ "schema", &address->schema },
+		{ "connections", &address->connections },
+	};
+	for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
+		size_t name_len = strlen(ours[i].name);
+		if (len <= name_len || memcmp(text, ours[i].name, name_len) != 0 ||
+				text[name_len] != '=') {
+			continue;
+		}
+		if (ours[i].out->text) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"'%s' is in the store's URL twice", ours[i].name);
+		}
+		ours[i].out->text = text + name_len + 1;
+		ours[i].out->len = len - name_len - 1;
+		return POSTERN_OK;
 	}
 	postern__buf_append_char(rest,
 			strchr(postern__buf_text(rest), '?') ? '&' : '?');
@@ -77,13 +110,13 @@ static int take_parameter(struct pg_store *self, const char *text, size_t len,
 	return POSTERN_OK;
 }
 
-static int take_parameters(struct pg_store *self, const char *query,
+static int take_parameters(struct address *address, const char *query,
 		struct postern__buf *rest, struct postern_error *error) {
 	int r = POSTERN_OK;
 	while (r == POSTERN_OK && *query) {
 		size_t len = strcspn(query, "&");
 		if (len > 0) {
-			r = take_parameter(self, query, len, rest, error);
+			r = take_parameter(address, query, len, rest, error);
 		}
 		query += len + (query[len] == '&');
 	}
@@ -100,14 +133,15 @@ static const char *value_of(const PQconninfoOption *options, const char *name) {
 }
 
 /* Where it is, in words that hold no secret. */
-static int set_place(struct pg_store *self, struct postern_error *error) {
-	PQconninfoOption *options = PQconninfoParse(self->conninfo, NULL);
+static int set_place(struct address *address, struct postern_error *error) {
+	PQconninfoOption *options = PQconninfoParse(address->conninfo, NULL);
 	if (!options) {
 		/* libpq's own text would quote the URL. */
 		return postern__fail(error, POSTERN_E_INVALID,
-				"the store's URL is not one that libpq understands: write "
+				"%s is not one that libpq understands: write "
 				"postgres://user@host:port/database or "
-				"'postgres:host=… dbname=…'");
+				"'postgres:host=… dbname=…'",
+				address->what);
 	}
 	const char *host = value_of(options, "host");
 	const char *port = value_of(options, "port");
@@ -119,39 +153,163 @@ static int set_place(struct pg_store *self, struct postern_error *error) {
 			port ? ":" : "", port ? port : "", database ? "/" : "",
 			database ? database : "");
 	PQconninfoFree(options);
-	int r = postern__buf_check(&place, "the store's address", error);
+	int r = postern__buf_check(&place, address->what, error);
 	if (r == POSTERN_OK) {
-		self->place = postern__buf_detach(&place, NULL);
-		r = self->place ? POSTERN_OK : postern__pg_no_memory(error);
+		address->place = postern__buf_detach(&place, NULL);
+		r = address->place ? POSTERN_OK : postern__pg_no_memory(error);
 	}
 	postern__buf_finish(&place);
 	return r;
 }
 
-int postern__pg_parse(struct pg_store *self, const char *rest,
+/* What is behind "postgres:"; to be finished, also on failure. */
+static int read_address(const char *rest, struct address *address,
 		struct postern_error *error) {
 	struct postern__buf conninfo;
-	postern__buf_init(&conninfo, 8192);
-	self->connection_max = CONNECTION_COUNT_DEFAULT;
-	int r = set_schema(self, SCHEMA_DEFAULT, strlen(SCHEMA_DEFAULT), error);
+	int r = POSTERN_OK;
+	postern__buf_init(&conninfo, ADDRESS_LEN_MAX);
 	if (strncmp(rest, "//", 2) == 0) {
 		size_t len = strcspn(rest, "?");
 		postern__buf_append_text(&conninfo, "postgresql:");
 		postern__buf_append(&conninfo, rest, len);
-		if (r == POSTERN_OK && rest[len]) {
-			r = take_parameters(self, rest + len + 1, &conninfo, error);
+		if (rest[len]) {
+			r = take_parameters(address, rest + len + 1, &conninfo, error);
 		}
 	} else {
 		postern__buf_append_text(&conninfo, rest);
 	}
 	if (r == POSTERN_OK) {
-		r = postern__buf_check(&conninfo, "the store's URL", error);
+		r = postern__buf_check(&conninfo, address->what, error);
 	}
 	if (r == POSTERN_OK) {
-		self->conninfo = postern__buf_detach(&conninfo, NULL);
-		r = self->conninfo ? set_place(self, error)
-						   : postern__pg_no_memory(error);
+		address->conninfo = postern__buf_detach(&conninfo, NULL);
+		r = address->conninfo ? set_place(address, error)
+							  : postern__pg_no_memory(error);
 	}
 	postern__buf_finish(&conninfo);
+	return r;
+}
+
+static int fail_twice(const char *name, const struct parameter *in_url,
+		const char *option, struct postern_error *error) {
+	return postern__fail(error, POSTERN_E_INVALID,
+			"the URL says %s=%.*s and the setting '%s' says %.64s: say it "
+			"once",
+			name, (int)(in_url->len < 64 ? in_url->len : 64), in_url->text,
+			name, option);
+}
+
+/* The value that both say, or one of them. */
+static int choose(const char *name, const struct parameter *in_url,
+		const char *option, struct parameter *out,
+		struct postern_error *error) {
+	if (in_url->text && option &&
+			(in_url->len != strlen(option) ||
+					memcmp(in_url->text, option, in_url->len) != 0)) {
+		return fail_twice(name, in_url, option, error);
+	}
+	*out = *in_url;
+	if (option) {
+		*out = (struct parameter){ option, strlen(option) };
+	}
+	return POSTERN_OK;
+}
+
+static int take_options(struct pg_store *self, const struct address *address,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	struct parameter schema;
+	struct parameter connections;
+	char count[16];
+	(void)snprintf(count, sizeof count, "%lu",
+			(unsigned long)options->connections);
+	int r = choose("schema", &address->schema, options->schema, &schema, error);
+	if (r == POSTERN_OK) {
+		r = choose("connections", &address->connections,
+				options->connections ? count : NULL, &connections, error);
+	}
+	if (r == POSTERN_OK && !schema.text) {
+		schema = (struct parameter){ SCHEMA_DEFAULT, strlen(SCHEMA_DEFAULT) };
+	}
+	if (r == POSTERN_OK) {
+		r = set_schema(self, schema.text, schema.len, error);
+	}
+	self->connection_max = CONNECTION_COUNT_DEFAULT;
+	if (r == POSTERN_OK && connections.text) {
+		r = set_connections(self, connections.text, connections.len, error);
+	}
+	return r;
+}
+
+/* What is behind the scheme; NULL: it is another one. */
+static const char *rest_of(const char *url) {
+	static const char *const schemes[] = { "postgres:", "postgresql:" };
+	for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+		if (strncmp(url, schemes[i], strlen(schemes[i])) == 0) {
+			return url + strlen(schemes[i]);
+		}
+	}
+	return NULL;
+}
+
+static int take_listen_url(struct pg_store *self, const char *url,
+		struct postern_error *error) {
+	struct address address = { .what = "'listen_url'" };
+	const char *rest = rest_of(url);
+	if (!rest || !*rest) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'listen_url' is no URL of PostgreSQL; write "
+				"postgres://USER@HOST/DATABASE");
+	}
+	int r = read_address(rest, &address, error);
+	if (r == POSTERN_OK && (address.schema.text || address.connections.text)) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"'%s' is a parameter of the store's own URL, not of "
+				"'listen_url'",
+				address.schema.text ? "schema" : "connections");
+	}
+	if (r == POSTERN_OK) {
+		self->listen_conninfo = address.conninfo;
+		self->listen_place = address.place;
+	} else {
+		address_finish(&address);
+	}
+	return r;
+}
+
+int postern__pg_parse(struct pg_store *self, const char *rest,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	struct address address = { .what = "the store's URL" };
+	int r = read_address(rest, &address, error);
+	if (r == POSTERN_OK) {
+		r = take_options(self, &address, options, error);
+	}
+	if (r == POSTERN_OK && options->listen_url) {
+		r = take_listen_url(self, options->listen_url, error);
+	}
+	self->conninfo = address.conninfo;
+	self->place = address.place;
+	return r;
+}
+
+void postern__pg_parse_finish(struct pg_store *self) {
+	free(self->conninfo);
+	free(self->place);
+	free(self->listen_conninfo);
+	free(self->listen_place);
+	free(self->schema);
+}
+
+int postern__pg_check(const char *rest,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	struct pg_store *self = calloc(1, sizeof *self);
+	if (!self) {
+		return postern__pg_no_memory(error);
+	}
+	int r = postern__pg_parse(self, rest, options, error);
+	postern__pg_parse_finish(self);
+	free(self);
 	return r;
 }

@@ -205,4 +205,5 @@ const struct postern_store_kind postern__sqlite_kind = {
 	.scheme = "sqlite",
 	.open = sqlite_open,
 	.schema = sqlite_schema,
+	.check = postern__local_check,
 };
