@@ -112,6 +112,10 @@ struct postern__config_values {
 	int64_t restart_delay_ms;
 	uint32_t batch_size;
 	int64_t command_timeout_ms;
+	uint32_t command_retries;
+	const char *schema;
+	uint32_t connections;
+	const char *listen_url; /* NULL: none; may hold secrets: redact it */
 	uint32_t run_queue_max;
 	uint64_t run_queue_bytes_max;
 	int require_inbox; /* enum postern_require_inbox */

@@ -50,6 +50,19 @@ void postern__config_box_options(const struct postern__config_store *store,
 	if (is_asked_for(values, "node_lease")) {
 		out->node_lease_ms = values->node_lease_ms;
 	}
+	out->command_retries =
+			values->command_retries > 0 ? (int32_t)values->command_retries : -1;
+	/* What is said for all of them concerns those that have it. */
+	if (!postern__store_postgres(values->store)) {
+		return;
+	}
+	if (postern__config_setting_given(values, "schema")) {
+		out->schema = values->schema;
+	}
+	if (postern__config_setting_given(values, "connections")) {
+		out->connections = values->connections;
+	}
+	out->listen_url = values->listen_url;
 }
 
 void postern__config_runner_options(const struct postern__config_store *store,

@@ -62,7 +62,7 @@
 /* clang-format off */
 static const struct postern__option options[] = {
 	/* The process. */
-	{ "store", STORE, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE; memory: beside other stores, or for bench" },
+	{ "store", STORE, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE, postgres://USER@HOST/DATABASE; memory: beside other stores, or for bench" },
 	{ "listen", TEXT, AT(listen), ROOT, LATER, 0, 0, NULL, "none", "address of the API" },
 	{ "ingest_listen", TEXT, NOWHERE, ROOT, LATER, 0, 0, NULL, "none", "second address, for ingest only" },
 	{ "metrics", SWITCH, NOWHERE, ROOT, LATER, 0, 0, NULL, "on", "serve /metrics" },
@@ -78,9 +78,11 @@ static const struct postern__option options[] = {
 	{ "run_queue_bytes_max", SIZE, AT(run_queue_bytes_max), BOX, 0, 1, QUEUE_BYTES_MAX, NULL, "64MiB", "bytes of the deliveries waiting in memory" },
 	{ "orphans", CHOICE, AT(orphans), BOX, 0, 0, 0, "poison|hold|fail", "poison", "deliveries whose handler nobody registers" },
 	{ "require_inbox", CHOICE, AT(require_inbox), DEFAULTS, 0, 0, 0, "none|warn|fail", "none", "channels that take no part in the inbox, of which a configuration has none in this version" },
-	{ "command_retries", COUNT, NOWHERE, BOX, LATER, 0, 100, NULL, "3", "how often a write is tried again" },
+	{ "command_retries", COUNT, AT(command_retries), BOX, 0, 0, 100, NULL, "3", "how often a call of the store is tried again if its connection is lost" },
+	{ "schema", TEXT, AT(schema), BOX, 0, 0, 0, NULL, "postern", "PostgreSQL: schema in which everything is kept" },
+	{ "connections", COUNT, AT(connections), BOX, 0, 2, 64, NULL, "8", "PostgreSQL: connections that are open at most" },
 	{ "node_lease", DURATION, AT(node_lease_ms), BOX, 0, 1, MS_MAX, NULL, "15s", "how long a process of several on one store may be silent" },
-	{ "listen_url", TEXT, NOWHERE, BOX, LATER, 0, 0, NULL, "none", "connection that waits for wake-ups" },
+	{ "listen_url", TEXT, AT(listen_url), BOX, NONE | SECRET, 0, 0, NULL, "none", "PostgreSQL: where to wait for wake-ups, past a pooler (none: as the store)" },
 	{ "processing", CHOICE, AT(processing), BOX, 0, 0, 0, "parallel|exclusive", "parallel", "who runs handlers of several processes on one store: all, or the one with the lock" },
 	{ "lock_name", TEXT, AT(lock_name), BOX, 0, 0, 0, NULL, "InboxProcessor_{store}", "lock of exclusive processing" },
 	{ "cleanup_lock_name", TEXT, AT(cleanup_lock_name), BOX, 0, 0, 0, NULL, "InboxCleanup_{store}", "lock of the cleanup" },
@@ -427,7 +429,9 @@ static void format_backoff(const struct postern__config_values *values,
 
 static void format_text(const struct postern__option *option, const char *text,
 		struct postern__buf *out) {
-	if (option->flags & SECRET) {
+	if (!text) {
+		postern__buf_append_text(out, "none");
+	} else if (option->flags & SECRET) {
 		char redacted[POSTERN__REDACT_TEXT_MAX];
 		postern__redact(text, redacted, sizeof redacted);
 		postern__buf_append_text(out, redacted);

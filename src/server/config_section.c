@@ -108,7 +108,7 @@ static const char *scope_name(unsigned scope) {
 
 static const char *find_near(const char *name, unsigned scope) {
 	const char
-			*names[POSTERN__CONFIG_OPTION_COUNT_MAX + POSTERN__PART_COUNT + 2];
+			*names[POSTERN__CONFIG_OPTION_COUNT_MAX + POSTERN__PART_COUNT + 3];
 	const struct postern__option *option;
 	size_t count = 0;
 
@@ -128,6 +128,9 @@ static const char *find_near(const char *name, unsigned scope) {
 	if (scope &
 			(POSTERN__IN_DEFAULTS | POSTERN__IN_STORE | POSTERN__IN_CHANNEL)) {
 		names[count++] = "retention";
+	}
+	if (scope & (POSTERN__IN_DEFAULTS | POSTERN__IN_STORE)) {
+		names[count++] = "listen_url_file";
 	}
 	return postern__closest(name, names, count);
 }
@@ -252,7 +255,8 @@ int postern__config_option_put(struct postern__config *config,
 	char *secret;
 
 	if ((option->flags & POSTERN__OPTION_SECRET) &&
-			place->source == origin->source && place->is_file != is_file) {
+			place->source == origin->source && place->level == origin->level &&
+			place->is_file != is_file) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"'%s' and '%s_file' exclude each other", option->name,
 				option->name);

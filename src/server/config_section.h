@@ -127,6 +127,14 @@ int postern__config_fail_nearer(const struct postern__config *config,
 int postern__config_stores_read(struct postern__config *config,
 		const struct postern__yaml_node *node, struct postern_error *error);
 
+/*
+ * Whether a setting of PostgreSQL stores was said: `schema`, `connections`,
+ * `listen_url`. A default that stands in `defaults`, as `check --print` writes
+ * it there, says nothing.
+ */
+bool postern__config_setting_given(const struct postern__config_values *values,
+		const char *name);
+
 /* Find the store that a channel names, or, with a node of NULL, the one that
    is meant where none is named. */
 int postern__config_store_choose(struct postern__config *config,

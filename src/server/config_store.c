@@ -16,16 +16,21 @@
 #include "base/redact.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "store/store.h"
 
 /* Longer than any path the system takes. */
 #define URL_LEN_MAX 4096
 
 struct kind {
 	const char *scheme;
-	int (*check)(const char *rest, struct postern_error *error);
+	/* `rest` is the URL behind "scheme:". */
+	int (*check)(const char *url, const char *rest,
+			struct postern_error *error);
 };
 
-static int check_memory(const char *rest, struct postern_error *error) {
+static int check_memory(const char *url, const char *rest,
+		struct postern_error *error) {
+	(void)url;
 	if (*rest) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"nothing may follow 'memory:'");
@@ -33,7 +38,9 @@ static int check_memory(const char *rest, struct postern_error *error) {
 	return POSTERN_OK;
 }
 
-static int check_sqlite(const char *rest, struct postern_error *error) {
+static int check_sqlite(const char *url, const char *rest,
+		struct postern_error *error) {
+	(void)url;
 	const char *query = strchr(rest, '?');
 	if (*rest == '\0' || query == rest) {
 		return postern__fail(error, POSTERN_E_INVALID,
@@ -50,38 +57,36 @@ static int check_sqlite(const char *rest, struct postern_error *error) {
 			"'%.60s' is not a parameter of sqlite:", query + 1);
 }
 
-static int check_postgres(const char *rest, struct postern_error *error) {
+static int check_postgres(const char *url, const char *rest,
+		struct postern_error *error) {
 #ifdef POSTERN_POSTGRES
 	if (*rest == '\0') {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"no database is named; write postgres://USER@HOST/DATABASE");
 	}
-	return POSTERN_OK;
+	return postern__store_check(url, NULL, error);
 #else
+	(void)url;
 	(void)rest;
 	return postern__fail(error, POSTERN_E_INVALID,
 			"this postern was built without PostgreSQL: build it with libpq");
 #endif
 }
 
-static int check_postgresql(const char *rest, struct postern_error *error) {
+static int check_later(const char *url, const char *rest,
+		struct postern_error *error) {
+	(void)url;
 	(void)rest;
 	return postern__fail(error, POSTERN_E_INVALID,
-			"write 'postgres:' in place of 'postgresql:'");
-}
-
-static int check_later(const char *rest, struct postern_error *error) {
-	(void)rest;
-	return postern__fail(error, POSTERN_E_INVALID,
-			"this kind of store is not in this version; write sqlite:FILE or "
-			"memory:");
+			"this kind of store is not in this version; "
+			"write " POSTERN__STORE_URLS);
 }
 
 static const struct kind kinds[] = {
 	{ "sqlite", check_sqlite },
 	{ "memory", check_memory },
 	{ "postgres", check_postgres },
-	{ "postgresql", check_postgresql },
+	{ "postgresql", check_postgres },
 	{ "redis", check_later },
 	{ "rediss", check_later },
 };
@@ -115,7 +120,7 @@ static int fail_unknown(const char *url, const char *scheme,
 				"'%.60s' is no store; did you mean '%s:'?", shown, near);
 	}
 	return postern__fail(error, POSTERN_E_INVALID,
-			"'%.60s' is no store; write sqlite:FILE or memory:", shown);
+			"'%.60s' is no store; write " POSTERN__STORE_URLS, shown);
 }
 
 int postern__config_store_check(const char *url, struct postern_error *error) {
@@ -138,7 +143,7 @@ int postern__config_store_check(const char *url, struct postern_error *error) {
 	scheme[scheme_len] = '\0';
 	for (size_t i = 0; i < KIND_COUNT; i++) {
 		if (strcmp(kinds[i].scheme, scheme) == 0) {
-			return kinds[i].check(url + scheme_len + 1, error);
+			return kinds[i].check(url, url + scheme_len + 1, error);
 		}
 	}
 	return fail_unknown(url, scheme, error);

@@ -4,10 +4,18 @@
 
 #include <postern/error.h>
 
+/* What there is to write, for errors. */
+#ifdef POSTERN_POSTGRES
+#define POSTERN__STORE_URLS \
+	"sqlite:FILE, memory: or postgres://USER@HOST/DATABASE"
+#else
+#define POSTERN__STORE_URLS "sqlite:FILE or memory:"
+#endif
+
 /*
- * Whether this is the URL of a store that is in this version: "memory:" or
- * "sqlite:FILE". The file itself is not looked at. Errors show the URL
- * without its secrets.
+ * Whether this is the URL of a store that is in this version: "memory:",
+ * "sqlite:FILE", "postgres:…". Nothing is opened or looked at. Errors show the
+ * URL without its secrets.
  */
 int postern__config_store_check(const char *url, struct postern_error *error);
 

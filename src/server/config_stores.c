@@ -24,6 +24,7 @@
 #include "server/config_section.h"
 #include "server/config_yaml.h"
 #include "server/take.h"
+#include "store/store.h"
 
 /* As many as the kernel follows. */
 #define LINK_COUNT_MAX 40
@@ -305,6 +306,87 @@ static int check_files(const struct postern__config *config,
 	return POSTERN_OK;
 }
 
+bool postern__config_setting_given(const struct postern__config_values *values,
+		const char *name) {
+	const struct postern__option *option = postern__option_named(name);
+	const struct postern__config_origin *origin =
+			&values->origins[postern__option_index(option)];
+	struct postern__buf text;
+	if (origin->source != POSTERN__CONFIG_FILE ||
+			origin->level != POSTERN__LEVEL_GLOBAL) {
+		return origin->source != POSTERN__CONFIG_DEFAULT;
+	}
+	postern__buf_init(&text, POSTERN__CONFIG_BYTES_MAX);
+	postern__option_format(option, values, &text);
+	bool given = strcmp(postern__buf_text(&text), option->fallback) != 0;
+	postern__buf_finish(&text);
+	return given;
+}
+
+/* Options with one of the settings of PostgreSQL. False: it was not said. */
+static bool take_setting(const struct postern__config_values *values,
+		const struct postern__option *option,
+		struct postern_store_options *out) {
+	*out = (struct postern_store_options){ .size = sizeof *out };
+	if (!postern__config_setting_given(values, option->name)) {
+		return false;
+	}
+	if (strcmp(option->name, "schema") == 0) {
+		out->schema = values->schema;
+	} else if (strcmp(option->name, "connections") == 0) {
+		out->connections = values->connections;
+	} else if (strcmp(option->name, "listen_url") == 0) {
+		out->listen_url = values->listen_url;
+	}
+	return out->schema || out->connections || out->listen_url;
+}
+
+/* A setting that a store does not have, or that contradicts its URL. What is
+   said for all stores concerns those that have it, of which there is one. */
+static int check_setting(const struct postern__config *config,
+		const struct postern__option *option, struct postern_error *error) {
+	struct postern_store_options options;
+	const struct postern__config_store *lacks = NULL;
+	bool concerns = false;
+	for (size_t i = 0; i < config->store_count; i++) {
+		const struct postern__config_store *store = &config->stores[i];
+		const struct postern__config_origin *origin =
+				&store->values.origins[postern__option_index(option)];
+		if (!take_setting(&store->values, option, &options)) {
+			continue;
+		}
+		int r = postern__store_check(store->values.store, &options, error);
+		if (r == POSTERN_E_UNSUPPORTED &&
+				origin->level == POSTERN__LEVEL_GLOBAL) {
+			lacks = store;
+			continue;
+		}
+		if (r != POSTERN_OK) {
+			r = r == POSTERN_E_UNSUPPORTED ? POSTERN_E_INVALID : r;
+			return postern__config_fail_at(config, option, origin, r, error);
+		}
+		concerns = true;
+	}
+	return lacks && !concerns
+				   ? postern__config_fail_at(config, option,
+							 &lacks->values
+									  .origins[postern__option_index(option)],
+							 POSTERN_E_INVALID, error)
+				   : POSTERN_OK;
+}
+
+static int check_settings(const struct postern__config *config,
+		struct postern_error *error) {
+	static const char *const names[] = { "schema", "connections",
+		"listen_url" };
+	int r = POSTERN_OK;
+	for (size_t i = 0; r == POSTERN_OK && i < sizeof names / sizeof names[0];
+			i++) {
+		r = check_setting(config, postern__option_named(names[i]), error);
+	}
+	return r;
+}
+
 int postern__config_stores_read(struct postern__config *config,
 		const struct postern__yaml_node *node, struct postern_error *error) {
 	const struct postern__config_origin *origin = origin_of(&config->values);
@@ -338,7 +420,10 @@ int postern__config_stores_read(struct postern__config *config,
 	for (size_t i = 0; r == POSTERN_OK && i < config->store_count; i++) {
 		r = name_locks(config, &stores[i], error);
 	}
-	return r == POSTERN_OK ? check_files(config, stores, error) : r;
+	if (r == POSTERN_OK) {
+		r = check_files(config, stores, error);
+	}
+	return r == POSTERN_OK ? check_settings(config, error) : r;
 }
 
 const struct postern__config_store *

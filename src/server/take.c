@@ -30,6 +30,16 @@ bool postern__store_kept(const char *url) {
 	return strncmp(url, scheme, sizeof scheme - 1) != 0;
 }
 
+bool postern__store_postgres(const char *url) {
+	static const char *const schemes[] = { "postgres:", "postgresql:" };
+	for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+		if (strncmp(url, schemes[i], strlen(schemes[i])) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
 bool postern__store_id(const char *url, const char *name,
 		char out[POSTERN__STORE_ID_MAX]) {
 	const char *file = postern__store_file(url);

@@ -16,6 +16,10 @@ const char *postern__store_file(const char *url);
 /* Whether anything of the store is left when the last process has ended. */
 bool postern__store_kept(const char *url);
 
+/* Whether the store is in PostgreSQL, with the settings that only those have.
+ */
+bool postern__store_postgres(const char *url);
+
 /* Longest id of a store, its zero byte included. */
 #define POSTERN__STORE_ID_MAX 80
 

@@ -119,6 +119,7 @@ def _(place):
         equal(place.send("pooled-0", '{"n": 1}').out, "duplicate\n")
         until(lambda: effects() == before + 20)
         until(lambda: "LISTEN does not work" in server.stderr())
+        assert "set listen_url" in server.stderr(), server.stderr()
         equal(place.ok("stats").code, 0)
         equal(server.stop(), 0)
     equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 20)
@@ -162,6 +163,27 @@ def _(place):
     wanted = {"claim_1", "meet_1", "orphans_1", "recover_1"}
     assert seen >= wanted, seen
     equal(compiled & wanted, set(), compiled)
+
+
+@case("past a pooler nodes listen at listen_url")
+def _(place):
+    before = effects()
+    with Pooler(SERVER, ["postern_node"]) as pooler:
+        place.configure(
+            CONFIG.format(url=SERVER.url(user="postern_node", port=pooler.port))
+            .replace("polling_interval: 100ms", "polling_interval: 1h")
+            .replace("{node_lease", '{listen_url: "'
+                     + SERVER.url(user="postern_node") + '", node_lease')
+        )
+        server = place.serve()
+        # Its last claim has found nothing: it wants to be told.
+        until(lambda: count("SELECT count(*) FROM postern.node WHERE sleeps") == 1)
+        until(lambda: count(
+            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'") == 1)
+        equal(place.send("heard", '{"n": 1}').out, "accepted\n")
+        until(lambda: effects() == before + 1)
+        assert "LISTEN does not work" not in server.stderr(), server.stderr()
+        equal(server.stop(), 0)
 
 
 with Server() as SERVER:

@@ -10,7 +10,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from postgres import Server, free_port  # noqa: E402
-from support import case, equal, main  # noqa: E402
+from support import case, equal, main, until  # noqa: E402
 
 SERVER = None  # one for all cases, started below
 
@@ -281,14 +281,114 @@ def _(place):
         (f"postgres://u:{SECRET}@h/d?connections=0", "connections"),
         (f"postgres://u:{SECRET}@h/d?connections=x", "connections"),
         ("postgres:", "no database is named"),
-        (f"postgresql://u:{SECRET}@h/d", "write 'postgres:'"),
+        (f"postgres://u:{SECRET}@h/d?schema=a&schema=b", "twice"),
+        (f"postgresql://u:{SECRET}@h/d?schema=a.b", "schema"),
+        ("postgresql:", "no database is named"),
     ):
         configure(place, url)
         for words in (["stats"], ["migrate"], ["check"]):
             result = place.run(*words)
             equal(result.code, 2, url, words, result)
             assert text in result.err + result.out, (url, words, result)
+            assert "postern.yaml:1:8: " in result.err, (url, words, result)
             assert SECRET not in result.err + result.out, (url, words, result)
+
+
+@case("settings that contradict the URL, or are no store's, are refused")
+def _(place):
+    listen = f"postgres://u:{SECRET}@h/d"
+    for url, settings, line, text in (
+        ("postgres://h/d?schema=a", "schema: b", 2, "say it once"),
+        ("postgres://h/d?connections=4", "connections: 5", 2, "say it once"),
+        ("postgres://h/d", "schema: A", 2, "no name of a schema"),
+        ("postgres://h/d", f"listen_url: 'sqlite:{SECRET}'", 2, "no URL"),
+        ("postgres://h/d", f"listen_url: '{listen}?schema=a'", 2, "own URL"),
+        ("postgres://h/d", f"listen_url: 'postgres://u:{SECRET}@[x/d'", 2, "libpq"),
+        ("sqlite:box.db", f"listen_url: '{listen}'", 2, "PostgreSQL only"),
+        ("sqlite:box.db", "schema: a", 2, "PostgreSQL only"),
+        ("memory", "connections: 4", 2, "PostgreSQL only"),
+    ):
+        for where in ("stores: {{one: {{url: '{0}',\n{1}}}}}",
+                      "store: '{0}'\ndefaults: {{{1}}}"):
+            place.configure(where.format(url, settings))
+            for words in (["stats"], ["check", "--json"], ["serve"]):
+                result = place.run(*words)
+                equal(result.code, 2, url, words, result)
+                said = result.err + result.out
+                assert text in said, (url, settings, words, result)
+                assert f"postern.yaml:{line}:" in said, (url, words, result)
+                assert SECRET not in said, (url, settings, words, result)
+
+
+def tries(place, url, retries):
+    """How many connections a command asks for that gets none."""
+    place.configure(
+        f"stores: {{one: {{url: '{url}', command_retries: {retries}}}}}\n"
+    )
+    before = refusals()
+    place.fails(UNREACHABLE, "stats", says="cannot be reached")
+    return refusals() - before
+
+
+def refusals():
+    with open(SERVER.log, encoding="utf-8", errors="replace") as file:
+        return file.read().count("FATAL:")
+
+
+@case("who is refused for good does not knock again")
+def _(place):
+    make_role("knocking", "PASSWORD 'right'")
+    SERVER.demand_password("knocking")
+    SERVER.sql("CREATE DATABASE walled")
+    SERVER.sql("REVOKE CONNECT ON DATABASE walled FROM public")
+    make_role("outside")
+    for url in (
+        SERVER.url(user="knocking", password=SECRET),
+        SERVER.url(user="nobody_at_all"),
+        SERVER.url(database="nowhere"),
+        SERVER.url(user="outside", database="walled"),
+    ):
+        equal(tries(place, url, 5), 1, url)
+
+
+@case("who is refused for now knocks again as often as was said")
+def _(place):
+    make_role("crowded", "CONNECTION LIMIT 0")
+    url = SERVER.url(user="crowded")
+    for retries in (0, 1, 3):
+        equal(tries(place, url, retries), retries + 1, retries)
+
+
+@case("a place to listen at that cannot be used is told, and work goes on")
+def _(place):
+    make_role("listener", "PASSWORD 'right'")
+    SERVER.demand_password("listener")
+    SERVER.sql("CREATE DATABASE elsewhere")
+    for listen, says in (
+        (SERVER.url(user="listener", password=SECRET), "check the user"),
+        (SERVER.url(password=SECRET, port=free_port()), "check host and port"),
+        (SERVER.url(password=SECRET, database="elsewhere"), "migrate"),
+    ):
+        place.configure(
+            f"""\
+stores: {{one: {{url: "{SERVER.url(schema='heard')}", listen_url: "{listen}"}}}}
+channels:
+  orders:
+    handlers:
+      log: {{exec: [/bin/cat]}}
+"""
+        )
+        server = place.serve()
+        until(lambda: "only looked for" in server.stderr())
+        assert says in server.stderr(), server.stderr()
+        equal(place.send("a", "body").code, 0)
+        until(lambda: place.state("a", "log") == "done")
+        check = place.ok("check", "--print", "--json")
+        with open(f"/proc/{server.pid}/cmdline", "rb") as file:
+            assert SECRET.encode() not in file.read()
+        equal(server.stop(), 0)
+        for text in (server.stderr(), check.out, check.err):
+            assert SECRET not in text, text
 
 
 with Server() as SERVER:

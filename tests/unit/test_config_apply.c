@@ -66,6 +66,8 @@ static void box_and_runner(void) {
 	CHECK_INT(box.lock_acquire_timeout_ms, 9);
 	CHECK_INT(box.node_lease_ms, 10);
 	CHECK_INT(box.cleanup_batch, 11);
+	CHECK_INT(box.command_retries, 3);
+	CHECK(!box.schema && !box.connections && !box.listen_url);
 	CHECK_INT(runner.cleanup_interval_ms, 12);
 	CHECK(!box.read_only && !box.must_exist && !box.no_migrate);
 	CHECK(!box.remark && !box.clock && !box.random);
@@ -76,6 +78,51 @@ static void box_and_runner(void) {
 	CHECK(!runner.trouble);
 	postern__config_destroy(config);
 }
+
+#ifdef POSTERN_POSTGRES
+/* What is said for all stores reaches those that have it. */
+static void settings(void) {
+	struct postern__config *config = parse(
+			"defaults: {schema: all, connections: 9, command_retries: 0}\n"
+			"stores:\n"
+			"  file: {url: 'sqlite:a'}\n"
+			"  far: {url: 'postgres://h/d', command_retries: 7,\n"
+			"    listen_url: 'postgres:host=x'}\n"
+			"  near: {url: 'postgresql://h/d?schema=own&connections=2',\n"
+			"    schema: own, connections: 2}\n");
+	struct postern_box_options box[3];
+	if (!config) {
+		return;
+	}
+	for (size_t i = 0; i < 3; i++) {
+		postern__config_box_options(postern__config_store(config, i), &box[i]);
+	}
+	CHECK_INT(box[0].command_retries, -1);
+	CHECK(!box[0].schema && !box[0].connections && !box[0].listen_url);
+	CHECK_INT(box[1].command_retries, 7);
+	CHECK_STR(box[1].schema, "all");
+	CHECK_INT(box[1].connections, 9);
+	CHECK_STR(box[1].listen_url, "postgres:host=x");
+	CHECK_STR(box[2].schema, "own");
+	CHECK_INT(box[2].connections, 2);
+	CHECK(!box[2].listen_url);
+	postern__config_destroy(config);
+}
+
+/* So that what `check --print` shows can be used as a file. */
+static void settings_of_defaults(void) {
+	struct postern__config *config =
+			parse("store: postgres://h/d?schema=own&connections=2\n"
+				  "defaults: {schema: postern, connections: 8}\n");
+	struct postern_box_options box;
+	if (!config) {
+		return;
+	}
+	postern__config_box_options(postern__config_store(config, 0), &box);
+	CHECK(!box.schema && !box.connections);
+	postern__config_destroy(config);
+}
+#endif
 
 static void check_policy(const struct postern_policy *policy) {
 	CHECK_INT(policy->max_attempts, 1);
@@ -190,6 +237,10 @@ static void twice(void) {
 
 static const struct tap_case cases[] = {
 	{ "every option reaches the box and the runner", box_and_runner },
+#ifdef POSTERN_POSTGRES
+	{ "settings reach the stores that have them", settings },
+	{ "a default in 'defaults' contradicts no URL", settings_of_defaults },
+#endif
 	{ "every option reaches its channel and handler", channels_and_handlers },
 	{ "what the box refuses is told with its place", refusals_of_the_box },
 	{ "a channel that is there already is told with its place", twice },

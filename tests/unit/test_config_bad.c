@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "server/config.h"
+#include "server/config_store.h"
 #include "server/config_yaml.h"
 #include "tap.h"
 
@@ -283,7 +284,7 @@ static void not_in_this_version(void) {
 		{ "auth: {tokens: []}", "f:1:1: 'auth' is not in this version" },
 		{ "store: redis://u:secret@h",
 				"f:1:8: store: this kind of store is not in this "
-				"version; write sqlite:FILE or memory:" },
+				"version; write " POSTERN__STORE_URLS },
 		{ "store: sqlite:a.db?shared=yes",
 				"f:1:8: store: '?shared=yes' is not in this version" },
 		{ "channels: {c: {mode: guard}}",
@@ -313,8 +314,6 @@ static void not_in_this_version(void) {
 		{ "metrics: off", "f:1:10: metrics: 'off' is not in this version" },
 		{ "defaults: {rate: 10/s}",
 				"f:1:18: rate: '10/s' is not in this version" },
-		{ "stores: {a: {url: 'memory:', command_retries: 4}}",
-				"f:1:47: command_retries: '4' is not in this version" },
 		/* A mistake is still told as a mistake. */
 		{ "channels: {c: {mode: gaurd}}",
 				"f:1:22: mode: 'gaurd' is not one of inbox|guard|direct; did "
@@ -372,12 +371,78 @@ static void bad_retention(void) {
 			"f:1:23: the name of a lock has 1 to 200 bytes");
 }
 
+/* What only stores in PostgreSQL have. */
+static void bad_settings(void) {
+	static const struct bad table[] = {
+		{ "stores: {a: {url: 'sqlite:a', schema: x}}",
+				"f:1:39: 'schema' is a setting of stores in PostgreSQL only" },
+		{ "stores: {a: {url: 'sqlite:a', schema: postern}}",
+				"f:1:39: 'schema' is a setting of stores in PostgreSQL only" },
+		{ "stores: {a: {url: memory, connections: 8}}",
+				"f:1:40: 'connections' is a setting of stores in PostgreSQL "
+				"only" },
+		{ "defaults: {listen_url: 'postgres://u:canary@h/d'}",
+				"f:1:24: 'listen_url' is a setting of stores in PostgreSQL "
+				"only" },
+		{ "defaults: {connections: 9}",
+				"f:1:25: 'connections' is a setting of stores in PostgreSQL "
+				"only" },
+		{ "defaults: {connections: 1}",
+				"f:1:25: connections: '1' is out of range; write 2 to 64" },
+		{ "defaults: {command_retries: 101}",
+				"f:1:29: command_retries: '101' is out of range; write 0 to "
+				"100" },
+		{ "schema: x", "f:1:1: 'schema' does not belong at the top level; "
+					   "its place is 'defaults' or a store" },
+		{ "channels: {c: {listen_url: none}}",
+				"f:1:16: 'listen_url' does not belong in a channel; its place "
+				"is 'defaults' or a store" },
+#ifdef POSTERN_POSTGRES
+		{ "stores: {a: {url: 'postgres://h/d?schema=x', schema: y}}",
+				"f:1:54: the URL says schema=x and the setting 'schema' says "
+				"y: say it once" },
+		{ "stores: {a: {url: 'postgresql://h/d?connections=9', "
+		  "connections: 8}}",
+				"f:1:66: the URL says connections=9 and the setting "
+				"'connections' says 8: say it once" },
+		{ "store: postgres://h/d?schema=a&schema=b",
+				"f:1:8: store: 'schema' is in the store's URL twice" },
+		{ "store: postgres://h/d?schema=a.b",
+				"f:1:8: store: 'a.b' is no name of a schema: use small "
+				"letters, digits and '_', not 'pg_' in front, at most 63" },
+		{ "store: postgres://u:canary@[::1/d",
+				"f:1:8: store: the store's URL is not one that libpq "
+				"understands: write postgres://user@host:port/database or "
+				"'postgres:host=… dbname=…'" },
+		{ "store: postgres://h/d\ndefaults: {schema: Big}",
+				"f:2:20: 'Big' is no name of a schema: use small letters, "
+				"digits and '_', not 'pg_' in front, at most 63" },
+		{ "store: postgres://h/d\ndefaults: {listen_url: 'sqlite:canary'}",
+				"f:2:24: 'listen_url' is no URL of PostgreSQL; write "
+				"postgres://USER@HOST/DATABASE" },
+		{ "store: postgres://h/d\ndefaults: {listen_url: 'postgres:canary'}",
+				"f:2:24: 'listen_url' is not one that libpq understands: "
+				"write postgres://user@host:port/database or "
+				"'postgres:host=… dbname=…'" },
+		{ "store: postgres://h/d\n"
+		  "defaults: {listen_url: 'postgres://h/d?schema=x'}",
+				"f:2:24: 'schema' is a parameter of the store's own URL, not "
+				"of 'listen_url'" },
+		{ "store: postgres://h/d\n"
+		  "defaults: {listen_url: 'postgres://h', listen_url_file: /x}",
+				"f:2:57: listen_url_file: 'listen_url' and 'listen_url_file' "
+				"exclude each other" },
+#endif
+	};
+	check_table(table, sizeof table / sizeof table[0]);
+}
+
 static void bad_stores(void) {
 	static const struct bad table[] = {
-		{ "store: postern.db", "f:1:8: store: 'postern.db' is no store; write "
-							   "sqlite:FILE or memory:" },
-		{ "store: me@canary.db", "f:1:8: store: '***' is no store; write "
-								 "sqlite:FILE or memory:" },
+		{ "store: postern.db", "f:1:8: store: 'postern.db' is no store; "
+							   "write " POSTERN__STORE_URLS },
+		{ "store: me@canary.db",
+				"f:1:8: store: '***' is no store; write " POSTERN__STORE_URLS },
 		{ "store: sqlit:a.db?token=canary",
 				"f:1:8: store: 'sqlit:***' is no store; did you mean "
 				"'sqlite:'?" },
@@ -385,7 +450,7 @@ static void bad_stores(void) {
 				"f:1:8: store: 'sqlit://u:***@h' is no store; did you mean "
 				"'sqlite:'?" },
 		{ "store: other:canary", "f:1:8: store: 'other:***' is no store; "
-								 "write sqlite:FILE or memory:" },
+								 "write " POSTERN__STORE_URLS },
 		{ "store: 'sqlite:'",
 				"f:1:8: store: no file is named; write sqlite:FILE" },
 		{ "store: sqlite:?x=y",
@@ -397,7 +462,7 @@ static void bad_stores(void) {
 				"mean 'sqlite:'?" },
 		{ "store: memory:x", "f:1:8: store: nothing may follow 'memory:'" },
 		{ "store: ''",
-				"f:1:8: store: '' is no store; write sqlite:FILE or memory:" },
+				"f:1:8: store: '' is no store; write " POSTERN__STORE_URLS },
 		{ "store: \"sqlite:a\\nb\"",
 				"f:1:8: store: not UTF-8, or with a control character in it" },
 		{ "store_file: /nonexistent/x",
@@ -407,8 +472,8 @@ static void bad_stores(void) {
 				"other" },
 		{ "stores: {a: {}}", "f:1:10: store 'a' has no 'url'" },
 		{ "stores: {a: }", "f:1:10: store 'a' has no 'url'" },
-		{ "stores: {a: {url: x}}", "f:1:19: url: 'x' is no store; write "
-								   "sqlite:FILE or memory:" },
+		{ "stores: {a: {url: x}}",
+				"f:1:19: url: 'x' is no store; write " POSTERN__STORE_URLS },
 		{ "stores: {a: {url: 'memory:', url_file: /x}}",
 				"f:1:40: url_file: 'store' and 'store_file' exclude each "
 				"other" },
@@ -738,6 +803,8 @@ static const struct tap_case cases[] = {
 	{ "what comes later is refused as not in this version",
 			not_in_this_version },
 	{ "a store that cannot be is refused", bad_stores },
+	{ "a setting that a store does not have, or contradicts, is refused",
+			bad_settings },
 	{ "a retention or a lock that cannot be is refused", bad_retention },
 	{ "a channel or handler that cannot be is refused", bad_channels },
 	{ "SQL that SQLite does not understand is refused", sql_grammar },

@@ -76,7 +76,7 @@ static void as_text(void) {
 				"        # sql: is not shown\n");
 		/* Neither arguments nor what does nothing yet. */
 		CHECK(!strstr(text, "canary"));
-		CHECK(!strstr(text, "listen"));
+		CHECK(!strstr(text, "ingest_listen"));
 	}
 	postern__buf_finish(&buf);
 	postern__config_destroy(config);

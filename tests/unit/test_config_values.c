@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "server/config.h"
+#include "server/config_store.h"
 #include "tap.h"
 
 static struct postern__config *parse_with(const char *text,
@@ -37,6 +38,10 @@ static void check_defaults(const struct postern__config_values *values) {
 	CHECK_INT(values->restart_delay_ms, 5000);
 	CHECK_INT(values->batch_size, 100);
 	CHECK_INT(values->command_timeout_ms, 30000);
+	CHECK_INT(values->command_retries, 3);
+	CHECK_STR(values->schema, "postern");
+	CHECK_INT(values->connections, 8);
+	CHECK(!values->listen_url);
 	CHECK_INT(values->run_queue_max, 10000);
 	CHECK_INT(values->run_queue_bytes_max, 64 * 1024 * 1024);
 	CHECK_INT(values->require_inbox, POSTERN_REQUIRE_INBOX_NONE);
@@ -96,6 +101,9 @@ static void defaults_spelled_out(void) {
 			"  cleanup_interval: 60m\n"
 			"  cleanup_batch: 10000\n"
 			"  command_retries: 3\n"
+			"  schema: postern\n"
+			"  connections: 8\n"
+			"  listen_url: none\n"
 			"  retention: {payload: none, dedupe: none}\n"
 			"  rate: none\n"
 			"  concurrency: none\n"
@@ -483,7 +491,7 @@ static void bad_environment(void) {
 				"less than lease (5s)" },
 		{ "POSTERN_STORE=redis://u:canary@h/0",
 				"$POSTERN_STORE: this kind of store is not in this version; "
-				"write sqlite:FILE or memory:" },
+				"write " POSTERN__STORE_URLS },
 	};
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		char variable[64];
