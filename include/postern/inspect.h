@@ -184,12 +184,39 @@ struct postern_handler_stats {
 	uint64_t discarded;
 };
 
+/* One life of one process that works the store. One that is late is here until
+   somebody takes over what it has leased. */
+struct postern_node_stats {
+	uint64_t node; /* a random number */
+	bool own;      /* of the box that was asked */
+	/* It found nothing to do and wants to be told of new work; never where
+	   nobody is told. */
+	bool sleeping;
+	bool processor; /* it has the lock of exclusive processing */
+	int64_t renewed_at_ms;
+	int64_t lives_until_ms; /* unless it is renewed; 0: until it ends */
+	uint64_t leased;        /* deliveries, now */
+};
+
+/* A lock that is held. */
+struct postern_lock_stats {
+	const char *name;
+	uint64_t node; /* whose it is */
+	int64_t held_until_ms;
+};
+
 struct postern_stats {
 	const char *store; /* the kind: "sqlite", "memory" */
 	const struct postern_channel_stats *channels;
 	size_t channel_count;
 	const struct postern_handler_stats *handlers;
 	size_t handler_count;
+	/* The store's own clock, by which nodes and locks are judged. */
+	int64_t now_ms;
+	const struct postern_node_stats *nodes; /* by their number */
+	size_t node_count;
+	const struct postern_lock_stats *locks; /* by name */
+	size_t lock_count;
 };
 
 /* Count everything. End *out with postern_stats_destroy(). */

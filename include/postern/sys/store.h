@@ -517,8 +517,13 @@ struct postern_store_ops {
 			const char *channel, int64_t *seqs, size_t max, size_t *count_out,
 			struct postern_error *error);
 
-	/* All channels and handlers the store knows; `registered` and the
-	   handlers' `channel` are left to the caller. */
+	/*
+	 * All channels and handlers the store knows, the nodes that are enrolled,
+	 * and the locks that are held and not over; `registered` and `channel` of
+	 * handlers, `own` and `processor` of nodes are left to the caller. A node
+	 * or lock that was renewed in the future (the clock went back) is told as
+	 * if it were renewed now.
+	 */
 	int (*stats)(struct postern_store *store, struct postern_memory *memory,
 			struct postern_stats *out, struct postern_error *error);
 
