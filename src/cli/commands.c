@@ -290,7 +290,11 @@ static const struct postern__command commands[] = {
 		.help = "count messages and deliveries",
 		.about =
 			"For each channel what came in, for each handler what became of it. PENDING\n"
-			"counts all that waits; RETRYING are those among them that have failed before.",
+			"counts all that waits; RETRYING are those among them that have failed before.\n"
+			"Then the processes that work the store: how many deliveries each has, when it\n"
+			"was last heard of, until when it counts as alive, and whether it is the one\n"
+			"that answers ('this'), has the lock of exclusive processing ('processor'), or\n"
+			"waits for work ('sleeping').",
 		.examples =
 			"postern stats\n"
 			"postern stats --json | jq '.handlers[] | select(.poisoned > 0)'",

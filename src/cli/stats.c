@@ -103,6 +103,64 @@ static void print_handlers(const json_t *handlers, bool several) {
 	print(&table);
 }
 
+/* A span of the answer, as how long ago or how long still. */
+static void add_span(struct postern__table *table, const json_t *row,
+		const char *name, int64_t sign) {
+	const json_t *span = json_object_get(row, name);
+	char text[POSTERN__AGO_TEXT_MAX];
+	if (!json_is_integer(span)) {
+		postern__table_text(table, NULL);
+		return;
+	}
+	int64_t ms = json_integer_value(span) * sign;
+	postern__out_ago(ms > 0 ? ms : 0, ms < 0 ? -ms : 0, text);
+	postern__table_text(table, text);
+}
+
+/* What is special about a node: "this,sleeping". */
+static void add_marks(struct postern__table *table, const json_t *row) {
+	static const char *const marks[][2] = {
+		{ "own", "this" },
+		{ "processor", "processor" },
+		{ "sleeping", "sleeping" },
+	};
+	char text[64] = "";
+	size_t len = 0;
+	for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+		if (json_is_true(json_object_get(row, marks[i][0]))) {
+			len += (size_t)snprintf(text + len, sizeof text - len, "%s%s",
+					len > 0 ? "," : "", marks[i][1]);
+		}
+	}
+	postern__table_text(table, text);
+}
+
+static void print_nodes(const json_t *nodes, bool several) {
+	static const struct postern__column columns[] = {
+		{ "STORE", false },
+		{ "NODE", false },
+		{ "LEASED", true },
+		{ "RENEWED", false },
+		{ "UNTIL", false },
+		{ "STATE", false },
+	};
+	struct postern__table table;
+	size_t index;
+	json_t *row;
+	begin(&table, columns, sizeof columns / sizeof columns[0], several);
+	json_array_foreach(nodes, index, row) {
+		if (several) {
+			postern__table_text(&table, postern__answer_text(row, "store"));
+		}
+		postern__table_text(&table, postern__answer_text(row, "node"));
+		postern__table_count(&table, postern__answer_count(row, "leased"));
+		add_span(&table, row, "renewed_ago_ms", -1);
+		add_span(&table, row, "left_ms", 1);
+		add_marks(&table, row);
+	}
+	print(&table);
+}
+
 int postern__command_stats(struct postern__cli *cli) {
 	const struct postern__request request = {
 		.method = "GET",
@@ -120,6 +178,7 @@ int postern__command_stats(struct postern__cli *cli) {
 	}
 	const json_t *channels = json_object_get(stats, "channels");
 	const json_t *handlers = json_object_get(stats, "handlers");
+	const json_t *nodes = json_object_get(stats, "nodes");
 	if (cli->json) {
 		postern__answer_print(stats);
 		goto out;
@@ -132,7 +191,10 @@ int postern__command_stats(struct postern__cli *cli) {
 	print_handlers(handlers, several);
 	if (json_array_size(channels) == 0 && json_array_size(handlers) == 0) {
 		postern__say("nothing has come in yet");
+	} else if (json_array_size(nodes) > 0) {
+		(void)putchar('\n');
 	}
+	print_nodes(nodes, several);
 out:
 	json_decref(stats);
 	postern__client_destroy(client);

@@ -229,6 +229,26 @@ static void add_registration(const struct postern_box *box,
 	}
 }
 
+/* And which node it is, and what the lock is called that counts here. */
+static void add_node(struct postern_box *box, struct postern_stats *stats) {
+	(void)pthread_mutex_lock(&box->lock);
+	uint64_t own = box->node;
+	(void)pthread_mutex_unlock(&box->lock);
+	for (size_t i = 0; i < stats->node_count; i++) {
+		/* As above. */
+		struct postern_node_stats *node =
+				(struct postern_node_stats *)(uintptr_t)&stats->nodes[i];
+		node->own = node->node == own;
+		for (size_t j = 0; j < stats->lock_count; j++) {
+			const struct postern_lock_stats *lock = &stats->locks[j];
+			if (lock->node == node->node &&
+					strcmp(lock->name, box->lock_name) == 0) {
+				node->processor = true;
+			}
+		}
+	}
+}
+
 int postern_box_stats(struct postern_box *box, struct postern_stats **out,
 		struct postern_error *error) {
 	struct stats_object *object = calloc(1, sizeof(*object));
@@ -247,6 +267,7 @@ int postern_box_stats(struct postern_box *box, struct postern_stats **out,
 		return r;
 	}
 	add_registration(box, &object->stats);
+	add_node(box, &object->stats);
 	*out = &object->stats;
 	return POSTERN_OK;
 }

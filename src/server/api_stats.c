@@ -4,9 +4,11 @@
  * The routes that count, and those that say how the server is.
  */
 
+#include <inttypes.h>
 #include <postern/error.h>
 #include <postern/inspect.h>
 #include <postern/runner.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -61,6 +63,44 @@ static void write_handler(struct postern__buf *buf, const char *store,
 			handler->oldest_pending_at_ms);
 	postern__json_pair_uint(buf, "done", handler->done);
 	postern__json_pair_uint(buf, "discarded", handler->discarded);
+	postern__json_close(buf, '}');
+}
+
+static void write_locks(struct postern__buf *buf,
+		const struct postern_stats *stats, uint64_t node) {
+	postern__json_key(buf, "locks");
+	postern__json_open(buf, '[');
+	for (size_t i = 0; i < stats->lock_count; i++) {
+		if (stats->locks[i].node == node) {
+			postern__json_text(buf, stats->locks[i].name);
+		}
+	}
+	postern__json_close(buf, ']');
+}
+
+static void write_node(struct postern__buf *buf, const char *store,
+		const struct postern_stats *stats,
+		const struct postern_node_stats *node) {
+	char id[17]; /* more digits than a number of JSON is good for */
+	(void)snprintf(id, sizeof id, "%016" PRIx64, node->node);
+	postern__json_open(buf, '{');
+	postern__json_pair_text(buf, "store", store);
+	postern__json_pair_text(buf, "node", id);
+	postern__json_pair_bool(buf, "own", node->own);
+	postern__write_time(buf, "renewed_at", node->renewed_at_ms);
+	postern__json_pair_int(buf, "renewed_ago_ms",
+			stats->now_ms - node->renewed_at_ms);
+	postern__write_time(buf, "lives_until", node->lives_until_ms);
+	if (node->lives_until_ms) {
+		postern__json_pair_int(buf, "left_ms",
+				node->lives_until_ms - stats->now_ms);
+	} else {
+		postern__json_pair_null(buf, "left_ms");
+	}
+	postern__json_pair_uint(buf, "leased", node->leased);
+	postern__json_pair_bool(buf, "sleeping", node->sleeping);
+	postern__json_pair_bool(buf, "processor", node->processor);
+	write_locks(buf, stats, node->node);
 	postern__json_close(buf, '}');
 }
 
@@ -123,6 +163,20 @@ static void write_handlers(struct postern__call *call, const char *name,
 	postern__json_close(buf, ']');
 }
 
+static void write_nodes(struct postern__call *call, const char *name,
+		const struct counts *counts) {
+	struct postern__buf *buf = &call->response->body;
+	postern__json_key(buf, name);
+	postern__json_open(buf, '[');
+	for (size_t i = 0; i < counts->count; i++) {
+		const struct postern_stats *stats = counts->stats[i];
+		for (size_t n = 0; n < stats->node_count; n++) {
+			write_node(buf, call->stores[i]->name, stats, &stats->nodes[n]);
+		}
+	}
+	postern__json_close(buf, ']');
+}
+
 static void write_stores(struct postern__call *call,
 		const struct counts *counts) {
 	struct postern__buf *buf = &call->response->body;
@@ -156,6 +210,7 @@ static void write_all(struct postern__call *call, const struct counts *counts) {
 	write_stores(call, counts);
 	write_channels(call, "channels", counts);
 	write_handlers(call, "handlers", counts);
+	write_nodes(call, "nodes", counts);
 }
 
 static void write_channel_items(struct postern__call *call,
@@ -168,6 +223,11 @@ static void write_handler_items(struct postern__call *call,
 	write_handlers(call, "items", counts);
 }
 
+static void write_node_items(struct postern__call *call,
+		const struct counts *counts) {
+	write_nodes(call, "items", counts);
+}
+
 void postern__route_stats(struct postern__call *call) {
 	answer_counts(call, write_all);
 }
@@ -178,6 +238,10 @@ void postern__route_channels(struct postern__call *call) {
 
 void postern__route_handlers(struct postern__call *call) {
 	answer_counts(call, write_handler_items);
+}
+
+void postern__route_nodes(struct postern__call *call) {
+	answer_counts(call, write_node_items);
 }
 
 void postern__route_health(struct postern__call *call) {

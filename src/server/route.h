@@ -40,6 +40,7 @@ postern__route postern__route_accept;
 postern__route postern__route_stats;
 postern__route postern__route_channels;
 postern__route postern__route_handlers;
+postern__route postern__route_nodes;
 postern__route postern__route_list;
 postern__route postern__route_find;
 postern__route postern__route_show;

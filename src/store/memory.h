@@ -240,6 +240,9 @@ int postern__mem_lock(struct memory_store *self, const char *name,
 		struct postern_error *error);
 void postern__mem_unlock(struct memory_store *self,
 		const struct postern_lock *lock, uint64_t node);
+/* False: no memory. */
+bool postern__mem_tenure_export(struct memory_store *self,
+		struct postern_memory *memory, struct postern_stats *out);
 /* Whether the node has the lock under that fence; NULL: it needs none. */
 bool postern__mem_holds(struct memory_store *self, uint64_t node,
 		const struct postern_lock *lock);

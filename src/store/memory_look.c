@@ -309,7 +309,8 @@ int postern__mem_stats(struct memory_store *self, struct postern_memory *memory,
 		struct postern_stats *out, struct postern_error *error) {
 	struct postern_stats stats = { .store = self->base.ops->name };
 	if (!channels_export(self, memory, &stats) ||
-			!handlers_export(self, memory, &stats)) {
+			!handlers_export(self, memory, &stats) ||
+			!postern__mem_tenure_export(self, memory, &stats)) {
 		return no_memory(error);
 	}
 	*out = stats;

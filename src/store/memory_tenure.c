@@ -8,9 +8,11 @@
  * what was set in the future begins anew when it is looked at.
  */
 
+#include <postern/sys/clock.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "base/fail.h"
 #include "base/point.h"
 #include "store/memory.h"
@@ -139,6 +141,86 @@ void postern__mem_unlock(struct memory_store *self,
 			postern__bug("lock-of-another-freed")) {
 		find_lock(self, lock->name)->node = 0;
 	}
+}
+
+/* A term as it would be judged now, left as it is. */
+static struct memory_term judged(struct memory_term term, int64_t now) {
+	(void)is_over(&term, now);
+	return term;
+}
+
+static int by_number(const void *a, const void *b) {
+	uint64_t left = ((const struct postern_node_stats *)a)->node;
+	uint64_t right = ((const struct postern_node_stats *)b)->node;
+	return (left > right) - (left < right);
+}
+
+static int by_name(const void *a, const void *b) {
+	return strcmp(((const struct postern_lock_stats *)a)->name,
+			((const struct postern_lock_stats *)b)->name);
+}
+
+/* How many deliveries each of the nodes has. */
+static void count_leases(const struct memory_store *self,
+		struct postern_node_stats *nodes, size_t count) {
+	for (size_t i = 0; i < self->message_count; i++) {
+		if (!self->messages[i]) {
+			continue;
+		}
+		postern__list_each(item, &self->messages[i]->deliveries) {
+			const struct memory_delivery *delivery =
+					container_of(item, struct memory_delivery, of_message);
+			for (size_t n = 0; delivery->node && n < count; n++) {
+				nodes[n].leased += nodes[n].node == delivery->node;
+			}
+		}
+	}
+}
+
+bool postern__mem_tenure_export(struct memory_store *self,
+		struct postern_memory *memory, struct postern_stats *out) {
+	int64_t now = self->clock->wall_ms(self->clock->context);
+	struct postern_node_stats *nodes = postern_memory_alloc(memory,
+			self->node_count * sizeof(struct postern_node_stats));
+	struct postern_lock_stats *locks = postern_memory_alloc(memory,
+			self->lock_count * sizeof(struct postern_lock_stats));
+	if (!nodes || !locks) {
+		return false;
+	}
+	for (size_t i = 0; i < self->node_count; i++) {
+		const struct memory_node *node = &self->nodes[i];
+		struct memory_term term = judged(node->term, now);
+		nodes[i] = (struct postern_node_stats){
+			.node = node->node,
+			.renewed_at_ms = term.from_ms,
+			.lives_until_ms = node->leased ? term.until_ms : 0,
+		};
+	}
+	count_leases(self, nodes, self->node_count);
+	qsort(nodes, self->node_count, sizeof *nodes, by_number);
+	size_t count = 0;
+	for (size_t i = 0; i < self->lock_count; i++) {
+		const struct memory_lock *lock = &self->locks[i];
+		struct memory_term term = judged(lock->term, now);
+		if (lock->node == 0 || now >= term.until_ms) {
+			continue;
+		}
+		locks[count] = (struct postern_lock_stats){
+			.name = postern_memory_text(memory, lock->name),
+			.node = lock->node,
+			.held_until_ms = term.until_ms,
+		};
+		if (!locks[count++].name) {
+			return false;
+		}
+	}
+	qsort(locks, count, sizeof *locks, by_name);
+	out->now_ms = now;
+	out->nodes = nodes;
+	out->node_count = self->node_count;
+	out->locks = locks;
+	out->lock_count = count;
+	return true;
 }
 
 void postern__mem_tenure_finish(struct memory_store *self) {

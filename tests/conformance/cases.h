@@ -17,6 +17,7 @@ extern const struct tap_case clock_cases[];
 extern const struct tap_case recover_cases[];
 extern const struct tap_case suspect_cases[];
 extern const struct tap_case tenure_cases[];
+extern const struct tap_case node_cases[];
 extern const struct tap_case clean_cases[];
 extern const struct tap_case enrol_cases[];
 extern const struct tap_case orphan_cases[];

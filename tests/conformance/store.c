@@ -38,6 +38,7 @@ int main(int argc, char **argv) {
 		recover_cases,
 		suspect_cases,
 		tenure_cases,
+		node_cases,
 		clean_cases,
 		enrol_cases,
 		orphan_cases,

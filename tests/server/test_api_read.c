@@ -14,7 +14,7 @@ static void paths(void) {
 		"GET /v1%2fstats", "GET /V1/stats", "GET v1/stats",
 		"GET http://h/v1/stats", "GET *", "GET /a/b/c/d/e/f/g/h/i/j",
 		"GET /v1/messages/1/nothing", "GET /v1/messages/1/body/",
-		"GET /v1/nodes", "POST /v1/cleanup/", "GET /v1/events",
+		"GET /v1/nodes/", "POST /v1/cleanup/", "GET /v1/events",
 		"GET /metrics" };
 	struct fixture self;
 	fixture_init(&self);
@@ -302,6 +302,33 @@ static void bodies_that_are_no_text(void) {
 	fixture_finish(&self);
 }
 
+static void nodes(void) {
+	struct fixture self;
+	fixture_init(&self);
+	CHECK_INT(fixture_message(&self, "orders", "a", "x"), 202);
+	CHECK_INT(fixture_get(&self, "GET /v1/nodes"), 200);
+	CHECK_INT(json_array_size(fixture_value(&self, "items")), 1);
+	CHECK_STR(fixture_text(&self, "items.0.store"), "default");
+	CHECK(json_is_true(fixture_value(&self, "items.0.own")));
+	CHECK(json_is_false(fixture_value(&self, "items.0.sleeping")));
+	CHECK(json_is_false(fixture_value(&self, "items.0.processor")));
+	CHECK(json_is_string(fixture_value(&self, "items.0.renewed_at")));
+	CHECK(json_is_integer(fixture_value(&self, "items.0.renewed_ago_ms")));
+	/* It has no lease of its own: the store is this process's. */
+	CHECK(json_is_null(fixture_value(&self, "items.0.lives_until")));
+	CHECK(json_is_null(fixture_value(&self, "items.0.left_ms")));
+	CHECK_INT(json_array_size(fixture_value(&self, "items.0.locks")), 0);
+	const char *node = fixture_text(&self, "items.0.node");
+	char copy[32];
+	(void)snprintf(copy, sizeof copy, "%s", node ? node : "");
+	CHECK_INT(strlen(copy), 16);
+	CHECK_INT(fixture_get(&self, "GET /v1/stats"), 200);
+	CHECK_STR(fixture_text(&self, "nodes.0.node"), copy);
+	CHECK_INT(fixture_get(&self, "GET /v1/nodes?store=nowhere"), 404);
+	CHECK_INT(fixture_get(&self, "POST /v1/nodes"), 405);
+	fixture_finish(&self);
+}
+
 static void finding(void) {
 	struct fixture self;
 	fixture_init(&self);
@@ -369,6 +396,7 @@ static const struct tap_case cases[] = {
 	{ "another method is 405 and says which would do", methods },
 	{ "long paths and queries are 414", long_lines },
 	{ "stats count messages and deliveries", stats },
+	{ "nodes are told with what they do", nodes },
 	{ "a listing has every member and every filter", listing },
 	{ "a cursor leads through all pages", pages },
 	{ "a query that cannot be meant is 400", bad_queries },

@@ -248,6 +248,23 @@ def _(place):
     equal(place.send("b").out, "duplicate\n")
 
 
+@case("stats tell of the server as long as it is there")
+def _(place):
+    place.configure()
+    server = place.serve()
+    (node,) = place.ok("stats", "--json").json()["nodes"]
+    equal((node["own"], node["left_ms"], node["leased"]), (True, None, 0), node)
+    (line,) = [
+        line
+        for line in place.ok("stats").out.splitlines()
+        if line.startswith(node["node"])
+    ]
+    equal((line.split()[1], line.split()[-1]), ("0", "this"), line)
+    server.stop(signal.SIGKILL)
+    equal(place.ok("stats", "--json").json()["nodes"], [])
+    assert "NODE" not in place.ok("stats").out
+
+
 @case("a command that finds the server gone serves itself")
 def _(place):
     place.configure()

@@ -107,6 +107,37 @@ def _(place):
     equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 40)
 
 
+@case("every node of a database is told, and which one has the lock")
+def _(place):
+    place.configure(
+        CONFIG.format(url=SERVER.url(user="postern_node"))
+        .replace("{node_lease: 2s", "{processing: exclusive, node_lease: 20s")
+    )
+    servers = [place.serve() for _ in range(3)]
+
+    def nodes():
+        return place.ok("stats", "--json").json()["nodes"]
+
+    def processors():
+        return [node["node"] for node in nodes() if node["processor"]]
+
+    until(lambda: len(nodes()) == 3 and len(processors()) == 1)
+    until(lambda: any(node["sleeping"] for node in nodes()))
+    for node in nodes():
+        equal((node["store"], node["own"], node["leased"]), ("default", False, 0))
+        assert 0 <= node["renewed_ago_ms"] <= 20000, node
+        assert 0 < node["left_ms"] <= 20000, node
+        equal(node["processor"], "InboxProcessor_default" in node["locks"], node)
+    lines = place.ok("stats").out.splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith("NODE "))
+    equal(len(lines) - head, 4, lines)
+    (first,) = processors()
+    assert any(line.startswith(first) and "processor" in line for line in lines), lines
+    for server in servers:
+        equal(server.stop(), 0)
+    equal(nodes(), [])
+
+
 @case("behind a pooler everything works, and that nobody is woken is said")
 def _(place):
     before = effects()

@@ -435,6 +435,12 @@ int postern__pg_fold_tallies(struct pg_connection *connection,
 int postern__pg_apply_within(struct pg_connection *connection,
 		struct postern_batch *batch, struct postern_error *error);
 
+/* tenants.c: nodes and locks, while looking. */
+
+int postern__pg_tenants(struct pg_connection *connection,
+		struct postern_memory *memory, struct postern_stats *out,
+		struct postern_error *error);
+
 /* The operations, each in the file of its name. */
 
 int postern__pg_enrol(struct postern_store *store,

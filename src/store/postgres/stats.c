@@ -132,6 +132,9 @@ static int count(struct pg_connection *connection, void *context, bool again,
 	if (r == POSTERN_OK) {
 		r = count_handlers(connection, work, error);
 	}
+	if (r == POSTERN_OK) {
+		r = postern__pg_tenants(connection, work->memory, &work->stats, error);
+	}
 	return postern__pg_finish(connection, r, error);
 }
 

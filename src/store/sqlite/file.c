@@ -22,6 +22,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -326,6 +327,27 @@ int postern__sqlite_file_check(const struct sqlite_file *file,
 				"'%s' was replaced while it was in use", file->path);
 	}
 	return POSTERN_OK;
+}
+
+bool postern__sqlite_file_owned(const struct sqlite_file *file) {
+	char text[16] = "";
+	char *path = NULL;
+	if (file->lock_fd >= 0) {
+		return true;
+	}
+	int fd = -1;
+	if (asprintf(&path, "%s.lock", file->path) >= 0) {
+		fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		free(path);
+	}
+	/* Trying the lock itself would keep others from taking it. */
+	long pid = fd >= 0 && read(fd, text, sizeof text - 1) > 0
+					   ? strtol(text, NULL, 10)
+					   : 0;
+	if (fd >= 0) {
+		(void)close(fd); /* it was only read */
+	}
+	return pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
 bool postern__sqlite_file_immutable(const struct sqlite_file *file) {

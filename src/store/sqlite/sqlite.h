@@ -20,6 +20,7 @@
 #include <postern/sys/store.h>
 #include <pthread.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -198,8 +199,9 @@ struct sqlite_store {
 	size_t handler_count;
 	struct sqlite_channel *channels;
 	size_t channel_count;
-	/* All leases in the file are of this node; 0: not known. */
-	uint64_t only_node;
+	/* All leases in the file are of this node; 0: not known. Set inside the
+	   gate. */
+	_Atomic uint64_t only_node;
 
 	/* Scratch of apply(), kept from batch to batch. */
 	struct sqlite_arrival *arrivals;
@@ -256,6 +258,9 @@ int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
 /* Whether the path still leads to the file that was opened. */
 int postern__sqlite_file_check(const struct sqlite_file *file,
 		struct postern_error *error);
+/* Whether a process has it open for writing, as far as can be told by one that
+   has not. */
+bool postern__sqlite_file_owned(const struct sqlite_file *file);
 /* Whether it is on a disk that is mounted read-only and has no write-ahead
    log, so that nobody can change it. */
 bool postern__sqlite_file_immutable(const struct sqlite_file *file);
@@ -496,6 +501,10 @@ int postern__sqlite_get(struct postern_store *store, int64_t seq,
 int postern__sqlite_find(struct postern_store *store, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
 		size_t *count_out, struct postern_error *error);
+/* tenants.c: the nodes and locks, while looking; the handlers are known. */
+int postern__sqlite_tenants(struct sqlite_store *self,
+		struct postern_memory *memory, struct postern_stats *out,
+		struct postern_error *error);
 int postern__sqlite_stats(struct postern_store *store,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error);

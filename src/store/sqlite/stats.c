@@ -143,6 +143,9 @@ int postern__sqlite_stats(struct postern_store *store,
 	if (r == POSTERN_OK) {
 		r = read_handlers(self, memory, &stats, error);
 	}
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_tenants(self, memory, &stats, error);
+	}
 	postern__sqlite_look_away(self);
 	if (r == POSTERN_OK) {
 		*out = stats;
