@@ -249,25 +249,20 @@ static void check_served(struct check *check,
 	postern__response_finish(&response);
 }
 
-/* A server that runs beside a store says itself how it is. True: there is
-   one, or something that should be. */
+/* A server that answers there says itself how it is. True: there is one, or
+   something that should be. */
 static bool check_server(struct check *check,
-		const struct postern__config_store *store) {
+		const struct postern__socket *socket) {
 	const struct postern__request request = {
 		.method = "GET",
 		.path = "/readyz",
 	};
-	const char *file = postern__store_file(store->values.store);
-	struct postern__socket socket;
 	struct postern__response response;
 	struct postern_error error;
-	if (!file || postern__socket_init(&socket, file, NULL)) {
-		return false;
-	}
 	postern__response_init(&response);
-	int r = postern__remote_request(&socket, &request, &response, &error);
+	int r = postern__remote_request(socket, &request, &response, &error);
 	if (r == POSTERN_OK && response.status == 200) {
-		check_served(check, &socket);
+		check_served(check, socket);
 	} else if (r == POSTERN_OK) {
 		json_t *json = json_loadb(postern__buf_text(&response.body),
 				response.body.len, 0, NULL);
@@ -280,15 +275,43 @@ static bool check_server(struct check *check,
 		find(check, POSTERN__EXIT_UNHEALTHY, "%s", error.text);
 	}
 	postern__response_finish(&response);
-	postern__socket_finish(&socket);
 	return r != POSTERN_E_UNAVAILABLE;
+}
+
+/* Beside a store, or where it listens besides. */
+static bool check_beside(struct check *check,
+		const struct postern__config_store *store) {
+	const char *file = postern__store_file(store->values.store);
+	struct postern__socket socket;
+	if (!file || postern__socket_init(&socket, file, NULL)) {
+		return false;
+	}
+	bool served = check_server(check, &socket);
+	postern__socket_finish(&socket);
+	return served;
+}
+
+static bool check_listening(struct check *check) {
+	const char *path = postern__config_global(check->cli->config)->listen;
+	struct postern__socket socket;
+	struct postern_error error;
+	if (!path) {
+		return false;
+	}
+	if (postern__socket_init_alone(&socket, path, &error)) {
+		find(check, POSTERN__EXIT_UNREACHABLE, "listen: %s", error.text);
+		return false;
+	}
+	bool served = check_server(check, &socket);
+	postern__socket_finish(&socket);
+	return served;
 }
 
 /* Every store by itself, then the one server. */
 static void check_stores(struct check *check) {
 	const struct postern__cli *cli = check->cli;
 	bool several = postern__config_store_count(cli->config) > 1;
-	bool served = false;
+	bool served;
 	for (size_t i = 0; i < cli->store_count; i++) {
 		if (postern__store_kept(cli->stores[i]->values.store)) {
 			check->store = several ? cli->stores[i]->name : NULL;
@@ -296,9 +319,10 @@ static void check_stores(struct check *check) {
 		}
 	}
 	check->store = NULL;
+	served = check_listening(check);
 	for (size_t i = 0; !served && i < postern__config_store_count(cli->config);
 			i++) {
-		served = check_server(check, postern__config_store(cli->config, i));
+		served = check_beside(check, postern__config_store(cli->config, i));
 	}
 }
 

@@ -102,7 +102,7 @@ struct postern__config_origin {
  */
 struct postern__config_values {
 	/* Of the process: global only. */
-	const char *listen;
+	const char *listen; /* the path of a socket; NULL: none */
 	int64_t shutdown_grace_ms;
 
 	/* Of a store. */

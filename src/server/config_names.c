@@ -71,6 +71,7 @@ static const char *value_name(const struct postern__option *option) {
 	switch (option->type) {
 	case POSTERN__OPTION_TEXT: return "TEXT";
 	case POSTERN__OPTION_STORE: return "URL";
+	case POSTERN__OPTION_LISTEN: return "unix:PATH";
 	case POSTERN__OPTION_DURATION: return "DURATION";
 	case POSTERN__OPTION_SIZE: return "SIZE";
 	case POSTERN__OPTION_COUNT: return "COUNT";

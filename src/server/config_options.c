@@ -24,6 +24,7 @@
 #include "base/text.h"
 #include "server/config.h"
 #include "server/config_store.h"
+#include "server/socket.h"
 
 #define AT(member) offsetof(struct postern__config_values, member)
 /* Of a LATER row that nobody reads. */
@@ -46,6 +47,7 @@
 
 #define TEXT POSTERN__OPTION_TEXT
 #define STORE POSTERN__OPTION_STORE
+#define LISTEN POSTERN__OPTION_LISTEN
 #define DURATION POSTERN__OPTION_DURATION
 #define SIZE POSTERN__OPTION_SIZE
 #define COUNT POSTERN__OPTION_COUNT
@@ -63,7 +65,7 @@
 static const struct postern__option options[] = {
 	/* The process. */
 	{ "store", STORE, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE, postgres://USER@HOST/DATABASE; memory: beside other stores, or for bench" },
-	{ "listen", TEXT, AT(listen), ROOT, LATER, 0, 0, NULL, "none", "address of the API" },
+	{ "listen", LISTEN, AT(listen), ROOT, NONE, 0, 0, NULL, "none", "where else to answer HTTP: unix:PATH" },
 	{ "ingest_listen", TEXT, NOWHERE, ROOT, LATER, 0, 0, NULL, "none", "second address, for ingest only" },
 	{ "metrics", SWITCH, NOWHERE, ROOT, LATER, 0, 0, NULL, "on", "serve /metrics" },
 	{ "shutdown_grace", DURATION, AT(shutdown_grace_ms), ROOT, 0, 0, MS_MAX, NULL, "30s", "how long running handlers may finish at a stop" },
@@ -123,6 +125,9 @@ _Static_assert(OPTION_COUNT <= POSTERN__CONFIG_OPTION_COUNT_MAX,
 /* The list of a backoff is kept as a pointer with its count behind it. */
 _Static_assert(AT(backoff_count) == AT(backoff_ms) + sizeof(int64_t *),
 		"pointer before length");
+
+/* How a path to listen at begins. */
+static const char unix_prefix[] = "unix:";
 
 /* A value of any type, before it is put where it belongs. */
 struct parsed {
@@ -314,6 +319,18 @@ static int parse_text(const char *text, struct postern__arena *arena,
 	return POSTERN_OK;
 }
 
+/* The path alone is kept. */
+static int parse_listen(const char *text, struct postern__arena *arena,
+		const char **out, struct postern_error *error) {
+	if (strncmp(text, unix_prefix, strlen(unix_prefix)) != 0) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'%.80s' is not in this version; write unix:PATH", text);
+	}
+	text += strlen(unix_prefix);
+	int r = postern__socket_path_check(text, error);
+	return r == POSTERN_OK ? parse_text(text, arena, out, error) : r;
+}
+
 static int parse(const struct postern__option *option, const char *text,
 		struct postern__arena *arena, struct parsed *out,
 		struct postern_error *error) {
@@ -333,6 +350,7 @@ static int parse(const struct postern__option *option, const char *text,
 		text = strcmp(text, "memory") == 0 ? "memory:" : text;
 		r = postern__config_store_check(text, error);
 		return r != POSTERN_OK ? r : parse_text(text, arena, &out->text, error);
+	case LISTEN: return parse_listen(text, arena, &out->text, error);
 	case TEXT: return parse_text(text, arena, &out->text, error);
 	case DURATION: return parse_duration(option, text, &out->number, error);
 	case SIZE: return parse_size(option, text, &out->number, error);
@@ -352,6 +370,7 @@ static void put(const struct postern__option *option,
 
 	switch (option->type) {
 	case TEXT:
+	case LISTEN:
 	case STORE: *(const char **)place = parsed->text; break;
 	case DURATION: *(int64_t *)place = (int64_t)parsed->number; break;
 	case SIZE: *(uint64_t *)place = parsed->number; break;
@@ -480,6 +499,11 @@ void postern__option_format(const struct postern__option *option,
 		return;
 	}
 	switch (option->type) {
+	case LISTEN:
+		postern__buf_append_text(out,
+				*(const char *const *)place ? unix_prefix : "");
+		format_text(option, *(const char *const *)place, out);
+		break;
 	case TEXT:
 	case STORE: format_text(option, *(const char *const *)place, out); break;
 	case DURATION:

@@ -20,6 +20,7 @@ struct postern__config_values;
 enum postern__option_type {
 	POSTERN__OPTION_TEXT,     /* const char * */
 	POSTERN__OPTION_STORE,    /* const char *, the URL of a store */
+	POSTERN__OPTION_LISTEN,   /* const char *, a path; NULL: nowhere */
 	POSTERN__OPTION_DURATION, /* int64_t, milliseconds */
 	POSTERN__OPTION_SIZE,     /* uint64_t, bytes */
 	POSTERN__OPTION_COUNT,    /* uint32_t */

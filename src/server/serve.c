@@ -61,8 +61,8 @@ struct serve {
 	/* One for each store. */
 	struct postern__watch watches[POSTERN__STORE_COUNT_MAX];
 	size_t watch_count;
-	/* One for each store with a file. */
-	struct postern__socket sockets[POSTERN__STORE_COUNT_MAX];
+	/* One for each store with a file, then the one of `listen`. */
+	struct postern__socket sockets[POSTERN__STORE_COUNT_MAX + 1];
 	size_t socket_count;
 	struct postern__api api;
 	struct postern__http *http;
@@ -174,6 +174,14 @@ static int start_http(struct serve *self, struct postern_error *error) {
 		}
 		int r = postern__socket_init(&self->sockets[self->socket_count], file,
 				error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+		self->socket_count++;
+	}
+	if (values->listen) {
+		int r = postern__socket_init_alone(&self->sockets[self->socket_count],
+				values->listen, error);
 		if (r != POSTERN_OK) {
 			return r;
 		}
@@ -318,9 +326,7 @@ static int start(struct serve *self) {
 	}
 	r = start_http(self, &error);
 	if (r != POSTERN_OK) {
-		return fail(self,
-				r == POSTERN_E_UNAVAILABLE ? EXIT_UNREACHABLE : EXIT_FAILED,
-				"cannot serve", &error);
+		return fail(self, exit_code(r), "cannot serve", &error);
 	}
 	return EXIT_OK;
 }
@@ -370,12 +376,19 @@ static void say_serving(struct serve *self) {
 		{ 0 }, /* of several, each was told */
 		{ 0 },
 		{ 0 },
+		{ 0 },
 	};
+	size_t count = 6;
 	if (self->stores.count == 1) {
-		fields[6] = postern__log_text("url", url);
-		if (self->socket_count > 0) {
-			fields[7] = postern__log_text("socket", self->sockets[0].path);
+		fields[count++] = postern__log_text("url", url);
+		if (self->stores.items[0].file) {
+			fields[count++] =
+					postern__log_text("socket", self->sockets[0].path);
 		}
+	}
+	if (postern__config_global(self->config)->listen) {
+		fields[count++] = postern__log_text("listen",
+				self->sockets[self->socket_count - 1].path);
 	}
 	postern__log_write(&self->log, POSTERN__LOG_INFO, "serving", fields);
 	if (channel_count == 0) {
@@ -569,7 +582,7 @@ int postern__serve(const struct postern__serve_options *options) {
 	int exit = start(&self);
 	if (exit == EXIT_OK) {
 		say_serving(&self);
-		if (options->config.demo && self.socket_count > 0) {
+		if (options->config.demo && self.stores.items[0].file) {
 			say_hints(&self);
 		}
 		run(&self);

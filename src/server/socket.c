@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The socket beside the store's file.
+ * The socket beside the store's file, or at a path of its own.
  *
  * Its address is /proc/self/fd/N/NAME, N being the opened directory, so the
  * length of the directory's path does not matter; where there is no /proc and
@@ -22,14 +22,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "base/siphash.h"
 
 #define SUFFIX ".sock"
+
+/* A second in all, for what takes no time. */
+#define LOCK_TRIES 100
+#define LOCK_PAUSE_MS 10
 
 /* No secret: two names in one directory must differ, that is all. */
 static const uint8_t name_key[POSTERN__SIPHASH_KEY_LEN] = "postern.sock";
@@ -62,6 +68,22 @@ static int make_address(struct postern__socket *self,
 	return POSTERN_OK;
 }
 
+/* The directory, and the paths; the name is known. */
+static int enter(struct postern__socket *self, const char *directory,
+		struct postern_error *error) {
+	self->directory = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (self->directory < 0) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"cannot open '%s': %s", directory, strerror(errno));
+	}
+	if (asprintf(&self->path, "%s/%s",
+				strcmp(directory, "/") == 0 ? "" : directory, self->name) < 0) {
+		self->path = NULL;
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	return make_address(self, error);
+}
+
 int postern__socket_init(struct postern__socket *self, const char *file,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -83,22 +105,58 @@ int postern__socket_init(struct postern__socket *self, const char *file,
 	const char *directory = dirname(for_directory);
 	const char *base = strrchr(real, '/') + 1; /* real is absolute */
 
-	self->directory = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (self->directory < 0) {
-		r = postern__fail(error, POSTERN_E_UNAVAILABLE, "cannot open '%s': %s",
-				directory, strerror(errno));
-		goto out;
-	}
 	make_name(self, base);
-	if (asprintf(&self->path, "%s/%s",
-				strcmp(directory, "/") == 0 ? "" : directory, self->name) < 0) {
-		self->path = NULL;
-		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-		goto out;
-	}
-	r = make_address(self, error);
+	r = enter(self, directory, error);
 out:
 	free(for_directory);
+	free(real);
+	if (r != POSTERN_OK) {
+		postern__socket_finish(self);
+	}
+	return r;
+}
+
+static const char *name_of(const char *path) {
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
+int postern__socket_path_check(const char *path, struct postern_error *error) {
+	const char *name = name_of(path);
+	const size_t len_max = sizeof((struct postern__socket *)0)->address - 1;
+	if (strlen(path) > len_max) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the path of a socket has at most %zu bytes", len_max);
+	}
+	if (strlen(name) > POSTERN__SOCKET_NAME_LEN_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the name of a socket has at most %d bytes",
+				POSTERN__SOCKET_NAME_LEN_MAX);
+	}
+	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"no file is named; write unix:PATH");
+	}
+	return POSTERN_OK;
+}
+
+int postern__socket_init_alone(struct postern__socket *self, const char *path,
+		struct postern_error *error) {
+	*self = (struct postern__socket){ .directory = -1, .alone = true };
+	int r = postern__socket_path_check(path, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	const char *name = name_of(path);
+	char directory[sizeof self->address];
+	(void)snprintf(directory, sizeof directory, "%.*s", (int)(name - path),
+			path);
+	(void)snprintf(self->name, sizeof self->name, "%s", name);
+	char *real = realpath(*directory ? directory : ".", NULL);
+	r = real ? enter(self, real, error)
+			 : postern__fail(error, POSTERN_E_UNAVAILABLE,
+					   "the directory of '%s' is not there: %s", path,
+					   strerror(errno));
 	free(real);
 	if (r != POSTERN_OK) {
 		postern__socket_finish(self);
@@ -153,17 +211,50 @@ static bool is_private(const struct postern__socket *self) {
 		   S_ISSOCK(status.st_mode) && (status.st_mode & 077) == 0;
 }
 
+/*
+ * Keep others from looking at the same socket at the same time; yours to close,
+ * -1 if it could not be had. Whoever holds up the directory's lock, which is
+ * anybody's, is not waited for long: it is only there for two servers that
+ * start at once.
+ */
+static int lock_directory(const struct postern__socket *self) {
+	const struct timespec pause = { .tv_nsec = LOCK_PAUSE_MS * 1000000L };
+	int fd = openat(self->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+		if (i == LOCK_TRIES) {
+			(void)close(fd);
+			return -1;
+		}
+		(void)nanosleep(&pause, NULL);
+	}
+	return fd;
+}
+
+static int check_free(const struct postern__socket *self,
+		struct postern_error *error) {
+	return self->alone && postern__socket_answers(self)
+				   ? postern__fail(error, POSTERN_E_BUSY,
+							 "another server answers at '%s'; stop it, or "
+							 "listen elsewhere",
+							 self->path)
+				   : POSTERN_OK;
+}
+
 int postern__socket_listen(const struct postern__socket *self, int backlog,
 		int *fd_out, struct postern_error *error) {
 	int r = POSTERN_OK;
 	struct sockaddr_un address;
+	int lock = self->alone ? lock_directory(self) : -1;
 	int fd = open_socket(self, &address);
 	if (fd < 0) {
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"cannot make a socket: %s", strerror(errno));
 		goto out;
 	}
-	r = remove_stale(self, error);
+	r = check_free(self, error);
+	if (r == POSTERN_OK) {
+		r = remove_stale(self, error);
+	}
 	if (r != POSTERN_OK) {
 		goto out;
 	}
@@ -191,6 +282,9 @@ int postern__socket_listen(const struct postern__socket *self, int backlog,
 out:
 	if (fd >= 0) {
 		(void)close(fd);
+	}
+	if (lock >= 0) {
+		(void)close(lock);
 	}
 	return r;
 }

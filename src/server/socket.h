@@ -3,8 +3,9 @@
 #define POSTERN_SERVER_SOCKET_H
 
 /*
- * The unix socket beside a store's file, through which the commands reach the
- * server that holds it. Server and client find its name here.
+ * The unix sockets that a server answers at: one beside each store's file,
+ * through which the commands reach the server that holds it, and one wherever
+ * `listen` says. Server and client find their names here.
  *
  * The socket of FILE is FILE.sock, beside what FILE is after following
  * symbolic links; if that name would be over POSTERN__SOCKET_NAME_LEN_MAX
@@ -28,6 +29,7 @@ struct postern__socket {
 	   directory is open. Also what CURLOPT_UNIX_SOCKET_PATH wants. */
 	char address[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	char *path; /* for people; may be too long to connect to */
+	bool alone; /* beside no file: no lock says whose it is */
 };
 
 /*
@@ -42,13 +44,28 @@ struct postern__socket {
 int postern__socket_init(struct postern__socket *self, const char *file,
 		struct postern_error *error);
 
+/*
+ * The socket at a path of its own, which is as long as an address may be: other
+ * programs know no trick. Its directory must exist.
+ *
+ * POSTERN_E_INVALID      the path is too long, or names no file
+ * POSTERN_E_UNAVAILABLE  the directory cannot be opened
+ */
+int postern__socket_init_alone(struct postern__socket *self, const char *path,
+		struct postern_error *error);
+
+/* Whether it could be such a path; nothing is looked at. */
+int postern__socket_path_check(const char *path, struct postern_error *error);
+
 /* Safe on a socket whose init failed. */
 void postern__socket_finish(struct postern__socket *self);
 
 /*
  * Bind and listen, with mode 0600 from the first moment. What a server that
  * died left behind is replaced, so only the owner of the store's lock may call
- * this; anything that is no socket is left alone and refused.
+ * this, or, for a socket that is alone, anybody: it is replaced if nobody
+ * answers there, and POSTERN_E_BUSY otherwise. Anything that is no socket is
+ * left alone and refused.
  *
  * fd_out  yours to close.
  */

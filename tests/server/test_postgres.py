@@ -3,8 +3,10 @@
 """A store in PostgreSQL, used as docs/postgresql.md says: by nodes that have no
 more rights than it lists, several of them at once."""
 
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -136,6 +138,45 @@ def _(place):
     for server in servers:
         equal(server.stop(), 0)
     equal(nodes(), [])
+
+
+def ask(place, path, *more):
+    """What the server answers at the socket that it listens at."""
+    done = subprocess.run(
+        ["curl", "-sS", "--unix-socket", place.file("api.sock"),
+         "http://postern" + path, *more],
+        stdout=subprocess.PIPE, check=True, timeout=60,
+    )
+    return json.loads(done.stdout)
+
+
+@case("a server answers where it is told to listen, and nobody else there")
+def _(place):
+    before = effects()
+    place.configure(
+        "listen: unix:${DIR}/api.sock\n"
+        + CONFIG.format(url=SERVER.url(user="postern_node"))
+    )
+    server = place.serve()
+    equal(os.stat(place.file("api.sock")).st_mode & 0o7777, 0o600)
+    equal(json.loads(server.stderr().splitlines()[-1])["listen"],
+          place.file("api.sock"))
+    until(lambda: ask(place, "/readyz") == {"status": "ready"})
+    receipt = ask(place, "/v1/channels/orders/messages",
+                  "-H", "Idempotency-Key: by-http", "--data-binary", '{"n": 1}')
+    equal(receipt["status"], "accepted", receipt)
+    until(lambda: effects() == before + 1)
+    (node,) = ask(place, "/v1/nodes")["items"]
+    equal((node["own"], node["processor"]), (True, False), node)
+    assert "a server is running and well" in place.ok("check").out
+    # A second one keeps off; what a dead one left is in nobody's way.
+    place.fails(4, "serve", says="another server answers at")
+    equal(ask(place, "/healthz"), {"status": "ok"})
+    server.stop(signal.SIGKILL)
+    server = place.serve()
+    equal(ask(place, "/healthz"), {"status": "ok"})
+    equal(server.stop(), 0)
+    assert not os.path.exists(place.file("api.sock"))
 
 
 @case("behind a pooler everything works, and that nobody is woken is said")

@@ -7,39 +7,11 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
+#include "config_bad.h"
 #include "server/config.h"
 #include "server/config_store.h"
 #include "server/config_yaml.h"
 #include "tap.h"
-
-struct bad {
-	const char *text;
-	const char *error;
-};
-
-static void check_bad(const char *text, size_t len, const char *expected) {
-	struct postern__config *config = NULL;
-	struct postern_error error = { 0 };
-	int r = postern__config_parse("f", text, len, NULL, &config, &error);
-	if (r == POSTERN_OK) {
-		FAIL("taken: %s", text);
-		postern__config_destroy(config);
-		return;
-	}
-	CHECK_INT(r, POSTERN_E_INVALID);
-	CHECK_INT(error.code, POSTERN_E_INVALID);
-	CHECK_STR(error.text, expected);
-	/* And without anybody listening. */
-	CHECK_INT(postern__config_parse("f", text, len, NULL, &config, NULL), r);
-}
-
-static void check_table(const struct bad *table, size_t count) {
-	for (size_t i = 0; i < count; i++) {
-		check_bad(table[i].text, strlen(table[i].text), table[i].error);
-	}
-}
-
-#define CHECK_TABLE(table) check_table(table, sizeof table / sizeof table[0])
 
 static void unknown_keys(void) {
 	static const struct bad table[] = {
@@ -278,7 +250,8 @@ static void bad_yaml(void) {
 static void not_in_this_version(void) {
 	static const struct bad table[] = {
 		{ "listen: 127.0.0.1:7420",
-				"f:1:9: listen: '127.0.0.1:7420' is not in this version" },
+				"f:1:9: listen: '127.0.0.1:7420' is not in this version; "
+				"write unix:PATH" },
 		{ "ingest_listen: 0.0.0.0:80",
 				"f:1:16: ingest_listen: '0.0.0.0:80' is not in this version" },
 		{ "auth: {tokens: []}", "f:1:1: 'auth' is not in this version" },
@@ -369,159 +342,6 @@ static void bad_retention(void) {
 	memcpy(text + strlen(text), "'}", 3);
 	check_bad(text, strlen(text),
 			"f:1:23: the name of a lock has 1 to 200 bytes");
-}
-
-/* What only stores in PostgreSQL have. */
-static void bad_settings(void) {
-	static const struct bad table[] = {
-		{ "stores: {a: {url: 'sqlite:a', schema: x}}",
-				"f:1:39: 'schema' is a setting of stores in PostgreSQL only" },
-		{ "stores: {a: {url: 'sqlite:a', schema: postern}}",
-				"f:1:39: 'schema' is a setting of stores in PostgreSQL only" },
-		{ "stores: {a: {url: memory, connections: 8}}",
-				"f:1:40: 'connections' is a setting of stores in PostgreSQL "
-				"only" },
-		{ "defaults: {listen_url: 'postgres://u:canary@h/d'}",
-				"f:1:24: 'listen_url' is a setting of stores in PostgreSQL "
-				"only" },
-		{ "defaults: {connections: 9}",
-				"f:1:25: 'connections' is a setting of stores in PostgreSQL "
-				"only" },
-		{ "defaults: {connections: 1}",
-				"f:1:25: connections: '1' is out of range; write 2 to 64" },
-		{ "defaults: {command_retries: 101}",
-				"f:1:29: command_retries: '101' is out of range; write 0 to "
-				"100" },
-		{ "schema: x", "f:1:1: 'schema' does not belong at the top level; "
-					   "its place is 'defaults' or a store" },
-		{ "channels: {c: {listen_url: none}}",
-				"f:1:16: 'listen_url' does not belong in a channel; its place "
-				"is 'defaults' or a store" },
-#ifdef POSTERN_POSTGRES
-		{ "stores: {a: {url: 'postgres://h/d?schema=x', schema: y}}",
-				"f:1:54: the URL says schema=x and the setting 'schema' says "
-				"y: say it once" },
-		{ "stores: {a: {url: 'postgresql://h/d?connections=9', "
-		  "connections: 8}}",
-				"f:1:66: the URL says connections=9 and the setting "
-				"'connections' says 8: say it once" },
-		{ "store: postgres://h/d?schema=a&schema=b",
-				"f:1:8: store: 'schema' is in the store's URL twice" },
-		{ "store: postgres://h/d?schema=a.b",
-				"f:1:8: store: 'a.b' is no name of a schema: use small "
-				"letters, digits and '_', not 'pg_' in front, at most 63" },
-		{ "store: postgres://u:canary@[::1/d",
-				"f:1:8: store: the store's URL is not one that libpq "
-				"understands: write postgres://user@host:port/database or "
-				"'postgres:host=… dbname=…'" },
-		{ "store: postgres://h/d\ndefaults: {schema: Big}",
-				"f:2:20: 'Big' is no name of a schema: use small letters, "
-				"digits and '_', not 'pg_' in front, at most 63" },
-		{ "store: postgres://h/d\ndefaults: {listen_url: 'sqlite:canary'}",
-				"f:2:24: 'listen_url' is no URL of PostgreSQL; write "
-				"postgres://USER@HOST/DATABASE" },
-		{ "store: postgres://h/d\ndefaults: {listen_url: 'postgres:canary'}",
-				"f:2:24: 'listen_url' is not one that libpq understands: "
-				"write postgres://user@host:port/database or "
-				"'postgres:host=… dbname=…'" },
-		{ "store: postgres://h/d\n"
-		  "defaults: {listen_url: 'postgres://h/d?schema=x'}",
-				"f:2:24: 'schema' is a parameter of the store's own URL, not "
-				"of 'listen_url'" },
-		{ "store: postgres://h/d\n"
-		  "defaults: {listen_url: 'postgres://h', listen_url_file: /x}",
-				"f:2:57: listen_url_file: 'listen_url' and 'listen_url_file' "
-				"exclude each other" },
-#endif
-	};
-	check_table(table, sizeof table / sizeof table[0]);
-}
-
-static void bad_stores(void) {
-	static const struct bad table[] = {
-		{ "store: postern.db", "f:1:8: store: 'postern.db' is no store; "
-							   "write " POSTERN__STORE_URLS },
-		{ "store: me@canary.db",
-				"f:1:8: store: '***' is no store; write " POSTERN__STORE_URLS },
-		{ "store: sqlit:a.db?token=canary",
-				"f:1:8: store: 'sqlit:***' is no store; did you mean "
-				"'sqlite:'?" },
-		{ "store: sqlit://u:canary@h",
-				"f:1:8: store: 'sqlit://u:***@h' is no store; did you mean "
-				"'sqlite:'?" },
-		{ "store: other:canary", "f:1:8: store: 'other:***' is no store; "
-								 "write " POSTERN__STORE_URLS },
-		{ "store: 'sqlite:'",
-				"f:1:8: store: no file is named; write sqlite:FILE" },
-		{ "store: sqlite:?x=y",
-				"f:1:8: store: no file is named; write sqlite:FILE" },
-		{ "store: sqlite:a.db?mode=ro",
-				"f:1:8: store: 'mode=ro' is not a parameter of sqlite:" },
-		{ "store: sqlit:a.db",
-				"f:1:8: store: 'sqlit:a.db' is no store; did you "
-				"mean 'sqlite:'?" },
-		{ "store: memory:x", "f:1:8: store: nothing may follow 'memory:'" },
-		{ "store: ''",
-				"f:1:8: store: '' is no store; write " POSTERN__STORE_URLS },
-		{ "store: \"sqlite:a\\nb\"",
-				"f:1:8: store: not UTF-8, or with a control character in it" },
-		{ "store_file: /nonexistent/x",
-				"f:1:13: store_file: there is no file '/nonexistent/x'" },
-		{ "store: 'memory:'\nstore_file: /x",
-				"f:2:13: store_file: 'store' and 'store_file' exclude each "
-				"other" },
-		{ "stores: {a: {}}", "f:1:10: store 'a' has no 'url'" },
-		{ "stores: {a: }", "f:1:10: store 'a' has no 'url'" },
-		{ "stores: {a: {url: x}}",
-				"f:1:19: url: 'x' is no store; write " POSTERN__STORE_URLS },
-		{ "stores: {a: {url: 'memory:', url_file: /x}}",
-				"f:1:40: url_file: 'store' and 'store_file' exclude each "
-				"other" },
-		{ "store: 'memory:'\nstores: {default: {url: 'memory:'}}",
-				"f:2:10: the store 'default' is here twice: 'store' (line 1) "
-				"is short for it" },
-		{ "stores: {a: {url: 'memory:'}, a: {url: 'memory:'}}",
-				"f:1:31: 'a' is here twice, first on line 1" },
-		{ "stores: {a/b: {url: 'memory:'}}",
-				"f:1:10: 'a/b' is no name of a store; write 1 to 64 letters, "
-				"digits, '-', '_', '.', a letter first" },
-		{ "stores: {--in: {url: 'memory:'}}",
-				"f:1:10: '--in' is no name of a store; write 1 to 64 letters, "
-				"digits, '-', '_', '.', a letter first" },
-		{ "stores: {'..': {url: 'memory:'}}",
-				"f:1:10: '..' is no name of a store; write 1 to 64 letters, "
-				"digits, '-', '_', '.', a letter first" },
-		{ "stores: {9: {url: 'memory:'}}",
-				"f:1:10: '9' is no name of a store; write 1 to 64 letters, "
-				"digits, '-', '_', '.', a letter first" },
-		{ "stores: {'': {url: 'memory:'}}",
-				"f:1:10: '' is no name of a store; write 1 to 64 letters, "
-				"digits, '-', '_', '.', a letter first" },
-		{ "stores: {a: {url: 'sqlite:x.db'}, b: {url: 'sqlite:./x.db'}}",
-				"f:1:44: the stores 'a' and 'b' are in the same file, "
-				"'./x.db'" },
-		{ "store: sqlite:x.db\nstores: {b: {url: 'sqlite:/no/../x.db'}, "
-		  "c: {url: 'sqlite:x.db'}}",
-				"f:2:51: the stores 'default' and 'c' are in the same file, "
-				"'x.db'" },
-		{ "stores: {audit: {url: memory}, archive: {url: memory}}\n"
-		  "channels: {c: {store: audti}}",
-				"f:2:23: there is no store 'audti'; did you mean 'audit'?" },
-		{ "stores: {a: {url: memory}, b: {url: memory}}\n"
-		  "channels: {c: {store: nowhere}}",
-				"f:2:23: there is no store 'nowhere'" },
-		{ "stores: {a: {url: memory}, b: {url: memory}}\n"
-		  "channels: {c: {}}",
-				"f:2:12: channel 'c' needs 'store: NAME': there are several "
-				"stores, and none is named 'default'" },
-		{ "stores: {a: {url: memory, timeout: 5m}}",
-				"f:1:36: timeout (5m) must be less than lease (5m)" },
-		{ "stores: {a: {url: 'memory:'}}\nchannels: {c: {store: b}}",
-				"f:2:23: there is no store 'b', only 'a'" },
-		{ "channels: {c: {store: other}}",
-				"f:1:23: there is no store 'other', only 'default'" },
-	};
-	CHECK_TABLE(table);
 }
 
 static void bad_channels(void) {
@@ -802,9 +622,6 @@ static const struct tap_case cases[] = {
 	{ "what is not plain YAML is refused with its place", bad_yaml },
 	{ "what comes later is refused as not in this version",
 			not_in_this_version },
-	{ "a store that cannot be is refused", bad_stores },
-	{ "a setting that a store does not have, or contradicts, is refused",
-			bad_settings },
 	{ "a retention or a lock that cannot be is refused", bad_retention },
 	{ "a channel or handler that cannot be is refused", bad_channels },
 	{ "SQL that SQLite does not understand is refused", sql_grammar },

@@ -119,7 +119,8 @@ static void as_json(void) {
 		check_option(root, "max_attempts", "7", "--max-attempts");
 		check_option(root, "command_timeout", "30s", "default");
 		CHECK(!option_of(root, "unrouted"));
-		CHECK(!option_of(root, "listen"));
+		check_option(root, "listen", "none", "default");
+		CHECK(!option_of(root, "ingest_listen"));
 		json_t *channel = json_array_get(json_object_get(root, "channels"), 0);
 		CHECK_STR(json_string_value(json_object_get(channel, "name")),
 				"orders");

@@ -31,7 +31,7 @@ handler_at(const struct postern__config *config, size_t channel,
 /* The defaults that the documentation promises, in its units. */
 static void check_defaults(const struct postern__config_values *values) {
 	CHECK_STR(values->store, "sqlite:postern.db");
-	CHECK_STR(values->listen, "none");
+	CHECK(!values->listen);
 	CHECK_INT(values->shutdown_grace_ms, 30000);
 	CHECK_INT(values->workers, 4);
 	CHECK_INT(values->polling_interval_ms, 30000);
@@ -132,7 +132,8 @@ static void defaults_spelled_out(void) {
 
 static void every_option(void) {
 	struct postern__config *config = parse(
-			"store: memory\nshutdown_grace: 0\nworkers: 8\n"
+			"store: memory\nlisten: unix:run/p.sock\nshutdown_grace: 0\n"
+			"workers: 8\n"
 			"defaults:\n"
 			"  polling_interval: 1s\n  restart_delay: 2s\n  batch_size: 7\n"
 			"  command_timeout: 3s\n  run_queue_max: 8\n"
@@ -155,6 +156,7 @@ static void every_option(void) {
 	const struct postern__config_values *values =
 			&postern__config_channel(config, 0)->values;
 	CHECK_STR(values->store, "memory:");
+	CHECK_STR(values->listen, "run/p.sock");
 	CHECK_INT(values->shutdown_grace_ms, 0);
 	CHECK_INT(values->workers, 8);
 	CHECK_INT(values->polling_interval_ms, 1000);
@@ -423,7 +425,8 @@ static void bad_flags(void) {
 		{ { "lease", "5" }, "--lease: duration '5' has no unit; write a number "
 							"with one of the units ms, s, m, h, d, such as "
 							"30s" },
-		{ { "listen", ":80" }, "--listen: ':80' is not in this version" },
+		{ { "listen", ":80" },
+				"--listen: ':80' is not in this version; write unix:PATH" },
 		{ { "retention-payload", "7" },
 				"--retention-payload: duration '7' has no unit; write a number "
 				"with one of the units ms, s, m, h, d, such as 30s" },
@@ -478,7 +481,8 @@ static void bad_environment(void) {
 							 "a number with one of the units ms, s, m, h, d, "
 							 "such as 30s" },
 		{ "POSTERN_LISTEN=:80",
-				"$POSTERN_LISTEN: ':80' is not in this version" },
+				"$POSTERN_LISTEN: ':80' is not in this version; "
+				"write unix:PATH" },
 		{ "POSTERN_RETENTION_DEDUPE=1d",
 				"$POSTERN_RETENTION_DEDUPE: retention.dedupe (1d) must not be "
 				"less than retention.payload (none: for good): an id is "
@@ -608,7 +612,7 @@ static void shipped_texts(void) {
 			text[used++] = *at;
 		}
 	}
-	CHECK_INT(settings, 33);
+	CHECK_INT(settings, 38);
 	config = parse(text);
 	if (config) {
 		check_defaults(postern__config_global(config));

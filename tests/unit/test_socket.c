@@ -201,6 +201,68 @@ static void missing_file(void) {
 	leave();
 }
 
+static void alone(void) {
+	enter();
+	struct postern__socket self;
+	struct postern__socket other;
+	struct postern_error error;
+	CHECK_INT(mkdir("d", 0700), 0);
+	if (CHECK_OK(postern__socket_init_alone(&self, "d/api", &error), &error) &&
+			CHECK_OK(postern__socket_init_alone(&other, "d//api", &error),
+					&error)) {
+		char path[128];
+		temp_dir_name(&root, "", "d/api", path, sizeof path);
+		CHECK_STR(self.path, path);
+		int fd = -1;
+		int second = -1;
+		CHECK_OK(postern__socket_listen(&self, 5, &fd, &error), &error);
+		struct stat status;
+		CHECK_INT(stat("d/api", &status), 0);
+		CHECK_INT(status.st_mode & 07777, 0600);
+		/* One that lives is left alone, one that is dead is replaced. */
+		CHECK_INT(postern__socket_listen(&other, 5, &second, &error),
+				POSTERN_E_BUSY);
+		CHECK_CONTAINS(error.text, path);
+		CHECK_INT(second, -1);
+		CHECK(postern__socket_answers(&self));
+		(void)close(fd);
+		CHECK_OK(postern__socket_listen(&other, 5, &second, &error), &error);
+		CHECK(postern__socket_answers(&self));
+		(void)close(second);
+		CHECK_INT(unlink("d/api"), 0);
+		touch("d/api");
+		CHECK_INT(postern__socket_listen(&self, 5, &fd, &error),
+				POSTERN_E_UNAVAILABLE);
+		postern__socket_finish(&self);
+		postern__socket_finish(&other);
+	}
+	leave();
+}
+
+static void alone_and_impossible(void) {
+	enter();
+	struct postern__socket self;
+	struct postern_error error;
+	char path[256];
+	CHECK_INT(postern__socket_init_alone(&self, "nowhere/api", &error),
+			POSTERN_E_UNAVAILABLE);
+	CHECK_CONTAINS(error.text, "nowhere/api");
+	postern__socket_finish(&self);
+	touch("file");
+	CHECK_INT(postern__socket_init_alone(&self, "file/api", &error),
+			POSTERN_E_UNAVAILABLE);
+	(void)snprintf(path, sizeof path, "%0108d", 0);
+	CHECK_INT(postern__socket_init_alone(&self, path, &error),
+			POSTERN_E_INVALID);
+	(void)snprintf(path, sizeof path, "%081d", 0);
+	CHECK_INT(postern__socket_init_alone(&self, path, &error),
+			POSTERN_E_INVALID);
+	(void)snprintf(path, sizeof path, "%080d", 0);
+	CHECK_OK(postern__socket_init_alone(&self, path, &error), &error);
+	postern__socket_finish(&self);
+	leave();
+}
+
 static const struct tap_case cases[] = {
 	{ "the socket is beside its file, with mode 0600", beside_the_file },
 	{ "every name of a file leads to the same socket", same_for_every_name },
@@ -209,6 +271,8 @@ static const struct tap_case cases[] = {
 	{ "what a dead server left is replaced", stale_sockets },
 	{ "what is no socket is left alone", other_files },
 	{ "without a file there is no socket", missing_file },
+	{ "a socket that is alone takes nobody's place", alone },
+	{ "a socket that cannot be alone is refused", alone_and_impossible },
 };
 
 TAP_MAIN(cases)
