@@ -14,7 +14,8 @@
  *   send N     send its share of the first N messages       sent N
  *   stop       end in order
  *
- * and "locked" or "unlocked" whenever it got or lost the lock.
+ * It also says "locked" or "unlocked" whenever it got or lost the lock, and
+ * "begun HANDLER ID" and "ended HANDLER ID" of runs that take long.
  *
  * Message k belongs to node k % 3. Every tenth is sent twice, the second copy
  * by any of the three, at about the same time. What the handlers do with it is
@@ -45,6 +46,9 @@
 #define OPEN_TRIES 1200
 #define PAUSE_MS 50
 #define GRACE_MS 60000
+/* How long those runs take of which it is said that they do. */
+#define LONG_STEPS 14
+#define LONG_STEP_MS 50
 
 struct node {
 	const char *url;
@@ -100,6 +104,17 @@ static bool asks_for(const struct postern_message *message, const char *what) {
 	return message->body_len > len && memcmp(message->body, what, len) == 0;
 }
 
+static void say(const char *what, const char *handler, const char *id) {
+	(void)printf("%s %s %s\n", what, handler, id);
+	(void)fflush(stdout);
+}
+
+/* Each handler has messages of its own that do. */
+static bool takes_long(const struct postern_message *message,
+		const struct postern_delivery *delivery) {
+	return asks_for(message, delivery->transaction ? "heavy " : "long ");
+}
+
 /* What the body asks for. */
 static void play(const struct postern_message *message,
 		const struct postern_delivery *delivery,
@@ -115,6 +130,13 @@ static void play(const struct postern_message *message,
 	} else if (asks_for(message, "slow ") && !delivery->transaction) {
 		/* So that at any moment some are under way. */
 		pause_ms(50);
+	} else if (takes_long(message, delivery)) {
+		say("begun", delivery->handler, message->id);
+		/* In steps: whoever is stopped in it has the rest before him. */
+		for (int i = 0; i < LONG_STEPS; i++) {
+			pause_ms(LONG_STEP_MS);
+		}
+		say("ended", delivery->handler, message->id);
 	}
 }
 
@@ -159,18 +181,13 @@ static void play_transactional(void *context,
 	history_ran(&node->history, delivery, outcome->kind);
 }
 
-static void say(const char *text) {
-	(void)puts(text);
-	(void)fflush(stdout);
-}
-
 static void listen(void *context, const struct postern_event *event) {
 	const struct node *node = context;
 	history_event(&node->history, event);
 	if (event->kind == POSTERN_EVENT_LOCKED) {
-		say("locked");
+		say("locked", "", "");
 	} else if (event->kind == POSTERN_EVENT_LOCK_LOST) {
-		say("unlocked");
+		say("unlocked", "", "");
 	}
 }
 
@@ -270,6 +287,8 @@ static const char *kind_of(long k) {
 		long every;
 		const char *kind;
 	} kinds[] = {
+		{ 500, "long" },
+		{ 500, "heavy" },
 		{ 61, "slow" },
 		{ 89, "snooze" },
 		{ 97, "fail" },
