@@ -369,3 +369,40 @@ int postern__pg_await(struct pg_connection *connection, PGresult **out,
 	*out = last;
 	return last ? POSTERN_OK : postern__pg_fail(connection, NULL, error);
 }
+
+static bool is_good(ExecStatusType status) {
+	return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
+}
+
+int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
+		size_t index, PGresult **out, struct postern_error *error) {
+	int64_t deadline =
+			now_ms(connection) + connection->store->command_timeout_ms;
+	PGresult *kept = NULL;
+	bool late = false;
+	size_t done = 0;
+	/* Each statement has an answer and an end; the pipeline ends with them. */
+	while (done <= count && is_answered(connection, deadline, &late)) {
+		PGresult *result = PQgetResult(connection->link);
+		ExecStatusType status = PQresultStatus(result);
+		if (result && status == PGRES_PIPELINE_SYNC) {
+			PQclear(result);
+			*out = kept;
+			return kept ? POSTERN_OK
+						: postern__pg_fail(connection, NULL, error);
+		}
+		bool failed = kept && !is_good(PQresultStatus(kept));
+		if (result && !failed && (done == index || !is_good(status))) {
+			PQclear(kept);
+			kept = result;
+			result = NULL;
+		} else if (!result) {
+			done++;
+		}
+		PQclear(result);
+	}
+	PQclear(kept);
+	connection->lost = true;
+	return late ? give_up(connection, error)
+				: postern__pg_fail(connection, NULL, error);
+}

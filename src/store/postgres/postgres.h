@@ -86,6 +86,10 @@ int postern__pg_cut(struct pg_connection *connection,
    of several the last. */
 int postern__pg_await(struct pg_connection *connection, PGresult **out,
 		struct postern_error *error);
+/* The same for a pipeline of `count` statements: the answer to the one with
+   this index, or to the first that failed. */
+int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
+		size_t index, PGresult **out, struct postern_error *error);
 
 /* query.c: statements and their parameters. */
 
@@ -147,6 +151,13 @@ void postern__pg_null_array(struct pg_query *query, enum pg_type type);
 
 int postern__pg_run(struct pg_query *query, const char *sql,
 		struct postern_error *error);
+/*
+ * The same with statements before and after it that have neither parameters
+ * nor results, all in one round trip. Lists end with NULL. What comes after a
+ * statement that fails is not done.
+ */
+int postern__pg_run_between(struct pg_query *query, const char *const *before,
+		const char *sql, const char *const *after, struct postern_error *error);
 void postern__pg_end(struct pg_query *query);
 /* A statement without parameters and without a result. */
 int postern__pg_exec(struct pg_connection *connection, const char *sql,

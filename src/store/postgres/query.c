@@ -218,6 +218,53 @@ int postern__pg_run(struct pg_query *query, const char *sql,
 	return check_result(connection, query->result, error);
 }
 
+/* Statements of a list; how many. */
+static int send_all(struct pg_connection *connection, const char *const *list,
+		size_t *count, struct postern_error *error) {
+	int r = POSTERN_OK;
+	for (; r == POSTERN_OK && *list; list++) {
+		const char *text = render(connection, *list);
+		r = postern__buf_check(&connection->text, "a statement", error);
+		if (r == POSTERN_OK && !PQsendQueryParams(connection->link, text, 0,
+									   NULL, NULL, NULL, NULL, 1)) {
+			r = postern__pg_fail(connection, NULL, error);
+		}
+		*count += 1;
+	}
+	return r;
+}
+
+int postern__pg_run_between(struct pg_query *query, const char *const *before,
+		const char *sql, const char *const *after,
+		struct postern_error *error) {
+	struct pg_connection *connection = query->connection;
+	size_t count = 0;
+	if (!PQenterPipelineMode(connection->link)) {
+		return postern__pg_fail(connection, NULL, error);
+	}
+	int r = send_all(connection, before, &count, error);
+	size_t index = count++;
+	if (r == POSTERN_OK) {
+		r = send(query, sql, error);
+	}
+	if (r == POSTERN_OK) {
+		r = send_all(connection, after, &count, error);
+	}
+	if (r == POSTERN_OK && !PQpipelineSync(connection->link)) {
+		r = postern__pg_fail(connection, NULL, error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__pg_await_pipe(connection, count, index, &query->result,
+				error);
+	}
+	if (r != POSTERN_OK || !PQexitPipelineMode(connection->link)) {
+		/* Answers that nobody waits for may be on their way. */
+		connection->lost = true;
+		return r != POSTERN_OK ? r : postern__pg_fail(connection, NULL, error);
+	}
+	return check_result(connection, query->result, error);
+}
+
 void postern__pg_end(struct pg_query *query) {
 	PQclear(query->result);
 	query->result = NULL;

@@ -36,11 +36,14 @@
 #define COLLISIONS_MAX 10
 
 /* What a handler may have left in its session that no rollback undoes. */
-#define FORGET_LASTING "SELECT pg_advisory_unlock_all(); DEALLOCATE ALL"
+#define FORGET_LOCKS "SELECT pg_advisory_unlock_all()"
+#define FORGET_STATEMENTS "DEALLOCATE ALL"
 /* The same with what a rollback would undo. */
-static const char reset_session[] =
-		"RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL;"
-		" UNLISTEN *; DISCARD TEMP; " FORGET_LASTING;
+static const char *const reset_session[] = { "RESET SESSION AUTHORIZATION",
+	"RESET ROLE", "RESET ALL", "CLOSE ALL", "UNLISTEN *", "DISCARD TEMP",
+	FORGET_LOCKS, FORGET_STATEMENTS, NULL };
+
+static const char *const nothing[] = { NULL };
 
 struct transaction {
 	struct pg_connection *connection;
@@ -84,17 +87,21 @@ static int begin(struct transaction *work, struct postern_error *error) {
 	return r;
 }
 
-/* *starts_out is 0 if the lease is lost. */
+/* Set the savepoint and take the unit. *starts_out is 0 if its lease is
+   lost. */
 static int take(struct transaction *work, const struct postern_unit *unit,
 		int64_t *starts_out, struct postern_error *error) {
+	char mark[80];
+	(void)snprintf(mark, sizeof mark, "SAVEPOINT %s", work->savepoint);
+	const char *const before[] = { mark, NULL };
 	struct pg_query query;
 	postern__pg_query(&query, work->connection);
 	postern__pg_node(&query, work->node);
 	postern__pg_int8(&query, unit->seq);
 	postern__pg_int4(&query, unit->handler);
 	postern__pg_int8(&query, (int64_t)unit->fence);
-	int r = postern__pg_run(&query, "SELECT @take_unit_1($1, $2, $3, $4)",
-			error);
+	int r = postern__pg_run_between(&query, before,
+			"SELECT @take_unit_1($1, $2, $3, $4)", nothing, error);
 	if (r == POSTERN_OK) {
 		*starts_out = postern__pg_get(&query, 0, 0);
 	}
@@ -102,8 +109,13 @@ static int take(struct transaction *work, const struct postern_unit *unit,
 	return r;
 }
 
+/* Leave nothing of the handler behind, record the end, and let go of the
+   savepoint. */
 static int complete(struct transaction *work, const struct postern_unit *unit,
 		int64_t starts, struct postern_error *error) {
+	char release[80];
+	(void)snprintf(release, sizeof release, "RELEASE %s", work->savepoint);
+	const char *const after[] = { release, NULL };
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	const char *reason = unit->outcome.reason;
 	struct pg_query query;
@@ -119,9 +131,9 @@ static int complete(struct transaction *work, const struct postern_unit *unit,
 	postern__pg_int8(&query, unit->duration_ms);
 	postern__pg_text(&query, reason[0] ? reason : NULL);
 	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
-	int r = postern__pg_run(&query,
+	int r = postern__pg_run_between(&query, reset_session,
 			"SELECT @end_unit_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-			error);
+			after, error);
 	postern__pg_end(&query);
 	return r;
 }
@@ -240,12 +252,6 @@ static bool has_collided(const struct transaction *work,
 		   strncmp(work->connection->state, "40", 2) == 0;
 }
 
-static int mark(struct transaction *work, struct postern_error *error) {
-	char sql[80];
-	(void)snprintf(sql, sizeof sql, "SAVEPOINT %s", work->savepoint);
-	return postern__pg_exec(work->connection, sql, error);
-}
-
 static int keep(struct transaction *work, struct postern_error *error) {
 	char sql[80];
 	(void)snprintf(sql, sizeof sql, "RELEASE %s", work->savepoint);
@@ -254,8 +260,9 @@ static int keep(struct transaction *work, struct postern_error *error) {
 
 static int undo(struct transaction *work, struct postern_error *error) {
 	char sql[200];
-	(void)snprintf(sql, sizeof sql, "ROLLBACK TO %s; RELEASE %s; %s",
-			work->savepoint, work->savepoint, FORGET_LASTING);
+	(void)snprintf(sql, sizeof sql,
+			"ROLLBACK TO %s; RELEASE %s; " FORGET_LOCKS "; " FORGET_STATEMENTS,
+			work->savepoint, work->savepoint);
 	return postern__pg_script(work->connection, sql, error);
 }
 
@@ -273,10 +280,7 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 		bool *collided_out, struct postern_error *error) {
 	int64_t starts = 0;
 	*collided_out = false;
-	int r = mark(work, error);
-	if (r == POSTERN_OK) {
-		r = take(work, unit, &starts, error);
-	}
+	int r = take(work, unit, &starts, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -292,14 +296,10 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 	}
 	*collided_out = has_collided(work, unit);
 	if (postern__unit_completes(unit)) {
-		r = postern__pg_script(work->connection, reset_session, error);
-		if (r == POSTERN_OK && !postern__bug("effect-without-completion")) {
-			r = complete(work, unit, starts, error);
-		}
-		if (r == POSTERN_OK) {
-			return keep(work, error);
-		}
-		if (!is_to_blame(work, r)) {
+		r = postern__bug("effect-without-completion")
+					? keep(work, error)
+					: complete(work, unit, starts, error);
+		if (r == POSTERN_OK || !is_to_blame(work, r)) {
 			return r;
 		}
 		/* The handler has left the transaction in another state. */

@@ -1045,12 +1045,17 @@ BEGIN
 END $$;
 
 -- Take a delivery out of the open ones, which shows that its lease holds.
--- Returns how often it was started, NULL if the lease is lost.
+-- Returns how often it was started, NULL if the lease is lost. In PL/pgSQL,
+-- which keeps the plan; a function in SQL would make it for each call.
 CREATE FUNCTION @take_unit_1(p_node bigint, p_seq bigint, p_handler integer,
-	p_fence bigint) RETURNS integer LANGUAGE sql AS $$
+	p_fence bigint) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+	v_starts integer;
+BEGIN
 	DELETE FROM @open WHERE seq = p_seq AND handler = p_handler
-		AND fence = p_fence AND node = p_node RETURNING starts;
-$$;
+		AND fence = p_fence AND node = p_node RETURNING starts INTO v_starts;
+	RETURN v_starts;
+END $$;
 
 -- It is done (3) or discarded (5), if this is still the transaction in which
 -- it was taken.
