@@ -349,6 +349,47 @@ static void sent_again(void) {
 	scene_close(&scene);
 }
 
+struct copy {
+	struct scene *scene;
+	struct postern_accept accept;
+	int r;
+};
+
+static void *send_copy(void *context) {
+	struct copy *copy = context;
+	copy->r = accept_leased(copy->scene, NODE, "1", &copy->accept);
+	return NULL;
+}
+
+/* The first has its key and has not committed when the copy comes; what it
+   finds taken it cannot see with the same statement. */
+static void copy_waits(void) {
+	struct scene scene;
+	struct copy copy = { .scene = &scene };
+	pthread_t sender;
+	scene_open_with(&scene, PATIENCE_MS);
+	CHECK_OK(accept_leased(&scene, NODE, "1", &copy.accept), &scene.error);
+	int64_t seq = copy.accept.seq;
+	run(scene.link, "CREATE TEMP TABLE key AS SELECT * FROM " SCHEMA ".seen;"
+					"DELETE FROM " SCHEMA ".seen");
+	PGconn *first = scene.link;
+	scene.link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
+	run(first, "BEGIN; INSERT INTO " SCHEMA ".seen SELECT * FROM key");
+	CHECK_INT(pthread_create(&sender, NULL, send_copy, &copy), 0);
+	CHECK(wait_for(&scene,
+			"SELECT count(*) FROM pg_stat_activity"
+			" WHERE application_name = 'postern' AND wait_event_type = 'Lock'",
+			1));
+	run(first, "COMMIT");
+	(void)pthread_join(sender, NULL);
+	PQfinish(scene.link);
+	scene.link = first;
+	CHECK_OK(copy.r, &scene.error);
+	CHECK_INT(copy.accept.code, POSTERN_E_DUPLICATE);
+	CHECK_INT(copy.accept.seq, seq);
+	scene_close(&scene);
+}
+
 /* A process that was stopped while a handler of it ran in a transaction. */
 static void frozen(void) {
 	struct scene scene;
@@ -577,6 +618,7 @@ static const struct tap_case cases[] = {
 	{ "a node is renewed whatever is in doubt", renewed_in_doubt },
 	{ "what was accepted after it was given up is a duplicate then",
 			sent_again },
+	{ "a copy that waits for the first is its duplicate", copy_waits },
 };
 
 TAP_MAIN(cases)
