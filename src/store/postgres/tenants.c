@@ -30,7 +30,7 @@ static int read_nodes(struct pg_connection *connection,
 	if (r == POSTERN_OK && !nodes) {
 		r = postern__pg_no_memory(error);
 	}
-	for (int row = 0; r == POSTERN_OK && row < count; row++) {
+	for (int row = 0; nodes && row < count; row++) {
 		nodes[row] = (struct postern_node_stats){
 			.node = (uint64_t)postern__pg_get(&query, row, 0),
 			.renewed_at_ms = postern__pg_get(&query, row, 1),
