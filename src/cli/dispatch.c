@@ -17,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/out.h"
+#include "cli/words.h"
 #include "server/config.h"
 
 /* More than there are commands. */
@@ -68,9 +69,10 @@ static int check_operands(const struct postern__cli *cli) {
 	return POSTERN__EXIT_OK;
 }
 
+/* `words` are a copy of `seen`, which everybody can see. */
 static int run_command(const char *program,
-		const struct postern__command *command, const char *const *words,
-		size_t count) {
+		const struct postern__command *command, char *const *seen,
+		char *const *words, size_t count) {
 	const struct postern__flag *const tables[] = {
 		command->flags,
 		postern__common_flags(),
@@ -78,10 +80,11 @@ static int run_command(const char *program,
 	};
 	struct postern__cli cli = { .program = program, .command = command };
 	struct postern_error error;
-	if (postern__args_parse(words, count, tables,
+	if (postern__args_parse((const char *const *)words, count, tables,
 				sizeof tables / sizeof tables[0], &cli.args, &error)) {
 		return postern__cli_usage(&cli, "%s", error.text);
 	}
+	postern__words_hide(seen, words, count, &cli.args);
 	cli.json = postern__args_has(&cli.args, "json");
 	int r;
 	if (postern__args_has(&cli.args, "help")) {
@@ -117,8 +120,15 @@ static int run(int argc, char **argv) {
 	if (!command) {
 		return postern__cli_no_command(name);
 	}
-	return run_command(argv[0], command, (const char *const *)(argv + 2),
-			(size_t)argc - 2);
+	size_t count = (size_t)argc - 2;
+	char **words = postern__words_copy(argv + 2, count);
+	if (!words) {
+		postern__say("out of memory");
+		return POSTERN__EXIT_FAILED;
+	}
+	int r = run_command(argv[0], command, argv + 2, words, count);
+	postern__words_free(words, count);
+	return r;
 }
 
 int postern__cli_main(int argc, char **argv) {

@@ -291,6 +291,7 @@ struct postern__config_option {
 	const char *help;        /* a few words, no full stop */
 	/* Known, but only its default is in this version: leave it out of help. */
 	bool later;
+	bool secret; /* its value may hold one */
 };
 
 /* False past the last one; otherwise *out is filled with static strings. */

@@ -92,6 +92,8 @@ static void describe(const struct row *row,
 		.fallback = row->is_file ? "" : row->option->fallback,
 		.help = row->is_file ? "the same, read from a file" : row->option->help,
 		.later = (row->option->flags & POSTERN__OPTION_LATER) != 0,
+		.secret = (row->option->flags & POSTERN__OPTION_SECRET) != 0 &&
+				  !row->is_file,
 	};
 }
 

@@ -391,5 +391,23 @@ channels:
             assert SECRET not in text, text
 
 
+@case("a password on the command line is not left there to be seen")
+def _(place):
+    place.configure("channels: {orders: {handlers: {log: {exec: [/bin/cat]}}}}\n")
+    url = SERVER.url(password=SECRET, schema="seen")
+    listen = SERVER.url(password=SECRET)
+    server = place.serve("--store", url, f"--listen-url={listen}")
+    with open(f"/proc/{server.pid}/cmdline", "rb") as file:
+        words = file.read().decode().split("\0")
+    equal(words[2], "--store", words)
+    assert words[3].startswith("postgres://postern:***@127.0.0.1"), words
+    assert words[4].startswith("--listen-url=postgres://postern:***@"), words
+    assert SECRET not in "".join(words), words
+    equal(place.run("send", "orders", "--id", "a", "--store", url).out, "accepted\n")
+    until(lambda: '"done"' in place.ok("show", "a", "--json", "--store", url).out)
+    equal(server.stop(), 0)
+    assert SECRET not in server.stderr(), server.stderr()
+
+
 with Server() as SERVER:
     main()
