@@ -6,6 +6,7 @@
 #include <curl/curl.h>
 #include <jansson.h>
 #include <microhttpd.h>
+#include <postern/sys/store.h>
 #include <postern/version.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -15,8 +16,22 @@
 #include "cli/cli.h"
 #include "cli/command.h"
 
+static const struct store {
+	const char *name;
+	const char *url; /* of any store of this kind */
+} stores[] = {
+	{ "memory", "memory:" },
+	{ "sqlite", "sqlite:" },
+	{ "postgres", "postgres:" },
+};
+#define STORE_COUNT (sizeof stores / sizeof stores[0])
+
+static bool is_built_in(const struct store *store) {
+	const char *schema;
+	return postern_store_schema(store->url, &schema, NULL) == POSTERN_OK;
+}
+
 int postern__command_version(struct postern__cli *cli) {
-	static const char *const stores[] = { "memory", "sqlite" };
 	static const char *const handlers[] = { "callback", "exec", "sql" };
 	const struct {
 		const char *name;
@@ -30,9 +45,15 @@ int postern__command_version(struct postern__cli *cli) {
 	};
 	const size_t library_count = sizeof libraries / sizeof libraries[0];
 	if (cli->json) {
-		json_t *json = json_pack("{s:s, s:[s, s], s:[s, s, s], s:{}}",
-				"version", postern_version(), "stores", stores[0], stores[1],
-				"handlers", handlers[0], handlers[1], handlers[2], "libraries");
+		json_t *json = json_pack("{s:s, s:[], s:[s, s, s], s:{}}", "version",
+				postern_version(), "stores", "handlers", handlers[0],
+				handlers[1], handlers[2], "libraries");
+		for (size_t i = 0; i < STORE_COUNT; i++) {
+			if (is_built_in(&stores[i])) {
+				(void)json_array_append_new(json_object_get(json, "stores"),
+						json_string(stores[i].name));
+			}
+		}
 		json_t *object = json_object_get(json, "libraries");
 		for (size_t i = 0; i < library_count; i++) {
 			(void)json_object_set_new(object, libraries[i].name,
@@ -42,8 +63,13 @@ int postern__command_version(struct postern__cli *cli) {
 		json_decref(json);
 		return POSTERN__EXIT_OK;
 	}
-	(void)printf("postern %s\nstores: %s %s\nhandlers: %s %s %s\n",
-			postern_version(), stores[0], stores[1], handlers[0], handlers[1],
+	(void)printf("postern %s\nstores:", postern_version());
+	for (size_t i = 0; i < STORE_COUNT; i++) {
+		if (is_built_in(&stores[i])) {
+			(void)printf(" %s", stores[i].name);
+		}
+	}
+	(void)printf("\nhandlers: %s %s %s\n", handlers[0], handlers[1],
 			handlers[2]);
 	for (size_t i = 0; i < library_count; i++) {
 		(void)printf("%s %s\n", libraries[i].name, libraries[i].version);

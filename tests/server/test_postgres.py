@@ -109,6 +109,13 @@ def _(place):
     equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 40)
 
 
+@case("version tells that there are stores in PostgreSQL")
+def _(place):
+    assert "\nstores: memory sqlite postgres\n" in place.ok("version").out
+    equal(place.ok("version", "--json").json()["stores"],
+          ["memory", "sqlite", "postgres"])
+
+
 @case("every node of a database is told, and which one has the lock")
 def _(place):
     place.configure(
