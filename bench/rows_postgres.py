@@ -15,6 +15,9 @@ from rows import EXPIRED_DAYS, KEPT_DAYS, SQL_MESSAGES, Result, compare, rate, r
 
 BARE = "bare libpq"
 
+# Who sends, as many as the bare program has threads.
+SENDERS = ("--senders", 2)
+
 # A database takes longer to fill than a file; more rounds say no more.
 LONG_ROUNDS = 3
 
@@ -45,20 +48,21 @@ def _(place):
         count = place.count(full)
         values, limits = place.in_turn(
             lambda: rate(database.run_postern(
-                "--messages", count, "--batch", batch)),
+                "--messages", count, "--batch", batch, *SENDERS)),
             lambda: rate(database.run_bare(count, batch)),
         )
         yield compare(f"PostgreSQL, end to end, batches of {batch:,}", values,
                       limits, BARE, 0.75)
 
 
-@row("pg-many", "PostgreSQL end to end, several senders")
+@row("pg-many", "PostgreSQL end to end, fewer and more senders")
 def _(place):
-    for senders, batch, full in ((2, 1000, 300000), (64, 1, 50000)):
+    for senders, batch, full in ((1, 1000, 200000), (64, 1, 50000)):
         count = place.count(full)
         (values,) = place.in_turn(lambda: rate(place.database.run_postern(
             "--messages", count, "--batch", batch, "--senders", senders)))
-        yield Result(f"PostgreSQL, {senders} senders, batches of {batch:,}",
+        many = "1 sender" if senders == 1 else f"{senders} senders"
+        yield Result(f"PostgreSQL, {many}, batches of {batch:,}",
                      median(values), "messages/s", rounds=values)
 
 
@@ -93,7 +97,8 @@ def _(place):
     database.remembering(remembered)
 
     def job(of):
-        return rate(database.run_postern("--messages", count, of=of))
+        return rate(database.run_postern(
+            "--messages", count, *SENDERS, of=of))
 
     values, limits, empty, bare_empty = place.in_turn(
         lambda: job(FILLED),
@@ -130,14 +135,15 @@ def _(place):
 
     def cleaning():
         result = database.run_postern(
-            "--messages", count, *keep, of=FILLED,
+            "--messages", count, *SENDERS, *keep, of=FILLED,
             look=lambda d: cleaned.append(expired - count_seen(d)))
         cleaned[-1] /= result["seconds"]
         return rate(result)
 
     values, limits = place.in_turn(
         cleaning,
-        lambda: rate(database.run_postern("--messages", count, of=FILLED)),
+        lambda: rate(database.run_postern(
+            "--messages", count, *SENDERS, of=FILLED)),
         at_most=LONG_ROUNDS,
     )
     database.remove(FILLED)
@@ -195,7 +201,8 @@ def _(place):
     count = place.count(300000)
     values, limits = place.in_turn(
         lambda: two_nodes(place, count),
-        lambda: rate(place.database.run_postern("--messages", count)),
+        lambda: rate(place.database.run_postern(
+            "--messages", count, *SENDERS)),
     )
     yield compare("PostgreSQL, two nodes on one database", values, limits,
                   "one node", 0.85)
@@ -318,7 +325,8 @@ def _(place):
     count = place.count(300000)
     names = list(VERSIONS)
     values, *others = place.in_turn(
-        lambda: rate(place.database.run_postern("--messages", count)),
+        lambda: rate(place.database.run_postern(
+            "--messages", count, *SENDERS)),
         *[lambda name=name: rate(peers.run(
             name, "bulk", place.count(PEER_MESSAGES[name], 100)))
           for name in names],
