@@ -48,23 +48,35 @@ static int place(void *context, int64_t channel_id,
 	return r;
 }
 
-/* What became of them: told, run, or forgotten. */
-static void finish(struct collecting *work,
+static bool is_receipt(int code) {
+	return code == POSTERN_OK || code == POSTERN_E_DUPLICATE ||
+		   code == POSTERN_E_CONFLICT;
+}
+
+/* What became of them: told, run, or forgotten. Returns how many were
+   accepted. */
+static size_t finish(struct collecting *work,
 		const struct postern_collection *collection, int r,
 		const struct postern_error *error) {
 	struct postern_box *box = work->box;
+	size_t accepted = 0;
 	for (size_t i = 0; i < work->count; i++) {
 		struct postern__content *content = work->contents[i];
+		int code = r;
 		if (!r) {
 			content->accept = collection->accepts[i];
+			code = is_receipt(content->accept.code) ? POSTERN_OK
+													: content->accept.code;
 		}
-		postern__accept_decide(box, content, r, error);
+		accepted += code == POSTERN_OK;
+		postern__accept_decide(box, content, code, error);
 	}
 	(void)pthread_mutex_lock(&box->lock);
 	for (size_t i = 0; i < work->count; i++) {
 		postern__accept_publish(box, work->contents[i]);
 	}
 	(void)pthread_mutex_unlock(&box->lock);
+	return accepted;
 }
 
 static int collect(struct postern_box *box, bool rests,
@@ -101,8 +113,7 @@ static int collect(struct postern_box *box, bool rests,
 	postern__point("collect.before");
 	int r = box->store->ops->collect(box->store, &collection, memory, &trouble);
 	postern__point("collect.after");
-	finish(&work, &collection, r, &trouble);
-	out->accepted = r ? 0 : work.count;
+	out->accepted = finish(&work, &collection, r, &trouble);
 	out->refused = r ? 0 : collection.refused;
 	out->more = !r && collection.more;
 	if (r && error) {

@@ -16,6 +16,18 @@
 #define BUSY_MS 20
 #define AWAKE_MS 1000
 #define REST_MS 1000
+/* So many failures in a row are told. */
+#define FAILURES_TOLD 2
+
+/* Trouble that only the collector has, and that lasts: nobody else will tell
+   of it. */
+static void report_failing(struct postern_runner *runner,
+		const struct postern_error *error) {
+	char text[POSTERN_ERROR_TEXT_MAX + 64];
+	(void)snprintf(text, sizeof(text), "staged messages are not accepted: %s",
+			error->text);
+	postern__runner_report(runner, text);
+}
 
 static void report_refused(struct postern_runner *runner, size_t count) {
 	char text[128];
@@ -42,6 +54,7 @@ void *postern__collector_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	int64_t awake_until = INT64_MIN;
+	unsigned failures = 0;
 	(void)pthread_mutex_lock(&box->lock);
 	while (!runner->stopping) {
 		if (runner->collector_called) {
@@ -52,13 +65,20 @@ void *postern__collector_loop(void *context) {
 		bool draining = box->draining;
 		(void)pthread_mutex_unlock(&box->lock);
 		struct postern__collected found = { 0 };
-		/* Whoever writes will tell that the store is in trouble. */
+		struct postern_error error = { 0 };
 		int r = draining ? POSTERN_OK
-						 : postern__collect(box, rests, &found, NULL);
+						 : postern__collect(box, rests, &found, &error);
 		if (found.refused > 0) {
 			report_refused(runner, found.refused);
 		}
+		failures = r ? failures + 1 : 0;
 		(void)pthread_mutex_lock(&box->lock);
+		/* If the store as a whole is in trouble, whoever writes tells it. */
+		if (failures == FAILURES_TOLD && !runner->in_trouble) {
+			(void)pthread_mutex_unlock(&box->lock);
+			report_failing(runner, &error);
+			(void)pthread_mutex_lock(&box->lock);
+		}
 		if (found.accepted > 0) {
 			awake_until = postern__box_after_ms(box, AWAKE_MS);
 			rests = false;

@@ -113,6 +113,34 @@ def _(place):
           ["publish"])
 
 
+@case("one that cannot be accepted holds up no other, and is told")
+def _(place):
+    begin(place)
+    SERVER.sql(publish("'one'", "'a'"))
+    place.ok("process")
+    # What is stored is not what was seen.
+    SERVER.sql("UPDATE postern.message SET id = 'b'")
+    for message_id in "xaz":
+        SERVER.sql(publish("'one'", f"'{message_id}'"))
+    server = place.serve()
+    until(lambda: count("public.effect") == 3)
+    until(lambda: count("postern.ledger", "state = 3") == 3)
+    (row,) = SERVER.sql("SELECT id || ': ' || refused FROM postern.staged")
+    assert row.startswith("a: ") and "not what is stored" in row, row
+    equal(server.stop(), 0)
+    assert "1 staged message cannot be accepted" in server.stderr(), server.stderr()
+
+
+@case("if nothing that is staged can be taken, that is told")
+def _(place):
+    begin(place)
+    SERVER.sql("ALTER FUNCTION postern.take_staged_1 RENAME TO gone_1")
+    SERVER.sql(publish("'one'"))
+    server = place.serve()
+    until(lambda: "staged messages are not accepted" in server.stderr())
+    equal(server.stop(), 0)
+
+
 @case("a transaction that stays open holds up nobody and loses nothing")
 def _(place):
     begin(place)

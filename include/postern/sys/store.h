@@ -323,7 +323,8 @@ struct postern_collection {
 	postern_placer *place;
 	void *context;
 	/* out: those that were placed, in that order, each with its code as in a
-	   batch; in the memory that was given */
+	   batch, or why it alone was not accepted: then it is kept, and not looked
+	   at again unless it was POSTERN_E_BUSY; in the memory that was given */
 	struct postern_accept *accepts;
 	size_t accept_count;
 	size_t refused;

@@ -18,7 +18,8 @@
 struct work {
 	struct postern_collection *collection;
 	struct postern_memory *memory;
-	const char **places; /* of those that were placed, in the table */
+	/* Of those that were placed, in the table; NULL: it stays there. */
+	const char **places;
 	int64_t xid;
 	bool found;
 	bool ending; /* the transaction may have committed */
@@ -123,7 +124,9 @@ static int remove_taken(struct pg_connection *connection,
 	postern__pg_query(&query, connection);
 	postern__pg_array(&query, PG_TEXT);
 	for (size_t i = 0; i < work->collection->accept_count; i++) {
-		postern__pg_text(&query, work->places[i]);
+		if (work->places[i]) {
+			postern__pg_text(&query, work->places[i]);
+		}
 	}
 	postern__pg_array_end(&query);
 	int r = postern__pg_run(&query,
@@ -132,23 +135,65 @@ static int remove_taken(struct pg_connection *connection,
 	return r;
 }
 
-static int accept_taken(struct pg_connection *connection, struct work *work,
+/* This one alone was not accepted: it stays where it is, and is not looked at
+   again unless it was only blocked. */
+static int leave(struct pg_connection *connection, struct work *work,
+		size_t index, const struct postern_error *why,
 		struct postern_error *error) {
-	struct postern_collection *collection = work->collection;
+	const char *place = work->places[index];
+	work->collection->accepts[index].code = why->code;
+	work->places[index] = NULL;
+	if (why->code == POSTERN_E_BUSY) {
+		return POSTERN_OK;
+	}
+	work->collection->refused++;
+	return refuse(connection, place, why->text, error);
+}
+
+/* Accept so many of those that were placed, halving around what is refused. */
+static int accept_some(struct pg_connection *connection, struct work *work,
+		size_t from, size_t count, struct postern_error *error) {
+	const struct postern_collection *collection = work->collection;
 	struct postern_batch batch = {
 		.node = collection->node,
 		.lock = collection->lock,
-		.accepts = collection->accepts,
-		.accept_count = collection->accept_count,
+		.accepts = collection->accepts + from,
+		.accept_count = count,
 	};
-	int r = take(connection, work, error);
-	batch.accept_count = collection->accept_count;
-	postern__point("postgres-collect.taken");
-	if (r != POSTERN_OK || batch.accept_count == 0) {
+	int r = postern__pg_exec(connection, "SAVEPOINT postern_staged", error);
+	if (r != POSTERN_OK) {
 		return r;
 	}
-	r = postern__pg_apply_within(connection, &batch, error);
-	return r == POSTERN_OK ? remove_taken(connection, work, error) : r;
+	struct postern_error why = { 0 };
+	r = postern__pg_apply_within(connection, &batch, &why);
+	bool its_fault = r == POSTERN_E_BUSY || r == POSTERN_E_INVALID ||
+					 r == POSTERN_E_CORRUPT;
+	if (r == POSTERN_OK || connection->lost || !its_fault) {
+		*error = r == POSTERN_OK ? *error : why;
+		return r;
+	}
+	connection->collided = false;
+	r = postern__pg_script(connection,
+			"ROLLBACK TO postern_staged; RELEASE postern_staged", error);
+	if (r != POSTERN_OK || count == 1) {
+		return r == POSTERN_OK ? leave(connection, work, from, &why, error) : r;
+	}
+	r = accept_some(connection, work, from, count / 2, error);
+	return r == POSTERN_OK ? accept_some(connection, work, from + count / 2,
+									 count - count / 2, error)
+						   : r;
+}
+
+static int accept_taken(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
+	int r = take(connection, work, error);
+	size_t count = work->collection->accept_count;
+	postern__point("postgres-collect.taken");
+	if (r == POSTERN_OK && count > 0) {
+		r = accept_some(connection, work, 0, count, error);
+	}
+	return r == POSTERN_OK && count > 0 ? remove_taken(connection, work, error)
+										: r;
 }
 
 /* Whether any of it was accepted; all of it was, or nothing. If there was
