@@ -558,8 +558,8 @@ static void work_finish(struct work *work) {
 	free(work->seqs);
 }
 
-static int work_init(struct work *work, struct postern_batch *batch,
-		struct postern_error *error) {
+/* False: no memory. */
+static bool work_init(struct work *work, struct postern_batch *batch) {
 	size_t routes = 0;
 	for (size_t i = 0; i < batch->accept_count; i++) {
 		routes += batch->accepts[i].route_count;
@@ -575,34 +575,34 @@ static int work_init(struct work *work, struct postern_batch *batch,
 			POSTERN_HEADERS_LEN_MAX + 2 * POSTERN_HEADER_COUNT_MAX);
 	if (!work->arrivals || !work->routes || !work->settlements) {
 		work_finish(work);
-		return postern__pg_no_memory(error);
+		return false;
 	}
 	sort_settlements(work);
-	return POSTERN_OK;
+	return true;
 }
 
 int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,
 		struct postern_error *error) {
 	struct pg_store *self = postern__pg_from_base(store);
 	struct work work;
-	int r = work_init(&work, batch, error);
-	if (r == POSTERN_OK) {
-		r = postern__pg_do(self, apply, &work, error);
-		if (r != POSTERN_OK && work.unanswered) {
-			note_doubt(self, &work);
-		}
-		work_finish(&work);
+	if (!work_init(&work, batch)) {
+		return postern__pg_no_memory(error);
 	}
+	int r = postern__pg_do(self, apply, &work, error);
+	if (r != POSTERN_OK && work.unanswered) {
+		note_doubt(self, &work);
+	}
+	work_finish(&work);
 	return r;
 }
 
 int postern__pg_apply_within(struct pg_connection *connection,
 		struct postern_batch *batch, struct postern_error *error) {
 	struct work work;
-	int r = work_init(&work, batch, error);
-	if (r == POSTERN_OK) {
-		r = apply(connection, &work, false, error);
-		work_finish(&work);
+	if (!work_init(&work, batch)) {
+		return postern__pg_no_memory(error);
 	}
+	int r = apply(connection, &work, false, error);
+	work_finish(&work);
 	return r;
 }
