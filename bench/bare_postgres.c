@@ -13,8 +13,7 @@
  *
  * Without COMMIT, the completions of one batch and the messages of the next
  * share a transaction. It takes two round trips: only when the keys are in is
- * it known which messages are new. Columns travel as arrays: a statement for
- * each row, though pipelined, takes more than twice as long.
+ * it known which messages are new. Columns travel as arrays.
  *
  * With COMMIT, all messages are accepted first; then one connection writes for
  * each a row of a business table together with its completion, COMMIT of them
