@@ -10,9 +10,12 @@
 #include <postern/sys/clock.h>
 #include <postern/sys/memory.h>
 #include <postern/sys/store.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tap.h"
 
@@ -298,7 +301,81 @@ static void deadlock(void) {
 	scene_close(&scene);
 }
 
+static pid_t parent_of(pid_t pid) {
+	char path[64];
+	char text[512] = "";
+	(void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	FILE *file = fopen(path, "r");
+	if (file) {
+		(void)!fgets(text, sizeof text, file);
+		(void)fclose(file);
+	}
+	/* Behind the name, which is in brackets: a state, then the parent. */
+	const char *rest = strrchr(text, ')');
+	return rest && strlen(rest) > 4 ? (pid_t)strtol(rest + 4, NULL, 10) : 0;
+}
+
+struct silence {
+	struct scene *scene;
+	pid_t backend;
+	pid_t server;
+	struct postern_unit unit;
+	pthread_t thread;
+};
+
+/* The whole server stops while the handler waits for it. */
+static void stop_server(void *context, void *transaction, uint64_t epoch,
+		struct postern_outcome *outcome) {
+	struct silence *silence = context;
+	(void)epoch;
+	silence->backend = PQbackendPID(transaction);
+	silence->server = parent_of(silence->backend);
+	CHECK_INT(kill(silence->server, SIGSTOP), 0);
+	CHECK_INT(kill(silence->backend, SIGSTOP), 0);
+	PGresult *result = PQexec(transaction, "SELECT 1");
+	CHECK(PQresultStatus(result) != PGRES_TUPLES_OK);
+	PQclear(result);
+	/* While it is stopped nothing more can be asked of it. */
+	CHECK_INT(kill(silence->backend, SIGCONT), 0);
+	CHECK_INT(kill(silence->server, SIGCONT), 0);
+	outcome->kind = POSTERN_RETRY;
+}
+
+static void *interrupt_later(void *context) {
+	struct silence *silence = context;
+	const struct timespec moment = { .tv_nsec = 200000000 };
+	(void)nanosleep(&moment, NULL);
+	silence->scene->store->ops->interrupt(silence->scene->store);
+	return NULL;
+}
+
+static void server_is_silent(void) {
+	struct scene scene;
+	scene_open(&scene);
+	struct silence silence = { .scene = &scene };
+	silence.unit = (struct postern_unit){
+		.seq = accept_one(&scene),
+		.handler = scene.handler,
+		.fence = 1,
+		.context = &silence,
+		.run = stop_server,
+	};
+	if (!CHECK_INT(pthread_create(&silence.thread, NULL, interrupt_later,
+						   &silence),
+				0)) {
+		return;
+	}
+	(void)scene.store->ops->transact(scene.store, NODE, NULL, &silence.unit, 1,
+			&scene.error);
+	(void)pthread_join(silence.thread, NULL);
+	CHECK_INT(silence.unit.code, POSTERN_E_TIMEOUT);
+	CHECK(!silence.unit.committed);
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
+	{ "one that waits for a server that is silent can be interrupted",
+			server_is_silent },
 	{ "what a handler prepared is gone before the next message", prepared },
 	{ "what a handler locked is free after it, done or not", advisory_locks },
 	{ "what was set after a rollback does not reach the next message",

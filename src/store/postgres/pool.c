@@ -50,6 +50,7 @@ void postern__pg_pool_init(struct pg_store *self) {
 	(void)pthread_mutex_init(&self->unit.lock, NULL);
 	(void)pthread_mutex_init(&self->settling, NULL);
 	(void)postern__wait_init(&self->given);
+	(void)postern__wait_init(&self->unit.ended);
 	for (size_t i = 0; i < PG_CONNECTION_MAX; i++) {
 		self->connections[i].store = self;
 	}
@@ -62,6 +63,7 @@ void postern__pg_pool_finish(struct pg_store *self) {
 	(void)pthread_cond_destroy(&self->given);
 	(void)pthread_mutex_destroy(&self->lock);
 	(void)pthread_mutex_destroy(&self->unit.lock);
+	(void)pthread_cond_destroy(&self->unit.ended);
 	(void)pthread_mutex_destroy(&self->settling);
 }
 

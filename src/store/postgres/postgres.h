@@ -235,7 +235,9 @@ struct pg_doubts {
 /* The handler that is being run, see transact.c. */
 struct pg_unit {
 	pthread_mutex_t lock;
+	pthread_cond_t ended;
 	struct pg_connection *connection; /* NULL: none */
+	uint64_t number;                  /* of all that were run */
 	bool interrupted;
 };
 

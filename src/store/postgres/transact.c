@@ -26,14 +26,21 @@
 #include <postern/sys/random.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/point.h"
+#include "base/wait.h"
 #include "store/common.h"
 #include "store/postgres/postgres.h"
 
 /* How often a unit is run again at once when it collided with another. */
 #define COLLISIONS_MAX 10
+
+/* How long a statement may take to end after it was cancelled, before the line
+   is cut. */
+#define CANCEL_MS INT64_C(2000)
 
 /* What a handler may have left in its session that no rollback undoes. */
 #define FORGET_LOCKS "SELECT pg_advisory_unlock_all()"
@@ -167,6 +174,7 @@ static void enter(struct transaction *work) {
 	struct pg_store *self = work->connection->store;
 	(void)pthread_mutex_lock(&self->unit.lock);
 	self->unit.connection = work->connection;
+	self->unit.number++;
 	self->unit.interrupted = false;
 	(void)pthread_mutex_unlock(&self->unit.lock);
 }
@@ -176,22 +184,51 @@ static bool leave(struct transaction *work) {
 	(void)pthread_mutex_lock(&self->unit.lock);
 	self->unit.connection = NULL;
 	bool interrupted = self->unit.interrupted;
+	(void)pthread_cond_broadcast(&self->unit.ended);
 	(void)pthread_mutex_unlock(&self->unit.lock);
 	return interrupted;
 }
 
-void postern__pg_interrupt(struct postern_store *store) {
-	struct pg_store *self = postern__pg_from_base(store);
-	(void)pthread_mutex_lock(&self->unit.lock);
-	if (self->unit.connection) {
-		self->unit.interrupted = true;
-		PGcancel *cancel = PQgetCancel(self->unit.connection->link);
-		char text[256];
-		/* If it cannot be sent, the handler goes on until it ends. */
-		(void)(cancel && PQcancel(cancel, text, sizeof text));
+static void *send_cancel(void *context) {
+	PGcancel *cancel = context;
+	char text[256];
+	(void)PQcancel(cancel, text, sizeof text); /* or the line is cut */
+	PQfreeCancel(cancel);
+	return NULL;
+}
+
+/* Ask the server to end what it does. It may be one that does not answer, and
+   nobody can say how long that takes: so nobody waits for it. */
+static void cancel(const struct pg_connection *connection) {
+	pthread_t thread;
+	PGcancel *cancel = PQgetCancel(connection->link);
+	if (cancel && pthread_create(&thread, NULL, send_cancel, cancel) == 0) {
+		(void)pthread_detach(thread);
+	} else {
 		PQfreeCancel(cancel);
 	}
-	(void)pthread_mutex_unlock(&self->unit.lock);
+}
+
+void postern__pg_interrupt(struct postern_store *store) {
+	struct pg_store *self = postern__pg_from_base(store);
+	struct pg_unit *unit = &self->unit;
+	(void)pthread_mutex_lock(&unit->lock);
+	uint64_t number = unit->number;
+	int64_t end_ns = postern__clock_ns() + CANCEL_MS * 1000000;
+	if (unit->connection) {
+		unit->interrupted = true;
+		cancel(unit->connection);
+	}
+	while (unit->connection && unit->number == number) {
+		int64_t left_ns = end_ns - postern__clock_ns();
+		if (left_ns <= 0) {
+			/* The handler sees a broken line. */
+			(void)shutdown(PQsocket(unit->connection->link), SHUT_RDWR);
+			break;
+		}
+		postern__wait(&unit->ended, &unit->lock, left_ns / 1000000 + 1);
+	}
+	(void)pthread_mutex_unlock(&unit->lock);
 }
 
 /* What the connection says of what the handler left behind. */
