@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/out.h"
 #include "cli/own.h"
+#include "runner/renewer.h"
 #include "server/config.h"
 
 static int process(const struct postern__cli *cli,
@@ -23,7 +24,7 @@ static int process(const struct postern__cli *cli,
 		r = postern_box_start(box, &error);
 	}
 	if (r == POSTERN_OK) {
-		r = postern_box_process(box, max, count_out, &error);
+		r = postern__process_renewing(box, max, count_out, &error);
 	}
 	if (r == POSTERN_OK) {
 		return POSTERN__EXIT_OK;

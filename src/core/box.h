@@ -331,6 +331,11 @@ bool postern__entry_has_room(const struct postern_box *box,
 size_t postern__share_count(const struct postern_box *box);
 size_t postern__share_bytes(const struct postern_box *box);
 
+/* process.c */
+/* As postern_box_process(), and the tenure goes on. */
+int postern__process(struct postern_box *box, size_t max, size_t *count_out,
+		struct postern_error *error);
+
 /* collect.c */
 struct postern__collected {
 	size_t accepted; /* also duplicates and conflicts */

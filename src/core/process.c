@@ -23,9 +23,25 @@ static size_t queued_count(struct postern_box *box) {
    ones to share a commit, and a slow one's is durable before the next. */
 #define RESULT_WAIT_MS 20
 
-/* Run up to `max`, writing results as they come. */
-static int run_some(struct postern_box *box, size_t max, size_t *count_out,
+/* When the node, and the lock, are to be renewed. */
+struct pace {
+	bool runner; /* there is one, and it does that */
+	int64_t next;
+};
+
+/* Renew, if it is time and no runner does it beside us. */
+static int keep_tenure(struct postern_box *box, struct pace *pace,
 		struct postern_error *error) {
+	if (pace->runner || postern__box_now_ms(box) < pace->next) {
+		return POSTERN_OK;
+	}
+	return postern__tenure(box, box->options.remark,
+			box->options.remark_context, &pace->next, error);
+}
+
+/* Run up to `max`, writing results as they come. */
+static int run_some(struct postern_box *box, size_t max, struct pace *pace,
+		size_t *count_out, struct postern_error *error) {
 	int64_t written_at = postern__box_now_ms(box);
 	size_t total = 0;
 	size_t count = 0;
@@ -35,6 +51,9 @@ static int run_some(struct postern_box *box, size_t max, size_t *count_out,
 		if (postern__box_now_ms(box) - written_at >= RESULT_WAIT_MS) {
 			r = postern_box_commit(box, NULL, error);
 			written_at = postern__box_now_ms(box);
+		}
+		if (!r) {
+			r = keep_tenure(box, pace, error);
 		}
 	}
 	postern__run_pass_on(box);
@@ -50,19 +69,9 @@ static bool is_barred(struct postern_box *box) {
 	return barred;
 }
 
-/* Renew, if it is time and no runner does it beside us. */
-static int keep_tenure(struct postern_box *box, bool runner, int64_t *next,
-		struct postern_error *error) {
-	if (runner || postern__box_now_ms(box) < *next) {
-		return POSTERN_OK;
-	}
-	return postern__tenure(box, box->options.remark,
-			box->options.remark_context, next, error);
-}
-
 /* One round; *count_out is how many deliveries were run. */
-static int pump(struct postern_box *box, size_t max, size_t *count_out,
-		struct postern_error *error) {
+static int pump(struct postern_box *box, size_t max, struct pace *pace,
+		size_t *count_out, struct postern_error *error) {
 	*count_out = 0;
 	int r = postern_box_commit(box, NULL, error);
 	if (r) {
@@ -79,7 +88,7 @@ static int pump(struct postern_box *box, size_t max, size_t *count_out,
 		r = postern_box_claim(box, wanted, NULL, error);
 	}
 	if (!r) {
-		r = run_some(box, max, count_out, error);
+		r = run_some(box, max, pace, count_out, error);
 	}
 	if (!r) {
 		r = postern_box_commit(box, NULL, error);
@@ -89,8 +98,8 @@ static int pump(struct postern_box *box, size_t max, size_t *count_out,
 
 static int process(struct postern_box *box, bool runner, size_t max,
 		size_t *count_out, struct postern_error *error) {
-	int64_t next = INT64_MIN;
-	int r = keep_tenure(box, runner, &next, error);
+	struct pace pace = { .runner = runner, .next = INT64_MIN };
+	int r = keep_tenure(box, &pace, error);
 	if (!r && is_barred(box)) {
 		r = postern__fail(error, POSTERN_E_BUSY,
 				"another process holds the lock '%s'", box->lock_name);
@@ -101,10 +110,10 @@ static int process(struct postern_box *box, bool runner, size_t max,
 	size_t total = 0;
 	size_t ran = 1;
 	while (!r && ran > 0 && (max == 0 || total < max)) {
-		r = pump(box, max == 0 ? SIZE_MAX : max - total, &ran, error);
+		r = pump(box, max == 0 ? SIZE_MAX : max - total, &pace, &ran, error);
 		total += ran;
 		if (!r) {
-			r = keep_tenure(box, runner, &next, error);
+			r = keep_tenure(box, &pace, error);
 		}
 	}
 	postern__point("process.ran");
@@ -117,7 +126,7 @@ static int process(struct postern_box *box, bool runner, size_t max,
 	return r ? r : given_back;
 }
 
-int postern_box_process(struct postern_box *box, size_t max, size_t *count_out,
+int postern__process(struct postern_box *box, size_t max, size_t *count_out,
 		struct postern_error *error) {
 	int r = postern__box_check_started(box, error);
 	if (r) {
@@ -131,6 +140,14 @@ int postern_box_process(struct postern_box *box, size_t max, size_t *count_out,
 	(void)pthread_mutex_lock(&box->lock);
 	box->processors--;
 	(void)pthread_mutex_unlock(&box->lock);
-	postern__tenure_end(box);
+	return r;
+}
+
+int postern_box_process(struct postern_box *box, size_t max, size_t *count_out,
+		struct postern_error *error) {
+	int r = postern__process(box, max, count_out, error);
+	if (box->started) {
+		postern__tenure_end(box);
+	}
 	return r;
 }

@@ -18,13 +18,28 @@ static void hint_all(struct postern_box *box) {
 	(void)pthread_mutex_unlock(&box->lock);
 }
 
+/* Take back what nodes that are gone had leased, and say so. */
+static int recover(struct postern_runner *runner, struct postern_error *error) {
+	size_t count = 0;
+	int r = postern__recover(runner->box, &count, error);
+	if (!r && count > 0) {
+		char text[128];
+		(void)snprintf(text, sizeof(text),
+				POSTERN__TROUBLE_TAKEN
+				"%zu deliver%s of processes that are not heard of any more",
+				count, count == 1 ? "y" : "ies");
+		postern__runner_report(runner, text);
+	}
+	return r;
+}
+
 /* The backstop: as if somebody had hinted at everything. */
 static void poll_store(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
 	size_t count;
 	postern__point("steward.polling");
-	int r = postern__recover(box, &count, &error);
+	int r = recover(runner, &error);
 	if (!r && box->options.orphans == POSTERN_ORPHANS_POISON) {
 		r = postern__poison_orphans(box, &count, &error);
 		if (!r && count > 0) {
@@ -46,12 +61,11 @@ static void poll_store(struct postern_runner *runner) {
 static void keep_tenure(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
-	size_t count;
 	int r = postern__tenure(box, runner->options.trouble,
 			runner->options.trouble_context, &runner->tenure_at_ms, &error);
 	if (!r && postern__has_tenure(box)) {
 		/* The dead are found as soon as they are overdue. */
-		r = postern__recover(box, &count, &error);
+		r = recover(runner, &error);
 	}
 	if (r) {
 		postern__runner_note(runner, r, &error);

@@ -156,9 +156,13 @@ void postern__watch_remark(void *context, const char *text) {
 
 void postern__watch_trouble(void *context, const char *text) {
 	struct postern__watch *watch = context;
-	static const char cleaned[] = POSTERN__TROUBLE_CLEANED;
+	static const char *const beginnings[] = { POSTERN__TROUBLE_CLEANED,
+		POSTERN__TROUBLE_TAKEN };
 	bool over = strcmp(text, POSTERN__TROUBLE_OVER) == 0;
-	bool good = over || strncmp(text, cleaned, sizeof cleaned - 1) == 0;
+	bool good = over;
+	for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++) {
+		good = good || strncmp(text, beginnings[i], strlen(beginnings[i])) == 0;
+	}
 	/* An end is told once for each beginning: it is never left out. */
 	if (over || may_write(watch)) {
 		postern__log(watch->log, good ? POSTERN__LOG_INFO : POSTERN__LOG_ERROR,

@@ -109,6 +109,63 @@ def _(place):
     equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 40)
 
 
+@case("the schema that is printed, run by hand, is a store")
+def _(place):
+    SERVER.sql("CREATE DATABASE by_hand")
+    place.configure(CONFIG.format(url=SERVER.url(database="by_hand")))
+    printed = place.ok("migrate", "--print").out
+    SERVER.sql(printed, database="by_hand")
+    equal(place.send("by hand").out, "accepted\n")
+    equal(place.send("by hand").out, "duplicate\n")
+    equal(SERVER.sql("SELECT octet_length(value) FROM postern.meta"
+                     " WHERE name = 'hash_key'", database="by_hand"), ["16"])
+
+
+@case("who takes over what a killed server had says so")
+def _(place):
+    place.configure(f"""\
+store: "{SERVER.url(schema='taken')}"
+defaults: {{node_lease: 1s}}
+channels:
+  orders:
+    handlers:
+      wait: {{exec: [/bin/sh, -c, 'test -e ${{DIR}}/go || exec sleep 60']}}
+""")
+    first = place.serve()
+    equal(place.send("a").out, "accepted\n")
+    until(lambda: place.state("a", "wait") == "leased")
+    second = place.serve()
+    first.stop(signal.SIGKILL)
+    place.write("go", "")
+    until(lambda: place.state("a", "wait") == "done")
+    (line,) = [json.loads(line) for line in second.stderr().splitlines()
+               if "took over" in line]
+    equal((line["level"], line["message"]),
+          ("info", "took over 1 delivery of processes that are not heard of any"
+           " more"))
+    equal(second.stop(), 0)
+
+
+@case("processing by hand keeps what it runs, however long it takes")
+def _(place):
+    place.configure(f"""\
+store: "{SERVER.url(schema='kept')}"
+defaults: {{node_lease: 600ms, polling_interval: 100ms}}
+channels:
+  orders:
+    handlers:
+      wait: {{exec: [/bin/sh, -c, 'echo run >> ${{DIR}}/runs; sleep 2']}}
+""")
+    equal(place.send("a").out, "accepted\n")
+    by_hand = place.start([POSTERN, "process"])
+    until(lambda: place.read("runs"))
+    server = place.serve()
+    equal(by_hand.process.wait(60), 0)
+    equal(place.state("a", "wait"), "done")
+    equal(server.stop(), 0)
+    equal(place.read("runs"), "run\n")
+
+
 @case("version tells that there are stores in PostgreSQL")
 def _(place):
     assert "\nstores: memory sqlite postgres\n" in place.ok("version").out

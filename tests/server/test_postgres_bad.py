@@ -294,6 +294,14 @@ def _(place):
             assert SECRET not in result.err + result.out, (url, words, result)
 
 
+@case("a password that is not escaped is not told as something else")
+def _(place):
+    for password in (f"{SECRET}/x", f"x@{SECRET}", f"{SECRET}?x", f"x/{SECRET}@"):
+        url = SERVER.url().replace("postern@", f"postern:{password}@", 1)
+        refused(place, url, "%40", "%2F", commands=(["stats"], ["process"]),
+                code=2)
+
+
 @case("settings that contradict the URL, or are no store's, are refused")
 def _(place):
     listen = f"postgres://u:{SECRET}@h/d"

@@ -551,6 +551,47 @@ static void woken_by_others(void) {
 	scene_close(&scene);
 }
 
+static void woken_after_claim(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	struct postern_claims claims;
+	bool woken = false;
+	scene_open(&scene);
+	begin_listening(&scene);
+	struct postern_want want = { .handler = scene.handler, .max = 10 };
+	struct postern_claim claim = {
+		.node = NODE,
+		.wants = &want,
+		.want_count = 1,
+		.max = 10,
+		.bytes_max = 1000000,
+	};
+	for (int i = 0; i < 3; i++) {
+		char id[8];
+		(void)snprintf(id, sizeof id, "%d", i);
+		CHECK_OK(accept_leased(&scene, 7, id, &accept), &scene.error);
+		CHECK_OK(scene.store->ops->wait(scene.store, PATIENCE_MS, &woken,
+						 &scene.error),
+				&scene.error);
+		CHECK(woken);
+		CHECK_OK(scene.store->ops->claim(scene.store, &claim, scene.memory,
+						 &claims, &scene.error),
+				&scene.error);
+		CHECK_INT(claims.count, 1);
+	}
+	/* One that has not taken all comes again anyway. */
+	want.max = 1;
+	CHECK_OK(accept_leased(&scene, 7, "a", &accept), &scene.error);
+	CHECK_OK(accept_leased(&scene, 7, "b", &accept), &scene.error);
+	CHECK_OK(scene.store->ops->claim(scene.store, &claim, scene.memory, &claims,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".node"
+								 " WHERE NOT sleeps"),
+			1);
+	scene_close(&scene);
+}
+
 static void not_woken_awake(void) {
 	struct scene scene;
 	struct postern_accept accept;
@@ -597,6 +638,8 @@ static const struct tap_case cases[] = {
 			closed_at_rest },
 	{ "a node that sleeps is woken by what others do not take",
 			woken_by_others },
+	{ "a node that has taken all there was is woken for the next",
+			woken_after_claim },
 	{ "a node that is awake is left alone", not_woken_awake },
 	{ "a wait can be ended, even before it begins", wait_ended },
 	{ "a line that is cut is told, and listened on anew", listening_cut },

@@ -162,6 +162,25 @@ static int set_place(struct address *address, struct postern_error *error) {
 	return r;
 }
 
+/*
+ * A password with a '/', '?' or '@' that is not escaped is cut in two by
+ * libpq, and a part of it is taken for a host, a port or a database, and told
+ * to everybody. So there is one '@', in front of the host.
+ */
+static int check_ats(const char *url, const char *what,
+		struct postern_error *error) {
+	size_t authority = strcspn(url, "/?");
+	const char *at = memchr(url, '@', authority);
+	if (strchr(at ? at + 1 : url + authority, '@')) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"%s has an '@' where none can be: in a user, a password or "
+				"any other part write '@' as %%40, '/' as %%2F, '?' as %%3F "
+				"and ':' as %%3A",
+				what);
+	}
+	return POSTERN_OK;
+}
+
 /* What is behind "postgres:"; to be finished, also on failure. */
 static int read_address(const char *rest, struct address *address,
 		struct postern_error *error) {
@@ -172,7 +191,8 @@ static int read_address(const char *rest, struct address *address,
 		size_t len = strcspn(rest, "?");
 		postern__buf_append_text(&conninfo, "postgresql:");
 		postern__buf_append(&conninfo, rest, len);
-		if (rest[len]) {
+		r = check_ats(rest + 2, address->what, error);
+		if (r == POSTERN_OK && rest[len]) {
 			r = take_parameters(address, rest + len + 1, &conninfo, error);
 		}
 	} else {

@@ -1,5 +1,4 @@
--- The tables of Postern in PostgreSQL. An at sign stands for the schema's
--- name and a dot.
+-- The tables of Postern in PostgreSQL.
 -- Times are milliseconds since 1970, by the clock of the database.
 --
 -- What changes often is narrow and lives apart from what does not: a message
@@ -63,7 +62,7 @@ CREATE TABLE @handler_key (
 
 -- The nodes that are there, until when unless they renew themselves (NULL:
 -- until they say that they end), and what they register. sleeps: its last claim
--- found nothing, so it wants to be told of new work. rests: the same of staged
+-- left nothing that is due, so it wants to be told of new work. rests: the same of staged
 -- messages.
 CREATE TABLE @node (
 	node bigint PRIMARY KEY,

@@ -663,8 +663,9 @@ BEGIN
 				ELSE least(v_next, v_due) END;
 		END IF;
 	END LOOP;
-	UPDATE @node n SET sleeps = cardinality(v_seqs) = 0
-		WHERE n.node = p_node AND n.sleeps <> (cardinality(v_seqs) = 0);
+	-- If nothing is left the node does not look again by itself.
+	UPDATE @node n SET sleeps = v_next <> 0
+		WHERE n.node = p_node AND n.sleeps <> (v_next <> 0);
 	RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
 		NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL, NULL,
 		NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea, NULL::bigint,

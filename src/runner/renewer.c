@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* The steward's first duty alone, for those who have no runner. */
+
+#include "runner/renewer.h"
+
+#include "base/wait.h"
+#include "core/box.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+/* After a failure, and where there is a lock and no lease. */
+#define AGAIN_MS ((int64_t)1000)
+
+struct renewer {
+	struct postern_box *box;
+	pthread_t thread;
+	bool started;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	bool stopping; /* guarded by the lock */
+};
+
+/* With the lock. */
+static void sleep_for(struct renewer *renewer, int64_t ms) {
+	if (!renewer->stopping && ms > 0) {
+		postern__wait(&renewer->wake, &renewer->lock, ms);
+	}
+}
+
+static void *renew_loop(void *context) {
+	struct renewer *renewer = context;
+	struct postern_box *box = renewer->box;
+	int64_t third = box->options.node_lease_ms / 3;
+	(void)pthread_mutex_lock(&renewer->lock);
+	/* Whoever processes renews it at the beginning. */
+	sleep_for(renewer, third > 0 ? third : AGAIN_MS);
+	while (!renewer->stopping) {
+		int64_t next;
+		(void)pthread_mutex_unlock(&renewer->lock);
+		/* Whoever processes meets the same trouble, and tells it. */
+		int r = postern__tenure(box, NULL, NULL, &next, NULL);
+		(void)pthread_mutex_lock(&renewer->lock);
+		sleep_for(renewer, r ? AGAIN_MS : next - postern__box_now_ms(box));
+	}
+	(void)pthread_mutex_unlock(&renewer->lock);
+	return NULL;
+}
+
+static void start(struct renewer *renewer) {
+	/* Neither can fail on Linux. */
+	(void)pthread_mutex_init(&renewer->lock, NULL);
+	(void)postern__wait_init(&renewer->wake);
+	renewer->started =
+			postern__has_tenure(renewer->box) &&
+			pthread_create(&renewer->thread, NULL, renew_loop, renewer) == 0;
+}
+
+static void stop(struct renewer *renewer) {
+	(void)pthread_mutex_lock(&renewer->lock);
+	renewer->stopping = true;
+	(void)pthread_cond_signal(&renewer->wake);
+	(void)pthread_mutex_unlock(&renewer->lock);
+	if (renewer->started) {
+		(void)pthread_join(renewer->thread, NULL);
+	}
+	(void)pthread_cond_destroy(&renewer->wake);
+	(void)pthread_mutex_destroy(&renewer->lock);
+}
+
+int postern__process_renewing(struct postern_box *box, size_t max,
+		size_t *count_out, struct postern_error *error) {
+	struct renewer renewer = { .box = box };
+	start(&renewer);
+	int r = postern__process(box, max, count_out, error);
+	stop(&renewer);
+	postern__tenure_end(box);
+	return r;
+}
