@@ -126,9 +126,10 @@ static const struct postern__command commands[] = {
 		.options = POSTERN__OPTIONS_ALL,
 		.help = "run the server",
 		.about =
-			"Takes the stores for itself, delivers what is in them, and answers the other\n"
-			"commands through sockets beside the stores' files. SIGTERM and SIGINT let\n"
-			"what is running finish (shutdown_grace) and give everything else back.\n"
+			"Delivers what is in the stores. Files it takes for itself, and answers the\n"
+			"other commands through sockets beside them; a database it shares with other\n"
+			"servers. SIGTERM and SIGINT let what is running finish (shutdown_grace) and\n"
+			"give everything else back.\n"
 			"Logs go to stderr, as JSON lines with --json or where it is no terminal.",
 		.examples =
 			"postern serve --demo\n"
@@ -170,7 +171,7 @@ static const struct postern__command commands[] = {
 		.help = "bring the store's schema up to date, or print it",
 		.about =
 			"A store that is missing is created. Refused while a server or another program\n"
-			"has the store open. serve does it by itself.",
+			"has the store's file open. serve does it by itself.",
 		.examples =
 			"postern migrate\n"
 			"postern migrate --print | less",
@@ -199,7 +200,7 @@ static const struct postern__command commands[] = {
 		.about =
 			"For cron and the like: runs the configured handlers on this thread until\n"
 			"nothing is due, in one store after the other. Refused while a server or another\n"
-			"program has the store open.",
+			"program has the store's file open; a database is shared.",
 		.examples =
 			"postern process\n"
 			"postern process --max 100",

@@ -44,8 +44,8 @@ ELSEWHERE = {
     "memory-apply.prepared": "memory: the simulation",
     "memory-apply.settled": "memory: the simulation",
 }
-# The points inside of other stores than the one that is played on.
-STRANGE = ("sqlite-", "memory-") if sweep.DATABASE else ("postgres-",)
+# The points of other stores than the one that is played on.
+STRANGE = ("sqlite-", "memory-") if sweep.DATABASE else ("postgres-", "collect.")
 
 
 class Passes:
