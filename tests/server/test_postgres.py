@@ -157,7 +157,7 @@ channels:
       wait: {{exec: [/bin/sh, -c, 'echo run >> ${{DIR}}/runs; sleep 2']}}
 """)
     equal(place.send("a").out, "accepted\n")
-    by_hand = place.start([POSTERN, "process"])
+    by_hand = place.start([POSTERN, "process"], stdout=subprocess.DEVNULL)
     until(lambda: place.read("runs"))
     server = place.serve()
     equal(by_hand.process.wait(60), 0)
