@@ -69,6 +69,17 @@ static bool is_barred(struct postern_box *box) {
 	return barred;
 }
 
+/* All that is staged: a batch of copies leaves nothing to run, and is no reason
+   to stop. */
+static int collect_all(struct postern_box *box, struct postern_error *error) {
+	struct postern__collected found;
+	int r;
+	do {
+		r = postern__collect(box, true, &found, error);
+	} while (!r && found.more && found.accepted > 0);
+	return r;
+}
+
 /* One round; *count_out is how many deliveries were run. */
 static int pump(struct postern_box *box, size_t max, struct pace *pace,
 		size_t *count_out, struct postern_error *error) {
@@ -77,8 +88,7 @@ static int pump(struct postern_box *box, size_t max, struct pace *pace,
 	if (r) {
 		return r;
 	}
-	struct postern__collected collected;
-	r = postern__collect(box, true, &collected, error);
+	r = collect_all(box, error);
 	if (r) {
 		return r;
 	}

@@ -177,6 +177,18 @@ def _(place):
     equal(place.state("hand-2", "row"), "done")
 
 
+@case("processing by hand takes what is behind a thousand copies")
+def _(place):
+    begin(place)
+    SERVER.sql(publish("'same'", "'copied'"))
+    equal(place.ok("process").out, "processed 1\n")
+    SERVER.sql("SELECT count(postern.publish('orders', 'a', 'same'::text,"
+               " 'copied')) FROM generate_series(1, 1000)")
+    SERVER.sql(publish("'behind'", "'behind'"))
+    equal(place.ok("process").out, "processed 1\n")
+    equal(place.state("behind", "row"), "done")
+
+
 @case("an id that was seen is a duplicate, with another body a conflict")
 def _(place):
     begin(place)
