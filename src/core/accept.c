@@ -111,12 +111,11 @@ static void fill_routes(const struct postern_box *box,
 	content->accept.route_count = filled;
 }
 
-/* Make the content that carries a message that was checked. */
+/* Make the content that carries a message that was checked, to so many
+   handlers. */
 static int carry(struct postern_box *box, struct postern__channel *channel,
-		const struct postern_message *message, struct postern__content **out,
-		struct postern_error *error) {
-	size_t routes =
-			count_routes(box, channel, message->type ? message->type : "");
+		const struct postern_message *message, size_t routes,
+		struct postern__content **out, struct postern_error *error) {
 	struct postern__content *content =
 			postern__content_create(channel, message, routes);
 	if (!content) {
@@ -140,14 +139,17 @@ static int prepare(struct postern_box *box, struct postern__channel *channel,
 	if (!r) {
 		r = postern__message_check_size(channel, message, error);
 	}
+	if (r) {
+		return r;
+	}
 	const char *type = message->type ? message->type : "";
-	if (!r && channel->unrouted == POSTERN_UNROUTED_REJECT &&
-			count_routes(box, channel, type) == 0) {
-		r = postern__fail(error, POSTERN_E_INVALID,
+	size_t routes = count_routes(box, channel, type);
+	if (routes == 0 && channel->unrouted == POSTERN_UNROUTED_REJECT) {
+		return postern__fail(error, POSTERN_E_INVALID,
 				"no handler of channel '%s' wants the type '%s'", channel->name,
 				type);
 	}
-	return r ? r : carry(box, channel, message, out, error);
+	return carry(box, channel, message, routes, out, error);
 }
 
 int postern__accept_staged(struct postern_box *box,
@@ -155,7 +157,9 @@ int postern__accept_staged(struct postern_box *box,
 		struct postern__content **out, struct postern_error *error) {
 	int r = postern__message_check(message, error);
 	if (!r) {
-		r = carry(box, channel, message, out, error);
+		const char *type = message->type ? message->type : "";
+		r = carry(box, channel, message, count_routes(box, channel, type), out,
+				error);
 	}
 	if (!r) {
 		(void)pthread_mutex_lock(&box->lock);
