@@ -32,6 +32,7 @@
 #include "server/config.h"
 #include "server/socket.h"
 #include "server/take.h"
+#include "store/store.h"
 
 #define TEXT_MAX 512
 /* 8 MiB are enough for any configuration. */
@@ -157,6 +158,83 @@ static void check_tables(struct check *check,
 	}
 }
 
+/* Where a handler was configured, and what is wrong with it. */
+static void find_in_handler(struct check *check,
+		const struct postern__config_handler *handler,
+		const struct postern_error *error) {
+	find(check, POSTERN__EXIT_FAILED,
+			"%s:%u:%u: handler '%s': sql: %s; messages are poisoned until that "
+			"is mended",
+			postern__config_name(check->cli->config), handler->line,
+			handler->column, handler->key, error->text);
+}
+
+static int ask_about(const char *sql, void *connection,
+		struct postern_error *error) {
+#ifdef POSTERN_POSTGRES
+	return postern__sql_look(sql, connection, error);
+#else
+	(void)sql;
+	(void)connection;
+	(void)error;
+	return POSTERN_OK; /* no other store has a server */
+#endif
+}
+
+struct visit {
+	struct check *check;
+	const struct postern__config_store *store;
+};
+
+/* What the server says to the SQL of the store's handlers. */
+static int look_at_sql(void *context, void *connection,
+		struct postern_error *error) {
+	const struct visit *visit = context;
+	const struct postern__config *config = visit->check->cli->config;
+	int r = POSTERN_OK;
+	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, i);
+		for (size_t j = 0; r == POSTERN_OK && channel->store == visit->store &&
+						   j < channel->handler_count;
+				j++) {
+			const struct postern__config_handler *handler =
+					&channel->handlers[j];
+			r = handler->sql ? ask_about(handler->sql, connection, error)
+							 : POSTERN_OK;
+			if (r == POSTERN_E_INVALID) {
+				find_in_handler(visit->check, handler, error);
+				r = POSTERN_OK;
+			}
+		}
+	}
+	return r;
+}
+
+/* Whether the server under a store would do, which a look at the store alone
+   does not ask; and what it says to the handlers. */
+static void check_under(struct check *check,
+		const struct postern__config_store *store,
+		const struct postern_box_options *box) {
+	struct postern_error error;
+	struct visit visit = { check, store };
+	const struct postern_store_options options = {
+		.size = sizeof options,
+		.command_timeout_ms = box->command_timeout_ms,
+		.command_retries = box->command_retries,
+		.schema = box->schema,
+		.connections = box->connections,
+		.listen_url = box->listen_url,
+		.remark = box->remark,
+		.remark_context = box->remark_context,
+	};
+	int r = postern__store_examine(store->values.store, &options, look_at_sql,
+			&visit, &error);
+	if (r) {
+		find(check, postern__exit_of(r), "%s", error.text);
+	}
+}
+
 /* What a store that is open has, and what would be made of it. */
 static void check_box(struct check *check,
 		const struct postern__config_store *store, struct postern_box *box) {
@@ -218,6 +296,9 @@ static void check_store(struct check *check,
 		check_box(check, store, box);
 	}
 	postern_box_destroy(box);
+	if (r == POSTERN_OK || r == POSTERN_E_NOTFOUND) {
+		check_under(check, store, &options);
+	}
 }
 
 /* One that is well may still serve something else. */

@@ -99,6 +99,19 @@ int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
 		struct postern_error *error);
 
 /*
+ * What the server says to such a text, of which nothing is run: a mistake in
+ * it, a table, column or function that is not there, a right that the user of
+ * the connection has not. Only where libpq was found.
+ *
+ * connection  a PGconn *, in a transaction that is none the worse for it.
+ *
+ * POSTERN_E_INVALID      it could not run; the text says where and why
+ * POSTERN_E_UNAVAILABLE  the connection is lost
+ */
+int postern__sql_look(const char *sql, void *connection,
+		struct postern_error *error);
+
+/*
  * A program and its arguments, copied; no shell. argv[0] is an absolute path.
  *
  * The body comes on stdin; stdout goes nowhere; the last line of stderr is

@@ -87,4 +87,14 @@ bool postern__sql_param_find(const char *name, size_t len,
 int postern__sql_check(const char *sql, enum postern__sql_dialect dialect,
 		size_t *count_out, struct postern_error *error);
 
+/* A statement with $1, $2, … for these parameters. */
+typedef int postern__sql_each(void *context, const char *text,
+		const enum postern__sql_param *params, size_t count,
+		struct postern_error *error);
+
+/* The statements of an SQL text for PostgreSQL, one after the other, until one
+   is not POSTERN_OK; only where libpq was found. */
+int postern__sql_postgres_each(const char *sql, postern__sql_each *each,
+		void *context, struct postern_error *error);
+
 #endif

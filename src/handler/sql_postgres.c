@@ -348,3 +348,20 @@ int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
 	*out = &self->base;
 	return POSTERN_OK;
 }
+
+int postern__sql_postgres_each(const char *sql, postern__sql_each *each,
+		void *context, struct postern_error *error) {
+	struct postern_handler *handler = NULL;
+	int r = postern__sql_postgres_create(sql, &handler, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	const struct sql_handler *self = from_base(handler);
+	for (size_t i = 0; r == POSTERN_OK && i < self->statement_count; i++) {
+		const struct statement *statement = &self->statements[i];
+		r = each(context, statement->text, statement->params,
+				(size_t)statement->param_count, error);
+	}
+	sql_destroy(handler);
+	return r;
+}

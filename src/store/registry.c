@@ -139,6 +139,24 @@ int postern_store_open(const char *url,
 	return r == POSTERN_OK ? kind->open(rest, &full, out, error) : r;
 }
 
+int postern__store_examine(const char *url,
+		const struct postern_store_options *options, postern__store_look *look,
+		void *context, struct postern_error *error) {
+	const struct postern_store_kind *kind = NULL;
+	const char *rest = NULL;
+	struct postern_store_options full;
+	int r = prepare(url, options, &kind, &rest, &full, error);
+#ifdef POSTERN_POSTGRES
+	if (r == POSTERN_OK &&
+			(kind == &postern__pg_kind || kind == &postern__pg_kind_too)) {
+		return postern__pg_examine(rest, &full, look, context, error);
+	}
+#endif
+	(void)look;
+	(void)context;
+	return r;
+}
+
 int postern_store_schema(const char *url, const char **out,
 		struct postern_error *error) {
 	const struct postern_store_kind *kind = NULL;

@@ -23,6 +23,25 @@ int postern__store_check(const char *url,
 		const struct postern_store_options *options,
 		struct postern_error *error);
 
+/* Gets an open connection, a PGconn *, in a transaction that can only read. */
+typedef int postern__store_look(void *context, void *connection,
+		struct postern_error *error);
+
+/*
+ * Whether what a store stands on can keep what the store promises, as it is
+ * seen to before anything is written; what is worth a warning goes to
+ * options->remark. Then `look` may look around. The store itself need not be
+ * there, and nothing is made. Only of stores on a server: POSTERN_OK at once
+ * for the others.
+ */
+int postern__store_examine(const char *url,
+		const struct postern_store_options *options, postern__store_look *look,
+		void *context, struct postern_error *error);
+/* The same, of what is behind "postgres:". */
+int postern__pg_examine(const char *rest,
+		const struct postern_store_options *options, postern__store_look *look,
+		void *context, struct postern_error *error);
+
 /* The check of kinds that have neither schema nor connections. */
 int postern__local_check(const char *rest,
 		const struct postern_store_options *options,

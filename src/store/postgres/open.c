@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Opening and closing a PostgreSQL store, and whether the server keeps the
- * promise that is given in its name.
+ * Opening and closing a PostgreSQL store.
  */
 
 #include <assert.h>
@@ -17,7 +16,6 @@
 #include "store/postgres/postgres.h"
 #include "store/store.h"
 
-#define SERVER_VERSION_MIN 130000
 /* A batch does not wait longer than this for a row that another transaction
    has: what is blocked is then tried apart from the rest. */
 #define LOCK_TIMEOUT_MS 2000
@@ -64,90 +62,6 @@ int postern__pg_lost_lock(const struct postern_lock *lock,
 			lock->name);
 }
 
-static void tell(struct pg_store *self, const char *text) {
-	if (self->remark) {
-		self->remark(self->remark_context, text);
-	}
-}
-
-/* What the server says of itself, in this order. */
-enum {
-	VERSION,
-	ENCODING,
-	STANDBY,
-	READ_ONLY,
-	ISOLATION,
-	SYNCHRONOUS,
-	FSYNC,
-	PAGES
-};
-
-static int judge(struct pg_store *self, const struct pg_query *said,
-		struct postern_error *error) {
-	if (postern__pg_get(said, 0, VERSION) < SERVER_VERSION_MIN) {
-		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"PostgreSQL at %s is older than 13", self->place);
-	}
-	if (!postern__pg_get(said, 0, ENCODING)) {
-		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"the database at %s does not keep text as UTF-8: create one "
-				"with createdb -E UTF8 -T template0",
-				self->place);
-	}
-	if (self->read_only) {
-		return POSTERN_OK;
-	}
-	if (postern__pg_get(said, 0, STANDBY) ||
-			postern__pg_get(said, 0, READ_ONLY)) {
-		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"PostgreSQL at %s is read-only, perhaps a standby: name the "
-				"primary",
-				self->place);
-	}
-	if (!postern__pg_get(said, 0, ISOLATION)) {
-		/* What is done in one statement has no BEGIN that could say it, and
-		   would not see what it has waited for. */
-		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"default_transaction_isolation at %s is not 'read committed': "
-				"ALTER ROLE … SET default_transaction_isolation = 'read "
-				"committed'",
-				self->place);
-	}
-	if (!postern__pg_get(said, 0, SYNCHRONOUS)) {
-		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"synchronous_commit is off at %s, so what was acknowledged "
-				"may be lost: ALTER ROLE … SET synchronous_commit = on",
-				self->place);
-	}
-	if (!postern__pg_get(said, 0, FSYNC) || !postern__pg_get(said, 0, PAGES)) {
-		tell(self, "the PostgreSQL server has fsync or full_page_writes off: a "
-				   "power failure may lose or damage what was acknowledged");
-	}
-	return POSTERN_OK;
-}
-
-static int check_server(struct pg_connection *connection, void *context,
-		bool again, struct postern_error *error) {
-	(void)context;
-	(void)again;
-	struct pg_query query;
-	postern__pg_query(&query, connection);
-	int r = postern__pg_run(&query,
-			"SELECT current_setting('server_version_num')::integer,"
-			" getdatabaseencoding() = 'UTF8', pg_is_in_recovery(),"
-			" current_setting('transaction_read_only') = 'on',"
-			" current_setting('default_transaction_isolation') ="
-			" 'read committed', current_setting('synchronous_commit') <> 'off',"
-			" current_setting('fsync') = 'on',"
-			" current_setting('full_page_writes') = 'on'",
-			error);
-	if (r == POSTERN_OK) {
-		r = judge(connection->store, &query, error);
-	}
-	postern__pg_end(&query);
-	return r;
-}
-
 static int set_clock_right(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	(void)context;
@@ -168,9 +82,9 @@ static void pg_destroy(struct postern_store *store) {
 	free(self);
 }
 
-static int pg_open(const char *rest,
-		const struct postern_store_options *options, struct postern_store **out,
-		struct postern_error *error) {
+/* A store that has not asked for anything yet. */
+static int make(const char *rest, const struct postern_store_options *options,
+		struct pg_store **out, struct postern_error *error) {
 	struct pg_store *self = calloc(1, sizeof *self);
 	if (!self) {
 		return postern__pg_no_memory(error);
@@ -195,9 +109,23 @@ static int pg_open(const char *rest,
 
 	int r = self->bell < 0 ? postern__pg_no_memory(error)
 						   : postern__pg_parse(self, rest, options, error);
-	if (r == POSTERN_OK) {
-		r = postern__pg_do(self, check_server, NULL, error);
+	if (r != POSTERN_OK) {
+		pg_destroy(&self->base);
+		return r;
 	}
+	*out = self;
+	return POSTERN_OK;
+}
+
+static int pg_open(const char *rest,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error) {
+	struct pg_store *self = NULL;
+	int r = make(rest, options, &self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = postern__pg_do(self, postern__pg_judge, NULL, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_migrate(self, options->must_exist || self->read_only,
 				error);
@@ -211,6 +139,23 @@ static int pg_open(const char *rest,
 	}
 	*out = &self->base;
 	return POSTERN_OK;
+}
+
+int postern__pg_examine(const char *rest,
+		const struct postern_store_options *options, postern__store_look *look,
+		void *context, struct postern_error *error) {
+	struct pg_store *self = NULL;
+	int r = make(rest, options, &self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct pg_loan loan = { .look = look, .context = context };
+	r = postern__pg_do(self, postern__pg_judge, NULL, error);
+	if (r == POSTERN_OK) {
+		r = postern__pg_do_once(self, postern__pg_lend, &loan, error);
+	}
+	pg_destroy(&self->base);
+	return r;
 }
 
 static const char *pg_schema(void) {

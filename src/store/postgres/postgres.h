@@ -25,6 +25,7 @@
 
 #include "base/buf.h"
 #include "base/siphash.h"
+#include "store/store.h"
 
 struct pg_store;
 
@@ -367,6 +368,21 @@ char *postern__pg_schema_with_bug(const char *schema);
 /* must_exist: POSTERN_E_NOTFOUND if there is none. */
 int postern__pg_migrate(struct pg_store *self, bool must_exist,
 		struct postern_error *error);
+
+/* examine.c: the server itself. */
+
+/* Refuse a server on which a store could not keep what it promises. */
+int postern__pg_judge(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error);
+
+struct pg_loan {
+	postern__store_look *look;
+	void *context;
+};
+
+/* Have a struct pg_loan look around. */
+int postern__pg_lend(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error);
 
 /* message.c: messages. */
 
