@@ -8,20 +8,19 @@
 #include <postern/sys/store.h>
 #include <stdio.h>
 
+#include "base/buf.h"
 #include "base/redact.h"
 #include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
 #include "cli/own.h"
+#include "store/store.h"
 
-static int print_schema(const struct postern__cli *cli) {
-	const char *schema;
-	struct postern_error error;
-	/* One for all stores of a kind, of which only one has a schema. */
-	if (postern_store_schema(cli->stores[0]->values.store, &schema, &error)) {
-		return postern__say_error(cli, &error);
-	}
+/* More than any schema is long. */
+#define SCHEMA_LEN_MAX ((size_t)1024 * 1024)
+
+static void print_text(const struct postern__cli *cli, const char *schema) {
 	if (cli->json) {
 		json_t *json = json_pack("{s:s}", "schema", schema);
 		postern__answer_print(json);
@@ -31,7 +30,32 @@ static int print_schema(const struct postern__cli *cli) {
 	} else {
 		postern__say("this store has no schema");
 	}
-	return POSTERN__EXIT_OK;
+}
+
+static int print_schema(const struct postern__cli *cli) {
+	/* One will do: they differ in the name, for which there is --in. */
+	const struct postern__config_store *store = cli->stores[0];
+	struct postern_box_options box;
+	struct postern_error error;
+	struct postern__buf schema;
+	postern__own_options(store, &box);
+	const struct postern_store_options options = {
+		.size = sizeof options,
+		.schema = box.schema,
+		.connections = box.connections,
+		.listen_url = box.listen_url,
+	};
+	postern__buf_init(&schema, SCHEMA_LEN_MAX);
+	int r = postern__store_schema_write(store->values.store, &options, &schema,
+			&error);
+	if (r == POSTERN_OK) {
+		r = postern__buf_check(&schema, "the schema", &error);
+	}
+	if (r == POSTERN_OK) {
+		print_text(cli, postern__buf_text(&schema));
+	}
+	postern__buf_finish(&schema);
+	return r == POSTERN_OK ? POSTERN__EXIT_OK : postern__say_error(cli, &error);
 }
 
 /* One store: the result is told, or collected. */

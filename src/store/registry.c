@@ -10,6 +10,7 @@
 #include <postern/sys/random.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/fail.h"
 #include "store/store.h"
 
@@ -139,6 +140,12 @@ int postern_store_open(const char *url,
 	return r == POSTERN_OK ? kind->open(rest, &full, out, error) : r;
 }
 
+#ifdef POSTERN_POSTGRES
+static bool is_postgres(const struct postern_store_kind *kind) {
+	return kind == &postern__pg_kind || kind == &postern__pg_kind_too;
+}
+#endif
+
 int postern__store_examine(const char *url,
 		const struct postern_store_options *options, postern__store_look *look,
 		void *context, struct postern_error *error) {
@@ -147,14 +154,32 @@ int postern__store_examine(const char *url,
 	struct postern_store_options full;
 	int r = prepare(url, options, &kind, &rest, &full, error);
 #ifdef POSTERN_POSTGRES
-	if (r == POSTERN_OK &&
-			(kind == &postern__pg_kind || kind == &postern__pg_kind_too)) {
+	if (r == POSTERN_OK && is_postgres(kind)) {
 		return postern__pg_examine(rest, &full, look, context, error);
 	}
 #endif
 	(void)look;
 	(void)context;
 	return r;
+}
+
+int postern__store_schema_write(const char *url,
+		const struct postern_store_options *options, struct postern__buf *out,
+		struct postern_error *error) {
+	const struct postern_store_kind *kind = NULL;
+	const char *rest = NULL;
+	struct postern_store_options full;
+	int r = prepare(url, options, &kind, &rest, &full, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+#ifdef POSTERN_POSTGRES
+	if (is_postgres(kind)) {
+		return postern__pg_schema_write(rest, &full, out, error);
+	}
+#endif
+	postern__buf_append_text(out, kind->schema());
+	return POSTERN_OK;
 }
 
 int postern_store_schema(const char *url, const char **out,

@@ -11,6 +11,8 @@
 #include <postern/sys/store.h>
 #include <stddef.h>
 
+struct postern__buf;
+
 extern const struct postern_store_kind postern__memory_kind;
 extern const struct postern_store_kind postern__sqlite_kind;
 /* Only where libpq was found: POSTERN_POSTGRES. */
@@ -41,6 +43,15 @@ int postern__store_examine(const char *url,
 int postern__pg_examine(const char *rest,
 		const struct postern_store_options *options, postern__store_look *look,
 		void *context, struct postern_error *error);
+
+/* The SQL that makes the schema of such a store, under the name that it has;
+   nothing if it needs none. */
+int postern__store_schema_write(const char *url,
+		const struct postern_store_options *options, struct postern__buf *out,
+		struct postern_error *error);
+int postern__pg_schema_write(const char *rest,
+		const struct postern_store_options *options, struct postern__buf *out,
+		struct postern_error *error);
 
 /* The check of kinds that have neither schema nor connections. */
 int postern__local_check(const char *rest,

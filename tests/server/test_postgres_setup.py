@@ -161,5 +161,31 @@ def _(place):
     assert any("fsync or full_page_writes" in text for text in found), found
 
 
+@case("the schema that is printed has the store's own name for it")
+def _(place):
+    place.configure("channels: {orders: {handlers: {h: {exec: [/bin/cat]}}}}\n")
+    default = place.ok("migrate", "--print", "--store", "postgres://h/d").out
+    assert default.startswith("CREATE SCHEMA postern;\n"), default[:200]
+    assert "CREATE TABLE postern.meta (" in default
+    for name in ("elsewhere", "order"):  # the second is a word of SQL
+        url = SERVER.url(schema=name, password=SECRET)
+        printed = place.ok("migrate", "--print", "--store", url).out
+        equal(printed, default.replace("SCHEMA postern", f'SCHEMA "{name}"')
+              .replace("'postern.publish:", "'POSTERN.publish:")
+              .replace("postern.", f'"{name}".')
+              .replace("'POSTERN.publish:", "'postern.publish:"))
+        SERVER.sql(printed)
+        equal(place.ok("send", "orders", "--id", "a", "--store", url).out, "accepted\n")
+        rows = SERVER.sql(f'SELECT count(*) FROM "{name}".message')
+        equal(rows, ["1"])
+    place.configure(
+        f'stores: {{one: {{url: "{SERVER.url()}", schema: said}}}}\n'
+        "channels: {orders: {store: one, handlers: {h: {exec: [/bin/cat]}}}}\n"
+    )
+    assert 'TABLE "said".meta (' in place.ok("migrate", "--print").out
+    printed = place.ok("migrate", "--print", "--json").json()["schema"]
+    assert 'TABLE "said".meta (' in printed
+
+
 with Server() as SERVER:
     main()

@@ -358,7 +358,9 @@ int postern__pg_check(const char *rest,
 
 /* Made of schema/ when building. */
 extern const char postern__pg_schema[];
-/* The same for people, with the usual name of the schema. */
+/* What those run behind it who do it by hand. */
+extern const char postern__pg_schema_tail[];
+/* Both for people, with the usual name of the schema. */
 extern const char postern__pg_schema_text[];
 
 /* The same with the known bug that a test has chosen, yours to free; NULL if

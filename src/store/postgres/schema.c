@@ -206,3 +206,35 @@ int postern__pg_migrate(struct pg_store *self, bool must_exist,
 	struct migration migration = { .must_exist = must_exist };
 	return postern__pg_do(self, bring_up_to_date, &migration, error);
 }
+
+/* With the name in the place of each @. */
+static void write_sql(struct postern__buf *out, const char *sql,
+		const char *name) {
+	for (const char *at; (at = strchr(sql, '@')); sql = at + 1) {
+		postern__buf_append(out, sql, (size_t)(at - sql));
+		postern__buf_append_text(out, name);
+	}
+	postern__buf_append_text(out, sql);
+}
+
+int postern__pg_schema_write(const char *rest,
+		const struct postern_store_options *options, struct postern__buf *out,
+		struct postern_error *error) {
+	struct pg_store *self = calloc(1, sizeof *self);
+	if (!self) {
+		return postern__pg_no_memory(error);
+	}
+	int r = postern__pg_parse(self, rest, options, error);
+	if (r == POSTERN_OK) {
+		/* The usual one needs no quotes, and reads better without. */
+		const char *name = self->schema;
+		name = strcmp(name, "\"postern\".") == 0 ? "postern." : name;
+		postern__buf_printf(out, "CREATE SCHEMA %.*s;\n\n",
+				(int)strlen(name) - 1, name);
+		write_sql(out, postern__pg_schema, name);
+		write_sql(out, postern__pg_schema_tail, name);
+	}
+	postern__pg_parse_finish(self);
+	free(self);
+	return r;
+}
