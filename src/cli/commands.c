@@ -140,7 +140,9 @@ static const struct postern__command commands[] = {
 		.name = "init", .operands = "", .flags = no_flags,
 		.help = "write a commented postern.yaml and create the store",
 		.about =
-			"Writes the file that -c names, or ./postern.yaml. A file that is there is\n"
+			"Writes the file that -c names, or ./postern.yaml, for the store that --store or\n"
+			"--store-file names; a password in its URL is left to the environment\n"
+			"(POSTERN_PASSWORD) or to ~/.pgpass, and not written. A file that is there is\n"
 			"kept as it is, and its store is created if it is missing. Nothing that is\n"
 			"there is changed; while a server or another program has the store open, init is\n"
 			"refused with exit status 4. With a configuration of your own 'postern migrate'\n"

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/redact.h"
 #include "cli/answer.h"
 #include "cli/cli.h"
@@ -17,6 +18,7 @@
 #include "cli/out.h"
 #include "cli/own.h"
 #include "server/config.h"
+#include "server/config_store.h"
 
 #define FILE_DEFAULT "postern.yaml"
 
@@ -38,14 +40,14 @@ static bool write_all(int fd, const char *text, size_t len) {
 }
 
 /* Write the file unless it is there. A part of one is worse than none. */
-static int write_file(const char *path, bool *written_out) {
-	const char *sample = postern__config_sample;
+static int write_file(const char *path, const struct postern__buf *text,
+		bool *written_out) {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, FILE_MODE);
 	if (fd < 0 && errno == EEXIST) {
 		*written_out = false;
 		return POSTERN__EXIT_OK;
 	}
-	bool good = fd >= 0 && write_all(fd, sample, strlen(sample));
+	bool good = fd >= 0 && write_all(fd, postern__buf_text(text), text->len);
 	int reason = errno;
 	if (fd >= 0) {
 		good = close(fd) == 0 && good;
@@ -59,6 +61,25 @@ static int write_file(const char *path, bool *written_out) {
 	}
 	*written_out = true;
 	return POSTERN__EXIT_OK;
+}
+
+/* What was said of the store is what the file says. A store in memory is
+   refused later. */
+static int make_text(const struct postern__cli *cli, struct postern__buf *out) {
+	const struct postern__config_wishes wishes = {
+		.store = postern__args_value(&cli->args, "store"),
+		.store_file = postern__args_value(&cli->args, "store-file"),
+		.schema = postern__args_value(&cli->args, "schema"),
+		.connections = postern__args_value(&cli->args, "connections"),
+	};
+	struct postern_error error;
+	int r = wishes.store ? postern__config_store_check(wishes.store, &error)
+						 : POSTERN_OK;
+	if (r == POSTERN_OK) {
+		r = postern__config_sample_write(&wishes, out, &error);
+	}
+	return r == POSTERN_OK ? POSTERN__EXIT_OK
+						   : postern__cli_usage(cli, "--store: %s", error.text);
 }
 
 static void print_result(const struct postern__cli *cli, const char *path,
@@ -102,11 +123,17 @@ static int create_store(const struct postern__cli *cli,
 
 int postern__command_init(struct postern__cli *cli) {
 	const char *path = postern__args_value(&cli->args, "config");
-	bool written;
+	struct postern__buf text;
+	bool written = false;
 	if (!path) {
 		path = FILE_DEFAULT;
 	}
-	int r = write_file(path, &written);
+	postern__buf_init(&text, POSTERN__CONFIG_BYTES_MAX);
+	int r = make_text(cli, &text);
+	if (r == POSTERN__EXIT_OK) {
+		r = write_file(path, &text, &written);
+	}
+	postern__buf_finish(&text);
 	if (r) {
 		return r;
 	}

@@ -2,10 +2,18 @@
 /*
  * The file that `postern init` writes. A line that begins with "#" and no
  * blank is a setting at its default, ready to be uncommented; a test does so
- * with all of them.
+ * with all of them. What was said of the store stands in place of its default,
+ * but never a password.
  */
 
 #include "server/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/fail.h"
+#include "base/redact.h"
 
 /* clang-format off */
 const char postern__config_sample[] =
@@ -109,3 +117,105 @@ const char postern__config_sample[] =
 "#        timeout: 30s\n"
 "#        max_attempts: 10\n";
 /* clang-format on */
+
+/* What redact() puts in the place of a secret, and what is written for it: the
+   variable, or nothing, so that libpq looks into ~/.pgpass. */
+#define HIDDEN "***"
+#define PASSWORD "${POSTERN_PASSWORD:-}"
+
+/* A text between double quotes, of which a variable is a part only where
+   `hidden` is. */
+static void write_quoted(struct postern__buf *out, const char *text,
+		const char *hidden) {
+	postern__buf_append_char(out, '"');
+	while (*text) {
+		if (hidden && strncmp(text, hidden, strlen(hidden)) == 0) {
+			postern__buf_append_text(out, PASSWORD);
+			text += strlen(hidden);
+			continue;
+		}
+		if (*text == '"' || *text == '\\') {
+			postern__buf_append_char(out, '\\');
+		} else if (strncmp(text, "${", 2) == 0) {
+			postern__buf_append_char(out, '$');
+		}
+		postern__buf_append_char(out, *text++);
+	}
+	postern__buf_append_text(out, "\"\n");
+}
+
+/* How often the one is in the other. */
+static size_t count_of(const char *text, const char *part) {
+	size_t count = 0;
+	for (; (text = strstr(text, part)); text += strlen(part)) {
+		count++;
+	}
+	return count;
+}
+
+static int write_url(struct postern__buf *out, const char *url,
+		struct postern_error *error) {
+	/* Hiding a secret may make the text longer. */
+	size_t size = 2 * strlen(url) + POSTERN__REDACT_TEXT_MAX;
+	char *shown = malloc(size);
+	if (!shown) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	int r = POSTERN_OK;
+	postern__redact(url, shown, size);
+	if (strcmp(shown, url) == 0) {
+		postern__buf_append_text(out, "store: ");
+		write_quoted(out, url, NULL);
+	} else if (count_of(shown, HIDDEN) == 1 && strstr(shown, ":" HIDDEN "@")) {
+		postern__buf_append_text(out,
+				"# The password, with @ as %40, / as %2F, ? as %3F and so on, "
+				"is "
+				"taken from\n# the environment; without it libpq looks into "
+				"~/.pgpass.\nstore: ");
+		write_quoted(out, shown, HIDDEN);
+	} else {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"the URL has secrets that init cannot leave out: put it into a "
+				"file of its own, and name that with --store-file");
+	}
+	free(shown);
+	return r;
+}
+
+static int write_line(struct postern__buf *out, const char *line, size_t len,
+		const struct postern__config_wishes *wishes,
+		struct postern_error *error) {
+	static const char store[] = "store: ";
+	static const char schema[] = "#  schema: ";
+	static const char connections[] = "#  connections: ";
+	if (strncmp(line, store, strlen(store)) == 0 && wishes->store) {
+		return write_url(out, wishes->store, error);
+	}
+	if (strncmp(line, store, strlen(store)) == 0 && wishes->store_file) {
+		postern__buf_append_text(out, "store_file: ");
+		write_quoted(out, wishes->store_file, NULL);
+	} else if (strncmp(line, schema, strlen(schema)) == 0 && wishes->schema) {
+		postern__buf_append_text(out, "  schema: ");
+		write_quoted(out, wishes->schema, NULL);
+	} else if (strncmp(line, connections, strlen(connections)) == 0 &&
+			   wishes->connections) {
+		postern__buf_append_text(out, "  connections: ");
+		write_quoted(out, wishes->connections, NULL);
+	} else {
+		postern__buf_append(out, line, len);
+	}
+	return POSTERN_OK;
+}
+
+int postern__config_sample_write(const struct postern__config_wishes *wishes,
+		struct postern__buf *out, struct postern_error *error) {
+	const char *line = postern__config_sample;
+	int r = POSTERN_OK;
+	while (r == POSTERN_OK && *line) {
+		size_t len = strcspn(line, "\n") + 1;
+		r = write_line(out, line, len, wishes, error);
+		line += len;
+	}
+	return r == POSTERN_OK ? postern__buf_check(out, "the configuration", error)
+						   : r;
+}

@@ -651,7 +651,10 @@ def _(place):
     equal(place.read("postern.yaml"), CONFIG)
     assert "#" in sample
     place.ok("init", "-c", "second.yaml", "--store", "sqlite:third.db")
-    equal(place.read("second.yaml"), sample)
+    equal(place.read("second.yaml"),
+          sample.replace("\nstore: sqlite:postern.db", '\nstore: "sqlite:third.db"'))
+    place.fails(2, "init", "-c", "fourth.yaml", "--store", "sqlite:", says="--store")
+    equal(os.path.exists(place.file("fourth.yaml")), False)
     assert os.path.exists(place.file("third.db"))
     place.fails(1, "init", "-c", "no/such/dir.yaml", says="no/such")
     place.configure("bogus: 1\n")

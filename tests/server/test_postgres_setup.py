@@ -187,5 +187,53 @@ def _(place):
     assert 'TABLE "said".meta (' in printed
 
 
+@case("init writes a configuration for the store it is given, without its password")
+def _(place):
+    SERVER.sql(f"CREATE ROLE starter LOGIN SUPERUSER PASSWORD '{SECRET}@/'")
+    SERVER.demand_password("starter")
+    word = SECRET + "%40%2F"
+    url = SERVER.url(user="starter", schema="begun").replace("//starter@",
+                                                             f"//starter:{word}@")
+    results = [place.ok("init", "--store", url)]
+    text = place.read("postern.yaml")
+    assert url.replace(word, "${POSTERN_PASSWORD:-}") in text, text
+    equal(os.stat(place.file("postern.yaml")).st_mode & 0o777, 0o600)
+    results.append(place.fails(UNREACHABLE, "stats", says="no password"))
+    results.append(place.ok("check", env={"POSTERN_PASSWORD": word}))
+    equal(place.ok("send", "orders", "--id", "a", stdin="b",
+                   env={"POSTERN_PASSWORD": word}).out, "accepted\n")
+    equal(place.ok("process", env={"POSTERN_PASSWORD": word}).out, "processed 1\n")
+    place.write(".pgpass", f"*:*:*:starter:{SECRET}@/\n")
+    os.chmod(place.file(".pgpass"), 0o600)
+    results.append(place.ok("check", env={"HOME": place.path,
+                                          "PGPASSFILE": place.file(".pgpass")}))
+    assert SECRET not in text, text
+    for result in results:
+        assert SECRET not in result.out + result.err, result
+
+
+@case("init writes the store's file and settings, and no secret it cannot name")
+def _(place):
+    url = SERVER.url(schema="fifth")
+    place.write("url", url + "\n")
+    os.chmod(place.file("url"), 0o600)
+    place.ok("init", "-c", "file.yaml", "--store-file", "url")
+    assert '\nstore_file: "url"\n' in place.read("file.yaml")
+    place.ok("init", "-c", "schema.yaml", "--store", SERVER.url(), "--schema",
+             "sixth", "--connections", "3")
+    place.ok("check", "-c", "schema.yaml")
+    text = place.ok("check", "-c", "schema.yaml", "--print").out
+    assert "schema: sixth" in text and "connections: 3" in text, text
+    equal(SERVER.sql("SELECT to_regclass('sixth.meta') IS NULL"), ["f"])
+    for url in (
+        f"postgres://u:{SECRET}@h/d?sslpassword={SECRET}",
+        f"postgres://u@h/d?sslpassword={SECRET}",
+    ):
+        result = place.fails(2, "init", "-c", "no.yaml", "--store", url,
+                             says="--store-file")
+        assert SECRET not in result.err, result
+        equal(os.path.exists(place.file("no.yaml")), False)
+
+
 with Server() as SERVER:
     main()
