@@ -32,7 +32,8 @@ static bool is_configured(const struct postern__call *call, const char *store,
 }
 
 static void write_channel(const struct postern__call *call, const char *store,
-		const struct postern_channel_stats *channel) {
+		const struct postern_stats *stats, size_t index) {
+	const struct postern_channel_stats *channel = &stats->channels[index];
 	struct postern__buf *buf = &call->response->body;
 	postern__json_open(buf, '{');
 	postern__json_pair_text(buf, "store", store);
@@ -47,8 +48,10 @@ static void write_channel(const struct postern__call *call, const char *store,
 	postern__json_close(buf, '}');
 }
 
-static void write_handler(struct postern__buf *buf, const char *store,
-		const struct postern_handler_stats *handler) {
+static void write_handler(const struct postern__call *call, const char *store,
+		const struct postern_stats *stats, size_t index) {
+	const struct postern_handler_stats *handler = &stats->handlers[index];
+	struct postern__buf *buf = &call->response->body;
 	postern__json_open(buf, '{');
 	postern__json_pair_text(buf, "store", store);
 	postern__json_pair_text(buf, "key", handler->key);
@@ -78,9 +81,10 @@ static void write_locks(struct postern__buf *buf,
 	postern__json_close(buf, ']');
 }
 
-static void write_node(struct postern__buf *buf, const char *store,
-		const struct postern_stats *stats,
-		const struct postern_node_stats *node) {
+static void write_node(const struct postern__call *call, const char *store,
+		const struct postern_stats *stats, size_t index) {
+	const struct postern_node_stats *node = &stats->nodes[index];
+	struct postern__buf *buf = &call->response->body;
 	char id[17]; /* more digits than a number of JSON is good for */
 	(void)snprintf(id, sizeof id, "%016" PRIx64, node->node);
 	postern__json_open(buf, '{');
@@ -135,43 +139,39 @@ static bool get_counts(struct postern__call *call, struct counts *counts) {
 	return true;
 }
 
-static void write_channels(struct postern__call *call, const char *name,
-		const struct counts *counts) {
-	struct postern__buf *buf = &call->response->body;
-	postern__json_key(buf, name);
-	postern__json_open(buf, '[');
-	for (size_t i = 0; i < counts->count; i++) {
-		const struct postern_stats *stats = counts->stats[i];
-		for (size_t n = 0; n < stats->channel_count; n++) {
-			write_channel(call, call->stores[i]->name, &stats->channels[n]);
-		}
-	}
-	postern__json_close(buf, ']');
+/* One of the things that a store counts: how many it has, and writing one. */
+struct kind {
+	size_t (*count)(const struct postern_stats *stats);
+	void (*write)(const struct postern__call *call, const char *store,
+			const struct postern_stats *stats, size_t index);
+};
+
+static size_t channel_count(const struct postern_stats *stats) {
+	return stats->channel_count;
 }
 
-static void write_handlers(struct postern__call *call, const char *name,
-		const struct counts *counts) {
-	struct postern__buf *buf = &call->response->body;
-	postern__json_key(buf, name);
-	postern__json_open(buf, '[');
-	for (size_t i = 0; i < counts->count; i++) {
-		const struct postern_stats *stats = counts->stats[i];
-		for (size_t n = 0; n < stats->handler_count; n++) {
-			write_handler(buf, call->stores[i]->name, &stats->handlers[n]);
-		}
-	}
-	postern__json_close(buf, ']');
+static size_t handler_count(const struct postern_stats *stats) {
+	return stats->handler_count;
 }
 
-static void write_nodes(struct postern__call *call, const char *name,
-		const struct counts *counts) {
+static size_t node_count(const struct postern_stats *stats) {
+	return stats->node_count;
+}
+
+static const struct kind channels = { channel_count, write_channel };
+static const struct kind handlers = { handler_count, write_handler };
+static const struct kind nodes = { node_count, write_node };
+
+/* All of a kind, of all stores, as a list of this name. */
+static void write_list(const struct postern__call *call, const char *name,
+		const struct counts *counts, const struct kind *kind) {
 	struct postern__buf *buf = &call->response->body;
 	postern__json_key(buf, name);
 	postern__json_open(buf, '[');
 	for (size_t i = 0; i < counts->count; i++) {
 		const struct postern_stats *stats = counts->stats[i];
-		for (size_t n = 0; n < stats->node_count; n++) {
-			write_node(buf, call->stores[i]->name, stats, &stats->nodes[n]);
+		for (size_t n = 0; n < kind->count(stats); n++) {
+			kind->write(call, call->stores[i]->name, stats, n);
 		}
 	}
 	postern__json_close(buf, ']');
@@ -191,57 +191,40 @@ static void write_stores(struct postern__call *call,
 	postern__json_close(buf, ']');
 }
 
-/* An object with what `write` writes into it. */
-static void answer_counts(struct postern__call *call,
-		void (*write)(struct postern__call *call,
-				const struct counts *counts)) {
+/* An object with the lists of a kind; NULL: of every kind, and the stores. */
+static void answer_counts(struct postern__call *call, const struct kind *kind) {
 	struct counts counts;
 	if (!get_counts(call, &counts)) {
 		return;
 	}
 	postern__json_open(&call->response->body, '{');
-	write(call, &counts);
+	if (kind) {
+		write_list(call, "items", &counts, kind);
+	} else {
+		write_stores(call, &counts);
+		write_list(call, "channels", &counts, &channels);
+		write_list(call, "handlers", &counts, &handlers);
+		write_list(call, "nodes", &counts, &nodes);
+	}
 	postern__json_close(&call->response->body, '}');
 	finish_counts(&counts);
 	answer(call);
 }
 
-static void write_all(struct postern__call *call, const struct counts *counts) {
-	write_stores(call, counts);
-	write_channels(call, "channels", counts);
-	write_handlers(call, "handlers", counts);
-	write_nodes(call, "nodes", counts);
-}
-
-static void write_channel_items(struct postern__call *call,
-		const struct counts *counts) {
-	write_channels(call, "items", counts);
-}
-
-static void write_handler_items(struct postern__call *call,
-		const struct counts *counts) {
-	write_handlers(call, "items", counts);
-}
-
-static void write_node_items(struct postern__call *call,
-		const struct counts *counts) {
-	write_nodes(call, "items", counts);
-}
-
 void postern__route_stats(struct postern__call *call) {
-	answer_counts(call, write_all);
+	answer_counts(call, NULL);
 }
 
 void postern__route_channels(struct postern__call *call) {
-	answer_counts(call, write_channel_items);
+	answer_counts(call, &channels);
 }
 
 void postern__route_handlers(struct postern__call *call) {
-	answer_counts(call, write_handler_items);
+	answer_counts(call, &handlers);
 }
 
 void postern__route_nodes(struct postern__call *call) {
-	answer_counts(call, write_node_items);
+	answer_counts(call, &nodes);
 }
 
 void postern__route_health(struct postern__call *call) {
