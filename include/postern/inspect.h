@@ -196,6 +196,10 @@ struct postern_node_stats {
 	int64_t renewed_at_ms;
 	int64_t lives_until_ms; /* unless it is renewed; 0: until it ends */
 	uint64_t leased;        /* deliveries, now */
+	/* Where the process is: the name of its machine, NULL if nobody knows,
+	   and its number there, 0 if nobody knows. */
+	const char *host;
+	int64_t pid;
 };
 
 /* A lock that is held. */

@@ -139,6 +139,8 @@ static void print_nodes(const json_t *nodes, bool several) {
 	static const struct postern__column columns[] = {
 		{ "STORE", false },
 		{ "NODE", false },
+		{ "HOST", false },
+		{ "PID", true },
 		{ "LEASED", true },
 		{ "RENEWED", false },
 		{ "UNTIL", false },
@@ -153,6 +155,8 @@ static void print_nodes(const json_t *nodes, bool several) {
 			postern__table_text(&table, postern__answer_text(row, "store"));
 		}
 		postern__table_text(&table, postern__answer_text(row, "node"));
+		postern__table_text(&table, postern__answer_text(row, "host"));
+		postern__table_count(&table, postern__answer_count(row, "pid"));
 		postern__table_count(&table, postern__answer_count(row, "leased"));
 		add_span(&table, row, "renewed_ago_ms", -1);
 		add_span(&table, row, "left_ms", 1);

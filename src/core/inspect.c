@@ -7,6 +7,7 @@
 #include <postern/inspect.h>
 
 #include "base/fail.h"
+#include "base/host.h"
 #include "base/point.h"
 #include "core/box.h"
 
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const state_names[] = {
 	[POSTERN_STATE_PENDING] = "pending",
@@ -229,8 +231,19 @@ static void add_registration(const struct postern_box *box,
 	}
 }
 
+/* Of a store that this process alone has open. */
+static void add_host(struct postern_node_stats *node,
+		struct postern_memory *memory) {
+	char host[POSTERN__HOST_LEN_MAX + 1];
+	postern__host_name(host);
+	/* Without memory it is one that nobody knows. */
+	node->host = postern_memory_text(memory, host);
+	node->pid = getpid();
+}
+
 /* And which node it is, and what the lock is called that counts here. */
-static void add_node(struct postern_box *box, struct postern_stats *stats) {
+static void add_node(struct postern_box *box, struct postern_memory *memory,
+		struct postern_stats *stats) {
 	(void)pthread_mutex_lock(&box->lock);
 	uint64_t own = box->node;
 	(void)pthread_mutex_unlock(&box->lock);
@@ -239,6 +252,9 @@ static void add_node(struct postern_box *box, struct postern_stats *stats) {
 		struct postern_node_stats *node =
 				(struct postern_node_stats *)(uintptr_t)&stats->nodes[i];
 		node->own = node->node == own;
+		if (node->own && !node->host) {
+			add_host(node, memory);
+		}
 		for (size_t j = 0; j < stats->lock_count; j++) {
 			const struct postern_lock_stats *lock = &stats->locks[j];
 			if (lock->node == node->node &&
@@ -267,7 +283,7 @@ int postern_box_stats(struct postern_box *box, struct postern_stats **out,
 		return r;
 	}
 	add_registration(box, &object->stats);
-	add_node(box, &object->stats);
+	add_node(box, object->memory, &object->stats);
 	*out = &object->stats;
 	return POSTERN_OK;
 }

@@ -91,6 +91,12 @@ static void write_node(const struct postern__call *call, const char *store,
 	postern__json_pair_text(buf, "store", store);
 	postern__json_pair_text(buf, "node", id);
 	postern__json_pair_bool(buf, "own", node->own);
+	postern__json_pair_text(buf, "host", node->host);
+	if (node->pid) {
+		postern__json_pair_int(buf, "pid", node->pid);
+	} else {
+		postern__json_pair_null(buf, "pid");
+	}
 	postern__write_time(buf, "renewed_at", node->renewed_at_ms);
 	postern__json_pair_int(buf, "renewed_ago_ms",
 			stats->now_ms - node->renewed_at_ms);

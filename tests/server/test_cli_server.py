@@ -259,7 +259,9 @@ def _(place):
         for line in place.ok("stats").out.splitlines()
         if line.startswith(node["node"])
     ]
-    equal((line.split()[1], line.split()[-1]), ("0", "this"), line)
+    equal((node["host"], node["pid"]), (socket.gethostname(), server.pid), node)
+    equal((line.split()[1:4], line.split()[-1]),
+          ([socket.gethostname(), str(server.pid), "0"], "this"), line)
     server.stop(signal.SIGKILL)
     equal(place.ok("stats", "--json").json()["nodes"], [])
     assert "NODE" not in place.ok("stats").out

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -189,6 +190,8 @@ def _(place):
 
     until(lambda: len(nodes()) == 3 and len(processors()) == 1)
     until(lambda: any(node["sleeping"] for node in nodes()))
+    equal({(node["host"], node["pid"]) for node in nodes()},
+          {(socket.gethostname(), server.pid) for server in servers})
     for node in nodes():
         equal((node["store"], node["own"], node["leased"]), ("default", False, 0))
         assert 0 <= node["renewed_ago_ms"] <= 20000, node
@@ -199,6 +202,7 @@ def _(place):
     equal(len(lines) - head, 4, lines)
     (first,) = processors()
     assert any(line.startswith(first) and "processor" in line for line in lines), lines
+    assert all(socket.gethostname() in line for line in lines[head + 1:]), lines
     for server in servers:
         equal(server.stop(), 0)
     equal(nodes(), [])

@@ -521,7 +521,8 @@ struct postern_store_ops {
 	/*
 	 * All channels and handlers the store knows, the nodes that are enrolled,
 	 * and the locks that are held and not over; `registered` and `channel` of
-	 * handlers, `own` and `processor` of nodes are left to the caller. A node
+	 * handlers, `own` and `processor` of nodes are left to the caller, as are
+	 * `host` and `pid` by a store that only one process has open. A node
 	 * or lock that was renewed in the future (the clock went back) is told as
 	 * if it were renewed now.
 	 */

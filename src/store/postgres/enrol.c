@@ -6,7 +6,10 @@
  * it comes to the same.
  */
 
+#include <unistd.h>
+
 #include "base/fail.h"
+#include "base/host.h"
 #include "base/point.h"
 #include "store/common.h"
 #include "store/postgres/postgres.h"
@@ -104,7 +107,9 @@ static int read_handlers(struct pg_connection *connection,
 static int enrol_node(struct pg_connection *connection,
 		const struct postern_enrolment *enrolment,
 		struct postern_error *error) {
+	char host[POSTERN__HOST_LEN_MAX + 1];
 	struct pg_query query;
+	postern__host_name(host);
 	postern__pg_query(&query, connection);
 	postern__pg_node(&query, enrolment->node);
 	postern__pg_now(&query);
@@ -118,8 +123,10 @@ static int enrol_node(struct pg_connection *connection,
 		postern__pg_int4(&query, enrolment->handlers[i].id);
 	}
 	postern__pg_array_end(&query);
-	int r = postern__pg_run(&query, "SELECT @enrol_node_1($1, $2, $3, $4)",
-			error);
+	postern__pg_text(&query, host);
+	postern__pg_int4(&query, getpid());
+	int r = postern__pg_run(&query,
+			"SELECT @enrol_node_1($1, $2, $3, $4, $5, $6)", error);
 	postern__pg_end(&query);
 	return r;
 }

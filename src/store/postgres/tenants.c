@@ -21,23 +21,26 @@ static int read_nodes(struct pg_connection *connection,
 			NOW ", leased AS (SELECT node, count(*) AS leased FROM @open"
 				" WHERE node IS NOT NULL GROUP BY node)"
 				" SELECT n.node, n.renewed_at - " SKEW ", n.lives_until - " SKEW
-				", n.sleeps, l.leased FROM @node n"
+				", n.sleeps, l.leased, n.host, n.pid FROM @node n"
 				" LEFT JOIN leased l ON l.node = n.node ORDER BY n.node",
 			error);
 	int count = r == POSTERN_OK ? postern__pg_rows(&query) : 0;
 	struct postern_node_stats *nodes = postern_memory_alloc(memory,
 			(size_t)count * sizeof(struct postern_node_stats));
-	if (r == POSTERN_OK && !nodes) {
-		r = postern__pg_no_memory(error);
-	}
-	for (int row = 0; nodes && row < count; row++) {
+	bool ok = nodes;
+	for (int row = 0; ok && row < count; row++) {
 		nodes[row] = (struct postern_node_stats){
 			.node = (uint64_t)postern__pg_get(&query, row, 0),
 			.renewed_at_ms = postern__pg_get(&query, row, 1),
 			.lives_until_ms = postern__pg_get(&query, row, 2),
 			.sleeping = postern__pg_get(&query, row, 3) != 0,
 			.leased = (uint64_t)postern__pg_get(&query, row, 4),
+			.pid = postern__pg_get(&query, row, 6),
 		};
+		ok = postern__pg_get_text(&query, row, 5, memory, &nodes[row].host);
+	}
+	if (r == POSTERN_OK && !ok) {
+		r = postern__pg_no_memory(error);
 	}
 	postern__pg_end(&query);
 	out->nodes = nodes;

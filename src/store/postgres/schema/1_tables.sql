@@ -61,13 +61,15 @@ CREATE TABLE @handler_key (
 );
 
 -- The nodes that are there, until when unless they renew themselves (NULL:
--- until they say that they end), and what they register. sleeps: its last claim
--- left nothing that is due, so it wants to be told of new work. rests: the same of staged
--- messages.
+-- until they say that they end), and what they register. host, pid: where it
+-- is, for people. sleeps: its last claim left nothing that is due, so it wants
+-- to be told of new work. rests: the same of staged messages.
 CREATE TABLE @node (
 	node bigint PRIMARY KEY,
 	renewed_at bigint NOT NULL,
 	lives_until bigint,
+	host text NOT NULL,
+	pid integer NOT NULL,
 	sleeps boolean NOT NULL DEFAULT true,
 	rests boolean NOT NULL DEFAULT true
 );

@@ -827,12 +827,13 @@ END $$;
 
 -- A node that begins to live, and the handlers it registers.
 CREATE FUNCTION @enrol_node_1(p_node bigint, p_now bigint, p_lease bigint,
-	p_handlers integer[]) RETURNS void LANGUAGE plpgsql AS $$
+	p_handlers integer[], p_host text, p_pid integer)
+	RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 BEGIN
-	INSERT INTO @node (node, renewed_at, lives_until)
-		VALUES (p_node, v_now, v_now + p_lease)
+	INSERT INTO @node (node, renewed_at, lives_until, host, pid)
+		VALUES (p_node, v_now, v_now + p_lease, p_host, p_pid)
 		ON CONFLICT (node) DO UPDATE
 		SET renewed_at = v_now, lives_until = v_now + p_lease;
 	DELETE FROM @node_handler WHERE node = p_node;
