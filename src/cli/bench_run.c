@@ -22,7 +22,7 @@
 #include "base/wait.h"
 #include "cli/bench.h"
 #include "cli/out.h"
-#include "runner/trouble.h"
+#include "core/trouble.h"
 
 /* Between two lines of progress. */
 #define PROGRESS_MS 200

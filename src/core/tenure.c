@@ -24,6 +24,7 @@
 #include "base/fail.h"
 #include "base/point.h"
 #include "base/text.h"
+#include "core/trouble.h"
 
 #include <stdio.h>
 
@@ -170,8 +171,7 @@ static void lose_lock(struct postern_box *box, postern_remark *trouble,
 	stop_processing(box);
 	emit_lock(box, POSTERN_EVENT_LOCK_LOST, fence);
 	if (trouble) {
-		trouble(context, "the processing lock was lost; another process "
-						 "goes on");
+		trouble(context, POSTERN__TROUBLE_LOCK_LOST);
 	}
 }
 
@@ -241,7 +241,9 @@ static void tell_waiting(struct postern_box *box, postern_remark *trouble,
 		char since[POSTERN__DURATION_TEXT_MAX];
 		postern__duration_format(waited, since);
 		(void)snprintf(text, sizeof(text),
-				"the lock '%s' has been another's for %s; still waiting",
+				POSTERN__TROUBLE_WAITING
+				"for the lock '%s', which another process has had for %s; "
+				"'postern stats' shows which",
 				box->lock_name, since);
 		trouble(context, text);
 	}

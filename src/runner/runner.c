@@ -24,8 +24,8 @@
 #include "base/fail.h"
 #include "base/point.h"
 #include "core/box.h"
+#include "core/trouble.h"
 #include "runner/runner.h"
-#include "runner/trouble.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "runner/runner.h"
 
 #include "base/point.h"
-#include "runner/trouble.h"
+#include "core/trouble.h"
 
 #include <stdio.h>
 

@@ -11,7 +11,7 @@
 #include <postern/sys/clock.h>
 #include <string.h>
 
-#include "runner/trouble.h"
+#include "core/trouble.h"
 
 #define BURST 20
 #define INTERVAL_MS 500
@@ -157,7 +157,10 @@ void postern__watch_remark(void *context, const char *text) {
 void postern__watch_trouble(void *context, const char *text) {
 	struct postern__watch *watch = context;
 	static const char *const beginnings[] = { POSTERN__TROUBLE_CLEANED,
-		POSTERN__TROUBLE_TAKEN };
+		POSTERN__TROUBLE_TAKEN, POSTERN__TROUBLE_WAITING };
+	if (strcmp(text, POSTERN__TROUBLE_LOCK_LOST) == 0) {
+		return; /* the event says it */
+	}
 	bool over = strcmp(text, POSTERN__TROUBLE_OVER) == 0;
 	bool good = over;
 	for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++) {

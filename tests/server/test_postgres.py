@@ -208,6 +208,38 @@ def _(place):
     equal(nodes(), [])
 
 
+def logged(server, *parts):
+    """The lines of a server's log that have all of these in them."""
+    lines = [json.loads(line) for line in server.stderr().splitlines()]
+    return [line for line in lines if all(p in line["message"] for p in parts)]
+
+
+@case("waiting for the lock is no error, and its loss is told once")
+def _(place):
+    place.configure(
+        CONFIG.format(url=SERVER.url(schema="guarded")).replace(
+            "{node_lease: 2s",
+            "{processing: exclusive, lock_acquire_timeout: 1ms, node_lease: 2s")
+    )
+    first = place.serve()
+    until(lambda: logged(first, "has the processing lock"))
+    second = place.serve()
+    until(lambda: logged(second, "waiting for the lock 'InboxProcessor_default'"))
+    first.process.send_signal(signal.SIGSTOP)
+    until(lambda: logged(second, "has the processing lock"))
+    first.process.send_signal(signal.SIGCONT)
+    until(lambda: logged(first, "waiting for the lock"))
+    for server in (first, second):
+        equal(server.stop(), 0)
+        taken = logged(server, "has the processing lock")
+        equal([line["level"] for line in taken], ["info"], server.stderr())
+        waits = logged(server, "waiting for the lock")
+        equal([line["level"] for line in waits], ["info"], server.stderr())
+    (lost,) = logged(first, "lock", "lost")
+    equal(lost["level"], "warn")
+    equal(logged(second, "lost"), [])
+
+
 def ask(place, path, *more):
     """What the server answers at the socket that it listens at."""
     done = subprocess.run(

@@ -386,7 +386,7 @@ static void waiting_is_told(void) {
 			sweep(b);
 			fake_clock_advance(&house.clock, LEASE_MS / 3);
 		}
-		const char *text = "has been another's for";
+		const char *text = "which another process has had for";
 		const char *first = strstr(b->remarks, text);
 		CHECK(first);
 		CHECK(first && !strstr(first + 1, text));

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_CORE_TROUBLE_H
+#define POSTERN_CORE_TROUBLE_H
+
+/*
+ * Of all that is reported as trouble, what is none: the end of what was
+ * reported before, and, as the beginning of a text, what a clean-up removed,
+ * what was taken over from nodes that are gone, and whom a node waits for that
+ * has nothing to do until then. A log tells them apart by this.
+ */
+#define POSTERN__TROUBLE_OVER "the store works again"
+#define POSTERN__TROUBLE_CLEANED "cleaned up "
+#define POSTERN__TROUBLE_TAKEN "took over "
+#define POSTERN__TROUBLE_WAITING "waiting "
+
+/* There is an event for it, too: whoever hears that needs no text. */
+#define POSTERN__TROUBLE_LOCK_LOST \
+	"the processing lock was lost; another process goes on"
+
+#endif
