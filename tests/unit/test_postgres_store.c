@@ -12,6 +12,7 @@
 #include <postern/sys/memory.h>
 #include <postern/sys/store.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +195,40 @@ static void given_back(void) {
 			&scene.error);
 	CHECK_INT(number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
+			1);
+	scene_close(&scene);
+}
+
+/* A batch that had not even begun when it was looked for: its backend was not
+   given a turn. */
+static void given_back_late(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	bool alive = false;
+	scene_open(&scene);
+	pid_t backend =
+			(pid_t)number(scene.link, "SELECT max(pid) FROM pg_stat_activity"
+									  " WHERE application_name = 'postern'");
+	/* For a second there are numbers at hand, and the batch is all it asks
+	   for. */
+	CHECK_OK(accept_leased(&scene, 7, "0", &accept), &scene.error);
+	if (!CHECK(backend > 0) || !CHECK_INT(kill(backend, SIGSTOP), 0)) {
+		return;
+	}
+	CHECK_INT(accept_leased(&scene, NODE, "1", &accept), POSTERN_E_TIMEOUT);
+	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 1);
+	CHECK_INT(kill(backend, SIGCONT), 0);
+	CHECK(wait_for(&scene,
+			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
+	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open"
+					  " WHERE node IS NULL AND fence = 1 AND starts = 0"),
 			1);
 	scene_close(&scene);
 }
@@ -652,6 +687,8 @@ static const struct tap_case cases[] = {
 	{ "a lock is renewed but not given away while something runs under it",
 			busy_owner },
 	{ "what was leased after it was given up is given back", given_back },
+	{ "what was leased long after it was given up is given back, too",
+			given_back_late },
 	{ "what was leased of the same message later is not given back",
 			other_handler_kept },
 	{ "what was leased by the first of two tries is given back",

@@ -9,12 +9,18 @@
  * kept in mind, and with the next renewal they are given back, if there are
  * any.
  *
- * The number of a message that was accepted is not used again. But a delivery
- * whose claim did not take effect will be claimed once more, under the same
- * fence, and that lease must not be given back: nothing is claimed before the
- * doubts about claims are settled, by one at a time.
+ * Whoever gives back waits for what is under way. But a batch is one statement,
+ * and the server may not even have begun with it: so what a batch may have
+ * leased is looked for with every renewal, for as long as a statement may take.
+ * That does no harm, for the number of a message is not used again.
+ *
+ * A claim has begun before it can be in doubt. But a delivery whose claim did
+ * not take effect will be claimed once more, under the same fence, and that
+ * lease must not be given back: nothing is claimed before the doubts about
+ * claims are settled, by one at a time, and then they are forgotten.
  */
 
+#include <postern/sys/clock.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +29,14 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
+static int64_t now_ms(const struct pg_store *self) {
+	return self->clock->monotonic_ms(self->clock->context);
+}
+
 void postern__pg_doubt(struct pg_store *self, uint64_t node,
 		const struct pg_lease *leases, size_t count, bool claimed) {
 	struct pg_doubts *doubts = &self->doubts;
+	int64_t until = now_ms(self) + self->command_timeout_ms;
 	(void)pthread_mutex_lock(&self->lock);
 	if (doubts->node != node) {
 		/* What another life had leased is taken back when it is gone. */
@@ -35,66 +46,74 @@ void postern__pg_doubt(struct pg_store *self, uint64_t node,
 	}
 	if (doubts->count + count > doubts->cap) {
 		size_t cap = 2 * (doubts->count + count);
-		struct pg_lease *more = realloc(doubts->leases, cap * sizeof *more);
+		struct pg_doubt *more = realloc(doubts->items, cap * sizeof *more);
 		if (!more) {
 			/* They stay until the node ends. */
 			count = 0;
 		} else {
-			doubts->leases = more;
+			doubts->items = more;
 			doubts->cap = cap;
 		}
 	}
-	if (count > 0) {
-		memcpy(doubts->leases + doubts->count, leases, count * sizeof *leases);
-		doubts->count += count;
+	for (size_t i = 0; i < count; i++) {
+		doubts->items[doubts->count++] =
+				(struct pg_doubt){ leases[i], claimed ? 0 : until };
 		doubts->claimed = doubts->claimed || claimed;
 	}
 	(void)pthread_mutex_unlock(&self->lock);
 }
 
 /* A copy of what is in doubt; NULL: nothing, or no memory for it. */
-static struct pg_lease *take_copy(struct pg_store *self, uint64_t node,
+static struct pg_doubt *take_copy(struct pg_store *self, uint64_t node,
 		bool only_claimed, size_t *count_out) {
 	struct pg_doubts *doubts = &self->doubts;
-	struct pg_lease *copy = NULL;
+	struct pg_doubt *copy = NULL;
 	(void)pthread_mutex_lock(&self->lock);
 	if (doubts->node == node && doubts->count > 0 &&
 			(doubts->claimed || !only_claimed)) {
 		copy = malloc(doubts->count * sizeof *copy);
 	}
 	if (copy) {
-		memcpy(copy, doubts->leases, doubts->count * sizeof *copy);
+		memcpy(copy, doubts->items, doubts->count * sizeof *copy);
 		*count_out = doubts->count;
 	}
 	(void)pthread_mutex_unlock(&self->lock);
 	return copy;
 }
 
-/* The first so many are settled; others may have come meanwhile. */
-static void forget(struct pg_store *self, uint64_t node, size_t count) {
+/* The first so many were looked for, at that time; others may have come
+   meanwhile. */
+static void forget(struct pg_store *self, uint64_t node, size_t count,
+		int64_t now) {
 	struct pg_doubts *doubts = &self->doubts;
+	size_t kept = 0;
 	(void)pthread_mutex_lock(&self->lock);
 	if (doubts->node == node) {
-		doubts->count -= count;
-		memmove(doubts->leases, doubts->leases + count,
-				doubts->count * sizeof *doubts->leases);
-		doubts->claimed = doubts->claimed && doubts->count > 0;
+		doubts->claimed = false;
+		for (size_t i = 0; i < doubts->count; i++) {
+			const struct pg_doubt doubt = doubts->items[i];
+			if (i >= count || doubt.until_ms > now) {
+				doubts->items[kept++] = doubt;
+				doubts->claimed = doubts->claimed || doubt.until_ms == 0;
+			}
+		}
+		doubts->count = kept;
 	}
 	(void)pthread_mutex_unlock(&self->lock);
 }
 
-#define EACH_LEASE(type, add)                          \
-	do {                                               \
-		postern__pg_array(&query, (type));             \
-		for (size_t i = 0; i < count; i++) {           \
-			const struct pg_lease *lease = &leases[i]; \
-			add;                                       \
-		}                                              \
-		postern__pg_array_end(&query);                 \
+#define EACH_LEASE(type, add)                                \
+	do {                                                     \
+		postern__pg_array(&query, (type));                   \
+		for (size_t i = 0; i < count; i++) {                 \
+			const struct pg_lease *lease = &doubts[i].lease; \
+			add;                                             \
+		}                                                    \
+		postern__pg_array_end(&query);                       \
 	} while (0)
 
 static int give_back(struct pg_connection *connection, uint64_t node,
-		const struct pg_lease *leases, size_t count,
+		const struct pg_doubt *doubts, size_t count,
 		struct postern_error *error) {
 	char timeout[24];
 	(void)snprintf(timeout, sizeof timeout, "%lld",
@@ -119,13 +138,14 @@ int postern__pg_settle_doubts(struct pg_connection *connection, uint64_t node,
 	size_t count = 0;
 	int r = POSTERN_OK;
 	(void)pthread_mutex_lock(&self->settling);
-	struct pg_lease *leases = take_copy(self, node, only_claimed, &count);
-	if (leases) {
-		r = give_back(connection, node, leases, count, error);
+	int64_t now = now_ms(self);
+	struct pg_doubt *doubts = take_copy(self, node, only_claimed, &count);
+	if (doubts) {
+		r = give_back(connection, node, doubts, count, error);
 		if (r == POSTERN_OK) {
-			forget(self, node, count);
+			forget(self, node, count, now);
 		}
-		free(leases);
+		free(doubts);
 	}
 	(void)pthread_mutex_unlock(&self->settling);
 	return r;

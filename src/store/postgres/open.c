@@ -77,7 +77,7 @@ static void pg_destroy(struct postern_store *store) {
 	}
 	postern__pg_pool_finish(self);
 	postern__pg_forget_all(self);
-	free(self->doubts.leases);
+	free(self->doubts.items);
 	postern__pg_parse_finish(self);
 	free(self);
 }

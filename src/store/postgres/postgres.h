@@ -224,10 +224,15 @@ struct pg_lease {
 	uint64_t fence;
 };
 
+struct pg_doubt {
+	struct pg_lease lease;
+	int64_t until_ms; /* it is looked for; 0: once */
+};
+
 /* What a node may have leased, see doubt.c. */
 struct pg_doubts {
 	uint64_t node;
-	struct pg_lease *leases;
+	struct pg_doubt *items;
 	size_t count;
 	size_t cap;
 	bool claimed; /* some were claimed */
