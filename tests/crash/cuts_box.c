@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Runs of a handler inside a transaction of the database: what it writes and
+ * its completion are there together, once, or not at all. One message to a
+ * commit, or three.
+ *
+ * A box is worked by hand, with a clock that can be put forward: whoever met
+ * trouble rests for seconds before the next try.
+ */
+
+#include <postern/postern.h>
+#include <postern/sys/clock.h>
+#include <postern/sys/random.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crash/cuts.h"
+#include "tap.h"
+
+#define CHANNEL "orders"
+#define BATCH_MAX 3
+#define PATIENCE_MS 60000
+/* More than the engine, or a handler, lets anything rest. */
+#define RETRY_MS 6000
+/* Far more than it takes: one. */
+#define TRIES 20
+
+struct own {
+	struct postern_box *box;
+	size_t batch;
+	struct postern_clock clock;
+	_Atomic int64_t shift_ms;
+	struct postern_random random;
+	_Atomic uint64_t drawn;
+	/* What was told of the messages of this trial. */
+	int64_t seqs[BATCH_MAX];
+	int done[BATCH_MAX];
+	int refused[BATCH_MAX];
+};
+
+static struct own *own_of(struct cuts_stand *stand) {
+	return stand->own;
+}
+
+static int64_t read_wall(void *context) {
+	struct own *own = context;
+	const struct postern_clock *clock = postern_clock_system();
+	return clock->wall_ms(clock->context) + atomic_load(&own->shift_ms);
+}
+
+static int64_t read_monotonic(void *context) {
+	struct own *own = context;
+	const struct postern_clock *clock = postern_clock_system();
+	return clock->monotonic_ms(clock->context) + atomic_load(&own->shift_ms);
+}
+
+/* All of the same length, however they are written. */
+static uint64_t draw(void *context) {
+	struct own *own = context;
+	return UINT64_C(1) << 63 | atomic_fetch_add(&own->drawn, 2);
+}
+
+static void listen(void *context, const struct postern_event *event) {
+	struct own *own = context;
+	for (size_t i = 0; i < own->batch; i++) {
+		if (event->seq != own->seqs[i]) {
+			continue;
+		}
+		own->done[i] += event->kind == POSTERN_EVENT_SETTLED &&
+						event->state == POSTERN_STATE_DONE;
+		own->refused[i] += event->kind == POSTERN_EVENT_FENCED;
+	}
+}
+
+static int add_all(struct cuts_stand *stand) {
+	struct own *own = own_of(stand);
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.commit_batch = (uint32_t)own->batch;
+	const struct postern_handler_options options = {
+		.size = sizeof options,
+		.key = "row",
+		.sql = "INSERT INTO " CUTS_SCHEMA ".effect VALUES (:id)",
+		.policy = &policy,
+	};
+	int r = postern_box_add_channel(own->box, CHANNEL, NULL, &stand->error);
+	if (r == POSTERN_OK) {
+		r = postern_box_add_handler(own->box, CHANNEL, &options, &stand->error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern_box_subscribe(own->box, listen, own, &stand->error);
+	}
+	return r == POSTERN_OK ? postern_box_start(own->box, &stand->error) : r;
+}
+
+static void open_box(struct cuts_stand *stand, size_t batch) {
+	static struct own own;
+	own = (struct own){
+		.batch = batch,
+		.clock = {
+			.context = &own,
+			.wall_ms = read_wall,
+			.monotonic_ms = read_monotonic,
+		},
+		.random = { .context = &own, .next = draw },
+	};
+	stand->own = &own;
+	const struct postern_box_options options = {
+		.size = sizeof options,
+		.command_timeout_ms = PATIENCE_MS,
+		.command_retries = stand->retries,
+		/* Nobody renews it, and its clock is put forward all the time. */
+		.node_lease_ms = POSTERN_DURATION_MS_MAX,
+		.clock = &own.clock,
+		.random = &own.random,
+	};
+	int r = postern_box_open(stand->url, &options, &own.box, &stand->error);
+	cuts_do(stand, "CREATE TABLE " CUTS_SCHEMA ".effect (id text)");
+	if (!CHECK_OK(r, &stand->error) ||
+			!CHECK_OK(add_all(stand), &stand->error)) {
+		exit(1);
+	}
+}
+
+static void open_for_one(struct cuts_stand *stand) {
+	open_box(stand, 1);
+}
+
+static void open_for_three(struct cuts_stand *stand) {
+	open_box(stand, BATCH_MAX);
+}
+
+static void close_box(struct cuts_stand *stand) {
+	postern_box_destroy(own_of(stand)->box);
+}
+
+/* A batch of messages, accepted and leased to us. */
+static void bring(struct cuts_stand *stand, const char *name) {
+	struct own *own = own_of(stand);
+	for (size_t i = 0; i < own->batch; i++) {
+		char id[40];
+		(void)snprintf(id, sizeof id, "%s-%zu", name, i);
+		const struct postern_message message = {
+			.size = sizeof message,
+			.id = id,
+			.type = "order.paid",
+			.body = "body",
+			.body_len = 4,
+		};
+		own->done[i] = 0;
+		own->refused[i] = 0;
+		CHECK_OK(postern_box_accept(own->box, CHANNEL, &message, &own->seqs[i],
+						 &stand->error),
+				&stand->error);
+	}
+	size_t count = 0;
+	CHECK_OK(postern_box_claim(own->box, own->batch, &count, &stand->error),
+			&stand->error);
+	CHECK_INT(count, own->batch);
+}
+
+/* The line may be a new one, and what is done for the first time on it may be
+   more to say: so a batch of others goes before. */
+static void prepare(struct cuts_stand *stand, struct cuts_trial *trial) {
+	struct own *own = own_of(stand);
+	char other[sizeof trial->id + 8];
+	(void)snprintf(other, sizeof other, "other-%s", trial->id);
+	bring(stand, other);
+	CHECK_OK(postern_box_run(own->box, own->batch, NULL, &stand->error),
+			&stand->error);
+	bring(stand, trial->id);
+}
+
+static void act(struct cuts_stand *stand, struct cuts_trial *trial) {
+	struct own *own = own_of(stand);
+	trial->r = postern_box_run(own->box, own->batch, NULL, &stand->error);
+}
+
+/* What was written, what has ended and how, what has not. A line that breaks is
+   no failure of a message; in the middle of the handler's own statement it may
+   be told as an attempt that did not count. */
+static const char *truth(struct cuts_stand *stand,
+		const struct cuts_trial *trial, size_t index) {
+	char id[sizeof trial->id + 4];
+	(void)snprintf(id, sizeof id, "%s-%zu", trial->id, index);
+	return cuts_ask(stand,
+			"WITH m AS (SELECT seq FROM cuts.message WHERE id = $1)"
+			" SELECT concat_ws(' ',"
+			" (SELECT count(*) FROM cuts.effect WHERE id = $1),"
+			" (SELECT count(*) FROM cuts.ledger JOIN m USING (seq)"
+			"  WHERE state = 3 AND crashes = 0 AND failures = 0),"
+			" (SELECT count(*) FROM cuts.ledger JOIN m USING (seq)),"
+			" (SELECT count(*) FROM cuts.open JOIN m USING (seq)),"
+			" (SELECT count(*) > 1 OR coalesce(max(outcome), 'snooze') <>"
+			"  'snooze' FROM cuts.attempt JOIN m USING (seq)))",
+			id);
+}
+
+static const char is_done[] = "1 1 1 0 f";
+
+static size_t count_done(const struct own *own) {
+	size_t count = 0;
+	for (size_t i = 0; i < own->batch; i++) {
+		count += own->done[i] > 0;
+	}
+	return count;
+}
+
+/* What was told as done is; the rest is done later, by whatever way. */
+static void judge(struct cuts_stand *stand, struct cuts_trial *trial) {
+	struct own *own = own_of(stand);
+	for (size_t i = 0; i < own->batch; i++) {
+		if (own->done[i] > 0) {
+			CHECK_STR(truth(stand, trial, i), is_done);
+		}
+	}
+	for (int i = 0; count_done(own) < own->batch && i < TRIES; i++) {
+		atomic_fetch_add(&own->shift_ms, RETRY_MS);
+		(void)postern_box_run(own->box, own->batch, NULL, NULL);
+		(void)postern_box_commit(own->box, NULL, NULL);
+		if (count_done(own) < own->batch) {
+			(void)postern_box_sweep(own->box, NULL, NULL);
+			(void)postern_box_claim(own->box, own->batch, NULL, NULL);
+		}
+	}
+	for (size_t i = 0; i < own->batch; i++) {
+		CHECK_INT(own->done[i], 1);
+		CHECK_INT(own->refused[i], 0);
+		CHECK_STR(truth(stand, trial, i), is_done);
+	}
+}
+
+static void conclude(struct cuts_stand *stand) {
+	char expected[64];
+	(void)snprintf(expected, sizeof expected, "%ld",
+			2 * stand->trial_count * (long)own_of(stand)->batch);
+	CHECK_STR(cuts_ask(stand, "SELECT sum(done) FROM cuts.handler_tally", NULL),
+			expected);
+	CHECK_STR(cuts_ask(stand, "SELECT count(*) FROM cuts.effect", NULL),
+			expected);
+	CHECK_STR(cuts_ask(stand, "SELECT count(*) FROM cuts.pledge", NULL), "0");
+	(void)printf("# of %s runs %s were put off\n", expected,
+			cuts_ask(stand, "SELECT count(*) FROM cuts.attempt", NULL));
+}
+
+const struct cuts_deed cuts_run_one = {
+	.name = "a run in a transaction",
+	.open = open_for_one,
+	.close = close_box,
+	.prepare = prepare,
+	.act = act,
+	.judge = judge,
+	.conclude = conclude,
+};
+
+const struct cuts_deed cuts_run_three = {
+	.name = "three runs in a transaction",
+	.slow = true,
+	.open = open_for_three,
+	.close = close_box,
+	.prepare = prepare,
+	.act = act,
+	.judge = judge,
+	.conclude = conclude,
+};

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * One accept and one settlement, as the engine asks a store for them: a message
+ * comes with a delivery that is leased at once; the delivery ends as done, or
+ * has failed and is to be tried again.
+ */
+
+#include <postern/sys/store.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crash/cuts.h"
+#include "tap.h"
+
+#define NODE 42
+#define NODE_TEXT "42"
+#define PATIENCE_MS 60000
+
+struct own {
+	struct postern_store *store;
+	int64_t channel;
+	int64_t handler;
+	struct postern_route route; /* of the last accept */
+	long duplicates;            /* that were told */
+};
+
+static struct own *own_of(struct cuts_stand *stand) {
+	return stand->own;
+}
+
+static void enrol(struct cuts_stand *stand) {
+	struct own *own = own_of(stand);
+	struct postern_enrol_channel channel = { .name = "orders" };
+	struct postern_enrol_handler handler = { .key = "a" };
+	struct postern_enrolment enrolment = {
+		.node = NODE,
+		.node_lease_ms = INT64_C(24) * 3600 * 1000,
+		.channels = &channel,
+		.channel_count = 1,
+		.handlers = &handler,
+		.handler_count = 1,
+	};
+	CHECK_OK(own->store->ops->enrol(own->store, &enrolment, &stand->error),
+			&stand->error);
+	own->channel = channel.id;
+	own->handler = handler.id;
+}
+
+static void open_store(struct cuts_stand *stand) {
+	static struct own own;
+	const struct postern_store_options options = {
+		.size = sizeof options,
+		.command_timeout_ms = PATIENCE_MS,
+		.command_retries = stand->retries,
+	};
+	own = (struct own){ 0 };
+	stand->own = &own;
+	if (!CHECK_OK(postern_store_open(stand->url, &options, &own.store,
+						  &stand->error),
+				&stand->error)) {
+		exit(1);
+	}
+	enrol(stand);
+}
+
+static void close_store(struct cuts_stand *stand) {
+	postern_store_destroy(own_of(stand)->store);
+}
+
+/* Returns what the batch was told; *code_out what the message was. */
+static int accept_one(struct cuts_stand *stand, struct cuts_trial *trial,
+		int *code_out) {
+	struct own *own = own_of(stand);
+	const struct postern_message message = {
+		.size = sizeof message,
+		.id = trial->id,
+		.source = "shop",
+		.type = "order.paid",
+		.body = "body",
+		.body_len = 4,
+	};
+	own->route = (struct postern_route){
+		.handler = own->handler,
+		.lease = true,
+	};
+	struct postern_accept accept = {
+		.message = &message,
+		.channel = own->channel,
+		.routes = &own->route,
+		.route_count = 1,
+	};
+	struct postern_batch batch = {
+		.node = NODE,
+		.accepts = &accept,
+		.accept_count = 1,
+	};
+	int r = own->store->ops->apply(own->store, &batch, &stand->error);
+	if (r == POSTERN_OK) {
+		trial->seq = accept.seq;
+		*code_out = accept.code;
+		own->duplicates += accept.code == POSTERN_E_DUPLICATE;
+	}
+	return r;
+}
+
+/* Messages, keys, open deliveries, those that we have leased and under which
+   fence, those that have ended, attempts that were kept, duplicates. */
+static const char *truth(struct cuts_stand *stand,
+		const struct cuts_trial *trial) {
+	return cuts_ask(stand,
+			"WITH m AS (SELECT seq FROM cuts.message WHERE id = $1)"
+			" SELECT concat_ws(' ', (SELECT count(*) FROM m),"
+			" (SELECT count(*) FROM cuts.seen JOIN m USING (seq)),"
+			" (SELECT count(*) FROM cuts.open JOIN m USING (seq)),"
+			" (SELECT coalesce(sum(fence), 0) FROM cuts.open JOIN m USING (seq)"
+			"  WHERE node = " NODE_TEXT "),"
+			" (SELECT count(*) FROM cuts.ledger JOIN m USING (seq)"
+			"  WHERE state = 3 AND fence = 1),"
+			" (SELECT count(*) FROM cuts.attempt JOIN m USING (seq)),"
+			" (SELECT coalesce(sum(duplicates), 0) FROM cuts.duplicate"
+			"  JOIN m USING (seq)))",
+			trial->id);
+}
+
+static bool is_there(struct cuts_stand *stand, const struct cuts_trial *trial) {
+	return strcmp(truth(stand, trial), "0 0 0 0 0 0 0") != 0;
+}
+
+/* Twice: what was under way the first time may have leased since. */
+static void renew(struct cuts_stand *stand) {
+	struct own *own = own_of(stand);
+	for (int i = 0; i < 2; i++) {
+		bool alive = false;
+		CHECK_OK(own->store->ops->renew(own->store, NODE, PATIENCE_MS, &alive,
+						 &stand->error),
+				&stand->error);
+		CHECK(alive);
+		cuts_wait_quiet(stand);
+	}
+}
+
+static void prepare_accept(struct cuts_stand *stand, struct cuts_trial *trial) {
+	(void)stand;
+	(void)trial;
+}
+
+static void act_accept(struct cuts_stand *stand, struct cuts_trial *trial) {
+	int code = POSTERN_OK;
+	trial->r = accept_one(stand, trial, &code);
+	/* Its own first try is no duplicate of it. */
+	CHECK_INT(code, POSTERN_OK);
+}
+
+/* Told yes: it is there, and leased to us if that was told. */
+static void judge_accepted(struct cuts_stand *stand, struct cuts_trial *trial) {
+	const struct own *own = own_of(stand);
+	int code = POSTERN_OK;
+	CHECK(own->route.opened);
+	CHECK_INT(own->route.fence, own->route.leased);
+	bool leased = own->route.leased;
+	CHECK_STR(truth(stand, trial), leased ? "1 1 1 1 0 0 0" : "1 1 1 0 0 0 0");
+	int64_t seq = trial->seq;
+	CHECK_OK(accept_one(stand, trial, &code), &stand->error);
+	CHECK_INT(code, POSTERN_E_DUPLICATE);
+	CHECK_INT(trial->seq, seq);
+	CHECK_STR(truth(stand, trial), leased ? "1 1 1 1 0 0 1" : "1 1 1 0 0 0 1");
+}
+
+/* Told that it failed: it is there or not, but nobody keeps a lease of it; and
+   sent again it is. */
+static void judge_unheard(struct cuts_stand *stand, struct cuts_trial *trial) {
+	const struct own *own = own_of(stand);
+	int code = POSTERN_OK;
+	CHECK_INT(trial->r, POSTERN_E_UNAVAILABLE);
+	renew(stand);
+	bool there = is_there(stand, trial);
+	if (there) {
+		CHECK_STR(truth(stand, trial), "1 1 1 0 0 0 0");
+	}
+	CHECK_OK(accept_one(stand, trial, &code), &stand->error);
+	CHECK_INT(code, there ? POSTERN_E_DUPLICATE : POSTERN_OK);
+	CHECK_INT(own->route.leased, !there);
+	CHECK_STR(truth(stand, trial), there ? "1 1 1 0 0 0 1" : "1 1 1 1 0 0 0");
+}
+
+static void judge_accept(struct cuts_stand *stand, struct cuts_trial *trial) {
+	if (trial->r == POSTERN_OK) {
+		judge_accepted(stand, trial);
+	} else {
+		CHECK(stand->retries < 0);
+		judge_unheard(stand, trial);
+	}
+}
+
+/* What was counted of all of them. */
+static void conclude_accept(struct cuts_stand *stand) {
+	char expected[64];
+	(void)snprintf(expected, sizeof expected, "%ld %ld", stand->trial_count,
+			own_of(stand)->duplicates);
+	CHECK_STR(cuts_ask(stand,
+					  "SELECT concat_ws(' ', sum(accepted), sum(duplicates))"
+					  " FROM cuts.channel_tally",
+					  NULL),
+			expected);
+}
+
+static void prepare_settle(struct cuts_stand *stand, struct cuts_trial *trial) {
+	int code = POSTERN_OK;
+	CHECK_OK(accept_one(stand, trial, &code), &stand->error);
+	CHECK_INT(code, POSTERN_OK);
+	CHECK(own_of(stand)->route.leased);
+}
+
+static int settle(struct cuts_stand *stand, const struct cuts_trial *trial,
+		bool done, int *code_out) {
+	struct own *own = own_of(stand);
+	struct postern_settlement settlement = {
+		.seq = trial->seq,
+		.handler = own->handler,
+		.fence = 1,
+		.to = done ? POSTERN_SETTLE_DONE : POSTERN_SETTLE_PENDING,
+		.failures = done ? 0 : 1,
+		.outcome = done ? "done" : "retry",
+		.error = done ? NULL : "not today",
+	};
+	struct postern_batch batch = {
+		.node = NODE,
+		.settlements = &settlement,
+		.settlement_count = 1,
+	};
+	int r = own->store->ops->apply(own->store, &batch, &stand->error);
+	*code_out = settlement.code;
+	return r;
+}
+
+static void act_settle(struct cuts_stand *stand, struct cuts_trial *trial,
+		bool done) {
+	int code = POSTERN_OK;
+	trial->r = settle(stand, trial, done, &code);
+	CHECK(trial->r != POSTERN_OK || code == POSTERN_OK);
+}
+
+/* Told again after a failure it is refused if it took effect the first
+   time. */
+static void judge_settle(struct cuts_stand *stand, struct cuts_trial *trial,
+		bool done) {
+	const char *settled = done ? "1 1 0 0 1 0 0" : "1 1 1 0 0 1 0";
+	int code = POSTERN_OK;
+	if (trial->r == POSTERN_OK) {
+		CHECK_STR(truth(stand, trial), settled);
+		CHECK_OK(settle(stand, trial, done, &code), &stand->error);
+		CHECK_INT(code, POSTERN_E_STALE);
+	} else {
+		CHECK(stand->retries < 0);
+		CHECK_INT(trial->r, POSTERN_E_UNAVAILABLE);
+		CHECK_OK(settle(stand, trial, done, &code), &stand->error);
+		CHECK(code == POSTERN_OK || code == POSTERN_E_STALE);
+	}
+	CHECK_STR(truth(stand, trial), settled);
+}
+
+static void act_done(struct cuts_stand *stand, struct cuts_trial *trial) {
+	act_settle(stand, trial, true);
+}
+
+static void judge_done(struct cuts_stand *stand, struct cuts_trial *trial) {
+	judge_settle(stand, trial, true);
+}
+
+static void conclude_done(struct cuts_stand *stand) {
+	char expected[64];
+	(void)snprintf(expected, sizeof expected, "%ld", stand->trial_count);
+	CHECK_STR(cuts_ask(stand, "SELECT sum(done) FROM cuts.handler_tally", NULL),
+			expected);
+}
+
+static void act_again(struct cuts_stand *stand, struct cuts_trial *trial) {
+	act_settle(stand, trial, false);
+}
+
+static void judge_again(struct cuts_stand *stand, struct cuts_trial *trial) {
+	judge_settle(stand, trial, false);
+}
+
+static void conclude_again(struct cuts_stand *stand) {
+	char expected[64];
+	(void)snprintf(expected, sizeof expected, "%ld 1 1", stand->trial_count);
+	CHECK_STR(cuts_ask(stand,
+					  "SELECT concat_ws(' ', count(*), min(failures),"
+					  " max(failures)) FROM cuts.open",
+					  NULL),
+			expected);
+}
+
+const struct cuts_deed cuts_accept = {
+	.name = "accept",
+	.open = open_store,
+	.close = close_store,
+	.prepare = prepare_accept,
+	.act = act_accept,
+	.judge = judge_accept,
+	.conclude = conclude_accept,
+};
+
+const struct cuts_deed cuts_settle_done = {
+	.name = "settle as done",
+	.open = open_store,
+	.close = close_store,
+	.prepare = prepare_settle,
+	.act = act_done,
+	.judge = judge_done,
+	.conclude = conclude_done,
+};
+
+const struct cuts_deed cuts_settle_again = {
+	.name = "settle as failed",
+	.open = open_store,
+	.close = close_store,
+	.prepare = prepare_settle,
+	.act = act_again,
+	.judge = judge_again,
+	.conclude = conclude_again,
+};

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * A line that can be cut after any byte.
+ *
+ * One thread moves all bytes, so that they have an order, and the moment of a
+ * cut is the same for all lines. What comes after a cut is read and thrown
+ * away: a socket that is closed with something unread takes back what it has
+ * sent before.
+ */
+
+#include "support/cutter.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Far more than a store has connections. */
+#define LINE_MAX_COUNT 64
+#define CHUNK_LEN 65536
+/* Far more than anything takes. */
+#define PATIENCE_S 60
+
+/* One connection: its two sockets, by the way that bytes go to them. */
+struct line {
+	int sides[2];
+	bool ended[2]; /* nothing more comes from there */
+	bool broken;   /* nothing passes any more */
+};
+
+struct cutter {
+	int listener;
+	int port;
+	int server_port;
+	int wake[2]; /* closed at one end: the thread ends */
+	pthread_t thread;
+	bool started;
+	struct line lines[LINE_MAX_COUNT]; /* of the thread */
+	size_t line_count;
+
+	pthread_mutex_t lock; /* of all below */
+	pthread_cond_t cut;
+	uint64_t counts[2];
+	bool armed;
+	enum cutter_way way;
+	uint64_t left;
+	enum cutter_end end;
+	bool struck;
+};
+
+static struct sockaddr_in address_of(int port) {
+	return (struct sockaddr_in){
+		.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+}
+
+static void send_all(int side, const char *bytes, size_t len) {
+	while (len > 0) {
+		ssize_t sent = send(side, bytes, len, MSG_NOSIGNAL);
+		if (sent < 0 && errno == EINTR) {
+			continue;
+		}
+		if (sent <= 0) {
+			return; /* it has hung up, and the other side will hear of it */
+		}
+		bytes += sent;
+		len -= (size_t)sent;
+	}
+}
+
+static void cut_line(struct line *line, enum cutter_end end) {
+	for (int i = 0; i < 2; i++) {
+		if (end == CUTTER_CLOSE) {
+			(void)shutdown(line->sides[i], SHUT_WR);
+			continue;
+		}
+		const struct linger none = { .l_onoff = 1 };
+		(void)setsockopt(line->sides[i], SOL_SOCKET, SO_LINGER, &none,
+				sizeof none);
+		line->ended[i] = true; /* whereupon it is closed */
+	}
+	line->broken = true;
+}
+
+/* With the lock: how many of these bytes pass. */
+static size_t count_passing(struct cutter *cutter, enum cutter_way way,
+		size_t len, bool *due_out) {
+	if (cutter->armed && cutter->way == way) {
+		*due_out = len >= cutter->left;
+		len = *due_out ? (size_t)cutter->left : len;
+		cutter->left -= len;
+		cutter->armed = !*due_out;
+	}
+	cutter->counts[way] += len;
+	return len;
+}
+
+static void pass_on(struct cutter *cutter, struct line *line,
+		enum cutter_way way, const char *bytes, size_t len) {
+	bool due = false;
+	(void)pthread_mutex_lock(&cutter->lock);
+	len = count_passing(cutter, way, len, &due);
+	enum cutter_end end = cutter->end;
+	(void)pthread_mutex_unlock(&cutter->lock);
+	send_all(line->sides[way], bytes, len);
+	if (!due) {
+		return;
+	}
+	for (size_t i = 0; i < cutter->line_count; i++) {
+		if (!cutter->lines[i].broken) {
+			cut_line(&cutter->lines[i], end);
+		}
+	}
+}
+
+/* What one side has to say goes to the other. */
+static void pump(struct cutter *cutter, struct line *line,
+		enum cutter_way way) {
+	static char bytes[CHUNK_LEN]; /* there is one such thread */
+	int source = way == CUTTER_TO_SERVER ? CUTTER_TO_CLIENT : CUTTER_TO_SERVER;
+	ssize_t len = recv(line->sides[source], bytes, sizeof bytes, 0);
+	if (len < 0 && errno == EINTR) {
+		return;
+	}
+	if (len <= 0) {
+		line->ended[source] = true;
+		(void)shutdown(line->sides[way], SHUT_WR);
+	} else if (!line->broken) {
+		pass_on(cutter, line, way, bytes, (size_t)len);
+	}
+}
+
+static void add_line(struct cutter *cutter) {
+	const struct sockaddr_in address = address_of(cutter->server_port);
+	const int on = 1;
+	int client = accept(cutter->listener, NULL, NULL);
+	int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (client < 0 || server < 0 || cutter->line_count == LINE_MAX_COUNT ||
+			connect(server, (const struct sockaddr *)&address,
+					sizeof address) != 0) {
+		(void)close(client);
+		(void)close(server);
+		return;
+	}
+	(void)setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+	(void)setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+	cutter->lines[cutter->line_count++] = (struct line){
+		.sides = { [CUTTER_TO_SERVER] = server, [CUTTER_TO_CLIENT] = client },
+	};
+}
+
+static void close_line(const struct line *line) {
+	(void)close(line->sides[0]);
+	(void)close(line->sides[1]);
+}
+
+/* Those that have ended on both sides go, and whoever waits for it is told
+   that a cut is done. */
+static void tidy(struct cutter *cutter) {
+	size_t kept = 0;
+	for (size_t i = 0; i < cutter->line_count; i++) {
+		const struct line line = cutter->lines[i];
+		if (line.ended[0] && line.ended[1]) {
+			close_line(&line);
+			continue;
+		}
+		cutter->lines[kept++] = line;
+	}
+	cutter->line_count = kept;
+	(void)pthread_mutex_lock(&cutter->lock);
+	if (!cutter->armed && !cutter->struck) {
+		cutter->struck = true;
+		(void)pthread_cond_broadcast(&cutter->cut);
+	}
+	(void)pthread_mutex_unlock(&cutter->lock);
+}
+
+static void *run(void *context) {
+	struct cutter *cutter = context;
+	struct pollfd polls[2 + 2 * LINE_MAX_COUNT];
+	for (;;) {
+		size_t count = cutter->line_count;
+		polls[0] = (struct pollfd){ .fd = cutter->wake[0], .events = POLLIN };
+		polls[1] = (struct pollfd){ .fd = cutter->listener, .events = POLLIN };
+		for (size_t i = 0; i < 2 * count; i++) {
+			const struct line *line = &cutter->lines[i / 2];
+			polls[2 + i] = (struct pollfd){
+				.fd = line->ended[i % 2] ? -1 : line->sides[i % 2],
+				.events = POLLIN,
+			};
+		}
+		(void)poll(polls, (nfds_t)(2 + 2 * count), -1);
+		if (polls[0].revents) {
+			return NULL;
+		}
+		for (size_t i = 0; i < 2 * count; i++) {
+			struct line *line = &cutter->lines[i / 2];
+			/* It may have been cut since. */
+			if (polls[2 + i].revents && !line->ended[i % 2]) {
+				pump(cutter, line,
+						i % 2 == CUTTER_TO_CLIENT ? CUTTER_TO_SERVER
+												  : CUTTER_TO_CLIENT);
+			}
+		}
+		if (polls[1].revents) {
+			add_line(cutter);
+		}
+		tidy(cutter);
+	}
+}
+
+static bool listen_somewhere(struct cutter *cutter) {
+	struct sockaddr_in address = address_of(0);
+	socklen_t len = sizeof address;
+	cutter->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (cutter->listener < 0 ||
+			bind(cutter->listener, (const struct sockaddr *)&address,
+					sizeof address) != 0 ||
+			listen(cutter->listener, LINE_MAX_COUNT) != 0 ||
+			getsockname(cutter->listener, (struct sockaddr *)&address, &len) !=
+					0) {
+		return false;
+	}
+	cutter->port = ntohs(address.sin_port);
+	return true;
+}
+
+struct cutter *cutter_create(int server_port) {
+	struct cutter *cutter = calloc(1, sizeof *cutter);
+	if (!cutter) {
+		return NULL;
+	}
+	cutter->server_port = server_port;
+	cutter->listener = -1;
+	cutter->wake[0] = -1;
+	cutter->wake[1] = -1;
+	cutter->struck = true;
+	(void)pthread_mutex_init(&cutter->lock, NULL);
+	(void)pthread_cond_init(&cutter->cut, NULL);
+	cutter->started = listen_somewhere(cutter) && pipe(cutter->wake) == 0 &&
+					  pthread_create(&cutter->thread, NULL, run, cutter) == 0;
+	if (!cutter->started) {
+		cutter_destroy(cutter);
+		return NULL;
+	}
+	return cutter;
+}
+
+void cutter_destroy(struct cutter *cutter) {
+	if (!cutter) {
+		return;
+	}
+	(void)close(cutter->wake[1]);
+	if (cutter->started) {
+		(void)pthread_join(cutter->thread, NULL);
+	}
+	for (size_t i = 0; i < cutter->line_count; i++) {
+		close_line(&cutter->lines[i]);
+	}
+	(void)close(cutter->wake[0]);
+	(void)close(cutter->listener);
+	(void)pthread_cond_destroy(&cutter->cut);
+	(void)pthread_mutex_destroy(&cutter->lock);
+	free(cutter);
+}
+
+int cutter_port(const struct cutter *cutter) {
+	return cutter->port;
+}
+
+uint64_t cutter_count(struct cutter *cutter, enum cutter_way way) {
+	(void)pthread_mutex_lock(&cutter->lock);
+	uint64_t count = cutter->counts[way];
+	(void)pthread_mutex_unlock(&cutter->lock);
+	return count;
+}
+
+void cutter_arm(struct cutter *cutter, enum cutter_way way, uint64_t after,
+		enum cutter_end end) {
+	(void)pthread_mutex_lock(&cutter->lock);
+	cutter->armed = true;
+	cutter->way = way;
+	cutter->left = after;
+	cutter->end = end;
+	cutter->struck = false;
+	(void)pthread_mutex_unlock(&cutter->lock);
+}
+
+bool cutter_wait(struct cutter *cutter) {
+	struct timespec end;
+	int r = clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += PATIENCE_S;
+	(void)pthread_mutex_lock(&cutter->lock);
+	while (r == 0 && !cutter->struck) {
+		r = pthread_cond_timedwait(&cutter->cut, &cutter->lock, &end);
+	}
+	bool struck = cutter->struck;
+	/* It would strike somebody else. */
+	cutter->armed = false;
+	cutter->struck = true;
+	(void)pthread_mutex_unlock(&cutter->lock);
+	return struck;
+}
