@@ -121,6 +121,7 @@ struct postern_run {
 	   keeps the content alive. */
 	bool in_kind;
 	bool in_unit;       /* inside the store's transaction right now */
+	bool announced;     /* transactional: it was told that it starts */
 	bool timed_out;     /* transactional: it came back too late */
 	bool postponed;     /* transactional: its batch took too long already */
 	bool overdue;       /* past its lease: others do not wait for it any more */

@@ -51,7 +51,10 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 	postern__run_watch(run);
 	(void)pthread_mutex_unlock(&box->lock);
 
-	postern__emit_run(run, POSTERN_EVENT_STARTED);
+	if (!run->announced) {
+		run->announced = true;
+		postern__emit_run(run, POSTERN_EVENT_STARTED);
+	}
 	run->delivery.transaction = transaction;
 	run->epoch = epoch;
 	postern_outcome_set(outcome, POSTERN_RETRY, 0,
@@ -183,11 +186,14 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 		return;
 	}
 	for (size_t i = 0; i < count; i++) {
+		runs[i]->announced = false;
 		units[i] = (struct postern_unit){
 			.seq = runs[i]->delivery.seq,
 			.handler = runs[i]->stored_handler,
 			.fence = runs[i]->delivery.fence,
 			.failures = runs[i]->failures,
+			.sends_ahead = runs[i]->entry->kind->ops->sends_ahead,
+			.body_len = runs[i]->content->message.body_len,
 			.context = runs[i],
 			.run = run_unit,
 		};

@@ -5,10 +5,12 @@
  * completion, commits, or undoes what a failed run has written.
  *
  * The text is cut into statements when the handler is made, and :name becomes
- * $1, $2, … in each. Nothing is prepared on the server: behind a pooler the
- * next transaction may be in another session. Types are left to the server,
- * which knows what a value is compared with or put into, but for JSON and
- * bytes.
+ * $1, $2, … in each. Types are left to the server, which knows what a value is
+ * compared with or put into, but for JSON and bytes.
+ *
+ * If the store sends ahead, statements are prepared once for a transaction,
+ * and nobody waits for answers here. Otherwise nothing is prepared: behind a
+ * pooler the next transaction may be in another session.
  *
  * Past the deadline the store has the server end the statement.
  */
@@ -33,6 +35,10 @@
 #define OID_BYTEA 17
 #define OID_JSONB 3802
 
+/* Connections on which statements are known to be prepared; on any other they
+   are prepared again. */
+#define PLACE_COUNT 16
+
 struct statement {
 	char *text;
 	enum postern__sql_param params[POSTERN__SQL_PARAM_COUNT]; /* $1, … */
@@ -44,10 +50,18 @@ struct sql_handler {
 	struct statement *statements;
 	size_t statement_count;
 	pthread_mutex_t lock; /* of the data slots of runs */
+	/* Where they are prepared, and under which name: used only inside of a
+	   transaction, of which there is one at a time. */
+	unsigned number;
+	uint64_t prepared[PLACE_COUNT];
+	size_t next_place;
 };
 
 /* In the place of a run that is to stop. */
 static char mark_stop;
+
+/* Each has names of its own. */
+static atomic_uint numbers;
 
 static const struct postern_handler_ops sql_ops;
 
@@ -87,13 +101,22 @@ static bool add_body(struct values *out, int i,
 	return true;
 }
 
+static Oid type_of(enum postern__sql_param param) {
+	switch (param) {
+	case POSTERN__SQL_BODY_BYTES: return OID_BYTEA;
+	case POSTERN__SQL_BODY_JSON:
+	case POSTERN__SQL_HEADERS: return OID_JSONB;
+	default: return 0;
+	}
+}
+
 static bool add_value(struct values *out, int i, enum postern__sql_param param,
 		struct postern__sql_values *values, struct postern_outcome *outcome) {
 	const struct postern_message *message = values->message;
 	out->values[i] = NULL;
 	out->lengths[i] = 0;
 	out->formats[i] = 0;
-	out->types[i] = 0;
+	out->types[i] = type_of(param);
 	switch (param) {
 	case POSTERN__SQL_ID: out->values[i] = message->id; return true;
 	case POSTERN__SQL_SOURCE: out->values[i] = message->source; return true;
@@ -101,17 +124,13 @@ static bool add_value(struct values *out, int i, enum postern__sql_param param,
 	case POSTERN__SQL_SUBJECT: out->values[i] = message->subject; return true;
 	case POSTERN__SQL_TIME: out->values[i] = message->time; return true;
 	case POSTERN__SQL_BODY: return add_body(out, i, values, outcome);
-	case POSTERN__SQL_BODY_JSON:
-		out->types[i] = OID_JSONB;
-		return add_body(out, i, values, outcome);
+	case POSTERN__SQL_BODY_JSON: return add_body(out, i, values, outcome);
 	case POSTERN__SQL_BODY_BYTES:
-		out->types[i] = OID_BYTEA;
 		out->formats[i] = 1;
 		out->values[i] = message->body_len > 0 ? message->body : "";
 		out->lengths[i] = (int)message->body_len;
 		return true;
 	case POSTERN__SQL_HEADERS:
-		out->types[i] = OID_JSONB;
 		if (!postern__sql_make_headers(values, outcome)) {
 			return false;
 		}
@@ -126,6 +145,16 @@ static bool add_value(struct values *out, int i, enum postern__sql_param param,
 	}
 	assert(false); /* all of them are above */
 	return false;
+}
+
+static bool add_values(const struct statement *statement, struct values *out,
+		struct postern__sql_values *values, struct postern_outcome *outcome) {
+	for (int i = 0; i < statement->param_count; i++) {
+		if (!add_value(out, i, statement->params[i], values, outcome)) {
+			return false;
+		}
+	}
+	return true;
 }
 
 /* Classes of errors by the first characters of their SQLSTATE. The same SQL
@@ -171,10 +200,8 @@ static bool run_one(const struct sql_handler *self, size_t index, PGconn *link,
 		struct values *out, struct postern__sql_values *values,
 		struct postern_outcome *outcome) {
 	const struct statement *statement = &self->statements[index];
-	for (int i = 0; i < statement->param_count; i++) {
-		if (!add_value(out, i, statement->params[i], values, outcome)) {
-			return false;
-		}
+	if (!add_values(statement, out, values, outcome)) {
+		return false;
 	}
 	PGresult *result =
 			PQexecParams(link, statement->text, statement->param_count,
@@ -188,11 +215,94 @@ static bool run_one(const struct sql_handler *self, size_t index, PGconn *link,
 	return good;
 }
 
+#define NAME_LEN_MAX 48
+
+static void name_of(const struct sql_handler *self, size_t index,
+		char out[static NAME_LEN_MAX]) {
+	(void)snprintf(out, NAME_LEN_MAX, "postern_%u_%zu", self->number,
+			index + 1);
+}
+
+/* Whether they are prepared there; if not, they are from now on. */
+static bool is_prepared(struct sql_handler *self, uint64_t epoch) {
+	for (size_t i = 0; i < PLACE_COUNT; i++) {
+		if (self->prepared[i] == epoch) {
+			return true;
+		}
+	}
+	self->prepared[self->next_place] = epoch;
+	self->next_place = (self->next_place + 1) % PLACE_COUNT;
+	return false;
+}
+
+static bool prepare_all(const struct sql_handler *self, PGconn *link) {
+	char name[NAME_LEN_MAX];
+	for (size_t i = 0; i < self->statement_count; i++) {
+		const struct statement *statement = &self->statements[i];
+		Oid types[POSTERN__SQL_PARAM_COUNT];
+		for (int p = 0; p < statement->param_count; p++) {
+			types[p] = type_of(statement->params[p]);
+		}
+		name_of(self, i, name);
+		if (!PQsendPrepare(link, name, statement->text, statement->param_count,
+					types)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool send_one(const struct sql_handler *self, size_t index, PGconn *link,
+		struct values *out, struct postern__sql_values *values,
+		struct postern_outcome *outcome) {
+	const struct statement *statement = &self->statements[index];
+	char name[NAME_LEN_MAX];
+	if (!add_values(statement, out, values, outcome)) {
+		return false;
+	}
+	name_of(self, index, name);
+	return PQsendQueryPrepared(link, name, statement->param_count, out->values,
+			out->lengths, out->formats, 1);
+}
+
+/* Nobody asks here whether it went well. */
+static void send_ahead(struct sql_handler *self, struct postern_run *run,
+		PGconn *link, struct values *out, struct postern__sql_values *values,
+		struct postern_outcome *outcome) {
+	bool good = is_prepared(self, postern_run_epoch(run)) ||
+				prepare_all(self, link);
+	for (size_t i = 0; good && i < self->statement_count; i++) {
+		good = send_one(self, i, link, out, values, outcome);
+	}
+	if (!good && outcome->kind == POSTERN_DONE) {
+		postern__outcome_trouble(outcome, "the store: %s",
+				PQerrorMessage(link));
+	}
+}
+
 static bool is_stopped(struct sql_handler *self, struct postern_run *run) {
 	(void)pthread_mutex_lock(&self->lock);
 	bool stopped = postern_run_data(run) == &mark_stop;
 	(void)pthread_mutex_unlock(&self->lock);
 	return stopped;
+}
+
+static void run_all(struct sql_handler *self, struct postern_run *run,
+		PGconn *link, struct values *out, struct postern__sql_values *values,
+		struct postern_outcome *outcome) {
+	bool good = true;
+	for (size_t i = 0; good && i < self->statement_count; i++) {
+		if (is_stopped(self, run)) {
+			/* It costs nothing and is due again at once. */
+			postern__outcome_say(outcome, POSTERN_SNOOZE, "stopped");
+			good = false;
+		} else if (postern_run_remaining_ms(run) == 0) {
+			postern__outcome_say(outcome, POSTERN_RETRY, "timed out");
+			good = false;
+		} else {
+			good = run_one(self, i, link, out, values, outcome);
+		}
+	}
 }
 
 static void sql_start(struct postern_handler *handler,
@@ -202,22 +312,14 @@ static void sql_start(struct postern_handler *handler,
 	struct postern_outcome outcome = { .kind = POSTERN_DONE };
 	struct postern__sql_values values;
 	struct values out = { 0 };
-	bool good = true;
 
 	assert(link);
 	postern__sql_values_init(&values, postern_run_message(run),
 			postern_run_delivery(run));
-	for (size_t i = 0; good && i < self->statement_count; i++) {
-		if (is_stopped(self, run)) {
-			/* It costs nothing and is due again at once. */
-			postern__outcome_say(&outcome, POSTERN_SNOOZE, "stopped");
-			good = false;
-		} else if (postern_run_remaining_ms(run) == 0) {
-			postern__outcome_say(&outcome, POSTERN_RETRY, "timed out");
-			good = false;
-		} else {
-			good = run_one(self, i, link, &out, &values, &outcome);
-		}
+	if (PQpipelineStatus(link) == PQ_PIPELINE_OFF) {
+		run_all(self, run, link, &out, &values, &outcome);
+	} else {
+		send_ahead(self, run, link, &out, &values, &outcome);
 	}
 	free(out.body);
 	postern__sql_values_finish(&values);
@@ -252,6 +354,7 @@ static const struct postern_handler_ops sql_ops = {
 	.start = sql_start,
 	.cancel = sql_cancel,
 	.destroy = sql_destroy,
+	.sends_ahead = true,
 };
 
 /* The number of the parameter in its statement. */
@@ -336,6 +439,7 @@ int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
 	}
 	self->base.ops = &sql_ops;
 	self->base.transactional = true;
+	self->number = atomic_fetch_add(&numbers, 1);
 	(void)pthread_mutex_init(&self->lock, NULL);
 	self->statements = calloc(count, sizeof *self->statements);
 	r = self->statements

@@ -84,6 +84,16 @@ struct postern_handler_ops {
 			enum postern_cancel why);
 
 	void (*destroy)(struct postern_handler *handler);
+
+	/*
+	 * Transactional, on PostgreSQL: if the connection is in pipeline mode,
+	 * start only sends its statements, and POSTERN_DONE is what it comes to if
+	 * none of them fails. The store looks at their answers; if one fails, all
+	 * is undone and start called again without a pipeline. Statements may be
+	 * prepared, but are gone when the epoch changes, which it then does for
+	 * every transaction. What is sent can neither begin nor end one.
+	 */
+	bool sends_ahead;
 };
 
 /* The common head. A kind embeds it as the first member, named `base`. */

@@ -255,12 +255,17 @@ struct postern_claims {
  * the caller settles it. A unit that committed or rolled back by itself is
  * undone, code POSTERN_E_INVALID; one that was interrupted is undone too, code
  * POSTERN_E_TIMEOUT. The others commit.
+ *
+ * A store may call run more than once: again, if what it tried came to nothing
+ * through no fault of the unit, or first ahead, see postern_handler_ops.
  */
 struct postern_unit {
 	int64_t seq;
 	int64_t handler;
 	uint64_t fence;
 	uint32_t failures;
+	bool sends_ahead; /* run understands a connection that is a pipeline */
+	size_t body_len;
 	void *context;
 	void (*run)(void *context, void *transaction, uint64_t epoch,
 			struct postern_outcome *outcome);

@@ -327,6 +327,24 @@ void postern__pg_disconnect(struct pg_connection *connection) {
 	}
 }
 
+int postern__pg_push(struct pg_connection *connection,
+		struct postern_error *error) {
+	int64_t deadline =
+			now_ms(connection) + connection->store->command_timeout_ms;
+	for (;;) {
+		int unsent = PQflush(connection->link);
+		if (unsent < 0 || !PQconsumeInput(connection->link)) {
+			return postern__pg_fail(connection, NULL, error);
+		}
+		if (unsent == 0) {
+			return POSTERN_OK;
+		}
+		if (!wait_socket(connection, POLLIN | POLLOUT, deadline)) {
+			return give_up(connection, error);
+		}
+	}
+}
+
 /* Send what is left and read until there is an answer. */
 static bool is_answered(struct pg_connection *connection, int64_t deadline,
 		bool *late_out) {
@@ -375,9 +393,9 @@ static bool is_good(ExecStatusType status) {
 }
 
 int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
-		size_t index, PGresult **out, struct postern_error *error) {
-	int64_t deadline =
-			now_ms(connection) + connection->store->command_timeout_ms;
+		size_t index, int64_t patience_ms, PGresult **out,
+		struct postern_error *error) {
+	int64_t deadline = now_ms(connection) + patience_ms;
 	PGresult *kept = NULL;
 	bool late = false;
 	size_t done = 0;

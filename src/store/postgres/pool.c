@@ -115,6 +115,9 @@ static void note_connect(struct pg_store *self, struct pg_connection *made,
 	if (r == POSTERN_OK) {
 		self->connect_failures = 0;
 		made->epoch = ++self->epoch;
+		made->direct = false;
+		made->named = false;
+		made->names = made->epoch;
 	} else {
 		self->connect_at_ms =
 				now_ms(self) + pause_ms(self, self->connect_failures);
@@ -199,6 +202,14 @@ void postern__pg_give(struct pg_connection *connection) {
 	(void)pthread_mutex_lock(&self->lock);
 	connection->taken = false;
 	(void)pthread_cond_signal(&self->given);
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+void postern__pg_forget_names(struct pg_connection *connection) {
+	struct pg_store *self = connection->store;
+	(void)pthread_mutex_lock(&self->lock);
+	connection->named = false;
+	connection->names = ++self->epoch;
 	(void)pthread_mutex_unlock(&self->lock);
 }
 

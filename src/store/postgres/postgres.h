@@ -41,6 +41,11 @@ struct pg_connection {
 	bool hopeless;  /* it was refused in a way that only people can mend */
 	bool collided;  /* with another transaction; it is worth a second try */
 	uint64_t epoch; /* changes when it is connected again */
+	/* No pooler is between: what is named on the server stays. Since when:
+	   changes when the names are gone. And whether ours are among them. */
+	bool direct;
+	bool named;
+	uint64_t names;
 	/* While handlers have it: the last SQLSTATE that anybody was told, and
 	   the epoch since when that is watched. */
 	char state[6];
@@ -67,6 +72,8 @@ int postern__pg_do_once(struct pg_store *self, pg_work *work, void *context,
 int postern__pg_take(struct pg_store *self, struct pg_connection **out,
 		struct postern_error *error);
 void postern__pg_give(struct pg_connection *connection);
+/* All names on the server are gone. */
+void postern__pg_forget_names(struct pg_connection *connection);
 void postern__pg_pool_init(struct pg_store *self);
 void postern__pg_pool_finish(struct pg_store *self);
 
@@ -87,10 +94,14 @@ int postern__pg_cut(struct pg_connection *connection,
    of several the last. */
 int postern__pg_await(struct pg_connection *connection, PGresult **out,
 		struct postern_error *error);
-/* The same for a pipeline of `count` statements: the answer to the one with
-   this index, or to the first that failed. */
+/* The same for a pipeline of at most `count` statements, and no longer than
+   this: the answer to the one with this index, or to the first that failed. */
 int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
-		size_t index, PGresult **out, struct postern_error *error);
+		size_t index, int64_t patience_ms, PGresult **out,
+		struct postern_error *error);
+/* Send what was put into a pipeline, reading what comes meanwhile. */
+int postern__pg_push(struct pg_connection *connection,
+		struct postern_error *error);
 
 /* query.c: statements and their parameters. */
 
@@ -152,6 +163,25 @@ void postern__pg_null_array(struct pg_query *query, enum pg_type type);
 
 int postern__pg_run(struct pg_query *query, const char *sql,
 		struct postern_error *error);
+/*
+ * Several in one round trip: begin, put each into the pipe, end. What comes
+ * after one that fails is not done. `r`: what came of it so far; the query gets
+ * the answer to the one with this index, of at most `count`, or to the first
+ * that failed.
+ */
+int postern__pg_pipe_begin(struct pg_connection *connection,
+		struct postern_error *error);
+int postern__pg_pipe(struct pg_query *query, const char *sql,
+		struct postern_error *error);
+int postern__pg_pipe_text(struct pg_connection *connection, const char *sql,
+		struct postern_error *error);
+/* Name a statement, and put what is named into the pipe. */
+int postern__pg_pipe_prepare(struct pg_connection *connection, const char *name,
+		const char *sql, struct postern_error *error);
+int postern__pg_pipe_named(struct pg_query *query, const char *name,
+		struct postern_error *error);
+int postern__pg_pipe_end(struct pg_query *query, size_t count, size_t index,
+		int64_t patience_ms, int r, struct postern_error *error);
 /*
  * The same with statements before and after it that have neither parameters
  * nor results, all in one round trip. Lists end with NULL. What comes after a
@@ -247,6 +277,14 @@ struct pg_unit {
 	bool interrupted;
 };
 
+/* How it goes with sending the statements of some handlers ahead, see
+   ahead.c. */
+struct pg_pace {
+	uint32_t penalty;
+	uint32_t rest; /* transactions until the next try */
+};
+#define PG_PACE_COUNT 16
+
 struct pg_store {
 	struct postern_store base;
 	const struct postern_clock *clock; /* of waiting, never of the store */
@@ -293,6 +331,7 @@ struct pg_store {
 	bool *handlers;
 	size_t handler_count;
 	struct pg_doubts doubts;
+	struct pg_pace paces[PG_PACE_COUNT]; /* by the handler's stored id */
 	pthread_mutex_t settling; /* one at a time settles them; comes first */
 	/* The lock under which all leases were looked at, see recover.c. */
 	char scanned_lock[POSTERN_LOCK_NAME_LEN_MAX + 1];
@@ -470,6 +509,26 @@ int postern__pg_fold_tallies(struct pg_connection *connection,
 
 int postern__pg_apply_within(struct pg_connection *connection,
 		struct postern_batch *batch, struct postern_error *error);
+
+/* ahead.c: units whose statements are sent ahead. */
+
+/* Whether all can be, and it is worth a try. */
+bool postern__pg_may_send_ahead(struct pg_store *self,
+		const struct postern_unit *units, size_t count);
+/* All in one go; POSTERN_E_BUSY: nothing was done, each is to be run by
+   itself. */
+int postern__pg_send_ahead(struct pg_store *self, uint64_t node,
+		const struct postern_lock *lock, struct postern_unit *units,
+		size_t count, struct postern_error *error);
+
+/* transact.c: for whoever asks what became of a COMMIT. The context is a
+   struct pg_units. */
+
+struct pg_units {
+	struct postern_unit *units;
+	size_t count;
+};
+pg_work postern__pg_look_for_units;
 
 /* tenants.c: nodes and locks, while looking. */
 

@@ -171,10 +171,11 @@ static const char *render(struct pg_connection *connection, const char *sql) {
 	}
 }
 
-static int send(struct pg_query *query, const char *sql,
+/* Send it: the text, or what has that name on the server. */
+static int send(struct pg_query *query, const char *sql, const char *name,
 		struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
-	const char *text = render(connection, sql);
+	const char *text = name ? name : render(connection, sql);
 	int r = postern__buf_check(&connection->bytes, "a batch", error);
 	if (r == POSTERN_OK) {
 		r = postern__buf_check(&connection->text, "a statement", error);
@@ -189,11 +190,11 @@ static int send(struct pg_query *query, const char *sql,
 		values[i] = query->lengths[i] < 0 ? NULL : bytes + query->starts[i];
 		formats[i] = 1;
 	}
-	if (!PQsendQueryParams(connection->link, text, query->count, query->types,
-				values, query->lengths, formats, 1)) {
-		return postern__pg_fail(connection, NULL, error);
-	}
-	return POSTERN_OK;
+	int sent = name ? PQsendQueryPrepared(connection->link, name, query->count,
+							  values, query->lengths, formats, 1)
+					: PQsendQueryParams(connection->link, text, query->count,
+							  query->types, values, query->lengths, formats, 1);
+	return sent ? POSTERN_OK : postern__pg_fail(connection, NULL, error);
 }
 
 static int check_result(struct pg_connection *connection,
@@ -207,7 +208,7 @@ static int check_result(struct pg_connection *connection,
 int postern__pg_run(struct pg_query *query, const char *sql,
 		struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
-	int r = send(query, sql, error);
+	int r = send(query, sql, NULL, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -218,17 +219,69 @@ int postern__pg_run(struct pg_query *query, const char *sql,
 	return check_result(connection, query->result, error);
 }
 
+int postern__pg_pipe_begin(struct pg_connection *connection,
+		struct postern_error *error) {
+	return PQenterPipelineMode(connection->link)
+				   ? POSTERN_OK
+				   : postern__pg_fail(connection, NULL, error);
+}
+
+int postern__pg_pipe(struct pg_query *query, const char *sql,
+		struct postern_error *error) {
+	return send(query, sql, NULL, error);
+}
+
+int postern__pg_pipe_named(struct pg_query *query, const char *name,
+		struct postern_error *error) {
+	return send(query, NULL, name, error);
+}
+
+int postern__pg_pipe_text(struct pg_connection *connection, const char *sql,
+		struct postern_error *error) {
+	const char *text = render(connection, sql);
+	int r = postern__buf_check(&connection->text, "a statement", error);
+	if (r == POSTERN_OK && !PQsendQueryParams(connection->link, text, 0, NULL,
+								   NULL, NULL, NULL, 1)) {
+		r = postern__pg_fail(connection, NULL, error);
+	}
+	return r;
+}
+
+int postern__pg_pipe_prepare(struct pg_connection *connection, const char *name,
+		const char *sql, struct postern_error *error) {
+	const char *text = render(connection, sql);
+	int r = postern__buf_check(&connection->text, "a statement", error);
+	if (r == POSTERN_OK &&
+			!PQsendPrepare(connection->link, name, text, 0, NULL)) {
+		r = postern__pg_fail(connection, NULL, error);
+	}
+	return r;
+}
+
+int postern__pg_pipe_end(struct pg_query *query, size_t count, size_t index,
+		int64_t patience_ms, int r, struct postern_error *error) {
+	struct pg_connection *connection = query->connection;
+	if (r == POSTERN_OK && !PQpipelineSync(connection->link)) {
+		r = postern__pg_fail(connection, NULL, error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__pg_await_pipe(connection, count, index, patience_ms,
+				&query->result, error);
+	}
+	if (r != POSTERN_OK || !PQexitPipelineMode(connection->link)) {
+		/* Answers that nobody waits for may be on their way. */
+		connection->lost = true;
+		return r != POSTERN_OK ? r : postern__pg_fail(connection, NULL, error);
+	}
+	return check_result(connection, query->result, error);
+}
+
 /* Statements of a list; how many. */
 static int send_all(struct pg_connection *connection, const char *const *list,
 		size_t *count, struct postern_error *error) {
 	int r = POSTERN_OK;
 	for (; r == POSTERN_OK && *list; list++) {
-		const char *text = render(connection, *list);
-		r = postern__buf_check(&connection->text, "a statement", error);
-		if (r == POSTERN_OK && !PQsendQueryParams(connection->link, text, 0,
-									   NULL, NULL, NULL, NULL, 1)) {
-			r = postern__pg_fail(connection, NULL, error);
-		}
+		r = postern__pg_pipe_text(connection, *list, error);
 		*count += 1;
 	}
 	return r;
@@ -239,30 +292,20 @@ int postern__pg_run_between(struct pg_query *query, const char *const *before,
 		struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
 	size_t count = 0;
-	if (!PQenterPipelineMode(connection->link)) {
-		return postern__pg_fail(connection, NULL, error);
+	int r = postern__pg_pipe_begin(connection, error);
+	if (r != POSTERN_OK) {
+		return r;
 	}
-	int r = send_all(connection, before, &count, error);
+	r = send_all(connection, before, &count, error);
 	size_t index = count++;
 	if (r == POSTERN_OK) {
-		r = send(query, sql, error);
+		r = postern__pg_pipe(query, sql, error);
 	}
 	if (r == POSTERN_OK) {
 		r = send_all(connection, after, &count, error);
 	}
-	if (r == POSTERN_OK && !PQpipelineSync(connection->link)) {
-		r = postern__pg_fail(connection, NULL, error);
-	}
-	if (r == POSTERN_OK) {
-		r = postern__pg_await_pipe(connection, count, index, &query->result,
-				error);
-	}
-	if (r != POSTERN_OK || !PQexitPipelineMode(connection->link)) {
-		/* Answers that nobody waits for may be on their way. */
-		connection->lost = true;
-		return r != POSTERN_OK ? r : postern__pg_fail(connection, NULL, error);
-	}
-	return check_result(connection, query->result, error);
+	return postern__pg_pipe_end(query, count, index,
+			connection->store->command_timeout_ms, r, error);
 }
 
 void postern__pg_end(struct pg_query *query) {

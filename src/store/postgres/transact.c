@@ -45,10 +45,10 @@
 /* What a handler may have left in its session that no rollback undoes. */
 #define FORGET_LOCKS "SELECT pg_advisory_unlock_all()"
 #define FORGET_STATEMENTS "DEALLOCATE ALL"
-/* The same with what a rollback would undo. */
-static const char *const reset_session[] = { "RESET SESSION AUTHORIZATION",
-	"RESET ROLE", "RESET ALL", "CLOSE ALL", "UNLISTEN *", "DISCARD TEMP",
-	FORGET_LOCKS, FORGET_STATEMENTS, NULL };
+/* Before the schema is used: the role may have no right to it. end_unit_1 does
+   the rest. */
+static const char *const reset_role[] = { "RESET SESSION AUTHORIZATION",
+	"RESET ROLE", NULL };
 
 static const char *const nothing[] = { NULL };
 
@@ -138,7 +138,7 @@ static int complete(struct transaction *work, const struct postern_unit *unit,
 	postern__pg_int8(&query, unit->duration_ms);
 	postern__pg_text(&query, reason[0] ? reason : NULL);
 	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
-	int r = postern__pg_run_between(&query, reset_session,
+	int r = postern__pg_run_between(&query, reset_role,
 			"SELECT @end_unit_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
 			after, error);
 	postern__pg_end(&query);
@@ -363,9 +363,9 @@ static int run_unit(struct transaction *work, struct postern_unit *unit,
 }
 
 /* Whether any unit is in the ledger under its fence; all are, or none. */
-static int look_for_units(struct pg_connection *connection, void *context,
+int postern__pg_look_for_units(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
-	const struct transaction *work = context;
+	const struct pg_units *work = context;
 	bool found = false;
 	int r = POSTERN_OK;
 	(void)again;
@@ -402,12 +402,14 @@ static int commit(struct transaction *work, struct postern_error *error) {
 				"a handler ended the transaction itself");
 	}
 	postern__pg_end(&query);
-	return postern__pg_finish_known(connection, work->xid, look_for_units, work,
-			r, error);
+	struct pg_units units = { work->units, work->count };
+	return postern__pg_finish_known(connection, work->xid,
+			postern__pg_look_for_units, &units, r, error);
 }
 
 static int run_all(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
+	postern__pg_forget_names(connection); /* every handler does that */
 	int r = begin(work, error);
 	for (size_t i = 0; r == POSTERN_OK && !work->gone && i < work->count; i++) {
 		struct postern_unit *unit = &work->units[i];
@@ -511,7 +513,15 @@ int postern__pg_transact(struct postern_store *store, uint64_t node,
 		.count = count,
 	};
 	struct postern_error trouble = { 0 };
-	int r = count > 0 ? run_until_judged(&work, self, &trouble) : POSTERN_OK;
+	int r = POSTERN_OK;
+	if (postern__pg_may_send_ahead(self, units, count)) {
+		r = postern__pg_send_ahead(self, node, lock, units, count, error);
+		if (r != POSTERN_E_BUSY) {
+			return r;
+		}
+		postern__units_reset(units, count);
+	}
+	r = count > 0 ? run_until_judged(&work, self, &trouble) : POSTERN_OK;
 	if (count > 1 && (r == POSTERN_E_INVALID || r == POSTERN_E_BUSY)) {
 		r = run_apart(&work, self, &trouble);
 	}

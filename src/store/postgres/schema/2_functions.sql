@@ -74,7 +74,8 @@ CREATE FUNCTION @settle_1(p_node bigint, p_now bigint, p_again boolean,
 	p_lag bigint[], p_outcome text[], p_error text[], p_kept integer)
 	RETURNS integer[] LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
-	SET enable_seqscan = off SET jit = off AS $$
+	SET enable_seqscan = off SET jit = off
+	SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
 	v_ended integer[];
 	v_others integer[] := '{}';
@@ -377,7 +378,7 @@ CREATE FUNCTION @apply_1(p_node bigint, p_now bigint, p_lock text,
 	OUT now bigint, OUT held boolean, OUT settled integer[], OUT fresh bigint[],
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
 	OUT opened integer[], OUT opened_fence bigint[])
-	LANGUAGE plpgsql AS $$
+	LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
 	v_all boolean;
 BEGIN
@@ -516,7 +517,8 @@ CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_latest bigint,
 		waiting bigint, xid bigint)
 	LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
-	SET enable_seqscan = off SET jit = off AS $$
+	SET enable_seqscan = off SET jit = off
+	SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
@@ -747,7 +749,8 @@ CREATE FUNCTION @give_back_1(p_node bigint, p_now bigint,
 	p_lock_timeout text, p_seq bigint[], p_handler integer[],
 	p_fence bigint[]) RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
-	SET enable_seqscan = off SET jit = off AS $$
+	SET enable_seqscan = off SET jit = off
+	SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 BEGIN
@@ -1059,6 +1062,20 @@ BEGIN
 	RETURN v_starts;
 END $$;
 
+-- Undo what a handler did to its session and could hinder the next one, or
+-- others. In one transaction with it: afterwards a pooler may hand out another
+-- session.
+CREATE FUNCTION @forget_1() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	RESET SESSION AUTHORIZATION;
+	RESET ROLE;
+	RESET ALL;
+	DISCARD TEMP;
+	EXECUTE 'CLOSE ALL';
+	UNLISTEN *;
+	PERFORM pg_advisory_unlock_all();
+END $$;
+
 -- It is done (3) or discarded (5), if this is still the transaction in which
 -- it was taken.
 CREATE FUNCTION @end_unit_1(p_xid bigint, p_now bigint, p_seq bigint,
@@ -1066,8 +1083,11 @@ CREATE FUNCTION @end_unit_1(p_xid bigint, p_now bigint, p_seq bigint,
 	p_starts integer, p_duration bigint, p_error text, p_kept integer)
 	RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-	v_now bigint := coalesce(p_now, @now_ms());
+	v_now bigint;
 BEGIN
+	PERFORM @forget_1();
+	DEALLOCATE ALL;
+	v_now := coalesce(p_now, @now_ms());
 	IF pg_current_xact_id()::text::bigint <> p_xid THEN
 		RAISE 'handler ended the transaction itself'
 			USING ERRCODE = 'invalid_transaction_termination';
@@ -1083,4 +1103,83 @@ BEGIN
 			ARRAY[p_fence], ARRAY[v_now - p_duration], ARRAY[v_now],
 			ARRAY['discard'], ARRAY[p_error], p_kept);
 	END IF;
+END $$;
+
+-- Take several, which go into the ledger at once. How many were taken.
+CREATE FUNCTION @take_batch_1(p_node bigint, p_now bigint, p_seq bigint[],
+	p_handler integer[], p_fence bigint[], p_failures integer[])
+	RETURNS bigint LANGUAGE plpgsql
+	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_seqscan = off SET jit = off
+	SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+	v_taken bigint;
+BEGIN
+	WITH gone AS (
+		DELETE FROM @open o USING unnest(p_seq, p_handler, p_fence, p_failures)
+			AS s (seq, handler, fence, failures)
+		WHERE o.seq = s.seq AND o.handler = s.handler
+			AND (o.fence, o.node) = (s.fence, p_node)
+		RETURNING o.seq, o.fence, o.handler, s.failures, o.starts
+	), ended AS (
+		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
+				failures, starts, crashes, state)
+		SELECT seq, fence, p_now, 0, handler, failures, starts, 0, 3
+		FROM gone
+	), tally AS (
+		INSERT INTO @handler_tally (handler, done)
+		SELECT handler, count(*) FROM gone GROUP BY handler
+	)
+	SELECT count(*) INTO v_taken FROM gone;
+	RETURN v_taken;
+END $$;
+
+-- Begin a transaction of handlers whose statements are sent ahead, and cannot
+-- end it: all are taken and in the ledger as done, or it fails. So nothing has
+-- to be told again afterwards, but how long they took, if anybody would notice.
+-- One alone is the usual case.
+CREATE FUNCTION @take_units_1(p_node bigint, p_now bigint, p_lock text,
+	p_lock_fence bigint, p_seq bigint[], p_handler integer[],
+	p_fence bigint[], p_failures integer[],
+	OUT xid bigint, OUT pid integer) LANGUAGE plpgsql AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+	v_starts integer;
+	v_taken bigint := 0;
+BEGIN
+	PERFORM pg_advisory_xact_lock_shared(p_node);
+	IF NOT @holds_1(p_node, p_lock, p_lock_fence) THEN
+		NULL;
+	ELSIF cardinality(p_seq) > 1 THEN
+		v_taken := @take_batch_1(p_node, v_now, p_seq, p_handler, p_fence,
+			p_failures);
+	ELSE
+		DELETE FROM @open WHERE seq = p_seq[1] AND handler = p_handler[1]
+			AND fence = p_fence[1] AND node = p_node
+			RETURNING starts INTO v_starts;
+		IF FOUND THEN
+			v_taken := 1;
+			INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
+					failures, starts, crashes, state)
+				VALUES (p_seq[1], p_fence[1], v_now, 0, p_handler[1],
+					p_failures[1], v_starts, 0, 3);
+			INSERT INTO @handler_tally (handler, done)
+				VALUES (p_handler[1], 1);
+		END IF;
+	END IF;
+	IF v_taken <> cardinality(p_seq) THEN
+		RAISE 'a lease is lost' USING ERRCODE = 'serialization_failure';
+	END IF;
+	xid := pg_current_xact_id()::text::bigint;
+	pid := pg_backend_pid();
+END $$;
+
+-- How long each of them took, an equal part of it.
+CREATE FUNCTION @tell_duration_1(p_now bigint, p_seq bigint[],
+	p_handler integer[], p_duration bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE @ledger l SET finished_at = coalesce(p_now, @now_ms()),
+			duration = p_duration
+		FROM unnest(p_seq, p_handler) AS u (seq, handler)
+		WHERE l.seq = u.seq AND l.handler = u.handler;
 END $$;

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Handlers whose statements are known beforehand (kind sql): all of a
+ * transaction but COMMIT is sent in one go, and the answers are looked at
+ * afterwards. One round trip for a hundred deliveries, and a plan for each
+ * statement instead of for each delivery.
+ *
+ * There are no savepoints: if anything fails, all is undone, and transact.c
+ * runs each by itself, which tells whose fault it was. The same goes for what
+ * takes long: there everyone has a time of his own. Handlers that keep failing
+ * are not sent ahead for a while.
+ *
+ * Between two deliveries the session is set back, as between two transactions.
+ *
+ * What has a name on the server, a statement with its plan, is kept as long as
+ * the connection, if the server itself is at its end: it has told its number
+ * when it was connected, a pooler has no such number. Behind a pooler the next
+ * transaction may be in another session, and names live no longer than this
+ * one. If a name is not there, or there already, that is one of the failures
+ * after which each is run by itself.
+ */
+
+#include <postern/handler.h>
+#include <postern/sys/clock.h>
+#include <postern/sys/store.h>
+
+#include "base/fail.h"
+#include "base/point.h"
+#include "store/common.h"
+#include "store/postgres/postgres.h"
+
+/* Whatever takes longer is run one by one. */
+#define PATIENCE_MS INT64_C(1000)
+
+/* So much may wait to be sent. */
+#define UNSENT_BYTES_MAX ((size_t)256 * 1024)
+
+#define PENALTY_MAX 63
+
+/* Our own statements, and their names. */
+#define BEGIN_NAME "postern_begin"
+#define BEGIN_SQL "BEGIN ISOLATION LEVEL READ COMMITTED"
+#define TAKE_NAME "postern_take"
+#define TAKE_SQL                                                     \
+	"SELECT * FROM @take_units_1($1::bigint, $2::bigint, $3::text, " \
+	"$4::bigint,"                                                    \
+	" $5::bigint[], $6::integer[], $7::bigint[], $8::integer[])"
+#define FORGET_NAME "postern_forget"
+#define FORGET_SQL "SELECT @forget_1()"
+
+/* Whoever has run longer than this is told how long. */
+#define NOTICEABLE_MS 10
+
+struct flight {
+	struct pg_connection *connection;
+	size_t sent;   /* statements */
+	size_t take;   /* the place of the one that tells the number */
+	size_t unsent; /* bytes, about */
+	uint64_t node;
+	const struct postern_lock *lock;
+	struct pg_units batch;
+	int64_t xid;
+};
+
+static struct pg_pace *pace_of(struct pg_store *self,
+		const struct postern_unit *unit) {
+	return &self->paces[(uint64_t)unit->handler % PG_PACE_COUNT];
+}
+
+bool postern__pg_may_send_ahead(struct pg_store *self,
+		const struct postern_unit *units, size_t count) {
+	bool may = count > 0 && !postern__bug("effect-without-completion");
+	for (size_t i = 0; may && i < count; i++) {
+		may = units[i].sends_ahead;
+	}
+	if (!may) {
+		return false;
+	}
+	(void)pthread_mutex_lock(&self->lock);
+	struct pg_pace *pace = pace_of(self, units);
+	if (pace->rest > 0) {
+		pace->rest--;
+		may = false;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+	return may;
+}
+
+static void note_pace(struct pg_store *self, const struct postern_unit *units,
+		bool went_well) {
+	(void)pthread_mutex_lock(&self->lock);
+	struct pg_pace *pace = pace_of(self, units);
+	if (went_well) {
+		pace->penalty /= 2;
+	} else {
+		pace->penalty = 2 * pace->penalty + 1;
+		pace->penalty =
+				pace->penalty < PENALTY_MAX ? pace->penalty : PENALTY_MAX;
+		pace->rest = pace->penalty;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+#define EACH_UNIT(type, add)                                           \
+	do {                                                               \
+		postern__pg_array(&query, (type));                             \
+		for (size_t i = 0; i < flight->batch.count; i++) {             \
+			const struct postern_unit *unit = &flight->batch.units[i]; \
+			add;                                                       \
+		}                                                              \
+		postern__pg_array_end(&query);                                 \
+	} while (0)
+
+/* Names of our own; the first is in the transaction only if they are to live
+   no longer. */
+static int name_all(struct flight *flight, struct postern_error *error) {
+	struct pg_connection *connection = flight->connection;
+	int r = POSTERN_OK;
+	if (connection->direct) {
+		r = postern__pg_pipe_prepare(connection, BEGIN_NAME, BEGIN_SQL, error);
+		if (r == POSTERN_OK) {
+			r = postern__pg_pipe_prepare(connection, TAKE_NAME, TAKE_SQL,
+					error);
+		}
+		flight->sent += 2;
+	}
+	if (r == POSTERN_OK) {
+		r = postern__pg_pipe_prepare(connection, FORGET_NAME, FORGET_SQL,
+				error);
+		flight->sent++;
+	}
+	return r;
+}
+
+static int send_text(struct flight *flight, const char *sql,
+		struct postern_error *error) {
+	flight->sent++;
+	return postern__pg_pipe_text(flight->connection, sql, error);
+}
+
+static int send_named(struct flight *flight, const char *name,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, flight->connection);
+	flight->sent++;
+	return postern__pg_pipe_named(&query, name, error);
+}
+
+static int send_take(struct flight *flight, struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, flight->connection);
+	postern__pg_node(&query, flight->node);
+	postern__pg_now(&query);
+	postern__pg_lock_of(&query, flight->lock);
+	EACH_UNIT(PG_INT8, postern__pg_int8(&query, unit->seq));
+	EACH_UNIT(PG_INT4, postern__pg_int4(&query, unit->handler));
+	EACH_UNIT(PG_INT8, postern__pg_int8(&query, (int64_t)unit->fence));
+	EACH_UNIT(PG_INT4, postern__pg_int4(&query, unit->failures));
+	flight->take = flight->sent++;
+	return flight->connection->direct
+				   ? postern__pg_pipe_named(&query, TAKE_NAME, error)
+				   : postern__pg_pipe(&query, TAKE_SQL, error);
+}
+
+static int send_begin(struct flight *flight, struct postern_error *error) {
+	struct pg_connection *connection = flight->connection;
+	int r = POSTERN_OK;
+	if (connection->direct && !connection->named) {
+		r = name_all(flight, error);
+		connection->named = r == POSTERN_OK;
+	}
+	if (r == POSTERN_OK) {
+		r = connection->direct ? send_named(flight, BEGIN_NAME, error)
+							   : send_text(flight, BEGIN_SQL, error);
+	}
+	if (r == POSTERN_OK && !connection->direct) {
+		r = name_all(flight, error);
+	}
+	return r == POSTERN_OK ? send_take(flight, error) : r;
+}
+
+/* POSTERN_E_BUSY: it has something to say before it is run. */
+static int send_unit(struct flight *flight, struct postern_unit *unit,
+		struct postern_error *error) {
+	struct pg_connection *connection = flight->connection;
+	postern__point("postgres-unit.before");
+	unit->run(unit->context, connection->link, connection->names,
+			&unit->outcome);
+	postern__point("postgres-unit.after");
+	int r = unit->outcome.kind == POSTERN_DONE
+					? send_named(flight, FORGET_NAME, error)
+					: postern__fail(error, POSTERN_E_BUSY, "not to be sent");
+	flight->unsent += unit->body_len;
+	if (r == POSTERN_OK && flight->unsent > UNSENT_BYTES_MAX) {
+		flight->unsent = 0;
+		r = postern__pg_push(connection, error);
+	}
+	return r;
+}
+
+static int send_all(struct flight *flight, struct postern_error *error) {
+	int r = send_begin(flight, error);
+	for (size_t i = 0; r == POSTERN_OK && i < flight->batch.count; i++) {
+		r = send_unit(flight, &flight->batch.units[i], error);
+	}
+	return r == POSTERN_OK && !flight->connection->direct
+				   ? send_text(flight, "DEALLOCATE ALL", error)
+				   : r;
+}
+
+/* Everything but COMMIT. */
+static int fly(struct flight *flight, struct postern_error *error) {
+	struct pg_connection *connection = flight->connection;
+	struct pg_query query;
+	int r = postern__pg_pipe_begin(connection, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = send_all(flight, error);
+	postern__pg_query(&query, connection);
+	r = postern__pg_pipe_end(&query, SIZE_MAX, flight->take, PATIENCE_MS, r,
+			error);
+	if (r == POSTERN_OK) {
+		flight->xid = postern__pg_get(&query, 0, 0);
+		connection->direct =
+				postern__pg_get(&query, 0, 1) == PQbackendPID(connection->link);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+static int tell_duration(struct flight *flight, int64_t elapsed_ms,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, flight->connection);
+	postern__pg_now(&query);
+	EACH_UNIT(PG_INT8, postern__pg_int8(&query, unit->seq));
+	EACH_UNIT(PG_INT4, postern__pg_int4(&query, unit->handler));
+	postern__pg_int8(&query, elapsed_ms / (int64_t)flight->batch.count);
+	int r = postern__pg_run(&query, "SELECT @tell_duration_1($1, $2, $3, $4)",
+			error);
+	postern__pg_end(&query);
+	return r;
+}
+
+/* Nothing of it stays, nor what it has named. */
+static void crash(struct flight *flight) {
+	struct pg_connection *connection = flight->connection;
+	postern__pg_forget_names(connection);
+	if (!connection->lost && postern__pg_script(connection,
+									 "ROLLBACK AND CHAIN; DEALLOCATE ALL;"
+									 " SELECT pg_advisory_unlock_all(); COMMIT",
+									 NULL) != POSTERN_OK) {
+		connection->lost = true;
+	}
+}
+
+static void land(struct flight *flight, int64_t elapsed_ms) {
+	for (size_t i = 0; i < flight->batch.count; i++) {
+		struct postern_unit *unit = &flight->batch.units[i];
+		unit->committed = true;
+		unit->duration_ms = elapsed_ms / (int64_t)flight->batch.count;
+	}
+}
+
+static int64_t now_ms(const struct pg_store *self) {
+	const struct postern_clock *clock =
+			self->test_clock ? self->test_clock : self->clock;
+	return clock->monotonic_ms(clock->context);
+}
+
+static int fly_and_commit(struct flight *flight, struct postern_error *error) {
+	struct pg_connection *connection = flight->connection;
+	const struct pg_store *self = connection->store;
+	int64_t started = now_ms(self);
+	int r = fly(flight, error);
+	int64_t elapsed = now_ms(self) - started;
+	if (r == POSTERN_OK && elapsed >= NOTICEABLE_MS) {
+		r = tell_duration(flight, elapsed, error);
+	}
+	if (r != POSTERN_OK) {
+		crash(flight);
+		return POSTERN_E_BUSY;
+	}
+	if (!connection->direct) {
+		postern__pg_forget_names(connection);
+	}
+	r = postern__pg_finish_known(connection, flight->xid,
+			postern__pg_look_for_units, &flight->batch, POSTERN_OK, error);
+	if (r == POSTERN_OK) {
+		land(flight, elapsed);
+	}
+	/* A constraint that is looked at last: one of them is to blame. */
+	return r == POSTERN_E_INVALID ? POSTERN_E_BUSY : r;
+}
+
+int postern__pg_send_ahead(struct pg_store *self, uint64_t node,
+		const struct postern_lock *lock, struct postern_unit *units,
+		size_t count, struct postern_error *error) {
+	struct flight flight = {
+		.node = node,
+		.lock = lock,
+		.batch = { units, count },
+	};
+	int r = postern__pg_take(self, &flight.connection, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = fly_and_commit(&flight, error);
+	postern__pg_give(flight.connection);
+	note_pace(self, units, r == POSTERN_OK);
+	return r;
+}

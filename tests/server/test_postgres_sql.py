@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Handlers in SQL on PostgreSQL, several in one commit: all that is sent in one
+go, and each by itself if that goes wrong. What one does to its session does not
+reach the next, and one that fails harms nobody else.
+
+Rows that were sent in one go have the number of one transaction; under a
+savepoint each has a number of its own.
+"""
+
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from pgbouncer import Pooler  # noqa: E402
+from postgres import Server, environment  # noqa: E402
+from support import case, equal, main  # noqa: E402
+
+SERVER = None  # one for all cases, started below
+
+CONFIG = """\
+store: "{url}"
+channels:
+  orders:
+    handlers:
+      row: {{sql: "{sql}", commit_batch: {batch}, timeout: 60s, max_attempts: 1}}
+"""
+
+
+def prepare(place, schema, sql, batch=20, **where):
+    """A store that is there, beside a table and a function work(id, body) that
+    is made of the body of a PL/pgSQL block."""
+    text = CONFIG.format(url=SERVER.url(schema=schema, **where), batch=batch,
+                         sql=f"select {schema}.work(:id, :body)")
+    place.configure(text)
+    place.ok("migrate")
+    SERVER.sql(f"CREATE TABLE {schema}.effect"
+               " (n serial, id text CHECK (id <> 'bad'), seen text)")
+    SERVER.sql(
+        f"CREATE FUNCTION {schema}.work(p_id text, p_body text) RETURNS void"
+        f" LANGUAGE plpgsql AS $$ BEGIN {sql} END $$")
+
+
+def send(place, names):
+    for name in names:
+        equal(place.send(name).out, "accepted\n")
+
+
+def effects(schema, what, rest=""):
+    return SERVER.sql(f"SELECT {what} FROM {schema}.effect {rest}")
+
+
+NAMES = [f"m{number:02}" for number in range(12)]
+
+
+@case("what is sent in one go is one transaction, and each is done")
+def _(place):
+    prepare(place, "together",
+            "INSERT INTO together.effect (id, seen) VALUES (p_id, p_body);")
+    send(place, NAMES)
+    equal(place.ok("process").out, "processed 12\n")
+    equal(effects("together", "id", "ORDER BY n"), NAMES)
+    equal(effects("together", "count(DISTINCT xmin::text)"), ["1"])
+    equal(SERVER.sql("SELECT count(*), min(state), max(duration) < 1000,"
+                     " min(starts) FROM together.ledger"), ["12|3|t|1"])
+    equal(place.ok("stats", "--json").json()["handlers"][0]["done"], 12)
+
+
+LEAVE = """
+    INSERT INTO left_behind.effect (id, seen) VALUES (p_id, concat_ws(',',
+        nullif(current_setting('app.tenant', true), ''),
+        nullif(current_setting('work_mem'), '4MB'),
+        CASE WHEN to_regclass('pg_temp.scratch') IS NOT NULL THEN 'temp' END,
+        nullif(current_user::text, session_user::text)));
+    PERFORM set_config('app.tenant', p_id, false);
+    PERFORM set_config('work_mem', '1MB', false);
+    CREATE TEMP TABLE scratch (n integer);
+    SET ROLE left_behind_other;
+"""
+
+
+@case("what one sets in its session is gone for the next of the same commit")
+def _(place):
+    prepare(place, "left_behind", LEAVE)
+    SERVER.sql("CREATE ROLE left_behind_other")
+    SERVER.sql("GRANT USAGE ON SCHEMA left_behind TO left_behind_other")
+    send(place, NAMES)
+    equal(place.ok("process").out, "processed 12\n")
+    equal(effects("left_behind", "DISTINCT seen"), [""])
+    equal(effects("left_behind", "count(DISTINCT xmin::text)"), ["1"])
+
+
+@case("one that changes into a role without rights is done like the others")
+def _(place):
+    prepare(place, "no_rights",
+            "INSERT INTO no_rights.effect (id) VALUES (p_id);"
+            " SET ROLE no_rights_other;")
+    SERVER.sql("CREATE ROLE no_rights_other")
+    send(place, NAMES)
+    equal(place.ok("process").out, "processed 12\n")
+    equal(effects("no_rights", "count(*), count(DISTINCT id)"), ["12|12"])
+
+
+@case("one that fails harms nobody else, and is tried no more often")
+def _(place):
+    prepare(place, "one_bad", "INSERT INTO one_bad.effect (id) VALUES (p_id);")
+    send(place, NAMES[:6] + ["bad"] + NAMES[6:])
+    equal(place.ok("process").out, "processed 13\n")
+    equal(effects("one_bad", "id", "ORDER BY id"), NAMES)
+    equal(place.state("bad", "row"), "poisoned")
+    equal(SERVER.sql("SELECT count(*) FROM one_bad.attempt"), ["1"])
+    assert "check constraint" in place.ok("show", "bad").out
+
+
+@case("a constraint that is looked at last harms nobody else")
+def _(place):
+    prepare(place, "late", "INSERT INTO late.effect (id, seen)"
+            " VALUES (p_id, CASE p_id WHEN 'twin' THEN 'm00' ELSE p_id END);")
+    SERVER.sql("ALTER TABLE late.effect ADD UNIQUE (seen)"
+               " DEFERRABLE INITIALLY DEFERRED")
+    send(place, NAMES + ["twin"])
+    equal(place.ok("process").out, "processed 13\n")
+    equal(effects("late", "id", "ORDER BY id"), NAMES)
+    equal(place.state("twin", "row"), "poisoned")
+
+
+@case("one that takes its time has it, and is told how long it took")
+def _(place):
+    prepare(place, "slow", "INSERT INTO slow.effect (id) VALUES (p_id);"
+            " PERFORM pg_sleep(CASE p_id WHEN 'm01' THEN 1.5 ELSE 0.02 END);")
+    send(place, NAMES[:3])
+    equal(place.ok("process").out, "processed 3\n")
+    equal(effects("slow", "id", "ORDER BY id"), NAMES[:3])
+    equal(SERVER.sql("SELECT count(*) FROM slow.ledger l"
+                     " JOIN slow.message m USING (seq)"
+                     " WHERE m.id = 'm01' AND duration >= 1500"), ["1"])
+    send(place, NAMES[3:4])
+    equal(place.ok("process").out, "processed 1\n")
+    equal(SERVER.sql("SELECT count(*) FROM slow.ledger l"
+                     " JOIN slow.message m USING (seq)"
+                     " WHERE m.id = 'm03' AND duration >= 20"), ["1"])
+
+
+@case("names that vanish from the session are given again")
+def _(place):
+    prepare(place, "vanish", "INSERT INTO vanish.effect (id) VALUES (p_id);"
+            " IF p_id IN ('m03', 'm07') THEN EXECUTE 'DEALLOCATE ALL'; END IF;",
+            batch=2)
+    send(place, NAMES)
+    equal(place.ok("process").out, "processed 12\n")
+    equal(effects("vanish", "count(*), count(DISTINCT id)"), ["12|12"])
+
+
+def pooled(pooler, sql):
+    return subprocess.run(
+        ["psql", "-X", "-A", "-t", "-q", "-c", sql,
+         SERVER.url(port=pooler.port)],
+        env=environment(), check=True, capture_output=True, text=True).stdout
+
+
+@case("a pooler's sessions are left as they were, and nobody misses a name")
+def _(place):
+    with Pooler(SERVER) as pooler:
+        prepare(place, "pooled", "INSERT INTO pooled.effect (id)"
+                " VALUES (p_id);", batch=3, port=pooler.port)
+        for round_ in range(4):
+            names = [f"{name}-{round_}" for name in NAMES]
+            send(place, names + ["bad"] * (round_ == 2))
+            place.ok("process")
+        equal(effects("pooled", "count(*), count(DISTINCT id)"), ["48|48"])
+        # Three at a time, in one go: fewer transactions than messages.
+        assert int(effects("pooled", "count(DISTINCT xmin::text)")[0]) < 30
+        for _ in range(20):
+            equal(pooled(pooler, "SELECT name FROM pg_prepared_statements"),
+                  "")
+
+
+with Server() as SERVER:
+    main()
