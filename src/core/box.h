@@ -236,6 +236,10 @@ struct postern_box {
 	bool node_gone;   /* it was found gone, and no new life has begun yet */
 	bool tenure_over; /* what ran was told to stop */
 	bool renewing;    /* somebody is in postern__tenure() */
+	/* The store lets the node lease beside the others that do. */
+	bool engaged;
+	bool rival_told;
+	struct postern_error rival; /* why it does not */
 
 	/* Who is cleaning up, NULL: nobody. Only compared. */
 	const struct postern__cleanup *cleaner;
@@ -450,6 +454,11 @@ bool postern__has_tenure(const struct postern_box *box);
    again, monotonic. */
 int postern__tenure(struct postern_box *box, postern_remark *trouble,
 		void *context, int64_t *next_out, struct postern_error *error);
+/* Without the lock: have the store let this node lease, if it does not yet.
+   POSTERN_OK also if it will not as long as another one does otherwise, which
+   is remarked once. */
+int postern__engage(struct postern_box *box, postern_remark *trouble,
+		void *context, struct postern_error *error);
 /* Without the lock: stop what runs if the time is over, without asking the
    store. Returns when to look again. */
 int64_t postern__tenure_watch(struct postern_box *box);

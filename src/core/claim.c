@@ -281,7 +281,11 @@ int postern_box_claim(struct postern_box *box, size_t max, size_t *count_out,
 		return r;
 	}
 	size_t count = 0;
-	r = postern__claim(box, max, true, &count, error);
+	r = postern__engage(box, box->options.remark, box->options.remark_context,
+			error);
+	if (!r) {
+		r = postern__claim(box, max, true, &count, error);
+	}
 	if (!r && count_out) {
 		*count_out = count;
 	}

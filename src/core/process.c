@@ -61,12 +61,20 @@ static int run_some(struct postern_box *box, size_t max, struct pace *pace,
 	return r;
 }
 
-/* Whether somebody else has the right to process. */
-static bool is_barred(struct postern_box *box) {
+/* Whether somebody else has the right to process: POSTERN_E_BUSY. */
+static int check_right(struct postern_box *box, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->lock);
 	bool barred = !box->draining && !postern__may_process(box);
+	bool rival = !box->engaged && box->rival_told;
+	struct postern_error why = box->rival;
 	(void)pthread_mutex_unlock(&box->lock);
-	return barred;
+	if (!barred) {
+		return POSTERN_OK;
+	}
+	return rival ? postern__fail(error, POSTERN_E_BUSY, "%s", why.text)
+				 : postern__fail(error, POSTERN_E_BUSY,
+						   "another process holds the lock '%s'",
+						   box->lock_name);
 }
 
 /* All that is staged: a batch of copies leaves nothing to run, and is no reason
@@ -110,9 +118,8 @@ static int process(struct postern_box *box, bool runner, size_t max,
 		size_t *count_out, struct postern_error *error) {
 	struct pace pace = { .runner = runner, .next = INT64_MIN };
 	int r = keep_tenure(box, &pace, error);
-	if (!r && is_barred(box)) {
-		r = postern__fail(error, POSTERN_E_BUSY,
-				"another process holds the lock '%s'", box->lock_name);
+	if (!r) {
+		r = check_right(box, error);
 	}
 	if (r) {
 		return r;

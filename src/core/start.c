@@ -127,6 +127,8 @@ int postern__enrol(struct postern_box *box, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->lock);
 	uint64_t node = box->node;
 	uint64_t pauses = box->pauses;
+	/* If the node was gone, it is back as one that does not lease. */
+	box->engaged = !box->store->ops->engage;
 	(void)pthread_mutex_unlock(&box->lock);
 	struct postern_enrolment enrolment = {
 		.node = node,

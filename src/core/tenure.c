@@ -13,6 +13,11 @@
  * earlier tenure are always somebody else's and the next owner, be it this
  * process, takes them back.
  *
+ * The owner of a lock takes what all others have leased, so all nodes of a
+ * store that process must do so under the same lock, or all without one. Each
+ * engages in that before it leases anything, and waits as long as others do
+ * otherwise.
+ *
  * From the moment that the lease or the lock may be over (judged by our own
  * monotonic clock, from before the call that renewed it) nothing new begins,
  * and what runs is told to stop. Safety does not hang on that: every change
@@ -30,6 +35,8 @@
 
 /* Renew three times per lease, so that two may fail. */
 #define RENEWALS 3
+/* Whoever waits for another to be gone asks this often. */
+#define AGAIN_MS 1000
 
 static bool is_exclusive(const struct postern_box *box) {
 	return box->options.processing == POSTERN_PROCESSING_EXCLUSIVE;
@@ -58,7 +65,7 @@ static int64_t tenure_until_ms(const struct postern_box *box) {
 }
 
 bool postern__may_process(const struct postern_box *box) {
-	if (box->draining) {
+	if (box->draining || !box->engaged) {
 		return false;
 	}
 	int64_t until = tenure_until_ms(box);
@@ -110,20 +117,77 @@ int64_t postern__tenure_watch(struct postern_box *box) {
 	return over ? POSTERN__NEVER : until;
 }
 
+/* With the lock: it did not process, and perhaps may now, until then. */
+static void go_on(struct postern_box *box, int64_t until) {
+	postern__claim_hint_all(box);
+	(void)pthread_cond_broadcast(&box->work);
+	/* Somebody has to notice when this one is over. */
+	if (until < box->watch_at_ms) {
+		box->watch_at_ms = until;
+		(void)pthread_cond_signal(&box->watch);
+	}
+}
+
 /* With the lock: it may go on until then. */
 static void extend(struct postern_box *box, int64_t *until, int64_t to) {
 	bool was_over = !postern__may_process(box);
 	*until = to;
 	box->tenure_over = false;
 	if (was_over) {
-		postern__claim_hint_all(box);
-		(void)pthread_cond_broadcast(&box->work);
-		/* Somebody has to notice when this one is over. */
-		if (to < box->watch_at_ms) {
-			box->watch_at_ms = to;
-			(void)pthread_cond_signal(&box->watch);
-		}
+		go_on(box, to);
 	}
+}
+
+static bool is_engaged(struct postern_box *box) {
+	(void)pthread_mutex_lock(&box->lock);
+	bool engaged = box->engaged;
+	(void)pthread_mutex_unlock(&box->lock);
+	return engaged;
+}
+
+/* What the store said of this node; whether it is to be told. */
+static bool note_engagement(struct postern_box *box, uint64_t node, int r,
+		const struct postern_error *said) {
+	bool tell = false;
+	(void)pthread_mutex_lock(&box->lock);
+	if (r == POSTERN_OK && box->node == node) {
+		box->engaged = true;
+		box->rival_told = false;
+		go_on(box, is_leased(box) ? box->node_until_ms : POSTERN__NEVER);
+	} else if (r == POSTERN_E_BUSY) {
+		tell = !box->rival_told;
+		box->rival_told = true;
+		box->rival = *said;
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	return tell;
+}
+
+int postern__engage(struct postern_box *box, postern_remark *trouble,
+		void *context, struct postern_error *error) {
+	(void)pthread_mutex_lock(&box->lock);
+	uint64_t node = box->node;
+	bool engaged = box->engaged;
+	(void)pthread_mutex_unlock(&box->lock);
+	if (engaged) {
+		return POSTERN_OK;
+	}
+	struct postern_error said = { 0 };
+	int r = box->store->ops->engage(box->store, node,
+			is_exclusive(box) ? box->lock_name : NULL, &said);
+	if (note_engagement(box, node, r, &said) && trouble) {
+		char text[POSTERN_ERROR_TEXT_MAX + 32];
+		(void)snprintf(text, sizeof(text),
+				POSTERN__TROUBLE_WAITING "to process: %s", said.text);
+		trouble(context, text);
+	}
+	if (r == POSTERN_E_BUSY || r == POSTERN_E_STALE) {
+		return POSTERN_OK; /* it is asked again, or begins anew */
+	}
+	if (r && error) {
+		*error = said;
+	}
+	return r;
 }
 
 /*
@@ -257,7 +321,10 @@ static int keep_lock(struct postern_box *box, postern_remark *trouble,
 	(void)pthread_mutex_unlock(&box->lock);
 	if (former == 0 && spent) {
 		int r = begin_anew(box, error);
-		if (r) {
+		if (!r) {
+			r = postern__engage(box, trouble, context, error);
+		}
+		if (r || !is_engaged(box)) {
 			return r;
 		}
 	}
@@ -299,13 +366,27 @@ bool postern__has_tenure(const struct postern_box *box) {
 	return is_leased(box) || is_exclusive(box);
 }
 
+/* All of it, by one at a time. */
+static int renew(struct postern_box *box, postern_remark *trouble,
+		void *context, struct postern_error *error) {
+	int r = POSTERN_OK;
+	if (is_leased(box)) {
+		r = renew_node(box, trouble, context, error);
+	}
+	if (!r) {
+		r = postern__engage(box, trouble, context, error);
+	}
+	if (!r && is_exclusive(box) && is_engaged(box)) {
+		r = keep_lock(box, trouble, context, error);
+	}
+	return r;
+}
+
 int postern__tenure(struct postern_box *box, postern_remark *trouble,
 		void *context, int64_t *next_out, struct postern_error *error) {
-	*next_out = POSTERN__NEVER;
-	if (!postern__has_tenure(box)) {
-		return POSTERN_OK;
-	}
-	*next_out = postern__box_after_ms(box, lock_ms(box) / RENEWALS);
+	int64_t pause = lock_ms(box) / RENEWALS;
+	*next_out = postern__has_tenure(box) ? postern__box_after_ms(box, pause)
+										 : POSTERN__NEVER;
 	(void)pthread_mutex_lock(&box->lock);
 	bool busy = box->renewing;
 	box->renewing = true;
@@ -313,12 +394,10 @@ int postern__tenure(struct postern_box *box, postern_remark *trouble,
 	if (busy) {
 		return POSTERN_OK; /* somebody is doing just that */
 	}
-	int r = POSTERN_OK;
-	if (is_leased(box)) {
-		r = renew_node(box, trouble, context, error);
-	}
-	if (!r && is_exclusive(box)) {
-		r = keep_lock(box, trouble, context, error);
+	int r = renew(box, trouble, context, error);
+	if (!is_engaged(box)) {
+		*next_out =
+				postern__box_after_ms(box, pause < AGAIN_MS ? pause : AGAIN_MS);
 	}
 	(void)pthread_mutex_lock(&box->lock);
 	box->renewing = false;

@@ -154,7 +154,12 @@ static bool probe_due(struct postern_runner *runner) {
 
 static void probe_store(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
-	postern__runner_note(runner, postern__enrol(runner->box, &error), &error);
+	int r = postern__enrol(runner->box, &error);
+	if (!r) {
+		r = postern__engage(runner->box, runner->options.trouble,
+				runner->options.trouble_context, &error);
+	}
+	postern__runner_note(runner, r, &error);
 	runner->probe_at_ms = POSTERN__NEVER;
 }
 

@@ -107,3 +107,20 @@ void postern__sql_add_ended_states(struct postern__buf *sql, unsigned states) {
 		postern__buf_append_text(sql, " AND d.state <> 3");
 	}
 }
+
+int postern__rival_fail(uint64_t node, const char *host, int64_t pid,
+		const char *lock_name, struct postern_error *error) {
+	char where[100] = "";
+	char how[100] = "without a lock";
+	if (host && *host) {
+		(void)snprintf(where, sizeof where, " (%.60s, pid %lld)", host,
+				(long long)pid);
+	}
+	if (lock_name) {
+		(void)snprintf(how, sizeof how, "under the lock '%.60s'", lock_name);
+	}
+	return postern__fail(error, POSTERN_E_BUSY,
+			"node %016llx%s processes %s: stop it, or give all nodes the same "
+			"'processing' and 'lock_name'",
+			(unsigned long long)node, where, how);
+}

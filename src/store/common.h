@@ -41,4 +41,13 @@ unsigned postern__filter_states(const struct postern_filter *filter);
 void postern__sql_add_open_states(struct postern__buf *sql, unsigned states);
 void postern__sql_add_ended_states(struct postern__buf *sql, unsigned states);
 
+/*
+ * A node cannot lease beside this one: POSTERN_E_BUSY.
+ *
+ * host       NULL: not known.
+ * lock_name  under which the other one leases; NULL: without one.
+ */
+int postern__rival_fail(uint64_t node, const char *host, int64_t pid,
+		const char *lock_name, struct postern_error *error);
+
 #endif

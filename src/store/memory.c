@@ -177,6 +177,12 @@ static int memory_unlock(struct postern_store *store,
 	return unlock(self, POSTERN_OK);
 }
 
+static int memory_engage(struct postern_store *store, uint64_t node,
+		const char *lock_name, struct postern_error *error) {
+	struct memory_store *self = lock(store);
+	return unlock(self, postern__mem_engage(self, node, lock_name, error));
+}
+
 static int memory_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error) {
 	struct memory_store *self = lock(store);
@@ -213,6 +219,7 @@ static const struct postern_store_ops memory_ops = {
 	.renew = memory_renew,
 	.lock = memory_lock,
 	.unlock = memory_unlock,
+	.engage = memory_engage,
 	.clean = memory_clean,
 	.destroy = memory_destroy,
 };

@@ -143,6 +143,8 @@ struct memory_node {
 	struct memory_term term;
 	int64_t *handlers;
 	size_t handler_count;
+	bool works; /* it leases, under this lock; "": without one */
+	char lock_name[POSTERN_LOCK_NAME_LEN_MAX + 1];
 };
 
 /* Locks are never forgotten: their fences only grow. */
@@ -240,6 +242,8 @@ int postern__mem_lock(struct memory_store *self, const char *name,
 		struct postern_error *error);
 void postern__mem_unlock(struct memory_store *self,
 		const struct postern_lock *lock, uint64_t node);
+int postern__mem_engage(struct memory_store *self, uint64_t node,
+		const char *lock_name, struct postern_error *error);
 /* False: no memory. */
 bool postern__mem_tenure_export(struct memory_store *self,
 		struct postern_memory *memory, struct postern_stats *out);

@@ -9,12 +9,14 @@
  */
 
 #include <postern/sys/clock.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/container.h"
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/common.h"
 #include "store/memory.h"
 
 void postern__mem_term_set(struct memory_term *term, int64_t now,
@@ -141,6 +143,37 @@ void postern__mem_unlock(struct memory_store *self,
 			postern__bug("lock-of-another-freed")) {
 		find_lock(self, lock->name)->node = 0;
 	}
+}
+
+/* Whoever leases under another lock than this one; NULL: nobody. */
+static const struct memory_node *find_rival(const struct memory_store *self,
+		uint64_t node, const char *lock_name) {
+	for (size_t i = 0; i < self->node_count; i++) {
+		const struct memory_node *other = &self->nodes[i];
+		if (other->node != node && other->works &&
+				strcmp(other->lock_name, lock_name) != 0) {
+			return other;
+		}
+	}
+	return NULL;
+}
+
+int postern__mem_engage(struct memory_store *self, uint64_t node,
+		const char *lock_name, struct postern_error *error) {
+	const char *name = lock_name ? lock_name : "";
+	postern__mem_nodes_forget(self, node, postern__mem_now(self));
+	struct memory_node *found = postern__mem_node(self, node);
+	if (!found) {
+		return postern__fail(error, POSTERN_E_STALE, "the node is gone");
+	}
+	const struct memory_node *rival = find_rival(self, node, name);
+	if (rival) {
+		return postern__rival_fail(rival->node, NULL, 0,
+				*rival->lock_name ? rival->lock_name : NULL, error);
+	}
+	found->works = true;
+	(void)snprintf(found->lock_name, sizeof found->lock_name, "%s", name);
+	return POSTERN_OK;
 }
 
 /* A term as it would be judged now, left as it is. */

@@ -18,6 +18,8 @@ extern const struct tap_case recover_cases[];
 extern const struct tap_case suspect_cases[];
 extern const struct tap_case tenure_cases[];
 extern const struct tap_case node_cases[];
+/* Where nodes can meet. */
+extern const struct tap_case engage_cases[];
 extern const struct tap_case clean_cases[];
 extern const struct tap_case enrol_cases[];
 extern const struct tap_case orphan_cases[];

@@ -29,6 +29,7 @@ static size_t add(struct tap_case *cases, size_t count,
 
 int main(int argc, char **argv) {
 	static struct tap_case cases[CASE_COUNT_MAX];
+	static const struct tap_case no_case = { 0 };
 	const struct tap_case *const parts[] = {
 		accept_cases,
 		route_cases,
@@ -39,6 +40,7 @@ int main(int argc, char **argv) {
 		suspect_cases,
 		tenure_cases,
 		node_cases,
+		conformance_target.meets ? engage_cases : &no_case,
 		clean_cases,
 		enrol_cases,
 		orphan_cases,

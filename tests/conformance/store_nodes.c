@@ -200,6 +200,76 @@ static void clock_back(void) {
 	stand_close(&stand);
 }
 
+static int engage(struct stand *stand, uint64_t node, const char *lock) {
+	return stand->ops->engage(stand->store, node, lock, &stand->error);
+}
+
+static void one_regime(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	uint64_t second = OTHER(&stand);
+	uint64_t third = OTHER(&stand) + 1;
+	enrol_node(&stand, second, 0);
+	enrol_node(&stand, third, 0);
+	CHECK_OK(engage(&stand, stand.node, NULL), &stand.error);
+	CHECK_OK(engage(&stand, stand.node, NULL), &stand.error);
+	CHECK_OK(engage(&stand, second, NULL), &stand.error);
+	CHECK_INT(engage(&stand, third, "l"), POSTERN_E_BUSY);
+	CHECK_CONTAINS(stand.error.text, "without a lock");
+	/* Nor may one of them change its mind. */
+	CHECK_INT(engage(&stand, second, "l"), POSTERN_E_BUSY);
+	renew(&stand, stand.node, 0);
+	CHECK_OK(engage(&stand, second, "l"), &stand.error);
+	CHECK_INT(engage(&stand, third, NULL), POSTERN_E_BUSY);
+	CHECK_CONTAINS(stand.error.text, "under the lock 'l'");
+	CHECK_INT(engage(&stand, third, "L"), POSTERN_E_BUSY);
+	CHECK_OK(engage(&stand, third, "l"), &stand.error);
+	stand_close(&stand);
+}
+
+static void late_regime(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	enrol_node(&stand, OTHER(&stand), TTL_MS);
+	CHECK_OK(engage(&stand, OTHER(&stand), "l"), &stand.error);
+	fake_clock_advance(&stand.clock, TTL_MS - 1);
+	CHECK_INT(engage(&stand, stand.node, NULL), POSTERN_E_BUSY);
+	fake_clock_advance(&stand.clock, 1);
+	CHECK_OK(engage(&stand, stand.node, NULL), &stand.error);
+	/* It is gone, so it cannot be back beside us. */
+	bool alive = true;
+	CHECK_OK(stand.ops->renew(stand.store, OTHER(&stand), TTL_MS, &alive,
+					 &stand.error),
+			&stand.error);
+	CHECK(!alive);
+	CHECK_INT(engage(&stand, OTHER(&stand), NULL), POSTERN_E_STALE);
+	stand_close(&stand);
+}
+
+static void late_leases(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	enrol_node(&stand, OTHER(&stand), TTL_MS);
+	CHECK_OK(engage(&stand, OTHER(&stand), NULL), &stand.error);
+	(void)stand_accept(&stand, "1", stand.handlers[0]);
+	uint64_t own = stand.node;
+	stand.node = OTHER(&stand);
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 1);
+	stand.node = own;
+	fake_clock_advance(&stand.clock, TTL_MS);
+	CHECK_OK(engage(&stand, stand.node, "l"), &stand.error);
+	CHECK_INT(stand_recover(&stand).released, 1);
+	stand_close(&stand);
+}
+
+const struct tap_case engage_cases[] = {
+	{ "all nodes that lease do so under the same lock, or none", one_regime },
+	{ "a node that is late keeps nobody from leasing, and is gone",
+			late_regime },
+	{ "what such a node had leased is taken back", late_leases },
+	{ 0 },
+};
+
 const struct tap_case node_cases[] = {
 	{ "the nodes that are enrolled are told, by their number", those_enrolled },
 	{ "a node is told with its last renewal and its end", until_when },

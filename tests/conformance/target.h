@@ -9,10 +9,12 @@
  */
 
 #include <postern/sys/store.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct conformance_target {
 	const char *name; /* as in the table of operations */
+	bool meets;       /* its nodes can meet: it has engage() */
 
 	/* A new, empty store; NULL if it cannot be opened. */
 	struct postern_store *(*open)(const struct postern_store_options *options);

@@ -123,6 +123,7 @@ static void postgres_roll_back(void *transaction) {
 
 const struct conformance_target conformance_target = {
 	.name = "postgres",
+	.meets = true,
 	.open = postgres_open,
 	.reopen = postgres_reopen,
 	.close = postgres_close,

@@ -21,6 +21,8 @@ DOCUMENT = os.path.join(
     os.path.dirname(__file__), "..", "..", "docs", "postgresql.md"
 )
 
+UNREACHABLE = 4
+
 CONFIG = """\
 store: "{url}"
 defaults: {{node_lease: 2s, polling_interval: 100ms}}
@@ -238,6 +240,55 @@ def _(place):
     (lost,) = logged(first, "lock", "lost")
     equal(lost["level"], "warn")
     equal(logged(second, "lost"), [])
+
+
+@case("who processes otherwise than the others waits until they are gone")
+def _(place):
+    config = """\
+store: "{url}"
+defaults: {{{settings}, node_lease: 2s, polling_interval: 100ms}}
+channels:
+  orders:
+    handlers:
+      wait:
+        exec:
+          - /bin/sh
+          - -c
+          - 'echo run >> ${{DIR}}/runs; while [ ! -e ${{DIR}}/go ]; do sleep 0.1; done'
+"""
+    regimes = ("processing: parallel", "processing: exclusive",
+               "processing: exclusive, lock_name: mine")
+    says = ("without a lock", "under the lock 'InboxProcessor_default'",
+            "under the lock 'mine'")
+    url = SERVER.url(schema="regimes")
+    for number, settings in enumerate(regimes):
+        other = (number + 1) % len(regimes)
+        place.configure(config.format(url=url, settings=settings))
+        first = place.serve()
+        place.send(f"a{number}")
+        until(lambda: place.read("runs").count("run") == 1)
+        place.configure(config.format(url=url, settings=regimes[other]))
+        second = place.serve()
+        (line,) = until(lambda: logged(second, "waiting to process: node"))
+        equal(line["level"], "info", line)
+        assert says[number] in line["message"], line
+        assert f"pid {first.pid})" in line["message"], line
+        place.fails(UNREACHABLE, "process", says=says[number])
+        equal(place.state(f"a{number}", "wait"), "leased")
+        place.write("go", "")
+        until(lambda: place.state(f"a{number}", "wait") == "done")
+        equal(place.read("runs"), "run\n")
+        # What the second takes in, the first does.
+        place.send(f"b{number}")
+        until(lambda: place.state(f"b{number}", "wait") == "done")
+        equal(first.stop(), 0)
+        place.send(f"c{number}")
+        until(lambda: place.state(f"c{number}", "wait") == "done")
+        equal(len(logged(second, "waiting to process")), 1, second.stderr())
+        equal(logged(first, "refused") + logged(first, "took over"), [])
+        equal(second.stop(), 0)
+        os.remove(place.file("go"))
+        os.remove(place.file("runs"))
 
 
 def ask(place, path, *more):

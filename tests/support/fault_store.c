@@ -249,6 +249,17 @@ static int fault_collect(struct postern_store *store,
 	return r;
 }
 
+static int fault_engage(struct postern_store *store, uint64_t node,
+		const char *lock_name, struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_ENGAGE, NULL, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->engage(self->inner, node, lock_name, error);
+		r = tell(self, FAULT_ENGAGE, r, error);
+	}
+	return r;
+}
+
 static void fault_destroy(struct postern_store *store) {
 	struct fault_store *self = from_base(store);
 	if (!self->plan->shared) {
@@ -287,6 +298,7 @@ struct postern_store *fault_store_create_taking(struct postern_store *inner,
 		.clean = fault_clean,
 		.interrupt = fault_interrupt,
 		.collect = inner->ops->collect ? fault_collect : NULL,
+		.engage = inner->ops->engage ? fault_engage : NULL,
 		.destroy = fault_destroy,
 	};
 	self->base.ops = &self->ops;

@@ -583,6 +583,16 @@ struct postern_store_ops {
 			struct postern_collection *collection,
 			struct postern_memory *memory, struct postern_error *error);
 
+	/*
+	 * A node is going to lease: under the lock of this name, or without one
+	 * (NULL). POSTERN_E_BUSY, with a text about who it is, as long as another
+	 * node does so under another, for the owner of a lock takes what all
+	 * others have; one of those that is late is found gone. POSTERN_E_STALE:
+	 * the node is gone itself. NULL where no two nodes can meet.
+	 */
+	int (*engage)(struct postern_store *store, uint64_t node,
+			const char *lock_name, struct postern_error *error);
+
 	/* Release everything, the ownership of a file last. Gets half-open stores
 	   too, but never NULL. */
 	void (*destroy)(struct postern_store *store);

@@ -188,6 +188,7 @@ static const struct postern_store_ops pg_ops = {
 	.wait = postern__pg_wait,
 	.end_wait = postern__pg_end_wait,
 	.collect = postern__pg_collect,
+	.engage = postern__pg_engage,
 	.destroy = pg_destroy,
 };
 

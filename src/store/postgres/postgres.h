@@ -581,6 +581,8 @@ int postern__pg_lock(struct postern_store *store, const char *name,
 int postern__pg_unlock(struct postern_store *store,
 		const struct postern_lock *lock, uint64_t node,
 		struct postern_error *error);
+int postern__pg_engage(struct postern_store *store, uint64_t node,
+		const char *lock_name, struct postern_error *error);
 int postern__pg_wait(struct postern_store *store, int64_t ms, bool *woken_out,
 		struct postern_error *error);
 void postern__pg_end_wait(struct postern_store *store);

@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/common.h"
 #include "store/postgres/postgres.h"
 
 struct work {
@@ -117,4 +118,42 @@ int postern__pg_unlock(struct postern_store *store,
 		.fence = lock->fence,
 	};
 	return postern__pg_do(postern__pg_from_base(store), release, &work, error);
+}
+
+static int tell_rival(const struct pg_query *query,
+		struct postern_error *error) {
+	size_t len; /* texts end with a zero byte */
+	return postern__rival_fail((uint64_t)postern__pg_get(query, 0, 1),
+			postern__pg_get_bytes(query, 0, 2, &len),
+			postern__pg_get(query, 0, 3),
+			postern__pg_is_null(query, 0, 4)
+					? NULL
+					: postern__pg_get_bytes(query, 0, 4, &len),
+			error);
+}
+
+static int engage(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	const struct work *work = context;
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, work->node);
+	postern__pg_now(&query);
+	postern__pg_text(&query, work->name);
+	int r = postern__pg_run(&query, "SELECT * FROM @engage_1($1, $2, $3)",
+			error);
+	if (r == POSTERN_OK && !postern__pg_is_null(&query, 0, 1)) {
+		r = tell_rival(&query, error);
+	} else if (r == POSTERN_OK && !postern__pg_get(&query, 0, 0)) {
+		r = postern__fail(error, POSTERN_E_STALE, "the node is gone");
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+int postern__pg_engage(struct postern_store *store, uint64_t node,
+		const char *lock_name, struct postern_error *error) {
+	struct work work = { .name = lock_name, .node = node };
+	return postern__pg_do(postern__pg_from_base(store), engage, &work, error);
 }

@@ -62,7 +62,8 @@ CREATE TABLE @handler_key (
 
 -- The nodes that are there, until when unless they renew themselves (NULL:
 -- until they say that they end), and what they register. host, pid: where it
--- is, for people. sleeps: its last claim left nothing that is due, so it wants
+-- is, for people. works: it leases, under the lock of this name or (NULL)
+-- without one; all that do so at a time do it under the same. sleeps: its last claim left nothing that is due, so it wants
 -- to be told of new work. rests: the same of staged messages.
 CREATE TABLE @node (
 	node bigint PRIMARY KEY,
@@ -70,6 +71,8 @@ CREATE TABLE @node (
 	lives_until bigint,
 	host text NOT NULL,
 	pid integer NOT NULL,
+	works boolean NOT NULL DEFAULT false,
+	lock_name text,
 	sleeps boolean NOT NULL DEFAULT true,
 	rests boolean NOT NULL DEFAULT true
 );

@@ -844,6 +844,45 @@ BEGIN
 		SELECT p_node, unnest(p_handlers);
 END $$;
 
+-- A node is going to lease, under this lock or (NULL) without one, unless
+-- another one does so under another, which is told; alive: the node is there.
+-- Whoever is late of those would not be found gone by others before it is back.
+CREATE FUNCTION @engage_1(p_node bigint, p_now bigint, p_lock text,
+	OUT alive boolean, OUT other bigint, OUT other_host text,
+	OUT other_pid integer, OUT other_lock text)
+	LANGUAGE plpgsql SET lock_timeout = 250 AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+	v_late bigint[];
+BEGIN
+	-- One at a time.
+	PERFORM pg_advisory_xact_lock(hashtext('@node'), 1);
+	PERFORM @repair_terms_1(v_now);
+	SELECT array_agg(node) INTO v_late FROM @node
+		WHERE works AND lock_name IS DISTINCT FROM p_lock
+			AND lives_until <= v_now AND node <> p_node;
+	IF v_late IS NOT NULL THEN
+		PERFORM @end_transactions_1(v_late);
+		WITH dead AS (
+			DELETE FROM @node
+			WHERE node = ANY (v_late) AND lives_until <= v_now
+			RETURNING node
+		)
+		INSERT INTO @gone SELECT node FROM dead ON CONFLICT DO NOTHING;
+	END IF;
+	SELECT n.node, n.host, n.pid, n.lock_name
+		INTO other, other_host, other_pid, other_lock FROM @node n
+		WHERE n.works AND n.lock_name IS DISTINCT FROM p_lock
+			AND n.node <> p_node
+		ORDER BY n.node LIMIT 1;
+	IF FOUND THEN
+		alive := true;
+		RETURN;
+	END IF;
+	UPDATE @node SET works = true, lock_name = p_lock WHERE node = p_node;
+	alive := FOUND;
+END $$;
+
 -- Take back what nodes that are gone had leased, and under a lock what all
 -- others have. p_all: look at every lease, whether a node is known to be gone
 -- or not.

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_TESTS_UNIT_TENURE_HOUSE_H
+#define POSTERN_TESTS_UNIT_TENURE_HOUSE_H
+
+/*
+ * A store in memory and two boxes on it, as nodes would be, with a handler
+ * that counts; all of it pumped by hand, by a clock of the test's own.
+ */
+
+#include <postern/event.h>
+#include <postern/inspect.h>
+#include <postern/postern.h>
+#include <postern/sys/store.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/fake_clock.h"
+#include "support/fault_store.h"
+#include "tap.h"
+
+#define LEASE_MS 9000
+#define DEDUPE_MS 2000000
+#define NODE_MAX 2
+
+struct node {
+	struct house *house;
+	struct fault_plan plan;
+	struct postern_box *box;
+	bool down;        /* the store does not answer this one */
+	bool no_recovery; /* not when it asks for that */
+	int runs;
+	int settled;
+	int fenced;
+	int locked;
+	int lock_lost;
+	const char *lock_name; /* NULL: the usual one */
+	char remarks[1000];
+};
+
+/* One store, several nodes. */
+struct house {
+	struct fake_clock clock;
+	struct fake_random random;
+	struct postern_store *store;
+	struct postern_error error;
+	int64_t lease_ms;
+	int64_t dedupe_ms; /* 0: ids are kept for good */
+	struct node nodes[NODE_MAX];
+};
+
+__attribute__((unused)) static int decide(void *context, enum fault_op op,
+		const struct postern_batch *batch) {
+	(void)batch;
+	const struct node *node = context;
+	bool fails = node->down || (node->no_recovery && op == FAULT_RECOVER);
+	return fails ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
+}
+
+__attribute__((unused)) static void keep_remark(void *context,
+		const char *text) {
+	struct node *node = context;
+	size_t len = strlen(node->remarks);
+	(void)snprintf(node->remarks + len, sizeof(node->remarks) - len, "%s\n",
+			text);
+}
+
+__attribute__((unused)) static void listen(void *context,
+		const struct postern_event *event) {
+	struct node *node = context;
+	node->settled += event->kind == POSTERN_EVENT_SETTLED;
+	node->fenced += event->kind == POSTERN_EVENT_FENCED;
+	node->locked += event->kind == POSTERN_EVENT_LOCKED;
+	node->lock_lost += event->kind == POSTERN_EVENT_LOCK_LOST;
+}
+
+__attribute__((unused)) static void handle(void *context,
+		const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct node *node = context;
+	(void)message;
+	(void)delivery;
+	node->runs++;
+	outcome->kind = POSTERN_DONE;
+}
+
+__attribute__((unused)) static bool move_in(struct house *house,
+		struct node *node, enum postern_processing processing) {
+	node->house = house;
+	node->plan.decide = decide;
+	node->plan.context = node;
+	node->plan.shared = true;
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.clock = &house->clock.base,
+		.random = &house->random.base,
+		.processing = processing,
+		.lock_name = node->lock_name,
+		.node_lease_ms = house->lease_ms,
+		.remark = keep_remark,
+		.remark_context = node,
+	};
+	struct postern_channel_options channel = {
+		.size = sizeof(channel),
+		.retention_payload_ms = 1000,
+		.retention_dedupe_ms = house->dedupe_ms,
+	};
+	struct postern_handler_options handler = {
+		.size = sizeof(handler),
+		.key = "h",
+		.callback = handle,
+		.context = node,
+	};
+	struct postern_error *error = &house->error;
+	return CHECK_OK(postern_box_open_taking(fault_store_create_taking(
+													house->store, &node->plan),
+							&options, &node->box, error),
+				   error) &&
+		   CHECK_OK(postern_box_add_channel(node->box, "orders", &channel,
+							error),
+				   error) &&
+		   CHECK_OK(postern_box_add_handler(node->box, "orders", &handler,
+							error),
+				   error) &&
+		   CHECK_OK(postern_box_subscribe(node->box, listen, node, error),
+				   error) &&
+		   CHECK_OK(postern_box_start(node->box, error), error);
+}
+
+__attribute__((unused)) static bool open_empty(struct house *house,
+		int64_t lease_ms, int64_t dedupe_ms) {
+	*house = (struct house){ .lease_ms = lease_ms, .dedupe_ms = dedupe_ms };
+	fake_clock_init(&house->clock);
+	fake_random_init(&house->random, 7);
+	struct postern_store_options options = {
+		.size = sizeof(options),
+		.clock = &house->clock.base,
+		.random = &house->random.base,
+	};
+	return CHECK_OK(postern_store_open("memory:", &options, &house->store,
+							&house->error),
+			&house->error);
+}
+
+__attribute__((unused)) static bool open_house_with(struct house *house,
+		enum postern_processing processing, int64_t lease_ms,
+		int64_t dedupe_ms) {
+	bool good = open_empty(house, lease_ms, dedupe_ms);
+	for (size_t i = 0; good && i < NODE_MAX; i++) {
+		good = move_in(house, &house->nodes[i], processing);
+	}
+	return good;
+}
+
+__attribute__((unused)) static bool open_house(struct house *house,
+		enum postern_processing processing) {
+	return open_house_with(house, processing, LEASE_MS, DEDUPE_MS);
+}
+
+__attribute__((unused)) static void close_house(struct house *house) {
+	for (size_t i = 0; i < NODE_MAX; i++) {
+		postern_box_destroy(house->nodes[i].box);
+	}
+	postern_store_destroy(house->store);
+}
+
+__attribute__((unused)) static int try_send(struct node *node, const char *id) {
+	struct postern_message message = {
+		.size = sizeof(message),
+		.id = id,
+		.type = "t",
+	};
+	return postern_box_accept(node->box, "orders", &message, NULL,
+			&node->house->error);
+}
+
+__attribute__((unused)) static void send(struct node *node, const char *id) {
+	CHECK_OK(try_send(node, id), &node->house->error);
+}
+
+__attribute__((unused)) static void sweep(struct node *node) {
+	struct postern_error *error = &node->house->error;
+	CHECK_OK(postern_box_sweep(node->box, NULL, error), error);
+}
+
+__attribute__((unused)) static size_t claim(struct node *node) {
+	size_t count = 0;
+	struct postern_error *error = &node->house->error;
+	CHECK_OK(postern_box_claim(node->box, 10, &count, error), error);
+	return count;
+}
+
+__attribute__((unused)) static size_t run(struct node *node) {
+	size_t count = 0;
+	struct postern_error *error = &node->house->error;
+	CHECK_OK(postern_box_run(node->box, 10, &count, error), error);
+	CHECK_OK(postern_box_commit(node->box, NULL, error), error);
+	return count;
+}
+
+#endif
