@@ -270,7 +270,12 @@ def _(place):
 @case("a URL that cannot be is refused as wrong configuration")
 def _(place):
     for url, text in (
-        (f"postgres://u:{SECRET}@h/d?nosuch={SECRET}", "libpq"),
+        (f"postgres://u:{SECRET}@h/d?nosuch={SECRET}", "'nosuch'"),
+        (f"postgres://u:{SECRET}@h/d?shema={SECRET}", "'schema'"),
+        (f"postgres://u:{SECRET}@h/d?conections=4", "'connections'"),
+        (f"postgres://u:{SECRET}@h/d?schema=a&sslmod=require", "'sslmode'"),
+        (f"postgres://u:{SECRET}@h/d?{SECRET}", "libpq"),
+        (f"postgres://u:{SECRET}@h/d?{SECRET}=x", "libpq"),
         (f"postgres://u:{SECRET}@[::1/d", "libpq"),
         (f"postgres:hast=127.0.0.1 password={SECRET}", "libpq"),
         (f"postgres:password='{SECRET}", "libpq"),
@@ -312,6 +317,8 @@ def _(place):
         ("postgres://h/d", f"listen_url: 'sqlite:{SECRET}'", 2, "no URL"),
         ("postgres://h/d", f"listen_url: '{listen}?schema=a'", 2, "own URL"),
         ("postgres://h/d", f"listen_url: 'postgres://u:{SECRET}@[x/d'", 2, "libpq"),
+        ("postgres://h/d", f"listen_url: '{listen}?aplication_name=x'", 2,
+         "'application_name'"),
         ("sqlite:box.db", f"listen_url: '{listen}'", 2, "PostgreSQL only"),
         ("sqlite:box.db", "schema: a", 2, "PostgreSQL only"),
         ("memory", "connections: 4", 2, "PostgreSQL only"),

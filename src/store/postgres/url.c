@@ -20,6 +20,9 @@
 #define SCHEMA_LEN_MAX 63
 #define CONNECTION_COUNT_DEFAULT 8
 #define ADDRESS_LEN_MAX 8192
+/* Of parameters; libpq has some forty. */
+#define NAME_COUNT_MAX 128
+#define NAME_LEN_MAX 40
 
 /* A parameter of our own, in the URL. */
 struct parameter {
@@ -80,6 +83,55 @@ static int set_connections(struct pg_store *self, const char *text, size_t len,
 	return POSTERN_OK;
 }
 
+/* Every parameter that there is: libpq's, then ours. */
+static size_t list_names(const PQconninfoOption *options,
+		const char *names[static NAME_COUNT_MAX]) {
+	static const char *const more[] = { "ssl", "schema", "connections" };
+	size_t count = 0;
+	for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+		names[count++] = more[i];
+	}
+	for (; options && options->keyword && count < NAME_COUNT_MAX; options++) {
+		names[count++] = options->keyword;
+	}
+	return count;
+}
+
+/* A name that nobody knows is told, as long as it can be nothing else: libpq's
+   own text would quote the URL. What is not that plain is left to libpq. */
+static int check_name(const struct address *address, const char *text,
+		size_t len, struct postern_error *error) {
+	const char *names[NAME_COUNT_MAX];
+	char name[NAME_LEN_MAX + 1] = "";
+	size_t name_len = strspn(text, "abcdefghijklmnopqrstuvwxyz_");
+	if (name_len == 0 || name_len >= len || name_len > NAME_LEN_MAX ||
+			text[name_len] != '=') {
+		return POSTERN_OK;
+	}
+	memcpy(name, text, name_len);
+	PQconninfoOption *options = PQconndefaults();
+	size_t count = list_names(options, names);
+	bool known = !options; /* there is no memory: libpq will say so */
+	for (size_t i = 0; i < count; i++) {
+		known = known || strcmp(names[i], name) == 0;
+	}
+	int r = POSTERN_OK;
+	const char *near = known ? NULL : postern__closest(name, names, count);
+	if (near) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"%s has a parameter '%s', which nobody knows; did you mean "
+				"'%s'?",
+				address->what, name, near);
+	} else if (!known) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"%s has a parameter '%s', which is neither libpq's nor "
+				"'schema' or 'connections'",
+				address->what, name);
+	}
+	PQconninfoFree(options);
+	return r;
+}
+
 /* One "name=value" of the URL: ours, or left to libpq. */
 static int take_parameter(struct address *address, const char *text, size_t len,
 		struct postern__buf *rest, struct postern_error *error) {
@@ -107,7 +159,7 @@ static int take_parameter(struct address *address, const char *text, size_t len,
 	postern__buf_append_char(rest,
 			strchr(postern__buf_text(rest), '?') ? '&' : '?');
 	postern__buf_append(rest, text, len);
-	return POSTERN_OK;
+	return check_name(address, text, len, error);
 }
 
 static int take_parameters(struct address *address, const char *query,
