@@ -166,6 +166,10 @@ struct postern_channel_stats {
 	uint64_t conflicts;
 	uint64_t dropped; /* unrouted and not kept */
 	uint64_t parked;  /* now */
+	/* Published in somebody's transaction: to be accepted, and kept because
+	   they could not be; now. */
+	uint64_t staged;
+	uint64_t refused;
 };
 
 struct postern_handler_stats {

@@ -29,6 +29,18 @@ static void begin(struct postern__table *table,
 	postern__table_init(table, columns + left_out, count - left_out);
 }
 
+/* Whether messages can be staged in any of the stores. */
+static bool can_stage(const json_t *channels) {
+	size_t index;
+	json_t *row;
+	json_array_foreach(channels, index, row) {
+		if (json_object_get(row, "staged")) {
+			return true;
+		}
+	}
+	return false;
+}
+
 static void print_channels(const json_t *channels, bool several) {
 	static const struct postern__column columns[] = {
 		{ "STORE", false },
@@ -38,11 +50,15 @@ static void print_channels(const json_t *channels, bool several) {
 		{ "CONFLICTS", true },
 		{ "DROPPED", true },
 		{ "PARKED", true },
+		{ "STAGED", true },
+		{ "REFUSED", true },
 	};
 	struct postern__table table;
 	size_t index;
 	json_t *row;
-	begin(&table, columns, sizeof columns / sizeof columns[0], several);
+	bool stages = can_stage(channels);
+	begin(&table, columns,
+			sizeof columns / sizeof columns[0] - (stages ? 0 : 2), several);
 	json_array_foreach(channels, index, row) {
 		if (several) {
 			postern__table_text(&table, postern__answer_text(row, "store"));
@@ -53,6 +69,10 @@ static void print_channels(const json_t *channels, bool several) {
 		postern__table_count(&table, postern__answer_count(row, "conflicts"));
 		postern__table_count(&table, postern__answer_count(row, "dropped"));
 		postern__table_count(&table, postern__answer_count(row, "parked"));
+		if (stages) {
+			postern__table_count(&table, postern__answer_count(row, "staged"));
+			postern__table_count(&table, postern__answer_count(row, "refused"));
+		}
 	}
 	print(&table);
 }

@@ -31,6 +31,11 @@ static bool is_configured(const struct postern__call *call, const char *store,
 	return channel && strcmp(channel->store->name, store) == 0;
 }
 
+/* Whether messages can be staged there. */
+static bool can_stage(const struct postern_stats *stats) {
+	return strcmp(stats->store, "postgres") == 0;
+}
+
 static void write_channel(const struct postern__call *call, const char *store,
 		const struct postern_stats *stats, size_t index) {
 	const struct postern_channel_stats *channel = &stats->channels[index];
@@ -45,6 +50,10 @@ static void write_channel(const struct postern__call *call, const char *store,
 	postern__json_pair_uint(buf, "conflicts", channel->conflicts);
 	postern__json_pair_uint(buf, "dropped", channel->dropped);
 	postern__json_pair_uint(buf, "parked", channel->parked);
+	if (can_stage(stats)) {
+		postern__json_pair_uint(buf, "staged", channel->staged);
+		postern__json_pair_uint(buf, "refused", channel->refused);
+	}
 	postern__json_close(buf, '}');
 }
 

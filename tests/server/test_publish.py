@@ -271,6 +271,36 @@ def _(place):
           ["the id contains a control character"])
 
 
+@case("what is staged and what was refused of it are counted by channel")
+def _(place):
+    begin(place)
+
+    def counts():
+        channels = place.ok("stats", "--json").json()["channels"]
+        return {c["name"]: (c["staged"], c["refused"]) for c in channels}
+
+    equal(counts(), {"orders": (0, 0), "notes": (0, 0)})
+    with Client() as client:
+        client.say("BEGIN")
+        client.say(publish("'one'", "'a'"))
+        equal(counts()["orders"], (0, 0))
+        client.say("COMMIT")
+    SERVER.sql(publish("'two'", "'b'"))
+    SERVER.sql("INSERT INTO postern.staged (channel, id, type, body)"
+               " VALUES (1, E'a\\tb', 'x', '')")
+    equal(counts(), {"orders": (3, 0), "notes": (0, 0)})
+    (head, orders, _) = place.ok("stats").out.splitlines()[:3]
+    equal(head.split()[-2:], ["STAGED", "REFUSED"])
+    equal(orders.split()[-2:], ["3", "0"])
+    place.ok("process")
+    equal(counts(), {"orders": (0, 1), "notes": (0, 0)})
+    place.configure("store: sqlite:box.db\nchannels: {orders: {handlers:"
+                    " {log: {exec: [/bin/cat]}}}}\n")
+    place.send("a")
+    equal("staged" in place.ok("stats", "--json").json()["channels"][0], False)
+    assert "STAGED" not in place.ok("stats").out
+
+
 @case("a message that nobody wants is parked, also where sending is rejected")
 def _(place):
     begin(place)

@@ -27,6 +27,8 @@ static bool copy_channels(const struct pg_query *query, struct work *work) {
 		channel->conflicts = (uint64_t)postern__pg_get(query, row, 3);
 		channel->dropped = (uint64_t)postern__pg_get(query, row, 4);
 		channel->parked = (uint64_t)postern__pg_get(query, row, 5);
+		channel->staged = (uint64_t)postern__pg_get(query, row, 6);
+		channel->refused = (uint64_t)postern__pg_get(query, row, 7);
 	}
 	work->stats.channels = stats;
 	work->stats.channel_count = (size_t)count;
@@ -45,11 +47,15 @@ static int count_channels(struct pg_connection *connection, struct work *work,
 			" FROM @channel_tally GROUP BY channel),"
 			" parked AS (SELECT m.channel, count(*) AS parked"
 			" FROM @parked p JOIN @message m ON m.seq = p.seq"
-			" GROUP BY m.channel)"
+			" GROUP BY m.channel),"
+			" staged AS (SELECT channel,"
+			" count(*) FILTER (WHERE refused IS NULL) AS staged,"
+			" count(refused) AS refused FROM @staged GROUP BY channel)"
 			" SELECT c.name, t.accepted, t.duplicates, t.conflicts, t.dropped,"
-			" p.parked FROM @channel c"
+			" p.parked, s.staged, s.refused FROM @channel c"
 			" LEFT JOIN tally t ON t.channel = c.id"
-			" LEFT JOIN parked p ON p.channel = c.id ORDER BY c.id",
+			" LEFT JOIN parked p ON p.channel = c.id"
+			" LEFT JOIN staged s ON s.channel = c.id ORDER BY c.id",
 			error);
 	if (r == POSTERN_OK && !copy_channels(&query, work)) {
 		r = postern__pg_no_memory(error);
