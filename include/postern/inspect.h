@@ -193,8 +193,8 @@ struct postern_handler_stats {
 struct postern_node_stats {
 	uint64_t node; /* a random number */
 	bool own;      /* of the box that was asked */
-	/* It found nothing to do and wants to be told of new work; never where
-	   nobody is told. */
+	/* It processes, has nothing to do, and wants to be told of new work; never
+	   where nobody is told. */
 	bool sleeping;
 	bool processor; /* it has the lock of exclusive processing */
 	int64_t renewed_at_ms;

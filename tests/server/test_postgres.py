@@ -275,6 +275,10 @@ channels:
         assert f"pid {first.pid})" in line["message"], line
         place.fails(UNREACHABLE, "process", says=says[number])
         equal(place.state(f"a{number}", "wait"), "leased")
+        (busy, idle) = sorted(place.ok("stats", "--json").json()["nodes"],
+                              key=lambda node: node["pid"] != first.pid)
+        equal((busy["leased"], busy["sleeping"]), (1, False))
+        equal((idle["leased"], idle["sleeping"]), (0, False))
         place.write("go", "")
         until(lambda: place.state(f"a{number}", "wait") == "done")
         equal(place.read("runs"), "run\n")
@@ -284,6 +288,7 @@ channels:
         equal(first.stop(), 0)
         place.send(f"c{number}")
         until(lambda: place.state(f"c{number}", "wait") == "done")
+        until(lambda: place.ok("stats", "--json").json()["nodes"][0]["sleeping"])
         equal(len(logged(second, "waiting to process")), 1, second.stderr())
         equal(logged(first, "refused") + logged(first, "took over"), [])
         equal(second.stop(), 0)

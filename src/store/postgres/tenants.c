@@ -21,7 +21,8 @@ static int read_nodes(struct pg_connection *connection,
 			NOW ", leased AS (SELECT node, count(*) AS leased FROM @open"
 				" WHERE node IS NOT NULL GROUP BY node)"
 				" SELECT n.node, n.renewed_at - " SKEW ", n.lives_until - " SKEW
-				", n.sleeps, l.leased, n.host, n.pid FROM @node n"
+				", n.sleeps AND n.works AND l.leased IS NULL, l.leased,"
+				" n.host, n.pid FROM @node n"
 				" LEFT JOIN leased l ON l.node = n.node ORDER BY n.node",
 			error);
 	int count = r == POSTERN_OK ? postern__pg_rows(&query) : 0;
