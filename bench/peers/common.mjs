@@ -1,105 +1,242 @@
 // SPDX-License-Identifier: MIT
 // What the programs of the peers share: the messages of the job, and what it
-// comes to.
+// comes to. It is the job of `postern bench`, see src/cli/bench_feed.c.
 //
-//   node PEER.mjs URL bulk MESSAGES         sent in batches by a process of its
-//                                           own, delivered meanwhile
+//   node PEER.mjs URL together MESSAGES     sent in batches by a process of its
+//                                           own, and delivered meanwhile
+//   node PEER.mjs URL apart MESSAGES        sent first, and then delivered
 //   node PEER.mjs URL latency MESSAGES RATE one by one, so many per second
 //
-// Copies are left out: two of the three have no memory of what is done, so
-// nothing would be refused. It is in their favour.
+// Every tenth message is a copy of one of the last thousand of its sender. A
+// message counts when its completion is in the database, a copy never.
+//
+// Each peer has
+//   prepare()        make the tables
+//   produce()        returns a function that sends a batch and resolves when
+//                    it is durable
+//   consume(onStart) begin to deliver, call onStart(id) for each when its
+//                    handler starts; returns a function that tells how many are
+//                    not completed yet
+//   senders          how many batches it is sent at a time, each by a sender of
+//                    its own: what it is fastest with
+//   forgets          it knows a copy only as long as the first one waits, so
+//                    it is sent none while it delivers
 
 import { fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 
-export const BATCH = 1000;
+const BATCH = 1000;
+const COPIES_PERCENT = 10;
+const WINDOW = 1000;
+const BODY_LEN = 256;
+// How long nothing may happen.
+const PATIENCE_MS = 30000;
+// How much longer than it should sending at a rate may take.
+const LATE_MS = 500;
+const PADDING = 'x'.repeat(
+  BODY_LEN - JSON.stringify({ id: randomUUID(), padding: '' }).length);
 
-const [url, mode, count, rate] = process.argv.slice(2);
+const [url, mode, count, rate, copiesPercent] = process.argv.slice(2);
 export { url };
-export const total = Number(count);
-
-// 256 bytes, as JSON.
-export function makeBody(id) {
-  const head = `{"id":"${id}","padding":"`;
-  return { id, padding: 'x'.repeat(256 - head.length - 2) };
-}
-
-export function makeBatch(size) {
-  return Array.from({ length: size }, () => {
-    const id = randomUUID();
-    return { id, body: makeBody(id) };
-  });
-}
+const total = Number(count);
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+// A clock that two processes share.
+const now = () => Number(process.hrtime.bigint()) / 1e6;
+const told = (who) => new Promise((resolve) => who.once('message', resolve));
 
 function percentile(values, percent) {
   return values[Math.max(0, Math.ceil((values.length * percent) / 100) - 1)];
 }
 
-// peer: prepare() makes the tables; produce() returns a function that sends a
-// batch; consume(onStart) begins to deliver, calls onStart(id) for each, and
-// returns a function that tells how many are not completed yet.
-export async function main(peer) {
-  if (mode === 'produce') {
-    const send = await peer.produce();
-    process.send('ready');
-    await new Promise((resolve) => process.once('message', resolve));
-    for (let sent = 0; sent < total; sent += BATCH) {
-      await send(makeBatch(Math.min(BATCH, total - sent)));
+// The messages of one sender, one after the other.
+class Feed {
+  constructor(percent) {
+    this.percent = percent;
+    this.sent = 0;
+    this.made = 0;
+    this.recent = [];
+  }
+
+  next() {
+    const copies = (sent) => Math.floor((sent * this.percent) / 100);
+    let id;
+    if (copies(this.sent + 1) > copies(this.sent)) {
+      id = this.recent[Math.floor(Math.random() * this.recent.length)];
+    } else {
+      id = randomUUID();
+      this.recent[this.made++ % WINDOW] = id;
     }
-    process.exit(0);
+    this.sent++;
+    return { id, body: { id, padding: PADDING } };
   }
-  await peer.prepare();
-  if (mode === 'bulk') {
-    await runBulk(peer);
-  } else {
-    await runLatency(peer);
+
+  // None of them takes the same id twice in one call, so the sender leaves the
+  // second one out.
+  nextBatch(size) {
+    const batch = new Map();
+    for (let i = 0; i < size; i++) {
+      const message = this.next();
+      batch.set(message.id, message);
+    }
+    return [...batch.values()];
   }
-  process.exit(0);
 }
 
-async function runBulk(peer) {
-  let started = 0;
-  const left = await peer.consume(() => started++);
-  const child = fork(process.argv[1], [url, 'produce', count]);
+async function sendAll(send, messages) {
+  const feed = new Feed(Number(copiesPercent));
+  while (feed.sent < messages) {
+    await send(feed.nextBatch(Math.min(BATCH, messages - feed.sent)));
+  }
+  return feed.made;
+}
+
+// Returns when each was sent. The next one does not wait for what became of
+// those before it. Timers are late by a millisecond, so what is counted is the
+// time of the call, not when it was due. Before that, those of a second make
+// connections and let Node.js compile; they are not counted.
+async function sendAtRate(send, messages) {
+  const feed = new Feed(Number(copiesPercent));
+  const seen = new Set();
+  const times = {};
+  const waiting = [];
+  const begun = now() + 1000;
+  for (let i = -Number(rate); i < messages; i++) {
+    const due = begun + (i * 1000) / Number(rate);
+    const early = due - now();
+    if (early > 0) {
+      await sleep(early);
+    }
+    const message = feed.next();
+    if (i >= 0 && !seen.has(message.id)) {
+      times[message.id] = now();
+    }
+    seen.add(message.id);
+    waiting.push(send([message]));
+  }
+  await Promise.all(waiting);
+  const late = now() - begun - (messages * 1000) / Number(rate);
+  if (late > LATE_MS) {
+    // They wait for each other then, and how long depends on how many there are.
+    throw new Error(`the machine is too slow or too busy for ${rate} messages ` +
+      `a second, the last one was accepted ${Math.round(late)} ms late`);
+  }
+  return { times, made: feed.made };
+}
+
+// The process that sends. It tells when it is ready, and what it did.
+async function runSender(peer) {
+  const send = await peer.produce();
+  process.send('ready');
+  await told(process);
+  let result;
+  if (mode === 'send-at-rate') {
+    result = await sendAtRate(send, total);
+  } else {
+    const each = Array.from({ length: peer.senders }, (_, i) =>
+      sendAll(send, Math.floor((total + i) / peer.senders)));
+    result = (await Promise.all(each)).reduce((a, b) => a + b);
+  }
+  process.send(result, () => process.exit(0));
+}
+
+// Begins to send; what comes back is a promise of what the process tells.
+async function startSender(how, copies) {
+  const child = fork(process.argv[1], [url, how, count, rate ?? '', copies]);
   child.on('exit', (code) => code && process.exit(code));
-  await new Promise((resolve) => child.once('message', resolve));
-  const begun = performance.now();
-  child.send('go');
-  while (started < total) {
-    await sleep(5);
+  await told(child);
+  return () => {
+    const result = told(child);
+    child.send('go');
+    return result;
+  };
+}
+
+// What the handler saw, and when first.
+class Seen {
+  constructor() {
+    this.first = new Map();
+    this.runs = 0;
   }
+
+  note(id) {
+    this.runs++;
+    if (!this.first.has(id)) {
+      this.first.set(id, now());
+    }
+  }
+
+  async until(messages) {
+    let before = -1;
+    let changed = now();
+    while (this.first.size < messages) {
+      if (this.runs !== before) {
+        before = this.runs;
+        changed = now();
+      } else if (now() - changed > PATIENCE_MS) {
+        throw new Error(`no more than ${before} of ${messages} were delivered`);
+      }
+      await sleep(2);
+    }
+    if (this.runs !== messages) {
+      throw new Error(`${messages} messages were run ${this.runs} times`);
+    }
+  }
+}
+
+async function runTogether(peer) {
+  const seen = new Seen();
+  const left = await peer.consume((id) => seen.note(id));
+  const send = await startSender('send', peer.forgets ? 0 : COPIES_PERCENT);
+  const begun = now();
+  const made = await send();
+  await seen.until(made);
   while ((await left()) > 0) {
-    await sleep(5);
+    await sleep(2);
   }
-  const seconds = (performance.now() - begun) / 1000;
-  console.log(JSON.stringify({
-    completed: total, seconds, messages_per_second: total / seconds,
-  }));
+  return { completed: made, ms: now() - begun };
+}
+
+async function runApart(peer) {
+  const seen = new Seen();
+  const send = await startSender('send', COPIES_PERCENT);
+  const begun = now();
+  const made = await send();
+  const sent = now();
+  const left = await peer.consume((id) => seen.note(id));
+  await seen.until(made);
+  while ((await left()) > 0) {
+    await sleep(2);
+  }
+  return { completed: made, ms: now() - begun, send_ms: sent - begun };
 }
 
 async function runLatency(peer) {
-  const due = new Map();
-  const waits = [];
-  await peer.consume((id) => waits.push(performance.now() - due.get(id)));
-  const send = await peer.produce();
-  await sleep(1000);
-  const begun = performance.now();
-  for (let i = 0; i < total; i++) {
-    const at = begun + (i * 1000) / Number(rate);
-    while (performance.now() < at) {
-      await sleep(at - performance.now() > 1 ? 1 : 0);
-    }
-    const [message] = makeBatch(1);
-    due.set(message.id, at);
-    void send([message]);
-  }
-  while (waits.length < total) {
-    await sleep(5);
-  }
+  const seen = new Seen();
+  await peer.consume((id) => seen.note(id));
+  const send = await startSender(
+    'send-at-rate', peer.forgets ? 0 : COPIES_PERCENT);
+  const { times, made } = await send();
+  await seen.until(made);
+  const waits = Object.entries(times).map(([id, at]) => seen.first.get(id) - at);
   waits.sort((a, b) => a - b);
-  console.log(JSON.stringify({
+  return {
+    completed: waits.length,
     p50: percentile(waits, 50), p99: percentile(waits, 99),
-  }));
+  };
+}
+
+export async function main(peer) {
+  if (mode.startsWith('send')) {
+    await runSender(peer);
+    return;
+  }
+  const run = { together: runTogether, apart: runApart, latency: runLatency };
+  await peer.prepare();
+  const result = await run[mode](peer);
+  if (result.ms) {
+    result.messages_per_second = (result.completed * 1000) / result.ms;
+  }
+  console.log(JSON.stringify(result));
+  process.exit(0);
 }

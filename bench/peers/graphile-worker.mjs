@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // graphile-worker, set as its page on performance says: jobs are fetched in
-// batches for a local queue, and completed in batches.
+// batches for a local queue, and completed in batches. The id is the key of the
+// job. That tells a copy as long as the job waits; one that comes while it runs
+// is run as well, and may meet its completion in a deadlock, which ends the
+// worker.
 
 import { Logger, makeWorkerUtils, run, runMigrations } from 'graphile-worker';
 import pg from 'pg';
@@ -19,6 +22,9 @@ const preset = {
 };
 
 await main({
+  senders: 1,
+  forgets: true,
+
   async prepare() {
     await runMigrations({ preset, logger });
   },
@@ -26,7 +32,7 @@ await main({
   async produce() {
     const utils = await makeWorkerUtils({ connectionString: url, logger });
     return (batch) => utils.addJobs(batch.map(
-      ({ body }) => ({ identifier: 'bench', payload: body })));
+      ({ id, body }) => ({ identifier: 'bench', payload: body, jobKey: id })));
   },
 
   async consume(onStart) {

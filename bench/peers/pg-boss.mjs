@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // pg-boss: workers that fetch in batches and go on as long as batches are
-// full, woken by notifications.
+// full, woken by notifications. The id is the id of the job, which tells a copy
+// as long as the job is kept.
 
 import pg from 'pg';
 import { PgBoss } from 'pg-boss';
@@ -16,6 +17,9 @@ async function start() {
 }
 
 await main({
+  senders: 1,
+  forgets: false,
+
   async prepare() {
     const boss = await start();
     await boss.createQueue('bench', { notify: true });

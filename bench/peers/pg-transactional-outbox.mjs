@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 // pg-transactional-outbox: the inbox with the polling listener, messages that
-// may be handled in parallel, and the protections it has by default.
+// may be handled in parallel, and the protections it has by default. The id is
+// the id of the message, which tells a copy as long as the message is kept.
+// Looking for the next messages sorts all that are open, and by itself it looks
+// each time one is done; so it is told to wait until all it has are.
 
 import pg from 'pg';
 import outbox from 'pg-transactional-outbox';
 import { main, url } from './common.mjs';
 
+const FETCHED = 500;
 const logger = outbox.getDisabledLogger();
 const setup = {
   outboxOrInbox: 'inbox', database: 'bench', schema: 'public',
@@ -20,13 +24,24 @@ const config = {
     dbSchema: 'public', dbTable: 'inbox',
     nextMessagesFunctionSchema: 'public',
     nextMessagesFunctionName: 'next_inbox_messages',
-    nextMessagesBatchSize: 50, nextMessagesPollingIntervalInMs: 5,
+    nextMessagesBatchSize: FETCHED, nextMessagesPollingIntervalInMs: 5,
     nextMessagesLockInMs: 30000,
     enableMaxAttemptsProtection: true, enablePoisonousMessageProtection: true,
   },
 };
 
+async function batchSizeStrategy(busy) {
+  if (busy === 0) {
+    return FETCHED;
+  }
+  await new Promise((resolve) => setTimeout(resolve, 1));
+  return 0;
+}
+
 await main({
+  senders: 2,
+  forgets: false,
+
   async prepare() {
     const client = new pg.Client({ connectionString: url });
     await client.connect();
@@ -53,7 +68,7 @@ await main({
     outbox.initializePollingMessageListener(config, [{
       aggregateType: 'bench', messageType: 'bench',
       handle: async (message) => { onStart(message.id); },
-    }], logger);
+    }], logger, { batchSizeStrategy });
     const pool = new pg.Pool({ connectionString: url, max: 1 });
     return async () => {
       const { rows } = await pool.query(

@@ -20,6 +20,7 @@ sys.path.insert(0, BENCH)
 
 import report  # noqa: E402
 import rows  # noqa: E402
+import rows_postgres  # noqa: E402
 
 NAMES = """accepted duplicates completed seconds messages_per_second latency_ms
     rss_kib""".split()
@@ -255,6 +256,38 @@ def _(place):
     for text in ("end to end, batches of 1,000", "as many ids", "no clean-up",
                  "sql handler, 100 per commit", "two nodes on one database"):
         assert text in result.stdout, (text, result.stdout)
+
+
+@case("without npm the others are left out, and it is said what is missing")
+def _(place):
+    # All that the rest of it runs by name.
+    os.mkdir(place.file("bin"))
+    os.symlink(shutil.which("stat"), place.file("bin/stat"))
+    result = subprocess.run(
+        [sys.executable, os.path.join(BENCH, "run"), BUILD, "pg-peers"],
+        env=dict(place.environment(), PATH=place.file("bin"),
+                 BENCH_DIR=place.file("data")),
+        cwd=place.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, timeout=PATIENCE_S, check=False,
+    )
+    equal(result.returncode, 1, result.stderr)
+    assert "npm is missing" in result.stderr, result.stderr
+    assert "apt-get install npm" in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr, result.stderr
+
+
+@case("the peer that makes a message wait least is the one to be met")
+def _(_):
+    def waits(*values):
+        return [{"p50": value, "p99": 10 * value} for value in values]
+
+    middle, last = rows_postgres.compare_waits(
+        waits(1, 2, 3), {"graphile-worker": waits(4, 4, 4),
+                         "pg-boss": waits(9, 3, 3),
+                         "pg-transactional-outbox": waits(8, 8, 8)})
+    equal((middle.value, middle.limit, middle.ratio), (2, 3, 1.5))
+    assert middle.beside.startswith("pg-boss "), middle.beside
+    equal((last.value, last.limit, last.met()), (20, 30, True))
 
 
 @case("a store that is shared is taken as it is, until nothing is open")
