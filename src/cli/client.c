@@ -232,7 +232,7 @@ static int try_request(struct postern__client *client,
 	if (!is_open(client)) {
 		int r = ask_server(client, request, response, error);
 		if (r == POSTERN_E_TIMEOUT && client->need == POSTERN__NEED_READ) {
-			postern__say("%s; looking into the file without it", error->text);
+			postern__note("%s; looking into the file without it", error->text);
 		} else if (r != POSTERN_E_UNAVAILABLE) {
 			return r;
 		}

@@ -69,6 +69,16 @@ static int check_operands(const struct postern__cli *cli) {
 	return POSTERN__EXIT_OK;
 }
 
+/* Also if the rest of them is wrong: whoever says so has to know. */
+static bool has_json(char *const *words, size_t count) {
+	for (size_t i = 0; i < count && strcmp(words[i], "--") != 0; i++) {
+		if (strcmp(words[i], "--json") == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
 /* `words` are a copy of `seen`, which everybody can see. */
 static int run_command(const char *program,
 		const struct postern__command *command, char *const *seen,
@@ -80,6 +90,7 @@ static int run_command(const char *program,
 	};
 	struct postern__cli cli = { .program = program, .command = command };
 	struct postern_error error;
+	postern__say_json(has_json(words, count));
 	if (postern__args_parse((const char *const *)words, count, tables,
 				sizeof tables / sizeof tables[0], &cli.args, &error)) {
 		return postern__cli_usage(&cli, "%s", error.text);

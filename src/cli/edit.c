@@ -286,7 +286,7 @@ static bool agrees(const struct verb *verb, uint64_t count) {
 /* Whether to go on after the count; says what there is. */
 static int confirm(const struct postern__cli *cli, const struct verb *verb,
 		uint64_t count, unsigned long limit) {
-	postern__say("%" PRIu64 " deliver%s%s", count,
+	postern__note("%" PRIu64 " deliver%s%s", count,
 			count == 1 ? "y matches" : "ies match",
 			count >= limit ? ", as many as the limit takes; there may be more"
 						   : "");

@@ -67,7 +67,7 @@ static int say_several(const struct postern__cli *cli, const json_t *items) {
 		const char *channel = postern__answer_text(message, "channel");
 		const char *store = postern__answer_text(message, "store");
 		bool several = cli->store_count > 1 && store;
-		postern__say("  #%" PRIu64 "  %s%s%s--channel %s --source %s",
+		postern__note("  #%" PRIu64 "  %s%s%s--channel %s --source %s",
 				postern__answer_count(message, "seq"), several ? "--in " : "",
 				several ? store : "", several ? " " : "",
 				channel ? channel : "", source ? source : "");

@@ -103,7 +103,7 @@ static void print_result(const struct postern__cli *cli, const char *path,
 		(void)fputs(" is ready\n", stdout);
 	}
 	if (written) {
-		postern__say("next: postern check, postern serve");
+		postern__note("next: postern check, postern serve");
 	} else {
 		postern__say("note: %s was there and is as it was; for its store "
 					 "alone there is 'postern migrate'",
@@ -147,8 +147,8 @@ int postern__command_init(struct postern__cli *cli) {
 	}
 	if (r && written) {
 		/* Why it failed was said; that half of it was done must be, too. */
-		postern__say("init: wrote %s all the same; 'postern migrate' creates "
-					 "the store",
+		postern__note("init: wrote %s all the same; 'postern migrate' creates "
+					  "the store",
 				path);
 	}
 	if (r == POSTERN__EXIT_OK) {

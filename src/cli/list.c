@@ -86,12 +86,14 @@ static void print_page(const struct postern__cli *cli, const json_t *page) {
 	if (cli->json) {
 		postern__answer_print(items);
 	} else if (json_array_size(items) == 0) {
-		postern__say("no such deliveries");
+		postern__note("no such deliveries");
 	} else {
 		print_table(items, cli->store_count > 1);
 	}
-	if (cursor) {
-		postern__say("there are more: --cursor %s", cursor);
+	if (cursor && cli->json) {
+		postern__say_pair("cursor", cursor);
+	} else if (cursor) {
+		postern__note("there are more: --cursor %s", cursor);
 	}
 }
 

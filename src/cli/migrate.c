@@ -28,7 +28,7 @@ static void print_text(const struct postern__cli *cli, const char *schema) {
 	} else if (*schema) {
 		(void)fputs(schema, stdout);
 	} else {
-		postern__say("this store has no schema");
+		postern__note("this store has no schema");
 	}
 }
 

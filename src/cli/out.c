@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The two streams of the command. Colours are ANSI, asked of the environment
- * each time: it is cheap, and there is no state to go stale.
+ * each time: it is cheap. The only state is whether the command line has
+ * --json, which concerns all that is said from then on.
  */
 
 #include "cli/out.h"
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/json_text.h"
 #include "base/utf8.h"
 #include "cli/exit.h"
 
@@ -23,6 +25,10 @@
    is shown in pieces. */
 #define SENTENCE_LEN_MAX 4096
 #define TEXT_LEN_MAX ((size_t)64 * 1024 * 1024)
+/* What a byte becomes at most, as \uXXXX, and what is around a sentence. */
+#define JSON_GROWTH_MAX 7
+
+static bool says_json;
 
 static const char *const colours[] = {
 	[POSTERN__PLAIN] = "\033[0m",
@@ -134,20 +140,53 @@ void postern__out_lines(const char *text, size_t len, const char *indent) {
 	postern__buf_finish(&buf);
 }
 
-void postern__say(const char *format, ...) {
+void postern__say_pair(const char *name, const char *text) {
+	struct postern__buf buf;
+	postern__buf_init(&buf, (size_t)JSON_GROWTH_MAX * SENTENCE_LEN_MAX);
+	postern__json_open(&buf, '{');
+	postern__json_pair_text(&buf, name, text);
+	postern__json_close(&buf, '}');
+	/* What was printed before comes first also where both are one stream. */
+	(void)fflush(stdout);
+	(void)fprintf(stderr, "%s\n", postern__buf_text(&buf));
+	postern__buf_finish(&buf);
+}
+
+/* As JSON under this name, or for people. */
+static void say(const char *name, const char *format, va_list args) {
+	static const char note[] = "note: ";
 	char text[SENTENCE_LEN_MAX];
 	char clean[SENTENCE_LEN_MAX];
-	va_list args;
-	va_start(args, format);
-	int len = vsnprintf(text, sizeof text, format, args);
-	va_end(args);
-	if (len < 0) {
+	if (vsnprintf(text, sizeof text, format, args) < 0) {
 		return;
 	}
 	(void)postern__utf8_clean(text, strlen(text), clean, sizeof clean);
-	/* What was printed before comes first also where both are one stream. */
-	(void)fflush(stdout);
-	(void)fprintf(stderr, "postern: %s\n", clean);
+	if (!says_json) {
+		(void)fflush(stdout); /* as above */
+		(void)fprintf(stderr, "postern: %s\n", clean);
+	} else if (strncmp(clean, note, strlen(note)) == 0) {
+		postern__say_pair("note", clean + strlen(note));
+	} else {
+		postern__say_pair(name, clean);
+	}
+}
+
+void postern__say_json(bool json) {
+	says_json = json;
+}
+
+void postern__say(const char *format, ...) {
+	va_list args;
+	va_start(args, format);
+	say("error", format, args);
+	va_end(args);
+}
+
+void postern__note(const char *format, ...) {
+	va_list args;
+	va_start(args, format);
+	say("note", format, args);
+	va_end(args);
 }
 
 size_t postern__out_width(const char *text, size_t len) {

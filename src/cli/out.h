@@ -56,9 +56,22 @@ void postern__out_text(const char *text);
    begins with `indent`. Ends with a line end. */
 void postern__out_lines(const char *text, size_t len, const char *indent);
 
-/* Say a sentence on stderr, "postern: " in front. The text is made safe. */
+/*
+ * Say a sentence on stderr, "postern: " in front. The text is made safe.
+ *
+ * What went wrong is said, what is only worth knowing is noted: with --json the
+ * one is {"error":"…"}, the other {"note":"…"}, as is what begins with "note:
+ * ".
+ */
 void postern__say(const char *format, ...)
 		__attribute__((format(printf, 1, 2)));
+void postern__note(const char *format, ...)
+		__attribute__((format(printf, 1, 2)));
+
+/* Whether that is JSON from now on. */
+void postern__say_json(bool json);
+/* One more of those, for programs: {"name":"text"}. */
+void postern__say_pair(const char *name, const char *text);
 
 /* The columns a text takes, one per character. */
 size_t postern__out_width(const char *text, size_t len);

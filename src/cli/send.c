@@ -361,7 +361,7 @@ static int print_answer(const struct postern__cli *cli,
 		postern__say("note: no handler wants it: dropped");
 	}
 	if (letter->id == letter->uuid && !cli->json) {
-		postern__say("id %s", letter->id);
+		postern__note("id %s", letter->id);
 	}
 	return POSTERN__EXIT_OK;
 }

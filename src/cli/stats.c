@@ -214,7 +214,7 @@ int postern__command_stats(struct postern__cli *cli) {
 	}
 	print_handlers(handlers, several);
 	if (json_array_size(channels) == 0 && json_array_size(handlers) == 0) {
-		postern__say("nothing has come in yet");
+		postern__note("nothing has come in yet");
 	} else if (json_array_size(nodes) > 0) {
 		(void)putchar('\n');
 	}

@@ -3,6 +3,7 @@
 """Bad input: each gets an error that names the place and the right exit
 code, and nothing is lost or half-written."""
 
+import json
 import os
 import resource
 import shutil
@@ -310,6 +311,45 @@ def _(place):
     place.fails(2, "check", "--store", "", says="store")
     place.fails(2, "check", "--store", "sqlite:", says="sqlite:")
     place.fails(2, "list", "--listen", "127.0.0.1:1", says="not in this version")
+
+
+@both("with --json an error is JSON, and the exit code is the same")
+def _(place):
+    place.send("a", "body")
+    for words in (
+        ["show", "nothing"],
+        ["list", "--nonsense"],
+        ["list", "--state", "odd"],
+        ["send", "nowhere", "--id", "b"],
+        ["send", "orders", "--id", "a\tb"],
+        ["retry", "a", "--handler", 'no"such'],
+        ["retry"],
+        ["stats", "--in", "elsewhere"],
+        ["stats", "-c", "missing.yaml"],
+        ["list", "--store", "sqlite:no/such.db"],
+        ["migrate", "--store", "sqlite:no/such.db"],
+    ):
+        plain = place.run(*words)
+        result = place.run(*words, "--json")
+        equal(result.code, plain.code, words, result)
+        equal((result.code != 0, result.out), (True, ""), words, result)
+        lines = [json.loads(line) for line in result.err.splitlines()]
+        equal(len(lines), len(plain.err.splitlines()), words, result)
+        assert any("error" in line for line in lines), (words, result)
+        for line in lines:
+            (text,) = line.values()
+            assert text in plain.err, (words, line, plain)
+
+
+@case("a note is told from an error by its name")
+def _(place):
+    place.configure()
+    place.send("a", "body")
+    place.configure(CONFIG.replace("log:", "other:"))
+    result = place.ok("process", "--json", env={"POSTERN_LEASES": "1s"})
+    result.json()
+    lines = [json.loads(line) for line in result.err.splitlines()]
+    assert lines and all(list(line) == ["note"] for line in lines), result
 
 
 @case("a copy of a store is a store of its own")

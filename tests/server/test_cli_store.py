@@ -3,6 +3,7 @@
 """Every command on a store, with a server that holds it and without: what
 they print and how they exit is the same either way."""
 
+import json
 import os
 import subprocess
 import threading
@@ -192,7 +193,9 @@ def _(place):
     equal(ids("--since", "2026-01-31T08:00:00Z", "--limit", "2"), ["odd", "quick"])
     first = place.ok("list", "--limit", "3", "--json")
     equal(len(first.json()), 3)
-    cursor = first.err.split()[-1]
+    cursor = json.loads(first.err)["cursor"]
+    assert f"there are more: --cursor {cursor}" in place.ok(
+        "list", "--limit", "3").err
     equal(ids("--cursor", cursor), ["slow"])
     text = place.ok("list").out.splitlines()
     equal(text[0].split()[:4], ["SEQ", "ID", "CHANNEL", "HANDLER"])

@@ -91,7 +91,8 @@ def through_all(place, read):
 def by_command(place):
     def read(*args):
         result = place.ok("list", "--json", *args)
-        return result.json(), result.err.partition("--cursor ")[2].strip()
+        cursor = json.loads(result.err)["cursor"] if result.err else None
+        return result.json(), cursor
 
     return read
 
