@@ -9,6 +9,13 @@ terminated, and the database is restarted: in order, at once, by killing its
 first process or another. Then all is left alone until nothing is open, and the
 checker judges what the nodes wrote down against what is in the tables.
 
+A dead node's work is taken over within twice the node lease: that is, its
+leases are taken back. The database writes down when what happened. A machine
+that is busy may need longer, and the database may be away; that is no excuse if
+another node has renewed itself three times meanwhile, for each time it looks
+for the dead. To take back is not yet to run again: what may have killed its
+process is run in groups, one after the other.
+
 NODES_MESSAGES says how many (default 6000), SEED which faults (printed).
 """
 
@@ -78,13 +85,61 @@ LOOK = """
 """
 
 
-class Monitor(threading.Thread):
-    """Looks at the tables five times a second, as long as they are there.
+# When nodes renewed themselves, were found gone and had lost their last lease,
+# and who took the processing lock from whom: all by the clock of the database.
+# One transaction each, so that nobody waits for another in a ring.
+NOTE_TERMS = """
+    create table public.renewed (at bigint, node bigint);
+    create table public.gone (at bigint, node bigint, renewed_at bigint,
+        lives_until bigint);
+    create table public.freed (at bigint, node bigint);
+    create table public.locked (at bigint, node bigint, former bigint,
+        held_until bigint);
 
-    `silence_ms` is the longest that a node was not heard of, by the clock of
-    the database, while it still had leases. What a database that was away
-    adds to that does not count.
-    """
+    create function public.note_renewed() returns trigger language plpgsql as $$
+    begin
+        insert into public.renewed values (new.renewed_at, new.node);
+        return null;
+    end $$;
+    create function public.note_gone() returns trigger language plpgsql as $$
+    begin
+        insert into public.gone values (postern.now_ms(), old.node,
+            old.renewed_at, old.lives_until);
+        return null;
+    end $$;
+    create function public.note_freed() returns trigger language plpgsql as $$
+    begin
+        insert into public.freed select postern.now_ms(), old.node
+            where old.node not in (select node from postern.node);
+        return null;
+    end $$;
+    create function public.note_locked() returns trigger language plpgsql as $$
+    begin
+        insert into public.locked values (new.renewed_at, new.node, old.node,
+            old.held_until);
+        return null;
+    end $$;
+
+    create trigger note_renewed after update on postern.node for each row
+        when (old.renewed_at <> new.renewed_at)
+        execute function public.note_renewed();
+
+    create trigger note_gone after delete on postern.node for each row
+        execute function public.note_gone();
+
+    create trigger note_freed after update on postern.open for each row
+        when (old.node is not null and new.node is null)
+        execute function public.note_freed();
+
+    create trigger note_locked after update on postern.lock for each row
+        when (old.fence <> new.fence) execute function public.note_locked();
+"""
+# Renewals are three to a lease: so many may be in the one after the end.
+RENEWALS_MAX = 2
+
+
+class Monitor(threading.Thread):
+    """Looks at the tables five times a second, as long as they are there."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -94,7 +149,6 @@ class Monitor(threading.Thread):
         self.looks = 0
         self.open = 0
         self.stale = False  # somebody whose time is over has leases
-        self.silence_ms = 0
 
     def run(self):
         while not self.ending:
@@ -145,7 +199,6 @@ class Monitor(threading.Thread):
             longest = max(longest, now - max(heard.get(node, since), since))
         self.open = sum(count for _, count, _ in rows)
         self.stale = longest > LEASE_MS
-        self.silence_ms = max(self.silence_ms, longest)
         self.looks += 1
 
     def stop(self):
@@ -236,6 +289,7 @@ class Trial:
         os.mkdir(self.folder)
         place.write("run/00-config.jsonl", json.dumps(CONFIG) + "\n")
         self.done = Counter()
+        self.away = []  # when the database was, in ms since 1970
         self.monitor = Monitor(server)
         self.nodes = [Node(self, number) for number in range(NODES)]
 
@@ -305,6 +359,7 @@ class Trial:
             self.rest(0.2)
 
     def restart(self, number):
+        since = time.time() * 1000
         self.server.end(number)
         self.rest(LEASE_S)
 
@@ -316,6 +371,13 @@ class Trial:
                 return False  # what is left of the former one is in the way
 
         until(starts)
+        self.note_away(since)
+
+    def note_away(self, since):
+        # Whoever could not reach it tries again after a while that is no longer
+        # than what it has waited before.
+        back = time.time() * 1000
+        self.away.append((since, back + (back - since)))
 
     def restart_in_order(self):
         self.restart(signal.SIGINT)
@@ -332,6 +394,7 @@ class Trial:
             "select pid from pg_stat_activity where application_name <> 'psql'"
             " and backend_type in ('client backend', 'walwriter')"
         )
+        since = time.time() * 1000
         os.kill(int(self.dice.choice(pids)), signal.SIGKILL)
 
         def answers():
@@ -341,6 +404,7 @@ class Trial:
                 return False
 
         until(answers)
+        self.note_away(since)
 
     def harm(self):
         """Each kind in turn, in an order that differs."""
@@ -357,6 +421,8 @@ class Trial:
         for node in self.nodes:
             node.start()
         until(lambda: all(node.has_sent() for node in self.nodes))
+        for statements in NOTE_TERMS.split("\n\n"):
+            self.server.sql(statements)
         self.monitor.start()
         share = MESSAGES / ROUNDS
         for number, fault in zip(range(1, ROUNDS + 1), self.harm()):
@@ -383,6 +449,76 @@ class Trial:
         return postgres_dump.dump(self.server.url(), EFFECTS, drained=True)
 
 
+class Terms:
+    """How soon nodes that were gone were found so, and rid of their leases."""
+
+    def __init__(self, server, exclusive):
+        self.renewed = defaultdict(list)
+        for at, node in self.rows(server, "select * from public.renewed"):
+            self.renewed[node].append(at)
+        self.locked = self.rows(server, "select * from public.locked")
+        # Whoever ends in order is gone before its time. A number may be gone
+        # twice, if its node was not told for long that it was enrolled.
+        gone = self.rows(
+            server,
+            "select at, node, renewed_at, lives_until, (select coalesce(max(f.at),"
+            " g.at) from public.freed f where f.node = g.node and f.at >= g.at and"
+            " f.at < all (select n.at from public.gone n where n.node = g.node and"
+            " n.at > g.at)) from public.gone g where at >= lives_until"
+        )
+        self.found = 0
+        self.most = 0  # renewals of another one, meanwhile
+        self.waits = []  # from the last renewal to the last lease
+        self.late = []
+        for _, node, renewed, until, end in gone:
+            if exclusive:
+                until = max([until, self.judge_lock(node, until)]
+                            + [at for at, *_ in self.locked if at <= end])
+            self.judge("found gone", node, until, end)
+            self.waits.append((renewed, end))
+            self.found += 1
+
+    @staticmethod
+    def rows(server, sql):
+        return [tuple(map(int, row.split("|"))) for row in server.sql(sql)]
+
+    def judge(self, what, node, since, end):
+        for other, times in self.renewed.items():
+            count = sum(since < at < end for at in times)
+            if other == node:
+                continue
+            self.most = max(self.most, count)
+            if count > RENEWALS_MAX and end - since > LEASE_MS:
+                self.late.append(f"node {node} was {what} {end - since} ms after its"
+                                 f" time, {count} renewals of {other} later")
+
+    def judge_lock(self, node, until):
+        """Of a node that is gone: when another has taken its lock, if it had
+        it."""
+        for at, _, former, held_until in self.locked:
+            if former == node:
+                self.judge("without its lock", node, max(until, held_until), at)
+                return at
+        return 0
+
+
+def undisturbed(waits, away):
+    """How long they were, in s, while the database was there all the time."""
+    return [
+        (end - begin) / 1000
+        for begin, end in waits
+        if not any(since < end and begin < back for since, back in away)
+    ] or [0]
+
+
+# What the clock of the machine says, in ms since 1970.
+OFFSET_MS = time.time() * 1000 - time.monotonic_ns() / 1e6
+
+
+def wall_ms(monotonic_ns):
+    return monotonic_ns / 1e6 + OFFSET_MS
+
+
 class Deeds:
     """What the histories say that the checker has no rule for."""
 
@@ -391,7 +527,7 @@ class Deeds:
         self.ends = Counter()
         self.fenced = 0  # results of handlers that came too late
         self.retaken = 0  # begun by one node and run again by another
-        self.waits = []  # from the death of a node to the first such run, in s
+        self.waits = []  # from the death of a node to the first such run
         self.read([event for events in histories for event in events])
 
     def read(self, events):
@@ -409,7 +545,7 @@ class Deeds:
                 former = begun.get(name)
                 self.retaken += former is not None and former != node
                 for one in [one for one in dead if name in lost[one]]:
-                    self.waits.append((event["t"] - dead.pop(one)) / 1e9)
+                    self.waits.append((wall_ms(dead.pop(one)), wall_ms(event["t"])))
                 begun[name] = node
             elif kind == "ran":
                 returned.add((*name, event["fence"]))
@@ -423,7 +559,7 @@ class Deeds:
                 lost[node] = {one for one, who in begun.items() if who == node}
 
 
-def show(trial, deeds):
+def show(trial, deeds, terms):
     harm = ", ".join(f"{count} {what}" for what, count in sorted(trial.done.items()))
     print(f"# {trial.mode}: {MESSAGES} messages, seed {SEED}: {harm}")
     told = ", ".join(f"{n} {what}" for what, n in sorted(deeds.results.items()))
@@ -431,13 +567,14 @@ def show(trial, deeds):
     print(f"# told: {told}; settled: {ends}")
     print(f"# {deeds.retaken} begun by one node and run by another,"
           f" {deeds.fenced} late results refused")
-    first = deeds.waits or [0]
-    print(
-        f"# taken over at most {trial.monitor.silence_ms / 1000:.1f} s after a node"
-        f" was last heard of; run again {statistics.median(first):.1f} s after a"
-        f" kill, at most {max(first):.1f} s; twice the lease is {2 * LEASE_S:.1f} s",
-        flush=True,
-    )
+    waits = undisturbed(terms.waits, trial.away)
+    runs = undisturbed(deeds.waits, trial.away)
+    print(f"# {terms.found} nodes found gone, at most {terms.most} renewals of another"
+          " after their time")
+    print(f"# while the database was there: taken back {statistics.median(waits):.1f} s"
+          f" after a node was last heard of, at most {max(waits):.1f} s; run again"
+          f" {statistics.median(runs):.1f} s after a kill, at most {max(runs):.1f} s;"
+          f" twice the lease is {2 * LEASE_S:.1f} s", flush=True)
 
 
 def judge(place, mode):
@@ -449,18 +586,21 @@ def judge(place, mode):
             trial.drain()
         finally:
             trial.monitor.ending = True
+        terms = Terms(server, mode == "exclusive")
         dump = trial.dump()
     with open(os.path.join(trial.folder, "dump.json"), "w") as file:
         json.dump(dump, file)
     histories, dump = history.read_folder(trial.folder)
     deeds = Deeds(histories)
-    show(trial, deeds)
+    show(trial, deeds, terms)
     problems = check.check(histories, dump)
     assert not problems, "\n".join(problems)
+    assert not terms.late, "\n".join(terms.late)
     equal(len(dump["messages"]), MESSAGES)
     equal(len(dump["deliveries"]), 2 * MESSAGES)
     assert deeds.results["duplicate"] >= MESSAGES // 10, deeds.results
     # Else nothing was shown.
+    assert terms.found > 0, "no node was found gone"
     assert deeds.retaken > 0, "no node took over what another had begun"
     assert deeds.fenced > 0, "no late result was refused"
 
