@@ -153,6 +153,9 @@ void postern__say_pair(const char *name, const char *text) {
 }
 
 /* As JSON under this name, or for people. */
+static void say(const char *name, const char *format, va_list args)
+		__attribute__((format(printf, 2, 0)));
+
 static void say(const char *name, const char *format, va_list args) {
 	static const char note[] = "note: ";
 	char text[SENTENCE_LEN_MAX];
