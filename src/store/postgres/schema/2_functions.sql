@@ -232,36 +232,75 @@ CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_fresh bigint[],
 	LANGUAGE plpgsql
 	SET enable_mergejoin = off SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-	v_own bigint[];   -- the numbers that the copies would have had
+	v_own bigint[];    -- the numbers that the copies would have had
 	v_there boolean[];
-	v_channel integer[];
 	v_strange bigint;
+	v_mine boolean;    -- some were written by an earlier try
+	v_missing boolean; -- some have no delivery for one of their routes
 	v_item record;
 	v_fence bigint;
 BEGIN
 	-- In the order of the batch. This statement began after the keys were
 	-- found taken, so what another transaction committed meanwhile can be
-	-- seen.
-	SELECT array_agg(n ORDER BY own), array_agg(first ORDER BY own),
-			array_agg(same ORDER BY own), array_agg(own ORDER BY own),
-			array_agg(there ORDER BY own), array_agg(channel ORDER BY own),
-			min(first) FILTER (WHERE there AND strange)
-		INTO known, known_seq, known_same, v_own, v_there, v_channel, v_strange
-		FROM (SELECT u.n::integer AS n, u.seq AS own,
-				coalesce(a_channel[u.n], a_channel[1]) AS channel,
-				s.seq AS first, s.digest = u.digest AS same,
-				m.seq IS NOT NULL AS there,
-				(m.channel, m.id, m.source) IS DISTINCT FROM
-					(coalesce(a_channel[u.n], a_channel[1]), a_id[u.n],
-					CASE cardinality(a_source) WHEN 1 THEN a_source[1]
-						ELSE a_source[u.n] END) AS strange
-			FROM unnest(a_seq, a_k0, a_k1, a_k2, a_digest) WITH ORDINALITY
-				AS u (seq, k0, k1, k2, digest, n)
-			JOIN @seen s ON s.k0 = u.k0 AND s.k1 = u.k1 AND s.k2 = u.k2
-			LEFT JOIN @message m ON m.seq = s.seq
-			WHERE u.seq NOT IN (SELECT unnest(p_fresh))
-				-- What was dropped did not know what follows it in its batch.
-				AND NOT (s.seq > u.seq AND s.seq = ANY (a_seq))) AS found;
+	-- seen. All in one, because what it costs to begin one is most of what
+	-- copies cost.
+	--
+	-- OFFSET 0: each delivery is looked for by its key. As a join, with a table
+	-- that is often empty, all of an index would be read for each.
+	WITH found AS MATERIALIZED (
+		SELECT u.n::integer AS n, u.seq AS own,
+			coalesce(a_channel[u.n], a_channel[1]) AS channel,
+			s.seq AS first, s.digest = u.digest AS same,
+			m.seq IS NOT NULL AS there,
+			(m.channel, m.id, m.source) IS DISTINCT FROM
+				(coalesce(a_channel[u.n], a_channel[1]), a_id[u.n],
+				CASE cardinality(a_source) WHEN 1 THEN a_source[1]
+					ELSE a_source[u.n] END) AS strange
+		FROM unnest(a_seq, a_k0, a_k1, a_k2, a_digest) WITH ORDINALITY
+			AS u (seq, k0, k1, k2, digest, n)
+		JOIN @seen s ON s.k0 = u.k0 AND s.k1 = u.k1 AND s.k2 = u.k2
+		LEFT JOIN @message m ON m.seq = s.seq
+		WHERE u.seq NOT IN (SELECT unnest(p_fresh))
+			-- What was dropped did not know what follows it in its batch.
+			AND NOT (s.seq > u.seq AND s.seq = ANY (a_seq))
+		ORDER BY own
+	), counted AS (
+		INSERT INTO @duplicate AS d (seq, duplicates, duplicate_at, conflicts)
+		SELECT first, count(*) FILTER (WHERE same),
+			CASE WHEN bool_or(same) THEN p_now ELSE 0 END,
+			count(*) FILTER (WHERE NOT same)
+		FROM found WHERE first <> own GROUP BY first ORDER BY first
+		ON CONFLICT (seq) DO UPDATE
+		SET duplicates = d.duplicates + excluded.duplicates,
+			conflicts = d.conflicts + excluded.conflicts,
+			duplicate_at = greatest(d.duplicate_at, excluded.duplicate_at)
+	), tally AS (
+		INSERT INTO @channel_tally (channel, duplicates, conflicts)
+		SELECT channel, count(*) FILTER (WHERE same),
+			count(*) FILTER (WHERE NOT same)
+		FROM found WHERE first <> own GROUP BY channel
+	)
+	SELECT array_agg(f.n), array_agg(f.first), array_agg(f.same),
+			array_agg(f.own), array_agg(f.there),
+			min(f.first) FILTER (WHERE f.there AND f.strange),
+			bool_or(f.first = f.own),
+			EXISTS (SELECT 1 FROM found k
+				JOIN unnest(r_seq) WITH ORDINALITY AS r (seq, n)
+					ON r.seq = k.own
+				WHERE k.first <> k.own AND k.same AND k.there
+					AND NOT EXISTS (SELECT 1 FROM @open o
+						WHERE o.seq = k.first
+							AND o.handler = coalesce(r_handler[r.n], r_handler[1])
+						OFFSET 0)
+					AND NOT EXISTS (SELECT 1 FROM @ledger l
+						WHERE l.seq = k.first
+							AND l.handler = coalesce(r_handler[r.n], r_handler[1])
+							AND NOT (coalesce(r_retry[r.n], r_retry[1])
+								AND l.state = 4)
+						OFFSET 0))
+		INTO known, known_seq, known_same, v_own, v_there, v_strange, v_mine,
+			v_missing
+		FROM found f;
 	opened := '{}';
 	opened_fence := '{}';
 	IF known IS NULL THEN
@@ -272,22 +311,6 @@ BEGIN
 			USING ERRCODE = 'data_corrupted';
 	END IF;
 
-	INSERT INTO @duplicate AS d (seq, duplicates, duplicate_at, conflicts)
-		SELECT first, count(*) FILTER (WHERE same),
-			CASE WHEN bool_or(same) THEN p_now ELSE 0 END,
-			count(*) FILTER (WHERE NOT same)
-		FROM unnest(known_seq, known_same, v_own) AS k (first, same, own)
-		WHERE first <> own GROUP BY first ORDER BY first
-		ON CONFLICT (seq) DO UPDATE
-		SET duplicates = d.duplicates + excluded.duplicates,
-			conflicts = d.conflicts + excluded.conflicts,
-			duplicate_at = greatest(d.duplicate_at, excluded.duplicate_at);
-	INSERT INTO @channel_tally (channel, duplicates, conflicts)
-		SELECT channel, count(*) FILTER (WHERE same),
-			count(*) FILTER (WHERE NOT same)
-		FROM unnest(v_channel, known_seq, known_same, v_own)
-			AS k (channel, first, same, own)
-		WHERE first <> own GROUP BY channel;
 	IF false = ANY (known_same) THEN
 		FOR v_item IN
 			SELECT k.first, octet_length(u.body) AS body_len,
@@ -308,36 +331,32 @@ BEGIN
 	END IF;
 
 	-- Most copies find a delivery for each of their routes, and that is all.
-	FOR v_item IN
-		SELECT r.n::integer AS n, k.first, r.handler,
-			coalesce(r_lease[r.n], r_lease[1]) AS lease, r.retry, ARRAY(
-				SELECT alias FROM unnest(x_route, x_alias) AS x (route, alias)
-				WHERE route = r.n) AS aliases
-		FROM unnest(known_seq, known_same, v_own, v_there)
-			AS k (first, same, own, there)
-		JOIN (SELECT seq, coalesce(r_handler[n], r_handler[1]) AS handler,
-				coalesce(r_retry[n], r_retry[1]) AS retry, n
-			FROM unnest(r_seq) WITH ORDINALITY AS u (seq, n)) AS r
-			ON r.seq = k.own
-		WHERE k.first <> k.own AND k.same AND k.there
-			AND NOT EXISTS (SELECT 1 FROM @open o
-				WHERE o.seq = k.first AND o.handler = r.handler)
-			AND NOT EXISTS (SELECT 1 FROM @ledger l
-				WHERE l.seq = k.first AND l.handler = r.handler
-					AND NOT (r.retry AND l.state = 4))
-		ORDER BY r.n
-	LOOP
-		v_fence := @add_route_1(p_node, p_now, v_item.first, v_item.handler,
-			v_item.aliases, v_item.lease, v_item.retry);
-		IF v_fence IS NOT NULL THEN
-			opened := opened || v_item.n;
-			opened_fence := opened_fence || v_fence;
-		END IF;
-	END LOOP;
+	IF v_missing THEN
+		FOR v_item IN
+			SELECT r.n::integer AS n, k.first,
+				coalesce(r_handler[r.n], r_handler[1]) AS handler,
+				coalesce(r_lease[r.n], r_lease[1]) AS lease,
+				coalesce(r_retry[r.n], r_retry[1]) AS retry, ARRAY(
+					SELECT alias FROM unnest(x_route, x_alias)
+						AS x (route, alias)
+					WHERE route = r.n) AS aliases
+			FROM unnest(known_seq, known_same, v_own, v_there)
+				AS k (first, same, own, there)
+			JOIN unnest(r_seq) WITH ORDINALITY AS r (seq, n) ON r.seq = k.own
+			WHERE k.first <> k.own AND k.same AND k.there
+			ORDER BY r.n
+		LOOP
+			v_fence := @add_route_1(p_node, p_now, v_item.first,
+				v_item.handler, v_item.aliases, v_item.lease, v_item.retry);
+			IF v_fence IS NOT NULL THEN
+				opened := opened || v_item.n;
+				opened_fence := opened_fence || v_fence;
+			END IF;
+		END LOOP;
+	END IF;
 
 	-- Routes of what an earlier try of this batch has written.
-	IF EXISTS (SELECT 1 FROM unnest(known_seq, v_own) AS k (first, own)
-			WHERE first = own) THEN
+	IF v_mine THEN
 		SELECT opened || array_agg(r.n::integer ORDER BY r.n),
 				opened_fence || array_agg(CASE WHEN o.node = p_node
 					AND o.fence = 1 THEN -1::bigint ELSE 0 END ORDER BY r.n)
