@@ -68,7 +68,10 @@ void cuts_wait_quiet(struct cuts_stand *stand);
 extern const struct cuts_deed cuts_accept;
 extern const struct cuts_deed cuts_settle_done;
 extern const struct cuts_deed cuts_settle_again;
+extern const struct cuts_deed cuts_run_callback;
+extern const struct cuts_deed cuts_run_first;
 extern const struct cuts_deed cuts_run_one;
+extern const struct cuts_deed cuts_run_second;
 extern const struct cuts_deed cuts_run_three;
 
 #endif

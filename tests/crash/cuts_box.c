@@ -3,21 +3,27 @@
 /*
  * Runs of a handler inside a transaction of the database: what it writes and
  * its completion are there together, once, or not at all. One message to a
- * commit, or three.
+ * commit, or three; by SQL or by a callback.
  *
- * A box is worked by hand, with a clock that can be put forward: whoever met
+ * What is said for one run is not always the same: the first runs on a line
+ * have names to give, and after a run that failed it is done more carefully for
+ * a while. So before each trial others are run, until all is as it was in the
+ * beginning; or the line is a new one, and the trial is its first or second
+ * run.
+ *
+ * A box is worked by hand, with a clock that is put forward: whoever met
  * trouble rests for seconds before the next try.
  */
 
+#include <libpq-fe.h>
 #include <postern/postern.h>
-#include <postern/sys/clock.h>
-#include <postern/sys/random.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "crash/cuts.h"
+#include "support/fake_clock.h"
 #include "tap.h"
 
 #define CHANNEL "orders"
@@ -25,36 +31,34 @@
 #define PATIENCE_MS 60000
 /* More than the engine, or a handler, lets anything rest. */
 #define RETRY_MS 6000
-/* Far more than it takes: one. */
-#define TRIES 20
+/* Far more than it takes: a few. */
+#define TRIES 200
+/* Until nothing is new on a line any more. */
+#define WARM_RUNS 5
+
+enum kind { KIND_SQL, KIND_CALLBACK };
 
 struct own {
 	struct postern_box *box;
 	size_t batch;
-	struct postern_clock clock;
-	_Atomic int64_t shift_ms;
+	enum kind kind;
+	int runs_before; /* of the trial, on a new line; -1: the line is old */
+	struct fake_clock clock;
 	struct postern_random random;
 	_Atomic uint64_t drawn;
 	/* What was told of the messages of this trial. */
 	int64_t seqs[BATCH_MAX];
 	int done[BATCH_MAX];
 	int refused[BATCH_MAX];
+	/* Those that are run besides, and how many bytes each way the last batch of
+	   them was, and one on an old line is. */
+	long others;
+	uint64_t last[2];
+	uint64_t warm[2];
 };
 
 static struct own *own_of(struct cuts_stand *stand) {
 	return stand->own;
-}
-
-static int64_t read_wall(void *context) {
-	struct own *own = context;
-	const struct postern_clock *clock = postern_clock_system();
-	return clock->wall_ms(clock->context) + atomic_load(&own->shift_ms);
-}
-
-static int64_t read_monotonic(void *context) {
-	struct own *own = context;
-	const struct postern_clock *clock = postern_clock_system();
-	return clock->monotonic_ms(clock->context) + atomic_load(&own->shift_ms);
 }
 
 /* All of the same length, however they are written. */
@@ -75,17 +79,35 @@ static void listen(void *context, const struct postern_event *event) {
 	}
 }
 
+static void write_effect(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	(void)context;
+	PGresult *result = PQexecParams(delivery->transaction,
+			"INSERT INTO " CUTS_SCHEMA ".effect VALUES ($1)", 1, NULL,
+			&message->id, NULL, NULL, 0);
+	if (PQresultStatus(result) != PGRES_COMMAND_OK) {
+		postern_outcome_set(outcome, POSTERN_SNOOZE, 1, "cut off");
+	}
+	PQclear(result);
+}
+
 static int add_all(struct cuts_stand *stand) {
 	struct own *own = own_of(stand);
 	struct postern_policy policy;
 	postern_policy_init(&policy);
-	policy.commit_batch = (uint32_t)own->batch;
-	const struct postern_handler_options options = {
+	struct postern_handler_options options = {
 		.size = sizeof options,
 		.key = "row",
-		.sql = "INSERT INTO " CUTS_SCHEMA ".effect VALUES (:id)",
 		.policy = &policy,
 	};
+	if (own->kind == KIND_SQL) {
+		policy.commit_batch = (uint32_t)own->batch;
+		options.sql = "INSERT INTO " CUTS_SCHEMA ".effect VALUES (:id)";
+	} else {
+		options.callback = write_effect;
+		options.transactional = true;
+	}
 	int r = postern_box_add_channel(own->box, CHANNEL, NULL, &stand->error);
 	if (r == POSTERN_OK) {
 		r = postern_box_add_handler(own->box, CHANNEL, &options, &stand->error);
@@ -94,47 +116,6 @@ static int add_all(struct cuts_stand *stand) {
 		r = postern_box_subscribe(own->box, listen, own, &stand->error);
 	}
 	return r == POSTERN_OK ? postern_box_start(own->box, &stand->error) : r;
-}
-
-static void open_box(struct cuts_stand *stand, size_t batch) {
-	static struct own own;
-	own = (struct own){
-		.batch = batch,
-		.clock = {
-			.context = &own,
-			.wall_ms = read_wall,
-			.monotonic_ms = read_monotonic,
-		},
-		.random = { .context = &own, .next = draw },
-	};
-	stand->own = &own;
-	const struct postern_box_options options = {
-		.size = sizeof options,
-		.command_timeout_ms = PATIENCE_MS,
-		.command_retries = stand->retries,
-		/* Nobody renews it, and its clock is put forward all the time. */
-		.node_lease_ms = POSTERN_DURATION_MS_MAX,
-		.clock = &own.clock,
-		.random = &own.random,
-	};
-	int r = postern_box_open(stand->url, &options, &own.box, &stand->error);
-	cuts_do(stand, "CREATE TABLE " CUTS_SCHEMA ".effect (id text)");
-	if (!CHECK_OK(r, &stand->error) ||
-			!CHECK_OK(add_all(stand), &stand->error)) {
-		exit(1);
-	}
-}
-
-static void open_for_one(struct cuts_stand *stand) {
-	open_box(stand, 1);
-}
-
-static void open_for_three(struct cuts_stand *stand) {
-	open_box(stand, BATCH_MAX);
-}
-
-static void close_box(struct cuts_stand *stand) {
-	postern_box_destroy(own_of(stand)->box);
 }
 
 /* A batch of messages, accepted and leased to us. */
@@ -162,15 +143,103 @@ static void bring(struct cuts_stand *stand, const char *name) {
 	CHECK_INT(count, own->batch);
 }
 
-/* The line may be a new one, and what is done for the first time on it may be
-   more to say: so a batch of others goes before. */
-static void prepare(struct cuts_stand *stand, struct cuts_trial *trial) {
+static void run_others(struct cuts_stand *stand) {
 	struct own *own = own_of(stand);
-	char other[sizeof trial->id + 8];
-	(void)snprintf(other, sizeof other, "other-%s", trial->id);
-	bring(stand, other);
+	char name[16];
+	/* As long as the name of a trial. */
+	(void)snprintf(name, sizeof name, "o-%08ld", own->others++);
+	bring(stand, name);
+	own->last[0] = cutter_count(stand->cutter, 0);
+	own->last[1] = cutter_count(stand->cutter, 1);
 	CHECK_OK(postern_box_run(own->box, own->batch, NULL, &stand->error),
 			&stand->error);
+	own->last[0] = cutter_count(stand->cutter, 0) - own->last[0];
+	own->last[1] = cutter_count(stand->cutter, 1) - own->last[1];
+}
+
+/* Until a run is what it was in the beginning. */
+static void warm_up(struct cuts_stand *stand) {
+	struct own *own = own_of(stand);
+	int tries = 0;
+	do {
+		run_others(stand);
+	} while (memcmp(own->last, own->warm, sizeof own->warm) != 0 &&
+			 ++tries < TRIES);
+	CHECK(tries < TRIES);
+}
+
+static void renew_line(struct cuts_stand *stand) {
+	struct own *own = own_of(stand);
+	cutter_arm(stand->cutter, CUTTER_TO_SERVER, 0, CUTTER_CLOSE);
+	(void)postern_box_sweep(own->box, NULL, NULL); /* it fails, or not */
+	CHECK(cutter_wait(stand->cutter));
+}
+
+static void open_box(struct cuts_stand *stand, enum kind kind, size_t batch,
+		int runs_before) {
+	static struct own own;
+	own = (struct own){
+		.batch = batch,
+		.kind = kind,
+		.runs_before = runs_before,
+		.random = { .context = &own, .next = draw },
+	};
+	fake_clock_init(&own.clock);
+	stand->own = &own;
+	const struct postern_box_options options = {
+		.size = sizeof options,
+		.command_timeout_ms = PATIENCE_MS,
+		.command_retries = stand->retries,
+		/* Nobody renews it, and its clock is put forward all the time. */
+		.node_lease_ms = POSTERN_DURATION_MS_MAX,
+		.clock = &own.clock.base,
+		.random = &own.random,
+	};
+	int r = postern_box_open(stand->url, &options, &own.box, &stand->error);
+	cuts_do(stand, "CREATE TABLE " CUTS_SCHEMA ".effect (id text)");
+	if (!CHECK_OK(r, &stand->error) ||
+			!CHECK_OK(add_all(stand), &stand->error)) {
+		exit(1);
+	}
+	for (int i = 0; i < WARM_RUNS; i++) {
+		run_others(stand);
+	}
+	memcpy(own.warm, own.last, sizeof own.warm);
+}
+
+static void open_for_one(struct cuts_stand *stand) {
+	open_box(stand, KIND_SQL, 1, -1);
+}
+
+static void open_for_first(struct cuts_stand *stand) {
+	open_box(stand, KIND_SQL, 1, 0);
+}
+
+static void open_for_second(struct cuts_stand *stand) {
+	open_box(stand, KIND_SQL, 1, 1);
+}
+
+static void open_for_three(struct cuts_stand *stand) {
+	open_box(stand, KIND_SQL, BATCH_MAX, -1);
+}
+
+static void open_for_callback(struct cuts_stand *stand) {
+	open_box(stand, KIND_CALLBACK, 1, -1);
+}
+
+static void close_box(struct cuts_stand *stand) {
+	postern_box_destroy(own_of(stand)->box);
+}
+
+static void prepare(struct cuts_stand *stand, struct cuts_trial *trial) {
+	const struct own *own = own_of(stand);
+	warm_up(stand);
+	if (own->runs_before >= 0) {
+		renew_line(stand);
+	}
+	for (int i = 0; i < own->runs_before; i++) {
+		run_others(stand);
+	}
 	bring(stand, trial->id);
 }
 
@@ -218,7 +287,7 @@ static void judge(struct cuts_stand *stand, struct cuts_trial *trial) {
 		}
 	}
 	for (int i = 0; count_done(own) < own->batch && i < TRIES; i++) {
-		atomic_fetch_add(&own->shift_ms, RETRY_MS);
+		fake_clock_advance(&own->clock, RETRY_MS);
 		(void)postern_box_run(own->box, own->batch, NULL, NULL);
 		(void)postern_box_commit(own->box, NULL, NULL);
 		if (count_done(own) < own->batch) {
@@ -236,7 +305,8 @@ static void judge(struct cuts_stand *stand, struct cuts_trial *trial) {
 static void conclude(struct cuts_stand *stand) {
 	char expected[64];
 	(void)snprintf(expected, sizeof expected, "%ld",
-			2 * stand->trial_count * (long)own_of(stand)->batch);
+			(stand->trial_count + own_of(stand)->others) *
+					(long)own_of(stand)->batch);
 	CHECK_STR(cuts_ask(stand, "SELECT sum(done) FROM cuts.handler_tally", NULL),
 			expected);
 	CHECK_STR(cuts_ask(stand, "SELECT count(*) FROM cuts.effect", NULL),
@@ -256,10 +326,43 @@ const struct cuts_deed cuts_run_one = {
 	.conclude = conclude,
 };
 
+const struct cuts_deed cuts_run_first = {
+	.name = "the first run on a line",
+	.slow = true,
+	.open = open_for_first,
+	.close = close_box,
+	.prepare = prepare,
+	.act = act,
+	.judge = judge,
+	.conclude = conclude,
+};
+
+const struct cuts_deed cuts_run_second = {
+	.name = "the second run on a line",
+	.slow = true,
+	.open = open_for_second,
+	.close = close_box,
+	.prepare = prepare,
+	.act = act,
+	.judge = judge,
+	.conclude = conclude,
+};
+
 const struct cuts_deed cuts_run_three = {
 	.name = "three runs in a transaction",
 	.slow = true,
 	.open = open_for_three,
+	.close = close_box,
+	.prepare = prepare,
+	.act = act,
+	.judge = judge,
+	.conclude = conclude,
+};
+
+const struct cuts_deed cuts_run_callback = {
+	.name = "a callback in a transaction",
+	.slow = true,
+	.open = open_for_callback,
 	.close = close_box,
 	.prepare = prepare,
 	.act = act,

@@ -257,6 +257,18 @@ static void run_three_retried(void) {
 	sweep_deed(&cuts_run_three, RETRIES);
 }
 
+static void run_first(void) {
+	sweep_deed(&cuts_run_first, NO_RETRIES);
+}
+
+static void run_second(void) {
+	sweep_deed(&cuts_run_second, NO_RETRIES);
+}
+
+static void run_callback(void) {
+	sweep_deed(&cuts_run_callback, NO_RETRIES);
+}
+
 static const struct tap_case cases[] = {
 	{ "an accept whose line is cut, and that is sent again, is there once",
 			accept_told },
@@ -274,6 +286,10 @@ static const struct tap_case cases[] = {
 	{ "three runs in a transaction whose line is cut and that may try again "
 	  "are done once",
 			run_three_retried },
+	{ "the first run on a new line is done once if it is cut", run_first },
+	{ "the second run on a new line is done once if it is cut", run_second },
+	{ "a callback in a transaction whose line is cut is done once",
+			run_callback },
 };
 
 TAP_MAIN(cases)
