@@ -117,9 +117,10 @@ async function sendAtRate(send, messages) {
   await Promise.all(waiting);
   const late = now() - begun - (messages * 1000) / Number(rate);
   if (late > LATE_MS) {
-    // They wait for each other then, and how long depends on how many there are.
-    throw new Error(`the machine is too slow or too busy for ${rate} messages ` +
-      `a second, the last one was accepted ${Math.round(late)} ms late`);
+    // They wait for each other then, the longer the more there are.
+    throw new Error(
+      `the machine is too slow or too busy for ${rate} messages a second, ` +
+      `the last one was accepted ${Math.round(late)} ms late`);
   }
   return { times, made: feed.made };
 }
@@ -218,7 +219,8 @@ async function runLatency(peer) {
     'send-at-rate', peer.forgets ? 0 : COPIES_PERCENT);
   const { times, made } = await send();
   await seen.until(made);
-  const waits = Object.entries(times).map(([id, at]) => seen.first.get(id) - at);
+  const waits = Object.entries(times).map(
+    ([id, at]) => seen.first.get(id) - at);
   waits.sort((a, b) => a - b);
   return {
     completed: waits.length,
