@@ -138,6 +138,31 @@ def _(place):
             assert "'h1'" in found[0], found
 
 
+@case("check tells rights that a node has not on the store's own tables")
+def _(place):
+    SERVER.sql("CREATE ROLE half LOGIN")
+    configure(place, SERVER.url(schema="half"), "select 1", "select * from no_such")
+    place.ok("migrate")
+    SERVER.sql("GRANT USAGE ON SCHEMA half TO half;"
+               "GRANT SELECT ON ALL TABLES IN SCHEMA half TO half")
+    configure(place, SERVER.url(user="half", schema="half"), "select 1",
+              "select * from no_such")
+    for missing, grant in (
+        ("attempt", "INSERT, UPDATE, DELETE ON ALL TABLES"),
+        ("message_seq", "USAGE ON ALL SEQUENCES"),
+    ):
+        code, found = findings(place, "error")
+        equal((code, len(found)), (UNREACHABLE, 2), found)
+        assert "no_such" in found[0], found
+        assert f'"half".{missing} ' in found[1] and "'half'" in found[1], found
+        SERVER.sql(f"GRANT {grant} IN SCHEMA half TO half")
+    SERVER.sql("REVOKE EXECUTE ON FUNCTION half.bell_1 FROM public")
+    _, found = findings(place, "error")
+    assert '"half".bell_1 ' in found[1], found
+    SERVER.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA half TO half")
+    equal(len(findings(place, "error")[1]), 1)
+
+
 @case("check tells what keeps a server from being used, as serve does")
 def _(place):
     for role, setting, says in (

@@ -96,6 +96,42 @@ int postern__pg_judge(struct pg_connection *connection, void *context,
 	return r;
 }
 
+int postern__pg_rights(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	(void)context;
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query,
+			"WITH own AS (SELECT relnamespace AS oid FROM pg_class"
+			" WHERE oid = to_regclass('@meta'))"
+			" SELECT c.relname::text FROM own JOIN pg_class c"
+			" ON c.relnamespace = own.oid"
+			" WHERE CASE WHEN c.relkind = 'r' THEN NOT"
+			" (has_table_privilege(c.oid, 'SELECT')"
+			" AND has_table_privilege(c.oid, 'INSERT')"
+			" AND has_table_privilege(c.oid, 'UPDATE')"
+			" AND has_table_privilege(c.oid, 'DELETE'))"
+			" WHEN c.relname = 'message_seq'"
+			" THEN NOT has_sequence_privilege(c.oid, 'USAGE') END"
+			" UNION ALL SELECT p.proname::text FROM own JOIN pg_proc p"
+			" ON p.pronamespace = own.oid"
+			" WHERE NOT has_function_privilege(p.oid, 'EXECUTE')"
+			" ORDER BY 1 LIMIT 1",
+			error);
+	if (r == POSTERN_OK && postern__pg_rows(&query) > 0) {
+		const struct pg_store *self = connection->store;
+		size_t len; /* a text ends with a zero byte */
+		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"'%.63s' has not all rights on %s%.63s that a node needs: "
+				"docs/postgresql.md says what to grant",
+				PQuser(connection->link), self->schema,
+				(const char *)postern__pg_get_bytes(&query, 0, 0, &len));
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
 int postern__pg_lend(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct pg_loan *loan = context;

@@ -154,6 +154,9 @@ int postern__pg_examine(const char *rest,
 	if (r == POSTERN_OK) {
 		r = postern__pg_do_once(self, postern__pg_lend, &loan, error);
 	}
+	if (r == POSTERN_OK) {
+		r = postern__pg_do(self, postern__pg_rights, NULL, error);
+	}
 	pg_destroy(&self->base);
 	return r;
 }

@@ -421,6 +421,11 @@ int postern__pg_migrate(struct pg_store *self, bool must_exist,
 int postern__pg_judge(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error);
 
+/* Refuse a user who could not do all that a node does, if the schema is
+   there. */
+int postern__pg_rights(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error);
+
 struct pg_loan {
 	postern__store_look *look;
 	void *context;
