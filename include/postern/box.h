@@ -54,7 +54,9 @@ enum postern_orphans {
 	POSTERN_ORPHANS_FAIL /* refuse to start */
 };
 
-/* Who runs handlers when several processes share a store. */
+/* Who runs handlers when several processes share a store. All of them do it in
+   the same way, and under the same lock: one that would do otherwise waits
+   until the others are gone. */
 enum postern_processing {
 	POSTERN_PROCESSING_PARALLEL = 0, /* all of them, each with its leases */
 	POSTERN_PROCESSING_EXCLUSIVE     /* the one that holds the lock */
