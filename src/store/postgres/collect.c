@@ -6,6 +6,10 @@
  * whichever node is first; what another node has in its hands is skipped. As
  * what a message is accepted only the caller knows, so it is asked in between.
  *
+ * Whoever looks reads all of the table, with what was taken and is still there
+ * until it is vacuumed. Autovacuum comes once a minute, and so much may have
+ * gone through meanwhile; so whoever takes much sweeps, if it has the right to.
+ *
  * If the answer to the COMMIT is lost, the database is asked what became of
  * it. If that fails too nothing is known: then the leases are given back like
  * those of a batch, and the messages are either accepted or still staged.
@@ -14,6 +18,9 @@
 #include "base/fail.h"
 #include "base/point.h"
 #include "store/postgres/postgres.h"
+
+/* So many are taken between two sweeps: a few hundred pages. */
+#define SWEEP_COUNT 10000
 
 struct work {
 	struct postern_collection *collection;
@@ -270,6 +277,28 @@ static int collect_found(struct pg_store *self, struct work *work,
 	return r;
 }
 
+static int sweep(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	(void)context;
+	(void)again;
+	/* For any but the owner this does nothing, and says so to nobody. */
+	return postern__pg_exec(connection,
+			"VACUUM (SKIP_LOCKED, TRUNCATE OFF) @staged", error);
+}
+
+static void sweep_now_and_then(struct pg_store *self, size_t taken) {
+	(void)pthread_mutex_lock(&self->lock);
+	self->unswept += taken;
+	bool due = self->unswept >= SWEEP_COUNT;
+	if (due) {
+		self->unswept = 0;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+	if (due) {
+		(void)postern__pg_do_once(self, sweep, NULL, NULL);
+	}
+}
+
 int postern__pg_collect(struct postern_store *store,
 		struct postern_collection *collection, struct postern_memory *memory,
 		struct postern_error *error) {
@@ -282,6 +311,9 @@ int postern__pg_collect(struct postern_store *store,
 	int r = postern__pg_do(self, look, &work, &trouble);
 	if (r == POSTERN_OK && work.found) {
 		r = collect_found(self, &work, &trouble);
+		if (r == POSTERN_OK) {
+			sweep_now_and_then(self, collection->accept_count);
+		}
 	}
 	if (r != POSTERN_OK && error) {
 		*error = trouble;

@@ -332,6 +332,7 @@ struct pg_store {
 	size_t handler_count;
 	struct pg_doubts doubts;
 	struct pg_pace paces[PG_PACE_COUNT]; /* by the handler's stored id */
+	size_t unswept; /* staged messages that were taken, see collect.c */
 	pthread_mutex_t settling; /* one at a time settles them; comes first */
 	/* The lock under which all leases were looked at, see recover.c. */
 	char scanned_lock[POSTERN_LOCK_NAME_LEN_MAX + 1];

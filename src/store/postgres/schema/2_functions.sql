@@ -374,6 +374,9 @@ END $$;
 -- ring; r_… of routes (r_seq: the number of the message), x_… of aliases of
 -- routes. a_fate: 0 keep, 1 park, 2 drop.
 --
+-- What is fresh is asked for as "v_all OR … IN (…)", never as IN alone, which
+-- would be a join, and one of every item with every other.
+--
 -- Every array that is unnested costs time for every item. So an array has one
 -- item if all would be the same, which most columns of most batches are; one of
 -- texts or headers is NULL if all are. Never so: numbers, keys, digests, bodies
@@ -471,7 +474,7 @@ BEGIN
 		INSERT INTO @parked (seq)
 			SELECT seq FROM unnest(a_seq, a_fate) AS u (seq, fate)
 			WHERE coalesce(fate, a_fate[1]) = 1
-				AND u.seq IN (SELECT unnest(fresh));
+				AND (v_all OR u.seq IN (SELECT unnest(fresh)));
 	END IF;
 	IF cardinality(a_channel) > 1 THEN
 		INSERT INTO @channel_tally (channel, accepted)

@@ -96,8 +96,8 @@ DECLARE
 	v_id text := p_id;
 	v_channel record;
 BEGIN
-	SELECT c.id, c.max_size INTO v_channel FROM @channel c
-		WHERE c.name = p_channel;
+	SELECT c.id, c.max_size, (SELECT bool_and(rests) FROM @node) AS all_rest
+		INTO v_channel FROM @channel c WHERE c.name = p_channel;
 	IF NOT FOUND THEN
 		RAISE 'postern.publish: no channel "%"', p_channel
 			USING ERRCODE = 'undefined_object', HINT = 'Nodes make the channels '
@@ -125,7 +125,9 @@ BEGIN
 		RAISE 'postern.publish: the source is empty'
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	PERFORM @check_attribute_1('the type', p_type, 1024);
+	IF octet_length(p_type) > 1024 OR p_type ~ '[\x01-\x1f\x7f-\x9f]' THEN
+		PERFORM @check_attribute_1('the type', p_type, 1024); -- it says why
+	END IF;
 	IF coalesce(p_source, p_subject) IS NOT NULL THEN
 		PERFORM @check_attribute_1('the source', p_source, 1024);
 		PERFORM @check_attribute_1('the subject', p_subject, 1024);
@@ -156,7 +158,7 @@ BEGIN
 				@header_1(p_headers, 'traceparent'),
 				@pack_headers_1(p_headers), p_body);
 	END IF;
-	IF (SELECT bool_and(rests) FROM @node) THEN
+	IF v_channel.all_rest THEN
 		PERFORM pg_notify(@bell_1(), '');
 	END IF;
 	RETURN v_id;
@@ -204,26 +206,21 @@ CREATE FUNCTION @take_staged_1(p_node bigint, p_channels integer[],
 		body bytea, received_at bigint, xid bigint)
 	LANGUAGE plpgsql AS $$
 #variable_conflict use_column
-DECLARE
-	v_row record;
-	v_places tid[] := '{}';
-	v_bytes bigint := 0;
 BEGIN
 	PERFORM pg_advisory_xact_lock_shared(p_node);
-	FOR v_row IN
-		SELECT s.ctid AS place, octet_length(s.body) AS len FROM @staged s
-		WHERE s.channel = ANY (p_channels) AND s.refused IS NULL
-		LIMIT p_max FOR UPDATE SKIP LOCKED
-	LOOP
-		v_places := v_places || v_row.place;
-		v_bytes := v_bytes + v_row.len;
-		EXIT WHEN v_bytes > p_bytes;
-	END LOOP;
 	RETURN QUERY
-		SELECT s.ctid, s.channel, s.id, coalesce(s.source, c.name), s.type,
-			s.subject, NULL::text, s.content_type, s.correlation_id,
-			s.traceparent, 'publish'::text, s.headers, s.body, 0::bigint,
+		WITH taken AS MATERIALIZED (
+			SELECT s.ctid AS place, s.* FROM @staged s
+			WHERE s.channel = ANY (p_channels) AND s.refused IS NULL
+			LIMIT p_max FOR UPDATE SKIP LOCKED
+		)
+		SELECT t.place, t.channel, t.id, coalesce(t.source, c.name), t.type,
+			t.subject, NULL::text, t.content_type, t.correlation_id,
+			t.traceparent, 'publish'::text, t.headers, t.body, 0::bigint,
 			pg_current_xact_id()::text::bigint
-		FROM @staged s JOIN @channel c ON c.id = s.channel
-		WHERE s.ctid = ANY (v_places) ORDER BY s.n;
+		FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY n
+				ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+			FROM taken) AS t
+		JOIN @channel c ON c.id = t.channel
+		WHERE coalesce(t.before, 0) <= p_bytes ORDER BY t.n;
 END $$;
