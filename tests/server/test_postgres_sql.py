@@ -67,6 +67,15 @@ def _(place):
     equal(place.ok("stats", "--json").json()["handlers"][0]["done"], 12)
 
 
+@case("all that is sent goes in one go, and nobody misses a name")
+def _(place):
+    prepare(place, "again",
+            "INSERT INTO again.effect (id) VALUES (p_id);", batch=2)
+    send(place, NAMES)
+    equal(place.ok("process").out, "processed 12\n")
+    equal(effects("again", "count(*), count(DISTINCT xmin::text)"), ["12|6"])
+
+
 LEAVE = """
     INSERT INTO left_behind.effect (id, seen) VALUES (p_id, concat_ws(',',
         nullif(current_setting('app.tenant', true), ''),

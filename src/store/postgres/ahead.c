@@ -61,6 +61,7 @@ struct flight {
 	const struct postern_lock *lock;
 	struct pg_units batch;
 	int64_t xid;
+	bool keeps_names;
 };
 
 static struct pg_pace *pace_of(struct pg_store *self,
@@ -204,7 +205,7 @@ static int send_all(struct flight *flight, struct postern_error *error) {
 	for (size_t i = 0; r == POSTERN_OK && i < flight->batch.count; i++) {
 		r = send_unit(flight, &flight->batch.units[i], error);
 	}
-	return r == POSTERN_OK && !flight->connection->direct
+	return r == POSTERN_OK && !flight->keeps_names
 				   ? send_text(flight, "DEALLOCATE ALL", error)
 				   : r;
 }
@@ -217,6 +218,7 @@ static int fly(struct flight *flight, struct postern_error *error) {
 	if (r != POSTERN_OK) {
 		return r;
 	}
+	flight->keeps_names = connection->direct;
 	r = send_all(flight, error);
 	postern__pg_query(&query, connection);
 	r = postern__pg_pipe_end(&query, SIZE_MAX, flight->take, PATIENCE_MS, r,
@@ -283,7 +285,7 @@ static int fly_and_commit(struct flight *flight, struct postern_error *error) {
 		crash(flight);
 		return POSTERN_E_BUSY;
 	}
-	if (!connection->direct) {
+	if (!flight->keeps_names) {
 		postern__pg_forget_names(connection);
 	}
 	r = postern__pg_finish_known(connection, flight->xid,
