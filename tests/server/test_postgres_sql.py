@@ -15,7 +15,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from pgbouncer import Pooler  # noqa: E402
 from postgres import Server, environment  # noqa: E402
-from support import case, equal, main  # noqa: E402
+from support import case, equal, main, until  # noqa: E402
 
 SERVER = None  # one for all cases, started below
 
@@ -24,14 +24,15 @@ store: "{url}"
 channels:
   orders:
     handlers:
-      row: {{sql: "{sql}", commit_batch: {batch}, timeout: 60s, max_attempts: 1}}
+      row: {{sql: "{sql}", commit_batch: {batch}, timeout: {timeout}, max_attempts: 1}}
 """
 
 
-def prepare(place, schema, sql, batch=20, **where):
+def prepare(place, schema, sql, batch=20, timeout="60s", **where):
     """A store that is there, beside a table and a function work(id, body) that
     is made of the body of a PL/pgSQL block."""
     text = CONFIG.format(url=SERVER.url(schema=schema, **where), batch=batch,
+                         timeout=timeout,
                          sql=f"select {schema}.work(:id, :body)")
     place.configure(text)
     place.ok("migrate")
@@ -149,6 +150,21 @@ def _(place):
     equal(SERVER.sql("SELECT count(*) FROM slow.ledger l"
                      " JOIN slow.message m USING (seq)"
                      " WHERE m.id = 'm03' AND duration >= 20"), ["1"])
+
+
+@case("one that never ends is ended when its time is over")
+def _(place):
+    prepare(place, "endless", "INSERT INTO endless.effect (id) VALUES (p_id);"
+            " PERFORM pg_sleep(CASE p_id WHEN 'm01' THEN 1e6 ELSE 0 END);",
+            timeout="2s")
+    send(place, NAMES[:3])
+    server = place.serve()
+    until(lambda: place.state("m01", "row") == "poisoned")
+    equal(server.stop(), 0)
+    equal(effects("endless", "id", "ORDER BY id"), ["m00", "m02"])
+    equal(SERVER.sql("SELECT count(*) FROM pg_stat_activity"
+                     " WHERE state = 'active' AND query LIKE '%endless.work%'"
+                     " AND pid <> pg_backend_pid()"), ["0"])
 
 
 @case("names that vanish from the session are given again")

@@ -246,10 +246,26 @@ static int tell_duration(struct flight *flight, int64_t elapsed_ms,
 	return r;
 }
 
+/* The server does not notice that nobody waits any more. It would go on, and
+   keep those locked that are to be run again. */
+static void stop(struct pg_connection *connection) {
+	PGresult *result = NULL;
+	postern__pg_cancel(connection);
+	if (PQpipelineSync(connection->link)) {
+		(void)postern__pg_await_pipe(connection, SIZE_MAX, SIZE_MAX,
+				PG_CANCEL_MS, &result, NULL);
+	}
+	PQclear(result);
+	connection->lost = true; /* the request may still be on its way */
+}
+
 /* Nothing of it stays, nor what it has named. */
 static void crash(struct flight *flight) {
 	struct pg_connection *connection = flight->connection;
 	postern__pg_forget_names(connection);
+	if (connection->lost && PQstatus(connection->link) == CONNECTION_OK) {
+		stop(connection);
+	}
 	if (!connection->lost && postern__pg_script(connection,
 									 "ROLLBACK AND CHAIN; DEALLOCATE ALL;"
 									 " SELECT pg_advisory_unlock_all(); COMMIT",

@@ -31,6 +31,9 @@ struct pg_store;
 
 /* pool.c: connections. */
 
+/* How long a statement may take to end after it was cancelled, before the line
+   is cut. */
+#define PG_CANCEL_MS INT64_C(2000)
 #define PG_CONNECTION_MAX 64
 
 struct pg_connection {
@@ -555,6 +558,8 @@ int postern__pg_transact(struct postern_store *store, uint64_t node,
 		const struct postern_lock *lock, struct postern_unit *units,
 		size_t count, struct postern_error *error);
 void postern__pg_interrupt(struct postern_store *store);
+/* Asks the server to end what it does. */
+void postern__pg_cancel(const struct pg_connection *connection);
 int postern__pg_recover(struct postern_store *store,
 		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error);

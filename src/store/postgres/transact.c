@@ -38,10 +38,6 @@
 /* How often a unit is run again at once when it collided with another. */
 #define COLLISIONS_MAX 10
 
-/* How long a statement may take to end after it was cancelled, before the line
-   is cut. */
-#define CANCEL_MS INT64_C(2000)
-
 /* What a handler may have left in its session that no rollback undoes. */
 #define FORGET_LOCKS "SELECT pg_advisory_unlock_all()"
 #define FORGET_STATEMENTS "DEALLOCATE ALL"
@@ -197,9 +193,9 @@ static void *send_cancel(void *context) {
 	return NULL;
 }
 
-/* Ask the server to end what it does. It may be one that does not answer, and
-   nobody can say how long that takes: so nobody waits for it. */
-static void cancel(const struct pg_connection *connection) {
+/* It may be one that does not answer, and nobody can say how long that takes:
+   so nobody waits for it. */
+void postern__pg_cancel(const struct pg_connection *connection) {
 	pthread_t thread;
 	PGcancel *cancel = PQgetCancel(connection->link);
 	if (cancel && pthread_create(&thread, NULL, send_cancel, cancel) == 0) {
@@ -214,10 +210,10 @@ void postern__pg_interrupt(struct postern_store *store) {
 	struct pg_unit *unit = &self->unit;
 	(void)pthread_mutex_lock(&unit->lock);
 	uint64_t number = unit->number;
-	int64_t end_ns = postern__clock_ns() + CANCEL_MS * 1000000;
+	int64_t end_ns = postern__clock_ns() + PG_CANCEL_MS * 1000000;
 	if (unit->connection) {
 		unit->interrupted = true;
-		cancel(unit->connection);
+		postern__pg_cancel(unit->connection);
 	}
 	while (unit->connection && unit->number == number) {
 		int64_t left_ns = end_ns - postern__clock_ns();
