@@ -390,6 +390,12 @@ static int check_pair(const struct postern__sql_token *before,
 				"stay for other deliveries",
 				token->line, shown_len(token), token->text);
 	}
+	if (is_word(before, "prepare") && is_word(token, "transaction")) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"line %u: prepare transaction is not allowed in a handler: it "
+				"ends the transaction that the delivery is a part of",
+				token->line);
+	}
 	if (is_word(before, "create") && is_word(token, "trigger")) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"line %u: create trigger is not allowed in a handler",

@@ -203,6 +203,7 @@ static void hostile_statements(void) {
 	}
 	refused("insert or rollback into t values (1)", "or rollback");
 	refused("update OR/**/ROLLBACK t set x = 1", "or rollback");
+	refused("select 1; PREPARE transaction 'x'", "prepare transaction");
 	refused("create temp table x(y)", "create temp");
 	refused("CREATE TEMPORARY VIEW x as select 1", "create TEMPORARY");
 	refused("create trigger x after insert on t begin commit; end",

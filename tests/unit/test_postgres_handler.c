@@ -40,6 +40,7 @@ struct deed {
 	const char *rival_sql;
 	bool rival_ends; /* … or commits before the second one */
 	int runs;
+	int sent;
 	int64_t number; /* that the last statement said */
 };
 
@@ -155,6 +156,20 @@ static void do_deed(void *context, void *transaction, uint64_t epoch,
 	bool good = !deed->rival || PQresultStatus(result) == PGRES_COMMAND_OK;
 	PQclear(result);
 	outcome->kind = good ? deed->outcome : POSTERN_RETRY;
+}
+
+/* The same, sent ahead if there is a pipeline. */
+static void send_deed(void *context, void *transaction, uint64_t epoch,
+		struct postern_outcome *outcome) {
+	struct deed *deed = context;
+	if (PQpipelineStatus(transaction) == PQ_PIPELINE_OFF) {
+		do_deed(context, transaction, epoch, outcome);
+		return;
+	}
+	deed->sent++;
+	CHECK(PQsendQueryParams(transaction, deed->sql, 0, NULL, NULL, NULL, NULL,
+			1));
+	outcome->kind = deed->outcome;
 }
 
 #define DEEDS_MAX 3
@@ -301,6 +316,99 @@ static void deadlock(void) {
 	scene_close(&scene);
 }
 
+/* Three effects that are sent ahead; one lease has this fence. */
+static void send_three(struct scene *scene, const struct postern_lock *lock,
+		uint64_t fence, struct deed *deeds, struct postern_unit *units) {
+	static const char *const sqls[] = {
+		"INSERT INTO " SCHEMA ".effect VALUES (1)",
+		"INSERT INTO " SCHEMA ".effect VALUES (10)",
+		"INSERT INTO " SCHEMA ".effect VALUES (100)",
+	};
+	for (size_t i = 0; i < DEEDS_MAX; i++) {
+		deeds[i] = (struct deed){ .sql = sqls[i] };
+		units[i] = (struct postern_unit){
+			.seq = accept_one(scene),
+			.handler = scene->handler,
+			.fence = i == 1 ? fence : 1,
+			.sends_ahead = true,
+			.context = &deeds[i],
+			.run = send_deed,
+		};
+	}
+	CHECK_OK(scene->store->ops->transact(scene->store, NODE, lock, units,
+					 DEEDS_MAX, &scene->error),
+			&scene->error);
+}
+
+static void stale_ahead(void) {
+	struct scene scene;
+	scene_open(&scene);
+	struct deed deeds[DEEDS_MAX];
+	struct postern_unit units[DEEDS_MAX];
+	send_three(&scene, NULL, 2, deeds, units);
+	CHECK_INT(deeds[1].sent, 1);
+	CHECK_INT(deeds[1].runs, 0);
+	CHECK(units[0].committed && units[2].committed);
+	CHECK_INT(units[1].code, POSTERN_E_STALE);
+	CHECK_INT(number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"), 101);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".ledger"), 2);
+	/* Alone, once it may be sent again. */
+	for (int i = 0; i < 2; i++) {
+		deeds[0].sent = 0;
+		units[0] = (struct postern_unit){
+			.seq = units[1].seq,
+			.handler = scene.handler,
+			.fence = 2,
+			.sends_ahead = true,
+			.context = &deeds[0],
+			.run = send_deed,
+		};
+		CHECK_OK(scene.store->ops->transact(scene.store, NODE, NULL, units, 1,
+						 &scene.error),
+				&scene.error);
+		CHECK_INT(units[0].code, POSTERN_E_STALE);
+	}
+	CHECK_INT(deeds[0].sent, 1);
+	CHECK_INT(number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"), 101);
+	scene_close(&scene);
+}
+
+static void without_lock_ahead(void) {
+	struct scene scene;
+	scene_open(&scene);
+	const struct postern_lock lock = { .name = "main", .fence = 7 };
+	struct deed deeds[DEEDS_MAX];
+	struct postern_unit units[DEEDS_MAX];
+	send_three(&scene, &lock, 1, deeds, units);
+	for (size_t i = 0; i < DEEDS_MAX; i++) {
+		CHECK_INT(deeds[i].sent, 1);
+		CHECK_INT(units[i].code, POSTERN_E_STALE);
+	}
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".effect"), 0);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 3);
+	scene_close(&scene);
+}
+
+static void rolled_back_ahead(void) {
+	struct scene scene;
+	scene_open(&scene);
+	struct deed deed = { .sql = "ROLLBACK" };
+	struct postern_unit unit = {
+		.seq = accept_one(&scene),
+		.handler = scene.handler,
+		.fence = 1,
+		.sends_ahead = true,
+		.context = &deed,
+		.run = send_deed,
+	};
+	(void)scene.store->ops->transact(scene.store, NODE, NULL, &unit, 1,
+			&scene.error);
+	CHECK_INT(deed.sent, 1);
+	CHECK(!unit.committed);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 1);
+	scene_close(&scene);
+}
+
 static pid_t parent_of(pid_t pid) {
 	char path[64];
 	char text[512] = "";
@@ -387,6 +495,12 @@ static const struct tap_case cases[] = {
 	{ "one that made the transaction read-only harms nobody else", read_only },
 	{ "a constraint that fails at the commit harms nobody else",
 			constraint_at_commit },
+	{ "nothing is kept of what was sent ahead with a lease that is lost",
+			stale_ahead },
+	{ "nothing is kept of what was sent ahead without the lock",
+			without_lock_ahead },
+	{ "one that ended the transaction ahead is not taken for done",
+			rolled_back_ahead },
 	{ "in a batch a deadlock is resolved by running its members apart",
 			deadlock },
 };

@@ -229,6 +229,11 @@ static int fly(struct flight *flight, struct postern_error *error) {
 				postern__pg_get(&query, 0, 1) == PQbackendPID(connection->link);
 	}
 	postern__pg_end(&query);
+	if (r == POSTERN_OK &&
+			PQtransactionStatus(connection->link) != PQTRANS_INTRANS) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"a handler ended the transaction itself");
+	}
 	return r;
 }
 
