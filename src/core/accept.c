@@ -190,15 +190,11 @@ static int find_channel(struct postern_box *box, const char *name,
 	return POSTERN_OK;
 }
 
-/* A transactional handler holds the store's only writer: waiting for a commit
-   from inside it would wait for itself. */
+/* A transactional handler may hold the store's only writer: waiting for a
+   commit from inside it would wait for itself. */
 int postern__check_outside(struct postern_box *box,
 		struct postern_error *error) {
-	(void)pthread_mutex_lock(&box->lock);
-	bool inside = box->transacting &&
-				  pthread_equal(box->transact_thread, pthread_self());
-	(void)pthread_mutex_unlock(&box->lock);
-	if (inside) {
+	if (postern__transacts(box)) {
 		return postern__fail(error, POSTERN_E_BUSY,
 				"a transactional handler cannot accept messages: it holds the "
 				"store's writer");

@@ -244,9 +244,7 @@ struct postern_box {
 	/* Who is cleaning up, NULL: nobody. Only compared. */
 	const struct postern__cleanup *cleaner;
 
-	/* One transactional handler at a time. */
-	bool transacting;
-	pthread_t transact_thread;
+	size_t transacting; /* transactions of handlers, under way */
 	int64_t transact_retry_at_ms;
 };
 
@@ -313,6 +311,10 @@ bool postern__commit_free(const struct postern_box *box);
 
 /* accept.c */
 /* POSTERN_E_BUSY inside a transactional handler: it holds the writer. */
+/* Whether the calling thread is in one of its transactions. */
+bool postern__transacts(const struct postern_box *box);
+/* How many transactions of handlers at a time. */
+size_t postern__transactions(const struct postern_box *box);
 int postern__check_outside(struct postern_box *box,
 		struct postern_error *error);
 /* A message that was staged, to be written by the store: whoever staged it is

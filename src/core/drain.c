@@ -42,7 +42,7 @@ void postern__cancel_running(struct postern_box *box) {
 		(void)pthread_mutex_unlock(&box->lock);
 		if (in_unit) {
 			/* Rolled back, and given back. */
-			box->store->ops->interrupt(box->store);
+			box->store->ops->interrupt(box->store, NULL);
 		}
 		for (size_t i = 0; i < count; i++) {
 			struct postern_handler *kind = runs[i]->entry->kind;

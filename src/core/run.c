@@ -403,6 +403,23 @@ void postern__run_settled(struct postern_run *run) {
 	}
 }
 
+/* How many of this handler's deliveries share a commit. */
+static size_t batch_of(const struct postern__entry *entry) {
+	return entry->kind->transactional && entry->kind->ops->batches
+				   ? entry->policy.commit_batch
+				   : 1;
+}
+
+/* Whether there is room for a transaction, and it is worth one: what is less
+   than a commit's share waits for the one that is under way, and is taken
+   together with what comes meanwhile. */
+static bool may_transact(const struct postern_box *box,
+		const struct postern__entry *entry) {
+	return box->transacting < postern__transactions(box) &&
+		   postern__box_now_ms(box) >= box->transact_retry_at_ms &&
+		   (entry->running == 0 || entry->queued >= batch_of(entry));
+}
+
 /* What a worker may begin: the first of this handler's queue, if any. */
 static bool may_begin(const struct postern_box *box,
 		const struct postern__entry *entry) {
@@ -414,9 +431,7 @@ static bool may_begin(const struct postern_box *box,
 			entry->running >= entry->policy.concurrency) {
 		return false;
 	}
-	if (entry->kind->transactional &&
-			(box->transacting ||
-					postern__box_now_ms(box) < box->transact_retry_at_ms)) {
+	if (entry->kind->transactional && !may_transact(box, entry)) {
 		return false;
 	}
 	if (!entry->kind->ops->in_process) {
@@ -459,10 +474,7 @@ static struct postern__entry *next_entry(struct postern_box *box) {
 
 static size_t begin_some(struct postern__entry *entry,
 		struct postern_run **runs, size_t max) {
-	size_t batch = 1;
-	if (entry->kind->transactional && entry->kind->ops->batches) {
-		batch = entry->policy.commit_batch;
-	}
+	size_t batch = batch_of(entry);
 	max = max < batch ? max : batch;
 	size_t count = 0;
 	while (count < max) {
@@ -486,8 +498,7 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 		count = begin_some(entry, runs, max);
 		assert(count > 0);
 		if (entry->kind->transactional) {
-			box->transacting = true;
-			box->transact_thread = pthread_self();
+			box->transacting++;
 		}
 	}
 	if (entry && postern__run_ready(box)) {

@@ -183,7 +183,7 @@ int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
 	for (size_t i = 0; i < count; i++) {
 		struct postern_run *run = overruns[i].run;
 		if (overruns[i].in_unit) {
-			box->store->ops->interrupt(box->store);
+			box->store->ops->interrupt(box->store, run);
 		}
 		struct postern_handler *kind = run->entry->kind;
 		kind->ops->cancel(kind, run, POSTERN_CANCEL_TIMEOUT);

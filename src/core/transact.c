@@ -21,6 +21,18 @@
 /* Rest after the store was in trouble; nothing is counted against anyone. */
 #define RETRY_MS 1000
 
+/* Whose transaction this thread is in. */
+static _Thread_local const struct postern_box *transacting_box;
+
+bool postern__transacts(const struct postern_box *box) {
+	return transacting_box == box;
+}
+
+size_t postern__transactions(const struct postern_box *box) {
+	size_t most = box->store->transactions;
+	return most > 0 ? most : 1;
+}
+
 /* Called by the store, with the transaction open. */
 static void run_unit(void *context, void *transaction, uint64_t epoch,
 		struct postern_outcome *outcome) {
@@ -172,7 +184,7 @@ static void put_back(struct postern_box *box, struct postern_run **runs,
 /* Nobody is woken: whoever did this one looks for the next. */
 static void stop_transacting(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->lock);
-	box->transacting = false;
+	box->transacting--;
 	(void)pthread_mutex_unlock(&box->lock);
 }
 
@@ -203,8 +215,11 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 	struct postern__right right = postern__right_of(box);
 	(void)pthread_mutex_unlock(&box->lock);
 	postern__point("transact.before");
+	const struct postern_box *before = transacting_box;
+	transacting_box = box;
 	int r = box->store->ops->transact(box->store, right.node,
 			postern__right_lock(&right), units, count, &error);
+	transacting_box = before;
 	postern__point("transact.after");
 	stop_transacting(box);
 	if (r == POSTERN_E_INVALID) {

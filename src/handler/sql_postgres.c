@@ -49,10 +49,9 @@ struct sql_handler {
 	struct postern_handler base;
 	struct statement *statements;
 	size_t statement_count;
-	pthread_mutex_t lock; /* of the data slots of runs */
-	/* Where they are prepared, and under which name: used only inside of a
-	   transaction, of which there is one at a time. */
-	unsigned number;
+	pthread_mutex_t lock; /* also of the data slots of runs */
+	unsigned number;      /* in the names of prepared statements */
+	/* Where they are prepared; with the lock. */
 	uint64_t prepared[PLACE_COUNT];
 	size_t next_place;
 };
@@ -225,14 +224,17 @@ static void name_of(const struct sql_handler *self, size_t index,
 
 /* Whether they are prepared there; if not, they are from now on. */
 static bool is_prepared(struct sql_handler *self, uint64_t epoch) {
-	for (size_t i = 0; i < PLACE_COUNT; i++) {
-		if (self->prepared[i] == epoch) {
-			return true;
-		}
+	bool found = false;
+	(void)pthread_mutex_lock(&self->lock);
+	for (size_t i = 0; !found && i < PLACE_COUNT; i++) {
+		found = self->prepared[i] == epoch;
 	}
-	self->prepared[self->next_place] = epoch;
-	self->next_place = (self->next_place + 1) % PLACE_COUNT;
-	return false;
+	if (!found) {
+		self->prepared[self->next_place] = epoch;
+		self->next_place = (self->next_place + 1) % PLACE_COUNT;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+	return found;
 }
 
 static bool prepare_all(const struct sql_handler *self, PGconn *link) {

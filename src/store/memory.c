@@ -89,7 +89,8 @@ static int memory_transact(struct postern_store *store, uint64_t node,
 			"a memory store has no transactions");
 }
 
-static void memory_interrupt(struct postern_store *store) {
+static void memory_interrupt(struct postern_store *store, const void *context) {
+	(void)context;
 	(void)store; /* there is no transact to interrupt */
 }
 

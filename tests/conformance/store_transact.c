@@ -92,7 +92,7 @@ static void unsupported(void) {
 	CHECK_INT(transact(&stand, &unit, 1), POSTERN_E_UNSUPPORTED);
 	CHECK_INT(work.runs, 0);
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_LEASED);
-	stand.ops->interrupt(stand.store);
+	stand.ops->interrupt(stand.store, NULL);
 	stand_close(&stand);
 }
 

@@ -177,6 +177,29 @@ def _(place):
     equal(effects("vanish", "count(*), count(DISTINCT id)"), ["12|12"])
 
 
+MEET = """
+    PERFORM nextval('meet.' || p_id);
+    FOR i IN 1..3000 LOOP
+        EXECUTE format('SELECT is_called FROM meet.%I',
+            CASE p_id WHEN 'a' THEN 'b' ELSE 'a' END) INTO v_there;
+        EXIT WHEN v_there;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+    INSERT INTO meet.effect (id, seen) VALUES (p_id, v_there);
+"""
+
+
+@case("two run at a time, each in a transaction of its own")
+def _(place):
+    prepare(place, "meet", f"DECLARE v_there text; BEGIN {MEET} END;", batch=1)
+    SERVER.sql("CREATE SEQUENCE meet.a; CREATE SEQUENCE meet.b")
+    server = place.serve()
+    send(place, ["a", "b"])
+    until(lambda: effects("meet", "count(*)") == ["2"])
+    equal(effects("meet", "DISTINCT seen"), ["true"])
+    equal(server.stop(), 0)
+
+
 def pooled(pooler, sql):
     return subprocess.run(
         ["psql", "-X", "-A", "-t", "-q", "-c", sql,

@@ -410,9 +410,10 @@ static int shared_clean(struct postern_store *store,
 	return leave(node, "clean", r, error);
 }
 
-static void shared_interrupt(struct postern_store *store) {
+static void shared_interrupt(struct postern_store *store, const void *context) {
 	/* One thread: nothing can be running. */
 	(void)store;
+	(void)context;
 }
 
 static void shared_destroy(struct postern_store *store) {

@@ -232,9 +232,9 @@ static int fault_clean(struct postern_store *store,
 	return r;
 }
 
-static void fault_interrupt(struct postern_store *store) {
+static void fault_interrupt(struct postern_store *store, const void *context) {
 	struct fault_store *self = from_base(store);
-	self->inner->ops->interrupt(self->inner);
+	self->inner->ops->interrupt(self->inner, context);
 }
 
 static int fault_collect(struct postern_store *store,

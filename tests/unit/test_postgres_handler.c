@@ -453,7 +453,7 @@ static void *interrupt_later(void *context) {
 	struct silence *silence = context;
 	const struct timespec moment = { .tv_nsec = 200000000 };
 	(void)nanosleep(&moment, NULL);
-	silence->scene->store->ops->interrupt(silence->scene->store);
+	silence->scene->store->ops->interrupt(silence->scene->store, NULL);
 	return NULL;
 }
 

@@ -370,11 +370,11 @@ static void stopped_sql(void) {
 }
 
 static struct tally *interrupt_tally;
-static void (*interrupt_now)(struct postern_store *store);
+static void (*interrupt_now)(struct postern_store *store, const void *context);
 
 /* From now on the box asks `interrupt` and not the store. */
 static void take_interrupts(struct stage *stage, struct postern_store_ops *ops,
-		void (*interrupt)(struct postern_store *store)) {
+		void (*interrupt)(struct postern_store *store, const void *context)) {
 	*ops = *late_store->ops;
 	interrupt_tally = &stage->tally;
 	interrupt_now = ops->interrupt;
@@ -389,16 +389,17 @@ static void note_interrupt(void) {
 	(void)pthread_mutex_unlock(&interrupt_tally->lock);
 }
 
-static void interrupt_in_time(struct postern_store *store) {
+static void interrupt_in_time(struct postern_store *store,
+		const void *context) {
 	note_interrupt();
-	interrupt_now(store);
+	interrupt_now(store, context);
 }
 
 /* Too late: the unit it was meant for is over, and the next one runs. */
-static void interrupt_late(struct postern_store *store) {
+static void interrupt_late(struct postern_store *store, const void *context) {
 	note_interrupt();
 	CHECK(await(interrupt_tally, &interrupt_tally->held, 1));
-	interrupt_now(store);
+	interrupt_now(store, context);
 	set(interrupt_tally, &interrupt_tally->hold, false);
 }
 

@@ -446,7 +446,7 @@ static void interrupted(void) {
 	};
 	struct thread_job job = { .stand = &stand, .units = units, .count = 2 };
 	/* Nothing runs yet: nothing to interrupt. */
-	stand.store->ops->interrupt(stand.store);
+	stand.store->ops->interrupt(stand.store, NULL);
 	CHECK_INT(pthread_create(&thread, NULL, run_job, &job), 0);
 	(void)sem_wait(&endless.started);
 
@@ -456,7 +456,7 @@ static void interrupted(void) {
 	CHECK_INT(stand_send(&stand, "c", 4, &code, &seq), POSTERN_E_TIMEOUT);
 	CHECK_CONTAINS(stand.error.text, "busy");
 
-	stand.store->ops->interrupt(stand.store);
+	stand.store->ops->interrupt(stand.store, NULL);
 	CHECK_INT(pthread_join(thread, NULL), 0);
 	CHECK_OK(job.result, &job.error);
 	CHECK_INT(endless.result, SQLITE_INTERRUPT);

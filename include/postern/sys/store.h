@@ -469,8 +469,9 @@ struct postern_store_ops {
 			const struct postern_lock *lock, struct postern_unit *units,
 			size_t count, struct postern_error *error);
 
-	/* Make a running transact end soon; from another thread. */
-	void (*interrupt)(struct postern_store *store);
+	/* Make the unit with this context end soon, if it runs, or whatever runs
+	   if it is NULL; from another thread. */
+	void (*interrupt)(struct postern_store *store, const void *context);
 
 	/*
 	 * Take back deliveries whose lease is lost, at most `max`. Those of
@@ -601,6 +602,8 @@ struct postern_store_ops {
 /* The common head. A store embeds it as the first member, named `base`. */
 struct postern_store {
 	const struct postern_store_ops *ops;
+	/* How many transact() at a time it does well with; 0: one. */
+	unsigned transactions;
 };
 
 /* A kind of store, by the scheme of its URL. */

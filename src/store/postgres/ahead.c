@@ -49,8 +49,10 @@
 #define FORGET_NAME "postern_forget"
 #define FORGET_SQL "SELECT @forget_1()"
 
-/* Whoever has run longer than this is told how long. */
+/* What took less is said to have taken no time, and to have ended when it was
+   taken. */
 #define NOTICEABLE_MS 10
+#define NOTICEABLE_ALL_MS 100
 
 struct flight {
 	struct pg_connection *connection;
@@ -293,13 +295,18 @@ static int64_t now_ms(const struct pg_store *self) {
 	return clock->monotonic_ms(clock->context);
 }
 
+static bool is_noticeable(int64_t elapsed_ms, size_t count) {
+	return elapsed_ms >= NOTICEABLE_ALL_MS ||
+		   (elapsed_ms >= NOTICEABLE_MS && elapsed_ms >= (int64_t)count);
+}
+
 static int fly_and_commit(struct flight *flight, struct postern_error *error) {
 	struct pg_connection *connection = flight->connection;
 	const struct pg_store *self = connection->store;
 	int64_t started = now_ms(self);
 	int r = fly(flight, error);
 	int64_t elapsed = now_ms(self) - started;
-	if (r == POSTERN_OK && elapsed >= NOTICEABLE_MS) {
+	if (r == POSTERN_OK && is_noticeable(elapsed, flight->batch.count)) {
 		r = tell_duration(flight, elapsed, error);
 	}
 	if (r != POSTERN_OK) {

@@ -47,10 +47,10 @@ static void rest(int64_t ms) {
 
 void postern__pg_pool_init(struct pg_store *self) {
 	(void)pthread_mutex_init(&self->lock, NULL);
-	(void)pthread_mutex_init(&self->unit.lock, NULL);
+	(void)pthread_mutex_init(&self->active.lock, NULL);
 	(void)pthread_mutex_init(&self->settling, NULL);
 	(void)postern__wait_init(&self->given);
-	(void)postern__wait_init(&self->unit.ended);
+	(void)postern__wait_init(&self->active.ended);
 	for (size_t i = 0; i < PG_CONNECTION_MAX; i++) {
 		self->connections[i].store = self;
 	}
@@ -62,8 +62,8 @@ void postern__pg_pool_finish(struct pg_store *self) {
 	}
 	(void)pthread_cond_destroy(&self->given);
 	(void)pthread_mutex_destroy(&self->lock);
-	(void)pthread_mutex_destroy(&self->unit.lock);
-	(void)pthread_cond_destroy(&self->unit.ended);
+	(void)pthread_mutex_destroy(&self->active.lock);
+	(void)pthread_cond_destroy(&self->active.ended);
 	(void)pthread_mutex_destroy(&self->settling);
 }
 

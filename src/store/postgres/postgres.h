@@ -271,13 +271,17 @@ struct pg_doubts {
 	bool claimed; /* some were claimed */
 };
 
-/* The handler that is being run, see transact.c. */
-struct pg_unit {
+/* A handler that is being run, see transact.c. */
+struct pg_active {
+	struct pg_active *next;
+	struct pg_connection *connection;
+	const void *context; /* of the unit */
+	bool interrupted;
+};
+struct pg_actives {
 	pthread_mutex_t lock;
 	pthread_cond_t ended;
-	struct pg_connection *connection; /* NULL: none */
-	uint64_t number;                  /* of all that were run */
-	bool interrupted;
+	struct pg_active *first;
 };
 
 /* How it goes with sending the statements of some handlers ahead, see
@@ -308,7 +312,7 @@ struct pg_store {
 	char *schema; /* quoted, with a dot behind it */
 	uint8_t hash_key[POSTERN__SIPHASH_KEY_LEN];
 
-	struct pg_unit unit;
+	struct pg_actives active;
 
 	/* Of the one who waits, see listen.c. */
 	struct pg_connection listener;
@@ -557,7 +561,7 @@ int postern__pg_claim(struct postern_store *store,
 int postern__pg_transact(struct postern_store *store, uint64_t node,
 		const struct postern_lock *lock, struct postern_unit *units,
 		size_t count, struct postern_error *error);
-void postern__pg_interrupt(struct postern_store *store);
+void postern__pg_interrupt(struct postern_store *store, const void *context);
 /* Asks the server to end what it does. */
 void postern__pg_cancel(const struct pg_connection *connection);
 int postern__pg_recover(struct postern_store *store,

@@ -166,22 +166,25 @@ static void watch(struct pg_connection *connection) {
 }
 
 /* Between these two another thread may interrupt the handler. */
-static void enter(struct transaction *work) {
-	struct pg_store *self = work->connection->store;
-	(void)pthread_mutex_lock(&self->unit.lock);
-	self->unit.connection = work->connection;
-	self->unit.number++;
-	self->unit.interrupted = false;
-	(void)pthread_mutex_unlock(&self->unit.lock);
+static void enter(struct transaction *work, struct pg_active *active) {
+	struct pg_actives *all = &work->connection->store->active;
+	(void)pthread_mutex_lock(&all->lock);
+	active->next = all->first;
+	all->first = active;
+	(void)pthread_mutex_unlock(&all->lock);
 }
 
-static bool leave(struct transaction *work) {
-	struct pg_store *self = work->connection->store;
-	(void)pthread_mutex_lock(&self->unit.lock);
-	self->unit.connection = NULL;
-	bool interrupted = self->unit.interrupted;
-	(void)pthread_cond_broadcast(&self->unit.ended);
-	(void)pthread_mutex_unlock(&self->unit.lock);
+static bool leave(struct transaction *work, struct pg_active *active) {
+	struct pg_actives *all = &work->connection->store->active;
+	(void)pthread_mutex_lock(&all->lock);
+	struct pg_active **link = &all->first;
+	while (*link != active) {
+		link = &(*link)->next;
+	}
+	*link = active->next;
+	bool interrupted = active->interrupted;
+	(void)pthread_cond_broadcast(&all->ended);
+	(void)pthread_mutex_unlock(&all->lock);
 	return interrupted;
 }
 
@@ -205,26 +208,42 @@ void postern__pg_cancel(const struct pg_connection *connection) {
 	}
 }
 
-void postern__pg_interrupt(struct postern_store *store) {
-	struct pg_store *self = postern__pg_from_base(store);
-	struct pg_unit *unit = &self->unit;
-	(void)pthread_mutex_lock(&unit->lock);
-	uint64_t number = unit->number;
-	int64_t end_ns = postern__clock_ns() + PG_CANCEL_MS * 1000000;
-	if (unit->connection) {
-		unit->interrupted = true;
-		postern__pg_cancel(unit->connection);
-	}
-	while (unit->connection && unit->number == number) {
-		int64_t left_ns = end_ns - postern__clock_ns();
-		if (left_ns <= 0) {
-			/* The handler sees a broken line. */
-			(void)shutdown(PQsocket(unit->connection->link), SHUT_RDWR);
-			break;
+static bool is_meant(const struct pg_active *active, const void *context) {
+	return !context || active->context == context;
+}
+
+/* With the lock: whether any that was interrupted has not ended. */
+static bool is_any_left(const struct pg_actives *all, const void *context) {
+	for (const struct pg_active *at = all->first; at; at = at->next) {
+		if (at->interrupted && is_meant(at, context)) {
+			return true;
 		}
-		postern__wait(&unit->ended, &unit->lock, left_ns / 1000000 + 1);
 	}
-	(void)pthread_mutex_unlock(&unit->lock);
+	return false;
+}
+
+void postern__pg_interrupt(struct postern_store *store, const void *context) {
+	struct pg_actives *all = &postern__pg_from_base(store)->active;
+	int64_t end_ns = postern__clock_ns() + PG_CANCEL_MS * 1000000;
+	int64_t left_ns = end_ns - postern__clock_ns();
+	(void)pthread_mutex_lock(&all->lock);
+	for (struct pg_active *at = all->first; at; at = at->next) {
+		if (is_meant(at, context)) {
+			at->interrupted = true;
+			postern__pg_cancel(at->connection);
+		}
+	}
+	while (left_ns > 0 && is_any_left(all, context)) {
+		postern__wait(&all->ended, &all->lock, left_ns / 1000000 + 1);
+		left_ns = end_ns - postern__clock_ns();
+	}
+	for (struct pg_active *at = all->first; at; at = at->next) {
+		if (at->interrupted && is_meant(at, context)) {
+			/* The handler sees a broken line. */
+			(void)shutdown(PQsocket(at->connection->link), SHUT_RDWR);
+		}
+	}
+	(void)pthread_mutex_unlock(&all->lock);
 }
 
 /* What the connection says of what the handler left behind. */
@@ -270,10 +289,14 @@ static void call(struct transaction *work, struct postern_unit *unit) {
 	int64_t started = clock->monotonic_ms(clock->context);
 	watch(connection);
 	(void)PQsetnonblocking(connection->link, 0);
-	enter(work);
+	struct pg_active active = {
+		.connection = connection,
+		.context = unit->context,
+	};
+	enter(work, &active);
 	unit->run(unit->context, connection->link, connection->epoch,
 			&unit->outcome);
-	bool interrupted = leave(work);
+	bool interrupted = leave(work, &active);
 	(void)PQsetnonblocking(connection->link, 1);
 	unit->duration_ms = clock->monotonic_ms(clock->context) - started;
 	judge(work, unit, interrupted);

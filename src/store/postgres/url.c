@@ -19,6 +19,9 @@
 /* As long as PostgreSQL keeps a name. */
 #define SCHEMA_LEN_MAX 63
 #define CONNECTION_COUNT_DEFAULT 8
+/* Transactions of handlers at a time; each commit waits for the disk, and two
+   wait together. */
+#define TRANSACTION_COUNT_MAX 3
 #define ADDRESS_LEN_MAX 8192
 /* Of parameters; libpq has some forty. */
 #define NAME_COUNT_MAX 128
@@ -309,6 +312,12 @@ static int take_options(struct pg_store *self, const struct address *address,
 	self->connection_max = CONNECTION_COUNT_DEFAULT;
 	if (r == POSTERN_OK && connections.text) {
 		r = set_connections(self, connections.text, connections.len, error);
+	}
+	/* Handlers have theirs for as long as they take, and may need another to
+	   learn what became of a COMMIT; half is left for all else. */
+	self->base.transactions = (unsigned)(self->connection_max / 2) - 1;
+	if (self->base.transactions > TRANSACTION_COUNT_MAX) {
+		self->base.transactions = TRANSACTION_COUNT_MAX;
 	}
 	return r;
 }

@@ -157,7 +157,9 @@ void postern__sqlite_guard_tidy(struct sqlite_store *self) {
 	}
 }
 
-void postern__sqlite_interrupt(struct postern_store *store) {
+void postern__sqlite_interrupt(struct postern_store *store,
+		const void *context) {
+	(void)context; /* there is never more than one */
 	struct sqlite_store *self = postern__sqlite_from_base(store);
 	(void)pthread_mutex_lock(&self->unit.lock);
 	if (self->unit.running) {

@@ -479,7 +479,8 @@ int postern__sqlite_claim(struct postern_store *store,
 int postern__sqlite_transact(struct postern_store *store, uint64_t node,
 		const struct postern_lock *lock, struct postern_unit *units,
 		size_t count, struct postern_error *error);
-void postern__sqlite_interrupt(struct postern_store *store);
+void postern__sqlite_interrupt(struct postern_store *store,
+		const void *context);
 int postern__sqlite_recover(struct postern_store *store,
 		const struct postern_recovery *request, struct postern_recovered *out,
 		struct postern_error *error);
