@@ -37,7 +37,7 @@ const PADDING = 'x'.repeat(
   BODY_LEN - JSON.stringify({ id: randomUUID(), padding: '' }).length);
 
 const [url, mode, count, rate, copiesPercent] = process.argv.slice(2);
-export { url };
+export { mode, url };
 const total = Number(count);
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // pg-boss: workers that fetch in batches and go on as long as batches are
 // full, woken by notifications. The id is the id of the job, which tells a copy
-// as long as the job is kept.
+// as long as the job is kept. Two workers get more done, but take each other's
+// turn when jobs come one by one.
 
 import pg from 'pg';
 import { PgBoss } from 'pg-boss';
-import { main, url } from './common.mjs';
+import { main, mode, url } from './common.mjs';
 
 async function start() {
   const boss = new PgBoss({
@@ -35,7 +36,8 @@ await main({
   async consume(onStart) {
     const boss = await start();
     await boss.work('bench', {
-      batchSize: 1000, localConcurrency: 2, burstWhenBatchFull: true,
+      batchSize: 1000, burstWhenBatchFull: true,
+      localConcurrency: mode === 'latency' ? 1 : 2,
       pollingIntervalSeconds: 0.5, notifyPollingIntervalSeconds: 0.5,
     }, async (jobs) => {
       for (const job of jobs) {
