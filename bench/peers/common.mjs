@@ -228,11 +228,7 @@ async function runLatency(peer) {
   };
 }
 
-export async function main(peer) {
-  if (mode.startsWith('send')) {
-    await runSender(peer);
-    return;
-  }
+async function runJob(peer) {
   const run = { together: runTogether, apart: runApart, latency: runLatency };
   await peer.prepare();
   const result = await run[mode](peer);
@@ -240,5 +236,18 @@ export async function main(peer) {
     result.messages_per_second = (result.completed * 1000) / result.ms;
   }
   console.log(JSON.stringify(result));
-  process.exit(0);
+}
+
+export async function main(peer) {
+  try {
+    if (mode.startsWith('send')) {
+      await runSender(peer);
+    } else {
+      await runJob(peer);
+      process.exit(0);
+    }
+  } catch (error) {
+    console.error(error.message);
+    process.exit(1);
+  }
 }
