@@ -125,8 +125,10 @@ async function sendAtRate(send, messages) {
   return { times, made: feed.made };
 }
 
-// The process that sends. It tells when it is ready, and what it did.
+// The process that sends. It tells when it is ready, and what it did; it ends
+// with the one that delivers.
 async function runSender(peer) {
+  process.on('disconnect', () => process.exit(1));
   const send = await peer.produce();
   process.send('ready');
   await told(process);
