@@ -28,12 +28,12 @@ channels:
 """
 
 
-def prepare(place, schema, sql, batch=20, timeout="60s", **where):
+def prepare(place, schema, sql, batch=20, timeout="60s", text=None, **where):
     """A store that is there, beside a table and a function work(id, body) that
     is made of the body of a PL/pgSQL block."""
     text = CONFIG.format(url=SERVER.url(schema=schema, **where), batch=batch,
                          timeout=timeout,
-                         sql=f"select {schema}.work(:id, :body)")
+                         sql=text or f"select {schema}.work(:id, :body)")
     place.configure(text)
     place.ok("migrate")
     SERVER.sql(f"CREATE TABLE {schema}.effect"
@@ -165,6 +165,14 @@ def _(place):
     equal(SERVER.sql("SELECT count(*) FROM pg_stat_activity"
                      " WHERE state = 'active' AND query LIKE '%endless.work%'"
                      " AND pid <> pg_backend_pid()"), ["0"])
+
+
+@case("one that would copy to us is not waited for")
+def _(place):
+    prepare(place, "copied", "", text="copy copied.effect (id) to stdout")
+    send(place, NAMES[:1])
+    equal(place.ok("process").out, "processed 1\n")
+    equal(place.state("m00", "row"), "pending")
 
 
 @case("names that vanish from the session are given again")

@@ -392,6 +392,13 @@ static bool is_good(ExecStatusType status) {
 	return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
 }
 
+/* Rows of a COPY, which nobody here will send or take: libpq would say so again
+   and again. */
+static bool is_copy(ExecStatusType status) {
+	return status == PGRES_COPY_IN || status == PGRES_COPY_OUT ||
+		   status == PGRES_COPY_BOTH;
+}
+
 int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
 		size_t index, int64_t patience_ms, PGresult **out,
 		struct postern_error *error) {
@@ -408,6 +415,10 @@ int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
 			*out = kept;
 			return kept ? POSTERN_OK
 						: postern__pg_fail(connection, NULL, error);
+		}
+		if (is_copy(status)) {
+			PQclear(result);
+			break;
 		}
 		bool failed = kept && !is_good(PQresultStatus(kept));
 		if (result && !failed && (done == index || !is_good(status))) {
