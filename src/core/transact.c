@@ -21,6 +21,9 @@
 /* Rest after the store was in trouble; nothing is counted against anyone. */
 #define RETRY_MS 1000
 
+/* What is sent ahead may take so long before anybody interrupts it. */
+#define AHEAD_MS 1000
+
 /* Whose transaction this thread is in. */
 static _Thread_local const struct postern_box *transacting_box;
 
@@ -188,6 +191,12 @@ static void stop_transacting(struct postern_box *box) {
 	(void)pthread_mutex_unlock(&box->lock);
 }
 
+static bool sends_ahead(const struct postern__entry *entry) {
+	int64_t timeout_ms = entry->policy.timeout_ms;
+	return entry->kind->ops->sends_ahead &&
+		   (timeout_ms <= 0 || timeout_ms >= AHEAD_MS);
+}
+
 void postern__transact(struct postern_box *box, struct postern_run **runs,
 		size_t count) {
 	assert(count > 0);
@@ -204,7 +213,7 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 			.handler = runs[i]->stored_handler,
 			.fence = runs[i]->delivery.fence,
 			.failures = runs[i]->failures,
-			.sends_ahead = runs[i]->entry->kind->ops->sends_ahead,
+			.sends_ahead = sends_ahead(runs[i]->entry),
 			.body_len = runs[i]->content->message.body_len,
 			.context = runs[i],
 			.run = run_unit,

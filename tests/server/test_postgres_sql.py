@@ -167,6 +167,18 @@ def _(place):
                      " AND pid <> pg_backend_pid()"), ["0"])
 
 
+@case("one that has less than a second has no more")
+def _(place):
+    prepare(place, "short", "INSERT INTO short.effect (id) VALUES (p_id);"
+            " PERFORM pg_sleep(0.7);", timeout="200ms")
+    send(place, NAMES[:1])
+    server = place.serve()
+    until(lambda: place.state("m00", "row") in ("done", "poisoned"))
+    equal(server.stop(), 0)
+    equal(place.state("m00", "row"), "poisoned")
+    equal(effects("short", "count(*)"), ["0"])
+
+
 @case("one that would copy to us is not waited for")
 def _(place):
     prepare(place, "copied", "", text="copy copied.effect (id) to stdout")
