@@ -135,6 +135,22 @@ def _(place):
     equal(place.state("twin", "row"), "poisoned")
 
 
+@case("a trigger that fails at the end, for whatever reason, harms nobody else")
+def _(place):
+    prepare(place, "trigger",
+            "INSERT INTO trigger.effect (id) VALUES (p_id);")
+    SERVER.sql("CREATE FUNCTION trigger.late() RETURNS trigger"
+               " LANGUAGE plpgsql AS $$ BEGIN IF NEW.id = 'm01' THEN"
+               " PERFORM 1 FROM missing; END IF; RETURN NULL; END $$")
+    SERVER.sql("CREATE CONSTRAINT TRIGGER late AFTER INSERT ON trigger.effect"
+               " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+               " EXECUTE FUNCTION trigger.late()")
+    send(place, NAMES[:3])
+    equal(place.ok("process").out, "processed 3\n")
+    equal(effects("trigger", "id", "ORDER BY id"), ["m00", "m02"])
+    equal(place.state("m01", "row"), "poisoned")
+
+
 @case("one that takes its time has it, and is told how long it took")
 def _(place):
     prepare(place, "slow", "INSERT INTO slow.effect (id) VALUES (p_id);"

@@ -321,8 +321,8 @@ static int fly_and_commit(struct flight *flight, struct postern_error *error) {
 	if (r == POSTERN_OK) {
 		land(flight, elapsed);
 	}
-	/* A constraint that is looked at last: one of them is to blame. */
-	return r == POSTERN_E_INVALID ? POSTERN_E_BUSY : r;
+	/* What is looked at last: one of them is to blame. */
+	return r != POSTERN_OK && !connection->lost ? POSTERN_E_BUSY : r;
 }
 
 int postern__pg_send_ahead(struct pg_store *self, uint64_t node,

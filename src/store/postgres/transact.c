@@ -410,6 +410,15 @@ int postern__pg_look_for_units(struct pg_connection *connection, void *context,
 				   : r;
 }
 
+/* Whether it was a trigger of a handler's table, deferred to the commit, that
+   the server complained about: what it misses would be trouble of the store if
+   a statement of ours missed it. */
+static bool is_trigger_to_blame(const struct pg_connection *connection) {
+	return !connection->lost &&
+		   (strncmp(connection->state, "42", 2) == 0 ||
+				   strcmp(connection->state, "57014") == 0);
+}
+
 static int commit(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
 	struct pg_query query;
@@ -422,8 +431,12 @@ static int commit(struct transaction *work, struct postern_error *error) {
 	}
 	postern__pg_end(&query);
 	struct pg_units units = { work->units, work->count };
-	return postern__pg_finish_known(connection, work->xid,
+	r = postern__pg_finish_known(connection, work->xid,
 			postern__pg_look_for_units, &units, r, error);
+	return r != POSTERN_OK && is_trigger_to_blame(connection)
+				   ? postern__fail(error, POSTERN_E_INVALID, "%s",
+							 error ? error->text : "")
+				   : r;
 }
 
 static int run_all(struct transaction *work, struct postern_error *error) {
