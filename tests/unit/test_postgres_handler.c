@@ -373,6 +373,37 @@ static void stale_ahead(void) {
 	scene_close(&scene);
 }
 
+/* The fence is the same until the next lease. */
+static void taken_back_ahead(void) {
+	for (size_t count = 1; count <= 2; count++) {
+		struct scene scene;
+		scene_open(&scene);
+		struct deed deed = {
+			.sql = "INSERT INTO " SCHEMA ".effect VALUES (1)",
+		};
+		struct postern_unit units[2];
+		for (size_t i = 0; i < count; i++) {
+			units[i] = (struct postern_unit){
+				.seq = accept_one(&scene),
+				.handler = scene.handler,
+				.fence = 1,
+				.sends_ahead = true,
+				.context = &deed,
+				.run = send_deed,
+			};
+		}
+		run(scene.link, "UPDATE " SCHEMA ".open SET node = NULL");
+		CHECK_OK(scene.store->ops->transact(scene.store, NODE, NULL, units,
+						 count, &scene.error),
+				&scene.error);
+		CHECK_INT(deed.sent, count);
+		CHECK_INT(units[0].code, POSTERN_E_STALE);
+		CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".effect"),
+				0);
+		scene_close(&scene);
+	}
+}
+
 static void without_lock_ahead(void) {
 	struct scene scene;
 	scene_open(&scene);
@@ -497,6 +528,8 @@ static const struct tap_case cases[] = {
 			constraint_at_commit },
 	{ "nothing is kept of what was sent ahead with a lease that is lost",
 			stale_ahead },
+	{ "nothing is kept of what was sent ahead and had been taken back",
+			taken_back_ahead },
 	{ "nothing is kept of what was sent ahead without the lock",
 			without_lock_ahead },
 	{ "one that ended the transaction ahead is not taken for done",
