@@ -207,7 +207,10 @@ static bool run_one(const struct sql_handler *self, size_t index, PGconn *link,
 					out->types, out->values, out->lengths, out->formats, 1);
 	ExecStatusType status = PQresultStatus(result);
 	bool good = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
-	if (!good) {
+	if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT) {
+		postern__outcome_say(outcome, POSTERN_POISON,
+				"COPY from or to the client is nothing for a handler");
+	} else if (!good) {
 		judge(self, index, link, result, outcome);
 	}
 	PQclear(result);

@@ -195,12 +195,13 @@ def _(place):
     equal(effects("short", "count(*)"), ["0"])
 
 
-@case("one that would copy to us is not waited for")
+@case("one that would copy to us, or from us, is not waited for")
 def _(place):
-    prepare(place, "copied", "", text="copy copied.effect (id) to stdout")
-    send(place, NAMES[:1])
-    equal(place.ok("process").out, "processed 1\n")
-    equal(place.state("m00", "row"), "pending")
+    for schema, way in (("copied_to", "to stdout"), ("copied_from", "from stdin")):
+        prepare(place, schema, "", text=f"copy {schema}.effect (id) {way}")
+        send(place, NAMES[:1])
+        equal(place.ok("process").out, "processed 1\n")
+        equal(place.state("m00", "row"), "poisoned")
 
 
 @case("names that vanish from the session are given again")

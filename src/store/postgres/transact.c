@@ -118,7 +118,8 @@ static int complete(struct transaction *work, const struct postern_unit *unit,
 		int64_t starts, struct postern_error *error) {
 	char release[80];
 	(void)snprintf(release, sizeof release, "RELEASE %s", work->savepoint);
-	const char *const after[] = { release, NULL };
+	/* By itself, so that a pooler that keeps count of statements sees it. */
+	const char *const after[] = { FORGET_STATEMENTS, release, NULL };
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	const char *reason = unit->outcome.reason;
 	struct pg_query query;

@@ -1147,7 +1147,6 @@ DECLARE
 	v_now bigint;
 BEGIN
 	PERFORM @forget_1();
-	DEALLOCATE ALL;
 	v_now := coalesce(p_now, @now_ms());
 	IF pg_current_xact_id()::text::bigint <> p_xid THEN
 		RAISE 'handler ended the transaction itself'
