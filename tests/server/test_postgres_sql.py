@@ -237,6 +237,29 @@ def _(place):
     equal(server.stop(), 0)
 
 
+LARGE = ("open", "ledger", "seen", "message", "attempt", "duplicate", "parked")
+
+
+@case("no table is read whole, however small it was when plans were made")
+def _(place):
+    prepare(place, "plans", "INSERT INTO plans.effect (id, seen)"
+            " VALUES (p_id, p_body); PERFORM pg_sleep(0.02);", batch=1)
+    # What nobody has looked at is taken for large; not what is known as small.
+    send(place, ["first"])
+    SERVER.sql("VACUUM ANALYZE")
+    SERVER.sql("SELECT plans.publish('orders', 'sold', n::text, n::text)"
+               " FROM generate_series(1, 100) AS n")
+    server = place.serve()
+    until(lambda: effects("plans", "count(*)") == ["101"])
+    equal(server.stop(), 0)
+    tables = ", ".join(f"'{table}'" for table in LARGE)
+    read = SERVER.sql(
+        "SELECT relname, seq_scan, seq_tup_read FROM pg_stat_user_tables"
+        f" WHERE schemaname = 'plans' AND relname IN ({tables})"
+        " AND seq_tup_read > 300 ORDER BY 1")
+    equal(read, [])
+
+
 def pooled(pooler, sql):
     return subprocess.run(
         ["psql", "-X", "-A", "-t", "-q", "-c", sql,

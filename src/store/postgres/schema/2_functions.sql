@@ -10,6 +10,10 @@
 -- analyzed yet, or was forgotten in a crash, looks as if that would pay, and
 -- then a recovery takes seconds in which all wait for it.
 --
+-- Plans stay with the session. A table that was small when a plan was made may
+-- be large when it is used, so what looks for rows by their key is not allowed
+-- to read all of a table instead.
+--
 -- p_now is NULL but in tests, which bring a clock of their own.
 
 -- By what right: the node is there, and holds the lock if one is named. Both
@@ -50,7 +54,9 @@ END $$;
 CREATE FUNCTION @keep_attempts_1(p_seq bigint[], p_handler integer[],
 	p_fence bigint[], p_started_at bigint[], p_finished_at bigint[],
 	p_outcome text[], p_error text[], p_kept integer)
-	RETURNS void LANGUAGE plpgsql AS $$
+	RETURNS void LANGUAGE plpgsql
+	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_seqscan = off SET jit = off AS $$
 BEGIN
 	INSERT INTO @attempt (seq, handler, fence, started_at, finished_at,
 			outcome, error)
@@ -1114,7 +1120,8 @@ END $$;
 -- Returns how often it was started, NULL if the lease is lost. In PL/pgSQL,
 -- which keeps the plan; a function in SQL would make it for each call.
 CREATE FUNCTION @take_unit_1(p_node bigint, p_seq bigint, p_handler integer,
-	p_fence bigint) RETURNS integer LANGUAGE plpgsql AS $$
+	p_fence bigint) RETURNS integer LANGUAGE plpgsql
+	SET enable_seqscan = off AS $$
 DECLARE
 	v_starts integer;
 BEGIN
@@ -1201,7 +1208,8 @@ END $$;
 CREATE FUNCTION @take_units_1(p_node bigint, p_now bigint, p_lock text,
 	p_lock_fence bigint, p_seq bigint[], p_handler integer[],
 	p_fence bigint[], p_failures integer[],
-	OUT xid bigint, OUT pid integer) LANGUAGE plpgsql AS $$
+	OUT xid bigint, OUT pid integer) LANGUAGE plpgsql
+	SET enable_seqscan = off AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 	v_starts integer;
@@ -1236,7 +1244,9 @@ END $$;
 
 -- How long each of them took, an equal part of it.
 CREATE FUNCTION @tell_duration_1(p_now bigint, p_seq bigint[],
-	p_handler integer[], p_duration bigint) RETURNS void LANGUAGE plpgsql AS $$
+	p_handler integer[], p_duration bigint) RETURNS void LANGUAGE plpgsql
+	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_seqscan = off SET jit = off AS $$
 BEGIN
 	UPDATE @ledger l SET finished_at = coalesce(p_now, @now_ms()),
 			duration = p_duration
