@@ -253,7 +253,7 @@ static void act(struct cuts_stand *stand, struct cuts_trial *trial) {
    be told as an attempt that did not count. */
 static const char *truth(struct cuts_stand *stand,
 		const struct cuts_trial *trial, size_t index) {
-	char id[sizeof trial->id + 4];
+	char id[sizeof trial->id + 24];
 	(void)snprintf(id, sizeof id, "%s-%zu", trial->id, index);
 	return cuts_ask(stand,
 			"WITH m AS (SELECT seq FROM cuts.message WHERE id = $1)"

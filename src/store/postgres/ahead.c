@@ -187,10 +187,10 @@ static int send_begin(struct flight *flight, struct postern_error *error) {
 static int send_unit(struct flight *flight, struct postern_unit *unit,
 		struct postern_error *error) {
 	struct pg_connection *connection = flight->connection;
-	postern__point("postgres-unit.before");
+	postern__point("postgres-ahead.before");
 	unit->run(unit->context, connection->link, connection->names,
 			&unit->outcome);
-	postern__point("postgres-unit.after");
+	postern__point("postgres-ahead.after");
 	int r = unit->outcome.kind == POSTERN_DONE
 					? send_named(flight, FORGET_NAME, error)
 					: postern__fail(error, POSTERN_E_BUSY, "not to be sent");
