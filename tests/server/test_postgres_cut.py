@@ -7,7 +7,7 @@ work; each run of it is cut once, after so many bytes in one direction, which
 are other ones in each run. It may connect again. In the end nothing is lost
 and nothing is there twice, and what it said is true.
 
-CUTS says how many cuts there are in each direction (default 60), 0: after
+CUTS says how many cuts there are in each direction (default 20), 0: after
 every byte.
 """
 
@@ -19,7 +19,7 @@ from postgres import Server  # noqa: E402
 from proxy import TO_CLIENT, TO_SERVER, Proxy  # noqa: E402
 from support import case, equal, main, until  # noqa: E402
 
-CUTS = int(os.environ.get("CUTS", "60"))
+CUTS = int(os.environ.get("CUTS", "20"))
 SERVER = None  # one for all cases, started below
 
 CONFIG = """\
