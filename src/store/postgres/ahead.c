@@ -115,8 +115,8 @@ static void note_pace(struct pg_store *self, const struct postern_unit *units,
 		postern__pg_array_end(&query);                                 \
 	} while (0)
 
-/* Names of our own; the first is in the transaction only if they are to live
-   no longer. */
+/* Names of our own. Those that end with the transaction are given inside of it,
+   and only to what is sent more than once. */
 static int name_all(struct flight *flight, struct postern_error *error) {
 	struct pg_connection *connection = flight->connection;
 	int r = POSTERN_OK;

@@ -7,8 +7,8 @@
  * where, and has the functions that do an operation in one round trip.
  *
  * Any number of processes share one database, so nothing is remembered here
- * that another may change. No state is kept in a session either: a pooler may
- * give every transaction another one.
+ * that another may change. Nothing relies on the state of a session either: a
+ * pooler may give every transaction another one.
  *
  * An operation takes a connection of the pool, does its work, and gives it
  * back; postern__pg_do() is the frame of that, and repeats what failed because

@@ -6,7 +6,7 @@
  *
  * Statements have no name on the server: a pooler may give the next one
  * another session. What is worth keeping there, the plans inside of the
- * functions, the session keeps by itself.
+ * functions, the session keeps by itself. Only ahead.c names some.
  */
 
 #include <assert.h>
