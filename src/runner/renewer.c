@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The steward's first duty alone, for those who have no runner. */
+/* The steward's first duty and the keeper's, for those who have no runner: the
+   thread that runs a handler cannot do them meanwhile. */
 
 #include "runner/renewer.h"
 
@@ -16,6 +17,9 @@ struct renewer {
 	struct postern_box *box;
 	pthread_t thread;
 	bool started;
+	pthread_t keeper;
+	bool keeper_started;
+	bool keeper_stopping; /* guarded by the box's lock */
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	bool stopping; /* guarded by the lock */
@@ -47,6 +51,33 @@ static void *renew_loop(void *context) {
 	return NULL;
 }
 
+/* Until something may be overdue. False: it is over. */
+static bool sleep_until(struct renewer *renewer, int64_t at_ms) {
+	struct postern_box *box = renewer->box;
+	(void)pthread_mutex_lock(&box->lock);
+	box->watch_at_ms = at_ms < box->watch_at_ms ? at_ms : box->watch_at_ms;
+	int64_t left = box->watch_at_ms - postern__box_now_ms(box);
+	while (!renewer->keeper_stopping && left > 0) {
+		postern__wait(&box->watch, &box->lock, left);
+		left = box->watch_at_ms - postern__box_now_ms(box);
+	}
+	/* What begins from now on counts against the next sleep. */
+	box->watch_at_ms = POSTERN__NEVER;
+	bool go_on = !renewer->keeper_stopping;
+	(void)pthread_mutex_unlock(&box->lock);
+	return go_on;
+}
+
+/* What is past its deadline is told to end. */
+static void *keep_loop(void *context) {
+	struct renewer *renewer = context;
+	struct postern_box *box = renewer->box;
+	while (sleep_until(renewer, postern__watch(box, box->options.remark,
+										box->options.remark_context))) {
+	}
+	return NULL;
+}
+
 static void start(struct renewer *renewer) {
 	/* Neither can fail on Linux. */
 	(void)pthread_mutex_init(&renewer->lock, NULL);
@@ -54,6 +85,8 @@ static void start(struct renewer *renewer) {
 	renewer->started =
 			postern__has_tenure(renewer->box) &&
 			pthread_create(&renewer->thread, NULL, renew_loop, renewer) == 0;
+	renewer->keeper_started =
+			pthread_create(&renewer->keeper, NULL, keep_loop, renewer) == 0;
 }
 
 static void stop(struct renewer *renewer) {
@@ -61,8 +94,15 @@ static void stop(struct renewer *renewer) {
 	renewer->stopping = true;
 	(void)pthread_cond_signal(&renewer->wake);
 	(void)pthread_mutex_unlock(&renewer->lock);
+	(void)pthread_mutex_lock(&renewer->box->lock);
+	renewer->keeper_stopping = true;
+	(void)pthread_cond_signal(&renewer->box->watch);
+	(void)pthread_mutex_unlock(&renewer->box->lock);
 	if (renewer->started) {
 		(void)pthread_join(renewer->thread, NULL);
+	}
+	if (renewer->keeper_started) {
+		(void)pthread_join(renewer->keeper, NULL);
 	}
 	(void)pthread_cond_destroy(&renewer->wake);
 	(void)pthread_mutex_destroy(&renewer->lock);

@@ -4,8 +4,8 @@
 
 /*
  * Keeps a node alive while a box is pumped by hand, where the store needs
- * that: a handler may run for longer than the node's lease, and the thread that
- * runs it cannot renew it.
+ * that, and ends handlers whose time is over: the thread that runs one can do
+ * neither.
  */
 
 #include <postern/box.h>
@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 /* As postern_box_process(). If there is no thread to be had, the node is
-   renewed between two handlers only. */
+   renewed between two handlers only, and a handler has the time it takes. */
 int postern__process_renewing(struct postern_box *box, size_t max,
 		size_t *count_out, struct postern_error *error);
 

@@ -183,6 +183,17 @@ def _(place):
                      " AND pid <> pg_backend_pid()"), ["0"])
 
 
+@case("one that never ends is ended where it is processed by hand, too")
+def _(place):
+    prepare(place, "by_hand", "INSERT INTO by_hand.effect (id) VALUES (p_id);"
+            " PERFORM pg_sleep(CASE p_id WHEN 'm01' THEN 1e6 ELSE 0 END);",
+            timeout="2s")
+    send(place, NAMES[:3])
+    equal(place.ok("process").out, "processed 3\n")
+    equal(place.state("m01", "row"), "poisoned")
+    equal(effects("by_hand", "id", "ORDER BY id"), ["m00", "m02"])
+
+
 @case("one that has less than a second has no more")
 def _(place):
     prepare(place, "short", "INSERT INTO short.effect (id) VALUES (p_id);"
