@@ -59,8 +59,8 @@ def describe(place):
     return {
         "date": datetime.date.today().isoformat(),
         "postern": f"Postern {version['version']}",
-        "sqlite": f"SQLite {version['libraries']['sqlite']}",
-        "postgres": place.database.version(),
+        "SQLite": f"SQLite {version['libraries']['sqlite']}",
+        "PostgreSQL": place.database.version(),
         "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gib": memory_gib(),

@@ -4,9 +4,13 @@
 import os
 from xml.sax.saxutils import escape
 
-BEGIN = "<!-- figures: written by make bench -->"
+# Where the figures of a store are in docs/performance.md.
+BEGIN = "<!-- figures of {}: written by make bench -->"
 END = "<!-- end of figures -->"
-CHART = "performance.svg"
+CHARTS = {
+    "SQLite": "performance.svg",
+    "PostgreSQL": "performance-postgres.svg",
+}
 
 
 def figure(value, unit):
@@ -58,10 +62,14 @@ def table(results):
         )
 
 
-def describe(about):
+def versions(store, about):
+    return f"{about['postern']}, {about[store]}"
+
+
+def describe(store, about):
     yield (
-        f"{about['postern']}, {about['sqlite']}, {about['postgres']}, measured "
-        f"on {about['date']}: {about['processor']}, {about['cores']} cores,"
+        f"{versions(store, about)}, measured on {about['date']}: "
+        f"{about['processor']}, {about['cores']} cores,"
     )
     yield (
         f"{about['memory_gib']} GiB of memory, Linux {about['kernel']}, "
@@ -74,13 +82,15 @@ def describe(about):
     )
 
 
-def write_figures(path, about, results, failed):
+def write_figures(path, store, about, results, failed):
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
+    begin = BEGIN.format(store)
+    before, rest = text.split(begin)
+    _, after = rest.split(END, 1)
     figures = "\n".join(
-        [BEGIN, "", f"![the ratios as bars]({CHART})", "", *describe(about), "",
+        [begin, "", f"![the ratios as bars]({CHARTS[store]})", "",
+         *describe(store, about), "",
          *table(results), "",
          *([f"Could not be measured: {', '.join(failed)}.", ""]
            if failed else []), END]
@@ -137,7 +147,7 @@ def bar(result, top):
     yield f'<text x="{x:.0f}" y="{top + 17}">{result.ratio:.2f}</text>'
 
 
-def chart(about, results):
+def chart(store, about, results):
     chosen = [result for result in results if result.ratio is not None]
     height = TOP + STEP * len(chosen) + 30
     yield (
@@ -152,15 +162,15 @@ def chart(about, results):
     for index, result in enumerate(chosen):
         yield from bar(result, TOP + STEP * index)
     yield f'<text class="small" x="12" y="{height - 10}">' + (
-        f"{escape(about['postern'])}, {escape(about['sqlite'])}, "
-        f"{escape(about['postgres'])}, {about['date']}; the line across a bar is what is aimed at</text>"
+        f"{escape(versions(store, about))}, {about['date']}; "
+        "the line across a bar is what is aimed at</text>"
     )
     yield "</svg>"
 
 
-def write(folder, about, results, failed):
-    write_figures(os.path.join(folder, "performance.md"), about, results,
-                  failed)
-    path = os.path.join(folder, CHART)
+def write(folder, store, about, results, failed):
+    write_figures(os.path.join(folder, "performance.md"), store, about,
+                  results, failed)
+    path = os.path.join(folder, CHARTS[store])
     with open(path, "w", encoding="utf-8") as file:
-        file.write("\n".join(chart(about, results)) + "\n")
+        file.write("\n".join(chart(store, about, results)) + "\n")

@@ -53,6 +53,9 @@ class Row:
         self.title = title
         self.measure = measure
 
+    def store(self):
+        return "PostgreSQL" if self.name.startswith("pg-") else "SQLite"
+
 
 class Result:
     def __init__(self, what, value, unit, **more):

@@ -51,8 +51,8 @@ def _(place):
                 "--messages", count, "--batch", batch, *SENDERS)),
             lambda: rate(database.run_bare(count, batch)),
         )
-        yield compare(f"PostgreSQL, end to end, batches of {batch:,}", values,
-                      limits, BARE, 0.75)
+        yield compare(f"end to end, batches of {batch:,}", values, limits,
+                      BARE, 0.75)
 
 
 @row("pg-many", "PostgreSQL end to end, fewer and more senders")
@@ -62,8 +62,8 @@ def _(place):
         (values,) = place.in_turn(lambda: rate(place.database.run_postern(
             "--messages", count, "--batch", batch, "--senders", senders)))
         many = "1 sender" if senders == 1 else f"{senders} senders"
-        yield Result(f"PostgreSQL, {many}, batches of {batch:,}",
-                     median(values), "messages/s", rounds=values)
+        yield Result(f"{many}, batches of {batch:,}", median(values),
+                     "messages/s", rounds=values)
 
 
 @row("pg-drain", "PostgreSQL, a backlog accepted before it is delivered")
@@ -83,9 +83,9 @@ def _(place):
         lambda: drain(large), lambda: median([drain(small) for _ in range(5)]),
         at_most=LONG_ROUNDS,
     )
-    yield compare(f"PostgreSQL, drain of a backlog of {large:,}", values,
-                  limits, f"a backlog of {small:,}", 0.9)
-    yield Result(f"PostgreSQL, memory with a backlog of {large:,}, at most",
+    yield compare(f"drain of a backlog of {large:,}", values, limits,
+                  f"a backlog of {small:,}", 0.9)
+    yield Result(f"memory with a backlog of {large:,}, at most",
                  median(memory), "MiB", at_most=256, rounds=memory)
 
 
@@ -109,9 +109,8 @@ def _(place):
     )
     database.remove(FILLED)
     what = f"with {remembered:,} remembered ids"
-    yield compare(f"PostgreSQL, {what}", values, limits,
-                  f"{BARE}, as many ids", 0.9)
-    yield compare(f"PostgreSQL, {what}", values, empty, "an empty store", None)
+    yield compare(what, values, limits, f"{BARE}, as many ids", 0.9)
+    yield compare(what, values, empty, "an empty store", None)
     yield compare(f"{BARE}, {what}", limits, bare_empty,
                   f"{BARE}, an empty database", None)
 
@@ -147,9 +146,9 @@ def _(place):
         at_most=LONG_ROUNDS,
     )
     database.remove(FILLED)
-    yield compare(f"PostgreSQL, while {expired:,} expired ids are cleaned up",
+    yield compare(f"while {expired:,} expired ids are cleaned up",
                   values, limits, "no clean-up", 0.8)
-    yield Result("PostgreSQL, ids cleaned up meanwhile", median(cleaned), "/s",
+    yield Result("ids cleaned up meanwhile", median(cleaned), "/s",
                  rounds=cleaned)
 
 
@@ -164,8 +163,8 @@ def _(place):
                 commit)),
             lambda: rate(database.run_bare(count, 1000, commit)),
         )
-        yield compare(f"PostgreSQL, sql handler, {commit} per commit", values,
-                      limits, "bare transactions", 0.8)
+        yield compare(f"sql handler, {commit} per commit", values, limits,
+                      "bare transactions", 0.8)
 
 
 def latency(place):
@@ -178,7 +177,7 @@ def _(place):
     (runs,) = place.in_turn(lambda: latency(place))
     for name in ("p50", "p99"):
         values = [run[name] for run in runs]
-        yield Result(f"PostgreSQL, accept to handler start at 500/s, {name}",
+        yield Result(f"accept to handler start at 500/s, {name}",
                      median(values), "ms", rounds=values)
 
 
@@ -204,7 +203,7 @@ def _(place):
         lambda: rate(place.database.run_postern(
             "--messages", count, *SENDERS)),
     )
-    yield compare("PostgreSQL, two nodes on one database", values, limits,
+    yield compare("two nodes on one database", values, limits,
                   "one node", 0.85)
 
 
@@ -253,7 +252,7 @@ def idle_memory(place):
 @row("pg-serve", "PostgreSQL, the server by itself")
 def _(place):
     (memory,) = place.in_turn(lambda: idle_memory(place), at_most=LONG_ROUNDS)
-    yield Result("PostgreSQL, idle memory of postern serve", median(memory),
+    yield Result("idle memory of postern serve", median(memory),
                  "MiB", at_most=32, rounds=memory)
 
 
@@ -262,6 +261,9 @@ BUSINESS = """\
 CREATE TABLE public.business (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     customer integer NOT NULL, amount integer NOT NULL, note text NOT NULL);
+CREATE TABLE public.plain (
+    id bigint GENERATED ALWAYS AS IDENTITY, type text NOT NULL,
+    body bytea NOT NULL);
 """
 INSERT = """\
 \\set customer random(1, 1000000)
@@ -270,6 +272,10 @@ INSERT INTO public.business (customer, amount, note)
     VALUES (:customer, 5, 'x');
 """
 PUBLISH = "SELECT postern.publish('bench', 'sold', repeat('x', 256));\n"
+# The least that a message costs: a row of what it consists of, no key, nobody
+# who takes it.
+PLAIN = ("INSERT INTO public.plain (type, body)"
+         " VALUES ('sold', convert_to(repeat('x', 256), 'UTF8'));\n")
 COMMIT = "COMMIT;\n"
 
 
@@ -302,12 +308,15 @@ def commits(place, script, seconds):
 @row("pg-publish", "PostgreSQL, clients that publish with their own rows")
 def _(place):
     seconds = max(1, round(PUBLISH_SECONDS * min(place.scale, 1)))
-    values, limits = place.in_turn(
+    values, limits, plain = place.in_turn(
         lambda: commits(place, INSERT + PUBLISH + COMMIT, seconds),
         lambda: commits(place, INSERT + COMMIT, seconds),
+        lambda: commits(place, INSERT + PLAIN + COMMIT, seconds),
     )
-    yield compare(f"PostgreSQL, {CLIENTS} clients that publish", values,
-                  limits, "without it", 0.8)
+    yield compare(f"{CLIENTS} clients that publish", values, limits,
+                  "without it", 0.8)
+    yield compare(f"{CLIENTS} clients that publish", values, plain,
+                  "a row of a plain table instead", None)
 
 
 # How many are enough to be measured: what takes a second through one takes a
@@ -326,7 +335,7 @@ def compare_waits(runs, others):
         best = min(others, key=lambda name: median(
             [run[part] for run in others[name]]))
         theirs = [run[part] for run in others[best]]
-        yield Result(f"PostgreSQL, accept to handler start at 500/s, {part}",
+        yield Result(f"accept to handler start at 500/s, {part}",
                      median(mine), "ms", beside=f"{best} {VERSIONS[best]}",
                      limit=median(theirs), ratio=ratio(theirs, mine), target=1,
                      rounds=list(zip(mine, theirs)))
@@ -351,7 +360,7 @@ def _(place):
         beside = f"{name} {VERSIONS[name]}"
         if way == "apart":
             beside += ", sent first"
-        yield compare("PostgreSQL, end to end", values, limits, beside, 5)
+        yield compare("end to end", values, limits, beside, 5)
     count = place.count(5000, 500)
     runs, *others = place.in_turn(
         lambda: latency(place),

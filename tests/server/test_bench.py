@@ -317,7 +317,7 @@ def _(_):
 def _(place):
     page = os.path.join(place.path, "performance.md")
     shutil.copyfile(os.path.join(ROOT, "docs", "performance.md"), page)
-    about = {"postern": "P 1", "sqlite": "S 1", "postgres": "Q 1",
+    about = {"postern": "P 1", "SQLite": "S 1", "PostgreSQL": "Q 1",
              "date": "2000-01-01",
              "processor": "<fast>", "cores": 2, "memory_gib": 1, "kernel": "k",
              "file_system": "f", "sync_ms": 0.1, "rounds": 3, "load": 0.5}
@@ -325,16 +325,22 @@ def _(place):
         rows.compare("a < b", [70], [100], "bare & plain", 0.75),
         rows.Result("memory", 12.5, "MiB", at_most=32),
     ]
-    for failed in ([], ["drain"]):
-        report.write(place.path, about, results, failed)
+    rounds = [(store, failed) for failed in ([], ["drain"])
+              for store in report.CHARTS]
+    for store, failed in rounds:
+        report.write(place.path, store, about, results, failed)
         with open(page, encoding="utf-8") as file:
             text = file.read()
-        equal(text.count(report.BEGIN), 1)
-        equal(text.count("| a < b | 70.0 | 100 (bare & plain) | 0.70 | ≥ 0.75 |"
+        _, part = text.split(report.BEGIN.format(store))
+        part, rest = part.split(report.END, 1)
+        equal(part.count("| a < b | 70.0 | 100 (bare & plain) | 0.70 | ≥ 0.75 |"
                          ), 1)
-        equal("Could not be measured: drain." in text, bool(failed))
-        assert "## Measure it yourself" in text
-        chart = ElementTree.parse(os.path.join(place.path, report.CHART))
+        equal("Could not be measured: drain." in part, bool(failed))
+        equal(f"P 1, {about[store]}, measured on" in part, True)
+        assert "## Measure it yourself" in rest
+        equal(text.count(report.END), len(report.CHARTS))
+        chart = ElementTree.parse(
+            os.path.join(place.path, report.CHARTS[store]))
         words = " ".join(chart.getroot().itertext())
         assert "a < b" in words and "0.70" in words, words
 
