@@ -139,6 +139,27 @@ static int accept_leased(struct scene *scene, uint64_t node, const char *id,
 	return r;
 }
 
+/* The item is valid until the next claim. */
+static size_t claim_some(struct scene *scene, uint32_t max,
+		struct postern_claimed *first_out) {
+	struct postern_claims claims = { 0 };
+	struct postern_want want = { .handler = scene->handler, .max = max };
+	struct postern_claim claim = {
+		.node = NODE,
+		.wants = &want,
+		.want_count = 1,
+		.max = 10,
+		.bytes_max = 1000000,
+	};
+	CHECK_OK(scene->store->ops->claim(scene->store, &claim, scene->memory,
+					 &claims, &scene->error),
+			&scene->error);
+	if (claims.count > 0 && first_out) {
+		*first_out = claims.items[0];
+	}
+	return claims.count;
+}
+
 /* Wait until the database says so. */
 static bool wait_for(struct scene *scene, const char *sql, int64_t value) {
 	for (int i = 0; i < PATIENCE_MS; i++) {
@@ -174,20 +195,9 @@ static void given_back(void) {
 					  "SELECT count(*) FROM " SCHEMA ".open"
 					  " WHERE node IS NULL AND fence = 1 AND starts = 0"),
 			1);
-	struct postern_want want = { .handler = scene.handler, .max = 10 };
-	struct postern_claim claim = {
-		.node = NODE,
-		.wants = &want,
-		.want_count = 1,
-		.max = 10,
-		.bytes_max = 1000000,
-	};
-	struct postern_claims claims;
-	CHECK_OK(scene.store->ops->claim(scene.store, &claim, scene.memory, &claims,
-					 &scene.error),
-			&scene.error);
-	if (CHECK_INT(claims.count, 1)) {
-		CHECK_INT(claims.items[0].fence, 2);
+	struct postern_claimed claimed;
+	if (CHECK_INT(claim_some(&scene, 10, &claimed), 1)) {
+		CHECK_INT(claimed.fence, 2);
 	}
 	/* Nothing is in doubt any more. */
 	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
@@ -589,18 +599,9 @@ static void woken_by_others(void) {
 static void woken_after_claim(void) {
 	struct scene scene;
 	struct postern_accept accept;
-	struct postern_claims claims;
 	bool woken = false;
 	scene_open(&scene);
 	begin_listening(&scene);
-	struct postern_want want = { .handler = scene.handler, .max = 10 };
-	struct postern_claim claim = {
-		.node = NODE,
-		.wants = &want,
-		.want_count = 1,
-		.max = 10,
-		.bytes_max = 1000000,
-	};
 	for (int i = 0; i < 3; i++) {
 		char id[8];
 		(void)snprintf(id, sizeof id, "%d", i);
@@ -609,21 +610,79 @@ static void woken_after_claim(void) {
 						 &scene.error),
 				&scene.error);
 		CHECK(woken);
-		CHECK_OK(scene.store->ops->claim(scene.store, &claim, scene.memory,
-						 &claims, &scene.error),
-				&scene.error);
-		CHECK_INT(claims.count, 1);
+		CHECK_INT(claim_some(&scene, 10, NULL), 1);
 	}
 	/* One that has not taken all comes again anyway. */
-	want.max = 1;
 	CHECK_OK(accept_leased(&scene, 7, "a", &accept), &scene.error);
 	CHECK_OK(accept_leased(&scene, 7, "b", &accept), &scene.error);
-	CHECK_OK(scene.store->ops->claim(scene.store, &claim, scene.memory, &claims,
-					 &scene.error),
-			&scene.error);
+	CHECK_INT(claim_some(&scene, 1, NULL), 1);
 	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".node"
 								 " WHERE NOT sleeps"),
 			1);
+	scene_close(&scene);
+}
+
+static void give_back(struct scene *scene, const struct postern_claimed *item) {
+	struct postern_settlement settlement = {
+		.seq = item->seq,
+		.handler = item->handler,
+		.fence = item->fence,
+		.to = POSTERN_SETTLE_RETURNED,
+		.outcome = "returned",
+	};
+	struct postern_batch batch = {
+		.node = NODE,
+		.settlements = &settlement,
+		.settlement_count = 1,
+	};
+	CHECK_OK(scene->store->ops->apply(scene->store, &batch, &scene->error),
+			&scene->error);
+}
+
+/* Three that nobody has, the first of them claimed; then the last is due before
+   it was. */
+static int64_t claim_one_of_three(struct scene *scene) {
+	struct postern_accept accept = { 0 };
+	static int64_t id;
+	run(scene->link, "DELETE FROM " SCHEMA ".open");
+	for (int i = 0; i < 3; i++) {
+		char text[24];
+		(void)snprintf(text, sizeof text, "%lld", (long long)++id);
+		CHECK_OK(accept_leased(scene, 7, text, &accept), &scene->error);
+	}
+	run(scene->link, "UPDATE " SCHEMA ".open SET due_at = 1000 + seq");
+	CHECK_INT(claim_some(scene, 1, NULL), 1);
+	run(scene->link, "UPDATE " SCHEMA ".open SET due_at = 1 WHERE seq ="
+					 " (SELECT max(seq) FROM " SCHEMA ".open)");
+	return accept.seq;
+}
+
+static void claimed_before_mark(void) {
+	struct scene scene;
+	struct postern_claimed claimed = { 0 };
+	scene_open(&scene);
+	int64_t early = claim_one_of_three(&scene);
+	CHECK_INT(claim_some(&scene, 10, &claimed), 2);
+	CHECK_INT(claimed.seq, early);
+	scene_close(&scene);
+}
+
+static void claimed_from_mark(void) {
+	struct scene scene;
+	struct postern_claimed claimed = { 0 };
+	scene_open(&scene);
+	int64_t early = 0;
+	/* On a machine that stops for a second it is time to look again. */
+	for (int i = 0; i < PATIENCE_MS && claimed.seq == early; i++) {
+		early = claim_one_of_three(&scene);
+		CHECK_INT(claim_some(&scene, 1, &claimed), 1);
+	}
+	CHECK(claimed.seq != early);
+	for (int i = 0; i < PATIENCE_MS && claimed.seq != early; i++) {
+		give_back(&scene, &claimed); /* and due at once */
+		CHECK_INT(claim_some(&scene, 1, &claimed), 1);
+	}
+	CHECK_INT(claimed.seq, early);
 	scene_close(&scene);
 }
 
@@ -676,6 +735,10 @@ static const struct tap_case cases[] = {
 	{ "a node that has taken all there was is woken for the next",
 			woken_after_claim },
 	{ "a node that is awake is left alone", not_woken_awake },
+	{ "what is due since before the last claim's end is claimed in its order",
+			claimed_before_mark },
+	{ "a claim begins where the last one ended, and now and then before that",
+			claimed_from_mark },
 	{ "a wait can be ended, even before it begins", wait_ended },
 	{ "a line that is cut is told, and listened on anew", listening_cut },
 	{ "a node that stopped in a transaction does not hold up its recovery",

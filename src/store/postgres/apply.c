@@ -12,8 +12,7 @@
  *
  * Arrays are sent in the order of the keys, so that two batches never wait for
  * each other in a ring; the answer speaks of positions in that order. A column
- * that is the same in all rows is sent as one item: taking an array apart costs
- * the server more than anything else does that could be saved.
+ * that is the same in all rows is sent as one item.
  */
 
 #include <assert.h>
@@ -380,17 +379,7 @@ static void add_routes(struct pg_query *query, const struct work *work) {
 }
 
 /* The columns of the answer. */
-enum {
-	NOW,
-	HELD,
-	SETTLED,
-	FRESH,
-	KNOWN,
-	KNOWN_SEQ,
-	KNOWN_SAME,
-	OPENED,
-	OPENED_FENCE
-};
+enum { NOW, HELD, SETTLED, KNOWN, KNOWN_SEQ, KNOWN_SAME, OPENED, OPENED_FENCE };
 
 static void read_settled(const struct pg_query *query, struct work *work) {
 	struct pg_items items;

@@ -23,9 +23,11 @@ struct change {
 /* What is changed; it ends with the first that has no text. */
 static void find_changes(struct change out[CHANGE_MAX]) {
 	if (postern__bug("unfenced-settle")) {
-		out[0] = (struct change){ "AND o.fence = coalesce(s.fence, p_fence[1])"
-								  " AND o.node = p_node",
-			"" };
+		out[0] = (struct change){
+			"AND o.fence = coalesce(p_fence[n], p_fence[1])"
+			" AND o.node = p_node",
+			""
+		};
 		out[1] = (struct change){ "AND o.fence = s.fence AND o.node = p_node",
 			"" };
 	} else if (postern__bug("lease-given-back-twice")) {
@@ -38,10 +40,10 @@ static void find_changes(struct change out[CHANGE_MAX]) {
 		out[0] = (struct change){ "fence = o.fence + 1, starts",
 			"fence = o.fence, starts" };
 	} else if (postern__bug("claimed-before-due")) {
-		out[0] = (struct change){ "p.suspect = 0 AND p.due_at <= v_now",
+		out[0] = (struct change){ "p.suspect = 0 AND p.due_at <= v_high",
 			"p.suspect = 0" };
 	} else if (postern__bug("conflict-told-as-duplicate")) {
-		out[0] = (struct change){ "s.digest = u.digest AS same",
+		out[0] = (struct change){ "s.digest = a_digest[n] AS same",
 			"true AS same" };
 	} else if (postern__bug("legacy-key-runs-twice")) {
 		out[0] = (struct change){ "ARRAY p_handler || p_aliases LOOP",
@@ -72,11 +74,11 @@ static void find_more_changes(struct change out[CHANGE_MAX]) {
 		out[0] = (struct change){ "\tWITH s AS (\n\t\tINSERT INTO @seen",
 			"\tPERFORM set_config('postern.then', pg_current_snapshot()::text,"
 			" true);\n\tWITH s AS (\n\t\tINSERT INTO @seen" };
-		out[1] = (struct change){ "WHERE u.seq NOT IN (SELECT unnest(p_fresh))",
-			"WHERE u.seq NOT IN (SELECT unnest(p_fresh))"
-			" AND (s.seq = ANY (a_seq) OR"
+		out[1] = (struct change){ "WHERE NOT (s.seq > a_seq[n]",
+			"WHERE (s.seq = ANY (a_seq) OR"
 			" pg_visible_in_snapshot(s.xmin::text::xid8,"
-			" current_setting('postern.then')::pg_snapshot))" };
+			" current_setting('postern.then')::pg_snapshot))"
+			" AND NOT (s.seq > a_seq[n]" };
 		out[2] = (struct change){ "RAISE 'a message was forgotten while it came"
 								  " again'\n\t\t\tUSING ERRCODE ="
 								  " 'serialization_failure'",

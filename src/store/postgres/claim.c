@@ -5,12 +5,20 @@
  * messages along. Nodes that claim at the same time pass over what another has
  * in its hands.
  *
+ * A claim begins where the one before it ended, and looks at what is due longer
+ * only if that is not enough. So it does not matter how much was claimed since
+ * the index was vacuumed. What came back to a place before that, by a claim of
+ * another node that was undone, say, is found when it begins at the beginning:
+ * every second.
+ *
  * It commits only when everything was received. If what became of the commit
  * cannot be learned, the leases are given back, see doubt.c.
  */
 
 #include <stdio.h>
 #include <stdlib.h>
+
+#include <postern/sys/clock.h>
 
 #include "base/fail.h"
 #include "base/point.h"
@@ -29,8 +37,11 @@ enum {
 	NOW,
 	NEXT_DUE,
 	WAITING,
-	XID
+	XID,
+	REACHED
 };
+
+#define MARK_MS 1000
 
 struct work {
 	const struct postern_claim *claim;
@@ -92,6 +103,45 @@ static int read_answer(const struct pg_query *query, struct work *work,
 	return r;
 }
 
+static struct pg_mark *mark_of(struct pg_store *self, int64_t handler) {
+	return &self->marks[(uint64_t)handler % PG_MARK_COUNT];
+}
+
+/* Since when what is due is looked at first; 0: from the beginning. */
+static int64_t begin_at(struct pg_store *self, int64_t handler) {
+	const struct postern_clock *clock = self->clock;
+	int64_t now = clock->monotonic_ms(clock->context);
+	(void)pthread_mutex_lock(&self->lock);
+	struct pg_mark *mark = mark_of(self, handler);
+	if (mark->handler != handler || now >= mark->until_ms) {
+		*mark = (struct pg_mark){
+			.handler = handler,
+			.until_ms = now + MARK_MS,
+		};
+	}
+	int64_t due_at = mark->due_at;
+	(void)pthread_mutex_unlock(&self->lock);
+	return due_at;
+}
+
+static void note_marks(const struct pg_query *query,
+		const struct postern_claim *claim) {
+	struct pg_store *self = query->connection->store;
+	struct pg_items items;
+	int64_t due_at;
+	postern__pg_items(query, postern__pg_rows(query) - 1, REACHED, &items);
+	(void)pthread_mutex_lock(&self->lock);
+	for (size_t i = 0;
+			i < claim->want_count && postern__pg_next(&items, &due_at); i++) {
+		int64_t handler = claim->wants[i].handler;
+		struct pg_mark *mark = mark_of(self, handler);
+		if (mark->handler == handler && mark->due_at < due_at) {
+			mark->due_at = due_at;
+		}
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
 #define EACH_WANT(type, add)                                    \
 	do {                                                        \
 		postern__pg_array(&query, (type));                      \
@@ -119,6 +169,8 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 	EACH_WANT(PG_INT4, postern__pg_int4(&query,
 							   want->max < INT32_MAX ? want->max : INT32_MAX));
 	EACH_WANT(PG_BOOL, postern__pg_bool(&query, want->in_process));
+	EACH_WANT(PG_INT8, postern__pg_int8(&query,
+							   begin_at(connection->store, want->handler)));
 	postern__pg_int4(&query,
 			claim->max < INT32_MAX ? (int64_t)claim->max : INT32_MAX);
 	postern__pg_int8(&query, claim->bytes_max < INT64_MAX
@@ -126,14 +178,15 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 									 : INT64_MAX);
 	postern__point("postgres-claim.before");
 	int r = postern__pg_run(&query,
-			"SELECT * FROM @claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "
-			"$11)",
+			"SELECT * FROM @claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,"
+			" $11, $12)",
 			error);
 	postern__point("postgres-claim.after");
 	if (r == POSTERN_OK) {
 		r = read_answer(&query, work, error);
 	}
 	if (r == POSTERN_OK) {
+		note_marks(&query, claim);
 		work->xid = postern__pg_get(&query, postern__pg_rows(&query) - 1, XID);
 		/* If it went back, everything has been looked at. */
 		postern__pg_set_latest(connection->store,

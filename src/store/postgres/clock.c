@@ -7,6 +7,8 @@
  * that is pending is looked at once, by the next claim.
  */
 
+#include <string.h>
+
 #include "store/postgres/postgres.h"
 #include "store/store.h"
 
@@ -17,11 +19,19 @@ int64_t postern__pg_latest(struct pg_store *self) {
 	return latest;
 }
 
+/* With the lock. What comes from now on may be due before what was claimed. */
+static bool has_gone_back(struct pg_store *self, int64_t now) {
+	/* A clock that is being steered has not. */
+	if (now >= self->now_max_ms - POSTERN__CLOCK_STEP_MS) {
+		return false;
+	}
+	memset(self->marks, 0, sizeof self->marks);
+	return true;
+}
+
 void postern__pg_set_latest(struct pg_store *self, int64_t now) {
 	(void)pthread_mutex_lock(&self->lock);
-	/* A clock that is being steered has not gone back. */
-	if (now > self->now_max_ms ||
-			now < self->now_max_ms - POSTERN__CLOCK_STEP_MS) {
+	if (now > self->now_max_ms || has_gone_back(self, now)) {
 		self->now_max_ms = now;
 	}
 	(void)pthread_mutex_unlock(&self->lock);
@@ -29,6 +39,7 @@ void postern__pg_set_latest(struct pg_store *self, int64_t now) {
 
 void postern__pg_saw(struct pg_store *self, int64_t now) {
 	(void)pthread_mutex_lock(&self->lock);
+	(void)has_gone_back(self, now);
 	if (now > self->now_max_ms) {
 		self->now_max_ms = now;
 	}

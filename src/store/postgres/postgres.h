@@ -292,6 +292,14 @@ struct pg_pace {
 };
 #define PG_PACE_COUNT 16
 
+/* How far the due deliveries of a handler were claimed, see claim.c. */
+struct pg_mark {
+	int64_t handler;
+	int64_t due_at;
+	int64_t until_ms; /* monotonic: then from the beginning */
+};
+#define PG_MARK_COUNT 64
+
 struct pg_store {
 	struct postern_store base;
 	const struct postern_clock *clock; /* of waiting, never of the store */
@@ -339,6 +347,7 @@ struct pg_store {
 	size_t handler_count;
 	struct pg_doubts doubts;
 	struct pg_pace paces[PG_PACE_COUNT]; /* by the handler's stored id */
+	struct pg_mark marks[PG_MARK_COUNT]; /* the same */
 	size_t unswept; /* staged messages that were taken, see collect.c */
 	pthread_mutex_t settling; /* one at a time settles them; comes first */
 	/* The lock under which all leases were looked at, see recover.c. */

@@ -56,6 +56,7 @@ CREATE FUNCTION @keep_attempts_1(p_seq bigint[], p_handler integer[],
 	p_outcome text[], p_error text[], p_kept integer)
 	RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_material = off
 	SET enable_seqscan = off SET jit = off AS $$
 BEGIN
 	INSERT INTO @attempt (seq, handler, fence, started_at, finished_at,
@@ -80,6 +81,7 @@ CREATE FUNCTION @settle_1(p_node bigint, p_now bigint, p_again boolean,
 	p_lag bigint[], p_outcome text[], p_error text[], p_kept integer)
 	RETURNS integer[] LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_material = off
 	SET enable_seqscan = off SET jit = off
 	SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -88,22 +90,19 @@ DECLARE
 	v_all integer[];
 BEGIN
 	WITH gone AS (
-		DELETE FROM @open o USING unnest(p_seq, p_handler, p_fence, p_to,
-				p_failures, p_duration, p_lag) WITH ORDINALITY
-				AS s (seq, handler, fence, state, failures, duration, lag, n)
-		WHERE coalesce(s.state, p_to[1]) > 2 AND o.seq = s.seq
-			AND o.handler = coalesce(s.handler, p_handler[1])
-			AND o.fence = coalesce(s.fence, p_fence[1]) AND o.node = p_node
-		RETURNING s.n, coalesce(s.state, p_to[1]) AS state,
-			coalesce(s.failures, p_failures[1]) AS failures,
-			coalesce(s.duration, p_duration[1]) AS duration,
-			coalesce(s.lag, p_lag[1]) AS lag, o.seq, o.handler, o.fence,
-			o.starts
+		DELETE FROM @open o USING unnest(p_seq) WITH ORDINALITY AS s (seq, n)
+		WHERE coalesce(p_to[n], p_to[1]) > 2 AND o.seq = s.seq
+			AND o.handler = coalesce(p_handler[n], p_handler[1])
+			AND o.fence = coalesce(p_fence[n], p_fence[1]) AND o.node = p_node
+		RETURNING n, coalesce(p_to[n], p_to[1]) AS state, o.seq, o.handler,
+			o.fence, o.starts
 	), ended AS (
 		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
 				failures, starts, crashes, state)
-		SELECT seq, fence, p_now - lag, duration, handler, failures, starts, 0,
-			state FROM gone
+		SELECT seq, fence, p_now - coalesce(p_lag[n], p_lag[1]),
+			coalesce(p_duration[n], p_duration[1]), handler,
+			coalesce(p_failures[n], p_failures[1]), starts, 0, state
+		FROM gone
 	), tally AS (
 		INSERT INTO @handler_tally (handler, done, discarded)
 		SELECT handler, count(*) FILTER (WHERE state = 3),
@@ -223,11 +222,12 @@ BEGIN
 END $$;
 
 -- What came before: counts it, and makes the deliveries that are missing.
--- p_fresh: the numbers of what did not. known: positions, the number of the
--- first copy, and whether the body is the same; the number of the message
--- itself if it was written by an earlier try of this very batch. Arrays as in
--- apply_1.
-CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_fresh bigint[],
+-- p_copies: its positions, and p_routes those of its routes. known: positions,
+-- the number of the first copy, and whether the body is the same; the number of
+-- the message itself if it was written by an earlier try of this very batch.
+-- Arrays as in apply_1.
+CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_copies integer[],
+	p_routes integer[],
 	a_seq bigint[], a_k0 bigint[], a_k1 bigint[], a_k2 bigint[],
 	a_digest uuid[], a_channel integer[], a_id text[], a_source text[],
 	a_transport text[], a_body bytea[], r_seq bigint[], r_handler integer[],
@@ -236,7 +236,8 @@ CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_fresh bigint[],
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
 	OUT opened integer[], OUT opened_fence bigint[])
 	LANGUAGE plpgsql
-	SET enable_mergejoin = off SET enable_seqscan = off SET jit = off AS $$
+	SET enable_mergejoin = off SET enable_material = off
+	SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	v_own bigint[];    -- the numbers that the copies would have had
 	v_there boolean[];
@@ -254,21 +255,19 @@ BEGIN
 	-- OFFSET 0: each delivery is looked for by its key. As a join, with a table
 	-- that is often empty, all of an index would be read for each.
 	WITH found AS MATERIALIZED (
-		SELECT u.n::integer AS n, u.seq AS own,
-			coalesce(a_channel[u.n], a_channel[1]) AS channel,
-			s.seq AS first, s.digest = u.digest AS same,
+		SELECT n, a_seq[n] AS own,
+			coalesce(a_channel[n], a_channel[1]) AS channel,
+			s.seq AS first, s.digest = a_digest[n] AS same,
 			m.seq IS NOT NULL AS there,
 			(m.channel, m.id, m.source) IS DISTINCT FROM
-				(coalesce(a_channel[u.n], a_channel[1]), a_id[u.n],
+				(coalesce(a_channel[n], a_channel[1]), a_id[n],
 				CASE cardinality(a_source) WHEN 1 THEN a_source[1]
-					ELSE a_source[u.n] END) AS strange
-		FROM unnest(a_seq, a_k0, a_k1, a_k2, a_digest) WITH ORDINALITY
-			AS u (seq, k0, k1, k2, digest, n)
-		JOIN @seen s ON s.k0 = u.k0 AND s.k1 = u.k1 AND s.k2 = u.k2
+					ELSE a_source[n] END) AS strange
+		FROM unnest(p_copies) AS n
+		JOIN @seen s ON s.k0 = a_k0[n] AND s.k1 = a_k1[n] AND s.k2 = a_k2[n]
 		LEFT JOIN @message m ON m.seq = s.seq
-		WHERE u.seq NOT IN (SELECT unnest(p_fresh))
-			-- What was dropped did not know what follows it in its batch.
-			AND NOT (s.seq > u.seq AND s.seq = ANY (a_seq))
+		-- What was dropped did not know what follows it in its batch.
+		WHERE NOT (s.seq > a_seq[n] AND s.seq = ANY (a_seq))
 		ORDER BY own
 	), counted AS (
 		INSERT INTO @duplicate AS d (seq, duplicates, duplicate_at, conflicts)
@@ -291,17 +290,16 @@ BEGIN
 			min(f.first) FILTER (WHERE f.there AND f.strange),
 			bool_or(f.first = f.own),
 			EXISTS (SELECT 1 FROM found k
-				JOIN unnest(r_seq) WITH ORDINALITY AS r (seq, n)
-					ON r.seq = k.own
+				JOIN unnest(p_routes) AS r ON r_seq[r] = k.own
 				WHERE k.first <> k.own AND k.same AND k.there
 					AND NOT EXISTS (SELECT 1 FROM @open o
 						WHERE o.seq = k.first
-							AND o.handler = coalesce(r_handler[r.n], r_handler[1])
+							AND o.handler = coalesce(r_handler[r], r_handler[1])
 						OFFSET 0)
 					AND NOT EXISTS (SELECT 1 FROM @ledger l
 						WHERE l.seq = k.first
-							AND l.handler = coalesce(r_handler[r.n], r_handler[1])
-							AND NOT (coalesce(r_retry[r.n], r_retry[1])
+							AND l.handler = coalesce(r_handler[r], r_handler[1])
+							AND NOT (coalesce(r_retry[r], r_retry[1])
 								AND l.state = 4)
 						OFFSET 0))
 		INTO known, known_seq, known_same, v_own, v_there, v_strange, v_mine,
@@ -319,12 +317,11 @@ BEGIN
 
 	IF false = ANY (known_same) THEN
 		FOR v_item IN
-			SELECT k.first, octet_length(u.body) AS body_len,
+			SELECT k.first, octet_length(a_body[k.n]) AS body_len,
 				CASE cardinality(a_transport) WHEN 1 THEN a_transport[1]
-					ELSE u.transport END AS transport
-			FROM unnest(known_seq, known_same, v_own) AS k (first, same, own)
-			JOIN unnest(a_seq, a_body, a_transport) AS u (seq, body, transport)
-				ON u.seq = k.own
+					ELSE a_transport[k.n] END AS transport
+			FROM unnest(known, known_seq, known_same, v_own)
+				AS k (n, first, same, own)
 			WHERE NOT k.same ORDER BY k.own
 		LOOP
 			INSERT INTO @conflict (seq, number, at, body_len, transport)
@@ -339,18 +336,18 @@ BEGIN
 	-- Most copies find a delivery for each of their routes, and that is all.
 	IF v_missing THEN
 		FOR v_item IN
-			SELECT r.n::integer AS n, k.first,
-				coalesce(r_handler[r.n], r_handler[1]) AS handler,
-				coalesce(r_lease[r.n], r_lease[1]) AS lease,
-				coalesce(r_retry[r.n], r_retry[1]) AS retry, ARRAY(
+			SELECT r AS n, k.first,
+				coalesce(r_handler[r], r_handler[1]) AS handler,
+				coalesce(r_lease[r], r_lease[1]) AS lease,
+				coalesce(r_retry[r], r_retry[1]) AS retry, ARRAY(
 					SELECT alias FROM unnest(x_route, x_alias)
 						AS x (route, alias)
-					WHERE route = r.n) AS aliases
+					WHERE route = r) AS aliases
 			FROM unnest(known_seq, known_same, v_own, v_there)
 				AS k (first, same, own, there)
-			JOIN unnest(r_seq) WITH ORDINALITY AS r (seq, n) ON r.seq = k.own
+			JOIN unnest(p_routes) AS r ON r_seq[r] = k.own
 			WHERE k.first <> k.own AND k.same AND k.there
-			ORDER BY r.n
+			ORDER BY r
 		LOOP
 			v_fence := @add_route_1(p_node, p_now, v_item.first,
 				v_item.handler, v_item.aliases, v_item.lease, v_item.retry);
@@ -363,14 +360,14 @@ BEGIN
 
 	-- Routes of what an earlier try of this batch has written.
 	IF v_mine THEN
-		SELECT opened || array_agg(r.n::integer ORDER BY r.n),
+		SELECT opened || array_agg(r ORDER BY r),
 				opened_fence || array_agg(CASE WHEN o.node = p_node
-					AND o.fence = 1 THEN -1::bigint ELSE 0 END ORDER BY r.n)
+					AND o.fence = 1 THEN -1::bigint ELSE 0 END ORDER BY r)
 			INTO opened, opened_fence
 			FROM unnest(known_seq, v_own) AS k (first, own)
-			JOIN unnest(r_seq) WITH ORDINALITY AS r (seq, n) ON r.seq = k.own
-			LEFT JOIN @open o ON o.seq = r.seq
-				AND o.handler = coalesce(r_handler[r.n], r_handler[1])
+			JOIN unnest(p_routes) AS r ON r_seq[r] = k.own
+			LEFT JOIN @open o ON o.seq = k.own
+				AND o.handler = coalesce(r_handler[r], r_handler[1])
 			WHERE k.first = k.own;
 	END IF;
 END $$;
@@ -380,17 +377,15 @@ END $$;
 -- ring; r_… of routes (r_seq: the number of the message), x_… of aliases of
 -- routes. a_fate: 0 keep, 1 park, 2 drop.
 --
--- What is fresh is asked for as "v_all OR … IN (…)", never as IN alone, which
--- would be a join, and one of every item with every other.
---
--- Every array that is unnested costs time for every item. So an array has one
--- item if all would be the same, which most columns of most batches are; one of
--- texts or headers is NULL if all are. Never so: numbers, keys, digests, bodies
--- and ids of messages, outcome and error.
+-- Rows are made of positions and items of arrays, not by unnesting each array:
+-- that would write every item down once more. An array has one item if all would
+-- be the same, which most columns of most batches are; one of texts or headers is
+-- NULL if all are. Never so: numbers, keys, digests, bodies and ids of messages,
+-- outcome and error.
 --
 -- held: whether the node is there and has the lock; if not, nothing is settled
 -- or leased. settled: positions of the settlements that took effect, NULL for
--- all. fresh: the numbers of what is new, NULL for all. The rest as meet_1.
+-- all. The rest as meet_1.
 CREATE FUNCTION @apply_1(p_node bigint, p_now bigint, p_lock text,
 	p_lock_fence bigint, p_again boolean, p_lock_timeout text,
 	s_seq bigint[], s_handler integer[], s_fence bigint[], s_to smallint[],
@@ -403,12 +398,32 @@ CREATE FUNCTION @apply_1(p_node bigint, p_now bigint, p_lock text,
 	a_transport text[], a_headers bytea[], a_body bytea[],
 	r_seq bigint[], r_handler integer[], r_lease boolean[], r_retry boolean[],
 	x_route integer[], x_alias integer[], p_conflicts_kept integer,
-	OUT now bigint, OUT held boolean, OUT settled integer[], OUT fresh bigint[],
+	OUT now bigint, OUT held boolean, OUT settled integer[],
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
 	OUT opened integer[], OUT opened_fence bigint[])
 	LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-	v_all boolean;
+	v_count integer := cardinality(a_seq);
+	v_fresh bigint[];   -- the numbers of what is new
+	v_new integer[];    -- its positions
+	v_copies integer[]; -- those of the rest
+	v_routes integer[]; -- to what is new
+	v_again integer[];  -- and to the rest
+	v_channel integer := a_channel[1];
+	v_fate smallint := a_fate[1];
+	v_source text := CASE cardinality(a_source) WHEN 1 THEN a_source[1] END;
+	v_type text := a_type[1];
+	v_subject text := CASE cardinality(a_subject) WHEN 1 THEN a_subject[1] END;
+	v_time text := CASE cardinality(a_time) WHEN 1 THEN a_time[1] END;
+	v_content_type text :=
+		CASE cardinality(a_content_type) WHEN 1 THEN a_content_type[1] END;
+	v_correlation_id text :=
+		CASE cardinality(a_correlation_id) WHEN 1 THEN a_correlation_id[1] END;
+	v_traceparent text :=
+		CASE cardinality(a_traceparent) WHEN 1 THEN a_traceparent[1] END;
+	v_transport text :=
+		CASE cardinality(a_transport) WHEN 1 THEN a_transport[1] END;
+	v_lease boolean[];
 BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
 	now := coalesce(p_now, @now_ms());
@@ -425,102 +440,98 @@ BEGIN
 			OR (cardinality(r_lease) > 0 AND NOT held) THEN
 		PERFORM @wake_1(p_node);
 	END IF;
-	IF cardinality(a_seq) = 0 THEN
+	IF v_count = 0 THEN
 		RETURN;
 	END IF;
 
 	WITH s AS (
 		INSERT INTO @seen (k0, k1, k2, seq, at, digest, channel)
-		SELECT k0, k1, k2, seq, apply_1.now, digest,
-			coalesce(channel, a_channel[1])
-		FROM unnest(a_k0, a_k1, a_k2, a_seq, a_digest, a_channel, a_fate)
-			AS u (k0, k1, k2, seq, digest, channel, fate)
-		WHERE coalesce(fate, a_fate[1]) <> 2
+		SELECT a_k0[n], a_k1[n], a_k2[n], a_seq[n], apply_1.now, a_digest[n],
+			coalesce(a_channel[n], v_channel)
+		FROM generate_series(1, v_count) AS n
+		WHERE coalesce(a_fate[n], v_fate) <> 2
 		ON CONFLICT DO NOTHING RETURNING seq
 	)
-	SELECT coalesce(array_agg(s.seq), '{}') INTO fresh FROM s;
-	v_all := cardinality(fresh) = cardinality(a_seq);
+	SELECT coalesce(array_agg(s.seq), '{}') INTO v_fresh FROM s;
+	IF cardinality(v_fresh) = v_count THEN
+		v_new := ARRAY(SELECT generate_series(1, v_count));
+		v_routes := ARRAY(SELECT generate_series(1, cardinality(r_seq)));
+	ELSE
+		SELECT array_agg(n) FILTER (WHERE is_new),
+				array_agg(n) FILTER (WHERE NOT is_new)
+			INTO v_new, v_copies
+			FROM (SELECT n, a_seq[n] IN (SELECT unnest(v_fresh)) AS is_new
+				FROM generate_series(1, v_count) AS n OFFSET 0) AS u;
+		v_routes := v_new;
+		v_again := v_copies;
+		IF r_seq <> a_seq THEN -- not one for each
+			SELECT array_agg(n) FILTER (WHERE is_new),
+					array_agg(n) FILTER (WHERE NOT is_new)
+				INTO v_routes, v_again
+				FROM (SELECT n, r_seq[n] IN (SELECT unnest(v_fresh)) AS is_new
+					FROM generate_series(1, cardinality(r_seq)) AS n OFFSET 0)
+					AS u;
+		END IF;
+	END IF;
+	v_lease := CASE WHEN held THEN r_lease ELSE '{false}' END;
 
 	INSERT INTO @message (seq, received_at, channel, id, source, type, subject,
 			time, content_type, correlation_id, traceparent, transport, headers,
 			body)
-		SELECT seq, apply_1.now, coalesce(channel, a_channel[1]), id,
-			CASE cardinality(a_source) WHEN 1 THEN a_source[1]
-				ELSE source END,
-			coalesce(type, a_type[1]),
-			CASE cardinality(a_subject) WHEN 1 THEN a_subject[1]
-				ELSE subject END,
-			CASE cardinality(a_time) WHEN 1 THEN a_time[1] ELSE time END,
-			CASE cardinality(a_content_type) WHEN 1 THEN a_content_type[1]
-				ELSE content_type END,
-			CASE cardinality(a_correlation_id) WHEN 1 THEN a_correlation_id[1]
-				ELSE correlation_id END,
-			CASE cardinality(a_traceparent) WHEN 1 THEN a_traceparent[1]
-				ELSE traceparent END,
-			CASE cardinality(a_transport) WHEN 1 THEN a_transport[1]
-				ELSE transport END,
-			headers, body
-		FROM unnest(a_seq, a_channel, a_id, a_source, a_type, a_subject, a_time,
-				a_content_type, a_correlation_id, a_traceparent, a_transport,
-				a_headers, a_body)
-			AS u (seq, channel, id, source, type, subject, time, content_type,
-				correlation_id, traceparent, transport, headers, body)
-		WHERE v_all OR u.seq IN (SELECT unnest(fresh));
+		SELECT a_seq[n], apply_1.now, coalesce(a_channel[n], v_channel),
+			a_id[n], coalesce(a_source[n], v_source),
+			coalesce(a_type[n], v_type), coalesce(a_subject[n], v_subject),
+			coalesce(a_time[n], v_time),
+			coalesce(a_content_type[n], v_content_type),
+			coalesce(a_correlation_id[n], v_correlation_id),
+			coalesce(a_traceparent[n], v_traceparent),
+			coalesce(a_transport[n], v_transport), a_headers[n], a_body[n]
+		FROM unnest(v_new) AS n;
 	INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
 			failures, starts, crashes, solo)
-		SELECT seq, (lease AND held)::integer,
-			CASE WHEN lease AND held THEN p_node END, apply_1.now, apply_1.now,
-			0, handler, 0, (lease AND held)::integer, 0, false
-		FROM (SELECT seq, coalesce(handler, r_handler[1]) AS handler,
-				coalesce(lease, r_lease[1]) AS lease
-			FROM unnest(r_seq, r_handler, r_lease) AS u (seq, handler, lease))
-			AS r
-		WHERE v_all OR r.seq IN (SELECT unnest(fresh));
+		SELECT r_seq[n], coalesce(v_lease[n], v_lease[1])::integer,
+			CASE WHEN coalesce(v_lease[n], v_lease[1]) THEN p_node END,
+			apply_1.now, apply_1.now, 0, coalesce(r_handler[n], r_handler[1]),
+			0, coalesce(v_lease[n], v_lease[1])::integer, 0, false
+		FROM unnest(v_routes) AS n;
 	IF a_fate && ARRAY[1]::smallint[] THEN
 		INSERT INTO @parked (seq)
-			SELECT seq FROM unnest(a_seq, a_fate) AS u (seq, fate)
-			WHERE coalesce(fate, a_fate[1]) = 1
-				AND (v_all OR u.seq IN (SELECT unnest(fresh)));
+			SELECT a_seq[n] FROM unnest(v_new) AS n
+			WHERE coalesce(a_fate[n], v_fate) = 1;
 	END IF;
 	IF cardinality(a_channel) > 1 THEN
 		INSERT INTO @channel_tally (channel, accepted)
-			SELECT channel, count(*) FROM unnest(a_seq, a_channel)
-				AS u (seq, channel)
-			WHERE v_all OR u.seq IN (SELECT unnest(fresh)) GROUP BY channel;
-	ELSIF cardinality(fresh) > 0 THEN
+			SELECT a_channel[n], count(*) FROM unnest(v_new) AS n GROUP BY 1;
+	ELSIF cardinality(v_fresh) > 0 THEN
 		INSERT INTO @channel_tally (channel, accepted)
-			VALUES (a_channel[1], cardinality(fresh));
+			VALUES (v_channel, cardinality(v_fresh));
 	END IF;
-	IF v_all THEN
-		fresh := NULL;
+	IF v_copies IS NULL THEN
 		RETURN;
 	END IF;
 
 	SELECT m.known, m.known_seq, m.known_same, m.opened, m.opened_fence
 		INTO known, known_seq, known_same, opened, opened_fence
-		FROM @meet_1(p_node, now, fresh, a_seq, a_k0, a_k1, a_k2, a_digest,
-			a_channel, a_id, a_source, a_transport, a_body, r_seq, r_handler,
-			ARRAY(SELECT l AND held FROM unnest(r_lease) AS l), r_retry,
-			x_route, x_alias, p_conflicts_kept) AS m;
+		FROM @meet_1(p_node, now, v_copies, v_again, a_seq, a_k0, a_k1, a_k2,
+			a_digest, a_channel, a_id, a_source, a_transport, a_body, r_seq,
+			r_handler, v_lease, r_retry, x_route, x_alias, p_conflicts_kept)
+			AS m;
 	-- A key that was there when it was to be written may have been forgotten
 	-- before it was read: then it is new after all.
-	IF cardinality(fresh) + coalesce(cardinality(known), 0)
-			< cardinality(a_seq) AND EXISTS (
-		SELECT 1 FROM unnest(a_seq, a_fate) WITH ORDINALITY AS u (seq, fate, n)
-			WHERE coalesce(u.fate, a_fate[1]) <> 2
-				AND u.seq NOT IN (SELECT unnest(fresh))
-				AND u.n NOT IN (SELECT unnest(apply_1.known))) THEN
+	IF coalesce(cardinality(known), 0) < cardinality(v_copies) AND EXISTS (
+		SELECT 1 FROM unnest(v_copies) AS n
+			WHERE coalesce(a_fate[n], v_fate) <> 2
+				AND n NOT IN (SELECT unnest(apply_1.known))) THEN
 		RAISE 'a message was forgotten while it came again'
 			USING ERRCODE = 'serialization_failure';
 	END IF;
 	IF a_fate && ARRAY[2]::smallint[] THEN
 		INSERT INTO @channel_tally (channel, dropped)
-			SELECT channel, count(*)
-			FROM (SELECT coalesce(a_channel[n], a_channel[1]) AS channel,
-					coalesce(a_fate[n], a_fate[1]) AS fate, n
-				FROM generate_series(1, cardinality(a_seq)) AS n) AS u
-			WHERE fate = 2 AND n NOT IN (SELECT unnest(apply_1.known))
-			GROUP BY channel;
+			SELECT coalesce(a_channel[n], v_channel), count(*)
+			FROM unnest(v_copies) AS n
+			WHERE coalesce(a_fate[n], v_fate) = 2
+				AND n NOT IN (SELECT unnest(apply_1.known))
+			GROUP BY 1;
 	END IF;
 END $$;
 
@@ -534,17 +545,23 @@ END $$;
 --
 -- p_latest: the latest that the clock is known to have been. If it went back,
 -- what is pending since later than now is due at once.
+--
+-- w_from: look at what is due since then before the rest. What was claimed stays
+-- in the index until it is vacuumed, and whoever drains a large backlog would
+-- walk over all of that each time. reached: where to begin the next time.
 CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_latest bigint,
 	p_lock text, p_lock_fence bigint, p_lock_timeout text, w_handler integer[],
-	w_max integer[], w_in_process boolean[], p_max integer, p_bytes bigint)
+	w_max integer[], w_in_process boolean[], w_from bigint[], p_max integer,
+	p_bytes bigint)
 	RETURNS TABLE (seq bigint, handler integer, fence bigint, failures integer,
 		suspicion smallint, channel integer, id text, source text, type text,
 		subject text, "time" text, content_type text, correlation_id text,
 		traceparent text, transport text, headers bytea, body bytea,
 		received_at bigint, held boolean, now bigint, next_due bigint,
-		waiting bigint, xid bigint)
+		waiting bigint, xid bigint, reached bigint[])
 	LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_material = off
 	SET enable_seqscan = off SET jit = off
 	SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -560,6 +577,9 @@ DECLARE
 	v_suspects integer := 0;
 	v_waiting bigint := 0;
 	v_bytes bigint := 0;
+	v_reached bigint[];
+	v_low bigint;
+	v_high bigint;
 	v_due bigint;
 	v_next bigint := -1;
 BEGIN
@@ -569,14 +589,17 @@ BEGIN
 		RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
 			NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL,
 			NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea,
-			NULL::bigint, false, v_now, -1::bigint, 0::bigint, NULL::bigint;
+			NULL::bigint, false, v_now, -1::bigint, 0::bigint, NULL::bigint,
+			w_from;
 		RETURN;
 	END IF;
 
 	IF v_now < p_latest - 1000 THEN
 		UPDATE @open o SET due_at = v_now, since = v_now
 			WHERE o.node IS NULL AND o.since > v_now;
+		w_from := array_fill(0::bigint, ARRAY[cardinality(w_from)]);
 	END IF;
+	v_reached := w_from;
 
 	-- Suspects: the oldest group, whole, by one node at a time.
 	SELECT coalesce(array_agg(w.handler), '{}') INTO v_wanted
@@ -611,30 +634,42 @@ BEGIN
 	END IF;
 
 	FOR v_want IN
-		SELECT w.handler, w.max, w.in_process
-		FROM unnest(w_handler, w_max, w_in_process) WITH ORDINALITY
-			AS w (handler, max, in_process, n)
+		SELECT w.handler, w.max, w.in_process, w.start, w.n
+		FROM unnest(w_handler, w_max, w_in_process, w_from) WITH ORDINALITY
+			AS w (handler, max, in_process, start, n)
 		JOIN @handler h ON h.id = w.handler
 		JOIN @handler o ON o.id = h.owner
 		WHERE NOT o.paused ORDER BY w.n
 	LOOP
 		CONTINUE WHEN v_suspects > 0 AND v_want.in_process;
 		EXIT WHEN cardinality(v_seqs) >= p_max OR v_bytes > p_bytes;
-		FOR v_pick IN
-			SELECT o.seq, o.due_at, coalesce(octet_length(m.body), 0) AS len
-			FROM (SELECT p.seq, p.due_at FROM @open p
-				WHERE p.handler = v_want.handler AND p.node IS NULL
-					AND p.suspect = 0 AND p.due_at <= v_now
-				ORDER BY p.due_at, p.seq
-				LIMIT least(v_want.max, p_max - cardinality(v_seqs))
-				FOR UPDATE SKIP LOCKED) AS o
-			LEFT JOIN @message m ON m.seq = o.seq
-			ORDER BY o.due_at, o.seq
+		v_low := v_want.start;
+		v_high := v_now;
 		LOOP
-			EXIT WHEN v_bytes > p_bytes;
-			v_seqs := v_seqs || v_pick.seq;
-			v_handlers := v_handlers || v_want.handler;
-			v_bytes := v_bytes + v_pick.len;
+			FOR v_pick IN
+				SELECT o.seq, o.due_at, coalesce(octet_length(m.body), 0) AS len
+				FROM (SELECT p.seq, p.due_at FROM @open p
+					WHERE p.handler = v_want.handler AND p.node IS NULL
+						AND p.suspect = 0 AND p.due_at <= v_high
+						AND p.due_at >= v_low
+					ORDER BY p.due_at, p.seq
+					LIMIT least(v_want.max, p_max - cardinality(v_seqs))
+					FOR UPDATE SKIP LOCKED) AS o
+				LEFT JOIN @message m ON m.seq = o.seq
+				ORDER BY o.due_at, o.seq
+			LOOP
+				EXIT WHEN v_bytes > p_bytes;
+				v_seqs := v_seqs || v_pick.seq;
+				v_handlers := v_handlers || v_want.handler;
+				v_bytes := v_bytes + v_pick.len;
+				v_want.max := v_want.max - 1;
+				v_reached[v_want.n] := greatest(v_pick.due_at,
+					v_reached[v_want.n]);
+			END LOOP;
+			EXIT WHEN v_low = 0 OR v_want.max = 0 OR v_bytes > p_bytes
+				OR cardinality(v_seqs) >= p_max;
+			v_high := least(v_now, v_low - 1);
+			v_low := 0;
 		END LOOP;
 		-- A suspect whose handler now runs elsewhere is one no more.
 		CONTINUE WHEN v_want.in_process;
@@ -660,21 +695,23 @@ BEGIN
 			FROM unnest(v_seqs, v_handlers) WITH ORDINALITY
 				AS u (seq, handler, n)
 			WHERE o.seq = u.seq AND o.handler = u.handler AND o.node IS NULL
-			RETURNING u.n, o.seq, o.handler, o.fence, o.failures
+			RETURNING u.n, o.seq, o.handler, o.fence, o.failures, o.due_at
 		)
 		SELECT l.seq, l.handler, l.fence, l.failures,
 			CASE WHEN l.n <= v_suspects THEN v_suspicion ELSE 0::smallint END,
 			m.channel, m.id, coalesce(m.source, c.name), m.type, m.subject,
 			m.time, m.content_type, m.correlation_id, m.traceparent,
 			m.transport, m.headers, m.body, m.received_at, NULL::boolean,
-			NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint
+			NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+			NULL::bigint[]
 		FROM leased l
 		LEFT JOIN @message m ON m.seq = l.seq
 		LEFT JOIN @channel c ON c.id = m.channel
-		ORDER BY l.n;
+		ORDER BY l.n > v_suspects, l.due_at, l.seq;
 
 	FOR v_want IN
-		SELECT w.handler FROM unnest(w_handler) AS w (handler)
+		SELECT w.handler, w.start
+		FROM unnest(w_handler, w_from) AS w (handler, start)
 		JOIN @handler h ON h.id = w.handler
 		JOIN @handler o ON o.id = h.owner
 		WHERE NOT o.paused
@@ -682,8 +719,14 @@ BEGIN
 		EXIT WHEN v_next = 0;
 		SELECT p.due_at INTO v_due FROM @open p
 			WHERE p.handler = v_want.handler AND p.node IS NULL
-				AND p.suspect = 0
+				AND p.suspect = 0 AND p.due_at >= v_want.start
 			ORDER BY p.due_at LIMIT 1;
+		IF v_want.start > 0 AND (v_due IS NULL OR v_due > v_now) THEN
+			SELECT p.due_at INTO v_due FROM @open p
+				WHERE p.handler = v_want.handler AND p.node IS NULL
+					AND p.suspect = 0
+				ORDER BY p.due_at LIMIT 1;
+		END IF;
 		SELECT least(v_due, min(p.due_at)) INTO v_due FROM @open p
 			WHERE p.suspect > 0 AND p.handler = v_want.handler
 				AND p.node IS NULL;
@@ -700,7 +743,7 @@ BEGIN
 		NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL, NULL,
 		NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea, NULL::bigint,
 		true, v_now, v_next, v_waiting,
-		pg_current_xact_id_if_assigned()::text::bigint;
+		pg_current_xact_id_if_assigned()::text::bigint, v_reached;
 END $$;
 
 -- The handler a key belongs to, made if it is missing; see the contract of
@@ -777,6 +820,7 @@ CREATE FUNCTION @give_back_1(p_node bigint, p_now bigint,
 	p_lock_timeout text, p_seq bigint[], p_handler integer[],
 	p_fence bigint[]) RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_material = off
 	SET enable_seqscan = off SET jit = off
 	SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -1177,6 +1221,7 @@ CREATE FUNCTION @take_batch_1(p_node bigint, p_now bigint, p_seq bigint[],
 	p_handler integer[], p_fence bigint[], p_failures integer[])
 	RETURNS bigint LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_material = off
 	SET enable_seqscan = off SET jit = off
 	SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -1246,6 +1291,7 @@ END $$;
 CREATE FUNCTION @tell_duration_1(p_now bigint, p_seq bigint[],
 	p_handler integer[], p_duration bigint) RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
+	SET enable_material = off
 	SET enable_seqscan = off SET jit = off AS $$
 BEGIN
 	UPDATE @ledger l SET finished_at = coalesce(p_now, @now_ms()),
