@@ -435,6 +435,10 @@ int postern__poison_orphans(struct postern_box *box, size_t *count_out,
    go to `trouble` (may be NULL). Returns when to look again. */
 int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
 		void *context);
+/* Sleep until then, or until something that begins meanwhile may be overdue.
+   False: it stops; whoever says so has the lock, and signals `watch`. */
+bool postern__watch_sleep(struct postern_box *box, int64_t at_ms,
+		const bool *stopping);
 
 /* tenure.c: with the lock held unless said otherwise. */
 /* By what right something is done: as it was at one moment. */

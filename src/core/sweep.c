@@ -202,6 +202,22 @@ int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
 	return next;
 }
 
+bool postern__watch_sleep(struct postern_box *box, int64_t at_ms,
+		const bool *stopping) {
+	(void)pthread_mutex_lock(&box->lock);
+	box->watch_at_ms = at_ms < box->watch_at_ms ? at_ms : box->watch_at_ms;
+	int64_t left = box->watch_at_ms - postern__box_now_ms(box);
+	while (!*stopping && left > 0) {
+		postern__wait(&box->watch, &box->lock, left);
+		left = box->watch_at_ms - postern__box_now_ms(box);
+	}
+	/* What begins from now on counts against the next sleep. */
+	box->watch_at_ms = POSTERN__NEVER;
+	bool go_on = !*stopping;
+	(void)pthread_mutex_unlock(&box->lock);
+	return go_on;
+}
+
 int postern_box_sweep(struct postern_box *box, size_t *count_out,
 		struct postern_error *error) {
 	int r = postern__box_check_started(box, error);

@@ -51,30 +51,15 @@ static void *renew_loop(void *context) {
 	return NULL;
 }
 
-/* Until something may be overdue. False: it is over. */
-static bool sleep_until(struct renewer *renewer, int64_t at_ms) {
-	struct postern_box *box = renewer->box;
-	(void)pthread_mutex_lock(&box->lock);
-	box->watch_at_ms = at_ms < box->watch_at_ms ? at_ms : box->watch_at_ms;
-	int64_t left = box->watch_at_ms - postern__box_now_ms(box);
-	while (!renewer->keeper_stopping && left > 0) {
-		postern__wait(&box->watch, &box->lock, left);
-		left = box->watch_at_ms - postern__box_now_ms(box);
-	}
-	/* What begins from now on counts against the next sleep. */
-	box->watch_at_ms = POSTERN__NEVER;
-	bool go_on = !renewer->keeper_stopping;
-	(void)pthread_mutex_unlock(&box->lock);
-	return go_on;
-}
-
 /* What is past its deadline is told to end. */
 static void *keep_loop(void *context) {
 	struct renewer *renewer = context;
 	struct postern_box *box = renewer->box;
-	while (sleep_until(renewer, postern__watch(box, box->options.remark,
-										box->options.remark_context))) {
-	}
+	int64_t next;
+	do {
+		next = postern__watch(box, box->options.remark,
+				box->options.remark_context);
+	} while (postern__watch_sleep(box, next, &renewer->keeper_stopping));
 	return NULL;
 }
 

@@ -240,27 +240,6 @@ static void *work_loop(void *context) {
 	return NULL;
 }
 
-/* Sleep until something may be overdue. False: the runner stops. */
-static bool sleep_until(struct postern_runner *runner, int64_t at_ms) {
-	struct postern_box *box = runner->box;
-	(void)pthread_mutex_lock(&box->lock);
-	if (at_ms < box->watch_at_ms) {
-		box->watch_at_ms = at_ms;
-	}
-	for (;;) {
-		int64_t left = box->watch_at_ms - postern__box_now_ms(box);
-		if (runner->stopping || left <= 0) {
-			break;
-		}
-		postern__wait(&box->watch, &box->lock, left);
-	}
-	/* What begins from now on counts against the next sleep. */
-	box->watch_at_ms = POSTERN__NEVER;
-	bool go_on = !runner->stopping;
-	(void)pthread_mutex_unlock(&box->lock);
-	return go_on;
-}
-
 static void *keep_loop(void *context) {
 	struct postern_runner *runner = context;
 	int64_t next;
@@ -269,7 +248,7 @@ static void *keep_loop(void *context) {
 				runner->options.trouble_context);
 		int64_t end = postern__tenure_watch(runner->box);
 		next = end < next ? end : next;
-	} while (sleep_until(runner, next));
+	} while (postern__watch_sleep(runner->box, next, &runner->stopping));
 	return NULL;
 }
 
