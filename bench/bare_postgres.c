@@ -5,7 +5,7 @@
  * statements, binary parameters, pipelines; no layers, no checks but those
  * that decide what is written.
  *
- *   bare_postgres URL MESSAGES BATCH [COMMIT]
+ *   bare_postgres URL MESSAGES BATCH [COMMIT [CONNECTIONS]]
  *
  * The database has the tables of Postern (postern migrate makes them), so that
  * both write to the same ones. Ids are random, every tenth message is one of
@@ -15,9 +15,10 @@
  * share a transaction. It takes two round trips: only when the keys are in is
  * it known which messages are new. Columns travel as arrays.
  *
- * With COMMIT, all messages are accepted first; then one connection writes for
- * each a row of a business table together with its completion, COMMIT of them
- * in one transaction, one transaction after the other.
+ * With COMMIT, all messages are accepted first; then CONNECTIONS, each with a
+ * thread, write for each a row of a business table together with its
+ * completion, COMMIT of them in one transaction, one transaction after the
+ * other.
  */
 
 #include <endian.h>
@@ -34,6 +35,7 @@
 #define ID_LEN 36
 #define WINDOW 1000
 #define CONNECTIONS 2
+#define WRITERS_MAX 16
 /* Numbers are handed out in blocks, as the sequence does. */
 #define BLOCK 1000
 /* As large as the random numbers that Postern gives its processes. */
@@ -497,12 +499,30 @@ static void transact(struct worker *worker, const struct letter *letters,
 	receive_sync(worker);
 }
 
-static void transact_all(struct worker *worker, const struct worker *of,
-		size_t commit) {
-	for (size_t i = 0; i < of->accepted; i += commit) {
-		size_t left = of->accepted - i;
-		transact(worker, of->letters + i, left < commit ? left : commit);
+/* Who writes effects: every so many transactions are its own. */
+struct writer {
+	struct worker worker; /* its connection */
+	const struct worker *accepted;
+	size_t number;
+	size_t count;
+	size_t commit;
+};
+
+static void *write_effects(void *context) {
+	struct writer *writer = context;
+	size_t commit = writer->commit;
+	size_t turn = 0;
+	for (size_t of = 0; of < CONNECTIONS; of++) {
+		const struct worker *from = &writer->accepted[of];
+		for (size_t i = 0; i < from->accepted; i += commit) {
+			size_t left = from->accepted - i;
+			if (turn++ % writer->count == writer->number) {
+				transact(&writer->worker, from->letters + i,
+						left < commit ? left : commit);
+			}
+		}
 	}
+	return NULL;
 }
 
 static void open_worker(struct worker *worker) {
@@ -545,26 +565,31 @@ static void close_worker(struct worker *worker) {
 	}
 }
 
-static void run_workers(struct worker *workers) {
-	pthread_t threads[CONNECTIONS];
-	for (size_t i = 0; i < CONNECTIONS; i++) {
-		if (pthread_create(&threads[i], NULL, work, &workers[i])) {
+static void run_all(void *(*function)(void *), void *first, size_t size,
+		size_t count) {
+	pthread_t threads[WRITERS_MAX];
+	for (size_t i = 0; i < count; i++) {
+		if (pthread_create(&threads[i], NULL, function,
+					(char *)first + i * size)) {
 			die("thread", "cannot be made");
 		}
 	}
-	for (size_t i = 0; i < CONNECTIONS; i++) {
+	for (size_t i = 0; i < count; i++) {
 		(void)pthread_join(threads[i], NULL); /* it was made */
 	}
 }
 
 int main(int argc, char **argv) {
 	static struct worker workers[CONNECTIONS];
+	static struct writer writers[WRITERS_MAX];
 	size_t total = argc > 3 ? strtoul(argv[2], NULL, 10) : 0;
 	size_t batch = argc > 3 ? strtoul(argv[3], NULL, 10) : 0;
 	size_t commit = argc > 4 ? strtoul(argv[4], NULL, 10) : 0;
-	if (argc > 5 || total == 0 || batch == 0) {
-		(void)fprintf(stderr,
-				"usage: bare_postgres URL MESSAGES BATCH [COMMIT]\n");
+	size_t writer_count = argc > 5 ? strtoul(argv[5], NULL, 10) : 1;
+	if (argc > 6 || total == 0 || batch == 0 || writer_count == 0 ||
+			writer_count > WRITERS_MAX) {
+		(void)fprintf(stderr, "usage: bare_postgres URL MESSAGES BATCH"
+							  " [COMMIT [CONNECTIONS]]\n");
 		return 2;
 	}
 	for (size_t i = 0; i < CONNECTIONS; i++) {
@@ -575,18 +600,29 @@ int main(int argc, char **argv) {
 		workers[i].complete = commit == 0;
 		open_worker(&workers[i]);
 	}
+	for (size_t i = 0; commit > 0 && i < writer_count; i++) {
+		struct writer *writer = &writers[i];
+		*writer = (struct writer){
+			.worker = { .url = argv[1], .batch = 1, .complete = true },
+			.accepted = workers,
+			.number = i,
+			.count = writer_count,
+			.commit = commit,
+		};
+		open_worker(&writer->worker);
+	}
 	/* From here on both count from the same block. */
 	workers[0].first = workers[CONNECTIONS - 1].first;
 
 	int64_t started = now_ns(CLOCK_MONOTONIC);
-	run_workers(workers);
+	run_all(work, workers, sizeof workers[0], CONNECTIONS);
 	double accept_seconds = (double)(now_ns(CLOCK_MONOTONIC) - started) / 1e9;
 	uint64_t accepted = 0;
 	for (size_t i = 0; i < CONNECTIONS; i++) {
 		accepted += workers[i].accepted;
-		if (commit > 0) {
-			transact_all(&workers[0], &workers[i], commit);
-		}
+	}
+	if (commit > 0) {
+		run_all(write_effects, writers, sizeof writers[0], writer_count);
 	}
 	double seconds = (double)(now_ns(CLOCK_MONOTONIC) - started) / 1e9;
 
@@ -599,6 +635,9 @@ int main(int argc, char **argv) {
 			accept_seconds);
 	for (size_t i = 0; i < CONNECTIONS; i++) {
 		close_worker(&workers[i]);
+	}
+	for (size_t i = 0; commit > 0 && i < writer_count; i++) {
+		close_worker(&writers[i].worker);
 	}
 	return 0;
 }
