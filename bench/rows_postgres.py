@@ -18,6 +18,9 @@ BARE = "bare libpq"
 # Who sends, as many as the bare program has threads.
 SENDERS = ("--senders", 2)
 
+# As many as Postern has under way at a time.
+TRANSACTIONS = 3
+
 # A database takes longer to fill than a file; more rounds say no more.
 LONG_ROUNDS = 3
 
@@ -157,14 +160,17 @@ def _(place):
     database = place.database
     for commit in (1, 100):
         count = place.count(SQL_MESSAGES if commit > 1 else SQL_MESSAGES // 2)
-        values, limits = place.in_turn(
+        values, limits, several = place.in_turn(
             lambda: rate(database.run_postern(
                 "--messages", count, "--handler", "sql", "--commit-batch",
                 commit)),
             lambda: rate(database.run_bare(count, 1000, commit)),
+            lambda: rate(database.run_bare(count, 1000, commit, TRANSACTIONS)),
         )
-        yield compare(f"sql handler, {commit} per commit", values, limits,
-                      "bare transactions", 0.8)
+        what = f"sql handler, {commit} per commit"
+        yield compare(what, values, limits, "bare transactions", 0.8)
+        yield compare(what, values, several,
+                      f"bare transactions, {TRANSACTIONS} at a time", None)
 
 
 def latency(place):

@@ -10,9 +10,10 @@
  * applying a batch twice comes to the same as applying it once. If the first
  * try is still under way, the second waits for it at the first key.
  *
- * Arrays are sent in the order of the keys, so that two batches never wait for
- * each other in a ring; the answer speaks of positions in that order. A column
- * that is the same in all rows is sent as one item.
+ * Arrays are in the order of the numbers, in which all tables but one are
+ * written: their indices grow at the end. Only the memory of what was seen is
+ * written in the order of the keys, so that two batches never wait for each
+ * other in a ring. A column that is the same in all rows is sent as one item.
  */
 
 #include <assert.h>
@@ -36,8 +37,9 @@ struct work {
 	struct postern_batch *batch;
 	struct postern_settlement **settlements; /* by lease, each once */
 	size_t settlement_count;
-	struct arrival *arrivals; /* by key */
-	int64_t *seqs;            /* in the order of the batch; NULL: not yet */
+	struct arrival *arrivals; /* as they are in the batch */
+	struct arrival **by_key;
+	int64_t *seqs; /* in the order of the batch; NULL: not yet */
 	struct postern_route **routes;
 	size_t route_count;
 	struct postern__buf headers;
@@ -45,8 +47,8 @@ struct work {
 };
 
 static int compare(const void *a, const void *b) {
-	const struct arrival *left = a;
-	const struct arrival *right = b;
+	const struct arrival *left = *(struct arrival *const *)a;
+	const struct arrival *right = *(struct arrival *const *)b;
 	for (size_t i = 0; i < 3; i++) {
 		int64_t x = left->identity.words[i];
 		int64_t y = right->identity.words[i];
@@ -99,6 +101,7 @@ static int prepare(struct pg_connection *connection, struct work *work,
 		const struct postern_message *message = accept->message;
 		arrival->accept = accept;
 		arrival->seq = seqs[i];
+		work->by_key[i] = arrival;
 		postern__pg_identity(self, accept->channel, message->source,
 				message->id, &arrival->identity);
 		postern__siphash_128_of(self->hash_key, message->body,
@@ -109,7 +112,7 @@ static int prepare(struct pg_connection *connection, struct work *work,
 		free(seqs);
 		return r;
 	}
-	qsort(work->arrivals, count, sizeof *work->arrivals, compare);
+	qsort(work->by_key, count, sizeof(struct arrival *), compare);
 	work->seqs = seqs;
 	return POSTERN_OK;
 }
@@ -325,6 +328,11 @@ static int add_accepts(struct pg_query *query, struct work *work,
 	const struct arrival *arrivals = work->arrivals;
 	size_t count = work->batch->accept_count;
 	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->seq));
+	postern__pg_array(query, PG_INT4);
+	for (size_t i = 0; i < count; i++) {
+		postern__pg_int4(query, work->by_key[i] - arrivals + 1);
+	}
+	postern__pg_array_end(query);
 	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[0]));
 	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[1]));
 	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[2]));
@@ -510,7 +518,7 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 				"SELECT * FROM @apply_1($1, $2, $3, $4, $5, $6, $7, $8, $9,"
 				" $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,"
 				" $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33,"
-				" $34, $35, $36, $37, $38, $39, $40, $41, $42)",
+				" $34, $35, $36, $37, $38, $39, $40, $41, $42, $43)",
 				error);
 	}
 	postern__point("postgres-apply.after");
@@ -542,6 +550,7 @@ static void note_doubt(struct pg_store *self, const struct work *work) {
 static void work_finish(struct work *work) {
 	postern__buf_finish(&work->headers);
 	free(work->arrivals);
+	free(work->by_key);
 	free(work->routes);
 	free(work->settlements);
 	free(work->seqs);
@@ -556,13 +565,15 @@ static bool work_init(struct work *work, struct postern_batch *batch) {
 	*work = (struct work){
 		.batch = batch,
 		.arrivals = calloc(batch->accept_count + 1, sizeof *work->arrivals),
+		.by_key = calloc(batch->accept_count + 1, sizeof(struct arrival *)),
 		.routes = calloc(routes + 1, sizeof(struct postern_route *)),
 		.settlements = calloc(batch->settlement_count + 1,
 				sizeof(struct postern_settlement *)),
 	};
 	postern__buf_init(&work->headers,
 			POSTERN_HEADERS_LEN_MAX + 2 * POSTERN_HEADER_COUNT_MAX);
-	if (!work->arrivals || !work->routes || !work->settlements) {
+	if (!work->arrivals || !work->by_key || !work->routes ||
+			!work->settlements) {
 		work_finish(work);
 		return false;
 	}

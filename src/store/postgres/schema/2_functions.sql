@@ -373,9 +373,10 @@ BEGIN
 END $$;
 
 -- Settlements, then accepts. The arrays s_… are of settlements, a_… of
--- messages, sorted by key so that no two batches wait for each other in a
--- ring; r_… of routes (r_seq: the number of the message), x_… of aliases of
--- routes. a_fate: 0 keep, 1 park, 2 drop.
+-- messages, r_… of routes (r_seq: the number of the message), all by number, and
+-- x_… of aliases of routes. a_by_key: positions in the order of the keys, in which
+-- these are taken, so that no two batches wait for each other in a ring. a_fate:
+-- 0 keep, 1 park, 2 drop.
 --
 -- Rows are made of positions and items of arrays, not by unnesting each array:
 -- that would write every item down once more. An array has one item if all would
@@ -391,8 +392,9 @@ CREATE FUNCTION @apply_1(p_node bigint, p_now bigint, p_lock text,
 	s_seq bigint[], s_handler integer[], s_fence bigint[], s_to smallint[],
 	s_delay bigint[], s_failures integer[], s_duration bigint[],
 	s_lag bigint[], s_outcome text[], s_error text[], p_attempts_kept integer,
-	a_seq bigint[], a_k0 bigint[], a_k1 bigint[], a_k2 bigint[],
-	a_digest uuid[], a_channel integer[], a_fate smallint[], a_id text[],
+	a_seq bigint[], a_by_key integer[], a_k0 bigint[], a_k1 bigint[],
+	a_k2 bigint[], a_digest uuid[], a_channel integer[], a_fate smallint[],
+	a_id text[],
 	a_source text[], a_type text[], a_subject text[], a_time text[],
 	a_content_type text[], a_correlation_id text[], a_traceparent text[],
 	a_transport text[], a_headers bytea[], a_body bytea[],
@@ -448,7 +450,7 @@ BEGIN
 		INSERT INTO @seen (k0, k1, k2, seq, at, digest, channel)
 		SELECT a_k0[n], a_k1[n], a_k2[n], a_seq[n], apply_1.now, a_digest[n],
 			coalesce(a_channel[n], v_channel)
-		FROM generate_series(1, v_count) AS n
+		FROM unnest(a_by_key) AS n
 		WHERE coalesce(a_fate[n], v_fate) <> 2
 		ON CONFLICT DO NOTHING RETURNING seq
 	)
