@@ -171,7 +171,10 @@ static int see_orphans(struct postern_box *box, struct postern_error *error) {
 			&orphans, &count, error);
 	const char *fate = box->options.orphans == POSTERN_ORPHANS_HOLD
 							   ? "held (orphans: hold)"
-							   : "to be poisoned (orphans: poison)";
+					   : box->store->ops->exclusive
+							   ? "to be poisoned (orphans: poison)"
+							   : "to be poisoned unless a node does so soon "
+								 "(orphans: poison)";
 	for (size_t i = 0; !r && i < count; i++) {
 		char text[POSTERN_ERROR_TEXT_MAX];
 		if (box->options.orphans == POSTERN_ORPHANS_FAIL) {

@@ -41,7 +41,8 @@ static void poll_store(struct postern_runner *runner) {
 	postern__point("steward.polling");
 	int r = recover(runner, &error);
 	if (!r && box->options.orphans == POSTERN_ORPHANS_POISON) {
-		r = postern__poison_orphans(box, &count, &error);
+		r = postern__poison_orphans(box, runner->options.trouble,
+				runner->options.trouble_context, &count, &error);
 		if (!r && count > 0) {
 			char text[128];
 			(void)snprintf(text, sizeof(text),

@@ -34,6 +34,7 @@ struct node {
 	int locked;
 	int lock_lost;
 	const char *lock_name; /* NULL: the usual one */
+	const char *key;       /* of its handler; NULL: "h" */
 	char remarks[1000];
 };
 
@@ -107,7 +108,7 @@ __attribute__((unused)) static bool move_in(struct house *house,
 	};
 	struct postern_handler_options handler = {
 		.size = sizeof(handler),
-		.key = "h",
+		.key = node->key ? node->key : "h",
 		.callback = handle,
 		.context = node,
 	};

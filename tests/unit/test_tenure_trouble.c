@@ -208,7 +208,8 @@ static size_t process(struct house *house) {
 
 static size_t poison_orphans(struct house *house) {
 	size_t count = 0;
-	CHECK_OK(postern__poison_orphans(house->box, &count, &house->error),
+	CHECK_OK(postern__poison_orphans(house->box, NULL, NULL, &count,
+					 &house->error),
 			&house->error);
 	return count;
 }
