@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/redact.h"
 #include "base/utf8.h"
 
 #undef postern__fail
@@ -39,6 +40,9 @@ int postern__fail(struct postern_error *error, int code, const char *format,
 	va_start(args, format);
 	int len = vsnprintf(raw, sizeof raw, format, args);
 	va_end(args);
+	if (len >= 0) {
+		postern__redact_within(raw);
+	}
 	const char *text = len < 0 ? postern_error_text(code) : raw;
 	error->code = code;
 	(void)postern__utf8_clean(text, strlen(text), error->text,

@@ -458,3 +458,49 @@ void postern__redact(const char *address, char *out, size_t size) {
 	}
 	put_text(&writer, stars);
 }
+
+static const char *url_end(const char *at) {
+	while ((unsigned char)*at > ' ' && !strchr("'\"<>`", *at)) {
+		at++;
+	}
+	return at;
+}
+
+static const char *find_last(const char *from, const char *to, char wanted) {
+	const char *found = NULL;
+	for (const char *at = from; at < to; at++) {
+		found = *at == wanted ? at : found;
+	}
+	return found;
+}
+
+/* Whether it is all that follows a host. */
+static bool is_port(const char *from, const char *to) {
+	while (from < to && *from >= '0' && *from <= '9') {
+		from++;
+	}
+	return from == to || *from == '/' || *from == '?' || *from == '#' ||
+		   *from == ',';
+}
+
+/* Returns where to go on. */
+static char *hide(char *from, const char *to) {
+	size_t len = (size_t)(to - from);
+	size_t left = len < strlen(stars) ? len : strlen(stars);
+	memset(from, '*', left);
+	memmove(from + left, to, strlen(to) + 1);
+	return from + left;
+}
+
+void postern__redact_within(char *text) {
+	char *at = text;
+	while ((at = strstr(at, "://"))) {
+		at += strlen("://");
+		const char *end = url_end(at);
+		const char *host = find_last(at, end, '@');
+		char *secret = memchr(at, ':', (size_t)((host ? host : end) - at));
+		if (secret && *at != '[' && (host || !is_port(secret + 1, end))) {
+			at = hide(secret + 1, host ? host : end);
+		}
+	}
+}

@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "base/json_text.h"
+#include "base/redact.h"
 #include "base/utf8.h"
 #include "cli/exit.h"
 
@@ -163,6 +164,7 @@ static void say(const char *name, const char *format, va_list args) {
 	if (vsnprintf(text, sizeof text, format, args) < 0) {
 		return;
 	}
+	postern__redact_within(text);
 	(void)postern__utf8_clean(text, strlen(text), clean, sizeof clean);
 	if (!says_json) {
 		(void)fflush(stdout); /* as above */

@@ -5,6 +5,7 @@
  * "hunter", so that its absence can be checked apart from the exact result.
  */
 
+#include "base/fail.h"
 #include "base/redact.h"
 
 #include "base/utf8.h"
@@ -248,7 +249,38 @@ static void any_bytes(void) {
 	}
 }
 
+static void in_sentences(void) {
+	static const struct {
+		const char *said;
+		const char *told;
+	} samples[] = {
+		{ "no store 'postgres://u:s3cret@h/db', only 'a'",
+				"no store 'postgres://u:***@h/db', only 'a'" },
+		{ "x://u:a@b:c@h and y://v:d@h", "x://u:***@h and y://v:*@h" },
+		{ "cut: postgres://u:secr", "cut: postgres://u:***" },
+		{ "x://u:p/q?r#s@h", "x://u:***@h" },
+		{ "http://host:8080/a?b=c", "http://host:8080/a?b=c" },
+		{ "http://host:8080", "http://host:8080" },
+		{ "x://a:1,b:2/db", "x://a:1,b:2/db" },
+		{ "http://[::1]:80/", "http://[::1]:80/" },
+		{ "http://u@host/a", "http://u@host/a" },
+		{ "nothing: a@b ://", "nothing: a@b ://" },
+		{ "://:@", "://:@" },
+	};
+	for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+		char text[80];
+		(void)snprintf(text, sizeof text, "%s", samples[i].said);
+		postern__redact_within(text);
+		CHECK_STR(text, samples[i].told);
+		/* An error says no more. */
+		struct postern_error error;
+		(void)postern__fail(&error, POSTERN_E_INVALID, "%s", samples[i].said);
+		CHECK_STR(error.text, samples[i].told);
+	}
+}
+
 static const struct tap_case cases[] = {
+	{ "a URL's password that got into a sentence is taken out", in_sentences },
 	{ "an address without secrets stays as it is", nothing_secret },
 	{ "the password of a URL is not shown", passwords },
 	{ "parameters that look secret are not shown", parameters },
