@@ -98,6 +98,22 @@ def _(place):
     refused(place, url, '"nowhere" does not exist', "createdb")
 
 
+@case("a role that has too many connections is told so, not to be created")
+def _(place):
+    make_role("full", "CONNECTION LIMIT 0")
+    refused(place, SERVER.url(user="full"), "too many connections",
+            "set fewer 'connections'")
+
+
+@case("a role that may not connect to the database is told which right it lacks")
+def _(place):
+    make_role("outsider")
+    SERVER.sql("CREATE DATABASE closed")
+    SERVER.sql("REVOKE CONNECT ON DATABASE closed FROM PUBLIC")
+    refused(place, SERVER.url(user="outsider", database="closed"),
+            "permission denied for database", "grant CONNECT")
+
+
 @case("a port where nobody listens is told with the address")
 def _(place):
     url = SERVER.url(password=SECRET, port=free_port())

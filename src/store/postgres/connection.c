@@ -117,6 +117,10 @@ static const char *connect_advice(const char *text) {
 		const char *word;
 		const char *what;
 	} table[] = {
+		{ "too many", "; allow more, or set fewer 'connections'" },
+		{ "connection slots", "; allow more, or set fewer 'connections'" },
+		{ "permission denied for database",
+				"; grant CONNECT on it, see docs/postgresql.md" },
 		{ "database \"", "; create it with createdb, or name another" },
 		{ "role \"", "; create it with createuser, or name another" },
 		{ "pg_hba.conf", "; allow it there, or connect another way" },
