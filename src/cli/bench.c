@@ -128,8 +128,9 @@ static int parse_job(const struct postern__cli *cli,
 			!postern__args_has(args, "store-file")) {
 		return postern__cli_usage(cli,
 				"say --store: what it fills with messages is not taken from a "
-				"configuration; 'memory:', or 'sqlite:FILE' with a file that "
-				"is not there yet");
+				"configuration; 'memory:', 'sqlite:FILE' with a file that is "
+				"not there yet, or 'postgres://USER@HOST/DATABASE?schema=NAME' "
+				"with a schema that is not");
 	}
 	return r;
 }
@@ -147,7 +148,8 @@ static int check_fresh(const struct postern__cli *cli,
 	postern_stats_destroy(stats);
 	if (!fresh) {
 		postern__say("bench: the store has been used already; it takes a new "
-					 "one, such as a file that is not there yet");
+					 "one, such as a file, or a ?schema=NAME of a database, "
+					 "that is not there yet");
 		return POSTERN__EXIT_FAILED;
 	}
 	return POSTERN__EXIT_OK;

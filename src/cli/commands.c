@@ -144,12 +144,13 @@ static const struct postern__command commands[] = {
 			"--store-file names; a password in its URL is left to the environment\n"
 			"(POSTERN_PASSWORD) or to ~/.pgpass, and not written. A file that is there is\n"
 			"kept as it is, and its store is created if it is missing. Nothing that is\n"
-			"there is changed; while a server or another program has the store open, init is\n"
-			"refused with exit status 4. With a configuration of your own 'postern migrate'\n"
-			"is enough.",
+			"there is changed; while a server or another program has the store's file open,\n"
+			"init is refused with exit status 4; a database is shared. With a configuration\n"
+			"of your own 'postern migrate' is enough.",
 		.examples =
 			"postern init\n"
-			"postern init -c /etc/postern/postern.yaml",
+			"postern init -c /etc/postern/postern.yaml\n"
+			"postern init --store postgres://orders@db.example/shop",
 		.run = postern__command_init,
 	},
 	{
@@ -173,10 +174,14 @@ static const struct postern__command commands[] = {
 		.help = "bring the store's schema up to date, or print it",
 		.about =
 			"A store that is missing is created. Refused while a server or another program\n"
-			"has the store's file open. serve does it by itself.",
+			"has the store's file open; a database is shared. serve does it by itself, if\n"
+			"its role has the right to. What --print shows for a database can be run by its\n"
+			"owner in place of this command; either way the GRANTs of docs/postgresql.md are\n"
+			"to follow.",
 		.examples =
 			"postern migrate\n"
-			"postern migrate --print | less",
+			"postern migrate --print | less\n"
+			"postern migrate --print | psql -X -1 -v ON_ERROR_STOP=1 postgres://owner@db.example/shop",
 		.run = postern__command_migrate,
 	},
 	{
@@ -312,11 +317,16 @@ static const struct postern__command commands[] = {
 			"before it counts as accepted, and its completion before it counts as completed.\n"
 			"Fills the store and leaves it there; refuses one that has been used. The\n"
 			"latency is from the call that accepts a message (with --rate: from when it was\n"
-			"due to be sent) to the start of its handler.",
+			"due to be sent) to the start of its handler.\n"
+			"On PostgreSQL name a schema that is not there yet, ?schema=bench; it is made,\n"
+			"and 'drop schema bench cascade' removes it. With --handler sql the effects go\n"
+			"into a table bench_effect, which is made where the role creates tables, usually\n"
+			"in the schema public, and stays: 'drop table bench_effect'.",
 		.examples =
 			"postern bench --store sqlite:bench.db --messages 100000\n"
 			"postern bench --store sqlite:bench2.db --batch 1 --senders 64 --json\n"
 			"postern bench --store sqlite:bench3.db --rate 500 --messages 5000\n"
+			"postern bench --store 'postgres://orders@db.example/shop?schema=bench'\n"
 			"postern bench --store memory: --duplicates 0%",
 		.run = postern__command_bench,
 	},
