@@ -105,7 +105,9 @@ const char postern__config_sample[] =
 "      ledger:\n"
 "#        types: [\"order.placed\", \"order.*\"]\n"
 "#        legacy_keys: [ledger-v1]\n"
-"        # Runs in one transaction with the delivery's completion.\n"
+"        # Runs in one transaction with the delivery's completion. On\n"
+"        # PostgreSQL have the table made by its owner, grant INSERT on it and\n"
+"        # leave `create table` out, which needs the right to create.\n"
 "        sql: |\n"
 "          create table if not exists ledger(order_id text, entry text);\n"
 "          insert into ledger(order_id, entry) values (:subject, :body);\n"
@@ -168,10 +170,9 @@ static int write_url(struct postern__buf *out, const char *url,
 		write_quoted(out, url, NULL);
 	} else if (count_of(shown, HIDDEN) == 1 && strstr(shown, ":" HIDDEN "@")) {
 		postern__buf_append_text(out,
-				"# The password, with @ as %40, / as %2F, ? as %3F and so on, "
-				"is "
-				"taken from\n# the environment; without it libpq looks into "
-				"~/.pgpass.\nstore: ");
+				"# The password, with % as %25, @ as %40, / as %2F and ? as "
+				"%3F, is taken\n# from the environment; without it libpq looks "
+				"into ~/.pgpass.\nstore: ");
 		write_quoted(out, shown, HIDDEN);
 	} else {
 		r = postern__fail(error, POSTERN_E_INVALID,
