@@ -74,7 +74,8 @@ struct postern_box_options {
 	/* Open for inspection only: works beside the process that owns the
 	   store; whatever would write fails with POSTERN_E_UNSUPPORTED. */
 	bool read_only;
-	/* Fail with POSTERN_E_NOTFOUND instead of creating the store's file. */
+	/* Fail with POSTERN_E_NOTFOUND instead of creating the store's file, or
+	   its schema. */
 	bool must_exist;
 	/* Fail with POSTERN_E_UNSUPPORTED instead of bringing an older schema
 	   up to date. */
@@ -129,11 +130,16 @@ struct postern_box_options {
 };
 
 /*
- * Open a box on a store: "memory:" or "sqlite:FILE".
+ * Open a box on a store: "memory:", "sqlite:FILE" or
+ * "postgres://USER@HOST/DATABASE" (libpq's URL, or behind "postgres:" its other
+ * form, "host=… dbname=…").
  *
  * A sqlite file is created if it is missing, is brought up to this version's
  * schema, and belongs to this process until the box is destroyed; what a
- * former owner left leased is released.
+ * former owner left leased is released. In PostgreSQL only the schema is
+ * created, if the role may do so, and any number of processes share it; all
+ * should add the same channels and handlers. What a process left leased that
+ * is not heard of for node_lease_ms the others take over.
  *
  * options  may be NULL.
  * out      yours; end it with postern_box_destroy().
@@ -142,10 +148,11 @@ struct postern_box_options {
  *   POSTERN_E_INVALID      the URL or an option is wrong
  *   POSTERN_E_BUSY         another process has the file open; the text names
  *                          its pid
- *   POSTERN_E_NOTFOUND     must_exist, and there is no such file
+ *   POSTERN_E_NOTFOUND     must_exist, and there is no such file or schema
  *   POSTERN_E_CORRUPT      the file is not a database
- *   POSTERN_E_UNSUPPORTED  the schema is of another version
- *   POSTERN_E_UNAVAILABLE  the file cannot be read or written
+ *   POSTERN_E_UNSUPPORTED  the schema is of another version, or the server has
+ *                          settings with which nothing could be promised
+ *   POSTERN_E_UNAVAILABLE  the file or the server cannot be read or written
  */
 POSTERN_EXPORT int postern_box_open(const char *url,
 		const struct postern_box_options *options, struct postern_box **out,
@@ -344,6 +351,8 @@ POSTERN_EXPORT int postern_box_cleanup(struct postern_box *box,
 /*
  * Claim, run and commit until nothing is due or `max` deliveries (0: no
  * limit) were run. What is left queued is given back. Never poisons orphans.
+ * Nobody interrupts a callback meanwhile: one that is past its timeout counts
+ * as failed when it returns.
  */
 POSTERN_EXPORT int postern_box_process(struct postern_box *box, size_t max,
 		size_t *count_out, struct postern_error *error);

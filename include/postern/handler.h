@@ -64,9 +64,9 @@ struct postern_delivery {
 	int64_t deadline_ms; /* wall clock, ms since 1970; 0: none */
 	/*
 	 * The open transaction of the store, for transactional handlers: a
-	 * sqlite3 * on sqlite:. What is written through it commits together
-	 * with this delivery's completion, or not at all. Never commit or roll
-	 * back on it. NULL for plain handlers.
+	 * sqlite3 * on sqlite:, a PGconn * on postgres:. What is written through
+	 * it commits together with this delivery's completion, or not at all.
+	 * Never commit or roll back on it. NULL for plain handlers.
 	 */
 	void *transaction;
 };
@@ -106,7 +106,7 @@ struct postern_policy {
 	int64_t max_retry_delay_ms; /* 5 minutes */
 	const int64_t *backoff_ms;
 	size_t backoff_count;
-	/* POSTERN_TIMEOUT_DEFAULT: none, or 5 s for transactional on SQLite;
+	/* POSTERN_TIMEOUT_DEFAULT: none, or 5 s for what is transactional;
 	   0: none. Must be less than lease_ms. */
 	int64_t timeout_ms;
 	int64_t lease_ms;      /* 5 minutes: how long one run may take */
