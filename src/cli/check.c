@@ -31,8 +31,8 @@
 #include "server/api.h"
 #include "server/config.h"
 #include "server/socket.h"
+#include "server/survey.h"
 #include "server/take.h"
-#include "store/store.h"
 
 #define TEXT_MAX 512
 /* 8 MiB are enough for any configuration. */
@@ -158,57 +158,12 @@ static void check_tables(struct check *check,
 	}
 }
 
-/* Where a handler was configured, and what is wrong with it. */
-static void find_in_handler(struct check *check,
-		const struct postern__config_handler *handler,
-		const struct postern_error *error) {
-	find(check, POSTERN__EXIT_FAILED,
-			"%s:%u:%u: handler '%s': sql: %s; messages are poisoned until that "
-			"is mended",
-			postern__config_name(check->cli->config), handler->line,
-			handler->column, handler->key, error->text);
-}
-
-static int ask_about(const char *sql, void *connection,
-		struct postern_error *error) {
-#ifdef POSTERN_POSTGRES
-	return postern__sql_look(sql, connection, error);
-#else
-	(void)sql;
-	(void)connection;
-	(void)error;
-	return POSTERN_OK; /* no other store has a server */
-#endif
-}
-
-struct visit {
-	struct check *check;
-	const struct postern__config_store *store;
-};
-
-/* What the server says to the SQL of the store's handlers. */
-static int look_at_sql(void *context, void *connection,
-		struct postern_error *error) {
-	const struct visit *visit = context;
-	const struct postern__config *config = visit->check->cli->config;
-	int r = POSTERN_OK;
-	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
-		const struct postern__config_channel *channel =
-				postern__config_channel(config, i);
-		for (size_t j = 0; r == POSTERN_OK && channel->store == visit->store &&
-						   j < channel->handler_count;
-				j++) {
-			const struct postern__config_handler *handler =
-					&channel->handlers[j];
-			r = handler->sql ? ask_about(handler->sql, connection, error)
-							 : POSTERN_OK;
-			if (r == POSTERN_E_INVALID) {
-				find_in_handler(visit->check, handler, error);
-				r = POSTERN_OK;
-			}
-		}
-	}
-	return r;
+static void take_finding(void *context, int code, const char *text) {
+	/* The SQL of one handler is invalid, and not the whole. */
+	find(context,
+			code == POSTERN_E_INVALID ? POSTERN__EXIT_FAILED
+									  : postern__exit_of(code),
+			"%s", text);
 }
 
 /* Whether the server under a store would do, which a look at the store alone
@@ -217,19 +172,8 @@ static void check_under(struct check *check,
 		const struct postern__config_store *store,
 		const struct postern_box_options *box) {
 	struct postern_error error;
-	struct visit visit = { check, store };
-	const struct postern_store_options options = {
-		.size = sizeof options,
-		.command_timeout_ms = box->command_timeout_ms,
-		.command_retries = box->command_retries,
-		.schema = box->schema,
-		.connections = box->connections,
-		.listen_url = box->listen_url,
-		.remark = box->remark,
-		.remark_context = box->remark_context,
-	};
-	int r = postern__store_examine(store->values.store, &options, look_at_sql,
-			&visit, &error);
+	int r = postern__survey_take(check->cli->config, store, box, take_finding,
+			check, &error);
 	if (r) {
 		find(check, postern__exit_of(r), "%s", error.text);
 	}

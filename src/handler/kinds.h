@@ -110,6 +110,8 @@ int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
  */
 int postern__sql_look(const char *sql, void *connection,
 		struct postern_error *error);
+/* Cut the connection under a look that another thread is at. */
+void postern__sql_look_end(void *connection);
 
 /*
  * A program and its arguments, copied; no shell. argv[0] is an absolute path.

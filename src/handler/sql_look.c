@@ -2,9 +2,11 @@
 /*
  * Whether PostgreSQL could run the SQL of a handler, asked of the server that
  * would: each statement is parsed there, which finds mistakes and names that
- * are not there, and explained, which finds rights that are missing. Nothing is
- * run, so what only a run shows (a trigger, a sequence behind a default, what a
- * function does) is not seen.
+ * are not there, and explained, which finds rights that are missing. What has
+ * no plan is read here: where CREATE would make something, COPY with a client
+ * that is not there, parameters where none can be. Nothing is run, so what only
+ * a run shows (a trigger, a sequence behind a default, what a function does) is
+ * not seen.
  *
  * Each statement has a savepoint, so that one that is refused does not end the
  * transaction.
@@ -16,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 #include "base/fail.h"
 #include "handler/kinds.h"
@@ -23,6 +26,9 @@
 
 #define OID_BYTEA 17
 #define OID_JSONB 3802
+
+/* The SQLSTATE of a right that is missing. */
+#define RIGHTS "42501"
 
 struct look {
 	PGconn *link;
@@ -39,12 +45,29 @@ static Oid type_of(enum postern__sql_param param) {
 	}
 }
 
-/* The first word: "" if it begins with something else. */
-static void first_word(const char *text, char *out, size_t size) {
-	struct postern__sql_reader reader = {
+static struct postern__sql_reader read_sql(const char *text) {
+	return (struct postern__sql_reader){
 		.dialect = POSTERN__SQL_POSTGRES,
 		.sql = text,
 	};
+}
+
+static bool is_word(const struct postern__sql_token *token, const char *word) {
+	return token->kind == POSTERN__SQL_WORD && token->len == strlen(word) &&
+		   strncasecmp(token->text, word, token->len) == 0;
+}
+
+static bool is_any(const struct postern__sql_token *token,
+		const char *const *words) {
+	while (*words && !is_word(token, *words)) {
+		words++;
+	}
+	return *words;
+}
+
+/* The first word: "" if it begins with something else. */
+static void first_word(const char *text, char *out, size_t size) {
+	struct postern__sql_reader reader = read_sql(text);
 	struct postern__sql_token token;
 	postern__sql_next(&reader, &token);
 	(void)snprintf(out, size, "%.*s",
@@ -66,7 +89,7 @@ static bool has_plan(const char *word) {
 /* Of what may go wrong while planning, what would go wrong with any message;
    the values of this one are all NULL. */
 static bool counts(const struct look *look, const char *state) {
-	static const char *const mistakes[] = { "42601", "42501", NULL };
+	static const char *const mistakes[] = { "42601", RIGHTS, NULL };
 	static const char *const all[] = { "42", "3F000", "0A000", "22P02", NULL };
 	const char *const *heads = look->has_create ? mistakes : all;
 	for (; *heads; heads++) {
@@ -106,7 +129,7 @@ static int judge(const struct look *look, const char *text,
 	if (!counts(look, state)) {
 		return POSTERN_OK;
 	}
-	if (strcmp(state, "42501") == 0) {
+	if (strcmp(state, RIGHTS) == 0) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"line %u: %.100s; grant '%.63s' what it needs",
 				line_of(look, text, result), said, PQuser(look->link));
@@ -150,6 +173,140 @@ static int command(const struct look *look, const char *sql,
 	return r;
 }
 
+/*
+ * The schema that CREATE names, as it is written; "" if it names none. False:
+ * it makes nothing in a schema of its own choice, or it is not known what.
+ */
+static bool find_schema(const char *text, char *out, size_t size,
+		unsigned *line_out) {
+	static const char *const before[] = { "create", "or", "replace", "unlogged",
+		"materialized", "recursive", NULL };
+	static const char *const made[] = { "table", "view", "sequence", "function",
+		"procedure", "type", "domain", NULL };
+	static const char *const between[] = { "if", "not", "exists", NULL };
+	struct postern__sql_reader reader = read_sql(text);
+	struct postern__sql_token name;
+	struct postern__sql_token token;
+	do {
+		postern__sql_next(&reader, &token);
+	} while (is_any(&token, before));
+	if (!is_any(&token, made)) {
+		return false;
+	}
+	do {
+		postern__sql_next(&reader, &name);
+	} while (is_any(&name, between));
+	postern__sql_next(&reader, &token);
+	bool qualified = token.len == 1 && *token.text == '.';
+	int len = snprintf(out, size, "%.*s", qualified ? (int)name.len : 0,
+			name.text);
+	*line_out = name.line;
+	return len >= 0 && (size_t)len < size;
+}
+
+/* Whether something may be made where CREATE would make it. */
+static int look_at_create(const struct look *look, const char *text,
+		struct postern_error *error) {
+	char schema[256];
+	const char *const values[] = { schema };
+	unsigned line;
+	int r = POSTERN_OK;
+	if (!find_schema(text, schema, sizeof schema, &line)) {
+		return POSTERN_OK;
+	}
+	PGresult *result = PQexecParams(look->link,
+			"SELECT n.nspname FROM pg_namespace n WHERE"
+			" CASE WHEN $1 = '' THEN n.nspname = current_schema()"
+			" ELSE n.oid = to_regnamespace($1) END"
+			" AND NOT has_schema_privilege(n.oid, 'CREATE')",
+			1, NULL, values, NULL, NULL, 0);
+	if (PQresultStatus(result) != PGRES_TUPLES_OK) {
+		r = judge(look, text, result, error);
+	} else if (PQntuples(result) > 0) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"line %u: permission denied for schema %.63s; grant '%.63s' "
+				"CREATE on it, or create by hand and leave this out",
+				look->line + line - 1, PQgetvalue(result, 0, 0),
+				PQuser(look->link));
+	}
+	PQclear(result);
+	return r;
+}
+
+/* Rows from or for a client that has none, and takes none. */
+static int look_at_copy(const struct look *look, const char *text,
+		struct postern_error *error) {
+	struct postern__sql_reader reader = read_sql(text);
+	struct postern__sql_token token;
+	bool from = false;
+	bool to = false;
+	do {
+		postern__sql_next(&reader, &token);
+		if ((from && is_word(&token, "stdin")) ||
+				(to && is_word(&token, "stdout"))) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"line %u: COPY %.*s has nobody to copy with here",
+					look->line + token.line - 1, (int)token.len, token.text);
+		}
+		from = is_word(&token, "from");
+		to = is_word(&token, "to");
+	} while (token.kind != POSTERN__SQL_END);
+	return POSTERN_OK;
+}
+
+/* Parameters in the body of DO, which is a string to all but the server. */
+static int look_at_do(const struct look *look, const char *text,
+		struct postern_error *error) {
+	struct postern__sql_reader reader = read_sql(text);
+	struct postern__sql_token body;
+	struct postern__sql_token token;
+	enum postern__sql_param param;
+	do {
+		postern__sql_next(&reader, &body);
+	} while (body.kind == POSTERN__SQL_WORD);
+	if (body.kind != POSTERN__SQL_LITERAL) {
+		return POSTERN_OK; /* the server has said it */
+	}
+	const char *quote = strchr(body.text, *body.text == '$' ? '$' : '\'');
+	const char *tag = quote && *quote == '$' ? strchr(quote + 1, '$') : quote;
+	reader = read_sql(tag ? tag + 1 : "");
+	do {
+		postern__sql_next(&reader, &token);
+		if (token.kind == POSTERN__SQL_PARAM &&
+				token.text < body.text + body.len &&
+				postern__sql_param_find(token.text + 1, token.len - 1,
+						&param)) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"line %u: the body of DO cannot have parameters like "
+					"%.*s: write a function, and call it with them",
+					look->line + body.line + token.line - 2, (int)token.len,
+					token.text);
+		}
+	} while (token.kind != POSTERN__SQL_END &&
+			 token.text < body.text + body.len);
+	return POSTERN_OK;
+}
+
+/* Of what has no plan, what can be told without one. */
+static int look_at_command(const struct look *look, const char *word,
+		const char *text, struct postern_error *error) {
+	static const struct {
+		const char *word;
+		int (*look)(const struct look *look, const char *text,
+				struct postern_error *error);
+	} looks[] = {
+		{ "create", look_at_create },
+		{ "copy", look_at_copy },
+		{ "do", look_at_do },
+	};
+	for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
+		if (strcasecmp(word, looks[i].word) == 0) {
+			return looks[i].look(look, text, error);
+		}
+	}
+	return POSTERN_OK;
+}
+
 static int look_at(void *context, const char *text,
 		const enum postern__sql_param *params, size_t count,
 		struct postern_error *error) {
@@ -163,9 +320,10 @@ static int look_at(void *context, const char *text,
 	int r = command(look, "SAVEPOINT postern_look", error);
 	if (r == POSTERN_OK) {
 		r = parse(look, text, types, count, error);
-		if (r == POSTERN_OK && has_plan(word) &&
+		if (r == POSTERN_OK &&
 				PQtransactionStatus(look->link) == PQTRANS_INTRANS) {
-			r = explain(look, text, types, count, error);
+			r = has_plan(word) ? explain(look, text, types, count, error)
+							   : look_at_command(look, word, text, error);
 		}
 		int undone =
 				command(look, "ROLLBACK TO postern_look", r ? NULL : error);
@@ -182,4 +340,8 @@ int postern__sql_look(const char *sql, void *connection,
 		struct postern_error *error) {
 	struct look look = { .link = connection, .line = 1 };
 	return postern__sql_postgres_each(sql, look_at, &look, error);
+}
+
+void postern__sql_look_end(void *connection) {
+	(void)shutdown(PQsocket(connection), SHUT_RDWR); /* or it is gone */
 }

@@ -41,6 +41,7 @@
 #include "server/log.h"
 #include "server/socket.h"
 #include "server/stores.h"
+#include "server/survey.h"
 #include "server/take.h"
 #include "server/watch.h"
 
@@ -585,7 +586,10 @@ int postern__serve(const struct postern__serve_options *options) {
 		if (options->config.demo && self.stores.items[0].file) {
 			say_hints(&self);
 		}
+		struct postern__survey *survey =
+				postern__survey_start(self.config, self.watches);
 		run(&self);
+		postern__survey_destroy(survey);
 		release_signals();
 	}
 	postern__http_stop(self.http);

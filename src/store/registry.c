@@ -147,19 +147,19 @@ static bool is_postgres(const struct postern_store_kind *kind) {
 #endif
 
 int postern__store_examine(const char *url,
-		const struct postern_store_options *options, postern__store_look *look,
-		void *context, struct postern_error *error) {
+		const struct postern_store_options *options,
+		const struct postern__store_examiner *examiner,
+		struct postern_error *error) {
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
 	int r = prepare(url, options, &kind, &rest, &full, error);
 #ifdef POSTERN_POSTGRES
 	if (r == POSTERN_OK && is_postgres(kind)) {
-		return postern__pg_examine(rest, &full, look, context, error);
+		return postern__pg_examine(rest, &full, examiner, error);
 	}
 #endif
-	(void)look;
-	(void)context;
+	(void)examiner;
 	return r;
 }
 

@@ -29,20 +29,34 @@ int postern__store_check(const char *url,
 typedef int postern__store_look(void *context, void *connection,
 		struct postern_error *error);
 
+/* Gets what was found to be wrong; `code` as an error has it. */
+typedef void postern__store_find(void *context, int code, const char *text);
+
+/* Who examines a store, and is told of it. */
+struct postern__store_examiner {
+	postern__store_look *look;
+	postern__store_find *find;
+	void *context;
+};
+
 /*
  * Whether what a store stands on can keep what the store promises, as it is
  * seen to before anything is written; what is worth a warning goes to
- * options->remark. Then `look` may look around. The store itself need not be
- * there, and nothing is made. Only of stores on a server: POSTERN_OK at once
- * for the others.
+ * options->remark. Then `look` may look around, and `find` is told what keeps
+ * a store that can be opened from working: rights that are missing, a
+ * listen_url at which nothing is heard. The store itself need not be there, and
+ * nothing is made. Only of stores on a server: POSTERN_OK at once for the
+ * others.
  */
 int postern__store_examine(const char *url,
-		const struct postern_store_options *options, postern__store_look *look,
-		void *context, struct postern_error *error);
+		const struct postern_store_options *options,
+		const struct postern__store_examiner *examiner,
+		struct postern_error *error);
 /* The same, of what is behind "postgres:". */
 int postern__pg_examine(const char *rest,
-		const struct postern_store_options *options, postern__store_look *look,
-		void *context, struct postern_error *error);
+		const struct postern_store_options *options,
+		const struct postern__store_examiner *examiner,
+		struct postern_error *error);
 
 /* The SQL that makes the schema of such a store, under the name that it has;
    nothing if it needs none. */

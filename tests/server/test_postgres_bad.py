@@ -414,7 +414,9 @@ channels:
         assert says in server.stderr(), server.stderr()
         equal(place.send("a", "body").code, 0)
         until(lambda: place.state("a", "log") == "done")
-        check = place.ok("check", "--print", "--json")
+        check = place.run("check", "--print", "--json")
+        equal(check.code, 4, check)
+        assert "listen_url: " in check.out, check
         with open(f"/proc/{server.pid}/cmdline", "rb") as file:
             assert SECRET.encode() not in file.read()
         equal(server.stop(), 0)

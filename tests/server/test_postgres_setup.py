@@ -3,18 +3,25 @@
 """Setting up a store in PostgreSQL: what the commands for that say and write
 before the first message comes."""
 
+import contextlib
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from pgbouncer import Pooler  # noqa: E402
-from postgres import Server  # noqa: E402
-from support import case, equal, main  # noqa: E402
+from postgres import BIN, Server, environment, free_port  # noqa: E402
+from support import case, equal, main, until  # noqa: E402
 
 SERVER = None  # one for all cases, started below
 
 # A password that no output may have in it.
 SECRET = "canary-4e07"
+
+# Connections that wait for the lock of a table.
+ASKING = ("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+          " AND wait_event = 'relation' AND query LIKE '%barred%'"
+          " AND pid <> pg_backend_pid()")
 
 FAILED = 1
 UNREACHABLE = 4
@@ -27,6 +34,24 @@ def configure(place, url, *handlers):
         lines += [f"      h{number}:", "        sql: |"]
         lines += [f"          {line}" for line in sql.splitlines()]
     place.configure("\n".join(lines) + "\n")
+
+
+@contextlib.contextmanager
+def locked(table):
+    """Nobody else gets at this table."""
+    session = subprocess.Popen(
+        [os.path.join(BIN, "psql"), "-X", "-q", "-h", SERVER.path, "-p",
+         str(SERVER.port), "-U", "postern", "postern"],
+        env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    session.stdin.write(f"BEGIN; LOCK TABLE {table};\n\\echo .\n")
+    session.stdin.flush()
+    equal(session.stdout.readline(), ".\n")
+    try:
+        yield
+    finally:
+        session.stdin.close()
+        session.wait()
+        session.stdout.close()
 
 
 def findings(place, level):
@@ -126,6 +151,129 @@ def _(place):
     equal(SERVER.sql("SELECT to_regnamespace('postern') IS NULL"), ["t"])
 
 
+@case("check tells that a handler may not create what it would create")
+def _(place):
+    SERVER.sql(
+        "CREATE ROLE builder LOGIN; CREATE SCHEMA yard; CREATE SCHEMA \"My Yard\";"
+        "GRANT USAGE ON SCHEMA yard TO builder;"
+        "GRANT USAGE, CREATE ON SCHEMA \"My Yard\" TO builder"
+    )
+    configure(
+        place,
+        SERVER.url(user="builder", password=SECRET),
+        "create table if not exists newt (id text);\ninsert into newt values (:id)",
+        "select 1;\n create unlogged table\n  yard.newt (id text)",
+        "create table \"My Yard\" . newt (id text)",
+        "create or replace view yard.seen as select 1",
+        "create schema if not exists later; create table later.newt (id text)",
+    )
+    code, found = findings(place, "error")
+    equal(code, FAILED)
+    for text, parts in zip(
+        found,
+        (
+            ("'h0': sql: line 1: permission denied for schema public",
+             "grant 'builder' CREATE"),
+            ("'h1': sql: line 3: permission denied for schema yard",),
+            ("'h3': sql: line 1: permission denied for schema yard",),
+        ),
+        strict=True,
+    ):
+        for part in parts:
+            assert part in text, (part, text)
+
+
+@case("check tells a copy with nobody, and parameters where none can be")
+def _(place):
+    SERVER.sql("CREATE TABLE public.copied (id text)")
+    configure(
+        place,
+        SERVER.url(),
+        "select 1;\ncopy copied\n  from stdin",
+        "copy (select id from copied) to StdOut",
+        "copy copied from '/dev/null'",
+        "do $body$ begin\n  perform ':id';\n"
+        "  insert into copied values (:id);\nend $body$",
+        "do language plpgsql 'begin insert into copied values (:body); end'",
+        "do $$ declare n int[] := '{1,2}'; begin perform n[1:2], ':id'::text;"
+        " end $$; select :id::text",
+    )
+    code, found = findings(place, "error")
+    equal(code, FAILED)
+    for text, part in zip(
+        found,
+        (
+            "'h0': sql: line 3: COPY stdin has nobody",
+            "'h1': sql: line 1: COPY StdOut has nobody",
+            "'h3': sql: line 3: the body of DO cannot have parameters like :id:",
+            "'h4': sql: line 1: the body of DO cannot have parameters like :body:",
+        ),
+        strict=True,
+    ):
+        assert part in text, (part, text)
+
+
+@case("serve warns of SQL that cannot work, and serves")
+def _(place):
+    configure(
+        place,
+        SERVER.url(schema="warned", password=SECRET),
+        "select 1",
+        "selec 1",
+        "insert into comes_later values (:id)",
+    )
+    server = place.serve()
+    until(lambda: "'h2'" in server.stderr())
+    warnings = [line for line in server.stderr().splitlines() if "handler '" in line]
+    for line, part in zip(
+        warnings,
+        ("'h1': sql: line 1: syntax error", "'h2': sql: line 1: relation"),
+        strict=True,
+    ):
+        assert part in line and "warn" in line.lower(), line
+        assert "postern.yaml:" in line and "poisoned" in line, line
+    SERVER.sql("CREATE TABLE public.comes_later (id text)")
+    equal(place.send("a").code, 0)
+    until(lambda: place.state("a", "h2") == "done")
+    equal(server.stop(), 0)
+    assert SECRET not in server.stderr(), server.stderr()
+
+
+@case("serve neither waits for what its questions are about, nor stops late for it")
+def _(place):
+    SERVER.sql("CREATE TABLE public.barred (id text)")
+    text = "select * from barred where id = :id;\n" * 20 + "selec 1"
+    configure(place, SERVER.url(schema="unbarred"), text)
+    with locked("public.barred"):
+        server = place.serve()
+        until(lambda: SERVER.sql(ASKING) == ["1"])
+        equal(server.stop(), 0)
+    assert "selec" not in server.stderr(), server.stderr()
+
+
+@case("check tells a listen_url at which nothing would be heard")
+def _(place):
+    SERVER.sql("CREATE DATABASE aside")
+    with Pooler(SERVER) as pooler:
+        for listen, says in (
+            (SERVER.url(password=SECRET, port=free_port()), "cannot be reached"),
+            (SERVER.url(password=SECRET, database="aside"), "another database"),
+            (SERVER.url(password=SECRET, port=pooler.port), "pooler"),
+            (SERVER.url(password=SECRET), None),
+        ):
+            place.configure(
+                f'stores: {{one: {{url: "{SERVER.url(schema="eared")}", '
+                f'listen_url: "{listen}"}}}}\n'
+                "channels: {orders: {handlers: {h: {sql: select 1}}}}\n"
+            )
+            code, found = findings(place, "error")
+            if says:
+                equal((code, len(found)), (UNREACHABLE, 1), found)
+                assert found[0].startswith("listen_url: ") and says in found[0], found
+            else:
+                equal((code, found), (0, []))
+
+
 @case("check asks about handlers through a pooler, and of a store that is there")
 def _(place):
     with Pooler(SERVER) as pooler:
@@ -147,19 +295,32 @@ def _(place):
                "GRANT SELECT ON ALL TABLES IN SCHEMA half TO half")
     configure(place, SERVER.url(user="half", schema="half"), "select 1",
               "select * from no_such")
-    for missing, grant in (
-        ("attempt", "INSERT, UPDATE, DELETE ON ALL TABLES"),
-        ("message_seq", "USAGE ON ALL SEQUENCES"),
-    ):
-        code, found = findings(place, "error")
-        equal((code, len(found)), (UNREACHABLE, 2), found)
-        assert "no_such" in found[0], found
-        assert f'"half".{missing} ' in found[1] and "'half'" in found[1], found
-        SERVER.sql(f"GRANT {grant} IN SCHEMA half TO half")
     SERVER.sql("REVOKE EXECUTE ON FUNCTION half.bell_1 FROM public")
+    code, found = findings(place, "error")
+    equal((code, len(found)), (UNREACHABLE, 4), found)
+    assert "no_such" in found[0], found
+    tables = SERVER.sql("SELECT tablename FROM pg_tables"
+                        " WHERE schemaname = 'half' ORDER BY tablename COLLATE \"C\"")
+    some = ", ".join(tables[:3])
+    for text, head, grant in zip(
+        found[1:],
+        (f"no DELETE, INSERT, UPDATE on {some} and {len(tables) - 3} more of ",
+         "no USAGE on message_seq of ",
+         "no EXECUTE on bell_1 of "),
+        ("DELETE, INSERT, UPDATE ON ALL TABLES",
+         "USAGE ON ALL SEQUENCES",
+         "EXECUTE ON ALL FUNCTIONS"),
+        strict=True,
+    ):
+        equal(text, f"'half' has {head}the schema half: "
+                    f"GRANT {grant} IN SCHEMA half TO half")
+    # What is said to be missing is enough.
+    SERVER.sql(found[1].partition(": ")[2])
+    SERVER.sql("REVOKE UPDATE, INSERT ON half.meta FROM half")
     _, found = findings(place, "error")
-    assert '"half".bell_1 ' in found[1], found
-    SERVER.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA half TO half")
+    assert "'half' has no INSERT, UPDATE on meta of the schema half: " in found[1], found
+    for text in found[1:]:
+        SERVER.sql(text.partition(": ")[2])
     equal(len(findings(place, "error")[1]), 1)
 
 

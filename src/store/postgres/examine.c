@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Whether the server keeps the promise that is given in its name, and lending
- * a connection to somebody who wants to know more.
+ * Whether the server keeps the promise that is given in its name, whether its
+ * user may do what a node does, and lending a connection to somebody who wants
+ * to know more.
  */
 
 #include <stdio.h>
@@ -96,37 +97,46 @@ int postern__pg_judge(struct pg_connection *connection, void *context,
 	return r;
 }
 
+/* One row for each kind of thing of which some lack a right: all that lack it
+   and all rights that are lacking, so that one GRANT is enough. */
+static const char rights_sql[] =
+		"WITH own AS (SELECT n.oid, n.nspname FROM pg_class c"
+		" JOIN pg_namespace n ON n.oid = c.relnamespace"
+		" WHERE c.oid = to_regclass('@meta')),"
+		" lack (kind, name, privilege) AS ("
+		"SELECT 'TABLES', c.relname::text, p FROM own JOIN pg_class c"
+		" ON c.relnamespace = own.oid AND c.relkind = 'r',"
+		" unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p"
+		" WHERE NOT has_table_privilege(c.oid, p)"
+		" UNION ALL SELECT 'SEQUENCES', c.relname::text, 'USAGE'"
+		" FROM own JOIN pg_class c ON c.relnamespace = own.oid"
+		" WHERE CASE WHEN c.relkind = 'S' AND c.relname = 'message_seq'"
+		" THEN NOT has_sequence_privilege(c.oid, 'USAGE') END"
+		" UNION ALL SELECT 'FUNCTIONS', p.proname::text, 'EXECUTE'"
+		" FROM own JOIN pg_proc p ON p.pronamespace = own.oid"
+		" WHERE NOT has_function_privilege(p.oid, 'EXECUTE')),"
+		" kinds AS (SELECT kind,"
+		" string_agg(DISTINCT privilege, ', ') AS missing,"
+		" array_agg(DISTINCT name COLLATE \"C\") AS names"
+		" FROM lack GROUP BY kind)"
+		" SELECT format('%L has no %s on %s%s of the schema %I: GRANT %s ON"
+		" ALL %s IN SCHEMA %I TO %I', current_user, missing,"
+		" array_to_string(names[1:3], ', '), CASE WHEN cardinality(names) > 3"
+		" THEN format(' and %s more', cardinality(names) - 3) END, nspname,"
+		" missing, kind, nspname, current_user)"
+		" FROM kinds, own ORDER BY kind DESC";
+
 int postern__pg_rights(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
-	(void)context;
+	const struct postern__store_examiner *examiner = context;
 	(void)again;
 	struct pg_query query;
 	postern__pg_query(&query, connection);
-	int r = postern__pg_run(&query,
-			"WITH own AS (SELECT relnamespace AS oid FROM pg_class"
-			" WHERE oid = to_regclass('@meta'))"
-			" SELECT c.relname::text FROM own JOIN pg_class c"
-			" ON c.relnamespace = own.oid"
-			" WHERE CASE WHEN c.relkind = 'r' THEN NOT"
-			" (has_table_privilege(c.oid, 'SELECT')"
-			" AND has_table_privilege(c.oid, 'INSERT')"
-			" AND has_table_privilege(c.oid, 'UPDATE')"
-			" AND has_table_privilege(c.oid, 'DELETE'))"
-			" WHEN c.relname = 'message_seq'"
-			" THEN NOT has_sequence_privilege(c.oid, 'USAGE') END"
-			" UNION ALL SELECT p.proname::text FROM own JOIN pg_proc p"
-			" ON p.pronamespace = own.oid"
-			" WHERE NOT has_function_privilege(p.oid, 'EXECUTE')"
-			" ORDER BY 1 LIMIT 1",
-			error);
-	if (r == POSTERN_OK && postern__pg_rows(&query) > 0) {
-		const struct pg_store *self = connection->store;
+	int r = postern__pg_run(&query, rights_sql, error);
+	for (int i = 0; r == POSTERN_OK && i < postern__pg_rows(&query); i++) {
 		size_t len; /* a text ends with a zero byte */
-		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"'%.63s' has not all rights on %s%.63s that a node needs: "
-				"docs/postgresql.md says what to grant",
-				PQuser(connection->link), self->schema,
-				(const char *)postern__pg_get_bytes(&query, 0, 0, &len));
+		examiner->find(examiner->context, POSTERN_E_UNSUPPORTED,
+				postern__pg_get_bytes(&query, i, 0, &len));
 	}
 	postern__pg_end(&query);
 	return r;
@@ -134,7 +144,7 @@ int postern__pg_rights(struct pg_connection *connection, void *context,
 
 int postern__pg_lend(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
-	const struct pg_loan *loan = context;
+	const struct postern__store_examiner *examiner = context;
 	const struct pg_store *self = connection->store;
 	char sql[128];
 	(void)again;
@@ -149,7 +159,7 @@ int postern__pg_lend(struct pg_connection *connection, void *context,
 	}
 	r = postern__pg_script(connection, sql, error);
 	if (r == POSTERN_OK) {
-		r = loan->look(loan->context, connection->link, error);
+		r = examiner->look(examiner->context, connection->link, error);
 	}
 	return postern__pg_finish(connection, r, error);
 }

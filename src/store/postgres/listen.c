@@ -29,14 +29,20 @@ static int64_t now_ms(const struct pg_store *self) {
 	return self->clock->monotonic_ms(self->clock->context);
 }
 
-/* Say something to all that listen. */
+/* A word for all that listen, and the statement that says it. */
+struct saying {
+	const char *sql;
+	char word[WORD_LEN];
+};
+
 static int say(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
+	const struct saying *saying = context;
 	(void)again;
 	struct pg_query query;
 	postern__pg_query(&query, connection);
-	postern__pg_text(&query, context);
-	int r = postern__pg_run(&query, "SELECT pg_notify(@bell_1(), $1)", error);
+	postern__pg_text(&query, saying->word);
+	int r = postern__pg_run(&query, saying->sql, error);
 	postern__pg_end(&query);
 	return r;
 }
@@ -94,20 +100,22 @@ static int fail_deaf(const struct pg_store *self, struct postern_error *error) {
 			"LISTEN does not work at %s, perhaps because of %s: new work of "
 			"other nodes is looked for every second; %s",
 			postern__pg_place(&self->listener),
-			self->listen_conninfo ? "a pooler, or it is another database"
-								  : "a pooler",
+			self->listen_conninfo
+					? "a pooler, or it is another database or server"
+					: "a pooler",
 			self->listen_conninfo ? "check listen_url"
 								  : "set listen_url to the server behind it");
 }
 
-/* Whether what is said arrives here. */
-static int try_it(struct pg_store *self, struct postern_error *error) {
-	char word[WORD_LEN];
-	(void)snprintf(word, sizeof word, "%016llx",
+/* Whether what is said by this statement arrives here. */
+static int try_it(struct pg_store *self, const char *sql,
+		struct postern_error *error) {
+	struct saying saying = { .sql = sql };
+	(void)snprintf(saying.word, sizeof saying.word, "%016llx",
 			(unsigned long long)self->random->next(self->random->context));
-	int r = postern__pg_do(self, say, word, error);
+	int r = postern__pg_do(self, say, &saying, error);
 	int64_t deadline = now_ms(self) + ECHO_MS;
-	while (r == POSTERN_OK && !take_notices(&self->listener, word)) {
+	while (r == POSTERN_OK && !take_notices(&self->listener, saying.word)) {
 		if (is_ended(self)) {
 			return POSTERN_OK;
 		}
@@ -126,8 +134,21 @@ static int begin(struct pg_store *self, struct postern_error *error) {
 		r = listen_now(connection, error);
 	}
 	if (r == POSTERN_OK) {
-		r = try_it(self, error);
+		r = try_it(self, "SELECT pg_notify(@bell_1(), $1)", error);
 	}
+	return r;
+}
+
+int postern__pg_try_listen(struct pg_store *self, struct postern_error *error) {
+	struct pg_connection *connection = &self->listener;
+	int r = postern__pg_connect(connection, error);
+	if (r == POSTERN_OK) {
+		r = postern__pg_exec(connection, "LISTEN postern_check", error);
+	}
+	if (r == POSTERN_OK) {
+		r = try_it(self, "SELECT pg_notify('postern_check', $1)", error);
+	}
+	postern__pg_disconnect(connection);
 	return r;
 }
 

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <postern/sys/clock.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -141,21 +142,36 @@ static int pg_open(const char *rest,
 	return POSTERN_OK;
 }
 
+static void examine_listening(struct pg_store *self,
+		const struct postern__store_examiner *examiner) {
+	struct postern_error error;
+	char text[POSTERN_ERROR_TEXT_MAX + 16];
+	int r = postern__pg_try_listen(self, &error);
+	if (r != POSTERN_OK) {
+		(void)snprintf(text, sizeof text, "listen_url: %s", error.text);
+		examiner->find(examiner->context, r, text);
+	}
+}
+
 int postern__pg_examine(const char *rest,
-		const struct postern_store_options *options, postern__store_look *look,
-		void *context, struct postern_error *error) {
+		const struct postern_store_options *options,
+		const struct postern__store_examiner *examiner,
+		struct postern_error *error) {
 	struct pg_store *self = NULL;
 	int r = make(rest, options, &self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	struct pg_loan loan = { .look = look, .context = context };
+	struct postern__store_examiner by = *examiner;
 	r = postern__pg_do(self, postern__pg_judge, NULL, error);
 	if (r == POSTERN_OK) {
-		r = postern__pg_do_once(self, postern__pg_lend, &loan, error);
+		r = postern__pg_do_once(self, postern__pg_lend, &by, error);
 	}
 	if (r == POSTERN_OK) {
-		r = postern__pg_do(self, postern__pg_rights, NULL, error);
+		r = postern__pg_do(self, postern__pg_rights, &by, error);
+	}
+	if (r == POSTERN_OK && self->listen_conninfo) {
+		examine_listening(self, &by);
 	}
 	pg_destroy(&self->base);
 	return r;

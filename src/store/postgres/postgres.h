@@ -438,17 +438,12 @@ int postern__pg_migrate(struct pg_store *self, bool must_exist,
 int postern__pg_judge(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error);
 
-/* Refuse a user who could not do all that a node does, if the schema is
-   there. */
+/* Tell a struct postern__store_examiner what the user could not do of all that
+   a node does, if the schema is there. */
 int postern__pg_rights(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error);
 
-struct pg_loan {
-	postern__store_look *look;
-	void *context;
-};
-
-/* Have a struct pg_loan look around. */
+/* Have a struct postern__store_examiner look around. */
 int postern__pg_lend(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error);
 
@@ -607,6 +602,8 @@ int postern__pg_unlock(struct postern_store *store,
 		struct postern_error *error);
 int postern__pg_engage(struct postern_store *store, uint64_t node,
 		const char *lock_name, struct postern_error *error);
+/* Whether LISTEN works at all, without the schema. */
+int postern__pg_try_listen(struct pg_store *self, struct postern_error *error);
 int postern__pg_wait(struct postern_store *store, int64_t ms, bool *woken_out,
 		struct postern_error *error);
 void postern__pg_end_wait(struct postern_store *store);
