@@ -9,6 +9,9 @@
 #include <postern/sys/store.h>
 #include <postern/version.h>
 #include <sqlite3.h>
+#ifdef POSTERN_POSTGRES
+#include <libpq-fe.h>
+#endif
 #include <stdio.h>
 #include <yaml.h>
 
@@ -31,6 +34,15 @@ static bool is_built_in(const struct store *store) {
 	return postern_store_schema(store->url, &schema, NULL) == POSTERN_OK;
 }
 
+#ifdef POSTERN_POSTGRES
+static const char *libpq_version(void) {
+	static char text[32];
+	(void)snprintf(text, sizeof text, "%d.%d", PQlibVersion() / 10000,
+			PQlibVersion() % 10000);
+	return text;
+}
+#endif
+
 int postern__command_version(struct postern__cli *cli) {
 	static const char *const handlers[] = { "callback", "exec", "sql" };
 	const struct {
@@ -38,6 +50,9 @@ int postern__command_version(struct postern__cli *cli) {
 		const char *version;
 	} libraries[] = {
 		{ "sqlite", sqlite3_libversion() },
+#ifdef POSTERN_POSTGRES
+		{ "libpq", libpq_version() },
+#endif
 		{ "libcurl", curl_version_info(CURLVERSION_NOW)->version },
 		{ "libmicrohttpd", MHD_get_version() },
 		{ "jansson", jansson_version_str() },

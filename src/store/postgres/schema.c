@@ -229,10 +229,12 @@ int postern__pg_schema_write(const char *rest,
 		/* The usual one needs no quotes, and reads better without. */
 		const char *name = self->schema;
 		name = strcmp(name, "\"postern\".") == 0 ? "postern." : name;
-		postern__buf_printf(out, "CREATE SCHEMA %.*s;\n\n",
+		/* All of it, or nothing, in whatever it is run. */
+		postern__buf_printf(out, "BEGIN;\nCREATE SCHEMA %.*s;\n\n",
 				(int)strlen(name) - 1, name);
 		write_sql(out, postern__pg_schema, name);
 		write_sql(out, postern__pg_schema_tail, name);
+		postern__buf_printf(out, "\nCOMMIT;\n");
 	}
 	postern__pg_parse_finish(self);
 	free(self);
