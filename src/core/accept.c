@@ -277,15 +277,7 @@ void postern__accept_publish(struct postern_box *box,
 			postern__run_init(run, box, content, entry, content->accept.seq,
 					route->handler, route->fence, 0, POSTERN_NO_SUSPECT);
 			content->message.received_at_ms = content->accept.received_at_ms;
-			if (content->accept.code == POSTERN_OK ||
-					postern__bug("second-copy-run")) {
-				postern__run_enqueue(run);
-			} else {
-				/* For a handler that is new to a message that is not: it
-				   shall see the first copy, which is in the store. */
-				postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, 0, 0,
-						"returned", NULL);
-			}
+			postern__run_enqueue(run);
 			continue;
 		}
 		if (written && route->opened) {

@@ -56,11 +56,11 @@ static void duplicate_wakes(void) {
 	parcel_add_route(&parcel, stand.handlers[1])->lease = true;
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
 	CHECK(parcel.routes[0].opened);
-	CHECK(parcel.routes[1].leased);
+	CHECK(parcel.routes[1].opened);
 	CHECK_INT(stand_get(&stand, seq).delivery_count, 2);
 	CHECK_INT(stand_state(&stand, seq, ""), POSTERN_STATE_ANY);
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
-	CHECK_INT(stand_state(&stand, seq, "b"), POSTERN_STATE_LEASED);
+	CHECK_INT(stand_state(&stand, seq, "b"), POSTERN_STATE_PENDING);
 	CHECK_INT(stand_channel_stats(&stand, "orders").parked, 0);
 	stand_close(&stand);
 }

@@ -117,11 +117,11 @@ struct postern_route {
 	int64_t handler;
 	const int64_t *aliases;
 	size_t alias_count;
-	bool lease;          /* lease a new delivery to the node at once */
+	bool lease;          /* of a new message: lease it to the node at once */
 	bool retry_poisoned; /* a duplicate opens a poisoned delivery again */
 	/* out */
 	bool opened;    /* a delivery was made, or opened again, by this item */
-	bool leased;    /* and it is leased to the node; never if opened again */
+	bool leased;    /* and it is leased to the node; never for a duplicate */
 	uint64_t fence; /* of an opened delivery: 1 if leased, 0 if new and
 					   pending, what it was before if opened again */
 };
@@ -140,9 +140,10 @@ enum postern_fate {
  * written but a count, and code is POSTERN_E_DUPLICATE if the body is the
  * same, else POSTERN_E_CONFLICT, which is also recorded
  * (POSTERN_CONFLICTS_KEPT per message). A duplicate (not a conflict) also
- * makes pending or leased deliveries for routes that have none yet under the
- * handler or its aliases in any state, as long as the message is there; if
- * that un-parks it, the parked mark goes.
+ * makes pending deliveries for routes that have none yet under the handler or
+ * its aliases in any state, as long as the message is there; if that un-parks
+ * it, the parked mark goes. They are not leased: handlers see the first copy,
+ * which has to be fetched.
  */
 struct postern_accept {
 	const struct postern_message *message;

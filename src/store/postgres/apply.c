@@ -7,7 +7,8 @@
  * Messages get their numbers here, before they are sent, and keep them when
  * the batch is sent again because its answer was lost. So what the first try
  * has written is recognised by its own number, and settlements by their fence:
- * applying a batch twice comes to the same as applying it once. If the first
+ * applying a batch twice comes to the same as applying it once, but that copies
+ * are counted again. If the first
  * try is still under way, the second waits for it at the first key.
  *
  * Arrays are in the order of the numbers, in which all tables but one are

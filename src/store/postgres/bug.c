@@ -31,11 +31,10 @@ static void find_changes(struct change out[CHANGE_MAX]) {
 		out[1] = (struct change){ "AND o.fence = s.fence AND o.node = p_node",
 			"" };
 	} else if (postern__bug("lease-given-back-twice")) {
-		out[0] = (struct change){ "WHERE s.kind < 3 AND o.seq = s.seq"
-								  " AND o.handler = s.handler\n"
+		out[0] = (struct change){ "WHERE s.kind < 3 AND o.ctid = k.place\n"
 								  "\t\t\t\tAND o.fence = s.fence"
 								  " AND o.node = p_node",
-			"WHERE s.kind < 3 AND o.seq = s.seq AND o.handler = s.handler" };
+			"WHERE s.kind < 3 AND o.ctid = k.place" };
 	} else if (postern__bug("claim-keeps-fence")) {
 		out[0] = (struct change){ "fence = o.fence + 1, starts",
 			"fence = o.fence, starts" };
@@ -74,20 +73,19 @@ static void find_more_changes(struct change out[CHANGE_MAX]) {
 		out[0] = (struct change){ "\tWITH s AS (\n\t\tINSERT INTO @seen",
 			"\tPERFORM set_config('postern.then', pg_current_snapshot()::text,"
 			" true);\n\tWITH s AS (\n\t\tINSERT INTO @seen" };
-		out[1] = (struct change){ "WHERE NOT (s.seq > a_seq[n]",
-			"WHERE (s.seq = ANY (a_seq) OR"
-			" pg_visible_in_snapshot(s.xmin::text::xid8,"
+		out[1] = (struct change){ "WHERE k.k0 = a_k0[n]",
+			"WHERE (k.seq = ANY (a_seq) OR"
+			" pg_visible_in_snapshot(k.xmin::text::xid8,"
 			" current_setting('postern.then')::pg_snapshot))"
-			" AND NOT (s.seq > a_seq[n]" };
+			" AND k.k0 = a_k0[n]" };
 		out[2] = (struct change){ "RAISE 'a message was forgotten while it came"
 								  " again'\n\t\t\tUSING ERRCODE ="
 								  " 'serialization_failure'",
 			"NULL" };
 	} else if (postern__bug("claimed-by-two")) {
 		out[0] = (struct change){ "FOR UPDATE SKIP LOCKED) AS o", ") AS o" };
-		out[1] = (struct change){ "AND o.handler = u.handler"
-								  " AND o.node IS NULL",
-			"AND o.handler = u.handler" };
+		out[1] = (struct change){ "WHERE o.ctid = u.place AND o.node IS NULL",
+			"WHERE o.ctid = u.place" };
 	} else if (postern__bug("unfenced-recovery")) {
 		out[0] = (struct change){ "o.node IS NOT NULL AND o.node <> p_node",
 			"o.node IS NOT NULL" };

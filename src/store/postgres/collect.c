@@ -69,17 +69,16 @@ static int place_one(struct pg_connection *connection,
 	if (!postern__pg_get_text(query, row, 0, work->memory, &place)) {
 		return postern__pg_no_memory(error);
 	}
-	int r = postern__pg_message_read(query, row, 2, work->memory, &message,
-			error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
 	struct postern_accept *accept =
 			&collection->accepts[collection->accept_count];
 	struct postern_error why = { 0 };
-	r = collection->place(collection->context, postern__pg_get(query, row, 1),
-			&message, accept, &why);
-	if (r == POSTERN_E_INVALID) {
+	int r = postern__pg_message_read(query, row, 2, work->memory, &message,
+			&why);
+	if (r == POSTERN_OK) {
+		r = collection->place(collection->context,
+				postern__pg_get(query, row, 1), &message, accept, &why);
+	}
+	if (r == POSTERN_E_INVALID || r == POSTERN_E_CORRUPT) {
 		collection->refused++;
 		return refuse(connection, place, why.text, error);
 	}

@@ -175,7 +175,7 @@ static int unpark(struct sqlite_store *self,
 }
 
 /* Make or open the delivery of one route to a message that is known. */
-static int add_route(struct sqlite_store *self, uint64_t node,
+static int add_route(struct sqlite_store *self,
 		const struct postern_accept *accept, struct postern_route *route,
 		int64_t now, struct postern_error *error) {
 	struct sqlite_delivery delivery;
@@ -192,7 +192,7 @@ static int add_route(struct sqlite_store *self, uint64_t node,
 		return r;
 	}
 	if (delivery.state == POSTERN_STATE_ANY) {
-		r = open_route(self, node, accept->seq, route, now, error);
+		r = open_route(self, 0, accept->seq, route, now, error);
 		return r == POSTERN_OK ? unpark(self, accept, error) : r;
 	}
 	if (delivery.state == POSTERN_STATE_POISONED && route->retry_poisoned) {
@@ -241,9 +241,8 @@ static int count_duplicate(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-static int meet_again(struct sqlite_store *self, uint64_t node,
-		struct postern_accept *accept, int64_t now,
-		struct postern_error *error) {
+static int meet_again(struct sqlite_store *self, struct postern_accept *accept,
+		int64_t now, struct postern_error *error) {
 	bool there;
 	int r = check_message(self, accept, &there, error);
 	if (r != POSTERN_OK) {
@@ -255,7 +254,7 @@ static int meet_again(struct sqlite_store *self, uint64_t node,
 	r = count_duplicate(self, accept, now, error);
 	for (size_t i = 0; r == POSTERN_OK && there && i < accept->route_count;
 			i++) {
-		r = add_route(self, node, accept, &accept->routes[i], now, error);
+		r = add_route(self, accept, &accept->routes[i], now, error);
 	}
 	return r;
 }
@@ -277,7 +276,7 @@ static int accept_one(struct sqlite_store *self, uint64_t node,
 		struct postern_accept *accept, int64_t now,
 		struct postern_error *error) {
 	if (accept->code != POSTERN_OK) {
-		return meet_again(self, node, accept, now, error);
+		return meet_again(self, accept, now, error);
 	}
 	if (accept->fate == POSTERN_FATE_DROP) {
 		accept->seq = 0;

@@ -11,8 +11,10 @@
 -- then a recovery takes seconds in which all wait for it.
 --
 -- Plans stay with the session. A table that was small when a plan was made may
--- be large when it is used, so what looks for rows by their key is not allowed
--- to read all of a table instead.
+-- be large when it is used, so what looks for rows by their key must not read all
+-- of a table instead. A subquery with OFFSET 0 is a plan of its own, which knows
+-- nothing but the key; what it finds is changed by its place (ctid). Whoever
+-- finds it changed meanwhile looks at fence and node once more.
 --
 -- p_now is NULL but in tests, which bring a clock of their own.
 
@@ -63,11 +65,11 @@ BEGIN
 			outcome, error)
 		SELECT * FROM unnest(p_seq, p_handler, p_fence, p_started_at,
 			p_finished_at, p_outcome, p_error);
-	DELETE FROM @attempt a USING unnest(p_seq, p_handler) AS u (seq, handler)
-		WHERE a.seq = u.seq AND a.handler = u.handler AND a.id <= (
-			SELECT b.id FROM @attempt b
-			WHERE b.seq = u.seq AND b.handler = u.handler
-			ORDER BY b.id DESC OFFSET p_kept LIMIT 1);
+	DELETE FROM @attempt WHERE ctid = ANY (ARRAY(
+		SELECT old.place FROM unnest(p_seq, p_handler) AS u (seq, handler)
+		CROSS JOIN LATERAL (SELECT a.ctid AS place FROM @attempt a
+			WHERE a.seq = u.seq AND a.handler = u.handler
+			ORDER BY a.id DESC OFFSET p_kept) AS old));
 END $$;
 
 -- The end of leases. p_to: 3 done, 4 poisoned, 5 discarded, 1 pending again,
@@ -91,8 +93,11 @@ DECLARE
 BEGIN
 	WITH gone AS (
 		DELETE FROM @open o USING unnest(p_seq) WITH ORDINALITY AS s (seq, n)
-		WHERE coalesce(p_to[n], p_to[1]) > 2 AND o.seq = s.seq
-			AND o.handler = coalesce(p_handler[n], p_handler[1])
+		CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
+			WHERE k.seq = s.seq
+				AND k.handler = coalesce(p_handler[n], p_handler[1])
+			OFFSET 0) AS k
+		WHERE coalesce(p_to[n], p_to[1]) > 2 AND o.ctid = k.place
 			AND o.fence = coalesce(p_fence[n], p_fence[1]) AND o.node = p_node
 		RETURNING n, coalesce(p_to[n], p_to[1]) AS state, o.seq, o.handler,
 			o.fence, o.starts
@@ -130,7 +135,9 @@ BEGIN
 				FROM unnest(p_seq, p_handler, p_fence, p_to, p_delay,
 					p_failures) WITH ORDINALITY
 					AS u (seq, handler, fence, kind, delay, failures, n)) AS s
-			WHERE s.kind < 3 AND o.seq = s.seq AND o.handler = s.handler
+			CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
+				WHERE k.seq = s.seq AND k.handler = s.handler OFFSET 0) AS k
+			WHERE s.kind < 3 AND o.ctid = k.place
 				AND o.fence = s.fence AND o.node = p_node
 			RETURNING s.n
 		)
@@ -162,32 +169,35 @@ BEGIN
 					AS u (seq, handler, fence, kind, n)) AS s
 			WHERE EXISTS (SELECT 1 FROM @ledger l
 					WHERE l.seq = s.seq AND l.handler = s.handler
-						AND l.fence = s.fence AND l.state = s.kind)
+						AND l.fence = s.fence AND l.state = s.kind OFFSET 0)
 				OR (s.kind < 3 AND EXISTS (SELECT 1 FROM @open o
 					WHERE o.seq = s.seq AND o.handler = s.handler
-						AND o.fence = s.fence AND o.node IS NULL));
+						AND o.fence = s.fence AND o.node IS NULL OFFSET 0));
 	END IF;
 	RETURN v_all;
 END $$;
 
 -- Make or open again the delivery of one route to a message that is known.
--- Returns its fence, negative if it was leased, NULL if nothing changed.
-CREATE FUNCTION @add_route_1(p_node bigint, p_now bigint, p_seq bigint,
-	p_handler integer, p_aliases integer[], p_lease boolean, p_retry boolean)
+-- Returns its fence, NULL if nothing changed. It is never leased: whoever has it
+-- would have to fetch the message first, and to be told once more if the answer
+-- is lost.
+CREATE FUNCTION @add_route_1(p_now bigint, p_seq bigint, p_handler integer,
+	p_aliases integer[], p_retry boolean)
 	RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	v_handler integer;
 	v_row record;
 BEGIN
 	-- The handler's own delivery decides, or else that of its first alias
-	-- that has one.
+	-- that has one. It may go from one table to the other meanwhile, so both
+	-- are looked at at once.
 	FOREACH v_handler IN ARRAY p_handler || p_aliases LOOP
-		PERFORM 1 FROM @open WHERE seq = p_seq AND handler = v_handler;
-		IF FOUND THEN
-			RETURN NULL;
-		END IF;
-		SELECT * INTO v_row FROM @ledger
-			WHERE seq = p_seq AND handler = v_handler;
+		SELECT * INTO v_row FROM (
+			SELECT 0::smallint AS state, fence, starts FROM @open
+				WHERE seq = p_seq AND handler = v_handler
+			UNION ALL
+			SELECT state, fence, starts FROM @ledger
+				WHERE seq = p_seq AND handler = v_handler) AS d;
 		CONTINUE WHEN NOT FOUND;
 		IF NOT (p_retry AND v_row.state = 4) THEN
 			RETURN NULL;
@@ -211,14 +221,13 @@ BEGIN
 	END IF;
 	INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
 			failures, starts, crashes, solo)
-		VALUES (p_seq, p_lease::integer, CASE WHEN p_lease THEN p_node END,
-			p_now, p_now, 0, p_handler, 0, p_lease::integer, 0, false)
+		VALUES (p_seq, 0, NULL, p_now, p_now, 0, p_handler, 0, 0, 0, false)
 		ON CONFLICT DO NOTHING;
 	IF NOT FOUND THEN
 		RETURN NULL;
 	END IF;
 	DELETE FROM @parked WHERE seq = p_seq;
-	RETURN CASE WHEN p_lease THEN -1 ELSE 0 END;
+	RETURN 0;
 END $$;
 
 -- What came before: counts it, and makes the deliveries that are missing.
@@ -231,7 +240,7 @@ CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_copies integer[],
 	a_seq bigint[], a_k0 bigint[], a_k1 bigint[], a_k2 bigint[],
 	a_digest uuid[], a_channel integer[], a_id text[], a_source text[],
 	a_transport text[], a_body bytea[], r_seq bigint[], r_handler integer[],
-	r_lease boolean[], r_retry boolean[], x_route integer[], x_alias integer[],
+	r_retry boolean[], x_route integer[], x_alias integer[],
 	p_conflicts_kept integer,
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
 	OUT opened integer[], OUT opened_fence bigint[])
@@ -251,9 +260,6 @@ BEGIN
 	-- found taken, so what another transaction committed meanwhile can be
 	-- seen. All in one, because what it costs to begin one is most of what
 	-- copies cost.
-	--
-	-- OFFSET 0: each delivery is looked for by its key. As a join, with a table
-	-- that is often empty, all of an index would be read for each.
 	WITH found AS MATERIALIZED (
 		SELECT n, a_seq[n] AS own,
 			coalesce(a_channel[n], a_channel[1]) AS channel,
@@ -264,8 +270,11 @@ BEGIN
 				CASE cardinality(a_source) WHEN 1 THEN a_source[1]
 					ELSE a_source[n] END) AS strange
 		FROM unnest(p_copies) AS n
-		JOIN @seen s ON s.k0 = a_k0[n] AND s.k1 = a_k1[n] AND s.k2 = a_k2[n]
-		LEFT JOIN @message m ON m.seq = s.seq
+		CROSS JOIN LATERAL (SELECT k.seq, k.digest FROM @seen k
+			WHERE k.k0 = a_k0[n] AND k.k1 = a_k1[n] AND k.k2 = a_k2[n]
+			OFFSET 0) AS s
+		LEFT JOIN LATERAL (SELECT k.seq, k.channel, k.id, k.source
+			FROM @message k WHERE k.seq = s.seq OFFSET 0) AS m ON true
 		-- What was dropped did not know what follows it in its batch.
 		WHERE NOT (s.seq > a_seq[n] AND s.seq = ANY (a_seq))
 		ORDER BY own
@@ -338,19 +347,20 @@ BEGIN
 		FOR v_item IN
 			SELECT r AS n, k.first,
 				coalesce(r_handler[r], r_handler[1]) AS handler,
-				coalesce(r_lease[r], r_lease[1]) AS lease,
-				coalesce(r_retry[r], r_retry[1]) AS retry, ARRAY(
-					SELECT alias FROM unnest(x_route, x_alias)
-						AS x (route, alias)
-					WHERE route = r) AS aliases
+				coalesce(r_retry[r], r_retry[1]) AS retry,
+				coalesce(x.aliases, '{}') AS aliases
 			FROM unnest(known_seq, known_same, v_own, v_there)
 				AS k (first, same, own, there)
 			JOIN unnest(p_routes) AS r ON r_seq[r] = k.own
+			LEFT JOIN (SELECT route, array_agg(alias ORDER BY n) AS aliases
+				FROM unnest(x_route, x_alias) WITH ORDINALITY
+					AS u (route, alias, n)
+				GROUP BY route) AS x ON x.route = r
 			WHERE k.first <> k.own AND k.same AND k.there
 			ORDER BY r
 		LOOP
-			v_fence := @add_route_1(p_node, p_now, v_item.first,
-				v_item.handler, v_item.aliases, v_item.lease, v_item.retry);
+			v_fence := @add_route_1(p_now, v_item.first, v_item.handler,
+				v_item.aliases, v_item.retry);
 			IF v_fence IS NOT NULL THEN
 				opened := opened || v_item.n;
 				opened_fence := opened_fence || v_fence;
@@ -366,8 +376,10 @@ BEGIN
 			INTO opened, opened_fence
 			FROM unnest(known_seq, v_own) AS k (first, own)
 			JOIN unnest(p_routes) AS r ON r_seq[r] = k.own
-			LEFT JOIN @open o ON o.seq = k.own
-				AND o.handler = coalesce(r_handler[r], r_handler[1])
+			LEFT JOIN LATERAL (SELECT d.node, d.fence FROM @open d
+				WHERE d.seq = k.own
+					AND d.handler = coalesce(r_handler[r], r_handler[1])
+				OFFSET 0) AS o ON true
 			WHERE k.first = k.own;
 	END IF;
 END $$;
@@ -516,8 +528,10 @@ BEGIN
 		INTO known, known_seq, known_same, opened, opened_fence
 		FROM @meet_1(p_node, now, v_copies, v_again, a_seq, a_k0, a_k1, a_k2,
 			a_digest, a_channel, a_id, a_source, a_transport, a_body, r_seq,
-			r_handler, v_lease, r_retry, x_route, x_alias, p_conflicts_kept)
-			AS m;
+			r_handler, r_retry, x_route, x_alias, p_conflicts_kept) AS m;
+	IF cardinality(opened) > 0 THEN
+		PERFORM @wake_1(p_node);
+	END IF;
 	-- A key that was there when it was to be written may have been forgotten
 	-- before it was read: then it is new after all.
 	IF coalesce(cardinality(known), 0) < cardinality(v_copies) AND EXISTS (
@@ -572,8 +586,7 @@ DECLARE
 	v_want record;
 	v_pick record;
 	v_group bigint;
-	v_seqs bigint[] := '{}';
-	v_handlers integer[] := '{}';
+	v_places tid[] := '{}'; -- of what is taken
 	v_wanted integer[] := '{}';
 	v_suspicion smallint := 0;
 	v_suspects integer := 0;
@@ -617,12 +630,11 @@ BEGIN
 				AND o.handler = ANY (v_wanted)
 			ORDER BY o.suspect LIMIT 1;
 		IF v_group IS NOT NULL AND p_max > 0 THEN
-			SELECT array_agg(o.seq ORDER BY o.seq, o.handler),
-					array_agg(o.handler ORDER BY o.seq, o.handler)
-				INTO v_seqs, v_handlers FROM @open o
+			SELECT array_agg(o.ctid ORDER BY o.seq, o.handler)
+				INTO v_places FROM @open o
 				WHERE o.suspect > 0 AND o.suspect = v_group
 					AND o.node IS NULL AND o.handler = ANY (v_wanted);
-			v_suspects := cardinality(v_seqs);
+			v_suspects := cardinality(v_places);
 			v_suspicion := 1;
 			IF v_suspects = 1 THEN
 				SELECT CASE count(*) WHEN 1 THEN 2 ELSE 1 END INTO v_suspicion
@@ -644,47 +656,46 @@ BEGIN
 		WHERE NOT o.paused ORDER BY w.n
 	LOOP
 		CONTINUE WHEN v_suspects > 0 AND v_want.in_process;
-		EXIT WHEN cardinality(v_seqs) >= p_max OR v_bytes > p_bytes;
+		EXIT WHEN cardinality(v_places) >= p_max OR v_bytes > p_bytes;
 		v_low := v_want.start;
 		v_high := v_now;
 		LOOP
 			FOR v_pick IN
-				SELECT o.seq, o.due_at, coalesce(octet_length(m.body), 0) AS len
-				FROM (SELECT p.seq, p.due_at FROM @open p
+				SELECT o.place, o.due_at, coalesce(m.len, 0) AS len
+				FROM (SELECT p.ctid AS place, p.seq, p.due_at FROM @open p
 					WHERE p.handler = v_want.handler AND p.node IS NULL
 						AND p.suspect = 0 AND p.due_at <= v_high
 						AND p.due_at >= v_low
 					ORDER BY p.due_at, p.seq
-					LIMIT least(v_want.max, p_max - cardinality(v_seqs))
+					LIMIT least(v_want.max, p_max - cardinality(v_places))
 					FOR UPDATE SKIP LOCKED) AS o
-				LEFT JOIN @message m ON m.seq = o.seq
+				LEFT JOIN LATERAL (SELECT octet_length(k.body) AS len
+					FROM @message k WHERE k.seq = o.seq OFFSET 0) AS m ON true
 				ORDER BY o.due_at, o.seq
 			LOOP
 				EXIT WHEN v_bytes > p_bytes;
-				v_seqs := v_seqs || v_pick.seq;
-				v_handlers := v_handlers || v_want.handler;
+				v_places := v_places || v_pick.place;
 				v_bytes := v_bytes + v_pick.len;
 				v_want.max := v_want.max - 1;
 				v_reached[v_want.n] := greatest(v_pick.due_at,
 					v_reached[v_want.n]);
 			END LOOP;
 			EXIT WHEN v_low = 0 OR v_want.max = 0 OR v_bytes > p_bytes
-				OR cardinality(v_seqs) >= p_max;
+				OR cardinality(v_places) >= p_max;
 			v_high := least(v_now, v_low - 1);
 			v_low := 0;
 		END LOOP;
 		-- A suspect whose handler now runs elsewhere is one no more.
 		CONTINUE WHEN v_want.in_process;
 		FOR v_pick IN
-			SELECT p.seq FROM @open p
+			SELECT p.ctid AS place FROM @open p
 			WHERE p.suspect > 0 AND p.handler = v_want.handler
 				AND p.node IS NULL AND p.due_at <= v_now
 			ORDER BY p.due_at, p.seq
-			LIMIT greatest(least(v_want.max, p_max) - cardinality(v_seqs), 0)
+			LIMIT least(v_want.max, p_max - cardinality(v_places))
 			FOR UPDATE SKIP LOCKED
 		LOOP
-			v_seqs := v_seqs || v_pick.seq;
-			v_handlers := v_handlers || v_want.handler;
+			v_places := v_places || v_pick.place;
 		END LOOP;
 	END LOOP;
 
@@ -694,9 +705,8 @@ BEGIN
 				fence = o.fence + 1, starts = o.starts + 1,
 				solo = u.n <= v_suspects AND v_suspicion = 2,
 				suspect = CASE WHEN u.n <= v_suspects THEN o.suspect ELSE 0 END
-			FROM unnest(v_seqs, v_handlers) WITH ORDINALITY
-				AS u (seq, handler, n)
-			WHERE o.seq = u.seq AND o.handler = u.handler AND o.node IS NULL
+			FROM unnest(v_places) WITH ORDINALITY AS u (place, n)
+			WHERE o.ctid = u.place AND o.node IS NULL
 			RETURNING u.n, o.seq, o.handler, o.fence, o.failures, o.due_at
 		)
 		SELECT l.seq, l.handler, l.fence, l.failures,
@@ -707,7 +717,8 @@ BEGIN
 			NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
 			NULL::bigint[]
 		FROM leased l
-		LEFT JOIN @message m ON m.seq = l.seq
+		LEFT JOIN LATERAL (SELECT * FROM @message k WHERE k.seq = l.seq
+			OFFSET 0) AS m ON true
 		LEFT JOIN @channel c ON c.id = m.channel
 		ORDER BY l.n > v_suspects, l.due_at, l.seq;
 
@@ -833,8 +844,9 @@ BEGIN
 	UPDATE @open o SET node = NULL, since = v_now, due_at = v_now,
 		starts = o.starts - 1, solo = false
 		FROM unnest(p_seq, p_handler, p_fence) AS u (seq, handler, fence)
-		WHERE o.seq = u.seq AND o.handler = u.handler AND o.fence = u.fence
-			AND o.node = p_node;
+		CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
+			WHERE k.seq = u.seq AND k.handler = u.handler OFFSET 0) AS k
+		WHERE o.ctid = k.place AND o.fence = u.fence AND o.node = p_node;
 END $$;
 
 -- End the transactions of nodes that stopped in the middle of them, and would
@@ -1014,7 +1026,7 @@ BEGIN
 		WHERE suspect > 0;
 	WITH found AS MATERIALIZED (
 		SELECT o.seq, o.handler, o.fence, o.failures, o.starts, o.crashes,
-			o.suspect, o.since, w.max_crashes,
+			o.suspect, o.since, o.ctid AS tuple, w.max_crashes,
 			w.in_process AND NOT EXISTS (
 				SELECT 1 FROM @node n WHERE n.node = o.node) AS guilty,
 			o.solo
@@ -1048,10 +1060,10 @@ BEGIN
 			suspect = p.new_group, solo = false,
 			crashes = o.crashes + p.crashed::integer
 		FROM plan p
-		WHERE o.seq = p.seq AND o.handler = p.handler AND NOT p.doomed
+		WHERE o.ctid = p.tuple AND NOT p.doomed
 	), closed AS (
 		DELETE FROM @open o USING plan p
-		WHERE o.seq = p.seq AND o.handler = p.handler AND p.doomed
+		WHERE o.ctid = p.tuple AND p.doomed
 	), ended AS (
 		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
 				failures, starts, crashes, state)
@@ -1125,12 +1137,11 @@ BEGIN
 		RETURN;
 	END IF;
 	WITH found AS MATERIALIZED (
-		SELECT o.seq, o.handler FROM @open o
+		SELECT o.ctid AS place FROM @open o
 			WHERE o.handler = ANY (v_orphans) AND o.node IS NULL
 			LIMIT p_max FOR UPDATE SKIP LOCKED
 	), closed AS (
-		DELETE FROM @open o USING found f
-		WHERE o.seq = f.seq AND o.handler = f.handler
+		DELETE FROM @open o USING found f WHERE o.ctid = f.place
 		RETURNING o.*
 	), ended AS (
 		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
@@ -1232,8 +1243,9 @@ BEGIN
 	WITH gone AS (
 		DELETE FROM @open o USING unnest(p_seq, p_handler, p_fence, p_failures)
 			AS s (seq, handler, fence, failures)
-		WHERE o.seq = s.seq AND o.handler = s.handler
-			AND (o.fence, o.node) = (s.fence, p_node)
+		CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
+			WHERE k.seq = s.seq AND k.handler = s.handler OFFSET 0) AS k
+		WHERE o.ctid = k.place AND (o.fence, o.node) = (s.fence, p_node)
 		RETURNING o.seq, o.fence, o.handler, s.failures, o.starts
 	), ended AS (
 		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
@@ -1299,5 +1311,7 @@ BEGIN
 	UPDATE @ledger l SET finished_at = coalesce(p_now, @now_ms()),
 			duration = p_duration
 		FROM unnest(p_seq, p_handler) AS u (seq, handler)
-		WHERE l.seq = u.seq AND l.handler = u.handler;
+		CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @ledger k
+			WHERE k.seq = u.seq AND k.handler = u.handler OFFSET 0) AS k
+		WHERE l.ctid = k.place;
 END $$;
