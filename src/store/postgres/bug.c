@@ -30,6 +30,9 @@ static void find_changes(struct change out[CHANGE_MAX]) {
 		};
 		out[1] = (struct change){ "AND o.fence = s.fence AND o.node = p_node",
 			"" };
+		out[2] = (struct change){ "AND o.fence = p_fence[1]"
+								  " AND o.node = p_node",
+			"" };
 	} else if (postern__bug("lease-given-back-twice")) {
 		out[0] = (struct change){ "WHERE s.kind < 3 AND o.ctid = k.place\n"
 								  "\t\t\t\tAND o.fence = s.fence"

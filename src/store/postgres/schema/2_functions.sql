@@ -87,34 +87,64 @@ CREATE FUNCTION @settle_1(p_node bigint, p_now bigint, p_again boolean,
 	SET enable_seqscan = off SET jit = off
 	SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+	v_gone bigint[];
 	v_ended integer[];
 	v_others integer[] := '{}';
 	v_all integer[];
 BEGIN
-	WITH gone AS (
-		DELETE FROM @open o USING unnest(p_seq) WITH ORDINALITY AS s (seq, n)
-		CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
-			WHERE k.seq = s.seq
-				AND k.handler = coalesce(p_handler[n], p_handler[1])
-			OFFSET 0) AS k
-		WHERE coalesce(p_to[n], p_to[1]) > 2 AND o.ctid = k.place
-			AND o.fence = coalesce(p_fence[n], p_fence[1]) AND o.node = p_node
-		RETURNING n, coalesce(p_to[n], p_to[1]) AS state, o.seq, o.handler,
-			o.fence, o.starts
-	), ended AS (
-		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
-				failures, starts, crashes, state)
-		SELECT seq, fence, p_now - coalesce(p_lag[n], p_lag[1]),
-			coalesce(p_duration[n], p_duration[1]), handler,
-			coalesce(p_failures[n], p_failures[1]), starts, 0, state
-		FROM gone
-	), tally AS (
-		INSERT INTO @handler_tally (handler, done, discarded)
-		SELECT handler, count(*) FILTER (WHERE state = 3),
-			count(*) FILTER (WHERE state = 5)
-		FROM gone WHERE state <> 4 GROUP BY handler
-	)
-	SELECT array_agg(n::integer) INTO v_ended FROM gone;
+	-- One handler that had no trouble: nothing to tell one from the other by.
+	IF p_to = '{3}' AND cardinality(p_handler) = 1
+			AND cardinality(p_fence) = 1 AND cardinality(p_failures) = 1
+			AND cardinality(p_duration) = 1 AND cardinality(p_lag) = 1 THEN
+		WITH gone AS (
+			DELETE FROM @open o
+			WHERE o.seq = ANY (p_seq) AND o.handler = p_handler[1]
+				AND o.fence = p_fence[1] AND o.node = p_node
+			RETURNING o.seq, o.starts
+		), ended AS (
+			INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
+					failures, starts, crashes, state)
+			SELECT seq, p_fence[1], p_now - p_lag[1], p_duration[1],
+				p_handler[1], p_failures[1], starts, 0, 3
+			FROM gone
+		)
+		SELECT array_agg(seq) INTO v_gone FROM gone;
+		IF v_gone IS NOT NULL THEN
+			INSERT INTO @handler_tally (handler, done)
+				VALUES (p_handler[1], cardinality(v_gone));
+		END IF;
+		IF cardinality(v_gone) = cardinality(p_seq) THEN
+			RETURN NULL;
+		END IF;
+		SELECT array_agg(n::integer) INTO v_ended
+			FROM unnest(p_seq) WITH ORDINALITY AS s (seq, n)
+			WHERE seq = ANY (v_gone);
+	ELSE
+		WITH gone AS (
+			DELETE FROM @open o USING unnest(p_seq) WITH ORDINALITY AS s (seq, n)
+			CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
+				WHERE k.seq = s.seq
+					AND k.handler = coalesce(p_handler[n], p_handler[1])
+				OFFSET 0) AS k
+			WHERE coalesce(p_to[n], p_to[1]) > 2 AND o.ctid = k.place
+				AND o.fence = coalesce(p_fence[n], p_fence[1]) AND o.node = p_node
+			RETURNING n, coalesce(p_to[n], p_to[1]) AS state, o.seq, o.handler,
+				o.fence, o.starts
+		), ended AS (
+			INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
+					failures, starts, crashes, state)
+			SELECT seq, fence, p_now - coalesce(p_lag[n], p_lag[1]),
+				coalesce(p_duration[n], p_duration[1]), handler,
+				coalesce(p_failures[n], p_failures[1]), starts, 0, state
+			FROM gone
+		), tally AS (
+			INSERT INTO @handler_tally (handler, done, discarded)
+			SELECT handler, count(*) FILTER (WHERE state = 3),
+				count(*) FILTER (WHERE state = 5)
+			FROM gone WHERE state <> 4 GROUP BY handler
+		)
+		SELECT array_agg(n::integer) INTO v_ended FROM gone;
+	END IF;
 	IF cardinality(v_ended) = cardinality(p_seq)
 			AND NOT p_to && ARRAY[4, 5]::smallint[] THEN
 		RETURN NULL;
