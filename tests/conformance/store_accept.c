@@ -341,6 +341,19 @@ static void comes_back_as_sent(void) {
 	stand_close(&stand);
 }
 
+static void check_bare(const struct postern_message *message,
+		const char *source) {
+	CHECK_STR(message->source, source);
+	CHECK_STR(message->type, "order.paid");
+	CHECK_STR(message->subject, NULL);
+	CHECK_STR(message->time, NULL);
+	CHECK_STR(message->content_type, NULL);
+	CHECK_STR(message->correlation_id, NULL);
+	CHECK_STR(message->traceparent, NULL);
+	CHECK_STR(message->transport, "api");
+	CHECK_INT(message->header_count, 0);
+}
+
 static void absent_stays_absent(void) {
 	struct stand stand;
 	struct parcel parcel;
@@ -349,14 +362,38 @@ static void absent_stays_absent(void) {
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
 	struct postern_message message =
 			stand_get(&stand, parcel.accept.seq).message;
-	CHECK_STR(message.subject, NULL);
-	CHECK_STR(message.time, NULL);
-	CHECK_STR(message.content_type, NULL);
-	CHECK_STR(message.correlation_id, NULL);
-	CHECK_STR(message.traceparent, NULL);
-	CHECK_INT(message.header_count, 0);
-	CHECK_STR(message.transport, "api");
+	check_bare(&message, "shop");
 	stand_close(&stand);
+}
+
+/* One that has everything, at each place among some that have nothing; of those
+   the first is of a source that is called as its channel. */
+static void own_in_a_batch(void) {
+	static const char *const ids[] = { "1", "2", "3" };
+	for (size_t full = 0; full < 3; full++) {
+		struct stand stand;
+		struct parcel parcels[3];
+		stand_open(&stand, "a", NULL);
+		for (size_t i = 0; i < 3; i++) {
+			parcel_init(&parcels[i], &stand, ids[(i + 3 - full) % 3], "");
+			if (i == full) {
+				fill(&parcels[i].message);
+			} else if (i == (full + 1) % 3) {
+				parcels[i].message.source = "orders";
+			}
+		}
+		parcel_send_all(&stand, parcels, 3);
+		for (size_t i = 0; i < 3; i++) {
+			struct postern_detail detail =
+					stand_get(&stand, parcels[i].accept.seq);
+			if (i == full) {
+				check_full(&detail.message, stand_now(&stand));
+			} else {
+				check_bare(&detail.message, parcels[i].message.source);
+			}
+		}
+		stand_close(&stand);
+	}
 }
 
 /* A text of `len` bytes, kept until the end of the case. */
@@ -497,6 +534,7 @@ const struct tap_case accept_cases[] = {
 	{ "a message comes back as it was sent, after a crash too",
 			comes_back_as_sent },
 	{ "what a message does not have stays absent", absent_stays_absent },
+	{ "each message of a batch keeps what is its own", own_in_a_batch },
 	{ "a message at its limits is kept whole", largest_message },
 	{ "seqs ascend in the order of the batch", seqs_ascend },
 	{ "seqs go on after a crash", seqs_go_on },

@@ -271,6 +271,17 @@ def _(place):
           ["the id contains a control character"])
 
 
+@case("a row whose headers publish did not write holds up nobody")
+def _(place):
+    begin(place)
+    SERVER.sql("INSERT INTO postern.staged (channel, id, type, headers, body)"
+               " VALUES (1, 'bad', 'x', '\\x61', '')")
+    SERVER.sql(publish("'good'", "'good'"))
+    server = place.serve()
+    until(lambda: count("public.effect") == 1)
+    until(lambda: "cannot be accepted" in server.stderr())
+
+
 @case("what is staged and what was refused of it are counted by channel")
 def _(place):
     begin(place)

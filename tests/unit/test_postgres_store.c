@@ -678,6 +678,10 @@ static void claimed_from_mark(void) {
 		CHECK_INT(claim_some(&scene, 1, &claimed), 1);
 	}
 	CHECK(claimed.seq != early);
+	/* It comes again at once: one is left. */
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".node"
+								 " WHERE NOT sleeps"),
+			1);
 	for (int i = 0; i < PATIENCE_MS && claimed.seq != early; i++) {
 		give_back(&scene, &claimed); /* and due at once */
 		CHECK_INT(claim_some(&scene, 1, &claimed), 1);
