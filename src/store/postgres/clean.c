@@ -283,6 +283,31 @@ static int clean_batch(struct pg_connection *connection,
 	return r;
 }
 
+/* *xid_out is 0 if nothing was written. */
+static int read_xid(struct pg_connection *connection, int64_t *xid_out,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query,
+			"SELECT pg_current_xact_id_if_assigned()::text::bigint", error);
+	*xid_out = r == POSTERN_OK && !postern__pg_is_null(&query, 0, 0)
+					   ? postern__pg_get(&query, 0, 0)
+					   : 0;
+	postern__pg_end(&query);
+	return r;
+}
+
+/* What the number says is all there is to know: nothing shows whose deletion
+   it was. */
+static int believe(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	(void)connection;
+	(void)context;
+	(void)again;
+	(void)error;
+	return POSTERN_OK;
+}
+
 static int clean(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	struct cleaner *result = context;
@@ -299,8 +324,14 @@ static int clean(struct pg_connection *connection, void *context, bool again,
 	if (r == POSTERN_OK) {
 		r = postern__pg_fold_tallies(connection, error);
 	}
+	int64_t xid = 0;
+	if (r == POSTERN_OK) {
+		r = read_xid(connection, &xid, error);
+	}
 	*result = cleaner;
-	return postern__pg_finish(connection, r, error);
+	return xid ? postern__pg_finish_known(connection, xid, believe, NULL, r,
+						 error)
+			   : postern__pg_finish(connection, r, error);
 }
 
 int postern__pg_clean(struct postern_store *store,
