@@ -328,15 +328,12 @@ static void given_back_after_busy(void) {
 }
 
 /* A claim that commits after it was given up. */
-static void claim_given_back(void) {
-	struct scene scene;
+static void claim_too_late(struct scene *scene) {
 	struct postern_accept accept;
 	struct postern_claims claims = { 0 };
-	bool alive = false;
-	scene_open(&scene);
-	CHECK_OK(accept_leased(&scene, 7, "1", &accept), &scene.error);
-	hold_up(&scene, "UPDATE", "open");
-	struct postern_want want = { .handler = scene.handler, .max = 10 };
+	CHECK_OK(accept_leased(scene, 7, "1", &accept), &scene->error);
+	hold_up(scene, "UPDATE", "open");
+	struct postern_want want = { .handler = scene->handler, .max = 10 };
 	struct postern_claim claim = {
 		.node = NODE,
 		.wants = &want,
@@ -344,12 +341,19 @@ static void claim_given_back(void) {
 		.max = 10,
 		.bytes_max = 1000000,
 	};
-	CHECK_INT(scene.store->ops->claim(scene.store, &claim, scene.memory,
-					  &claims, &scene.error),
+	CHECK_INT(scene->store->ops->claim(scene->store, &claim, scene->memory,
+					  &claims, &scene->error),
 			POSTERN_E_TIMEOUT);
-	run(scene.link, "INSERT INTO " SCHEMA ".go VALUES (1)");
-	CHECK(wait_for(&scene,
+	run(scene->link, "INSERT INTO " SCHEMA ".go VALUES (1)");
+	CHECK(wait_for(scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
+}
+
+static void claim_given_back(void) {
+	struct scene scene;
+	bool alive = false;
+	scene_open(&scene);
+	claim_too_late(&scene);
 	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
 					 &scene.error),
 			&scene.error);
@@ -357,6 +361,21 @@ static void claim_given_back(void) {
 					  "SELECT count(*) FROM " SCHEMA ".open"
 					  " WHERE node IS NULL AND fence = 1 AND starts = 0"),
 			1);
+	scene_close(&scene);
+}
+
+/* A handler of the node takes its time meanwhile. */
+static void claims_in_doubt(void) {
+	struct scene scene;
+	struct postern_claimed claimed = { 0 };
+	scene_open(&scene);
+	claim_too_late(&scene);
+	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
+	run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(42, NULL, NULL, 1)");
+	CHECK_INT(claim_some(&scene, 10, &claimed), 1);
+	CHECK_INT(claimed.fence, 2);
+	run(link, "ROLLBACK");
+	PQfinish(link);
 	scene_close(&scene);
 }
 
@@ -763,6 +782,8 @@ static const struct tap_case cases[] = {
 	{ "what was claimed after it was given up is given back",
 			claim_given_back },
 	{ "a node is renewed whatever is in doubt", renewed_in_doubt },
+	{ "claims go on when one was in doubt, whatever handlers do",
+			claims_in_doubt },
 	{ "what was accepted after it was given up is a duplicate then",
 			sent_again },
 	{ "a copy that waits for the first is its duplicate", copy_waits },

@@ -17,7 +17,9 @@
  * A claim has begun before it can be in doubt. But a delivery whose claim did
  * not take effect will be claimed once more, under the same fence, and that
  * lease must not be given back: nothing is claimed before the doubts about
- * claims are settled, by one at a time, and then they are forgotten.
+ * claims are settled, by one at a time, and then they are forgotten. Only what
+ * was claimed is waited for then: a handler that takes its time in a
+ * transaction of the node must not hold up all claims.
  */
 
 #include <postern/sys/clock.h>
@@ -113,7 +115,7 @@ static void forget(struct pg_store *self, uint64_t node, size_t count,
 	} while (0)
 
 static int give_back(struct pg_connection *connection, uint64_t node,
-		const struct pg_doubt *doubts, size_t count,
+		bool batches, const struct pg_doubt *doubts, size_t count,
 		struct postern_error *error) {
 	char timeout[24];
 	(void)snprintf(timeout, sizeof timeout, "%lld",
@@ -123,11 +125,12 @@ static int give_back(struct pg_connection *connection, uint64_t node,
 	postern__pg_node(&query, node);
 	postern__pg_now(&query);
 	postern__pg_text(&query, timeout);
+	postern__pg_bool(&query, batches);
 	EACH_LEASE(PG_INT8, postern__pg_int8(&query, lease->seq));
 	EACH_LEASE(PG_INT4, postern__pg_int4(&query, lease->handler));
 	EACH_LEASE(PG_INT8, postern__pg_int8(&query, (int64_t)lease->fence));
 	int r = postern__pg_run(&query,
-			"SELECT @give_back_1($1, $2, $3, $4, $5, $6)", error);
+			"SELECT @give_back_1($1, $2, $3, $4, $5, $6, $7)", error);
 	postern__pg_end(&query);
 	return r;
 }
@@ -141,7 +144,7 @@ int postern__pg_settle_doubts(struct pg_connection *connection, uint64_t node,
 	int64_t now = now_ms(self);
 	struct pg_doubt *doubts = take_copy(self, node, only_claimed, &count);
 	if (doubts) {
-		r = give_back(connection, node, doubts, count, error);
+		r = give_back(connection, node, !only_claimed, doubts, count, error);
 		if (r == POSTERN_OK) {
 			forget(self, node, count, now);
 		}

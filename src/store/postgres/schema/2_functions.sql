@@ -858,9 +858,10 @@ BEGIN
 END $$;
 
 -- Give back leases that a node was never told of, those of them that it has.
--- Locking the node waits for what is still under way.
+-- Locking them waits for a claim that is still under way; p_batches: locking the
+-- node waits for batches, too, and for handlers in a transaction.
 CREATE FUNCTION @give_back_1(p_node bigint, p_now bigint,
-	p_lock_timeout text, p_seq bigint[], p_handler integer[],
+	p_lock_timeout text, p_batches boolean, p_seq bigint[], p_handler integer[],
 	p_fence bigint[]) RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
 	SET enable_material = off
@@ -870,7 +871,13 @@ DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
-	PERFORM 1 FROM @node WHERE node = p_node FOR UPDATE;
+	IF p_batches THEN
+		PERFORM 1 FROM @node WHERE node = p_node FOR UPDATE;
+	END IF;
+	PERFORM 1 FROM unnest(p_seq, p_handler) AS u (seq, handler)
+		CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
+			WHERE k.seq = u.seq AND k.handler = u.handler OFFSET 0) AS k
+		JOIN @open o ON o.ctid = k.place FOR UPDATE OF o;
 	UPDATE @open o SET node = NULL, since = v_now, due_at = v_now,
 		starts = o.starts - 1, solo = false
 		FROM unnest(p_seq, p_handler, p_fence) AS u (seq, handler, fence)
