@@ -160,6 +160,29 @@ static void twice_in_one_batch(void) {
 	stand_close(&stand);
 }
 
+/* In the order of the batch: the first is nowhere when the second comes, and
+   the third knows that one. */
+static void dropped_before_kept(void) {
+	struct stand stand;
+	struct parcel parcels[3];
+	stand_open(&stand, "a", NULL);
+	for (size_t i = 0; i < 3; i++) {
+		parcel_init(&parcels[i], &stand, "1", "body");
+		parcels[i].accept.fate = POSTERN_FATE_DROP;
+	}
+	parcel_add_route(&parcels[1], stand.handlers[0]);
+	parcels[1].accept.fate = POSTERN_FATE_KEEP;
+	parcel_send_all(&stand, parcels, 3);
+	CHECK_INT(parcels[0].accept.code, POSTERN_OK);
+	CHECK_INT(parcels[0].accept.seq, 0);
+	CHECK_INT(parcels[1].accept.code, POSTERN_OK);
+	CHECK_INT(parcels[2].accept.code, POSTERN_E_DUPLICATE);
+	CHECK_INT(parcels[2].accept.seq, parcels[1].accept.seq);
+	CHECK_INT(stand_channel_stats(&stand, "orders").dropped, 1);
+	CHECK_INT(stand_channel_stats(&stand, "orders").duplicates, 1);
+	stand_close(&stand);
+}
+
 static void conflict_keeps_the_first(void) {
 	struct stand stand;
 	struct parcel parcel;
@@ -524,6 +547,8 @@ const struct tap_case accept_cases[] = {
 	{ "ids are compared byte for byte", bytes_of_ids },
 	{ "same id again in one batch is duplicate, or conflict",
 			twice_in_one_batch },
+	{ "what is dropped does not know what follows it in its batch",
+			dropped_before_kept },
 	{ "a conflict keeps the first body and is recorded",
 			conflict_keeps_the_first },
 	{ "all conflicts are counted, the first ten are kept",
