@@ -139,10 +139,8 @@ static int accept_leased(struct scene *scene, uint64_t node, const char *id,
 	return r;
 }
 
-/* The item is valid until the next claim. */
-static size_t claim_some(struct scene *scene, uint32_t max,
-		struct postern_claimed *first_out) {
-	struct postern_claims claims = { 0 };
+static int try_claim(struct scene *scene, uint32_t max,
+		struct postern_claims *out) {
 	struct postern_want want = { .handler = scene->handler, .max = max };
 	struct postern_claim claim = {
 		.node = NODE,
@@ -151,9 +149,14 @@ static size_t claim_some(struct scene *scene, uint32_t max,
 		.max = 10,
 		.bytes_max = 1000000,
 	};
-	CHECK_OK(scene->store->ops->claim(scene->store, &claim, scene->memory,
-					 &claims, &scene->error),
+	return scene->store->ops->claim(scene->store, &claim, scene->memory, out,
 			&scene->error);
+}
+
+static size_t claim_some(struct scene *scene, uint32_t max,
+		struct postern_claimed *first_out) {
+	struct postern_claims claims = { 0 };
+	CHECK_OK(try_claim(scene, max, &claims), &scene->error);
 	if (claims.count > 0 && first_out) {
 		*first_out = claims.items[0];
 	}
@@ -333,17 +336,7 @@ static void claim_too_late(struct scene *scene) {
 	struct postern_claims claims = { 0 };
 	CHECK_OK(accept_leased(scene, 7, "1", &accept), &scene->error);
 	hold_up(scene, "UPDATE", "open");
-	struct postern_want want = { .handler = scene->handler, .max = 10 };
-	struct postern_claim claim = {
-		.node = NODE,
-		.wants = &want,
-		.want_count = 1,
-		.max = 10,
-		.bytes_max = 1000000,
-	};
-	CHECK_INT(scene->store->ops->claim(scene->store, &claim, scene->memory,
-					  &claims, &scene->error),
-			POSTERN_E_TIMEOUT);
+	CHECK_INT(try_claim(scene, 10, &claims), POSTERN_E_TIMEOUT);
 	run(scene->link, "INSERT INTO " SCHEMA ".go VALUES (1)");
 	CHECK(wait_for(scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
