@@ -181,7 +181,7 @@ static const struct postern__command commands[] = {
 		.examples =
 			"postern migrate\n"
 			"postern migrate --print | less\n"
-			"postern migrate --print | psql -X -1 -v ON_ERROR_STOP=1 postgres://owner@db.example/shop",
+			"postern migrate --print | psql -X -v ON_ERROR_STOP=1 postgres://owner@db.example/shop",
 		.run = postern__command_migrate,
 	},
 	{

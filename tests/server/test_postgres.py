@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from pgbouncer import Pooler  # noqa: E402
-from postgres import Server  # noqa: E402
+from postgres import DATABASE, Server  # noqa: E402
 from support import POSTERN, case, equal, main, until  # noqa: E402
 
 SERVER = None  # one for all cases, started below
@@ -38,17 +38,23 @@ channels:
 
 
 def rights():
-    """The SQL that the document gives."""
+    """The SQL that the document gives: before the schema, but for the database,
+    which is there, and after it."""
     with open(DOCUMENT, encoding="utf-8") as file:
-        (sql,) = re.findall(r"```sql\n(.*?)```", file.read(), re.S)
-    return sql.replace(" PASSWORD '…'", "")
+        text = file.read()
+    text = text[text.index("## Rights"):].replace(" PASSWORD '…'", "")
+    before, after = re.findall(r"```sql\n(.*?)```", text, re.S)
+    return re.sub(r"CREATE DATABASE .*?;", "", before), after
 
 
 def prepare(place):
     """Everything there, made by its owner; used by a node from then on."""
-    place.configure(CONFIG.format(url=SERVER.url()))
+    before, after = rights()
+    SERVER.sql(before)
+    SERVER.sql(f"GRANT CREATE ON DATABASE {DATABASE} TO shop_owner")
+    place.configure(CONFIG.format(url=SERVER.url(user="shop_owner")))
     place.ok("migrate")
-    SERVER.sql(rights())
+    SERVER.sql(after)
     SERVER.sql("CREATE TABLE public.effect (id text, body jsonb, kind text)")
     SERVER.sql("CREATE TABLE public.total (n integer)")
     SERVER.sql("INSERT INTO public.total VALUES (0)")
