@@ -87,8 +87,11 @@ static void find_more_changes(struct change out[CHANGE_MAX]) {
 			"NULL" };
 	} else if (postern__bug("claimed-by-two")) {
 		out[0] = (struct change){ "FOR UPDATE SKIP LOCKED) AS o", ") AS o" };
+		/* Whoever finds one that is free takes all, a little later. */
 		out[1] = (struct change){ "WHERE o.ctid = u.place AND o.node IS NULL",
-			"WHERE o.ctid = u.place" };
+			"WHERE o.handler = ANY (w_handler)" };
+		out[2] = (struct change){ "RETURN QUERY\n\t\tWITH leased",
+			"PERFORM pg_sleep(0.05);\n\tRETURN QUERY\n\t\tWITH leased" };
 	} else if (postern__bug("unfenced-recovery")) {
 		out[0] = (struct change){ "o.node IS NOT NULL AND o.node <> p_node",
 			"o.node IS NOT NULL" };
