@@ -243,6 +243,7 @@ def blocks(pid, number):
 @case("a server that waits for a store at its start is stopped at once")
 def _(place):
     place.configure(TWO.replace("exit 65", "exec sleep 600"))
+    place.ok("migrate")  # a server may be stopped before it makes a file
     equal(place.send("a", channel="second").out, "accepted\n")
     # A command has the store, so the server waits for that one's end.
     worker = place.start([POSTERN, "process", "--in", "two"])
