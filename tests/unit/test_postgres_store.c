@@ -198,7 +198,7 @@ static void given_back(void) {
 					  "SELECT count(*) FROM " SCHEMA ".open"
 					  " WHERE node IS NULL AND fence = 1 AND starts = 0"),
 			1);
-	struct postern_claimed claimed;
+	struct postern_claimed claimed = { 0 };
 	if (CHECK_INT(claim_some(&scene, 10, &claimed), 1)) {
 		CHECK_INT(claimed.fence, 2);
 	}
