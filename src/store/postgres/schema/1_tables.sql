@@ -63,8 +63,9 @@ CREATE TABLE @handler_key (
 -- The nodes that are there, until when unless they renew themselves (NULL:
 -- until they say that they end), and what they register. host, pid: where it
 -- is, for people. works: it leases, under the lock of this name or (NULL)
--- without one; all that do so at a time do it under the same. sleeps: its last claim left nothing that is due, so it wants
--- to be told of new work. rests: the same of staged messages.
+-- without one; all that do so at a time do it under the same. sleeps: its last
+-- claim left nothing that is due, so it wants to be told of new work. rests: the
+-- same of staged messages.
 CREATE TABLE @node (
 	node bigint PRIMARY KEY,
 	renewed_at bigint NOT NULL,
