@@ -1061,9 +1061,11 @@ BEGIN
 
 	SELECT coalesce(max(suspect), 0) INTO v_last FROM @open
 		WHERE suspect > 0;
+	-- By key, not by place: what was locked may be newer than what this
+	-- statement sees, and all of it must be changed.
 	WITH found AS MATERIALIZED (
 		SELECT o.seq, o.handler, o.fence, o.failures, o.starts, o.crashes,
-			o.suspect, o.since, o.ctid AS tuple, w.max_crashes,
+			o.suspect, o.since, w.max_crashes,
 			w.in_process AND NOT EXISTS (
 				SELECT 1 FROM @node n WHERE n.node = o.node) AS guilty,
 			o.solo
@@ -1097,10 +1099,10 @@ BEGIN
 			suspect = p.new_group, solo = false,
 			crashes = o.crashes + p.crashed::integer
 		FROM plan p
-		WHERE o.ctid = p.tuple AND NOT p.doomed
+		WHERE o.seq = p.seq AND o.handler = p.handler AND NOT p.doomed
 	), closed AS (
 		DELETE FROM @open o USING plan p
-		WHERE o.ctid = p.tuple AND p.doomed
+		WHERE o.seq = p.seq AND o.handler = p.handler AND p.doomed
 	), ended AS (
 		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
 				failures, starts, crashes, state)
