@@ -7,181 +7,22 @@
  * each other.
  */
 
-#include <libpq-fe.h>
-#include <postern/sys/clock.h>
-#include <postern/sys/memory.h>
-#include <postern/sys/store.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tap.h"
-
-#define SCHEMA "doubt"
-#define NODE 42
-#define FROZEN 43
-/* What the store waits for an answer. */
-#define TIMEOUT_MS 1000
-/* Far more than anything takes. */
-#define PATIENCE_MS 60000
-
-struct scene {
-	struct postern_store *store;
-	PGconn *link;
-	struct postern_memory *memory;
-	struct postern_error error;
-	int64_t channel;
-	int64_t handler;
-};
-
-static void run(PGconn *link, const char *sql) {
-	PGresult *result = PQexec(link, sql);
-	ExecStatusType status = PQresultStatus(result);
-	if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
-		FAIL("%s: %s", sql, PQerrorMessage(link));
-	}
-	PQclear(result);
-}
-
-static int64_t number(PGconn *link, const char *sql) {
-	PGresult *result = PQexec(link, sql);
-	int64_t value = -1;
-	if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1) {
-		value = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
-	}
-	PQclear(result);
-	return value;
-}
-
-static void enrol(struct scene *scene, uint64_t node, int64_t lease_ms) {
-	struct postern_enrol_channel channel = { .name = "orders" };
-	struct postern_enrol_handler handler = { .key = "a" };
-	struct postern_enrolment enrolment = {
-		.node = node,
-		.node_lease_ms = lease_ms,
-		.channels = &channel,
-		.channel_count = 1,
-		.handlers = &handler,
-		.handler_count = 1,
-	};
-	CHECK_OK(scene->store->ops->enrol(scene->store, &enrolment, &scene->error),
-			&scene->error);
-	scene->channel = channel.id;
-	scene->handler = handler.id;
-}
-
-static void scene_open_with(struct scene *scene, int64_t timeout_ms) {
-	const char *base = getenv("POSTERN_TEST_POSTGRES");
-	char url[1024];
-	struct postern_store_options options = {
-		.size = sizeof options,
-		.command_timeout_ms = PATIENCE_MS,
-	};
-	*scene = (struct scene){ .memory = postern_memory_create() };
-	scene->link = PQconnectdb(base ? base : "");
-	run(scene->link, "SET client_min_messages = error;"
-					 " DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
-	(void)snprintf(url, sizeof url, "%s%cschema=" SCHEMA, base ? base : "",
-			base && strchr(base, '?') ? '&' : '?');
-	/* Making the tables takes its time. */
-	for (int i = 0; i < 2; i++) {
-		postern_store_destroy(scene->store);
-		if (!CHECK_OK(postern_store_open(url, &options, &scene->store,
-							  &scene->error),
-					&scene->error)) {
-			exit(1);
-		}
-		options.command_timeout_ms = timeout_ms;
-	}
-	enrol(scene, NODE, PATIENCE_MS);
-}
-
-static void scene_open(struct scene *scene) {
-	scene_open_with(scene, TIMEOUT_MS);
-}
-
-static void scene_close(struct scene *scene) {
-	postern_store_destroy(scene->store);
-	run(scene->link, "DROP SCHEMA " SCHEMA " CASCADE");
-	PQfinish(scene->link);
-	postern_memory_destroy(scene->memory);
-}
-
-static int accept_leased(struct scene *scene, uint64_t node, const char *id,
-		struct postern_accept *accept) {
-	struct postern_message message = {
-		.size = sizeof message,
-		.id = id,
-		.source = "shop",
-		.type = "order.paid",
-		.body = "body",
-		.body_len = 4,
-	};
-	struct postern_route route = { .handler = scene->handler, .lease = true };
-	*accept = (struct postern_accept){
-		.message = &message,
-		.channel = scene->channel,
-		.routes = &route,
-		.route_count = 1,
-	};
-	struct postern_batch batch = {
-		.node = node,
-		.accepts = accept,
-		.accept_count = 1,
-	};
-	int r = scene->store->ops->apply(scene->store, &batch, &scene->error);
-	accept->routes = NULL;
-	accept->message = NULL;
-	return r;
-}
-
-static int try_claim(struct scene *scene, uint32_t max,
-		struct postern_claims *out) {
-	struct postern_want want = { .handler = scene->handler, .max = max };
-	struct postern_claim claim = {
-		.node = NODE,
-		.wants = &want,
-		.want_count = 1,
-		.max = 10,
-		.bytes_max = 1000000,
-	};
-	return scene->store->ops->claim(scene->store, &claim, scene->memory, out,
-			&scene->error);
-}
-
-static size_t claim_some(struct scene *scene, uint32_t max,
-		struct postern_claimed *first_out) {
-	struct postern_claims claims = { 0 };
-	CHECK_OK(try_claim(scene, max, &claims), &scene->error);
-	if (claims.count > 0 && first_out) {
-		*first_out = claims.items[0];
-	}
-	return claims.count;
-}
-
-/* Wait until the database says so. */
-static bool wait_for(struct scene *scene, const char *sql, int64_t value) {
-	for (int i = 0; i < PATIENCE_MS; i++) {
-		if (number(scene->link, sql) == value) {
-			return true;
-		}
-		(void)usleep(1000);
-	}
-	return false;
-}
+#include "unit/postgres_scene.h"
 
 /* A batch that is carried out after it was given up. */
 static void accept_too_late(struct scene *scene, const char *id) {
 	struct postern_accept accept;
-	run(scene->link, "BEGIN; LOCK TABLE " SCHEMA ".seen");
-	CHECK_INT(accept_leased(scene, NODE, id, &accept), POSTERN_E_TIMEOUT);
+	scene_run(scene->link, "BEGIN; LOCK TABLE " SCHEMA ".seen");
+	CHECK_INT(scene_accept_leased(scene, NODE, id, &accept), POSTERN_E_TIMEOUT);
 	CHECK_CONTAINS(scene->error.text, "did not answer");
-	run(scene->link, "COMMIT");
-	CHECK(wait_for(scene,
+	scene_run(scene->link, "COMMIT");
+	CHECK(scene_wait_for(scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
 }
 
@@ -194,19 +35,19 @@ static void given_back(void) {
 					 &scene.error),
 			&scene.error);
 	CHECK(alive);
-	CHECK_INT(number(scene.link,
+	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open"
 					  " WHERE node IS NULL AND fence = 1 AND starts = 0"),
 			1);
 	struct postern_claimed claimed = { 0 };
-	if (CHECK_INT(claim_some(&scene, 10, &claimed), 1)) {
+	if (CHECK_INT(scene_claim(&scene, 10, &claimed), 1)) {
 		CHECK_INT(claimed.fence, 2);
 	}
 	/* Nothing is in doubt any more. */
 	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
 					 &scene.error),
 			&scene.error);
-	CHECK_INT(number(scene.link,
+	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
 			1);
 	scene_close(&scene);
@@ -219,27 +60,29 @@ static void given_back_late(void) {
 	struct postern_accept accept;
 	bool alive = false;
 	scene_open(&scene);
-	pid_t backend =
-			(pid_t)number(scene.link, "SELECT max(pid) FROM pg_stat_activity"
-									  " WHERE application_name = 'postern'");
+	pid_t backend = (pid_t)scene_number(scene.link,
+			"SELECT max(pid) FROM pg_stat_activity"
+			" WHERE application_name = 'postern'");
 	/* For a second there are numbers at hand, and the batch is all it asks
 	   for. */
-	CHECK_OK(accept_leased(&scene, 7, "0", &accept), &scene.error);
+	CHECK_OK(scene_accept_leased(&scene, 7, "0", &accept), &scene.error);
 	if (!CHECK(backend > 0) || !CHECK_INT(kill(backend, SIGSTOP), 0)) {
 		return;
 	}
-	CHECK_INT(accept_leased(&scene, NODE, "1", &accept), POSTERN_E_TIMEOUT);
+	CHECK_INT(scene_accept_leased(&scene, NODE, "1", &accept),
+			POSTERN_E_TIMEOUT);
 	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
 					 &scene.error),
 			&scene.error);
-	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 1);
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
+			1);
 	CHECK_INT(kill(backend, SIGCONT), 0);
-	CHECK(wait_for(&scene,
+	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
 	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
 					 &scene.error),
 			&scene.error);
-	CHECK_INT(number(scene.link,
+	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open"
 					  " WHERE node IS NULL AND fence = 1 AND starts = 0"),
 			1);
@@ -252,57 +95,23 @@ static void other_handler_kept(void) {
 	bool alive = false;
 	scene_open(&scene);
 	accept_too_late(&scene, "1");
-	run(scene.link, "INSERT INTO " SCHEMA ".open SELECT seq, fence, node,"
-					" due_at, since, suspect, order_hash, handler + 1,"
-					" failures, starts, crashes, solo FROM " SCHEMA ".open");
+	scene_run(scene.link,
+			"INSERT INTO " SCHEMA ".open SELECT seq, fence, node,"
+			" due_at, since, suspect, order_hash, handler + 1,"
+			" failures, starts, crashes, solo FROM " SCHEMA ".open");
 	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
 					 &scene.error),
 			&scene.error);
-	CHECK_INT(number(scene.link, "SELECT handler FROM " SCHEMA ".open"
-								 " WHERE node = 42"),
+	CHECK_INT(scene_number(scene.link, "SELECT handler FROM " SCHEMA ".open"
+									   " WHERE node = 42"),
 			scene.handler + 1);
 	scene_close(&scene);
 }
 
-/* Cut all lines of the store; the server does not hear of it. */
-static void cut_lines(const struct scene *scene) {
-	for (int fd = 3; fd < 100; fd++) {
-		struct sockaddr_storage peer;
-		socklen_t len = sizeof peer;
-		if (fd != PQsocket(scene->link) &&
-				getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
-			(void)shutdown(fd, SHUT_RDWR);
-		}
-	}
-}
-
-/* Whoever does this to the table is held up until the table `go` has a row; of
-   several only the first. */
-static void hold_up(struct scene *scene, const char *what, const char *table) {
-	char sql[1000];
-	(void)snprintf(sql, sizeof sql,
-			"CREATE TABLE " SCHEMA ".go (n integer);"
-			"CREATE SEQUENCE " SCHEMA ".held;"
-			"CREATE FUNCTION " SCHEMA ".hold_up() RETURNS trigger"
-			" LANGUAGE plpgsql AS $$ BEGIN"
-			" IF nextval('" SCHEMA ".held') = 1 THEN"
-			" WHILE NOT EXISTS (SELECT 1 FROM " SCHEMA ".go) LOOP"
-			" PERFORM pg_sleep(0.001); END LOOP;"
-			" END IF; RETURN NULL; END $$;"
-			"CREATE CONSTRAINT TRIGGER hold_up AFTER %s ON " SCHEMA ".%s"
-			" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
-			" EXECUTE FUNCTION " SCHEMA ".hold_up()",
-			what, table);
-	run(scene->link, sql);
-}
-
-static const char is_held_up[] = "SELECT last_value FROM " SCHEMA ".held"
-								 " WHERE is_called";
-
 static void *cut_when_held_up(void *context) {
 	struct scene *scene = context;
-	CHECK(wait_for(scene, is_held_up, 1));
-	cut_lines(scene);
+	CHECK(scene_wait_held_up(scene, "message"));
+	scene_cut_lines(scene);
 	return NULL;
 }
 
@@ -314,17 +123,17 @@ static void given_back_after_busy(void) {
 	pthread_t cutter;
 	bool alive = false;
 	scene_open_with(&scene, PATIENCE_MS);
-	hold_up(&scene, "INSERT", "message");
+	scene_hold_up(&scene, "INSERT", "message");
 	CHECK_INT(pthread_create(&cutter, NULL, cut_when_held_up, &scene), 0);
-	CHECK_INT(accept_leased(&scene, NODE, "1", &accept), POSTERN_E_BUSY);
+	CHECK_INT(scene_accept_leased(&scene, NODE, "1", &accept), POSTERN_E_BUSY);
 	(void)pthread_join(cutter, NULL);
-	run(scene.link, "INSERT INTO " SCHEMA ".go VALUES (1)");
-	CHECK(wait_for(&scene,
+	scene_let_go(&scene, "message");
+	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
 	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
 					 &scene.error),
 			&scene.error);
-	CHECK_INT(number(scene.link,
+	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
 			0);
 	scene_close(&scene);
@@ -334,11 +143,11 @@ static void given_back_after_busy(void) {
 static void claim_too_late(struct scene *scene) {
 	struct postern_accept accept;
 	struct postern_claims claims = { 0 };
-	CHECK_OK(accept_leased(scene, 7, "1", &accept), &scene->error);
-	hold_up(scene, "UPDATE", "open");
-	CHECK_INT(try_claim(scene, 10, &claims), POSTERN_E_TIMEOUT);
-	run(scene->link, "INSERT INTO " SCHEMA ".go VALUES (1)");
-	CHECK(wait_for(scene,
+	CHECK_OK(scene_accept_leased(scene, 7, "1", &accept), &scene->error);
+	scene_hold_up(scene, "UPDATE", "open");
+	CHECK_INT(scene_try_claim(scene, 10, &claims), POSTERN_E_TIMEOUT);
+	scene_let_go(scene, "open");
+	CHECK(scene_wait_for(scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
 }
 
@@ -350,7 +159,7 @@ static void claim_given_back(void) {
 	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
 					 &scene.error),
 			&scene.error);
-	CHECK_INT(number(scene.link,
+	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open"
 					  " WHERE node IS NULL AND fence = 1 AND starts = 0"),
 			1);
@@ -363,11 +172,12 @@ static void claims_in_doubt(void) {
 	struct postern_claimed claimed = { 0 };
 	scene_open(&scene);
 	claim_too_late(&scene);
-	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
-	run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(42, NULL, NULL, 1)");
-	CHECK_INT(claim_some(&scene, 10, &claimed), 1);
+	PGconn *link = scene_connect();
+	scene_run(link,
+			"BEGIN; SELECT " SCHEMA ".begin_units_1(42, NULL, NULL, 1)");
+	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 2);
-	run(link, "ROLLBACK");
+	scene_run(link, "ROLLBACK");
 	PQfinish(link);
 	scene_close(&scene);
 }
@@ -378,18 +188,19 @@ static void renewed_in_doubt(void) {
 	bool alive = false;
 	scene_open(&scene);
 	accept_too_late(&scene, "1");
-	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
-	run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(42, NULL, NULL, 1)");
+	PGconn *link = scene_connect();
+	scene_run(link,
+			"BEGIN; SELECT " SCHEMA ".begin_units_1(42, NULL, NULL, 1)");
 	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
 					 &scene.error),
 			&scene.error);
 	CHECK(alive);
-	run(link, "ROLLBACK");
+	scene_run(link, "ROLLBACK");
 	PQfinish(link);
 	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
 					 &scene.error),
 			&scene.error);
-	CHECK_INT(number(scene.link,
+	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
 			0);
 	scene_close(&scene);
@@ -400,9 +211,11 @@ static void sent_again(void) {
 	struct postern_accept accept;
 	scene_open(&scene);
 	accept_too_late(&scene, "1");
-	CHECK_OK(accept_leased(&scene, NODE, "1", &accept), &scene.error);
+	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 	CHECK_INT(accept.code, POSTERN_E_DUPLICATE);
-	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".message"), 1);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".message"),
+			1);
 	scene_close(&scene);
 }
 
@@ -414,7 +227,7 @@ struct copy {
 
 static void *send_copy(void *context) {
 	struct copy *copy = context;
-	copy->r = accept_leased(copy->scene, NODE, "1", &copy->accept);
+	copy->r = scene_accept_leased(copy->scene, NODE, "1", &copy->accept);
 	return NULL;
 }
 
@@ -425,19 +238,18 @@ static void copy_waits(void) {
 	struct copy copy = { .scene = &scene };
 	pthread_t sender;
 	scene_open_with(&scene, PATIENCE_MS);
-	CHECK_OK(accept_leased(&scene, NODE, "1", &copy.accept), &scene.error);
+	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &copy.accept),
+			&scene.error);
 	int64_t seq = copy.accept.seq;
-	run(scene.link, "CREATE TEMP TABLE key AS SELECT * FROM " SCHEMA ".seen;"
-					"DELETE FROM " SCHEMA ".seen");
+	scene_run(scene.link,
+			"CREATE TEMP TABLE key AS SELECT * FROM " SCHEMA ".seen;"
+			"DELETE FROM " SCHEMA ".seen");
 	PGconn *first = scene.link;
-	scene.link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
-	run(first, "BEGIN; INSERT INTO " SCHEMA ".seen SELECT * FROM key");
+	scene.link = scene_connect();
+	scene_run(first, "BEGIN; INSERT INTO " SCHEMA ".seen SELECT * FROM key");
 	CHECK_INT(pthread_create(&sender, NULL, send_copy, &copy), 0);
-	CHECK(wait_for(&scene,
-			"SELECT count(*) FROM pg_stat_activity"
-			" WHERE application_name = 'postern' AND wait_event_type = 'Lock'",
-			1));
-	run(first, "COMMIT");
+	CHECK(scene_wait_blocked(&scene, 1));
+	scene_run(first, "COMMIT");
 	(void)pthread_join(sender, NULL);
 	PQfinish(scene.link);
 	scene.link = first;
@@ -455,15 +267,16 @@ static void frozen(void) {
 	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
 	char sql[200];
 	scene_open(&scene);
-	enrol(&scene, FROZEN, 1);
-	CHECK_OK(accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
-	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
-	run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(43, NULL, NULL, 1)");
+	scene_enrol(&scene, FROZEN, 1);
+	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
+	PGconn *link = scene_connect();
+	scene_run(link,
+			"BEGIN; SELECT " SCHEMA ".begin_units_1(43, NULL, NULL, 1)");
 	(void)snprintf(sql, sizeof sql,
 			"SELECT " SCHEMA ".take_unit_1(43, %lld, %lld, 1)",
 			(long long)accept.seq, (long long)scene.handler);
-	run(link, sql);
-	CHECK(wait_for(&scene,
+	scene_run(link, sql);
+	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM " SCHEMA ".node"
 			" WHERE lives_until <= " SCHEMA ".now_ms()",
 			1));
@@ -474,8 +287,8 @@ static void frozen(void) {
 	PQclear(PQexec(link, "COMMIT"));
 	CHECK_INT(PQstatus(link), CONNECTION_BAD);
 	PQfinish(link);
-	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"
-								 " WHERE node IS NULL"),
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"
+									   " WHERE node IS NULL"),
 			1);
 	scene_close(&scene);
 }
@@ -487,11 +300,12 @@ static void frozen_claim(void) {
 	struct postern_recovered recovered = { 0 };
 	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
 	scene_open(&scene);
-	enrol(&scene, FROZEN, 1);
-	CHECK_OK(accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
-	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
-	run(link, "BEGIN; LOCK TABLE " SCHEMA ".gone IN SHARE ROW EXCLUSIVE MODE");
-	CHECK(wait_for(&scene,
+	scene_enrol(&scene, FROZEN, 1);
+	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
+	PGconn *link = scene_connect();
+	scene_run(link,
+			"BEGIN; LOCK TABLE " SCHEMA ".gone IN SHARE ROW EXCLUSIVE MODE");
+	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM " SCHEMA ".node"
 			" WHERE lives_until <= " SCHEMA ".now_ms()",
 			1));
@@ -499,7 +313,7 @@ static void frozen_claim(void) {
 					 &scene.error),
 			&scene.error);
 	CHECK_INT(recovered.released, 0);
-	run(link, "ROLLBACK");
+	scene_run(link, "ROLLBACK");
 	CHECK_OK(scene.store->ops->recover(scene.store, &recovery, &recovered,
 					 &scene.error),
 			&scene.error);
@@ -522,11 +336,11 @@ static void frozen_owner(void) {
 	struct scene scene;
 	uint64_t fence = 0;
 	scene_open(&scene);
-	enrol(&scene, FROZEN, 1);
+	scene_enrol(&scene, FROZEN, 1);
 	CHECK(take_lock(&scene, FROZEN, 1, &fence));
-	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
-	run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(43, 'lock', 1, 1)");
-	CHECK(wait_for(&scene,
+	PGconn *link = scene_connect();
+	scene_run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(43, 'lock', 1, 1)");
+	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM " SCHEMA ".lock"
 			" WHERE held_until <= " SCHEMA ".now_ms()",
 			1));
@@ -544,8 +358,8 @@ static void busy_owner(void) {
 	uint64_t fence = 0;
 	scene_open(&scene);
 	CHECK(take_lock(&scene, NODE, PATIENCE_MS, &fence));
-	PGconn *link = PQconnectdb(getenv("POSTERN_TEST_POSTGRES"));
-	run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(42, 'lock', 1, 1)");
+	PGconn *link = scene_connect();
+	scene_run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(42, 'lock', 1, 1)");
 	CHECK(take_lock(&scene, NODE, PATIENCE_MS, &fence));
 	CHECK_INT(fence, 1);
 	/* Nobody has it before that has ended, even if it was let go. */
@@ -553,7 +367,7 @@ static void busy_owner(void) {
 	CHECK_OK(scene.store->ops->unlock(scene.store, &lock, NODE, &scene.error),
 			&scene.error);
 	CHECK(!take_lock(&scene, FROZEN, 1, &fence));
-	run(link, "ROLLBACK");
+	scene_run(link, "ROLLBACK");
 	CHECK(take_lock(&scene, FROZEN, 1, &fence));
 	CHECK_INT(fence, 2);
 	PQfinish(link);
@@ -566,9 +380,10 @@ static void closed_at_rest(void) {
 	struct postern_claims claims;
 	const struct postern_claim claim = { .node = NODE };
 	scene_open(&scene);
-	run(scene.link, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-					" WHERE application_name = 'postern'");
-	CHECK(wait_for(&scene,
+	scene_run(scene.link,
+			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+			" WHERE application_name = 'postern'");
+	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM pg_stat_activity"
 			" WHERE application_name = 'postern'",
 			0));
@@ -592,15 +407,15 @@ static void woken_by_others(void) {
 	struct postern_accept accept;
 	bool woken = false;
 	scene_open(&scene);
-	enrol(&scene, FROZEN, PATIENCE_MS);
+	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	begin_listening(&scene);
 	/* Leased by who accepted it: nobody else has to look. */
-	CHECK_OK(accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
+	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
 	CHECK_OK(scene.store->ops->wait(scene.store, 1, &woken, &scene.error),
 			&scene.error);
 	CHECK(!woken);
 	/* Of one that is not there nothing is leased. */
-	CHECK_OK(accept_leased(&scene, 7, "2", &accept), &scene.error);
+	CHECK_OK(scene_accept_leased(&scene, 7, "2", &accept), &scene.error);
 	CHECK_OK(scene.store->ops->wait(scene.store, PATIENCE_MS, &woken,
 					 &scene.error),
 			&scene.error);
@@ -617,19 +432,19 @@ static void woken_after_claim(void) {
 	for (int i = 0; i < 3; i++) {
 		char id[8];
 		(void)snprintf(id, sizeof id, "%d", i);
-		CHECK_OK(accept_leased(&scene, 7, id, &accept), &scene.error);
+		CHECK_OK(scene_accept_leased(&scene, 7, id, &accept), &scene.error);
 		CHECK_OK(scene.store->ops->wait(scene.store, PATIENCE_MS, &woken,
 						 &scene.error),
 				&scene.error);
 		CHECK(woken);
-		CHECK_INT(claim_some(&scene, 10, NULL), 1);
+		CHECK_INT(scene_claim(&scene, 10, NULL), 1);
 	}
 	/* One that has not taken all comes again anyway. */
-	CHECK_OK(accept_leased(&scene, 7, "a", &accept), &scene.error);
-	CHECK_OK(accept_leased(&scene, 7, "b", &accept), &scene.error);
-	CHECK_INT(claim_some(&scene, 1, NULL), 1);
-	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".node"
-								 " WHERE NOT sleeps"),
+	CHECK_OK(scene_accept_leased(&scene, 7, "a", &accept), &scene.error);
+	CHECK_OK(scene_accept_leased(&scene, 7, "b", &accept), &scene.error);
+	CHECK_INT(scene_claim(&scene, 1, NULL), 1);
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".node"
+									   " WHERE NOT sleeps"),
 			1);
 	scene_close(&scene);
 }
@@ -656,16 +471,16 @@ static void give_back(struct scene *scene, const struct postern_claimed *item) {
 static int64_t claim_one_of_three(struct scene *scene) {
 	struct postern_accept accept = { 0 };
 	static int64_t id;
-	run(scene->link, "DELETE FROM " SCHEMA ".open");
+	scene_run(scene->link, "DELETE FROM " SCHEMA ".open");
 	for (int i = 0; i < 3; i++) {
 		char text[24];
 		(void)snprintf(text, sizeof text, "%lld", (long long)++id);
-		CHECK_OK(accept_leased(scene, 7, text, &accept), &scene->error);
+		CHECK_OK(scene_accept_leased(scene, 7, text, &accept), &scene->error);
 	}
-	run(scene->link, "UPDATE " SCHEMA ".open SET due_at = 1000 + seq");
-	CHECK_INT(claim_some(scene, 1, NULL), 1);
-	run(scene->link, "UPDATE " SCHEMA ".open SET due_at = 1 WHERE seq ="
-					 " (SELECT max(seq) FROM " SCHEMA ".open)");
+	scene_run(scene->link, "UPDATE " SCHEMA ".open SET due_at = 1000 + seq");
+	CHECK_INT(scene_claim(scene, 1, NULL), 1);
+	scene_run(scene->link, "UPDATE " SCHEMA ".open SET due_at = 1 WHERE seq ="
+						   " (SELECT max(seq) FROM " SCHEMA ".open)");
 	return accept.seq;
 }
 
@@ -674,7 +489,7 @@ static void claimed_before_mark(void) {
 	struct postern_claimed claimed = { 0 };
 	scene_open(&scene);
 	int64_t early = claim_one_of_three(&scene);
-	CHECK_INT(claim_some(&scene, 10, &claimed), 2);
+	CHECK_INT(scene_claim(&scene, 10, &claimed), 2);
 	CHECK_INT(claimed.seq, early);
 	scene_close(&scene);
 }
@@ -687,16 +502,16 @@ static void claimed_from_mark(void) {
 	/* On a machine that stops for a second it is time to look again. */
 	for (int i = 0; i < PATIENCE_MS && claimed.seq == early; i++) {
 		early = claim_one_of_three(&scene);
-		CHECK_INT(claim_some(&scene, 1, &claimed), 1);
+		CHECK_INT(scene_claim(&scene, 1, &claimed), 1);
 	}
 	CHECK(claimed.seq != early);
 	/* It comes again at once: one is left. */
-	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".node"
-								 " WHERE NOT sleeps"),
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".node"
+									   " WHERE NOT sleeps"),
 			1);
 	for (int i = 0; i < PATIENCE_MS && claimed.seq != early; i++) {
 		give_back(&scene, &claimed); /* and due at once */
-		CHECK_INT(claim_some(&scene, 1, &claimed), 1);
+		CHECK_INT(scene_claim(&scene, 1, &claimed), 1);
 	}
 	CHECK_INT(claimed.seq, early);
 	scene_close(&scene);
@@ -708,8 +523,8 @@ static void not_woken_awake(void) {
 	bool woken = false;
 	scene_open(&scene);
 	begin_listening(&scene);
-	run(scene.link, "UPDATE " SCHEMA ".node SET sleeps = false");
-	CHECK_OK(accept_leased(&scene, 7, "1", &accept), &scene.error);
+	scene_run(scene.link, "UPDATE " SCHEMA ".node SET sleeps = false");
+	CHECK_OK(scene_accept_leased(&scene, 7, "1", &accept), &scene.error);
 	CHECK_OK(scene.store->ops->wait(scene.store, 1, &woken, &scene.error),
 			&scene.error);
 	CHECK(!woken);
@@ -734,8 +549,9 @@ static void listening_cut(void) {
 	bool woken = false;
 	scene_open(&scene);
 	begin_listening(&scene);
-	run(scene.link, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-					" WHERE query LIKE 'LISTEN%' AND pid <> pg_backend_pid()");
+	scene_run(scene.link,
+			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+			" WHERE query LIKE 'LISTEN%' AND pid <> pg_backend_pid()");
 	CHECK_INT(scene.store->ops->wait(scene.store, PATIENCE_MS, &woken,
 					  &scene.error),
 			POSTERN_E_UNAVAILABLE);
