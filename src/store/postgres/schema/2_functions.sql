@@ -270,7 +270,7 @@ CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_copies integer[],
 	a_seq bigint[], a_k0 bigint[], a_k1 bigint[], a_k2 bigint[],
 	a_digest uuid[], a_channel integer[], a_id text[], a_source text[],
 	a_transport text[], a_body bytea[], r_seq bigint[], r_handler integer[],
-	r_retry boolean[], x_route integer[], x_alias integer[],
+	r_lease boolean[], r_retry boolean[], x_route integer[], x_alias integer[],
 	p_conflicts_kept integer,
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
 	OUT opened integer[], OUT opened_fence bigint[])
@@ -398,11 +398,13 @@ BEGIN
 		END LOOP;
 	END IF;
 
-	-- Routes of what an earlier try of this batch has written.
+	-- Routes of what an earlier try of this batch has written. One that was
+	-- not to be leased may have been claimed meanwhile, and looks the same.
 	IF v_mine THEN
 		SELECT opened || array_agg(r ORDER BY r),
-				opened_fence || array_agg(CASE WHEN o.node = p_node
-					AND o.fence = 1 THEN -1::bigint ELSE 0 END ORDER BY r)
+				opened_fence || array_agg(CASE
+					WHEN coalesce(r_lease[r], r_lease[1]) AND o.node = p_node
+						AND o.fence = 1 THEN -1::bigint ELSE 0 END ORDER BY r)
 			INTO opened, opened_fence
 			FROM unnest(known_seq, v_own) AS k (first, own)
 			JOIN unnest(p_routes) AS r ON r_seq[r] = k.own
@@ -558,7 +560,8 @@ BEGIN
 		INTO known, known_seq, known_same, opened, opened_fence
 		FROM @meet_1(p_node, now, v_copies, v_again, a_seq, a_k0, a_k1, a_k2,
 			a_digest, a_channel, a_id, a_source, a_transport, a_body, r_seq,
-			r_handler, r_retry, x_route, x_alias, p_conflicts_kept) AS m;
+			r_handler, v_lease, r_retry, x_route, x_alias, p_conflicts_kept)
+			AS m;
 	IF cardinality(opened) > 0 THEN
 		PERFORM @wake_1(p_node);
 	END IF;
