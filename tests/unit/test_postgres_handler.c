@@ -35,6 +35,7 @@ struct scene {
 /* A handler that runs this and returns that. */
 struct deed {
 	const char *sql;
+	const char *then; /* in a query of its own; NULL: nothing */
 	enum postern_outcome_kind outcome;
 	PGconn *rival; /* does this at the same time, in the first run … */
 	const char *rival_sql;
@@ -155,6 +156,9 @@ static void do_deed(void *context, void *transaction, uint64_t epoch,
 	deed->number = number_of(result);
 	bool good = !deed->rival || PQresultStatus(result) == PGRES_COMMAND_OK;
 	PQclear(result);
+	if (deed->then) {
+		PQclear(PQexec(transaction, deed->then));
+	}
 	outcome->kind = good ? deed->outcome : POSTERN_RETRY;
 }
 
@@ -285,6 +289,48 @@ static void constraint_at_commit(void) {
 					" DEFERRABLE INITIALLY DEFERRED);"
 					" INSERT INTO " SCHEMA ".one VALUES (1), (1)",
 			POSTERN_DONE);
+}
+
+static void constraints_looked_at(void) {
+	struct scene scene;
+	scene_open(&scene);
+	struct deed deeds[DEEDS_MAX] = {
+		{ .sql = "SET CONSTRAINTS ALL IMMEDIATE",
+				.then = "INSERT INTO " SCHEMA ".effect VALUES (1)" },
+		{ .sql = "INSERT INTO " SCHEMA ".effect VALUES (2)",
+				.then = "SET CONSTRAINTS ALL IMMEDIATE" },
+		{ .sql = "SET CONSTRAINTS ALL IMMEDIATE",
+				.then = "SET CONSTRAINTS ALL IMMEDIATE" },
+	};
+	struct postern_unit units[DEEDS_MAX];
+	CHECK_OK(transact(&scene, deeds, units, DEEDS_MAX), &scene.error);
+	for (size_t i = 0; i < DEEDS_MAX; i++) {
+		CHECK(units[i].committed);
+		CHECK_STR(units[i].outcome.reason, "");
+	}
+	CHECK_INT(number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"), 3);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".pledge"), 0);
+	scene_close(&scene);
+}
+
+static void constraints_before_commit(void) {
+	only_the_second("INSERT INTO " SCHEMA ".effect VALUES (100);"
+					" SET CONSTRAINTS ALL IMMEDIATE; COMMIT",
+			POSTERN_DONE);
+	struct scene scene;
+	scene_open(&scene);
+	struct deed deed = {
+		.sql = "INSERT INTO " SCHEMA ".effect VALUES (100);"
+			   " SET CONSTRAINTS ALL IMMEDIATE",
+		.then = "COMMIT",
+	};
+	struct postern_unit unit;
+	CHECK_OK(transact(&scene, &deed, &unit, 1), &scene.error);
+	CHECK(!unit.committed);
+	CHECK_STR(unit.outcome.reason, "handler ended the transaction itself");
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".effect"), 0);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 1);
+	scene_close(&scene);
 }
 
 /* The first of a batch has locked what the rival waits for. */
@@ -526,6 +572,10 @@ static const struct tap_case cases[] = {
 	{ "one that made the transaction read-only harms nobody else", read_only },
 	{ "a constraint that fails at the commit harms nobody else",
 			constraint_at_commit },
+	{ "one that has constraints looked at early is done",
+			constraints_looked_at },
+	{ "one that had constraints looked at may not commit either",
+			constraints_before_commit },
 	{ "nothing is kept of what was sent ahead with a lease that is lost",
 			stale_ahead },
 	{ "nothing is kept of what was sent ahead and had been taken back",

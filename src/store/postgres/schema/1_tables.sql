@@ -214,19 +214,27 @@ CREATE TABLE @conflict (
 
 -- A row is here while a transaction of handlers is under way; it must be gone
 -- when the transaction commits. So a handler that commits by itself fails, and
--- nothing of what it wrote stays.
+-- nothing of what it wrote stays. SET CONSTRAINTS ALL IMMEDIATE, which a handler
+-- may say, asks early: then the question is put again. What asks for the answer
+-- to that, too, before the next command comes, is the commit.
 CREATE UNLOGGED TABLE @pledge (
-	id bigint PRIMARY KEY
+	id bigint PRIMARY KEY,
+	asked timestamptz
 );
 CREATE FUNCTION @pledge_kept() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM 1 FROM @pledge WHERE id = NEW.id;
-	IF FOUND THEN
+	IF NOT FOUND THEN
+		RETURN NULL;
+	END IF;
+	IF NEW.asked = statement_timestamp() THEN
 		RAISE 'handler ended the transaction itself'
 			USING ERRCODE = 'invalid_transaction_termination';
 	END IF;
+	SET CONSTRAINTS @pledge_kept DEFERRED;
+	UPDATE @pledge SET asked = statement_timestamp() WHERE id = NEW.id;
 	RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER pledge_kept AFTER INSERT ON @pledge
+CREATE CONSTRAINT TRIGGER pledge_kept AFTER INSERT OR UPDATE ON @pledge
 	DEFERRABLE INITIALLY DEFERRED
 	FOR EACH ROW EXECUTE FUNCTION @pledge_kept();

@@ -1211,7 +1211,7 @@ CREATE FUNCTION @begin_units_1(p_node bigint, p_lock text,
 BEGIN
 	PERFORM pg_advisory_xact_lock_shared(p_node);
 	held := @holds_1(p_node, p_lock, p_lock_fence);
-	INSERT INTO @pledge VALUES (p_pledge);
+	INSERT INTO @pledge (id) VALUES (p_pledge);
 	xid := pg_current_xact_id()::text::bigint;
 END $$;
 
