@@ -213,6 +213,7 @@ def _(place):
         send(place, NAMES[:1])
         equal(place.ok("process").out, "processed 1\n")
         equal(place.state("m00", "row"), "poisoned")
+        equal("COPY from or to" in place.ok("show", "m00").out, True)
 
 
 @case("names that vanish from the session are given again")

@@ -264,7 +264,8 @@ static void judge(struct transaction *work, struct postern_unit *unit,
 		work->gone = true;
 	} else if (status == PQTRANS_ACTIVE) {
 		postern__unit_refuse(unit, POSTERN_E_INVALID,
-				"handler left a command running");
+				postern__unit_completes(unit) ? "handler left a command running"
+											  : NULL);
 		connection->lost = true;
 		work->gone = true;
 	} else if (status == PQTRANS_IDLE) {
