@@ -13,6 +13,8 @@
  *   :1 :$x             parameters                a colon and something
  *   :x::y :x(y)        one parameter's name      a parameter, a cast; a call
  *   a byte order mark  a blank                   letters of a name
+ *   BEGIN ATOMIC … END nothing                   a routine's body, with all its
+ *                                                semicolons
  *
  * The parameter's name is why a `::` is refused for SQLite with a sentence of
  * its own: left to it, the cast would become a part of the name.
@@ -103,6 +105,22 @@ static size_t quoted_len(const char *text, char close, bool escapes) {
 		}
 	}
 	return 0;
+}
+
+/* E'…', which goes on in the quotes on the next line, if there are any; 0 if it
+   has no end. */
+static size_t escaped_len(const char *text) {
+	size_t len = 1;
+	size_t gap = 0;
+	do {
+		size_t part = quoted_len(text + len + gap, '\'', true);
+		if (part == 0) {
+			return 0;
+		}
+		len += gap + part;
+		gap = strspn(text + len, " \t\f\v\r\n");
+	} while (text[len + gap] == '\'' && strcspn(text + len, "\r\n") < gap);
+	return len;
 }
 
 /* $$ … $$ or $tag$ … $tag$. -1 if it is none, 0 if it has no end. */
@@ -200,8 +218,7 @@ static enum postern__sql_token_kind read_dollar(const char *sql, bool sqlite,
 static enum postern__sql_token_kind read_word(const char *sql, bool sqlite,
 		size_t *len_out) {
 	if (!sqlite && (sql[0] == 'e' || sql[0] == 'E') && sql[1] == '\'') {
-		size_t len = quoted_len(sql + 1, '\'', true);
-		return quoted(len > 0 ? len + 1 : 0, len_out);
+		return quoted(escaped_len(sql), len_out);
 	}
 	*len_out = name_len(sql);
 	return POSTERN__SQL_WORD;
@@ -258,6 +275,51 @@ static enum postern__sql_token_kind classify(const char *sql, bool sqlite,
 	return POSTERN__SQL_OTHER;
 }
 
+static bool is_word(const struct postern__sql_token *token, const char *word) {
+	return token->kind == POSTERN__SQL_WORD && token->len == strlen(word) &&
+		   strncasecmp(token->text, word, token->len) == 0;
+}
+
+static enum postern__sql_making make(enum postern__sql_making making,
+		const struct postern__sql_token *token) {
+	if (making == POSTERN__SQL_MAKES_UNKNOWN) {
+		return is_word(token, "create") ? POSTERN__SQL_MAKES_SOMETHING
+										: POSTERN__SQL_MAKES_NOTHING;
+	}
+	if (making != POSTERN__SQL_MAKES_SOMETHING || is_word(token, "or") ||
+			is_word(token, "replace")) {
+		return making;
+	}
+	return is_word(token, "function") || is_word(token, "procedure")
+				   ? POSTERN__SQL_MAKES_ROUTINE
+				   : POSTERN__SQL_MAKES_NOTHING;
+}
+
+/* A semicolon in the body of a routine ends no statement of ours. */
+static void follow_body(struct postern__sql_reader *reader,
+		struct postern__sql_token *token) {
+	bool begun = reader->begun;
+	reader->begun = false;
+	if (token->kind == POSTERN__SQL_SEMICOLON && reader->depth > 0) {
+		token->kind = POSTERN__SQL_OTHER;
+	} else if (token->kind == POSTERN__SQL_SEMICOLON) {
+		reader->making = POSTERN__SQL_MAKES_UNKNOWN;
+	} else {
+		reader->making = make(reader->making, token);
+	}
+	if (reader->making != POSTERN__SQL_MAKES_ROUTINE) {
+		return;
+	}
+	if (reader->depth == 0) {
+		reader->begun = is_word(token, "begin");
+		reader->depth = begun && is_word(token, "atomic");
+	} else if (is_word(token, "case")) {
+		reader->depth++;
+	} else if (is_word(token, "end")) {
+		reader->depth--;
+	}
+}
+
 void postern__sql_next(struct postern__sql_reader *reader,
 		struct postern__sql_token *out) {
 	skip_blanks(reader);
@@ -271,6 +333,9 @@ void postern__sql_next(struct postern__sql_reader *reader,
 	}
 	out->len = len;
 	skip(reader, len);
+	if (reader->dialect == POSTERN__SQL_POSTGRES) {
+		follow_body(reader, out);
+	}
 }
 
 bool postern__sql_param_find(const char *name, size_t len,
@@ -283,11 +348,6 @@ bool postern__sql_param_find(const char *name, size_t len,
 		}
 	}
 	return false;
-}
-
-static bool is_word(const struct postern__sql_token *token, const char *word) {
-	return token->kind == POSTERN__SQL_WORD && token->len == strlen(word) &&
-		   strncasecmp(token->text, word, token->len) == 0;
 }
 
 /* A parameter's name as it is in the error text; longer ones are cut. */
@@ -383,20 +443,38 @@ static int check_pair(const struct postern__sql_token *before,
 				"transaction that the delivery is a part of",
 				token->line);
 	}
-	if (is_word(before, "create") &&
-			(is_word(token, "temp") || is_word(token, "temporary"))) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"line %u: create %.*s is not allowed in a handler: it would "
-				"stay for other deliveries",
-				token->line, shown_len(token), token->text);
-	}
 	if (is_word(before, "prepare") && is_word(token, "transaction")) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"line %u: prepare transaction is not allowed in a handler: it "
 				"ends the transaction that the delivery is a part of",
 				token->line);
 	}
-	if (is_word(before, "create") && is_word(token, "trigger")) {
+	return POSTERN_OK;
+}
+
+/* Whether what follows says what is made: CREATE, and words behind it. */
+static bool is_creating(bool creating,
+		const struct postern__sql_token *before) {
+	static const char *const between[] = { "or", "replace", "global", "local",
+		"constraint", "event" };
+	bool goes_on = is_word(before, "create");
+	for (size_t i = 0; creating && i < sizeof between / sizeof between[0];
+			i++) {
+		goes_on = goes_on || is_word(before, between[i]);
+	}
+	return goes_on;
+}
+
+/* What CREATE must not make. */
+static int check_created(const struct postern__sql_token *token,
+		struct postern_error *error) {
+	if (is_word(token, "temp") || is_word(token, "temporary")) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"line %u: create %.*s is not allowed in a handler: it would "
+				"stay for other deliveries",
+				token->line, shown_len(token), token->text);
+	}
+	if (is_word(token, "trigger")) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"line %u: create trigger is not allowed in a handler",
 				token->line);
@@ -422,6 +500,7 @@ int postern__sql_check(const char *sql, enum postern__sql_dialect dialect,
 	struct postern__sql_reader reader = { .dialect = dialect, .sql = sql };
 	struct postern__sql_token before = { .kind = POSTERN__SQL_SEMICOLON };
 	struct postern__sql_token token;
+	bool creating = false;
 	size_t count = 0;
 
 	int r = check_text(sql, error);
@@ -438,6 +517,10 @@ int postern__sql_check(const char *sql, enum postern__sql_dialect dialect,
 		}
 		if (r == POSTERN_OK) {
 			r = check_pair(&before, &token, error);
+		}
+		creating = is_creating(creating, &before);
+		if (r == POSTERN_OK && creating) {
+			r = check_created(&token, error);
 		}
 		before = token;
 	}

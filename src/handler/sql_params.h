@@ -52,11 +52,23 @@ struct postern__sql_token {
 	unsigned line; /* from 1 */
 };
 
+/* What the statement makes, as far as it was read; of interest is a routine,
+   whose body may have semicolons. */
+enum postern__sql_making {
+	POSTERN__SQL_MAKES_UNKNOWN, /* it has not begun */
+	POSTERN__SQL_MAKES_SOMETHING,
+	POSTERN__SQL_MAKES_ROUTINE,
+	POSTERN__SQL_MAKES_NOTHING
+};
+
 /* Where a reader is. Set sql and dialect, zero the rest. */
 struct postern__sql_reader {
 	enum postern__sql_dialect dialect;
 	const char *sql; /* what is left; ends with a zero byte */
 	unsigned line_count;
+	enum postern__sql_making making;
+	bool begun;     /* the last word was BEGIN */
+	unsigned depth; /* of BEGIN ATOMIC and CASE that have no END yet */
 };
 
 /* The next token; comments and blanks are passed over. After the end, the end

@@ -101,6 +101,9 @@ static void tokens_of_each(void) {
 		{ "[open", "u", "ow" },
 		{ "E'\\':id'", "wlp:idu", "l" },
 		{ "e'\\\\' :id", "wlp:id", "lp:id" },
+		{ "E'a' \n '\\':id'", "wllp:idu", "l" },
+		{ "E'a' '\\' :id", "wllp:id", "llp:id" },
+		{ "E'a'\n'\\' :id", "wllp:id", "u" },
 		{ "$$ :id $$", "fp:idf", "l" },
 		{ "$a$ ; $b$ $$ $a$ :id", "f;fffp:id", "lp:id" },
 		{ "$a$ open", "fw", "u" },
@@ -125,13 +128,18 @@ static void accepted(const char *sql, enum postern__sql_dialect dialect,
 	CHECK_INT(count, expected);
 }
 
-static void refused(const char *sql, const char *text) {
+static void refused_by(enum postern__sql_dialect dialect, const char *sql,
+		const char *text) {
 	struct postern_error error = { 0 };
 	size_t count = 99;
-	CHECK_INT(postern__sql_check(sql, SQLITE, &count, &error),
+	CHECK_INT(postern__sql_check(sql, dialect, &count, &error),
 			POSTERN_E_INVALID);
 	CHECK_CONTAINS(error.text, text);
 	CHECK_INT(count, 99);
+}
+
+static void refused(const char *sql, const char *text) {
+	refused_by(SQLITE, sql, text);
 }
 
 static void good_sql(void) {
@@ -208,6 +216,41 @@ static void hostile_statements(void) {
 	refused("CREATE TEMPORARY VIEW x as select 1", "create TEMPORARY");
 	refused("create trigger x after insert on t begin commit; end",
 			"create trigger");
+	static const char *const made[] = { "or replace trigger x",
+		"constraint trigger x", "or/**/replace temp view x", "global temp x",
+		"LOCAL temporary table x(y int)", "event trigger x" };
+	for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+		char sql[128];
+		(void)snprintf(sql, sizeof sql, "select 1; create\n%s", made[i]);
+		refused_by(POSTGRES, sql, "line 2: create t");
+		refused_by(SQLITE, sql, "line 2: create t");
+	}
+	accepted("create table trigger_log(temp int, local int)", POSTGRES, 1);
+}
+
+static void routines(void) {
+	static const char body[] = "create or replace function f(a int)\n"
+							   "returns int begin atomic\n"
+							   " select case a when 1 then 2 end;\n"
+							   " insert into t values (a);;\n"
+							   " select a; end";
+	char sql[sizeof body + 64];
+	accepted(body, POSTGRES, 1);
+	(void)snprintf(sql, sizeof sql, "%s; select 1", body);
+	accepted(sql, POSTGRES, 2);
+	(void)snprintf(sql, sizeof sql, "%s;\nend", body);
+	refused_by(POSTGRES, sql, "line 6: end is not allowed");
+	(void)snprintf(sql, sizeof sql, "%s; begin", body);
+	refused_by(POSTGRES, sql, "line 5: begin is not allowed");
+	/* Only there. */
+	refused_by(SQLITE, body, "end is not allowed");
+	refused_by(POSTGRES, "select 1; begin atomic; end", "begin is not allowed");
+	refused_by(POSTGRES, "create table begin (atomic int); commit",
+			"commit is not allowed");
+	refused_by(POSTGRES, "create view v as select begin atomic; commit; end",
+			"commit is not allowed");
+	accepted("create procedure p() begin atomic end; select 1", POSTGRES, 2);
+	accepted("create function f() returns int return 1; select 1", POSTGRES, 2);
 }
 
 static void broken_text(void) {
@@ -281,6 +324,7 @@ static const struct tap_case cases[] = {
 	{ "an unknown parameter is refused with a guess", unknown_params },
 	{ "a statement that leaves the transaction is refused",
 			hostile_statements },
+	{ "a routine's body is one statement for PostgreSQL", routines },
 	{ "what has no end or is no text is refused", broken_text },
 	{ "SQL has a longest length and a largest count", limits },
 	{ "any text is read to its end", random_text },
