@@ -66,6 +66,8 @@ const char *cuts_ask(struct cuts_stand *stand, const char *sql,
 void cuts_wait_quiet(struct cuts_stand *stand);
 
 extern const struct cuts_deed cuts_accept;
+extern const struct cuts_deed cuts_accept_first;
+extern const struct cuts_deed cuts_accept_second;
 extern const struct cuts_deed cuts_settle_done;
 extern const struct cuts_deed cuts_settle_again;
 extern const struct cuts_deed cuts_run_callback;

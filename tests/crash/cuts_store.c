@@ -141,9 +141,33 @@ static void renew(struct cuts_stand *stand) {
 	}
 }
 
+static void apply_nothing(struct cuts_stand *stand) {
+	struct own *own = own_of(stand);
+	struct postern_batch batch = { .node = NODE };
+	CHECK_OK(own->store->ops->apply(own->store, &batch, &stand->error),
+			&stand->error);
+}
+
+/* On a new line the first batch is sent as text, and the second gives it a
+   name on the server. */
 static void prepare_accept(struct cuts_stand *stand, struct cuts_trial *trial) {
-	(void)stand;
 	(void)trial;
+	apply_nothing(stand);
+	apply_nothing(stand);
+}
+
+static void prepare_first(struct cuts_stand *stand, struct cuts_trial *trial) {
+	(void)trial;
+	(void)cuts_ask(stand,
+			"SELECT count(pg_terminate_backend(pid, $1)) FROM pg_stat_activity"
+			" WHERE application_name = 'postern'",
+			"60000");
+	renew(stand);
+}
+
+static void prepare_second(struct cuts_stand *stand, struct cuts_trial *trial) {
+	prepare_first(stand, trial);
+	apply_nothing(stand);
 }
 
 static void act_accept(struct cuts_stand *stand, struct cuts_trial *trial) {
@@ -299,6 +323,28 @@ const struct cuts_deed cuts_accept = {
 	.open = open_store,
 	.close = close_store,
 	.prepare = prepare_accept,
+	.act = act_accept,
+	.judge = judge_accept,
+	.conclude = conclude_accept,
+};
+
+const struct cuts_deed cuts_accept_first = {
+	.name = "the first accept on a line",
+	.slow = true,
+	.open = open_store,
+	.close = close_store,
+	.prepare = prepare_first,
+	.act = act_accept,
+	.judge = judge_accept,
+	.conclude = conclude_accept,
+};
+
+const struct cuts_deed cuts_accept_second = {
+	.name = "the second accept on a line",
+	.slow = true,
+	.open = open_store,
+	.close = close_store,
+	.prepare = prepare_second,
 	.act = act_accept,
 	.judge = judge_accept,
 	.conclude = conclude_accept,

@@ -238,6 +238,18 @@ static void accept_retried(void) {
 	sweep_deed(&cuts_accept, RETRIES);
 }
 
+static void accept_first(void) {
+	sweep_deed(&cuts_accept_first, NO_RETRIES);
+}
+
+static void accept_second(void) {
+	sweep_deed(&cuts_accept_second, NO_RETRIES);
+}
+
+static void accept_second_retried(void) {
+	sweep_deed(&cuts_accept_second, RETRIES);
+}
+
 static void settle_told(void) {
 	sweep_deed(&cuts_settle_done, NO_RETRIES);
 }
@@ -283,6 +295,13 @@ static const struct tap_case cases[] = {
 			accept_told },
 	{ "an accept whose line is cut is there once, and is told as new",
 			accept_retried },
+	{ "the first accept on a new line is there once if it is cut",
+			accept_first },
+	{ "the second accept on a new line is there once if it is cut",
+			accept_second },
+	{ "the second accept on a new line is there once if it is cut, and is told "
+	  "as new",
+			accept_second_retried },
 	{ "a settlement whose line is cut, and that is sent again, is there once",
 			settle_told },
 	{ "a settlement whose line is cut is there once", settle_retried },

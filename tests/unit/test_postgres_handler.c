@@ -206,13 +206,15 @@ static int64_t ask_after(struct scene *scene, const char *sql,
 }
 
 static void prepared(void) {
+	static const char count_sql[] =
+			"SELECT count(*) FROM pg_prepared_statements WHERE name = 'p'";
 	struct scene scene;
 	scene_open(&scene);
 	CHECK_INT(ask_after(&scene, "PREPARE p AS SELECT 1", POSTERN_DONE,
-					  "SELECT count(*) FROM pg_prepared_statements"),
+					  count_sql),
 			0);
 	CHECK_INT(ask_after(&scene, "PREPARE p AS SELECT 1", POSTERN_RETRY,
-					  "SELECT count(*) FROM pg_prepared_statements"),
+					  count_sql),
 			0);
 	scene_close(&scene);
 }
@@ -486,6 +488,53 @@ static void rolled_back_ahead(void) {
 	scene_close(&scene);
 }
 
+/* What a handler does with names in the session that it shares with us. */
+static void send_one(struct scene *scene, const char *sql) {
+	struct deed deed = { .sql = sql };
+	struct postern_unit unit = {
+		.seq = accept_one(scene),
+		.handler = scene->handler,
+		.fence = 1,
+		.sends_ahead = true,
+		.context = &deed,
+		.run = send_deed,
+	};
+	CHECK_OK(scene->store->ops->transact(scene->store, NODE, NULL, &unit, 1,
+					 &scene->error),
+			&scene->error);
+	CHECK(unit.committed);
+	CHECK_INT(deed.sent, 1);
+}
+
+static void names_undone(void) {
+	static const char count_sql[] = "INSERT INTO " SCHEMA ".effect SELECT"
+									" count(*) FROM pg_prepared_statements"
+									" WHERE name = 'postern_apply'";
+	static const char sum_sql[] = "SELECT sum(n) FROM " SCHEMA ".effect";
+	struct scene scene;
+	scene_open(&scene);
+	(void)accept_one(&scene);
+	send_one(&scene, count_sql); /* accepts another one before it */
+	CHECK_INT(number(scene.link, sum_sql), 1);
+	send_one(&scene, "DEALLOCATE postern_apply");
+	(void)accept_one(&scene);
+	send_one(&scene, count_sql);
+	CHECK_INT(number(scene.link, sum_sql), 2);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".message"), 5);
+	scene_close(&scene);
+}
+
+static void names_taken(void) {
+	struct scene scene;
+	scene_open(&scene);
+	send_one(&scene, "PREPARE postern_apply AS SELECT 1");
+	for (int i = 0; i < 3; i++) {
+		(void)accept_one(&scene);
+	}
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".message"), 4);
+	scene_close(&scene);
+}
+
 static pid_t parent_of(pid_t pid) {
 	char path[64];
 	char text[512] = "";
@@ -584,6 +633,10 @@ static const struct tap_case cases[] = {
 			without_lock_ahead },
 	{ "one that ended the transaction ahead is not taken for done",
 			rolled_back_ahead },
+	{ "accepts go on after a handler has undone their name on the server",
+			names_undone },
+	{ "accepts go on after a handler has taken their name on the server",
+			names_taken },
 	{ "in a batch a deadlock is resolved by running its members apart",
 			deadlock },
 };

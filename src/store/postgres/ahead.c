@@ -227,8 +227,7 @@ static int fly(struct flight *flight, struct postern_error *error) {
 			error);
 	if (r == POSTERN_OK) {
 		flight->xid = postern__pg_get(&query, 0, 0);
-		connection->direct =
-				postern__pg_get(&query, 0, 1) == PQbackendPID(connection->link);
+		postern__pg_saw_session(connection, postern__pg_get(&query, 0, 1));
 	}
 	postern__pg_end(&query);
 	if (r == POSTERN_OK &&

@@ -394,7 +394,17 @@ static void add_routes(struct pg_query *query, const struct work *work) {
 }
 
 /* The columns of the answer. */
-enum { NOW, HELD, SETTLED, KNOWN, KNOWN_SEQ, KNOWN_SAME, OPENED, OPENED_FENCE };
+enum {
+	NOW,
+	HELD,
+	SETTLED,
+	KNOWN,
+	KNOWN_SEQ,
+	KNOWN_SAME,
+	OPENED,
+	OPENED_FENCE,
+	SESSION
+};
 
 static void read_settled(const struct pg_query *query, struct work *work) {
 	struct pg_items items;
@@ -482,6 +492,8 @@ static void read_opened(const struct pg_query *query, struct work *work) {
 static void read_answer(const struct pg_query *query, struct work *work) {
 	int64_t now = postern__pg_get(query, 0, NOW);
 	postern__pg_saw(query->connection->store, now);
+	postern__pg_saw_session(query->connection,
+			postern__pg_get(query, 0, SESSION));
 	read_settled(query, work);
 	assume_fresh(work, now, postern__pg_get(query, 0, HELD) != 0);
 	read_known(query, work);
@@ -521,12 +533,13 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 	add_routes(&query, work);
 	postern__point("postgres-apply.before");
 	if (r == POSTERN_OK) {
-		r = postern__pg_run(&query,
-				"SELECT * FROM @apply_1($1, $2, $3, $4, $5, $6, $7, $8, $9,"
-				" $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,"
-				" $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33,"
-				" $34, $35, $36, $37, $38, $39, $40, $41, $42, $43)",
-				error);
+		r = postern__pg_run_named(&query, "postern_apply",
+				"SELECT *, pg_backend_pid() FROM @apply_1($1, $2, $3, $4, $5,"
+				" $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,"
+				" $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,"
+				" $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42,"
+				" $43)",
+				&connection->apply_named, error);
 	}
 	postern__point("postgres-apply.after");
 	if (r == POSTERN_OK && postern__point_fails("postgres-apply.unheard")) {

@@ -117,6 +117,7 @@ static void note_connect(struct pg_store *self, struct pg_connection *made,
 		made->epoch = ++self->epoch;
 		made->direct = false;
 		made->named = false;
+		made->apply_named = false;
 		made->names = made->epoch;
 	} else {
 		self->connect_at_ms =
@@ -209,8 +210,13 @@ void postern__pg_forget_names(struct pg_connection *connection) {
 	struct pg_store *self = connection->store;
 	(void)pthread_mutex_lock(&self->lock);
 	connection->named = false;
+	connection->apply_named = false;
 	connection->names = ++self->epoch;
 	(void)pthread_mutex_unlock(&self->lock);
+}
+
+void postern__pg_saw_session(struct pg_connection *connection, int64_t number) {
+	connection->direct = number == PQbackendPID(connection->link);
 }
 
 /* Whether there may soon be a connection that is not there now: not if all are

@@ -45,9 +45,11 @@ struct pg_connection {
 	bool collided;  /* with another transaction; it is worth a second try */
 	uint64_t epoch; /* changes when it is connected again */
 	/* No pooler is between: what is named on the server stays. Since when:
-	   changes when the names are gone. And whether ours are among them. */
+	   changes when the names are gone. And whether ours are among them, those
+	   of transactions and that of apply. */
 	bool direct;
 	bool named;
+	bool apply_named;
 	uint64_t names;
 	/* While handlers have it: the last SQLSTATE that anybody was told, and
 	   the epoch since when that is watched. */
@@ -77,6 +79,9 @@ int postern__pg_take(struct pg_store *self, struct pg_connection **out,
 void postern__pg_give(struct pg_connection *connection);
 /* All names on the server are gone. */
 void postern__pg_forget_names(struct pg_connection *connection);
+/* What a session says of its number: whether it is the one that we were told
+   when we connected. A pooler tells one of its own. */
+void postern__pg_saw_session(struct pg_connection *connection, int64_t number);
 void postern__pg_pool_init(struct pg_store *self);
 void postern__pg_pool_finish(struct pg_store *self);
 
@@ -166,6 +171,11 @@ void postern__pg_null_array(struct pg_query *query, enum pg_type type);
 
 int postern__pg_run(struct pg_query *query, const char *sql,
 		struct postern_error *error);
+/* The same for what runs all the time: under a name on the server, so that it
+   is parsed once. `named`: whether this connection has it; forgotten with all
+   names. */
+int postern__pg_run_named(struct pg_query *query, const char *name,
+		const char *sql, bool *named, struct postern_error *error);
 /*
  * Several in one round trip: begin, put each into the pipe, end. What comes
  * after one that fails is not done. `r`: what came of it so far; the query gets

@@ -4,9 +4,10 @@
  * Statements, in the binary form of the protocol: parameters are written one
  * behind the other into one buffer, results are read where they are.
  *
- * Statements have no name on the server: a pooler may give the next one
+ * Most statements have no name on the server: a pooler may give the next one
  * another session. What is worth keeping there, the plans inside of the
- * functions, the session keeps by itself. Only ahead.c names some.
+ * functions, the session keeps by itself. What runs all the time has one if no
+ * pooler is between, and does without when it is gone.
  */
 
 #include <assert.h>
@@ -205,10 +206,10 @@ static int check_result(struct pg_connection *connection,
 				   : postern__pg_fail(connection, result, error);
 }
 
-int postern__pg_run(struct pg_query *query, const char *sql,
+static int run(struct pg_query *query, const char *sql, const char *name,
 		struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
-	int r = send(query, sql, NULL, error);
+	int r = send(query, sql, name, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -217,6 +218,11 @@ int postern__pg_run(struct pg_query *query, const char *sql,
 		return r;
 	}
 	return check_result(connection, query->result, error);
+}
+
+int postern__pg_run(struct pg_query *query, const char *sql,
+		struct postern_error *error) {
+	return run(query, sql, NULL, error);
 }
 
 int postern__pg_pipe_begin(struct pg_connection *connection,
@@ -258,22 +264,89 @@ int postern__pg_pipe_prepare(struct pg_connection *connection, const char *name,
 	return r;
 }
 
-int postern__pg_pipe_end(struct pg_query *query, size_t count, size_t index,
-		int64_t patience_ms, int r, struct postern_error *error) {
+/* Everything before it is one transaction, unless one is open. */
+static int end_part(struct pg_connection *connection, int r,
+		struct postern_error *error) {
+	return r == POSTERN_OK && !PQpipelineSync(connection->link)
+				   ? postern__pg_fail(connection, NULL, error)
+				   : r;
+}
+
+static int leave_pipe(struct pg_query *query, int r,
+		struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
-	if (r == POSTERN_OK && !PQpipelineSync(connection->link)) {
-		r = postern__pg_fail(connection, NULL, error);
-	}
-	if (r == POSTERN_OK) {
-		r = postern__pg_await_pipe(connection, count, index, patience_ms,
-				&query->result, error);
-	}
 	if (r != POSTERN_OK || !PQexitPipelineMode(connection->link)) {
 		/* Answers that nobody waits for may be on their way. */
 		connection->lost = true;
 		return r != POSTERN_OK ? r : postern__pg_fail(connection, NULL, error);
 	}
 	return check_result(connection, query->result, error);
+}
+
+int postern__pg_pipe_end(struct pg_query *query, size_t count, size_t index,
+		int64_t patience_ms, int r, struct postern_error *error) {
+	struct pg_connection *connection = query->connection;
+	r = end_part(connection, r, error);
+	if (r == POSTERN_OK) {
+		r = postern__pg_await_pipe(connection, count, index, patience_ms,
+				&query->result, error);
+	}
+	return leave_pipe(query, r, error);
+}
+
+/* One round trip, but two transactions: the name stays whatever becomes of the
+   run. */
+static int name_and_run(struct pg_query *query, const char *name,
+		const char *sql, bool *named, struct postern_error *error) {
+	struct pg_connection *connection = query->connection;
+	int64_t patience_ms = connection->store->command_timeout_ms;
+	PGresult *naming = NULL;
+	int r = postern__pg_pipe_begin(connection, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = postern__pg_pipe_prepare(connection, name, sql, error);
+	r = end_part(connection, r, error);
+	if (r == POSTERN_OK) {
+		r = postern__pg_pipe_named(query, name, error);
+	}
+	r = end_part(connection, r, error);
+	if (r == POSTERN_OK) {
+		r = postern__pg_await_pipe(connection, 1, 0, patience_ms, &naming,
+				error);
+	}
+	if (r == POSTERN_OK) {
+		*named = PQresultStatus(naming) == PGRES_COMMAND_OK;
+		r = postern__pg_await_pipe(connection, 1, 0, patience_ms,
+				&query->result, error);
+	}
+	PQclear(naming);
+	return leave_pipe(query, r, error);
+}
+
+static bool is_name_gone(const struct pg_query *query) {
+	const char *state = PQresultErrorField(query->result, PG_DIAG_SQLSTATE);
+	return state && strcmp(state, "26000") == 0;
+}
+
+int postern__pg_run_named(struct pg_query *query, const char *name,
+		const char *sql, bool *named, struct postern_error *error) {
+	struct pg_connection *connection = query->connection;
+	bool alone = PQtransactionStatus(connection->link) == PQTRANS_IDLE;
+	/* In a transaction nothing may fail that could be done without. */
+	if (!connection->direct || !alone) {
+		return postern__pg_run(query, sql, error);
+	}
+	int r = *named ? run(query, NULL, name, error)
+				   : name_and_run(query, name, sql, named, error);
+	if (r == POSTERN_OK || connection->lost ||
+			(*named && !is_name_gone(query))) {
+		return r;
+	}
+	/* Handlers have the same session, and may undo or take the name. */
+	*named = false;
+	postern__pg_end(query);
+	return postern__pg_run(query, sql, error);
 }
 
 /* Statements of a list; how many. */
