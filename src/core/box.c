@@ -281,6 +281,7 @@ void postern_box_destroy(struct postern_box *box) {
 	for (size_t i = 0; i < POSTERN__WRITERS_MAX; i++) {
 		postern__group_destroy(box->groups[i]);
 	}
+	postern__orphans_forget(box);
 	free(box->lock_name);
 	free(box->cleanup_lock_name);
 	(void)pthread_cond_destroy(&box->watch);

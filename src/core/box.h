@@ -29,10 +29,8 @@
 /* Items and body bytes of one group commit. Enough that the commit itself
    stops mattering, little enough that nobody waits long behind it. */
 #define POSTERN__COMMIT_ITEMS_MAX 2000
-/* How long a handler must be missing where nodes come and go; and room for a
-   list of such handlers. */
+/* How long a handler must be missing where nodes come and go. */
 #define POSTERN__ORPHAN_GRACE_MS ((int64_t)10 * 60 * 1000)
-#define POSTERN__ORPHANS_LEN 400
 /* Groups that may be written at a time, if the store wants so many. */
 #define POSTERN__WRITERS_MAX 4
 #define POSTERN__COMMIT_BYTES_MAX ((size_t)16 * 1024 * 1024)
@@ -200,10 +198,11 @@ struct postern_box {
 	/* When the watcher must look again; new deadlines pull it nearer. */
 	int64_t watch_at_ms;
 
-	/* Handlers that nobody registers, as last told, and when what belongs to
-	   them is poisoned. Of whoever sweeps, without the lock. */
-	char orphans[POSTERN__ORPHANS_LEN];
-	int64_t orphans_until_ms;
+	/* Handlers that nobody registers, as this node saw it without a break. Of
+	   whoever sweeps, without the lock. */
+	struct postern__missing *missing;
+	size_t missing_count;
+	uint64_t missing_node;
 
 	/* What waits for the next commit. Settlements go first: they free
 	   memory. */
@@ -440,6 +439,7 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 		struct postern_error *error);
 int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
 		void *context, size_t *count_out, struct postern_error *error);
+void postern__orphans_forget(struct postern_box *box);
 /* Cancel what is past its deadline, abandon what is past its lease. Remarks
    go to `trouble` (may be NULL). Returns when to look again. */
 int64_t postern__watch(struct postern_box *box, postern_remark *trouble,

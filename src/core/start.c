@@ -167,8 +167,8 @@ static int see_orphans(struct postern_box *box, struct postern_error *error) {
 	}
 	struct postern_orphan *orphans = NULL;
 	size_t count = 0;
-	int r = box->store->ops->orphans(box->store, box->node, false, 0, memory,
-			&orphans, &count, error);
+	int r = box->store->ops->orphans(box->store, box->node, NULL, false, 0,
+			memory, &orphans, &count, error);
 	const char *fate = box->options.orphans == POSTERN_ORPHANS_HOLD
 							   ? "held (orphans: hold)"
 					   : box->store->ops->exclusive

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Looking after leases: taking back what a dead process held, poisoning what
- * nobody will ever run, and watching over what runs too long.
+ * Looking after leases: taking back what a dead process held, and watching over
+ * what runs too long.
  */
 
 #include "core/box.h"
 
-#include "base/fail.h"
 #include "base/point.h"
 #include "base/text.h"
 
-#include <postern/sys/memory.h>
 #include <stdio.h>
-#include <string.h>
 
 /* Deliveries per call of the store, so that no call takes long. */
 #define SWEEP_BATCH 1000
@@ -59,116 +56,6 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 	}
 	*count_out = count;
 	return POSTERN_OK;
-}
-
-/* The names of handlers, as many as there is room for. */
-static void list_keys(const struct postern_orphan *orphans, size_t count,
-		char out[POSTERN__ORPHANS_LEN]) {
-	const size_t rest_len = sizeof(" and 18446744073709551615 more");
-	size_t len = 0;
-	out[0] = '\0';
-	for (size_t i = 0; i < count; i++) {
-		size_t more = strlen(orphans[i].key) + strlen(", ''");
-		if (len + more + rest_len > POSTERN__ORPHANS_LEN) {
-			(void)snprintf(out + len, POSTERN__ORPHANS_LEN - len,
-					" and %zu more", count - i);
-			return;
-		}
-		len += (size_t)snprintf(out + len, POSTERN__ORPHANS_LEN - len, "%s'%s'",
-				i > 0 ? ", " : "", orphans[i].key);
-	}
-}
-
-/* Count the deliveries of handlers that nobody registers, and poison some. */
-static int see_to_orphans(struct postern_box *box, uint64_t node, bool poison,
-		uint64_t *count_out, char keys_out[POSTERN__ORPHANS_LEN],
-		struct postern_error *error) {
-	struct postern_memory *memory = postern_memory_create();
-	struct postern_orphan *orphans = NULL;
-	size_t count = 0;
-	if (!memory) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
-	postern__point("orphans.before");
-	int r = box->store->ops->orphans(box->store, node, poison,
-			poison ? SWEEP_BATCH : 0, memory, &orphans, &count, error);
-	postern__point("orphans.after");
-	count = r ? 0 : count;
-	*count_out = 0;
-	for (size_t i = 0; i < count; i++) {
-		*count_out += orphans[i].count;
-	}
-	list_keys(orphans, count, keys_out);
-	postern_memory_destroy(memory);
-	return r;
-}
-
-/*
- * Where nodes come and go, nobody registers a handler while the only node that
- * has it is started again. So they are left alone until that has lasted, of all
- * of them.
- */
-static int wait_for_owners(struct postern_box *box, uint64_t node,
-		postern_remark *trouble, void *context, bool *over_out,
-		struct postern_error *error) {
-	char keys[POSTERN__ORPHANS_LEN];
-	uint64_t count;
-	*over_out = box->store->ops->exclusive;
-	if (*over_out) {
-		return POSTERN_OK;
-	}
-	int r = see_to_orphans(box, node, false, &count, keys, error);
-	if (r) {
-		return r;
-	}
-	if (strcmp(keys, box->orphans) != 0) {
-		memcpy(box->orphans, keys, sizeof(keys));
-		box->orphans_until_ms =
-				postern__box_after_ms(box, POSTERN__ORPHAN_GRACE_MS);
-		if (keys[0] && trouble) {
-			char text[sizeof(keys) + 200];
-			(void)snprintf(text, sizeof(text),
-					"no node registers %s any more; %llu open deliver%s will "
-					"be poisoned in %d minutes, unless one does so again",
-					keys, (unsigned long long)count, count == 1 ? "y" : "ies",
-					(int)(POSTERN__ORPHAN_GRACE_MS / 60000));
-			trouble(context, text);
-		}
-	}
-	*over_out = keys[0] && postern__box_now_ms(box) >= box->orphans_until_ms;
-	return POSTERN_OK;
-}
-
-int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
-		void *context, size_t *count_out, struct postern_error *error) {
-	(void)pthread_mutex_lock(&box->lock);
-	uint64_t node = box->node;
-	bool gone = box->node_gone;
-	(void)pthread_mutex_unlock(&box->lock);
-	*count_out = 0;
-	if (gone) {
-		/* Nobody registers our own handlers at the moment. */
-		return POSTERN_OK;
-	}
-	bool over;
-	int r = wait_for_owners(box, node, trouble, context, &over, error);
-	if (r || !over) {
-		return r;
-	}
-	uint64_t total = 0;
-	uint64_t found = UINT64_MAX;
-	uint64_t before;
-	do {
-		char keys[POSTERN__ORPHANS_LEN];
-		before = found;
-		r = see_to_orphans(box, node, true, &found, keys, error);
-		/* What was found first is all there is; later rounds find the rest
-		   of it. */
-		total = found > total ? found : total;
-		/* What does not become less is leased, and will be seen again. */
-	} while (!r && found > 0 && found < before);
-	*count_out = (size_t)total;
-	return r;
 }
 
 struct overrun {

@@ -102,12 +102,12 @@ static int memory_recover(struct postern_store *store,
 }
 
 static int memory_orphans(struct postern_store *store, uint64_t node,
-		bool poison, size_t max, struct postern_memory *memory,
-		struct postern_orphan **orphans_out, size_t *count_out,
-		struct postern_error *error) {
+		const char *only, bool poison, size_t max,
+		struct postern_memory *memory, struct postern_orphan **orphans_out,
+		size_t *count_out, struct postern_error *error) {
 	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_orphans(self, node, poison, max, memory,
-								orphans_out, count_out, error));
+	return unlock(self, postern__mem_orphans(self, node, only, poison, max,
+								memory, orphans_out, count_out, error));
 }
 
 static int memory_unpark(struct postern_store *store, postern_router *router,

@@ -199,10 +199,10 @@ int postern__mem_claim(struct memory_store *self,
 int postern__mem_recover(struct memory_store *self,
 		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error);
-int postern__mem_orphans(struct memory_store *self, uint64_t node, bool poison,
-		size_t max, struct postern_memory *memory,
-		struct postern_orphan **orphans_out, size_t *count_out,
-		struct postern_error *error);
+int postern__mem_orphans(struct memory_store *self, uint64_t node,
+		const char *only, bool poison, size_t max,
+		struct postern_memory *memory, struct postern_orphan **orphans_out,
+		size_t *count_out, struct postern_error *error);
 int postern__mem_unpark(struct memory_store *self, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error);

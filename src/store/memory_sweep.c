@@ -7,6 +7,7 @@
  */
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "base/list.h"
@@ -198,11 +199,18 @@ static uint64_t orphan_count(struct memory_store *self, uint64_t asking,
 	return count;
 }
 
+static bool is_meant(struct memory_store *self,
+		const struct memory_handler *handler, const char *only) {
+	return !only ||
+		   strcmp(postern__mem_handler(self, handler->owner)->key, only) == 0;
+}
+
 /* The first pending orphan, NULL: none. */
 static struct memory_delivery *orphan_first(struct memory_store *self,
-		uint64_t asking) {
+		uint64_t asking, const char *only) {
 	for (size_t i = 0; i < self->handler_count; i++) {
 		if (self->handlers[i].pending.count > 0 &&
+				is_meant(self, &self->handlers[i], only) &&
 				!is_registered(self, asking, (int64_t)i + 1)) {
 			return self->handlers[i].pending.items[0];
 		}
@@ -211,7 +219,7 @@ static struct memory_delivery *orphan_first(struct memory_store *self,
 }
 
 static int orphans_poison(struct memory_store *self, uint64_t asking,
-		uint64_t count, struct postern_error *error) {
+		const char *only, uint64_t count, struct postern_error *error) {
 	int r = POSTERN_OK;
 	int64_t now = postern__mem_now(self);
 	struct postern__list attempts;
@@ -227,7 +235,7 @@ static int orphans_poison(struct memory_store *self, uint64_t asking,
 	}
 	struct memory_delivery *delivery;
 	while (!postern__list_empty(&attempts) &&
-			(delivery = orphan_first(self, asking))) {
+			(delivery = orphan_first(self, asking, only))) {
 		postern__mem_attempt_take(self, delivery,
 				container_of(postern__list_pop_front(&attempts),
 						struct memory_attempt, link),
@@ -241,10 +249,10 @@ out:
 	return r;
 }
 
-int postern__mem_orphans(struct memory_store *self, uint64_t node, bool poison,
-		size_t max, struct postern_memory *memory,
-		struct postern_orphan **orphans_out, size_t *count_out,
-		struct postern_error *error) {
+int postern__mem_orphans(struct memory_store *self, uint64_t node,
+		const char *only, bool poison, size_t max,
+		struct postern_memory *memory, struct postern_orphan **orphans_out,
+		size_t *count_out, struct postern_error *error) {
 	size_t count = 0;
 	uint64_t found = 0;
 	bool is_there = postern__mem_node(self, node);
@@ -252,7 +260,8 @@ int postern__mem_orphans(struct memory_store *self, uint64_t node, bool poison,
 			self->handler_count * sizeof(struct postern_orphan));
 	for (size_t i = 0; orphans && is_there && i < self->handler_count; i++) {
 		int64_t id = (int64_t)i + 1;
-		if (self->handlers[i].owner != id || is_registered(self, node, id)) {
+		if (self->handlers[i].owner != id || is_registered(self, node, id) ||
+				!is_meant(self, &self->handlers[i], only)) {
 			continue;
 		}
 		orphans[count].count = orphan_count(self, node, id);
@@ -270,7 +279,8 @@ int postern__mem_orphans(struct memory_store *self, uint64_t node, bool poison,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	if (poison) {
-		int r = orphans_poison(self, node, found < max ? found : max, error);
+		int r = orphans_poison(self, node, only, found < max ? found : max,
+				error);
 		if (r != POSTERN_OK) {
 			return r;
 		}

@@ -291,8 +291,8 @@ static int run_orphans(struct stand *stand, struct postern_memory *memory,
 		struct postern_error *error) {
 	struct postern_orphan *orphans;
 	size_t count;
-	return stand->ops->orphans(stand->store, stand->node, true, 100, memory,
-			&orphans, &count, error);
+	return stand->ops->orphans(stand->store, stand->node, NULL, true, 100,
+			memory, &orphans, &count, error);
 }
 
 static size_t route_all(void *context, int64_t channel, const char *type,

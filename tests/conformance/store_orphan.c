@@ -10,7 +10,7 @@
 static size_t find_orphans(struct stand *stand, bool poison, size_t max,
 		struct postern_orphan **out) {
 	size_t count = 0;
-	CHECK_OK(stand->ops->orphans(stand->store, stand->node, poison, max,
+	CHECK_OK(stand->ops->orphans(stand->store, stand->node, NULL, poison, max,
 					 stand->memory, out, &count, &stand->error),
 			&stand->error);
 	return count;
@@ -116,6 +116,32 @@ static void poisoned_in_steps(void) {
 	}
 	CHECK_INT(find_orphans(&stand, true, 3, &orphans), 0);
 	CHECK_INT(stand_handler_stats(&stand, "gone").poisoned, 7);
+	stand_close(&stand);
+}
+
+static void only_of_one(void) {
+	struct postern_orphan *orphans = NULL;
+	size_t count = 0;
+	struct stand stand;
+	stand_open(&stand, "gone", "away", NULL);
+	int64_t gone = stand_accept(&stand, "1", stand.handlers[0]);
+	int64_t away = stand_accept(&stand, "2", stand.handlers[1]);
+	stand_crash(&stand);
+	stand_enrol_one(&stand, "kept", NULL);
+	stand_recover(&stand);
+	CHECK_OK(stand.ops->orphans(stand.store, stand.node, "kept", true, 100,
+					 stand.memory, &orphans, &count, &stand.error),
+			&stand.error);
+	CHECK_INT(count, 0);
+	CHECK_OK(stand.ops->orphans(stand.store, stand.node, "away", true, 100,
+					 stand.memory, &orphans, &count, &stand.error),
+			&stand.error);
+	if (CHECK_INT(count, 1)) {
+		CHECK_STR(orphans[0].key, "away");
+		CHECK_INT(orphans[0].count, 1);
+	}
+	CHECK_INT(stand_state(&stand, gone, "gone"), POSTERN_STATE_PENDING);
+	CHECK_INT(stand_state(&stand, away, "away"), POSTERN_STATE_POISONED);
 	stand_close(&stand);
 }
 
@@ -252,6 +278,8 @@ const struct tap_case orphan_cases[] = {
 	{ "leases lost by a handler that is gone are orphans", lost_leases_count },
 	{ "orphans are poisoned with a reason", poisoned },
 	{ "orphans are poisoned in steps of at most max", poisoned_in_steps },
+	{ "orphans of one handler are found and poisoned without the others",
+			only_of_one },
 	{ "orphans need not be due, and keep fence and failures",
 			delayed_ones_too },
 	{ "suspects may be orphans", suspects_too },

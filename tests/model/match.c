@@ -449,7 +449,7 @@ static void step_orphans(struct match *match) {
 	size_t count = 0;
 	uint64_t found = 0;
 	CHECK_OK(match->stand.ops->orphans(match->stand.store, match->stand.node,
-					 true, 100000, match->stand.memory, &orphans, &count,
+					 NULL, true, 100000, match->stand.memory, &orphans, &count,
 					 &match->stand.error),
 			&match->stand.error);
 	for (size_t i = 0; i < count; i++) {

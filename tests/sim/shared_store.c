@@ -205,17 +205,17 @@ static int shared_recover(struct postern_store *store,
 }
 
 static int shared_orphans(struct postern_store *store, uint64_t node_id,
-		bool poison, size_t max, struct postern_memory *memory,
-		struct postern_orphan **orphans_out, size_t *count_out,
-		struct postern_error *error) {
+		const char *only, bool poison, size_t max,
+		struct postern_memory *memory, struct postern_orphan **orphans_out,
+		size_t *count_out, struct postern_error *error) {
 	struct sim_node *node = node_of(store);
 	int r = sim_site(node, SIM_SITE_BEFORE, "orphans", error);
 	if (r) {
 		return r;
 	}
 	struct postern_store *inner = enter(node);
-	r = inner->ops->orphans(inner, node_id, poison, max, memory, orphans_out,
-			count_out, error);
+	r = inner->ops->orphans(inner, node_id, only, poison, max, memory,
+			orphans_out, count_out, error);
 	node->sim->in_store = false;
 	return leave(node, "orphans", r, error);
 }

@@ -98,14 +98,14 @@ static int fault_recover(struct postern_store *store,
 }
 
 static int fault_orphans(struct postern_store *store, uint64_t node,
-		bool poison, size_t max, struct postern_memory *memory,
-		struct postern_orphan **orphans_out, size_t *count_out,
-		struct postern_error *error) {
+		const char *only, bool poison, size_t max,
+		struct postern_memory *memory, struct postern_orphan **orphans_out,
+		size_t *count_out, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = ask(self, FAULT_ORPHANS, NULL, error);
 	if (r == POSTERN_OK) {
-		r = self->inner->ops->orphans(self->inner, node, poison, max, memory,
-				orphans_out, count_out, error);
+		r = self->inner->ops->orphans(self->inner, node, only, poison, max,
+				memory, orphans_out, count_out, error);
 		r = tell(self, FAULT_ORPHANS, r, error);
 	}
 	return r;

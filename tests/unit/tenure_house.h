@@ -26,8 +26,11 @@ struct node {
 	struct house *house;
 	struct fault_plan plan;
 	struct postern_box *box;
-	bool down;        /* the store does not answer this one */
-	bool no_recovery; /* not when it asks for that */
+	bool down;           /* the store does not answer this one */
+	bool no_recovery;    /* not when it asks for that */
+	int asked;           /* for orphans */
+	struct node *leaver; /* goes when this one asks so often */
+	int leaver_asked;
 	int runs;
 	int settled;
 	int fenced;
@@ -52,7 +55,13 @@ struct house {
 __attribute__((unused)) static int decide(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	(void)batch;
-	const struct node *node = context;
+	struct node *node = context;
+	node->asked += op == FAULT_ORPHANS;
+	if (node->leaver && node->asked == node->leaver_asked) {
+		postern_box_destroy(node->leaver->box);
+		node->leaver->box = NULL;
+		node->leaver = NULL;
+	}
 	bool fails = node->down || (node->no_recovery && op == FAULT_RECOVER);
 	return fails ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
 }

@@ -367,8 +367,8 @@ static void use(struct stand *stand) {
 	(void)ops->stats(store, stand->memory, &stats, &stand->error);
 	(void)ops->find(store, "a", NULL, NULL, seqs, 4, &count, &stand->error);
 	(void)ops->edit(store, &edit, &stand->error);
-	(void)ops->orphans(store, NODE, true, 10, stand->memory, &orphans, &count,
-			&stand->error);
+	(void)ops->orphans(store, NODE, NULL, true, 10, stand->memory, &orphans,
+			&count, &stand->error);
 	(void)stand_state(stand, 1);
 }
 

@@ -490,11 +490,11 @@ struct postern_store_ops {
 	/*
 	 * Find open deliveries of handlers that no live node registers; the node
 	 * that asks is alive even if it is late, and finds none if it is gone:
-	 * nobody registers its own handlers then. With `poison`, poison the
-	 * pending ones, at most `max`.
+	 * nobody registers its own handlers then. `only`: of the handler with this
+	 * key, NULL: of all. With `poison`, poison the pending ones, at most `max`.
 	 */
-	int (*orphans)(struct postern_store *store, uint64_t node, bool poison,
-			size_t max, struct postern_memory *memory,
+	int (*orphans)(struct postern_store *store, uint64_t node, const char *only,
+			bool poison, size_t max, struct postern_memory *memory,
 			struct postern_orphan **orphans_out, size_t *count_out,
 			struct postern_error *error);
 

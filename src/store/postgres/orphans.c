@@ -10,6 +10,7 @@
 
 struct work {
 	uint64_t node;
+	const char *only;
 	bool poison;
 	size_t max;
 	struct postern_memory *memory;
@@ -38,12 +39,13 @@ static int find_orphans(struct pg_connection *connection, struct work *work,
 	postern__pg_query(&query, connection);
 	postern__pg_node(&query, work->node);
 	postern__pg_now(&query);
+	postern__pg_text(&query, work->only);
 	postern__pg_bool(&query, work->poison);
 	postern__pg_int4(&query,
 			work->max < INT32_MAX ? (int64_t)work->max : INT32_MAX);
 	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
 	int r = postern__pg_run(&query,
-			"SELECT * FROM @orphans_1($1, $2, $3, $4, $5)", error);
+			"SELECT * FROM @orphans_1($1, $2, $3, $4, $5, $6)", error);
 	if (r == POSTERN_OK) {
 		r = read_orphans(&query, work, error);
 	}
@@ -62,12 +64,13 @@ static int see_to_orphans(struct pg_connection *connection, void *context,
 	return r;
 }
 
-int postern__pg_orphans(struct postern_store *store, uint64_t node, bool poison,
-		size_t max, struct postern_memory *memory,
-		struct postern_orphan **orphans_out, size_t *count_out,
-		struct postern_error *error) {
+int postern__pg_orphans(struct postern_store *store, uint64_t node,
+		const char *only, bool poison, size_t max,
+		struct postern_memory *memory, struct postern_orphan **orphans_out,
+		size_t *count_out, struct postern_error *error) {
 	struct work work = {
 		.node = node,
+		.only = only,
 		.poison = poison,
 		.max = max,
 		.memory = memory,

@@ -581,10 +581,10 @@ void postern__pg_cancel(const struct pg_connection *connection);
 int postern__pg_recover(struct postern_store *store,
 		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error);
-int postern__pg_orphans(struct postern_store *store, uint64_t node, bool poison,
-		size_t max, struct postern_memory *memory,
-		struct postern_orphan **orphans_out, size_t *count_out,
-		struct postern_error *error);
+int postern__pg_orphans(struct postern_store *store, uint64_t node,
+		const char *only, bool poison, size_t max,
+		struct postern_memory *memory, struct postern_orphan **orphans_out,
+		size_t *count_out, struct postern_error *error);
 int postern__pg_unpark(struct postern_store *store, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error);

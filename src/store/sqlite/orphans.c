@@ -16,9 +16,14 @@
 	"(SELECT r.owner FROM postern_node_handler n" \
 	" CROSS JOIN postern_handler r ON r.id = n.handler)"
 
+/* Whether an owner is meant: the one with this key, or any. */
+#define MEANT(key)                      \
+	" AND (" key " IS NULL OR owner IN" \
+	" (SELECT id FROM postern_handler WHERE key = " key "))"
+
 /* Orphaned handlers with what they have open. Leases are looked for only if
    the handler has some. */
-static int find_orphans(struct sqlite_store *self,
+static int find_orphans(struct sqlite_store *self, const char *only,
 		struct postern_memory *memory, struct postern_orphan *orphans,
 		size_t *count_out, struct postern_error *error) {
 	size_t count = 0;
@@ -30,9 +35,10 @@ static int find_orphans(struct sqlite_store *self,
 			" (SELECT count(*) FROM postern_open WHERE handler = id"
 			" AND node IS NOT NULL"
 			" AND node NOT IN (SELECT node FROM postern_node)))) AS open"
-			" FROM postern_handler WHERE owner NOT IN " REGISTERED
-			" GROUP BY owner) o ON o.owner = h.id"
-			" WHERE o.open > 0 ORDER BY h.id");
+			" FROM postern_handler WHERE owner NOT IN " REGISTERED MEANT(
+					"?1") " GROUP BY owner) o ON o.owner = h.id"
+						  " WHERE o.open > 0 ORDER BY h.id");
+	postern__sqlite_bind_text(&query, 1, only);
 	while (ok && postern__sqlite_row(&query)) {
 		const char *key;
 		ok = count < self->handler_count &&
@@ -61,8 +67,8 @@ static int poison(struct sqlite_store *self,
 }
 
 /* The pending orphans, at most `max`; yours to free. */
-static int pending_orphans(struct sqlite_store *self, size_t max,
-		struct sqlite_delivery **out, size_t *count_out,
+static int pending_orphans(struct sqlite_store *self, const char *only,
+		size_t max, struct sqlite_delivery **out, size_t *count_out,
 		struct postern_error *error) {
 	size_t cap = 0;
 	size_t count = 0;
@@ -74,12 +80,16 @@ static int pending_orphans(struct sqlite_store *self, size_t max,
 			" FROM postern_handler h"
 			" CROSS JOIN postern_open o INDEXED BY postern_open_due"
 			" ON o.handler = h.id WHERE o.node IS NULL AND o.suspect = 0"
-			" AND h.pending > 0 AND h.owner NOT IN " REGISTERED " UNION ALL"
-			" SELECT o.seq, o.handler, o.fence, o.failures, o.crashes"
-			" FROM postern_open o INDEXED BY postern_open_suspect"
-			" CROSS JOIN postern_handler h ON h.id = o.handler"
-			" WHERE o.suspect > 0 AND o.node IS NULL"
-			" AND h.owner NOT IN " REGISTERED " LIMIT ?1");
+			" AND h.pending > 0 AND h.owner NOT IN " REGISTERED MEANT(
+					"?2") " UNION ALL"
+						  " SELECT o.seq, o.handler, o.fence, o.failures, "
+						  "o.crashes"
+						  " FROM postern_open o INDEXED BY postern_open_suspect"
+						  " CROSS JOIN postern_handler h ON h.id = o.handler"
+						  " WHERE o.suspect > 0 AND o.node IS NULL"
+						  " AND h.owner NOT IN " REGISTERED MEANT(
+								  "?2") " LIMIT ?1");
+	postern__sqlite_bind_text(&query, 2, only);
 	postern__sqlite_bind_int(&query, 1,
 			max > INT32_MAX ? INT32_MAX : (int64_t)max);
 	while (ok && postern__sqlite_row(&query)) {
@@ -106,12 +116,12 @@ static int pending_orphans(struct sqlite_store *self, size_t max,
 	return r == POSTERN_OK && !ok ? postern__sqlite_no_memory(error) : r;
 }
 
-static int poison_orphans(struct sqlite_store *self, size_t max,
-		struct postern_error *error) {
+static int poison_orphans(struct sqlite_store *self, const char *only,
+		size_t max, struct postern_error *error) {
 	struct sqlite_delivery *found = NULL;
 	size_t count = 0;
 	int64_t now = postern__sqlite_now(self);
-	int r = pending_orphans(self, max, &found, &count, error);
+	int r = pending_orphans(self, only, max, &found, &count, error);
 	if (r == POSTERN_OK && count > 0) {
 		r = postern__sqlite_begin(self, error);
 		if (r == POSTERN_OK) {
@@ -136,9 +146,9 @@ static int find_node(struct sqlite_store *self, uint64_t node, bool *found_out,
 }
 
 int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
-		bool do_poison, size_t max, struct postern_memory *memory,
-		struct postern_orphan **orphans_out, size_t *count_out,
-		struct postern_error *error) {
+		const char *only, bool do_poison, size_t max,
+		struct postern_memory *memory, struct postern_orphan **orphans_out,
+		size_t *count_out, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
 	int r = postern__sqlite_enter(self, error);
 	if (r != POSTERN_OK) {
@@ -151,10 +161,10 @@ int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
 	r = orphans ? find_node(self, node, &is_there, error)
 				: postern__sqlite_no_memory(error);
 	if (r == POSTERN_OK && is_there) {
-		r = find_orphans(self, memory, orphans, &count, error);
+		r = find_orphans(self, only, memory, orphans, &count, error);
 	}
 	if (r == POSTERN_OK && do_poison && count > 0) {
-		r = poison_orphans(self, max, error);
+		r = poison_orphans(self, only, max, error);
 	}
 	postern__sqlite_leave(self);
 	if (r == POSTERN_OK) {

@@ -485,9 +485,9 @@ int postern__sqlite_recover(struct postern_store *store,
 		const struct postern_recovery *request, struct postern_recovered *out,
 		struct postern_error *error);
 int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
-		bool poison, size_t max, struct postern_memory *memory,
-		struct postern_orphan **orphans_out, size_t *count_out,
-		struct postern_error *error);
+		const char *only, bool poison, size_t max,
+		struct postern_memory *memory, struct postern_orphan **orphans_out,
+		size_t *count_out, struct postern_error *error);
 int postern__sqlite_unpark(struct postern_store *store, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error);

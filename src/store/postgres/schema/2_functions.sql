@@ -1141,10 +1141,11 @@ BEGIN
 END $$;
 
 -- Handlers that no node registers, with their open deliveries that no living
--- node has leased; p_poison: poison the pending ones, at most p_max. A node
--- that was found gone, and does not know it, would find its own handlers.
-CREATE FUNCTION @orphans_1(p_node bigint, p_now bigint, p_poison boolean,
-	p_max integer, p_kept integer)
+-- node has leased; p_only: of the handler with this key. p_poison: poison the
+-- pending ones, at most p_max. A node that was found gone, and does not know it,
+-- would find its own handlers.
+CREATE FUNCTION @orphans_1(p_node bigint, p_now bigint, p_only text,
+	p_poison boolean, p_max integer, p_kept integer)
 	RETURNS TABLE (key text, open bigint) LANGUAGE plpgsql SET jit = off AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
@@ -1157,7 +1158,9 @@ BEGIN
 	SELECT array_agg(h.id) INTO v_orphans FROM @handler h
 		WHERE h.owner NOT IN (
 			SELECT r.owner FROM @node_handler n
-			JOIN @handler r ON r.id = n.handler);
+			JOIN @handler r ON r.id = n.handler)
+		AND (p_only IS NULL
+			OR h.owner IN (SELECT w.id FROM @handler w WHERE w.key = p_only));
 	IF v_orphans IS NULL THEN
 		RETURN;
 	END IF;

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Poisoning what nobody will ever run: deliveries of handlers that no node
+ * registers.
+ *
+ * Where nodes come and go, nobody registers a handler while the only node that
+ * has it is started again. So what belongs to it is left alone until the
+ * handler has been missing for a while, each handler by itself, and until this
+ * node has seen that without a break: while it could not look, the handler may
+ * have been there.
+ */
+
+#include "core/box.h"
+
+#include "base/fail.h"
+#include "base/point.h"
+
+#include <postern/sys/memory.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Deliveries per call of the store, so that no call takes long. */
+#define POISON_BATCH 1000
+/* Room for the names of some handlers. */
+#define KEYS_LEN 400
+
+struct postern__missing {
+	char *key;
+	int64_t until_ms; /* then it is poisoned */
+	uint64_t count;   /* of its deliveries */
+	bool seen;        /* in this look */
+	bool told;
+};
+
+void postern__orphans_forget(struct postern_box *box) {
+	for (size_t i = 0; i < box->missing_count; i++) {
+		free(box->missing[i].key);
+	}
+	free(box->missing);
+	box->missing = NULL;
+	box->missing_count = 0;
+}
+
+/* The names of those that were not told yet, as many as there is room for, and
+   what they have. */
+static void list_untold(struct postern_box *box, char out[KEYS_LEN],
+		uint64_t *count_out) {
+	const size_t rest_len = sizeof(" and 18446744073709551615 more");
+	size_t len = 0;
+	size_t left_out = 0;
+	*count_out = 0;
+	out[0] = '\0';
+	for (size_t i = 0; i < box->missing_count; i++) {
+		struct postern__missing *missing = &box->missing[i];
+		size_t more = strlen(missing->key) + strlen(", ''");
+		if (missing->told) {
+			continue;
+		}
+		missing->told = true;
+		*count_out += missing->count;
+		if (left_out > 0 || len + more + rest_len > KEYS_LEN) {
+			left_out++;
+			continue;
+		}
+		len += (size_t)snprintf(out + len, KEYS_LEN - len, "%s'%s'",
+				len > 0 ? ", " : "", missing->key);
+	}
+	if (left_out > 0) {
+		(void)snprintf(out + len, KEYS_LEN - len, " and %zu more", left_out);
+	}
+}
+
+static void tell(struct postern_box *box, postern_remark *trouble,
+		void *context) {
+	char keys[KEYS_LEN];
+	char text[sizeof(keys) + 200];
+	uint64_t count;
+	list_untold(box, keys, &count);
+	if (!keys[0] || !trouble) {
+		return;
+	}
+	(void)snprintf(text, sizeof(text),
+			"no node registers %s any more; %llu open deliver%s will be "
+			"poisoned in %d minutes, unless one does so again",
+			keys, (unsigned long long)count, count == 1 ? "y" : "ies",
+			(int)(POSTERN__ORPHAN_GRACE_MS / 60000));
+	trouble(context, text);
+}
+
+static int note(struct postern_box *box, const struct postern_orphan *orphan,
+		struct postern_error *error) {
+	struct postern__missing *missing = NULL;
+	for (size_t i = 0; !missing && i < box->missing_count; i++) {
+		if (strcmp(box->missing[i].key, orphan->key) == 0) {
+			missing = &box->missing[i];
+		}
+	}
+	if (!missing) {
+		struct postern__missing *more =
+				realloc(box->missing, (box->missing_count + 1) * sizeof(*more));
+		char *key = strdup(orphan->key);
+		box->missing = more ? more : box->missing;
+		if (!more || !key) {
+			free(key);
+			return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		}
+		missing = &more[box->missing_count++];
+		*missing = (struct postern__missing){
+			.key = key,
+			.until_ms = postern__box_after_ms(box, POSTERN__ORPHAN_GRACE_MS),
+		};
+	}
+	missing->count = orphan->count;
+	missing->seen = true;
+	return POSTERN_OK;
+}
+
+/* Those that were not seen have somebody again, or nothing left. */
+static void drop_unseen(struct postern_box *box) {
+	size_t kept = 0;
+	for (size_t i = 0; i < box->missing_count; i++) {
+		if (box->missing[i].seen) {
+			box->missing[kept] = box->missing[i];
+			box->missing[kept++].seen = false;
+		} else {
+			free(box->missing[i].key);
+		}
+	}
+	box->missing_count = kept;
+}
+
+static int look(struct postern_box *box, uint64_t node,
+		struct postern_error *error) {
+	struct postern_memory *memory = postern_memory_create();
+	struct postern_orphan *orphans = NULL;
+	size_t count = 0;
+	if (!memory) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	postern__point("orphans.before");
+	int r = box->store->ops->orphans(box->store, node, NULL, false, 0, memory,
+			&orphans, &count, error);
+	postern__point("orphans.after");
+	for (size_t i = 0; !r && i < count; i++) {
+		r = note(box, &orphans[i], error);
+	}
+	postern_memory_destroy(memory);
+	return r;
+}
+
+/* At most a batch; *found_out is how many there were. */
+static int poison_some(struct postern_box *box, uint64_t node, const char *only,
+		uint64_t *found_out, struct postern_error *error) {
+	struct postern_memory *memory = postern_memory_create();
+	struct postern_orphan *orphans = NULL;
+	size_t count = 0;
+	if (!memory) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	postern__point("orphans.before");
+	int r = box->store->ops->orphans(box->store, node, only, true, POISON_BATCH,
+			memory, &orphans, &count, error);
+	postern__point("orphans.after");
+	*found_out = 0;
+	for (size_t i = 0; !r && i < count; i++) {
+		*found_out += orphans[i].count;
+	}
+	postern_memory_destroy(memory);
+	return r;
+}
+
+static int poison(struct postern_box *box, uint64_t node, const char *only,
+		size_t *count_out, struct postern_error *error) {
+	uint64_t total = 0;
+	uint64_t found = UINT64_MAX;
+	uint64_t before;
+	int r;
+	do {
+		before = found;
+		r = poison_some(box, node, only, &found, error);
+		/* What was found first is all there is; later rounds find the rest
+		   of it. */
+		total = found > total ? found : total;
+		/* What does not become less is leased, and will be seen again. */
+	} while (!r && found > 0 && found < before);
+	*count_out += (size_t)total;
+	return r;
+}
+
+static int poison_overdue(struct postern_box *box, uint64_t node,
+		size_t *count_out, struct postern_error *error) {
+	int64_t now = postern__box_now_ms(box);
+	int r = POSTERN_OK;
+	for (size_t i = 0; !r && i < box->missing_count; i++) {
+		if (now >= box->missing[i].until_ms) {
+			r = poison(box, node, box->missing[i].key, count_out, error);
+		}
+	}
+	return r;
+}
+
+int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
+		void *context, size_t *count_out, struct postern_error *error) {
+	(void)pthread_mutex_lock(&box->lock);
+	uint64_t node = box->node;
+	bool gone = box->node_gone;
+	(void)pthread_mutex_unlock(&box->lock);
+	*count_out = 0;
+	if (gone || node != box->missing_node) {
+		/* It was away for longer than its lease. */
+		postern__orphans_forget(box);
+		box->missing_node = node;
+	}
+	if (gone) {
+		/* Nobody registers our own handlers at the moment. */
+		return POSTERN_OK;
+	}
+	if (box->store->ops->exclusive) {
+		return poison(box, node, NULL, count_out, error);
+	}
+	int r = look(box, node, error);
+	if (!r) {
+		drop_unseen(box);
+		tell(box, trouble, context);
+		r = poison_overdue(box, node, count_out, error);
+	}
+	if (r) {
+		postern__orphans_forget(box);
+	}
+	return r;
+}
