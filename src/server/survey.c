@@ -128,6 +128,8 @@ static int take(struct visit *visit, const struct postern_box_options *box,
 		.look = look_at_sql,
 		.find = find_in_store,
 		.context = visit,
+		/* While serving, whoever listens tells it. */
+		.listens = !visit->survey,
 	};
 	const struct postern_store_options options = {
 		.size = sizeof options,
@@ -200,7 +202,6 @@ static void *ask_all(void *context) {
 			box.command_timeout_ms = ASK_MS;
 		}
 		box.command_retries = -1;
-		box.listen_url = NULL; /* whoever listens there tells it */
 		/* A store in trouble is told by all that work with it. */
 		(void)take(&visit, &box, &error);
 	}

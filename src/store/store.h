@@ -37,16 +37,17 @@ struct postern__store_examiner {
 	postern__store_look *look;
 	postern__store_find *find;
 	void *context;
+	bool listens; /* whether nodes would hear of each other is asked, too */
 };
 
 /*
  * Whether what a store stands on can keep what the store promises, as it is
  * seen to before anything is written; what is worth a warning goes to
  * options->remark. Then `look` may look around, and `find` is told what keeps
- * a store that can be opened from working: rights that are missing, a
- * listen_url at which nothing is heard. The store itself need not be there, and
- * nothing is made. Only of stores on a server: POSTERN_OK at once for the
- * others.
+ * a store that can be opened from working: rights that are missing, also those
+ * to make it, a listen_url at which nothing is heard; and, with POSTERN_OK,
+ * what it works without. The store itself need not be there, and nothing is
+ * made. Only of stores on a server: POSTERN_OK at once for the others.
  */
 int postern__store_examine(const char *url,
 		const struct postern_store_options *options,

@@ -93,7 +93,8 @@ def _(place):
 @case("check tells rights that the store's user has not on handlers' tables")
 def _(place):
     SERVER.sql(
-        "CREATE ROLE modest LOGIN; CREATE TABLE public.mine (id text, n integer);"
+        "CREATE ROLE modest LOGIN; GRANT CREATE ON DATABASE postern TO modest;"
+        "CREATE TABLE public.mine (id text, n integer);"
         "CREATE TABLE public.others (id text); CREATE SCHEMA inner_room;"
         "CREATE TABLE inner_room.t (id text);"
         "GRANT INSERT, SELECT ON public.mine TO modest;"
@@ -154,7 +155,8 @@ def _(place):
 @case("check tells that a handler may not create what it would create")
 def _(place):
     SERVER.sql(
-        "CREATE ROLE builder LOGIN; CREATE SCHEMA yard; CREATE SCHEMA \"My Yard\";"
+        "CREATE ROLE builder LOGIN; GRANT CREATE ON DATABASE postern TO builder;"
+        "CREATE SCHEMA yard; CREATE SCHEMA \"My Yard\";"
         "GRANT USAGE ON SCHEMA yard TO builder;"
         "GRANT USAGE, CREATE ON SCHEMA \"My Yard\" TO builder"
     )
@@ -284,6 +286,44 @@ def _(place):
             code, found = findings(place, "error")
             equal((code, len(found)), (FAILED, 1), found)
             assert "'h1'" in found[0], found
+
+
+@case("check tells that nodes behind a pooler would not hear of each other")
+def _(place):
+    def notes(url):
+        configure(place, url, "select 1")
+        code, found = findings(place, "note")
+        equal(code, 0, found)
+        return [text for text in found if "LISTEN" in text]
+
+    with Pooler(SERVER) as pooler:
+        url = SERVER.url(port=pooler.port, schema="unheard")
+        configure(place, url, "select 1")
+        place.ok("migrate")
+        found = notes(url)
+        equal(len(found), 1, found)
+        assert "set listen_url" in found[0], found
+    equal(notes(SERVER.url(schema="unheard")), [])
+
+
+@case("check tells that a store is not there and may not be made")
+def _(place):
+    SERVER.sql("CREATE ROLE guest LOGIN;"
+               "CREATE SCHEMA bare; GRANT USAGE ON SCHEMA bare TO guest")
+    for schema, grant in (
+        ("unmade", "GRANT CREATE ON DATABASE postern TO guest"),
+        ("bare", "GRANT CREATE ON SCHEMA bare TO guest"),
+    ):
+        configure(place, SERVER.url(user="guest", schema=schema), "select 1")
+        code, found = findings(place, "error")
+        equal((code, len(found)), (UNREACHABLE, 1), found)
+        assert "'guest' may not create" in found[0], found
+        assert grant in found[0], found
+        equal(place.run("migrate").code, UNREACHABLE)
+        # What is said to be missing is enough.
+        SERVER.sql(grant)
+        equal(findings(place, "error"), (0, []))
+        place.ok("migrate")
 
 
 @case("check tells rights that a node has not on the store's own tables")

@@ -7,11 +7,14 @@
  */
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "store/postgres/postgres.h"
 
 #define SERVER_VERSION_MIN 130000
+/* As long as PostgreSQL keeps a name. */
+#define NAME_LEN_MAX 63
 
 static void tell(struct pg_store *self, const char *text) {
 	if (self->remark) {
@@ -137,6 +140,42 @@ int postern__pg_rights(struct pg_connection *connection, void *context,
 		size_t len; /* a text ends with a zero byte */
 		examiner->find(examiner->context, POSTERN_E_UNSUPPORTED,
 				postern__pg_get_bytes(&query, i, 0, &len));
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+/* Whoever is to make the schema, or what is in one that is empty. */
+static const char may_create_sql[] =
+		"SELECT CASE WHEN n.oid IS NULL THEN format('%L may not create the"
+		" schema %I: GRANT CREATE ON DATABASE %I TO %I, or let somebody run"
+		" ''postern migrate'' who may', current_user, $1, current_database(),"
+		" current_user) ELSE format('%L may not create anything in the schema"
+		" %I: GRANT CREATE ON SCHEMA %I TO %I, or let its owner run"
+		" ''postern migrate''', current_user, $1, $1, current_user) END"
+		" FROM (SELECT 1) AS one LEFT JOIN pg_namespace n ON n.nspname = $1"
+		" WHERE NOT EXISTS (SELECT 1 FROM pg_class c"
+		" WHERE c.relnamespace = n.oid AND c.relname = 'meta')"
+		" AND NOT CASE WHEN n.oid IS NULL"
+		" THEN has_database_privilege(current_database(), 'CREATE')"
+		" ELSE has_schema_privilege(n.oid, 'CREATE') END";
+
+int postern__pg_may_create(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	const struct postern__store_examiner *examiner = context;
+	const char *quoted = connection->store->schema; /* and a dot */
+	char name[NAME_LEN_MAX + 1];
+	(void)again;
+	(void)snprintf(name, sizeof name, "%.*s", (int)strlen(quoted) - 3,
+			quoted + 1);
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_text(&query, name);
+	int r = postern__pg_run(&query, may_create_sql, error);
+	if (r == POSTERN_OK && postern__pg_rows(&query) > 0) {
+		size_t len; /* a text ends with a zero byte */
+		examiner->find(examiner->context, POSTERN_E_UNSUPPORTED,
+				postern__pg_get_bytes(&query, 0, 0, &len));
 	}
 	postern__pg_end(&query);
 	return r;

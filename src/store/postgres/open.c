@@ -142,14 +142,17 @@ static int pg_open(const char *rest,
 	return POSTERN_OK;
 }
 
+/* Without a listen_url it may be the way of the place, and is no mistake. */
 static void examine_listening(struct pg_store *self,
 		const struct postern__store_examiner *examiner) {
 	struct postern_error error;
 	char text[POSTERN_ERROR_TEXT_MAX + 16];
+	bool meant = self->listen_conninfo;
 	int r = postern__pg_try_listen(self, &error);
 	if (r != POSTERN_OK) {
-		(void)snprintf(text, sizeof text, "listen_url: %s", error.text);
-		examiner->find(examiner->context, r, text);
+		(void)snprintf(text, sizeof text, "%s%s", meant ? "listen_url: " : "",
+				error.text);
+		examiner->find(examiner->context, meant ? r : POSTERN_OK, text);
 	}
 }
 
@@ -170,7 +173,10 @@ int postern__pg_examine(const char *rest,
 	if (r == POSTERN_OK) {
 		r = postern__pg_do(self, postern__pg_rights, &by, error);
 	}
-	if (r == POSTERN_OK && self->listen_conninfo) {
+	if (r == POSTERN_OK) {
+		r = postern__pg_do(self, postern__pg_may_create, &by, error);
+	}
+	if (r == POSTERN_OK && by.listens) {
 		examine_listening(self, &by);
 	}
 	pg_destroy(&self->base);

@@ -453,6 +453,10 @@ int postern__pg_judge(struct pg_connection *connection, void *context,
 int postern__pg_rights(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error);
 
+/* The same of making it, if it is not. */
+int postern__pg_may_create(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error);
+
 /* Have a struct postern__store_examiner look around. */
 int postern__pg_lend(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error);
