@@ -90,11 +90,189 @@ static void claimed_unheard(void) {
 	scene_close(&scene);
 }
 
+/* A parked message is woken, run and done while a copy of it, which has a
+   handler now, waits for the message. */
+static void done_before_copy(void) {
+	struct scene scene;
+	struct sender sender = { .scene = &scene };
+	char sql[300];
+	scene_open_with(&scene, PATIENCE_MS);
+	CHECK_OK(scene_accept(&scene, NODE, "1", false, &sender.accept,
+					 &sender.route),
+			&scene.error);
+	scene_run(scene.link, "INSERT INTO " SCHEMA ".parked"
+						  " SELECT seq FROM " SCHEMA ".open;"
+						  "DELETE FROM " SCHEMA ".open");
+	scene.second = scene_connect();
+	scene_run(scene.second,
+			"BEGIN; SELECT 1 FROM " SCHEMA ".message FOR UPDATE");
+	start(&sender);
+	CHECK(scene_wait_blocked(&scene, 1));
+	(void)snprintf(sql, sizeof sql,
+			"DELETE FROM " SCHEMA ".parked; INSERT INTO " SCHEMA
+			".ledger SELECT seq, 1, 1, 1, %lld, 0, 1, 0, 3 FROM " SCHEMA
+			".message",
+			(long long)scene.handler);
+	scene_run(scene.link, sql);
+	scene_run(scene.second, "COMMIT");
+	PQfinish(scene.second);
+	scene.second = NULL;
+	(void)pthread_join(sender.thread, NULL);
+	CHECK_OK(sender.r, &scene.error);
+	CHECK_INT(sender.accept.code, POSTERN_E_DUPLICATE);
+	CHECK(!sender.route.opened);
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
+			0);
+	scene_close(&scene);
+}
+
+/* A lease that is settled by a thread of its own. */
+struct settler {
+	struct scene *scene;
+	struct postern_settlement settlement;
+	int r;
+};
+
+static void *settle(void *context) {
+	struct settler *settler = context;
+	struct postern_store *store = settler->scene->store;
+	struct postern_batch batch = {
+		.node = NODE,
+		.settlements = &settler->settlement,
+		.settlement_count = 1,
+	};
+	settler->r = store->ops->apply(store, &batch, &settler->scene->error);
+	return NULL;
+}
+
+/* The first try takes effect and is not heard of, the second waits for it. */
+static void settle_unheard(enum postern_settle_to to, const char *what,
+		const char *table) {
+	struct scene scene;
+	struct postern_accept accept;
+	pthread_t thread;
+	scene_open_with(&scene, PATIENCE_MS);
+	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
+	struct settler settler = {
+		.scene = &scene,
+		.settlement = { .seq = accept.seq,
+				.handler = scene.handler,
+				.fence = 1,
+				.to = to,
+				.outcome = "some" },
+	};
+	scene_hold_up(&scene, what, table);
+	CHECK_INT(pthread_create(&thread, NULL, settle, &settler), 0);
+	CHECK(scene_wait_held_up(&scene, table));
+	scene_cut_lines(&scene);
+	CHECK(scene_wait_blocked(&scene, 1));
+	scene_let_go(&scene, table);
+	(void)pthread_join(thread, NULL);
+	CHECK_OK(settler.r, &scene.error);
+	CHECK_INT(settler.settlement.code, POSTERN_OK);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
+			0);
+	scene_close(&scene);
+}
+
+static void settled_unheard(void) {
+	settle_unheard(POSTERN_SETTLE_DONE, "INSERT", "ledger");
+	settle_unheard(POSTERN_SETTLE_POISONED, "INSERT", "ledger");
+	settle_unheard(POSTERN_SETTLE_PENDING, "UPDATE", "open");
+	settle_unheard(POSTERN_SETTLE_RETURNED, "UPDATE", "open");
+}
+
+/* A batch is still under way when a claim is given up as well, and longer than
+   the store waits for any. */
+static void two_doubts(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	struct postern_route route;
+	struct postern_claims claims = { 0 };
+	struct postern_claimed claimed = { 0 };
+	bool alive = false;
+	scene_open(&scene);
+	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
+			&scene.error);
+	scene_hold_up(&scene, "INSERT", "message");
+	scene_hold_up(&scene, "UPDATE", "open");
+	CHECK_INT(scene_accept_leased(&scene, NODE, "2", &accept),
+			POSTERN_E_TIMEOUT);
+	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
+	scene_let_go(&scene, "open");
+	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
+	CHECK_INT(claimed.fence, 2);
+	scene_let_go(&scene, "message");
+	CHECK(scene_wait_for(&scene,
+			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 2));
+	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
+			1);
+	scene_close(&scene);
+}
+
+struct recoverer {
+	struct scene *scene;
+	struct postern_recovered recovered;
+};
+
+static void *recover(void *context) {
+	struct recoverer *recoverer = context;
+	struct postern_store *store = recoverer->scene->store;
+	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
+	CHECK_OK(store->ops->recover(store, &recovery, &recoverer->recovered, NULL),
+			NULL);
+	return NULL;
+}
+
+/* One lease is changed by somebody who has it locked when it is found; whoever
+   recovers does not wait long, and may have to come again. */
+static void recovered_when_changed(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	struct recoverer recoverer = { .scene = &scene };
+	pthread_t thread;
+	scene_open_with(&scene, PATIENCE_MS);
+	scene_enrol(&scene, FROZEN, PATIENCE_MS);
+	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
+	CHECK_OK(scene_accept_leased(&scene, FROZEN, "2", &accept), &scene.error);
+	scene_run(scene.link,
+			"UPDATE " SCHEMA ".node SET lives_until = 1 WHERE node = 43");
+	scene.second = scene_connect();
+	for (int i = 0; i < PATIENCE_MS && recoverer.recovered.released == 0; i++) {
+		scene_run(scene.second,
+				"BEGIN; UPDATE " SCHEMA ".open SET since = 1"
+				" WHERE seq = (SELECT max(seq) FROM " SCHEMA ".open)");
+		CHECK_INT(pthread_create(&thread, NULL, recover, &recoverer), 0);
+		CHECK(scene_wait_blocked(&scene, 1));
+		scene_run(scene.second, "COMMIT");
+		(void)pthread_join(thread, NULL);
+	}
+	PQfinish(scene.second);
+	scene.second = NULL;
+	CHECK_INT(recoverer.recovered.released, 2);
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"
+									   " WHERE node IS NULL"),
+			2);
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "what was leased unheard is told as leased when it is sent again",
 			leased_unheard },
 	{ "what the node claimed meanwhile is not told as leased to the sender",
 			claimed_unheard },
+	{ "what was settled unheard is told as settled when it is sent again",
+			settled_unheard },
+	{ "a copy does not open what was done while it waited", done_before_copy },
+	{ "a batch stays in doubt when those about claims are settled",
+			two_doubts },
+	{ "what is counted as recovered is free, whoever changed it meanwhile",
+			recovered_when_changed },
 };
 
 TAP_MAIN(cases)

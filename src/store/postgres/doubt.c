@@ -84,9 +84,10 @@ static struct pg_doubt *take_copy(struct pg_store *self, uint64_t node,
 }
 
 /* The first so many were looked for, at that time; others may have come
-   meanwhile. */
-static void forget(struct pg_store *self, uint64_t node, size_t count,
-		int64_t now) {
+   meanwhile. `only_claimed`: no batch was waited for, so one of them may be
+   under way still, however long ago that was. */
+static void forget(struct pg_store *self, uint64_t node, bool only_claimed,
+		size_t count, int64_t now) {
 	struct pg_doubts *doubts = &self->doubts;
 	size_t kept = 0;
 	(void)pthread_mutex_lock(&self->lock);
@@ -94,9 +95,10 @@ static void forget(struct pg_store *self, uint64_t node, size_t count,
 		doubts->claimed = false;
 		for (size_t i = 0; i < doubts->count; i++) {
 			const struct pg_doubt doubt = doubts->items[i];
-			if (i >= count || doubt.until_ms > now) {
+			bool batch = doubt.until_ms > 0;
+			if (i >= count || doubt.until_ms > now || (only_claimed && batch)) {
 				doubts->items[kept++] = doubt;
-				doubts->claimed = doubts->claimed || doubt.until_ms == 0;
+				doubts->claimed = doubts->claimed || !batch;
 			}
 		}
 		doubts->count = kept;
@@ -146,7 +148,7 @@ int postern__pg_settle_doubts(struct pg_connection *connection, uint64_t node,
 	if (doubts) {
 		r = give_back(connection, node, !only_claimed, doubts, count, error);
 		if (r == POSTERN_OK) {
-			forget(self, node, count, now);
+			forget(self, node, only_claimed, count, now);
 		}
 		free(doubts);
 	}

@@ -256,6 +256,13 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN NULL;
 	END IF;
+	-- Somebody who wakes parked messages may have made it before, and it may
+	-- even have ended since; from here on nobody else can.
+	PERFORM 1 FROM @ledger WHERE seq = p_seq AND handler = p_handler;
+	IF FOUND THEN
+		DELETE FROM @open WHERE seq = p_seq AND handler = p_handler;
+		RETURN NULL;
+	END IF;
 	DELETE FROM @parked WHERE seq = p_seq;
 	RETURN 0;
 END $$;
