@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/utf8.h"
 
@@ -492,15 +493,88 @@ static char *hide(char *from, const char *to) {
 	return from + left;
 }
 
-void postern__redact_within(char *text) {
+/*
+ * Where the password ends that begins here: before the host's '@', or where the
+ * address does. Somebody may have written blanks and quotes into it, so an '@'
+ * farther on counts, too, up to the next address; behind one that may have been
+ * the host's already, only if there was a blank, and up to the next quote.
+ */
+static const char *secret_end(const char *from, const char *end,
+		const char *host) {
+	const char *limit = strstr(end, "://");
+	limit = limit ? limit : end + strlen(end);
+	if (host && *end != ' ') {
+		return host;
+	}
+	if (host) {
+		const char *quote = end + strcspn(end, "'\"<>`");
+		limit = quote < limit ? quote : limit;
+	}
+	const char *last = find_last(from, limit, '@');
+	return last ? last : end;
+}
+
+static void hide_in_urls(char *text) {
 	char *at = text;
 	while ((at = strstr(at, "://"))) {
 		at += strlen("://");
 		const char *end = url_end(at);
 		const char *host = find_last(at, end, '@');
 		char *secret = memchr(at, ':', (size_t)((host ? host : end) - at));
-		if (secret && *at != '[' && (host || !is_port(secret + 1, end))) {
-			at = hide(secret + 1, host ? host : end);
+		if (secret && (*at != '[' || host) &&
+				(host || !is_port(secret + 1, end))) {
+			at = hide(secret + 1, secret_end(secret + 1, end, host));
 		}
 	}
+}
+
+/* Whether a setting that is called so, up to its '=', is a password. */
+static bool is_secret_name(const char *from, const char *to) {
+	static const char *const words[] = { "pass", "pwd", "secret", "token" };
+	for (; from < to; from++) {
+		for (size_t i = 0; i < COUNT(words); i++) {
+			size_t len = strlen(words[i]);
+			if ((size_t)(to - from) >= len &&
+					strncasecmp(from, words[i], len) == 0) {
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+/* Where a value ends, in a sentence that may have put quotes around it all. */
+static const char *setting_end(const char *at) {
+	if (*at == '\'') {
+		size_t len = conninfo_value_len(at);
+		return len == SIZE_MAX ? at + strlen(at) : at + len;
+	}
+	const char *end = at;
+	while (*end && *end != ' ' && *end != '&') {
+		end += *end == '\\' && end[1] ? 2 : 1;
+	}
+	while (end > at && strchr("'\",.;:)", end[-1])) {
+		end--;
+	}
+	return end;
+}
+
+static void hide_in_settings(char *text) {
+	char *at = text;
+	while ((at = strchr(at, '='))) {
+		const char *name = at;
+		while (name > text && !strchr(" ?&'\"=:/", name[-1])) {
+			name--;
+		}
+		bool secret = is_secret_name(name, at);
+		at++;
+		if (secret) {
+			at = hide(at, setting_end(at));
+		}
+	}
+}
+
+void postern__redact_within(char *text) {
+	hide_in_urls(text);
+	hide_in_settings(text);
 }

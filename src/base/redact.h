@@ -28,9 +28,11 @@
 void postern__redact(const char *address, char *out, size_t size);
 
 /*
- * A net under the rest: passwords of URLs that somebody wrote where none
- * belong, and that got into a sentence, as ***, in place. What is cut off
- * behind the password is understood, too. Every error goes through it.
+ * A net under the rest: passwords of URLs and of settings (password=…) that
+ * somebody wrote where none belong, and that got into a sentence, as ***, in
+ * place. What is cut off behind the password is understood, too, and blanks and
+ * quotes in it; rather too much of a sentence is hidden than too little. Every
+ * error goes through it.
  */
 void postern__redact_within(char *text);
 

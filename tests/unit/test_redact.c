@@ -266,6 +266,23 @@ static void in_sentences(void) {
 		{ "http://u@host/a", "http://u@host/a" },
 		{ "nothing: a@b ://", "nothing: a@b ://" },
 		{ "://:@", "://:@" },
+		{ "no 'x://u:a b@h/db', only 'y'", "no 'x://u:***@h/db', only 'y'" },
+		{ "no 'x://u:a'b@h/db', only 'y'", "no 'x://u:***@h/db', only 'y'" },
+		{ "no 'x://u:a@b c@h', only d@e", "no 'x://u:***@h', only d@e" },
+		{ "no 'x://u:abc@h', only d@e", "no 'x://u:***@h', only d@e" },
+		{ "x://u:a b@h, y://v:abc@h", "x://u:***@h, y://v:***@h" },
+		{ "x://[u:abc@h/db", "x://[u:***@h/db" },
+		{ "no 'x://h/db?password=abc', only 'y'",
+				"no 'x://h/db?password=***', only 'y'" },
+		{ "x://h/?sslPassword=abc&b=c", "x://h/?sslPassword=***&b=c" },
+		{ "'host=h password=abc' is too much",
+				"'host=h password=***' is too much" },
+		{ "'password='a b' host=h' is", "'password=*** host=h' is" },
+		{ "password='a b", "password=***" },
+		{ "password=a\\ b c", "password=*** c" },
+		{ "my.token=abc; x=y", "my.token=***; x=y" },
+		{ "password= and x=pass", "password= and x=pass" },
+		{ "password=a'b c", "password=*** c" },
 	};
 	for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
 		char text[80];
