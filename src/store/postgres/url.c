@@ -187,7 +187,8 @@ static const char *value_of(const PQconninfoOption *options, const char *name) {
 	return NULL;
 }
 
-/* Where it is, in words that hold no secret. */
+/* Where it is, in words that hold no secret: not a password that lost its host
+   and looks like a port. */
 static int set_place(struct address *address, struct postern_error *error) {
 	PQconninfoOption *options = PQconninfoParse(address->conninfo, NULL);
 	if (!options) {
@@ -201,6 +202,14 @@ static int set_place(struct address *address, struct postern_error *error) {
 	const char *host = value_of(options, "host");
 	const char *port = value_of(options, "port");
 	const char *database = value_of(options, "dbname");
+	if (port && port[strspn(port, "0123456789, ")]) {
+		PQconninfoFree(options);
+		return postern__fail(error, POSTERN_E_INVALID,
+				"%s has a port that is no number. If it is a password, an '@' "
+				"and a host belong behind it; YAML takes ' #' for a comment, "
+				"so put the URL in quotes",
+				address->what);
+	}
 	host = host ? host : value_of(options, "hostaddr");
 	struct postern__buf place;
 	postern__buf_init(&place, 1024);
