@@ -18,7 +18,7 @@ char **postern__words_copy(char *const *words, size_t count);
 void postern__words_free(char **copy, size_t count);
 
 /* Overwrite, in the words, the secrets in the values of flags; `args` were
-   parsed from the copy. */
+   parsed from the copy. The words move up, and are of no use afterwards. */
 void postern__words_hide(char *const *words, char *const *copy, size_t count,
 		const struct postern__args *args);
 
