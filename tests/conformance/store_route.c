@@ -112,6 +112,38 @@ static void later_handler(void) {
 	stand_close(&stand);
 }
 
+/* Also not with the first in one batch, or if it was parked until then. */
+static void copies_lease_nothing(void) {
+	struct stand stand;
+	struct parcel parcels[4];
+	stand_open(&stand, "a", "b", NULL);
+	int64_t parked = stand_park(&stand, "2");
+	for (size_t i = 0; i < 3; i++) {
+		parcel_init(&parcels[i], &stand, i < 2 ? "1" : "2", "body");
+		parcel_add_route(&parcels[i], stand.handlers[0])->lease = true;
+	}
+	parcel_add_route(&parcels[1], stand.handlers[1])->lease = true;
+	parcels[3] = parcels[1];
+	parcel_send_all(&stand, parcels, 4);
+	int64_t seq = parcels[0].accept.seq;
+	CHECK_INT(parcels[0].accept.code, POSTERN_OK);
+	CHECK(parcels[0].routes[0].leased);
+	for (size_t i = 1; i < 4; i++) {
+		CHECK_INT(parcels[i].accept.code, POSTERN_E_DUPLICATE);
+		CHECK(!parcels[i].routes[0].leased);
+		CHECK(!parcels[i].routes[1].leased);
+	}
+	CHECK(parcels[1].routes[1].opened);
+	CHECK(!parcels[3].routes[1].opened);
+	CHECK(parcels[2].routes[0].opened);
+	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_LEASED);
+	CHECK_INT(stand_state(&stand, seq, "b"), POSTERN_STATE_PENDING);
+	CHECK_INT(stand_state(&stand, parked, "a"), POSTERN_STATE_PENDING);
+	CHECK_INT(stand_claim(&stand, stand.handlers[1], 9).count, 1);
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 9).count, 1);
+	stand_close(&stand);
+}
+
 static void not_by_a_conflict(void) {
 	struct stand stand;
 	struct parcel parcel;
@@ -366,6 +398,7 @@ const struct tap_case route_cases[] = {
 			new_and_leased },
 	{ "a handler that was added later gets its delivery by a duplicate",
 			later_handler },
+	{ "a copy leases nothing of what it makes", copies_lease_nothing },
 	{ "a conflict makes no delivery", not_by_a_conflict },
 	{ "a delivery in any state suppresses another", any_state_suppresses },
 	{ "a delivery of an alias suppresses one of its handler",
