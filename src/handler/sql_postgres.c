@@ -172,8 +172,10 @@ static void judge(const struct sql_handler *self, size_t index,
 		struct postern_outcome *outcome) {
 	static const char *const hopeless[] = { "0A", "22", "25", "2D", "3B", "42",
 		NULL };
-	static const char *const trouble[] = { "08", "53", "57P", "58", "F0", "XX",
-		NULL };
+	/* Not XX000, which functions raise about what they were given, and not 58P,
+	   a file that is not there: both would come back for ever. */
+	static const char *const trouble[] = { "08", "53", "57P", "580", "F0",
+		"XX001", "XX002", NULL };
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	char where[40] = "";

@@ -216,6 +216,16 @@ def _(place):
         equal("COPY from or to" in place.ok("show", "m00").out, True)
 
 
+@case("what a function says of its argument is counted, by any name")
+def _(place):
+    for number, state in enumerate(("XX000", "58P01", "P0001", "38000")):
+        schema = f"told_{number}"
+        prepare(place, schema, f"RAISE 'no' USING ERRCODE = '{state}';")
+        send(place, NAMES[:1])
+        equal(place.ok("process").out, "processed 1\n")
+        equal(place.state("m00", "row"), "poisoned", state)
+
+
 @case("names that vanish from the session are given again")
 def _(place):
     prepare(place, "vanish", "INSERT INTO vanish.effect (id) VALUES (p_id);"
