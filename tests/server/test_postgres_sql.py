@@ -226,6 +226,23 @@ def _(place):
         equal(place.state("m00", "row"), "poisoned", state)
 
 
+@case("one that breaks its connection again and again is counted at last")
+def _(place):
+    prepare(place, "broken",
+            "PERFORM pg_terminate_backend(pg_backend_pid());")
+    send(place, NAMES[:1])
+    place.ok("process")
+    equal(place.state("m00", "row"), "pending")
+    SERVER.sql("UPDATE broken.open SET due_at = 0, fence = 20")
+    place.ok("process")
+    equal(place.state("m00", "row"), "pending")
+    SERVER.sql("UPDATE broken.open SET due_at = 0")
+    place.ok("process")
+    equal(place.state("m00", "row"), "poisoned")
+    shown = place.ok("show", "m00").out
+    equal("breaks whenever this runs" in shown, True, shown)
+
+
 @case("names that vanish from the session are given again")
 def _(place):
     prepare(place, "vanish", "INSERT INTO vanish.effect (id) VALUES (p_id);"
