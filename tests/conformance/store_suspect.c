@@ -429,6 +429,24 @@ static void no_longer_in_process(void) {
 	stand_close(&stand);
 }
 
+static void suspects_no_more_in_steps(void) {
+	struct stand stand;
+	int64_t first = open_with_lost(&stand, 4);
+	stand_enrol_one(&stand, "a", NULL);
+	struct postern_claims claims = stand_claim(&stand, stand.handlers[0], 1);
+	if (CHECK_INT(claims.count, 1)) {
+		CHECK_INT(claims.items[0].seq, first);
+	}
+	CHECK_INT(claims.next_due_ms, 0);
+	const struct postern_want want = {
+		.handler = stand.handlers[0],
+		.max = 10,
+	};
+	CHECK_INT(stand_claim_wants(&stand, &want, 1, 2).count, 2);
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 1);
+	stand_close(&stand);
+}
+
 static void edited_suspects(void) {
 	struct stand stand;
 	int64_t first = open_with_lost(&stand, 2);
@@ -554,6 +572,8 @@ const struct tap_case suspect_cases[] = {
 			plain_and_suspects },
 	{ "suspects of a handler that left the process are suspects no more",
 			no_longer_in_process },
+	{ "suspects of a handler that left the process are claimed up to limits",
+			suspects_no_more_in_steps },
 	{ "a suspect can be discarded, and stays one if retried", edited_suspects },
 	{ "a retry after crashes starts from none", retried_after_crashes },
 	{ "suspects are recovered in steps without losing one", limited_recovery },

@@ -183,15 +183,24 @@ static void settled_unheard(void) {
 	settle_unheard(POSTERN_SETTLE_RETURNED, "UPDATE", "open");
 }
 
+static void *renew(void *context) {
+	struct scene *scene = context;
+	struct postern_store *store = scene->store;
+	bool alive = false;
+	CHECK_OK(store->ops->renew(store, NODE, PATIENCE_MS, &alive, NULL), NULL);
+	CHECK(alive);
+	return NULL;
+}
+
 /* A batch is still under way when a claim is given up as well, and longer than
    the store waits for any. */
 static void two_doubts(void) {
 	struct scene scene;
+	pthread_t thread;
 	struct postern_accept accept;
 	struct postern_route route;
 	struct postern_claims claims = { 0 };
 	struct postern_claimed claimed = { 0 };
-	bool alive = false;
 	scene_open(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
@@ -203,14 +212,87 @@ static void two_doubts(void) {
 	scene_let_go(&scene, "open");
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 2);
+	CHECK_INT(pthread_create(&thread, NULL, renew, &scene), 0);
+	CHECK(scene_wait_blocked(&scene, 1));
 	scene_let_go(&scene, "message");
-	CHECK(scene_wait_for(&scene,
-			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 2));
-	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
-					 &scene.error),
-			&scene.error);
+	(void)pthread_join(thread, NULL);
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
+			2);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
+			1);
+	scene_close(&scene);
+}
+
+struct claimer {
+	struct scene *scene;
+	struct postern_claimed claimed;
+	size_t count;
+};
+
+static void *claim(void *context) {
+	struct claimer *claimer = context;
+	claimer->count = scene_claim(claimer->scene, 10, &claimer->claimed);
+	return NULL;
+}
+
+/* What is in doubt is not decided yet. */
+static void claim_under_way(void) {
+	struct scene scene;
+	struct claimer claimer = { .scene = &scene };
+	struct postern_accept accept;
+	struct postern_route route;
+	struct postern_claims claims = { 0 };
+	pthread_t thread;
+	scene_open(&scene);
+	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
+			&scene.error);
+	scene_hold_up(&scene, "UPDATE", "open");
+	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
+	CHECK_INT(pthread_create(&thread, NULL, claim, &claimer), 0);
+	CHECK(scene_wait_blocked(&scene, 1));
+	scene_let_go(&scene, "open");
+	(void)pthread_join(thread, NULL);
+	CHECK_INT(claimer.count, 1);
+	CHECK_INT(claimer.claimed.fence, 2);
+	scene_close(&scene);
+}
+
+static void do_nothing(void *context, void *transaction, uint64_t epoch,
+		struct postern_outcome *outcome) {
+	(void)context;
+	(void)transaction;
+	(void)epoch;
+	(void)outcome;
+}
+
+/* The node has another lease of it, under a later fence. */
+static void lost_ahead(void) {
+	struct scene scene;
+	struct postern_unit units[3] = { 0 };
+	scene_open(&scene);
+	for (int i = 0; i < 3; i++) {
+		char id[8];
+		struct postern_accept accept;
+		(void)snprintf(id, sizeof id, "%d", i);
+		CHECK_OK(scene_accept_leased(&scene, NODE, id, &accept), &scene.error);
+		units[i] = (struct postern_unit){
+			.seq = accept.seq,
+			.handler = scene.handler,
+			.fence = 1,
+			.sends_ahead = true,
+			.run = do_nothing,
+		};
+	}
+	scene_run(scene.link, "UPDATE " SCHEMA ".open SET fence = 2 WHERE seq ="
+						  " (SELECT max(seq) FROM " SCHEMA ".open)");
+	CHECK_OK(scene.store->ops->transact(scene.store, NODE, NULL, units, 3,
+					 &scene.error),
+			&scene.error);
+	CHECK(units[0].committed && units[1].committed && !units[2].committed);
+	CHECK_INT(units[2].code, POSTERN_E_STALE);
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"
+									   " WHERE node = 42 AND fence = 2"),
 			1);
 	scene_close(&scene);
 }
@@ -271,6 +353,8 @@ static const struct tap_case cases[] = {
 	{ "a copy does not open what was done while it waited", done_before_copy },
 	{ "a batch stays in doubt when those about claims are settled",
 			two_doubts },
+	{ "a claim in doubt is waited for while it is under way", claim_under_way },
+	{ "of several sent ahead one whose lease is lost is not done", lost_ahead },
 	{ "what is counted as recovered is free, whoever changed it meanwhile",
 			recovered_when_changed },
 };
