@@ -343,6 +343,47 @@ static void recovered_when_changed(void) {
 	scene_close(&scene);
 }
 
+static void *poison_orphans(void *context) {
+	struct scene *scene = context;
+	struct postern_store *store = scene->store;
+	struct postern_orphan *orphans = NULL;
+	size_t count = 0;
+	CHECK_OK(store->ops->orphans(store, NODE, NULL, true, 10, scene->memory,
+					 &orphans, &count, &scene->error),
+			&scene->error);
+	CHECK_INT(count, 0);
+	return NULL;
+}
+
+/* A node that registers the handler is about to begin. */
+static void orphans_enrolled(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	struct postern_route route;
+	pthread_t thread;
+	char sql[300];
+	scene_open_with(&scene, PATIENCE_MS);
+	scene_enrol(&scene, FROZEN, PATIENCE_MS);
+	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
+			&scene.error);
+	scene_run(scene.link, "DELETE FROM " SCHEMA ".node_handler");
+	scene.second = scene_connect();
+	(void)snprintf(sql, sizeof sql,
+			"BEGIN; LOCK TABLE " SCHEMA ".handler IN SHARE ROW EXCLUSIVE MODE;"
+			" INSERT INTO " SCHEMA ".node_handler VALUES (43, %lld)",
+			(long long)scene.handler);
+	scene_run(scene.second, sql);
+	CHECK_INT(pthread_create(&thread, NULL, poison_orphans, &scene), 0);
+	CHECK(scene_wait_blocked(&scene, 1));
+	scene_run(scene.second, "COMMIT");
+	(void)pthread_join(thread, NULL);
+	PQfinish(scene.second);
+	scene.second = NULL;
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
+			1);
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "what was leased unheard is told as leased when it is sent again",
 			leased_unheard },
@@ -357,6 +398,8 @@ static const struct tap_case cases[] = {
 	{ "of several sent ahead one whose lease is lost is not done", lost_ahead },
 	{ "what is counted as recovered is free, whoever changed it meanwhile",
 			recovered_when_changed },
+	{ "nothing is poisoned for want of a handler that is being registered",
+			orphans_enrolled },
 };
 
 TAP_MAIN(cases)

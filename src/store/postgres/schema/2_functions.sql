@@ -1159,6 +1159,10 @@ DECLARE
 	v_orphans integer[];
 	v_dead record;
 BEGIN
+	-- Whoever enrols meanwhile has done so before this, or after it.
+	IF p_poison THEN
+		LOCK TABLE @handler IN ROW EXCLUSIVE MODE;
+	END IF;
 	IF NOT @holds_1(p_node, NULL, NULL) THEN
 		RETURN;
 	END IF;
