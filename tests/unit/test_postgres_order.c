@@ -14,6 +14,7 @@
 /* A message that is sent by a thread of its own. */
 struct sender {
 	struct scene *scene;
+	uint64_t node; /* 0: NODE */
 	bool lease;
 	struct postern_accept accept;
 	struct postern_route route;
@@ -23,8 +24,8 @@ struct sender {
 
 static void *send_message(void *context) {
 	struct sender *sender = context;
-	sender->r = scene_accept(sender->scene, NODE, "1", sender->lease,
-			&sender->accept, &sender->route);
+	sender->r = scene_accept(sender->scene, sender->node ? sender->node : NODE,
+			"1", sender->lease, &sender->accept, &sender->route);
 	return NULL;
 }
 
@@ -343,6 +344,28 @@ static void recovered_when_changed(void) {
 	scene_close(&scene);
 }
 
+/* Whoever is found gone has a batch under way, which leases. */
+static void recovered_under_way(void) {
+	struct scene scene;
+	struct sender sender = { .scene = &scene, .node = FROZEN, .lease = true };
+	struct recoverer recoverer = { .scene = &scene };
+	scene_open_with(&scene, PATIENCE_MS);
+	scene_enrol(&scene, FROZEN, PATIENCE_MS);
+	scene_hold_up(&scene, "INSERT", "message");
+	start(&sender);
+	CHECK(scene_wait_held_up(&scene, "message"));
+	scene_run(scene.link,
+			"UPDATE " SCHEMA ".node SET lives_until = 1 WHERE node = 43");
+	(void)recover(&recoverer);
+	CHECK_INT(recoverer.recovered.released, 0);
+	scene_let_go(&scene, "message");
+	(void)pthread_join(sender.thread, NULL);
+	CHECK_OK(sender.r, &scene.error);
+	(void)recover(&recoverer);
+	CHECK_INT(recoverer.recovered.released, 1);
+	scene_close(&scene);
+}
+
 static void *poison_orphans(void *context) {
 	struct scene *scene = context;
 	struct postern_store *store = scene->store;
@@ -398,6 +421,8 @@ static const struct tap_case cases[] = {
 	{ "of several sent ahead one whose lease is lost is not done", lost_ahead },
 	{ "what is counted as recovered is free, whoever changed it meanwhile",
 			recovered_when_changed },
+	{ "what a lost node is still leasing is not lost to a recovery",
+			recovered_under_way },
 	{ "nothing is poisoned for want of a handler that is being registered",
 			orphans_enrolled },
 };
