@@ -127,6 +127,36 @@ static void done_before_copy(void) {
 	scene_close(&scene);
 }
 
+/* The copy has found its key taken, and then the key goes. */
+static void forgotten_before_copy(void) {
+	struct scene scene;
+	struct sender sender = { .scene = &scene };
+	scene_open_with(&scene, PATIENCE_MS);
+	CHECK_OK(scene_accept(&scene, NODE, "1", false, &sender.accept,
+					 &sender.route),
+			&scene.error);
+	scene_run(scene.link, "DELETE FROM " SCHEMA ".open;"
+						  "DELETE FROM " SCHEMA ".message");
+	scene.second = scene_connect();
+	scene_run(scene.second,
+			"BEGIN; LOCK TABLE " SCHEMA ".message IN SHARE MODE");
+	start(&sender);
+	CHECK(scene_wait_blocked(&scene, 1));
+	scene_run(scene.link, "DELETE FROM " SCHEMA ".seen");
+	scene_run(scene.second, "COMMIT");
+	PQfinish(scene.second);
+	scene.second = NULL;
+	(void)pthread_join(sender.thread, NULL);
+	CHECK_OK(sender.r, &scene.error);
+	CHECK_INT(sender.accept.code, POSTERN_OK);
+	CHECK(sender.route.opened);
+	CHECK_INT(scene_number(scene.link, "SELECT seq FROM " SCHEMA ".message"),
+			sender.accept.seq);
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
+			1);
+	scene_close(&scene);
+}
+
 /* A lease that is settled by a thread of its own. */
 struct settler {
 	struct scene *scene;
@@ -415,6 +445,8 @@ static const struct tap_case cases[] = {
 	{ "what was settled unheard is told as settled when it is sent again",
 			settled_unheard },
 	{ "a copy does not open what was done while it waited", done_before_copy },
+	{ "a copy of what is forgotten while it comes is a new message",
+			forgotten_before_copy },
 	{ "a batch stays in doubt when those about claims are settled",
 			two_doubts },
 	{ "a claim in doubt is waited for while it is under way", claim_under_way },
