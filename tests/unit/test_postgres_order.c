@@ -289,6 +289,37 @@ static void claim_under_way(void) {
 	scene_close(&scene);
 }
 
+/* What was in doubt has come to nothing, and is claimed under the same fence
+   once more: that one is known. */
+static void claim_undone(void) {
+	static const char committing[] =
+			" FROM pg_stat_activity WHERE application_name = 'postern'"
+			" AND state = 'active' AND query = 'COMMIT'";
+	struct scene scene;
+	struct postern_accept accept;
+	struct postern_route route;
+	struct postern_claims claims = { 0 };
+	struct postern_claimed claimed = { 0 };
+	char sql[300];
+	scene_open(&scene);
+	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
+			&scene.error);
+	scene_hold_up(&scene, "UPDATE", "open");
+	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
+	(void)snprintf(sql, sizeof sql, "SELECT pg_terminate_backend(pid)%s",
+			committing);
+	scene_run(scene.link, sql);
+	(void)snprintf(sql, sizeof sql, "SELECT count(*)%s", committing);
+	CHECK(scene_wait_for(&scene, sql, 0));
+	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
+	CHECK_INT(claimed.fence, 1);
+	(void)renew(&scene);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
+			1);
+	scene_close(&scene);
+}
+
 static void do_nothing(void *context, void *transaction, uint64_t epoch,
 		struct postern_outcome *outcome) {
 	(void)context;
@@ -450,6 +481,8 @@ static const struct tap_case cases[] = {
 	{ "a batch stays in doubt when those about claims are settled",
 			two_doubts },
 	{ "a claim in doubt is waited for while it is under way", claim_under_way },
+	{ "what is claimed after a claim in doubt was undone is kept",
+			claim_undone },
 	{ "of several sent ahead one whose lease is lost is not done", lost_ahead },
 	{ "what is counted as recovered is free, whoever changed it meanwhile",
 			recovered_when_changed },
