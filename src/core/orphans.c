@@ -130,18 +130,27 @@ static void drop_unseen(struct postern_box *box) {
 	box->missing_count = kept;
 }
 
+/* Memory that could not be had is told here; destroying none is fine. */
+static int ask(struct postern_box *box, uint64_t node, const char *only,
+		bool poison, struct postern_memory *memory,
+		struct postern_orphan **orphans_out, size_t *count_out,
+		struct postern_error *error) {
+	if (!memory) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	postern__point("orphans.before");
+	int r = box->store->ops->orphans(box->store, node, only, poison,
+			poison ? POISON_BATCH : 0, memory, orphans_out, count_out, error);
+	postern__point("orphans.after");
+	return r;
+}
+
 static int look(struct postern_box *box, uint64_t node,
 		struct postern_error *error) {
 	struct postern_memory *memory = postern_memory_create();
 	struct postern_orphan *orphans = NULL;
 	size_t count = 0;
-	if (!memory) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
-	postern__point("orphans.before");
-	int r = box->store->ops->orphans(box->store, node, NULL, false, 0, memory,
-			&orphans, &count, error);
-	postern__point("orphans.after");
+	int r = ask(box, node, NULL, false, memory, &orphans, &count, error);
 	for (size_t i = 0; !r && i < count; i++) {
 		r = note(box, &orphans[i], error);
 	}
@@ -155,13 +164,7 @@ static int poison_some(struct postern_box *box, uint64_t node, const char *only,
 	struct postern_memory *memory = postern_memory_create();
 	struct postern_orphan *orphans = NULL;
 	size_t count = 0;
-	if (!memory) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
-	postern__point("orphans.before");
-	int r = box->store->ops->orphans(box->store, node, only, true, POISON_BATCH,
-			memory, &orphans, &count, error);
-	postern__point("orphans.after");
+	int r = ask(box, node, only, true, memory, &orphans, &count, error);
 	*found_out = 0;
 	for (size_t i = 0; !r && i < count; i++) {
 		*found_out += orphans[i].count;
