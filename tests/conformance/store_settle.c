@@ -59,6 +59,26 @@ static void done(void) {
 	stand_close(&stand);
 }
 
+static void done_earlier(void) {
+	struct stand stand;
+	int64_t seq = open_leased(&stand);
+	fake_clock_advance(&stand.clock, 1000);
+	CHECK_INT(stand_settle(&stand,
+					  (struct postern_settlement){
+							  .seq = seq,
+							  .handler = stand.handlers[0],
+							  .fence = 1,
+							  .to = POSTERN_SETTLE_DONE,
+							  .duration_ms = 50,
+							  .lag_ms = 300,
+							  .outcome = "done",
+					  }),
+			POSTERN_OK);
+	CHECK_INT(stand_row(&stand, seq, "a").finished_at_ms,
+			stand_now(&stand) - 300);
+	stand_close(&stand);
+}
+
 /* At the first run and at later ones. */
 static void ended_earlier(void) {
 	struct stand stand;
@@ -547,6 +567,7 @@ static void settled_for_good(void) {
 
 const struct tap_case settle_cases[] = {
 	{ "done ends a delivery and is its own record", done },
+	{ "what is done ended as long ago as is said", done_earlier },
 	{ "a run has ended when it ended, not when that was written",
 			ended_earlier },
 	{ "a settlement under another fence is stale and changes nothing",
