@@ -66,6 +66,8 @@ void scene_open_with(struct scene *scene, int64_t timeout_ms) {
 	};
 	*scene = (struct scene){ .memory = postern_memory_create() };
 	scene->link = scene_connect();
+	/* Several programs may share the database, and have one schema. */
+	scene_run(scene->link, "SELECT pg_advisory_lock(hashtext('" SCHEMA "'))");
 	scene_run(scene->link, "SET client_min_messages = error;"
 						   " DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
 	(void)snprintf(url, sizeof url, "%s%cschema=" SCHEMA, base,
@@ -210,6 +212,7 @@ void scene_let_go(struct scene *scene, const char *table) {
 bool scene_wait_blocked(struct scene *scene, int64_t count) {
 	return scene_wait_for(scene,
 			"SELECT count(*) FROM pg_stat_activity"
-			" WHERE wait_event_type = 'Lock'",
+			" WHERE wait_event_type = 'Lock' AND wait_event <> 'advisory'"
+			" AND query LIKE '%" SCHEMA "%'",
 			count);
 }
