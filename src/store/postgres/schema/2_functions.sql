@@ -13,8 +13,10 @@
 -- Plans stay with the session. A table that was small when a plan was made may
 -- be large when it is used, so what looks for rows by their key must not read all
 -- of a table instead. A subquery with OFFSET 0 is a plan of its own, which knows
--- nothing but the key; what it finds is changed by its place (ctid). Whoever
--- finds it changed meanwhile looks at fence and node once more.
+-- nothing but the key; what it finds is changed by its place (ctid). What
+-- somebody else changes between the two has another place then and is passed
+-- over, as if the lease were lost: so whoever changes a lease changes its fence
+-- or its node, or ends it.
 --
 -- p_now is NULL but in tests, which bring a clock of their own.
 
