@@ -203,6 +203,7 @@ struct postern_box {
 	struct postern__missing *missing;
 	size_t missing_count;
 	uint64_t missing_node;
+	int64_t missing_look_at_ms; /* again, if there are any */
 
 	/* What waits for the next commit. Settlements go first: they free
 	   memory. */

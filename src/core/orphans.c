@@ -22,6 +22,8 @@
 
 /* Deliveries per call of the store, so that no call takes long. */
 #define POISON_BATCH 1000
+/* While some wait: counting what they have may take long. */
+#define LOOK_MS 10000
 /* Room for the names of some handlers. */
 #define KEYS_LEN 400
 
@@ -222,7 +224,12 @@ int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
 	if (box->store->ops->exclusive) {
 		return poison(box, node, NULL, count_out, error);
 	}
+	if (box->missing_count > 0 &&
+			postern__box_now_ms(box) < box->missing_look_at_ms) {
+		return POSTERN_OK;
+	}
 	int r = look(box, node, error);
+	box->missing_look_at_ms = postern__box_after_ms(box, LOOK_MS);
 	if (!r) {
 		drop_unseen(box);
 		tell(box, trouble, context);

@@ -43,6 +43,7 @@ struct deed {
 	int runs;
 	int sent;
 	int64_t number; /* that the last statement said */
+	bool goes_back; /* to before it was taken */
 };
 
 static void run(PGconn *link, const char *sql) {
@@ -137,6 +138,15 @@ static int64_t accept_one(struct scene *scene) {
 	return accept.seq;
 }
 
+/* To the savepoint that is set before each, whose name nobody should know. */
+static void go_back(PGconn *link) {
+	PGresult *name = PQexec(link, "SELECT 'ROLLBACK TO postern_' || to_hex(id)"
+								  " FROM " SCHEMA ".pledge");
+	CHECK_INT(PQntuples(name), 1);
+	run(link, PQgetvalue(name, 0, 0));
+	PQclear(name);
+}
+
 static void do_deed(void *context, void *transaction, uint64_t epoch,
 		struct postern_outcome *outcome) {
 	struct deed *deed = context;
@@ -151,6 +161,9 @@ static void do_deed(void *context, void *transaction, uint64_t epoch,
 			PQclear(last);
 		}
 		run(deed->rival, "COMMIT");
+	}
+	if (deed->goes_back) {
+		go_back(transaction);
 	}
 	PGresult *result = PQexec(transaction, deed->sql);
 	deed->number = number_of(result);
@@ -250,13 +263,12 @@ static void rolled_back_and_set(void) {
 }
 
 /* Of three in one transaction the second does this; the others commit. */
-static void only_the_second(const char *sql,
-		enum postern_outcome_kind outcome) {
+static void only_the_second(struct deed second) {
 	struct scene scene;
 	scene_open(&scene);
 	struct deed deeds[DEEDS_MAX] = {
 		{ .sql = "INSERT INTO " SCHEMA ".effect VALUES (1)" },
-		{ .sql = sql, .outcome = outcome },
+		second,
 		{ .sql = "INSERT INTO " SCHEMA ".effect VALUES (3)" },
 	};
 	struct postern_unit units[DEEDS_MAX];
@@ -271,26 +283,30 @@ static void only_the_second(const char *sql,
 }
 
 static void savepoint_of_same_name(void) {
-	only_the_second("INSERT INTO " SCHEMA ".effect VALUES (100);"
-					" SAVEPOINT postern_unit",
-			POSTERN_RETRY);
+	only_the_second((struct deed){
+			.sql = "INSERT INTO " SCHEMA ".effect VALUES (100);"
+				   " SAVEPOINT postern_unit",
+			.outcome = POSTERN_RETRY,
+	});
 }
 
 static void back_to_the_beginning(void) {
-	only_the_second("ROLLBACK TO postern_unit;"
-					" INSERT INTO " SCHEMA ".effect VALUES (100)",
-			POSTERN_DONE);
+	only_the_second((struct deed){
+			.sql = "INSERT INTO " SCHEMA ".effect VALUES (100)",
+			.goes_back = true,
+	});
 }
 
 static void read_only(void) {
-	only_the_second("SET TRANSACTION READ ONLY", POSTERN_DONE);
+	only_the_second((struct deed){ .sql = "SET TRANSACTION READ ONLY" });
 }
 
 static void constraint_at_commit(void) {
-	only_the_second("CREATE TABLE " SCHEMA ".one (n integer UNIQUE"
-					" DEFERRABLE INITIALLY DEFERRED);"
-					" INSERT INTO " SCHEMA ".one VALUES (1), (1)",
-			POSTERN_DONE);
+	only_the_second((struct deed){
+			.sql = "CREATE TABLE " SCHEMA ".one (n integer UNIQUE"
+				   " DEFERRABLE INITIALLY DEFERRED);"
+				   " INSERT INTO " SCHEMA ".one VALUES (1), (1)",
+	});
 }
 
 static void constraints_looked_at(void) {
@@ -316,9 +332,10 @@ static void constraints_looked_at(void) {
 }
 
 static void constraints_before_commit(void) {
-	only_the_second("INSERT INTO " SCHEMA ".effect VALUES (100);"
-					" SET CONSTRAINTS ALL IMMEDIATE; COMMIT",
-			POSTERN_DONE);
+	only_the_second((struct deed){
+			.sql = "INSERT INTO " SCHEMA ".effect VALUES (100);"
+				   " SET CONSTRAINTS ALL IMMEDIATE; COMMIT",
+	});
 	struct scene scene;
 	scene_open(&scene);
 	struct deed deed = {

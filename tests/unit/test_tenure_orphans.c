@@ -78,6 +78,23 @@ static void poisoned_in_time(void) {
 	close_house(&house);
 }
 
+/* Counting what they have may take long. */
+static void counted_rarely(void) {
+	struct house house;
+	if (open_different(&house)) {
+		struct node *a = &house.nodes[0];
+		leave(&house.nodes[1]);
+		a->asked = 0;
+		for (int second = 0; second < 60; second++) {
+			sweep_all(&house);
+			CHECK_INT(poison_orphans(a), 0);
+			fake_clock_advance(&house.clock, 1000);
+		}
+		CHECK_INT(a->asked, 6);
+	}
+	close_house(&house);
+}
+
 static void back_in_time(void) {
 	struct house house;
 	if (open_different(&house)) {
@@ -189,6 +206,8 @@ static void gone_at_the_last_moment(void) {
 static const struct tap_case cases[] = {
 	{ "what belongs to a handler that stays away is poisoned after a while",
 			poisoned_in_time },
+	{ "while handlers are missing their deliveries are counted now and then",
+			counted_rarely },
 	{ "a node that is started again finds what belongs to its handlers",
 			back_in_time },
 	{ "what was there while nobody could look has its time again",

@@ -1274,6 +1274,12 @@ BEGIN
 		RAISE 'handler ended the transaction itself'
 			USING ERRCODE = 'invalid_transaction_termination';
 	END IF;
+	-- It was taken, unless the handler went back to the savepoint before that.
+	PERFORM 1 FROM @open WHERE seq = p_seq AND handler = p_handler;
+	IF FOUND THEN
+		RAISE 'handler went back to before its delivery was taken'
+			USING ERRCODE = 'invalid_transaction_termination';
+	END IF;
 	INSERT INTO @ledger (seq, fence, finished_at, duration, handler, failures,
 			starts, crashes, state)
 		VALUES (p_seq, p_fence, v_now, p_duration, p_handler, p_failures,
