@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "store/postgres/postgres.h"
+
 static const char *database(void) {
 	const char *url = getenv("POSTERN_TEST_POSTGRES");
 	return url ? url : "";
@@ -87,6 +89,17 @@ void scene_open_with(struct scene *scene, int64_t timeout_ms) {
 
 void scene_open(struct scene *scene) {
 	scene_open_with(scene, TIMEOUT_MS);
+}
+
+void scene_open_patient(struct scene *scene) {
+	scene_open_with(scene, PATIENCE_MS);
+	scene_be_patient(scene);
+}
+
+void scene_be_patient(struct scene *scene) {
+	struct pg_store *store = postern__pg_from_base(scene->store);
+	store->command_timeout_ms = PATIENCE_MS;
+	store->lock_timeout_ms = PATIENCE_MS;
 }
 
 void scene_close(struct scene *scene) {

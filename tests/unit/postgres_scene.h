@@ -37,6 +37,9 @@ struct scene {
 /* With NODE enrolled. */
 void scene_open(struct scene *scene);
 void scene_open_with(struct scene *scene, int64_t timeout_ms);
+/* The same, and nobody gives up what he waits for. */
+void scene_open_patient(struct scene *scene);
+void scene_be_patient(struct scene *scene);
 void scene_close(struct scene *scene);
 void scene_enrol(struct scene *scene, uint64_t node, int64_t lease_ms);
 

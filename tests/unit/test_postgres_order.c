@@ -69,7 +69,7 @@ static void be_heard(struct scene *scene, struct sender *sender) {
 static void leased_unheard(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene, .lease = true };
-	scene_open_with(&scene, PATIENCE_MS);
+	scene_open_patient(&scene);
 	send_unheard(&scene, &sender);
 	be_heard(&scene, &sender);
 	CHECK(sender.route.leased);
@@ -82,7 +82,7 @@ static void claimed_unheard(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
 	struct postern_claimed claimed = { 0 };
-	scene_open_with(&scene, PATIENCE_MS);
+	scene_open_patient(&scene);
 	send_unheard(&scene, &sender);
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 1);
@@ -97,7 +97,7 @@ static void done_before_copy(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
 	char sql[300];
-	scene_open_with(&scene, PATIENCE_MS);
+	scene_open_patient(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &sender.accept,
 					 &sender.route),
 			&scene.error);
@@ -131,7 +131,7 @@ static void done_before_copy(void) {
 static void forgotten_before_copy(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
-	scene_open_with(&scene, PATIENCE_MS);
+	scene_open_patient(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &sender.accept,
 					 &sender.route),
 			&scene.error);
@@ -182,7 +182,7 @@ static void settle_unheard(enum postern_settle_to to, const char *what,
 	struct scene scene;
 	struct postern_accept accept;
 	pthread_t thread;
-	scene_open_with(&scene, PATIENCE_MS);
+	scene_open_patient(&scene);
 	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 	struct settler settler = {
 		.scene = &scene,
@@ -240,6 +240,7 @@ static void two_doubts(void) {
 	CHECK_INT(scene_accept_leased(&scene, NODE, "2", &accept),
 			POSTERN_E_TIMEOUT);
 	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
+	scene_be_patient(&scene);
 	scene_let_go(&scene, "open");
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 2);
@@ -280,6 +281,7 @@ static void claim_under_way(void) {
 			&scene.error);
 	scene_hold_up(&scene, "UPDATE", "open");
 	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
+	scene_be_patient(&scene);
 	CHECK_INT(pthread_create(&thread, NULL, claim, &claimer), 0);
 	CHECK(scene_wait_blocked(&scene, 1));
 	scene_let_go(&scene, "open");
@@ -306,6 +308,7 @@ static void claim_undone(void) {
 			&scene.error);
 	scene_hold_up(&scene, "UPDATE", "open");
 	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
+	scene_be_patient(&scene);
 	(void)snprintf(sql, sizeof sql, "SELECT pg_terminate_backend(pid)%s",
 			committing);
 	scene_run(scene.link, sql);
@@ -380,7 +383,7 @@ static void recovered_when_changed(void) {
 	struct postern_accept accept;
 	struct recoverer recoverer = { .scene = &scene };
 	pthread_t thread;
-	scene_open_with(&scene, PATIENCE_MS);
+	scene_open_patient(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "2", &accept), &scene.error);
@@ -410,7 +413,7 @@ static void recovered_under_way(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene, .node = FROZEN, .lease = true };
 	struct recoverer recoverer = { .scene = &scene };
-	scene_open_with(&scene, PATIENCE_MS);
+	scene_open_patient(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	scene_hold_up(&scene, "INSERT", "message");
 	start(&sender);
@@ -446,7 +449,7 @@ static void orphans_enrolled(void) {
 	struct postern_route route;
 	pthread_t thread;
 	char sql[300];
-	scene_open_with(&scene, PATIENCE_MS);
+	scene_open_patient(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
