@@ -82,8 +82,9 @@ static int make_text(const struct postern__cli *cli, struct postern__buf *out) {
 						   : postern__cli_usage(cli, "--store: %s", error.text);
 }
 
+/* `secret`: the file takes a password from the environment. */
 static void print_result(const struct postern__cli *cli, const char *path,
-		bool written) {
+		bool written, bool secret) {
 	char store[POSTERN__REDACT_TEXT_MAX];
 	if (cli->json) {
 		postern__redact(cli->stores[0]->values.store, store, sizeof store);
@@ -101,6 +102,11 @@ static void print_result(const struct postern__cli *cli, const char *path,
 		(void)fputs("store ", stdout);
 		postern__out_text(store);
 		(void)fputs(" is ready\n", stdout);
+	}
+	if (written && secret) {
+		postern__note("the password is not in %s: set POSTERN_PASSWORD, or use "
+					  "~/.pgpass",
+				path);
 	}
 	if (written) {
 		postern__note("next: postern check, postern serve");
@@ -125,12 +131,14 @@ int postern__command_init(struct postern__cli *cli) {
 	const char *path = postern__args_value(&cli->args, "config");
 	struct postern__buf text;
 	bool written = false;
+	bool secret = false;
 	if (!path) {
 		path = FILE_DEFAULT;
 	}
 	postern__buf_init(&text, POSTERN__CONFIG_BYTES_MAX);
 	int r = make_text(cli, &text);
 	if (r == POSTERN__EXIT_OK) {
+		secret = strstr(postern__buf_text(&text), "${POSTERN_PASSWORD");
 		r = write_file(path, &text, &written);
 	}
 	postern__buf_finish(&text);
@@ -152,7 +160,7 @@ int postern__command_init(struct postern__cli *cli) {
 				path);
 	}
 	if (r == POSTERN__EXIT_OK) {
-		print_result(cli, path, written);
+		print_result(cli, path, written, secret);
 	}
 	return r;
 }

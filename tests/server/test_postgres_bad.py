@@ -86,6 +86,12 @@ def _(place):
     refused(place, SERVER.url(user="asked"), "no password", "~/.pgpass")
 
 
+@case("a user that may not log in is to be let")
+def _(place):
+    SERVER.sql("CREATE ROLE shut_out")
+    refused(place, SERVER.url(user="shut_out"), "shut_out", "ALTER ROLE")
+
+
 @case("a user that is not there is to be created")
 def _(place):
     url = SERVER.url(user="nobody_here", password=SECRET)

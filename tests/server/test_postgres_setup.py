@@ -421,6 +421,7 @@ def _(place):
     url = SERVER.url(user="starter", schema="begun").replace("//starter@",
                                                              f"//starter:{word}@")
     results = [place.ok("init", "--store", url)]
+    assert "set POSTERN_PASSWORD" in results[0].err, results
     text = place.read("postern.yaml")
     assert url.replace(word, "${POSTERN_PASSWORD:-}") in text, text
     equal(os.stat(place.file("postern.yaml")).st_mode & 0o777, 0o600)

@@ -1220,6 +1220,24 @@ BEGIN
 	END IF;
 END $$;
 
+-- Until the end of the transaction names without a schema do not mean what is
+-- ours: a role that is called like the schema has it in its path, and handlers
+-- their own tables behind it. Unless there is nothing else.
+CREATE FUNCTION @look_away_1() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	v_own name := substr('@', 2, length('@') - 3); -- no quotes, no dot
+	v_path text;
+BEGIN
+	IF v_own = ANY (current_schemas(false)) THEN
+		SELECT string_agg(quote_ident(schema), ', ' ORDER BY n) INTO v_path
+			FROM unnest(current_schemas(false)) WITH ORDINALITY AS p (schema, n)
+			WHERE schema <> v_own;
+		IF v_path IS NOT NULL THEN
+			PERFORM set_config('search_path', v_path, true);
+		END IF;
+	END IF;
+END $$;
+
 -- A transaction of handlers begins: by what right, and its number.
 CREATE FUNCTION @begin_units_1(p_node bigint, p_lock text,
 	p_lock_fence bigint, p_pledge bigint, OUT held boolean, OUT xid bigint)
@@ -1228,6 +1246,7 @@ BEGIN
 	PERFORM pg_advisory_xact_lock_shared(p_node);
 	held := @holds_1(p_node, p_lock, p_lock_fence);
 	INSERT INTO @pledge (id) VALUES (p_pledge);
+	PERFORM @look_away_1();
 	xid := pg_current_xact_id()::text::bigint;
 END $$;
 
@@ -1257,6 +1276,7 @@ BEGIN
 	EXECUTE 'CLOSE ALL';
 	UNLISTEN *;
 	PERFORM pg_advisory_unlock_all();
+	PERFORM @look_away_1();
 END $$;
 
 -- It is done (3) or discarded (5), if this is still the transaction in which
@@ -1361,6 +1381,7 @@ BEGIN
 	IF v_taken <> cardinality(p_seq) THEN
 		RAISE 'a lease is lost' USING ERRCODE = 'serialization_failure';
 	END IF;
+	PERFORM @look_away_1();
 	xid := pg_current_xact_id()::text::bigint;
 	pid := pg_backend_pid();
 END $$;
