@@ -64,7 +64,7 @@ def read_whole(log):
     functions = set()
     found = set()
     for plan, context in zip(entries, entries[1:]):
-        inside = re.findall(r"PL/pgSQL function (\w+)\(", context)
+        inside = re.findall(r"PL/pgSQL function (?:postern\.)?(\w+)\(", context)
         if "duration:" not in plan or not inside:
             continue
         functions.add(inside[0])
