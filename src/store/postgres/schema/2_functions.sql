@@ -1222,31 +1222,30 @@ END $$;
 
 -- Until the end of the transaction names without a schema do not mean what is
 -- ours: a role that is called like the schema has it in its path, and handlers
--- their own tables behind it. Unless there is nothing else.
-CREATE FUNCTION @look_away_1() RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-	v_own name := substr('@', 2, length('@') - 3); -- no quotes, no dot
-	v_path text;
+-- their own tables behind it. Unless there is nothing else. One expression and
+-- no query, because it is done for every delivery. Returns the new path.
+CREATE FUNCTION @look_away_1() RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-	IF v_own = ANY (current_schemas(false)) THEN
-		SELECT string_agg(quote_ident(schema), ', ' ORDER BY n) INTO v_path
-			FROM unnest(current_schemas(false)) WITH ORDINALITY AS p (schema, n)
-			WHERE schema <> v_own;
-		IF v_path IS NOT NULL THEN
-			PERFORM set_config('search_path', v_path, true);
-		END IF;
-	END IF;
+	RETURN CASE WHEN substr('@', 2, length('@') - 3) -- no quotes, no dot
+			= ANY (current_schemas(false)::text[])
+			AND cardinality(current_schemas(false)) > 1
+		THEN set_config('search_path', '"' || replace(replace(array_to_string(
+			array_remove(current_schemas(false)::text[],
+				substr('@', 2, length('@') - 3)),
+			E'\n'), '"', '""'), E'\n', '", "') || '"', true) END;
 END $$;
 
 -- A transaction of handlers begins: by what right, and its number.
 CREATE FUNCTION @begin_units_1(p_node bigint, p_lock text,
 	p_lock_fence bigint, p_pledge bigint, OUT held boolean, OUT xid bigint)
 	LANGUAGE plpgsql AS $$
+DECLARE
+	v_path text;
 BEGIN
 	PERFORM pg_advisory_xact_lock_shared(p_node);
 	held := @holds_1(p_node, p_lock, p_lock_fence);
 	INSERT INTO @pledge (id) VALUES (p_pledge);
-	PERFORM @look_away_1();
+	v_path := @look_away_1();
 	xid := pg_current_xact_id()::text::bigint;
 END $$;
 
@@ -1268,6 +1267,8 @@ END $$;
 -- others. In one transaction with it: afterwards a pooler may hand out another
 -- session.
 CREATE FUNCTION @forget_1() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	v_path text;
 BEGIN
 	RESET SESSION AUTHORIZATION;
 	RESET ROLE;
@@ -1276,7 +1277,7 @@ BEGIN
 	EXECUTE 'CLOSE ALL';
 	UNLISTEN *;
 	PERFORM pg_advisory_unlock_all();
-	PERFORM @look_away_1();
+	v_path := @look_away_1();
 END $$;
 
 -- It is done (3) or discarded (5), if this is still the transaction in which
@@ -1357,6 +1358,7 @@ DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 	v_starts integer;
 	v_taken bigint := 0;
+	v_path text;
 BEGIN
 	PERFORM pg_advisory_xact_lock_shared(p_node);
 	IF NOT @holds_1(p_node, p_lock, p_lock_fence) THEN
@@ -1381,7 +1383,7 @@ BEGIN
 	IF v_taken <> cardinality(p_seq) THEN
 		RAISE 'a lease is lost' USING ERRCODE = 'serialization_failure';
 	END IF;
-	PERFORM @look_away_1();
+	v_path := @look_away_1();
 	xid := pg_current_xact_id()::text::bigint;
 	pid := pg_backend_pid();
 END $$;
