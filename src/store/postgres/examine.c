@@ -183,12 +183,11 @@ int postern__pg_may_create(struct pg_connection *connection, void *context,
 
 /* As look_away_1 does it, which need not be there. */
 static const char look_away_sql[] =
-		"SELECT set_config('search_path', path, true) FROM ("
-		"SELECT string_agg(quote_ident(schema), ', ' ORDER BY n)"
-		" FILTER (WHERE schema <> own) AS path, bool_or(schema = own) AS is_in"
+		"SELECT set_config('search_path',"
+		" string_agg(quote_ident(schema), ', ' ORDER BY schema = own, n), true)"
 		" FROM unnest(current_schemas(false)) WITH ORDINALITY AS p (schema, n),"
-		" CAST(substr('@', 2, length('@') - 3) AS name) AS own) AS found"
-		" WHERE is_in AND path IS NOT NULL";
+		" CAST(substr('@', 2, length('@') - 3) AS name) AS own"
+		" HAVING bool_or(schema = own)";
 
 int postern__pg_lend(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {

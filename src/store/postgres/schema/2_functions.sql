@@ -1220,19 +1220,20 @@ BEGIN
 	END IF;
 END $$;
 
--- Until the end of the transaction names without a schema do not mean what is
--- ours: a role that is called like the schema has it in its path, and handlers
--- their own tables behind it. Unless there is nothing else. One expression and
--- no query, because it is done for every delivery. Returns the new path.
+-- Until the end of the transaction names without a schema mean ours last: a
+-- role that is called like the schema has it in its path first, and handlers
+-- their own tables behind it. One expression and no query, because it is done
+-- for every delivery. Returns the new path.
 CREATE FUNCTION @look_away_1() RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN CASE WHEN substr('@', 2, length('@') - 3) -- no quotes, no dot
-			= ANY (current_schemas(false)::text[])
-			AND cardinality(current_schemas(false)) > 1
+			= ANY ((current_schemas(false)::text[])
+				[:cardinality(current_schemas(false)) - 1])
 		THEN set_config('search_path', '"' || replace(replace(array_to_string(
 			array_remove(current_schemas(false)::text[],
 				substr('@', 2, length('@') - 3)),
-			E'\n'), '"', '""'), E'\n', '", "') || '"', true) END;
+			E'\n'), '"', '""'), E'\n', '", "') || '", '
+			|| rtrim('@', '.'), true) END;
 END $$;
 
 -- A transaction of handlers begins: by what right, and its number.
