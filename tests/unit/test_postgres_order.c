@@ -55,10 +55,15 @@ static void send_unheard(struct scene *scene, struct sender *sender) {
 			1);
 }
 
-static void be_heard(struct scene *scene, struct sender *sender) {
+/* Whoever waits for it goes on. */
+static void end_second(struct scene *scene) {
 	scene_run(scene->second, "COMMIT");
 	PQfinish(scene->second);
 	scene->second = NULL;
+}
+
+static void be_heard(struct scene *scene, struct sender *sender) {
+	end_second(scene);
 	(void)pthread_join(sender->thread, NULL);
 	if (CHECK_OK(sender->r, &scene->error)) {
 		CHECK_INT(sender->accept.code, POSTERN_OK);
@@ -115,9 +120,7 @@ static void done_before_copy(void) {
 			".message",
 			(long long)scene.handler);
 	scene_run(scene.link, sql);
-	scene_run(scene.second, "COMMIT");
-	PQfinish(scene.second);
-	scene.second = NULL;
+	end_second(&scene);
 	(void)pthread_join(sender.thread, NULL);
 	CHECK_OK(sender.r, &scene.error);
 	CHECK_INT(sender.accept.code, POSTERN_E_DUPLICATE);
@@ -143,9 +146,7 @@ static void forgotten_before_copy(void) {
 	start(&sender);
 	CHECK(scene_wait_blocked(&scene, 1));
 	scene_run(scene.link, "DELETE FROM " SCHEMA ".seen");
-	scene_run(scene.second, "COMMIT");
-	PQfinish(scene.second);
-	scene.second = NULL;
+	end_second(&scene);
 	(void)pthread_join(sender.thread, NULL);
 	CHECK_OK(sender.r, &scene.error);
 	CHECK_INT(sender.accept.code, POSTERN_OK);
