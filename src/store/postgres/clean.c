@@ -2,8 +2,10 @@
 
 /*
  * Cleaning: first the messages in the order of their numbers, then the memory
- * of them in the order of its keys. Both are orders that an index has already;
- * one by time, which every accept would have to pay for, is not needed.
+ * of them in the order of its pages. Both are orders in which they lie on the
+ * disk, so what came at one time goes with few pages; an index by time, which
+ * every accept would have to pay for, is not needed. (By its keys each one of
+ * the memory would be on a page of its own, and be written with all of it.)
  *
  * Messages come roughly in the order of time: the first that is too young for
  * every rule ends the first part, and what a slower node has put behind it
@@ -17,20 +19,31 @@
  * nothing can be opened after it. A key that goes while a copy of its message
  * comes in is noticed there, by finding neither old nor new.
  *
- * The cursor is the part, the number and the key that were looked at last.
+ * The cursor is the part, and the number and the place that were looked at
+ * last. What changes its place meanwhile (VACUUM FULL) may wait for the next
+ * cleaning.
  */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
+/* Rows of the memory on a full page, more or less. */
+#define KEYS_PER_PAGE 88
+
+/* A place: before the first item of a page, or at an item. */
+struct place {
+	int64_t page;
+	int64_t item;
+};
+
 struct cursor {
 	int64_t seq;
-	int64_t key[3];
+	struct place place;
 	bool messages_done;
-	bool keys_begun;
 };
 
 _Static_assert(sizeof(struct cursor) <= POSTERN_CLEANING_CURSOR_LEN,
@@ -205,59 +218,68 @@ static int clean_messages(struct pg_connection *connection,
 				   : r;
 }
 
-/* Before the first one: no key is the lowest number three times over. */
-static void add_key(struct pg_query *query, const struct cursor *cursor) {
-	for (size_t i = 0; i < 3; i++) {
-		postern__pg_int8(query,
-				cursor->keys_begun ? cursor->key[i] : INT64_MIN);
-	}
+static void add_place(struct pg_query *query, struct place place) {
+	char text[64];
+	(void)snprintf(text, sizeof text, "(%lld,%lld)", (long long)place.page,
+			(long long)place.item);
+	postern__pg_text(query, text);
 }
 
-/* The columns of what clean_keys() is told: how many keys were looked at and
-   how many went, and the last one. */
-enum { LOOKED, GONE, LAST_KEY };
+/* The columns of what clean_keys() is told: how many keys were looked at, how
+   many went, how many pages there are, and the last place; as numbers, which a
+   place becomes by way of a point. */
+enum { LOOKED, GONE, PAGES, LAST_PAGE, LAST_ITEM };
 
-static void read_keys(const struct pg_query *query, struct cleaner *cleaner) {
-	int64_t looked = postern__pg_get(query, 0, LOOKED);
-	for (int i = 0; looked > 0 && i < 3; i++) {
-		cleaner->cursor.key[i] = postern__pg_get(query, 0, LAST_KEY + i);
-	}
-	cleaner->cursor.keys_begun = cleaner->cursor.keys_begun || looked > 0;
+static void read_keys(const struct pg_query *query, struct place end,
+		struct cleaner *cleaner) {
+	bool all = postern__pg_get(query, 0, LOOKED) < batch_max(cleaner);
+	struct place last = {
+		.page = all ? end.page : postern__pg_get(query, 0, LAST_PAGE),
+		.item = all ? end.item : postern__pg_get(query, 0, LAST_ITEM),
+	};
+	cleaner->cursor.place = last;
 	cleaner->keys = (uint64_t)postern__pg_get(query, 0, GONE);
-	cleaner->more = looked == batch_max(cleaner);
+	cleaner->more = last.page < postern__pg_get(query, 0, PAGES);
 }
 
 /* With a key goes what was counted of copies that came after the message was
-   gone. */
+   gone. Rows of the memory are never changed, so each stays at its place. */
 static int clean_keys(struct pg_connection *connection, struct cleaner *cleaner,
 		struct postern_error *error) {
+	struct place end = {
+		.page = cleaner->cursor.place.page + 1 +
+				batch_max(cleaner) / KEYS_PER_PAGE,
+	};
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	add_rules(&query, cleaner->cleaning, true);
 	postern__pg_int8(&query, cleaner->now);
 	postern__pg_bool(&query, postern__bug("open-key-forgotten"));
-	add_key(&query, &cleaner->cursor);
+	add_place(&query, cleaner->cursor.place);
+	add_place(&query, end);
 	postern__pg_int8(&query, batch_max(cleaner));
 	int r = postern__pg_run(&query,
-			"WITH looked AS (SELECT * FROM @seen"
-			" WHERE (k0, k1, k2) > ($5, $6, $7)"
-			" ORDER BY k0, k1, k2 LIMIT $8),"
-			" old AS (SELECT s.* FROM looked s"
+			"WITH looked AS (SELECT s.ctid AS place, s.* FROM @seen s"
+			" WHERE s.ctid > $5::text::tid AND s.ctid < $6::text::tid"
+			" ORDER BY s.ctid LIMIT $7),"
+			" old AS (SELECT s.place FROM looked s"
 			" JOIN " RULES " ON r.channel = s.channel"
 			" WHERE r.keep >= 0 AND s.at <= $3 - r.keep AND ($4 OR NOT EXISTS"
 			" (SELECT 1 FROM @message m WHERE m.seq = s.seq))),"
-			" gone AS (DELETE FROM @seen s USING old o WHERE s.k0 = o.k0"
-			" AND s.k1 = o.k1 AND s.k2 = o.k2 AND s.seq = o.seq"
-			" RETURNING s.seq),"
+			" gone AS (DELETE FROM @seen WHERE"
+			" ctid = ANY (ARRAY(SELECT place FROM old)) RETURNING seq),"
 			" d AS (DELETE FROM @duplicate d USING gone g WHERE d.seq = g.seq),"
 			" c AS (DELETE FROM @conflict d USING gone g WHERE d.seq = g.seq)"
 			" SELECT (SELECT count(*) FROM looked),"
-			" (SELECT count(*) FROM gone), l.k0, l.k1, l.k2"
-			" FROM (SELECT 1) AS one LEFT JOIN (SELECT k0, k1, k2 FROM looked"
-			" ORDER BY k0 DESC, k1 DESC, k2 DESC LIMIT 1) AS l ON true",
+			" (SELECT count(*) FROM gone), pg_relation_size('@seen')"
+			" / current_setting('block_size')::integer,"
+			" (l.place::text::point)[0]::bigint,"
+			" (l.place::text::point)[1]::bigint"
+			" FROM (SELECT 1) AS one LEFT JOIN (SELECT place FROM looked"
+			" ORDER BY place DESC LIMIT 1) AS l ON true",
 			error);
 	if (r == POSTERN_OK) {
-		read_keys(&query, cleaner);
+		read_keys(&query, end, cleaner);
 	}
 	postern__pg_end(&query);
 	return r;
