@@ -13,8 +13,10 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "core/trouble.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +25,10 @@
 
 /* What is sent ahead may take so long before anybody interrupts it. */
 #define AHEAD_MS 1000
+
+/* So often a delivery may break its connection uncounted; at 5 s each, that is
+   more than a server takes to come back. */
+#define BREAKS_MAX 20
 
 /* Whose transaction this thread is in. */
 static _Thread_local const struct postern_box *transacting_box;
@@ -122,6 +128,25 @@ static void end_run(struct postern_run *run) {
 	postern__run_settled(run);
 }
 
+/* A connection that breaks is the store's trouble, whatever the handler makes
+   of it; unless it keeps breaking under this message, for what makes a server
+   fall must not run for ever. */
+static void judge_break(const struct postern_unit *unit,
+		struct postern_outcome *out) {
+	const struct postern_outcome *said = &unit->outcome;
+	uint64_t attempt = (uint64_t)unit->failures + 1;
+	if (unit->fence > attempt + BREAKS_MAX) {
+		char text[sizeof said->reason];
+		(void)snprintf(text, sizeof text,
+				"the connection breaks whenever this runs: %.*s",
+				(int)sizeof text - 50, said->reason);
+		postern_outcome_set(out, POSTERN_RETRY, 0, text);
+		return;
+	}
+	postern_outcome_set(out, POSTERN_SNOOZE, POSTERN__TROUBLE_DELAY_MS,
+			said->reason);
+}
+
 /* With the lock: what the store left to us. */
 static void settle_unit(struct postern_run *run,
 		const struct postern_unit *unit) {
@@ -137,7 +162,12 @@ static void settle_unit(struct postern_run *run,
 				"returned", NULL);
 		return;
 	}
-	if (outcome->kind == POSTERN_DONE || outcome->kind == POSTERN_DISCARD) {
+	if (unit->code == POSTERN_E_UNAVAILABLE &&
+			outcome->kind != POSTERN_POISON) {
+		judge_break(unit, &failure);
+		outcome = &failure;
+	} else if (outcome->kind == POSTERN_DONE ||
+			   outcome->kind == POSTERN_DISCARD) {
 		/* Done, says the handler, but the store did not commit it. */
 		postern_outcome_set(&failure, POSTERN_RETRY, 0,
 				outcome->reason[0] ? outcome->reason

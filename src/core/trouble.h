@@ -17,4 +17,11 @@
 #define POSTERN__TROUBLE_LOCK_LOST \
 	"the processing lock was lost; another process goes on"
 
+/*
+ * What a run is put off by when this machine or the store, not the handler, is
+ * to blame: no process to be had, a full disk. It costs the delivery no
+ * attempt.
+ */
+#define POSTERN__TROUBLE_DELAY_MS 5000
+
 #endif

@@ -30,12 +30,6 @@ struct postern_handler;
 #define POSTERN__SQL_STATEMENT_COUNT_MAX 32
 
 /*
- * What a run is put off by when this machine, not the handler, is to blame:
- * no process to be had, a full disk. It costs the delivery no attempt.
- */
-#define POSTERN__TROUBLE_DELAY_MS 5000
-
-/*
  * A function of the program. `context` is passed to it and stays the
  * caller's. It cannot be cancelled.
  */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "core/trouble.h"
 #include "handler/kinds.h"
 
 __attribute__((format(printf, 4, 0))) static void

@@ -39,10 +39,6 @@
    are prepared again. */
 #define PLACE_COUNT 16
 
-/* So many runs of a delivery may end uncounted; at 5 s each, that is more than
-   a server takes to come back. */
-#define UNCOUNTED_MAX 20
-
 struct statement {
 	char *text;
 	enum postern__sql_param params[POSTERN__SQL_PARAM_COUNT]; /* $1, … */
@@ -171,17 +167,8 @@ static bool starts_with_any(const char *state, const char *const *heads) {
 	return false;
 }
 
-/* A connection that breaks is the server's trouble, unless it keeps breaking
-   under this message: what makes the server fall must not run for ever. */
-static bool breaks_it(const PGconn *link,
-		const struct postern_delivery *delivery) {
-	return PQstatus(link) == CONNECTION_BAD &&
-		   delivery->fence > delivery->attempt + (uint64_t)UNCOUNTED_MAX;
-}
-
 static void judge(const struct sql_handler *self, size_t index,
 		const PGconn *link, const PGresult *result,
-		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	static const char *const hopeless[] = { "0A", "22", "25", "2D", "3B", "42",
 		NULL };
@@ -196,10 +183,7 @@ static void judge(const struct sql_handler *self, size_t index,
 		(void)snprintf(where, sizeof where, "statement %zu: ", index + 1);
 	}
 	said = said ? said : PQerrorMessage(link);
-	if (breaks_it(link, delivery)) {
-		postern__outcome_say(outcome, POSTERN_RETRY,
-				"%sthe connection breaks whenever this runs: %s", where, said);
-	} else if (!state || starts_with_any(state, trouble)) {
+	if (!state || starts_with_any(state, trouble)) {
 		postern__outcome_trouble(outcome, "%sthe store: %s", where, said);
 	} else if (strcmp(state, "57014") == 0) {
 		postern__outcome_say(outcome, POSTERN_RETRY, "timed out");
@@ -229,7 +213,7 @@ static bool run_one(const struct sql_handler *self, size_t index, PGconn *link,
 		postern__outcome_say(outcome, POSTERN_POISON,
 				"COPY from or to the client is nothing for a handler");
 	} else if (!good) {
-		judge(self, index, link, result, values->delivery, outcome);
+		judge(self, index, link, result, outcome);
 	}
 	PQclear(result);
 	return good;

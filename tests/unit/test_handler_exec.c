@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "base/utf8.h"
+#include "core/trouble.h"
 #include "handler_exec.h"
 
 extern char **environ;

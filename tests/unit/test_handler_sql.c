@@ -7,6 +7,7 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 
+#include "core/trouble.h"
 #include "handler/kinds.h"
 #include "handler_fake.h"
 

@@ -44,6 +44,7 @@ struct deed {
 	int sent;
 	int64_t number; /* that the last statement said */
 	bool goes_back; /* to before it was taken */
+	bool is_ended;  /* its session, by somebody else, and it does not notice */
 };
 
 static void run(PGconn *link, const char *sql) {
@@ -147,6 +148,17 @@ static void go_back(PGconn *link) {
 	PQclear(name);
 }
 
+/* It is gone when this returns. */
+static void end_session(const PGconn *link) {
+	const char *base = getenv("POSTERN_TEST_POSTGRES");
+	PGconn *other = PQconnectdb(base ? base : "");
+	char sql[80];
+	(void)snprintf(sql, sizeof sql, "SELECT pg_terminate_backend(%d, %d)",
+			PQbackendPID(link), PATIENCE_MS);
+	run(other, sql);
+	PQfinish(other);
+}
+
 static void do_deed(void *context, void *transaction, uint64_t epoch,
 		struct postern_outcome *outcome) {
 	struct deed *deed = context;
@@ -171,6 +183,9 @@ static void do_deed(void *context, void *transaction, uint64_t epoch,
 	PQclear(result);
 	if (deed->then) {
 		PQclear(PQexec(transaction, deed->then));
+	}
+	if (deed->is_ended) {
+		end_session(transaction);
 	}
 	outcome->kind = good ? deed->outcome : POSTERN_RETRY;
 }
@@ -262,8 +277,9 @@ static void rolled_back_and_set(void) {
 	scene_close(&scene);
 }
 
-/* Of three in one transaction the second does this; the others commit. */
-static void only_the_second(struct deed second) {
+/* Of three in one transaction the second does this; the others commit. Returns
+   the code of the second. */
+static int only_the_second(struct deed second) {
 	struct scene scene;
 	scene_open(&scene);
 	struct deed deeds[DEEDS_MAX] = {
@@ -280,10 +296,30 @@ static void only_the_second(struct deed second) {
 	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".ledger"), 2);
 	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 1);
 	scene_close(&scene);
+	return units[1].code;
+}
+
+static void connection_breaks(void) {
+	static const enum postern_outcome_kind outcomes[] = { POSTERN_DONE,
+		POSTERN_RETRY };
+	for (size_t i = 0; i < 2; i++) {
+		CHECK_INT(only_the_second((struct deed){
+						  .sql = "SELECT pg_terminate_backend("
+								 "pg_backend_pid())",
+						  .outcome = outcomes[i],
+				  }),
+				POSTERN_E_UNAVAILABLE);
+		CHECK_INT(only_the_second((struct deed){
+						  .sql = "INSERT INTO " SCHEMA ".effect VALUES (100)",
+						  .outcome = outcomes[i],
+						  .is_ended = true,
+				  }),
+				POSTERN_E_UNAVAILABLE);
+	}
 }
 
 static void savepoint_of_same_name(void) {
-	only_the_second((struct deed){
+	(void)only_the_second((struct deed){
 			.sql = "INSERT INTO " SCHEMA ".effect VALUES (100);"
 				   " SAVEPOINT postern_unit",
 			.outcome = POSTERN_RETRY,
@@ -291,7 +327,7 @@ static void savepoint_of_same_name(void) {
 }
 
 static void back_to_the_beginning(void) {
-	only_the_second((struct deed){
+	(void)only_the_second((struct deed){
 			.sql = "INSERT INTO " SCHEMA ".effect VALUES (100)",
 			.goes_back = true,
 	});
@@ -302,7 +338,7 @@ static void read_only(void) {
 }
 
 static void constraint_at_commit(void) {
-	only_the_second((struct deed){
+	(void)only_the_second((struct deed){
 			.sql = "CREATE TABLE " SCHEMA ".one (n integer UNIQUE"
 				   " DEFERRABLE INITIALLY DEFERRED);"
 				   " INSERT INTO " SCHEMA ".one VALUES (1), (1)",
@@ -332,7 +368,7 @@ static void constraints_looked_at(void) {
 }
 
 static void constraints_before_commit(void) {
-	only_the_second((struct deed){
+	(void)only_the_second((struct deed){
 			.sql = "INSERT INTO " SCHEMA ".effect VALUES (100);"
 				   " SET CONSTRAINTS ALL IMMEDIATE; COMMIT",
 	});
@@ -636,6 +672,8 @@ static const struct tap_case cases[] = {
 	{ "one that went back to before it was taken is not done",
 			back_to_the_beginning },
 	{ "one that made the transaction read-only harms nobody else", read_only },
+	{ "one whose connection breaks is told, whatever it says, and harms nobody",
+			connection_breaks },
 	{ "a constraint that fails at the commit harms nobody else",
 			constraint_at_commit },
 	{ "one that has constraints looked at early is done",

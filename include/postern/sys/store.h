@@ -255,7 +255,8 @@ struct postern_claims {
  * transaction; on any other outcome what the unit wrote is rolled back, and
  * the caller settles it. A unit that committed or rolled back by itself is
  * undone, code POSTERN_E_INVALID; one that was interrupted is undone too, code
- * POSTERN_E_TIMEOUT. The others commit.
+ * POSTERN_E_TIMEOUT, and so is one under which the connection broke, code
+ * POSTERN_E_UNAVAILABLE, whatever its outcome. The others commit.
  *
  * A store may call run more than once: again, if what it tried came to nothing
  * through no fault of the unit, or first ahead, see postern_handler_ops.

@@ -247,6 +247,20 @@ void postern__pg_interrupt(struct postern_store *store, const void *context) {
 	(void)pthread_mutex_unlock(&all->lock);
 }
 
+/* If the connection broke while the unit had it, that is a matter of this unit.
+   `error` may be NULL. */
+static int refuse_broken(struct transaction *work, struct postern_unit *unit,
+		int r, const struct postern_error *error) {
+	if (r != POSTERN_E_UNAVAILABLE || !work->connection->lost) {
+		return r;
+	}
+	const char *text =
+			error ? error->text : "the connection to PostgreSQL was lost";
+	postern__unit_refuse(unit, r, unit->outcome.reason[0] ? NULL : text);
+	work->gone = true;
+	return POSTERN_OK;
+}
+
 /* What the connection says of what the handler left behind. */
 static void judge(struct transaction *work, struct postern_unit *unit,
 		bool interrupted) {
@@ -260,8 +274,9 @@ static void judge(struct transaction *work, struct postern_unit *unit,
 		connection->lost = true;
 		work->gone = true;
 	} else if (status == PQTRANS_UNKNOWN) {
-		connection->lost = true;
-		work->gone = true;
+		struct postern_error error = { 0 };
+		(void)postern__pg_fail(connection, NULL, &error);
+		(void)refuse_broken(work, unit, POSTERN_E_UNAVAILABLE, &error);
 	} else if (status == PQTRANS_ACTIVE) {
 		postern__unit_refuse(unit, POSTERN_E_INVALID,
 				postern__unit_completes(unit) ? "handler left a command running"
@@ -358,13 +373,13 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 					? keep(work, error)
 					: complete(work, unit, starts, error);
 		if (r == POSTERN_OK || !is_to_blame(work, r)) {
-			return r;
+			return refuse_broken(work, unit, r, error);
 		}
 		/* The handler has left the transaction in another state. */
 		postern__unit_refuse(unit, POSTERN_E_INVALID,
 				error ? error->text : NULL);
 	}
-	return undo(work, error);
+	return refuse_broken(work, unit, undo(work, error), error);
 }
 
 static int run_unit(struct transaction *work, struct postern_unit *unit,
@@ -480,19 +495,11 @@ static int run_until_judged(struct transaction *work, struct pg_store *self,
 			return r;
 		}
 		r = run_all(work, error);
+		/* A unit was refused together with its connection: the others are run
+		   again without it. */
 		again = false;
-		if (r == POSTERN_OK && work->gone) {
-			/* A unit was refused together with its connection, or the
-			   connection broke by itself: then nobody is to blame. */
-			bool refused = false;
-			for (size_t i = 0; i < work->count; i++) {
-				refused = refused || !postern__unit_completes(&work->units[i]);
-			}
-			again = refused;
-			r = refused ? POSTERN_OK
-						: postern__fail(error, POSTERN_E_UNAVAILABLE,
-								  "the connection to PostgreSQL at %s was lost",
-								  self->place);
+		for (size_t i = 0; work->gone && i < work->count; i++) {
+			again = again || postern__unit_completes(&work->units[i]);
 		}
 		postern__pg_give(work->connection);
 	}

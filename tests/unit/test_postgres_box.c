@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Transactional callbacks on PostgreSQL, through the whole engine: what is made
+ * of a connection that breaks under them.
+ */
+
+#include <libpq-fe.h>
+#include <postern/postern.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tap.h"
+
+#define SCHEMA "boxes"
+
+struct bench {
+	struct postern_box *box;
+	PGconn *link;
+	struct postern_error error;
+	enum postern_outcome_kind answer;
+	int breaks;
+	int others;
+};
+
+static void run_sql(PGconn *link, const char *sql) {
+	PGresult *result = PQexec(link, sql);
+	ExecStatusType status = PQresultStatus(result);
+	if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
+		FAIL("%s: %s", sql, PQerrorMessage(link));
+	}
+	PQclear(result);
+}
+
+/* A message that is called so breaks the connection. */
+static void play(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct bench *bench = context;
+	if (strcmp(message->id, "breaks") != 0) {
+		bench->others++;
+		return;
+	}
+	bench->breaks++;
+	PQclear(PQexec(delivery->transaction,
+			"SELECT pg_terminate_backend(pg_backend_pid())"));
+	postern_outcome_set(outcome, bench->answer, 0, NULL);
+}
+
+static bool open_box(struct bench *bench) {
+	const char *base = getenv("POSTERN_TEST_POSTGRES");
+	*bench = (struct bench){ .link = PQconnectdb(base ? base : "") };
+	run_sql(bench->link, "SET client_min_messages = error;"
+						 " DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
+	struct postern_box_options options = {
+		.size = sizeof options,
+		.schema = SCHEMA,
+	};
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.max_attempts = 1;
+	struct postern_handler_options handler = {
+		.size = sizeof handler,
+		.key = "h",
+		.callback = play,
+		.context = bench,
+		.transactional = true,
+		.policy = &policy,
+	};
+	struct postern_error *error = &bench->error;
+	return CHECK_OK(postern_box_open(base ? base : "", &options, &bench->box,
+							error),
+				   error) &&
+		   CHECK_OK(postern_box_add_channel(bench->box, "c", NULL, error),
+				   error) &&
+		   CHECK_OK(postern_box_add_handler(bench->box, "c", &handler, error),
+				   error) &&
+		   CHECK_OK(postern_box_start(bench->box, error), error);
+}
+
+static void close_box(struct bench *bench) {
+	postern_box_destroy(bench->box);
+	run_sql(bench->link, "DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
+	PQfinish(bench->link);
+}
+
+static int64_t accept_one(struct bench *bench, const char *id) {
+	struct postern_message message = { .size = sizeof message, .id = id };
+	int64_t seq = 0;
+	CHECK_OK(postern_box_accept(bench->box, "c", &message, &seq, &bench->error),
+			&bench->error);
+	return seq;
+}
+
+static void process(struct bench *bench) {
+	size_t count;
+	CHECK_OK(postern_box_process(bench->box, 0, &count, &bench->error),
+			&bench->error);
+}
+
+/* State and error of the only delivery. */
+static void expect(struct bench *bench, int64_t seq, enum postern_state state,
+		const char *part) {
+	struct postern_detail *detail;
+	if (!CHECK_OK(postern_box_get(bench->box, seq, &detail, &bench->error),
+				&bench->error)) {
+		return;
+	}
+	const struct postern_row *row = &detail->deliveries[0].row;
+	CHECK_INT(row->state, state);
+	CHECK_INT(row->failures, state == POSTERN_STATE_POISONED ? 1 : 0);
+	CHECK(row->last_error && strstr(row->last_error, part));
+	postern_detail_destroy(detail);
+}
+
+static void is_put_off(void) {
+	static const enum postern_outcome_kind answers[] = { POSTERN_DONE,
+		POSTERN_RETRY, POSTERN_DISCARD };
+	for (size_t i = 0; i < 3; i++) {
+		struct bench bench;
+		if (open_box(&bench)) {
+			bench.answer = answers[i];
+			int64_t seq = accept_one(&bench, "breaks");
+			(void)accept_one(&bench, "behind it");
+			process(&bench);
+			expect(&bench, seq, POSTERN_STATE_PENDING, "terminating");
+			CHECK_INT(bench.breaks, 1);
+			CHECK_INT(bench.others, 1);
+		}
+		close_box(&bench);
+	}
+}
+
+static void is_counted_at_last(void) {
+	struct bench bench;
+	if (open_box(&bench)) {
+		int64_t seq = accept_one(&bench, "breaks");
+		process(&bench);
+		run_sql(bench.link,
+				"UPDATE " SCHEMA ".open SET due_at = 0, fence = 21");
+		process(&bench);
+		expect(&bench, seq, POSTERN_STATE_POISONED, "whenever this runs");
+	}
+	close_box(&bench);
+}
+
+static void poison_is_believed(void) {
+	struct bench bench;
+	if (open_box(&bench)) {
+		bench.answer = POSTERN_POISON;
+		int64_t seq = accept_one(&bench, "breaks");
+		process(&bench);
+		expect(&bench, seq, POSTERN_STATE_POISONED, "");
+	}
+	close_box(&bench);
+}
+
+static const struct tap_case cases[] = {
+	{ "a callback whose connection breaks is put off, whatever it answers",
+			is_put_off },
+	{ "a callback whose connection always breaks is counted at last",
+			is_counted_at_last },
+	{ "a callback that poisons is believed although its connection broke",
+			poison_is_believed },
+};
+
+TAP_MAIN(cases)
