@@ -286,20 +286,41 @@ static bool is_same_file(const char *a, const char *b) {
 	return same;
 }
 
-/* A file has one owner, which would be us twice. */
-static int check_files(const struct postern__config *config,
+/* By the same words; the same database by other words is not seen. */
+static bool is_same_schema(const struct postern__config_values *a,
+		const struct postern__config_values *b) {
+	static const char head[] = "postgres";
+	return strncmp(a->store, head, strlen(head)) == 0 &&
+		   strcmp(a->store, b->store) == 0 && strcmp(a->schema, b->schema) == 0;
+}
+
+/* Where two stores meet; NULL if they do not. */
+static const char *meeting_place(const struct postern__config_values *a,
+		const struct postern__config_values *b) {
+	const char *file_a = postern__store_file(a->store);
+	const char *file_b = postern__store_file(b->store);
+	if (file_a && file_b) {
+		return is_same_file(file_a, file_b) ? "file" : NULL;
+	}
+	return is_same_schema(a, b) ? "schema" : NULL;
+}
+
+/* A file has one owner, which would be us twice; in a schema we would be two
+   nodes, and tell everything twice. */
+static int check_places(const struct postern__config *config,
 		struct postern__config_store *stores, struct postern_error *error) {
 	for (size_t i = 1; i < config->store_count; i++) {
-		const char *file = postern__store_file(stores[i].values.store);
-		for (size_t n = 0; file && n < i; n++) {
-			const char *other = postern__store_file(stores[n].values.store);
-			if (other && is_same_file(file, other)) {
+		struct postern__config_values *values = &stores[i].values;
+		const char *file = postern__store_file(values->store);
+		for (size_t n = 0; n < i; n++) {
+			const char *place = meeting_place(values, &stores[n].values);
+			if (place) {
 				(void)postern__fail(error, POSTERN_E_INVALID,
-						"the stores '%s' and '%s' are in the same file, "
-						"'%.80s'",
-						stores[n].name, stores[i].name, file);
+						"the stores '%s' and '%s' are in the same %s, '%.80s'",
+						stores[n].name, stores[i].name, place,
+						file ? file : values->schema);
 				return postern__config_fail_at(config, store_option(),
-						origin_of(&stores[i].values), POSTERN_E_INVALID, error);
+						origin_of(values), POSTERN_E_INVALID, error);
 			}
 		}
 	}
@@ -421,7 +442,7 @@ int postern__config_stores_read(struct postern__config *config,
 		r = name_locks(config, &stores[i], error);
 	}
 	if (r == POSTERN_OK) {
-		r = check_files(config, stores, error);
+		r = check_places(config, stores, error);
 	}
 	return r == POSTERN_OK ? check_settings(config, error) : r;
 }

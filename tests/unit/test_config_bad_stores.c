@@ -164,6 +164,14 @@ static void bad_stores(void) {
 		  "c: {url: 'sqlite:x.db'}}",
 				"f:2:51: the stores 'default' and 'c' are in the same file, "
 				"'x.db'" },
+#ifdef POSTERN_POSTGRES
+		{ "stores: {a: {url: 'postgres://h/d'}, b: {url: 'postgres://h/d'}}",
+				"f:1:47: the stores 'a' and 'b' are in the same schema, "
+				"'postern'" },
+		{ "stores: {a: {url: 'postgres://h/d', schema: s}, "
+		  "b: {url: 'postgres://h/d'}, c: {url: 'postgres://h/d', schema: s}}",
+				"f:1:86: the stores 'a' and 'c' are in the same schema, 's'" },
+#endif
 		{ "stores: {audit: {url: memory}, archive: {url: memory}}\n"
 		  "channels: {c: {store: audti}}",
 				"f:2:23: there is no store 'audti'; did you mean 'audit'?" },
