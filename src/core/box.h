@@ -438,6 +438,9 @@ int postern__enrol(struct postern_box *box, struct postern_error *error);
 /* sweep.c, without the lock. */
 int postern__recover(struct postern_box *box, size_t *count_out,
 		struct postern_error *error);
+/* The same, and tell it (`trouble` may be NULL): of `whom`. */
+int postern__take_over(struct postern_box *box, const char *whom,
+		postern_remark *trouble, void *context, struct postern_error *error);
 int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
 		void *context, size_t *count_out, struct postern_error *error);
 void postern__orphans_forget(struct postern_box *box);

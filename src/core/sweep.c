@@ -8,6 +8,7 @@
 
 #include "base/point.h"
 #include "base/text.h"
+#include "core/trouble.h"
 
 #include <stdio.h>
 
@@ -56,6 +57,20 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 	}
 	*count_out = count;
 	return POSTERN_OK;
+}
+
+int postern__take_over(struct postern_box *box, const char *whom,
+		postern_remark *trouble, void *context, struct postern_error *error) {
+	size_t count = 0;
+	int r = postern__recover(box, &count, error);
+	if (!r && count > 0 && trouble) {
+		char text[128];
+		(void)snprintf(text, sizeof(text),
+				POSTERN__TROUBLE_TAKEN "%zu deliver%s of %s", count,
+				count == 1 ? "y" : "ies", whom);
+		trouble(context, text);
+	}
+	return r;
 }
 
 struct overrun {

@@ -281,15 +281,15 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 
 /* The new owner takes over at once what the former one held. */
 static int win_lock(struct postern_box *box, uint64_t fence, int64_t until,
-		struct postern_error *error) {
+		postern_remark *trouble, void *context, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->lock);
 	box->lock_held = (struct postern_lock){ box->lock_name, fence };
 	box->node_spent = true;
 	extend(box, &box->lock_until_ms, until);
 	(void)pthread_mutex_unlock(&box->lock);
 	emit_lock(box, POSTERN_EVENT_LOCKED, fence);
-	size_t count;
-	return postern__recover(box, &count, error);
+	return postern__take_over(box, "the process that had the lock before",
+			trouble, context, error);
 }
 
 static void tell_waiting(struct postern_box *box, postern_remark *trouble,
@@ -356,7 +356,7 @@ static int keep_lock(struct postern_box *box, postern_remark *trouble,
 					: POSTERN_OK;
 	}
 	if (held) {
-		return win_lock(box, lock.fence, until, error);
+		return win_lock(box, lock.fence, until, trouble, context, error);
 	}
 	tell_waiting(box, trouble, context);
 	return POSTERN_OK;

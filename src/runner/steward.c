@@ -18,19 +18,10 @@ static void hint_all(struct postern_box *box) {
 	(void)pthread_mutex_unlock(&box->lock);
 }
 
-/* Take back what nodes that are gone had leased, and say so. */
 static int recover(struct postern_runner *runner, struct postern_error *error) {
-	size_t count = 0;
-	int r = postern__recover(runner->box, &count, error);
-	if (!r && count > 0) {
-		char text[128];
-		(void)snprintf(text, sizeof(text),
-				POSTERN__TROUBLE_TAKEN
-				"%zu deliver%s of processes that are not heard of any more",
-				count, count == 1 ? "y" : "ies");
-		postern__runner_report(runner, text);
-	}
-	return r;
+	return postern__take_over(runner->box,
+			"processes that are not heard of any more", runner->options.trouble,
+			runner->options.trouble_context, error);
 }
 
 /* The backstop: as if somebody had hinted at everything. */

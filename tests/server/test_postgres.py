@@ -130,11 +130,17 @@ def _(place):
                      " WHERE name = 'hash_key'", database="by_hand"), ["16"])
 
 
-@case("who takes over what a killed server had says so")
-def _(place):
+def logged(server, *parts):
+    """The lines of a server's log that have all of these in them."""
+    lines = [json.loads(line) for line in server.stderr().splitlines()]
+    return [line for line in lines if all(p in line["message"] for p in parts)]
+
+
+def take_over(place, processing):
+    """What a server says that takes over from one that is killed."""
     place.configure(f"""\
-store: "{SERVER.url(schema='taken')}"
-defaults: {{node_lease: 1s}}
+store: "{SERVER.url(schema='taken_' + processing)}"
+defaults: {{node_lease: 1s, processing: {processing}}}
 channels:
   orders:
     handlers:
@@ -147,12 +153,22 @@ channels:
     first.stop(signal.SIGKILL)
     place.write("go", "")
     until(lambda: place.state("a", "wait") == "done")
-    (line,) = [json.loads(line) for line in second.stderr().splitlines()
-               if "took over" in line]
-    equal((line["level"], line["message"]),
-          ("info", "took over 1 delivery of processes that are not heard of any"
-           " more"))
+    (line,) = logged(second, "took over")
+    equal(line["level"], "info")
     equal(second.stop(), 0)
+    return line["message"]
+
+
+@case("who takes over what a killed server had says so")
+def _(place):
+    equal(take_over(place, "parallel"),
+          "took over 1 delivery of processes that are not heard of any more")
+
+
+@case("who gets the lock says what it takes over")
+def _(place):
+    equal(take_over(place, "exclusive"),
+          "took over 1 delivery of the process that had the lock before")
 
 
 @case("processing by hand keeps what it runs, however long it takes")
@@ -214,12 +230,6 @@ def _(place):
     for server in servers:
         equal(server.stop(), 0)
     equal(nodes(), [])
-
-
-def logged(server, *parts):
-    """The lines of a server's log that have all of these in them."""
-    lines = [json.loads(line) for line in server.stderr().splitlines()]
-    return [line for line in lines if all(p in line["message"] for p in parts)]
 
 
 @case("waiting for the lock is no error, and its loss is told once")
