@@ -34,6 +34,8 @@ struct look {
 	PGconn *link;
 	unsigned line;   /* on which the statement begins */
 	bool has_create; /* one before it may make what is not there */
+	const enum postern__sql_param *params;
+	size_t param_count;
 };
 
 static Oid type_of(enum postern__sql_param param) {
@@ -134,8 +136,11 @@ static int judge(const struct look *look, const char *text,
 				"line %u: %.100s; grant '%.63s' what it needs",
 				line_of(look, text, result), said, PQuser(look->link));
 	}
-	return postern__fail(error, POSTERN_E_INVALID, "line %u: %.160s",
-			line_of(look, text, result), said);
+	char told[161];
+	postern__sql_retell(said, look->params, look->param_count, told,
+			sizeof told);
+	return postern__fail(error, POSTERN_E_INVALID, "line %u: %s",
+			line_of(look, text, result), told);
 }
 
 static int parse(const struct look *look, const char *text, const Oid *types,
@@ -316,6 +321,8 @@ static int look_at(void *context, const char *text,
 	for (size_t i = 0; i < count; i++) {
 		types[i] = type_of(params[i]);
 	}
+	look->params = params;
+	look->param_count = count;
 	first_word(text, word, sizeof word);
 	int r = command(look, "SAVEPOINT postern_look", error);
 	if (r == POSTERN_OK) {

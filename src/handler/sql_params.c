@@ -22,6 +22,8 @@
 
 #include "handler/sql_params.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -538,4 +540,31 @@ int postern__sql_check(const char *sql, enum postern__sql_dialect dialect,
 	}
 	*count_out = count;
 	return POSTERN_OK;
+}
+
+/* Whether this is a number that the server gave, of one that has a name. */
+static const char *name_of(const char *number, char **end_out,
+		const enum postern__sql_param *params, size_t count) {
+	unsigned long index = strtoul(number, end_out, 10);
+	return *end_out != number && index >= 1 && index <= count
+				   ? param_names[params[index - 1]]
+				   : NULL;
+}
+
+void postern__sql_retell(const char *said,
+		const enum postern__sql_param *params, size_t count, char *out,
+		size_t size) {
+	static const char head[] = "parameter $";
+	const char *at = strstr(said, head);
+	char *rest = NULL;
+	const char *name =
+			at ? name_of(at + strlen(head), &rest, params, count) : NULL;
+	if (!name) {
+		(void)snprintf(out, size, "%s", said);
+		return;
+	}
+	bool untyped = strstr(said, "could not determine data type");
+	(void)snprintf(out, size, "%.*sparameter :%s%s%s%s%s", (int)(at - said),
+			said, name, rest, untyped ? "; say what it is, as in :" : "",
+			untyped ? name : "", untyped ? "::text" : "");
 }

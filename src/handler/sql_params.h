@@ -104,6 +104,12 @@ typedef int postern__sql_each(void *context, const char *text,
 		const enum postern__sql_param *params, size_t count,
 		struct postern_error *error);
 
+/* What the server says of such a statement, with :name for the parameter that
+   it numbers, and what to write if it cannot tell the type; cut to fit. */
+void postern__sql_retell(const char *said,
+		const enum postern__sql_param *params, size_t count, char *out,
+		size_t size);
+
 /* The statements of an SQL text for PostgreSQL, one after the other, until one
    is not POSTERN_OK; only where libpq was found. */
 int postern__sql_postgres_each(const char *sql, postern__sql_each *each,

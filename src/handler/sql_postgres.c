@@ -178,11 +178,15 @@ static void judge(const struct sql_handler *self, size_t index,
 		"XX001", "XX002", NULL };
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	const struct statement *statement = &self->statements[index];
 	char where[40] = "";
 	if (self->statement_count > 1) {
 		(void)snprintf(where, sizeof where, "statement %zu: ", index + 1);
 	}
-	said = said ? said : PQerrorMessage(link);
+	char told[POSTERN_REASON_LEN_MAX];
+	postern__sql_retell(said ? said : PQerrorMessage(link), statement->params,
+			(size_t)statement->param_count, told, sizeof told);
+	said = told;
 	if (!state || starts_with_any(state, trouble)) {
 		postern__outcome_trouble(outcome, "%sthe store: %s", where, said);
 	} else if (strcmp(state, "57014") == 0) {

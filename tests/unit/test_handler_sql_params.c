@@ -316,6 +316,32 @@ static void random_text(void) {
 	}
 }
 
+static void retold(void) {
+	static const enum postern__sql_param params[] = { POSTERN__SQL_SUBJECT,
+		POSTERN__SQL_ID };
+	static const struct {
+		const char *said;
+		const char *told;
+	} table[] = {
+		{ "could not determine data type of parameter $2",
+				"could not determine data type of parameter :id; say what it "
+				"is, as in :id::text" },
+		{ "invalid parameter $1 there", "invalid parameter :subject there" },
+		{ "it costs $1", "it costs $1" },
+		{ "there is no parameter $3", "there is no parameter $3" },
+		{ "there is no parameter $", "there is no parameter $" },
+		{ "", "" },
+	};
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+		char told[100];
+		postern__sql_retell(table[i].said, params, 2, told, sizeof told);
+		CHECK_STR(told, table[i].told);
+	}
+	char brief[12];
+	postern__sql_retell(table[0].said, params, 2, brief, sizeof brief);
+	CHECK_STR(brief, "could not d");
+}
+
 static const struct tap_case cases[] = {
 	{ "strings, names, comments and casts hide no parameter", tokens_of_both },
 	{ "the dialects differ where the databases do", tokens_of_each },
@@ -328,6 +354,7 @@ static const struct tap_case cases[] = {
 	{ "what has no end or is no text is refused", broken_text },
 	{ "SQL has a longest length and a largest count", limits },
 	{ "any text is read to its end", random_text },
+	{ "what the server says of $1 is told of its name", retold },
 };
 
 TAP_MAIN(cases)
