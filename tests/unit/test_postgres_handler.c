@@ -318,6 +318,20 @@ static void connection_breaks(void) {
 	}
 }
 
+static void begins_another(void) {
+	static const char *const ends[] = { "COMMIT", "ROLLBACK" };
+	for (size_t i = 0; i < 2; i++) {
+		struct scene scene;
+		scene_open(&scene);
+		struct deed deed = { .sql = ends[i], .then = "BEGIN" };
+		struct postern_unit unit;
+		CHECK_OK(transact(&scene, &deed, &unit, 1), &scene.error);
+		CHECK_INT(unit.code, POSTERN_E_INVALID);
+		CHECK_STR(unit.outcome.reason, "handler ended the transaction itself");
+		scene_close(&scene);
+	}
+}
+
 static void savepoint_of_same_name(void) {
 	(void)only_the_second((struct deed){
 			.sql = "INSERT INTO " SCHEMA ".effect VALUES (100);"
@@ -667,6 +681,8 @@ static const struct tap_case cases[] = {
 	{ "what a handler locked is free after it, done or not", advisory_locks },
 	{ "what was set after a rollback does not reach the next message",
 			rolled_back_and_set },
+	{ "one that ended the transaction and began another is told so",
+			begins_another },
 	{ "a savepoint like ours keeps nothing of what was undone",
 			savepoint_of_same_name },
 	{ "one that went back to before it was taken is not done",

@@ -38,6 +38,11 @@
 /* How often a unit is run again at once when it collided with another. */
 #define COLLISIONS_MAX 10
 
+/* The SQLSTATE of a savepoint that is not there, which means of ours that the
+   handler has ended the transaction, whatever it began afterwards. */
+#define NO_SAVEPOINT "3B001"
+#define ENDED_ITSELF "handler ended the transaction itself"
+
 /* What a handler may have left in its session that no rollback undoes. */
 #define FORGET_LOCKS "SELECT pg_advisory_unlock_all()"
 #define FORGET_STATEMENTS "DEALLOCATE ALL"
@@ -247,18 +252,37 @@ void postern__pg_interrupt(struct postern_store *store, const void *context) {
 	(void)pthread_mutex_unlock(&all->lock);
 }
 
-/* If the connection broke while the unit had it, that is a matter of this unit.
-   `error` may be NULL. */
-static int refuse_broken(struct transaction *work, struct postern_unit *unit,
-		int r, const struct postern_error *error) {
-	if (r != POSTERN_E_UNAVAILABLE || !work->connection->lost) {
-		return r;
-	}
-	const char *text =
-			error ? error->text : "the connection to PostgreSQL was lost";
-	postern__unit_refuse(unit, r, unit->outcome.reason[0] ? NULL : text);
+/* With the unit goes the transaction. */
+static int refuse_all(struct transaction *work, struct postern_unit *unit,
+		int code, const char *reason) {
+	postern__unit_refuse(unit, code, reason);
+	work->connection->lost = true;
 	work->gone = true;
 	return POSTERN_OK;
+}
+
+/* The connection broke while the unit had it. */
+static int refuse_broken(struct transaction *work, struct postern_unit *unit,
+		const struct postern_error *error) {
+	const char *text =
+			error ? error->text : "the connection to PostgreSQL was lost";
+	return refuse_all(work, unit, POSTERN_E_UNAVAILABLE,
+			unit->outcome.reason[0] ? NULL : text);
+}
+
+/* What was done after the handler failed with r: if the handler is to blame,
+   that is a matter of this unit. */
+static int blame(struct transaction *work, struct postern_unit *unit, int r,
+		const struct postern_error *error) {
+	const struct pg_connection *connection = work->connection;
+	if (r == POSTERN_E_UNAVAILABLE && connection->lost) {
+		return refuse_broken(work, unit, error);
+	}
+	if (r != POSTERN_OK && !connection->lost &&
+			strcmp(connection->state, NO_SAVEPOINT) == 0) {
+		return refuse_all(work, unit, POSTERN_E_INVALID, ENDED_ITSELF);
+	}
+	return r;
 }
 
 /* What the connection says of what the handler left behind. */
@@ -269,28 +293,20 @@ static void judge(struct transaction *work, struct postern_unit *unit,
 	if (interrupted) {
 		/* Whoever interrupted it may have said why already. The request may
 		   still be on its way: nothing else may meet it. */
-		postern__unit_refuse(unit, POSTERN_E_TIMEOUT,
+		(void)refuse_all(work, unit, POSTERN_E_TIMEOUT,
 				unit->outcome.reason[0] ? NULL : "interrupted");
-		connection->lost = true;
-		work->gone = true;
 	} else if (status == PQTRANS_UNKNOWN) {
 		struct postern_error error = { 0 };
 		(void)postern__pg_fail(connection, NULL, &error);
-		(void)refuse_broken(work, unit, POSTERN_E_UNAVAILABLE, &error);
+		(void)refuse_broken(work, unit, &error);
 	} else if (status == PQTRANS_ACTIVE) {
-		postern__unit_refuse(unit, POSTERN_E_INVALID,
+		(void)refuse_all(work, unit, POSTERN_E_INVALID,
 				postern__unit_completes(unit) ? "handler left a command running"
 											  : NULL);
-		connection->lost = true;
-		work->gone = true;
 	} else if (status == PQTRANS_IDLE) {
 		/* Since then it may have set whatever it liked. */
-		connection->lost = true;
-		postern__unit_refuse(unit, POSTERN_E_INVALID,
-				postern__unit_completes(unit)
-						? "handler ended the transaction itself"
-						: NULL);
-		work->gone = true;
+		(void)refuse_all(work, unit, POSTERN_E_INVALID,
+				postern__unit_completes(unit) ? ENDED_ITSELF : NULL);
 	} else if (status == PQTRANS_INERROR && postern__unit_completes(unit)) {
 		postern__unit_refuse(unit, POSTERN_E_INVALID,
 				"a statement of the handler failed, and it went on");
@@ -373,13 +389,13 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 					? keep(work, error)
 					: complete(work, unit, starts, error);
 		if (r == POSTERN_OK || !is_to_blame(work, r)) {
-			return refuse_broken(work, unit, r, error);
+			return blame(work, unit, r, error);
 		}
 		/* The handler has left the transaction in another state. */
 		postern__unit_refuse(unit, POSTERN_E_INVALID,
 				error ? error->text : NULL);
 	}
-	return refuse_broken(work, unit, undo(work, error), error);
+	return blame(work, unit, undo(work, error), error);
 }
 
 static int run_unit(struct transaction *work, struct postern_unit *unit,
