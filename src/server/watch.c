@@ -90,8 +90,12 @@ static bool is_trouble(const struct postern_event *event) {
 	if (event->state == POSTERN_STATE_POISONED) {
 		return true;
 	}
+	if (strcmp(event->outcome, "snooze") == 0) {
+		/* That of the kinds that a server has is trouble of this machine or
+		   of the store. */
+		return event->error && event->error[0];
+	}
 	return event->state == POSTERN_STATE_PENDING &&
-		   strcmp(event->outcome, "snooze") != 0 &&
 		   strcmp(event->outcome, "returned") != 0;
 }
 
@@ -108,8 +112,12 @@ static void settled(struct postern__watch *watch,
 		return;
 	}
 	bool last = event->state == POSTERN_STATE_POISONED;
+	bool waits = strcmp(event->outcome, "snooze") == 0;
 	write_delivery(watch, last ? POSTERN__LOG_ERROR : POSTERN__LOG_WARN,
-			last ? "delivery poisoned" : "delivery failed", event);
+			last    ? "delivery poisoned"
+			: waits ? "delivery put off"
+					: "delivery failed",
+			event);
 }
 
 void postern__watch_event(void *context, const struct postern_event *event) {

@@ -8,6 +8,7 @@ Rows that were sent in one go have the number of one transaction; under a
 savepoint each has a number of its own.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -262,6 +263,20 @@ def _(place):
     equal(place.state("m00", "row"), "poisoned")
     shown = place.ok("show", "m00").out
     equal("breaks whenever this runs" in shown, True, shown)
+
+
+@case("that a connection broke under a delivery is in the log")
+def _(place):
+    prepare(place, "told_of",
+            "PERFORM pg_terminate_backend(pg_backend_pid());")
+    send(place, NAMES[:1])
+    server = place.serve()
+    until(lambda: "delivery put off" in server.stderr())
+    equal(server.stop(), 0)
+    line = next(json.loads(line) for line in server.stderr().splitlines()
+                if "delivery put off" in line)
+    equal((line["level"], line["outcome"]), ("warn", "snooze"))
+    equal("the store: " in line["error"], True, line)
 
 
 @case("names that vanish from the session are given again")
