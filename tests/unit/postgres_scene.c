@@ -225,7 +225,7 @@ void scene_let_go(struct scene *scene, const char *table) {
 bool scene_wait_blocked(struct scene *scene, int64_t count) {
 	return scene_wait_for(scene,
 			"SELECT count(*) FROM pg_stat_activity"
-			" WHERE wait_event_type = 'Lock' AND wait_event <> 'advisory'"
-			" AND query LIKE '%" SCHEMA "%'",
+			" WHERE wait_event_type = 'Lock'"
+			" AND query LIKE '%" SCHEMA "%' AND query NOT LIKE '%hashtext%'",
 			count);
 }

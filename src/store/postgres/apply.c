@@ -524,6 +524,7 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	postern__pg_node(&query, batch->node);
+	postern__pg_int8(&query, postern__pg_round(connection->store));
 	postern__pg_now(&query);
 	postern__pg_lock_of(&query, batch->lock);
 	postern__pg_bool(&query, again);
@@ -538,7 +539,7 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 				" $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,"
 				" $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,"
 				" $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42,"
-				" $43)",
+				" $43, $44)",
 				&connection->apply_named, error);
 	}
 	postern__point("postgres-apply.after");

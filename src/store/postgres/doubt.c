@@ -10,9 +10,10 @@
  * any.
  *
  * Whoever gives back waits for what is under way. But a batch is one statement,
- * and the server may not even have begun with it: so what a batch may have
- * leased is looked for with every renewal, for as long as a statement may take.
- * That does no harm, for the number of a message is not used again.
+ * and the server may not even have begun with it, nor do so for long. So giving
+ * back begins a new round: every batch says in which one it was sent, and the
+ * server refuses those of an earlier one. What was sent in between is refused,
+ * too, and sent again.
  *
  * A claim has begun before it can be in doubt. But a delivery whose claim did
  * not take effect will be claimed once more, under the same fence, and that
@@ -22,7 +23,6 @@
  * transaction of the node must not hold up all claims.
  */
 
-#include <postern/sys/clock.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,14 +31,9 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-static int64_t now_ms(const struct pg_store *self) {
-	return self->clock->monotonic_ms(self->clock->context);
-}
-
 void postern__pg_doubt(struct pg_store *self, uint64_t node,
 		const struct pg_lease *leases, size_t count, bool claimed) {
 	struct pg_doubts *doubts = &self->doubts;
-	int64_t until = now_ms(self) + self->command_timeout_ms;
 	(void)pthread_mutex_lock(&self->lock);
 	if (doubts->node != node) {
 		/* What another life had leased is taken back when it is gone. */
@@ -59,46 +54,65 @@ void postern__pg_doubt(struct pg_store *self, uint64_t node,
 	}
 	for (size_t i = 0; i < count; i++) {
 		doubts->items[doubts->count++] =
-				(struct pg_doubt){ leases[i], claimed ? 0 : until };
+				(struct pg_doubt){ leases[i], claimed };
 		doubts->claimed = doubts->claimed || claimed;
 	}
 	(void)pthread_mutex_unlock(&self->lock);
 }
 
-/* A copy of what is in doubt; NULL: nothing, or no memory for it. */
-static struct pg_doubt *take_copy(struct pg_store *self, uint64_t node,
-		bool only_claimed, size_t *count_out) {
-	struct pg_doubts *doubts = &self->doubts;
-	struct pg_doubt *copy = NULL;
+int64_t postern__pg_round(struct pg_store *self) {
 	(void)pthread_mutex_lock(&self->lock);
-	if (doubts->node == node && doubts->count > 0 &&
-			(doubts->claimed || !only_claimed)) {
-		copy = malloc(doubts->count * sizeof *copy);
-	}
-	if (copy) {
-		memcpy(copy, doubts->items, doubts->count * sizeof *copy);
-		*count_out = doubts->count;
-	}
+	int64_t round = self->round;
 	(void)pthread_mutex_unlock(&self->lock);
-	return copy;
+	return round;
 }
 
-/* The first so many were looked for, at that time; others may have come
-   meanwhile. `only_claimed`: no batch was waited for, so one of them may be
-   under way still, however long ago that was. */
-static void forget(struct pg_store *self, uint64_t node, bool only_claimed,
-		size_t count, int64_t now) {
+/* What is looked for. */
+struct search {
+	uint64_t node;
+	bool only_claimed;
+	struct pg_doubt *doubts; /* NULL: nothing */
+	size_t count;
+	int64_t round; /* that begins with it */
+};
+
+/* Take a copy of what is in doubt. Unless only claims are meant, what is sent
+   from now on belongs to a new round. */
+static int search_begin(struct pg_store *self, struct search *search,
+		struct postern_error *error) {
+	const struct pg_doubts *doubts = &self->doubts;
+	int r = POSTERN_OK;
+	(void)pthread_mutex_lock(&self->lock);
+	if (doubts->node == search->node && doubts->count > 0 &&
+			(doubts->claimed || !search->only_claimed)) {
+		search->doubts = malloc(doubts->count * sizeof *search->doubts);
+		r = search->doubts ? POSTERN_OK : postern__pg_no_memory(error);
+	}
+	if (search->doubts) {
+		memcpy(search->doubts, doubts->items,
+				doubts->count * sizeof *search->doubts);
+		search->count = doubts->count;
+		self->round += !search->only_claimed;
+		search->round = self->round;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+	return r;
+}
+
+/* It was looked for; more may have come meanwhile. If only claims were meant,
+   no batch was waited for. */
+static void forget(struct pg_store *self, const struct search *search) {
 	struct pg_doubts *doubts = &self->doubts;
 	size_t kept = 0;
 	(void)pthread_mutex_lock(&self->lock);
-	if (doubts->node == node) {
+	if (doubts->node == search->node) {
 		doubts->claimed = false;
 		for (size_t i = 0; i < doubts->count; i++) {
 			const struct pg_doubt doubt = doubts->items[i];
-			bool batch = doubt.until_ms > 0;
-			if (i >= count || doubt.until_ms > now || (only_claimed && batch)) {
+			if (i >= search->count ||
+					(search->only_claimed && !doubt.claimed)) {
 				doubts->items[kept++] = doubt;
-				doubts->claimed = doubts->claimed || !batch;
+				doubts->claimed = doubts->claimed || doubt.claimed;
 			}
 		}
 		doubts->count = kept;
@@ -106,28 +120,31 @@ static void forget(struct pg_store *self, uint64_t node, bool only_claimed,
 	(void)pthread_mutex_unlock(&self->lock);
 }
 
-#define EACH_LEASE(type, add)                                \
-	do {                                                     \
-		postern__pg_array(&query, (type));                   \
-		for (size_t i = 0; i < count; i++) {                 \
-			const struct pg_lease *lease = &doubts[i].lease; \
-			add;                                             \
-		}                                                    \
-		postern__pg_array_end(&query);                       \
+#define EACH_LEASE(type, add)                                        \
+	do {                                                             \
+		postern__pg_array(&query, (type));                           \
+		for (size_t i = 0; i < search->count; i++) {                 \
+			const struct pg_lease *lease = &search->doubts[i].lease; \
+			add;                                                     \
+		}                                                            \
+		postern__pg_array_end(&query);                               \
 	} while (0)
 
-static int give_back(struct pg_connection *connection, uint64_t node,
-		bool batches, const struct pg_doubt *doubts, size_t count,
-		struct postern_error *error) {
+static int give_back(struct pg_connection *connection,
+		const struct search *search, struct postern_error *error) {
 	char timeout[24];
 	(void)snprintf(timeout, sizeof timeout, "%lld",
 			(long long)connection->store->lock_timeout_ms);
 	struct pg_query query;
 	postern__pg_query(&query, connection);
-	postern__pg_node(&query, node);
+	postern__pg_node(&query, search->node);
+	if (search->only_claimed) {
+		postern__pg_null(&query, PG_INT8);
+	} else {
+		postern__pg_int8(&query, search->round);
+	}
 	postern__pg_now(&query);
 	postern__pg_text(&query, timeout);
-	postern__pg_bool(&query, batches);
 	EACH_LEASE(PG_INT8, postern__pg_int8(&query, lease->seq));
 	EACH_LEASE(PG_INT4, postern__pg_int4(&query, lease->handler));
 	EACH_LEASE(PG_INT8, postern__pg_int8(&query, (int64_t)lease->fence));
@@ -140,18 +157,16 @@ static int give_back(struct pg_connection *connection, uint64_t node,
 int postern__pg_settle_doubts(struct pg_connection *connection, uint64_t node,
 		bool only_claimed, struct postern_error *error) {
 	struct pg_store *self = connection->store;
-	size_t count = 0;
-	int r = POSTERN_OK;
+	struct search search = { .node = node, .only_claimed = only_claimed };
 	(void)pthread_mutex_lock(&self->settling);
-	int64_t now = now_ms(self);
-	struct pg_doubt *doubts = take_copy(self, node, only_claimed, &count);
-	if (doubts) {
-		r = give_back(connection, node, !only_claimed, doubts, count, error);
+	int r = search_begin(self, &search, error);
+	if (r == POSTERN_OK && search.doubts) {
+		r = give_back(connection, &search, error);
 		if (r == POSTERN_OK) {
-			forget(self, node, only_claimed, count, now);
+			forget(self, &search);
 		}
-		free(doubts);
 	}
+	free(search.doubts);
 	(void)pthread_mutex_unlock(&self->settling);
 	return r;
 }

@@ -269,7 +269,7 @@ struct pg_lease {
 
 struct pg_doubt {
 	struct pg_lease lease;
-	int64_t until_ms; /* it is looked for; 0: once */
+	bool claimed; /* not by what accepted it */
 };
 
 /* What a node may have leased, see doubt.c. */
@@ -356,6 +356,7 @@ struct pg_store {
 	bool *handlers;
 	size_t handler_count;
 	struct pg_doubts doubts;
+	int64_t round; /* in which batches are sent, see doubt.c */
 	struct pg_pace paces[PG_PACE_COUNT]; /* by the handler's stored id */
 	struct pg_mark marks[PG_MARK_COUNT]; /* the same */
 	size_t unswept; /* staged messages that were taken, see collect.c */
@@ -396,6 +397,8 @@ void postern__pg_forget_all(struct pg_store *self);
 /* `claimed`: by a claim, not by what accepted them. */
 void postern__pg_doubt(struct pg_store *self, uint64_t node,
 		const struct pg_lease *leases, size_t count, bool claimed);
+/* In which a batch is sent. */
+int64_t postern__pg_round(struct pg_store *self);
 /* Give back what is leased of what is in doubt. `only_claimed`: unless nothing
    of it was claimed. */
 int postern__pg_settle_doubts(struct pg_connection *connection, uint64_t node,

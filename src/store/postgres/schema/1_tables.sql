@@ -65,7 +65,8 @@ CREATE TABLE @handler_key (
 -- is, for people. works: it leases, under the lock of this name or (NULL)
 -- without one; all that do so at a time do it under the same. sleeps: its last
 -- claim left nothing that is due, so it wants to be told of new work. rests: the
--- same of staged messages.
+-- same of staged messages. round: what it sent in an earlier one and was not
+-- carried out in it never will be.
 CREATE TABLE @node (
 	node bigint PRIMARY KEY,
 	renewed_at bigint NOT NULL,
@@ -75,7 +76,8 @@ CREATE TABLE @node (
 	works boolean NOT NULL DEFAULT false,
 	lock_name text,
 	sleeps boolean NOT NULL DEFAULT true,
-	rests boolean NOT NULL DEFAULT true
+	rests boolean NOT NULL DEFAULT true,
+	round bigint NOT NULL DEFAULT 0
 );
 -- Nodes that were found gone and whose leases are not all taken back yet.
 CREATE TABLE @gone (

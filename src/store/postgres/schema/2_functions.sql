@@ -20,23 +20,43 @@
 --
 -- p_now is NULL but in tests, which bring a clock of their own.
 
--- By what right: the node is there, and holds the lock if one is named. Both
--- rows are locked until the end, so that neither is lost before the commit;
--- but both can be renewed.
+-- By what right somebody writes: its node is there, and holds the lock if one
+-- is named. That must stay so until the commit, though both may be renewed
+-- meanwhile. So whoever writes shares advisory locks, and whoever ends a node or
+-- takes a lock over has them alone: locking the rows themselves would make a
+-- multixact for nearly every transaction of a busy node. The locks, always asked
+-- for before the rows are read:
+--
+--   the node's number    transactions that wait for their client
+--   that, negative       batches, which are one statement
+--   the name of a lock   both, under that lock
+
+-- Of a lock.
+CREATE FUNCTION @holds_lock_1(p_node bigint, p_lock text, p_lock_fence bigint)
+	RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_advisory_xact_lock_shared(hashtext('@lock'), hashtext(p_lock));
+	PERFORM 1 FROM @lock
+		WHERE name = p_lock AND node = p_node AND fence = p_lock_fence;
+	RETURN FOUND;
+END $$;
+
+-- Of a transaction that waits for its client.
 CREATE FUNCTION @holds_1(p_node bigint, p_lock text, p_lock_fence bigint)
 	RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM 1 FROM @node WHERE node = p_node FOR KEY SHARE;
-	IF NOT FOUND THEN
-		RETURN false;
-	END IF;
-	IF p_lock IS NULL THEN
-		RETURN true;
-	END IF;
-	PERFORM 1 FROM @lock
-		WHERE name = p_lock AND node = p_node AND fence = p_lock_fence
-		FOR KEY SHARE;
-	RETURN FOUND;
+	PERFORM pg_advisory_xact_lock_shared(p_node);
+	PERFORM 1 FROM @node WHERE node = p_node;
+	RETURN FOUND
+		AND (p_lock IS NULL OR @holds_lock_1(p_node, p_lock, p_lock_fence));
+END $$;
+
+-- Wait for all that these nodes have under way; they begin nothing before the
+-- end of this transaction.
+CREATE FUNCTION @halt_1(p_nodes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_advisory_xact_lock(node), pg_advisory_xact_lock(-node)
+		FROM (SELECT unnest(p_nodes) AS node ORDER BY 1 OFFSET 0) AS n;
 END $$;
 
 -- Where nodes listen.
@@ -440,8 +460,8 @@ END $$;
 -- held: whether the node is there and has the lock; if not, nothing is settled
 -- or leased. settled: positions of the settlements that took effect, NULL for
 -- all. The rest as meet_1.
-CREATE FUNCTION @apply_1(p_node bigint, p_now bigint, p_lock text,
-	p_lock_fence bigint, p_again boolean, p_lock_timeout text,
+CREATE FUNCTION @apply_1(p_node bigint, p_round bigint, p_now bigint,
+	p_lock text, p_lock_fence bigint, p_again boolean, p_lock_timeout text,
 	s_seq bigint[], s_handler integer[], s_fence bigint[], s_to smallint[],
 	s_delay bigint[], s_failures integer[], s_duration bigint[],
 	s_lag bigint[], s_outcome text[], s_error text[], p_attempts_kept integer,
@@ -479,10 +499,17 @@ DECLARE
 	v_transport text :=
 		CASE cardinality(a_transport) WHEN 1 THEN a_transport[1] END;
 	v_lease boolean[];
+	v_round bigint;
 BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
+	PERFORM pg_advisory_xact_lock_shared(-p_node);
 	now := coalesce(p_now, @now_ms());
-	held := @holds_1(p_node, p_lock, p_lock_fence);
+	SELECT round INTO v_round FROM @node WHERE node = p_node;
+	held := FOUND
+		AND (p_lock IS NULL OR @holds_lock_1(p_node, p_lock, p_lock_fence));
+	IF v_round > p_round THEN
+		RAISE 'this batch was given up' USING ERRCODE = 'serialization_failure';
+	END IF;
 	IF cardinality(s_seq) > 0 THEN
 		settled := '{}';
 		IF held THEN
@@ -641,7 +668,6 @@ DECLARE
 	v_next bigint := -1;
 BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
-	PERFORM pg_advisory_xact_lock_shared(p_node);
 	IF NOT @holds_1(p_node, p_lock, p_lock_fence) THEN
 		RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
 			NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL,
@@ -855,6 +881,7 @@ CREATE FUNCTION @renew_1(p_node bigint, p_now bigint, p_ttl bigint,
 BEGIN
 	now := coalesce(p_now, @now_ms());
 	IF p_ttl = 0 THEN
+		PERFORM @halt_1(ARRAY[p_node]);
 		DELETE FROM @node WHERE node = p_node;
 		alive := FOUND;
 		IF alive THEN
@@ -870,10 +897,11 @@ BEGIN
 END $$;
 
 -- Give back leases that a node was never told of, those of them that it has.
--- Locking them waits for a claim that is still under way; p_batches: locking the
--- node waits for batches, too, and for handlers in a transaction.
-CREATE FUNCTION @give_back_1(p_node bigint, p_now bigint,
-	p_lock_timeout text, p_batches boolean, p_seq bigint[], p_handler integer[],
+-- Locking them waits for a claim that is still under way; p_round: batches are
+-- waited for, too, and those of an earlier round that the server has not begun
+-- with never will be.
+CREATE FUNCTION @give_back_1(p_node bigint, p_round bigint, p_now bigint,
+	p_lock_timeout text, p_seq bigint[], p_handler integer[],
 	p_fence bigint[]) RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
 	SET enable_material = off
@@ -883,8 +911,9 @@ DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
-	IF p_batches THEN
-		PERFORM 1 FROM @node WHERE node = p_node FOR UPDATE;
+	IF p_round IS NOT NULL THEN
+		PERFORM pg_advisory_xact_lock(-p_node);
+		UPDATE @node SET round = p_round WHERE node = p_node AND round < p_round;
 	END IF;
 	PERFORM 1 FROM unnest(p_seq, p_handler) AS u (seq, handler)
 		CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
@@ -950,16 +979,14 @@ BEGIN
 	BEGIN
 		PERFORM set_config('lock_timeout',
 			least(greatest(p_ttl / 4, 10), 5000)::text, true);
-		PERFORM 1 FROM @lock WHERE name = p_name AND node = v_owner
-			AND (node = 0 OR held_until <= v_now) FOR UPDATE;
-		IF NOT FOUND THEN
-			RETURN NULL;
-		END IF;
+		PERFORM pg_advisory_xact_lock(hashtext('@lock'), hashtext(p_name));
 	EXCEPTION WHEN lock_not_available THEN
 		RETURN NULL;
 	END;
 	UPDATE @lock SET node = p_node, fence = fence + 1, renewed_at = v_now,
-		held_until = v_until WHERE name = p_name RETURNING fence INTO v_fence;
+		held_until = v_until WHERE name = p_name AND node = v_owner
+			AND (node = 0 OR held_until <= v_now)
+		RETURNING fence INTO v_fence;
 	RETURN v_fence;
 END $$;
 
@@ -998,6 +1025,7 @@ BEGIN
 			AND lives_until <= v_now AND node <> p_node;
 	IF v_late IS NOT NULL THEN
 		PERFORM @end_transactions_1(v_late);
+		PERFORM @halt_1(v_late);
 		WITH dead AS (
 			DELETE FROM @node
 			WHERE node = ANY (v_late) AND lives_until <= v_now
@@ -1036,37 +1064,33 @@ CREATE FUNCTION @recover_1(p_node bigint, p_now bigint, p_lock text,
 	LANGUAGE plpgsql SET lock_timeout = 250 SET jit = off AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
+	v_late bigint[];
 	v_lost record;
 	v_last bigint;
 BEGIN
-	held := true;
 	released := 0;
 	suspects := 0;
 	poisoned := 0;
 	more := false;
-	IF p_lock IS NOT NULL THEN
-		PERFORM 1 FROM @lock
-			WHERE name = p_lock AND node = p_node AND fence = p_lock_fence
-			FOR KEY SHARE;
-		held := FOUND;
-		IF NOT held THEN
-			RETURN;
-		END IF;
+	held := p_lock IS NULL OR @holds_lock_1(p_node, p_lock, p_lock_fence);
+	IF NOT held THEN
+		RETURN;
 	END IF;
 	PERFORM @repair_terms_1(v_now);
-	PERFORM 1 FROM @node WHERE lives_until <= v_now AND node <> p_node;
-	IF NOT FOUND THEN
+	v_late := ARRAY(SELECT node FROM @node
+		WHERE lives_until <= v_now AND node <> p_node);
+	IF cardinality(v_late) = 0 THEN
 		PERFORM 1 FROM @gone;
 		IF NOT FOUND AND NOT p_all THEN
 			RETURN;
 		END IF;
 	END IF;
-	PERFORM @end_transactions_1(ARRAY(SELECT node FROM @node
-		WHERE lives_until <= v_now AND node <> p_node));
+	PERFORM @end_transactions_1(v_late);
 	-- One at a time, and not while suspects are claimed.
 	LOCK TABLE @gone IN SHARE ROW EXCLUSIVE MODE;
+	PERFORM @halt_1(v_late);
 	WITH dead AS (
-		DELETE FROM @node WHERE lives_until <= v_now AND node <> p_node
+		DELETE FROM @node WHERE node = ANY (v_late) AND lives_until <= v_now
 		RETURNING node
 	)
 	INSERT INTO @gone SELECT node FROM dead ON CONFLICT DO NOTHING;
@@ -1243,7 +1267,6 @@ CREATE FUNCTION @begin_units_1(p_node bigint, p_lock text,
 DECLARE
 	v_path text;
 BEGIN
-	PERFORM pg_advisory_xact_lock_shared(p_node);
 	held := @holds_1(p_node, p_lock, p_lock_fence);
 	INSERT INTO @pledge (id) VALUES (p_pledge);
 	v_path := @look_away_1();
@@ -1361,7 +1384,6 @@ DECLARE
 	v_taken bigint := 0;
 	v_path text;
 BEGIN
-	PERFORM pg_advisory_xact_lock_shared(p_node);
 	IF NOT @holds_1(p_node, p_lock, p_lock_fence) THEN
 		NULL;
 	ELSIF cardinality(p_seq) > 1 THEN
