@@ -217,6 +217,7 @@ static size_t publish(struct postern_box *box, struct postern__group *group) {
 			continue;
 		}
 		if (group->codes[i] != POSTERN_OK && !postern__bug("results-dropped")) {
+			run_of(item)->settlement.again = true;
 			postern__list_push_front(&box->settlements, &item->link);
 			continue;
 		}

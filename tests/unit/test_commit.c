@@ -25,11 +25,18 @@ struct bench {
 	int bad_code;
 	bool down[FAULT_OP_COUNT];
 	atomic_bool apply_down; /* the same, while threads run */
+	/* What came of it. */
+	int settled; /* results that were to be written */
+	int again;   /* those that said it was not the first time */
 };
 
 static int decide(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	struct bench *bench = context;
+	for (size_t i = 0; batch && i < batch->settlement_count; i++) {
+		bench->settled++;
+		bench->again += batch->settlements[i].again;
+	}
 	if (bench->down[op] ||
 			(op == FAULT_APPLY && atomic_load(&bench->apply_down))) {
 		return POSTERN_E_UNAVAILABLE;
@@ -183,6 +190,9 @@ static void results_wait_for_the_store(void) {
 	fake_clock_advance(&bench.clock, 1000);
 	CHECK_OK(postern_box_commit(bench.box, &count, &bench.error), &bench.error);
 	CHECK_INT(count, 1);
+	/* The store is told that it may have written it already. */
+	CHECK(bench.settled > 1);
+	CHECK_INT(bench.again, bench.settled - 1);
 	CHECK_OK(postern_box_process(bench.box, 0, &count, &bench.error),
 			&bench.error);
 	CHECK_INT(count, 0);

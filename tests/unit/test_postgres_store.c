@@ -469,6 +469,51 @@ static void give_back(struct scene *scene, const struct postern_claimed *item) {
 			&scene->error);
 }
 
+static int settle(struct scene *scene, const struct postern_accept *accept,
+		uint64_t fence, enum postern_settle_to to, bool again) {
+	struct postern_settlement settlement = {
+		.seq = accept->seq,
+		.handler = scene->handler,
+		.fence = fence,
+		.to = to,
+		.outcome = "it",
+		.again = again,
+	};
+	struct postern_batch batch = {
+		.node = NODE,
+		.settlements = &settlement,
+		.settlement_count = 1,
+	};
+	CHECK_OK(scene->store->ops->apply(scene->store, &batch, &scene->error),
+			&scene->error);
+	return settlement.code;
+}
+
+/* In another batch than the first time. */
+static void settled_again(void) {
+	static const enum postern_settle_to ways[] = { POSTERN_SETTLE_DONE,
+		POSTERN_SETTLE_POISONED, POSTERN_SETTLE_DISCARDED,
+		POSTERN_SETTLE_PENDING, POSTERN_SETTLE_RETURNED };
+	static const char *const ids[] = { "1", "2", "3", "4", "5" };
+	struct scene scene;
+	struct postern_accept accept;
+	scene_open(&scene);
+	for (size_t i = 0; i < 5; i++) {
+		CHECK_OK(scene_accept_leased(&scene, NODE, ids[i], &accept),
+				&scene.error);
+		CHECK_INT(settle(&scene, &accept, 1, ways[i], false), POSTERN_OK);
+		CHECK_INT(settle(&scene, &accept, 1, ways[i], false), POSTERN_E_STALE);
+		CHECK_INT(settle(&scene, &accept, 1, ways[i], true), POSTERN_OK);
+		CHECK_INT(settle(&scene, &accept, 2, ways[i], true), POSTERN_E_STALE);
+		CHECK_INT(settle(&scene, &accept, 1, ways[(i + 1) % 3], true),
+				POSTERN_E_STALE);
+	}
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".ledger"),
+			3);
+	scene_close(&scene);
+}
+
 /* Three that nobody has, the first of them claimed; then the last is due before
    it was. */
 static int64_t claim_one_of_three(struct scene *scene) {
@@ -563,6 +608,8 @@ static void listening_cut(void) {
 }
 
 static const struct tap_case cases[] = {
+	{ "a result that was written counts when it comes again, if it says so",
+			settled_again },
 	{ "a connection that was closed while it rested is not used",
 			closed_at_rest },
 	{ "a node that sleeps is woken by what others do not take",

@@ -169,7 +169,8 @@ enum postern_settle_to {
 /*
  * The end of one lease. Takes effect only if the delivery is leased by the
  * node under exactly this fence; otherwise code is POSTERN_E_STALE and
- * nothing changes. Any settlement clears crashes and suspicion. Each one but
+ * nothing changes. One that comes again, because the answer was lost, counts as
+ * what it was the first time, where a store can lose answers. Any settlement clears crashes and suspicion. Each one but
  * RETURNED and DONE keeps an attempt (fence, times, outcome, error), the last
  * POSTERN_ATTEMPTS_KEPT of a delivery; a DONE is its own record.
  */
@@ -184,6 +185,7 @@ struct postern_settlement {
 	int64_t lag_ms;      /* how long ago it ended; a delay counts from now */
 	const char *outcome; /* never NULL: "done", "retry", … */
 	const char *error;   /* may be NULL; valid UTF-8, capped */
+	bool again;          /* it was in a batch that failed */
 	/* out */
 	int code;
 };

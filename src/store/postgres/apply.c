@@ -500,6 +500,15 @@ static void read_answer(const struct pg_query *query, struct work *work) {
 	read_opened(query, work);
 }
 
+/* Whether any of them may have taken effect already. */
+static bool settles_again(const struct postern_batch *batch) {
+	bool again = false;
+	for (size_t i = 0; !again && i < batch->settlement_count; i++) {
+		again = batch->settlements[i].again;
+	}
+	return again;
+}
+
 static int apply(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	struct work *work = context;
@@ -527,7 +536,7 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 	postern__pg_int8(&query, postern__pg_round(connection->store));
 	postern__pg_now(&query);
 	postern__pg_lock_of(&query, batch->lock);
-	postern__pg_bool(&query, again);
+	postern__pg_bool(&query, again || settles_again(batch));
 	postern__pg_text(&query, timeout);
 	add_settlements(&query, work);
 	r = add_accepts(&query, work, error);
