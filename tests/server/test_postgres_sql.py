@@ -99,6 +99,26 @@ def _(place):
     SERVER.sql("DROP SCHEMA postern CASCADE")
 
 
+@case("transactions of a node that overlap leave no multixacts behind")
+def _(place):
+    def multixacts():
+        SERVER.sql("CHECKPOINT")  # what is told is of the last one
+        return int(SERVER.sql(
+            "SELECT next_multixact_id FROM pg_control_checkpoint()")[0])
+
+    prepare(place, "busy", "INSERT INTO busy.effect (id) VALUES (p_id);"
+            " PERFORM pg_sleep(0.01);", batch=1)
+    server = place.serve()
+    before = multixacts()
+    for number in range(3):
+        SERVER.sql("SELECT busy.publish('orders', 't', n::text, n::text, 'x')"
+                   f" FROM generate_series({100 * number}, {100 * number + 99}) n")
+    until(lambda: effects("busy", "count(*)") == ["300"])
+    made = multixacts() - before
+    equal(server.stop(), 0)
+    equal(made < 30, True, made)
+
+
 LEAVE = """
     INSERT INTO left_behind.effect (id, seen) VALUES (p_id, concat_ws(',',
         nullif(current_setting('app.tenant', true), ''),

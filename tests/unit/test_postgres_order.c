@@ -96,37 +96,66 @@ static void claimed_unheard(void) {
 	scene_close(&scene);
 }
 
-/* A parked message is woken, run and done while a copy of it, which has a
-   handler now, waits for the message. */
+/* A message that nobody wanted, and a copy of it that somebody wants, held up
+   by what is locked. */
+static void meet_parked(struct scene *scene, struct sender *sender,
+		const char *lock_sql) {
+	scene_open_patient(scene);
+	CHECK_OK(scene_accept(scene, NODE, "1", false, &sender->accept,
+					 &sender->route),
+			&scene->error);
+	scene_run(scene->link, "INSERT INTO " SCHEMA ".parked"
+						   " SELECT seq FROM " SCHEMA ".open;"
+						   "DELETE FROM " SCHEMA ".open");
+	scene->second = scene_connect();
+	scene_run(scene->second, "BEGIN");
+	scene_run(scene->second, lock_sql);
+	start(sender);
+	CHECK(scene_wait_blocked(scene, 1));
+}
+
+static void end_meeting(struct scene *scene, struct sender *sender) {
+	end_second(scene);
+	(void)pthread_join(sender->thread, NULL);
+	CHECK_OK(sender->r, &scene->error);
+	CHECK_INT(sender->accept.code, POSTERN_E_DUPLICATE);
+	CHECK(!sender->route.opened);
+}
+
+/* It is woken, run and done while the copy waits for the message. */
 static void done_before_copy(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
 	char sql[300];
-	scene_open_patient(&scene);
-	CHECK_OK(scene_accept(&scene, NODE, "1", false, &sender.accept,
-					 &sender.route),
-			&scene.error);
-	scene_run(scene.link, "INSERT INTO " SCHEMA ".parked"
-						  " SELECT seq FROM " SCHEMA ".open;"
-						  "DELETE FROM " SCHEMA ".open");
-	scene.second = scene_connect();
-	scene_run(scene.second,
-			"BEGIN; SELECT 1 FROM " SCHEMA ".message FOR UPDATE");
-	start(&sender);
-	CHECK(scene_wait_blocked(&scene, 1));
+	meet_parked(&scene, &sender, "SELECT 1 FROM " SCHEMA ".message FOR UPDATE");
 	(void)snprintf(sql, sizeof sql,
 			"DELETE FROM " SCHEMA ".parked; INSERT INTO " SCHEMA
 			".ledger SELECT seq, 1, 1, 1, %lld, 0, 1, 0, 3 FROM " SCHEMA
 			".message",
 			(long long)scene.handler);
 	scene_run(scene.link, sql);
-	end_second(&scene);
-	(void)pthread_join(sender.thread, NULL);
-	CHECK_OK(sender.r, &scene.error);
-	CHECK_INT(sender.accept.code, POSTERN_E_DUPLICATE);
-	CHECK(!sender.route.opened);
+	end_meeting(&scene, &sender);
 	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
 			0);
+	scene_close(&scene);
+}
+
+/* It is being woken, which locks it first and opens it then: neither waits for
+   what the other one does next. */
+static void woken_before_copy(void) {
+	struct scene scene;
+	struct sender sender = { .scene = &scene };
+	char sql[300];
+	meet_parked(&scene, &sender, "SELECT 1 FROM " SCHEMA ".parked FOR UPDATE");
+	(void)snprintf(sql, sizeof sql,
+			"INSERT INTO " SCHEMA ".open SELECT seq, 0, NULL, 1, 1, 0, NULL,"
+			" %lld, 0, 0, 0, false FROM " SCHEMA ".message"
+			" ON CONFLICT DO NOTHING; DELETE FROM " SCHEMA ".parked",
+			(long long)scene.handler);
+	scene_run(scene.second, sql);
+	end_meeting(&scene, &sender);
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
+			1);
 	scene_close(&scene);
 }
 
@@ -480,6 +509,8 @@ static const struct tap_case cases[] = {
 	{ "what was settled unheard is told as settled when it is sent again",
 			settled_unheard },
 	{ "a copy does not open what was done while it waited", done_before_copy },
+	{ "a copy and who wakes its message do not wait for each other",
+			woken_before_copy },
 	{ "a copy of what is forgotten while it comes is a new message",
 			forgotten_before_copy },
 	{ "a batch stays in doubt when those about claims are settled",

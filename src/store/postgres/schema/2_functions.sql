@@ -271,6 +271,9 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN NULL;
 	END IF;
+	-- First, because whoever wakes parked messages has them in his hands before
+	-- he opens anything.
+	DELETE FROM @parked WHERE seq = p_seq;
 	INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
 			failures, starts, crashes, solo)
 		VALUES (p_seq, 0, NULL, p_now, p_now, 0, p_handler, 0, 0, 0, false)
@@ -278,14 +281,13 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN NULL;
 	END IF;
-	-- Somebody who wakes parked messages may have made it before, and it may
-	-- even have ended since; from here on nobody else can.
+	-- Somebody who woke it may have made it before, and it may even have ended
+	-- since; from here on nobody else can.
 	PERFORM 1 FROM @ledger WHERE seq = p_seq AND handler = p_handler;
 	IF FOUND THEN
 		DELETE FROM @open WHERE seq = p_seq AND handler = p_handler;
 		RETURN NULL;
 	END IF;
-	DELETE FROM @parked WHERE seq = p_seq;
 	RETURN 0;
 END $$;
 
