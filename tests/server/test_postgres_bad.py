@@ -299,7 +299,18 @@ def _(place):
         (f"postgres://u:{SECRET}@h/d?{SECRET}", "libpq"),
         (f"postgres://u:{SECRET}@h/d?{SECRET}=x", "libpq"),
         (f"postgres://u:{SECRET}@[::1/d", "libpq"),
-        (f"postgres:hast=127.0.0.1 password={SECRET}", "libpq"),
+        (f"postgres:hast=127.0.0.1 password={SECRET}", "'hast'"),
+        (f"postgres:hast=127.0.0.1 password={SECRET}", "did you mean 'host'"),
+        (f"postgres:host=h pasword={SECRET}", "did you mean 'password'"),
+        (f"postgres:host = h shema = {SECRET}", "did you mean 'schema'"),
+        (f"postgres:host='h'zzz={SECRET}", "'zzz', which is neither"),
+        # What looks like a name may be the rest of a password.
+        (f"postgres:host=h password=my {SECRET[:6]}=x", "behind the password"),
+        (f"postgres:host=h password=my hast={SECRET}", "single quotes"),
+        (f"postgres:password={SECRET} host=h schema=a.b", "'a.b' is no name"),
+        ("postgres:host=h schema=a schema=b", "twice"),
+        ("postgres:host=h connections='1'", "from 2 to"),
+        (f"postgres:host=h {SECRET}", "libpq"),
         (f"postgres:password='{SECRET}", "libpq"),
         (f"postgres://u:{SECRET}@h/d?schema=", "schema"),
         (f"postgres://u:{SECRET}@h/d?schema=pg_mine", "schema"),
@@ -322,6 +333,8 @@ def _(place):
             assert text in result.err + result.out, (url, words, result)
             assert "postern.yaml:1:8: " in result.err, (url, words, result)
             assert SECRET not in result.err + result.out, (url, words, result)
+            assert SECRET[:6] + "'" not in result.err, (url, words, result)
+            assert "'hast'" not in result.err or "my" not in url, result
 
 
 @case("a password that is not escaped is not told as something else")

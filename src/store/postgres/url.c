@@ -3,10 +3,11 @@
 /*
  * What was asked for: a URL as libpq knows it (postgres://user@host/database)
  * or, behind "postgres:", its other form (host=… dbname=…). Parameters of our
- * own are taken out of the URL; libpq sees the rest. They may be said as
+ * own are taken out of either; libpq sees the rest. They may be said as
  * options too, and then must be the same.
  */
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +27,10 @@
 /* Of parameters; libpq has some forty. */
 #define NAME_COUNT_MAX 128
 #define NAME_LEN_MAX 40
+/* What libpq takes for blanks in its other form. */
+#define BLANKS " \t\n\r\f\v"
 
-/* A parameter of our own, in the URL. */
+/* A parameter of our own, in the URL or the other form. */
 struct parameter {
 	const char *text; /* NULL: not there */
 	size_t len;
@@ -38,6 +41,8 @@ struct address {
 	const char *what; /* for errors */
 	char *conninfo;
 	char *place;
+	bool is_url;         /* and not the other form */
+	bool after_password; /* in the other form: one was read */
 	/* Those point into the URL. */
 	struct parameter schema;
 	struct parameter connections;
@@ -87,17 +92,38 @@ static int set_connections(struct pg_store *self, const char *text, size_t len,
 }
 
 /* Every parameter that there is: libpq's, then ours. */
-static size_t list_names(const PQconninfoOption *options,
+static size_t list_names(const PQconninfoOption *options, bool is_url,
 		const char *names[static NAME_COUNT_MAX]) {
-	static const char *const more[] = { "ssl", "schema", "connections" };
 	size_t count = 0;
-	for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
-		names[count++] = more[i];
+	names[count++] = "schema";
+	names[count++] = "connections";
+	if (is_url) {
+		names[count++] = "ssl";
 	}
 	for (; options && options->keyword && count < NAME_COUNT_MAX; options++) {
 		names[count++] = options->keyword;
 	}
 	return count;
+}
+
+static int fail_unknown(const struct address *address, const char *name,
+		const char *near, struct postern_error *error) {
+	if (address->after_password) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"%s has a parameter behind the password that nobody knows; put "
+				"single quotes around a password that has a blank in it",
+				address->what);
+	}
+	if (near) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"%s has a parameter '%s', which nobody knows; did you mean "
+				"'%s'?",
+				address->what, name, near);
+	}
+	return postern__fail(error, POSTERN_E_INVALID,
+			"%s has a parameter '%s', which is neither libpq's nor 'schema' "
+			"or 'connections'",
+			address->what, name);
 }
 
 /* A name that nobody knows is told, as long as it can be nothing else: libpq's
@@ -106,38 +132,33 @@ static int check_name(const struct address *address, const char *text,
 		size_t len, struct postern_error *error) {
 	const char *names[NAME_COUNT_MAX];
 	char name[NAME_LEN_MAX + 1] = "";
-	size_t name_len = strspn(text, "abcdefghijklmnopqrstuvwxyz_");
-	if (name_len == 0 || name_len >= len || name_len > NAME_LEN_MAX ||
-			text[name_len] != '=') {
+	if (len == 0 || len > NAME_LEN_MAX ||
+			strspn(text, "abcdefghijklmnopqrstuvwxyz_") < len) {
 		return POSTERN_OK;
 	}
-	memcpy(name, text, name_len);
+	memcpy(name, text, len);
 	PQconninfoOption *options = PQconndefaults();
-	size_t count = list_names(options, names);
+	size_t count = list_names(options, address->is_url, names);
 	bool known = !options; /* there is no memory: libpq will say so */
 	for (size_t i = 0; i < count; i++) {
 		known = known || strcmp(names[i], name) == 0;
 	}
 	int r = POSTERN_OK;
-	const char *near = known ? NULL : postern__closest(name, names, count);
-	if (near) {
-		r = postern__fail(error, POSTERN_E_INVALID,
-				"%s has a parameter '%s', which nobody knows; did you mean "
-				"'%s'?",
-				address->what, name, near);
-	} else if (!known) {
-		r = postern__fail(error, POSTERN_E_INVALID,
-				"%s has a parameter '%s', which is neither libpq's nor "
-				"'schema' or 'connections'",
-				address->what, name);
+	if (!known) {
+		r = fail_unknown(address, name, postern__closest(name, names, count),
+				error);
 	}
 	PQconninfoFree(options);
 	return r;
 }
 
-/* One "name=value" of the URL: ours, or left to libpq. */
-static int take_parameter(struct address *address, const char *text, size_t len,
-		struct postern__buf *rest, struct postern_error *error) {
+static bool is_name(const char *text, size_t len, const char *name) {
+	return len == strlen(name) && memcmp(text, name, len) == 0;
+}
+
+/* A parameter of our own; *taken_out: whether it was one. */
+static int take_ours(struct address *address, const char *name, size_t name_len,
+		struct parameter value, bool *taken_out, struct postern_error *error) {
 	const struct {
 		const char *name;
 		struct parameter *out;
@@ -145,24 +166,40 @@ static int take_parameter(struct address *address, const char *text, size_t len,
 		{ "schema", &address->schema },
 		{ "connections", &address->connections },
 	};
+	*taken_out = false;
 	for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
-		size_t name_len = strlen(ours[i].name);
-		if (len <= name_len || memcmp(text, ours[i].name, name_len) != 0 ||
-				text[name_len] != '=') {
+		if (!is_name(name, name_len, ours[i].name)) {
 			continue;
 		}
 		if (ours[i].out->text) {
 			return postern__fail(error, POSTERN_E_INVALID,
 					"'%s' is in the store's URL twice", ours[i].name);
 		}
-		ours[i].out->text = text + name_len + 1;
-		ours[i].out->len = len - name_len - 1;
-		return POSTERN_OK;
+		*ours[i].out = value;
+		*taken_out = true;
+	}
+	return POSTERN_OK;
+}
+
+/* One "name=value" of the URL: ours, or left to libpq. */
+static int take_parameter(struct address *address, const char *text, size_t len,
+		struct postern__buf *rest, struct postern_error *error) {
+	const char *equals = memchr(text, '=', len);
+	size_t name_len = equals ? (size_t)(equals - text) : 0;
+	bool taken = false;
+	int r = POSTERN_OK;
+	if (equals) {
+		r = take_ours(address, text, name_len,
+				(struct parameter){ equals + 1, len - name_len - 1 }, &taken,
+				error);
+	}
+	if (r != POSTERN_OK || taken) {
+		return r;
 	}
 	postern__buf_append_char(rest,
 			strchr(postern__buf_text(rest), '?') ? '&' : '?');
 	postern__buf_append(rest, text, len);
-	return check_name(address, text, len, error);
+	return check_name(address, text, name_len, error);
 }
 
 static int take_parameters(struct address *address, const char *query,
@@ -175,6 +212,74 @@ static int take_parameters(struct address *address, const char *query,
 		}
 		query += len + (query[len] == '&');
 	}
+	return r;
+}
+
+/* The length of a value in libpq's other form, with its quotes; SIZE_MAX: its
+   quote is not closed. */
+static size_t value_len_of(const char *text) {
+	bool quoted = *text == '\'';
+	size_t len = quoted;
+	for (; text[len]; len++) {
+		if (text[len] == '\\' && text[len + 1]) {
+			len++;
+		} else if (quoted && text[len] == '\'') {
+			return len + 1;
+		} else if (!quoted && strchr(BLANKS, text[len])) {
+			return len;
+		}
+	}
+	return quoted ? SIZE_MAX : len;
+}
+
+/* One "name = value" of the other form; *text moves behind it, or not at all if
+   it is none. */
+static int take_setting(struct address *address, const char **text,
+		struct postern__buf *rest, struct postern_error *error) {
+	const char *name = *text;
+	size_t name_len = strcspn(name, "=" BLANKS);
+	const char *at = name + name_len;
+	at += strspn(at, BLANKS);
+	if (*at != '=') {
+		return POSTERN_OK;
+	}
+	at++;
+	at += strspn(at, BLANKS);
+	struct parameter value = { at, value_len_of(at) };
+	if (value.len == SIZE_MAX) {
+		return POSTERN_OK;
+	}
+	*text = at + value.len;
+	if (*at == '\'') {
+		value = (struct parameter){ at + 1, value.len - 2 };
+	}
+	bool taken;
+	int r = take_ours(address, name, name_len, value, &taken, error);
+	if (r != POSTERN_OK || taken) {
+		return r;
+	}
+	postern__buf_append(rest, name, (size_t)(*text - name));
+	postern__buf_append_char(rest, ' ');
+	r = check_name(address, name, name_len, error);
+	/* With a blank in it and no quotes, the rest of it looks like a name. */
+	address->after_password = address->after_password ||
+							  is_name(name, name_len, "password") ||
+							  is_name(name, name_len, "sslpassword");
+	return r;
+}
+
+/* The other form, and whatever in it is not of that form, for libpq to say
+   so. */
+static int take_settings(struct address *address, const char *text,
+		struct postern__buf *rest, struct postern_error *error) {
+	const char *before = NULL;
+	int r = POSTERN_OK;
+	while (r == POSTERN_OK && text != before) {
+		text += strspn(text, BLANKS);
+		before = text;
+		r = *text ? take_setting(address, &text, rest, error) : POSTERN_OK;
+	}
+	postern__buf_append_text(rest, text);
 	return r;
 }
 
@@ -251,7 +356,8 @@ static int read_address(const char *rest, struct address *address,
 	struct postern__buf conninfo;
 	int r = POSTERN_OK;
 	postern__buf_init(&conninfo, ADDRESS_LEN_MAX);
-	if (strncmp(rest, "//", 2) == 0) {
+	address->is_url = strncmp(rest, "//", 2) == 0;
+	if (address->is_url) {
 		size_t len = strcspn(rest, "?");
 		postern__buf_append_text(&conninfo, "postgresql:");
 		postern__buf_append(&conninfo, rest, len);
@@ -260,7 +366,7 @@ static int read_address(const char *rest, struct address *address,
 			r = take_parameters(address, rest + len + 1, &conninfo, error);
 		}
 	} else {
-		postern__buf_append_text(&conninfo, rest);
+		r = take_settings(address, rest, &conninfo, error);
 	}
 	if (r == POSTERN_OK) {
 		r = postern__buf_check(&conninfo, address->what, error);
