@@ -9,7 +9,8 @@
  *
  *   scheme://user:password@hosts/path?name=value&name=value#fragment
  *   scheme:path?name=value                          (local files only)
- *   name=value name='value' …                       (libpq)
+ *   name=value name='value' …                       (libpq, also behind
+ *                                                    "postgres:")
  *
  * The functions that write parts return false for "not plausible"; what they
  * have written until then is thrown away.
@@ -61,12 +62,19 @@ static const char *const local_schemes[] = {
 	"file",
 };
 
-/* What libpq knows and may be shown. */
+/* Schemes behind which libpq's other form may stand. */
+static const char *const conninfo_schemes[] = {
+	"postgres",
+	"postgresql",
+};
+
+/* What libpq knows, or a store of ours, and may be shown. */
 static const char *const conninfo_names[] = {
 	"application_name",
 	"channel_binding",
 	"client_encoding",
 	"connect_timeout",
+	"connections",
 	"dbname",
 	"fallback_application_name",
 	"gssencmode",
@@ -82,6 +90,8 @@ static const char *const conninfo_names[] = {
 	"options",
 	"port",
 	"replication",
+	"requirepeer",
+	"schema",
 	"service",
 	"sslcert",
 	"sslcompression",
@@ -433,8 +443,12 @@ static bool put_address(struct writer *writer, const char *address,
 	size_t start = scheme.len + (remote ? strlen("://") : strlen(":"));
 	struct slice rest = { address + start, len - start };
 	put(writer, address, start);
-	return remote ? put_remote(writer, scheme, rest)
-				  : put_local(writer, scheme, rest);
+	if (remote) {
+		return put_remote(writer, scheme, rest);
+	}
+	return is_one_of(conninfo_schemes, COUNT(conninfo_schemes), scheme)
+				   ? put_conninfo(writer, rest.at)
+				   : put_local(writer, scheme, rest);
 }
 
 void postern__redact(const char *address, char *out, size_t size) {

@@ -9,6 +9,8 @@
  *       -> postgres://app:***@db/shop?sslpassword=***
  *   host=db user=app password='hunter 2'
  *       -> host=db user=app password=***
+ *   postgres:host=db user=app password='hunter 2'
+ *       -> postgres:host=db user=app password=***
  */
 
 #include <stddef.h>
@@ -19,7 +21,8 @@
 /*
  * Write address to out (size bytes, size > 0, ends in a zero byte) with the
  * password and the values of parameters whose names look like a secret as ***.
- * Understands URLs and libpq's `name=value` strings. Where it is unclear which
+ * Understands URLs and libpq's `name=value` strings, of which the blanks that
+ * are not needed go. Where it is unclear which
  * part is secret, all but the scheme is ***, so `***` alone for what is
  * neither. The result is one line of valid UTF-8, cut if it does not fit.
  *

@@ -82,9 +82,20 @@ static int make_text(const struct postern__cli *cli, struct postern__buf *out) {
 						   : postern__cli_usage(cli, "--store: %s", error.text);
 }
 
-/* `secret`: the file takes a password from the environment. */
+/* How to write the password that the file takes from the environment; NULL: it
+   takes none. */
+static const char *find_secret(const char *text) {
+	if (!strstr(text, "${POSTERN_PASSWORD")) {
+		return NULL;
+	}
+	return strstr(text, "='${POSTERN_PASSWORD")
+				   ? "with a \\ in front of each ' and \\"
+				   : "as in a URL, with % as %25, @ as %40, / as %2F and ? as "
+					 "%3F";
+}
+
 static void print_result(const struct postern__cli *cli, const char *path,
-		bool written, bool secret) {
+		bool written, const char *secret) {
 	char store[POSTERN__REDACT_TEXT_MAX];
 	if (cli->json) {
 		postern__redact(cli->stores[0]->values.store, store, sizeof store);
@@ -104,9 +115,9 @@ static void print_result(const struct postern__cli *cli, const char *path,
 		(void)fputs(" is ready\n", stdout);
 	}
 	if (written && secret) {
-		postern__note("the password is not in %s: set POSTERN_PASSWORD, or use "
-					  "~/.pgpass",
-				path);
+		postern__note("the password is not in %s: set POSTERN_PASSWORD, "
+					  "written %s, or use ~/.pgpass",
+				path, secret);
 	}
 	if (written) {
 		postern__note("next: postern check, postern serve");
@@ -131,14 +142,14 @@ int postern__command_init(struct postern__cli *cli) {
 	const char *path = postern__args_value(&cli->args, "config");
 	struct postern__buf text;
 	bool written = false;
-	bool secret = false;
+	const char *secret = NULL;
 	if (!path) {
 		path = FILE_DEFAULT;
 	}
 	postern__buf_init(&text, POSTERN__CONFIG_BYTES_MAX);
 	int r = make_text(cli, &text);
 	if (r == POSTERN__EXIT_OK) {
-		secret = strstr(postern__buf_text(&text), "${POSTERN_PASSWORD");
+		secret = find_secret(postern__buf_text(&text));
 		r = write_file(path, &text, &written);
 	}
 	postern__buf_finish(&text);

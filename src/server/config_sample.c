@@ -125,15 +125,34 @@ const char postern__config_sample[] =
 #define HIDDEN "***"
 #define PASSWORD "${POSTERN_PASSWORD:-}"
 
-/* A text between double quotes, of which a variable is a part only where
-   `hidden` is. */
+/* Where a password may stand, how it is written there, and what to heed. */
+struct spot {
+	const char *hidden;
+	const char *written;
+	const char *remark;
+};
+
+static const struct spot spots[] = {
+	{ ":" HIDDEN "@", ":" PASSWORD "@",
+			"# The password, with % as %25, @ as %40, / as %2F and ? as %3F, "
+			"is taken\n"
+			"# from the environment; without it libpq looks into "
+			"~/.pgpass.\n" },
+	{ "password=" HIDDEN, "password='" PASSWORD "'",
+			"# The password, with a \\ in front of each ' and \\, is taken "
+			"from the\n"
+			"# environment; without it libpq looks into ~/.pgpass.\n" },
+};
+
+/* A text between double quotes, of which a variable is a part only where the
+   spot is. */
 static void write_quoted(struct postern__buf *out, const char *text,
-		const char *hidden) {
+		const struct spot *spot) {
 	postern__buf_append_char(out, '"');
 	while (*text) {
-		if (hidden && strncmp(text, hidden, strlen(hidden)) == 0) {
-			postern__buf_append_text(out, PASSWORD);
-			text += strlen(hidden);
+		if (spot && strncmp(text, spot->hidden, strlen(spot->hidden)) == 0) {
+			postern__buf_append_text(out, spot->written);
+			text += strlen(spot->hidden);
 			continue;
 		}
 		if (*text == '"' || *text == '\\') {
@@ -155,6 +174,21 @@ static size_t count_of(const char *text, const char *part) {
 	return count;
 }
 
+/* Where the password of a URL is, if that is all there is to hide. */
+static const struct spot *find_spot(const char *shown) {
+	if (count_of(shown, HIDDEN) != 1) {
+		return NULL;
+	}
+	if (strstr(shown, spots[0].hidden)) {
+		return &spots[0];
+	}
+	/* Of the other form, and not the end of another name. */
+	const char *at = strstr(shown, spots[1].hidden);
+	return at && at > shown && !strstr(shown, "://") && strchr(": ", at[-1])
+				   ? &spots[1]
+				   : NULL;
+}
+
 static int write_url(struct postern__buf *out, const char *url,
 		struct postern_error *error) {
 	/* Hiding a secret may make the text longer. */
@@ -165,15 +199,14 @@ static int write_url(struct postern__buf *out, const char *url,
 	}
 	int r = POSTERN_OK;
 	postern__redact(url, shown, size);
-	if (strcmp(shown, url) == 0) {
+	const struct spot *spot = find_spot(shown);
+	if (strcmp(shown, url) == 0 || count_of(shown, HIDDEN) == 0) {
 		postern__buf_append_text(out, "store: ");
 		write_quoted(out, url, NULL);
-	} else if (count_of(shown, HIDDEN) == 1 && strstr(shown, ":" HIDDEN "@")) {
-		postern__buf_append_text(out,
-				"# The password, with % as %25, @ as %40, / as %2F and ? as "
-				"%3F, is taken\n# from the environment; without it libpq looks "
-				"into ~/.pgpass.\nstore: ");
-		write_quoted(out, shown, HIDDEN);
+	} else if (spot) {
+		postern__buf_append_text(out, spot->remark);
+		postern__buf_append_text(out, "store: ");
+		write_quoted(out, shown, spot);
 	} else {
 		r = postern__fail(error, POSTERN_E_INVALID,
 				"the URL has secrets that init cannot leave out: put it into a "

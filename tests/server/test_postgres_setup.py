@@ -415,13 +415,13 @@ def _(place):
 
 @case("init writes a configuration for the store it is given, without its password")
 def _(place):
-    SERVER.sql(f"CREATE ROLE starter LOGIN SUPERUSER PASSWORD '{SECRET}@/'")
+    SERVER.sql(f"CREATE ROLE starter LOGIN SUPERUSER PASSWORD '{SECRET}@/:'")
     SERVER.demand_password("starter")
-    word = SECRET + "%40%2F"
+    word = SECRET + "%40%2F:"
     url = SERVER.url(user="starter", schema="begun").replace("//starter@",
                                                              f"//starter:{word}@")
     results = [place.ok("init", "--store", url)]
-    assert "set POSTERN_PASSWORD" in results[0].err, results
+    assert "set POSTERN_PASSWORD, written as in a URL" in results[0].err, results
     text = place.read("postern.yaml")
     assert url.replace(word, "${POSTERN_PASSWORD:-}") in text, text
     equal(os.stat(place.file("postern.yaml")).st_mode & 0o777, 0o600)
@@ -430,10 +430,36 @@ def _(place):
     equal(place.ok("send", "orders", "--id", "a", stdin="b",
                    env={"POSTERN_PASSWORD": word}).out, "accepted\n")
     equal(place.ok("process", env={"POSTERN_PASSWORD": word}).out, "processed 1\n")
-    place.write(".pgpass", f"*:*:*:starter:{SECRET}@/\n")
+    place.write(".pgpass", f"*:*:*:starter:{SECRET}@/\\:\n")
     os.chmod(place.file(".pgpass"), 0o600)
     results.append(place.ok("check", env={"HOME": place.path,
                                           "PGPASSFILE": place.file(".pgpass")}))
+    assert SECRET not in text, text
+    for result in results:
+        assert SECRET not in result.out + result.err, result
+
+
+@case("init and the others know libpq's other form, and leave its password out")
+def _(place):
+    SERVER.sql(f"CREATE ROLE plain LOGIN SUPERUSER PASSWORD '{SECRET}''x'")
+    SERVER.demand_password("plain")
+    word = SECRET + "\\'x"
+    rest = f"host=127.0.0.1 port={SERVER.port} dbname=postern"
+    open_url = f"postgres:{rest} user=postern schema='eighth' connections = 4"
+    result = place.ok("init", "-c", "open.yaml", "--store", open_url)
+    assert f'\nstore: "{open_url}"\n' in place.read("open.yaml")
+    assert "POSTERN_PASSWORD" not in result.err, result
+    equal(SERVER.sql("SELECT to_regclass('eighth.meta') IS NULL"), ["f"])
+    place.ok("check", "-c", "open.yaml")
+    results = [place.ok("init", "--store",
+                        f"postgres:{rest} password='{word}'  user=plain schema=ninth")]
+    assert "set POSTERN_PASSWORD, written with a \\ in" in results[0].err, results
+    assert f"store postgres:{rest} password=*** user=plain" in results[0].out, results
+    text = place.read("postern.yaml")
+    assert (f"\nstore: \"postgres:{rest} password='${{POSTERN_PASSWORD:-}}'"
+            ' user=plain schema=ninth"\n') in text, text
+    results.append(place.fails(UNREACHABLE, "stats", says="no password"))
+    results.append(place.ok("check", env={"POSTERN_PASSWORD": word}))
     assert SECRET not in text, text
     for result in results:
         assert SECRET not in result.out + result.err, result
@@ -455,6 +481,8 @@ def _(place):
     for url in (
         f"postgres://u:{SECRET}@h/d?sslpassword={SECRET}",
         f"postgres://u@h/d?sslpassword={SECRET}",
+        f"postgres:host=h sslpassword={SECRET}",
+        f"postgres:host=h password=a sslpassword={SECRET}",
     ):
         result = place.fails(2, "init", "-c", "no.yaml", "--store", url,
                              says="--store-file")

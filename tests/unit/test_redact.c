@@ -51,6 +51,8 @@ static void nothing_secret(void) {
 		{ "host=db user=app@server dbname=shop",
 				"host=db user=app@server dbname=shop" },
 		{ "  host = db   port='5432' ", "host=db port='5432'" },
+		{ "postgres:host=db user=app", "postgres:host=db user=app" },
+		{ "postgresql: host = db schema=a", "postgresql:host=db schema=a" },
 		{ "", "" },
 		{ NULL, "" },
 	};
@@ -127,6 +129,12 @@ static void conninfo(void) {
 		{ "dbname=postgres://u:hunter@h/db", "dbname=***" },
 		{ "host=db;password=hunter", "host=***" },
 		{ "options='-c my.token=hunter' host=db", "options=*** host=db" },
+		{ "postgres:host=db password='hunter 2' port=5432",
+				"postgres:host=db password=*** port=5432" },
+		{ "postgres:host=db pasword=hunter", "postgres:***" },
+		{ "postgres:password=my hunter=2 host=db", "postgres:***" },
+		{ "postgres:password='hunter host=db", "postgres:***" },
+		{ "sqlite:host=db password=hunter", "sqlite:***" },
 	};
 	CHECK_ROWS(rows);
 }

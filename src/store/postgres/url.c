@@ -343,8 +343,8 @@ static int check_ats(const char *url, const char *what,
 	if (strchr(at ? at + 1 : url + authority, '@')) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"%s has an '@' where none can be: in a user, a password or "
-				"any other part write '@' as %%40, '/' as %%2F, '?' as %%3F "
-				"and ':' as %%3A",
+				"any other part write '%%' as %%25, '@' as %%40, '/' as %%2F "
+				"and '?' as %%3F, and in a user ':' as %%3A",
 				what);
 	}
 	return POSTERN_OK;
