@@ -60,7 +60,7 @@ class Place:
         """A new file with the tables of Postern and nothing in them."""
         self.clean(name)
         self.output(
-            [self.postern, "init", "-c", "init.yaml", "--store",
+            [self.postern, "init", "-c", f"{name}.yaml", "--store",
              f"sqlite:{name}"]
         )
 

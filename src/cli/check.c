@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/redact.h"
 #include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
@@ -217,8 +216,8 @@ static void check_store(struct check *check,
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
 	struct postern_error error;
-	char url[POSTERN__REDACT_TEXT_MAX];
-	postern__redact(store->values.store, url, sizeof url);
+	char label[POSTERN__OWN_LABEL_MAX];
+	postern__own_label(store, label);
 	postern__own_options(store, &options);
 	options.read_only = true;
 	options.must_exist = true;
@@ -228,12 +227,12 @@ static void check_store(struct check *check,
 	if (r == POSTERN_E_NOTFOUND && !has_directory(store)) {
 		find(check, POSTERN__EXIT_UNREACHABLE,
 				"the store %s cannot be created: its directory is not there",
-				url);
+				label);
 	} else if (r == POSTERN_E_NOTFOUND) {
 		find(check, POSTERN__EXIT_OK,
 				"the store %s is not there yet; 'postern migrate' or "
 				"'postern serve' creates it",
-				url);
+				label);
 	} else if (r) {
 		find(check, postern__exit_of(r), "%s", error.text);
 	} else {

@@ -143,10 +143,11 @@ static const struct postern__command commands[] = {
 			"Writes the file that -c names, or ./postern.yaml, for the store that --store or\n"
 			"--store-file names; a password in its URL is left to the environment\n"
 			"(POSTERN_PASSWORD) or to ~/.pgpass, and not written. A file that is there is\n"
-			"kept as it is, and its store is created if it is missing. Nothing that is\n"
-			"there is changed; while a server or another program has the store's file open,\n"
-			"init is refused with exit status 4; a database is shared. With a configuration\n"
-			"of your own 'postern migrate' is enough.",
+			"kept as it is, and its store is created if it is missing; flags that mean\n"
+			"another store are refused. Nothing that is there is changed; while a server or\n"
+			"another program has the store's file open, init is refused with exit status 4;\n"
+			"a database is shared. With a configuration of your own 'postern migrate' is\n"
+			"enough.",
 		.examples =
 			"postern init\n"
 			"postern init -c /etc/postern/postern.yaml\n"

@@ -19,6 +19,7 @@
 #include "cli/own.h"
 #include "server/config.h"
 #include "server/config_store.h"
+#include "store/store.h"
 
 #define FILE_DEFAULT "postern.yaml"
 
@@ -96,11 +97,14 @@ static const char *find_secret(const char *text) {
 
 static void print_result(const struct postern__cli *cli, const char *path,
 		bool written, const char *secret) {
-	char store[POSTERN__REDACT_TEXT_MAX];
+	char store[POSTERN__OWN_LABEL_MAX];
 	if (cli->json) {
+		char schema[POSTERN__SCHEMA_NAME_MAX];
 		postern__redact(cli->stores[0]->values.store, store, sizeof store);
-		json_t *json = json_pack("{s:s, s:b, s:s}", "config", path, "written",
-				(int)written, "store", store);
+		postern__config_schema_name(cli->stores[0], schema, sizeof schema);
+		json_t *json = json_pack("{s:s, s:b, s:s, s:s*}", "config", path,
+				"written", (int)written, "store", store, "schema",
+				*schema ? schema : NULL);
 		postern__answer_print(json);
 		json_decref(json);
 		return;
@@ -109,7 +113,7 @@ static void print_result(const struct postern__cli *cli, const char *path,
 	postern__out_text(path);
 	(void)putchar('\n');
 	for (size_t i = 0; i < cli->store_count; i++) {
-		postern__redact(cli->stores[i]->values.store, store, sizeof store);
+		postern__own_label(cli->stores[i], store);
 		(void)fputs("store ", stdout);
 		postern__out_text(store);
 		(void)fputs(" is ready\n", stdout);
@@ -128,6 +132,54 @@ static void print_result(const struct postern__cli *cli, const char *path,
 	}
 }
 
+/* Whether two stores are the same one, but for a password, which the file takes
+   from elsewhere. */
+static bool is_same(const struct postern__config_store *a,
+		const struct postern__config_store *b) {
+	char url[2][POSTERN__REDACT_TEXT_MAX];
+	char schema[2][POSTERN__SCHEMA_NAME_MAX];
+	postern__redact(a->values.store, url[0], sizeof url[0]);
+	postern__redact(b->values.store, url[1], sizeof url[1]);
+	postern__config_schema_name(a, schema[0], sizeof schema[0]);
+	postern__config_schema_name(b, schema[1], sizeof schema[1]);
+	return strcmp(url[0], url[1]) == 0 && strcmp(schema[0], schema[1]) == 0;
+}
+
+/* What flags say of the store, and a file that was there does not, would be
+   gone with this command, and with it the store that it made. */
+static int check_kept(const struct postern__cli *cli, const char *path) {
+	const struct postern__config_input input = { .path = path };
+	struct postern__config *kept = NULL;
+	struct postern_error error;
+	char means[POSTERN__OWN_LABEL_MAX];
+	char meant[POSTERN__OWN_LABEL_MAX];
+	const char *count = postern__args_value(&cli->args, "connections");
+	if (postern__config_load(&input, &kept, &error)) {
+		postern__say("%s", error.text);
+		return POSTERN__EXIT_USAGE;
+	}
+	const struct postern__config_store *before = postern__config_store(kept, 0);
+	const struct postern__config_store *now =
+			postern__config_store(cli->config, 0);
+	int r = POSTERN__EXIT_OK;
+	if (!is_same(before, now)) {
+		postern__own_label(before, means);
+		postern__own_label(now, meant);
+		r = postern__cli_usage(cli,
+				"%s was there, is as it was, and means the store %s, not %s: "
+				"write that into it, or name another file with -c; nothing was "
+				"created",
+				path, means, meant);
+	} else if (count && before->values.connections != now->values.connections) {
+		r = postern__cli_usage(cli,
+				"%s was there, is as it was, and does not say 'connections: "
+				"%s': write that into it, or name another file with -c",
+				path, count);
+	}
+	postern__config_destroy(kept);
+	return r;
+}
+
 static int create_store(const struct postern__cli *cli,
 		const struct postern__config_store *store) {
 	struct postern_box_options options;
@@ -136,6 +188,23 @@ static int create_store(const struct postern__cli *cli,
 	int r = postern__own_box(cli, store, &options, &box);
 	postern_box_destroy(box);
 	return r;
+}
+
+/* A file that every command would refuse is better not written. */
+static int check_text(const struct postern__cli *cli, const char *path,
+		const struct postern__buf *text) {
+	struct postern__config_flag flags[POSTERN__ARGS_MAX];
+	struct postern__config_input input;
+	struct postern__config *config = NULL;
+	struct postern_error error;
+	postern__cli_input(cli, flags, &input);
+	if (postern__config_parse(path, postern__buf_text(text), text->len, &input,
+				&config, &error)) {
+		postern__say("%s", error.text);
+		return POSTERN__EXIT_USAGE;
+	}
+	postern__config_destroy(config);
+	return POSTERN__EXIT_OK;
 }
 
 int postern__command_init(struct postern__cli *cli) {
@@ -148,6 +217,9 @@ int postern__command_init(struct postern__cli *cli) {
 	}
 	postern__buf_init(&text, POSTERN__CONFIG_BYTES_MAX);
 	int r = make_text(cli, &text);
+	if (r == POSTERN__EXIT_OK && access(path, F_OK) != 0) {
+		r = check_text(cli, path, &text);
+	}
 	if (r == POSTERN__EXIT_OK) {
 		secret = find_secret(postern__buf_text(&text));
 		r = write_file(path, &text, &written);
@@ -158,6 +230,9 @@ int postern__command_init(struct postern__cli *cli) {
 	}
 	/* Read what was written, or was there, and nothing else. */
 	r = postern__cli_configure_from(cli, path);
+	if (r == POSTERN__EXIT_OK && !written) {
+		r = check_kept(cli, path);
+	}
 	if (r == POSTERN__EXIT_OK) {
 		r = postern__cli_need_kept(cli);
 	}

@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/out.h"
 #include "cli/own.h"
+#include "server/config.h"
 #include "store/store.h"
 
 /* More than any schema is long. */
@@ -64,6 +65,7 @@ static int migrate(const struct postern__cli *cli,
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
 	char url[POSTERN__REDACT_TEXT_MAX];
+	char schema[POSTERN__SCHEMA_NAME_MAX];
 	postern__own_options(store, &options);
 	int r = postern__own_box(cli, store, &options, &box);
 	if (r) {
@@ -71,11 +73,13 @@ static int migrate(const struct postern__cli *cli,
 	}
 	postern_box_destroy(box);
 	postern__redact(store->values.store, url, sizeof url);
+	postern__config_schema_name(store, schema, sizeof schema);
 	if (cli->json) {
 		(void)json_array_append_new(results,
-				json_pack("{s:s, s:s}", "name", store->name, "url", url));
+				json_pack("{s:s, s:s, s:s*}", "name", store->name, "url", url,
+						"schema", *schema ? schema : NULL));
 	} else {
-		(void)fputs("the schema of ", stdout);
+		(void)printf("the schema %s%sof ", schema, *schema ? " " : "");
 		postern__out_text(url);
 		(void)fputs(" is up to date\n", stdout);
 	}

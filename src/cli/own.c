@@ -7,12 +7,15 @@
 #include "cli/own.h"
 
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
 #include "server/config.h"
 #include "server/take.h"
+#include "store/store.h"
 
 static void say_remark(void *context, const char *text) {
 	(void)context;
@@ -24,6 +27,20 @@ void postern__own_options(const struct postern__config_store *store,
 	postern__config_box_options(store, out);
 	out->orphans = POSTERN_ORPHANS_HOLD;
 	out->remark = say_remark;
+}
+
+void postern__own_label(const struct postern__config_store *store,
+		char out[POSTERN__OWN_LABEL_MAX]) {
+	char url[POSTERN__REDACT_TEXT_MAX];
+	char schema[POSTERN__SCHEMA_NAME_MAX];
+	postern__redact(store->values.store, url, sizeof url);
+	postern__config_schema_name(store, schema, sizeof schema);
+	if (*schema && !strstr(url, "schema=")) {
+		(void)snprintf(out, POSTERN__OWN_LABEL_MAX, "%s (schema %s)", url,
+				schema);
+	} else {
+		(void)snprintf(out, POSTERN__OWN_LABEL_MAX, "%s", url);
+	}
 }
 
 int postern__own_box(const struct postern__cli *cli,

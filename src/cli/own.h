@@ -8,6 +8,8 @@
 
 #include <postern/box.h>
 
+#include "base/redact.h"
+
 struct postern__cli;
 struct postern__config_store;
 
@@ -17,6 +19,12 @@ struct postern__config_store;
  */
 void postern__own_options(const struct postern__config_store *store,
 		struct postern_box_options *out);
+
+/* The store for people, without secrets: its URL, and in brackets the schema if
+   the URL does not say it. */
+#define POSTERN__OWN_LABEL_MAX (POSTERN__REDACT_TEXT_MAX + 80)
+void postern__own_label(const struct postern__config_store *store,
+		char out[POSTERN__OWN_LABEL_MAX]);
 
 /*
  * Open a store for this process alone, waiting if another command has it.

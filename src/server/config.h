@@ -235,6 +235,10 @@ void postern__config_box_options(const struct postern__config_store *store,
 void postern__config_runner_options(const struct postern__config_store *store,
 		struct postern_runner_options *out);
 
+/* The schema in which a store is, wherever that was said; "" if in none. */
+void postern__config_schema_name(const struct postern__config_store *store,
+		char *out, size_t size);
+
 /*
  * Add every channel of a store and their handlers to its box, which is open
  * and not started. What the box says about one of them is returned with its

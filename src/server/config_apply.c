@@ -10,6 +10,7 @@
 #include <postern/box.h>
 #include <postern/runner.h>
 #include <postern/sys/handler.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -20,6 +21,7 @@
 #include "server/config_section.h"
 #include "server/config_yaml.h"
 #include "server/take.h"
+#include "store/store.h"
 
 static bool is_asked_for(const struct postern__config_values *values,
 		const char *name) {
@@ -63,6 +65,22 @@ void postern__config_box_options(const struct postern__config_store *store,
 		out->connections = values->connections;
 	}
 	out->listen_url = values->listen_url;
+}
+
+void postern__config_schema_name(const struct postern__config_store *store,
+		char *out, size_t size) {
+	char name[POSTERN__SCHEMA_NAME_MAX] = "";
+	struct postern_box_options box;
+	postern__config_box_options(store, &box);
+	const struct postern_store_options options = {
+		.size = sizeof options,
+		.schema = box.schema,
+		.connections = box.connections,
+		.listen_url = box.listen_url,
+	};
+	/* It can be told: the configuration was checked. */
+	(void)postern__store_schema_name(store->values.store, &options, name, NULL);
+	(void)snprintf(out, size, "%s", name);
 }
 
 void postern__config_runner_options(const struct postern__config_store *store,

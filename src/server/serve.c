@@ -44,6 +44,7 @@
 #include "server/survey.h"
 #include "server/take.h"
 #include "server/watch.h"
+#include "store/store.h"
 
 #define SWEEP_INTERVAL_MS 1000
 
@@ -339,7 +340,9 @@ static void say_stores(struct serve *self) {
 		const struct postern__config_store *store =
 				postern__config_store(self->config, i);
 		char url[POSTERN__REDACT_TEXT_MAX];
+		char schema[POSTERN__SCHEMA_NAME_MAX];
 		postern__redact(store->values.store, url, sizeof url);
+		postern__config_schema_name(store, schema, sizeof schema);
 		struct postern__log_field fields[] = {
 			postern__log_text("store", store->name),
 			postern__log_text("url", url),
@@ -349,6 +352,8 @@ static void say_stores(struct serve *self) {
 		if (self->stores.items[i].file) {
 			fields[2] =
 					postern__log_text("socket", self->sockets[socket++].path);
+		} else if (*schema) {
+			fields[2] = postern__log_text("schema", schema);
 		}
 		postern__log_write(&self->log, POSTERN__LOG_INFO, "store opened",
 				fields);
@@ -357,6 +362,7 @@ static void say_stores(struct serve *self) {
 
 static void say_serving(struct serve *self) {
 	char url[POSTERN__REDACT_TEXT_MAX];
+	char schema[POSTERN__SCHEMA_NAME_MAX];
 	const char *name = postern__config_name(self->config);
 	size_t handler_count = 0;
 	size_t channel_count = postern__config_channel_count(self->config);
@@ -364,8 +370,10 @@ static void say_serving(struct serve *self) {
 		handler_count +=
 				postern__config_channel(self->config, i)->handler_count;
 	}
-	postern__redact(postern__config_store(self->config, 0)->values.store, url,
-			sizeof url);
+	const struct postern__config_store *store =
+			postern__config_store(self->config, 0);
+	postern__redact(store->values.store, url, sizeof url);
+	postern__config_schema_name(store, schema, sizeof schema);
 	say_stores(self);
 	struct postern__log_field fields[] = {
 		postern__log_text("version", postern_version()),
@@ -385,6 +393,8 @@ static void say_serving(struct serve *self) {
 		if (self->stores.items[0].file) {
 			fields[count++] =
 					postern__log_text("socket", self->sockets[0].path);
+		} else if (*schema) {
+			fields[count++] = postern__log_text("schema", schema);
 		}
 	}
 	if (postern__config_global(self->config)->listen) {

@@ -182,6 +182,25 @@ int postern__store_schema_write(const char *url,
 	return POSTERN_OK;
 }
 
+int postern__store_schema_name(const char *url,
+		const struct postern_store_options *options,
+		char out[POSTERN__SCHEMA_NAME_MAX], struct postern_error *error) {
+	const struct postern_store_kind *kind = NULL;
+	const char *rest = NULL;
+	struct postern_store_options full;
+	int r = prepare(url, options, &kind, &rest, &full, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+#ifdef POSTERN_POSTGRES
+	if (is_postgres(kind)) {
+		return postern__pg_schema_name(rest, &full, out, error);
+	}
+#endif
+	out[0] = '\0';
+	return POSTERN_OK;
+}
+
 int postern_store_schema(const char *url, const char **out,
 		struct postern_error *error) {
 	const struct postern_store_kind *kind = NULL;

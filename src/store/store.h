@@ -68,6 +68,17 @@ int postern__pg_schema_write(const char *rest,
 		const struct postern_store_options *options, struct postern__buf *out,
 		struct postern_error *error);
 
+/* Longest name of a schema, its zero byte included. */
+#define POSTERN__SCHEMA_NAME_MAX 64
+
+/* The schema in which such a store is; "" if it is in none. */
+int postern__store_schema_name(const char *url,
+		const struct postern_store_options *options,
+		char out[POSTERN__SCHEMA_NAME_MAX], struct postern_error *error);
+int postern__pg_schema_name(const char *rest,
+		const struct postern_store_options *options,
+		char out[POSTERN__SCHEMA_NAME_MAX], struct postern_error *error);
+
 /* The check of kinds that have neither schema nor connections. */
 int postern__local_check(const char *rest,
 		const struct postern_store_options *options,

@@ -664,6 +664,23 @@ def _(place):
     place.fails(2, "init", says="postern.yaml:1:1")
 
 
+@case("init refuses flags that mean another store than the file it keeps")
+def _(place):
+    place.configure(CONFIG)
+    place.fails(2, "init", "--store", "sqlite:else.db",
+                says="means the store sqlite:box.db, not sqlite:else.db")
+    equal(os.path.exists(place.file("else.db")), False)
+    equal(os.path.exists(place.file("box.db")), False)
+    place.ok("init", "--store", "sqlite:box.db")
+    equal(place.read("postern.yaml"), CONFIG)
+
+
+@case("init does not write what every command would refuse")
+def _(place):
+    place.fails(2, "init", "--connections", "4", says="PostgreSQL only")
+    equal(os.path.exists(place.file("postern.yaml")), False)
+
+
 @case("migrate brings a store up to date and says so")
 def _(place):
     place.configure()

@@ -465,6 +465,47 @@ def _(place):
         assert SECRET not in result.out + result.err, result
 
 
+@case("init refuses flags that mean another schema than the file it keeps")
+def _(place):
+    place.ok("init", "--store", SERVER.url(), "--schema", "tenth")
+    kept = place.read("postern.yaml")
+    place.ok("init", "--schema", "tenth")
+    place.fails(2, "init", "--schema", "eleventh", says="(schema tenth), not ")
+    place.fails(2, "init", "--schema", "tenth", "--connections", "5",
+                says="does not say 'connections: 5'")
+    equal(place.read("postern.yaml"), kept)
+    equal(SERVER.sql("SELECT to_regnamespace('eleventh') IS NULL"), ["t"])
+    url = SERVER.url(schema="twelfth", password=SECRET)
+    place.ok("init", "-c", "url.yaml", "--store", url)
+    # The password is no part of what the file means.
+    result = place.ok("init", "-c", "url.yaml", "--store", url, "--schema", "twelfth")
+    assert "kept url.yaml" in result.out, result
+
+
+@case("commands name the schema of a store, also where it is a setting")
+def _(place):
+    url = SERVER.url()
+    place.configure(
+        f'stores: {{a: {{url: "{url}", schema: named_a}}, '
+        f'b: {{url: "{SERVER.url(schema="named_b")}"}}}}\n'
+        "channels: {one: {store: a, handlers: {h: {sql: select 1}}},"
+        " two: {store: b, handlers: {i: {sql: select 1}}}}\n"
+    )
+    found = place.ok("check").out
+    assert f"store a: the store {url} (schema named_a) is not there yet" in found, found
+    assert "?schema=named_b is not there yet" in found, found
+    result = place.ok("migrate")
+    assert f"the schema named_a of {url} is up to date\n" in result.out, result
+    assert "the schema named_b of " in result.out, result
+    equal([store["schema"] for store in place.ok("migrate", "--json").json()["stores"]],
+          ["named_a", "named_b"])
+    assert f"store {url} (schema named_a) is ready\n" in place.ok("init").out
+    server = place.serve()
+    until(lambda: "serving" in server.stderr())
+    equal(server.stop(), 0)
+    assert "named_a" in server.stderr() and "named_b" in server.stderr(), server.stderr()
+
+
 @case("init writes the store's file and settings, and no secret it cannot name")
 def _(place):
     url = SERVER.url(schema="fifth")

@@ -15,10 +15,11 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "store/postgres/postgres.h"
+#include "store/store.h"
 
 #define SCHEMA_DEFAULT "postern"
 /* As long as PostgreSQL keeps a name. */
-#define SCHEMA_LEN_MAX 63
+#define SCHEMA_LEN_MAX (POSTERN__SCHEMA_NAME_MAX - 1)
 #define CONNECTION_COUNT_DEFAULT 8
 /* Transactions of handlers at a time; each commit waits for the disk, and two
    wait together. */
@@ -505,6 +506,24 @@ int postern__pg_check(const char *rest,
 		return postern__pg_no_memory(error);
 	}
 	int r = postern__pg_parse(self, rest, options, error);
+	postern__pg_parse_finish(self);
+	free(self);
+	return r;
+}
+
+int postern__pg_schema_name(const char *rest,
+		const struct postern_store_options *options,
+		char out[POSTERN__SCHEMA_NAME_MAX], struct postern_error *error) {
+	struct pg_store *self = calloc(1, sizeof *self);
+	if (!self) {
+		return postern__pg_no_memory(error);
+	}
+	int r = postern__pg_parse(self, rest, options, error);
+	if (r == POSTERN_OK) {
+		/* Without the quotes and the dot. */
+		(void)snprintf(out, POSTERN__SCHEMA_NAME_MAX, "%.*s",
+				(int)strlen(self->schema) - 3, self->schema + 1);
+	}
 	postern__pg_parse_finish(self);
 	free(self);
 	return r;
