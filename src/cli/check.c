@@ -42,6 +42,7 @@ struct check {
 	json_t *findings;
 	const char *store; /* what is being looked at; NULL: none, or the only */
 	int status;        /* the exit status so far */
+	bool hindered;     /* the store that is looked at cannot be made, or used */
 };
 
 /* status POSTERN__EXIT_OK: worth knowing, no more. */
@@ -158,6 +159,8 @@ static void check_tables(struct check *check,
 }
 
 static void take_finding(void *context, int code, const char *text) {
+	struct check *check = context;
+	check->hindered = check->hindered || code == POSTERN_E_UNSUPPORTED;
 	/* The SQL of one handler is invalid, and not the whole. */
 	find(context,
 			code == POSTERN_E_INVALID ? POSTERN__EXIT_FAILED
@@ -174,6 +177,7 @@ static void check_under(struct check *check,
 	int r = postern__survey_take(check->cli->config, store, box, take_finding,
 			check, &error);
 	if (r) {
+		check->hindered = true;
 		find(check, postern__exit_of(r), "%s", error.text);
 	}
 }
@@ -210,6 +214,24 @@ static bool has_directory(const struct postern__config_store *store) {
 	return there;
 }
 
+/* That a store is not there, and how it comes to be if nothing was found that
+   hinders. */
+static void say_missing(struct check *check,
+		const struct postern__config_store *store,
+		const struct postern_error *error) {
+	char label[POSTERN__OWN_LABEL_MAX];
+	const char *hint = check->hindered ? ""
+									   : "; 'postern migrate' or 'postern "
+										 "serve' creates it";
+	postern__own_label(store, label);
+	if (postern__store_postgres(store->values.store)) {
+		find(check, POSTERN__EXIT_OK, "%s%s", error->text, hint);
+	} else {
+		find(check, POSTERN__EXIT_OK, "the store %s is not there yet%s", label,
+				hint);
+	}
+}
+
 /* What a store has and promises. */
 static void check_store(struct check *check,
 		const struct postern__config_store *store) {
@@ -228,19 +250,18 @@ static void check_store(struct check *check,
 		find(check, POSTERN__EXIT_UNREACHABLE,
 				"the store %s cannot be created: its directory is not there",
 				label);
-	} else if (r == POSTERN_E_NOTFOUND) {
-		find(check, POSTERN__EXIT_OK,
-				"the store %s is not there yet; 'postern migrate' or "
-				"'postern serve' creates it",
-				label);
-	} else if (r) {
+	} else if (r && r != POSTERN_E_NOTFOUND) {
 		find(check, postern__exit_of(r), "%s", error.text);
-	} else {
+	} else if (r == POSTERN_OK) {
 		check_box(check, store, box);
 	}
 	postern_box_destroy(box);
 	if (r == POSTERN_OK || r == POSTERN_E_NOTFOUND) {
+		check->hindered = false;
 		check_under(check, store, &options);
+	}
+	if (r == POSTERN_E_NOTFOUND && has_directory(store)) {
+		say_missing(check, store, &error);
 	}
 }
 

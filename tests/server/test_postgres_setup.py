@@ -326,6 +326,82 @@ def _(place):
         place.ok("migrate")
 
 
+def says_missing(place, *parts):
+    """What check notes of a store that is not there, and list says."""
+    _, found = findings(place, "note")
+    for text in ([t for t in found if "schema" in t][-1], place.run("list").err):
+        for part in parts:
+            assert part in text, (part, text)
+
+
+@case("a schema without a store in it is told from one that is not there")
+def _(place):
+    SERVER.sql("CREATE SCHEMA vacant")
+    configure(place, SERVER.url(schema="absent"), "select 1")
+    says_missing(place, '"absent"', "is not there yet", "'postern migrate'")
+    configure(place, SERVER.url(schema="vacant"), "select 1")
+    says_missing(place, '"vacant"', "is there, but no store is in it",
+                 "'postern migrate'")
+    # A table of the same name does not make it one, whatever is in it.
+    SERVER.sql("CREATE TABLE vacant.meta (name text, value text)")
+    code, found = findings(place, "error")
+    equal((code, len(found)), (UNREACHABLE, 1), found)
+    assert "a store would have, too: meta;" in found[0], found
+    says_missing(place, "is there, but no store is in it")
+    SERVER.sql("DROP TABLE vacant.meta")
+    place.ok("migrate")
+    equal(findings(place, "error"), (0, []))
+
+
+@case("names in a schema that a store would have are told, and nothing is made")
+def _(place):
+    SERVER.sql(
+        "CREATE SCHEMA shop; CREATE TABLE shop.ledger (id text);"
+        "CREATE VIEW shop.node AS SELECT 1; CREATE TYPE shop.seen AS ENUM ('a');"
+        "CREATE SEQUENCE shop.open_due;"
+        "CREATE FUNCTION shop.wake_1(a bigint) RETURNS void LANGUAGE sql AS '';"
+        # These are others.
+        "CREATE FUNCTION shop.bell_1(a text) RETURNS void LANGUAGE sql AS '';"
+        "CREATE TABLE shop.orders (id text)"
+    )
+    configure(place, SERVER.url(schema="shop", password=SECRET), "select 1")
+    code, found = findings(place, "error")
+    equal((code, len(found)), (UNREACHABLE, 1), found)
+    names = "ledger, node, open_due, seen, wake_1;"
+    assert '"shop" at ' in found[0] and f": {names}" in found[0], found
+    _, notes = findings(place, "note")
+    assert not [text for text in notes if "postern migrate" in text], notes
+    for command in (["migrate"], ["send", "orders", "--id", "a"]):
+        place.fails(UNREACHABLE, *command, says=names)
+    equal(SERVER.sql("SELECT count(*) FROM pg_class WHERE relkind = 'r'"
+                     " AND relnamespace = 'shop'::regnamespace"), ["2"])
+    SERVER.sql("DROP TABLE shop.ledger; DROP VIEW shop.node; DROP TYPE shop.seen;"
+               "DROP SEQUENCE shop.open_due; DROP FUNCTION shop.wake_1")
+    place.ok("migrate")
+
+
+@case("every name that a store has is one that it cannot share")
+def _(place):
+    SERVER.sql("CREATE ROLE passer LOGIN")
+    configure(place, SERVER.url(schema="full"), "select 1")
+    place.ok("migrate")
+    SERVER.sql("ALTER TABLE \"full\".meta RENAME COLUMN value TO other")
+    # But for those that PostgreSQL chooses, so that they are free.
+    count = int(SERVER.sql(
+        "SELECT count(DISTINCT name) FROM (SELECT relname FROM pg_class"
+        " WHERE relnamespace = 'full'::regnamespace AND relkind IN ('r', 'S', 'i')"
+        " AND NOT EXISTS (SELECT 1 FROM pg_depend"
+        " WHERE objid = pg_class.oid AND deptype = 'i')"
+        " UNION ALL SELECT proname FROM pg_proc"
+        " WHERE pronamespace = 'full'::regnamespace) AS n (name)")[0])
+    # Whoever has no right on anything is told, too.
+    SERVER.sql("GRANT USAGE ON SCHEMA \"full\" TO passer")
+    for user in ("postern", "passer"):
+        configure(place, SERVER.url(user=user, schema="full"), "select 1")
+        _, found = findings(place, "error")
+        assert f" and {count - 5} more;" in found[-1], (count, found)
+
+
 @case("check tells rights that a node has not on the store's own tables")
 def _(place):
     SERVER.sql("CREATE ROLE half LOGIN")
@@ -492,8 +568,8 @@ def _(place):
         " two: {store: b, handlers: {i: {sql: select 1}}}}\n"
     )
     found = place.ok("check").out
-    assert f"store a: the store {url} (schema named_a) is not there yet" in found, found
-    assert "?schema=named_b is not there yet" in found, found
+    for name in ("a", "b"):
+        assert f'store {name}: the schema "named_{name}" at ' in found, found
     result = place.ok("migrate")
     assert f"the schema named_a of {url} is up to date\n" in result.out, result
     assert "the schema named_b of " in result.out, result

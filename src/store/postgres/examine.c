@@ -105,7 +105,7 @@ int postern__pg_judge(struct pg_connection *connection, void *context,
 static const char rights_sql[] =
 		"WITH own AS (SELECT n.oid, n.nspname FROM pg_class c"
 		" JOIN pg_namespace n ON n.oid = c.relnamespace"
-		" WHERE c.oid = to_regclass('@meta')),"
+		" WHERE c.oid = to_regclass('@meta') AND" PG_IS_META "),"
 		" lack (kind, name, privilege) AS ("
 		"SELECT 'TABLES', c.relname::text, p FROM own JOIN pg_class c"
 		" ON c.relnamespace = own.oid AND c.relkind = 'r',"
@@ -155,10 +155,63 @@ static const char may_create_sql[] =
 		" ''postern migrate''', current_user, $1, $1, current_user) END"
 		" FROM (SELECT 1) AS one LEFT JOIN pg_namespace n ON n.nspname = $1"
 		" WHERE NOT EXISTS (SELECT 1 FROM pg_class c"
-		" WHERE c.relnamespace = n.oid AND c.relname = 'meta')"
+		" WHERE c.relnamespace = n.oid AND" PG_IS_META ")"
 		" AND NOT CASE WHEN n.oid IS NULL"
 		" THEN has_database_privilege(current_database(), 'CREATE')"
 		" ELSE has_schema_privilege(n.oid, 'CREATE') END";
+
+/* What the script $2 would make in the schema $1, and is there: by name, and
+   functions by the types of their parameters too. Asked of the catalogue, for
+   nobody need have a right on it. */
+static const char names_sql[] =
+		"WITH made (name, parameters) AS ("
+		"SELECT m[1], NULL FROM regexp_matches($2, '^CREATE (?:UNLOGGED )?"
+		"(?:TABLE|SEQUENCE|INDEX) \\x40?(\\w+)', 'gw') AS m"
+		" UNION ALL SELECT m[1], m[2] FROM regexp_matches($2,"
+		" '^CREATE FUNCTION \\x40(\\w+)\\(([^)]*)\\)', 'gw') AS m),"
+		" taken (name) AS (SELECT DISTINCT m.name COLLATE \"C\""
+		" FROM made m, pg_namespace n WHERE n.nspname = $1"
+		" AND NOT EXISTS (SELECT 1 FROM pg_class c"
+		" WHERE c.relnamespace = n.oid AND" PG_IS_META ")"
+		" AND CASE WHEN m.parameters IS NULL"
+		" THEN EXISTS (SELECT 1 FROM pg_class c"
+		" WHERE c.relnamespace = n.oid AND c.relname = m.name)"
+		" OR EXISTS (SELECT 1 FROM pg_type t"
+		" WHERE t.typnamespace = n.oid AND t.typname = m.name)"
+		" ELSE EXISTS (SELECT 1 FROM pg_proc p WHERE p.pronamespace = n.oid"
+		" AND p.proname = m.name AND oidvectortypes(p.proargtypes) = ("
+		"SELECT coalesce(string_agg(regexp_replace(w, '^\\S+\\s+|"
+		"\\s+DEFAULT\\s.*$', '', 'g'), ', ' ORDER BY nr), '')"
+		" FROM unnest(regexp_split_to_array(m.parameters, ',\\s*'))"
+		" WITH ORDINALITY AS u (w, nr) WHERE w <> '' AND w !~ '^OUT\\s')) END),"
+		" list (names) AS (SELECT array_agg(name ORDER BY name) FROM taken)"
+		" SELECT concat(array_to_string(names[1:5], ', '),"
+		" ' and ' || nullif(greatest(cardinality(names) - 5, 0), 0) ||"
+		" ' more') FROM list WHERE names IS NOT NULL";
+
+int postern__pg_check_names(struct pg_connection *connection,
+		struct postern_error *error) {
+	const struct pg_store *self = connection->store;
+	int len = (int)strlen(self->schema) - 3; /* without quotes and dot */
+	char name[NAME_LEN_MAX + 1];
+	(void)snprintf(name, sizeof name, "%.*s", len, self->schema + 1);
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_text(&query, name);
+	postern__pg_text(&query, postern__pg_schema);
+	int r = postern__pg_run(&query, names_sql, error);
+	if (r == POSTERN_OK && postern__pg_rows(&query) > 0) {
+		size_t names_len; /* a text ends with a zero byte */
+		const char *names = postern__pg_get_bytes(&query, 0, 0, &names_len);
+		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"the schema \"%s\" at %s is somebody else's and has names in "
+				"it that a store would have, too: %s; let the store have a "
+				"schema of its own",
+				name, self->place, names);
+	}
+	postern__pg_end(&query);
+	return r;
+}
 
 int postern__pg_may_create(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
@@ -178,6 +231,14 @@ int postern__pg_may_create(struct pg_connection *connection, void *context,
 				postern__pg_get_bytes(&query, 0, 0, &len));
 	}
 	postern__pg_end(&query);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	r = postern__pg_check_names(connection, error);
+	if (r == POSTERN_E_UNSUPPORTED && error) {
+		examiner->find(examiner->context, r, error->text);
+		r = POSTERN_OK;
+	}
 	return r;
 }
 

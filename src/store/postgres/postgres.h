@@ -441,6 +441,14 @@ extern const char postern__pg_schema_text[];
    it is none of these. */
 char *postern__pg_schema_with_bug(const char *schema);
 
+/* Whether the class c of the catalogue is our table meta, and not somebody
+   else's. */
+#define PG_IS_META                                          \
+	" c.relname = 'meta' AND c.relkind = 'r' AND 2 = ("     \
+	"SELECT count(*) FROM pg_attribute a"                   \
+	" WHERE a.attrelid = c.oid AND (a.attname, a.atttypid)" \
+	" IN (('name', 'text'::regtype), ('value', 'bytea'::regtype)))"
+
 /* must_exist: POSTERN_E_NOTFOUND if there is none. */
 int postern__pg_migrate(struct pg_store *self, bool must_exist,
 		struct postern_error *error);
@@ -456,9 +464,15 @@ int postern__pg_judge(struct pg_connection *connection, void *context,
 int postern__pg_rights(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error);
 
-/* The same of making it, if it is not. */
+/* The same of making it, if it is not; and of names in its schema that are
+   taken. */
 int postern__pg_may_create(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error);
+
+/* POSTERN_E_UNSUPPORTED, with the names: the schema has something that we would
+   make, and is not ours. */
+int postern__pg_check_names(struct pg_connection *connection,
+		struct postern_error *error);
 
 /* Have a struct postern__store_examiner look around. */
 int postern__pg_lend(struct pg_connection *connection, void *context,

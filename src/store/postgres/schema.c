@@ -21,23 +21,29 @@
 /* A number of ours among the advisory locks of the database. */
 #define MIGRATION_LOCK "5789318364001527393"
 
-/* The version there is; 0: none. */
-static int read_version(struct pg_connection *connection, int64_t *out,
+/* What there is. */
+struct state {
+	int64_t version; /* 0: none */
+	bool has_schema;
+};
+
+static int read_state(struct pg_connection *connection, struct state *out,
 		struct postern_error *error) {
 	const char *name = connection->store->schema; /* in quotes, and a dot */
-	char sql[256];
+	char sql[512];
 	/* Asked of the catalogue itself: a session that waited for another to make
 	   the schema may not know of it by name yet. */
 	(void)snprintf(sql, sizeof sql,
 			"SELECT EXISTS (SELECT 1 FROM pg_class c"
-			" JOIN pg_namespace n ON n.oid = c.relnamespace"
-			" WHERE n.nspname = '%.*s' AND c.relname = 'meta')",
+			" WHERE c.relnamespace = n.oid AND" PG_IS_META ")"
+			" FROM pg_namespace n WHERE n.nspname = '%.*s'",
 			(int)strlen(name) - 3, name + 1);
 	struct pg_query query;
-	*out = 0;
+	*out = (struct state){ 0 };
 	postern__pg_query(&query, connection);
 	int r = postern__pg_run(&query, sql, error);
-	bool there = r == POSTERN_OK && postern__pg_get(&query, 0, 0) != 0;
+	out->has_schema = r == POSTERN_OK && postern__pg_rows(&query) > 0;
+	bool there = out->has_schema && postern__pg_get(&query, 0, 0) != 0;
 	postern__pg_end(&query);
 	if (!there) {
 		return r;
@@ -48,32 +54,37 @@ static int read_version(struct pg_connection *connection, int64_t *out,
 			" WHERE name = 'version'",
 			error);
 	if (r == POSTERN_OK && postern__pg_rows(&query) == 1) {
-		*out = postern__pg_get(&query, 0, 0);
+		out->version = postern__pg_get(&query, 0, 0);
 	}
 	postern__pg_end(&query);
 	return r;
 }
 
-static int check_version(struct pg_store *self, int64_t version,
+static int check_state(struct pg_store *self, const struct state *state,
 		struct postern_error *error) {
 	int len = (int)strlen(self->schema) - 1; /* without the dot */
-	if (version > SCHEMA_VERSION) {
+	if (state->version > SCHEMA_VERSION) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"the schema %.*s at %s is of version %lld, and this postern "
 				"knows %d: use a newer one",
-				len, self->schema, self->place, (long long)version,
+				len, self->schema, self->place, (long long)state->version,
 				SCHEMA_VERSION);
 	}
-	if (version == 0) {
+	if (state->version == 0 && state->has_schema) {
 		return postern__fail(error, POSTERN_E_NOTFOUND,
-				"the schema %.*s at %s is not there", len, self->schema,
+				"the schema %.*s at %s is there, but no store is in it", len,
+				self->schema, self->place);
+	}
+	if (state->version == 0) {
+		return postern__fail(error, POSTERN_E_NOTFOUND,
+				"the schema %.*s at %s is not there yet", len, self->schema,
 				self->place);
 	}
-	if (version < SCHEMA_VERSION) {
+	if (state->version < SCHEMA_VERSION) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"the schema %.*s at %s is of version %lld: run 'postern "
 				"migrate'",
-				len, self->schema, self->place, (long long)version);
+				len, self->schema, self->place, (long long)state->version);
 	}
 	return POSTERN_OK;
 }
@@ -129,6 +140,9 @@ static int create(struct pg_connection *connection,
 	}
 	int r = make_schema(connection, error);
 	if (r == POSTERN_OK) {
+		r = postern__pg_check_names(connection, error);
+	}
+	if (r == POSTERN_OK) {
 		r = make_tables(connection, error);
 	}
 	if (r == POSTERN_OK) {
@@ -138,17 +152,17 @@ static int create(struct pg_connection *connection,
 						   : r;
 }
 
-static int migrate(struct pg_connection *connection, int64_t *version,
+static int migrate(struct pg_connection *connection, struct state *state,
 		struct postern_error *error) {
 	int r = postern__pg_exec(connection,
 			"SELECT pg_advisory_xact_lock(" MIGRATION_LOCK ")", error);
 	/* Another may have been faster. */
 	if (r == POSTERN_OK) {
-		r = read_version(connection, version, error);
+		r = read_state(connection, state, error);
 	}
-	if (r == POSTERN_OK && *version == 0) {
+	if (r == POSTERN_OK && state->version == 0) {
 		r = create(connection, error);
-		*version = SCHEMA_VERSION;
+		state->version = SCHEMA_VERSION;
 	}
 	postern__point("postgres-migrate.made");
 	return r;
@@ -186,17 +200,17 @@ static int bring_up_to_date(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct migration *migration = context;
 	(void)again;
-	int64_t version = 0;
-	int r = read_version(connection, &version, error);
-	if (r == POSTERN_OK && version == 0 && !migration->must_exist) {
+	struct state state;
+	int r = read_state(connection, &state, error);
+	if (r == POSTERN_OK && state.version == 0 && !migration->must_exist) {
 		r = postern__pg_begin(connection, error);
 		if (r == POSTERN_OK) {
-			r = migrate(connection, &version, error);
+			r = migrate(connection, &state, error);
 			r = postern__pg_finish(connection, r, error);
 		}
 	}
 	if (r == POSTERN_OK) {
-		r = check_version(connection->store, version, error);
+		r = check_state(connection->store, &state, error);
 	}
 	return r == POSTERN_OK ? load_key(connection, error) : r;
 }
