@@ -137,7 +137,14 @@ static void add_span(struct postern__table *table, const json_t *row,
 	postern__table_text(table, text);
 }
 
-/* What is special about a node: "this,sleeping". */
+/* Whether a node is past its time. The one that answers is not gone. */
+static bool is_gone(const json_t *row) {
+	return json_integer_value(json_object_get(row, "left_ms")) < 0 &&
+		   !json_is_true(json_object_get(row, "own"));
+}
+
+/* What is special about a node: "this,sleeping". One that is gone has left the
+   rest as it was. */
 static void add_marks(struct postern__table *table, const json_t *row) {
 	static const char *const marks[][2] = {
 		{ "own", "this" },
@@ -146,6 +153,10 @@ static void add_marks(struct postern__table *table, const json_t *row) {
 	};
 	char text[64] = "";
 	size_t len = 0;
+	if (is_gone(row)) {
+		postern__table_coloured(table, "gone", POSTERN__BAD);
+		return;
+	}
 	for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
 		if (json_is_true(json_object_get(row, marks[i][0]))) {
 			len += (size_t)snprintf(text + len, sizeof text - len, "%s%s",

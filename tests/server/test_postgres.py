@@ -232,6 +232,22 @@ def _(place):
     equal(nodes(), [])
 
 
+@case("a node that was killed is told as gone while nobody else is there")
+def _(place):
+    place.configure(CONFIG.format(url=SERVER.url(schema="deserted")))
+    server = place.serve()
+    until(lambda: len(place.ok("stats", "--json").json()["nodes"]) == 1)
+
+    def state():
+        return place.ok("stats").out.splitlines()[-1].split()[-1]
+
+    assert state() != "gone"
+    server.stop(signal.SIGKILL)
+    until(lambda: state() == "gone")
+    (node,) = place.ok("stats", "--json").json()["nodes"]
+    assert node["left_ms"] < 0 and "gone" not in node, node
+
+
 @case("waiting for the lock is no error, and its loss is told once")
 def _(place):
     place.configure(
