@@ -5,6 +5,7 @@ before the first message comes."""
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 
@@ -580,6 +581,16 @@ def _(place):
     until(lambda: "serving" in server.stderr())
     equal(server.stop(), 0)
     assert "named_a" in server.stderr() and "named_b" in server.stderr(), server.stderr()
+
+
+@case("the tables of the configuration that init writes are none of the store's")
+def _(place):
+    place.ok("init", "--store", SERVER.url(schema="sample"))
+    tables = re.findall(r"(?:insert into|create table if not exists) (\w+)",
+                        place.read("postern.yaml"))
+    assert tables
+    equal(SERVER.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'sample'"
+                     f" AND tablename = ANY ('{{{','.join(tables)}}}')"), [])
 
 
 @case("init writes the store's file and settings, and no secret it cannot name")
