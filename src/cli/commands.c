@@ -176,9 +176,9 @@ static const struct postern__command commands[] = {
 		.about =
 			"A store that is missing is created. Refused while a server or another program\n"
 			"has the store's file open; a database is shared. serve does it by itself, if\n"
-			"its role has the right to. What --print shows for a database can be run by its\n"
-			"owner in place of this command; either way the GRANTs of docs/postgresql.md are\n"
-			"to follow.",
+			"its role has the right to. --print shows the whole schema, whatever the store\n"
+			"has of it. For a database it can be run by its owner in place of this command;\n"
+			"either way the GRANTs of docs/postgresql.md are to follow.",
 		.examples =
 			"postern migrate\n"
 			"postern migrate --print | less\n"

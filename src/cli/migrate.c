@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <postern/sys/store.h>
+#include <postern/version.h>
 #include <stdio.h>
 
 #include "base/buf.h"
@@ -47,13 +48,21 @@ static int print_schema(const struct postern__cli *cli) {
 		.listen_url = box.listen_url,
 	};
 	postern__buf_init(&schema, SCHEMA_LEN_MAX);
+	/* No store is asked, so it is the same for one that has all of it. */
+	postern__buf_printf(&schema,
+			"-- The whole schema of a store, from nothing, as postern %s makes "
+			"it.\n-- What a store has of it was not looked at: 'postern "
+			"migrate' does that.\n\n",
+			postern_version());
+	size_t head_len = schema.len;
 	int r = postern__store_schema_write(store->values.store, &options, &schema,
 			&error);
 	if (r == POSTERN_OK) {
 		r = postern__buf_check(&schema, "the schema", &error);
 	}
 	if (r == POSTERN_OK) {
-		print_text(cli, postern__buf_text(&schema));
+		print_text(cli,
+				schema.len > head_len ? postern__buf_text(&schema) : "");
 	}
 	postern__buf_finish(&schema);
 	return r == POSTERN_OK ? POSTERN__EXIT_OK : postern__say_error(cli, &error);

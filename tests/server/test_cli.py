@@ -99,6 +99,7 @@ def _(place):
     result = place.ok("migrate", "--print")
     assert "create table" in result.out.lower(), result
     equal(os.listdir(place.path), [])
+    assert result.out.startswith("-- The whole schema of a store, from nothing"), result
     equal(place.ok("migrate", "--print", "--json").json()["schema"], result.out)
 
 

@@ -468,7 +468,10 @@ def _(place):
 def _(place):
     place.configure("channels: {orders: {handlers: {h: {exec: [/bin/cat]}}}}\n")
     default = place.ok("migrate", "--print", "--store", "postgres://h/d").out
-    assert default.startswith("BEGIN;\nCREATE SCHEMA postern;\n"), default[:200]
+    head, _, rest = default.partition("\n\n")
+    assert all(line.startswith("-- ") for line in head.splitlines()), head
+    assert "The whole schema" in head, head
+    assert rest.startswith("BEGIN;\nCREATE SCHEMA postern;\n"), default[:200]
     assert "CREATE TABLE postern.meta (" in default
     for name in ("elsewhere", "order"):  # the second is a word of SQL
         url = SERVER.url(schema=name, password=SECRET)
