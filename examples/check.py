@@ -5,6 +5,10 @@
 SOURCE is the example's file; beside it lie NAME.out, what the first run prints,
 and where there is one NAME.again.out, what a second run in the same directory
 prints, and NAME.in, what both read. The directory is a private one.
+
+With NAME.sql beside it the example works a database: the one that
+$POSTERN_TEST_POSTGRES names, in which that is run first and which the program
+gets as its argument.
 """
 
 import difflib
@@ -19,10 +23,23 @@ def text_of(path):
         return file.read()
 
 
-def run(program, place, given):
+def prepare(script):
+    """Runs a script in the database; its URL."""
+    support = os.path.join(os.path.dirname(__file__), "..", "tests", "support")
+    sys.path.insert(0, support)
+    from postgres import BIN
+
+    url = os.environ["POSTERN_TEST_POSTGRES"]
+    psql = os.path.join(BIN, "psql")
+    subprocess.run([psql, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", script, url],
+                   check=True)
+    return url
+
+
+def run(command, place, given):
     """What the program printed, errors included."""
     result = subprocess.run(
-        [program],
+        command,
         cwd=place,
         input=given,
         stdout=subprocess.PIPE,
@@ -37,6 +54,9 @@ def main():
     program, source = map(os.path.abspath, sys.argv[1:])
     stem = os.path.splitext(source)[0]
     given = text_of(stem + ".in") if os.path.exists(stem + ".in") else ""
+    command = [program]
+    if os.path.exists(stem + ".sql"):
+        command.append(prepare(stem + ".sql"))
     failed = 0
     runs = [
         (stem + end, name)
@@ -49,7 +69,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="postern-example-") as place:
         for number, (path, name) in enumerate(runs, 1):
             wanted = text_of(path)
-            found = run(program, place, given)
+            found = run(command, place, given)
             good = found == wanted
             failed += not good
             print(f"{'ok' if good else 'not ok'} {number} - {name}")
