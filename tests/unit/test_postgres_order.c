@@ -148,7 +148,8 @@ static void woken_before_copy(void) {
 	char sql[300];
 	meet_parked(&scene, &sender, "SELECT 1 FROM " SCHEMA ".parked FOR UPDATE");
 	(void)snprintf(sql, sizeof sql,
-			"INSERT INTO " SCHEMA ".open SELECT seq, 0, NULL, 1, 1, 0, NULL,"
+			"SET LOCAL lock_timeout = 500;" /* it waits for nobody */
+			" INSERT INTO " SCHEMA ".open SELECT seq, 0, NULL, 1, 1, 0, NULL,"
 			" %lld, 0, 0, 0, false FROM " SCHEMA ".message"
 			" ON CONFLICT DO NOTHING; DELETE FROM " SCHEMA ".parked",
 			(long long)scene.handler);
