@@ -359,6 +359,43 @@ static void constraint_at_commit(void) {
 	});
 }
 
+/* A trigger of a table of the handler's raises this at the commit. */
+static void trigger_at_commit(void) {
+	static const char *const states[] = { "08001", "25006", "3F000", "42P01",
+		"53400", "57014", "P0001", "XX000" };
+	for (size_t i = 0; i < sizeof states / sizeof states[0]; i++) {
+		char sql[600];
+		(void)snprintf(sql, sizeof sql,
+				"CREATE TABLE " SCHEMA ".late (n integer);"
+				"CREATE FUNCTION " SCHEMA ".refuse() RETURNS trigger LANGUAGE"
+				" plpgsql AS $$ BEGIN RAISE 'no' USING ERRCODE = '%s'; END $$;"
+				"CREATE CONSTRAINT TRIGGER late AFTER INSERT ON " SCHEMA
+				".late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+				" EXECUTE FUNCTION " SCHEMA ".refuse();"
+				"INSERT INTO " SCHEMA ".late VALUES (1)",
+				states[i]);
+		CHECK_INT(only_the_second((struct deed){ .sql = sql }),
+				POSTERN_E_INVALID);
+	}
+}
+
+/* What is left behind takes longer to undo than the handler has allowed. */
+static void hurried_end(void) {
+	struct scene scene;
+	scene_open(&scene);
+	struct deed deed = {
+		.sql = "DO $$ BEGIN FOR i IN 1..300 LOOP"
+			   " EXECUTE 'CREATE TEMP TABLE t' || i || ' (n integer)';"
+			   " END LOOP; END $$",
+		.then = "SET statement_timeout = 2",
+	};
+	struct postern_unit unit;
+	CHECK_OK(transact(&scene, &deed, &unit, 1), &scene.error);
+	CHECK_STR(unit.outcome.reason, "");
+	CHECK(unit.committed);
+	scene_close(&scene);
+}
+
 static void constraints_looked_at(void) {
 	struct scene scene;
 	scene_open(&scene);
@@ -692,6 +729,10 @@ static const struct tap_case cases[] = {
 			connection_breaks },
 	{ "a constraint that fails at the commit harms nobody else",
 			constraint_at_commit },
+	{ "whatever a trigger raises at the commit is a matter of its message",
+			trigger_at_commit },
+	{ "a timeout that a handler leaves behind does not end its own end",
+			hurried_end },
 	{ "one that has constraints looked at early is done",
 			constraints_looked_at },
 	{ "one that had constraints looked at may not commit either",

@@ -46,10 +46,10 @@
 /* What a handler may have left in its session that no rollback undoes. */
 #define FORGET_LOCKS "SELECT pg_advisory_unlock_all()"
 #define FORGET_STATEMENTS "DEALLOCATE ALL"
-/* Before the schema is used: the role may have no right to it. end_unit_1 does
-   the rest. */
-static const char *const reset_role[] = { "RESET SESSION AUTHORIZATION",
-	"RESET ROLE", NULL };
+/* Before the schema is used: the role may have no right to it, and a timeout
+   may be short. end_unit_1 does the rest. */
+static const char *const reset_all[] = { "RESET SESSION AUTHORIZATION",
+	"RESET ROLE", "RESET ALL", NULL };
 
 static const char *const nothing[] = { NULL };
 
@@ -140,7 +140,7 @@ static int complete(struct transaction *work, const struct postern_unit *unit,
 	postern__pg_int8(&query, unit->duration_ms);
 	postern__pg_text(&query, reason[0] ? reason : NULL);
 	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
-	int r = postern__pg_run_between(&query, reset_role,
+	int r = postern__pg_run_between(&query, reset_all,
 			"SELECT @end_unit_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
 			after, error);
 	postern__pg_end(&query);
@@ -355,13 +355,21 @@ static int undo(struct transaction *work, struct postern_error *error) {
 	return postern__pg_script(work->connection, sql, error);
 }
 
-/* Whether a statement of ours failed because of what the handler did. */
-static bool is_to_blame(const struct transaction *work, int r) {
-	const struct pg_connection *connection = work->connection;
-	return !connection->lost &&
-		   (r == POSTERN_E_INVALID ||
-				   /* It has made the transaction read-only. */
-				   strncmp(connection->state, "25", 2) == 0);
+/*
+ * Whether a statement of ours, or the COMMIT, failed because of what the
+ * handler did: it made the transaction read-only, or a trigger of its tables,
+ * deferred until now, raised whatever it liked. A server that is there and
+ * answers has few reasons of its own: collisions, no room, its end, a disk.
+ */
+static bool is_to_blame(const struct pg_connection *connection) {
+	static const char *const trouble[] = { "40", "531", "532", "533", "57P",
+		"58", "F0", "XX001", "XX002" };
+	bool blames = !connection->lost && connection->state[0];
+	for (size_t i = 0; i < sizeof trouble / sizeof trouble[0]; i++) {
+		blames = blames && strncmp(connection->state, trouble[i],
+								   strlen(trouble[i])) != 0;
+	}
+	return blames;
 }
 
 /* One unit under a savepoint. */
@@ -388,7 +396,7 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 		r = postern__bug("effect-without-completion")
 					? keep(work, error)
 					: complete(work, unit, starts, error);
-		if (r == POSTERN_OK || !is_to_blame(work, r)) {
+		if (r == POSTERN_OK || !is_to_blame(work->connection)) {
 			return blame(work, unit, r, error);
 		}
 		/* The handler has left the transaction in another state. */
@@ -443,15 +451,6 @@ int postern__pg_look_for_units(struct pg_connection *connection, void *context,
 				   : r;
 }
 
-/* Whether it was a trigger of a handler's table, deferred to the commit, that
-   the server complained about: what it misses would be trouble of the store if
-   a statement of ours missed it. */
-static bool is_trigger_to_blame(const struct pg_connection *connection) {
-	return !connection->lost &&
-		   (strncmp(connection->state, "42", 2) == 0 ||
-				   strcmp(connection->state, "57014") == 0);
-}
-
 static int commit(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
 	struct pg_query query;
@@ -466,7 +465,7 @@ static int commit(struct transaction *work, struct postern_error *error) {
 	struct pg_units units = { work->units, work->count };
 	r = postern__pg_finish_known(connection, work->xid,
 			postern__pg_look_for_units, &units, r, error);
-	return r != POSTERN_OK && is_trigger_to_blame(connection)
+	return r != POSTERN_OK && is_to_blame(connection)
 				   ? postern__fail(error, POSTERN_E_INVALID, "%s",
 							 error ? error->text : "")
 				   : r;
