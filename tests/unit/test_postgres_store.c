@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "store/postgres/postgres.h"
 #include "tap.h"
 #include "unit/postgres_scene.h"
 
@@ -607,7 +608,37 @@ static void listening_cut(void) {
 	scene_close(&scene);
 }
 
+static int look_nowhere(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	(void)connection;
+	(void)context;
+	(void)again;
+	(void)error;
+	FAIL("there is nothing to look for");
+	return POSTERN_OK;
+}
+
+/* The answer to COMMIT is lost with the server, which comes back without the
+   number ever having been given. */
+static void lost_number(void) {
+	struct scene scene;
+	struct pg_connection *connection;
+	scene_open_with(&scene, PATIENCE_MS);
+	CHECK_OK(postern__pg_take(postern__pg_from_base(scene.store), &connection,
+					 &scene.error),
+			&scene.error);
+	CHECK_OK(postern__pg_begin(connection, &scene.error), &scene.error);
+	scene_cut_lines(&scene);
+	CHECK_INT(postern__pg_finish_known(connection, INT64_C(1) << 40,
+					  look_nowhere, NULL, POSTERN_OK, &scene.error),
+			POSTERN_E_UNAVAILABLE);
+	postern__pg_give(connection);
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
+	{ "a transaction whose number was never given has not committed",
+			lost_number },
 	{ "a result that was written counts when it comes again, if it says so",
 			settled_again },
 	{ "a connection that was closed while it rested is not used",

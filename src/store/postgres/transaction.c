@@ -122,6 +122,8 @@ struct fate {
 	bool under_way;
 };
 
+/* A server that crashed may not have given the number again yet: what had it
+   is lost. */
 static int ask_fate(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	struct fate *fate = context;
@@ -130,8 +132,10 @@ static int ask_fate(struct pg_connection *connection, void *context, bool again,
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, fate->xid);
 	int r = postern__pg_run(&query,
-			"SELECT s = 'committed', s = 'in progress'"
-			" FROM pg_xact_status($1::text::xid8) AS s",
+			"SELECT s = 'committed', s = 'in progress' FROM (SELECT CASE WHEN"
+			" $1::text::xid8 < pg_snapshot_xmax(pg_current_snapshot())"
+			" THEN pg_xact_status($1::text::xid8) ELSE 'aborted' END AS s)"
+			" AS f",
 			error);
 	if (r == POSTERN_OK) {
 		fate->committed = postern__pg_get(&query, 0, 0) != 0;
