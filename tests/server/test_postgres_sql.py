@@ -119,6 +119,62 @@ def _(place):
     equal(made < 30, True, made)
 
 
+@case("a role that a handler takes finds what is in the schema called like it")
+def _(place):
+    # The store's schema is called like its user here, too.
+    prepare(place, "postern", "", text="set local role taken;"
+            " insert into own (id) values (:id)")
+    SERVER.sql("CREATE ROLE taken; CREATE SCHEMA AUTHORIZATION taken")
+    SERVER.sql("CREATE TABLE taken.own (id text CHECK (id <> 'bad'))")
+    SERVER.sql("ALTER TABLE taken.own OWNER TO taken")
+    send(place, NAMES[:3])
+    equal(place.ok("process").out, "processed 3\n")
+    send(place, ["m03", "bad", "m04"])
+    equal(place.ok("process").out, "processed 3\n")
+    equal(SERVER.sql("SELECT id FROM taken.own ORDER BY id"), NAMES[:5])
+    SERVER.sql("DROP SCHEMA postern, taken CASCADE")
+
+
+# A path of the user `postern`, and what becomes of it where the store's schema
+# is called like that; the first of those that are there is where things are made.
+PATHS = [
+    ('"$user", public', 'public, "$user"'),
+    ("public", "public"),
+    ("public, postern", "public, postern"),
+    (' "$user" ,public ', 'public, "$user"'),
+    ("$USER,Postern,public", "public, $USER, Postern"),
+    ('"Postern", "POSTERN", "postern", public',
+     '"Postern", "POSTERN", public, "postern"'),
+    ('postern, "a, ""postern"", b", "$user", "x,postern,y", public',
+     '"a, ""postern"", b", "x,postern,y", public, postern, "$user"'),
+    ('"$user", not_there', 'not_there, "$user"'),
+    ('"$user", "", public', '"", public, "$user"'),
+    ('"$user"', '"$user"'),
+    ('"$user", pg_temp', '"$user", pg_temp'),
+    ('pg_temp, "$user"', 'pg_temp, "$user"'),
+    ('"$user", public, pg_catalog, pg_temp',
+     'public, "$user", pg_catalog, pg_temp'),
+    ('"$user", pg_catalog, public', 'pg_catalog, public, "$user"'),
+]
+
+
+@case("a path is written as it was, with Postern's schema behind all others")
+def _(place):
+    SERVER.sql("CREATE TABLE public.path (id text, seen text)")
+    place.configure(CONFIG.format(
+        url=SERVER.url(), batch=20, timeout="60s", sql="insert into public.path"
+        " values (:id, current_setting('search_path'))"))
+    place.ok("migrate")
+    for number, (path, meant) in enumerate(PATHS):
+        options = "-c search_path=" + path.replace(" ", "\\ ")
+        send(place, [f"{number}a", f"{number}b"])
+        equal(place.ok("process", env={"PGOPTIONS": options}).out,
+              "processed 2\n")
+        equal(SERVER.sql("SELECT DISTINCT seen FROM public.path"), [meant])
+        SERVER.sql("TRUNCATE public.path")
+    SERVER.sql("DROP SCHEMA postern CASCADE; DROP TABLE public.path")
+
+
 LEAVE = """
     INSERT INTO left_behind.effect (id, seen) VALUES (p_id, concat_ws(',',
         nullif(current_setting('app.tenant', true), ''),

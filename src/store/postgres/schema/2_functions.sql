@@ -1248,18 +1248,41 @@ END $$;
 
 -- Until the end of the transaction names without a schema mean ours last: a
 -- role that is called like the schema has it in its path first, and handlers
--- their own tables behind it. One expression and no query, because it is done
--- for every delivery. Returns the new path.
+-- their own tables behind it. The path stays as it is written but for the order,
+-- so that "$user" follows the role that a handler takes. What belongs to the
+-- server stays behind ours, or that is where CREATE would make something. No
+-- query, because it is done for every delivery. Returns the new path.
 CREATE FUNCTION @look_away_1() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	v_own text := substr('@', 2, length('@') - 3); -- no quotes, no dot
+	v_item text;
+	v_others text := '';
+	v_ours text := '';
+	v_system text := '';
 BEGIN
-	RETURN CASE WHEN substr('@', 2, length('@') - 3) -- no quotes, no dot
-			= ANY ((current_schemas(false)::text[])
-				[:cardinality(current_schemas(false)) - 1])
-		THEN set_config('search_path', '"' || replace(replace(array_to_string(
-			array_remove(current_schemas(false)::text[],
-				substr('@', 2, length('@') - 3)),
-			E'\n'), '"', '""'), E'\n', '", "') || '", '
-			|| rtrim('@', '.'), true) END;
+	IF v_own <> ALL (current_schemas(false)) THEN
+		RETURN NULL;
+	END IF;
+	-- At commas with an even number of quotes behind them.
+	FOREACH v_item IN ARRAY regexp_split_to_array(
+			btrim(current_setting('search_path'), E' \t\r\n\f'),
+			'\s*,\s*(?=([^"]*"[^"]*")*[^"]*$)') LOOP
+		IF v_item = '"' || v_own || '"' OR lower(v_item) = v_own
+				OR current_user = v_own
+				AND (v_item = '"$user"' OR lower(v_item) = '$user') THEN
+			v_others := v_others || v_system;
+			v_ours := v_ours || ', ' || v_item;
+			v_system := '';
+		ELSIF lower(v_item) IN ('pg_catalog', 'pg_temp', '"pg_catalog"',
+				'"pg_temp"') THEN
+			v_system := v_system || ', ' || v_item;
+		ELSE
+			v_others := v_others || v_system || ', ' || v_item;
+			v_system := '';
+		END IF;
+	END LOOP;
+	RETURN set_config('search_path',
+		substr(v_others || v_ours || v_system, 3), true);
 END $$;
 
 -- A transaction of handlers begins: by what right, and its number.
