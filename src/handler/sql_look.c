@@ -6,7 +6,8 @@
  * no plan is read here: where CREATE would make something, COPY with a client
  * that is not there, parameters where none can be. Nothing is run, so what only
  * a run shows (a trigger, a sequence behind a default, what a function does) is
- * not seen.
+ * not seen; and after a statement that changes what names mean, or who asks,
+ * only the grammar of the others is.
  *
  * Each statement has a savepoint, so that one that is refused does not end the
  * transaction.
@@ -29,11 +30,23 @@
 
 /* The SQLSTATE of a right that is missing. */
 #define RIGHTS "42501"
+/* And of a setting that has no value. */
+#define UNKNOWN "42704"
+
+/* What a statement may change for those behind it; the more, the less the
+   server can say of them beforehand. */
+enum change {
+	CHANGES_NOTHING,
+	SETS_OWN, /* a setting of the user's own: app.tenant */
+	MAKES,    /* what is not there yet */
+	SETS,     /* where names are looked up, or by whom */
+	CHANGE_COUNT
+};
 
 struct look {
 	PGconn *link;
-	unsigned line;   /* on which the statement begins */
-	bool has_create; /* one before it may make what is not there */
+	unsigned line;      /* on which the statement begins */
+	enum change change; /* by those before it */
 	const enum postern__sql_param *params;
 	size_t param_count;
 };
@@ -91,11 +104,17 @@ static bool has_plan(const char *word) {
 /* Of what may go wrong while planning, what would go wrong with any message;
    the values of this one are all NULL. */
 static bool counts(const struct look *look, const char *state) {
-	static const char *const mistakes[] = { "42601", RIGHTS, NULL };
-	static const char *const all[] = { "42", "3F000", "0A000", "22P02", NULL };
-	const char *const *heads = look->has_create ? mistakes : all;
-	for (; *heads; heads++) {
-		if (strncmp(state, *heads, strlen(*heads)) == 0) {
+	static const char *const heads[CHANGE_COUNT][5] = {
+		[CHANGES_NOTHING] = { "42", "3F000", "0A000", "22P02" },
+		[SETS_OWN] = { "42", "3F000", "0A000", "22P02" },
+		[MAKES] = { "42601", RIGHTS },
+		[SETS] = { "42601" },
+	};
+	if (look->change == SETS_OWN && strcmp(state, UNKNOWN) == 0) {
+		return false;
+	}
+	for (const char *const *head = heads[look->change]; *head; head++) {
+		if (strncmp(state, *head, strlen(*head)) == 0) {
 			return true;
 		}
 	}
@@ -216,7 +235,8 @@ static int look_at_create(const struct look *look, const char *text,
 	const char *const values[] = { schema };
 	unsigned line;
 	int r = POSTERN_OK;
-	if (!find_schema(text, schema, sizeof schema, &line)) {
+	if (look->change == SETS ||
+			!find_schema(text, schema, sizeof schema, &line)) {
 		return POSTERN_OK;
 	}
 	PGresult *result = PQexecParams(look->link,
@@ -312,11 +332,68 @@ static int look_at_command(const struct look *look, const char *word,
 	return POSTERN_OK;
 }
 
+/* SET and RESET, and a word behind them. What only says how long something may
+   take, or which time is meant, has no part in names. */
+static enum change change_by_set(struct postern__sql_reader *reader) {
+	static const char *const between[] = { "session", "local", NULL };
+	static const char *const harmless[] = { "constraints", "lock_timeout",
+		"statement_timeout", "synchronous_commit", "time", "timezone",
+		"work_mem", NULL };
+	struct postern__sql_token name;
+	struct postern__sql_token token;
+	do {
+		postern__sql_next(reader, &name);
+	} while (is_any(&name, between));
+	postern__sql_next(reader, &token);
+	if (token.len == 1 && *token.text == '.') {
+		return SETS_OWN;
+	}
+	return is_any(&name, harmless) ? CHANGES_NOTHING : SETS;
+}
+
+/* set_config('…', which may be anywhere. */
+static enum change change_by_call(struct postern__sql_reader *reader) {
+	enum change change = CHANGES_NOTHING;
+	struct postern__sql_token token;
+	do {
+		postern__sql_next(reader, &token);
+		if (is_word(&token, "set_config")) {
+			postern__sql_next(reader, &token); /* a bracket */
+			postern__sql_next(reader, &token);
+			bool own = token.kind == POSTERN__SQL_LITERAL &&
+					   memchr(token.text, '.', token.len);
+			change = own && change != SETS ? SETS_OWN : SETS;
+		}
+	} while (token.kind != POSTERN__SQL_END);
+	return change;
+}
+
+static enum change change_by(const char *text) {
+	static const char *const sets[] = { "set", "reset", NULL };
+	static const char *const makes[] = { "create", "alter", NULL };
+	static const char *const runs[] = { "do", "call", NULL };
+	struct postern__sql_reader reader = read_sql(text);
+	struct postern__sql_token token;
+	postern__sql_next(&reader, &token);
+	if (is_any(&token, sets)) {
+		return change_by_set(&reader);
+	}
+	if (is_any(&token, makes)) {
+		return MAKES;
+	}
+	if (is_any(&token, runs)) {
+		return SETS; /* or anything else */
+	}
+	reader = read_sql(text);
+	return change_by_call(&reader);
+}
+
 static int look_at(void *context, const char *text,
 		const enum postern__sql_param *params, size_t count,
 		struct postern_error *error) {
 	struct look *look = context;
 	Oid types[POSTERN__SQL_PARAM_COUNT];
+	enum change change = change_by(text);
 	char word[16];
 	for (size_t i = 0; i < count; i++) {
 		types[i] = type_of(params[i]);
@@ -339,7 +416,7 @@ static int look_at(void *context, const char *text,
 	for (; *text; text++) {
 		look->line += *text == '\n';
 	}
-	look->has_create = look->has_create || strcasecmp(word, "create") == 0;
+	look->change = change > look->change ? change : look->change;
 	return r;
 }
 

@@ -153,6 +153,69 @@ def _(place):
     equal(SERVER.sql("SELECT to_regnamespace('postern') IS NULL"), ["t"])
 
 
+@case("check believes in what a handler sets, and tells what cannot depend on it")
+def _(place):
+    SERVER.sql(
+        "CREATE ROLE away; CREATE SCHEMA away AUTHORIZATION away;"
+        "CREATE TABLE away.far (id text); ALTER TABLE away.far OWNER TO away;"
+        "CREATE TABLE public.near (id text);"
+        "CREATE PROCEDURE public.go_away() LANGUAGE plpgsql AS"
+        " $$ BEGIN SET LOCAL search_path = away; END $$"
+    )
+    good = (
+        "set local search_path = away; insert into far values (:id)",
+        "set local role away; insert into far values (:id)",
+        "SET SCHEMA 'away';\nupdate far set id = :id",
+        "set session authorization away; insert into far values (:id)",
+        "select pg_catalog.set_config('search_path', 'away', true);\n"
+        "insert into far values (:id)",
+        "select set_config('a.b', :id, true), set_config(:subject, 'c', true);\n"
+        "insert into far values (:id)",
+        "do $$ begin set local role away; end $$; insert into far values (:id)",
+        "call go_away(); insert into far values (:id)",
+        "alter table near add word text; insert into near (word) values (:id)",
+        "set local app.tenant = '7';\n"
+        "delete from near where id = current_setting('app.tenant')",
+        "select set_config('app.tenant', :id, true);\n"
+        "delete from near where id = current_setting('app.tenant')",
+    )
+    bad = (
+        "set local search_path = away; insert into far valus (:id)",
+        "set local search_path = away; copy far from stdin",
+        "set local lock_timeout = '5s'; insert into far values (:id)",
+        "set constraints all immediate; insert into far values (:id)",
+        "set local app.tenant = '7'; insert into far values (:id)",
+        "select set_config('app.tenant', :id, true);\n"
+        "insert into far values (:id)",
+        "insert into far values (:id); set local search_path = away",
+    )
+    configure(place, SERVER.url(), *good, *bad)
+    place.ok("migrate")
+    code, found = findings(place, "error")
+    equal(code, FAILED)
+    for text, (number, what) in zip(
+        found,
+        enumerate((
+            'line 1: syntax error at or near "valus"',
+            "line 1: COPY stdin has nobody",
+            'line 1: relation "far"',
+            'line 1: relation "far"',
+            'line 1: relation "far"',
+            'line 2: relation "far"',
+            'line 1: relation "far"',
+        ), len(good)),
+        strict=True,
+    ):
+        assert f"'h{number}': sql: {what}" in text, (number, what, text)
+    # And it is so: all of these but the UPDATE leave a row.
+    configure(place, SERVER.url(), *good[:5], *good[6:8])
+    place.ok("check")
+    equal(place.send("m").out, "accepted\n")
+    equal(place.ok("process").out, "processed 7\n")
+    equal(SERVER.sql("SELECT count(*) FROM away.far"), ["6"])
+    SERVER.sql("DROP SCHEMA postern CASCADE; DROP TABLE public.near")
+
+
 @case("check tells that a handler may not create what it would create")
 def _(place):
     SERVER.sql(
