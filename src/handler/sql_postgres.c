@@ -156,8 +156,7 @@ static bool add_values(const struct statement *statement, struct values *out,
 	return true;
 }
 
-/* Classes of errors by the first characters of their SQLSTATE. The same SQL
-   will fail on this message in the same way: poison. */
+/* Classes of errors have the same first characters of their SQLSTATE. */
 static bool starts_with_any(const char *state, const char *const *heads) {
 	for (; *heads; heads++) {
 		if (strncmp(state, *heads, strlen(*heads)) == 0) {
@@ -167,15 +166,33 @@ static bool starts_with_any(const char *state, const char *const *heads) {
 	return false;
 }
 
+/*
+ * Whether the server is in trouble, not the statement: then the message waits,
+ * and nothing is counted. Not XX000, which functions raise about what they were
+ * given, not 58P, a file that is not there, and not 53400, a limit that is set
+ * for statements: they would come back for ever. What is said of a connection
+ * (08, 57P) is about another one, of a foreign table or dblink, if this one is
+ * well.
+ */
+static bool is_trouble(const char *state, const PGconn *link) {
+	static const char *const broken[] = { "08", "57P", NULL };
+	static const char *const trouble[] = { "53", "580", "F0", "XX001", "XX002",
+		NULL };
+	if (!state) {
+		return true;
+	}
+	if (starts_with_any(state, broken)) {
+		return PQstatus(link) != CONNECTION_OK;
+	}
+	return starts_with_any(state, trouble) && strcmp(state, "53400") != 0;
+}
+
 static void judge(const struct sql_handler *self, size_t index,
 		const PGconn *link, const PGresult *result,
 		struct postern_outcome *outcome) {
+	/* The same SQL will fail on this message in the same way. */
 	static const char *const hopeless[] = { "0A", "22", "25", "2D", "3B", "42",
 		NULL };
-	/* Not XX000, which functions raise about what they were given, and not 58P,
-	   a file that is not there: both would come back for ever. */
-	static const char *const trouble[] = { "08", "53", "57P", "580", "F0",
-		"XX001", "XX002", NULL };
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	const struct statement *statement = &self->statements[index];
@@ -187,7 +204,7 @@ static void judge(const struct sql_handler *self, size_t index,
 	postern__sql_retell(said ? said : PQerrorMessage(link), statement->params,
 			(size_t)statement->param_count, told, sizeof told);
 	said = told;
-	if (!state || starts_with_any(state, trouble)) {
+	if (is_trouble(state, link)) {
 		postern__outcome_trouble(outcome, "%sthe store: %s", where, said);
 	} else if (strcmp(state, "57014") == 0) {
 		postern__outcome_say(outcome, POSTERN_RETRY, "timed out");

@@ -316,12 +316,26 @@ def _(place):
 
 @case("what a function says of its argument is counted, by any name")
 def _(place):
-    for number, state in enumerate(("XX000", "58P01", "P0001", "38000")):
+    # A connection that is lost is another one if the function can say so.
+    for number, state in enumerate(("XX000", "58P01", "P0001", "38000", "53400",
+                                    "08001", "08006", "57P01")):
         schema = f"told_{number}"
         prepare(place, schema, f"RAISE 'no' USING ERRCODE = '{state}';")
         send(place, NAMES[:1])
         equal(place.ok("process").out, "processed 1\n")
         equal(place.state("m00", "row"), "poisoned", state)
+
+
+@case("one that needs more than it is allowed is counted")
+def _(place):
+    prepare(place, "greedy", "SET LOCAL work_mem = '64kB';"
+            " SET LOCAL temp_file_limit = '64kB'; PERFORM count(*) FROM (SELECT"
+            " n FROM generate_series(1, 99999) n ORDER BY md5(n::text) OFFSET 0"
+            ") s;")
+    send(place, NAMES[:1])
+    equal(place.ok("process").out, "processed 1\n")
+    equal(place.state("m00", "row"), "poisoned")
+    assert "exceeds temp_file_limit" in place.ok("show", "m00").out
 
 
 @case("one that breaks its connection again and again is counted at last")
