@@ -484,6 +484,32 @@ static int check_created(const struct postern__sql_token *token,
 	return POSTERN_OK;
 }
 
+/* Whether what follows says what is set: SET at the beginning, and words behind
+   it. */
+static bool is_setting(bool setting, bool begun,
+		const struct postern__sql_token *before) {
+	return begun ? is_word(before, "set")
+				 : setting && (is_word(before, "local") ||
+									  is_word(before, "session"));
+}
+
+/* What SET must not set. */
+static int check_set(const struct postern__sql_token *token,
+		struct postern_error *error) {
+	static const char *const words[] = { "transaction", "characteristics",
+		"transaction_deferrable", "transaction_isolation",
+		"transaction_read_only" };
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+		if (is_word(token, words[i])) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"line %u: set %s%s is not allowed in a handler: the "
+					"transaction is the delivery's, and has begun",
+					token->line, *words[i] == 'c' ? "session " : "", words[i]);
+		}
+	}
+	return POSTERN_OK;
+}
+
 static int check_text(const char *sql, struct postern_error *error) {
 	size_t len = strnlen(sql, POSTERN__SQL_LEN_MAX + 1);
 	if (len > POSTERN__SQL_LEN_MAX) {
@@ -503,6 +529,8 @@ int postern__sql_check(const char *sql, enum postern__sql_dialect dialect,
 	struct postern__sql_token before = { .kind = POSTERN__SQL_SEMICOLON };
 	struct postern__sql_token token;
 	bool creating = false;
+	bool setting = false;
+	bool begun = false; /* with the token before */
 	size_t count = 0;
 
 	int r = check_text(sql, error);
@@ -524,6 +552,11 @@ int postern__sql_check(const char *sql, enum postern__sql_dialect dialect,
 		if (r == POSTERN_OK && creating) {
 			r = check_created(&token, error);
 		}
+		setting = is_setting(setting, begun, &before);
+		if (r == POSTERN_OK && setting) {
+			r = check_set(&token, error);
+		}
+		begun = before.kind == POSTERN__SQL_SEMICOLON;
 		before = token;
 	}
 	if (r != POSTERN_OK) {

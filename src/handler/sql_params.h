@@ -88,8 +88,9 @@ bool postern__sql_param_find(const char *name, size_t len,
  *   of valid UTF-8;
  * - every parameter is `:name`, and one we know;
  * - no statement begins, ends or leaves the transaction it is run in (BEGIN,
- *   COMMIT, END, ROLLBACK, SAVEPOINT, RELEASE, …, INSERT OR ROLLBACK), touches
- *   the connection (ATTACH, DETACH, PRAGMA, VACUUM), or leaves something
+ *   COMMIT, END, ROLLBACK, SAVEPOINT, RELEASE, …, INSERT OR ROLLBACK) or says
+ *   of what kind that is (SET TRANSACTION, SET SESSION CHARACTERISTICS),
+ * touches the connection (ATTACH, DETACH, PRAGMA, VACUUM), or leaves something
  *   behind for other deliveries (CREATE TEMP, CREATE TRIGGER);
  * - every string and comment has an end.
  *

@@ -210,6 +210,21 @@ def _(place):
     equal(effects("no_rights", "count(*), count(DISTINCT id)"), ["12|12"])
 
 
+@case("one that makes the transaction read-only fails, alone and among others")
+def _(place):
+    prepare(place, "read_only",
+            "INSERT INTO read_only.effect (id) VALUES (p_id);"
+            " IF p_id LIKE 'last%' THEN SET TRANSACTION READ ONLY; END IF;")
+    send(place, ["last"])
+    equal(place.ok("process").out, "processed 1\n")
+    equal(place.state("last", "row"), "poisoned")
+    assert "made the transaction read-only" in place.ok("show", "last").out
+    send(place, NAMES[:2] + ["bad", "last2"] + NAMES[2:4])
+    equal(place.ok("process").out, "processed 6\n")
+    equal(place.state("last2", "row"), "poisoned")
+    equal(effects("read_only", "id", "ORDER BY id"), NAMES[:4])
+
+
 @case("one that fails harms nobody else, and is tried no more often")
 def _(place):
     prepare(place, "one_bad", "INSERT INTO one_bad.effect (id) VALUES (p_id);")

@@ -226,6 +226,21 @@ static void hostile_statements(void) {
 		refused_by(SQLITE, sql, "line 2: create t");
 	}
 	accepted("create table trigger_log(temp int, local int)", POSTGRES, 1);
+	static const char *const set[] = { "transaction read only",
+		"/**/LOCAL Transaction isolation level serializable",
+		"session transaction deferrable", "transaction_read_only = on",
+		"local transaction_isolation to 'serializable'" };
+	for (size_t i = 0; i < sizeof set / sizeof set[0]; i++) {
+		char sql[128];
+		(void)snprintf(sql, sizeof sql, "select 1; ; set\n%s", set[i]);
+		refused_by(POSTGRES, sql, "line 2: set transaction");
+	}
+	refused_by(POSTGRES, "set session characteristics as transaction read only",
+			"line 1: set session characteristics is not allowed");
+	accepted("update t set transaction = 1", POSTGRES, 1);
+	accepted("set local role transaction; set constraints all deferred;"
+			 "set local search_path = local, transaction",
+			POSTGRES, 3);
 }
 
 static void routines(void) {

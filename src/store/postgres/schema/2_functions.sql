@@ -1319,6 +1319,11 @@ CREATE FUNCTION @forget_1() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	v_path text;
 BEGIN
+	IF current_setting('transaction_read_only')::boolean THEN
+		-- Whether anybody writes afterwards depends on who comes next.
+		RAISE 'handler made the transaction read-only'
+			USING ERRCODE = 'read_only_sql_transaction';
+	END IF;
 	RESET SESSION AUTHORIZATION;
 	RESET ROLE;
 	RESET ALL;
