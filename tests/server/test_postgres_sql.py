@@ -199,6 +199,42 @@ def _(place):
     equal(effects("left_behind", "count(DISTINCT xmin::text)"), ["1"])
 
 
+# What has the number of the transaction itself is not under a savepoint.
+ALONE = """
+    IF EXISTS (SELECT 1 FROM left_over.effect WHERE id = p_id
+            AND xmin::text::bigint = pg_current_xact_id()::text::bigint) THEN
+        RAISE 'not in one go';
+    END IF;
+"""
+
+
+def leave_over(place, seen, sql):
+    """What each finds (seen) of what it does to its session: sent in one go, and
+    each by itself; three in a commit, and four commits for three sessions."""
+    for alone, transactions in (("", "4"), (ALONE, "12")):
+        prepare(place, "left_over", "INSERT INTO left_over.effect (id, seen)"
+                f" VALUES (p_id, {seen}); {alone} {sql}", batch=3)
+        send(place, NAMES)
+        equal(place.ok("process").out, "processed 12\n")
+        equal(effects("left_over", "id", "ORDER BY id"), NAMES)
+        equal(effects("left_over", "DISTINCT seen"), ["0"])
+        equal(effects("left_over", "count(DISTINCT xmin::text)"),
+              [transactions])
+        SERVER.sql("DROP SCHEMA left_over CASCADE")
+
+
+@case("a cursor that one holds is gone for the next, of this commit and others")
+def _(place):
+    leave_over(place, "(SELECT count(*) FROM pg_cursors WHERE is_holdable)",
+               "EXECUTE 'DECLARE kept CURSOR WITH HOLD FOR SELECT 1';")
+
+
+@case("what one listens to is nothing to those that have its session later")
+def _(place):
+    leave_over(place, "(SELECT count(*) FROM pg_listening_channels())",
+               "LISTEN kept;")
+
+
 @case("one that changes into a role without rights is done like the others")
 def _(place):
     prepare(place, "no_rights",
