@@ -170,9 +170,10 @@ enum postern_settle_to {
  * The end of one lease. Takes effect only if the delivery is leased by the
  * node under exactly this fence; otherwise code is POSTERN_E_STALE and
  * nothing changes. One that comes again, because the answer was lost, counts as
- * what it was the first time, where a store can lose answers. Any settlement clears crashes and suspicion. Each one but
- * RETURNED and DONE keeps an attempt (fence, times, outcome, error), the last
- * POSTERN_ATTEMPTS_KEPT of a delivery; a DONE is its own record.
+ * what it was the first time, where a store can lose answers. Any settlement
+ * clears crashes and suspicion. Each one but RETURNED and DONE keeps an attempt
+ * (fence, times, outcome, error), the last POSTERN_ATTEMPTS_KEPT of a delivery;
+ * a DONE is its own record.
  */
 struct postern_settlement {
 	int64_t seq;

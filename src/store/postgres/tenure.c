@@ -4,9 +4,9 @@
  * Nodes and locks: who is there, and until when, by the clock of the database.
  *
  * Whoever leases or settles shares a lock on the number of its node, and on the
- * name of the lock it acts under, until its commit. Whoever ends a node or takes
- * a lock over has it alone: both wait for what is under way, and nothing can
- * begin afterwards. So a dead node's leases are found once and for all.
+ * name of the lock it acts under, until its commit. Whoever ends a node or
+ * takes a lock over has it alone: both wait for what is under way, and nothing
+ * can begin afterwards. So a dead node's leases are found once and for all.
  */
 
 #include "base/fail.h"
