@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "store/postgres/postgres.h"
@@ -378,23 +379,64 @@ static void busy_owner(void) {
 	scene_close(&scene);
 }
 
+static void end_lines(struct scene *scene) {
+	scene_run(scene->link,
+			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+			" WHERE application_name = 'postern'");
+	CHECK(scene_wait_for(scene,
+			"SELECT count(*) FROM pg_stat_activity"
+			" WHERE application_name = 'postern'",
+			0));
+}
+
 /* A server that was restarted meanwhile, or has no patience with the idle. */
 static void closed_at_rest(void) {
 	struct scene scene;
 	struct postern_claims claims;
 	const struct postern_claim claim = { .node = NODE };
 	scene_open(&scene);
-	scene_run(scene.link,
-			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-			" WHERE application_name = 'postern'");
-	CHECK(scene_wait_for(&scene,
-			"SELECT count(*) FROM pg_stat_activity"
-			" WHERE application_name = 'postern'",
-			0));
+	end_lines(&scene);
 	CHECK_OK(scene.store->ops->claim(scene.store, &claim, scene.memory, &claims,
 					 &scene.error),
 			&scene.error);
 	scene_close(&scene);
+}
+
+/* After the store was opened; the lines that it has stay as they are. */
+static void other_settings(void) {
+	static const char *const settings[] = { "synchronous_commit = off",
+		"default_transaction_isolation = \"repeatable read\"",
+		"default_transaction_read_only = on" };
+	struct postern_accept accept;
+	for (size_t i = 0; i < 3; i++) {
+		struct scene scene;
+		char sql[200];
+		scene_open(&scene);
+		(void)snprintf(sql, sizeof sql,
+				"DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET %s',"
+				" current_database()); END $$",
+				settings[i]);
+		PGconn *other = scene_connect();
+		scene_run(scene.link, "SET default_transaction_read_only = off");
+		scene_run(scene.link, sql);
+		end_lines(&scene);
+		int r = scene_accept_leased(&scene, NODE, "1", &accept);
+		CHECK(r == POSTERN_E_UNSUPPORTED || r == POSTERN_E_UNAVAILABLE);
+		CHECK(strstr(scene.error.text, "synchronous_commit is off") ||
+				strstr(scene.error.text, "is not 'read committed'") ||
+				strstr(scene.error.text, "is read-only"));
+		scene_run(other,
+				"SET default_transaction_read_only = off;"
+				" DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET ALL',"
+				" current_database()); END $$");
+		PQfinish(other);
+		int64_t tries = 0;
+		do {
+			r = scene_accept_leased(&scene, NODE, "1", &accept);
+		} while (r != POSTERN_OK && tries++ < 100 && usleep(100000) == 0);
+		CHECK_OK(r, &scene.error);
+		scene_close(&scene);
+	}
 }
 
 /* The first wait begins to listen, and nobody knows what was before. */
@@ -643,6 +685,8 @@ static const struct tap_case cases[] = {
 			settled_again },
 	{ "a connection that was closed while it rested is not used",
 			closed_at_rest },
+	{ "a server with other settings is not written to by new connections",
+			other_settings },
 	{ "a node that sleeps is woken by what others do not take",
 			woken_by_others },
 	{ "a node that has taken all there was is woken for the next",

@@ -22,6 +22,14 @@ static void tell(struct pg_store *self, const char *text) {
 	}
 }
 
+static bool is_first_warning(struct pg_store *self) {
+	(void)pthread_mutex_lock(&self->lock);
+	bool first = !self->warned;
+	self->warned = true;
+	(void)pthread_mutex_unlock(&self->lock);
+	return first;
+}
+
 /* What the server says of itself, in this order. */
 enum {
 	VERSION,
@@ -71,17 +79,17 @@ static int judge(struct pg_store *self, const struct pg_query *said,
 				"may be lost: ALTER ROLE … SET synchronous_commit = on",
 				self->place);
 	}
-	if (!postern__pg_get(said, 0, FSYNC) || !postern__pg_get(said, 0, PAGES)) {
+	if ((!postern__pg_get(said, 0, FSYNC) ||
+				!postern__pg_get(said, 0, PAGES)) &&
+			is_first_warning(self)) {
 		tell(self, "the PostgreSQL server has fsync or full_page_writes off: a "
 				   "power failure may lose or damage what was acknowledged");
 	}
 	return POSTERN_OK;
 }
 
-int postern__pg_judge(struct pg_connection *connection, void *context,
-		bool again, struct postern_error *error) {
-	(void)context;
-	(void)again;
+int postern__pg_judge(struct pg_connection *connection,
+		struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	int r = postern__pg_run(&query,

@@ -126,11 +126,8 @@ static int pg_open(const char *rest,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	r = postern__pg_do(self, postern__pg_judge, NULL, error);
-	if (r == POSTERN_OK) {
-		r = postern__pg_migrate(self, options->must_exist || self->read_only,
-				error);
-	}
+	r = postern__pg_migrate(self, options->must_exist || self->read_only,
+			error);
 	if (r == POSTERN_OK && !self->read_only) {
 		r = postern__pg_do(self, set_clock_right, NULL, error);
 	}
@@ -166,10 +163,7 @@ int postern__pg_examine(const char *rest,
 		return r;
 	}
 	struct postern__store_examiner by = *examiner;
-	r = postern__pg_do(self, postern__pg_judge, NULL, error);
-	if (r == POSTERN_OK) {
-		r = postern__pg_do_once(self, postern__pg_lend, &by, error);
-	}
+	r = postern__pg_do_once(self, postern__pg_lend, &by, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_do(self, postern__pg_rights, &by, error);
 	}

@@ -158,6 +158,19 @@ static int take_place(struct pg_store *self, bool *turn_out,
 	return r;
 }
 
+/* It may be another server than before, or have other settings. */
+static int connect_and_judge(struct pg_connection *connection,
+		struct postern_error *error) {
+	int r = postern__pg_connect(connection, error);
+	if (r == POSTERN_OK) {
+		r = postern__pg_judge(connection, error);
+		if (r != POSTERN_OK) {
+			postern__pg_disconnect(connection);
+		}
+	}
+	return r;
+}
+
 static int take(struct pg_store *self, bool *turn_out,
 		struct pg_connection **out, struct postern_error *error) {
 	struct pg_connection *taken = NULL;
@@ -172,7 +185,7 @@ static int take(struct pg_store *self, bool *turn_out,
 	}
 	if (!taken->link) {
 		struct postern_error failure = { 0 };
-		r = postern__pg_connect(taken, &failure);
+		r = connect_and_judge(taken, &failure);
 		note_connect(self, taken, r, &failure);
 		if (r != POSTERN_OK) {
 			postern__pg_give(taken);

@@ -365,6 +365,7 @@ struct pg_store {
 	char scanned_lock[POSTERN_LOCK_NAME_LEN_MAX + 1];
 	uint64_t scanned_fence;
 	int64_t now_max_ms; /* the latest the clock has been */
+	bool warned;        /* of a server that may lose what it wrote */
 };
 
 struct pg_store *postern__pg_from_base(struct postern_store *store);
@@ -456,8 +457,8 @@ int postern__pg_migrate(struct pg_store *self, bool must_exist,
 /* examine.c: the server itself. */
 
 /* Refuse a server on which a store could not keep what it promises. */
-int postern__pg_judge(struct pg_connection *connection, void *context,
-		bool again, struct postern_error *error);
+int postern__pg_judge(struct pg_connection *connection,
+		struct postern_error *error);
 
 /* Tell a struct postern__store_examiner what the user could not do of all that
    a node does, if the schema is there. */
