@@ -51,9 +51,10 @@ struct pg_connection {
 	bool named;
 	bool apply_named;
 	uint64_t names;
-	/* While handlers have it: the last SQLSTATE that anybody was told, and
-	   the epoch since when that is watched. */
+	/* While handlers have it: the last SQLSTATE that anybody was told, what
+	   was said, and the epoch since when that is watched. */
 	char state[6];
+	char said[POSTERN_ERROR_TEXT_MAX];
 	uint64_t watched;
 	/* Scratch of the query that is being made. */
 	struct postern__buf bytes;

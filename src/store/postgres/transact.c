@@ -155,8 +155,12 @@ static int watch_results(PGEventId event, void *info, void *context) {
 		const char *state =
 				PQresultErrorField(created->result, PG_DIAG_SQLSTATE);
 		if (state) {
+			const char *said = PQresultErrorField(created->result,
+					PG_DIAG_MESSAGE_PRIMARY);
 			(void)snprintf(connection->state, sizeof connection->state, "%s",
 					state);
+			(void)snprintf(connection->said, sizeof connection->said, "%s",
+					said ? said : "");
 		}
 	}
 	return 1;
@@ -400,8 +404,7 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 			return blame(work, unit, r, error);
 		}
 		/* The handler has left the transaction in another state. */
-		postern__unit_refuse(unit, POSTERN_E_INVALID,
-				error ? error->text : NULL);
+		postern__unit_refuse(unit, POSTERN_E_INVALID, work->connection->said);
 	}
 	return blame(work, unit, undo(work, error), error);
 }
@@ -454,6 +457,7 @@ int postern__pg_look_for_units(struct pg_connection *connection, void *context,
 static int commit(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
 	struct pg_query query;
+	connection->state[0] = '\0'; /* what it was told before is done with */
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, work->pledge);
 	int r = postern__pg_run(&query, "DELETE FROM @pledge WHERE id = $1", error);
@@ -467,7 +471,7 @@ static int commit(struct transaction *work, struct postern_error *error) {
 			postern__pg_look_for_units, &units, r, error);
 	return r != POSTERN_OK && is_to_blame(connection)
 				   ? postern__fail(error, POSTERN_E_INVALID, "%s",
-							 error ? error->text : "")
+							 connection->said)
 				   : r;
 }
 
