@@ -128,6 +128,9 @@ static bool is_there(struct cuts_stand *stand, const struct cuts_trial *trial) {
 	return strcmp(truth(stand, trial), "0 0 0 0 0 0 0") != 0;
 }
 
+/* More than the store has. */
+#define LINES_MAX 100
+
 /* Twice: what was under way the first time may have leased since. */
 static void renew(struct cuts_stand *stand) {
 	struct own *own = own_of(stand);
@@ -156,12 +159,21 @@ static void prepare_accept(struct cuts_stand *stand, struct cuts_trial *trial) {
 	apply_nothing(stand);
 }
 
+/* That a line was ended may still be on its way through the cutter: whoever
+   meets one finds out, and has another the next time. */
 static void prepare_first(struct cuts_stand *stand, struct cuts_trial *trial) {
+	struct own *own = own_of(stand);
+	bool alive = false;
+	int tries = 0;
 	(void)trial;
 	(void)cuts_ask(stand,
 			"SELECT count(pg_terminate_backend(pid, $1)) FROM pg_stat_activity"
 			" WHERE application_name = 'postern'",
 			"60000");
+	while (own->store->ops->renew(own->store, NODE, PATIENCE_MS, &alive,
+				   NULL) != POSTERN_OK &&
+			tries++ < LINES_MAX) {
+	}
 	renew(stand);
 }
 
