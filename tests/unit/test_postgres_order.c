@@ -96,6 +96,23 @@ static void claimed_unheard(void) {
 	scene_close(&scene);
 }
 
+/* The lease was taken back, and then the node has claimed it: the sender would
+   run it beside that. */
+static void claimed_again_unheard(void) {
+	struct scene scene;
+	struct sender sender = { .scene = &scene, .lease = true };
+	struct postern_claimed claimed = { 0 };
+	scene_open_patient(&scene);
+	send_unheard(&scene, &sender);
+	scene_run(scene.link, "UPDATE " SCHEMA ".open SET node = NULL");
+	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
+	CHECK_INT(claimed.fence, 2);
+	be_heard(&scene, &sender);
+	CHECK(!sender.route.leased);
+	CHECK_INT(sender.route.fence, 0);
+	scene_close(&scene);
+}
+
 /* A message that nobody wanted, and a copy of it that somebody wants, held up
    by what is locked. */
 static void meet_parked(struct scene *scene, struct sender *sender,
@@ -243,6 +260,50 @@ static void settled_unheard(void) {
 	settle_unheard(POSTERN_SETTLE_POISONED, "INSERT", "ledger");
 	settle_unheard(POSTERN_SETTLE_PENDING, "UPDATE", "open");
 	settle_unheard(POSTERN_SETTLE_RETURNED, "UPDATE", "open");
+}
+
+/* Both tries wait for somebody who has the delivery in his hands, and find that
+   it has ended, or is pending, by what was not theirs. */
+static void settle_overtaken(enum postern_settle_to to, const char *meanwhile) {
+	struct scene scene;
+	struct postern_accept accept;
+	pthread_t thread;
+	scene_open_patient(&scene);
+	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
+	struct settler settler = {
+		.scene = &scene,
+		.settlement = { .seq = accept.seq,
+				.handler = scene.handler,
+				.fence = 1,
+				.to = to,
+				.outcome = "some" },
+	};
+	scene.second = scene_connect();
+	scene_run(scene.second, "BEGIN");
+	scene_run(scene.second, meanwhile);
+	CHECK_INT(pthread_create(&thread, NULL, settle, &settler), 0);
+	CHECK(scene_wait_blocked(&scene, 1));
+	scene_cut_lines(&scene);
+	CHECK(scene_wait_blocked(&scene, 2));
+	end_second(&scene);
+	(void)pthread_join(thread, NULL);
+	CHECK_OK(settler.r, &scene.error);
+	CHECK_INT(settler.settlement.code, POSTERN_E_STALE);
+	scene_close(&scene);
+}
+
+/* In the ledger, under this fence and in this state. */
+#define ENDED(fence, state)                                                  \
+	"WITH gone AS (DELETE FROM " SCHEMA ".open RETURNING seq, handler)"      \
+	" INSERT INTO " SCHEMA ".ledger SELECT seq, " fence ", 1, 1, handler, 0" \
+	", 1, 0, " state " FROM gone"
+
+static void settled_by_others(void) {
+	settle_overtaken(POSTERN_SETTLE_DONE, ENDED("2", "3"));
+	settle_overtaken(POSTERN_SETTLE_POISONED, ENDED("2", "4"));
+	settle_overtaken(POSTERN_SETTLE_DONE, ENDED("1", "5"));
+	settle_overtaken(POSTERN_SETTLE_PENDING,
+			"UPDATE " SCHEMA ".open SET fence = 2, node = NULL");
 }
 
 static void *renew(void *context) {
@@ -507,8 +568,12 @@ static const struct tap_case cases[] = {
 			leased_unheard },
 	{ "what the node claimed meanwhile is not told as leased to the sender",
 			claimed_unheard },
+	{ "what was leased and claimed meanwhile is not told as leased either",
+			claimed_again_unheard },
 	{ "what was settled unheard is told as settled when it is sent again",
 			settled_unheard },
+	{ "what others settled is not told as settled when it is sent again",
+			settled_by_others },
 	{ "a copy does not open what was done while it waited", done_before_copy },
 	{ "a copy and who wakes its message do not wait for each other",
 			woken_before_copy },
