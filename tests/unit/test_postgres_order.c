@@ -350,20 +350,95 @@ static void two_doubts(void) {
 
 struct claimer {
 	struct scene *scene;
+	uint32_t max;
 	struct postern_claimed claimed;
 	size_t count;
 };
 
 static void *claim(void *context) {
 	struct claimer *claimer = context;
-	claimer->count = scene_claim(claimer->scene, 10, &claimer->claimed);
+	claimer->count =
+			scene_claim(claimer->scene, claimer->max, &claimer->claimed);
 	return NULL;
+}
+
+/* Three that nobody has. Suspects are found on a way of their own if their
+   handler does not run in the process. */
+static void accept_three(struct scene *scene, bool suspect) {
+	static const char *const ids[] = { "1", "2", "3" };
+	struct postern_accept accept;
+	struct postern_route route;
+	for (size_t i = 0; i < 3; i++) {
+		CHECK_OK(scene_accept(scene, NODE, ids[i], false, &accept, &route),
+				&scene->error);
+	}
+	if (suspect) {
+		scene_run(scene->link, "UPDATE " SCHEMA ".open SET suspect = 1");
+	}
+}
+
+static void claim_beside_lock(bool suspect) {
+	struct scene scene;
+	struct postern_claimed claimed = { 0 };
+	scene_open_with(&scene, PATIENCE_MS);
+	accept_three(&scene, suspect);
+	int64_t first =
+			scene_number(scene.link, "SELECT min(seq) FROM " SCHEMA ".open");
+	scene.second = scene_connect();
+	scene_run(scene.second,
+			"BEGIN; SELECT 1 FROM " SCHEMA ".open WHERE seq ="
+			" (SELECT min(seq) FROM " SCHEMA ".open) FOR UPDATE");
+	CHECK_INT(scene_claim(&scene, 10, &claimed), 2);
+	CHECK(claimed.seq > first);
+	end_second(&scene);
+	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
+	CHECK_INT(claimed.seq, first);
+	scene_close(&scene);
+}
+
+static void claims_pass_over(void) {
+	claim_beside_lock(false);
+	claim_beside_lock(true);
+}
+
+/* The second claim comes and goes while the first commits. */
+static void claim_during_claim(bool suspect) {
+	struct scene scene;
+	struct scene other;
+	struct claimer claimer = { .scene = &other, .max = 1 };
+	struct postern_claims claims = { 0 };
+	pthread_t thread;
+	scene_open_with(&scene, PATIENCE_MS);
+	accept_three(&scene, suspect);
+	/* Neither changes that, so they do not meet there. */
+	scene_run(scene.link, "UPDATE " SCHEMA ".node SET sleeps = false");
+	scene_hold_up(&scene, "UPDATE", "open");
+	other = scene;
+	other.memory = postern_memory_create();
+	CHECK_INT(pthread_create(&thread, NULL, claim, &claimer), 0);
+	CHECK(scene_wait_held_up(&scene, "open"));
+	CHECK_OK(scene_try_claim(&scene, 10, &claims), &scene.error);
+	scene_let_go(&scene, "open");
+	(void)pthread_join(thread, NULL);
+	CHECK_INT(claimer.count, 1);
+	CHECK_INT(claims.count, 2);
+	for (size_t i = 0; i < claims.count; i++) {
+		CHECK(claims.items[i].seq != claimer.claimed.seq);
+		CHECK_INT(claims.items[i].fence, 1);
+	}
+	postern_memory_destroy(other.memory);
+	scene_close(&scene);
+}
+
+static void claims_at_once(void) {
+	claim_during_claim(false);
+	claim_during_claim(true);
 }
 
 /* What is in doubt is not decided yet. */
 static void claim_under_way(void) {
 	struct scene scene;
-	struct claimer claimer = { .scene = &scene };
+	struct claimer claimer = { .scene = &scene, .max = 10 };
 	struct postern_accept accept;
 	struct postern_route route;
 	struct postern_claims claims = { 0 };
@@ -581,6 +656,10 @@ static const struct tap_case cases[] = {
 			forgotten_before_copy },
 	{ "a batch stays in doubt when those about claims are settled",
 			two_doubts },
+	{ "a claim passes over what somebody has locked, and takes the rest",
+			claims_pass_over },
+	{ "of two claims at once neither waits nor gets what the other has",
+			claims_at_once },
 	{ "a claim in doubt is waited for while it is under way", claim_under_way },
 	{ "what is claimed after a claim in doubt was undone is kept",
 			claim_undone },
