@@ -43,7 +43,10 @@ int64_t scene_number(PGconn *link, const char *sql) {
 }
 
 void scene_enrol(struct scene *scene, uint64_t node, int64_t lease_ms) {
-	struct postern_enrol_channel channel = { .name = "orders" };
+	struct postern_enrol_channel channel = {
+		.name = "orders",
+		.max_size = 1000, /* for those who publish */
+	};
 	struct postern_enrol_handler handler = { .key = "a" };
 	struct postern_enrolment enrolment = {
 		.node = node,

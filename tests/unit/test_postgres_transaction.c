@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Transactions of the PostgreSQL store that have more than one statement:
+ * handlers, claims, and staged messages that are collected. What is made of a
+ * COMMIT that is not answered, and what may not fail before it.
+ */
+
+#include <postern/handler.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "tap.h"
+#include "unit/postgres_scene.h"
+
+/* A transaction on a thread of its own. */
+struct act {
+	struct scene *scene;
+	bool ahead;      /* a handler whose statements are sent ahead */
+	const char *sql; /* what it says then; NULL: nothing */
+	int64_t seq;     /* of the message that it is for */
+	size_t count;    /* of what was done, or told as done */
+	int r;
+	struct postern_error error;
+};
+
+static void run_handler(void *context, void *transaction, uint64_t epoch,
+		struct postern_outcome *outcome) {
+	const struct act *act = context;
+	(void)epoch;
+	(void)outcome;
+	if (act->sql) {
+		CHECK(PQsendQueryParams(transaction, act->sql, 0, NULL, NULL, NULL,
+				NULL, 1));
+	}
+}
+
+static void *transact(void *context) {
+	struct act *act = context;
+	struct postern_store *store = act->scene->store;
+	struct postern_unit unit = {
+		.seq = act->seq,
+		.handler = act->scene->handler,
+		.fence = 1,
+		.sends_ahead = act->ahead,
+		.context = act,
+		.run = run_handler,
+	};
+	act->r = store->ops->transact(store, NODE, NULL, &unit, 1, &act->error);
+	act->count = unit.committed;
+	return NULL;
+}
+
+static void *claim(void *context) {
+	struct act *act = context;
+	struct postern_claims claims = { 0 };
+	act->r = scene_try_claim(act->scene, 10, &claims);
+	act->count = claims.count;
+	return NULL;
+}
+
+/* As what a staged message is accepted: leased by whoever collects. */
+static int place(void *context, int64_t channel,
+		const struct postern_message *message, struct postern_accept *accept,
+		struct postern_error *error) {
+	struct act *act = context;
+	struct postern_memory *memory = act->scene->memory;
+	struct postern_message *copy = postern_memory_alloc(memory, sizeof *copy);
+	struct postern_route *route = postern_memory_alloc(memory, sizeof *route);
+	(void)error;
+	if (!CHECK(copy && route)) {
+		return POSTERN_E_NOMEM;
+	}
+	*copy = *message;
+	*route = (struct postern_route){
+		.handler = act->scene->handler,
+		.lease = true,
+	};
+	*accept = (struct postern_accept){
+		.message = copy,
+		.channel = channel,
+		.routes = route,
+		.route_count = 1,
+	};
+	return POSTERN_OK;
+}
+
+static void *collect(void *context) {
+	struct act *act = context;
+	struct postern_store *store = act->scene->store;
+	struct postern_collection collection = {
+		.node = NODE,
+		.channels = &act->scene->channel,
+		.channel_count = 1,
+		.max = 10,
+		.bytes_max = 1000000,
+		.place = place,
+		.context = act,
+	};
+	act->r = store->ops->collect(store, &collection, act->scene->memory,
+			&act->error);
+	act->count = act->r == POSTERN_OK ? collection.accept_count : 0;
+	return NULL;
+}
+
+static void publish(struct scene *scene) {
+	scene_run(scene->link,
+			"SELECT " SCHEMA ".publish('orders', 'order.paid', 'body'::text)");
+}
+
+/* The transaction commits, its answer is lost, and `undo` is done to what it
+   wrote before anybody can look. So it is after a crash of the server, when
+   another transaction has got the same number. */
+static void commit_for_another(struct scene *scene, struct act *act,
+		void *(*run)(void *), const char *what, const char *table,
+		const char *undo) {
+	char sql[500];
+	pthread_t thread;
+	scene_hold_up(scene, what, table);
+	(void)snprintf(sql, sizeof sql,
+			"CREATE FUNCTION " SCHEMA ".undo() RETURNS trigger"
+			" LANGUAGE plpgsql AS $$ BEGIN %s; RETURN NULL; END $$;"
+			"CREATE CONSTRAINT TRIGGER undo AFTER %s ON " SCHEMA ".%s"
+			" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+			" EXECUTE FUNCTION " SCHEMA ".undo()",
+			undo, what, table);
+	scene_run(scene->link, sql);
+	CHECK_INT(pthread_create(&thread, NULL, run, act), 0);
+	CHECK(scene_wait_held_up(scene, table));
+	scene_cut_lines(scene);
+	scene_let_go(scene, table);
+	(void)pthread_join(thread, NULL);
+	CHECK_INT(act->r, POSTERN_E_UNAVAILABLE);
+	CHECK_INT(act->count, 0);
+}
+
+static void handled_by_another(void) {
+	for (int ahead = 0; ahead < 2; ahead++) {
+		struct scene scene;
+		struct act act = { .scene = &scene, .ahead = ahead };
+		struct postern_accept accept;
+		scene_open_patient(&scene);
+		CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
+		act.seq = accept.seq;
+		commit_for_another(&scene, &act, transact, "INSERT", "ledger",
+				"DELETE FROM " SCHEMA ".ledger");
+		scene_close(&scene);
+	}
+}
+
+static void claimed_by_another(void) {
+	struct scene scene;
+	struct act act = { .scene = &scene };
+	struct postern_accept accept;
+	struct postern_route route;
+	scene_open_patient(&scene);
+	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
+			&scene.error);
+	commit_for_another(&scene, &act, claim, "UPDATE", "open",
+			"UPDATE " SCHEMA ".open SET node = NULL WHERE node = 42");
+	scene_close(&scene);
+}
+
+static void collected_by_another(void) {
+	struct scene scene;
+	struct act act = { .scene = &scene };
+	scene_open_patient(&scene);
+	publish(&scene);
+	commit_for_another(&scene, &act, collect, "INSERT", "message",
+			"DELETE FROM " SCHEMA ".message");
+	scene_close(&scene);
+}
+
+/* The same, and all of it is there. */
+static void collected_unheard(void) {
+	struct scene scene;
+	struct act act = { .scene = &scene };
+	pthread_t thread;
+	scene_open_patient(&scene);
+	publish(&scene);
+	scene_hold_up(&scene, "INSERT", "message");
+	CHECK_INT(pthread_create(&thread, NULL, collect, &act), 0);
+	CHECK(scene_wait_held_up(&scene, "message"));
+	scene_cut_lines(&scene);
+	scene_let_go(&scene, "message");
+	(void)pthread_join(thread, NULL);
+	CHECK_OK(act.r, &act.error);
+	CHECK_INT(act.count, 1);
+	scene_close(&scene);
+}
+
+/* It commits after it was given up: nobody here knows of the lease. */
+static void collected_too_late(void) {
+	struct scene scene;
+	struct act act = { .scene = &scene };
+	bool alive = false;
+	scene_open(&scene);
+	publish(&scene);
+	scene_hold_up(&scene, "INSERT", "message");
+	(void)collect(&act);
+	CHECK_INT(act.r, POSTERN_E_TIMEOUT);
+	scene_let_go(&scene, "message");
+	CHECK(scene_wait_for(&scene,
+			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
+	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK(alive);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open"
+					  " WHERE node IS NULL AND fence = 1 AND starts = 0"),
+			1);
+	scene_close(&scene);
+}
+
+static const struct tap_case cases[] = {
+	{ "what is not in the ledger was not handled, whatever its number says",
+			handled_by_another },
+	{ "what is not leased was not claimed, whatever its number says",
+			claimed_by_another },
+	{ "what is not stored was not collected, whatever its number says",
+			collected_by_another },
+	{ "what was collected unheard is told as collected", collected_unheard },
+	{ "what was leased by collecting that was given up is given back",
+			collected_too_late },
+};
+
+TAP_MAIN(cases)
