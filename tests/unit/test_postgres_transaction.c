@@ -213,6 +213,37 @@ static void collected_too_late(void) {
 	scene_close(&scene);
 }
 
+/* The statement that accepts has a name on the server, until a handler in the
+   same session takes it away. In a transaction that would be its end. */
+static void collected_without_name(void) {
+	struct scene scene;
+	struct act act = {
+		.scene = &scene,
+		.ahead = true,
+		.sql = "DEALLOCATE postern_apply",
+	};
+	struct postern_accept accept;
+	scene_open_patient(&scene);
+	/* The first is told by whom it was done, the second has a name. */
+	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
+	CHECK_OK(scene_accept_leased(&scene, NODE, "2", &accept), &scene.error);
+	act.seq = accept.seq;
+	(void)transact(&act);
+	CHECK_OK(act.r, &act.error);
+	CHECK_INT(act.count, 1);
+	publish(&scene);
+	(void)collect(&act);
+	CHECK_OK(act.r, &act.error);
+	CHECK_INT(act.count, 1);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".message"),
+			3);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".staged"),
+			0);
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "what is not in the ledger was not handled, whatever its number says",
 			handled_by_another },
@@ -223,6 +254,8 @@ static const struct tap_case cases[] = {
 	{ "what was collected unheard is told as collected", collected_unheard },
 	{ "what was leased by collecting that was given up is given back",
 			collected_too_late },
+	{ "what is staged is collected after a handler has undone a name",
+			collected_without_name },
 };
 
 TAP_MAIN(cases)
