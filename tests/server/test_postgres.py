@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from pgbouncer import Pooler  # noqa: E402
+from pgbouncer import SESSIONS, Pooler  # noqa: E402
 from postgres import DATABASE, Server  # noqa: E402
 from support import POSTERN, case, equal, main, until  # noqa: E402
 
@@ -383,6 +383,60 @@ def _(place):
         equal(place.ok("stats").code, 0)
         equal(server.stop(), 0)
     equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 20)
+
+
+# Begins when so many of it are there at a time, each in a session of its own.
+ALL_AT_ONCE = """\
+DO $$ BEGIN
+    WHILE (SELECT count(*) FROM pg_stat_activity
+            WHERE query LIKE 'DO % all {when}%') < {sessions} LOOP
+        PERFORM pg_sleep(0.01), pg_stat_clear_snapshot(); -- all {when}
+    END LOOP;
+END $$;
+SELECT pg_backend_pid(), ARRAY(SELECT name FROM pg_prepared_statements)
+"""
+
+QUIET = """\
+listen: unix:${{DIR}}/api.sock
+store: "{url}"
+channels: {{orders: {{handlers: {{nothing: {{exec: [/bin/true]}}}}}}}}
+"""
+
+
+@case("accepts leave no name in the sessions of a pooler, and look for none")
+def _(place):
+    def names(when):
+        """Those in each session of the pooler, by its number."""
+        sql = ALL_AT_ONCE.format(when=when, sessions=SESSIONS)
+        clients = [
+            place.start(["psql", "-X", "-A", "-t", "-q", "-c", sql,
+                         SERVER.url(port=pooler.port)], stdout=subprocess.PIPE)
+            for _ in range(SESSIONS)
+        ]
+        said = [client.process.communicate(timeout=60)[0] for client in clients]
+        return dict(line.decode().split("|") for line in said)
+
+    def complaints():
+        with open(SERVER.log, encoding="utf-8", errors="replace") as file:
+            return file.read().count("prepared statement")
+
+    with Pooler(SERVER, in_turn=True) as pooler:
+        sessions = names("before")
+        equal(len(sessions), SESSIONS, sessions)
+        before = complaints()
+        place.configure(QUIET.format(
+            url=SERVER.url(port=pooler.port, schema="nameless")))
+        server = place.serve()
+        for number in range(3 * SESSIONS):
+            receipt = ask(place, "/v1/channels/orders/messages",
+                          "-H", f"Idempotency-Key: {number}", "-d", "body")
+            equal(receipt["status"], "accepted", receipt)
+        until(lambda: count("SELECT count(*) FROM nameless.ledger")
+              == 3 * SESSIONS)
+        equal(server.stop(), 0)
+        left = names("after")
+        equal((len(left), set(left.values())), (SESSIONS, {"{}\n"}), left)
+        equal(complaints() - before, 0)
 
 
 # Every plan is in the log, and looks as if compiling it would pay.

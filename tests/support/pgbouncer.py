@@ -21,14 +21,19 @@ unix_socket_dir =
 auth_type = trust
 auth_file = {users}
 pool_mode = transaction
-default_pool_size = 3
+default_pool_size = {sessions}
+server_round_robin = {in_turn:d}
 """
+
+# How many it has, for each database and user.
+SESSIONS = 3
 
 
 class Pooler:
-    """Use it in a `with`; .port is where it listens."""
+    """Use it in a `with`; .port is where it listens. `in_turn`: each
+    transaction gets another one of its sessions, not the last that was used."""
 
-    def __init__(self, server, users=(USER,)):
+    def __init__(self, server, users=(USER,), in_turn=False):
         self.port = free_port()
         path = os.path.join(server.path, "pgbouncer.ini")
         names = os.path.join(server.path, "pgbouncer.users")
@@ -37,7 +42,8 @@ class Pooler:
             file.writelines(f'"{user}" ""\n' for user in users)
         with open(path, "w", encoding="utf-8") as file:
             file.write(CONFIG.format(server=server.port, port=self.port,
-                                     users=names))
+                                     users=names, sessions=SESSIONS,
+                                     in_turn=in_turn))
         with open(self.log, "ab") as log:
             self.process = server.spawn([PROGRAM, path], log)
         until(self.answers, "starting pgbouncer")
