@@ -42,9 +42,10 @@ struct deed {
 	bool rival_ends; /* … or commits before the second one */
 	int runs;
 	int sent;
-	int64_t number; /* that the last statement said */
-	bool goes_back; /* to before it was taken */
-	bool is_ended;  /* its session, by somebody else, and it does not notice */
+	int64_t number;         /* that the last statement said */
+	bool goes_back;         /* to before it was taken */
+	PQnoticeReceiver hears; /* notices, from now on; NULL: nobody */
+	bool is_ended; /* its session, by somebody else, and it does not notice */
 };
 
 static void run(PGconn *link, const char *sql) {
@@ -184,6 +185,10 @@ static void do_deed(void *context, void *transaction, uint64_t epoch,
 	if (deed->then) {
 		PQclear(PQexec(transaction, deed->then));
 	}
+	if (deed->hears) {
+		(void)PQsetNoticeReceiver(transaction, deed->hears, deed);
+		(void)PQsetErrorVerbosity(transaction, PQERRORS_SQLSTATE);
+	}
 	if (deed->is_ended) {
 		end_session(transaction);
 	}
@@ -244,6 +249,24 @@ static void prepared(void) {
 	CHECK_INT(ask_after(&scene, "PREPARE p AS SELECT 1", POSTERN_RETRY,
 					  count_sql),
 			0);
+	scene_close(&scene);
+}
+
+static void hear(void *context, const PGresult *result) {
+	(void)context;
+	FAIL("heard %s", PQresultErrorMessage(result));
+}
+
+static void deaf_again(void) {
+	struct scene scene;
+	scene_open(&scene);
+	struct deed deeds[] = {
+		{ .sql = "SELECT 1", .hears = hear },
+		{ .sql = "DO $$ BEGIN RAISE NOTICE 'hello'; END $$" },
+	};
+	struct postern_unit units[2];
+	CHECK_OK(transact(&scene, deeds, units, 2), &scene.error);
+	CHECK(units[0].committed && units[1].committed);
 	scene_close(&scene);
 }
 
@@ -715,6 +738,8 @@ static const struct tap_case cases[] = {
 	{ "one that waits for a server that is silent can be interrupted",
 			server_is_silent },
 	{ "what a handler prepared is gone before the next message", prepared },
+	{ "what a handler told libpq is forgotten before the next message",
+			deaf_again },
 	{ "what a handler locked is free after it, done or not", advisory_locks },
 	{ "what was set after a rollback does not reach the next message",
 			rolled_back_and_set },

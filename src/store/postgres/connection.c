@@ -296,7 +296,6 @@ static int establish(struct pg_connection *connection,
 		connection->hopeless = is_hopeless(connection->link);
 		return postern__pg_fail(connection, NULL, error);
 	}
-	(void)PQsetErrorVerbosity(connection->link, PQERRORS_DEFAULT);
 	return POSTERN_OK;
 }
 
@@ -304,6 +303,12 @@ static int establish(struct pg_connection *connection,
 static void ignore_notice(void *context, const PGresult *result) {
 	(void)context;
 	(void)result;
+}
+
+void postern__pg_link_reset(struct pg_connection *connection) {
+	(void)PQsetErrorVerbosity(connection->link, PQERRORS_DEFAULT);
+	(void)PQsetNoticeReceiver(connection->link, ignore_notice, NULL);
+	PQuntrace(connection->link);
 }
 
 int postern__pg_connect(struct pg_connection *connection,
@@ -316,7 +321,7 @@ int postern__pg_connect(struct pg_connection *connection,
 		postern__pg_disconnect(connection);
 		return r;
 	}
-	(void)PQsetNoticeReceiver(connection->link, ignore_notice, NULL);
+	postern__pg_link_reset(connection);
 	postern__buf_init(&connection->bytes, BATCH_BYTES_MAX);
 	postern__buf_init(&connection->text, STATEMENT_BYTES_MAX);
 	postern__point("postgres-connect.after");

@@ -90,6 +90,8 @@ void postern__pg_pool_finish(struct pg_store *self);
 
 int postern__pg_connect(struct pg_connection *connection,
 		struct postern_error *error);
+/* What libpq itself was told of the connection, as we have it. */
+void postern__pg_link_reset(struct pg_connection *connection);
 /* Where it leads, in words that hold no secret. */
 const char *postern__pg_place(const struct pg_connection *connection);
 void postern__pg_disconnect(struct pg_connection *connection);

@@ -335,6 +335,7 @@ static void call(struct transaction *work, struct postern_unit *unit) {
 			&unit->outcome);
 	bool interrupted = leave(work, &active);
 	(void)PQsetnonblocking(connection->link, 1);
+	postern__pg_link_reset(connection);
 	unit->duration_ms = clock->monotonic_ms(clock->context) - started;
 	judge(work, unit, interrupted);
 }
