@@ -336,6 +336,36 @@ static bool take_lock(struct scene *scene, uint64_t node, int64_t ttl_ms,
 	return held;
 }
 
+/* Several find the same node gone: one takes over, the others wait or come
+   again, and nobody ends the session of another. */
+static void two_take_over(void) {
+	struct scene scene;
+	struct postern_recovered recovered = { 0 };
+	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
+	scene_open(&scene);
+	scene_enrol(&scene, FROZEN, 1);
+	CHECK(scene_wait_for(&scene,
+			"SELECT count(*) FROM " SCHEMA ".node"
+			" WHERE lives_until <= " SCHEMA ".now_ms()",
+			1));
+	scene.second = scene_connect();
+	scene_run(scene.second, "BEGIN; SELECT " SCHEMA ".halt_1(ARRAY[43])");
+	static const char left_sql[] =
+			"SELECT count(*) FROM " SCHEMA ".node WHERE node = 43";
+	CHECK_OK(scene.store->ops->recover(scene.store, &recovery, &recovered,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(scene_number(scene.link, left_sql), 1);
+	scene_run(scene.second, "COMMIT");
+	CHECK_OK(scene.store->ops->recover(scene.store, &recovery, &recovered,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(scene_number(scene.link, left_sql), 0);
+	PQfinish(scene.second);
+	scene.second = NULL;
+	scene_close(&scene);
+}
+
 /* The same for one that had the lock. */
 static void frozen_owner(void) {
 	struct scene scene;
@@ -554,6 +584,11 @@ static void settled_again(void) {
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".ledger"),
 			3);
+	/* One whose lease was taken back looks much the same. */
+	CHECK_OK(scene_accept_leased(&scene, NODE, "6", &accept), &scene.error);
+	scene_run(scene.link, "UPDATE " SCHEMA ".open SET node = NULL");
+	CHECK_INT(settle(&scene, &accept, 1, POSTERN_SETTLE_PENDING, true),
+			POSTERN_E_STALE);
 	scene_close(&scene);
 }
 
@@ -650,6 +685,29 @@ static void listening_cut(void) {
 	scene_close(&scene);
 }
 
+/* Giving back, too, may begin when it was given up and done over again, and the
+   delivery has been claimed since. */
+static void given_back_twice(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	char sql[200];
+	scene_open(&scene);
+	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
+	scene_run(scene.link, "UPDATE " SCHEMA ".node SET round = 6");
+	for (int i = 0; i < 4; i++) {
+		(void)snprintf(sql, sizeof sql,
+				"SELECT " SCHEMA ".give_back_1(42, %d, NULL, '1000', %s,"
+				" ARRAY[%lld], ARRAY[%lld], ARRAY[1])",
+				5 + i / 2, i % 2 ? "true" : "false", (long long)accept.seq,
+				(long long)scene.handler);
+		scene_run(scene.link, sql);
+	}
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
+			1);
+	scene_close(&scene);
+}
+
 static int look_nowhere(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	(void)connection;
@@ -678,9 +736,36 @@ static void lost_number(void) {
 	scene_close(&scene);
 }
 
+/* It is the last that was given, and not done yet. */
+static void last_number(void) {
+	struct scene scene;
+	struct pg_connection *connection;
+	scene_open(&scene);
+	CHECK_OK(postern__pg_take(postern__pg_from_base(scene.store), &connection,
+					 &scene.error),
+			&scene.error);
+	CHECK_OK(postern__pg_begin(connection, &scene.error), &scene.error);
+	scene.second = scene_connect();
+	scene_run(scene.second, "BEGIN");
+	int64_t xid = scene_number(scene.second, "SELECT pg_current_xact_id()");
+	scene_cut_lines(&scene);
+	CHECK_INT(postern__pg_finish_known(connection, xid, look_nowhere, NULL,
+					  POSTERN_OK, &scene.error),
+			POSTERN_E_TIMEOUT);
+	CHECK_CONTAINS(scene.error.text, "still under way");
+	postern__pg_give(connection);
+	PQfinish(scene.second);
+	scene.second = NULL;
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "a transaction whose number was never given has not committed",
 			lost_number },
+	{ "a transaction that is under way is waited for, also the last",
+			last_number },
+	{ "what is given back late takes no lease that was made since",
+			given_back_twice },
 	{ "a result that was written counts when it comes again, if it says so",
 			settled_again },
 	{ "a connection that was closed while it rested is not used",
@@ -702,6 +787,7 @@ static const struct tap_case cases[] = {
 			frozen },
 	{ "a recovery does not wait for one that stopped a moment ago",
 			frozen_claim },
+	{ "who takes over does not end others who do", two_take_over },
 	{ "a node that stopped in a transaction does not keep its lock",
 			frozen_owner },
 	{ "a lock is renewed but not given away while something runs under it",

@@ -10,10 +10,10 @@
  * any.
  *
  * Whoever gives back waits for what is under way. But a batch is one statement,
- * and the server may not even have begun with it, nor do so for long. So giving
- * back begins a new round: every batch says in which one it was sent, and the
- * server refuses those of an earlier one. What was sent in between is refused,
- * too, and sent again.
+ * and the server may not even have begun with it, nor do so for long; the same
+ * goes for giving back itself. So each time begins a new round: all that is
+ * sent says in which one, and the server refuses what is of an earlier one. A
+ * batch that was sent in between is refused, too, and sent again.
  *
  * A claim has begun before it can be in doubt. But a delivery whose claim did
  * not take effect will be claimed once more, under the same fence, and that
@@ -76,8 +76,8 @@ struct search {
 	int64_t round; /* that begins with it */
 };
 
-/* Take a copy of what is in doubt. Unless only claims are meant, what is sent
-   from now on belongs to a new round. */
+/* Take a copy of what is in doubt. What is sent from now on belongs to a new
+   round. */
 static int search_begin(struct pg_store *self, struct search *search,
 		struct postern_error *error) {
 	const struct pg_doubts *doubts = &self->doubts;
@@ -92,8 +92,7 @@ static int search_begin(struct pg_store *self, struct search *search,
 		memcpy(search->doubts, doubts->items,
 				doubts->count * sizeof *search->doubts);
 		search->count = doubts->count;
-		self->round += !search->only_claimed;
-		search->round = self->round;
+		search->round = ++self->round;
 	}
 	(void)pthread_mutex_unlock(&self->lock);
 	return r;
@@ -138,18 +137,15 @@ static int give_back(struct pg_connection *connection,
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	postern__pg_node(&query, search->node);
-	if (search->only_claimed) {
-		postern__pg_null(&query, PG_INT8);
-	} else {
-		postern__pg_int8(&query, search->round);
-	}
+	postern__pg_int8(&query, search->round);
 	postern__pg_now(&query);
 	postern__pg_text(&query, timeout);
+	postern__pg_bool(&query, !search->only_claimed);
 	EACH_LEASE(PG_INT8, postern__pg_int8(&query, lease->seq));
 	EACH_LEASE(PG_INT4, postern__pg_int4(&query, lease->handler));
 	EACH_LEASE(PG_INT8, postern__pg_int8(&query, (int64_t)lease->fence));
 	int r = postern__pg_run(&query,
-			"SELECT @give_back_1($1, $2, $3, $4, $5, $6, $7)", error);
+			"SELECT @give_back_1($1, $2, $3, $4, $5, $6, $7, $8)", error);
 	postern__pg_end(&query);
 	return r;
 }

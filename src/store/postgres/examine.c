@@ -12,7 +12,8 @@
 #include "base/fail.h"
 #include "store/postgres/postgres.h"
 
-#define SERVER_VERSION_MIN 130000
+/* It can look at a range of pages, see clean.c. */
+#define SERVER_VERSION_MIN 140000
 /* As long as PostgreSQL keeps a name. */
 #define NAME_LEN_MAX 63
 
@@ -46,7 +47,7 @@ static int judge(struct pg_store *self, const struct pg_query *said,
 		struct postern_error *error) {
 	if (postern__pg_get(said, 0, VERSION) < SERVER_VERSION_MIN) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"PostgreSQL at %s is older than 13", self->place);
+				"PostgreSQL at %s is older than 14", self->place);
 	}
 	if (!postern__pg_get(said, 0, ENCODING)) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,

@@ -397,6 +397,7 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 		return POSTERN_OK;
 	}
 	*collided_out = has_collided(work, unit);
+	work->connection->state[0] = '\0'; /* what it was told is done with */
 	if (postern__unit_completes(unit)) {
 		r = postern__bug("effect-without-completion")
 					? keep(work, error)

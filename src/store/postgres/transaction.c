@@ -133,7 +133,7 @@ static int ask_fate(struct pg_connection *connection, void *context, bool again,
 	postern__pg_int8(&query, fate->xid);
 	int r = postern__pg_run(&query,
 			"SELECT s = 'committed', s = 'in progress' FROM (SELECT CASE WHEN"
-			" $1::text::xid8 < pg_snapshot_xmax(pg_current_snapshot())"
+			" $1::text::xid8 < pg_current_xact_id()"
 			" THEN pg_xact_status($1::text::xid8) ELSE 'aborted' END AS s)"
 			" AS f",
 			error);

@@ -224,7 +224,12 @@ BEGIN
 						AND l.fence = s.fence AND l.state = s.kind OFFSET 0)
 				OR (s.kind < 3 AND EXISTS (SELECT 1 FROM @open o
 					WHERE o.seq = s.seq AND o.handler = s.handler
-						AND o.fence = s.fence AND o.node IS NULL OFFSET 0));
+						AND o.fence = s.fence AND o.node IS NULL OFFSET 0)
+					-- Whoever takes a lease back leaves it so, too, but keeps
+					-- no attempt.
+					AND (s.kind = 2 OR EXISTS (SELECT 1 FROM @attempt t
+						WHERE t.seq = s.seq AND t.handler = s.handler
+							AND t.fence = s.fence OFFSET 0)));
 	END IF;
 	RETURN v_all;
 END $$;
@@ -899,11 +904,11 @@ BEGIN
 END $$;
 
 -- Give back leases that a node was never told of, those of them that it has.
--- Locking them waits for a claim that is still under way; p_round: batches are
--- waited for, too, and those of an earlier round that the server has not begun
--- with never will be.
+-- Locking them waits for a claim that is still under way; p_batches: batches are
+-- waited for, too. What the server has not begun with of an earlier round, a
+-- batch or another one of these, does nothing any more.
 CREATE FUNCTION @give_back_1(p_node bigint, p_round bigint, p_now bigint,
-	p_lock_timeout text, p_seq bigint[], p_handler integer[],
+	p_lock_timeout text, p_batches boolean, p_seq bigint[], p_handler integer[],
 	p_fence bigint[]) RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
 	SET enable_material = off
@@ -913,9 +918,12 @@ DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
-	IF p_round IS NOT NULL THEN
+	IF p_batches THEN
 		PERFORM pg_advisory_xact_lock(-p_node);
-		UPDATE @node SET round = p_round WHERE node = p_node AND round < p_round;
+	END IF;
+	UPDATE @node SET round = p_round WHERE node = p_node AND round < p_round;
+	IF NOT FOUND THEN
+		RETURN;
 	END IF;
 	PERFORM 1 FROM unnest(p_seq, p_handler) AS u (seq, handler)
 		CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
@@ -930,8 +938,8 @@ BEGIN
 END $$;
 
 -- End the transactions of nodes that stopped in the middle of them, and would
--- hold up those who take over. Transactions that wait for their client have
--- the node's number as an advisory lock.
+-- hold up those who take over. Transactions that wait for their client share
+-- the node's number; who has it alone is another one who takes over.
 CREATE FUNCTION @end_transactions_1(p_nodes bigint[])
 	RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -942,7 +950,7 @@ BEGIN
 				WHERE datname = current_database())
 			AND l.classid::bigint = n.node >> 32
 			AND l.objid::bigint = n.node & 4294967295
-		WHERE l.pid <> pg_backend_pid();
+		WHERE l.pid <> pg_backend_pid() AND l.mode = 'ShareLock';
 END $$;
 
 -- Take a lock or keep it. Returns its fence, NULL if another has it.
