@@ -349,6 +349,14 @@ BUGS = [
         ),
     ),
     Bug(
+        "late-batch-begun",
+        "a batch that was given up is carried out long after, and never run",
+        (
+            "unit/test_postgres_store",
+            "what the server had not begun with when it was given up never will be",
+        ),
+    ),
+    Bug(
         "own-told-as-duplicate",
         "a batch that is sent again takes its own messages for duplicates",
         strikes=[("postgres-apply.unheard:2", "duplicate_means_known")],

@@ -104,6 +104,11 @@ static void find_more_changes(struct change out[CHANGE_MAX]) {
 		out[0] = (struct change){ "WHERE lives_until <= v_now AND"
 								  " node <> p_node",
 			"WHERE node <> p_node" };
+		out[1] = (struct change){ "ANY (v_late) AND lives_until <= v_now",
+			"ANY (v_late)" };
+	} else if (postern__bug("late-batch-begun")) {
+		out[0] =
+				(struct change){ "IF v_round > p_round THEN", "IF false THEN" };
 	} else if (postern__bug("frozen-left-alone")) {
 		out[0] = (struct change){ "PERFORM pg_terminate_backend(l.pid)",
 			"PERFORM l.pid" };
