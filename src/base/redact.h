@@ -22,9 +22,9 @@
  * Write address to out (size bytes, size > 0, ends in a zero byte) with the
  * password and the values of parameters whose names look like a secret as ***.
  * Understands URLs and libpq's `name=value` strings, of which the blanks that
- * are not needed go. Where it is unclear which
- * part is secret, all but the scheme is ***, so `***` alone for what is
- * neither. The result is one line of valid UTF-8, cut if it does not fit.
+ * are not needed go. Where it is unclear which part is secret, all but the
+ * scheme is ***, so `***` alone for what is neither. The result is one line of
+ * valid UTF-8, cut if it does not fit.
  *
  * address  may be NULL, which gives an empty text.
  */

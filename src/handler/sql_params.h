@@ -89,9 +89,9 @@ bool postern__sql_param_find(const char *name, size_t len,
  * - every parameter is `:name`, and one we know;
  * - no statement begins, ends or leaves the transaction it is run in (BEGIN,
  *   COMMIT, END, ROLLBACK, SAVEPOINT, RELEASE, …, INSERT OR ROLLBACK) or says
- *   of what kind that is (SET TRANSACTION, SET SESSION CHARACTERISTICS),
- * touches the connection (ATTACH, DETACH, PRAGMA, VACUUM), or leaves something
- *   behind for other deliveries (CREATE TEMP, CREATE TRIGGER);
+ *   of what kind that is (SET TRANSACTION, SET SESSION CHARACTERISTICS);
+ * - none touches the connection (ATTACH, DETACH, PRAGMA, VACUUM), or leaves
+ *   something behind for other deliveries (CREATE TEMP, CREATE TRIGGER);
  * - every string and comment has an end.
  *
  * Whether the database understands it is seen when it is run. *count_out is
