@@ -525,27 +525,10 @@ static void woken_after_claim(void) {
 	scene_close(&scene);
 }
 
-static void give_back(struct scene *scene, const struct postern_claimed *item) {
+static int settle(struct scene *scene, int64_t seq, uint64_t fence,
+		enum postern_settle_to to, bool again) {
 	struct postern_settlement settlement = {
-		.seq = item->seq,
-		.handler = item->handler,
-		.fence = item->fence,
-		.to = POSTERN_SETTLE_RETURNED,
-		.outcome = "returned",
-	};
-	struct postern_batch batch = {
-		.node = NODE,
-		.settlements = &settlement,
-		.settlement_count = 1,
-	};
-	CHECK_OK(scene->store->ops->apply(scene->store, &batch, &scene->error),
-			&scene->error);
-}
-
-static int settle(struct scene *scene, const struct postern_accept *accept,
-		uint64_t fence, enum postern_settle_to to, bool again) {
-	struct postern_settlement settlement = {
-		.seq = accept->seq,
+		.seq = seq,
 		.handler = scene->handler,
 		.fence = fence,
 		.to = to,
@@ -562,6 +545,12 @@ static int settle(struct scene *scene, const struct postern_accept *accept,
 	return settlement.code;
 }
 
+static void give_back(struct scene *scene, const struct postern_claimed *item) {
+	CHECK_INT(settle(scene, item->seq, item->fence, POSTERN_SETTLE_RETURNED,
+					  false),
+			POSTERN_OK);
+}
+
 /* In another batch than the first time. */
 static void settled_again(void) {
 	static const enum postern_settle_to ways[] = { POSTERN_SETTLE_DONE,
@@ -574,11 +563,13 @@ static void settled_again(void) {
 	for (size_t i = 0; i < 5; i++) {
 		CHECK_OK(scene_accept_leased(&scene, NODE, ids[i], &accept),
 				&scene.error);
-		CHECK_INT(settle(&scene, &accept, 1, ways[i], false), POSTERN_OK);
-		CHECK_INT(settle(&scene, &accept, 1, ways[i], false), POSTERN_E_STALE);
-		CHECK_INT(settle(&scene, &accept, 1, ways[i], true), POSTERN_OK);
-		CHECK_INT(settle(&scene, &accept, 2, ways[i], true), POSTERN_E_STALE);
-		CHECK_INT(settle(&scene, &accept, 1, ways[(i + 1) % 3], true),
+		CHECK_INT(settle(&scene, accept.seq, 1, ways[i], false), POSTERN_OK);
+		CHECK_INT(settle(&scene, accept.seq, 1, ways[i], false),
+				POSTERN_E_STALE);
+		CHECK_INT(settle(&scene, accept.seq, 1, ways[i], true), POSTERN_OK);
+		CHECK_INT(settle(&scene, accept.seq, 2, ways[i], true),
+				POSTERN_E_STALE);
+		CHECK_INT(settle(&scene, accept.seq, 1, ways[(i + 1) % 3], true),
 				POSTERN_E_STALE);
 	}
 	CHECK_INT(scene_number(scene.link,
@@ -587,7 +578,7 @@ static void settled_again(void) {
 	/* One whose lease was taken back looks much the same. */
 	CHECK_OK(scene_accept_leased(&scene, NODE, "6", &accept), &scene.error);
 	scene_run(scene.link, "UPDATE " SCHEMA ".open SET node = NULL");
-	CHECK_INT(settle(&scene, &accept, 1, POSTERN_SETTLE_PENDING, true),
+	CHECK_INT(settle(&scene, accept.seq, 1, POSTERN_SETTLE_PENDING, true),
 			POSTERN_E_STALE);
 	scene_close(&scene);
 }
