@@ -344,7 +344,7 @@ BUGS = [
         "doubts-forgotten",
         "what was leased by a batch without an answer is never given back",
         (
-            "unit/test_postgres_store",
+            "unit/test_postgres_doubt",
             "what was leased after it was given up is given back",
         ),
     ),
@@ -352,7 +352,7 @@ BUGS = [
         "late-batch-begun",
         "a batch that was given up is carried out long after, and never run",
         (
-            "unit/test_postgres_store",
+            "unit/test_postgres_doubt",
             "what the server had not begun with when it was given up never will be",
         ),
     ),

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "store/postgres/postgres.h"
 #include "tap.h"
 #include "unit/postgres_scene.h"
 
@@ -244,7 +245,62 @@ static void collected_without_name(void) {
 	scene_close(&scene);
 }
 
+static int look_nowhere(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	(void)connection;
+	(void)context;
+	(void)again;
+	(void)error;
+	FAIL("there is nothing to look for");
+	return POSTERN_OK;
+}
+
+/* The answer to COMMIT is lost with the server, which comes back without the
+   number ever having been given. */
+static void lost_number(void) {
+	struct scene scene;
+	struct pg_connection *connection;
+	scene_open_with(&scene, PATIENCE_MS);
+	CHECK_OK(postern__pg_take(postern__pg_from_base(scene.store), &connection,
+					 &scene.error),
+			&scene.error);
+	CHECK_OK(postern__pg_begin(connection, &scene.error), &scene.error);
+	scene_cut_lines(&scene);
+	CHECK_INT(postern__pg_finish_known(connection, INT64_C(1) << 40,
+					  look_nowhere, NULL, POSTERN_OK, &scene.error),
+			POSTERN_E_UNAVAILABLE);
+	postern__pg_give(connection);
+	scene_close(&scene);
+}
+
+/* It is the last that was given, and not done yet. */
+static void last_number(void) {
+	struct scene scene;
+	struct pg_connection *connection;
+	scene_open(&scene);
+	CHECK_OK(postern__pg_take(postern__pg_from_base(scene.store), &connection,
+					 &scene.error),
+			&scene.error);
+	CHECK_OK(postern__pg_begin(connection, &scene.error), &scene.error);
+	scene.second = scene_connect();
+	scene_run(scene.second, "BEGIN");
+	int64_t xid = scene_number(scene.second, "SELECT pg_current_xact_id()");
+	scene_cut_lines(&scene);
+	CHECK_INT(postern__pg_finish_known(connection, xid, look_nowhere, NULL,
+					  POSTERN_OK, &scene.error),
+			POSTERN_E_TIMEOUT);
+	CHECK_CONTAINS(scene.error.text, "still under way");
+	postern__pg_give(connection);
+	PQfinish(scene.second);
+	scene.second = NULL;
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
+	{ "a transaction whose number was never given has not committed",
+			lost_number },
+	{ "a transaction that is under way is waited for, also the last",
+			last_number },
 	{ "what is not in the ledger was not handled, whatever its number says",
 			handled_by_another },
 	{ "what is not leased was not claimed, whatever its number says",
