@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Postern from C++17: owners for what must be destroyed, an exception for what
- * fails, and a lambda as the handler.
+ * Postern from C++17: owners that destroy, exceptions for errors, and a lambda
+ * as the handler.
  *
  * A callback must not throw; the wrapper turns an exception into a retry.
  *
@@ -96,7 +96,7 @@ int main() {
 				throw std::runtime_error("not yet");
 			}
 		};
-		/* The handler lives longer than the box that calls it. */
+		/* The handler must outlive the box that calls it. */
 		Box box = open("memory:", "events", "print", print);
 		accept(box, "events", "a", "hello");
 		accept(box, "events", "a", "hello");

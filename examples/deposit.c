@@ -4,8 +4,8 @@
  * through the open transaction that completes its delivery. Both commit, or
  * neither does.
  *
- * The callback adds to a balance, which would show every run too many. Started
- * again, the program sends the same message, and nothing is run.
+ * The callback adds to a balance, so a second run would be visible. Started
+ * again, the program sends the same message, and the callback does not run.
  *
  *   cc -o deposit deposit.c $(pkg-config --cflags --libs postern libpq)
  *   psql -f deposit.sql postgres://orders@db.example/shop
@@ -22,7 +22,7 @@ static void deposit(void *context, const struct postern_message *message,
 	PGconn *link = delivery->transaction;
 	const char *const values[] = { message->subject, message->body };
 	const int lens[] = { 0, (int)message->body_len };
-	/* The body as bytes, by its length: no zero byte ends it. */
+	/* The body has a length; it is not terminated by a zero byte. */
 	const int formats[] = { 0, 1 };
 	PGresult *result = PQexecParams(link,
 			"INSERT INTO account (owner, balance)"

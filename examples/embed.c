@@ -19,7 +19,7 @@ static int failed(const char *what, const struct postern_error *error) {
 	return 1;
 }
 
-/* Runs on a thread of the runner. What it does not say is POSTERN_DONE. */
+/* Runs on a thread of the runner. The outcome is POSTERN_DONE unless set. */
 static void mail(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
@@ -39,7 +39,7 @@ static int configure(struct postern_box *box, struct postern_error *error) {
 	postern_policy_init(&policy);
 	policy.backoff_ms = delays_ms;
 	policy.backoff_count = 1;
-	policy.concurrency = 1; /* so that the lines come in order */
+	policy.concurrency = 1; /* so that the lines are printed in order */
 	const struct postern_handler_options handler = {
 		.size = sizeof handler,
 		.key = "mail", /* stored with every delivery: choose it once */
@@ -68,7 +68,7 @@ static void accept_one(struct postern_box *box, const char *id) {
 			r == POSTERN_OK ? "accepted" : error.text);
 }
 
-/* Until no delivery is open any more; a server would not wait, but serve. */
+/* Wait until no delivery is open; a server would serve instead. */
 static int wait_until_done(struct postern_box *box,
 		struct postern_error *error) {
 	const struct timespec pause = { .tv_nsec = 20 * 1000 * 1000 };
@@ -110,7 +110,7 @@ int main(void) {
 	if (r == POSTERN_OK) {
 		r = postern_runner_drain(runner, 5000, &error);
 	}
-	/* In this order; both take NULL. */
+	/* In this order; both accept NULL. */
 	postern_runner_destroy(runner);
 	postern_box_destroy(box);
 	return r == POSTERN_OK ? 0 : failed("embed", &error);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * No threads, no server: accept what comes on standard input, one message per
- * line, deliver what is due, and end. For cron, for functions that live for
+ * No threads, no server: accept messages from standard input, one per line,
+ * deliver what is due, and exit. For cron, for functions that live for
  * one request, and for tests.
  *
- * A line is "ID BODY". What fails stays in the store, with the time of its
- * next attempt, for a later run of this program.
+ * A line is "ID BODY". A delivery that fails stays in the store, with the time
+ * of its next attempt, for a later run of this program.
  *
  *   cc -o pump pump.c $(pkg-config --cflags --libs postern)
  *   echo '7 hello' | ./pump
@@ -22,7 +22,7 @@ static void greet(void *context, const struct postern_message *message,
 	(void)context;
 	(void)delivery;
 	if (message->body_len == 0) {
-		/* It will never be better: for people to look at. */
+		/* A retry cannot help: keep it for an operator. */
 		postern_outcome_set(outcome, POSTERN_POISON, 0, "nothing to greet");
 		return;
 	}
@@ -69,7 +69,7 @@ static void accept_lines(struct postern_box *box) {
 	free(line);
 }
 
-/* What people will have to look at. */
+/* The deliveries that an operator has to decide about. */
 static int list_poisoned(struct postern_box *box, struct postern_error *error) {
 	const struct postern_filter filter = {
 		.size = sizeof filter,

@@ -4,9 +4,9 @@
  * store's open transaction. The row and the delivery's completion commit
  * together or not at all.
  *
- * The callback adds to a balance, which would show every run too many, and
- * fails the first time after it has written. The balance is right all the
- * same, also when this program is started again.
+ * The callback adds to a balance, so a second run would be visible, and
+ * fails the first time after it has written. The balance is still right,
+ * also when this program is started again.
  *
  *   cc -o transactional transactional.c \
  *       $(pkg-config --cflags --libs postern sqlite3)
@@ -53,7 +53,7 @@ static void deposit(void *context, const struct postern_message *message,
 	if (r != SQLITE_DONE) {
 		postern_outcome_set(outcome, POSTERN_RETRY, 0, sqlite3_errmsg(db));
 	} else if (delivery->attempt == 1) {
-		/* Whatever the outcome, but for done and discard: rolled back. */
+		/* Any outcome but done and discard rolls back. */
 		postern_outcome_set(outcome, POSTERN_RETRY_AFTER, 0, "changed my mind");
 	}
 	/* Statements end before the callback does. Never commit, never roll
@@ -62,7 +62,7 @@ static void deposit(void *context, const struct postern_message *message,
 	(void)printf("deposit: attempt %u\n", (unsigned)delivery->attempt);
 }
 
-/* The balance, from a connection of our own that only reads. */
+/* Read the balance through a read-only connection of our own. */
 static void show_balance(void) {
 	sqlite3 *db = NULL;
 	if (sqlite3_open_v2("transactional.db", &db, SQLITE_OPEN_READONLY, NULL) ==

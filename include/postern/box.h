@@ -107,7 +107,9 @@ struct postern_box_options {
 
 	/* Of the lock for cleaning: "InboxCleanup_default". */
 	const char *cleanup_lock_name;
-	uint32_t cleanup_batch; /* 10,000: most that one commit removes */
+	/* 10,000: most that one commit removes; it also ends after 16 MiB of
+	   bodies, and is smaller if the last one took long. */
+	uint32_t cleanup_batch;
 
 	/* Told about warnings at start; may be NULL. */
 	postern_remark *remark;

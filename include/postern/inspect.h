@@ -170,6 +170,9 @@ struct postern_channel_stats {
 	   they could not be; now. */
 	uint64_t staged;
 	uint64_t refused;
+	/* Running nodes that have the channel, counted where messages can be
+	   staged (PostgreSQL). Without one, staged messages wait. */
+	uint64_t nodes;
 };
 
 struct postern_handler_stats {
@@ -213,6 +216,13 @@ struct postern_lock_stats {
 	int64_t held_until_ms;
 };
 
+/* A key that the store knows, present or former, and the handler that it stands
+   for now, by the key of that. */
+struct postern_key_stats {
+	const char *key;
+	const char *handler;
+};
+
 struct postern_stats {
 	const char *store; /* the kind: "sqlite", "memory" */
 	const struct postern_channel_stats *channels;
@@ -225,6 +235,8 @@ struct postern_stats {
 	size_t node_count;
 	const struct postern_lock_stats *locks; /* by name */
 	size_t lock_count;
+	const struct postern_key_stats *keys;
+	size_t key_count;
 };
 
 /* Count everything. End *out with postern_stats_destroy(). */

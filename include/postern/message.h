@@ -34,9 +34,11 @@ extern "C" {
 /* All names and values of one message together. */
 #define POSTERN_HEADERS_LEN_MAX 65536
 
-/* What a box takes unless its options say otherwise, and the most they may. */
+/* What a box takes unless its options say otherwise, and the most they may:
+   the server keeps no more than this of all bodies in memory at a time, and a
+   longer one would be refused as "too much at once" for good. */
 #define POSTERN_BODY_LEN_DEFAULT ((size_t)1024 * 1024)
-#define POSTERN_BODY_LEN_MAX ((size_t)256 * 1024 * 1024)
+#define POSTERN_BODY_LEN_MAX ((size_t)128 * 1024 * 1024)
 
 struct postern_header {
 	const char *name;

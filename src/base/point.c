@@ -26,7 +26,6 @@ struct strike {
 static struct strike strike_crash = { .variable = "POSTERN_CRASH_AT" };
 static struct strike strike_pause = { .variable = "POSTERN_PAUSE_AT" };
 static struct strike strike_fail = { .variable = "POSTERN_FAIL_AT" };
-static const char *bug_chosen;
 static pthread_once_t plan_once = PTHREAD_ONCE_INIT;
 
 static postern__point_watcher *point_watcher;
@@ -83,7 +82,6 @@ static void read_plan(void) {
 	read_strike(&strike_crash);
 	read_strike(&strike_pause);
 	read_strike(&strike_fail);
-	bug_chosen = getenv("POSTERN_BUG");
 	tallying = getenv("POSTERN_POINTS_TOLD");
 	if (tallying) {
 		(void)atexit(tell_tallies);
@@ -130,14 +128,4 @@ bool postern__point_fails(const char *name) {
 void postern__point_watch(postern__point_watcher *watcher, void *context) {
 	point_watcher = watcher;
 	point_watcher_context = context;
-}
-
-bool postern__bug(const char *name) {
-	(void)pthread_once(&plan_once, read_plan);
-	return bug_chosen && strcmp(bug_chosen, name) == 0;
-}
-
-void postern__bug_choose(const char *name) {
-	(void)pthread_once(&plan_once, read_plan);
-	bug_chosen = name;
 }

@@ -3,14 +3,13 @@
 #define POSTERN_BASE_POINT_H
 
 /*
- * Named places in the code where a test may strike, and known bugs that a
- * test may bring back. Built in with -Dpoints=true only: in any other build
- * all of it is nothing, and the compiler removes what hangs on it.
+ * Named places in the code where a test may strike. Built in with
+ * -Dpoints=true only: in any other build all of it is nothing, and the
+ * compiler removes what hangs on it.
  *
  *   POSTERN_CRASH_AT=NAME:N   the N-th pass of NAME kills the process
  *   POSTERN_PAUSE_AT=NAME:N   … stops it (SIGSTOP) until somebody goes on
  *   POSTERN_FAIL_AT=NAME:N    … makes postern__point_fails() true
- *   POSTERN_BUG=NAME          postern__bug(NAME) is true
  *   POSTERN_POINTS_TOLD=FILE  gets how often each place was passed, at exit
  *
  * NAME is "noun.where", as in "commit.before"; N counts from 1 (also if it is
@@ -23,7 +22,6 @@
 
 void postern__point(const char *name);
 bool postern__point_fails(const char *name);
-bool postern__bug(const char *name);
 
 /*
  * Told about every pass, before anything is struck: a simulation lets other
@@ -33,15 +31,10 @@ bool postern__bug(const char *name);
 typedef void postern__point_watcher(void *context, const char *name);
 void postern__point_watch(postern__point_watcher *watcher, void *context);
 
-/* Bring back a bug from inside a test, NULL for none: as POSTERN_BUG. The
-   name is borrowed. */
-void postern__bug_choose(const char *name);
-
 #else
 
 #define postern__point(name) ((void)0)
 #define postern__point_fails(name) false
-#define postern__bug(name) false
 
 #endif
 

@@ -62,4 +62,7 @@ int postern__count_parse(const char *text, uint64_t min, uint64_t max,
 const char *postern__closest(const char *name, const char *const *candidates,
 		size_t count);
 
+/* The value of a hexadecimal digit, -1 if it is none. */
+int postern__hex_value(char c);
+
 #endif

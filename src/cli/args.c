@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sorting the words of a command line by tables of flags.
+ * Parses the words of a command line by tables of flags.
  *
- * Tables are looked through in turn, so a command's own flag hides an option
- * of the configuration with the same name.
+ * Tables are searched in turn, so a command's own flag hides an option of the
+ * configuration with the same name.
  */
 
 #include "cli/args.h"
@@ -80,7 +80,7 @@ static int fail_unknown(const struct parser *parser, const char *name,
 			len > 100 ? 100 : (int)len, name);
 }
 
-static int add(struct parser *parser, const struct postern__flag *flag,
+static int add_arg(struct parser *parser, const struct postern__flag *flag,
 		const char *value, struct postern_error *error) {
 	struct postern__args *args = parser->args;
 	for (size_t i = 0; flag && !flag->repeats && i < args->count; i++) {
@@ -105,7 +105,7 @@ static int add_value(struct parser *parser, const struct postern__flag *flag,
 		}
 		value = parser->words[parser->index++];
 	}
-	return add(parser, flag, value, error);
+	return add_arg(parser, flag, value, error);
 }
 
 static int parse_long(struct parser *parser, const char *word,
@@ -122,7 +122,7 @@ static int parse_long(struct parser *parser, const char *word,
 			return postern__fail(error, POSTERN_E_INVALID,
 					"'--%s' takes no value", flag->name);
 		}
-		return add(parser, flag, NULL, error);
+		return add_arg(parser, flag, NULL, error);
 	}
 	return add_value(parser, flag, value, error);
 }
@@ -132,12 +132,12 @@ static int parse_short(struct parser *parser, const char *word,
 	const struct postern__flag *flag = find_short(parser, word[1]);
 	if (!flag || (!flag->value && word[2])) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"unknown flag '%.100s' (an operand that starts with '-' goes "
-				"behind '--')",
+				"unknown flag '%.100s' (put an operand that starts with '-' "
+				"after '--')",
 				word);
 	}
 	if (!flag->value) {
-		return add(parser, flag, NULL, error);
+		return add_arg(parser, flag, NULL, error);
 	}
 	return add_value(parser, flag, word[2] ? word + 2 : NULL, error);
 }
@@ -148,7 +148,7 @@ static int parse_all(struct parser *parser, struct postern_error *error) {
 		const char *word = parser->words[parser->index++];
 		int r;
 		if (ended || word[0] != '-' || !word[1]) {
-			r = add(parser, NULL, word, error);
+			r = add_arg(parser, NULL, word, error);
 		} else if (strcmp(word, "--") == 0) {
 			ended = true;
 			continue;
@@ -169,7 +169,7 @@ int postern__args_parse(const char *const *words, size_t count,
 		struct postern__args *out, struct postern_error *error) {
 	struct postern__args args = { 0 };
 	if (count > POSTERN__ARGS_MAX) {
-		return postern__fail(error, POSTERN_E_INVALID, "over %d arguments",
+		return postern__fail(error, POSTERN_E_INVALID, "more than %d arguments",
 				POSTERN__ARGS_MAX);
 	}
 	args.items = calloc(count + 1, sizeof *args.items);

@@ -3,12 +3,12 @@
 #define POSTERN_CLI_ARGS_H
 
 /*
- * The words behind a command's name, sorted into flags and operands.
+ * The words after a command's name, parsed into flags and operands.
  *
  * `--name value`, `--name=value`, `-n value` and `-nvalue` are the same; flags
  * and operands may be mixed; `--` ends the flags; `-` alone is an operand.
- * There are no abbreviations: what works today must not change its meaning
- * when a flag is added.
+ * There are no abbreviations, so that a command line keeps its meaning when a
+ * flag is added.
  */
 
 #include <stdbool.h>

@@ -17,7 +17,7 @@
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
-#include "cli/own.h"
+#include "cli/own_store.h"
 #include "server/config.h"
 
 #define MESSAGES_DEFAULT 100000
@@ -38,7 +38,7 @@ static int parse_handler(const struct postern__cli *cli,
 		}
 	}
 	return name ? postern__cli_usage(cli,
-						  "--handler is callback, sql, exec or none, not "
+						  "--handler must be callback, sql, exec or none, not "
 						  "'%.80s'",
 						  name)
 				: POSTERN__EXIT_OK;
@@ -61,7 +61,8 @@ static int parse_duplicates(const struct postern__cli *cli, uint32_t *out) {
 	if (postern__count_parse(digits, 0, POSTERN__BENCH_DUPLICATES_MAX, &percent,
 				NULL)) {
 		return postern__cli_usage(cli,
-				"--duplicates is a percentage from 0%% to %d%%, not '%.80s'",
+				"--duplicates must be a percentage from 0%% to %d%%, not "
+				"'%.80s'",
 				POSTERN__BENCH_DUPLICATES_MAX, text);
 	}
 	*out = (uint32_t)percent;
@@ -115,47 +116,47 @@ static int parse_job(const struct postern__cli *cli,
 	}
 	if (job->rate > 0 && (job->drain || postern__args_has(args, "batch") ||
 								 postern__args_has(args, "senders"))) {
-		return postern__cli_usage(cli,
-				"--rate sends one message after the other: leave out --batch, "
-				"--senders and --drain");
+		return postern__cli_usage(cli, "--rate sends messages one by one: "
+									   "remove --batch, --senders and --drain");
 	}
 	if (job->shared && (job->drain || job->handler == POSTERN__BENCH_NONE)) {
 		return postern__cli_usage(cli,
-				"--shared ends when everything was delivered: leave out "
-				"--drain and --handler none");
+				"--shared ends when every delivery has ended: remove --drain "
+				"and --handler none");
 	}
 	if (!postern__args_has(args, "store") &&
 			!postern__args_has(args, "store-file")) {
 		return postern__cli_usage(cli,
-				"say --store: what it fills with messages is not taken from a "
-				"configuration; 'memory:', 'sqlite:FILE' with a file that is "
-				"not there yet, or 'postgres://USER@HOST/DATABASE?schema=NAME' "
-				"with a schema that is not");
+				"--store is required, because bench does not fill the store of "
+				"a configuration: use 'memory:', 'sqlite:FILE' with a file "
+				"that does not exist, or "
+				"'postgres://USER@HOST/DATABASE?schema=NAME' with a schema "
+				"that does not exist");
 	}
 	return r;
 }
 
-/* That nobody has used the store; a store without channels never had a
+/* Refuse a store that has been used; a store without channels never had a
    message. */
 static int check_fresh(const struct postern__cli *cli,
 		struct postern_box *box) {
 	struct postern_error error;
 	struct postern_stats *stats = NULL;
 	if (postern_box_stats(box, &stats, &error)) {
-		return postern__say_error(cli, &error);
+		return postern__print_error(cli, &error);
 	}
 	bool fresh = stats->channel_count == 0 && stats->handler_count == 0;
 	postern_stats_destroy(stats);
 	if (!fresh) {
-		postern__say("bench: the store has been used already; it takes a new "
-					 "one, such as a file, or a ?schema=NAME of a database, "
-					 "that is not there yet");
+		postern__err_print(
+				"bench: the store has been used before: choose a new one, "
+				"such as a file or a ?schema=NAME that does not exist");
 		return POSTERN__EXIT_FAILED;
 	}
 	return POSTERN__EXIT_OK;
 }
 
-/* The most memory this process ever had; 0 if the kernel does not say. */
+/* The peak memory of this process; 0 if the kernel does not report it. */
 static uint64_t peak_rss_kib(void) {
 	char line[256];
 	uint64_t kib = 0;
@@ -180,7 +181,7 @@ static uint64_t rate_of(uint64_t count, int64_t ns) {
 	return ns > 0 ? (uint64_t)((double)count / seconds_of(ns) + 0.5) : 0;
 }
 
-/* What the job comes to: completions, or without a handler, accepts. */
+/* Print the result: completions, or accepts if there is no handler. */
 static uint64_t done_count(const struct postern__bench_job *job,
 		const struct postern__bench_result *result) {
 	return job->handler == POSTERN__BENCH_NONE ? result->accepted
@@ -208,8 +209,8 @@ static void print_json(const struct postern__bench_job *job,
 			handlers[job->handler], "drain", (int)job->drain, "accept_seconds",
 			seconds_of(result->accept_ns), "drain_seconds",
 			seconds_of(result->drain_ns));
-	/* Seven digits are more than was measured. What cannot be written is found
-	   when stdout is closed. */
+	/* Seven digits are more precise than the measurement. A write error is
+	   found when stdout is closed. */
 	(void)json_dumpf(json, stdout, JSON_REAL_PRECISION(7));
 	(void)putchar('\n');
 	json_decref(json);
@@ -242,17 +243,17 @@ static void print_lines(const struct postern__bench_job *job,
 				" ms, accept to handler start");
 		print_line("latency p99", (double)result->p99_ns / 1e6, 3, " ms");
 	}
-	print_line("memory", (double)peak_rss_kib() / 1024, 1, " MiB at most");
+	print_line("memory", (double)peak_rss_kib() / 1024, 1, " MiB maximum");
 }
 
-/* That the store is fresh, and what the job needs in it. */
+/* Check that the store is new, and create the tables that the job needs. */
 static int set_up(const struct postern__cli *cli,
 		const struct postern__bench_job *job, struct postern_box *box) {
 	struct postern_error error;
 	int r = job->shared ? POSTERN__EXIT_OK : check_fresh(cli, box);
 	if (r == POSTERN__EXIT_OK && job->handler == POSTERN__BENCH_SQL &&
 			postern__bench_set_up(box, &error)) {
-		r = postern__say_error(cli, &error);
+		r = postern__print_error(cli, &error);
 	}
 	return r;
 }
@@ -263,25 +264,25 @@ static int run_on(const struct postern__cli *cli,
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
 	struct postern_error error;
-	postern__own_options(cli->stores[0], &options);
-	int r = postern__own_box(cli, cli->stores[0], &options, &box);
+	postern__own_store_options(cli->stores[0], &options);
+	int r = postern__own_store_open(cli, cli->stores[0], &options, &box);
 	if (r == POSTERN__EXIT_OK) {
 		r = set_up(cli, job, box);
 	}
 	if (r == POSTERN__EXIT_OK && job->handler == POSTERN__BENCH_SQL) {
 		postern_box_destroy(box);
 		box = NULL;
-		r = postern__own_box(cli, cli->stores[0], &options, &box);
+		r = postern__own_store_open(cli, cli->stores[0], &options, &box);
 	}
 	if (r == POSTERN__EXIT_OK &&
 			postern__bench_run(bench, box, result, &error)) {
-		r = postern__say_error(cli, &error);
+		r = postern__print_error(cli, &error);
 	}
 	postern_box_destroy(box);
 	return r;
 }
 
-/* The one that --store is about. */
+/* The store that --store names. */
 static void choose_store(struct postern__cli *cli) {
 	const struct postern__config_store *store =
 			postern__config_store_named(cli->config, POSTERN__STORE_DEFAULT,
@@ -315,7 +316,7 @@ int postern__command_bench(struct postern__cli *cli) {
 	job.runner = &runner;
 	job.policy = &policy;
 	if (postern__bench_create(&job, &bench, &error)) {
-		return postern__say_error(cli, &error);
+		return postern__print_error(cli, &error);
 	}
 	r = run_on(cli, &job, bench, &result);
 	postern__bench_destroy(bench);

@@ -43,7 +43,7 @@ struct postern__bench_job {
 	bool shared;         /* other processes do the same on this store */
 	enum postern__bench_handler handler;
 	const struct postern_policy *policy;
-	/* What has expired by them in the store is cleaned up meanwhile. */
+	/* Messages that expire by these are cleaned up during the job. */
 	int64_t retention_payload_ms;
 	int64_t retention_dedupe_ms;
 	const struct postern_runner_options *runner;
@@ -80,22 +80,22 @@ int postern__bench_create(const struct postern__bench_job *job,
 void postern__bench_destroy(struct postern__bench *bench);
 
 /*
- * What POSTERN__BENCH_SQL needs before its job: the table it writes to. On a
- * box of its own, since a handler more would take its share of the memory.
+ * Create the table that POSTERN__BENCH_SQL writes to. Uses a box of its own,
+ * because one more handler would reduce the memory of the job's handler.
  */
 int postern__bench_set_up(struct postern_box *box, struct postern_error *error);
 
 /*
- * Add the job's channel and handler to a box, start the box, do the job, and
- * see that the store agrees on what was done. Once only. POSTERN_E_CORRUPT:
- * the store does not agree, or a handler failed.
+ * Add the job's channel and handler to a box, start the box, run the job, and
+ * compare the counters of the store with the job's. Call it once.
+ * POSTERN_E_CORRUPT: the counters differ, or a handler failed.
  */
 int postern__bench_run(struct postern__bench *bench, struct postern_box *box,
 		struct postern__bench_result *out, struct postern_error *error);
 
 /* bench_feed.c: messages. */
 
-/* How far back the message is at most that is sent again. */
+/* How far back the original of a copy is at most. */
 #define POSTERN__BENCH_WINDOW 1000
 
 /* The messages of one sender, one after the other. */
@@ -121,8 +121,8 @@ void postern__bench_feed_next(struct postern__bench_feed *feed,
 
 /* bench_samples.c: latency. */
 
-/* Of this many messages at most, evenly chosen, so that measuring takes
-   little memory whatever the job. A power of two. */
+/* The number of messages that are measured at most, evenly chosen, so that
+   measuring takes little memory for any job. A power of two. */
 #define POSTERN__BENCH_SAMPLES_MAX 65536
 
 struct postern__bench_samples {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The messages of the job: random ids, bodies of one size, and now and then
- * one of the last thousand once more, as a broker that delivers again would.
- * The body is made of the id, so a copy has the same.
+ * The messages of the job: random ids, bodies of one size, and some copies of
+ * the last thousand messages, as a broker that redelivers would send. The body
+ * contains the id, so a copy has the same body.
  */
 
 #include "cli/bench.h"
@@ -15,8 +15,8 @@ static const char before[] = "{\"id\":\"";
 static const char between[] = "\",\"padding\":\"";
 static const char after[] = "\"}";
 
-/* Weyl sequence and a mixer: good enough for ids nobody has to guess, and
-   fast enough not to be measured. */
+/* A Weyl sequence and a mixer: good enough for ids that need not be secret, and
+   fast enough not to affect the measurement. */
 static uint64_t next_random(struct postern__bench_feed *feed) {
 	uint64_t x = feed->random += UINT64_C(0x9e3779b97f4a7c15);
 	x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -71,7 +71,8 @@ void postern__bench_feed_init(struct postern__bench_feed *feed,
 	feed->duplicates = duplicates;
 }
 
-/* Spread evenly; never the first, since there are at most 90 %. */
+/* Copies are spread evenly. The first message is never a copy, because at most
+   90 % are. */
 static bool is_copy(const struct postern__bench_feed *feed) {
 	return (feed->sent + 1) * feed->duplicates / 100 >
 		   feed->sent * feed->duplicates / 100;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Doing the job: threads that send, a runner that delivers, and a listener
- * that counts what becomes durable. The calling thread only watches.
+ * Runs the job: threads that send, a runner that delivers, and a subscriber
+ * that counts durable completions. The calling thread prints progress.
  *
- * `remaining` is what is still to be decided of all that will be sent: a copy
- * is decided when it is known as one, anything else when its completion is
- * durable. Whoever brings it to zero stops the clock. On a store that is shared
- * nobody knows what the others did; there the store is asked.
+ * `remaining` counts the messages that are not decided: a copy is decided when
+ * it is recognised, any other message when its completion is durable. The
+ * thread that decrements it to zero stops the clock. On a shared store the
+ * other processes are not counted; there the store is polled.
  */
 
 #include <inttypes.h>
@@ -29,12 +29,11 @@
 
 /* More than may wait in postern_box_accept_async(). A power of two. */
 #define TICKETS_MAX 131072
-/* How long to wait when it takes no more, for the last to be told, or for
-   others. */
+/* How long to wait if the box is full, for the last completion, or for other
+   processes. */
 #define PAUSE_NS 1000000
 
-/* The table that the sql handler writes to is made by a delivery of its
-   own. */
+/* The table of the sql handler is created by a delivery of its own. */
 #define SETUP_NAME "bench-setup"
 #define SETUP_SQL                             \
 	"CREATE TABLE IF NOT EXISTS bench_effect" \
@@ -74,13 +73,13 @@ struct postern__bench {
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	size_t sending; /* senders that are not through */
+	size_t sending; /* senders that have not finished */
 	int64_t accepted_ns;
 	int64_t finished_ns; /* 0: not yet */
 	struct postern_error failure;
 };
 
-/* The first failure counts; the job ends with it. */
+/* The first failure is kept, and ends the job. */
 static void fail_job(struct postern__bench *bench, int code, const char *text) {
 	(void)pthread_mutex_lock(&bench->lock);
 	if (!atomic_load(&bench->failed)) {
@@ -130,7 +129,7 @@ static void on_event(void *context, const struct postern_event *event) {
 	case POSTERN_EVENT_CONFLICT:
 	case POSTERN_EVENT_FENCED:
 		fail_job(bench, POSTERN_E_CORRUPT,
-				"a message met a conflict or lost its lease");
+				"a message was a conflict, or its lease was lost");
 		break;
 	case POSTERN_EVENT_LOCKED:
 	case POSTERN_EVENT_LOCK_LOST: break;
@@ -144,7 +143,7 @@ static void on_trouble(void *context, const char *text) {
 	}
 }
 
-/* False: the sender has to give up. */
+/* False: the sender must stop. */
 static bool note_receipt(struct postern__bench *bench,
 		const struct postern_receipt *receipt, int64_t sent_ns) {
 	switch (receipt->error.code) {
@@ -197,7 +196,7 @@ static void on_accepted(void *context, const struct postern_receipt *receipt) {
 	(void)note_receipt(ticket->bench, receipt, ticket->due_ns);
 }
 
-/* Hand one message over, waiting if there is no room. */
+/* Accept one message; wait if the box is full. */
 static bool send_one(struct sender *sender, struct ticket *ticket) {
 	struct postern__bench *bench = sender->bench;
 	struct postern_error error = { 0 };
@@ -216,8 +215,8 @@ static bool send_one(struct sender *sender, struct ticket *ticket) {
 	return r == POSTERN_OK;
 }
 
-/* When the i-th is due does not depend on what became of those before it: who
-   comes late has waited. */
+/* The i-th message is due at a fixed time, however long the messages before it
+   took, so that a delay counts as latency. */
 static void send_at_rate(struct sender *sender) {
 	struct postern__bench *bench = sender->bench;
 	bool good = true;
@@ -297,8 +296,8 @@ static void print_progress(const struct postern__bench *bench, int64_t now_ns) {
 			accepted, completed, ms > 0 ? done * 1000 / (uint64_t)ms : 0);
 }
 
-/* With the lock, until `finished`, or else until all was sent. */
-static void watch(struct postern__bench *bench, bool finished) {
+/* Mutex held. Returns at `finished`, or else when all messages were sent. */
+static void wait_with_progress(struct postern__bench *bench, bool finished) {
 	while (!atomic_load(&bench->failed) &&
 			(bench->sending > 0 || (finished && bench->finished_ns == 0))) {
 		postern__wait(&bench->changed, &bench->lock, PROGRESS_MS);
@@ -308,8 +307,8 @@ static void watch(struct postern__bench *bench, bool finished) {
 	}
 }
 
-/* With the lock, which is let go meanwhile: until nothing is open in the
-   store, since what this one accepted may be delivered by another. */
+/* Mutex held, released while waiting. Waits until no delivery of the store is
+   open, because another process may deliver a message of this one. */
 static int await_all(struct postern__bench *bench,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -342,7 +341,7 @@ static void start_senders(struct postern__bench *bench) {
 			(void)pthread_mutex_lock(&bench->lock);
 			bench->sending--;
 			(void)pthread_mutex_unlock(&bench->lock);
-			sender->bench = NULL; /* there is nobody to join */
+			sender->bench = NULL; /* no thread to join */
 			fail_job(bench, POSTERN_E_NOMEM, "cannot start a thread");
 		}
 	}
@@ -370,7 +369,7 @@ static int do_job(struct postern__bench *bench, struct postern_runner *runner,
 	bench->started_ns = postern__clock_ns();
 	start_senders(bench);
 	(void)pthread_mutex_lock(&bench->lock);
-	watch(bench, !bench->job.drain && !bench->job.shared);
+	wait_with_progress(bench, !bench->job.drain && !bench->job.shared);
 	if (bench->job.shared) {
 		r = await_all(bench, error);
 	}
@@ -381,11 +380,11 @@ static int do_job(struct postern__bench *bench, struct postern_runner *runner,
 		r = postern_runner_start(runner, error);
 		(void)pthread_mutex_lock(&bench->lock);
 		if (!r) {
-			watch(bench, true);
+			wait_with_progress(bench, true);
 		}
 		(void)pthread_mutex_unlock(&bench->lock);
 	}
-	/* Nothing counts from here on, nor is anything left to be counted. */
+	/* From here on nothing is counted, and nothing remains to be counted. */
 	postern_runner_stop(runner);
 	if (bench->job.progress) {
 		(void)fputs("\r\033[K", stderr);
@@ -463,7 +462,8 @@ static int add_job(struct postern__bench *bench, struct postern_error *error) {
 	return r;
 }
 
-static int prepare(struct postern__bench *bench, struct postern_error *error) {
+static int bench_prepare(struct postern__bench *bench,
+		struct postern_error *error) {
 	int r = add_job(bench, error);
 	if (!r) {
 		r = postern_box_subscribe(bench->box, on_event, bench, error);
@@ -471,7 +471,7 @@ static int prepare(struct postern__bench *bench, struct postern_error *error) {
 	return r ? r : postern_box_start(bench->box, error);
 }
 
-/* What the store has counted must be what we have. */
+/* The counters of the store must equal those of the job. */
 static int check(struct postern__bench *bench,
 		const struct postern__bench_result *out, struct postern_error *error) {
 	struct postern_stats *stats = NULL;
@@ -506,13 +506,13 @@ static int check(struct postern__bench *bench,
 	return r;
 }
 
-static int run(struct postern__bench *bench, struct postern__bench_result *out,
-		struct postern_error *error) {
+static int run_job(struct postern__bench *bench,
+		struct postern__bench_result *out, struct postern_error *error) {
 	struct postern_runner_options options = *bench->job.runner;
 	struct postern_runner *runner = NULL;
 	options.trouble = on_trouble;
 	options.trouble_context = bench;
-	int r = prepare(bench, error);
+	int r = bench_prepare(bench, error);
 	if (!r) {
 		r = postern_runner_create(bench->box, &options, &runner, error);
 	}
@@ -534,7 +534,7 @@ int postern__bench_run(struct postern__bench *bench, struct postern_box *box,
 		struct postern__bench_result *out, struct postern_error *error) {
 	bench->box = box;
 	*out = (struct postern__bench_result){ 0 };
-	return run(bench, out, error);
+	return run_job(bench, out, error);
 }
 
 int postern__bench_create(const struct postern__bench_job *job,

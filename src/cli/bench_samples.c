@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long messages wait for their handler. A message has a slot by its
- * number in the store; the sender notes when it was sent, which it can do only
- * when it knows the number, and the listener when its handler started, which
- * may be earlier or later. Numbers go up by one, so no two of a job share a
- * slot.
+ * Latency of messages. A message has a slot by its number in the store. The
+ * sender records when the message was sent, as soon as it knows the number; the
+ * subscriber records when the handler started, which may happen earlier or
+ * later. Numbers increase by one, so no two messages of a job share a slot.
  */
 
 #include <stdlib.h>
@@ -55,7 +54,7 @@ static int compare(const void *a, const void *b) {
 	return (left > right) - (left < right);
 }
 
-/* The smallest value that so many per cent are not above. */
+/* The smallest value that is at least as large as so many per cent. */
 static int64_t percentile(const int64_t *values, size_t count, size_t percent) {
 	size_t rank = (count * percent + 99) / 100;
 	return values[rank > 0 ? rank - 1 : 0];

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `postern check`: what would go wrong, before it does.
+ * `postern check`: reports problems before they happen.
  *
  * The configuration is read as every command reads it. Then the store is
- * looked at, read-only and beside whoever has it open, for what this
- * configuration would do to it; and a running server is asked how it is.
- * Everything found is a line; the worst of them is the exit status.
+ * checked, read-only, even while another process owns it, for what this
+ * configuration would do to it; and a running server is asked for its health.
+ * Every finding is a line; the worst of them is the exit status.
  */
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <libgen.h>
 #include <postern/inspect.h>
+#include <postern/sys/store.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,19 +20,21 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "cli/answer.h"
+#include "base/fail.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
-#include "cli/own.h"
+#include "cli/own_store.h"
 #include "cli/remote.h"
-#include "cli/served.h"
+#include "cli/reply.h"
+#include "cli/server_config.h"
 #include "handler/kinds.h"
 #include "server/api.h"
 #include "server/config.h"
+#include "server/server_check.h"
 #include "server/socket.h"
-#include "server/survey.h"
-#include "server/take.h"
+#include "server/store_open.h"
+#include "store/common.h"
 
 #define TEXT_MAX 512
 /* 8 MiB are enough for any configuration. */
@@ -40,16 +43,17 @@
 struct check {
 	struct postern__cli *cli;
 	json_t *findings;
-	const char *store; /* what is being looked at; NULL: none, or the only */
+	const char *store; /* the store that is being checked; NULL: none, or the
+						  only one */
 	int status;        /* the exit status so far */
-	bool hindered;     /* the store that is looked at cannot be made, or used */
+	bool hindered;     /* the store cannot be created or used */
 };
 
-/* status POSTERN__EXIT_OK: worth knowing, no more. */
-static void find(struct check *check, int status, const char *format, ...)
+/* status POSTERN__EXIT_OK: a note, no problem. */
+static void report(struct check *check, int status, const char *format, ...)
 		__attribute__((format(printf, 3, 4)));
 
-static void find(struct check *check, int status, const char *format, ...) {
+static void report(struct check *check, int status, const char *format, ...) {
 	char text[TEXT_MAX];
 	va_list args;
 	va_start(args, format);
@@ -63,21 +67,21 @@ static void find(struct check *check, int status, const char *format, ...) {
 	}
 }
 
-static void take_remark(void *context, const char *text) {
-	find(context, POSTERN__EXIT_OK, "%s", text);
+static void on_notice(void *context, const char *text) {
+	report(context, POSTERN__EXIT_OK, "%s", text);
 }
 
-/* What serve only warns of. */
-static void take_warning(void *context, const char *text) {
-	find(context, POSTERN__EXIT_FAILED, "%s", text);
+/* Report a warning that serve would log. */
+static void on_warning(void *context, const char *text) {
+	report(context, POSTERN__EXIT_FAILED, "%s", text);
 }
 
-/* What serve would refuse, and what it would not but should be known. */
+/* Report what serve would refuse, and programs that cannot be run now. */
 static void check_handlers(struct check *check) {
 	struct postern_error error;
 	const struct postern__config *config = check->cli->config;
 	if (postern__config_check(config, &error)) {
-		find(check, POSTERN__EXIT_USAGE, "%s", error.text);
+		report(check, POSTERN__EXIT_USAGE, "%s", error.text);
 	}
 	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
 		const struct postern__config_channel *channel =
@@ -85,11 +89,13 @@ static void check_handlers(struct check *check) {
 		for (size_t j = 0; j < channel->handler_count; j++) {
 			const struct postern__config_handler *handler =
 					&channel->handlers[j];
-			/* One that nobody should run is refused with the handler. */
+			/* A program that is not safe to run was refused with the
+			   handler. */
 			if (handler->exec_count > 0 &&
 					postern__exec_check(handler->exec[0], &error) ==
 							POSTERN_E_NOTFOUND) {
-				find(check, POSTERN__EXIT_FAILED, "%s:%u:%u: handler '%s': %s",
+				report(check, POSTERN__EXIT_FAILED,
+						"%s:%u:%u: handler '%s': %s",
 						postern__config_name(config), handler->line,
 						handler->column, handler->key, error.text);
 			}
@@ -97,12 +103,25 @@ static void check_handlers(struct check *check) {
 	}
 }
 
-/* Whether one of the store's own handlers has the key. */
-static bool is_configured(const struct postern__config *config,
+/* Whether one of the store's configured handlers has the key. */
+static bool has_key(const struct postern__config *config,
 		const struct postern__config_store *store, const char *key) {
 	const struct postern__config_handler *handler =
 			postern__config_handler_named(config, key);
 	return handler && handler->values.store == store->values.store;
+}
+
+/* Whether a configured handler has any key of the stored handler. */
+static bool is_configured(const struct postern__config *config,
+		const struct postern__config_store *store,
+		const struct postern_stats *stats, const char *stored) {
+	for (size_t i = 0; i < stats->key_count; i++) {
+		if (strcmp(stats->keys[i].handler, stored) == 0 &&
+				has_key(config, store, stats->keys[i].key)) {
+			return true;
+		}
+	}
+	return has_key(config, store, stored);
 }
 
 static void check_orphans(struct check *check,
@@ -113,10 +132,10 @@ static void check_orphans(struct check *check,
 		const struct postern_handler_stats *handler = &stats->handlers[i];
 		uint64_t open = handler->pending + handler->leased;
 		if (open == 0 ||
-				is_configured(check->cli->config, store, handler->key)) {
+				is_configured(check->cli->config, store, stats, handler->key)) {
 			continue;
 		}
-		find(check,
+		report(check,
 				orphans == POSTERN_ORPHANS_HOLD ? POSTERN__EXIT_OK
 												: POSTERN__EXIT_FAILED,
 				"no handler is configured for '%s': its %" PRIu64
@@ -130,14 +149,33 @@ static void check_orphans(struct check *check,
 	}
 }
 
-/* A table may still come, but as likely its name is misspelt. */
+/* Staged messages of a channel that no node has are never accepted. The node
+   that will have the channel may use this configuration. */
+static void check_staged(struct check *check,
+		const struct postern__config_store *store,
+		const struct postern_stats *stats) {
+	for (size_t i = 0; i < stats->channel_count; i++) {
+		const struct postern_channel_stats *channel = &stats->channels[i];
+		const struct postern__config_channel *known =
+				postern__config_channel_named(check->cli->config,
+						channel->name);
+		char text[POSTERN__STRANDED_TEXT_MAX];
+		if (channel->staged > 0 && channel->nodes == 0 &&
+				!(known && known->store == store)) {
+			postern__stranded_text(channel, text);
+			report(check, POSTERN__EXIT_FAILED, "%s", text);
+		}
+	}
+}
+
+/* A missing table may be created later, but its name may also be misspelt. */
 static void check_tables(struct check *check,
 		const struct postern__config_store *store) {
 	const struct postern__config *config = check->cli->config;
 	const char *file = postern__store_file(store->values.store);
 	struct postern_error error;
 	if (!file) {
-		return; /* SQLite is the only one that is asked */
+		return; /* only SQLite files are checked here */
 	}
 	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
 		const struct postern__config_channel *channel =
@@ -148,9 +186,9 @@ static void check_tables(struct check *check,
 					&channel->handlers[j];
 			if (handler->sql && postern__sql_tables_check(handler->sql, file,
 										&error) == POSTERN_E_NOTFOUND) {
-				find(check, POSTERN__EXIT_OK,
-						"%s:%u:%u: handler '%s': sql: %s; messages are "
-						"poisoned until there is one",
+				report(check, POSTERN__EXIT_OK,
+						"%s:%u:%u: handler '%s': sql: %s; deliveries are "
+						"poisoned until the table exists",
 						postern__config_name(config), handler->line,
 						handler->column, handler->key, error.text);
 			}
@@ -158,55 +196,138 @@ static void check_tables(struct check *check,
 	}
 }
 
-static void take_finding(void *context, int code, const char *text) {
+static void on_finding(void *context, int code, const char *text) {
 	struct check *check = context;
 	check->hindered = check->hindered || code == POSTERN_E_UNSUPPORTED;
-	/* The SQL of one handler is invalid, and not the whole. */
-	find(context,
+	/* Only the SQL of one handler is invalid, not the configuration. */
+	report(context,
 			code == POSTERN_E_INVALID ? POSTERN__EXIT_FAILED
 									  : postern__exit_of(code),
 			"%s", text);
 }
 
-/* Whether the server under a store would do, which a look at the store alone
-   does not ask; and what it says to the handlers. */
-static void check_under(struct check *check,
+/* Check the database server of a store, which reading the store does not cover,
+   and the SQL of the handlers. */
+static void check_server_settings(struct check *check,
 		const struct postern__config_store *store,
 		const struct postern_box_options *box) {
 	struct postern_error error;
-	int r = postern__survey_take(check->cli->config, store, box, take_finding,
-			check, &error);
+	int r = postern__server_check_run(check->cli->config, store, box,
+			on_finding, check, &error);
 	if (r) {
 		check->hindered = true;
-		find(check, postern__exit_of(r), "%s", error.text);
+		report(check, postern__exit_of(r), "%s", error.text);
 	}
 }
 
-/* What a store that is open has, and what would be made of it. */
+static size_t count_handlers(const struct postern__config *config) {
+	size_t count = 0;
+	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
+		count += postern__config_channel(config, i)->handler_count;
+	}
+	return count;
+}
+
+/* The root of a set in a forest of parents. */
+static size_t find_root(const size_t *parents, size_t node) {
+	while (parents[node] != node) {
+		node = parents[node];
+	}
+	return node;
+}
+
+/* Join a configured handler with the stored handler of a key; the stored
+   handler is represented by the first of its keys. */
+static void join_key(const struct postern_stats *stats, size_t *parents,
+		size_t first, size_t handler, const char *key) {
+	const struct postern_key_stats *known = NULL;
+	for (size_t i = 0; !known && i < stats->key_count; i++) {
+		if (strcmp(stats->keys[i].key, key) == 0) {
+			known = &stats->keys[i];
+		}
+	}
+	for (size_t i = 0; known && i < stats->key_count; i++) {
+		if (strcmp(stats->keys[i].handler, known->handler) == 0) {
+			parents[find_root(parents, first + i)] =
+					find_root(parents, handler);
+			return;
+		}
+	}
+}
+
+/*
+ * A server that starts joins each handler's key with its legacy keys, and with
+ * keys that the store has joined before; the order makes no difference. Two
+ * handlers that are joined into one are refused, by the same function.
+ */
+static int check_keys(const struct check *check,
+		const struct postern__config_store *store,
+		const struct postern_stats *stats, struct postern_error *error) {
+	const struct postern__config *config = check->cli->config;
+	struct postern_enrolment enrolment = { 0 };
+	size_t count = count_handlers(config);
+	size_t *parents = calloc(count + stats->key_count + 1, sizeof *parents);
+	enrolment.handlers = calloc(count + 1, sizeof *enrolment.handlers);
+	int r = parents && enrolment.handlers
+					? POSTERN_OK
+					: postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	for (size_t i = 0; r == POSTERN_OK && i < count + stats->key_count; i++) {
+		parents[i] = i;
+	}
+	for (size_t i = 0;
+			r == POSTERN_OK && i < postern__config_channel_count(config); i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, i);
+		for (size_t j = 0;
+				channel->store == store && j < channel->handler_count; j++) {
+			const struct postern__config_handler *handler =
+					&channel->handlers[j];
+			size_t index = enrolment.handler_count++;
+			enrolment.handlers[index].key = handler->key;
+			join_key(stats, parents, count, index, handler->key);
+			for (size_t k = 0; k < handler->legacy_key_count; k++) {
+				join_key(stats, parents, count, index, handler->legacy_keys[k]);
+			}
+		}
+	}
+	for (size_t i = 0; r == POSTERN_OK && i < enrolment.handler_count; i++) {
+		enrolment.handlers[i].id = (int64_t)find_root(parents, i);
+	}
+	r = r == POSTERN_OK ? postern__enrolment_check(&enrolment, error) : r;
+	free(enrolment.handlers);
+	free(parents);
+	return r;
+}
+
+/* Check an open store against the configuration. */
 static void check_box(struct check *check,
 		const struct postern__config_store *store, struct postern_box *box) {
 	struct postern_stats *stats = NULL;
 	struct postern_error error;
-	/* What the handlers alone did not tell, if there is such a thing. */
+	/* Errors that only a box can find, unless one was reported already. */
 	if (check->status != POSTERN__EXIT_USAGE &&
 			postern__config_apply(check->cli->config, store, box, &error)) {
-		find(check, POSTERN__EXIT_USAGE, "%s", error.text);
+		report(check, POSTERN__EXIT_USAGE, "%s", error.text);
 	}
 	int r = postern_box_stats(box, &stats, &error);
 	if (r) {
-		find(check, postern__exit_of(r), "%s", error.text);
+		report(check, postern__exit_of(r), "%s", error.text);
 	} else {
+		if (check_keys(check, store, stats, &error)) {
+			report(check, postern__exit_of(error.code), "%s", error.text);
+		}
 		check_orphans(check, store, stats);
+		check_staged(check, store, stats);
 		check_tables(check, store);
 	}
 	postern_stats_destroy(stats);
 }
 
-/* Whether a store that is not there could be. */
+/* Whether the directory of a missing store exists. */
 static bool has_directory(const struct postern__config_store *store) {
 	const char *file = postern__store_file(store->values.store);
 	if (!file) {
-		return true; /* it needs none */
+		return true; /* the store needs none */
 	}
 	char *path = strdup(file);
 	bool there = path && access(dirname(path), F_OK) == 0;
@@ -214,58 +335,58 @@ static bool has_directory(const struct postern__config_store *store) {
 	return there;
 }
 
-/* That a store is not there, and how it comes to be if nothing was found that
-   hinders. */
-static void say_missing(struct check *check,
+/* Report that a store does not exist, and how to create it unless a finding
+   prevents that. */
+static void report_missing_store(struct check *check,
 		const struct postern__config_store *store,
 		const struct postern_error *error) {
 	char label[POSTERN__OWN_LABEL_MAX];
 	const char *hint = check->hindered ? ""
 									   : "; 'postern migrate' or 'postern "
 										 "serve' creates it";
-	postern__own_label(store, label);
+	postern__own_store_label(store, label);
 	if (postern__store_postgres(store->values.store)) {
-		find(check, POSTERN__EXIT_OK, "%s%s", error->text, hint);
+		report(check, POSTERN__EXIT_OK, "%s%s", error->text, hint);
 	} else {
-		find(check, POSTERN__EXIT_OK, "the store %s is not there yet%s", label,
+		report(check, POSTERN__EXIT_OK, "store %s does not exist%s", label,
 				hint);
 	}
 }
 
-/* What a store has and promises. */
+/* Check one store. */
 static void check_store(struct check *check,
 		const struct postern__config_store *store) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
 	struct postern_error error;
 	char label[POSTERN__OWN_LABEL_MAX];
-	postern__own_label(store, label);
-	postern__own_options(store, &options);
+	postern__own_store_label(store, label);
+	postern__own_store_options(store, &options);
 	options.read_only = true;
 	options.must_exist = true;
-	options.remark = take_remark;
+	options.remark = on_notice;
 	options.remark_context = check;
 	int r = postern_box_open(store->values.store, &options, &box, &error);
 	if (r == POSTERN_E_NOTFOUND && !has_directory(store)) {
-		find(check, POSTERN__EXIT_UNREACHABLE,
-				"the store %s cannot be created: its directory is not there",
+		report(check, POSTERN__EXIT_UNREACHABLE,
+				"store %s cannot be created: its directory does not exist",
 				label);
 	} else if (r && r != POSTERN_E_NOTFOUND) {
-		find(check, postern__exit_of(r), "%s", error.text);
+		report(check, postern__exit_of(r), "%s", error.text);
 	} else if (r == POSTERN_OK) {
 		check_box(check, store, box);
 	}
 	postern_box_destroy(box);
 	if (r == POSTERN_OK || r == POSTERN_E_NOTFOUND) {
 		check->hindered = false;
-		check_under(check, store, &options);
+		check_server_settings(check, store, &options);
 	}
 	if (r == POSTERN_E_NOTFOUND && has_directory(store)) {
-		say_missing(check, store, &error);
+		report_missing_store(check, store, &error);
 	}
 }
 
-/* One that is well may still serve something else. */
+/* A healthy server may have another configuration. */
 static void check_served(struct check *check,
 		const struct postern__socket *socket) {
 	const struct postern__request request = {
@@ -281,21 +402,21 @@ static void check_served(struct check *check,
 		json = json_loadb(postern__buf_text(&response.body), response.body.len,
 				0, NULL);
 	}
-	if (json && !postern__served_is_same(check->cli->config, json, difference,
-						sizeof difference)) {
-		find(check, POSTERN__EXIT_OK,
-				"a server is running and well, but with another configuration: "
-				"%s; restart it",
+	if (json && !postern__server_config_matches(check->cli->config, json,
+						difference, sizeof difference)) {
+		report(check, POSTERN__EXIT_OK,
+				"a server is running and healthy, but with another "
+				"configuration: %s; restart it",
 				difference);
 	} else {
-		find(check, POSTERN__EXIT_OK, "a server is running and well");
+		report(check, POSTERN__EXIT_OK, "a server is running and healthy");
 	}
 	json_decref(json);
 	postern__response_finish(&response);
 }
 
-/* A server that answers there says itself how it is. True: there is one, or
-   something that should be. */
+/* A running server reports its own health. True: there is a server, or a socket
+   that does not work. */
 static bool check_server(struct check *check,
 		const struct postern__socket *socket) {
 	const struct postern__request request = {
@@ -306,25 +427,32 @@ static bool check_server(struct check *check,
 	struct postern_error error;
 	postern__response_init(&response);
 	int r = postern__remote_request(socket, &request, &response, &error);
-	if (r == POSTERN_OK && response.status == 200) {
+	if (r == POSTERN_OK &&
+			!postern__server_shares_store(check->cli->config, socket)) {
+		report(check, POSTERN__EXIT_OK,
+				"the server at %s has another store, which is not in this "
+				"configuration",
+				socket->path);
+		r = POSTERN_E_UNAVAILABLE; /* a server may run elsewhere */
+	} else if (r == POSTERN_OK && response.status == 200) {
 		check_served(check, socket);
 	} else if (r == POSTERN_OK) {
 		json_t *json = json_loadb(postern__buf_text(&response.body),
 				response.body.len, 0, NULL);
-		const char *detail = postern__answer_text(json, "detail");
-		find(check, POSTERN__EXIT_UNHEALTHY,
-				"a server is running and not well: %s",
+		const char *detail = postern__reply_text(json, "detail");
+		report(check, POSTERN__EXIT_UNHEALTHY,
+				"a server is running and not healthy: %s",
 				detail ? detail : postern__status_text(response.status));
 		json_decref(json);
 	} else if (r != POSTERN_E_UNAVAILABLE) {
-		find(check, POSTERN__EXIT_UNHEALTHY, "%s", error.text);
+		report(check, POSTERN__EXIT_UNHEALTHY, "%s", error.text);
 	}
 	postern__response_finish(&response);
 	return r != POSTERN_E_UNAVAILABLE;
 }
 
-/* Beside a store, or where it listens besides. */
-static bool check_beside(struct check *check,
+/* The socket beside a store, then the one of `listen`. */
+static bool check_socket_beside(struct check *check,
 		const struct postern__config_store *store) {
 	const char *file = postern__store_file(store->values.store);
 	struct postern__socket socket;
@@ -344,7 +472,7 @@ static bool check_listening(struct check *check) {
 		return false;
 	}
 	if (postern__socket_init_alone(&socket, path, &error)) {
-		find(check, POSTERN__EXIT_UNREACHABLE, "listen: %s", error.text);
+		report(check, POSTERN__EXIT_UNREACHABLE, "listen: %s", error.text);
 		return false;
 	}
 	bool served = check_server(check, &socket);
@@ -352,13 +480,13 @@ static bool check_listening(struct check *check) {
 	return served;
 }
 
-/* Every store by itself, then the one server. */
+/* Check each store, then the one server. */
 static void check_stores(struct check *check) {
 	const struct postern__cli *cli = check->cli;
 	bool several = postern__config_store_count(cli->config) > 1;
 	bool served;
 	for (size_t i = 0; i < cli->store_count; i++) {
-		if (postern__store_kept(cli->stores[i]->values.store)) {
+		if (postern__store_is_durable(cli->stores[i]->values.store)) {
 			check->store = several ? cli->stores[i]->name : NULL;
 			check_store(check, cli->stores[i]);
 		}
@@ -367,16 +495,9 @@ static void check_stores(struct check *check) {
 	served = check_listening(check);
 	for (size_t i = 0; !served && i < postern__config_store_count(cli->config);
 			i++) {
-		served = check_beside(check, postern__config_store(cli->config, i));
+		served = check_socket_beside(check,
+				postern__config_store(cli->config, i));
 	}
-}
-
-static size_t count_handlers(const struct postern__config *config) {
-	size_t count = 0;
-	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
-		count += postern__config_channel(config, i)->handler_count;
-	}
-	return count;
 }
 
 static void print_json(const struct check *check,
@@ -389,7 +510,7 @@ static void print_json(const struct check *check,
 			(json_int_t)count_handlers(config), "findings", check->findings);
 	(void)json_object_set_new(json, "effective",
 			json_loadb(postern__buf_text(printed), printed->len, 0, NULL));
-	postern__answer_print(json);
+	postern__reply_print(json);
 	json_decref(json);
 }
 
@@ -408,17 +529,17 @@ static void print_lines(const struct check *check,
 			postern__config_channel_count(config) == 1 ? "" : "s",
 			count_handlers(config), count_handlers(config) == 1 ? "" : "s");
 	json_array_foreach(check->findings, index, finding) {
-		const char *level = postern__answer_text(finding, "level");
+		const char *level = postern__reply_text(finding, "level");
 		bool bad = level && strcmp(level, "error") == 0;
 		(void)printf("%s%s%s: ",
 				postern__out_colour(stdout,
 						bad ? POSTERN__BAD : POSTERN__FAINT),
 				level, postern__out_colour(stdout, POSTERN__PLAIN));
-		const char *store = postern__answer_text(finding, "store");
+		const char *store = postern__reply_text(finding, "store");
 		if (store) {
 			(void)printf("store %s: ", store);
 		}
-		postern__out_text(postern__answer_text(finding, "text"));
+		postern__out_text(postern__reply_text(finding, "text"));
 		(void)putchar('\n');
 	}
 	(void)printf("%s\n", check->status == POSTERN__EXIT_OK ? "ok" : "not ok");
@@ -433,7 +554,7 @@ int postern__command_check(struct postern__cli *cli) {
 	}
 	check.findings = json_array();
 	check_handlers(&check);
-	postern__config_remarks(cli->config, take_warning, &check);
+	postern__config_remarks(cli->config, on_warning, &check);
 	check_stores(&check);
 	postern__buf_init(&printed, PRINTED_LEN_MAX);
 	postern__config_print(cli->config, cli->json, &printed);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `postern cleanup`: remove now what has expired. Each store is a request of
- * its own: one that cannot be opened leaves the others to be cleaned.
+ * `postern cleanup`: removes expired messages and ids now. Each store is a
+ * request of its own, so that one that cannot be opened does not affect the
+ * others.
  */
 
 #include <inttypes.h>
@@ -9,59 +10,59 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
+#include "cli/reply.h"
 #include "server/api.h"
-#include "server/take.h"
+#include "server/store_open.h"
 
 /* "removed 3 messages and 1 remembered id", for each store. */
 static void print_store(const struct postern__cli *cli, const json_t *row) {
-	uint64_t messages = postern__answer_count(row, "messages");
-	uint64_t keys = postern__answer_count(row, "keys");
+	uint64_t messages = postern__reply_count(row, "messages");
+	uint64_t keys = postern__reply_count(row, "keys");
 	if (json_object_get(row, "error")) {
-		return; /* it was said */
+		return; /* the error was printed */
 	}
 	if (postern__config_store_count(cli->config) > 1) {
-		postern__out_text(postern__answer_text(row, "store"));
+		postern__out_text(postern__reply_text(row, "store"));
 		(void)fputs(": ", stdout);
 	}
 	(void)printf("removed %" PRIu64 " message%s and %" PRIu64
 				 " remembered id%s\n",
 			messages, messages == 1 ? "" : "s", keys, keys == 1 ? "" : "s");
 	if (json_is_true(json_object_get(row, "busy"))) {
-		postern__say("note: somebody else is cleaning up");
+		postern__err_print("note: another process is cleaning up");
 	} else if (json_is_false(json_object_get(row, "complete"))) {
-		postern__say("note: the server is stopping, and not all that has "
-					 "expired was removed");
+		postern__err_print(
+				"note: the server is stopping; some expired messages were "
+				"not removed");
 	}
 }
 
-/* A sum over the stores, so far. */
-static void add(json_t *total, const char *name, const json_t *answer) {
+/* Add a counter of one store to the total. */
+static void add_count(json_t *total, const char *name, const json_t *answer) {
 	json_int_t sum = json_integer_value(json_object_get(total, name)) +
-					 (json_int_t)postern__answer_count(answer, name);
+					 (json_int_t)postern__reply_count(answer, name);
 	(void)json_object_set_new(total, name, json_integer(sum));
 }
 
-/* Clean the one store that the cli is about; what came of it goes into the
-   total. */
-static int clean(struct postern__cli *cli, json_t *total) {
+/* Clean up the one store of the cli; the result is added to the total. */
+static int clean_store(struct postern__cli *cli, json_t *total) {
 	const struct postern__request request = {
 		.method = "POST",
 		.path = "/v1/cleanup",
 		.transport = "cli",
 	};
 	struct postern__client *client = NULL;
-	struct postern__answer answer = { .json = NULL };
+	struct postern__reply answer = { .json = NULL };
 	json_t *rows = json_object_get(total, "stores");
 	int r = postern__client_begin(cli, POSTERN__NEED_CLEANUP, &client);
 	if (r == POSTERN__EXIT_OK) {
-		r = postern__ask_any(cli, client, &request, false, &answer);
+		r = postern__client_call_any(cli, client, &request, false, &answer);
 	}
 	if (r == POSTERN__EXIT_OK && answer.status > 299) {
-		r = postern__answer_problem(cli, &answer);
+		r = postern__reply_problem(cli, &answer);
 	}
 	const json_t *theirs = json_object_get(answer.json, "stores");
 	if (theirs) {
@@ -69,19 +70,19 @@ static int clean(struct postern__cli *cli, json_t *total) {
 	} else {
 		(void)json_array_append_new(rows,
 				json_pack("{s:s, s:s}", "store", cli->stores[0]->name, "error",
-						"it cannot be reached"));
+						"the store cannot be reached"));
 	}
-	add(total, "messages", answer.json);
-	add(total, "keys", answer.json);
+	add_count(total, "messages", answer.json);
+	add_count(total, "keys", answer.json);
 	json_decref(answer.json);
 	postern__client_destroy(client);
 	return r;
 }
 
-/* Whether a server runs that has the stores in memory too. */
+/* Whether a server is running, which has the stores in memory. */
 static bool is_served(const struct postern__config *config) {
 	for (size_t i = 0; i < postern__config_store_count(config); i++) {
-		if (postern__store_served(
+		if (postern__store_has_server(
 					postern__config_store(config, i)->values.store)) {
 			return true;
 		}
@@ -89,7 +90,8 @@ static bool is_served(const struct postern__config *config) {
 	return false;
 }
 
-/* One store after the other, so that none waits for one that fails. */
+/* Clean up one store after the other, so that a failure of one does not affect
+   the others. */
 static int clean_all(struct postern__cli *cli, json_t *total) {
 	const size_t count = cli->store_count;
 	const struct postern__config_store *stores[POSTERN__STORE_COUNT_MAX];
@@ -99,11 +101,11 @@ static int clean_all(struct postern__cli *cli, json_t *total) {
 	cli->store_count = 1;
 	for (size_t i = 0; i < count; i++) {
 		if (count > 1 && !served &&
-				!postern__store_kept(stores[i]->values.store)) {
+				!postern__store_is_durable(stores[i]->values.store)) {
 			continue;
 		}
 		cli->stores[0] = stores[i];
-		int r = clean(cli, total);
+		int r = clean_store(cli, total);
 		worst = worst ? worst : r;
 	}
 	memcpy(cli->stores, stores, sizeof stores);
@@ -111,7 +113,7 @@ static int clean_all(struct postern__cli *cli, json_t *total) {
 	return worst;
 }
 
-/* Nothing can expire where nothing is said to. */
+/* Whether any channel has a retention; without one nothing expires. */
 static bool has_retention(const struct postern__config *config) {
 	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
 		if (postern__config_channel(config, i)->values.retention_payload_ms >
@@ -133,22 +135,23 @@ int postern__command_cleanup(struct postern__cli *cli) {
 	json_t *total =
 			json_pack("{s:i, s:i, s:[]}", "messages", 0, "keys", 0, "stores");
 	if (!total) {
-		postern__say("out of memory");
+		postern__err_print("out of memory");
 		return POSTERN__EXIT_FAILED;
 	}
 	r = clean_all(cli, total);
 	size_t index;
 	json_t *row;
 	if (cli->json) {
-		postern__answer_print(total);
+		postern__reply_print(total);
 		goto out;
 	}
 	json_array_foreach(json_object_get(total, "stores"), index, row) {
 		print_store(cli, row);
 	}
 	if (r == POSTERN__EXIT_OK && !has_retention(cli->config)) {
-		postern__say("note: no channel of the configuration has a "
-					 "'retention', so everything is kept for good");
+		postern__err_print(
+				"note: no channel of the configuration has a 'retention', "
+				"so nothing expires");
 	}
 out:
 	json_decref(total);

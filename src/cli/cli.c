@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the commands share: the configuration, and what an error means for the
- * exit status.
+ * Shared by the commands: the configuration, and the exit status of an error.
  */
 
 #include "cli/cli.h"
@@ -15,7 +14,7 @@
 #include "cli/command.h"
 #include "cli/out.h"
 #include "server/config.h"
-#include "server/take.h"
+#include "server/store_open.h"
 
 const struct postern__flag *postern__cli_option_flags(void) {
 	/* Filled from static strings, always the same. */
@@ -58,8 +57,8 @@ void postern__cli_input(const struct postern__cli *cli,
 	};
 }
 
-/* Names them all, which are few. */
-static int say_no_store(const struct postern__cli *cli, const char *name) {
+/* The error lists all store names; there are few. */
+static int print_no_store(const struct postern__cli *cli, const char *name) {
 	char names[POSTERN__STORE_COUNT_MAX * (POSTERN__STORE_NAME_LEN_MAX + 2)];
 	size_t len = 0;
 	for (size_t i = 0; i < postern__config_store_count(cli->config); i++) {
@@ -67,8 +66,7 @@ static int say_no_store(const struct postern__cli *cli, const char *name) {
 				i > 0 ? ", " : "", postern__config_store(cli->config, i)->name);
 	}
 	return postern__cli_usage(cli,
-			"--in: there is no store '%.60s'; the configuration has: %s", name,
-			names);
+			"--in: no store '%.60s'; the configuration has: %s", name, names);
 }
 
 static int choose_stores(struct postern__cli *cli) {
@@ -88,10 +86,9 @@ static int choose_stores(struct postern__cli *cli) {
 	}
 	if (near) {
 		return postern__cli_usage(cli,
-				"--in: there is no store '%.60s', did you mean '%s'?", name,
-				near);
+				"--in: no store '%.60s', did you mean '%s'?", name, near);
 	}
-	return say_no_store(cli, name);
+	return print_no_store(cli, name);
 }
 
 int postern__cli_configure_from(struct postern__cli *cli, const char *path) {
@@ -106,13 +103,13 @@ int postern__cli_configure_from(struct postern__cli *cli, const char *path) {
 		input.path = path;
 	}
 	if (postern__config_load(&input, &cli->config, &error)) {
-		postern__say("%s", error.text);
+		postern__err_print("%s", error.text);
 		return POSTERN__EXIT_USAGE;
 	}
 	const char *warning;
 	for (size_t i = 0; (warning = postern__config_warning(cli->config, i));
 			i++) {
-		postern__say("note: %s", warning);
+		postern__err_print("note: %s", warning);
 	}
 	return choose_stores(cli);
 }
@@ -121,10 +118,10 @@ int postern__cli_configure(struct postern__cli *cli) {
 	return postern__cli_configure_from(cli, NULL);
 }
 
-/* Whether any store of the configuration outlives a process. */
-static bool keeps_something(const struct postern__config *config) {
+/* Whether any store of the configuration is durable. */
+static bool has_durable_store(const struct postern__config *config) {
 	for (size_t i = 0; i < postern__config_store_count(config); i++) {
-		if (postern__store_kept(
+		if (postern__store_is_durable(
 					postern__config_store(config, i)->values.store)) {
 			return true;
 		}
@@ -132,16 +129,17 @@ static bool keeps_something(const struct postern__config *config) {
 	return false;
 }
 
-static int say_nothing_kept(const struct postern__cli *cli) {
-	if (keeps_something(cli->config)) {
-		postern__say("the store '%s' lives in the memory of a server, which "
-					 "works it: there is nothing for '%s' to do",
+static int print_nothing_durable(const struct postern__cli *cli) {
+	if (has_durable_store(cli->config)) {
+		postern__err_print("store '%s' is in the memory of a server, which "
+						   "processes "
+						   "it: '%s' has nothing to do",
 				cli->stores[0]->name, cli->command->name);
 		return POSTERN__EXIT_USAGE;
 	}
-	postern__say("the store is 'memory:', which lives and dies with one "
-				 "process: there is nothing for '%s' to work on; use "
-				 "--store sqlite:FILE",
+	postern__err_print("the store is 'memory:', which exists only inside one "
+					   "process: '%s' has nothing to work on; use --store "
+					   "sqlite:FILE",
 			cli->command->name);
 	return POSTERN__EXIT_USAGE;
 }
@@ -149,17 +147,17 @@ static int say_nothing_kept(const struct postern__cli *cli) {
 int postern__cli_need_kept(struct postern__cli *cli) {
 	size_t count = 0;
 	for (size_t i = 0; i < cli->store_count; i++) {
-		if (postern__store_kept(cli->stores[i]->values.store)) {
+		if (postern__store_is_durable(cli->stores[i]->values.store)) {
 			cli->stores[count++] = cli->stores[i];
 		}
 	}
 	cli->store_count = count;
-	return count > 0 ? POSTERN__EXIT_OK : say_nothing_kept(cli);
+	return count > 0 ? POSTERN__EXIT_OK : print_nothing_durable(cli);
 }
 
 int postern__cli_need_files(const struct postern__cli *cli) {
-	return keeps_something(cli->config) ? POSTERN__EXIT_OK
-										: say_nothing_kept(cli);
+	return has_durable_store(cli->config) ? POSTERN__EXIT_OK
+										  : print_nothing_durable(cli);
 }
 
 int postern__cli_count(const struct postern__cli *cli, const char *flag,
@@ -184,8 +182,8 @@ int postern__cli_usage(const struct postern__cli *cli, const char *format,
 	va_start(args, format);
 	(void)vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	postern__say("%s: %s (see 'postern %s --help')", cli->command->name, text,
-			cli->command->name);
+	postern__err_print("%s: %s (see 'postern %s --help')", cli->command->name,
+			text, cli->command->name);
 	return POSTERN__EXIT_USAGE;
 }
 
@@ -200,14 +198,14 @@ int postern__exit_of(int code) {
 	}
 }
 
-int postern__say_error(const struct postern__cli *cli,
+int postern__print_error(const struct postern__cli *cli,
 		const struct postern_error *error) {
 	const char *hint = "";
 	if (error->code == POSTERN_E_NOTFOUND) {
 		hint = "; 'postern migrate' creates it";
 	} else if (error->code == POSTERN_E_BUSY) {
-		hint = "; stop it first, or do it from there";
+		hint = "; stop that process first, or make the change there";
 	}
-	postern__say("%s: %s%s", cli->command->name, error->text, hint);
+	postern__err_print("%s: %s%s", cli->command->name, error->text, hint);
 	return postern__exit_of(error->code);
 }

@@ -3,8 +3,7 @@
 #define POSTERN_CLI_CLI_H
 
 /*
- * One run of the command: what was asked for, and what every command needs to
- * do it.
+ * One run of the command: its arguments, and what every command needs.
  */
 
 #include <stdbool.h>
@@ -23,9 +22,9 @@ struct postern__cli {
 	const struct postern__command *command;
 	struct postern__args args;
 	bool json;                      /* --json */
-	struct postern__config *config; /* NULL until it was asked for */
-	/* What the command is about, set with the configuration: all stores, or
-	   the one that --in names. */
+	struct postern__config *config; /* NULL until it is loaded */
+	/* The stores of the command, set with the configuration: all, or the one
+	   that --in names. */
 	const struct postern__config_store *stores[POSTERN__STORE_COUNT_MAX];
 	size_t store_count;
 };
@@ -36,51 +35,52 @@ struct postern__cli {
  */
 const struct postern__flag *postern__cli_option_flags(void);
 
-/* What the command line says about the configuration. `flags` is room for
-   POSTERN__ARGS_MAX of them, which the result borrows. */
+/* The flags of the command line that set options of the configuration. `flags`
+   is room for POSTERN__ARGS_MAX of them, which the result borrows. */
 void postern__cli_input(const struct postern__cli *cli,
 		struct postern__config_flag *flags, struct postern__config_input *out);
 
 /*
- * Load the configuration by -c and the option flags. Once is enough.
+ * Load the configuration by -c and the option flags. A second call does
+ * nothing.
  *
- * path  in place of -c and of searching.
+ * path  instead of -c and of searching.
  *
- * Returns POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE having said why.
+ * Returns POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE after printing why.
  */
 int postern__cli_configure(struct postern__cli *cli);
 int postern__cli_configure_from(struct postern__cli *cli, const char *path);
 
 /*
- * For commands that need what others have stored: leave out the stores that
- * keep nothing. POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE, said why, if then
- * none is left.
+ * For commands that need a durable store: remove the other stores. Returns
+ * POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE, after printing why, if none
+ * remains.
  */
 int postern__cli_need_kept(struct postern__cli *cli);
 
-/* For commands that a server can answer: the same if no store of the
-   configuration keeps anything, so that no server has anything else. */
+/* For commands that a server can answer: fail in the same way only if no store
+   of the configuration is durable, because then no server has one. */
 int postern__cli_need_files(const struct postern__cli *cli);
 
-/* A number given by a flag, from min to max; *out is left alone if it was not
-   given. POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE having said why. */
+/* A number given by a flag, from min to max; *out is not changed without the
+   flag. Returns POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE after printing why. */
 int postern__cli_count(const struct postern__cli *cli, const char *flag,
 		unsigned long min, unsigned long max, unsigned long *out);
 
-/* Say "COMMAND: why" and where the help is; returns POSTERN__EXIT_USAGE. */
+/* Print "COMMAND: why" and where the help is; returns POSTERN__EXIT_USAGE. */
 int postern__cli_usage(const struct postern__cli *cli, const char *format, ...)
 		__attribute__((format(printf, 2, 3)));
 
-/* Say that there is no such command, or not yet, and which was meant;
-   returns POSTERN__EXIT_USAGE. */
+/* Print that there is no such command, or not in this version, and the closest
+   name; returns POSTERN__EXIT_USAGE. */
 int postern__cli_no_command(const char *name);
 
 /*
- * The exit status that a failure of the store or the box means. The second
- * one also says the error, with a hint what to do about it.
+ * The exit status for an error of the store or the box. The second function
+ * also prints the error, with a hint what to do.
  */
 int postern__exit_of(int code);
-int postern__say_error(const struct postern__cli *cli,
+int postern__print_error(const struct postern__cli *cli,
 		const struct postern_error *error);
 
 #endif

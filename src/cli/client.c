@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The client looks for a server's socket first, beside each of the stores: that
- * is cheap, and taking a store would be refused anyway. Only when nobody
- * answers there does it open the stores, and only exclusively if it has to
- * write.
+ * The client tries a server's socket first, beside each of the stores: that is
+ * cheap, and a store that a server owns cannot be opened. Only if no server
+ * listens does the client open the stores, exclusively only if it has to write.
  */
 
 #include "cli/client.h"
@@ -11,6 +10,7 @@
 #include <jansson.h>
 #include <postern/box.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -18,18 +18,19 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 #include "cli/remote.h"
+#include "core/trouble.h"
 #include "server/api.h"
 #include "server/config.h"
-#include "server/patience.h"
+#include "server/open_wait.h"
 #include "server/socket.h"
+#include "server/store_open.h"
 #include "server/stores.h"
-#include "server/take.h"
 
 struct postern__client {
 	struct postern__cli *cli;
 	enum postern__need need;
-	struct postern__stores stores; /* none: not open */
-	const char *busy_url;          /* of the store that others had */
+	struct postern__stores stores; /* empty: not open */
+	const char *busy_url;          /* of the store that another process owned */
 };
 
 static bool is_open(const struct postern__client *client) {
@@ -47,7 +48,7 @@ int postern__client_begin(struct postern__cli *cli, enum postern__need need,
 	}
 	struct postern__client *client = calloc(1, sizeof *client);
 	if (!client) {
-		postern__say("out of memory");
+		postern__err_print("out of memory");
 		return POSTERN__EXIT_FAILED;
 	}
 	client->cli = cli;
@@ -63,10 +64,19 @@ void postern__client_destroy(struct postern__client *client) {
 	}
 }
 
-/* Whether the channels and handlers are made known. */
+/* Whether channels and handlers are added to the box. */
 static bool is_started(const struct postern__client *client) {
 	return client->need == POSTERN__NEED_ACCEPT ||
 		   client->need == POSTERN__NEED_CLEANUP;
+}
+
+/* Print only that a store was created; the other notices concern a server. */
+static void print_created(void *context, const char *text) {
+	(void)context;
+	if (strncmp(text, POSTERN__REMARK_CREATED,
+				strlen(POSTERN__REMARK_CREATED)) == 0) {
+		postern__note_print("%s", text);
+	}
 }
 
 static int open_store(struct postern__client *client,
@@ -78,7 +88,8 @@ static int open_store(struct postern__client *client,
 	options.read_only = client->need == POSTERN__NEED_READ;
 	options.must_exist = client->need != POSTERN__NEED_ACCEPT;
 	options.no_migrate = true;
-	/* A command is no runner: it leaves what it does not know alone. */
+	options.remark = print_created;
+	/* A command is not a runner: orphaned deliveries are not its concern. */
 	options.orphans = POSTERN_ORPHANS_HOLD;
 	int r = postern_box_open(store->values.store, &options, &box, error);
 	if (r == POSTERN_OK && is_started(client)) {
@@ -95,18 +106,18 @@ static int open_store(struct postern__client *client,
 			store->values.store, box, error);
 }
 
-/* All stores that the command is about and that keep anything. */
+/* Open all durable stores of the command. */
 static int open_stores(struct postern__client *client,
 		struct postern_error *error) {
 	const struct postern__cli *cli = client->cli;
 	int r = POSTERN_OK;
 	if (is_started(client)) {
-		/* Before a store is created for what cannot be. */
+		/* Checked before a store is created that could not be used. */
 		r = postern__config_check(cli->config, error);
 	}
 	for (size_t i = 0; r == POSTERN_OK && i < cli->store_count; i++) {
 		const struct postern__config_store *store = cli->stores[i];
-		if (!postern__store_kept(store->values.store)) {
+		if (!postern__store_is_durable(store->values.store)) {
 			continue;
 		}
 		r = open_store(client, store, error);
@@ -117,7 +128,7 @@ static int open_stores(struct postern__client *client,
 	}
 	if (r == POSTERN_OK && !is_open(client)) {
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"the store '%s' is in the memory of a server, and none is "
+				"store '%s' is in the memory of a server, and no server is "
 				"running",
 				cli->stores[0]->name);
 	}
@@ -127,7 +138,7 @@ static int open_stores(struct postern__client *client,
 	return r;
 }
 
-static void answer_here(const struct postern__client *client,
+static void handle_locally(const struct postern__client *client,
 		const struct postern__request *request,
 		struct postern__response *response) {
 	const struct postern__config_values *global =
@@ -140,17 +151,17 @@ static void answer_here(const struct postern__client *client,
 	postern__api_handle(&api, request, response);
 }
 
-/* A store in a word that a server with another configuration understands. A
-   file that is not there is no server's, whatever that one calls by the same
-   name. NULL: no memory. */
-static const char *describe(const struct postern__config_store *store,
+/* The id of a store, which a server with another configuration understands. A
+   missing file has no server, even if a server has a store of the same name.
+   NULL: out of memory. */
+static const char *store_reference(const struct postern__config_store *store,
 		struct postern__arena *arena) {
 	char id[POSTERN__STORE_ID_MAX];
 	bool known = postern__store_id(store->values.store, store->name, id);
 	return postern__arena_strdup(arena, known ? id : "?");
 }
 
-/* The request with a header for each store that the command is about. */
+/* The request with a header for each store of the command. */
 static int name_stores(const struct postern__client *client,
 		struct postern__arena *arena, struct postern__request *request,
 		struct postern_error *error) {
@@ -163,7 +174,7 @@ static int name_stores(const struct postern__client *client,
 	}
 	for (size_t i = 0; headers && i < cli->store_count; i++) {
 		headers[count].name = POSTERN__API_STORE_HEADER;
-		headers[count].value = describe(cli->stores[i], arena);
+		headers[count].value = store_reference(cli->stores[i], arena);
 		if (!headers[count++].value) {
 			headers = NULL;
 		}
@@ -176,8 +187,8 @@ static int name_stores(const struct postern__client *client,
 	return POSTERN_OK;
 }
 
-/* POSTERN_E_UNAVAILABLE if there is no server beside this store. */
-static int ask_beside(const struct postern__config_store *store,
+/* Returns POSTERN_E_UNAVAILABLE if no server listens beside this store. */
+static int request_beside(const struct postern__config_store *store,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error) {
 	struct postern__socket socket;
@@ -189,7 +200,7 @@ static int ask_beside(const struct postern__config_store *store,
 	if (r == POSTERN_OK && access(socket.address, F_OK) == 0) {
 		r = postern__remote_request(&socket, request, response, error);
 	} else if (r == POSTERN_OK || r == POSTERN_E_NOTFOUND) {
-		/* No socket, or no store, hence nobody who holds it. */
+		/* no socket, or no store file, hence no owner */
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE, "no server");
 	}
 	postern__socket_finish(&socket);
@@ -197,11 +208,11 @@ static int ask_beside(const struct postern__config_store *store,
 }
 
 /*
- * POSTERN_E_UNAVAILABLE if there is none. One beside another store of the
- * configuration is asked too: it has the stores in memory, and one that lacks
- * a store that it should have says so, before somebody else takes that one.
+ * Returns POSTERN_E_UNAVAILABLE if there is no server. A server beside another
+ * store of the configuration is asked as well: it has the stores in memory, and
+ * it reports a store that it lacks before another process opens that store.
  */
-static int ask_server(const struct postern__client *client,
+static int request_server(const struct postern__client *client,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error) {
 	const struct postern__cli *cli = client->cli;
@@ -215,24 +226,25 @@ static int ask_server(const struct postern__client *client,
 	}
 	for (size_t i = 0; r == POSTERN_E_UNAVAILABLE && i < cli->store_count;
 			i++) {
-		r = ask_beside(cli->stores[i], &named, response, error);
+		r = request_beside(cli->stores[i], &named, response, error);
 	}
 	for (size_t i = 0; r == POSTERN_E_UNAVAILABLE && i < count; i++) {
-		r = ask_beside(postern__config_store(cli->config, i), &named, response,
-				error);
+		r = request_beside(postern__config_store(cli->config, i), &named,
+				response, error);
 	}
 	postern__arena_finish(&arena);
 	return r;
 }
 
-/* One round: POSTERN_E_BUSY and POSTERN_E_STALE are worth another. */
+/* One attempt; POSTERN_E_BUSY and POSTERN_E_STALE may be retried. */
 static int try_request(struct postern__client *client,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error) {
 	if (!is_open(client)) {
-		int r = ask_server(client, request, response, error);
+		int r = request_server(client, request, response, error);
 		if (r == POSTERN_E_TIMEOUT && client->need == POSTERN__NEED_READ) {
-			postern__note("%s; looking into the file without it", error->text);
+			postern__note_print("%s; reading the file without the server",
+					error->text);
 		} else if (r != POSTERN_E_UNAVAILABLE) {
 			return r;
 		}
@@ -241,11 +253,11 @@ static int try_request(struct postern__client *client,
 			return r;
 		}
 	}
-	answer_here(client, request, response);
+	handle_locally(client, request, response);
 	return POSTERN_OK;
 }
 
-/* Whether a problem is one of the library: it has a code. */
+/* Whether a problem is an error of the library: then it has a code. */
 static bool has_code(const struct postern__response *response) {
 	json_t *json = json_loadb(postern__buf_text(&response->body),
 			response->body.len, 0, NULL);
@@ -254,9 +266,9 @@ static bool has_code(const struct postern__response *response) {
 	return has;
 }
 
-/* A server that stops, or has too much to do, did nothing and says so. What is
-   to be done once is not tried again after a store failed. */
-static bool is_put_off(const struct postern__client *client, int r,
+/* A server that is stopping or overloaded changed nothing. A request that must
+   be made once is not retried after an error of the store. */
+static bool is_retryable(const struct postern__client *client, int r,
 		const struct postern__response *response, bool once) {
 	return r == POSTERN_OK && !is_open(client) && response->status == 503 &&
 		   !(once && has_code(response));
@@ -265,17 +277,20 @@ static bool is_put_off(const struct postern__client *client, int r,
 int postern__client_request(struct postern__client *client,
 		const struct postern__request *request, bool once,
 		struct postern__response *response, struct postern_error *error) {
-	struct postern__patience patience;
-	postern__patience_init(&patience,
+	struct postern__open_wait open_wait;
+	postern__open_wait_init(&open_wait,
 			client->cli->stores[0]->values.command_timeout_ms);
 	for (;;) {
 		int r = try_request(client, request, response, error);
-		bool again = r == POSTERN_E_BUSY || (r == POSTERN_E_STALE && !once) ||
-					 is_put_off(client, r, response, once);
-		if (!again ||
-				!postern__patience_wait(&patience,
-						r == POSTERN_E_BUSY && client->busy_url &&
-								postern__store_passing(client->busy_url))) {
+		bool again = r == POSTERN_E_BUSY || (r == POSTERN_E_STALE && !once);
+		bool passing = r == POSTERN_E_BUSY && client->busy_url &&
+					   postern__store_owner_is_command(client->busy_url);
+		if (is_retryable(client, r, response, once)) {
+			again = postern__open_wait_back_off(&open_wait);
+		} else if (again) {
+			again = postern__open_wait_next(&open_wait, passing);
+		}
+		if (!again) {
 			return r;
 		}
 		postern__response_finish(response);

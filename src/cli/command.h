@@ -3,9 +3,9 @@
 #define POSTERN_CLI_COMMAND_H
 
 /*
- * A command is a row in one table: its name, what it takes, what `--help`
- * says about it, and the function that does it. The parser, the help and "did
- * you mean" all read that row; nothing else knows the flags of a command.
+ * A command is a row in one table: its name, its operands and flags, its help,
+ * and its function. The parser, the help and "did you mean" all read that row;
+ * no other code knows the flags of a command.
  */
 
 #include <stdbool.h>
@@ -19,12 +19,12 @@ struct postern__flag {
 	const char *name;  /* without the dashes */
 	char letter;       /* its short form, or 0 */
 	bool repeats;      /* may be given more than once */
-	const char *value; /* what it takes, as help says it; NULL: a switch */
+	const char *value; /* name of the value in the help; NULL: a switch */
 	const char *help;  /* NULL: not in the help */
 };
 
-/* What the help of a command says about the options of the configuration:
-   where to find them, all of them, or nothing, as it reads none. */
+/* What the help of a command prints about the options of the configuration: a
+   reference, all of them, or nothing because the command reads none. */
 enum postern__options {
 	POSTERN__OPTIONS_SOME = 0,
 	POSTERN__OPTIONS_ALL,
@@ -42,8 +42,8 @@ struct postern__command {
 	const struct postern__flag *flags; /* its own; ended by a NULL name */
 	enum postern__options options;
 
-	/* Returns one of enum postern__exit, having said on stderr why if it is
-	   not POSTERN__EXIT_OK. */
+	/* Returns one of enum postern__exit; if it is not POSTERN__EXIT_OK, the
+	   reason was printed on stderr. */
 	int (*run)(struct postern__cli *cli);
 };
 
@@ -59,10 +59,10 @@ const struct postern__command *postern__command_find(const char *name);
 /* A command of a later version, which is refused as such. */
 bool postern__command_later(const char *name);
 
-/* Parse, run, and see to it that what was printed has arrived. */
+/* Parse and run a command line; fails if stdout cannot be written. */
 int postern__cli_main(int argc, char **argv);
 
-/* One for each row that does something. */
+/* One function per row. */
 int postern__command_serve(struct postern__cli *cli);
 int postern__command_init(struct postern__cli *cli);
 int postern__command_check(struct postern__cli *cli);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The commands, one row each. What a row says is all that the parser and the
- * help know; what it does stands in a file of its own.
+ * The commands, one row each. The parser and the help know only these rows;
+ * each command's function is in a file of its own.
  */
 
 #include <string.h>
@@ -13,7 +13,7 @@
 #define END { 0 }
 
 #define IN \
-	{ "in", 0, false, "STORE", "of several stores only this one, by its name in the configuration" }
+	{ "in", 0, false, "STORE", "only the store with this name in the configuration" }
 
 #define FILTERS(states) \
 	IN, \
@@ -21,21 +21,21 @@
 	{ "channel", 0, false, "CHANNEL", "only this channel" }, \
 	{ "handler", 0, false, "HANDLER", "only this handler, by its key or a legacy key" }, \
 	{ "type", 0, false, "TYPE", "only this message type; '*' stands for anything" }, \
-	{ "source", 0, false, "SOURCE", "only messages of this source" }, \
-	{ "since", 0, false, "WHEN", "received since: 15m, 7d, or a time such as 2026-01-31T08:00:00Z" }, \
-	{ "until", 0, false, "WHEN", "received before" }
+	{ "source", 0, false, "SOURCE", "only messages from this source" }, \
+	{ "since", 0, false, "WHEN", "received since a time ago such as 15m or 7d, or since a time such as 2026-01-31T08:00:00Z" }, \
+	{ "until", 0, false, "WHEN", "received before that time" }
 
 #define BULK \
 	{ "id", 0, false, "ID", "the message with this id, even if it looks like a number: '#7'" }, \
-	{ "seq", 0, false, "N", "the message with this number, in place of its id" }, \
-	{ "limit", 0, false, "N", "at most so many; 1000" }, \
-	{ "dry-run", 'n', false, NULL, "only say how many there are" }, \
-	{ "yes", 'y', false, NULL, "do not ask" }
+	{ "seq", 0, false, "N", "the message with this number, instead of its id" }, \
+	{ "limit", 0, false, "N", "the most deliveries to change; 1000 if left out" }, \
+	{ "dry-run", 'n', false, NULL, "only print how many deliveries match" }, \
+	{ "yes", 'y', false, NULL, "do not ask for confirmation; required without a terminal" }
 
 static const struct postern__flag common_flags[] = {
-	{ "config", 'c', false, "FILE", "the configuration; else $POSTERN_CONFIG, ./postern.yaml, /etc/postern/postern.yaml" },
+	{ "config", 'c', false, "FILE", "the configuration file; if left out: $POSTERN_CONFIG, ./postern.yaml, /etc/postern/postern.yaml" },
 	{ "json", 0, false, NULL, "print the result as JSON" },
-	{ "help", 'h', false, NULL, "say what the command does" },
+	{ "help", 'h', false, NULL, "print the help of the command" },
 	END
 };
 
@@ -44,13 +44,13 @@ static const struct postern__flag no_flags[] = { END };
 static const struct postern__flag in_flags[] = { IN, END };
 
 static const struct postern__flag serve_flags[] = {
-	{ "demo", 0, false, NULL, "serve a built-in configuration and say what to try" },
+	{ "demo", 0, false, NULL, "serve a built-in configuration and print commands to try" },
 	{ "verbose", 'v', false, NULL, "log more" },
 	END
 };
 
 static const struct postern__flag check_flags[] = {
-	{ "print", 0, false, NULL, "print every option's value and where it was said" },
+	{ "print", 0, false, NULL, "print every option's value and where it was set" },
 	IN,
 	END
 };
@@ -62,17 +62,17 @@ static const struct postern__flag migrate_flags[] = {
 };
 
 static const struct postern__flag send_flags[] = {
-	{ "id", 0, false, "ID", "what identifies the message; a random UUID if left out" },
-	{ "type", 't', false, "TYPE", "what kind of message it is; handlers choose by it; 'message' if left out" },
-	{ "source", 0, false, "SOURCE", "where it comes from; the channel's name if left out" },
-	{ "subject", 0, false, "SUBJECT", "what it is about" },
-	{ "time", 0, false, "TIME", "when it happened, such as 2026-01-31T08:00:00Z" },
+	{ "id", 0, false, "ID", "the id of the message; a random UUID if left out" },
+	{ "type", 't', false, "TYPE", "the type of the message, by which handlers choose; 'message' if left out" },
+	{ "source", 0, false, "SOURCE", "the source of the message; the channel's name if left out" },
+	{ "subject", 0, false, "SUBJECT", "the subject of the message" },
+	{ "time", 0, false, "TIME", "the time of the event, such as 2026-01-31T08:00:00Z" },
 	{ "content-type", 0, false, "TYPE", "the media type of the body" },
-	{ "correlation-id", 0, false, "ID", "what it belongs to" },
-	{ "traceparent", 0, false, "TEXT", "the trace it belongs to, as in W3C Trace Context" },
+	{ "correlation-id", 0, false, "ID", "the correlation id of the message" },
+	{ "traceparent", 0, false, "TEXT", "the trace of the message, as in W3C Trace Context" },
 	{ "header", 'H', true, "NAME=VALUE", "a header; may be given more than once" },
-	{ "body", 'b', false, "TEXT", "the body, in place of FILE" },
-	{ "in", 0, false, "STORE", NULL }, /* known, to say why it is refused */
+	{ "body", 'b', false, "TEXT", "the body, instead of FILE" },
+	{ "in", 0, false, "STORE", NULL }, /* known, so that the error can explain why it is refused */
 	END
 };
 
@@ -85,30 +85,30 @@ static const struct postern__flag process_flags[] = {
 static const struct postern__flag list_flags[] = {
 	FILTERS("pending, leased, done, poisoned, discarded, parked"),
 	{ "id", 0, false, "ID", "only messages with this id" },
-	{ "limit", 0, false, "N", "at most so many, up to 10000; 100" },
-	{ "cursor", 0, false, "CURSOR", "go on where the last listing ended" },
+	{ "limit", 0, false, "N", "the most deliveries to list, up to 10000; 100 if left out" },
+	{ "cursor", 0, false, "CURSOR", "continue where the last listing ended" },
 	END
 };
 
 static const struct postern__flag show_flags[] = {
-	{ "source", 0, false, "SOURCE", "where several messages have the id: the one from this source" },
-	{ "channel", 0, false, "CHANNEL", "where several messages have the id: the one in this channel" },
+	{ "source", 0, false, "SOURCE", "choose by source if several messages have the id" },
+	{ "channel", 0, false, "CHANNEL", "choose by channel if several messages have the id" },
 	{ "id", 0, false, "ID", "the message with this id, even if it looks like a number: '#7'" },
-	{ "seq", 0, false, "N", "the message with this number, in place of its id" },
+	{ "seq", 0, false, "N", "the message with this number, instead of its id" },
 	{ "body", 0, false, NULL, "print the body, byte for byte, and nothing else" },
 	IN,
 	END
 };
 
 static const struct postern__flag bench_flags[] = {
-	{ "messages", 0, false, "N", "how many to send, copies included; 100000" },
-	{ "batch", 0, false, "N", "how many a sender sends at a time, up to 10000; 1000" },
-	{ "senders", 0, false, "N", "how many send at the same time, up to 256; 1" },
-	{ "duplicates", 0, false, "PERCENT", "how many of them are copies of an earlier one; 10%" },
-	{ "handler", 0, false, "callback|sql|exec|none", "what they are delivered to: a function that does nothing, one INSERT, the program /bin/true, or nothing; callback" },
-	{ "rate", 0, false, "N", "send so many per second, one by one, for a look at latency" },
-	{ "drain", 0, false, NULL, "accept everything before anything is delivered" },
-	{ "shared", 0, false, NULL, "take a store that has been used: other processes do the same on it; ends when nothing in it is open" },
+	{ "messages", 0, false, "N", "messages to send, copies included; 100000 if left out" },
+	{ "batch", 0, false, "N", "messages per batch, up to 10000; 1000 if left out" },
+	{ "senders", 0, false, "N", "threads that send at the same time, up to 256; 1 if left out" },
+	{ "duplicates", 0, false, "PERCENT", "share of the messages that are copies of an earlier one; 10% if left out" },
+	{ "handler", 0, false, "callback|sql|exec|none", "handler of the messages: a function that does nothing, one INSERT, the program /bin/true, or no handler; callback if left out" },
+	{ "rate", 0, false, "N", "messages per second, sent one by one, to measure latency" },
+	{ "drain", 0, false, NULL, "accept all messages before the first is delivered" },
+	{ "shared", 0, false, NULL, "accept a store that has been used, because other processes run the same benchmark on it; ends when no delivery is open" },
 	END
 };
 
@@ -126,11 +126,11 @@ static const struct postern__command commands[] = {
 		.options = POSTERN__OPTIONS_ALL,
 		.help = "run the server",
 		.about =
-			"Delivers what is in the stores. Files it takes for itself, and answers the\n"
-			"other commands through sockets beside them; a database it shares with other\n"
-			"servers. SIGTERM and SIGINT let what is running finish (shutdown_grace) and\n"
-			"give everything else back.\n"
-			"Logs go to stderr, as JSON lines with --json or where it is no terminal.",
+			"Runs the handlers of all stores. The server owns the files of its SQLite\n"
+			"stores and answers the other commands through sockets beside them; it shares a\n"
+			"database with other servers. At SIGTERM and SIGINT running handlers may finish\n"
+			"(shutdown_grace), and all other leases are returned.\n"
+			"Logs go to stderr, as JSON lines with --json or if stderr is not a terminal.",
 		.examples =
 			"postern serve --demo\n"
 			"postern serve -c postern.yaml",
@@ -141,13 +141,12 @@ static const struct postern__command commands[] = {
 		.help = "write a commented postern.yaml and create the store",
 		.about =
 			"Writes the file that -c names, or ./postern.yaml, for the store that --store or\n"
-			"--store-file names; a password in its URL is left to the environment\n"
-			"(POSTERN_PASSWORD) or to ~/.pgpass, and not written. A file that is there is\n"
-			"kept as it is, and its store is created if it is missing; flags that mean\n"
-			"another store are refused. Nothing that is there is changed; while a server or\n"
-			"another program has the store's file open, init is refused with exit status 4;\n"
-			"a database is shared. With a configuration of your own 'postern migrate' is\n"
-			"enough.",
+			"--store-file names. A password in its URL is not written: put it into\n"
+			"POSTERN_PASSWORD or ~/.pgpass. An existing file is not changed; its store is\n"
+			"created if it is missing, and flags that name another store are refused. An\n"
+			"existing store is not changed. Refused with exit status 4 while another process\n"
+			"has the store's file open; a database is shared. With a configuration of your\n"
+			"own use 'postern migrate'.",
 		.examples =
 			"postern init\n"
 			"postern init -c /etc/postern/postern.yaml\n"
@@ -156,15 +155,15 @@ static const struct postern__command commands[] = {
 	},
 	{
 		.name = "check", .operands = "", .flags = check_flags,
-		.help = "validate the configuration, also against the store",
+		.help = "validate the configuration and check the store",
 		.about =
-			"Reads the configuration and refuses what serve would. Then it looks into the\n"
-			"store, if there is one, without changing it: deliveries whose handler is no\n"
-			"longer configured and would be poisoned, ids that are forgotten before the last\n"
-			"retry, programs that cannot be run, a store that does not keep what it promises,\n"
-			"a server that is not well or has another configuration.\n"
-			"Exits with 2 if the configuration is wrong, 1 if something was found, 4 if\n"
-			"the store cannot be read, 5 if the running server is not well.",
+			"Validates the configuration, refuses what serve would refuse, and checks the\n"
+			"store, read-only, for problems: deliveries whose handler is no longer\n"
+			"configured, ids that are forgotten before the last retry, programs that cannot\n"
+			"be run, missing tables, a store whose settings do not guarantee durability, a\n"
+			"server that is not healthy or was started with another configuration.\n"
+			"Exits with 2 if the configuration is invalid, 1 if a problem was found, 4 if\n"
+			"the store cannot be read, 5 if the running server is not healthy.",
 		.examples =
 			"postern check\n"
 			"postern check -c new.yaml && cp new.yaml postern.yaml",
@@ -172,13 +171,13 @@ static const struct postern__command commands[] = {
 	},
 	{
 		.name = "migrate", .operands = "", .flags = migrate_flags,
-		.help = "bring the store's schema up to date, or print it",
+		.help = "upgrade the store's schema, or print it",
 		.about =
-			"A store that is missing is created. Refused while a server or another program\n"
-			"has the store's file open; a database is shared. serve does it by itself, if\n"
-			"its role has the right to. --print shows the whole schema, whatever the store\n"
-			"has of it. For a database it can be run by its owner in place of this command;\n"
-			"either way the GRANTs of docs/postgresql.md are to follow.",
+			"A missing store is created. Refused while another process has the store's file\n"
+			"open; a database is shared. serve upgrades the schema automatically if its role\n"
+			"has the right to. --print prints the whole schema without reading the store; the\n"
+			"owner of a database can run that SQL instead of this command. In both cases run\n"
+			"the GRANTs of docs/postgresql.md afterwards.",
 		.examples =
 			"postern migrate\n"
 			"postern migrate --print | less\n"
@@ -189,13 +188,13 @@ static const struct postern__command commands[] = {
 		.name = "send", .operands = "CHANNEL [FILE]", .operand_min = 1, .operand_max = 2, .flags = send_flags,
 		.help = "accept a message",
 		.about =
-			"Prints 'accepted' when the message is safe in the store, 'duplicate' if it was\n"
-			"before (both are a success), or 'conflict', with exit status 1, if another\n"
-			"message has its identity: same channel, source and id, but another body.\n"
-			"Where nobody wants its type and the channel says 'unrouted: drop', it is\n"
-			"accepted, dropped, and that is said.\n"
+			"Prints 'accepted' once the message is durable in the store, 'duplicate' if it\n"
+			"was accepted before (both exit with 0), or 'conflict' (exit status 1) if a\n"
+			"message with the same channel, source and id has another body.\n"
+			"If no handler wants the type and the channel has 'unrouted: drop', the message\n"
+			"is accepted and dropped, and the command prints that.\n"
 			"The body is read from FILE, or from standard input if FILE is '-' or left out.\n"
-			"In a loop that reads standard input, say '< /dev/null' or use --body.",
+			"In a loop that reads standard input, add '< /dev/null' or use --body.",
 		.examples =
 			"postern send orders --id 42 --type order.placed order.json\n"
 			"echo '{\"n\":1}' | postern send orders --type order.placed --content-type application/json\n"
@@ -204,11 +203,11 @@ static const struct postern__command commands[] = {
 	},
 	{
 		.name = "process", .operands = "", .flags = process_flags,
-		.help = "deliver what is due and return",
+		.help = "run what is due and return",
 		.about =
-			"For cron and the like: runs the configured handlers on this thread until\n"
-			"nothing is due, in one store after the other. Refused while a server or another\n"
-			"program has the store's file open; a database is shared.",
+			"Runs the configured handlers on this thread until no delivery is due, in one\n"
+			"store after the other; made for cron. Refused while another process has the\n"
+			"store's file open; a database is shared.",
 		.examples =
 			"postern process\n"
 			"postern process --max 100",
@@ -218,9 +217,9 @@ static const struct postern__command commands[] = {
 		.name = "list", .operands = "", .flags = list_flags,
 		.help = "list deliveries, newest first",
 		.about =
-			"A message has one delivery for each handler that wants it; a parked one, which\n"
-			"nobody wants yet, has one without a handler. Several stores are listed one\n"
-			"after the other.",
+			"A message has one delivery for each handler that wants it; a parked message,\n"
+			"which no handler wants yet, has one row without a handler. Several stores are\n"
+			"listed one after the other.",
 		.examples =
 			"postern list --state poisoned --since 7d\n"
 			"postern list --json --limit 1000 | jq -r '.[].message_id'",
@@ -230,10 +229,10 @@ static const struct postern__command commands[] = {
 		.name = "show", .operands = "[ID]", .operand_max = 1, .flags = show_flags,
 		.help = "show one message with its deliveries and attempts",
 		.about =
-			"The message is named by its id, or by its number as '#7' or --seq 7; an id that\n"
-			"looks like that is given with --id. Where several have the id, they are listed;\n"
-			"choose by --source, --channel or number. Numbers are those of a store: where\n"
-			"several have one, choose by --in.",
+			"The message is named by its id, or by its number as '#7' or --seq 7; use --id\n"
+			"for an id that looks like a number. If several messages have the id, they are\n"
+			"listed: choose one with --source, --channel or --seq. Each store has its own\n"
+			"numbers: if several stores have the number, choose one with --in.",
 		.examples =
 			"postern show 42\n"
 			"postern show '#7' --json\n"
@@ -244,10 +243,10 @@ static const struct postern__command commands[] = {
 		.name = "retry", .operands = "[ID]", .operand_max = 1, .flags = retry_flags,
 		.help = "run deliveries again, now",
 		.about =
-			"With an ID (or '#N'), the message's deliveries that are pending or poisoned, or\n"
-			"just the one to --handler, which may also be a discarded one. Without, all that\n"
-			"the filters match, after saying how many; a script says --yes. What is done is\n"
-			"not run again.",
+			"With an ID (or '#N'), retries the message's deliveries that are pending or\n"
+			"poisoned, or the one to --handler, which may also be discarded. Without an ID,\n"
+			"retries all that the filters match, after printing how many and asking for\n"
+			"confirmation; scripts use --yes. Deliveries that are done are not run again.",
 		.examples =
 			"postern retry 42 --handler charge-card\n"
 			"postern retry --state poisoned --since 1d --dry-run\n"
@@ -258,9 +257,10 @@ static const struct postern__command commands[] = {
 		.name = "discard", .operands = "[ID]", .operand_max = 1, .flags = discard_flags,
 		.help = "end deliveries without running them",
 		.about =
-			"With an ID (or '#N'), the message's deliveries that are pending, poisoned or\n"
-			"parked, or just the one to --handler. Without, all that the filters match,\n"
-			"after saying how many; a script says --yes.",
+			"With an ID (or '#N'), discards the message's deliveries that are pending,\n"
+			"poisoned or parked, or the one to --handler. Without an ID, discards all that\n"
+			"the filters match, after printing how many and asking for confirmation; scripts use\n"
+			"--yes.",
 		.examples =
 			"postern discard 42 --handler mail\n"
 			"postern discard --state poisoned --type 'test.*' --yes",
@@ -270,15 +270,15 @@ static const struct postern__command commands[] = {
 		.name = "pause", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = in_flags,
 		.help = "stop delivering to a handler",
 		.about =
-			"What is running finishes; what comes in waits. It lasts, also over restarts,\n"
-			"until 'postern resume'.",
+			"Running deliveries finish; others wait. The pause is durable: it ends with\n"
+			"'postern resume', not with a restart.",
 		.examples = "postern pause charge-card",
 		.run = postern__command_pause,
 	},
 	{
 		.name = "resume", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = in_flags,
-		.help = "go on delivering to a handler",
-		.about = "Ends what 'postern pause' began.",
+		.help = "resume delivering to a handler",
+		.about = "Ends a 'postern pause'.",
 		.examples = "postern resume charge-card",
 		.run = postern__command_resume,
 	},
@@ -286,9 +286,9 @@ static const struct postern__command commands[] = {
 		.name = "cleanup", .operands = "", .flags = in_flags,
 		.help = "remove what has expired, now",
 		.about =
-			"A server does so by itself every 'cleanup_interval'. What may go is said by\n"
-			"'retention' of each channel: messages that are complete, and the memory of their\n"
-			"ids. Poisoned and parked ones stay, and so do the ids of what is open.",
+			"A server does this automatically every 'cleanup_interval'. The 'retention' of\n"
+			"each channel decides what expires: complete messages, and remembered ids.\n"
+			"Poisoned and parked messages stay, and so do the ids of open deliveries.",
 		.examples =
 			"postern cleanup\n"
 			"postern cleanup --json | jq .messages",
@@ -298,12 +298,13 @@ static const struct postern__command commands[] = {
 		.name = "stats", .operands = "", .flags = in_flags,
 		.help = "count messages and deliveries",
 		.about =
-			"For each channel what came in, for each handler what became of it. PENDING\n"
-			"counts all that waits; RETRYING are those among them that have failed before.\n"
-			"Then the processes that work the store: how many deliveries each has, when it\n"
-			"was last heard of, until when it counts as alive, and whether it is the one\n"
-			"that answers ('this'), has the lock of exclusive processing ('processor'), or\n"
-			"waits for work ('sleeping').",
+			"Counts the messages of each channel and the deliveries of each handler. PENDING\n"
+			"includes RETRYING, the pending deliveries that have failed before. Then lists\n"
+			"the nodes, that is, the processes that work the store: its LEASED deliveries,\n"
+			"when it last RENEWED its lease and UNTIL when it counts as live, and whether it\n"
+			"is the node that responds ('this'), holds the lock of exclusive processing\n"
+			"('processor'), waits for work ('sleeping'), or has not renewed its lease in time\n"
+			"('late').",
 		.examples =
 			"postern stats\n"
 			"postern stats --json | jq '.handlers[] | select(.poisoned > 0)'",
@@ -311,18 +312,18 @@ static const struct postern__command commands[] = {
 	},
 	{
 		.name = "bench", .operands = "", .flags = bench_flags,
-		.help = "measure how fast a new store takes and delivers messages",
+		.help = "measure how fast a new store accepts and delivers messages",
 		.about =
 			"Sends messages of 256 bytes with random ids, some of them twice, and delivers\n"
 			"them to one handler, through the library, in this process. Each is durable\n"
 			"before it counts as accepted, and its completion before it counts as completed.\n"
-			"Fills the store and leaves it there; refuses one that has been used. The\n"
+			"The store is filled and not removed; a store that has been used is refused. The\n"
 			"latency is from the call that accepts a message (with --rate: from when it was\n"
 			"due to be sent) to the start of its handler.\n"
-			"On PostgreSQL name a schema that is not there yet, ?schema=bench; it is made,\n"
-			"and 'drop schema bench cascade' removes it. With --handler sql the effects go\n"
-			"into a table bench_effect, which is made where the role creates tables, usually\n"
-			"in the schema public, and stays: 'drop table bench_effect'.",
+			"On PostgreSQL name a schema that does not exist, ?schema=bench; it is created,\n"
+			"and 'drop schema bench cascade' removes it. With --handler sql a table\n"
+			"bench_effect is created where the role creates tables, usually in the schema\n"
+			"public, and is not removed: 'drop table bench_effect'.",
 		.examples =
 			"postern bench --store sqlite:bench.db --messages 100000\n"
 			"postern bench --store sqlite:bench2.db --batch 1 --senders 64 --json\n"
@@ -334,7 +335,7 @@ static const struct postern__command commands[] = {
 	{
 		.name = "version", .operands = "", .flags = no_flags,
 		.options = POSTERN__OPTIONS_NONE,
-		.help = "say which version this is and what is built in",
+		.help = "print the version and what is built in",
 		.about = "Needs neither a configuration nor a store.",
 		.examples = "postern version --json",
 		.run = postern__command_version,
@@ -342,10 +343,10 @@ static const struct postern__command commands[] = {
 	{
 		.name = "help", .operands = "[COMMAND|options]", .operand_max = 1, .flags = no_flags,
 		.options = POSTERN__OPTIONS_NONE,
-		.help = "say what a command does",
+		.help = "print the help of a command",
 		.about =
-			"'postern COMMAND --help' does the same. 'postern help options' lists the options\n"
-			"of the configuration, each of which is a flag of every command that reads one.",
+			"'postern COMMAND --help' prints the same. 'postern help options' lists the\n"
+			"options of the configuration; each is a flag of every command that reads one.",
 		.examples =
 			"postern help send\n"
 			"postern help options",
@@ -355,7 +356,7 @@ static const struct postern__command commands[] = {
 
 /* clang-format on */
 
-/* Promised, but not yet: better to say so than "no such command". */
+/* Planned commands: the error says so, instead of "no command". */
 static const char *const later[] = {
 	"explain",
 	"replay",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * From the words of the command line to the row of the table, and from what
- * the row's function returned to the exit status.
+ * From the words of the command line to the row of the table, and from the
+ * result of the row's function to the exit status.
  */
 
 #include <fcntl.h>
@@ -13,19 +13,20 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "cli/argv.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/out.h"
-#include "cli/words.h"
 #include "server/config.h"
 
 /* More than there are commands. */
 #define COMMANDS_MAX 64
 
 /*
- * A stream that was closed when we started must not become a database file:
- * take its number. Opened the wrong way round, so that using it is an error.
+ * A standard stream that was closed at the start must not become a database
+ * file: occupy its descriptor. Opened in the wrong direction, so that using it
+ * is an error.
  */
 static void guard_streams(void) {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -40,7 +41,7 @@ int postern__cli_no_command(const char *name) {
 	size_t count;
 	const struct postern__command *commands = postern__commands(&count);
 	if (postern__command_later(name)) {
-		postern__say("'%s' is not in this version", name);
+		postern__err_print("'%s' is not in this version", name);
 		return POSTERN__EXIT_USAGE;
 	}
 	for (size_t i = 0; i < count && i < COMMANDS_MAX; i++) {
@@ -48,9 +49,10 @@ int postern__cli_no_command(const char *name) {
 	}
 	const char *near = postern__closest(name, names, count);
 	if (near) {
-		postern__say("no command '%.80s', did you mean '%s'?", name, near);
+		postern__err_print("no command '%.80s', did you mean '%s'?", name,
+				near);
 	} else {
-		postern__say("no command '%.80s' (see 'postern help')", name);
+		postern__err_print("no command '%.80s' (see 'postern help')", name);
 	}
 	return POSTERN__EXIT_USAGE;
 }
@@ -63,13 +65,13 @@ static int check_operands(const struct postern__cli *cli) {
 				command->operands);
 	}
 	if (count > command->operand_max) {
-		return postern__cli_usage(cli, "'%.80s' is too much",
+		return postern__cli_usage(cli, "unexpected argument '%.80s'",
 				postern__args_operand(&cli->args, command->operand_max));
 	}
 	return POSTERN__EXIT_OK;
 }
 
-/* Also if the rest of them is wrong: whoever says so has to know. */
+/* --json applies to errors, too, so it is found even if the rest is invalid. */
 static bool has_json(char *const *words, size_t count) {
 	for (size_t i = 0; i < count && strcmp(words[i], "--") != 0; i++) {
 		if (strcmp(words[i], "--json") == 0) {
@@ -79,7 +81,7 @@ static bool has_json(char *const *words, size_t count) {
 	return false;
 }
 
-/* `words` are a copy of `seen`, which everybody can see. */
+/* `words` are a copy of `seen`, which other users can read. */
 static int run_command(const char *program,
 		const struct postern__command *command, char *const *seen,
 		char *const *words, size_t count) {
@@ -90,12 +92,12 @@ static int run_command(const char *program,
 	};
 	struct postern__cli cli = { .program = program, .command = command };
 	struct postern_error error;
-	postern__say_json(has_json(words, count));
+	postern__err_set_json(has_json(words, count));
 	if (postern__args_parse((const char *const *)words, count, tables,
 				sizeof tables / sizeof tables[0], &cli.args, &error)) {
 		return postern__cli_usage(&cli, "%s", error.text);
 	}
-	postern__words_hide(seen, words, count, &cli.args);
+	postern__argv_hide(seen, words, count, &cli.args);
 	cli.json = postern__args_has(&cli.args, "json");
 	int r;
 	if (postern__args_has(&cli.args, "help")) {
@@ -112,7 +114,7 @@ static int run_command(const char *program,
 	return r;
 }
 
-static int run(int argc, char **argv) {
+static int parse_and_run(int argc, char **argv) {
 	const char *name = argc > 1 ? argv[1] : NULL;
 	if (!name) {
 		postern__help_all(stderr);
@@ -123,8 +125,9 @@ static int run(int argc, char **argv) {
 	} else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
 		name = "version";
 	} else if (name[0] == '-') {
-		postern__say("the command comes first: postern COMMAND [FLAGS] (see "
-					 "'postern help')");
+		postern__err_print(
+				"a command is required before flags: postern COMMAND "
+				"[FLAGS] (see 'postern help')");
 		return POSTERN__EXIT_USAGE;
 	}
 	const struct postern__command *command = postern__command_find(name);
@@ -132,21 +135,21 @@ static int run(int argc, char **argv) {
 		return postern__cli_no_command(name);
 	}
 	size_t count = (size_t)argc - 2;
-	char **words = postern__words_copy(argv + 2, count);
+	char **words = postern__argv_copy(argv + 2, count);
 	if (!words) {
-		postern__say("out of memory");
+		postern__err_print("out of memory");
 		return POSTERN__EXIT_FAILED;
 	}
 	int r = run_command(argv[0], command, argv + 2, words, count);
-	postern__words_free(words, count);
+	postern__argv_free(words, count);
 	return r;
 }
 
 int postern__cli_main(int argc, char **argv) {
 	guard_streams();
-	/* A reader that goes away is found by the write that fails. */
+	/* A closed pipe is found by the write that fails. */
 	(void)signal(SIGPIPE, SIG_IGN);
-	/* So is a file that may grow no more. */
+	/* So is the file size limit. */
 	(void)signal(SIGXFSZ, SIG_IGN);
-	return postern__out_close(run(argc, argv));
+	return postern__out_close(parse_and_run(argc, argv));
 }

@@ -2,9 +2,9 @@
 /*
  * `postern retry` and `postern discard`: the same command with another verb.
  *
- * One message is edited delivery by delivery, and what each came to is told.
- * Many are counted first, and only then, if a person agrees or --yes was
- * given, edited. The store is let go while the person thinks.
+ * One message is edited delivery by delivery, and each result is printed. Many
+ * deliveries are counted first, and edited only after confirmation or with
+ * --yes. The store is released while the user is asked.
  */
 
 #include <inttypes.h>
@@ -16,23 +16,25 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/filters.h"
-#include "cli/find.h"
+#include "cli/find_message.h"
 #include "cli/out.h"
+#include "cli/reply.h"
 #include "server/api.h"
 #include "server/percent.h"
 
-/* Without --limit; a mistake then costs no more than this. */
+/* Without --limit; bounds the damage of a mistake. */
 #define LIMIT_DEFAULT 1000
 
 struct verb {
-	const char *name; /* "retry": in the path and in questions */
+	const char *name; /* "retry": in the path and in prompts */
 	const char *past;
-	/* States that are meant when no handler is named, ended by NULL. A
-	   discarded delivery was ended on purpose: it is named to be retried. */
+	enum postern__edit edit;
+	/* States that are edited if no handler is named, ended by NULL. A discarded
+	   delivery was ended by an operator: it is retried only if its handler is
+	   named. */
 	const char *const *states;
 };
 
@@ -40,11 +42,13 @@ static const char *const retry_states[] = { "pending", "poisoned", NULL };
 static const char *const discard_states[] = { "pending", "poisoned", "parked",
 	NULL };
 
-static const struct verb retry = { "retry", "retried", retry_states };
-static const struct verb discard = { "discard", "discarded", discard_states };
+static const struct verb retry = { "retry", "retried", POSTERN__EDIT_RETRY,
+	retry_states };
+static const struct verb discard = { "discard", "discarded",
+	POSTERN__EDIT_DISCARD, discard_states };
 
-static bool is_meant(const struct verb *verb, const json_t *row) {
-	const char *state = postern__answer_text(row, "state");
+static bool is_selected(const struct verb *verb, const json_t *row) {
+	const char *state = postern__reply_text(row, "state");
 	for (const char *const *s = verb->states; state && *s; s++) {
 		if (strcmp(state, *s) == 0) {
 			return true;
@@ -53,36 +57,36 @@ static bool is_meant(const struct verb *verb, const json_t *row) {
 	return false;
 }
 
-/* There is no delivery to this handler: say to which there are. */
-static int say_no_delivery(const struct postern__cli *cli,
+/* The message has no delivery to this handler: print which it has. */
+static int print_no_delivery(const struct postern__cli *cli,
 		const json_t *message, const char *handler) {
 	struct postern__buf keys;
 	size_t index;
 	json_t *row;
 	postern__buf_init(&keys, (size_t)64 * 1024);
 	json_array_foreach(json_object_get(message, "deliveries"), index, row) {
-		const char *key = postern__answer_text(row, "handler");
+		const char *key = postern__reply_text(row, "handler");
 		if (key && *key) {
 			postern__buf_printf(&keys, "%s%s", keys.len > 0 ? ", " : "", key);
 		}
 	}
-	postern__say("%s: #%" PRIu64 " has no delivery to '%s'%s%s",
-			cli->command->name, postern__answer_count(message, "seq"), handler,
+	postern__err_print("%s: #%" PRIu64 " has no delivery to '%s'%s%s",
+			cli->command->name, postern__reply_count(message, "seq"), handler,
 			keys.len > 0 ? "; it has: " : "", postern__buf_text(&keys));
 	postern__buf_finish(&keys);
 	return POSTERN__EXIT_NOTFOUND;
 }
 
-/* Ask for one delivery; *out is the API's answer, to be told or collected. */
+/* Edit one delivery; *out is the response, to be printed or collected. */
 static int edit_one(const struct postern__cli *cli,
 		struct postern__client *client, const struct verb *verb,
 		const json_t *message, const char *handler, json_t **out) {
 	struct postern__buf path;
 	char query[POSTERN__STORE_NAME_LEN_MAX + 16];
-	postern__answer_store_query(message, query);
+	postern__reply_store_query(message, query);
 	postern__buf_init(&path, POSTERN__API_PATH_LEN_MAX);
 	postern__buf_printf(&path, "/v1/deliveries/%" PRIu64 "/",
-			postern__answer_count(message, "seq"));
+			postern__reply_count(message, "seq"));
 	postern__percent_segment(&path, handler);
 	postern__buf_printf(&path, "/%s", verb->name);
 	int r;
@@ -95,14 +99,15 @@ static int edit_one(const struct postern__cli *cli,
 			.query = query,
 			.transport = "cli",
 		};
-		/* A retry that was made may have failed for good again by now. */
-		struct postern__answer answer;
-		r = postern__ask_any(cli, client, &request, verb == &retry, &answer);
+		/* A retried delivery may already be poisoned again. */
+		struct postern__reply answer;
+		r = postern__client_call_any(cli, client, &request, verb == &retry,
+				&answer);
 		if (r == POSTERN__EXIT_OK && answer.status == 200) {
 			*out = answer.json;
 		} else if (r == POSTERN__EXIT_OK) {
-			r = answer.status == 404 ? say_no_delivery(cli, message, handler)
-									 : postern__answer_problem(cli, &answer);
+			r = answer.status == 404 ? print_no_delivery(cli, message, handler)
+									 : postern__reply_problem(cli, &answer);
 			json_decref(answer.json);
 		}
 	}
@@ -110,7 +115,7 @@ static int edit_one(const struct postern__cli *cli,
 	return r;
 }
 
-/* One of the message's deliveries: the result is told, or collected. */
+/* Edit one delivery of the message; the result is printed or collected. */
 static int edit_row(const struct postern__cli *cli,
 		struct postern__client *client, const struct verb *verb,
 		const json_t *message, const char *handler, json_t *results) {
@@ -120,6 +125,8 @@ static int edit_row(const struct postern__cli *cli,
 		return r;
 	}
 	if (cli->json) {
+		(void)json_object_set(answer, "message_id",
+				json_object_get(message, "id"));
 		(void)json_array_append(results, answer);
 	} else {
 		(void)printf("%s ", verb->past);
@@ -130,28 +137,28 @@ static int edit_row(const struct postern__cli *cli,
 	return POSTERN__EXIT_OK;
 }
 
-/* None was meant: say why, by what they are. */
-static int say_none(const struct postern__cli *cli, const struct verb *verb,
+/* No delivery was edited: print the states of those there are. */
+static int print_none(const struct postern__cli *cli, const struct verb *verb,
 		const json_t *rows) {
 	size_t index;
 	json_t *row;
 	if (json_array_size(rows) == 0) {
-		postern__say("%s: the message has no deliveries", verb->name);
+		postern__err_print("%s: the message has no deliveries", verb->name);
 	}
 	json_array_foreach(rows, index, row) {
-		const char *handler = postern__answer_text(row, "handler");
-		const char *state = postern__answer_text(row, "state");
+		const char *handler = postern__reply_text(row, "handler");
+		const char *state = postern__reply_text(row, "state");
 		if (!handler || !*handler) {
-			postern__say("%s: no handler wants the message: it is %s",
+			postern__err_print("%s: no handler wants the message: it is %s",
 					cli->command->name, state ? state : "");
 			continue;
 		}
-		postern__say("%s: '%s' is %s%s", cli->command->name, handler,
+		postern__err_print("%s: '%s' is %s%s", cli->command->name, handler,
 				state ? state : "",
 				state && strcmp(state, "discarded") == 0 && verb == &retry
-						? " (name it with --handler to retry it)"
+						? " (choose it with --handler to retry it)"
 				: state && strcmp(state, "done") == 0 && verb == &retry
-						? " and will not be run again"
+						? " and cannot be run again"
 						: "");
 	}
 	return POSTERN__EXIT_FAILED;
@@ -173,12 +180,12 @@ static int edit_rows(const struct postern__cli *cli,
 	size_t index;
 	json_t *row;
 	if (only && !dry_run) {
-		/* The store knows legacy keys; the rows show the present ones. */
+		/* The store resolves legacy keys; the rows show current ones. */
 		return edit_row(cli, client, verb, message, only, results);
 	}
 	json_array_foreach(rows, index, row) {
-		const char *handler = postern__answer_text(row, "handler");
-		if (!handler || !is_meant(verb, row) ||
+		const char *handler = postern__reply_text(row, "handler");
+		if (!handler || !is_selected(verb, row) ||
 				(only && strcmp(only, handler) != 0)) {
 			continue;
 		}
@@ -193,10 +200,10 @@ static int edit_rows(const struct postern__cli *cli,
 	} else if (dry_run) {
 		json_t *answer = json_pack("{s:I, s:b}", "count", (json_int_t)count,
 				"dry_run", 1);
-		postern__answer_print(answer);
+		postern__reply_print(answer);
 		json_decref(answer);
 	} else if (count == 0) {
-		return say_none(cli, verb, rows);
+		return print_none(cli, verb, rows);
 	}
 	return worst;
 }
@@ -209,8 +216,8 @@ static int edit_message(struct postern__cli *cli, const struct verb *verb) {
 	json_t *results = NULL;
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
 		if (postern__args_has(&cli->args, others[i])) {
-			return postern__cli_usage(cli,
-					"--%s is for many messages, and one was named", others[i]);
+			return postern__cli_usage(cli, "--%s cannot be combined with an ID",
+					others[i]);
 		}
 	}
 	int r = postern__client_begin(cli, POSTERN__NEED_WRITE, &client);
@@ -223,7 +230,7 @@ static int edit_message(struct postern__cli *cli, const struct verb *verb) {
 	results = json_array();
 	r = edit_rows(cli, client, verb, message, results);
 	if (cli->json && json_array_size(results) > 0) {
-		postern__answer_print(results);
+		postern__reply_print(results);
 	}
 out:
 	json_decref(results);
@@ -232,7 +239,8 @@ out:
 	return r;
 }
 
-/* One request for many, with a client of its own; *count_out is set. */
+/* Make one request for many deliveries, with a client of its own; *count_out is
+   set. */
 static int edit_many(struct postern__cli *cli, const struct verb *verb,
 		const json_t *filter, unsigned long limit, bool dry_run, json_t **out) {
 	struct postern__client *client = NULL;
@@ -247,7 +255,7 @@ static int edit_many(struct postern__cli *cli, const struct verb *verb,
 		body = json_dumps(json, JSON_COMPACT);
 	}
 	if (!body) {
-		postern__say("out of memory");
+		postern__err_print("out of memory");
 		goto out;
 	}
 	r = postern__client_begin(cli, POSTERN__NEED_WRITE, &client);
@@ -264,8 +272,9 @@ static int edit_many(struct postern__cli *cli, const struct verb *verb,
 		.body = body,
 		.body_len = strlen(body),
 	};
-	/* Twice could hit twice as many: the limit counts per request. */
-	r = postern__ask(cli, client, &request, !dry_run, out);
+	/* A repeated request could change twice as many: the limit is per
+	   request. */
+	r = postern__client_call(cli, client, &request, !dry_run, out);
 out:
 	free(body);
 	json_decref(json);
@@ -273,8 +282,8 @@ out:
 	return r;
 }
 
-/* The answer of a person on the terminal. */
-static bool agrees(const struct verb *verb, uint64_t count) {
+/* Read the answer from the terminal. */
+static bool confirm_yes(const struct verb *verb, uint64_t count) {
 	char line[16];
 	(void)fprintf(stderr, "%s %" PRIu64 " deliver%s? [y/N] ", verb->name, count,
 			count == 1 ? "y" : "ies");
@@ -283,22 +292,21 @@ static bool agrees(const struct verb *verb, uint64_t count) {
 		   (strcasecmp(line, "y\n") == 0 || strcasecmp(line, "yes\n") == 0);
 }
 
-/* Whether to go on after the count; says what there is. */
+/* Whether to continue after the count, which is printed. */
 static int confirm(const struct postern__cli *cli, const struct verb *verb,
 		uint64_t count, unsigned long limit) {
-	postern__note("%" PRIu64 " deliver%s%s", count,
+	postern__note_print("%" PRIu64 " deliver%s%s", count,
 			count == 1 ? "y matches" : "ies match",
-			count >= limit ? ", as many as the limit takes; there may be more"
-						   : "");
+			count >= limit ? ", the limit; there may be more" : "");
 	if (count == 0 || postern__args_has(&cli->args, "yes")) {
 		return POSTERN__EXIT_OK;
 	}
 	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
 		return postern__cli_usage(cli,
-				"nobody can be asked here: say --yes, or --dry-run");
+				"no terminal to confirm on: use --yes or --dry-run");
 	}
-	if (!agrees(verb, count)) {
-		postern__say("nothing was done");
+	if (!confirm_yes(verb, count)) {
+		postern__err_print("no delivery was changed");
 		return POSTERN__EXIT_FAILED;
 	}
 	return POSTERN__EXIT_OK;
@@ -307,12 +315,12 @@ static int confirm(const struct postern__cli *cli, const struct verb *verb,
 static void print_many(const struct postern__cli *cli, const struct verb *verb,
 		const json_t *answer, bool dry_run) {
 	if (cli->json) {
-		postern__answer_print(answer);
+		postern__reply_print(answer);
 	} else if (dry_run) {
-		print_dry_run(verb, postern__answer_count(answer, "count"));
+		print_dry_run(verb, postern__reply_count(answer, "count"));
 	} else {
 		(void)printf("%s %" PRIu64 "\n", verb->past,
-				postern__answer_count(answer, "count"));
+				postern__reply_count(answer, "count"));
 	}
 }
 
@@ -326,6 +334,9 @@ static int edit_filtered(struct postern__cli *cli, const struct verb *verb) {
 	const char *value;
 	size_t index = 0;
 	int r = postern__cli_count(cli, "limit", 1, POSTERN_LIST_LIMIT_MAX, &limit);
+	if (r == POSTERN__EXIT_OK) {
+		r = postern__filters_check(cli, verb->edit);
+	}
 	while (r == POSTERN__EXIT_OK &&
 			(value = postern__filter_next(cli, &index, &name))) {
 		if (json_object_set_new(filter, name, json_string(value))) {
@@ -334,7 +345,7 @@ static int edit_filtered(struct postern__cli *cli, const struct verb *verb) {
 	}
 	if (r == POSTERN__EXIT_OK && json_object_size(filter) == 0) {
 		r = postern__cli_usage(cli,
-				"which deliveries? give an ID, or filters such as --state");
+				"specify an ID, or filters such as --state");
 	}
 	if (r == POSTERN__EXIT_OK) {
 		r = edit_many(cli, verb, filter, limit, true, &found);
@@ -342,8 +353,8 @@ static int edit_filtered(struct postern__cli *cli, const struct verb *verb) {
 	if (r) {
 		goto out;
 	}
-	uint64_t count = postern__answer_count(found, "count");
-	r = postern__answer_failures(cli, found);
+	uint64_t count = postern__reply_count(found, "count");
+	r = postern__reply_failures(cli, found);
 	if (dry_run) {
 		print_many(cli, verb, found, true);
 		goto out;
@@ -354,7 +365,7 @@ static int edit_filtered(struct postern__cli *cli, const struct verb *verb) {
 	}
 	if (r == POSTERN__EXIT_OK) {
 		print_many(cli, verb, edited, false);
-		r = postern__answer_failures(cli, edited);
+		r = postern__reply_failures(cli, edited);
 	}
 out:
 	json_decref(edited);

@@ -2,7 +2,7 @@
 #ifndef POSTERN_CLI_EXIT_H
 #define POSTERN_CLI_EXIT_H
 
-/* What the command's exit status says; a promise to scripts. */
+/* The exit status of the command; a promise to scripts. */
 enum postern__exit {
 	POSTERN__EXIT_OK = 0,
 	POSTERN__EXIT_FAILED = 1, /* tried and refused; also: conflict */

@@ -3,11 +3,12 @@
 #define POSTERN_CLI_FILTERS_H
 
 /*
- * Which deliveries a command is about: flags that are passed on to the API,
- * which reads them and says what is wrong with them.
+ * Filter flags, which are passed on to the API; the API validates them.
  */
 
 #include <stddef.h>
+
+#include "server/route.h"
 
 struct postern__cli;
 
@@ -17,5 +18,12 @@ struct postern__cli;
  */
 const char *postern__filter_next(const struct postern__cli *cli, size_t *index,
 		const char **name_out);
+
+/*
+ * Validate the filters and --limit as the API will, before a store is opened.
+ * Returns POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE after printing the error.
+ */
+int postern__filters_check(const struct postern__cli *cli,
+		enum postern__edit edit);
 
 #endif

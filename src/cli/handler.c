@@ -7,14 +7,15 @@
 #include <stdio.h>
 
 #include "base/buf.h"
-#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
+#include "cli/reply.h"
 #include "server/api.h"
 #include "server/percent.h"
 
-static int run(struct postern__cli *cli, const char *verb, const char *past) {
+static int pause_or_resume(struct postern__cli *cli, const char *verb,
+		const char *past) {
 	const char *key = postern__args_operand(&cli->args, 0);
 	struct postern__client *client = NULL;
 	struct postern__buf path;
@@ -25,7 +26,7 @@ static int run(struct postern__cli *cli, const char *verb, const char *past) {
 	postern__buf_printf(&path, "/%s", verb);
 	int r = POSTERN__EXIT_OK;
 	if (!*key || postern__buf_check(&path, "the key", NULL)) {
-		r = postern__cli_usage(cli, "a handler's key has 1 to 200 bytes");
+		r = postern__cli_usage(cli, "a handler key must have 1 to 200 bytes");
 		goto out;
 	}
 	r = postern__client_begin(cli, POSTERN__NEED_WRITE, &client);
@@ -37,18 +38,18 @@ static int run(struct postern__cli *cli, const char *verb, const char *past) {
 		.path = postern__buf_text(&path),
 		.transport = "cli",
 	};
-	r = postern__ask(cli, client, &request, false, &answer);
+	r = postern__client_call(cli, client, &request, false, &answer);
 	if (r) {
 		goto out;
 	}
 	if (cli->json) {
-		postern__answer_print(answer);
+		postern__reply_print(answer);
 	} else {
 		(void)printf("%s ", past);
 		postern__out_text(key);
 		(void)putchar('\n');
 	}
-	r = postern__answer_failures(cli, answer);
+	r = postern__reply_failures(cli, answer);
 out:
 	json_decref(answer);
 	postern__buf_finish(&path);
@@ -57,9 +58,9 @@ out:
 }
 
 int postern__command_pause(struct postern__cli *cli) {
-	return run(cli, "pause", "paused");
+	return pause_or_resume(cli, "pause", "paused");
 }
 
 int postern__command_resume(struct postern__cli *cli) {
-	return run(cli, "resume", "resumed");
+	return pause_or_resume(cli, "resume", "resumed");
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The help has no text of its own but the headings: what it says stands in
- * the tables.
+ * The help has only headings of its own; its texts are in the tables.
  */
 
 #include "cli/help.h"
@@ -111,7 +110,7 @@ void postern__help_all(FILE *file) {
 						 "3  not found\n"
 						 "4  server or store cannot be reached\n"
 						 "5  not healthy");
-	heading(file, "To begin with");
+	heading(file, "First steps");
 	print_indented(file, "postern serve --demo\n"
 						 "postern init && postern check\n"
 						 "postern send --help");
@@ -130,8 +129,10 @@ void postern__help_command(FILE *file, const struct postern__command *command) {
 	if (command->options == POSTERN__OPTIONS_ALL) {
 		postern__help_options(file);
 	} else if (command->options == POSTERN__OPTIONS_SOME) {
-		(void)fputs("\nEvery option of the configuration is a flag, too, such "
-					"as --store sqlite:FILE:\nsee 'postern help options'.\n",
+		(void)fputs("\n"
+					"Every option of the configuration is also a flag, such as "
+					"--store sqlite:FILE:\n"
+					"see 'postern help options'.\n",
 				file);
 	}
 }

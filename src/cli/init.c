@@ -10,20 +10,22 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/redact.h"
-#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
-#include "cli/own.h"
+#include "cli/own_store.h"
+#include "cli/reply.h"
 #include "server/config.h"
+#include "server/config_path.h"
 #include "server/config_store.h"
 #include "store/store.h"
 
 #define FILE_DEFAULT "postern.yaml"
 
-/* Not readable by others: secrets will be written into it. */
+/* Not readable by other users: people will write secrets into it. */
 #define FILE_MODE 0600
 
 static bool write_all(int fd, const char *text, size_t len) {
@@ -40,7 +42,7 @@ static bool write_all(int fd, const char *text, size_t len) {
 	return fsync(fd) == 0;
 }
 
-/* Write the file unless it is there. A part of one is worse than none. */
+/* Write the file unless it exists. An incomplete file is removed. */
 static int write_file(const char *path, const struct postern__buf *text,
 		bool *written_out) {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, FILE_MODE);
@@ -55,36 +57,61 @@ static int write_file(const char *path, const struct postern__buf *text,
 	}
 	if (!good) {
 		if (fd >= 0) {
-			(void)unlink(path); /* it is ours, and of no use */
+			(void)unlink(path); /* created above, and incomplete */
 		}
-		postern__say("init: cannot write '%s': %s", path, strerror(reason));
+		postern__err_print("init: cannot write '%s': %s", path,
+				strerror(reason));
 		return POSTERN__EXIT_FAILED;
 	}
 	*written_out = true;
 	return POSTERN__EXIT_OK;
 }
 
-/* What was said of the store is what the file says. A store in memory is
+/* Paths of flags are relative to the working directory, paths in the file to
+   the file's directory. */
+static int resolve_paths(const char *path, struct postern__arena *arena,
+		struct postern__config_wishes *wishes, struct postern_error *error) {
+	const char *base;
+	int r = postern__config_path_base(path, arena, &base, error);
+	if (r == POSTERN_OK && wishes->store) {
+		r = postern__config_path_resolve(base, POSTERN__CONFIG_FLAG,
+				"sqlite:", arena, &wishes->store, error);
+	}
+	if (r == POSTERN_OK && wishes->store_file) {
+		r = postern__config_path_resolve(base, POSTERN__CONFIG_FLAG, "", arena,
+				&wishes->store_file, error);
+	}
+	return r;
+}
+
+/* The flags about the store are written into the file. A store in memory is
    refused later. */
-static int make_text(const struct postern__cli *cli, struct postern__buf *out) {
-	const struct postern__config_wishes wishes = {
+static int make_text(const struct postern__cli *cli, const char *path,
+		struct postern__buf *out) {
+	struct postern__config_wishes wishes = {
 		.store = postern__args_value(&cli->args, "store"),
 		.store_file = postern__args_value(&cli->args, "store-file"),
 		.schema = postern__args_value(&cli->args, "schema"),
 		.connections = postern__args_value(&cli->args, "connections"),
 	};
 	struct postern_error error;
+	struct postern__arena arena;
+	postern__arena_init(&arena);
 	int r = wishes.store ? postern__config_store_check(wishes.store, &error)
 						 : POSTERN_OK;
 	if (r == POSTERN_OK) {
+		r = resolve_paths(path, &arena, &wishes, &error);
+	}
+	if (r == POSTERN_OK) {
 		r = postern__config_sample_write(&wishes, out, &error);
 	}
+	postern__arena_finish(&arena);
 	return r == POSTERN_OK ? POSTERN__EXIT_OK
 						   : postern__cli_usage(cli, "--store: %s", error.text);
 }
 
-/* How to write the password that the file takes from the environment; NULL: it
-   takes none. */
+/* How to encode the password that the file reads from the environment; NULL:
+   there is none. */
 static const char *find_secret(const char *text) {
 	if (!strstr(text, "${POSTERN_PASSWORD")) {
 		return NULL;
@@ -105,7 +132,7 @@ static void print_result(const struct postern__cli *cli, const char *path,
 		json_t *json = json_pack("{s:s, s:b, s:s, s:s*}", "config", path,
 				"written", (int)written, "store", store, "schema",
 				*schema ? schema : NULL);
-		postern__answer_print(json);
+		postern__reply_print(json);
 		json_decref(json);
 		return;
 	}
@@ -113,27 +140,27 @@ static void print_result(const struct postern__cli *cli, const char *path,
 	postern__out_text(path);
 	(void)putchar('\n');
 	for (size_t i = 0; i < cli->store_count; i++) {
-		postern__own_label(cli->stores[i], store);
+		postern__own_store_label(cli->stores[i], store);
 		(void)fputs("store ", stdout);
 		postern__out_text(store);
 		(void)fputs(" is ready\n", stdout);
 	}
 	if (written && secret) {
-		postern__note("the password is not in %s: set POSTERN_PASSWORD, "
-					  "written %s, or use ~/.pgpass",
+		postern__note_print("the password is not in %s: set POSTERN_PASSWORD, "
+							"written %s, or use ~/.pgpass",
 				path, secret);
 	}
 	if (written) {
-		postern__note("next: postern check, postern serve");
+		postern__note_print("next: postern check, postern serve");
 	} else {
-		postern__say("note: %s was there and is as it was; for its store "
-					 "alone there is 'postern migrate'",
+		postern__err_print("note: %s exists and was not changed; to create "
+						   "only its "
+						   "store, use 'postern migrate'",
 				path);
 	}
 }
 
-/* Whether two stores are the same one, but for a password, which the file takes
-   from elsewhere. */
+/* Whether two stores are the same, apart from the password. */
 static bool is_same(const struct postern__config_store *a,
 		const struct postern__config_store *b) {
 	char url[2][POSTERN__REDACT_TEXT_MAX];
@@ -145,8 +172,8 @@ static bool is_same(const struct postern__config_store *a,
 	return strcmp(url[0], url[1]) == 0 && strcmp(schema[0], schema[1]) == 0;
 }
 
-/* What flags say of the store, and a file that was there does not, would be
-   gone with this command, and with it the store that it made. */
+/* Flags about the store that an existing file does not have would apply to this
+   command only, and the store that it creates would not be used again. */
 static int check_kept(const struct postern__cli *cli, const char *path) {
 	const struct postern__config_input input = { .path = path };
 	struct postern__config *kept = NULL;
@@ -155,7 +182,7 @@ static int check_kept(const struct postern__cli *cli, const char *path) {
 	char meant[POSTERN__OWN_LABEL_MAX];
 	const char *count = postern__args_value(&cli->args, "connections");
 	if (postern__config_load(&input, &kept, &error)) {
-		postern__say("%s", error.text);
+		postern__err_print("%s", error.text);
 		return POSTERN__EXIT_USAGE;
 	}
 	const struct postern__config_store *before = postern__config_store(kept, 0);
@@ -163,17 +190,17 @@ static int check_kept(const struct postern__cli *cli, const char *path) {
 			postern__config_store(cli->config, 0);
 	int r = POSTERN__EXIT_OK;
 	if (!is_same(before, now)) {
-		postern__own_label(before, means);
-		postern__own_label(now, meant);
+		postern__own_store_label(before, means);
+		postern__own_store_label(now, meant);
 		r = postern__cli_usage(cli,
-				"%s was there, is as it was, and means the store %s, not %s: "
-				"write that into it, or name another file with -c; nothing was "
-				"created",
+				"%s exists, was not changed, and sets the store %s, not %s: "
+				"change it in the file, or choose another file with -c; "
+				"nothing was created",
 				path, means, meant);
 	} else if (count && before->values.connections != now->values.connections) {
 		r = postern__cli_usage(cli,
-				"%s was there, is as it was, and does not say 'connections: "
-				"%s': write that into it, or name another file with -c",
+				"%s exists, was not changed, and does not set 'connections: "
+				"%s': add that to the file, or choose another file with -c",
 				path, count);
 	}
 	postern__config_destroy(kept);
@@ -184,13 +211,13 @@ static int create_store(const struct postern__cli *cli,
 		const struct postern__config_store *store) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
-	postern__own_options(store, &options);
-	int r = postern__own_box(cli, store, &options, &box);
+	postern__own_store_options(store, &options);
+	int r = postern__own_store_open(cli, store, &options, &box);
 	postern_box_destroy(box);
 	return r;
 }
 
-/* A file that every command would refuse is better not written. */
+/* An invalid file is not written. */
 static int check_text(const struct postern__cli *cli, const char *path,
 		const struct postern__buf *text) {
 	struct postern__config_flag flags[POSTERN__ARGS_MAX];
@@ -200,7 +227,7 @@ static int check_text(const struct postern__cli *cli, const char *path,
 	postern__cli_input(cli, flags, &input);
 	if (postern__config_parse(path, postern__buf_text(text), text->len, &input,
 				&config, &error)) {
-		postern__say("%s", error.text);
+		postern__err_print("%s", error.text);
 		return POSTERN__EXIT_USAGE;
 	}
 	postern__config_destroy(config);
@@ -216,7 +243,7 @@ int postern__command_init(struct postern__cli *cli) {
 		path = FILE_DEFAULT;
 	}
 	postern__buf_init(&text, POSTERN__CONFIG_BYTES_MAX);
-	int r = make_text(cli, &text);
+	int r = make_text(cli, path, &text);
 	if (r == POSTERN__EXIT_OK && access(path, F_OK) != 0) {
 		r = check_text(cli, path, &text);
 	}
@@ -228,7 +255,7 @@ int postern__command_init(struct postern__cli *cli) {
 	if (r) {
 		return r;
 	}
-	/* Read what was written, or was there, and nothing else. */
+	/* Load the file that was written or existed, and no other. */
 	r = postern__cli_configure_from(cli, path);
 	if (r == POSTERN__EXIT_OK && !written) {
 		r = check_kept(cli, path);
@@ -240,9 +267,10 @@ int postern__command_init(struct postern__cli *cli) {
 		r = create_store(cli, cli->stores[i]);
 	}
 	if (r && written) {
-		/* Why it failed was said; that half of it was done must be, too. */
-		postern__note("init: wrote %s all the same; 'postern migrate' creates "
-					  "the store",
+		/* The error was printed; print also that the file was written. */
+		postern__note_print("init: %s was written; 'postern migrate' creates "
+							"the "
+							"store",
 				path);
 	}
 	if (r == POSTERN__EXIT_OK) {

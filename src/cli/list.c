@@ -7,10 +7,10 @@
 #include <postern/sys/clock.h>
 
 #include "base/buf.h"
-#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/filters.h"
+#include "cli/reply.h"
 #include "cli/row.h"
 #include "cli/table.h"
 #include "server/api.h"
@@ -36,7 +36,7 @@ static int build_query(const struct postern__cli *cli,
 	return POSTERN__EXIT_OK;
 }
 
-/* The name of the store comes first, where there are several. */
+/* With several stores, the name of the store comes first. */
 static void print_table(const json_t *items, bool several) {
 	static const struct postern__column columns[] = {
 		{ "STORE", false },
@@ -61,39 +61,39 @@ static void print_table(const json_t *items, bool several) {
 	json_t *row;
 	json_array_foreach(items, index, row) {
 		if (several) {
-			postern__table_text(&table, postern__answer_text(row, "store"));
+			postern__table_text(&table, postern__reply_text(row, "store"));
 		}
-		postern__table_count(&table, postern__answer_count(row, "seq"));
-		postern__table_text(&table, postern__answer_text(row, "message_id"));
-		postern__table_text(&table, postern__answer_text(row, "channel"));
-		postern__table_text(&table, postern__answer_text(row, "handler"));
-		postern__table_text(&table, postern__answer_text(row, "type"));
+		postern__table_count(&table, postern__reply_count(row, "seq"));
+		postern__table_text(&table, postern__reply_text(row, "message_id"));
+		postern__table_text(&table, postern__reply_text(row, "channel"));
+		postern__table_text(&table, postern__reply_text(row, "handler"));
+		postern__table_text(&table, postern__reply_text(row, "type"));
 		postern__row_state(&table, row);
-		postern__table_count(&table, postern__answer_count(row, "failures"));
+		postern__table_count(&table, postern__reply_count(row, "failures"));
 		postern__row_ago(&table, row, "received_at", now_ms);
 		postern__row_ago(&table, row, "next_at", now_ms);
 		postern__row_error(&table, row);
 	}
 	if (!postern__table_print(&table)) {
-		postern__say("out of memory");
+		postern__err_print("out of memory");
 	}
 	postern__table_finish(&table);
 }
 
 static void print_page(const struct postern__cli *cli, const json_t *page) {
 	const json_t *items = json_object_get(page, "items");
-	const char *cursor = postern__answer_text(page, "cursor");
+	const char *cursor = postern__reply_text(page, "cursor");
 	if (cli->json) {
-		postern__answer_print(items);
+		postern__reply_print(items);
 	} else if (json_array_size(items) == 0) {
-		postern__note("no such deliveries");
+		postern__note_print("no deliveries match");
 	} else {
 		print_table(items, cli->store_count > 1);
 	}
 	if (cursor && cli->json) {
-		postern__say_pair("cursor", cursor);
+		postern__err_pair("cursor", cursor);
 	} else if (cursor) {
-		postern__note("there are more: --cursor %s", cursor);
+		postern__note_print("there are more deliveries: --cursor %s", cursor);
 	}
 }
 
@@ -102,7 +102,10 @@ int postern__command_list(struct postern__cli *cli) {
 	json_t *page = NULL;
 	struct postern__client *client = NULL;
 	postern__buf_init(&query, POSTERN__API_QUERY_LEN_MAX);
-	int r = build_query(cli, &query);
+	int r = postern__filters_check(cli, POSTERN__EDIT_NONE);
+	if (r == POSTERN__EXIT_OK) {
+		r = build_query(cli, &query);
+	}
 	if (r == POSTERN__EXIT_OK) {
 		r = postern__client_begin(cli, POSTERN__NEED_READ, &client);
 	}
@@ -115,7 +118,7 @@ int postern__command_list(struct postern__cli *cli) {
 		.query = postern__buf_text(&query),
 		.transport = "cli",
 	};
-	r = postern__ask(cli, client, &request, false, &page);
+	r = postern__client_call(cli, client, &request, false, &page);
 	if (r == POSTERN__EXIT_OK) {
 		print_page(cli, page);
 	}

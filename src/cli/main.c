@@ -3,10 +3,44 @@
  * The program. Everything else is also linked into tests.
  */
 
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
 #include "cli/command.h"
 #include "store/store.h"
 
+/* Another thread may have repaired the mapping already; but so many SIGBUS
+   without a repair have another cause. */
+#define FRUITLESS_MAX 1000
+
+static atomic_int fruitless;
+
+/* A mapped file was truncated. */
+static void handle_bus(int number, siginfo_t *info, void *context) {
+	(void)context;
+	int saved = errno;
+	bool fault = info->si_code > 0; /* not sent by kill() */
+	if (fault && postern__sqlite_repair_indexes()) {
+		atomic_store(&fruitless, 0);
+	} else if (!fault || atomic_fetch_add(&fruitless, 1) >= FRUITLESS_MAX) {
+		/* The next one ends the process. */
+		(void)signal(number, SIG_DFL);
+	}
+	if (!fault) {
+		(void)raise(number);
+	}
+	errno = saved;
+}
+
 int main(int argc, char **argv) {
+	struct sigaction action = {
+		.sa_sigaction = handle_bus,
+		.sa_flags = SA_SIGINFO,
+	};
+	/* If this fails, a truncated file ends the process. */
+	(void)sigaction(SIGBUS, &action, NULL);
 	postern__sqlite_own_process();
 	return postern__cli_main(argc, argv);
 }

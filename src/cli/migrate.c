@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `postern migrate`: the schema, brought up to date or printed. A store that
- * is not there is one whose schema is far behind.
+ * `postern migrate`: upgrades or prints the schema. A missing store is created.
  */
 
 #include <jansson.h>
@@ -11,11 +10,11 @@
 
 #include "base/buf.h"
 #include "base/redact.h"
-#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
-#include "cli/own.h"
+#include "cli/own_store.h"
+#include "cli/reply.h"
 #include "server/config.h"
 #include "store/store.h"
 
@@ -25,22 +24,23 @@
 static void print_text(const struct postern__cli *cli, const char *schema) {
 	if (cli->json) {
 		json_t *json = json_pack("{s:s}", "schema", schema);
-		postern__answer_print(json);
+		postern__reply_print(json);
 		json_decref(json);
 	} else if (*schema) {
 		(void)fputs(schema, stdout);
 	} else {
-		postern__note("this store has no schema");
+		postern__note_print("this store has no schema");
 	}
 }
 
 static int print_schema(const struct postern__cli *cli) {
-	/* One will do: they differ in the name, for which there is --in. */
+	/* One store is enough: the schemas differ only in the name, for which there
+	   is --in. */
 	const struct postern__config_store *store = cli->stores[0];
 	struct postern_box_options box;
 	struct postern_error error;
 	struct postern__buf schema;
-	postern__own_options(store, &box);
+	postern__own_store_options(store, &box);
 	const struct postern_store_options options = {
 		.size = sizeof options,
 		.schema = box.schema,
@@ -48,11 +48,12 @@ static int print_schema(const struct postern__cli *cli) {
 		.listen_url = box.listen_url,
 	};
 	postern__buf_init(&schema, SCHEMA_LEN_MAX);
-	/* No store is asked, so it is the same for one that has all of it. */
+	/* The store is not read, so the output does not depend on its version. */
 	postern__buf_printf(&schema,
-			"-- The whole schema of a store, from nothing, as postern %s makes "
-			"it.\n-- What a store has of it was not looked at: 'postern "
-			"migrate' does that.\n\n",
+			"-- The whole schema of a new store, as created by postern %s.\n"
+			"-- The existing tables were not checked; 'postern migrate' "
+			"upgrades them.\n"
+			"\n",
 			postern_version());
 	size_t head_len = schema.len;
 	int r = postern__store_schema_write(store->values.store, &options, &schema,
@@ -65,18 +66,19 @@ static int print_schema(const struct postern__cli *cli) {
 				schema.len > head_len ? postern__buf_text(&schema) : "");
 	}
 	postern__buf_finish(&schema);
-	return r == POSTERN_OK ? POSTERN__EXIT_OK : postern__say_error(cli, &error);
+	return r == POSTERN_OK ? POSTERN__EXIT_OK
+						   : postern__print_error(cli, &error);
 }
 
-/* One store: the result is told, or collected. */
+/* Migrate one store; the result is printed or collected. */
 static int migrate(const struct postern__cli *cli,
 		const struct postern__config_store *store, json_t *results) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
 	char url[POSTERN__REDACT_TEXT_MAX];
 	char schema[POSTERN__SCHEMA_NAME_MAX];
-	postern__own_options(store, &options);
-	int r = postern__own_box(cli, store, &options, &box);
+	postern__own_store_options(store, &options);
+	int r = postern__own_store_open(cli, store, &options, &box);
 	if (r) {
 		return r;
 	}
@@ -113,10 +115,10 @@ int postern__command_migrate(struct postern__cli *cli) {
 	}
 	if (r == POSTERN__EXIT_OK && cli->json) {
 		const char *url =
-				postern__answer_text(json_array_get(results, 0), "url");
+				postern__reply_text(json_array_get(results, 0), "url");
 		json_t *json = json_pack("{s:s, s:s?, s:O}", "status", "current",
 				"store", url, "stores", results);
-		postern__answer_print(json);
+		postern__reply_print(json);
 		json_decref(json);
 	}
 	json_decref(results);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The two streams of the command. Colours are ANSI, asked of the environment
- * each time: it is cheap. The only state is whether the command line has
- * --json, which concerns all that is said from then on.
+ * The two streams of the command. Colours are ANSI; the environment is read
+ * each time, which is cheap. The only state is whether the command line has
+ * --json, which applies to everything printed on stderr from then on.
  */
 
 #include "cli/out.h"
@@ -22,14 +22,15 @@
 #include "base/utf8.h"
 #include "cli/exit.h"
 
-/* The longest sentence said, and the longest text shown in one piece. A body
-   is shown in pieces. */
+/* The longest sentence, and the longest text shown in one piece. A body is
+   shown in pieces. */
 #define SENTENCE_LEN_MAX 4096
 #define TEXT_LEN_MAX ((size_t)64 * 1024 * 1024)
-/* What a byte becomes at most, as \uXXXX, and what is around a sentence. */
+/* The most bytes that one byte becomes, as \uXXXX, and what is around a
+   sentence. */
 #define JSON_GROWTH_MAX 7
 
-static bool says_json;
+static bool err_is_json;
 
 static const char *const colours[] = {
 	[POSTERN__PLAIN] = "\033[0m",
@@ -41,7 +42,7 @@ static const char *const colours[] = {
 };
 
 bool postern__out_coloured(FILE *file) {
-	/* no-color.org: set and not empty, whatever it says. */
+	/* no-color.org: any value that is not empty. */
 	const char *no_color = getenv("NO_COLOR");
 	const char *term = getenv("TERM");
 	return !(no_color && *no_color) && term && strcmp(term, "dumb") != 0 &&
@@ -63,9 +64,10 @@ const char *postern__out_colour(FILE *file, enum postern__colour colour) {
 	return postern__out_coloured(file) ? colours[colour] : "";
 }
 
-/* Characters that make a line read otherwise than it is: the bidirectional
-   controls, line and paragraph separators, and the byte order mark. */
-static bool misleads(uint32_t c) {
+/* Characters that make a line look different from its content: the
+   bidirectional controls, line and paragraph separators, and the byte order
+   mark. */
+static bool is_misleading(uint32_t c) {
 	return c == 0x061c || c == 0x200e || c == 0x200f || c == 0x2028 ||
 		   c == 0x2029 || (c >= 0x202a && c <= 0x202e) ||
 		   (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
@@ -81,7 +83,7 @@ static void escape_character(struct postern__buf *buf, const char *text,
 		postern__buf_append_text(buf, "\\r");
 	} else if (c < 0x20 || c == 0x7f) {
 		postern__buf_printf(buf, "\\x%02" PRIx32, c);
-	} else if ((c >= 0x80 && c < 0xa0) || misleads(c)) {
+	} else if ((c >= 0x80 && c < 0xa0) || is_misleading(c)) {
 		postern__buf_printf(buf, "\\u{%" PRIx32 "}", c);
 	} else {
 		postern__buf_append(buf, text, len);
@@ -141,23 +143,24 @@ void postern__out_lines(const char *text, size_t len, const char *indent) {
 	postern__buf_finish(&buf);
 }
 
-void postern__say_pair(const char *name, const char *text) {
+void postern__err_pair(const char *name, const char *text) {
 	struct postern__buf buf;
 	postern__buf_init(&buf, (size_t)JSON_GROWTH_MAX * SENTENCE_LEN_MAX);
 	postern__json_open(&buf, '{');
 	postern__json_pair_text(&buf, name, text);
 	postern__json_close(&buf, '}');
-	/* What was printed before comes first also where both are one stream. */
+	/* stdout is flushed first, so that the order is kept if both are one
+	   stream. */
 	(void)fflush(stdout);
 	(void)fprintf(stderr, "%s\n", postern__buf_text(&buf));
 	postern__buf_finish(&buf);
 }
 
-/* As JSON under this name, or for people. */
-static void say(const char *name, const char *format, va_list args)
+/* Print a sentence as JSON under this name, or for people. */
+static void print_sentence(const char *name, const char *format, va_list args)
 		__attribute__((format(printf, 2, 0)));
 
-static void say(const char *name, const char *format, va_list args) {
+static void print_sentence(const char *name, const char *format, va_list args) {
 	static const char note[] = "note: ";
 	char text[SENTENCE_LEN_MAX];
 	char clean[SENTENCE_LEN_MAX];
@@ -166,31 +169,31 @@ static void say(const char *name, const char *format, va_list args) {
 	}
 	postern__redact_within(text);
 	(void)postern__utf8_clean(text, strlen(text), clean, sizeof clean);
-	if (!says_json) {
+	if (!err_is_json) {
 		(void)fflush(stdout); /* as above */
 		(void)fprintf(stderr, "postern: %s\n", clean);
 	} else if (strncmp(clean, note, strlen(note)) == 0) {
-		postern__say_pair("note", clean + strlen(note));
+		postern__err_pair("note", clean + strlen(note));
 	} else {
-		postern__say_pair(name, clean);
+		postern__err_pair(name, clean);
 	}
 }
 
-void postern__say_json(bool json) {
-	says_json = json;
+void postern__err_set_json(bool json) {
+	err_is_json = json;
 }
 
-void postern__say(const char *format, ...) {
+void postern__err_print(const char *format, ...) {
 	va_list args;
 	va_start(args, format);
-	say("error", format, args);
+	print_sentence("error", format, args);
 	va_end(args);
 }
 
-void postern__note(const char *format, ...) {
+void postern__note_print(const char *format, ...) {
 	va_list args;
 	va_start(args, format);
-	say("note", format, args);
+	print_sentence("note", format, args);
 	va_end(args);
 }
 
@@ -209,7 +212,7 @@ void postern__out_ago(int64_t at_ms, int64_t now_ms,
 		{ INT64_C(60000), "m" },
 		{ INT64_C(1000), "s" },
 	};
-	/* Far outside what a clock says, but it comes from a file. */
+	/* Out of the range of any clock, but the value comes from a file. */
 	if (at_ms < 0 || now_ms < 0) {
 		at_ms = now_ms = 0;
 	}
@@ -225,7 +228,7 @@ void postern__out_ago(int64_t at_ms, int64_t now_ms,
 	(void)snprintf(out, POSTERN__AGO_TEXT_MAX, "now");
 }
 
-/* For when an earlier write failed and its reason is lost. */
+/* For an earlier write error, whose reason is lost. */
 static bool reader_is_gone(void) {
 	struct pollfd fd = { .fd = STDOUT_FILENO, .events = POLLOUT };
 	return poll(&fd, 1, 0) == 1 && (fd.revents & POLLERR);
@@ -245,7 +248,7 @@ int postern__out_close(int status) {
 	if (reason == 0 && reader_is_gone()) {
 		return status;
 	}
-	postern__say("cannot write to standard output%s%s", reason ? ": " : "",
-			reason ? strerror(reason) : "");
+	postern__err_print("cannot write to standard output%s%s",
+			reason ? ": " : "", reason ? strerror(reason) : "");
 	return status == POSTERN__EXIT_OK ? POSTERN__EXIT_FAILED : status;
 }

@@ -3,14 +3,13 @@
 #define POSTERN_CLI_OUT_H
 
 /*
- * What the command says: results on stdout, everything else on stderr.
+ * Output of the command: results on stdout, everything else on stderr.
  *
- * Messages come from strangers, and a terminal obeys what it is sent; so all
- * text that did not come from this program passes postern__out_text(), which
- * lets nothing through that a terminal would act upon.
+ * Messages come from untrusted senders, and a terminal obeys control
+ * characters; so all text that did not come from this program passes
+ * postern__out_text(), which escapes everything that a terminal would act upon.
  *
- * Nothing here fails: what could not be written is found out once, by
- * postern__out_close().
+ * Nothing here fails: postern__out_close() reports a write error.
  */
 
 #include <stdbool.h>
@@ -20,8 +19,8 @@
 
 struct postern__buf;
 
-/* Names for the colours: what is good, needs a look, is bad, or matters less.
-   Plain is the end of any of them. */
+/* Names for the colours: good, needs attention, bad, or less important. Plain
+   ends any of them. */
 enum postern__colour {
 	POSTERN__PLAIN,
 	POSTERN__GOOD,
@@ -34,17 +33,18 @@ enum postern__colour {
 /* Whether this stream is a terminal that wants colours. */
 bool postern__out_coloured(FILE *file);
 
-/* How many columns the terminal has; 0 if stdout is none. */
+/* The columns of the terminal; 0 if stdout is not one. */
 size_t postern__out_columns(void);
 
-/* The bytes that switch to a colour, "" on what is no coloured terminal. */
+/* The bytes that switch to a colour; "" if the stream is not a coloured
+   terminal. */
 const char *postern__out_colour(FILE *file, enum postern__colour colour);
 
 /*
- * Append text so that it is safe to show: control characters, what is
- * malformed, and characters that turn the direction of the line around come
- * out as \n, \t, \xNN or \u{NNNN}. A backslash stays as it is: this is to be
- * read by people, and --json is exact.
+ * Append text so that it is safe to show: control characters, malformed UTF-8,
+ * and characters that change the direction of the line become \n, \t, \xNN or
+ * \u{NNNN}. A backslash stays as it is: this output is for people, and --json
+ * is exact.
  */
 void postern__out_escape(struct postern__buf *buf, const char *text,
 		size_t len);
@@ -57,21 +57,21 @@ void postern__out_text(const char *text);
 void postern__out_lines(const char *text, size_t len, const char *indent);
 
 /*
- * Say a sentence on stderr, "postern: " in front. The text is made safe.
+ * Print a sentence on stderr, after "postern: ". The text is made safe.
  *
- * What went wrong is said, what is only worth knowing is noted: with --json the
- * one is {"error":"…"}, the other {"note":"…"}, as is what begins with "note:
- * ".
+ * Errors are printed with say, notes with note: with --json the former is
+ * {"error":"…"}, the latter {"note":"…"}, as is a sentence that begins with
+ * "note: ".
  */
-void postern__say(const char *format, ...)
+void postern__err_print(const char *format, ...)
 		__attribute__((format(printf, 1, 2)));
-void postern__note(const char *format, ...)
+void postern__note_print(const char *format, ...)
 		__attribute__((format(printf, 1, 2)));
 
-/* Whether that is JSON from now on. */
-void postern__say_json(bool json);
-/* One more of those, for programs: {"name":"text"}. */
-void postern__say_pair(const char *name, const char *text);
+/* Whether stderr is JSON from now on. */
+void postern__err_set_json(bool json);
+/* Print one more such object, for programs: {"name":"text"}. */
+void postern__err_pair(const char *name, const char *text);
 
 /* The columns a text takes, one per character. */
 size_t postern__out_width(const char *text, size_t len);
@@ -82,9 +82,8 @@ void postern__out_ago(int64_t at_ms, int64_t now_ms,
 		char out[POSTERN__AGO_TEXT_MAX]);
 
 /*
- * Flush stdout and return the exit status: `status`, or POSTERN__EXIT_FAILED
- * if something was not written. A reader that went away has seen enough: that
- * is no failure.
+ * Flush stdout and return the exit status: `status`, or POSTERN__EXIT_FAILED if
+ * a write failed. A closed pipe is not a failure: the reader has seen enough.
  */
 int postern__out_close(int status);
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `postern process`: deliver what is due, on this thread, and return.
+ * `postern process`: runs what is due, on this thread, and returns.
  */
 
 #include <jansson.h>
 #include <postern/box.h>
 #include <stdio.h>
 
-#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
-#include "cli/own.h"
+#include "cli/own_store.h"
+#include "cli/reply.h"
 #include "runner/renewer.h"
 #include "server/config.h"
 
@@ -30,7 +30,7 @@ static int process(const struct postern__cli *cli,
 		return POSTERN__EXIT_OK;
 	}
 	(void)postern__config_store_fail(cli->config, store, r, &error);
-	return postern__say_error(cli, &error);
+	return postern__print_error(cli, &error);
 }
 
 static int process_store(const struct postern__cli *cli,
@@ -38,10 +38,10 @@ static int process_store(const struct postern__cli *cli,
 		size_t *count_out) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
-	postern__own_options(store, &options);
+	postern__own_store_options(store, &options);
 	options.must_exist = true;
 	options.no_migrate = true;
-	int r = postern__own_box(cli, store, &options, &box);
+	int r = postern__own_store_open(cli, store, &options, &box);
 	if (r == POSTERN__EXIT_OK) {
 		r = process(cli, store, box, max, count_out);
 	}
@@ -49,16 +49,16 @@ static int process_store(const struct postern__cli *cli,
 	return r;
 }
 
-/* What came of all stores together. */
+/* The results of all stores together. */
 struct work {
 	size_t count;
-	size_t store_count; /* those that were worked */
-	json_t *failed;     /* the names of those that were not */
-	int exit;           /* of the first that failed */
+	size_t store_count; /* stores that were processed */
+	json_t *failed;     /* the names of the stores that failed */
+	int exit;           /* of the first store that failed */
 };
 
-/* One store after the other: one that fails is no reason to leave out those
-   behind it. */
+/* Process one store after the other; a failure of one does not affect the
+   others. */
 static void process_all(const struct postern__cli *cli, size_t max,
 		struct work *work) {
 	for (size_t i = 0; i < cli->store_count && (max == 0 || work->count < max);
@@ -86,7 +86,7 @@ static void print(const struct postern__cli *cli, const struct work *work) {
 	if (json_array_size(work->failed) > 0) {
 		(void)json_object_set(json, "failed", work->failed);
 	}
-	postern__answer_print(json);
+	postern__reply_print(json);
 	json_decref(json);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libcurl with everything switched off that it would do by itself: headers
- * nobody asked for, paths tidied up. (Proxies have no say about a unix socket.)
- * What arrives at the server is the request and nothing else, so it means the
- * same there as in this process.
+ * libcurl, with everything disabled that it would do on its own: extra headers,
+ * normalised paths. (Proxies do not apply to a unix socket.) The server
+ * receives the request and nothing else, so that it means the same there as in
+ * this process.
  */
 
 #include "cli/remote.h"
@@ -23,19 +23,20 @@
 	(POSTERN__API_PATH_LEN_MAX + POSTERN__API_QUERY_LEN_MAX + 64)
 #define HEADER_LEN_MAX 65536
 
-/* A look takes no time, and is had without the server if that one hangs. A
-   write may have to wait for its turn, longer than command_timeout usually is,
-   so that the server gets to say so itself. */
+/* Reading is fast, and does without the server if that does not respond. A
+   write may wait for its turn, longer than command_timeout usually is, so that
+   the server reports the timeout itself. */
 #define READ_TIMEOUT_S 5L
 #define WRITE_TIMEOUT_S 120L
-/* Cleaning up leaves the store to others most of the time, so millions of
-   messages take it long. */
+/* Cleanup leaves the store to others most of the time, so millions of messages
+   take long. */
 #define CLEANUP_TIMEOUT_S (24 * 60 * 60L)
 
-static size_t take_body(char *bytes, size_t size, size_t count, void *context) {
+static size_t append_body(char *bytes, size_t size, size_t count,
+		void *context) {
 	struct postern__buf *body = context;
 	postern__buf_append(body, bytes, size * count);
-	/* Anything but the length makes curl stop. */
+	/* Any return value but the length makes curl stop. */
 	return body->failed ? 0 : size * count;
 }
 
@@ -44,7 +45,7 @@ static int add_header(struct curl_slist **list, const char *name,
 	struct postern__buf line;
 	postern__buf_init(&line, HEADER_LEN_MAX);
 	/* curl's notation: "Name;" is a header with an empty value, and "Name:"
-	   takes one away that curl would add. */
+	   removes a header that curl would add. */
 	postern__buf_append_text(&line, name);
 	if (value && *value) {
 		postern__buf_printf(&line, ": %s", value);
@@ -98,7 +99,7 @@ static long timeout_s(const struct postern__request *request) {
 	return is_read(request) ? READ_TIMEOUT_S : WRITE_TIMEOUT_S;
 }
 
-static bool prepare(CURL *curl, const struct postern__socket *socket,
+static bool prepare_request(CURL *curl, const struct postern__socket *socket,
 		const struct postern__request *request, const char *url,
 		struct curl_slist *headers, struct postern__buf *body) {
 	unsigned bad = CURLE_OK;
@@ -110,7 +111,7 @@ static bool prepare(CURL *curl, const struct postern__socket *socket,
 	bad |= curl_easy_setopt(curl, CURLOPT_USERAGENT,
 			POSTERN__API_COMMAND_AGENT POSTERN_VERSION);
 	bad |= curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-	bad |= curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+	bad |= curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, append_body);
 	bad |= curl_easy_setopt(curl, CURLOPT_WRITEDATA, (void *)body);
 	if (!is_read(request)) {
 		bad |= curl_easy_setopt(curl, CURLOPT_POST, 1L);
@@ -131,16 +132,16 @@ static int fail_curl(CURLcode c, const struct postern__socket *socket,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	case CURLE_COULDNT_CONNECT:
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"no server answers at %s", socket->path);
+				"no server is listening on %s", socket->path);
 	case CURLE_OPERATION_TIMEDOUT:
 		return postern__fail(error, POSTERN_E_TIMEOUT,
-				"the server at %s did not answer in %ld s", socket->path,
+				"the server at %s did not respond within %ld s", socket->path,
 				timeout_s(request));
 	case CURLE_WRITE_ERROR:
-		return postern__buf_check(body, "the server's answer", error);
+		return postern__buf_check(body, "the server's response", error);
 	default:
 		return postern__fail(error, POSTERN_E_STALE,
-				"lost the server at %s: %s", socket->path,
+				"connection to the server at %s lost: %s", socket->path,
 				curl_easy_strerror(c));
 	}
 }
@@ -164,9 +165,9 @@ int postern__remote_request(const struct postern__socket *socket,
 	if (r) {
 		goto out;
 	}
-	/* Only memory can be missing to prepare a request. */
+	/* Preparing a request fails only without memory. */
 	CURLcode c = CURLE_OUT_OF_MEMORY;
-	if (prepare(curl, socket, request, postern__buf_text(&url), headers,
+	if (prepare_request(curl, socket, request, postern__buf_text(&url), headers,
 				&response->body)) {
 		c = curl_easy_perform(curl);
 	}

@@ -3,8 +3,8 @@
 #define POSTERN_CLI_REMOTE_H
 
 /*
- * A request to the server that holds the store, over the unix socket beside
- * the store's file.
+ * A request to the server that owns the store, over the unix socket beside the
+ * store's file.
  */
 
 struct postern_error;
@@ -13,16 +13,16 @@ struct postern__response;
 struct postern__socket;
 
 /*
- * Send the request and read the whole answer.
+ * Send the request and read the whole response.
  *
  * response  fresh from postern__response_init().
  *
- * Returns POSTERN_OK, whatever the answer says, or
- *   POSTERN_E_UNAVAILABLE  nobody listens there; the request was not sent
- *   POSTERN_E_STALE        the connection broke before the answer was whole:
- *                          nobody knows what became of the request
- *   POSTERN_E_TIMEOUT      no answer in time; nobody knows either
- *   POSTERN_E_INVALID      the answer is too long
+ * Returns POSTERN_OK for a response with any status, or
+ *   POSTERN_E_UNAVAILABLE  no server listens; the request was not sent
+ *   POSTERN_E_STALE        the connection was lost before the response was
+ *                          complete: the effect of the request is unknown
+ *   POSTERN_E_TIMEOUT      no response in time; the effect is unknown, too
+ *   POSTERN_E_INVALID      the response is too long
  *   POSTERN_E_NOMEM
  */
 int postern__remote_request(const struct postern__socket *socket,

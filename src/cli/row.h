@@ -3,7 +3,7 @@
 #define POSTERN_CLI_ROW_H
 
 /*
- * Cells of a table that several commands have.
+ * Cells that the tables of several commands have.
  */
 
 #include <jansson.h>
@@ -14,10 +14,10 @@ struct postern__table;
 /* A delivery's state in its colour; "retrying" for pending after failures. */
 void postern__row_state(struct postern__table *table, const json_t *row);
 
-/* The last error, but of a delivery that is done, which is over it: "-". */
+/* The last error; "-" for a delivery that is done. */
 void postern__row_error(struct postern__table *table, const json_t *row);
 
-/* How long ago, or until when; "-" for a moment that is none. */
+/* How long ago, or in how long; "-" without a time. */
 void postern__row_ago(struct postern__table *table, const json_t *row,
 		const char *name, int64_t now_ms);
 

@@ -20,26 +20,26 @@
 #include "base/buf.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
+#include "cli/reply.h"
 #include "server/api.h"
 #include "server/config.h"
 #include "server/percent.h"
-#include "server/take.h"
+#include "server/store_open.h"
 
-/* A CloudEvent has a type; this one says no more than that. */
+/* A CloudEvent must have a type; this is the default. */
 #define TYPE_DEFAULT "message"
 
 #define READ_SIZE 65536
 #define UUID_TEXT_MAX 37
 
-/* A message on its way. */
+/* The message that is being sent. */
 struct letter {
 	const char *channel;
 	const char *id;
-	char uuid[UUID_TEXT_MAX]; /* what id points to if none was given */
+	char uuid[UUID_TEXT_MAX]; /* storage of a generated id */
 	struct postern__arena arena;
 	struct postern_header headers[POSTERN__API_HEADER_COUNT_MAX];
 	size_t header_count;
@@ -61,7 +61,7 @@ static void make_uuid(char out[UUID_TEXT_MAX]) {
 			b & UINT64_C(0xffffffffffff));
 }
 
-/* The id is what everything hangs on: said here, before anything is opened. */
+/* The id is validated here, before anything is opened. */
 static int check_id(const struct postern__cli *cli, const char *id) {
 	size_t len = strlen(id);
 	if (len == 0) {
@@ -74,7 +74,8 @@ static int check_id(const struct postern__cli *cli, const char *id) {
 		return postern__cli_usage(cli, "--id has control characters");
 	}
 	if (postern__utf8_count(id, len) > POSTERN_ID_CHARACTERS_MAX) {
-		return postern__cli_usage(cli, "--id has %zu characters, over %d",
+		return postern__cli_usage(cli,
+				"--id has %zu characters; the maximum is %d",
 				postern__utf8_count(id, len), POSTERN_ID_CHARACTERS_MAX);
 	}
 	return POSTERN__EXIT_OK;
@@ -114,7 +115,8 @@ static bool is_token(const char *name) {
 									  "ABCDEFGHIJKLMNOPQRSTUVWXYZ")] == '\0';
 }
 
-/* A header as it must be to arrive: one line, and no blanks to be trimmed. */
+/* A header must be one line without blanks at its ends, which would be
+   trimmed. */
 static bool is_value(const char *value) {
 	size_t len = strlen(value);
 	return postern__utf8_valid(value, len) &&
@@ -132,20 +134,18 @@ static int add_plain_header(const struct postern__cli *cli,
 	}
 	*value++ = '\0';
 	if (!is_token(name)) {
-		return postern__cli_usage(cli,
-				"--header: '%.80s' is no name of a header", name);
+		return postern__cli_usage(cli, "--header: invalid header name '%.80s'",
+				name);
 	}
 	if (!is_value(value)) {
 		return postern__cli_usage(cli,
-				"--header %.80s: the value is one line of UTF-8 without blanks "
-				"at its ends",
+				"--header %.80s: the value must be one line of UTF-8 without "
+				"leading or trailing blanks",
 				name);
 	}
 	if (!postern__api_keeps_header(name)) {
 		return postern__cli_usage(cli,
-				"--header: '%.80s' has a meaning of its own and would not be "
-				"kept",
-				name);
+				"--header: '%.80s' is reserved and would not be stored", name);
 	}
 	return add_header(cli, letter, name, value);
 }
@@ -184,7 +184,8 @@ static int add_headers(const struct postern__cli *cli, struct letter *letter) {
 	if (r == POSTERN__EXIT_OK && content_type) {
 		r = is_value(content_type)
 					? add_header(cli, letter, "Content-Type", content_type)
-					: postern__cli_usage(cli, "--content-type is one line");
+					: postern__cli_usage(cli,
+							  "--content-type must be one line");
 	}
 	size_t index = 0;
 	const char *pair;
@@ -202,14 +203,14 @@ static int set_path(const struct postern__cli *cli, struct letter *letter) {
 	if (!*letter->channel ||
 			strlen(letter->channel) > POSTERN_CHANNEL_NAME_LEN_MAX ||
 			postern__buf_check(&letter->path, "the path", NULL)) {
-		return postern__cli_usage(cli, "a channel's name has 1 to %d bytes",
+		return postern__cli_usage(cli, "a channel name must have 1 to %d bytes",
 				POSTERN_CHANNEL_NAME_LEN_MAX);
 	}
 	return POSTERN__EXIT_OK;
 }
 
-/* The longest body that this configuration's channel takes; where it does not
-   know the channel, a server may. */
+/* The longest body that the channel accepts by this configuration; a channel
+   that is unknown here may be known to a server. */
 static size_t body_len_max(const struct postern__cli *cli,
 		const struct letter *letter) {
 	const struct postern__api api = {
@@ -223,7 +224,7 @@ static size_t body_len_max(const struct postern__cli *cli,
 static int fail_too_long(size_t len_max) {
 	char text[POSTERN__SIZE_TEXT_MAX];
 	postern__size_format(len_max, text);
-	postern__say("send: the body is over %s (max_message_size)", text);
+	postern__err_print("send: the body exceeds %s (max_message_size)", text);
 	return POSTERN__EXIT_FAILED;
 }
 
@@ -238,7 +239,7 @@ static int read_body(int fd, const char *name, size_t len_max,
 		room = room < READ_SIZE ? room : READ_SIZE;
 		char *place = postern__buf_reserve(body, room);
 		if (!place) {
-			postern__say("send: out of memory");
+			postern__err_print("send: out of memory");
 			return POSTERN__EXIT_FAILED;
 		}
 		ssize_t len = read(fd, place, room);
@@ -248,7 +249,8 @@ static int read_body(int fd, const char *name, size_t len_max,
 		if (len > 0) {
 			postern__buf_commit(body, (size_t)len);
 		} else if (errno != EINTR) {
-			postern__say("send: cannot read %s: %s", name, strerror(errno));
+			postern__err_print("send: cannot read %s: %s", name,
+					strerror(errno));
 			return POSTERN__EXIT_FAILED;
 		}
 	}
@@ -258,21 +260,21 @@ static int read_file(const char *path, size_t len_max,
 		struct postern__buf *body) {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0) {
-		postern__say("send: cannot read %s: %s", path, strerror(errno));
+		postern__err_print("send: cannot read %s: %s", path, strerror(errno));
 		return POSTERN__EXIT_FAILED;
 	}
 	int r = read_body(fd, path, len_max, body);
-	(void)close(fd); /* it was only read */
+	(void)close(fd); /* close of a file that was only read */
 	return r;
 }
 
-static int take_body(const struct postern__cli *cli, struct letter *letter) {
+static int get_body(const struct postern__cli *cli, struct letter *letter) {
 	const char *path = postern__args_operand(&cli->args, 1);
 	const char *text = postern__args_value(&cli->args, "body");
 	size_t len_max = body_len_max(cli, letter);
 	postern__buf_init(&letter->body, len_max + 1);
 	if (path && text) {
-		return postern__cli_usage(cli, "either FILE or --body, not both");
+		return postern__cli_usage(cli, "FILE and --body cannot be combined");
 	}
 	if (text) {
 		postern__buf_append_text(&letter->body, text);
@@ -285,13 +287,13 @@ static int take_body(const struct postern__cli *cli, struct letter *letter) {
 	}
 	if (!path && isatty(STDIN_FILENO)) {
 		return postern__cli_usage(cli,
-				"no body: give FILE, '-' to type it here, or --body TEXT");
+				"no body: specify FILE, '-' to type it here, or --body TEXT");
 	}
 	return read_body(STDIN_FILENO, "standard input", len_max, &letter->body);
 }
 
-/* Which channel was meant by a name that is none, as far as we know. */
-static void hint_channel(const struct postern__cli *cli, const char *name) {
+/* Suggest a channel for an unknown name, from this configuration. */
+static void suggest_channel(const struct postern__cli *cli, const char *name) {
 	const char *names[POSTERN_CHANNEL_COUNT_MAX];
 	size_t count = postern__config_channel_count(cli->config);
 	for (size_t i = 0; i < count && i < POSTERN_CHANNEL_COUNT_MAX; i++) {
@@ -299,18 +301,17 @@ static void hint_channel(const struct postern__cli *cli, const char *name) {
 	}
 	const char *near = postern__closest(name, names, count);
 	if (near) {
-		postern__say("did you mean '%s'?", near);
+		postern__err_print("did you mean '%s'?", near);
 	} else if (count == 0) {
-		postern__say("the configuration has no channels; 'postern init' "
-					 "writes one to start from");
+		postern__err_print("the configuration has no channels; 'postern init' "
+						   "writes one to start from");
 	}
 }
 
 /*
- * Whether anybody knows the channel. A server has a configuration of its own
- * and is asked; without one, nothing is opened for a channel that is none, so
- * that a mistake leaves no store behind. Nor is another store than the
- * channel's.
+ * Whether the channel exists. A server has a configuration of its own and is
+ * asked; without a server, nothing is opened for an unknown channel, so that a
+ * mistake creates no store. Only the channel's store is opened.
  */
 static int check_channel(struct postern__cli *cli,
 		const struct letter *letter) {
@@ -322,53 +323,69 @@ static int check_channel(struct postern__cli *cli,
 		return POSTERN__EXIT_OK;
 	}
 	for (size_t i = 0; i < cli->store_count; i++) {
-		if (postern__store_served(cli->stores[i]->values.store)) {
+		if (postern__store_has_server(cli->stores[i]->values.store)) {
 			return POSTERN__EXIT_OK;
 		}
 	}
-	postern__say("send: no channel '%s'", letter->channel);
-	hint_channel(cli, letter->channel);
+	postern__err_print("send: no channel '%s'", letter->channel);
+	suggest_channel(cli, letter->channel);
 	return POSTERN__EXIT_NOTFOUND;
 }
 
+/* A conflict is a problem of HTTP, whose status is a number; the command's
+   status is a word, as for "accepted" and "duplicate". */
+static void print_json(const json_t *answer, bool conflict) {
+	static const char *const problem[] = { "type", "title" };
+	json_t *json = json_copy((json_t *)answer);
+	for (size_t i = 0; conflict && i < sizeof problem / sizeof problem[0];
+			i++) {
+		(void)json_object_del(json, problem[i]);
+	}
+	if (conflict) {
+		(void)json_object_set_new(json, "status", json_string("conflict"));
+	}
+	postern__reply_print(json);
+	json_decref(json);
+}
+
 static int print_answer(const struct postern__cli *cli,
-		const struct letter *letter, const struct postern__answer *answer) {
-	const char *status = postern__answer_text(answer->json, "status");
+		const struct letter *letter, const struct postern__reply *answer) {
+	const char *status = postern__reply_text(answer->json, "status");
 	bool conflict = answer->status == 409;
 	if (answer->status == 404 &&
 			postern__config_channel_named(cli->config, letter->channel)) {
-		postern__say("send: no channel '%s': the server was started with "
-					 "another configuration; restart it",
+		postern__err_print("send: no channel '%s': the server was started with "
+						   "another configuration; restart it",
 				letter->channel);
 		return POSTERN__EXIT_UNREACHABLE;
 	}
 	if (answer->status > 299 && !conflict) {
-		int r = postern__answer_problem(cli, answer);
+		int r = postern__reply_problem(cli, answer);
 		if (answer->status == 404) {
-			hint_channel(cli, letter->channel);
+			suggest_channel(cli, letter->channel);
 		}
 		return r;
 	}
 	if (cli->json) {
-		postern__answer_print(answer->json);
+		print_json(answer->json, conflict);
 	} else {
 		(void)printf("%s\n", conflict ? "conflict" : status ? status : "?");
 	}
 	if (conflict) {
-		return postern__answer_problem(cli, answer);
+		return postern__reply_problem(cli, answer);
 	}
 	if (!cli->json && json_is_true(json_object_get(answer->json, "dropped"))) {
-		postern__say("note: no handler wants it: dropped");
+		postern__err_print("note: no handler wants the message: dropped");
 	}
 	if (letter->id == letter->uuid && !cli->json) {
-		postern__note("id %s", letter->id);
+		postern__note_print("id %s", letter->id);
 	}
 	return POSTERN__EXIT_OK;
 }
 
-static int post(struct postern__cli *cli, struct letter *letter) {
+static int post_message(struct postern__cli *cli, struct letter *letter) {
 	struct postern__client *client = NULL;
-	struct postern__answer answer = { 0 };
+	struct postern__reply answer = { 0 };
 	int r = postern__client_begin(cli, POSTERN__NEED_ACCEPT, &client);
 	if (r) {
 		return r;
@@ -382,8 +399,9 @@ static int post(struct postern__cli *cli, struct letter *letter) {
 		.body = postern__buf_text(&letter->body),
 		.body_len = letter->body.len,
 	};
-	/* May be made again when the connection broke: it has an identity. */
-	r = postern__ask_any(cli, client, &request, false, &answer);
+	/* The request may be repeated if the connection was lost: the message has
+	   an identity. */
+	r = postern__client_call_any(cli, client, &request, false, &answer);
 	if (r == POSTERN__EXIT_OK) {
 		r = print_answer(cli, letter, &answer);
 	}
@@ -407,7 +425,7 @@ int postern__command_send(struct postern__cli *cli) {
 	int r = check_id(cli, letter.id);
 	if (postern__args_has(&cli->args, "in")) {
 		r = postern__cli_usage(cli,
-				"--in is not for send: the channel decides the store");
+				"--in cannot be used with send: the channel decides the store");
 	}
 	if (r == POSTERN__EXIT_OK) {
 		r = set_path(cli, &letter);
@@ -425,10 +443,10 @@ int postern__command_send(struct postern__cli *cli) {
 		r = check_channel(cli, &letter);
 	}
 	if (r == POSTERN__EXIT_OK) {
-		r = take_body(cli, &letter);
+		r = get_body(cli, &letter);
 	}
 	if (r == POSTERN__EXIT_OK) {
-		r = post(cli, &letter);
+		r = post_message(cli, &letter);
 	}
 	postern__buf_finish(&letter.body);
 	postern__buf_finish(&letter.path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `postern serve`: flags to options; the rest is the server's.
+ * `postern serve`: converts flags to options; the server does the rest.
  */
 
 #include "server/serve.h"
@@ -22,7 +22,7 @@ int postern__command_serve(struct postern__cli *cli) {
 	options.config.demo = postern__args_has(&cli->args, "demo");
 	if (options.config.demo && options.config.path) {
 		return postern__cli_usage(cli,
-				"--demo brings its own configuration: leave out -c");
+				"--demo has its own configuration: remove -c");
 	}
 	/* For hints that can be pasted in any directory. */
 	char *path =

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `postern show`: all that is known of one message, for people in the order
- * they ask: what is it, what became of it, why, and what is in it.
+ * `postern show`: everything about one message: attributes, deliveries,
+ * attempts and errors, body.
  */
 
 #include <inttypes.h>
@@ -14,19 +14,24 @@
 #include "base/buf.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
-#include "cli/find.h"
+#include "cli/find_message.h"
 #include "cli/out.h"
+#include "cli/reply.h"
 #include "cli/row.h"
 #include "cli/table.h"
 #include "server/api.h"
 
-/* What is shown of a body: enough to see what it is; --body prints it all. */
+/* The part of a body that is shown; --body prints all of it. */
 #define TEXT_SHOWN_MAX ((size_t)16 * 1024)
 #define BYTES_SHOWN_MAX 256
 #define BYTES_PER_LINE 16
+
+/* If the message row is missing, only the deliveries are known. */
+static bool is_missing(const json_t *message) {
+	return json_is_true(json_object_get(message, "message_missing"));
+}
 
 static void heading(const char *text) {
 	(void)printf("\n%s%s%s\n", postern__out_colour(stdout, POSTERN__BOLD), text,
@@ -44,11 +49,11 @@ static void print_pair(const char *name, const char *value) {
 /* "2026-…Z (5m ago)" */
 static void print_moment(const char *name, const json_t *object,
 		const char *member, int64_t now_ms) {
-	const char *text = postern__answer_text(object, member);
+	const char *text = postern__reply_text(object, member);
 	if (text) {
 		char ago[POSTERN__AGO_TEXT_MAX];
 		char value[128];
-		postern__out_ago(postern__answer_time(object, member), now_ms, ago);
+		postern__out_ago(postern__reply_time(object, member), now_ms, ago);
 		(void)snprintf(value, sizeof value, "%.80s (%s)", text, ago);
 		print_pair(name, value);
 	}
@@ -59,17 +64,17 @@ static void print_headers(const json_t *message) {
 	json_t *header;
 	json_array_foreach(json_object_get(message, "headers"), index, header) {
 		(void)printf("  %-15s", "header");
-		postern__out_text(postern__answer_text(header, "name"));
+		postern__out_text(postern__reply_text(header, "name"));
 		(void)fputs(": ", stdout);
-		postern__out_text(postern__answer_text(header, "value"));
+		postern__out_text(postern__reply_text(header, "value"));
 		(void)putchar('\n');
 	}
 }
 
 static void print_copies(const json_t *message, int64_t now_ms) {
 	char text[64];
-	uint64_t duplicates = postern__answer_count(message, "duplicates");
-	uint64_t conflicts = postern__answer_count(message, "conflict_count");
+	uint64_t duplicates = postern__reply_count(message, "duplicates");
+	uint64_t conflicts = postern__reply_count(message, "conflict_count");
 	if (duplicates > 0) {
 		(void)snprintf(text, sizeof text, "%" PRIu64 " suppressed", duplicates);
 		print_pair("duplicates", text);
@@ -83,16 +88,16 @@ static void print_copies(const json_t *message, int64_t now_ms) {
 	size_t index;
 	json_t *conflict;
 	json_array_foreach(json_object_get(message, "conflicts"), index, conflict) {
-		const char *at = postern__answer_text(conflict, "at");
-		const char *transport = postern__answer_text(conflict, "transport");
+		const char *at = postern__reply_text(conflict, "at");
+		const char *transport = postern__reply_text(conflict, "transport");
 		(void)snprintf(text, sizeof text, "%.30s, %" PRIu64 " bytes by %.10s",
-				at ? at : "-", postern__answer_count(conflict, "body_len"),
+				at ? at : "-", postern__reply_count(conflict, "body_len"),
 				transport ? transport : "-");
 		print_pair("conflict", text);
 	}
 }
 
-/* The store is told where there are several. */
+/* The store is shown if there are several. */
 static void print_attributes(const json_t *message, bool several,
 		int64_t now_ms) {
 	static const struct {
@@ -112,13 +117,17 @@ static void print_attributes(const json_t *message, bool several,
 	};
 	(void)printf("%smessage #%" PRIu64 "%s  ",
 			postern__out_colour(stdout, POSTERN__BOLD),
-			postern__answer_count(message, "seq"),
+			postern__reply_count(message, "seq"),
 			postern__out_colour(stdout, POSTERN__PLAIN));
-	postern__out_text(postern__answer_text(message, "id"));
+	if (is_missing(message)) {
+		(void)fputs("the message row is missing from the store; 'postern "
+					"discard' ends its deliveries",
+				stdout);
+	}
+	postern__out_text(postern__reply_text(message, "id"));
 	(void)putchar('\n');
 	for (size_t i = several ? 0 : 1; i < sizeof texts / sizeof texts[0]; i++) {
-		print_pair(texts[i].title,
-				postern__answer_text(message, texts[i].name));
+		print_pair(texts[i].title, postern__reply_text(message, texts[i].name));
 	}
 	print_headers(message);
 	print_moment("received", message, "received_at", now_ms);
@@ -144,18 +153,18 @@ static void print_deliveries(const json_t *deliveries, int64_t now_ms) {
 	heading("deliveries");
 	postern__table_init(&table, columns, sizeof columns / sizeof columns[0]);
 	json_array_foreach(deliveries, index, row) {
-		postern__table_text(&table, postern__answer_text(row, "handler"));
+		postern__table_text(&table, postern__reply_text(row, "handler"));
 		postern__row_state(&table, row);
-		postern__table_count(&table, postern__answer_count(row, "failures"));
-		postern__table_count(&table, postern__answer_count(row, "starts"));
-		postern__table_count(&table, postern__answer_count(row, "crashes"));
-		postern__table_count(&table, postern__answer_count(row, "fence"));
+		postern__table_count(&table, postern__reply_count(row, "failures"));
+		postern__table_count(&table, postern__reply_count(row, "starts"));
+		postern__table_count(&table, postern__reply_count(row, "crashes"));
+		postern__table_count(&table, postern__reply_count(row, "fence"));
 		postern__row_ago(&table, row, "next_at", now_ms);
 		postern__row_ago(&table, row, "finished_at", now_ms);
 		postern__row_error(&table, row);
 	}
 	if (!postern__table_print(&table)) {
-		postern__say("out of memory");
+		postern__err_print("out of memory");
 	}
 	postern__table_finish(&table);
 }
@@ -177,34 +186,33 @@ static void print_attempts(const json_t *row) {
 	}
 	(void)printf("\n%sattempts of ",
 			postern__out_colour(stdout, POSTERN__BOLD));
-	postern__out_text(postern__answer_text(row, "handler"));
+	postern__out_text(postern__reply_text(row, "handler"));
 	(void)printf("%s\n", postern__out_colour(stdout, POSTERN__PLAIN));
 	postern__table_init(&table, columns, sizeof columns / sizeof columns[0]);
 	json_array_foreach(attempts, index, attempt) {
-		int64_t started = postern__answer_time(attempt, "started_at");
-		int64_t finished = postern__answer_time(attempt, "finished_at");
+		int64_t started = postern__reply_time(attempt, "started_at");
+		int64_t finished = postern__reply_time(attempt, "finished_at");
 		char took[POSTERN__DURATION_TEXT_MAX] = "-";
 		if (started && finished >= started) {
 			postern__duration_format(finished - started, took);
 		}
-		postern__table_count(&table, postern__answer_count(attempt, "fence"));
-		postern__table_text(&table,
-				postern__answer_text(attempt, "started_at"));
+		postern__table_count(&table, postern__reply_count(attempt, "fence"));
+		postern__table_text(&table, postern__reply_text(attempt, "started_at"));
 		postern__table_text(&table, took);
-		postern__table_text(&table, postern__answer_text(attempt, "outcome"));
-		postern__table_text(&table, postern__answer_text(attempt, "error"));
+		postern__table_text(&table, postern__reply_text(attempt, "outcome"));
+		postern__table_text(&table, postern__reply_text(attempt, "error"));
 	}
 	if (!postern__table_print(&table)) {
-		postern__say("out of memory");
+		postern__err_print("out of memory");
 	}
 	postern__table_finish(&table);
 }
 
-/* Why a delivery is poisoned: it had all its attempts, or not. */
+/* Why a delivery is poisoned: its attempts are used up, or not. */
 static void print_poisoned(const json_t *row) {
-	const char *state = postern__answer_text(row, "state");
-	uint64_t max = postern__answer_count(row, "max_attempts");
-	uint64_t failures = postern__answer_count(row, "failures");
+	const char *state = postern__reply_text(row, "state");
+	uint64_t max = postern__reply_count(row, "max_attempts");
+	uint64_t failures = postern__reply_count(row, "failures");
 	if (!state || strcmp(state, "poisoned") != 0 || max == 0) {
 		return;
 	}
@@ -232,7 +240,7 @@ static void print_bytes(const unsigned char *bytes, size_t len) {
 	}
 }
 
-/* Text if all of the part that is shown is; a cut may split a character. */
+/* Shown as text if the whole shown part is; the end may split a character. */
 static void print_body(const struct postern__buf *body) {
 	const char *text = postern__buf_text(body);
 	size_t shown = body->len < TEXT_SHOWN_MAX ? body->len : TEXT_SHOWN_MAX;
@@ -255,7 +263,7 @@ static void print_body(const struct postern__buf *body) {
 	}
 }
 
-/* The body itself, which may be too long for JSON. */
+/* Print the body itself, which may be too long for JSON. */
 static int get_body(const struct postern__cli *cli,
 		struct postern__client *client, const json_t *message,
 		struct postern__response *response) {
@@ -263,8 +271,8 @@ static int get_body(const struct postern__cli *cli,
 	char query[POSTERN__STORE_NAME_LEN_MAX + 16];
 	struct postern_error error;
 	(void)snprintf(path, sizeof path, "/v1/messages/%" PRIu64 "/body",
-			postern__answer_count(message, "seq"));
-	postern__answer_store_query(message, query);
+			postern__reply_count(message, "seq"));
+	postern__reply_store_query(message, query);
 	const struct postern__request request = {
 		.method = "GET",
 		.path = path,
@@ -272,10 +280,10 @@ static int get_body(const struct postern__cli *cli,
 		.transport = "cli",
 	};
 	if (postern__client_request(client, &request, false, response, &error)) {
-		return postern__say_error(cli, &error);
+		return postern__print_error(cli, &error);
 	}
 	if (response->status != 200) {
-		postern__say("show: the body cannot be had: %s",
+		postern__err_print("show: cannot read the body: %s",
 				postern__status_text(response->status));
 		return POSTERN__EXIT_FAILED;
 	}
@@ -297,7 +305,9 @@ static void print_message(const json_t *message, bool several,
 		print_attempts(row);
 		print_poisoned(row);
 	}
-	print_body(body);
+	if (!is_missing(message)) {
+		print_body(body);
+	}
 }
 
 int postern__command_show(struct postern__cli *cli) {
@@ -310,7 +320,8 @@ int postern__command_show(struct postern__cli *cli) {
 	if (r == POSTERN__EXIT_OK) {
 		r = postern__find_message(cli, client, &message);
 	}
-	if (r == POSTERN__EXIT_OK && (body_only || !cli->json)) {
+	if (r == POSTERN__EXIT_OK &&
+			(body_only || (!cli->json && !is_missing(message)))) {
 		r = get_body(cli, client, message, &body);
 	}
 	if (r) {
@@ -319,7 +330,7 @@ int postern__command_show(struct postern__cli *cli) {
 	if (body_only) {
 		(void)fwrite(postern__buf_text(&body.body), 1, body.body.len, stdout);
 	} else if (cli->json) {
-		postern__answer_print(message);
+		postern__reply_print(message);
 	} else {
 		print_message(message, postern__config_store_count(cli->config) > 1,
 				&body.body);

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `postern stats`: what came in, and what became of it.
+ * `postern stats`: counts messages and deliveries, and lists the nodes.
  */
 
 #include <jansson.h>
 #include <postern/sys/clock.h>
 #include <stdio.h>
 
-#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
+#include "cli/reply.h"
 #include "cli/row.h"
 #include "cli/table.h"
 #include "server/api.h"
 
 static void print(struct postern__table *table) {
 	if (!postern__table_print(table)) {
-		postern__say("out of memory");
+		postern__err_print("out of memory");
 	}
 	postern__table_finish(table);
 }
 
-/* The name of the store comes first, where there are several. */
-static void begin(struct postern__table *table,
+/* With several stores, the name of the store comes first. */
+static void begin_table(struct postern__table *table,
 		const struct postern__column *columns, size_t count, bool several) {
 	size_t left_out = several ? 0 : 1;
 	postern__table_init(table, columns + left_out, count - left_out);
@@ -57,21 +57,21 @@ static void print_channels(const json_t *channels, bool several) {
 	size_t index;
 	json_t *row;
 	bool stages = can_stage(channels);
-	begin(&table, columns,
+	begin_table(&table, columns,
 			sizeof columns / sizeof columns[0] - (stages ? 0 : 2), several);
 	json_array_foreach(channels, index, row) {
 		if (several) {
-			postern__table_text(&table, postern__answer_text(row, "store"));
+			postern__table_text(&table, postern__reply_text(row, "store"));
 		}
-		postern__table_text(&table, postern__answer_text(row, "name"));
-		postern__table_count(&table, postern__answer_count(row, "accepted"));
-		postern__table_count(&table, postern__answer_count(row, "duplicates"));
-		postern__table_count(&table, postern__answer_count(row, "conflicts"));
-		postern__table_count(&table, postern__answer_count(row, "dropped"));
-		postern__table_count(&table, postern__answer_count(row, "parked"));
+		postern__table_text(&table, postern__reply_text(row, "name"));
+		postern__table_count(&table, postern__reply_count(row, "accepted"));
+		postern__table_count(&table, postern__reply_count(row, "duplicates"));
+		postern__table_count(&table, postern__reply_count(row, "conflicts"));
+		postern__table_count(&table, postern__reply_count(row, "dropped"));
+		postern__table_count(&table, postern__reply_count(row, "parked"));
 		if (stages) {
-			postern__table_count(&table, postern__answer_count(row, "staged"));
-			postern__table_count(&table, postern__answer_count(row, "refused"));
+			postern__table_count(&table, postern__reply_count(row, "staged"));
+			postern__table_count(&table, postern__reply_count(row, "refused"));
 		}
 	}
 	print(&table);
@@ -79,7 +79,7 @@ static void print_channels(const json_t *channels, bool several) {
 
 static void add_poisoned(struct postern__table *table, const json_t *row) {
 	char text[24];
-	uint64_t count = postern__answer_count(row, "poisoned");
+	uint64_t count = postern__reply_count(row, "poisoned");
 	(void)snprintf(text, sizeof text, "%llu", (unsigned long long)count);
 	postern__table_coloured(table, text,
 			count > 0 ? POSTERN__BAD : POSTERN__PLAIN);
@@ -103,19 +103,19 @@ static void print_handlers(const json_t *handlers, bool several) {
 	struct postern__table table;
 	size_t index;
 	json_t *row;
-	begin(&table, columns, sizeof columns / sizeof columns[0], several);
+	begin_table(&table, columns, sizeof columns / sizeof columns[0], several);
 	json_array_foreach(handlers, index, row) {
 		bool paused = json_is_true(json_object_get(row, "paused"));
 		if (several) {
-			postern__table_text(&table, postern__answer_text(row, "store"));
+			postern__table_text(&table, postern__reply_text(row, "store"));
 		}
-		postern__table_text(&table, postern__answer_text(row, "key"));
-		postern__table_count(&table, postern__answer_count(row, "pending"));
-		postern__table_count(&table, postern__answer_count(row, "retrying"));
-		postern__table_count(&table, postern__answer_count(row, "leased"));
+		postern__table_text(&table, postern__reply_text(row, "key"));
+		postern__table_count(&table, postern__reply_count(row, "pending"));
+		postern__table_count(&table, postern__reply_count(row, "retrying"));
+		postern__table_count(&table, postern__reply_count(row, "leased"));
 		add_poisoned(&table, row);
-		postern__table_count(&table, postern__answer_count(row, "done"));
-		postern__table_count(&table, postern__answer_count(row, "discarded"));
+		postern__table_count(&table, postern__reply_count(row, "done"));
+		postern__table_count(&table, postern__reply_count(row, "discarded"));
 		postern__row_ago(&table, row, "oldest_pending_at", now_ms);
 		postern__table_coloured(&table, paused ? "paused" : NULL,
 				POSTERN__WARM);
@@ -123,8 +123,8 @@ static void print_handlers(const json_t *handlers, bool several) {
 	print(&table);
 }
 
-/* A span of the answer, as how long ago or how long still. */
-static void add_span(struct postern__table *table, const json_t *row,
+/* A duration of the response, as how long ago or in how long. */
+static void add_duration(struct postern__table *table, const json_t *row,
 		const char *name, int64_t sign) {
 	const json_t *span = json_object_get(row, name);
 	char text[POSTERN__AGO_TEXT_MAX];
@@ -137,15 +137,15 @@ static void add_span(struct postern__table *table, const json_t *row,
 	postern__table_text(table, text);
 }
 
-/* Whether a node is past its time. The one that answers is not gone. */
-static bool is_gone(const json_t *row) {
+/* Whether the lease of a node has passed. The node that responds is live. */
+static bool is_late(const json_t *row) {
 	return json_integer_value(json_object_get(row, "left_ms")) < 0 &&
 		   !json_is_true(json_object_get(row, "own"));
 }
 
-/* What is special about a node: "this,sleeping". One that is gone has left the
-   rest as it was. */
-static void add_marks(struct postern__table *table, const json_t *row) {
+/* The flags of a node: "this,sleeping". The flags of a late node are out of
+   date, so none but "late" is shown. */
+static void add_flags(struct postern__table *table, const json_t *row) {
 	static const char *const marks[][2] = {
 		{ "own", "this" },
 		{ "processor", "processor" },
@@ -153,8 +153,8 @@ static void add_marks(struct postern__table *table, const json_t *row) {
 	};
 	char text[64] = "";
 	size_t len = 0;
-	if (is_gone(row)) {
-		postern__table_coloured(table, "gone", POSTERN__BAD);
+	if (is_late(row)) {
+		postern__table_coloured(table, "late", POSTERN__BAD);
 		return;
 	}
 	for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
@@ -180,18 +180,18 @@ static void print_nodes(const json_t *nodes, bool several) {
 	struct postern__table table;
 	size_t index;
 	json_t *row;
-	begin(&table, columns, sizeof columns / sizeof columns[0], several);
+	begin_table(&table, columns, sizeof columns / sizeof columns[0], several);
 	json_array_foreach(nodes, index, row) {
 		if (several) {
-			postern__table_text(&table, postern__answer_text(row, "store"));
+			postern__table_text(&table, postern__reply_text(row, "store"));
 		}
-		postern__table_text(&table, postern__answer_text(row, "node"));
-		postern__table_text(&table, postern__answer_text(row, "host"));
-		postern__table_count(&table, postern__answer_count(row, "pid"));
-		postern__table_count(&table, postern__answer_count(row, "leased"));
-		add_span(&table, row, "renewed_ago_ms", -1);
-		add_span(&table, row, "left_ms", 1);
-		add_marks(&table, row);
+		postern__table_text(&table, postern__reply_text(row, "node"));
+		postern__table_text(&table, postern__reply_text(row, "host"));
+		postern__table_count(&table, postern__reply_count(row, "pid"));
+		postern__table_count(&table, postern__reply_count(row, "leased"));
+		add_duration(&table, row, "renewed_ago_ms", -1);
+		add_duration(&table, row, "left_ms", 1);
+		add_flags(&table, row);
 	}
 	print(&table);
 }
@@ -206,7 +206,7 @@ int postern__command_stats(struct postern__cli *cli) {
 	json_t *stats = NULL;
 	int r = postern__client_begin(cli, POSTERN__NEED_READ, &client);
 	if (r == POSTERN__EXIT_OK) {
-		r = postern__ask(cli, client, &request, false, &stats);
+		r = postern__client_call(cli, client, &request, false, &stats);
 	}
 	if (r) {
 		goto out;
@@ -215,7 +215,7 @@ int postern__command_stats(struct postern__cli *cli) {
 	const json_t *handlers = json_object_get(stats, "handlers");
 	const json_t *nodes = json_object_get(stats, "nodes");
 	if (cli->json) {
-		postern__answer_print(stats);
+		postern__reply_print(stats);
 		goto out;
 	}
 	bool several = cli->store_count > 1;
@@ -225,11 +225,17 @@ int postern__command_stats(struct postern__cli *cli) {
 	}
 	print_handlers(handlers, several);
 	if (json_array_size(channels) == 0 && json_array_size(handlers) == 0) {
-		postern__note("nothing has come in yet");
+		postern__note_print("no message was accepted yet");
 	} else if (json_array_size(nodes) > 0) {
 		(void)putchar('\n');
 	}
 	print_nodes(nodes, several);
+	size_t index;
+	json_t *warning;
+	json_array_foreach(json_object_get(stats, "warnings"), index, warning) {
+		postern__note_print("warning: %s",
+				postern__reply_text(warning, "text"));
+	}
 out:
 	json_decref(stats);
 	postern__client_destroy(client);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * All cells are kept until the end, because the width of a column is known
- * only then. A listing is capped, and so is this.
+ * All cells are kept until the end, because only then the width of a column is
+ * known. A listing has a limit, and so has a table.
  */
 
 #include "cli/table.h"
@@ -15,9 +15,9 @@
 #include "base/buf.h"
 #include "base/utf8.h"
 
-/* What one cell may show; errors and ids are shorter. */
+/* The longest text of a cell; errors and ids are shorter. */
 #define CELL_LEN_MAX 65536
-/* A column that is cut is never made narrower than this. */
+/* The least width of a column that is cut. */
 #define CUT_WIDTH_MIN 12
 
 void postern__table_init(struct postern__table *table,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `postern version`: what this is made of.
+ * `postern version`: the version, and what is built in.
  */
 
 #include <curl/curl.h>
@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <yaml.h>
 
-#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/command.h"
+#include "cli/reply.h"
 
 static const struct store {
 	const char *name;
@@ -74,7 +74,7 @@ int postern__command_version(struct postern__cli *cli) {
 			(void)json_object_set_new(object, libraries[i].name,
 					json_string(libraries[i].version));
 		}
-		postern__answer_print(json);
+		postern__reply_print(json);
 		json_decref(json);
 		return POSTERN__EXIT_OK;
 	}

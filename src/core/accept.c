@@ -51,7 +51,7 @@ size_t postern__share_bytes(const struct postern_box *box) {
 bool postern__entry_has_room(const struct postern_box *box,
 		const struct postern__entry *entry, size_t bytes) {
 	return entry->held < postern__share_count(box) &&
-		   (entry->held == 0 || postern__bug("bytes-unbounded") ||
+		   (entry->held == 0 ||
 				   entry->held_bytes + bytes <= postern__share_bytes(box));
 }
 
@@ -101,8 +101,6 @@ static void fill_routes(const struct postern_box *box,
 		content->runs[filled].entry = entry;
 		content->accept.routes[filled] = (struct postern_route){
 			.handler = entry->id,
-			.aliases = entry->aliases,
-			.alias_count = entry->alias_count,
 			.retry_poisoned = entry->policy.on_poisoned_duplicate ==
 							  POSTERN_POISONED_DUPLICATE_RETRY,
 		};
@@ -275,7 +273,7 @@ void postern__accept_publish(struct postern_box *box,
 		struct postern__entry *entry = run->entry;
 		if (written && route->opened && route->leased) {
 			postern__run_init(run, box, content, entry, content->accept.seq,
-					route->handler, route->fence, 0, POSTERN_NO_SUSPECT);
+					route->stored, route->fence, 0, POSTERN_NO_SUSPECT);
 			content->message.received_at_ms = content->accept.received_at_ms;
 			postern__run_enqueue(run);
 			continue;
@@ -304,8 +302,7 @@ static void wait_finished(struct postern_box *box,
 			continue;
 		}
 		int64_t left = until - postern__box_now_ms(box);
-		if (left <= 0 && postern__list_linked(&content->item.link) &&
-				!postern__bug("accept-waits-for-ever")) {
+		if (left <= 0 && postern__list_linked(&content->item.link)) {
 			/* Still queued, so surely not stored. */
 			postern__list_remove(&content->item.link);
 			box->accept_count--;

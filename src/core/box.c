@@ -115,7 +115,9 @@ static int take_options(struct postern_box *box,
 	}
 	if (options->max_message_size > POSTERN_BODY_LEN_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"max_message_size is at most %zu bytes", POSTERN_BODY_LEN_MAX);
+				"max_message_size is %zu bytes, and the limit is %zu bytes "
+				"(POSTERN_BODY_LEN_MAX)",
+				options->max_message_size, POSTERN_BODY_LEN_MAX);
 	}
 	if (options->batch_size > BATCH_SIZE_MAX ||
 			options->run_queue_max > RUN_QUEUE_MAX ||
@@ -143,6 +145,9 @@ static int init_conditions(struct postern_box *box,
 	}
 	if (!r) {
 		r = postern__wait_init(&box->wake);
+	}
+	if (!r) {
+		r = postern__wait_init(&box->claim);
 	}
 	if (!r) {
 		r = postern__wait_init(&box->watch);
@@ -285,6 +290,7 @@ void postern_box_destroy(struct postern_box *box) {
 	free(box->lock_name);
 	free(box->cleanup_lock_name);
 	(void)pthread_cond_destroy(&box->watch);
+	(void)pthread_cond_destroy(&box->claim);
 	(void)pthread_cond_destroy(&box->wake);
 	(void)pthread_cond_destroy(&box->work);
 	(void)pthread_cond_destroy(&box->committed);
@@ -298,22 +304,6 @@ struct postern__channel *postern__box_channel(const struct postern_box *box,
 	for (size_t i = 0; name && i < box->channel_count; i++) {
 		if (strcmp(box->channels[i]->name, name) == 0) {
 			return box->channels[i];
-		}
-	}
-	return NULL;
-}
-
-struct postern__entry *postern__box_entry(const struct postern_box *box,
-		int64_t id) {
-	for (size_t i = 0; i < box->entry_count; i++) {
-		struct postern__entry *entry = box->entries[i];
-		if (entry->id == id) {
-			return entry;
-		}
-		for (size_t j = 0; j < entry->alias_count; j++) {
-			if (entry->aliases[j] == id) {
-				return entry;
-			}
 		}
 	}
 	return NULL;
@@ -372,8 +362,9 @@ static int fill_channel(struct postern__channel *channel,
 	}
 	if (channel->max_message_size > POSTERN_BODY_LEN_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"channel '%s': max_message_size is at most %zu bytes", name,
-				POSTERN_BODY_LEN_MAX);
+				"channel '%s': max_message_size is %zu bytes, and the limit is "
+				"%zu bytes (POSTERN_BODY_LEN_MAX)",
+				name, channel->max_message_size, POSTERN_BODY_LEN_MAX);
 	}
 	channel->name = strdup(name);
 	if (!channel->name || postern__policy_copy(&policy, &channel->policy)) {

@@ -11,8 +11,9 @@
  *
  * The engine owns no threads. Blocked callers and the runner's threads meet
  * in conditions: `committed` (a commit ended, or a drain moves on), `work`
- * (something can be run), `wake` (something can be written or claimed; one
- * waiter) and `watch` (a deadline is nearer than thought; one waiter).
+ * (something can be run), `wake` (something can be written; one waiter),
+ * `claim` (something can be claimed; one waiter) and `watch` (a deadline is
+ * nearer than thought; one waiter).
  */
 
 #include "base/list.h"
@@ -72,8 +73,6 @@ struct postern__entry {
 	struct postern_policy policy;
 	struct postern__channel *channel;
 	int64_t id; /* in the store */
-	int64_t aliases[POSTERN_ALIAS_COUNT_MAX];
-	size_t alias_count;
 
 	/* Guarded by the box's lock. */
 	bool paused;
@@ -188,13 +187,15 @@ struct postern_box {
 	struct postern__listener listeners[POSTERN_LISTENER_COUNT_MAX];
 	size_t listener_count;
 
-	pthread_mutex_t pausing; /* one pause or resume at a time; taken first */
-	uint64_t pauses;         /* how many there were: guarded by the lock */
+	pthread_mutex_t pausing; /* one read of the pauses at a time; taken first */
 	pthread_mutex_t lock;
 	pthread_cond_t committed;
 	pthread_cond_t work;
 	pthread_cond_t wake;
+	pthread_cond_t claim;
 	pthread_cond_t watch;
+	/* Until when the claimer sleeps; 0: it does not, or would not claim. */
+	int64_t claim_wait_until_ms;
 	/* When the watcher must look again; new deadlines pull it nearer. */
 	int64_t watch_at_ms;
 
@@ -245,6 +246,9 @@ struct postern_box {
 	bool node_gone;   /* it was found gone, and no new life has begun yet */
 	bool tenure_over; /* what ran was told to stop */
 	bool renewing;    /* somebody is in postern__tenure() */
+	/* The lock was won: what its former owner had leased is to be recovered by
+	   the runner. */
+	bool recovery_due;
 	/* The store lets the node lease beside the others that do. */
 	bool engaged;
 	bool rival_told;
@@ -252,6 +256,8 @@ struct postern_box {
 
 	/* Who is cleaning up, NULL: nobody. Only compared. */
 	const struct postern__cleanup *cleaner;
+	/* How often the limits of a batch are halved; the cleaner's own. */
+	unsigned cleanup_shift;
 
 	size_t transacting; /* transactions of handlers, under way */
 	int64_t transact_retry_at_ms;
@@ -263,9 +269,6 @@ int postern__box_create(struct postern_store *store,
 		struct postern_error *error);
 struct postern__channel *postern__box_channel(const struct postern_box *box,
 		const char *name);
-/* The handler a stored id belongs to, or NULL. */
-struct postern__entry *postern__box_entry(const struct postern_box *box,
-		int64_t id);
 /* Register a handler of any kind; takes `kind`, also on failure. */
 int postern__box_register_taking(struct postern_box *box, const char *channel,
 		const struct postern_handler_options *options,
@@ -362,6 +365,11 @@ struct postern__collected {
    where a store has no place to stage. */
 int postern__collect(struct postern_box *box, bool rests,
 		struct postern__collected *out, struct postern_error *error);
+/* Staged messages in channels that no running node has, at most `max` of the
+   channels. None where a store has no place to stage. */
+int postern__stranded(struct postern_box *box, size_t max,
+		struct postern_memory *memory, struct postern_stranded **out,
+		size_t *count_out, struct postern_error *error);
 
 /* run.c: with the lock held unless said otherwise. */
 void postern__run_init(struct postern_run *run, struct postern_box *box,
@@ -413,12 +421,13 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 int postern__claim(struct postern_box *box, size_t max, bool all,
 		size_t *count_out, struct postern_error *error);
 /* With the lock. */
-bool postern__claim_ready(const struct postern_box *box);
 /* When a claim will be ready by itself, or POSTERN__NEVER. */
 int64_t postern__claim_at_ms(const struct postern_box *box);
 void postern__claim_hint(struct postern_box *box, struct postern__entry *entry,
 		int64_t delay_ms);
 void postern__claim_hint_all(struct postern_box *box);
+/* A handler may have room again: wake the claimer if it sleeps too long. */
+void postern__claim_nudge(struct postern_box *box);
 
 /*
  * start.c. Whether ids are remembered as long as a handler may retry. Copies of
@@ -431,9 +440,21 @@ bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
 		size_t size);
 
 /* start.c, without the lock. */
-/* Make the box known to the store. Doing it again changes nothing, but it is
-   a write, and so shows whether the store can. */
-int postern__enrol(struct postern_box *box, struct postern_error *error);
+/* Make the box known to the store. `again`: it is known already. That changes
+   nothing, but it is a write, and so shows whether the store can;
+   POSTERN_E_STALE if the node was found gone meanwhile. */
+int postern__enrol(struct postern_box *box, bool again,
+		struct postern_error *error);
+
+/* pause.c, without the lock. */
+/* Read from the store which handlers are paused. Leases of a handler that was
+   paused meanwhile go back; one that was resumed is claimed for. */
+int postern__pauses_refresh(struct postern_box *box,
+		struct postern_error *error);
+
+/* inspect.c, without the lock: check the box, then have the store edit. */
+int postern__edit(struct postern_box *box, struct postern_edit *edit,
+		struct postern_error *error);
 
 /* sweep.c, without the lock. */
 int postern__recover(struct postern_box *box, size_t *count_out,
@@ -468,6 +489,8 @@ const struct postern_lock *postern__right_lock(
 bool postern__may_process(const struct postern_box *box);
 /* Whether there is anything to renew at all. */
 bool postern__has_tenure(const struct postern_box *box);
+/* How long from one renewal to the next. */
+int64_t postern__tenure_pause_ms(const struct postern_box *box);
 /* Without the lock: renew the node's lease and the processing lock, take them
    if they are not held. Remarks go to `trouble`. *next_out: when to come
    again, monotonic. */

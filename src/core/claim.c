@@ -17,22 +17,6 @@
 #include <postern/sys/memory.h>
 #include <stdlib.h>
 
-void postern__claim_hint(struct postern_box *box, struct postern__entry *entry,
-		int64_t delay_ms) {
-	int64_t at = postern__box_after_ms(box, delay_ms);
-	if (at < entry->due_at_ms) {
-		entry->due_at_ms = at;
-	}
-	/* Also if it was due before: then it was not hungry, and now it may be. */
-	(void)pthread_cond_broadcast(&box->wake);
-}
-
-void postern__claim_hint_all(struct postern_box *box) {
-	for (size_t i = 0; i < box->entry_count; i++) {
-		postern__claim_hint(box, box->entries[i], 0);
-	}
-}
-
 /* A handler is asked for again when half of a claim is worked off. */
 static bool is_hungry(const struct postern_box *box,
 		const struct postern__entry *entry) {
@@ -42,18 +26,6 @@ static bool is_hungry(const struct postern_box *box,
 	}
 	/* One group of suspects at a time. */
 	return !(entry->kind->ops->in_process && box->suspects_held > 0);
-}
-
-bool postern__claim_ready(const struct postern_box *box) {
-	int64_t now = postern__box_now_ms(box);
-	bool may = box->leasing && postern__may_process(box);
-	for (size_t i = 0; may && i < box->entry_count; i++) {
-		const struct postern__entry *entry = box->entries[i];
-		if (entry->due_at_ms <= now && is_hungry(box, entry)) {
-			return true;
-		}
-	}
-	return false;
 }
 
 int64_t postern__claim_at_ms(const struct postern_box *box) {
@@ -68,23 +40,64 @@ int64_t postern__claim_at_ms(const struct postern_box *box) {
 	return at;
 }
 
+void postern__claim_hint(struct postern_box *box, struct postern__entry *entry,
+		int64_t delay_ms) {
+	int64_t at = postern__box_after_ms(box, delay_ms);
+	if (at < entry->due_at_ms) {
+		entry->due_at_ms = at;
+	}
+	/* Also if it was due before: then it was not hungry, and now it may be. */
+	if (entry->due_at_ms < box->claim_wait_until_ms && is_hungry(box, entry)) {
+		(void)pthread_cond_signal(&box->claim);
+	}
+}
+
+void postern__claim_hint_all(struct postern_box *box) {
+	for (size_t i = 0; i < box->entry_count; i++) {
+		postern__claim_hint(box, box->entries[i], 0);
+	}
+}
+
+void postern__claim_nudge(struct postern_box *box) {
+	if (box->claim_wait_until_ms > 0 &&
+			postern__claim_at_ms(box) < box->claim_wait_until_ms) {
+		(void)pthread_cond_signal(&box->claim);
+	}
+}
+
 struct wants {
 	struct postern_want *list;
+	struct postern__entry **entries; /* whose wants they are */
 	size_t count;
 	size_t bytes_max;
 	struct postern__right right;
 };
 
-static void add_want(struct wants *wants, const struct postern__entry *entry,
-		int64_t id, size_t max) {
+static void add_want(struct wants *wants, struct postern__entry *entry,
+		size_t max) {
+	wants->entries[wants->count] = entry;
 	wants->list[wants->count++] = (struct postern_want){
-		.handler = id,
+		.handler = entry->id,
 		.max = max > UINT32_MAX ? UINT32_MAX : (uint32_t)max,
 		.in_process = entry->kind->ops->in_process,
 	};
 }
 
-/* With the lock: whom to ask for, one want per stored id. */
+static bool wants_init(struct wants *wants, const struct postern_box *box) {
+	size_t count = box->entry_count + 1;
+	*wants = (struct wants){
+		.list = calloc(count, sizeof(struct postern_want)),
+		.entries = calloc(count, sizeof(struct postern__entry *)),
+	};
+	return wants->list && wants->entries;
+}
+
+static void wants_finish(struct wants *wants) {
+	free(wants->list);
+	free(wants->entries);
+}
+
+/* With the lock: whom to ask for. */
 static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 	int64_t now = postern__box_now_ms(box);
 	wants->right = postern__right_of(box);
@@ -103,24 +116,13 @@ static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 		size_t room = share - entry->held;
 		size_t max =
 				room < box->options.batch_size ? room : box->options.batch_size;
-		add_want(wants, entry, entry->id, max);
-		for (size_t j = 0; j < entry->alias_count; j++) {
-			add_want(wants, entry, entry->aliases[j], max);
-		}
+		add_want(wants, entry, max);
 		if (entry->held_bytes < share_bytes) {
 			wants->bytes_max += share_bytes - entry->held_bytes;
 		}
 		/* From here on, hints count as new. */
 		entry->due_at_ms = POSTERN__NEVER;
 	}
-}
-
-static size_t id_count(const struct postern_box *box) {
-	size_t count = 0;
-	for (size_t i = 0; i < box->entry_count; i++) {
-		count += 1 + box->entries[i]->alias_count;
-	}
-	return count;
 }
 
 /* There is no memory to run it: give the lease back right away. */
@@ -160,17 +162,12 @@ static void take_claimed(struct postern_box *box, const struct wants *wants,
 		.size = sizeof(gone),
 		.id = "",
 	};
-	struct postern__entry *entry = postern__box_entry(box, claimed->handler);
+	struct postern__entry *entry = wants->entries[claimed->want];
 	/* A message may sit in a channel that its handler has since left. */
 	struct postern__channel *channel = channel_by_id(box, claimed->channel);
-	if (!channel && entry) {
-		channel = entry->channel;
-	}
-	struct postern__content *content = NULL;
-	if (entry) {
-		content = postern__content_create(channel,
-				claimed->message ? claimed->message : &gone, 1);
-	}
+	struct postern__content *content =
+			postern__content_create(channel ? channel : entry->channel,
+					claimed->message ? claimed->message : &gone, 1);
 	if (!content) {
 		return_claimed(box, wants, claimed);
 		return;
@@ -201,11 +198,9 @@ static void note_next_due(struct postern_box *box, const struct wants *wants,
 	bool suspects = claims->suspects_waiting > 0;
 	bool asked = false;
 	for (size_t i = 0; i < wants->count; i++) {
-		struct postern__entry *entry =
-				postern__box_entry(box, wants->list[i].handler);
 		asked = asked || wants->list[i].in_process;
 		if (claims->next_due_ms >= 0) {
-			postern__claim_hint(box, entry, claims->next_due_ms);
+			postern__claim_hint(box, wants->entries[i], claims->next_due_ms);
 		}
 	}
 	if (asked) {
@@ -218,8 +213,7 @@ static void note_next_due(struct postern_box *box, const struct wants *wants,
 static void hint_again(struct postern_box *box, const struct wants *wants) {
 	(void)pthread_mutex_lock(&box->lock);
 	for (size_t i = 0; i < wants->count; i++) {
-		postern__claim_hint(box,
-				postern__box_entry(box, wants->list[i].handler), 0);
+		postern__claim_hint(box, wants->entries[i], 0);
 	}
 	(void)pthread_mutex_unlock(&box->lock);
 }
@@ -227,12 +221,11 @@ static void hint_again(struct postern_box *box, const struct wants *wants) {
 int postern__claim(struct postern_box *box, size_t max, bool all,
 		size_t *count_out, struct postern_error *error) {
 	*count_out = 0;
-	struct wants wants = { 0 };
+	struct wants wants;
 	struct postern_claims claims = { 0 };
 	int r = POSTERN_OK;
 	struct postern_memory *memory = postern_memory_create();
-	wants.list = calloc(id_count(box) + 1, sizeof(*wants.list));
-	if (!memory || !wants.list) {
+	if (!wants_init(&wants, box) || !memory) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		goto out;
 	}
@@ -269,7 +262,7 @@ int postern__claim(struct postern_box *box, size_t max, bool all,
 	}
 	*count_out = claims.count;
 out:
-	free(wants.list);
+	wants_finish(&wants);
 	postern_memory_destroy(memory);
 	return r;
 }
@@ -283,6 +276,9 @@ int postern_box_claim(struct postern_box *box, size_t max, size_t *count_out,
 	size_t count = 0;
 	r = postern__engage(box, box->options.remark, box->options.remark_context,
 			error);
+	if (!r) {
+		r = postern__pauses_refresh(box, error);
+	}
 	if (!r) {
 		r = postern__claim(box, max, true, &count, error);
 	}

@@ -3,7 +3,9 @@
  * Cleaning up: what the channels' retention says may go, in batches small
  * enough that accepts are held up by none of them for long, under a lock of
  * its own so that two processes do not do the same work. A step is one batch;
- * whoever does many of them leaves the store to others in between.
+ * whoever does many of them leaves the store to others in between. A batch is
+ * bounded by a count, by the bytes of the bodies it removes, and, from one
+ * batch to the next, by the time that the last one took.
  */
 
 #include "core/box.h"
@@ -19,6 +21,14 @@
    never so long that the lock runs out. */
 #define REST_FACTOR 6
 #define REST_MS_MAX ((int64_t)10 * 1000)
+/* A batch ends with the body that passes this: a database writes about a
+   tenth of a second at it. */
+#define BATCH_BYTES_MAX ((size_t)16 * 1024 * 1024)
+/* A batch that took longer makes the next one smaller, by as much; one that
+   took less than half of it makes the next one twice as large, up to the
+   limits. Nobody can tell beforehand how fast a disk is. */
+#define BATCH_MS_MAX ((int64_t)250)
+#define BATCH_SHIFT_MAX 16
 
 bool postern__cleaning_needed(const struct postern_box *box) {
 	for (size_t i = 0; i < box->channel_count; i++) {
@@ -53,6 +63,22 @@ static uint64_t node_of(struct postern_box *box) {
 	return node;
 }
 
+static size_t shifted(size_t limit, unsigned shift) {
+	return limit >> shift > 0 ? limit >> shift : 1;
+}
+
+/* How many halvings the next batch is below the limits. A batch that failed
+   counts too: one that always exceeds the command timeout would never end. */
+static unsigned next_shift(unsigned shift, int64_t step_ms, bool failed) {
+	if (step_ms < BATCH_MS_MAX / 2) {
+		return shift > 0 && !failed ? shift - 1 : shift;
+	}
+	for (; step_ms > BATCH_MS_MAX && shift < BATCH_SHIFT_MAX; step_ms /= 2) {
+		shift++;
+	}
+	return shift;
+}
+
 static int clean_batch(struct postern_box *box, struct postern__cleanup *state,
 		struct postern_error *error) {
 	struct postern_retention *rules =
@@ -62,12 +88,15 @@ static int clean_batch(struct postern_box *box, struct postern__cleanup *state,
 	}
 	state->cleaning.rules = rules;
 	state->cleaning.rule_count = fill_rules(box, rules);
-	state->cleaning.max = box->options.cleanup_batch;
+	state->cleaning.max =
+			shifted(box->options.cleanup_batch, box->cleanup_shift);
+	state->cleaning.bytes_max = shifted(BATCH_BYTES_MAX, box->cleanup_shift);
 	int64_t started = postern__box_now_ms(box);
 	postern__point("clean.before");
 	int r = box->store->ops->clean(box->store, &state->cleaning, error);
 	postern__point("clean.after");
 	state->step_ms = postern__box_now_ms(box) - started;
+	box->cleanup_shift = next_shift(box->cleanup_shift, state->step_ms, r != 0);
 	if (!r) {
 		state->total.messages += state->cleaning.messages;
 		state->total.keys += state->cleaning.keys;

@@ -136,3 +136,13 @@ int postern__collect(struct postern_box *box, bool rests,
 	postern_memory_destroy(memory);
 	return r;
 }
+
+int postern__stranded(struct postern_box *box, size_t max,
+		struct postern_memory *memory, struct postern_stranded **out,
+		size_t *count_out, struct postern_error *error) {
+	*count_out = 0;
+	return box->store->ops->stranded
+				   ? box->store->ops->stranded(box->store, max, memory, out,
+							 count_out, error)
+				   : POSTERN_OK;
+}

@@ -187,8 +187,7 @@ static int apply_halving(struct postern_box *box, struct postern__group *group,
 		}
 		return r;
 	}
-	size_t lost = postern__bug("halving-loses-one") ? 1 : 0;
-	return apply_halving(box, group, from + half, count - half - lost);
+	return apply_halving(box, group, from + half, count - half);
 }
 
 /* Without the lock: tell everybody what became of it. */
@@ -216,14 +215,13 @@ static size_t publish(struct postern_box *box, struct postern__group *group) {
 		if (item->kind == POSTERN__ITEM_ACCEPT) {
 			continue;
 		}
-		if (group->codes[i] != POSTERN_OK && !postern__bug("results-dropped")) {
+		if (group->codes[i] != POSTERN_OK) {
 			run_of(item)->settlement.again = true;
 			postern__list_push_front(&box->settlements, &item->link);
 			continue;
 		}
 		struct postern_run *run = run_of(item);
 		if (run->settlement.code == POSTERN_OK &&
-				!postern__bug("lost-wake-up") &&
 				(run->settlement.to == POSTERN_SETTLE_PENDING ||
 						run->settlement.to == POSTERN_SETTLE_RETURNED)) {
 			postern__claim_hint(box, run->entry, run->settlement.delay_ms);
@@ -240,15 +238,9 @@ static size_t publish(struct postern_box *box, struct postern__group *group) {
 
 /* Without the lock: write it and tell everybody. */
 static int write_group(struct postern_box *box, struct postern__group *group) {
-	bool early = postern__bug("acknowledge-before-commit");
-	if (early) {
-		announce(box, group);
-	}
 	int r = apply_halving(box, group, 0, group->count);
 	postern__point("announce.before");
-	if (!early) {
-		announce(box, group);
-	}
+	announce(box, group);
 	postern__point("announce.after");
 	return r;
 }
@@ -291,6 +283,7 @@ int postern__commit_group(struct postern_box *box, size_t *count_out,
 		box->committing--;
 		(void)pthread_cond_broadcast(&box->committed);
 		(void)pthread_cond_signal(&box->wake);
+		postern__claim_nudge(box);
 	}
 	if (count_out) {
 		*count_out = decided;

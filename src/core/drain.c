@@ -4,14 +4,9 @@
 
 #include "core/box.h"
 
-#include "base/point.h"
-
 #define CANCEL_BATCH 64
 
 void postern__give_back_queued(struct postern_box *box) {
-	if (postern__bug("drain-keeps-leases")) {
-		return;
-	}
 	(void)pthread_mutex_lock(&box->lock);
 	for (size_t i = 0; i < box->entry_count; i++) {
 		postern__list_each(link, &box->entries[i]->queue) {

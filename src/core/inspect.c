@@ -297,7 +297,7 @@ void postern_stats_destroy(struct postern_stats *stats) {
 	}
 }
 
-static int edit(struct postern_box *box, struct postern_edit *edit,
+int postern__edit(struct postern_box *box, struct postern_edit *edit,
 		struct postern_error *error) {
 	if (box->options.read_only) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
@@ -325,7 +325,7 @@ static int edit_one(struct postern_box *box, enum postern_edit_kind kind,
 		.seq = seq,
 		.handler = handler,
 	};
-	int r = edit(box, &one, error);
+	int r = postern__edit(box, &one, error);
 	bool refused = r == POSTERN_E_INVALID || r == POSTERN_E_BUSY;
 	if (refused && error && handler[0] != '\0') {
 		/* Stores speak of the message; which of its deliveries is known
@@ -366,7 +366,7 @@ static int edit_all(struct postern_box *box, enum postern_edit_kind kind,
 		.filter = &full,
 		.dry_run = dry_run,
 	};
-	r = edit(box, &many, error);
+	r = postern__edit(box, &many, error);
 	if (!r && count_out) {
 		*count_out = many.count;
 	}
@@ -384,54 +384,4 @@ int postern_box_discard_all(struct postern_box *box,
 		struct postern_error *error) {
 	return edit_all(box, POSTERN_EDIT_DISCARD, filter, dry_run, count_out,
 			error);
-}
-
-/* With the lock: what is leased and not begun goes back. */
-static void apply_pause(struct postern_box *box, struct postern__entry *entry,
-		bool paused) {
-	box->pauses++;
-	entry->paused = paused;
-	if (!paused) {
-		postern__claim_hint(box, entry, 0);
-		return;
-	}
-	postern__list_each(link, &entry->queue) {
-		postern__run_give_back(container_of(link, struct postern_run, link));
-	}
-}
-
-static int set_paused(struct postern_box *box, const char *handler, bool paused,
-		struct postern_error *error) {
-	if (!handler || handler[0] == '\0') {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the handler is missing");
-	}
-	struct postern_edit change = {
-		.kind = paused ? POSTERN_EDIT_PAUSE : POSTERN_EDIT_RESUME,
-		.handler = handler,
-	};
-	/* Store and memory change together, whoever else is at it. */
-	(void)pthread_mutex_lock(&box->pausing);
-	int r = edit(box, &change, error);
-	if (!r) {
-		(void)pthread_mutex_lock(&box->lock);
-		struct postern__entry *entry =
-				postern__box_entry(box, change.handler_id);
-		if (entry) {
-			apply_pause(box, entry, paused);
-		}
-		(void)pthread_mutex_unlock(&box->lock);
-	}
-	(void)pthread_mutex_unlock(&box->pausing);
-	return r;
-}
-
-int postern_box_pause(struct postern_box *box, const char *handler,
-		struct postern_error *error) {
-	return set_paused(box, handler, true, error);
-}
-
-int postern_box_resume(struct postern_box *box, const char *handler,
-		struct postern_error *error) {
-	return set_paused(box, handler, false, error);
 }

@@ -264,7 +264,7 @@ void postern__run_give_back(struct postern_run *run) {
 }
 
 static int64_t clamp_delay(int64_t delay_ms) {
-	if (delay_ms < 0 && !postern__bug("negative-delay")) {
+	if (delay_ms < 0) {
 		return 0;
 	}
 	return delay_ms > POSTERN_DURATION_MS_MAX ? POSTERN_DURATION_MS_MAX
@@ -276,8 +276,7 @@ static void settle_failure(struct postern_run *run, int64_t delay_ms,
 		const char *name, const char *reason) {
 	const struct postern_policy *policy = &run->entry->policy;
 	uint32_t failures = run->failures + 1;
-	bool last = failures >= policy->max_attempts &&
-				!postern__bug("attempts-unbounded");
+	bool last = failures >= policy->max_attempts;
 	postern__run_settle_to(run,
 			last ? POSTERN_SETTLE_POISONED : POSTERN_SETTLE_PENDING, failures,
 			last ? 0 : delay_ms, name, reason);
@@ -296,8 +295,7 @@ void postern__run_settle(struct postern_run *run,
 				name ? name : "done", reason);
 		return;
 	case POSTERN_SNOOZE:
-		postern__run_settle_to(run, POSTERN_SETTLE_PENDING,
-				run->failures + postern__bug("snooze-spends-attempt"),
+		postern__run_settle_to(run, POSTERN_SETTLE_PENDING, run->failures,
 				clamp_delay(outcome->delay_ms), name ? name : "snooze", reason);
 		return;
 	case POSTERN_POISON:
@@ -324,8 +322,7 @@ void postern__run_settle(struct postern_run *run,
 
 bool postern__run_timed_out(const struct postern_run *run,
 		struct postern_outcome *outcome) {
-	if (postern__box_now_ms(run->box) < run->deadline_ms ||
-			postern__bug("late-success-counts")) {
+	if (postern__box_now_ms(run->box) < run->deadline_ms) {
 		return false;
 	}
 	if (outcome->kind == POSTERN_RETRY && outcome->reason[0]) {
@@ -441,8 +438,7 @@ static bool may_begin(const struct postern_box *box,
 	const struct postern_run *run =
 			container_of(first, const struct postern_run, link);
 	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
-		return box->in_process_running == 0 ||
-			   postern__bug("suspect-in-company");
+		return box->in_process_running == 0;
 	}
 	return !box->solo_running && box->solo_queued == 0;
 }
@@ -505,6 +501,8 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 		/* One wakes the next, so that all that can work do. */
 		(void)pthread_cond_signal(&box->work);
 	}
+	/* There is room in the queue, and no commit may come for long. */
+	postern__claim_nudge(box);
 	(void)pthread_mutex_unlock(&box->lock);
 	*count_out = count;
 	if (!entry) {

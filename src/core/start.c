@@ -14,7 +14,6 @@
 #include <postern/sys/memory.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define UNPARK_BATCH 1000
 
@@ -107,31 +106,21 @@ static void take_ids(struct postern_box *box,
 		struct postern__entry *entry = box->entries[i];
 		const struct postern_enrol_handler *from = &enrolment->handlers[i];
 		entry->id = from->id;
-		entry->alias_count = from->alias_count;
-		memcpy(entry->aliases, from->aliases, sizeof(entry->aliases));
 	}
 }
 
-/* Unless somebody paused or resumed one since the store was asked: then its
-   answer may be of before. */
-static void take_pauses(struct postern_box *box,
-		const struct postern_enrolment *enrolment, uint64_t pauses) {
-	(void)pthread_mutex_lock(&box->lock);
-	for (size_t i = 0; pauses == box->pauses && i < box->entry_count; i++) {
-		box->entries[i]->paused = enrolment->handlers[i].paused;
-	}
-	(void)pthread_mutex_unlock(&box->lock);
-}
-
-int postern__enrol(struct postern_box *box, struct postern_error *error) {
+int postern__enrol(struct postern_box *box, bool again,
+		struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->lock);
 	uint64_t node = box->node;
-	uint64_t pauses = box->pauses;
-	/* If the node was gone, it is back as one that does not lease. */
-	box->engaged = !box->store->ops->engage;
+	if (!again) {
+		/* It begins as one that does not lease. */
+		box->engaged = !box->store->ops->engage;
+	}
 	(void)pthread_mutex_unlock(&box->lock);
 	struct postern_enrolment enrolment = {
 		.node = node,
+		.again = again,
 		.node_lease_ms = box->options.node_lease_ms,
 		.channel_count = box->channel_count,
 		.handler_count = box->entry_count,
@@ -151,9 +140,6 @@ int postern__enrol(struct postern_box *box, struct postern_error *error) {
 	}
 	if (!r && !box->started) {
 		take_ids(box, &enrolment);
-	}
-	if (!r) {
-		take_pauses(box, &enrolment, pauses);
 	}
 	free(enrolment.channels);
 	free(enrolment.handlers);
@@ -209,12 +195,10 @@ static size_t route_parked(void *context, int64_t channel_id, const char *type,
 				postern__entry_wants(entry, type)) {
 			routes[count++] = (struct postern_route){
 				.handler = entry->id,
-				.aliases = entry->aliases,
-				.alias_count = entry->alias_count,
 			};
 		}
 	}
-	return postern__bug("parked-never-woken") ? 0 : count;
+	return count;
 }
 
 static int unpark(struct postern_box *box, struct postern_error *error) {
@@ -245,12 +229,15 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 	int r = check_require_inbox(box, error);
 	see_horizon(box);
 	if (!r) {
-		r = postern__enrol(box, error);
+		r = postern__enrol(box, false, error);
 	}
 	if (!r) {
 		box->node_until_ms = alive_until;
 		box->lock_wanted_since_ms = postern__box_now_ms(box);
 		r = see_orphans(box, error);
+	}
+	if (!r) {
+		r = postern__pauses_refresh(box, error);
 	}
 	if (!r) {
 		r = postern__recover(box, &recovered, error);

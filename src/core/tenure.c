@@ -69,8 +69,7 @@ bool postern__may_process(const struct postern_box *box) {
 		return false;
 	}
 	int64_t until = tenure_until_ms(box);
-	return until == POSTERN__NEVER || postern__box_now_ms(box) < until ||
-		   postern__bug("late-owner-goes-on");
+	return until == POSTERN__NEVER || postern__box_now_ms(box) < until;
 }
 
 struct postern__right postern__right_of(const struct postern_box *box) {
@@ -205,7 +204,7 @@ static int begin_anew(struct postern_box *box, struct postern_error *error) {
 	uint64_t former = box->node;
 	box->node = node;
 	(void)pthread_mutex_unlock(&box->lock);
-	int r = postern__enrol(box, error);
+	int r = postern__enrol(box, false, error);
 	(void)pthread_mutex_lock(&box->lock);
 	if (r) {
 		box->node = former;
@@ -279,15 +278,22 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 	return r;
 }
 
-/* The new owner takes over at once what the former one held. */
+/* The new owner recovers at once what the former one had leased. With a runner
+   its steward does that: a recovery may take longer than a lease, and this is
+   the thread that renews. */
 static int win_lock(struct postern_box *box, uint64_t fence, int64_t until,
 		postern_remark *trouble, void *context, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->lock);
 	box->lock_held = (struct postern_lock){ box->lock_name, fence };
 	box->node_spent = true;
 	extend(box, &box->lock_until_ms, until);
+	bool runner = box->leasing;
+	box->recovery_due = runner;
 	(void)pthread_mutex_unlock(&box->lock);
 	emit_lock(box, POSTERN_EVENT_LOCKED, fence);
+	if (runner) {
+		return POSTERN_OK;
+	}
 	return postern__take_over(box, "the process that had the lock before",
 			trouble, context, error);
 }
@@ -366,6 +372,10 @@ bool postern__has_tenure(const struct postern_box *box) {
 	return is_leased(box) || is_exclusive(box);
 }
 
+int64_t postern__tenure_pause_ms(const struct postern_box *box) {
+	return lock_ms(box) / RENEWALS;
+}
+
 /* All of it, by one at a time. */
 static int renew(struct postern_box *box, postern_remark *trouble,
 		void *context, struct postern_error *error) {
@@ -384,7 +394,7 @@ static int renew(struct postern_box *box, postern_remark *trouble,
 
 int postern__tenure(struct postern_box *box, postern_remark *trouble,
 		void *context, int64_t *next_out, struct postern_error *error) {
-	int64_t pause = lock_ms(box) / RENEWALS;
+	int64_t pause = postern__tenure_pause_ms(box);
 	*next_out = postern__has_tenure(box) ? postern__box_after_ms(box, pause)
 										 : POSTERN__NEVER;
 	(void)pthread_mutex_lock(&box->lock);

@@ -195,10 +195,8 @@ static void settle_all(struct postern_box *box, struct postern_run **runs,
 			settle_unit(runs[i], &units[i]);
 		}
 	}
-	if (postern__claim_at_ms(box) != POSTERN__NEVER) {
-		/* There is room for more, and no commit will say so. */
-		(void)pthread_cond_signal(&box->wake);
-	}
+	/* There is room for more, and no commit will say so. */
+	postern__claim_nudge(box);
 	(void)pthread_mutex_unlock(&box->lock);
 }
 

@@ -13,6 +13,13 @@
 #define POSTERN__TROUBLE_TAKEN "took over "
 #define POSTERN__TROUBLE_WAITING "waiting "
 
+/* Neither: work that waits for somebody to change a configuration. */
+#define POSTERN__TROUBLE_STRANDED "staged messages wait: "
+
+/* Of the remarks of a store that is being opened, the beginning of the one that
+   is no warning. */
+#define POSTERN__REMARK_CREATED "created store"
+
 /* There is an event for it, too: whoever hears that needs no text. */
 #define POSTERN__TROUBLE_LOCK_LOST \
 	"the processing lock was lost; another process goes on"

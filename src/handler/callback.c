@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The callback kind: a function of the program, called on the thread the run
- * was given. It can crash the process and cannot be interrupted; what it
- * writes into its outcome is not trusted to be well-formed.
+ * The callback kind: a function of the program, called on the thread of the
+ * run. It can crash the process and cannot be interrupted; the outcome that it
+ * writes is validated.
  */
 
 #include <assert.h>
@@ -41,12 +41,14 @@ static bool is_kind(enum postern_outcome_kind kind) {
 	return false;
 }
 
-/* Make what the function wrote fit to be passed on. */
-static void tidy(struct postern_outcome *outcome) {
+/* Validate the outcome that the function wrote. */
+static void sanitize_outcome(struct postern_outcome *outcome) {
 	if (!is_kind(outcome->kind)) {
-		/* As failed: what it did is unknown, and it may know better later. */
-		postern__outcome_say(outcome, POSTERN_RETRY,
-				"the callback's outcome %d is none", (int)outcome->kind);
+		/* Treated as a failure: the effect of the function is unknown, and the
+		   outcome may be valid next time. */
+		postern__outcome_setf(outcome, POSTERN_RETRY,
+				"the callback returned an invalid outcome %d",
+				(int)outcome->kind);
 		return;
 	}
 	char text[sizeof outcome->reason];
@@ -64,13 +66,13 @@ static void callback_start(struct postern_handler *handler,
 	self->function(self->context, postern_run_message(run),
 			postern_run_delivery(run), &outcome);
 	postern__point("callback.returned");
-	tidy(&outcome);
+	sanitize_outcome(&outcome);
 	postern_run_finish(run, &outcome);
 }
 
 static void callback_cancel(struct postern_handler *handler,
 		struct postern_run *run, enum postern_cancel why) {
-	/* Nothing can make a function return. */
+	/* A function cannot be made to return. */
 	(void)handler;
 	(void)run;
 	(void)why;
@@ -94,7 +96,8 @@ int postern__callback_create(postern_callback *function, void *context,
 		bool transactional, struct postern_handler **out,
 		struct postern_error *error) {
 	if (!function) {
-		return postern__fail(error, POSTERN_E_INVALID, "no callback is given");
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the callback is missing");
 	}
 	struct callback_handler *self = calloc(1, sizeof *self);
 	if (!self) {

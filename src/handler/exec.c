@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The exec kind: argv and nothing else reaches exec, no shell is involved.
- * process.c runs the program; here it gets its surroundings and its end gets
- * a meaning.
+ * The exec kind: only argv reaches exec, no shell is involved. process.c runs
+ * the program; this file prepares its environment and classifies its end.
  *
  * A run blocks its worker. Another thread cancels it through the run's data
- * slot, guarded by the handler's lock: NULL before and after the run, the job
+ * slot, guarded by the handler's mutex: NULL before and after the run, the job
  * during it, and a mark if the cancel came first.
  */
 
@@ -29,13 +28,13 @@
 #include "handler/kinds.h"
 #include "handler/process.h"
 
-/* Of sysexits.h and of qmail: the two ways in which programs that take mail
-   say that trying again is no use. */
+/* Exit codes of sysexits.h and of qmail by which programs that receive mail
+   report a permanent error. */
 #define EXIT_DATA_ERROR 65
 #define EXIT_PERMANENT 100
 
-/* A program finds what Debian installs, and nothing the server was started
-   with. */
+/* Programs that Debian installs are found; the server's own PATH is not
+   used. */
 #define PROGRAM_PATH \
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -57,8 +56,8 @@ struct job {
 	struct postern__process_result result;
 };
 
-/* In the place of a job, when there is none yet. A deadline needs no mark: a
-   run sees for itself that it has passed. */
+/* Set instead of a job that does not exist yet. A deadline needs no mark: the
+   run checks the time itself. */
 static char mark_stop;
 
 static const struct postern_handler_ops exec_ops;
@@ -68,7 +67,7 @@ static struct exec_handler *from_base(struct postern_handler *handler) {
 	return container_of(handler, struct exec_handler, base);
 }
 
-/* Appends NAME=value; nothing for NULL. False without memory. */
+/* Append NAME=value; nothing for NULL. False: out of memory. */
 static bool set_env(struct job *job, const char *name, const char *value) {
 	if (!value) {
 		return true;
@@ -113,7 +112,7 @@ static bool fill_env(struct job *job, const struct postern_message *message,
 		   set_env(job, "POSTERN_FENCE", fence);
 }
 
-/* The last line of stderr that has something in it; *len_out may be 0. */
+/* The last line of stderr that is not blank; *len_out may be 0. */
 static const char *last_line(const struct postern__process_result *result,
 		size_t *len_out) {
 	const char *tail = result->tail;
@@ -130,7 +129,7 @@ static const char *last_line(const struct postern__process_result *result,
 	return tail + start;
 }
 
-/* A NUL would end the reason: what programs write is not text for sure. */
+/* A NUL would end the reason, and programs may write any byte. */
 static void mask_zeroes(struct postern__process_result *result) {
 	for (size_t i = 0; i < result->tail_len; i++) {
 		if (result->tail[i] == '\0') {
@@ -139,7 +138,7 @@ static void mask_zeroes(struct postern__process_result *result) {
 	}
 }
 
-static void judge_exit(const struct postern__process_result *result,
+static void classify_exit(const struct postern__process_result *result,
 		struct postern_outcome *outcome) {
 	enum postern_outcome_kind kind = POSTERN_RETRY;
 	size_t len;
@@ -153,13 +152,13 @@ static void judge_exit(const struct postern__process_result *result,
 		kind = POSTERN_POISON;
 	}
 	if (len > 0) {
-		postern__outcome_say(outcome, kind, "%.*s", (int)len, line);
+		postern__outcome_setf(outcome, kind, "%.*s", (int)len, line);
 	} else {
-		postern__outcome_say(outcome, kind, "exit code %d", result->number);
+		postern__outcome_setf(outcome, kind, "exit code %d", result->number);
 	}
 }
 
-static void judge_signal(const struct postern__process_result *result,
+static void classify_signal(const struct postern__process_result *result,
 		struct postern_outcome *outcome) {
 	const char *name = sigabbrev_np(result->number);
 	char number[24];
@@ -171,28 +170,28 @@ static void judge_signal(const struct postern__process_result *result,
 	} else {
 		(void)snprintf(number, sizeof number, "signal %d", result->number);
 	}
-	postern__outcome_say(outcome, POSTERN_RETRY, "killed by %s%s%.*s", number,
+	postern__outcome_setf(outcome, POSTERN_RETRY, "killed by %s%s%.*s", number,
 			len > 0 ? ": " : "", (int)len, line);
 }
 
-static void judge_timeout(const struct postern__process_result *result,
+static void classify_timeout(const struct postern__process_result *result,
 		struct postern_outcome *outcome) {
 	size_t len;
 	const char *line = last_line(result, &len);
 
-	postern__outcome_say(outcome, POSTERN_RETRY,
+	postern__outcome_setf(outcome, POSTERN_RETRY,
 			"timed out after %" PRId64 ".%" PRId64 " s%s%.*s",
 			result->elapsed_ms / 1000, result->elapsed_ms % 1000 / 100,
 			len > 0 ? ": " : "", (int)len, line);
 }
 
-static void judge_not_run(const struct exec_handler *self,
+static void classify_not_started(const struct exec_handler *self,
 		const struct postern__process_result *result,
 		struct postern_outcome *outcome) {
 	const char *hint = "";
 
 	if (strcmp(result->step, "exec") != 0) {
-		postern__outcome_say(outcome, POSTERN_RETRY,
+		postern__outcome_setf(outcome, POSTERN_RETRY,
 				"cannot prepare to run '%s': %s: %s", self->argv[0],
 				result->step, strerror(result->number));
 		return;
@@ -202,44 +201,44 @@ static void judge_not_run(const struct exec_handler *self,
 	} else if (result->number == ENOEXEC) {
 		hint = " (a script without a '#!' line?)";
 	}
-	postern__outcome_say(outcome, POSTERN_RETRY, "cannot run '%s': %s%s",
+	postern__outcome_setf(outcome, POSTERN_RETRY, "cannot run '%s': %s%s",
 			self->argv[0], strerror(result->number), hint);
 }
 
-/* What the end of the program means. False: the run is to be given back. */
-static bool judge(const struct exec_handler *self,
+/* Classify the end of the program. False: the lease is to be returned. */
+static bool classify_end(const struct exec_handler *self,
 		struct postern__process_result *result,
 		struct postern_outcome *outcome) {
 	mask_zeroes(result);
 	switch (result->end) {
-	case POSTERN__PROCESS_EXITED: judge_exit(result, outcome); return true;
-	case POSTERN__PROCESS_KILLED: judge_signal(result, outcome); return true;
+	case POSTERN__PROCESS_EXITED: classify_exit(result, outcome); return true;
+	case POSTERN__PROCESS_KILLED: classify_signal(result, outcome); return true;
 	case POSTERN__PROCESS_TIMED_OUT:
-		/* Even if it then said 0: too late is too late. */
-		judge_timeout(result, outcome);
+		/* Even with exit code 0: the deadline has passed. */
+		classify_timeout(result, outcome);
 		return true;
 	case POSTERN__PROCESS_STOPPED:
-		/* Even if it then said 0: many programs do so whenever they are asked
-		   to end, finished or not. */
+		/* Even with exit code 0: many programs exit with 0 on SIGTERM, whether
+		   or not they have finished. */
 		return false;
 	case POSTERN__PROCESS_NOT_RUN:
-		judge_not_run(self, result, outcome);
+		classify_not_started(self, result, outcome);
 		return true;
 	case POSTERN__PROCESS_NO_MEANS:
-		postern__outcome_trouble(outcome, "cannot start '%s': %s: %s",
+		postern__outcome_unavailable(outcome, "cannot start '%s': %s: %s",
 				self->argv[0], result->step, strerror(result->number));
 		return true;
 	case POSTERN__PROCESS_LOST: break;
 	}
-	postern__outcome_say(outcome, POSTERN_RETRY,
-			"the exit code of '%s' is lost: this process ignores SIGCHLD or "
-			"waits for any child",
+	postern__outcome_setf(outcome, POSTERN_RETRY,
+			"exit code of '%s' unknown: this process ignores SIGCHLD or reaps "
+			"all children",
 			self->argv[0]);
 	return true;
 }
 
-/* Also: writing 1 to an eventfd of our own never blocks and cannot fail. */
-static void wake(const struct job *job) {
+/* Writing 1 to an eventfd of this process never blocks and cannot fail. */
+static void signal_job(const struct job *job) {
 	uint64_t one = 1;
 	ssize_t n = write(job->wake_fd, &one, sizeof one);
 	(void)n;
@@ -256,22 +255,23 @@ static void job_destroy(struct job *job) {
 	free(job);
 }
 
-/* NULL, with the outcome set, if there is no memory or no file to be had. */
+/* Returns NULL, with the outcome set, if memory or descriptors are
+   exhausted. */
 static struct job *job_create(const struct postern_run *run,
 		struct postern_outcome *outcome) {
 	struct job *job = calloc(1, sizeof *job);
 	if (!job) {
-		postern__outcome_trouble(outcome, "out of memory");
+		postern__outcome_unavailable(outcome, "out of memory");
 		return NULL;
 	}
 	postern__arena_init(&job->arena);
 	atomic_init(&job->cancel, POSTERN__PROCESS_GO);
 	job->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (job->wake_fd < 0) {
-		postern__outcome_trouble(outcome, "eventfd: %s", strerror(errno));
+		postern__outcome_unavailable(outcome, "eventfd: %s", strerror(errno));
 	} else if (!fill_env(job, postern_run_message(run),
 					   postern_run_delivery(run))) {
-		postern__outcome_trouble(outcome, "out of memory");
+		postern__outcome_unavailable(outcome, "out of memory");
 	} else {
 		return job;
 	}
@@ -279,8 +279,8 @@ static struct job *job_create(const struct postern_run *run,
 	return NULL;
 }
 
-/* From here on others can reach the job, or no more. */
-static void publish(struct exec_handler *self, struct postern_run *run,
+/* From here on other threads can reach the job, or no longer. */
+static void set_active_job(struct exec_handler *self, struct postern_run *run,
 		struct job *job) {
 	(void)pthread_mutex_lock(&self->lock);
 	if (job && postern_run_data(run) == &mark_stop) {
@@ -290,7 +290,7 @@ static void publish(struct exec_handler *self, struct postern_run *run,
 	(void)pthread_mutex_unlock(&self->lock);
 }
 
-/* False: the run is to be given back. */
+/* False: the lease is to be returned. */
 static bool run_program(struct exec_handler *self, struct postern_run *run,
 		struct job *job, struct postern_outcome *outcome) {
 	const struct postern_message *message = postern_run_message(run);
@@ -306,11 +306,11 @@ static bool run_program(struct exec_handler *self, struct postern_run *run,
 	struct postern_error error;
 
 	if (postern__exec_check(self->argv[0], &error) != POSTERN_OK) {
-		postern__outcome_say(outcome, POSTERN_RETRY, "%s", error.text);
+		postern__outcome_setf(outcome, POSTERN_RETRY, "%s", error.text);
 		return true;
 	}
 	postern__process_run(&order, &job->result);
-	return judge(self, &job->result, outcome);
+	return classify_end(self, &job->result, outcome);
 }
 
 static void exec_start(struct postern_handler *handler,
@@ -321,9 +321,9 @@ static void exec_start(struct postern_handler *handler,
 
 	struct job *job = job_create(run, &outcome);
 	if (job) {
-		publish(self, run, job);
+		set_active_job(self, run, job);
 		finished = run_program(self, run, job, &outcome);
-		publish(self, run, NULL);
+		set_active_job(self, run, NULL);
 		job_destroy(job);
 	}
 	if (finished) {
@@ -345,10 +345,10 @@ static void exec_cancel(struct postern_handler *handler,
 	} else if (data && data != &mark_stop) {
 		struct job *job = data;
 		int go = POSTERN__PROCESS_GO;
-		/* The first reason stands. */
+		/* The first reason is kept. */
 		(void)atomic_compare_exchange_strong(&job->cancel, &go,
 				stop ? POSTERN__PROCESS_STOP : POSTERN__PROCESS_TIME_OUT);
-		wake(job);
+		signal_job(job);
 	}
 	(void)pthread_mutex_unlock(&self->lock);
 }
@@ -375,8 +375,7 @@ static int check_args(const char *const *argv, size_t argc,
 	size_t len = 0;
 
 	if (argc == 0 || !argv || !argv[0] || !argv[0][0]) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"exec needs a program to run");
+		return postern__fail(error, POSTERN_E_INVALID, "exec needs a program");
 	}
 	if (argv[0][0] != '/') {
 		return postern__fail(error, POSTERN_E_INVALID,
@@ -384,7 +383,7 @@ static int check_args(const char *const *argv, size_t argc,
 	}
 	if (argc > POSTERN__EXEC_ARG_COUNT_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"exec has %zu arguments, over the limit of %d", argc,
+				"exec has %zu arguments; the maximum is %d", argc,
 				POSTERN__EXEC_ARG_COUNT_MAX);
 	}
 	for (size_t i = 0; i < argc; i++) {
@@ -396,10 +395,9 @@ static int check_args(const char *const *argv, size_t argc,
 	}
 	if (len > POSTERN__EXEC_ARGS_LEN_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"exec's arguments are over %d bytes",
-				POSTERN__EXEC_ARGS_LEN_MAX);
+				"exec's arguments exceed %d bytes", POSTERN__EXEC_ARGS_LEN_MAX);
 	}
-	/* What is not there yet may come. */
+	/* A missing program may be installed later. */
 	struct postern_error found;
 	if (postern__exec_check(argv[0], &found) == POSTERN_E_INVALID) {
 		return postern__fail(error, POSTERN_E_INVALID, "%s", found.text);

@@ -4,12 +4,11 @@
 
 /*
  * The handler kinds: a function of the program, an SQL text, a program of the
- * machine. Each is made here and used through its ops (sys/handler.h); end it
- * with handler->ops->destroy(handler).
+ * machine. Each is created here and used through its ops (sys/handler.h); end
+ * it with handler->ops->destroy(handler).
  *
- * What is wrong with a definition is said when it is made, as
- * POSTERN_E_INVALID; what can only go wrong later becomes the outcome of a
- * run.
+ * An invalid definition fails at creation with POSTERN_E_INVALID; an error that
+ * can only happen later becomes the outcome of a run.
  */
 
 #include <postern/handler.h>
@@ -23,7 +22,7 @@ struct postern_handler;
 #define POSTERN__EXEC_ARG_COUNT_MAX 64
 /* All arguments together, their zero bytes included. */
 #define POSTERN__EXEC_ARGS_LEN_MAX 65536
-/* From asking a program to end (SIGTERM) to making it (SIGKILL). */
+/* The time from SIGTERM to SIGKILL. */
 #define POSTERN__EXEC_GRACE_MS 1000
 
 #define POSTERN__SQL_LEN_MAX 65536
@@ -70,42 +69,42 @@ int postern__sql_create(const char *sql, struct postern_handler **out,
 		struct postern_error *error);
 
 /*
- * Whether SQLite understands the grammar of an SQL text that
- * postern__sql_create() takes: POSTERN_E_INVALID with the line if not. Tables,
- * columns and functions are not looked for, and nothing is run.
+ * Whether SQLite can parse an SQL text that postern__sql_create() accepts:
+ * POSTERN_E_INVALID with the line if not. Tables, columns and functions are not
+ * checked, and nothing is run.
  */
 int postern__sql_syntax_check(const char *sql, struct postern_error *error);
 
 /*
  * Whether the tables that such a text names are in a store's file, which is
- * only read: POSTERN_E_NOTFOUND with the line if one is not. Not asked of a
- * text that creates something, nor of a file that cannot be read.
+ * only read: POSTERN_E_NOTFOUND with the line if one is missing. A text that
+ * creates something and a file that cannot be read are not checked.
  */
 int postern__sql_tables_check(const char *sql, const char *file,
 		struct postern_error *error);
 
 /*
- * As postern__sql_create(), for PostgreSQL; only where libpq was found.
- * :body_json and :headers are jsonb, :body_bytes is bytea, and of what type
- * the others are the server finds out.
+ * As postern__sql_create(), for PostgreSQL; only if libpq was found. :body_json
+ * and :headers are jsonb, :body_bytes is bytea; the server infers the types of
+ * the others.
  */
 int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
 		struct postern_error *error);
 
 /*
- * What the server says to such a text, of which nothing is run: a mistake in
- * it, a table, column or function that is not there, a right that the user of
- * the connection has not. Only where libpq was found.
+ * Check such a text on the server, without running it: syntax errors, missing
+ * tables, columns or functions, missing rights of the connection's user. Only
+ * if libpq was found.
  *
- * connection  a PGconn *, in a transaction that is none the worse for it.
+ * connection  a PGconn *, in a transaction, whose state is not changed.
  *
- * POSTERN_E_INVALID      it could not run; the text says where and why
+ * POSTERN_E_INVALID      it could not run; the error says where and why
  * POSTERN_E_UNAVAILABLE  the connection is lost
  */
-int postern__sql_look(const char *sql, void *connection,
+int postern__sql_explain(const char *sql, void *connection,
 		struct postern_error *error);
-/* Cut the connection under a look that another thread is at. */
-void postern__sql_look_end(void *connection);
+/* Break the connection of a check that another thread runs. */
+void postern__sql_explain_end(void *connection);
 
 /*
  * A program and its arguments, copied; no shell. argv[0] is an absolute path.
@@ -143,13 +142,14 @@ int postern__exec_create(const char *const *argv, size_t argc,
  */
 int postern__exec_check(const char *program, struct postern_error *error);
 
-/* An outcome with a reason made of a format, cleaned and cut to fit. */
-void postern__outcome_say(struct postern_outcome *outcome,
+/* Set an outcome with a reason made of a format, sanitized and cut to fit. */
+void postern__outcome_setf(struct postern_outcome *outcome,
 		enum postern_outcome_kind kind, const char *format, ...)
 		__attribute__((format(printf, 3, 4)));
 
-/* That this machine is to blame: a snooze of POSTERN__TROUBLE_DELAY_MS. */
-void postern__outcome_trouble(struct postern_outcome *outcome,
+/* An error of this machine or the store: a snooze of
+   POSTERN__TROUBLE_DELAY_MS. */
+void postern__outcome_unavailable(struct postern_outcome *outcome,
 		const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How the kinds write an outcome. A reason may quote anything: what a program
- * printed, what SQLite says about a text in the message. It is made fit to be
- * stored and shown before it leaves the room.
+ * How the kinds write an outcome. A reason may quote any text: the output of a
+ * program, SQLite's error about a text in the message. It is sanitized here, so
+ * that it can be stored and shown.
  */
 
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 __attribute__((format(printf, 4, 0))) static void
 say(struct postern_outcome *outcome, enum postern_outcome_kind kind,
 		int64_t delay_ms, const char *format, va_list args) {
-	/* Room for what cleaning shortens. */
+	/* Room for text that sanitizing shortens. */
 	char text[2 * POSTERN_REASON_LEN_MAX];
 
 	(void)vsnprintf(text, sizeof text, format, args);
@@ -26,7 +26,7 @@ say(struct postern_outcome *outcome, enum postern_outcome_kind kind,
 			sizeof outcome->reason);
 }
 
-void postern__outcome_say(struct postern_outcome *outcome,
+void postern__outcome_setf(struct postern_outcome *outcome,
 		enum postern_outcome_kind kind, const char *format, ...) {
 	va_list args;
 	va_start(args, format);
@@ -34,7 +34,7 @@ void postern__outcome_say(struct postern_outcome *outcome,
 	va_end(args);
 }
 
-void postern__outcome_trouble(struct postern_outcome *outcome,
+void postern__outcome_unavailable(struct postern_outcome *outcome,
 		const char *format, ...) {
 	va_list args;
 	va_start(args, format);

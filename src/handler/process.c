@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Running a program: one poll loop over
+ * Runs a program: one poll loop over
  *
- *   wake     another thread wants it to end
- *   exit     a pidfd: it has ended
+ *   wake     another thread requests the end
+ *   exit     a pidfd: the program has ended
  *   input    the body, to its stdin
  *   errors   its stderr, of which the tail is kept
  *
- * A child that cannot become the program says why in one more pipe, which is
- * read when it has ended, and which exec closes.
+ * A child whose exec fails reports the reason through one more pipe, which is
+ * read after its end, and which exec closes.
  *
- * stdout is /dev/null: nobody reads it, so nobody can be flooded by it.
+ * stdout is /dev/null: it is not read, so it cannot fill up.
  *
  * The child leads a session and so a process group whose number is its pid.
- * That number stays taken as long as the child is not reaped, even when it is
- * dead; so the group is killed first and the child reaped after, and no signal
- * can hit a stranger.
+ * That number stays in use until the child is reaped, even after its death; so
+ * the group is killed first and the child reaped after, and no signal can reach
+ * another process.
  *
- * PR_SET_PDEATHSIG belongs to the thread that forked, not to the process:
- * this thread stays until the child is reaped, so the two are the same here.
+ * PR_SET_PDEATHSIG belongs to the thread that forked, not to the process: this
+ * thread waits until the child is reaped, so the two are the same here.
  *
- * Between fork and exec only system calls are made, all memory is ready
- * before: another thread may have held any lock at the moment of the fork.
+ * Between fork and exec only system calls are made, and all memory is allocated
+ * before: another thread may have held any mutex at the moment of the fork.
  */
 
 #include "handler/process.h"
@@ -47,10 +47,10 @@
 
 #include "handler/kinds.h"
 
-/* One turn writes no more than this, so that no pipe starves another. */
+/* One iteration writes no more than this, so that no pipe starves another. */
 #define WRITE_LEN_MAX 65536
-/* After the end: more than a pipe can hold, so a writer that escaped cannot
-   keep us reading. */
+/* Read after the end: more than a pipe can hold, so that a process that left
+   the group cannot keep this thread reading. */
 #define LAST_READ_COUNT_MAX 128
 
 enum step {
@@ -73,7 +73,7 @@ static const char *const step_names[] = {
 	[STEP_EXEC] = "exec",
 };
 
-/* What a child that cannot become the program says about it. */
+/* The reason why a child could not exec the program. */
 struct report {
 	int step;
 	int number; /* errno */
@@ -86,10 +86,10 @@ struct process {
 	pid_t pid;
 	size_t input_pos;
 	bool exited;  /* but not reaped */
-	bool pressed; /* asked to end; result->end says why */
+	bool pressed; /* SIGTERM was sent; result->end says why */
 	bool killed;
 	int64_t kill_at_ms;
-	/* Our ends; -1 when closed. */
+	/* The ends of this process; -1 when closed. */
 	int exit_fd;
 	int status_fd;
 	int input_fd;
@@ -113,8 +113,8 @@ static void close_fd(int *fd) {
 	}
 }
 
-/* A program that was started with stdin closed gets 0 for its next file; the
-   child is about to put other things there. */
+/* A process that was started with stdin closed gets 0 for its next file; the
+   child replaces descriptors 0 to 2. */
 static int above_stdio(int fd) {
 	if (fd < 0 || fd > STDERR_FILENO) {
 		return fd;
@@ -168,65 +168,67 @@ static void close_files(struct process *self) {
 	close_fd(&self->errors_fd);
 }
 
-/* In the child. */
-static _Noreturn void give_up(const struct process *self, enum step step) {
+/* Runs in the child. */
+static _Noreturn void child_fail(const struct process *self, enum step step) {
 	struct report report = { .step = (int)step, .number = errno };
-	/* If even this fails, the exit code is left. */
+	/* If this fails, only the exit code reports the failure. */
 	ssize_t n = write(self->child_status_fd, &report, sizeof report);
 	(void)n;
 	_exit(127);
 }
 
-/* In the child: what was set by whoever embeds us must not reach it. */
+/* Runs in the child: signal settings of the embedding program must not reach
+   the program. */
 static void reset_signals(void) {
 	struct sigaction action;
 	memset(&action, 0, sizeof action);
 	action.sa_handler = SIG_DFL;
 	for (int number = 1; number < NSIG; number++) {
-		/* Fails for those that have no handler to reset. */
+		/* Fails for signals that cannot have a handler. */
 		(void)sigaction(number, &action, NULL);
 	}
 }
 
-/* In the child. */
-static _Noreturn void become(const struct process *self, pid_t parent) {
+/* Runs in the child. */
+static _Noreturn void child_exec(const struct process *self, pid_t parent) {
 	static const struct rlimit no_core = { 0, 0 };
 	sigset_t none;
 
 	if (setsid() < 0) {
-		give_up(self, STEP_SESSION);
+		child_fail(self, STEP_SESSION);
 	}
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) {
-		give_up(self, STEP_DEATH_SIGNAL);
+		child_fail(self, STEP_DEATH_SIGNAL);
 	}
 	if (getppid() != parent) {
-		_exit(127); /* it died before we could ask for the signal */
+		_exit(127); /* the parent died before the signal was requested */
 	}
 	reset_signals();
 	(void)umask(077);
 	if (setrlimit(RLIMIT_CORE, &no_core) < 0) {
-		give_up(self, STEP_LIMITS);
+		child_fail(self, STEP_LIMITS);
 	}
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
-		give_up(self, STEP_PRIVILEGES);
+		child_fail(self, STEP_PRIVILEGES);
 	}
 	if (chdir("/") < 0) {
-		give_up(self, STEP_DIRECTORY);
+		child_fail(self, STEP_DIRECTORY);
 	}
-	/* The rest is closed by exec, not now: the status pipe is still needed. */
+	/* Other descriptors are closed by exec, not now: the status pipe is still
+	   needed. */
 	if (dup2(self->child_input_fd, STDIN_FILENO) < 0 ||
 			dup2(self->child_output_fd, STDOUT_FILENO) < 0 ||
 			dup2(self->child_errors_fd, STDERR_FILENO) < 0 ||
 			close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0) {
-		give_up(self, STEP_FILES);
+		child_fail(self, STEP_FILES);
 	}
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	(void)execve(self->order->argv[0], self->order->argv, self->order->envp);
-	give_up(self, STEP_EXEC);
+	child_fail(self, STEP_EXEC);
 }
 
-/* Signals stay blocked over the fork: a handler of the program around us must
+/* Signals stay blocked during the fork: a handler of the embedding program must
    not run in the child. */
 static pid_t fork_child(const struct process *self) {
 	sigset_t all;
@@ -237,7 +239,7 @@ static pid_t fork_child(const struct process *self) {
 	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
 	pid_t pid = fork();
 	if (pid == 0) {
-		become(self, parent);
+		child_exec(self, parent);
 	}
 	int number = errno;
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -245,7 +247,7 @@ static pid_t fork_child(const struct process *self) {
 	return pid;
 }
 
-static bool no_means(struct process *self, const char *step) {
+static bool fail_resources(struct process *self, const char *step) {
 	self->result->end = POSTERN__PROCESS_NO_MEANS;
 	self->result->number = errno;
 	self->result->step = step;
@@ -254,17 +256,17 @@ static bool no_means(struct process *self, const char *step) {
 
 static bool spawn(struct process *self) {
 	if (!open_files(self)) {
-		return no_means(self, "pipe");
+		return fail_resources(self, "pipe");
 	}
 	self->pid = fork_child(self);
 	if (self->pid < 0) {
-		return no_means(self, "fork");
+		return fail_resources(self, "fork");
 	}
 	close_child_files(self);
 	self->exit_fd = pidfd_open(self->pid, 0);
 	if (self->exit_fd < 0) {
-		(void)no_means(self, "pidfd_open");
-		/* Both: it may lead its group already, or not yet. */
+		(void)fail_resources(self, "pidfd_open");
+		/* Both: the child may or may not lead its group yet. */
 		(void)kill(-self->pid, SIGKILL);
 		(void)kill(self->pid, SIGKILL);
 		while (waitpid(self->pid, NULL, 0) < 0 && errno == EINTR) {
@@ -279,13 +281,14 @@ static bool spawn(struct process *self) {
 
 static void signal_group(const struct process *self, int number) {
 	if (kill(-self->pid, number) < 0) {
-		/* It has not become a leader yet, and has no children. */
+		/* The child does not lead its group yet, and has no children. */
 		(void)kill(self->pid, number);
 	}
 }
 
-/* Whether it is time to end it; sets why. */
-static bool is_due(const struct process *self, enum postern__process_end *out) {
+/* Whether the program must be ended now; sets the reason. */
+static bool is_kill_due(const struct process *self,
+		enum postern__process_end *out) {
 	switch (atomic_load(self->order->cancel)) {
 	case POSTERN__PROCESS_STOP: *out = POSTERN__PROCESS_STOPPED; return true;
 	case POSTERN__PROCESS_TIME_OUT:
@@ -297,11 +300,11 @@ static bool is_due(const struct process *self, enum postern__process_end *out) {
 	return postern_run_remaining_ms(self->order->run) == 0;
 }
 
-/* First ask, later make it. */
-static void press(struct process *self) {
+/* First SIGTERM, later SIGKILL. */
+static void escalate_kill(struct process *self) {
 	if (!self->pressed) {
 		enum postern__process_end end;
-		if (!is_due(self, &end)) {
+		if (!is_kill_due(self, &end)) {
 			return;
 		}
 		self->pressed = true;
@@ -322,14 +325,14 @@ static int wait_ms(const struct process *self) {
 		ms = self->kill_at_ms - now_ms();
 		ms = ms < 0 ? 0 : ms;
 	}
-	/* A day is as good as more; the loop just looks again. */
+	/* A longer wait than a day is split; the loop checks again. */
 	return ms > 86400000 ? 86400000 : (int)ms;
 }
 
 static void read_status(struct process *self) {
 	struct report report;
 	ssize_t n = read(self->status_fd, &report, sizeof report);
-	/* Anything else is the end of file: the exec has worked. */
+	/* Any other result is the end of file: exec succeeded. */
 	if (n == (ssize_t)sizeof report) {
 		assert(report.step >= 0 && report.step <= STEP_EXEC);
 		self->result->step = step_names[report.step];
@@ -337,9 +340,9 @@ static void read_status(struct process *self) {
 	}
 }
 
-/* write() to a pipe without SIGPIPE, whatever the process does about it. The
-   signal goes to this thread: it is kept waiting and then taken away, unless
-   one was waiting before. */
+/* write() to a pipe without SIGPIPE, whatever the disposition of the process
+   is. The signal goes to this thread: it is blocked and then removed, unless
+   one was pending before. */
 static ssize_t write_quietly(int fd, const void *bytes, size_t len) {
 	static const struct timespec now = { 0, 0 };
 	sigset_t broken;
@@ -362,7 +365,7 @@ static ssize_t write_quietly(int fd, const void *bytes, size_t len) {
 	return n;
 }
 
-static void feed(struct process *self) {
+static void write_stdin(struct process *self) {
 	const char *bytes = self->order->input;
 	size_t len = self->order->input_len - self->input_pos;
 
@@ -370,7 +373,7 @@ static void feed(struct process *self) {
 			len < WRITE_LEN_MAX ? len : WRITE_LEN_MAX);
 	if (n < 0) {
 		if (errno != EAGAIN && errno != EINTR) {
-			/* It does not want the rest, which is its right. */
+			/* The program does not read the rest, which is allowed. */
 			close_fd(&self->input_fd);
 		}
 		return;
@@ -381,8 +384,8 @@ static void feed(struct process *self) {
 	}
 }
 
-/* Whether there may be more. */
-static bool listen_once(struct process *self) {
+/* Whether there may be more to read. */
+static bool read_stderr_once(struct process *self) {
 	struct postern__process_result *result = self->result;
 	size_t max = POSTERN__PROCESS_TAIL_LEN_MAX;
 
@@ -409,19 +412,19 @@ static bool listen_once(struct process *self) {
 	return true;
 }
 
-/* Whether others of the group may use what is left of the grace: a shell ends
-   as soon as it is asked to, the program that it was waiting for takes its
-   time. While someone holds stderr, there is someone. */
-static bool has_grace(const struct process *self) {
+/* Whether other processes of the group may use the rest of the grace: a shell
+   ends at once on SIGTERM, the program that it waits for takes longer. While
+   stderr is open, a process of the group is alive. */
+static bool group_has_grace(const struct process *self) {
 	return self->pressed && !self->killed && self->errors_fd >= 0;
 }
 
-/* The loop: returns when the program has ended. */
-static void serve(struct process *self) {
+/* The poll loop: returns when the program has ended. */
+static void poll_loop(struct process *self) {
 	enum { WAKE, EXIT, INPUT, ERRORS, FD_COUNT };
 
-	while (!self->exited || has_grace(self)) {
-		/* A negative number is one that poll leaves out. */
+	while (!self->exited || group_has_grace(self)) {
+		/* poll ignores a negative descriptor. */
 		struct pollfd fds[FD_COUNT] = {
 			[WAKE] = { self->pressed ? -1 : self->order->wake_fd, POLLIN, 0 },
 			[EXIT] = { self->exited ? -1 : self->exit_fd, POLLIN, 0 },
@@ -429,29 +432,29 @@ static void serve(struct process *self) {
 			[ERRORS] = { self->errors_fd, POLLIN, 0 },
 		};
 		if (poll(fds, FD_COUNT, wait_ms(self)) < 0 && errno != EINTR) {
-			/* The kernel has no memory for four numbers: see it through
-			   without them. */
+			/* The kernel has no memory for four descriptors: continue without
+			   them. */
 			signal_group(self, SIGKILL);
 			return;
 		}
 		if (fds[ERRORS].revents) {
-			(void)listen_once(self);
+			(void)read_stderr_once(self);
 		}
 		if (fds[EXIT].revents) {
 			self->exited = true;
 		}
 		if (fds[INPUT].revents) {
-			feed(self);
+			write_stdin(self);
 		}
-		/* One that ended by itself has done so in time. */
+		/* A program that ended on its own has ended in time. */
 		if (!self->exited || self->pressed) {
-			press(self);
+			escalate_kill(self);
 		}
 	}
 }
 
-/* The child has ended, or is about to: take its status and its group. */
-static void bury(struct process *self) {
+/* The child has ended, or is about to: read its status and kill its group. */
+static void reap(struct process *self) {
 	struct postern__process_result *result = self->result;
 	siginfo_t info;
 	int r;
@@ -461,13 +464,13 @@ static void bury(struct process *self) {
 		r = waitid(P_PID, (id_t)self->pid, &info, WEXITED | WNOWAIT);
 	} while (r < 0 && errno == EINTR);
 	if (r < 0) {
-		/* The number may be someone else's by now: no signals. */
+		/* Another process may have the pid by now: no signals. */
 		result->end = POSTERN__PROCESS_LOST;
 		return;
 	}
 	(void)kill(-self->pid, SIGKILL);
 	read_status(self);
-	for (int i = 0; i < LAST_READ_COUNT_MAX && listen_once(self); i++) {
+	for (int i = 0; i < LAST_READ_COUNT_MAX && read_stderr_once(self); i++) {
 	}
 	while (waitpid(self->pid, NULL, 0) < 0 && errno == EINTR) {
 	}
@@ -503,12 +506,12 @@ void postern__process_run(const struct postern__process_order *order,
 	out->step = NULL;
 	out->elapsed_ms = 0;
 	out->tail_len = 0;
-	if (is_due(&self, &out->end)) {
+	if (is_kill_due(&self, &out->end)) {
 		return;
 	}
 	if (spawn(&self)) {
-		serve(&self);
-		bury(&self);
+		poll_loop(&self);
+		reap(&self);
 	}
 	out->elapsed_ms = now_ms() - self.start_ms;
 	close_files(&self);

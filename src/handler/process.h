@@ -3,9 +3,9 @@
 #define POSTERN_HANDLER_PROCESS_H
 
 /*
- * One program, run to its end by the calling thread: started in a clean
- * surrounding, fed, listened to, and gone with its process group afterwards.
- * What its end means is the caller's business.
+ * Runs one program to its end on the calling thread: in a clean environment,
+ * with the body on stdin and stderr read, and with its process group killed
+ * afterwards. The caller classifies its end.
  */
 
 #include <stdatomic.h>
@@ -18,16 +18,18 @@ struct postern_run;
 #define POSTERN__PROCESS_TAIL_LEN_MAX 16384
 
 enum postern__process_end {
-	POSTERN__PROCESS_EXITED,    /* number: its exit code */
-	POSTERN__PROCESS_KILLED,    /* number: a signal that was not ours */
-	POSTERN__PROCESS_TIMED_OUT, /* the deadline, or told so */
-	POSTERN__PROCESS_STOPPED,   /* told so */
+	POSTERN__PROCESS_EXITED, /* number: its exit code */
+	POSTERN__PROCESS_KILLED, /* number: a signal that this process did not send
+							  */
+	POSTERN__PROCESS_TIMED_OUT, /* the deadline passed, or the cancel word is
+								   set to it */
+	POSTERN__PROCESS_STOPPED,   /* cancelled */
 	POSTERN__PROCESS_NOT_RUN,   /* number: errno, step: what failed */
 	POSTERN__PROCESS_NO_MEANS,  /* the same, before there was a process */
-	POSTERN__PROCESS_LOST       /* someone else took its exit status */
+	POSTERN__PROCESS_LOST       /* another thread reaped it */
 };
 
-/* What other threads tell a process in its cancel word. */
+/* The values of a job's cancel word. */
 enum {
 	POSTERN__PROCESS_GO = 0,
 	POSTERN__PROCESS_TIME_OUT,
@@ -39,7 +41,7 @@ struct postern__process_order {
 	char *const *envp;
 	const void *input; /* for stdin */
 	size_t input_len;
-	const struct postern_run *run; /* asked for its deadline */
+	const struct postern_run *run; /* deadline */
 	/* To end it early: set the word, then make the eventfd readable. */
 	atomic_int *cancel;
 	int wake_fd;
@@ -56,7 +58,7 @@ struct postern__process_result {
 };
 
 /*
- * Run it. Blocks until the program has ended and is reaped; then its process
+ * Run the program. Blocks until it has ended and is reaped; then its process
  * group is killed and nothing of it is left open here, even if a process that
  * left the group keeps the other end of a pipe.
  */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whether a program can be run, and whether it should: one that everybody may
- * change runs everybody's code with our rights. Groups are let through, for
- * /usr/local/bin is writable by one on Debian, and whoever is in a group was
- * put there.
+ * Whether a program can be run, and whether it is safe: a program that every
+ * user may change runs any user's code with the rights of this process. Group
+ * write permission is accepted, because /usr/local/bin has it on Debian, and
+ * the members of a group are trusted.
  *
- * Looked at when a handler is made and again before every run. That is no
- * guard against someone who may change it: it is for finding a mistake.
+ * Checked when a handler is created and again before every run. The check finds
+ * mistakes; it does not protect against a user who may change the program.
  */
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static int check_directory(const char *path, struct postern_error *error) {
 	len = len == 0 ? 1 : len; /* the root itself */
 	if (len >= sizeof directory) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"the program's path is over %d bytes", PATH_MAX - 1);
+				"the program's path exceeds %d bytes", PATH_MAX - 1);
 	}
 	memcpy(directory, path, len);
 	directory[len] = '\0';
@@ -37,11 +37,12 @@ static int check_directory(const char *path, struct postern_error *error) {
 		return postern__fail(error, POSTERN_E_NOTFOUND, "cannot run '%s': %s",
 				path, strerror(errno));
 	}
-	/* In a sticky one, like /tmp, a file is changed only by its owner. */
+	/* In a sticky directory, such as /tmp, only its owner can replace a
+	   file. */
 	if ((status.st_mode & S_IWOTH) && !(status.st_mode & S_ISVTX)) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"everyone may replace '%s': its directory '%s' is writable by "
-				"others",
+				"'%s' can be replaced by any user: directory '%s' is "
+				"world-writable",
 				path, directory);
 	}
 	return POSTERN_OK;
@@ -67,13 +68,14 @@ int postern__exec_check(const char *program, struct postern_error *error) {
 	}
 	if (!S_ISREG(status.st_mode)) {
 		r = postern__fail(error, POSTERN_E_NOTFOUND,
-				"cannot run '%s': it is not a file", program);
+				"cannot run '%s': not a regular file", program);
 	} else if (status.st_mode & S_IWOTH) {
 		r = postern__fail(error, POSTERN_E_INVALID,
-				"everyone may change '%s': it is writable by others", program);
+				"'%s' can be changed by any user: it is world-writable",
+				program);
 	} else if (faccessat(AT_FDCWD, target, X_OK, AT_EACCESS) < 0) {
 		r = postern__fail(error, POSTERN_E_NOTFOUND,
-				"cannot run '%s': it is not executable for us", program);
+				"cannot run '%s': not executable by this user", program);
 	}
 out:
 	free(target);

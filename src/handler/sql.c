@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The sql kind on SQLite. A run happens inside the transaction that the store
- * has open, on the store's connection, one run at a time; the store writes
- * the completion, commits, or undoes what a failed run has written.
+ * The sql kind on SQLite. A run happens inside the store's open transaction, on
+ * the store's connection, one run at a time; the store writes the completion,
+ * commits, or rolls back what a failed run has written.
  *
- * Statements are prepared as the first run comes to them, because a later one
+ * Statements are prepared when the first run reaches them, because a later one
  * may need what an earlier one creates, and kept for the next runs. When the
- * epoch changes, the connection they belonged to is gone, and they with it.
+ * epoch changes, their connection was closed, and they were finalized with it.
  *
- * A statement is reset as soon as it is through: one that is not would keep
- * the transaction from ending.
+ * A statement is reset as soon as it has finished: an active one would prevent
+ * the commit.
  *
- * The deadline is looked at between statements and, by the connection's
- * progress handler, inside of them. SQLite answers an interrupted write by
- * rolling back the whole transaction, and the store has to run the deliveries
- * that shared it again; the same goes for a full disk. That is too much for a
- * mere stop of the runner, which waits for the statement to end.
+ * The deadline is checked between statements and, by the connection's progress
+ * handler, inside them. SQLite rolls back the whole transaction when a write is
+ * interrupted, and the store has to run the deliveries that shared it again;
+ * the same holds for a full disk. That is too expensive for a mere stop of the
+ * runner, which waits for the statement to end.
  */
 
 #include <assert.h>
@@ -33,12 +33,12 @@
 #include "handler/sql_bind.h"
 #include "handler/sql_params.h"
 
-/* Virtual machine steps between two looks at the clock: well under 1 ms. */
+/* Virtual machine steps between two checks of the clock: well under 1 ms. */
 #define PROGRESS_STEP_COUNT 4000
 
 struct statement {
 	sqlite3_stmt *stmt;
-	/* By SQLite's index - 1; the same name has the same index. */
+	/* Indexed by SQLite's index - 1; the same name has the same index. */
 	enum postern__sql_param params[POSTERN__SQL_PARAM_COUNT];
 	int param_count;
 };
@@ -53,21 +53,21 @@ struct sql_handler {
 	bool has_epoch;
 	struct statement statements[POSTERN__SQL_STATEMENT_COUNT_MAX];
 	size_t statement_count;
-	const char *rest; /* what is not prepared yet */
+	const char *rest; /* the text that is not prepared yet */
 };
 
-/* Whether there is more to do, and if not, whether the outcome is right. */
+/* Whether to continue, and if not, whether the outcome is set. */
 enum verdict { GO_ON, ENDED, CUT_SHORT };
 
-/* One run, as others may reach it. */
+/* One run, as other threads may reach it. */
 struct sql_run {
 	const struct postern_run *run;
 	atomic_bool timed_out;
 	atomic_bool stopped;
 };
 
-/* In the place of a run, when there is none yet. A deadline needs no mark: a
-   run sees for itself that it has passed. */
+/* Set instead of a run that does not exist yet. A deadline needs no mark: the
+   run checks the time itself. */
 static char mark_stop;
 
 static const struct postern_handler_ops sql_ops;
@@ -82,15 +82,15 @@ static bool is_late(const struct sql_run *now) {
 		   postern_run_remaining_ms(now->run) == 0;
 }
 
-/* Whether to end a statement in the middle. Not for a stop: see above. */
+/* Whether to interrupt a statement. Not for a stop: see above. */
 static int on_progress(void *context) {
 	return is_late(context);
 }
 
 #define PLACE_LEN_MAX 40
 
-/* The part of a reason that says which statement, if there are several. */
-static const char *place(const struct sql_handler *self, size_t index,
+/* The part of a reason that names the statement, if there are several. */
+static const char *statement_label(const struct sql_handler *self, size_t index,
 		char text[static PLACE_LEN_MAX]) {
 	text[0] = '\0';
 	if (self->sql_count > 1) {
@@ -99,19 +99,19 @@ static const char *place(const struct sql_handler *self, size_t index,
 	return text;
 }
 
-/* What an error of SQLite means for the delivery. */
-static enum verdict judge(const struct sql_handler *self, size_t index,
-		sqlite3 *db, int code, struct postern_outcome *outcome) {
+/* Classify an error of SQLite as an outcome. */
+static enum verdict classify_sqlite_error(const struct sql_handler *self,
+		size_t index, sqlite3 *db, int code, struct postern_outcome *outcome) {
 	char where[PLACE_LEN_MAX];
 	const char *text = sqlite3_errmsg(db);
 
-	(void)place(self, index, where);
+	(void)statement_label(self, index, where);
 	switch (code & 0xff) {
 	case SQLITE_INTERRUPT: return CUT_SHORT;
 	case SQLITE_CONSTRAINT:
 	case SQLITE_SCHEMA:
 	case SQLITE_ABORT:
-		postern__outcome_say(outcome, POSTERN_RETRY, "%s%s", where, text);
+		postern__outcome_setf(outcome, POSTERN_RETRY, "%s%s", where, text);
 		return ENDED;
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
@@ -123,17 +123,18 @@ static enum verdict judge(const struct sql_handler *self, size_t index,
 	case SQLITE_CANTOPEN:
 	case SQLITE_PROTOCOL:
 	case SQLITE_NOTADB:
-		postern__outcome_trouble(outcome, "%sthe store: %s", where, text);
+		postern__outcome_unavailable(outcome, "%sstore unavailable: %s", where,
+				text);
 		return ENDED;
 	default: break;
 	}
-	/* The same SQL will fail on this message in the same way. */
-	postern__outcome_say(outcome, POSTERN_POISON, "%s%s", where, text);
+	/* The same SQL would fail on this message in the same way. */
+	postern__outcome_setf(outcome, POSTERN_POISON, "%s%s", where, text);
 	return ENDED;
 }
 
-/* Find the parameters of a statement. The text was checked when the handler
-   was made; should SQLite read it differently, SQLite is right. */
+/* Find the parameters of a statement. The text was validated when the handler
+   was created; if SQLite parses it differently, SQLite decides. */
 static bool read_params(const struct sql_handler *self,
 		struct statement *statement, struct postern_outcome *outcome) {
 	int count = sqlite3_bind_parameter_count(statement->stmt);
@@ -144,9 +145,9 @@ static bool read_params(const struct sql_handler *self,
 		if (i >= POSTERN__SQL_PARAM_COUNT || !name || name[0] != ':' ||
 				!postern__sql_param_find(name + 1, strlen(name + 1),
 						&statement->params[i])) {
-			postern__outcome_say(outcome, POSTERN_POISON,
-					"%sthere is no parameter '%s'",
-					place(self, self->statement_count, where),
+			postern__outcome_setf(outcome, POSTERN_POISON,
+					"%sunknown parameter '%s'",
+					statement_label(self, self->statement_count, where),
 					name ? name : "?");
 			return false;
 		}
@@ -161,12 +162,13 @@ static enum verdict prepare_next(struct sql_handler *self, sqlite3 *db,
 	struct statement statement = { 0 };
 	const char *rest = self->rest;
 
-	/* What has only a comment gives no statement and no error. */
+	/* A text with only a comment gives no statement and no error. */
 	while (*rest && !statement.stmt) {
 		int r = sqlite3_prepare_v3(db, rest, -1, SQLITE_PREPARE_PERSISTENT,
 				&statement.stmt, &rest);
 		if (r != SQLITE_OK) {
-			return judge(self, self->statement_count, db, r, outcome);
+			return classify_sqlite_error(self, self->statement_count, db, r,
+					outcome);
 		}
 	}
 	if (!statement.stmt) {
@@ -174,9 +176,9 @@ static enum verdict prepare_next(struct sql_handler *self, sqlite3 *db,
 		return ENDED;
 	}
 	if (self->statement_count == POSTERN__SQL_STATEMENT_COUNT_MAX) {
-		/* As above: counted when the handler was made, but not by SQLite. */
-		postern__outcome_say(outcome, POSTERN_POISON,
-				"the SQL has over %d statements",
+		/* Likewise: counted when the handler was created, but not by SQLite. */
+		postern__outcome_setf(outcome, POSTERN_POISON,
+				"the SQL has more than %d statements",
 				POSTERN__SQL_STATEMENT_COUNT_MAX);
 		(void)sqlite3_finalize(statement.stmt);
 		return ENDED;
@@ -201,7 +203,7 @@ static bool bind_all(const struct statement *statement,
 	return true;
 }
 
-static enum verdict run_one(const struct sql_handler *self, size_t index,
+static enum verdict run_statement(const struct sql_handler *self, size_t index,
 		sqlite3 *db, struct postern__sql_values *values,
 		struct postern_outcome *outcome) {
 	const struct statement *statement = &self->statements[index];
@@ -213,21 +215,23 @@ static enum verdict run_one(const struct sql_handler *self, size_t index,
 		do {
 			r = sqlite3_step(statement->stmt);
 		} while (r == SQLITE_ROW);
-		verdict = r == SQLITE_DONE ? GO_ON : judge(self, index, db, r, outcome);
+		verdict = r == SQLITE_DONE
+						  ? GO_ON
+						  : classify_sqlite_error(self, index, db, r, outcome);
 	}
 	(void)sqlite3_reset(statement->stmt); /* repeats the error of the step */
 	(void)sqlite3_clear_bindings(statement->stmt);
 	if (verdict == GO_ON && sqlite3_get_autocommit(db)) {
-		postern__outcome_say(outcome, POSTERN_POISON,
+		postern__outcome_setf(outcome, POSTERN_POISON,
 				"%sended the transaction that the delivery is a part of",
-				place(self, index, where));
+				statement_label(self, index, where));
 		return ENDED;
 	}
 	return verdict;
 }
 
-static enum verdict run_all(struct sql_handler *self, struct sql_run *now,
-		sqlite3 *db, struct postern__sql_values *values,
+static enum verdict run_statements(struct sql_handler *self,
+		struct sql_run *now, sqlite3 *db, struct postern__sql_values *values,
 		struct postern_outcome *outcome) {
 	enum verdict verdict = GO_ON;
 
@@ -237,14 +241,15 @@ static enum verdict run_all(struct sql_handler *self, struct sql_run *now,
 		}
 		if (verdict == GO_ON) {
 			bool cut = atomic_load(&now->stopped) || is_late(now);
-			verdict = cut ? CUT_SHORT : run_one(self, i, db, values, outcome);
+			verdict = cut ? CUT_SHORT
+						  : run_statement(self, i, db, values, outcome);
 		}
 	}
 	return verdict;
 }
 
-/* From here on others can reach the run, or no more. */
-static void publish(struct sql_handler *self, struct postern_run *run,
+/* From here on other threads can reach the run, or no longer. */
+static void set_active_run(struct sql_handler *self, struct postern_run *run,
 		struct sql_run *now) {
 	(void)pthread_mutex_lock(&self->lock);
 	if (now && postern_run_data(run) == &mark_stop) {
@@ -264,31 +269,31 @@ static void sql_start(struct postern_handler *handler,
 
 	assert(db);
 	if (!self->has_epoch || self->epoch != postern_run_epoch(run)) {
-		/* Whatever was prepared went with its connection. */
+		/* The prepared statements were finalized with their connection. */
 		self->has_epoch = true;
 		self->epoch = postern_run_epoch(run);
 		self->statement_count = 0;
 		self->rest = self->sql;
 	}
-	outcome.kind = POSTERN_DONE; /* not all the room for a reason */
+	outcome.kind = POSTERN_DONE; /* leaves room in the reason */
 	outcome.delay_ms = 0;
 	outcome.reason[0] = '\0';
-	publish(self, run, &now);
+	set_active_run(self, run, &now);
 	postern__sql_values_init(&values, postern_run_message(run),
 			postern_run_delivery(run));
 	sqlite3_progress_handler(db, PROGRESS_STEP_COUNT, on_progress, &now);
-	enum verdict verdict = run_all(self, &now, db, &values, &outcome);
+	enum verdict verdict = run_statements(self, &now, db, &values, &outcome);
 	sqlite3_progress_handler(db, 0, NULL, NULL);
 	postern__sql_values_finish(&values);
-	publish(self, run, NULL);
+	set_active_run(self, run, NULL);
 
 	if (verdict == CUT_SHORT && atomic_load(&now.stopped)) {
-		/* Not postern_run_return(): inside a transaction the store has to hear
-		   an outcome. This one costs nothing and is due again at once. */
-		postern__outcome_say(&outcome, POSTERN_SNOOZE, "stopped");
+		/* Not postern_run_return(): inside a transaction the store needs an
+		   outcome. This one spends no attempt and is due again at once. */
+		postern__outcome_setf(&outcome, POSTERN_SNOOZE, "stopped");
 	} else if (verdict == CUT_SHORT) {
-		/* Also if it was the store that was interrupted. */
-		postern__outcome_say(&outcome, POSTERN_RETRY, "timed out");
+		/* Also if the store was interrupted. */
+		postern__outcome_setf(&outcome, POSTERN_RETRY, "timed out");
 	}
 	postern_run_finish(run, &outcome);
 }
@@ -304,7 +309,7 @@ static void sql_cancel(struct postern_handler *handler, struct postern_run *run,
 		postern_run_set_data(run, &mark_stop);
 	} else if (data && data != &mark_stop) {
 		struct sql_run *now = data;
-		/* The first reason stands. */
+		/* The first reason is kept. */
 		if (!atomic_load(&now->timed_out) && !atomic_load(&now->stopped)) {
 			atomic_store(stop ? &now->stopped : &now->timed_out, true);
 		}
@@ -314,7 +319,7 @@ static void sql_cancel(struct postern_handler *handler, struct postern_run *run,
 
 static void sql_destroy(struct postern_handler *handler) {
 	struct sql_handler *self = from_base(handler);
-	/* The statements are the store's, see kinds.h. */
+	/* The store finalizes the statements, see kinds.h. */
 	(void)pthread_mutex_destroy(&self->lock);
 	free(self->sql);
 	free(self);
@@ -333,7 +338,7 @@ static const struct postern_handler_ops sql_ops = {
 int postern__sql_create(const char *sql, struct postern_handler **out,
 		struct postern_error *error) {
 	if (!sql) {
-		return postern__fail(error, POSTERN_E_INVALID, "no SQL is given");
+		return postern__fail(error, POSTERN_E_INVALID, "the SQL is missing");
 	}
 	size_t count = 0;
 	int r = postern__sql_check(sql, POSTERN__SQL_SQLITE, &count, error);

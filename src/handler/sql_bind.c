@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Binding parameters to SQLite statements. The question whether a body is JSON
- * goes to SQLite, because its functions and operators are what will read it.
+ * Binds parameters to SQLite statements. SQLite validates JSON bodies, because
+ * its functions and operators will read them.
  */
 
 #include "handler/sql_bind.h"
@@ -12,7 +12,7 @@
 
 #include "handler/kinds.h"
 
-/* SQLite takes a NULL pointer for NULL, even if there are no bytes at it. */
+/* SQLite binds NULL for a NULL pointer, even with a length of 0. */
 static const char *body_of(const struct postern_message *message) {
 	return message->body_len > 0 ? message->body : "";
 }
@@ -37,12 +37,12 @@ static bool check_json(struct postern__sql_values *values, sqlite3 *db,
 		r = sqlite3_step(stmt);
 	}
 	if (r != SQLITE_ROW) {
-		postern__outcome_trouble(outcome, "cannot check :body_json: %s",
+		postern__outcome_unavailable(outcome, "cannot check :body_json: %s",
 				sqlite3_errmsg(db));
 	} else {
 		values->body_is_json = sqlite3_column_int(stmt, 0) == 1;
 		if (!values->body_is_json) {
-			postern__outcome_say(outcome, POSTERN_POISON,
+			postern__outcome_setf(outcome, POSTERN_POISON,
 					"the body is not valid JSON, which :body_json needs");
 		}
 	}
@@ -55,7 +55,7 @@ static int bind_text(sqlite3_stmt *stmt, int index, const char *text) {
 				: sqlite3_bind_null(stmt, index);
 }
 
-/* A code of SQLite, or -1 with the outcome set. */
+/* Returns a code of SQLite, or -1 with the outcome set. */
 static int bind_value(struct postern__sql_values *values, sqlite3_stmt *stmt,
 		int index, enum postern__sql_param param,
 		struct postern_outcome *outcome) {
@@ -100,10 +100,10 @@ bool postern__sql_bind(struct postern__sql_values *values, sqlite3_stmt *stmt,
 		return true;
 	}
 	if (r == SQLITE_TOOBIG) {
-		postern__outcome_say(outcome, POSTERN_POISON,
+		postern__outcome_setf(outcome, POSTERN_POISON,
 				"the body is too large for SQLite");
 	} else if (r >= 0) {
-		postern__outcome_trouble(outcome, "cannot bind a parameter: %s",
+		postern__outcome_unavailable(outcome, "cannot bind a parameter: %s",
 				sqlite3_errstr(r));
 	}
 	return false;

@@ -16,7 +16,7 @@ struct postern_outcome;
 
 /*
  * Bind a parameter. Its value is not copied: clear the bindings before the
- * message goes. False, with the outcome set, if it cannot be.
+ * message is freed. False, with the outcome set, on failure.
  */
 bool postern__sql_bind(struct postern__sql_values *values, sqlite3_stmt *stmt,
 		int index, enum postern__sql_param param,

@@ -52,15 +52,15 @@ static const struct refusal {
 } refusals[] = {
 	{ "abort", "ends the transaction that the delivery is a part of" },
 	{ "attach", "changes the store's connection" },
-	{ "begin", "the statements run in a transaction already" },
+	{ "begin", "the statements already run in a transaction" },
 	{ "commit", "ends the transaction that the delivery is a part of" },
 	{ "detach", "changes the store's connection" },
 	{ "end", "ends the transaction that the delivery is a part of" },
 	{ "pragma", "changes the store's connection" },
 	{ "release", "ends a savepoint that the delivery is a part of" },
 	{ "rollback", "ends the transaction that the delivery is a part of" },
-	{ "savepoint", "the statements run in a savepoint already" },
-	{ "start", "the statements run in a transaction already" },
+	{ "savepoint", "the statements already run in a savepoint" },
+	{ "start", "the statements already run in a transaction" },
 	{ "vacuum", "cannot be run in a transaction" },
 };
 
@@ -73,7 +73,8 @@ static bool is_digit(char c) {
 	return c >= '0' && c <= '9';
 }
 
-/* What may begin a name; both databases take every byte above ASCII. */
+/* The first character of a name; both databases accept every byte above
+   ASCII. */
 static bool is_letter(char c) {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
 		   (unsigned char)c >= 0x80;
@@ -91,8 +92,8 @@ static size_t name_len(const char *text) {
 	return len;
 }
 
-/* The length up to and with the closing quote, which is doubled to be meant;
-   0 if there is none. `escapes`: a backslash takes the next character. */
+/* The length including the closing quote, which is doubled inside; 0 if there
+   is none. `escapes`: a backslash escapes the next character. */
 static size_t quoted_len(const char *text, char close, bool escapes) {
 	size_t i = 1;
 	while (text[i]) {
@@ -109,8 +110,8 @@ static size_t quoted_len(const char *text, char close, bool escapes) {
 	return 0;
 }
 
-/* E'…', which goes on in the quotes on the next line, if there are any; 0 if it
-   has no end. */
+/* E'…', which continues in quotes on the next line; 0 if it is not
+   terminated. */
 static size_t escaped_len(const char *text) {
 	size_t len = 1;
 	size_t gap = 0;
@@ -125,7 +126,7 @@ static size_t escaped_len(const char *text) {
 	return len;
 }
 
-/* $$ … $$ or $tag$ … $tag$. -1 if it is none, 0 if it has no end. */
+/* $$ … $$ or $tag$ … $tag$. -1 if it is none, 0 if it is not terminated. */
 static long dollar_len(const char *text) {
 	size_t tag = 1;
 	if (is_digit(text[1])) {
@@ -146,7 +147,7 @@ static long dollar_len(const char *text) {
 	return 0;
 }
 
-/* 0 if it has no end. */
+/* 0 if it is not terminated. */
 static size_t comment_len(const char *text, bool nests) {
 	unsigned depth = 1;
 	size_t i = 2;
@@ -175,7 +176,7 @@ static void skip(struct postern__sql_reader *reader, size_t len) {
 	reader->sql += len;
 }
 
-/* Over blanks and comments. Stops at a comment without an end. */
+/* Skip blanks and comments. Stops at an unterminated comment. */
 static void skip_blanks(struct postern__sql_reader *reader) {
 	bool sqlite = reader->dialect == POSTERN__SQL_SQLITE;
 	for (;;) {
@@ -270,7 +271,7 @@ static enum postern__sql_token_kind classify(const char *sql, bool sqlite,
 	if (is_letter(*sql)) {
 		return read_word(sql, sqlite, len_out);
 	}
-	/* All of a number at once, so that the e in 1e5 is no word. */
+	/* The whole number at once, so that the e in 1e5 is not a word. */
 	if (is_digit(*sql)) {
 		*len_out = name_len(sql);
 	}
@@ -297,7 +298,7 @@ static enum postern__sql_making make(enum postern__sql_making making,
 				   : POSTERN__SQL_MAKES_NOTHING;
 }
 
-/* A semicolon in the body of a routine ends no statement of ours. */
+/* A semicolon in the body of a routine does not end the statement. */
 static void follow_body(struct postern__sql_reader *reader,
 		struct postern__sql_token *token) {
 	bool begun = reader->begun;
@@ -352,7 +353,7 @@ bool postern__sql_param_find(const char *name, size_t len,
 	return false;
 }
 
-/* A parameter's name as it is in the error text; longer ones are cut. */
+/* A parameter's name in the error; longer ones are cut. */
 #define SHOWN_LEN_MAX 40
 
 static int shown_len(const struct postern__sql_token *token) {
@@ -365,7 +366,7 @@ static int unknown_param(const struct postern__sql_token *token,
 	const char *meant = NULL;
 
 	if (token->len - 1 <= SHOWN_LEN_MAX) {
-		/* People write :ID, too; the names are in lower case. */
+		/* :ID is accepted as a misspelling of :id; names are in lower case. */
 		for (size_t i = 1; i < token->len; i++) {
 			char c = token->text[i];
 			name[i - 1] = c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c;
@@ -375,11 +376,11 @@ static int unknown_param(const struct postern__sql_token *token,
 	}
 	if (meant) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"line %u: there is no parameter '%.*s' (did you mean ':%s'?)",
+				"line %u: unknown parameter '%.*s' (did you mean ':%s'?)",
 				token->line, shown_len(token), token->text, meant);
 	}
 	return postern__fail(error, POSTERN_E_INVALID,
-			"line %u: there is no parameter '%.*s', only :id :source :type "
+			"line %u: unknown parameter '%.*s'; there are :id :source :type "
 			":subject :time :body :body_json :body_bytes :headers :attempt",
 			token->line, shown_len(token), token->text);
 }
@@ -394,8 +395,8 @@ static int check_param(const struct postern__sql_token *token, bool sqlite,
 	}
 	if (sqlite && *next == '(') {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"line %u: a '(' right behind '%.*s' has no meaning",
-				token->line, shown_len(token), token->text);
+				"line %u: unexpected '(' after '%.*s'", token->line,
+				shown_len(token), token->text);
 	}
 	return POSTERN_OK;
 }
@@ -413,12 +414,12 @@ static int check_token(const struct postern__sql_token *token, bool sqlite,
 			return POSTERN_OK;
 		}
 		return postern__fail(error, POSTERN_E_INVALID,
-				"line %u: '::' is a cast of PostgreSQL; SQLite's is cast(x as "
-				"type)",
+				"line %u: '::' is a cast of PostgreSQL; in SQLite write cast(x "
+				"as type)",
 				token->line);
 	case POSTERN__SQL_UNCLOSED:
 		return postern__fail(error, POSTERN_E_INVALID,
-				"line %u: what begins with %.*s has no end", token->line,
+				"line %u: unterminated %.*s", token->line,
 				*token->text == '/' ? 2 : 1, token->text);
 	default: return POSTERN_OK;
 	}
@@ -436,7 +437,7 @@ static int check_first(const struct postern__sql_token *token,
 	return POSTERN_OK;
 }
 
-/* Two words in a row that are no good, anywhere outside of quotes. */
+/* Refuse two words in a row, anywhere outside of quotes. */
 static int check_pair(const struct postern__sql_token *before,
 		const struct postern__sql_token *token, struct postern_error *error) {
 	if (is_word(before, "or") && is_word(token, "rollback")) {
@@ -454,7 +455,7 @@ static int check_pair(const struct postern__sql_token *before,
 	return POSTERN_OK;
 }
 
-/* Whether what follows says what is made: CREATE, and words behind it. */
+/* Track the words after CREATE, which name the sort of object. */
 static bool is_creating(bool creating,
 		const struct postern__sql_token *before) {
 	static const char *const between[] = { "or", "replace", "global", "local",
@@ -467,13 +468,13 @@ static bool is_creating(bool creating,
 	return goes_on;
 }
 
-/* What CREATE must not make. */
+/* Refuse objects that CREATE must not create. */
 static int check_created(const struct postern__sql_token *token,
 		struct postern_error *error) {
 	if (is_word(token, "temp") || is_word(token, "temporary")) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"line %u: create %.*s is not allowed in a handler: it would "
-				"stay for other deliveries",
+				"remain for other deliveries",
 				token->line, shown_len(token), token->text);
 	}
 	if (is_word(token, "trigger")) {
@@ -484,8 +485,7 @@ static int check_created(const struct postern__sql_token *token,
 	return POSTERN_OK;
 }
 
-/* Whether what follows says what is set: SET at the beginning, and words behind
-   it. */
+/* Track the words after SET at the beginning of a statement. */
 static bool is_setting(bool setting, bool begun,
 		const struct postern__sql_token *before) {
 	return begun ? is_word(before, "set")
@@ -493,7 +493,7 @@ static bool is_setting(bool setting, bool begun,
 									  is_word(before, "session"));
 }
 
-/* What SET must not set. */
+/* Refuse settings that SET must not change. */
 static int check_set(const struct postern__sql_token *token,
 		struct postern_error *error) {
 	static const char *const words[] = { "transaction", "characteristics",
@@ -503,7 +503,7 @@ static int check_set(const struct postern__sql_token *token,
 		if (is_word(token, words[i])) {
 			return postern__fail(error, POSTERN_E_INVALID,
 					"line %u: set %s%s is not allowed in a handler: the "
-					"transaction is the delivery's, and has begun",
+					"transaction of the delivery has begun",
 					token->line, *words[i] == 'c' ? "session " : "", words[i]);
 		}
 	}
@@ -514,7 +514,7 @@ static int check_text(const char *sql, struct postern_error *error) {
 	size_t len = strnlen(sql, POSTERN__SQL_LEN_MAX + 1);
 	if (len > POSTERN__SQL_LEN_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"the SQL is over %d bytes", POSTERN__SQL_LEN_MAX);
+				"the SQL exceeds %d bytes", POSTERN__SQL_LEN_MAX);
 	}
 	if (!postern__utf8_valid(sql, len)) {
 		return postern__fail(error, POSTERN_E_INVALID,
@@ -568,14 +568,14 @@ int postern__sql_check(const char *sql, enum postern__sql_dialect dialect,
 	}
 	if (count > POSTERN__SQL_STATEMENT_COUNT_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"the SQL has %zu statements, over the limit of %d", count,
+				"the SQL has %zu statements; the maximum is %d", count,
 				POSTERN__SQL_STATEMENT_COUNT_MAX);
 	}
 	*count_out = count;
 	return POSTERN_OK;
 }
 
-/* Whether this is a number that the server gave, of one that has a name. */
+/* Whether this is a $number of a named parameter. */
 static const char *name_of(const char *number, char **end_out,
 		const enum postern__sql_param *params, size_t count) {
 	unsigned long index = strtoul(number, end_out, 10);
@@ -584,7 +584,7 @@ static const char *name_of(const char *number, char **end_out,
 				   : NULL;
 }
 
-void postern__sql_retell(const char *said,
+void postern__sql_map_error(const char *said,
 		const enum postern__sql_param *params, size_t count, char *out,
 		size_t size) {
 	static const char head[] = "parameter $";
@@ -598,6 +598,6 @@ void postern__sql_retell(const char *said,
 	}
 	bool untyped = strstr(said, "could not determine data type");
 	(void)snprintf(out, size, "%.*sparameter :%s%s%s%s%s", (int)(at - said),
-			said, name, rest, untyped ? "; say what it is, as in :" : "",
+			said, name, rest, untyped ? "; add a cast, as in :" : "",
 			untyped ? name : "", untyped ? "::text" : "");
 }

@@ -3,12 +3,12 @@
 #define POSTERN_HANDLER_SQL_PARAMS_H
 
 /*
- * Reading SQL just far enough to know what is a parameter, what is a keyword
- * and where a statement ends, and what only looks like it: string literals,
- * quoted names, comments, casts, dollar quotes.
+ * Reads SQL just far enough to find parameters, keywords and the ends of
+ * statements, and to skip what only looks like them: string literals, quoted
+ * names, comments, casts, dollar quotes.
  *
- * The databases disagree on some of it, and a text that one takes for a
- * string may be a statement for the other; so the dialect is said.
+ * The databases disagree on some of it: a text that is a string for one may be
+ * a statement for the other; so the caller names the dialect.
  */
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@ struct postern_error;
 
 enum postern__sql_dialect { POSTERN__SQL_SQLITE, POSTERN__SQL_POSTGRES };
 
-/* What a parameter stands for. */
+/* The value that a parameter stands for. */
 enum postern__sql_param {
 	POSTERN__SQL_ID,
 	POSTERN__SQL_SOURCE,
@@ -37,12 +37,12 @@ enum postern__sql_token_kind {
 	POSTERN__SQL_END,       /* of the text */
 	POSTERN__SQL_WORD,      /* a keyword or a bare name */
 	POSTERN__SQL_PARAM,     /* :name, the colon included */
-	POSTERN__SQL_FOREIGN,   /* a parameter of another notation: ? $1 @x */
+	POSTERN__SQL_FOREIGN,   /* a parameter in another notation: ? $1 @x */
 	POSTERN__SQL_CAST,      /* :: */
 	POSTERN__SQL_SEMICOLON, /* between statements */
 	POSTERN__SQL_LITERAL,   /* a string or a quoted name */
 	POSTERN__SQL_OTHER,     /* a number, an operator, a bracket */
-	POSTERN__SQL_UNCLOSED   /* a string, name or comment without an end */
+	POSTERN__SQL_UNCLOSED   /* an unterminated string, name or comment */
 };
 
 struct postern__sql_token {
@@ -52,8 +52,8 @@ struct postern__sql_token {
 	unsigned line; /* from 1 */
 };
 
-/* What the statement makes, as far as it was read; of interest is a routine,
-   whose body may have semicolons. */
+/* The object of CREATE, as far as it was read; only routines matter, whose body
+   may have semicolons. */
 enum postern__sql_making {
 	POSTERN__SQL_MAKES_UNKNOWN, /* it has not begun */
 	POSTERN__SQL_MAKES_SOMETHING,
@@ -61,22 +61,22 @@ enum postern__sql_making {
 	POSTERN__SQL_MAKES_NOTHING
 };
 
-/* Where a reader is. Set sql and dialect, zero the rest. */
+/* The position of a reader. Set sql and dialect, zero the rest. */
 struct postern__sql_reader {
 	enum postern__sql_dialect dialect;
-	const char *sql; /* what is left; ends with a zero byte */
+	const char *sql; /* the rest of the text; ends with a zero byte */
 	unsigned line_count;
 	enum postern__sql_making making;
 	bool begun;     /* the last word was BEGIN */
-	unsigned depth; /* of BEGIN ATOMIC and CASE that have no END yet */
+	unsigned depth; /* nesting of BEGIN ATOMIC and CASE without END */
 };
 
-/* The next token; comments and blanks are passed over. After the end, the end
-   again. */
+/* Read the next token; comments and blanks are skipped. At the end, returns the
+   end again. */
 void postern__sql_next(struct postern__sql_reader *reader,
 		struct postern__sql_token *out);
 
-/* Which parameter this is, by its name without the colon. */
+/* The parameter with this name, without the colon. */
 bool postern__sql_param_find(const char *name, size_t len,
 		enum postern__sql_param *out);
 
@@ -105,14 +105,14 @@ typedef int postern__sql_each(void *context, const char *text,
 		const enum postern__sql_param *params, size_t count,
 		struct postern_error *error);
 
-/* What the server says of such a statement, with :name for the parameter that
-   it numbers, and what to write if it cannot tell the type; cut to fit. */
-void postern__sql_retell(const char *said,
+/* Rewrite an error of the server about such a statement: :name for the
+   parameter's number, and a hint if the type cannot be inferred; cut to fit. */
+void postern__sql_map_error(const char *said,
 		const enum postern__sql_param *params, size_t count, char *out,
 		size_t size);
 
-/* The statements of an SQL text for PostgreSQL, one after the other, until one
-   is not POSTERN_OK; only where libpq was found. */
+/* Call a function for each statement of an SQL text for PostgreSQL, until one
+   does not return POSTERN_OK; only if libpq was found. */
 int postern__sql_postgres_each(const char *sql, postern__sql_each *each,
 		void *context, struct postern_error *error);
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The sql kind on PostgreSQL. A run happens inside the transaction that the
- * store has open, on the connection that has it; the store writes the
- * completion, commits, or undoes what a failed run has written.
+ * The sql kind on PostgreSQL. A run happens inside the store's open
+ * transaction, on its connection; the store writes the completion, commits, or
+ * rolls back what a failed run has written.
  *
- * The text is cut into statements when the handler is made, and :name becomes
- * $1, $2, … in each. Types are left to the server, which knows what a value is
- * compared with or put into, but for JSON and bytes.
+ * The text is split into statements when the handler is created, and :name
+ * becomes $1, $2, … in each. The server infers the types, except those of JSON
+ * and bytes.
  *
- * If the store sends ahead, statements are prepared once for a transaction,
- * and nobody waits for answers here. Otherwise nothing is prepared: behind a
- * pooler the next transaction may be in another session.
+ * If the store pipelines, statements are prepared once for a transaction, and
+ * results are not awaited here. Otherwise nothing is prepared: behind a pooler
+ * the next transaction may be in another session.
  *
- * Past the deadline the store has the server end the statement.
+ * After the deadline the store cancels the statement.
  */
 
 #include <assert.h>
@@ -51,15 +51,15 @@ struct sql_handler {
 	size_t statement_count;
 	pthread_mutex_t lock; /* also of the data slots of runs */
 	unsigned number;      /* in the names of prepared statements */
-	/* Where they are prepared; with the lock. */
+	/* Where they are prepared; mutex held. */
 	uint64_t prepared[PLACE_COUNT];
 	size_t next_place;
 };
 
-/* In the place of a run that is to stop. */
+/* Set instead of a run that is to stop. */
 static char mark_stop;
 
-/* Each has names of its own. */
+/* Each handler has its own statement names. */
 static atomic_uint numbers;
 
 static const struct postern_handler_ops sql_ops;
@@ -69,14 +69,14 @@ static struct sql_handler *from_base(struct postern_handler *handler) {
 	return container_of(handler, struct sql_handler, base);
 }
 
-/* The values of one statement, as libpq wants them. */
+/* The values of one statement, in libpq's form. */
 struct values {
 	const char *values[POSTERN__SQL_PARAM_COUNT];
 	int lengths[POSTERN__SQL_PARAM_COUNT];
 	int formats[POSTERN__SQL_PARAM_COUNT];
 	Oid types[POSTERN__SQL_PARAM_COUNT];
 	char attempt[16];
-	char *body; /* with a zero byte behind it; once made */
+	char *body; /* followed by a zero byte; created when first needed */
 };
 
 static bool add_body(struct values *out, int i,
@@ -88,7 +88,7 @@ static bool add_body(struct values *out, int i,
 	if (!out->body) {
 		out->body = malloc(message->body_len + 1);
 		if (!out->body) {
-			postern__outcome_trouble(outcome, "no memory for :body");
+			postern__outcome_unavailable(outcome, "out of memory for :body");
 			return false;
 		}
 		if (message->body_len > 0) {
@@ -142,7 +142,7 @@ static bool add_value(struct values *out, int i, enum postern__sql_param param,
 		return true;
 	case POSTERN__SQL_PARAM_COUNT: break;
 	}
-	assert(false); /* all of them are above */
+	assert(false); /* all kinds are above */
 	return false;
 }
 
@@ -156,7 +156,7 @@ static bool add_values(const struct statement *statement, struct values *out,
 	return true;
 }
 
-/* Classes of errors have the same first characters of their SQLSTATE. */
+/* Errors of one class have the same first characters of the SQLSTATE. */
 static bool starts_with_any(const char *state, const char *const *heads) {
 	for (; *heads; heads++) {
 		if (strncmp(state, *heads, strlen(*heads)) == 0) {
@@ -167,14 +167,13 @@ static bool starts_with_any(const char *state, const char *const *heads) {
 }
 
 /*
- * Whether the server is in trouble, not the statement: then the message waits,
- * and nothing is counted. Not XX000, which functions raise about what they were
- * given, not 58P, a file that is not there, and not 53400, a limit that is set
- * for statements: they would come back for ever. What is said of a connection
- * (08, 57P) is about another one, of a foreign table or dblink, if this one is
- * well.
+ * Whether the server failed, not the statement: then the delivery is snoozed,
+ * and no attempt is counted. Not XX000, which functions raise about their
+ * arguments, not 58P, a missing file, and not 53400, a limit that is set for
+ * statements: they would repeat forever. Errors of a connection (08, 57P) are
+ * about another one, of a foreign table or dblink, if this one works.
  */
-static bool is_trouble(const char *state, const PGconn *link) {
+static bool is_server_error(const char *state, const PGconn *link) {
 	static const char *const broken[] = { "08", "57P", NULL };
 	static const char *const trouble[] = { "53", "580", "F0", "XX001", "XX002",
 		NULL };
@@ -187,10 +186,10 @@ static bool is_trouble(const char *state, const PGconn *link) {
 	return starts_with_any(state, trouble) && strcmp(state, "53400") != 0;
 }
 
-static void judge(const struct sql_handler *self, size_t index,
+static void classify_sqlstate(const struct sql_handler *self, size_t index,
 		const PGconn *link, const PGresult *result,
 		struct postern_outcome *outcome) {
-	/* The same SQL will fail on this message in the same way. */
+	/* The same SQL would fail on this message in the same way. */
 	static const char *const hopeless[] = { "0A", "22", "25", "2D", "3B", "42",
 		NULL };
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
@@ -201,25 +200,27 @@ static void judge(const struct sql_handler *self, size_t index,
 		(void)snprintf(where, sizeof where, "statement %zu: ", index + 1);
 	}
 	char told[POSTERN_REASON_LEN_MAX];
-	postern__sql_retell(said ? said : PQerrorMessage(link), statement->params,
-			(size_t)statement->param_count, told, sizeof told);
+	postern__sql_map_error(said ? said : PQerrorMessage(link),
+			statement->params, (size_t)statement->param_count, told,
+			sizeof told);
 	said = told;
-	if (is_trouble(state, link)) {
-		postern__outcome_trouble(outcome, "%sthe store: %s", where, said);
+	if (is_server_error(state, link)) {
+		postern__outcome_unavailable(outcome, "%sstore unavailable: %s", where,
+				said);
 	} else if (strcmp(state, "57014") == 0) {
-		postern__outcome_say(outcome, POSTERN_RETRY, "timed out");
+		postern__outcome_setf(outcome, POSTERN_RETRY, "timed out");
 	} else if (strcmp(state, "22P02") == 0 && strstr(said, "type json")) {
-		postern__outcome_say(outcome, POSTERN_POISON,
+		postern__outcome_setf(outcome, POSTERN_POISON,
 				"the body is not valid JSON, which :body_json needs");
 	} else if (starts_with_any(state, hopeless)) {
-		postern__outcome_say(outcome, POSTERN_POISON, "%s%s", where, said);
+		postern__outcome_setf(outcome, POSTERN_POISON, "%s%s", where, said);
 	} else {
-		postern__outcome_say(outcome, POSTERN_RETRY, "%s%s", where, said);
+		postern__outcome_setf(outcome, POSTERN_RETRY, "%s%s", where, said);
 	}
 }
 
-static bool run_one(const struct sql_handler *self, size_t index, PGconn *link,
-		struct values *out, struct postern__sql_values *values,
+static bool run_statement(const struct sql_handler *self, size_t index,
+		PGconn *link, struct values *out, struct postern__sql_values *values,
 		struct postern_outcome *outcome) {
 	const struct statement *statement = &self->statements[index];
 	if (!add_values(statement, out, values, outcome)) {
@@ -231,10 +232,10 @@ static bool run_one(const struct sql_handler *self, size_t index, PGconn *link,
 	ExecStatusType status = PQresultStatus(result);
 	bool good = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
 	if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT) {
-		postern__outcome_say(outcome, POSTERN_POISON,
-				"COPY from or to the client is nothing for a handler");
+		postern__outcome_setf(outcome, POSTERN_POISON,
+				"COPY from or to the client is not available in a handler");
 	} else if (!good) {
-		judge(self, index, link, result, outcome);
+		classify_sqlstate(self, index, link, result, outcome);
 	}
 	PQclear(result);
 	return good;
@@ -248,7 +249,7 @@ static void name_of(const struct sql_handler *self, size_t index,
 			index + 1);
 }
 
-/* Whether they are prepared there; if not, they are from now on. */
+/* Whether they are prepared on the connection; if not, they will be now. */
 static bool is_prepared(struct sql_handler *self, uint64_t epoch) {
 	bool found = false;
 	(void)pthread_mutex_lock(&self->lock);
@@ -293,7 +294,7 @@ static bool send_one(const struct sql_handler *self, size_t index, PGconn *link,
 			out->lengths, out->formats, 1);
 }
 
-/* Nobody asks here whether it went well. */
+/* Results are not awaited here. */
 static void send_ahead(struct sql_handler *self, struct postern_run *run,
 		PGconn *link, struct values *out, struct postern__sql_values *values,
 		struct postern_outcome *outcome) {
@@ -303,7 +304,7 @@ static void send_ahead(struct sql_handler *self, struct postern_run *run,
 		good = send_one(self, i, link, out, values, outcome);
 	}
 	if (!good && outcome->kind == POSTERN_DONE) {
-		postern__outcome_trouble(outcome, "the store: %s",
+		postern__outcome_unavailable(outcome, "store unavailable: %s",
 				PQerrorMessage(link));
 	}
 }
@@ -315,20 +316,20 @@ static bool is_stopped(struct sql_handler *self, struct postern_run *run) {
 	return stopped;
 }
 
-static void run_all(struct sql_handler *self, struct postern_run *run,
+static void run_statements(struct sql_handler *self, struct postern_run *run,
 		PGconn *link, struct values *out, struct postern__sql_values *values,
 		struct postern_outcome *outcome) {
 	bool good = true;
 	for (size_t i = 0; good && i < self->statement_count; i++) {
 		if (is_stopped(self, run)) {
-			/* It costs nothing and is due again at once. */
-			postern__outcome_say(outcome, POSTERN_SNOOZE, "stopped");
+			/* Spends no attempt and is due again at once. */
+			postern__outcome_setf(outcome, POSTERN_SNOOZE, "stopped");
 			good = false;
 		} else if (postern_run_remaining_ms(run) == 0) {
-			postern__outcome_say(outcome, POSTERN_RETRY, "timed out");
+			postern__outcome_setf(outcome, POSTERN_RETRY, "timed out");
 			good = false;
 		} else {
-			good = run_one(self, i, link, out, values, outcome);
+			good = run_statement(self, i, link, out, values, outcome);
 		}
 	}
 }
@@ -345,7 +346,7 @@ static void sql_start(struct postern_handler *handler,
 	postern__sql_values_init(&values, postern_run_message(run),
 			postern_run_delivery(run));
 	if (PQpipelineStatus(link) == PQ_PIPELINE_OFF) {
-		run_all(self, run, link, &out, &values, &outcome);
+		run_statements(self, run, link, &out, &values, &outcome);
 	} else {
 		send_ahead(self, run, link, &out, &values, &outcome);
 	}
@@ -397,7 +398,7 @@ static int number_of(struct statement *statement,
 	return statement->param_count;
 }
 
-static int keep_statement(struct sql_handler *self, struct statement *statement,
+static int add_statement(struct sql_handler *self, struct statement *statement,
 		struct postern__buf *text, struct postern_error *error) {
 	statement->text = postern__buf_detach(text, NULL);
 	if (!statement->text) {
@@ -408,8 +409,8 @@ static int keep_statement(struct sql_handler *self, struct statement *statement,
 	return POSTERN_OK;
 }
 
-/* Cut the text, which was checked, into statements. */
-static int cut(struct sql_handler *self, const char *sql,
+/* Split the validated text into statements. */
+static int split_statements(struct sql_handler *self, const char *sql,
 		struct postern_error *error) {
 	struct postern__sql_reader reader = {
 		.dialect = POSTERN__SQL_POSTGRES,
@@ -418,10 +419,10 @@ static int cut(struct sql_handler *self, const char *sql,
 	struct statement statement = { 0 };
 	struct postern__sql_token token;
 	struct postern__buf text;
-	const char *from = sql; /* what was not copied yet */
+	const char *from = sql; /* the part that was not copied yet */
 	bool empty = true;
 	int r = POSTERN_OK;
-	/* Numbers are not longer than the names they stand for. */
+	/* Numbers are not longer than the names they replace. */
 	postern__buf_init(&text, 2 * (size_t)POSTERN__SQL_LEN_MAX);
 	do {
 		enum postern__sql_param param;
@@ -439,7 +440,7 @@ static int cut(struct sql_handler *self, const char *sql,
 			postern__buf_append(&text, from, len);
 			from = token.text + token.len;
 			if (!empty) {
-				r = keep_statement(self, &statement, &text, error);
+				r = add_statement(self, &statement, &text, error);
 			}
 			postern__buf_reset(&text);
 			empty = true;
@@ -454,7 +455,7 @@ static int cut(struct sql_handler *self, const char *sql,
 int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
 		struct postern_error *error) {
 	if (!sql) {
-		return postern__fail(error, POSTERN_E_INVALID, "no SQL is given");
+		return postern__fail(error, POSTERN_E_INVALID, "the SQL is missing");
 	}
 	size_t count = 0;
 	int r = postern__sql_check(sql, POSTERN__SQL_POSTGRES, &count, error);
@@ -471,7 +472,7 @@ int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
 	(void)pthread_mutex_init(&self->lock, NULL);
 	self->statements = calloc(count, sizeof *self->statements);
 	r = self->statements
-				? cut(self, sql, error)
+				? split_statements(self, sql, error)
 				: postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	if (r != POSTERN_OK) {
 		sql_destroy(&self->base);

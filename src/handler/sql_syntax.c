@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whether SQLite understands an SQL text, asked of SQLite itself: each
- * statement is prepared, and never run, on an empty database in memory.
+ * Checks whether SQLite can parse an SQL text: each statement is prepared, and
+ * never run, on an empty database in memory.
  *
- * Tables, columns and functions are the store's and may come later, so only
- * what SQLite says about the grammar counts. That it says first: names are
- * looked up when the whole statement has been read. With the store's file the
- * tables can be looked for, too; what is missing is worth a note.
+ * Tables, columns and functions belong to the store and may be created later,
+ * so only syntax errors count. SQLite reports those first: names are resolved
+ * after the whole statement was parsed. With the store's file tables can be
+ * checked, too; a missing one is a note.
  */
 
 #include <sqlite3.h>
@@ -27,11 +27,11 @@ static bool is_about_grammar(const char *text) {
 				   strcmp(text + len - (sizeof end - 1), end) == 0);
 }
 
-/* How many lines the mistake is behind the start of the statement. */
+/* The lines from the start of the statement to the error. */
 static unsigned lines_before(sqlite3 *db, const char *sql, size_t len) {
 	unsigned count = 0;
 	while (len > 0 && strchr(" \t\r\n", sql[len - 1])) {
-		len--; /* what is missing, is missing behind the last word */
+		len--; /* incomplete: the error is after the last word */
 	}
 #if SQLITE_VERSION_NUMBER >= 3038000
 	int offset = sqlite3_error_offset(db);
@@ -51,7 +51,7 @@ static bool is_about_table(const char *text) {
 	return strncmp(text, "no such table: ", 15) == 0;
 }
 
-/* What SQLite may say about a statement, and what that is then. */
+/* Prefixes of SQLite's errors, and their classes. */
 struct complaint {
 	bool (*is)(const char *text);
 	int code;
@@ -119,7 +119,7 @@ int postern__sql_syntax_check(const char *sql, struct postern_error *error) {
 	return r;
 }
 
-/* Whether some statement makes what a later one may use. */
+/* Whether a statement creates what a later one may use. */
 static bool has_create(const char *sql) {
 	struct postern__sql_reader reader = {
 		.dialect = POSTERN__SQL_SQLITE,
@@ -144,7 +144,7 @@ int postern__sql_tables_check(const char *sql, const char *file,
 	sqlite3 *db = NULL;
 	int r = POSTERN_OK;
 
-	/* A file that cannot be read is told by others. */
+	/* A file that cannot be read is reported elsewhere. */
 	if (!has_create(sql) && sqlite3_open_v2(file, &db,
 									SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX,
 									NULL) == SQLITE_OK) {

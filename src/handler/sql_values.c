@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Parameter values, for every database. A body is bytes; it becomes text only
- * for a statement that asks for text, and a body that is none is poison, for
- * it will never be any.
+ * Parameter values, for every database. A body is bytes; it is converted to
+ * text only for a statement that uses text. A body that is not text poisons the
+ * delivery, because it never will be.
  */
 
 #include "handler/sql_values.h"
@@ -15,7 +15,7 @@
 #include "base/utf8.h"
 #include "handler/kinds.h"
 
-/* Every byte of every header escaped, and what stands around them. */
+/* Every byte of every header escaped, and the syntax around them. */
 #define HEADERS_JSON_LEN_MAX               \
 	(6 * (size_t)POSTERN_HEADERS_LEN_MAX + \
 			8 * (size_t)POSTERN_HEADER_COUNT_MAX + 2)
@@ -42,15 +42,15 @@ bool postern__sql_body_is_text(struct postern__sql_values *values,
 		return true;
 	}
 	if (!postern__utf8_valid(body, len)) {
-		postern__outcome_say(outcome, POSTERN_POISON,
-				"the body is not valid UTF-8: only :body_bytes can hold it");
+		postern__outcome_setf(outcome, POSTERN_POISON,
+				"the body is not valid UTF-8; use :body_bytes");
 		return false;
 	}
-	/* SQLite's text functions stop there without a word, and PostgreSQL has
+	/* SQLite's text functions silently stop at a zero byte, and PostgreSQL has
 	   no such text. */
 	if (memchr(body, '\0', len)) {
-		postern__outcome_say(outcome, POSTERN_POISON,
-				"the body has a zero byte: only :body_bytes can hold it");
+		postern__outcome_setf(outcome, POSTERN_POISON,
+				"the body has a zero byte; use :body_bytes");
 		return false;
 	}
 	values->body_is_text = true;
@@ -103,7 +103,7 @@ bool postern__sql_make_headers(struct postern__sql_values *values,
 	bool made = joined.failed == POSTERN_OK && json->failed == POSTERN_OK;
 	postern__buf_finish(&joined);
 	if (!made) {
-		postern__outcome_trouble(outcome, "no memory for :headers");
+		postern__outcome_unavailable(outcome, "out of memory for :headers");
 	}
 	return made;
 }

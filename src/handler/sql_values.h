@@ -3,8 +3,8 @@
 #define POSTERN_HANDLER_SQL_VALUES_H
 
 /*
- * The values of one message's parameters. What is costly is made when the
- * first statement asks for it, and once.
+ * The values of one message's parameters. Expensive ones are created when the
+ * first statement needs them, and once.
  */
 
 #include <stdbool.h>
@@ -19,9 +19,9 @@ struct postern__sql_values {
 	/* Borrowed. */
 	const struct postern_message *message;
 	const struct postern_delivery *delivery;
-	bool body_is_text; /* seen to be; else not looked at yet */
+	bool body_is_text; /* validated; else not checked yet */
 	bool body_is_json;
-	struct postern__buf headers; /* as JSON, once made */
+	struct postern__buf headers; /* as JSON, once created */
 };
 
 void postern__sql_values_init(struct postern__sql_values *values,
@@ -29,7 +29,7 @@ void postern__sql_values_init(struct postern__sql_values *values,
 		const struct postern_delivery *delivery);
 void postern__sql_values_finish(struct postern__sql_values *values);
 
-/* Whether the body can be a text; if not, the outcome says so. */
+/* Whether the body is valid text; if not, the outcome is set. */
 bool postern__sql_body_is_text(struct postern__sql_values *values,
 		struct postern_outcome *outcome);
 /* Fill values->headers; false with the outcome set if there is no memory. */

@@ -11,11 +11,20 @@
 
 #include "runner/runner.h"
 
+#include "core/trouble.h"
+
+#include <postern/sys/memory.h>
 #include <stdio.h>
 
 #define BUSY_MS 20
 #define AWAKE_MS 1000
 #define REST_MS 1000
+/* How often to look for messages in channels that no node has, and how often
+   once they were reported. */
+#define STRANDED_LOOK_MS 5000
+#define STRANDED_TOLD_MS 60000
+/* Channels that are told of at a time. */
+#define STRANDED_MAX 32
 /* So many failures in a row are told. */
 #define FAILURES_TOLD 2
 
@@ -38,6 +47,64 @@ static void report_refused(struct postern_runner *runner, size_t count) {
 	postern__runner_report(runner, text);
 }
 
+/* What was found stranded at the last look, and whether it was told. */
+struct stranded_watch {
+	int64_t next_ms;
+	int64_t channels[STRANDED_MAX];
+	bool told[STRANDED_MAX];
+	size_t count;
+};
+
+static void report_stranded(struct postern_runner *runner,
+		const struct postern_stranded *item) {
+	char text[POSTERN_CHANNEL_NAME_LEN_MAX + 192];
+	(void)snprintf(text, sizeof(text),
+			POSTERN__TROUBLE_STRANDED
+			"%llu in channel '%s', which no running node has; add the channel "
+			"to the configuration of a node",
+			(unsigned long long)item->count, item->name);
+	postern__runner_report(runner, text);
+}
+
+/* A node that is started again has its channels back in a moment: what is
+   found twice in a row is told, once. */
+static void compare_stranded(struct postern_runner *runner,
+		struct stranded_watch *watch, const struct postern_stranded *items,
+		size_t count) {
+	struct stranded_watch now = { .count = count };
+	for (size_t i = 0; i < count; i++) {
+		now.channels[i] = items[i].channel;
+		for (size_t j = 0; j < watch->count; j++) {
+			if (watch->channels[j] != items[i].channel) {
+				continue;
+			}
+			now.told[i] = true;
+			if (!watch->told[j]) {
+				report_stranded(runner, &items[i]);
+			}
+		}
+	}
+	*watch = now;
+}
+
+/* Without the lock. A look that fails is none: the next one is soon. */
+static void look_for_stranded(struct postern_runner *runner,
+		struct stranded_watch *watch) {
+	struct postern_box *box = runner->box;
+	struct postern_stranded *items = NULL;
+	size_t count = 0;
+	struct postern_memory *memory = postern_memory_create();
+	if (memory && postern__stranded(box, STRANDED_MAX, memory, &items, &count,
+						  NULL) == POSTERN_OK) {
+		compare_stranded(runner, watch, items, count);
+	}
+	postern_memory_destroy(memory);
+	/* Counting many that nobody takes costs something, and they are told. */
+	watch->next_ms = postern__box_after_ms(box,
+			watch->count > 0 && watch->told[0] ? STRANDED_TOLD_MS
+											   : STRANDED_LOOK_MS);
+}
+
 /* With the lock: until it is time to look again, or there is a reason to. */
 static void sleep_for(struct postern_runner *runner, int64_t ms, bool rests) {
 	struct postern_box *box = runner->box;
@@ -55,6 +122,7 @@ void *postern__collector_loop(void *context) {
 	struct postern_box *box = runner->box;
 	int64_t awake_until = INT64_MIN;
 	unsigned failures = 0;
+	struct stranded_watch stranded = { .next_ms = INT64_MIN };
 	(void)pthread_mutex_lock(&box->lock);
 	while (!runner->stopping) {
 		if (runner->collector_called) {
@@ -70,6 +138,10 @@ void *postern__collector_loop(void *context) {
 						 : postern__collect(box, rests, &found, &error);
 		if (found.refused > 0) {
 			report_refused(runner, found.refused);
+		}
+		if (!draining && !r && !found.more &&
+				postern__box_now_ms(box) >= stranded.next_ms) {
+			look_for_stranded(runner, &stranded);
 		}
 		failures = r ? failures + 1 : 0;
 		(void)pthread_mutex_lock(&box->lock);

@@ -74,8 +74,8 @@ void *postern__listener_loop(void *context) {
 		worked = true;
 		failures = 0;
 		if (woken) {
+			postern__claimer_wake(runner);
 			(void)pthread_mutex_lock(&box->lock);
-			postern__claim_hint_all(box);
 			runner->collector_called = true;
 			(void)pthread_cond_signal(&runner->collector_wake);
 			(void)pthread_mutex_unlock(&box->lock);

@@ -2,11 +2,12 @@
 /*
  * The runner: threads around the steps of the core.
  *
- *   writer    commits what is queued, claims what is due, tries a store that
- *             failed
+ *   writer    commits what is queued, tries a store that failed
+ *   claimer   claims what is due, reads which handlers are paused (claimer.c)
  *   workers   begin runs; a blocking handler blocks its worker only
- *   steward   keeps the node's lease and the processing lock, takes back lost
- *             leases, poisons orphans, cleans up (steward.c)
+ *   renewer   renews the node's lease and the processing lock; whatever else
+ *             waits for the store, this one must not (steward.c)
+ *   steward   recovers lost leases, poisons orphans, cleans up (steward.c)
  *   listener  hears of work that other processes made (listener.c)
  *   collector accepts what was staged in the store (collector.c)
  *   keeper    deadlines and leases; it never waits for the store, for what it
@@ -44,6 +45,8 @@
 #define CLEANUP_INTERVAL_MS_DEFAULT ((int64_t)60 * 60 * 1000)
 /* After the grace: killed programs need a moment to be gone. */
 #define KILL_MS ((int64_t)5 * 1000)
+/* How often a drain that waits for results sees whether the store fails. */
+#define FAILING_POLL_MS 100
 
 void postern__runner_report(struct postern_runner *runner, const char *text) {
 	if (runner->options.trouble) {
@@ -67,11 +70,6 @@ void postern__runner_note(struct postern_runner *runner, int code,
 			trouble ? "the store is in trouble: " : POSTERN__TROUBLE_OVER,
 			trouble ? error->text : "");
 	postern__runner_report(runner, text);
-}
-
-static bool claim_due(const struct postern_runner *runner) {
-	return postern__box_now_ms(runner->box) >= runner->claim_retry_at_ms &&
-		   postern__claim_ready(runner->box);
 }
 
 /*
@@ -106,10 +104,7 @@ static int64_t linger_left_ns(struct postern_runner *runner) {
 static int64_t writer_sleep_ms(const struct postern_runner *runner,
 		int64_t linger_ns) {
 	const struct postern_box *box = runner->box;
-	int64_t at = postern__claim_at_ms(box);
-	if (at < runner->claim_retry_at_ms) {
-		at = runner->claim_retry_at_ms;
-	}
+	int64_t at = POSTERN__NEVER;
 	if (!postern__list_empty(&box->settlements) && linger_ns == 0 &&
 			box->commit_retry_at_ms < at) {
 		at = box->commit_retry_at_ms;
@@ -119,20 +114,6 @@ static int64_t writer_sleep_ms(const struct postern_runner *runner,
 	int64_t linger = linger_ns / 1000000 + 1;
 	left = linger_ns > 0 && linger < left ? linger : left;
 	return left > 1 ? left : 1;
-}
-
-static void claim_some(struct postern_runner *runner) {
-	struct postern_box *box = runner->box;
-	struct postern_error error = { 0 };
-	size_t count;
-	int r = postern__claim(box, box->options.batch_size, false, &count, &error);
-	if (r) {
-		postern__runner_note(runner, r, &error);
-		(void)pthread_mutex_lock(&box->lock);
-		runner->claim_retry_at_ms =
-				postern__box_after_ms(box, runner->options.restart_delay_ms);
-		(void)pthread_mutex_unlock(&box->lock);
-	}
 }
 
 /*
@@ -154,8 +135,10 @@ static bool probe_due(struct postern_runner *runner) {
 
 static void probe_store(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
-	int r = postern__enrol(runner->box, &error);
-	if (!r) {
+	int r = postern__enrol(runner->box, true, &error);
+	if (r == POSTERN_E_STALE) {
+		r = POSTERN_OK; /* the store works; the node begins anew by itself */
+	} else if (!r) {
 		r = postern__engage(runner->box, runner->options.trouble,
 				runner->options.trouble_context, &error);
 	}
@@ -166,7 +149,6 @@ static void probe_store(struct postern_runner *runner) {
 /* What the writer found to do. */
 struct duties {
 	bool commit;
-	bool claim;
 	bool probe;
 };
 
@@ -184,10 +166,6 @@ static void do_duties(struct postern_runner *runner,
 		postern__point("writer.committed");
 		postern__runner_note(runner, r, &error);
 	}
-	if (duties->claim) {
-		postern__point("writer.claiming");
-		claim_some(runner);
-	}
 	if (duties->probe) {
 		probe_store(runner);
 	}
@@ -202,10 +180,9 @@ static void *write_loop(void *context) {
 		int64_t linger_ns = linger_left_ns(runner);
 		struct duties duties = {
 			.commit = linger_ns == 0 && postern__commit_ready(box),
-			.claim = claim_due(runner),
 			.probe = probe_due(runner),
 		};
-		if (duties.commit || duties.claim || duties.probe) {
+		if (duties.commit || duties.probe) {
 			do_duties(runner, &duties);
 		} else {
 			postern__wait(&box->wake, &box->lock,
@@ -307,6 +284,7 @@ int postern_runner_create(struct postern_box *box,
 	if (!r) {
 		runner->workers = calloc(runner->options.workers, sizeof(pthread_t));
 		if (!runner->workers || postern__wait_init(&runner->steward_wake) ||
+				postern__wait_init(&runner->renewer_wake) ||
 				postern__wait_init(&runner->collector_wake)) {
 			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		}
@@ -342,6 +320,16 @@ static int start_threads(struct postern_runner *runner,
 		runner->keeper_started = r == POSTERN_OK;
 	}
 	if (!r) {
+		r = start_thread(&runner->claimer, postern__claimer_loop, runner,
+				error);
+		runner->claimer_started = r == POSTERN_OK;
+	}
+	if (!r) {
+		r = start_thread(&runner->renewer, postern__renewer_loop, runner,
+				error);
+		runner->renewer_started = r == POSTERN_OK;
+	}
+	if (!r) {
 		r = start_thread(&runner->steward, postern__steward_loop, runner,
 				error);
 		runner->steward_started = r == POSTERN_OK;
@@ -369,7 +357,6 @@ int postern_runner_start(struct postern_runner *runner,
 		box->draining = false;
 		box->watch_at_ms = POSTERN__NEVER;
 		runner->stopping = false;
-		runner->tenure_at_ms = 0;
 		runner->poll_at_ms = 0;
 		runner->clean_at_ms = 0;
 		runner->probe_at_ms = POSTERN__NEVER;
@@ -403,9 +390,30 @@ static bool wait_for_none(struct postern_box *box, const size_t *count,
 	return true;
 }
 
+/* With the lock: wait until every result is durable; false if one is not. A
+   commit may take the command timeout, but a store that fails has no more time
+   than until `until_ms`. */
+static bool wait_for_results(struct postern_box *box, int64_t until_ms) {
+	int64_t limit_ms =
+			postern__box_after_ms(box, box->options.command_timeout_ms);
+	while (box->settling > 0) {
+		bool failing = box->store_failing && until_ms < limit_ms;
+		int64_t left =
+				(failing ? until_ms : limit_ms) - postern__box_now_ms(box);
+		if (left <= 0) {
+			return false;
+		}
+		/* Nobody is woken when the store begins to fail. */
+		postern__wait(&box->committed, &box->lock,
+				left < FAILING_POLL_MS ? left : FAILING_POLL_MS);
+	}
+	return true;
+}
+
 int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 		struct postern_error *error) {
 	struct postern_box *box = runner->box;
+	int64_t until_ms = postern__box_after_ms(box, grace_ms > 0 ? grace_ms : 0);
 	(void)pthread_mutex_lock(&box->lock);
 	box->leasing = false;
 	box->draining = true;
@@ -415,8 +423,7 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 	postern__point("drain.given-back");
 
 	(void)pthread_mutex_lock(&box->lock);
-	bool quiet = wait_for_none(box, &box->running_count,
-			postern__box_after_ms(box, grace_ms > 0 ? grace_ms : 0));
+	bool quiet = wait_for_none(box, &box->running_count, until_ms);
 	(void)pthread_mutex_unlock(&box->lock);
 	if (!quiet) {
 		postern__cancel_running(box);
@@ -427,8 +434,7 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 	(void)pthread_mutex_lock(&box->lock);
 	quiet = wait_for_none(box, &box->running_count,
 			postern__box_after_ms(box, KILL_MS));
-	bool written = wait_for_none(box, &box->settling,
-			postern__box_after_ms(box, box->options.command_timeout_ms));
+	bool written = wait_for_results(box, until_ms);
 	(void)pthread_mutex_unlock(&box->lock);
 	postern__point("drain.after");
 	if (!quiet) {
@@ -454,7 +460,9 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_cond_broadcast(&box->wake);
 	(void)pthread_cond_broadcast(&box->watch);
 	(void)pthread_cond_broadcast(&box->work);
+	(void)pthread_cond_broadcast(&box->claim);
 	(void)pthread_cond_broadcast(&runner->steward_wake);
+	(void)pthread_cond_broadcast(&runner->renewer_wake);
 	(void)pthread_cond_broadcast(&runner->collector_wake);
 	(void)pthread_mutex_unlock(&box->lock);
 	while (runner->worker_count > 0) {
@@ -465,9 +473,17 @@ void postern_runner_stop(struct postern_runner *runner) {
 		(void)pthread_join(runner->keeper, NULL);
 		runner->keeper_started = false;
 	}
+	if (runner->claimer_started) {
+		(void)pthread_join(runner->claimer, NULL);
+		runner->claimer_started = false;
+	}
 	if (runner->steward_started) {
 		(void)pthread_join(runner->steward, NULL);
 		runner->steward_started = false;
+	}
+	if (runner->renewer_started) {
+		(void)pthread_join(runner->renewer, NULL);
+		runner->renewer_started = false;
 	}
 	if (runner->collector_started) {
 		(void)pthread_join(runner->collector, NULL);
@@ -498,6 +514,7 @@ void postern_runner_destroy(struct postern_runner *runner) {
 	}
 	postern_runner_stop(runner);
 	(void)pthread_cond_destroy(&runner->steward_wake);
+	(void)pthread_cond_destroy(&runner->renewer_wake);
 	(void)pthread_cond_destroy(&runner->collector_wake);
 	free(runner->workers);
 	free(runner);

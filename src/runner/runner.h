@@ -18,6 +18,10 @@ struct postern_runner {
 	size_t worker_count; /* started */
 	bool writer_started;
 	bool keeper_started;
+	pthread_t claimer;
+	bool claimer_started;
+	pthread_t renewer;
+	bool renewer_started;
 	pthread_t steward;
 	bool steward_started;
 	pthread_t listener;
@@ -27,10 +31,11 @@ struct postern_runner {
 	/* The collector sleeps here, with the box's lock. */
 	pthread_cond_t collector_wake;
 	bool collector_called; /* guarded by the lock: something may be there */
-	/* The steward sleeps here, with the box's lock. */
+	/* The steward and the renewer sleep here, with the box's lock. */
 	pthread_cond_t steward_wake;
+	pthread_cond_t renewer_wake;
 	/* The steward's own. */
-	int64_t tenure_at_ms;
+	int64_t recover_at_ms;
 	int64_t poll_at_ms;
 	int64_t clean_at_ms;
 	struct postern__cleanup cleanup;
@@ -44,7 +49,7 @@ struct postern_runner {
 
 	/* Guarded by the box's lock. */
 	bool stopping;
-	int64_t claim_retry_at_ms;
+	bool pauses_stale; /* which handlers are paused is to be read again */
 	bool in_trouble;
 };
 
@@ -57,7 +62,14 @@ void postern__runner_report(struct postern_runner *runner, const char *text);
 void postern__runner_note(struct postern_runner *runner, int code,
 		const struct postern_error *error);
 
-/* steward.c: the thread that keeps house in the store. */
+/* claimer.c: the thread that claims. */
+void *postern__claimer_loop(void *context);
+/* There may be work in the store that this box does not know of, and handlers
+   may have been paused or resumed. */
+void postern__claimer_wake(struct postern_runner *runner);
+
+/* steward.c: the threads that renew the node and keep house in the store. */
+void *postern__renewer_loop(void *context);
 void *postern__steward_loop(void *context);
 
 /* listener.c: the thread that hears of work that other processes made. */

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The steward: the thread that keeps house in the store. It renews the node's
- * lease and the processing lock, takes back what others lost, poisons orphans
- * and cleans up, in steps short enough that no renewal comes late.
+ * Two threads that look after the store.
+ *
+ * The renewer has the store let this node process, renews the node's lease and
+ * the processing lock, and does nothing else: what it did beside that could
+ * make a renewal late. On a store that needs none of that it sleeps.
+ *
+ * The steward keeps house: it recovers what others lost, poisons orphans and
+ * cleans up.
  */
 
 #include "runner/runner.h"
@@ -12,16 +17,13 @@
 
 #include <stdio.h>
 
-static void hint_all(struct postern_box *box) {
-	(void)pthread_mutex_lock(&box->lock);
-	postern__claim_hint_all(box);
-	(void)pthread_mutex_unlock(&box->lock);
-}
-
 static int recover(struct postern_runner *runner, struct postern_error *error) {
+	bool locked =
+			runner->box->options.processing == POSTERN_PROCESSING_EXCLUSIVE;
 	return postern__take_over(runner->box,
-			"processes that are not heard of any more", runner->options.trouble,
-			runner->options.trouble_context, error);
+			locked ? "the process that had the lock before"
+				   : "processes that are not heard of any more",
+			runner->options.trouble, runner->options.trouble_context, error);
 }
 
 /* The backstop: as if somebody had hinted at everything. */
@@ -45,28 +47,20 @@ static void poll_store(struct postern_runner *runner) {
 	if (r) {
 		postern__runner_note(runner, r, &error);
 	}
-	hint_all(box);
+	postern__claimer_wake(runner);
 	runner->poll_at_ms =
 			postern__box_after_ms(box, runner->options.polling_interval_ms);
 }
 
-static void keep_tenure(struct postern_runner *runner) {
-	struct postern_box *box = runner->box;
+/* Nodes are found gone as soon as they are overdue. */
+static void recover_leases(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
-	int r = postern__tenure(box, runner->options.trouble,
-			runner->options.trouble_context, &runner->tenure_at_ms, &error);
-	if (!r && postern__has_tenure(box)) {
-		/* The dead are found as soon as they are overdue. */
-		r = recover(runner, &error);
-	}
+	int r = recover(runner, &error);
 	if (r) {
 		postern__runner_note(runner, r, &error);
-		int64_t again =
-				postern__box_after_ms(box, runner->options.restart_delay_ms);
-		if (again < runner->tenure_at_ms) {
-			runner->tenure_at_ms = again;
-		}
 	}
+	runner->recover_at_ms = postern__box_after_ms(runner->box,
+			postern__tenure_pause_ms(runner->box));
 }
 
 static void report_cleanup(struct postern_runner *runner) {
@@ -108,15 +102,54 @@ static void clean_some(struct postern_runner *runner) {
 										 : runner->options.cleanup_interval_ms);
 }
 
+/* Renew, and return when to do so again. */
+static int64_t renew(struct postern_runner *runner) {
+	struct postern_box *box = runner->box;
+	struct postern_error error = { 0 };
+	int64_t next;
+	int r = postern__tenure(box, runner->options.trouble,
+			runner->options.trouble_context, &next, &error);
+	if (r) {
+		postern__runner_note(runner, r, &error);
+		int64_t again =
+				postern__box_after_ms(box, runner->options.restart_delay_ms);
+		next = again < next ? again : next;
+	}
+	return next;
+}
+
+void *postern__renewer_loop(void *context) {
+	struct postern_runner *runner = context;
+	struct postern_box *box = runner->box;
+	int64_t next = 0;
+	(void)pthread_mutex_lock(&box->lock);
+	while (!runner->stopping) {
+		int64_t left = next - postern__box_now_ms(box);
+		if (left > 0) {
+			postern__wait(&runner->renewer_wake, &box->lock, left);
+			continue;
+		}
+		(void)pthread_mutex_unlock(&box->lock);
+		next = renew(runner);
+		(void)pthread_mutex_lock(&box->lock);
+		if (box->recovery_due) {
+			(void)pthread_cond_signal(&runner->steward_wake);
+		}
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+	return NULL;
+}
+
 /* Do what is due, and sleep until the next. */
 void *postern__steward_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
+	runner->recover_at_ms = postern__has_tenure(box) ? 0 : POSTERN__NEVER;
 	const struct {
 		int64_t *at;
 		void (*go)(struct postern_runner *runner);
 	} duties[] = {
-		{ &runner->tenure_at_ms, keep_tenure },
+		{ &runner->recover_at_ms, recover_leases },
 		{ &runner->poll_at_ms, poll_store },
 		{ &runner->clean_at_ms, clean_some },
 	};
@@ -131,9 +164,13 @@ void *postern__steward_loop(void *context) {
 			}
 		}
 		int64_t left = next - postern__box_now_ms(box);
-		if (left > 0) {
+		if (left > 0 && !box->recovery_due) {
 			postern__wait(&runner->steward_wake, &box->lock, left);
 			continue;
+		}
+		if (box->recovery_due) {
+			box->recovery_due = false;
+			chosen = 0; /* recover_leases */
 		}
 		(void)pthread_mutex_unlock(&box->lock);
 		duties[chosen].go(runner);

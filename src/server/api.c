@@ -3,10 +3,10 @@
 /*
  * From a request to its route.
  *
- * A path is cut at its slashes first and decoded then, part by part and once,
- * so an encoded slash is data: a handler's key may have one. What the table
- * does not have is 404; what it has for another method is 405 with the methods
- * that would do.
+ * A path is split at its slashes first and then decoded, segment by segment and
+ * once, so an encoded slash is data: a handler's key may have one. A path that
+ * is not in the table is 404; one that is there for another method is 405 with
+ * the allowed methods.
  */
 
 #include "server/api.h"
@@ -26,7 +26,7 @@
 #define SEGMENT_COUNT_MAX 8
 
 enum route_flags {
-	/* Answers at once, whatever the store does. */
+	/* Responds at once, in any state of the store. */
 	QUICK = 1,
 	/* The body is a message, not JSON. */
 	MESSAGE = 2,
@@ -89,8 +89,8 @@ static bool is_hole(const struct segments *pattern, size_t index) {
 		   memcmp(pattern->text[index], "{}", 2) == 0;
 }
 
-/* Holes match anything, nothing included: a parked message is retried and
-   discarded under the handler "". */
+/* A "{}" matches any segment, even an empty one: a parked message is retried
+   and discarded under the handler "". */
 static bool matches(const struct segments *path, const char *pattern_text) {
 	struct segments pattern;
 	bool cut = cut_path(pattern_text, &pattern);
@@ -115,7 +115,8 @@ static bool is_method(const char *method, const struct route *route) {
 		   (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-/* NULL if there is none; *path_known_out: for another method there is. */
+/* Returns NULL if there is no route; *path_known_out: there is one for another
+   method. */
 static const struct route *find_route(const struct segments *path,
 		const char *method, bool *path_known_out) {
 	*path_known_out = false;
@@ -143,12 +144,13 @@ static void refuse_method(struct postern__call *call,
 					strcmp(method, "GET") == 0 ? ", HEAD" : "");
 		}
 	}
-	postern__call_refuse(call, 405, "'%s' is not for this path; use %s",
+	postern__call_refuse(call, 405,
+			"'%s' is not supported for this path; use %s",
 			call->request->method, allow);
 	postern__response_header(call->response, "Allow", allow);
 }
 
-/* Decode one part of a path or a query. NULL: refused. */
+/* Decode one segment of a path or a query. NULL: refused. */
 static const char *decode(struct postern__call *call, const char *text,
 		size_t len, const char *what) {
 	size_t decoded_len;
@@ -162,7 +164,7 @@ static const char *decode(struct postern__call *call, const char *text,
 	if (malformed || !postern__utf8_valid(decoded, decoded_len) ||
 			postern__utf8_has_control(decoded, decoded_len)) {
 		postern__call_refuse(call, 400,
-				"%s is not percent-encoded UTF-8 without control characters",
+				"%s must be percent-encoded UTF-8 without control characters",
 				what);
 		return NULL;
 	}
@@ -189,16 +191,16 @@ static bool fill_parts(struct postern__call *call, const struct segments *path,
 	return true;
 }
 
-/* Whoever called us has limits of its own; these hold for everyone. */
+/* Callers have limits of their own; these apply to every caller. */
 static bool check_limits(struct postern__call *call) {
 	const struct postern__request *request = call->request;
 	if (strlen(request->path) > POSTERN__API_PATH_LEN_MAX) {
-		postern__call_refuse(call, 414, "the path is over %d bytes",
+		postern__call_refuse(call, 414, "the path exceeds %d bytes",
 				POSTERN__API_PATH_LEN_MAX);
 		return false;
 	}
 	if (request->query && strlen(request->query) > POSTERN__API_QUERY_LEN_MAX) {
-		postern__call_refuse(call, 414, "the query is over %d bytes",
+		postern__call_refuse(call, 414, "the query exceeds %d bytes",
 				POSTERN__API_QUERY_LEN_MAX);
 		return false;
 	}
@@ -213,14 +215,14 @@ static bool check_limits(struct postern__call *call) {
 			   strlen(request->headers[i].value);
 	}
 	if (len > POSTERN__API_HEADERS_LEN_MAX) {
-		postern__call_refuse(call, 431, "the headers are over %d bytes",
+		postern__call_refuse(call, 431, "the headers exceed %d bytes",
 				POSTERN__API_HEADERS_LEN_MAX);
 		return false;
 	}
 	size_t body_len_max = postern__api_body_len_max(call->api, request->method,
 			request->path);
 	if (request->body_len > body_len_max) {
-		postern__call_refuse(call, 413, "the body is over %zu bytes",
+		postern__call_refuse(call, 413, "the body exceeds %zu bytes",
 				body_len_max);
 		return false;
 	}
@@ -290,11 +292,11 @@ static unsigned flags_of(const char *method, const char *path) {
 			cut_path(path, &segments)
 					? find_route(&segments, method, &path_known)
 					: NULL;
-	/* Refusing takes no time either. */
+	/* Refusing does not wait, either. */
 	return route ? route->flags : QUICK;
 }
 
-/* What the configuration says about the channel in the path; 0: nothing. */
+/* The body limit of the channel in the path; 0: not configured. */
 static size_t channel_body_len_max(const struct postern__api *api,
 		const char *path) {
 	struct segments segments;
@@ -305,7 +307,7 @@ static size_t channel_body_len_max(const struct postern__api *api,
 	for (size_t i = 0; i < count; i++) {
 		const struct postern__config_channel *channel =
 				postern__config_channel(api->config, i);
-		/* Nothing in a channel's name needs to be encoded. */
+		/* No character of a channel name needs to be encoded. */
 		if (strlen(channel->name) == segments.len[2] &&
 				memcmp(channel->name, segments.text[2], segments.len[2]) == 0) {
 			return (size_t)channel->values.max_message_size;
@@ -352,7 +354,7 @@ bool postern__call_seq(struct postern__call *call, const char *text,
 	return true;
 }
 
-/* Which of the names this is; NULL: refused. */
+/* The entry of `names` that equals this name; NULL: refused. */
 static const char *known_name(struct postern__call *call, const char *name,
 		const char *const *names) {
 	size_t count = 0;
@@ -367,7 +369,7 @@ static const char *known_name(struct postern__call *call, const char *name,
 	return NULL;
 }
 
-/* One "name=value". False: refused. */
+/* Parse one "name=value". False: refused. */
 static bool read_parameter(struct postern__call *call, const char *text,
 		size_t len, const char *const *names, struct postern__parameter *out) {
 	const char *equals = memchr(text, '=', len);

@@ -31,8 +31,8 @@
  * A request is about all stores together: rows carry the name of theirs in
  * `store`, and a parameter `store` chooses one. A header Postern-Store, once
  * for each store, says which ones the sender means, by name or by their id
- * (take.h); the request is then about those, and is refused with 421 if one is
- * missing.
+ * (store_open.h); the request is then about those, and is refused with 421 if
+ * one is missing.
  *
  * A parked message has no handler: discard it under the handler "", which is an
  * empty part of the path. JSON is sent as Content-Type: application/json.
@@ -64,31 +64,40 @@ struct postern_clock;
 /* A longer body is left out of GET /v1/messages/{seq}; …/body has it. */
 #define POSTERN__API_BODY_SHOWN_MAX ((size_t)16 * 1024 * 1024)
 
-/* Zero it and set what you have. What it points to must outlive it. */
+struct postern_channel_stats;
+
+#define POSTERN__STRANDED_TEXT_MAX 384
+
+/* Write the warning about staged messages in a channel that no running node
+   has. */
+void postern__stranded_text(const struct postern_channel_stats *channel,
+		char out[POSTERN__STRANDED_TEXT_MAX]);
+
+/* Zero it and set members. What it points to must outlive it. */
 struct postern__api {
 	/* At least one. Runners are needed for postern__api_begin() to be
 	   asynchronous, and for /readyz. */
 	const struct postern__stores *stores;
-	/* For what is said of single channels and handlers: their store, their
-	   limits. NULL only if there is one store. */
+	/* For settings of channels and handlers: their store, their limits. NULL
+	   only if there is one store. */
 	const struct postern__config *config;
 	size_t body_len_max;               /* 0: POSTERN_BODY_LEN_DEFAULT */
 	const struct postern_clock *clock; /* NULL: the system's */
-	/* One for each store, set while a clean-up of it goes on: a second one
-	   would keep a thread waiting for what the first does. NULL: there is but
-	   one thread. */
+	/* One for each store, set while a cleanup of it runs: a second cleanup
+	   would make a thread wait for the first. NULL: there is only one
+	   thread. */
 	atomic_bool *cleaning;
-	/* Set while the server stops: /readyz answers 503. May be NULL. */
+	/* Set while the server stops: /readyz returns 503. May be NULL. */
 	bool (*is_draining)(void *context);
 	void *is_draining_context;
 };
 
-/* Which stores a request is about; see above. */
+/* The stores of a request; see above. */
 #define POSTERN__API_STORE_HEADER "Postern-Store"
 
-/* How the User-Agent of the command begins: what it sends through a server is
-   told as coming in by "cli", as it is without one. Whoever reaches the socket
-   may say so; nothing but that word depends on it. */
+/* Prefix of the User-Agent of the command: what it sends through a server has
+   the transport "cli", as without a server. Any client of the socket may send
+   it; nothing else depends on it. */
 #define POSTERN__API_COMMAND_AGENT "postern-cli/"
 
 /* Borrowed for the call; all text ends in a zero byte. */
@@ -124,15 +133,15 @@ void postern__response_init(struct postern__response *response);
 void postern__response_finish(struct postern__response *response);
 
 /*
- * Answer a request. Blocks while the store is asked. Never fails: what goes
- * wrong is in the response, which must be fresh from postern__response_init().
+ * Handle a request. Blocks while the store is used. Never fails: errors are in
+ * the response, which must be fresh from postern__response_init().
  */
 void postern__api_handle(const struct postern__api *api,
 		const struct postern__request *request,
 		struct postern__response *response);
 
-/* The response that was begun is complete. Called on the thread that
-   committed the message: be quick, queue and return. */
+/* The response is complete. Called on the thread that committed the message: be
+   quick, queue and return. */
 typedef void postern__api_done(void *context);
 
 /*
@@ -148,19 +157,19 @@ bool postern__api_begin(const struct postern__api *api,
 		void *context);
 
 /*
- * How many bytes of body this request may have, judged by its method and path
- * alone, so that a server can refuse the rest while reading.
+ * The body limit of this request, by its method and path alone, so that a
+ * server can refuse the rest while reading.
  */
 size_t postern__api_body_len_max(const struct postern__api *api,
 		const char *method, const char *path);
 
-/* Whether this request is answered without waiting for the store by
-   postern__api_begin(); anything else belongs on a thread that may wait. */
+/* Whether postern__api_begin() handles this request without waiting for the
+   store; other requests need a thread that may wait. */
 bool postern__api_is_quick(const char *method, const char *path);
 
 /*
- * Whether a request's header of this name stays with the message as it is. No
- * for what is about the HTTP exchange itself, and for ce-*.
+ * Whether a request's header of this name is stored with the message. Not for
+ * headers of the HTTP exchange itself, and not for ce-*.
  */
 bool postern__api_keeps_header(const char *name);
 
@@ -173,7 +182,7 @@ bool postern__api_keeps_header(const char *name);
 void postern__response_problem(struct postern__response *response, int status,
 		int code, const char *detail);
 
-/* A body that ran over or found no memory must not look like an answer. */
+/* Replace an incomplete body (too long, or out of memory) by a problem. */
 void postern__response_check(struct postern__response *response);
 
 /* The reason phrase of a status: "Not Found". */

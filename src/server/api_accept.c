@@ -4,13 +4,13 @@
  * POST /v1/channels/{channel}/messages: from a request to a message.
  *
  * Two forms. A CloudEvent in binary form has its attributes in ce-* headers,
- * quoted or percent-encoded as the HTTP binding says. A raw message has none of
- * those and is identified by the first of three headers that senders use for
- * that. Either way the body is opaque, and headers that are not about the HTTP
- * exchange itself come along as headers of the message.
+ * quoted or percent-encoded as the HTTP binding defines. A raw message has none
+ * of those and is identified by the first of three headers that senders use for
+ * that. In both forms the body is opaque, and headers that are not about the
+ * HTTP exchange itself become headers of the message.
  *
- * The limits of a message are checked again by the box; here they are checked
- * where the answer has a status of its own.
+ * The box validates the limits of a message again; here they are validated
+ * where the response has a status of its own.
  */
 
 #include <postern/box.h>
@@ -28,12 +28,12 @@
 #include "server/percent.h"
 #include "server/route.h"
 
-/* When too much is waiting to be written: that is over soon, in seconds. */
+/* Retry-After in seconds when too many messages wait to be written. */
 #define RETRY_AFTER_PRESSURE "1"
 
-/* The attributes of a CloudEvent that a message has members for. */
+/* CloudEvents attributes that are members of a message. */
 static const struct attribute {
-	const char *name; /* behind "ce-" */
+	const char *name; /* after "ce-" */
 	size_t offset;    /* in struct postern_message */
 	bool required;
 } attributes[] = {
@@ -54,14 +54,14 @@ static const char **member_of(struct postern_message *message,
 	return (const char **)(void *)((char *)message + attribute->offset);
 }
 
-/* What identifies a raw message: the first that is there. */
+/* The id of a raw message: the first of these headers. */
 static const char *const key_headers[] = { "idempotency-key", "webhook-id",
 	"x-message-id" };
 
 #define KEY_HEADER_COUNT (sizeof key_headers / sizeof key_headers[0])
 
-/* About the exchange, the sender's credentials, or members of the message:
-   not kept as headers. Those that end in '-' are prefixes. */
+/* Headers of the exchange, the sender's credentials, or members of the message:
+   not stored as headers. Names that end in '-' are prefixes. */
 static const char *const exchange_headers[] = {
 	"accept",
 	"accept-",
@@ -135,7 +135,7 @@ static bool has_ce(const struct postern__request *request) {
 	return false;
 }
 
-/* Whether text that came in may be kept. False: refused. */
+/* Whether received text is valid. False: refused. */
 static bool check_text(struct postern__call *call, const char *name,
 		const char *text, size_t len) {
 	if (!postern__utf8_valid(text, len)) {
@@ -150,8 +150,8 @@ static bool check_text(struct postern__call *call, const char *name,
 }
 
 /*
- * Take the quotes off: "a \"b\"" becomes a "b". Quoted and plain parts may
- * follow each other. NULL: refused.
+ * Remove the quotes: "a \"b\"" becomes a "b". Quoted and plain parts may follow
+ * each other. NULL: refused.
  */
 static char *unquote(struct postern__call *call, const char *name,
 		const char *text) {
@@ -174,14 +174,13 @@ static char *unquote(struct postern__call *call, const char *name,
 	}
 	out[n] = '\0';
 	if (quoted) {
-		postern__call_refuse(call, 400, "%s has a quote that is not closed",
-				name);
+		postern__call_refuse(call, 400, "%s has an unterminated quote", name);
 		return NULL;
 	}
 	return out;
 }
 
-/* Whether the quote that a text begins with ends where the text does. */
+/* Whether the quote at the beginning of a text ends at its end. */
 static bool is_quoted(const char *text) {
 	size_t i = 1;
 	while (text[i] && text[i] != '"') {
@@ -190,7 +189,7 @@ static bool is_quoted(const char *text) {
 	return text[i] == '"' && text[i + 1] == '\0';
 }
 
-/* A ce-* header's value as text. NULL: refused. */
+/* The decoded value of a ce-* header. NULL: refused. */
 static const char *read_ce_value(struct postern__call *call,
 		const struct postern_header *header) {
 	const char *plain = unquote(call, header->name, header->value);
@@ -214,7 +213,7 @@ static const char *read_ce_value(struct postern__call *call,
 	return check_text(call, header->name, text, len) ? text : NULL;
 }
 
-/* "ce-foo": lower case, because names of attributes have no other. NULL:
+/* "ce-foo" in lower case, because attribute names have no other. NULL:
    refused. */
 static const char *read_ce_name(struct postern__call *call, const char *name) {
 	char *lower = postern__arena_strdup(&call->arena, name);
@@ -232,28 +231,29 @@ static const char *read_ce_name(struct postern__call *call, const char *name) {
 	}
 	if (!good) {
 		postern__call_refuse(call, 400,
-				"'%s' names no attribute: after 'ce-' come letters and digits",
+				"'%s' is not an attribute name: only letters and digits may "
+				"follow 'ce-'",
 				name);
 		return NULL;
 	}
 	return lower;
 }
 
-/* What is being put together. */
+/* A message under construction. */
 struct draft {
 	struct postern_message message;
 	struct postern_header headers[POSTERN__API_HEADER_COUNT_MAX];
 	bool has_specversion;
 };
 
-static void keep_header(struct draft *draft, const char *name,
+static void add_header(struct draft *draft, const char *name,
 		const char *value) {
 	draft->headers[draft->message.header_count++] =
 			(struct postern_header){ name, value };
 }
 
-/* Put one ce-* header in its place. False: refused. */
-static bool take_ce(struct postern__call *call,
+/* Set the attribute of one ce-* header. False: refused. */
+static bool read_ce(struct postern__call *call,
 		const struct postern_header *header, struct draft *draft) {
 	const char *name = read_ce_name(call, header->name);
 	const char *value = name ? read_ce_value(call, header) : NULL;
@@ -271,7 +271,8 @@ static bool take_ce(struct postern__call *call,
 	}
 	if (strcmp(name, "ce-datacontenttype") == 0) {
 		postern__call_refuse(call, 400,
-				"in binary form ce-datacontenttype is called Content-Type");
+				"in binary form send Content-Type instead of "
+				"ce-datacontenttype");
 		return false;
 	}
 	for (size_t i = 0; i < ATTRIBUTE_COUNT; i++) {
@@ -291,11 +292,11 @@ static bool take_ce(struct postern__call *call,
 			return false;
 		}
 	}
-	keep_header(draft, name, value);
+	add_header(draft, name, value);
 	return true;
 }
 
-/* Attributes of a CloudEvent that must be there, and what they may not be. */
+/* Check the required attributes of a CloudEvent. */
 static bool check_ce(struct postern__call *call, struct draft *draft) {
 	if (!draft->has_specversion) {
 		postern__call_refuse(call, 400, "ce-specversion is missing");
@@ -309,7 +310,8 @@ static bool check_ce(struct postern__call *call, struct draft *draft) {
 			return false;
 		}
 		if (value && !*value) {
-			/* No id is no key, which is not malformed but useless. */
+			/* A raw message without an id is well-formed but cannot be
+			   deduplicated. */
 			postern__call_refuse(call, i == 0 ? 422 : 400, "ce-%s is empty",
 					attributes[i].name);
 			return false;
@@ -318,7 +320,7 @@ static bool check_ce(struct postern__call *call, struct draft *draft) {
 	return true;
 }
 
-static bool take_key(struct postern__call *call, struct draft *draft) {
+static bool read_key_header(struct postern__call *call, struct draft *draft) {
 	for (size_t i = 0; i < KEY_HEADER_COUNT; i++) {
 		const char *value = NULL;
 		for (size_t n = 0; n < call->request->header_count; n++) {
@@ -336,11 +338,11 @@ static bool take_key(struct postern__call *call, struct draft *draft) {
 		if (!value) {
 			continue;
 		}
-		/* Only Idempotency-Key is a quoted string by definition. */
+		/* Only Idempotency-Key is defined as a quoted string. */
 		if (i == 0 && value[0] == '"') {
 			if (!is_quoted(value)) {
-				postern__call_refuse(call, 400, "%s is not quoted properly",
-						key_headers[i]);
+				postern__call_refuse(call, 400,
+						"%s is not a valid quoted string", key_headers[i]);
 				return false;
 			}
 			value = unquote(call, key_headers[i], value);
@@ -363,8 +365,8 @@ static bool take_key(struct postern__call *call, struct draft *draft) {
 	return true;
 }
 
-/* Everything that is no ce-*. False: refused. */
-static bool take_plain(struct postern__call *call,
+/* Read a header that is not ce-*. False: refused. */
+static bool read_raw(struct postern__call *call,
 		const struct postern_header *header, struct draft *draft) {
 	struct postern_message *message = &draft->message;
 	const char *name = header->name;
@@ -383,9 +385,9 @@ static bool take_plain(struct postern__call *call,
 		return false;
 	}
 	if (!member) {
-		keep_header(draft, name, header->value);
+		add_header(draft, name, header->value);
 	} else if (!*member && *header->value) {
-		/* The attribute of the event, taken first, wins. */
+		/* The attribute of the event was read first and has precedence. */
 		*member = header->value;
 	}
 	return true;
@@ -396,7 +398,7 @@ static bool check_lengths(struct postern__call *call,
 	size_t characters = postern__utf8_count(message->id, strlen(message->id));
 	if (characters > POSTERN_ID_CHARACTERS_MAX) {
 		postern__call_refuse(call, 422,
-				"the id has %zu characters; at most %d are kept", characters,
+				"the id has %zu characters; the maximum is %d", characters,
 				POSTERN_ID_CHARACTERS_MAX);
 		return false;
 	}
@@ -404,7 +406,7 @@ static bool check_lengths(struct postern__call *call,
 		const char *value =
 				*member_of((struct postern_message *)message, &attributes[i]);
 		if (value && strlen(value) > POSTERN_ATTRIBUTE_LEN_MAX) {
-			postern__call_refuse(call, 400, "%s is over %d bytes",
+			postern__call_refuse(call, 400, "%s exceeds %d bytes",
 					attributes[i].name, POSTERN_ATTRIBUTE_LEN_MAX);
 			return false;
 		}
@@ -430,8 +432,7 @@ static bool check_form(struct postern__call *call) {
 	}
 	const char *encoding = postern__call_header(call, "content-encoding");
 	if (encoding && strcasecmp(encoding, "identity") != 0) {
-		postern__call_refuse(call, 415,
-				"bodies are taken as they are: no Content-Encoding");
+		postern__call_refuse(call, 415, "Content-Encoding is not supported");
 		return false;
 	}
 	return true;
@@ -446,16 +447,16 @@ static bool read_message(struct postern__call *call, struct draft *draft) {
 	}
 	for (size_t i = 0; ce && i < request->header_count; i++) {
 		if (is_ce(request->headers[i].name) &&
-				!take_ce(call, &request->headers[i], draft)) {
+				!read_ce(call, &request->headers[i], draft)) {
 			return false;
 		}
 	}
-	if (ce ? !check_ce(call, draft) : !take_key(call, draft)) {
+	if (ce ? !check_ce(call, draft) : !read_key_header(call, draft)) {
 		return false;
 	}
 	for (size_t i = 0; i < request->header_count; i++) {
 		if (!is_ce(request->headers[i].name) &&
-				!take_plain(call, &request->headers[i], draft)) {
+				!read_raw(call, &request->headers[i], draft)) {
 			return false;
 		}
 	}
@@ -475,13 +476,13 @@ static void write_identity(struct postern__buf *body, const char *store,
 	if (seq > 0) {
 		postern__json_pair_int(body, "seq", seq);
 	} else {
-		/* Nobody wanted it, and the channel keeps no such messages. */
+		/* No handler wants the message, and the channel drops such messages. */
 		postern__json_pair_null(body, "seq");
 		postern__json_pair_bool(body, "dropped", true);
 	}
 }
 
-/* The answer once it is known what became of the message. */
+/* Write the response to an accepted, duplicate or conflicting message. */
 static void write_receipt(struct postern__response *response,
 		const struct postern_receipt *receipt, const char *store,
 		const char *id, const char *source) {
@@ -500,8 +501,8 @@ static void write_receipt(struct postern__response *response,
 		break;
 	case POSTERN_E_CONFLICT:
 		postern__response_open_problem(response, 409, error->code,
-				"a message with this source and id was accepted before with "
-				"another body, which is kept");
+				"a message with this source and id and another body was "
+				"accepted before; the first body is kept");
 		write_identity(body, store, id, source, receipt->seq);
 		postern__json_close(body, '}');
 		break;
@@ -516,14 +517,14 @@ static void write_receipt(struct postern__response *response,
 	}
 }
 
-/* A message on its way through postern_box_accept_async(). */
+/* State of a message in postern_box_accept_async(). */
 struct waiting {
 	struct postern__response *response;
 	postern__api_done *done;
 	void *done_context;
 	const char *store;  /* its name, which outlives us */
 	const char *source; /* in text */
-	char text[];        /* the id, and behind it the source */
+	char text[];        /* the id, followed by the source */
 };
 
 static void finish_waiting(void *context,
@@ -536,7 +537,7 @@ static void finish_waiting(void *context,
 	free(waiting);
 }
 
-static int accept_later(struct postern__call *call,
+static int accept_async(struct postern__call *call,
 		const struct postern__open_store *store,
 		const struct postern_message *message, const char *source,
 		struct postern_error *error) {
@@ -554,7 +555,7 @@ static int accept_later(struct postern__call *call,
 	memcpy(waiting->text, message->id, id_size);
 	memcpy(waiting->text + id_size, source, source_size);
 
-	/* From here on the response may be complete at any moment. */
+	/* From here on another thread may complete the response. */
 	int r = postern_box_accept_async(store->box, call->parts[0], message,
 			finish_waiting, waiting, error);
 	if (r != POSTERN_OK) {
@@ -581,7 +582,7 @@ void postern__route_accept(struct postern__call *call) {
 			postern__call_of_channel(call, channel);
 	struct postern_receipt receipt = { .seq = 0 };
 	if (call->done) {
-		receipt.error.code = accept_later(call, store, &draft.message, source,
+		receipt.error.code = accept_async(call, store, &draft.message, source,
 				&receipt.error);
 		if (receipt.error.code == POSTERN_OK) {
 			return;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The routes by which an operator changes something: retry and discard, one
- * or many, pause and resume, cleaning up.
+ * The routes by which an operator changes something: retry and discard, one or
+ * many, pause and resume, cleanup.
  *
- * What a bulk edit hits is decided by its filter, so its JSON is read strictly:
- * a member we do not know, one given twice or one of the wrong kind is refused
- * rather than ignored, and no filter is not the same as "all".
+ * The filter of a bulk edit decides what is changed, so its JSON is read
+ * strictly: an unknown member, a repeated one or one of the wrong type is
+ * refused, and an empty filter is not the same as "all".
  */
 
 #include <inttypes.h>
@@ -22,7 +22,7 @@
 #include "base/text.h"
 #include "server/route.h"
 
-/* jansson's own limit is 2048 levels and cannot be set. */
+/* jansson's own limit is 2048 levels and cannot be changed. */
 static bool is_too_deep(const char *text, size_t len) {
 	unsigned depth = 0;
 	bool in_string = false;
@@ -80,7 +80,7 @@ static json_t *read_object(struct postern__call *call) {
 	return json;
 }
 
-/* For requests that say it all in their path: no body, or {}. */
+/* For requests without parameters: no body, or {}. */
 static bool check_no_body(struct postern__call *call) {
 	if (call->request->body_len == 0) {
 		return true;
@@ -92,7 +92,7 @@ static bool check_no_body(struct postern__call *call) {
 	bool empty = json_object_size(json) == 0;
 	json_decref(json);
 	if (!empty) {
-		postern__call_refuse(call, 400, "this request takes no body");
+		postern__call_refuse(call, 400, "the request must not have a body");
 	}
 	return empty;
 }
@@ -100,7 +100,7 @@ static bool check_no_body(struct postern__call *call) {
 typedef int edit_one(struct postern_box *box, int64_t seq, const char *handler,
 		struct postern_error *error);
 
-static void run_one(struct postern__call *call, edit_one *edit,
+static void edit_one_delivery(struct postern__call *call, edit_one *edit,
 		const char *status) {
 	int64_t seq;
 	if (!check_no_body(call) || !postern__call_store_query(call) ||
@@ -115,7 +115,7 @@ static void run_one(struct postern__call *call, edit_one *edit,
 	struct postern_error error;
 	int r = edit(store->box, seq, handler, &error);
 	if (r == POSTERN_E_INVALID || r == POSTERN_E_BUSY) {
-		/* The request is fine; the state of the delivery does not allow it. */
+		/* The request is valid; the state of the delivery does not allow it. */
 		postern__response_problem(call->response, 409, r, error.text);
 		return;
 	}
@@ -134,19 +134,19 @@ static void run_one(struct postern__call *call, edit_one *edit,
 }
 
 void postern__route_retry(struct postern__call *call) {
-	run_one(call, postern_box_retry, "retried");
+	edit_one_delivery(call, postern_box_retry, "retried");
 }
 
 void postern__route_discard(struct postern__call *call) {
-	run_one(call, postern_box_discard, "discarded");
+	edit_one_delivery(call, postern_box_discard, "discarded");
 }
 
-/* Members of a filter are strings; a number may be written as one. */
+/* Members of a filter are strings; a number may be written as a number. */
 static bool set_filter(struct postern__call *call, json_t *json,
 		struct postern_filter *filter) {
 	if (!json_is_object(json) || json_object_size(json) == 0) {
 		postern__call_refuse(call, 400,
-				"'filter' must be an object that names something: %s",
+				"'filter' must be an object with at least one of: %s",
 				"state, channel, handler, type, since, until, message_id, "
 				"source, seq, store");
 		return false;
@@ -159,11 +159,11 @@ static bool set_filter(struct postern__call *call, json_t *json,
 		if (json_is_integer(value) && strcmp(name, "seq") == 0) {
 			(void)snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT,
 					json_integer_value(value));
-			text = number; /* read at once, not kept */
+			text = number; /* parsed at once, not kept */
 		}
 		if (!text) {
-			postern__call_refuse(call, 400, "'%s' in the filter is no string",
-					name);
+			postern__call_refuse(call, 400,
+					"filter member '%s' must be a string", name);
 			return false;
 		}
 		bool set = strcmp(name, "store") == 0
@@ -206,40 +206,42 @@ static bool read_bulk(struct postern__call *call, json_t *json,
 			*dry_run = json_is_true(value);
 		} else {
 			postern__call_refuse(call, 400,
-					"'%s' is not known, or of the wrong kind", name);
+					"unknown member '%s', or wrong type", name);
 			return false;
 		}
 	}
 	if (!filtered) {
-		postern__call_refuse(call, 400, "'filter' is missing: which ones?");
+		postern__call_refuse(call, 400, "'filter' is required");
 	}
 	return filtered;
 }
 
-/* A state in which nothing is ever edited is a misunderstanding, and "0" would
-   not clear it up. */
-static bool check_state(struct postern__call *call, enum postern_state state,
-		bool retry) {
+/* A state in which deliveries are never edited is refused, because a count of 0
+   would not explain the mistake. */
+bool postern__call_edit_state(struct postern__call *call,
+		enum postern_state state, enum postern__edit edit) {
+	const bool retry = edit == POSTERN__EDIT_RETRY;
 	const char *why;
+	if (edit == POSTERN__EDIT_NONE) {
+		return true;
+	}
 	switch (state) {
 	case POSTERN_STATE_DONE:
-		why = retry ? "what is done is not run again"
-					: "what is done has ended";
+		why = retry ? "a delivery that is done is not run again"
+					: "a delivery that is done has ended";
 		break;
-	case POSTERN_STATE_LEASED:
-		why = "what is leased is being run right now";
-		break;
+	case POSTERN_STATE_LEASED: why = "a leased delivery is running"; break;
 	case POSTERN_STATE_PARKED:
-		why = retry ? "what is parked has no handler that could run it" : NULL;
+		why = retry ? "a parked message has no handler to run" : NULL;
 		break;
 	case POSTERN_STATE_DISCARDED:
-		why = retry ? NULL : "what is discarded has ended";
+		why = retry ? NULL : "a discarded delivery has ended";
 		break;
 	default: why = NULL;
 	}
 	if (why) {
 		postern__call_refuse(call, 400,
-				"state: %s; %s takes pending, retrying, poisoned and %s", why,
+				"state: %s; %s accepts pending, retrying, poisoned and %s", why,
 				retry ? "retry" : "discard", retry ? "discarded" : "parked");
 	}
 	return !why;
@@ -249,7 +251,7 @@ typedef int edit_all(struct postern_box *box,
 		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
 		struct postern_error *error);
 
-/* What was edited in each store. */
+/* The number of edits in each store. */
 struct edited {
 	struct postern__part parts[POSTERN__STORE_COUNT_MAX];
 	uint64_t counts[POSTERN__STORE_COUNT_MAX];
@@ -258,8 +260,8 @@ struct edited {
 };
 
 /*
- * In one store. What was discarded was ended on purpose: a retry that names no
- * state is about the others. *count_out is set on failure too.
+ * Edit in one store. A discarded delivery was ended by an operator: a retry
+ * that names no state does not include it. *count_out is set on failure too.
  */
 static int edit_store(struct postern_box *box, edit_all *edit,
 		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
@@ -284,8 +286,8 @@ static int edit_store(struct postern_box *box, edit_all *edit,
 	return r;
 }
 
-/* In one store after the other, until the limit is reached; one that fails
-   leaves the others to be edited. */
+/* Edit in one store after the other, until the limit is reached; a failure of
+   one does not affect the others. */
 static void edit_stores(struct postern__call *call, edit_all *edit,
 		struct postern_filter *filter, bool dry_run, struct edited *out) {
 	uint32_t limit = filter->limit > 0 ? filter->limit : POSTERN_LIST_LIMIT_MAX;
@@ -321,7 +323,7 @@ static void write_edited(struct postern__call *call,
 	postern__json_close(body, '}');
 }
 
-static void run_all(struct postern__call *call, edit_all *edit) {
+static void edit_many_deliveries(struct postern__call *call, edit_all *edit) {
 	json_t *json = read_object(call);
 	if (!json) {
 		return;
@@ -329,7 +331,9 @@ static void run_all(struct postern__call *call, edit_all *edit) {
 	struct postern_filter filter = { .size = sizeof filter };
 	bool dry_run = false;
 	if (!read_bulk(call, json, &filter, &dry_run) ||
-			!check_state(call, filter.state, edit == postern_box_retry_all)) {
+			!postern__call_edit_state(call, filter.state,
+					edit == postern_box_retry_all ? POSTERN__EDIT_RETRY
+												  : POSTERN__EDIT_DISCARD)) {
 		goto out;
 	}
 	struct edited edited;
@@ -340,24 +344,26 @@ out:
 }
 
 void postern__route_retry_all(struct postern__call *call) {
-	run_all(call, postern_box_retry_all);
+	edit_many_deliveries(call, postern_box_retry_all);
 }
 
 void postern__route_discard_all(struct postern__call *call) {
-	run_all(call, postern_box_discard_all);
+	edit_many_deliveries(call, postern_box_discard_all);
 }
 
-/* Where a handler was paused or resumed, and where that failed. */
+/* The stores in which a handler was paused or resumed, and where that
+   failed. */
 struct switched {
 	struct postern__part done[POSTERN__STORE_COUNT_MAX];
 	size_t done_count;
 	struct postern__part failed[POSTERN__STORE_COUNT_MAX];
 	size_t failed_count;
-	struct postern_error unknown; /* what a store without the key said */
+	struct postern_error unknown; /* error of a store without the key */
 };
 
-/* Wherever the key is known: it is one handler, also after it moved. */
-static void switch_stores(const struct postern__call *call, bool paused,
+/* Pause or resume in every store that knows the key: it is one handler, also
+   after it moved. */
+static void pause_in_stores(const struct postern__call *call, bool paused,
 		struct switched *out) {
 	const char *handler = call->parts[0];
 	*out = (struct switched){ .done_count = 0 };
@@ -376,13 +382,13 @@ static void switch_stores(const struct postern__call *call, bool paused,
 	}
 }
 
-static void set_paused(struct postern__call *call, bool paused) {
+static void pause_route(struct postern__call *call, bool paused) {
 	struct switched switched;
 	struct postern__buf *body = &call->response->body;
 	if (!check_no_body(call) || !postern__call_store_query(call)) {
 		return;
 	}
-	switch_stores(call, paused, &switched);
+	pause_in_stores(call, paused, &switched);
 	if (switched.done_count + switched.failed_count == 0) {
 		postern__call_fail(call, &switched.unknown);
 		return;
@@ -411,11 +417,11 @@ static void set_paused(struct postern__call *call, bool paused) {
 }
 
 void postern__route_pause(struct postern__call *call) {
-	set_paused(call, true);
+	pause_route(call, true);
 }
 
 void postern__route_resume(struct postern__call *call) {
-	set_paused(call, false);
+	pause_route(call, false);
 }
 
 /* What was removed from each store. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A filter from text: the listing's query and the JSON of the bulk edits name
- * the same members and mean the same by them.
+ * Parses a filter: the listing's query and the JSON of the bulk edits have the
+ * same members.
  */
 
 #include <inttypes.h>
@@ -27,9 +27,8 @@ static bool set_state(struct postern__call *call, const char *value,
 	const char *near =
 			postern__closest(value, names, sizeof names / sizeof names[0]);
 	postern__call_refuse(call, 400,
-			"unknown state '%s'%s%s%s There are pending, leased, done, "
-			"poisoned, "
-			"discarded, parked and retrying",
+			"unknown state '%s'%s%s%s The states are pending, leased, done, "
+			"poisoned, discarded, parked and retrying",
 			value, near ? ", did you mean '" : "", near ? near : "",
 			near ? "'?" : ".");
 	return false;
@@ -46,7 +45,7 @@ static bool set_type(struct postern__call *call, const char *value,
 	return true;
 }
 
-/* A moment, or how long ago it was. 0 would mean that there is no filter. */
+/* A time, or how long ago it was. 0 would mean that there is no filter. */
 static bool read_moment(struct postern__call *call, const char *name,
 		const char *value, int64_t *out) {
 	int64_t ms;
@@ -64,7 +63,7 @@ static bool read_moment(struct postern__call *call, const char *name,
 		return true;
 	}
 	postern__call_refuse(call, 400,
-			"%s: '%s' is neither a moment such as 2026-01-31T12:00:00Z nor a "
+			"%s: '%s' is neither a time such as 2026-01-31T12:00:00Z nor a "
 			"time ago such as 90s, 15m, 2h or 7d",
 			name, value);
 	return false;
@@ -138,7 +137,8 @@ static const struct member {
 
 bool postern__call_filter(struct postern__call *call, const char *name,
 		const char *value, struct postern_filter *filter) {
-	/* An empty value would filter nothing, and a bulk edit would hit all. */
+	/* An empty value would match everything, and a bulk edit would change
+	   everything. */
 	if (!*value) {
 		postern__call_refuse(call, 400, "'%s' is empty", name);
 		return false;

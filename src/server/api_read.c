@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The routes that look at deliveries and messages: listings, and one message
- * with all that is known of it.
+ * The routes that read deliveries and messages: listings, and one message with
+ * everything about it.
  *
- * Several stores are listed one after the other. A cursor then says in which of
- * them the listing goes on: "NAME:" and the store's own cursor, nothing behind
- * the colon standing for its beginning.
+ * Several stores are listed one after the other. A cursor then names the store
+ * in which the listing continues: "NAME:" and the store's own cursor; nothing
+ * after the colon means its beginning.
  */
 
 #include <postern/box.h>
@@ -23,7 +23,7 @@
 /* Messages with one id that are shown; they differ in source or channel. */
 #define FOUND_MAX 20
 
-static void answer(struct postern__call *call) {
+static void list_response(struct postern__call *call) {
 	call->response->status = 200;
 }
 
@@ -48,11 +48,11 @@ static void write_row(struct postern__buf *buf, const char *store,
 	postern__json_pair_text(buf, "last_error", row->last_error);
 }
 
-/* What a listing is asked for. */
+/* The parameters of a listing. */
 struct page {
 	struct postern_filter filter; /* limit: what is left of it */
-	size_t first;                 /* the store to go on in */
-	/* Where to go on; "" at the end. */
+	size_t first;                 /* the store to continue in */
+	/* Where to continue; "" at the end. */
 	char cursor[POSTERN__STORE_NAME_LEN_MAX + 1 + POSTERN_CURSOR_LEN_MAX + 1];
 };
 
@@ -76,13 +76,13 @@ static bool set_cursor(struct postern__call *call, const char *text,
 		page->first = find_store(call, text, len);
 		if (page->first == call->store_count || text[len] != ':') {
 			postern__call_refuse(call, 400,
-					"this is not one of our cursors, or its store is gone");
+					"invalid cursor, or its store is no longer configured");
 			return false;
 		}
 		text += len + 1;
 	}
 	if (strlen(text) > POSTERN_CURSOR_LEN_MAX) {
-		postern__call_refuse(call, 400, "this is not one of our cursors");
+		postern__call_refuse(call, 400, "invalid cursor");
 		return false;
 	}
 	page->filter.cursor = *text ? text : NULL;
@@ -97,7 +97,7 @@ static bool set_list(struct postern__call *call,
 	}
 	if (strcmp(parameter->name, "q") == 0) {
 		postern__call_refuse(call, 400,
-				"searching with 'q' is not in this version");
+				"the search parameter 'q' is not in this version");
 		return false;
 	}
 	return postern__call_filter(call, parameter->name, parameter->value,
@@ -134,7 +134,7 @@ static bool read_page(struct postern__call *call, struct page *page) {
 	return set_cursor(call, cursor, page);
 }
 
-/* Where to go on: in this store, or at the beginning of it. */
+/* Where to continue: in this store, or at its beginning. */
 static void put_cursor(const struct postern__call *call, size_t index,
 		const char *cursor, struct page *page) {
 	bool several = call->store_count > 1;
@@ -143,7 +143,7 @@ static void put_cursor(const struct postern__call *call, size_t index,
 			cursor ? cursor : "");
 }
 
-/* One store's part of the page. False: refused. */
+/* List one store's part of the page. False: refused. */
 static bool list_store(struct postern__call *call, size_t index,
 		struct page *page) {
 	const struct postern__open_store *store = call->stores[index];
@@ -194,7 +194,7 @@ void postern__route_list(struct postern__call *call) {
 	postern__json_close(body, ']');
 	postern__json_pair_text(body, "cursor", *page.cursor ? page.cursor : NULL);
 	postern__json_close(body, '}');
-	answer(call);
+	list_response(call);
 }
 
 static void write_base64(struct postern__buf *buf, const unsigned char *bytes,
@@ -220,9 +220,9 @@ static void write_base64(struct postern__buf *buf, const unsigned char *bytes,
 }
 
 /*
- * "body" if it is text, "body_base64" if not, "body_omitted" if it is more than
- * *room_left, from which what is shown is taken. A zero byte is valid UTF-8,
- * but many readers of JSON choke on it.
+ * "body" if it is text, "body_base64" if not, "body_omitted" if it is longer
+ * than *room_left, which is reduced by what is shown. A zero byte is valid
+ * UTF-8, but many JSON parsers do not accept it.
  */
 static void write_body(struct postern__buf *buf,
 		const struct postern_message *message, size_t *room_left) {
@@ -289,7 +289,7 @@ static void write_conflicts(struct postern__buf *buf,
 	postern__json_close(buf, ']');
 }
 
-/* How many attempts the handler has; null if nobody configures it. */
+/* The attempts of the handler in total; null if it is not configured. */
 static void write_max_attempts(struct postern__call *call, const char *key) {
 	struct postern__buf *buf = &call->response->body;
 	const struct postern__config *config = call->api->config;
@@ -343,14 +343,14 @@ static void write_detail(struct postern__call *call, const char *store,
 	postern__json_close(buf, '}');
 }
 
-/* What a search is for; NULL: any. */
+/* The parameters of a search; NULL: any. */
 struct wanted {
 	const char *id;
 	const char *source;
 	const char *channel;
 };
 
-/* One store's part of what was found. False: refused. */
+/* Read one store's part of the messages that were found. False: refused. */
 static bool find_in(struct postern__call *call,
 		const struct postern__open_store *store, const struct wanted *wanted,
 		size_t *room_left) {
@@ -363,7 +363,7 @@ static bool find_in(struct postern__call *call,
 		struct postern_detail *detail;
 		r = postern_box_get(store->box, seqs[i], &detail, &error);
 		if (r == POSTERN_E_NOTFOUND) {
-			r = POSTERN_OK; /* gone since it was found */
+			r = POSTERN_OK; /* removed since it was found */
 		} else if (r == POSTERN_OK) {
 			write_detail(call, store->name, detail, room_left);
 			postern_detail_destroy(detail);
@@ -401,7 +401,7 @@ static bool read_wanted(struct postern__call *call, struct wanted *wanted) {
 		}
 	}
 	if (!wanted->id || !*wanted->id) {
-		postern__call_refuse(call, 400, "which message? 'id' is missing");
+		postern__call_refuse(call, 400, "'id' is required");
 		return false;
 	}
 	return true;
@@ -424,52 +424,93 @@ void postern__route_find(struct postern__call *call) {
 	}
 	postern__json_close(body, ']');
 	postern__json_close(body, '}');
-	answer(call);
+	list_response(call);
 }
 
-/* The message that the path names, and its store. NULL: refused. */
-static struct postern_detail *get_detail(struct postern__call *call,
-		const char **store_out) {
-	int64_t seq;
+/* The message number in the path, and the store that has it. NULL: refused. */
+static const struct postern__open_store *find_seq(struct postern__call *call,
+		int64_t *seq_out) {
 	if (!postern__call_store_query(call) ||
-			!postern__call_seq(call, call->parts[0], &seq)) {
+			!postern__call_seq(call, call->parts[0], seq_out)) {
 		return NULL;
 	}
-	const struct postern__open_store *store = postern__call_of_seq(call, seq);
-	if (!store) {
-		return NULL;
+	return postern__call_of_seq(call, *seq_out);
+}
+
+/*
+ * A message whose row is missing, as in a damaged store: its deliveries can be
+ * read and ended by its number. False: there are none.
+ */
+static bool write_remains(struct postern__call *call,
+		const struct postern__open_store *store, int64_t seq) {
+	static const char *const lost[] = { "id", "source", "channel", "type" };
+	struct postern__buf *buf = &call->response->body;
+	const struct postern_filter filter = { .size = sizeof filter, .seq = seq };
+	struct postern_listing *listing;
+	if (postern_box_list(store->box, &filter, &listing, NULL) != POSTERN_OK) {
+		return false;
 	}
-	struct postern_detail *detail;
-	struct postern_error error;
-	if (postern_box_get(store->box, seq, &detail, &error) != POSTERN_OK) {
-		postern__call_fail(call, &error);
-		return NULL;
+	size_t count = postern_listing_count(listing);
+	if (count > 0) {
+		postern__json_open(buf, '{');
+		postern__json_pair_text(buf, "store", store->name);
+		postern__json_pair_int(buf, "seq", seq);
+		for (size_t i = 0; i < sizeof lost / sizeof lost[0]; i++) {
+			postern__json_pair_null(buf, lost[i]);
+		}
+		postern__json_pair_bool(buf, "message_missing", true);
+		postern__json_key(buf, "deliveries");
+		postern__json_open(buf, '[');
+		for (size_t i = 0; i < count; i++) {
+			const struct postern_delivery_detail delivery = {
+				.row = *postern_listing_get(listing, i),
+			};
+			write_delivery(call, store->name, &delivery);
+		}
+		postern__json_close(buf, ']');
+		postern__json_close(buf, '}');
 	}
-	*store_out = store->name;
-	return detail;
+	postern_listing_destroy(listing);
+	return count > 0;
 }
 
 void postern__route_show(struct postern__call *call) {
-	const char *store;
-	struct postern_detail *detail = get_detail(call, &store);
-	if (detail) {
-		size_t room_left = POSTERN__API_BODY_SHOWN_MAX;
-		write_detail(call, store, detail, &room_left);
-		postern_detail_destroy(detail);
-		answer(call);
+	struct postern_detail *detail;
+	struct postern_error error;
+	int64_t seq;
+	const struct postern__open_store *store = find_seq(call, &seq);
+	if (!store) {
+		return;
 	}
+	int r = postern_box_get(store->box, seq, &detail, &error);
+	if (r == POSTERN_OK) {
+		size_t room_left = POSTERN__API_BODY_SHOWN_MAX;
+		write_detail(call, store->name, detail, &room_left);
+		postern_detail_destroy(detail);
+	} else if (r != POSTERN_E_NOTFOUND || !write_remains(call, store, seq)) {
+		postern__call_fail(call, &error);
+		return;
+	}
+	list_response(call);
 }
 
-/* As bytes of no type: what a stranger sent must not be run by whoever looks
-   at it, and its own type is in the message. */
+/* Sent as bytes without a type: a browser must not run what a sender sent. The
+   type of the body is in the message. */
 void postern__route_body(struct postern__call *call) {
-	const char *store;
-	struct postern_detail *detail = get_detail(call, &store);
-	if (detail) {
-		call->response->content_type = "application/octet-stream";
-		postern__buf_append(&call->response->body, detail->message.body,
-				detail->message.body_len);
-		postern_detail_destroy(detail);
-		answer(call);
+	struct postern_detail *detail;
+	struct postern_error error;
+	int64_t seq;
+	const struct postern__open_store *store = find_seq(call, &seq);
+	if (!store) {
+		return;
 	}
+	if (postern_box_get(store->box, seq, &detail, &error) != POSTERN_OK) {
+		postern__call_fail(call, &error);
+		return;
+	}
+	call->response->content_type = "application/octet-stream";
+	postern__buf_append(&call->response->body, detail->message.body,
+			detail->message.body_len);
+	postern_detail_destroy(detail);
+	list_response(call);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The routes that count, and those that say how the server is.
+ * The routes that count, and the health routes.
  */
 
 #include <inttypes.h>
@@ -13,15 +13,19 @@
 
 #include "base/fail.h"
 #include "base/json_text.h"
+#include "base/redact.h"
 #include "server/api.h"
 #include "server/route.h"
 
-static void answer(struct postern__call *call) {
+/* A path as long as the system takes it. */
+#define PLACE_LEN_MAX 4200
+
+static void stats_response(struct postern__call *call) {
 	call->response->status = 200;
 }
 
-/* Whether the store's channel is one that this process takes messages for; a
-   store remembers all that it ever had. */
+/* Whether this process accepts messages for the store's channel; a store has
+   all channels that it ever had. */
 static bool is_configured(const struct postern__call *call, const char *store,
 		const char *name) {
 	const struct postern__config_channel *channel =
@@ -53,6 +57,7 @@ static void write_channel(const struct postern__call *call, const char *store,
 	if (can_stage(stats)) {
 		postern__json_pair_uint(buf, "staged", channel->staged);
 		postern__json_pair_uint(buf, "refused", channel->refused);
+		postern__json_pair_uint(buf, "nodes", channel->nodes);
 	}
 	postern__json_close(buf, '}');
 }
@@ -94,7 +99,7 @@ static void write_node(const struct postern__call *call, const char *store,
 		const struct postern_stats *stats, size_t index) {
 	const struct postern_node_stats *node = &stats->nodes[index];
 	struct postern__buf *buf = &call->response->body;
-	char id[17]; /* more digits than a number of JSON is good for */
+	char id[17]; /* more digits than a JSON number can hold exactly */
 	(void)snprintf(id, sizeof id, "%016" PRIx64, node->node);
 	postern__json_open(buf, '{');
 	postern__json_pair_text(buf, "store", store);
@@ -123,7 +128,7 @@ static void write_node(const struct postern__call *call, const char *store,
 	postern__json_close(buf, '}');
 }
 
-/* What each of the stores counts. */
+/* The stats of each store. */
 struct counts {
 	struct postern_stats *stats[POSTERN__STORE_COUNT_MAX];
 	size_t count;
@@ -154,7 +159,7 @@ static bool get_counts(struct postern__call *call, struct counts *counts) {
 	return true;
 }
 
-/* One of the things that a store counts: how many it has, and writing one. */
+/* One list of the stats: its length, and how to write an item. */
 struct kind {
 	size_t (*count)(const struct postern_stats *stats);
 	void (*write)(const struct postern__call *call, const char *store,
@@ -177,7 +182,7 @@ static const struct kind channels = { channel_count, write_channel };
 static const struct kind handlers = { handler_count, write_handler };
 static const struct kind nodes = { node_count, write_node };
 
-/* All of a kind, of all stores, as a list of this name. */
+/* Write all items of a list, of all stores, under this name. */
 static void write_list(const struct postern__call *call, const char *name,
 		const struct counts *counts, const struct kind *kind) {
 	struct postern__buf *buf = &call->response->body;
@@ -192,6 +197,28 @@ static void write_list(const struct postern__call *call, const char *name,
 	postern__json_close(buf, ']');
 }
 
+/* Write the address of a store: its file, or its database and schema. */
+static void write_place(struct postern__call *call,
+		const struct postern__open_store *store) {
+	struct postern__buf *buf = &call->response->body;
+	const struct postern__config_store *known =
+			call->api->config ? postern__config_store_named(call->api->config,
+										store->name, NULL)
+							  : NULL;
+	char text[PLACE_LEN_MAX];
+	if (store->file) {
+		(void)snprintf(text, sizeof text, "sqlite:%s", store->file);
+		postern__json_pair_text(buf, "url", text);
+	} else if (known) {
+		postern__redact(known->values.store, text, sizeof text);
+		postern__json_pair_text(buf, "url", text);
+		postern__config_schema_name(known, text, sizeof text);
+		if (*text) {
+			postern__json_pair_text(buf, "schema", text);
+		}
+	}
+}
+
 static void write_stores(struct postern__call *call,
 		const struct counts *counts) {
 	struct postern__buf *buf = &call->response->body;
@@ -201,12 +228,49 @@ static void write_stores(struct postern__call *call,
 		postern__json_open(buf, '{');
 		postern__json_pair_text(buf, "name", call->stores[i]->name);
 		postern__json_pair_text(buf, "kind", counts->stats[i]->store);
+		write_place(call, call->stores[i]);
 		postern__json_close(buf, '}');
 	}
 	postern__json_close(buf, ']');
 }
 
-/* An object with the lists of a kind; NULL: of every kind, and the stores. */
+void postern__stranded_text(const struct postern_channel_stats *channel,
+		char out[POSTERN__STRANDED_TEXT_MAX]) {
+	(void)snprintf(out, POSTERN__STRANDED_TEXT_MAX,
+			"%" PRIu64 " staged message%s wait%s in channel '%s', which no "
+			"running node has; add the channel to the configuration of a node",
+			channel->staged, channel->staged == 1 ? "" : "s",
+			channel->staged == 1 ? "s" : "", channel->name);
+}
+
+/* Write the warnings: staged messages that no node accepts. */
+static void write_warnings(struct postern__call *call,
+		const struct counts *counts) {
+	struct postern__buf *buf = &call->response->body;
+	postern__json_key(buf, "warnings");
+	postern__json_open(buf, '[');
+	for (size_t i = 0; i < counts->count; i++) {
+		const struct postern_stats *stats = counts->stats[i];
+		for (size_t n = 0; n < stats->channel_count; n++) {
+			const struct postern_channel_stats *channel = &stats->channels[n];
+			char text[POSTERN__STRANDED_TEXT_MAX];
+			if (!can_stage(stats) || channel->staged == 0 ||
+					channel->nodes > 0) {
+				continue;
+			}
+			postern__stranded_text(channel, text);
+			postern__json_open(buf, '{');
+			postern__json_pair_text(buf, "store", call->stores[i]->name);
+			postern__json_pair_text(buf, "channel", channel->name);
+			postern__json_pair_uint(buf, "staged", channel->staged);
+			postern__json_pair_text(buf, "text", text);
+			postern__json_close(buf, '}');
+		}
+	}
+	postern__json_close(buf, ']');
+}
+
+/* An object with one list; NULL: with every list, and the stores. */
 static void answer_counts(struct postern__call *call, const struct kind *kind) {
 	struct counts counts;
 	if (!get_counts(call, &counts)) {
@@ -220,10 +284,11 @@ static void answer_counts(struct postern__call *call, const struct kind *kind) {
 		write_list(call, "channels", &counts, &channels);
 		write_list(call, "handlers", &counts, &handlers);
 		write_list(call, "nodes", &counts, &nodes);
+		write_warnings(call, &counts);
 	}
 	postern__json_close(&call->response->body, '}');
 	finish_counts(&counts);
-	answer(call);
+	stats_response(call);
 }
 
 void postern__route_stats(struct postern__call *call) {
@@ -244,7 +309,7 @@ void postern__route_nodes(struct postern__call *call) {
 
 void postern__route_health(struct postern__call *call) {
 	postern__buf_append_text(&call->response->body, "{\"status\":\"ok\"}");
-	answer(call);
+	stats_response(call);
 }
 
 void postern__route_ready(struct postern__call *call) {
@@ -261,12 +326,12 @@ void postern__route_ready(struct postern__call *call) {
 		const struct postern__open_store *store = call->stores[i];
 		int r = store->runner ? postern_runner_health(store->runner, &error)
 							  : postern__fail(&error, POSTERN_E_UNAVAILABLE,
-										"nothing is run");
+										"no runner is running");
 		if (r != POSTERN_OK) {
 			postern__call_fail_in(call, store, &error);
 			return;
 		}
 	}
 	postern__buf_append_text(&call->response->body, "{\"status\":\"ready\"}");
-	answer(call);
+	stats_response(call);
 }

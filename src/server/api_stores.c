@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Which stores a request is about.
+ * Chooses the stores of a request.
  *
- * All of the server's, unless the sender says otherwise. A command names those
- * of its own configuration, by their files: what it was not told of it must not
- * change, and what it was told of must not be missing without a word.
+ * All stores of the server, unless the request names some. A command names the
+ * stores of its own configuration, by their files: a store that it does not
+ * name must not be changed, and a store that it names must not be left out
+ * silently.
  */
 
 #include <postern/inspect.h>
@@ -17,7 +18,7 @@
 #include "base/text.h"
 #include "server/route.h"
 
-static void add(struct postern__call *call,
+static void add_store(struct postern__call *call,
 		const struct postern__open_store *store) {
 	for (size_t i = 0; i < call->store_count; i++) {
 		if (call->stores[i] == store) {
@@ -27,18 +28,18 @@ static void add(struct postern__call *call,
 	call->stores[call->store_count++] = store;
 }
 
-/* One Postern-Store. False: refused. */
+/* Read one Postern-Store header. False: refused. */
 static bool add_named(struct postern__call *call, const char *name) {
 	const struct postern__open_store *store =
 			postern__stores_find(call->api->stores, name);
 	if (!store) {
 		postern__call_refuse(call, 421,
-				"the server was started with another configuration and lacks "
-				"a store of this one, or the store's file was removed or "
-				"replaced since: restart it, or choose another store");
+				"the server does not have this store: it was started with "
+				"another configuration, or the store's file was removed or "
+				"replaced; restart the server, or choose another store");
 		return false;
 	}
-	add(call, store);
+	add_store(call, store);
 	return true;
 }
 
@@ -72,13 +73,13 @@ bool postern__call_choose(struct postern__call *call, const char *name) {
 		names[i] = call->stores[i]->name;
 	}
 	const char *near = postern__closest(name, names, call->store_count);
-	postern__call_refuse(call, 404, "there is no store '%s'%s%s%s", name,
+	postern__call_refuse(call, 404, "no store '%s'%s%s%s", name,
 			near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 	return false;
 }
 
-/* The error, saying in which store if there are several. */
-static struct postern_error told_in(const struct postern__call *call,
+/* The error, with the name of the store if there are several. */
+static struct postern_error prefix_store(const struct postern__call *call,
 		const struct postern__open_store *store,
 		const struct postern_error *error) {
 	struct postern_error told = *error;
@@ -92,7 +93,7 @@ static struct postern_error told_in(const struct postern__call *call,
 void postern__call_fail_in(struct postern__call *call,
 		const struct postern__open_store *store,
 		const struct postern_error *error) {
-	struct postern_error told = told_in(call, store, error);
+	struct postern_error told = prefix_store(call, store, error);
 	postern__call_fail(call, &told);
 }
 
@@ -101,7 +102,7 @@ void postern__call_open_parts(struct postern__call *call,
 	for (size_t i = 0; i < count && !changed; i++) {
 		if (parts[i].error.code != POSTERN_OK) {
 			struct postern_error told =
-					told_in(call, parts[i].store, &parts[i].error);
+					prefix_store(call, parts[i].store, &parts[i].error);
 			postern__response_open_fail(call->response, &told);
 			return;
 		}
@@ -143,15 +144,40 @@ postern__call_of_channel(const struct postern__call *call,
 	return call->stores[0];
 }
 
-/* A number is a store's own; commands have a flag for the store. */
+/* Each store has its own message numbers; commands have a flag for the
+   store. */
 static void refuse_several(struct postern__call *call, int64_t seq,
 		const struct postern__buf *names) {
 	bool command = call->request->transport &&
 				   strcmp(call->request->transport, "cli") == 0;
 	postern__call_refuse(call, 409,
-			"several stores have a message %s%lld (%s): say which with %s",
+			"several stores have a message %s%lld (%s): choose one with %s",
 			command ? "#" : "", (long long)seq, postern__buf_text(names),
 			command ? "--in NAME" : "?store=NAME");
+}
+
+/* Whether a box has a message with this number, or deliveries of one whose row
+   is missing. POSTERN_E_NOTFOUND: neither. */
+static int find_message(struct postern_box *box, int64_t seq,
+		struct postern_error *error) {
+	const struct postern_filter filter = {
+		.size = sizeof filter,
+		.seq = seq,
+		.limit = 1,
+	};
+	struct postern_detail *detail;
+	struct postern_listing *listing;
+	int r = postern_box_get(box, seq, &detail, error);
+	if (r == POSTERN_OK) {
+		postern_detail_destroy(detail);
+		return r;
+	}
+	if (r == POSTERN_E_NOTFOUND &&
+			postern_box_list(box, &filter, &listing, NULL) == POSTERN_OK) {
+		r = postern_listing_count(listing) > 0 ? POSTERN_OK : r;
+		postern_listing_destroy(listing);
+	}
+	return r;
 }
 
 const struct postern__open_store *
@@ -165,8 +191,7 @@ postern__call_of_seq(struct postern__call *call, int64_t seq) {
 	}
 	postern__buf_init(&names, POSTERN_ERROR_TEXT_MAX);
 	for (size_t i = 0; i < call->store_count; i++) {
-		struct postern_detail *detail;
-		int r = postern_box_get(call->stores[i]->box, seq, &detail, &error);
+		int r = find_message(call->stores[i]->box, seq, &error);
 		if (r == POSTERN_E_NOTFOUND) {
 			continue;
 		}
@@ -175,7 +200,6 @@ postern__call_of_seq(struct postern__call *call, int64_t seq) {
 			found = NULL;
 			goto out;
 		}
-		postern_detail_destroy(detail);
 		found = call->stores[i];
 		postern__buf_printf(&names, "%s%s", count++ > 0 ? ", " : "",
 				found->name);

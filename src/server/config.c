@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loading a configuration: find the text, read it, lay environment and flags
- * over it, then read the stores, which inherit from that, and the channels,
- * which inherit from their stores.
+ * Loads a configuration: find the text, parse it, apply environment and flags,
+ * then read the stores, which inherit from that, and the channels, which
+ * inherit from their stores.
  */
 
 #include "server/config.h"
@@ -17,13 +17,14 @@
 #include "server/config_expand.h"
 #include "server/config_file.h"
 #include "server/config_options.h"
+#include "server/config_path.h"
 #include "server/config_section.h"
 #include "server/config_yaml.h"
 
 /* What POSTERN_TIMEOUT_DEFAULT is for sql handlers on SQLite. */
 #define SQL_TIMEOUT_MS 5000
 
-/* How the variables of the environment begin. */
+/* Prefix of the environment variables. */
 #define VARIABLE_PREFIX "POSTERN_"
 
 static const char *const search_default[] = {
@@ -104,10 +105,10 @@ int postern__config_retention_check(const struct postern__config *config,
 		struct postern_error *error) {
 	int64_t payload_ms = values->retention_payload_ms;
 	int64_t dedupe_ms = values->retention_dedupe_ms;
-	char payload_text[POSTERN__DURATION_TEXT_MAX] = "none: for good";
+	char payload_text[POSTERN__DURATION_TEXT_MAX] = "none: unlimited";
 	char dedupe_text[POSTERN__DURATION_TEXT_MAX];
 
-	/* 0 is for good. */
+	/* 0: unlimited. */
 	if (dedupe_ms == 0 || (payload_ms > 0 && dedupe_ms >= payload_ms)) {
 		return POSTERN_OK;
 	}
@@ -117,7 +118,7 @@ int postern__config_retention_check(const struct postern__config *config,
 	postern__duration_format(dedupe_ms, dedupe_text);
 	(void)postern__fail(error, POSTERN_E_INVALID,
 			"retention.dedupe (%s) must not be less than retention.payload "
-			"(%s): an id is remembered at least as long as its message",
+			"(%s): an id is remembered at least as long as its message is kept",
 			dedupe_text, payload_text);
 	return postern__config_fail_nearer(config, values, "retention.dedupe",
 			"retention.payload", error);
@@ -165,7 +166,7 @@ static int read_environment(struct postern__config *config,
 	for (size_t i = 0; postern__config_option_get(i, &names); i++) {
 		const char *text = postern__environment_get(config->environment,
 				names.environment);
-		/* Set but empty is how many tools say "not set". */
+		/* Many tools set a variable to "" in order to unset it. */
 		if (text && *text) {
 			int r = put_global(config, i, text, POSTERN__CONFIG_ENVIRONMENT,
 					error);
@@ -177,7 +178,7 @@ static int read_environment(struct postern__config *config,
 	return POSTERN_OK;
 }
 
-/* Variables that are none of the configuration's: of handlers, of tests. */
+/* Variables that are not options: of handlers, of tests. */
 static bool is_other_variable(const char *name) {
 	static const char *const others[] = { "ATTEMPT", "BUG", "CONFIG",
 		"CRASH_AT", "FAIL_AT", "FENCE", "HANDLER", "PAUSE_AT", "SEED",
@@ -190,8 +191,8 @@ static bool is_other_variable(const char *name) {
 	return false;
 }
 
-/* What $POSTERN_`name` was probably meant to be; NULL: it is right, or far from
-   everything we know. */
+/* The option that $POSTERN_`name` is probably a misspelling of; NULL: it is an
+   option, or similar to none. */
 static const char *near_variable(const char *name) {
 	const char *names[POSTERN__CONFIG_OPTION_COUNT_MAX + 1];
 	struct postern__config_option option;
@@ -210,7 +211,7 @@ static const char *near_variable(const char *name) {
 	return postern__closest(name, names, count);
 }
 
-/* A misspelt variable says nothing, which is not what was meant. */
+/* A misspelt variable would have no effect, so there is a warning. */
 static int warn_of_variables(struct postern__config *config,
 		struct postern_error *error) {
 	static const char prefix[] = VARIABLE_PREFIX;
@@ -229,8 +230,7 @@ static int warn_of_variables(struct postern__config *config,
 		}
 		char text[256];
 		(void)snprintf(text, sizeof text,
-				"the variable %s means nothing; did you mean %s%s?", name,
-				prefix, near);
+				"unknown variable %s; did you mean %s%s?", name, prefix, near);
 		const char *copy = postern__arena_strdup(&config->arena, text);
 		if (!copy) {
 			return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -265,6 +265,18 @@ static int read_flags(struct postern__config *config,
 	return POSTERN_OK;
 }
 
+/* The directory of relative paths, including the default store. */
+static int find_base(struct postern__config *config,
+		struct postern_error *error) {
+	int r = postern__config_path_base(config->name, &config->arena,
+			&config->base, error);
+	if (r == POSTERN_OK) {
+		r = postern__config_path_resolve(config->base, POSTERN__CONFIG_DEFAULT,
+				"sqlite:", &config->arena, &config->values.store, error);
+	}
+	return r;
+}
+
 /* Everything but finding the text; `text` is NULL without a file. */
 static int read_text(struct postern__config *config, const char *text,
 		size_t len, const struct postern__config_input *input,
@@ -273,6 +285,9 @@ static int read_text(struct postern__config *config, const char *text,
 	struct postern__yaml_node *root = NULL;
 
 	int r = postern__option_defaults(&config->values, &config->arena, error);
+	if (r == POSTERN_OK && text) {
+		r = find_base(config, error);
+	}
 	if (r == POSTERN_OK && text) {
 		r = postern__yaml_read(config->name, text, len, &config->arena, &root,
 				error);
@@ -350,7 +365,7 @@ int postern__config_parse(const char *name, const char *text, size_t len,
 	return POSTERN_OK;
 }
 
-/* Read the file that is to be read; *text_out is NULL if there is none. */
+/* Read the configuration file; *text_out is NULL if there is none. */
 static int find_text(struct postern__config *config,
 		const struct postern__config_input *input, const char **text_out,
 		size_t *len_out, struct postern_error *error) {
@@ -399,7 +414,7 @@ int postern__config_load(const struct postern__config_input *input,
 	if (input->demo) {
 		if (input->path) {
 			return postern__fail(error, POSTERN_E_INVALID,
-					"--demo brings its own configuration: leave out -c");
+					"--demo has its own configuration: remove -c");
 		}
 		return postern__config_parse(POSTERN__CONFIG_DEMO_NAME,
 				postern__config_demo, strlen(postern__config_demo), input, out,

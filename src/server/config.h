@@ -3,23 +3,23 @@
 #define POSTERN_SERVER_CONFIG_H
 
 /*
- * The configuration: postern.yaml, the environment and the flags, read once
- * and checked as a whole.
+ * The configuration: postern.yaml, the environment and the flags, read once and
+ * validated as a whole.
  *
- *   flag  >  environment  >  file  >  default
+ * flag > environment > file > default
  *
- * decides an option's global value; a store, a channel or a handler that says
- * it for itself has the last word ("the nearest wins"). The file is the one
- * named by -c, else $POSTERN_CONFIG, else ./postern.yaml, else
- * /etc/postern/postern.yaml; with none of them the defaults serve.
+ * decides an option's global value; a value set in a store, a channel or a
+ * handler overrides it there ("the nearest wins"). The file is the one named by
+ * -c, else $POSTERN_CONFIG, else ./postern.yaml, else
+ * /etc/postern/postern.yaml; without a file the defaults apply.
  *
- * Whatever is wrong is told as "file:line:col: what, and what would be
- * right", or with "--lease" or "$POSTERN_LEASE" in front if that is where it
- * was said. Every failure of the functions that read is one of the
- * configuration: exit code 2.
+ * Errors have the form "file:line:col: what is wrong, and what would be right",
+ * or begin with "--lease" or "$POSTERN_LEASE" if the value came from there.
+ * Every failure of the functions that read is an error of the configuration:
+ * exit code 2.
  *
- * Relative paths in it (sqlite:FILE, store_file) start at the current
- * directory, wherever the file is.
+ * Relative paths in the file (sqlite:FILE, store_file) start at the directory
+ * of the file, those of flags and variables at the current directory.
  *
  * Threads: a configuration never changes after it was loaded.
  */
@@ -43,12 +43,12 @@ struct postern__config_flag {
 	const char *value;
 };
 
-/* Zero the struct and set what you have. Borrowed for the call. */
+/* Zero the struct and set members. Borrowed for the call. */
 struct postern__config_input {
 	const char *path; /* -c; NULL: search */
 	const struct postern__config_flag *flags;
 	size_t flag_count;
-	/* The built-in demonstration in place of any file; not with `path`. */
+	/* The built-in demonstration instead of a file; not with `path`. */
 	bool demo;
 	/* "NAME=VALUE", ended by NULL; NULL: the process's own. */
 	char *const *environment;
@@ -57,7 +57,7 @@ struct postern__config_input {
 };
 
 /*
- * Find, read and check the configuration.
+ * Find, read and validate the configuration.
  *
  * out  yours; end it with postern__config_destroy().
  */
@@ -75,7 +75,7 @@ int postern__config_parse(const char *name, const char *text, size_t len,
 /* NULL is fine. */
 void postern__config_destroy(struct postern__config *config);
 
-/* Where a value was said. */
+/* Where a value was set. */
 enum postern__config_source {
 	POSTERN__CONFIG_DEFAULT = 0,
 	POSTERN__CONFIG_FILE,
@@ -88,7 +88,7 @@ struct postern__config_origin {
 	unsigned level;  /* 0 global, 1 store, 2 channel, 3 handler */
 	unsigned line;   /* from 1; 0 unless it is the file */
 	unsigned column; /* from 1, in characters */
-	bool is_file;    /* said as NAME_file */
+	bool is_file;    /* set as NAME_file */
 };
 
 /* More than there are options. */
@@ -101,11 +101,11 @@ struct postern__config_origin {
  * structs.
  */
 struct postern__config_values {
-	/* Of the process: global only. */
+	/* Options of the process: global only. */
 	const char *listen; /* the path of a socket; NULL: none */
 	int64_t shutdown_grace_ms;
 
-	/* Of a store. */
+	/* Options of a store. */
 	const char *store; /* its URL; may hold secrets: redact it */
 	uint32_t workers;
 	int64_t polling_interval_ms;
@@ -128,19 +128,19 @@ struct postern__config_values {
 	int64_t cleanup_interval_ms;
 	uint32_t cleanup_batch;
 
-	/* Of a delivery: a handler may have its own. */
+	/* Options of a delivery: a handler may have its own. */
 	uint32_t max_attempts;
 	uint32_t max_crashes;
 	int64_t max_retry_delay_ms;
 	const int64_t *backoff_ms; /* NULL: exponential */
 	size_t backoff_count;
-	int64_t timeout_ms; /* POSTERN_TIMEOUT_DEFAULT unless said */
+	int64_t timeout_ms; /* POSTERN_TIMEOUT_DEFAULT unless set */
 	int64_t lease_ms;
 	uint32_t concurrency; /* 0: none */
 	uint32_t commit_batch;
 	int on_poisoned_duplicate; /* enum postern_poisoned_duplicate */
 
-	/* Of a channel. */
+	/* Options of a channel. */
 	uint64_t max_message_size;
 	int64_t retention_payload_ms; /* 0: none */
 	int64_t retention_dedupe_ms;
@@ -156,7 +156,7 @@ struct postern__config_values {
 #define POSTERN__STORE_COUNT_MAX 16
 #define POSTERN__STORE_NAME_LEN_MAX 64
 
-/* The name of the one that `store: URL` means. */
+/* The name of the store that `store: URL` configures. */
 #define POSTERN__STORE_DEFAULT "default"
 
 struct postern__config_store {
@@ -164,7 +164,7 @@ struct postern__config_store {
 	unsigned line; /* 0: not in the file */
 	unsigned column;
 	struct postern__config_values values;
-	/* Those of the values, with the store's name in place of "{store}". */
+	/* The names of the values, with the store's name instead of "{store}". */
 	const char *lock_name;
 	const char *cleanup_lock_name;
 };
@@ -177,9 +177,9 @@ struct postern__config_handler {
 	size_t legacy_key_count;
 	const char *const *types;
 	size_t type_count;
-	const char *sql; /* this one */
+	const char *sql; /* one of these two */
 	const char *const *exec;
-	size_t exec_count; /* or this one */
+	size_t exec_count; /* one of these two */
 	struct postern__config_values values;
 };
 
@@ -193,98 +193,98 @@ struct postern__config_channel {
 	struct postern__config_values values;
 };
 
-/* All that these return lives as long as the configuration. */
+/* The results live as long as the configuration. */
 const struct postern__config_values *postern__config_global(
 		const struct postern__config *config);
 /* There is at least one; NULL past the last. */
 size_t postern__config_store_count(const struct postern__config *config);
 const struct postern__config_store *
 postern__config_store(const struct postern__config *config, size_t index);
-/* The one with this name; NULL if there is none. Then *near_out (may be NULL)
-   is the one that was probably meant, or NULL. */
+/* The store with this name; NULL if there is none. Then *near_out (may be NULL)
+   is the closest name, or NULL. */
 const struct postern__config_store *
 postern__config_store_named(const struct postern__config *config,
 		const char *name, const char **near_out);
 size_t postern__config_channel_count(const struct postern__config *config);
 const struct postern__config_channel *
 postern__config_channel(const struct postern__config *config, size_t index);
-/* The one with this name; NULL if there is none. */
+/* The channel with this name; NULL if there is none. */
 const struct postern__config_channel *
 postern__config_channel_named(const struct postern__config *config,
 		const char *name);
-/* The one with this key or legacy key; NULL if there is none. */
+/* The handler with this key or legacy key; NULL if there is none. */
 const struct postern__config_handler *
 postern__config_handler_named(const struct postern__config *config,
 		const char *key);
-/* The file that was read; NULL if the defaults serve; "(demo)". */
+/* The file that was read; NULL if only defaults apply; "(demo)". */
 const char *postern__config_name(const struct postern__config *config);
 
-/* What was read and is no error, but hardly meant: sentences for people. More
-   than POSTERN__CONFIG_WARNING_COUNT_MAX are not told. NULL past the last. */
+/* Warnings: settings that are valid but probably a mistake, as sentences. At
+   most POSTERN__CONFIG_WARNING_COUNT_MAX are kept. NULL past the last. */
 #define POSTERN__CONFIG_WARNING_COUNT_MAX 8
 const char *postern__config_warning(const struct postern__config *config,
 		size_t index);
 
 /*
- * Zero the options, set `size` and all that the configuration says about a
- * store. What it does not know (read_only, must_exist, remark, clock, …) is
- * left zero for the caller to set.
+ * Zero the options, set `size` and all that the configuration has for a store.
+ * Other members (read_only, must_exist, remark, clock, …) are left zero for the
+ * caller to set.
  */
 void postern__config_box_options(const struct postern__config_store *store,
 		struct postern_box_options *out);
 void postern__config_runner_options(const struct postern__config_store *store,
 		struct postern_runner_options *out);
 
-/* The schema in which a store is, wherever that was said; "" if in none. */
+/* The schema of a store, from the URL or the setting; "" if it has none. */
 void postern__config_schema_name(const struct postern__config_store *store,
 		char *out, size_t size);
 
 /*
- * Add every channel of a store and their handlers to its box, which is open
- * and not started. What the box says about one of them is returned with its
- * file:line:col in front.
+ * Add every channel of a store and its handlers to its box, which is open and
+ * not started. An error of the box is returned with the file:line:col of its
+ * channel or handler in front.
  */
 int postern__config_apply(const struct postern__config *config,
 		const struct postern__config_store *store, struct postern_box *box,
 		struct postern_error *error);
 
-/* Put "store 'NAME': " in front of what is in `error` (may be NULL), if there
-   are several. Returns `code`. */
+/* Put "store 'NAME': " in front of the text in `error` (may be NULL), if there
+   are several stores. Returns `code`. */
 int postern__config_store_fail(const struct postern__config *config,
 		const struct postern__config_store *store, int code,
 		struct postern_error *error);
 
 /*
  * Whether the handlers could be added to boxes on the configured stores,
- * without opening them: ask before a store is created. What depends on the file
- * alone was refused when it was read; here it is the programs as they are
- * now, and what the stores can do: one of them has a file, which a server
- * needs. A program that is not there is fine, for it may come. Errors as for
+ * without opening them: called before a store is created. What depends on the
+ * file alone was validated when it was read; this checks the programs as they
+ * are now, and the stores: one of them must have a file, which a server needs.
+ * A missing program is valid, because it may be installed later. Errors as for
  * postern__config_apply().
  */
 int postern__config_check(const struct postern__config *config,
 		struct postern_error *error);
 
 /*
- * Tell what a server would remark on at its start and that can be seen without
- * a store: ids that are forgotten too soon.
+ * Report the warnings that a server would log at its start and that need no
+ * store: ids that are forgotten too soon.
  */
 void postern__config_remarks(const struct postern__config *config,
 		postern_remark *remark, void *context);
 
 /*
- * Append the effective configuration: each option's value, and where it came
- * from; for channels and handlers what they said for themselves. Secrets are
- * redacted. As one JSON object (no newline behind it), or for people, as lines
- * that can be pasted into a file; what is not shown is a comment there.
- * Failure is the buffer's; 8 MiB are enough for any configuration.
+ * Append the effective configuration: each option's value, and where it was
+ * set; for channels and handlers their own values. Secrets are redacted. As one
+ * JSON object (no newline after it), or for people, as lines that can be pasted
+ * into a file, with comments for what is not shown. Errors are the buffer's; 8
+ * MiB are enough for any configuration.
  */
 void postern__config_print(const struct postern__config *config, bool json,
 		struct postern__buf *out);
 
 /*
- * One global option, for --help and for parsing the command line. Each takes
- * one value. Those with a secret come twice: `store` and `store_file`.
+ * One global option, for --help and for parsing the command line. Each has one
+ * value. Options with a secret are listed twice: `store` and `store_file`.
  */
 struct postern__config_option {
 	const char *name;        /* "max_attempts" */
@@ -293,18 +293,17 @@ struct postern__config_option {
 	const char *value_name;  /* "COUNT", "DURATION", "none|warn|fail", … */
 	const char *fallback;    /* "5"; "" if there is none */
 	const char *help;        /* a few words, no full stop */
-	/* Known, but only its default is in this version: leave it out of help. */
+	/* Known, but only its default is in this version: not in the help. */
 	bool later;
-	bool secret; /* its value may hold one */
+	bool secret; /* its value may contain a secret */
 };
 
 /* False past the last one; otherwise *out is filled with static strings. */
 bool postern__config_option_get(size_t index,
 		struct postern__config_option *out);
 
-/* The index of the option that a flag means, without the dashes; false if
-   there is none. Then *near_out (may be NULL) is the flag that was probably
-   meant, or NULL. */
+/* The index of the option of a flag, without the dashes; false if there is
+   none. Then *near_out (may be NULL) is the closest flag, or NULL. */
 bool postern__config_option_find(const char *flag, size_t *index_out,
 		const char **near_out);
 
@@ -312,7 +311,7 @@ bool postern__config_option_find(const char *flag, size_t *index_out,
    `postern check` as it is. */
 extern const char postern__config_sample[];
 
-/* What is to stand in it instead of defaults; NULL: the default. */
+/* Values to write instead of defaults; NULL: the default. */
 struct postern__config_wishes {
 	const char *store;
 	const char *store_file;
@@ -320,8 +319,8 @@ struct postern__config_wishes {
 	const char *connections;
 };
 
-/* The same with these. A password in the URL becomes a variable; other secrets
-   in it: POSTERN_E_INVALID. */
+/* The sample with these values. A password in the URL becomes a variable; other
+   secrets in it: POSTERN_E_INVALID. */
 int postern__config_sample_write(const struct postern__config_wishes *wishes,
 		struct postern__buf *out, struct postern_error *error);
 

@@ -3,8 +3,8 @@
  * From the configuration to the options of the library: a box, a runner, the
  * channels and handlers.
  *
- * What a box would say about the handlers can be asked for without one, so
- * that a configuration that cannot be served leaves no trace of a store.
+ * Errors of the handlers can be found without a box, so that an invalid
+ * configuration creates no store.
  */
 
 #include <postern/box.h>
@@ -20,7 +20,7 @@
 #include "server/config_options.h"
 #include "server/config_section.h"
 #include "server/config_yaml.h"
-#include "server/take.h"
+#include "server/store_open.h"
 #include "store/store.h"
 
 static bool is_asked_for(const struct postern__config_values *values,
@@ -48,13 +48,13 @@ void postern__config_box_options(const struct postern__config_store *store,
 		.cleanup_lock_name = store->cleanup_lock_name,
 		.cleanup_batch = values->cleanup_batch,
 	};
-	/* Unless it is asked for, the box knows whether its store needs one. */
+	/* Unless it is set, the box decides whether its store needs one. */
 	if (is_asked_for(values, "node_lease")) {
 		out->node_lease_ms = values->node_lease_ms;
 	}
 	out->command_retries =
 			values->command_retries > 0 ? (int32_t)values->command_retries : -1;
-	/* What is said for all of them concerns those that have it. */
+	/* A setting for all stores applies to those that have it. */
 	if (!postern__store_postgres(values->store)) {
 		return;
 	}
@@ -78,7 +78,7 @@ void postern__config_schema_name(const struct postern__config_store *store,
 		.connections = box.connections,
 		.listen_url = box.listen_url,
 	};
-	/* It can be told: the configuration was checked. */
+	/* Cannot fail: the configuration was validated. */
 	(void)postern__store_schema_name(store->values.store, &options, name, NULL);
 	(void)snprintf(out, size, "%s", name);
 }
@@ -92,7 +92,7 @@ void postern__config_runner_options(const struct postern__config_store *store,
 		.restart_delay_ms = values->restart_delay_ms,
 		.cleanup_interval_ms = values->cleanup_interval_ms,
 	};
-	/* Likewise: it is shorter where several processes share a store. */
+	/* Likewise: the default is shorter if several processes share a store. */
 	if (is_asked_for(values, "polling_interval")) {
 		out->polling_interval_ms = values->polling_interval_ms;
 	}
@@ -186,8 +186,8 @@ int postern__config_apply(const struct postern__config *config,
 	return POSTERN_OK;
 }
 
-/* What the file does not tell: the other parts were checked when it was
-   read, where the line is known. */
+/* Only what the file alone does not decide: the rest was validated when the
+   file was read, where the line is known. */
 static int check_handler(const struct postern__config_handler *handler,
 		struct postern_error *error) {
 	struct postern_handler *kind;
@@ -207,19 +207,19 @@ static int check_handler(const struct postern__config_handler *handler,
 	return r;
 }
 
-/* The commands find a server by its stores' files, or see what it does in a
-   database that they share with it. */
+/* The commands find a server by its stores' files, or share a database with
+   it. */
 static int check_stores(const struct postern__config *config,
 		struct postern_error *error) {
 	const struct postern__option *option = postern__option_named("store");
 	for (size_t i = 0; i < config->store_count; i++) {
-		if (postern__store_kept(config->stores[i].values.store)) {
+		if (postern__store_is_durable(config->stores[i].values.store)) {
 			return POSTERN_OK;
 		}
 	}
 	(void)postern__fail(error, POSTERN_E_INVALID,
-			"'memory:' cannot be the only store: a server needs a file to "
-			"stand beside; use sqlite:FILE");
+			"'memory:' cannot be the only store: a server needs a file for its "
+			"socket; use sqlite:FILE");
 	return postern__config_fail_at(config, option,
 			&config->stores[0].values.origins[postern__option_index(option)],
 			POSTERN_E_INVALID, error);
@@ -242,7 +242,7 @@ int postern__config_check(const struct postern__config *config,
 	return check_stores(config, error);
 }
 
-/* Told where the memory was said to be so short. */
+/* Report the warning where the retention was set. */
 static void remark_horizon(const struct postern__config *config,
 		const struct postern__config_channel *channel,
 		const struct postern__config_handler *handler, postern_remark *remark,

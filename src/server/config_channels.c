@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The channels and their handlers. Each starts with a copy of the values
- * around it and overwrites what it says itself, which is all there is to "the
- * nearest wins". What a box would refuse is refused here first, because here
- * the line is known.
+ * The channels and their handlers. Each starts with a copy of the values around
+ * it and overwrites those that it sets itself, which implements "the nearest
+ * wins". What a box would refuse is refused here first, because here the line
+ * is known.
  */
 
 #include "server/config_section.h"
@@ -18,10 +18,10 @@
 #include "handler/kinds.h"
 #include "server/config_options.h"
 #include "server/config_yaml.h"
-#include "server/take.h"
+#include "server/store_open.h"
 
 /* Check a key or legacy key and remember where it was written. */
-static int take_key(struct postern__config *config,
+static int read_key(struct postern__config *config,
 		const struct postern__config_channel *channel, const char *key,
 		const char *legacy_of, const struct postern__yaml_place *place,
 		struct postern_error *error) {
@@ -66,19 +66,22 @@ static int read_legacy_keys(struct postern__config *config,
 		const struct postern__config_channel *channel,
 		const struct postern__yaml_node *node,
 		struct postern__config_handler *handler, struct postern_error *error) {
+	if (node->kind == POSTERN__YAML_LIST && node->count == 0) {
+		return POSTERN_OK; /* an empty list: no legacy keys */
+	}
 	int r = postern__config_list_read(config, node,
 			POSTERN_LEGACY_KEY_COUNT_MAX, &handler->legacy_keys,
 			&handler->legacy_key_count, error);
 	const struct postern__yaml_node *entry = node->first;
 	for (size_t i = 0; r == POSTERN_OK && i < handler->legacy_key_count; i++) {
-		r = take_key(config, channel, handler->legacy_keys[i], handler->key,
+		r = read_key(config, channel, handler->legacy_keys[i], handler->key,
 				&entry->place, error);
 		entry = entry->next;
 	}
 	return r;
 }
 
-/* In the dialect of its store. */
+/* Validated in the dialect of its store. */
 static int create_sql(const struct postern__config_handler *handler,
 		struct postern_handler **out, struct postern_error *error) {
 #ifdef POSTERN_POSTGRES
@@ -100,7 +103,7 @@ static int read_sql(struct postern__config *config,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	/* Whether it can be one; it is made again for the box. */
+	/* Validate the handler by creating it; it is created again for the box. */
 	struct postern_handler *kind;
 	r = create_sql(handler, &kind, error);
 	if (r == POSTERN_OK) {
@@ -120,14 +123,14 @@ static int read_exec(struct postern__config *config,
 		struct postern__config_handler *handler, struct postern_error *error) {
 	if (node->kind == POSTERN__YAML_SCALAR && !postern__yaml_empty(node)) {
 		return postern__yaml_fail(error, &node->place,
-				"'exec' takes a list, there is no shell: [\"/bin/prog\", "
-				"\"arg\"]");
+				"'exec' must be a list, because no shell is involved: "
+				"[\"/bin/prog\", \"arg\"]");
 	}
 	int r = postern__config_list_read(config, node, POSTERN__EXEC_ARG_COUNT_MAX,
 			&handler->exec, &handler->exec_count, error);
 	if (r == POSTERN_OK && handler->exec[0][0] != '/') {
 		r = postern__yaml_fail(error, &node->first->place,
-				"the program '%.80s' must be an absolute path",
+				"the program '%.80s' must have an absolute path",
 				handler->exec[0]);
 	}
 	return r;
@@ -149,13 +152,12 @@ static int read_kind(struct postern__config *config,
 
 	if (!sql && !exec) {
 		return postern__yaml_fail(error, &node->key_place,
-				"handler '%.60s' has no kind; give it 'sql' or 'exec'",
-				node->key);
+				"handler '%.60s' has no kind; add 'sql' or 'exec'", node->key);
 	}
 	if (sql && exec) {
 		return postern__yaml_fail(error,
 				is_behind(exec, sql) ? &exec->key_place : &sql->key_place,
-				"handler '%.60s' has two kinds, 'sql' and 'exec'; leave one",
+				"handler '%.60s' has two kinds, 'sql' and 'exec'; remove one",
 				node->key);
 	}
 	return sql ? read_sql(config, sql, handler, error)
@@ -172,7 +174,7 @@ static int read_handler(struct postern__config *config,
 	handler->line = node->key_place.line;
 	handler->column = node->key_place.column;
 	handler->values = channel->values;
-	int r = take_key(config, channel, node->key, NULL, &node->key_place, error);
+	int r = read_key(config, channel, node->key, NULL, &node->key_place, error);
 	if (r == POSTERN_OK) {
 		r = postern__config_section_read(config, node, POSTERN__IN_HANDLER,
 				POSTERN__LEVEL_HANDLER, &handler->values, &parts, error);
@@ -202,7 +204,7 @@ static int check_named(const struct postern__yaml_node *node,
 		return POSTERN_OK;
 	}
 	return postern__yaml_fail(error, &node->place,
-			"'%s' takes a mapping of names, not %s", node->key,
+			"'%s' must be a mapping of names, not %s", node->key,
 			postern__yaml_kind_name(node));
 }
 
@@ -234,7 +236,7 @@ static int read_handlers(struct postern__config *config,
 	return POSTERN_OK;
 }
 
-/* What stands under a key; NULL: nothing. */
+/* The section of a key; NULL: none. */
 static const struct postern__yaml_node *
 find_entry(const struct postern__yaml_node *node, const char *key) {
 	for (const struct postern__yaml_node *entry = node->first; entry;
@@ -291,7 +293,7 @@ static int compare_uses(const void *a, const void *b) {
 }
 
 /* Keys are unique among all keys and legacy keys of all channels. Of several
-   mistakes the first in the file is told. */
+   duplicates the first in the file is reported. */
 static int check_uses(struct postern__config *config,
 		struct postern_error *error) {
 	struct postern__config_use *uses = postern__arena_array(&config->arena,
@@ -319,8 +321,8 @@ static int check_uses(struct postern__config *config,
 		return POSTERN_OK;
 	}
 	return postern__yaml_fail(error, &second->place,
-			"the handler key '%.60s' is taken%s%.60s%s: line %u, channel "
-			"'%.60s'",
+			"the handler key '%.60s' is already used%s%.60s%s: line %u, "
+			"channel '%.60s'",
 			second->key, first->legacy_of ? ", as a legacy key of '" : "",
 			first->legacy_of ? first->legacy_of : "",
 			first->legacy_of ? "'" : "", first->place.line, first->channel);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What `postern serve --demo` serves: one channel with four handlers that
- * need nothing but a shell. It has a file of its own and holds what it does
- * not know, so that a demo started beside real data does no harm to it.
+ * The configuration of `postern serve --demo`: one channel with four handlers
+ * that need only a shell. It has a store file of its own and holds orphans, so
+ * that a demo beside real data does no harm.
  */
 
 #include "server/config.h"
@@ -38,8 +38,8 @@ const char postern__config_demo[] =
 "            exit 75\n"
 "        backoff: [1s, 2s]\n"
 "        timeout: 10s\n"
-"      # Gives up at once, to show what a person can do: --type demo.poison.\n"
-"      # A retry has a higher fence, and goes through.\n"
+"      # Is poisoned at once, to show what a person can do: --type demo.poison.\n"
+"      # A retry has a higher fence, and succeeds.\n"
 "      strict:\n"
 "        types: [demo.poison]\n"
 "        exec:\n"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Variables of the environment in the configuration's texts. It happens after
- * YAML was read, so a value can never add keys or change the structure, and
- * once: what comes out is not looked at again.
+ * Environment variables in the configuration's texts. They are expanded after
+ * YAML was parsed, so a value can never add keys or change the structure, and
+ * once: the result is not expanded again.
  */
 
 #include "server/config_expand.h"
@@ -32,7 +32,7 @@ const char *postern__environment_get(char *const *environment,
 	return NULL;
 }
 
-/* `text` is behind "${"; sets *end_out behind the '}'. */
+/* `text` is after "${"; sets *end_out after the '}'. */
 static int expand_one(const char *text, char *const *environment,
 		struct postern__buf *out, const char **end_out,
 		struct postern_error *error) {
@@ -43,7 +43,7 @@ static int expand_one(const char *text, char *const *environment,
 
 	if (!close) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'${' without its '}'; for the two characters write '$${'");
+				"'${' without '}'; to write the two characters, use '$${'");
 	}
 	if (strncmp(text + name_len, ":-", 2) == 0) {
 		fallback = text + name_len + 2;

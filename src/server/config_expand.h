@@ -12,12 +12,12 @@ const char *postern__environment_get(char *const *environment,
 		const char *name);
 
 /*
- * Put variables into a text: ${NAME}, which must be set, and ${NAME:-TEXT},
- * which is TEXT if the variable is unset or empty. TEXT goes up to the next
- * '}' and is not expanded itself. "$${" stands for "${"; any other '$' for
- * itself.
+ * Expand the variables of a text: ${NAME}, which must be set, and
+ * ${NAME:-TEXT}, which is TEXT if the variable is unset or empty. TEXT ends at
+ * the next '}' and is not expanded itself. "$${" stands for "${"; any other '$'
+ * for itself.
  *
- * out  the text itself if there was nothing to do, else in the arena.
+ * out  the text itself if it has no variables, else in the arena.
  */
 int postern__config_expand(const char *text, char *const *environment,
 		struct postern__arena *arena, const char **out,

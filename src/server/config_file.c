@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files as they may lie at a configured path: missing, a directory, a FIFO
- * nobody writes to, a device without end. The file is opened without waiting
- * and looked at through its descriptor, so what is checked is what is read.
+ * Files at a configured path may be missing, a directory, a FIFO without a
+ * writer, an endless device. The file is opened without waiting and checked
+ * through its descriptor, so that the checked file is the one that is read.
  */
 
 #include "server/config_file.h"
@@ -26,19 +26,21 @@ static int open_regular(const char *path, int flags, int *fd_out,
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
 	if (fd < 0) {
 		if (errno == ENOENT || errno == ENOTDIR) {
-			return postern__fail(error, POSTERN_E_NOTFOUND,
-					"there is no file " SHOWN, path);
+			return postern__fail(error, POSTERN_E_NOTFOUND, "no file " SHOWN,
+					path);
 		}
 		if (errno == ELOOP && (flags & O_NOFOLLOW)) {
 			return postern__fail(error, POSTERN_E_INVALID,
-					SHOWN " is a symbolic link: a secret must be a file", path);
+					SHOWN
+					" is a symbolic link: a secret must be in a regular file",
+					path);
 		}
 		return postern__fail(error, POSTERN_E_INVALID,
 				"cannot open " SHOWN ": %s", path, strerror(errno));
 	}
 	const char *wrong = NULL;
 	if (fstat(fd, status_out) != 0) {
-		wrong = "cannot be looked at";
+		wrong = "cannot be checked";
 	} else if (S_ISDIR(status_out->st_mode)) {
 		wrong = "is a directory";
 	} else if (!S_ISREG(status_out->st_mode)) {
@@ -56,7 +58,7 @@ static int open_regular(const char *path, int flags, int *fd_out,
 static int read_all(int fd, const char *path, size_t len_max,
 		struct postern__arena *arena, char **out, size_t *len_out,
 		struct postern_error *error) {
-	/* One byte more, to see that there is more; and the zero byte. */
+	/* One byte more, to detect a longer file; and the zero byte. */
 	char *text = postern__arena_alloc(arena, len_max + 2);
 	size_t len = 0;
 
@@ -80,8 +82,8 @@ static int read_all(int fd, const char *path, size_t len_max,
 		}
 		len += (size_t)n;
 	}
-	return postern__fail(error, POSTERN_E_INVALID,
-			SHOWN " is over %zu bytes long", path, len_max);
+	return postern__fail(error, POSTERN_E_INVALID, SHOWN " exceeds %zu bytes",
+			path, len_max);
 }
 
 int postern__config_file_read(const char *path, size_t len_max,
@@ -98,18 +100,18 @@ int postern__config_file_read(const char *path, size_t len_max,
 	return r;
 }
 
-static int take_line(char *text, size_t len, const char *path,
+static int read_line(char *text, size_t len, const char *path,
 		struct postern_error *error) {
 	if (memchr(text, '\0', len)) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				SHOWN " has a zero byte in it", path);
+				SHOWN " contains a zero byte", path);
 	}
 	char *end = text + strcspn(text, "\r\n");
 	const char *rest = end + (end[0] == '\r' ? 1 : 0);
 	rest += rest[0] == '\n' ? 1 : 0;
 	if (end == text || *rest) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				SHOWN " must hold one line", path);
+				SHOWN " must contain one line", path);
 	}
 	*end = '\0';
 	return POSTERN_OK;
@@ -127,14 +129,14 @@ int postern__config_secret_read(const char *path, struct postern__arena *arena,
 	}
 	if (status.st_mode & S_IROTH) {
 		r = postern__fail(error, POSTERN_E_INVALID,
-				SHOWN " can be read by everyone (mode %04o): chmod o-r", path,
+				SHOWN " is world-readable (mode %04o): chmod o-r", path,
 				(unsigned)status.st_mode & 07777);
 	} else {
 		r = read_all(fd, path, SECRET_LEN_MAX, arena, &text, &len, error);
 	}
 	(void)close(fd); /* nothing was written */
 	if (r == POSTERN_OK) {
-		r = take_line(text, len, path, error);
+		r = read_line(text, len, path, error);
 	}
 	if (r == POSTERN_OK) {
 		*out = text;

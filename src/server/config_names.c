@@ -28,7 +28,7 @@ static struct row {
 	bool is_file;
 } rows[POSTERN__CONFIG_OPTION_COUNT_MAX];
 static size_t row_count;
-/* Written once, before anybody has read them. */
+/* Written once, before they are read. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void add_row(const struct postern__option *option, bool is_file) {

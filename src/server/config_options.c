@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The option table, and what can be done with a row: understand a text, write
- * the value back as text.
+ * The option table, and the functions of a row: parse a text, format the value
+ * as text.
  *
- * A row that is LATER is known, so that its name is not called a mistake and
- * its default may be spelled out, but any other value is refused with "not in
- * this version".
+ * A row that is LATER is known, so that its name is not reported as unknown and
+ * its default may be written, but any other value is refused with "not in this
+ * version".
  */
 
 #include "server/config_options.h"
@@ -27,7 +27,7 @@
 #include "server/socket.h"
 
 #define AT(member) offsetof(struct postern__config_values, member)
-/* Of a LATER row that nobody reads. */
+/* For a LATER row, whose value is not used. */
 #define NOWHERE SIZE_MAX
 
 #define ROOT POSTERN__IN_ROOT
@@ -35,9 +35,9 @@
 #define STORES POSTERN__IN_STORE
 #define CHANNEL POSTERN__IN_CHANNEL
 #define HANDLER POSTERN__IN_HANDLER
-/* Of the one process that works a store. */
+/* Options of a store. */
 #define BOX (DEFAULTS | STORES)
-/* Of a delivery. */
+/* Options of a delivery. */
 #define POLICY (DEFAULTS | STORES | CHANNEL | HANDLER)
 
 #define NONE POSTERN__OPTION_NONE
@@ -56,41 +56,41 @@
 #define BACKOFF POSTERN__OPTION_BACKOFF
 
 #define MS_MAX ((uint64_t)POSTERN_DURATION_MS_MAX)
-/* More deliveries at once than this are a slip of the keyboard. */
+/* A larger number of deliveries is a typing error. */
 #define MANY 1000000
-/* 16 GiB: no machine this runs on has more to spare for waiting work. */
+/* 16 GiB: more memory for waiting work is not useful on any machine. */
 #define QUEUE_BYTES_MAX ((uint64_t)16 << 30)
 
 /* clang-format off */
 static const struct postern__option options[] = {
 	/* The process. */
 	{ "store", STORE, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE, postgres://USER@HOST/DATABASE; memory: beside other stores, or for bench" },
-	{ "listen", LISTEN, AT(listen), ROOT, NONE, 0, 0, NULL, "none", "where else to answer HTTP: unix:PATH" },
+	{ "listen", LISTEN, AT(listen), ROOT, NONE, 0, 0, NULL, "none", "additional address for HTTP: unix:PATH" },
 	{ "ingest_listen", TEXT, NOWHERE, ROOT, LATER, 0, 0, NULL, "none", "second address, for ingest only" },
 	{ "metrics", SWITCH, NOWHERE, ROOT, LATER, 0, 0, NULL, "on", "serve /metrics" },
 	{ "shutdown_grace", DURATION, AT(shutdown_grace_ms), ROOT, 0, 0, MS_MAX, NULL, "30s", "how long running handlers may finish at a stop" },
 
 	/* The box and its runner. */
 	{ "workers", COUNT, AT(workers), ROOT | STORES, 0, 1, POSTERN_WORKER_COUNT_MAX, NULL, "4", "threads that run handlers, for each store" },
-	{ "polling_interval", DURATION, AT(polling_interval_ms), BOX, 0, 1, MS_MAX, NULL, "30s", "how often to look for due work without being woken" },
+	{ "polling_interval", DURATION, AT(polling_interval_ms), BOX, 0, 1, MS_MAX, NULL, "30s", "how often to poll for due work" },
 	{ "restart_delay", DURATION, AT(restart_delay_ms), BOX, 0, 1, MS_MAX, NULL, "5s", "pause after an internal error" },
-	{ "batch_size", COUNT, AT(batch_size), BOX, 0, 1, POSTERN_ACCEPT_BATCH_MAX, NULL, "100", "deliveries taken from the store at once" },
+	{ "batch_size", COUNT, AT(batch_size), BOX, 0, 1, POSTERN_ACCEPT_BATCH_MAX, NULL, "100", "deliveries per claim" },
 	{ "command_timeout", DURATION, AT(command_timeout_ms), BOX, 0, 1, MS_MAX, NULL, "30s", "how long a write may wait for the store" },
-	{ "run_queue_max", COUNT, AT(run_queue_max), BOX, 0, 1, MANY, NULL, "10000", "deliveries waiting in memory" },
-	{ "run_queue_bytes_max", SIZE, AT(run_queue_bytes_max), BOX, 0, 1, QUEUE_BYTES_MAX, NULL, "64MiB", "bytes of the deliveries waiting in memory" },
-	{ "orphans", CHOICE, AT(orphans), BOX, 0, 0, 0, "poison|hold|fail", "poison", "deliveries whose handler nobody registers" },
-	{ "require_inbox", CHOICE, AT(require_inbox), DEFAULTS, 0, 0, 0, "none|warn|fail", "none", "channels that take no part in the inbox, of which a configuration has none in this version" },
-	{ "command_retries", COUNT, AT(command_retries), BOX, 0, 0, 100, NULL, "3", "how often a call of the store is tried again if its connection is lost" },
-	{ "schema", TEXT, AT(schema), BOX, 0, 0, 0, NULL, "postern", "PostgreSQL: schema in which everything is kept" },
-	{ "connections", COUNT, AT(connections), BOX, 0, 2, 64, NULL, "8", "PostgreSQL: connections that are open at most" },
-	{ "node_lease", DURATION, AT(node_lease_ms), BOX, 0, 1, MS_MAX, NULL, "15s", "how long a process of several on one store may be silent" },
-	{ "listen_url", TEXT, AT(listen_url), BOX, NONE | SECRET, 0, 0, NULL, "none", "PostgreSQL: where to wait for wake-ups, past a pooler (none: as the store)" },
-	{ "processing", CHOICE, AT(processing), BOX, 0, 0, 0, "parallel|exclusive", "parallel", "who runs handlers of several processes on one store: all, or the one with the lock" },
-	{ "lock_name", TEXT, AT(lock_name), BOX, 0, 0, 0, NULL, "InboxProcessor_{store}", "lock of exclusive processing" },
-	{ "cleanup_lock_name", TEXT, AT(cleanup_lock_name), BOX, 0, 0, 0, NULL, "InboxCleanup_{store}", "lock of the cleanup" },
-	{ "lock_acquire_timeout", DURATION, AT(lock_acquire_timeout_ms), BOX, 0, 1, MS_MAX, NULL, "60s", "how long to wait for the lock before it is remarked" },
+	{ "run_queue_max", COUNT, AT(run_queue_max), BOX, 0, 1, MANY, NULL, "10000", "leased deliveries in memory" },
+	{ "run_queue_bytes_max", SIZE, AT(run_queue_bytes_max), BOX, 0, 1, QUEUE_BYTES_MAX, NULL, "64MiB", "leased deliveries in memory, in bytes" },
+	{ "orphans", CHOICE, AT(orphans), BOX, 0, 0, 0, "poison|hold|fail", "poison", "open deliveries whose handler no running node has" },
+	{ "require_inbox", CHOICE, AT(require_inbox), DEFAULTS, 0, 0, 0, "none|warn|fail", "none", "channels without an inbox, which a configuration cannot have in this version" },
+	{ "command_retries", COUNT, AT(command_retries), BOX, 0, 0, 100, NULL, "3", "how often an operation of the store is retried if its connection is lost" },
+	{ "schema", TEXT, AT(schema), BOX, 0, 0, 0, NULL, "postern", "PostgreSQL: schema of the store" },
+	{ "connections", COUNT, AT(connections), BOX, 0, 2, 64, NULL, "8", "PostgreSQL: maximum number of connections" },
+	{ "node_lease", DURATION, AT(node_lease_ms), BOX, 0, 1, MS_MAX, NULL, "15s", "how long a node counts as live after its last renewal" },
+	{ "listen_url", TEXT, AT(listen_url), BOX, NONE | SECRET, 0, 0, NULL, "none", "PostgreSQL: URL for LISTEN, past a pooler (none: the URL of the store)" },
+	{ "processing", CHOICE, AT(processing), BOX, 0, 0, 0, "parallel|exclusive", "parallel", "which nodes of a store run handlers: all, or the one that holds the lock" },
+	{ "lock_name", TEXT, AT(lock_name), BOX, 0, 0, 0, NULL, "InboxProcessor_{store}", "name of the lock of exclusive processing" },
+	{ "cleanup_lock_name", TEXT, AT(cleanup_lock_name), BOX, 0, 0, 0, NULL, "InboxCleanup_{store}", "name of the lock of the cleanup" },
+	{ "lock_acquire_timeout", DURATION, AT(lock_acquire_timeout_ms), BOX, 0, 1, MS_MAX, NULL, "60s", "how long to wait for the lock before that is logged" },
 	{ "cleanup_interval", DURATION, AT(cleanup_interval_ms), BOX, 0, 1, MS_MAX, NULL, "1h", "how often to remove what has expired" },
-	{ "cleanup_batch", COUNT, AT(cleanup_batch), BOX, 0, 1, MANY, NULL, "10000", "how much to remove in one commit" },
+	{ "cleanup_batch", COUNT, AT(cleanup_batch), BOX, 0, 1, MANY, NULL, "10000", "maximum number of messages or ids removed in one commit" },
 	{ "retention.payload", DURATION, AT(retention_payload_ms), BOX | CHANNEL, NONE, 1, MS_MAX, NULL, "none", "how long completed messages are kept" },
 	{ "retention.dedupe", DURATION, AT(retention_dedupe_ms), BOX | CHANNEL, NONE, 1, MS_MAX, NULL, "none", "how long ids are remembered" },
 
@@ -102,34 +102,34 @@ static const struct postern__option options[] = {
 	{ "timeout", DURATION, AT(timeout_ms), POLICY, NONE | AUTO, 1, MS_MAX, NULL, "default", "how long one attempt may take (default: none, sql 5s)" },
 	{ "concurrency", COUNT, AT(concurrency), POLICY, NONE, 1, MANY, NULL, "none", "attempts of one handler at the same time" },
 	{ "commit_batch", COUNT, AT(commit_batch), POLICY, 0, 1, POSTERN_COMMIT_BATCH_MAX, NULL, "1", "deliveries of a sql handler per commit" },
-	{ "max_crashes", COUNT, AT(max_crashes), POLICY, 0, 1, POSTERN_ATTEMPTS_MAX, NULL, "3", "attempts that may take the process down" },
-	{ "on_poisoned_duplicate", CHOICE, AT(on_poisoned_duplicate), POLICY, 0, 0, 0, "ignore|retry", "ignore", "a duplicate of a poisoned delivery" },
+	{ "max_crashes", COUNT, AT(max_crashes), POLICY, 0, 1, POSTERN_ATTEMPTS_MAX, NULL, "3", "crashes of the process before a delivery is poisoned" },
+	{ "on_poisoned_duplicate", CHOICE, AT(on_poisoned_duplicate), POLICY, 0, 0, 0, "ignore|retry", "ignore", "what a duplicate does to a poisoned delivery" },
 	{ "rate", TEXT, NOWHERE, POLICY, LATER, 0, 0, NULL, "none", "attempts per time" },
 
 	/* A channel. */
-	{ "max_message_size", SIZE, AT(max_message_size), BOX | CHANNEL, 0, 1, POSTERN_BODY_LEN_MAX, NULL, "1MiB", "longest body taken" },
+	{ "max_message_size", SIZE, AT(max_message_size), BOX | CHANNEL, 0, 1, POSTERN_BODY_LEN_MAX, NULL, "1MiB", "longest body that is accepted" },
 	{ "unrouted", CHOICE, AT(unrouted), CHANNEL, 0, 0, 0, "park|drop|reject", "park", "messages of a type no handler wants" },
-	{ "on_conflict", CHOICE, AT(on_conflict), CHANNEL, 0, 0, 0, "reject|ignore", "reject", "same identity, other body" },
+	{ "on_conflict", CHOICE, AT(on_conflict), CHANNEL, 0, 0, 0, "reject|ignore", "reject", "known id with another body" },
 	{ "allow_without_inbox", SWITCH, AT(allow_without_inbox), CHANNEL, 0, 0, 0, NULL, "off", "exempt from require_inbox" },
 	{ "mode", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "inbox|guard|direct", "inbox", "how messages reach handlers" },
 	{ "key", TEXT, NOWHERE, CHANNEL | HANDLER, LATER, 0, 0, NULL, "id", "what identifies a message" },
 	{ "missing_key", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "reject|process", "reject", "messages without a key" },
 	{ "order_by", TEXT, NOWHERE, CHANNEL, LATER, 0, 0, NULL, "none", "exact order per value" },
-	{ "on_poison", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "block|skip", "block", "what is behind a poisoned message" },
+	{ "on_poison", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "block|skip", "block", "what happens to messages behind a poisoned one" },
 };
 /* clang-format on */
 
 #define OPTION_COUNT (sizeof options / sizeof options[0])
 _Static_assert(OPTION_COUNT <= POSTERN__CONFIG_OPTION_COUNT_MAX,
 		"an origin for every option");
-/* The list of a backoff is kept as a pointer with its count behind it. */
+/* A backoff list is a pointer followed by its count. */
 _Static_assert(AT(backoff_count) == AT(backoff_ms) + sizeof(int64_t *),
 		"pointer before length");
 
-/* How a path to listen at begins. */
+/* Prefix of a path to listen on. */
 static const char unix_prefix[] = "unix:";
 
-/* A value of any type, before it is put where it belongs. */
+/* A value of any type, before it is stored in its member. */
 struct parsed {
 	uint64_t number; /* AUTO: UINT64_MAX */
 	const char *text;
@@ -154,7 +154,7 @@ size_t postern__option_index(const struct postern__option *option) {
 	return (size_t)(option - options);
 }
 
-/* Whether a text that is no quantity would be one with a smaller number. */
+/* Whether a text that is not a quantity would be one with a smaller number. */
 static bool is_too_large(const struct postern__option *option,
 		const char *text) {
 	size_t len = strspn(text, "0123456789");
@@ -310,7 +310,7 @@ static int parse_backoff(const struct postern__option *option, const char *text,
 static int parse_text(const char *text, struct postern__arena *arena,
 		const char **out, struct postern_error *error) {
 	if (text[0] == '\0') {
-		return postern__fail(error, POSTERN_E_INVALID, "the text is empty");
+		return postern__fail(error, POSTERN_E_INVALID, "the value is empty");
 	}
 	*out = postern__arena_strdup(arena, text);
 	if (!*out) {
@@ -319,7 +319,7 @@ static int parse_text(const char *text, struct postern__arena *arena,
 	return POSTERN_OK;
 }
 
-/* The path alone is kept. */
+/* Only the path is kept. */
 static int parse_listen(const char *text, struct postern__arena *arena,
 		const char **out, struct postern_error *error) {
 	if (strncmp(text, unix_prefix, strlen(unix_prefix)) != 0) {
@@ -346,7 +346,7 @@ static int parse(const struct postern__option *option, const char *text,
 	}
 	switch (option->type) {
 	case STORE:
-		/* YAML makes it hard to write a text that ends with a colon. */
+		/* In YAML a text that ends with a colon must be quoted. */
 		text = strcmp(text, "memory") == 0 ? "memory:" : text;
 		r = postern__config_store_check(text, error);
 		return r != POSTERN_OK ? r : parse_text(text, arena, &out->text, error);
@@ -364,7 +364,7 @@ static int parse(const struct postern__option *option, const char *text,
 	return postern__fail(error, POSTERN_E_INVALID, "no such type");
 }
 
-static void put(const struct postern__option *option,
+static void set_value(const struct postern__option *option,
 		const struct parsed *parsed, struct postern__config_values *values) {
 	void *place = (char *)values + option->offset;
 
@@ -384,7 +384,7 @@ static void put(const struct postern__option *option,
 	}
 }
 
-/* Whether a text of a LATER option says no more than its default. */
+/* Whether the text of a LATER option is equal to its default. */
 static int check_later(const struct postern__option *option, const char *text,
 		const struct parsed *parsed, struct postern__arena *arena,
 		struct postern_error *error) {
@@ -415,7 +415,7 @@ int postern__option_set(const struct postern__option *option, const char *text,
 		return r;
 	}
 	if (option->offset != NOWHERE) {
-		put(option, &parsed, values);
+		set_value(option, &parsed, values);
 	}
 	return POSTERN_OK;
 }

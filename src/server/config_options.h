@@ -3,7 +3,7 @@
 #define POSTERN_SERVER_CONFIG_OPTIONS_H
 
 /*
- * The option table: one row is the only home of an option. The file, the
+ * The option table: one row is the only place of an option. The file, the
  * environment, the flags, `check` and --help all read it.
  */
 
@@ -29,7 +29,7 @@ enum postern__option_type {
 	POSTERN__OPTION_BACKOFF   /* const int64_t *, and size_t behind it */
 };
 
-/* Where in the file an option may be written. Those of the first two are
+/* Where in the file an option may be set. Options of the first two scopes are
    global: they are also flags and variables. */
 #define POSTERN__IN_ROOT 1U
 #define POSTERN__IN_DEFAULTS 2U
@@ -40,11 +40,11 @@ enum postern__option_type {
 
 /* "none" is a value, and means 0. */
 #define POSTERN__OPTION_NONE 1U
-/* "default" is a value, and means -1: what fits the handler. */
+/* "default" is a value, and means -1: depends on the handler. */
 #define POSTERN__OPTION_AUTO 2U
 /* Shown redacted, and can be read from the file named by NAME_file. */
 #define POSTERN__OPTION_SECRET 4U
-/* Only the fallback may be written in this version. */
+/* Only the fallback may be set in this version. */
 #define POSTERN__OPTION_LATER 8U
 
 struct postern__option {
@@ -67,8 +67,8 @@ const struct postern__option *postern__option_named(const char *name);
 size_t postern__option_index(const struct postern__option *option);
 
 /*
- * Understand a text and put it into the values. Errors do not name the
- * option. What is kept is copied into the arena.
+ * Parse a text and store the value. Errors do not name the option. Strings are
+ * copied into the arena.
  */
 int postern__option_set(const struct postern__option *option, const char *text,
 		struct postern__config_values *values, struct postern__arena *arena,
@@ -78,11 +78,11 @@ int postern__option_set(const struct postern__option *option, const char *text,
 void postern__option_format(const struct postern__option *option,
 		const struct postern__config_values *values, struct postern__buf *out);
 
-/* Give every option its fallback. POSTERN_E_NOMEM at worst. */
+/* Set every option to its fallback. Fails only with POSTERN_E_NOMEM. */
 int postern__option_defaults(struct postern__config_values *values,
 		struct postern__arena *arena, struct postern_error *error);
 
-/* The option behind postern__config_option_get() of the same index. */
+/* The option of postern__config_option_get() with the same index. */
 const struct postern__option *postern__option_global(size_t index,
 		bool *is_file_out);
 /* The names of a global option; `is_file`: of its NAME_file. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The effective configuration, for people and for programs. Every option that
- * does anything in this version is shown with its value and where it was
- * said; of a handler's program only its path, as arguments may be secrets.
+ * has an effect in this version is shown with its value and where it was set;
+ * of a handler's program only the path, because arguments may be secrets.
  *
- * For people it is written as the file would be: what is shown can be pasted
- * into one. What is not shown is left out there, or a comment.
+ * For people it has the format of the file, so that it can be pasted into one.
+ * What is not shown is left out there, or a comment.
  */
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "server/config_options.h"
 #include "server/config_section.h"
 
-/* More than any value: a backoff has 64 delays of at most 23 bytes. */
+/* Longer than any value: a backoff has 64 delays of at most 23 bytes. */
 #define VALUE_LEN_MAX 4096
 
 struct printer {
@@ -51,7 +51,7 @@ static void format_origin(const struct printer *self,
 }
 
 /* Text as a value or key of the file: quoted if YAML could misread it, and so
-   that no variable is put in. */
+   that no variable is expanded. */
 static void put_scalar(struct postern__buf *out, const char *text) {
 	static const char plain[] = "_/abcdefghijklmnopqrstuvwxyz"
 								"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -111,8 +111,8 @@ static void print_option(const struct printer *self, const char *name,
 	postern__buf_finish(&from);
 }
 
-/* One of a mapping of its own, "retention.payload", whose head comes before
-   the first. */
+/* One option of a mapping of its own, "retention.payload"; the head of the
+   mapping is written before the first. */
 static void print_grouped(const struct printer *self,
 		const struct postern__option *option,
 		const struct postern__config_values *values,
@@ -132,7 +132,7 @@ static void print_grouped(const struct printer *self,
 	print_option(&inner, option->name + len + 1, option, values);
 }
 
-/* The options of these scopes that were said at this level or nearer. */
+/* The options of these scopes that were set at this level or nearer. */
 static void print_options(const struct printer *self, unsigned scopes,
 		unsigned level, const struct postern__config_values *values) {
 	const struct postern__option *before = NULL;
@@ -142,7 +142,7 @@ static void print_options(const struct printer *self, unsigned scopes,
 		postern__json_open(self->out, '[');
 	}
 	if (scopes == POSTERN__IN_STORE) {
-		/* At the top level it has another name. */
+		/* At the top level the option has another name. */
 		print_option(self, "url", postern__option_named("store"), values);
 	}
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
@@ -177,7 +177,7 @@ static void print_list(const struct printer *self, const char *name,
 	}
 }
 
-/* What a handler is, as far as it is shown. */
+/* The kind of a handler, as far as it is shown. */
 static void print_kind(const struct printer *self,
 		const struct postern__config_handler *handler) {
 	if (handler->sql) {
@@ -223,14 +223,14 @@ static void print_handler(const struct printer *self,
 	}
 }
 
-/* Whether the stores are worth a section: not if there is but `store`. */
+/* Whether the stores need a section: not if only `store` is set. */
 static bool has_stores(const struct postern__config *config) {
 	return config->store_count > 1 ||
 		   strcmp(config->stores[0].name, POSTERN__STORE_DEFAULT) != 0 ||
 		   config->stores[0].line != config->store_line;
 }
 
-/* The URL, and what the store says for itself. */
+/* The URL, and the store's own options. */
 static void print_store(const struct printer *self,
 		const struct postern__config_store *store) {
 	struct printer inner = *self;
@@ -348,10 +348,10 @@ void postern__config_print(const struct postern__config *config, bool json,
 		postern__json_pair_text(out, "file", config->name);
 	} else {
 		postern__buf_printf(out, "# %s\n",
-				config->name ? config->name : "no file: the defaults serve");
+				config->name ? config->name : "no file: all defaults");
 	}
 	if (has_stores(config)) {
-		/* It stands with the stores, if at all. */
+		/* Shown with the stores, if at all. */
 		self.left_out = postern__option_named("store");
 	}
 	print_global(&self);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The file that `postern init` writes. A line that begins with "#" and no
- * blank is a setting at its default, ready to be uncommented; a test does so
- * with all of them. What was said of the store stands in place of its default,
- * but never a password.
+ * The file that `postern init` writes. A line that begins with "#" and no blank
+ * is a setting at its default, ready to be uncommented; a test does so with all
+ * of them. The store given by flags replaces the default, but a password is
+ * never written.
  */
 
 #include "server/config.h"
@@ -22,17 +22,17 @@ const char postern__config_sample[] =
 "# Any option of the first two sections is also a flag (--lease 5m) and a\n"
 "# variable (POSTERN_LEASE=5m); flag > variable > file > default.\n"
 "# Durations: 250ms 30s 5m 2h 7d. Sizes: 512B 64KiB 1MiB.\n"
-"# Values may hold ${NAME} or ${NAME:-default} from the environment.\n"
+"# Values may contain ${NAME} or ${NAME:-default} from the environment.\n"
 "\n"
-"# Where messages are kept: sqlite:FILE, seen from the directory in which\n"
-"# postern is started, or postgres://USER@HOST/DATABASE, which any number of\n"
-"# processes can share. More of them, each with a name that channels choose by\n"
-"# `store: NAME`, can stand in `stores`.\n"
+"# Where messages are kept: sqlite:FILE, relative to the directory of this\n"
+"# file, or postgres://USER@HOST/DATABASE, which any number of processes can\n"
+"# share. More stores, each with a name that channels choose by `store: NAME`,\n"
+"# can be listed in `stores`.\n"
 "store: sqlite:postern.db\n"
 "#stores: {}    # or {audit: {url: sqlite:audit.db}}\n"
 "\n"
-"# A socket at which the server answers HTTP: unix:PATH. It has one beside each\n"
-"# SQLite file anyway.\n"
+"# A socket on which the server answers HTTP: unix:PATH, in addition to the one\n"
+"# beside each SQLite file.\n"
 "#listen: none    # or unix:/run/postern.sock\n"
 "# How long running handlers may finish when the server is stopped.\n"
 "#shutdown_grace: 30s\n"
@@ -40,15 +40,14 @@ const char postern__config_sample[] =
 "#workers: 4\n"
 "\n"
 "defaults:\n"
-"  # For every handler, unless its channel or the handler itself says\n"
-"  # otherwise.\n"
+"  # For every handler; a channel or a handler can set its own value.\n"
 "\n"
 "  # Attempts in total before a delivery is poisoned.\n"
 "#  max_attempts: 5\n"
-"  # Pauses grow as 2s, 4s, 8s, ... up to this; or give a list of pauses.\n"
+"  # Pauses grow as 2s, 4s, 8s, ... up to this; or set a list of pauses.\n"
 "#  max_retry_delay: 5m\n"
 "#  backoff: exponential    # or [1s, 10s, 1m]\n"
-"  # How long one attempt may take. Unless given: 5s for sql, else no limit.\n"
+"  # How long one attempt may take. default: 5s for sql, else no limit.\n"
 "#  timeout: default\n"
 "  # When a handler that still runs is reported as stuck; more than timeout.\n"
 "#  lease: 5m\n"
@@ -56,22 +55,22 @@ const char postern__config_sample[] =
 "#  concurrency: none\n"
 "  # Deliveries of a sql handler that share a commit.\n"
 "#  commit_batch: 1\n"
-"  # Attempts that may take the process down before a delivery is poisoned.\n"
+"  # Crashes of the process before a delivery is poisoned.\n"
 "#  max_crashes: 3\n"
 "  # A duplicate of a poisoned delivery: ignore it, or retry.\n"
 "#  on_poisoned_duplicate: ignore\n"
 "\n"
 "  # For the process.\n"
 "\n"
-"  # Longest body taken.\n"
+"  # Longest body that is accepted.\n"
 "#  max_message_size: 1MiB\n"
 "  # Deliveries whose handler is no longer configured: poison, hold, fail.\n"
 "#  orphans: poison\n"
-"  # Who runs handlers where several processes share a store: parallel, all of\n"
-"  # them; exclusive, the one that has the lock.\n"
+"  # Which processes run handlers if several share a store: parallel, all of\n"
+"  # them; exclusive, the one that holds the lock.\n"
 "#  processing: parallel\n"
-"  # Channels that take no part in the inbox: none, warn, fail. In this\n"
-"  # version a configuration cannot have one.\n"
+"  # Channels without an inbox: none, warn, fail. In this version a\n"
+"  # configuration cannot have one.\n"
 "#  require_inbox: none\n"
 "#  polling_interval: 30s\n"
 "#  batch_size: 100\n"
@@ -81,14 +80,14 @@ const char postern__config_sample[] =
 "#  run_queue_max: 10000\n"
 "#  run_queue_bytes_max: 64MiB\n"
 "\n"
-"  # For stores in PostgreSQL: the schema, the most connections, and where to\n"
-"  # wait for the word of other processes if a pooler is in between.\n"
+"  # For stores in PostgreSQL: the schema, the maximum number of connections,\n"
+"  # and the URL for LISTEN if a pooler is in between.\n"
 "#  schema: postern\n"
 "#  connections: 8\n"
 "#  listen_url: none    # or postgres://USER@HOST/DATABASE\n"
 "\n"
 "  # How long a complete message is kept, and how long its id is remembered,\n"
-"  # so that a late copy is still a duplicate: none is for good.\n"
+"  # so that a late copy is still a duplicate. none: nothing expires.\n"
 "#  retention: {payload: none, dedupe: none}    # or {payload: 7d, dedupe: 30d}\n"
 "#  cleanup_interval: 1h\n"
 "#  cleanup_batch: 10000\n"
@@ -106,26 +105,27 @@ const char postern__config_sample[] =
 "#        types: [\"order.placed\", \"order.*\"]\n"
 "#        legacy_keys: [ledger-v1]\n"
 "        # Runs in one transaction with the delivery's completion. On\n"
-"        # PostgreSQL have the table made by its owner, grant INSERT on it and\n"
-"        # leave `create table` out, which needs the right to create.\n"
+"        # PostgreSQL let the owner create the table, grant INSERT on it and\n"
+"        # remove `create table`, which needs the right to create.\n"
 "        sql: |\n"
 "          create table if not exists journal(order_id text, entry text);\n"
 "          insert into journal(order_id, entry) values (:subject, :body);\n"
 "\n"
 "      # A program: the body on its standard input, no shell. Exit code 0 is\n"
-"      # done, 65 and 100 poison, anything else is tried again.\n"
+"      # done, 65 and 100 poison, anything else is retried.\n"
 "#      mail:\n"
 "#        exec: [\"/bin/cat\"]\n"
 "#        timeout: 30s\n"
 "#        max_attempts: 10\n";
 /* clang-format on */
 
-/* What redact() puts in the place of a secret, and what is written for it: the
-   variable, or nothing, so that libpq looks into ~/.pgpass. */
+/* The text that redact() writes instead of a secret, and its replacement: the
+   variable, or nothing, so that libpq reads ~/.pgpass. */
 #define HIDDEN "***"
 #define PASSWORD "${POSTERN_PASSWORD:-}"
 
-/* Where a password may stand, how it is written there, and what to heed. */
+/* Where a password may be, its replacement there, and the comment about its
+   encoding. */
 struct spot {
 	const char *hidden;
 	const char *written;
@@ -144,8 +144,7 @@ static const struct spot spots[] = {
 			"# environment; without it libpq looks into ~/.pgpass.\n" },
 };
 
-/* A text between double quotes, of which a variable is a part only where the
-   spot is. */
+/* A text between double quotes, in which only the replacement is a variable. */
 static void write_quoted(struct postern__buf *out, const char *text,
 		const struct spot *spot) {
 	postern__buf_append_char(out, '"');
@@ -165,7 +164,7 @@ static void write_quoted(struct postern__buf *out, const char *text,
 	postern__buf_append_text(out, "\"\n");
 }
 
-/* How often the one is in the other. */
+/* How often a text contains another. */
 static size_t count_of(const char *text, const char *part) {
 	size_t count = 0;
 	for (; (text = strstr(text, part)); text += strlen(part)) {
@@ -174,7 +173,7 @@ static size_t count_of(const char *text, const char *part) {
 	return count;
 }
 
-/* Where the password of a URL is, if that is all there is to hide. */
+/* Find the password of a URL, if it is the only secret. */
 static const struct spot *find_spot(const char *shown) {
 	if (count_of(shown, HIDDEN) != 1) {
 		return NULL;
@@ -182,7 +181,7 @@ static const struct spot *find_spot(const char *shown) {
 	if (strstr(shown, spots[0].hidden)) {
 		return &spots[0];
 	}
-	/* Of the other form, and not the end of another name. */
+	/* Of the keyword form, and not the end of another name. */
 	const char *at = strstr(shown, spots[1].hidden);
 	return at && at > shown && !strstr(shown, "://") && strchr(": ", at[-1])
 				   ? &spots[1]
@@ -191,7 +190,7 @@ static const struct spot *find_spot(const char *shown) {
 
 static int write_url(struct postern__buf *out, const char *url,
 		struct postern_error *error) {
-	/* Hiding a secret may make the text longer. */
+	/* Redacting a secret may make the text longer. */
 	size_t size = 2 * strlen(url) + POSTERN__REDACT_TEXT_MAX;
 	char *shown = malloc(size);
 	if (!shown) {
@@ -209,8 +208,8 @@ static int write_url(struct postern__buf *out, const char *url,
 		write_quoted(out, shown, spot);
 	} else {
 		r = postern__fail(error, POSTERN_E_INVALID,
-				"the URL has secrets that init cannot leave out: put it into a "
-				"file of its own, and name that with --store-file");
+				"the URL contains secrets that init cannot leave out: write "
+				"the URL to a file, and name that file with --store-file");
 	}
 	free(shown);
 	return r;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One mapping of the file: the top level, `defaults`, a store, a channel or a
- * handler. They are all read here in the same way: a key is a part (a section
- * of its own, left to the caller), an option of the table, or a mistake that
- * is told with what was probably meant.
+ * handler. All are read in the same way: a key is a part (a section of its own,
+ * left to the caller), an option of the table, or unknown, which is reported
+ * with the closest name.
  */
 
 #include "server/config_section.h"
@@ -17,12 +17,13 @@
 #include "server/config_expand.h"
 #include "server/config_file.h"
 #include "server/config_options.h"
+#include "server/config_path.h"
 #include "server/config_yaml.h"
 
-/* Variables could multiply a file of 1 MiB; nobody means to. */
+/* Variables could multiply the size of a file of 1 MiB; that is refused. */
 #define MEMORY_BYTES_MAX ((size_t)64 * 1024 * 1024)
 
-/* Of the parts: known, but may only be empty; or not even that. */
+/* Flags of parts: known, but must be empty; or not even that. */
 #define LATER 1U
 #define NEVER 2U
 
@@ -49,7 +50,7 @@ static const struct part {
 	[POSTERN__PART_PLUGIN] = { "plugin", POSTERN__IN_HANDLER, NEVER },
 };
 
-/* What a name in a mapping means. */
+/* The meaning of a key. */
 struct meaning {
 	const struct postern__option *option;
 	bool is_file; /* the option's NAME_file */
@@ -84,7 +85,7 @@ static struct meaning find_meaning(const char *name) {
 			meaning.option = NULL;
 		}
 	}
-	/* "retention.payload" is no key, only "payload" inside "retention". */
+	/* "retention.payload" is not a key; "payload" inside "retention" is. */
 	if (meaning.option && strchr(name, '.')) {
 		meaning.option = NULL;
 	}
@@ -135,17 +136,17 @@ static const char *find_near(const char *name, unsigned scope) {
 	return postern__closest(name, names, count);
 }
 
-/* "retention.payload", as tables and flags have it, is a key in a mapping. */
+/* "retention.payload", the name in tables and flags, is a key in a mapping. */
 static int fail_dotted(const struct postern__yaml_node *entry, unsigned scope,
 		const struct postern__option *option, struct postern_error *error) {
 	const char *dot = strchr(option->name, '.');
 	char places[128];
 	postern__option_places(option->scopes, places, sizeof places);
 	return postern__yaml_fail(error, &entry->key_place,
-			"'%s' is written as '%.*s: {%s: %.40s}'%s%s", option->name,
+			"'%s' must be written as '%.*s: {%s: %.40s}'%s%s", option->name,
 			(int)(dot - option->name), option->name, dot + 1,
 			entry->text && *entry->text ? entry->text : option->fallback,
-			option->scopes & scope ? "" : ", and its place is ",
+			option->scopes & scope ? "" : ", and belongs to ",
 			option->scopes & scope ? "" : places);
 }
 
@@ -162,7 +163,7 @@ static int fail_unknown(const struct postern__yaml_node *entry, unsigned scope,
 	if (scopes) {
 		postern__option_places(scopes, places, sizeof places);
 		return postern__yaml_fail(error, &entry->key_place,
-				"'%s' does not belong %s; its place is %s", entry->key,
+				"'%s' is not allowed %s; it belongs to %s", entry->key,
 				scope_name(scope), places);
 	}
 	const struct postern__option *option = postern__option_named(entry->key);
@@ -185,7 +186,7 @@ int postern__config_text_read(struct postern__config *config,
 	const char *what = node->key ? node->key : "an entry of the list";
 	if (node->kind != POSTERN__YAML_SCALAR) {
 		return postern__yaml_fail(error, &node->place,
-				"%s takes one value, not %s", what,
+				"%s must be one value, not %s", what,
 				postern__yaml_kind_name(node));
 	}
 	if (postern__yaml_empty(node)) {
@@ -198,7 +199,8 @@ int postern__config_text_read(struct postern__config *config,
 	}
 	if (config->arena.bytes_used > MEMORY_BYTES_MAX) {
 		return postern__yaml_fail(error, &node->place,
-				"the variables make the configuration too large");
+				"the configuration is too large after the variables are "
+				"expanded");
 	}
 	return POSTERN_OK;
 }
@@ -211,7 +213,7 @@ int postern__config_list_read(struct postern__config *config,
 
 	if (node->kind != POSTERN__YAML_LIST) {
 		return postern__yaml_fail(error, &node->place,
-				"'%s' takes a list, as in [a, b]", node->key);
+				"'%s' must be a list, as in [a, b]", node->key);
 	}
 	if (node->count == 0) {
 		return postern__yaml_fail(error, &node->place, "'%s' is empty",
@@ -239,11 +241,24 @@ int postern__config_list_read(struct postern__config *config,
 	return POSTERN_OK;
 }
 
-/* Whether a sentence shows as much of a text as there is room for. */
+/* Whether a text is longer than an error shows. */
 static bool has_start(const char *sentence, const char *text) {
 	char start[32];
 	(void)snprintf(start, sizeof start, "%.31s", text);
 	return strstr(sentence, start) != NULL;
+}
+
+/* The start of the path in an option's value. */
+static int resolve_path(struct postern__config *config,
+		const struct postern__option *option,
+		const struct postern__config_origin *origin, const char **text,
+		struct postern_error *error) {
+	const char *prefix = option->type == POSTERN__OPTION_STORE    ? "sqlite:"
+						 : option->type == POSTERN__OPTION_LISTEN ? "unix:"
+																  : NULL;
+	return prefix ? postern__config_path_resolve(config->base, origin->source,
+							prefix, &config->arena, text, error)
+				  : POSTERN_OK;
 }
 
 int postern__config_option_put(struct postern__config *config,
@@ -258,14 +273,18 @@ int postern__config_option_put(struct postern__config *config,
 			place->source == origin->source && place->level == origin->level &&
 			place->is_file != is_file) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'%s' and '%s_file' exclude each other", option->name,
+				"'%s' and '%s_file' cannot be combined", option->name,
 				option->name);
 	}
 	if (is_file) {
-		int r = postern__config_secret_read(text, &config->arena, &secret,
-				error);
+		int r = postern__config_path_resolve(config->base, origin->source, "",
+				&config->arena, &text, error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+		r = postern__config_secret_read(text, &config->arena, &secret, error);
 		if (r == POSTERN_E_NOTFOUND) {
-			/* Of the configuration as a whole it is a mistake. */
+			/* A missing file is an error of the configuration. */
 			r = POSTERN_E_INVALID;
 		}
 		if (r != POSTERN_OK) {
@@ -273,11 +292,15 @@ int postern__config_option_put(struct postern__config *config,
 		}
 		text = secret;
 	}
-	int r = postern__option_set(option, text, values, &config->arena, error);
+	int r = resolve_path(config, option, origin, &text, error);
+	if (r == POSTERN_OK) {
+		r = postern__option_set(option, text, values, &config->arena, error);
+	}
 	if (r != POSTERN_OK && is_file && error && has_start(error->text, text)) {
-		/* Whatever it is, somebody took it for a secret. */
+		/* The content of the file may be a secret, so the error does not show
+		   it. */
 		return postern__fail(error, r,
-				"what the file holds is no store; write sqlite:FILE");
+				"the file does not contain a store URL; write sqlite:FILE");
 	}
 	if (r == POSTERN_OK) {
 		*place = *origin;
@@ -286,7 +309,7 @@ int postern__config_option_put(struct postern__config *config,
 	return r;
 }
 
-/* A list of delays is read as the text it would be in a flag: "1s,10s". */
+/* A list of delays is parsed as the text it would be in a flag: "1s,10s". */
 static int join_list(struct postern__config *config,
 		const struct postern__yaml_node *node, const char **out,
 		struct postern_error *error) {
@@ -369,7 +392,7 @@ static int fail_unknown_in(const struct postern__yaml_node *group,
 			near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-/* What belongs into a group: "{payload: none, dedupe: none}". */
+/* An example of a mapping: "{payload: none, dedupe: none}". */
 static void format_group(const char *name, struct postern__buf *out) {
 	const struct postern__option *option;
 	size_t len = strlen(name);
@@ -388,7 +411,7 @@ static int fail_group(const struct postern__yaml_node *group,
 	postern__buf_init(&form, POSTERN_ERROR_TEXT_MAX);
 	format_group(group->key, &form);
 	int r = postern__yaml_fail(error, &group->place,
-			"'%s' takes a mapping, such as %s, not %s", group->key,
+			"'%s' must be a mapping, such as %s, not %s", group->key,
 			postern__buf_text(&form), postern__yaml_kind_name(group));
 	postern__buf_finish(&form);
 	return r;
@@ -463,7 +486,7 @@ int postern__config_section_read(struct postern__config *config,
 	}
 	if (node->kind != POSTERN__YAML_MAPPING) {
 		return postern__yaml_fail(error, &node->place,
-				"here belongs a mapping (key: value), not %s",
+				"expected a mapping (key: value), not %s",
 				postern__yaml_kind_name(node));
 	}
 	for (const struct postern__yaml_node *entry = node->first; entry;

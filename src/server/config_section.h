@@ -3,8 +3,8 @@
 #define POSTERN_SERVER_CONFIG_SECTION_H
 
 /*
- * What the files that read a configuration share: the object being filled,
- * and how one mapping of the file is read.
+ * Shared by the files that read a configuration: the object that is filled, and
+ * how one mapping of the file is read.
  */
 
 #include <postern/error.h>
@@ -20,7 +20,8 @@ struct postern__option;
 /* A handler's key or legacy key and where it was written. */
 struct postern__config_use {
 	const char *key;
-	const char *legacy_of; /* the key that replaced it; NULL: it is none */
+	const char *legacy_of; /* the key that replaced it; NULL: it is not a legacy
+							  key */
 	const char *channel;
 	struct postern__yaml_place place;
 	size_t order;
@@ -28,8 +29,11 @@ struct postern__config_use {
 };
 
 struct postern__config {
-	struct postern__arena arena;          /* all that is below */
-	const char *name;                     /* NULL: no file */
+	struct postern__arena arena; /* all that is below */
+	const char *name;            /* NULL: no file */
+	/* The directory of relative paths of the file; NULL: the working
+	   directory. */
+	const char *base;
 	struct postern__config_values values; /* global ones */
 	const struct postern__config_store *stores;
 	size_t store_count;
@@ -79,16 +83,15 @@ struct postern__config_parts {
 #define POSTERN__LEVEL_HANDLER 3
 
 /*
- * Read the mapping of one scope (POSTERN__IN_…): options go to the values,
- * parts are found and left to the caller. A node that is empty is fine and
- * says nothing.
+ * Read the mapping of one scope (POSTERN__IN_…): options are stored in the
+ * values, parts are found and left to the caller. An empty node is valid.
  */
 int postern__config_section_read(struct postern__config *config,
 		const struct postern__yaml_node *node, unsigned scope, unsigned level,
 		struct postern__config_values *values,
 		struct postern__config_parts *parts_out, struct postern_error *error);
 
-/* The one text that stands here, its variables put in. */
+/* The text of a scalar, with its variables expanded. */
 int postern__config_text_read(struct postern__config *config,
 		const struct postern__yaml_node *node, const char **out,
 		struct postern_error *error);
@@ -100,9 +103,9 @@ int postern__config_list_read(struct postern__config *config,
 		struct postern_error *error);
 
 /*
- * Set an option and remember where it was said. With `is_file` the text is
- * the name of the file that holds the secret; both forms from the same source
- * are refused. Errors name no place.
+ * Set an option and remember where it was set. With `is_file` the text is the
+ * name of the file that contains the secret; both forms from the same source
+ * are refused. Errors contain no place.
  */
 int postern__config_option_put(struct postern__config *config,
 		const struct postern__option *option, bool is_file, const char *text,
@@ -110,14 +113,14 @@ int postern__config_option_put(struct postern__config *config,
 		struct postern__config_values *values, struct postern_error *error);
 
 /* Put "file:line:col: " (or the flag or variable) of an option's origin in
-   front of what is in `error` already. Returns `code`. */
+   front of the text in `error`. Returns `code`. */
 int postern__config_fail_at(const struct postern__config *config,
 		const struct postern__option *option,
 		const struct postern__config_origin *origin, int code,
 		struct postern_error *error);
 
-/* The same for an error about two options: told where the nearer of them was
-   said, and `first` if they are equally near. Returns POSTERN_E_INVALID. */
+/* The same for an error about two options, at the place of the nearer one, or
+   of `first` if they are equally near. Returns POSTERN_E_INVALID. */
 int postern__config_fail_nearer(const struct postern__config *config,
 		const struct postern__config_values *values, const char *first,
 		const char *second, struct postern_error *error);
@@ -128,15 +131,15 @@ int postern__config_stores_read(struct postern__config *config,
 		const struct postern__yaml_node *node, struct postern_error *error);
 
 /*
- * Whether a setting of PostgreSQL stores was said: `schema`, `connections`,
- * `listen_url`. A default that stands in `defaults`, as `check --print` writes
- * it there, says nothing.
+ * Whether a setting of PostgreSQL stores was set: `schema`, `connections`,
+ * `listen_url`. A default that is written in `defaults`, as `check --print`
+ * does, does not count.
  */
 bool postern__config_setting_given(const struct postern__config_values *values,
 		const char *name);
 
-/* Find the store that a channel names, or, with a node of NULL, the one that
-   is meant where none is named. */
+/* Find the store that a channel names, or, with a node of NULL, the store of
+   channels that name none. */
 int postern__config_store_choose(struct postern__config *config,
 		const struct postern__yaml_node *channel,
 		const struct postern__yaml_node *node,

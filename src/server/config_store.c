@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The URL of a store, as far as it can be judged without opening it: so that
- * a mistake is told with the line it was made on.
+ * Validates the URL of a store without opening it, so that a mistake is
+ * reported with its line.
  */
 
 #include "server/config_store.h"
@@ -18,12 +18,12 @@
 #include "base/utf8.h"
 #include "store/store.h"
 
-/* Longer than any path the system takes. */
+/* Longer than any path of the system. */
 #define URL_LEN_MAX 4096
 
 struct kind {
 	const char *scheme;
-	/* `rest` is the URL behind "scheme:". */
+	/* `rest` is the URL after "scheme:". */
 	int (*check)(const char *url, const char *rest,
 			struct postern_error *error);
 };
@@ -33,7 +33,7 @@ static int check_memory(const char *url, const char *rest,
 	(void)url;
 	if (*rest) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"nothing may follow 'memory:'");
+				"unexpected text after 'memory:'");
 	}
 	return POSTERN_OK;
 }
@@ -44,7 +44,7 @@ static int check_sqlite(const char *url, const char *rest,
 	const char *query = strchr(rest, '?');
 	if (*rest == '\0' || query == rest) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"no file is named; write sqlite:FILE");
+				"the file is missing; write sqlite:FILE");
 	}
 	if (!query) {
 		return POSTERN_OK;
@@ -54,7 +54,7 @@ static int check_sqlite(const char *url, const char *rest,
 				"'?shared=yes' is not in this version");
 	}
 	return postern__fail(error, POSTERN_E_INVALID,
-			"'%.60s' is not a parameter of sqlite:", query + 1);
+			"unknown parameter '%.60s' of sqlite:", query + 1);
 }
 
 static int check_postgres(const char *url, const char *rest,
@@ -62,7 +62,7 @@ static int check_postgres(const char *url, const char *rest,
 #ifdef POSTERN_POSTGRES
 	if (*rest == '\0') {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"no database is named; write postgres://USER@HOST/DATABASE");
+				"the database is missing; write postgres://USER@HOST/DATABASE");
 	}
 	return postern__store_check(url, NULL, error);
 #else
@@ -92,8 +92,8 @@ static const struct kind kinds[] = {
 };
 #define KIND_COUNT (sizeof kinds / sizeof kinds[0])
 
-/* Whether a text that is no address may be shown as it is, so that a slip of
-   the keyboard can be seen: nothing in it could be somebody's secret. */
+/* Whether a text that is not a URL may be shown in an error: only if no part of
+   it could be a secret. */
 static bool is_harmless(const char *url, const char *near) {
 	bool local = near &&
 				 (strcmp(near, "sqlite") == 0 || strcmp(near, "memory") == 0);
@@ -117,10 +117,10 @@ static int fail_unknown(const char *url, const char *scheme,
 	}
 	if (near) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'%.60s' is no store; did you mean '%s:'?", shown, near);
+				"'%.60s' is not a store; did you mean '%s:'?", shown, near);
 	}
 	return postern__fail(error, POSTERN_E_INVALID,
-			"'%.60s' is no store; write " POSTERN__STORE_URLS, shown);
+			"'%.60s' is not a store; write " POSTERN__STORE_URLS, shown);
 }
 
 int postern__config_store_check(const char *url, struct postern_error *error) {
@@ -134,7 +134,7 @@ int postern__config_store_check(const char *url, struct postern_error *error) {
 	}
 	if (!postern__utf8_valid(url, len) || postern__utf8_has_control(url, len)) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"not UTF-8, or with a control character in it");
+				"not valid UTF-8, or with a control character");
 	}
 	if (scheme_len == len || scheme_len >= sizeof scheme) {
 		return fail_unknown(url, "", error);

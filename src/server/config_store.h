@@ -4,7 +4,7 @@
 
 #include <postern/error.h>
 
-/* What there is to write, for errors. */
+/* The valid forms of a URL, for errors. */
 #ifdef POSTERN_POSTGRES
 #define POSTERN__STORE_URLS \
 	"sqlite:FILE, memory: or postgres://USER@HOST/DATABASE"
@@ -14,8 +14,7 @@
 
 /*
  * Whether this is the URL of a store that is in this version: "memory:",
- * "sqlite:FILE", "postgres:…". Nothing is opened or looked at. Errors show the
- * URL without its secrets.
+ * "sqlite:FILE", "postgres:…". Nothing is opened. Errors show the URL redacted.
  */
 int postern__config_store_check(const char *url, struct postern_error *error);
 

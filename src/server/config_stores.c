@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The stores. Each starts with a copy of the global values and overwrites what
- * it says itself; the channels then start with a copy of their store's.
+ * The stores. Each starts with a copy of the global values and overwrites those
+ * that it sets itself; the channels then start with a copy of their store's.
  *
- * `store: URL` at the top level is short for a store named "default", and is
- * there unless `stores` has others and nobody says it. A flag or a variable
- * with a URL is about that one, or about the only one there is.
+ * `store: URL` at the top level is short for a store named "default", which
+ * exists unless `stores` has others and `store` is not set. A flag or a
+ * variable with a URL sets that of "default", or of the only store.
  */
 
 #include <libgen.h>
@@ -23,10 +23,10 @@
 #include "server/config_options.h"
 #include "server/config_section.h"
 #include "server/config_yaml.h"
-#include "server/take.h"
+#include "server/store_open.h"
 #include "store/store.h"
 
-/* As many as the kernel follows. */
+/* As many symbolic links as the kernel follows. */
 #define LINK_COUNT_MAX 40
 
 static const struct postern__option *store_option(void) {
@@ -42,7 +42,7 @@ static int check_name(const struct postern__yaml_node *node,
 		struct postern_error *error) {
 	static const char letters[] = "abcdefghijklmnopqrstuvwxyz"
 								  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-	const size_t alphabet = 52; /* those that a name may begin with */
+	const size_t alphabet = 52; /* the characters that a name may begin with */
 	const char *first = node->key[0] ? strchr(letters, node->key[0]) : NULL;
 	size_t len = strlen(node->key);
 	if (first && first < letters + alphabet &&
@@ -51,8 +51,8 @@ static int check_name(const struct postern__yaml_node *node,
 		return POSTERN_OK;
 	}
 	return postern__yaml_fail(error, &node->key_place,
-			"'%.80s' is no name of a store; write 1 to %d letters, digits, "
-			"'-', '_', '.', a letter first",
+			"invalid store name '%.80s'; use 1 to %d letters, digits, '-', "
+			"'_', '.', a letter first",
 			node->key, POSTERN__STORE_NAME_LEN_MAX);
 }
 
@@ -113,7 +113,7 @@ static int read_store(struct postern__config *config,
 	return r;
 }
 
-/* A text with the store's name in place of each "{store}". */
+/* A text with the store's name instead of each "{store}". */
 static int put_name(struct postern__config *config, const char *text,
 		const char *name, const char **out, struct postern_error *error) {
 	static const char hole[] = "{store}";
@@ -129,7 +129,7 @@ static int put_name(struct postern__config *config, const char *text,
 	if (postern__buf_check(&buf, "the name", error) != POSTERN_OK ||
 			buf.len > POSTERN_LOCK_NAME_LEN_MAX) {
 		r = postern__fail(error, POSTERN_E_INVALID,
-				"the name of a lock has 1 to %d bytes",
+				"a lock name must have 1 to %d bytes",
 				POSTERN_LOCK_NAME_LEN_MAX);
 	}
 	if (r == POSTERN_OK) {
@@ -179,8 +179,8 @@ static int read_all(struct postern__config *config,
 		if (config->store_line > 0 &&
 				strcmp(entry->key, POSTERN__STORE_DEFAULT) == 0) {
 			return postern__yaml_fail(error, &entry->key_place,
-					"the store 'default' is here twice: 'store' (line %u) is "
-					"short for it",
+					"the store 'default' is configured twice: 'store' (line "
+					"%u) is short for it",
 					config->store_line);
 		}
 		if (config->store_count == POSTERN__STORE_COUNT_MAX) {
@@ -196,7 +196,7 @@ static int read_all(struct postern__config *config,
 	return POSTERN_OK;
 }
 
-/* A flag or a variable that says a URL, where `store` is not in the file. */
+/* A flag or a variable sets the URL, and `store` is not in the file. */
 static int override(struct postern__config *config,
 		struct postern__config_store *stores, struct postern_error *error) {
 	const struct postern__config_origin *origin = origin_of(&config->values);
@@ -210,8 +210,8 @@ static int override(struct postern__config *config,
 	}
 	if (!store) {
 		(void)postern__fail(error, POSTERN_E_INVALID,
-				"there are several stores in the file and none is named "
-				"'default', so it is unclear whose URL this is");
+				"the file has several stores and none is named 'default', so "
+				"this URL has no store to apply to");
 		return postern__config_fail_at(config, store_option(), origin,
 				POSTERN_E_INVALID, error);
 	}
@@ -220,7 +220,7 @@ static int override(struct postern__config *config,
 	return POSTERN_OK;
 }
 
-/* The directory of a file that need not be there; yours to free. */
+/* The directory of a file that need not exist; yours to free. */
 static char *directory_of(const char *file) {
 	char *copy = strdup(file);
 	char *real = copy ? realpath(dirname(copy), NULL) : NULL;
@@ -244,8 +244,8 @@ static char *beside(const char *file, const char *name) {
 	return path;
 }
 
-/* What a symbolic link leads to, which need not be there; yours to free. NULL:
-   it is none. */
+/* The target of a symbolic link, which need not exist; yours to free. NULL: it
+   is not a link. */
 static char *link_target(const char *file) {
 	char target[PATH_MAX];
 	ssize_t len = readlink(file, target, sizeof target - 1);
@@ -256,8 +256,8 @@ static char *link_target(const char *file) {
 	return target[0] == '/' ? strdup(target) : beside(file, target);
 }
 
-/* The path behind all links of a file that need not be there; yours to free.
-   NULL: its directory is not there. */
+/* The path of a file that need not exist, with all links resolved; yours to
+   free. NULL: its directory does not exist. */
 static char *real_path(const char *file) {
 	char *path = strdup(file);
 	char *next;
@@ -286,7 +286,8 @@ static bool is_same_file(const char *a, const char *b) {
 	return same;
 }
 
-/* By the same words; the same database by other words is not seen. */
+/* Compares the text of URLs; the same database under another name is not
+   detected. */
 static bool is_same_schema(const struct postern__config_values *a,
 		const struct postern__config_values *b) {
 	static const char head[] = "postgres";
@@ -294,8 +295,8 @@ static bool is_same_schema(const struct postern__config_values *a,
 		   strcmp(a->store, b->store) == 0 && strcmp(a->schema, b->schema) == 0;
 }
 
-/* Where two stores meet; NULL if they do not. */
-static const char *meeting_place(const struct postern__config_values *a,
+/* The file or schema that two stores share; NULL if there is none. */
+static const char *same_place(const struct postern__config_values *a,
 		const struct postern__config_values *b) {
 	const char *file_a = postern__store_file(a->store);
 	const char *file_b = postern__store_file(b->store);
@@ -305,15 +306,15 @@ static const char *meeting_place(const struct postern__config_values *a,
 	return is_same_schema(a, b) ? "schema" : NULL;
 }
 
-/* A file has one owner, which would be us twice; in a schema we would be two
-   nodes, and tell everything twice. */
+/* A file has one owner, and this process cannot own it twice; in a schema the
+   process would be two nodes, and log everything twice. */
 static int check_places(const struct postern__config *config,
 		struct postern__config_store *stores, struct postern_error *error) {
 	for (size_t i = 1; i < config->store_count; i++) {
 		struct postern__config_values *values = &stores[i].values;
 		const char *file = postern__store_file(values->store);
 		for (size_t n = 0; n < i; n++) {
-			const char *place = meeting_place(values, &stores[n].values);
+			const char *place = same_place(values, &stores[n].values);
 			if (place) {
 				(void)postern__fail(error, POSTERN_E_INVALID,
 						"the stores '%s' and '%s' are in the same %s, '%.80s'",
@@ -344,8 +345,8 @@ bool postern__config_setting_given(const struct postern__config_values *values,
 	return given;
 }
 
-/* Options with one of the settings of PostgreSQL. False: it was not said. */
-static bool take_setting(const struct postern__config_values *values,
+/* Options with one of the settings of PostgreSQL. False: it was not set. */
+static bool read_setting(const struct postern__config_values *values,
 		const struct postern__option *option,
 		struct postern_store_options *out) {
 	*out = (struct postern_store_options){ .size = sizeof *out };
@@ -362,8 +363,8 @@ static bool take_setting(const struct postern__config_values *values,
 	return out->schema || out->connections || out->listen_url;
 }
 
-/* A setting that a store does not have, or that contradicts its URL. What is
-   said for all stores concerns those that have it, of which there is one. */
+/* Refuse a setting that a store does not have, or that contradicts its URL. A
+   setting for all stores applies to those that have it; at least one must. */
 static int check_setting(const struct postern__config *config,
 		const struct postern__option *option, struct postern_error *error) {
 	struct postern_store_options options;
@@ -373,7 +374,7 @@ static int check_setting(const struct postern__config *config,
 		const struct postern__config_store *store = &config->stores[i];
 		const struct postern__config_origin *origin =
 				&store->values.origins[postern__option_index(option)];
-		if (!take_setting(&store->values, option, &options)) {
+		if (!read_setting(&store->values, option, &options)) {
 			continue;
 		}
 		int r = postern__store_check(store->values.store, &options, error);
@@ -414,7 +415,7 @@ int postern__config_stores_read(struct postern__config *config,
 	if (node && node->kind != POSTERN__YAML_MAPPING &&
 			!postern__yaml_empty(node)) {
 		return postern__yaml_fail(error, &node->place,
-				"'stores' takes a mapping of names, not %s",
+				"'stores' must be a mapping of names, not %s",
 				postern__yaml_kind_name(node));
 	}
 	size_t count = node ? node->count : 0;
@@ -492,15 +493,13 @@ int postern__config_store_choose(struct postern__config *config,
 	}
 	if (near) {
 		return postern__yaml_fail(error, &node->place,
-				"there is no store '%.60s'; did you mean '%s'?", name, near);
+				"no store '%.60s'; did you mean '%s'?", name, near);
 	}
 	if (config->store_count == 1) {
 		return postern__yaml_fail(error, &node->place,
-				"there is no store '%.60s', only '%s'", name,
-				config->stores[0].name);
+				"no store '%.60s', only '%s'", name, config->stores[0].name);
 	}
-	return postern__yaml_fail(error, &node->place, "there is no store '%.60s'",
-			name);
+	return postern__yaml_fail(error, &node->place, "no store '%.60s'", name);
 }
 
 int postern__config_store_fail(const struct postern__config *config,

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libyaml's events, made into a tree with limits.
+ * libyaml's events, converted to a tree with limits.
  *
- * The events come one by one, so the first thing that is not taken ends the
- * reading and no input can cost more than its own length: depth, number of
- * nodes and entries are counted as they come. Two things are looked for
- * before libyaml sees the text: bytes that are no text (it would report them
- * by offset only), and directives, whose handling in libyaml takes time with
- * the square of their number.
+ * The events are handled one by one, so the first unsupported one ends the
+ * parsing and no input costs more than its own length: depth, number of nodes
+ * and entries are counted on the way. Two things are checked before libyaml
+ * reads the text: invalid bytes (libyaml reports them by offset only), and
+ * directives, for which libyaml needs time quadratic in their number.
  */
 
 #include "server/config_yaml.h"
@@ -48,7 +47,7 @@ static const char *shown_name(const char *name, char *out, size_t size) {
 		return name;
 	}
 	const char *tail = name + len - NAME_SHOWN_LEN_MAX;
-	/* Not into the middle of a character. */
+	/* Not in the middle of a character. */
 	while (((unsigned char)*tail & 0xc0) == 0x80) {
 		tail++;
 	}
@@ -109,7 +108,7 @@ static int fail_nomem(struct postern_error *error) {
 	return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 }
 
-/* Bytes that are no text, and directives; see the top. */
+/* Check for invalid bytes and directives; see the top. */
 static int check_text(const char *name, const char *text, size_t len,
 		struct postern_error *error) {
 	struct postern__yaml_place place = { name, 1, 1 };
@@ -123,16 +122,15 @@ static int check_text(const char *name, const char *text, size_t len,
 		if (c == 0x7f || (c < 0x20 && c != '\t' && c != '\n' && c != '\r') ||
 				(c >= 0x80 && c < 0xa0 && c != 0x85)) {
 			return postern__yaml_fail(error, &place,
-					"the control character U+%04X does not belong here",
-					(unsigned)c);
+					"unexpected control character U+%04X", (unsigned)c);
 		}
 		if (c == '%' && place.column == 1) {
 			return postern__yaml_fail(error, &place,
-					"YAML directives ('%%…') are not taken");
+					"YAML directives ('%%…') are not supported");
 		}
 		i += width;
 		place.column++;
-		/* What YAML 1.1 takes for a line's end. */
+		/* Line ends of YAML 1.1. */
 		if (c == '\n' || c == 0x85 || c == 0x2028 || c == 0x2029 ||
 				(c == '\r' && (i == len || text[i] != '\n'))) {
 			place.line++;
@@ -159,8 +157,8 @@ static uint32_t character_at(const struct reader *self,
 	return c;
 }
 
-/* What the parser's own words would not tell somebody who does not know YAML
-   well; NULL: they will do. *mark_out is where it is. */
+/* A clearer text for an error of the parser, for people who do not know YAML
+   well; NULL: the parser's text is clear. *mark_out is its place. */
 static const char *explain(const struct reader *self,
 		const yaml_mark_t **mark_out) {
 	const yaml_parser_t *parser = &self->parser;
@@ -168,15 +166,15 @@ static const char *explain(const struct reader *self,
 	const char *context = parser->context ? parser->context : "";
 	*mark_out = &parser->problem_mark;
 	if (strstr(problem, "mapping values are not allowed")) {
-		return "a ':' where none belongs; quote a text that has one at its "
-			   "end or before a blank";
+		return "unexpected ':'; quote a text that has ':' at its end or before "
+			   "a blank";
 	}
 	if (strstr(problem, "found a tab character")) {
-		return "a tab; indent with spaces only";
+		return "unexpected tab; indent with spaces only";
 	}
 	if (strstr(problem, "cannot start any token")) {
 		switch (character_at(self, &parser->problem_mark)) {
-		case '\t': return "a tab; indent with spaces only";
+		case '\t': return "unexpected tab; indent with spaces only";
 		case '@': return "a text that begins with '@' must be in quotes";
 		case '`': return "a text that begins with '`' must be in quotes";
 		case '%': return "a text that begins with '%' must be in quotes";
@@ -205,7 +203,7 @@ static int fail_parser(const struct reader *self, struct postern_error *error) {
 	if (text) {
 		return postern__yaml_fail(error, &place, "%s", text);
 	}
-	const char *problem = parser->problem ? parser->problem : "no valid YAML";
+	const char *problem = parser->problem ? parser->problem : "invalid YAML";
 	if (parser->context) {
 		return postern__yaml_fail(error, &place, "%s %s (line %zu)", problem,
 				parser->context, parser->context_mark.line + 1);
@@ -219,14 +217,14 @@ static int check_duplicate(const struct reader *self,
 			other = other->next) {
 		if (strcmp(other->key, self->key) == 0) {
 			return postern__yaml_fail(error, &self->key_place,
-					"'%s' is here twice, first on line %u", self->key,
+					"duplicate key '%s', first on line %u", self->key,
 					other->key_place.line);
 		}
 	}
 	return POSTERN_OK;
 }
 
-/* Hang a node into the tree, below the innermost open container. */
+/* Add a node to the tree, in the innermost open container. */
 static int attach(struct reader *self, struct postern__yaml_node *node,
 		struct postern_error *error) {
 	if (self->depth == 0) {
@@ -283,14 +281,14 @@ static int make_node(struct reader *self, enum postern__yaml_kind kind,
 	return POSTERN_OK;
 }
 
-static int take_scalar(struct reader *self, const yaml_event_t *event,
+static int add_scalar(struct reader *self, const yaml_event_t *event,
 		struct postern_error *error) {
 	struct postern__yaml_place place = place_of(self, &event->start_mark);
 	const char *bytes = (const char *)event->data.scalar.value;
 	size_t len = event->data.scalar.length;
 
 	if (memchr(bytes, '\0', len)) {
-		return postern__yaml_fail(error, &place, "a zero byte in a text");
+		return postern__yaml_fail(error, &place, "a text contains a zero byte");
 	}
 	char *text = postern__arena_copy(self->arena, bytes, len);
 	if (!text) {
@@ -339,16 +337,16 @@ static int check_decoration(const struct reader *self,
 	struct postern__yaml_place place = place_of(self, &event->start_mark);
 	if (anchor) {
 		return postern__yaml_fail(error, &place,
-				"anchors ('&%s') are not taken: write it out", anchor);
+				"anchors ('&%s') are not supported: repeat the value", anchor);
 	}
 	if (tag) {
 		return postern__yaml_fail(error, &place,
-				"tags ('!…') are not taken: remove '%s'", tag);
+				"tags ('!…') are not supported: remove '%s'", tag);
 	}
 	return POSTERN_OK;
 }
 
-static int take_event(struct reader *self, const yaml_event_t *event,
+static int handle_event(struct reader *self, const yaml_event_t *event,
 		struct postern_error *error) {
 	struct postern__yaml_place place = place_of(self, &event->start_mark);
 	const yaml_char_t *anchor = NULL;
@@ -358,13 +356,13 @@ static int take_event(struct reader *self, const yaml_event_t *event,
 	switch (event->type) {
 	case YAML_ALIAS_EVENT:
 		return postern__yaml_fail(error, &place,
-				"aliases ('*%s') are not taken: write it out, or put a text "
-				"that begins with '*' in quotes",
+				"aliases ('*%s') are not supported: repeat the value, or quote "
+				"a text that begins with '*'",
 				event->data.alias.anchor);
 	case YAML_DOCUMENT_START_EVENT:
 		if (self->root) {
 			return postern__yaml_fail(error, &place,
-					"a second document ('---'): there may be only one");
+					"a second document ('---') is not supported");
 		}
 		return POSTERN_OK;
 	case YAML_SCALAR_EVENT:
@@ -388,7 +386,7 @@ static int take_event(struct reader *self, const yaml_event_t *event,
 		return r;
 	}
 	if (event->type == YAML_SCALAR_EVENT) {
-		return take_scalar(self, event, error);
+		return add_scalar(self, event, error);
 	}
 	return open_container(self,
 			event->type == YAML_MAPPING_START_EVENT ? POSTERN__YAML_MAPPING
@@ -409,7 +407,7 @@ int postern__yaml_read(const char *name, const char *text, size_t len,
 
 	if (len > POSTERN__CONFIG_BYTES_MAX) {
 		struct postern__yaml_place place = { name, 1, 1 };
-		return postern__yaml_fail(error, &place, "over %zu bytes long",
+		return postern__yaml_fail(error, &place, "the file exceeds %zu bytes",
 				POSTERN__CONFIG_BYTES_MAX);
 	}
 	int r = check_text(name, text, len, error);
@@ -429,7 +427,7 @@ int postern__yaml_read(const char *name, const char *text, size_t len,
 			break;
 		}
 		ended = event.type == YAML_STREAM_END_EVENT;
-		r = take_event(&self, &event, error);
+		r = handle_event(&self, &event, error);
 		yaml_event_delete(&event);
 	}
 	yaml_parser_delete(&self.parser);

@@ -3,11 +3,11 @@
 #define POSTERN_SERVER_CONFIG_YAML_H
 
 /*
- * YAML text as a tree that knows where everything was written. It says
- * nothing about meaning: every scalar is text.
+ * YAML text as a tree that knows the place of every node. Scalars are not
+ * interpreted: each is text.
  *
- * Only the plain part of YAML is taken: no anchors and aliases (so nothing
- * can multiply), no tags, no directives, one document, keys that are text and
+ * Only a subset of YAML is supported: no anchors and aliases (so nothing can
+ * multiply), no tags, no directives, one document, keys that are text and
  * unique in their mapping.
  */
 
@@ -17,14 +17,14 @@
 
 struct postern__arena;
 
-/* Mappings and lists inside each other. */
+/* Maximum depth of mappings and lists. */
 #define POSTERN__YAML_DEPTH_MAX 32
 #define POSTERN__YAML_NODE_COUNT_MAX 100000
-/* In one mapping or list: as many as there may be channels. */
+/* Maximum of one mapping or list: as many as there may be channels. */
 #define POSTERN__YAML_ENTRY_COUNT_MAX 1000
 
-/* The file an error is told about, and where in it. Lines and columns count
-   from 1, columns in characters. */
+/* The file of an error, and the place in it. Lines and columns count from 1,
+   columns in characters. */
 struct postern__yaml_place {
 	const char *name;
 	unsigned line;
@@ -40,7 +40,7 @@ enum postern__yaml_kind {
 struct postern__yaml_node {
 	enum postern__yaml_kind kind;
 	struct postern__yaml_place place;
-	/* In a mapping: what it is the value of, and where that is written. */
+	/* In a mapping: the key of this value, and where it is written. */
 	const char *key;
 	struct postern__yaml_place key_place;
 
@@ -64,10 +64,10 @@ int postern__yaml_read(const char *name, const char *text, size_t len,
 		struct postern__arena *arena, struct postern__yaml_node **out,
 		struct postern_error *error);
 
-/* Whether nothing stands here: `key:`, `key: ~` or `key: null`. */
+/* Whether the node is empty: `key:`, `key: ~` or `key: null`. */
 bool postern__yaml_empty(const struct postern__yaml_node *node);
 
-/* What it is, for errors: "text", "a list", "a mapping". */
+/* The type of a node, for errors: "text", "a list", "a mapping". */
 const char *postern__yaml_kind_name(const struct postern__yaml_node *node);
 
 /*

@@ -31,11 +31,12 @@
 
 #define BACKLOG 128
 
-/* Per connection: twice the longest headers, because the daemon also needs
-   room to read. Only what is used is touched. */
-#define CONNECTION_MEMORY ((size_t)2 * POSTERN__API_HEADERS_LEN_MAX)
+/* Per connection. The daemon reads into one half, which must hold the longest
+   head, and clears all of it after each request. */
+#define CONNECTION_MEMORY \
+	((size_t)2 * (POSTERN__FRAMING_HEAD_LEN_MAX + (size_t)8 * 1024))
 
-/* How long answers on their way may take when we stop. */
+/* How long responses in progress may take at a stop. */
 #define STOP_PATIENCE_S 5
 
 static void fill_defaults(struct postern__http_options *options) {
@@ -79,16 +80,81 @@ void postern__peer_deadline(struct postern__http *http,
 	}
 }
 
-static void add_peer(struct postern__http *http,
+void postern__peer_rest(struct postern__http *http,
+		struct postern__http_peer *peer) {
+	peer->busy = false;
+	(void)pthread_mutex_lock(&http->mutex);
+	peer->deadline_ms = now_ms(http) + http->options.receive_ms;
+	postern__list_remove(&peer->link);
+	postern__list_push_back(&http->peers, &peer->link);
+	(void)pthread_mutex_unlock(&http->mutex);
+}
+
+bool postern__peer_is_regular(struct postern__http *http,
+		struct postern__http_peer *peer) {
+	if (peer->listener->peer_count <= http->options.connection_count_max) {
+		peer->reserved = false;
+	}
+	return !peer->reserved;
+}
+
+/* Whether the connection can be closed without interrupting a request: none is
+   in progress, and no received bytes are unread. */
+static bool is_idle(const struct postern__http_peer *peer) {
+	char byte;
+	return !peer->busy && !peer->evicted &&
+		   recvfrom(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) <=
+				   0;
+}
+
+/* Close the connection of this socket that is idle longest. False: none is. */
+static bool evict_idlest(struct postern__http_listener *listener) {
+	struct postern__http *http = listener->http;
+	struct postern__http_peer *idlest = NULL;
+	(void)pthread_mutex_lock(&http->mutex);
+	postern__list_each(item, &http->peers) {
+		struct postern__http_peer *peer =
+				container_of(item, struct postern__http_peer, link);
+		if (peer->listener != listener || (idlest && peer->held_len > 0) ||
+				!is_idle(peer)) {
+			continue;
+		}
+		if (!idlest || idlest->held_len > 0) {
+			idlest = peer;
+		}
+		if (idlest->held_len == 0) {
+			break;
+		}
+	}
+	if (idlest) {
+		(void)shutdown(idlest->fd, SHUT_RDWR);
+		idlest->evicted = true;
+		listener->peer_count--;
+	}
+	(void)pthread_mutex_unlock(&http->mutex);
+	return idlest != NULL;
+}
+
+static void add_peer(struct postern__http_listener *listener,
 		struct MHD_Connection *connection, void **socket_context) {
+	struct postern__http *http = listener->http;
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection,
 			MHD_CONNECTION_INFO_CONNECTION_FD);
 	struct postern__http_peer *peer = calloc(1, sizeof *peer);
 	if (!peer || !info) {
 		free(peer);
-		return; /* then only the daemon's own timeout holds */
+		return; /* then no request of the connection is served */
 	}
+	peer->listener = listener;
 	peer->fd = info->connect_fd;
+	if (!postern__receive_begin(peer)) {
+		free(peer);
+		return;
+	}
+	if (listener->peer_count >= http->options.connection_count_max) {
+		peer->reserved = !evict_idlest(listener);
+	}
+	listener->peer_count++;
 	struct ucred other;
 	socklen_t other_len = sizeof other;
 	if (getsockopt(peer->fd, SOL_SOCKET, SO_PEERCRED, &other, &other_len) ==
@@ -103,10 +169,14 @@ static void add_peer(struct postern__http *http,
 	*socket_context = peer;
 }
 
-/* The daemon tells us before it closes the descriptor. */
-static void remove_peer(struct postern__http *http, void **socket_context) {
+/* The daemon calls this before it closes the descriptor. */
+static void remove_peer(struct postern__http_listener *listener,
+		void **socket_context) {
+	struct postern__http *http = listener->http;
 	struct postern__http_peer *peer = *socket_context;
 	if (peer) {
+		postern__receive_end(peer);
+		listener->peer_count -= !peer->evicted;
 		(void)pthread_mutex_lock(&http->mutex);
 		postern__list_remove(&peer->link);
 		(void)pthread_mutex_unlock(&http->mutex);
@@ -159,7 +229,7 @@ static void *work(void *context) {
 	return NULL;
 }
 
-/* What the daemon complains about is what clients did wrong. */
+/* The daemon's complaints are errors of clients; they are not logged. */
 __attribute__((format(printf, 2, 0))) static void hear(void *context,
 		const char *format, va_list args) {
 	struct postern__http *http = context;
@@ -189,46 +259,52 @@ static int start_workers(struct postern__http *http,
 }
 
 static int start_daemon(struct postern__http *http,
-		struct postern__http_door *door, struct postern_error *error) {
+		struct postern__http_listener *listener, struct postern_error *error) {
 	const struct postern__http_options *options = &http->options;
-	/* With epoll a client that hangs up in the middle of a request is not
-	   noticed before idle_ms: 0.9.75 waits for an event that has been. */
+	/* With epoll, 0.9.75 notices a client that hangs up in the middle of a
+	   request only after idle_ms, because it waits for an event that is
+	   over. */
 	unsigned idle_s = (unsigned)((options->idle_ms + 999) / 1000);
-	door->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD |
-											MHD_ALLOW_SUSPEND_RESUME |
-											MHD_USE_ERROR_LOG,
+	listener->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD |
+												MHD_ALLOW_SUSPEND_RESUME |
+												MHD_USE_ERROR_LOG,
 			0, NULL, NULL, postern__exchange_step, http,
 			MHD_OPTION_EXTERNAL_LOGGER, hear, http, MHD_OPTION_LISTEN_SOCKET,
-			door->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
-			options->connection_count_max, MHD_OPTION_CONNECTION_TIMEOUT,
-			idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
+			listener->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+			options->connection_count_max + POSTERN__HTTP_RESERVE_COUNT,
+			MHD_OPTION_CONNECTION_TIMEOUT, idle_s,
+			MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
 			MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK,
 			postern__exchange_create, http, MHD_OPTION_NOTIFY_COMPLETED,
 			postern__exchange_end, http, MHD_OPTION_NOTIFY_CONNECTION,
-			notice_connection, http, MHD_OPTION_END);
-	if (!door->daemon) {
+			notice_connection, listener, MHD_OPTION_END);
+	if (!listener->daemon) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"cannot serve on '%s'", door->socket->path);
+				"cannot serve on '%s'", listener->socket->path);
 	}
 	return POSTERN_OK;
 }
 
-/* Listen everywhere before anybody is let in. */
-static int open_doors(struct postern__http *http, struct postern_error *error) {
+/* Listen on every socket before the first connection is accepted. */
+static int open_listeners(struct postern__http *http,
+		struct postern_error *error) {
 	const struct postern__http_options *options = &http->options;
-	http->doors = calloc(options->socket_count + 1, sizeof *http->doors);
-	if (!http->doors) {
+	http->listeners =
+			calloc(options->socket_count + 1, sizeof *http->listeners);
+	if (!http->listeners) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	while (http->door_count < options->socket_count) {
-		struct postern__http_door *door = &http->doors[http->door_count];
-		door->socket = &options->sockets[http->door_count];
-		int r = postern__socket_listen(door->socket, BACKLOG, &door->listen_fd,
-				error);
+	while (http->listener_count < options->socket_count) {
+		struct postern__http_listener *listener =
+				&http->listeners[http->listener_count];
+		listener->http = http;
+		listener->socket = &options->sockets[http->listener_count];
+		int r = postern__socket_listen(listener->socket, BACKLOG,
+				&listener->listen_fd, error);
 		if (r != POSTERN_OK) {
 			return r;
 		}
-		http->door_count++;
+		http->listener_count++;
 	}
 	return POSTERN_OK;
 }
@@ -246,12 +322,12 @@ int postern__http_start(const struct postern__http_options *options,
 	postern__list_init(&http->peers);
 	postern__list_init(&http->jobs);
 
-	int r = open_doors(http, error);
+	int r = open_listeners(http, error);
 	if (r == POSTERN_OK) {
 		r = start_workers(http, error);
 	}
-	for (size_t i = 0; r == POSTERN_OK && i < http->door_count; i++) {
-		r = start_daemon(http, &http->doors[i], error);
+	for (size_t i = 0; r == POSTERN_OK && i < http->listener_count; i++) {
+		r = start_daemon(http, &http->listeners[i], error);
 	}
 	if (r != POSTERN_OK) {
 		postern__http_stop(http);
@@ -261,9 +337,9 @@ int postern__http_start(const struct postern__http_options *options,
 	return POSTERN_OK;
 }
 
-/* A connection that is suspended must come back before the daemon ends; an
-   answer on its way only should. Connections that were taken before may still
-   ask something: from now on they are told to try later. */
+/* A suspended connection must be resumed before the daemon ends; a response in
+   progress should be finished. New requests of existing connections are refused
+   with "retry later". */
 static void wait_for_answers(struct postern__http *http) {
 	const struct postern_clock *clock = postern_clock_system();
 	struct timespec until = {
@@ -297,20 +373,20 @@ void postern__http_stop(struct postern__http *http) {
 	if (!http) {
 		return;
 	}
-	for (size_t i = 0; i < http->door_count; i++) {
-		postern__socket_remove(http->doors[i].socket);
-		if (http->doors[i].daemon) {
-			(void)MHD_quiesce_daemon(http->doors[i].daemon);
+	for (size_t i = 0; i < http->listener_count; i++) {
+		postern__socket_remove(http->listeners[i].socket);
+		if (http->listeners[i].daemon) {
+			(void)MHD_quiesce_daemon(http->listeners[i].daemon);
 		}
 	}
 	wait_for_answers(http);
-	for (size_t i = 0; i < http->door_count; i++) {
-		if (http->doors[i].daemon) {
-			MHD_stop_daemon(http->doors[i].daemon);
+	for (size_t i = 0; i < http->listener_count; i++) {
+		if (http->listeners[i].daemon) {
+			MHD_stop_daemon(http->listeners[i].daemon);
 		}
-		(void)close(http->doors[i].listen_fd);
+		(void)close(http->listeners[i].listen_fd);
 	}
-	free(http->doors);
+	free(http->listeners);
 	stop_workers(http);
 	(void)pthread_cond_destroy(&http->changed);
 	(void)pthread_mutex_destroy(&http->mutex);

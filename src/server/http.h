@@ -3,14 +3,22 @@
 #define POSTERN_SERVER_HTTP_H
 
 /*
- * The API over HTTP, on the sockets beside the stores' files: whichever of them
- * a client finds, it is the same API.
+ * The API over HTTP, on the sockets beside the stores' files: every socket
+ * serves the same API.
  *
- * One thread talks to all connections of a socket and never waits for a store:
- * messages are queued, and everything else that takes time goes to a few
- * threads of its own. Nothing grows without limit: connections, headers,
- * bodies, the bytes of all bodies together, and the time a client may take over
- * any of it.
+ * One thread serves all connections of a socket and never waits for a store:
+ * messages are queued, and all other work that may wait is done by a few worker
+ * threads. Everything has a limit: connections, headers, bodies, the bytes of
+ * all bodies together, and the time a client may take.
+ *
+ * A request that is not well-formed HTTP/1.1 (http_framing.h) is answered once,
+ * with 400 or a more specific status, and its connection is closed.
+ *
+ * A connection over the limit of a socket replaces the one that has waited for
+ * a request longest: first of those that have sent nothing of it, then of those
+ * whose head is incomplete. If every connection has a request in progress, the
+ * new one is accepted for GET /healthz and /readyz only, and anything else is
+ * answered with 503; POSTERN__HTTP_RESERVE_COUNT connections are kept for that.
  */
 
 #include <stddef.h>
@@ -23,8 +31,11 @@ struct postern__socket;
 struct postern_clock;
 struct postern_error;
 
-/* Zero it; what is zero takes the default named here. All of it must outlive
-   the server. */
+/* Per socket, beyond connection_count_max: for health checks. */
+#define POSTERN__HTTP_RESERVE_COUNT 16
+
+/* Zero it; a zero means the default named here. Everything must outlive the
+   server. */
 struct postern__http_options {
 	const struct postern__api *api; /* with runners */
 	const struct postern__socket *sockets;
@@ -32,11 +43,11 @@ struct postern__http_options {
 	struct postern__log *log;
 	const struct postern_clock *clock; /* NULL: the system's */
 
-	unsigned connection_count_max; /* 256 per socket; more wait to be let in */
+	unsigned connection_count_max; /* 256 per socket; see below */
 	unsigned worker_count;         /* 4: threads that may wait for the store */
 	size_t bodies_len_max;         /* 128 MiB: all bodies in memory */
 	size_t answers_len_max;        /* 512 MiB: all answers on their way */
-	int64_t idle_ms;               /* 30 s without a byte */
+	int64_t idle_ms;               /* 30 s without a head or part of a body */
 	int64_t receive_ms;            /* 60 s for a whole request */
 	int64_t send_ms;               /* 5 min for a whole answer */
 };
@@ -45,12 +56,14 @@ struct postern__http_options {
 int postern__http_start(const struct postern__http_options *options,
 		struct postern__http **out, struct postern_error *error);
 
-/* End connections that took too long. To be called about once a second. */
+/* Close connections that exceeded their deadline. To be called about once a
+   second. */
 void postern__http_sweep(struct postern__http *http);
 
 /*
- * Let nobody in any more, finish what was asked, remove the socket files and
- * free everything. The stores and their runners must still work. NULL is fine.
+ * Accept no more connections, finish requests in progress, remove the socket
+ * files and free everything. The stores and their runners must still work. NULL
+ * is fine.
  */
 void postern__http_stop(struct postern__http *http);
 

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * One request and its answer.
+ * One request and its response.
  *
- * libmicrohttpd calls postern__exchange_step() when the headers are there, for
- * each piece of the body, when the body is whole, and again after a suspended
- * connection was resumed. The body is collected up to its limit; what is over
- * it is read and thrown away, unless it is so much that hanging up is kinder.
+ * libmicrohttpd calls postern__exchange_step() when the headers were read, for
+ * each piece of the body, when the body is complete, and again after a
+ * suspended connection was resumed. The body is collected up to its limit; the
+ * rest is read and discarded, unless it is so long that the connection is
+ * closed.
  *
- * Handing a request out: the thread of the daemon suspends the connection, some
- * other thread completes the response, and whichever of the two comes second
- * resumes it. They agree by one atomic exchange of `state`.
+ * Deferring a request: the thread of the daemon suspends the connection,
+ * another thread completes the response, and the second of the two resumes the
+ * connection. They synchronise by one atomic exchange of `state`.
  */
 
 #include "server/http_exchange.h"
 
+#include <assert.h>
 #include <postern/error.h>
 #include <postern/sys/clock.h>
 #include <stdlib.h>
@@ -25,8 +27,8 @@
 #include "base/text.h"
 #include "server/log.h"
 
-/* A body that is not wanted is read up to here, so that the client sees the
-   answer instead of a broken connection. */
+/* A refused body is read up to here, so that the client sees the response
+   instead of a broken connection. */
 #define DISCARD_LEN_MAX ((size_t)4 * 1024 * 1024)
 
 /* Requests that wait for a worker. */
@@ -34,6 +36,13 @@
 
 void *postern__exchange_create(void *context, const char *uri,
 		struct MHD_Connection *connection) {
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection,
+			MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct postern__http_peer *peer = info ? info->socket_context : NULL;
+	/* Only requests that the framing has validated are served. */
+	if (!peer || peer->exchange_count >= peer->framing.request_count) {
+		return NULL;
+	}
 	struct postern__exchange *exchange = calloc(1, sizeof *exchange);
 	char *path = strdup(uri);
 	if (!exchange || !path) {
@@ -43,9 +52,9 @@ void *postern__exchange_create(void *context, const char *uri,
 	}
 	exchange->http = context;
 	exchange->connection = connection;
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection,
-			MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-	exchange->peer = info ? info->socket_context : NULL;
+	exchange->peer = peer;
+	exchange->number = ++peer->exchange_count;
+	peer->busy = true;
 	exchange->path = path;
 	exchange->query = strchr(path, '?');
 	if (exchange->query) {
@@ -56,10 +65,10 @@ void *postern__exchange_create(void *context, const char *uri,
 	return exchange;
 }
 
-static const char too_much[] = "too much is asked at once, try again later";
+static const char too_much[] = "too many concurrent requests; retry later";
 
-/* Add to a sum that has a limit; false if it would be passed. */
-static bool reserve(atomic_size_t *sum, size_t len, size_t max) {
+/* Add to a sum that has a limit; false if the limit would be exceeded. */
+static bool add_within_limit(atomic_size_t *sum, size_t len, size_t max) {
 	size_t before = atomic_fetch_add(sum, len);
 	if (len > max || before > max - len) {
 		(void)atomic_fetch_sub(sum, len);
@@ -68,10 +77,11 @@ static bool reserve(atomic_size_t *sum, size_t len, size_t max) {
 	return true;
 }
 
-/* Take bytes from what all bodies may have. */
+/* Reserve bytes of the limit for all bodies. */
 static bool reserve_body(struct postern__exchange *exchange, size_t len) {
 	struct postern__http *http = exchange->http;
-	if (!reserve(&http->bodies_len, len, http->options.bodies_len_max)) {
+	if (!add_within_limit(&http->bodies_len, len,
+				http->options.bodies_len_max)) {
 		return false;
 	}
 	exchange->body_len_reserved += len;
@@ -85,11 +95,12 @@ static void release_body(struct postern__exchange *exchange) {
 	postern__buf_finish(&exchange->body);
 }
 
-/* Clients that do not read their answers must not use up all memory. */
+/* Clients that do not read their responses must not exhaust the memory. */
 static bool reserve_answer(struct postern__exchange *exchange) {
 	struct postern__http *http = exchange->http;
 	size_t len = exchange->response.body.len;
-	if (!reserve(&http->answers_len, len, http->options.answers_len_max)) {
+	if (!add_within_limit(&http->answers_len, len,
+				http->options.answers_len_max)) {
 		return false;
 	}
 	exchange->answer_len_reserved = len;
@@ -102,16 +113,16 @@ static void release_answer(struct postern__exchange *exchange) {
 	exchange->answer_len_reserved = 0;
 }
 
-static void refuse(struct postern__exchange *exchange, int status,
+static void refuse_request(struct postern__exchange *exchange, int status,
 		const char *detail) {
 	exchange->refused = true;
 	release_body(exchange);
 	postern__response_problem(&exchange->response, status, POSTERN_OK, detail);
 }
 
-/* Refused only for now. */
-static void put_off(struct postern__exchange *exchange, const char *detail) {
-	refuse(exchange, 503, detail);
+/* Refused with Retry-After. */
+static void defer(struct postern__exchange *exchange, const char *detail) {
+	refuse_request(exchange, 503, detail);
 	exchange->response.headers[0] = (struct postern__response_header){
 		.name = "Retry-After",
 		.value = "1",
@@ -119,106 +130,75 @@ static void put_off(struct postern__exchange *exchange, const char *detail) {
 	exchange->response.header_count = 1;
 }
 
-/* The headers on their way into the request. */
+/* Copies the headers into the request. */
 struct collector {
-	struct postern__exchange *exchange;
 	struct postern_header *headers;
 	size_t count;
-	bool too_many;
-	const char *malformed; /* what is wrong, if something is */
-	unsigned host_count;
 	const char *content_length;
-	const char *transfer_encoding;
 };
 
-static bool is_token(const char *name, size_t len) {
-	static const char others[] = "!#$%&'*+-.^_`|~";
-	for (size_t i = 0; i < len; i++) {
-		char c = name[i];
-		if (!((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
-					(c >= 'a' && c <= 'z') || (c && strchr(others, c)))) {
-			return false;
-		}
-	}
-	return len > 0;
-}
-
-static enum MHD_Result collect(void *context, enum MHD_ValueKind kind,
+/* The framing has validated and counted them. */
+static enum MHD_Result read_header(void *context, enum MHD_ValueKind kind,
 		const char *name, size_t name_len, const char *value,
 		size_t value_len) {
 	struct collector *collector = context;
 	(void)kind;
-	if (collector->count == POSTERN__API_HEADER_COUNT_MAX) {
-		collector->too_many = true;
-		return MHD_NO;
-	}
-	if (!is_token(name, name_len)) {
-		collector->malformed = "a header's name is malformed";
-		return MHD_NO;
-	}
+	(void)name_len;
+	(void)value_len;
+	assert(collector->count < POSTERN__API_HEADER_COUNT_MAX);
 	if (!value) {
 		value = "";
 	}
-	if (memchr(value, '\0', value_len) || strpbrk(value, "\r\n")) {
-		collector->malformed = "a header's value is malformed";
-		return MHD_NO;
-	}
-	if (strcasecmp(name, "host") == 0 && ++collector->host_count > 1) {
-		collector->malformed = "Host is given twice";
-		return MHD_NO;
-	}
-	const char **framing = NULL;
 	if (strcasecmp(name, "content-length") == 0) {
-		framing = &collector->content_length;
-	} else if (strcasecmp(name, "transfer-encoding") == 0) {
-		framing = &collector->transfer_encoding;
-	}
-	if (framing && *framing) {
-		collector->malformed = "the length of the body is given twice";
-		return MHD_NO;
-	}
-	if (framing) {
-		*framing = value;
+		collector->content_length = value;
 	}
 	collector->headers[collector->count++] =
 			(struct postern_header){ name, value };
 	return MHD_YES;
 }
 
-/*
- * What two readers could take for requests of different lengths is refused,
- * and the connection closed. False: refused.
- */
+/* False: refused. */
 static bool read_headers(struct postern__exchange *exchange,
 		struct collector *collector) {
 	collector->headers = postern__arena_array(&exchange->arena,
 			POSTERN__API_HEADER_COUNT_MAX, sizeof *collector->headers);
 	if (!collector->headers) {
-		put_off(exchange, too_much);
+		defer(exchange, too_much);
 		return false;
 	}
 	(void)MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND,
-			collect, collector);
-	if (collector->too_many) {
-		refuse(exchange, 431, "there are too many headers");
-		exchange->closing = true;
-		return false;
-	}
-	const char *wrong = collector->malformed;
-	if (!wrong && collector->content_length && collector->transfer_encoding) {
-		wrong = "Content-Length and Transfer-Encoding contradict each other";
-	}
-	if (!wrong && collector->transfer_encoding &&
-			strcasecmp(collector->transfer_encoding, "chunked") != 0) {
-		wrong = "no Transfer-Encoding but chunked is known";
-	}
-	if (wrong) {
-		refuse(exchange, 400, wrong);
-		exchange->closing = true;
-		return false;
-	}
+			read_header, collector);
 	exchange->request.headers = collector->headers;
 	exchange->request.header_count = collector->count;
+	return true;
+}
+
+/* Refuse the request if the framing did. True: refused. */
+static bool check_framing(struct postern__exchange *exchange) {
+	const struct postern__framing *framing = &exchange->peer->framing;
+	if (framing->refused_number != exchange->number) {
+		return false;
+	}
+	postern__log(exchange->http->options.log, POSTERN__LOG_DEBUG,
+			"request refused", postern__log_int("status", framing->status),
+			postern__log_text("problem", framing->problem),
+			postern__log_int("uid", (int64_t)exchange->peer->uid),
+			postern__log_int("pid", exchange->peer->pid));
+	refuse_request(exchange, framing->status, framing->problem);
+	exchange->closing = true;
+	return true;
+}
+
+/* A connection over the limit serves health checks only. True: refused. */
+static bool refuse_crowd(struct postern__exchange *exchange) {
+	struct postern__http_peer *peer = exchange->peer;
+	if (!peer->reserved || strcmp(exchange->path, "/healthz") == 0 ||
+			strcmp(exchange->path, "/readyz") == 0 ||
+			postern__peer_is_regular(exchange->http, peer)) {
+		return false;
+	}
+	defer(exchange, "too many connections; retry later");
+	exchange->closing = true;
 	return true;
 }
 
@@ -236,17 +216,21 @@ static const char *transport_of(const struct postern__exchange *exchange) {
 }
 
 /*
- * The headers are there. True: the body may come. False: answer now, the rest
- * of the connection is lost.
+ * The headers were read. True: read the body. False: respond now and close the
+ * connection.
  */
-static bool begin(struct postern__exchange *exchange, const char *method) {
+static bool request_begin(struct postern__exchange *exchange,
+		const char *method) {
 	struct postern__http *http = exchange->http;
-	struct collector collector = { .exchange = exchange };
+	struct collector collector = { 0 };
 	exchange->begun = true;
 	exchange->request.method = method;
 	exchange->request.path = exchange->path;
 	exchange->request.query = exchange->query;
 	exchange->request.transport = transport_of(exchange);
+	if (check_framing(exchange) || refuse_crowd(exchange)) {
+		return false;
+	}
 
 	size_t len_max = postern__api_body_len_max(http->options.api, method,
 			exchange->path);
@@ -258,17 +242,17 @@ static bool begin(struct postern__exchange *exchange, const char *method) {
 	if (collector.content_length &&
 			postern__count_parse(collector.content_length, 0, UINT64_MAX, &len,
 					NULL) != POSTERN_OK) {
-		refuse(exchange, 400, "Content-Length is malformed");
+		refuse_request(exchange, 400, "Content-Length is malformed");
 		exchange->closing = true;
 		return false;
 	}
 	if (len > len_max) {
 		struct postern_error error;
 		(void)postern__fail(&error, POSTERN_E_INVALID,
-				"the body is over %zu bytes", len_max);
-		refuse(exchange, 413, error.text);
+				"the body exceeds %zu bytes", len_max);
+		refuse_request(exchange, 413, error.text);
 	} else if (!reserve_body(exchange, (size_t)len)) {
-		put_off(exchange, too_much);
+		defer(exchange, too_much);
 	}
 	if (exchange->refused &&
 			(len > DISCARD_LEN_MAX || expects_continue(exchange))) {
@@ -278,20 +262,20 @@ static bool begin(struct postern__exchange *exchange, const char *method) {
 	return true;
 }
 
-/* One more piece of the body. False: hang up. */
-static bool take_piece(struct postern__exchange *exchange, const char *piece,
+/* Append one more piece of the body. False: close the connection. */
+static bool append_body(struct postern__exchange *exchange, const char *piece,
 		size_t len) {
 	if (!exchange->refused) {
 		size_t need = exchange->body.len + len;
 		if (need > exchange->body.len_max) {
 			struct postern_error error;
 			(void)postern__fail(&error, POSTERN_E_INVALID,
-					"the body is over %zu bytes", exchange->body.len_max);
-			refuse(exchange, 413, error.text);
+					"the body exceeds %zu bytes", exchange->body.len_max);
+			refuse_request(exchange, 413, error.text);
 		} else if (need > exchange->body_len_reserved &&
 				   !reserve_body(exchange,
 						   need - exchange->body_len_reserved)) {
-			put_off(exchange, too_much);
+			defer(exchange, too_much);
 		}
 	}
 	if (exchange->refused) {
@@ -300,22 +284,22 @@ static bool take_piece(struct postern__exchange *exchange, const char *piece,
 	}
 	postern__buf_append(&exchange->body, piece, len);
 	if (exchange->body.failed != POSTERN_OK) {
-		put_off(exchange, too_much);
+		defer(exchange, too_much);
 	}
 	return true;
 }
 
-/* The response is complete: on whatever thread completed it. */
-static void settle(void *context) {
+/* The response is complete; called on the thread that completed it. */
+static void response_complete(void *context) {
 	struct postern__exchange *exchange = context;
 	int before = atomic_exchange(&exchange->state, POSTERN__EXCHANGE_ANSWERED);
 	if (before == POSTERN__EXCHANGE_SUSPENDED) {
-		/* After this the exchange may be gone at any moment. */
+		/* After this another thread may free the exchange. */
 		MHD_resume_connection(exchange->connection);
 	}
 }
 
-/* The daemon's side of it. */
+/* The same on the daemon's thread: suspend the connection. */
 static void suspend(struct postern__exchange *exchange) {
 	MHD_suspend_connection(exchange->connection);
 	int expected = POSTERN__EXCHANGE_ASKED;
@@ -325,11 +309,29 @@ static void suspend(struct postern__exchange *exchange) {
 	}
 }
 
-/* Who changed what by hand is worth a line. */
+/* The log message of an operator's request, by its last path segment. */
+static const char *change_message(const char *path) {
+	static const char *const messages[][2] = {
+		{ "/retry", "retry requested by operator" },
+		{ "/discard", "discard requested by operator" },
+		{ "/pause", "pause requested by operator" },
+		{ "/resume", "resume requested by operator" },
+		{ "/cleanup", "cleanup requested by operator" },
+	};
+	const char *last = strrchr(path, '/');
+	for (size_t i = 0; last && i < sizeof messages / sizeof messages[0]; i++) {
+		if (strcmp(last, messages[i][0]) == 0) {
+			return messages[i][1];
+		}
+	}
+	return "change requested by operator";
+}
+
+/* Every change by an operator is logged with its sender. */
 static void log_change(const struct postern__exchange *exchange) {
 	const struct postern__http_peer *peer = exchange->peer;
 	postern__log(exchange->http->options.log, POSTERN__LOG_INFO,
-			"asked for a change",
+			change_message(exchange->path),
 			postern__log_text("method", exchange->request.method),
 			postern__log_text("path", exchange->path),
 			postern__log_int("status", exchange->response.status),
@@ -343,10 +345,10 @@ void postern__exchange_run(struct postern__exchange *exchange) {
 	if (strcmp(exchange->request.method, "POST") == 0) {
 		log_change(exchange);
 	}
-	settle(exchange);
+	response_complete(exchange);
 }
 
-/* Give it to a worker; false if too many wait. */
+/* Queue the exchange for a worker; false if too many wait. */
 static bool queue_job(struct postern__exchange *exchange) {
 	struct postern__http *http = exchange->http;
 	(void)pthread_mutex_lock(&http->mutex);
@@ -360,19 +362,19 @@ static bool queue_job(struct postern__exchange *exchange) {
 	return room;
 }
 
-/* The request is whole. True: the response is complete as well. */
-static bool ask(struct postern__exchange *exchange) {
+/* The request is complete. True: the response is complete as well. */
+static bool dispatch(struct postern__exchange *exchange) {
 	struct postern__http *http = exchange->http;
 	exchange->request.body = postern__buf_text(&exchange->body);
 	exchange->request.body_len = exchange->body.len;
 	if (postern__api_is_quick(exchange->request.method, exchange->path)) {
 		return postern__api_begin(http->options.api, &exchange->request,
-				&exchange->response, settle, exchange);
+				&exchange->response, response_complete, exchange);
 	}
 	if (queue_job(exchange)) {
 		return false;
 	}
-	put_off(exchange, too_much);
+	defer(exchange, too_much);
 	return true;
 }
 
@@ -393,12 +395,12 @@ static enum MHD_Result add_headers(struct MHD_Response *out,
 	return r;
 }
 
-static enum MHD_Result answer(struct postern__exchange *exchange) {
+static enum MHD_Result send_response(struct postern__exchange *exchange) {
 	postern__response_check(&exchange->response);
 	if (!reserve_answer(exchange)) {
-		put_off(exchange, too_much);
+		defer(exchange, too_much);
 	}
-	/* What was asked need not be kept while the answer is on its way. */
+	/* The request is freed while the response is sent. */
 	release_body(exchange);
 	postern__peer_deadline(exchange->http, exchange->peer,
 			exchange->http->options.send_ms);
@@ -423,7 +425,8 @@ static enum MHD_Result answer(struct postern__exchange *exchange) {
 	return r;
 }
 
-/* Have it counted. False: the server is about to end and must not be kept. */
+/* Count the exchange. False: the server is about to end and must not wait for
+   it. */
 static bool count_in(struct postern__exchange *exchange) {
 	struct postern__http *http = exchange->http;
 	(void)pthread_mutex_lock(&http->mutex);
@@ -438,7 +441,7 @@ static bool count_in(struct postern__exchange *exchange) {
 	return open;
 }
 
-/* It is not suspended any more, and will not be again. */
+/* The connection is not suspended any more, and will not be again. */
 static void count_answered(struct postern__exchange *exchange) {
 	struct postern__http *http = exchange->http;
 	if (exchange->waiting) {
@@ -472,29 +475,30 @@ enum MHD_Result postern__exchange_step(void *context,
 	(void)version;
 
 	if (!exchange) {
-		return MHD_NO; /* no memory */
+		return MHD_NO; /* no memory, or not validated */
 	}
 	if (!exchange->begun) {
-		return begin(exchange, method) ? MHD_YES : answer(exchange);
+		return request_begin(exchange, method) ? MHD_YES
+											   : send_response(exchange);
 	}
 	if (*upload_len > 0) {
-		bool go_on = take_piece(exchange, upload, *upload_len);
+		bool go_on = append_body(exchange, upload, *upload_len);
 		*upload_len = 0;
 		return go_on ? MHD_YES : MHD_NO;
 	}
-	if (exchange->asked || exchange->refused) {
+	if (exchange->asked || exchange->refused || check_framing(exchange)) {
 		count_answered(exchange);
-		return answer(exchange);
+		return send_response(exchange);
 	}
 	if (!count_in(exchange)) {
-		put_off(exchange, "the server is stopping, try again later");
+		defer(exchange, "the server is stopping; retry later");
 		exchange->closing = true;
-		return answer(exchange);
+		return send_response(exchange);
 	}
 	postern__peer_deadline(exchange->http, exchange->peer, 0);
-	if (ask(exchange)) {
+	if (dispatch(exchange)) {
 		count_answered(exchange);
-		return answer(exchange);
+		return send_response(exchange);
 	}
 	suspend(exchange);
 	return MHD_YES;
@@ -512,7 +516,7 @@ void postern__exchange_end(void *context, struct MHD_Connection *connection,
 	}
 	*own_context = NULL;
 	count_out(exchange);
-	postern__peer_deadline(http, exchange->peer, http->options.receive_ms);
+	postern__peer_rest(http, exchange->peer);
 	release_body(exchange);
 	release_answer(exchange);
 	postern__response_finish(&exchange->response);

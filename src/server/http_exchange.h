@@ -3,7 +3,7 @@
 #define POSTERN_SERVER_HTTP_EXCHANGE_H
 
 /*
- * One request and its answer, between libmicrohttpd and the api. Shared by
+ * One request and its response, between libmicrohttpd and the api. Shared by
  * http.c, which owns the daemons, and http_exchange.c.
  */
 
@@ -20,27 +20,42 @@
 #include "base/list.h"
 #include "server/api.h"
 #include "server/http.h"
+#include "server/http_framing.h"
 
-/* A connection, for as long as libmicrohttpd has it. */
+struct postern__http_listener;
+
+/* A connection, for as long as libmicrohttpd has it. Members without a mutex
+   belong to the daemon's thread. */
 struct postern__http_peer {
-	struct postern__list link; /* in http->peers */
+	struct postern__list link; /* in http->peers, longest idle first; mutex */
+	struct postern__http_listener *listener;
 	int fd;
-	pid_t pid; /* of the process that connected; 0: unknown */
+	bool busy;     /* a request is in progress, from its head to its response */
+	bool reserved; /* over the limit: for health checks only */
+	bool evicted;  /* shut down to make room */
+	pid_t pid;     /* of the process that connected; 0: unknown */
 	uid_t uid;
-	int64_t deadline_ms; /* monotonic; 0: not the client's turn */
+	int64_t deadline_ms; /* monotonic; 0: waiting for the server; mutex */
+
+	struct postern__framing framing;
+	char *held; /* bytes of an incomplete head or line; NULL: none */
+	size_t held_len;
+	uint64_t exchange_count; /* requests that libmicrohttpd has read */
 };
 
-/* One socket and who serves it. */
-struct postern__http_door {
+/* One socket and its daemon. */
+struct postern__http_listener {
+	struct postern__http *http;
 	const struct postern__socket *socket;
 	struct MHD_Daemon *daemon; /* NULL: not started */
 	int listen_fd;
+	unsigned peer_count; /* without evicted ones; the daemon's thread's */
 };
 
 struct postern__http {
 	struct postern__http_options options;
-	struct postern__http_door *doors;
-	size_t door_count; /* whose socket listens */
+	struct postern__http_listener *listeners;
+	size_t listener_count; /* whose socket listens */
 
 	pthread_mutex_t mutex; /* for all below */
 	pthread_cond_t changed;
@@ -48,21 +63,21 @@ struct postern__http {
 	struct postern__list jobs; /* exchanges for the workers, oldest first */
 	unsigned job_count;
 	bool stopping;         /* the workers are to end */
-	bool closing;          /* what is asked from now on is refused */
+	bool closing;          /* new requests are refused */
 	unsigned asked_count;  /* exchanges that may be suspended */
-	unsigned active_count; /* and those whose answer is on its way */
+	unsigned active_count; /* exchanges whose response is being sent */
 
 	pthread_t *workers;
 	unsigned worker_count; /* that were started */
 
 	atomic_size_t bodies_len;  /* reserved by all exchanges */
-	atomic_size_t answers_len; /* the same, for answers */
+	atomic_size_t answers_len; /* the same, for responses */
 };
 
-/* How far an exchange that was handed out is: see settle in the .c. */
+/* The progress of an exchange that was deferred: see response_complete(). */
 enum postern__exchange_state {
 	POSTERN__EXCHANGE_ASKED = 0,
-	POSTERN__EXCHANGE_SUSPENDED, /* the daemon has let go of the connection */
+	POSTERN__EXCHANGE_SUSPENDED, /* the daemon has suspended the connection */
 	POSTERN__EXCHANGE_ANSWERED   /* the response is complete */
 };
 
@@ -71,6 +86,7 @@ struct postern__exchange {
 	struct MHD_Connection *connection;
 	struct postern__http_peer *peer;
 	struct postern__list link; /* in http->jobs */
+	uint64_t number;           /* of the connection's requests, from 1 */
 
 	char *path;  /* as sent; the query is cut off */
 	char *query; /* in path's memory; NULL: none */
@@ -79,12 +95,12 @@ struct postern__exchange {
 	struct postern__buf body;
 	size_t body_len_reserved;
 	size_t answer_len_reserved;
-	size_t discarded_len; /* of a body that is not taken */
+	size_t discarded_len; /* of a body that is discarded */
 
-	bool begun;   /* the headers were looked at */
-	bool refused; /* response says why; the body is discarded */
-	bool asked;   /* the api has it, or had */
-	bool waiting; /* for its answer; counted in asked_count */
+	bool begun;   /* the headers were read */
+	bool refused; /* response has the reason; the body is discarded */
+	bool asked;   /* the api has, or had, the request */
+	bool waiting; /* for its response; counted in asked_count */
 	bool closing; /* the connection must not be used again */
 	atomic_int state;
 	struct postern__response response;
@@ -100,10 +116,23 @@ enum MHD_Result postern__exchange_step(void *context,
 void postern__exchange_end(void *context, struct MHD_Connection *connection,
 		void **own_context, enum MHD_RequestTerminationCode why);
 
-/* A worker's part: ask the api, and wait for it. */
+/* Run by a worker: call the api, and wait for it. */
 void postern__exchange_run(struct postern__exchange *exchange);
 
-/* Give the client this long for what it does next; 0: it is our turn. */
+/* The connection begins to wait for its next request. */
+void postern__peer_rest(struct postern__http *http,
+		struct postern__http_peer *peer);
+
+/* Whether the connection may serve more than health checks. */
+bool postern__peer_is_regular(struct postern__http *http,
+		struct postern__http_peer *peer);
+
+/* Validate all reads from the connection; end() before it is closed. False: its
+   descriptor is out of range. */
+bool postern__receive_begin(struct postern__http_peer *peer);
+void postern__receive_end(struct postern__http_peer *peer);
+
+/* Give the client this long for its next step; 0: waiting for the server. */
 void postern__peer_deadline(struct postern__http *http,
 		struct postern__http_peer *peer, int64_t ms);
 

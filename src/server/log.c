@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The log. A line is put together in a buffer of fixed size and written with
- * one call, so lines of several threads and of children do not mix.
+ * The log. A line is built in a buffer of fixed size and written with one call,
+ * so that lines of several threads and of children do not mix.
  *
- * Writing must never block a thread that has work to do. O_NONBLOCK belongs to
- * the open file, which the shell that started us shares, so it cannot be set on
- * stderr itself: a pipe or a terminal is opened a second time through /proc, a
- * socket is asked with MSG_DONTWAIT, and a regular file does not block.
+ * Writing must never block a thread. O_NONBLOCK belongs to the open file, which
+ * the shell that started this process shares, so it cannot be set on stderr
+ * itself: a pipe or a terminal is opened a second time through /proc, a socket
+ * is written with MSG_DONTWAIT, and a regular file does not block.
  */
 
 #include "server/log.h"
@@ -80,8 +80,8 @@ static ssize_t write_now(const struct postern__log *log, const char *line,
 	if (log->is_socket) {
 		return send(log->fd, line, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	}
-	/* For what could not be opened a second time: what is ready now takes a
-	   line without blocking. */
+	/* For a file that could not be opened a second time: a file that is
+	   writable now accepts a line without blocking. */
 	struct pollfd ready = { .fd = log->fd, .events = POLLOUT };
 	if (poll(&ready, 1, 0) <= 0 || !(ready.revents & POLLOUT)) {
 		return -1;
@@ -93,7 +93,7 @@ static ssize_t write_now(const struct postern__log *log, const char *line,
 	return n;
 }
 
-/* False if the line is not there, or not all of it. */
+/* False if the line was not written, or only in part. */
 static bool write_line(struct postern__log *log, const char *line, size_t len) {
 	ssize_t n = write_now(log, line, len);
 	if (n >= 0) {
@@ -117,7 +117,7 @@ struct clean {
 	char text[POSTERN__LOG_VALUE_LEN_MAX + 1];
 };
 
-static const char *clean(struct clean *out, const char *text, size_t cut) {
+static const char *sanitize(struct clean *out, const char *text, size_t cut) {
 	(void)postern__utf8_clean(text, strlen(text), out->text, cut + 1);
 	return out->text;
 }
@@ -148,11 +148,11 @@ static void format_text(struct postern__buf *buf, const struct line *line,
 		size_t cut) {
 	struct clean room;
 	postern__buf_printf(buf, "%s %s %s", line->time, levels[line->level].padded,
-			clean(&room, line->message, cut));
+			sanitize(&room, line->message, cut));
 	for (const struct postern__log_field *f = line->fields; f->name; f++) {
 		postern__buf_printf(buf, " %s=", f->name);
 		if (f->text) {
-			append_value(buf, clean(&room, f->text, cut));
+			append_value(buf, sanitize(&room, f->text, cut));
 		} else {
 			postern__buf_printf(buf, "%" PRId64, f->number);
 		}
@@ -165,10 +165,12 @@ static void format_json(struct postern__buf *buf, const struct line *line,
 	postern__json_open(buf, '{');
 	postern__json_pair_text(buf, "time", line->time);
 	postern__json_pair_text(buf, "level", levels[line->level].name);
-	postern__json_pair_text(buf, "message", clean(&room, line->message, cut));
+	postern__json_pair_text(buf, "message",
+			sanitize(&room, line->message, cut));
 	for (const struct postern__log_field *f = line->fields; f->name; f++) {
 		if (f->text) {
-			postern__json_pair_text(buf, f->name, clean(&room, f->text, cut));
+			postern__json_pair_text(buf, f->name,
+					sanitize(&room, f->text, cut));
 		} else {
 			postern__json_pair_int(buf, f->name, f->number);
 		}
@@ -176,8 +178,8 @@ static void format_json(struct postern__buf *buf, const struct line *line,
 	postern__json_close(buf, '}');
 }
 
-/* Escaping can make a value six times as long; then all values are cut
-   shorter until the line fits. */
+/* Escaping can make a value six times as long; then all values are shortened
+   until the line fits. */
 static void format_line(struct postern__buf *buf, bool json,
 		const struct line *line) {
 	for (size_t cut = POSTERN__LOG_VALUE_LEN_MAX; cut > 0; cut /= 4) {
@@ -194,13 +196,13 @@ static void format_line(struct postern__buf *buf, bool json,
 	}
 }
 
-/* Say, first of all, that lines are missing. */
+/* First log how many lines were lost. */
 static bool write_lost(struct postern__log *log, const struct line *line) {
 	struct postern__buf buf;
 	postern__buf_init(&buf, POSTERN__LOG_LINE_MAX);
 	struct line lost = *line;
 	lost.level = POSTERN__LOG_WARN;
-	lost.message = "lines of this log could not be written";
+	lost.message = "log lines could not be written";
 	lost.fields = (const struct postern__log_field[]){
 		postern__log_int("count", (int64_t)log->lost_count),
 		{ NULL, NULL, 0 },
@@ -243,7 +245,7 @@ void postern__log_write(struct postern__log *log, enum postern__log_level level,
 void postern__log_print(struct postern__log *log, const char *text,
 		size_t len) {
 	(void)pthread_mutex_lock(&log->mutex);
-	(void)write_line(log, text, len); /* nobody depends on it */
+	(void)write_line(log, text, len); /* no caller depends on it */
 	(void)pthread_mutex_unlock(&log->mutex);
 }
 

@@ -3,19 +3,18 @@
 #define POSTERN_SERVER_LOG_H
 
 /*
- * What the server has to say, on stderr: text where somebody reads along, JSON
- * lines elsewhere.
+ * The log of the server, on stderr: text on a terminal, JSON lines elsewhere.
  *
  *   2026-11-15T21:09:24.123Z warn  delivery failed handler=mail seq=12
  *   {"time":"…","level":"warn","message":"delivery failed","handler":"mail",…}
  *
- * Whatever is logged stays one line of valid UTF-8 without control characters.
- * Addresses must be redacted by the caller (base/redact.h); nothing else that
- * may hold a secret belongs in a log.
+ * Every entry is one line of valid UTF-8 without control characters. Addresses
+ * must be redacted by the caller (base/redact.h); no other value that may
+ * contain a secret may be logged.
  *
- * Nobody waits for a log: a line that cannot be written now, because the reader
- * is slow, gone or the disk is full, is counted and dropped, and the next one
- * that can be written says how many are missing.
+ * Logging never waits: a line that cannot be written now, because the reader is
+ * slow or closed the pipe, or the disk is full, is counted and dropped, and the
+ * next line that can be written reports how many were lost.
  *
  * Threads: from any thread, once it is open.
  */
@@ -27,8 +26,7 @@
 
 struct postern_clock;
 
-/* Longest line, so that a pipe takes it whole; the end of a longer one is cut
-   off. */
+/* Longest line, so that a pipe accepts it whole; a longer one is cut. */
 #define POSTERN__LOG_LINE_MAX 4096
 #define POSTERN__LOG_VALUE_LEN_MAX 1200
 
@@ -42,10 +40,10 @@ enum postern__log_level {
 struct postern__log {
 	pthread_mutex_t mutex;
 	int fd;
-	bool owned; /* fd is ours to close */
+	bool owned; /* fd is closed with the log */
 	bool is_socket;
 	bool json;
-	enum postern__log_level level; /* what is below is not written */
+	enum postern__log_level level; /* lower levels are not written */
 	const struct postern_clock *clock;
 	bool torn;           /* the last line was written in part */
 	uint64_t lost_count; /* lines since the last one that was written */
@@ -85,15 +83,15 @@ static inline struct postern__log_field postern__log_int(const char *name,
 	postern__log_write(log, level, message,         \
 			(const struct postern__log_field[]){ __VA_ARGS__ })
 
-/* What the macro calls. fields end with one that has no name. */
+/* Called by the macro. fields end with one that has no name. */
 void postern__log_write(struct postern__log *log, enum postern__log_level level,
 		const char *message, const struct postern__log_field *fields);
 
-/* Write text as it is, for people: several lines, already clean. */
+/* Write text as it is, for people: several lines, already sanitized. */
 void postern__log_print(struct postern__log *log, const char *text, size_t len);
 
 /*
- * At most so many lines of a kind: `burst` at once, and one more each
+ * A rate limit for lines of one kind: `burst` at once, and one more each
  * interval_ms. Zero-initialise with the two numbers.
  */
 struct postern__log_limit {
@@ -105,9 +103,8 @@ struct postern__log_limit {
 };
 
 /*
- * Whether one more line may be written; *suppressed_out is how many were not
- * since the last one that was. Callers hold a lock of their own or the log's
- * limit is theirs alone.
+ * Whether one more line may be written; *suppressed_out is how many were
+ * suppressed since the last one. The caller serialises calls.
  */
 bool postern__log_limit_take(struct postern__log_limit *limit, int64_t now_ms,
 		uint64_t *suppressed_out);

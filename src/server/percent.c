@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/text.h"
 
 static bool is_unreserved(unsigned char c) {
 	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
@@ -46,19 +47,6 @@ void postern__percent_header(struct postern__buf *buf, const char *text) {
 	encode(buf, text, is_plain_in_header);
 }
 
-static int hex_value(char c) {
-	if (c >= '0' && c <= '9') {
-		return c - '0';
-	}
-	if (c >= 'a' && c <= 'f') {
-		return c - 'a' + 10;
-	}
-	if (c >= 'A' && c <= 'F') {
-		return c - 'A' + 10;
-	}
-	return -1;
-}
-
 char *postern__percent_decode(struct postern__arena *arena, const char *text,
 		size_t len, size_t *len_out, bool *malformed_out) {
 	*malformed_out = false;
@@ -74,8 +62,8 @@ char *postern__percent_decode(struct postern__arena *arena, const char *text,
 			out[n++] = text[i];
 			continue;
 		}
-		int high = len - i > 2 ? hex_value(text[i + 1]) : -1;
-		int low = len - i > 2 ? hex_value(text[i + 2]) : -1;
+		int high = len - i > 2 ? postern__hex_value(text[i + 1]) : -1;
+		int low = len - i > 2 ? postern__hex_value(text[i + 2]) : -1;
 		if (high < 0 || low < 0) {
 			*malformed_out = true;
 			return NULL;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Responses, and how an error becomes one. The mapping from POSTERN_E_ codes to
- * statuses is here and nowhere else; a route that means something else by a
- * code says so itself.
+ * Responses, and how an error becomes one. Only this file maps POSTERN_E_ codes
+ * to statuses; a route that needs another status sets it itself.
  */
 
 #include <assert.h>
@@ -53,6 +52,7 @@ const char *postern__status_text(int status) {
 		{ 500, "Internal Server Error" },
 		{ 501, "Not Implemented" },
 		{ 503, "Service Unavailable" },
+		{ 505, "HTTP Version Not Supported" },
 	};
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
 		if (texts[i].status == status) {
@@ -128,7 +128,7 @@ static int status_of(int code) {
 	}
 }
 
-/* How long a sender should wait when the store is in trouble, in seconds. */
+/* Retry-After in seconds while the store is unavailable. */
 #define RETRY_AFTER_TROUBLE "5"
 
 void postern__response_open_fail(struct postern__response *response,
@@ -161,7 +161,7 @@ void postern__call_fail(struct postern__call *call,
 
 void postern__call_refuse(struct postern__call *call, int status,
 		const char *format, ...) {
-	/* Fail's cleaning is wanted here too: the text may quote the request. */
+	/* Sanitized like an error's text: it may quote the request. */
 	char text[POSTERN_ERROR_TEXT_MAX];
 	struct postern_error error;
 	va_list args;

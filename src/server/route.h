@@ -3,8 +3,8 @@
 #define POSTERN_SERVER_ROUTE_H
 
 /*
- * What the api's own files share: a request on its way to its route, and what
- * every route needs to read it and to answer.
+ * Shared by the files of the api: a request on its way to its route, and what
+ * every route needs to read it and to respond.
  */
 
 #include <postern/inspect.h>
@@ -22,10 +22,10 @@ struct postern__call {
 	const struct postern__api *api;
 	const struct postern__request *request;
 	struct postern__response *response;
-	struct postern__arena arena; /* goes with the call */
-	/* What stood in the place of each "{}", decoded. */
+	struct postern__arena arena; /* ends with the call */
+	/* The segments in the places of "{}", decoded. */
 	const char *parts[POSTERN__ROUTE_PART_COUNT_MAX];
-	/* What the request is about, in the order of the configuration. */
+	/* The stores of the request, in the order of the configuration. */
 	const struct postern__open_store *stores[POSTERN__STORE_COUNT_MAX];
 	size_t store_count;
 	/* NULL: the route has to wait. */
@@ -55,11 +55,11 @@ postern__route postern__route_cleanup;
 postern__route postern__route_health;
 postern__route postern__route_ready;
 
-/* Answer with what the library said; its code decides the status. */
+/* Respond with an error of the library; its code decides the status. */
 void postern__call_fail(struct postern__call *call,
 		const struct postern_error *error);
 
-/* The same, saying in which store if there are several. */
+/* The same, with the name of the store if there are several. */
 void postern__call_fail_in(struct postern__call *call,
 		const struct postern__open_store *store,
 		const struct postern_error *error);
@@ -67,17 +67,17 @@ void postern__call_fail_in(struct postern__call *call,
 void postern__response_fail(struct postern__response *response,
 		const struct postern_error *error);
 
-/* What a request came to in one of its stores. */
+/* The result of a request in one of its stores. */
 struct postern__part {
 	const struct postern__open_store *store;
-	struct postern_error error; /* its code is POSTERN_OK if it went well */
+	struct postern_error error; /* code is POSTERN_OK for a success */
 };
 
 /*
- * Begin the answer to a request that went through several stores and left none
- * out because of another; close it with '}'. It is a problem, the first one,
- * only if a store failed and nothing was changed in any: then the request can
- * be made again as it is.
+ * Begin the response to a request that was made in several stores; a failure of
+ * one does not affect the others. Close it with '}'. The response is a problem,
+ * the first one, only if a store failed and nothing was changed in any: then
+ * the request can be repeated as it is.
  */
 void postern__call_open_parts(struct postern__call *call,
 		const struct postern__part *parts, size_t count, bool changed);
@@ -90,10 +90,10 @@ void postern__write_part(struct postern__buf *buf,
 void postern__response_open_fail(struct postern__response *response,
 		const struct postern_error *error);
 
-/* "busy" for POSTERN_E_BUSY; NULL for what is no error. */
+/* "busy" for POSTERN_E_BUSY; NULL for a code that is not an error. */
 const char *postern__code_name(int code);
 
-/* Answer with a problem of our own wording. */
+/* Respond with a problem and a text of the route. */
 void postern__call_refuse(struct postern__call *call, int status,
 		const char *format, ...) __attribute__((format(printf, 3, 4)));
 
@@ -105,7 +105,7 @@ void postern__response_open_problem(struct postern__response *response,
 void postern__response_header(struct postern__response *response,
 		const char *name, const char *value);
 
-/* A moment; null for 0, which is one that has not come. */
+/* A time; null for 0, which means none. */
 void postern__write_time(struct postern__buf *buf, const char *name,
 		int64_t ms);
 
@@ -113,25 +113,25 @@ void postern__write_time(struct postern__buf *buf, const char *name,
 const char *postern__call_header(const struct postern__call *call,
 		const char *name);
 
-/* Set the stores that the request is about. False: refused. */
+/* Choose the stores of the request. False: refused. */
 bool postern__call_stores(struct postern__call *call);
 
-/* Narrow them down to the one with this name. False: refused with 404. */
+/* Reduce the stores to the one with this name. False: refused with 404. */
 bool postern__call_choose(struct postern__call *call, const char *name);
 
-/* The store of a channel; if nobody knows the channel, some other, which will
-   say so. */
+/* The store of a channel; for an unknown channel any store, which will report
+   that. */
 const struct postern__open_store *
 postern__call_of_channel(const struct postern__call *call, const char *channel);
 
-/* The one store that has the message. NULL: refused, because none has it or
-   several have. */
+/* The store that has the message. NULL: refused, because no store or several
+   have it. */
 const struct postern__open_store *
 postern__call_of_seq(struct postern__call *call, int64_t seq);
 
 /*
- * For requests that say it all in their path: the query has at most `store`,
- * by which the stores are narrowed down. False: refused.
+ * For requests without parameters: the query may have only `store`, which
+ * chooses the store. False: refused.
  */
 bool postern__call_store_query(struct postern__call *call);
 
@@ -166,6 +166,17 @@ bool postern__call_filter(struct postern__call *call, const char *name,
 #define POSTERN__FILTER_NAMES                                              \
 	"state", "channel", "handler", "type", "since", "until", "message_id", \
 			"source", "seq"
+
+/* The edit of the deliveries that match. */
+enum postern__edit {
+	POSTERN__EDIT_NONE,
+	POSTERN__EDIT_RETRY,
+	POSTERN__EDIT_DISCARD
+};
+
+/* Whether the edit accepts a filter of this state. False: refused. */
+bool postern__call_edit_state(struct postern__call *call,
+		enum postern_state state, enum postern__edit edit);
 
 /* A number of rows: 1 to POSTERN_LIST_LIMIT_MAX. False: refused. */
 bool postern__call_limit(struct postern__call *call, const char *text,

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * `postern serve`, put together:
+ * `postern serve`:
  *
- *   configuration -> boxes -> runners -> sockets -> signal -> and back again
+ * configuration -> boxes -> runners -> sockets -> signal -> and back again
  *
- * What is started last is stopped first, with one exception: when a signal
- * comes the runners are drained while the sockets still answer. Messages sent
- * meanwhile are kept for the next start, and the commands can look at what the
+ * What is started last is stopped first, with one exception: at a signal the
+ * runners are drained while the sockets are still served. Messages sent
+ * meanwhile are kept for the next start, and the commands can show what the
  * stop is waiting for.
  *
  * Signals are blocked in every thread and read by the main one (by another one
- * while it opens the stores), so nothing ever runs inside a signal handler.
+ * while it opens the stores), so no code runs inside a signal handler.
  */
 
 #include "server/serve.h"
@@ -37,13 +37,13 @@
 #include "base/fail.h"
 #include "base/redact.h"
 #include "server/api.h"
+#include "server/event_log.h"
 #include "server/http.h"
 #include "server/log.h"
+#include "server/server_check.h"
 #include "server/socket.h"
+#include "server/store_open.h"
 #include "server/stores.h"
-#include "server/survey.h"
-#include "server/take.h"
-#include "server/watch.h"
 #include "store/store.h"
 
 #define SWEEP_INTERVAL_MS 1000
@@ -61,7 +61,7 @@ struct serve {
 	struct postern__config *config;
 	struct postern__stores stores;
 	/* One for each store. */
-	struct postern__watch watches[POSTERN__STORE_COUNT_MAX];
+	struct postern__event_log event_logs[POSTERN__STORE_COUNT_MAX];
 	size_t watch_count;
 	/* One for each store with a file, then the one of `listen`. */
 	struct postern__socket sockets[POSTERN__STORE_COUNT_MAX + 1];
@@ -75,7 +75,7 @@ struct serve {
 	atomic_bool cleaning[POSTERN__STORE_COUNT_MAX];
 };
 
-static int take_signals(struct serve *self, struct postern_error *error) {
+static int block_signals(struct serve *self, struct postern_error *error) {
 	sigset_t set;
 	(void)sigemptyset(&set);
 	(void)sigaddset(&set, SIGTERM);
@@ -103,20 +103,23 @@ static void open_log(struct serve *self) {
 			NULL);
 }
 
-/* Open one store after the other; the first that cannot be is told. */
+/* Open one store after the other; the first failure is logged. */
 static int open_stores(struct serve *self, struct postern_error *error) {
 	size_t count = postern__config_store_count(self->config);
 	for (size_t i = 0; i < count; i++) {
 		const struct postern__config_store *store =
 				postern__config_store(self->config, i);
-		struct postern__watch *watch = &self->watches[self->watch_count++];
+		struct postern__event_log *watch =
+				&self->event_logs[self->watch_count++];
 		struct postern_box_options options;
 		struct postern_box *box;
-		postern__watch_init(watch, &self->log, count > 1 ? store->name : NULL);
+		postern__event_log_init(watch, &self->log,
+				count > 1 ? store->name : NULL);
 		postern__config_box_options(store, &options);
-		options.remark = postern__watch_remark;
+		options.remark = postern__event_log_remark;
 		options.remark_context = watch;
-		int r = postern__store_take(store->values.store, &options, &box, error);
+		int r = postern__store_open_wait(store->values.store, &options, &box,
+				error);
 		if (r == POSTERN_OK) {
 			r = postern__stores_take(&self->stores, store->name,
 					store->values.store, box, error);
@@ -135,8 +138,8 @@ static int start_store(struct serve *self, size_t index,
 	struct postern_box *box = self->stores.items[index].box;
 	int r = postern__config_apply(self->config, store, box, error);
 	if (r == POSTERN_OK) {
-		r = postern_box_subscribe(box, postern__watch_event,
-				&self->watches[index], error);
+		r = postern_box_subscribe(box, postern__event_log_event,
+				&self->event_logs[index], error);
 	}
 	if (r == POSTERN_OK) {
 		r = postern_box_start(box, error);
@@ -152,8 +155,8 @@ static int start_runner(struct serve *self, size_t index,
 	struct postern_runner_options options;
 	postern__config_runner_options(postern__config_store(self->config, index),
 			&options);
-	options.trouble = postern__watch_trouble;
-	options.trouble_context = &self->watches[index];
+	options.trouble = postern__event_log_trouble;
+	options.trouble_context = &self->event_logs[index];
 	int r = postern_runner_create(store->box, &options, &store->runner, error);
 	if (r == POSTERN_OK) {
 		r = postern_runner_start(store->runner, error);
@@ -201,6 +204,8 @@ static int start_http(struct serve *self, struct postern_error *error) {
 		.api = &self->api,
 		.sockets = self->sockets,
 		.socket_count = self->socket_count,
+		/* Room for one body of the longest configured length. */
+		.bodies_len_max = POSTERN_BODY_LEN_MAX,
 		.log = &self->log,
 	};
 	return postern__http_start(&options, &self->http, error);
@@ -244,15 +249,15 @@ static int next_signal(struct serve *self) {
 	return (int)info.ssi_signo;
 }
 
-static void say_stopping(struct serve *self, int number) {
+static void log_stopping(struct serve *self, int number) {
 	postern__log(&self->log, POSTERN__LOG_INFO, "stopping",
 			postern__log_text("signal", sigabbrev_np(number)));
 }
 
 /*
- * Waits for a signal while the main thread may wait for a store: a stop is then
- * the end of the process. Nothing has begun that would have to be finished, and
- * what an opening has done by half is what a crash may leave.
+ * Waits for a signal while the main thread may wait for a store: a stop then
+ * ends the process. Nothing has started that would have to be finished, and an
+ * interrupted open leaves what a crash may leave.
  */
 static void *stop_early(void *context) {
 	struct serve *self = context;
@@ -267,14 +272,14 @@ static void *stop_early(void *context) {
 		}
 		int number = next_signal(self);
 		if (number != 0) {
-			say_stopping(self, number);
+			log_stopping(self, number);
 			postern__log(&self->log, POSTERN__LOG_INFO, "stopped");
 			_exit(EXIT_OK);
 		}
 	}
 }
 
-/* The steps up to running anything; the exit code. */
+/* The steps before anything runs; returns the exit code. */
 static int open_all(struct serve *self) {
 	struct postern_error error;
 	int r = postern__config_load(&self->options->config, &self->config, &error);
@@ -303,11 +308,11 @@ static int open_all(struct serve *self) {
 						   : fail(self, exit_code(r), "cannot start", &error);
 }
 
-/* The steps up to serving; the exit code. */
-static int start(struct serve *self) {
+/* The steps before serving; returns the exit code. */
+static int serve_start(struct serve *self) {
 	struct postern_error error;
 	pthread_t thread;
-	int r = take_signals(self, &error);
+	int r = block_signals(self, &error);
 	if (r != POSTERN_OK) {
 		return fail(self, EXIT_FAILED, "", &error);
 	}
@@ -333,8 +338,8 @@ static int start(struct serve *self) {
 	return EXIT_OK;
 }
 
-/* Of several stores, which is which, and where its socket is if it has one. */
-static void say_stores(struct serve *self) {
+/* With several stores, log the address and the socket of each. */
+static void log_stores(struct serve *self) {
 	size_t socket = 0;
 	for (size_t i = 0; self->stores.count > 1 && i < self->stores.count; i++) {
 		const struct postern__config_store *store =
@@ -360,7 +365,7 @@ static void say_stores(struct serve *self) {
 	}
 }
 
-static void say_serving(struct serve *self) {
+static void log_serving(struct serve *self) {
 	char url[POSTERN__REDACT_TEXT_MAX];
 	char schema[POSTERN__SCHEMA_NAME_MAX];
 	const char *name = postern__config_name(self->config);
@@ -374,7 +379,7 @@ static void say_serving(struct serve *self) {
 			postern__config_store(self->config, 0);
 	postern__redact(store->values.store, url, sizeof url);
 	postern__config_schema_name(store, schema, sizeof schema);
-	say_stores(self);
+	log_stores(self);
 	struct postern__log_field fields[] = {
 		postern__log_text("version", postern_version()),
 		postern__log_text("config", name ? name : "(defaults)"),
@@ -382,7 +387,7 @@ static void say_serving(struct serve *self) {
 		postern__log_int("stores", (int64_t)self->stores.count),
 		postern__log_int("channels", (int64_t)channel_count),
 		postern__log_int("handlers", (int64_t)handler_count),
-		{ 0 }, /* of several, each was told */
+		{ 0 }, /* with several, each was logged */
 		{ 0 },
 		{ 0 },
 		{ 0 },
@@ -404,12 +409,12 @@ static void say_serving(struct serve *self) {
 	postern__log_write(&self->log, POSTERN__LOG_INFO, "serving", fields);
 	if (channel_count == 0) {
 		postern__log(&self->log, POSTERN__LOG_WARN,
-				"there are no channels, so nothing can be sent; "
+				"no channels are configured, so no message can be sent; "
 				"'postern init' writes a configuration to start from");
 	}
 }
 
-/* Text as one word of a shell. */
+/* Text quoted as one word of a shell. */
 static void append_quoted(struct postern__buf *buf, const char *text) {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
 								"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+";
@@ -428,13 +433,13 @@ static void append_quoted(struct postern__buf *buf, const char *text) {
 	postern__buf_append_char(buf, '\'');
 }
 
-/* What to try, so that every line works when it is pasted. */
-static void say_hints(struct serve *self) {
+/* Print commands to try; every line works when it is pasted. */
+static void print_hints(struct serve *self) {
 	static const char *const commands[] = {
 		"echo hello | %s send demo --id 1     # accepted, and again: duplicate",
 		"echo other | %s send demo --id 1     # conflict: the first is kept",
 		"echo hi | %s send demo --id 2 --type demo.flaky   # fails twice",
-		"echo no | %s send demo --id 3 --type demo.poison  # gives up at once",
+		"echo no | %s send demo --id 3 --type demo.poison  # poisoned at once",
 		"%s list",
 		"%s show 2",
 		"%s list --state poisoned",
@@ -470,9 +475,9 @@ static void say_hints(struct serve *self) {
 			" http://postern/v1/channels/demo/messages \\\n"
 			"    -H 'ce-specversion: 1.0' -H 'ce-id: 4' -H 'ce-source: curl' "
 			"\\\n    -H 'ce-type: demo.hello' -d 'hello from curl'\n"
-			"\nControl-C stops it.\n\n");
+			"\nControl-C stops the server.\n\n");
 	if (self->log.json) {
-		/* That is for programs, this is for people. */
+		/* The log is for programs, the hints are for people. */
 		(void)fputs(postern__buf_text(&buf), stdout);
 		(void)fflush(stdout);
 	} else {
@@ -482,7 +487,7 @@ static void say_hints(struct serve *self) {
 	postern__buf_finish(&buf);
 }
 
-/* One runner on its way to a stop. */
+/* One runner that is being drained. */
 struct drain {
 	struct serve *serve;
 	size_t index;
@@ -502,8 +507,8 @@ static void *drain_one(void *context) {
 	return NULL;
 }
 
-/* All runners at the same time, because the grace is one for all; the first
-   on this thread. */
+/* Drain all runners at the same time, because they share the grace period; the
+   first on this thread. */
 static void *drain_all(void *context) {
 	struct serve *self = context;
 	struct drain drains[POSTERN__STORE_COUNT_MAX] = { 0 };
@@ -521,7 +526,8 @@ static void *drain_all(void *context) {
 			(void)drain_one(&drains[i]);
 		}
 		if (drains[i].result != POSTERN_OK) {
-			postern__watch_remark(&self->watches[i], drains[i].error.text);
+			postern__event_log_remark(&self->event_logs[i],
+					drains[i].error.text);
 		}
 	}
 	/* Adds one to a counter that is zero: cannot fail. */
@@ -529,7 +535,8 @@ static void *drain_all(void *context) {
 	return NULL;
 }
 
-/* Wait for a signal that ends us, or for the end of the drain (then 0). */
+/* Wait for a signal that stops the server, or for the end of the drain (then
+   0). */
 static int wait_for_end(struct serve *self) {
 	for (;;) {
 		struct pollfd fds[] = {
@@ -539,7 +546,7 @@ static int wait_for_end(struct serve *self) {
 		(void)poll(fds, 2, SWEEP_INTERVAL_MS); /* EINTR: look again */
 		postern__http_sweep(self->http);
 		for (size_t i = 0; i < self->watch_count; i++) {
-			postern__watch_flush(&self->watches[i]);
+			postern__event_log_flush(&self->event_logs[i]);
 		}
 		int number = next_signal(self);
 		if (number != 0) {
@@ -551,19 +558,19 @@ static int wait_for_end(struct serve *self) {
 	}
 }
 
-static void run(struct serve *self) {
+static void serve_run(struct serve *self) {
 	int number = wait_for_end(self);
-	say_stopping(self, number);
+	log_stopping(self, number);
 
 	pthread_t thread;
 	if (pthread_create(&thread, NULL, drain_all, self) != 0) {
-		/* Then without the second signal. */
+		/* Then the second signal is not handled. */
 		(void)drain_all(self);
 		return;
 	}
 	if (wait_for_end(self) != 0) {
 		postern__log(&self->log, POSTERN__LOG_WARN,
-				"a second signal: stopping at once");
+				"second signal: stopping at once");
 		for (size_t i = 0; i < self->stores.count; i++) {
 			(void)postern_runner_drain(self->stores.items[i].runner, 0, NULL);
 		}
@@ -571,8 +578,8 @@ static void run(struct serve *self) {
 	(void)pthread_join(thread, NULL);
 }
 
-/* A further signal now ends the process as it would any other: nothing that
-   matters is left undone by it. */
+/* A further signal now ends the process by default: nothing important remains
+   to be done. */
 static void release_signals(void) {
 	sigset_t set;
 	(void)sigemptyset(&set);
@@ -590,16 +597,16 @@ int postern__serve(const struct postern__serve_options *options) {
 	};
 	open_log(&self);
 
-	int exit = start(&self);
+	int exit = serve_start(&self);
 	if (exit == EXIT_OK) {
-		say_serving(&self);
+		log_serving(&self);
 		if (options->config.demo && self.stores.items[0].file) {
-			say_hints(&self);
+			print_hints(&self);
 		}
-		struct postern__survey *survey =
-				postern__survey_start(self.config, self.watches);
-		run(&self);
-		postern__survey_destroy(survey);
+		struct postern__server_check *server_check =
+				postern__server_check_start(self.config, self.event_logs);
+		serve_run(&self);
+		postern__server_check_destroy(server_check);
 		release_signals();
 	}
 	postern__http_stop(self.http);
@@ -612,7 +619,7 @@ int postern__serve(const struct postern__serve_options *options) {
 	}
 	postern__config_destroy(self.config);
 	for (size_t i = 0; i < self.watch_count; i++) {
-		postern__watch_finish(&self.watches[i]);
+		postern__event_log_finish(&self.event_logs[i]);
 	}
 	postern__log_finish(&self.log);
 	if (self.signals >= 0) {

@@ -33,11 +33,11 @@
 
 #define SUFFIX ".sock"
 
-/* A second in all, for what takes no time. */
+/* One second in total, for an operation that takes no time. */
 #define LOCK_TRIES 100
 #define LOCK_PAUSE_MS 10
 
-/* No secret: two names in one directory must differ, that is all. */
+/* Not a secret: two names in one directory must differ, no more. */
 static const uint8_t name_key[POSTERN__SIPHASH_KEY_LEN] = "postern.sock";
 
 static void make_name(struct postern__socket *self, const char *base) {
@@ -60,16 +60,14 @@ static int make_address(struct postern__socket *self,
 	}
 	if (strlen(self->path) >= sizeof self->address) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"there is no /proc, and without it '%s' is too long for a "
-				"socket",
-				self->path);
+				"'%s' is too long for a socket path without /proc", self->path);
 	}
 	memcpy(self->address, self->path, strlen(self->path) + 1);
 	return POSTERN_OK;
 }
 
 /* The directory, and the paths; the name is known. */
-static int enter(struct postern__socket *self, const char *directory,
+static int open_directory(struct postern__socket *self, const char *directory,
 		struct postern_error *error) {
 	self->directory = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (self->directory < 0) {
@@ -106,7 +104,7 @@ int postern__socket_init(struct postern__socket *self, const char *file,
 	const char *base = strrchr(real, '/') + 1; /* real is absolute */
 
 	make_name(self, base);
-	r = enter(self, directory, error);
+	r = open_directory(self, directory, error);
 out:
 	free(for_directory);
 	free(real);
@@ -116,26 +114,26 @@ out:
 	return r;
 }
 
-static const char *name_of(const char *path) {
+static const char *socket_name(const char *path) {
 	const char *slash = strrchr(path, '/');
 	return slash ? slash + 1 : path;
 }
 
 int postern__socket_path_check(const char *path, struct postern_error *error) {
-	const char *name = name_of(path);
+	const char *name = socket_name(path);
 	const size_t len_max = sizeof((struct postern__socket *)0)->address - 1;
 	if (strlen(path) > len_max) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"the path of a socket has at most %zu bytes", len_max);
+				"a socket path must have at most %zu bytes", len_max);
 	}
 	if (strlen(name) > POSTERN__SOCKET_NAME_LEN_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"the name of a socket has at most %d bytes",
+				"a socket name must have at most %d bytes",
 				POSTERN__SOCKET_NAME_LEN_MAX);
 	}
 	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"no file is named; write unix:PATH");
+				"the path is missing; write unix:PATH");
 	}
 	return POSTERN_OK;
 }
@@ -147,15 +145,15 @@ int postern__socket_init_alone(struct postern__socket *self, const char *path,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	const char *name = name_of(path);
+	const char *name = socket_name(path);
 	char directory[sizeof self->address];
 	(void)snprintf(directory, sizeof directory, "%.*s", (int)(name - path),
 			path);
 	(void)snprintf(self->name, sizeof self->name, "%s", name);
 	char *real = realpath(*directory ? directory : ".", NULL);
-	r = real ? enter(self, real, error)
+	r = real ? open_directory(self, real, error)
 			 : postern__fail(error, POSTERN_E_UNAVAILABLE,
-					   "the directory of '%s' is not there: %s", path,
+					   "the directory of '%s' does not exist: %s", path,
 					   strerror(errno));
 	free(real);
 	if (r != POSTERN_OK) {
@@ -181,7 +179,7 @@ static int open_socket(const struct postern__socket *self,
 	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Remove what a former server left, but nothing else. */
+/* Remove the socket of a former server, and no other file. */
 static int remove_stale(const struct postern__socket *self,
 		struct postern_error *error) {
 	struct stat status;
@@ -189,12 +187,12 @@ static int remove_stale(const struct postern__socket *self,
 			0) {
 		return errno == ENOENT ? POSTERN_OK
 							   : postern__fail(error, POSTERN_E_UNAVAILABLE,
-										 "cannot look at '%s': %s", self->path,
+										 "cannot check '%s': %s", self->path,
 										 strerror(errno));
 	}
 	if (!S_ISSOCK(status.st_mode)) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"'%s' is in the way: it is no socket", self->path);
+				"'%s' exists and is not a socket", self->path);
 	}
 	if (unlinkat(self->directory, self->name, 0) != 0 && errno != ENOENT) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
@@ -212,10 +210,9 @@ static bool is_private(const struct postern__socket *self) {
 }
 
 /*
- * Keep others from looking at the same socket at the same time; yours to close,
- * -1 if it could not be had. Whoever holds up the directory's lock, which is
- * anybody's, is not waited for long: it is only there for two servers that
- * start at once.
+ * Lock the directory, so that two servers that start at once do not check the
+ * same socket; yours to close, -1 if the lock could not be acquired. Any
+ * process can hold this lock, so the wait is short.
  */
 static int lock_directory(const struct postern__socket *self) {
 	const struct timespec pause = { .tv_nsec = LOCK_PAUSE_MS * 1000000L };
@@ -234,8 +231,8 @@ static int check_free(const struct postern__socket *self,
 		struct postern_error *error) {
 	return self->alone && postern__socket_answers(self)
 				   ? postern__fail(error, POSTERN_E_BUSY,
-							 "another server answers at '%s'; stop it, or "
-							 "listen elsewhere",
+							 "another server is listening on '%s'; stop it, or "
+							 "choose another address",
 							 self->path)
 				   : POSTERN_OK;
 }
@@ -248,7 +245,7 @@ int postern__socket_listen(const struct postern__socket *self, int backlog,
 	int fd = open_socket(self, &address);
 	if (fd < 0) {
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"cannot make a socket: %s", strerror(errno));
+				"cannot create a socket: %s", strerror(errno));
 		goto out;
 	}
 	r = check_free(self, error);
@@ -268,7 +265,8 @@ int postern__socket_listen(const struct postern__socket *self, int backlog,
 	if (!is_private(self)) {
 		postern__socket_remove(self);
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"the socket '%s' would be open to other users", self->path);
+				"the socket '%s' would be accessible to other users",
+				self->path);
 		goto out;
 	}
 	if (listen(fd, backlog) != 0) {
@@ -304,7 +302,7 @@ bool postern__socket_answers(const struct postern__socket *self) {
 	}
 	bool answers =
 			connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ||
-			errno == EAGAIN; /* its backlog is full: somebody is there */
+			errno == EAGAIN; /* its backlog is full: a server is listening */
 	(void)close(fd);
 	return answers;
 }

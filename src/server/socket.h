@@ -3,15 +3,14 @@
 #define POSTERN_SERVER_SOCKET_H
 
 /*
- * The unix sockets that a server answers at: one beside each store's file,
- * through which the commands reach the server that holds it, and one wherever
- * `listen` says. Server and client find their names here.
+ * The unix sockets that a server listens on: one beside each store's file,
+ * through which the commands reach the server that owns it, and one at the path
+ * of `listen`. Server and client get their names from here.
  *
- * The socket of FILE is FILE.sock, beside what FILE is after following
- * symbolic links; if that name would be over POSTERN__SOCKET_NAME_LEN_MAX
- * bytes, a short one made of a hash of it. A socket's address holds 107 bytes
- * of path, directories do not care: so the directory is opened, and the address
- * goes through /proc/self/fd.
+ * The socket of FILE is FILE.sock, beside the target of FILE after following
+ * symbolic links; if that name exceeds POSTERN__SOCKET_NAME_LEN_MAX bytes, a
+ * short one made of its hash. The address of a socket holds 107 bytes of path;
+ * so the directory is opened, and the address goes through /proc/self/fd.
  */
 
 #include <stdbool.h>
@@ -25,16 +24,16 @@ struct postern_error;
 struct postern__socket {
 	int directory;                               /* O_PATH; -1: none */
 	char name[POSTERN__SOCKET_NAME_LEN_MAX + 1]; /* in the directory */
-	/* Where to bind or connect: good in this process, for as long as the
-	   directory is open. Also what CURLOPT_UNIX_SOCKET_PATH wants. */
+	/* The address to bind or connect to: valid in this process, while the
+	   directory is open. Also the value of CURLOPT_UNIX_SOCKET_PATH. */
 	char address[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	char *path; /* for people; may be too long to connect to */
 	bool alone; /* beside no file: no lock says whose it is */
 };
 
 /*
- * Find the socket of a store's file, which must exist. Does not look whether
- * the socket is there.
+ * Find the socket of a store's file, which must exist. Does not check whether
+ * the socket exists.
  *
  * file  the path as in "sqlite:FILE".
  *
@@ -54,29 +53,30 @@ int postern__socket_init(struct postern__socket *self, const char *file,
 int postern__socket_init_alone(struct postern__socket *self, const char *path,
 		struct postern_error *error);
 
-/* Whether it could be such a path; nothing is looked at. */
+/* Whether it could be such a path; the file system is not read. */
 int postern__socket_path_check(const char *path, struct postern_error *error);
 
 /* Safe on a socket whose init failed. */
 void postern__socket_finish(struct postern__socket *self);
 
 /*
- * Bind and listen, with mode 0600 from the first moment. What a server that
- * died left behind is replaced, so only the owner of the store's lock may call
- * this, or, for a socket that is alone, anybody: it is replaced if nobody
- * answers there, and POSTERN_E_BUSY otherwise. Anything that is no socket is
- * left alone and refused.
+ * Bind and listen, with mode 0600 from the start. The socket of a dead server
+ * is replaced, so only the owner of the store's lock file may call this, or,
+ * for a socket of its own path, any process: it is replaced if no server is
+ * listening, and POSTERN_E_BUSY otherwise. A file that is not a socket is not
+ * changed and refused.
  *
  * fd_out  yours to close.
  */
 int postern__socket_listen(const struct postern__socket *self, int backlog,
 		int *fd_out, struct postern_error *error);
 
-/* Remove the socket file. To be called before the store's lock is let go. */
+/* Remove the socket file. To be called before the store's lock file is
+   released. */
 void postern__socket_remove(const struct postern__socket *self);
 
 /*
- * Whether somebody listens there: a connection is made and closed again. For
+ * Whether a server is listening: a connection is made and closed again. For
  * clients that want to know before they try.
  */
 bool postern__socket_answers(const struct postern__socket *self);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * An array and its end.
+ * An array of stores.
  */
 
 #include "server/stores.h"
@@ -24,7 +24,7 @@ int postern__stores_take(struct postern__stores *stores, const char *name,
 		free(store.file);
 		postern_box_destroy(box);
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"cannot find '%s', which was opened a moment ago", file);
+				"cannot find '%s', which was just opened", file);
 	}
 	stores->items[stores->count++] = store;
 	return POSTERN_OK;

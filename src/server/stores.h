@@ -3,9 +3,9 @@
 #define POSTERN_SERVER_STORES_H
 
 /*
- * The stores that a process has open: a box for each, and in a server a
- * runner. They know nothing of each other; who asks for all of them goes
- * through the array.
+ * The open stores of a process: a box for each, and in a server a runner. They
+ * are independent of each other; a caller that needs all of them iterates over
+ * the array.
  */
 
 #include <postern/box.h>
@@ -13,14 +13,14 @@
 #include <stddef.h>
 
 #include "server/config.h"
-#include "server/take.h"
+#include "server/store_open.h"
 
 struct postern__open_store {
 	const char *name; /* as the configuration has it; borrowed */
 	char *file;       /* the real path of an SQLite file; else NULL */
-	char id[POSTERN__STORE_ID_MAX]; /* see take.h */
+	char id[POSTERN__STORE_ID_MAX]; /* see store_open.h */
 	struct postern_box *box;
-	struct postern_runner *runner; /* NULL: nobody pumps the box */
+	struct postern_runner *runner; /* NULL: the box has no runner */
 };
 
 /* Zero it to begin with. */
@@ -31,17 +31,17 @@ struct postern__stores {
 
 /*
  * Add a store whose box is open. Takes the box, also on failure:
- * POSTERN_E_UNAVAILABLE if its file is not there any more.
+ * POSTERN_E_UNAVAILABLE if its file does not exist any more.
  *
- * url  tells the file; "" for none.
+ * url  names the file; "" for none.
  */
 int postern__stores_take(struct postern__stores *stores, const char *name,
 		const char *url, struct postern_box *box, struct postern_error *error);
 
-/* End all runners, then all boxes, and forget them. */
+/* Destroy all runners, then all boxes, and reset the array. */
 void postern__stores_finish(struct postern__stores *stores);
 
-/* The one with this name or this id; NULL if there is none. */
+/* The store with this name or this id; NULL if there is none. */
 const struct postern__open_store *
 postern__stores_find(const struct postern__stores *stores, const char *name);
 

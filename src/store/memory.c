@@ -124,6 +124,15 @@ static int memory_edit(struct postern_store *store, struct postern_edit *edit,
 	return unlock(self, postern__mem_edit(self, edit, error));
 }
 
+static int memory_read_pauses(struct postern_store *store,
+		const int64_t *handlers, size_t count, bool *paused_out,
+		struct postern_error *error) {
+	(void)error;
+	struct memory_store *self = lock(store);
+	return unlock(self,
+			postern__mem_read_pauses(self, handlers, count, paused_out));
+}
+
 static int memory_list(struct postern_store *store,
 		const struct postern_query *query, struct postern_memory *memory,
 		struct postern_page *out, struct postern_error *error) {
@@ -223,6 +232,7 @@ static const struct postern_store_ops memory_ops = {
 	.engage = memory_engage,
 	.clean = memory_clean,
 	.destroy = memory_destroy,
+	.read_pauses = memory_read_pauses,
 };
 
 int postern__memory_open(size_t bytes_max,

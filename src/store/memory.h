@@ -116,6 +116,7 @@ struct memory_heap {
 struct memory_handler {
 	const char *key; /* the one it was last enrolled by; a name's */
 	int64_t owner;   /* its own id, or the handler it is an alias of */
+	int64_t next_id; /* of the same owner, which comes first; 0: the last */
 	bool in_process;
 	bool paused;
 	uint32_t max_crashes;
@@ -275,12 +276,18 @@ struct memory_handler *postern__mem_handler(struct memory_store *self,
 /* The handler that a stored id belongs to: itself unless it is an alias. */
 struct memory_handler *postern__mem_owner(struct memory_store *self,
 		int64_t id);
+/* All ids of the handler that a stored id belongs to, the owner's first. */
+#define postern__mem_each_id(self, each, id)                             \
+	for (int64_t each = postern__mem_handler((self), (id))->owner; each; \
+			each = postern__mem_handler((self), each)->next_id)
 /* The id of the handler that a key belongs to, 0 if nobody has it. */
 int64_t postern__mem_resolve(const struct memory_store *self, const char *key);
 /* 0 if there is none. */
 int64_t postern__mem_channel_id(const struct memory_store *self,
 		const char *name);
 void postern__mem_directory_finish(struct memory_store *self);
+int postern__mem_read_pauses(struct memory_store *self, const int64_t *handlers,
+		size_t count, bool *paused_out);
 
 /* memory_message.c: messages. */
 

@@ -66,7 +66,7 @@ static bool parts_init(struct parts *parts, struct memory_store *self,
 	}
 	for (size_t i = 0; i < accept->route_count; i++) {
 		struct memory_handler *handler =
-				postern__mem_handler(self, accept->routes[i].handler);
+				postern__mem_owner(self, accept->routes[i].handler);
 		if (!postern__mem_pending_reserve(handler, accept_count)) {
 			return false;
 		}
@@ -90,17 +90,23 @@ static struct memory_delivery *parts_take_delivery(struct parts *parts) {
 			struct memory_delivery, of_message);
 }
 
-/* The delivery that a handler has of a message, its own or an alias's. */
-static struct memory_delivery *route_find(const struct memory_message *message,
+/* The delivery that a handler has of a message, under any of its ids. */
+static struct memory_delivery *route_find(struct memory_store *self,
+		const struct memory_message *message,
 		const struct postern_route *route) {
-	struct memory_delivery *delivery =
-			postern__mem_delivery_find(message, route->handler);
-	for (size_t i = 0; i < route->alias_count && !delivery &&
-					   !postern__bug("legacy-key-runs-twice");
-			i++) {
-		delivery = postern__mem_delivery_find(message, route->aliases[i]);
+	postern__mem_each_id(self, id, route->handler) {
+		struct memory_delivery *delivery =
+				postern__mem_delivery_find(message, id);
+		if (delivery) {
+			return delivery;
+		}
 	}
-	return delivery;
+	return NULL;
+}
+
+static int64_t owner_id(struct memory_store *self,
+		const struct postern_route *route) {
+	return postern__mem_handler(self, route->handler)->owner;
 }
 
 /* Make the delivery of a route, or open a poisoned one again. Node 0: do not
@@ -108,11 +114,14 @@ static struct memory_delivery *route_find(const struct memory_message *message,
 static void route_open(struct memory_store *self, struct parts *parts,
 		struct memory_message *message, struct postern_route *route,
 		uint64_t node, int64_t now) {
-	struct memory_delivery *delivery = route_find(message, route);
+	struct memory_delivery *delivery = route_find(self, message, route);
 	if (!delivery) {
+		const struct memory_handler *owner =
+				postern__mem_owner(self, route->handler);
 		delivery = parts_take_delivery(parts);
-		postern__mem_delivery_add(self, message, route->handler, delivery);
-		route->leased = route->lease && node;
+		postern__mem_delivery_add(self, message, owner_id(self, route),
+				delivery);
+		route->leased = route->lease && node && !owner->paused;
 		if (route->leased) {
 			postern__mem_make_leased(self, delivery, node, now);
 		} else {
@@ -122,14 +131,12 @@ static void route_open(struct memory_store *self, struct parts *parts,
 			   delivery->state == POSTERN_STATE_POISONED) {
 		delivery->failures = 0;
 		delivery->crashes = 0;
-		if (postern__bug("fence-restarts")) {
-			delivery->fence = 0;
-		}
 		postern__mem_make_pending(self, delivery, now, now, 0);
 	} else {
 		return;
 	}
 	route->opened = true;
+	route->stored = delivery->handler;
 	route->fence = delivery->fence;
 }
 
@@ -174,14 +181,13 @@ static void accept_conflict(struct memory_store *self,
 
 static void accept_duplicate(struct memory_store *self,
 		struct postern_accept *accept, struct parts *parts,
-		struct memory_message *message, uint64_t node, int64_t now) {
+		struct memory_message *message, int64_t now) {
 	accept->code = POSTERN_E_DUPLICATE;
 	self->channels[accept->channel - 1].duplicates++;
 	message->duplicate_count++;
 	message->duplicate_at_ms = now;
 	for (size_t i = 0; !message->gone && i < accept->route_count; i++) {
-		route_open(self, parts, message, &accept->routes[i],
-				postern__bug("second-copy-run") ? node : 0, now);
+		route_open(self, parts, message, &accept->routes[i], 0, now);
 	}
 	struct memory_delivery *parked = postern__mem_delivery_find(message, 0);
 	if (accept->route_count > 0 && parked &&
@@ -207,9 +213,8 @@ static void accept_one(struct memory_store *self, struct postern_accept *accept,
 		return;
 	}
 	accept->seq = known->seq;
-	if (postern__mem_message_is(self, known, accept->message) ||
-			postern__bug("conflict-told-as-duplicate")) {
-		accept_duplicate(self, accept, parts, known, node, now);
+	if (postern__mem_message_is(self, known, accept->message)) {
+		accept_duplicate(self, accept, parts, known, now);
 	} else {
 		accept_conflict(self, accept, parts, known, now);
 	}
@@ -224,13 +229,8 @@ static struct memory_attempt *settle_one(struct memory_store *self,
 	struct memory_delivery *delivery =
 			message ? postern__mem_delivery_find(message, settlement->handler)
 					: NULL;
-	bool blind = delivery &&
-				 (postern__bug("unfenced-settle") ||
-						 (postern__bug("lease-given-back-twice") &&
-								 settlement->to == POSTERN_SETTLE_RETURNED));
-	if (!blind && (!delivery || delivery->state != POSTERN_STATE_LEASED ||
-						  delivery->node != node ||
-						  delivery->fence != settlement->fence)) {
+	if (!delivery || delivery->state != POSTERN_STATE_LEASED ||
+			delivery->node != node || delivery->fence != settlement->fence) {
 		settlement->code = POSTERN_E_STALE;
 		return attempt;
 	}

@@ -10,13 +10,13 @@
 
 #include "base/fail.h"
 #include "base/list.h"
-#include "base/point.h"
 #include "store/memory.h"
 #include "store/store.h"
 
 /* A leased delivery and what it was before. */
 struct chosen {
 	struct memory_delivery *delivery;
+	size_t want;
 	int64_t since_ms;
 	int64_t due_at_ms;
 	uint64_t group;
@@ -31,9 +31,10 @@ struct choice {
 };
 
 static void choose(struct memory_store *self, struct choice *choice,
-		struct memory_delivery *delivery) {
+		struct memory_delivery *delivery, size_t want) {
 	choice->items[choice->count] = (struct chosen){
 		.delivery = delivery,
+		.want = want,
 		.since_ms = delivery->since_ms,
 		.due_at_ms = delivery->due_at_ms,
 		.group = delivery->group,
@@ -59,12 +60,18 @@ static bool is_wanted(struct memory_store *self,
 	return !postern__mem_owner(self, want->handler)->paused;
 }
 
+/* Whether some want of an in-process handler asks for this suspect, and
+   which. */
 static bool is_wanted_suspect(struct memory_store *self,
 		const struct postern_claim *claim,
-		const struct memory_delivery *delivery) {
+		const struct memory_delivery *delivery, size_t *want_out) {
+	const struct memory_handler *owner =
+			postern__mem_owner(self, delivery->handler);
 	for (size_t i = 0; i < claim->want_count; i++) {
 		const struct postern_want *want = &claim->wants[i];
-		if (want->handler == delivery->handler && want->in_process) {
+		if (want->in_process &&
+				postern__mem_owner(self, want->handler) == owner) {
+			*want_out = i;
 			return is_wanted(self, want);
 		}
 	}
@@ -98,10 +105,11 @@ static void choose_suspects(struct memory_store *self,
 	postern__list_each(item, &self->suspects) {
 		struct memory_delivery *delivery =
 				container_of(item, struct memory_delivery, suspect);
-		if (is_wanted_suspect(self, claim, delivery) &&
+		size_t want;
+		if (is_wanted_suspect(self, claim, delivery, &want) &&
 				(!group || group == delivery->group)) {
 			group = delivery->group;
-			choose(self, choice, delivery);
+			choose(self, choice, delivery, want);
 		}
 	}
 	if (choice->count == 1) {
@@ -110,19 +118,34 @@ static void choose_suspects(struct memory_store *self,
 	}
 }
 
+/* The pending delivery of a handler that is due first, under any of its ids;
+   NULL: there is none. */
+static struct memory_delivery *first_due(struct memory_store *self,
+		int64_t handler) {
+	struct memory_delivery *first = NULL;
+	postern__mem_each_id(self, id, handler) {
+		const struct memory_heap *heap =
+				&postern__mem_handler(self, id)->pending;
+		if (heap->count > 0 &&
+				(!first || heap->items[0]->due_at_ms < first->due_at_ms)) {
+			first = heap->items[0];
+		}
+	}
+	return first;
+}
+
 static void choose_due(struct memory_store *self,
-		const struct postern_claim *claim, const struct postern_want *want,
+		const struct postern_claim *claim, size_t index,
 		struct choice *choice) {
-	struct memory_heap *heap =
-			&postern__mem_handler(self, want->handler)->pending;
-	for (uint32_t i = 0; i < want->max && heap->count > 0 &&
-						 (heap->items[0]->due_at_ms <= choice->now ||
-								 postern__bug("claimed-before-due")) &&
-						 choice->count < claim->max &&
+	const struct postern_want *want = &claim->wants[index];
+	for (uint32_t i = 0; i < want->max && choice->count < claim->max &&
 						 choice->body_bytes <= claim->bytes_max;
 			i++) {
-		struct memory_delivery *delivery = heap->items[0];
-		choose(self, choice, delivery);
+		struct memory_delivery *delivery = first_due(self, want->handler);
+		if (!delivery || delivery->due_at_ms > choice->now) {
+			return;
+		}
+		choose(self, choice, delivery, index);
 		/* A suspect whose handler now runs elsewhere is one no more. */
 		delivery->group = 0;
 	}
@@ -132,8 +155,9 @@ static size_t room_needed(struct memory_store *self,
 		const struct postern_claim *claim) {
 	size_t count = 1;
 	for (size_t i = 0; i < claim->want_count; i++) {
-		count += postern__mem_handler(self, claim->wants[i].handler)
-						 ->pending.count;
+		postern__mem_each_id(self, id, claim->wants[i].handler) {
+			count += postern__mem_handler(self, id)->pending.count;
+		}
 	}
 	return count;
 }
@@ -151,6 +175,7 @@ static bool export_all(const struct choice *choice,
 		items[i] = (struct postern_claimed){
 			.seq = delivery->message->seq,
 			.handler = delivery->handler,
+			.want = choice->items[i].want,
 			.channel = delivery->message->channel,
 			.fence = delivery->fence,
 			.failures = delivery->failures,
@@ -168,12 +193,11 @@ static int64_t next_due_ms(struct memory_store *self,
 	int64_t next = -1;
 	for (size_t i = 0; i < claim->want_count; i++) {
 		const struct postern_want *want = &claim->wants[i];
-		struct memory_heap *heap =
-				&postern__mem_handler(self, want->handler)->pending;
-		if (heap->count == 0 || !is_wanted(self, want)) {
+		const struct memory_delivery *first = first_due(self, want->handler);
+		if (!first || !is_wanted(self, want)) {
 			continue;
 		}
-		int64_t due = heap->items[0]->due_at_ms;
+		int64_t due = first->due_at_ms;
 		int64_t wait = due > now ? due - now : 0;
 		next = next < 0 || wait < next ? wait : next;
 	}
@@ -184,8 +208,9 @@ static uint64_t suspects_waiting(struct memory_store *self,
 		const struct postern_claim *claim) {
 	uint64_t count = 0;
 	postern__list_each(item, &self->suspects) {
+		size_t want;
 		count += is_wanted_suspect(self, claim,
-				container_of(item, struct memory_delivery, suspect));
+				container_of(item, struct memory_delivery, suspect), &want);
 	}
 	return count;
 }
@@ -216,7 +241,7 @@ int postern__mem_claim(struct memory_store *self,
 	for (size_t i = 0; i < claim->want_count; i++) {
 		const struct postern_want *want = &claim->wants[i];
 		if (is_wanted(self, want) && !(has_suspects && want->in_process)) {
-			choose_due(self, claim, want, &choice);
+			choose_due(self, claim, i, &choice);
 		}
 	}
 	struct postern_claimed *items = postern_memory_alloc(memory,

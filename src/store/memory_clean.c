@@ -10,7 +10,6 @@
 
 #include "base/fail.h"
 #include "base/list.h"
-#include "base/point.h"
 #include "store/memory.h"
 
 _Static_assert(sizeof(int64_t) <= POSTERN_CLEANING_CURSOR_LEN,
@@ -33,9 +32,7 @@ static int64_t ended_at(const struct memory_message *message) {
 		const struct memory_delivery *delivery =
 				container_of(item, struct memory_delivery, of_message);
 		if (delivery->state != POSTERN_STATE_DONE &&
-				delivery->state != POSTERN_STATE_DISCARDED &&
-				!(delivery->state == POSTERN_STATE_POISONED &&
-						postern__bug("poisoned-purged"))) {
+				delivery->state != POSTERN_STATE_DISCARDED) {
 			return -1;
 		}
 		if (delivery->finished_at_ms > at) {
@@ -51,7 +48,7 @@ static bool is_past(int64_t at, int64_t keep_ms, int64_t now) {
 
 /* False: no memory, and the message is as it was. */
 static bool clean_one(struct memory_store *self, int64_t seq, int64_t now,
-		struct postern_cleaning *cleaning) {
+		struct postern_cleaning *cleaning, size_t *bytes) {
 	struct memory_message *message = self->messages[seq - 1];
 	const struct postern_retention *rule =
 			message ? rule_of(cleaning, message->channel) : NULL;
@@ -62,10 +59,12 @@ static bool clean_one(struct memory_store *self, int64_t seq, int64_t now,
 		if (!is_past(ended_at(message), rule->payload_ms, now)) {
 			return true;
 		}
+		size_t len = message->data.body_len;
 		if (!postern__mem_message_purge(self, message)) {
 			return false;
 		}
 		cleaning->messages++;
+		*bytes += len;
 		message = self->messages[seq - 1];
 	}
 	if (is_past(message->data.received_at_ms, rule->dedupe_ms, now)) {
@@ -85,8 +84,10 @@ int postern__mem_clean(struct memory_store *self,
 	cleaning->messages = 0;
 	cleaning->keys = 0;
 	size_t looked = 0;
-	for (; looked < cleaning->max && seq < last; looked++) {
-		memory = clean_one(self, seq + 1, now, cleaning);
+	size_t bytes = 0;
+	for (; looked < cleaning->max && bytes <= cleaning->bytes_max && seq < last;
+			looked++) {
+		memory = clean_one(self, seq + 1, now, cleaning, &bytes);
 		if (!memory) {
 			break;
 		}

@@ -124,6 +124,21 @@ static bool before_take(struct before *before,
 	return before->owners;
 }
 
+/* Chain the ids of each owner. */
+static void chain_ids(struct memory_store *self) {
+	for (size_t i = 0; i < self->handler_count; i++) {
+		self->handlers[i].next_id = 0;
+	}
+	for (size_t i = self->handler_count; i-- > 0;) {
+		int64_t id = (int64_t)i + 1;
+		struct memory_handler *owner = postern__mem_owner(self, id);
+		if (self->handlers[i].owner != id) {
+			self->handlers[i].next_id = owner->next_id;
+			owner->next_id = id;
+		}
+	}
+}
+
 static void before_restore(const struct before *before,
 		struct memory_store *self) {
 	while (self->channel_count > before->channel_count) {
@@ -136,6 +151,7 @@ static void before_restore(const struct before *before,
 	for (size_t i = 0; i < self->handler_count; i++) {
 		self->handlers[i].owner = before->owners[i];
 	}
+	chain_ids(self);
 }
 
 static bool channel_enrol(struct memory_store *self,
@@ -217,20 +233,6 @@ static int resolve_all(struct memory_store *self,
 	for (size_t i = 0; i < enrolment->handler_count; i++) {
 		struct postern_enrol_handler *handler = &enrolment->handlers[i];
 		handler->id = postern__mem_resolve(self, handler->key);
-		handler->paused = postern__mem_handler(self, handler->id)->paused;
-		handler->alias_count = 0;
-		for (size_t j = 0; j < self->handler_count; j++) {
-			int64_t id = (int64_t)j + 1;
-			if (self->handlers[j].owner != handler->id || id == handler->id) {
-				continue;
-			}
-			if (handler->alias_count == POSTERN_ALIAS_COUNT_MAX) {
-				return postern__fail(error, POSTERN_E_INVALID,
-						"handler '%s' has been stored under more than %d keys",
-						handler->key, POSTERN_ALIAS_COUNT_MAX);
-			}
-			handler->aliases[handler->alias_count++] = id;
-		}
 	}
 	return postern__enrolment_check(enrolment, error);
 }
@@ -263,8 +265,21 @@ static void node_take(struct memory_store *self,
 	node->handler_count = enrolment->handler_count;
 }
 
+static bool has_node(const struct memory_store *self, uint64_t node) {
+	for (size_t i = 0; i < self->node_count; i++) {
+		if (self->nodes[i].node == node) {
+			return true;
+		}
+	}
+	return false;
+}
+
 int postern__mem_enrol(struct memory_store *self,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
+	if (enrolment->again && !has_node(self, enrolment->node)) {
+		/* One that was found gone does not come back. */
+		return postern__fail(error, POSTERN_E_STALE, "the node is gone");
+	}
 	int r = POSTERN_OK;
 	struct before before = { 0 };
 	int64_t *ids = malloc((enrolment->handler_count + 1) * sizeof(int64_t));
@@ -276,6 +291,7 @@ int postern__mem_enrol(struct memory_store *self,
 	for (size_t i = 0; ok && i < enrolment->handler_count; i++) {
 		ok = handler_enrol(self, &enrolment->handlers[i]);
 	}
+	chain_ids(self);
 	r = ok ? resolve_all(self, enrolment, error)
 		   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	if (r == POSTERN_OK) {
@@ -287,4 +303,12 @@ int postern__mem_enrol(struct memory_store *self,
 	free(before.owners);
 	free(ids);
 	return r;
+}
+
+int postern__mem_read_pauses(struct memory_store *self, const int64_t *handlers,
+		size_t count, bool *paused_out) {
+	for (size_t i = 0; i < count; i++) {
+		paused_out[i] = postern__mem_owner(self, handlers[i])->paused;
+	}
+	return POSTERN_OK;
 }

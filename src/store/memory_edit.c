@@ -10,7 +10,6 @@
 #include "base/fail.h"
 #include "base/list.h"
 #include "base/pattern.h"
-#include "base/point.h"
 #include "store/memory.h"
 
 void postern__mem_cursor_init(struct memory_cursor *cursor,
@@ -139,8 +138,7 @@ static void edit_one(struct memory_store *self, const struct postern_edit *edit,
 		postern__mem_make_ended(self, delivery, POSTERN_STATE_DISCARDED, now);
 		return;
 	}
-	if (delivery->state != POSTERN_STATE_PENDING &&
-			!postern__bug("retry-keeps-failures")) {
+	if (delivery->state != POSTERN_STATE_PENDING) {
 		delivery->failures = 0;
 		delivery->crashes = 0;
 	}
@@ -219,7 +217,6 @@ static int edit_handler(struct memory_store *self, struct postern_edit *edit,
 				edit->handler);
 	}
 	bool paused = edit->kind == POSTERN_EDIT_PAUSE;
-	edit->handler_id = id;
 	struct memory_handler *handler = postern__mem_handler(self, id);
 	edit->count = handler->paused != paused;
 	if (!edit->dry_run) {

@@ -305,11 +305,30 @@ static bool channels_export(struct memory_store *self,
 	return true;
 }
 
+static bool keys_export(const struct memory_store *self,
+		struct postern_memory *memory, struct postern_stats *out) {
+	struct postern_key_stats *stats = postern_memory_alloc(memory,
+			self->name_count * sizeof(struct postern_key_stats));
+	bool ok = stats;
+	for (size_t i = 0; ok && i < self->name_count; i++) {
+		const struct memory_handler *handler =
+				&self->handlers[self->names[i].handler - 1];
+		handler = &self->handlers[handler->owner - 1];
+		stats[i].key = postern_memory_text(memory, self->names[i].key);
+		stats[i].handler = postern_memory_text(memory, handler->key);
+		ok = stats[i].key && stats[i].handler;
+	}
+	out->keys = stats;
+	out->key_count = self->name_count;
+	return ok;
+}
+
 int postern__mem_stats(struct memory_store *self, struct postern_memory *memory,
 		struct postern_stats *out, struct postern_error *error) {
 	struct postern_stats stats = { .store = self->base.ops->name };
 	if (!channels_export(self, memory, &stats) ||
 			!handlers_export(self, memory, &stats) ||
+			!keys_export(self, memory, &stats) ||
 			!postern__mem_tenure_export(self, memory, &stats)) {
 		return no_memory(error);
 	}

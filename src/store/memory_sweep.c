@@ -11,7 +11,6 @@
 
 #include "base/fail.h"
 #include "base/list.h"
-#include "base/point.h"
 #include "store/memory.h"
 
 struct lost {
@@ -39,8 +38,7 @@ static int lost_compare(const void *left, const void *right) {
 }
 
 static bool has_crashed(const struct lost *lost) {
-	return lost->in_process &&
-		   (lost->delivery->solo || postern__bug("innocents-blamed"));
+	return lost->in_process && lost->delivery->solo;
 }
 
 static void crash(struct memory_store *self, struct lost *lost, int64_t now,
@@ -48,7 +46,7 @@ static void crash(struct memory_store *self, struct lost *lost, int64_t now,
 	struct memory_delivery *delivery = lost->delivery;
 	struct memory_handler *handler =
 			postern__mem_owner(self, delivery->handler);
-	delivery->crashes += postern__bug("crash-not-counted") ? 0 : 1;
+	delivery->crashes++;
 	postern__mem_attempt_take(self, delivery, lost->attempt,
 			delivery->leased_at_ms, now);
 	lost->attempt = NULL; /* the delivery owns it now */
@@ -127,8 +125,7 @@ int postern__mem_recover(struct memory_store *self,
 	postern__list_each(item, &self->leased) {
 		struct memory_delivery *delivery =
 				container_of(item, struct memory_delivery, set);
-		if (is_lost(self, recovery, delivery, now) ||
-				postern__bug("unfenced-recovery")) {
+		if (is_lost(self, recovery, delivery, now)) {
 			lost[count].delivery = delivery;
 			lost[count].in_process =
 					postern__mem_owner(self, delivery->handler)->in_process;
@@ -295,16 +292,23 @@ static bool plan(struct memory_store *self, struct memory_message *message,
 		const struct postern_route *routes, size_t route_count, size_t reserve,
 		struct postern__list *planned) {
 	for (size_t i = 0; i < route_count; i++) {
-		struct memory_handler *handler =
-				postern__mem_handler(self, routes[i].handler);
+		struct memory_handler *owner =
+				postern__mem_owner(self, routes[i].handler);
+		bool repeated = false;
+		for (size_t j = 0; j < i && !repeated; j++) {
+			repeated = postern__mem_owner(self, routes[j].handler) == owner;
+		}
+		if (repeated) {
+			continue;
+		}
 		struct memory_delivery *delivery = postern__mem_delivery_create();
 		if (!delivery) {
 			return false;
 		}
 		delivery->message = message;
-		delivery->handler = routes[i].handler;
+		delivery->handler = owner->owner;
 		postern__list_push_back(planned, &delivery->of_message);
-		if (!postern__mem_pending_reserve(handler, reserve)) {
+		if (!postern__mem_pending_reserve(owner, reserve)) {
 			return false;
 		}
 	}

@@ -87,6 +87,10 @@ int postern__local_check(const char *rest,
 /* Settings of SQLite for the whole process, which only its owner may choose:
    before anything else uses SQLite. */
 void postern__sqlite_own_process(void);
+/* For that process's handler of SIGBUS: repair indexes of SQLite stores that
+   were truncated while they were mapped. Whether there was one. Makes nothing
+   but system calls. */
+bool postern__sqlite_repair_indexes(void);
 
 /* A clock that is back by more than this was set; less than that is a clock
    being steered, which is not worth a look at every pending delivery. */

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The bug bank: known bugs, and the tests that must catch them.
 
-Each bug is one that a program of this kind has had, or nearly. It sleeps in
-the sources behind postern__bug("name") and is woken by POSTERN_BUG=name in
-builds with -Dpoints=true. A catch is one of:
+Each bug is one that a program of this kind has had, or nearly. It is a patch,
+bugs/NAME.patch, that nobody applies but test_bank.py: to a copy of the tree,
+with all the others, behind conditions postern__bug("NAME") that are true in a
+process with POSTERN_BUG=NAME (bug.h, patches.py). A catch is one of:
 
   a case of a test program: with the bug that very case must fail, without it
   it must pass;
@@ -14,22 +15,39 @@ builds with -Dpoints=true. A catch is one of:
   simulation wrote without judging them;
 
   a strike at the crash scenario in a database, after which the checker must
-  find this rule broken.
+  find this rule broken;
 
-To add a bug: put it where it would live, in a line or two; add it here with a
-catch for each store that can have it. If no test catches it, the test is
-what was missing: write it first.
+  power cuts under the crash scenario in a file, with the same end.
+
+To add a bug:
+
+  tests/bank/refresh edit NAME    makes a copy of src/ and says where;
+  put the bug there in a line or two, behind postern__bug("NAME"), in the text
+  of a statement behind postern__bug_sql("NAME"), and in the schema of
+  PostgreSQL (schema/*.sql) as it is, because that part is used only if NAME
+  is chosen;
+  tests/bank/refresh save NAME    writes the patch;
+  add it below with a catch for each store that can have it, and run
+  BANK_BUILD=/tmp/bank tests/support/postgres.py tests/bank/test_bank.py NAME
+  (sync-normal also needs STRIKE=BUILD/tests/crash/libstrike.so).
+
+If no test catches it, the test is what was missing: write it first.
+
+When the sources change, a patch may no longer apply, and its case fails.
+tests/bank/refresh lists such patches and says how to write them anew.
 """
 
 
 class Bug:
-    def __init__(self, name, story, *cases, sim=(), checker=(), strikes=()):
+    def __init__(self, name, story, *cases, sim=(), checker=(), strikes=(),
+                 power=None):
         self.name = name
         self.story = story
         self.cases = cases  # (program, case)
         self.sim = sim  # (store, rule)
         self.checker = checker  # (store, rule)
         self.strikes = strikes  # (where a point fails, rule)
+        self.power = power  # rule
 
 
 def every_store(case):
@@ -80,6 +98,7 @@ BUGS = [
             "unit/test_sqlite_fault",
             "a commit that cannot be synced is refused and opens the file again",
         ),
+        power="accepted_is_never_lost",
     ),
     Bug(
         "halving-loses-one",
@@ -118,6 +137,8 @@ BUGS = [
         "legacy-key-runs-twice",
         "a handler with a new key runs again what it had done under the old one",
         *every_store("a delivery of an alias suppresses one of its handler"),
+        sim=[("memory", "opened-under-both-keys")],
+        checker=[("memory", "an_alias_is_one_handler")],
     ),
     Bug(
         "parked-never-woken",
@@ -365,5 +386,64 @@ BUGS = [
         "lost-commit-believed",
         "a commit whose answer is lost is taken for done without asking",
         strikes=[("postgres-commit.unsent:8", "ended_stays_ended")],
+    ),
+    # What a node cached for life, or did in the thread that renews.
+    Bug(
+        "pause-cached",
+        "a node reads which handlers are paused only when it starts",
+        (
+            "unit/test_runner_apart",
+            "a node started while a handler is paused runs it when it is resumed",
+        ),
+        sim=[("memory", "not-claimed")],
+    ),
+    Bug(
+        "leased-while-paused",
+        "a message is leased at accept though its handler is paused",
+        *every_store(
+            "a handler that is paused in the store is not leased at accept"
+        ),
+        sim=[("memory", "leased-while-paused")],
+    ),
+    Bug(
+        "alias-not-claimed",
+        "what is open under a former key is claimed by nobody",
+        *every_store(
+            "what is open under either key is claimed by nodes of each generation"
+        ),
+        sim=[("memory", "not-claimed"), ("sqlite", "stuck")],
+        checker=[("memory", "nothing_due_is_left")],
+    ),
+    Bug(
+        "clock-ends-nodes",
+        "a database clock that is set forward ends nodes that are well",
+        (
+            "unit/test_postgres_terms",
+            "a clock that is set forward ends no node that renews itself",
+        ),
+    ),
+    Bug(
+        "renewal-behind-recovery",
+        "a node renews itself only after a recovery, which may take long",
+        (
+            "unit/test_runner_apart",
+            "a node is renewed while a recovery waits for the store",
+        ),
+    ),
+    Bug(
+        "node-back-from-the-dead",
+        "a node that was found gone is enrolled again under its number",
+        *every_store(
+            "a node that is gone is not enrolled again under its number"
+        ),
+    ),
+    Bug(
+        "cleanup-by-count",
+        "a cleanup batch is bounded in number only, whatever the bodies weigh",
+        ("conformance/conformance_memory",
+         "cleaning is bounded by the bytes of the bodies it removes"),
+        postgres_store(
+            "cleaning is bounded by the bytes of the bodies it removes"
+        ),
     ),
 ]

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Wakes every bug of the bank and demands that the tests catch it.
+"""Chooses every bug of the bank in turn and requires the tests to catch it.
 
-A bug counts as caught only if every catch that bank.py names for it does, for
-the reason that it names, and if none of them says anything without a bug.
-Arguments are names of bugs, to wake only some.
+The patches of the bank are applied to a copy of the tree, which is compiled
+once (patches.py). A bug counts as caught only if every catch that bank.py names
+for it fails, for the reason that it names, and if none of them fails without
+a bug. Arguments are names of bugs, to test only some.
 """
 
 import concurrent.futures
-import glob
 import os
 import re
 import subprocess
@@ -17,35 +17,47 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(HERE, "..", "checks"))
 sys.path.insert(0, os.path.join(HERE, "..", "crash"))
+import patches  # noqa: E402
 import sweep  # noqa: E402
 from bank import BUGS  # noqa: E402
 from tap import Tap  # noqa: E402
 
-TESTS = os.environ["POSTERN_TESTS"]  # where the test programs are
+BUILD = os.environ["BANK_BUILD"]  # where the copy is made and compiled
+TESTS = os.path.join(BUILD, "build", "tests")  # where the test programs are
 # Where PostgreSQL is; not set: it is not built in.
 SERVER = os.environ.get("POSTERN_TEST_POSTGRES")
 sweep.SCENARIO = os.path.join(TESTS, "crash", "scenario")
 CHECKER = os.path.join(HERE, "..", "checker", "check.py")
+POWER = os.path.join(HERE, "..", "crash", "test_power.py")
+# Without the sync a loss is likely, but not at every place.
+POWER_CUTS = 30
 SIM = "sim/test_sim"
 # Seeds per store; the slower one shows what it has to with fewer.
 SEEDS = {"memory": 400, "sqlite": 40}
 # A bug may make a test wait; one that hangs is not caught.
 PATIENCE_S = 200
-TRIES = 3
+
+
+def choose(bug):
+    """The environment that chooses a bug, for C and for SQL."""
+    name = bug or "none"
+    return {
+        "POSTERN_BUG": name,
+        "POSTERN_BUG_SCHEMAS": os.path.join(BUILD, "schemas"),
+        "PGOPTIONS": f"-c postern.bug={name}",
+    }
 
 
 def run(command, bug=None, **more):
     """Runs a program: its exit code, None if it hung, and what it said."""
-    env = {k: v for k, v in os.environ.items() if k != "POSTERN_BUG"}
+    env = dict(os.environ)
     if "postgres" not in command[0]:
         env.pop("POSTERN_TEST_POSTGRES", None)
     if os.path.isdir("/dev/shm"):
         env["TMPDIR"] = "/dev/shm"
-    if bug:
-        env["POSTERN_BUG"] = bug
+    env.update(choose(bug))
     env.update(more)
     try:
         done = subprocess.run(
@@ -94,9 +106,18 @@ def run_checker(store, bug=None):
 
 def run_strike(place, bug=None):
     """What is wrong after a strike at the scenario in a database."""
-    life = {"POSTERN_FAIL_AT": place, "POSTERN_BUG": bug or "none"}
+    life = {"POSTERN_FAIL_AT": place, **choose(bug)}
     trial = sweep.Trial(place, sweep.Story("pump"), [life], killed=False)
     return sweep.attempt(trial).problems
+
+
+def run_power(bug):
+    """What power cuts under the scenario in a file bring to light."""
+    _, out, said = run(
+        [sys.executable, POWER], bug,
+        SCENARIO=sweep.SCENARIO, POWER_CUTS=str(POWER_CUTS),
+    )
+    return out + said
 
 
 def judge_strike(place):
@@ -118,27 +139,21 @@ def judge_store(store):
     return problems
 
 
-def catch_case(program, case, bug):
-    """The same with a bug, which some tests with threads meet most of the time:
-    what is missed is tried again."""
-    for _ in range(TRIES):
-        passed, said = run_case(program, case, bug)
-        if passed is not True:
-            break
-    return passed, said
-
-
 def judge_bug(bug):
     """What is wrong: with the bug every catch must catch it."""
     problems = []
     for program, case in bug.cases:
-        passed, said = catch_case(program, case, bug.name)
+        passed, said = run_case(program, case, bug.name)
         if passed is not False:
             problems.append(f"{program}: '{case}' did not fail: {said}")
     for place, rule in bug.strikes:
         found = run_strike(place, bug.name)
         if not any(text.startswith(rule + ":") for text in found):
             problems.append(f"{place}: {rule} is not broken, but {found}")
+    if bug.power:
+        said = run_power(bug.name)
+        if f": {bug.power}: " not in said:
+            problems.append(f"power cuts did not break {bug.power}: {said[-400:]}")
     for store, rule in bug.sim:
         passed, said = run_sim(store, bug.name)
         if passed is not False or f" on {store}: {rule}: " not in said:
@@ -161,12 +176,29 @@ def without_server(bug):
     return bug
 
 
-def names_in_sources():
-    names = set()
-    for path in glob.glob(os.path.join(ROOT, "src", "**", "*.c"), recursive=True):
-        with open(path, encoding="utf-8") as file:
-            names |= set(re.findall(r'postern__bug\(\s*"([^"]+)"', file.read()))
-    return names
+def check_names():
+    """Every patch has its bug in bank.py, and changes nothing unless that bug
+    is chosen."""
+    banked = {bug.name for bug in BUGS}
+    names = set(patches.patch_names())
+    problems = [f"{name}.patch is not in bank.py" for name in sorted(names - banked)]
+    problems += [f"{name} has no patch" for name in sorted(banked - names)]
+    for name in sorted(names):
+        for path, text in patches.split(patches.read(patches.patch_path(name))).items():
+            asked = set(re.findall(r'postern__bug(?:_sql)?\(\s*"([^"]+)"', text))
+            if not path.endswith(".sql") and asked != {name}:
+                problems.append(f"{name}.patch asks for {sorted(asked)} in {path}")
+    return problems
+
+
+def build_copy(wanted):
+    """Makes and compiles the patched copy; returns what is wrong with it, and
+    the patches that do not apply."""
+    troubles = patches.make(BUILD)
+    programs = {case[0] for bug in wanted for case in bug.cases}
+    programs |= {SIM, "crash/scenario"}
+    trouble = patches.build(BUILD, sorted(f"tests/{name}" for name in programs))
+    return trouble, troubles
 
 
 def main():
@@ -177,13 +209,13 @@ def main():
         wanted = [without_server(bug) for bug in wanted]
         wanted = [bug for bug in wanted if bug.cases]
     sweep.root()  # before there are threads
-    banked = {bug.name for bug in BUGS}
-    sources = names_in_sources()
-    tap.case(
-        "every bug in the sources is in the bank, and the reverse",
-        [f"{name} is not in the bank" for name in sorted(sources - banked)]
-        + [f"{name} is not in the sources" for name in sorted(banked - sources)],
-    )
+    tap.case("every patch is a bug of the bank, and the reverse", check_names())
+    trouble, troubles = build_copy(wanted)
+    tap.case("the patched copy compiles", [trouble] if trouble else [])
+    if trouble:
+        tap.finish()
+    if "schema" in troubles:
+        tap.case("schema.patch applies", [troubles["schema"]])
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         cases = sorted({case for bug in wanted for case in bug.cases})
         clean = [p for problems in pool.map(judge_case, cases) for p in problems]
@@ -193,7 +225,13 @@ def main():
         clean = [p for problems in pool.map(judge_store, SEEDS) for p in problems]
         tap.case("simulation and checker find nothing without a bug", clean)
         caught = 0
-        for bug, problems in zip(wanted, pool.map(judge_bug, wanted)):
+        judged = [bug for bug in wanted if bug.name not in troubles]
+        found = {bug.name: [f"{bug.name}.patch does not apply; see tests/bank/refresh:"
+                            f" {troubles[bug.name]}"]
+                 for bug in wanted if bug.name in troubles}
+        found.update(zip([bug.name for bug in judged], pool.map(judge_bug, judged)))
+        for bug in wanted:
+            problems = found[bug.name]
             tap.case(f"{bug.name} is caught: {bug.story}", problems)
             caught += not problems
     simulated = sum(bool(bug.sim) for bug in wanted)

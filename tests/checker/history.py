@@ -27,6 +27,8 @@ may write the history of many nodes, and one node may have many histories.
      before the call; without a seq: any of them
   {"e":"crash", "node"} {"e":"start", "node"} {"e":"clock", "by": MS}
   {"e":"cleaned", "messages": N, "keys": N}
+  {"e":"alias", "handler": KEY, "of": KEY}
+     what is stored for one key belongs to the handler with the other one
   {"e":"locked", "node", "fence"} {"e":"unlocked", "node", "fence"}
   {"e":"dump", ...}        the dump as a line, in a stream of runs
 
@@ -41,7 +43,9 @@ it is short, else a digest: body_text() says which. Any event may have:
 What a handler's configuration may also say:
 
   "channel"         it wants every message of this channel
-  "aliases"         keys it had before
+  "aliases"         keys it had before; events may name it by any of them
+  "renamed"         the key it has now: what is stored for this key is not
+                    what is stored for that one, both are one handler's
   "max_crashes"     N
   "timeouts"        true: runs may be failed for taking too long
   "retry_poisoned"  true: a duplicate opens what is poisoned
@@ -86,6 +90,7 @@ KINDS = {
     "start",
     "clock",
     "cleaned",
+    "alias",
     "locked",
     "unlocked",
 }
@@ -103,6 +108,7 @@ NEEDED = {
     "settled": ("seq", "handler", "fence", "to"),
     "fenced": ("seq", "handler", "fence"),
     "edit": ("op",),
+    "alias": ("handler", "of"),
     "locked": ("node", "fence"),
     "unlocked": ("node", "fence"),
 }

@@ -41,7 +41,8 @@ def stored_means_delivered(view):
         elif not handlers:
             yield f"{what} is stored, but neither parked nor delivered to anyone"
         for key, handler in view.handlers.items():
-            if handler.get("channel") == rows[0]["channel"] and key not in handlers:
+            wanted = handler.get("channel") == rows[0]["channel"]
+            if wanted and not view.kin[key] & handlers:
                 yield f"{what} has no delivery to {key}, which wants it"
 
 
@@ -190,6 +191,31 @@ def one_delivery_each(view):
         if len(rows) > 1:
             states = " and ".join(sorted(row["state"] for row in rows))
             yield f"message {seq} is delivered to {handler} twice: {states}"
+
+
+def an_alias_is_one_handler(view):
+    """a copy that came after two keys were one makes no second delivery"""
+    if not view.has_order:
+        return
+    for alias in view.aliases:
+        keys = (alias["handler"], alias["of"])
+        delivered = [set() for _ in keys]
+        for seq, handler in [*view.deliveries, *view.runs]:
+            for index, key in enumerate(keys):
+                if handler == key:
+                    delivered[index].add(seq)
+        for seq in sorted(delivered[0] & delivered[1]):
+            before = [
+                event
+                for identity in view.identities_of(seq)
+                for event in view.sends.get(identity, [])
+                if event["place"] < alias["place"]
+            ]
+            if len(before) < 2:
+                yield (
+                    f"message {seq} is delivered to {keys[0]} and {keys[1]}, but "
+                    f"was sent {len(before)} times before they were one"
+                )
 
 
 def runs_hold_a_lease(view):
@@ -511,6 +537,7 @@ RULES = [
     numbers_are_given_once,
     nothing_comes_from_nowhere,
     one_delivery_each,
+    an_alias_is_one_handler,
     runs_hold_a_lease,
     fences_never_go_back,
     a_lease_ends_once,

@@ -39,6 +39,11 @@ class View:
         for key, handler in self.handlers.items():
             for name in [key] + handler.get("aliases", []):
                 self.names[name] = key
+        self.kin = defaultdict(set)  # handler key -> all keys of that handler
+        for key, handler in self.handlers.items():
+            self.kin[handler.get("renamed", key)].add(key)
+        for key, handler in self.handlers.items():
+            self.kin[key] = self.kin[handler.get("renamed", key)]
         retention = self.config.get("retention", {})
         self.payload_ms = retention.get("payload_ms", 0)
         self.dedupe_ms = retention.get("dedupe_ms", 0)
@@ -57,6 +62,7 @@ class View:
         self.edits = defaultdict(list)  # None: of anything
         self.locked = []
         self.cleaned = []
+        self.aliases = []
         self.crashes = 0
         self.last_at = None
         self.seen_at = {}  # seq -> the last time it was heard of
@@ -85,6 +91,8 @@ class View:
                 self.locked.append(event)
             elif kind == "cleaned":
                 self.cleaned.append(event)
+            elif kind == "alias":
+                self.aliases.append(event)
             elif kind in ("crash", "start"):
                 lives[event.get("node")] += 1
                 self.crashes += kind == "crash"
@@ -126,7 +134,10 @@ class View:
 
     def edits_of(self, delivery, *ops):
         """Edits that may have changed a delivery."""
-        of_it = self.edits.get(delivery, []) + self.edits.get(None, [])
+        seq, handler = delivery
+        of_it = list(self.edits.get(None, []))
+        for key in self.kin.get(handler, {handler}):
+            of_it += self.edits.get((seq, key), [])
         return [edit for edit in of_it if edit["op"] in ops]
 
     def may_reopen(self, delivery, state=None):
@@ -151,6 +162,20 @@ class View:
             for event in self.receipts.get(identity, [])
             if event["result"] in results
         ]
+
+    def identities_of(self, seq):
+        """Whose number this is; more than one breaks another rule."""
+        found = {
+            (row["channel"], row["source"], row["id"])
+            for row in self.messages.get(seq, [])
+        }
+        for identity, events in self.receipts.items():
+            if any(event.get("seq") == seq for event in events):
+                found.add(identity)
+        for (number, _), events in self.runs.items():
+            if number == seq:
+                found |= {(e["channel"], e["source"], e["id"]) for e in events}
+        return found
 
     def unknown_bodies(self, identity):
         """Bodies of sends that nobody knows the end of."""

@@ -128,9 +128,11 @@ int stand_enrol(struct stand *stand, struct stand_handler *handlers,
 	stand->bills = channels[1].id;
 	for (size_t i = 0; i < count; i++) {
 		handlers[i].id = items[i].id;
-		handlers[i].paused = items[i].paused;
-		handlers[i].alias_count = items[i].alias_count;
-		memcpy(handlers[i].aliases, items[i].aliases, sizeof items[i].aliases);
+		r = stand->ops->read_pauses(stand->store, &items[i].id, 1,
+				&handlers[i].paused, &stand->error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
 	}
 	return r;
 }

@@ -53,8 +53,6 @@ struct stand_handler {
 	uint32_t max_crashes;
 	/* out */
 	int64_t id;
-	int64_t aliases[POSTERN_ALIAS_COUNT_MAX];
-	size_t alias_count;
 	bool paused;
 };
 

@@ -167,10 +167,12 @@ static void max_of_bytes(void) {
 		.bytes_max = 25,
 	};
 	CHECK_INT(stand_claim_full(&stand, &claim).count, 3);
+	claim.bytes_max = 20; /* two bodies reach it, the third passes it */
+	CHECK_INT(stand_claim_full(&stand, &claim).count, 3);
 	claim.bytes_max = 5; /* a body longer than this is claimed too */
 	CHECK_INT(stand_claim_full(&stand, &claim).count, 1);
 	claim.bytes_max = 1000;
-	CHECK_INT(stand_claim_full(&stand, &claim).count, 16);
+	CHECK_INT(stand_claim_full(&stand, &claim).count, 13);
 	stand_close(&stand);
 }
 
@@ -306,8 +308,7 @@ static void alias_is_claimed(void) {
 	stand_open(&stand, "new", "old", NULL);
 	int64_t seq = stand_accept(&stand, "1", stand.handlers[1]);
 	CHECK_INT(stand_enrol_one(&stand, "new", "old"), stand.handlers[0]);
-	CHECK_INT(stand_claim(&stand, stand.handlers[0], 1).count, 0);
-	struct postern_claims claims = stand_claim(&stand, stand.handlers[1], 1);
+	struct postern_claims claims = stand_claim(&stand, stand.handlers[0], 1);
 	if (CHECK_INT(claims.count, 1)) {
 		CHECK_INT(claims.items[0].handler, stand.handlers[1]);
 		CHECK_INT(stand_settle_to(&stand, seq, stand.handlers[0], 1,

@@ -17,8 +17,10 @@ struct total {
 	size_t calls;
 };
 
-/* Clean to the end, in batches of `max`. */
-static struct total clean(struct stand *stand, int64_t dedupe_ms, size_t max) {
+/* Clean to the end, in batches of `max` messages and `bytes_max` bytes. Each
+   body has at least `body_len` bytes. */
+static struct total clean_bounded(struct stand *stand, int64_t dedupe_ms,
+		size_t max, size_t bytes_max, size_t body_len) {
 	struct postern_retention rule = {
 		.channel = stand->orders,
 		.payload_ms = PAYLOAD_MS,
@@ -28,6 +30,7 @@ static struct total clean(struct stand *stand, int64_t dedupe_ms, size_t max) {
 		.rules = &rule,
 		.rule_count = 1,
 		.max = max,
+		.bytes_max = bytes_max,
 	};
 	struct total total = { 0 };
 	do {
@@ -35,12 +38,19 @@ static struct total clean(struct stand *stand, int64_t dedupe_ms, size_t max) {
 				&stand->error);
 		CHECK(cleaning.messages <= max);
 		CHECK(cleaning.keys <= max);
+		/* All but the last one fit. */
+		CHECK(cleaning.messages < 2 ||
+				(cleaning.messages - 1) * body_len <= bytes_max);
 		total.messages += cleaning.messages;
 		total.keys += cleaning.keys;
 		total.calls++;
 	} while (cleaning.more && total.calls < 1000);
 	CHECK(!cleaning.more);
 	return total;
+}
+
+static struct total clean(struct stand *stand, int64_t dedupe_ms, size_t max) {
+	return clean_bounded(stand, dedupe_ms, max, SIZE_MAX, 0);
 }
 
 static int64_t accept_ended(struct stand *stand, const char *id,
@@ -286,6 +296,50 @@ static void over_pages(void) {
 	clean_in_batches(300, 50);
 }
 
+#define LARGE_LEN 10000
+
+/* Each has a body of LARGE_LEN bytes; every fifth one stays open. */
+static void accept_large(struct stand *stand, int count) {
+	char *body = postern_memory_alloc(stand->memory, LARGE_LEN + 1);
+	memset(body, 'b', LARGE_LEN);
+	body[LARGE_LEN] = '\0';
+	for (int i = 0; i < count; i++) {
+		char id[16];
+		struct parcel parcel;
+		(void)snprintf(id, sizeof id, "%d", i);
+		parcel_init(&parcel, stand, id, body);
+		parcel_add_route(&parcel, stand->handlers[0])->lease = i % 5 != 4;
+		CHECK_INT(parcel_send(stand, &parcel), POSTERN_OK);
+		if (i % 5 != 4) {
+			CHECK_INT(stand_settle_to(stand, parcel.accept.seq,
+							  stand->handlers[0], 1, POSTERN_SETTLE_DONE),
+					POSTERN_OK);
+		}
+	}
+}
+
+static void clean_large(size_t bytes_max, size_t calls_min) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	accept_large(&stand, 20);
+	fake_clock_advance(&stand.clock, DEDUPE_MS);
+	struct total total =
+			clean_bounded(&stand, DEDUPE_MS, 1000, bytes_max, LARGE_LEN);
+	CHECK_INT(total.messages, 16);
+	CHECK_INT(total.keys, 16);
+	CHECK(total.calls >= calls_min);
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 100).count, 4);
+	stand_close(&stand);
+}
+
+static void bounded_by_bytes(void) {
+	clean_large(2 * LARGE_LEN, 6);
+}
+
+static void larger_than_a_batch(void) {
+	clean_large(LARGE_LEN / 2, 16);
+}
+
 static void never_again(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
@@ -345,6 +399,10 @@ const struct tap_case clean_cases[] = {
 	{ "memory without an end is kept for good", remembered_for_good },
 	{ "a channel without a rule keeps everything", other_channels },
 	{ "cleaning is bounded, and goes on where it ended", in_batches },
+	{ "cleaning is bounded by the bytes of the bodies it removes",
+			bounded_by_bytes },
+	{ "cleaning removes a body that is larger than a batch",
+			larger_than_a_batch },
 	{ "cleaning passes over nothing, however much there is", over_pages },
 	{ "the number of a message that is gone is never given again",
 			never_again },

@@ -8,6 +8,8 @@
 #include "conformance/cases.h"
 #include "conformance/stand.h"
 
+#include <stdio.h>
+
 static struct stand_handler enrol(struct stand *stand, const char *key,
 		const char *legacy_keys) {
 	struct stand_handler handler = { .key = key, .legacy_keys = legacy_keys };
@@ -40,7 +42,6 @@ static void ids_are_for_good(void) {
 		CHECK_INT(handlers[2].id, stand.handlers[0]);
 		CHECK(handlers[0].id != handlers[1].id);
 		CHECK(handlers[0].id != handlers[2].id);
-		CHECK_INT(handlers[0].alias_count, 0);
 		stand_crash(&stand);
 	}
 	stand_close(&stand);
@@ -58,7 +59,6 @@ static void both_unknown(void) {
 	struct stand stand;
 	stand_open(&stand, NULL);
 	struct stand_handler handler = enrol(&stand, "new", "old older");
-	CHECK_INT(handler.alias_count, 0);
 	stand_crash(&stand);
 	CHECK_INT(enrol(&stand, "old", NULL).id, handler.id);
 	CHECK_INT(enrol(&stand, "older", NULL).id, handler.id);
@@ -71,7 +71,6 @@ static void legacy_unknown(void) {
 	stand_open(&stand, "new", NULL);
 	struct stand_handler handler = enrol(&stand, "new", "old");
 	CHECK_INT(handler.id, stand.handlers[0]);
-	CHECK_INT(handler.alias_count, 0);
 	CHECK_INT(enrol(&stand, "old", NULL).id, handler.id);
 	stand_close(&stand);
 }
@@ -83,7 +82,6 @@ static void renamed(void) {
 	stand_crash(&stand);
 	struct stand_handler handler = enrol(&stand, "new", "old");
 	CHECK_INT(handler.id, stand.handlers[0]);
-	CHECK_INT(handler.alias_count, 0);
 	CHECK_INT(stand_claim(&stand, handler.id, 1).count, 1);
 	CHECK_INT(stand_state(&stand, seq, "new"), POSTERN_STATE_LEASED);
 	stand_close(&stand);
@@ -108,8 +106,22 @@ static void renamed_twice(void) {
 	CHECK_INT(enrol(&stand, "third", "second").id, stand.handlers[0]);
 	CHECK_INT(enrol(&stand, "fourth", "first second third").id,
 			stand.handlers[0]);
-	CHECK_INT(enrol(&stand, "fourth", NULL).alias_count, 0);
 	stand_close(&stand);
+}
+
+/* A delivery that is sent to this id is claimed by the handler with this key.
+ */
+static void check_claims_under(struct stand *stand, const char *key,
+		int64_t id) {
+	static int number;
+	char text[16];
+	int64_t handler = enrol(stand, key, NULL).id;
+	(void)snprintf(text, sizeof text, "a%d", ++number);
+	int64_t seq = stand_accept(stand, text, id);
+	struct postern_claims claims = stand_claim(stand, handler, 10);
+	if (CHECK_INT(claims.count, 1)) {
+		CHECK_INT(claims.items[0].seq, seq);
+	}
 }
 
 static void becomes_an_alias(void) {
@@ -117,9 +129,7 @@ static void becomes_an_alias(void) {
 	stand_open(&stand, "new", "old", NULL);
 	struct stand_handler handler = enrol(&stand, "new", "old");
 	CHECK_INT(handler.id, stand.handlers[0]);
-	if (CHECK_INT(handler.alias_count, 1)) {
-		CHECK_INT(handler.aliases[0], stand.handlers[1]);
-	}
+	check_claims_under(&stand, "new", stand.handlers[1]);
 	stand_close(&stand);
 }
 
@@ -131,9 +141,7 @@ static void alias_for_good(void) {
 	for (int i = 0; i < 2; i++) {
 		struct stand_handler handler = enrol(&stand, "new", NULL);
 		CHECK_INT(handler.id, stand.handlers[0]);
-		if (CHECK_INT(handler.alias_count, 1)) {
-			CHECK_INT(handler.aliases[0], stand.handlers[1]);
-		}
+		check_claims_under(&stand, "new", stand.handlers[1]);
 	}
 	stand_close(&stand);
 }
@@ -144,11 +152,8 @@ static void alias_of_an_alias(void) {
 	enrol(&stand, "second", "first");
 	struct stand_handler handler = enrol(&stand, "third", "second");
 	CHECK_INT(handler.id, stand.handlers[2]);
-	if (CHECK_INT(handler.alias_count, 2)) {
-		CHECK_INT(handler.aliases[0] + handler.aliases[1],
-				stand.handlers[0] + stand.handlers[1]);
-		CHECK(handler.aliases[0] != handler.aliases[1]);
-	}
+	check_claims_under(&stand, "third", stand.handlers[0]);
+	check_claims_under(&stand, "third", stand.handlers[1]);
 	stand_close(&stand);
 }
 
@@ -157,9 +162,7 @@ static void two_known_legacy_keys(void) {
 	stand_open(&stand, "one", "two", NULL);
 	struct stand_handler handler = enrol(&stand, "new", "one two");
 	CHECK_INT(handler.id, stand.handlers[0]);
-	if (CHECK_INT(handler.alias_count, 1)) {
-		CHECK_INT(handler.aliases[0], stand.handlers[1]);
-	}
+	check_claims_under(&stand, "new", stand.handlers[1]);
 	stand_close(&stand);
 }
 
@@ -169,7 +172,6 @@ static void key_of_an_alias(void) {
 	enrol(&stand, "new", "old");
 	struct stand_handler handler = enrol(&stand, "old", NULL);
 	CHECK_INT(handler.id, stand.handlers[0]);
-	CHECK_INT(handler.alias_count, 1);
 	stand_close(&stand);
 }
 
@@ -200,6 +202,33 @@ static void two_of_one(void) {
 	stand_close(&stand);
 }
 
+/* The handler that a key stands for, as the store counts it; "": none. */
+static const char *stands_for(struct stand *stand, const char *key) {
+	struct postern_stats stats = stand_stats(stand);
+	for (size_t i = 0; i < stats.key_count; i++) {
+		if (strcmp(stats.keys[i].key, key) == 0) {
+			return stats.keys[i].handler;
+		}
+	}
+	return "";
+}
+
+static void keys_are_told(void) {
+	struct stand stand;
+	stand_open(&stand, "new", "old", "other", NULL);
+	CHECK_STR(stands_for(&stand, "old"), "old");
+	enrol(&stand, "new", "old older");
+	CHECK_STR(stands_for(&stand, "new"), "new");
+	CHECK_STR(stands_for(&stand, "old"), "new");
+	CHECK_STR(stands_for(&stand, "older"), "new");
+	CHECK_STR(stands_for(&stand, "other"), "other");
+	CHECK_STR(stands_for(&stand, "nobody"), "");
+	CHECK_INT(stand_stats(&stand).key_count, 4);
+	enrol(&stand, "renamed", "new");
+	CHECK_STR(stands_for(&stand, "old"), "renamed");
+	stand_close(&stand);
+}
+
 static void refused_whole(void) {
 	struct stand stand;
 	stand_open(&stand, "a", "b", "c", NULL);
@@ -211,7 +240,6 @@ static void refused_whole(void) {
 	CHECK_INT(stand_enrol(&stand, handlers, 3), POSTERN_E_INVALID);
 	/* "c" is its own again, and the new keys are nobody's. */
 	CHECK_INT(enrol(&stand, "c", NULL).id, stand.handlers[2]);
-	CHECK_INT(enrol(&stand, "a", NULL).alias_count, 0);
 	int64_t fresh = enrol(&stand, "fresh", NULL).id;
 	CHECK(enrol(&stand, "stale", NULL).id != fresh);
 	CHECK(enrol(&stand, "unheard", NULL).id != stand.handlers[0]);
@@ -287,6 +315,202 @@ static void paused_is_told(void) {
 	stand_close(&stand);
 }
 
+/* Nodes of three generations: "old" alone, "new" alone, and "new" with "old" as
+   a legacy key. The first two enrolled before the third made the alias, and
+   know one id each for good. */
+struct generations {
+	struct stand stand;
+	uint64_t nodes[3];
+	int64_t ids[3];
+};
+
+static void open_generations(struct generations *g) {
+	static const char *const keys[] = { "old", "new", "new" };
+	struct stand *stand = &g->stand;
+	stand_open(stand, NULL);
+	for (size_t i = 0; i < 3; i++) {
+		g->nodes[i] = stand->node + 100 * i;
+	}
+	for (size_t i = 0; i < 2; i++) {
+		stand->node = g->nodes[i];
+		g->ids[i] = enrol(stand, keys[i], NULL).id;
+	}
+	g->ids[2] = g->ids[1];
+	CHECK(g->ids[0] != g->ids[1]);
+}
+
+static void make_alias(struct generations *g) {
+	g->stand.node = g->nodes[2];
+	CHECK_INT(enrol(&g->stand, "new", "old").id, g->ids[1]);
+}
+
+/* A message of this id is done for the handler that has this id. */
+static void finish_first(struct generations *g, const char *id,
+		int64_t handler) {
+	int64_t seq = stand_accept(&g->stand, id, handler);
+	stand_finish(&g->stand, seq, handler, POSTERN_SETTLE_DONE);
+}
+
+static void copy_after_the_alias(void) {
+	struct generations g;
+	open_generations(&g);
+	g.stand.node = g.nodes[0];
+	finish_first(&g, "by-old", g.ids[0]);
+	g.stand.node = g.nodes[1];
+	finish_first(&g, "by-new", g.ids[1]);
+	make_alias(&g);
+	for (size_t i = 0; i < 3; i++) {
+		static const char *const messages[] = { "by-old", "by-new" };
+		g.stand.node = g.nodes[i];
+		for (size_t j = 0; j < 2; j++) {
+			struct parcel parcel;
+			parcel_init(&parcel, &g.stand, messages[j], "body");
+			struct postern_route *route = parcel_add_route(&parcel, g.ids[i]);
+			route->lease = true;
+			CHECK_INT(parcel_send(&g.stand, &parcel), POSTERN_E_DUPLICATE);
+			CHECK(!route->opened);
+			CHECK(!route->leased);
+			CHECK_INT(stand_claim(&g.stand, g.ids[i], 10).count, 0);
+		}
+	}
+	stand_close(&g.stand);
+}
+
+static void any_generation_claims(void) {
+	for (size_t i = 0; i < 3; i++) {
+		struct generations g;
+		open_generations(&g);
+		g.stand.node = g.nodes[0];
+		stand_accept(&g.stand, "1", g.ids[0]);
+		g.stand.node = g.nodes[1];
+		stand_accept(&g.stand, "2", g.ids[1]);
+		make_alias(&g);
+		g.stand.node = g.nodes[i];
+		struct postern_claims claims = stand_claim(&g.stand, g.ids[i], 10);
+		CHECK_INT(claims.count, 2);
+		for (size_t j = 0; j < claims.count; j++) {
+			const struct postern_claimed *item = &claims.items[j];
+			CHECK_INT(item->want, 0);
+			CHECK_INT(stand_settle_to(&g.stand, item->seq, item->handler,
+							  item->fence, POSTERN_SETTLE_DONE),
+					POSTERN_OK);
+		}
+		stand_close(&g.stand);
+	}
+}
+
+static void stored_under_the_owner(void) {
+	struct generations g;
+	struct parcel parcel;
+	open_generations(&g);
+	make_alias(&g);
+	g.stand.node = g.nodes[0];
+	parcel_init(&parcel, &g.stand, "1", "body");
+	struct postern_route *route = parcel_add_route(&parcel, g.ids[0]);
+	route->lease = true;
+	CHECK_INT(parcel_send(&g.stand, &parcel), POSTERN_OK);
+	CHECK(route->leased);
+	CHECK_INT(route->stored, g.ids[1]);
+	CHECK_INT(stand_settle_to(&g.stand, parcel.accept.seq, route->stored, 1,
+					  POSTERN_SETTLE_DONE),
+			POSTERN_OK);
+	stand_close(&g.stand);
+}
+
+static void routed_to_both(void) {
+	struct generations g;
+	struct parcel parcel;
+	open_generations(&g);
+	make_alias(&g);
+	for (int copy = 0; copy < 2; copy++) {
+		parcel_init(&parcel, &g.stand, "1", "body");
+		struct postern_route *first = parcel_add_route(&parcel, g.ids[0]);
+		struct postern_route *second = parcel_add_route(&parcel, g.ids[1]);
+		first->lease = true;
+		second->lease = true;
+		CHECK_INT(parcel_send(&g.stand, &parcel),
+				copy ? POSTERN_E_DUPLICATE : POSTERN_OK);
+		CHECK_INT(first->leased, copy == 0);
+		CHECK(!second->opened);
+		CHECK(!second->leased);
+		CHECK_INT(stand_get(&g.stand, parcel.accept.seq).delivery_count, 1);
+	}
+	stand_close(&g.stand);
+}
+
+static void wanted_by_both(void) {
+	struct generations g;
+	open_generations(&g);
+	stand_accept(&g.stand, "1", g.ids[0]);
+	stand_accept(&g.stand, "2", g.ids[1]);
+	make_alias(&g);
+	struct postern_want wants[] = {
+		{ .handler = g.ids[0], .max = 10 },
+		{ .handler = g.ids[1], .max = 10 },
+	};
+	struct postern_claims claims = stand_claim_wants(&g.stand, wants, 2, 10);
+	CHECK_INT(claims.count, 2);
+	stand_close(&g.stand);
+}
+
+static void not_leased_while_paused(void) {
+	struct stand stand;
+	struct parcel parcel;
+	stand_open(&stand, "a", "b", NULL);
+	stand_pause(&stand, "a");
+	parcel_init(&parcel, &stand, "1", "body");
+	struct postern_route *paused = parcel_add_route(&parcel, stand.handlers[0]);
+	struct postern_route *other = parcel_add_route(&parcel, stand.handlers[1]);
+	paused->lease = true;
+	other->lease = true;
+	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
+	CHECK(paused->opened);
+	CHECK(!paused->leased);
+	CHECK_INT(paused->fence, 0);
+	CHECK(other->leased);
+	CHECK_INT(other->fence, 1);
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 1).count, 0);
+	stand_resume(&stand, "a");
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 1).count, 1);
+	stand_close(&stand);
+}
+
+static void alone_not_leased_while_paused(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	stand_pause(&stand, "a");
+	for (int i = 0; i < 3; i++) {
+		struct parcel parcel;
+		char id[2] = { (char)('1' + i), '\0' };
+		parcel_init(&parcel, &stand, id, "body");
+		struct postern_route *route =
+				parcel_add_route(&parcel, stand.handlers[0]);
+		route->lease = true;
+		CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
+		CHECK(!route->leased);
+	}
+	stand_resume(&stand, "a");
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 3);
+	stand_close(&stand);
+}
+
+static void gone_never_comes_back(void) {
+	struct stand stand;
+	bool alive;
+	stand_open(&stand, "a", NULL);
+	struct postern_enrolment again = { .node = stand.node, .again = true };
+	CHECK_OK(stand.ops->enrol(stand.store, &again, &stand.error), &stand.error);
+	CHECK_OK(stand.ops->renew(stand.store, stand.node, 0, &alive, &stand.error),
+			&stand.error);
+	CHECK_INT(stand.ops->enrol(stand.store, &again, &stand.error),
+			POSTERN_E_STALE);
+	CHECK_OK(stand.ops->renew(stand.store, stand.node, 1000, &alive,
+					 &stand.error),
+			&stand.error);
+	CHECK(!alive);
+	stand_close(&stand);
+}
+
 static void nothing_enrolled(void) {
 	struct stand stand;
 	stand_open(&stand, NULL);
@@ -315,6 +539,7 @@ const struct tap_case enrol_cases[] = {
 			two_known_legacy_keys },
 	{ "the key of an alias names the handler that owns it", key_of_an_alias },
 	{ "two handlers that are stored as one are refused by name", two_of_one },
+	{ "stats tell which handler each key stands for", keys_are_told },
 	{ "a refused enrolment leaves no trace", refused_whole },
 	{ "an old and a new node side by side share one handler", side_by_side },
 	{ "a delivery is shown under the key its handler was last enrolled by",
@@ -323,6 +548,22 @@ const struct tap_case enrol_cases[] = {
 			alias_shown_under_its_handler },
 	{ "enrolling says that a handler is paused, renamed or not",
 			paused_is_told },
+	{ "a copy of what is done under either key is suppressed on every node",
+			copy_after_the_alias },
+	{ "what is open under either key is claimed by nodes of each generation",
+			any_generation_claims },
+	{ "a node that knows only the alias stores under the owner",
+			stored_under_the_owner },
+	{ "two routes that came to be one handler make one delivery",
+			routed_to_both },
+	{ "two wants that came to be one handler claim each delivery once",
+			wanted_by_both },
+	{ "a handler that is paused in the store is not leased at accept",
+			not_leased_while_paused },
+	{ "a batch for one paused handler is not leased at accept",
+			alone_not_leased_while_paused },
+	{ "a node that is gone is not enrolled again under its number",
+			gone_never_comes_back },
 	{ "a node may enrol nothing", nothing_enrolled },
 	{ 0 },
 };

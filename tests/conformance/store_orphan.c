@@ -80,6 +80,45 @@ static void lost_leases_count(void) {
 	stand_close(&stand);
 }
 
+/* Another node registers "gone" and leaves; nobody opens the store anew. */
+static void orphaned_by_a_node(bool ends) {
+	struct postern_orphan *orphans = NULL;
+	struct stand stand;
+	stand_open(&stand, "kept", NULL);
+	uint64_t other = stand.node + 50;
+	struct postern_enrol_handler handler = { .key = "gone" };
+	struct postern_enrolment enrolment = {
+		.node = other,
+		.node_lease_ms = 1000,
+		.handlers = &handler,
+		.handler_count = 1,
+	};
+	CHECK_OK(stand.ops->enrol(stand.store, &enrolment, &stand.error),
+			&stand.error);
+	(void)stand_accept(&stand, "1", handler.id);
+	CHECK_INT(find_orphans(&stand, false, 100, &orphans), 0);
+	if (ends) {
+		bool alive = false;
+		CHECK_OK(stand.ops->renew(stand.store, other, 0, &alive, &stand.error),
+				&stand.error);
+	} else {
+		fake_clock_advance(&stand.clock, 1000);
+	}
+	(void)stand_recover(&stand);
+	if (CHECK_INT(find_orphans(&stand, false, 100, &orphans), 1)) {
+		CHECK_STR(orphans[0].key, "gone");
+	}
+	stand_close(&stand);
+}
+
+static void node_expires(void) {
+	orphaned_by_a_node(false);
+}
+
+static void node_ends(void) {
+	orphaned_by_a_node(true);
+}
+
 static void poisoned(void) {
 	struct postern_orphan *orphans = NULL;
 	struct stand stand;
@@ -272,6 +311,8 @@ static void gone_finds_none(void) {
 }
 
 const struct tap_case orphan_cases[] = {
+	{ "a handler of an expired node only is orphaned", node_expires },
+	{ "a handler of an ended node only is orphaned", node_ends },
 	{ "open deliveries of a handler nobody registers are orphans", found },
 	{ "a handler that is registered has no orphans", none },
 	{ "what has ended is no orphan", ended_is_no_orphan },

@@ -194,8 +194,6 @@ static void alias_suppresses(void) {
 
 	parcel_init(&parcel, &stand, "1", "body");
 	struct postern_route *route = parcel_add_route(&parcel, stand.handlers[0]);
-	route->aliases = &stand.handlers[1];
-	route->alias_count = 1;
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
 	CHECK(!route->opened);
 	CHECK_INT(stand_get(&stand, seq).delivery_count, 1);
@@ -277,8 +275,6 @@ static void poisoned_alias_is_opened(void) {
 
 	parcel_init(&parcel, &stand, "1", "body");
 	struct postern_route *route = parcel_add_route(&parcel, stand.handlers[0]);
-	route->aliases = &stand.handlers[1];
-	route->alias_count = 1;
 	route->retry_poisoned = true;
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
 	CHECK(route->opened);

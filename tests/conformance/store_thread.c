@@ -272,6 +272,7 @@ static void clean_all(struct stand *stand) {
 		.rules = &rule,
 		.rule_count = 1,
 		.max = KEY_COUNT / 2,
+		.bytes_max = SIZE_MAX,
 		.more = true,
 	};
 	for (int i = 0; cleaning.more && i < 100; i++) {

@@ -131,15 +131,17 @@ static bool is_there(struct cuts_stand *stand, const struct cuts_trial *trial) {
 /* More than the store has. */
 #define LINES_MAX 100
 
-/* Twice: what was under way the first time may have leased since. */
-static void renew(struct cuts_stand *stand) {
-	struct own *own = own_of(stand);
+static int try_recover(struct own *own, struct postern_error *error) {
+	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
+	struct postern_recovered recovered;
+	return own->store->ops->recover(own->store, &recovery, &recovered, error);
+}
+
+/* What a node does now and then: it gives back what it may have leased without
+   knowing. Twice: what was under way the first time may have leased since. */
+static void recover(struct cuts_stand *stand) {
 	for (int i = 0; i < 2; i++) {
-		bool alive = false;
-		CHECK_OK(own->store->ops->renew(own->store, NODE, PATIENCE_MS, &alive,
-						 &stand->error),
-				&stand->error);
-		CHECK(alive);
+		CHECK_OK(try_recover(own_of(stand), &stand->error), &stand->error);
 		cuts_wait_quiet(stand);
 	}
 }
@@ -163,18 +165,15 @@ static void prepare_accept(struct cuts_stand *stand, struct cuts_trial *trial) {
    meets one finds out, and has another the next time. */
 static void prepare_first(struct cuts_stand *stand, struct cuts_trial *trial) {
 	struct own *own = own_of(stand);
-	bool alive = false;
 	int tries = 0;
 	(void)trial;
 	(void)cuts_ask(stand,
 			"SELECT count(pg_terminate_backend(pid, $1)) FROM pg_stat_activity"
 			" WHERE application_name = 'postern'",
 			"60000");
-	while (own->store->ops->renew(own->store, NODE, PATIENCE_MS, &alive,
-				   NULL) != POSTERN_OK &&
-			tries++ < LINES_MAX) {
+	while (try_recover(own, NULL) != POSTERN_OK && tries++ < LINES_MAX) {
 	}
-	renew(stand);
+	recover(stand);
 }
 
 static void prepare_second(struct cuts_stand *stand, struct cuts_trial *trial) {
@@ -210,7 +209,7 @@ static void judge_unheard(struct cuts_stand *stand, struct cuts_trial *trial) {
 	const struct own *own = own_of(stand);
 	int code = POSTERN_OK;
 	CHECK_INT(trial->r, POSTERN_E_UNAVAILABLE);
-	renew(stand);
+	recover(stand);
 	bool there = is_there(stand, trial);
 	if (there) {
 		CHECK_STR(truth(stand, trial), "1 1 1 0 0 0 0");

@@ -79,7 +79,7 @@ LOOK = """
     select postern.now_ms(), coalesce(o.node, 0), o.count,
            coalesce(n.renewed_at, 0)
     from (select node, count(*) from postern.open group by node) o
-    left join postern.node n on n.node = o.node
+    left join postern.node_term n on n.node = o.node
     union all select postern.now_ms(), -1, 0, 0
     order by 2 desc \\watch 0.2
 """
@@ -120,11 +120,11 @@ NOTE_TERMS = """
         return null;
     end $$;
 
-    create trigger note_renewed after update on postern.node for each row
+    create trigger note_renewed after update on postern.node_term for each row
         when (old.renewed_at <> new.renewed_at)
         execute function public.note_renewed();
 
-    create trigger note_gone after delete on postern.node for each row
+    create trigger note_gone after delete on postern.node_term for each row
         execute function public.note_gone();
 
     create trigger note_freed after update on postern.open for each row

@@ -31,9 +31,6 @@ from sweep import STEADY_STORIES, STORIES, Trial
 
 CUTS = int(os.environ.get("POWER_CUTS", "100"))
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
-# Without the sync a loss is likely, but not at every place.
-BUG_CUTS = 30
-
 IMAGE_BYTES = 24 * 1024 * 1024
 INSIDE = "POSTERN_POWER_INSIDE"
 
@@ -148,21 +145,20 @@ def cut(trial):
     return outcome
 
 
-def environment(how, number, bug):
+def environment(how, number):
     return {
         "LD_PRELOAD": sweep.STRIKE,
         "STRIKE_HOW": how,
         "STRIKE_AT": str(number),
-        **({"POSTERN_BUG": bug} if bug else {}),
     }
 
 
 def count_calls(story):
-    told = sweep.count(environment("none", 0, None), "STRIKE_TOLD", story)
+    told = sweep.count(environment("none", 0), "STRIKE_TOLD", story)
     return int(told)
 
 
-def cuts(number, dice, bug=None):
+def cuts(number, dice):
     """Cuts at any call of any story, one in four of them twice in a row."""
     totals = [(story, count_calls(story)) for story in STORIES]
     steady_totals = [(story, count_calls(story)) for story in STEADY_STORIES]
@@ -177,7 +173,7 @@ def cuts(number, dice, bug=None):
         yield Trial(
             " then ".join(f"{how} {place}" for place in places),
             story,
-            [environment(how, place, bug) for place in places],
+            [environment(how, place) for place in places],
         )
 
 
@@ -219,13 +215,6 @@ def main():
     if report.struck < report.trials // 2:
         report.problems.append("hardly anything was cut")
     tap.sweep(f"{CUTS} power cuts lose nothing that was acknowledged", report)
-
-    report = sweep.sweep(cuts(BUG_CUTS, dice, "sync-normal"), do=cut)
-    print(f"# without full syncs: {report}", flush=True)
-    tap.case(
-        "power cuts are noticed if the store does not sync every commit",
-        [] if report.problems else ["nothing was lost without the syncs"],
-    )
     tap.finish()
 
 

@@ -24,6 +24,8 @@
 #define EPOCH_MS 1700000000000LL
 /* Longer than any rest after trouble with the store. */
 #define REST_MS 5000
+/* Longer than a node lives without being renewed. */
+#define NODE_LEASE_MS 20000
 /* Also what a process that was stopped may hold up others. */
 #define COMMAND_TIMEOUT_MS 3000
 
@@ -479,6 +481,11 @@ void world_settle(struct world *world) {
 }
 
 bool world_drain(struct world *world) {
+	/* A life that was killed is gone once this one has seen it silent for its
+	   lease. */
+	(void)postern_box_sweep(world->box, NULL, NULL);
+	world_wait(world, NODE_LEASE_MS);
+	(void)postern_box_sweep(world->box, NULL, NULL);
 	for (int i = 0; i < 50; i++) {
 		world_process(world, 0);
 		if (count_open(world) == 0) {

@@ -16,6 +16,8 @@
 
 #define COMPARE_EVERY 100
 #define LEASED_MAX 64
+/* Far from those of the stand, which counts up. */
+#define JOINING_NODE 1000000
 /* Well above what the clock may advance between two looks of a store. */
 #define SET_BACK_MS_MIN 10000
 
@@ -38,6 +40,13 @@ static size_t below(struct match *match, size_t bound) {
 
 static bool one_in(struct match *match, size_t bound) {
 	return below(match, bound) == 0;
+}
+
+/* The id under which a node knows a handler: one that enrolled before "d"
+   became an alias of "a" may still use that of "d". */
+static int64_t known_id(struct match *match, int handler) {
+	bool by_alias = match->merged && handler == 1 && one_in(match, 2);
+	return match->ids[by_alias ? 4 : handler];
 }
 
 /* A new life enrols some of the handlers, most often all. */
@@ -66,8 +75,41 @@ static void enrol(struct match *match) {
 			CHECK_INT(handlers[i].id, match->ids[handler]);
 		}
 		match->ids[handler] = handlers[i].id;
-		CHECK_INT(handlers[i].alias_count, match->merged && handler == 1);
 	}
+}
+
+/* The stand's node makes "d" an alias of "a". Whoever has "d" has "a" now. */
+static void merge(struct match *match) {
+	struct model *model = match->model;
+	match->merged = true;
+	model->owner[4] = 1;
+	model->registered[1] = model->registered[1] || model->registered[4];
+	model->registered[4] = false;
+	struct stand_handler handler = {
+		.key = "a",
+		.legacy_keys = "d",
+		.in_process = model->in_process[1],
+		.max_crashes = MODEL_MAX_CRASHES,
+	};
+	CHECK_OK(stand_enrol(&match->stand, &handler, 1), &match->stand.error);
+	CHECK_INT(handler.id, match->ids[1]);
+}
+
+/* Another node comes, makes the alias and goes; this one lives on with the ids
+   that it was given when it enrolled. */
+static void step_join(struct match *match) {
+	struct stand *stand = &match->stand;
+	uint64_t node = stand->node;
+	if (match->merged) {
+		return;
+	}
+	stand->node = node + JOINING_NODE;
+	merge(match);
+	bool alive;
+	CHECK_OK(stand->ops->renew(stand->store, stand->node, 0, &alive,
+					 &stand->error),
+			&stand->error);
+	stand->node = node;
 }
 
 static void step_crash(struct match *match) {
@@ -75,18 +117,7 @@ static void step_crash(struct match *match) {
 	stand_crash(&match->stand);
 	model->node = match->stand.node;
 	if (!match->merged && one_in(match, 4)) {
-		match->merged = true;
-		model->owner[4] = 1;
-		model->registered[4] = false;
-		/* So that it happens in this life. */
-		struct stand_handler handler = {
-			.key = "a",
-			.legacy_keys = "d",
-			.in_process = model->in_process[1],
-			.max_crashes = MODEL_MAX_CRASHES,
-		};
-		CHECK_OK(stand_enrol(&match->stand, &handler, 1), &match->stand.error);
-		CHECK_INT(handler.id, match->ids[1]);
+		merge(match); /* so that it happens in this life */
 	}
 	enrol(match);
 	struct postern_recovered expected = model_recover(model);
@@ -154,12 +185,10 @@ static void make_accept(struct match *match, struct model_accept *accept,
 		accept->wanted[i] = model->owner[i] == i && one_in(match, 3);
 		if (accept->wanted[i]) {
 			struct postern_route *route =
-					parcel_add_route(parcel, match->ids[i]);
+					parcel_add_route(parcel, known_id(match, i));
 			route->lease = accept->lease[i] = one_in(match, 2);
 			route->retry_poisoned = accept->retry_poisoned[i] =
 					one_in(match, 2);
-			route->aliases = &match->ids[4];
-			route->alias_count = match->merged && i == 1;
 		}
 	}
 	if (parcel->accept.route_count == 0 && one_in(match, 4)) {
@@ -232,9 +261,12 @@ static void step_apply(struct match *match) {
 
 /* What a claim may and must take, by the model. */
 struct expected {
+	/* By owner, which claims what is stored under its aliases, too. */
 	uint32_t max[MODEL_HANDLER_MAX]; /* wanted; 0: not */
 	size_t due[MODEL_HANDLER_MAX];
 	size_t taken[MODEL_HANDLER_MAX];
+	size_t want[MODEL_HANDLER_MAX];
+	/* By stored id. */
 	int64_t last_due_at[MODEL_HANDLER_MAX];
 	bool has_suspects;
 	uint64_t oldest;
@@ -250,10 +282,11 @@ static void expect(struct model *model, struct expected *expected) {
 	for (size_t i = 0; i < model->count; i++) {
 		for (int j = 1; j < MODEL_HANDLER_MAX; j++) {
 			const struct model_delivery *d = &model->messages[i].deliveries[j];
-			if (expected->max[j] == 0) {
+			int owner = model->owner[j];
+			if (expected->max[owner] == 0) {
 				continue;
 			}
-			expected->due[j] += model_is_due(model, d, j);
+			expected->due[owner] += model_is_due(model, d, j);
 			if (model_is_suspect(model, d, j)) {
 				uint64_t age = model->group_age[d->group];
 				if (!expected->has_suspects || age < expected->oldest) {
@@ -280,9 +313,10 @@ static void follow(struct match *match, struct expected *expected,
 		handler++;
 	}
 	if (!CHECK(message) || !CHECK(handler < MODEL_HANDLER_MAX) ||
-			!CHECK(expected->max[handler] > 0)) {
+			!CHECK(expected->max[model->owner[handler]] > 0)) {
 		return;
 	}
+	CHECK_INT(expected->want[model->owner[handler]], item->want);
 	struct model_delivery *d = &message->deliveries[handler];
 	CHECK_INT(item->channel, match->channels[message->channel]);
 	CHECK_STR(item->message->body, bodies[message->body]);
@@ -291,7 +325,7 @@ static void follow(struct match *match, struct expected *expected,
 		CHECK(model_is_due(model, d, handler));
 		CHECK(d->due_at_ms >= expected->last_due_at[handler]);
 		expected->last_due_at[handler] = d->due_at_ms;
-		expected->taken[handler]++;
+		expected->taken[model->owner[handler]]++;
 	} else {
 		CHECK(model_is_suspect(model, d, handler));
 		CHECK_INT(model->group_age[d->group], expected->oldest);
@@ -315,14 +349,14 @@ static void check_rest(struct match *match, const struct expected *expected,
 	for (size_t i = 0; i < model->count; i++) {
 		for (int j = 1; j < MODEL_HANDLER_MAX; j++) {
 			const struct model_delivery *d = &model->messages[i].deliveries[j];
-			if (expected->max[j] == 0 || d->state != POSTERN_STATE_PENDING ||
-					model->paused[model->owner[j]]) {
+			int owner = model->owner[j];
+			if (expected->max[owner] == 0 ||
+					d->state != POSTERN_STATE_PENDING || model->paused[owner]) {
 				continue;
 			}
 			suspects += d->group != 0;
 			CHECK(d->group == 0 || d->group != expected->group);
-			CHECK(d->group != 0 || expected->taken[j] == 0 ||
-					d->due_at_ms >= expected->last_due_at[j]);
+			CHECK(d->group != 0 || d->due_at_ms >= expected->last_due_at[j]);
 			int64_t wait =
 					d->due_at_ms > model->now ? d->due_at_ms - model->now : 0;
 			next = next < 0 || wait < next ? wait : next;
@@ -338,10 +372,11 @@ static void step_claim(struct match *match) {
 	struct postern_want wants[MODEL_HANDLER_MAX];
 	size_t want_count = 0;
 	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
-		if (model->registered[model->owner[i]] && !one_in(match, 4)) {
+		if (model->registered[i] && !one_in(match, 4)) {
 			expected.max[i] = 1 + (uint32_t)below(match, 6);
+			expected.want[i] = want_count;
 			wants[want_count++] = (struct postern_want){
-				.handler = match->ids[i],
+				.handler = known_id(match, i),
 				.max = expected.max[i],
 				.in_process = is_in_process(model, i),
 			};
@@ -433,6 +468,19 @@ static void step_edit_all(struct match *match) {
 	CHECK_INT(count, expected);
 }
 
+/* Whichever id a node asks with, what is said is said of the owner. */
+static void check_pauses(struct match *match) {
+	bool paused[MODEL_HANDLER_MAX] = { 0 };
+	size_t count = MODEL_HANDLER_MAX - 1;
+	CHECK_OK(match->stand.ops->read_pauses(match->stand.store, match->ids + 1,
+					 count, paused, &match->stand.error),
+			&match->stand.error);
+	for (size_t i = 0; i < count; i++) {
+		int owner = match->model->owner[i + 1];
+		CHECK_INT(paused[i], match->model->paused[owner]);
+	}
+}
+
 static void step_pause(struct match *match) {
 	int handler = 1 + (int)below(match, MODEL_HANDLER_MAX - 1);
 	int owner = match->model->owner[handler];
@@ -442,6 +490,7 @@ static void step_pause(struct match *match) {
 					 pause ? POSTERN_EDIT_PAUSE : POSTERN_EDIT_RESUME, 0,
 					 keys[handler], NULL),
 			&match->stand.error);
+	check_pauses(match);
 }
 
 static void step_orphans(struct match *match) {
@@ -476,11 +525,12 @@ static size_t route(void *context, int64_t channel, const char *type,
 
 static void step_unpark(struct match *match) {
 	int channel = (int)below(match, 2);
+	int handler = 1 + (int)below(match, 2);
 	struct routing routing = {
 		.channel = match->channels[channel],
-		.handler = match->ids[2],
+		.handler = known_id(match, handler),
 	};
-	uint64_t expected = model_unpark(match->model, channel, 2);
+	uint64_t expected = model_unpark(match->model, channel, handler);
 	uint64_t total = 0;
 	int64_t cursor = 0;
 	do {
@@ -617,6 +667,7 @@ static const struct {
 	{ "orphans", 1, step_orphans },
 	{ "edit all", 1, step_edit_all },
 	{ "set back", 1, step_set_back },
+	{ "join", 1, step_join },
 };
 #define STEP_KIND_COUNT (sizeof steps / sizeof steps[0])
 

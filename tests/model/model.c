@@ -60,7 +60,8 @@ static void open_route(struct model *model, struct model_accept *accept,
 	if (d->state == POSTERN_STATE_ANY) {
 		d = &message->deliveries[handler];
 		make_pending(model, d, 0);
-		if (accept->lease[handler] && accept->code == POSTERN_OK) {
+		if (accept->lease[handler] && accept->code == POSTERN_OK &&
+				!model->paused[handler]) {
 			model_lease(model, d);
 			accept->leased[handler] = true;
 		}

@@ -320,13 +320,13 @@ static const struct tap_case cases[] = {
 	{ "a bulk edit that is not understood changes nothing", bad_bulk },
 	{ "deep and long JSON is refused", depth_bombs },
 	{ "only JSON is taken for JSON", only_json },
-	{ "a bulk retry leaves out what was discarded, unless it says so",
+	{ "a bulk retry leaves out discarded deliveries unless named",
 			ended_on_purpose },
 	{ "a paused handler gets nothing until it is resumed", pausing },
-	{ "a cleanup removes what has expired, and says how much", cleaning },
-	{ "one cleanup at a time: another is told that it is busy",
-			cleaning_twice },
-	{ "a cleanup that was cut short by a stop says so", cleaning_stopped },
+	{ "a cleanup removes what has expired, and returns how much", cleaning },
+	{ "one cleanup at a time: another gets busy", cleaning_twice },
+	{ "a cleanup that a stop interrupts is reported as incomplete",
+			cleaning_stopped },
 };
 
 TAP_MAIN(cases)

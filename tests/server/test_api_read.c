@@ -393,10 +393,10 @@ static void quick_routes(void) {
 
 static const struct tap_case cases[] = {
 	{ "what is not in the table is 404", paths },
-	{ "another method is 405 and says which would do", methods },
+	{ "another method is 405 with the allowed methods", methods },
 	{ "long paths and queries are 414", long_lines },
 	{ "stats count messages and deliveries", stats },
-	{ "nodes are told with what they do", nodes },
+	{ "nodes are listed with what they do", nodes },
 	{ "a listing has every member and every filter", listing },
 	{ "a cursor leads through all pages", pages },
 	{ "a query that cannot be meant is 400", bad_queries },
@@ -404,7 +404,7 @@ static const struct tap_case cases[] = {
 			one_message },
 	{ "a body that is no text is shown in base64", bodies_that_are_no_text },
 	{ "messages are found by id, source and channel", finding },
-	{ "ready means that somebody delivers and nobody stops", health },
+	{ "ready means that a runner runs and the server is not stopping", health },
 	{ "only what waits for nothing is quick", quick_routes },
 };
 

@@ -119,7 +119,7 @@ static void numbers(void) {
 	CHECK_INT(fixture_message(&self.fixture, "b", "more", "x"), 202);
 	CHECK_INT(fixture_get(&self.fixture, "GET /v1/messages/1"), 409);
 	CHECK_CONTAINS(fixture_text(&self.fixture, "detail"),
-			"1 (left, right): say which with ?store=NAME");
+			"1 (left, right): choose one with ?store=NAME");
 	CHECK_INT(fixture_get(&self.fixture, "GET /v1/messages/1/body"), 409);
 	CHECK_INT(fixture_get(&self.fixture, "GET /v1/messages/1?store=right"),
 			200);

@@ -154,7 +154,7 @@ def _(place):
     place.fails(1, "bench", "--store", "sqlite:bench.db", says="used")
 
 
-@case("a store that somebody else has is refused")
+@case("a store that another process owns is refused")
 def _(place):
     place.hold("sqlite:held.db")
     place.fails(4, "bench", "--store", "sqlite:held.db", says="in use")
@@ -184,13 +184,13 @@ def _(place):
         (["--duplicates", "1" * 40], "0% to 90%"),
         (["--handler", "mail"], "callback, sql, exec or none"),
         (["--rate", "0"], "--rate"),
-        (["--rate", "5", "--batch", "5"], "leave out"),
-        (["--rate", "5", "--drain"], "leave out"),
-        (["--rate", "5", "--senders", "2"], "leave out"),
-        (["--shared", "--drain"], "leave out"),
-        (["--shared", "--handler", "none"], "leave out"),
+        (["--rate", "5", "--batch", "5"], "remove"),
+        (["--rate", "5", "--drain"], "remove"),
+        (["--rate", "5", "--senders", "2"], "remove"),
+        (["--shared", "--drain"], "remove"),
+        (["--shared", "--handler", "none"], "remove"),
         (["--store", "nosuch:x"], "nosuch"),
-        (["more"], "too much"),
+        (["more"], "unexpected argument"),
     ):
         if "--store" not in words:
             words = ["--store", "sqlite:bench.db"] + words
@@ -258,7 +258,7 @@ def _(place):
         assert text in result.stdout, (text, result.stdout)
 
 
-@case("without npm the others are left out, and it is said what is missing")
+@case("without npm the others are left out, and the missing program is named")
 def _(place):
     # All that the rest of it runs by name.
     os.mkdir(place.file("bin"))

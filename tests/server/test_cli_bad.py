@@ -84,9 +84,9 @@ def _(place):
     limit = 1024 * 1024
     result = place.send("big", b"x" * (limit + 1))
     equal((result.code, result.out), (1, ""))
-    assert "over 1MiB" in result.err, result
+    assert "exceeds 1MiB" in result.err, result
     place.write("big.bin", b"x" * (limit + 1))
-    place.fails(1, "send", "orders", "big.bin", says="over 1MiB")
+    place.fails(1, "send", "orders", "big.bin", says="exceeds 1MiB")
     equal(place.ok("list", "--json").json(), [])
     equal(place.send("fits", b"x" * limit).out, "accepted\n")
     equal(len(place.ok("show", "fits", "--body").raw), limit)
@@ -95,10 +95,10 @@ def _(place):
 @both("a body that never ends is refused, too")
 def _(place):
     with open("/dev/zero", "rb") as zero:
-        place.fails(1, "send", "orders", "/dev/zero", says="over 1MiB")
+        place.fails(1, "send", "orders", "/dev/zero", says="exceeds 1MiB")
     place.fails(1, "send", "orders", "no-such-file", says="no-such-file")
     place.fails(1, "send", "orders", ".", says="directory")
-    place.fails(2, "send", "orders", "x", "--body", "y", says="not both")
+    place.fails(2, "send", "orders", "x", "--body", "y", says="cannot be combined")
 
 
 @case("the server has the last word about the limit")
@@ -111,7 +111,7 @@ def _(place):
     equal(place.send("b", b"x" * 1024).out, "accepted\n")
 
 
-@case("a type that nobody wants is refused where the channel says so")
+@case("a type that no handler wants is rejected with unrouted: reject")
 def _(place):
     place.configure(
         """\
@@ -156,7 +156,7 @@ def _(place):
         equal(file.read(), text)
 
 
-@case("tables of somebody else in the same file are left alone")
+@case("other tables in the same file are not changed")
 def _(place):
     place.configure()
     with sqlite3.connect(place.file("box.db")) as database:
@@ -216,7 +216,7 @@ def as_nobody(place):
     return {"user": 65534, "group": 65534, "extra_groups": []}
 
 
-@case("a store that may not be read or written says so")
+@case("a store without read or write permission is reported")
 def _(place):
     place.configure()
     equal(place.send("a").out, "accepted\n")
@@ -228,7 +228,7 @@ def _(place):
     equal(place.send("a").out, "duplicate\n")
 
 
-@case("a store on a disk that is read-only says so")
+@case("a store on a read-only disk is reported")
 def _(place):
     os.mkdir(place.file("disk"))
     place.configure(CONFIG.replace("box.db", "disk/box.db"))
@@ -245,7 +245,7 @@ def _(place):
     equal(place.send("a").out, "duplicate\n")
 
 
-@case("a disk that is full says so, and goes on when there is room")
+@case("a full disk is reported, and work continues when there is room")
 def _(place):
     def small_disk():
         # No file may become longer than this; what is ignored stays so.
@@ -341,7 +341,7 @@ def _(place):
             assert text in plain.err, (words, line, plain)
 
 
-@case("a note is told from an error by its name")
+@case("notes and errors have different names in JSON")
 def _(place):
     place.configure()
     place.send("a", "body")

@@ -35,7 +35,7 @@ def _(place):
     equal(first.stop(), 0)
 
 
-@case("commands go through a server that runs as another configuration says")
+@case("commands use a server that has another configuration")
 def _(place):
     place.configure()
     place.serve()
@@ -140,7 +140,7 @@ def _(place):
     place.ok("init")
     for answer in (b"hello", b"[]", b"", b"{"):
         fake = FakeServer(place, [http(200, answer)])
-        place.fails(1, "stats", says="no JSON")
+        place.fails(1, "stats", says="not a JSON")
         fake.thread.join()
     fake = FakeServer(place, [http(500, b'{"detail":"it\\u001b[31m broke"}')])
     result = place.fails(1, "stats", says="broke")
@@ -199,7 +199,7 @@ def _(place):
     equal(place.send("a").out, "duplicate\n")
 
 
-@case("beside an embedding program one may look and not touch")
+@case("beside an embedding program commands can read and not write")
 def _(place):
     place.configure()
     equal(place.send("a", "x").out, "accepted\n")
@@ -232,7 +232,7 @@ def _(place):
     equal(place.send("b", "x").out, "accepted\n")
 
 
-@case("what a server that was killed left behind is in nobody's way")
+@case("the lock and socket of a killed server do not prevent a start")
 def _(place):
     place.configure()
     server = place.serve()
@@ -248,7 +248,7 @@ def _(place):
     equal(place.send("b").out, "duplicate\n")
 
 
-@case("stats tell of the server as long as it is there")
+@case("stats list the server while it runs")
 def _(place):
     place.configure()
     server = place.serve()
@@ -267,7 +267,7 @@ def _(place):
     assert "NODE" not in place.ok("stats").out
 
 
-@case("a command that finds the server gone serves itself")
+@case("a command whose server has stopped opens the store itself")
 def _(place):
     place.configure()
     stop = threading.Event()
@@ -347,7 +347,7 @@ def _(place):
     equal(command.process.wait(), 0)
 
 
-@case("one may look beside a server that hangs, and is told")
+@case("commands can read beside a server that hangs, and print a note")
 def _(place):
     place.configure()
     server = place.serve()
@@ -357,7 +357,7 @@ def _(place):
         show = pool.submit(place.ok, "show", "a", "--json")
         check = pool.submit(place.run, "check")
     equal(show.result().json()["body"], "x")
-    assert "did not answer" in show.result().err, show.result()
+    assert "did not respond" in show.result().err, show.result()
     equal(check.result().code, 5)
     server.process.send_signal(signal.SIGCONT)
     equal(place.send("a", "x").out, "duplicate\n")
@@ -369,10 +369,10 @@ def _(place):
     place.configure()
     place.serve()
     result = place.ok("check")
-    assert "a server is running and well" in result.out, result
+    assert "a server is running and healthy" in result.out, result
 
 
-@case("check says that a server that stops is not well, with exit 5")
+@case("check reports a server that stops as not healthy, with exit 5")
 def _(place):
     place.configure(
         CONFIG.replace("cat >> ${DIR}/log.out", "touch ${DIR}/started; sleep 30")
@@ -383,7 +383,7 @@ def _(place):
     until(lambda: os.path.exists(place.file("started")))
     server.process.send_signal(signal.SIGTERM)
     result = until(lambda: (r := place.run("check")).code == 5 and r)
-    assert "not well" in result.out, result
+    assert "not healthy" in result.out, result
     equal(place.show("a")["id"], "a")
     server.process.send_signal(signal.SIGTERM)
     server.process.wait()
@@ -405,7 +405,7 @@ def try_all(place, lines):
     return result.stdout.decode()
 
 
-@case("the demo serves itself and everything it says to try works")
+@case("every command that the demo prints works")
 def _(place):
     with open(place.file("out"), "wb") as out:
         server = place.start([POSTERN, "serve", "--demo"], stdout=out)

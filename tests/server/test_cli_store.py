@@ -113,11 +113,11 @@ def _(place):
     second = place.send("a", "x", "--json").json()
     equal((second["status"], second["seq"]), ("duplicate", first["seq"]))
     result = place.send("a", "y", "--json")
-    equal((result.code, result.json()["status"]), (1, 409))
+    equal((result.code, result.json()["status"]), (1, "conflict"))
     equal(result.json()["seq"], first["seq"])
 
 
-@both("send without an id makes one and tells it")
+@both("send without an id generates and prints one")
 def _(place):
     result = place.ok("send", "orders", stdin="x")
     equal(result.out, "accepted\n")
@@ -194,7 +194,7 @@ def _(place):
     first = place.ok("list", "--limit", "3", "--json")
     equal(len(first.json()), 3)
     cursor = json.loads(first.err)["cursor"]
-    assert f"there are more: --cursor {cursor}" in place.ok(
+    assert f"there are more deliveries: --cursor {cursor}" in place.ok(
         "list", "--limit", "3").err
     equal(ids("--cursor", cursor), ["slow"])
     text = place.ok("list").out.splitlines()
@@ -202,7 +202,7 @@ def _(place):
     equal(len(text), 5)
     assert "retrying" in text[4] and "no way bad" in text[3], text
     place.fails(2, "list", "--state", "posioned",
-                says="'posioned', did you mean 'poisoned'? There are pending")
+                says="'posioned', did you mean 'poisoned'? The states are pending")
     result = place.fails(2, "list", "--state", "nope", says="'nope'")
     assert "did you mean" not in result.err, result
     place.fails(2, "list", "--since", "yesterday", says="since")
@@ -211,10 +211,10 @@ def _(place):
     place.fails(2, "list", "--handler", "", says="empty")
     result = place.ok("list", "--channel", "other")
     equal(result.out, "")
-    assert "no such deliveries" in result.err
+    assert "no deliveries match" in result.err
 
 
-@both("show tells what became of a message and why")
+@both("show prints the deliveries of a message and their errors")
 def _(place):
     fill(place)
     data = place.show("bad")
@@ -245,8 +245,8 @@ def _(place):
     place.fails(3, "show", "--seq", "99999")
     place.fails(3, "show", "bad", "--channel", "other")
     place.fails(2, "show", "--seq", "x1", says="number")
-    place.fails(2, "show", says="which message")
-    place.fails(2, "show", "bad", "--seq", "1", says="not both")
+    place.fails(2, "show", says="specify a message id")
+    place.fails(2, "show", "bad", "--seq", "1", says="cannot be combined")
 
 
 @both("of several messages with one id one has to be chosen")
@@ -256,12 +256,12 @@ def _(place):
     place.send("same", "3", channel="other")
     result = place.fails(2, "show", "same", says="3 messages have this id")
     assert "--channel orders --source s one" in result.err, result
-    place.fails(2, "retry", "same", says="say which one")
+    place.fails(2, "retry", "same", says="choose one with")
     equal(place.show("same", "--source", "s two")["body"], "2")
     equal(place.show("same", "--channel", "other")["body"], "3")
 
 
-@both("an id that looks like a number is given with --id")
+@both("--id accepts an id that looks like a number")
 def _(place):
     place.send("#1", "first", "--type", "odd.x")
     place.send("#2", "second", "--type", "odd.x")
@@ -271,8 +271,8 @@ def _(place):
     place.fails(2, "show", "--id", "#1", says="2 messages have this id")
     equal(place.ok("show", "--id", "#1", "--source", "s", "--body").out, "third")
     place.fails(3, "show", "--id", "#3", says="'#3'")
-    place.fails(2, "show", "--id", "#2", "--seq", "2", says="not both")
-    place.fails(2, "show", "--id", "#2", "x", says="not both")
+    place.fails(2, "show", "--id", "#2", "--seq", "2", says="cannot be combined")
+    place.fails(2, "show", "--id", "#2", "x", says="cannot be combined")
     equal(place.ok("discard", "--id", "#2").out, "discarded parked message\n")
 
 
@@ -296,11 +296,11 @@ def _(place):
     assert "not yet" in attempts, attempts
 
 
-@both("a message that is dropped is accepted and said to be dropped")
+@both("a dropped message is accepted and reported as dropped")
 def _(place):
     result = place.send("a", "x", channel="drops")
     equal((result.code, result.out), (0, "accepted\n"))
-    assert "no handler wants it: dropped" in result.err, result
+    assert "no handler wants the message: dropped" in result.err, result
     data = place.send("b", "x", "--json", channel="drops").json()
     equal((data["status"], data["dropped"], data["seq"]), ("accepted", True, None))
     result = place.send("c", "x", "--type", "odd.x")
@@ -350,7 +350,7 @@ def _(place):
         and row
     )
     assert after["fence"] > before["fence"], (before, after)
-    result = place.fails(1, "retry", "quick", says="will not be run again")
+    result = place.fails(1, "retry", "quick", says="cannot be run again")
     equal(result.out, "")
     place.fails(1, "retry", "quick", "--handler", "quick", says="'quick': ")
     place.fails(3, "retry", "bad", "--handler", "nobody",
@@ -378,7 +378,7 @@ def _(place):
     equal(place.ok("retry", "bad", "--handler", "bad").out, "retried bad\n")
 
 
-@both("many are counted first and edited only when somebody agrees")
+@both("bulk edits are counted first and need confirmation")
 def _(place):
     fill(place)
     for number in range(5):
@@ -397,20 +397,20 @@ def _(place):
     result = place.ok("discard", "--state", "poisoned", "--yes", "--json")
     equal(result.json()["count"], 4)
     equal(place.ok("discard", "--state", "poisoned", "--yes").out, "discarded 0\n")
-    place.fails(2, "discard", says="which deliveries")
+    place.fails(2, "discard", says="specify an ID")
     place.fails(2, "retry", "--state", "nonsense", "--yes", says="nonsense")
     for verb, state, why in (
-        ("retry", "done", "what is done is not run again; retry takes pending"),
-        ("retry", "leased", "is being run right now"),
-        ("retry", "parked", "has no handler that could run it"),
-        ("discard", "done", "what is done has ended; discard takes pending"),
+        ("retry", "done", "a delivery that is done is not run again; retry accepts pending"),
+        ("retry", "leased", "a leased delivery is running"),
+        ("retry", "parked", "has no handler to run"),
+        ("discard", "done", "a delivery that is done has ended; discard accepts pending"),
         ("discard", "discarded", "has ended"),
-        ("discard", "leased", "is being run right now"),
+        ("discard", "leased", "a leased delivery is running"),
     ):
-        place.fails(2, verb, "--state", state, "--dry-run", says=f"--state: what is {state}")
+        place.fails(2, verb, "--state", state, "--dry-run", says="--state: a ")
         place.fails(2, verb, "--state", state, "--yes", says=why)
         assert f"{state}," not in place.ok(verb, "--help").out, (verb, state)
-    place.fails(2, "retry", "bad", "--state", "poisoned", says="one was named")
+    place.fails(2, "retry", "bad", "--state", "poisoned", says="cannot be combined with an ID")
     place.fails(2, "retry", "--state", "poisoned", "--limit", "0", says="limit")
 
 
@@ -497,7 +497,7 @@ def _(place):
 @both("headers that would not be kept are refused")
 def _(place):
     for pair in ("Host=x", "content-length=5", "ce-id=x", "Expect=1"):
-        place.fails(2, "send", "orders", "-H", pair, says="not be kept")
+        place.fails(2, "send", "orders", "-H", pair, says="would not be stored")
     for pair in ("novalue", "=x", "a b=c", "a=b\nc: d", "a= b", b"a=\xff"):
         place.fails(2, "send", "orders", "-H", pair, says="--header")
 
@@ -523,7 +523,7 @@ def _(place):
     equal(len(place.ok("list", "--json", "--limit", "100").json()), 20)
 
 
-@case("process runs what is due, and no more than it was told")
+@case("process runs what is due, and no more than --max")
 def _(place):
     place.configure()
     for number in range(5):
@@ -572,7 +572,7 @@ def _(place):
     equal(os.listdir(place.path), ["postern.yaml"])
 
 
-@case("send to a channel that nobody knows leaves nothing behind")
+@case("send to an unknown channel creates no store")
 def _(place):
     place.fails(3, "send", "orders", "--id", "1", says="'postern init'")
     equal(os.listdir(place.path), [])
@@ -585,13 +585,13 @@ def _(place):
 
 # What a box would refuse, and where and how that is said.
 REFUSED = {
-    "sql: 'select :bodi'": "postern.yaml:6:14: sql: line 1: there is no para",
+    "sql: 'select :bodi'": "postern.yaml:6:14: sql: line 1: unknown para",
     "sql: insrt into t values (1)": "6:14: sql: line 1: near",
     "sql: commit": "postern.yaml:6:14: sql: line 1: commit is not allowed",
     f"{{sql: select 1, types: [{'a' * 201}]}}": "6:33: a pattern has more than 200",
     "{sql: select 1, types: ['*********']}": "6:33: pattern '*********' has 9",
     f"exec: [/bin/true{', x' * 64}]": "6:15: 'exec' has more than 64 entries",
-    f"exec: [/bin/true, {'x' * 65536}]": "5:7: exec's arguments are over",
+    f"exec: [/bin/true, {'x' * 65536}]": "5:7: exec's arguments exceed",
     "exec: ['${DIR}/anyone']": "5:7: ",
 }
 
@@ -642,14 +642,15 @@ def _(place):
     sample = place.read("postern.yaml")
     equal(place.ok("check").out.splitlines()[-1], "ok")
     equal(place.ok("stats", "--json").json()["stores"],
-          [{"name": "default", "kind": "sqlite"}])
+          [{"name": "default", "kind": "sqlite",
+            "url": "sqlite:" + place.file("postern.db")}])
     place.configure(CONFIG)
     result = place.ok("init", "--json")
     equal(result.json()["written"], False)
     equal(result.json()["store"], "sqlite:box.db")
     result = place.ok("init")
     assert "kept postern.yaml" in result.out, result
-    assert "postern.yaml was there" in result.err, result
+    assert "postern.yaml exists" in result.err, result
     assert "postern migrate" in result.err, result
     equal(place.read("postern.yaml"), CONFIG)
     assert "#" in sample
@@ -668,7 +669,7 @@ def _(place):
 def _(place):
     place.configure(CONFIG)
     place.fails(2, "init", "--store", "sqlite:else.db",
-                says="means the store sqlite:box.db, not sqlite:else.db")
+                says="sets the store sqlite:box.db, not sqlite:else.db")
     equal(os.path.exists(place.file("else.db")), False)
     equal(os.path.exists(place.file("box.db")), False)
     place.ok("init", "--store", "sqlite:box.db")
@@ -681,7 +682,7 @@ def _(place):
     equal(os.path.exists(place.file("postern.yaml")), False)
 
 
-@case("migrate brings a store up to date and says so")
+@case("migrate upgrades a store and reports it")
 def _(place):
     place.configure()
     place.ok("init")
@@ -695,7 +696,8 @@ def _(place):
     place.configure()
     assert "up to date" in place.ok("migrate").out
     equal(place.ok("stats", "--json").json()["stores"],
-          [{"name": "default", "kind": "sqlite"}])
+          [{"name": "default", "kind": "sqlite",
+            "url": "sqlite:" + place.file("box.db")}])
     equal(place.read("postern.yaml"), CONFIG)
     equal(place.send("a").out, "accepted\n")
 

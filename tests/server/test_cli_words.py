@@ -7,12 +7,12 @@ import sqlite3
 from support import CONFIG, case, equal, main, until
 
 
-@case("init says what it did, also where the store is another's")
+@case("init reports the file that it wrote if the store is in use")
 def _(place):
     holder = place.hold("sqlite:" + place.file("postern.db"))
     result = place.fails(4, "init", "--command-timeout", "10ms",
                          says=str(holder.pid))
-    assert "wrote postern.yaml all the same" in result.err, result
+    assert "postern.yaml was written" in result.err, result
     assert "postern migrate" in result.err, result
     equal(result.out, "")
     assert "channels:" in place.read("postern.yaml")
@@ -20,7 +20,7 @@ def _(place):
     place.ok("migrate")
 
 
-@case("a mistake in a filter or an attribute is told as the flag that was typed")
+@case("an error in a filter or an attribute names the flag")
 def _(place):
     place.configure()
     place.ok("migrate")
@@ -32,9 +32,9 @@ def _(place):
         (["list", "--limit", "0"], "list: --limit: '0'"),
         (["retry", "--since", "foo", "--yes"], "retry: --since: 'foo'"),
         (["send", "orders", "--time", "noon"], "send: --time: 'noon'"),
-        (["send", "orders", "--subject", long], "send: --subject is over"),
+        (["send", "orders", "--subject", long], "send: --subject exceeds"),
         (["send", "orders", "--correlation-id", long],
-         "send: --correlation-id is over"),
+         "send: --correlation-id exceeds"),
     ):
         place.fails(2, *words, says=text)
     # What was not typed is not told as a flag.
@@ -42,7 +42,7 @@ def _(place):
     assert "--" not in result.err, result
 
 
-@case("show says how many of its attempts a poisoned delivery has used")
+@case("show prints how many attempts a poisoned delivery has used")
 def _(place):
     place.configure("""\
 store: sqlite:box.db
@@ -81,17 +81,17 @@ def _(place):
         result = place.ok("check")
         equal(result.out.count("no such table"), 1)
         assert ("note: postern.yaml:7:7: handler 'ledger': sql: line 1: no such "
-                "table: ledgr; messages are poisoned") in result.out, result
+                "table: ledgr; deliveries are poisoned") in result.out, result
     with sqlite3.connect(place.file("box.db")) as db:
         db.execute("create table ledgr(id)")
     assert "no such table" not in place.ok("check").out
 
 
-@case("a misspelt variable is told with the one that was meant")
+@case("a misspelt variable is reported with the closest name")
 def _(place):
     place.configure()
     result = place.ok("check", env={"POSTERN_LEESE": "5m"})
-    assert "POSTERN_LEESE means nothing; did you mean POSTERN_LEASE?" in result.err
+    assert "unknown variable POSTERN_LEESE; did you mean POSTERN_LEASE?" in result.err
     result = place.ok("check", env={"POSTERN_SEED": "5", "POSTERN_X": "5"})
     equal(result.err, "")
 

@@ -124,8 +124,8 @@ def _(place):
     place.configure(CONFIG.format(url=SERVER.url(database="by_hand")))
     printed = place.ok("migrate", "--print").out
     SERVER.sql(printed, database="by_hand")
-    equal(place.send("by hand").out, "accepted\n")
-    equal(place.send("by hand").out, "duplicate\n")
+    equal(place.send("create the object in advance").out, "accepted\n")
+    equal(place.send("create the object in advance").out, "duplicate\n")
     equal(SERVER.sql("SELECT octet_length(value) FROM postern.meta"
                      " WHERE name = 'hash_key'", database="by_hand"), ["16"])
 
@@ -191,14 +191,14 @@ channels:
     equal(place.read("runs"), "run\n")
 
 
-@case("version tells that there are stores in PostgreSQL")
+@case("version lists postgres among the stores")
 def _(place):
     assert "\nstores: memory sqlite postgres\n" in place.ok("version").out
     equal(place.ok("version", "--json").json()["stores"],
           ["memory", "sqlite", "postgres"])
 
 
-@case("every node of a database is told, and which one has the lock")
+@case("stats list every node of a database, and which holds the lock")
 def _(place):
     place.configure(
         CONFIG.format(url=SERVER.url(user="postern_node"))
@@ -232,7 +232,7 @@ def _(place):
     equal(nodes(), [])
 
 
-@case("a node that was killed is told as gone while nobody else is there")
+@case("a killed node is listed as late while no other node runs")
 def _(place):
     place.configure(CONFIG.format(url=SERVER.url(schema="deserted")))
     server = place.serve()
@@ -241,14 +241,14 @@ def _(place):
     def state():
         return place.ok("stats").out.splitlines()[-1].split()[-1]
 
-    assert state() != "gone"
+    assert state() != "late"
     server.stop(signal.SIGKILL)
-    until(lambda: state() == "gone")
+    until(lambda: state() == "late")
     (node,) = place.ok("stats", "--json").json()["nodes"]
-    assert node["left_ms"] < 0 and "gone" not in node, node
+    assert node["left_ms"] < 0 and "late" not in node, node
 
 
-@case("waiting for the lock is no error, and its loss is told once")
+@case("waiting for the lock is no error, and its loss is logged once")
 def _(place):
     place.configure(
         CONFIG.format(url=SERVER.url(schema="guarded")).replace(
@@ -256,16 +256,16 @@ def _(place):
             "{processing: exclusive, lock_acquire_timeout: 1ms, node_lease: 2s")
     )
     first = place.serve()
-    until(lambda: logged(first, "has the processing lock"))
+    until(lambda: logged(first, "processing lock acquired"))
     second = place.serve()
     until(lambda: logged(second, "waiting for the lock 'InboxProcessor_default'"))
     first.process.send_signal(signal.SIGSTOP)
-    until(lambda: logged(second, "has the processing lock"))
+    until(lambda: logged(second, "processing lock acquired"))
     first.process.send_signal(signal.SIGCONT)
     until(lambda: logged(first, "waiting for the lock"))
     for server in (first, second):
         equal(server.stop(), 0)
-        taken = logged(server, "has the processing lock")
+        taken = logged(server, "processing lock acquired")
         equal([line["level"] for line in taken], ["info"], server.stderr())
         waits = logged(server, "waiting for the lock")
         equal([line["level"] for line in waits], ["info"], server.stderr())
@@ -338,7 +338,7 @@ def ask(place, path, *more):
     return json.loads(done.stdout)
 
 
-@case("a server answers where it is told to listen, and nobody else there")
+@case("a server listens on the path of listen, and only one can")
 def _(place):
     before = effects()
     place.configure(
@@ -356,9 +356,9 @@ def _(place):
     until(lambda: effects() == before + 1)
     (node,) = ask(place, "/v1/nodes")["items"]
     equal((node["own"], node["processor"]), (True, False), node)
-    assert "a server is running and well" in place.ok("check").out
+    assert "a server is running and healthy" in place.ok("check").out
     # A second one keeps off; what a dead one left is in nobody's way.
-    place.fails(4, "serve", says="another server answers at")
+    place.fails(4, "serve", says="another server is listening on")
     equal(ask(place, "/healthz"), {"status": "ok"})
     server.stop(signal.SIGKILL)
     server = place.serve()
@@ -491,7 +491,7 @@ def _(place):
         )
         server = place.serve()
         # Its last claim has found nothing: it wants to be told.
-        until(lambda: count("SELECT count(*) FROM postern.node WHERE sleeps") == 1)
+        until(lambda: count("SELECT count(*) FROM postern.node_sleep WHERE sleeps") == 1)
         until(lambda: count(
             "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'") == 1)
         equal(place.send("heard", '{"n": 1}').out, "accepted\n")

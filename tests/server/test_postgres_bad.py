@@ -71,7 +71,7 @@ def migrated(place, schema):
     return url
 
 
-@case("a wrong password is told without it")
+@case("a wrong password is reported without the password")
 def _(place):
     make_role("guarded", "PASSWORD 'right'")
     SERVER.demand_password("guarded")
@@ -79,7 +79,7 @@ def _(place):
     refused(place, url, "guarded", "check the user and the password")
 
 
-@case("a missing password is told with the places to put it")
+@case("a missing password is reported with the places to put it")
 def _(place):
     make_role("asked", f"PASSWORD '{SECRET}'")
     SERVER.demand_password("asked")
@@ -111,7 +111,7 @@ def _(place):
             "set fewer 'connections'")
 
 
-@case("a role that may not connect to the database is told which right it lacks")
+@case("the error of a role that may not connect names the missing right")
 def _(place):
     make_role("outsider")
     SERVER.sql("CREATE DATABASE closed")
@@ -120,13 +120,13 @@ def _(place):
             "permission denied for database", "grant CONNECT")
 
 
-@case("a port where nobody listens is told with the address")
+@case("a port without a server is reported with the address")
 def _(place):
     url = SERVER.url(password=SECRET, port=free_port())
     refused(place, url, "refused", "check host and port")
 
 
-@case("a host that is not there is told by its name")
+@case("an unknown host is reported by its name")
 def _(place):
     url = f"postgres://u:{SECRET}@nowhere.invalid/db"
     refused(place, url, "nowhere.invalid", "check the name of the host")
@@ -196,7 +196,7 @@ def _(place):
     equal(SERVER.sql("SELECT to_regnamespace('small') IS NULL"), ["t"])
 
 
-@case("without the right to use the schema a command says what to grant")
+@case("without the right to use the schema a command prints what to grant")
 def _(place):
     make_role("stranger")
     migrated(place, "closed")
@@ -204,7 +204,7 @@ def _(place):
     refused(place, url, "permission denied", "docs/postgresql.md")
 
 
-@case("without the right to use the tables a command says what to grant")
+@case("without the right to use the tables a command prints what to grant")
 def _(place):
     make_role("visitor")
     migrated(place, "looked_at")
@@ -318,10 +318,10 @@ def _(place):
         (f"postgres://u:{SECRET}@h/d?schema={'x' * 64}", "schema"),
         (f"postgres://u:{SECRET}@h/d?connections=0", "connections"),
         (f"postgres://u:{SECRET}@h/d?connections=x", "connections"),
-        ("postgres:", "no database is named"),
+        ("postgres:", "the database is missing"),
         (f"postgres://u:{SECRET}@h/d?schema=a&schema=b", "twice"),
         (f"postgresql://u:{SECRET}@h/d?schema=a.b", "schema"),
-        ("postgresql:", "no database is named"),
+        ("postgresql:", "the database is missing"),
         (f"postgres://u:{SECRET}", "a port that is no number"),
         (f"postgres://h,h:1,u:{SECRET}/d", "a port that is no number"),
         (f"postgres:host=h port={SECRET}", "a port that is no number"),

@@ -138,16 +138,21 @@ def cut_processing(place, direction, schema, published=False):
         place.ok("process")
         bring("second")
         total = measure(proxy, direction, lambda: place.ok("process"))
+        spared = 0
         for after in moments(total):
             name = f"m{after:06}"
             done.append(name)
             bring(name)
             proxy.strike(direction, after)
             result = place.run("process")
-            assert proxy.struck, (after, result)
+            # A slow run asks once more whether there is work. If that was the
+            # one that was measured, its last bytes are not sent again.
+            assert proxy.struck or result.code == 0, (after, result)
+            spared += not proxy.struck
             proxy.calm()
             until(lambda: place.ok("process") and is_drained(schema))
-    print(f"# {len(done) - 2} kills, {total} bytes {direction}")
+        assert spared <= len(done) // 4, spared
+    print(f"# {len(done) - 2 - spared} kills, {total} bytes {direction}")
     equal(
         SERVER.sql(f"SELECT id, count(*) FROM {schema}.effect GROUP BY id ORDER BY id"),
         [f"{name}|1" for name in sorted(done)],

@@ -62,7 +62,7 @@ def findings(place, level):
     return result.code, found
 
 
-@case("check tells SQL that the server would refuse, by handler and line")
+@case("check reports SQL that the server would refuse, by handler and line")
 def _(place):
     SERVER.sql("CREATE TABLE public.there (id text, n integer)")
     configure(
@@ -91,7 +91,7 @@ def _(place):
         assert f"postern.yaml:{where}" in text and what in text, text
 
 
-@case("check tells rights that the store's user has not on handlers' tables")
+@case("check reports missing rights on the tables of handlers")
 def _(place):
     SERVER.sql(
         "CREATE ROLE modest LOGIN; GRANT CREATE ON DATABASE postern TO modest;"
@@ -197,7 +197,7 @@ def _(place):
         found,
         enumerate((
             'line 1: syntax error at or near "valus"',
-            "line 1: COPY stdin has nobody",
+            "line 1: COPY stdin is not available",
             'line 1: relation "far"',
             'line 1: relation "far"',
             'line 1: relation "far"',
@@ -216,7 +216,7 @@ def _(place):
     SERVER.sql("DROP SCHEMA postern CASCADE; DROP TABLE public.near")
 
 
-@case("check tells that a handler may not create what it would create")
+@case("check reports a missing right to create")
 def _(place):
     SERVER.sql(
         "CREATE ROLE builder LOGIN; GRANT CREATE ON DATABASE postern TO builder;"
@@ -249,7 +249,7 @@ def _(place):
             assert part in text, (part, text)
 
 
-@case("check tells a copy with nobody, and parameters where none can be")
+@case("check reports COPY with a client, and misplaced parameters")
 def _(place):
     SERVER.sql("CREATE TABLE public.copied (id text)")
     configure(
@@ -269,10 +269,10 @@ def _(place):
     for text, part in zip(
         found,
         (
-            "'h0': sql: line 3: COPY stdin has nobody",
-            "'h1': sql: line 1: COPY StdOut has nobody",
-            "'h3': sql: line 3: the body of DO cannot have parameters like :id:",
-            "'h4': sql: line 1: the body of DO cannot have parameters like :body:",
+            "'h0': sql: line 3: COPY stdin is not available",
+            "'h1': sql: line 1: COPY StdOut is not available",
+            "'h3': sql: line 3: the body of DO cannot have parameters such as :id:",
+            "'h4': sql: line 1: the body of DO cannot have parameters such as :body:",
         ),
         strict=True,
     ):
@@ -317,7 +317,7 @@ def _(place):
     assert "selec" not in server.stderr(), server.stderr()
 
 
-@case("check tells a listen_url at which nothing would be heard")
+@case("check reports a listen_url without notifications")
 def _(place):
     SERVER.sql("CREATE DATABASE aside")
     with Pooler(SERVER) as pooler:
@@ -352,7 +352,7 @@ def _(place):
             assert "'h1'" in found[0], found
 
 
-@case("check tells that nodes behind a pooler would not hear of each other")
+@case("check reports a pooler through which LISTEN does not work")
 def _(place):
     def notes(url):
         configure(place, url, "select 1")
@@ -370,7 +370,7 @@ def _(place):
     equal(notes(SERVER.url(schema="unheard")), [])
 
 
-@case("check tells that a store is not there and may not be made")
+@case("check reports a missing store that may not be created")
 def _(place):
     SERVER.sql("CREATE ROLE guest LOGIN;"
                "CREATE SCHEMA bare; GRANT USAGE ON SCHEMA bare TO guest")
@@ -466,7 +466,7 @@ def _(place):
         assert f" and {count - 5} more;" in found[-1], (count, found)
 
 
-@case("check tells rights that a node has not on the store's own tables")
+@case("check reports missing rights on the store's own tables")
 def _(place):
     SERVER.sql("CREATE ROLE half LOGIN")
     configure(place, SERVER.url(schema="half"), "select 1", "select * from no_such")
@@ -504,7 +504,7 @@ def _(place):
     equal(len(findings(place, "error")[1]), 1)
 
 
-@case("check tells what keeps a server from being used, as serve does")
+@case("check reports an unusable server, as serve does")
 def _(place):
     for role, setting, says in (
         ("hasty", "synchronous_commit = off", "synchronous_commit is off"),
@@ -615,7 +615,7 @@ def _(place):
     place.ok("init", "--schema", "tenth")
     place.fails(2, "init", "--schema", "eleventh", says="(schema tenth), not ")
     place.fails(2, "init", "--schema", "tenth", "--connections", "5",
-                says="does not say 'connections: 5'")
+                says="does not set 'connections: 5'")
     equal(place.read("postern.yaml"), kept)
     equal(SERVER.sql("SELECT to_regnamespace('eleventh') IS NULL"), ["t"])
     url = SERVER.url(schema="twelfth", password=SECRET)

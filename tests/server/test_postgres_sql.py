@@ -412,12 +412,12 @@ def _(place):
             "PERFORM pg_terminate_backend(pg_backend_pid());")
     send(place, NAMES[:1])
     server = place.serve()
-    until(lambda: "delivery put off" in server.stderr())
+    until(lambda: "delivery snoozed" in server.stderr())
     equal(server.stop(), 0)
     line = next(json.loads(line) for line in server.stderr().splitlines()
-                if "delivery put off" in line)
+                if "delivery snoozed" in line)
     equal((line["level"], line["outcome"]), ("warn", "snooze"))
-    equal("the store: " in line["error"], True, line)
+    equal("store unavailable: " in line["error"], True, line)
 
 
 @case("names that vanish from the session are given again")

@@ -3,6 +3,7 @@
 """Messages staged in somebody's own transaction, by postern.publish: they
 commit or vanish with it, and are accepted once."""
 
+import json
 import os
 import random
 import signal
@@ -152,7 +153,7 @@ def _(place):
             SERVER.sql(publish("'quick'", f"'quick-{number}'"))
         equal(place.send("sent").out, "accepted\n")
         until(lambda: count("public.effect") == 51)
-        until(lambda: count("postern.node", "rests") == 1)
+        until(lambda: count("postern.node_sleep", "rests") == 1)
         slow.say("COMMIT")
         until(lambda: count("public.effect", "id = 'late'") == 1)
     equal(server.stop(), 0)
@@ -344,6 +345,64 @@ def _(place):
     place.ok("process")
     equal(place.state("shop", "row"), "done")
     SERVER.sql("DROP OWNED BY shop; DROP ROLE shop")
+
+
+@case("what is staged in a channel that no node has is told everywhere")
+def _(place):
+    begin(place)
+    both = CONFIG.format(url=SERVER.url())
+    alone = both[:both.index("  notes:")]
+    for message_id in ("'a'", "'b'"):
+        SERVER.sql(publish(message_id=message_id, channel="notes"))
+    # The configuration of the node that will accept it is fine.
+    place.ok("check")
+    place.configure(alone)
+    server = place.serve()
+    said = "2 staged messages wait in channel 'notes', which no running node has"
+    result = place.run("check")
+    equal(result.code, 1, result)
+    assert f"error: {said}" in result.out, result
+    result = place.ok("stats")
+    assert said in result.err, result
+    (warning,) = place.ok("stats", "--json").json()["warnings"]
+    equal((warning["channel"], warning["staged"]), ("notes", 2), warning)
+    assert said in warning["text"], warning
+
+    def told():
+        lines = [json.loads(line) for line in server.stderr().splitlines()]
+        return [line for line in lines if "2 in channel 'notes'" in line["message"]]
+
+    (line,) = until(told)
+    equal(line["level"], "warn", line)
+    assert "which no running node has" in line["message"], line
+    # A second node that has the channel accepts them, and nothing is left to say.
+    place.write("both.yaml", both)
+    other = place.serve("-c", "both.yaml")
+    until(lambda: count("postern.staged", "refused IS NULL") == 0)
+    place.ok("check")
+    equal(place.ok("stats", "--json").json()["warnings"], [])
+    equal(len(told()), 1)
+    equal((server.stop(), other.stop()), (0, 0))
+
+
+@case("a store that is created is logged as created, once")
+def _(place):
+    begin(place)
+    SERVER.sql("DROP SCHEMA postern CASCADE")
+    for times in (1, 0):
+        server = place.serve()
+        equal(server.stop(), 0)
+        lines = [json.loads(line) for line in server.stderr().splitlines()]
+        made = [l for l in lines if l["message"].startswith("created store: ")]
+        equal([l["level"] for l in made], ["info"] * times, lines)
+        assert all('schema "postern" at ' in l["message"] for l in made), made
+    SERVER.sql("DROP SCHEMA postern CASCADE")
+    result = place.ok("migrate")
+    assert "created store: schema" in result.err, result
+    SERVER.sql("DROP SCHEMA postern CASCADE")
+    result = place.ok("send", "orders", "--id", "a", stdin="x")
+    assert "created store: schema" in result.err, result
+    equal(place.send("b").err, "")
 
 
 @case("many publishers, servers that are killed: each message once")

@@ -103,7 +103,7 @@ def _(place):
     equal(send(place, "poisoned", "bad"), "duplicate")
 
 
-@case("each store and channel has its own retention, and what went is told")
+@case("each store and channel has its own retention, and the result is printed")
 def _(place):
     place.configure(config())
     place.ok("migrate")
@@ -149,7 +149,7 @@ def _(place):
     equal([line for line in lines if line["level"] == "error"], [])
 
 
-@case("without retention nothing goes, and that is said")
+@case("without retention nothing expires, and cleanup notes that")
 def _(place):
     place.configure()
     place.ok("migrate")
@@ -157,7 +157,7 @@ def _(place):
     place.ok("process")
     result = place.ok("cleanup")
     equal(result.out, "removed 0 messages and 0 remembered ids\n")
-    assert "kept for good" in result.err, result
+    assert "nothing expires" in result.err, result
     equal(ids(place), ["a"])
 
 
@@ -178,7 +178,7 @@ channels:
 """
 
 
-@case("ids that are forgotten before the last retry are told by check and serve")
+@case("check and serve report ids that are forgotten before the last retry")
 def _(place):
     place.configure(HORIZON)
     text = "channel 'orders' forgets ids after 2m (retention.dedupe)"
@@ -214,7 +214,7 @@ def _(place):
     send(place, "a")
     until(lambda: "done" in place.ok("stats", "--json").out)
     lines = [json.loads(line) for line in server.stderr().splitlines()]
-    locked = [line for line in lines if "has the processing lock" in line["message"]]
+    locked = [line for line in lines if "processing lock acquired" in line["message"]]
     equal(sorted(line["store"] for line in locked), ["box", "other"])
     assert all(line["fence"] > 0 for line in locked), locked
     until(lambda: place.state("a", "log") == "done")

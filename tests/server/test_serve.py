@@ -77,7 +77,7 @@ def said(server, message):
     return [line for line in lines(server) if message in line["message"]]
 
 
-@case("the socket is private, says so at start, and goes at the end")
+@case("the socket is private, logged at start, and removed at the end")
 def _(place):
     os.umask(0)
     place.configure()
@@ -154,7 +154,7 @@ def _(place):
 def _(place):
     place.configure()
     place.write("box.db.sock", "precious")
-    place.fails(4, "serve", says="no socket")
+    place.fails(4, "serve", says="not a socket")
     equal(place.read("box.db.sock"), "precious")
 
 
@@ -293,14 +293,14 @@ def _(place):
     equal(line["seq"], 1)
 
 
-@case("who changes something by hand is in the log")
+@case("changes by an operator are logged")
 def _(place):
     place.configure()
     server = place.serve()
     equal(Connection(place).ask("POST", "/v1/handlers/log/pause")[0], 200)
     equal(Connection(place).ask("POST", "/v1/handlers/l%0Ag/pause")[0], 400)
     line, refused = until(
-        lambda: len(x := said(server, "asked for a change")) == 2 and x
+        lambda: len(x := said(server, "requested by operator")) == 2 and x
     )
     equal(line["path"], "/v1/handlers/log/pause")
     equal((line["status"], line["uid"]), (200, os.getuid()))
@@ -308,7 +308,7 @@ def _(place):
     equal((refused["path"], refused["status"]), ("/v1/handlers/l%0Ag/pause", 400))
 
 
-@case("trouble of the store is an error in the log, and its end is none")
+@case("an unavailable store is logged as an error, its end is not")
 def _(place):
     place.configure(CONFIG + "defaults: {restart_delay: 100ms}\n")
     server = place.serve()
@@ -326,7 +326,7 @@ def _(place):
     equal({line["level"] for line in over}, {"info"})
 
 
-@case("what a program says cannot break the log")
+@case("the output of a program cannot break the log")
 def _(place):
     says = "\\\\033[2J\\\\0377 fake\\\\011\\\\042,\\\\0302\\\\0233"
     place.configure(FAILING.format(says=says))
@@ -353,13 +353,13 @@ def _(place):
     )
     until(
         lambda: len(said(server, "delivery poisoned"))
-        + sum(x["count"] for x in said(server, "not logged"))
+        + sum(x["count"] for x in said(server, "log lines suppressed"))
         == 300
     )
     assert len(said(server, "delivery poisoned")) < 200
 
 
-@case("text is for terminals and for those who ask")
+@case("logs are text on terminals and on request")
 def _(place):
     place.configure()
     ours, theirs = os.openpty()
@@ -419,7 +419,7 @@ def serves_with(place, **options):
 FLOOD = FAILING.format(says="no").replace("/bin/sh", "/nothing")
 
 
-@case("a stderr that nobody reads does not stop the service")
+@case("a stderr without a reader does not stop the service")
 def _(place):
     place.configure(FLOOD)
     ours, theirs = os.pipe()
@@ -435,7 +435,7 @@ def _(place):
     os.close(ours)
 
 
-@case("a stderr whose reader is gone does not stop the service")
+@case("a stderr whose reader has exited does not stop the service")
 def _(place):
     place.configure(FLOOD)
     ours, theirs = os.pipe()

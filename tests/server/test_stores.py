@@ -60,6 +60,10 @@ class Connection(http.client.HTTPConnection):
         return response.status, json.loads(response.read())
 
 
+def at(place, name):
+    return "sqlite:" + os.path.realpath(place.file(name))
+
+
 def listing(place, *args):
     return place.ok("list", "--json", *args).json()
 
@@ -113,16 +117,16 @@ def _(place):
           [("default", 1, "log"), ("audit", 1, "copy"), ("scratch", 1, "ping")])
     stats = place.ok("stats", "--json").json()
     equal(stats["stores"], [
-        {"name": "default", "kind": "sqlite"},
-        {"name": "audit", "kind": "sqlite"},
-        {"name": "scratch", "kind": "memory"},
+        {"name": "default", "kind": "sqlite", "url": at(place, "box.db")},
+        {"name": "audit", "kind": "sqlite", "url": at(place, "audit.db")},
+        {"name": "scratch", "kind": "memory", "url": "memory:"},
     ])
     equal([(r["store"], r["key"], r["done"]) for r in stats["handlers"]],
           [("default", "log", 1), ("audit", "copy", 1), ("scratch", "ping", 1)])
     equal([(r["store"], r["name"]) for r in stats["channels"]],
           [("default", "orders"), ("audit", "trail"), ("scratch", "pings")])
     assert "STORE" in place.ok("stats").out
-    assert "a server is running and well" in place.ok("check").out
+    assert "a server is running and healthy" in place.ok("check").out
     equal(server.stop(), 0)
     # What was in files is still there, what was in memory is not.
     equal([row["store"] for row in listing(place)], ["default", "audit"])
@@ -130,7 +134,7 @@ def _(place):
     place.fails(4, "send", "pings", says="in the memory of a server")
 
 
-@case("each store has its own settings, and the log says which it is")
+@case("each store has its own settings, and log lines name the store")
 def _(place):
     place.configure(THREE)
     server = place.serve()
@@ -176,12 +180,12 @@ def _(place):
     place.configure(TWO)
     place.ok("migrate")
     place.serve("--store", "sqlite:one.db", "-c", place.write("one.yaml", ""))
-    place.fails(4, "list", says="lacks a store")
+    place.fails(4, "list", says="does not have this store")
     equal(listing(place, "--in", "one"), [])
-    place.fails(4, "list", "--in", "two", says="lacks a store")
+    place.fails(4, "list", "--in", "two", says="does not have this store")
 
 
-@case("the same numbers in two stores are told apart, with a server")
+@case("equal numbers in two stores are distinguished, with a server")
 def _(place):
     place.configure(TWO)
     place.serve()
@@ -203,7 +207,7 @@ def _(place):
     rows = listing(place, "--state", "discarded")
     equal([(row["store"], row["seq"]) for row in rows], [("two", 2)])
     equal(http.ask("GET", "/v1/stats?store=one")[1]["stores"],
-          [{"name": "one", "kind": "sqlite"}])
+          [{"name": "one", "kind": "sqlite", "url": at(place, "one.db")}])
     items = http.ask("GET", "/v1/deliveries?store=one&limit=2")[1]
     equal([row["store"] for row in items["items"]], ["one", "one"])
     equal(http.ask("GET", "/v1/deliveries?cursor=nowhere:1")[0], 400)
@@ -214,20 +218,20 @@ def _(place):
 
 
 def told_apart(place):
-    result = place.fails(2, "show", "#1", says="#1 (one, two): say which with --in")
+    result = place.fails(2, "show", "#1", says="#1 (one, two): choose one with --in")
     assert "?store=" not in result.err, result
     equal(place.ok("show", "#1", "--in", "two", "--json").json()["id"],
           "second-0")
     shown = place.ok("show", "first-0")
     assert "store          one" in shown.out, shown
     result = place.fails(2, "show", "same", says="--in two --channel second")
-    assert "by --in, --channel or --source" in result.err, result
+    assert "choose one with --in, --channel or --source" in result.err, result
     equal(place.ok("show", "same", "--in", "two", "--json").json()["store"],
           "two")
     equal(place.ok("show", "same", "--channel", "first", "--body").out, "body")
 
 
-@case("the same numbers in two stores are told apart, without a server")
+@case("equal numbers in two stores are distinguished, without a server")
 def _(place):
     place.configure(TWO)
     place.ok("migrate")
@@ -349,7 +353,7 @@ def _(place):
     equal(place.ok("process").out, "processed 1\n")
 
 
-@case("a server that was not restarted is told from one that was")
+@case("a server with an old configuration is reported")
 def _(place):
     before = "store: sqlite:x.db\nchannels:\n  a: {}\n"
     after = (
@@ -359,14 +363,14 @@ def _(place):
     place.configure(before)
     server = place.serve()
     result = place.ok("check")
-    assert "a server is running and well\n" in result.out, result
+    assert "a server is running and healthy\n" in result.out, result
     place.configure(after)
     result = place.fails(4, "send", "c", "--id", "1", "--body", "x",
                          says="no channel 'c': the server was started with another")
     assert "did you mean" not in result.err, result
     for words in (["send", "b", "--id", "1", "--body", "x"], ["list", "--in", "q"],
                   ["stats"], ["retry", "--in", "q", "--state", "poisoned", "--yes"]):
-        place.fails(4, *words, says="another configuration and lacks a store")
+        place.fails(4, *words, says="does not have this store")
     assert not os.path.exists(place.file("q.db"))
     for words in (["check"], ["check", "--in", "q"]):
         result = place.ok(*words)
@@ -374,12 +378,12 @@ def _(place):
     # A file that is not there is not the server's, even under the same name.
     place.configure("store: sqlite:y.db\nstores: {old: {url: 'sqlite:x.db'}}\n"
                     "channels: {a: {}}\n")
-    place.fails(4, "send", "a", "--id", "1", "--body", "x", says="lacks a store")
+    place.fails(4, "send", "a", "--id", "1", "--body", "x", says="does not have this store")
     server.stop()
     place.configure(after)
     place.serve()
     equal(place.send("1", channel="b").out, "accepted\n")
-    assert "a server is running and well\n" in place.ok("check").out
+    assert "a server is running and healthy\n" in place.ok("check").out
     place.configure(after.replace("  c: {}\n", ""))
     assert "it still has the channel 'c'" in place.ok("check").out
     place.configure(after.replace("c: {}", "c: {handlers: {h: {sql: select 1}}}"))
@@ -392,20 +396,20 @@ def _(place):
 def _(place):
     place.configure(THREE)
     place.ok("migrate")
-    place.fails(4, "send", "pings", "--id", "1", "--body", "x", says="none is running")
+    place.fails(4, "send", "pings", "--id", "1", "--body", "x", says="no server is running")
     result = place.fails(2, "process", "--in", "scratch", says="memory of a server")
     assert "sqlite:FILE" not in result.err, result
 
 
-@case("a name that is no store is told, with the one that was meant")
+@case("an unknown store name is reported with the closest name")
 def _(place):
     place.configure(TWO)
     place.fails(2, "list", "--in", "", says="--in")
     place.fails(2, "list", "--in", "tow", says="did you mean 'two'?")
     place.fails(2, "list", "--in", "nowhere",
-                says="there is no store 'nowhere'; the configuration has: one, two")
+                says="no store 'nowhere'; the configuration has: one, two")
     place.fails(2, "send", "first", "--in", "one",
-                says="--in is not for send: the channel decides the store")
+                says="--in cannot be used with send: the channel decides the store")
     assert "--in" not in place.ok("send", "--help").out
     place.fails(2, "list", "--store", "sqlite:x.db",
                 says="none is named 'default'")

@@ -88,7 +88,7 @@ def by_store(answer):
     return {row["store"]: row for row in answer["stores"]}
 
 
-@case("an edit of many in which a store fails is made once, and told")
+@case("a bulk edit in which a store fails is made once and reported")
 def _(place):
     trouble(place)
     words = ["retry", "--state", "poisoned", "--yes"]
@@ -142,7 +142,7 @@ def _(place):
         for words in (["discard", "--state", "poisoned", "--handler", "b", "--yes"],
                       ["list", "--in", "two"],
                       ["send", "second", "--id", "new"]):
-            place.fails(4, *words, "-c", mine, says="lacks a store")
+            place.fails(4, *words, "-c", mine, says="does not have this store")
     equal(len(poisoned(place, "--in", "two")), 20)
     assert not os.path.exists(place.file("staging.db"))
 
@@ -219,7 +219,7 @@ def _(place):
     assert rows["two"]["error"], rows
 
 
-@case("process works the stores behind one that fails, and says which it was")
+@case("process continues after a store that fails, and names it")
 def _(place):
     place.configure(BACKWARD)
     sent(place, 2, 1)
@@ -360,7 +360,7 @@ def _(place):
     equal(server.stop(), 0)
 
 
-@case("a handler is paused wherever that can be done, and the rest is told")
+@case("a handler is paused in every working store, and failures are reported")
 def _(place):
     # Both keys are known to both stores once they have changed places.
     place.configure(TWO.replace("store: one", "store: x").replace(
@@ -379,7 +379,7 @@ def _(place):
           (200, ["one"], "two"))
 
 
-@case("an edit of one delivery says in which store it failed")
+@case("the error of an edit names the store")
 def _(place):
     trouble(place)
     place.fails(4, "retry", "b7", says="retry: store 'two': ")

@@ -41,6 +41,8 @@ const struct sim_handler sim_handlers[SIM_HANDLER_COUNT] = {
 			.max_crashes = 3 },
 	{ .key = "notify",
 			.old_key = "notify-old",
+			/* Generation 1 was renamed and forgot the key it had. */
+			.legacy_since = 2,
 			.channel = 1,
 			.transactional = true,
 			.max_attempts = 4,

@@ -14,6 +14,8 @@
 
 #define SIM_CHANNEL_COUNT 3
 #define SIM_HANDLER_COUNT 6
+/* Of the handlers, one may be stored under two ids. */
+#define SIM_STORED_MAX (SIM_HANDLER_COUNT + 1)
 #define SIM_TYPE_COUNT 3
 #define SIM_GENERATION_COUNT 3
 
@@ -24,7 +26,8 @@ struct sim_channel {
 
 struct sim_handler {
 	const char *key;
-	const char *old_key; /* what generation 0 called it; NULL: the same */
+	const char *old_key;   /* what generation 0 called it; NULL: the same */
+	unsigned legacy_since; /* the first generation with it as a legacy key */
 	unsigned channel;
 	const char *type;     /* a pattern; NULL: every type */
 	const char *old_type; /* what generation 0 wanted; NULL: the same */

@@ -12,6 +12,7 @@
 #include "sim/handler.h"
 
 #include "base/container.h"
+#include "core/box.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -60,40 +61,40 @@ static struct fate draw_fate(const struct sim_node *node, unsigned handler,
 }
 
 static void write_effect(struct sim *sim,
-		const struct postern_delivery *delivery, unsigned handler) {
+		const struct postern_delivery *delivery, unsigned stored) {
 	if (!effects_write(&sim->effects, delivery->transaction, delivery->seq,
-				sim_handlers[handler].key, delivery->fence)) {
+				sim->oracle.stored[stored].key, delivery->fence)) {
 		sim_oracle_broken(&sim->oracle, "effect", "cannot write");
 	}
 }
 
-static void begin(struct sim_node *node, unsigned handler,
+static void begin(struct sim_node *node, unsigned stored,
 		const struct postern_message *message,
 		const struct postern_delivery *delivery) {
 	struct sim *sim = node->sim;
 	sim->counts.runs++;
-	sim_history_run(node, delivery, message, handler);
-	sim_oracle_run(&sim->oracle, handler, delivery, message);
+	sim_history_run(node, delivery, message, stored);
+	sim_oracle_run(&sim->oracle, stored, delivery, message);
 }
 
-static void end(struct sim_node *node, unsigned handler,
+static void end(struct sim_node *node, unsigned stored,
 		const struct postern_delivery *delivery, const struct fate *fate,
 		struct postern_outcome *outcome) {
 	postern_outcome_set(outcome, fate->kind, fate->delay_ms, NULL);
-	sim_history_ran(node, delivery, handler, fate->kind);
-	sim_oracle_ran(&node->sim->oracle, handler, delivery->seq, delivery->fence,
+	sim_history_ran(node, delivery, stored, fate->kind);
+	sim_oracle_ran(&node->sim->oracle, stored, delivery->seq, delivery->fence,
 			fate->kind);
 }
 
 /* All of a run, on this stack. */
-static void play(struct sim_node *node, unsigned handler,
+static void play(struct sim_node *node, unsigned stored,
 		const struct postern_message *message,
 		const struct postern_delivery *delivery, const struct fate *fate,
 		struct postern_outcome *outcome) {
-	begin(node, handler, message, delivery);
+	begin(node, stored, message, delivery);
 	if (delivery->transaction) {
 		if (fate->kind != POSTERN_DISCARD) {
-			write_effect(node->sim, delivery, handler);
+			write_effect(node->sim, delivery, stored);
 		}
 	} else {
 		(void)sim_site(node, SIM_SITE_HANDLER, "a handler", NULL);
@@ -105,7 +106,7 @@ static void play(struct sim_node *node, unsigned handler,
 	if (fate->takes_ms > 0) {
 		sim_advance(node->sim, fate->takes_ms);
 	}
-	end(node, handler, delivery, fate, outcome);
+	end(node, stored, delivery, fate, outcome);
 }
 
 void sim_handler_call(void *context, const struct postern_message *message,
@@ -119,7 +120,10 @@ void sim_handler_call(void *context, const struct postern_message *message,
 	}
 	struct fate fate =
 			draw_fate(node, role->handler, delivery->seq, delivery->fence);
-	play(node, role->handler, message, delivery, &fate, outcome);
+	/* No handler of this kind was ever renamed. */
+	unsigned stored =
+			sim_stored_of(&node->sim->oracle, role->handler, node->generation);
+	play(node, stored, message, delivery, &fate, outcome);
 }
 
 /* A kind of handler of our own, for what the library's callback cannot do. */
@@ -130,6 +134,16 @@ struct sim_kind_handler {
 
 static struct sim_kind_handler *from_base(struct postern_handler *handler) {
 	return container_of(handler, struct sim_kind_handler, base);
+}
+
+/* Only the engine knows under which id it claimed a delivery. */
+static unsigned stored_of(const struct sim_node *node,
+		const struct postern_run *run) {
+	unsigned stored = sim_stored_find(&node->sim->oracle, run->stored_handler);
+	if (stored == SIM_STORED_MAX) {
+		abort();
+	}
+	return stored;
 }
 
 static void kind_start(struct postern_handler *handler,
@@ -144,13 +158,13 @@ static void kind_start(struct postern_handler *handler,
 				delivery->fence);
 		if (fate.keeps && !delivery->transaction &&
 				node->held_count < SIM_HELD_MAX) {
-			begin(node, self->role->handler, postern_run_message(run),
+			begin(node, stored_of(node, run), postern_run_message(run),
 					delivery);
 			node->held[node->held_count++] =
 					(struct sim_held){ run, self->role->handler };
 			return;
 		}
-		play(node, self->role->handler, postern_run_message(run), delivery,
+		play(node, stored_of(node, run), postern_run_message(run), delivery,
 				&fate, &outcome);
 	}
 	postern_run_finish(run, &outcome);
@@ -165,7 +179,7 @@ void sim_node_finish(struct sim_node *node, size_t index) {
 	if (!node->dead) {
 		struct fate fate =
 				draw_fate(node, held.handler, delivery->seq, delivery->fence);
-		end(node, held.handler, delivery, &fate, &outcome);
+		end(node, stored_of(node, held.run), delivery, &fate, &outcome);
 	}
 	postern_run_finish(held.run, &outcome);
 }

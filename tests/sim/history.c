@@ -42,12 +42,14 @@ __attribute__((format(printf, 2, 3))) static void write_line(struct sim *sim,
 	va_end(args);
 }
 
-static void write_handler(const struct sim *sim, unsigned index, FILE *file) {
-	const struct sim_handler *cast = &sim_handlers[index];
+/* A handler that was renamed has an entry for each key: what is stored under
+   one is not what is stored under the other. */
+static void write_handler(const struct sim *sim, const struct sim_handler *cast,
+		bool old, FILE *file) {
 	bool transactional = cast->transactional && sim->plan->store != SIM_MEMORY;
 	(void)fprintf(file, "%s\"%s\":{\"transactional\":%s,\"max_attempts\":%u",
-			index ? "," : "", cast->key, transactional ? "true" : "false",
-			cast->max_attempts);
+			cast == sim_handlers ? "" : ",", old ? cast->old_key : cast->key,
+			transactional ? "true" : "false", cast->max_attempts);
 	if (cast->in_process) {
 		(void)fprintf(file, ",\"max_crashes\":%u", cast->max_crashes);
 	}
@@ -57,10 +59,9 @@ static void write_handler(const struct sim *sim, unsigned index, FILE *file) {
 	if (cast->retry_poisoned) {
 		(void)fputs(",\"retry_poisoned\":true", file);
 	}
-	if (cast->old_key) {
-		(void)fprintf(file, ",\"aliases\":[\"%s\"]", cast->old_key);
-	}
-	if (!cast->type && cast->since == 0) {
+	if (old) {
+		(void)fprintf(file, ",\"renamed\":\"%s\"", cast->key);
+	} else if (!cast->type && cast->since == 0) {
 		(void)fprintf(file, ",\"channel\":\"%s\"",
 				sim_channels[cast->channel].name);
 	}
@@ -77,7 +78,10 @@ void sim_history_config(struct sim *sim) {
 			(unsigned long long)sim->plan->seed,
 			sim_store_name(sim->plan->store));
 	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
-		write_handler(sim, i, file);
+		write_handler(sim, &sim_handlers[i], false, file);
+		if (sim_handlers[i].old_key) {
+			write_handler(sim, &sim_handlers[i], true, file);
+		}
 	}
 	(void)fputs("},\"drops\":[", file);
 	const char *comma = "";
@@ -137,11 +141,11 @@ void sim_history_receipt(struct sim_node *node, const struct sim_parcel *parcel,
 
 /* The time, of what retention counts from: not what comes too late. */
 static const char *describe_time(struct sim *sim,
-		const struct postern_delivery *run, unsigned handler, char *out,
+		const struct postern_delivery *run, unsigned stored, char *out,
 		size_t size) {
 	const struct sim_record *record = sim_oracle_find(&sim->oracle, run->seq);
 	out[0] = '\0';
-	if (record && record->deliveries[handler].fence == run->fence) {
+	if (record && record->deliveries[stored].fence == run->fence) {
 		(void)snprintf(out, size, ",\"at\":%lld",
 				(long long)fake_clock_now(&sim->clock));
 	}
@@ -149,8 +153,8 @@ static const char *describe_time(struct sim *sim,
 }
 
 void sim_history_run(struct sim_node *node, const struct postern_delivery *run,
-		const struct postern_message *message, unsigned handler) {
-	const char *key = sim_handlers[handler].key;
+		const struct postern_message *message, unsigned stored) {
+	const char *key = node->sim->oracle.stored[stored].key;
 	char at[40];
 	sim_say(node->sim,
 			"  '%s' begins message %lld under fence %llu, attempt %u", key,
@@ -162,7 +166,7 @@ void sim_history_run(struct sim_node *node, const struct postern_delivery *run,
 			node->index, (long long)run->seq, run->channel, message->source,
 			message->id, (int)message->body_len, (const char *)message->body,
 			key, (unsigned long long)run->fence, run->attempt,
-			describe_time(node->sim, run, handler, at, sizeof(at)));
+			describe_time(node->sim, run, stored, at, sizeof(at)));
 }
 
 static const char *outcome_name(enum postern_outcome_kind kind) {
@@ -178,8 +182,8 @@ static const char *outcome_name(enum postern_outcome_kind kind) {
 }
 
 void sim_history_ran(struct sim_node *node, const struct postern_delivery *run,
-		unsigned handler, enum postern_outcome_kind kind) {
-	const char *key = sim_handlers[handler].key;
+		unsigned stored, enum postern_outcome_kind kind) {
+	const char *key = node->sim->oracle.stored[stored].key;
 	char at[40];
 	sim_say(node->sim, "  '%s' says of message %lld: %s", key,
 			(long long)run->seq, outcome_name(kind));
@@ -188,7 +192,7 @@ void sim_history_ran(struct sim_node *node, const struct postern_delivery *run,
 			"\"fence\":%llu,\"outcome\":\"%s\"%s",
 			node->index, (long long)run->seq, key,
 			(unsigned long long)run->fence, outcome_name(kind),
-			describe_time(node->sim, run, handler, at, sizeof(at)));
+			describe_time(node->sim, run, stored, at, sizeof(at)));
 }
 
 static const char *settled_name(enum postern_settle_to to) {
@@ -205,14 +209,15 @@ static const char *settled_name(enum postern_settle_to to) {
 static void write_settled(struct sim_node *node,
 		const struct postern_event *event) {
 	struct sim *sim = node->sim;
-	unsigned handler = sim_cast_find(event->handler);
 	struct sim_record *record = sim_oracle_find(&sim->oracle, event->seq);
-	const char *key = sim_handlers[handler].key;
 	if (!record) {
 		sim_oracle_broken(&sim->oracle, "phantom", "message %lld was settled",
 				(long long)event->seq);
 		return;
 	}
+	unsigned stored = sim_stored_event(&sim->oracle, record, event);
+	struct sim_delivery *delivery = &record->deliveries[stored];
+	const char *key = sim->oracle.stored[stored].key;
 	if (event->kind == POSTERN_EVENT_FENCED) {
 		sim->counts.fenced++;
 		sim_say(sim, "  the result of '%s' for message %lld is refused", key,
@@ -224,8 +229,8 @@ static void write_settled(struct sim_node *node,
 				(unsigned long long)event->fence);
 		return;
 	}
-	enum postern_settle_to end =
-			sim_delivery_settled(&record->deliveries[handler], event->fence);
+	enum postern_settle_to end = sim_delivery_settled(delivery, event->fence);
+	delivery->settled[event->fence % SIM_SETTLED_KEPT].told = true;
 	if (event->state != sim_settled_state(end)) {
 		sim_oracle_broken(&sim->oracle, "told-wrong",
 				"message %lld of '%s' is said to be %s", (long long)event->seq,
@@ -289,6 +294,12 @@ void sim_history_clock(struct sim *sim, int64_t by) {
 			(long long)fake_clock_now(&sim->clock));
 }
 
+void sim_history_alias(struct sim *sim, const char *alias, const char *owner) {
+	sim_say(sim, "  '%s' is an alias of '%s' from now on", alias, owner);
+	write_line(sim, "\"e\":\"alias\",\"handler\":\"%s\",\"of\":\"%s\"", alias,
+			owner);
+}
+
 void sim_history_cleaned(struct sim *sim, uint64_t messages, uint64_t keys) {
 	sim_say(sim, "  %llu messages and %llu keys are removed",
 			(unsigned long long)messages, (unsigned long long)keys);
@@ -318,8 +329,14 @@ static void dump_messages(struct sim *sim, FILE *file) {
 	}
 }
 
-static void dump_rows(const struct postern_page *page, bool parked,
-		FILE *file) {
+static const char *stored_key(struct sim *sim, const struct postern_page *page,
+		size_t index) {
+	unsigned stored = sim_stored_row(&sim->oracle, page, index);
+	return stored < SIM_STORED_MAX ? sim->oracle.stored[stored].key : "?";
+}
+
+static void dump_rows(struct sim *sim, const struct postern_page *page,
+		bool parked, FILE *file) {
 	bool first = true;
 	for (size_t i = 0; i < page->count; i++) {
 		const struct postern_row *row = &page->rows[i];
@@ -338,7 +355,7 @@ static void dump_rows(const struct postern_page *page, bool parked,
 				"{\"seq\":%lld,\"handler\":\"%s\",\"state\":\"%s\","
 				"\"fence\":%llu,\"failures\":%u,\"starts\":%u,\"crashes\":%u}",
 				(long long)row->seq,
-				row->handler[0] ? sim_handlers[sim_cast_find(row->handler)].key
+				row->handler[0] ? stored_key(sim, page, i)
 								: "", /* discarded while it was parked */
 				postern_state_name(row->state), (unsigned long long)row->fence,
 				row->failures, row->starts, row->crashes);
@@ -360,9 +377,9 @@ void sim_dump_begin(struct sim *sim) {
 	struct postern_page page = { 0 };
 	(void)sim->store->ops->list(sim->store, &query, memory, &page, NULL);
 	(void)fputs("],\"deliveries\":[", file);
-	dump_rows(&page, false, file);
+	dump_rows(sim, &page, false, file);
 	(void)fputs("],\"parked\":[", file);
-	dump_rows(&page, true, file);
+	dump_rows(sim, &page, true, file);
 	(void)fputs("],\"effects\":[", file);
 	postern_memory_destroy(memory);
 }

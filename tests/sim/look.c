@@ -59,7 +59,8 @@ static bool is_allowed(const struct sim_oracle *oracle, enum sim_cause cause,
 }
 
 static void take_row(struct sim_oracle *oracle, enum sim_cause cause,
-		const struct postern_row *row) {
+		const struct postern_page *page, size_t index) {
+	const struct postern_row *row = &page->rows[index];
 	struct sim_record *record = sim_oracle_find(oracle, row->seq);
 	if (!record) {
 		sim_oracle_broken(oracle, "phantom", "message %lld was never accepted",
@@ -77,12 +78,17 @@ static void take_row(struct sim_oracle *oracle, enum sim_cause cause,
 		record->discarded = true;
 		return;
 	}
-	unsigned handler = sim_cast_find(row->handler);
-	if (handler == SIM_HANDLER_COUNT) {
+	unsigned stored = sim_stored_row(oracle, page, index);
+	if (stored == SIM_STORED_MAX) {
 		sim_oracle_broken(oracle, "phantom", "a handler '%s'", row->handler);
 		return;
 	}
-	struct sim_delivery *delivery = &record->deliveries[handler];
+	unsigned handler = oracle->stored[stored].handler;
+	struct sim_delivery *delivery = &record->deliveries[stored];
+	if (delivery->seen) {
+		sim_oracle_broken(oracle, "two-deliveries", "message %lld of '%s'",
+				(long long)row->seq, row->handler);
+	}
 	delivery->seen = true;
 	bool same = delivery->exists && delivery->state == row->state &&
 				delivery->failures == row->failures;
@@ -123,7 +129,7 @@ static bool may_go(const struct sim_oracle *oracle,
 		const struct sim_record *record) {
 	int64_t ended = record->accepted_ms;
 	bool any = record->discarded;
-	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+	for (unsigned i = 0; i < oracle->stored_count; i++) {
 		const struct sim_delivery *delivery = &record->deliveries[i];
 		if (!delivery->exists) {
 			continue;
@@ -159,12 +165,12 @@ static void check_unseen(struct sim_oracle *oracle, enum sim_cause cause,
 		sim_oracle_broken(oracle, "lost-message",
 				"message %lld is not there any more", (long long)record->seq);
 	}
-	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+	for (unsigned i = 0; i < oracle->stored_count; i++) {
 		const struct sim_delivery *delivery = &record->deliveries[i];
 		if (delivery->exists && !delivery->seen) {
 			sim_oracle_broken(oracle, "lost-delivery",
 					"message %lld has no delivery to '%s' any more",
-					(long long)record->seq, sim_handlers[i].key);
+					(long long)record->seq, oracle->stored[i].key);
 		}
 	}
 }
@@ -198,12 +204,12 @@ void sim_oracle_look(struct sim_oracle *oracle, enum sim_cause cause) {
 		for (size_t i = 0; i < oracle->count; i++) {
 			struct sim_record *record = &oracle->records[i];
 			record->seen = false;
-			for (unsigned j = 0; j < SIM_HANDLER_COUNT; j++) {
+			for (unsigned j = 0; j < SIM_STORED_MAX; j++) {
 				record->deliveries[j].seen = false;
 			}
 		}
 		for (size_t i = 0; i < page.count; i++) {
-			take_row(oracle, cause, &page.rows[i]);
+			take_row(oracle, cause, &page, i);
 		}
 		for (size_t i = 0; i < oracle->count; i++) {
 			check_unseen(oracle, cause, &oracle->records[i]);
@@ -212,14 +218,23 @@ void sim_oracle_look(struct sim_oracle *oracle, enum sim_cause cause) {
 	postern_memory_destroy(memory);
 }
 
-size_t sim_oracle_open(const struct sim_oracle *oracle, size_t *forgotten) {
+/* Whether a node has the handler that this is stored for. */
+static bool has_handler(const struct sim_oracle *oracle,
+		const struct sim_node *node, unsigned stored) {
+	const struct sim_stored *of = &oracle->stored[stored];
+	return sim_stored_of(oracle, of->handler, node->generation) == of->owner;
+}
+
+size_t sim_oracle_open(const struct sim_oracle *oracle,
+		const struct sim_node *node, size_t *forgotten) {
 	size_t count = 0;
 	*forgotten = 0;
 	for (size_t i = 0; i < oracle->count; i++) {
-		for (unsigned j = 0; j < SIM_HANDLER_COUNT; j++) {
+		for (unsigned j = 0; j < oracle->stored_count; j++) {
 			const struct sim_delivery *delivery =
 					&oracle->records[i].deliveries[j];
-			bool open = delivery->exists && is_open(delivery->state);
+			bool open = delivery->exists && is_open(delivery->state) &&
+						(!node || has_handler(oracle, node, j));
 			count += open;
 			*forgotten += open && delivery->state == POSTERN_STATE_LEASED &&
 						  delivery->reply_lost;
@@ -231,15 +246,43 @@ size_t sim_oracle_open(const struct sim_oracle *oracle, size_t *forgotten) {
 void sim_oracle_left(struct sim_oracle *oracle, uint64_t node) {
 	for (size_t i = 0; i < oracle->count; i++) {
 		const struct sim_record *record = &oracle->records[i];
-		for (unsigned j = 0; j < SIM_HANDLER_COUNT; j++) {
+		for (unsigned j = 0; j < oracle->stored_count; j++) {
 			const struct sim_delivery *delivery = &record->deliveries[j];
 			if (delivery->exists && delivery->state == POSTERN_STATE_LEASED &&
 					delivery->node == node && !delivery->reply_lost) {
 				sim_oracle_broken(oracle, "lease-kept",
 						"message %lld of '%s' is leased to a node that stopped",
-						(long long)record->seq, sim_handlers[j].key);
+						(long long)record->seq, oracle->stored[j].key);
 			}
 		}
+	}
+}
+
+void sim_oracle_survived(struct sim_oracle *oracle,
+		const struct sim_node *node) {
+	for (size_t i = 0; i < oracle->count; i++) {
+		const struct sim_record *record = &oracle->records[i];
+		for (unsigned j = 0; j < oracle->stored_count; j++) {
+			const struct sim_delivery *delivery = &record->deliveries[j];
+			bool forgotten = delivery->state == POSTERN_STATE_LEASED &&
+							 delivery->reply_lost;
+			if (delivery->exists && is_open(delivery->state) && !forgotten &&
+					has_handler(oracle, node, j)) {
+				sim_oracle_broken(oracle, "not-claimed",
+						"message %lld of '%s' is %s, though node %u has the "
+						"handler",
+						(long long)record->seq, oracle->stored[j].key,
+						postern_state_name(delivery->state), node->index);
+			}
+		}
+	}
+}
+
+void sim_oracle_orphaned(struct sim_oracle *oracle, const struct sim_node *node,
+		const char *key) {
+	unsigned stored = sim_stored_resolve(oracle, key);
+	if (stored == SIM_STORED_MAX || has_handler(oracle, node, stored)) {
+		sim_oracle_broken(oracle, "false-orphan", "handler '%s'", key);
 	}
 }
 
@@ -257,6 +300,18 @@ static bool is_wanted(const struct sim_oracle *oracle,
 	return false;
 }
 
+/* Under any of the handler's ids. */
+static bool is_delivered(const struct sim_oracle *oracle,
+		const struct sim_record *record, unsigned handler) {
+	for (unsigned i = 0; i < oracle->stored_count; i++) {
+		if (oracle->stored[i].handler == handler &&
+				record->deliveries[i].exists) {
+			return true;
+		}
+	}
+	return false;
+}
+
 void sim_oracle_drained(struct sim_oracle *oracle) {
 	sim_oracle_look(oracle, SIM_CAUSE_NONE);
 	for (size_t i = 0; i < oracle->count; i++) {
@@ -266,16 +321,18 @@ void sim_oracle_drained(struct sim_oracle *oracle) {
 					(long long)record->seq);
 		}
 		for (unsigned j = 0; !record->gone && j < SIM_HANDLER_COUNT; j++) {
-			const struct sim_delivery *delivery = &record->deliveries[j];
-			if (delivery->expected && !delivery->exists) {
+			if (record->expected[j] && !is_delivered(oracle, record, j)) {
 				sim_oracle_broken(oracle, "lost-delivery",
 						"message %lld never had a delivery to '%s'",
 						(long long)record->seq, sim_handlers[j].key);
 			}
+		}
+		for (unsigned j = 0; !record->gone && j < oracle->stored_count; j++) {
+			const struct sim_delivery *delivery = &record->deliveries[j];
 			if (delivery->exists && is_open(delivery->state)) {
 				sim_oracle_broken(oracle, "stuck",
 						"message %lld of '%s' is %s for ever",
-						(long long)record->seq, sim_handlers[j].key,
+						(long long)record->seq, oracle->stored[j].key,
 						postern_state_name(delivery->state));
 			}
 		}
@@ -285,8 +342,12 @@ void sim_oracle_drained(struct sim_oracle *oracle) {
 void sim_oracle_effect(struct sim_oracle *oracle, int64_t seq,
 		const char *handler, uint64_t fence) {
 	struct sim_record *record = sim_oracle_find(oracle, seq);
-	unsigned index = sim_cast_find(handler);
-	if (!record || index == SIM_HANDLER_COUNT) {
+	unsigned index = 0;
+	while (index < oracle->stored_count &&
+			strcmp(handler, oracle->stored[index].key) != 0) {
+		index++;
+	}
+	if (!record || index == oracle->stored_count) {
 		sim_oracle_broken(oracle, "phantom", "an effect of message %lld",
 				(long long)seq);
 		return;
@@ -306,15 +367,16 @@ void sim_oracle_effect(struct sim_oracle *oracle, int64_t seq,
 
 void sim_oracle_effects_end(struct sim_oracle *oracle) {
 	for (size_t i = 0; i < oracle->count; i++) {
-		for (unsigned j = 0; j < SIM_HANDLER_COUNT; j++) {
+		for (unsigned j = 0; j < oracle->stored_count; j++) {
+			const struct sim_stored *stored = &oracle->stored[j];
 			const struct sim_delivery *delivery =
 					&oracle->records[i].deliveries[j];
-			if (sim_handlers[j].transactional && delivery->exists &&
-					delivery->state == POSTERN_STATE_DONE &&
+			if (sim_handlers[stored->handler].transactional &&
+					delivery->exists && delivery->state == POSTERN_STATE_DONE &&
 					delivery->effects == 0) {
 				sim_oracle_broken(oracle, "effect-count",
 						"message %lld of '%s' is done without an effect",
-						(long long)oracle->records[i].seq, sim_handlers[j].key);
+						(long long)oracle->records[i].seq, stored->key);
 			}
 		}
 	}

@@ -69,7 +69,7 @@ static int add_handler(struct sim_node *node, unsigned handler,
 		policy.on_poisoned_duplicate = POSTERN_POISONED_DUPLICATE_RETRY;
 	}
 	const char *type = old && cast->old_type ? cast->old_type : cast->type;
-	bool renamed = cast->old_key && !old;
+	bool renamed = cast->old_key && node->generation >= cast->legacy_since;
 	struct sim_role *role = &node->roles[handler];
 	struct postern_handler_options options = {
 		.size = sizeof(options),

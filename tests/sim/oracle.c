@@ -65,20 +65,12 @@ static struct sim_record *find_number(struct sim_oracle *oracle,
 	return NULL;
 }
 
-static unsigned find_handler(const struct sim_oracle *oracle, int64_t id) {
-	unsigned handler = 0;
-	while (handler < SIM_HANDLER_COUNT && oracle->handlers[handler] != id) {
-		handler++;
-	}
-	return handler;
-}
-
 /* The delivery a call of the store was about; NULL breaks a rule. */
 static struct sim_delivery *find_delivery(struct sim_oracle *oracle,
 		int64_t seq, int64_t handler) {
 	struct sim_record *record = sim_oracle_find(oracle, seq);
-	unsigned index = find_handler(oracle, handler);
-	if (!record || index == SIM_HANDLER_COUNT ||
+	unsigned index = sim_stored_find(oracle, handler);
+	if (!record || index == SIM_STORED_MAX ||
 			!record->deliveries[index].exists) {
 		sim_oracle_broken(oracle, "phantom",
 				"message %lld has no delivery to handler %lld", (long long)seq,
@@ -125,21 +117,7 @@ static struct sim_life *find_life(struct sim_oracle *oracle, uint64_t node) {
 
 void sim_oracle_enrolled(struct sim_oracle *oracle,
 		const struct postern_enrolment *enrolment) {
-	for (size_t i = 0; i < enrolment->handler_count; i++) {
-		const struct postern_enrol_handler *from = &enrolment->handlers[i];
-		unsigned handler = sim_cast_find(from->key);
-		int64_t *id = &oracle->handlers[handler];
-		if (*id && *id != from->id) {
-			sim_oracle_broken(oracle, "handler-id",
-					"handler '%s' was %lld and is %lld", from->key,
-					(long long)*id, (long long)from->id);
-		}
-		*id = from->id;
-		if (from->paused != oracle->paused[handler]) {
-			sim_oracle_broken(oracle, "pause-forgotten", "handler '%s'",
-					from->key);
-		}
-	}
+	sim_stored_enrolled(oracle, enrolment);
 	struct sim_life *life = find_life(oracle, enrolment->node);
 	if (!life && oracle->life_count < SIM_LIFE_MAX) {
 		life = &oracle->lives[oracle->life_count++];
@@ -152,12 +130,26 @@ void sim_oracle_enrolled(struct sim_oracle *oracle,
 	}
 }
 
+void sim_oracle_pauses_read(struct sim_oracle *oracle, const int64_t *handlers,
+		size_t count, const bool *paused) {
+	for (size_t i = 0; i < count; i++) {
+		unsigned stored = sim_stored_find(oracle, handlers[i]);
+		if (stored < SIM_STORED_MAX &&
+				paused[i] != sim_stored_paused(oracle, stored)) {
+			sim_oracle_broken(oracle, "pause-forgotten", "handler '%s'",
+					oracle->stored[stored].key);
+		}
+	}
+}
+
 void sim_oracle_paused(struct sim_oracle *oracle, const char *key,
 		bool paused) {
-	unsigned handler = sim_cast_find(key);
-	if (handler < SIM_HANDLER_COUNT) {
-		oracle->paused[handler] = paused;
+	unsigned stored = sim_stored_resolve(oracle, key);
+	if (stored == SIM_STORED_MAX) {
+		sim_oracle_broken(oracle, "phantom", "a handler '%s'", key);
+		return;
 	}
+	oracle->stored[stored].paused = paused;
 }
 
 void sim_oracle_renewed(struct sim_oracle *oracle, uint64_t node,
@@ -313,7 +305,7 @@ static void check_new(struct sim_oracle *oracle, const struct sim_node *node,
 	record->variant = parcel->variant;
 	record->accepted_ms = wall_ms(oracle);
 	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
-		record->deliveries[i].expected = sim_cast_wants(i, node->generation,
+		record->expected[i] = sim_cast_wants(i, node->generation,
 				parcel->channel, accept->message->type);
 	}
 }
@@ -330,30 +322,58 @@ static void check_known(struct sim_oracle *oracle,
 	}
 }
 
+/* The delivery that a route opened: new ones are the owner's, whichever of the
+   handler's ids the node knows; then no other id has one. */
+static struct sim_delivery *open_route(struct sim_oracle *oracle,
+		struct sim_record *record, const struct postern_route *route) {
+	unsigned known = sim_stored_find(oracle, route->handler);
+	unsigned owner = oracle->stored[known].owner;
+	unsigned opened = owner;
+	bool again = false;
+	for (unsigned i = 0; i < oracle->stored_count; i++) {
+		const struct sim_delivery *delivery = &record->deliveries[i];
+		if (oracle->stored[i].owner != owner || !delivery->exists) {
+			continue;
+		}
+		again = true;
+		opened = i;
+		if (delivery->state != POSTERN_STATE_POISONED ||
+				!route->retry_poisoned || route->leased ||
+				route->fence < delivery->fence) {
+			sim_oracle_broken(oracle,
+					i == known ? "opened-again" : "opened-under-both-keys",
+					"message %lld of '%s' in state %s under '%s'",
+					(long long)record->seq, oracle->stored[known].key,
+					postern_state_name(delivery->state), oracle->stored[i].key);
+		}
+	}
+	if (!again && route->leased && route->stored != oracle->stored[owner].id) {
+		sim_oracle_broken(oracle, "stored-under-alias",
+				"message %lld of '%s' under id %lld", (long long)record->seq,
+				oracle->stored[owner].key, (long long)route->stored);
+	}
+	return &record->deliveries[opened];
+}
+
 static void take_routes(struct sim_oracle *oracle,
 		const struct postern_batch *batch, const struct postern_accept *accept,
 		bool reply_lost) {
 	struct sim_record *record = sim_oracle_find(oracle, accept->seq);
 	for (size_t i = 0; record && i < accept->route_count; i++) {
 		const struct postern_route *route = &accept->routes[i];
-		unsigned handler = find_handler(oracle, route->handler);
-		if (!route->opened || handler == SIM_HANDLER_COUNT) {
+		unsigned known = sim_stored_find(oracle, route->handler);
+		if (!route->opened || known == SIM_STORED_MAX) {
 			continue;
 		}
-		struct sim_delivery *delivery = &record->deliveries[handler];
-		bool again = delivery->exists;
-		if (again && (delivery->state != POSTERN_STATE_POISONED ||
-							 !route->retry_poisoned || route->leased ||
-							 route->fence < delivery->fence)) {
-			sim_oracle_broken(oracle, "opened-again",
-					"message %lld of '%s' in state %s", (long long)accept->seq,
-					sim_handlers[handler].key,
-					postern_state_name(delivery->state));
-		}
+		struct sim_delivery *delivery = open_route(oracle, record, route);
 		delivery->exists = true;
 		delivery->state = POSTERN_STATE_PENDING;
 		delivery->failures = 0;
 		delivery->due_ms = wall_ms(oracle);
+		if (route->leased && sim_stored_paused(oracle, known)) {
+			sim_oracle_broken(oracle, "leased-while-paused", "handler '%s'",
+					oracle->stored[known].key);
+		}
 		if (route->leased) {
 			check_lock(oracle, batch->node, batch->lock, "leased");
 			grant(oracle, delivery, accept->seq, batch->node, route->fence,
@@ -431,8 +451,9 @@ static void settled(struct sim_oracle *oracle, uint64_t node,
 	if (!delivery) {
 		return;
 	}
-	unsigned handler = find_handler(oracle, settlement->handler);
-	const char *key = sim_handlers[handler].key;
+	const struct sim_stored *stored =
+			&oracle->stored[sim_stored_find(oracle, settlement->handler)];
+	const char *key = stored->key;
 	if (delivery->state != POSTERN_STATE_LEASED || delivery->node != node ||
 			delivery->fence != settlement->fence) {
 		sim_oracle_broken(oracle, "stale-settle",
@@ -443,7 +464,7 @@ static void settled(struct sim_oracle *oracle, uint64_t node,
 				postern_state_name(delivery->state),
 				(unsigned long long)delivery->fence);
 	}
-	if (!is_explained(oracle, handler, delivery, settlement->to,
+	if (!is_explained(oracle, stored->handler, delivery, settlement->to,
 				settlement->failures)) {
 		sim_oracle_broken(oracle, "unexplained",
 				"message %lld of '%s' became '%s' (%d) with %u failures after "
@@ -457,6 +478,7 @@ static void settled(struct sim_oracle *oracle, uint64_t node,
 	size_t slot = settlement->fence % SIM_SETTLED_KEPT;
 	delivery->settled[slot].fence = settlement->fence;
 	delivery->settled[slot].to = settlement->to;
+	delivery->settled[slot].told = false;
 	delivery->failures = settlement->failures;
 	delivery->due_ms = wall_ms(oracle) + settlement->delay_ms;
 	delivery->ended_ms = wall_ms(oracle) - settlement->lag_ms;
@@ -487,16 +509,23 @@ void sim_oracle_applied(struct sim_oracle *oracle, const struct sim_node *node,
 }
 
 static void check_claimed(struct sim_oracle *oracle,
-		const struct postern_claimed *item,
+		const struct postern_want *want, const struct postern_claimed *item,
 		const struct sim_delivery *delivery) {
-	unsigned handler = find_handler(oracle, item->handler);
-	const char *key = sim_handlers[handler].key;
+	unsigned stored = sim_stored_find(oracle, item->handler);
+	unsigned wanted = sim_stored_find(oracle, want->handler);
+	const char *key = oracle->stored[stored].key;
+	if (wanted == SIM_STORED_MAX ||
+			oracle->stored[wanted].owner != oracle->stored[stored].owner) {
+		sim_oracle_broken(oracle, "claimed-for-another",
+				"message %lld of '%s' for a want of handler %lld",
+				(long long)item->seq, key, (long long)want->handler);
+	}
 	if (delivery->state != POSTERN_STATE_PENDING) {
 		sim_oracle_broken(oracle, "claimed-not-pending",
 				"message %lld of '%s' was %s", (long long)item->seq, key,
 				postern_state_name(delivery->state));
 	}
-	if (oracle->paused[handler]) {
+	if (sim_stored_paused(oracle, stored)) {
 		sim_oracle_broken(oracle, "claimed-while-paused",
 				"message %lld of '%s'", (long long)item->seq, key);
 	}
@@ -524,7 +553,7 @@ void sim_oracle_claimed(struct sim_oracle *oracle,
 		struct sim_delivery *delivery =
 				find_delivery(oracle, item->seq, item->handler);
 		if (delivery) {
-			check_claimed(oracle, item, delivery);
+			check_claimed(oracle, &claim->wants[item->want], item, delivery);
 			grant(oracle, delivery, item->seq, claim->node, item->fence,
 					reply_lost);
 		}
@@ -556,11 +585,11 @@ void sim_oracle_transacted(struct sim_oracle *oracle, uint64_t node,
 	}
 }
 
-void sim_oracle_run(struct sim_oracle *oracle, unsigned handler,
+void sim_oracle_run(struct sim_oracle *oracle, unsigned stored,
 		const struct postern_delivery *run,
 		const struct postern_message *message) {
 	struct sim_delivery *delivery =
-			find_delivery(oracle, run->seq, oracle->handlers[handler]);
+			find_delivery(oracle, run->seq, oracle->stored[stored].id);
 	if (!delivery) {
 		return;
 	}
@@ -592,10 +621,10 @@ void sim_oracle_run(struct sim_oracle *oracle, unsigned handler,
 	}
 }
 
-void sim_oracle_ran(struct sim_oracle *oracle, unsigned handler, int64_t seq,
+void sim_oracle_ran(struct sim_oracle *oracle, unsigned stored, int64_t seq,
 		uint64_t fence, enum postern_outcome_kind kind) {
 	struct sim_delivery *delivery =
-			find_delivery(oracle, seq, oracle->handlers[handler]);
+			find_delivery(oracle, seq, oracle->stored[stored].id);
 	if (delivery && delivery->run_fence == fence) {
 		delivery->run_ended = true;
 		delivery->run_outcome = kind;

@@ -12,6 +12,7 @@
 
 #include "sim/cast.h"
 
+#include <postern/event.h>
 #include <postern/handler.h>
 #include <postern/inspect.h>
 #include <postern/sys/store.h>
@@ -27,7 +28,6 @@ struct sim;
 struct sim_node;
 
 struct sim_delivery {
-	bool expected; /* by who accepted the message */
 	bool exists;
 	enum postern_state state;
 	uint64_t fence; /* the highest that was given out */
@@ -51,6 +51,7 @@ struct sim_delivery {
 	struct {
 		uint64_t fence;
 		enum postern_settle_to to;
+		bool told; /* by an event of the node */
 	} settled[SIM_SETTLED_KEPT];
 	unsigned effects; /* rows that it left */
 	bool seen;        /* by the look that is going on */
@@ -67,7 +68,21 @@ struct sim_record {
 	bool discarded; /* while it was parked */
 	bool seen;
 	int64_t accepted_ms;
-	struct sim_delivery deliveries[SIM_HANDLER_COUNT];
+	bool expected[SIM_HANDLER_COUNT]; /* by the node that accepted it */
+	struct sim_delivery deliveries[SIM_STORED_MAX];
+};
+
+/*
+ * A handler as the store knows it: by an id. A handler of the cast that was
+ * renamed has two of them, until one becomes an alias of the other: then the
+ * other owns it. Deliveries stay where they were made.
+ */
+struct sim_stored {
+	int64_t id;
+	const char *key;  /* the one it was made for */
+	unsigned handler; /* of the cast */
+	unsigned owner;   /* an index, as its own; an alias has another's */
+	bool paused;      /* counts for an owner only */
 };
 
 /* When something ends: by the wall and by the monotonic clock, whichever
@@ -103,8 +118,11 @@ struct sim_oracle {
 	int64_t seq_max;
 	struct sim_life lives[SIM_LIFE_MAX];
 	size_t life_count;
-	int64_t handlers[SIM_HANDLER_COUNT]; /* stored ids */
-	bool paused[SIM_HANDLER_COUNT];
+	struct sim_stored stored[SIM_STORED_MAX];
+	unsigned stored_count;
+	/* Of each handler of the cast: what its key and its old key stand for,
+	   plus 1; 0: the store does not know the key. */
+	unsigned names[SIM_HANDLER_COUNT][2];
 	/* The store's clock was set back at some time: nothing is early. */
 	bool set_back;
 	struct sim_lock locks[SIM_LOCK_MAX];
@@ -116,6 +134,24 @@ void sim_oracle_finish(struct sim_oracle *oracle);
 /* A rule is broken. */
 void sim_oracle_broken(struct sim_oracle *oracle, const char *rule,
 		const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* stored.c: these return an index, or SIM_STORED_MAX if there is none. */
+void sim_stored_enrolled(struct sim_oracle *oracle,
+		const struct postern_enrolment *enrolment);
+unsigned sim_stored_find(const struct sim_oracle *oracle, int64_t id);
+/* The owner that a key stands for. */
+unsigned sim_stored_resolve(const struct sim_oracle *oracle, const char *key);
+/* The owner that a node of this generation means by a handler of the cast. */
+unsigned sim_stored_of(const struct sim_oracle *oracle, unsigned handler,
+		unsigned generation);
+bool sim_stored_paused(const struct sim_oracle *oracle, unsigned stored);
+/* The stored handler of a row. The store shows what is stored under an alias
+   under its owner's key; those of one message are in the order of their ids. */
+unsigned sim_stored_row(struct sim_oracle *oracle,
+		const struct postern_page *page, size_t index);
+/* The stored handler whose lease an event is about. */
+unsigned sim_stored_event(const struct sim_oracle *oracle,
+		const struct sim_record *record, const struct postern_event *event);
 
 /* How the lease under this fence was settled. */
 enum postern_settle_to sim_delivery_settled(const struct sim_delivery *delivery,
@@ -136,6 +172,9 @@ void sim_oracle_transacted(struct sim_oracle *oracle, uint64_t node,
 		const struct postern_lock *lock, const struct postern_unit *units,
 		size_t count);
 void sim_oracle_paused(struct sim_oracle *oracle, const char *key, bool paused);
+/* A node read which handlers are paused. */
+void sim_oracle_pauses_read(struct sim_oracle *oracle, const int64_t *handlers,
+		size_t count, const bool *paused);
 
 void sim_oracle_renewed(struct sim_oracle *oracle, uint64_t node,
 		int64_t ttl_ms);
@@ -166,11 +205,11 @@ void sim_oracle_look(struct sim_oracle *oracle, enum sim_cause cause);
 void sim_oracle_recovered(struct sim_oracle *oracle,
 		const struct postern_recovery *recovery);
 
-/* What handlers saw and said. */
-void sim_oracle_run(struct sim_oracle *oracle, unsigned handler,
+/* What handlers saw and said, by the stored handler. */
+void sim_oracle_run(struct sim_oracle *oracle, unsigned stored,
 		const struct postern_delivery *run,
 		const struct postern_message *message);
-void sim_oracle_ran(struct sim_oracle *oracle, unsigned handler, int64_t seq,
+void sim_oracle_ran(struct sim_oracle *oracle, unsigned stored, int64_t seq,
 		uint64_t fence, enum postern_outcome_kind kind);
 
 /* What a sender was told. */
@@ -185,10 +224,17 @@ void sim_oracle_effects_end(struct sim_oracle *oracle);
 
 /* A node stopped in peace: it holds nothing any more. */
 void sim_oracle_left(struct sim_oracle *oracle, uint64_t node);
+/* The only node that is left has had the time to run all that it can. */
+void sim_oracle_survived(struct sim_oracle *oracle,
+		const struct sim_node *node);
 /* Everything has come to its end: has it? */
 void sim_oracle_drained(struct sim_oracle *oracle);
 /* How many deliveries are open; `forgotten` counts those whose holder does
-   not know them. */
-size_t sim_oracle_open(const struct sim_oracle *oracle, size_t *forgotten);
+   not know them. With a node: of the handlers that it has. */
+size_t sim_oracle_open(const struct sim_oracle *oracle,
+		const struct sim_node *node, size_t *forgotten);
+/* A node was told that nobody has the handler with this key. */
+void sim_oracle_orphaned(struct sim_oracle *oracle, const struct sim_node *node,
+		const char *key);
 
 #endif

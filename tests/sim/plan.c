@@ -108,6 +108,20 @@ static uint32_t draw_message(struct dice *dice, size_t again,
 	return (*number)++;
 }
 
+/* An upgrade while others go on: the nodes begin one after the other, each with
+   the next generation, and keep what they learned when they began. */
+static void roll_out(struct sim_plan *plan) {
+	for (size_t i = 0; i < plan->nodes; i++) {
+		size_t later = i * plan->op_count / 6;
+		plan->ops[i].a = (uint32_t)i;
+		if (later >= plan->nodes) {
+			struct sim_op start = plan->ops[i];
+			plan->ops[i] = plan->ops[later];
+			plan->ops[later] = start;
+		}
+	}
+}
+
 void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 	struct dice dice = { seed };
 	*plan = (struct sim_plan){
@@ -150,4 +164,8 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 		}
 		draw_blow(&dice, storm, op);
 	}
+	if (dice_below(&dice, 3) > 0 && plan->nodes == SIM_GENERATION_COUNT) {
+		roll_out(plan);
+	}
+	plan->survivor = (unsigned)dice_below(&dice, plan->nodes + 1);
 }

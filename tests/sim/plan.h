@@ -79,6 +79,9 @@ struct sim_plan {
 	bool exclusive;
 	bool retention;
 	bool ignore_conflicts;
+	/* At the end: this node, counted from 1, is left alone with all that it
+	   can run and must run it; 0: no node is. */
+	unsigned survivor;
 	bool prompt; /* handlers take no time and keep no run */
 	size_t op_count;
 	struct sim_op ops[SIM_OP_MAX];

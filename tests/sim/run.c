@@ -13,10 +13,17 @@
 #define PEACE_ROUNDS 60
 #define PEACE_STEP_MS ((int64_t)3 * 60 * 1000)
 
-static void resume_all(struct sim_node *node) {
-	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
-		if (node->sim->oracle.paused[i]) {
-			(void)postern_box_resume(node->box, sim_handlers[i].key, NULL);
+/* By an operator who needs no node for that: each has to find out by itself. */
+static void resume_all(struct sim *sim) {
+	for (unsigned i = 0; i < sim->oracle.stored_count; i++) {
+		const struct sim_stored *stored = &sim->oracle.stored[i];
+		struct postern_edit edit = {
+			.kind = POSTERN_EDIT_RESUME,
+			.handler = stored->key,
+		};
+		if (sim_stored_paused(&sim->oracle, i) &&
+				sim->store->ops->edit(sim->store, &edit, NULL) == POSTERN_OK) {
+			sim_oracle_paused(&sim->oracle, stored->key, false);
 		}
 	}
 }
@@ -25,6 +32,9 @@ static void resume_all(struct sim_node *node) {
 static void go_on(struct sim *sim) {
 	for (unsigned i = 0; i < sim->plan->nodes; i++) {
 		struct sim_node *node = &sim->nodes[i];
+		if (!node->box) {
+			continue; /* another is left alone */
+		}
 		while (node->held_count > 0) {
 			sim_node_finish(node, 0);
 		}
@@ -50,14 +60,15 @@ static void restart_all(struct sim *sim) {
 	start_all(sim);
 }
 
-/* Until nothing is open any more. */
-static void work_off(struct sim *sim) {
+/* Until nothing is open any more that the nodes that are up can run; `alone`
+   is the only one of them, NULL: all are up. */
+static void work_off(struct sim *sim, const struct sim_node *alone) {
 	size_t open = 1;
 	size_t forgotten = 0;
 	for (unsigned i = 0; i < PEACE_ROUNDS && open > 0; i++) {
 		go_on(sim);
-		open = sim_oracle_open(&sim->oracle, &forgotten);
-		if (open > 0 && open == forgotten) {
+		open = sim_oracle_open(&sim->oracle, alone, &forgotten);
+		if (!alone && open > 0 && open == forgotten) {
 			/* A lease whose holder never heard of it ends with the holder. */
 			restart_all(sim);
 		}
@@ -65,18 +76,38 @@ static void work_off(struct sim *sim) {
 	}
 }
 
+/* All nodes stop but one, which goes on with what it believes: the ids that it
+   learned when it started, and which handlers are paused. */
+static void leave_alone(struct sim *sim, struct sim_node *survivor) {
+	if (!survivor->box || survivor->dead) {
+		return;
+	}
+	sim_say(sim, "node %u is left alone", survivor->index);
+	for (unsigned i = 0; i < sim->plan->nodes; i++) {
+		struct sim_node *node = &sim->nodes[i];
+		if (node != survivor && node->box) {
+			sim_node_stop(node);
+		}
+	}
+	work_off(sim, survivor);
+	sim_oracle_survived(&sim->oracle, survivor);
+}
+
 static void drain(struct sim *sim) {
 	sim->calm = true;
 	sim_say(sim, "peace: no more blows");
+	resume_all(sim);
+	if (sim->plan->survivor > 0) {
+		leave_alone(sim, &sim->nodes[sim->plan->survivor - 1]);
+	}
 	start_all(sim);
 	if (sim->oracle.rule) {
 		return;
 	}
-	resume_all(&sim->nodes[0]);
-	work_off(sim);
+	work_off(sim, NULL);
 	/* All of the newest version: now nothing is parked that it wants. */
 	restart_all(sim);
-	work_off(sim);
+	work_off(sim, NULL);
 	sim_oracle_drained(&sim->oracle);
 }
 
@@ -91,6 +122,7 @@ void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts) {
 	sum->fenced += counts->fenced;
 	sum->late_claims += counts->late_claims;
 	sum->rivals += counts->rivals;
+	sum->aliases += counts->aliases;
 }
 
 /* Everybody goes, and what is left is written down. */

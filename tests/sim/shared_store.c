@@ -22,6 +22,9 @@ struct shared_store {
 	struct postern_store base;
 	struct postern_store_ops ops; /* the inner one's name and abilities */
 	struct sim_node *node;
+	/* Of the mutant that reads pauses once. */
+	bool pauses_read;
+	bool paused[SIM_HANDLER_COUNT];
 };
 
 static struct sim_node *node_of(struct postern_store *store) {
@@ -82,10 +85,10 @@ static bool mutate_batch(struct sim_node *node, struct postern_batch *batch) {
 	for (size_t i = 0; i < batch->settlement_count; i++) {
 		struct postern_settlement *settlement = &batch->settlements[i];
 		struct sim_record *record = sim_oracle_find(oracle, settlement->seq);
-		for (unsigned j = 0; record && j < SIM_HANDLER_COUNT; j++) {
+		for (unsigned j = 0; record && j < oracle->stored_count; j++) {
 			const struct sim_delivery *delivery = &record->deliveries[j];
 			if (is_mutant(node, "stale-settle") &&
-					oracle->handlers[j] == settlement->handler &&
+					oracle->stored[j].id == settlement->handler &&
 					delivery->state == POSTERN_STATE_LEASED) {
 				settlement->fence = delivery->fence;
 				batch->node = delivery->node;
@@ -217,6 +220,9 @@ static int shared_orphans(struct postern_store *store, uint64_t node_id,
 	r = inner->ops->orphans(inner, node_id, only, poison, max, memory,
 			orphans_out, count_out, error);
 	node->sim->in_store = false;
+	for (size_t i = 0; !r && i < *count_out; i++) {
+		sim_oracle_orphaned(&node->sim->oracle, node, (*orphans_out)[i].key);
+	}
 	return leave(node, "orphans", r, error);
 }
 
@@ -236,6 +242,38 @@ static int shared_unpark(struct postern_store *store, postern_router *router,
 		sim_oracle_look(&node->sim->oracle, SIM_CAUSE_UNPARK);
 	}
 	return leave(node, "unpark", r, error);
+}
+
+/* A mutant believes for life what it read when it started. */
+static void mutate_pauses(struct shared_store *self, size_t count,
+		bool *paused) {
+	if (is_mutant(self->node, "pause-cached") && count <= SIM_HANDLER_COUNT) {
+		if (self->pauses_read) {
+			memcpy(paused, self->paused, count * sizeof(*paused));
+		} else {
+			memcpy(self->paused, paused, count * sizeof(*paused));
+		}
+		self->pauses_read = true;
+	}
+}
+
+static int shared_read_pauses(struct postern_store *store,
+		const int64_t *handlers, size_t count, bool *paused_out,
+		struct postern_error *error) {
+	struct sim_node *node = node_of(store);
+	int r = sim_site(node, SIM_SITE_BEFORE, "read-pauses", error);
+	if (r) {
+		return r;
+	}
+	struct postern_store *inner = enter(node);
+	r = inner->ops->read_pauses(inner, handlers, count, paused_out, error);
+	node->sim->in_store = false;
+	if (!r) {
+		sim_oracle_pauses_read(&node->sim->oracle, handlers, count, paused_out);
+		mutate_pauses(container_of(store, struct shared_store, base), count,
+				paused_out);
+	}
+	return leave(node, "read-pauses", r, error);
 }
 
 static int shared_edit(struct postern_store *store, struct postern_edit *edit,
@@ -440,6 +478,7 @@ struct postern_store *sim_store_create(struct sim_node *node) {
 		.orphans = shared_orphans,
 		.unpark = shared_unpark,
 		.edit = shared_edit,
+		.read_pauses = shared_read_pauses,
 		.list = shared_list,
 		.get = shared_get,
 		.find = shared_find,

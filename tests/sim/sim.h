@@ -83,6 +83,7 @@ struct sim_counts {
 	uint64_t fenced;
 	uint64_t late_claims; /* refused, because the lock is another's */
 	uint64_t rivals;      /* given the lock while another believed it had it */
+	uint64_t aliases;     /* ids that became one handler with another */
 };
 
 void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts);
@@ -192,9 +193,9 @@ void sim_history_send(struct sim_node *node, const struct sim_parcel *parcel);
 void sim_history_receipt(struct sim_node *node, const struct sim_parcel *parcel,
 		int code, int64_t seq);
 void sim_history_run(struct sim_node *node, const struct postern_delivery *run,
-		const struct postern_message *message, unsigned handler);
+		const struct postern_message *message, unsigned stored);
 void sim_history_ran(struct sim_node *node, const struct postern_delivery *run,
-		unsigned handler, enum postern_outcome_kind kind);
+		unsigned stored, enum postern_outcome_kind kind);
 void sim_history_event(struct sim_node *node,
 		const struct postern_event *event);
 void sim_history_node(struct sim_node *node, const char *what);
@@ -203,6 +204,8 @@ void sim_history_locked(struct sim_node *node, uint64_t fence);
 void sim_history_edit(struct sim *sim, const char *op, int64_t seq,
 		const char *handler);
 void sim_history_clock(struct sim *sim, int64_t by);
+/* What is stored for one key is from now on of the handler with another. */
+void sim_history_alias(struct sim *sim, const char *alias, const char *owner);
 void sim_history_cleaned(struct sim *sim, uint64_t messages, uint64_t keys);
 /* The dump: all that the store holds, then the effects. */
 void sim_dump_begin(struct sim *sim);

@@ -127,8 +127,14 @@ static void step_pump(struct sim_node *node, const struct sim_op *op) {
 	} else if (op->b % 4) {
 		(void)postern__tenure(box, NULL, NULL, &next, NULL);
 	}
+	if (op->b & 4) { /* it polls, or is woken */
+		(void)postern__pauses_refresh(box, NULL);
+		(void)pthread_mutex_lock(&box->lock);
+		postern__claim_hint_all(box);
+		(void)pthread_mutex_unlock(&box->lock);
+	}
 	(void)pthread_mutex_lock(&box->lock);
-	bool ready = postern__claim_ready(box);
+	bool ready = postern__claim_at_ms(box) <= postern__box_now_ms(box);
 	(void)pthread_mutex_unlock(&box->lock);
 	if (ready) {
 		size_t count;
@@ -153,7 +159,7 @@ static void step_finish(struct sim_node *node, const struct sim_op *op) {
 	}
 }
 
-/* Some delivery, and the key its handler has now. */
+/* Some delivery, and a key of its handler. */
 static const char *pick(struct sim_node *node, const struct sim_op *op,
 		int64_t *seq_out) {
 	const struct sim_oracle *oracle = &node->sim->oracle;
@@ -162,10 +168,10 @@ static const char *pick(struct sim_node *node, const struct sim_op *op,
 	}
 	const struct sim_record *record = &oracle->records[op->a % oracle->count];
 	*seq_out = record->seq;
-	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
-		unsigned handler = (op->b + i) % SIM_HANDLER_COUNT;
-		if (record->deliveries[handler].exists) {
-			return sim_handlers[handler].key;
+	for (unsigned i = 0; i < oracle->stored_count; i++) {
+		unsigned stored = (op->b + i) % oracle->stored_count;
+		if (record->deliveries[stored].exists) {
+			return oracle->stored[stored].key;
 		}
 	}
 	return ""; /* parked */
@@ -204,7 +210,8 @@ static void step_edit_all(struct sim_node *node, const struct sim_op *op) {
 }
 
 static void step_pause(struct sim_node *node, const struct sim_op *op) {
-	const char *key = sim_handlers[op->a % SIM_HANDLER_COUNT].key;
+	const struct sim_handler *cast = &sim_handlers[op->a % SIM_HANDLER_COUNT];
+	const char *key = cast->old_key && op->b % 2 ? cast->old_key : cast->key;
 	bool pausing = op->kind == SIM_PAUSE;
 	sim_say(node->sim, "  '%s'", key);
 	(void)(pausing ? postern_box_pause : postern_box_resume)(node->box, key,

@@ -108,7 +108,7 @@ static void check_done(void *context, struct sim_node *node, const char *site) {
 	(void)context;
 	size_t forgotten;
 	struct sim_oracle *oracle = &node->sim->oracle;
-	size_t open = sim_oracle_open(oracle, &forgotten);
+	size_t open = sim_oracle_open(oracle, NULL, &forgotten);
 	if (open > 0) {
 		sim_oracle_broken(oracle, "not-taken-over",
 				"%zu deliveries are open after a pause at %s", open, site);

@@ -68,12 +68,12 @@ static void tell_counts(const char *store, uint64_t seeds,
 		const struct sim_counts *sum) {
 	(void)printf("# %s: %llu seeds, %llu operations, %llu messages sent, "
 				 "%llu runs, %llu store errors, %llu crashes, %llu pauses, "
-				 "%llu leases lost, %llu results refused\n",
+				 "%llu leases lost, %llu results refused, %llu aliases made\n",
 			store, (unsigned long long)seeds, (unsigned long long)sum->ops,
 			(unsigned long long)sum->messages, (unsigned long long)sum->runs,
 			(unsigned long long)sum->errors, (unsigned long long)sum->crashes,
 			(unsigned long long)sum->pauses, (unsigned long long)sum->takeovers,
-			(unsigned long long)sum->fenced);
+			(unsigned long long)sum->fenced, (unsigned long long)sum->aliases);
 }
 
 /* What is being run, for those who find the process dead. */
@@ -242,6 +242,10 @@ static void find_stale_lock(void) {
 	find_mutant("stale-lock", "stale-lock", SIM_MEMORY, 14);
 }
 
+static void find_pause_cached(void) {
+	find_mutant("pause-cached", "not-claimed", SIM_MEMORY, 10);
+}
+
 static void find_stale_settle(void) {
 	find_mutant("stale-settle", NULL, SIM_MEMORY, 14);
 }
@@ -336,6 +340,8 @@ static const struct tap_case cases[] = {
 	{ "a store that takes a late result is found", find_stale_settle },
 	{ "a store that leases to a former owner of the lock is found",
 			find_stale_lock },
+	{ "a node that reads only at its start what is paused is found",
+			find_pause_cached },
 	{ "a process that dies is found too", find_death },
 };
 

@@ -135,6 +135,19 @@ static int fault_edit(struct postern_store *store, struct postern_edit *edit,
 	return r;
 }
 
+static int fault_read_pauses(struct postern_store *store,
+		const int64_t *handlers, size_t count, bool *paused_out,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = ask(self, FAULT_READ_PAUSES, NULL, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->read_pauses(self->inner, handlers, count,
+				paused_out, error);
+		r = tell(self, FAULT_READ_PAUSES, r, error);
+	}
+	return r;
+}
+
 static int fault_list(struct postern_store *store,
 		const struct postern_query *query, struct postern_memory *memory,
 		struct postern_page *out, struct postern_error *error) {
@@ -288,6 +301,7 @@ struct postern_store *fault_store_create_taking(struct postern_store *inner,
 		.orphans = fault_orphans,
 		.unpark = fault_unpark,
 		.edit = fault_edit,
+		.read_pauses = fault_read_pauses,
 		.list = fault_list,
 		.get = fault_get,
 		.find = fault_find,

@@ -17,11 +17,16 @@ Everything is in one temporary directory; the server listens there and on a
 free port of 127.0.0.1, and believes whoever says who he is. Unless it is to
 be durable nothing is waited for that only a power failure would need.
 
+With $POSTERN_TEST_POSTGRES_TEMPLATE, a directory, the files of a new server
+are made there once by initdb and copied for each server that follows, which
+takes half of the time.
+
 However this program ends, the server ends too and the directory goes: a guard
 process waits for that, and the server is told by the system.
 """
 
 import ctypes
+import fcntl
 import os
 import pwd
 import shutil
@@ -34,6 +39,7 @@ import time
 import urllib.parse
 
 BIN = os.environ.get("POSTERN_TEST_POSTGRES_BIN", "/usr/lib/postgresql/15/bin")
+TEMPLATE = os.environ.get("POSTERN_TEST_POSTGRES_TEMPLATE")
 USER = DATABASE = "postern"
 # Far more than anything takes, also on a busy machine.
 PATIENCE_S = 60
@@ -175,6 +181,32 @@ class Server:
                 raise ServerError(f"{command[0]} failed: {self.read_log()}")
 
     def create(self):
+        if not TEMPLATE:
+            self.init_files()
+            return
+        made = os.path.join(TEMPLATE, "data")
+        with open(os.path.join(TEMPLATE, "lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(made):
+                self.init_files()
+                # Under another name first: whoever finds it finds all of it.
+                shutil.rmtree(made + ".new", ignore_errors=True)
+                shutil.copytree(self.data, made + ".new")
+                os.rename(made + ".new", made)
+                return
+        shutil.copytree(made, self.data)
+        os.chmod(self.data, 0o700)
+        if self.user:
+            self.give_files()
+
+    def give_files(self):
+        """The copy belongs to whoever copied it."""
+        for folder, _, names in os.walk(self.data):
+            for name in [".", *names]:
+                path = os.path.join(folder, name)
+                os.chown(path, self.user.pw_uid, self.user.pw_gid)
+
+    def init_files(self):
         command = [
             os.path.join(BIN, "initdb"),
             *("--pgdata", self.data, "--username", USER),

@@ -9,7 +9,8 @@
 A strike waits until so many bytes more have passed in one direction, over all
 connections together. Exactly these bytes arrive; then every connection there
 is ends for both sides, or, with `hold`, stays open and lets nothing through.
-Connections that come later are whole. Counts say how many bytes passed.
+With `only` this happens to one connection, on which the last of these bytes
+passed. Connections that come later are whole. Counts say how many bytes passed.
 """
 
 import socket
@@ -28,6 +29,7 @@ class Line:
         self.client = client
         self.server = server
         self.broken = False  # nothing passes any more
+        self.held = False  # the same, and it stays open
         self.threads = [
             threading.Thread(target=self.pump, args=(client, server, TO_SERVER)),
             threading.Thread(target=self.pump, args=(server, client, TO_CLIENT)),
@@ -46,7 +48,7 @@ class Line:
             if not data:
                 break
             self.proxy.pass_on(self, sink, direction, data)
-        if not self.proxy.holding:
+        if not self.held:
             hang_up(sink)
 
     def cut(self):
@@ -85,7 +87,7 @@ class Proxy:
         self.direction = None  # of the strike that is to come
         self.left = 0
         self.hold = False
-        self.holding = False
+        self.only = False
         self.struck = False
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -125,40 +127,42 @@ class Proxy:
                 self.left -= len(data)
             self.counts[direction] += len(data)
             if due:
-                self.break_all()
+                self.break_lines([line] if self.only else self.lines)
         try:
             sink.sendall(data)
         except OSError:
             pass  # it has hung up, and the other side will hear of it
-        if due and not self.holding:
+        if due:
             self.cut_all()
 
-    def break_all(self):
-        for line in self.lines:
+    def break_lines(self, lines):
+        for line in lines:
             line.broken = True
+            line.held = self.hold
         self.direction = None
-        self.holding = self.hold
         self.struck = True
 
     def cut_all(self):
         with self.lock:
-            lines = [line for line in self.lines if line.broken]
+            lines = [line for line in self.lines if line.broken and not line.held]
         for line in lines:
             line.cut()
 
-    def strike(self, direction, after, hold=False):
+    def strike(self, direction, after, hold=False, only=False):
         """Strike when `after` more bytes have passed in this direction."""
         with self.lock:
             self.direction = direction
             self.left = after
             self.hold = hold
+            self.only = only
             self.struck = False
 
     def calm(self):
         """No strike any more; what is held ends."""
         with self.lock:
             self.direction = None
-            self.holding = False
+            for line in self.lines:
+                line.held = False
         self.cut_all()
 
     def stop(self):

@@ -112,7 +112,7 @@ void scene_close(struct scene *scene) {
 	postern_memory_destroy(scene->memory);
 }
 
-int scene_accept(struct scene *scene, uint64_t node, const char *id, bool lease,
+static int accept_one(struct scene *scene, uint64_t node, const char *id,
 		struct postern_accept *accept, struct postern_route *route) {
 	struct postern_message message = {
 		.size = sizeof message,
@@ -122,8 +122,6 @@ int scene_accept(struct scene *scene, uint64_t node, const char *id, bool lease,
 		.body = "body",
 		.body_len = 4,
 	};
-	*route =
-			(struct postern_route){ .handler = scene->handler, .lease = lease };
 	*accept = (struct postern_accept){
 		.message = &message,
 		.channel = scene->channel,
@@ -139,6 +137,23 @@ int scene_accept(struct scene *scene, uint64_t node, const char *id, bool lease,
 	accept->routes = NULL;
 	accept->message = NULL;
 	return r;
+}
+
+int scene_accept(struct scene *scene, uint64_t node, const char *id, bool lease,
+		struct postern_accept *accept, struct postern_route *route) {
+	*route =
+			(struct postern_route){ .handler = scene->handler, .lease = lease };
+	return accept_one(scene, node, id, accept, route);
+}
+
+int scene_accept_again(struct scene *scene, uint64_t node, const char *id,
+		struct postern_accept *accept, struct postern_route *route) {
+	*route = (struct postern_route){
+		.handler = scene->handler,
+		.lease = true,
+		.retry_poisoned = true,
+	};
+	return accept_one(scene, node, id, accept, route);
 }
 
 int scene_accept_leased(struct scene *scene, uint64_t node, const char *id,
@@ -225,10 +240,25 @@ void scene_let_go(struct scene *scene, const char *table) {
 	scene_run(scene->link, sql);
 }
 
+static const char blocked_sql[] =
+		"SELECT count(*) FROM pg_stat_activity"
+		" WHERE wait_event_type = 'Lock'"
+		" AND query LIKE '%" SCHEMA "%' AND query NOT LIKE '%hashtext%'";
+
+bool scene_is_blocked(const struct scene *scene, int64_t count) {
+	return scene_number(scene->link, blocked_sql) == count;
+}
+
 bool scene_wait_blocked(struct scene *scene, int64_t count) {
-	return scene_wait_for(scene,
-			"SELECT count(*) FROM pg_stat_activity"
-			" WHERE wait_event_type = 'Lock'"
-			" AND query LIKE '%" SCHEMA "%' AND query NOT LIKE '%hashtext%'",
-			count);
+	return scene_wait_for(scene, blocked_sql, count);
+}
+
+int scene_keep(struct scene *scene, uint64_t node, bool *alive_out) {
+	struct postern_recovered recovered;
+	const struct postern_recovery recovery = { .node = node, .max = 1000 };
+	struct postern_store *store = scene->store;
+	int r = store->ops->renew(store, node, 60000, alive_out, &scene->error);
+	return r == POSTERN_OK ? store->ops->recover(store, &recovery, &recovered,
+									 &scene->error)
+						   : r;
 }

@@ -56,6 +56,9 @@ int scene_accept(struct scene *scene, uint64_t node, const char *id, bool lease,
 		struct postern_accept *accept, struct postern_route *route);
 int scene_accept_leased(struct scene *scene, uint64_t node, const char *id,
 		struct postern_accept *accept);
+/* A copy of it, which opens a poisoned delivery again. */
+int scene_accept_again(struct scene *scene, uint64_t node, const char *id,
+		struct postern_accept *accept, struct postern_route *route);
 int scene_try_claim(struct scene *scene, uint32_t max,
 		struct postern_claims *out);
 size_t scene_claim(struct scene *scene, uint32_t max,
@@ -68,7 +71,13 @@ void scene_cut_lines(const struct scene *scene);
 void scene_hold_up(struct scene *scene, const char *what, const char *table);
 bool scene_wait_held_up(struct scene *scene, const char *table);
 void scene_let_go(struct scene *scene, const char *table);
+/* Whether so many wait for a lock right now. */
+bool scene_is_blocked(const struct scene *scene, int64_t count);
 /* Wait until so many wait for a lock. */
 bool scene_wait_blocked(struct scene *scene, int64_t count);
+
+/* What a node does now and then: it renews itself for a minute, and recovers,
+   which also gives back what it may have leased without knowing. */
+int scene_keep(struct scene *scene, uint64_t node, bool *alive_out);
 
 #endif

@@ -26,8 +26,10 @@ struct node {
 	struct house *house;
 	struct fault_plan plan;
 	struct postern_box *box;
-	bool down;           /* the store does not answer this one */
-	bool no_recovery;    /* not when it asks for that */
+	bool down;        /* the store does not answer this one */
+	bool no_recovery; /* not when it asks for that */
+	int64_t slow_ms;  /* so long takes the answer to this operation */
+	enum fault_op slow_op;
 	int asked;           /* for orphans */
 	struct node *leaver; /* goes when this one asks so often */
 	int leaver_asked;
@@ -66,6 +68,15 @@ __attribute__((unused)) static int decide(void *context, enum fault_op op,
 	return fails ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
 }
 
+__attribute__((unused)) static int answer_late(void *context,
+		enum fault_op op) {
+	struct node *node = context;
+	if (op == node->slow_op) {
+		fake_clock_advance(&node->house->clock, node->slow_ms);
+	}
+	return POSTERN_OK;
+}
+
 __attribute__((unused)) static void keep_remark(void *context,
 		const char *text) {
 	struct node *node = context;
@@ -98,6 +109,7 @@ __attribute__((unused)) static bool move_in(struct house *house,
 		struct node *node, enum postern_processing processing) {
 	node->house = house;
 	node->plan.decide = decide;
+	node->plan.decide_after = answer_late;
 	node->plan.context = node;
 	node->plan.shared = true;
 	struct postern_box_options options = {

@@ -156,7 +156,7 @@ static void too_many(void) {
 	CHECK_INT(postern__args_parse(words, POSTERN__ARGS_MAX + 1, tables, 2,
 					  &args, &error),
 			POSTERN_E_INVALID);
-	CHECK_CONTAINS(error.text, "over 1024 arguments");
+	CHECK_CONTAINS(error.text, "more than 1024 arguments");
 }
 
 static void long_unknown(void) {
@@ -175,7 +175,7 @@ static const struct tap_case cases[] = {
 	{ "a flag that repeats keeps every value, in order", repeated },
 	{ "a value may begin with a dash, or be empty", dashes },
 	{ "the first table that has a flag decides", first_table },
-	{ "what is wrong is refused and says what was meant", refused },
+	{ "errors suggest the closest name", refused },
 	{ "the number of words has a limit", too_many },
 	{ "a flag too long to be any is still named", long_unknown },
 };

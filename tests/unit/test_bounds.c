@@ -171,6 +171,38 @@ static void bytes_are_bounded(void) {
 			commit(&bench);
 		}
 		CHECK_INT(bench.runs, 10);
+		/* What has ended takes no room; b does not lend any. */
+		CHECK_OK(postern_box_pause(bench.box, "b", &bench.error), &bench.error);
+		for (int i = 0; i < 4; i++) {
+			(void)snprintf(id, sizeof(id), "n%d", i);
+			send(&bench, "a", id, BODY_LEN);
+		}
+		CHECK(claim(&bench, 10) >= 3);
+	}
+	bench_finish(&bench);
+}
+
+/* A delivery takes room until its result is durable. */
+static void count_is_bounded(void) {
+	struct bench bench;
+	bench_init(&bench);
+	/* Two handlers: the share of each is ten. */
+	bench.options.batch_size = 8;
+	bench.options.run_queue_max = 20;
+	if (open_box(&bench, true)) {
+		char id[8];
+		for (int i = 0; i < 20; i++) {
+			(void)snprintf(id, sizeof(id), "m%d", i);
+			send(&bench, "a", id, 0);
+		}
+		CHECK_INT(claim(&bench, 6), 6);
+		for (int i = 0; i < 6; i++) {
+			CHECK_INT(run(&bench), 1);
+		}
+		CHECK_INT(claim(&bench, 20), 4);
+		CHECK_INT(claim(&bench, 20), 0);
+		commit(&bench);
+		CHECK_INT(claim(&bench, 20), 6);
 	}
 	bench_finish(&bench);
 }
@@ -185,6 +217,34 @@ static int64_t next_at(struct bench *bench) {
 	}
 	postern_listing_destroy(listing);
 	return at;
+}
+
+static void longest_body_has_a_limit(void) {
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.max_message_size = (size_t)200 * 1024 * 1024,
+	};
+	struct postern_channel_options channel = {
+		.size = sizeof(channel),
+		.max_message_size = (size_t)128 * 1024 * 1024 + 1,
+	};
+	struct postern_box *box = NULL;
+	struct postern_error error = { 0 };
+	CHECK_INT(postern_box_open("memory:", &options, &box, &error),
+			POSTERN_E_INVALID);
+	CHECK_STR(error.text,
+			"max_message_size is 209715200 bytes, and the limit is 134217728 "
+			"bytes (POSTERN_BODY_LEN_MAX)");
+	postern_box_destroy(box);
+	options.max_message_size = POSTERN_BODY_LEN_MAX;
+	if (!CHECK_OK(postern_box_open("memory:", &options, &box, &error),
+				&error)) {
+		return;
+	}
+	CHECK_INT(postern_box_add_channel(box, "c", &channel, &error),
+			POSTERN_E_INVALID);
+	CHECK_CONTAINS(error.text, "the limit is 134217728 bytes");
+	postern_box_destroy(box);
 }
 
 static void delays_are_clamped(void) {
@@ -403,6 +463,8 @@ static void suspect_is_abandoned(void) {
 static const struct tap_case cases[] = {
 	{ "a handler that holds its share of bytes claims no more",
 			bytes_are_bounded },
+	{ "a max_message_size over 128 MiB is refused", longest_body_has_a_limit },
+	{ "a handler holds no more deliveries than its share", count_is_bounded },
 	{ "a delay below zero is none, and one without end has one",
 			delays_are_clamped },
 	{ "when a retry is due is known without asking the store",

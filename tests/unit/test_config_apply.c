@@ -242,8 +242,8 @@ static const struct tap_case cases[] = {
 	{ "a default in 'defaults' contradicts no URL", settings_of_defaults },
 #endif
 	{ "every option reaches its channel and handler", channels_and_handlers },
-	{ "what the box refuses is told with its place", refusals_of_the_box },
-	{ "a channel that is there already is told with its place", twice },
+	{ "an error of the box has its place in the file", refusals_of_the_box },
+	{ "a duplicate channel is reported with its place", twice },
 };
 
 TAP_MAIN(cases)

@@ -42,41 +42,43 @@ static void unknown_keys(void) {
 		{ "defaults: {lease_file: x}",
 				"f:1:12: unknown key 'lease_file' in 'defaults'" },
 		{ "defaults: {retention.payload: none}",
-				"f:1:12: 'retention.payload' is written as 'retention: "
+				"f:1:12: 'retention.payload' must be written as 'retention: "
 				"{payload: none}'" },
 		{ "retention.dedupe: 7d",
-				"f:1:1: 'retention.dedupe' is written as 'retention: {dedupe: "
-				"7d}', and its place is 'defaults', a store or a channel" },
-		{ "defaults: {retention: 2h}",
-				"f:1:23: 'retention' takes a mapping, such as {payload: none, "
-				"dedupe: none}, not text" },
+				"f:1:1: 'retention.dedupe' must be written as 'retention: "
+				"{dedupe: "
+				"7d}', and belongs to 'defaults', a store or a channel" },
+		{ "defaults: {retention: 2h}", "f:1:23: 'retention' must be a mapping, "
+									   "such as {payload: none, "
+									   "dedupe: none}, not text" },
 	};
 	CHECK_TABLE(table);
 }
 
 static void misplaced_keys(void) {
 	static const struct bad table[] = {
-		{ "lease: 5m", "f:1:1: 'lease' does not belong at the top level; its "
-					   "place is 'defaults', a store, a channel or a handler" },
-		{ "defaults: {workers: 4}", "f:1:12: 'workers' does not belong in "
-									"'defaults'; its place is the top level "
+		{ "lease: 5m",
+				"f:1:1: 'lease' is not allowed at the top level; it belongs to "
+				"'defaults', a store, a channel or a handler" },
+		{ "defaults: {workers: 4}", "f:1:12: 'workers' is not allowed in "
+									"'defaults'; it belongs to the top level "
 									"or a store" },
 		{ "defaults: {store: 'memory:'}",
-				"f:1:12: 'store' does not belong in 'defaults'; its place is "
+				"f:1:12: 'store' is not allowed in 'defaults'; it belongs to "
 				"the top level or a channel" },
 		{ "channels: {c: {orphans: hold}}",
-				"f:1:16: 'orphans' does not belong in a channel; its place is "
+				"f:1:16: 'orphans' is not allowed in a channel; it belongs to "
 				"'defaults' or a store" },
-		{ "channels: {c: {sql: reindex}}", "f:1:16: 'sql' does not belong in a "
-										   "channel; its place is a handler" },
-		{ "handlers: {}", "f:1:1: 'handlers' does not belong at the top level; "
-						  "its place is a channel" },
+		{ "channels: {c: {sql: reindex}}", "f:1:16: 'sql' is not allowed in a "
+										   "channel; it belongs to a handler" },
+		{ "handlers: {}", "f:1:1: 'handlers' is not allowed at the top level; "
+						  "it belongs to a channel" },
 		{ "channels: {c: {handlers: {h: {unrouted: drop, sql: reindex}}}}",
-				"f:1:31: 'unrouted' does not belong in a handler; its place is "
+				"f:1:31: 'unrouted' is not allowed in a handler; it belongs to "
 				"a channel" },
 		{ "channels: {c: {handlers: {h: {retention: {}}}}}",
-				"f:1:31: 'retention' does not belong in a handler; its place "
-				"is 'defaults', a store or a channel" },
+				"f:1:31: 'retention' is not allowed in a handler; it belongs "
+				"to 'defaults', a store or a channel" },
 	};
 	CHECK_TABLE(table);
 }
@@ -99,7 +101,7 @@ static void wrong_values(void) {
 				"1ms to 3650d" },
 		{ "defaults: {max_message_size: 99999999999GiB}",
 				"f:1:30: max_message_size: '99999999999GiB' is out of range; "
-				"write 1B to 256MiB" },
+				"write 1B to 128MiB" },
 		{ "defaults: {lease: 4000d}",
 				"f:1:19: lease: '4000d' is out of range; write 1ms to 3650d" },
 		{ "defaults: {lease: none}",
@@ -113,10 +115,16 @@ static void wrong_values(void) {
 				"clear; write MiB" },
 		{ "defaults: {max_message_size: 1GiB}",
 				"f:1:30: max_message_size: '1GiB' is out of range; write 1B to "
-				"256MiB" },
+				"128MiB" },
+		{ "defaults: {max_message_size: 200MiB}",
+				"f:1:30: max_message_size: '200MiB' is out of range; write 1B "
+				"to 128MiB" },
+		{ "channels: {c: {max_message_size: 129MiB}}",
+				"f:1:34: max_message_size: '129MiB' is out of range; write 1B "
+				"to 128MiB" },
 		{ "defaults: {max_message_size: 0}",
 				"f:1:30: max_message_size: '0' is out of range; write 1B to "
-				"256MiB" },
+				"128MiB" },
 		{ "workers: many",
 				"f:1:10: workers: 'many' is not a number from 1 to 1024" },
 		{ "workers: 0",
@@ -141,7 +149,7 @@ static void wrong_values(void) {
 				"with one of the units ms, s, m, h, d, such as 30s" },
 		{ "defaults: {backoff: []}", "f:1:21: 'backoff' is empty" },
 		{ "defaults: {backoff: [[1s]]}",
-				"f:1:22: an entry of the list takes one value, not a list" },
+				"f:1:22: an entry of the list must be one value, not a list" },
 		{ "defaults: {backoff: [1s, ~]}",
 				"f:1:26: an entry of the list has no value" },
 		{ "defaults: {backoff: linear}",
@@ -157,28 +165,28 @@ static void wrong_values(void) {
 
 static void wrong_types(void) {
 	static const struct bad table[] = {
-		{ "just text", "f:1:1: here belongs a mapping (key: value), not text" },
-		{ "[a, b]", "f:1:1: here belongs a mapping (key: value), not a list" },
-		{ "store: [x]", "f:1:8: store takes one value, not a list" },
-		{ "workers: {a: b}", "f:1:10: workers takes one value, not a mapping" },
+		{ "just text", "f:1:1: expected a mapping (key: value), not text" },
+		{ "[a, b]", "f:1:1: expected a mapping (key: value), not a list" },
+		{ "store: [x]", "f:1:8: store must be one value, not a list" },
+		{ "workers: {a: b}",
+				"f:1:10: workers must be one value, not a mapping" },
 		{ "store:", "f:1:7: store has no value" },
 		{ "store: ~", "f:1:8: store has no value" },
 		{ "store: null", "f:1:8: store has no value" },
-		{ "defaults: 5m",
-				"f:1:11: here belongs a mapping (key: value), not text" },
-		{ "defaults: {retention: 7d}",
-				"f:1:23: 'retention' takes a mapping, such as {payload: none, "
-				"dedupe: none}, not text" },
+		{ "defaults: 5m", "f:1:11: expected a mapping (key: value), not text" },
+		{ "defaults: {retention: 7d}", "f:1:23: 'retention' must be a mapping, "
+									   "such as {payload: none, "
+									   "dedupe: none}, not text" },
 		{ "stores: [a]",
-				"f:1:9: 'stores' takes a mapping of names, not a list" },
+				"f:1:9: 'stores' must be a mapping of names, not a list" },
 		{ "channels: [orders]",
-				"f:1:11: 'channels' takes a mapping of names, not a list" },
+				"f:1:11: 'channels' must be a mapping of names, not a list" },
 		{ "channels: {c: x}",
-				"f:1:15: here belongs a mapping (key: value), not text" },
+				"f:1:15: expected a mapping (key: value), not text" },
 		{ "channels: {c: {handlers: [h]}}",
-				"f:1:26: 'handlers' takes a mapping of names, not a list" },
+				"f:1:26: 'handlers' must be a mapping of names, not a list" },
 		{ "channels: {c: {handlers: {h: exec}}}",
-				"f:1:30: here belongs a mapping (key: value), not text" },
+				"f:1:30: expected a mapping (key: value), not text" },
 	};
 	CHECK_TABLE(table);
 }
@@ -186,16 +194,19 @@ static void wrong_types(void) {
 static void bad_yaml(void) {
 	static const struct bad table[] = {
 		{ "store: 'memory:'\nstore: memory",
-				"f:2:1: 'store' is here twice, first on line 1" },
+				"f:2:1: duplicate key 'store', first on line 1" },
 		{ "channels:\n  a: {}\n  b: {}\n  a: {}",
-				"f:4:3: 'a' is here twice, first on line 2" },
-		{ "a: &x 1", "f:1:4: anchors ('&x') are not taken: write it out" },
-		{ "a: &x {b: c}", "f:1:4: anchors ('&x') are not taken: write it out" },
-		{ "a: &x [c]", "f:1:4: anchors ('&x') are not taken: write it out" },
-		{ "a: *x", "f:1:4: aliases ('*x') are not taken: write it out, or put "
-				   "a text that begins with '*' in quotes" },
-		{ "*x : 1", "f:1:1: aliases ('*x') are not taken: write it out, or put "
-					"a text that begins with '*' in quotes" },
+				"f:4:3: duplicate key 'a', first on line 2" },
+		{ "a: &x 1",
+				"f:1:4: anchors ('&x') are not supported: repeat the value" },
+		{ "a: &x {b: c}",
+				"f:1:4: anchors ('&x') are not supported: repeat the value" },
+		{ "a: &x [c]",
+				"f:1:4: anchors ('&x') are not supported: repeat the value" },
+		{ "a: *x", "f:1:4: aliases ('*x') are not supported: repeat the value, "
+				   "or quote a text that begins with '*'" },
+		{ "*x : 1", "f:1:1: aliases ('*x') are not supported: repeat the "
+					"value, or quote a text that begins with '*'" },
 		{ "a: [*]", "f:1:5: a text that begins with '*' must be in quotes: "
 					"\"*\"" },
 		{ "a:\n  - b\n  - *.c",
@@ -205,43 +216,40 @@ static void bad_yaml(void) {
 		{ "ü: @x", "f:1:4: a text that begins with '@' must be in quotes" },
 		{ "a: `x`", "f:1:4: a text that begins with '`' must be in quotes" },
 		{ "a: %x", "f:1:4: a text that begins with '%' must be in quotes" },
-		{ "a:\n\tb: c", "f:2:1: a tab; indent with spaces only" },
-		{ "a: b\n\tc: d", "f:2:1: a tab; indent with spaces only" },
-		{ "a:\n  b: 1\n\tc: 2", "f:3:1: a tab; indent with spaces only" },
-		{ "a: |\n\tb", "f:2:1: a tab; indent with spaces only" },
-		{ "a: !!int 5", "f:1:4: tags ('!…') are not taken: remove "
+		{ "a:\n\tb: c", "f:2:1: unexpected tab; indent with spaces only" },
+		{ "a: b\n\tc: d", "f:2:1: unexpected tab; indent with spaces only" },
+		{ "a:\n  b: 1\n\tc: 2",
+				"f:3:1: unexpected tab; indent with spaces only" },
+		{ "a: |\n\tb", "f:2:1: unexpected tab; indent with spaces only" },
+		{ "a: !!int 5", "f:1:4: tags ('!…') are not supported: remove "
 						"'tag:yaml.org,2002:int'" },
-		{ "a: !x {}", "f:1:4: tags ('!…') are not taken: remove '!x'" },
-		{ "a: !x []", "f:1:4: tags ('!…') are not taken: remove '!x'" },
+		{ "a: !x {}", "f:1:4: tags ('!…') are not supported: remove '!x'" },
+		{ "a: !x []", "f:1:4: tags ('!…') are not supported: remove '!x'" },
 		{ "%YAML 1.1\n---\na: b",
-				"f:1:1: YAML directives ('%…') are not taken" },
+				"f:1:1: YAML directives ('%…') are not supported" },
 		{ "store: 'memory:'\n---\nstore: memory",
-				"f:2:1: a second document ('---'): there may be only one" },
-		{ "---\n---\n",
-				"f:2:1: a second document ('---'): there may be only one" },
+				"f:2:1: a second document ('---') is not supported" },
+		{ "---\n---\n", "f:2:1: a second document ('---') is not supported" },
 		{ "{a: b}: c", "f:1:1: a key must be plain text" },
 		{ "? [a]\n: b", "f:1:3: a key must be plain text" },
 		{ "store: [a, b\n", "f:2:1: did not find expected ',' or ']' while "
 							"parsing a flow sequence (line 1)" },
-		{ "\tstore: memory", "f:1:1: a tab; indent with spaces only" },
+		{ "\tstore: memory", "f:1:1: unexpected tab; indent with spaces only" },
 		{ "store: 'x", "f:1:10: found unexpected end of stream while scanning "
 					   "a quoted scalar (line 1)" },
-		{ "a: b: c", "f:1:5: a ':' where none belongs; quote a text that has "
-					 "one at its end or before a blank" },
-		{ "store: \"a\\0b\"", "f:1:8: a zero byte in a text" },
+		{ "a: b: c", "f:1:5: unexpected ':'; quote a text that has ':' at its "
+					 "end or before a blank" },
+		{ "store: \"a\\0b\"", "f:1:8: a text contains a zero byte" },
 		{ "store: \xff", "f:1:8: not valid UTF-8" },
 		{ "store: \xc0\xaf", "f:1:8: not valid UTF-8" },
-		{ "a: ü\nb: \x01",
-				"f:2:4: the control character U+0001 does not belong here" },
-		{ "a: \xc2\x9b",
-				"f:1:4: the control character U+009B does not belong here" },
-		{ "a: b\rc: \x7f",
-				"f:2:4: the control character U+007F does not belong here" },
+		{ "a: ü\nb: \x01", "f:2:4: unexpected control character U+0001" },
+		{ "a: \xc2\x9b", "f:1:4: unexpected control character U+009B" },
+		{ "a: b\rc: \x7f", "f:2:4: unexpected control character U+007F" },
 	};
 	CHECK_TABLE(table);
 	static const char zero[] = "a: b\n\0";
 	check_bad(zero, sizeof zero - 1,
-			"f:2:1: the control character U+0000 does not belong here");
+			"f:2:1: unexpected control character U+0000");
 	static const char utf16[] = "\xff\xfe"
 								"a\0:\0";
 	check_bad(utf16, sizeof utf16 - 1, "f:1:1: not valid UTF-8");
@@ -303,28 +311,28 @@ static void bad_retention(void) {
 		{ "channels: {c: {retention: {payload: 2d, dedupe: 1d}}}",
 				"f:1:49: retention.dedupe (1d) must not be less than "
 				"retention.payload (2d): an id is remembered at least as long "
-				"as its message" },
+				"as its message is kept" },
 		{ "channels: {c: {retention: {dedupe: 1d}}}",
 				"f:1:36: retention.dedupe (1d) must not be less than "
-				"retention.payload (none: for good): an id is remembered at "
-				"least as long as its message" },
+				"retention.payload (none: unlimited): an id is remembered at "
+				"least as long as its message is kept" },
 		/* Told where the nearer of the two was said. */
 		{ "defaults: {retention: {payload: 2d, dedupe: 3d}}\n"
 		  "channels: {c: {retention: {payload: 4d}}}",
 				"f:2:37: retention.dedupe (3d) must not be less than "
 				"retention.payload (4d): an id is remembered at least as long "
-				"as its message" },
-		{ "channels: {c: {retention: 7d}}",
-				"f:1:27: 'retention' takes a mapping, such as {payload: none, "
-				"dedupe: none}, not text" },
+				"as its message is kept" },
+		{ "channels: {c: {retention: 7d}}", "f:1:27: 'retention' must be a "
+											"mapping, such as {payload: none, "
+											"dedupe: none}, not text" },
 		{ "channels: {c: {retention: {payloads: 7d}}}",
 				"f:1:28: unknown key 'payloads' in 'retention'; did you mean "
 				"'payload'?" },
 		{ "channels: {c: {retention: {payload: 0}}}",
 				"f:1:37: payload: '0' is out of range; write 1ms to 3650d" },
 		{ "channels: {c: {handlers: {h: {retention: {payload: 1d}}}}}",
-				"f:1:31: 'retention' does not belong in a handler; its place "
-				"is 'defaults', a store or a channel" },
+				"f:1:31: 'retention' is not allowed in a handler; it belongs "
+				"to 'defaults', a store or a channel" },
 		{ "defaults: {lock_name: x, cleanup_lock_name: x}",
 				"f:1:45: lock_name and cleanup_lock_name must differ" },
 		{ "stores: {a: {url: memory, lock_name: 'InboxCleanup_{store}'}}",
@@ -341,7 +349,7 @@ static void bad_retention(void) {
 	memset(text + strlen(text), 'x', 194);
 	memcpy(text + strlen(text), "'}", 3);
 	check_bad(text, strlen(text),
-			"f:1:23: the name of a lock has 1 to 200 bytes");
+			"f:1:23: a lock name must have 1 to 200 bytes");
 }
 
 static void bad_channels(void) {
@@ -355,36 +363,36 @@ static void bad_channels(void) {
 				"f:1:27: the handler key 'h h' may only have letters, digits "
 				"and -_.:/" },
 		{ "channels: {c: {handlers: {h: }}}",
-				"f:1:27: handler 'h' has no kind; give it 'sql' or 'exec'" },
+				"f:1:27: handler 'h' has no kind; add 'sql' or 'exec'" },
 		{ "channels: {c: {handlers: {h: {types: [a]}}}}",
-				"f:1:27: handler 'h' has no kind; give it 'sql' or 'exec'" },
+				"f:1:27: handler 'h' has no kind; add 'sql' or 'exec'" },
 		{ "channels: {c: {handlers: {h: {sql: reindex, exec: [/bin/true]}}}}",
-				"f:1:45: handler 'h' has two kinds, 'sql' and 'exec'; leave "
+				"f:1:45: handler 'h' has two kinds, 'sql' and 'exec'; remove "
 				"one" },
 		{ "channels: {c: {handlers: {h: {exec: [/bin/true], sql: reindex}}}}",
-				"f:1:50: handler 'h' has two kinds, 'sql' and 'exec'; leave "
+				"f:1:50: handler 'h' has two kinds, 'sql' and 'exec'; remove "
 				"one" },
 		{ "channels: {c: {handlers: {h: {sql: ' ; '}}}}",
 				"f:1:36: 'sql' is empty" },
 		{ "channels: {c: {handlers: {h: {sql: }}}}",
 				"f:1:36: sql has no value" },
 		{ "channels: {c: {handlers: {h: {sql: 'select :bodi'}}}}",
-				"f:1:36: sql: line 1: there is no parameter ':bodi' (did you "
+				"f:1:36: sql: line 1: unknown parameter ':bodi' (did you "
 				"mean ':body'?)" },
 		{ "channels: {c: {handlers: {h: {sql: commit}}}}",
 				"f:1:36: sql: line 1: commit is not allowed in a handler: ends "
 				"the transaction that the delivery is a part of" },
 		{ "channels: {c: {handlers: {h: {exec: /bin/true}}}}",
-				"f:1:37: 'exec' takes a list, there is no shell: "
+				"f:1:37: 'exec' must be a list, because no shell is involved: "
 				"[\"/bin/prog\", \"arg\"]" },
 		{ "channels: {c: {handlers: {h: {exec: []}}}}",
 				"f:1:37: 'exec' is empty" },
 		{ "channels: {c: {handlers: {h: {exec: }}}}",
-				"f:1:37: 'exec' takes a list, as in [a, b]" },
+				"f:1:37: 'exec' must be a list, as in [a, b]" },
 		{ "channels: {c: {handlers: {h: {exec: [true]}}}}",
-				"f:1:38: the program 'true' must be an absolute path" },
+				"f:1:38: the program 'true' must have an absolute path" },
 		{ "channels: {c: {handlers: {h: {sql: reindex, types: a}}}}",
-				"f:1:52: 'types' takes a list, as in [a, b]" },
+				"f:1:52: 'types' must be a list, as in [a, b]" },
 		{ "channels: {c: {handlers: {h: {sql: reindex, types: [a, '']}}}}",
 				"f:1:56: a pattern is empty" },
 		{ "channels: {c: {handlers: {h: {sql: reindex, types: [\"a\\tb\"]}}}}",
@@ -444,32 +452,39 @@ static void keys_that_are_taken(void) {
 		{ "channels:\n  a: {handlers: {h: {sql: reindex}}}\n  b: {handlers: "
 		  "{h: "
 		  "{sql: reindex}}}\n",
-				"f:3:18: the handler key 'h' is taken: line 2, channel 'a'" },
+				"f:3:18: the handler key 'h' is already used: line 2, channel "
+				"'a'" },
 		{ "channels:\n  a: {handlers: {h: {sql: reindex, legacy_keys: "
 		  "[old]}}}\n  b: "
 		  "{handlers: {old: {sql: reindex}}}\n",
-				"f:3:18: the handler key 'old' is taken, as a legacy key of "
+				"f:3:18: the handler key 'old' is already used, as a legacy "
+				"key of "
 				"'h': line 2, channel 'a'" },
 		{ "channels:\n  a: {handlers: {old: {sql: reindex}}}\n  b: {handlers: "
 		  "{h: "
 		  "{sql: reindex, legacy_keys: [g, old]}}}\n",
-				"f:3:53: the handler key 'old' is taken: line 2, channel 'a'" },
+				"f:3:53: the handler key 'old' is already used: line 2, "
+				"channel 'a'" },
 		{ "channels:\n  a: {handlers: {x: {sql: reindex, legacy_keys: "
 		  "[old]}}}\n  b: "
 		  "{handlers: {y: {sql: reindex, legacy_keys: [old]}}}\n",
-				"f:3:50: the handler key 'old' is taken, as a legacy key of "
+				"f:3:50: the handler key 'old' is already used, as a legacy "
+				"key of "
 				"'x': line 2, channel 'a'" },
 		{ "channels: {a: {handlers: {h: {sql: reindex, legacy_keys: [h]}}}}",
-				"f:1:59: the handler key 'h' is taken: line 1, channel 'a'" },
+				"f:1:59: the handler key 'h' is already used: line 1, channel "
+				"'a'" },
 		{ "channels: {a: {handlers: {h: {sql: reindex, legacy_keys: [g, g]}}}}",
-				"f:1:62: the handler key 'g' is taken, as a legacy key of 'h': "
+				"f:1:62: the handler key 'g' is already used, as a legacy key "
+				"of 'h': "
 				"line 1, channel 'a'" },
 		/* Of two mistakes the first is told. */
 		{ "channels:\n  a: {handlers: {z: {sql: reindex}, b: {sql: "
 		  "reindex}}}\n  b: "
 		  "{handlers: {z: {sql: reindex}}}\n  c: {handlers: {b: {sql: "
 		  "reindex}}}\n",
-				"f:3:18: the handler key 'z' is taken: line 2, channel 'a'" },
+				"f:3:18: the handler key 'z' is already used: line 2, channel "
+				"'a'" },
 	};
 	CHECK_TABLE(table);
 }
@@ -500,8 +515,8 @@ static void bad_variables(void) {
 	static const struct bad table[] = {
 		{ "store: ${NO_SUCH}", "f:1:8: the variable 'NO_SUCH' is not set; "
 							   "write ${NO_SUCH:-TEXT} to give it a default" },
-		{ "store: \"a ${\"", "f:1:8: '${' without its '}'; for the two "
-							 "characters write '$${'" },
+		{ "store: \"a ${\"", "f:1:8: '${' without '}'; to write the two "
+							 "characters, use '$${'" },
 		{ "store: ${}", "f:1:8: '${}' is not ${NAME} or ${NAME:-TEXT}" },
 		{ "store: ${1A}", "f:1:8: '${1A}' is not ${NAME} or ${NAME:-TEXT}" },
 		{ "store: ${A-b}", "f:1:8: '${A-b}' is not ${NAME} or ${NAME:-TEXT}" },
@@ -554,9 +569,9 @@ static void bombs(void) {
 			1000, "]");
 	check_bad_buf(&buf, "f:953:76: more than 100000 values in one file");
 	repeat(&buf, "", "%TAG !a! b\n", 90000, "--- a");
-	check_bad_buf(&buf, "f:1:1: YAML directives ('%…') are not taken");
+	check_bad_buf(&buf, "f:1:1: YAML directives ('%…') are not supported");
 	repeat(&buf, "", "#", POSTERN__CONFIG_BYTES_MAX + 1, "");
-	check_bad_buf(&buf, "f:1:1: over 1048576 bytes long");
+	check_bad_buf(&buf, "f:1:1: the file exceeds 1048576 bytes");
 	postern__buf_finish(&buf);
 }
 
@@ -611,12 +626,12 @@ static void long_names(void) {
 	CHECK_INT(postern__config_parse(name, "lease: 1", 8, NULL, &config, &error),
 			POSTERN_E_INVALID);
 	CHECK_CONTAINS(error.text, "...ddd");
-	CHECK_CONTAINS(error.text, "/postern.yaml:1:1: 'lease' does not belong at");
+	CHECK_CONTAINS(error.text, "/postern.yaml:1:1: 'lease' is not allowed at");
 }
 
 static const struct tap_case cases[] = {
 	{ "an unknown key is refused with what was meant", unknown_keys },
-	{ "a key in the wrong place is told its place", misplaced_keys },
+	{ "the error of a misplaced key names its place", misplaced_keys },
 	{ "a bad value is refused with what would be right", wrong_values },
 	{ "a value of the wrong shape is refused", wrong_types },
 	{ "what is not plain YAML is refused with its place", bad_yaml },

@@ -11,21 +11,21 @@
 static void bad_listen(void) {
 	static const struct bad table[] = {
 		{ "listen: 'unix:'",
-				"f:1:9: listen: no file is named; write unix:PATH" },
+				"f:1:9: listen: the path is missing; write unix:PATH" },
 		{ "listen: unix:/run/",
-				"f:1:9: listen: no file is named; write unix:PATH" },
+				"f:1:9: listen: the path is missing; write unix:PATH" },
 		{ "listen: unix:a/..",
-				"f:1:9: listen: no file is named; write unix:PATH" },
+				"f:1:9: listen: the path is missing; write unix:PATH" },
 		{ "listen: unix:/run/"
 		  "0123456789012345678901234567890123456789"
 		  "0123456789012345678901234567890123456789/x01234567890123456789012",
-				"f:1:9: listen: the path of a socket has at most 107 bytes" },
+				"f:1:9: listen: a socket path must have at most 107 bytes" },
 		{ "listen: unix:"
 		  "0123456789012345678901234567890123456789"
 		  "01234567890123456789012345678901234567890",
-				"f:1:9: listen: the name of a socket has at most 80 bytes" },
+				"f:1:9: listen: a socket name must have at most 80 bytes" },
 		{ "stores: {a: {url: 'sqlite:a', listen: none}}",
-				"f:1:31: 'listen' does not belong in a store; its place is "
+				"f:1:31: 'listen' is not allowed in a store; it belongs to "
 				"the top level" },
 	};
 	CHECK_TABLE(table);
@@ -52,11 +52,11 @@ static void bad_settings(void) {
 		{ "defaults: {command_retries: 101}",
 				"f:1:29: command_retries: '101' is out of range; write 0 to "
 				"100" },
-		{ "schema: x", "f:1:1: 'schema' does not belong at the top level; "
-					   "its place is 'defaults' or a store" },
+		{ "schema: x", "f:1:1: 'schema' is not allowed at the top level; it "
+					   "belongs to 'defaults' or a store" },
 		{ "channels: {c: {listen_url: none}}",
-				"f:1:16: 'listen_url' does not belong in a channel; its place "
-				"is 'defaults' or a store" },
+				"f:1:16: 'listen_url' is not allowed in a channel; it belongs "
+				"to 'defaults' or a store" },
 #ifdef POSTERN_POSTGRES
 		{ "stores: {a: {url: 'postgres://h/d?schema=x', schema: y}}",
 				"f:1:54: the URL says schema=x and the setting 'schema' says "
@@ -91,7 +91,7 @@ static void bad_settings(void) {
 		{ "store: postgres://h/d\n"
 		  "defaults: {listen_url: 'postgres://h', listen_url_file: /x}",
 				"f:2:57: listen_url_file: 'listen_url' and 'listen_url_file' "
-				"exclude each other" },
+				"cannot be combined" },
 #endif
 	};
 	CHECK_TABLE(table);
@@ -99,63 +99,64 @@ static void bad_settings(void) {
 
 static void bad_stores(void) {
 	static const struct bad table[] = {
-		{ "store: postern.db", "f:1:8: store: 'postern.db' is no store; "
+		{ "store: postern.db", "f:1:8: store: 'postern.db' is not a store; "
 							   "write " POSTERN__STORE_URLS },
-		{ "store: me@canary.db",
-				"f:1:8: store: '***' is no store; write " POSTERN__STORE_URLS },
+		{ "store: me@canary.db", "f:1:8: store: '***' is not a store; "
+								 "write " POSTERN__STORE_URLS },
 		{ "store: sqlit:a.db?token=canary",
-				"f:1:8: store: 'sqlit:***' is no store; did you mean "
+				"f:1:8: store: 'sqlit:***' is not a store; did you mean "
 				"'sqlite:'?" },
 		{ "store: sqlit://u:canary@h",
-				"f:1:8: store: 'sqlit://u:***@h' is no store; did you mean "
+				"f:1:8: store: 'sqlit://u:***@h' is not a store; did you mean "
 				"'sqlite:'?" },
-		{ "store: other:canary", "f:1:8: store: 'other:***' is no store; "
+		{ "store: other:canary", "f:1:8: store: 'other:***' is not a store; "
 								 "write " POSTERN__STORE_URLS },
 		{ "store: 'sqlite:'",
-				"f:1:8: store: no file is named; write sqlite:FILE" },
+				"f:1:8: store: the file is missing; write sqlite:FILE" },
 		{ "store: sqlite:?x=y",
-				"f:1:8: store: no file is named; write sqlite:FILE" },
+				"f:1:8: store: the file is missing; write sqlite:FILE" },
 		{ "store: sqlite:a.db?mode=ro",
-				"f:1:8: store: 'mode=ro' is not a parameter of sqlite:" },
+				"f:1:8: store: unknown parameter 'mode=ro' of sqlite:" },
 		{ "store: sqlit:a.db",
-				"f:1:8: store: 'sqlit:a.db' is no store; did you "
+				"f:1:8: store: 'sqlit:a.db' is not a store; did you "
 				"mean 'sqlite:'?" },
-		{ "store: memory:x", "f:1:8: store: nothing may follow 'memory:'" },
+		{ "store: memory:x", "f:1:8: store: unexpected text after 'memory:'" },
 		{ "store: ''",
-				"f:1:8: store: '' is no store; write " POSTERN__STORE_URLS },
+				"f:1:8: store: '' is not a store; write " POSTERN__STORE_URLS },
 		{ "store: \"sqlite:a\\nb\"",
-				"f:1:8: store: not UTF-8, or with a control character in it" },
+				"f:1:8: store: not valid UTF-8, or with a control character" },
 		{ "store_file: /nonexistent/x",
-				"f:1:13: store_file: there is no file '/nonexistent/x'" },
+				"f:1:13: store_file: no file '/nonexistent/x'" },
 		{ "store: 'memory:'\nstore_file: /x",
-				"f:2:13: store_file: 'store' and 'store_file' exclude each "
-				"other" },
+				"f:2:13: store_file: 'store' and 'store_file' cannot be "
+				"combined" },
 		{ "stores: {a: {}}", "f:1:10: store 'a' has no 'url'" },
 		{ "stores: {a: }", "f:1:10: store 'a' has no 'url'" },
 		{ "stores: {a: {url: x}}",
-				"f:1:19: url: 'x' is no store; write " POSTERN__STORE_URLS },
+				"f:1:19: url: 'x' is not a store; write " POSTERN__STORE_URLS },
 		{ "stores: {a: {url: 'memory:', url_file: /x}}",
-				"f:1:40: url_file: 'store' and 'store_file' exclude each "
-				"other" },
+				"f:1:40: url_file: 'store' and 'store_file' cannot be "
+				"combined" },
 		{ "store: 'memory:'\nstores: {default: {url: 'memory:'}}",
-				"f:2:10: the store 'default' is here twice: 'store' (line 1) "
+				"f:2:10: the store 'default' is configured twice: 'store' "
+				"(line 1) "
 				"is short for it" },
 		{ "stores: {a: {url: 'memory:'}, a: {url: 'memory:'}}",
-				"f:1:31: 'a' is here twice, first on line 1" },
+				"f:1:31: duplicate key 'a', first on line 1" },
 		{ "stores: {a/b: {url: 'memory:'}}",
-				"f:1:10: 'a/b' is no name of a store; write 1 to 64 letters, "
+				"f:1:10: invalid store name 'a/b'; use 1 to 64 letters, "
 				"digits, '-', '_', '.', a letter first" },
 		{ "stores: {--in: {url: 'memory:'}}",
-				"f:1:10: '--in' is no name of a store; write 1 to 64 letters, "
+				"f:1:10: invalid store name '--in'; use 1 to 64 letters, "
 				"digits, '-', '_', '.', a letter first" },
 		{ "stores: {'..': {url: 'memory:'}}",
-				"f:1:10: '..' is no name of a store; write 1 to 64 letters, "
+				"f:1:10: invalid store name '..'; use 1 to 64 letters, "
 				"digits, '-', '_', '.', a letter first" },
 		{ "stores: {9: {url: 'memory:'}}",
-				"f:1:10: '9' is no name of a store; write 1 to 64 letters, "
+				"f:1:10: invalid store name '9'; use 1 to 64 letters, "
 				"digits, '-', '_', '.', a letter first" },
 		{ "stores: {'': {url: 'memory:'}}",
-				"f:1:10: '' is no name of a store; write 1 to 64 letters, "
+				"f:1:10: invalid store name ''; use 1 to 64 letters, "
 				"digits, '-', '_', '.', a letter first" },
 		{ "stores: {a: {url: 'sqlite:x.db'}, b: {url: 'sqlite:./x.db'}}",
 				"f:1:44: the stores 'a' and 'b' are in the same file, "
@@ -174,10 +175,10 @@ static void bad_stores(void) {
 #endif
 		{ "stores: {audit: {url: memory}, archive: {url: memory}}\n"
 		  "channels: {c: {store: audti}}",
-				"f:2:23: there is no store 'audti'; did you mean 'audit'?" },
+				"f:2:23: no store 'audti'; did you mean 'audit'?" },
 		{ "stores: {a: {url: memory}, b: {url: memory}}\n"
 		  "channels: {c: {store: nowhere}}",
-				"f:2:23: there is no store 'nowhere'" },
+				"f:2:23: no store 'nowhere'" },
 		{ "stores: {a: {url: memory}, b: {url: memory}}\n"
 		  "channels: {c: {}}",
 				"f:2:12: channel 'c' needs 'store: NAME': there are several "
@@ -185,9 +186,9 @@ static void bad_stores(void) {
 		{ "stores: {a: {url: memory, timeout: 5m}}",
 				"f:1:36: timeout (5m) must be less than lease (5m)" },
 		{ "stores: {a: {url: 'memory:'}}\nchannels: {c: {store: b}}",
-				"f:2:23: there is no store 'b', only 'a'" },
+				"f:2:23: no store 'b', only 'a'" },
 		{ "channels: {c: {store: other}}",
-				"f:1:23: there is no store 'other', only 'default'" },
+				"f:1:23: no store 'other', only 'default'" },
 	};
 	CHECK_TABLE(table);
 }

@@ -128,14 +128,13 @@ static void missing_files(void) {
 	char *const environment[] = { variable, NULL };
 	struct postern__config_input input = { .environment = no_environment,
 		.path = "/nonexistent/f" };
-	check_refused(&input, POSTERN_E_NOTFOUND,
-			"there is no file '/nonexistent/f'");
+	check_refused(&input, POSTERN_E_NOTFOUND, "no file '/nonexistent/f'");
 	input.path = NULL;
 	input.environment = environment;
 	check_refused(&input, POSTERN_E_NOTFOUND,
-			"$POSTERN_CONFIG: there is no file '/nonexistent/f'");
+			"$POSTERN_CONFIG: no file '/nonexistent/f'");
 	input.path = "";
-	check_refused(&input, POSTERN_E_NOTFOUND, "there is no file ''");
+	check_refused(&input, POSTERN_E_NOTFOUND, "no file ''");
 	leave();
 }
 
@@ -204,7 +203,7 @@ static void long_files(void) {
 		check_found(&input, path, 5);
 		(void)fputc('#', file);
 		CHECK_INT(fclose(file), 0);
-		check_refused(&input, POSTERN_E_INVALID, "is over 1048576 bytes long");
+		check_refused(&input, POSTERN_E_INVALID, "exceeds 1048576 bytes");
 	}
 	leave();
 }
@@ -216,7 +215,7 @@ static void errors_name_the_file(void) {
 		.path = path };
 	make_file(path, "workers: 5\nlease: 5m\n", 0600);
 	(void)snprintf(expected, sizeof expected,
-			"%s:2:1: 'lease' does not belong at the top level", path);
+			"%s:2:1: 'lease' is not allowed at the top level", path);
 	check_refused(&input, POSTERN_E_INVALID, expected);
 	leave();
 }
@@ -245,21 +244,22 @@ static void check_secret(const char *text, mode_t mode, const char *store,
 
 static void secret_files(void) {
 	enter();
-	check_secret("sqlite:a.db", 0600, "sqlite:a.db", NULL);
-	check_secret("sqlite:a b.db\n", 0640, "sqlite:a b.db", NULL);
+	check_secret("sqlite:/a.db", 0600, "sqlite:/a.db", NULL);
+	check_secret("sqlite:/a b.db\n", 0640, "sqlite:/a b.db", NULL);
 	check_secret("memory:\r\n", 0400, "memory:", NULL);
 	check_secret("sqlite:a.db", 0644, NULL,
-			"can be read by everyone (mode "
+			"is world-readable (mode "
 			"0644): chmod o-r");
-	check_secret("", 0600, NULL, "must hold one line");
-	check_secret("\n", 0600, NULL, "must hold one line");
-	check_secret("memory:\nmemory:\n", 0600, NULL, "must hold one line");
-	check_secret("memory:\n\n", 0600, NULL, "must hold one line");
-	check_secret("nonsense", 0600, NULL, "what the file holds is no store");
+	check_secret("", 0600, NULL, "must contain one line");
+	check_secret("\n", 0600, NULL, "must contain one line");
+	check_secret("memory:\nmemory:\n", 0600, NULL, "must contain one line");
+	check_secret("memory:\n\n", 0600, NULL, "must contain one line");
+	check_secret("nonsense", 0600, NULL,
+			"the file does not contain a store URL");
 	char text[5000];
 	memset(text, 'a', sizeof text);
 	text[sizeof text - 1] = '\0';
-	check_secret(text, 0600, NULL, "is over 4096 bytes long");
+	check_secret(text, 0600, NULL, "exceeds 4096 bytes");
 
 	FILE *file = fopen(other, "w");
 	if (CHECK(file != NULL)) {
@@ -267,7 +267,7 @@ static void secret_files(void) {
 		CHECK_INT(fclose(file), 0);
 		struct postern__config_input input = { .environment = no_environment,
 			.path = path };
-		check_refused(&input, POSTERN_E_INVALID, "has a zero byte in it");
+		check_refused(&input, POSTERN_E_INVALID, "contains a zero byte");
 		CHECK_INT(unlink(other), 0);
 		CHECK_INT(symlink("/etc/passwd", other), 0);
 		check_refused(&input, POSTERN_E_INVALID, "is a symbolic link");
@@ -287,14 +287,14 @@ static void secrets_and_precedence(void) {
 	struct postern__config_input input = { .environment = environment,
 		.path = path };
 	make_file(path, "store: sqlite:of-the-file.db\n", 0644);
-	make_file(other, "sqlite:of-the-secret.db\n", 0600);
+	make_file(other, "sqlite:/of-the-secret.db\n", 0600);
 	struct postern__config *config = NULL;
 	struct postern_error error = { 0 };
 
 	(void)snprintf(variable, sizeof variable, "POSTERN_STORE_FILE=%s", other);
 	if (CHECK_OK(postern__config_load(&input, &config, &error), &error)) {
 		CHECK_STR(postern__config_store(config, 0)->values.store,
-				"sqlite:of-the-secret.db");
+				"sqlite:/of-the-secret.db");
 		postern__config_destroy(config);
 	}
 	(void)snprintf(variable, sizeof variable, "POSTERN_STORE=memory:");
@@ -302,12 +302,12 @@ static void secrets_and_precedence(void) {
 	input.flag_count = 1;
 	if (CHECK_OK(postern__config_load(&input, &config, &error), &error)) {
 		CHECK_STR(postern__config_store(config, 0)->values.store,
-				"sqlite:of-the-secret.db");
+				"sqlite:/of-the-secret.db");
 		postern__config_destroy(config);
 	}
 	input.flag_count = 2;
 	check_refused(&input, POSTERN_E_INVALID,
-			"--store: 'store' and 'store_file' exclude each other");
+			"--store: 'store' and 'store_file' cannot be combined");
 	leave();
 }
 
@@ -320,7 +320,7 @@ static void demo(void) {
 		.demo = true,
 		.path = path };
 	check_refused(&input, POSTERN_E_INVALID,
-			"--demo brings its own configuration: leave out -c");
+			"--demo has its own configuration: remove -c");
 	input.path = NULL;
 	struct postern__config *config = NULL;
 	struct postern_error error = { 0 };

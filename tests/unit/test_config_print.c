@@ -201,7 +201,7 @@ static void without_a_file(void) {
 	CHECK_CONTAINS(postern__buf_text(&buf), "\"channels\":[]}");
 	postern__buf_reset(&buf);
 	postern__config_print(config, false, &buf);
-	CHECK_CONTAINS(postern__buf_text(&buf), "# no file: the defaults serve\n");
+	CHECK_CONTAINS(postern__buf_text(&buf), "# no file: all defaults\n");
 	postern__buf_finish(&buf);
 	postern__config_destroy(config);
 }
@@ -333,7 +333,7 @@ static const struct tap_case cases[] = {
 	{ "the effective configuration as text names each value's origin",
 			as_text },
 	{ "the effective configuration as JSON is the same", as_json },
-	{ "each store is shown with its URL and what it says", with_stores },
+	{ "each store is printed with its URL and its own options", with_stores },
 	{ "what is shown can be pasted back", pasted },
 	{ "without a file the defaults are shown", without_a_file },
 	{ "each global option has a flag and a variable", names_of_options },

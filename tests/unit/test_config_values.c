@@ -197,18 +197,18 @@ static void every_option(void) {
 }
 
 static void channels_and_handlers(void) {
-	struct postern__config *config =
-			parse("channels:\n"
-				  "  orders:\n"
-				  "    handlers:\n"
-				  "      ledger:\n"
-				  "        types: [\"order.placed\", \"order.*\"]\n"
-				  "        legacy_keys: [book, ns:old/key_1.2]\n"
-				  "        sql: |\n"
-				  "          insert into a\n"
-				  "          values (:id);\n"
-				  "      mail: {exec: [/bin/mail, \"a b\", '']}\n"
-				  "  empty:\n");
+	struct postern__config *config = parse(
+			"channels:\n"
+			"  orders:\n"
+			"    handlers:\n"
+			"      ledger:\n"
+			"        types: [\"order.placed\", \"order.*\"]\n"
+			"        legacy_keys: [book, ns:old/key_1.2]\n"
+			"        sql: |\n"
+			"          insert into a\n"
+			"          values (:id);\n"
+			"      mail: {exec: [/bin/mail, \"a b\", ''], legacy_keys: []}\n"
+			"  empty:\n");
 	if (!config) {
 		return;
 	}
@@ -232,6 +232,7 @@ static void channels_and_handlers(void) {
 	const struct postern__config_handler *mail = &channel->handlers[1];
 	CHECK(!mail->sql);
 	CHECK_INT(mail->type_count, 0);
+	CHECK_INT(mail->legacy_key_count, 0);
 	if (CHECK_INT(mail->exec_count, 3)) {
 		CHECK_STR(mail->exec[0], "/bin/mail");
 		CHECK_STR(mail->exec[1], "a b");
@@ -433,7 +434,7 @@ static void bad_flags(void) {
 		{ { "timeout", "5m" },
 				"--timeout: timeout (5m) must be less than lease (5m)" },
 		{ { "store_file", "/nonexistent" },
-				"--store-file: there is no file '/nonexistent'" },
+				"--store-file: no file '/nonexistent'" },
 	};
 	static char *const environment[] = { NULL };
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
@@ -460,13 +461,13 @@ static void misspelt_variables(void) {
 		return;
 	}
 	CHECK_STR(postern__config_warning(config, 0),
-			"the variable POSTERN_LEESE means nothing; did you mean "
+			"unknown variable POSTERN_LEESE; did you mean "
 			"POSTERN_LEASE?");
 	CHECK_STR(postern__config_warning(config, 1),
-			"the variable POSTERN_MAX_ATTEMPT means nothing; did you mean "
+			"unknown variable POSTERN_MAX_ATTEMPT; did you mean "
 			"POSTERN_MAX_ATTEMPTS?");
 	CHECK_STR(postern__config_warning(config, 2),
-			"the variable POSTERN_CONFG means nothing; did you mean "
+			"unknown variable POSTERN_CONFG; did you mean "
 			"POSTERN_CONFIG?");
 	CHECK(!postern__config_warning(config, 3));
 	postern__config_destroy(config);
@@ -485,8 +486,8 @@ static void bad_environment(void) {
 				"write unix:PATH" },
 		{ "POSTERN_RETENTION_DEDUPE=1d",
 				"$POSTERN_RETENTION_DEDUPE: retention.dedupe (1d) must not be "
-				"less than retention.payload (none: for good): an id is "
-				"remembered at least as long as its message" },
+				"less than retention.payload (none: unlimited): an id is "
+				"remembered at least as long as its message is kept" },
 		{ "POSTERN_TIMEOUT=1h",
 				"$POSTERN_TIMEOUT: timeout (1h) must be less than lease "
 				"(5m)" },
@@ -579,8 +580,8 @@ static void variables_that_multiply(void) {
 	CHECK_INT(postern__config_parse("f", postern__buf_text(&buf), buf.len,
 					  &input, &config, &error),
 			POSTERN_E_INVALID);
-	CHECK_CONTAINS(error.text, "the variables make the configuration too "
-							   "large");
+	CHECK_CONTAINS(error.text,
+			"the configuration is too large after the variables are expanded");
 	check_refused(&input, "store: '${B}${B}${B}${B}${B}${B}'",
 			"f:1:8: the text with its variables is over 1048576 bytes");
 	free(big);
@@ -625,7 +626,7 @@ static void shipped_texts(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "what is not said is the default", nothing_said },
+	{ "an option that is not set has its default", nothing_said },
 	{ "a default may be spelled out", defaults_spelled_out },
 	{ "every option that works can be set", every_option },
 	{ "channels and handlers are read as written", channels_and_handlers },
@@ -635,8 +636,8 @@ static const struct tap_case cases[] = {
 	{ "a channel inherits from the store it is in", several_stores },
 	{ "a flag with a URL is about the default store, or the only one",
 			urls_by_flag },
-	{ "a bad flag is told as that flag", bad_flags },
-	{ "a bad variable is told as that variable", bad_environment },
+	{ "the error of a bad flag names the flag", bad_flags },
+	{ "the error of a bad variable names the variable", bad_environment },
 	{ "a misspelt variable is warned of, with what was meant",
 			misspelt_variables },
 	{ "variables are put into values, once and never into keys", variables },

@@ -241,7 +241,7 @@ static void not_runnable(void) {
 
 	run_program(directory.path, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
-	CHECK_CONTAINS(run.outcome.reason, "not a file");
+	CHECK_CONTAINS(run.outcome.reason, "not a regular file");
 
 	write_file(path, "#!/no/such/shell\n", 17, 0755);
 	run_program(path, &run);
@@ -277,8 +277,8 @@ static void bad_args(void) {
 	refused((const char *[]){ "true" }, 1, "absolute path, not 'true'");
 	refused((const char *[]){ "./true" }, 1, "absolute path");
 	refused((const char *[]){ "/bin/true", NULL }, 2, "argument 1");
-	refused(many, POSTERN__EXEC_ARG_COUNT_MAX + 1, "limit of 64");
-	refused((const char *[]){ "/bin/true", big }, 2, "over 65536 bytes");
+	refused(many, POSTERN__EXEC_ARG_COUNT_MAX + 1, "maximum is 64");
+	refused((const char *[]){ "/bin/true", big }, 2, "exceed");
 	free(big);
 
 	struct postern_handler *handler = make(many, POSTERN__EXEC_ARG_COUNT_MAX);
@@ -294,7 +294,7 @@ static void untrusted(void) {
 
 	file_path("shared", path);
 	write_file(path, "#!/bin/sh\n", 10, 0757);
-	refused(argv, 1, "writable by others");
+	refused(argv, 1, "world-writable");
 	/* A group may. */
 	CHECK(chmod(path, 0775) == 0);
 	struct postern_handler *handler = make(argv, 1);
@@ -302,7 +302,7 @@ static void untrusted(void) {
 	fake_init(&run, "", 0);
 	fake_run(handler, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
-	CHECK_CONTAINS(run.outcome.reason, "writable by others");
+	CHECK_CONTAINS(run.outcome.reason, "world-writable");
 	handler->ops->destroy(handler);
 
 	file_path("open", open_path);
@@ -310,11 +310,11 @@ static void untrusted(void) {
 	CHECK(chmod(open_path, 0777) == 0);
 	file_path("open/tool", path);
 	write_file(path, "#!/bin/sh\n", 10, 0755);
-	refused(argv, 1, "its directory");
+	refused(argv, 1, "directory");
 	/* By a link from a good place it is no better. */
 	file_path("link", link_path);
 	CHECK(symlink(path, link_path) == 0);
-	refused((const char *[]){ link_path }, 1, "its directory");
+	refused((const char *[]){ link_path }, 1, "directory");
 	CHECK(chmod(open_path, 01777) == 0);
 	handler = make(argv, 1);
 	handler->ops->destroy(handler);
@@ -550,7 +550,7 @@ static const struct tap_case cases[] = {
 	{ "a reason is cleaned and cut", reason_is_clean },
 	{ "a program killed by a signal is a retry that names it", signals },
 	{ "a missing program is a retry until it is there", not_there },
-	{ "a program that cannot be run is a retry that says why", not_runnable },
+	{ "a program that cannot be run is a retry with a reason", not_runnable },
 	{ "bad arguments are refused", bad_args },
 	{ "a program that everyone may change is refused", untrusted },
 	{ "having no files left costs no attempt and leaks none", no_files_left },

@@ -326,7 +326,7 @@ static void store_trouble(void) {
 	do_sql(db, "create table t(x)");
 	do_sql(db, "pragma max_page_count = 5");
 	deliver_once(db, "insert into t values (zeroblob(100000))", "", 0, &run);
-	trouble(&run, "the store: database or disk is full");
+	trouble(&run, "store unavailable: database or disk is full");
 	struct postern_handler *handler = make("insert into t values (1)");
 	fake_init(&run, "", 0);
 	run.delivery.transaction = db;
@@ -350,7 +350,7 @@ static void locked(void) {
 	run.delivery.transaction = db;
 	do_sql(db, "begin");
 	fake_run(handler, &run);
-	trouble(&run, "the store: database table is locked");
+	trouble(&run, "store unavailable: database table is locked");
 	handler->ops->destroy(handler);
 	(void)sqlite3_finalize(stmt);
 	do_sql(db, "rollback");
@@ -603,14 +603,14 @@ static const struct tap_case cases[] = {
 	{ "a new epoch prepares anew and leaves the dead alone", epochs },
 	{ "a changed schema is noticed", schema_changes },
 	{ "errors that will stay are poison, broken constraints a retry", errors },
-	{ "trouble of the store costs no attempt", store_trouble },
-	{ "a locked table costs no attempt", locked },
+	{ "an error of the store spends no attempt", store_trouble },
+	{ "a locked table spends no attempt", locked },
 	{ "past the deadline the SQL is interrupted", times_out },
 	{ "cancelled by a timeout, a statement is interrupted", cancel_timeout },
 	{ "cancelled by a stop, no further statement is begun", cancel_stop },
 	{ "stopped before it began, nothing is run", cancel_first },
 	{ "an interrupt of the store counts as a timeout", interrupted_store },
-	{ "a transaction that is gone is noticed", ends_transaction },
+	{ "a transaction that was rolled back is detected", ends_transaction },
 	{ "a failed delivery spares the others in its commit", savepoints },
 	{ "no binding outlives its run", without_memory_for_bindings },
 };

@@ -174,12 +174,12 @@ static void empty_sql(void) {
 }
 
 static void unknown_params(void) {
-	refused("select :bdy", "line 1: there is no parameter ':bdy' (did you mean "
+	refused("select :bdy", "line 1: unknown parameter ':bdy' (did you mean "
 						   "':body'?)");
 	refused("select 1,\n  :body_jsn", "line 2");
 	refused("select :body_jsn", "did you mean ':body_json'?");
 	refused("select :ID", "did you mean ':id'?");
-	refused("select :password", "only :id :source");
+	refused("select :password", "there are :id :source");
 	refused("select :idx", "did you mean ':id'?");
 	refused("select ?", "parameters are written :name, not '?'");
 	refused("select ?1", "not '?1'");
@@ -188,11 +188,11 @@ static void unknown_params(void) {
 	refused("select $$; commit; select $$", "not '$$'");
 	refused("select :id::text", "'::' is a cast of PostgreSQL");
 	refused("select x::text", "'::' is a cast of PostgreSQL");
-	refused("select :id(x)", "'(' right behind ':id'");
+	refused("select :id(x)", "unexpected '(' after ':id'");
 	char name[400] = "select :";
 	memset(name + 8, 'a', sizeof name - 9);
 	name[sizeof name - 1] = '\0';
-	refused(name, "there is no parameter ':aaaa");
+	refused(name, "unknown parameter ':aaaa");
 }
 
 static void hostile_statements(void) {
@@ -269,10 +269,10 @@ static void routines(void) {
 }
 
 static void broken_text(void) {
-	refused("select 'x", "what begins with ' has no end");
+	refused("select 'x", "unterminated '");
 	refused("select\n\n\"x", "line 3");
-	refused("select 1 /* x", "what begins with /* has no end");
-	refused("select [x", "what begins with [ has no end");
+	refused("select 1 /* x", "unterminated /*");
+	refused("select [x", "unterminated [");
 	refused("select '\xff'", "not valid UTF-8");
 }
 
@@ -284,14 +284,14 @@ static void limits(void) {
 	accepted(sql, SQLITE, 1);
 	sql[POSTERN__SQL_LEN_MAX] = ' ';
 	sql[POSTERN__SQL_LEN_MAX + 1] = '\0';
-	refused(sql, "over 65536 bytes");
+	refused(sql, "exceeds 65536 bytes");
 	free(sql);
 
 	char many[(POSTERN__SQL_STATEMENT_COUNT_MAX + 1) * 9 + 1] = "";
 	for (size_t i = 0; i < POSTERN__SQL_STATEMENT_COUNT_MAX + 1; i++) {
 		memcpy(many + 9 * i, "select 1;", 9);
 	}
-	refused(many, "33 statements, over the limit of 32");
+	refused(many, "33 statements; the maximum is 32");
 }
 
 static void random_text(void) {
@@ -339,8 +339,8 @@ static void retold(void) {
 		const char *told;
 	} table[] = {
 		{ "could not determine data type of parameter $2",
-				"could not determine data type of parameter :id; say what it "
-				"is, as in :id::text" },
+				"could not determine data type of parameter :id; add a cast, "
+				"as in :id::text" },
 		{ "invalid parameter $1 there", "invalid parameter :subject there" },
 		{ "it costs $1", "it costs $1" },
 		{ "there is no parameter $3", "there is no parameter $3" },
@@ -349,11 +349,11 @@ static void retold(void) {
 	};
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		char told[100];
-		postern__sql_retell(table[i].said, params, 2, told, sizeof told);
+		postern__sql_map_error(table[i].said, params, 2, told, sizeof told);
 		CHECK_STR(told, table[i].told);
 	}
 	char brief[12];
-	postern__sql_retell(table[0].said, params, 2, brief, sizeof brief);
+	postern__sql_map_error(table[0].said, params, 2, brief, sizeof brief);
 	CHECK_STR(brief, "could not d");
 }
 
@@ -369,7 +369,7 @@ static const struct tap_case cases[] = {
 	{ "what has no end or is no text is refused", broken_text },
 	{ "SQL has a longest length and a largest count", limits },
 	{ "any text is read to its end", random_text },
-	{ "what the server says of $1 is told of its name", retold },
+	{ "an error about $1 names the parameter", retold },
 };
 
 TAP_MAIN(cases)

@@ -173,7 +173,7 @@ static void full_disk(void) {
 
 static const struct tap_case cases[] = {
 	{ "nothing is shown that a terminal would act upon", escapes },
-	{ "a moment is told by how far away it is", ago },
+	{ "a time is printed by its distance", ago },
 	{ "lines keep their ends and tabs and nothing else", lines },
 	{ "columns are as wide as their widest cell", table },
 	{ "a table without rows prints nothing", empty_table },

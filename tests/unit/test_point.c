@@ -105,20 +105,6 @@ static void fails(void) {
 	CHECK_INT(WEXITSTATUS(status), 0);
 }
 
-static void tell_bugs(void) {
-	_exit(postern__bug("this") | postern__bug("that") << 1);
-}
-
-static void bugs(void) {
-	int status = run_child("POSTERN_BUG", "that", tell_bugs, NULL);
-	CHECK_INT(WEXITSTATUS(status), 2);
-	CHECK(!postern__bug("that"));
-	postern__bug_choose("this");
-	CHECK(postern__bug("this"));
-	postern__bug_choose(NULL);
-	CHECK(!postern__bug("this"));
-}
-
 static void see(void *context, const char *name) {
 	int *seen = context;
 	*seen += strcmp(name, "watched.before") == 0;
@@ -167,7 +153,6 @@ static const struct tap_case cases[] = {
 	{ "the n-th pass of a place fails", fails },
 	{ "all passes are counted and told", counted },
 	/* From here on the plan is read, for all children too. */
-	{ "one bug at a time comes back", bugs },
 	{ "a watcher is told of every pass but its own", watched },
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Transactional callbacks on PostgreSQL, through the whole engine: what is made
- * of a connection that breaks under them.
+ * Boxes on PostgreSQL, through the whole engine: what is made of a connection
+ * that breaks under a transactional callback, and of staged messages.
  */
 
 #include <libpq-fe.h>
@@ -22,6 +22,10 @@ struct bench {
 	enum postern_outcome_kind answer;
 	int breaks;
 	int others;
+	/* Events. */
+	int accepted;
+	int duplicates;
+	int conflicts;
 };
 
 static void run_sql(PGconn *link, const char *sql) {
@@ -46,6 +50,13 @@ static void play(void *context, const struct postern_message *message,
 	PQclear(PQexec(delivery->transaction,
 			"SELECT pg_terminate_backend(pg_backend_pid())"));
 	postern_outcome_set(outcome, bench->answer, 0, NULL);
+}
+
+static void count_event(void *context, const struct postern_event *event) {
+	struct bench *bench = context;
+	bench->accepted += event->kind == POSTERN_EVENT_ACCEPTED;
+	bench->duplicates += event->kind == POSTERN_EVENT_DUPLICATE;
+	bench->conflicts += event->kind == POSTERN_EVENT_CONFLICT;
 }
 
 static bool open_box(struct bench *bench) {
@@ -75,6 +86,9 @@ static bool open_box(struct bench *bench) {
 		   CHECK_OK(postern_box_add_channel(bench->box, "c", NULL, error),
 				   error) &&
 		   CHECK_OK(postern_box_add_handler(bench->box, "c", &handler, error),
+				   error) &&
+		   CHECK_OK(postern_box_subscribe(bench->box, count_event, bench,
+							error),
 				   error) &&
 		   CHECK_OK(postern_box_start(bench->box, error), error);
 }
@@ -156,6 +170,42 @@ static void poison_is_believed(void) {
 	close_box(&bench);
 }
 
+/* In one batch, and behind it. */
+static void staged_are_told(void) {
+	struct bench bench;
+	if (open_box(&bench)) {
+		for (int i = 1; i <= 2; i++) {
+			run_sql(bench.link,
+					"SELECT " SCHEMA ".publish('c', 't', body, 'same') FROM"
+					" unnest(ARRAY['one', 'one', 'two', 'three']) AS body");
+			process(&bench);
+			CHECK_INT(bench.accepted, 1);
+			CHECK_INT(bench.duplicates, 2 * i - 1);
+			CHECK_INT(bench.conflicts, 2 * i);
+		}
+		CHECK_INT(bench.others, 1);
+	}
+	close_box(&bench);
+}
+
+/* A batch of nothing but conflicts is not the end of what is staged. */
+static void staged_behind_conflicts(void) {
+	struct bench bench;
+	if (open_box(&bench)) {
+		(void)accept_one(&bench, "same");
+		process(&bench);
+		run_sql(bench.link,
+				"SELECT count(" SCHEMA ".publish('c', 't', 'other', 'same',"
+				" source => 'c')) FROM generate_series(1, 1000)");
+		run_sql(bench.link,
+				"SELECT " SCHEMA ".publish('c', 't', 'body', 'behind them')");
+		process(&bench);
+		CHECK_INT(bench.conflicts, 1000);
+		CHECK_INT(bench.others, 2);
+	}
+	close_box(&bench);
+}
+
 static const struct tap_case cases[] = {
 	{ "a callback whose connection breaks is put off, whatever it answers",
 			is_put_off },
@@ -163,6 +213,11 @@ static const struct tap_case cases[] = {
 			is_counted_at_last },
 	{ "a callback that poisons is believed although its connection broke",
 			poison_is_believed },
+	{ "every staged message that is accepted, a duplicate or a conflict has "
+	  "its event",
+			staged_are_told },
+	{ "a staged message behind a thousand conflicts is processed",
+			staged_behind_conflicts },
 };
 
 TAP_MAIN(cases)

@@ -6,7 +6,9 @@
  */
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "tap.h"
 #include "unit/postgres_scene.h"
@@ -306,11 +308,9 @@ static void settled_by_others(void) {
 			"UPDATE " SCHEMA ".open SET fence = 2, node = NULL");
 }
 
-static void *renew(void *context) {
-	struct scene *scene = context;
-	struct postern_store *store = scene->store;
+static void *keep(void *context) {
 	bool alive = false;
-	CHECK_OK(store->ops->renew(store, NODE, PATIENCE_MS, &alive, NULL), NULL);
+	CHECK_INT(scene_keep(context, NODE, &alive), POSTERN_OK);
 	CHECK(alive);
 	return NULL;
 }
@@ -336,7 +336,7 @@ static void two_doubts(void) {
 	scene_let_go(&scene, "open");
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 2);
-	CHECK_INT(pthread_create(&thread, NULL, renew, &scene), 0);
+	CHECK_INT(pthread_create(&thread, NULL, keep, &scene), 0);
 	CHECK(scene_wait_blocked(&scene, 1));
 	scene_let_go(&scene, "message");
 	(void)pthread_join(thread, NULL);
@@ -411,7 +411,7 @@ static void claim_during_claim(bool suspect) {
 	scene_open_with(&scene, PATIENCE_MS);
 	accept_three(&scene, suspect);
 	/* Neither changes that, so they do not meet there. */
-	scene_run(scene.link, "UPDATE " SCHEMA ".node SET sleeps = false");
+	scene_run(scene.link, "UPDATE " SCHEMA ".node_sleep SET sleeps = false");
 	scene_hold_up(&scene, "UPDATE", "open");
 	other = scene;
 	other.memory = postern_memory_create();
@@ -483,7 +483,7 @@ static void claim_undone(void) {
 	CHECK(scene_wait_for(&scene, sql, 0));
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 1);
-	(void)renew(&scene);
+	(void)keep(&scene);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
 			1);
@@ -554,8 +554,8 @@ static void recovered_when_changed(void) {
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "2", &accept), &scene.error);
-	scene_run(scene.link,
-			"UPDATE " SCHEMA ".node SET lives_until = 1 WHERE node = 43");
+	scene_run(scene.link, "UPDATE " SCHEMA ".node_term SET renewed_at = 0,"
+						  " lives_until = 1, late_since = 1 WHERE node = 43");
 	scene.second = scene_connect();
 	for (int i = 0; i < PATIENCE_MS && recoverer.recovered.released == 0; i++) {
 		scene_run(scene.second,
@@ -585,8 +585,8 @@ static void recovered_under_way(void) {
 	scene_hold_up(&scene, "INSERT", "message");
 	start(&sender);
 	CHECK(scene_wait_held_up(&scene, "message"));
-	scene_run(scene.link,
-			"UPDATE " SCHEMA ".node SET lives_until = 1 WHERE node = 43");
+	scene_run(scene.link, "UPDATE " SCHEMA ".node_term SET renewed_at = 0,"
+						  " lives_until = 1, late_since = 1 WHERE node = 43");
 	(void)recover(&recoverer);
 	CHECK_INT(recoverer.recovered.released, 0);
 	scene_let_go(&scene, "message");
@@ -594,6 +594,78 @@ static void recovered_under_way(void) {
 	CHECK_OK(sender.r, &scene.error);
 	(void)recover(&recoverer);
 	CHECK_INT(recoverer.recovered.released, 1);
+	scene_close(&scene);
+}
+
+/* A node that ends, and then another one that recovers its leases. */
+struct ending {
+	struct scene *scene;
+	struct recoverer recoverer;
+	atomic_bool done;
+};
+
+static void *end_and_recover(void *context) {
+	struct ending *ending = context;
+	struct postern_store *store = ending->scene->store;
+	struct postern_error error = { 0 };
+	bool alive = false;
+	CHECK_OK(store->ops->renew(store, FROZEN, 0, &alive, &error), &error);
+	CHECK(alive);
+	(void)recover(&ending->recoverer);
+	atomic_store(&ending->done, true);
+	return NULL;
+}
+
+/* The node has a batch under way, which leases. Either the end waits for it,
+   or the batch is refused; no lease stays with a node that ended. */
+static void ended_under_way(void) {
+	struct scene scene;
+	struct sender sender = { .scene = &scene, .node = FROZEN, .lease = true };
+	struct ending ending = { .scene = &scene, .recoverer.scene = &scene };
+	pthread_t thread;
+	scene_open_patient(&scene);
+	scene_enrol(&scene, FROZEN, PATIENCE_MS);
+	scene_hold_up(&scene, "INSERT", "message");
+	start(&sender);
+	CHECK(scene_wait_held_up(&scene, "message"));
+	CHECK_INT(pthread_create(&thread, NULL, end_and_recover, &ending), 0);
+	while (!atomic_load(&ending.done) && !scene_is_blocked(&scene, 1)) {
+		(void)usleep(1000);
+	}
+	scene_let_go(&scene, "message");
+	(void)pthread_join(sender.thread, NULL);
+	(void)pthread_join(thread, NULL);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 43"),
+			0);
+	scene_close(&scene);
+}
+
+/* The same for a node that is late, under a lock, and keeps another one from
+   leasing without one: whoever wants to asks until it may. */
+static void engaged_under_way(void) {
+	struct scene scene;
+	struct sender sender = { .scene = &scene, .node = FROZEN, .lease = true };
+	struct recoverer recoverer = { .scene = &scene };
+	struct postern_error error = { 0 };
+	scene_open_patient(&scene);
+	struct postern_store *store = scene.store;
+	scene_enrol(&scene, FROZEN, PATIENCE_MS);
+	CHECK_OK(store->ops->engage(store, FROZEN, "lock", &error), &error);
+	scene_hold_up(&scene, "INSERT", "message");
+	start(&sender);
+	CHECK(scene_wait_held_up(&scene, "message"));
+	scene_run(scene.link, "UPDATE " SCHEMA ".node_term SET renewed_at = 0,"
+						  " lives_until = 1, late_since = 1 WHERE node = 43");
+	(void)store->ops->engage(store, NODE, NULL, &error);
+	(void)recover(&recoverer);
+	scene_let_go(&scene, "message");
+	(void)pthread_join(sender.thread, NULL);
+	CHECK_OK(store->ops->engage(store, NODE, NULL, &error), &error);
+	(void)recover(&recoverer);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 43"),
+			0);
 	scene_close(&scene);
 }
 
@@ -668,6 +740,10 @@ static const struct tap_case cases[] = {
 			recovered_when_changed },
 	{ "what a lost node is still leasing is not lost to a recovery",
 			recovered_under_way },
+	{ "what a node is still leasing when it ends is recovered",
+			ended_under_way },
+	{ "what a late node is still leasing when another engages is recovered",
+			engaged_under_way },
 	{ "nothing is poisoned for want of a handler that is being registered",
 			orphans_enrolled },
 };

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -73,7 +74,7 @@ static void frozen(void) {
 			(long long)accept.seq, (long long)scene.handler);
 	scene_run(link, sql);
 	CHECK(scene_wait_for(&scene,
-			"SELECT count(*) FROM " SCHEMA ".node"
+			"SELECT count(*) FROM " SCHEMA ".node_term"
 			" WHERE lives_until <= " SCHEMA ".now_ms()",
 			1));
 	CHECK_OK(scene.store->ops->recover(scene.store, &recovery, &recovered,
@@ -102,7 +103,7 @@ static void frozen_claim(void) {
 	scene_run(link,
 			"BEGIN; LOCK TABLE " SCHEMA ".gone IN SHARE ROW EXCLUSIVE MODE");
 	CHECK(scene_wait_for(&scene,
-			"SELECT count(*) FROM " SCHEMA ".node"
+			"SELECT count(*) FROM " SCHEMA ".node_term"
 			" WHERE lives_until <= " SCHEMA ".now_ms()",
 			1));
 	CHECK_OK(scene.store->ops->recover(scene.store, &recovery, &recovered,
@@ -136,7 +137,7 @@ static void two_take_over(void) {
 	scene_open(&scene);
 	scene_enrol(&scene, FROZEN, 1);
 	CHECK(scene_wait_for(&scene,
-			"SELECT count(*) FROM " SCHEMA ".node"
+			"SELECT count(*) FROM " SCHEMA ".node_term"
 			" WHERE lives_until <= " SCHEMA ".now_ms()",
 			1));
 	scene.second = scene_connect();
@@ -152,6 +153,59 @@ static void two_take_over(void) {
 					 &scene.error),
 			&scene.error);
 	CHECK_INT(scene_number(scene.link, left_sql), 0);
+	PQfinish(scene.second);
+	scene.second = NULL;
+	scene_close(&scene);
+}
+
+struct recoverer {
+	struct scene *scene;
+	atomic_bool done;
+};
+
+static void *recover_once(void *context) {
+	struct recoverer *recoverer = context;
+	struct postern_store *store = recoverer->scene->store;
+	struct postern_recovered recovered = { 0 };
+	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
+	CHECK_OK(store->ops->recover(store, &recovery, &recovered, NULL), NULL);
+	CHECK_INT(recovered.released, 0);
+	atomic_store(&recoverer->done, true);
+	return NULL;
+}
+
+/* A node is found late, but whoever finds it has to wait for one of its
+   batches, and meanwhile it is back. It may take more than one try. */
+static void back_in_time(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	scene_open_patient(&scene);
+	scene_enrol(&scene, FROZEN, PATIENCE_MS);
+	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
+	scene.second = scene_connect();
+	for (int i = 0; i < 5; i++) {
+		struct recoverer recoverer = { .scene = &scene };
+		pthread_t thread;
+		bool alive = false;
+		scene_run(scene.second,
+				"BEGIN; SELECT pg_advisory_xact_lock_shared(-43)");
+		scene_run(scene.link,
+				"UPDATE " SCHEMA ".node_term SET renewed_at = 0,"
+				" lives_until = 1, late_since = 1 WHERE node = 43");
+		CHECK_INT(pthread_create(&thread, NULL, recover_once, &recoverer), 0);
+		while (!atomic_load(&recoverer.done) && !scene_is_blocked(&scene, 1)) {
+			(void)usleep(1000);
+		}
+		CHECK_OK(scene.store->ops->renew(scene.store, FROZEN, PATIENCE_MS,
+						 &alive, &scene.error),
+				&scene.error);
+		CHECK(alive);
+		scene_run(scene.second, "COMMIT");
+		(void)pthread_join(thread, NULL);
+	}
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 43"),
+			1);
 	PQfinish(scene.second);
 	scene.second = NULL;
 	scene_close(&scene);
@@ -310,8 +364,9 @@ static void woken_after_claim(void) {
 	CHECK_OK(scene_accept_leased(&scene, 7, "a", &accept), &scene.error);
 	CHECK_OK(scene_accept_leased(&scene, 7, "b", &accept), &scene.error);
 	CHECK_INT(scene_claim(&scene, 1, NULL), 1);
-	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".node"
-									   " WHERE NOT sleeps"),
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".node_sleep"
+					  " WHERE NOT sleeps"),
 			1);
 	scene_close(&scene);
 }
@@ -340,6 +395,132 @@ static void give_back(struct scene *scene, const struct postern_claimed *item) {
 	CHECK_INT(settle(scene, item->seq, item->fence, POSTERN_SETTLE_RETURNED,
 					  false),
 			POSTERN_OK);
+}
+
+/* Another node may run what this one returns. */
+static void woken_by_returns(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	bool woken = false;
+	scene_open(&scene);
+	scene_enrol(&scene, FROZEN, PATIENCE_MS);
+	begin_listening(&scene);
+	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
+	CHECK_OK(scene.store->ops->wait(scene.store, 1, &woken, &scene.error),
+			&scene.error);
+	CHECK(!woken);
+	CHECK_INT(settle(&scene, accept.seq, 1, POSTERN_SETTLE_RETURNED, false),
+			POSTERN_OK);
+	CHECK_OK(scene.store->ops->wait(scene.store, PATIENCE_MS, &woken,
+					 &scene.error),
+			&scene.error);
+	CHECK(woken);
+	scene_close(&scene);
+}
+
+static bool wait_woken(struct scene *scene) {
+	bool woken = false;
+	CHECK_OK(scene->store->ops->wait(scene->store, PATIENCE_MS, &woken,
+					 &scene->error),
+			&scene->error);
+	return woken;
+}
+
+/* A copy of a message whose delivery was poisoned opens it again. */
+static void woken_by_copies(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	struct postern_route route;
+	scene_open(&scene);
+	scene_enrol(&scene, FROZEN, PATIENCE_MS);
+	begin_listening(&scene);
+	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
+	CHECK_INT(settle(&scene, accept.seq, 1, POSTERN_SETTLE_POISONED, false),
+			POSTERN_OK);
+	CHECK_OK(scene_accept_again(&scene, NODE, "1", &accept, &route),
+			&scene.error);
+	CHECK_INT(accept.code, POSTERN_E_DUPLICATE);
+	CHECK(route.opened && !route.leased);
+	CHECK(wait_woken(&scene));
+	scene_close(&scene);
+}
+
+/* Whoever recovers may have no room for all of it. */
+static void woken_by_recovery(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	struct postern_recovered recovered = { 0 };
+	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
+	scene_open(&scene);
+	scene_enrol(&scene, FROZEN, PATIENCE_MS);
+	scene_enrol(&scene, FROZEN + 1, PATIENCE_MS);
+	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
+	begin_listening(&scene);
+	bool alive = false;
+	CHECK_OK(scene.store->ops->renew(scene.store, FROZEN, 0, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK_OK(scene.store->ops->recover(scene.store, &recovery, &recovered,
+					 &scene.error),
+			&scene.error);
+	CHECK_INT(recovered.released, 1);
+	CHECK(wait_woken(&scene));
+	scene_close(&scene);
+}
+
+static size_t route_to_scene(void *context, int64_t channel, const char *type,
+		struct postern_route *routes, size_t max) {
+	const struct scene *scene = context;
+	(void)channel;
+	(void)type;
+	CHECK(max > 0);
+	routes[0] = (struct postern_route){ .handler = scene->handler };
+	return 1;
+}
+
+/* A message that nobody wanted, and a node that wants it now. */
+static void woken_by_unparking(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	int64_t cursor = 0;
+	uint64_t count = 0;
+	scene_open(&scene);
+	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
+	scene_run(scene.link, "INSERT INTO " SCHEMA ".parked"
+						  " SELECT seq FROM " SCHEMA ".open;"
+						  "DELETE FROM " SCHEMA ".open");
+	begin_listening(&scene);
+	CHECK_OK(scene.store->ops->unpark(scene.store, route_to_scene, &scene, 10,
+					 &cursor, &count, &scene.error),
+			&scene.error);
+	CHECK_INT(count, 1);
+	CHECK(wait_woken(&scene));
+	scene_close(&scene);
+}
+
+/* An operator retries what was poisoned, and what waits for its next attempt.
+ */
+static void woken_by_operator(void) {
+	static const enum postern_settle_to ends[] = { POSTERN_SETTLE_POISONED,
+		POSTERN_SETTLE_PENDING };
+	for (size_t i = 0; i < 2; i++) {
+		struct scene scene;
+		struct postern_accept accept;
+		scene_open(&scene);
+		CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
+		CHECK_INT(settle(&scene, accept.seq, 1, ends[i], false), POSTERN_OK);
+		begin_listening(&scene);
+		struct postern_edit edit = {
+			.kind = POSTERN_EDIT_RETRY,
+			.seq = accept.seq,
+			.handler = "a",
+		};
+		CHECK_OK(scene.store->ops->edit(scene.store, &edit, &scene.error),
+				&scene.error);
+		CHECK_INT(edit.count, 1);
+		CHECK(wait_woken(&scene));
+		scene_close(&scene);
+	}
 }
 
 /* In another batch than the first time. */
@@ -414,8 +595,9 @@ static void claimed_from_mark(void) {
 	}
 	CHECK(claimed.seq != early);
 	/* It comes again at once: one is left. */
-	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".node"
-									   " WHERE NOT sleeps"),
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".node_sleep"
+					  " WHERE NOT sleeps"),
 			1);
 	for (int i = 0; i < PATIENCE_MS && claimed.seq != early; i++) {
 		give_back(&scene, &claimed); /* and due at once */
@@ -431,7 +613,7 @@ static void not_woken_awake(void) {
 	bool woken = false;
 	scene_open(&scene);
 	begin_listening(&scene);
-	scene_run(scene.link, "UPDATE " SCHEMA ".node SET sleeps = false");
+	scene_run(scene.link, "UPDATE " SCHEMA ".node_sleep SET sleeps = false");
 	CHECK_OK(scene_accept_leased(&scene, 7, "1", &accept), &scene.error);
 	CHECK_OK(scene.store->ops->wait(scene.store, 1, &woken, &scene.error),
 			&scene.error);
@@ -478,6 +660,15 @@ static const struct tap_case cases[] = {
 			woken_by_others },
 	{ "a node that has taken all there was is woken for the next",
 			woken_after_claim },
+	{ "a node that sleeps is woken by what others return", woken_by_returns },
+	{ "a node that sleeps is woken by a copy that opens a delivery",
+			woken_by_copies },
+	{ "a node that sleeps is woken by what another recovers",
+			woken_by_recovery },
+	{ "a node that sleeps is woken by what is parked no more",
+			woken_by_unparking },
+	{ "a node that sleeps is woken by what an operator retries",
+			woken_by_operator },
 	{ "a node that is awake is left alone", not_woken_awake },
 	{ "what is due since before the last claim's end is claimed in its order",
 			claimed_before_mark },
@@ -490,6 +681,8 @@ static const struct tap_case cases[] = {
 	{ "a recovery does not wait for one that stopped a moment ago",
 			frozen_claim },
 	{ "who takes over does not end others who do", two_take_over },
+	{ "a late node that renews while it is recovered keeps its leases",
+			back_in_time },
 	{ "a node that stopped in a transaction does not keep its lock",
 			frozen_owner },
 	{ "a lock is renewed but not given away while something runs under it",

@@ -203,9 +203,7 @@ static void collected_too_late(void) {
 	scene_let_go(&scene, "message");
 	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
-	CHECK_OK(scene.store->ops->renew(scene.store, NODE, PATIENCE_MS, &alive,
-					 &scene.error),
-			&scene.error);
+	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
 	CHECK(alive);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open"
@@ -242,6 +240,91 @@ static void collected_without_name(void) {
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".staged"),
 			0);
+	scene_close(&scene);
+}
+
+/* The server fails at one of the messages, for a reason of its own. */
+static void collected_later(void) {
+	struct scene scene;
+	struct act act = { .scene = &scene };
+	scene_open_patient(&scene);
+	publish(&scene);
+	publish(&scene);
+	publish(&scene);
+	scene_run(scene.link,
+			"CREATE FUNCTION " SCHEMA ".fail() RETURNS trigger"
+			" LANGUAGE plpgsql AS $$ BEGIN IF NEW.id = (SELECT id FROM " SCHEMA
+			".staged WHERE n = 2) THEN RAISE 'cache lookup failed'"
+			" USING ERRCODE = 'internal_error'; END IF; RETURN NEW; END $$;"
+			"CREATE TRIGGER fail BEFORE INSERT ON " SCHEMA ".message"
+			" FOR EACH ROW EXECUTE FUNCTION " SCHEMA ".fail()");
+	(void)collect(&act);
+	CHECK_OK(act.r, &act.error);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".message"),
+			2);
+	CHECK_INT(scene_number(scene.link, "SELECT n FROM " SCHEMA ".staged"
+									   " WHERE refused IS NULL"),
+			2);
+	scene_run(scene.link, "DROP TRIGGER fail ON " SCHEMA ".message");
+	(void)collect(&act);
+	CHECK_OK(act.r, &act.error);
+	CHECK_INT(act.count, 1);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".message"),
+			3);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".staged"),
+			0);
+	scene_close(&scene);
+}
+
+static void *accept_beside(void *context) {
+	struct act *act = context;
+	struct postern_accept accept;
+	act->r = scene_accept_leased(act->scene, NODE, "1", &accept);
+	return NULL;
+}
+
+static int64_t staged_count(struct scene *scene) {
+	return scene_number(scene->link,
+			"SELECT count(*) FROM " SCHEMA ".staged WHERE refused IS NULL");
+}
+
+/* Another transaction, still open, accepts a message of the same id. Nobody
+   knows yet whether the staged one is its duplicate, so it stays staged; what
+   was staged beside it is accepted. */
+static void collected_when_free(void) {
+	struct scene scene;
+	struct act sender = { .scene = &scene };
+	struct act act = { .scene = &scene };
+	pthread_t thread;
+	scene_open_patient(&scene);
+	scene_hold_up(&scene, "INSERT", "message");
+	CHECK_INT(pthread_create(&thread, NULL, accept_beside, &sender), 0);
+	CHECK(scene_wait_held_up(&scene, "message"));
+	scene_run(scene.link,
+			"SELECT " SCHEMA ".publish('orders', 'order.paid', 'body'::text,"
+			" n::text, 'shop') FROM generate_series(0, 2) AS n");
+	postern__pg_from_base(scene.store)->lock_timeout_ms = 10;
+	(void)collect(&act);
+	CHECK_OK(act.r, &act.error);
+	CHECK_INT(staged_count(&scene), 1);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".message"),
+			2);
+	scene_let_go(&scene, "message");
+	(void)pthread_join(thread, NULL);
+	CHECK_OK(sender.r, &scene.error);
+	(void)collect(&act);
+	CHECK_OK(act.r, &act.error);
+	CHECK_INT(act.count, 1);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".staged"),
+			0);
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".message"),
+			3);
 	scene_close(&scene);
 }
 
@@ -312,6 +395,10 @@ static const struct tap_case cases[] = {
 			collected_too_late },
 	{ "what is staged is collected after a handler has undone a name",
 			collected_without_name },
+	{ "a staged message at which the server fails is collected later",
+			collected_later },
+	{ "a staged message that is blocked stays staged until it is free",
+			collected_when_free },
 };
 
 TAP_MAIN(cases)

@@ -33,10 +33,11 @@ struct tally {
 	int runs_a;
 	int runs_b;
 	int interrupting;
-	bool hold;      /* callbacks of b wait until this is false */
-	int held;       /* and so many do */
-	bool stop_op;   /* the store waits before `op` while this is set */
-	int op_waiting; /* and so many do */
+	bool hold;       /* callbacks of b wait until this is false */
+	int held;        /* and so many do */
+	bool stop_op;    /* the store waits before `op` while this is set */
+	bool stop_after; /* after it, then, with what it did */
+	int op_waiting;  /* and so many do */
 	enum fault_op op;
 	char seen[2][64];
 };
@@ -115,14 +116,9 @@ static void run_b(void *context, const struct postern_message *message,
 	(void)pthread_mutex_unlock(&tally->lock);
 }
 
-static int hold_op(void *context, enum fault_op op,
-		const struct postern_batch *batch) {
-	struct tally *tally = context;
-	if (batch && batch->accept_count == 0) {
-		return POSTERN_OK;
-	}
+static int hold(struct tally *tally, enum fault_op op, bool after) {
 	(void)pthread_mutex_lock(&tally->lock);
-	if (tally->stop_op && tally->op == op) {
+	if (tally->stop_op && tally->op == op && tally->stop_after == after) {
 		tally->op_waiting++;
 		(void)pthread_cond_broadcast(&tally->changed);
 		while (tally->stop_op) {
@@ -134,11 +130,25 @@ static int hold_op(void *context, enum fault_op op,
 	return POSTERN_OK;
 }
 
+static int hold_op(void *context, enum fault_op op,
+		const struct postern_batch *batch) {
+	struct tally *tally = context;
+	if (batch && batch->accept_count == 0) {
+		return POSTERN_OK;
+	}
+	return hold(tally, op, false);
+}
+
+static int hold_answer(void *context, enum fault_op op) {
+	return hold(context, op, true);
+}
+
 static void stage_init(struct stage *stage, bool sqlite) {
 	memset(stage, 0, sizeof(*stage));
 	(void)pthread_mutex_init(&stage->tally.lock, NULL);
 	(void)pthread_cond_init(&stage->tally.changed, NULL);
 	stage->plan.decide = hold_op;
+	stage->plan.decide_after = hold_answer;
 	stage->plan.context = &stage->tally;
 	temp_dir_create(&stage->dir);
 	(void)snprintf(stage->url, sizeof(stage->url), "memory:");
@@ -323,6 +333,7 @@ static void pause_while_storing(void) {
 		(void)send(&stage, "a", 1);
 		CHECK(await(&stage.tally, &stage.tally.settled, 1));
 		stage.tally.op = FAULT_APPLY;
+		stage.tally.stop_after = true;
 		set(&stage.tally, &stage.tally.stop_op, true);
 		pthread_t sender;
 		(void)pthread_create(&sender, NULL, send_one, &stage);

@@ -176,7 +176,7 @@ static void other_files(void) {
 		touch("a.db.sock");
 		CHECK_INT(postern__socket_listen(&self, 5, &fd, &error),
 				POSTERN_E_UNAVAILABLE);
-		CHECK_CONTAINS(error.text, "no socket");
+		CHECK_CONTAINS(error.text, "not a socket");
 		CHECK_INT(access("a.db.sock", F_OK), 0);
 		CHECK_INT(unlink("a.db.sock"), 0);
 		/* Nor is a link followed. */

@@ -36,6 +36,7 @@ static void clean(struct stand *stand) {
 		.rules = &rule,
 		.rule_count = 1,
 		.max = BATCH,
+		.bytes_max = SIZE_MAX,
 	};
 	do {
 		if (!CHECK_OK(stand->store->ops->clean(stand->store, &cleaning,

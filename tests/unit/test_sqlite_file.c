@@ -50,6 +50,29 @@ static void opened_twice(void) {
 	stand_finish(&stand);
 }
 
+/* The lock file is removed, as a stale one would be. */
+static void lock_file_removed(void) {
+	struct stand stand;
+	struct postern_store *second = NULL;
+	char lock[PATH_LEN_MAX + 8];
+	stand_init(&stand);
+	(void)snprintf(lock, sizeof lock, "%s.lock", stand.path);
+	if (stand_open(&stand)) {
+		CHECK_INT(unlink(lock), 0);
+		for (int i = 0; i < 2; i++) {
+			CHECK_INT(stand_open_path(&stand, stand.path, &second),
+					POSTERN_E_BUSY);
+			CHECK_CONTAINS(stand.error.text, "in use by another process");
+			CHECK_CONTAINS(stand.error.text, stand.path);
+		}
+		CHECK(stand_accept(&stand, "a") > 0);
+		stand_close(&stand);
+		CHECK_OK(stand_open_path(&stand, stand.path, &stand.store),
+				&stand.error);
+	}
+	stand_finish(&stand);
+}
+
 /* A child that opens the store, says so, and waits to be killed. */
 static pid_t start_owner(struct stand *stand) {
 	int ready[2];
@@ -157,6 +180,99 @@ static void removed(void) {
 		CHECK_INT(stand_send(&stand, "a", 4, &code, &seq),
 				POSTERN_E_UNAVAILABLE);
 		CHECK_CONTAINS(stand.error.text, "was removed");
+	}
+	stand_finish(&stand);
+}
+
+static void check_file_refused(struct stand *stand, const char *name,
+		const char *word) {
+	int code;
+	int64_t seq;
+	CHECK_INT(stand_send(stand, "refused", 4, &code, &seq),
+			POSTERN_E_UNAVAILABLE);
+	CHECK_CONTAINS(stand->error.text, name);
+	CHECK_CONTAINS(stand->error.text, word);
+}
+
+/* The same inode under the same name is as good as never moved. */
+static void moved_and_back(void) {
+	static const char *const suffixes[] = { "", "-wal", "-shm" };
+	struct stand stand;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+			char name[PATH_LEN_MAX + 8];
+			char away[PATH_LEN_MAX + 8];
+			(void)snprintf(name, sizeof name, "%s%s", stand.path, suffixes[i]);
+			(void)snprintf(away, sizeof away, "%s-away", stand.path);
+			CHECK_INT(rename(name, away), 0);
+			check_file_refused(&stand, name, "was removed");
+			CHECK_INT(rename(away, name), 0);
+			CHECK(stand_accept(&stand, suffixes[i]) > 0);
+		}
+	}
+	stand_finish(&stand);
+}
+
+/* Cut off `len` bytes of the log and make it as long as before: its size says
+   nothing. */
+static void check_hole(off_t len) {
+	struct stand stand;
+	struct stat status = { 0 };
+	char log[PATH_LEN_MAX + 8];
+	stand_init(&stand);
+	(void)snprintf(log, sizeof log, "%s-wal", stand.path);
+	if (stand_open(&stand)) {
+		(void)stand_accept(&stand, "a");
+		CHECK_INT(stat(log, &status), 0);
+		CHECK_INT(truncate(log, status.st_size - len), 0);
+		CHECK_INT(truncate(log, status.st_size), 0);
+		check_file_refused(&stand, log, "was truncated");
+	}
+	stand_finish(&stand);
+}
+
+static void log_with_a_hole(void) {
+	check_hole(1000);
+	check_hole(10000);
+}
+
+static void index_truncated(void) {
+	struct stand stand;
+	char index[PATH_LEN_MAX + 8];
+	stand_init(&stand);
+	(void)snprintf(index, sizeof index, "%s-shm", stand.path);
+	if (stand_open(&stand)) {
+		int64_t seq = stand_accept(&stand, "a");
+		CHECK_INT(truncate(index, 0), 0);
+		CHECK_INT(stand_state(&stand, seq), POSTERN_STATE_LEASED);
+		CHECK_INT(truncate(index, 4096), 0);
+		int64_t next = stand_accept(&stand, "b");
+		CHECK_INT(stand_state(&stand, next), POSTERN_STATE_LEASED);
+		CHECK_INT(truncate(index, 4096), 0);
+		stand_close(&stand);
+		CHECK(stand_open(&stand));
+		CHECK(stand_state(&stand, seq) != POSTERN_STATE_ANY);
+		CHECK(stand_state(&stand, next) != POSTERN_STATE_ANY);
+	}
+	stand_finish(&stand);
+}
+
+/* The log is begun anew many times, and frames of the last round stay behind
+   the present ones: none of that is damage. */
+static void log_begun_anew(void) {
+	struct stand stand;
+	int code;
+	int64_t seq = 0;
+	stand_init(&stand);
+	if (stand_open(&stand)) {
+		char id[16];
+		for (int i = 0; i < 900; i++) {
+			(void)snprintf(id, sizeof id, "%d", i);
+			CHECK_OK(stand_send(&stand, id, i % 7 ? 1 << 16 : 4, &code, &seq),
+					&stand.error);
+		}
+		CHECK_INT(seq, 900);
 	}
 	stand_finish(&stand);
 }
@@ -606,11 +722,16 @@ static void log_goes_at_the_end(void) {
 static const struct tap_case cases[] = {
 	{ "a new file is readable by its owner alone", created_private },
 	{ "opening a file twice is busy, with the pid", opened_twice },
+	{ "opening a file whose lock file was removed is busy", lock_file_removed },
 	{ "the lock of a killed owner is free, and names it before", killed_owner },
 	{ "a symbolic link meets the lock of the file behind it", behind_a_link },
 	{ "a file with hard links is refused", hard_links },
 	{ "a child process inherits no file of the store", nothing_inherited },
 	{ "a file that was removed is not written to", removed },
+	{ "files that were moved away and back are written to", moved_and_back },
+	{ "a log with a hole is not written to", log_with_a_hole },
+	{ "an index that was truncated is built anew", index_truncated },
+	{ "a log that begins anew is written to", log_begun_anew },
 	{ "the log of a database that was removed is not given a new one",
 			removed_from_owner },
 	{ "no database is created without the lock", locked_without_file },

@@ -244,6 +244,30 @@ static void dead_node(void) {
 	close_house(&house);
 }
 
+/* A runner leases what it accepts, but no callback beside suspects. */
+static void alone_with_suspects(void) {
+	struct house house;
+	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &house.nodes[0];
+		struct node *b = &house.nodes[1];
+		a->box->leasing = true;
+		CHECK_INT(claim(a), 0);
+		send(b, "1");
+		CHECK_INT(claim(b), 1);
+		fake_clock_advance(&house.clock, LEASE_MS);
+		sweep(a);
+		send(a, "2");
+		CHECK_INT(run(a), 0);
+		/* The suspect alone, then the rest. */
+		CHECK_INT(claim(a), 1);
+		CHECK_INT(run(a), 1);
+		CHECK_INT(claim(a), 1);
+		CHECK_INT(run(a), 1);
+		a->box->leasing = false;
+	}
+	close_house(&house);
+}
+
 static void graceful_end(void) {
 	struct house house;
 	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
@@ -503,6 +527,8 @@ static const struct tap_case cases[] = {
 	{ "long waiting for the lock is told once", waiting_is_told },
 	{ "a node that is not heard of loses its leases and begins again",
 			dead_node },
+	{ "no callback is leased beside suspects that were just recovered",
+			alone_with_suspects },
 	{ "a node that ends leaves nothing to wait for", graceful_end },
 	{ "cleaning removes what may go, and only one cleans", cleaning },
 	{ "without a retention for ids they are remembered for good",

@@ -263,7 +263,7 @@ static void pause_during(bool paused) {
 					&house.error);
 		}
 		house.meanwhile = paused ? postern_box_pause : postern_box_resume;
-		CHECK_OK(postern__enrol(house.box, &house.error), &house.error);
+		CHECK_OK(postern__enrol(house.box, true, &house.error), &house.error);
 		house.meanwhile = NULL;
 		CHECK_INT(house.box->entries[0]->paused, paused);
 		send(&house, "1");
@@ -435,6 +435,23 @@ static void lost_in_one_call(void) {
 		sweep(&house);
 		CHECK_INT(house.stopped, 1);
 		CHECK_INT(house.box->entries[0]->queued, 0);
+		/* Nor does it ask the store for more. */
+		unsigned claims = atomic_load(&house.plan.calls[FAULT_CLAIM]);
+		CHECK_INT(claim(&house, 10), 0);
+		CHECK_INT(atomic_load(&house.plan.calls[FAULT_CLAIM]), claims);
+	}
+	close_house(&house);
+}
+
+/* The stranger's time is over when it asks again: the lock would be its own
+   under a node number whose leases of the first tenure are still there. */
+static void regained_is_released(void) {
+	struct house house;
+	if (open_robbed(&house)) {
+		fake_clock_advance(&house.clock, 1000);
+		sweep(&house);
+		CHECK_INT(house.stopped, 1);
+		CHECK(stranger_gets_lock(&house));
 	}
 	close_house(&house);
 }
@@ -482,7 +499,7 @@ static void former_life_ends(void) {
 static void *enrol_thread(void *context) {
 	struct house *house = context;
 	do {
-		(void)postern__enrol(house->box, NULL);
+		(void)postern__enrol(house->box, true, NULL);
 		atomic_fetch_add(&house->running, 1);
 	} while (atomic_load(&house->hold));
 	return NULL;
@@ -527,6 +544,8 @@ static const struct tap_case cases[] = {
 			let_go_meanwhile },
 	{ "whoever learns that the lock is lost stops in the same call",
 			lost_in_one_call },
+	{ "a lock regained after it was lost is released for a new node number",
+			regained_is_released },
 	{ "whose recovery is refused begins nothing more", refused_recovery },
 	{ "whose claim is refused begins nothing more", refused_claim },
 	{ "a life that was followed by another is gone at once", former_life_ends },

@@ -68,8 +68,6 @@ struct postern_store_options {
 	const char *listen_url; /* where to wait for wake-ups; NULL: as the store */
 };
 
-#define POSTERN_ALIAS_COUNT_MAX 64
-
 struct postern_enrol_channel {
 	const char *name;
 	size_t max_size; /* of a body that is staged */
@@ -83,15 +81,14 @@ struct postern_enrol_handler {
 	bool in_process;
 	uint32_t max_crashes;
 	/* out */
-	int64_t id; /* positive, the same for good */
-	/* Other stored ids that now belong to this handler. */
-	int64_t aliases[POSTERN_ALIAS_COUNT_MAX];
-	size_t alias_count;
-	bool paused;
+	int64_t id; /* positive; it names this handler for good */
 };
 
 struct postern_enrolment {
 	uint64_t node;
+	/* The node was enrolled before: POSTERN_E_STALE, and nothing changes, if
+	   it is gone. A number that was found gone never comes back. */
+	bool again;
 	/* How long the node lives unless renewed; 0: until it is ended. */
 	int64_t node_lease_ms;
 	struct postern_enrol_channel *channels;
@@ -112,14 +109,14 @@ struct postern_lock {
 	uint64_t fence;
 };
 
-/* One handler that wants a message. */
+/* One handler that wants a message. A handler that is paused in the store is
+   not leased, whatever `lease` says. */
 struct postern_route {
-	int64_t handler;
-	const int64_t *aliases;
-	size_t alias_count;
+	int64_t handler;     /* a stored id */
 	bool lease;          /* of a new message: lease it to the node at once */
 	bool retry_poisoned; /* a duplicate opens a poisoned delivery again */
 	/* out */
+	int64_t stored; /* of a leased delivery: the id it is stored under */
 	bool opened;    /* a delivery was made, or opened again, by this item */
 	bool leased;    /* and it is leased to the node; never for a duplicate */
 	uint64_t fence; /* of an opened delivery: 1 if leased, 0 if new and
@@ -140,8 +137,8 @@ enum postern_fate {
  * written but a count, and code is POSTERN_E_DUPLICATE if the body is the
  * same, else POSTERN_E_CONFLICT, which is also recorded
  * (POSTERN_CONFLICTS_KEPT per message). A duplicate (not a conflict) also
- * makes pending deliveries for routes that have none yet under the handler or
- * its aliases in any state, as long as the message is there; if that un-parks
+ * makes pending deliveries for routes that have none yet under any id of the
+ * handler in any state, as long as the message is there; if that un-parks
  * it, the parked mark goes. They are not leased: handlers see the first copy,
  * which has to be fetched.
  */
@@ -207,7 +204,7 @@ struct postern_batch {
 };
 
 struct postern_want {
-	int64_t handler; /* a stored id */
+	int64_t handler; /* a stored id; deliveries of all its ids are claimed */
 	uint32_t max;
 	bool in_process;
 };
@@ -230,7 +227,8 @@ enum postern_suspicion {
 
 struct postern_claimed {
 	int64_t seq;
-	int64_t handler;
+	int64_t handler; /* the id it is stored under */
+	size_t want;     /* the index of the want it was claimed for */
 	int64_t channel;
 	uint64_t fence; /* the new one */
 	uint32_t failures;
@@ -341,6 +339,13 @@ struct postern_collection {
 	bool more; /* there may be */
 };
 
+/* Staged messages that no running node accepts, since none has the channel. */
+struct postern_stranded {
+	int64_t channel;
+	const char *name; /* the channel's */
+	uint64_t count;
+};
+
 /* What of a channel may go. A message goes with all that belongs to it when
    every delivery has ended, none is poisoned, it is not parked, and the last
    one ended (or, without any, the message came) payload_ms ago. The memory of
@@ -356,7 +361,8 @@ struct postern_retention {
 struct postern_cleaning {
 	const struct postern_retention *rules; /* one per channel; others keep */
 	size_t rule_count;
-	size_t max; /* messages or keys looked at in this call */
+	size_t max;       /* messages or keys looked at in this call */
+	size_t bytes_max; /* stop after the removed body that passes this */
 	/* Where the last call ended: the store's own; zeroes at first. */
 	unsigned char cursor[POSTERN_CLEANING_CURSOR_LEN];
 	/* out */
@@ -401,7 +407,6 @@ struct postern_edit {
 	bool dry_run;
 	/* out */
 	uint64_t count;
-	int64_t handler_id; /* PAUSE and RESUME: whom the key names */
 };
 
 #define POSTERN_STORE_OPS_VERSION 1
@@ -427,6 +432,11 @@ struct postern_store_ops {
 	 * not makes the key another name of that handler; if both are known with
 	 * different ids, the legacy one becomes an alias of the other. Two of the
 	 * handlers resolving to one id: POSTERN_E_INVALID.
+	 *
+	 * Another node may make an id that this one knows an alias at any time.
+	 * So wherever an operation takes a stored id, the store resolves it when
+	 * the operation runs: an alias and its owner are one handler with several
+	 * ids. New deliveries are stored under the owner's id.
 	 */
 	int (*enrol)(struct postern_store *store,
 			struct postern_enrolment *enrolment, struct postern_error *error);
@@ -447,7 +457,8 @@ struct postern_store_ops {
 
 	/*
 	 * Lease due deliveries of the wanted handlers that are not paused, oldest
-	 * due first within a handler: fence + 1, start + 1.
+	 * due first within a handler, though those stored under an alias may come
+	 * before all others: fence + 1, start + 1.
 	 *
 	 * A delivery that was made pending in the store's future (the clock went
 	 * back) is due at once, whatever its delay was; a clock that is back by
@@ -563,8 +574,9 @@ struct postern_store_ops {
 	int (*unlock)(struct postern_store *store, const struct postern_lock *lock,
 			uint64_t node, struct postern_error *error);
 
-	/* Remove what may go, looking at no more than cleaning->max, and move the
-	   cursor. */
+	/* Remove what may go and move the cursor. One call looks at no more than
+	   cleaning->max and removes no more bodies than cleaning->bytes_max
+	   allows, but always one: it holds up accepts. */
 	int (*clean)(struct postern_store *store, struct postern_cleaning *cleaning,
 			struct postern_error *error);
 
@@ -602,6 +614,18 @@ struct postern_store_ops {
 	/* Release everything, the ownership of a file last. Gets half-open stores
 	   too, but never NULL. */
 	void (*destroy)(struct postern_store *store);
+
+	/* Read which of the handlers with these stored ids are paused: an operator
+	   may pause or resume one through another node. */
+	int (*read_pauses)(struct postern_store *store, const int64_t *handlers,
+			size_t count, bool *paused_out, struct postern_error *error);
+
+	/* Count the staged messages of channels that no running node has, by
+	   channel, at most `max` of them; *out is in the memory that was given.
+	   NULL where nothing can be staged. */
+	int (*stranded)(struct postern_store *store, size_t max,
+			struct postern_memory *memory, struct postern_stranded **out,
+			size_t *count_out, struct postern_error *error);
 };
 
 /* The common head. A store embeds it as the first member, named `base`. */

@@ -73,7 +73,7 @@ static struct pg_pace *pace_of(struct pg_store *self,
 
 bool postern__pg_may_send_ahead(struct pg_store *self,
 		const struct postern_unit *units, size_t count) {
-	bool may = count > 0 && !postern__bug("effect-without-completion");
+	bool may = count > 0;
 	for (size_t i = 0; may && i < count; i++) {
 		may = units[i].sends_ahead;
 	}
@@ -256,12 +256,16 @@ static int tell_duration(struct flight *flight, int64_t elapsed_ms,
    keep those locked that are to be run again. */
 static void stop(struct pg_connection *connection) {
 	PGresult *result = NULL;
+	int r = POSTERN_E_UNAVAILABLE;
 	postern__pg_cancel(connection);
 	if (PQpipelineSync(connection->link)) {
-		(void)postern__pg_await_pipe(connection, SIZE_MAX, SIZE_MAX,
-				PG_CANCEL_MS, &result, NULL);
+		r = postern__pg_await_pipe(connection, SIZE_MAX, SIZE_MAX, PG_CANCEL_MS,
+				&result, NULL);
 	}
 	PQclear(result);
+	if (r == POSTERN_E_TIMEOUT) {
+		postern__pg_end_session(connection);
+	}
 	connection->lost = true; /* the request may still be on its way */
 }
 

@@ -375,21 +375,6 @@ static void add_routes(struct pg_query *query, const struct work *work) {
 	EACH_VALUE(PG_INT4, count, routes[i]->handler, postern__pg_int4);
 	EACH_VALUE(PG_BOOL, count, routes[i]->lease, postern__pg_bool);
 	EACH_VALUE(PG_BOOL, count, routes[i]->retry_poisoned, postern__pg_bool);
-	/* Aliases: the position of the route, and the alias. */
-	postern__pg_array(query, PG_INT4);
-	for (size_t i = 0; i < work->route_count; i++) {
-		for (size_t j = 0; j < work->routes[i]->alias_count; j++) {
-			postern__pg_int4(query, (int64_t)i + 1);
-		}
-	}
-	postern__pg_array_end(query);
-	postern__pg_array(query, PG_INT4);
-	for (size_t i = 0; i < work->route_count; i++) {
-		for (size_t j = 0; j < work->routes[i]->alias_count; j++) {
-			postern__pg_int4(query, work->routes[i]->aliases[j]);
-		}
-	}
-	postern__pg_array_end(query);
 	postern__pg_int4(query, POSTERN_CONFLICTS_KEPT);
 }
 
@@ -403,6 +388,9 @@ enum {
 	KNOWN_SAME,
 	OPENED,
 	OPENED_FENCE,
+	OPENED_AS,
+	STORED,
+	LEASED,
 	SESSION
 };
 
@@ -434,9 +422,33 @@ static void assume_fresh(struct work *work, int64_t now, bool held) {
 		for (size_t j = 0; j < accept->route_count; j++) {
 			struct postern_route *route = &accept->routes[j];
 			route->opened = true;
+			route->stored = route->handler;
 			route->leased = route->lease && held;
 			route->fence = route->leased ? 1 : 0;
 		}
+	}
+}
+
+/* What the store made of routes to handlers that are aliases or paused. */
+static void read_resolved(const struct pg_query *query, struct work *work) {
+	struct pg_items stored;
+	struct pg_items leased;
+	int64_t id;
+	int64_t is_leased;
+	if (postern__pg_is_null(query, 0, STORED)) {
+		return;
+	}
+	postern__pg_items(query, 0, STORED, &stored);
+	postern__pg_items(query, 0, LEASED, &leased);
+	for (size_t i = 0;
+			i < work->route_count && postern__pg_next(&stored, &id) &&
+			postern__pg_next(&leased, &is_leased);
+			i++) {
+		struct postern_route *route = work->routes[i];
+		route->stored = id;
+		route->opened = id != 0;
+		route->leased = route->leased && id != 0 && is_leased;
+		route->fence = route->leased ? 1 : 0;
 	}
 }
 
@@ -458,7 +470,7 @@ static void read_known(const struct pg_query *query, struct work *work) {
 		}
 		struct arrival *arrival = &work->arrivals[position - 1];
 		struct postern_accept *accept = arrival->accept;
-		if (seq != arrival->seq || postern__bug("own-told-as-duplicate")) {
+		if (seq != arrival->seq) {
 			accept->code = is_same ? POSTERN_E_DUPLICATE : POSTERN_E_CONFLICT;
 		}
 		accept->seq = seq;
@@ -473,17 +485,21 @@ static void read_known(const struct pg_query *query, struct work *work) {
 static void read_opened(const struct pg_query *query, struct work *work) {
 	struct pg_items opened;
 	struct pg_items fences;
+	struct pg_items ids;
 	int64_t position;
 	int64_t fence;
+	int64_t id;
 	postern__pg_items(query, 0, OPENED, &opened);
 	postern__pg_items(query, 0, OPENED_FENCE, &fences);
+	postern__pg_items(query, 0, OPENED_AS, &ids);
 	while (postern__pg_next(&opened, &position) &&
-			postern__pg_next(&fences, &fence)) {
+			postern__pg_next(&fences, &fence) && postern__pg_next(&ids, &id)) {
 		if (position < 1 || (size_t)position > work->route_count) {
 			continue;
 		}
 		struct postern_route *route = work->routes[position - 1];
 		route->opened = true;
+		route->stored = id;
 		route->leased = fence < 0;
 		route->fence = (uint64_t)(fence < 0 ? -fence : fence);
 	}
@@ -496,6 +512,7 @@ static void read_answer(const struct pg_query *query, struct work *work) {
 			postern__pg_get(query, 0, SESSION));
 	read_settled(query, work);
 	assume_fresh(work, now, postern__pg_get(query, 0, HELD) != 0);
+	read_resolved(query, work);
 	read_known(query, work);
 	read_opened(query, work);
 }
@@ -547,8 +564,7 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 				"SELECT *, pg_backend_pid() FROM @apply_1($1, $2, $3, $4, $5,"
 				" $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,"
 				" $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,"
-				" $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42,"
-				" $43, $44)",
+				" $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42)",
 				&connection->apply_named, error);
 	}
 	postern__point("postgres-apply.after");
@@ -570,7 +586,7 @@ static void note_doubt(struct pg_store *self, const struct work *work) {
 		for (size_t j = 0; j < arrival->accept->route_count; j++) {
 			const struct postern_route *route = &arrival->accept->routes[j];
 			const struct pg_lease lease = { arrival->seq, route->handler, 1 };
-			if (route->lease && !postern__bug("doubts-forgotten")) {
+			if (route->lease) {
 				postern__pg_doubt(self, work->batch->node, &lease, 1, false);
 			}
 		}

@@ -15,6 +15,7 @@
  * cannot be learned, the leases are given back, see doubt.c.
  */
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -31,6 +32,7 @@ enum {
 	FENCE,
 	FAILURES,
 	SUSPICION,
+	WANT,
 	CHANNEL,
 	MESSAGE,
 	HELD = MESSAGE + PG_MESSAGE_COLUMN_COUNT,
@@ -38,6 +40,7 @@ enum {
 	NEXT_DUE,
 	WAITING,
 	XID,
+	REACHED_HANDLER,
 	REACHED
 };
 
@@ -57,6 +60,7 @@ static int read_row(const struct pg_query *query, int row,
 	*out = (struct postern_claimed){
 		.seq = postern__pg_get(query, row, SEQ),
 		.handler = postern__pg_get(query, row, HANDLER),
+		.want = (size_t)postern__pg_get(query, row, WANT) - 1,
 		.channel = postern__pg_get(query, row, CHANNEL),
 		.fence = (uint64_t)postern__pg_get(query, row, FENCE),
 		.failures = (uint32_t)postern__pg_get(query, row, FAILURES),
@@ -97,47 +101,62 @@ static int read_answer(const struct pg_query *query, struct work *work,
 	int r = POSTERN_OK;
 	for (int row = 0; r == POSTERN_OK && row < last; row++) {
 		r = read_row(query, row, work->memory, &items[row], error);
+		assert(items[row].want < work->claim->want_count);
 		work->out.count++;
 	}
 	work->out.items = items;
 	return r;
 }
 
-static struct pg_mark *mark_of(struct pg_store *self, int64_t handler) {
-	return &self->marks[(uint64_t)handler % PG_MARK_COUNT];
-}
-
-/* Since when what is due is looked at first; 0: from the beginning. */
-static int64_t begin_at(struct pg_store *self, int64_t handler) {
+/* Add for each id where its claims go on: the ids, and since when what is due
+   is looked at first. */
+static void add_marks(struct pg_query *query) {
+	struct pg_store *self = query->connection->store;
 	const struct postern_clock *clock = self->clock;
 	int64_t now = clock->monotonic_ms(clock->context);
+	struct pg_mark marks[PG_MARK_COUNT];
+	size_t count = 0;
 	(void)pthread_mutex_lock(&self->lock);
-	struct pg_mark *mark = mark_of(self, handler);
-	if (mark->handler != handler || now >= mark->until_ms) {
-		*mark = (struct pg_mark){
-			.handler = handler,
-			.until_ms = now + MARK_MS,
-		};
+	for (size_t i = 0; i < PG_MARK_COUNT; i++) {
+		if (now < self->marks[i].until_ms) {
+			marks[count++] = self->marks[i];
+		}
 	}
-	int64_t due_at = mark->due_at;
 	(void)pthread_mutex_unlock(&self->lock);
-	return due_at;
+	postern__pg_array(query, PG_INT4);
+	for (size_t i = 0; i < count; i++) {
+		postern__pg_int4(query, marks[i].handler);
+	}
+	postern__pg_array_end(query);
+	postern__pg_array(query, PG_INT8);
+	for (size_t i = 0; i < count; i++) {
+		postern__pg_int8(query, marks[i].due_at);
+	}
+	postern__pg_array_end(query);
 }
 
-static void note_marks(const struct pg_query *query,
-		const struct postern_claim *claim) {
+static void note_marks(const struct pg_query *query) {
 	struct pg_store *self = query->connection->store;
-	struct pg_items items;
+	const struct postern_clock *clock = self->clock;
+	int64_t now = clock->monotonic_ms(clock->context);
+	struct pg_items ids;
+	struct pg_items dues;
+	int64_t id;
 	int64_t due_at;
-	postern__pg_items(query, postern__pg_rows(query) - 1, REACHED, &items);
+	int last = postern__pg_rows(query) - 1;
+	if (postern__pg_is_null(query, last, REACHED_HANDLER)) {
+		return; /* none of the wanted handlers may run */
+	}
+	postern__pg_items(query, last, REACHED_HANDLER, &ids);
+	postern__pg_items(query, last, REACHED, &dues);
 	(void)pthread_mutex_lock(&self->lock);
-	for (size_t i = 0;
-			i < claim->want_count && postern__pg_next(&items, &due_at); i++) {
-		int64_t handler = claim->wants[i].handler;
-		struct pg_mark *mark = mark_of(self, handler);
-		if (mark->handler == handler && mark->due_at < due_at) {
-			mark->due_at = due_at;
+	while (postern__pg_next(&ids, &id) && postern__pg_next(&dues, &due_at)) {
+		struct pg_mark *mark = &self->marks[(uint64_t)id % PG_MARK_COUNT];
+		if (mark->handler != id || now >= mark->until_ms) {
+			*mark = (struct pg_mark){ .handler = id,
+				.until_ms = now + MARK_MS };
 		}
+		mark->due_at = due_at > mark->due_at ? due_at : mark->due_at;
 	}
 	(void)pthread_mutex_unlock(&self->lock);
 }
@@ -169,8 +188,7 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 	EACH_WANT(PG_INT4, postern__pg_int4(&query,
 							   want->max < INT32_MAX ? want->max : INT32_MAX));
 	EACH_WANT(PG_BOOL, postern__pg_bool(&query, want->in_process));
-	EACH_WANT(PG_INT8, postern__pg_int8(&query,
-							   begin_at(connection->store, want->handler)));
+	add_marks(&query);
 	postern__pg_int4(&query,
 			claim->max < INT32_MAX ? (int64_t)claim->max : INT32_MAX);
 	postern__pg_int8(&query, claim->bytes_max < INT64_MAX
@@ -179,14 +197,14 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 	postern__point("postgres-claim.before");
 	int r = postern__pg_run(&query,
 			"SELECT * FROM @claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,"
-			" $11, $12)",
+			" $11, $12, $13)",
 			error);
 	postern__point("postgres-claim.after");
 	if (r == POSTERN_OK) {
 		r = read_answer(&query, work, error);
 	}
 	if (r == POSTERN_OK) {
-		note_marks(&query, claim);
+		note_marks(&query);
 		work->xid = postern__pg_get(&query, postern__pg_rows(&query) - 1, XID);
 		/* If it went back, everything has been looked at. */
 		postern__pg_set_latest(connection->store,

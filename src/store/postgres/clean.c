@@ -19,6 +19,11 @@
  * nothing can be opened after it. A key that goes while a copy of its message
  * comes in is noticed there, by finding neither old nor new.
  *
+ * A batch ends with the message whose body passes the limit of bytes: a body
+ * is kept in pieces of 2 kB, and removing it means removing each of them. Its
+ * length is known without reading them. Messages are looked at in parts, few
+ * at first, so that not thousands are judged of which a handful goes.
+ *
  * The cursor is the part, and the number and the place that were looked at
  * last. What changes its place meanwhile (VACUUM FULL) may wait for the next
  * cleaning.
@@ -33,6 +38,10 @@
 
 /* Rows of the memory on a full page, more or less. */
 #define KEYS_PER_PAGE 88
+
+/* So many messages are looked at first, and then four times as many. */
+#define PART_MIN 256
+#define PART_GROWTH 4
 
 /* A place: before the first item of a page, or at an item. */
 struct place {
@@ -55,6 +64,7 @@ struct cleaner {
 	int64_t now;
 	int64_t *seqs; /* of messages that may go */
 	size_t seq_count;
+	size_t bytes; /* of their bodies and headers */
 	/* out */
 	uint64_t messages;
 	uint64_t keys;
@@ -64,13 +74,13 @@ struct cleaner {
 /* What of a channel may go, by its id: $1 and $2. */
 #define RULES "unnest($1::integer[], $2::bigint[]) AS r (channel, keep)"
 
-/* Whether message m may go under rule r at $3; $4 is for a bug in tests. */
+/* Whether message m may go under rule r at $3. */
 #define MAY_GO                                                      \
 	"r.keep IS NOT NULL AND m.received_at <= $3 - r.keep"           \
 	" AND NOT EXISTS (SELECT 1 FROM @open o WHERE o.seq = m.seq)"   \
 	" AND NOT EXISTS (SELECT 1 FROM @parked p WHERE p.seq = m.seq)" \
 	" AND NOT EXISTS (SELECT 1 FROM @ledger l WHERE l.seq = m.seq"  \
-	" AND (l.finished_at > $3 - r.keep OR (l.state = 4 AND NOT $4)))"
+	" AND (l.finished_at > $3 - r.keep OR l.state = 4))"
 
 static void add_rules(struct pg_query *query,
 		const struct postern_cleaning *cleaning, bool of_keys) {
@@ -102,49 +112,76 @@ static int64_t batch_max(const struct cleaner *cleaner) {
 											  : INT32_MAX;
 }
 
-/* Choose from the next messages those that may go. */
-static void judge(const struct pg_query *query, struct cleaner *cleaner) {
+static bool is_full(const struct cleaner *cleaner) {
+	return cleaner->bytes > cleaner->cleaning->bytes_max;
+}
+
+/* Choose from the next messages, of which `max` were asked for, those that may
+   go. */
+static void judge(const struct pg_query *query, struct cleaner *cleaner,
+		int64_t max) {
 	int64_t limit = youngest(cleaner);
 	int count = postern__pg_rows(query);
-	cleaner->cursor.messages_done = count < batch_max(cleaner);
-	for (int row = 0; row < count; row++) {
+	bool done = count < max;
+	for (int row = 0; row < count && !is_full(cleaner); row++) {
 		int64_t received_at = postern__pg_get(query, row, 1);
 		if (received_at > limit && received_at <= cleaner->now) {
-			cleaner->cursor.messages_done = true;
+			done = true;
 			break;
 		}
 		cleaner->cursor.seq = postern__pg_get(query, row, 0);
 		if (postern__pg_get(query, row, 2)) {
 			cleaner->seqs[cleaner->seq_count++] = cleaner->cursor.seq;
+			cleaner->bytes += (size_t)postern__pg_get(query, row, 3);
 		}
 	}
+	/* If it is full there may be more. */
+	cleaner->cursor.messages_done = done && !is_full(cleaner);
 }
 
 static int look(struct pg_connection *connection, struct cleaner *cleaner,
-		struct postern_error *error) {
+		int64_t max, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	add_rules(&query, cleaner->cleaning, false);
 	postern__pg_int8(&query, cleaner->now);
-	postern__pg_bool(&query, postern__bug("poisoned-purged"));
 	postern__pg_int8(&query, cleaner->cursor.seq);
-	postern__pg_int8(&query, batch_max(cleaner));
+	postern__pg_int8(&query, max);
 	int r = postern__pg_run(&query,
-			"SELECT m.seq, m.received_at, " MAY_GO
-			" FROM (SELECT seq, channel, received_at FROM @message"
-			" WHERE seq > $5 ORDER BY seq LIMIT $6) AS m"
+			"SELECT m.seq, m.received_at, " MAY_GO ", m.len"
+			" FROM (SELECT seq, channel, received_at, "
+			"octet_length(body)::bigint"
+			" + coalesce(octet_length(headers), 0) AS len FROM @message"
+			" WHERE seq > $4 ORDER BY seq LIMIT $5) AS m"
 			" LEFT JOIN " RULES " ON r.channel = m.channel ORDER BY m.seq",
 			error);
 	if (r == POSTERN_OK) {
-		int count = postern__pg_rows(&query);
-		cleaner->seqs = malloc(((size_t)count + 1) * sizeof *cleaner->seqs);
-		if (cleaner->seqs) {
-			judge(&query, cleaner);
+		size_t count =
+				cleaner->seq_count + (size_t)postern__pg_rows(&query) + 1;
+		int64_t *seqs = realloc(cleaner->seqs, count * sizeof *seqs);
+		if (seqs) {
+			cleaner->seqs = seqs;
+			judge(&query, cleaner, max);
 		} else {
 			r = postern__pg_no_memory(error);
 		}
 	}
 	postern__pg_end(&query);
+	return r;
+}
+
+static int look_in_parts(struct pg_connection *connection,
+		struct cleaner *cleaner, struct postern_error *error) {
+	int64_t left = batch_max(cleaner);
+	int64_t part = PART_MIN;
+	int r = POSTERN_OK;
+	while (r == POSTERN_OK && left > 0 && !is_full(cleaner) &&
+			!cleaner->cursor.messages_done) {
+		part = part < left ? part : left;
+		r = look(connection, cleaner, part, error);
+		left -= part;
+		part *= PART_GROWTH;
+	}
 	return r;
 }
 
@@ -184,11 +221,10 @@ static int purge(struct pg_connection *connection, struct cleaner *cleaner,
 	postern__pg_query(&query, connection);
 	add_rules(&query, cleaner->cleaning, false);
 	postern__pg_int8(&query, cleaner->now);
-	postern__pg_bool(&query, postern__bug("poisoned-purged"));
 	add_seqs(&query, cleaner);
 	int r = postern__pg_run(&query,
 			"WITH gone AS (DELETE FROM @message m USING " RULES
-			" WHERE m.seq = ANY ($5) AND r.channel = m.channel AND " MAY_GO
+			" WHERE m.seq = ANY ($4) AND r.channel = m.channel AND " MAY_GO
 			" RETURNING m.seq),"
 			" l AS (DELETE FROM @ledger d USING gone g WHERE d.seq = g.seq),"
 			" a AS (DELETE FROM @attempt d USING gone g WHERE d.seq = g.seq),"
@@ -207,7 +243,7 @@ static int purge(struct pg_connection *connection, struct cleaner *cleaner,
 
 static int clean_messages(struct pg_connection *connection,
 		struct cleaner *cleaner, struct postern_error *error) {
-	int r = look(connection, cleaner, error);
+	int r = look_in_parts(connection, cleaner, error);
 	postern__point("postgres-clean.looked");
 	if (r == POSTERN_OK && cleaner->seq_count > 0) {
 		r = lock(connection, cleaner, error);
@@ -254,18 +290,17 @@ static int clean_keys(struct pg_connection *connection, struct cleaner *cleaner,
 	postern__pg_query(&query, connection);
 	add_rules(&query, cleaner->cleaning, true);
 	postern__pg_int8(&query, cleaner->now);
-	postern__pg_bool(&query, postern__bug("open-key-forgotten"));
 	add_place(&query, cleaner->cursor.place);
 	add_place(&query, end);
 	postern__pg_int8(&query, batch_max(cleaner));
 	int r = postern__pg_run(&query,
 			"WITH looked AS (SELECT s.ctid AS place, s.* FROM @seen s"
-			" WHERE s.ctid > $5::text::tid AND s.ctid < $6::text::tid"
-			" ORDER BY s.ctid LIMIT $7),"
+			" WHERE s.ctid > $4::text::tid AND s.ctid < $5::text::tid"
+			" ORDER BY s.ctid LIMIT $6),"
 			" old AS (SELECT s.place FROM looked s"
 			" JOIN " RULES " ON r.channel = s.channel"
-			" WHERE r.keep >= 0 AND s.at <= $3 - r.keep AND ($4 OR NOT EXISTS"
-			" (SELECT 1 FROM @message m WHERE m.seq = s.seq))),"
+			" WHERE r.keep >= 0 AND s.at <= $3 - r.keep AND NOT EXISTS"
+			" (SELECT 1 FROM @message m WHERE m.seq = s.seq)),"
 			" gone AS (DELETE FROM @seen WHERE"
 			" ctid = ANY (ARRAY(SELECT place FROM old)) RETURNING seq),"
 			" d AS (DELETE FROM @duplicate d USING gone g WHERE d.seq = g.seq),"

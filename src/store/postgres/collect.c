@@ -15,12 +15,18 @@
  * those of a batch, and the messages are either accepted or still staged.
  */
 
+#include <postern/sys/clock.h>
+#include <stdio.h>
+
 #include "base/fail.h"
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
 /* So many are taken between two sweeps: a few hundred pages. */
 #define SWEEP_COUNT 10000
+/* A message at which the server fails is tried again with every collection,
+   and remarked only so often. */
+#define REMARK_MS 60000
 
 struct work {
 	struct postern_collection *collection;
@@ -141,8 +147,27 @@ static int remove_taken(struct pg_connection *connection,
 	return r;
 }
 
+/* The server has failed at a message that stays staged. */
+static void remark_left(struct pg_store *self, const char *why) {
+	int64_t now = self->clock->monotonic_ms(self->clock->context);
+	(void)pthread_mutex_lock(&self->lock);
+	bool due = self->remark &&
+			   (!self->left_told_ms || now >= self->left_told_ms + REMARK_MS);
+	if (due) {
+		self->left_told_ms = now;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+	if (due) {
+		char text[POSTERN_ERROR_TEXT_MAX + 80];
+		(void)snprintf(text, sizeof text,
+				"a staged message cannot be accepted yet and stays staged: %s",
+				why);
+		self->remark(self->remark_context, text);
+	}
+}
+
 /* This one alone was not accepted: it stays where it is, and is not looked at
-   again unless it was only blocked. */
+   again unless it was only blocked, or the server failed. */
 static int leave(struct pg_connection *connection, struct work *work,
 		size_t index, const struct postern_error *why,
 		struct postern_error *error) {
@@ -178,9 +203,14 @@ static int accept_some(struct pg_connection *connection, struct work *work,
 		*error = r == POSTERN_OK ? *error : why;
 		return r;
 	}
+	bool internal = r == POSTERN_E_INVALID && connection->internal;
 	connection->collided = false;
 	r = postern__pg_script(connection,
 			"ROLLBACK TO postern_staged; RELEASE postern_staged", error);
+	if (r == POSTERN_OK && internal && count == 1) {
+		why.code = POSTERN_E_BUSY;
+		remark_left(connection->store, why.text);
+	}
 	if (r != POSTERN_OK || count == 1) {
 		return r == POSTERN_OK ? leave(connection, work, from, &why, error) : r;
 	}
@@ -190,6 +220,15 @@ static int accept_some(struct pg_connection *connection, struct work *work,
 						   : r;
 }
 
+/* Whether any message was accepted or refused. */
+static bool has_moved(const struct work *work) {
+	bool moved = work->collection->refused > 0;
+	for (size_t i = 0; !moved && i < work->collection->accept_count; i++) {
+		moved = work->places[i];
+	}
+	return moved;
+}
+
 static int accept_taken(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	int r = take(connection, work, error);
@@ -197,6 +236,10 @@ static int accept_taken(struct pg_connection *connection, struct work *work,
 	postern__point("postgres-collect.taken");
 	if (r == POSTERN_OK && count > 0) {
 		r = accept_some(connection, work, 0, count, error);
+	}
+	if (r == POSTERN_OK && !has_moved(work)) {
+		/* The same ones would be found again at once. */
+		work->collection->more = false;
 	}
 	return r == POSTERN_OK && count > 0 ? remove_taken(connection, work, error)
 										: r;

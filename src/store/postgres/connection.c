@@ -7,12 +7,21 @@
  * Nothing blocks for longer than the command timeout. An answer that does not
  * come in time is given up together with its connection; whether the server
  * has done what it was told is then not known, as when the line is cut.
+ *
+ * A connection that is silent is given up much sooner, and the operation is
+ * tried again on another one. A slow statement is not: so silence is never
+ * judged by time alone. After PG_SILENCE_MS without a byte in either direction
+ * the server is asked whether it still works for this connection (silence.c),
+ * and again from time to time. Where it cannot be asked, behind a pooler, the
+ * kernel gives up a peer that acknowledges nothing for USER_TIMEOUT, and the
+ * command timeout does the rest.
  */
 
 #include <errno.h>
 #include <poll.h>
 #include <postern/sys/clock.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -24,26 +33,93 @@
 #define BATCH_BYTES_MAX ((size_t)256 * 1024 * 1024)
 #define STATEMENT_BYTES_MAX ((size_t)1024 * 1024)
 
+/* Parameters of libpq, unless the user sets them. A peer that acknowledges
+   nothing for 10 s is gone; an idle connection is probed after 3 s. The time in
+   ms is not shorter because it also ends a connection whose peer is there and
+   reads nothing for so long, such as a server that is busy with the first of
+   several statements that were sent together. */
+#define USER_TIMEOUT "10000"
+#define KEEPALIVE_IDLE "3"
+#define KEEPALIVE_INTERVAL "2"
+#define KEEPALIVE_COUNT "3"
+
+/* How long until a session is asked for once more: at most, and if it was not
+   asked because others were. */
+#define ASK_AGAIN_MS_MAX INT64_C(10000)
+#define ASK_SOON_MS INT64_C(500)
+
 static int64_t now_ms(const struct pg_connection *connection) {
 	const struct postern_clock *clock = connection->store->clock;
 	return clock->monotonic_ms(clock->context);
 }
 
-/* Whether the socket is ready before the deadline. */
-static bool wait_socket(struct pg_connection *connection, short events,
-		int64_t deadline) {
+/* Waiting for one connection. */
+struct waiting {
+	struct pg_connection *connection;
+	int64_t begun;
+	int64_t deadline;
+	int64_t ask_at; /* when the server is asked for the session */
+	int64_t ask_pause;
+};
+
+enum verdict { READY, LATE, SILENT };
+
+/* For at most so long, or until the connection's own limit. */
+static struct waiting wait_begin(struct pg_connection *connection,
+		int64_t patience_ms) {
+	int64_t now = now_ms(connection);
+	int64_t pause = connection->store->silence_ms;
+	int64_t deadline = now + patience_ms;
+	if (connection->until_ms && connection->until_ms < deadline) {
+		deadline = connection->until_ms;
+	}
+	return (struct waiting){ connection, now, deadline, now + pause, pause };
+}
+
+static bool is_socket_ready(const struct pg_connection *connection,
+		short events, int64_t ms) {
+	struct pollfd socket = {
+		.fd = PQsocket(connection->link),
+		.events = events,
+	};
+	int ready = poll(&socket, 1, ms > INT32_MAX ? INT32_MAX : (int)ms);
+	/* libpq will find out what is wrong. */
+	return ready > 0 || (ready < 0 && errno != EINTR);
+}
+
+/* Whether the session turns out to be silent. */
+static bool ask_session(struct waiting *waiting) {
+	enum pg_session session = postern__pg_ask_session(waiting->connection);
+	if (session != PG_SESSION_NOT_ASKED) {
+		waiting->ask_pause *= 2;
+	}
+	if (waiting->ask_pause > ASK_AGAIN_MS_MAX) {
+		waiting->ask_pause = ASK_AGAIN_MS_MAX;
+	}
+	waiting->ask_at = now_ms(waiting->connection) +
+					  (session == PG_SESSION_NOT_ASKED ? ASK_SOON_MS
+													   : waiting->ask_pause);
+	return session == PG_SESSION_SILENT;
+}
+
+/* Wait for the socket. */
+static enum verdict wait_socket(struct waiting *waiting, short events) {
+	struct pg_connection *connection = waiting->connection;
 	for (;;) {
-		int64_t rest = deadline - now_ms(connection);
-		if (rest <= 0) {
-			return false;
+		int64_t now = now_ms(connection);
+		int64_t next = waiting->ask_at < waiting->deadline ? waiting->ask_at
+														   : waiting->deadline;
+		if (now >= waiting->deadline) {
+			return LATE;
 		}
-		struct pollfd socket = {
-			.fd = PQsocket(connection->link),
-			.events = events,
-		};
-		int ready = poll(&socket, 1, rest > INT32_MAX ? INT32_MAX : (int)rest);
-		if (ready > 0 || (ready < 0 && errno != EINTR)) {
-			return true; /* libpq will find out what is wrong */
+		if (now >= waiting->ask_at) {
+			if (ask_session(waiting)) {
+				return SILENT;
+			}
+		} else if (is_socket_ready(connection, events, next - now)) {
+			waiting->ask_pause = connection->store->silence_ms;
+			waiting->ask_at = now_ms(connection) + waiting->ask_pause;
+			return READY;
 		}
 	}
 }
@@ -58,13 +134,20 @@ const char *postern__pg_place(const struct pg_connection *connection) {
 								   : connection->store->place;
 }
 
-static int give_up(struct pg_connection *connection,
+static int give_up(const struct waiting *waiting, enum verdict why,
 		struct postern_error *error) {
+	struct pg_connection *connection = waiting->connection;
 	connection->lost = true;
+	if (why == SILENT) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"a connection to PostgreSQL at %s stopped answering and was "
+				"closed",
+				postern__pg_place(connection));
+	}
 	return postern__fail(error, POSTERN_E_TIMEOUT,
 			"PostgreSQL at %s did not answer for %lld ms",
 			postern__pg_place(connection),
-			(long long)connection->store->command_timeout_ms);
+			(long long)(waiting->deadline - waiting->begun));
 }
 
 #define STATE_LEN 5
@@ -179,6 +262,19 @@ static const struct advice *advice_of(const char *state) {
 	return &other;
 }
 
+/* Whether the reason is in the server, in its schema or in the session, and
+   not in the data of the statement: the same data may be fine another time. */
+static bool is_internal(const char *state) {
+	static const char *const states[] = { "0A", "25", "26", "42", "55",
+		"XX000" };
+	for (size_t i = 0; i < sizeof states / sizeof states[0]; i++) {
+		if (strncmp(state, states[i], strlen(states[i])) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
 /* Whether it was refused for a reason that will be the same in a moment: who
    we are, or what we want, is wrong. A pooler says it with a code for
    anything. */
@@ -251,6 +347,7 @@ int postern__pg_fail(struct pg_connection *connection, const PGresult *result,
 	first_line(said ? said : "", text, sizeof text);
 	connection->collided =
 			strncmp(state, "40", 2) == 0; /* a deadlock, or serialization */
+	connection->internal = is_internal(state);
 	return postern__fail(error, advice->code, "PostgreSQL at %s: %s%s", place,
 			text, advice->what);
 }
@@ -264,30 +361,56 @@ int postern__pg_cut(struct pg_connection *connection,
 			connection->store->place);
 }
 
+/* What connect_timeout allows: libpq keeps to it only where it blocks. It is
+   meant for each host. */
+static int64_t connect_patience(struct pg_connection *connection) {
+	int64_t patience = connection->store->command_timeout_ms;
+	int64_t seconds = 0;
+	int64_t hosts = 1;
+	PQconninfoOption *options = PQconninfo(connection->link);
+	for (const PQconninfoOption *o = options; o && o->keyword; o++) {
+		if (o->val && strcmp(o->keyword, "connect_timeout") == 0) {
+			seconds = strtoll(o->val, NULL, 10);
+		} else if (o->val && strcmp(o->keyword, "host") == 0) {
+			for (const char *at = o->val; (at = strchr(at, ',')); at++) {
+				hosts++;
+			}
+		}
+	}
+	PQconninfoFree(options);
+	return seconds > 0 && seconds <= patience / 1000 / hosts
+				   ? seconds * 1000 * hosts
+				   : patience;
+}
+
 static int establish(struct pg_connection *connection,
 		struct postern_error *error) {
-	int64_t deadline =
-			now_ms(connection) + connection->store->command_timeout_ms;
 	/* What comes later wins over what comes earlier. */
-	const char *const names[] = { "connect_timeout", "dbname",
+	const char *const names[] = { "connect_timeout", "tcp_user_timeout",
+		"keepalives_idle", "keepalives_interval", "keepalives_count", "dbname",
 		"client_encoding", "fallback_application_name", NULL };
-	const char *const values[] = { "10",
+	const char *const values[] = { "10", USER_TIMEOUT, KEEPALIVE_IDLE,
+		KEEPALIVE_INTERVAL, KEEPALIVE_COUNT,
 		is_listener(connection) ? connection->store->listen_conninfo
 								: connection->store->conninfo,
 		"UTF8", "postern", NULL };
+	connection->session_start = 0; /* not known yet */
 	connection->link = PQconnectStartParams(names, values, 1);
 	if (!connection->link) {
 		return postern__pg_no_memory(error);
 	}
+	struct waiting waiting =
+			wait_begin(connection, connect_patience(connection));
+	connection->until_ms = waiting.deadline;
 	/* Until there is a connection this is the only way to hear the SQLSTATE. */
 	(void)PQsetErrorVerbosity(connection->link, PQERRORS_VERBOSE);
 	PostgresPollingStatusType step = PGRES_POLLING_WRITING;
 	while (PQstatus(connection->link) != CONNECTION_BAD &&
 			step != PGRES_POLLING_OK && step != PGRES_POLLING_FAILED) {
-		if (!wait_socket(connection,
-					step == PGRES_POLLING_READING ? POLLIN : POLLOUT,
-					deadline)) {
-			return give_up(connection, error);
+		enum verdict verdict = wait_socket(&waiting,
+				step == PGRES_POLLING_READING ? POLLIN : POLLOUT);
+		if (verdict != READY) {
+			return give_up(&waiting, verdict, error);
 		}
 		step = PQconnectPoll(connection->link);
 	}
@@ -339,8 +462,8 @@ void postern__pg_disconnect(struct pg_connection *connection) {
 
 int postern__pg_push(struct pg_connection *connection,
 		struct postern_error *error) {
-	int64_t deadline =
-			now_ms(connection) + connection->store->command_timeout_ms;
+	struct waiting waiting =
+			wait_begin(connection, connection->store->command_timeout_ms);
 	for (;;) {
 		int unsent = PQflush(connection->link);
 		if (unsent < 0 || !PQconsumeInput(connection->link)) {
@@ -349,16 +472,18 @@ int postern__pg_push(struct pg_connection *connection,
 		if (unsent == 0) {
 			return POSTERN_OK;
 		}
-		if (!wait_socket(connection, POLLIN | POLLOUT, deadline)) {
-			return give_up(connection, error);
+		enum verdict verdict = wait_socket(&waiting, POLLIN | POLLOUT);
+		if (verdict != READY) {
+			return give_up(&waiting, verdict, error);
 		}
 	}
 }
 
-/* Send what is left and read until there is an answer. */
-static bool is_answered(struct pg_connection *connection, int64_t deadline,
-		bool *late_out) {
-	PGconn *link = connection->link;
+/* Send what is left and read until there is an answer; else why not. READY
+   then means that the connection broke. */
+static bool is_answered(struct waiting *waiting, enum verdict *why_out) {
+	PGconn *link = waiting->connection->link;
+	*why_out = READY;
 	for (;;) {
 		int unsent = PQflush(link);
 		if (unsent < 0 || !PQconsumeInput(link)) {
@@ -367,25 +492,31 @@ static bool is_answered(struct pg_connection *connection, int64_t deadline,
 		if (unsent == 0 && !PQisBusy(link)) {
 			return true;
 		}
-		short events = (short)(unsent ? POLLIN | POLLOUT : POLLIN);
-		if (!wait_socket(connection, events, deadline)) {
-			*late_out = true;
+		*why_out = wait_socket(waiting,
+				(short)(unsent ? POLLIN | POLLOUT : POLLIN));
+		if (*why_out != READY) {
 			return false;
 		}
 	}
 }
 
+/* There is no answer. */
+static int fail_answer(const struct waiting *waiting, enum verdict why,
+		struct postern_error *error) {
+	return why == READY ? postern__pg_fail(waiting->connection, NULL, error)
+						: give_up(waiting, why, error);
+}
+
 int postern__pg_await(struct pg_connection *connection, PGresult **out,
 		struct postern_error *error) {
-	int64_t deadline =
-			now_ms(connection) + connection->store->command_timeout_ms;
+	struct waiting waiting =
+			wait_begin(connection, connection->store->command_timeout_ms);
 	PGresult *last = NULL;
-	bool late = false;
+	enum verdict why;
 	for (;;) {
-		if (!is_answered(connection, deadline, &late)) {
+		if (!is_answered(&waiting, &why)) {
 			PQclear(last);
-			return late ? give_up(connection, error)
-						: postern__pg_fail(connection, NULL, error);
+			return fail_answer(&waiting, why, error);
 		}
 		PGresult *result = PQgetResult(connection->link);
 		if (!result) {
@@ -412,12 +543,12 @@ static bool is_copy(ExecStatusType status) {
 int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
 		size_t index, int64_t patience_ms, PGresult **out,
 		struct postern_error *error) {
-	int64_t deadline = now_ms(connection) + patience_ms;
+	struct waiting waiting = wait_begin(connection, patience_ms);
 	PGresult *kept = NULL;
-	bool late = false;
+	enum verdict why = READY;
 	size_t done = 0;
 	/* Each statement has an answer and an end; the pipeline ends with them. */
-	while (done <= count && is_answered(connection, deadline, &late)) {
+	while (done <= count && is_answered(&waiting, &why)) {
 		PGresult *result = PQgetResult(connection->link);
 		ExecStatusType status = PQresultStatus(result);
 		if (result && status == PGRES_PIPELINE_SYNC) {
@@ -442,6 +573,5 @@ int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
 	}
 	PQclear(kept);
 	connection->lost = true;
-	return late ? give_up(connection, error)
-				: postern__pg_fail(connection, NULL, error);
+	return fail_answer(&waiting, why, error);
 }

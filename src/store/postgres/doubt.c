@@ -9,6 +9,11 @@
  * kept in mind, and with the next renewal they are given back, if there are
  * any.
  *
+ * Doubts are kept per node number. A process whose node was found gone lives on
+ * under a new number, and a batch of the former one may be given up after that:
+ * it must not displace what the living node has in doubt. The doubts of a node
+ * that is known to be gone are dropped, because recovery takes back its leases.
+ *
  * Whoever gives back waits for what is under way. But a batch is one statement,
  * and the server may not even have begun with it, nor do so for long; the same
  * goes for giving back itself. So each time begins a new round: all that is
@@ -31,16 +36,41 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
+/* With the lock. NULL: the node has nothing in doubt. */
+static struct pg_doubts *doubts_of(struct pg_store *self, uint64_t node) {
+	for (size_t i = 0; i < PG_DOUBT_NODE_MAX; i++) {
+		struct pg_doubts *doubts = &self->doubts[i];
+		if (doubts->count > 0 && doubts->node == node) {
+			return doubts;
+		}
+	}
+	return NULL;
+}
+
+/* With the lock: an empty place, or else that of the node that was added to
+   longest ago, which is a former one. */
+static struct pg_doubts *make_doubts(struct pg_store *self, uint64_t node) {
+	struct pg_doubts *found = &self->doubts[0];
+	for (size_t i = 1; i < PG_DOUBT_NODE_MAX && found->count > 0; i++) {
+		struct pg_doubts *doubts = &self->doubts[i];
+		if (doubts->count == 0 || doubts->noted < found->noted) {
+			found = doubts;
+		}
+	}
+	found->node = node;
+	found->count = 0;
+	found->claimed = false;
+	return found;
+}
+
 void postern__pg_doubt(struct pg_store *self, uint64_t node,
 		const struct pg_lease *leases, size_t count, bool claimed) {
-	struct pg_doubts *doubts = &self->doubts;
 	(void)pthread_mutex_lock(&self->lock);
-	if (doubts->node != node) {
-		/* What another life had leased is taken back when it is gone. */
-		doubts->node = node;
-		doubts->count = 0;
-		doubts->claimed = false;
+	struct pg_doubts *doubts = doubts_of(self, node);
+	if (!doubts) {
+		doubts = make_doubts(self, node);
 	}
+	doubts->noted = ++self->doubt_last;
 	if (doubts->count + count > doubts->cap) {
 		size_t cap = 2 * (doubts->count + count);
 		struct pg_doubt *more = realloc(doubts->items, cap * sizeof *more);
@@ -56,6 +86,16 @@ void postern__pg_doubt(struct pg_store *self, uint64_t node,
 		doubts->items[doubts->count++] =
 				(struct pg_doubt){ leases[i], claimed };
 		doubts->claimed = doubts->claimed || claimed;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+void postern__pg_forget_doubts(struct pg_store *self, uint64_t node) {
+	(void)pthread_mutex_lock(&self->lock);
+	struct pg_doubts *doubts = doubts_of(self, node);
+	if (doubts) {
+		doubts->count = 0;
+		doubts->claimed = false;
 	}
 	(void)pthread_mutex_unlock(&self->lock);
 }
@@ -80,11 +120,10 @@ struct search {
    round. */
 static int search_begin(struct pg_store *self, struct search *search,
 		struct postern_error *error) {
-	const struct pg_doubts *doubts = &self->doubts;
 	int r = POSTERN_OK;
 	(void)pthread_mutex_lock(&self->lock);
-	if (doubts->node == search->node && doubts->count > 0 &&
-			(doubts->claimed || !search->only_claimed)) {
+	const struct pg_doubts *doubts = doubts_of(self, search->node);
+	if (doubts && (doubts->claimed || !search->only_claimed)) {
 		search->doubts = malloc(doubts->count * sizeof *search->doubts);
 		r = search->doubts ? POSTERN_OK : postern__pg_no_memory(error);
 	}
@@ -101,10 +140,10 @@ static int search_begin(struct pg_store *self, struct search *search,
 /* It was looked for; more may have come meanwhile. If only claims were meant,
    no batch was waited for. */
 static void forget(struct pg_store *self, const struct search *search) {
-	struct pg_doubts *doubts = &self->doubts;
 	size_t kept = 0;
 	(void)pthread_mutex_lock(&self->lock);
-	if (doubts->node == search->node) {
+	struct pg_doubts *doubts = doubts_of(self, search->node);
+	if (doubts) {
 		doubts->claimed = false;
 		for (size_t i = 0; i < doubts->count; i++) {
 			const struct pg_doubt doubt = doubts->items[i];
@@ -144,8 +183,13 @@ static int give_back(struct pg_connection *connection,
 	EACH_LEASE(PG_INT8, postern__pg_int8(&query, lease->seq));
 	EACH_LEASE(PG_INT4, postern__pg_int4(&query, lease->handler));
 	EACH_LEASE(PG_INT8, postern__pg_int8(&query, (int64_t)lease->fence));
+	postern__pg_array(&query, PG_BOOL);
+	for (size_t i = 0; i < search->count; i++) {
+		postern__pg_bool(&query, search->doubts[i].claimed);
+	}
+	postern__pg_array_end(&query);
 	int r = postern__pg_run(&query,
-			"SELECT @give_back_1($1, $2, $3, $4, $5, $6, $7, $8)", error);
+			"SELECT @give_back_1($1, $2, $3, $4, $5, $6, $7, $8, $9)", error);
 	postern__pg_end(&query);
 	return r;
 }
@@ -154,7 +198,12 @@ int postern__pg_settle_doubts(struct pg_connection *connection, uint64_t node,
 		bool only_claimed, struct postern_error *error) {
 	struct pg_store *self = connection->store;
 	struct search search = { .node = node, .only_claimed = only_claimed };
-	(void)pthread_mutex_lock(&self->settling);
+	if (only_claimed) {
+		(void)pthread_mutex_lock(&self->settling);
+	} else if (pthread_mutex_trylock(&self->settling)) {
+		/* A renewal does not wait for a claim: the next one settles. */
+		return POSTERN_OK;
+	}
 	int r = search_begin(self, &search, error);
 	if (r == POSTERN_OK && search.doubts) {
 		r = give_back(connection, &search, error);

@@ -13,6 +13,8 @@
  * cleaning up, which takes only messages that nobody has locked, see clean.c.
  */
 
+#include <assert.h>
+
 #include "base/fail.h"
 #include "base/point.h"
 #include "store/common.h"
@@ -321,7 +323,8 @@ static int edit_deliveries(struct pg_connection *connection, void *context,
 }
 
 static int find_handler(struct pg_connection *connection,
-		struct postern_edit *edit, struct postern_error *error) {
+		const struct postern_edit *edit, int64_t *id_out,
+		struct postern_error *error) {
 	bool found = false;
 	int r = POSTERN_OK;
 	if (postern__pg_is_text(edit->handler)) {
@@ -334,7 +337,7 @@ static int find_handler(struct pg_connection *connection,
 				error);
 		found = r == POSTERN_OK && postern__pg_rows(&query) > 0;
 		if (found) {
-			edit->handler_id = postern__pg_get(&query, 0, 0);
+			*id_out = postern__pg_get(&query, 0, 0);
 		}
 		postern__pg_end(&query);
 	}
@@ -343,11 +346,12 @@ static int find_handler(struct pg_connection *connection,
 											  "no handler '%s'", edit->handler);
 }
 
-static int pause_handler(struct pg_connection *connection,
+/* All nodes are notified: they keep a copy of what is paused. */
+static int pause_handler(struct pg_connection *connection, int64_t id,
 		struct postern_edit *edit, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
-	postern__pg_int8(&query, edit->handler_id);
+	postern__pg_int8(&query, id);
 	postern__pg_bool(&query, edit->kind == POSTERN_EDIT_PAUSE);
 	int r = postern__pg_run(&query,
 			edit->dry_run ? "SELECT 1 FROM @handler"
@@ -359,12 +363,16 @@ static int pause_handler(struct pg_connection *connection,
 		edit->count = (uint64_t)postern__pg_changes(&query);
 	}
 	postern__pg_end(&query);
-	return r;
+	return r == POSTERN_OK && !edit->dry_run
+				   ? postern__pg_exec(connection,
+							 "SELECT pg_notify(@bell_1(), '')", error)
+				   : r;
 }
 
 static int edit_handler(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	struct postern_edit *edit = context;
+	int64_t id = 0;
 	(void)again;
 	int r = postern__pg_begin(connection, error);
 	if (r != POSTERN_OK) {
@@ -374,10 +382,10 @@ static int edit_handler(struct pg_connection *connection, void *context,
 	r = postern__pg_exec(connection,
 			"LOCK TABLE @handler IN ROW EXCLUSIVE MODE", error);
 	if (r == POSTERN_OK) {
-		r = find_handler(connection, edit, error);
+		r = find_handler(connection, edit, &id, error);
 	}
 	if (r == POSTERN_OK) {
-		r = pause_handler(connection, edit, error);
+		r = pause_handler(connection, id, edit, error);
 	}
 	return postern__pg_finish(connection, r, error);
 }
@@ -395,4 +403,48 @@ int postern__pg_edit(struct postern_store *store, struct postern_edit *edit,
 		*edit = done;
 	}
 	return r;
+}
+
+struct pauses {
+	const int64_t *handlers;
+	size_t count;
+	bool *out;
+};
+
+static int read_pauses(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	const struct pauses *pauses = context;
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_array(&query, PG_INT4);
+	for (size_t i = 0; i < pauses->count; i++) {
+		postern__pg_int4(&query, pauses->handlers[i]);
+	}
+	postern__pg_array_end(&query);
+	int r = postern__pg_run(&query,
+			"SELECT u.n FROM unnest($1) WITH ORDINALITY AS u (id, n)"
+			" JOIN @handler h ON h.id = u.id"
+			" JOIN @handler o ON o.id = h.owner WHERE o.paused",
+			error);
+	for (size_t i = 0; r == POSTERN_OK && i < pauses->count; i++) {
+		pauses->out[i] = false;
+	}
+	for (int row = 0; r == POSTERN_OK && row < postern__pg_rows(&query);
+			row++) {
+		int64_t position = postern__pg_get(&query, row, 0);
+		assert(position >= 1 && (size_t)position <= pauses->count);
+		pauses->out[position - 1] = true;
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+int postern__pg_read_pauses(struct postern_store *store,
+		const int64_t *handlers, size_t count, bool *paused_out,
+		struct postern_error *error) {
+	struct pauses pauses = { .handlers = handlers, .count = count };
+	pauses.out = paused_out;
+	return postern__pg_do(postern__pg_from_base(store), read_pauses, &pauses,
+			error);
 }

@@ -65,29 +65,12 @@ static int read_handler(struct pg_connection *connection,
 	postern__pg_query(&query, connection);
 	postern__pg_text(&query, handler->key);
 	int r = postern__pg_run(&query,
-			"SELECT o.id, o.paused, a.id FROM @handler_key k"
-			" JOIN @handler h ON h.id = k.handler"
-			" JOIN @handler o ON o.id = h.owner"
-			" JOIN @handler a ON a.owner = o.id"
-			" WHERE k.key = $1 ORDER BY a.id",
+			"SELECT h.owner FROM @handler_key k"
+			" JOIN @handler h ON h.id = k.handler WHERE k.key = $1",
 			error);
-	handler->alias_count = 0;
-	for (int row = 0; r == POSTERN_OK && row < postern__pg_rows(&query);
-			row++) {
-		handler->id = postern__pg_get(&query, row, 0);
-		handler->paused = postern__pg_get(&query, row, 1) != 0;
-		int64_t alias = postern__pg_get(&query, row, 2);
-		r = postern__pg_note_handler(connection->store, alias, error);
-		if (alias == handler->id || r != POSTERN_OK) {
-			continue;
-		}
-		if (handler->alias_count == POSTERN_ALIAS_COUNT_MAX) {
-			r = postern__fail(error, POSTERN_E_INVALID,
-					"handler '%s' has been stored under more than %d keys",
-					handler->key, POSTERN_ALIAS_COUNT_MAX);
-		} else {
-			handler->aliases[handler->alias_count++] = alias;
-		}
+	if (r == POSTERN_OK) {
+		handler->id = postern__pg_get(&query, 0, 0);
+		r = postern__pg_note_handler(connection->store, handler->id, error);
 	}
 	postern__pg_end(&query);
 	return r;
@@ -125,8 +108,39 @@ static int enrol_node(struct pg_connection *connection,
 	postern__pg_array_end(&query);
 	postern__pg_text(&query, host);
 	postern__pg_int4(&query, getpid());
+	postern__pg_bool(&query, enrolment->again);
 	int r = postern__pg_run(&query,
-			"SELECT @enrol_node_1($1, $2, $3, $4, $5, $6)", error);
+			"SELECT @enrol_node_1($1, $2, $3, $4, $5, $6, $7)", error);
+	if (r == POSTERN_OK && postern__pg_is_null(&query, 0, 0)) {
+		r = postern__fail(error, POSTERN_E_STALE, "the node is gone");
+	}
+	if (r == POSTERN_OK) {
+		postern__pg_saw_renewal(connection->store, enrolment->node,
+				postern__pg_get(&query, 0, 0), enrolment->node_lease_ms);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+/* Which channels have a node is what tells staged messages that are accepted
+   soon from those that are not. */
+static int enrol_node_channels(struct pg_connection *connection,
+		const struct postern_enrolment *enrolment,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, enrolment->node);
+	postern__pg_array(&query, PG_INT4);
+	for (size_t i = 0; i < enrolment->channel_count; i++) {
+		postern__pg_int4(&query, enrolment->channels[i].id);
+	}
+	postern__pg_array_end(&query);
+	int r = postern__pg_run(&query,
+			"WITH gone AS (DELETE FROM @node_channel WHERE node = $1"
+			" AND channel <> ALL ($2))"
+			" INSERT INTO @node_channel (node, channel)"
+			" SELECT $1, unnest($2) ON CONFLICT DO NOTHING",
+			error);
 	postern__pg_end(&query);
 	return r;
 }
@@ -144,7 +158,11 @@ static int enrol_all(struct pg_connection *connection,
 	if (r == POSTERN_OK) {
 		r = read_handlers(connection, enrolment, error);
 	}
-	return r == POSTERN_OK ? enrol_node(connection, enrolment, error) : r;
+	if (r == POSTERN_OK) {
+		r = enrol_node(connection, enrolment, error);
+	}
+	return r == POSTERN_OK ? enrol_node_channels(connection, enrolment, error)
+						   : r;
 }
 
 static int enrol(struct pg_connection *connection, void *context, bool again,
@@ -160,6 +178,9 @@ static int enrol(struct pg_connection *connection, void *context, bool again,
 
 int postern__pg_enrol(struct postern_store *store,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
-	return postern__pg_do(postern__pg_from_base(store), enrol, enrolment,
-			error);
+	struct pg_store *self = postern__pg_from_base(store);
+	(void)pthread_mutex_lock(&self->lock);
+	self->node_lease_ms = enrolment->node_lease_ms;
+	(void)pthread_mutex_unlock(&self->lock);
+	return postern__pg_do(self, enrol, enrolment, error);
 }

@@ -40,7 +40,9 @@ enum {
 	ISOLATION,
 	SYNCHRONOUS,
 	FSYNC,
-	PAGES
+	PAGES,
+	PID,
+	SESSION_START
 };
 
 static int judge(struct pg_store *self, const struct pg_query *said,
@@ -89,6 +91,14 @@ static int judge(struct pg_store *self, const struct pg_query *said,
 	return POSTERN_OK;
 }
 
+/* A pooler has told us another number than that of the session. */
+static void note_session(struct pg_connection *connection,
+		const struct pg_query *said) {
+	bool own = postern__pg_get(said, 0, PID) == PQbackendPID(connection->link);
+	connection->session_start =
+			own ? postern__pg_get(said, 0, SESSION_START) : 0;
+}
+
 int postern__pg_judge(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_query query;
@@ -100,9 +110,12 @@ int postern__pg_judge(struct pg_connection *connection,
 			" current_setting('default_transaction_isolation') ="
 			" 'read committed', current_setting('synchronous_commit') <> 'off',"
 			" current_setting('fsync') = 'on',"
-			" current_setting('full_page_writes') = 'on'",
+			" current_setting('full_page_writes') = 'on', pg_backend_pid(),"
+			" (SELECT " PG_SESSION_START
+			" FROM pg_stat_get_activity(pg_backend_pid()))",
 			error);
 	if (r == POSTERN_OK) {
+		note_session(connection, &query);
 		r = judge(connection->store, &query, error);
 	}
 	postern__pg_end(&query);

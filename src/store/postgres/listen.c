@@ -134,6 +134,7 @@ static int begin(struct pg_store *self, struct postern_error *error) {
 	if (r == POSTERN_OK) {
 		r = listen_now(connection, error);
 	}
+	connection->until_ms = 0;
 	if (r == POSTERN_OK) {
 		r = try_it(self, "SELECT pg_notify(@bell_1(), $1)", ECHO_MS, error);
 	}
@@ -146,6 +147,7 @@ int postern__pg_try_listen(struct pg_store *self, struct postern_error *error) {
 	if (r == POSTERN_OK) {
 		r = postern__pg_exec(connection, "LISTEN postern_check", error);
 	}
+	connection->until_ms = 0;
 	if (r == POSTERN_OK) {
 		r = try_it(self, "SELECT pg_notify('postern_check', $1)",
 				self->listen_conninfo ? ECHO_MS : ECHO_MS_UNMEANT, error);

@@ -78,7 +78,10 @@ static void pg_destroy(struct postern_store *store) {
 	}
 	postern__pg_pool_finish(self);
 	postern__pg_forget_all(self);
-	free(self->doubts.items);
+	for (size_t i = 0; i < PG_DOUBT_NODE_MAX; i++) {
+		free(self->doubts[i].items);
+	}
+	free(self->sightings.items);
 	postern__pg_parse_finish(self);
 	free(self);
 }
@@ -98,6 +101,7 @@ static int make(const char *rest, const struct postern_store_options *options,
 	}
 	self->command_timeout_ms = options->command_timeout_ms;
 	self->lock_timeout_ms = LOCK_TIMEOUT_MS;
+	self->silence_ms = PG_SILENCE_MS;
 	self->command_retries = options->command_retries > 0
 									? (uint32_t)options->command_retries
 									: 0;
@@ -209,6 +213,8 @@ static const struct postern_store_ops pg_ops = {
 	.collect = postern__pg_collect,
 	.engage = postern__pg_engage,
 	.destroy = pg_destroy,
+	.read_pauses = postern__pg_read_pauses,
+	.stranded = postern__pg_stranded,
 };
 
 const struct postern_store_kind postern__pg_kind = {

@@ -7,6 +7,14 @@
  * be reached, the next try waits, longer each time; until then whoever asks is
  * told why at once, so that a database that is down does not tie up every
  * thread.
+ *
+ * An operation never needs a second connection while it has one: whoever has
+ * lost its connection in a COMMIT connects again in the same place to ask for
+ * the result. Otherwise as many losses at a time as there are places would wait
+ * for each other.
+ *
+ * The renewal of the node does not use the pool: its connection, the keeper, is
+ * outside of it and is never waited for behind the node's own work.
  */
 
 #include <poll.h>
@@ -21,6 +29,11 @@
 
 #define RETRY_MS_MIN 50
 #define RETRY_MS_MAX 5000
+/* What a renewal may take at least: connecting to a busy server takes its time
+   also where the term is short. */
+#define TENURE_MS_MIN INT64_C(2000)
+/* The same for ending a node, which waits for all that it has under way. */
+#define END_MS_MIN INT64_C(10000)
 
 static int64_t now_ms(const struct pg_store *self) {
 	return self->clock->monotonic_ms(self->clock->context);
@@ -50,6 +63,8 @@ void postern__pg_pool_init(struct pg_store *self) {
 	(void)pthread_mutex_init(&self->active.lock, NULL);
 	(void)pthread_mutex_init(&self->settling, NULL);
 	(void)postern__wait_init(&self->given);
+	(void)postern__wait_init(&self->kept);
+	self->keeper.store = self;
 	(void)postern__wait_init(&self->active.ended);
 	for (size_t i = 0; i < PG_CONNECTION_MAX; i++) {
 		self->connections[i].store = self;
@@ -60,7 +75,9 @@ void postern__pg_pool_finish(struct pg_store *self) {
 	for (size_t i = 0; i < PG_CONNECTION_MAX; i++) {
 		postern__pg_disconnect(&self->connections[i]);
 	}
+	postern__pg_disconnect(&self->keeper);
 	(void)pthread_cond_destroy(&self->given);
+	(void)pthread_cond_destroy(&self->kept);
 	(void)pthread_mutex_destroy(&self->lock);
 	(void)pthread_mutex_destroy(&self->active.lock);
 	(void)pthread_cond_destroy(&self->active.ended);
@@ -109,16 +126,24 @@ static int check_turn(struct pg_store *self, struct postern_error *error) {
 	return self->connect_error.code;
 }
 
-static void note_connect(struct pg_store *self, struct pg_connection *made,
-		int r, const struct postern_error *error) {
+/* A connection was made: nothing is known of it yet. */
+static void note_made(struct pg_store *self, struct pg_connection *made) {
+	(void)pthread_mutex_lock(&self->lock);
+	made->epoch = ++self->epoch;
+	made->direct = false;
+	made->named = false;
+	made->apply_named = false;
+	made->names = made->epoch;
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+/* What became of connecting, for others that want to. */
+static void note_connect(struct pg_store *self,
+		const struct pg_connection *made, int r,
+		const struct postern_error *error) {
 	(void)pthread_mutex_lock(&self->lock);
 	if (r == POSTERN_OK) {
 		self->connect_failures = 0;
-		made->epoch = ++self->epoch;
-		made->direct = false;
-		made->named = false;
-		made->apply_named = false;
-		made->names = made->epoch;
 	} else {
 		self->connect_at_ms =
 				now_ms(self) + pause_ms(self, self->connect_failures);
@@ -161,12 +186,28 @@ static int take_place(struct pg_store *self, bool *turn_out,
 /* It may be another server than before, or have other settings. */
 static int connect_and_judge(struct pg_connection *connection,
 		struct postern_error *error) {
+	int64_t until = connection->until_ms;
 	int r = postern__pg_connect(connection, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_judge(connection, error);
 		if (r != POSTERN_OK) {
 			postern__pg_disconnect(connection);
+		} else {
+			note_made(connection->store, connection);
 		}
+	}
+	connection->until_ms = until;
+	return r;
+}
+
+/* The same for a place of the pool. */
+static int connect_place(struct pg_connection *connection,
+		struct postern_error *error) {
+	struct postern_error failure = { 0 };
+	int r = connect_and_judge(connection, &failure);
+	note_connect(connection->store, connection, r, &failure);
+	if (r != POSTERN_OK && error) {
+		*error = failure;
 	}
 	return r;
 }
@@ -184,14 +225,9 @@ static int take(struct pg_store *self, bool *turn_out,
 		postern__pg_disconnect(taken);
 	}
 	if (!taken->link) {
-		struct postern_error failure = { 0 };
-		r = connect_and_judge(taken, &failure);
-		note_connect(self, taken, r, &failure);
+		r = connect_place(taken, error);
 		if (r != POSTERN_OK) {
 			postern__pg_give(taken);
-			if (error) {
-				*error = failure;
-			}
 			return r;
 		}
 	}
@@ -205,14 +241,18 @@ int postern__pg_take(struct pg_store *self, struct pg_connection **out,
 	return take(self, &turn, out, error);
 }
 
-void postern__pg_give(struct pg_connection *connection) {
-	struct pg_store *self = connection->store;
+static void close_unless_idle(struct pg_connection *connection) {
 	if (connection->link &&
 			(connection->lost ||
 					PQtransactionStatus(connection->link) != PQTRANS_IDLE)) {
 		/* A transaction that was left open is undone with it. */
 		postern__pg_disconnect(connection);
 	}
+}
+
+void postern__pg_give(struct pg_connection *connection) {
+	struct pg_store *self = connection->store;
+	close_unless_idle(connection);
 	(void)pthread_mutex_lock(&self->lock);
 	connection->taken = false;
 	(void)pthread_cond_signal(&self->given);
@@ -284,4 +324,124 @@ int postern__pg_do_once(struct pg_store *self, pg_work *work, void *context,
 		struct postern_error *error) {
 	struct attempt attempt = { 0 };
 	return do_it(self, work, context, false, &attempt, error);
+}
+
+/* One try in a place that is taken. */
+static int do_in_place(struct pg_connection *connection, pg_work *work,
+		void *context, bool again, struct postern_error *error) {
+	int r = POSTERN_OK;
+	if (connection->lost || !connection->link) {
+		postern__pg_disconnect(connection);
+		r = connect_place(connection, error);
+		connection->lost = r != POSTERN_OK;
+	}
+	return r == POSTERN_OK ? work(connection, context, again, error) : r;
+}
+
+int postern__pg_do_here(struct pg_connection *connection, pg_work *work,
+		void *context, struct postern_error *error) {
+	struct pg_store *self = connection->store;
+	for (uint32_t failures = 0;; failures++) {
+		int r = do_in_place(connection, work, context, failures > 0, error);
+		bool repeat = connection->link ? connection->lost : may_come(self, r);
+		if (r == POSTERN_OK || r == POSTERN_E_TIMEOUT || !repeat ||
+				failures >= self->command_retries) {
+			return r;
+		}
+		rest(pause_ms(self, failures));
+	}
+}
+
+/* Wait until nobody else has the keeper. */
+static int take_keeper(struct pg_store *self, int64_t end,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	(void)pthread_mutex_lock(&self->lock);
+	int64_t left = end - now_ms(self);
+	for (; self->keeper.taken && left > 0; left = end - now_ms(self)) {
+		postern__wait(&self->kept, &self->lock, left);
+	}
+	if (self->keeper.taken) {
+		r = postern__fail(error, POSTERN_E_TIMEOUT,
+				"the connection to PostgreSQL for renewals was busy for too "
+				"long");
+	} else {
+		self->keeper.taken = true;
+	}
+	(void)pthread_mutex_unlock(&self->lock);
+	return r;
+}
+
+static void give_keeper(struct pg_store *self) {
+	close_unless_idle(&self->keeper);
+	(void)pthread_mutex_lock(&self->lock);
+	self->keeper.taken = false;
+	(void)pthread_cond_signal(&self->kept);
+	(void)pthread_mutex_unlock(&self->lock);
+}
+
+static int do_with_keeper(struct pg_store *self, pg_work *work, void *context,
+		bool again, struct postern_error *error) {
+	struct pg_connection *keeper = &self->keeper;
+	int r = POSTERN_OK;
+	keeper->collided = false;
+	if (keeper->link && (keeper->lost || has_news(keeper))) {
+		postern__pg_disconnect(keeper);
+	}
+	if (!keeper->link) {
+		r = connect_and_judge(keeper, error);
+		keeper->lost = r == POSTERN_E_UNAVAILABLE || r == POSTERN_E_TIMEOUT;
+	}
+	return r == POSTERN_OK ? work(keeper, context, again, error) : r;
+}
+
+/* How long a call may take. */
+static int64_t tenure_patience(struct pg_store *self, int64_t term_ms,
+		bool ends) {
+	(void)pthread_mutex_lock(&self->lock);
+	if (term_ms > 0) {
+		self->term_ms = term_ms;
+	}
+	int64_t third = self->term_ms / 3;
+	(void)pthread_mutex_unlock(&self->lock);
+	int64_t patience = ends ? 2 * third : third;
+	int64_t least = ends ? END_MS_MIN : TENURE_MS_MIN;
+	patience = patience < least ? least : patience;
+	return third > 0 && patience < self->command_timeout_ms
+				   ? patience
+				   : self->command_timeout_ms;
+}
+
+/* Whether another try is worth it. A connection that did not answer is always
+   replaced once. */
+static bool may_repeat(const struct pg_store *self, int r, uint32_t failures) {
+	const struct pg_connection *keeper = &self->keeper;
+	if (keeper->hopeless || (!keeper->lost && !keeper->collided)) {
+		return false;
+	}
+	return r == POSTERN_E_TIMEOUT ? failures == 0
+								  : failures < self->command_retries;
+}
+
+int postern__pg_do_tenure(struct pg_store *self, int64_t term_ms, bool ends,
+		pg_work *work, void *context, struct postern_error *error) {
+	int64_t start = now_ms(self);
+	int64_t patience = tenure_patience(self, term_ms, ends);
+	int r = take_keeper(self, start + patience, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	self->keeper.until_ms = start + (ends ? patience : patience / 2);
+	for (uint32_t failures = 0;; failures++) {
+		r = do_with_keeper(self, work, context, failures > 0, error);
+		int64_t pause = r == POSTERN_E_TIMEOUT ? 0 : pause_ms(self, failures);
+		self->keeper.until_ms = start + patience;
+		if (r == POSTERN_OK || !may_repeat(self, r, failures) ||
+				now_ms(self) + pause >= start + patience) {
+			break;
+		}
+		rest(pause);
+	}
+	give_keeper(self);
+	return r;
 }

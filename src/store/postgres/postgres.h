@@ -12,7 +12,8 @@
  *
  * An operation takes a connection of the pool, does its work, and gives it
  * back; postern__pg_do() is the frame of that, and repeats what failed because
- * the connection was lost.
+ * the connection was lost. Renewing the node, and its locks, have a connection
+ * of their own, see postern__pg_do_tenure().
  */
 
 #include <libpq-fe.h>
@@ -35,6 +36,9 @@ struct pg_store;
    is cut. */
 #define PG_CANCEL_MS INT64_C(2000)
 #define PG_CONNECTION_MAX 64
+/* A connection on which nothing has moved for so long is looked at, see
+   silence.c. */
+#define PG_SILENCE_MS INT64_C(3000)
 
 struct pg_connection {
 	struct pg_store *store;
@@ -43,7 +47,14 @@ struct pg_connection {
 	bool lost;      /* it cannot be used any more */
 	bool hopeless;  /* it was refused in a way that only people can mend */
 	bool collided;  /* with another transaction; it is worth a second try */
+	bool internal;  /* the last failure was the server's, not of the data */
 	uint64_t epoch; /* changes when it is connected again */
+	/* Monotonic: no answer is waited for longer than this; 0: as long as a
+	   command may take. */
+	int64_t until_ms;
+	/* Its session on the server, in microseconds of the server's clock; 0:
+	   not known, because there is a pooler between. */
+	int64_t session_start;
 	/* No pooler is between: what is named on the server stays. Since when:
 	   changes when the names are gone. And whether ours are among them, those
 	   of transactions and that of apply. */
@@ -75,6 +86,17 @@ int postern__pg_do(struct pg_store *self, pg_work *work, void *context,
 int postern__pg_do_once(struct pg_store *self, pg_work *work, void *context,
 		struct postern_error *error);
 
+/* For what keeps the node alive: on a connection that nothing else uses, and no
+   longer than a third of the term, but at least 2 s; 0: the term of the last
+   call. If the connection does not answer in half of that time it is replaced.
+   `ends`: what ends the node, twice as long, at least 10 s, and in one try. */
+int postern__pg_do_tenure(struct pg_store *self, int64_t term_ms, bool ends,
+		pg_work *work, void *context, struct postern_error *error);
+/* Work on a connection that was lost and is still taken: it is connected anew.
+   Whoever has lost one does not wait for another. */
+int postern__pg_do_here(struct pg_connection *connection, pg_work *work,
+		void *context, struct postern_error *error);
+
 int postern__pg_take(struct pg_store *self, struct pg_connection **out,
 		struct postern_error *error);
 void postern__pg_give(struct pg_connection *connection);
@@ -88,6 +110,8 @@ void postern__pg_pool_finish(struct pg_store *self);
 
 /* connection.c: one connection. */
 
+/* Sets until_ms to when connect_timeout is over, if that is sooner: the first
+   statements, which ask who answers, belong to connecting. Reset it then. */
 int postern__pg_connect(struct pg_connection *connection,
 		struct postern_error *error);
 /* What libpq itself was told of the connection, as we have it. */
@@ -113,6 +137,23 @@ int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
 /* Send what was put into a pipeline, reading what comes meanwhile. */
 int postern__pg_push(struct pg_connection *connection,
 		struct postern_error *error);
+
+/* silence.c: connections that do not answer. */
+
+/* What tells a session from a later one with the same number. */
+#define PG_SESSION_START "(extract(epoch FROM backend_start) * 1000000)::bigint"
+
+/* What the server reports of the session of a connection. */
+enum pg_session {
+	PG_SESSION_UNKNOWN,  /* it cannot be asked for */
+	PG_SESSION_WORKING,  /* the answer takes its time */
+	PG_SESSION_SILENT,   /* no answer will arrive; the session is ended */
+	PG_SESSION_NOT_ASKED /* enough others are asking; try again soon */
+};
+enum pg_session postern__pg_ask_session(struct pg_connection *connection);
+/* The connection is given up in a transaction without a time limit: the server
+   may not notice, and would keep what is locked. */
+void postern__pg_end_session(struct pg_connection *connection);
 
 /* query.c: statements and their parameters. */
 
@@ -278,11 +319,15 @@ struct pg_doubt {
 /* What a node may have leased, see doubt.c. */
 struct pg_doubts {
 	uint64_t node;
+	uint64_t noted; /* when it was last added to; higher is later */
 	struct pg_doubt *items;
 	size_t count;
 	size_t cap;
 	bool claimed; /* some were claimed */
 };
+/* A process has a new number when its node was found gone, and batches of a
+   few former ones may still be under way. */
+#define PG_DOUBT_NODE_MAX 8
 
 /* A handler that is being run, see transact.c. */
 struct pg_active {
@@ -313,6 +358,22 @@ struct pg_mark {
 };
 #define PG_MARK_COUNT 64
 
+/* When this process first saw the last renewal of a node or a lock, see
+   sightings.c. */
+struct pg_sighting {
+	uint64_t key;       /* the node, or postern__pg_lock_key() */
+	int64_t renewed_at; /* by the database's clock */
+	int64_t since_ms;   /* monotonic */
+	int64_t term_ms;
+	uint64_t look; /* the last in which it was seen */
+};
+struct pg_sightings {
+	struct pg_sighting *items;
+	size_t count;
+	size_t cap;
+	uint64_t look;
+};
+
 struct pg_store {
 	struct postern_store base;
 	const struct postern_clock *clock; /* of waiting, never of the store */
@@ -321,6 +382,7 @@ struct pg_store {
 	const struct postern_clock *test_clock;
 	int64_t command_timeout_ms;
 	int64_t lock_timeout_ms;
+	int64_t silence_ms; /* PG_SILENCE_MS */
 	uint32_t command_retries;
 	bool read_only;
 	postern_remark *remark;
@@ -343,6 +405,11 @@ struct pg_store {
 	pthread_cond_t given;
 	struct pg_connection connections[PG_CONNECTION_MAX];
 	size_t connection_max;
+	/* Of postern__pg_do_tenure() alone, and signalled when it is free. */
+	struct pg_connection keeper;
+	pthread_cond_t kept;
+	int64_t term_ms; /* the last that was given; 0: none */
+	size_t asking;   /* threads that ask for a session, see silence.c */
 	/* When connecting failed: not again before that, and why. */
 	int64_t connect_at_ms;
 	uint32_t connect_failures;
@@ -358,12 +425,20 @@ struct pg_store {
 	size_t channel_count;
 	bool *handlers;
 	size_t handler_count;
-	struct pg_doubts doubts;
-	int64_t round; /* in which batches are sent, see doubt.c */
+	struct pg_doubts doubts[PG_DOUBT_NODE_MAX];
+	uint64_t doubt_last; /* the highest `noted` of them */
+	int64_t round;       /* in which batches are sent, see doubt.c */
 	struct pg_pace paces[PG_PACE_COUNT]; /* by the handler's stored id */
 	struct pg_mark marks[PG_MARK_COUNT]; /* the same */
-	size_t unswept; /* staged messages that were taken, see collect.c */
+	size_t unswept;       /* staged messages that were taken, see collect.c */
+	int64_t left_told_ms; /* monotonic: when one that stays was remarked */
 	pthread_mutex_t settling; /* one at a time settles them; comes first */
+	struct pg_sightings sightings;
+	int64_t node_lease_ms; /* of the node that enrolled last; 0: none */
+	/* Recoveries so far, up to 3, and whether one looked at all leases; see
+	   recover.c. */
+	unsigned recoveries;
+	bool scanned_all;
 	/* The lock under which all leases were looked at, see recover.c. */
 	char scanned_lock[POSTERN_LOCK_NAME_LEN_MAX + 1];
 	uint64_t scanned_fence;
@@ -401,12 +476,33 @@ void postern__pg_forget_all(struct pg_store *self);
 /* `claimed`: by a claim, not by what accepted them. */
 void postern__pg_doubt(struct pg_store *self, uint64_t node,
 		const struct pg_lease *leases, size_t count, bool claimed);
+/* The node is gone: its leases are taken back by recovery. */
+void postern__pg_forget_doubts(struct pg_store *self, uint64_t node);
 /* In which a batch is sent. */
 int64_t postern__pg_round(struct pg_store *self);
 /* Give back what is leased of what is in doubt. `only_claimed`: unless nothing
    of it was claimed. */
 int postern__pg_settle_doubts(struct pg_connection *connection, uint64_t node,
 		bool only_claimed, struct postern_error *error);
+
+/* sightings.c: how long other nodes have been silent. */
+
+/* A node or a lock was renewed at this time of the database for this long, as
+   it is known now. */
+void postern__pg_saw_renewal(struct pg_store *self, uint64_t key,
+		int64_t renewed_at, int64_t term_ms);
+/* Whether the last renewal that was seen was seen that long ago; which it
+   was. */
+bool postern__pg_is_silent(struct pg_store *self, uint64_t key,
+		int64_t *renewed_at_out);
+uint64_t postern__pg_lock_key(const struct pg_store *self, const char *name);
+/* See which nodes have renewed themselves. */
+int postern__pg_watch_nodes(struct pg_connection *connection, uint64_t node,
+		struct postern_error *error);
+/* The same, and end nodes that were silent for their lease. *lost_out: leases
+   of such nodes are to be recovered. POSTERN_E_BUSY: somebody else is at it. */
+int postern__pg_expire_nodes(struct pg_connection *connection, uint64_t node,
+		bool *lost_out, struct postern_error *error);
 
 /* clock.c: the clock. */
 
@@ -441,10 +537,6 @@ extern const char postern__pg_schema_tail[];
 /* Both for people, with the usual name of the schema. */
 extern const char postern__pg_schema_text[];
 
-/* The same with the known bug that a test has chosen, yours to free; NULL if
-   it is none of these. */
-char *postern__pg_schema_with_bug(const char *schema);
-
 /* Whether the class c of the catalogue is our table meta, and not somebody
    else's. */
 #define PG_IS_META                                          \
@@ -452,6 +544,13 @@ char *postern__pg_schema_with_bug(const char *schema);
 	"SELECT count(*) FROM pg_attribute a"                   \
 	" WHERE a.attrelid = c.oid AND (a.attname, a.atttypid)" \
 	" IN (('name', 'text'::regtype), ('value', 'bytea'::regtype)))"
+
+/* The channels of the nodes that are alive at $1, a subquery. */
+#define PG_SERVED_CHANNELS                         \
+	"(SELECT nc.channel FROM @node_channel nc"     \
+	" JOIN @node_term live ON live.node = nc.node" \
+	" WHERE live.lives_until IS NULL"              \
+	" OR live.lives_until > coalesce($1, @now_ms()))"
 
 /* must_exist: POSTERN_E_NOTFOUND if there is none. */
 int postern__pg_migrate(struct pg_store *self, bool must_exist,
@@ -615,6 +714,9 @@ int postern__pg_unpark(struct postern_store *store, postern_router *router,
 		struct postern_error *error);
 int postern__pg_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error);
+int postern__pg_read_pauses(struct postern_store *store,
+		const int64_t *handlers, size_t count, bool *paused_out,
+		struct postern_error *error);
 int postern__pg_list(struct postern_store *store,
 		const struct postern_query *query, struct postern_memory *memory,
 		struct postern_page *out, struct postern_error *error);
@@ -623,6 +725,9 @@ int postern__pg_get_detail(struct postern_store *store, int64_t seq,
 		struct postern_error *error);
 int postern__pg_find(struct postern_store *store, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
+		size_t *count_out, struct postern_error *error);
+int postern__pg_stranded(struct postern_store *store, size_t max,
+		struct postern_memory *memory, struct postern_stranded **out,
 		size_t *count_out, struct postern_error *error);
 int postern__pg_stats(struct postern_store *store,
 		struct postern_memory *memory, struct postern_stats *out,

@@ -3,10 +3,12 @@
 /*
  * Taking back what a lost node had leased.
  *
- * Leases have no index, which every accept would have to pay for: they are
- * found by going over all open deliveries. That is done when a node was found
- * gone, and by the owner of a lock once for each time that it takes it: from
- * then on nobody else can lease.
+ * First, in a short transaction, nodes whose lease is over are ended. Then
+ * their leases are recovered, which may take long: leases have no index, which
+ * every accept would have to pay for, so all open deliveries are read. That is
+ * done when a node was found gone; by the owner of a lock once for each time
+ * that it takes it: from then on nobody else can lease; and once by each
+ * process, a while after it started, for leases of nodes that nobody remembers.
  */
 
 #include <string.h>
@@ -17,6 +19,7 @@
 
 struct work {
 	const struct postern_recovery *recovery;
+	bool all; /* look at every lease */
 	struct postern_recovered out;
 };
 
@@ -36,18 +39,26 @@ static void remember(struct pg_store *self, const struct postern_lock *lock) {
 	(void)pthread_mutex_unlock(&self->lock);
 }
 
-static int recover(struct pg_connection *connection, void *context, bool again,
+/* Whether every lease is to be looked at: from the third recovery of the
+   process on, until that was done. Commands that end soon do not come so far.
+ */
+static bool is_thorough(struct pg_store *self) {
+	(void)pthread_mutex_lock(&self->lock);
+	self->recoveries += self->recoveries < 3;
+	bool thorough = self->recoveries == 3 && !self->scanned_all;
+	(void)pthread_mutex_unlock(&self->lock);
+	return thorough;
+}
+
+static int recover_leases(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
-	struct work *work = context;
 	const struct postern_recovery *request = work->recovery;
-	(void)again;
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	postern__pg_node(&query, request->node);
 	postern__pg_now(&query);
 	postern__pg_lock_of(&query, request->lock);
-	postern__pg_bool(&query,
-			request->lock && !is_known(connection->store, request->lock));
+	postern__pg_bool(&query, work->all);
 	postern__pg_int4(&query,
 			request->max < INT32_MAX ? (int64_t)request->max : INT32_MAX - 1);
 	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
@@ -67,6 +78,23 @@ static int recover(struct pg_connection *connection, void *context, bool again,
 		}
 	}
 	postern__pg_end(&query);
+	return r;
+}
+
+static int recover(struct pg_connection *connection, void *context, bool again,
+		struct postern_error *error) {
+	struct work *work = context;
+	(void)again;
+	bool lost = false;
+	/* Leases that the node itself does not know of; if it fails, they are given
+	   back another time. */
+	(void)postern__pg_settle_doubts(connection, work->recovery->node, false,
+			NULL);
+	int r = postern__pg_expire_nodes(connection, work->recovery->node, &lost,
+			error);
+	if (r == POSTERN_OK && (lost || work->all || work->recovery->lock)) {
+		r = recover_leases(connection, work, error);
+	}
 	if (r == POSTERN_OK) {
 		/* Every node comes by here now and then; if it fails, it is done
 		   another time. */
@@ -79,7 +107,11 @@ int postern__pg_recover(struct postern_store *store,
 		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error) {
 	struct pg_store *self = postern__pg_from_base(store);
-	struct work work = { .recovery = recovery };
+	struct work work = {
+		.recovery = recovery,
+		.all = is_thorough(self) ||
+			   (recovery->lock && !is_known(self, recovery->lock)),
+	};
 	struct postern_error trouble = { 0 };
 	int r = postern__pg_do(self, recover, &work, &trouble);
 	if (r == POSTERN_E_BUSY) {
@@ -91,6 +123,11 @@ int postern__pg_recover(struct postern_store *store,
 		*out = work.out;
 		if (recovery->lock && !work.out.more) {
 			remember(self, recovery->lock);
+		}
+		if (work.all && !work.out.more) {
+			(void)pthread_mutex_lock(&self->lock);
+			self->scanned_all = true;
+			(void)pthread_mutex_unlock(&self->lock);
 		}
 	} else if (error) {
 		*error = trouble;

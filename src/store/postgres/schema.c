@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "core/trouble.h"
 #include "store/postgres/postgres.h"
 
 #define SCHEMA_VERSION 1
@@ -121,15 +122,6 @@ static int make_schema(struct pg_connection *connection,
 	return postern__pg_exec(connection, sql, error);
 }
 
-static int make_tables(struct pg_connection *connection,
-		struct postern_error *error) {
-	char *changed = postern__pg_schema_with_bug(postern__pg_schema);
-	int r = postern__pg_script(connection,
-			changed ? changed : postern__pg_schema, error);
-	free(changed);
-	return r;
-}
-
 static int create(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_store *self = connection->store;
@@ -143,7 +135,7 @@ static int create(struct pg_connection *connection,
 		r = postern__pg_check_names(connection, error);
 	}
 	if (r == POSTERN_OK) {
-		r = make_tables(connection, error);
+		r = postern__pg_script(connection, postern__pg_schema, error);
 	}
 	if (r == POSTERN_OK) {
 		r = store_meta(connection, "hash_key", key, sizeof key, error);
@@ -153,7 +145,7 @@ static int create(struct pg_connection *connection,
 }
 
 static int migrate(struct pg_connection *connection, struct state *state,
-		struct postern_error *error) {
+		bool *created_out, struct postern_error *error) {
 	int r = postern__pg_exec(connection,
 			"SELECT pg_advisory_xact_lock(" MIGRATION_LOCK ")", error);
 	/* Another may have been faster. */
@@ -162,6 +154,7 @@ static int migrate(struct pg_connection *connection, struct state *state,
 	}
 	if (r == POSTERN_OK && state->version == 0) {
 		r = create(connection, error);
+		*created_out = true;
 		state->version = SCHEMA_VERSION;
 	}
 	postern__point("postgres-migrate.made");
@@ -194,18 +187,19 @@ static int load_key(struct pg_connection *connection,
 
 struct migration {
 	bool must_exist;
+	bool created; /* out */
 };
 
 static int bring_up_to_date(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
-	const struct migration *migration = context;
+	struct migration *migration = context;
 	(void)again;
 	struct state state;
 	int r = read_state(connection, &state, error);
 	if (r == POSTERN_OK && state.version == 0 && !migration->must_exist) {
 		r = postern__pg_begin(connection, error);
 		if (r == POSTERN_OK) {
-			r = migrate(connection, &state, error);
+			r = migrate(connection, &state, &migration->created, error);
 			r = postern__pg_finish(connection, r, error);
 		}
 	}
@@ -218,7 +212,15 @@ static int bring_up_to_date(struct pg_connection *connection, void *context,
 int postern__pg_migrate(struct pg_store *self, bool must_exist,
 		struct postern_error *error) {
 	struct migration migration = { .must_exist = must_exist };
-	return postern__pg_do(self, bring_up_to_date, &migration, error);
+	int r = postern__pg_do(self, bring_up_to_date, &migration, error);
+	if (r == POSTERN_OK && migration.created && self->remark) {
+		char text[POSTERN_ERROR_TEXT_MAX];
+		(void)snprintf(text, sizeof text,
+				POSTERN__REMARK_CREATED ": schema %.*s at %s",
+				(int)strlen(self->schema) - 1, self->schema, self->place);
+		self->remark(self->remark_context, text);
+	}
+	return r;
 }
 
 /* With the name in the place of each @. */

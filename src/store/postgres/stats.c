@@ -29,6 +29,7 @@ static bool copy_channels(const struct pg_query *query, struct work *work) {
 		channel->parked = (uint64_t)postern__pg_get(query, row, 5);
 		channel->staged = (uint64_t)postern__pg_get(query, row, 6);
 		channel->refused = (uint64_t)postern__pg_get(query, row, 7);
+		channel->nodes = (uint64_t)postern__pg_get(query, row, 8);
 	}
 	work->stats.channels = stats;
 	work->stats.channel_count = (size_t)count;
@@ -39,6 +40,7 @@ static int count_channels(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
+	postern__pg_now(&query);
 	int r = postern__pg_run(&query,
 			"WITH tally AS (SELECT channel, sum(accepted)::bigint AS accepted,"
 			" sum(duplicates)::bigint AS duplicates,"
@@ -50,12 +52,15 @@ static int count_channels(struct pg_connection *connection, struct work *work,
 			" GROUP BY m.channel),"
 			" staged AS (SELECT channel,"
 			" count(*) FILTER (WHERE refused IS NULL) AS staged,"
-			" count(refused) AS refused FROM @staged GROUP BY channel)"
+			" count(refused) AS refused FROM @staged GROUP BY channel),"
+			" served AS (SELECT n.channel, count(*) AS nodes"
+			" FROM " PG_SERVED_CHANNELS " n GROUP BY n.channel)"
 			" SELECT c.name, t.accepted, t.duplicates, t.conflicts, t.dropped,"
-			" p.parked, s.staged, s.refused FROM @channel c"
+			" p.parked, s.staged, s.refused, n.nodes FROM @channel c"
 			" LEFT JOIN tally t ON t.channel = c.id"
 			" LEFT JOIN parked p ON p.channel = c.id"
-			" LEFT JOIN staged s ON s.channel = c.id ORDER BY c.id",
+			" LEFT JOIN staged s ON s.channel = c.id"
+			" LEFT JOIN served n ON n.channel = c.id ORDER BY c.id",
 			error);
 	if (r == POSTERN_OK && !copy_channels(&query, work)) {
 		r = postern__pg_no_memory(error);
@@ -126,6 +131,38 @@ static int count_handlers(struct pg_connection *connection, struct work *work,
 	return r;
 }
 
+static bool copy_keys(const struct pg_query *query, struct work *work) {
+	int count = postern__pg_rows(query);
+	struct postern_key_stats *stats = postern_memory_alloc(work->memory,
+			(size_t)count * sizeof(struct postern_key_stats));
+	bool ok = stats;
+	for (int row = 0; ok && row < count; row++) {
+		ok = postern__pg_get_text(query, row, 0, work->memory,
+					 &stats[row].key) &&
+			 postern__pg_get_text(query, row, 1, work->memory,
+					 &stats[row].handler);
+	}
+	work->stats.keys = stats;
+	work->stats.key_count = (size_t)count;
+	return ok;
+}
+
+static int list_keys(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query,
+			"SELECT k.key, o.key FROM @handler_key k"
+			" JOIN @handler h ON h.id = k.handler"
+			" JOIN @handler o ON o.id = h.owner ORDER BY k.key",
+			error);
+	if (r == POSTERN_OK && !copy_keys(&query, work)) {
+		r = postern__pg_no_memory(error);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
 static int count(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	struct work *work = context;
@@ -137,6 +174,9 @@ static int count(struct pg_connection *connection, void *context, bool again,
 	r = count_channels(connection, work, error);
 	if (r == POSTERN_OK) {
 		r = count_handlers(connection, work, error);
+	}
+	if (r == POSTERN_OK) {
+		r = list_keys(connection, work, error);
 	}
 	if (r == POSTERN_OK) {
 		r = postern__pg_tenants(connection, work->memory, &work->stats, error);
@@ -154,6 +194,64 @@ int postern__pg_stats(struct postern_store *store,
 	int r = postern__pg_do(postern__pg_from_base(store), count, &work, error);
 	if (r == POSTERN_OK) {
 		*out = work.stats;
+	}
+	return r;
+}
+
+struct stranded_work {
+	size_t max;
+	struct postern_memory *memory;
+	struct postern_stranded *items;
+	size_t count;
+};
+
+static bool copy_stranded(const struct pg_query *query,
+		struct stranded_work *work) {
+	int count = postern__pg_rows(query);
+	struct postern_stranded *items = postern_memory_alloc(work->memory,
+			(size_t)count * sizeof(struct postern_stranded));
+	bool ok = items;
+	for (int row = 0; ok && row < count; row++) {
+		items[row].channel = postern__pg_get(query, row, 0);
+		items[row].count = (uint64_t)postern__pg_get(query, row, 2);
+		ok = postern__pg_get_text(query, row, 1, work->memory,
+				&items[row].name);
+	}
+	work->items = items;
+	work->count = (size_t)count;
+	return ok;
+}
+
+static int count_stranded(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	struct stranded_work *work = context;
+	(void)again;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_now(&query);
+	postern__pg_int8(&query, (int64_t)work->max);
+	int r = postern__pg_run(&query,
+			"SELECT c.id, c.name, count(*) FROM @staged s"
+			" JOIN @channel c ON c.id = s.channel WHERE s.refused IS NULL"
+			" AND s.channel <> ALL (ARRAY(" PG_SERVED_CHANNELS "))"
+			" GROUP BY c.id, c.name ORDER BY c.id LIMIT $2",
+			error);
+	if (r == POSTERN_OK && !copy_stranded(&query, work)) {
+		r = postern__pg_no_memory(error);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+int postern__pg_stranded(struct postern_store *store, size_t max,
+		struct postern_memory *memory, struct postern_stranded **out,
+		size_t *count_out, struct postern_error *error) {
+	struct stranded_work work = { .max = max, .memory = memory };
+	int r = postern__pg_do(postern__pg_from_base(store), count_stranded, &work,
+			error);
+	if (r == POSTERN_OK) {
+		*out = work.items;
+		*count_out = work.count;
 	}
 	return r;
 }

@@ -20,9 +20,11 @@ static int read_nodes(struct pg_connection *connection,
 	int r = postern__pg_run(&query,
 			NOW ", leased AS (SELECT node, count(*) AS leased FROM @open"
 				" WHERE node IS NOT NULL GROUP BY node)"
-				" SELECT n.node, n.renewed_at - " SKEW ", n.lives_until - " SKEW
-				", n.sleeps AND n.works AND l.leased IS NULL, l.leased,"
+				" SELECT n.node, t.renewed_at - " SKEW ", t.lives_until - " SKEW
+				", s.sleeps AND n.works AND l.leased IS NULL, l.leased,"
 				" n.host, n.pid FROM @node n"
+				" JOIN @node_term t ON t.node = n.node"
+				" JOIN @node_sleep s ON s.node = n.node"
 				" LEFT JOIN leased l ON l.node = n.node ORDER BY n.node",
 			error);
 	int count = r == POSTERN_OK ? postern__pg_rows(&query) : 0;

@@ -346,12 +346,6 @@ static bool has_collided(const struct transaction *work,
 		   strncmp(work->connection->state, "40", 2) == 0;
 }
 
-static int keep(struct transaction *work, struct postern_error *error) {
-	char sql[80];
-	(void)snprintf(sql, sizeof sql, "RELEASE %s", work->savepoint);
-	return postern__pg_exec(work->connection, sql, error);
-}
-
 static int undo(struct transaction *work, struct postern_error *error) {
 	char sql[200];
 	(void)snprintf(sql, sizeof sql,
@@ -399,9 +393,7 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 	*collided_out = has_collided(work, unit);
 	work->connection->state[0] = '\0'; /* what it was told is done with */
 	if (postern__unit_completes(unit)) {
-		r = postern__bug("effect-without-completion")
-					? keep(work, error)
-					: complete(work, unit, starts, error);
+		r = complete(work, unit, starts, error);
 		if (r == POSTERN_OK || !is_to_blame(work->connection)) {
 			return blame(work, unit, r, error);
 		}
@@ -521,6 +513,9 @@ static int run_until_judged(struct transaction *work, struct pg_store *self,
 		again = false;
 		for (size_t i = 0; work->gone && i < work->count; i++) {
 			again = again || postern__unit_completes(&work->units[i]);
+		}
+		if (work->connection->lost) {
+			postern__pg_end_session(work->connection);
 		}
 		postern__pg_give(work->connection);
 	}

@@ -145,14 +145,15 @@ static int ask_fate(struct pg_connection *connection, void *context, bool again,
 	return r;
 }
 
-static int wait_for_fate(struct pg_store *self, struct fate *fate,
+static int wait_for_fate(struct pg_connection *connection, struct fate *fate,
 		struct postern_error *error) {
+	const struct pg_store *self = connection->store;
 	const struct postern_clock *clock = self->clock;
 	int64_t end =
 			clock->monotonic_ms(clock->context) + 2 * self->command_timeout_ms;
 	fate->under_way = true;
 	while (true) {
-		int r = postern__pg_do(self, ask_fate, fate, error);
+		int r = postern__pg_do_here(connection, ask_fate, fate, error);
 		if (r == POSTERN_OK && !fate->under_way) {
 			return r;
 		}
@@ -168,14 +169,15 @@ static int wait_for_fate(struct pg_store *self, struct fate *fate,
 }
 
 /* The answer to COMMIT was lost: whether it took effect. */
-static int learn_fate(struct pg_store *self, int64_t xid, pg_work *look,
-		void *context, bool *committed_out, struct postern_error *error) {
+static int learn_fate(struct pg_connection *connection, int64_t xid,
+		pg_work *look, void *context, bool *committed_out,
+		struct postern_error *error) {
 	struct fate fate = { .xid = xid };
-	int r = wait_for_fate(self, &fate, error);
+	int r = wait_for_fate(connection, &fate, error);
 	if (r == POSTERN_OK && fate.committed) {
 		/* A server that crashed gives numbers again that it had given to what
 		   was lost, so one that committed may be of another transaction. */
-		r = postern__pg_do(self, look, context, error);
+		r = postern__pg_do_here(connection, look, context, error);
 		fate.committed = r == POSTERN_OK;
 		r = r == POSTERN_E_STALE ? POSTERN_OK : r;
 	}
@@ -193,14 +195,15 @@ int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
 	}
 	bool committed = false;
 	struct postern_error trouble = { 0 };
-	int known = learn_fate(connection->store, xid, look, context, &committed,
-			&trouble);
+	int known =
+			learn_fate(connection, xid, look, context, &committed, &trouble);
+	/* To the caller it is the connection on which COMMIT was not answered. */
+	connection->lost = true;
 	if (known != POSTERN_OK) {
 		if (error) {
 			*error = trouble;
 		}
 		return known;
 	}
-	return committed || postern__bug("lost-commit-believed") ? POSTERN_OK
-															 : done;
+	return committed ? POSTERN_OK : done;
 }

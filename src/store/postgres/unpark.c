@@ -110,8 +110,9 @@ static int write_all(struct pg_connection *connection, const struct work *work,
 			" gone AS (DELETE FROM @parked WHERE seq = ANY ($2))"
 			" INSERT INTO @open (seq, fence, node, due_at, since, suspect,"
 			" handler, failures, starts, crashes, solo)"
-			" SELECT u.seq, 0, NULL, t.now, t.now, 0, u.handler, 0, 0, 0,"
-			" false FROM unnest($2, $3) AS u (seq, handler) CROSS JOIN t"
+			" SELECT u.seq, 0, NULL, t.now, t.now, 0, h.owner, 0, 0, 0,"
+			" false FROM unnest($2, $3) AS u (seq, handler)"
+			" JOIN @handler h ON h.id = u.handler CROSS JOIN t"
 			" ON CONFLICT DO NOTHING",
 			error);
 	postern__pg_end(&query);
@@ -146,7 +147,13 @@ static int wake(struct pg_connection *connection, void *context, bool again,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	r = look(connection, work, error);
+	/* Nobody makes an alias meanwhile. */
+	r = postern__pg_exec(connection,
+			"SELECT pg_advisory_xact_lock_shared(hashtext('@handler'), 0)",
+			error);
+	if (r == POSTERN_OK) {
+		r = look(connection, work, error);
+	}
 	postern__point("postgres-unpark.routed");
 	if (r == POSTERN_OK && work->found_count > 0) {
 		r = write_all(connection, work, error);

@@ -66,8 +66,7 @@ static int look_up(struct sqlite_store *self,
 			sizeof arrival->digest);
 	if (postern__sqlite_row(&query)) {
 		accept->seq = postern__sqlite_int(&query, 0);
-		bool same = postern__sqlite_int(&query, 1) ||
-					postern__bug("conflict-told-as-duplicate");
+		bool same = postern__sqlite_int(&query, 1);
 		accept->code = same ? POSTERN_E_DUPLICATE : POSTERN_E_CONFLICT;
 	}
 	return postern__sqlite_end(&query, error);
@@ -100,10 +99,12 @@ static int remember(struct sqlite_store *self,
 /* Make the delivery of a route that has none; node 0: do not lease it. */
 static int open_route(struct sqlite_store *self, uint64_t node, int64_t seq,
 		struct postern_route *route, int64_t now, struct postern_error *error) {
+	int64_t owner = postern__sqlite_handler(self, route->handler)->owner;
 	route->opened = true;
-	route->leased = route->lease && node != 0;
+	route->stored = owner;
+	route->leased = route->lease && node != 0 && !self->handlers[owner].paused;
 	route->fence = route->leased ? 1 : 0;
-	return postern__sqlite_delivery_insert(self, seq, route->handler,
+	return postern__sqlite_delivery_insert(self, seq, owner,
 			route->leased ? node : 0, now, error);
 }
 
@@ -115,8 +116,10 @@ static int insert(struct sqlite_store *self, uint64_t node,
 	int r = postern__sqlite_message_insert(self, accept->seq, accept->channel,
 			now, accept->message, error);
 	for (size_t i = 0; r == POSTERN_OK && i < accept->route_count; i++) {
-		struct postern_route *route = &accept->routes[i];
-		r = open_route(self, node, accept->seq, route, now, error);
+		if (!postern__sqlite_route_repeats(self, accept->routes, i)) {
+			r = open_route(self, node, accept->seq, &accept->routes[i], now,
+					error);
+		}
 	}
 	if (r == POSTERN_OK && accept->fate == POSTERN_FATE_PARK) {
 		struct sqlite_query query;
@@ -178,21 +181,19 @@ static int unpark(struct sqlite_store *self,
 static int add_route(struct sqlite_store *self,
 		const struct postern_accept *accept, struct postern_route *route,
 		int64_t now, struct postern_error *error) {
-	struct sqlite_delivery delivery;
-	int r = postern__sqlite_delivery_find(self, accept->seq, route->handler,
-			&delivery, error);
-	for (size_t i = 0; r == POSTERN_OK && i < route->alias_count &&
-					   delivery.state == POSTERN_STATE_ANY &&
-					   !postern__bug("legacy-key-runs-twice");
-			i++) {
-		r = postern__sqlite_delivery_find(self, accept->seq, route->aliases[i],
-				&delivery, error);
-	}
-	if (r != POSTERN_OK) {
-		return r;
+	struct sqlite_delivery delivery = { .state = POSTERN_STATE_ANY };
+	postern__sqlite_each_id(self, id, route->handler) {
+		int r = postern__sqlite_delivery_find(self, accept->seq, id, &delivery,
+				error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+		if (delivery.state != POSTERN_STATE_ANY) {
+			break;
+		}
 	}
 	if (delivery.state == POSTERN_STATE_ANY) {
-		r = open_route(self, 0, accept->seq, route, now, error);
+		int r = open_route(self, 0, accept->seq, route, now, error);
 		return r == POSTERN_OK ? unpark(self, accept, error) : r;
 	}
 	if (delivery.state == POSTERN_STATE_POISONED && route->retry_poisoned) {

@@ -7,8 +7,10 @@
  * nothing is due nothing is written, and if no wanted handler has anything
  * pending, which the counts know, the file is not even looked at.
  *
- * Each handler is asked by itself, through an index of its own pending
- * deliveries by due time: neither the backlog nor the neighbours matter.
+ * Each id of a handler is asked by itself, through an index of its own pending
+ * deliveries by due time: neither the backlog nor the neighbours matter. The
+ * owner's id comes last: nothing new is stored under an alias, so its
+ * deliveries cannot hold up the others for long.
  */
 
 #include <assert.h>
@@ -21,6 +23,7 @@
 struct pick {
 	int64_t seq;
 	int64_t handler;
+	size_t want;
 	enum postern_suspicion suspicion;
 };
 
@@ -32,7 +35,7 @@ struct picks {
 };
 
 static void picks_add(struct picks *picks, int64_t seq, int64_t handler,
-		enum postern_suspicion suspicion) {
+		size_t want, enum postern_suspicion suspicion) {
 	if (picks->count == picks->cap) {
 		size_t cap = picks->cap ? 2 * picks->cap : 64;
 		struct pick *items = realloc(picks->items, cap * sizeof *items);
@@ -46,6 +49,7 @@ static void picks_add(struct picks *picks, int64_t seq, int64_t handler,
 	picks->items[picks->count++] = (struct pick){
 		.seq = seq,
 		.handler = handler,
+		.want = want,
 		.suspicion = suspicion,
 	};
 }
@@ -53,17 +57,29 @@ static void picks_add(struct picks *picks, int64_t seq, int64_t handler,
 /* A paused handler wants nothing; nor does it hold up the others. */
 static bool is_open(struct sqlite_store *self,
 		const struct postern_want *want) {
-	struct sqlite_handler *handler =
-			postern__sqlite_handler(self, want->handler);
-	return handler && handler->counts.pending > 0 &&
-		   !postern__sqlite_owner(self, want->handler)->paused;
+	const struct sqlite_handler *owner =
+			postern__sqlite_owner(self, want->handler);
+	if (!owner || owner->paused) {
+		return false;
+	}
+	postern__sqlite_each_id(self, id, want->handler) {
+		if (self->handlers[id].counts.pending > 0) {
+			return true;
+		}
+	}
+	return false;
 }
 
+/* Whether some want of an in-process handler asks for a suspect that is stored
+   under this id, and which. */
 static bool is_wanted_suspect(struct sqlite_store *self,
-		const struct postern_claim *claim, int64_t handler) {
+		const struct postern_claim *claim, int64_t handler, size_t *want_out) {
+	const struct sqlite_handler *owner = postern__sqlite_owner(self, handler);
 	for (size_t i = 0; i < claim->want_count; i++) {
 		const struct postern_want *want = &claim->wants[i];
-		if (want->handler == handler && want->in_process) {
+		if (want->in_process && owner &&
+				postern__sqlite_owner(self, want->handler) == owner) {
+			*want_out = i;
 			return is_open(self, want);
 		}
 	}
@@ -99,13 +115,14 @@ static int pick_suspects(struct sqlite_store *self,
 			" ORDER BY suspect, seq, handler");
 	while (postern__sqlite_row(&query)) {
 		int64_t handler = postern__sqlite_int(&query, 2);
-		if (!is_wanted_suspect(self, claim, handler)) {
+		size_t want;
+		if (!is_wanted_suspect(self, claim, handler, &want)) {
 			continue;
 		}
 		if (claim->max > 0 &&
 				(!group || group == postern__sqlite_int(&query, 0))) {
 			group = postern__sqlite_int(&query, 0);
-			picks_add(picks, postern__sqlite_int(&query, 1), handler,
+			picks_add(picks, postern__sqlite_int(&query, 1), handler, want,
 					POSTERN_SUSPECT_GROUP);
 		} else {
 			waiting++;
@@ -119,13 +136,13 @@ static int pick_suspects(struct sqlite_store *self,
 	return mark_solo(self, group, &picks->items[0], error);
 }
 
-static int pick_due(struct sqlite_store *self, const struct postern_want *want,
-		size_t max, int64_t now, struct picks *picks,
+static int pick_due(struct sqlite_store *self, int64_t id, bool in_process,
+		size_t want, size_t max, int64_t now, struct picks *picks,
 		struct postern_error *error) {
 	/* A suspect whose handler now runs elsewhere is one no more. */
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			want->in_process
+			in_process
 					? "SELECT seq FROM postern_open INDEXED BY postern_open_due"
 					  " WHERE handler = ?1 AND node IS NULL AND suspect = 0"
 					  " AND due_at <= ?2 ORDER BY due_at, seq LIMIT ?3"
@@ -137,15 +154,51 @@ static int pick_due(struct sqlite_store *self, const struct postern_want *want,
 					  " INDEXED BY postern_open_suspect"
 					  " WHERE suspect > 0 AND handler = ?1 AND node IS NULL"
 					  " AND due_at <= ?2) ORDER BY due_at, seq LIMIT ?3");
-	postern__sqlite_bind_int(&query, 1, want->handler);
-	postern__sqlite_bind_int(&query, 2,
-			postern__bug("claimed-before-due") ? INT64_MAX : now);
+	postern__sqlite_bind_int(&query, 1, id);
+	postern__sqlite_bind_int(&query, 2, now);
 	postern__sqlite_bind_int(&query, 3, (int64_t)max);
 	while (postern__sqlite_row(&query)) {
-		picks_add(picks, postern__sqlite_int(&query, 0), want->handler,
+		picks_add(picks, postern__sqlite_int(&query, 0), id, want,
 				POSTERN_NO_SUSPECT);
 	}
 	return postern__sqlite_end(&query, error);
+}
+
+static size_t lesser(size_t a, size_t b) {
+	return a < b ? a : b;
+}
+
+/* What one want may have, its aliases first. */
+static int pick_want(struct sqlite_store *self,
+		const struct postern_claim *claim, size_t index, int64_t now,
+		struct picks *picks, struct postern_error *error) {
+	const struct postern_want *want = &claim->wants[index];
+	int64_t owner = postern__sqlite_handler(self, want->handler)->owner;
+	size_t end = picks->count + lesser(want->max, claim->max - picks->count);
+	int r = POSTERN_OK;
+	postern__sqlite_each_id(self, id, want->handler) {
+		if (id != owner && self->handlers[id].counts.pending > 0 &&
+				r == POSTERN_OK) {
+			r = pick_due(self, id, want->in_process, index, end - picks->count,
+					now, picks, error);
+		}
+	}
+	return r == POSTERN_OK ? pick_due(self, owner, want->in_process, index,
+									 end - picks->count, now, picks, error)
+						   : r;
+}
+
+/* Whether a want before this one is of the same handler. */
+static bool is_repeated(struct sqlite_store *self,
+		const struct postern_claim *claim, size_t index) {
+	const struct sqlite_handler *owner =
+			postern__sqlite_owner(self, claim->wants[index].handler);
+	for (size_t i = 0; i < index; i++) {
+		if (postern__sqlite_owner(self, claim->wants[i].handler) == owner) {
+			return true;
+		}
+	}
+	return false;
 }
 
 static int pick_all(struct sqlite_store *self,
@@ -156,12 +209,11 @@ static int pick_all(struct sqlite_store *self,
 	for (size_t i = 0; r == POSTERN_OK && i < claim->want_count; i++) {
 		const struct postern_want *want = &claim->wants[i];
 		if (picks->count >= claim->max || !is_open(self, want) ||
-				(has_suspects && want->in_process)) {
+				(has_suspects && want->in_process) ||
+				is_repeated(self, claim, i)) {
 			continue;
 		}
-		size_t max = claim->max - picks->count;
-		r = pick_due(self, want, want->max < max ? want->max : max, now, picks,
-				error);
+		r = pick_want(self, claim, i, now, picks, error);
 	}
 	if (r == POSTERN_OK && picks->no_memory) {
 		r = postern__sqlite_no_memory(error);
@@ -189,9 +241,9 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 		*out = (struct postern_claimed){
 			.seq = pick->seq,
 			.handler = pick->handler,
+			.want = pick->want,
 			.channel = postern__sqlite_int(&query, 2),
-			.fence = (uint64_t)postern__sqlite_int(&query, 0) +
-					 (postern__bug("claim-keeps-fence") ? 0 : 1),
+			.fence = (uint64_t)postern__sqlite_int(&query, 0) + 1,
 			.failures = (uint32_t)postern__sqlite_int(&query, 1),
 			.suspicion = pick->suspicion,
 		};
@@ -267,32 +319,39 @@ static int lease_all(struct sqlite_store *self,
 	return r;
 }
 
+/* When the next delivery under this id is due, if that is sooner. */
+static int next_due_of(struct sqlite_store *self, int64_t id, int64_t now,
+		int64_t *next, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT due_at FROM (SELECT due_at FROM postern_open"
+			" INDEXED BY postern_open_due"
+			" WHERE handler = ?1 AND node IS NULL AND suspect = 0"
+			" ORDER BY due_at LIMIT 1)"
+			" UNION ALL SELECT due_at FROM postern_open"
+			" INDEXED BY postern_open_suspect"
+			" WHERE suspect > 0 AND handler = ?1 AND node IS NULL");
+	postern__sqlite_bind_int(&query, 1, id);
+	while (postern__sqlite_row(&query)) {
+		int64_t due = postern__sqlite_int(&query, 0);
+		int64_t wait = due > now ? due - now : 0;
+		*next = *next < 0 || wait < *next ? wait : *next;
+	}
+	return postern__sqlite_end(&query, error);
+}
+
 static int next_due(struct sqlite_store *self,
 		const struct postern_claim *claim, int64_t now, int64_t *out,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
 	int64_t next = -1;
-	for (size_t i = 0; r == POSTERN_OK && next != 0 && i < claim->want_count;
-			i++) {
+	for (size_t i = 0; next != 0 && i < claim->want_count; i++) {
 		if (!is_open(self, &claim->wants[i])) {
 			continue;
 		}
-		struct sqlite_query query;
-		postern__sqlite_query(&query, &self->writer,
-				"SELECT due_at FROM (SELECT due_at FROM postern_open"
-				" INDEXED BY postern_open_due"
-				" WHERE handler = ?1 AND node IS NULL AND suspect = 0"
-				" ORDER BY due_at LIMIT 1)"
-				" UNION ALL SELECT due_at FROM postern_open"
-				" INDEXED BY postern_open_suspect"
-				" WHERE suspect > 0 AND handler = ?1 AND node IS NULL");
-		postern__sqlite_bind_int(&query, 1, claim->wants[i].handler);
-		while (postern__sqlite_row(&query)) {
-			int64_t due = postern__sqlite_int(&query, 0);
-			int64_t wait = due > now ? due - now : 0;
-			next = next < 0 || wait < next ? wait : next;
+		postern__sqlite_each_id(self, id, claim->wants[i].handler) {
+			r = r == POSTERN_OK ? next_due_of(self, id, now, &next, error) : r;
 		}
-		r = postern__sqlite_end(&query, error);
 	}
 	*out = next;
 	return r;

@@ -115,6 +115,7 @@ struct candidate {
 	int64_t channel;
 	int64_t received_at;
 	int64_t finished_at;
+	int64_t body_len;
 	bool stays; /* open, parked or poisoned */
 };
 
@@ -127,11 +128,14 @@ static bool may_go(const struct cleaner *cleaner,
 	return rule && !candidate->stays && cleaner->now - at >= rule->payload_ms;
 }
 
-/* The next messages, as an array; *count_out: how many. */
+/* The next messages, as an array; *count_out: how many. Ends with the body
+   that passes what a call may remove: what follows is read when it is its
+   turn. The length of a blob is read without its pages. */
 static int read_candidates(struct cleaner *cleaner, struct candidate *out,
 		size_t *count_out, struct postern_error *error) {
 	struct sqlite_query query;
 	size_t count = 0;
+	size_t bytes = 0;
 	postern__sqlite_query(&query, &cleaner->store->writer,
 			"SELECT m.seq, m.channel, m.received_at,"
 			" coalesce((SELECT max(finished_at) FROM postern_ledger l"
@@ -139,21 +143,28 @@ static int read_candidates(struct cleaner *cleaner, struct candidate *out,
 			" EXISTS (SELECT 1 FROM postern_open o WHERE o.seq = m.seq)"
 			" OR EXISTS (SELECT 1 FROM postern_parked p WHERE p.seq = m.seq)"
 			" OR EXISTS (SELECT 1 FROM postern_ledger l WHERE l.seq = m.seq"
-			" AND l.state = 4)"
+			" AND l.state = 4), length(m.body)"
 			" FROM postern_message m WHERE m.seq > ?1 ORDER BY m.seq LIMIT ?2");
 	postern__sqlite_bind_int(&query, 1, cleaner->cursor.seq);
 	postern__sqlite_bind_int(&query, 2, (int64_t)cleaner->cleaning->max);
-	while (postern__sqlite_row(&query)) {
-		out[count++] = (struct candidate){
+	while (bytes <= cleaner->cleaning->bytes_max &&
+			postern__sqlite_row(&query)) {
+		out[count] = (struct candidate){
 			.seq = postern__sqlite_int(&query, 0),
 			.channel = postern__sqlite_int(&query, 1),
 			.received_at = postern__sqlite_int(&query, 2),
 			.finished_at = postern__sqlite_int(&query, 3),
-			.stays = postern__sqlite_int(&query, 4) != 0 &&
-					 !postern__bug("poisoned-purged"),
+			.stays = postern__sqlite_int(&query, 4) != 0,
+			.body_len = postern__sqlite_int(&query, 5),
 		};
+		if (may_go(cleaner, &out[count])) {
+			bytes += (size_t)out[count].body_len;
+		}
+		count++;
 	}
 	*count_out = count;
+	cleaner->cursor.messages_done = count < cleaner->cleaning->max &&
+									bytes <= cleaner->cleaning->bytes_max;
 	return postern__sqlite_end(&query, error);
 }
 
@@ -162,7 +173,6 @@ static int clean_messages(struct cleaner *cleaner, struct candidate *candidates,
 	size_t count;
 	int64_t limit = youngest(cleaner);
 	int r = read_candidates(cleaner, candidates, &count, error);
-	cleaner->cursor.messages_done = count < cleaner->cleaning->max;
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		const struct candidate *candidate = &candidates[i];
 		if (candidate->received_at > limit &&
@@ -181,8 +191,7 @@ static int clean_messages(struct cleaner *cleaner, struct candidate *candidates,
 	if (r == POSTERN_OK) {
 		r = purge(cleaner, error);
 	}
-	return r == POSTERN_OK && cleaner->cleaning->messages > 0 &&
-						   !postern__bug("number-given-twice")
+	return r == POSTERN_OK && cleaner->cleaning->messages > 0
 				   ? keep_last_seq(cleaner, error)
 				   : r;
 }
@@ -210,8 +219,7 @@ static int read_keys(struct cleaner *cleaner, size_t *count_out,
 				SQLITE_IDENTITY_LEN);
 		count++;
 		if (rule && rule->dedupe_ms >= 0 &&
-				(postern__sqlite_int(&query, 4) == 0 ||
-						postern__bug("open-key-forgotten")) &&
+				postern__sqlite_int(&query, 4) == 0 &&
 				cleaner->now - postern__sqlite_int(&query, 3) >=
 						rule->dedupe_ms) {
 			memcpy(cleaner->keys[cleaner->key_count], cleaner->cursor.key,

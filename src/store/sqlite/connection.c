@@ -7,8 +7,8 @@
  * takes WAL with synchronous=FULL, so both are set and read back: SQLite
  * answers with what it made of it, which may be something else.
  *
- * One connection writes, and it is also the one that checkpoints: by itself,
- * after a commit that leaves more than WAL_PAGES in the log. SQLite before
+ * One connection writes, and it is also the one that checkpoints: after a
+ * commit that leaves a long log, see watch.c. SQLite before
  * 3.51.3 may corrupt a file when a second connection resets the log at the
  * wrong moment. A read-only connection cannot do that, so there is nothing to
  * warn about with older versions.
@@ -24,12 +24,7 @@
 
 #include "base/buf.h"
 #include "base/fail.h"
-#include "base/point.h"
 #include "store/sqlite/sqlite.h"
-
-/* Pages in the write-ahead log before it is copied to the file: 16 MiB, so
-   that a page that many commits touch is copied once. */
-#define WAL_PAGES "4096"
 
 /* Every byte of a path may be escaped. */
 #define URI_LEN_MAX ((size_t)3 * PATH_MAX + 64)
@@ -51,6 +46,12 @@ int postern__sqlite_fail(struct sqlite_connection *connection, int code,
 	int system_errno =
 			connection->db ? sqlite3_system_errno(connection->db) : 0;
 
+	if (connection->db && postern__sqlite_watch_misled(connection)) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"'%s-shm' was truncated during a transaction, which was rolled "
+				"back",
+				path);
+	}
 	switch (code & 0xff) {
 	case SQLITE_NOMEM: return postern__sqlite_no_memory(error);
 	case SQLITE_BUSY:
@@ -144,7 +145,6 @@ static int set_up_writer(struct sqlite_connection *connection,
 			"PRAGMA foreign_keys = ON;"
 			"PRAGMA secure_delete = FAST;"
 			"PRAGMA cache_size = -" WRITER_CACHE_KIB ";"
-			"PRAGMA wal_autocheckpoint = " WAL_PAGES ";"
 			"PRAGMA journal_size_limit = " WAL_BYTES_KEPT,
 			error);
 	if (r == POSTERN_OK) {
@@ -152,10 +152,6 @@ static int set_up_writer(struct sqlite_connection *connection,
 	}
 	if (r == POSTERN_OK) {
 		r = expect(connection, "PRAGMA foreign_keys", "1", error);
-	}
-	if (r == POSTERN_OK && postern__bug("sync-normal")) {
-		r = postern__sqlite_exec(connection, "PRAGMA synchronous = NORMAL",
-				error);
 	}
 	return r;
 }
@@ -209,7 +205,10 @@ int postern__sqlite_connection_open(struct sqlite_connection *connection,
 		struct sqlite_store *store, bool read_only, const char *parameters,
 		struct postern_error *error) {
 	assert(!connection->db);
-	*connection = (struct sqlite_connection){ .store = store };
+	*connection = (struct sqlite_connection){
+		.store = store,
+		.generation = postern__sqlite_watch_generation(store),
+	};
 	int r = open_db(connection,
 			read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE,
 			parameters, error);

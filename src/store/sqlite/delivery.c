@@ -6,7 +6,6 @@
  * never both. All of this runs inside a transaction of the caller.
  */
 
-#include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
 static int find_open(struct sqlite_store *self, struct sqlite_delivery *out,
@@ -93,10 +92,6 @@ int postern__sqlite_delivery_reopen(struct sqlite_store *self,
 	postern__sqlite_bind_int(&query, 2, delivery->handler);
 	postern__sqlite_bind_int(&query, 3, now);
 	int r = postern__sqlite_end(&query, error);
-	if (r == POSTERN_OK && postern__bug("fence-restarts")) {
-		r = postern__sqlite_exec(&self->writer,
-				"UPDATE postern_open SET fence = 0 WHERE node IS NULL", error);
-	}
 	if (r != POSTERN_OK) {
 		return r;
 	}

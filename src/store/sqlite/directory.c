@@ -90,6 +90,17 @@ static void read_handler(const struct sqlite_query *query,
 	};
 }
 
+static void chain_ids(struct sqlite_store *self) {
+	for (size_t id = self->handler_count; id > 0; id--) {
+		struct sqlite_handler *handler = &self->handlers[id];
+		if (handler->owner != (int64_t)id) {
+			struct sqlite_handler *owner = &self->handlers[handler->owner];
+			handler->next_id = owner->next_id;
+			owner->next_id = (int64_t)id;
+		}
+	}
+}
+
 static int load_handlers(struct sqlite_store *self,
 		struct postern_error *error) {
 	int64_t count;
@@ -119,6 +130,9 @@ static int load_handlers(struct sqlite_store *self,
 		}
 	}
 	r = postern__sqlite_end(&query, error);
+	if (r == POSTERN_OK && dense) {
+		chain_ids(self);
+	}
 	return r == POSTERN_OK && !dense ? damaged(self, error) : r;
 }
 
@@ -151,6 +165,35 @@ struct sqlite_handler *postern__sqlite_owner(struct sqlite_store *self,
 		int64_t id) {
 	struct sqlite_handler *handler = postern__sqlite_handler(self, id);
 	return handler ? postern__sqlite_handler(self, handler->owner) : NULL;
+}
+
+bool postern__sqlite_route_repeats(struct sqlite_store *self,
+		const struct postern_route *routes, size_t index) {
+	const struct sqlite_handler *owner =
+			postern__sqlite_owner(self, routes[index].handler);
+	for (size_t i = 0; i < index; i++) {
+		if (postern__sqlite_owner(self, routes[i].handler) == owner) {
+			return true;
+		}
+	}
+	return false;
+}
+
+int postern__sqlite_read_pauses(struct postern_store *store,
+		const int64_t *handlers, size_t count, bool *paused_out,
+		struct postern_error *error) {
+	struct sqlite_store *self = postern__sqlite_from_base(store);
+	int r = postern__sqlite_enter(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	for (size_t i = 0; i < count; i++) {
+		const struct sqlite_handler *owner =
+				postern__sqlite_owner(self, handlers[i]);
+		paused_out[i] = owner && owner->paused;
+	}
+	postern__sqlite_leave(self);
+	return POSTERN_OK;
 }
 
 struct sqlite_channel *postern__sqlite_channel(struct sqlite_store *self,

@@ -287,7 +287,6 @@ static int edit_handler(struct sqlite_store *self, struct postern_edit *edit,
 				edit->handler);
 	}
 	bool paused = edit->kind == POSTERN_EDIT_PAUSE;
-	edit->handler_id = id;
 	*count_out = self->handlers[id].paused != paused;
 	if (*count_out == 0 || edit->dry_run) {
 		return POSTERN_OK;

@@ -123,34 +123,6 @@ static int handler_enrol(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-static int read_aliases(struct sqlite_store *self,
-		struct postern_enrol_handler *handler, struct postern_error *error) {
-	bool too_many = false;
-	handler->alias_count = 0;
-	struct sqlite_query query;
-	postern__sqlite_query(&query, &self->writer,
-			"SELECT id, paused FROM postern_handler WHERE owner = ?1"
-			" ORDER BY id");
-	postern__sqlite_bind_int(&query, 1, handler->id);
-	while (postern__sqlite_row(&query)) {
-		int64_t id = postern__sqlite_int(&query, 0);
-		if (id == handler->id) {
-			handler->paused = postern__sqlite_int(&query, 1) != 0;
-		} else if (handler->alias_count < POSTERN_ALIAS_COUNT_MAX) {
-			handler->aliases[handler->alias_count++] = id;
-		} else {
-			too_many = true;
-		}
-	}
-	int r = postern__sqlite_end(&query, error);
-	if (r == POSTERN_OK && too_many) {
-		r = postern__fail(error, POSTERN_E_INVALID,
-				"handler '%s' has been stored under more than %d keys",
-				handler->key, POSTERN_ALIAS_COUNT_MAX);
-	}
-	return r;
-}
-
 /* Fill in what the caller wants to know, now that all owners are final. */
 static int resolve_all(struct sqlite_store *self,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
@@ -159,9 +131,6 @@ static int resolve_all(struct sqlite_store *self,
 		struct postern_enrol_handler *handler = &enrolment->handlers[i];
 		r = postern__sqlite_resolve(&self->writer, handler->key, &handler->id,
 				error);
-		if (r == POSTERN_OK) {
-			r = read_aliases(self, handler, error);
-		}
 	}
 	return r == POSTERN_OK ? postern__enrolment_check(enrolment, error) : r;
 }
@@ -199,9 +168,28 @@ static int node_enrol(struct sqlite_store *self,
 	return r;
 }
 
+/* A node that was found gone does not come back. */
+static int check_again(struct sqlite_store *self,
+		const struct postern_enrolment *enrolment,
+		struct postern_error *error) {
+	bool there = !enrolment->again;
+	struct sqlite_query query;
+	if (there) {
+		return POSTERN_OK;
+	}
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT 1 FROM postern_node WHERE node = ?1");
+	postern__sqlite_bind_int(&query, 1, (int64_t)enrolment->node);
+	there = postern__sqlite_row(&query);
+	int r = postern__sqlite_end(&query, error);
+	return r == POSTERN_OK && !there
+				   ? postern__fail(error, POSTERN_E_STALE, "the node is gone")
+				   : r;
+}
+
 static int enrol_all(struct sqlite_store *self,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
-	int r = POSTERN_OK;
+	int r = check_again(self, enrolment, error);
 	for (size_t i = 0; r == POSTERN_OK && i < enrolment->channel_count; i++) {
 		r = channel_enrol(self, &enrolment->channels[i], error);
 	}

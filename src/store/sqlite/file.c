@@ -3,19 +3,35 @@
 /*
  * The file and who owns it.
  *
- * A file belongs to one process at a time: the one that holds a lock on
- * FILE.lock, which has its pid in it for people to read. The name is that of
- * the file behind all symbolic links, so that two names of one file meet at
- * one lock. Of hard links no name is the real one, and SQLite finds the
- * write-ahead log by name: such a file is refused. The lock goes with the
- * open file, so the kernel gives it back when the process ends, however it
- * ends, and one process that opens a file twice meets itself. The lock file
- * stays: removing it would let two processes lock two files of one name. A
- * database is created only under the lock: if somebody removed it from under
- * its owner, a new one would meet that one's log.
+ * A file belongs to one process at a time: the one that holds two locks. The
+ * first is on FILE.lock, which has the owner's pid in it for people and
+ * commands to read. The name is that of the file behind all symbolic links,
+ * so that two names of one file meet at one lock. Of hard links no name is
+ * the real one, and SQLite finds the write-ahead log by name: such a file is
+ * refused. The lock file stays: removing it would let two processes lock two
+ * files of one name. A database is created only under that lock: if somebody
+ * removed it from under its owner, a new one would meet that one's log.
  *
- * The database file itself is never opened here once it exists: closing it
- * again would drop the locks that SQLite holds on it in this process.
+ * People do remove a "stale" lock file. So the second lock is on the database
+ * itself, which nobody can remove and still have a store: whoever opens the
+ * same database meets it, whatever became of FILE.lock. It is a lock of an
+ * open file description (F_OFD_SETLK) on a byte far behind those that SQLite
+ * locks (0x40000000 to 0x400001ff) and behind the end of any file. A POSIX
+ * lock would not do: it is the process's, so it is lost when SQLite, or
+ * anybody else in the process, closes any descriptor of the file, and one
+ * process would not meet itself. For the same reason this descriptor is
+ * closed after all connections: closing it drops SQLite's POSIX locks.
+ * (A process that removes the lock file of its own store and opens the store
+ * again has its first connections without them. They keep other programs from
+ * removing the log, which watch.c notices.)
+ *
+ * Both locks go with open files, so the kernel gives them back when the
+ * process ends, however it ends, and one process that opens a file twice
+ * meets itself.
+ *
+ * What tells a store that was removed from one that never was: its log, its
+ * index, and a second line in FILE.lock, from when the store is open until it
+ * is closed with the database in its place.
  */
 
 #include <errno.h>
@@ -38,6 +54,13 @@
 
 /* A lock file that vanishes whenever we look is somebody's script. */
 #define LOCK_TRIES 10
+
+/* The byte of the database that is locked. */
+#define LOCK_BYTE (INT64_C(1) << 62)
+
+/* The lock file of a store that is open: the pid and this. */
+#define MARK "\nopen\n"
+#define LOCK_TEXT_MAX 32
 
 /* In linux/magic.h of newer kernels only. */
 #define MAGIC_CIFS 0xFF534D42u
@@ -91,23 +114,28 @@ static int create(const char *path, struct postern_error *error) {
 	return sync_directory(path, error);
 }
 
-/* The log of a database that is not there, or has nothing in it, is what is
-   left of one: SQLite would drop it, and with it messages. */
-static int check_log(const char *path, bool missing,
+/* What is left of a database that is not there, or has nothing in it: SQLite
+   would drop the log, and with it messages. The index has none, but shows that
+   there was a database. */
+static int check_rest(const char *path, bool missing,
 		struct postern_error *error) {
-	struct stat status;
-	char *log = NULL;
+	static const char *const suffixes[] = { "-wal", "-shm" };
 	int r = POSTERN_OK;
-	if (asprintf(&log, "%s-wal", path) < 0) {
-		return postern__sqlite_no_memory(error);
+	for (size_t i = 0; r == POSTERN_OK && i < 2; i++) {
+		struct stat status;
+		char *rest = NULL;
+		if (asprintf(&rest, "%s%s", path, suffixes[i]) < 0) {
+			return postern__sqlite_no_memory(error);
+		}
+		if (lstat(rest, &status) == 0 &&
+				(missing || (i == 0 && status.st_size > 0))) {
+			r = postern__fail(error, POSTERN_E_CORRUPT,
+					"'%s' is there but the database is %s: restore it; if that "
+					"is a copy, or to begin anew, remove '%s' first",
+					rest, missing ? "not" : "empty", rest);
+		}
+		free(rest);
 	}
-	if (lstat(log, &status) == 0 && (missing || status.st_size > 0)) {
-		r = postern__fail(error, POSTERN_E_CORRUPT,
-				"'%s' is there but the database is %s: restore it; if that is "
-				"a copy, or to begin anew, remove the log first",
-				log, missing ? "not" : "empty");
-	}
-	free(log);
 	return r;
 }
 
@@ -151,7 +179,7 @@ static int find(struct sqlite_file *file, const char *path,
 		if (errno != ENOENT) {
 			return no_access("open", path, error);
 		}
-		int r = check_log(path, true, error);
+		int r = check_rest(path, true, error);
 		if (r == POSTERN_OK && (options->must_exist || options->read_only)) {
 			r = postern__fail(error, POSTERN_E_NOTFOUND,
 					"there is no file '%s'", path);
@@ -238,17 +266,37 @@ static bool is_still(int fd, const char *path) {
 		   ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
 }
 
-static int sign(const struct sqlite_file *file, int fd,
+static int sign(const struct sqlite_file *file, const char *end,
 		struct postern_error *error) {
-	char text[16];
-	int len = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-	if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)len, 0) != len) {
+	char text[LOCK_TEXT_MAX];
+	int len = snprintf(text, sizeof text, "%ld%s", (long)getpid(), end);
+	if (ftruncate(file->lock_fd, 0) < 0 ||
+			pwrite(file->lock_fd, text, (size_t)len, 0) != len) {
 		return no_access("write", file->lock_path, error);
 	}
 	return POSTERN_OK;
 }
 
-static int lock(struct sqlite_file *file, struct postern_error *error) {
+/* Whether the lock file says that a store was open and never closed. */
+static bool is_marked(int fd) {
+	char text[LOCK_TEXT_MAX] = "";
+	return pread(fd, text, sizeof text - 1, 0) > 0 && strstr(text, MARK);
+}
+
+/* A database that was removed while its store was open is not given an empty
+   successor. The mark stays. */
+static int refuse_marked(struct sqlite_file *file,
+		struct postern_error *error) {
+	(void)close(file->lock_fd); /* it was only read */
+	file->lock_fd = -1;
+	return postern__fail(error, POSTERN_E_CORRUPT,
+			"'%s' was removed while it was in use: restore it; to begin anew, "
+			"remove '%s' first",
+			file->path, file->lock_path);
+}
+
+static int lock(struct sqlite_file *file, bool missing,
+		struct postern_error *error) {
 	if (asprintf(&file->lock_path, "%s.lock", file->path) < 0) {
 		file->lock_path = NULL;
 		return postern__sqlite_no_memory(error);
@@ -269,7 +317,10 @@ static int lock(struct sqlite_file *file, struct postern_error *error) {
 		file->lock_fd = fd;
 		postern__point("sqlite-file.locked");
 		if (is_still(fd, file->lock_path)) {
-			return sign(file, fd, error);
+			if (missing && is_marked(fd)) {
+				return refuse_marked(file, error);
+			}
+			return sign(file, "\n", error);
 		}
 		(void)close(fd); /* somebody removed it; once more */
 		file->lock_fd = -1;
@@ -278,12 +329,40 @@ static int lock(struct sqlite_file *file, struct postern_error *error) {
 			"cannot lock '%s': somebody keeps removing it", file->lock_path);
 }
 
+/* The second lock, on the database. */
+static int lock_database(struct sqlite_file *file,
+		struct postern_error *error) {
+	struct flock range = {
+		.l_type = F_WRLCK,
+		.l_whence = SEEK_SET,
+		.l_start = LOCK_BYTE,
+		.l_len = 1,
+	};
+	int fd = open(file->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"'%s' cannot be written: %s", file->path, strerror(errno));
+	}
+	if (fcntl(fd, F_OFD_SETLK, &range) == 0) {
+		file->fd = fd;
+		return POSTERN_OK;
+	}
+	int r = errno == EAGAIN || errno == EACCES
+					? postern__fail(error, POSTERN_E_BUSY,
+							  "'%s' is in use by another process, whose '%s' "
+							  "was removed",
+							  file->path, file->lock_path)
+					: no_access("lock", file->path, error);
+	(void)close(fd); /* nothing was written */
+	return r;
+}
+
 static int check_content(const char *path, struct postern_error *error) {
 	struct stat status;
 	if (stat(path, &status) < 0) {
 		return no_access("examine", path, error);
 	}
-	return status.st_size == 0 ? check_log(path, false, error) : POSTERN_OK;
+	return status.st_size == 0 ? check_rest(path, false, error) : POSTERN_OK;
 }
 
 int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
@@ -297,13 +376,16 @@ int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
 	r = missing ? check_directory(file->path, error)
 				: check_file_system(file->path, error);
 	if (r == POSTERN_OK) {
-		r = lock(file, error);
+		r = lock(file, missing, error);
 	}
 	if (r == POSTERN_OK && missing) {
 		r = create(file->path, error);
 		if (r == POSTERN_OK) {
 			r = find(file, path, options, &missing, error);
 		}
+	}
+	if (r == POSTERN_OK) {
+		r = lock_database(file, error);
 	}
 	/* It may have been replaced while we looked at it. */
 	if (r == POSTERN_OK) {
@@ -312,19 +394,51 @@ int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
 	return r == POSTERN_OK ? check_content(file->path, error) : r;
 }
 
+int postern__sqlite_file_mark(struct sqlite_file *file,
+		struct postern_error *error) {
+	file->marked = true;
+	return sign(file, MARK, error);
+}
+
+/* The lock file may be gone with the database: then another one says it. */
+static void leave_mark(const struct sqlite_file *file) {
+	if (!file->lock_path) {
+		return;
+	}
+	int fd = open(file->lock_path,
+			O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0) {
+		/* Without it, the next start cannot tell. */
+		int ignored = dprintf(fd, "%ld%s", (long)getpid(), MARK) < 0;
+		(void)ignored;
+		(void)close(fd); /* as above */
+	}
+}
+
 int postern__sqlite_file_check(const struct sqlite_file *file,
 		struct postern_error *error) {
 	struct stat status;
 	if (stat(file->path, &status) < 0) {
-		if (errno == ENOENT) {
-			return postern__fail(error, POSTERN_E_UNAVAILABLE,
-					"'%s' was removed while it was in use", file->path);
+		if (errno != ENOENT) {
+			return no_access("examine", file->path, error);
 		}
-		return no_access("examine", file->path, error);
+		leave_mark(file);
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"'%s' was removed while it was in use; stop the process that "
+				"has it and restore the file",
+				file->path);
 	}
 	if (status.st_dev != file->device || status.st_ino != file->inode) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"'%s' was replaced while it was in use", file->path);
+				"'%s' was replaced while it was in use; stop the process that "
+				"has it and restore the file",
+				file->path);
+	}
+	if (file->marked && status.st_size == 0) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"'%s' was truncated while it was in use; stop the process that "
+				"has it and restore the file",
+				file->path);
 	}
 	return POSTERN_OK;
 }
@@ -365,11 +479,18 @@ bool postern__sqlite_file_immutable(const struct sqlite_file *file) {
 
 void postern__sqlite_file_close(struct sqlite_file *file) {
 	if (file->lock_fd >= 0) {
-		/* The pid is for people; one that is left behind does no harm. */
-		int ignored = ftruncate(file->lock_fd, 0);
-		(void)ignored;
+		/* The pid is for people; one that is left behind does no harm. A
+		   database that is not there any more leaves its mark. */
+		if (file->fd < 0 || postern__sqlite_file_check(file, NULL) == 0) {
+			int ignored = ftruncate(file->lock_fd, 0);
+			(void)ignored;
+		}
 		(void)close(file->lock_fd); /* gives the lock back */
 		file->lock_fd = -1;
+	}
+	if (file->fd >= 0) {
+		(void)close(file->fd); /* nothing was written */
+		file->fd = -1;
 	}
 	free(file->lock_path);
 	free(file->path);

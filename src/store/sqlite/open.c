@@ -11,6 +11,7 @@
  */
 
 #include <assert.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,8 @@ struct sqlite_store *postern__sqlite_from_base(struct postern_store *store) {
 	return container_of(store, struct sqlite_store, base);
 }
 
-static int open_reader(struct sqlite_store *self, struct postern_error *error) {
+int postern__sqlite_reader_open(struct sqlite_store *self,
+		struct postern_error *error) {
 	/* Where nobody can write, SQLite cannot make the files that WAL needs to
 	   be read; but then nobody can change the file either. */
 	bool immutable =
@@ -69,13 +71,35 @@ static int open_files(struct sqlite_store *self, const char *path,
 		}
 	}
 	if (r == POSTERN_OK) {
-		r = open_reader(self, error);
+		r = postern__sqlite_reader_open(self, error);
 	}
 	if (r == POSTERN_OK) {
 		r = postern__sqlite_load_key(&self->reader, error);
 	}
+	if (r == POSTERN_OK && !options->read_only) {
+		r = postern__sqlite_watch_begin(self, error);
+	}
+	if (r == POSTERN_OK && !options->read_only) {
+		r = postern__sqlite_file_mark(&self->file, error);
+	}
 	postern__point("sqlite-open.after");
 	return r;
+}
+
+/* One that is created by mistake, in another directory, is noticed so. */
+static void report_created(const struct sqlite_store *self,
+		const struct postern_store_options *options) {
+	struct postern__buf text;
+	if (!self->created || !options->remark) {
+		return;
+	}
+	postern__buf_init(&text, PATH_MAX + 64);
+	postern__buf_append_text(&text, "created store sqlite:");
+	postern__buf_append_text(&text, self->file.path);
+	if (postern__buf_check(&text, "the file's name", NULL) == POSTERN_OK) {
+		options->remark(options->remark_context, postern__buf_text(&text));
+	}
+	postern__buf_finish(&text);
 }
 
 /* The file's name without the query; NULL: no memory. */
@@ -112,10 +136,12 @@ static int parse(const char *rest, char **path_out,
 static void sqlite_destroy(struct postern_store *store) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
 	postern__point("sqlite-close.before");
+	postern__sqlite_watch_end(self);
 	postern__sqlite_connection_close(&self->reader);
 	postern__point("sqlite-close.reader");
 	postern__sqlite_connection_close(&self->writer);
 	postern__point("sqlite-close.writer");
+	postern__sqlite_watch_close(&self->watch);
 	postern__sqlite_file_close(&self->file);
 	postern__sqlite_unload(self);
 	postern__buf_finish(&self->headers);
@@ -142,6 +168,9 @@ static int sqlite_open(const char *rest,
 	}
 	self->base.ops = &sqlite_ops;
 	self->file.lock_fd = -1;
+	self->file.fd = -1;
+	self->watch.log_fd = -1;
+	self->watch.bus_slot = -1;
 	self->clock = options->clock;
 	self->random = options->random;
 	self->read_only = options->read_only;
@@ -162,6 +191,7 @@ static int sqlite_open(const char *rest,
 		sqlite_destroy(&self->base);
 		return r;
 	}
+	report_created(self, options);
 	*out = &self->base;
 	return POSTERN_OK;
 }
@@ -170,6 +200,7 @@ void postern__sqlite_own_process(void) {
 	/* It takes a lock for every allocation to count it, and nobody asks for
 	   the count. If it is too late to say so, it goes on counting. */
 	(void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+	postern__sqlite_bus_guard();
 }
 
 static const char *sqlite_schema(void) {
@@ -189,6 +220,7 @@ static const struct postern_store_ops sqlite_ops = {
 	.recover = postern__sqlite_recover,
 	.orphans = postern__sqlite_orphans,
 	.unpark = postern__sqlite_unpark,
+	.read_pauses = postern__sqlite_read_pauses,
 	.edit = postern__sqlite_edit,
 	.list = postern__sqlite_list,
 	.get = postern__sqlite_get,

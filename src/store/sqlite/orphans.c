@@ -194,8 +194,12 @@ static int wake(struct waking *waking, int64_t seq, int64_t channel,
 	assert(count <= self->handler_count && waking->routes);
 	int r = POSTERN_OK;
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
-		r = postern__sqlite_delivery_insert(self, seq,
-				waking->routes[i].handler, 0, waking->now, error);
+		if (!postern__sqlite_route_repeats(self, waking->routes, i)) {
+			int64_t id = waking->routes[i].handler;
+			r = postern__sqlite_delivery_insert(self, seq,
+					postern__sqlite_handler(self, id)->owner, 0, waking->now,
+					error);
+		}
 	}
 	if (r != POSTERN_OK) {
 		return r;

@@ -72,10 +72,8 @@ static int find_lost(struct recovery *recovery,
 			" since FROM postern_open"
 			" WHERE node IS NOT NULL AND node <> ?1"
 			" AND (?2 OR node NOT IN (SELECT node FROM postern_node))");
-	postern__sqlite_bind_int(&query, 1,
-			postern__bug("unfenced-recovery") ? 0 : (int64_t)request->node);
-	postern__sqlite_bind_int(&query, 2,
-			request->lock != NULL || postern__bug("unfenced-recovery"));
+	postern__sqlite_bind_int(&query, 1, (int64_t)request->node);
+	postern__sqlite_bind_int(&query, 2, request->lock != NULL);
 	while (memory && postern__sqlite_row(&query)) {
 		memory = reserve(recovery);
 		if (!memory) {
@@ -129,15 +127,14 @@ static int release(struct recovery *recovery, const struct lost *lost,
 }
 
 static bool has_crashed(const struct lost *lost) {
-	return lost->in_process &&
-		   (lost->delivery.solo || postern__bug("innocents-blamed"));
+	return lost->in_process && lost->delivery.solo;
 }
 
 static int crash(struct recovery *recovery, struct lost *lost,
 		struct postern_error *error) {
 	struct sqlite_store *self = recovery->store;
 	struct sqlite_delivery *delivery = &lost->delivery;
-	delivery->crashes += postern__bug("crash-not-counted") ? 0 : 1;
+	delivery->crashes++;
 	int r = postern__sqlite_attempt_insert(self, delivery->seq,
 			delivery->handler, delivery->fence, delivery->since, recovery->now,
 			"crash", "the process ended while this ran alone", error);

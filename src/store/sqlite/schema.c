@@ -360,6 +360,7 @@ int postern__sqlite_migrate(struct sqlite_store *self, bool no_migrate,
 	if (version > 0 && no_migrate) {
 		return postern__sqlite_check_schema(&self->writer, error);
 	}
+	self->created = version == 0;
 	return version == 0 ? create(self, error)
 						: postern__sqlite_upgrade(self, version, migrations,
 								  SCHEMA_VERSION, error);

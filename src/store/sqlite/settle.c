@@ -7,7 +7,6 @@
 
 #include <assert.h>
 
-#include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
 static void bind_lease(struct sqlite_query *query, uint64_t node,
@@ -85,11 +84,8 @@ static int move_first(struct sqlite_store *self, uint64_t node,
 		int *changes_out, struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			postern__bug("unfenced-settle")
-					? "DELETE FROM postern_open WHERE seq = ?1 AND handler = ?2"
-					  " AND ?3 AND ?4"
-					: "DELETE FROM postern_open WHERE seq = ?1 AND handler = ?2"
-					  " AND fence = ?3 AND node = ?4");
+			"DELETE FROM postern_open WHERE seq = ?1 AND handler = ?2"
+			" AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, settlement);
 	int r = postern__sqlite_end_changes(&query, changes_out, error);
 	return r == POSTERN_OK && *changes_out > 0
@@ -186,7 +182,7 @@ static int give_back(struct sqlite_store *self, uint64_t node,
 	settlement->code = POSTERN_E_STALE;
 	bool held = delivery.state == POSTERN_STATE_LEASED &&
 				delivery.node == node && delivery.fence == settlement->fence;
-	if (r != POSTERN_OK || !(held || postern__bug("lease-given-back-twice"))) {
+	if (r != POSTERN_OK || !held) {
 		return r;
 	}
 	struct sqlite_query query;

@@ -51,7 +51,8 @@ struct sqlite_statement {
 
 struct sqlite_connection {
 	struct sqlite_store *store;
-	sqlite3 *db; /* NULL: closed */
+	sqlite3 *db;         /* NULL: closed */
+	unsigned generation; /* of the index, when it was opened; see watch.c */
 	/* Prepared statements by the address of their text. */
 	struct sqlite_statement cache[SQLITE_STATEMENT_COUNT];
 };
@@ -126,8 +127,9 @@ struct sqlite_counts {
 };
 
 struct sqlite_handler {
-	int64_t owner; /* its own id, or the handler it is an alias of */
-	bool paused;   /* the owner's counts */
+	int64_t owner;   /* its own id, or the handler it is an alias of */
+	int64_t next_id; /* of the same owner, which comes first; 0: the last */
+	bool paused;     /* the owner's counts */
 	bool in_process;
 	uint32_t max_crashes;
 	struct sqlite_counts counts;  /* committed */
@@ -168,8 +170,34 @@ struct sqlite_file {
 	char *path;      /* absolute, without symbolic links */
 	char *lock_path; /* NULL if opened read-only */
 	int lock_fd;     /* -1: not locked */
+	int fd;          /* of the database, which is locked too; -1: not */
 	dev_t device;
 	ino_t inode;
+	bool marked; /* as open, in the lock file */
+};
+
+#define SQLITE_LOG_HEADER_LEN 32
+/* The header of a frame and the largest page. */
+#define SQLITE_LOG_FRAME_LEN_MAX (24 + 65536)
+
+/* The write-ahead log and its index, see watch.c. */
+struct sqlite_watch {
+	char *log_path; /* NULL: not watched */
+	char *index_path;
+	int log_fd;
+	ino_t log_inode;
+	ino_t index_inode;
+	_Atomic off_t index_len; /* the most it has been */
+	int bus_slot;            /* of bus.c; -1: none */
+	atomic_uint repairs;     /* of the index */
+	/* Of the log, and of the last frame of the last commit. */
+	unsigned char header[SQLITE_LOG_HEADER_LEN];
+	unsigned char frame[SQLITE_LOG_FRAME_LEN_MAX];
+	unsigned char next[SQLITE_LOG_FRAME_LEN_MAX];
+	unsigned char scratch[SQLITE_LOG_FRAME_LEN_MAX];
+	size_t frame_len;
+	off_t frame_at; /* 0: there is none yet */
+	int committed;  /* frames after a commit that is not known yet */
 };
 
 /* One accept of a batch on its way, see apply.c. */
@@ -178,19 +206,22 @@ struct sqlite_arrival;
 struct sqlite_store {
 	struct postern_store base;
 	struct sqlite_file file;
+	struct sqlite_watch watch;
 	const struct postern_clock *clock;
 	const struct postern_random *random;
 	int64_t command_timeout_ms;
 	bool read_only;
+	bool created; /* there was no store in the file */
 
 	pthread_mutex_t reader_lock;
 	struct sqlite_connection reader;
 
 	struct sqlite_gate gate;
 	struct sqlite_connection writer;
-	int64_t now_max_ms; /* the latest the clock has been, see clock.c */
-	bool broken;        /* open the writer again before it is used */
-	uint64_t epoch;     /* how often the writer was opened */
+	int64_t now_max_ms;  /* the latest the clock has been, see clock.c */
+	bool broken;         /* open the writer again before it is used */
+	unsigned generation; /* of the index that the connections are on */
+	uint64_t epoch;      /* how often the writer was opened */
 	struct sqlite_unit unit;
 	uint8_t hash_key[POSTERN__SIPHASH_KEY_LEN];
 	int64_t next_seq;
@@ -213,6 +244,8 @@ struct sqlite_store {
 struct sqlite_store *postern__sqlite_from_base(struct postern_store *store);
 
 int postern__sqlite_writer_open(struct sqlite_store *self,
+		struct postern_error *error);
+int postern__sqlite_reader_open(struct sqlite_store *self,
 		struct postern_error *error);
 
 /* Get and give back the right to write. Entering opens the writer again if
@@ -258,6 +291,9 @@ int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
 /* Whether the path still leads to the file that was opened. */
 int postern__sqlite_file_check(const struct sqlite_file *file,
 		struct postern_error *error);
+/* Note in the lock file that the store is open. */
+int postern__sqlite_file_mark(struct sqlite_file *file,
+		struct postern_error *error);
 /* Whether a process has it open for writing, as far as can be told by one that
    has not. */
 bool postern__sqlite_file_owned(const struct sqlite_file *file);
@@ -265,6 +301,48 @@ bool postern__sqlite_file_owned(const struct sqlite_file *file);
    log, so that nobody can change it. */
 bool postern__sqlite_file_immutable(const struct sqlite_file *file);
 void postern__sqlite_file_close(struct sqlite_file *file);
+
+/* watch.c: whether the files are the ones that were opened. */
+
+/* On a new writer: checkpoint after commits that make the log long. */
+void postern__sqlite_watch_commits(struct sqlite_store *self);
+/* After the first read of the writer: the files are there. */
+int postern__sqlite_watch_begin(struct sqlite_store *self,
+		struct postern_error *error);
+/* Inside the gate, without a transaction: whether the database, the log and
+   the index are what they were; the index is repaired. */
+int postern__sqlite_watch_check(struct sqlite_store *self,
+		struct postern_error *error);
+/* Before a COMMIT: whether the transaction has read from a good index. */
+int postern__sqlite_watch_before(struct sqlite_store *self,
+		struct postern_error *error);
+/* Whether a connection may have read from an index that was not whole: what it
+   found, and what it has in memory, is worth nothing. */
+bool postern__sqlite_watch_misled(const struct sqlite_connection *connection);
+/* While nobody uses the index: empty it, so that it is built anew. */
+int postern__sqlite_watch_repair(struct sqlite_store *self,
+		struct postern_error *error);
+/* How often the index was lost. */
+unsigned postern__sqlite_watch_generation(const struct sqlite_store *self);
+/* After a COMMIT: whether it is in the log that the next opening reads. */
+int postern__sqlite_watch_after(struct sqlite_store *self,
+		struct postern_error *error);
+/* Outside the gate: whether the index can be read from. */
+bool postern__sqlite_watch_readable(const struct sqlite_store *self);
+/* Before the connections are closed. */
+void postern__sqlite_watch_end(struct sqlite_store *self);
+void postern__sqlite_watch_close(struct sqlite_watch *watch);
+
+/* bus.c: an index that is truncated while SQLite uses it. */
+
+/* Once, before there are threads: the process has a handler. */
+void postern__sqlite_bus_guard(void);
+/* Guard an index until its length is set to 0. Returns its slot, -1: there is
+   no handler. */
+int postern__sqlite_bus_add(const char *path, off_t len);
+void postern__sqlite_bus_set(int slot, off_t len);
+/* How often it was repaired. */
+unsigned postern__sqlite_bus_repairs(int slot);
 
 /* schema.c: schema. */
 
@@ -293,6 +371,13 @@ void postern__sqlite_unload(struct sqlite_store *self);
 /* NULL: no such stored id. */
 struct sqlite_handler *postern__sqlite_handler(struct sqlite_store *self,
 		int64_t id);
+/* All ids of the handler that a stored id belongs to, the owner's first. */
+#define postern__sqlite_each_id(self, each, id)                             \
+	for (int64_t each = postern__sqlite_handler((self), (id))->owner; each; \
+			each = postern__sqlite_handler((self), each)->next_id)
+/* Whether one of the routes before this one is to the same handler. */
+bool postern__sqlite_route_repeats(struct sqlite_store *self,
+		const struct postern_route *routes, size_t index);
 struct sqlite_handler *postern__sqlite_owner(struct sqlite_store *self,
 		int64_t id);
 struct sqlite_channel *postern__sqlite_channel(struct sqlite_store *self,
@@ -488,6 +573,9 @@ int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
 		const char *only, bool poison, size_t max,
 		struct postern_memory *memory, struct postern_orphan **orphans_out,
 		size_t *count_out, struct postern_error *error);
+int postern__sqlite_read_pauses(struct postern_store *store,
+		const int64_t *handlers, size_t count, bool *paused_out,
+		struct postern_error *error);
 int postern__sqlite_unpark(struct postern_store *store, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error);

@@ -130,6 +130,37 @@ static int read_handlers(struct sqlite_store *self,
 	return r == POSTERN_OK && !ok ? postern__sqlite_no_memory(error) : r;
 }
 
+static int read_keys(struct sqlite_store *self, struct postern_memory *memory,
+		struct postern_stats *out, struct postern_error *error) {
+	size_t room = 0;
+	int r = count_rows(self, "SELECT count(*) FROM postern_handler_key", &room,
+			error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct postern_key_stats *stats = postern_memory_alloc(memory,
+			room * sizeof(struct postern_key_stats));
+	if (!stats) {
+		return postern__sqlite_no_memory(error);
+	}
+	size_t count = 0;
+	bool ok = true;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->reader,
+			"SELECT k.key, o.key FROM postern_handler_key k"
+			" JOIN postern_handler h ON h.id = k.handler"
+			" JOIN postern_handler o ON o.id = h.owner ORDER BY k.key");
+	while (ok && count < room && postern__sqlite_row(&query)) {
+		struct postern_key_stats *key = &stats[count++];
+		ok = postern__sqlite_text(query.statement, 0, memory, &key->key) &&
+			 postern__sqlite_text(query.statement, 1, memory, &key->handler);
+	}
+	out->keys = stats;
+	out->key_count = count;
+	r = postern__sqlite_end(&query, error);
+	return r == POSTERN_OK && !ok ? postern__sqlite_no_memory(error) : r;
+}
+
 int postern__sqlite_stats(struct postern_store *store,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error) {
@@ -142,6 +173,9 @@ int postern__sqlite_stats(struct postern_store *store,
 	r = read_channels(self, memory, &stats, error);
 	if (r == POSTERN_OK) {
 		r = read_handlers(self, memory, &stats, error);
+	}
+	if (r == POSTERN_OK) {
+		r = read_keys(self, memory, &stats, error);
 	}
 	if (r == POSTERN_OK) {
 		r = postern__sqlite_tenants(self, memory, &stats, error);

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
 int postern__sqlite_forget_all_nodes(struct sqlite_store *self,
@@ -92,7 +91,7 @@ int postern__sqlite_holds(struct sqlite_store *self, uint64_t node,
 	postern__sqlite_bind_text(&query, 1, lock->name);
 	postern__sqlite_bind_int(&query, 2, (int64_t)node);
 	postern__sqlite_bind_int(&query, 3, (int64_t)lock->fence);
-	*holds_out = postern__sqlite_row(&query) || postern__bug("lost-lock-kept");
+	*holds_out = postern__sqlite_row(&query);
 	return postern__sqlite_end(&query, error);
 }
 
@@ -122,7 +121,7 @@ static int renew(struct sqlite_store *self, uint64_t node, int64_t ttl_ms,
 	postern__sqlite_bind_int(&query, 2, now);
 	postern__sqlite_bind_int(&query, 3, end_of(now, ttl_ms));
 	int r = postern__sqlite_end_changes(&query, &changes, error);
-	*alive_out = changes > 0 || postern__bug("dead-node-lives");
+	*alive_out = changes > 0;
 	return r == POSTERN_OK && ttl_ms == 0
 				   ? postern__sqlite_forget_nodes(self, 0, now, error)
 				   : r;
@@ -173,9 +172,7 @@ static int take_lock(struct sqlite_store *self, const char *name, uint64_t node,
 	postern__sqlite_bind_int(&query, 4, end_of(now, ttl_ms));
 	*held_out = postern__sqlite_row(&query);
 	if (*held_out) {
-		*fence_out = postern__bug("lock-keeps-fence")
-							 ? 1
-							 : (uint64_t)postern__sqlite_int(&query, 0);
+		*fence_out = (uint64_t)postern__sqlite_int(&query, 0);
 	}
 	return postern__sqlite_end(&query, error);
 }
@@ -215,11 +212,8 @@ int postern__sqlite_unlock(struct postern_store *store,
 	}
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			postern__bug("lock-of-another-freed")
-					? "UPDATE postern_lock SET node = 0 WHERE name = ?1"
-					  " AND ?2 AND ?3"
-					: "UPDATE postern_lock SET node = 0"
-					  " WHERE name = ?1 AND node = ?2 AND fence = ?3");
+			"UPDATE postern_lock SET node = 0"
+			" WHERE name = ?1 AND node = ?2 AND fence = ?3");
 	postern__sqlite_bind_text(&query, 1, lock->name);
 	postern__sqlite_bind_int(&query, 2, (int64_t)node);
 	postern__sqlite_bind_int(&query, 3, (int64_t)lock->fence);

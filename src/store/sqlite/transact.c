@@ -91,9 +91,8 @@ static int check_fence(struct sqlite_store *self, uint64_t node,
 static int take_hold(struct sqlite_store *self, uint64_t node,
 		const struct postern_unit *unit, struct hold *out,
 		struct postern_error *error) {
-	bool first = unit->fence == 1 && !postern__bug("effect-without-completion");
-	return first ? take_first(self, node, unit, out, error)
-				 : check_fence(self, node, unit, out, error);
+	return unit->fence == 1 ? take_first(self, node, unit, out, error)
+							: check_fence(self, node, unit, out, error);
 }
 
 /* Whether a constraint would fail at the commit. */
@@ -180,8 +179,7 @@ static int run_unit(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *unit, struct postern_error *error) {
 	struct hold hold = { 0 };
 	int r = take_hold(self, node, unit, &hold, error);
-	if (r == POSTERN_OK && hold.starts == 0 &&
-			!postern__bug("unfenced-transaction")) {
+	if (r == POSTERN_OK && hold.starts == 0) {
 		unit->code = POSTERN_E_STALE;
 		return POSTERN_OK;
 	}
@@ -194,9 +192,7 @@ static int run_unit(struct sqlite_store *self, uint64_t node,
 			!postern__unit_completes(unit)) {
 		return r;
 	}
-	return postern__bug("effect-without-completion")
-				   ? POSTERN_OK
-				   : complete(self, unit, &hold, error);
+	return complete(self, unit, &hold, error);
 }
 
 /* What the units up to this one have counted is not so. */

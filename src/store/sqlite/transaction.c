@@ -26,6 +26,7 @@ int postern__sqlite_writer_open(struct sqlite_store *self,
 	if (r == POSTERN_OK) {
 		self->epoch++;
 		postern__sqlite_guard(self);
+		postern__sqlite_watch_commits(self);
 	}
 	return r;
 }
@@ -39,6 +40,38 @@ static int reopen(struct sqlite_store *self, struct postern_error *error) {
 	}
 	/* Not before: what fails on the way marks it broken again. */
 	self->broken = r != POSTERN_OK;
+	return r;
+}
+
+/* With the reader's lock: whether it was opened on the present index. */
+static bool reader_is_current(const struct sqlite_store *self) {
+	return self->reader.db &&
+		   self->reader.generation == postern__sqlite_watch_generation(self);
+}
+
+/* Inside the gate: open again what cannot be trusted, one after the other,
+   since the last connection would remove the log. An index that was lost may
+   have been lost while it was built anew: that is done once more, now that
+   nobody uses it. */
+static int refresh(struct sqlite_store *self, struct postern_error *error) {
+	unsigned generation = postern__sqlite_watch_generation(self);
+	if (generation == self->generation) {
+		return self->broken ? reopen(self, error) : POSTERN_OK;
+	}
+	self->broken = true;
+	(void)pthread_mutex_lock(&self->reader_lock);
+	int r = postern__sqlite_watch_repair(self, error);
+	if (r == POSTERN_OK) {
+		r = reopen(self, error);
+	}
+	if (r == POSTERN_OK) {
+		postern__sqlite_connection_close(&self->reader);
+		r = postern__sqlite_reader_open(self, error);
+	}
+	(void)pthread_mutex_unlock(&self->reader_lock);
+	if (r == POSTERN_OK) {
+		self->generation = generation;
+	}
 	return r;
 }
 
@@ -82,9 +115,9 @@ int postern__sqlite_enter(struct sqlite_store *self,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	r = postern__sqlite_file_check(&self->file, error);
-	if (r == POSTERN_OK && self->broken) {
-		r = reopen(self, error);
+	r = postern__sqlite_watch_check(self, error);
+	if (r == POSTERN_OK) {
+		r = refresh(self, error);
 	}
 	if (r != POSTERN_OK) {
 		postern__sqlite_leave(self);
@@ -121,15 +154,18 @@ int postern__sqlite_commit(struct sqlite_store *self,
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE, "a test says no");
 	}
 	if (r == POSTERN_OK) {
+		r = postern__sqlite_watch_before(self, error);
+	}
+	if (r == POSTERN_OK) {
 		r = run(&self->writer, "COMMIT", error);
 	}
 	postern__point("sqlite-commit.after");
-	if (r == POSTERN_OK) {
-		postern__sqlite_counts_end(self, true);
-	} else {
+	if (r != POSTERN_OK) {
 		postern__sqlite_rollback(self);
+		return r;
 	}
-	return r;
+	postern__sqlite_counts_end(self, true);
+	return postern__sqlite_watch_after(self, error);
 }
 
 void postern__sqlite_rollback(struct sqlite_store *self) {
@@ -146,9 +182,6 @@ int postern__sqlite_finish(struct sqlite_store *self, int r,
 	if (r == POSTERN_OK) {
 		return postern__sqlite_commit(self, error);
 	}
-	if (postern__bug("rolled-back-is-known")) {
-		(void)postern__sqlite_commit(self, NULL);
-	}
 	postern__sqlite_rollback(self);
 	return r;
 }
@@ -156,6 +189,23 @@ int postern__sqlite_finish(struct sqlite_store *self, int r,
 int postern__sqlite_look(struct sqlite_store *self,
 		struct postern_error *error) {
 	(void)pthread_mutex_lock(&self->reader_lock);
+	bool good = self->read_only || (postern__sqlite_watch_readable(self) &&
+										   reader_is_current(self));
+	if (!good) {
+		/* Only who may write can repair it. */
+		(void)pthread_mutex_unlock(&self->reader_lock);
+		int entered = postern__sqlite_enter(self, error);
+		if (entered != POSTERN_OK) {
+			return entered;
+		}
+		postern__sqlite_leave(self);
+		(void)pthread_mutex_lock(&self->reader_lock);
+		if (!self->reader.db) {
+			(void)pthread_mutex_unlock(&self->reader_lock);
+			return postern__fail(error, POSTERN_E_UNAVAILABLE,
+					"'%s' is being opened again", self->file.path);
+		}
+	}
 	int r = run(&self->reader, "BEGIN", error);
 	if (r != POSTERN_OK) {
 		(void)pthread_mutex_unlock(&self->reader_lock);

@@ -46,6 +46,9 @@ CREATE TABLE @handler (
 	in_process boolean NOT NULL DEFAULT false,
 	max_crashes integer NOT NULL DEFAULT 0
 );
+CREATE INDEX handler_owner ON @handler (owner);
+-- Those that an accept must not take as they are: there are seldom any.
+CREATE INDEX handler_special ON @handler (id) WHERE owner <> id OR paused;
 
 -- Deliveries that ended well, as channel_tally.
 CREATE TABLE @handler_tally (
@@ -60,24 +63,34 @@ CREATE TABLE @handler_key (
 	handler integer NOT NULL REFERENCES @handler
 );
 
--- The nodes that are there, until when unless they renew themselves (NULL:
--- until they say that they end), and what they register. host, pid: where it
--- is, for people. works: it leases, under the lock of this name or (NULL)
--- without one; all that do so at a time do it under the same. sleeps: its last
--- claim left nothing that is due, so it wants to be told of new work. rests: the
--- same of staged messages. round: what it sent in an earlier one and was not
--- carried out in it never will be.
+-- The nodes that are there, and what they register. host, pid: where it is, for
+-- people. works: it leases, under the lock of this name or (NULL) without one;
+-- all that do so at a time do it under the same. round: what it sent in an
+-- earlier one and was not carried out in it never will be.
 CREATE TABLE @node (
 	node bigint PRIMARY KEY,
-	renewed_at bigint NOT NULL,
-	lives_until bigint,
 	host text NOT NULL,
 	pid integer NOT NULL,
 	works boolean NOT NULL DEFAULT false,
 	lock_name text,
-	sleeps boolean NOT NULL DEFAULT true,
-	rests boolean NOT NULL DEFAULT true,
 	round bigint NOT NULL DEFAULT 0
+);
+-- Until when a node lives unless it renews itself (NULL: until it ends).
+-- late_since: when another node first found that it is late. A table of its own:
+-- a renewal must not wait for any other transaction of the node, whose client
+-- may have fallen silent.
+CREATE TABLE @node_term (
+	node bigint PRIMARY KEY REFERENCES @node ON DELETE CASCADE,
+	renewed_at bigint NOT NULL,
+	lives_until bigint,
+	late_since bigint
+);
+-- sleeps: the node's last claim left nothing that is due, so it wants a
+-- notification of new work. rests: the same for staged messages.
+CREATE TABLE @node_sleep (
+	node bigint PRIMARY KEY REFERENCES @node ON DELETE CASCADE,
+	sleeps boolean NOT NULL DEFAULT true,
+	rests boolean NOT NULL DEFAULT true
 );
 -- Nodes that were found gone and whose leases are not all taken back yet.
 CREATE TABLE @gone (
@@ -88,14 +101,22 @@ CREATE TABLE @node_handler (
 	handler integer NOT NULL,
 	PRIMARY KEY (node, handler)
 );
+-- The channels that a node accepts messages for, staged ones included.
+CREATE TABLE @node_channel (
+	node bigint NOT NULL REFERENCES @node ON DELETE CASCADE,
+	channel integer NOT NULL,
+	PRIMARY KEY (node, channel)
+);
 
 -- node: who holds it, 0 for nobody. fence: raised whenever another takes it.
+-- late_since: when another node first found that its term is over.
 CREATE TABLE @lock (
 	name text PRIMARY KEY,
 	node bigint NOT NULL,
 	fence bigint NOT NULL,
 	renewed_at bigint NOT NULL,
-	held_until bigint NOT NULL
+	held_until bigint NOT NULL,
+	late_since bigint
 );
 
 -- source: NULL if it is the channel's name. transport: NULL for 'api'.

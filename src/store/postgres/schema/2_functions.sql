@@ -68,7 +68,7 @@ CREATE FUNCTION @bell_1() RETURNS text LANGUAGE sql STABLE AS
 -- that are awake; one that is just falling asleep looks again within a second.
 CREATE FUNCTION @wake_1(p_node bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM 1 FROM @node WHERE sleeps AND node <> p_node LIMIT 1;
+	PERFORM 1 FROM @node_sleep WHERE sleeps AND node <> p_node LIMIT 1;
 	IF FOUND THEN
 		PERFORM pg_notify(@bell_1(), '');
 	END IF;
@@ -235,11 +235,11 @@ BEGIN
 END $$;
 
 -- Make or open again the delivery of one route to a message that is known.
--- Returns its fence, NULL if nothing changed. It is never leased: whoever has it
+-- p_handler: an owner. Returns its fence, NULL if nothing changed. It is never leased: whoever has it
 -- would have to fetch the message first, and to be told once more if the answer
 -- is lost.
 CREATE FUNCTION @add_route_1(p_now bigint, p_seq bigint, p_handler integer,
-	p_aliases integer[], p_retry boolean)
+	p_retry boolean)
 	RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	v_handler integer;
@@ -248,7 +248,8 @@ BEGIN
 	-- The handler's own delivery decides, or else that of its first alias
 	-- that has one. It may go from one table to the other meanwhile, so both
 	-- are looked at at once.
-	FOREACH v_handler IN ARRAY p_handler || p_aliases LOOP
+	FOR v_handler IN SELECT id FROM @handler WHERE owner = p_handler
+			ORDER BY id <> p_handler, id LOOP
 		SELECT * INTO v_row FROM (
 			SELECT 0::smallint AS state, fence, starts FROM @open
 				WHERE seq = p_seq AND handler = v_handler
@@ -306,10 +307,9 @@ CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_copies integer[],
 	a_seq bigint[], a_k0 bigint[], a_k1 bigint[], a_k2 bigint[],
 	a_digest uuid[], a_channel integer[], a_id text[], a_source text[],
 	a_transport text[], a_body bytea[], r_seq bigint[], r_handler integer[],
-	r_lease boolean[], r_retry boolean[], x_route integer[], x_alias integer[],
-	p_conflicts_kept integer,
+	r_lease boolean[], r_retry boolean[], p_conflicts_kept integer,
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
-	OUT opened integer[], OUT opened_fence bigint[])
+	OUT opened integer[], OUT opened_fence bigint[], OUT opened_as integer[])
 	LANGUAGE plpgsql
 	SET enable_mergejoin = off SET enable_material = off
 	SET enable_seqscan = off SET jit = off AS $$
@@ -382,6 +382,7 @@ BEGIN
 		FROM found f;
 	opened := '{}';
 	opened_fence := '{}';
+	opened_as := '{}';
 	IF known IS NULL THEN
 		RETURN;
 	END IF;
@@ -413,48 +414,76 @@ BEGIN
 		FOR v_item IN
 			SELECT r AS n, k.first,
 				coalesce(r_handler[r], r_handler[1]) AS handler,
-				coalesce(r_retry[r], r_retry[1]) AS retry,
-				coalesce(x.aliases, '{}') AS aliases
+				coalesce(r_retry[r], r_retry[1]) AS retry
 			FROM unnest(known_seq, known_same, v_own, v_there)
 				AS k (first, same, own, there)
 			JOIN unnest(p_routes) AS r ON r_seq[r] = k.own
-			LEFT JOIN (SELECT route, array_agg(alias ORDER BY n) AS aliases
-				FROM unnest(x_route, x_alias) WITH ORDINALITY
-					AS u (route, alias, n)
-				GROUP BY route) AS x ON x.route = r
 			WHERE k.first <> k.own AND k.same AND k.there
 			ORDER BY r
 		LOOP
 			v_fence := @add_route_1(p_now, v_item.first, v_item.handler,
-				v_item.aliases, v_item.retry);
+				v_item.retry);
 			IF v_fence IS NOT NULL THEN
 				opened := opened || v_item.n;
 				opened_fence := opened_fence || v_fence;
+				opened_as := opened_as || v_item.handler;
 			END IF;
 		END LOOP;
 	END IF;
 
 	-- Routes of what an earlier try of this batch has written. One that was
-	-- not to be leased may have been claimed meanwhile, and looks the same.
+	-- not to be leased may have been claimed meanwhile, and looks the same. The
+	-- earlier try may have written it under an id that is an alias by now, and
+	-- have leased what is paused by now.
 	IF v_mine THEN
 		SELECT opened || array_agg(r ORDER BY r),
 				opened_fence || array_agg(CASE
 					WHEN coalesce(r_lease[r], r_lease[1]) AND o.node = p_node
-						AND o.fence = 1 THEN -1::bigint ELSE 0 END ORDER BY r)
-			INTO opened, opened_fence
+						AND o.fence = 1 THEN -1::bigint ELSE 0 END ORDER BY r),
+				opened_as || array_agg(coalesce(o.handler, r_handler[r],
+					r_handler[1]) ORDER BY r)
+			INTO opened, opened_fence, opened_as
 			FROM unnest(known_seq, v_own) AS k (first, own)
 			JOIN unnest(p_routes) AS r ON r_seq[r] = k.own
-			LEFT JOIN LATERAL (SELECT d.node, d.fence FROM @open d
-				WHERE d.seq = k.own
-					AND d.handler = coalesce(r_handler[r], r_handler[1])
-				OFFSET 0) AS o ON true
+			LEFT JOIN LATERAL (SELECT d.node, d.fence, d.handler FROM @open d
+				WHERE d.seq = k.own AND d.handler IN (SELECT h.id
+					FROM @handler h
+					WHERE h.owner = coalesce(r_handler[r], r_handler[1]))
+				ORDER BY d.handler LIMIT 1) AS o ON true
 			WHERE k.first = k.own;
+		-- Two handlers of the earlier try may be one by now: then one of its
+		-- leases is not among these, and would be nobody's.
+		UPDATE @open o SET node = NULL, since = p_now, due_at = p_now,
+				starts = o.starts - 1
+			FROM unnest(known_seq, v_own) AS k (first, own)
+			WHERE k.first = k.own AND o.seq = k.own AND o.node = p_node
+				AND o.fence = 1 AND NOT EXISTS (
+					SELECT 1 FROM unnest(opened, opened_as) AS u (r, handler)
+					WHERE r_seq[u.r] = o.seq AND u.handler = o.handler);
 	END IF;
 END $$;
 
+-- What becomes of routes some of whose handlers are aliases or paused: the ids
+-- under which deliveries are stored, 0 for a second route to the same handler,
+-- and what is leased. Arrays as in apply_1.
+CREATE FUNCTION @resolve_routes_1(r_seq bigint[], r_handler integer[],
+	r_lease boolean[], OUT stored integer[], OUT leased boolean[])
+	LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+	SELECT array_agg(CASE WHEN r.n = r.first_n THEN r.owner ELSE 0 END
+			ORDER BY r.n), array_agg(r.lease AND NOT r.paused ORDER BY r.n)
+		INTO stored, leased
+		FROM (SELECT n, o.id AS owner, o.paused,
+				coalesce(r_lease[n], r_lease[1]) AS lease,
+				min(n) OVER (PARTITION BY r_seq[n], o.id) AS first_n
+			FROM generate_series(1, cardinality(r_seq)) AS n
+			JOIN @handler h ON h.id = coalesce(r_handler[n], r_handler[1])
+			JOIN @handler o ON o.id = h.owner) AS r;
+END $$;
+
 -- Settlements, then accepts. The arrays s_… are of settlements, a_… of
--- messages, r_… of routes (r_seq: the number of the message), all by number, and
--- x_… of aliases of routes. a_by_key: positions in the order of the keys, in which
+-- messages, and r_… of routes (r_seq: the number of the message), all by number.
+-- a_by_key: positions in the order of the keys, in which
 -- these are taken, so that no two batches wait for each other in a ring. a_fate:
 -- 0 keep, 1 park, 2 drop.
 --
@@ -464,9 +493,13 @@ END $$;
 -- NULL if all are. Never so: numbers, keys, digests, bodies and ids of messages,
 -- outcome and error.
 --
+-- Which handlers are aliases of which, and which are paused, is read here, and
+-- does not change before the commit: whoever makes an alias waits for that.
+--
 -- held: whether the node is there and has the lock; if not, nothing is settled
 -- or leased. settled: positions of the settlements that took effect, NULL for
--- all. The rest as meet_1.
+-- all. stored, leased: as resolve_routes_1, NULL if all routes are as they were
+-- sent. The rest as meet_1.
 CREATE FUNCTION @apply_1(p_node bigint, p_round bigint, p_now bigint,
 	p_lock text, p_lock_fence bigint, p_again boolean, p_lock_timeout text,
 	s_seq bigint[], s_handler integer[], s_fence bigint[], s_to smallint[],
@@ -479,10 +512,11 @@ CREATE FUNCTION @apply_1(p_node bigint, p_round bigint, p_now bigint,
 	a_content_type text[], a_correlation_id text[], a_traceparent text[],
 	a_transport text[], a_headers bytea[], a_body bytea[],
 	r_seq bigint[], r_handler integer[], r_lease boolean[], r_retry boolean[],
-	x_route integer[], x_alias integer[], p_conflicts_kept integer,
+	p_conflicts_kept integer,
 	OUT now bigint, OUT held boolean, OUT settled integer[],
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
-	OUT opened integer[], OUT opened_fence bigint[])
+	OUT opened integer[], OUT opened_fence bigint[], OUT opened_as integer[],
+	OUT stored integer[], OUT leased boolean[])
 	LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
 	v_count integer := cardinality(a_seq);
@@ -507,6 +541,7 @@ DECLARE
 		CASE cardinality(a_transport) WHEN 1 THEN a_transport[1] END;
 	v_lease boolean[];
 	v_round bigint;
+	v_special integer[]; -- handlers that are aliases or paused
 BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
 	PERFORM pg_advisory_xact_lock_shared(-p_node);
@@ -531,6 +566,14 @@ BEGIN
 	END IF;
 	IF v_count = 0 THEN
 		RETURN;
+	END IF;
+	PERFORM pg_advisory_xact_lock_shared(hashtext('@handler'), 0);
+	SELECT array_agg(h.id) INTO v_special
+		FROM @handler h WHERE h.owner <> h.id OR h.paused;
+	IF v_special && r_handler THEN
+		SELECT r.stored, r.leased INTO stored, leased
+			FROM @resolve_routes_1(r_seq, r_handler, r_lease) AS r;
+		r_handler := stored;
 	END IF;
 
 	WITH s AS (
@@ -562,7 +605,14 @@ BEGIN
 					AS u;
 		END IF;
 	END IF;
-	v_lease := CASE WHEN held THEN r_lease ELSE '{false}' END;
+	v_lease := CASE WHEN held THEN coalesce(leased, r_lease)
+		ELSE '{false}' END;
+	IF 0 = ANY (stored) THEN
+		v_routes := ARRAY(SELECT n FROM unnest(v_routes) AS n
+			WHERE stored[n] <> 0);
+		v_again := ARRAY(SELECT n FROM unnest(v_again) AS n
+			WHERE stored[n] <> 0);
+	END IF;
 
 	INSERT INTO @message (seq, received_at, channel, id, source, type, subject,
 			time, content_type, correlation_id, traceparent, transport, headers,
@@ -599,12 +649,13 @@ BEGIN
 		RETURN;
 	END IF;
 
-	SELECT m.known, m.known_seq, m.known_same, m.opened, m.opened_fence
-		INTO known, known_seq, known_same, opened, opened_fence
+	SELECT m.known, m.known_seq, m.known_same, m.opened, m.opened_fence,
+			m.opened_as
+		INTO known, known_seq, known_same, opened, opened_fence, opened_as
 		FROM @meet_1(p_node, now, v_copies, v_again, a_seq, a_k0, a_k1, a_k2,
 			a_digest, a_channel, a_id, a_source, a_transport, a_body, r_seq,
-			r_handler, v_lease, r_retry, x_route, x_alias, p_conflicts_kept)
-			AS m;
+			r_handler, CASE WHEN held THEN r_lease ELSE '{false}' END, r_retry,
+			p_conflicts_kept) AS m;
 	IF cardinality(opened) > 0 THEN
 		PERFORM @wake_1(p_node);
 	END IF;
@@ -627,8 +678,12 @@ BEGIN
 	END IF;
 END $$;
 
--- Lease what is due. w_…: of the wanted handlers. p_bytes: stop after the body
--- that passes this. The last row has no seq: it says what is left.
+-- Lease what is due, under every id of the wanted handlers. w_…: of the wanted
+-- handlers; want: the position of the one it was claimed for. p_bytes: stop after
+-- the body that passes this. The last row has no seq: it says what is left.
+--
+-- Aliases come before their owner: nothing new is stored under them, so they
+-- cannot hold up the others for long.
 --
 -- held: whether the lock was held; if not, nothing was leased. next_due: in
 -- how many ms the next pending delivery is due, 0 if some are due that were
@@ -638,19 +693,21 @@ END $$;
 -- p_latest: the latest that the clock is known to have been. If it went back,
 -- what is pending since later than now is due at once.
 --
--- w_from: look at what is due since then before the rest. What was claimed stays
--- in the index until it is vacuumed, and whoever drains a large backlog would
--- walk over all of that each time. reached: where to begin the next time.
+-- m_handler, m_from: under this id, look at what is due since then before the
+-- rest. What was claimed stays in the index until it is vacuumed, and whoever
+-- drains a large backlog would walk over all of that each time. reached_handler,
+-- reached: where to begin the next time.
 CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_latest bigint,
 	p_lock text, p_lock_fence bigint, p_lock_timeout text, w_handler integer[],
-	w_max integer[], w_in_process boolean[], w_from bigint[], p_max integer,
-	p_bytes bigint)
+	w_max integer[], w_in_process boolean[], m_handler integer[],
+	m_from bigint[], p_max integer, p_bytes bigint)
 	RETURNS TABLE (seq bigint, handler integer, fence bigint, failures integer,
-		suspicion smallint, channel integer, id text, source text, type text,
+		suspicion smallint, want integer, channel integer, id text, source text, type text,
 		subject text, "time" text, content_type text, correlation_id text,
 		traceparent text, transport text, headers bytea, body bytea,
 		received_at bigint, held boolean, now bigint, next_due bigint,
-		waiting bigint, xid bigint, reached bigint[])
+		waiting bigint, xid bigint, reached_handler integer[],
+		reached bigint[])
 	LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
 	SET enable_material = off
@@ -659,6 +716,9 @@ CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_latest bigint,
 #variable_conflict use_column
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
+	v_ids integer[]; -- of the wanted handlers that are not paused
+	v_wants integer[];
+	v_in_process boolean[];
 	v_want record;
 	v_pick record;
 	v_group bigint;
@@ -677,26 +737,37 @@ BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
 	IF NOT @holds_1(p_node, p_lock, p_lock_fence) THEN
 		RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
-			NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL,
-			NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea,
-			NULL::bigint, false, v_now, -1::bigint, 0::bigint, NULL::bigint,
-			w_from;
+			NULL::integer, NULL::smallint, NULL::integer, NULL::integer, NULL,
+			NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea,
+			NULL::bytea, NULL::bigint, false, v_now, -1::bigint, 0::bigint,
+			NULL::bigint, NULL::integer[], NULL::bigint[];
 		RETURN;
 	END IF;
+	SELECT array_agg(i.id ORDER BY i.n, i.last, i.id),
+			array_agg(i.n::integer ORDER BY i.n, i.last, i.id),
+			array_agg(i.in_process ORDER BY i.n, i.last, i.id)
+		INTO v_ids, v_wants, v_in_process
+		FROM (SELECT DISTINCT ON (k.id) k.id, k.id = o.id AS last, w.n,
+				w.in_process
+			FROM unnest(w_handler, w_in_process) WITH ORDINALITY
+				AS w (handler, in_process, n)
+			JOIN @handler h ON h.id = w.handler
+			JOIN @handler o ON o.id = h.owner
+			JOIN @handler k ON k.owner = o.id
+			WHERE NOT o.paused ORDER BY k.id, w.n) AS i;
 
 	IF v_now < p_latest - 1000 THEN
 		UPDATE @open o SET due_at = v_now, since = v_now
 			WHERE o.node IS NULL AND o.since > v_now;
-		w_from := array_fill(0::bigint, ARRAY[cardinality(w_from)]);
+		m_handler := '{}';
 	END IF;
-	v_reached := w_from;
+	v_reached := ARRAY(SELECT coalesce(m_from[array_position(m_handler, i)], 0)
+		FROM unnest(v_ids) WITH ORDINALITY AS u (i, n) ORDER BY n);
 
 	-- Suspects: the oldest group, whole, by one node at a time.
-	SELECT coalesce(array_agg(w.handler), '{}') INTO v_wanted
-		FROM unnest(w_handler, w_in_process) AS w (handler, in_process)
-		JOIN @handler h ON h.id = w.handler
-		JOIN @handler o ON o.id = h.owner
-		WHERE w.in_process AND NOT o.paused;
+	SELECT coalesce(array_agg(u.id), '{}') INTO v_wanted
+		FROM unnest(v_ids, v_in_process) AS u (id, in_process)
+		WHERE u.in_process;
 	PERFORM 1 FROM @open o WHERE o.suspect > 0 LIMIT 1;
 	IF FOUND AND cardinality(v_wanted) > 0 THEN
 		LOCK TABLE @gone IN SHARE ROW EXCLUSIVE MODE;
@@ -723,15 +794,14 @@ BEGIN
 	END IF;
 
 	FOR v_want IN
-		SELECT w.handler, w.max, w.in_process, w.start, w.n
-		FROM unnest(w_handler, w_max, w_in_process, w_from) WITH ORDINALITY
-			AS w (handler, max, in_process, start, n)
-		JOIN @handler h ON h.id = w.handler
-		JOIN @handler o ON o.id = h.owner
-		WHERE NOT o.paused ORDER BY w.n
+		SELECT w.handler, w.want, w_max[w.want] AS max, w.in_process, w.start,
+			w.n
+		FROM unnest(v_ids, v_wants, v_in_process, v_reached) WITH ORDINALITY
+			AS w (handler, want, in_process, start, n) ORDER BY w.n
 	LOOP
 		CONTINUE WHEN v_suspects > 0 AND v_want.in_process;
 		EXIT WHEN cardinality(v_places) >= p_max OR v_bytes > p_bytes;
+		v_want.max := w_max[v_want.want]; -- less what its aliases took
 		v_low := v_want.start;
 		v_high := v_now;
 		LOOP
@@ -752,6 +822,7 @@ BEGIN
 				v_places := v_places || v_pick.place;
 				v_bytes := v_bytes + v_pick.len;
 				v_want.max := v_want.max - 1;
+				w_max[v_want.want] := v_want.max;
 				v_reached[v_want.n] := greatest(v_pick.due_at,
 					v_reached[v_want.n]);
 			END LOOP;
@@ -771,6 +842,7 @@ BEGIN
 			FOR UPDATE SKIP LOCKED
 		LOOP
 			v_places := v_places || v_pick.place;
+			w_max[v_want.want] := w_max[v_want.want] - 1;
 		END LOOP;
 	END LOOP;
 
@@ -786,11 +858,12 @@ BEGIN
 		)
 		SELECT l.seq, l.handler, l.fence, l.failures,
 			CASE WHEN l.n <= v_suspects THEN v_suspicion ELSE 0::smallint END,
+			v_wants[array_position(v_ids, l.handler)],
 			m.channel, m.id, coalesce(m.source, c.name), m.type, m.subject,
 			m.time, m.content_type, m.correlation_id, m.traceparent,
 			m.transport, m.headers, m.body, m.received_at, NULL::boolean,
 			NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
-			NULL::bigint[]
+			NULL::integer[], NULL::bigint[]
 		FROM leased l
 		LEFT JOIN LATERAL (SELECT * FROM @message k WHERE k.seq = l.seq
 			OFFSET 0) AS m ON true
@@ -798,11 +871,9 @@ BEGIN
 		ORDER BY l.n > v_suspects, l.due_at, l.seq;
 
 	FOR v_want IN
-		SELECT w.handler, w.start
-		FROM unnest(w_handler, w_from) AS w (handler, start)
-		JOIN @handler h ON h.id = w.handler
-		JOIN @handler o ON o.id = h.owner
-		WHERE NOT o.paused
+		SELECT i AS handler,
+			coalesce(m_from[array_position(m_handler, i)], 0) AS start
+		FROM unnest(v_ids) AS i
 	LOOP
 		EXIT WHEN v_next = 0;
 		SELECT p.due_at INTO v_due FROM @open p
@@ -825,13 +896,33 @@ BEGIN
 		END IF;
 	END LOOP;
 	-- If nothing is left the node does not look again by itself.
-	UPDATE @node n SET sleeps = v_next <> 0
+	UPDATE @node_sleep n SET sleeps = v_next <> 0
 		WHERE n.node = p_node AND n.sleeps <> (v_next <> 0);
 	RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
-		NULL::integer, NULL::smallint, NULL::integer, NULL, NULL, NULL, NULL,
-		NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea, NULL::bigint,
-		true, v_now, v_next, v_waiting,
-		pg_current_xact_id_if_assigned()::text::bigint, v_reached;
+		NULL::integer, NULL::smallint, NULL::integer, NULL::integer, NULL, NULL,
+		NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea,
+		NULL::bigint, true, v_now, v_next, v_waiting,
+		pg_current_xact_id_if_assigned()::text::bigint, v_ids, v_reached;
+END $$;
+
+-- All that one handler has belongs to another from now on, after all batches
+-- that are under way: they accept for two handlers.
+CREATE FUNCTION @make_alias_1(p_handler integer, p_owner integer)
+	RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	-- Batches that come meanwhile wait behind this, so it never waits long.
+	FOR i IN 1 .. 50 LOOP
+		BEGIN
+			PERFORM set_config('lock_timeout', '200', true);
+			PERFORM pg_advisory_xact_lock(hashtext('@handler'), 0);
+			UPDATE @handler SET owner = p_owner WHERE owner = p_handler;
+			RETURN;
+		EXCEPTION WHEN lock_not_available THEN
+			PERFORM pg_sleep(0.1);
+		END;
+	END LOOP;
+	RAISE 'other transactions have been accepting messages for 15 s; try again'
+		USING ERRCODE = 'lock_not_available';
 END $$;
 
 -- The handler a key belongs to, made if it is missing; see the contract of
@@ -865,22 +956,12 @@ BEGIN
 		IF v_known IS NULL THEN
 			INSERT INTO @handler_key (key, handler) VALUES (v_key, v_id);
 		ELSIF v_known <> v_id THEN
-			UPDATE @handler SET owner = v_id WHERE owner = v_known;
+			PERFORM @make_alias_1(v_known, v_id);
 		END IF;
 	END LOOP;
 	UPDATE @handler SET key = p_key, in_process = p_in_process,
 		max_crashes = p_max_crashes WHERE id = v_id;
 END $$;
-
--- Times that were set before the clock went back begin anew.
-CREATE FUNCTION @repair_terms_1(p_now bigint)
-	RETURNS void LANGUAGE sql AS $$
-	UPDATE @node SET lives_until = lives_until - renewed_at + p_now,
-		renewed_at = p_now
-		WHERE renewed_at > p_now AND lives_until IS NOT NULL;
-	UPDATE @lock SET held_until = held_until - renewed_at + p_now,
-		renewed_at = p_now WHERE renewed_at > p_now;
-$$;
 
 -- Prolong the life of a node; 0 ends it. Whether it was there.
 CREATE FUNCTION @renew_1(p_node bigint, p_now bigint, p_ttl bigint,
@@ -895,7 +976,7 @@ BEGIN
 			INSERT INTO @gone VALUES (p_node) ON CONFLICT DO NOTHING;
 		END IF;
 	ELSE
-		UPDATE @node SET renewed_at = renew_1.now,
+		UPDATE @node_term SET renewed_at = renew_1.now, late_since = NULL,
 			lives_until = least(renew_1.now::numeric + p_ttl,
 				9223372036854775807)
 			WHERE node = p_node;
@@ -903,13 +984,52 @@ BEGIN
 	END IF;
 END $$;
 
+-- The terms of all nodes, as they are now. Those that are over are marked as
+-- late. Times that were set before the clock went back begin anew. lease: how
+-- long it lives at a time. late: its term is over; long_late: it was found late
+-- its whole lease ago. lost: leases of nodes that are gone are still to be
+-- recovered (with node NULL, in a row of its own).
+CREATE FUNCTION @watch_nodes_1(p_node bigint, p_now bigint)
+	RETURNS TABLE (node bigint, renewed_at bigint, lease bigint, late boolean,
+		long_late boolean, lost boolean) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+BEGIN
+	PERFORM 1 FROM @node_term t WHERE t.renewed_at > v_now
+		OR t.late_since > v_now
+		OR t.lives_until <= v_now AND t.late_since IS NULL;
+	IF FOUND THEN
+		UPDATE @node_term t SET lives_until = t.lives_until - t.renewed_at
+				+ v_now, renewed_at = v_now, late_since = NULL
+			WHERE t.lives_until IS NOT NULL
+				AND (t.renewed_at > v_now OR t.late_since > v_now);
+		UPDATE @node_term t SET late_since = v_now
+			WHERE t.lives_until <= v_now AND t.late_since IS NULL
+				AND t.node <> p_node;
+	END IF;
+	RETURN QUERY SELECT t.node, t.renewed_at, t.lives_until - t.renewed_at,
+			t.lives_until <= v_now,
+			t.lives_until <= v_now
+				AND t.late_since + t.lives_until - t.renewed_at <= v_now,
+			NULL::boolean
+		FROM @node_term t WHERE t.lives_until IS NOT NULL;
+	RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean,
+		NULL::boolean, EXISTS (SELECT 1 FROM @gone);
+END $$;
+
 -- Give back leases that a node was never told of, those of them that it has.
+-- What was accepted may have been written under another id of the handler; of
+-- what was claimed (p_claimed) the id is known.
 -- Locking them waits for a claim that is still under way; p_batches: batches are
 -- waited for, too. What the server has not begun with of an earlier round, a
 -- batch or another one of these, does nothing any more.
+--
+-- The deliveries are locked in their order, as batches lock them, and the node's
+-- row after them.
 CREATE FUNCTION @give_back_1(p_node bigint, p_round bigint, p_now bigint,
 	p_lock_timeout text, p_batches boolean, p_seq bigint[], p_handler integer[],
-	p_fence bigint[]) RETURNS void LANGUAGE plpgsql
+	p_fence bigint[], p_claimed boolean[]) RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
 	SET enable_material = off
 	SET enable_seqscan = off SET jit = off
@@ -921,19 +1041,30 @@ BEGIN
 	IF p_batches THEN
 		PERFORM pg_advisory_xact_lock(-p_node);
 	END IF;
+	PERFORM 1 FROM unnest(p_seq, p_handler, p_claimed)
+			AS u (seq, handler, claimed)
+		CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
+			WHERE k.seq = u.seq AND (k.handler = u.handler
+				OR NOT u.claimed AND k.handler IN (SELECT i.id FROM @handler h
+					JOIN @handler i ON i.owner = h.owner
+					WHERE h.id = u.handler))
+			OFFSET 0) AS k
+		JOIN @open o ON o.ctid = k.place
+		ORDER BY u.seq, u.handler FOR UPDATE OF o;
 	UPDATE @node SET round = p_round WHERE node = p_node AND round < p_round;
 	IF NOT FOUND THEN
 		RETURN;
 	END IF;
-	PERFORM 1 FROM unnest(p_seq, p_handler) AS u (seq, handler)
-		CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
-			WHERE k.seq = u.seq AND k.handler = u.handler OFFSET 0) AS k
-		JOIN @open o ON o.ctid = k.place FOR UPDATE OF o;
 	UPDATE @open o SET node = NULL, since = v_now, due_at = v_now,
 		starts = o.starts - 1, solo = false
-		FROM unnest(p_seq, p_handler, p_fence) AS u (seq, handler, fence)
+		FROM unnest(p_seq, p_handler, p_fence, p_claimed)
+			AS u (seq, handler, fence, claimed)
 		CROSS JOIN LATERAL (SELECT k.ctid AS place FROM @open k
-			WHERE k.seq = u.seq AND k.handler = u.handler OFFSET 0) AS k
+			WHERE k.seq = u.seq AND (k.handler = u.handler
+				OR NOT u.claimed AND k.handler IN (SELECT i.id FROM @handler h
+					JOIN @handler i ON i.owner = h.owner
+					WHERE h.id = u.handler))
+			OFFSET 0) AS k
 		WHERE o.ctid = k.place AND o.fence = u.fence AND o.node = p_node;
 END $$;
 
@@ -953,38 +1084,82 @@ BEGIN
 		WHERE l.pid <> pg_backend_pid() AND l.mode = 'ShareLock';
 END $$;
 
--- Take a lock or keep it. Returns its fence, NULL if another has it.
+-- End nodes that were silent for longer than their lease, unless they renewed
+-- themselves meanwhile. Their leases are to be recovered then.
+CREATE FUNCTION @expire_nodes_1(p_now bigint, p_nodes bigint[],
+	p_renewed_at bigint[]) RETURNS void LANGUAGE plpgsql
+	SET lock_timeout = 250 AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+	v_nodes bigint[];
+BEGIN
+	PERFORM @end_transactions_1(p_nodes);
+	PERFORM @halt_1(p_nodes);
+	-- A renewal that is under way is waited for, and counts.
+	v_nodes := ARRAY(SELECT t.node FROM @node_term t
+		JOIN unnest(p_nodes, p_renewed_at) AS u (node, renewed_at)
+			ON u.node = t.node AND u.renewed_at = t.renewed_at
+		WHERE t.lives_until <= v_now ORDER BY t.node FOR UPDATE OF t);
+	WITH dead AS (
+		DELETE FROM @node n WHERE n.node = ANY (v_nodes) RETURNING n.node
+	)
+	INSERT INTO @gone SELECT node FROM dead ON CONFLICT DO NOTHING;
+END $$;
+
+-- Take a lock or keep it. fence: NULL if another has it. renewed_at, term: of
+-- whoever has it now. p_silent: the renewed_at that the caller has seen for
+-- longer than the term; a lock whose owner is silent so long is taken over, and
+-- so is one that was found late its whole term ago.
 --
 -- Whoever takes it over waits for what its former owner has under way, though
 -- not for long: its own renewal must not wait.
 CREATE FUNCTION @lock_1(p_name text, p_node bigint, p_now bigint,
-	p_ttl bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+	p_ttl bigint, p_silent bigint, OUT fence bigint, OUT renewed_at bigint,
+	OUT term bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 	v_until bigint := least(v_now::numeric + p_ttl, 9223372036854775807);
-	v_owner bigint;
 	v_fence bigint;
 BEGIN
-	PERFORM @repair_terms_1(v_now);
-	UPDATE @lock SET renewed_at = v_now, held_until = v_until
-		WHERE name = p_name AND node = p_node RETURNING fence INTO v_fence;
-	IF FOUND THEN
-		RETURN v_fence;
+	UPDATE @lock l SET renewed_at = v_now, held_until = v_until,
+		late_since = NULL
+		WHERE l.name = p_name AND l.node = p_node RETURNING l.fence INTO v_fence;
+	IF NOT FOUND THEN
+		INSERT INTO @lock AS l VALUES (p_name, p_node, 1, v_now, v_until)
+			ON CONFLICT DO NOTHING RETURNING l.fence INTO v_fence;
 	END IF;
-	INSERT INTO @lock VALUES (p_name, p_node, 1, v_now, v_until)
-		ON CONFLICT DO NOTHING;
-	IF FOUND THEN
-		RETURN 1;
+	IF NOT FOUND THEN
+		v_fence := @take_over_lock_1(p_name, p_node, v_now, p_ttl, p_silent);
 	END IF;
-	SELECT node INTO v_owner FROM @lock WHERE name = p_name
-		AND (node = 0 OR held_until <= v_now);
+	SELECT l.renewed_at, l.held_until - l.renewed_at INTO renewed_at, term
+		FROM @lock l WHERE l.name = p_name;
+	fence := v_fence;
+END $$;
+
+-- The same of a lock that another node has, or had.
+CREATE FUNCTION @take_over_lock_1(p_name text, p_node bigint, p_now bigint,
+	p_ttl bigint, p_silent bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	v_lock record;
+	v_fence bigint;
+BEGIN
+	UPDATE @lock SET held_until = held_until - renewed_at + p_now,
+		renewed_at = p_now, late_since = NULL
+		WHERE name = p_name AND (renewed_at > p_now OR late_since > p_now);
+	UPDATE @lock SET late_since = p_now
+		WHERE name = p_name AND node <> 0 AND held_until <= p_now
+			AND late_since IS NULL;
+	SELECT * INTO v_lock FROM @lock WHERE name = p_name
+		AND (node = 0 OR held_until <= p_now AND (renewed_at = p_silent
+			OR late_since + held_until - renewed_at <= p_now));
 	IF NOT FOUND THEN
 		RETURN NULL;
 	END IF;
-	PERFORM 1 FROM @node WHERE node = v_owner
-		AND (lives_until IS NULL OR lives_until > v_now);
-	IF NOT FOUND AND v_owner <> 0 THEN
-		PERFORM @end_transactions_1(ARRAY[v_owner]);
+	PERFORM 1 FROM @node_term WHERE node = v_lock.node
+		AND (lives_until IS NULL OR lives_until > p_now);
+	IF NOT FOUND AND v_lock.node <> 0 THEN
+		PERFORM @end_transactions_1(ARRAY[v_lock.node]);
 	END IF;
 	BEGIN
 		PERFORM set_config('lock_timeout',
@@ -993,56 +1168,54 @@ BEGIN
 	EXCEPTION WHEN lock_not_available THEN
 		RETURN NULL;
 	END;
-	UPDATE @lock SET node = p_node, fence = fence + 1, renewed_at = v_now,
-		held_until = v_until WHERE name = p_name AND node = v_owner
-			AND (node = 0 OR held_until <= v_now)
+	UPDATE @lock SET node = p_node, fence = fence + 1, renewed_at = p_now,
+		held_until = least(p_now::numeric + p_ttl, 9223372036854775807),
+		late_since = NULL
+		WHERE name = p_name AND node = v_lock.node
+			AND renewed_at = v_lock.renewed_at
 		RETURNING fence INTO v_fence;
 	RETURN v_fence;
 END $$;
 
--- A node that begins to live, and the handlers it registers.
+-- A node that begins to live, and the handlers it registers. p_again: it is
+-- enrolled already, and does not come back if it is gone. Returns the time, NULL
+-- if it is gone.
 CREATE FUNCTION @enrol_node_1(p_node bigint, p_now bigint, p_lease bigint,
-	p_handlers integer[], p_host text, p_pid integer)
-	RETURNS void LANGUAGE plpgsql AS $$
+	p_handlers integer[], p_host text, p_pid integer, p_again boolean)
+	RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
 BEGIN
-	INSERT INTO @node (node, renewed_at, lives_until, host, pid)
-		VALUES (p_node, v_now, v_now + p_lease, p_host, p_pid)
-		ON CONFLICT (node) DO UPDATE
-		SET renewed_at = v_now, lives_until = v_now + p_lease;
+	IF p_again THEN
+		PERFORM 1 FROM @node WHERE node = p_node FOR KEY SHARE;
+		IF NOT FOUND THEN
+			RETURN NULL;
+		END IF;
+	END IF;
+	INSERT INTO @node (node, host, pid) VALUES (p_node, p_host, p_pid)
+		ON CONFLICT DO NOTHING;
+	IF NOT p_again THEN -- or a renewal would wait for this transaction
+		INSERT INTO @node_term (node, renewed_at, lives_until)
+			VALUES (p_node, v_now, v_now + p_lease)
+			ON CONFLICT (node) DO UPDATE SET renewed_at = v_now,
+				lives_until = v_now + p_lease, late_since = NULL;
+	END IF;
+	INSERT INTO @node_sleep (node) VALUES (p_node) ON CONFLICT DO NOTHING;
 	DELETE FROM @node_handler WHERE node = p_node;
 	INSERT INTO @node_handler (node, handler)
 		SELECT p_node, unnest(p_handlers);
+	RETURN v_now;
 END $$;
 
 -- A node is going to lease, under this lock or (NULL) without one, unless
 -- another one does so under another, which is told; alive: the node is there.
--- Whoever is late of those would not be found gone by others before it is back.
-CREATE FUNCTION @engage_1(p_node bigint, p_now bigint, p_lock text,
+CREATE FUNCTION @engage_1(p_node bigint, p_lock text,
 	OUT alive boolean, OUT other bigint, OUT other_host text,
 	OUT other_pid integer, OUT other_lock text)
 	LANGUAGE plpgsql SET lock_timeout = 250 AS $$
-DECLARE
-	v_now bigint := coalesce(p_now, @now_ms());
-	v_late bigint[];
 BEGIN
 	-- One at a time.
 	PERFORM pg_advisory_xact_lock(hashtext('@node'), 1);
-	PERFORM @repair_terms_1(v_now);
-	SELECT array_agg(node) INTO v_late FROM @node
-		WHERE works AND lock_name IS DISTINCT FROM p_lock
-			AND lives_until <= v_now AND node <> p_node;
-	IF v_late IS NOT NULL THEN
-		PERFORM @end_transactions_1(v_late);
-		PERFORM @halt_1(v_late);
-		WITH dead AS (
-			DELETE FROM @node
-			WHERE node = ANY (v_late) AND lives_until <= v_now
-			RETURNING node
-		)
-		INSERT INTO @gone SELECT node FROM dead ON CONFLICT DO NOTHING;
-	END IF;
 	SELECT n.node, n.host, n.pid, n.lock_name
 		INTO other, other_host, other_pid, other_lock FROM @node n
 		WHERE n.works AND n.lock_name IS DISTINCT FROM p_lock
@@ -1065,8 +1238,7 @@ END $$;
 -- with the odd one. What was lost while it ran alone has crashed.
 --
 -- Fails with lock_not_available if somebody else is at it, or stopped in the
--- middle of it and is not known to be gone yet: whoever waited for that would
--- not be there to end it.
+-- middle of it and is not known to be gone yet.
 CREATE FUNCTION @recover_1(p_node bigint, p_now bigint, p_lock text,
 	p_lock_fence bigint, p_all boolean, p_max integer, p_kept integer,
 	OUT held boolean, OUT released bigint, OUT suspects bigint,
@@ -1074,7 +1246,6 @@ CREATE FUNCTION @recover_1(p_node bigint, p_now bigint, p_lock text,
 	LANGUAGE plpgsql SET lock_timeout = 250 SET jit = off AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
-	v_late bigint[];
 	v_lost record;
 	v_last bigint;
 BEGIN
@@ -1086,25 +1257,12 @@ BEGIN
 	IF NOT held THEN
 		RETURN;
 	END IF;
-	PERFORM @repair_terms_1(v_now);
-	v_late := ARRAY(SELECT node FROM @node
-		WHERE lives_until <= v_now AND node <> p_node);
-	IF cardinality(v_late) = 0 THEN
-		PERFORM 1 FROM @gone;
-		IF NOT FOUND AND NOT p_all THEN
-			RETURN;
-		END IF;
-	END IF;
-	PERFORM @end_transactions_1(v_late);
 	-- One at a time, and not while suspects are claimed.
 	LOCK TABLE @gone IN SHARE ROW EXCLUSIVE MODE;
-	PERFORM @halt_1(v_late);
-	WITH dead AS (
-		DELETE FROM @node WHERE node = ANY (v_late) AND lives_until <= v_now
-		RETURNING node
-	)
-	INSERT INTO @gone SELECT node FROM dead ON CONFLICT DO NOTHING;
-
+	PERFORM 1 FROM @gone;
+	IF NOT FOUND AND NOT p_all THEN
+		RETURN;
+	END IF;
 	SELECT coalesce(max(suspect), 0) INTO v_last FROM @open
 		WHERE suspect > 0;
 	-- By key, not by place: what was locked may be newer than what this

@@ -96,7 +96,7 @@ DECLARE
 	v_id text := p_id;
 	v_channel record;
 BEGIN
-	SELECT c.id, c.max_size, (SELECT bool_and(rests) FROM @node) AS all_rest
+	SELECT c.id, c.max_size, (SELECT bool_and(rests) FROM @node_sleep) AS all_rest
 		INTO v_channel FROM @channel c WHERE c.name = p_channel;
 	IF NOT FOUND THEN
 		RAISE 'postern.publish: no channel "%"', p_channel
@@ -188,9 +188,9 @@ $$;
 CREATE FUNCTION @look_staged_1(p_node bigint, p_rests boolean)
 	RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM 1 FROM @node WHERE node = p_node AND rests <> p_rests;
+	PERFORM 1 FROM @node_sleep WHERE node = p_node AND rests <> p_rests;
 	IF FOUND THEN
-		UPDATE @node SET rests = p_rests WHERE node = p_node;
+		UPDATE @node_sleep SET rests = p_rests WHERE node = p_node;
 	END IF;
 	PERFORM 1 FROM @staged WHERE refused IS NULL LIMIT 1;
 	RETURN FOUND;

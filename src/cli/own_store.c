@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Opens the store exclusively. If a server owns it, waiting is useless, and the
+ * error says that the server must be stopped first.
+ */
+
+#include "cli/own_store.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/command.h"
+#include "cli/out.h"
+#include "server/config.h"
+#include "server/store_open.h"
+#include "store/store.h"
+
+static void print_notice(void *context, const char *text) {
+	(void)context;
+	postern__err_print("note: %s", text);
+}
+
+void postern__own_store_options(const struct postern__config_store *store,
+		struct postern_box_options *out) {
+	postern__config_box_options(store, out);
+	out->orphans = POSTERN_ORPHANS_HOLD;
+	out->remark = print_notice;
+}
+
+void postern__own_store_label(const struct postern__config_store *store,
+		char out[POSTERN__OWN_LABEL_MAX]) {
+	char url[POSTERN__REDACT_TEXT_MAX];
+	char schema[POSTERN__SCHEMA_NAME_MAX];
+	postern__redact(store->values.store, url, sizeof url);
+	postern__config_schema_name(store, schema, sizeof schema);
+	if (*schema && !strstr(url, "schema=")) {
+		(void)snprintf(out, POSTERN__OWN_LABEL_MAX, "%s (schema %s)", url,
+				schema);
+	} else {
+		(void)snprintf(out, POSTERN__OWN_LABEL_MAX, "%s", url);
+	}
+}
+
+int postern__own_store_open(const struct postern__cli *cli,
+		const struct postern__config_store *store,
+		const struct postern_box_options *options, struct postern_box **out) {
+	const char *url = store->values.store;
+	struct postern_error error;
+	int r = postern__store_open_wait(url, options, out, &error);
+	if (r == POSTERN_OK) {
+		return POSTERN__EXIT_OK;
+	}
+	(void)postern__config_store_fail(cli->config, store, r, &error);
+	if (r == POSTERN_E_BUSY && postern__store_has_server(url)) {
+		postern__err_print("%s: a server is running: %s; stop it first",
+				cli->command->name, error.text);
+		return POSTERN__EXIT_UNREACHABLE;
+	}
+	return postern__print_error(cli, &error);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Pausing and resuming handlers.
+ *
+ * The store has the only truth, because an operator may pause a handler through
+ * any node: a paused handler is neither leased at accept nor claimed there.
+ * What a box keeps in memory is a copy, read again whenever a runner polls or
+ * is woken. While the copy says paused, nothing is asked for; when it becomes
+ * paused, leases that have not begun go back to the store.
+ */
+
+#include "core/box.h"
+
+#include "base/fail.h"
+#include "base/point.h"
+
+#include <stdlib.h>
+
+/* With the lock. */
+static void set_entry_paused(struct postern_box *box,
+		struct postern__entry *entry, bool paused) {
+	if (entry->paused == paused) {
+		return;
+	}
+	entry->paused = paused;
+	if (!paused) {
+		postern__claim_hint(box, entry, 0);
+		return;
+	}
+	postern__list_each(link, &entry->queue) {
+		postern__run_give_back(container_of(link, struct postern_run, link));
+	}
+}
+
+/* With `pausing`, so that an older answer never replaces a newer one. */
+static int read_pauses(struct postern_box *box, struct postern_error *error) {
+	int r = POSTERN_OK;
+	size_t count = box->entry_count;
+	int64_t *ids = calloc(count + 1, sizeof(*ids));
+	bool *paused = calloc(count + 1, sizeof(*paused));
+	if (!ids || !paused) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		goto out;
+	}
+	for (size_t i = 0; i < count; i++) {
+		ids[i] = box->entries[i]->id;
+	}
+	postern__point("pauses.before");
+	r = box->store->ops->read_pauses(box->store, ids, count, paused, error);
+	postern__point("pauses.after");
+	if (r) {
+		goto out;
+	}
+	(void)pthread_mutex_lock(&box->lock);
+	for (size_t i = 0; i < count; i++) {
+		set_entry_paused(box, box->entries[i], paused[i]);
+	}
+	(void)pthread_mutex_unlock(&box->lock);
+out:
+	free(paused);
+	free(ids);
+	return r;
+}
+
+int postern__pauses_refresh(struct postern_box *box,
+		struct postern_error *error) {
+	(void)pthread_mutex_lock(&box->pausing);
+	int r = read_pauses(box, error);
+	(void)pthread_mutex_unlock(&box->pausing);
+	return r;
+}
+
+static int set_paused(struct postern_box *box, const char *handler, bool paused,
+		struct postern_error *error) {
+	if (!handler || handler[0] == '\0') {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the handler is missing");
+	}
+	struct postern_edit change = {
+		.kind = paused ? POSTERN_EDIT_PAUSE : POSTERN_EDIT_RESUME,
+		.handler = handler,
+	};
+	int r = postern__edit(box, &change, error);
+	/* The handler is paused from here on; a copy that cannot be read now is
+	   read at the next poll. */
+	if (!r && box->started) {
+		(void)postern__pauses_refresh(box, NULL);
+	}
+	return r;
+}
+
+int postern_box_pause(struct postern_box *box, const char *handler,
+		struct postern_error *error) {
+	return set_paused(box, handler, true, error);
+}
+
+int postern_box_resume(struct postern_box *box, const char *handler,
+		struct postern_error *error) {
+	return set_paused(box, handler, false, error);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Relative paths in a configuration file start at its directory, so that every
+ * command, wherever it is started, uses the same store. They become absolute
+ * only if the file is in another directory: in the file's own directory
+ * commands print paths as they were written.
+ */
+
+#include "server/config_path.h"
+
+#include <libgen.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/fail.h"
+
+/* Two paths, each of the system's maximum length. */
+#define PATH_LEN_MAX 8192
+
+static int no_memory(struct postern_error *error) {
+	return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+}
+
+int postern__config_path_base(const char *name, struct postern__arena *arena,
+		const char **out, struct postern_error *error) {
+	int r = POSTERN_OK;
+	char *copy = strdup(name);
+	char *here = realpath(".", NULL);
+	char *base = copy ? realpath(dirname(copy), NULL) : NULL;
+	*out = NULL;
+	/* A directory that cannot be resolved cannot contain the file that was
+	   read. */
+	if (base && !(here && strcmp(base, here) == 0)) {
+		*out = postern__arena_strdup(arena, base);
+		r = *out ? r : no_memory(error);
+	}
+	if (!copy) {
+		r = no_memory(error);
+	}
+	free(base);
+	free(here);
+	free(copy);
+	return r;
+}
+
+/* "PREFIX" + directory + "/" + path. */
+static int join(const char *prefix, const char *directory, const char *path,
+		struct postern__arena *arena, const char **out,
+		struct postern_error *error) {
+	struct postern__buf buf;
+	postern__buf_init(&buf, PATH_LEN_MAX);
+	postern__buf_printf(&buf, "%s%s%s%s", prefix, directory,
+			strcmp(directory, "/") == 0 ? "" : "/", path);
+	int r = postern__buf_check(&buf, "the path", error);
+	if (r == POSTERN_OK) {
+		*out = postern__arena_strdup(arena, postern__buf_text(&buf));
+		r = *out ? r : no_memory(error);
+	}
+	postern__buf_finish(&buf);
+	return r;
+}
+
+static bool is_of_file(enum postern__config_source source) {
+	return source == POSTERN__CONFIG_FILE || source == POSTERN__CONFIG_DEFAULT;
+}
+
+int postern__config_path_resolve(const char *base,
+		enum postern__config_source source, const char *prefix,
+		struct postern__arena *arena, const char **text,
+		struct postern_error *error) {
+	size_t len = strlen(prefix);
+	const char *path = *text + len;
+	if (!base || strncmp(*text, prefix, len) != 0 || !*path || *path == '/' ||
+			*path == '?') {
+		return POSTERN_OK;
+	}
+	if (is_of_file(source)) {
+		return join(prefix, base, path, arena, text, error);
+	}
+	char *here = realpath(".", NULL);
+	if (!here) {
+		return POSTERN_OK; /* the system resolves it, or returns the error */
+	}
+	int r = join(prefix, here, path, arena, text, error);
+	free(here);
+	return r;
+}

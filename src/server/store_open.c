@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * A store has one owner at a time, and owners change. The pid of the owner is
+ * in FILE.lock, which is empty while an owner starts or ends.
+ */
+
+#include "server/store_open.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/open_wait.h"
+#include "server/socket.h"
+
+const char *postern__store_file(const char *url) {
+	static const char scheme[] = "sqlite:";
+	size_t len = sizeof scheme - 1;
+	return strncmp(url, scheme, len) == 0 ? url + len : NULL;
+}
+
+bool postern__store_is_durable(const char *url) {
+	static const char scheme[] = "memory:";
+	return strncmp(url, scheme, sizeof scheme - 1) != 0;
+}
+
+bool postern__store_postgres(const char *url) {
+	static const char *const schemes[] = { "postgres:", "postgresql:" };
+	for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+		if (strncmp(url, schemes[i], strlen(schemes[i])) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+bool postern__store_id(const char *url, const char *name,
+		char out[POSTERN__STORE_ID_MAX]) {
+	const char *file = postern__store_file(url);
+	struct stat status;
+	if (!file) {
+		(void)snprintf(out, POSTERN__STORE_ID_MAX, ":%s", name);
+		return true;
+	}
+	if (stat(file, &status) != 0) {
+		return false;
+	}
+	(void)snprintf(out, POSTERN__STORE_ID_MAX, "%llu:%llu",
+			(unsigned long long)status.st_dev,
+			(unsigned long long)status.st_ino);
+	return true;
+}
+
+/* The pid of the store's owner; 0: unknown. */
+static long owner_of(const char *file) {
+	char text[16] = "";
+	char *path = NULL;
+	long pid = 0;
+	char *real = realpath(file, NULL);
+	if (real && asprintf(&path, "%s.lock", real) < 0) {
+		path = NULL;
+	}
+	int fd = path ? open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
+	if (fd >= 0) {
+		if (read(fd, text, sizeof text - 1) > 0) {
+			pid = strtol(text, NULL, 10);
+		}
+		(void)close(fd); /* it was only read */
+	}
+	free(path);
+	free(real);
+	return pid;
+}
+
+/* Whether a process has exited, as far as can be determined. */
+static bool has_exited(long pid) {
+	char path[64];
+	struct stat status;
+	(void)snprintf(path, sizeof path, "/proc/%ld/exe", pid);
+	return lstat(path, &status) != 0 && errno == ENOENT &&
+		   access("/proc/self/exe", F_OK) == 0;
+}
+
+/* A server that was killed while it started a program leaves its socket and its
+   lock file open in the child until exec: nothing will respond. */
+bool postern__store_has_server(const char *url) {
+	struct postern__socket socket;
+	const char *file = postern__store_file(url);
+	if (!file) {
+		return false;
+	}
+	long pid = owner_of(file);
+	bool served = !(pid > 0 && has_exited(pid)) &&
+				  postern__socket_init(&socket, file, NULL) == POSTERN_OK;
+	if (served) {
+		served = postern__socket_answers(&socket);
+		postern__socket_finish(&socket);
+	}
+	return served;
+}
+
+bool postern__store_owner_is_command(const char *url) {
+	const char *file = postern__store_file(url);
+	long pid = file ? owner_of(file) : 0;
+	char path[64];
+	struct stat theirs;
+	struct stat ours;
+	if (pid <= 0) {
+		return file != NULL;
+	}
+	(void)snprintf(path, sizeof path, "/proc/%ld/exe", pid);
+	if (stat(path, &theirs) < 0) {
+		/* The process has exited; or it belongs to another user, and is not a
+		   command of this one. */
+		return has_exited(pid);
+	}
+	return stat("/proc/self/exe", &ours) == 0 && ours.st_dev == theirs.st_dev &&
+		   ours.st_ino == theirs.st_ino;
+}
+
+int postern__store_open_wait(const char *url,
+		const struct postern_box_options *options, struct postern_box **out,
+		struct postern_error *error) {
+	struct postern__open_wait open_wait;
+	postern__open_wait_init(&open_wait, options->command_timeout_ms);
+	for (;;) {
+		int r = postern_box_open(url, options, out, error);
+		if (r != POSTERN_E_BUSY || postern__store_has_server(url) ||
+				!postern__open_wait_next(&open_wait,
+						postern__store_owner_is_command(url))) {
+			return r;
+		}
+	}
+}

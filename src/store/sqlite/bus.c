@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * SIGBUS: SQLite has read or written a page of a mapped index (FILE-shm) that
+ * is no longer there, because somebody truncated the file, see watch.c. The
+ * program's handler calls postern__sqlite_repair_indexes(), which empties the
+ * index and makes it as long as before, so that the access finds zeros when
+ * the kernel repeats it. SQLite takes an index without a header for none and
+ * builds it anew; a transaction that was under way is rolled back before its
+ * COMMIT.
+ *
+ * A signal has one handler in a process, so the library installs none, and
+ * remembers indexes only in a process that has one. They are the one thing in
+ * this room that is not passed around: a handler gets no context.
+ */
+
+#include <limits.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/sqlite/sqlite.h"
+#include "store/store.h"
+
+/* Stores that one process has open; those above it go without. */
+#define INDEX_COUNT 64
+
+static struct {
+	_Atomic off_t len; /* 0: free */
+	atomic_uint repairs;
+	char path[PATH_MAX];
+} indexes[INDEX_COUNT];
+
+static bool guarded;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+bool postern__sqlite_repair_indexes(void) {
+	bool repaired = false;
+	for (size_t i = 0; i < INDEX_COUNT; i++) {
+		struct stat status;
+		off_t len = atomic_load(&indexes[i].len);
+		if (len > 0 && stat(indexes[i].path, &status) == 0 &&
+				status.st_size < len) {
+			/* What is left of it must not pass for all of it. */
+			repaired = (truncate(indexes[i].path, 0) == 0 &&
+							   truncate(indexes[i].path, len) == 0) ||
+					   repaired;
+			atomic_fetch_add(&indexes[i].repairs, 1);
+		}
+	}
+	return repaired;
+}
+
+void postern__sqlite_bus_guard(void) {
+	guarded = true;
+}
+
+int postern__sqlite_bus_add(const char *path, off_t len) {
+	int slot = -1;
+	(void)pthread_mutex_lock(&mutex);
+	for (int i = 0; guarded && slot < 0 && i < INDEX_COUNT; i++) {
+		if (atomic_load(&indexes[i].len) == 0 && strlen(path) < PATH_MAX) {
+			memcpy(indexes[i].path, path, strlen(path) + 1);
+			atomic_store(&indexes[i].len, len);
+			slot = i;
+		}
+	}
+	(void)pthread_mutex_unlock(&mutex);
+	return slot;
+}
+
+void postern__sqlite_bus_set(int slot, off_t len) {
+	if (slot >= 0) {
+		atomic_store(&indexes[slot].len, len);
+	}
+}
+
+unsigned postern__sqlite_bus_repairs(int slot) {
+	return slot >= 0 ? atomic_load(&indexes[slot].repairs) : 0;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * See the header. The limits are those of the case, so that they can be small
+ * enough to be reached.
+ */
+
+#include "http_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "tap.h"
+
+/* Nothing here takes that long; a test that waits so long has failed. */
+#define PATIENCE_MS 20000
+
+void server_start(struct server *self,
+		const struct postern__http_options *limits) {
+	struct postern_error error;
+	fixture_init(&self->fixture);
+	temp_dir_create(&self->directory);
+	char path[TEMP_DIR_PATH_MAX + 16];
+	temp_dir_name(&self->directory, "", "box.db", path, sizeof path);
+	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	(void)close(fd);
+	postern__log_init(&self->log, -1, false, POSTERN__LOG_ERROR, NULL);
+	if (postern_runner_create(self->fixture.box, NULL, &self->runner, &error) ||
+			postern_runner_start(self->runner, &error) ||
+			postern__socket_init(&self->socket, path, &error)) {
+		(void)fprintf(stderr, "%s\n", error.text);
+		abort();
+	}
+	self->fixture.stores.items[0].runner = self->runner;
+	self->options = limits ? *limits : (struct postern__http_options){ 0 };
+	self->options.api = &self->fixture.api;
+	self->options.sockets = &self->socket;
+	self->options.socket_count = 1;
+	self->options.log = &self->log;
+	if (postern__http_start(&self->options, &self->http, &error)) {
+		(void)fprintf(stderr, "%s\n", error.text);
+		abort();
+	}
+}
+
+void server_stop(struct server *self) {
+	postern__http_stop(self->http);
+	CHECK_INT(access(self->socket.address, F_OK), -1);
+	postern__socket_finish(&self->socket);
+	postern_runner_destroy(self->runner);
+	fixture_finish(&self->fixture);
+	postern__log_finish(&self->log);
+	temp_dir_destroy(&self->directory);
+}
+
+int server_dial(const struct server *self) {
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	memcpy(address.sun_path, self->socket.address, sizeof address.sun_path);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 ||
+			connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+		FAIL("cannot connect: %s", strerror(errno));
+	}
+	return fd;
+}
+
+bool put(int fd, const void *bytes, size_t len) {
+	const char *at = bytes;
+	while (len > 0) {
+		ssize_t n = send(fd, at, len, MSG_NOSIGNAL);
+		if (n < 0) {
+			return false;
+		}
+		at += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+bool put_text(int fd, const char *text) {
+	return put(fd, text, strlen(text));
+}
+
+void hear(int fd, struct answer *answer, const char *enough) {
+	*answer->text = '\0';
+	answer->len = 0;
+	answer->closed = false;
+	while (!enough || !strstr(answer->text, enough)) {
+		struct pollfd ready = { .fd = fd, .events = POLLIN };
+		if (poll(&ready, 1, PATIENCE_MS) <= 0) {
+			FAIL("nothing came");
+			return;
+		}
+		ssize_t n = recv(fd, answer->text + answer->len,
+				sizeof answer->text - 1 - answer->len, 0);
+		if (n <= 0) {
+			answer->closed = true;
+			return;
+		}
+		answer->len += (size_t)n;
+		answer->text[answer->len] = '\0';
+	}
+}
+
+int status_of(const struct answer *answer) {
+	return answer->len > 12 ? (int)strtol(answer->text + 9, NULL, 10) : 0;
+}
+
+int ask(const struct server *self, const char *text, struct answer *answer) {
+	static const char last[] = "Connection: close\r\n";
+	const char *rest = strstr(text, "\r\n") + 2;
+	int fd = server_dial(self);
+	(void)(put(fd, text, (size_t)(rest - text)) && put_text(fd, last) &&
+			put_text(fd, rest));
+	hear(fd, answer, NULL);
+	(void)close(fd);
+	return status_of(answer);
+}

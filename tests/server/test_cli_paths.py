@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Relative paths: those in the configuration begin at its directory, those of
+flags and variables at the working directory, for every command alike."""
+
+import os
+
+from support import CONFIG, case, equal, main
+
+# A configuration in a directory of its own, and one to work in.
+MORE = """\
+store: sqlite:box.db
+listen: unix:api.sock
+channels:
+  orders:
+    handlers:
+      log:
+        exec: [/bin/true]
+"""
+
+
+def lay_out(place, text=CONFIG):
+    os.mkdir(place.file("etc"))
+    os.mkdir(place.file("work"))
+    place.write("etc/app.yaml", text)
+    return place.file("work")
+
+
+def names(place, directory):
+    return sorted(os.listdir(place.file(directory)))
+
+
+@case("a store in the file lies beside the file, whatever the directory")
+def _(place):
+    work = lay_out(place)
+    place.ok("migrate", "-c", "../etc/app.yaml", cwd=work)
+    equal(names(place, "work"), [])
+    assert "box.db" in names(place, "etc"), names(place, "etc")
+    place.ok("send", "orders", "--id", "a", "-c", place.file("etc/app.yaml"),
+             cwd="/", stdin="x")
+    rows = place.ok("list", "--json", "-c", "etc/app.yaml").json()
+    equal([row["message_id"] for row in rows], ["a"])
+    rows = place.ok("list", "--json", cwd=work,
+                    env={"POSTERN_CONFIG": "../etc/app.yaml"}).json()
+    equal([row["message_id"] for row in rows], ["a"])
+    equal(names(place, "work"), [])
+
+
+@case("the default of the store lies beside the file, too")
+def _(place):
+    work = lay_out(place, "workers: 2\n")
+    place.ok("migrate", "-c", "../etc/app.yaml", cwd=work)
+    equal(names(place, "work"), [])
+    assert "postern.db" in names(place, "etc"), names(place, "etc")
+
+
+@case("a server and the commands find each other from every directory")
+def _(place):
+    work = lay_out(place, MORE)
+    place.serve("-c", "etc/app.yaml")
+    for name in ("box.db", "box.db.sock", "api.sock"):
+        assert name in names(place, "etc"), names(place, "etc")
+    result = place.ok("send", "orders", "--id", "a", "-c", "../etc/app.yaml",
+                      cwd=work, stdin="x")
+    equal(result.out, "accepted\n")
+    said = place.ok("check", "-c", "../etc/app.yaml", cwd=work).out
+    assert "a server is running" in said, said
+    equal(names(place, "work"), [])
+
+
+@case("flags and variables are relative to the working directory")
+def _(place):
+    work = lay_out(place)
+    place.ok("migrate", "-c", "../etc/app.yaml", "--store", "sqlite:flag.db",
+             cwd=work)
+    place.ok("migrate", "-c", "../etc/app.yaml", cwd=work,
+             env={"POSTERN_STORE": "sqlite:variable.db"})
+    for name in ("flag.db", "variable.db"):
+        assert name in names(place, "work"), names(place, "work")
+    equal(names(place, "etc"), ["app.yaml"])
+
+
+@case("a file that the configuration names lies beside it")
+def _(place):
+    work = lay_out(place, "store_file: secret\n")
+    place.write("etc/secret", "sqlite:from-secret.db\n")
+    os.chmod(place.file("etc/secret"), 0o600)
+    place.ok("migrate", "-c", "../etc/app.yaml", cwd=work)
+    assert "from-secret.db" in names(place, "etc"), names(place, "etc")
+    place.write("work/mine", "sqlite:mine.db\n")
+    os.chmod(place.file("work/mine"), 0o600)
+    place.ok("migrate", "-c", "../etc/app.yaml", "--store-file", "mine", cwd=work)
+    assert "mine.db" in names(place, "work"), names(place, "work")
+
+
+@case("stores of a list lie beside the file")
+def _(place):
+    work = lay_out(place, "stores: {a: {url: sqlite:a.db}, b: {url: sqlite:b.db}}\n")
+    place.ok("migrate", "-c", "../etc/app.yaml", cwd=work)
+    equal(names(place, "work"), [])
+    for name in ("a.db", "b.db"):
+        assert name in names(place, "etc"), names(place, "etc")
+
+
+@case("init writes a store of a flag as what the flag meant")
+def _(place):
+    work = lay_out(place)
+    place.ok("init", "-c", "../etc/new.yaml", "--store", "sqlite:mine.db", cwd=work)
+    assert "mine.db" in names(place, "work"), names(place, "work")
+    place.ok("list", "-c", place.file("etc/new.yaml"), cwd="/")
+    equal(names(place, "etc"), ["app.yaml", "new.yaml"])
+
+
+@case("what check --print shows means the same when it is put into the file")
+def _(place):
+    work = lay_out(place, MORE)
+    shown = place.ok("check", "--print", "-c", "../etc/app.yaml", cwd=work).out
+    line = next(l for l in shown.splitlines() if l.startswith("store: "))
+    equal(line.split()[1], "sqlite:" + place.file("etc/box.db"))
+    shown = place.ok("check", "--print", "-c", "../etc/app.yaml", "--store",
+                     "sqlite:flag.db", cwd=work).out
+    assert "sqlite:" + place.file("work/flag.db") + "  # --store" in shown, shown
+    shown = place.ok("check", "--print", "-c", "app.yaml",
+                     cwd=place.file("etc")).out
+    assert "store: sqlite:box.db " in shown, shown
+
+
+main()

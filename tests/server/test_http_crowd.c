@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * More connections than a socket may have: the idlest is closed, and health
+ * checks are always accepted.
+ */
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "http_fixture.h"
+#include "tap.h"
+
+#define STATS "GET /v1/stats HTTP/1.1\r\nHost: x\r\n\r\n"
+
+/* Have a request answered on a connection that is kept. */
+static void use(int fd, const char *request) {
+	static struct answer answer;
+	CHECK(put_text(fd, request));
+	hear(fd, &answer, "}");
+	CHECK_INT(status_of(&answer), 200);
+}
+
+static bool is_closed(int fd) {
+	char byte;
+	return recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+static void must_be_closed(int fd) {
+	static struct answer answer;
+	hear(fd, &answer, NULL);
+	CHECK(answer.closed);
+	CHECK_INT(answer.len, 0);
+}
+
+static void idle_connections(void) {
+	struct server self;
+	static struct answer answer;
+	enum { COUNT = 256 };
+	int fds[COUNT];
+	server_start(&self, NULL);
+	for (int i = 0; i < COUNT; i++) {
+		fds[i] = server_dial(&self);
+		use(fds[i], SECOND);
+	}
+	for (int i = 0; i < 10; i++) {
+		CHECK_INT(ask(&self, SECOND, &answer), 200);
+		CHECK_INT(ask(&self, STATS, &answer), 200);
+	}
+	for (int i = 0; i < COUNT; i++) {
+		(void)close(fds[i]);
+	}
+	server_stop(&self);
+}
+
+/* Connections that never sent a byte are as idle as others. */
+static void silent_connections(void) {
+	struct postern__http_options limits = { .connection_count_max = 4 };
+	struct server self;
+	static struct answer answer;
+	int fds[40];
+	server_start(&self, &limits);
+	for (int i = 0; i < 40; i++) {
+		fds[i] = server_dial(&self);
+	}
+	CHECK_INT(ask(&self, SECOND, &answer), 200);
+	CHECK_INT(ask(&self, STATS, &answer), 200);
+	must_be_closed(fds[0]);
+	for (int i = 0; i < 40; i++) {
+		(void)close(fds[i]);
+	}
+	server_stop(&self);
+}
+
+static void the_idlest(void) {
+	struct postern__http_options limits = { .connection_count_max = 4 };
+	struct server self;
+	int fds[5];
+	server_start(&self, &limits);
+	for (int i = 0; i < 4; i++) {
+		fds[i] = server_dial(&self);
+		use(fds[i], SECOND);
+	}
+	use(fds[0], SECOND);
+	fds[4] = server_dial(&self);
+	use(fds[4], STATS);
+	must_be_closed(fds[1]);
+	use(fds[0], STATS);
+	use(fds[2], STATS);
+	use(fds[3], STATS);
+	use(fds[4], STATS);
+	for (int i = 0; i < 5; i++) {
+		(void)close(fds[i]);
+	}
+	server_stop(&self);
+}
+
+/* Half a head is closed after connections without one, and before a body. */
+static void heads_under_way(void) {
+	struct postern__http_options limits = { .connection_count_max = 3 };
+	struct server self;
+	static struct answer answer;
+	server_start(&self, &limits);
+	int head = server_dial(&self);
+	CHECK(put_text(head, "GET /healthz HTTP/1.1\r\nX: "));
+	int body = server_dial(&self);
+	CHECK(put_text(body, MESSAGE("a") "Content-Length: 2\r\n\r\nx"));
+	int idle = server_dial(&self);
+	use(idle, SECOND);
+	int first = server_dial(&self);
+	use(first, STATS);
+	must_be_closed(idle);
+	CHECK(!is_closed(head));
+	CHECK(put_text(first, "GET /healthz HTTP/1.1\r\n"));
+	/* The server has read it when it has answered others. */
+	int second = server_dial(&self);
+	use(second, SECOND);
+	must_be_closed(head);
+	CHECK(put_text(body, "y"));
+	hear(body, &answer, "}");
+	CHECK_INT(status_of(&answer), 202);
+	(void)close(head);
+	(void)close(body);
+	(void)close(idle);
+	(void)close(first);
+	(void)close(second);
+	server_stop(&self);
+}
+
+/* Where all have a request under way, only health checks are served. */
+static void busy_connections(void) {
+	struct postern__http_options limits = { .connection_count_max = 3 };
+	struct server self;
+	static struct answer answer;
+	int fds[3];
+	server_start(&self, &limits);
+	for (int i = 0; i < 3; i++) {
+		char text[256];
+		fds[i] = server_dial(&self);
+		(void)snprintf(text, sizeof text,
+				MESSAGE("%d") "Content-Length: 2\r\n\r\nx", i);
+		CHECK(put_text(fds[i], text));
+	}
+	for (int i = 0; i < 3 * POSTERN__HTTP_RESERVE_COUNT; i++) {
+		CHECK_INT(ask(&self, SECOND, &answer), 200);
+		CHECK_INT(ask(&self, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n",
+						  &answer),
+				200);
+		CHECK_INT(ask(&self, STATS, &answer), 503);
+		CHECK_CONTAINS(answer.text, "Retry-After: 1\r\n");
+		CHECK_CONTAINS(answer.text, "Connection: close\r\n");
+	}
+	/* A connection for health checks becomes one like the others when there is
+	   room for it. */
+	int late = server_dial(&self);
+	use(late, SECOND);
+	CHECK(put_text(fds[0], "y"));
+	hear(fds[0], &answer, "}");
+	CHECK_INT(status_of(&answer), 202);
+	(void)close(fds[0]);
+	int status = 503;
+	for (int i = 0; i < 1000 && status == 503; i++) {
+		status = ask(&self, STATS, &answer);
+	}
+	CHECK_INT(status, 200);
+	for (int i = 1; i < 3; i++) {
+		CHECK(put_text(fds[i], "y"));
+		hear(fds[i], &answer, "}");
+		CHECK_INT(status_of(&answer), 202);
+		(void)close(fds[i]);
+	}
+	(void)close(late);
+	server_stop(&self);
+}
+
+static const struct tap_case cases[] = {
+	{ "256 idle connections do not block new ones", idle_connections },
+	{ "connections that send nothing do not block new ones",
+			silent_connections },
+	{ "the connection that is idle longest is closed", the_idlest },
+	{ "half a head is closed after idle connections, half a body is not",
+			heads_under_way },
+	{ "health checks are accepted where all connections are busy",
+			busy_connections },
+};
+
+TAP_MAIN(cases)

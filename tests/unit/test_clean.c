@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * How large the batches of a cleanup are: bounded by count and bytes, and
+ * smaller after one that took long. What goes when is in tests/conformance/.
+ */
+
+#include "core/box.h"
+#include "unit/tenure_house.h"
+
+#define BATCH 1000
+#define BYTES_MAX (16 * 1024 * 1024)
+
+/* What the store does with each batch. */
+struct disk {
+	struct house *house;
+	int64_t takes_ms;
+	int code;
+};
+
+static int slow(void *context, enum fault_op op,
+		const struct postern_batch *batch) {
+	struct disk *disk = context;
+	(void)batch;
+	if (op != FAULT_CLEAN) {
+		return POSTERN_OK;
+	}
+	fake_clock_advance(&disk->house->clock, disk->takes_ms);
+	return disk->code;
+}
+
+/* One batch of a cleanup of its own; the limits it had are in the state. */
+static struct postern__cleanup step(struct disk *disk, int64_t takes_ms,
+		int code) {
+	struct postern_box *box = disk->house->nodes[0].box;
+	struct postern__cleanup state = { 0 };
+	bool more;
+	disk->takes_ms = takes_ms;
+	disk->code = code;
+	CHECK_INT(postern__cleanup_step(box, &state, &more, NULL), code);
+	postern__cleanup_end(box, &state);
+	return state;
+}
+
+static bool begin(struct house *house, struct disk *disk) {
+	*disk = (struct disk){ .house = house };
+	if (!open_house(house, POSTERN_PROCESSING_PARALLEL)) {
+		return false;
+	}
+	house->nodes[0].plan.context = disk;
+	house->nodes[0].plan.decide = slow;
+	house->nodes[0].box->options.cleanup_batch = BATCH;
+	return true;
+}
+
+static void bounded(void) {
+	struct house house;
+	struct disk disk;
+	if (begin(&house, &disk)) {
+		struct postern__cleanup state = step(&disk, 100, POSTERN_OK);
+		CHECK_INT(state.cleaning.max, BATCH);
+		CHECK_INT(state.cleaning.bytes_max, BYTES_MAX);
+		state = step(&disk, 0, POSTERN_OK);
+		CHECK_INT(state.cleaning.max, BATCH);
+		CHECK_INT(state.cleaning.bytes_max, BYTES_MAX);
+	}
+	close_house(&house);
+}
+
+static void smaller(void) {
+	struct house house;
+	struct disk disk;
+	if (begin(&house, &disk)) {
+		(void)step(&disk, 1000, POSTERN_OK);
+		struct postern__cleanup state = step(&disk, 200, POSTERN_OK);
+		CHECK_INT(state.cleaning.max, BATCH / 4);
+		CHECK_INT(state.cleaning.bytes_max, BYTES_MAX / 4);
+		/* Neither long nor short: it stays so. */
+		CHECK_INT(step(&disk, 20, POSTERN_OK).cleaning.max, BATCH / 4);
+		CHECK_INT(step(&disk, 20, POSTERN_OK).cleaning.max, BATCH / 2);
+		CHECK_INT(step(&disk, 20, POSTERN_OK).cleaning.max, BATCH);
+		CHECK_INT(step(&disk, 20, POSTERN_OK).cleaning.max, BATCH);
+	}
+	close_house(&house);
+}
+
+static void failing(void) {
+	struct house house;
+	struct disk disk;
+	if (begin(&house, &disk)) {
+		(void)step(&disk, 30000, POSTERN_E_TIMEOUT);
+		CHECK_INT(step(&disk, 30000, POSTERN_E_TIMEOUT).cleaning.max,
+				BATCH / 128);
+		struct postern__cleanup state = step(&disk, 0, POSTERN_OK);
+		CHECK_INT(state.cleaning.max, 1);
+		CHECK(state.cleaning.bytes_max > 0);
+		/* One that failed at once says nothing of the next. */
+		state = step(&disk, 0, POSTERN_E_UNAVAILABLE);
+		size_t bytes = state.cleaning.bytes_max;
+		CHECK_INT(step(&disk, 0, POSTERN_OK).cleaning.bytes_max, bytes);
+	}
+	close_house(&house);
+}
+
+static const struct tap_case cases[] = {
+	{ "a batch is bounded by count and by bytes", bounded },
+	{ "a batch that took long makes the next ones smaller", smaller },
+	{ "a batch that failed by its time makes the next ones smaller", failing },
+};
+
+TAP_MAIN(cases)

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How long nodes and locks live in PostgreSQL, whatever happens to the clock of
+ * the database, to sessions that stop in the middle, and to who remembers what.
+ */
+
+#include <libpq-fe.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "tap.h"
+#include "unit/postgres_scene.h"
+
+#define LEASE_MS 60000
+
+/* The clock of the database is set forward by an hour. */
+static void set_clock_forward(struct scene *scene) {
+	scene_run(scene->link,
+			"CREATE OR REPLACE FUNCTION " SCHEMA ".now_ms() RETURNS bigint"
+			" LANGUAGE sql VOLATILE AS $$ SELECT (extract(epoch FROM"
+			" clock_timestamp()) * 1000)::bigint + 3600000 $$");
+}
+
+static int64_t leased_by(struct scene *scene, int node) {
+	char sql[100];
+	(void)snprintf(sql, sizeof sql,
+			"SELECT count(*) FROM " SCHEMA ".open WHERE node = %d", node);
+	return scene_number(scene->link, sql);
+}
+
+static uint64_t recover(struct scene *scene) {
+	struct postern_recovered recovered = { 0 };
+	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
+	CHECK_OK(scene->store->ops->recover(scene->store, &recovery, &recovered,
+					 &scene->error),
+			&scene->error);
+	return recovered.released;
+}
+
+static void clock_ends_no_node(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	bool alive = false;
+	scene_open(&scene);
+	scene_enrol(&scene, FROZEN, LEASE_MS);
+	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
+	CHECK_INT(recover(&scene), 0);
+	set_clock_forward(&scene);
+	for (int i = 0; i < 3; i++) {
+		CHECK_INT(recover(&scene), 0);
+	}
+	CHECK_INT(leased_by(&scene, FROZEN), 1);
+	CHECK_OK(scene.store->ops->engage(scene.store, NODE, NULL, &scene.error),
+			&scene.error);
+	CHECK_OK(scene.store->ops->renew(scene.store, FROZEN, LEASE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK(alive);
+	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA
+									   ".node_term WHERE late_since > 0"
+									   " AND node = 43"),
+			0);
+	scene_close(&scene);
+}
+
+static bool take_lock(struct scene *scene, uint64_t node, uint64_t *fence) {
+	bool held = false;
+	CHECK_OK(scene->store->ops->lock(scene->store, "lock", node, LEASE_MS,
+					 &held, fence, &scene->error),
+			&scene->error);
+	return held;
+}
+
+static void clock_ends_no_lock(void) {
+	struct scene scene;
+	uint64_t first = 0;
+	uint64_t second = 0;
+	scene_open(&scene);
+	scene_enrol(&scene, FROZEN, LEASE_MS);
+	CHECK(take_lock(&scene, FROZEN, &first));
+	set_clock_forward(&scene);
+	for (int i = 0; i < 3; i++) {
+		CHECK(!take_lock(&scene, NODE, &second));
+	}
+	CHECK(take_lock(&scene, FROZEN, &second));
+	CHECK_INT(second, first);
+	scene_close(&scene);
+}
+
+/* A node that this process never saw renew itself, as after a restart. */
+static void found_late_before(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	scene_open(&scene);
+	scene_run(scene.link,
+			"INSERT INTO " SCHEMA ".node (node, host, pid)"
+			" VALUES (43, 'host', 1);"
+			"INSERT INTO " SCHEMA ".node_sleep (node) VALUES (43);"
+			"INSERT INTO " SCHEMA ".node_term SELECT 43, now - 200000,"
+			" now - 140000 FROM " SCHEMA ".now_ms() AS now");
+	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
+	CHECK_INT(recover(&scene), 0);
+	CHECK_INT(leased_by(&scene, FROZEN), 1);
+	/* The mark that it left stands for its whole lease. */
+	scene_run(scene.link,
+			"UPDATE " SCHEMA ".node_term SET late_since = late_since - 59000");
+	CHECK_INT(recover(&scene), 0);
+	scene_run(scene.link,
+			"UPDATE " SCHEMA ".node_term SET late_since = late_since - 1000");
+	CHECK_INT(recover(&scene), 1);
+	CHECK_INT(leased_by(&scene, FROZEN), 0);
+	scene_close(&scene);
+}
+
+/* A lease of a node that is in no table. */
+static void unremembered_node(void) {
+	struct scene scene;
+	struct postern_accept accept;
+	scene_open(&scene);
+	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
+	for (int i = 2; i <= 25; i++) {
+		char id[8];
+		(void)snprintf(id, sizeof id, "%d", i);
+		CHECK_OK(scene_accept_leased(&scene, NODE, id, &accept), &scene.error);
+	}
+	scene_run(scene.link, "UPDATE " SCHEMA ".open SET node = 77");
+	CHECK_INT(recover(&scene) + recover(&scene), 0);
+	/* One that somebody else is at does not count as done. */
+	PGconn *link = scene_connect();
+	scene_run(link,
+			"BEGIN; LOCK TABLE " SCHEMA ".gone IN SHARE ROW EXCLUSIVE MODE");
+	CHECK_INT(recover(&scene), 0);
+	scene_run(link, "ROLLBACK");
+	PQfinish(link);
+	uint64_t released = 0;
+	for (int i = 0; i < 4; i++) {
+		released += recover(&scene); /* of no more than 10 each */
+	}
+	CHECK_INT(released, 25);
+	CHECK_INT(leased_by(&scene, 77), 0);
+	scene_close(&scene);
+}
+
+/* The session of a claim stops before its COMMIT, and one of a batch that gives
+   back, and one that collects. */
+static void renewed_beside_sessions(void) {
+	static const char *const stopped[] = {
+		"SELECT " SCHEMA ".claim_1(42, NULL, 0, NULL, NULL, '1000',"
+		" ARRAY[(SELECT min(id) FROM " SCHEMA ".handler)], '{10}', '{false}',"
+		" '{}', '{}', 10, 1000000)",
+		"SELECT " SCHEMA ".give_back_1(42, 5, NULL, '1000', true, '{1}', '{1}',"
+		" '{1}', '{false}')",
+		"SELECT " SCHEMA ".look_staged_1(42, false)",
+		"SELECT " SCHEMA ".begin_units_1(42, NULL, NULL, 1)",
+		"SELECT " SCHEMA ".enrol_node_1(42, NULL, 60000, '{1}', 'host', 1,"
+		" true)",
+	};
+	for (size_t i = 0; i < sizeof stopped / sizeof stopped[0]; i++) {
+		struct scene scene;
+		struct postern_accept accept;
+		struct postern_route route;
+		char sql[700];
+		scene_open(&scene);
+		CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
+				&scene.error);
+		PGconn *link = scene_connect();
+		(void)snprintf(sql, sizeof sql, "BEGIN; %s", stopped[i]);
+		scene_run(link, sql);
+		scene_run(scene.link, "SET lock_timeout = 2000;"
+							  "SELECT " SCHEMA ".renew_1(42, NULL, 60000)");
+		scene_run(link, "ROLLBACK");
+		PQfinish(link);
+		scene_close(&scene);
+	}
+}
+
+/* A renewal is committed while the node is being expired. */
+static void renewed_while_expired(void) {
+	struct scene scene;
+	scene_open(&scene);
+	scene_enrol(&scene, FROZEN, LEASE_MS);
+	scene_run(scene.link, "UPDATE " SCHEMA ".node_term SET renewed_at = 1,"
+						  " lives_until = 2 WHERE node = 43");
+	PGconn *renewal = scene_connect();
+	PGconn *expiry = scene_connect();
+	scene_run(renewal, "BEGIN; SELECT " SCHEMA ".renew_1(43, NULL, 60000)");
+	scene_run(expiry, "BEGIN");
+	CHECK_INT(PQsendQuery(expiry,
+					  "SELECT " SCHEMA ".expire_nodes_1(NULL, '{43}', '{1}')"),
+			1);
+	CHECK(scene_wait_blocked(&scene, 1));
+	scene_run(renewal, "COMMIT");
+	PGresult *result = PQgetResult(expiry);
+	CHECK_INT(PQresultStatus(result), PGRES_TUPLES_OK);
+	PQclear(result);
+	CHECK(!PQgetResult(expiry));
+	PQclear(PQexec(expiry, "COMMIT"));
+	CHECK_INT(scene_number(scene.link,
+					  "SELECT count(*) FROM " SCHEMA ".node WHERE node = 43"),
+			1);
+	PQfinish(renewal);
+	PQfinish(expiry);
+	scene_close(&scene);
+}
+
+struct locker {
+	struct scene *scene;
+	struct postern_error error;
+	int r;
+};
+
+/* As the cleanup takes its lock: for longer than a node lives at a time. */
+static void *take_long_lock(void *context) {
+	struct locker *locker = context;
+	struct postern_store *store = locker->scene->store;
+	bool held = false;
+	uint64_t fence = 0;
+	locker->r = store->ops->lock(store, "cleanup", FROZEN, 2 * LEASE_MS, &held,
+			&fence, &locker->error);
+	return NULL;
+}
+
+static void renewed_beside_other_locks(void) {
+	struct scene scene;
+	struct locker locker = { .scene = &scene };
+	pthread_t thread;
+	bool alive = false;
+	scene_open_patient(&scene);
+	scene_enrol(&scene, FROZEN, LEASE_MS);
+	(void)take_long_lock(&locker);
+	CHECK_OK(locker.r, &locker.error);
+	PGconn *link = scene_connect();
+	scene_run(link, "BEGIN; SELECT 1 FROM " SCHEMA ".lock FOR UPDATE");
+	CHECK_INT(pthread_create(&thread, NULL, take_long_lock, &locker), 0);
+	CHECK(scene_wait_blocked(&scene, 1));
+	/* Fails after a third of the lease if it has to wait. */
+	CHECK_OK(scene.store->ops->renew(scene.store, FROZEN, LEASE_MS, &alive,
+					 &scene.error),
+			&scene.error);
+	CHECK(alive);
+	scene_run(link, "ROLLBACK");
+	(void)pthread_join(thread, NULL);
+	CHECK_OK(locker.r, &locker.error);
+	PQfinish(link);
+	scene_close(&scene);
+}
+
+static const struct tap_case cases[] = {
+	{ "a clock that is set forward ends no node that renews itself",
+			clock_ends_no_node },
+	{ "a clock that is set forward takes no lock from its owner",
+			clock_ends_no_lock },
+	{ "a node that was found late for its lease is gone for a new process",
+			found_late_before },
+	{ "a lease of a node that nobody remembers is recovered",
+			unremembered_node },
+	{ "a node that renews itself while it is being expired lives on",
+			renewed_while_expired },
+	{ "a renewal waits for no lock but the node's own",
+			renewed_beside_other_locks },
+	{ "a renewal waits for no session of the node that stopped",
+			renewed_beside_sessions },
+};
+
+TAP_MAIN(cases)
