@@ -41,7 +41,7 @@ struct tally {
 
 static struct tally tallies[TALLY_MAX];
 static bool tallying;
-static pthread_mutex_t tally_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t tally_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void tell_tallies(void) {
 	FILE *file = fopen(getenv("POSTERN_POINTS_TOLD"), "w");
@@ -54,7 +54,7 @@ static void tell_tallies(void) {
 }
 
 static void count_pass(const char *name) {
-	(void)pthread_mutex_lock(&tally_lock);
+	(void)pthread_mutex_lock(&tally_mutex);
 	size_t i = 0;
 	while (i < TALLY_MAX && tallies[i].name &&
 			strcmp(tallies[i].name, name) != 0) {
@@ -64,7 +64,7 @@ static void count_pass(const char *name) {
 		tallies[i].name = name;
 		tallies[i].passes++;
 	}
-	(void)pthread_mutex_unlock(&tally_lock);
+	(void)pthread_mutex_unlock(&tally_mutex);
 }
 
 static void read_strike(struct strike *strike) {

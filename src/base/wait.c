@@ -25,11 +25,11 @@ int postern__wait_init(pthread_cond_t *condition) {
 	return r;
 }
 
-void postern__wait(pthread_cond_t *condition, pthread_mutex_t *lock,
+void postern__wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
 		int64_t ms) {
 	if (ms < 0 || ms > WAIT_MS_MAX) {
 		ms = WAIT_MS_MAX;
 	}
 	struct timespec until = postern__clock_deadline(ms);
-	(void)pthread_cond_timedwait(condition, lock, &until);
+	(void)pthread_cond_timedwait(condition, mutex, &until);
 }

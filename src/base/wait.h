@@ -14,7 +14,7 @@
 int postern__wait_init(pthread_cond_t *condition);
 
 /* Wait with `lock` held, at most about ms; negative: without end. */
-void postern__wait(pthread_cond_t *condition, pthread_mutex_t *lock,
+void postern__wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
 		int64_t ms);
 
 #endif

@@ -71,7 +71,7 @@ struct postern__bench {
 	_Atomic uint64_t duplicates;
 	_Atomic uint64_t completed;
 
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;
 	pthread_cond_t changed;
 	size_t sending; /* senders that have not finished */
 	int64_t accepted_ns;
@@ -81,23 +81,23 @@ struct postern__bench {
 
 /* The first failure is kept, and ends the job. */
 static void fail_job(struct postern__bench *bench, int code, const char *text) {
-	(void)pthread_mutex_lock(&bench->lock);
+	(void)pthread_mutex_lock(&bench->mutex);
 	if (!atomic_load(&bench->failed)) {
 		(void)postern__fail(&bench->failure, code, "%s", text);
 		atomic_store(&bench->failed, true);
 		(void)pthread_cond_signal(&bench->changed);
 	}
-	(void)pthread_mutex_unlock(&bench->lock);
+	(void)pthread_mutex_unlock(&bench->mutex);
 }
 
 static void decide_one(struct postern__bench *bench) {
 	if (bench->job.shared || atomic_fetch_sub(&bench->remaining, 1) > 1) {
 		return;
 	}
-	(void)pthread_mutex_lock(&bench->lock);
+	(void)pthread_mutex_lock(&bench->mutex);
 	bench->finished_ns = postern__clock_ns();
 	(void)pthread_cond_signal(&bench->changed);
-	(void)pthread_mutex_unlock(&bench->lock);
+	(void)pthread_mutex_unlock(&bench->mutex);
 }
 
 static void settle_one(struct postern__bench *bench,
@@ -245,11 +245,11 @@ static void *send_loop(void *context) {
 	} else {
 		send_all(sender);
 	}
-	(void)pthread_mutex_lock(&bench->lock);
+	(void)pthread_mutex_lock(&bench->mutex);
 	bench->sending--;
 	bench->accepted_ns = postern__clock_ns();
 	(void)pthread_cond_signal(&bench->changed);
-	(void)pthread_mutex_unlock(&bench->lock);
+	(void)pthread_mutex_unlock(&bench->mutex);
 	return NULL;
 }
 
@@ -300,7 +300,7 @@ static void print_progress(const struct postern__bench *bench, int64_t now_ns) {
 static void wait_with_progress(struct postern__bench *bench, bool finished) {
 	while (!atomic_load(&bench->failed) &&
 			(bench->sending > 0 || (finished && bench->finished_ns == 0))) {
-		postern__wait(&bench->changed, &bench->lock, PROGRESS_MS);
+		postern__wait(&bench->changed, &bench->mutex, PROGRESS_MS);
 		if (bench->job.progress) {
 			print_progress(bench, postern__clock_ns());
 		}
@@ -315,7 +315,7 @@ static int await_all(struct postern__bench *bench,
 	while (!r && bench->finished_ns == 0 && !atomic_load(&bench->failed)) {
 		struct postern_stats *stats = NULL;
 		uint64_t open = 0;
-		(void)pthread_mutex_unlock(&bench->lock);
+		(void)pthread_mutex_unlock(&bench->mutex);
 		r = postern_box_stats(bench->box, &stats, error);
 		for (size_t i = 0; !r && i < stats->handler_count; i++) {
 			open += stats->handlers[i].pending + stats->handlers[i].leased;
@@ -325,7 +325,7 @@ static int await_all(struct postern__bench *bench,
 		if (!r && open > 0) {
 			postern__clock_sleep_until_ns(now + PAUSE_NS);
 		}
-		(void)pthread_mutex_lock(&bench->lock);
+		(void)pthread_mutex_lock(&bench->mutex);
 		bench->finished_ns = open == 0 ? now : 0;
 	}
 	return r;
@@ -334,13 +334,13 @@ static int await_all(struct postern__bench *bench,
 static void start_senders(struct postern__bench *bench) {
 	for (uint32_t i = 0; i < bench->job.senders; i++) {
 		struct sender *sender = &bench->senders[i];
-		(void)pthread_mutex_lock(&bench->lock);
+		(void)pthread_mutex_lock(&bench->mutex);
 		bench->sending++;
-		(void)pthread_mutex_unlock(&bench->lock);
+		(void)pthread_mutex_unlock(&bench->mutex);
 		if (pthread_create(&sender->thread, NULL, send_loop, sender)) {
-			(void)pthread_mutex_lock(&bench->lock);
+			(void)pthread_mutex_lock(&bench->mutex);
 			bench->sending--;
-			(void)pthread_mutex_unlock(&bench->lock);
+			(void)pthread_mutex_unlock(&bench->mutex);
 			sender->bench = NULL; /* no thread to join */
 			fail_job(bench, POSTERN_E_NOMEM, "cannot start a thread");
 		}
@@ -368,21 +368,21 @@ static int do_job(struct postern__bench *bench, struct postern_runner *runner,
 	}
 	bench->started_ns = postern__clock_ns();
 	start_senders(bench);
-	(void)pthread_mutex_lock(&bench->lock);
+	(void)pthread_mutex_lock(&bench->mutex);
 	wait_with_progress(bench, !bench->job.drain && !bench->job.shared);
 	if (bench->job.shared) {
 		r = await_all(bench, error);
 	}
-	(void)pthread_mutex_unlock(&bench->lock);
+	(void)pthread_mutex_unlock(&bench->mutex);
 	join_senders(bench);
 	if (bench->job.drain) {
 		drain_ns = postern__clock_ns();
 		r = postern_runner_start(runner, error);
-		(void)pthread_mutex_lock(&bench->lock);
+		(void)pthread_mutex_lock(&bench->mutex);
 		if (!r) {
 			wait_with_progress(bench, true);
 		}
-		(void)pthread_mutex_unlock(&bench->lock);
+		(void)pthread_mutex_unlock(&bench->mutex);
 	}
 	/* From here on nothing is counted, and nothing remains to be counted. */
 	postern_runner_stop(runner);
@@ -545,7 +545,7 @@ int postern__bench_create(const struct postern__bench_job *job,
 	}
 	bench->job = *job;
 	/* Neither can fail on Linux. */
-	(void)pthread_mutex_init(&bench->lock, NULL);
+	(void)pthread_mutex_init(&bench->mutex, NULL);
 	(void)postern__wait_init(&bench->changed);
 	if (!postern__bench_samples_init(&bench->samples, job->messages) ||
 			!make_senders(bench)) {
@@ -564,6 +564,6 @@ void postern__bench_destroy(struct postern__bench *bench) {
 	free(bench->tickets);
 	postern__bench_samples_finish(&bench->samples);
 	(void)pthread_cond_destroy(&bench->changed);
-	(void)pthread_mutex_destroy(&bench->lock);
+	(void)pthread_mutex_destroy(&bench->mutex);
 	free(bench);
 }

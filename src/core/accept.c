@@ -22,14 +22,14 @@
 #define PIECE_COUNT_MAX 1000
 #define PIECE_BYTES_MAX ((size_t)8 * 1024 * 1024)
 
-bool postern__entry_wants(const struct postern__entry *entry,
+bool postern__handler_wants(const struct postern__handler *handler,
 		const char *type) {
-	if (entry->type_count == 0) {
+	if (handler->type_count == 0) {
 		return true;
 	}
 	size_t len = strlen(type);
-	for (size_t i = 0; i < entry->type_count; i++) {
-		const char *pattern = entry->types[i];
+	for (size_t i = 0; i < handler->type_count; i++) {
+		const char *pattern = handler->types[i];
 		if (postern__pattern_match(pattern, strlen(pattern), type, len)) {
 			return true;
 		}
@@ -39,43 +39,43 @@ bool postern__entry_wants(const struct postern__entry *entry,
 
 size_t postern__share_count(const struct postern_box *box) {
 	size_t share = box->options.run_queue_max /
-				   (box->entry_count ? box->entry_count : 1);
+				   (box->handler_count ? box->handler_count : 1);
 	return share > box->options.batch_size ? share : box->options.batch_size;
 }
 
 size_t postern__share_bytes(const struct postern_box *box) {
 	return box->options.run_queue_bytes_max /
-		   (box->entry_count ? box->entry_count : 1);
+		   (box->handler_count ? box->handler_count : 1);
 }
 
-bool postern__entry_has_room(const struct postern_box *box,
-		const struct postern__entry *entry, size_t bytes) {
-	return entry->held < postern__share_count(box) &&
-		   (entry->held == 0 ||
-				   entry->held_bytes + bytes <= postern__share_bytes(box));
+bool postern__handler_has_room(const struct postern_box *box,
+		const struct postern__handler *handler, size_t bytes) {
+	return handler->held < postern__share_count(box) &&
+		   (handler->held == 0 ||
+				   handler->held_bytes + bytes <= postern__share_bytes(box));
 }
 
 static bool may_lease(const struct postern_box *box,
-		const struct postern__entry *entry, size_t bytes) {
-	if (!box->leasing || !postern__may_process(box) || entry->paused) {
+		const struct postern__handler *handler, size_t bytes) {
+	if (!box->leasing || !postern__may_process(box) || handler->paused) {
 		return false;
 	}
-	if (entry->kind->ops->in_process &&
+	if (handler->impl->ops->in_process &&
 			(box->suspects_waiting || box->suspects_held > 0)) {
 		return false;
 	}
-	return postern__entry_has_room(box, entry, bytes);
+	return postern__handler_has_room(box, handler, bytes);
 }
 
 /* With the lock: decide which deliveries to lease and make room for them. */
 static void reserve(struct postern_box *box, struct postern__content *content) {
 	for (size_t i = 0; i < content->run_count; i++) {
-		struct postern__entry *entry = content->runs[i].entry;
+		struct postern__handler *handler = content->runs[i].handler;
 		struct postern_route *route = &content->accept.routes[i];
-		route->lease = may_lease(box, entry, content->bytes);
+		route->lease = may_lease(box, handler, content->bytes);
 		if (route->lease) {
-			entry->held++;
-			entry->held_bytes += content->bytes;
+			handler->held++;
+			handler->held_bytes += content->bytes;
 		}
 	}
 }
@@ -83,8 +83,9 @@ static void reserve(struct postern_box *box, struct postern__content *content) {
 static size_t count_routes(const struct postern_box *box,
 		const struct postern__channel *channel, const char *type) {
 	size_t count = 0;
-	for (size_t i = 0; i < channel->entry_count; i++) {
-		count += postern__entry_wants(box->entries[channel->entries[i]], type);
+	for (size_t i = 0; i < channel->handler_count; i++) {
+		count += postern__handler_wants(box->handlers[channel->handlers[i]],
+				type);
 	}
 	return count;
 }
@@ -93,15 +94,15 @@ static void fill_routes(const struct postern_box *box,
 		struct postern__content *content) {
 	const struct postern__channel *channel = content->channel;
 	size_t filled = 0;
-	for (size_t i = 0; i < channel->entry_count; i++) {
-		struct postern__entry *entry = box->entries[channel->entries[i]];
-		if (!postern__entry_wants(entry, content->message.type)) {
+	for (size_t i = 0; i < channel->handler_count; i++) {
+		struct postern__handler *handler = box->handlers[channel->handlers[i]];
+		if (!postern__handler_wants(handler, content->message.type)) {
 			continue;
 		}
-		content->runs[filled].entry = entry;
+		content->runs[filled].handler = handler;
 		content->accept.routes[filled] = (struct postern_route){
-			.handler = entry->id,
-			.retry_poisoned = entry->policy.on_poisoned_duplicate ==
+			.handler = handler->id,
+			.retry_poisoned = handler->policy.on_poisoned_duplicate ==
 							  POSTERN_POISONED_DUPLICATE_RETRY,
 		};
 		filled++;
@@ -160,9 +161,9 @@ int postern__accept_staged(struct postern_box *box,
 				error);
 	}
 	if (!r) {
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		reserve(box, *out);
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 	}
 	return r;
 }
@@ -263,27 +264,27 @@ void postern__accept_decide(struct postern_box *box,
 	}
 }
 
-void postern__accept_publish(struct postern_box *box,
+void postern__accept_finish(struct postern_box *box,
 		struct postern__content *content) {
 	bool written = content->accept.code == POSTERN_OK ||
 				   content->accept.code == POSTERN_E_DUPLICATE;
 	for (size_t i = 0; i < content->run_count; i++) {
 		struct postern_route *route = &content->accept.routes[i];
 		struct postern_run *run = &content->runs[i];
-		struct postern__entry *entry = run->entry;
+		struct postern__handler *handler = run->handler;
 		if (written && route->opened && route->leased) {
-			postern__run_init(run, box, content, entry, content->accept.seq,
+			postern__run_init(run, box, content, handler, content->accept.seq,
 					route->stored, route->fence, 0, POSTERN_NO_SUSPECT);
 			content->message.received_at_ms = content->accept.received_at_ms;
 			postern__run_enqueue(run);
 			continue;
 		}
 		if (written && route->opened) {
-			postern__claim_hint(box, entry, 0);
+			postern__claim_hint(box, handler, 0);
 		}
 		if (route->lease) {
-			entry->held--;
-			entry->held_bytes -= content->bytes;
+			handler->held--;
+			handler->held_bytes -= content->bytes;
 		}
 	}
 	content->finished = true;
@@ -311,10 +312,10 @@ static void wait_finished(struct postern_box *box,
 			(void)postern__fail(&late, POSTERN_E_TIMEOUT,
 					"the store's writer was busy for too long");
 			postern__accept_decide(box, content, late.code, &late);
-			postern__accept_publish(box, content);
+			postern__accept_finish(box, content);
 			continue;
 		}
-		postern__wait(&box->committed, &box->lock, left > 0 ? left : 100);
+		postern__wait(&box->committed, &box->mutex, left > 0 ? left : 100);
 	}
 }
 
@@ -334,13 +335,13 @@ int postern_box_accept(struct postern_box *box, const char *channel_name,
 		return r;
 	}
 	postern__point("accept.before");
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	content->refs++; /* ours, beside the queue's */
 	push(box, content);
 	wait_finished(box, content);
 	struct postern_receipt receipt = content->receipt;
 	postern__content_release(content);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 
 	postern__point("accept.after");
 	r = receipt.error.code;
@@ -377,7 +378,7 @@ static size_t accept_piece(struct postern_box *box,
 		taken++;
 	}
 	postern__point("accept-batch.before");
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < taken; i++) {
 		if (pieces[i]) {
 			pieces[i]->refs++;
@@ -391,7 +392,7 @@ static size_t accept_piece(struct postern_box *box,
 			postern__content_release(pieces[i]);
 		}
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("accept-batch.after");
 	return taken;
 }
@@ -438,7 +439,7 @@ int postern_box_accept_async(struct postern_box *box, const char *channel_name,
 	postern__point("accept-async.before");
 	content->done = done;
 	content->context = context;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool full = box->accept_count >= POSTERN__ASYNC_COUNT_MAX ||
 				box->accept_bytes + content->bytes > POSTERN__ASYNC_BYTES_MAX;
 	if (full) {
@@ -447,7 +448,7 @@ int postern_box_accept_async(struct postern_box *box, const char *channel_name,
 		push(box, content);
 		(void)pthread_cond_signal(&box->wake);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (full) {
 		return postern__fail(error, POSTERN_E_BUSY,
 				"too many messages are waiting to be stored; try later");

@@ -133,7 +133,7 @@ static int take_options(struct postern_box *box,
 
 static int init_conditions(struct postern_box *box,
 		struct postern_error *error) {
-	int r = pthread_mutex_init(&box->lock, NULL);
+	int r = pthread_mutex_init(&box->mutex, NULL);
 	if (!r) {
 		r = pthread_mutex_init(&box->pausing, NULL);
 	}
@@ -212,23 +212,23 @@ static void destroy_channel(struct postern__channel *channel) {
 		return;
 	}
 	postern__policy_finish(&channel->policy);
-	free(channel->entries);
+	free(channel->handlers);
 	free(channel->name);
 	free(channel);
 }
 
-static void destroy_entry(struct postern__entry *entry) {
-	if (!entry) {
+static void destroy_handler(struct postern__handler *handler) {
+	if (!handler) {
 		return;
 	}
-	if (entry->kind) {
-		entry->kind->ops->destroy(entry->kind);
+	if (handler->impl) {
+		handler->impl->ops->destroy(handler->impl);
 	}
-	postern__policy_finish(&entry->policy);
-	destroy_texts(entry->legacy_keys, entry->legacy_key_count);
-	destroy_texts(entry->types, entry->type_count);
-	free(entry->key);
-	free(entry);
+	postern__policy_finish(&handler->policy);
+	destroy_texts(handler->legacy_keys, handler->legacy_key_count);
+	destroy_texts(handler->types, handler->type_count);
+	free(handler->key);
+	free(handler);
 }
 
 /* Nobody waits any more; what was promised a call gets it. */
@@ -244,7 +244,7 @@ static void fail_queue(struct postern_box *box) {
 		struct postern__content *content =
 				container_of(link, struct postern__content, item.link);
 		postern__accept_decide(box, content, closed.code, &closed);
-		postern__accept_publish(box, content);
+		postern__accept_finish(box, content);
 	}
 }
 
@@ -275,10 +275,10 @@ void postern_box_destroy(struct postern_box *box) {
 	if (box->store) {
 		box->store->ops->destroy(box->store);
 	}
-	for (size_t i = 0; i < box->entry_count; i++) {
-		destroy_entry(box->entries[i]);
+	for (size_t i = 0; i < box->handler_count; i++) {
+		destroy_handler(box->handlers[i]);
 	}
-	free(box->entries);
+	free(box->handlers);
 	for (size_t i = 0; i < box->channel_count; i++) {
 		destroy_channel(box->channels[i]);
 	}
@@ -295,7 +295,7 @@ void postern_box_destroy(struct postern_box *box) {
 	(void)pthread_cond_destroy(&box->work);
 	(void)pthread_cond_destroy(&box->committed);
 	(void)pthread_mutex_destroy(&box->pausing);
-	(void)pthread_mutex_destroy(&box->lock);
+	(void)pthread_mutex_destroy(&box->mutex);
 	free(box);
 }
 
@@ -421,17 +421,17 @@ static int check_key_free(const struct postern_box *box, const char *key,
 	if (r) {
 		return r;
 	}
-	for (size_t i = 0; i < box->entry_count; i++) {
-		const struct postern__entry *entry = box->entries[i];
-		bool taken = strcmp(entry->key, key) == 0;
-		for (size_t j = 0; !taken && j < entry->legacy_key_count; j++) {
-			taken = strcmp(entry->legacy_keys[j], key) == 0;
+	for (size_t i = 0; i < box->handler_count; i++) {
+		const struct postern__handler *handler = box->handlers[i];
+		bool taken = strcmp(handler->key, key) == 0;
+		for (size_t j = 0; !taken && j < handler->legacy_key_count; j++) {
+			taken = strcmp(handler->legacy_keys[j], key) == 0;
 		}
 		if (taken) {
 			return postern__fail(error, POSTERN_E_INVALID,
 					"handler key '%s' is already used by handler '%s' of "
 					"channel '%s'",
-					key, entry->key, entry->channel->name);
+					key, handler->key, handler->channel->name);
 		}
 	}
 	return POSTERN_OK;
@@ -501,7 +501,7 @@ static char **copy_texts(const char *const *texts, size_t count) {
 	return copies;
 }
 
-static int fill_entry(struct postern__entry *entry,
+static int fill_handler(struct postern__handler *handler,
 		struct postern__channel *channel,
 		const struct postern_handler_options *options,
 		struct postern_error *error) {
@@ -511,17 +511,17 @@ static int fill_entry(struct postern__entry *entry,
 	if (r) {
 		return r;
 	}
-	postern__list_init(&entry->queue);
-	entry->channel = channel;
-	entry->key = strdup(options->key);
-	entry->legacy_keys =
+	postern__list_init(&handler->queue);
+	handler->channel = channel;
+	handler->key = strdup(options->key);
+	handler->legacy_keys =
 			copy_texts(options->legacy_keys, options->legacy_key_count);
-	entry->types = copy_texts(options->types, options->type_count);
-	entry->legacy_key_count =
-			entry->legacy_keys ? options->legacy_key_count : 0;
-	entry->type_count = entry->types ? options->type_count : 0;
-	if (!entry->key || !entry->legacy_keys || !entry->types ||
-			postern__policy_copy(policy, &entry->policy)) {
+	handler->types = copy_texts(options->types, options->type_count);
+	handler->legacy_key_count =
+			handler->legacy_keys ? options->legacy_key_count : 0;
+	handler->type_count = handler->types ? options->type_count : 0;
+	if (!handler->key || !handler->legacy_keys || !handler->types ||
+			postern__policy_copy(policy, &handler->policy)) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	return POSTERN_OK;
@@ -530,43 +530,43 @@ static int fill_entry(struct postern__entry *entry,
 /* The default depends on what the handler would hold up meanwhile. */
 #define TRANSACTION_TIMEOUT_MS_DEFAULT ((int64_t)5000)
 
-static int settle_timeout(struct postern__entry *entry,
+static int settle_timeout(struct postern__handler *handler,
 		struct postern_error *error) {
-	struct postern_policy *policy = &entry->policy;
+	struct postern_policy *policy = &handler->policy;
 	if (policy->timeout_ms != POSTERN_TIMEOUT_DEFAULT) {
 		return POSTERN_OK;
 	}
 	policy->timeout_ms = 0;
-	if (entry->kind->transactional) {
+	if (handler->impl->transactional) {
 		policy->timeout_ms = TRANSACTION_TIMEOUT_MS_DEFAULT;
 	}
-	return postern__policy_check(policy, entry->key, error);
+	return postern__policy_check(policy, handler->key, error);
 }
 
-static int append_entry(struct postern_box *box, struct postern__entry *entry,
-		struct postern_error *error) {
-	struct postern__channel *channel = entry->channel;
-	size_t *indices = realloc(channel->entries,
-			(channel->entry_count + 1) * sizeof(*indices));
+static int append_handler(struct postern_box *box,
+		struct postern__handler *handler, struct postern_error *error) {
+	struct postern__channel *channel = handler->channel;
+	size_t *indices = realloc(channel->handlers,
+			(channel->handler_count + 1) * sizeof(*indices));
 	if (indices) {
-		channel->entries = indices;
+		channel->handlers = indices;
 	}
-	struct postern__entry **entries = realloc(box->entries,
-			(box->entry_count + 1) * sizeof(struct postern__entry *));
-	if (entries) {
-		box->entries = entries;
+	struct postern__handler **handlers = realloc(box->handlers,
+			(box->handler_count + 1) * sizeof(struct postern__handler *));
+	if (handlers) {
+		box->handlers = handlers;
 	}
-	if (!indices || !entries) {
+	if (!indices || !handlers) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	channel->entries[channel->entry_count++] = box->entry_count;
-	box->entries[box->entry_count++] = entry;
+	channel->handlers[channel->handler_count++] = box->handler_count;
+	box->handlers[box->handler_count++] = handler;
 	return POSTERN_OK;
 }
 
 static int register_handler(struct postern_box *box, const char *channel_name,
 		const struct postern_handler_options *options,
-		struct postern__entry *entry, struct postern_error *error) {
+		struct postern__handler *handler, struct postern_error *error) {
 	int r = check_configurable(box, error);
 	if (r) {
 		return r;
@@ -576,7 +576,7 @@ static int register_handler(struct postern_box *box, const char *channel_name,
 		return postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'",
 				channel_name ? channel_name : "");
 	}
-	if (box->entry_count == POSTERN_HANDLER_COUNT_MAX) {
+	if (box->handler_count == POSTERN_HANDLER_COUNT_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID, "more than %d handlers",
 				POSTERN_HANDLER_COUNT_MAX);
 	}
@@ -585,29 +585,29 @@ static int register_handler(struct postern_box *box, const char *channel_name,
 		r = check_types(options, error);
 	}
 	if (!r) {
-		r = fill_entry(entry, channel, options, error);
+		r = fill_handler(handler, channel, options, error);
 	}
 	if (!r) {
-		r = settle_timeout(entry, error);
+		r = settle_timeout(handler, error);
 	}
 	if (!r) {
-		r = append_entry(box, entry, error);
+		r = append_handler(box, handler, error);
 	}
 	return r;
 }
 
 int postern__box_register_taking(struct postern_box *box, const char *channel,
 		const struct postern_handler_options *options,
-		struct postern_handler *kind, struct postern_error *error) {
-	struct postern__entry *entry = calloc(1, sizeof(*entry));
-	if (!entry) {
-		kind->ops->destroy(kind);
+		struct postern_handler *impl, struct postern_error *error) {
+	struct postern__handler *handler = calloc(1, sizeof(*handler));
+	if (!handler) {
+		impl->ops->destroy(impl);
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	entry->kind = kind;
-	int r = register_handler(box, channel, options, entry, error);
+	handler->impl = impl;
+	int r = register_handler(box, channel, options, handler, error);
 	if (r) {
-		destroy_entry(entry);
+		destroy_handler(handler);
 	}
 	return r;
 }

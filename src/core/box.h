@@ -57,14 +57,14 @@ struct postern__channel {
 	int64_t retention_dedupe_ms;
 	struct postern_policy policy;
 	int64_t id; /* in the store */
-	/* Indices into box->entries. */
-	size_t *entries;
-	size_t entry_count;
+	/* Indices into box->handlers. */
+	size_t *handlers;
+	size_t handler_count;
 };
 
 /* A registered handler. */
-struct postern__entry {
-	struct postern_handler *kind;
+struct postern__handler {
+	struct postern_handler *impl;
 	char *key;
 	char **legacy_keys;
 	size_t legacy_key_count;
@@ -107,11 +107,11 @@ enum postern__run_state {
 
 /* One leased delivery. Lives inside its content. */
 struct postern_run {
-	struct postern__list link; /* the entry's queue, or box->running */
+	struct postern__list link; /* the handler's queue, or box->running */
 	struct postern__item item; /* its settlement */
 	struct postern_settlement settlement;
 	struct postern__content *content;
-	struct postern__entry *entry;
+	struct postern__handler *handler;
 	struct postern_box *box;
 	struct postern_delivery delivery;
 	int64_t stored_handler; /* the id it was claimed under */
@@ -182,13 +182,13 @@ struct postern_box {
 
 	struct postern__channel **channels;
 	size_t channel_count;
-	struct postern__entry **entries;
-	size_t entry_count;
+	struct postern__handler **handlers;
+	size_t handler_count;
 	struct postern__listener listeners[POSTERN_LISTENER_COUNT_MAX];
 	size_t listener_count;
 
 	pthread_mutex_t pausing; /* one read of the pauses at a time; taken first */
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;
 	pthread_cond_t committed;
 	pthread_cond_t work;
 	pthread_cond_t wake;
@@ -222,11 +222,11 @@ struct postern_box {
 	bool draining;                /* begin nothing new */
 	struct postern__list running; /* of postern_run.link */
 	size_t running_count;
-	size_t processors; /* calls of postern_box_process() under way */
-	size_t settling;   /* settlements not yet durable */
-	size_t next_entry; /* round robin */
-	size_t next_want;  /* the same for claims */
-	size_t lost_slots; /* callbacks that overran their lease, still running */
+	size_t processors;   /* calls of postern_box_process() under way */
+	size_t settling;     /* settlements not yet durable */
+	size_t next_handler; /* round robin */
+	size_t next_want;    /* the same for claims */
+	size_t lost_slots;   /* callbacks that overran their lease, still running */
 
 	/* Suspects: see "Crashes count, fairly" in ARCHITECTURE.md. */
 	size_t in_process_running;
@@ -269,10 +269,10 @@ int postern__box_create(struct postern_store *store,
 		struct postern_error *error);
 struct postern__channel *postern__box_channel(const struct postern_box *box,
 		const char *name);
-/* Register a handler of any kind; takes `kind`, also on failure. */
+/* Register a handler of any kind; takes `impl`, also on failure. */
 int postern__box_register_taking(struct postern_box *box, const char *channel,
 		const struct postern_handler_options *options,
-		struct postern_handler *kind, struct postern_error *error);
+		struct postern_handler *impl, struct postern_error *error);
 int64_t postern__box_now_ms(const struct postern_box *box);
 /* A point of the monotonic clock, saturating. */
 int64_t postern__box_after_ms(const struct postern_box *box, int64_t delay_ms);
@@ -340,12 +340,13 @@ void postern__accept_decide(struct postern_box *box,
 		struct postern__content *content, int code,
 		const struct postern_error *error);
 /* With the lock: queue what was leased, free what was reserved. */
-void postern__accept_publish(struct postern_box *box,
+void postern__accept_finish(struct postern_box *box,
 		struct postern__content *content);
-bool postern__entry_wants(const struct postern__entry *entry, const char *type);
+bool postern__handler_wants(const struct postern__handler *handler,
+		const char *type);
 /* Whether the process has room for one more lease of this handler. */
-bool postern__entry_has_room(const struct postern_box *box,
-		const struct postern__entry *entry, size_t bytes);
+bool postern__handler_has_room(const struct postern_box *box,
+		const struct postern__handler *handler, size_t bytes);
 /* The most leases and bytes one handler may hold in memory: its share. */
 size_t postern__share_count(const struct postern_box *box);
 size_t postern__share_bytes(const struct postern_box *box);
@@ -373,7 +374,7 @@ int postern__stranded(struct postern_box *box, size_t max,
 
 /* run.c: with the lock held unless said otherwise. */
 void postern__run_init(struct postern_run *run, struct postern_box *box,
-		struct postern__content *content, struct postern__entry *entry,
+		struct postern__content *content, struct postern__handler *handler,
 		int64_t seq, int64_t stored_handler, uint64_t fence, uint32_t failures,
 		enum postern_suspicion suspicion);
 void postern__run_enqueue(struct postern_run *run);
@@ -423,8 +424,8 @@ int postern__claim(struct postern_box *box, size_t max, bool all,
 /* With the lock. */
 /* When a claim will be ready by itself, or POSTERN__NEVER. */
 int64_t postern__claim_at_ms(const struct postern_box *box);
-void postern__claim_hint(struct postern_box *box, struct postern__entry *entry,
-		int64_t delay_ms);
+void postern__claim_hint(struct postern_box *box,
+		struct postern__handler *handler, int64_t delay_ms);
 void postern__claim_hint_all(struct postern_box *box);
 /* A handler may have room again: wake the claimer if it sleeps too long. */
 void postern__claim_nudge(struct postern_box *box);

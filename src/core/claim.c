@@ -19,42 +19,43 @@
 
 /* A handler is asked for again when half of a claim is worked off. */
 static bool is_hungry(const struct postern_box *box,
-		const struct postern__entry *entry) {
-	if (entry->paused || entry->queued > box->options.batch_size / 2 ||
-			!postern__entry_has_room(box, entry, 0)) {
+		const struct postern__handler *handler) {
+	if (handler->paused || handler->queued > box->options.batch_size / 2 ||
+			!postern__handler_has_room(box, handler, 0)) {
 		return false;
 	}
 	/* One group of suspects at a time. */
-	return !(entry->kind->ops->in_process && box->suspects_held > 0);
+	return !(handler->impl->ops->in_process && box->suspects_held > 0);
 }
 
 int64_t postern__claim_at_ms(const struct postern_box *box) {
 	int64_t at = POSTERN__NEVER;
 	bool may = box->leasing && postern__may_process(box);
-	for (size_t i = 0; may && i < box->entry_count; i++) {
-		const struct postern__entry *entry = box->entries[i];
-		if (is_hungry(box, entry) && entry->due_at_ms < at) {
-			at = entry->due_at_ms;
+	for (size_t i = 0; may && i < box->handler_count; i++) {
+		const struct postern__handler *handler = box->handlers[i];
+		if (is_hungry(box, handler) && handler->due_at_ms < at) {
+			at = handler->due_at_ms;
 		}
 	}
 	return at;
 }
 
-void postern__claim_hint(struct postern_box *box, struct postern__entry *entry,
-		int64_t delay_ms) {
+void postern__claim_hint(struct postern_box *box,
+		struct postern__handler *handler, int64_t delay_ms) {
 	int64_t at = postern__box_after_ms(box, delay_ms);
-	if (at < entry->due_at_ms) {
-		entry->due_at_ms = at;
+	if (at < handler->due_at_ms) {
+		handler->due_at_ms = at;
 	}
 	/* Also if it was due before: then it was not hungry, and now it may be. */
-	if (entry->due_at_ms < box->claim_wait_until_ms && is_hungry(box, entry)) {
+	if (handler->due_at_ms < box->claim_wait_until_ms &&
+			is_hungry(box, handler)) {
 		(void)pthread_cond_signal(&box->claim);
 	}
 }
 
 void postern__claim_hint_all(struct postern_box *box) {
-	for (size_t i = 0; i < box->entry_count; i++) {
-		postern__claim_hint(box, box->entries[i], 0);
+	for (size_t i = 0; i < box->handler_count; i++) {
+		postern__claim_hint(box, box->handlers[i], 0);
 	}
 }
 
@@ -67,34 +68,34 @@ void postern__claim_nudge(struct postern_box *box) {
 
 struct wants {
 	struct postern_want *list;
-	struct postern__entry **entries; /* whose wants they are */
+	struct postern__handler **handlers; /* whose wants they are */
 	size_t count;
 	size_t bytes_max;
 	struct postern__right right;
 };
 
-static void add_want(struct wants *wants, struct postern__entry *entry,
+static void add_want(struct wants *wants, struct postern__handler *handler,
 		size_t max) {
-	wants->entries[wants->count] = entry;
+	wants->handlers[wants->count] = handler;
 	wants->list[wants->count++] = (struct postern_want){
-		.handler = entry->id,
+		.handler = handler->id,
 		.max = max > UINT32_MAX ? UINT32_MAX : (uint32_t)max,
-		.in_process = entry->kind->ops->in_process,
+		.in_process = handler->impl->ops->in_process,
 	};
 }
 
 static bool wants_init(struct wants *wants, const struct postern_box *box) {
-	size_t count = box->entry_count + 1;
+	size_t count = box->handler_count + 1;
 	*wants = (struct wants){
 		.list = calloc(count, sizeof(struct postern_want)),
-		.entries = calloc(count, sizeof(struct postern__entry *)),
+		.handlers = calloc(count, sizeof(struct postern__handler *)),
 	};
-	return wants->list && wants->entries;
+	return wants->list && wants->handlers;
 }
 
 static void wants_finish(struct wants *wants) {
 	free(wants->list);
-	free(wants->entries);
+	free(wants->handlers);
 }
 
 /* With the lock: whom to ask for. */
@@ -107,21 +108,21 @@ static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 	size_t share = postern__share_count(box);
 	size_t share_bytes = postern__share_bytes(box);
 	size_t first = box->next_want++; /* who asks first may get all */
-	for (size_t i = 0; i < box->entry_count; i++) {
-		struct postern__entry *entry =
-				box->entries[(first + i) % box->entry_count];
-		if (!is_hungry(box, entry) || (!all && entry->due_at_ms > now)) {
+	for (size_t i = 0; i < box->handler_count; i++) {
+		struct postern__handler *handler =
+				box->handlers[(first + i) % box->handler_count];
+		if (!is_hungry(box, handler) || (!all && handler->due_at_ms > now)) {
 			continue;
 		}
-		size_t room = share - entry->held;
+		size_t room = share - handler->held;
 		size_t max =
 				room < box->options.batch_size ? room : box->options.batch_size;
-		add_want(wants, entry, max);
-		if (entry->held_bytes < share_bytes) {
-			wants->bytes_max += share_bytes - entry->held_bytes;
+		add_want(wants, handler, max);
+		if (handler->held_bytes < share_bytes) {
+			wants->bytes_max += share_bytes - handler->held_bytes;
 		}
 		/* From here on, hints count as new. */
-		entry->due_at_ms = POSTERN__NEVER;
+		handler->due_at_ms = POSTERN__NEVER;
 	}
 }
 
@@ -162,22 +163,23 @@ static void take_claimed(struct postern_box *box, const struct wants *wants,
 		.size = sizeof(gone),
 		.id = "",
 	};
-	struct postern__entry *entry = wants->entries[claimed->want];
+	struct postern__handler *handler = wants->handlers[claimed->want];
 	/* A message may sit in a channel that its handler has since left. */
 	struct postern__channel *channel = channel_by_id(box, claimed->channel);
 	struct postern__content *content =
-			postern__content_create(channel ? channel : entry->channel,
+			postern__content_create(channel ? channel : handler->channel,
 					claimed->message ? claimed->message : &gone, 1);
 	if (!content) {
 		return_claimed(box, wants, claimed);
 		return;
 	}
 	struct postern_run *run = &content->runs[0];
-	(void)pthread_mutex_lock(&box->lock);
-	postern__run_init(run, box, content, entry, claimed->seq, claimed->handler,
-			claimed->fence, claimed->failures, claimed->suspicion);
-	entry->held++;
-	entry->held_bytes += content->bytes;
+	(void)pthread_mutex_lock(&box->mutex);
+	postern__run_init(run, box, content, handler, claimed->seq,
+			claimed->handler, claimed->fence, claimed->failures,
+			claimed->suspicion);
+	handler->held++;
+	handler->held_bytes += content->bytes;
 	if (claimed->suspicion != POSTERN_NO_SUSPECT) {
 		box->suspects_held++;
 	}
@@ -189,33 +191,33 @@ static void take_claimed(struct postern_box *box, const struct wants *wants,
 				"the message is gone from the store");
 	}
 	postern__content_release(content);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 static void note_next_due(struct postern_box *box, const struct wants *wants,
 		const struct postern_claims *claims) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool suspects = claims->suspects_waiting > 0;
 	bool asked = false;
 	for (size_t i = 0; i < wants->count; i++) {
 		asked = asked || wants->list[i].in_process;
 		if (claims->next_due_ms >= 0) {
-			postern__claim_hint(box, wants->entries[i], claims->next_due_ms);
+			postern__claim_hint(box, wants->handlers[i], claims->next_due_ms);
 		}
 	}
 	if (asked) {
 		box->suspects_waiting = suspects;
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 /* The store did not answer: what was asked for is still to be asked for. */
 static void hint_again(struct postern_box *box, const struct wants *wants) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < wants->count; i++) {
-		postern__claim_hint(box, wants->entries[i], 0);
+		postern__claim_hint(box, wants->handlers[i], 0);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 int postern__claim(struct postern_box *box, size_t max, bool all,
@@ -229,9 +231,9 @@ int postern__claim(struct postern_box *box, size_t max, bool all,
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		goto out;
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	fill_wants(box, all, &wants);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (wants.count == 0) {
 		goto out;
 	}

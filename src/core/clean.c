@@ -57,9 +57,9 @@ static size_t fill_rules(const struct postern_box *box,
 }
 
 static uint64_t node_of(struct postern_box *box) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return node;
 }
 
@@ -110,12 +110,12 @@ static int clean_batch(struct postern_box *box, struct postern__cleanup *state,
    tell two of one node apart. */
 static bool take_turn(struct postern_box *box,
 		const struct postern__cleanup *state) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool free = !box->cleaner || box->cleaner == state;
 	if (free) {
 		box->cleaner = state;
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return free;
 }
 
@@ -155,11 +155,11 @@ void postern__cleanup_end(struct postern_box *box,
 		postern__point("cleanup.unlocked");
 		state->lock.fence = 0;
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	if (box->cleaner == state) {
 		box->cleaner = NULL;
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 int64_t postern__cleanup_rest_ms(const struct postern__cleanup *state) {
@@ -171,14 +171,14 @@ int64_t postern__cleanup_rest_ms(const struct postern__cleanup *state) {
    and the rest can wait. */
 static bool rest(struct postern_box *box,
 		const struct postern__cleanup *state) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	int64_t until = postern__box_after_ms(box, postern__cleanup_rest_ms(state));
 	int64_t left;
 	while (box->leasing && (left = until - postern__box_now_ms(box)) > 0) {
-		postern__wait(&box->committed, &box->lock, left);
+		postern__wait(&box->committed, &box->mutex, left);
 	}
 	bool go_on = !box->draining;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return go_on;
 }
 

@@ -71,11 +71,11 @@ static size_t finish(struct collecting *work,
 		accepted += code == POSTERN_OK;
 		postern__accept_decide(box, content, code, error);
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < work->count; i++) {
-		postern__accept_publish(box, work->contents[i]);
+		postern__accept_finish(box, work->contents[i]);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return accepted;
 }
 
@@ -95,9 +95,9 @@ static int collect(struct postern_box *box, bool rests,
 	for (size_t i = 0; i < box->channel_count; i++) {
 		channels[i] = box->channels[i]->id;
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	struct postern__right right = postern__right_of(box);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	struct postern_collection collection = {
 		.node = right.node,
 		.lock = postern__right_lock(&right),

@@ -224,13 +224,13 @@ static size_t publish(struct postern_box *box, struct postern__group *group) {
 		if (run->settlement.code == POSTERN_OK &&
 				(run->settlement.to == POSTERN_SETTLE_PENDING ||
 						run->settlement.to == POSTERN_SETTLE_RETURNED)) {
-			postern__claim_hint(box, run->entry, run->settlement.delay_ms);
+			postern__claim_hint(box, run->handler, run->settlement.delay_ms);
 		}
 		postern__run_settled(run);
 		decided++;
 	}
 	for (size_t i = group->settlement_count; i < group->count; i++) {
-		postern__accept_publish(box, content_of(group->items[i]));
+		postern__accept_finish(box, content_of(group->items[i]));
 		decided++;
 	}
 	return decided;
@@ -275,9 +275,9 @@ int postern__commit_group(struct postern_box *box, size_t *count_out,
 	if (group && group->count > 0) {
 		group->taken = true;
 		box->committing++;
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 		r = write_group(box, group);
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		r = finish_group(box, group, r, &decided, error);
 		group->taken = false;
 		box->committing--;
@@ -301,17 +301,17 @@ int postern_box_commit(struct postern_box *box, size_t *count_out,
 		return r;
 	}
 	size_t total = 0;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	while (!r && (box->committing > 0 || postern__commit_ready(box))) {
 		if (!postern__commit_ready(box)) {
-			postern__wait(&box->committed, &box->lock, -1);
+			postern__wait(&box->committed, &box->mutex, -1);
 			continue;
 		}
 		size_t count = 0;
 		r = postern__commit_group(box, &count, error);
 		total += count;
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (count_out) {
 		*count_out = total;
 	}

@@ -7,14 +7,14 @@
 #define CANCEL_BATCH 64
 
 void postern__give_back_queued(struct postern_box *box) {
-	(void)pthread_mutex_lock(&box->lock);
-	for (size_t i = 0; i < box->entry_count; i++) {
-		postern__list_each(link, &box->entries[i]->queue) {
+	(void)pthread_mutex_lock(&box->mutex);
+	for (size_t i = 0; i < box->handler_count; i++) {
+		postern__list_each(link, &box->handlers[i]->queue) {
 			postern__run_give_back(
 					container_of(link, struct postern_run, link));
 		}
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 void postern__cancel_running(struct postern_box *box) {
@@ -23,7 +23,7 @@ void postern__cancel_running(struct postern_box *box) {
 	do {
 		bool in_unit = false;
 		count = 0;
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		postern__list_each(link, &box->running) {
 			struct postern_run *run =
 					container_of(link, struct postern_run, link);
@@ -34,19 +34,19 @@ void postern__cancel_running(struct postern_box *box) {
 				runs[count++] = run;
 			}
 		}
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 		if (in_unit) {
 			/* Rolled back, and given back. */
 			box->store->ops->interrupt(box->store, NULL);
 		}
 		for (size_t i = 0; i < count; i++) {
-			struct postern_handler *kind = runs[i]->entry->kind;
-			kind->ops->cancel(kind, runs[i], POSTERN_CANCEL_STOP);
+			struct postern_handler *impl = runs[i]->handler->impl;
+			impl->ops->cancel(impl, runs[i], POSTERN_CANCEL_STOP);
 		}
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		for (size_t i = 0; i < count; i++) {
 			postern__content_release(runs[i]->content);
 		}
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 	} while (count == CANCEL_BATCH);
 }

@@ -222,10 +222,10 @@ static void add_registration(const struct postern_box *box,
 		struct postern_handler_stats *handler =
 				(struct postern_handler_stats *)(uintptr_t)&stats->handlers[i];
 		handler->channel = "";
-		for (size_t j = 0; j < box->entry_count; j++) {
-			if (strcmp(box->entries[j]->key, handler->key) == 0) {
+		for (size_t j = 0; j < box->handler_count; j++) {
+			if (strcmp(box->handlers[j]->key, handler->key) == 0) {
 				handler->registered = true;
-				handler->channel = box->entries[j]->channel->name;
+				handler->channel = box->handlers[j]->channel->name;
 			}
 		}
 	}
@@ -244,9 +244,9 @@ static void add_host(struct postern_node_stats *node,
 /* And which node it is, and what the lock is called that counts here. */
 static void add_node(struct postern_box *box, struct postern_memory *memory,
 		struct postern_stats *stats) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t own = box->node;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	for (size_t i = 0; i < stats->node_count; i++) {
 		/* As above. */
 		struct postern_node_stats *node =
@@ -307,9 +307,9 @@ int postern__edit(struct postern_box *box, struct postern_edit *edit,
 	int r = box->store->ops->edit(box->store, edit, error);
 	postern__point("edit.after");
 	if (!r && !edit->dry_run) {
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		postern__claim_hint_all(box);
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 	}
 	return r;
 }

@@ -207,10 +207,10 @@ static int poison_overdue(struct postern_box *box, uint64_t node,
 
 int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
 		void *context, size_t *count_out, struct postern_error *error) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
 	bool gone = box->node_gone;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	*count_out = 0;
 	if (gone || node != box->missing_node) {
 		/* It was away for longer than its lease. */

@@ -17,17 +17,17 @@
 #include <stdlib.h>
 
 /* With the lock. */
-static void set_entry_paused(struct postern_box *box,
-		struct postern__entry *entry, bool paused) {
-	if (entry->paused == paused) {
+static void set_handler_paused(struct postern_box *box,
+		struct postern__handler *handler, bool paused) {
+	if (handler->paused == paused) {
 		return;
 	}
-	entry->paused = paused;
+	handler->paused = paused;
 	if (!paused) {
-		postern__claim_hint(box, entry, 0);
+		postern__claim_hint(box, handler, 0);
 		return;
 	}
-	postern__list_each(link, &entry->queue) {
+	postern__list_each(link, &handler->queue) {
 		postern__run_give_back(container_of(link, struct postern_run, link));
 	}
 }
@@ -35,7 +35,7 @@ static void set_entry_paused(struct postern_box *box,
 /* With `pausing`, so that an older answer never replaces a newer one. */
 static int read_pauses(struct postern_box *box, struct postern_error *error) {
 	int r = POSTERN_OK;
-	size_t count = box->entry_count;
+	size_t count = box->handler_count;
 	int64_t *ids = calloc(count + 1, sizeof(*ids));
 	bool *paused = calloc(count + 1, sizeof(*paused));
 	if (!ids || !paused) {
@@ -43,7 +43,7 @@ static int read_pauses(struct postern_box *box, struct postern_error *error) {
 		goto out;
 	}
 	for (size_t i = 0; i < count; i++) {
-		ids[i] = box->entries[i]->id;
+		ids[i] = box->handlers[i]->id;
 	}
 	postern__point("pauses.before");
 	r = box->store->ops->read_pauses(box->store, ids, count, paused, error);
@@ -51,11 +51,11 @@ static int read_pauses(struct postern_box *box, struct postern_error *error) {
 	if (r) {
 		goto out;
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {
-		set_entry_paused(box, box->entries[i], paused[i]);
+		set_handler_paused(box, box->handlers[i], paused[i]);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 out:
 	free(paused);
 	free(ids);

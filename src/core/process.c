@@ -11,11 +11,11 @@
 
 static size_t queued_count(struct postern_box *box) {
 	size_t count = 0;
-	(void)pthread_mutex_lock(&box->lock);
-	for (size_t i = 0; i < box->entry_count; i++) {
-		count += box->entries[i]->queued;
+	(void)pthread_mutex_lock(&box->mutex);
+	for (size_t i = 0; i < box->handler_count; i++) {
+		count += box->handlers[i]->queued;
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return count;
 }
 
@@ -63,11 +63,11 @@ static int run_some(struct postern_box *box, size_t max, struct pace *pace,
 
 /* Whether somebody else has the right to process: POSTERN_E_BUSY. */
 static int check_right(struct postern_box *box, struct postern_error *error) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool barred = !box->draining && !postern__may_process(box);
 	bool rival = !box->engaged && box->rival_told;
 	struct postern_error why = box->rival;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (!barred) {
 		return POSTERN_OK;
 	}
@@ -149,14 +149,14 @@ int postern__process(struct postern_box *box, size_t max, size_t *count_out,
 	if (r) {
 		return r;
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool runner = box->leasing;
 	box->processors++;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	r = process(box, runner, max, count_out, error);
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	box->processors--;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return r;
 }
 

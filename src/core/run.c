@@ -66,13 +66,13 @@ void *postern_run_data(const struct postern_run *run) {
 }
 
 void postern__run_init(struct postern_run *run, struct postern_box *box,
-		struct postern__content *content, struct postern__entry *entry,
+		struct postern__content *content, struct postern__handler *handler,
 		int64_t seq, int64_t stored_handler, uint64_t fence, uint32_t failures,
 		enum postern_suspicion suspicion) {
 	*run = (struct postern_run){
 		.box = box,
 		.content = content,
-		.entry = entry,
+		.handler = handler,
 		.stored_handler = stored_handler,
 		.failures = failures,
 		.suspicion = suspicion,
@@ -82,7 +82,7 @@ void postern__run_init(struct postern_run *run, struct postern_box *box,
 			.size = sizeof(struct postern_delivery),
 			.seq = seq,
 			.channel = content->channel->name,
-			.handler = entry->key,
+			.handler = handler->key,
 			.attempt = failures + 1,
 			.fence = fence,
 		},
@@ -93,7 +93,7 @@ void postern__run_init(struct postern_run *run, struct postern_box *box,
 
 void postern__run_enqueue(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_NONE);
-	if (run->box->draining || run->entry->paused) {
+	if (run->box->draining || run->handler->paused) {
 		/* It was leased while somebody stopped this. */
 		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
 				"returned", NULL);
@@ -102,19 +102,19 @@ void postern__run_enqueue(struct postern_run *run) {
 	run->state = POSTERN__RUN_QUEUED;
 	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
 		/* First: what is behind it waits for it, never the reverse. */
-		postern__list_push_front(&run->entry->queue, &run->link);
+		postern__list_push_front(&run->handler->queue, &run->link);
 		run->box->solo_queued++;
 	} else {
-		postern__list_push_back(&run->entry->queue, &run->link);
+		postern__list_push_back(&run->handler->queue, &run->link);
 	}
-	run->entry->queued++;
+	run->handler->queued++;
 	(void)pthread_cond_signal(&run->box->work);
 }
 
 static void unqueue(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_QUEUED);
 	postern__list_remove(&run->link);
-	run->entry->queued--;
+	run->handler->queued--;
 	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
 		run->box->solo_queued--;
 	}
@@ -137,17 +137,17 @@ void postern__run_begin(struct postern_run *run) {
 	run->in_kind = true;
 	postern__list_push_back(&box->running, &run->link);
 	box->running_count++;
-	run->entry->running++;
-	if (run->entry->kind->ops->in_process) {
+	run->handler->running++;
+	if (run->handler->impl->ops->in_process) {
 		box->in_process_running++;
 		box->solo_running = run->suspicion == POSTERN_SUSPECT_SOLO;
 	}
-	const struct postern_policy *policy = &run->entry->policy;
+	const struct postern_policy *policy = &run->handler->policy;
 	run->begun_ms = postern__box_now_ms(box);
 	run->started_ms = run->begun_ms;
 	run->lease_end_ms = postern__box_after_ms(box, policy->lease_ms);
 	/* A transactional run's time begins with its turn in the batch. */
-	if (policy->timeout_ms > 0 && !run->entry->kind->transactional) {
+	if (policy->timeout_ms > 0 && !run->handler->impl->transactional) {
 		run->deadline_ms = postern__box_after_ms(box, policy->timeout_ms);
 		run->delivery.deadline_ms =
 				box->clock.wall_ms(box->clock.context) + policy->timeout_ms;
@@ -158,7 +158,7 @@ void postern__run_begin(struct postern_run *run) {
 /* It does not keep other callbacks from running any more. */
 static void stop_counting(struct postern_run *run) {
 	struct postern_box *box = run->box;
-	if (run->entry->kind->ops->in_process && !run->overdue) {
+	if (run->handler->impl->ops->in_process && !run->overdue) {
 		box->in_process_running--;
 		if (run->suspicion == POSTERN_SUSPECT_SOLO) {
 			box->solo_running = false;
@@ -190,7 +190,7 @@ static void free_slot(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	bool ready = postern__run_ready(box);
 	run->in_kind = false;
-	run->entry->running--;
+	run->handler->running--;
 	stop_counting(run);
 	/* Whoever finishes looks for more by itself; another worker is woken only
 	   if this made something possible. */
@@ -213,8 +213,8 @@ void postern__run_unbegin(struct postern_run *run) {
 	free_slot(run);
 	run->state = POSTERN__RUN_QUEUED;
 	run->cancelled = false;
-	postern__list_push_front(&run->entry->queue, &run->link);
-	run->entry->queued++;
+	postern__list_push_front(&run->handler->queue, &run->link);
+	run->handler->queued++;
 	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
 		run->box->solo_queued++;
 	}
@@ -274,7 +274,7 @@ static int64_t clamp_delay(int64_t delay_ms) {
 /* Again, or poisoned if that was the last attempt. */
 static void settle_failure(struct postern_run *run, int64_t delay_ms,
 		const char *name, const char *reason) {
-	const struct postern_policy *policy = &run->entry->policy;
+	const struct postern_policy *policy = &run->handler->policy;
 	uint32_t failures = run->failures + 1;
 	bool last = failures >= policy->max_attempts;
 	postern__run_settle_to(run,
@@ -315,7 +315,7 @@ void postern__run_settle(struct postern_run *run,
 	}
 	const struct postern_random *random = &run->box->random;
 	settle_failure(run,
-			postern_policy_delay_ms(&run->entry->policy, run->failures + 1,
+			postern_policy_delay_ms(&run->handler->policy, run->failures + 1,
 					random->next(random->context)),
 			name ? name : "retry", reason);
 }
@@ -329,7 +329,7 @@ bool postern__run_timed_out(const struct postern_run *run,
 		return true; /* it says more than we could */
 	}
 	char timeout[POSTERN__DURATION_TEXT_MAX];
-	postern__duration_format(run->entry->policy.timeout_ms, timeout);
+	postern__duration_format(run->handler->policy.timeout_ms, timeout);
 	char text[64];
 	(void)snprintf(text, sizeof(text), "timed out after %s", timeout);
 	postern_outcome_set(outcome, POSTERN_RETRY, 0, text);
@@ -356,14 +356,14 @@ void postern_run_finish(struct postern_run *run,
 	postern__point("finish.before");
 	struct postern_box *box = run->box;
 	struct postern_outcome said = *outcome;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool ours = run->state == POSTERN__RUN_RUNNING;
 	bool timed_out = ours && postern__run_timed_out(run, &said);
 	postern__run_leave(run);
 	if (ours) {
 		postern__run_settle(run, &said, timed_out ? "timeout" : NULL);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 void postern_run_return(struct postern_run *run) {
@@ -374,14 +374,14 @@ void postern_run_return(struct postern_run *run) {
 		return;
 	}
 	struct postern_box *box = run->box;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool ours = run->state == POSTERN__RUN_RUNNING;
 	postern__run_leave(run);
 	if (ours) {
 		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
 				"returned", NULL);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 void postern__run_settled(struct postern_run *run) {
@@ -389,8 +389,8 @@ void postern__run_settled(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_SETTLING);
 	run->state = POSTERN__RUN_SETTLED;
 	box->settling--;
-	run->entry->held--;
-	run->entry->held_bytes -= run->content->bytes;
+	run->handler->held--;
+	run->handler->held_bytes -= run->content->bytes;
 	release_suspect(run);
 	free(run->reason);
 	run->reason = NULL;
@@ -401,9 +401,9 @@ void postern__run_settled(struct postern_run *run) {
 }
 
 /* How many of this handler's deliveries share a commit. */
-static size_t batch_of(const struct postern__entry *entry) {
-	return entry->kind->transactional && entry->kind->ops->batches
-				   ? entry->policy.commit_batch
+static size_t batch_of(const struct postern__handler *handler) {
+	return handler->impl->transactional && handler->impl->ops->batches
+				   ? handler->policy.commit_batch
 				   : 1;
 }
 
@@ -411,27 +411,27 @@ static size_t batch_of(const struct postern__entry *entry) {
    than a commit's share waits for the one that is under way, and is taken
    together with what comes meanwhile. */
 static bool may_transact(const struct postern_box *box,
-		const struct postern__entry *entry) {
+		const struct postern__handler *handler) {
 	return box->transacting < postern__transactions(box) &&
 		   postern__box_now_ms(box) >= box->transact_retry_at_ms &&
-		   (entry->running == 0 || entry->queued >= batch_of(entry));
+		   (handler->running == 0 || handler->queued >= batch_of(handler));
 }
 
 /* What a worker may begin: the first of this handler's queue, if any. */
 static bool may_begin(const struct postern_box *box,
-		const struct postern__entry *entry) {
-	const struct postern__list *first = postern__list_first(&entry->queue);
+		const struct postern__handler *handler) {
+	const struct postern__list *first = postern__list_first(&handler->queue);
 	if (!first) {
 		return false;
 	}
-	if (entry->policy.concurrency > 0 &&
-			entry->running >= entry->policy.concurrency) {
+	if (handler->policy.concurrency > 0 &&
+			handler->running >= handler->policy.concurrency) {
 		return false;
 	}
-	if (entry->kind->transactional && !may_transact(box, entry)) {
+	if (handler->impl->transactional && !may_transact(box, handler)) {
 		return false;
 	}
-	if (!entry->kind->ops->in_process) {
+	if (!handler->impl->ops->in_process) {
 		return true;
 	}
 	/* A suspect that runs alone really runs alone. */
@@ -445,8 +445,8 @@ static bool may_begin(const struct postern_box *box,
 
 bool postern__run_ready(const struct postern_box *box) {
 	bool may = postern__may_process(box);
-	for (size_t i = 0; may && i < box->entry_count; i++) {
-		if (may_begin(box, box->entries[i])) {
+	for (size_t i = 0; may && i < box->handler_count; i++) {
+		if (may_begin(box, box->handlers[i])) {
 			return true;
 		}
 	}
@@ -454,27 +454,27 @@ bool postern__run_ready(const struct postern_box *box) {
 }
 
 /* The next handler in turn that has something to begin, or NULL. */
-static struct postern__entry *next_entry(struct postern_box *box) {
+static struct postern__handler *next_handler(struct postern_box *box) {
 	if (!postern__may_process(box)) {
 		return NULL;
 	}
-	for (size_t i = 0; i < box->entry_count; i++) {
-		size_t index = (box->next_entry + i) % box->entry_count;
-		if (may_begin(box, box->entries[index])) {
-			box->next_entry = (index + 1) % box->entry_count;
-			return box->entries[index];
+	for (size_t i = 0; i < box->handler_count; i++) {
+		size_t index = (box->next_handler + i) % box->handler_count;
+		if (may_begin(box, box->handlers[index])) {
+			box->next_handler = (index + 1) % box->handler_count;
+			return box->handlers[index];
 		}
 	}
 	return NULL;
 }
 
-static size_t begin_some(struct postern__entry *entry,
+static size_t begin_some(struct postern__handler *handler,
 		struct postern_run **runs, size_t max) {
-	size_t batch = batch_of(entry);
+	size_t batch = batch_of(handler);
 	max = max < batch ? max : batch;
 	size_t count = 0;
 	while (count < max) {
-		struct postern__list *first = postern__list_first(&entry->queue);
+		struct postern__list *first = postern__list_first(&handler->queue);
 		if (!first) {
 			break;
 		}
@@ -488,43 +488,43 @@ static size_t begin_some(struct postern__entry *entry,
 bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	struct postern_run *runs[POSTERN_COMMIT_BATCH_MAX];
 	size_t count = 0;
-	(void)pthread_mutex_lock(&box->lock);
-	struct postern__entry *entry = next_entry(box);
-	if (entry) {
-		count = begin_some(entry, runs, max);
+	(void)pthread_mutex_lock(&box->mutex);
+	struct postern__handler *handler = next_handler(box);
+	if (handler) {
+		count = begin_some(handler, runs, max);
 		assert(count > 0);
-		if (entry->kind->transactional) {
+		if (handler->impl->transactional) {
 			box->transacting++;
 		}
 	}
-	if (entry && postern__run_ready(box)) {
+	if (handler && postern__run_ready(box)) {
 		/* One wakes the next, so that all that can work do. */
 		(void)pthread_cond_signal(&box->work);
 	}
 	/* There is room in the queue, and no commit may come for long. */
 	postern__claim_nudge(box);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	*count_out = count;
-	if (!entry) {
+	if (!handler) {
 		return false;
 	}
-	if (entry->kind->transactional) {
+	if (handler->impl->transactional) {
 		postern__transact(box, runs, count);
 	} else {
 		postern__emit_run(runs[0], POSTERN_EVENT_STARTED);
 		postern__point("run.before");
-		entry->kind->ops->start(entry->kind, runs[0]);
+		handler->impl->ops->start(handler->impl, runs[0]);
 		postern__point("run.after");
 	}
 	return true;
 }
 
 void postern__run_pass_on(struct postern_box *box) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	if (postern__run_ready(box)) {
 		(void)pthread_cond_signal(&box->work);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 int postern_box_run(struct postern_box *box, size_t max, size_t *count_out,

@@ -66,12 +66,12 @@ bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
 }
 
 static void see_horizon(const struct postern_box *box) {
-	for (size_t i = 0; i < box->entry_count; i++) {
-		const struct postern__entry *entry = box->entries[i];
+	for (size_t i = 0; i < box->handler_count; i++) {
+		const struct postern__handler *handler = box->handlers[i];
 		char text[POSTERN_ERROR_TEXT_MAX];
-		if (!postern__horizon_check(entry->channel->name,
-					entry->channel->retention_dedupe_ms, entry->key,
-					&entry->policy, text, sizeof(text))) {
+		if (!postern__horizon_check(handler->channel->name,
+					handler->channel->retention_dedupe_ms, handler->key,
+					&handler->policy, text, sizeof(text))) {
 			remark(box, text);
 		}
 	}
@@ -83,14 +83,14 @@ static void fill_enrolment(const struct postern_box *box,
 		enrolment->channels[i].name = box->channels[i]->name;
 		enrolment->channels[i].max_size = box->channels[i]->max_message_size;
 	}
-	for (size_t i = 0; i < box->entry_count; i++) {
-		const struct postern__entry *entry = box->entries[i];
+	for (size_t i = 0; i < box->handler_count; i++) {
+		const struct postern__handler *handler = box->handlers[i];
 		enrolment->handlers[i] = (struct postern_enrol_handler){
-			.key = entry->key,
-			.legacy_keys = (const char *const *)entry->legacy_keys,
-			.legacy_key_count = entry->legacy_key_count,
-			.in_process = entry->kind->ops->in_process,
-			.max_crashes = entry->policy.max_crashes,
+			.key = handler->key,
+			.legacy_keys = (const char *const *)handler->legacy_keys,
+			.legacy_key_count = handler->legacy_key_count,
+			.in_process = handler->impl->ops->in_process,
+			.max_crashes = handler->policy.max_crashes,
 		};
 	}
 }
@@ -102,33 +102,33 @@ static void take_ids(struct postern_box *box,
 	for (size_t i = 0; i < box->channel_count; i++) {
 		box->channels[i]->id = enrolment->channels[i].id;
 	}
-	for (size_t i = 0; i < box->entry_count; i++) {
-		struct postern__entry *entry = box->entries[i];
+	for (size_t i = 0; i < box->handler_count; i++) {
+		struct postern__handler *handler = box->handlers[i];
 		const struct postern_enrol_handler *from = &enrolment->handlers[i];
-		entry->id = from->id;
+		handler->id = from->id;
 	}
 }
 
 int postern__enrol(struct postern_box *box, bool again,
 		struct postern_error *error) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
 	if (!again) {
 		/* It begins as one that does not lease. */
 		box->engaged = !box->store->ops->engage;
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	struct postern_enrolment enrolment = {
 		.node = node,
 		.again = again,
 		.node_lease_ms = box->options.node_lease_ms,
 		.channel_count = box->channel_count,
-		.handler_count = box->entry_count,
+		.handler_count = box->handler_count,
 	};
 	enrolment.channels =
 			calloc(box->channel_count + 1, sizeof(*enrolment.channels));
 	enrolment.handlers =
-			calloc(box->entry_count + 1, sizeof(*enrolment.handlers));
+			calloc(box->handler_count + 1, sizeof(*enrolment.handlers));
 	int r;
 	if (!enrolment.channels || !enrolment.handlers) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -189,12 +189,12 @@ static size_t route_parked(void *context, int64_t channel_id, const char *type,
 		struct postern_route *routes, size_t max) {
 	const struct postern_box *box = context;
 	size_t count = 0;
-	for (size_t i = 0; i < box->entry_count && count < max; i++) {
-		const struct postern__entry *entry = box->entries[i];
-		if (entry->channel->id == channel_id &&
-				postern__entry_wants(entry, type)) {
+	for (size_t i = 0; i < box->handler_count && count < max; i++) {
+		const struct postern__handler *handler = box->handlers[i];
+		if (handler->channel->id == channel_id &&
+				postern__handler_wants(handler, type)) {
 			routes[count++] = (struct postern_route){
-				.handler = entry->id,
+				.handler = handler->id,
 			};
 		}
 	}

@@ -24,9 +24,9 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 	while (more) {
 		struct postern_recovered recovered = { 0 };
 		struct postern_recovery recovery = { .max = SWEEP_BATCH };
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		struct postern__right right = postern__right_of(box);
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 		recovery.node = right.node;
 		recovery.lock = postern__right_lock(&right);
 		if (recovery.lock && recovery.lock->fence == 0) {
@@ -46,14 +46,14 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 		count += (size_t)(recovered.released + recovered.suspects +
 						  recovered.poisoned);
 		more = recovered.more;
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		if (recovered.suspects > 0) {
 			box->suspects_waiting = true;
 		}
 		if (recovered.released + recovered.suspects > 0) {
 			postern__claim_hint_all(box);
 		}
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 	}
 	*count_out = count;
 	return POSTERN_OK;
@@ -95,7 +95,7 @@ static void report_stuck(const struct postern_run *run, postern_remark *trouble,
 		void *context) {
 	char text[400];
 	char lease[POSTERN__DURATION_TEXT_MAX];
-	postern__duration_format(run->entry->policy.lease_ms, lease);
+	postern__duration_format(run->handler->policy.lease_ms, lease);
 	(void)snprintf(text, sizeof(text),
 			"handler '%s' has been running message %lld for more than its "
 			"lease of %s",
@@ -119,8 +119,8 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 			due = POSTERN__NEVER;
 		}
 		bool over = now >= run->lease_end_ms && !run->reported;
-		if (over && run->entry->policy.timeout_ms > 0 &&
-				!run->entry->kind->transactional) {
+		if (over && run->handler->policy.timeout_ms > 0 &&
+				!run->handler->impl->transactional) {
 			run->reported = true;
 			postern__run_overdue(run);
 			abandon(run);
@@ -149,45 +149,45 @@ int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
 	struct overrun overruns[WATCH_BATCH];
 	struct postern_run *stuck = NULL;
 	int64_t next = POSTERN__NEVER;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	size_t count = find_overruns(box, overruns, &stuck, &next);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 
 	for (size_t i = 0; i < count; i++) {
 		struct postern_run *run = overruns[i].run;
 		if (overruns[i].in_unit) {
 			box->store->ops->interrupt(box->store, run);
 		}
-		struct postern_handler *kind = run->entry->kind;
-		kind->ops->cancel(kind, run, POSTERN_CANCEL_TIMEOUT);
+		struct postern_handler *impl = run->handler->impl;
+		impl->ops->cancel(impl, run, POSTERN_CANCEL_TIMEOUT);
 	}
 	if (stuck && trouble) {
 		report_stuck(stuck, trouble, context);
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {
 		postern__content_release(overruns[i].run->content);
 	}
 	if (stuck) {
 		postern__content_release(stuck->content);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return next;
 }
 
 bool postern__watch_sleep(struct postern_box *box, int64_t at_ms,
 		const bool *stopping) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	box->watch_at_ms = at_ms < box->watch_at_ms ? at_ms : box->watch_at_ms;
 	int64_t left = box->watch_at_ms - postern__box_now_ms(box);
 	while (!*stopping && left > 0) {
-		postern__wait(&box->watch, &box->lock, left);
+		postern__wait(&box->watch, &box->mutex, left);
 		left = box->watch_at_ms - postern__box_now_ms(box);
 	}
 	/* What begins from now on counts against the next sleep. */
 	box->watch_at_ms = POSTERN__NEVER;
 	bool go_on = !*stopping;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return go_on;
 }
 

@@ -104,12 +104,12 @@ static void stop_processing(struct postern_box *box) {
 }
 
 int64_t postern__tenure_watch(struct postern_box *box) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	int64_t until = tenure_until_ms(box);
 	bool over = postern__box_now_ms(box) >= until;
 	bool tell = over && !box->tenure_over;
 	box->tenure_over = over;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (tell) {
 		stop_processing(box);
 	}
@@ -138,9 +138,9 @@ static void extend(struct postern_box *box, int64_t *until, int64_t to) {
 }
 
 static bool is_engaged(struct postern_box *box) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool engaged = box->engaged;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return engaged;
 }
 
@@ -148,7 +148,7 @@ static bool is_engaged(struct postern_box *box) {
 static bool note_engagement(struct postern_box *box, uint64_t node, int r,
 		const struct postern_error *said) {
 	bool tell = false;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	if (r == POSTERN_OK && box->node == node) {
 		box->engaged = true;
 		box->rival_told = false;
@@ -158,16 +158,16 @@ static bool note_engagement(struct postern_box *box, uint64_t node, int r,
 		box->rival_told = true;
 		box->rival = *said;
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return tell;
 }
 
 int postern__engage(struct postern_box *box, postern_remark *trouble,
 		void *context, struct postern_error *error) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
 	bool engaged = box->engaged;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (engaged) {
 		return POSTERN_OK;
 	}
@@ -200,19 +200,19 @@ static int begin_anew(struct postern_box *box, struct postern_error *error) {
 	while (node == 0) {
 		node = box->random.next(box->random.context) >> 1;
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t former = box->node;
 	box->node = node;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	int r = postern__enrol(box, false, error);
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	if (r) {
 		box->node = former;
 	} else {
 		box->node_spent = false;
 		box->node_gone = false;
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("tenure.between-lives");
 	if (!r) {
 		bool alive;
@@ -224,13 +224,13 @@ static int begin_anew(struct postern_box *box, struct postern_error *error) {
 
 static void lose_lock(struct postern_box *box, postern_remark *trouble,
 		void *context) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t fence = box->lock_held.fence;
 	box->lock_held.fence = 0;
 	box->lock_until_ms = 0;
 	box->lock_wanted_since_ms = postern__box_now_ms(box);
 	box->lock_waiting_told = false;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	stop_processing(box);
 	emit_lock(box, POSTERN_EVENT_LOCK_LOST, fence);
 	if (trouble) {
@@ -241,11 +241,11 @@ static void lose_lock(struct postern_box *box, postern_remark *trouble,
 static int renew_node(struct postern_box *box, postern_remark *trouble,
 		void *context, struct postern_error *error) {
 	int64_t until = postern__box_after_ms(box, box->options.node_lease_ms);
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
 	bool alive = !box->node_gone;
 	bool locked = box->lock_held.fence > 0;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	bool news = alive;
 	int r = POSTERN_OK;
 	if (alive) {
@@ -256,9 +256,9 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 		return r;
 	}
 	if (!alive) {
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		box->node_gone = true;
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 		if (locked) {
 			lose_lock(box, trouble, context);
 		}
@@ -271,9 +271,9 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 		r = begin_anew(box, error);
 	}
 	if (!r) {
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		extend(box, &box->node_until_ms, until);
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 	}
 	return r;
 }
@@ -283,13 +283,13 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
    the thread that renews. */
 static int win_lock(struct postern_box *box, uint64_t fence, int64_t until,
 		postern_remark *trouble, void *context, struct postern_error *error) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	box->lock_held = (struct postern_lock){ box->lock_name, fence };
 	box->node_spent = true;
 	extend(box, &box->lock_until_ms, until);
 	bool runner = box->leasing;
 	box->recovery_due = runner;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	emit_lock(box, POSTERN_EVENT_LOCKED, fence);
 	if (runner) {
 		return POSTERN_OK;
@@ -300,12 +300,12 @@ static int win_lock(struct postern_box *box, uint64_t fence, int64_t until,
 
 static void tell_waiting(struct postern_box *box, postern_remark *trouble,
 		void *context) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	int64_t waited = postern__box_now_ms(box) - box->lock_wanted_since_ms;
 	bool tell = !box->lock_waiting_told &&
 				waited >= box->options.lock_acquire_timeout_ms;
 	box->lock_waiting_told = box->lock_waiting_told || tell;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (tell && trouble) {
 		char text[POSTERN_LOCK_NAME_LEN_MAX + 128];
 		char since[POSTERN__DURATION_TEXT_MAX];
@@ -321,10 +321,10 @@ static void tell_waiting(struct postern_box *box, postern_remark *trouble,
 
 static int keep_lock(struct postern_box *box, postern_remark *trouble,
 		void *context, struct postern_error *error) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t former = box->lock_held.fence;
 	bool spent = box->node_spent;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (former == 0 && spent) {
 		int r = begin_anew(box, error);
 		if (!r) {
@@ -345,12 +345,12 @@ static int keep_lock(struct postern_box *box, postern_remark *trouble,
 	}
 	postern__point("tenure.lock-taken");
 	if (held && lock.fence == former) {
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		if (box->lock_held.fence == former) {
 			/* Else somebody let go of it meanwhile. */
 			extend(box, &box->lock_until_ms, until);
 		}
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 		return POSTERN_OK;
 	}
 	if (former > 0) {
@@ -397,10 +397,10 @@ int postern__tenure(struct postern_box *box, postern_remark *trouble,
 	int64_t pause = postern__tenure_pause_ms(box);
 	*next_out = postern__has_tenure(box) ? postern__box_after_ms(box, pause)
 										 : POSTERN__NEVER;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool busy = box->renewing;
 	box->renewing = true;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (busy) {
 		return POSTERN_OK; /* somebody is doing just that */
 	}
@@ -409,25 +409,25 @@ int postern__tenure(struct postern_box *box, postern_remark *trouble,
 		*next_out =
 				postern__box_after_ms(box, pause < AGAIN_MS ? pause : AGAIN_MS);
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	box->renewing = false;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return r;
 }
 
 void postern__lock_doubt(struct postern_box *box, uint64_t fence) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	if (box->lock_held.fence == fence && fence > 0) {
 		/* Not ours for sure: the next renewal decides. */
 		box->lock_until_ms = 0;
 		box->watch_at_ms = 0;
 		(void)pthread_cond_signal(&box->watch);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 void postern__tenure_end(struct postern_box *box) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	struct postern_lock lock = box->lock_held;
 	uint64_t node = box->node;
 	/* A runner, or who else processes by hand, goes on with it; what still
@@ -438,7 +438,7 @@ void postern__tenure_end(struct postern_box *box) {
 		box->lock_held.fence = 0;
 		box->lock_until_ms = 0;
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (!used && lock.fence > 0) {
 		/* If it fails, the lock's time runs out by itself. */
 		postern__point("tenure.ending");

@@ -47,15 +47,15 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 		struct postern_outcome *outcome) {
 	struct postern_run *run = context;
 	struct postern_box *box = run->box;
-	const struct postern_policy *policy = &run->entry->policy;
-	(void)pthread_mutex_lock(&box->lock);
+	const struct postern_policy *policy = &run->handler->policy;
+	(void)pthread_mutex_lock(&box->mutex);
 	/* A batch that has taken long, or is to stop, ends here; the rest has
 	   another turn. */
 	run->postponed =
 			run->stopping || postern__box_now_ms(box) - run->begun_ms >
 									 box->options.command_timeout_ms / 2;
 	if (run->postponed) {
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 		postern_outcome_set(outcome, POSTERN_SNOOZE, 0, NULL);
 		return;
 	}
@@ -70,7 +70,7 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 	}
 	run->in_unit = true;
 	postern__run_watch(run);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 
 	if (!run->announced) {
 		run->announced = true;
@@ -82,16 +82,16 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 			"the handler returned without finishing");
 	run->outcome_out = outcome;
 	postern__point("unit.before");
-	run->entry->kind->ops->start(run->entry->kind, run);
+	run->handler->impl->ops->start(run->handler->impl, run);
 	postern__point("unit.after");
 	run->outcome_out = NULL;
 	run->delivery.transaction = NULL;
 
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	run->in_unit = false;
 	run->timed_out = postern__run_timed_out(run, outcome);
 	run->deadline_ms = POSTERN__NEVER;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 /* The store completed it in its own transaction. */
@@ -187,7 +187,7 @@ static void settle_all(struct postern_box *box, struct postern_run **runs,
 			finish_fenced(runs[i], &units[i]);
 		}
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {
 		if (units[i].committed || units[i].code == POSTERN_E_STALE) {
 			end_run(runs[i]);
@@ -197,31 +197,31 @@ static void settle_all(struct postern_box *box, struct postern_run **runs,
 	}
 	/* There is room for more, and no commit will say so. */
 	postern__claim_nudge(box);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 /* Nothing was committed and nobody is to blame: as if it had not begun. */
 static void put_back(struct postern_box *box, struct postern_run **runs,
 		size_t count, bool trouble) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = count; i-- > 0;) {
 		postern__run_unbegin(runs[i]);
 	}
 	box->transact_retry_at_ms = postern__box_after_ms(box, RETRY_MS);
 	box->store_failing = box->store_failing || trouble;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 /* Nobody is woken: whoever did this one looks for the next. */
 static void stop_transacting(struct postern_box *box) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	box->transacting--;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-static bool sends_ahead(const struct postern__entry *entry) {
-	int64_t timeout_ms = entry->policy.timeout_ms;
-	return entry->kind->ops->sends_ahead &&
+static bool sends_ahead(const struct postern__handler *handler) {
+	int64_t timeout_ms = handler->policy.timeout_ms;
+	return handler->impl->ops->sends_ahead &&
 		   (timeout_ms <= 0 || timeout_ms >= AHEAD_MS);
 }
 
@@ -241,16 +241,16 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 			.handler = runs[i]->stored_handler,
 			.fence = runs[i]->delivery.fence,
 			.failures = runs[i]->failures,
-			.sends_ahead = sends_ahead(runs[i]->entry),
+			.sends_ahead = sends_ahead(runs[i]->handler),
 			.body_len = runs[i]->content->message.body_len,
 			.context = runs[i],
 			.run = run_unit,
 		};
 	}
 	struct postern_error error = { 0 };
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	struct postern__right right = postern__right_of(box);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("transact.before");
 	const struct postern_box *before = transacting_box;
 	transacting_box = box;

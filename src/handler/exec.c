@@ -42,7 +42,7 @@
 
 struct exec_handler {
 	struct postern_handler base;
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;
 	struct postern__arena arena; /* argv */
 	char **argv;                 /* ends with NULL */
 };
@@ -282,12 +282,12 @@ static struct job *job_create(const struct postern_run *run,
 /* From here on other threads can reach the job, or no longer. */
 static void set_active_job(struct exec_handler *self, struct postern_run *run,
 		struct job *job) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	if (job && postern_run_data(run) == &mark_stop) {
 		atomic_store(&job->cancel, POSTERN__PROCESS_STOP);
 	}
 	postern_run_set_data(run, job);
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 /* False: the lease is to be returned. */
@@ -338,7 +338,7 @@ static void exec_cancel(struct postern_handler *handler,
 	struct exec_handler *self = from_base(handler);
 	bool stop = why == POSTERN_CANCEL_STOP;
 
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	void *data = postern_run_data(run);
 	if (!data && stop) {
 		postern_run_set_data(run, &mark_stop);
@@ -350,12 +350,12 @@ static void exec_cancel(struct postern_handler *handler,
 				stop ? POSTERN__PROCESS_STOP : POSTERN__PROCESS_TIME_OUT);
 		signal_job(job);
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 static void exec_destroy(struct postern_handler *handler) {
 	struct exec_handler *self = from_base(handler);
-	(void)pthread_mutex_destroy(&self->lock);
+	(void)pthread_mutex_destroy(&self->mutex);
 	postern__arena_finish(&self->arena);
 	free(self);
 }
@@ -416,7 +416,7 @@ int postern__exec_create(const char *const *argv, size_t argc,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	self->base.ops = &exec_ops;
-	(void)pthread_mutex_init(&self->lock,
+	(void)pthread_mutex_init(&self->mutex,
 			NULL); /* no attributes: cannot fail */
 	postern__arena_init(&self->arena);
 	self->argv = postern__arena_array(&self->arena, argc + 1, sizeof *argv);

@@ -46,8 +46,8 @@ struct statement {
 struct sql_handler {
 	struct postern_handler base;
 	char *sql;
-	size_t sql_count;     /* of statements in it */
-	pthread_mutex_t lock; /* of the data slots of runs */
+	size_t sql_count;      /* of statements in it */
+	pthread_mutex_t mutex; /* of the data slots of runs */
 	/* Used only under the store's transaction. */
 	uint64_t epoch;
 	bool has_epoch;
@@ -251,12 +251,12 @@ static enum verdict run_statements(struct sql_handler *self,
 /* From here on other threads can reach the run, or no longer. */
 static void set_active_run(struct sql_handler *self, struct postern_run *run,
 		struct sql_run *now) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	if (now && postern_run_data(run) == &mark_stop) {
 		atomic_store(&now->stopped, true);
 	}
 	postern_run_set_data(run, now);
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 static void sql_start(struct postern_handler *handler,
@@ -303,7 +303,7 @@ static void sql_cancel(struct postern_handler *handler, struct postern_run *run,
 	struct sql_handler *self = from_base(handler);
 	bool stop = why == POSTERN_CANCEL_STOP;
 
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	void *data = postern_run_data(run);
 	if (!data && stop) {
 		postern_run_set_data(run, &mark_stop);
@@ -314,13 +314,13 @@ static void sql_cancel(struct postern_handler *handler, struct postern_run *run,
 			atomic_store(stop ? &now->stopped : &now->timed_out, true);
 		}
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 static void sql_destroy(struct postern_handler *handler) {
 	struct sql_handler *self = from_base(handler);
 	/* The store finalizes the statements, see kinds.h. */
-	(void)pthread_mutex_destroy(&self->lock);
+	(void)pthread_mutex_destroy(&self->mutex);
 	free(self->sql);
 	free(self);
 }
@@ -352,7 +352,7 @@ int postern__sql_create(const char *sql, struct postern_handler **out,
 	self->base.ops = &sql_ops;
 	self->base.transactional = true;
 	self->sql_count = count;
-	(void)pthread_mutex_init(&self->lock,
+	(void)pthread_mutex_init(&self->mutex,
 			NULL); /* no attributes: cannot fail */
 	self->sql = strdup(sql);
 	if (!self->sql) {

@@ -49,8 +49,8 @@ struct sql_handler {
 	struct postern_handler base;
 	struct statement *statements;
 	size_t statement_count;
-	pthread_mutex_t lock; /* also of the data slots of runs */
-	unsigned number;      /* in the names of prepared statements */
+	pthread_mutex_t mutex; /* also of the data slots of runs */
+	unsigned number;       /* in the names of prepared statements */
 	/* Where they are prepared; mutex held. */
 	uint64_t prepared[PLACE_COUNT];
 	size_t next_place;
@@ -252,7 +252,7 @@ static void name_of(const struct sql_handler *self, size_t index,
 /* Whether they are prepared on the connection; if not, they will be now. */
 static bool is_prepared(struct sql_handler *self, uint64_t epoch) {
 	bool found = false;
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	for (size_t i = 0; !found && i < PLACE_COUNT; i++) {
 		found = self->prepared[i] == epoch;
 	}
@@ -260,7 +260,7 @@ static bool is_prepared(struct sql_handler *self, uint64_t epoch) {
 		self->prepared[self->next_place] = epoch;
 		self->next_place = (self->next_place + 1) % PLACE_COUNT;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return found;
 }
 
@@ -310,9 +310,9 @@ static void send_ahead(struct sql_handler *self, struct postern_run *run,
 }
 
 static bool is_stopped(struct sql_handler *self, struct postern_run *run) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	bool stopped = postern_run_data(run) == &mark_stop;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return stopped;
 }
 
@@ -359,9 +359,9 @@ static void sql_cancel(struct postern_handler *handler, struct postern_run *run,
 		enum postern_cancel why) {
 	struct sql_handler *self = from_base(handler);
 	if (why == POSTERN_CANCEL_STOP) {
-		(void)pthread_mutex_lock(&self->lock);
+		(void)pthread_mutex_lock(&self->mutex);
 		postern_run_set_data(run, &mark_stop);
-		(void)pthread_mutex_unlock(&self->lock);
+		(void)pthread_mutex_unlock(&self->mutex);
 	}
 }
 
@@ -371,7 +371,7 @@ static void sql_destroy(struct postern_handler *handler) {
 		free(self->statements[i].text);
 	}
 	free(self->statements);
-	(void)pthread_mutex_destroy(&self->lock);
+	(void)pthread_mutex_destroy(&self->mutex);
 	free(self);
 }
 
@@ -469,7 +469,7 @@ int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
 	self->base.ops = &sql_ops;
 	self->base.transactional = true;
 	self->number = atomic_fetch_add(&numbers, 1);
-	(void)pthread_mutex_init(&self->lock, NULL);
+	(void)pthread_mutex_init(&self->mutex, NULL);
 	self->statements = calloc(count, sizeof *self->statements);
 	r = self->statements
 				? split_statements(self, sql, error)

@@ -101,18 +101,18 @@ int postern_box_add_handler(struct postern_box *box, const char *channel,
 	if (r) {
 		return r;
 	}
-	struct postern_handler *kind;
+	struct postern_handler *impl;
 	if (options->callback) {
 		r = postern__callback_create(options->callback, options->context,
-				options->transactional, &kind, error);
+				options->transactional, &impl, error);
 	} else if (options->sql) {
-		r = create_sql(box, options->sql, &kind, error);
+		r = create_sql(box, options->sql, &impl, error);
 	} else {
-		r = postern__exec_create(options->exec, options->exec_count, &kind,
+		r = postern__exec_create(options->exec, options->exec_count, &impl,
 				error);
 	}
 	if (r) {
 		return r;
 	}
-	return postern__box_register_taking(box, channel, options, kind, error);
+	return postern__box_register_taking(box, channel, options, impl, error);
 }

@@ -10,11 +10,11 @@
 
 void postern__claimer_wake(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	runner->pauses_stale = true;
 	postern__claim_hint_all(box);
 	(void)pthread_cond_signal(&box->claim);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 /* Without the lock. */
@@ -44,7 +44,7 @@ static bool sleep_some(struct postern_runner *runner, int64_t retry_at_ms) {
 	}
 	/* After a failure nobody wakes it for what it would not claim. */
 	box->claim_wait_until_ms = until == at ? at : 0;
-	postern__wait(&box->claim, &box->lock, left);
+	postern__wait(&box->claim, &box->mutex, left);
 	box->claim_wait_until_ms = 0;
 	return true;
 }
@@ -53,7 +53,7 @@ void *postern__claimer_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	int64_t retry_at_ms = 0; /* after a failure: not before */
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {
 		if (sleep_some(runner, retry_at_ms)) {
 			continue;
@@ -61,18 +61,18 @@ void *postern__claimer_loop(void *context) {
 		bool pauses = runner->pauses_stale;
 		struct postern_error error = { 0 };
 		runner->pauses_stale = false;
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 		int r = claim_some(runner, pauses, &error);
 		if (r) {
 			postern__runner_note(runner, r, &error);
 		}
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		if (r) {
 			runner->pauses_stale = runner->pauses_stale || pauses;
 			retry_at_ms = postern__box_after_ms(box,
 					runner->options.restart_delay_ms);
 		}
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return NULL;
 }

@@ -112,7 +112,7 @@ static void sleep_for(struct postern_runner *runner, int64_t ms, bool rests) {
 	int64_t left = ms;
 	while (!runner->stopping && left > 0 &&
 			!(rests && runner->collector_called)) {
-		postern__wait(&runner->collector_wake, &box->lock, left);
+		postern__wait(&runner->collector_wake, &box->mutex, left);
 		left = until - postern__box_now_ms(box);
 	}
 }
@@ -123,7 +123,7 @@ void *postern__collector_loop(void *context) {
 	int64_t awake_until = INT64_MIN;
 	unsigned failures = 0;
 	struct stranded_watch stranded = { .next_ms = INT64_MIN };
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {
 		if (runner->collector_called) {
 			runner->collector_called = false;
@@ -131,7 +131,7 @@ void *postern__collector_loop(void *context) {
 		}
 		bool rests = postern__box_now_ms(box) >= awake_until;
 		bool draining = box->draining;
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 		struct postern__collected found = { 0 };
 		struct postern_error error = { 0 };
 		int r = draining ? POSTERN_OK
@@ -144,12 +144,12 @@ void *postern__collector_loop(void *context) {
 			look_for_stranded(runner, &stranded);
 		}
 		failures = r ? failures + 1 : 0;
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		/* If the store as a whole is in trouble, whoever writes tells it. */
 		if (failures == FAILURES_TOLD && !runner->in_trouble) {
-			(void)pthread_mutex_unlock(&box->lock);
+			(void)pthread_mutex_unlock(&box->mutex);
 			report_failing(runner, &error);
-			(void)pthread_mutex_lock(&box->lock);
+			(void)pthread_mutex_lock(&box->mutex);
 		}
 		if (found.accepted > 0) {
 			awake_until = postern__box_after_ms(box, AWAKE_MS);
@@ -161,6 +161,6 @@ void *postern__collector_loop(void *context) {
 			sleep_for(runner, rests ? REST_MS : BUSY_MS, rests);
 		}
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return NULL;
 }

@@ -13,9 +13,9 @@
 #define WAIT_MS ((int64_t)60 * 1000)
 
 static bool is_stopping(struct postern_runner *runner) {
-	(void)pthread_mutex_lock(&runner->box->lock);
+	(void)pthread_mutex_lock(&runner->box->mutex);
 	bool stopping = runner->stopping;
-	(void)pthread_mutex_unlock(&runner->box->lock);
+	(void)pthread_mutex_unlock(&runner->box->mutex);
 	return stopping;
 }
 
@@ -24,13 +24,13 @@ static void rest(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	int64_t until =
 			postern__box_after_ms(box, runner->options.restart_delay_ms);
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	int64_t left = until - postern__box_now_ms(box);
 	while (!runner->stopping && left > 0) {
-		postern__wait(&runner->steward_wake, &box->lock, left);
+		postern__wait(&runner->steward_wake, &box->mutex, left);
 		left = until - postern__box_now_ms(box);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 /*
@@ -41,9 +41,9 @@ static void rest(struct postern_runner *runner) {
 static void tell(struct postern_runner *runner, bool worked, unsigned failures,
 		const struct postern_error *error) {
 	char text[POSTERN_ERROR_TEXT_MAX + 96];
-	(void)pthread_mutex_lock(&runner->box->lock);
+	(void)pthread_mutex_lock(&runner->box->mutex);
 	bool told = runner->in_trouble || runner->stopping;
-	(void)pthread_mutex_unlock(&runner->box->lock);
+	(void)pthread_mutex_unlock(&runner->box->mutex);
 	if (told || failures != (worked ? 2 : 1)) {
 		return;
 	}
@@ -75,10 +75,10 @@ void *postern__listener_loop(void *context) {
 		failures = 0;
 		if (woken) {
 			postern__claimer_wake(runner);
-			(void)pthread_mutex_lock(&box->lock);
+			(void)pthread_mutex_lock(&box->mutex);
 			runner->collector_called = true;
 			(void)pthread_cond_signal(&runner->collector_wake);
-			(void)pthread_mutex_unlock(&box->lock);
+			(void)pthread_mutex_unlock(&box->mutex);
 		}
 	}
 	return NULL;

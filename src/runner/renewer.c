@@ -20,7 +20,7 @@ struct renewer {
 	pthread_t keeper;
 	bool keeper_started;
 	bool keeper_stopping; /* guarded by the box's lock */
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;
 	pthread_cond_t wake;
 	bool stopping; /* guarded by the lock */
 };
@@ -28,7 +28,7 @@ struct renewer {
 /* With the lock. */
 static void sleep_for(struct renewer *renewer, int64_t ms) {
 	if (!renewer->stopping && ms > 0) {
-		postern__wait(&renewer->wake, &renewer->lock, ms);
+		postern__wait(&renewer->wake, &renewer->mutex, ms);
 	}
 }
 
@@ -36,18 +36,18 @@ static void *renew_loop(void *context) {
 	struct renewer *renewer = context;
 	struct postern_box *box = renewer->box;
 	int64_t third = box->options.node_lease_ms / 3;
-	(void)pthread_mutex_lock(&renewer->lock);
+	(void)pthread_mutex_lock(&renewer->mutex);
 	/* Whoever processes renews it at the beginning. */
 	sleep_for(renewer, third > 0 ? third : AGAIN_MS);
 	while (!renewer->stopping) {
 		int64_t next;
-		(void)pthread_mutex_unlock(&renewer->lock);
+		(void)pthread_mutex_unlock(&renewer->mutex);
 		/* Whoever processes meets the same trouble, and tells it. */
 		int r = postern__tenure(box, NULL, NULL, &next, NULL);
-		(void)pthread_mutex_lock(&renewer->lock);
+		(void)pthread_mutex_lock(&renewer->mutex);
 		sleep_for(renewer, r ? AGAIN_MS : next - postern__box_now_ms(box));
 	}
-	(void)pthread_mutex_unlock(&renewer->lock);
+	(void)pthread_mutex_unlock(&renewer->mutex);
 	return NULL;
 }
 
@@ -65,7 +65,7 @@ static void *keep_loop(void *context) {
 
 static void start(struct renewer *renewer) {
 	/* Neither can fail on Linux. */
-	(void)pthread_mutex_init(&renewer->lock, NULL);
+	(void)pthread_mutex_init(&renewer->mutex, NULL);
 	(void)postern__wait_init(&renewer->wake);
 	renewer->started =
 			postern__has_tenure(renewer->box) &&
@@ -75,14 +75,14 @@ static void start(struct renewer *renewer) {
 }
 
 static void stop(struct renewer *renewer) {
-	(void)pthread_mutex_lock(&renewer->lock);
+	(void)pthread_mutex_lock(&renewer->mutex);
 	renewer->stopping = true;
 	(void)pthread_cond_signal(&renewer->wake);
-	(void)pthread_mutex_unlock(&renewer->lock);
-	(void)pthread_mutex_lock(&renewer->box->lock);
+	(void)pthread_mutex_unlock(&renewer->mutex);
+	(void)pthread_mutex_lock(&renewer->box->mutex);
 	renewer->keeper_stopping = true;
 	(void)pthread_cond_signal(&renewer->box->watch);
-	(void)pthread_mutex_unlock(&renewer->box->lock);
+	(void)pthread_mutex_unlock(&renewer->box->mutex);
 	if (renewer->started) {
 		(void)pthread_join(renewer->thread, NULL);
 	}
@@ -90,7 +90,7 @@ static void stop(struct renewer *renewer) {
 		(void)pthread_join(renewer->keeper, NULL);
 	}
 	(void)pthread_cond_destroy(&renewer->wake);
-	(void)pthread_mutex_destroy(&renewer->lock);
+	(void)pthread_mutex_destroy(&renewer->mutex);
 }
 
 int postern__process_renewing(struct postern_box *box, size_t max,

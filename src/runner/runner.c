@@ -57,11 +57,11 @@ void postern__runner_report(struct postern_runner *runner, const char *text) {
 void postern__runner_note(struct postern_runner *runner, int code,
 		const struct postern_error *error) {
 	bool trouble = code != POSTERN_OK;
-	(void)pthread_mutex_lock(&runner->box->lock);
+	(void)pthread_mutex_lock(&runner->box->mutex);
 	bool news = trouble != runner->in_trouble;
 	runner->in_trouble = trouble;
 	runner->box->store_failing = trouble;
-	(void)pthread_mutex_unlock(&runner->box->lock);
+	(void)pthread_mutex_unlock(&runner->box->mutex);
 	if (!news) {
 		return;
 	}
@@ -161,7 +161,7 @@ static void do_duties(struct postern_runner *runner,
 	if (duties->commit) {
 		r = postern__commit_group(box, NULL, &error);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (duties->commit) {
 		postern__point("writer.committed");
 		postern__runner_note(runner, r, &error);
@@ -169,13 +169,13 @@ static void do_duties(struct postern_runner *runner,
 	if (duties->probe) {
 		probe_store(runner);
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 }
 
 static void *write_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {
 		int64_t linger_ns = linger_left_ns(runner);
 		struct duties duties = {
@@ -185,11 +185,11 @@ static void *write_loop(void *context) {
 		if (duties.commit || duties.probe) {
 			do_duties(runner, &duties);
 		} else {
-			postern__wait(&box->wake, &box->lock,
+			postern__wait(&box->wake, &box->mutex,
 					writer_sleep_ms(runner, linger_ns));
 		}
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return NULL;
 }
 
@@ -201,19 +201,19 @@ static int64_t worker_sleep_ms(const struct postern_box *box) {
 static void *work_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {
 		if (!postern__run_ready(box)) {
-			postern__wait(&box->work, &box->lock, worker_sleep_ms(box));
+			postern__wait(&box->work, &box->mutex, worker_sleep_ms(box));
 			continue;
 		}
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 		size_t count;
 		postern__point("worker.running");
 		(void)postern__run_one(box, SIZE_MAX, &count);
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return NULL;
 }
 
@@ -350,7 +350,7 @@ static int start_threads(struct postern_runner *runner,
 int postern_runner_start(struct postern_runner *runner,
 		struct postern_error *error) {
 	struct postern_box *box = runner->box;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool taken = box->leasing || runner->writer_started;
 	if (!taken) {
 		box->leasing = true;
@@ -362,7 +362,7 @@ int postern_runner_start(struct postern_runner *runner,
 		runner->probe_at_ms = POSTERN__NEVER;
 		postern__claim_hint_all(box);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (taken) {
 		return postern__fail(error, POSTERN_E_BUSY,
 				"the box already has a runner");
@@ -370,9 +370,9 @@ int postern_runner_start(struct postern_runner *runner,
 	int r = start_threads(runner, error);
 	if (r) {
 		postern_runner_stop(runner);
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		box->leasing = false;
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 	}
 	return r;
 }
@@ -385,7 +385,7 @@ static bool wait_for_none(struct postern_box *box, const size_t *count,
 		if (left <= 0) {
 			return false;
 		}
-		postern__wait(&box->committed, &box->lock, left);
+		postern__wait(&box->committed, &box->mutex, left);
 	}
 	return true;
 }
@@ -404,7 +404,7 @@ static bool wait_for_results(struct postern_box *box, int64_t until_ms) {
 			return false;
 		}
 		/* Nobody is woken when the store begins to fail. */
-		postern__wait(&box->committed, &box->lock,
+		postern__wait(&box->committed, &box->mutex,
 				left < FAILING_POLL_MS ? left : FAILING_POLL_MS);
 	}
 	return true;
@@ -414,28 +414,28 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 		struct postern_error *error) {
 	struct postern_box *box = runner->box;
 	int64_t until_ms = postern__box_after_ms(box, grace_ms > 0 ? grace_ms : 0);
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	box->leasing = false;
 	box->draining = true;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("drain.before");
 	postern__give_back_queued(box);
 	postern__point("drain.given-back");
 
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool quiet = wait_for_none(box, &box->running_count, until_ms);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (!quiet) {
 		postern__cancel_running(box);
 	}
 	/* Again: a transaction that met trouble put its runs back. */
 	postern__give_back_queued(box);
 
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	quiet = wait_for_none(box, &box->running_count,
 			postern__box_after_ms(box, KILL_MS));
 	bool written = wait_for_results(box, until_ms);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("drain.after");
 	if (!quiet) {
 		return postern__fail(error, POSTERN_E_TIMEOUT,
@@ -455,7 +455,7 @@ void postern_runner_stop(struct postern_runner *runner) {
 	}
 	struct postern_box *box = runner->box;
 	(void)postern_runner_drain(runner, 0, NULL);
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	runner->stopping = true;
 	(void)pthread_cond_broadcast(&box->wake);
 	(void)pthread_cond_broadcast(&box->watch);
@@ -464,7 +464,7 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_cond_broadcast(&runner->steward_wake);
 	(void)pthread_cond_broadcast(&runner->renewer_wake);
 	(void)pthread_cond_broadcast(&runner->collector_wake);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	while (runner->worker_count > 0) {
 		runner->worker_count--;
 		(void)pthread_join(runner->workers[runner->worker_count], NULL);
@@ -497,14 +497,14 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_join(runner->writer, NULL);
 	postern__point("runner.stopped");
 	runner->writer_started = false;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	box->commit_retry_at_ms = 0;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	/* What a late callback still had to say. */
 	(void)postern_box_commit(box, NULL, NULL);
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	box->draining = false;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	postern__tenure_end(box);
 }
 
@@ -549,12 +549,12 @@ static size_t count_stuck(const struct postern_box *box) {
 int postern_runner_health(struct postern_runner *runner,
 		struct postern_error *error) {
 	struct postern_box *box = runner->box;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	size_t lost = box->lost_slots;
 	bool held = writer_is_held(box);
 	lost += count_stuck(box);
 	bool failing = box->store_failing || runner->in_trouble;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (failing) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"the store is in trouble");

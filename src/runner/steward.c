@@ -122,21 +122,21 @@ void *postern__renewer_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	int64_t next = 0;
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {
 		int64_t left = next - postern__box_now_ms(box);
 		if (left > 0) {
-			postern__wait(&runner->renewer_wake, &box->lock, left);
+			postern__wait(&runner->renewer_wake, &box->mutex, left);
 			continue;
 		}
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 		next = renew(runner);
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		if (box->recovery_due) {
 			(void)pthread_cond_signal(&runner->steward_wake);
 		}
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	return NULL;
 }
 
@@ -153,7 +153,7 @@ void *postern__steward_loop(void *context) {
 		{ &runner->poll_at_ms, poll_store },
 		{ &runner->clean_at_ms, clean_some },
 	};
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {
 		int64_t next = POSTERN__NEVER;
 		size_t chosen = 0;
@@ -165,18 +165,18 @@ void *postern__steward_loop(void *context) {
 		}
 		int64_t left = next - postern__box_now_ms(box);
 		if (left > 0 && !box->recovery_due) {
-			postern__wait(&runner->steward_wake, &box->lock, left);
+			postern__wait(&runner->steward_wake, &box->mutex, left);
 			continue;
 		}
 		if (box->recovery_due) {
 			box->recovery_due = false;
 			chosen = 0; /* recover_leases */
 		}
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 		duties[chosen].go(runner);
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 	}
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	postern__cleanup_end(box, &runner->cleanup);
 	return NULL;
 }

@@ -36,14 +36,14 @@ static const struct postern_store_ops memory_ops;
 static struct memory_store *lock(struct postern_store *store) {
 	assert(store->ops == &memory_ops);
 	struct memory_store *self = container_of(store, struct memory_store, base);
-	int r = pthread_mutex_lock(&self->lock);
+	int r = pthread_mutex_lock(&self->mutex);
 	assert(r == 0);
 	(void)r;
 	return self;
 }
 
 static int unlock(struct memory_store *self, int r) {
-	(void)pthread_mutex_unlock(&self->lock); /* fails only if not locked */
+	(void)pthread_mutex_unlock(&self->mutex); /* fails only if not locked */
 	return r;
 }
 
@@ -205,7 +205,7 @@ static void memory_destroy(struct postern_store *store) {
 	postern__mem_messages_finish(self);
 	postern__mem_directory_finish(self);
 	postern__mem_tenure_finish(self);
-	(void)pthread_mutex_destroy(&self->lock); /* nobody has it any more */
+	(void)pthread_mutex_destroy(&self->mutex); /* nobody has it any more */
 	free(self);
 }
 
@@ -242,7 +242,7 @@ int postern__memory_open(size_t bytes_max,
 	if (!self) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	if (pthread_mutex_init(&self->lock, NULL) != 0) {
+	if (pthread_mutex_init(&self->mutex, NULL) != 0) {
 		free(self);
 		return postern__fail(error, POSTERN_E_NOMEM, "no mutex left");
 	}

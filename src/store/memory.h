@@ -158,7 +158,7 @@ struct memory_lock {
 
 struct memory_store {
 	struct postern_store base;
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;
 	const struct postern_clock *clock;
 	int64_t now_max_ms; /* the latest the clock has been */
 	uint8_t hash_key[POSTERN__SIPHASH_KEY_LEN];

@@ -77,7 +77,7 @@ struct post {
 	struct node *node;
 	struct letter letters[PARCEL_MAX];
 	size_t count;
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;
 	pthread_cond_t arrived;
 	size_t waiting;
 };
@@ -356,10 +356,10 @@ static void take_receipt(void *context, const struct postern_receipt *receipt) {
 	struct letter *letter = context;
 	struct post *post = letter->post;
 	note_receipt(letter, receipt->error.code, receipt->seq);
-	(void)pthread_mutex_lock(&post->lock);
+	(void)pthread_mutex_lock(&post->mutex);
 	post->waiting--;
 	(void)pthread_cond_signal(&post->arrived);
-	(void)pthread_mutex_unlock(&post->lock);
+	(void)pthread_mutex_unlock(&post->mutex);
 }
 
 static void send_without_waiting(struct post *post) {
@@ -374,11 +374,11 @@ static void send_without_waiting(struct post *post) {
 			take_receipt(letter, &refused);
 		}
 	}
-	(void)pthread_mutex_lock(&post->lock);
+	(void)pthread_mutex_lock(&post->mutex);
 	while (post->waiting > 0) {
-		(void)pthread_cond_wait(&post->arrived, &post->lock);
+		(void)pthread_cond_wait(&post->arrived, &post->mutex);
 	}
-	(void)pthread_mutex_unlock(&post->lock);
+	(void)pthread_mutex_unlock(&post->mutex);
 }
 
 static void send_post(struct post *post) {
@@ -425,7 +425,7 @@ static void read_position(struct node *node) {
 
 static void send_until(struct node *node, long end) {
 	struct post post = { .node = node };
-	(void)pthread_mutex_init(&post.lock, NULL);
+	(void)pthread_mutex_init(&post.mutex, NULL);
 	(void)pthread_cond_init(&post.arrived, NULL);
 	while (node->position < end) {
 		size_t max = 1 + (size_t)roll(node, PARCEL_MAX - 1);
@@ -443,7 +443,7 @@ static void send_until(struct node *node, long end) {
 		keep_position(node);
 	}
 	(void)pthread_cond_destroy(&post.arrived);
-	(void)pthread_mutex_destroy(&post.lock);
+	(void)pthread_mutex_destroy(&post.mutex);
 }
 
 static void obey(struct node *node) {

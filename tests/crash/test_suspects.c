@@ -22,7 +22,7 @@
 #define RUNS_MAX 64
 
 struct log {
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;
 	int now;
 	int settled;
 	char ids[RUNS_MAX][16];
@@ -36,7 +36,7 @@ static void work(void *context, const struct postern_message *message,
 	(void)delivery;
 	(void)outcome;
 	struct log *log = context;
-	(void)pthread_mutex_lock(&log->lock);
+	(void)pthread_mutex_lock(&log->mutex);
 	int mine = log->count++;
 	if (mine < RUNS_MAX) {
 		(void)snprintf(log->ids[mine], sizeof(log->ids[mine]), "%s",
@@ -49,22 +49,22 @@ static void work(void *context, const struct postern_message *message,
 			log->beside[i] = log->now;
 		}
 	}
-	(void)pthread_mutex_unlock(&log->lock);
+	(void)pthread_mutex_unlock(&log->mutex);
 	(void)usleep(WORK_US);
-	(void)pthread_mutex_lock(&log->lock);
+	(void)pthread_mutex_lock(&log->mutex);
 	log->now--;
 	if (mine < RUNS_MAX) {
 		log->beside[mine] = -log->beside[mine]; /* closed */
 	}
-	(void)pthread_mutex_unlock(&log->lock);
+	(void)pthread_mutex_unlock(&log->mutex);
 }
 
 static void count_settled(void *context, const struct postern_event *event) {
 	struct log *log = context;
 	if (event->kind == POSTERN_EVENT_SETTLED) {
-		(void)pthread_mutex_lock(&log->lock);
+		(void)pthread_mutex_lock(&log->mutex);
 		log->settled++;
-		(void)pthread_mutex_unlock(&log->lock);
+		(void)pthread_mutex_unlock(&log->mutex);
 	}
 }
 
@@ -117,7 +117,7 @@ static void send_some(struct postern_box *box, const char *channel,
 static bool lose_leases(const char *url, int count) {
 	pid_t pid = fork();
 	if (pid == 0) {
-		struct log log = { .lock = PTHREAD_MUTEX_INITIALIZER };
+		struct log log = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 		struct postern_box *box = open_box(url, &log);
 		size_t claimed = 0;
 		if (!box) {
@@ -133,7 +133,7 @@ static bool lose_leases(const char *url, int count) {
 
 /* Run `suspects` and some fresh messages; the log tells how. */
 static void run_all(const char *url, struct log *log, int suspects) {
-	*log = (struct log){ .lock = PTHREAD_MUTEX_INITIALIZER };
+	*log = (struct log){ .mutex = PTHREAD_MUTEX_INITIALIZER };
 	struct postern_box *box = open_box(url, log);
 	struct postern_runner *runner = NULL;
 	struct postern_error error;
@@ -151,9 +151,9 @@ static void run_all(const char *url, struct log *log, int suspects) {
 	send_some(box, "a", "fa", 4);
 	send_some(box, "b", "fb", 4);
 	for (int i = 0; i < 60000; i++) {
-		(void)pthread_mutex_lock(&log->lock);
+		(void)pthread_mutex_lock(&log->mutex);
 		bool done = log->settled >= suspects + 8;
-		(void)pthread_mutex_unlock(&log->lock);
+		(void)pthread_mutex_unlock(&log->mutex);
 		if (done) {
 			break;
 		}

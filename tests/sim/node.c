@@ -143,9 +143,9 @@ void sim_node_start(struct sim_node *node, unsigned generation, bool leasing) {
 		return;
 	}
 	/* As a runner would: leases are taken when messages are accepted. */
-	(void)pthread_mutex_lock(&node->box->lock);
+	(void)pthread_mutex_lock(&node->box->mutex);
 	node->box->leasing = leasing;
-	(void)pthread_mutex_unlock(&node->box->lock);
+	(void)pthread_mutex_unlock(&node->box->mutex);
 }
 
 void sim_node_die(struct sim_node *node) {
@@ -177,16 +177,16 @@ void sim_node_bury(struct sim_node *node) {
 
 /* As a runner is stopped. */
 static void drain(struct postern_box *box) {
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	box->leasing = false;
 	box->draining = true;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	postern__give_back_queued(box);
 	postern__cancel_running(box);
 	(void)postern_box_commit(box, NULL, NULL);
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	box->draining = false;
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 void sim_node_stop(struct sim_node *node) {

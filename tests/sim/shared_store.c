@@ -385,9 +385,9 @@ static void count_rivals(struct sim_node *node) {
 	for (unsigned i = 0; i < sim->plan->nodes; i++) {
 		struct sim_node *other = &sim->nodes[i];
 		if (other != node && other->box && !other->dead) {
-			(void)pthread_mutex_lock(&other->box->lock);
+			(void)pthread_mutex_lock(&other->box->mutex);
 			sim->counts.rivals += other->box->lock_held.fence > 0;
-			(void)pthread_mutex_unlock(&other->box->lock);
+			(void)pthread_mutex_unlock(&other->box->mutex);
 		}
 	}
 }

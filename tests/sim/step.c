@@ -129,13 +129,13 @@ static void step_pump(struct sim_node *node, const struct sim_op *op) {
 	}
 	if (op->b & 4) { /* it polls, or is woken */
 		(void)postern__pauses_refresh(box, NULL);
-		(void)pthread_mutex_lock(&box->lock);
+		(void)pthread_mutex_lock(&box->mutex);
 		postern__claim_hint_all(box);
-		(void)pthread_mutex_unlock(&box->lock);
+		(void)pthread_mutex_unlock(&box->mutex);
 	}
-	(void)pthread_mutex_lock(&box->lock);
+	(void)pthread_mutex_lock(&box->mutex);
 	bool ready = postern__claim_at_ms(box) <= postern__box_now_ms(box);
-	(void)pthread_mutex_unlock(&box->lock);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (ready) {
 		size_t count;
 		(void)postern__claim(box, box->options.batch_size, false, &count, NULL);

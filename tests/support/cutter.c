@@ -46,7 +46,7 @@ struct cutter {
 	struct line lines[LINE_MAX_COUNT]; /* of the thread */
 	size_t line_count;
 
-	pthread_mutex_t lock; /* of all below */
+	pthread_mutex_t mutex; /* of all below */
 	pthread_cond_t cut;
 	uint64_t counts[2];
 	bool armed;
@@ -108,10 +108,10 @@ static size_t count_passing(struct cutter *cutter, enum cutter_way way,
 static void pass_on(struct cutter *cutter, struct line *line,
 		enum cutter_way way, const char *bytes, size_t len) {
 	bool due = false;
-	(void)pthread_mutex_lock(&cutter->lock);
+	(void)pthread_mutex_lock(&cutter->mutex);
 	len = count_passing(cutter, way, len, &due);
 	enum cutter_end end = cutter->end;
-	(void)pthread_mutex_unlock(&cutter->lock);
+	(void)pthread_mutex_unlock(&cutter->mutex);
 	send_all(line->sides[way], bytes, len);
 	if (!due) {
 		return;
@@ -177,12 +177,12 @@ static void tidy(struct cutter *cutter) {
 		cutter->lines[kept++] = line;
 	}
 	cutter->line_count = kept;
-	(void)pthread_mutex_lock(&cutter->lock);
+	(void)pthread_mutex_lock(&cutter->mutex);
 	if (!cutter->armed && !cutter->struck) {
 		cutter->struck = true;
 		(void)pthread_cond_broadcast(&cutter->cut);
 	}
-	(void)pthread_mutex_unlock(&cutter->lock);
+	(void)pthread_mutex_unlock(&cutter->mutex);
 }
 
 static void *run(void *context) {
@@ -245,7 +245,7 @@ struct cutter *cutter_create(int server_port) {
 	cutter->wake[0] = -1;
 	cutter->wake[1] = -1;
 	cutter->struck = true;
-	(void)pthread_mutex_init(&cutter->lock, NULL);
+	(void)pthread_mutex_init(&cutter->mutex, NULL);
 	(void)pthread_cond_init(&cutter->cut, NULL);
 	cutter->started = listen_somewhere(cutter) && pipe(cutter->wake) == 0 &&
 					  pthread_create(&cutter->thread, NULL, run, cutter) == 0;
@@ -270,7 +270,7 @@ void cutter_destroy(struct cutter *cutter) {
 	(void)close(cutter->wake[0]);
 	(void)close(cutter->listener);
 	(void)pthread_cond_destroy(&cutter->cut);
-	(void)pthread_mutex_destroy(&cutter->lock);
+	(void)pthread_mutex_destroy(&cutter->mutex);
 	free(cutter);
 }
 
@@ -279,35 +279,35 @@ int cutter_port(const struct cutter *cutter) {
 }
 
 uint64_t cutter_count(struct cutter *cutter, enum cutter_way way) {
-	(void)pthread_mutex_lock(&cutter->lock);
+	(void)pthread_mutex_lock(&cutter->mutex);
 	uint64_t count = cutter->counts[way];
-	(void)pthread_mutex_unlock(&cutter->lock);
+	(void)pthread_mutex_unlock(&cutter->mutex);
 	return count;
 }
 
 void cutter_arm(struct cutter *cutter, enum cutter_way way, uint64_t after,
 		enum cutter_end end) {
-	(void)pthread_mutex_lock(&cutter->lock);
+	(void)pthread_mutex_lock(&cutter->mutex);
 	cutter->armed = true;
 	cutter->way = way;
 	cutter->left = after;
 	cutter->end = end;
 	cutter->struck = false;
-	(void)pthread_mutex_unlock(&cutter->lock);
+	(void)pthread_mutex_unlock(&cutter->mutex);
 }
 
 bool cutter_wait(struct cutter *cutter) {
 	struct timespec end;
 	int r = clock_gettime(CLOCK_REALTIME, &end);
 	end.tv_sec += PATIENCE_S;
-	(void)pthread_mutex_lock(&cutter->lock);
+	(void)pthread_mutex_lock(&cutter->mutex);
 	while (r == 0 && !cutter->struck) {
-		r = pthread_cond_timedwait(&cutter->cut, &cutter->lock, &end);
+		r = pthread_cond_timedwait(&cutter->cut, &cutter->mutex, &end);
 	}
 	bool struck = cutter->struck;
 	/* It would strike somebody else. */
 	cutter->armed = false;
 	cutter->struck = true;
-	(void)pthread_mutex_unlock(&cutter->lock);
+	(void)pthread_mutex_unlock(&cutter->mutex);
 	return struck;
 }

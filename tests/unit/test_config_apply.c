@@ -163,7 +163,7 @@ static void channels_and_handlers(void) {
 							 postern__config_store(config, 0), box, &error),
 					&error) &&
 			CHECK_INT(box->channel_count, 2) &&
-			CHECK_INT(box->entry_count, 2)) {
+			CHECK_INT(box->handler_count, 2)) {
 		const struct postern__channel *a = box->channels[0];
 		CHECK_STR(a->name, "a");
 		CHECK_INT(a->max_message_size, 10);
@@ -172,16 +172,16 @@ static void channels_and_handlers(void) {
 		CHECK(a->allow_without_inbox);
 		CHECK(!a->without_inbox);
 		check_policy(&a->policy);
-		const struct postern__entry *h = box->entries[0];
+		const struct postern__handler *h = box->handlers[0];
 		CHECK_STR(h->key, "h");
 		CHECK(h->channel == a);
 		CHECK_INT(h->type_count, 2);
 		CHECK_STR(h->types[1], "u");
 		CHECK_INT(h->legacy_key_count, 2);
 		CHECK_STR(h->legacy_keys[1], "older");
-		CHECK_STR(h->kind->ops->name, "exec");
+		CHECK_STR(h->impl->ops->name, "exec");
 		check_policy(&h->policy);
-		CHECK_INT(box->entries[1]->policy.max_attempts, 11);
+		CHECK_INT(box->handlers[1]->policy.max_attempts, 11);
 		CHECK_INT(box->channels[1]->max_message_size, 1024 * 1024);
 		CHECK_OK(postern_box_start(box, &error), &error);
 	}

@@ -25,7 +25,7 @@
 #define BACKLOG 350
 
 struct tally {
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;
 	pthread_cond_t changed;
 	int started;
 	int settled;
@@ -57,31 +57,31 @@ static bool await(struct tally *tally, const int *number, int least) {
 	(void)clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += PATIENCE_S;
 	int r = 0;
-	(void)pthread_mutex_lock(&tally->lock);
+	(void)pthread_mutex_lock(&tally->mutex);
 	while (*number < least && r == 0) {
-		r = pthread_cond_timedwait(&tally->changed, &tally->lock, &until);
+		r = pthread_cond_timedwait(&tally->changed, &tally->mutex, &until);
 	}
 	bool reached = *number >= least;
-	(void)pthread_mutex_unlock(&tally->lock);
+	(void)pthread_mutex_unlock(&tally->mutex);
 	return reached;
 }
 
 static void set(struct tally *tally, bool *flag, bool value) {
-	(void)pthread_mutex_lock(&tally->lock);
+	(void)pthread_mutex_lock(&tally->mutex);
 	*flag = value;
 	(void)pthread_cond_broadcast(&tally->changed);
-	(void)pthread_mutex_unlock(&tally->lock);
+	(void)pthread_mutex_unlock(&tally->mutex);
 }
 
 static void count_event(void *context, const struct postern_event *event) {
 	struct tally *tally = context;
 	bool settled = event->kind == POSTERN_EVENT_SETTLED;
-	(void)pthread_mutex_lock(&tally->lock);
+	(void)pthread_mutex_lock(&tally->mutex);
 	tally->started += event->kind == POSTERN_EVENT_STARTED;
 	tally->settled += settled;
 	tally->returned += settled && strcmp(event->outcome, "returned") == 0;
 	(void)pthread_cond_broadcast(&tally->changed);
-	(void)pthread_mutex_unlock(&tally->lock);
+	(void)pthread_mutex_unlock(&tally->mutex);
 }
 
 static void run_a(void *context, const struct postern_message *message,
@@ -91,10 +91,10 @@ static void run_a(void *context, const struct postern_message *message,
 	(void)message;
 	(void)delivery;
 	(void)outcome;
-	(void)pthread_mutex_lock(&tally->lock);
+	(void)pthread_mutex_lock(&tally->mutex);
 	tally->runs_a++;
 	(void)pthread_cond_broadcast(&tally->changed);
-	(void)pthread_mutex_unlock(&tally->lock);
+	(void)pthread_mutex_unlock(&tally->mutex);
 }
 
 static void run_b(void *context, const struct postern_message *message,
@@ -104,29 +104,29 @@ static void run_b(void *context, const struct postern_message *message,
 	(void)message;
 	(void)delivery;
 	(void)outcome;
-	(void)pthread_mutex_lock(&tally->lock);
+	(void)pthread_mutex_lock(&tally->mutex);
 	tally->held++;
 	(void)pthread_cond_broadcast(&tally->changed);
 	while (tally->hold) {
-		(void)pthread_cond_wait(&tally->changed, &tally->lock);
+		(void)pthread_cond_wait(&tally->changed, &tally->mutex);
 	}
 	tally->held--;
 	tally->runs_b++;
 	(void)pthread_cond_broadcast(&tally->changed);
-	(void)pthread_mutex_unlock(&tally->lock);
+	(void)pthread_mutex_unlock(&tally->mutex);
 }
 
 static int hold(struct tally *tally, enum fault_op op, bool after) {
-	(void)pthread_mutex_lock(&tally->lock);
+	(void)pthread_mutex_lock(&tally->mutex);
 	if (tally->stop_op && tally->op == op && tally->stop_after == after) {
 		tally->op_waiting++;
 		(void)pthread_cond_broadcast(&tally->changed);
 		while (tally->stop_op) {
-			(void)pthread_cond_wait(&tally->changed, &tally->lock);
+			(void)pthread_cond_wait(&tally->changed, &tally->mutex);
 		}
 		tally->op_waiting--;
 	}
-	(void)pthread_mutex_unlock(&tally->lock);
+	(void)pthread_mutex_unlock(&tally->mutex);
 	return POSTERN_OK;
 }
 
@@ -145,7 +145,7 @@ static int hold_answer(void *context, enum fault_op op) {
 
 static void stage_init(struct stage *stage, bool sqlite) {
 	memset(stage, 0, sizeof(*stage));
-	(void)pthread_mutex_init(&stage->tally.lock, NULL);
+	(void)pthread_mutex_init(&stage->tally.mutex, NULL);
 	(void)pthread_cond_init(&stage->tally.changed, NULL);
 	stage->plan.decide = hold_op;
 	stage->plan.decide_after = hold_answer;
@@ -394,10 +394,10 @@ static void take_interrupts(struct stage *stage, struct postern_store_ops *ops,
 }
 
 static void note_interrupt(void) {
-	(void)pthread_mutex_lock(&interrupt_tally->lock);
+	(void)pthread_mutex_lock(&interrupt_tally->mutex);
 	interrupt_tally->interrupting++;
 	(void)pthread_cond_broadcast(&interrupt_tally->changed);
-	(void)pthread_mutex_unlock(&interrupt_tally->lock);
+	(void)pthread_mutex_unlock(&interrupt_tally->mutex);
 }
 
 static void interrupt_in_time(struct postern_store *store,
@@ -698,14 +698,14 @@ static void remember_subject(void *context,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	struct tally *tally = context;
-	(void)pthread_mutex_lock(&tally->lock);
+	(void)pthread_mutex_lock(&tally->mutex);
 	if (tally->runs_a < 2) {
 		(void)snprintf(tally->seen[tally->runs_a], sizeof(tally->seen[0]), "%s",
 				message->subject ? message->subject : "");
 	}
 	tally->runs_a++;
 	(void)pthread_cond_broadcast(&tally->changed);
-	(void)pthread_mutex_unlock(&tally->lock);
+	(void)pthread_mutex_unlock(&tally->mutex);
 	if (delivery->attempt == 1) {
 		postern_outcome_set(outcome, POSTERN_RETRY_AFTER, 0, "again");
 	}

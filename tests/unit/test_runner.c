@@ -17,7 +17,7 @@
 #define PATIENCE_MS 60000
 
 struct tally {
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;
 	pthread_cond_t changed;
 	int started;
 	int settled;
@@ -31,19 +31,19 @@ struct tally {
 
 static void tally_init(struct tally *tally) {
 	*tally = (struct tally){ 0 };
-	(void)pthread_mutex_init(&tally->lock, NULL);
+	(void)pthread_mutex_init(&tally->mutex, NULL);
 	(void)pthread_cond_init(&tally->changed, NULL);
 }
 
 static void count_event(void *context, const struct postern_event *event) {
 	struct tally *tally = context;
-	(void)pthread_mutex_lock(&tally->lock);
+	(void)pthread_mutex_lock(&tally->mutex);
 	tally->accepted += event->kind == POSTERN_EVENT_ACCEPTED;
 	tally->started += event->kind == POSTERN_EVENT_STARTED;
 	tally->settled += event->kind == POSTERN_EVENT_SETTLED;
 	tally->fenced += event->kind == POSTERN_EVENT_FENCED;
 	(void)pthread_cond_broadcast(&tally->changed);
-	(void)pthread_mutex_unlock(&tally->lock);
+	(void)pthread_mutex_unlock(&tally->mutex);
 }
 
 static void handle(void *context, const struct postern_message *message,
@@ -52,16 +52,16 @@ static void handle(void *context, const struct postern_message *message,
 	(void)message;
 	(void)delivery;
 	struct tally *tally = context;
-	(void)pthread_mutex_lock(&tally->lock);
+	(void)pthread_mutex_lock(&tally->mutex);
 	tally->now++;
 	tally->most = tally->now > tally->most ? tally->now : tally->most;
 	(void)pthread_cond_broadcast(&tally->changed);
 	while (tally->hold) {
-		(void)pthread_cond_wait(&tally->changed, &tally->lock);
+		(void)pthread_cond_wait(&tally->changed, &tally->mutex);
 	}
 	tally->now--;
 	outcome->kind = tally->outcome;
-	(void)pthread_mutex_unlock(&tally->lock);
+	(void)pthread_mutex_unlock(&tally->mutex);
 }
 
 /* Wait until *number is at least `least`. */
@@ -70,20 +70,20 @@ static bool await(struct tally *tally, const int *number, int least) {
 	(void)clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += PATIENCE_MS / 1000;
 	int r = 0;
-	(void)pthread_mutex_lock(&tally->lock);
+	(void)pthread_mutex_lock(&tally->mutex);
 	while (*number < least && r == 0) {
-		r = pthread_cond_timedwait(&tally->changed, &tally->lock, &until);
+		r = pthread_cond_timedwait(&tally->changed, &tally->mutex, &until);
 	}
 	bool reached = *number >= least;
-	(void)pthread_mutex_unlock(&tally->lock);
+	(void)pthread_mutex_unlock(&tally->mutex);
 	return reached;
 }
 
 static void set_hold(struct tally *tally, bool hold) {
-	(void)pthread_mutex_lock(&tally->lock);
+	(void)pthread_mutex_lock(&tally->mutex);
 	tally->hold = hold;
 	(void)pthread_cond_broadcast(&tally->changed);
-	(void)pthread_mutex_unlock(&tally->lock);
+	(void)pthread_mutex_unlock(&tally->mutex);
 }
 
 struct stage {
@@ -347,9 +347,9 @@ static void retries_come_by_themselves(void) {
 	policy.backoff_count = 1;
 	policy.max_attempts = 10;
 	if (set_stage(&stage, 2, &policy, 0)) {
-		(void)pthread_mutex_lock(&stage.tally.lock);
+		(void)pthread_mutex_lock(&stage.tally.mutex);
 		stage.tally.outcome = POSTERN_RETRY;
-		(void)pthread_mutex_unlock(&stage.tally.lock);
+		(void)pthread_mutex_unlock(&stage.tally.mutex);
 		CHECK_INT(send_number(&stage, 1), POSTERN_OK);
 		/* The polling interval is 30 s: these ten come from wake-ups. */
 		CHECK(await(&stage.tally, &stage.tally.settled, 10));

@@ -77,23 +77,23 @@ static void listen(void *context, const struct postern_event *event) {
 	house->fenced += event->kind == POSTERN_EVENT_FENCED;
 }
 
-static void patient_start(struct postern_handler *kind,
+static void patient_start(struct postern_handler *impl,
 		struct postern_run *run) {
-	struct house *house = container_of(kind, struct house, kind);
+	struct house *house = container_of(impl, struct house, kind);
 	if (CHECK(house->started < RUNS_MAX)) {
 		house->runs[house->started++] = run;
 	}
 }
 
-static void patient_cancel(struct postern_handler *kind,
+static void patient_cancel(struct postern_handler *impl,
 		struct postern_run *run, enum postern_cancel why) {
-	struct house *house = container_of(kind, struct house, kind);
+	struct house *house = container_of(impl, struct house, kind);
 	(void)run;
 	house->stopped += why == POSTERN_CANCEL_STOP;
 }
 
-static void patient_destroy(struct postern_handler *kind) {
-	(void)kind;
+static void patient_destroy(struct postern_handler *impl) {
+	(void)impl;
 }
 
 static const struct postern_handler_ops patient_ops = {
@@ -265,7 +265,7 @@ static void pause_during(bool paused) {
 		house.meanwhile = paused ? postern_box_pause : postern_box_resume;
 		CHECK_OK(postern__enrol(house.box, true, &house.error), &house.error);
 		house.meanwhile = NULL;
-		CHECK_INT(house.box->entries[0]->paused, paused);
+		CHECK_INT(house.box->handlers[0]->paused, paused);
 		send(&house, "1");
 		CHECK_INT(process(&house), paused ? 0 : 1);
 	}
@@ -434,7 +434,7 @@ static void lost_in_one_call(void) {
 	if (open_robbed(&house)) {
 		sweep(&house);
 		CHECK_INT(house.stopped, 1);
-		CHECK_INT(house.box->entries[0]->queued, 0);
+		CHECK_INT(house.box->handlers[0]->queued, 0);
 		/* Nor does it ask the store for more. */
 		unsigned claims = atomic_load(&house.plan.calls[FAULT_CLAIM]);
 		CHECK_INT(claim(&house, 10), 0);

@@ -80,19 +80,19 @@ bool postern__pg_may_send_ahead(struct pg_store *self,
 	if (!may) {
 		return false;
 	}
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	struct pg_pace *pace = pace_of(self, units);
 	if (pace->rest > 0) {
 		pace->rest--;
 		may = false;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return may;
 }
 
 static void note_pace(struct pg_store *self, const struct postern_unit *units,
 		bool went_well) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	struct pg_pace *pace = pace_of(self, units);
 	if (went_well) {
 		pace->penalty /= 2;
@@ -102,7 +102,7 @@ static void note_pace(struct pg_store *self, const struct postern_unit *units,
 				pace->penalty < PENALTY_MAX ? pace->penalty : PENALTY_MAX;
 		pace->rest = pace->penalty;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 #define EACH_UNIT(type, add)                                           \
@@ -213,7 +213,7 @@ static int send_all(struct flight *flight, struct postern_error *error) {
 }
 
 /* Everything but COMMIT. */
-static int fly(struct flight *flight, struct postern_error *error) {
+static int run_pipeline(struct flight *flight, struct postern_error *error) {
 	struct pg_connection *connection = flight->connection;
 	struct pg_query query;
 	int r = postern__pg_pipe_begin(connection, error);
@@ -270,7 +270,7 @@ static void stop(struct pg_connection *connection) {
 }
 
 /* Nothing of it stays, nor what it has named. */
-static void crash(struct flight *flight) {
+static void abort_pipeline(struct flight *flight) {
 	struct pg_connection *connection = flight->connection;
 	postern__pg_forget_names(connection);
 	if (connection->lost && PQstatus(connection->link) == CONNECTION_OK) {
@@ -284,7 +284,7 @@ static void crash(struct flight *flight) {
 	}
 }
 
-static void land(struct flight *flight, int64_t elapsed_ms) {
+static void mark_committed(struct flight *flight, int64_t elapsed_ms) {
 	for (size_t i = 0; i < flight->batch.count; i++) {
 		struct postern_unit *unit = &flight->batch.units[i];
 		unit->committed = true;
@@ -307,13 +307,13 @@ static int fly_and_commit(struct flight *flight, struct postern_error *error) {
 	struct pg_connection *connection = flight->connection;
 	const struct pg_store *self = connection->store;
 	int64_t started = now_ms(self);
-	int r = fly(flight, error);
+	int r = run_pipeline(flight, error);
 	int64_t elapsed = now_ms(self) - started;
 	if (r == POSTERN_OK && is_noticeable(elapsed, flight->batch.count)) {
 		r = tell_duration(flight, elapsed, error);
 	}
 	if (r != POSTERN_OK) {
-		crash(flight);
+		abort_pipeline(flight);
 		return POSTERN_E_BUSY;
 	}
 	if (!flight->keeps_names) {
@@ -322,7 +322,7 @@ static int fly_and_commit(struct flight *flight, struct postern_error *error) {
 	r = postern__pg_finish_known(connection, flight->xid,
 			postern__pg_look_for_units, &flight->batch, POSTERN_OK, error);
 	if (r == POSTERN_OK) {
-		land(flight, elapsed);
+		mark_committed(flight, elapsed);
 	}
 	/* What is looked at last: one of them is to blame. */
 	return r != POSTERN_OK && !connection->lost ? POSTERN_E_BUSY : r;

@@ -116,13 +116,13 @@ static void add_marks(struct pg_query *query) {
 	int64_t now = clock->monotonic_ms(clock->context);
 	struct pg_mark marks[PG_MARK_COUNT];
 	size_t count = 0;
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	for (size_t i = 0; i < PG_MARK_COUNT; i++) {
 		if (now < self->marks[i].until_ms) {
 			marks[count++] = self->marks[i];
 		}
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	postern__pg_array(query, PG_INT4);
 	for (size_t i = 0; i < count; i++) {
 		postern__pg_int4(query, marks[i].handler);
@@ -149,7 +149,7 @@ static void note_marks(const struct pg_query *query) {
 	}
 	postern__pg_items(query, last, REACHED_HANDLER, &ids);
 	postern__pg_items(query, last, REACHED, &dues);
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	while (postern__pg_next(&ids, &id) && postern__pg_next(&dues, &due_at)) {
 		struct pg_mark *mark = &self->marks[(uint64_t)id % PG_MARK_COUNT];
 		if (mark->handler != id || now >= mark->until_ms) {
@@ -158,7 +158,7 @@ static void note_marks(const struct pg_query *query) {
 		}
 		mark->due_at = due_at > mark->due_at ? due_at : mark->due_at;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 #define EACH_WANT(type, add)                                    \

@@ -13,9 +13,9 @@
 #include "store/store.h"
 
 int64_t postern__pg_latest(struct pg_store *self) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	int64_t latest = self->now_max_ms;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return latest;
 }
 
@@ -30,20 +30,20 @@ static bool has_gone_back(struct pg_store *self, int64_t now) {
 }
 
 void postern__pg_set_latest(struct pg_store *self, int64_t now) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	if (now > self->now_max_ms || has_gone_back(self, now)) {
 		self->now_max_ms = now;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 void postern__pg_saw(struct pg_store *self, int64_t now) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	(void)has_gone_back(self, now);
 	if (now > self->now_max_ms) {
 		self->now_max_ms = now;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 int postern__pg_clock_repair(struct pg_connection *connection,

@@ -150,13 +150,13 @@ static int remove_taken(struct pg_connection *connection,
 /* The server has failed at a message that stays staged. */
 static void remark_left(struct pg_store *self, const char *why) {
 	int64_t now = self->clock->monotonic_ms(self->clock->context);
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	bool due = self->remark &&
 			   (!self->left_told_ms || now >= self->left_told_ms + REMARK_MS);
 	if (due) {
 		self->left_told_ms = now;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	if (due) {
 		char text[POSTERN_ERROR_TEXT_MAX + 80];
 		(void)snprintf(text, sizeof text,
@@ -329,13 +329,13 @@ static int sweep(struct pg_connection *connection, void *context, bool again,
 }
 
 static void sweep_now_and_then(struct pg_store *self, size_t taken) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	self->unswept += taken;
 	bool due = self->unswept >= SWEEP_COUNT;
 	if (due) {
 		self->unswept = 0;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	if (due) {
 		(void)postern__pg_do_once(self, sweep, NULL, NULL);
 	}

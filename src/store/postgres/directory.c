@@ -43,7 +43,7 @@ int postern__pg_note_channel(struct pg_store *self, int64_t id,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	char **channels =
 			reserve(self->channels, &self->channel_count, id, sizeof *channels);
 	if (channels) {
@@ -55,7 +55,7 @@ int postern__pg_note_channel(struct pg_store *self, int64_t id,
 	if (!channels || !channels[id]) {
 		r = postern__pg_no_memory(error);
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return r;
 }
 
@@ -65,7 +65,7 @@ int postern__pg_note_handler(struct pg_store *self, int64_t id,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	bool *handlers =
 			reserve(self->handlers, &self->handler_count, id, sizeof *handlers);
 	if (handlers) {
@@ -74,25 +74,25 @@ int postern__pg_note_handler(struct pg_store *self, int64_t id,
 	} else {
 		r = postern__pg_no_memory(error);
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return r;
 }
 
 const char *postern__pg_channel(struct pg_store *self, int64_t id) {
 	const char *name = NULL;
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	if (id > 0 && (size_t)id < self->channel_count) {
 		name = self->channels[id];
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return name;
 }
 
 bool postern__pg_handler(struct pg_store *self, int64_t id) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	bool known =
 			id > 0 && (size_t)id < self->handler_count && self->handlers[id];
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return known;
 }
 

@@ -65,7 +65,7 @@ static struct pg_doubts *make_doubts(struct pg_store *self, uint64_t node) {
 
 void postern__pg_doubt(struct pg_store *self, uint64_t node,
 		const struct pg_lease *leases, size_t count, bool claimed) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	struct pg_doubts *doubts = doubts_of(self, node);
 	if (!doubts) {
 		doubts = make_doubts(self, node);
@@ -87,23 +87,23 @@ void postern__pg_doubt(struct pg_store *self, uint64_t node,
 				(struct pg_doubt){ leases[i], claimed };
 		doubts->claimed = doubts->claimed || claimed;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 void postern__pg_forget_doubts(struct pg_store *self, uint64_t node) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	struct pg_doubts *doubts = doubts_of(self, node);
 	if (doubts) {
 		doubts->count = 0;
 		doubts->claimed = false;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 int64_t postern__pg_round(struct pg_store *self) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	int64_t round = self->round;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return round;
 }
 
@@ -121,7 +121,7 @@ struct search {
 static int search_begin(struct pg_store *self, struct search *search,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	const struct pg_doubts *doubts = doubts_of(self, search->node);
 	if (doubts && (doubts->claimed || !search->only_claimed)) {
 		search->doubts = malloc(doubts->count * sizeof *search->doubts);
@@ -133,7 +133,7 @@ static int search_begin(struct pg_store *self, struct search *search,
 		search->count = doubts->count;
 		search->round = ++self->round;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return r;
 }
 
@@ -141,7 +141,7 @@ static int search_begin(struct pg_store *self, struct search *search,
    no batch was waited for. */
 static void forget(struct pg_store *self, const struct search *search) {
 	size_t kept = 0;
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	struct pg_doubts *doubts = doubts_of(self, search->node);
 	if (doubts) {
 		doubts->claimed = false;
@@ -155,7 +155,7 @@ static void forget(struct pg_store *self, const struct search *search) {
 		}
 		doubts->count = kept;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 #define EACH_LEASE(type, add)                                        \

@@ -179,8 +179,8 @@ static int enrol(struct pg_connection *connection, void *context, bool again,
 int postern__pg_enrol(struct postern_store *store,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	struct pg_store *self = postern__pg_from_base(store);
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	self->node_lease_ms = enrolment->node_lease_ms;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return postern__pg_do(self, enrol, enrolment, error);
 }

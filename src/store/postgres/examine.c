@@ -24,10 +24,10 @@ static void tell(struct pg_store *self, const char *text) {
 }
 
 static bool is_first_warning(struct pg_store *self) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	bool first = !self->warned;
 	self->warned = true;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return first;
 }
 

@@ -60,12 +60,12 @@ static int64_t block_now_ms(const struct pg_store *self) {
 static size_t take_at_hand(struct pg_store *self, size_t count, int64_t *out) {
 	int64_t now = block_now_ms(self);
 	size_t taken = 0;
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	while (taken < count && now < self->seq_until_ms &&
 			self->next_seq < self->seq_end) {
 		out[taken++] = self->next_seq++;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return taken;
 }
 
@@ -78,14 +78,14 @@ static int take_block(struct pg_connection *connection,
 	if (r == POSTERN_OK) {
 		int64_t first = postern__pg_get(&query, 0, 0);
 		int64_t now = block_now_ms(self);
-		(void)pthread_mutex_lock(&self->lock);
+		(void)pthread_mutex_lock(&self->mutex);
 		/* Another thread may have taken a later one meanwhile. */
 		if (first > self->next_seq) {
 			self->next_seq = first;
 			self->seq_end = first + SEQ_BLOCK;
 			self->seq_until_ms = now + SEQ_BLOCK_MS;
 		}
-		(void)pthread_mutex_unlock(&self->lock);
+		(void)pthread_mutex_unlock(&self->mutex);
 	}
 	postern__pg_end(&query);
 	return r;

@@ -59,8 +59,8 @@ static void rest(int64_t ms) {
 }
 
 void postern__pg_pool_init(struct pg_store *self) {
-	(void)pthread_mutex_init(&self->lock, NULL);
-	(void)pthread_mutex_init(&self->active.lock, NULL);
+	(void)pthread_mutex_init(&self->mutex, NULL);
+	(void)pthread_mutex_init(&self->active.mutex, NULL);
 	(void)pthread_mutex_init(&self->settling, NULL);
 	(void)postern__wait_init(&self->given);
 	(void)postern__wait_init(&self->kept);
@@ -78,8 +78,8 @@ void postern__pg_pool_finish(struct pg_store *self) {
 	postern__pg_disconnect(&self->keeper);
 	(void)pthread_cond_destroy(&self->given);
 	(void)pthread_cond_destroy(&self->kept);
-	(void)pthread_mutex_destroy(&self->lock);
-	(void)pthread_mutex_destroy(&self->active.lock);
+	(void)pthread_mutex_destroy(&self->mutex);
+	(void)pthread_mutex_destroy(&self->active.mutex);
 	(void)pthread_cond_destroy(&self->active.ended);
 	(void)pthread_mutex_destroy(&self->settling);
 }
@@ -107,7 +107,7 @@ static int wait_free(struct pg_store *self, struct pg_connection **out,
 					"all %zu connections to PostgreSQL were busy for %lld ms",
 					self->connection_max, (long long)self->command_timeout_ms);
 		}
-		postern__wait(&self->given, &self->lock, left);
+		postern__wait(&self->given, &self->mutex, left);
 		found = find_free(self);
 	}
 	found->taken = true;
@@ -128,20 +128,20 @@ static int check_turn(struct pg_store *self, struct postern_error *error) {
 
 /* A connection was made: nothing is known of it yet. */
 static void note_made(struct pg_store *self, struct pg_connection *made) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	made->epoch = ++self->epoch;
 	made->direct = false;
 	made->named = false;
 	made->apply_named = false;
 	made->names = made->epoch;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 /* What became of connecting, for others that want to. */
 static void note_connect(struct pg_store *self,
 		const struct pg_connection *made, int r,
 		const struct postern_error *error) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	if (r == POSTERN_OK) {
 		self->connect_failures = 0;
 	} else {
@@ -151,7 +151,7 @@ static void note_connect(struct pg_store *self,
 		self->connect_hopeless = made->hopeless;
 		self->connect_error = *error;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 /* Whether the server has something to say to a connection that rests. That is
@@ -169,7 +169,7 @@ static bool has_news(const struct pg_connection *connection) {
 static int take_place(struct pg_store *self, bool *turn_out,
 		struct pg_connection **out, struct postern_error *error) {
 	struct pg_connection *taken = NULL;
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	int r = wait_free(self, &taken, error);
 	if (r == POSTERN_OK && !taken->link && turn_out) {
 		r = check_turn(self, error);
@@ -178,7 +178,7 @@ static int take_place(struct pg_store *self, bool *turn_out,
 			taken->taken = false;
 		}
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	*out = taken;
 	return r;
 }
@@ -253,19 +253,19 @@ static void close_unless_idle(struct pg_connection *connection) {
 void postern__pg_give(struct pg_connection *connection) {
 	struct pg_store *self = connection->store;
 	close_unless_idle(connection);
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	connection->taken = false;
 	(void)pthread_cond_signal(&self->given);
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 void postern__pg_forget_names(struct pg_connection *connection) {
 	struct pg_store *self = connection->store;
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	connection->named = false;
 	connection->apply_named = false;
 	connection->names = ++self->epoch;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 void postern__pg_saw_session(struct pg_connection *connection, int64_t number) {
@@ -276,9 +276,9 @@ void postern__pg_saw_session(struct pg_connection *connection, int64_t number) {
    busy, or if the server does not answer at all, for that was waited for; nor
    if it will have none of us. */
 static bool may_come(struct pg_store *self, int r) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	bool hopeless = self->connect_failures > 0 && self->connect_hopeless;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return r == POSTERN_E_UNAVAILABLE && !hopeless;
 }
 
@@ -356,10 +356,10 @@ int postern__pg_do_here(struct pg_connection *connection, pg_work *work,
 static int take_keeper(struct pg_store *self, int64_t end,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	int64_t left = end - now_ms(self);
 	for (; self->keeper.taken && left > 0; left = end - now_ms(self)) {
-		postern__wait(&self->kept, &self->lock, left);
+		postern__wait(&self->kept, &self->mutex, left);
 	}
 	if (self->keeper.taken) {
 		r = postern__fail(error, POSTERN_E_TIMEOUT,
@@ -368,16 +368,16 @@ static int take_keeper(struct pg_store *self, int64_t end,
 	} else {
 		self->keeper.taken = true;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return r;
 }
 
 static void give_keeper(struct pg_store *self) {
 	close_unless_idle(&self->keeper);
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	self->keeper.taken = false;
 	(void)pthread_cond_signal(&self->kept);
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 static int do_with_keeper(struct pg_store *self, pg_work *work, void *context,
@@ -398,12 +398,12 @@ static int do_with_keeper(struct pg_store *self, pg_work *work, void *context,
 /* How long a call may take. */
 static int64_t tenure_patience(struct pg_store *self, int64_t term_ms,
 		bool ends) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	if (term_ms > 0) {
 		self->term_ms = term_ms;
 	}
 	int64_t third = self->term_ms / 3;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	int64_t patience = ends ? 2 * third : third;
 	int64_t least = ends ? END_MS_MIN : TENURE_MS_MIN;
 	patience = patience < least ? least : patience;

@@ -337,7 +337,7 @@ struct pg_active {
 	bool interrupted;
 };
 struct pg_actives {
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;
 	pthread_cond_t ended;
 	struct pg_active *first;
 };
@@ -401,7 +401,7 @@ struct pg_store {
 	struct pg_connection listener;
 	int bell; /* an eventfd: stop waiting */
 
-	pthread_mutex_t lock; /* guards all below */
+	pthread_mutex_t mutex; /* guards all below */
 	pthread_cond_t given;
 	struct pg_connection connections[PG_CONNECTION_MAX];
 	size_t connection_max;
@@ -681,9 +681,9 @@ struct pg_units {
 };
 pg_work postern__pg_look_for_units;
 
-/* tenants.c: nodes and locks, while looking. */
+/* node_stats.c: nodes and locks, while looking. */
 
-int postern__pg_tenants(struct pg_connection *connection,
+int postern__pg_node_stats(struct pg_connection *connection,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error);
 

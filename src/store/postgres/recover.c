@@ -25,28 +25,28 @@ struct work {
 
 /* Whether all leases under this lock have been looked at before. */
 static bool is_known(struct pg_store *self, const struct postern_lock *lock) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	bool known = lock && self->scanned_fence == lock->fence &&
 				 strcmp(self->scanned_lock, lock->name) == 0;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return known;
 }
 
 static void remember(struct pg_store *self, const struct postern_lock *lock) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	self->scanned_fence = lock->fence;
 	memcpy(self->scanned_lock, lock->name, strlen(lock->name) + 1);
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 /* Whether every lease is to be looked at: from the third recovery of the
    process on, until that was done. Commands that end soon do not come so far.
  */
 static bool is_thorough(struct pg_store *self) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	self->recoveries += self->recoveries < 3;
 	bool thorough = self->recoveries == 3 && !self->scanned_all;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return thorough;
 }
 
@@ -125,9 +125,9 @@ int postern__pg_recover(struct postern_store *store,
 			remember(self, recovery->lock);
 		}
 		if (work.all && !work.out.more) {
-			(void)pthread_mutex_lock(&self->lock);
+			(void)pthread_mutex_lock(&self->mutex);
 			self->scanned_all = true;
-			(void)pthread_mutex_unlock(&self->lock);
+			(void)pthread_mutex_unlock(&self->mutex);
 		}
 	} else if (error) {
 		*error = trouble;

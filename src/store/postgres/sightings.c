@@ -76,21 +76,21 @@ static void note_renewal(struct pg_store *self, uint64_t key,
 
 void postern__pg_saw_renewal(struct pg_store *self, uint64_t key,
 		int64_t renewed_at, int64_t term_ms) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	note_renewal(self, key, renewed_at, term_ms);
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 bool postern__pg_is_silent(struct pg_store *self, uint64_t key,
 		int64_t *renewed_at_out) {
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	const struct pg_sighting *sighting = find(&self->sightings, key);
 	bool silent = sighting &&
 				  monotonic_ms(self) - sighting->since_ms >= sighting->term_ms;
 	if (silent) {
 		*renewed_at_out = sighting->renewed_at;
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return silent;
 }
 
@@ -114,7 +114,7 @@ enum { NODE, RENEWED_AT, LEASE, LATE, LONG_LATE, LOST };
 static void note_nodes(const struct pg_query *nodes) {
 	struct pg_store *self = nodes->connection->store;
 	struct pg_sightings *seen = &self->sightings;
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	seen->look++;
 	for (int row = 0; row < postern__pg_rows(nodes); row++) {
 		if (!postern__pg_is_null(nodes, row, NODE)) {
@@ -130,7 +130,7 @@ static void note_nodes(const struct pg_query *nodes) {
 			seen->items[i] = seen->items[--seen->count];
 		}
 	}
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 /* Whether it is late, and was silent for its lease. */

@@ -126,17 +126,17 @@ enum pg_session postern__pg_ask_session(struct pg_connection *connection) {
 	if (connection->session_start == 0) {
 		return PG_SESSION_UNKNOWN;
 	}
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	bool turn = self->asking < ASKING_MAX;
 	self->asking += turn;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	if (!turn) {
 		return PG_SESSION_NOT_ASKED;
 	}
 	enum pg_session session = ask(connection);
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	self->asking--;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	return session;
 }
 

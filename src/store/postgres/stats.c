@@ -179,7 +179,8 @@ static int count(struct pg_connection *connection, void *context, bool again,
 		r = list_keys(connection, work, error);
 	}
 	if (r == POSTERN_OK) {
-		r = postern__pg_tenants(connection, work->memory, &work->stats, error);
+		r = postern__pg_node_stats(connection, work->memory, &work->stats,
+				error);
 	}
 	return postern__pg_finish(connection, r, error);
 }

@@ -109,9 +109,9 @@ int postern__pg_lock(struct postern_store *store, const char *name,
 		struct postern_error *error) {
 	struct pg_store *self = postern__pg_from_base(store);
 	struct work work = { .name = name, .node = node, .ttl_ms = ttl_ms };
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	bool beside = self->node_lease_ms > 0 && ttl_ms > self->node_lease_ms;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	/* A lock with a longer term than the node's is not one that must be renewed
 	   with it, and must not hold up the connection that renews. */
 	int r = beside ? postern__pg_do(self, take, &work, error)

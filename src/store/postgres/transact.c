@@ -178,15 +178,15 @@ static void watch(struct pg_connection *connection) {
 /* Between these two another thread may interrupt the handler. */
 static void enter(struct transaction *work, struct pg_active *active) {
 	struct pg_actives *all = &work->connection->store->active;
-	(void)pthread_mutex_lock(&all->lock);
+	(void)pthread_mutex_lock(&all->mutex);
 	active->next = all->first;
 	all->first = active;
-	(void)pthread_mutex_unlock(&all->lock);
+	(void)pthread_mutex_unlock(&all->mutex);
 }
 
 static bool leave(struct transaction *work, struct pg_active *active) {
 	struct pg_actives *all = &work->connection->store->active;
-	(void)pthread_mutex_lock(&all->lock);
+	(void)pthread_mutex_lock(&all->mutex);
 	struct pg_active **link = &all->first;
 	while (*link != active) {
 		link = &(*link)->next;
@@ -194,7 +194,7 @@ static bool leave(struct transaction *work, struct pg_active *active) {
 	*link = active->next;
 	bool interrupted = active->interrupted;
 	(void)pthread_cond_broadcast(&all->ended);
-	(void)pthread_mutex_unlock(&all->lock);
+	(void)pthread_mutex_unlock(&all->mutex);
 	return interrupted;
 }
 
@@ -236,7 +236,7 @@ void postern__pg_interrupt(struct postern_store *store, const void *context) {
 	struct pg_actives *all = &postern__pg_from_base(store)->active;
 	int64_t end_ns = postern__clock_ns() + PG_CANCEL_MS * 1000000;
 	int64_t left_ns = end_ns - postern__clock_ns();
-	(void)pthread_mutex_lock(&all->lock);
+	(void)pthread_mutex_lock(&all->mutex);
 	for (struct pg_active *at = all->first; at; at = at->next) {
 		if (is_meant(at, context)) {
 			at->interrupted = true;
@@ -244,7 +244,7 @@ void postern__pg_interrupt(struct postern_store *store, const void *context) {
 		}
 	}
 	while (left_ns > 0 && is_any_left(all, context)) {
-		postern__wait(&all->ended, &all->lock, left_ns / 1000000 + 1);
+		postern__wait(&all->ended, &all->mutex, left_ns / 1000000 + 1);
 		left_ns = end_ns - postern__clock_ns();
 	}
 	for (struct pg_active *at = all->first; at; at = at->next) {
@@ -253,7 +253,7 @@ void postern__pg_interrupt(struct postern_store *store, const void *context) {
 			(void)shutdown(PQsocket(at->connection->link), SHUT_RDWR);
 		}
 	}
-	(void)pthread_mutex_unlock(&all->lock);
+	(void)pthread_mutex_unlock(&all->mutex);
 }
 
 /* With the unit goes the transaction. */

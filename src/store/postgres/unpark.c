@@ -129,9 +129,9 @@ static int make_room(struct pg_connection *connection, struct work *work,
 	if (work->routes || r != POSTERN_OK) {
 		return r;
 	}
-	(void)pthread_mutex_lock(&self->lock);
+	(void)pthread_mutex_lock(&self->mutex);
 	work->route_max = self->handler_count;
-	(void)pthread_mutex_unlock(&self->lock);
+	(void)pthread_mutex_unlock(&self->mutex);
 	work->routes = calloc(work->route_max + 1, sizeof *work->routes);
 	return work->routes ? POSTERN_OK : postern__pg_no_memory(error);
 }

@@ -52,7 +52,7 @@ bool postern__sqlite_repair_indexes(void) {
 	return repaired;
 }
 
-void postern__sqlite_bus_guard(void) {
+void postern__sqlite_bus_catch(void) {
 	guarded = true;
 }
 

@@ -146,10 +146,10 @@ static void sqlite_destroy(struct postern_store *store) {
 	postern__sqlite_unload(self);
 	postern__buf_finish(&self->headers);
 	free(self->arrivals);
-	(void)pthread_mutex_destroy(&self->reader_lock);
-	(void)pthread_mutex_destroy(&self->gate.lock);
+	(void)pthread_mutex_destroy(&self->reader_mutex);
+	(void)pthread_mutex_destroy(&self->gate.mutex);
 	(void)pthread_cond_destroy(&self->gate.opened);
-	(void)pthread_mutex_destroy(&self->unit.lock);
+	(void)pthread_mutex_destroy(&self->unit.mutex);
 	free(self);
 }
 
@@ -180,10 +180,10 @@ static int sqlite_open(const char *rest,
 	postern__buf_init(&self->headers,
 			POSTERN_HEADERS_LEN_MAX + 2 * POSTERN_HEADER_COUNT_MAX);
 	/* None of these can fail on Linux. */
-	(void)pthread_mutex_init(&self->reader_lock, NULL);
-	(void)pthread_mutex_init(&self->gate.lock, NULL);
+	(void)pthread_mutex_init(&self->reader_mutex, NULL);
+	(void)pthread_mutex_init(&self->gate.mutex, NULL);
 	(void)postern__wait_init(&self->gate.opened);
-	(void)pthread_mutex_init(&self->unit.lock, NULL);
+	(void)pthread_mutex_init(&self->unit.mutex, NULL);
 
 	r = open_files(self, path, options, error);
 	free(path);
@@ -200,7 +200,7 @@ void postern__sqlite_own_process(void) {
 	/* It takes a lock for every allocation to count it, and nobody asks for
 	   the count. If it is too late to say so, it goes on counting. */
 	(void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
-	postern__sqlite_bus_guard();
+	postern__sqlite_bus_catch();
 }
 
 static const char *sqlite_schema(void) {

@@ -151,15 +151,15 @@ struct sqlite_channel {
 
 /* One caller at a time, with a limit to the waiting. */
 struct sqlite_gate {
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;
 	pthread_cond_t opened;
 	bool held;
 	pthread_t holder;
 };
 
-/* A unit of transact() that is being run, see guard.c. */
+/* A unit of transact() that is being run, see sandbox.c. */
 struct sqlite_unit {
-	pthread_mutex_t lock; /* guards the first two against interrupt() */
+	pthread_mutex_t mutex; /* guards the first two against interrupt() */
 	bool running;
 	bool interrupted;
 	bool rolled_back;   /* the transaction is gone */
@@ -213,7 +213,7 @@ struct sqlite_store {
 	bool read_only;
 	bool created; /* there was no store in the file */
 
-	pthread_mutex_t reader_lock;
+	pthread_mutex_t reader_mutex;
 	struct sqlite_connection reader;
 
 	struct sqlite_gate gate;
@@ -336,7 +336,7 @@ void postern__sqlite_watch_close(struct sqlite_watch *watch);
 /* bus.c: an index that is truncated while SQLite uses it. */
 
 /* Once, before there are threads: the process has a handler. */
-void postern__sqlite_bus_guard(void);
+void postern__sqlite_bus_catch(void);
 /* Guard an index until its length is set to 0. Returns its slot, -1: there is
    no handler. */
 int postern__sqlite_bus_add(const char *path, off_t len);
@@ -491,15 +491,15 @@ int postern__sqlite_holds(struct sqlite_store *self, uint64_t node,
 int postern__sqlite_check_lock(struct sqlite_store *self, uint64_t node,
 		const struct postern_lock *lock, struct postern_error *error);
 
-/* guard.c: the guard around a unit. */
+/* sandbox.c: the sandbox around a unit. */
 
 /* Set the hooks of a freshly opened writer. */
-void postern__sqlite_guard(struct sqlite_store *self);
-void postern__sqlite_guard_enter(struct sqlite_store *self);
-void postern__sqlite_guard_leave(struct sqlite_store *self);
+void postern__sqlite_sandbox(struct sqlite_store *self);
+void postern__sqlite_sandbox_enter(struct sqlite_store *self);
+void postern__sqlite_sandbox_leave(struct sqlite_store *self);
 /* Reset the statements that units left in the middle: they would keep the
    transaction or its savepoint from ending. */
-void postern__sqlite_guard_tidy(struct sqlite_store *self);
+void postern__sqlite_sandbox_tidy(struct sqlite_store *self);
 
 /* listing.c: listing. */
 
@@ -590,8 +590,8 @@ int postern__sqlite_get(struct postern_store *store, int64_t seq,
 int postern__sqlite_find(struct postern_store *store, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
 		size_t *count_out, struct postern_error *error);
-/* tenants.c: the nodes and locks, while looking; the handlers are known. */
-int postern__sqlite_tenants(struct sqlite_store *self,
+/* node_stats.c: the nodes and locks, while looking; the handlers are known. */
+int postern__sqlite_node_stats(struct sqlite_store *self,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error);
 int postern__sqlite_stats(struct postern_store *store,

@@ -178,7 +178,7 @@ int postern__sqlite_stats(struct postern_store *store,
 		r = read_keys(self, memory, &stats, error);
 	}
 	if (r == POSTERN_OK) {
-		r = postern__sqlite_tenants(self, memory, &stats, error);
+		r = postern__sqlite_node_stats(self, memory, &stats, error);
 	}
 	postern__sqlite_look_away(self);
 	if (r == POSTERN_OK) {

@@ -123,7 +123,7 @@ static int call(struct sqlite_store *self, struct postern_unit *unit,
 	postern_outcome_set(&unit->outcome, POSTERN_DONE, 0, NULL);
 	int64_t started = clock->monotonic_ms(clock->context);
 
-	postern__sqlite_guard_enter(self);
+	postern__sqlite_sandbox_enter(self);
 	unit->run(unit->context, self->writer.db, self->epoch, &unit->outcome);
 	/* Before anything else is asked of the connection. */
 	int code = sqlite3_extended_errcode(self->writer.db);
@@ -133,7 +133,7 @@ static int call(struct sqlite_store *self, struct postern_unit *unit,
 						   sqlite3_get_autocommit(self->writer.db))) {
 		r = postern__sqlite_fail(&self->writer, code, error);
 	}
-	postern__sqlite_guard_leave(self);
+	postern__sqlite_sandbox_leave(self);
 
 	unit->duration_ms = clock->monotonic_ms(clock->context) - started;
 	if (self->unit.interrupted) {
@@ -225,7 +225,7 @@ static int run_group(struct sqlite_store *self, uint64_t node,
 			   (postern__unit_completes(&units[i]) ||
 					   units[i].code == POSTERN_E_STALE);
 	}
-	postern__sqlite_guard_tidy(self);
+	postern__sqlite_sandbox_tidy(self);
 	if (self->unit.rolled_back) {
 		return r;
 	}
@@ -279,7 +279,7 @@ static int run_all(struct sqlite_store *self, uint64_t node,
 	self->unit.rolled_back = false;
 	if (count == 1 && postern__unit_completes(units)) {
 		r = run_unit(self, node, units, error);
-		postern__sqlite_guard_tidy(self);
+		postern__sqlite_sandbox_tidy(self);
 	} else if (count > 1) {
 		r = run_groups(self, node, units, count, error);
 	}

@@ -25,7 +25,7 @@ int postern__sqlite_writer_open(struct sqlite_store *self,
 			error);
 	if (r == POSTERN_OK) {
 		self->epoch++;
-		postern__sqlite_guard(self);
+		postern__sqlite_sandbox(self);
 		postern__sqlite_watch_commits(self);
 	}
 	return r;
@@ -59,7 +59,7 @@ static int refresh(struct sqlite_store *self, struct postern_error *error) {
 		return self->broken ? reopen(self, error) : POSTERN_OK;
 	}
 	self->broken = true;
-	(void)pthread_mutex_lock(&self->reader_lock);
+	(void)pthread_mutex_lock(&self->reader_mutex);
 	int r = postern__sqlite_watch_repair(self, error);
 	if (r == POSTERN_OK) {
 		r = reopen(self, error);
@@ -68,7 +68,7 @@ static int refresh(struct sqlite_store *self, struct postern_error *error) {
 		postern__sqlite_connection_close(&self->reader);
 		r = postern__sqlite_reader_open(self, error);
 	}
-	(void)pthread_mutex_unlock(&self->reader_lock);
+	(void)pthread_mutex_unlock(&self->reader_mutex);
 	if (r == POSTERN_OK) {
 		self->generation = generation;
 	}
@@ -79,7 +79,7 @@ static int gate_pass(struct sqlite_store *self, struct postern_error *error) {
 	struct sqlite_gate *gate = &self->gate;
 	const struct postern_clock *clock = postern_clock_system();
 	int r = POSTERN_OK;
-	(void)pthread_mutex_lock(&gate->lock);
+	(void)pthread_mutex_lock(&gate->mutex);
 	if (gate->held && pthread_equal(gate->holder, pthread_self())) {
 		r = postern__fail(error, POSTERN_E_BUSY,
 				"this thread is inside a transaction of the same store");
@@ -88,7 +88,7 @@ static int gate_pass(struct sqlite_store *self, struct postern_error *error) {
 				clock->monotonic_ms(clock->context) + self->command_timeout_ms;
 		int64_t rest = self->command_timeout_ms;
 		while (gate->held && rest > 0) {
-			postern__wait(&gate->opened, &gate->lock, rest);
+			postern__wait(&gate->opened, &gate->mutex, rest);
 			rest = end - clock->monotonic_ms(clock->context);
 		}
 		if (gate->held) {
@@ -101,7 +101,7 @@ static int gate_pass(struct sqlite_store *self, struct postern_error *error) {
 		gate->held = true;
 		gate->holder = pthread_self();
 	}
-	(void)pthread_mutex_unlock(&gate->lock);
+	(void)pthread_mutex_unlock(&gate->mutex);
 	return r;
 }
 
@@ -126,10 +126,10 @@ int postern__sqlite_enter(struct sqlite_store *self,
 }
 
 void postern__sqlite_leave(struct sqlite_store *self) {
-	(void)pthread_mutex_lock(&self->gate.lock);
+	(void)pthread_mutex_lock(&self->gate.mutex);
 	self->gate.held = false;
 	(void)pthread_cond_signal(&self->gate.opened);
-	(void)pthread_mutex_unlock(&self->gate.lock);
+	(void)pthread_mutex_unlock(&self->gate.mutex);
 }
 
 static int run(struct sqlite_connection *connection, const char *sql,
@@ -188,27 +188,27 @@ int postern__sqlite_finish(struct sqlite_store *self, int r,
 
 int postern__sqlite_look(struct sqlite_store *self,
 		struct postern_error *error) {
-	(void)pthread_mutex_lock(&self->reader_lock);
+	(void)pthread_mutex_lock(&self->reader_mutex);
 	bool good = self->read_only || (postern__sqlite_watch_readable(self) &&
 										   reader_is_current(self));
 	if (!good) {
 		/* Only who may write can repair it. */
-		(void)pthread_mutex_unlock(&self->reader_lock);
+		(void)pthread_mutex_unlock(&self->reader_mutex);
 		int entered = postern__sqlite_enter(self, error);
 		if (entered != POSTERN_OK) {
 			return entered;
 		}
 		postern__sqlite_leave(self);
-		(void)pthread_mutex_lock(&self->reader_lock);
+		(void)pthread_mutex_lock(&self->reader_mutex);
 		if (!self->reader.db) {
-			(void)pthread_mutex_unlock(&self->reader_lock);
+			(void)pthread_mutex_unlock(&self->reader_mutex);
 			return postern__fail(error, POSTERN_E_UNAVAILABLE,
 					"'%s' is being opened again", self->file.path);
 		}
 	}
 	int r = run(&self->reader, "BEGIN", error);
 	if (r != POSTERN_OK) {
-		(void)pthread_mutex_unlock(&self->reader_lock);
+		(void)pthread_mutex_unlock(&self->reader_mutex);
 	}
 	return r;
 }
@@ -218,5 +218,5 @@ void postern__sqlite_look_away(struct sqlite_store *self) {
 	if (!sqlite3_get_autocommit(self->reader.db)) {
 		(void)run(&self->reader, "ROLLBACK", NULL);
 	}
-	(void)pthread_mutex_unlock(&self->reader_lock);
+	(void)pthread_mutex_unlock(&self->reader_mutex);
 }

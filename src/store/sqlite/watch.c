@@ -201,9 +201,9 @@ static int tend_index(struct sqlite_store *self, struct postern_error *error) {
 	enum file_state state = check_index(&self->watch, &len);
 	if (state == FILE_TRUNCATED) {
 		atomic_fetch_add(&self->watch.repairs, 1);
-		(void)pthread_mutex_lock(&self->reader_lock);
+		(void)pthread_mutex_lock(&self->reader_mutex);
 		int r = postern__sqlite_watch_repair(self, error);
-		(void)pthread_mutex_unlock(&self->reader_lock);
+		(void)pthread_mutex_unlock(&self->reader_mutex);
 		return r;
 	}
 	if (state != FILE_GOOD) {

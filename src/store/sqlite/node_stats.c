@@ -105,7 +105,7 @@ static int read_locks(struct sqlite_store *self, struct postern_memory *memory,
 	return r == POSTERN_OK && !ok ? postern__sqlite_no_memory(error) : r;
 }
 
-int postern__sqlite_tenants(struct sqlite_store *self,
+int postern__sqlite_node_stats(struct sqlite_store *self,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error) {
 	out->now_ms = self->clock->wall_ms(self->clock->context);

@@ -124,31 +124,31 @@ static void on_rollback(void *context) {
 	}
 }
 
-void postern__sqlite_guard(struct sqlite_store *self) {
+void postern__sqlite_sandbox(struct sqlite_store *self) {
 	/* Once: setting it makes SQLite prepare every statement again. */
 	(void)sqlite3_set_authorizer(self->writer.db, authorize, self);
 	(void)sqlite3_commit_hook(self->writer.db, on_commit, self);
 	(void)sqlite3_rollback_hook(self->writer.db, on_rollback, self);
 }
 
-void postern__sqlite_guard_enter(struct sqlite_store *self) {
-	(void)pthread_mutex_lock(&self->unit.lock);
+void postern__sqlite_sandbox_enter(struct sqlite_store *self) {
+	(void)pthread_mutex_lock(&self->unit.mutex);
 	self->unit.running = true;
 	self->unit.interrupted = false;
 	self->unit.rolled_back = false;
 	self->unit.breach = NULL;
-	(void)pthread_mutex_unlock(&self->unit.lock);
+	(void)pthread_mutex_unlock(&self->unit.mutex);
 }
 
-void postern__sqlite_guard_leave(struct sqlite_store *self) {
-	(void)pthread_mutex_lock(&self->unit.lock);
+void postern__sqlite_sandbox_leave(struct sqlite_store *self) {
+	(void)pthread_mutex_lock(&self->unit.mutex);
 	self->unit.running = false;
-	(void)pthread_mutex_unlock(&self->unit.lock);
+	(void)pthread_mutex_unlock(&self->unit.mutex);
 	self->unit.rolled_back =
 			self->unit.rolled_back || sqlite3_get_autocommit(self->writer.db);
 }
 
-void postern__sqlite_guard_tidy(struct sqlite_store *self) {
+void postern__sqlite_sandbox_tidy(struct sqlite_store *self) {
 	sqlite3_stmt *statement = NULL;
 	while ((statement = sqlite3_next_stmt(self->writer.db, statement))) {
 		if (sqlite3_stmt_busy(statement)) {
@@ -161,10 +161,10 @@ void postern__sqlite_interrupt(struct postern_store *store,
 		const void *context) {
 	(void)context; /* there is never more than one */
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	(void)pthread_mutex_lock(&self->unit.lock);
+	(void)pthread_mutex_lock(&self->unit.mutex);
 	if (self->unit.running) {
 		self->unit.interrupted = true;
 		sqlite3_interrupt(self->writer.db);
 	}
-	(void)pthread_mutex_unlock(&self->unit.lock);
+	(void)pthread_mutex_unlock(&self->unit.mutex);
 }

@@ -87,7 +87,7 @@ static int read_locks(struct pg_connection *connection,
 	return r;
 }
 
-int postern__pg_tenants(struct pg_connection *connection,
+int postern__pg_node_stats(struct pg_connection *connection,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error) {
 	int r = read_nodes(connection, memory, out, error);
