@@ -3,11 +3,13 @@
 /*
  * POST /v1/channels/{channel}/messages: from a request to a message.
  *
- * Two forms. A CloudEvent in binary form has its attributes in ce-* headers,
+ * Four forms. A CloudEvent in binary form has its attributes in ce-* headers,
  * quoted or percent-encoded as the HTTP binding defines. A raw message has none
  * of those and is identified by the first of three headers that senders use for
  * that. In both forms the body is opaque, and headers that are not about the
- * HTTP exchange itself become headers of the message.
+ * HTTP exchange itself become headers of the message. An event in structured
+ * form is a JSON object in the body (source/cloudevent.h), a batch is an array
+ * of them (api_batch.c).
  *
  * The box validates the limits of a message again; here they are validated
  * where the response has a status of its own.
@@ -22,14 +24,20 @@
 #include <strings.h>
 
 #include "base/fail.h"
+#include "base/json_scan.h"
 #include "base/json_text.h"
 #include "base/time.h"
 #include "base/utf8.h"
 #include "server/percent.h"
+#include "server/receipt.h"
 #include "server/route.h"
+#include "source/cloudevent.h"
 
 /* Retry-After in seconds when too many messages wait to be written. */
 #define RETRY_AFTER_PRESSURE "1"
+
+/* The beginning of the media types of CloudEvents. */
+#define EVENTS "application/cloudevents"
 
 /* CloudEvents attributes that are members of a message. */
 static const struct attribute {
@@ -421,13 +429,31 @@ static bool check_lengths(struct postern__call *call,
 	return true;
 }
 
-static bool check_form(struct postern__call *call) {
-	static const char events[] = "application/cloudevents";
+/* How a request carries a message. */
+enum form { BINARY, STRUCTURED, BATCH, UNKNOWN };
+
+static bool is_media_type(const char *content_type, const char *name) {
+	size_t len = strlen(name);
+	return strncasecmp(content_type, name, len) == 0 &&
+		   strchr("; \t", content_type[len]) != NULL;
+}
+
+static enum form form_of(const struct postern__call *call) {
 	const char *type = postern__call_header(call, "content-type");
-	if (type && strncasecmp(type, events, sizeof events - 1) == 0) {
+	if (!type || strncasecmp(type, EVENTS, sizeof EVENTS - 1) != 0) {
+		return BINARY;
+	}
+	if (is_media_type(type, EVENTS "+json")) {
+		return STRUCTURED;
+	}
+	return is_media_type(type, EVENTS "-batch+json") ? BATCH : UNKNOWN;
+}
+
+static bool check_form(struct postern__call *call) {
+	if (form_of(call) == UNKNOWN) {
 		postern__call_refuse(call, 415,
-				"CloudEvents in structured and batch form are not in this "
-				"version; send the binary form, with ce-* headers");
+				"CloudEvents are accepted in binary form, as " EVENTS
+				"+json, and as " EVENTS "-batch+json");
 		return false;
 	}
 	const char *encoding = postern__call_header(call, "content-encoding");
@@ -438,12 +464,33 @@ static bool check_form(struct postern__call *call) {
 	return true;
 }
 
+/* Read an event in structured form. The event is complete: headers of the
+   request are no part of it. */
+static bool read_event(struct postern__call *call, struct draft *draft) {
+	const struct postern__request *request = call->request;
+	struct postern__json_value event;
+	struct postern_error error;
+	int r = postern__json_scan(request->body, request->body_len, &event,
+			&error);
+	if (!r) {
+		r = postern__cloudevent_read(&event, &call->arena, &draft->message,
+				&error);
+	}
+	if (r) {
+		postern__call_refuse(call, r == POSTERN_E_NOMEM ? 503 : 400, "%s",
+				error.text);
+		return false;
+	}
+	draft->message.transport = request->transport;
+	return check_lengths(call, &draft->message);
+}
+
 /* False: refused. */
 static bool read_message(struct postern__call *call, struct draft *draft) {
 	const struct postern__request *request = call->request;
 	bool ce = has_ce(request);
-	if (!check_form(call)) {
-		return false;
+	if (form_of(call) == STRUCTURED) {
+		return read_event(call, draft);
 	}
 	for (size_t i = 0; ce && i < request->header_count; i++) {
 		if (is_ce(request->headers[i].name) &&
@@ -468,7 +515,7 @@ static bool read_message(struct postern__call *call, struct draft *draft) {
 	return check_lengths(call, &draft->message);
 }
 
-static void write_identity(struct postern__buf *body, const char *store,
+void postern__write_identity(struct postern__buf *body, const char *store,
 		const char *id, const char *source, int64_t seq) {
 	postern__json_pair_text(body, "store", store);
 	postern__json_pair_text(body, "id", id);
@@ -482,8 +529,7 @@ static void write_identity(struct postern__buf *body, const char *store,
 	}
 }
 
-/* Write the response to an accepted, duplicate or conflicting message. */
-static void write_receipt(struct postern__response *response,
+void postern__write_receipt(struct postern__response *response,
 		const struct postern_receipt *receipt, const char *store,
 		const char *id, const char *source) {
 	const struct postern_error *error = &receipt->error;
@@ -496,14 +542,14 @@ static void write_receipt(struct postern__response *response,
 		postern__json_open(body, '{');
 		postern__json_pair_text(body, "status",
 				error->code == POSTERN_OK ? "accepted" : "duplicate");
-		write_identity(body, store, id, source, receipt->seq);
+		postern__write_identity(body, store, id, source, receipt->seq);
 		postern__json_close(body, '}');
 		break;
 	case POSTERN_E_CONFLICT:
 		postern__response_open_problem(response, 409, error->code,
 				"a message with this source and id and another body was "
 				"accepted before; the first body is kept");
-		write_identity(body, store, id, source, receipt->seq);
+		postern__write_identity(body, store, id, source, receipt->seq);
 		postern__json_close(body, '}');
 		break;
 	case POSTERN_E_INVALID:
@@ -530,8 +576,8 @@ struct waiting {
 static void finish_waiting(void *context,
 		const struct postern_receipt *receipt) {
 	struct waiting *waiting = context;
-	write_receipt(waiting->response, receipt, waiting->store, waiting->text,
-			waiting->source);
+	postern__write_receipt(waiting->response, receipt, waiting->store,
+			waiting->text, waiting->source);
 	postern__response_check(waiting->response);
 	waiting->done(waiting->done_context);
 	free(waiting);
@@ -572,14 +618,20 @@ void postern__route_accept(struct postern__call *call) {
 	size_t count;
 	struct draft draft = { .has_specversion = false };
 	if (!postern__call_query(call, none, parameters, &count) ||
-			!read_message(call, &draft)) {
+			!check_form(call)) {
 		return;
 	}
-
 	const char *channel = call->parts[0];
-	const char *source = draft.message.source ? draft.message.source : channel;
 	const struct postern__open_store *store =
 			postern__call_of_channel(call, channel);
+	if (form_of(call) == BATCH) {
+		postern__accept_batch(call, store);
+		return;
+	}
+	if (!read_message(call, &draft)) {
+		return;
+	}
+	const char *source = draft.message.source ? draft.message.source : channel;
 	struct postern_receipt receipt = { .seq = 0 };
 	if (call->done) {
 		receipt.error.code = accept_async(call, store, &draft.message, source,
@@ -591,6 +643,6 @@ void postern__route_accept(struct postern__call *call) {
 		receipt.error.code = postern_box_accept(store->box, channel,
 				&draft.message, &receipt.seq, &receipt.error);
 	}
-	write_receipt(call->response, &receipt, store->name, draft.message.id,
-			source);
+	postern__write_receipt(call->response, &receipt, store->name,
+			draft.message.id, source);
 }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/json_text.h"
 #include "base/utf8.h"
 #include "server/api.h"
@@ -197,24 +198,14 @@ void postern__route_list(struct postern__call *call) {
 	list_response(call);
 }
 
-static void write_base64(struct postern__buf *buf, const unsigned char *bytes,
+static void write_base64(struct postern__buf *buf, const void *bytes,
 		size_t len) {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-								 "abcdefghijklmnopqrstuvwxyz0123456789+/";
-
+	size_t encoded = POSTERN__BASE64_ENCODED(len);
 	postern__buf_append_char(buf, '"');
-	for (size_t i = 0; i < len; i += 3) {
-		size_t left = len - i;
-		unsigned long group = (unsigned long)bytes[i] << 16;
-		group |= left > 1 ? (unsigned long)bytes[i + 1] << 8 : 0;
-		group |= left > 2 ? (unsigned long)bytes[i + 2] : 0;
-		char out[4] = {
-			digits[group >> 18 & 63],
-			digits[group >> 12 & 63],
-			left > 1 ? digits[group >> 6 & 63] : '=',
-			left > 2 ? digits[group & 63] : '=',
-		};
-		postern__buf_append(buf, out, sizeof out);
+	char *place = postern__buf_reserve(buf, encoded);
+	if (place) {
+		postern__base64_encode(bytes, len, place);
+		postern__buf_commit(buf, encoded);
 	}
 	postern__buf_append_char(buf, '"');
 }

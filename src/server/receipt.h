@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_SERVER_RECEIPT_H
+#define POSTERN_SERVER_RECEIPT_H
+
+/* Responses to accepted messages, one or a batch. */
+
+#include <stdint.h>
+
+struct postern_receipt;
+struct postern__buf;
+struct postern__call;
+struct postern__open_store;
+struct postern__response;
+
+/* Write the members that name a stored message into an open object. */
+void postern__write_identity(struct postern__buf *body, const char *store,
+		const char *id, const char *source, int64_t seq);
+
+/* Write the response to one message. */
+void postern__write_receipt(struct postern__response *response,
+		const struct postern_receipt *receipt, const char *store,
+		const char *id, const char *source);
+
+/* api_batch.c: accept the batch of events in the body of a request. */
+void postern__accept_batch(struct postern__call *call,
+		const struct postern__open_store *store);
+
+#endif
