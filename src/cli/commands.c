@@ -72,6 +72,7 @@ static const struct postern__flag send_flags[] = {
 	{ "traceparent", 0, false, "TEXT", "the trace of the message, as in W3C Trace Context" },
 	{ "header", 'H', true, "NAME=VALUE", "a header; may be given more than once" },
 	{ "body", 'b', false, "TEXT", "the body, instead of FILE" },
+	{ "lines", 0, false, "FILE", "send each line of FILE, a CloudEvent in JSON; '-' is standard input" },
 	{ "in", 0, false, "STORE", NULL }, /* known, so that the error can explain why it is refused */
 	END
 };
@@ -194,11 +195,16 @@ static const struct postern__command commands[] = {
 			"If no handler wants the type and the channel has 'unrouted: drop', the message\n"
 			"is accepted and dropped, and the command prints that.\n"
 			"The body is read from FILE, or from standard input if FILE is '-' or left out.\n"
-			"In a loop that reads standard input, add '< /dev/null' or use --body.",
+			"In a loop that reads standard input, add '< /dev/null' or use --body.\n"
+			"With --lines a whole file is sent, one CloudEvent in JSON per line, and a summary\n"
+			"is printed. A line that is refused or in conflict is reported with its number;\n"
+			"the others are sent, and the exit status is 1. Sending the file again is\n"
+			"harmless: what was accepted before is a duplicate.",
 		.examples =
 			"postern send orders --id 42 --type order.placed order.json\n"
 			"echo '{\"n\":1}' | postern send orders --type order.placed --content-type application/json\n"
-			"postern send orders --id 43 --header tenant=acme --body hello",
+			"postern send orders --id 43 --header tenant=acme --body hello\n"
+			"postern send orders --lines events.jsonl",
 		.run = postern__command_send,
 	},
 	{

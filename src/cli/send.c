@@ -24,6 +24,7 @@
 #include "cli/command.h"
 #include "cli/out.h"
 #include "cli/reply.h"
+#include "cli/send.h"
 #include "server/api.h"
 #include "server/config.h"
 #include "server/percent.h"
@@ -196,13 +197,13 @@ static int add_headers(const struct postern__cli *cli, struct letter *letter) {
 	return r;
 }
 
-static int set_path(const struct postern__cli *cli, struct letter *letter) {
-	postern__buf_append_text(&letter->path, "/v1/channels/");
-	postern__percent_segment(&letter->path, letter->channel);
-	postern__buf_append_text(&letter->path, "/messages");
-	if (!*letter->channel ||
-			strlen(letter->channel) > POSTERN_CHANNEL_NAME_LEN_MAX ||
-			postern__buf_check(&letter->path, "the path", NULL)) {
+int postern__send_path(const struct postern__cli *cli, const char *channel,
+		struct postern__buf *path) {
+	postern__buf_append_text(path, "/v1/channels/");
+	postern__percent_segment(path, channel);
+	postern__buf_append_text(path, "/messages");
+	if (!*channel || strlen(channel) > POSTERN_CHANNEL_NAME_LEN_MAX ||
+			postern__buf_check(path, "the path", NULL)) {
 		return postern__cli_usage(cli, "a channel name must have 1 to %d bytes",
 				POSTERN_CHANNEL_NAME_LEN_MAX);
 	}
@@ -217,8 +218,7 @@ static size_t body_len_max(const struct postern__cli *cli,
 		.config = cli->config,
 		.body_len_max = POSTERN_BODY_LEN_MAX,
 	};
-	return postern__api_body_len_max(&api, "POST",
-			postern__buf_text(&letter->path));
+	return postern__api_message_len_max(&api, postern__buf_text(&letter->path));
 }
 
 static int fail_too_long(size_t len_max) {
@@ -308,15 +308,9 @@ static void suggest_channel(const struct postern__cli *cli, const char *name) {
 	}
 }
 
-/*
- * Whether the channel exists. A server has a configuration of its own and is
- * asked; without a server, nothing is opened for an unknown channel, so that a
- * mistake creates no store. Only the channel's store is opened.
- */
-static int check_channel(struct postern__cli *cli,
-		const struct letter *letter) {
+int postern__send_check_channel(struct postern__cli *cli, const char *name) {
 	const struct postern__config_channel *channel =
-			postern__config_channel_named(cli->config, letter->channel);
+			postern__config_channel_named(cli->config, name);
 	if (channel) {
 		cli->stores[0] = channel->store;
 		cli->store_count = 1;
@@ -327,8 +321,8 @@ static int check_channel(struct postern__cli *cli,
 			return POSTERN__EXIT_OK;
 		}
 	}
-	postern__err_print("send: no channel '%s'", letter->channel);
-	suggest_channel(cli, letter->channel);
+	postern__err_print("send: no channel '%s'", name);
+	suggest_channel(cli, name);
 	return POSTERN__EXIT_NOTFOUND;
 }
 
@@ -348,23 +342,28 @@ static void print_json(const json_t *answer, bool conflict) {
 	json_decref(json);
 }
 
+int postern__send_problem(const struct postern__cli *cli, const char *channel,
+		const struct postern__reply *answer) {
+	if (answer->status == 404 &&
+			postern__config_channel_named(cli->config, channel)) {
+		postern__err_print("send: no channel '%s': the server was started with "
+						   "another configuration; restart it",
+				channel);
+		return POSTERN__EXIT_UNREACHABLE;
+	}
+	int r = postern__reply_problem(cli, answer);
+	if (answer->status == 404) {
+		suggest_channel(cli, channel);
+	}
+	return r;
+}
+
 static int print_answer(const struct postern__cli *cli,
 		const struct letter *letter, const struct postern__reply *answer) {
 	const char *status = postern__reply_text(answer->json, "status");
 	bool conflict = answer->status == 409;
-	if (answer->status == 404 &&
-			postern__config_channel_named(cli->config, letter->channel)) {
-		postern__err_print("send: no channel '%s': the server was started with "
-						   "another configuration; restart it",
-				letter->channel);
-		return POSTERN__EXIT_UNREACHABLE;
-	}
 	if (answer->status > 299 && !conflict) {
-		int r = postern__reply_problem(cli, answer);
-		if (answer->status == 404) {
-			suggest_channel(cli, letter->channel);
-		}
-		return r;
+		return postern__send_problem(cli, letter->channel, answer);
 	}
 	if (cli->json) {
 		print_json(answer->json, conflict);
@@ -410,7 +409,7 @@ static int post_message(struct postern__cli *cli, struct letter *letter) {
 	return r;
 }
 
-int postern__command_send(struct postern__cli *cli) {
+static int send_one(struct postern__cli *cli) {
 	struct letter letter = {
 		.channel = postern__args_operand(&cli->args, 0),
 		.id = postern__args_value(&cli->args, "id"),
@@ -423,12 +422,8 @@ int postern__command_send(struct postern__cli *cli) {
 		letter.id = letter.uuid;
 	}
 	int r = check_id(cli, letter.id);
-	if (postern__args_has(&cli->args, "in")) {
-		r = postern__cli_usage(cli,
-				"--in cannot be used with send: the channel decides the store");
-	}
 	if (r == POSTERN__EXIT_OK) {
-		r = set_path(cli, &letter);
+		r = postern__send_path(cli, letter.channel, &letter.path);
 	}
 	if (r == POSTERN__EXIT_OK) {
 		r = add_headers(cli, &letter);
@@ -440,7 +435,7 @@ int postern__command_send(struct postern__cli *cli) {
 		r = postern__cli_need_files(cli);
 	}
 	if (r == POSTERN__EXIT_OK) {
-		r = check_channel(cli, &letter);
+		r = postern__send_check_channel(cli, letter.channel);
 	}
 	if (r == POSTERN__EXIT_OK) {
 		r = get_body(cli, &letter);
@@ -452,4 +447,13 @@ int postern__command_send(struct postern__cli *cli) {
 	postern__buf_finish(&letter.path);
 	postern__arena_finish(&letter.arena);
 	return r;
+}
+
+int postern__command_send(struct postern__cli *cli) {
+	if (postern__args_has(&cli->args, "in")) {
+		return postern__cli_usage(cli,
+				"--in cannot be used with send: the channel decides the store");
+	}
+	return postern__args_has(&cli->args, "lines") ? postern__send_lines(cli)
+												  : send_one(cli);
 }

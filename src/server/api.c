@@ -20,10 +20,14 @@
 #include "base/utf8.h"
 #include "server/config.h"
 #include "server/percent.h"
+#include "server/receipt.h"
 #include "server/route.h"
 
 /* Longer than any pattern; deeper paths are 404. */
 #define SEGMENT_COUNT_MAX 8
+
+/* Room for attributes in the JSON of events, beside their data. */
+#define EVENT_ATTRIBUTES_LEN_MAX ((size_t)128 * 1024)
 
 enum route_flags {
 	/* Responds at once, in any state of the store. */
@@ -219,8 +223,7 @@ static bool check_limits(struct postern__call *call) {
 				POSTERN__API_HEADERS_LEN_MAX);
 		return false;
 	}
-	size_t body_len_max = postern__api_body_len_max(call->api, request->method,
-			request->path);
+	size_t body_len_max = postern__api_body_len_max(call->api, request);
 	if (request->body_len > body_len_max) {
 		postern__call_refuse(call, 413, "the body exceeds %zu bytes",
 				body_len_max);
@@ -316,11 +319,8 @@ static size_t channel_body_len_max(const struct postern__api *api,
 	return 0;
 }
 
-size_t postern__api_body_len_max(const struct postern__api *api,
-		const char *method, const char *path) {
-	if (!(flags_of(method, path) & MESSAGE)) {
-		return POSTERN__API_JSON_LEN_MAX;
-	}
+size_t postern__api_message_len_max(const struct postern__api *api,
+		const char *path) {
 	size_t len_max = channel_body_len_max(api, path);
 	if (len_max == 0) {
 		len_max = api->body_len_max;
@@ -328,18 +328,35 @@ size_t postern__api_body_len_max(const struct postern__api *api,
 	return len_max ? len_max : POSTERN_BODY_LEN_DEFAULT;
 }
 
+size_t postern__api_body_len_max(const struct postern__api *api,
+		const struct postern__request *request) {
+	if (!(flags_of(request->method, request->path) & MESSAGE)) {
+		return POSTERN__API_JSON_LEN_MAX;
+	}
+	size_t len_max = postern__api_message_len_max(api, request->path);
+	if (postern__request_has_event(request)) {
+		len_max = 2 * len_max + EVENT_ATTRIBUTES_LEN_MAX;
+	}
+	return len_max < POSTERN_BODY_LEN_MAX ? len_max : POSTERN_BODY_LEN_MAX;
+}
+
 bool postern__api_is_quick(const char *method, const char *path) {
 	return flags_of(method, path) & QUICK;
 }
 
-const char *postern__call_header(const struct postern__call *call,
+const char *postern__request_header(const struct postern__request *request,
 		const char *name) {
-	for (size_t i = 0; i < call->request->header_count; i++) {
-		if (strcasecmp(call->request->headers[i].name, name) == 0) {
-			return call->request->headers[i].value;
+	for (size_t i = 0; i < request->header_count; i++) {
+		if (strcasecmp(request->headers[i].name, name) == 0) {
+			return request->headers[i].value;
 		}
 	}
 	return NULL;
+}
+
+const char *postern__call_header(const struct postern__call *call,
+		const char *name) {
+	return postern__request_header(call->request, name);
 }
 
 bool postern__call_seq(struct postern__call *call, const char *text,

@@ -156,12 +156,17 @@ bool postern__api_begin(const struct postern__api *api,
 		struct postern__response *response, postern__api_done *done,
 		void *context);
 
+/* The longest body of a message in the channel of this path. */
+size_t postern__api_message_len_max(const struct postern__api *api,
+		const char *path);
+
 /*
- * The body limit of this request, by its method and path alone, so that a
- * server can refuse the rest while reading.
+ * The body limit of this request, by its method, path and headers, so that a
+ * server can refuse the rest while reading. Events as JSON may be longer than
+ * the messages in them: a body in base64 is a third longer.
  */
 size_t postern__api_body_len_max(const struct postern__api *api,
-		const char *method, const char *path);
+		const struct postern__request *request);
 
 /* Whether postern__api_begin() handles this request without waiting for the
    store; other requests need a thread that may wait. */

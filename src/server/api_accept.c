@@ -438,8 +438,8 @@ static bool is_media_type(const char *content_type, const char *name) {
 		   strchr("; \t", content_type[len]) != NULL;
 }
 
-static enum form form_of(const struct postern__call *call) {
-	const char *type = postern__call_header(call, "content-type");
+static enum form form_of(const struct postern__request *request) {
+	const char *type = postern__request_header(request, "content-type");
 	if (!type || strncasecmp(type, EVENTS, sizeof EVENTS - 1) != 0) {
 		return BINARY;
 	}
@@ -449,8 +449,12 @@ static enum form form_of(const struct postern__call *call) {
 	return is_media_type(type, EVENTS "-batch+json") ? BATCH : UNKNOWN;
 }
 
+bool postern__request_has_event(const struct postern__request *request) {
+	return form_of(request) != BINARY;
+}
+
 static bool check_form(struct postern__call *call) {
-	if (form_of(call) == UNKNOWN) {
+	if (form_of(call->request) == UNKNOWN) {
 		postern__call_refuse(call, 415,
 				"CloudEvents are accepted in binary form, as " EVENTS
 				"+json, and as " EVENTS "-batch+json");
@@ -481,6 +485,11 @@ static bool read_event(struct postern__call *call, struct draft *draft) {
 				error.text);
 		return false;
 	}
+	size_t len_max = postern__api_message_len_max(call->api, request->path);
+	if (draft->message.body_len > len_max) {
+		postern__call_refuse(call, 413, "the data exceeds %zu bytes", len_max);
+		return false;
+	}
 	draft->message.transport = request->transport;
 	return check_lengths(call, &draft->message);
 }
@@ -489,7 +498,7 @@ static bool read_event(struct postern__call *call, struct draft *draft) {
 static bool read_message(struct postern__call *call, struct draft *draft) {
 	const struct postern__request *request = call->request;
 	bool ce = has_ce(request);
-	if (form_of(call) == STRUCTURED) {
+	if (form_of(call->request) == STRUCTURED) {
 		return read_event(call, draft);
 	}
 	for (size_t i = 0; ce && i < request->header_count; i++) {
@@ -511,6 +520,11 @@ static bool read_message(struct postern__call *call, struct draft *draft) {
 	draft->message.headers = draft->headers;
 	draft->message.body = request->body;
 	draft->message.body_len = request->body_len;
+	size_t len_max = postern__api_message_len_max(call->api, request->path);
+	if (draft->message.body_len > len_max) {
+		postern__call_refuse(call, 413, "the data exceeds %zu bytes", len_max);
+		return false;
+	}
 	draft->message.transport = request->transport;
 	return check_lengths(call, &draft->message);
 }
@@ -624,7 +638,7 @@ void postern__route_accept(struct postern__call *call) {
 	const char *channel = call->parts[0];
 	const struct postern__open_store *store =
 			postern__call_of_channel(call, channel);
-	if (form_of(call) == BATCH) {
+	if (form_of(call->request) == BATCH) {
 		postern__accept_batch(call, store);
 		return;
 	}

@@ -232,12 +232,13 @@ static bool request_begin(struct postern__exchange *exchange,
 		return false;
 	}
 
-	size_t len_max = postern__api_body_len_max(http->options.api, method,
-			exchange->path);
-	postern__buf_init(&exchange->body, len_max);
+	postern__buf_init(&exchange->body, 0);
 	if (!read_headers(exchange, &collector)) {
 		return false;
 	}
+	size_t len_max =
+			postern__api_body_len_max(http->options.api, &exchange->request);
+	postern__buf_init(&exchange->body, len_max);
 	uint64_t len = 0;
 	if (collector.content_length &&
 			postern__count_parse(collector.content_length, 0, UINT64_MAX, &len,

@@ -4,12 +4,14 @@
 
 /* Responses to accepted messages, one or a batch. */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct postern_receipt;
 struct postern__buf;
 struct postern__call;
 struct postern__open_store;
+struct postern__request;
 struct postern__response;
 
 /* Write the members that name a stored message into an open object. */
@@ -20,6 +22,9 @@ void postern__write_identity(struct postern__buf *body, const char *store,
 void postern__write_receipt(struct postern__response *response,
 		const struct postern_receipt *receipt, const char *store,
 		const char *id, const char *source);
+
+/* api_accept.c: whether the body is JSON: one event, or a batch. */
+bool postern__request_has_event(const struct postern__request *request);
 
 /* api_batch.c: accept the batch of events in the body of a request. */
 void postern__accept_batch(struct postern__call *call,

@@ -110,6 +110,8 @@ void postern__write_time(struct postern__buf *buf, const char *name,
 		int64_t ms);
 
 /* The first header of this name, in any case; NULL if there is none. */
+const char *postern__request_header(const struct postern__request *request,
+		const char *name);
 const char *postern__call_header(const struct postern__call *call,
 		const char *name);
 

@@ -227,7 +227,7 @@ class Place:
         return self.delivery(message_id, handler)["state"]
 
 
-def on_terminal(place, *args, env=None):
+def on_terminal(place, *args, env=None, both=False):
     """Runs the command with a terminal as its stdout; returns what came."""
     master, slave = os.openpty()
     process = subprocess.Popen(
@@ -236,6 +236,7 @@ def on_terminal(place, *args, env=None):
         env=place.environment({"TERM": "xterm", **(env or {})}),
         stdin=subprocess.DEVNULL,
         stdout=slave,
+        stderr=slave if both else None,
     )
     os.close(slave)
     text = b""

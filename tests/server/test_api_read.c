@@ -384,10 +384,20 @@ static void quick_routes(void) {
 	CHECK(!postern__api_is_quick("HEAD", "/v1/stats"));
 	CHECK(!postern__api_is_quick("POST", "/v1/handlers/a/pause"));
 	struct postern__api api = { .body_len_max = 5 };
-	CHECK_INT(postern__api_body_len_max(&api, "POST",
-					  "/v1/channels/a/messages"),
-			5);
-	CHECK_INT(postern__api_body_len_max(&api, "POST", "/v1/deliveries/retry"),
+	struct postern_header type = { "Content-Type",
+		"application/cloudevents-batch+json" };
+	struct postern__request request = {
+		.method = "POST",
+		.path = "/v1/channels/a/messages",
+		.headers = &type,
+	};
+	CHECK_INT(postern__api_body_len_max(&api, &request), 5);
+	request.header_count = 1;
+	CHECK_INT(postern__api_body_len_max(&api, &request), 10 + 128 * 1024);
+	api.body_len_max = POSTERN_BODY_LEN_MAX;
+	CHECK_INT(postern__api_body_len_max(&api, &request), POSTERN_BODY_LEN_MAX);
+	request.path = "/v1/deliveries/retry";
+	CHECK_INT(postern__api_body_len_max(&api, &request),
 			POSTERN__API_JSON_LEN_MAX);
 }
 
