@@ -33,7 +33,7 @@
 static const struct postern_store_ops memory_ops;
 
 /* The store behind the facade, locked: unlock() it when done. */
-static struct memory_store *lock(struct postern_store *store) {
+static struct memory_store *mutex_acquire(struct postern_store *store) {
 	assert(store->ops == &memory_ops);
 	struct memory_store *self = container_of(store, struct memory_store, base);
 	int r = pthread_mutex_lock(&self->mutex);
@@ -42,7 +42,7 @@ static struct memory_store *lock(struct postern_store *store) {
 	return self;
 }
 
-static int unlock(struct memory_store *self, int r) {
+static int mutex_release(struct memory_store *self, int r) {
 	(void)pthread_mutex_unlock(&self->mutex); /* fails only if not locked */
 	return r;
 }
@@ -57,8 +57,8 @@ int64_t postern__mem_now(struct memory_store *self) {
 
 static int memory_enrol(struct postern_store *store,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_enrol(self, enrolment, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_enrol(self, enrolment, error));
 }
 
 static int memory_apply(struct postern_store *store,
@@ -66,15 +66,16 @@ static int memory_apply(struct postern_store *store,
 	if (postern__point_fails("memory-apply.fails")) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE, "a test says no");
 	}
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_apply(self, batch, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_apply(self, batch, error));
 }
 
 static int memory_claim(struct postern_store *store,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_claim(self, claim, memory, out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_claim(self, claim, memory, out, error));
 }
 
 static int memory_transact(struct postern_store *store, uint64_t node,
@@ -97,106 +98,110 @@ static void memory_interrupt(struct postern_store *store, const void *context) {
 static int memory_recover(struct postern_store *store,
 		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_recover(self, recovery, out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_recover(self, recovery, out, error));
 }
 
 static int memory_orphans(struct postern_store *store, uint64_t node,
 		const char *only, bool poison, size_t max,
 		struct postern_memory *memory, struct postern_orphan **orphans_out,
 		size_t *count_out, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_orphans(self, node, only, poison, max,
-								memory, orphans_out, count_out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_orphans(self, node, only, poison, max, memory,
+					orphans_out, count_out, error));
 }
 
 static int memory_unpark(struct postern_store *store, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_unpark(self, router, context, max, cursor,
-								count_out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_unpark(self, router, context, max,
+									   cursor, count_out, error));
 }
 
 static int memory_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_edit(self, edit, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_edit(self, edit, error));
 }
 
 static int memory_read_pauses(struct postern_store *store,
 		const int64_t *handlers, size_t count, bool *paused_out,
 		struct postern_error *error) {
 	(void)error;
-	struct memory_store *self = lock(store);
-	return unlock(self,
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
 			postern__mem_read_pauses(self, handlers, count, paused_out));
 }
 
 static int memory_list(struct postern_store *store,
 		const struct postern_query *query, struct postern_memory *memory,
 		struct postern_page *out, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_list(self, query, memory, out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_list(self, query, memory, out, error));
 }
 
 static int memory_get(struct postern_store *store, int64_t seq,
 		struct postern_memory *memory, struct postern_detail *out,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_get(self, seq, memory, out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_get(self, seq, memory, out, error));
 }
 
 static int memory_find(struct postern_store *store, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
 		size_t *count_out, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_find(self, id, source, channel, seqs, max,
-								count_out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_find(self, id, source, channel,
+									   seqs, max, count_out, error));
 }
 
 static int memory_stats(struct postern_store *store,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_stats(self, memory, out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_stats(self, memory, out, error));
 }
 
 static int memory_renew(struct postern_store *store, uint64_t node,
 		int64_t ttl_ms, bool *alive_out, struct postern_error *error) {
 	(void)error; /* nothing can go wrong */
-	struct memory_store *self = lock(store);
+	struct memory_store *self = mutex_acquire(store);
 	postern__mem_renew(self, node, ttl_ms, alive_out);
-	return unlock(self, POSTERN_OK);
+	return mutex_release(self, POSTERN_OK);
 }
 
 static int memory_lock(struct postern_store *store, const char *name,
 		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_lock(self, name, node, ttl_ms, held_out,
-								fence_out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_lock(self, name, node, ttl_ms,
+									   held_out, fence_out, error));
 }
 
 static int memory_unlock(struct postern_store *store,
 		const struct postern_lock *held, uint64_t node,
 		struct postern_error *error) {
 	(void)error; /* nothing can go wrong */
-	struct memory_store *self = lock(store);
+	struct memory_store *self = mutex_acquire(store);
 	postern__mem_unlock(self, held, node);
-	return unlock(self, POSTERN_OK);
+	return mutex_release(self, POSTERN_OK);
 }
 
 static int memory_engage(struct postern_store *store, uint64_t node,
 		const char *lock_name, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_engage(self, node, lock_name, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_engage(self, node, lock_name, error));
 }
 
 static int memory_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_clean(self, cleaning, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_clean(self, cleaning, error));
 }
 
 static void memory_destroy(struct postern_store *store) {
@@ -204,7 +209,7 @@ static void memory_destroy(struct postern_store *store) {
 	struct memory_store *self = container_of(store, struct memory_store, base);
 	postern__mem_messages_finish(self);
 	postern__mem_directory_finish(self);
-	postern__mem_tenure_finish(self);
+	postern__mem_locks_finish(self);
 	(void)pthread_mutex_destroy(&self->mutex); /* nobody has it any more */
 	free(self);
 }

@@ -82,7 +82,7 @@ struct memory_message {
 	struct memory_message *bucket_next;
 	struct postern_message data;
 	/* Only a trace is left: identity, time, and the digest of the body. */
-	bool gone;
+	bool removed;
 	uint8_t digest[POSTERN__SIPHASH_128_LEN];
 	int64_t seq;
 	int64_t channel;
@@ -133,7 +133,7 @@ struct memory_name {
 };
 
 /* A time that runs out. */
-struct memory_term {
+struct memory_expiry {
 	int64_t from_ms; /* when it was set */
 	int64_t until_ms;
 };
@@ -141,10 +141,10 @@ struct memory_term {
 struct memory_node {
 	uint64_t node;
 	bool leased; /* lives until the end of its term */
-	struct memory_term term;
+	struct memory_expiry expiry;
 	int64_t *handlers;
 	size_t handler_count;
-	bool works; /* it leases, under this lock; "": without one */
+	bool engaged; /* it leases, under this lock; "": without one */
 	char lock_name[POSTERN_LOCK_NAME_LEN_MAX + 1];
 };
 
@@ -153,7 +153,7 @@ struct memory_lock {
 	char *name;
 	uint64_t node; /* 0: free */
 	uint64_t fence;
-	struct memory_term term;
+	struct memory_expiry expiry;
 };
 
 struct memory_store {
@@ -227,14 +227,14 @@ int postern__mem_clean(struct memory_store *self,
 int64_t postern__mem_now(struct memory_store *self);
 
 /* Nodes and locks (memory_tenure.c). */
-void postern__mem_term_set(struct memory_term *term, int64_t now,
+void postern__mem_expiry_set(struct memory_expiry *term, int64_t now,
 		int64_t ttl_ms);
 /* NULL: not enrolled, or forgotten. */
 struct memory_node *postern__mem_node(struct memory_store *self, uint64_t node);
-bool postern__mem_node_lives(struct memory_store *self, uint64_t node,
+bool postern__mem_node_is_live(struct memory_store *self, uint64_t node,
 		int64_t now);
 /* Forget the nodes whose time is over, but for one. */
-void postern__mem_nodes_forget(struct memory_store *self, uint64_t self_node,
+void postern__mem_nodes_expire(struct memory_store *self, uint64_t self_node,
 		int64_t now);
 void postern__mem_renew(struct memory_store *self, uint64_t node,
 		int64_t ttl_ms, bool *alive_out);
@@ -246,12 +246,12 @@ void postern__mem_unlock(struct memory_store *self,
 int postern__mem_engage(struct memory_store *self, uint64_t node,
 		const char *lock_name, struct postern_error *error);
 /* False: no memory. */
-bool postern__mem_tenure_export(struct memory_store *self,
+bool postern__mem_node_stats(struct memory_store *self,
 		struct postern_memory *memory, struct postern_stats *out);
 /* Whether the node has the lock under that fence; NULL: it needs none. */
-bool postern__mem_holds(struct memory_store *self, uint64_t node,
+bool postern__mem_holds_lock(struct memory_store *self, uint64_t node,
 		const struct postern_lock *lock);
-void postern__mem_tenure_finish(struct memory_store *self);
+void postern__mem_locks_finish(struct memory_store *self);
 
 /* A walk over the deliveries that match a filter, newest message first, by
    handler within one (memory_edit.c). What it has returned may be changed. */
@@ -302,13 +302,13 @@ void postern__mem_message_add(struct memory_store *self,
 		struct memory_message *message, int64_t channel);
 /* Leave only a trace of a message that has ended; false: no memory, and
    nothing changed. */
-bool postern__mem_message_purge(struct memory_store *self,
+bool postern__mem_message_remove(struct memory_store *self,
 		struct memory_message *message);
 /* Forget a trace. */
-void postern__mem_message_forget(struct memory_store *self,
+void postern__mem_remembered_remove(struct memory_store *self,
 		struct memory_message *message);
 /* Whether it has this body. */
-bool postern__mem_message_is(const struct memory_store *self,
+bool postern__mem_message_same_body(const struct memory_store *self,
 		const struct memory_message *message,
 		const struct postern_message *other);
 /* NULL: not known. It may be only a trace. */

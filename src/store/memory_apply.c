@@ -104,7 +104,7 @@ static struct memory_delivery *route_find(struct memory_store *self,
 	return NULL;
 }
 
-static int64_t owner_id(struct memory_store *self,
+static int64_t route_owner_id(struct memory_store *self,
 		const struct postern_route *route) {
 	return postern__mem_handler(self, route->handler)->owner;
 }
@@ -119,7 +119,7 @@ static void route_open(struct memory_store *self, struct parts *parts,
 		const struct memory_handler *owner =
 				postern__mem_owner(self, route->handler);
 		delivery = parts_take_delivery(parts);
-		postern__mem_delivery_add(self, message, owner_id(self, route),
+		postern__mem_delivery_add(self, message, route_owner_id(self, route),
 				delivery);
 		route->leased = route->lease && node && !owner->paused;
 		if (route->leased) {
@@ -186,7 +186,7 @@ static void accept_duplicate(struct memory_store *self,
 	self->channels[accept->channel - 1].duplicates++;
 	message->duplicate_count++;
 	message->duplicate_at_ms = now;
-	for (size_t i = 0; !message->gone && i < accept->route_count; i++) {
+	for (size_t i = 0; !message->removed && i < accept->route_count; i++) {
 		route_open(self, parts, message, &accept->routes[i], 0, now);
 	}
 	struct memory_delivery *parked = postern__mem_delivery_find(message, 0);
@@ -213,7 +213,7 @@ static void accept_one(struct memory_store *self, struct postern_accept *accept,
 		return;
 	}
 	accept->seq = known->seq;
-	if (postern__mem_message_is(self, known, accept->message)) {
+	if (postern__mem_message_same_body(self, known, accept->message)) {
 		accept_duplicate(self, accept, parts, known, now);
 	} else {
 		accept_conflict(self, accept, parts, known, now);
@@ -273,7 +273,7 @@ static bool keeps_attempt(const struct postern_settlement *settlement) {
 }
 
 /* Allocate for all items; false: no memory. */
-static bool prepare(struct memory_store *self,
+static bool batch_allocate(struct memory_store *self,
 		const struct postern_batch *batch, struct parts *parts,
 		struct memory_attempt **attempts) {
 	for (size_t i = 0; i < batch->settlement_count; i++) {
@@ -296,7 +296,7 @@ static bool prepare(struct memory_store *self,
 }
 
 /* The bytes by which the accepts may make the store grow. */
-static size_t growth(const struct parts *parts,
+static size_t batch_growth(const struct parts *parts,
 		const struct postern_batch *batch) {
 	size_t bytes = 0;
 	for (size_t i = 0; i < batch->accept_count; i++) {
@@ -317,12 +317,12 @@ int postern__mem_apply(struct memory_store *self, struct postern_batch *batch,
 	struct memory_attempt **attempts = calloc(batch->settlement_count + 1,
 			sizeof(struct memory_attempt *));
 
-	if (!parts || !attempts || !prepare(self, batch, parts, attempts)) {
+	if (!parts || !attempts || !batch_allocate(self, batch, parts, attempts)) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		goto out;
 	}
 	postern__point("memory-apply.prepared");
-	size_t bytes = growth(parts, batch);
+	size_t bytes = batch_growth(parts, batch);
 	if (bytes > 0 && self->bytes + bytes > self->bytes_max) {
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"the memory store is full: it holds %zu of %zu bytes",
@@ -330,7 +330,7 @@ int postern__mem_apply(struct memory_store *self, struct postern_batch *batch,
 		goto out;
 	}
 	/* Nobody has node 0: nothing is settled or leased under a lost lock. */
-	uint64_t node = postern__mem_holds(self, batch->node, batch->lock)
+	uint64_t node = postern__mem_holds_lock(self, batch->node, batch->lock)
 							? batch->node
 							: 0;
 	for (size_t i = 0; i < batch->settlement_count; i++) {

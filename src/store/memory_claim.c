@@ -30,7 +30,7 @@ struct choice {
 	size_t body_bytes;
 };
 
-static void choose(struct memory_store *self, struct choice *choice,
+static void choose_delivery(struct memory_store *self, struct choice *choice,
 		struct memory_delivery *delivery, size_t want) {
 	choice->items[choice->count] = (struct chosen){
 		.delivery = delivery,
@@ -44,7 +44,8 @@ static void choose(struct memory_store *self, struct choice *choice,
 	postern__mem_make_leased(self, delivery, choice->node, choice->now);
 }
 
-static void put_back(struct memory_store *self, const struct choice *choice) {
+static void choice_roll_back(struct memory_store *self,
+		const struct choice *choice) {
 	for (size_t i = 0; i < choice->count; i++) {
 		const struct chosen *chosen = &choice->items[i];
 		chosen->delivery->fence--;
@@ -55,7 +56,7 @@ static void put_back(struct memory_store *self, const struct choice *choice) {
 }
 
 /* A paused handler wants nothing; nor does it hold up the others. */
-static bool is_wanted(struct memory_store *self,
+static bool is_unpaused(struct memory_store *self,
 		const struct postern_want *want) {
 	return !postern__mem_owner(self, want->handler)->paused;
 }
@@ -72,7 +73,7 @@ static bool is_wanted_suspect(struct memory_store *self,
 		if (want->in_process &&
 				postern__mem_owner(self, want->handler) == owner) {
 			*want_out = i;
-			return is_wanted(self, want);
+			return is_unpaused(self, want);
 		}
 	}
 	return false;
@@ -80,7 +81,7 @@ static bool is_wanted_suspect(struct memory_store *self,
 
 /* Whether others of its group wait or run: members whose handler is paused or
    not wanted stay behind when the rest is claimed. */
-static bool has_company(struct memory_store *self,
+static bool group_has_others(struct memory_store *self,
 		const struct memory_delivery *delivery) {
 	postern__list_each(item, &self->suspects) {
 		if (container_of(item, struct memory_delivery, suspect)->group ==
@@ -109,12 +110,12 @@ static void choose_suspects(struct memory_store *self,
 		if (is_wanted_suspect(self, claim, delivery, &want) &&
 				(!group || group == delivery->group)) {
 			group = delivery->group;
-			choose(self, choice, delivery, want);
+			choose_delivery(self, choice, delivery, want);
 		}
 	}
 	if (choice->count == 1) {
 		struct memory_delivery *delivery = choice->items[0].delivery;
-		delivery->solo = !has_company(self, delivery);
+		delivery->solo = !group_has_others(self, delivery);
 	}
 }
 
@@ -145,13 +146,13 @@ static void choose_due(struct memory_store *self,
 		if (!delivery || delivery->due_at_ms > choice->now) {
 			return;
 		}
-		choose(self, choice, delivery, index);
+		choose_delivery(self, choice, delivery, index);
 		/* A suspect whose handler now runs elsewhere is one no more. */
 		delivery->group = 0;
 	}
 }
 
-static size_t room_needed(struct memory_store *self,
+static size_t chosen_count_max(struct memory_store *self,
 		const struct postern_claim *claim) {
 	size_t count = 1;
 	for (size_t i = 0; i < claim->want_count; i++) {
@@ -162,7 +163,7 @@ static size_t room_needed(struct memory_store *self,
 	return count;
 }
 
-static bool export_all(const struct choice *choice,
+static bool chosen_export(const struct choice *choice,
 		struct postern_memory *memory, struct postern_claimed *items) {
 	for (size_t i = 0; i < choice->count; i++) {
 		const struct memory_delivery *delivery = choice->items[i].delivery;
@@ -194,7 +195,7 @@ static int64_t next_due_ms(struct memory_store *self,
 	for (size_t i = 0; i < claim->want_count; i++) {
 		const struct postern_want *want = &claim->wants[i];
 		const struct memory_delivery *first = first_due(self, want->handler);
-		if (!first || !is_wanted(self, want)) {
+		if (!first || !is_unpaused(self, want)) {
 			continue;
 		}
 		int64_t due = first->due_at_ms;
@@ -218,7 +219,7 @@ static uint64_t suspects_waiting(struct memory_store *self,
 int postern__mem_claim(struct memory_store *self,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error) {
-	if (!postern__mem_holds(self, claim->node, claim->lock)) {
+	if (!postern__mem_holds_lock(self, claim->node, claim->lock)) {
 		return postern__fail(error, POSTERN_E_STALE, "the lock '%s' is lost",
 				claim->lock->name);
 	}
@@ -226,7 +227,7 @@ int postern__mem_claim(struct memory_store *self,
 	struct choice choice = {
 		.node = claim->node,
 		.now = postern__mem_now(self),
-		.items = malloc(room_needed(self, claim) * sizeof(struct chosen)),
+		.items = malloc(chosen_count_max(self, claim) * sizeof(struct chosen)),
 	};
 	if (!choice.items) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -240,14 +241,14 @@ int postern__mem_claim(struct memory_store *self,
 	bool has_suspects = choice.count > 0;
 	for (size_t i = 0; i < claim->want_count; i++) {
 		const struct postern_want *want = &claim->wants[i];
-		if (is_wanted(self, want) && !(has_suspects && want->in_process)) {
+		if (is_unpaused(self, want) && !(has_suspects && want->in_process)) {
 			choose_due(self, claim, i, &choice);
 		}
 	}
 	struct postern_claimed *items = postern_memory_alloc(memory,
 			choice.count * sizeof(struct postern_claimed));
-	if (!items || !export_all(&choice, memory, items)) {
-		put_back(self, &choice);
+	if (!items || !chosen_export(&choice, memory, items)) {
+		choice_roll_back(self, &choice);
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		goto out;
 	}

@@ -79,49 +79,50 @@ void postern__mem_directory_finish(struct memory_store *self) {
 }
 
 /* The array with room for `more` items; NULL: no memory, the old one stays. */
-static void *grown(void *items, size_t count, size_t more, size_t size) {
+static void *array_grow(void *items, size_t count, size_t more, size_t size) {
 	return realloc(items, (count + more + 1) * size);
 }
 
 /* Room for whatever the enrolment may add to the arrays. */
-static bool reserve(struct memory_store *self,
+static bool enrolment_reserve(struct memory_store *self,
 		const struct postern_enrolment *enrolment) {
 	size_t name_count = enrolment->handler_count;
 	for (size_t i = 0; i < enrolment->handler_count; i++) {
 		name_count += enrolment->handlers[i].legacy_key_count;
 	}
-	void *channels = grown(self->channels, self->channel_count,
+	void *channels = array_grow(self->channels, self->channel_count,
 			enrolment->channel_count, sizeof *self->channels);
 	self->channels = channels ? channels : self->channels;
-	void *handlers = grown(self->handlers, self->handler_count,
+	void *handlers = array_grow(self->handlers, self->handler_count,
 			enrolment->handler_count, sizeof *self->handlers);
 	self->handlers = handlers ? handlers : self->handlers;
-	void *names = grown(self->names, self->name_count, name_count,
+	void *names = array_grow(self->names, self->name_count, name_count,
 			sizeof *self->names);
 	self->names = names ? names : self->names;
-	void *nodes = grown(self->nodes, self->node_count, 1, sizeof *self->nodes);
+	void *nodes =
+			array_grow(self->nodes, self->node_count, 1, sizeof *self->nodes);
 	self->nodes = nodes ? nodes : self->nodes;
 	return channels && handlers && names && nodes;
 }
 
 /* What the store knew before, for an enrolment that fails. */
-struct before {
+struct directory_saved {
 	size_t channel_count;
 	size_t handler_count;
 	size_t name_count;
 	int64_t *owners;
 };
 
-static bool before_take(struct before *before,
+static bool directory_save(struct directory_saved *saved,
 		const struct memory_store *self) {
-	before->channel_count = self->channel_count;
-	before->handler_count = self->handler_count;
-	before->name_count = self->name_count;
-	before->owners = malloc((self->handler_count + 1) * sizeof(int64_t));
-	for (size_t i = 0; before->owners && i < self->handler_count; i++) {
-		before->owners[i] = self->handlers[i].owner;
+	saved->channel_count = self->channel_count;
+	saved->handler_count = self->handler_count;
+	saved->name_count = self->name_count;
+	saved->owners = malloc((self->handler_count + 1) * sizeof(int64_t));
+	for (size_t i = 0; saved->owners && i < self->handler_count; i++) {
+		saved->owners[i] = self->handlers[i].owner;
 	}
-	return before->owners;
+	return saved->owners;
 }
 
 /* Chain the ids of each owner. */
@@ -139,17 +140,17 @@ static void chain_ids(struct memory_store *self) {
 	}
 }
 
-static void before_restore(const struct before *before,
+static void directory_restore(const struct directory_saved *saved,
 		struct memory_store *self) {
-	while (self->channel_count > before->channel_count) {
+	while (self->channel_count > saved->channel_count) {
 		free(self->channels[--self->channel_count].name);
 	}
-	while (self->name_count > before->name_count) {
+	while (self->name_count > saved->name_count) {
 		free(self->names[--self->name_count].key);
 	}
-	self->handler_count = before->handler_count;
+	self->handler_count = saved->handler_count;
 	for (size_t i = 0; i < self->handler_count; i++) {
-		self->handlers[i].owner = before->owners[i];
+		self->handlers[i].owner = saved->owners[i];
 	}
 	chain_ids(self);
 }
@@ -195,7 +196,7 @@ static int64_t handler_add(struct memory_store *self) {
 }
 
 /* Everything that belongs to one handler belongs to the other from now on. */
-static void give_to(struct memory_store *self, int64_t from, int64_t to) {
+static void owner_replace(struct memory_store *self, int64_t from, int64_t to) {
 	for (size_t i = 0; i < self->handler_count; i++) {
 		if (self->handlers[i].owner == from) {
 			self->handlers[i].owner = to;
@@ -219,7 +220,7 @@ static bool handler_enrol(struct memory_store *self,
 		const char *key = handler->legacy_keys[i];
 		int64_t known = postern__mem_resolve(self, key);
 		if (known) {
-			give_to(self, known, id);
+			owner_replace(self, known, id);
 		} else if (!name_add(self, key, id)) {
 			return false;
 		}
@@ -238,7 +239,7 @@ static int resolve_all(struct memory_store *self,
 }
 
 /* Cannot fail: the last step. Takes the array of ids. */
-static void node_take(struct memory_store *self,
+static void node_take_ids(struct memory_store *self,
 		const struct postern_enrolment *enrolment, int64_t *ids) {
 	for (size_t i = 0; i < enrolment->handler_count; i++) {
 		const struct postern_enrol_handler *from = &enrolment->handlers[i];
@@ -258,7 +259,7 @@ static void node_take(struct memory_store *self,
 		*node = (struct memory_node){ .node = enrolment->node };
 	}
 	node->leased = enrolment->node_lease_ms > 0;
-	postern__mem_term_set(&node->term, postern__mem_now(self),
+	postern__mem_expiry_set(&node->expiry, postern__mem_now(self),
 			enrolment->node_lease_ms);
 	free(node->handlers);
 	node->handlers = ids;
@@ -281,9 +282,10 @@ int postern__mem_enrol(struct memory_store *self,
 		return postern__fail(error, POSTERN_E_STALE, "the node is gone");
 	}
 	int r = POSTERN_OK;
-	struct before before = { 0 };
+	struct directory_saved saved = { 0 };
 	int64_t *ids = malloc((enrolment->handler_count + 1) * sizeof(int64_t));
-	bool ok = ids && reserve(self, enrolment) && before_take(&before, self);
+	bool ok = ids && enrolment_reserve(self, enrolment) &&
+			  directory_save(&saved, self);
 
 	for (size_t i = 0; ok && i < enrolment->channel_count; i++) {
 		ok = channel_enrol(self, &enrolment->channels[i]);
@@ -295,12 +297,12 @@ int postern__mem_enrol(struct memory_store *self,
 	r = ok ? resolve_all(self, enrolment, error)
 		   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	if (r == POSTERN_OK) {
-		node_take(self, enrolment, ids);
+		node_take_ids(self, enrolment, ids);
 		ids = NULL; /* the node has them */
-	} else if (before.owners) {
-		before_restore(&before, self);
+	} else if (saved.owners) {
+		directory_restore(&saved, self);
 	}
-	free(before.owners);
+	free(saved.owners);
 	free(ids);
 	return r;
 }

@@ -84,7 +84,7 @@ static int find_kind(const char *url, const struct postern_store_kind **out,
 }
 
 /* The options with what they leave to us. */
-static int complete(const struct postern_store_options *options,
+static int options_complete(const struct postern_store_options *options,
 		struct postern_store_options *out, struct postern_error *error) {
 	struct postern_store_options full = { 0 };
 	if (options) {
@@ -109,13 +109,14 @@ static int complete(const struct postern_store_options *options,
 }
 
 /* The kind, what is behind its name, and options that it takes. */
-static int prepare(const char *url, const struct postern_store_options *options,
+static int kind_resolve(const char *url,
+		const struct postern_store_options *options,
 		const struct postern_store_kind **kind_out, const char **rest_out,
 		struct postern_store_options *options_out,
 		struct postern_error *error) {
 	int r = find_kind(url, kind_out, rest_out, error);
 	if (r == POSTERN_OK) {
-		r = complete(options, options_out, error);
+		r = options_complete(options, options_out, error);
 	}
 	return r == POSTERN_OK ? (*kind_out)->check(*rest_out, options_out, error)
 						   : r;
@@ -127,7 +128,7 @@ int postern__store_check(const char *url,
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
-	return prepare(url, options, &kind, &rest, &full, error);
+	return kind_resolve(url, options, &kind, &rest, &full, error);
 }
 
 int postern_store_open(const char *url,
@@ -136,7 +137,7 @@ int postern_store_open(const char *url,
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
-	int r = prepare(url, options, &kind, &rest, &full, error);
+	int r = kind_resolve(url, options, &kind, &rest, &full, error);
 	return r == POSTERN_OK ? kind->open(rest, &full, out, error) : r;
 }
 
@@ -153,7 +154,7 @@ int postern__store_examine(const char *url,
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
-	int r = prepare(url, options, &kind, &rest, &full, error);
+	int r = kind_resolve(url, options, &kind, &rest, &full, error);
 #ifdef POSTERN_POSTGRES
 	if (r == POSTERN_OK && is_postgres(kind)) {
 		return postern__pg_examine(rest, &full, examiner, error);
@@ -169,7 +170,7 @@ int postern__store_schema_write(const char *url,
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
-	int r = prepare(url, options, &kind, &rest, &full, error);
+	int r = kind_resolve(url, options, &kind, &rest, &full, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -188,7 +189,7 @@ int postern__store_schema_name(const char *url,
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
-	int r = prepare(url, options, &kind, &rest, &full, error);
+	int r = kind_resolve(url, options, &kind, &rest, &full, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

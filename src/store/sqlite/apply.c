@@ -39,7 +39,7 @@ static int compare_keys(const void *a, const void *b) {
 	return left->index < right->index ? -1 : left->index > right->index;
 }
 
-static int reserve(struct sqlite_store *self, size_t count,
+static int arrivals_reserve(struct sqlite_store *self, size_t count,
 		struct postern_error *error) {
 	if (count <= self->arrival_cap) {
 		return POSTERN_OK;
@@ -55,7 +55,7 @@ static int reserve(struct sqlite_store *self, size_t count,
 }
 
 /* What was seen under this key, if anything. */
-static int look_up(struct sqlite_store *self,
+static int seen_find(struct sqlite_store *self,
 		const struct sqlite_arrival *arrival, struct postern_accept *accept,
 		struct postern_error *error) {
 	struct sqlite_query query;
@@ -73,11 +73,11 @@ static int look_up(struct sqlite_store *self,
 }
 
 /* Decides the item's code, and its seq if it is known. */
-static int remember(struct sqlite_store *self,
+static int seen_insert(struct sqlite_store *self,
 		const struct sqlite_arrival *arrival, struct postern_accept *accept,
 		struct postern_error *error) {
 	if (accept->fate == POSTERN_FATE_DROP) {
-		return look_up(self, arrival, accept, error);
+		return seen_find(self, arrival, accept, error);
 	}
 	struct sqlite_query query;
 	int changes;
@@ -92,7 +92,7 @@ static int remember(struct sqlite_store *self,
 	postern__sqlite_bind_int(&query, 5, accept->channel);
 	int r = postern__sqlite_end_changes(&query, &changes, error);
 	return r == POSTERN_OK && changes == 0
-				   ? look_up(self, arrival, accept, error)
+				   ? seen_find(self, arrival, accept, error)
 				   : r;
 }
 
@@ -108,7 +108,7 @@ static int open_route(struct sqlite_store *self, uint64_t node, int64_t seq,
 			route->leased ? node : 0, now, error);
 }
 
-static int insert(struct sqlite_store *self, uint64_t node,
+static int accept_insert(struct sqlite_store *self, uint64_t node,
 		struct postern_accept *accept, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_channel_counts *changes =
@@ -135,9 +135,9 @@ static int insert(struct sqlite_store *self, uint64_t node,
 
 /* Whether the message is still there; if it is, whether it is the same. */
 static int check_message(struct sqlite_store *self,
-		const struct postern_accept *accept, bool *there_out,
+		const struct postern_accept *accept, bool *exists_out,
 		struct postern_error *error) {
-	bool there = false;
+	bool exists = false;
 	bool same = true;
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
@@ -149,7 +149,7 @@ static int check_message(struct sqlite_store *self,
 	postern__sqlite_bind_text(&query, 4, accept->message->source);
 	postern__sqlite_bind_text(&query, 5, self->channels[accept->channel].name);
 	if (postern__sqlite_row(&query)) {
-		there = true;
+		exists = true;
 		same = postern__sqlite_int(&query, 0) != 0;
 	}
 	int r = postern__sqlite_end(&query, error);
@@ -159,11 +159,11 @@ static int check_message(struct sqlite_store *self,
 				"is stored",
 				self->file.path, (long long)accept->seq);
 	}
-	*there_out = there;
+	*exists_out = exists;
 	return r;
 }
 
-static int unpark(struct sqlite_store *self,
+static int parked_delete(struct sqlite_store *self,
 		const struct postern_accept *accept, struct postern_error *error) {
 	struct sqlite_query query;
 	int changes;
@@ -178,7 +178,7 @@ static int unpark(struct sqlite_store *self,
 }
 
 /* Make or open the delivery of one route to a message that is known. */
-static int add_route(struct sqlite_store *self,
+static int known_add_route(struct sqlite_store *self,
 		const struct postern_accept *accept, struct postern_route *route,
 		int64_t now, struct postern_error *error) {
 	struct sqlite_delivery delivery = { .state = POSTERN_STATE_ANY };
@@ -194,7 +194,7 @@ static int add_route(struct sqlite_store *self,
 	}
 	if (delivery.state == POSTERN_STATE_ANY) {
 		int r = open_route(self, 0, accept->seq, route, now, error);
-		return r == POSTERN_OK ? unpark(self, accept, error) : r;
+		return r == POSTERN_OK ? parked_delete(self, accept, error) : r;
 	}
 	if (delivery.state == POSTERN_STATE_POISONED && route->retry_poisoned) {
 		route->opened = true;
@@ -242,10 +242,11 @@ static int count_duplicate(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-static int meet_again(struct sqlite_store *self, struct postern_accept *accept,
-		int64_t now, struct postern_error *error) {
-	bool there;
-	int r = check_message(self, accept, &there, error);
+static int accept_known(struct sqlite_store *self,
+		struct postern_accept *accept, int64_t now,
+		struct postern_error *error) {
+	bool exists;
+	int r = check_message(self, accept, &exists, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -253,9 +254,9 @@ static int meet_again(struct sqlite_store *self, struct postern_accept *accept,
 		return count_conflict(self, accept, now, error);
 	}
 	r = count_duplicate(self, accept, now, error);
-	for (size_t i = 0; r == POSTERN_OK && there && i < accept->route_count;
+	for (size_t i = 0; r == POSTERN_OK && exists && i < accept->route_count;
 			i++) {
-		r = add_route(self, accept, &accept->routes[i], now, error);
+		r = known_add_route(self, accept, &accept->routes[i], now, error);
 	}
 	return r;
 }
@@ -277,19 +278,20 @@ static int accept_one(struct sqlite_store *self, uint64_t node,
 		struct postern_accept *accept, int64_t now,
 		struct postern_error *error) {
 	if (accept->code != POSTERN_OK) {
-		return meet_again(self, accept, now, error);
+		return accept_known(self, accept, now, error);
 	}
 	if (accept->fate == POSTERN_FATE_DROP) {
 		accept->seq = 0;
 		self->channels[accept->channel].changes.dropped++;
 		return POSTERN_OK;
 	}
-	return insert(self, node, accept, now, error);
+	return accept_insert(self, node, accept, now, error);
 }
 
 /* The item as if it were new, and its key. */
-static int prepare(struct sqlite_store *self, struct postern_batch *batch,
-		size_t index, int64_t now, struct postern_error *error) {
+static int arrival_prepare(struct sqlite_store *self,
+		struct postern_batch *batch, size_t index, int64_t now,
+		struct postern_error *error) {
 	struct postern_accept *accept = &batch->accepts[index];
 	const struct postern_message *message = accept->message;
 	struct sqlite_arrival *arrival = &self->arrivals[index];
@@ -312,9 +314,9 @@ static int prepare(struct sqlite_store *self, struct postern_batch *batch,
 static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
 		uint64_t node, int64_t now, struct postern_error *error) {
 	size_t count = batch->accept_count;
-	int r = reserve(self, count, error);
+	int r = arrivals_reserve(self, count, error);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
-		r = prepare(self, batch, i, now, error);
+		r = arrival_prepare(self, batch, i, now, error);
 	}
 	if (r != POSTERN_OK) {
 		return r;
@@ -322,7 +324,7 @@ static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
 	qsort(self->arrivals, count, sizeof *self->arrivals, compare_keys);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		const struct sqlite_arrival *arrival = &self->arrivals[i];
-		r = remember(self, arrival, &batch->accepts[arrival->index], error);
+		r = seen_insert(self, arrival, &batch->accepts[arrival->index], error);
 	}
 	postern__point("sqlite-apply.remembered");
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
@@ -332,7 +334,7 @@ static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
 }
 
 /* The last seq given out moves on; gaps in the end are no loss. */
-static void keep_seq(struct sqlite_store *self,
+static void next_seq_advance(struct sqlite_store *self,
 		const struct postern_batch *batch) {
 	for (size_t i = batch->accept_count; i > 0; i--) {
 		if (batch->accepts[i - 1].code == POSTERN_OK &&
@@ -343,10 +345,10 @@ static void keep_seq(struct sqlite_store *self,
 	}
 }
 
-static int apply(struct sqlite_store *self, struct postern_batch *batch,
+static int batch_apply(struct sqlite_store *self, struct postern_batch *batch,
 		int64_t now, struct postern_error *error) {
 	bool holds;
-	int r = postern__sqlite_holds(self, batch->node, batch->lock, &holds,
+	int r = postern__sqlite_holds_lock(self, batch->node, batch->lock, &holds,
 			error);
 	/* Nobody has node 0: nothing is settled or leased under a lost lock. */
 	uint64_t node = holds ? batch->node : 0;
@@ -363,22 +365,22 @@ static int apply(struct sqlite_store *self, struct postern_batch *batch,
 int postern__sqlite_apply(struct postern_store *store,
 		struct postern_batch *batch, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	int64_t now = postern__sqlite_now(self);
 	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
-		r = apply(self, batch, now, error);
+		r = batch_apply(self, batch, now, error);
 		r = postern__sqlite_finish(self, r, error);
 	}
 	if (r == POSTERN_OK) {
-		keep_seq(self, batch);
+		next_seq_advance(self, batch);
 		if (self->only_node != batch->node) {
 			self->only_node = 0;
 		}
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	return r;
 }

@@ -32,8 +32,8 @@ static struct {
 	char path[PATH_MAX];
 } indexes[INDEX_COUNT];
 
-static bool guarded;
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static bool handler_installed;
+static pthread_mutex_t indexes_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 bool postern__sqlite_repair_indexes(void) {
 	bool repaired = false;
@@ -53,20 +53,20 @@ bool postern__sqlite_repair_indexes(void) {
 }
 
 void postern__sqlite_bus_catch(void) {
-	guarded = true;
+	handler_installed = true;
 }
 
 int postern__sqlite_bus_add(const char *path, off_t len) {
 	int slot = -1;
-	(void)pthread_mutex_lock(&mutex);
-	for (int i = 0; guarded && slot < 0 && i < INDEX_COUNT; i++) {
+	(void)pthread_mutex_lock(&indexes_mutex);
+	for (int i = 0; handler_installed && slot < 0 && i < INDEX_COUNT; i++) {
 		if (atomic_load(&indexes[i].len) == 0 && strlen(path) < PATH_MAX) {
 			memcpy(indexes[i].path, path, strlen(path) + 1);
 			atomic_store(&indexes[i].len, len);
 			slot = i;
 		}
 	}
-	(void)pthread_mutex_unlock(&mutex);
+	(void)pthread_mutex_unlock(&indexes_mutex);
 	return slot;
 }
 

@@ -55,7 +55,7 @@ static void picks_add(struct picks *picks, int64_t seq, int64_t handler,
 }
 
 /* A paused handler wants nothing; nor does it hold up the others. */
-static bool is_open(struct sqlite_store *self,
+static bool has_claimable(struct sqlite_store *self,
 		const struct postern_want *want) {
 	const struct sqlite_handler *owner =
 			postern__sqlite_owner(self, want->handler);
@@ -80,7 +80,7 @@ static bool is_wanted_suspect(struct sqlite_store *self,
 		if (want->in_process && owner &&
 				postern__sqlite_owner(self, want->handler) == owner) {
 			*want_out = i;
-			return is_open(self, want);
+			return has_claimable(self, want);
 		}
 	}
 	return false;
@@ -189,7 +189,7 @@ static int pick_want(struct sqlite_store *self,
 }
 
 /* Whether a want before this one is of the same handler. */
-static bool is_repeated(struct sqlite_store *self,
+static bool want_is_repeated(struct sqlite_store *self,
 		const struct postern_claim *claim, size_t index) {
 	const struct sqlite_handler *owner =
 			postern__sqlite_owner(self, claim->wants[index].handler);
@@ -208,9 +208,9 @@ static int pick_all(struct sqlite_store *self,
 	bool has_suspects = picks->count > 0;
 	for (size_t i = 0; r == POSTERN_OK && i < claim->want_count; i++) {
 		const struct postern_want *want = &claim->wants[i];
-		if (picks->count >= claim->max || !is_open(self, want) ||
+		if (picks->count >= claim->max || !has_claimable(self, want) ||
 				(has_suspects && want->in_process) ||
-				is_repeated(self, claim, i)) {
+				want_is_repeated(self, claim, i)) {
 			continue;
 		}
 		r = pick_want(self, claim, i, now, picks, error);
@@ -266,7 +266,7 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 	return r == POSTERN_OK ? ended : r;
 }
 
-static int lease(struct sqlite_store *self, uint64_t node,
+static int lease_pick(struct sqlite_store *self, uint64_t node,
 		const struct pick *pick, int64_t now, struct postern_memory *memory,
 		struct postern_claimed *out, struct postern_error *error) {
 	bool found;
@@ -312,7 +312,7 @@ static int lease_all(struct sqlite_store *self,
 		if (pick->suspicion == POSTERN_NO_SUSPECT && bytes > claim->bytes_max) {
 			break;
 		}
-		r = lease(self, claim->node, pick, now, memory, item, error);
+		r = lease_pick(self, claim->node, pick, now, memory, item, error);
 		bytes += r == POSTERN_OK && item->message ? item->message->body_len : 0;
 		out->count++;
 	}
@@ -346,7 +346,7 @@ static int next_due(struct sqlite_store *self,
 	int r = POSTERN_OK;
 	int64_t next = -1;
 	for (size_t i = 0; next != 0 && i < claim->want_count; i++) {
-		if (!is_open(self, &claim->wants[i])) {
+		if (!has_claimable(self, &claim->wants[i])) {
 			continue;
 		}
 		postern__sqlite_each_id(self, id, claim->wants[i].handler) {
@@ -357,7 +357,7 @@ static int next_due(struct sqlite_store *self,
 	return r;
 }
 
-static int claim_locked(struct sqlite_store *self,
+static int claim_in_gate(struct sqlite_store *self,
 		const struct postern_claim *claim, int64_t now, struct picks *picks,
 		struct postern_memory *memory, struct postern_claims *out,
 		struct postern_error *error) {
@@ -393,7 +393,7 @@ int postern__sqlite_claim(struct postern_store *store,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -406,12 +406,12 @@ int postern__sqlite_claim(struct postern_store *store,
 		r = postern__sqlite_clock_follow(self, now, error);
 	}
 	for (size_t i = 0; !any && i < claim->want_count; i++) {
-		any = is_open(self, &claim->wants[i]);
+		any = has_claimable(self, &claim->wants[i]);
 	}
 	if (r == POSTERN_OK && any) {
-		r = claim_locked(self, claim, now, &picks, memory, &claims, error);
+		r = claim_in_gate(self, claim, now, &picks, memory, &claims, error);
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	free(picks.items);
 	if (r == POSTERN_OK) {
 		*out = claims;

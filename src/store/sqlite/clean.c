@@ -54,7 +54,7 @@ static const struct postern_retention *rule_of(const struct cleaner *cleaner,
 }
 
 /* Younger messages cannot go under any rule. */
-static int64_t youngest(const struct cleaner *cleaner) {
+static int64_t received_at_max(const struct cleaner *cleaner) {
 	int64_t keep = INT64_MAX;
 	for (size_t i = 0; i < cleaner->cleaning->rule_count; i++) {
 		int64_t payload = cleaner->cleaning->rules[i].payload_ms;
@@ -73,7 +73,8 @@ static int delete_range(struct cleaner *cleaner, const char *sql, int *changes,
 }
 
 /* Remove the neighbours that were found to go. */
-static int purge(struct cleaner *cleaner, struct postern_error *error) {
+static int messages_remove(struct cleaner *cleaner,
+		struct postern_error *error) {
 	static const char *const tables[] = {
 		"DELETE FROM postern_ledger WHERE seq BETWEEN ?1 AND ?2",
 		"DELETE FROM postern_attempt WHERE seq BETWEEN ?1 AND ?2",
@@ -101,7 +102,8 @@ static int purge(struct cleaner *cleaner, struct postern_error *error) {
 }
 
 /* A number is never given twice, even if the last message is gone. */
-static int keep_last_seq(struct cleaner *cleaner, struct postern_error *error) {
+static int last_seq_write(struct cleaner *cleaner,
+		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &cleaner->store->writer,
 			"UPDATE postern_meta SET value = ?1"
@@ -116,16 +118,16 @@ struct candidate {
 	int64_t received_at;
 	int64_t finished_at;
 	int64_t body_len;
-	bool stays; /* open, parked or poisoned */
+	bool kept; /* open, parked or poisoned */
 };
 
-static bool may_go(const struct cleaner *cleaner,
+static bool is_removable(const struct cleaner *cleaner,
 		const struct candidate *candidate) {
 	const struct postern_retention *rule = rule_of(cleaner, candidate->channel);
 	int64_t at = candidate->finished_at > candidate->received_at
 						 ? candidate->finished_at
 						 : candidate->received_at;
-	return rule && !candidate->stays && cleaner->now - at >= rule->payload_ms;
+	return rule && !candidate->kept && cleaner->now - at >= rule->payload_ms;
 }
 
 /* The next messages, as an array; *count_out: how many. Ends with the body
@@ -154,10 +156,10 @@ static int read_candidates(struct cleaner *cleaner, struct candidate *out,
 			.channel = postern__sqlite_int(&query, 1),
 			.received_at = postern__sqlite_int(&query, 2),
 			.finished_at = postern__sqlite_int(&query, 3),
-			.stays = postern__sqlite_int(&query, 4) != 0,
+			.kept = postern__sqlite_int(&query, 4) != 0,
 			.body_len = postern__sqlite_int(&query, 5),
 		};
-		if (may_go(cleaner, &out[count])) {
+		if (is_removable(cleaner, &out[count])) {
 			bytes += (size_t)out[count].body_len;
 		}
 		count++;
@@ -171,7 +173,7 @@ static int read_candidates(struct cleaner *cleaner, struct candidate *out,
 static int clean_messages(struct cleaner *cleaner, struct candidate *candidates,
 		struct postern_error *error) {
 	size_t count;
-	int64_t limit = youngest(cleaner);
+	int64_t limit = received_at_max(cleaner);
 	int r = read_candidates(cleaner, candidates, &count, error);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		const struct candidate *candidate = &candidates[i];
@@ -180,19 +182,19 @@ static int clean_messages(struct cleaner *cleaner, struct candidate *candidates,
 			cleaner->cursor.messages_done = true;
 			break;
 		}
-		if (may_go(cleaner, candidate)) {
+		if (is_removable(cleaner, candidate)) {
 			cleaner->from = cleaner->from ? cleaner->from : candidate->seq;
 			cleaner->to = candidate->seq;
 		} else {
-			r = purge(cleaner, error);
+			r = messages_remove(cleaner, error);
 		}
 		cleaner->cursor.seq = candidate->seq;
 	}
 	if (r == POSTERN_OK) {
-		r = purge(cleaner, error);
+		r = messages_remove(cleaner, error);
 	}
 	return r == POSTERN_OK && cleaner->cleaning->messages > 0
-				   ? keep_last_seq(cleaner, error)
+				   ? last_seq_write(cleaner, error)
 				   : r;
 }
 
@@ -234,7 +236,7 @@ static int read_keys(struct cleaner *cleaner, size_t *count_out,
 }
 
 /* What was counted of copies that came after the message was gone. */
-static int forget_counts(struct cleaner *cleaner, int64_t seq,
+static int copy_counts_delete(struct cleaner *cleaner, int64_t seq,
 		struct postern_error *error) {
 	int changes;
 	cleaner->from = seq;
@@ -263,7 +265,7 @@ static int clean_keys(struct cleaner *cleaner, bool *more_out,
 				SQLITE_IDENTITY_LEN);
 		r = postern__sqlite_end(&query, error);
 		if (r == POSTERN_OK) {
-			r = forget_counts(cleaner, cleaner->seqs[i], error);
+			r = copy_counts_delete(cleaner, cleaner->seqs[i], error);
 		}
 	}
 	cleaner->cleaning->keys = cleaner->key_count;
@@ -271,7 +273,7 @@ static int clean_keys(struct cleaner *cleaner, bool *more_out,
 	return r;
 }
 
-static bool forgets_keys(const struct postern_cleaning *cleaning) {
+static bool has_dedupe_rule(const struct postern_cleaning *cleaning) {
 	for (size_t i = 0; i < cleaning->rule_count; i++) {
 		if (cleaning->rules[i].dedupe_ms >= 0) {
 			return true;
@@ -280,20 +282,20 @@ static bool forgets_keys(const struct postern_cleaning *cleaning) {
 	return false;
 }
 
-static int clean(struct cleaner *cleaner, bool *more_out,
+static int clean_step(struct cleaner *cleaner, bool *more_out,
 		struct postern_error *error) {
 	size_t max = cleaner->cleaning->max;
-	bool forgets = forgets_keys(cleaner->cleaning);
+	bool has_rule = has_dedupe_rule(cleaner->cleaning);
 	if (!cleaner->cursor.messages_done) {
 		struct candidate *candidates = malloc((max + 1) * sizeof *candidates);
 		int r = candidates ? clean_messages(cleaner, candidates, error)
 						   : postern__sqlite_no_memory(error);
 		free(candidates);
-		*more_out = forgets || !cleaner->cursor.messages_done;
+		*more_out = has_rule || !cleaner->cursor.messages_done;
 		return r;
 	}
 	*more_out = false;
-	if (!forgets) {
+	if (!has_rule) {
 		return POSTERN_OK;
 	}
 	cleaner->keys = malloc((max + 1) * sizeof *cleaner->keys);
@@ -309,7 +311,7 @@ static int clean(struct cleaner *cleaner, bool *more_out,
 int postern__sqlite_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -324,10 +326,10 @@ int postern__sqlite_clean(struct postern_store *store,
 	bool more = false;
 	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
-		r = clean(&cleaner, &more, error);
+		r = clean_step(&cleaner, &more, error);
 		r = postern__sqlite_finish(self, r, error);
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	if (r == POSTERN_OK) {
 		memcpy(cleaning->cursor, &cleaner.cursor, sizeof cleaner.cursor);
 		cleaning->more = more;

@@ -46,7 +46,7 @@ int postern__sqlite_fail(struct sqlite_connection *connection, int code,
 	int system_errno =
 			connection->db ? sqlite3_system_errno(connection->db) : 0;
 
-	if (connection->db && postern__sqlite_watch_misled(connection)) {
+	if (connection->db && postern__sqlite_watch_index_was_lost(connection)) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s-shm' was truncated during a transaction, which was rolled "
 				"back",
@@ -99,7 +99,7 @@ int postern__sqlite_fail(struct sqlite_connection *connection, int code,
 }
 
 /* That a pragma says what it must. */
-static int expect(struct sqlite_connection *connection, const char *sql,
+static int pragma_expect(struct sqlite_connection *connection, const char *sql,
 		const char *wanted, struct postern_error *error) {
 	int r = POSTERN_OK;
 	sqlite3_stmt *statement = NULL;
@@ -134,7 +134,8 @@ static int set_up_writer(struct sqlite_connection *connection,
 				"this SQLite was built without fsync; nothing it stores is "
 				"safe");
 	}
-	int r = expect(connection, "PRAGMA journal_mode = WAL", "wal", error);
+	int r = pragma_expect(connection, "PRAGMA journal_mode = WAL", "wal",
+			error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -148,10 +149,10 @@ static int set_up_writer(struct sqlite_connection *connection,
 			"PRAGMA journal_size_limit = " WAL_BYTES_KEPT,
 			error);
 	if (r == POSTERN_OK) {
-		r = expect(connection, "PRAGMA synchronous", "2", error);
+		r = pragma_expect(connection, "PRAGMA synchronous", "2", error);
 	}
 	if (r == POSTERN_OK) {
-		r = expect(connection, "PRAGMA foreign_keys", "1", error);
+		r = pragma_expect(connection, "PRAGMA foreign_keys", "1", error);
 	}
 	return r;
 }

@@ -10,7 +10,7 @@
 #include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
-static int check(const struct postern_edit *edit,
+static int sqlite_edit_check(const struct postern_edit *edit,
 		const struct sqlite_delivery *delivery, struct postern_error *error) {
 	bool retry = edit->kind == POSTERN_EDIT_RETRY;
 	long long seq = (long long)delivery->seq;
@@ -38,7 +38,7 @@ static bool is_needed(const struct postern_edit *edit,
 		   delivery->state != POSTERN_STATE_DISCARDED;
 }
 
-static int retry(struct sqlite_store *self,
+static int delivery_retry(struct sqlite_store *self,
 		const struct sqlite_delivery *delivery, struct postern_error *error) {
 	int64_t now = postern__sqlite_now(self);
 	if (delivery->state != POSTERN_STATE_PENDING) {
@@ -106,7 +106,7 @@ static int discard_parked(struct sqlite_store *self, int64_t seq,
 static int edit_one(struct sqlite_store *self, const struct postern_edit *edit,
 		const struct sqlite_delivery *delivery, struct postern_error *error) {
 	if (edit->kind == POSTERN_EDIT_RETRY) {
-		return retry(self, delivery, error);
+		return delivery_retry(self, delivery, error);
 	}
 	switch (delivery->state) {
 	case POSTERN_STATE_PARKED:
@@ -136,8 +136,9 @@ static int find_parked(struct sqlite_store *self, int64_t seq,
 
 /* A handler has two deliveries of a message if both it and its alias had one
    before they were one; then the one that can be edited is meant. */
-static int find_one(struct sqlite_store *self, const struct postern_edit *edit,
-		struct sqlite_delivery *out, struct postern_error *error) {
+static int edit_find_one(struct sqlite_store *self,
+		const struct postern_edit *edit, struct sqlite_delivery *out,
+		struct postern_error *error) {
 	if (edit->handler[0] == '\0') {
 		return find_parked(self, edit->seq, out, error);
 	}
@@ -155,7 +156,7 @@ static int find_one(struct sqlite_store *self, const struct postern_edit *edit,
 				error);
 		if (r == POSTERN_OK && found.state != POSTERN_STATE_ANY &&
 				(out->state == POSTERN_STATE_ANY ||
-						check(edit, out, NULL) != POSTERN_OK)) {
+						sqlite_edit_check(edit, out, NULL) != POSTERN_OK)) {
 			*out = found;
 		}
 	}
@@ -165,7 +166,7 @@ static int find_one(struct sqlite_store *self, const struct postern_edit *edit,
 static int edit_single(struct sqlite_store *self, struct postern_edit *edit,
 		uint64_t *count_out, struct postern_error *error) {
 	struct sqlite_delivery delivery;
-	int r = find_one(self, edit, &delivery, error);
+	int r = edit_find_one(self, edit, &delivery, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -174,7 +175,7 @@ static int edit_single(struct sqlite_store *self, struct postern_edit *edit,
 				"message %lld has no delivery to '%s'", (long long)edit->seq,
 				edit->handler);
 	}
-	r = check(edit, &delivery, error);
+	r = sqlite_edit_check(edit, &delivery, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -214,8 +215,9 @@ static bool found_add(struct found *found, sqlite3_stmt *statement) {
 	return true;
 }
 
-static int find_many(struct sqlite_store *self, const struct postern_edit *edit,
-		struct found *found, struct postern_error *error) {
+static int edit_find_many(struct sqlite_store *self,
+		const struct postern_edit *edit, struct found *found,
+		struct postern_error *error) {
 	bool retrying = edit->kind == POSTERN_EDIT_RETRY;
 	unsigned states = POSTERN__STATE_BIT(POSTERN_STATE_PENDING) |
 					  POSTERN__STATE_BIT(POSTERN_STATE_POISONED) |
@@ -250,7 +252,7 @@ static int find_many(struct sqlite_store *self, const struct postern_edit *edit,
 static int edit_many(struct sqlite_store *self, struct postern_edit *edit,
 		uint64_t *count_out, struct postern_error *error) {
 	struct found found = { 0 };
-	int r = find_many(self, edit, &found, error);
+	int r = edit_find_many(self, edit, &found, error);
 	for (size_t i = 0; r == POSTERN_OK && !edit->dry_run && i < found.count;
 			i++) {
 		r = edit_one(self, edit, &found.items[i], error);
@@ -310,7 +312,7 @@ static int edit_handler(struct sqlite_store *self, struct postern_edit *edit,
 int postern__sqlite_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -319,7 +321,7 @@ int postern__sqlite_edit(struct postern_store *store, struct postern_edit *edit,
 				   edit->kind == POSTERN_EDIT_RESUME;
 	r = handler ? edit_handler(self, edit, &count, error)
 				: edit_deliveries(self, edit, &count, error);
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	if (r == POSTERN_OK) {
 		edit->count = count;
 	}

@@ -66,7 +66,7 @@
 #define MAGIC_CIFS 0xFF534D42u
 #define MAGIC_LUSTRE 0x0BD00BD0u
 
-static int no_access(const char *what, const char *path,
+static int access_fail(const char *what, const char *path,
 		struct postern_error *error) {
 	int saved = errno;
 	return postern__fail(error,
@@ -91,7 +91,7 @@ static int sync_directory(const char *path, struct postern_error *error) {
 	int r = POSTERN_OK;
 	int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || fsync(fd) < 0) {
-		r = no_access("sync the directory of", path, error);
+		r = access_fail("sync the directory of", path, error);
 	}
 	if (fd >= 0) {
 		(void)close(fd); /* only read */
@@ -102,12 +102,13 @@ static int sync_directory(const char *path, struct postern_error *error) {
 
 /* Only for who has the lock: a new file beside the log of one that is gone
    would pass for it. */
-static int create(const char *path, struct postern_error *error) {
+static int database_create(const char *path, struct postern_error *error) {
 	/* What is in messages is nobody else's business; SQLite gives its other
 	   files the same mode. */
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0) {
-		return errno == EEXIST ? POSTERN_OK : no_access("create", path, error);
+		return errno == EEXIST ? POSTERN_OK
+							   : access_fail("create", path, error);
 	}
 	(void)close(fd); /* nothing was written */
 	postern__point("sqlite-file.created");
@@ -117,7 +118,7 @@ static int create(const char *path, struct postern_error *error) {
 /* What is left of a database that is not there, or has nothing in it: SQLite
    would drop the log, and with it messages. The index has none, but shows that
    there was a database. */
-static int check_rest(const char *path, bool missing,
+static int leftovers_check(const char *path, bool missing,
 		struct postern_error *error) {
 	static const char *const suffixes[] = { "-wal", "-shm" };
 	int r = POSTERN_OK;
@@ -140,7 +141,7 @@ static int check_rest(const char *path, bool missing,
 }
 
 /* The real path that a file which is not there will have. */
-static int foresee(struct sqlite_file *file, const char *path,
+static int path_predict(struct sqlite_file *file, const char *path,
 		struct postern_error *error) {
 	struct stat status;
 	const char *slash = strrchr(path, '/');
@@ -155,7 +156,7 @@ static int foresee(struct sqlite_file *file, const char *path,
 	char *real = realpath(directory, NULL);
 	free(directory);
 	if (!real) {
-		return no_access("create", path, error);
+		return access_fail("create", path, error);
 	}
 	free(file->path);
 	int len = asprintf(&file->path, "%s/%s", strcmp(real, "/") == 0 ? "" : real,
@@ -170,22 +171,22 @@ static int foresee(struct sqlite_file *file, const char *path,
 
 /* The file has a path afterwards, but only a real one, and an inode, if it is
    there. */
-static int find(struct sqlite_file *file, const char *path,
+static int database_find(struct sqlite_file *file, const char *path,
 		const struct postern_store_options *options, bool *missing_out,
 		struct postern_error *error) {
 	struct stat status;
 	*missing_out = false;
 	if (stat(path, &status) < 0) {
 		if (errno != ENOENT) {
-			return no_access("open", path, error);
+			return access_fail("open", path, error);
 		}
-		int r = check_rest(path, true, error);
+		int r = leftovers_check(path, true, error);
 		if (r == POSTERN_OK && (options->must_exist || options->read_only)) {
 			r = postern__fail(error, POSTERN_E_NOTFOUND,
 					"there is no file '%s'", path);
 		}
 		*missing_out = true;
-		return r == POSTERN_OK ? foresee(file, path, error) : r;
+		return r == POSTERN_OK ? path_predict(file, path, error) : r;
 	}
 	if (!S_ISREG(status.st_mode)) {
 		return postern__fail(error, POSTERN_E_INVALID,
@@ -199,7 +200,7 @@ static int find(struct sqlite_file *file, const char *path,
 	}
 	char *real = realpath(path, NULL);
 	if (!real) {
-		return no_access("resolve", path, error);
+		return access_fail("resolve", path, error);
 	}
 	free(file->path);
 	file->path = real;
@@ -213,7 +214,7 @@ static int find(struct sqlite_file *file, const char *path,
 static int check_file_system(const char *path, struct postern_error *error) {
 	struct statfs status;
 	if (statfs(path, &status) < 0) {
-		return no_access("examine", path, error);
+		return access_fail("examine", path, error);
 	}
 	switch ((unsigned long)status.f_type) {
 	case NFS_SUPER_MAGIC:
@@ -243,7 +244,7 @@ static int check_directory(const char *path, struct postern_error *error) {
 	return r;
 }
 
-static int busy(const struct sqlite_file *file, int fd,
+static int in_use_fail(const struct sqlite_file *file, int fd,
 		struct postern_error *error) {
 	char text[16] = "";
 	ssize_t len = pread(fd, text, sizeof text - 1, 0);
@@ -259,20 +260,20 @@ static int busy(const struct sqlite_file *file, int fd,
 }
 
 /* Whether the open file is still the one with this name. */
-static bool is_still(int fd, const char *path) {
+static bool is_fd_of_path(int fd, const char *path) {
 	struct stat ours;
 	struct stat named;
 	return fstat(fd, &ours) == 0 && stat(path, &named) == 0 &&
 		   ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
 }
 
-static int sign(const struct sqlite_file *file, const char *end,
+static int lock_file_write(const struct sqlite_file *file, const char *end,
 		struct postern_error *error) {
 	char text[LOCK_TEXT_MAX];
 	int len = snprintf(text, sizeof text, "%ld%s", (long)getpid(), end);
 	if (ftruncate(file->lock_fd, 0) < 0 ||
 			pwrite(file->lock_fd, text, (size_t)len, 0) != len) {
-		return no_access("write", file->lock_path, error);
+		return access_fail("write", file->lock_path, error);
 	}
 	return POSTERN_OK;
 }
@@ -295,7 +296,7 @@ static int refuse_marked(struct sqlite_file *file,
 			file->path, file->lock_path);
 }
 
-static int lock(struct sqlite_file *file, bool missing,
+static int lock_file_acquire(struct sqlite_file *file, bool missing,
 		struct postern_error *error) {
 	if (asprintf(&file->lock_path, "%s.lock", file->path) < 0) {
 		file->lock_path = NULL;
@@ -305,22 +306,22 @@ static int lock(struct sqlite_file *file, bool missing,
 		int fd = open(file->lock_path,
 				O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 		if (fd < 0) {
-			return no_access("open", file->lock_path, error);
+			return access_fail("open", file->lock_path, error);
 		}
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 			int r = errno == EWOULDBLOCK
-							? busy(file, fd, error)
-							: no_access("lock", file->lock_path, error);
+							? in_use_fail(file, fd, error)
+							: access_fail("lock", file->lock_path, error);
 			(void)close(fd); /* only read */
 			return r;
 		}
 		file->lock_fd = fd;
 		postern__point("sqlite-file.locked");
-		if (is_still(fd, file->lock_path)) {
+		if (is_fd_of_path(fd, file->lock_path)) {
 			if (missing && is_marked(fd)) {
 				return refuse_marked(file, error);
 			}
-			return sign(file, "\n", error);
+			return lock_file_write(file, "\n", error);
 		}
 		(void)close(fd); /* somebody removed it; once more */
 		file->lock_fd = -1;
@@ -352,7 +353,7 @@ static int lock_database(struct sqlite_file *file,
 							  "'%s' is in use by another process, whose '%s' "
 							  "was removed",
 							  file->path, file->lock_path)
-					: no_access("lock", file->path, error);
+					: access_fail("lock", file->path, error);
 	(void)close(fd); /* nothing was written */
 	return r;
 }
@@ -360,28 +361,29 @@ static int lock_database(struct sqlite_file *file,
 static int check_content(const char *path, struct postern_error *error) {
 	struct stat status;
 	if (stat(path, &status) < 0) {
-		return no_access("examine", path, error);
+		return access_fail("examine", path, error);
 	}
-	return status.st_size == 0 ? check_rest(path, false, error) : POSTERN_OK;
+	return status.st_size == 0 ? leftovers_check(path, false, error)
+							   : POSTERN_OK;
 }
 
 int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
 		const struct postern_store_options *options,
 		struct postern_error *error) {
 	bool missing;
-	int r = find(file, path, options, &missing, error);
+	int r = database_find(file, path, options, &missing, error);
 	if (r != POSTERN_OK || options->read_only) {
 		return r;
 	}
 	r = missing ? check_directory(file->path, error)
 				: check_file_system(file->path, error);
 	if (r == POSTERN_OK) {
-		r = lock(file, missing, error);
+		r = lock_file_acquire(file, missing, error);
 	}
 	if (r == POSTERN_OK && missing) {
-		r = create(file->path, error);
+		r = database_create(file->path, error);
 		if (r == POSTERN_OK) {
-			r = find(file, path, options, &missing, error);
+			r = database_find(file, path, options, &missing, error);
 		}
 	}
 	if (r == POSTERN_OK) {
@@ -397,11 +399,11 @@ int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
 int postern__sqlite_file_mark(struct sqlite_file *file,
 		struct postern_error *error) {
 	file->marked = true;
-	return sign(file, MARK, error);
+	return lock_file_write(file, MARK, error);
 }
 
 /* The lock file may be gone with the database: then another one says it. */
-static void leave_mark(const struct sqlite_file *file) {
+static void mark_recreate(const struct sqlite_file *file) {
 	if (!file->lock_path) {
 		return;
 	}
@@ -420,9 +422,9 @@ int postern__sqlite_file_check(const struct sqlite_file *file,
 	struct stat status;
 	if (stat(file->path, &status) < 0) {
 		if (errno != ENOENT) {
-			return no_access("examine", file->path, error);
+			return access_fail("examine", file->path, error);
 		}
-		leave_mark(file);
+		mark_recreate(file);
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s' was removed while it was in use; stop the process that "
 				"has it and restore the file",

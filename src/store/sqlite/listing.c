@@ -167,7 +167,7 @@ static int bind_all(struct sqlite_listing *listing, sqlite3_stmt *statement,
 }
 
 /* Move a source on to its next row. */
-static int advance(struct sqlite_listing *listing, int source,
+static int source_advance(struct sqlite_listing *listing, int source,
 		struct postern_error *error) {
 	sqlite3_stmt *statement = listing->sources[source].statement;
 	int code = sqlite3_step(statement);
@@ -186,7 +186,7 @@ static int advance(struct sqlite_listing *listing, int source,
 	return r;
 }
 
-static int begin_source(struct sqlite_listing *listing, int source,
+static int source_begin(struct sqlite_listing *listing, int source,
 		const struct postern_query *query, unsigned states, int64_t owner,
 		struct postern_error *error) {
 	struct postern__buf sql;
@@ -209,11 +209,12 @@ static int begin_source(struct sqlite_listing *listing, int source,
 					: postern__sqlite_fail(listing->connection, code, error);
 	}
 	postern__buf_finish(&sql);
-	return r == POSTERN_OK ? advance(listing, source, error) : r;
+	return r == POSTERN_OK ? source_advance(listing, source, error) : r;
 }
 
 /* postern_match(pattern, type) in SQL. */
-static void match(sqlite3_context *context, int count, sqlite3_value **values) {
+static void sql_match(sqlite3_context *context, int count,
+		sqlite3_value **values) {
 	const char *texts[2];
 	size_t lens[2];
 	(void)count; /* it was declared with two */
@@ -229,8 +230,8 @@ static void match(sqlite3_context *context, int count, sqlite3_value **values) {
 int postern__sqlite_listing_set_up(struct sqlite_connection *connection,
 		struct postern_error *error) {
 	int code = sqlite3_create_function_v2(connection->db, "postern_match", 2,
-			SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS, NULL, match,
-			NULL, NULL, NULL);
+			SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS, NULL,
+			sql_match, NULL, NULL, NULL);
 	return code == SQLITE_OK ? POSTERN_OK
 							 : postern__sqlite_fail(connection, code, error);
 }
@@ -261,7 +262,7 @@ int postern__sqlite_listing_begin(struct sqlite_listing *listing,
 	}
 	for (int i = 0; r == POSTERN_OK && i < SQLITE_LISTING_SOURCES; i++) {
 		if (states & of_source[i]) {
-			r = begin_source(listing, i, query, states, owner, error);
+			r = source_begin(listing, i, query, states, owner, error);
 		}
 	}
 	if (r != POSTERN_OK) {
@@ -282,7 +283,7 @@ static bool is_before(const struct sqlite_listing *listing, int a, int b) {
 int postern__sqlite_listing_next(struct sqlite_listing *listing,
 		sqlite3_stmt **statement_out, struct postern_error *error) {
 	if (listing->current >= 0) {
-		int r = advance(listing, listing->current, error);
+		int r = source_advance(listing, listing->current, error);
 		if (r != POSTERN_OK) {
 			return r;
 		}

@@ -59,11 +59,11 @@ static int open_files(struct sqlite_store *self, const char *path,
 		}
 		postern__point("sqlite-open.migrated");
 		if (r == POSTERN_OK) {
-			r = postern__sqlite_load(self, error);
+			r = postern__sqlite_directory_load(self, error);
 		}
 		postern__point("sqlite-open.loaded");
 		if (r == POSTERN_OK) {
-			r = postern__sqlite_forget_all_nodes(self, error);
+			r = postern__sqlite_nodes_expire_all(self, error);
 		}
 		if (r == POSTERN_OK) {
 			r = postern__sqlite_clock_repair(self, postern__sqlite_now(self),
@@ -103,7 +103,7 @@ static void report_created(const struct sqlite_store *self,
 }
 
 /* The file's name without the query; NULL: no memory. */
-static int parse(const char *rest, char **path_out,
+static int file_name_parse(const char *rest, char **path_out,
 		struct postern_error *error) {
 	const char *query = strchr(rest, '?');
 	size_t len = query ? (size_t)(query - rest) : strlen(rest);
@@ -143,7 +143,7 @@ static void sqlite_destroy(struct postern_store *store) {
 	postern__point("sqlite-close.writer");
 	postern__sqlite_watch_close(&self->watch);
 	postern__sqlite_file_close(&self->file);
-	postern__sqlite_unload(self);
+	postern__sqlite_directory_unload(self);
 	postern__buf_finish(&self->headers);
 	free(self->arrivals);
 	(void)pthread_mutex_destroy(&self->reader_mutex);
@@ -157,7 +157,7 @@ static int sqlite_open(const char *rest,
 		const struct postern_store_options *options, struct postern_store **out,
 		struct postern_error *error) {
 	char *path = NULL;
-	int r = parse(rest, &path, error);
+	int r = file_name_parse(rest, &path, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

@@ -24,7 +24,7 @@ static int byte_count(size_t len) {
 	return (int)len;
 }
 
-static int prepare(struct sqlite_connection *connection, const char *sql,
+static int statement_get(struct sqlite_connection *connection, const char *sql,
 		struct sqlite_statement **out) {
 	size_t index = ((uintptr_t)sql >> 3) * 2654435761u;
 	struct sqlite_statement *statement = NULL;
@@ -54,20 +54,20 @@ void postern__sqlite_query(struct sqlite_query *query,
 	query->connection = connection;
 	query->statement = NULL;
 	query->done = false;
-	query->code = prepare(connection, sql, &query->known);
+	query->code = statement_get(connection, sql, &query->known);
 	if (query->code == SQLITE_OK) {
 		query->statement = query->known->handle;
 	}
 }
 
-static void keep(struct sqlite_query *query, int code) {
+static void code_keep(struct sqlite_query *query, int code) {
 	if (query->code == SQLITE_OK) {
 		query->code = code;
 	}
 }
 
 /* The parameter is neither a number nor NULL, as far as is known. */
-static void forget(struct sqlite_query *query, int index) {
+static void binding_forget(struct sqlite_query *query, int index) {
 	query->known->are_numbers &= (uint16_t) ~(1u << index);
 	query->known->are_null &= (uint16_t) ~(1u << index);
 }
@@ -82,8 +82,8 @@ void postern__sqlite_bind_int(struct sqlite_query *query, int index,
 	if ((known->are_numbers >> index & 1) && known->numbers[index] == value) {
 		return;
 	}
-	forget(query, index);
-	keep(query, sqlite3_bind_int64(query->statement, index, value));
+	binding_forget(query, index);
+	code_keep(query, sqlite3_bind_int64(query->statement, index, value));
 	if (query->code == SQLITE_OK) {
 		known->are_numbers |= (uint16_t)(1u << index);
 		known->numbers[index] = value;
@@ -95,18 +95,18 @@ void postern__sqlite_bind_text(struct sqlite_query *query, int index,
 	if (!text) {
 		postern__sqlite_bind_null(query, index);
 	} else if (query->code == SQLITE_OK) {
-		forget(query, index);
-		keep(query, sqlite3_bind_text(query->statement, index, text,
-							byte_count(strlen(text)), SQLITE_STATIC));
+		binding_forget(query, index);
+		code_keep(query, sqlite3_bind_text(query->statement, index, text,
+								 byte_count(strlen(text)), SQLITE_STATIC));
 	}
 }
 
 void postern__sqlite_bind_blob(struct sqlite_query *query, int index,
 		const void *bytes, size_t len) {
 	if (query->code == SQLITE_OK) {
-		forget(query, index);
+		binding_forget(query, index);
 		/* Without bytes it is an empty blob, not NULL. */
-		keep(query,
+		code_keep(query,
 				sqlite3_bind_blob(query->statement, index, len > 0 ? bytes : "",
 						byte_count(len), SQLITE_STATIC));
 	}
@@ -117,8 +117,8 @@ void postern__sqlite_bind_null(struct sqlite_query *query, int index) {
 	if (query->code != SQLITE_OK || (query->known->are_null >> index & 1)) {
 		return;
 	}
-	forget(query, index);
-	keep(query, sqlite3_bind_null(query->statement, index));
+	binding_forget(query, index);
+	code_keep(query, sqlite3_bind_null(query->statement, index));
 	if (query->code == SQLITE_OK) {
 		query->known->are_null |= (uint16_t)(1u << index);
 	}
@@ -133,7 +133,7 @@ bool postern__sqlite_row(struct sqlite_query *query) {
 		return true;
 	}
 	query->done = true;
-	keep(query, code == SQLITE_DONE ? SQLITE_OK : code);
+	code_keep(query, code == SQLITE_DONE ? SQLITE_OK : code);
 	return false;
 }
 
@@ -154,7 +154,7 @@ int postern__sqlite_end_changes(struct sqlite_query *query, int *changes_out,
 		postern__point("sqlite-statement.after");
 	}
 	if (writes && postern__point_fails("sqlite-statement.fails")) {
-		keep(query, SQLITE_IOERR);
+		code_keep(query, SQLITE_IOERR);
 	}
 	int r = POSTERN_OK;
 	if (query->code == SQLITE_OK) {

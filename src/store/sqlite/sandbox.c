@@ -35,7 +35,7 @@ static const char *const pragmas[] = {
 	"table_xinfo",
 };
 
-static bool is_ours(const char *name) {
+static bool is_postern_name(const char *name) {
 	return name && strncasecmp(name, "postern_", strlen("postern_")) == 0;
 }
 
@@ -49,11 +49,13 @@ static bool is_harmless_pragma(const char *name) {
 }
 
 /* What is wrong with it; NULL: nothing. */
-static const char *judge(int action, const char *first, const char *second) {
+static const char *statement_breach(int action, const char *first,
+		const char *second) {
 	switch (action) {
 	case SQLITE_TRANSACTION: return "handler ended the transaction itself";
 	case SQLITE_SAVEPOINT:
-		return is_ours(second) ? "handler used a savepoint of postern" : NULL;
+		return is_postern_name(second) ? "handler used a savepoint of postern"
+									   : NULL;
 	case SQLITE_ATTACH:
 	case SQLITE_DETACH: return "handler attached or detached a database";
 	case SQLITE_PRAGMA:
@@ -85,7 +87,8 @@ static const char *judge(int action, const char *first, const char *second) {
 	case SQLITE_DROP_VTABLE:
 	case SQLITE_ALTER_TABLE:
 		/* The second is a table or a column, or nothing. */
-		return is_ours(first) || (action != SQLITE_UPDATE && is_ours(second))
+		return is_postern_name(first) || (action != SQLITE_UPDATE &&
+												 is_postern_name(second))
 					   ? "handler changed a table of postern"
 					   : NULL;
 	default: return NULL;
@@ -100,7 +103,7 @@ static int authorize(void *context, int action, const char *first,
 	if (!self->unit.running) {
 		return SQLITE_OK;
 	}
-	const char *breach = judge(action, first, second);
+	const char *breach = statement_breach(action, first, second);
 	if (!breach) {
 		return SQLITE_OK;
 	}
@@ -109,7 +112,7 @@ static int authorize(void *context, int action, const char *first,
 }
 
 /* Called before a commit; non-zero makes it a rollback. */
-static int on_commit(void *context) {
+static int sandbox_on_commit(void *context) {
 	struct sqlite_store *self = context;
 	if (self->unit.running) {
 		self->unit.rolled_back = true;
@@ -117,18 +120,18 @@ static int on_commit(void *context) {
 	return self->unit.running;
 }
 
-static void on_rollback(void *context) {
+static void sandbox_on_rollback(void *context) {
 	struct sqlite_store *self = context;
 	if (self->unit.running) {
 		self->unit.rolled_back = true;
 	}
 }
 
-void postern__sqlite_sandbox(struct sqlite_store *self) {
+void postern__sqlite_sandbox_install(struct sqlite_store *self) {
 	/* Once: setting it makes SQLite prepare every statement again. */
 	(void)sqlite3_set_authorizer(self->writer.db, authorize, self);
-	(void)sqlite3_commit_hook(self->writer.db, on_commit, self);
-	(void)sqlite3_rollback_hook(self->writer.db, on_rollback, self);
+	(void)sqlite3_commit_hook(self->writer.db, sandbox_on_commit, self);
+	(void)sqlite3_rollback_hook(self->writer.db, sandbox_on_rollback, self);
 }
 
 void postern__sqlite_sandbox_enter(struct sqlite_store *self) {
@@ -148,7 +151,7 @@ void postern__sqlite_sandbox_leave(struct sqlite_store *self) {
 			self->unit.rolled_back || sqlite3_get_autocommit(self->writer.db);
 }
 
-void postern__sqlite_sandbox_tidy(struct sqlite_store *self) {
+void postern__sqlite_sandbox_reset_statements(struct sqlite_store *self) {
 	sqlite3_stmt *statement = NULL;
 	while ((statement = sqlite3_next_stmt(self->writer.db, statement))) {
 		if (sqlite3_stmt_busy(statement)) {

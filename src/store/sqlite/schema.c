@@ -293,7 +293,7 @@ int postern__sqlite_check_schema(struct sqlite_connection *connection,
 	return r;
 }
 
-static int fill(struct sqlite_store *self, struct postern_error *error) {
+static int schema_fill(struct sqlite_store *self, struct postern_error *error) {
 	uint64_t key[POSTERN__SIPHASH_KEY_LEN / sizeof(uint64_t)];
 	for (size_t i = 0; i < sizeof key / sizeof key[0]; i++) {
 		key[i] = self->random->next(self->random->context);
@@ -320,11 +320,12 @@ static int fill(struct sqlite_store *self, struct postern_error *error) {
 	return r;
 }
 
-static int create(struct sqlite_store *self, struct postern_error *error) {
+static int schema_create(struct sqlite_store *self,
+		struct postern_error *error) {
 	int r = postern__sqlite_begin(self, error);
-	return r == POSTERN_OK
-				   ? postern__sqlite_finish(self, fill(self, error), error)
-				   : r;
+	return r == POSTERN_OK ? postern__sqlite_finish(self,
+									 schema_fill(self, error), error)
+						   : r;
 }
 
 int postern__sqlite_upgrade(struct sqlite_store *self, int64_t version,
@@ -361,7 +362,7 @@ int postern__sqlite_migrate(struct sqlite_store *self, bool no_migrate,
 		return postern__sqlite_check_schema(&self->writer, error);
 	}
 	self->created = version == 0;
-	return version == 0 ? create(self, error)
+	return version == 0 ? schema_create(self, error)
 						: postern__sqlite_upgrade(self, version, migrations,
 								  SCHEMA_VERSION, error);
 }

@@ -65,7 +65,7 @@ static int delete_open(struct sqlite_store *self,
 }
 
 /* The row has moved to the ledger; the rest of ending it. */
-static int note_end(struct sqlite_store *self,
+static int ended_record(struct sqlite_store *self,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	enum postern_state state = end_state(settlement);
@@ -112,7 +112,7 @@ static int move_later(struct sqlite_store *self, uint64_t node,
 				   : r;
 }
 
-static int end(struct sqlite_store *self, uint64_t node,
+static int settle_ended(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	int changes = 0;
@@ -125,20 +125,20 @@ static int end(struct sqlite_store *self, uint64_t node,
 		settlement->code = POSTERN_E_STALE;
 		return r;
 	}
-	return note_end(self, settlement, now, error);
+	return ended_record(self, settlement, now, error);
 }
 
 int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
-		bool taken, struct postern_settlement *settlement, int64_t now,
+		bool deleted, struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	int r = insert_ended(self, starts, settlement, now, error);
-	if (r == POSTERN_OK && !taken) {
+	if (r == POSTERN_OK && !deleted) {
 		r = delete_open(self, settlement, error);
 	}
-	return r == POSTERN_OK ? note_end(self, settlement, now, error) : r;
+	return r == POSTERN_OK ? ended_record(self, settlement, now, error) : r;
 }
 
-void postern__sqlite_uncount_end(struct sqlite_store *self, int64_t handler,
+void postern__sqlite_uncount_ended(struct sqlite_store *self, int64_t handler,
 		bool done) {
 	struct sqlite_handler *known = postern__sqlite_handler(self, handler);
 	assert(known); /* it was counted */
@@ -147,7 +147,7 @@ void postern__sqlite_uncount_end(struct sqlite_store *self, int64_t handler,
 	known->changes.discarded -= !done;
 }
 
-static int put_off(struct sqlite_store *self, uint64_t node,
+static int settle_pending(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_query query;
@@ -173,7 +173,7 @@ static int put_off(struct sqlite_store *self, uint64_t node,
 	return keep_attempt(self, settlement, now, error);
 }
 
-static int give_back(struct sqlite_store *self, uint64_t node,
+static int settle_returned(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_delivery delivery;
@@ -211,11 +211,11 @@ int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
 	case POSTERN_SETTLE_DONE:
 	case POSTERN_SETTLE_POISONED:
 	case POSTERN_SETTLE_DISCARDED:
-		return end(self, node, settlement, now, error);
+		return settle_ended(self, node, settlement, now, error);
 	case POSTERN_SETTLE_PENDING:
-		return put_off(self, node, settlement, now, error);
+		return settle_pending(self, node, settlement, now, error);
 	case POSTERN_SETTLE_RETURNED:
-		return give_back(self, node, settlement, now, error);
+		return settle_returned(self, node, settlement, now, error);
 	}
 	assert(false); /* all of them are above */
 	return POSTERN_E_INVALID;

@@ -250,9 +250,9 @@ int postern__sqlite_reader_open(struct sqlite_store *self,
 
 /* Get and give back the right to write. Entering opens the writer again if
    it must be, and fails if the file is not what it was. */
-int postern__sqlite_enter(struct sqlite_store *self,
+int postern__sqlite_gate_enter(struct sqlite_store *self,
 		struct postern_error *error);
-void postern__sqlite_leave(struct sqlite_store *self);
+void postern__sqlite_gate_leave(struct sqlite_store *self);
 
 /* Inside the gate. Whatever a transaction did to the directory's counts is
    written and kept by the commit, forgotten by the rollback; a commit that
@@ -267,9 +267,9 @@ int postern__sqlite_finish(struct sqlite_store *self, int r,
 		struct postern_error *error);
 
 /* The same for looking: a mutex and one snapshot. */
-int postern__sqlite_look(struct sqlite_store *self,
+int postern__sqlite_read_begin(struct sqlite_store *self,
 		struct postern_error *error);
-void postern__sqlite_look_away(struct sqlite_store *self);
+void postern__sqlite_read_end(struct sqlite_store *self);
 
 /* clock.c: the clock. */
 
@@ -314,21 +314,22 @@ int postern__sqlite_watch_begin(struct sqlite_store *self,
 int postern__sqlite_watch_check(struct sqlite_store *self,
 		struct postern_error *error);
 /* Before a COMMIT: whether the transaction has read from a good index. */
-int postern__sqlite_watch_before(struct sqlite_store *self,
+int postern__sqlite_watch_before_commit(struct sqlite_store *self,
 		struct postern_error *error);
 /* Whether a connection may have read from an index that was not whole: what it
    found, and what it has in memory, is worth nothing. */
-bool postern__sqlite_watch_misled(const struct sqlite_connection *connection);
+bool postern__sqlite_watch_index_was_lost(
+		const struct sqlite_connection *connection);
 /* While nobody uses the index: empty it, so that it is built anew. */
-int postern__sqlite_watch_repair(struct sqlite_store *self,
+int postern__sqlite_watch_index_reset(struct sqlite_store *self,
 		struct postern_error *error);
 /* How often the index was lost. */
 unsigned postern__sqlite_watch_generation(const struct sqlite_store *self);
 /* After a COMMIT: whether it is in the log that the next opening reads. */
-int postern__sqlite_watch_after(struct sqlite_store *self,
+int postern__sqlite_watch_after_commit(struct sqlite_store *self,
 		struct postern_error *error);
 /* Outside the gate: whether the index can be read from. */
-bool postern__sqlite_watch_readable(const struct sqlite_store *self);
+bool postern__sqlite_watch_index_readable(const struct sqlite_store *self);
 /* Before the connections are closed. */
 void postern__sqlite_watch_end(struct sqlite_store *self);
 void postern__sqlite_watch_close(struct sqlite_watch *watch);
@@ -365,9 +366,9 @@ int postern__sqlite_load_key(struct sqlite_connection *connection,
 /* directory.c: channels and handlers. */
 
 /* Read the directory, its counts and the next seq from the file. */
-int postern__sqlite_load(struct sqlite_store *self,
+int postern__sqlite_directory_load(struct sqlite_store *self,
 		struct postern_error *error);
-void postern__sqlite_unload(struct sqlite_store *self);
+void postern__sqlite_directory_unload(struct sqlite_store *self);
 /* NULL: no such stored id. */
 struct sqlite_handler *postern__sqlite_handler(struct sqlite_store *self,
 		int64_t id);
@@ -469,22 +470,22 @@ int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
    it was started: done or discarded. taken: the row is no longer among the
    open ones. */
 int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
-		bool taken, struct postern_settlement *settlement, int64_t now,
+		bool deleted, struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error);
 /* It was undone: take its count back. */
-void postern__sqlite_uncount_end(struct sqlite_store *self, int64_t handler,
+void postern__sqlite_uncount_ended(struct sqlite_store *self, int64_t handler,
 		bool done);
 
 /* tenure.c: nodes and locks. */
 
 /* At the opening of the file: nobody is there yet. */
-int postern__sqlite_forget_all_nodes(struct sqlite_store *self,
+int postern__sqlite_nodes_expire_all(struct sqlite_store *self,
 		struct postern_error *error);
 /* Inside a transaction: forget the nodes whose time is over, but for one. */
-int postern__sqlite_forget_nodes(struct sqlite_store *self, uint64_t except,
+int postern__sqlite_nodes_expire(struct sqlite_store *self, uint64_t except,
 		int64_t now, struct postern_error *error);
 /* Whether the node has the lock under that fence; NULL: it needs none. */
-int postern__sqlite_holds(struct sqlite_store *self, uint64_t node,
+int postern__sqlite_holds_lock(struct sqlite_store *self, uint64_t node,
 		const struct postern_lock *lock, bool *holds_out,
 		struct postern_error *error);
 /* The same, POSTERN_E_STALE if not. */
@@ -494,12 +495,12 @@ int postern__sqlite_check_lock(struct sqlite_store *self, uint64_t node,
 /* sandbox.c: the sandbox around a unit. */
 
 /* Set the hooks of a freshly opened writer. */
-void postern__sqlite_sandbox(struct sqlite_store *self);
+void postern__sqlite_sandbox_install(struct sqlite_store *self);
 void postern__sqlite_sandbox_enter(struct sqlite_store *self);
 void postern__sqlite_sandbox_leave(struct sqlite_store *self);
 /* Reset the statements that units left in the middle: they would keep the
    transaction or its savepoint from ending. */
-void postern__sqlite_sandbox_tidy(struct sqlite_store *self);
+void postern__sqlite_sandbox_reset_statements(struct sqlite_store *self);
 
 /* listing.c: listing. */
 

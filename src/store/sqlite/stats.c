@@ -166,7 +166,7 @@ int postern__sqlite_stats(struct postern_store *store,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
 	struct postern_stats stats = { .store = store->ops->name };
-	int r = postern__sqlite_look(self, error);
+	int r = postern__sqlite_read_begin(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -180,7 +180,7 @@ int postern__sqlite_stats(struct postern_store *store,
 	if (r == POSTERN_OK) {
 		r = postern__sqlite_node_stats(self, memory, &stats, error);
 	}
-	postern__sqlite_look_away(self);
+	postern__sqlite_read_end(self);
 	if (r == POSTERN_OK) {
 		*out = stats;
 	}

@@ -34,7 +34,7 @@
 /* What has taken longer than this is not done twice. */
 #define QUICK_MS 100
 
-static int run_sql(struct sqlite_store *self, const char *sql,
+static int writer_run_sql(struct sqlite_store *self, const char *sql,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer, sql);
@@ -42,9 +42,9 @@ static int run_sql(struct sqlite_store *self, const char *sql,
 }
 
 /* What is known of a unit's delivery before it runs. */
-struct hold {
+struct unit_lease {
 	uint32_t starts; /* 0: the lease is lost */
-	bool taken;      /* the row is gone from the open ones already */
+	bool deleted;    /* the row is gone from the open ones already */
 };
 
 static void bind_lease(struct sqlite_query *query, uint64_t node,
@@ -58,8 +58,8 @@ static void bind_lease(struct sqlite_query *query, uint64_t node,
 /* A first run: the row has nothing to tell that is not known here, so taking
    it out is the check. If the unit does not complete, it comes back with all
    the rest. */
-static int take_first(struct sqlite_store *self, uint64_t node,
-		const struct postern_unit *unit, struct hold *out,
+static int lease_delete_first(struct sqlite_store *self, uint64_t node,
+		const struct postern_unit *unit, struct unit_lease *out,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	int changes = 0;
@@ -68,12 +68,12 @@ static int take_first(struct sqlite_store *self, uint64_t node,
 			" AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, unit);
 	int r = postern__sqlite_end_changes(&query, &changes, error);
-	*out = (struct hold){ .starts = changes > 0, .taken = changes > 0 };
+	*out = (struct unit_lease){ .starts = changes > 0, .deleted = changes > 0 };
 	return r;
 }
 
-static int check_fence(struct sqlite_store *self, uint64_t node,
-		const struct postern_unit *unit, struct hold *out,
+static int lease_read(struct sqlite_store *self, uint64_t node,
+		const struct postern_unit *unit, struct unit_lease *out,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
@@ -81,18 +81,18 @@ static int check_fence(struct sqlite_store *self, uint64_t node,
 			" AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, unit);
 	/* Whatever is leased was started. */
-	*out = (struct hold){ 0 };
+	*out = (struct unit_lease){ 0 };
 	if (postern__sqlite_row(&query)) {
 		out->starts = (uint32_t)postern__sqlite_int(&query, 0);
 	}
 	return postern__sqlite_end(&query, error);
 }
 
-static int take_hold(struct sqlite_store *self, uint64_t node,
-		const struct postern_unit *unit, struct hold *out,
+static int lease_check(struct sqlite_store *self, uint64_t node,
+		const struct postern_unit *unit, struct unit_lease *out,
 		struct postern_error *error) {
-	return unit->fence == 1 ? take_first(self, node, unit, out, error)
-							: check_fence(self, node, unit, out, error);
+	return unit->fence == 1 ? lease_delete_first(self, node, unit, out, error)
+							: lease_read(self, node, unit, out, error);
 }
 
 /* Whether a constraint would fail at the commit. */
@@ -105,7 +105,7 @@ static bool has_broken_keys(struct sqlite_store *self) {
 }
 
 /* Trouble of the store, which no handler is to blame for. */
-static bool is_store_trouble(int code) {
+static bool is_store_error(int code) {
 	switch (code & 0xff) {
 	case SQLITE_NOMEM:
 	case SQLITE_FULL:
@@ -117,8 +117,8 @@ static bool is_store_trouble(int code) {
 	}
 }
 
-static int call(struct sqlite_store *self, struct postern_unit *unit,
-		struct postern_error *error) {
+static int unit_call_handler(struct sqlite_store *self,
+		struct postern_unit *unit, struct postern_error *error) {
 	const struct postern_clock *clock = self->clock;
 	postern_outcome_set(&unit->outcome, POSTERN_DONE, 0, NULL);
 	int64_t started = clock->monotonic_ms(clock->context);
@@ -127,10 +127,10 @@ static int call(struct sqlite_store *self, struct postern_unit *unit,
 	unit->run(unit->context, self->writer.db, self->epoch, &unit->outcome);
 	/* Before anything else is asked of the connection. */
 	int code = sqlite3_extended_errcode(self->writer.db);
-	bool trouble = is_store_trouble(code);
+	bool store_failed = is_store_error(code);
 	int r = POSTERN_OK;
-	if (trouble && (unit->outcome.kind != POSTERN_DONE ||
-						   sqlite3_get_autocommit(self->writer.db))) {
+	if (store_failed && (unit->outcome.kind != POSTERN_DONE ||
+								sqlite3_get_autocommit(self->writer.db))) {
 		r = postern__sqlite_fail(&self->writer, code, error);
 	}
 	postern__sqlite_sandbox_leave(self);
@@ -156,8 +156,9 @@ static int call(struct sqlite_store *self, struct postern_unit *unit,
 	return r;
 }
 
-static int complete(struct sqlite_store *self, const struct postern_unit *unit,
-		const struct hold *hold, struct postern_error *error) {
+static int unit_write_completion(struct sqlite_store *self,
+		const struct postern_unit *unit, const struct unit_lease *lease,
+		struct postern_error *error) {
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	const char *reason = unit->outcome.reason;
 	struct postern_settlement settlement = {
@@ -170,37 +171,37 @@ static int complete(struct sqlite_store *self, const struct postern_unit *unit,
 		.outcome = done ? "done" : "discard",
 		.error = reason[0] ? reason : NULL,
 	};
-	return postern__sqlite_settle_held(self, hold->starts, hold->taken,
+	return postern__sqlite_settle_held(self, lease->starts, lease->deleted,
 			&settlement, postern__sqlite_now(self), error);
 }
 
 /* One unit. If it does not complete, what it wrote is still there. */
-static int run_unit(struct sqlite_store *self, uint64_t node,
+static int unit_run_and_complete(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *unit, struct postern_error *error) {
-	struct hold hold = { 0 };
-	int r = take_hold(self, node, unit, &hold, error);
-	if (r == POSTERN_OK && hold.starts == 0) {
+	struct unit_lease lease = { 0 };
+	int r = lease_check(self, node, unit, &lease, error);
+	if (r == POSTERN_OK && lease.starts == 0) {
 		unit->code = POSTERN_E_STALE;
 		return POSTERN_OK;
 	}
 	postern__point("sqlite-unit.before");
 	if (r == POSTERN_OK) {
-		r = call(self, unit, error);
+		r = unit_call_handler(self, unit, error);
 	}
 	postern__point("sqlite-unit.after");
 	if (r != POSTERN_OK || self->unit.rolled_back ||
 			!postern__unit_completes(unit)) {
 		return r;
 	}
-	return complete(self, unit, &hold, error);
+	return unit_write_completion(self, unit, &lease, error);
 }
 
 /* What the units up to this one have counted is not so. */
-static void uncount(struct sqlite_store *self, const struct postern_unit *units,
-		size_t count) {
+static void units_uncount(struct sqlite_store *self,
+		const struct postern_unit *units, size_t count) {
 	for (size_t i = 0; i < count; i++) {
 		if (postern__unit_completes(&units[i])) {
-			postern__sqlite_uncount_end(self, units[i].handler,
+			postern__sqlite_uncount_ended(self, units[i].handler,
 					units[i].outcome.kind == POSTERN_DONE);
 		}
 	}
@@ -210,31 +211,32 @@ static void uncount(struct sqlite_store *self, const struct postern_unit *units,
  * Units under one savepoint, but for those that are judged. The first that
  * does not complete is judged by that and undoes all of them: *kept_out.
  */
-static int run_group(struct sqlite_store *self, uint64_t node,
+static int units_run_group(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *units, size_t count, bool *kept_out,
 		struct postern_error *error) {
 	bool kept = true;
-	int r = run_sql(self, "SAVEPOINT postern_unit", error);
+	int r = writer_run_sql(self, "SAVEPOINT postern_unit", error);
 	size_t i = 0;
 	for (; r == POSTERN_OK && kept && i < count; i++) {
 		if (!postern__unit_completes(&units[i])) {
 			continue;
 		}
-		r = run_unit(self, node, &units[i], error);
+		r = unit_run_and_complete(self, node, &units[i], error);
 		kept = !self->unit.rolled_back &&
 			   (postern__unit_completes(&units[i]) ||
 					   units[i].code == POSTERN_E_STALE);
 	}
-	postern__sqlite_sandbox_tidy(self);
+	postern__sqlite_sandbox_reset_statements(self);
 	if (self->unit.rolled_back) {
 		return r;
 	}
 	if (r == POSTERN_OK && !kept) {
-		uncount(self, units, i);
-		r = run_sql(self, "ROLLBACK TO postern_unit", error);
+		units_uncount(self, units, i);
+		r = writer_run_sql(self, "ROLLBACK TO postern_unit", error);
 	}
 	*kept_out = kept;
-	return r == POSTERN_OK ? run_sql(self, "RELEASE postern_unit", error) : r;
+	return r == POSTERN_OK ? writer_run_sql(self, "RELEASE postern_unit", error)
+						   : r;
 }
 
 /*
@@ -242,7 +244,7 @@ static int run_group(struct sqlite_store *self, uint64_t node,
  * every transaction gets something done; the others share one as long as they
  * are quick and complete.
  */
-static int run_groups(struct sqlite_store *self, uint64_t node,
+static int units_run_groups(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *units, size_t count, struct postern_error *error) {
 	const struct postern_clock *clock = self->clock;
 	int64_t started = clock->monotonic_ms(clock->context);
@@ -255,7 +257,7 @@ static int run_groups(struct sqlite_store *self, uint64_t node,
 		size = count - i < GROUP_COUNT ? count - i : GROUP_COUNT;
 		size = alone > 0 || slow ? 1 : size;
 		alone -= alone > 0;
-		r = run_group(self, node, &units[i], size, &kept, error);
+		r = units_run_group(self, node, &units[i], size, &kept, error);
 		if (r == POSTERN_OK && self->unit.rolled_back) {
 			return POSTERN_OK;
 		}
@@ -268,7 +270,7 @@ static int run_groups(struct sqlite_store *self, uint64_t node,
 }
 
 /* *again_out: the transaction was lost; what is left is to be run again. */
-static int run_all(struct sqlite_store *self, uint64_t node,
+static int units_run_all(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *units, size_t count, bool *again_out,
 		struct postern_error *error) {
 	*again_out = false;
@@ -278,10 +280,10 @@ static int run_all(struct sqlite_store *self, uint64_t node,
 	}
 	self->unit.rolled_back = false;
 	if (count == 1 && postern__unit_completes(units)) {
-		r = run_unit(self, node, units, error);
-		postern__sqlite_sandbox_tidy(self);
+		r = unit_run_and_complete(self, node, units, error);
+		postern__sqlite_sandbox_reset_statements(self);
 	} else if (count > 1) {
-		r = run_groups(self, node, units, count, error);
+		r = units_run_groups(self, node, units, count, error);
 	}
 	if (r == POSTERN_OK && self->unit.rolled_back) {
 		postern__sqlite_rollback(self);
@@ -307,21 +309,21 @@ int postern__sqlite_transact(struct postern_store *store, uint64_t node,
 		const struct postern_lock *lock, struct postern_unit *units,
 		size_t count, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	postern__units_reset(units, count);
 	bool holds;
-	r = postern__sqlite_holds(self, node, lock, &holds, error);
+	r = postern__sqlite_holds_lock(self, node, lock, &holds, error);
 	/* The gate is ours until the end: nobody can take the lock meanwhile. */
 	bool again = count > 0 && holds;
 	for (size_t i = 0; i < count && !holds; i++) {
 		units[i].code = POSTERN_E_STALE;
 	}
 	while (r == POSTERN_OK && again) {
-		r = run_all(self, node, units, count, &again, error);
+		r = units_run_all(self, node, units, count, &again, error);
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	return r;
 }

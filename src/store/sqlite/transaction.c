@@ -25,18 +25,19 @@ int postern__sqlite_writer_open(struct sqlite_store *self,
 			error);
 	if (r == POSTERN_OK) {
 		self->epoch++;
-		postern__sqlite_sandbox(self);
+		postern__sqlite_sandbox_install(self);
 		postern__sqlite_watch_commits(self);
 	}
 	return r;
 }
 
-static int reopen(struct sqlite_store *self, struct postern_error *error) {
+static int writer_reopen(struct sqlite_store *self,
+		struct postern_error *error) {
 	postern__sqlite_connection_close(&self->writer);
 	postern__point("sqlite-reopen.closed");
 	int r = postern__sqlite_writer_open(self, error);
 	if (r == POSTERN_OK) {
-		r = postern__sqlite_load(self, error);
+		r = postern__sqlite_directory_load(self, error);
 	}
 	/* Not before: what fails on the way marks it broken again. */
 	self->broken = r != POSTERN_OK;
@@ -53,16 +54,17 @@ static bool reader_is_current(const struct sqlite_store *self) {
    since the last connection would remove the log. An index that was lost may
    have been lost while it was built anew: that is done once more, now that
    nobody uses it. */
-static int refresh(struct sqlite_store *self, struct postern_error *error) {
+static int connections_refresh(struct sqlite_store *self,
+		struct postern_error *error) {
 	unsigned generation = postern__sqlite_watch_generation(self);
 	if (generation == self->generation) {
-		return self->broken ? reopen(self, error) : POSTERN_OK;
+		return self->broken ? writer_reopen(self, error) : POSTERN_OK;
 	}
 	self->broken = true;
 	(void)pthread_mutex_lock(&self->reader_mutex);
-	int r = postern__sqlite_watch_repair(self, error);
+	int r = postern__sqlite_watch_index_reset(self, error);
 	if (r == POSTERN_OK) {
-		r = reopen(self, error);
+		r = writer_reopen(self, error);
 	}
 	if (r == POSTERN_OK) {
 		postern__sqlite_connection_close(&self->reader);
@@ -75,7 +77,7 @@ static int refresh(struct sqlite_store *self, struct postern_error *error) {
 	return r;
 }
 
-static int gate_pass(struct sqlite_store *self, struct postern_error *error) {
+static int gate_wait(struct sqlite_store *self, struct postern_error *error) {
 	struct sqlite_gate *gate = &self->gate;
 	const struct postern_clock *clock = postern_clock_system();
 	int r = POSTERN_OK;
@@ -105,34 +107,34 @@ static int gate_pass(struct sqlite_store *self, struct postern_error *error) {
 	return r;
 }
 
-int postern__sqlite_enter(struct sqlite_store *self,
+int postern__sqlite_gate_enter(struct sqlite_store *self,
 		struct postern_error *error) {
 	if (self->read_only) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"'%s' is open for reading only", self->file.path);
 	}
-	int r = gate_pass(self, error);
+	int r = gate_wait(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	r = postern__sqlite_watch_check(self, error);
 	if (r == POSTERN_OK) {
-		r = refresh(self, error);
+		r = connections_refresh(self, error);
 	}
 	if (r != POSTERN_OK) {
-		postern__sqlite_leave(self);
+		postern__sqlite_gate_leave(self);
 	}
 	return r;
 }
 
-void postern__sqlite_leave(struct sqlite_store *self) {
+void postern__sqlite_gate_leave(struct sqlite_store *self) {
 	(void)pthread_mutex_lock(&self->gate.mutex);
 	self->gate.held = false;
 	(void)pthread_cond_signal(&self->gate.opened);
 	(void)pthread_mutex_unlock(&self->gate.mutex);
 }
 
-static int run(struct sqlite_connection *connection, const char *sql,
+static int statement_run(struct sqlite_connection *connection, const char *sql,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, connection, sql);
@@ -142,7 +144,7 @@ static int run(struct sqlite_connection *connection, const char *sql,
 int postern__sqlite_begin(struct sqlite_store *self,
 		struct postern_error *error) {
 	postern__point("sqlite-begin.before");
-	return run(&self->writer, "BEGIN IMMEDIATE", error);
+	return statement_run(&self->writer, "BEGIN IMMEDIATE", error);
 }
 
 int postern__sqlite_commit(struct sqlite_store *self,
@@ -154,10 +156,10 @@ int postern__sqlite_commit(struct sqlite_store *self,
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE, "a test says no");
 	}
 	if (r == POSTERN_OK) {
-		r = postern__sqlite_watch_before(self, error);
+		r = postern__sqlite_watch_before_commit(self, error);
 	}
 	if (r == POSTERN_OK) {
-		r = run(&self->writer, "COMMIT", error);
+		r = statement_run(&self->writer, "COMMIT", error);
 	}
 	postern__point("sqlite-commit.after");
 	if (r != POSTERN_OK) {
@@ -165,13 +167,13 @@ int postern__sqlite_commit(struct sqlite_store *self,
 		return r;
 	}
 	postern__sqlite_counts_end(self, true);
-	return postern__sqlite_watch_after(self, error);
+	return postern__sqlite_watch_after_commit(self, error);
 }
 
 void postern__sqlite_rollback(struct sqlite_store *self) {
 	/* SQLite rolls back by itself after some errors. */
 	if (!sqlite3_get_autocommit(self->writer.db) &&
-			run(&self->writer, "ROLLBACK", NULL) != POSTERN_OK) {
+			statement_run(&self->writer, "ROLLBACK", NULL) != POSTERN_OK) {
 		self->broken = true; /* closing it rolls back */
 	}
 	postern__sqlite_counts_end(self, false);
@@ -186,19 +188,20 @@ int postern__sqlite_finish(struct sqlite_store *self, int r,
 	return r;
 }
 
-int postern__sqlite_look(struct sqlite_store *self,
+int postern__sqlite_read_begin(struct sqlite_store *self,
 		struct postern_error *error) {
 	(void)pthread_mutex_lock(&self->reader_mutex);
-	bool good = self->read_only || (postern__sqlite_watch_readable(self) &&
-										   reader_is_current(self));
+	bool good =
+			self->read_only || (postern__sqlite_watch_index_readable(self) &&
+									   reader_is_current(self));
 	if (!good) {
 		/* Only who may write can repair it. */
 		(void)pthread_mutex_unlock(&self->reader_mutex);
-		int entered = postern__sqlite_enter(self, error);
+		int entered = postern__sqlite_gate_enter(self, error);
 		if (entered != POSTERN_OK) {
 			return entered;
 		}
-		postern__sqlite_leave(self);
+		postern__sqlite_gate_leave(self);
 		(void)pthread_mutex_lock(&self->reader_mutex);
 		if (!self->reader.db) {
 			(void)pthread_mutex_unlock(&self->reader_mutex);
@@ -206,17 +209,17 @@ int postern__sqlite_look(struct sqlite_store *self,
 					"'%s' is being opened again", self->file.path);
 		}
 	}
-	int r = run(&self->reader, "BEGIN", error);
+	int r = statement_run(&self->reader, "BEGIN", error);
 	if (r != POSTERN_OK) {
 		(void)pthread_mutex_unlock(&self->reader_mutex);
 	}
 	return r;
 }
 
-void postern__sqlite_look_away(struct sqlite_store *self) {
+void postern__sqlite_read_end(struct sqlite_store *self) {
 	/* Nothing was written, so how it ends makes no difference. */
 	if (!sqlite3_get_autocommit(self->reader.db)) {
-		(void)run(&self->reader, "ROLLBACK", NULL);
+		(void)statement_run(&self->reader, "ROLLBACK", NULL);
 	}
 	(void)pthread_mutex_unlock(&self->reader_mutex);
 }

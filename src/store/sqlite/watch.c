@@ -69,8 +69,8 @@
 
 enum file_state { FILE_GOOD, FILE_REMOVED, FILE_REPLACED, FILE_TRUNCATED };
 
-static int refuse(const char *path, enum file_state state, const char *more,
-		struct postern_error *error) {
+static int file_changed_fail(const char *path, enum file_state state,
+		const char *more, struct postern_error *error) {
 	static const char *const words[] = {
 		[FILE_REMOVED] = "removed",
 		[FILE_REPLACED] = "replaced",
@@ -82,7 +82,7 @@ static int refuse(const char *path, enum file_state state, const char *more,
 			path, words[state], more);
 }
 
-static enum file_state compare(const char *path, ino_t inode,
+static enum file_state file_compare(const char *path, ino_t inode,
 		struct stat *status) {
 	if (stat(path, status) < 0) {
 		/* Whatever keeps us from seeing it keeps the next opening too. */
@@ -149,7 +149,8 @@ static bool has_commit(struct sqlite_watch *watch, int count) {
 /* After a commit: whether all that was committed is in the log. */
 static enum file_state check_commit(struct sqlite_watch *watch) {
 	struct stat status;
-	enum file_state state = compare(watch->log_path, watch->log_inode, &status);
+	enum file_state state =
+			file_compare(watch->log_path, watch->log_inode, &status);
 	if (state != FILE_GOOD || watch->committed == 0) {
 		return state;
 	}
@@ -163,7 +164,8 @@ static enum file_state check_commit(struct sqlite_watch *watch) {
 /* Before a write, cheaper: a hole is found after the commit at the latest. */
 static enum file_state check_log(struct sqlite_watch *watch) {
 	struct stat status;
-	enum file_state state = compare(watch->log_path, watch->log_inode, &status);
+	enum file_state state =
+			file_compare(watch->log_path, watch->log_inode, &status);
 	if (state != FILE_GOOD || watch->committed == 0) {
 		return state == FILE_GOOD &&
 							   status.st_size <
@@ -178,36 +180,38 @@ static enum file_state check_index(const struct sqlite_watch *watch,
 		off_t *len_out) {
 	struct stat status;
 	enum file_state state =
-			compare(watch->index_path, watch->index_inode, &status);
+			file_compare(watch->index_path, watch->index_inode, &status);
 	*len_out = state == FILE_GOOD ? status.st_size : 0;
 	return state == FILE_GOOD && status.st_size < watch->index_len
 				   ? FILE_TRUNCATED
 				   : state;
 }
 
-int postern__sqlite_watch_repair(struct sqlite_store *self,
+int postern__sqlite_watch_index_reset(struct sqlite_store *self,
 		struct postern_error *error) {
 	struct sqlite_watch *watch = &self->watch;
 	/* What is left of it must not pass for all of it. */
 	bool done = truncate(watch->index_path, 0) == 0 &&
 				truncate(watch->index_path, watch->index_len) == 0;
 	return done ? POSTERN_OK
-				: refuse(watch->index_path, FILE_TRUNCATED, "", error);
+				: file_changed_fail(watch->index_path, FILE_TRUNCATED, "",
+						  error);
 }
 
 /* Inside the gate, without a transaction. */
-static int tend_index(struct sqlite_store *self, struct postern_error *error) {
+static int index_check_and_repair(struct sqlite_store *self,
+		struct postern_error *error) {
 	off_t len;
 	enum file_state state = check_index(&self->watch, &len);
 	if (state == FILE_TRUNCATED) {
 		atomic_fetch_add(&self->watch.repairs, 1);
 		(void)pthread_mutex_lock(&self->reader_mutex);
-		int r = postern__sqlite_watch_repair(self, error);
+		int r = postern__sqlite_watch_index_reset(self, error);
 		(void)pthread_mutex_unlock(&self->reader_mutex);
 		return r;
 	}
 	if (state != FILE_GOOD) {
-		return refuse(self->watch.index_path, state, "", error);
+		return file_changed_fail(self->watch.index_path, state, "", error);
 	}
 	if (len > self->watch.index_len) {
 		self->watch.index_len = len;
@@ -227,7 +231,7 @@ static int save_log(struct sqlite_store *self, enum file_state state,
 				SQLITE_CHECKPOINT_PASSIVE, &frames, &copied);
 	}
 	bool saved = frames >= 0 && frames == copied;
-	return refuse(self->watch.log_path, state,
+	return file_changed_fail(self->watch.log_path, state,
 			saved ? ", what was in it was saved" : "", error);
 }
 
@@ -237,20 +241,20 @@ int postern__sqlite_watch_check(struct sqlite_store *self,
 	if (r != POSTERN_OK || !self->watch.log_path) {
 		return r;
 	}
-	r = tend_index(self, error);
+	r = index_check_and_repair(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	enum file_state state = check_log(&self->watch);
 	if (state == FILE_TRUNCATED) {
-		return refuse(self->watch.log_path, state, "", error);
+		return file_changed_fail(self->watch.log_path, state, "", error);
 	}
 	return state == FILE_GOOD ? POSTERN_OK : save_log(self, state, error);
 }
 
 /* Whether the index has a valid header, and has had it since a transaction
    began that writes: only who may write can make one. */
-static bool is_valid(const struct sqlite_connection *connection) {
+static bool index_is_valid(const struct sqlite_connection *connection) {
 	sqlite3_file *file = NULL;
 	void volatile *region = NULL;
 	if (sqlite3_file_control(connection->db, "main", SQLITE_FCNTL_FILE_POINTER,
@@ -269,14 +273,14 @@ unsigned postern__sqlite_watch_generation(const struct sqlite_store *self) {
 		   postern__sqlite_bus_repairs(self->watch.bus_slot);
 }
 
-static bool is_misled(const struct sqlite_connection *connection) {
+static bool index_was_lost(const struct sqlite_connection *connection) {
 	struct sqlite_store *self = connection->store;
 	if (connection->generation != postern__sqlite_watch_generation(self)) {
 		return true;
 	}
 	if (connection != &self->writer ||
 			sqlite3_txn_state(connection->db, "main") != SQLITE_TXN_WRITE ||
-			is_valid(connection)) {
+			index_is_valid(connection)) {
 		return false;
 	}
 	/* Somebody else has made it as long as before. */
@@ -284,19 +288,20 @@ static bool is_misled(const struct sqlite_connection *connection) {
 	return true;
 }
 
-bool postern__sqlite_watch_misled(const struct sqlite_connection *connection) {
+bool postern__sqlite_watch_index_was_lost(
+		const struct sqlite_connection *connection) {
 	const struct sqlite_watch *watch = &connection->store->watch;
 	off_t len;
 	return watch->log_path && (check_index(watch, &len) == FILE_TRUNCATED ||
-									  is_misled(connection));
+									  index_was_lost(connection));
 }
 
-int postern__sqlite_watch_before(struct sqlite_store *self,
+int postern__sqlite_watch_before_commit(struct sqlite_store *self,
 		struct postern_error *error) {
 	if (!self->watch.log_path) {
 		return POSTERN_OK;
 	}
-	if (is_misled(&self->writer)) {
+	if (index_was_lost(&self->writer)) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s' was truncated during a transaction, which was rolled "
 				"back",
@@ -305,7 +310,7 @@ int postern__sqlite_watch_before(struct sqlite_store *self,
 	return POSTERN_OK;
 }
 
-int postern__sqlite_watch_after(struct sqlite_store *self,
+int postern__sqlite_watch_after_commit(struct sqlite_store *self,
 		struct postern_error *error) {
 	if (!self->watch.log_path) {
 		return POSTERN_OK;
@@ -317,11 +322,11 @@ int postern__sqlite_watch_after(struct sqlite_store *self,
 	/* The caller believes that nothing was committed. */
 	self->broken = true;
 	return state == FILE_TRUNCATED
-				   ? refuse(self->watch.log_path, state, "", error)
+				   ? file_changed_fail(self->watch.log_path, state, "", error)
 				   : save_log(self, state, error);
 }
 
-bool postern__sqlite_watch_readable(const struct sqlite_store *self) {
+bool postern__sqlite_watch_index_readable(const struct sqlite_store *self) {
 	off_t len;
 	/* Reading from an index without a name is fine. */
 	return !self->watch.log_path ||
@@ -329,7 +334,7 @@ bool postern__sqlite_watch_readable(const struct sqlite_store *self) {
 }
 
 /* After each commit that wrote, as wal_autocheckpoint would. */
-static int on_commit(void *context, sqlite3 *db, const char *name,
+static int watch_on_commit(void *context, sqlite3 *db, const char *name,
 		int frame_count) {
 	struct sqlite_store *self = context;
 	if (strcmp(name, "main") != 0) {
@@ -350,7 +355,7 @@ static int on_commit(void *context, sqlite3 *db, const char *name,
 }
 
 void postern__sqlite_watch_commits(struct sqlite_store *self) {
-	(void)sqlite3_wal_hook(self->writer.db, on_commit, self);
+	(void)sqlite3_wal_hook(self->writer.db, watch_on_commit, self);
 }
 
 static int no_file(const char *path, struct postern_error *error) {
@@ -389,7 +394,8 @@ void postern__sqlite_watch_end(struct sqlite_store *self) {
 	if (!self->watch.log_path || self->watch.log_fd < 0 || !self->writer.db) {
 		return;
 	}
-	(void)tend_index(self, NULL); /* one without a name is still good */
+	(void)index_check_and_repair(self,
+			NULL); /* one without a name is still good */
 	if (postern__sqlite_file_check(&self->file, NULL) != POSTERN_OK ||
 			check_log(&self->watch) == FILE_TRUNCATED ||
 			!has_frame(&self->watch)) {
