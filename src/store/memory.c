@@ -2,19 +2,19 @@
 
 /*
  * The memory store: the plainest implementation of the contract in
- * postern/sys/store.h, and so what the others are measured by. Everything is
- * lost with the process. It is for tests and for duplicates that may return
- * after a restart.
+ * postern/sys/store.h, and the reference for the other stores. Everything is
+ * lost with the process. It is for tests, and for programs that tolerate
+ * duplicates after a restart.
  *
- * This file is the table of operations and the one mutex around them; what
- * they do is in memory_*.c, and memory.h says how it is kept.
+ * This file is the table of operations and the one mutex around them; the
+ * operations are in memory_*.c, and memory.h describes the data.
  *
- * What was accepted is known as long as retention says, by default as long as
- * the store lives. So the use of memory is bounded by a refusal: once messages
- * (some 400 bytes each for one with one delivery, and its texts and body),
- * attempts and conflicts pass bytes_max, new messages are refused with
- * POSTERN_E_UNAVAILABLE; what is in the store can still be worked off. Attempts
- * and conflicts are capped by number and length.
+ * A remembered id is kept as long as retention says, by default as long as the
+ * store exists. So the use of memory has a limit: once messages (some 400 bytes
+ * each for one with one delivery, plus its texts and body), attempts and
+ * conflicts exceed bytes_max, new messages are rejected with
+ * POSTERN_E_UNAVAILABLE; messages in the store can still be processed. Attempts
+ * and conflicts are limited in number and length.
  */
 
 #include "store/memory.h"
@@ -32,7 +32,8 @@
 
 static const struct postern_store_ops memory_ops;
 
-/* The store behind the facade, locked: unlock() it when done. */
+/* Returns the store behind the facade with its mutex acquired; end with
+   mutex_release(). */
 static struct memory_store *mutex_acquire(struct postern_store *store) {
 	assert(store->ops == &memory_ops);
 	struct memory_store *self = container_of(store, struct memory_store, base);
@@ -64,7 +65,8 @@ static int memory_enrol(struct postern_store *store,
 static int memory_apply(struct postern_store *store,
 		struct postern_batch *batch, struct postern_error *error) {
 	if (postern__point_fails("memory-apply.fails")) {
-		return postern__fail(error, POSTERN_E_UNAVAILABLE, "a test says no");
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"injected by a test");
 	}
 	struct memory_store *self = mutex_acquire(store);
 	return mutex_release(self, postern__mem_apply(self, batch, error));
@@ -92,7 +94,7 @@ static int memory_transact(struct postern_store *store, uint64_t node,
 
 static void memory_interrupt(struct postern_store *store, const void *context) {
 	(void)context;
-	(void)store; /* there is no transact to interrupt */
+	(void)store; /* no transact() can be running */
 }
 
 static int memory_recover(struct postern_store *store,
@@ -168,7 +170,7 @@ static int memory_stats(struct postern_store *store,
 
 static int memory_renew(struct postern_store *store, uint64_t node,
 		int64_t ttl_ms, bool *alive_out, struct postern_error *error) {
-	(void)error; /* nothing can go wrong */
+	(void)error; /* cannot fail */
 	struct memory_store *self = mutex_acquire(store);
 	postern__mem_renew(self, node, ttl_ms, alive_out);
 	return mutex_release(self, POSTERN_OK);
@@ -185,7 +187,7 @@ static int memory_lock(struct postern_store *store, const char *name,
 static int memory_unlock(struct postern_store *store,
 		const struct postern_lock *held, uint64_t node,
 		struct postern_error *error) {
-	(void)error; /* nothing can go wrong */
+	(void)error; /* cannot fail */
 	struct memory_store *self = mutex_acquire(store);
 	postern__mem_unlock(self, held, node);
 	return mutex_release(self, POSTERN_OK);
@@ -210,7 +212,7 @@ static void memory_destroy(struct postern_store *store) {
 	postern__mem_messages_finish(self);
 	postern__mem_directory_finish(self);
 	postern__mem_locks_finish(self);
-	(void)pthread_mutex_destroy(&self->mutex); /* nobody has it any more */
+	(void)pthread_mutex_destroy(&self->mutex); /* no thread holds it any more */
 	free(self);
 }
 
@@ -249,7 +251,7 @@ int postern__memory_open(size_t bytes_max,
 	}
 	if (pthread_mutex_init(&self->mutex, NULL) != 0) {
 		free(self);
-		return postern__fail(error, POSTERN_E_NOMEM, "no mutex left");
+		return postern__fail(error, POSTERN_E_NOMEM, "cannot create a mutex");
 	}
 	self->base.ops = &memory_ops;
 	self->clock = options->clock;
@@ -271,12 +273,12 @@ static int memory_open(const char *rest,
 		struct postern_error *error) {
 	if (rest[0] != '\0') {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"nothing follows 'memory:' in a store's URL");
+				"unexpected text after 'memory:' in the store's URL");
 	}
 	if (options->read_only) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"a memory store belongs to one process: there is nothing to "
-				"look into from another");
+				"a memory store cannot be read from another process: use a "
+				"store in a file or a database");
 	}
 	return postern__memory_open(POSTERN__MEMORY_BYTES_MAX, options, out, error);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Claiming in the memory store: first deliveries are chosen and leased, then
- * they are copied for the caller. If a copy cannot be made, all are put back
- * as they were.
+ * Claiming in the memory store: deliveries are chosen and leased first, then
+ * copied for the caller. If a copy fails, all of them become pending as before.
  */
 
 #include <stdlib.h>
@@ -13,7 +12,7 @@
 #include "store/memory.h"
 #include "store/store.h"
 
-/* A leased delivery and what it was before. */
+/* A leased delivery and its values before the lease. */
 struct chosen {
 	struct memory_delivery *delivery;
 	size_t want;
@@ -55,14 +54,14 @@ static void choice_roll_back(struct memory_store *self,
 	}
 }
 
-/* A paused handler wants nothing; nor does it hold up the others. */
+/* A paused handler gets nothing, and does not delay the others. */
 static bool is_unpaused(struct memory_store *self,
 		const struct postern_want *want) {
 	return !postern__mem_owner(self, want->handler)->paused;
 }
 
-/* Whether some want of an in-process handler asks for this suspect, and
-   which. */
+/* Whether a want of an in-process handler includes this suspect; *want_out is
+   its index. */
 static bool is_wanted_suspect(struct memory_store *self,
 		const struct postern_claim *claim,
 		const struct memory_delivery *delivery, size_t *want_out) {
@@ -79,8 +78,8 @@ static bool is_wanted_suspect(struct memory_store *self,
 	return false;
 }
 
-/* Whether others of its group wait or run: members whose handler is paused or
-   not wanted stay behind when the rest is claimed. */
+/* Whether other members of its group are pending or leased: members whose
+   handler is paused or not wanted remain when the others are claimed. */
 static bool group_has_others(struct memory_store *self,
 		const struct memory_delivery *delivery) {
 	postern__list_each(item, &self->suspects) {
@@ -99,7 +98,7 @@ static bool group_has_others(struct memory_store *self,
 	return false;
 }
 
-/* The oldest group of wanted suspects, whole. */
+/* Chooses the oldest group of wanted suspects, whole. */
 static void choose_suspects(struct memory_store *self,
 		const struct postern_claim *claim, struct choice *choice) {
 	uint64_t group = 0;
@@ -119,8 +118,8 @@ static void choose_suspects(struct memory_store *self,
 	}
 }
 
-/* The pending delivery of a handler that is due first, under any of its ids;
-   NULL: there is none. */
+/* The handler's pending delivery that is due first, under any of its ids; NULL:
+   none. */
 static struct memory_delivery *first_due(struct memory_store *self,
 		int64_t handler) {
 	struct memory_delivery *first = NULL;
@@ -147,7 +146,8 @@ static void choose_due(struct memory_store *self,
 			return;
 		}
 		choose_delivery(self, choice, delivery, index);
-		/* A suspect whose handler now runs elsewhere is one no more. */
+		/* A suspect whose handler is no longer in-process is no suspect any
+		   more. */
 		delivery->group = 0;
 	}
 }
@@ -220,8 +220,8 @@ int postern__mem_claim(struct memory_store *self,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error) {
 	if (!postern__mem_holds_lock(self, claim->node, claim->lock)) {
-		return postern__fail(error, POSTERN_E_STALE, "the lock '%s' is lost",
-				claim->lock->name);
+		return postern__fail(error, POSTERN_E_STALE,
+				"lock '%s' is no longer held by this node", claim->lock->name);
 	}
 	int r = POSTERN_OK;
 	struct choice choice = {

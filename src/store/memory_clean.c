@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Cleaning the memory store, in the order of the messages. Of a message that
- * goes a trace is left, its identity and the digest of its body, until that
- * may go too. The cursor is the seq that was looked at last.
+ * Cleanup of the memory store, in the order of the messages. A message that is
+ * removed leaves its remembered id (identity and digest of the body), which is
+ * removed later. The cursor is the seq that was visited last.
  */
 
 #include <string.h>
@@ -25,7 +25,7 @@ rule_of(const struct postern_cleaning *cleaning, int64_t channel) {
 	return NULL;
 }
 
-/* Since when nothing happens to it any more; -1: something may. */
+/* When the message's last delivery ended; -1: the message must be kept. */
 static int64_t message_ended_at(const struct memory_message *message) {
 	int64_t at = message->data.received_at_ms;
 	postern__list_each(item, &message->deliveries) {
@@ -46,7 +46,7 @@ static bool is_past(int64_t at, int64_t keep_ms, int64_t now) {
 	return at >= 0 && keep_ms >= 0 && now - at >= keep_ms;
 }
 
-/* False: no memory, and the message is as it was. */
+/* False: out of memory, and the message is unchanged. */
 static bool clean_one(struct memory_store *self, int64_t seq, int64_t now,
 		struct postern_cleaning *cleaning, size_t *bytes) {
 	struct memory_message *message = self->messages[seq - 1];

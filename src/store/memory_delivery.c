@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Deliveries of the memory store: the sets they live in, and the four
- * functions that move them from one to another.
+ * Deliveries of the memory store: the sets they are in, and the four functions
+ * that move them between sets.
  *
  * A handler's heap always has room for all of its deliveries, so that making
  * one pending cannot fail.
@@ -49,7 +49,7 @@ postern__mem_delivery_find(const struct memory_message *message,
 	return NULL;
 }
 
-/* Due first; among equals the message that came first. */
+/* By due time; of equal due times, by seq. */
 static bool is_before(const struct memory_delivery *a,
 		const struct memory_delivery *b) {
 	return a->due_at_ms != b->due_at_ms ? a->due_at_ms < b->due_at_ms
@@ -62,7 +62,7 @@ static void heap_put(struct memory_heap *heap, size_t index,
 	delivery->heap_index = index;
 }
 
-/* Put a delivery where it belongs, beginning from a free place. */
+/* Moves a delivery to its position in the heap, starting at a free index. */
 static void heap_place(struct memory_heap *heap, size_t index,
 		struct memory_delivery *delivery) {
 	while (index > 0 && is_before(delivery, heap->items[(index - 1) / 2])) {
@@ -139,7 +139,7 @@ void postern__mem_delivery_add(struct memory_store *self,
 	self->bytes += sizeof *delivery;
 }
 
-/* Out of the set of its state. */
+/* Removes the delivery from the set of its state; the state is then ANY. */
 static void delivery_leave_set(struct memory_store *self,
 		struct memory_delivery *delivery) {
 	if (delivery->state == POSTERN_STATE_PENDING) {
@@ -176,7 +176,7 @@ void postern__mem_delivery_remove(struct memory_store *self,
 	postern__mem_delivery_destroy(delivery);
 }
 
-/* The list is by group, and almost always the group is the newest. */
+/* The list is sorted by group; the group is almost always the newest. */
 static void suspect_insert(struct memory_store *self,
 		struct memory_delivery *delivery) {
 	struct postern__list *place = self->suspects.prev;
@@ -207,7 +207,7 @@ void postern__mem_pending_repair(struct memory_store *self, int64_t now) {
 	for (size_t i = 0; i < self->handler_count; i++) {
 		struct memory_heap *heap = &self->handlers[i].pending;
 		size_t count = heap->count;
-		/* Built up again in place, behind the one that is looked at. */
+		/* Rebuild the heap in place: items up to heap->count are a heap. */
 		for (heap->count = 0; heap->count < count;) {
 			struct memory_delivery *delivery = heap->items[heap->count];
 			if (delivery->since_ms > now) {
@@ -252,7 +252,7 @@ void postern__mem_make_parked(struct memory_store *self,
 	delivery_leave_set(self, delivery);
 	delivery->state = POSTERN_STATE_PARKED;
 	self->channels[delivery->message->channel - 1].parked++;
-	/* Only a new message is ever parked, so the list stays in order. */
+	/* Only a new message is parked, so the list stays sorted by seq. */
 	postern__list_push_back(&self->parked, &delivery->set);
 }
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The channels, handlers, keys and nodes that a memory store knows.
+ * The channels, handlers, keys and nodes of a memory store.
  *
- * A key is a name of one stored handler for good. A stored handler owns
- * itself until it turns out that its key was a former one of another handler;
- * then that one owns it, and it is an alias. An owner is never an alias.
+ * A key names one stored handler permanently. A stored handler owns itself
+ * until its key is enrolled as a legacy key of another handler; then that
+ * handler owns it, and it is an alias. An owner is never an alias.
  *
- * Enrolling appends names, handlers and channels, and changes owners. If it
- * fails, the tails are cut off again and the owners are put back.
+ * An enrolment appends names, handlers and channels, and changes owners. If it
+ * fails, the appended items are removed and the owners restored.
  */
 
 #include <assert.h>
@@ -78,12 +78,13 @@ void postern__mem_directory_finish(struct memory_store *self) {
 	free(self->nodes);
 }
 
-/* The array with room for `more` items; NULL: no memory, the old one stays. */
+/* Returns the array with room for `more` items; NULL: out of memory, and the
+   old array stays valid. */
 static void *array_grow(void *items, size_t count, size_t more, size_t size) {
 	return realloc(items, (count + more + 1) * size);
 }
 
-/* Room for whatever the enrolment may add to the arrays. */
+/* Reserves room for everything that the enrolment may add to the arrays. */
 static bool enrolment_reserve(struct memory_store *self,
 		const struct postern_enrolment *enrolment) {
 	size_t name_count = enrolment->handler_count;
@@ -105,7 +106,7 @@ static bool enrolment_reserve(struct memory_store *self,
 	return channels && handlers && names && nodes;
 }
 
-/* What the store knew before, for an enrolment that fails. */
+/* The directory before an enrolment, to restore it if that fails. */
 struct directory_saved {
 	size_t channel_count;
 	size_t handler_count;
@@ -125,7 +126,7 @@ static bool directory_save(struct directory_saved *saved,
 	return saved->owners;
 }
 
-/* Chain the ids of each owner. */
+/* Links the ids of each owner in a list. */
 static void chain_ids(struct memory_store *self) {
 	for (size_t i = 0; i < self->handler_count; i++) {
 		self->handlers[i].next_id = 0;
@@ -195,7 +196,7 @@ static int64_t handler_add(struct memory_store *self) {
 	return id;
 }
 
-/* Everything that belongs to one handler belongs to the other from now on. */
+/* Makes `to` the owner of all ids that `from` owns. */
 static void owner_replace(struct memory_store *self, int64_t from, int64_t to) {
 	for (size_t i = 0; i < self->handler_count; i++) {
 		if (self->handlers[i].owner == from) {
@@ -228,7 +229,7 @@ static bool handler_enrol(struct memory_store *self,
 	return true;
 }
 
-/* Fill in what the caller wants to know, now that all owners are final. */
+/* Returns the handler ids to the caller, now that all owners are final. */
 static int resolve_all(struct memory_store *self,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	for (size_t i = 0; i < enrolment->handler_count; i++) {
@@ -238,7 +239,8 @@ static int resolve_all(struct memory_store *self,
 	return postern__enrolment_check(enrolment, error);
 }
 
-/* Cannot fail: the last step. Takes the array of ids. */
+/* Records the node and its handlers as the last step; cannot fail. Takes the
+   array of ids. */
 static void node_take_ids(struct memory_store *self,
 		const struct postern_enrolment *enrolment, int64_t *ids) {
 	for (size_t i = 0; i < enrolment->handler_count; i++) {
@@ -278,8 +280,9 @@ static bool has_node(const struct memory_store *self, uint64_t node) {
 int postern__mem_enrol(struct memory_store *self,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	if (enrolment->again && !has_node(self, enrolment->node)) {
-		/* One that was found gone does not come back. */
-		return postern__fail(error, POSTERN_E_STALE, "the node is gone");
+		/* An expired node is never enrolled again. */
+		return postern__fail(error, POSTERN_E_STALE, "node %016llx has expired",
+				(unsigned long long)enrolment->node);
 	}
 	int r = POSTERN_OK;
 	struct directory_saved saved = { 0 };
@@ -298,7 +301,7 @@ int postern__mem_enrol(struct memory_store *self,
 		   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	if (r == POSTERN_OK) {
 		node_take_ids(self, enrolment, ids);
-		ids = NULL; /* the node has them */
+		ids = NULL; /* the node owns them now */
 	} else if (saved.owners) {
 		directory_restore(&saved, self);
 	}

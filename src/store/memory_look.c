@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Looking into a memory store: every answer is a walk over all messages,
- * newest first, and is copied out under the mutex.
+ * Reading a memory store: each operation iterates over all messages, newest
+ * first, and copies its result under the mutex.
  */
 
 #include <stdlib.h>
@@ -194,7 +194,7 @@ int postern__mem_get(struct memory_store *self, int64_t seq,
 int postern__mem_find(struct memory_store *self, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
 		size_t *count_out, struct postern_error *error) {
-	(void)error; /* nothing found is a result, and nothing else can happen */
+	(void)error; /* not finding a message is a result, and nothing can fail */
 	size_t count = 0;
 	for (size_t i = self->message_count; i > 0 && count < max; i--) {
 		const struct memory_message *message = self->messages[i - 1];
@@ -223,11 +223,11 @@ static void count_delivery(struct postern_handler_stats *stats,
 		break;
 	case POSTERN_STATE_LEASED: stats->leased++; break;
 	case POSTERN_STATE_POISONED: stats->poisoned++; break;
-	default: break; /* what has ended well is counted as it ends */
+	default: break; /* done and discarded are counted when they end */
 	}
 }
 
-/* `stats` has a place for every stored handler, aliases too. */
+/* `stats` has an element for every stored handler, including aliases. */
 static void stats_count_all(struct memory_store *self,
 		struct postern_handler_stats *stats) {
 	for (size_t i = 0; i < self->handler_count; i++) {

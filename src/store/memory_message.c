@@ -2,9 +2,9 @@
 
 /*
  * Messages of the memory store: an array by seq, and a hash table by identity
- * (channel, source, id), which is the memory of what was seen. Cleaning
- * replaces a message by a trace and removes the trace later. The hash is keyed,
- * so that no sender can choose ids that land in one bucket.
+ * (channel, source, id), which is the dedupe memory. Cleanup replaces a message
+ * by its remembered id and removes that later. The hash is keyed, so that no
+ * sender can choose ids that fall into one bucket.
  */
 
 #include <assert.h>
@@ -17,7 +17,8 @@
 
 #define BUCKET_COUNT_MIN 64
 
-/* The texts of a message, so that what is done to all is written once. */
+/* The text members of a message, so that code for all of them is written
+   once. */
 static const size_t text_offsets[] = {
 	offsetof(struct postern_message, id),
 	offsetof(struct postern_message, source),
@@ -77,7 +78,7 @@ struct memory_message *postern__mem_message_create(
 	postern__list_init(&message->conflicts);
 	message->bytes = bytes;
 
-	/* Headers first: they are the ones that need alignment. */
+	/* Headers come first, because they need alignment. */
 	struct postern_header *headers = (struct postern_header *)(message + 1);
 	char *place = (char *)(headers + copy.header_count);
 	for (size_t i = 0; i < copy.header_count; i++) {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What a memory store does when nobody asks it to accept or claim: take back
- * what a lost node had leased, find the deliveries that no handler is
- * registered for, and wake parked messages.
+ * The memory store's part of a sweep: recover the leases of expired nodes, find
+ * and poison orphaned deliveries, and unpark messages.
  */
 
 #include <stdlib.h>
@@ -16,10 +15,11 @@
 struct lost {
 	struct memory_delivery *delivery;
 	bool in_process;
-	struct memory_attempt *attempt; /* of a crash */
+	struct memory_attempt *attempt; /* only for a crash */
 };
 
-/* Plain ones first, then group by group, the members by message. */
+/* Deliveries that are not in-process first, then by group, and by message
+   within a group. */
 static int lost_compare(const void *left, const void *right) {
 	const struct lost *a = left;
 	const struct lost *b = right;
@@ -59,8 +59,8 @@ static void memory_crash_record(struct memory_store *self, struct lost *lost,
 	}
 }
 
-/* Lost members of one group come back as two: the first half, which has the
-   odd one, will be tried first. */
+/* The lost members of one group become two groups: the first half, which is
+   larger if the count is odd, will be run first. */
 static void memory_group_split(struct memory_store *self, struct lost *lost,
 		size_t count, int64_t now, struct postern_recovered *out) {
 	for (size_t i = 0; i < count; i++) {
@@ -73,7 +73,7 @@ static void memory_group_split(struct memory_store *self, struct lost *lost,
 	}
 }
 
-/* Returns how many were dealt with. */
+/* Recovers one delivery, or all lost members of one group; returns how many. */
 static size_t memory_lost_recover(struct memory_store *self, struct lost *lost,
 		size_t count, int64_t now, struct postern_recovered *out) {
 	if (has_crashed(lost)) {
@@ -94,7 +94,8 @@ static size_t memory_lost_recover(struct memory_store *self, struct lost *lost,
 	return members;
 }
 
-/* Whose lease it is, is gone. */
+/* Whether the lease is lost: its node is expired or, under a lock, is any node
+   other than the lock's owner. */
 static bool lease_is_lost(struct memory_store *self,
 		const struct postern_recovery *recovery,
 		const struct memory_delivery *delivery, int64_t now) {
@@ -107,7 +108,8 @@ int postern__mem_recover(struct memory_store *self,
 		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error) {
 	if (!postern__mem_holds_lock(self, recovery->node, recovery->lock)) {
-		return postern__fail(error, POSTERN_E_STALE, "the lock '%s' is lost",
+		return postern__fail(error, POSTERN_E_STALE,
+				"lock '%s' is no longer held by this node",
 				recovery->lock->name);
 	}
 	int r = POSTERN_OK;
@@ -156,7 +158,8 @@ out:
 	return r;
 }
 
-/* By a node that lives; whoever asks does, even if it is late. */
+/* Whether a live node has the handler configured; the asking node counts as
+   live even if it is late. */
 static bool handler_is_registered(struct memory_store *self, uint64_t asking,
 		int64_t handler) {
 	int64_t now = postern__mem_now(self);
@@ -202,7 +205,7 @@ static bool handler_is_selected(struct memory_store *self,
 		   strcmp(postern__mem_handler(self, handler->owner)->key, only) == 0;
 }
 
-/* The first pending orphan, NULL: none. */
+/* A pending orphaned delivery; NULL: none. */
 static struct memory_delivery *orphan_first(struct memory_store *self,
 		uint64_t asking, const char *only) {
 	for (size_t i = 0; i < self->handler_count; i++) {
@@ -288,7 +291,7 @@ int postern__mem_orphans(struct memory_store *self, uint64_t node,
 	return POSTERN_OK;
 }
 
-/* Make the deliveries of one message, but do not add them yet. */
+/* Creates the deliveries of one message without adding them yet. */
 static bool unpark_plan(struct memory_store *self,
 		struct memory_message *message, const struct postern_route *routes,
 		size_t route_count, size_t reserve, struct postern__list *planned) {
@@ -316,7 +319,7 @@ static bool unpark_plan(struct memory_store *self,
 	return true;
 }
 
-/* Returns how many messages are parked no more. */
+/* Adds the planned deliveries; returns how many messages were unparked. */
 static uint64_t unpark_planned(struct memory_store *self,
 		struct postern__list *planned) {
 	uint64_t count = 0;

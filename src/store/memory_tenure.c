@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Nodes and locks of the memory store: who is there, and until when.
+ * Nodes and locks of the memory store, and when they expire.
  *
- * A point in time that lies in the future because the clock was set back
- * would keep the dead alive; so each is kept with the time it was set, and
- * what was set in the future begins anew when it is looked at.
+ * If the clock was set back, an end time may be far in the future and keep an
+ * expired node live. So each end time is stored with the time of its renewal,
+ * and one that was renewed in the future starts again when it is checked.
  */
 
 #include <postern/sys/clock.h>
@@ -88,7 +88,7 @@ static struct memory_lock *find_lock(struct memory_store *self,
 	return NULL;
 }
 
-/* A lock that nobody has; NULL: no memory. */
+/* Adds a lock that is free; NULL: out of memory. */
 static struct memory_lock *add_lock(struct memory_store *self,
 		const char *name) {
 	struct memory_lock *locks =
@@ -141,7 +141,7 @@ void postern__mem_unlock(struct memory_store *self,
 	}
 }
 
-/* Whoever leases under another lock than this one; NULL: nobody. */
+/* A node that leases under another lock than this one; NULL: none. */
 static const struct memory_node *find_rival(const struct memory_store *self,
 		uint64_t node, const char *lock_name) {
 	for (size_t i = 0; i < self->node_count; i++) {
@@ -160,7 +160,8 @@ int postern__mem_engage(struct memory_store *self, uint64_t node,
 	postern__mem_nodes_expire(self, node, postern__mem_now(self));
 	struct memory_node *found = postern__mem_node(self, node);
 	if (!found) {
-		return postern__fail(error, POSTERN_E_STALE, "the node is gone");
+		return postern__fail(error, POSTERN_E_STALE, "node %016llx has expired",
+				(unsigned long long)node);
 	}
 	const struct memory_node *rival = find_rival(self, node, name);
 	if (rival) {
@@ -172,7 +173,7 @@ int postern__mem_engage(struct memory_store *self, uint64_t node,
 	return POSTERN_OK;
 }
 
-/* A term as it would be judged now, left as it is. */
+/* The expiry as a check now would see it; the stored one is unchanged. */
 static struct memory_expiry expiry_at(struct memory_expiry expiry,
 		int64_t now) {
 	(void)expiry_has_passed(&expiry, now);
@@ -190,7 +191,7 @@ static int lock_compare(const void *a, const void *b) {
 			((const struct postern_lock_stats *)b)->name);
 }
 
-/* How many deliveries each of the nodes has. */
+/* Counts the deliveries that each node has leased. */
 static void count_leases(const struct memory_store *self,
 		struct postern_node_stats *nodes, size_t count) {
 	for (size_t i = 0; i < self->message_count; i++) {
