@@ -3,16 +3,17 @@
 /*
  * Applying a batch: settlements, then accepts, as one transaction.
  *
- * Accepting goes over the batch twice. First every message is looked up in
- * and added to the memory of what was seen, in the order of the keys, which
- * are random: neighbours in the index are touched one after the other. The
- * sort is stable, so of two copies in one batch the first one is the one that
- * is new. Every message has its seq before that, in the order of the batch;
- * those that turn out to be known leave a gap. Then, in the order of the
- * batch, messages and deliveries are appended, and what is known is counted.
+ * Accepting passes over the batch twice. The first pass finds or adds every
+ * identity in the dedupe memory, in the order of the keys, which are random, so
+ * that neighbours in the index are touched one after the other. The sort is
+ * stable, so of two copies in one batch the first is the new one. Every message
+ * gets its seq before that, in the order of the batch; messages that turn out
+ * to be known leave a gap. The second pass, in the order of the batch, appends
+ * messages and deliveries, and counts copies.
  *
- * An item that cannot be stored fails the batch; the caller will try smaller
- * ones. There is no savepoint per item: they cost more than the inserts.
+ * An item that cannot be stored fails the batch; the caller then tries smaller
+ * batches. There is no savepoint per item: savepoints cost more than the
+ * inserts.
  */
 
 #include <assert.h>
@@ -54,7 +55,7 @@ static int arrivals_reserve(struct sqlite_store *self, size_t count,
 	return POSTERN_OK;
 }
 
-/* What was seen under this key, if anything. */
+/* Sets the accept's code and seq if the dedupe memory has its key. */
 static int seen_find(struct sqlite_store *self,
 		const struct sqlite_arrival *arrival, struct postern_accept *accept,
 		struct postern_error *error) {
@@ -72,7 +73,8 @@ static int seen_find(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-/* Decides the item's code, and its seq if it is known. */
+/* Adds the key to the dedupe memory; sets the accept's code, and its seq if it
+   is known. */
 static int seen_insert(struct sqlite_store *self,
 		const struct sqlite_arrival *arrival, struct postern_accept *accept,
 		struct postern_error *error) {
@@ -96,7 +98,7 @@ static int seen_insert(struct sqlite_store *self,
 				   : r;
 }
 
-/* Make the delivery of a route that has none; node 0: do not lease it. */
+/* Creates the delivery of a route that has none; node 0: it is not leased. */
 static int open_route(struct sqlite_store *self, uint64_t node, int64_t seq,
 		struct postern_route *route, int64_t now, struct postern_error *error) {
 	int64_t owner = postern__sqlite_handler(self, route->handler)->owner;
@@ -133,7 +135,8 @@ static int accept_insert(struct sqlite_store *self, uint64_t node,
 	return r;
 }
 
-/* Whether the message is still there; if it is, whether it is the same. */
+/* Reports whether the message is still stored; fails if the stored message has
+   another identity. */
 static int check_message(struct sqlite_store *self,
 		const struct postern_accept *accept, bool *exists_out,
 		struct postern_error *error) {
@@ -155,8 +158,8 @@ static int check_message(struct sqlite_store *self,
 	int r = postern__sqlite_end(&query, error);
 	if (r == POSTERN_OK && !same) {
 		r = postern__fail(error, POSTERN_E_CORRUPT,
-				"'%s' is damaged: what was seen of message %lld is not what "
-				"is stored",
+				"'%s' is damaged: the remembered id of message %lld belongs to "
+				"another message",
 				self->file.path, (long long)accept->seq);
 	}
 	*exists_out = exists;
@@ -177,7 +180,7 @@ static int parked_delete(struct sqlite_store *self,
 	return r;
 }
 
-/* Make or open the delivery of one route to a message that is known. */
+/* Creates or reopens the delivery of one route of a known message. */
 static int known_add_route(struct sqlite_store *self,
 		const struct postern_accept *accept, struct postern_route *route,
 		int64_t now, struct postern_error *error) {
@@ -288,7 +291,7 @@ static int accept_one(struct sqlite_store *self, uint64_t node,
 	return accept_insert(self, node, accept, now, error);
 }
 
-/* The item as if it were new, and its key. */
+/* Initialises the accept as a new message, and computes its key. */
 static int arrival_prepare(struct sqlite_store *self,
 		struct postern_batch *batch, size_t index, int64_t now,
 		struct postern_error *error) {
@@ -333,7 +336,8 @@ static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
 	return r;
 }
 
-/* The last seq given out moves on; gaps in the end are no loss. */
+/* Advances next_seq past the last seq that was used; unused ones at the end of
+   the batch are given to the next. */
 static void next_seq_advance(struct sqlite_store *self,
 		const struct postern_batch *batch) {
 	for (size_t i = batch->accept_count; i > 0; i--) {
@@ -350,7 +354,8 @@ static int batch_apply(struct sqlite_store *self, struct postern_batch *batch,
 	bool holds;
 	int r = postern__sqlite_holds_lock(self, batch->node, batch->lock, &holds,
 			error);
-	/* Nobody has node 0: nothing is settled or leased under a lost lock. */
+	/* No lease belongs to node 0: under a lost lock nothing is settled or
+	   leased. */
 	uint64_t node = holds ? batch->node : 0;
 	for (size_t i = 0; r == POSTERN_OK && i < batch->settlement_count; i++) {
 		r = postern__sqlite_settle(self, node, &batch->settlements[i], now,

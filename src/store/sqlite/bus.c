@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * SIGBUS: SQLite has read or written a page of a mapped index (FILE-shm) that
- * is no longer there, because somebody truncated the file, see watch.c. The
- * program's handler calls postern__sqlite_repair_indexes(), which empties the
- * index and makes it as long as before, so that the access finds zeros when
- * the kernel repeats it. SQLite takes an index without a header for none and
- * builds it anew; a transaction that was under way is rolled back before its
- * COMMIT.
+ * SIGBUS: SQLite accessed a page of a mapped index (FILE-shm) that no longer
+ * exists, because the file was truncated, see watch.c. The program's signal
+ * handler calls postern__sqlite_repair_indexes(), which empties the index and
+ * makes it as long as before, so that the access finds zeros when the kernel
+ * repeats it. SQLite treats an index without a header as missing and rebuilds
+ * it; a transaction that was open is rolled back before its COMMIT.
  *
  * A signal has one handler in a process, so the library installs none, and
- * remembers indexes only in a process that has one. They are the one thing in
- * this room that is not passed around: a handler gets no context.
+ * records indexes only in a process that has one. The records are the only
+ * global state in this directory: a signal handler gets no context.
  */
 
 #include <limits.h>
@@ -23,7 +22,7 @@
 #include "store/sqlite/sqlite.h"
 #include "store/store.h"
 
-/* Stores that one process has open; those above it go without. */
+/* The most stores that are protected in one process; others are not. */
 #define INDEX_COUNT 64
 
 static struct {
@@ -42,7 +41,8 @@ bool postern__sqlite_repair_indexes(void) {
 		off_t len = atomic_load(&indexes[i].len);
 		if (len > 0 && stat(indexes[i].path, &status) == 0 &&
 				status.st_size < len) {
-			/* What is left of it must not pass for all of it. */
+			/* Empty it first: SQLite must not read the rest as a complete
+			   index. */
 			repaired = (truncate(indexes[i].path, 0) == 0 &&
 							   truncate(indexes[i].path, len) == 0) ||
 					   repaired;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Claiming: pick first, then lease what was picked in one transaction.
+ * Claiming: pick deliveries first, then lease them in one transaction.
  *
- * Nobody else writes, so what was picked is still there when it is leased. If
- * nothing is due nothing is written, and if no wanted handler has anything
- * pending, which the counts know, the file is not even looked at.
+ * No other process writes, so picked deliveries are unchanged when they are
+ * leased. If nothing is due, nothing is written; if no wanted handler has
+ * pending deliveries, which the counts tell, the file is not read at all.
  *
- * Each id of a handler is asked by itself, through an index of its own pending
- * deliveries by due time: neither the backlog nor the neighbours matter. The
- * owner's id comes last: nothing new is stored under an alias, so its
- * deliveries cannot hold up the others for long.
+ * Each id of a handler is queried separately, through an index of its pending
+ * deliveries by due time, so the cost does not depend on the backlog or on
+ * other handlers. The owner's id comes last: new deliveries are never stored
+ * under an alias, so the deliveries of aliases cannot delay the others for
+ * long.
  */
 
 #include <assert.h>
@@ -54,7 +55,8 @@ static void picks_add(struct picks *picks, int64_t seq, int64_t handler,
 	};
 }
 
-/* A paused handler wants nothing; nor does it hold up the others. */
+/* Whether the want's handler has pending deliveries; a paused handler gets
+   nothing, and does not delay the others. */
 static bool has_claimable(struct sqlite_store *self,
 		const struct postern_want *want) {
 	const struct sqlite_handler *owner =
@@ -70,8 +72,8 @@ static bool has_claimable(struct sqlite_store *self,
 	return false;
 }
 
-/* Whether some want of an in-process handler asks for a suspect that is stored
-   under this id, and which. */
+/* Whether a want of an in-process handler includes suspects that are stored
+   under this id; *want_out is its index. */
 static bool is_wanted_suspect(struct sqlite_store *self,
 		const struct postern_claim *claim, int64_t handler, size_t *want_out) {
 	const struct sqlite_handler *owner = postern__sqlite_owner(self, handler);
@@ -86,8 +88,9 @@ static bool is_wanted_suspect(struct sqlite_store *self,
 	return false;
 }
 
-/* It runs alone only if nobody else of its group waits or runs: members whose
-   handler is paused or not wanted stay behind when the rest is claimed. */
+/* Marks the pick as solo if no other member of its group is pending or leased:
+   members whose handler is paused or not wanted remain when the others are
+   claimed. */
 static int mark_solo(struct sqlite_store *self, int64_t group,
 		struct pick *pick, struct postern_error *error) {
 	struct sqlite_query query;
@@ -101,7 +104,7 @@ static int mark_solo(struct sqlite_store *self, int64_t group,
 	return postern__sqlite_end(&query, error);
 }
 
-/* The oldest group of wanted suspects, whole; the others are counted. */
+/* Picks the oldest group of wanted suspects, whole; counts the others. */
 static int pick_suspects(struct sqlite_store *self,
 		const struct postern_claim *claim, struct picks *picks,
 		uint64_t *waiting_out, struct postern_error *error) {
@@ -139,7 +142,8 @@ static int pick_suspects(struct sqlite_store *self,
 static int pick_due(struct sqlite_store *self, int64_t id, bool in_process,
 		size_t want, size_t max, int64_t now, struct picks *picks,
 		struct postern_error *error) {
-	/* A suspect whose handler now runs elsewhere is one no more. */
+	/* A suspect whose handler is no longer in-process is no suspect any
+	   more. */
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			in_process
@@ -168,7 +172,7 @@ static size_t lesser(size_t a, size_t b) {
 	return a < b ? a : b;
 }
 
-/* What one want may have, its aliases first. */
+/* Picks for one want, its aliases first. */
 static int pick_want(struct sqlite_store *self,
 		const struct postern_claim *claim, size_t index, int64_t now,
 		struct picks *picks, struct postern_error *error) {
@@ -188,7 +192,7 @@ static int pick_want(struct sqlite_store *self,
 						   : r;
 }
 
-/* Whether a want before this one is of the same handler. */
+/* Whether an earlier want is of the same handler. */
 static bool want_is_repeated(struct sqlite_store *self,
 		const struct postern_claim *claim, size_t index) {
 	const struct sqlite_handler *owner =
@@ -221,7 +225,8 @@ static int pick_all(struct sqlite_store *self,
 	return r;
 }
 
-/* The delivery as it is before, and its message; whether both were found. */
+/* Reads the delivery before it is leased, and its message; *found_out: the
+   delivery exists. */
 static int read_pick(struct sqlite_store *self, const struct pick *pick,
 		struct postern_memory *memory, struct postern_claimed *out,
 		bool *found_out, struct postern_error *error) {
@@ -248,7 +253,7 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 			.suspicion = pick->suspicion,
 		};
 	}
-	/* Without a channel there is no message: it is gone. */
+	/* Without a channel, the message is missing. */
 	if (*found_out && out->channel) {
 		struct postern_message *message =
 				postern_memory_alloc(memory, sizeof *message);
@@ -257,7 +262,7 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 					: postern__sqlite_no_memory(error);
 		out->message = message;
 		if (r == POSTERN_E_CORRUPT) {
-			/* One damaged row must not hold up all the others. */
+			/* One damaged row must not block all the others. */
 			out->message = NULL;
 			r = POSTERN_OK;
 		}
@@ -276,11 +281,12 @@ static int lease_pick(struct sqlite_store *self, uint64_t node,
 	}
 	if (!found) {
 		return postern__fail(error, POSTERN_E_CORRUPT,
-				"'%s' is damaged: an index names a delivery of message %lld "
-				"that is not there",
+				"'%s' is damaged: an index refers to a delivery of message "
+				"%lld "
+				"that does not exist",
 				self->file.path, (long long)pick->seq);
 	}
-	/* No RETURNING here: SQLite makes a temporary table for it. */
+	/* No RETURNING here: SQLite creates a temporary table for it. */
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"UPDATE postern_open SET node = ?3, since = ?4, fence = ?5,"
@@ -319,7 +325,7 @@ static int lease_all(struct sqlite_store *self,
 	return r;
 }
 
-/* When the next delivery under this id is due, if that is sooner. */
+/* Lowers *next to the time until the next delivery of this id is due. */
 static int next_due_of(struct sqlite_store *self, int64_t id, int64_t now,
 		int64_t *next, struct postern_error *error) {
 	struct sqlite_query query;

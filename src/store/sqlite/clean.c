@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Cleaning: first the messages in the order they came, then the memory of
- * them in the order of its keys. Both are the order on the disk, so a batch
- * touches few pages however random the ids are; an index by time, which every
- * accept would have to pay for, is not needed.
+ * Cleanup: first the messages in the order of their seq, then the dedupe memory
+ * in the order of its keys. Both are the order on the disk, so a batch touches
+ * few pages however random the ids are; an index by time, which would slow down
+ * every accept, is not needed.
  *
- * Messages come in the order of time: the first that is too young for every
- * rule ends the first part. One that came in the future, when the clock was
- * wrong, says nothing of those behind it.
+ * Messages are in the order of time: the first that is too young for every rule
+ * ends the first part. A message that was received in the future, when the
+ * clock was wrong, says nothing about the messages after it.
  *
- * The cursor is the part, the seq and the key that were looked at last.
+ * The cursor is the part, and the seq and the key that were visited last.
  */
 
 #include <stdlib.h>
@@ -27,14 +27,14 @@ struct cursor {
 };
 
 _Static_assert(sizeof(struct cursor) <= POSTERN_CLEANING_CURSOR_LEN,
-		"it has to fit");
+		"the cursor must fit");
 
 struct cleaner {
 	struct sqlite_store *store;
 	struct postern_cleaning *cleaning;
 	struct cursor cursor;
 	int64_t now;
-	/* The first and last of neighbours that go, 0: none yet. */
+	/* The first and the last seq of consecutive messages to remove; 0: none. */
 	int64_t from;
 	int64_t to;
 	uint8_t (*keys)[SQLITE_IDENTITY_LEN];
@@ -53,7 +53,7 @@ static const struct postern_retention *rule_of(const struct cleaner *cleaner,
 	return NULL;
 }
 
-/* Younger messages cannot go under any rule. */
+/* Messages received later than this cannot be removed under any rule. */
 static int64_t received_at_max(const struct cleaner *cleaner) {
 	int64_t keep = INT64_MAX;
 	for (size_t i = 0; i < cleaner->cleaning->rule_count; i++) {
@@ -72,7 +72,7 @@ static int delete_range(struct cleaner *cleaner, const char *sql, int *changes,
 	return postern__sqlite_end_changes(&query, changes, error);
 }
 
-/* Remove the neighbours that were found to go. */
+/* Removes the messages from..to and all that belongs to them. */
 static int messages_remove(struct cleaner *cleaner,
 		struct postern_error *error) {
 	static const char *const tables[] = {
@@ -101,7 +101,8 @@ static int messages_remove(struct cleaner *cleaner,
 	return r;
 }
 
-/* A number is never given twice, even if the last message is gone. */
+/* Records the highest seq removed: a seq is never used twice, even if the last
+   message was removed. */
 static int last_seq_write(struct cleaner *cleaner,
 		struct postern_error *error) {
 	struct sqlite_query query;
@@ -118,7 +119,7 @@ struct candidate {
 	int64_t received_at;
 	int64_t finished_at;
 	int64_t body_len;
-	bool kept; /* open, parked or poisoned */
+	bool kept; /* some delivery is open or poisoned, or the message is parked */
 };
 
 static bool is_removable(const struct cleaner *cleaner,
@@ -130,9 +131,9 @@ static bool is_removable(const struct cleaner *cleaner,
 	return rule && !candidate->kept && cleaner->now - at >= rule->payload_ms;
 }
 
-/* The next messages, as an array; *count_out: how many. Ends with the body
-   that passes what a call may remove: what follows is read when it is its
-   turn. The length of a blob is read without its pages. */
+/* Reads the next messages into `out`. Stops after the body that exceeds what a
+   call may remove: later messages are read in the next call. The length of a
+   blob is read without its pages. */
 static int read_candidates(struct cleaner *cleaner, struct candidate *out,
 		size_t *count_out, struct postern_error *error) {
 	struct sqlite_query query;
@@ -198,7 +199,7 @@ static int clean_messages(struct cleaner *cleaner, struct candidate *candidates,
 				   : r;
 }
 
-/* Collect the keys that may be forgotten; *count_out: how many were read. */
+/* Collects the remembered ids to remove; *count_out: how many were read. */
 static int read_keys(struct cleaner *cleaner, size_t *count_out,
 		struct postern_error *error) {
 	struct sqlite_query query;
@@ -211,8 +212,8 @@ static int read_keys(struct cleaner *cleaner, size_t *count_out,
 	postern__sqlite_bind_blob(&query, 1, cleaner->cursor.key,
 			cleaner->cursor.keys_begun ? sizeof cleaner->cursor.key : 0);
 	postern__sqlite_bind_int(&query, 2, (int64_t)cleaner->cleaning->max);
-	/* What is longer or shorter is not ours: it is left alone, and is no part
-	   of a batch, for a batch that is not full is the last. */
+	/* Keys of another length are not ours: they are kept and do not count,
+	   because a batch that is not full is the last. */
 	postern__sqlite_bind_int(&query, 3, SQLITE_IDENTITY_LEN);
 	while (postern__sqlite_row(&query)) {
 		const struct postern_retention *rule =
@@ -235,7 +236,7 @@ static int read_keys(struct cleaner *cleaner, size_t *count_out,
 	return postern__sqlite_end(&query, error);
 }
 
-/* What was counted of copies that came after the message was gone. */
+/* Deletes the counts of copies that arrived after the message was removed. */
 static int copy_counts_delete(struct cleaner *cleaner, int64_t seq,
 		struct postern_error *error) {
 	int changes;

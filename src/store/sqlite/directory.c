@@ -3,10 +3,10 @@
 /*
  * Channels and handlers with their counts, in memory.
  *
- * Stored ids are 1, 2, 3, …: rows are never removed, so they index an array.
- * What a transaction changes in the counts is gathered here, whatever the
- * number of deliveries, and written as one row per handler and channel that
- * changed.
+ * Stored ids are 1, 2, 3, …: rows are never removed, so the ids index an array.
+ * The changes that a transaction makes to the counts are collected here, for
+ * any number of deliveries, and written as one row per changed handler and
+ * channel.
  */
 
 #include <stdlib.h>
@@ -280,7 +280,7 @@ void postern__sqlite_count(struct sqlite_store *self, int64_t handler,
 		enum postern_state state, uint32_t failures, int n) {
 	struct sqlite_handler *known = postern__sqlite_handler(self, handler);
 	if (!known) {
-		return; /* 0: a parked message that was discarded */
+		return; /* handler 0: a parked message that was discarded */
 	}
 	struct sqlite_counts *changes = &known->changes;
 	switch (state) {
@@ -290,7 +290,8 @@ void postern__sqlite_count(struct sqlite_store *self, int64_t handler,
 		break;
 	case POSTERN_STATE_LEASED: changes->leased += n; break;
 	case POSTERN_STATE_POISONED: changes->poisoned += n; break;
-	/* These two are of all times: what is opened again was counted. */
+	/* These two count all deliveries ever ended: reopening one does not
+	   subtract it. */
 	case POSTERN_STATE_DONE: changes->done += n > 0 ? n : 0; break;
 	case POSTERN_STATE_DISCARDED: changes->discarded += n > 0 ? n : 0; break;
 	default: break;

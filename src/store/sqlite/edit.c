@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What an operator may do by hand: retry, discard, pause, resume.
+ * Changes that an operator makes: retry, discard, pause, resume.
  */
 
 #include <stdlib.h>
@@ -31,7 +31,8 @@ static int sqlite_edit_check(const struct postern_edit *edit,
 	}
 }
 
-/* What is discarded stays so: asking again is fine and changes nothing. */
+/* A discarded delivery stays discarded: discarding it again succeeds and
+   changes nothing. */
 static bool is_needed(const struct postern_edit *edit,
 		const struct sqlite_delivery *delivery) {
 	return edit->kind == POSTERN_EDIT_RETRY ||
@@ -70,7 +71,7 @@ static int discard_poisoned(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-/* The ledger has a row without a handler then. */
+/* The ledger gets a row with handler 0. */
 static int discard_parked(struct sqlite_store *self, int64_t seq,
 		struct postern_error *error) {
 	struct sqlite_query query;
@@ -134,8 +135,8 @@ static int find_parked(struct sqlite_store *self, int64_t seq,
 	return postern__sqlite_end(&query, error);
 }
 
-/* A handler has two deliveries of a message if both it and its alias had one
-   before they were one; then the one that can be edited is meant. */
+/* A handler has two deliveries of a message if the handler and its alias each
+   had one before they were merged; this returns the one that can be edited. */
 static int edit_find_one(struct sqlite_store *self,
 		const struct postern_edit *edit, struct sqlite_delivery *out,
 		struct postern_error *error) {
@@ -236,7 +237,7 @@ static int edit_find_many(struct sqlite_store *self,
 		if (r != POSTERN_OK || !statement) {
 			break;
 		}
-		/* A parked message that was discarded has nobody to retry it. */
+		/* A discarded parked message has no handler to retry it. */
 		if (retrying &&
 				sqlite3_column_int64(statement, SQLITE_ROW_HANDLER) == 0) {
 			continue;

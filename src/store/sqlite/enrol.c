@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Enrolling: from names to stored ids, for good.
+ * Enrolling: resolves names to stored ids, permanently.
  *
- * A key names one stored handler. A handler owns itself until its key turns
- * out to be a former key of another handler that is stored too; then that one
- * owns it, and it is an alias. An owner is never an alias.
+ * A key names one stored handler. A handler owns itself until its key is
+ * enrolled as a legacy key of another stored handler; then that handler owns
+ * it, and it is an alias. An owner is never an alias.
  */
 
 #include <postern/handler.h>
@@ -59,7 +59,8 @@ static int handler_insert(struct sqlite_store *self, const char *key,
 	return r;
 }
 
-/* The handler of a key that is new: that of a former key, or a new one. */
+/* Resolves a new key: to the handler of one of its legacy keys, or to a new
+   handler. */
 static int new_key_resolve(struct sqlite_store *self,
 		const struct postern_enrol_handler *handler, int64_t *id_out,
 		struct postern_error *error) {
@@ -80,7 +81,7 @@ static int new_key_resolve(struct sqlite_store *self,
 	return r;
 }
 
-/* Everything that belongs to one handler belongs to the other from now on. */
+/* Makes `to` the owner of all ids that `from` owns. */
 static int owner_update(struct sqlite_store *self, int64_t from, int64_t to,
 		struct postern_error *error) {
 	struct sqlite_query query;
@@ -123,7 +124,7 @@ static int handler_enrol(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-/* Fill in what the caller wants to know, now that all owners are final. */
+/* Returns the handler ids to the caller, now that all owners are final. */
 static int resolve_all(struct sqlite_store *self,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -168,7 +169,7 @@ static int node_enrol(struct sqlite_store *self,
 	return r;
 }
 
-/* A node that was found gone does not come back. */
+/* An expired node is never enrolled again. */
 static int reenrol_check(struct sqlite_store *self,
 		const struct postern_enrolment *enrolment,
 		struct postern_error *error) {
@@ -183,7 +184,9 @@ static int reenrol_check(struct sqlite_store *self,
 	known = postern__sqlite_row(&query);
 	int r = postern__sqlite_end(&query, error);
 	return r == POSTERN_OK && !known
-				   ? postern__fail(error, POSTERN_E_STALE, "the node is gone")
+				   ? postern__fail(error, POSTERN_E_STALE,
+							 "node %016llx has expired",
+							 (unsigned long long)enrolment->node)
 				   : r;
 }
 
@@ -217,12 +220,12 @@ int postern__sqlite_enrol(struct postern_store *store,
 		r = enrol_all(self, enrolment, error);
 		bool enrolled = r == POSTERN_OK;
 		if (enrolled) {
-			/* Before the commit: after it nothing may fail any more. */
+			/* Before the commit: nothing may fail after it. */
 			r = postern__sqlite_directory_load(self, error);
 		}
 		r = postern__sqlite_finish(self, r, error);
-		/* Then the directory is of what was undone: read it again before it
-		   is used. */
+		/* After a rollback the loaded directory is wrong: reload it before the
+		   next use. */
 		self->broken = self->broken || (enrolled && r != POSTERN_OK);
 	}
 	postern__sqlite_gate_leave(self);
