@@ -32,7 +32,7 @@
 #define WAL_BYTES_KEPT "67108864"
 
 /* Page caches in KiB. The writer's holds the inner pages of the dedupe memory,
-   up to ten million ids and more. */
+   even with more than ten million ids. */
 #define WRITER_CACHE_KIB "65536"
 #define READER_CACHE_KIB "8192"
 

@@ -1,37 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The file and who owns it.
+ * The file and its owner.
  *
  * A file belongs to one process at a time: the one that holds two locks. The
- * first is on FILE.lock, which has the owner's pid in it for people and
- * commands to read. The name is that of the file behind all symbolic links,
- * so that two names of one file meet at one lock. Of hard links no name is
- * the real one, and SQLite finds the write-ahead log by name: such a file is
- * refused. The lock file stays: removing it would let two processes lock two
- * files of one name. A database is created only under that lock: if somebody
- * removed it from under its owner, a new one would meet that one's log.
+ * first is on FILE.lock, which contains the owner's pid for people and commands
+ * to read. FILE is the name behind all symbolic links, so that two names of one
+ * file lead to one lock. Hard links have no such name, and SQLite finds the
+ * write-ahead log by name: a file with several is refused. The lock file is
+ * never removed: that would let two processes lock two files of one name. A
+ * database is created only under that lock: if it was removed while its owner
+ * has it open, a new database would be combined with the old one's log.
  *
  * People do remove a "stale" lock file. So the second lock is on the database
- * itself, which nobody can remove and still have a store: whoever opens the
- * same database meets it, whatever became of FILE.lock. It is a lock of an
- * open file description (F_OFD_SETLK) on a byte far behind those that SQLite
- * locks (0x40000000 to 0x400001ff) and behind the end of any file. A POSIX
- * lock would not do: it is the process's, so it is lost when SQLite, or
- * anybody else in the process, closes any descriptor of the file, and one
- * process would not meet itself. For the same reason this descriptor is
- * closed after all connections: closing it drops SQLite's POSIX locks.
- * (A process that removes the lock file of its own store and opens the store
- * again has its first connections without them. They keep other programs from
- * removing the log, which watch.c notices.)
+ * itself, which nobody can remove and still have a store: every process that
+ * opens the same database finds it, whatever happened to FILE.lock. It is a
+ * lock of an open file description (F_OFD_SETLK) on a byte far behind those
+ * that SQLite locks (0x40000000 to 0x400001ff) and behind the end of any file.
+ * A POSIX lock is not sufficient: it belongs to the process, so it is lost when
+ * SQLite, or anything else in the process, closes any descriptor of the file,
+ * and it does not exclude a second opening in the same process. For the same
+ * reason this descriptor is closed after all connections: closing it releases
+ * SQLite's POSIX locks. (If a process removes the lock file of its own store
+ * and opens the store again, its first connections lose their POSIX locks.
+ * These keep other programs from removing the log, which watch.c detects.)
  *
- * Both locks go with open files, so the kernel gives them back when the
- * process ends, however it ends, and one process that opens a file twice
- * meets itself.
+ * Both locks belong to open files, so the kernel releases them when the process
+ * ends, however it ends, and a process cannot open a file twice.
  *
- * What tells a store that was removed from one that never was: its log, its
- * index, and a second line in FILE.lock, from when the store is open until it
- * is closed with the database in its place.
+ * A store that was removed differs from one that never existed by its log, its
+ * index, and a second line in FILE.lock, which is there from when the store is
+ * open until it is closed with the database in its place.
  */
 
 #include <errno.h>
@@ -52,17 +51,17 @@
 #include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
-/* A lock file that vanishes whenever we look is somebody's script. */
+/* If the lock file disappears this often, some script removes it. */
 #define LOCK_TRIES 10
 
 /* The byte of the database that is locked. */
 #define LOCK_BYTE (INT64_C(1) << 62)
 
-/* The lock file of a store that is open: the pid and this. */
+/* What follows the pid in the lock file of an open store. */
 #define MARK "\nopen\n"
 #define LOCK_TEXT_MAX 32
 
-/* In linux/magic.h of newer kernels only. */
+/* Only newer kernels have these in linux/magic.h. */
 #define MAGIC_CIFS 0xFF534D42u
 #define MAGIC_LUSTRE 0x0BD00BD0u
 
@@ -74,7 +73,7 @@ static int access_fail(const char *what, const char *path,
 			"cannot %s '%s': %s", what, path, strerror(saved));
 }
 
-/* The directory of a path; yours to free. NULL: no memory. */
+/* The directory of a path; the caller frees it. NULL: out of memory. */
 static char *directory_of(const char *path) {
 	char *copy = strdup(path);
 	char *directory = copy ? strdup(dirname(copy)) : NULL;
@@ -82,7 +81,7 @@ static char *directory_of(const char *path) {
 	return directory;
 }
 
-/* Make what was created in the directory of this path durable. */
+/* Syncs the directory of this path, so that a file created there is durable. */
 static int sync_directory(const char *path, struct postern_error *error) {
 	char *directory = directory_of(path);
 	if (!directory) {
@@ -100,11 +99,10 @@ static int sync_directory(const char *path, struct postern_error *error) {
 	return r;
 }
 
-/* Only for who has the lock: a new file beside the log of one that is gone
-   would pass for it. */
+/* Only under the lock: SQLite would combine a new file with the log of a
+   removed one. */
 static int database_create(const char *path, struct postern_error *error) {
-	/* What is in messages is nobody else's business; SQLite gives its other
-	   files the same mode. */
+	/* Messages are private; SQLite gives its other files the same mode. */
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0) {
 		return errno == EEXIST ? POSTERN_OK
@@ -115,8 +113,8 @@ static int database_create(const char *path, struct postern_error *error) {
 	return sync_directory(path, error);
 }
 
-/* What is left of a database that is not there, or has nothing in it: SQLite
-   would drop the log, and with it messages. The index has none, but shows that
+/* Fails if files of a missing or empty database are left: SQLite would drop the
+   log, and with it messages. The index contains no messages, but shows that
    there was a database. */
 static int leftovers_check(const char *path, bool missing,
 		struct postern_error *error) {
@@ -131,23 +129,24 @@ static int leftovers_check(const char *path, bool missing,
 		if (lstat(rest, &status) == 0 &&
 				(missing || (i == 0 && status.st_size > 0))) {
 			r = postern__fail(error, POSTERN_E_CORRUPT,
-					"'%s' is there but the database is %s: restore it; if that "
-					"is a copy, or to begin anew, remove '%s' first",
-					rest, missing ? "not" : "empty", rest);
+					"'%s' exists but the database is %s: restore it; before "
+					"you "
+					"restore a copy or start an empty store, remove '%s'",
+					rest, missing ? "missing" : "empty", rest);
 		}
 		free(rest);
 	}
 	return r;
 }
 
-/* The real path that a file which is not there will have. */
+/* Computes the real path of a file that does not exist yet. */
 static int path_predict(struct sqlite_file *file, const char *path,
 		struct postern_error *error) {
 	struct stat status;
 	const char *slash = strrchr(path, '/');
 	if (lstat(path, &status) == 0) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"'%s' is a symbolic link to a file that is not there", path);
+				"'%s' is a symbolic link to a file that does not exist", path);
 	}
 	char *directory = directory_of(path);
 	if (!directory) {
@@ -169,8 +168,7 @@ static int path_predict(struct sqlite_file *file, const char *path,
 	return POSTERN_OK;
 }
 
-/* The file has a path afterwards, but only a real one, and an inode, if it is
-   there. */
+/* Sets the file's real path and, if the file exists, its device and inode. */
 static int database_find(struct sqlite_file *file, const char *path,
 		const struct postern_store_options *options, bool *missing_out,
 		struct postern_error *error) {
@@ -183,7 +181,7 @@ static int database_find(struct sqlite_file *file, const char *path,
 		int r = leftovers_check(path, true, error);
 		if (r == POSTERN_OK && (options->must_exist || options->read_only)) {
 			r = postern__fail(error, POSTERN_E_NOTFOUND,
-					"there is no file '%s'", path);
+					"file '%s' does not exist", path);
 		}
 		*missing_out = true;
 		return r == POSTERN_OK ? path_predict(file, path, error) : r;
@@ -194,8 +192,8 @@ static int database_find(struct sqlite_file *file, const char *path,
 	}
 	if (status.st_nlink > 1) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'%s' has %lu hard links; its write-ahead log would be found "
-				"under one of them only",
+				"'%s' has %lu hard links; its write-ahead log is found under "
+				"one of them only: remove the others",
 				path, (unsigned long)status.st_nlink);
 	}
 	char *real = realpath(path, NULL);
@@ -209,8 +207,8 @@ static int database_find(struct sqlite_file *file, const char *path,
 	return POSTERN_OK;
 }
 
-/* Locks of network file systems are not to be trusted, and the shared memory
-   of the write-ahead log does not work across machines. */
+/* Locks on network file systems are not reliable, and the shared memory of the
+   write-ahead log does not work across machines. */
 static int check_file_system(const char *path, struct postern_error *error) {
 	struct statfs status;
 	if (statfs(path, &status) < 0) {
@@ -235,7 +233,7 @@ static int check_file_system(const char *path, struct postern_error *error) {
 	}
 }
 
-/* The same for a file that is not there yet. */
+/* The same for a file that does not exist yet. */
 static int check_directory(const char *path, struct postern_error *error) {
 	char *directory = directory_of(path);
 	int r = directory ? check_file_system(directory, error)
@@ -251,7 +249,7 @@ static int in_use_fail(const struct sqlite_file *file, int fd,
 	char *end = text;
 	long pid = len > 0 ? strtol(text, &end, 10) : 0;
 	if (pid <= 0 || *end != '\n') {
-		/* It has the lock and has not said who it is yet. */
+		/* The owner has not written its pid yet. */
 		return postern__fail(error, POSTERN_E_BUSY,
 				"'%s' is in use by another process", file->path);
 	}
@@ -259,7 +257,7 @@ static int in_use_fail(const struct sqlite_file *file, int fd,
 			file->path, pid);
 }
 
-/* Whether the open file is still the one with this name. */
+/* Whether the path still leads to the open file. */
 static bool is_fd_of_path(int fd, const char *path) {
 	struct stat ours;
 	struct stat named;
@@ -278,21 +276,22 @@ static int lock_file_write(const struct sqlite_file *file, const char *end,
 	return POSTERN_OK;
 }
 
-/* Whether the lock file says that a store was open and never closed. */
+/* Whether the lock file has the mark of a store that was open and never
+   closed. */
 static bool is_marked(int fd) {
 	char text[LOCK_TEXT_MAX] = "";
 	return pread(fd, text, sizeof text - 1, 0) > 0 && strstr(text, MARK);
 }
 
-/* A database that was removed while its store was open is not given an empty
-   successor. The mark stays. */
+/* A database that was removed while its store was open is not replaced by an
+   empty one. The mark stays. */
 static int refuse_marked(struct sqlite_file *file,
 		struct postern_error *error) {
 	(void)close(file->lock_fd); /* it was only read */
 	file->lock_fd = -1;
 	return postern__fail(error, POSTERN_E_CORRUPT,
-			"'%s' was removed while it was in use: restore it; to begin anew, "
-			"remove '%s' first",
+			"'%s' was removed while it was in use: restore it; to start an "
+			"empty store, remove '%s' first",
 			file->path, file->lock_path);
 }
 
@@ -323,14 +322,14 @@ static int lock_file_acquire(struct sqlite_file *file, bool missing,
 			}
 			return lock_file_write(file, "\n", error);
 		}
-		(void)close(fd); /* somebody removed it; once more */
+		(void)close(fd); /* it was removed; try again */
 		file->lock_fd = -1;
 	}
 	return postern__fail(error, POSTERN_E_UNAVAILABLE,
 			"cannot lock '%s': somebody keeps removing it", file->lock_path);
 }
 
-/* The second lock, on the database. */
+/* Acquires the second lock, on the database. */
 static int lock_database(struct sqlite_file *file,
 		struct postern_error *error) {
 	struct flock range = {
@@ -389,7 +388,7 @@ int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
 	if (r == POSTERN_OK) {
 		r = lock_database(file, error);
 	}
-	/* It may have been replaced while we looked at it. */
+	/* The file may have been replaced since it was found. */
 	if (r == POSTERN_OK) {
 		r = postern__sqlite_file_check(file, error);
 	}
@@ -402,7 +401,8 @@ int postern__sqlite_file_mark(struct sqlite_file *file,
 	return lock_file_write(file, MARK, error);
 }
 
-/* The lock file may be gone with the database: then another one says it. */
+/* Creates the lock file with the mark if it was removed together with the
+   database. */
 static void mark_recreate(const struct sqlite_file *file) {
 	if (!file->lock_path) {
 		return;
@@ -410,10 +410,10 @@ static void mark_recreate(const struct sqlite_file *file) {
 	int fd = open(file->lock_path,
 			O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd >= 0) {
-		/* Without it, the next start cannot tell. */
+		/* Best effort: without the mark, the next start cannot detect it. */
 		int ignored = dprintf(fd, "%ld%s", (long)getpid(), MARK) < 0;
 		(void)ignored;
-		(void)close(fd); /* as above */
+		(void)close(fd); /* best effort, too */
 	}
 }
 
@@ -427,19 +427,19 @@ int postern__sqlite_file_check(const struct sqlite_file *file,
 		mark_recreate(file);
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s' was removed while it was in use; stop the process that "
-				"has it and restore the file",
+				"has it open and restore the file",
 				file->path);
 	}
 	if (status.st_dev != file->device || status.st_ino != file->inode) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s' was replaced while it was in use; stop the process that "
-				"has it and restore the file",
+				"has it open and restore the file",
 				file->path);
 	}
 	if (file->marked && status.st_size == 0) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s' was truncated while it was in use; stop the process that "
-				"has it and restore the file",
+				"has it open and restore the file",
 				file->path);
 	}
 	return POSTERN_OK;
@@ -456,7 +456,7 @@ bool postern__sqlite_file_owned(const struct sqlite_file *file) {
 		fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 		free(path);
 	}
-	/* Trying the lock itself would keep others from taking it. */
+	/* Trying to acquire the lock would block others that try. */
 	long pid = fd >= 0 && read(fd, text, sizeof text - 1) > 0
 					   ? strtol(text, NULL, 10)
 					   : 0;
@@ -481,13 +481,13 @@ bool postern__sqlite_file_immutable(const struct sqlite_file *file) {
 
 void postern__sqlite_file_close(struct sqlite_file *file) {
 	if (file->lock_fd >= 0) {
-		/* The pid is for people; one that is left behind does no harm. A
-		   database that is not there any more leaves its mark. */
+		/* The pid is informative; one that is left behind does no harm. If the
+		   database is missing, the mark stays. */
 		if (file->fd < 0 || postern__sqlite_file_check(file, NULL) == 0) {
 			int ignored = ftruncate(file->lock_fd, 0);
 			(void)ignored;
 		}
-		(void)close(file->lock_fd); /* gives the lock back */
+		(void)close(file->lock_fd); /* releases the lock */
 		file->lock_fd = -1;
 	}
 	if (file->fd >= 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Looking: list, get and find, on the read-only connection, each on one
+ * Reading: list, get and find, on the read-only connection, each in one
  * snapshot.
  */
 

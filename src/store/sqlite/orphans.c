@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Deliveries without a handler that somebody registers, and parked messages,
- * which wait for one.
+ * Orphaned deliveries, whose handler no node has configured, and parked
+ * messages, which have no handler yet.
  */
 
 #include <assert.h>
@@ -11,18 +11,18 @@
 
 #include "store/sqlite/sqlite.h"
 
-/* The handlers that some node registers. */
+/* The handlers that some node has configured. */
 #define REGISTERED                                \
 	"(SELECT r.owner FROM postern_node_handler n" \
 	" CROSS JOIN postern_handler r ON r.id = n.handler)"
 
-/* Whether an owner is meant: the one with this key, or any. */
+/* Restricts to the owner with this key; NULL: no restriction. */
 #define MEANT(key)                      \
 	" AND (" key " IS NULL OR owner IN" \
 	" (SELECT id FROM postern_handler WHERE key = " key "))"
 
-/* Orphaned handlers with what they have open. Leases are looked for only if
-   the handler has some. */
+/* Finds orphaned handlers and counts their open deliveries. Leases are read
+   only if the handler has some. */
 static int find_orphans(struct sqlite_store *self, const char *only,
 		struct postern_memory *memory, struct postern_orphan *orphans,
 		size_t *count_out, struct postern_error *error) {
@@ -66,7 +66,7 @@ static int orphan_poison(struct sqlite_store *self,
 						   : r;
 }
 
-/* The pending orphans, at most `max`; yours to free. */
+/* Finds pending orphaned deliveries, at most `max`; the caller frees *out. */
 static int pending_orphans(struct sqlite_store *self, const char *only,
 		size_t max, struct sqlite_delivery **out, size_t *count_out,
 		struct postern_error *error) {
@@ -213,8 +213,8 @@ static int unpark_message(struct unparking *unparking, int64_t seq,
 	return postern__sqlite_end(&query, error);
 }
 
-/* The query is on while parked rows behind it are deleted, which SQLite
-   allows: it has passed them. */
+/* The query stays open while rows of postern_parked that it has passed are
+   deleted, which SQLite allows. */
 static int unpark_some(struct unparking *unparking, size_t max, int64_t *cursor,
 		struct postern_error *error) {
 	struct sqlite_store *self = unparking->store;

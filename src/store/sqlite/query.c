@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Prepared statements. A statement is prepared when its text is first used on
- * a connection and kept until the connection is closed. Texts are literals,
- * so their address names them: a small hash table finds the statement without
- * looking at the text. Parameters keep their values from one use to the next;
- * a number that is the same again is not bound again.
+ * Prepared statements. A statement is prepared when its text is first used on a
+ * connection and kept until the connection is closed. Texts are literals, so
+ * their address identifies them: a small hash table finds the statement without
+ * comparing texts. Parameters keep their values from one use to the next; a
+ * number that has not changed is not bound again.
  *
- * A query is one use of a statement. Its first failure is kept and told at
- * its end, so that binding and stepping read as if they could not fail.
+ * A query is one use of a statement. Its first failure is kept and returned at
+ * its end, so that binding and stepping need no checks.
  */
 
 #include <assert.h>
@@ -18,7 +18,7 @@
 #include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
-/* SQLite counts bytes in an int; what is longer was refused long before. */
+/* SQLite counts bytes in an int; longer texts were rejected before. */
 static int byte_count(size_t len) {
 	assert(len <= INT32_MAX);
 	return (int)len;
@@ -39,7 +39,7 @@ static int statement_get(struct sqlite_connection *connection, const char *sql,
 			break;
 		}
 	}
-	assert(!statement->sql); /* or it is time for more room */
+	assert(!statement->sql); /* else raise SQLITE_STATEMENT_COUNT */
 	int code = sqlite3_prepare_v3(connection->db, sql, -1,
 			SQLITE_PREPARE_PERSISTENT, &statement->handle, NULL);
 	if (code == SQLITE_OK) {
@@ -66,7 +66,7 @@ static void code_keep(struct sqlite_query *query, int code) {
 	}
 }
 
-/* The parameter is neither a number nor NULL, as far as is known. */
+/* Marks the parameter's value as unknown: neither a known number nor NULL. */
 static void binding_forget(struct sqlite_query *query, int index) {
 	query->known->are_numbers &= (uint16_t) ~(1u << index);
 	query->known->are_null &= (uint16_t) ~(1u << index);
@@ -105,7 +105,7 @@ void postern__sqlite_bind_blob(struct sqlite_query *query, int index,
 		const void *bytes, size_t len) {
 	if (query->code == SQLITE_OK) {
 		binding_forget(query, index);
-		/* Without bytes it is an empty blob, not NULL. */
+		/* A length of 0 binds an empty blob, not NULL. */
 		code_keep(query,
 				sqlite3_bind_blob(query->statement, index, len > 0 ? bytes : "",
 						byte_count(len), SQLITE_STATIC));
@@ -143,8 +143,8 @@ int64_t postern__sqlite_int(const struct sqlite_query *query, int column) {
 
 int postern__sqlite_end_changes(struct sqlite_query *query, int *changes_out,
 		struct postern_error *error) {
-	/* A statement that was left in the middle has changed everything it
-	   will: SQLite changes first and returns rows then. */
+	/* A statement that was not stepped to its end has made all its changes:
+	   SQLite makes them before it returns rows. */
 	if (!query->done && query->statement &&
 			!sqlite3_stmt_busy(query->statement)) {
 		(void)postern__sqlite_row(query);
@@ -160,7 +160,7 @@ int postern__sqlite_end_changes(struct sqlite_query *query, int *changes_out,
 	if (query->code == SQLITE_OK) {
 		*changes_out = sqlite3_changes(query->connection->db);
 	} else {
-		/* Before the reset, which may change what SQLite says of it. */
+		/* Before the reset, which may replace SQLite's error text. */
 		r = postern__sqlite_fail(query->connection, query->code, error);
 	}
 	(void)sqlite3_reset(query->statement); /* repeats the step's code */

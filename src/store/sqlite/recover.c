@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Taking back what a lost node had leased.
+ * Recovering the leases of expired nodes.
  *
- * Leases have no index, which every accept would have to pay for: they are
- * found by going over all open deliveries. Where one node has the store, that
- * is done once, after a start; from then on it is known that all leases are
- * its own, until another one leases something.
+ * Leases have no index, which would slow down every accept: they are found by
+ * reading all open deliveries. If one node uses the store, that is done once,
+ * after a start; from then on all leases are known to be its own, until another
+ * node leases something.
  */
 
 #include <stdlib.h>
@@ -26,11 +26,12 @@ struct recovery {
 	size_t cap;
 	int64_t now;
 	int64_t last_group;
-	bool alone; /* no other node has leases */
+	bool alone; /* no other node can have leases */
 	struct postern_recovered out;
 };
 
-/* Plain ones first, then group by group, the members by message. */
+/* Deliveries that are not in-process first, then by group, and by message
+   within a group. */
 static int sqlite_lost_compare(const void *left, const void *right) {
 	const struct lost *a = left;
 	const struct lost *b = right;
@@ -150,8 +151,8 @@ static int sqlite_crash_record(struct recovery *recovery, struct lost *lost,
 			POSTERN_STATE_POISONED, recovery->now, error);
 }
 
-/* Lost members of one group come back as two: the first half, which has the
-   odd one, will be tried first. */
+/* The lost members of one group become two groups: the first half, which is
+   larger if the count is odd, will be run first. */
 static int sqlite_group_split(struct recovery *recovery, struct lost *lost,
 		size_t count, struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -191,7 +192,7 @@ static int sqlite_lost_recover(struct recovery *recovery, size_t count,
 	return r;
 }
 
-/* Whether another node could have leases now. */
+/* Sets `alone`: whether no other node can have leases now. */
 static int others_check(struct recovery *recovery,
 		const struct postern_recovery *request, struct postern_error *error) {
 	struct sqlite_query query;
@@ -202,7 +203,7 @@ static int others_check(struct recovery *recovery,
 	return postern__sqlite_end(&query, error);
 }
 
-/* Inside a transaction. */
+/* Runs inside a transaction. */
 static int recover_in_transaction(struct recovery *recovery,
 		const struct postern_recovery *request, struct postern_error *error) {
 	int r = postern__sqlite_check_lock(recovery->store, request->node,

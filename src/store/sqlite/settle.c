@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Settling: the end of one lease. Every statement names the node and the
- * fence, and how many rows it changed says whether the lease still held.
+ * Settling: the end of one lease. Every statement names the node and the fence;
+ * the number of changed rows shows whether the lease was still held.
  */
 
 #include <assert.h>
@@ -64,7 +64,8 @@ static int delete_open(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-/* The row has moved to the ledger; the rest of ending it. */
+/* Updates the counts and keeps the attempt, after the row was moved to the
+   ledger. */
 static int ended_record(struct sqlite_store *self,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
@@ -78,7 +79,8 @@ static int ended_record(struct sqlite_store *self,
 				   : keep_attempt(self, settlement, now, error);
 }
 
-/* A first run: the row has nothing to tell that is not known here. */
+/* Moves a delivery after its first run: its other columns are known, so the row
+   need not be read. */
 static int move_first(struct sqlite_store *self, uint64_t node,
 		const struct postern_settlement *settlement, int64_t now,
 		int *changes_out, struct postern_error *error) {
@@ -116,8 +118,8 @@ static int settle_ended(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	int changes = 0;
-	/* Fences and starts begin together, and a start that is taken back leaves
-	   its fence spent: under the first fence this is the first start. */
+	/* The fence and the number of starts begin together, and a start that is
+	   returned keeps its fence used: under fence 1 this is the first start. */
 	int r = settlement->fence == 1
 					? move_first(self, node, settlement, now, &changes, error)
 					: move_later(self, node, settlement, now, &changes, error);
@@ -141,7 +143,7 @@ int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
 void postern__sqlite_uncount_ended(struct sqlite_store *self, int64_t handler,
 		bool done) {
 	struct sqlite_handler *known = postern__sqlite_handler(self, handler);
-	assert(known); /* it was counted */
+	assert(known); /* its end was counted */
 	known->changes.leased++;
 	known->changes.done -= done;
 	known->changes.discarded -= !done;
@@ -204,7 +206,8 @@ int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	if (!postern__sqlite_handler(self, settlement->handler)) {
-		settlement->code = POSTERN_E_STALE; /* it cannot have a lease */
+		settlement->code =
+				POSTERN_E_STALE; /* an unknown handler has no lease */
 		return POSTERN_OK;
 	}
 	switch (settlement->to) {
@@ -217,6 +220,6 @@ int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
 	case POSTERN_SETTLE_RETURNED:
 		return settle_returned(self, node, settlement, now, error);
 	}
-	assert(false); /* all of them are above */
+	assert(false); /* all values are handled above */
 	return POSTERN_E_INVALID;
 }

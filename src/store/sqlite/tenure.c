@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Nodes and locks: who is there, and until when.
+ * Nodes and locks, and when they expire.
  *
- * The file has one owner, whose opening it ends the life of all nodes there
- * were and frees all locks; so between processes nothing has to be waited
- * for. Within one process several nodes may share the store, each with its
- * lease, as they do on a database server.
+ * The file has one owner; when a process opens it, all nodes of earlier
+ * processes expire and all locks are freed, so no process has to wait for a
+ * lease of another. Within one process several nodes may share the store, each
+ * with its lease, as on a database server.
  *
- * A point in time that lies in the future because the clock was set back
- * would keep the dead alive; so each is kept with the time it was set, and
- * what was set in the future begins anew before it is judged.
+ * If the clock was set back, an end time may be far in the future and keep an
+ * expired node live. So each end time is stored with the time of its renewal,
+ * and one that was renewed in the future starts again before it is checked.
  */
 
 #include <stdio.h>
@@ -36,7 +36,8 @@ int postern__sqlite_nodes_expire_all(struct sqlite_store *self,
 								  : r;
 }
 
-/* Inside a transaction: what was set before the clock went back. */
+/* Inside a transaction: restarts the leases and locks that were renewed before
+   the clock went back. */
 static int expiries_repair(struct sqlite_store *self, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_query query;
@@ -101,7 +102,8 @@ int postern__sqlite_check_lock(struct sqlite_store *self, uint64_t node,
 	int r = postern__sqlite_holds_lock(self, node, lock, &holds, error);
 	return r == POSTERN_OK && !holds
 				   ? postern__fail(error, POSTERN_E_STALE,
-							 "the lock '%s' is lost", lock->name)
+							 "lock '%s' is no longer held by this node",
+							 lock->name)
 				   : r;
 }
 
@@ -143,14 +145,15 @@ int postern__sqlite_renew(struct postern_store *store, uint64_t node,
 	if (r == POSTERN_OK) {
 		*alive_out = alive;
 		if (ttl_ms == 0 && self->only_node == node) {
-			self->only_node = 0; /* its leases are lost now */
+			self->only_node = 0; /* the node's leases are lost now */
 		}
 	}
 	postern__sqlite_gate_leave(self);
 	return r;
 }
 
-/* Take it if it is free or its time is over, keep it if it is the node's. */
+/* Acquires the lock if it is free or has expired; renews it if the node holds
+   it. */
 static int lock_acquire(struct sqlite_store *self, const char *name,
 		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
 		struct postern_error *error) {

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Running handlers inside the store's transaction, so that what they write
- * and their completion are one.
+ * Running handlers inside the store's transaction, so that their writes and
+ * their completion are atomic.
  *
- * Units run under savepoints, so that one can be undone without the others; a
- * single one needs none. A savepoint costs about as much as an insert, and
- * nearly all units complete: some neighbours share one. If one of them does
- * not complete, all of them are undone and the others run again, each under a
- * savepoint of its own. Constraints that are deferred to the commit are looked
- * at when the unit ends, while it is known whose they are.
+ * Units run under savepoints, so that one can be rolled back without the
+ * others; a single unit needs none. A savepoint costs about as much as an
+ * insert, and nearly all units complete, so consecutive units share one. If one
+ * of them does not complete, all of them are rolled back and the others run
+ * again, each under its own savepoint. Constraints that are deferred to the
+ * commit are checked when the unit ends, while it is known which unit violated
+ * them.
  *
- * A unit that rolls the transaction back takes the others' work with it. It
- * is given up, and all the others are run again without it.
+ * A unit that rolls back the transaction also rolls back the others' writes. It
+ * is refused, and all the others run again without it.
  *
- * Before it runs a unit is a completion, POSTERN_OK and POSTERN_DONE; from the
- * moment it is something else it is judged, and not run again.
+ * Before it runs, a unit has the result POSTERN_OK and POSTERN_DONE; once it
+ * has another result it is settled, and does not run again.
  */
 
 #include <postern/handler.h>
@@ -28,10 +29,11 @@
 #include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
-/* How many units share a savepoint: what a failure undoes in vain at most, and
-   enough that the savepoint costs next to nothing. */
+/* How many units share a savepoint: the most work that one failure wastes, and
+   enough to make the cost of the savepoint negligible. */
 #define GROUP_COUNT 16
-/* What has taken longer than this is not done twice. */
+/* Once the run of a transaction has taken longer than this, units get their own
+   savepoints, so that slow work is not repeated. */
 #define QUICK_MS 100
 
 static int writer_run_sql(struct sqlite_store *self, const char *sql,
@@ -44,7 +46,7 @@ static int writer_run_sql(struct sqlite_store *self, const char *sql,
 /* What is known of a unit's delivery before it runs. */
 struct unit_lease {
 	uint32_t starts; /* 0: the lease is lost */
-	bool deleted;    /* the row is gone from the open ones already */
+	bool deleted;    /* its row in postern_open is already deleted */
 };
 
 static void bind_lease(struct sqlite_query *query, uint64_t node,
@@ -55,9 +57,8 @@ static void bind_lease(struct sqlite_query *query, uint64_t node,
 	postern__sqlite_bind_int(query, 4, (int64_t)node);
 }
 
-/* A first run: the row has nothing to tell that is not known here, so taking
-   it out is the check. If the unit does not complete, it comes back with all
-   the rest. */
+/* Under the first fence the row has no unknown values, so deleting it verifies
+   the lease. If the unit does not complete, the deletion is rolled back too. */
 static int lease_delete_first(struct sqlite_store *self, uint64_t node,
 		const struct postern_unit *unit, struct unit_lease *out,
 		struct postern_error *error) {
@@ -80,7 +81,7 @@ static int lease_read(struct sqlite_store *self, uint64_t node,
 			"SELECT starts FROM postern_open WHERE seq = ?1 AND handler = ?2"
 			" AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, unit);
-	/* Whatever is leased was started. */
+	/* A leased delivery has at least one start. */
 	*out = (struct unit_lease){ 0 };
 	if (postern__sqlite_row(&query)) {
 		out->starts = (uint32_t)postern__sqlite_int(&query, 0);
@@ -95,7 +96,7 @@ static int lease_check(struct sqlite_store *self, uint64_t node,
 							: lease_read(self, node, unit, out, error);
 }
 
-/* Whether a constraint would fail at the commit. */
+/* Whether a foreign key constraint would fail at the commit. */
 static bool has_broken_keys(struct sqlite_store *self) {
 	int current = 0;
 	int highest = 0;
@@ -104,7 +105,7 @@ static bool has_broken_keys(struct sqlite_store *self) {
 	return current != 0;
 }
 
-/* Trouble of the store, which no handler is to blame for. */
+/* An error of the store, which is not the handler's fault. */
 static bool is_store_error(int code) {
 	switch (code & 0xff) {
 	case SQLITE_NOMEM:
@@ -125,7 +126,7 @@ static int unit_call_handler(struct sqlite_store *self,
 
 	postern__sqlite_sandbox_enter(self);
 	unit->run(unit->context, self->writer.db, self->epoch, &unit->outcome);
-	/* Before anything else is asked of the connection. */
+	/* Before any other call on the connection replaces the code. */
 	int code = sqlite3_extended_errcode(self->writer.db);
 	bool store_failed = is_store_error(code);
 	int r = POSTERN_OK;
@@ -137,14 +138,14 @@ static int unit_call_handler(struct sqlite_store *self,
 
 	unit->duration_ms = clock->monotonic_ms(clock->context) - started;
 	if (self->unit.interrupted) {
-		/* Whoever interrupted it may have said why already. */
+		/* The interrupting thread may have set the reason already. */
 		postern__unit_refuse(unit, POSTERN_E_TIMEOUT,
 				unit->outcome.reason[0] ? NULL : "interrupted");
 	} else if (self->unit.breach) {
 		postern__unit_refuse(unit, POSTERN_E_INVALID, self->unit.breach);
 	} else if (self->unit.rolled_back) {
-		/* SQLite does so too, when it is cut short: what the unit says of
-		   itself stands, unless it believes that it is done. */
+		/* SQLite also rolls back by itself after some errors: the unit's reason
+		   is kept, unless the unit returned done or discard. */
 		postern__unit_refuse(unit, POSTERN_E_INVALID,
 				postern__unit_completes(unit)
 						? "handler ended the transaction itself"
@@ -175,7 +176,8 @@ static int unit_write_completion(struct sqlite_store *self,
 			&settlement, postern__sqlite_now(self), error);
 }
 
-/* One unit. If it does not complete, what it wrote is still there. */
+/* Runs one unit. If it does not complete, its writes are not rolled back
+   yet. */
 static int unit_run_and_complete(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *unit, struct postern_error *error) {
 	struct unit_lease lease = { 0 };
@@ -196,7 +198,7 @@ static int unit_run_and_complete(struct sqlite_store *self, uint64_t node,
 	return unit_write_completion(self, unit, &lease, error);
 }
 
-/* What the units up to this one have counted is not so. */
+/* Undoes the counts of units [0, count). */
 static void units_uncount(struct sqlite_store *self,
 		const struct postern_unit *units, size_t count) {
 	for (size_t i = 0; i < count; i++) {
@@ -208,8 +210,8 @@ static void units_uncount(struct sqlite_store *self,
 }
 
 /*
- * Units under one savepoint, but for those that are judged. The first that
- * does not complete is judged by that and undoes all of them: *kept_out.
+ * Runs units under one savepoint, except those that are settled. The first that
+ * does not complete rolls all of them back: *kept_out is false.
  */
 static int units_run_group(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *units, size_t count, bool *kept_out,
@@ -240,15 +242,15 @@ static int units_run_group(struct sqlite_store *self, uint64_t node,
 }
 
 /*
- * All units that are not judged. The first has a savepoint of its own, so that
- * every transaction gets something done; the others share one as long as they
+ * Runs all units that are not settled. The first has its own savepoint, so that
+ * every transaction makes progress; the others share savepoints as long as they
  * are quick and complete.
  */
 static int units_run_groups(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *units, size_t count, struct postern_error *error) {
 	const struct postern_clock *clock = self->clock;
 	int64_t started = clock->monotonic_ms(clock->context);
-	size_t alone = 1; /* how many are run one by one from here */
+	size_t alone = 1; /* how many units run one by one from here */
 	size_t size;
 	int r = POSTERN_OK;
 	for (size_t i = 0; r == POSTERN_OK && i < count; i += size) {
@@ -263,13 +265,14 @@ static int units_run_groups(struct sqlite_store *self, uint64_t node,
 		}
 		if (!kept && size > 1) {
 			alone = count - i;
-			size = 0; /* once more */
+			size = 0; /* run them again */
 		}
 	}
 	return r;
 }
 
-/* *again_out: the transaction was lost; what is left is to be run again. */
+/* *again_out: the transaction was rolled back, and the units that are not
+   settled must run again. */
 static int units_run_all(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *units, size_t count, bool *again_out,
 		struct postern_error *error) {
@@ -316,7 +319,8 @@ int postern__sqlite_transact(struct postern_store *store, uint64_t node,
 	postern__units_reset(units, count);
 	bool holds;
 	r = postern__sqlite_holds_lock(self, node, lock, &holds, error);
-	/* The gate is ours until the end: nobody can take the lock meanwhile. */
+	/* This thread stays inside the gate: no node can acquire the lock
+	   meanwhile. */
 	bool again = count > 0 && holds;
 	for (size_t i = 0; i < count && !holds; i++) {
 		units[i].code = POSTERN_E_STALE;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Who may use a connection, and from when to when.
+ * Access to the connections, and transactions.
  *
- * Writers pass a gate, one at a time, and wait no longer than the command
- * timeout. A writer's transaction takes SQLite's write lock at its begin, so
- * nothing can fail for want of it later. After an I/O error the connection is
- * closed and opened again before the next writer gets it: what it had in
- * memory may differ from what is on the disk. The reader is left open
- * meanwhile, and with it the index of the write-ahead log, so that a commit
- * that failed stays failed.
+ * Writers enter a gate, one at a time, and wait no longer than the command
+ * timeout. A write transaction acquires SQLite's write lock when it begins, so
+ * it cannot fail for lack of it later. After an I/O error the writer is closed
+ * and reopened before its next use: its cached pages may differ from the disk.
+ * The reader stays open meanwhile, and with it the index of the write-ahead
+ * log, so that a commit that failed is not found committed later.
  */
 
 #include <postern/sys/clock.h>
@@ -39,21 +38,22 @@ static int writer_reopen(struct sqlite_store *self,
 	if (r == POSTERN_OK) {
 		r = postern__sqlite_directory_load(self, error);
 	}
-	/* Not before: what fails on the way marks it broken again. */
+	/* Only now: a failure above marks the writer as broken again. */
 	self->broken = r != POSTERN_OK;
 	return r;
 }
 
-/* With the reader's lock: whether it was opened on the present index. */
+/* With the reader's mutex held: whether the reader was opened on the current
+   index. */
 static bool reader_is_current(const struct sqlite_store *self) {
 	return self->reader.db &&
 		   self->reader.generation == postern__sqlite_watch_generation(self);
 }
 
-/* Inside the gate: open again what cannot be trusted, one after the other,
-   since the last connection would remove the log. An index that was lost may
-   have been lost while it was built anew: that is done once more, now that
-   nobody uses it. */
+/* Inside the gate: reopens connections that are not valid any more, one after
+   the other, since closing the last connection would remove the log. An index
+   that was lost may have been lost while SQLite rebuilt it: it is emptied
+   again, now that no connection uses it. */
 static int connections_refresh(struct sqlite_store *self,
 		struct postern_error *error) {
 	unsigned generation = postern__sqlite_watch_generation(self);
@@ -153,7 +153,7 @@ int postern__sqlite_commit(struct sqlite_store *self,
 	int r = postern__sqlite_counts_write(self, error);
 	postern__point("sqlite-commit.counted");
 	if (postern__point_fails("sqlite-commit.fails")) {
-		r = postern__fail(error, POSTERN_E_UNAVAILABLE, "a test says no");
+		r = postern__fail(error, POSTERN_E_UNAVAILABLE, "injected by a test");
 	}
 	if (r == POSTERN_OK) {
 		r = postern__sqlite_watch_before_commit(self, error);
@@ -174,7 +174,7 @@ void postern__sqlite_rollback(struct sqlite_store *self) {
 	/* SQLite rolls back by itself after some errors. */
 	if (!sqlite3_get_autocommit(self->writer.db) &&
 			statement_run(&self->writer, "ROLLBACK", NULL) != POSTERN_OK) {
-		self->broken = true; /* closing it rolls back */
+		self->broken = true; /* closing the connection rolls back */
 	}
 	postern__sqlite_counts_end(self, false);
 }
@@ -195,7 +195,7 @@ int postern__sqlite_read_begin(struct sqlite_store *self,
 			self->read_only || (postern__sqlite_watch_index_readable(self) &&
 									   reader_is_current(self));
 	if (!good) {
-		/* Only who may write can repair it. */
+		/* Only a writer can repair the index. */
 		(void)pthread_mutex_unlock(&self->reader_mutex);
 		int entered = postern__sqlite_gate_enter(self, error);
 		if (entered != POSTERN_OK) {
@@ -206,7 +206,7 @@ int postern__sqlite_read_begin(struct sqlite_store *self,
 		if (!self->reader.db) {
 			(void)pthread_mutex_unlock(&self->reader_mutex);
 			return postern__fail(error, POSTERN_E_UNAVAILABLE,
-					"'%s' is being opened again", self->file.path);
+					"'%s' is being reopened; retry", self->file.path);
 		}
 	}
 	int r = statement_run(&self->reader, "BEGIN", error);
@@ -217,7 +217,7 @@ int postern__sqlite_read_begin(struct sqlite_store *self,
 }
 
 void postern__sqlite_read_end(struct sqlite_store *self) {
-	/* Nothing was written, so how it ends makes no difference. */
+	/* A read transaction: its end cannot lose anything. */
 	if (!sqlite3_get_autocommit(self->reader.db)) {
 		(void)statement_run(&self->reader, "ROLLBACK", NULL);
 	}
