@@ -94,7 +94,7 @@ void postern__sqlite_own_process(void);
    only system calls. */
 bool postern__sqlite_repair_indexes(void);
 
-/* A clock that went back by more than this was set by somebody. A smaller step
+/* A clock that went back by more than this was set back. A smaller step
    is normal clock adjustment and does not justify reading every pending
    delivery. */
 #define POSTERN__CLOCK_STEP_MS 1000

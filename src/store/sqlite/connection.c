@@ -62,8 +62,7 @@ int postern__sqlite_fail(struct sqlite_connection *connection, int code,
 	case SQLITE_FULL:
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"the disk is full: nothing was written to '%s'; free disk "
-				"space "
-				"to continue",
+				"space to continue",
 				path);
 	case SQLITE_IOERR:
 		/* The file system may have dropped writes that failed, so the pages in

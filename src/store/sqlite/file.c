@@ -130,8 +130,7 @@ static int leftovers_check(const char *path, bool missing,
 				(missing || (i == 0 && status.st_size > 0))) {
 			r = postern__fail(error, POSTERN_E_CORRUPT,
 					"'%s' exists but the database is %s: restore it; before "
-					"you "
-					"restore a copy or start an empty store, remove '%s'",
+					"you restore a copy or start an empty store, remove '%s'",
 					rest, missing ? "missing" : "empty", rest);
 		}
 		free(rest);

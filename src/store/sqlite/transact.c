@@ -16,7 +16,7 @@
  * is refused, and all the others run again without it.
  *
  * Before it runs, a unit has the result POSTERN_OK and POSTERN_DONE; once it
- * has another result it is settled, and does not run again.
+ * has another result it is decided, and does not run again.
  */
 
 #include <postern/handler.h>
@@ -32,8 +32,8 @@
 /* How many units share a savepoint: the most work that one failure wastes, and
    enough to make the cost of the savepoint negligible. */
 #define GROUP_COUNT 16
-/* Once the run of a transaction has taken longer than this, units get their own
-   savepoints, so that slow work is not repeated. */
+/* Once a transaction has run longer than this, units get their own savepoints,
+   so that slow work is not repeated. */
 #define QUICK_MS 100
 
 static int writer_run_sql(struct sqlite_store *self, const char *sql,
@@ -210,7 +210,7 @@ static void units_uncount(struct sqlite_store *self,
 }
 
 /*
- * Runs units under one savepoint, except those that are settled. The first that
+ * Runs units under one savepoint, except those that are decided. The first that
  * does not complete rolls all of them back: *kept_out is false.
  */
 static int units_run_group(struct sqlite_store *self, uint64_t node,
@@ -242,7 +242,7 @@ static int units_run_group(struct sqlite_store *self, uint64_t node,
 }
 
 /*
- * Runs all units that are not settled. The first has its own savepoint, so that
+ * Runs all units that are not decided. The first has its own savepoint, so that
  * every transaction makes progress; the others share savepoints as long as they
  * are quick and complete.
  */
@@ -272,7 +272,7 @@ static int units_run_groups(struct sqlite_store *self, uint64_t node,
 }
 
 /* *again_out: the transaction was rolled back, and the units that are not
-   settled must run again. */
+   decided must run again. */
 static int units_run_all(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *units, size_t count, bool *again_out,
 		struct postern_error *error) {
