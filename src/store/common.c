@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What several stores do in the same way.
+ * Functions that several stores share.
  */
 
 #include "store/common.h"
@@ -20,7 +20,8 @@ int postern__enrolment_check(const struct postern_enrolment *enrolment,
 		for (size_t j = 0; j < i; j++) {
 			if (handlers[i].id == handlers[j].id) {
 				return postern__fail(error, POSTERN_E_INVALID,
-						"handlers '%s' and '%s' are stored as one and the same",
+						"handlers '%s' and '%s' have the same stored id: check "
+						"their keys and legacy keys",
 						handlers[j].key, handlers[i].key);
 			}
 		}
@@ -74,7 +75,7 @@ unsigned postern__filter_states(const struct postern_filter *filter) {
 		states = POSTERN__STATE_BIT(filter->state);
 	}
 	if (filter->handler) {
-		/* What is parked has none. */
+		/* A parked message has no handler. */
 		states &= ~POSTERN__STATE_BIT(POSTERN_STATE_PARKED);
 	}
 	return states;
@@ -103,7 +104,8 @@ void postern__sql_add_ended_states(struct postern__buf *sql, unsigned states) {
 	}
 	postern__buf_append_text(sql, ")");
 	if (!(states & POSTERN__STATE_BIT(POSTERN_STATE_DONE))) {
-		/* What the partial index is made for must be said its way. */
+		/* The condition of the partial index must appear literally, or the
+		   planner does not use the index. */
 		postern__buf_append_text(sql, " AND d.state <> 3");
 	}
 }

@@ -3,7 +3,7 @@
 #define POSTERN_STORE_COMMON_H
 
 /*
- * What several stores do in the same way, whatever they keep things in.
+ * Functions that several stores share, independent of where they keep data.
  */
 
 #include <postern/sys/store.h>
@@ -12,19 +12,20 @@
 
 struct postern__buf;
 
-/* That no two handlers have come to the same stored id. */
+/* Fails with POSTERN_E_INVALID if two handlers resolved to one stored id. */
 int postern__enrolment_check(const struct postern_enrolment *enrolment,
 		struct postern_error *error);
 
-/* Units before they are run: completions, until they are judged. */
+/* Sets all units to their state before a run: POSTERN_OK and POSTERN_DONE. */
 void postern__units_reset(struct postern_unit *units, size_t count);
-/* It is to be completed in the transaction. */
+/* Whether the unit's completion is to be written in the transaction. */
 bool postern__unit_completes(const struct postern_unit *unit);
-/* It is undone; a reason of NULL leaves what the unit says. */
+/* Sets the code of a unit whose writes are rolled back; reason NULL keeps the
+   reason of its outcome. */
 void postern__unit_refuse(struct postern_unit *unit, int code,
 		const char *reason);
 
-/* Sets of states. */
+/* Sets of states, as bits. */
 #define POSTERN__STATE_BIT(state) (1u << (state))
 #define POSTERN__STATES_OPEN                     \
 	(POSTERN__STATE_BIT(POSTERN_STATE_PENDING) | \
@@ -34,18 +35,18 @@ void postern__unit_refuse(struct postern_unit *unit, int code,
 			POSTERN__STATE_BIT(POSTERN_STATE_POISONED) | \
 			POSTERN__STATE_BIT(POSTERN_STATE_DISCARDED))
 
-/* What a filter lets pass. */
+/* The set of states that a filter matches. */
 unsigned postern__filter_states(const struct postern_filter *filter);
-/* The same as conditions of SQL, for rows `d` of the open deliveries and of
+/* Append that set as SQL conditions on rows `d`: of the open deliveries, and of
    the ledger. */
 void postern__sql_add_open_states(struct postern__buf *sql, unsigned states);
 void postern__sql_add_ended_states(struct postern__buf *sql, unsigned states);
 
 /*
- * A node cannot lease beside this one: POSTERN_E_BUSY.
+ * Fails with POSTERN_E_BUSY because another node leases under another lock.
  *
- * host       NULL: not known.
- * lock_name  under which the other one leases; NULL: without one.
+ *   host       NULL: not known.
+ *   lock_name  the lock of the other node; NULL: it leases without one.
  */
 int postern__rival_fail(uint64_t node, const char *host, int64_t pid,
 		const char *lock_name, struct postern_error *error);

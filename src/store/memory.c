@@ -2,19 +2,19 @@
 
 /*
  * The memory store: the plainest implementation of the contract in
- * postern/sys/store.h, and so what the others are measured by. Everything is
- * lost with the process. It is for tests and for duplicates that may return
- * after a restart.
+ * postern/sys/store.h, and the reference for the other stores. Everything is
+ * lost with the process. It is for tests, and for programs that tolerate
+ * duplicates after a restart.
  *
- * This file is the table of operations and the one mutex around them; what
- * they do is in memory_*.c, and memory.h says how it is kept.
+ * This file is the table of operations and the one mutex around them; the
+ * operations are in memory_*.c, and memory.h describes the data.
  *
- * What was accepted is known as long as retention says, by default as long as
- * the store lives. So the use of memory is bounded by a refusal: once messages
- * (some 400 bytes each for one with one delivery, and its texts and body),
- * attempts and conflicts pass bytes_max, new messages are refused with
- * POSTERN_E_UNAVAILABLE; what is in the store can still be worked off. Attempts
- * and conflicts are capped by number and length.
+ * A remembered id is kept as long as retention says, by default as long as the
+ * store exists. So the use of memory has a limit: once messages (some 400 bytes
+ * each for one with one delivery, plus its texts and body), attempts and
+ * conflicts exceed bytes_max, new messages are rejected with
+ * POSTERN_E_UNAVAILABLE; messages in the store can still be processed. Attempts
+ * and conflicts are limited in number and length.
  */
 
 #include "store/memory.h"
@@ -32,8 +32,9 @@
 
 static const struct postern_store_ops memory_ops;
 
-/* The store behind the facade, locked: unlock() it when done. */
-static struct memory_store *lock(struct postern_store *store) {
+/* Returns the store behind the facade with its mutex acquired; end with
+   mutex_release(). */
+static struct memory_store *mutex_acquire(struct postern_store *store) {
 	assert(store->ops == &memory_ops);
 	struct memory_store *self = container_of(store, struct memory_store, base);
 	int r = pthread_mutex_lock(&self->mutex);
@@ -42,7 +43,7 @@ static struct memory_store *lock(struct postern_store *store) {
 	return self;
 }
 
-static int unlock(struct memory_store *self, int r) {
+static int mutex_release(struct memory_store *self, int r) {
 	(void)pthread_mutex_unlock(&self->mutex); /* fails only if not locked */
 	return r;
 }
@@ -57,24 +58,26 @@ int64_t postern__mem_now(struct memory_store *self) {
 
 static int memory_enrol(struct postern_store *store,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_enrol(self, enrolment, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_enrol(self, enrolment, error));
 }
 
 static int memory_apply(struct postern_store *store,
 		struct postern_batch *batch, struct postern_error *error) {
 	if (postern__point_fails("memory-apply.fails")) {
-		return postern__fail(error, POSTERN_E_UNAVAILABLE, "a test says no");
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"injected by a test");
 	}
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_apply(self, batch, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_apply(self, batch, error));
 }
 
 static int memory_claim(struct postern_store *store,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_claim(self, claim, memory, out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_claim(self, claim, memory, out, error));
 }
 
 static int memory_transact(struct postern_store *store, uint64_t node,
@@ -91,112 +94,116 @@ static int memory_transact(struct postern_store *store, uint64_t node,
 
 static void memory_interrupt(struct postern_store *store, const void *context) {
 	(void)context;
-	(void)store; /* there is no transact to interrupt */
+	(void)store; /* no transact() can be running */
 }
 
 static int memory_recover(struct postern_store *store,
 		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_recover(self, recovery, out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_recover(self, recovery, out, error));
 }
 
 static int memory_orphans(struct postern_store *store, uint64_t node,
 		const char *only, bool poison, size_t max,
 		struct postern_memory *memory, struct postern_orphan **orphans_out,
 		size_t *count_out, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_orphans(self, node, only, poison, max,
-								memory, orphans_out, count_out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_orphans(self, node, only, poison, max, memory,
+					orphans_out, count_out, error));
 }
 
 static int memory_unpark(struct postern_store *store, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_unpark(self, router, context, max, cursor,
-								count_out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_unpark(self, router, context, max,
+									   cursor, count_out, error));
 }
 
 static int memory_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_edit(self, edit, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_edit(self, edit, error));
 }
 
 static int memory_read_pauses(struct postern_store *store,
 		const int64_t *handlers, size_t count, bool *paused_out,
 		struct postern_error *error) {
 	(void)error;
-	struct memory_store *self = lock(store);
-	return unlock(self,
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
 			postern__mem_read_pauses(self, handlers, count, paused_out));
 }
 
 static int memory_list(struct postern_store *store,
 		const struct postern_query *query, struct postern_memory *memory,
 		struct postern_page *out, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_list(self, query, memory, out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_list(self, query, memory, out, error));
 }
 
 static int memory_get(struct postern_store *store, int64_t seq,
 		struct postern_memory *memory, struct postern_detail *out,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_get(self, seq, memory, out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_get(self, seq, memory, out, error));
 }
 
 static int memory_find(struct postern_store *store, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
 		size_t *count_out, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_find(self, id, source, channel, seqs, max,
-								count_out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_find(self, id, source, channel,
+									   seqs, max, count_out, error));
 }
 
 static int memory_stats(struct postern_store *store,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_stats(self, memory, out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_stats(self, memory, out, error));
 }
 
 static int memory_renew(struct postern_store *store, uint64_t node,
 		int64_t ttl_ms, bool *alive_out, struct postern_error *error) {
-	(void)error; /* nothing can go wrong */
-	struct memory_store *self = lock(store);
+	(void)error; /* cannot fail */
+	struct memory_store *self = mutex_acquire(store);
 	postern__mem_renew(self, node, ttl_ms, alive_out);
-	return unlock(self, POSTERN_OK);
+	return mutex_release(self, POSTERN_OK);
 }
 
 static int memory_lock(struct postern_store *store, const char *name,
 		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
 		struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_lock(self, name, node, ttl_ms, held_out,
-								fence_out, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_lock(self, name, node, ttl_ms,
+									   held_out, fence_out, error));
 }
 
 static int memory_unlock(struct postern_store *store,
 		const struct postern_lock *held, uint64_t node,
 		struct postern_error *error) {
-	(void)error; /* nothing can go wrong */
-	struct memory_store *self = lock(store);
+	(void)error; /* cannot fail */
+	struct memory_store *self = mutex_acquire(store);
 	postern__mem_unlock(self, held, node);
-	return unlock(self, POSTERN_OK);
+	return mutex_release(self, POSTERN_OK);
 }
 
 static int memory_engage(struct postern_store *store, uint64_t node,
 		const char *lock_name, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_engage(self, node, lock_name, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_engage(self, node, lock_name, error));
 }
 
 static int memory_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error) {
-	struct memory_store *self = lock(store);
-	return unlock(self, postern__mem_clean(self, cleaning, error));
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_clean(self, cleaning, error));
 }
 
 static void memory_destroy(struct postern_store *store) {
@@ -204,8 +211,8 @@ static void memory_destroy(struct postern_store *store) {
 	struct memory_store *self = container_of(store, struct memory_store, base);
 	postern__mem_messages_finish(self);
 	postern__mem_directory_finish(self);
-	postern__mem_tenure_finish(self);
-	(void)pthread_mutex_destroy(&self->mutex); /* nobody has it any more */
+	postern__mem_locks_finish(self);
+	(void)pthread_mutex_destroy(&self->mutex); /* no thread holds it any more */
 	free(self);
 }
 
@@ -244,7 +251,7 @@ int postern__memory_open(size_t bytes_max,
 	}
 	if (pthread_mutex_init(&self->mutex, NULL) != 0) {
 		free(self);
-		return postern__fail(error, POSTERN_E_NOMEM, "no mutex left");
+		return postern__fail(error, POSTERN_E_NOMEM, "cannot create a mutex");
 	}
 	self->base.ops = &memory_ops;
 	self->clock = options->clock;
@@ -266,12 +273,12 @@ static int memory_open(const char *rest,
 		struct postern_error *error) {
 	if (rest[0] != '\0') {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"nothing follows 'memory:' in a store's URL");
+				"unexpected text after 'memory:' in the store's URL");
 	}
 	if (options->read_only) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"a memory store belongs to one process: there is nothing to "
-				"look into from another");
+				"a memory store cannot be read from another process: use a "
+				"store in a file or a database");
 	}
 	return postern__memory_open(POSTERN__MEMORY_BYTES_MAX, options, out, error);
 }

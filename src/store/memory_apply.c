@@ -3,10 +3,10 @@
 /*
  * Settling and accepting in the memory store.
  *
- * A batch is done in two steps. First everything that its items may need is
- * allocated, which may fail and changes nothing; then the items are done one
- * by one, which cannot fail. What was not needed after all, because an item
- * was stale or a duplicate, is freed at the end.
+ * A batch is applied in two steps. The first allocates everything that its
+ * items may need, which may fail and changes nothing; the second applies the
+ * items one by one, which cannot fail. Allocations that were not needed,
+ * because an item was stale or a duplicate, are freed at the end.
  */
 
 #include <assert.h>
@@ -18,11 +18,12 @@
 #include "base/point.h"
 #include "store/memory.h"
 
-/* What one accept may need. */
+/* The allocations that one accept may need. */
 struct parts {
 	struct memory_message *message;
 	struct memory_conflict *conflict;
-	struct postern__list deliveries; /* one for each route, or to park it */
+	struct postern__list
+			deliveries; /* one per route, or one to park the message */
 };
 
 static struct memory_conflict *conflict_create(
@@ -39,7 +40,8 @@ static struct memory_conflict *conflict_create(
 	return conflict;
 }
 
-/* `accept_count` is how many deliveries of one handler the batch may make. */
+/* `accept_count` is the most deliveries of one handler that the batch may
+   create. */
 static bool parts_init(struct parts *parts, struct memory_store *self,
 		const struct postern_accept *accept, size_t accept_count) {
 	const struct postern_message *message = accept->message;
@@ -77,7 +79,7 @@ static bool parts_init(struct parts *parts, struct memory_store *self,
 static void parts_finish(struct parts *parts) {
 	postern__mem_message_destroy(parts->message);
 	free(parts->conflict);
-	/* Zeroed, so never initialised: a batch that failed half-way. */
+	/* Still zeroed if the batch failed before this item was initialised. */
 	while (parts->deliveries.next && !postern__list_empty(&parts->deliveries)) {
 		postern__mem_delivery_destroy(
 				container_of(postern__list_pop_front(&parts->deliveries),
@@ -90,7 +92,7 @@ static struct memory_delivery *parts_take_delivery(struct parts *parts) {
 			struct memory_delivery, of_message);
 }
 
-/* The delivery that a handler has of a message, under any of its ids. */
+/* The handler's delivery of a message, under any of its ids. */
 static struct memory_delivery *route_find(struct memory_store *self,
 		const struct memory_message *message,
 		const struct postern_route *route) {
@@ -104,13 +106,13 @@ static struct memory_delivery *route_find(struct memory_store *self,
 	return NULL;
 }
 
-static int64_t owner_id(struct memory_store *self,
+static int64_t route_owner_id(struct memory_store *self,
 		const struct postern_route *route) {
 	return postern__mem_handler(self, route->handler)->owner;
 }
 
-/* Make the delivery of a route, or open a poisoned one again. Node 0: do not
-   lease it. */
+/* Creates the delivery of a route, or reopens a poisoned one. Node 0: the
+   delivery is not leased. */
 static void route_open(struct memory_store *self, struct parts *parts,
 		struct memory_message *message, struct postern_route *route,
 		uint64_t node, int64_t now) {
@@ -119,7 +121,7 @@ static void route_open(struct memory_store *self, struct parts *parts,
 		const struct memory_handler *owner =
 				postern__mem_owner(self, route->handler);
 		delivery = parts_take_delivery(parts);
-		postern__mem_delivery_add(self, message, owner_id(self, route),
+		postern__mem_delivery_add(self, message, route_owner_id(self, route),
 				delivery);
 		route->leased = route->lease && node && !owner->paused;
 		if (route->leased) {
@@ -186,7 +188,7 @@ static void accept_duplicate(struct memory_store *self,
 	self->channels[accept->channel - 1].duplicates++;
 	message->duplicate_count++;
 	message->duplicate_at_ms = now;
-	for (size_t i = 0; !message->gone && i < accept->route_count; i++) {
+	for (size_t i = 0; !message->removed && i < accept->route_count; i++) {
 		route_open(self, parts, message, &accept->routes[i], 0, now);
 	}
 	struct memory_delivery *parked = postern__mem_delivery_find(message, 0);
@@ -213,14 +215,14 @@ static void accept_one(struct memory_store *self, struct postern_accept *accept,
 		return;
 	}
 	accept->seq = known->seq;
-	if (postern__mem_message_is(self, known, accept->message)) {
+	if (postern__mem_message_same_body(self, known, accept->message)) {
 		accept_duplicate(self, accept, parts, known, now);
 	} else {
 		accept_conflict(self, accept, parts, known, now);
 	}
 }
 
-/* Returns the attempt if it was not needed, else NULL. */
+/* Returns the attempt if it was not used, else NULL. */
 static struct memory_attempt *settle_one(struct memory_store *self,
 		struct postern_settlement *settlement, struct memory_attempt *attempt,
 		uint64_t node, int64_t now) {
@@ -272,8 +274,8 @@ static bool keeps_attempt(const struct postern_settlement *settlement) {
 		   settlement->to != POSTERN_SETTLE_RETURNED;
 }
 
-/* Allocate for all items; false: no memory. */
-static bool prepare(struct memory_store *self,
+/* Allocates for all items; false: out of memory. */
+static bool batch_allocate(struct memory_store *self,
 		const struct postern_batch *batch, struct parts *parts,
 		struct memory_attempt **attempts) {
 	for (size_t i = 0; i < batch->settlement_count; i++) {
@@ -295,8 +297,8 @@ static bool prepare(struct memory_store *self,
 	return postern__mem_messages_reserve(self, batch->accept_count);
 }
 
-/* The bytes by which the accepts may make the store grow. */
-static size_t growth(const struct parts *parts,
+/* The most bytes that the accepts may add to the store. */
+static size_t batch_growth(const struct parts *parts,
 		const struct postern_batch *batch) {
 	size_t bytes = 0;
 	for (size_t i = 0; i < batch->accept_count; i++) {
@@ -317,20 +319,21 @@ int postern__mem_apply(struct memory_store *self, struct postern_batch *batch,
 	struct memory_attempt **attempts = calloc(batch->settlement_count + 1,
 			sizeof(struct memory_attempt *));
 
-	if (!parts || !attempts || !prepare(self, batch, parts, attempts)) {
+	if (!parts || !attempts || !batch_allocate(self, batch, parts, attempts)) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		goto out;
 	}
 	postern__point("memory-apply.prepared");
-	size_t bytes = growth(parts, batch);
+	size_t bytes = batch_growth(parts, batch);
 	if (bytes > 0 && self->bytes + bytes > self->bytes_max) {
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"the memory store is full: it holds %zu of %zu bytes",
 				self->bytes, self->bytes_max);
 		goto out;
 	}
-	/* Nobody has node 0: nothing is settled or leased under a lost lock. */
-	uint64_t node = postern__mem_holds(self, batch->node, batch->lock)
+	/* No lease belongs to node 0: under a lost lock nothing is settled or
+	   leased. */
+	uint64_t node = postern__mem_holds_lock(self, batch->node, batch->lock)
 							? batch->node
 							: 0;
 	for (size_t i = 0; i < batch->settlement_count; i++) {

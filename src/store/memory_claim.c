@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Claiming in the memory store: first deliveries are chosen and leased, then
- * they are copied for the caller. If a copy cannot be made, all are put back
- * as they were.
+ * Claiming in the memory store: deliveries are chosen and leased first, then
+ * copied for the caller. If a copy fails, all of them become pending as before.
  */
 
 #include <stdlib.h>
@@ -13,7 +12,7 @@
 #include "store/memory.h"
 #include "store/store.h"
 
-/* A leased delivery and what it was before. */
+/* A leased delivery and its values before the lease. */
 struct chosen {
 	struct memory_delivery *delivery;
 	size_t want;
@@ -30,7 +29,7 @@ struct choice {
 	size_t body_bytes;
 };
 
-static void choose(struct memory_store *self, struct choice *choice,
+static void choose_delivery(struct memory_store *self, struct choice *choice,
 		struct memory_delivery *delivery, size_t want) {
 	choice->items[choice->count] = (struct chosen){
 		.delivery = delivery,
@@ -44,7 +43,8 @@ static void choose(struct memory_store *self, struct choice *choice,
 	postern__mem_make_leased(self, delivery, choice->node, choice->now);
 }
 
-static void put_back(struct memory_store *self, const struct choice *choice) {
+static void choice_roll_back(struct memory_store *self,
+		const struct choice *choice) {
 	for (size_t i = 0; i < choice->count; i++) {
 		const struct chosen *chosen = &choice->items[i];
 		chosen->delivery->fence--;
@@ -54,14 +54,14 @@ static void put_back(struct memory_store *self, const struct choice *choice) {
 	}
 }
 
-/* A paused handler wants nothing; nor does it hold up the others. */
-static bool is_wanted(struct memory_store *self,
+/* A paused handler gets nothing, and does not delay the others. */
+static bool is_unpaused(struct memory_store *self,
 		const struct postern_want *want) {
 	return !postern__mem_owner(self, want->handler)->paused;
 }
 
-/* Whether some want of an in-process handler asks for this suspect, and
-   which. */
+/* Whether a want of an in-process handler includes this suspect; *want_out is
+   its index. */
 static bool is_wanted_suspect(struct memory_store *self,
 		const struct postern_claim *claim,
 		const struct memory_delivery *delivery, size_t *want_out) {
@@ -72,15 +72,15 @@ static bool is_wanted_suspect(struct memory_store *self,
 		if (want->in_process &&
 				postern__mem_owner(self, want->handler) == owner) {
 			*want_out = i;
-			return is_wanted(self, want);
+			return is_unpaused(self, want);
 		}
 	}
 	return false;
 }
 
-/* Whether others of its group wait or run: members whose handler is paused or
-   not wanted stay behind when the rest is claimed. */
-static bool has_company(struct memory_store *self,
+/* Whether other members of its group are pending or leased: members whose
+   handler is paused or not wanted remain when the others are claimed. */
+static bool group_has_others(struct memory_store *self,
 		const struct memory_delivery *delivery) {
 	postern__list_each(item, &self->suspects) {
 		if (container_of(item, struct memory_delivery, suspect)->group ==
@@ -98,7 +98,7 @@ static bool has_company(struct memory_store *self,
 	return false;
 }
 
-/* The oldest group of wanted suspects, whole. */
+/* Chooses the oldest group of wanted suspects, whole. */
 static void choose_suspects(struct memory_store *self,
 		const struct postern_claim *claim, struct choice *choice) {
 	uint64_t group = 0;
@@ -109,17 +109,17 @@ static void choose_suspects(struct memory_store *self,
 		if (is_wanted_suspect(self, claim, delivery, &want) &&
 				(!group || group == delivery->group)) {
 			group = delivery->group;
-			choose(self, choice, delivery, want);
+			choose_delivery(self, choice, delivery, want);
 		}
 	}
 	if (choice->count == 1) {
 		struct memory_delivery *delivery = choice->items[0].delivery;
-		delivery->solo = !has_company(self, delivery);
+		delivery->solo = !group_has_others(self, delivery);
 	}
 }
 
-/* The pending delivery of a handler that is due first, under any of its ids;
-   NULL: there is none. */
+/* The handler's pending delivery that is due first, under any of its ids; NULL:
+   none. */
 static struct memory_delivery *first_due(struct memory_store *self,
 		int64_t handler) {
 	struct memory_delivery *first = NULL;
@@ -145,13 +145,14 @@ static void choose_due(struct memory_store *self,
 		if (!delivery || delivery->due_at_ms > choice->now) {
 			return;
 		}
-		choose(self, choice, delivery, index);
-		/* A suspect whose handler now runs elsewhere is one no more. */
+		choose_delivery(self, choice, delivery, index);
+		/* A suspect whose handler is no longer in-process is no suspect any
+		   more. */
 		delivery->group = 0;
 	}
 }
 
-static size_t room_needed(struct memory_store *self,
+static size_t chosen_count_max(struct memory_store *self,
 		const struct postern_claim *claim) {
 	size_t count = 1;
 	for (size_t i = 0; i < claim->want_count; i++) {
@@ -162,7 +163,7 @@ static size_t room_needed(struct memory_store *self,
 	return count;
 }
 
-static bool export_all(const struct choice *choice,
+static bool chosen_export(const struct choice *choice,
 		struct postern_memory *memory, struct postern_claimed *items) {
 	for (size_t i = 0; i < choice->count; i++) {
 		const struct memory_delivery *delivery = choice->items[i].delivery;
@@ -194,7 +195,7 @@ static int64_t next_due_ms(struct memory_store *self,
 	for (size_t i = 0; i < claim->want_count; i++) {
 		const struct postern_want *want = &claim->wants[i];
 		const struct memory_delivery *first = first_due(self, want->handler);
-		if (!first || !is_wanted(self, want)) {
+		if (!first || !is_unpaused(self, want)) {
 			continue;
 		}
 		int64_t due = first->due_at_ms;
@@ -218,15 +219,15 @@ static uint64_t suspects_waiting(struct memory_store *self,
 int postern__mem_claim(struct memory_store *self,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error) {
-	if (!postern__mem_holds(self, claim->node, claim->lock)) {
-		return postern__fail(error, POSTERN_E_STALE, "the lock '%s' is lost",
-				claim->lock->name);
+	if (!postern__mem_holds_lock(self, claim->node, claim->lock)) {
+		return postern__fail(error, POSTERN_E_STALE,
+				"lock '%s' is no longer held by this node", claim->lock->name);
 	}
 	int r = POSTERN_OK;
 	struct choice choice = {
 		.node = claim->node,
 		.now = postern__mem_now(self),
-		.items = malloc(room_needed(self, claim) * sizeof(struct chosen)),
+		.items = malloc(chosen_count_max(self, claim) * sizeof(struct chosen)),
 	};
 	if (!choice.items) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -240,14 +241,14 @@ int postern__mem_claim(struct memory_store *self,
 	bool has_suspects = choice.count > 0;
 	for (size_t i = 0; i < claim->want_count; i++) {
 		const struct postern_want *want = &claim->wants[i];
-		if (is_wanted(self, want) && !(has_suspects && want->in_process)) {
+		if (is_unpaused(self, want) && !(has_suspects && want->in_process)) {
 			choose_due(self, claim, i, &choice);
 		}
 	}
 	struct postern_claimed *items = postern_memory_alloc(memory,
 			choice.count * sizeof(struct postern_claimed));
-	if (!items || !export_all(&choice, memory, items)) {
-		put_back(self, &choice);
+	if (!items || !chosen_export(&choice, memory, items)) {
+		choice_roll_back(self, &choice);
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		goto out;
 	}

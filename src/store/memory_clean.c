@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Cleaning the memory store, in the order of the messages. Of a message that
- * goes a trace is left, its identity and the digest of its body, until that
- * may go too. The cursor is the seq that was looked at last.
+ * Cleanup of the memory store, in the order of the messages. A message that is
+ * removed leaves its remembered id (identity and digest of the body), which is
+ * removed later. The cursor is the seq that was visited last.
  */
 
 #include <string.h>
@@ -25,8 +25,8 @@ rule_of(const struct postern_cleaning *cleaning, int64_t channel) {
 	return NULL;
 }
 
-/* Since when nothing happens to it any more; -1: something may. */
-static int64_t ended_at(const struct memory_message *message) {
+/* When the message's last delivery ended; -1: the message must be kept. */
+static int64_t message_ended_at(const struct memory_message *message) {
 	int64_t at = message->data.received_at_ms;
 	postern__list_each(item, &message->deliveries) {
 		const struct memory_delivery *delivery =
@@ -46,7 +46,7 @@ static bool is_past(int64_t at, int64_t keep_ms, int64_t now) {
 	return at >= 0 && keep_ms >= 0 && now - at >= keep_ms;
 }
 
-/* False: no memory, and the message is as it was. */
+/* False: out of memory, and the message is unchanged. */
 static bool clean_one(struct memory_store *self, int64_t seq, int64_t now,
 		struct postern_cleaning *cleaning, size_t *bytes) {
 	struct memory_message *message = self->messages[seq - 1];
@@ -55,12 +55,12 @@ static bool clean_one(struct memory_store *self, int64_t seq, int64_t now,
 	if (!rule) {
 		return true;
 	}
-	if (!message->gone) {
-		if (!is_past(ended_at(message), rule->payload_ms, now)) {
+	if (!message->removed) {
+		if (!is_past(message_ended_at(message), rule->payload_ms, now)) {
 			return true;
 		}
 		size_t len = message->data.body_len;
-		if (!postern__mem_message_purge(self, message)) {
+		if (!postern__mem_message_remove(self, message)) {
 			return false;
 		}
 		cleaning->messages++;
@@ -68,7 +68,7 @@ static bool clean_one(struct memory_store *self, int64_t seq, int64_t now,
 		message = self->messages[seq - 1];
 	}
 	if (is_past(message->data.received_at_ms, rule->dedupe_ms, now)) {
-		postern__mem_message_forget(self, message);
+		postern__mem_remembered_remove(self, message);
 		cleaning->keys++;
 	}
 	return true;
@@ -83,17 +83,18 @@ int postern__mem_clean(struct memory_store *self,
 	bool memory = true;
 	cleaning->messages = 0;
 	cleaning->keys = 0;
-	size_t looked = 0;
+	size_t visited = 0;
 	size_t bytes = 0;
-	for (; looked < cleaning->max && bytes <= cleaning->bytes_max && seq < last;
-			looked++) {
+	for (; visited < cleaning->max && bytes <= cleaning->bytes_max &&
+			seq < last;
+			visited++) {
 		memory = clean_one(self, seq + 1, now, cleaning, &bytes);
 		if (!memory) {
 			break;
 		}
 		seq++;
 	}
-	if (!memory && looked == 0) {
+	if (!memory && visited == 0) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	memcpy(cleaning->cursor, &seq, sizeof seq);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Deliveries of the memory store: the sets they live in, and the four
- * functions that move them from one to another.
+ * Deliveries of the memory store: the sets they are in, and the four functions
+ * that move them between sets.
  *
  * A handler's heap always has room for all of its deliveries, so that making
  * one pending cannot fail.
@@ -49,7 +49,7 @@ postern__mem_delivery_find(const struct memory_message *message,
 	return NULL;
 }
 
-/* Due first; among equals the message that came first. */
+/* By due time; of equal due times, by seq. */
 static bool is_before(const struct memory_delivery *a,
 		const struct memory_delivery *b) {
 	return a->due_at_ms != b->due_at_ms ? a->due_at_ms < b->due_at_ms
@@ -62,8 +62,8 @@ static void heap_put(struct memory_heap *heap, size_t index,
 	delivery->heap_index = index;
 }
 
-/* Put a delivery where it belongs, beginning from a free place. */
-static void heap_settle(struct memory_heap *heap, size_t index,
+/* Moves a delivery to its position in the heap, starting at a free index. */
+static void heap_place(struct memory_heap *heap, size_t index,
 		struct memory_delivery *delivery) {
 	while (index > 0 && is_before(delivery, heap->items[(index - 1) / 2])) {
 		heap_put(heap, index, heap->items[(index - 1) / 2]);
@@ -88,7 +88,7 @@ static void heap_insert(struct memory_heap *heap,
 		struct memory_delivery *delivery) {
 	assert(heap->count < heap->cap);
 	heap->count++;
-	heap_settle(heap, heap->count - 1, delivery);
+	heap_place(heap, heap->count - 1, delivery);
 }
 
 static void heap_remove(struct memory_heap *heap,
@@ -97,7 +97,7 @@ static void heap_remove(struct memory_heap *heap,
 	assert(index < heap->count && heap->items[index] == delivery);
 	heap->count--;
 	if (index < heap->count) {
-		heap_settle(heap, index, heap->items[heap->count]);
+		heap_place(heap, index, heap->items[heap->count]);
 	}
 }
 
@@ -139,8 +139,9 @@ void postern__mem_delivery_add(struct memory_store *self,
 	self->bytes += sizeof *delivery;
 }
 
-/* Out of the set of its state. */
-static void leave(struct memory_store *self, struct memory_delivery *delivery) {
+/* Removes the delivery from the set of its state; the state is then ANY. */
+static void delivery_leave_set(struct memory_store *self,
+		struct memory_delivery *delivery) {
 	if (delivery->state == POSTERN_STATE_PENDING) {
 		heap_remove(&postern__mem_handler(self, delivery->handler)->pending,
 				delivery);
@@ -162,7 +163,7 @@ void postern__mem_delivery_remove(struct memory_store *self,
 		struct memory_delivery *delivery) {
 	assert(delivery->state != POSTERN_STATE_PENDING &&
 			delivery->state != POSTERN_STATE_LEASED);
-	leave(self, delivery);
+	delivery_leave_set(self, delivery);
 	postern__list_remove(&delivery->of_message);
 	delivery->message->delivery_count--;
 	if (delivery->handler) {
@@ -175,7 +176,7 @@ void postern__mem_delivery_remove(struct memory_store *self,
 	postern__mem_delivery_destroy(delivery);
 }
 
-/* The list is by group, and almost always the group is the newest. */
+/* The list is sorted by group; the group is almost always the newest. */
 static void suspect_insert(struct memory_store *self,
 		struct memory_delivery *delivery) {
 	struct postern__list *place = self->suspects.prev;
@@ -190,7 +191,7 @@ static void suspect_insert(struct memory_store *self,
 void postern__mem_make_pending(struct memory_store *self,
 		struct memory_delivery *delivery, int64_t since_ms, int64_t due_at_ms,
 		uint64_t group) {
-	leave(self, delivery);
+	delivery_leave_set(self, delivery);
 	delivery->state = POSTERN_STATE_PENDING;
 	delivery->since_ms = since_ms;
 	delivery->due_at_ms = due_at_ms;
@@ -206,7 +207,7 @@ void postern__mem_pending_repair(struct memory_store *self, int64_t now) {
 	for (size_t i = 0; i < self->handler_count; i++) {
 		struct memory_heap *heap = &self->handlers[i].pending;
 		size_t count = heap->count;
-		/* Built up again in place, behind the one that is looked at. */
+		/* Rebuild the heap in place: items up to heap->count are a heap. */
 		for (heap->count = 0; heap->count < count;) {
 			struct memory_delivery *delivery = heap->items[heap->count];
 			if (delivery->since_ms > now) {
@@ -221,7 +222,7 @@ void postern__mem_pending_repair(struct memory_store *self, int64_t now) {
 
 void postern__mem_make_leased(struct memory_store *self,
 		struct memory_delivery *delivery, uint64_t node, int64_t now) {
-	leave(self, delivery);
+	delivery_leave_set(self, delivery);
 	delivery->state = POSTERN_STATE_LEASED;
 	delivery->node = node;
 	delivery->leased_at_ms = now;
@@ -233,7 +234,7 @@ void postern__mem_make_leased(struct memory_store *self,
 void postern__mem_make_ended(struct memory_store *self,
 		struct memory_delivery *delivery, enum postern_state state,
 		int64_t now) {
-	leave(self, delivery);
+	delivery_leave_set(self, delivery);
 	delivery->state = state;
 	delivery->finished_at_ms = now;
 	delivery->group = 0;
@@ -248,10 +249,10 @@ void postern__mem_make_ended(struct memory_store *self,
 
 void postern__mem_make_parked(struct memory_store *self,
 		struct memory_delivery *delivery) {
-	leave(self, delivery);
+	delivery_leave_set(self, delivery);
 	delivery->state = POSTERN_STATE_PARKED;
 	self->channels[delivery->message->channel - 1].parked++;
-	/* Only a new message is ever parked, so the list stays in order. */
+	/* Only a new message is parked, so the list stays sorted by seq. */
 	postern__list_push_back(&self->parked, &delivery->set);
 }
 

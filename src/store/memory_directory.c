@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The channels, handlers, keys and nodes that a memory store knows.
+ * The channels, handlers, keys and nodes of a memory store.
  *
- * A key is a name of one stored handler for good. A stored handler owns
- * itself until it turns out that its key was a former one of another handler;
- * then that one owns it, and it is an alias. An owner is never an alias.
+ * A key names one stored handler permanently. A stored handler owns itself
+ * until its key is enrolled as a legacy key of another handler; then that
+ * handler owns it, and it is an alias. An owner is never an alias.
  *
- * Enrolling appends names, handlers and channels, and changes owners. If it
- * fails, the tails are cut off again and the owners are put back.
+ * An enrolment appends names, handlers and channels, and changes owners. If it
+ * fails, the appended items are removed and the owners restored.
  */
 
 #include <assert.h>
@@ -78,53 +78,55 @@ void postern__mem_directory_finish(struct memory_store *self) {
 	free(self->nodes);
 }
 
-/* The array with room for `more` items; NULL: no memory, the old one stays. */
-static void *grown(void *items, size_t count, size_t more, size_t size) {
+/* Returns the array with room for `more` items; NULL: out of memory, and the
+   old array stays valid. */
+static void *array_grow(void *items, size_t count, size_t more, size_t size) {
 	return realloc(items, (count + more + 1) * size);
 }
 
-/* Room for whatever the enrolment may add to the arrays. */
-static bool reserve(struct memory_store *self,
+/* Reserves room for everything that the enrolment may add to the arrays. */
+static bool enrolment_reserve(struct memory_store *self,
 		const struct postern_enrolment *enrolment) {
 	size_t name_count = enrolment->handler_count;
 	for (size_t i = 0; i < enrolment->handler_count; i++) {
 		name_count += enrolment->handlers[i].legacy_key_count;
 	}
-	void *channels = grown(self->channels, self->channel_count,
+	void *channels = array_grow(self->channels, self->channel_count,
 			enrolment->channel_count, sizeof *self->channels);
 	self->channels = channels ? channels : self->channels;
-	void *handlers = grown(self->handlers, self->handler_count,
+	void *handlers = array_grow(self->handlers, self->handler_count,
 			enrolment->handler_count, sizeof *self->handlers);
 	self->handlers = handlers ? handlers : self->handlers;
-	void *names = grown(self->names, self->name_count, name_count,
+	void *names = array_grow(self->names, self->name_count, name_count,
 			sizeof *self->names);
 	self->names = names ? names : self->names;
-	void *nodes = grown(self->nodes, self->node_count, 1, sizeof *self->nodes);
+	void *nodes =
+			array_grow(self->nodes, self->node_count, 1, sizeof *self->nodes);
 	self->nodes = nodes ? nodes : self->nodes;
 	return channels && handlers && names && nodes;
 }
 
-/* What the store knew before, for an enrolment that fails. */
-struct before {
+/* The directory before an enrolment, to restore it if that fails. */
+struct directory_saved {
 	size_t channel_count;
 	size_t handler_count;
 	size_t name_count;
 	int64_t *owners;
 };
 
-static bool before_take(struct before *before,
+static bool directory_save(struct directory_saved *saved,
 		const struct memory_store *self) {
-	before->channel_count = self->channel_count;
-	before->handler_count = self->handler_count;
-	before->name_count = self->name_count;
-	before->owners = malloc((self->handler_count + 1) * sizeof(int64_t));
-	for (size_t i = 0; before->owners && i < self->handler_count; i++) {
-		before->owners[i] = self->handlers[i].owner;
+	saved->channel_count = self->channel_count;
+	saved->handler_count = self->handler_count;
+	saved->name_count = self->name_count;
+	saved->owners = malloc((self->handler_count + 1) * sizeof(int64_t));
+	for (size_t i = 0; saved->owners && i < self->handler_count; i++) {
+		saved->owners[i] = self->handlers[i].owner;
 	}
-	return before->owners;
+	return saved->owners;
 }
 
-/* Chain the ids of each owner. */
+/* Links the ids of each owner in a list. */
 static void chain_ids(struct memory_store *self) {
 	for (size_t i = 0; i < self->handler_count; i++) {
 		self->handlers[i].next_id = 0;
@@ -139,17 +141,17 @@ static void chain_ids(struct memory_store *self) {
 	}
 }
 
-static void before_restore(const struct before *before,
+static void directory_restore(const struct directory_saved *saved,
 		struct memory_store *self) {
-	while (self->channel_count > before->channel_count) {
+	while (self->channel_count > saved->channel_count) {
 		free(self->channels[--self->channel_count].name);
 	}
-	while (self->name_count > before->name_count) {
+	while (self->name_count > saved->name_count) {
 		free(self->names[--self->name_count].key);
 	}
-	self->handler_count = before->handler_count;
+	self->handler_count = saved->handler_count;
 	for (size_t i = 0; i < self->handler_count; i++) {
-		self->handlers[i].owner = before->owners[i];
+		self->handlers[i].owner = saved->owners[i];
 	}
 	chain_ids(self);
 }
@@ -194,8 +196,8 @@ static int64_t handler_add(struct memory_store *self) {
 	return id;
 }
 
-/* Everything that belongs to one handler belongs to the other from now on. */
-static void give_to(struct memory_store *self, int64_t from, int64_t to) {
+/* Makes `to` the owner of all ids that `from` owns. */
+static void owner_replace(struct memory_store *self, int64_t from, int64_t to) {
 	for (size_t i = 0; i < self->handler_count; i++) {
 		if (self->handlers[i].owner == from) {
 			self->handlers[i].owner = to;
@@ -219,7 +221,7 @@ static bool handler_enrol(struct memory_store *self,
 		const char *key = handler->legacy_keys[i];
 		int64_t known = postern__mem_resolve(self, key);
 		if (known) {
-			give_to(self, known, id);
+			owner_replace(self, known, id);
 		} else if (!name_add(self, key, id)) {
 			return false;
 		}
@@ -227,7 +229,7 @@ static bool handler_enrol(struct memory_store *self,
 	return true;
 }
 
-/* Fill in what the caller wants to know, now that all owners are final. */
+/* Returns the handler ids to the caller, now that all owners are final. */
 static int resolve_all(struct memory_store *self,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	for (size_t i = 0; i < enrolment->handler_count; i++) {
@@ -237,8 +239,9 @@ static int resolve_all(struct memory_store *self,
 	return postern__enrolment_check(enrolment, error);
 }
 
-/* Cannot fail: the last step. Takes the array of ids. */
-static void node_take(struct memory_store *self,
+/* Records the node and its handlers as the last step; cannot fail. Takes the
+   array of ids. */
+static void node_take_ids(struct memory_store *self,
 		const struct postern_enrolment *enrolment, int64_t *ids) {
 	for (size_t i = 0; i < enrolment->handler_count; i++) {
 		const struct postern_enrol_handler *from = &enrolment->handlers[i];
@@ -258,7 +261,7 @@ static void node_take(struct memory_store *self,
 		*node = (struct memory_node){ .node = enrolment->node };
 	}
 	node->leased = enrolment->node_lease_ms > 0;
-	postern__mem_term_set(&node->term, postern__mem_now(self),
+	postern__mem_expiry_set(&node->expiry, postern__mem_now(self),
 			enrolment->node_lease_ms);
 	free(node->handlers);
 	node->handlers = ids;
@@ -277,13 +280,15 @@ static bool has_node(const struct memory_store *self, uint64_t node) {
 int postern__mem_enrol(struct memory_store *self,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	if (enrolment->again && !has_node(self, enrolment->node)) {
-		/* One that was found gone does not come back. */
-		return postern__fail(error, POSTERN_E_STALE, "the node is gone");
+		/* An expired node is never enrolled again. */
+		return postern__fail(error, POSTERN_E_STALE, "node %016llx has expired",
+				(unsigned long long)enrolment->node);
 	}
 	int r = POSTERN_OK;
-	struct before before = { 0 };
+	struct directory_saved saved = { 0 };
 	int64_t *ids = malloc((enrolment->handler_count + 1) * sizeof(int64_t));
-	bool ok = ids && reserve(self, enrolment) && before_take(&before, self);
+	bool ok = ids && enrolment_reserve(self, enrolment) &&
+			  directory_save(&saved, self);
 
 	for (size_t i = 0; ok && i < enrolment->channel_count; i++) {
 		ok = channel_enrol(self, &enrolment->channels[i]);
@@ -295,12 +300,12 @@ int postern__mem_enrol(struct memory_store *self,
 	r = ok ? resolve_all(self, enrolment, error)
 		   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	if (r == POSTERN_OK) {
-		node_take(self, enrolment, ids);
-		ids = NULL; /* the node has them */
-	} else if (before.owners) {
-		before_restore(&before, self);
+		node_take_ids(self, enrolment, ids);
+		ids = NULL; /* the node owns them now */
+	} else if (saved.owners) {
+		directory_restore(&saved, self);
 	}
-	free(before.owners);
+	free(saved.owners);
 	free(ids);
 	return r;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What an operator may do to a memory store by hand, and the walk over the
- * deliveries that match a filter, which listing uses as well.
+ * Changes that an operator makes in a memory store (retry, discard, pause,
+ * resume), and the iteration over the deliveries that match a filter, which
+ * listing uses too.
  */
 
 #include <string.h>
@@ -16,7 +17,7 @@ void postern__mem_cursor_init(struct memory_cursor *cursor,
 		struct memory_store *self, const struct postern_filter *filter,
 		int64_t after_seq, int64_t after_handler) {
 	int64_t last = (int64_t)self->message_count;
-	/* Anybody can make up a cursor; do not walk down from INT64_MAX. */
+	/* A cursor comes from outside: do not iterate down from INT64_MAX. */
 	bool inside = after_seq > 0 && after_seq <= last;
 	*cursor = (struct memory_cursor){
 		.store = self,
@@ -124,7 +125,8 @@ static int edit_check(const struct postern_edit *edit,
 											: discard_check(delivery, error);
 }
 
-/* What is discarded stays so: asking again is fine and changes nothing. */
+/* A discarded delivery stays discarded: discarding it again succeeds and
+   changes nothing. */
 static bool is_needed(const struct postern_edit *edit,
 		const struct memory_delivery *delivery) {
 	return edit->kind == POSTERN_EDIT_RETRY ||
@@ -145,8 +147,8 @@ static void edit_one(struct memory_store *self, const struct postern_edit *edit,
 	postern__mem_make_pending(self, delivery, now, now, delivery->group);
 }
 
-/* A handler has two deliveries of a message if both it and its alias had one
-   before they were one; then the one that can be edited is meant. */
+/* A handler has two deliveries of a message if the handler and its alias each
+   had one before they were merged; this returns the one that can be edited. */
 static struct memory_delivery *edit_find(struct memory_store *self,
 		const struct postern_edit *edit) {
 	struct memory_message *message = postern__mem_message_get(self, edit->seq);

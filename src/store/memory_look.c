@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Looking into a memory store: every answer is a walk over all messages,
- * newest first, and is copied out under the mutex.
+ * Reading a memory store: each operation iterates over all messages, newest
+ * first, and copies its result under the mutex.
  */
 
 #include <stdlib.h>
@@ -194,11 +194,11 @@ int postern__mem_get(struct memory_store *self, int64_t seq,
 int postern__mem_find(struct memory_store *self, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
 		size_t *count_out, struct postern_error *error) {
-	(void)error; /* nothing found is a result, and nothing else can happen */
+	(void)error; /* not finding a message is a result, and nothing can fail */
 	size_t count = 0;
 	for (size_t i = self->message_count; i > 0 && count < max; i--) {
 		const struct memory_message *message = self->messages[i - 1];
-		if (message && !message->gone && strcmp(message->data.id, id) == 0 &&
+		if (message && !message->removed && strcmp(message->data.id, id) == 0 &&
 				(!source || strcmp(message->data.source, source) == 0) &&
 				(!channel || postern__mem_channel_id(self, channel) ==
 									 message->channel)) {
@@ -223,12 +223,12 @@ static void count_delivery(struct postern_handler_stats *stats,
 		break;
 	case POSTERN_STATE_LEASED: stats->leased++; break;
 	case POSTERN_STATE_POISONED: stats->poisoned++; break;
-	default: break; /* what has ended well is counted as it ends */
+	default: break; /* done and discarded are counted when they end */
 	}
 }
 
-/* `stats` has a place for every stored handler, aliases too. */
-static void count_all(struct memory_store *self,
+/* `stats` has an element for every stored handler, including aliases. */
+static void stats_count_all(struct memory_store *self,
 		struct postern_handler_stats *stats) {
 	for (size_t i = 0; i < self->handler_count; i++) {
 		size_t owner = (size_t)self->handlers[i].owner - 1;
@@ -258,7 +258,7 @@ static bool handlers_export(struct memory_store *self,
 	if (!stats) {
 		return false;
 	}
-	count_all(self, stats);
+	stats_count_all(self, stats);
 	size_t count = 0;
 	for (size_t i = 0; i < self->handler_count; i++) {
 		const struct memory_handler *handler = &self->handlers[i];
@@ -329,7 +329,7 @@ int postern__mem_stats(struct memory_store *self, struct postern_memory *memory,
 	if (!channels_export(self, memory, &stats) ||
 			!handlers_export(self, memory, &stats) ||
 			!keys_export(self, memory, &stats) ||
-			!postern__mem_tenure_export(self, memory, &stats)) {
+			!postern__mem_node_stats(self, memory, &stats)) {
 		return no_memory(error);
 	}
 	*out = stats;

@@ -2,9 +2,9 @@
 
 /*
  * Messages of the memory store: an array by seq, and a hash table by identity
- * (channel, source, id), which is the memory of what was seen. Cleaning
- * replaces a message by a trace and removes the trace later. The hash is keyed,
- * so that no sender can choose ids that land in one bucket.
+ * (channel, source, id), which is the dedupe memory. Cleanup replaces a message
+ * by its remembered id and removes that later. The hash is keyed, so that no
+ * sender can choose ids that fall into one bucket.
  */
 
 #include <assert.h>
@@ -17,7 +17,8 @@
 
 #define BUCKET_COUNT_MIN 64
 
-/* The texts of a message, so that what is done to all is written once. */
+/* The text members of a message, so that code for all of them is written
+   once. */
 static const size_t text_offsets[] = {
 	offsetof(struct postern_message, id),
 	offsetof(struct postern_message, source),
@@ -39,7 +40,7 @@ static size_t text_len(const char *text) {
 	return text ? strlen(text) + 1 : 0;
 }
 
-static const char *place_text(char **place, const char *text) {
+static const char *text_copy_to(char **place, const char *text) {
 	if (!text) {
 		return NULL;
 	}
@@ -77,15 +78,15 @@ struct memory_message *postern__mem_message_create(
 	postern__list_init(&message->conflicts);
 	message->bytes = bytes;
 
-	/* Headers first: they are the ones that need alignment. */
+	/* Headers come first, because they need alignment. */
 	struct postern_header *headers = (struct postern_header *)(message + 1);
 	char *place = (char *)(headers + copy.header_count);
 	for (size_t i = 0; i < copy.header_count; i++) {
-		headers[i].name = place_text(&place, copy.headers[i].name);
-		headers[i].value = place_text(&place, copy.headers[i].value);
+		headers[i].name = text_copy_to(&place, copy.headers[i].name);
+		headers[i].value = text_copy_to(&place, copy.headers[i].value);
 	}
 	for (size_t i = 0; i < TEXT_COUNT; i++) {
-		*text_at(&copy, i) = place_text(&place, *text_at(&copy, i));
+		*text_at(&copy, i) = text_copy_to(&place, *text_at(&copy, i));
 	}
 	if (copy.body_len > 0) {
 		copy.body = memcpy(place, copy.body, copy.body_len);
@@ -205,7 +206,7 @@ struct memory_message *postern__mem_message_get(const struct memory_store *self,
 			seq >= 1 && (uint64_t)seq <= self->message_count
 					? self->messages[seq - 1]
 					: NULL;
-	return message && !message->gone ? message : NULL;
+	return message && !message->removed ? message : NULL;
 }
 
 static void bucket_remove(struct memory_store *self,
@@ -218,12 +219,12 @@ static void bucket_remove(struct memory_store *self,
 	*place = message->bucket_next;
 }
 
-static void digest(const struct memory_store *self,
+static void body_digest(const struct memory_store *self,
 		const struct postern_message *data, uint8_t *out) {
 	postern__siphash_128_of(self->hash_key, data->body, data->body_len, out);
 }
 
-bool postern__mem_message_purge(struct memory_store *self,
+bool postern__mem_message_remove(struct memory_store *self,
 		struct memory_message *message) {
 	struct postern_message left = {
 		.size = sizeof left,
@@ -232,15 +233,15 @@ bool postern__mem_message_purge(struct memory_store *self,
 		.type = "",
 		.received_at_ms = message->data.received_at_ms,
 	};
-	struct memory_message *trace = postern__mem_message_create(&left);
-	if (!trace) {
+	struct memory_message *remembered = postern__mem_message_create(&left);
+	if (!remembered) {
 		return false;
 	}
-	trace->gone = true;
-	trace->seq = message->seq;
-	trace->channel = message->channel;
-	trace->hash = message->hash;
-	digest(self, &message->data, trace->digest);
+	remembered->removed = true;
+	remembered->seq = message->seq;
+	remembered->channel = message->channel;
+	remembered->hash = message->hash;
+	body_digest(self, &message->data, remembered->digest);
 	postern__list_each(item, &message->deliveries) {
 		postern__mem_delivery_remove(self,
 				container_of(item, struct memory_delivery, of_message));
@@ -249,15 +250,15 @@ bool postern__mem_message_purge(struct memory_store *self,
 		self->bytes -= container_of(item, struct memory_conflict, link)->bytes;
 	}
 	bucket_remove(self, message);
-	bucket_insert(self, trace);
-	self->messages[message->seq - 1] = trace;
-	self->bytes += trace->bytes;
+	bucket_insert(self, remembered);
+	self->messages[message->seq - 1] = remembered;
+	self->bytes += remembered->bytes;
 	self->bytes -= message->bytes;
 	postern__mem_message_destroy(message);
 	return true;
 }
 
-void postern__mem_message_forget(struct memory_store *self,
+void postern__mem_remembered_remove(struct memory_store *self,
 		struct memory_message *message) {
 	bucket_remove(self, message);
 	self->messages[message->seq - 1] = NULL;
@@ -268,12 +269,12 @@ void postern__mem_message_forget(struct memory_store *self,
 	postern__mem_message_destroy(message);
 }
 
-bool postern__mem_message_is(const struct memory_store *self,
+bool postern__mem_message_same_body(const struct memory_store *self,
 		const struct memory_message *message,
 		const struct postern_message *other) {
-	if (message->gone) {
+	if (message->removed) {
 		uint8_t of_other[POSTERN__SIPHASH_128_LEN];
-		digest(self, other, of_other);
+		body_digest(self, other, of_other);
 		return memcmp(message->digest, of_other, sizeof of_other) == 0;
 	}
 	const struct postern_message *data = &message->data;

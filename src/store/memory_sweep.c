@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What a memory store does when nobody asks it to accept or claim: take back
- * what a lost node had leased, find the deliveries that no handler is
- * registered for, and wake parked messages.
+ * The memory store's part of a sweep: recover the leases of expired nodes, find
+ * and poison orphaned deliveries, and unpark messages.
  */
 
 #include <stdlib.h>
@@ -16,10 +15,11 @@
 struct lost {
 	struct memory_delivery *delivery;
 	bool in_process;
-	struct memory_attempt *attempt; /* of a crash */
+	struct memory_attempt *attempt; /* only for a crash */
 };
 
-/* Plain ones first, then group by group, the members by message. */
+/* Deliveries that are not in-process first, then by group, and by message
+   within a group. */
 static int lost_compare(const void *left, const void *right) {
 	const struct lost *a = left;
 	const struct lost *b = right;
@@ -41,8 +41,8 @@ static bool has_crashed(const struct lost *lost) {
 	return lost->in_process && lost->delivery->solo;
 }
 
-static void crash(struct memory_store *self, struct lost *lost, int64_t now,
-		struct postern_recovered *out) {
+static void memory_crash_record(struct memory_store *self, struct lost *lost,
+		int64_t now, struct postern_recovered *out) {
 	struct memory_delivery *delivery = lost->delivery;
 	struct memory_handler *handler =
 			postern__mem_owner(self, delivery->handler);
@@ -59,10 +59,10 @@ static void crash(struct memory_store *self, struct lost *lost, int64_t now,
 	}
 }
 
-/* Lost members of one group come back as two: the first half, which has the
-   odd one, will be tried first. */
-static void halve(struct memory_store *self, struct lost *lost, size_t count,
-		int64_t now, struct postern_recovered *out) {
+/* The lost members of one group become two groups: the first half, which is
+   larger if the count is odd, will be run first. */
+static void memory_group_split(struct memory_store *self, struct lost *lost,
+		size_t count, int64_t now, struct postern_recovered *out) {
 	for (size_t i = 0; i < count; i++) {
 		if (i == 0 || i == (count + 1) / 2) {
 			self->last_group++;
@@ -73,11 +73,11 @@ static void halve(struct memory_store *self, struct lost *lost, size_t count,
 	}
 }
 
-/* Returns how many were dealt with. */
-static size_t take_back(struct memory_store *self, struct lost *lost,
+/* Recovers one delivery, or all lost members of one group; returns how many. */
+static size_t memory_lost_recover(struct memory_store *self, struct lost *lost,
 		size_t count, int64_t now, struct postern_recovered *out) {
 	if (has_crashed(lost)) {
-		crash(self, lost, now, out);
+		memory_crash_record(self, lost, now, out);
 		return 1;
 	}
 	if (!lost->in_process) {
@@ -90,24 +90,26 @@ static size_t take_back(struct memory_store *self, struct lost *lost,
 			lost[members].delivery->group == lost->delivery->group) {
 		members++;
 	}
-	halve(self, lost, members, now, out);
+	memory_group_split(self, lost, members, now, out);
 	return members;
 }
 
-/* Whose lease it is, is gone. */
-static bool is_lost(struct memory_store *self,
+/* Whether the lease is lost: its node is expired or, under a lock, is any node
+   other than the lock's owner. */
+static bool lease_is_lost(struct memory_store *self,
 		const struct postern_recovery *recovery,
 		const struct memory_delivery *delivery, int64_t now) {
 	return delivery->node != recovery->node &&
 		   (recovery->lock ||
-				   !postern__mem_node_lives(self, delivery->node, now));
+				   !postern__mem_node_is_live(self, delivery->node, now));
 }
 
 int postern__mem_recover(struct memory_store *self,
 		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error) {
-	if (!postern__mem_holds(self, recovery->node, recovery->lock)) {
-		return postern__fail(error, POSTERN_E_STALE, "the lock '%s' is lost",
+	if (!postern__mem_holds_lock(self, recovery->node, recovery->lock)) {
+		return postern__fail(error, POSTERN_E_STALE,
+				"lock '%s' is no longer held by this node",
 				recovery->lock->name);
 	}
 	int r = POSTERN_OK;
@@ -125,7 +127,7 @@ int postern__mem_recover(struct memory_store *self,
 	postern__list_each(item, &self->leased) {
 		struct memory_delivery *delivery =
 				container_of(item, struct memory_delivery, set);
-		if (is_lost(self, recovery, delivery, now)) {
+		if (lease_is_lost(self, recovery, delivery, now)) {
 			lost[count].delivery = delivery;
 			lost[count].in_process =
 					postern__mem_owner(self, delivery->handler)->in_process;
@@ -144,9 +146,9 @@ int postern__mem_recover(struct memory_store *self,
 		}
 	}
 	for (size_t i = 0; i < count;) {
-		i += take_back(self, &lost[i], count - i, now, &recovered);
+		i += memory_lost_recover(self, &lost[i], count - i, now, &recovered);
 	}
-	postern__mem_nodes_forget(self, recovery->node, now);
+	postern__mem_nodes_expire(self, recovery->node, now);
 	*out = recovered;
 out:
 	for (size_t i = 0; i < count; i++) {
@@ -156,14 +158,15 @@ out:
 	return r;
 }
 
-/* By a node that lives; whoever asks does, even if it is late. */
-static bool is_registered(struct memory_store *self, uint64_t asking,
+/* Whether a live node has the handler configured; the asking node counts as
+   live even if it is late. */
+static bool handler_is_registered(struct memory_store *self, uint64_t asking,
 		int64_t handler) {
 	int64_t now = postern__mem_now(self);
 	for (size_t i = 0; i < self->node_count; i++) {
 		const struct memory_node *node = &self->nodes[i];
 		if (node->node != asking &&
-				!postern__mem_node_lives(self, node->node, now)) {
+				!postern__mem_node_is_live(self, node->node, now)) {
 			continue;
 		}
 		for (size_t j = 0; j < node->handler_count; j++) {
@@ -191,24 +194,24 @@ static uint64_t orphan_count(struct memory_store *self, uint64_t asking,
 		count +=
 				postern__mem_handler(self, delivery->handler)->owner == owner &&
 				delivery->node != asking &&
-				!postern__mem_node_lives(self, delivery->node, now);
+				!postern__mem_node_is_live(self, delivery->node, now);
 	}
 	return count;
 }
 
-static bool is_meant(struct memory_store *self,
+static bool handler_is_selected(struct memory_store *self,
 		const struct memory_handler *handler, const char *only) {
 	return !only ||
 		   strcmp(postern__mem_handler(self, handler->owner)->key, only) == 0;
 }
 
-/* The first pending orphan, NULL: none. */
+/* A pending orphaned delivery; NULL: none. */
 static struct memory_delivery *orphan_first(struct memory_store *self,
 		uint64_t asking, const char *only) {
 	for (size_t i = 0; i < self->handler_count; i++) {
 		if (self->handlers[i].pending.count > 0 &&
-				is_meant(self, &self->handlers[i], only) &&
-				!is_registered(self, asking, (int64_t)i + 1)) {
+				handler_is_selected(self, &self->handlers[i], only) &&
+				!handler_is_registered(self, asking, (int64_t)i + 1)) {
 			return self->handlers[i].pending.items[0];
 		}
 	}
@@ -252,13 +255,14 @@ int postern__mem_orphans(struct memory_store *self, uint64_t node,
 		size_t *count_out, struct postern_error *error) {
 	size_t count = 0;
 	uint64_t found = 0;
-	bool is_there = postern__mem_node(self, node);
+	bool is_enrolled = postern__mem_node(self, node);
 	struct postern_orphan *orphans = postern_memory_alloc(memory,
 			self->handler_count * sizeof(struct postern_orphan));
-	for (size_t i = 0; orphans && is_there && i < self->handler_count; i++) {
+	for (size_t i = 0; orphans && is_enrolled && i < self->handler_count; i++) {
 		int64_t id = (int64_t)i + 1;
-		if (self->handlers[i].owner != id || is_registered(self, node, id) ||
-				!is_meant(self, &self->handlers[i], only)) {
+		if (self->handlers[i].owner != id ||
+				handler_is_registered(self, node, id) ||
+				!handler_is_selected(self, &self->handlers[i], only)) {
 			continue;
 		}
 		orphans[count].count = orphan_count(self, node, id);
@@ -287,10 +291,10 @@ int postern__mem_orphans(struct memory_store *self, uint64_t node,
 	return POSTERN_OK;
 }
 
-/* Make the deliveries of one message, but do not add them yet. */
-static bool plan(struct memory_store *self, struct memory_message *message,
-		const struct postern_route *routes, size_t route_count, size_t reserve,
-		struct postern__list *planned) {
+/* Creates the deliveries of one message without adding them yet. */
+static bool unpark_plan(struct memory_store *self,
+		struct memory_message *message, const struct postern_route *routes,
+		size_t route_count, size_t reserve, struct postern__list *planned) {
 	for (size_t i = 0; i < route_count; i++) {
 		struct memory_handler *owner =
 				postern__mem_owner(self, routes[i].handler);
@@ -315,8 +319,8 @@ static bool plan(struct memory_store *self, struct memory_message *message,
 	return true;
 }
 
-/* Returns how many messages are parked no more. */
-static uint64_t carry_out(struct memory_store *self,
+/* Adds the planned deliveries; returns how many messages were unparked. */
+static uint64_t unpark_planned(struct memory_store *self,
 		struct postern__list *planned) {
 	uint64_t count = 0;
 	int64_t now = postern__mem_now(self);
@@ -341,7 +345,7 @@ int postern__mem_unpark(struct memory_store *self, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
-	size_t looked = 0;
+	size_t visited = 0;
 	int64_t last = 0;
 	struct postern__list planned;
 	postern__list_init(&planned);
@@ -356,20 +360,20 @@ int postern__mem_unpark(struct memory_store *self, postern_router *router,
 		if (message->seq <= *cursor) {
 			continue;
 		}
-		if (!ok || looked == max) {
+		if (!ok || visited == max) {
 			break;
 		}
-		looked++;
+		visited++;
 		size_t count = router(context, message->channel, message->data.type,
 				routes, route_max);
-		ok = plan(self, message, routes, count, looked, &planned);
+		ok = unpark_plan(self, message, routes, count, visited, &planned);
 		last = item->next == &self->parked ? 0 : message->seq;
 	}
 	if (!ok) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		goto out;
 	}
-	*count_out = carry_out(self, &planned);
+	*count_out = unpark_planned(self, &planned);
 	*cursor = last;
 out:
 	postern__list_each(item, &planned) {

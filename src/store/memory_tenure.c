@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Nodes and locks of the memory store: who is there, and until when.
+ * Nodes and locks of the memory store, and when they expire.
  *
- * A point in time that lies in the future because the clock was set back
- * would keep the dead alive; so each is kept with the time it was set, and
- * what was set in the future begins anew when it is looked at.
+ * If the clock was set back, an end time may be far in the future and keep an
+ * expired node live. So each end time is stored with the time of its renewal,
+ * and one that was renewed in the future starts again when it is checked.
  */
 
 #include <postern/sys/clock.h>
@@ -18,17 +18,18 @@
 #include "store/common.h"
 #include "store/memory.h"
 
-void postern__mem_term_set(struct memory_term *term, int64_t now,
+void postern__mem_expiry_set(struct memory_expiry *expiry, int64_t now,
 		int64_t ttl_ms) {
-	term->from_ms = now;
-	term->until_ms = ttl_ms > INT64_MAX - now ? INT64_MAX : now + ttl_ms;
+	expiry->from_ms = now;
+	expiry->until_ms = ttl_ms > INT64_MAX - now ? INT64_MAX : now + ttl_ms;
 }
 
-static bool is_over(struct memory_term *term, int64_t now) {
-	if (term->from_ms > now) {
-		postern__mem_term_set(term, now, term->until_ms - term->from_ms);
+static bool expiry_has_passed(struct memory_expiry *expiry, int64_t now) {
+	if (expiry->from_ms > now) {
+		postern__mem_expiry_set(expiry, now,
+				expiry->until_ms - expiry->from_ms);
 	}
-	return now >= term->until_ms;
+	return now >= expiry->until_ms;
 }
 
 struct memory_node *postern__mem_node(struct memory_store *self,
@@ -41,19 +42,19 @@ struct memory_node *postern__mem_node(struct memory_store *self,
 	return NULL;
 }
 
-bool postern__mem_node_lives(struct memory_store *self, uint64_t node,
+bool postern__mem_node_is_live(struct memory_store *self, uint64_t node,
 		int64_t now) {
 	struct memory_node *found = postern__mem_node(self, node);
-	return found && !(found->leased && is_over(&found->term, now));
+	return found && !(found->leased && expiry_has_passed(&found->expiry, now));
 }
 
-void postern__mem_nodes_forget(struct memory_store *self, uint64_t self_node,
+void postern__mem_nodes_expire(struct memory_store *self, uint64_t self_node,
 		int64_t now) {
 	size_t kept = 0;
 	for (size_t i = 0; i < self->node_count; i++) {
 		struct memory_node *node = &self->nodes[i];
 		if (node->node == self_node ||
-				!(node->leased && is_over(&node->term, now))) {
+				!(node->leased && expiry_has_passed(&node->expiry, now))) {
 			self->nodes[kept++] = *node;
 		} else {
 			free(node->handlers);
@@ -71,9 +72,9 @@ void postern__mem_renew(struct memory_store *self, uint64_t node,
 		return;
 	}
 	found->leased = true;
-	postern__mem_term_set(&found->term, now, ttl_ms);
+	postern__mem_expiry_set(&found->expiry, now, ttl_ms);
 	if (ttl_ms == 0) {
-		postern__mem_nodes_forget(self, 0, now);
+		postern__mem_nodes_expire(self, 0, now);
 	}
 }
 
@@ -87,7 +88,7 @@ static struct memory_lock *find_lock(struct memory_store *self,
 	return NULL;
 }
 
-/* A lock that nobody has; NULL: no memory. */
+/* Adds a lock that is free; NULL: out of memory. */
 static struct memory_lock *add_lock(struct memory_store *self,
 		const char *name) {
 	struct memory_lock *locks =
@@ -110,8 +111,8 @@ int postern__mem_lock(struct memory_store *self, const char *name,
 	if (!lock && !(lock = add_lock(self, name))) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	*held_out =
-			lock->node == node || lock->node == 0 || is_over(&lock->term, now);
+	*held_out = lock->node == node || lock->node == 0 ||
+				expiry_has_passed(&lock->expiry, now);
 	if (!*held_out) {
 		return POSTERN_OK;
 	}
@@ -119,12 +120,12 @@ int postern__mem_lock(struct memory_store *self, const char *name,
 		lock->node = node;
 		lock->fence++;
 	}
-	postern__mem_term_set(&lock->term, now, ttl_ms);
+	postern__mem_expiry_set(&lock->expiry, now, ttl_ms);
 	*fence_out = lock->fence;
 	return POSTERN_OK;
 }
 
-bool postern__mem_holds(struct memory_store *self, uint64_t node,
+bool postern__mem_holds_lock(struct memory_store *self, uint64_t node,
 		const struct postern_lock *lock) {
 	if (!lock) {
 		return true;
@@ -135,17 +136,17 @@ bool postern__mem_holds(struct memory_store *self, uint64_t node,
 
 void postern__mem_unlock(struct memory_store *self,
 		const struct postern_lock *lock, uint64_t node) {
-	if (postern__mem_holds(self, node, lock)) {
+	if (postern__mem_holds_lock(self, node, lock)) {
 		find_lock(self, lock->name)->node = 0;
 	}
 }
 
-/* Whoever leases under another lock than this one; NULL: nobody. */
+/* A node that leases under another lock than this one; NULL: none. */
 static const struct memory_node *find_rival(const struct memory_store *self,
 		uint64_t node, const char *lock_name) {
 	for (size_t i = 0; i < self->node_count; i++) {
 		const struct memory_node *other = &self->nodes[i];
-		if (other->node != node && other->works &&
+		if (other->node != node && other->engaged &&
 				strcmp(other->lock_name, lock_name) != 0) {
 			return other;
 		}
@@ -156,39 +157,41 @@ static const struct memory_node *find_rival(const struct memory_store *self,
 int postern__mem_engage(struct memory_store *self, uint64_t node,
 		const char *lock_name, struct postern_error *error) {
 	const char *name = lock_name ? lock_name : "";
-	postern__mem_nodes_forget(self, node, postern__mem_now(self));
+	postern__mem_nodes_expire(self, node, postern__mem_now(self));
 	struct memory_node *found = postern__mem_node(self, node);
 	if (!found) {
-		return postern__fail(error, POSTERN_E_STALE, "the node is gone");
+		return postern__fail(error, POSTERN_E_STALE, "node %016llx has expired",
+				(unsigned long long)node);
 	}
 	const struct memory_node *rival = find_rival(self, node, name);
 	if (rival) {
 		return postern__rival_fail(rival->node, NULL, 0,
 				*rival->lock_name ? rival->lock_name : NULL, error);
 	}
-	found->works = true;
+	found->engaged = true;
 	(void)snprintf(found->lock_name, sizeof found->lock_name, "%s", name);
 	return POSTERN_OK;
 }
 
-/* A term as it would be judged now, left as it is. */
-static struct memory_term judged(struct memory_term term, int64_t now) {
-	(void)is_over(&term, now);
-	return term;
+/* The expiry as a check now would see it; the stored one is unchanged. */
+static struct memory_expiry expiry_at(struct memory_expiry expiry,
+		int64_t now) {
+	(void)expiry_has_passed(&expiry, now);
+	return expiry;
 }
 
-static int by_number(const void *a, const void *b) {
+static int node_compare(const void *a, const void *b) {
 	uint64_t left = ((const struct postern_node_stats *)a)->node;
 	uint64_t right = ((const struct postern_node_stats *)b)->node;
 	return (left > right) - (left < right);
 }
 
-static int by_name(const void *a, const void *b) {
+static int lock_compare(const void *a, const void *b) {
 	return strcmp(((const struct postern_lock_stats *)a)->name,
 			((const struct postern_lock_stats *)b)->name);
 }
 
-/* How many deliveries each of the nodes has. */
+/* Counts the deliveries that each node has leased. */
 static void count_leases(const struct memory_store *self,
 		struct postern_node_stats *nodes, size_t count) {
 	for (size_t i = 0; i < self->message_count; i++) {
@@ -205,7 +208,7 @@ static void count_leases(const struct memory_store *self,
 	}
 }
 
-bool postern__mem_tenure_export(struct memory_store *self,
+bool postern__mem_node_stats(struct memory_store *self,
 		struct postern_memory *memory, struct postern_stats *out) {
 	int64_t now = self->clock->wall_ms(self->clock->context);
 	struct postern_node_stats *nodes = postern_memory_alloc(memory,
@@ -217,32 +220,32 @@ bool postern__mem_tenure_export(struct memory_store *self,
 	}
 	for (size_t i = 0; i < self->node_count; i++) {
 		const struct memory_node *node = &self->nodes[i];
-		struct memory_term term = judged(node->term, now);
+		struct memory_expiry expiry = expiry_at(node->expiry, now);
 		nodes[i] = (struct postern_node_stats){
 			.node = node->node,
-			.renewed_at_ms = term.from_ms,
-			.lives_until_ms = node->leased ? term.until_ms : 0,
+			.renewed_at_ms = expiry.from_ms,
+			.lives_until_ms = node->leased ? expiry.until_ms : 0,
 		};
 	}
 	count_leases(self, nodes, self->node_count);
-	qsort(nodes, self->node_count, sizeof *nodes, by_number);
+	qsort(nodes, self->node_count, sizeof *nodes, node_compare);
 	size_t count = 0;
 	for (size_t i = 0; i < self->lock_count; i++) {
 		const struct memory_lock *lock = &self->locks[i];
-		struct memory_term term = judged(lock->term, now);
-		if (lock->node == 0 || now >= term.until_ms) {
+		struct memory_expiry expiry = expiry_at(lock->expiry, now);
+		if (lock->node == 0 || now >= expiry.until_ms) {
 			continue;
 		}
 		locks[count] = (struct postern_lock_stats){
 			.name = postern_memory_text(memory, lock->name),
 			.node = lock->node,
-			.held_until_ms = term.until_ms,
+			.held_until_ms = expiry.until_ms,
 		};
 		if (!locks[count++].name) {
 			return false;
 		}
 	}
-	qsort(locks, count, sizeof *locks, by_name);
+	qsort(locks, count, sizeof *locks, lock_compare);
 	out->now_ms = now;
 	out->nodes = nodes;
 	out->node_count = self->node_count;
@@ -251,7 +254,7 @@ bool postern__mem_tenure_export(struct memory_store *self,
 	return true;
 }
 
-void postern__mem_tenure_finish(struct memory_store *self) {
+void postern__mem_locks_finish(struct memory_store *self) {
 	for (size_t i = 0; i < self->lock_count; i++) {
 		free(self->locks[i].name);
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The stores this library has, by the scheme of their URL, and the facade
- * that opens them. An array and not a linker's trick, which would vanish from
+ * The stores of this library by URL scheme, and the facade that opens them. The
+ * list is an array, because a list built by the linker would be dropped from
  * the static library.
  */
 
@@ -14,9 +14,9 @@
 #include "base/fail.h"
 #include "store/store.h"
 
-/* How long a call may wait for its turn to write unless it was said. */
+/* How long a call waits for its turn to write, unless it is set. */
 #define COMMAND_TIMEOUT_MS_DEFAULT 30000
-/* How often a call is tried again unless it was said. */
+/* How often a call is retried, unless it is set. */
 #define COMMAND_RETRIES_DEFAULT 3
 
 static const struct postern_store_kind *const kinds[] = {
@@ -29,14 +29,14 @@ static const struct postern_store_kind *const kinds[] = {
 };
 #define KIND_COUNT (sizeof kinds / sizeof kinds[0])
 
-/* What the URLs of this version look like, for error texts. */
+/* The URL forms of this version, for error texts. */
 #ifdef POSTERN_POSTGRES
 #define KNOWN_URLS "'memory:', 'sqlite:FILE' or 'postgres://USER@HOST/DATABASE'"
 #else
 #define KNOWN_URLS "'memory:' or 'sqlite:FILE'"
 #endif
 
-/* Planned, or left out: a better answer than that nobody knows them. */
+/* Schemes that are planned, or not compiled in: the error says so. */
 static const char *const later_schemes[] = {
 #ifndef POSTERN_POSTGRES
 	"postgres",
@@ -50,17 +50,17 @@ static bool is_scheme(const char *url, size_t len, const char *scheme) {
 	return len == strlen(scheme) && memcmp(url, scheme, len) == 0;
 }
 
-/* Never quotes what is behind the scheme: it may be a password. */
+/* Errors never quote what follows the scheme: it may be a password. */
 static int find_kind(const char *url, const struct postern_store_kind **out,
 		const char **rest_out, struct postern_error *error) {
 	if (!url) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"no store given: use " KNOWN_URLS);
+				"no store is configured: use " KNOWN_URLS);
 	}
 	const char *colon = strchr(url, ':');
 	if (!colon) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"a store's URL begins with its kind: use " KNOWN_URLS);
+				"the store's URL has no scheme: use " KNOWN_URLS);
 	}
 	size_t len = (size_t)(colon - url);
 	for (size_t i = 0; i < KIND_COUNT; i++) {
@@ -79,20 +79,20 @@ static int find_kind(const char *url, const struct postern_store_kind **out,
 		}
 	}
 	return postern__fail(error, POSTERN_E_INVALID,
-			"no kind of store is named '%.*s:': use " KNOWN_URLS,
+			"unknown kind of store '%.*s:': use " KNOWN_URLS,
 			(int)(len < 40 ? len : 40), url);
 }
 
-/* The options with what they leave to us. */
-static int complete(const struct postern_store_options *options,
+/* Copies the options and sets defaults for those that are not set. */
+static int options_complete(const struct postern_store_options *options,
 		struct postern_store_options *out, struct postern_error *error) {
 	struct postern_store_options full = { 0 };
 	if (options) {
 		if (options->size == 0) {
 			return postern__fail(error, POSTERN_E_INVALID,
-					"the size of the store's options is not set");
+					"the member 'size' of the store's options is not set");
 		}
-		/* A program compiled against an older header knows fewer. */
+		/* A program compiled against an older header has a smaller struct. */
 		memcpy(&full, options,
 				options->size < sizeof full ? options->size : sizeof full);
 	}
@@ -108,14 +108,16 @@ static int complete(const struct postern_store_options *options,
 	return POSTERN_OK;
 }
 
-/* The kind, what is behind its name, and options that it takes. */
-static int prepare(const char *url, const struct postern_store_options *options,
+/* Finds the kind and the rest of the URL, completes the options, and validates
+   both with the kind's check(). */
+static int kind_resolve(const char *url,
+		const struct postern_store_options *options,
 		const struct postern_store_kind **kind_out, const char **rest_out,
 		struct postern_store_options *options_out,
 		struct postern_error *error) {
 	int r = find_kind(url, kind_out, rest_out, error);
 	if (r == POSTERN_OK) {
-		r = complete(options, options_out, error);
+		r = options_complete(options, options_out, error);
 	}
 	return r == POSTERN_OK ? (*kind_out)->check(*rest_out, options_out, error)
 						   : r;
@@ -127,7 +129,7 @@ int postern__store_check(const char *url,
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
-	return prepare(url, options, &kind, &rest, &full, error);
+	return kind_resolve(url, options, &kind, &rest, &full, error);
 }
 
 int postern_store_open(const char *url,
@@ -136,7 +138,7 @@ int postern_store_open(const char *url,
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
-	int r = prepare(url, options, &kind, &rest, &full, error);
+	int r = kind_resolve(url, options, &kind, &rest, &full, error);
 	return r == POSTERN_OK ? kind->open(rest, &full, out, error) : r;
 }
 
@@ -153,7 +155,7 @@ int postern__store_examine(const char *url,
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
-	int r = prepare(url, options, &kind, &rest, &full, error);
+	int r = kind_resolve(url, options, &kind, &rest, &full, error);
 #ifdef POSTERN_POSTGRES
 	if (r == POSTERN_OK && is_postgres(kind)) {
 		return postern__pg_examine(rest, &full, examiner, error);
@@ -169,7 +171,7 @@ int postern__store_schema_write(const char *url,
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
-	int r = prepare(url, options, &kind, &rest, &full, error);
+	int r = kind_resolve(url, options, &kind, &rest, &full, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -188,7 +190,7 @@ int postern__store_schema_name(const char *url,
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
-	int r = prepare(url, options, &kind, &rest, &full, error);
+	int r = kind_resolve(url, options, &kind, &rest, &full, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

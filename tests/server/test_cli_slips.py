@@ -190,7 +190,7 @@ def _(place):
         (handlers(x="", c="a", d="b"), "'c' and 'd'"),
     ):
         place.configure(text)
-        says = f"handlers {pair} are stored as one and the same"
+        says = f"handlers {pair} have the same stored id"
         result = place.run("check")
         equal(result.code, 2, result)
         assert says in result.out, result

@@ -295,10 +295,10 @@ def _(place):
 
 
 @case("a database that was removed is not given an empty successor",
-      names=["box.db"], says="box.db-wal' is there but the database is not")
+      names=["box.db"], says="box.db-wal' exists but the database is missing")
 @case("a database that was removed with its log has no successor",
       names=["box.db", "box.db-wal"],
-      says="box.db-shm' is there but the database is not")
+      says="box.db-shm' exists but the database is missing")
 @case("a database that was removed with log and index has no successor",
       names=["box.db", "box.db-wal", "box.db-shm"],
       says="box.db' was removed while it was in use")

@@ -272,7 +272,7 @@ def _(place):
     equal(place.send("a", channel="first").out, "accepted\n")
     place.fails(4, "send", "second", "--id", "b", "--store", "sqlite:two.db", "-c",
                 place.write("alone.yaml", "channels: {second: {}}\n"),
-                says="two.db-wal' is there but the database is not")
+                says="two.db-wal' exists but the database is missing")
     server.stop(signal.SIGKILL)
     assert not os.path.exists(place.file("two.db"))
     server = place.serve(ready=False)

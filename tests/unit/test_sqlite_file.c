@@ -302,12 +302,12 @@ static void removed_from_owner(void) {
 	CHECK_INT(unlink(stand.path), 0);
 	check_refused(&stand, log, POSTERN_E_CORRUPT, "restore it");
 	stand.options.must_exist = true;
-	check_refused(&stand, log, POSTERN_E_CORRUPT, "-wal' is there but");
+	check_refused(&stand, log, POSTERN_E_CORRUPT, "-wal' exists but");
 	stand.options.must_exist = false;
 	CHECK_INT(access(stand.path, F_OK), -1);
 	CHECK_INT(kill(child, SIGKILL), 0);
 	CHECK_INT(waitpid(child, NULL, 0), child);
-	check_refused(&stand, log, POSTERN_E_CORRUPT, "the database is not");
+	check_refused(&stand, log, POSTERN_E_CORRUPT, "the database is missing");
 	CHECK_INT(access(stand.path, F_OK), -1);
 	/* As good as none. */
 	CHECK(write_text(stand.path, ""));
@@ -340,7 +340,8 @@ static void link_to_nothing(void) {
 	CHECK_INT(symlink(target, stand.path), 0);
 	CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
 			POSTERN_E_UNAVAILABLE);
-	CHECK_CONTAINS(stand.error.text, "symbolic link to a file that is not");
+	CHECK_CONTAINS(stand.error.text,
+			"symbolic link to a file that does not exist");
 	CHECK_INT(access(target, F_OK), -1);
 	stand_finish(&stand);
 }
@@ -439,7 +440,7 @@ static void parameters(void) {
 		{ "sqlite:", "names no file" },
 		{ "sqlite:?shared=yes", "names no file" },
 		{ "sqlite:x.db?shared=yes", "not in this version" },
-		{ "sqlite:x.db?mode=ro", "no parameter 'mode=ro'" },
+		{ "sqlite:x.db?mode=ro", "unknown parameter 'mode=ro'" },
 		{ "sqlite::memory:", "memory:" },
 	};
 	struct stand stand;

@@ -3,16 +3,17 @@
 /*
  * Applying a batch: settlements, then accepts, as one transaction.
  *
- * Accepting goes over the batch twice. First every message is looked up in
- * and added to the memory of what was seen, in the order of the keys, which
- * are random: neighbours in the index are touched one after the other. The
- * sort is stable, so of two copies in one batch the first one is the one that
- * is new. Every message has its seq before that, in the order of the batch;
- * those that turn out to be known leave a gap. Then, in the order of the
- * batch, messages and deliveries are appended, and what is known is counted.
+ * Accepting passes over the batch twice. The first pass finds or adds every
+ * identity in the dedupe memory, in the order of the keys, which are random, so
+ * that neighbours in the index are touched one after the other. The sort is
+ * stable, so of two copies in one batch the first is the new one. Every message
+ * gets its seq before that, in the order of the batch; messages that turn out
+ * to be known leave a gap. The second pass, in the order of the batch, appends
+ * messages and deliveries, and counts copies.
  *
- * An item that cannot be stored fails the batch; the caller will try smaller
- * ones. There is no savepoint per item: they cost more than the inserts.
+ * An item that cannot be stored fails the batch; the caller then tries smaller
+ * batches. There is no savepoint per item: savepoints cost more than the
+ * inserts.
  */
 
 #include <assert.h>
@@ -39,7 +40,7 @@ static int compare_keys(const void *a, const void *b) {
 	return left->index < right->index ? -1 : left->index > right->index;
 }
 
-static int reserve(struct sqlite_store *self, size_t count,
+static int arrivals_reserve(struct sqlite_store *self, size_t count,
 		struct postern_error *error) {
 	if (count <= self->arrival_cap) {
 		return POSTERN_OK;
@@ -54,8 +55,8 @@ static int reserve(struct sqlite_store *self, size_t count,
 	return POSTERN_OK;
 }
 
-/* What was seen under this key, if anything. */
-static int look_up(struct sqlite_store *self,
+/* Sets the accept's code and seq if the dedupe memory has its key. */
+static int seen_find(struct sqlite_store *self,
 		const struct sqlite_arrival *arrival, struct postern_accept *accept,
 		struct postern_error *error) {
 	struct sqlite_query query;
@@ -72,12 +73,13 @@ static int look_up(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-/* Decides the item's code, and its seq if it is known. */
-static int remember(struct sqlite_store *self,
+/* Adds the key to the dedupe memory; sets the accept's code, and its seq if it
+   is known. */
+static int seen_insert(struct sqlite_store *self,
 		const struct sqlite_arrival *arrival, struct postern_accept *accept,
 		struct postern_error *error) {
 	if (accept->fate == POSTERN_FATE_DROP) {
-		return look_up(self, arrival, accept, error);
+		return seen_find(self, arrival, accept, error);
 	}
 	struct sqlite_query query;
 	int changes;
@@ -92,11 +94,11 @@ static int remember(struct sqlite_store *self,
 	postern__sqlite_bind_int(&query, 5, accept->channel);
 	int r = postern__sqlite_end_changes(&query, &changes, error);
 	return r == POSTERN_OK && changes == 0
-				   ? look_up(self, arrival, accept, error)
+				   ? seen_find(self, arrival, accept, error)
 				   : r;
 }
 
-/* Make the delivery of a route that has none; node 0: do not lease it. */
+/* Creates the delivery of a route that has none; node 0: it is not leased. */
 static int open_route(struct sqlite_store *self, uint64_t node, int64_t seq,
 		struct postern_route *route, int64_t now, struct postern_error *error) {
 	int64_t owner = postern__sqlite_handler(self, route->handler)->owner;
@@ -108,7 +110,7 @@ static int open_route(struct sqlite_store *self, uint64_t node, int64_t seq,
 			route->leased ? node : 0, now, error);
 }
 
-static int insert(struct sqlite_store *self, uint64_t node,
+static int accept_insert(struct sqlite_store *self, uint64_t node,
 		struct postern_accept *accept, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_channel_counts *changes =
@@ -133,11 +135,12 @@ static int insert(struct sqlite_store *self, uint64_t node,
 	return r;
 }
 
-/* Whether the message is still there; if it is, whether it is the same. */
+/* Reports whether the message is still stored; fails if the stored message has
+   another identity. */
 static int check_message(struct sqlite_store *self,
-		const struct postern_accept *accept, bool *there_out,
+		const struct postern_accept *accept, bool *exists_out,
 		struct postern_error *error) {
-	bool there = false;
+	bool exists = false;
 	bool same = true;
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
@@ -149,21 +152,21 @@ static int check_message(struct sqlite_store *self,
 	postern__sqlite_bind_text(&query, 4, accept->message->source);
 	postern__sqlite_bind_text(&query, 5, self->channels[accept->channel].name);
 	if (postern__sqlite_row(&query)) {
-		there = true;
+		exists = true;
 		same = postern__sqlite_int(&query, 0) != 0;
 	}
 	int r = postern__sqlite_end(&query, error);
 	if (r == POSTERN_OK && !same) {
 		r = postern__fail(error, POSTERN_E_CORRUPT,
-				"'%s' is damaged: what was seen of message %lld is not what "
-				"is stored",
+				"'%s' is damaged: the remembered id of message %lld belongs to "
+				"another message",
 				self->file.path, (long long)accept->seq);
 	}
-	*there_out = there;
+	*exists_out = exists;
 	return r;
 }
 
-static int unpark(struct sqlite_store *self,
+static int parked_delete(struct sqlite_store *self,
 		const struct postern_accept *accept, struct postern_error *error) {
 	struct sqlite_query query;
 	int changes;
@@ -177,8 +180,8 @@ static int unpark(struct sqlite_store *self,
 	return r;
 }
 
-/* Make or open the delivery of one route to a message that is known. */
-static int add_route(struct sqlite_store *self,
+/* Creates or reopens the delivery of one route of a known message. */
+static int known_add_route(struct sqlite_store *self,
 		const struct postern_accept *accept, struct postern_route *route,
 		int64_t now, struct postern_error *error) {
 	struct sqlite_delivery delivery = { .state = POSTERN_STATE_ANY };
@@ -194,7 +197,7 @@ static int add_route(struct sqlite_store *self,
 	}
 	if (delivery.state == POSTERN_STATE_ANY) {
 		int r = open_route(self, 0, accept->seq, route, now, error);
-		return r == POSTERN_OK ? unpark(self, accept, error) : r;
+		return r == POSTERN_OK ? parked_delete(self, accept, error) : r;
 	}
 	if (delivery.state == POSTERN_STATE_POISONED && route->retry_poisoned) {
 		route->opened = true;
@@ -242,10 +245,11 @@ static int count_duplicate(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-static int meet_again(struct sqlite_store *self, struct postern_accept *accept,
-		int64_t now, struct postern_error *error) {
-	bool there;
-	int r = check_message(self, accept, &there, error);
+static int accept_known(struct sqlite_store *self,
+		struct postern_accept *accept, int64_t now,
+		struct postern_error *error) {
+	bool exists;
+	int r = check_message(self, accept, &exists, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -253,9 +257,9 @@ static int meet_again(struct sqlite_store *self, struct postern_accept *accept,
 		return count_conflict(self, accept, now, error);
 	}
 	r = count_duplicate(self, accept, now, error);
-	for (size_t i = 0; r == POSTERN_OK && there && i < accept->route_count;
+	for (size_t i = 0; r == POSTERN_OK && exists && i < accept->route_count;
 			i++) {
-		r = add_route(self, accept, &accept->routes[i], now, error);
+		r = known_add_route(self, accept, &accept->routes[i], now, error);
 	}
 	return r;
 }
@@ -277,19 +281,20 @@ static int accept_one(struct sqlite_store *self, uint64_t node,
 		struct postern_accept *accept, int64_t now,
 		struct postern_error *error) {
 	if (accept->code != POSTERN_OK) {
-		return meet_again(self, accept, now, error);
+		return accept_known(self, accept, now, error);
 	}
 	if (accept->fate == POSTERN_FATE_DROP) {
 		accept->seq = 0;
 		self->channels[accept->channel].changes.dropped++;
 		return POSTERN_OK;
 	}
-	return insert(self, node, accept, now, error);
+	return accept_insert(self, node, accept, now, error);
 }
 
-/* The item as if it were new, and its key. */
-static int prepare(struct sqlite_store *self, struct postern_batch *batch,
-		size_t index, int64_t now, struct postern_error *error) {
+/* Initialises the accept as a new message, and computes its key. */
+static int arrival_prepare(struct sqlite_store *self,
+		struct postern_batch *batch, size_t index, int64_t now,
+		struct postern_error *error) {
 	struct postern_accept *accept = &batch->accepts[index];
 	const struct postern_message *message = accept->message;
 	struct sqlite_arrival *arrival = &self->arrivals[index];
@@ -312,9 +317,9 @@ static int prepare(struct sqlite_store *self, struct postern_batch *batch,
 static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
 		uint64_t node, int64_t now, struct postern_error *error) {
 	size_t count = batch->accept_count;
-	int r = reserve(self, count, error);
+	int r = arrivals_reserve(self, count, error);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
-		r = prepare(self, batch, i, now, error);
+		r = arrival_prepare(self, batch, i, now, error);
 	}
 	if (r != POSTERN_OK) {
 		return r;
@@ -322,7 +327,7 @@ static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
 	qsort(self->arrivals, count, sizeof *self->arrivals, compare_keys);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		const struct sqlite_arrival *arrival = &self->arrivals[i];
-		r = remember(self, arrival, &batch->accepts[arrival->index], error);
+		r = seen_insert(self, arrival, &batch->accepts[arrival->index], error);
 	}
 	postern__point("sqlite-apply.remembered");
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
@@ -331,8 +336,9 @@ static int accept_all(struct sqlite_store *self, struct postern_batch *batch,
 	return r;
 }
 
-/* The last seq given out moves on; gaps in the end are no loss. */
-static void keep_seq(struct sqlite_store *self,
+/* Advances next_seq past the last seq that was used; unused ones at the end of
+   the batch are given to the next. */
+static void next_seq_advance(struct sqlite_store *self,
 		const struct postern_batch *batch) {
 	for (size_t i = batch->accept_count; i > 0; i--) {
 		if (batch->accepts[i - 1].code == POSTERN_OK &&
@@ -343,12 +349,13 @@ static void keep_seq(struct sqlite_store *self,
 	}
 }
 
-static int apply(struct sqlite_store *self, struct postern_batch *batch,
+static int batch_apply(struct sqlite_store *self, struct postern_batch *batch,
 		int64_t now, struct postern_error *error) {
 	bool holds;
-	int r = postern__sqlite_holds(self, batch->node, batch->lock, &holds,
+	int r = postern__sqlite_holds_lock(self, batch->node, batch->lock, &holds,
 			error);
-	/* Nobody has node 0: nothing is settled or leased under a lost lock. */
+	/* No lease belongs to node 0: under a lost lock nothing is settled or
+	   leased. */
 	uint64_t node = holds ? batch->node : 0;
 	for (size_t i = 0; r == POSTERN_OK && i < batch->settlement_count; i++) {
 		r = postern__sqlite_settle(self, node, &batch->settlements[i], now,
@@ -363,22 +370,22 @@ static int apply(struct sqlite_store *self, struct postern_batch *batch,
 int postern__sqlite_apply(struct postern_store *store,
 		struct postern_batch *batch, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	int64_t now = postern__sqlite_now(self);
 	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
-		r = apply(self, batch, now, error);
+		r = batch_apply(self, batch, now, error);
 		r = postern__sqlite_finish(self, r, error);
 	}
 	if (r == POSTERN_OK) {
-		keep_seq(self, batch);
+		next_seq_advance(self, batch);
 		if (self->only_node != batch->node) {
 			self->only_node = 0;
 		}
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	return r;
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * SIGBUS: SQLite has read or written a page of a mapped index (FILE-shm) that
- * is no longer there, because somebody truncated the file, see watch.c. The
- * program's handler calls postern__sqlite_repair_indexes(), which empties the
- * index and makes it as long as before, so that the access finds zeros when
- * the kernel repeats it. SQLite takes an index without a header for none and
- * builds it anew; a transaction that was under way is rolled back before its
- * COMMIT.
+ * SIGBUS: SQLite accessed a page of a mapped index (FILE-shm) that no longer
+ * exists, because the file was truncated, see watch.c. The program's signal
+ * handler calls postern__sqlite_repair_indexes(), which empties the index and
+ * makes it as long as before, so that the access finds zeros when the kernel
+ * repeats it. SQLite treats an index without a header as missing and rebuilds
+ * it; a transaction that was open is rolled back before its COMMIT.
  *
  * A signal has one handler in a process, so the library installs none, and
- * remembers indexes only in a process that has one. They are the one thing in
- * this room that is not passed around: a handler gets no context.
+ * records indexes only in a process that has one. The records are the only
+ * global state in this directory: a signal handler gets no context.
  */
 
 #include <limits.h>
@@ -23,7 +22,7 @@
 #include "store/sqlite/sqlite.h"
 #include "store/store.h"
 
-/* Stores that one process has open; those above it go without. */
+/* The most stores that are protected in one process; others are not. */
 #define INDEX_COUNT 64
 
 static struct {
@@ -32,8 +31,8 @@ static struct {
 	char path[PATH_MAX];
 } indexes[INDEX_COUNT];
 
-static bool guarded;
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static bool handler_installed;
+static pthread_mutex_t indexes_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 bool postern__sqlite_repair_indexes(void) {
 	bool repaired = false;
@@ -42,7 +41,8 @@ bool postern__sqlite_repair_indexes(void) {
 		off_t len = atomic_load(&indexes[i].len);
 		if (len > 0 && stat(indexes[i].path, &status) == 0 &&
 				status.st_size < len) {
-			/* What is left of it must not pass for all of it. */
+			/* Empty it first: SQLite must not read the rest as a complete
+			   index. */
 			repaired = (truncate(indexes[i].path, 0) == 0 &&
 							   truncate(indexes[i].path, len) == 0) ||
 					   repaired;
@@ -53,20 +53,20 @@ bool postern__sqlite_repair_indexes(void) {
 }
 
 void postern__sqlite_bus_catch(void) {
-	guarded = true;
+	handler_installed = true;
 }
 
 int postern__sqlite_bus_add(const char *path, off_t len) {
 	int slot = -1;
-	(void)pthread_mutex_lock(&mutex);
-	for (int i = 0; guarded && slot < 0 && i < INDEX_COUNT; i++) {
+	(void)pthread_mutex_lock(&indexes_mutex);
+	for (int i = 0; handler_installed && slot < 0 && i < INDEX_COUNT; i++) {
 		if (atomic_load(&indexes[i].len) == 0 && strlen(path) < PATH_MAX) {
 			memcpy(indexes[i].path, path, strlen(path) + 1);
 			atomic_store(&indexes[i].len, len);
 			slot = i;
 		}
 	}
-	(void)pthread_mutex_unlock(&mutex);
+	(void)pthread_mutex_unlock(&indexes_mutex);
 	return slot;
 }
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Claiming: pick first, then lease what was picked in one transaction.
+ * Claiming: pick deliveries first, then lease them in one transaction.
  *
- * Nobody else writes, so what was picked is still there when it is leased. If
- * nothing is due nothing is written, and if no wanted handler has anything
- * pending, which the counts know, the file is not even looked at.
+ * No other process writes, so picked deliveries are unchanged when they are
+ * leased. If nothing is due, nothing is written; if no wanted handler has
+ * pending deliveries, which the counts tell, the file is not read at all.
  *
- * Each id of a handler is asked by itself, through an index of its own pending
- * deliveries by due time: neither the backlog nor the neighbours matter. The
- * owner's id comes last: nothing new is stored under an alias, so its
- * deliveries cannot hold up the others for long.
+ * Each id of a handler is queried separately, through an index of its pending
+ * deliveries by due time, so the cost does not depend on the backlog or on
+ * other handlers. The owner's id comes last: new deliveries are never stored
+ * under an alias, so the deliveries of aliases cannot delay the others for
+ * long.
  */
 
 #include <assert.h>
@@ -54,8 +55,9 @@ static void picks_add(struct picks *picks, int64_t seq, int64_t handler,
 	};
 }
 
-/* A paused handler wants nothing; nor does it hold up the others. */
-static bool is_open(struct sqlite_store *self,
+/* Whether the want's handler has pending deliveries; a paused handler gets
+   nothing, and does not delay the others. */
+static bool has_claimable(struct sqlite_store *self,
 		const struct postern_want *want) {
 	const struct sqlite_handler *owner =
 			postern__sqlite_owner(self, want->handler);
@@ -70,8 +72,8 @@ static bool is_open(struct sqlite_store *self,
 	return false;
 }
 
-/* Whether some want of an in-process handler asks for a suspect that is stored
-   under this id, and which. */
+/* Whether a want of an in-process handler includes suspects that are stored
+   under this id; *want_out is its index. */
 static bool is_wanted_suspect(struct sqlite_store *self,
 		const struct postern_claim *claim, int64_t handler, size_t *want_out) {
 	const struct sqlite_handler *owner = postern__sqlite_owner(self, handler);
@@ -80,14 +82,15 @@ static bool is_wanted_suspect(struct sqlite_store *self,
 		if (want->in_process && owner &&
 				postern__sqlite_owner(self, want->handler) == owner) {
 			*want_out = i;
-			return is_open(self, want);
+			return has_claimable(self, want);
 		}
 	}
 	return false;
 }
 
-/* It runs alone only if nobody else of its group waits or runs: members whose
-   handler is paused or not wanted stay behind when the rest is claimed. */
+/* Marks the pick as solo if no other member of its group is pending or leased:
+   members whose handler is paused or not wanted remain when the others are
+   claimed. */
 static int mark_solo(struct sqlite_store *self, int64_t group,
 		struct pick *pick, struct postern_error *error) {
 	struct sqlite_query query;
@@ -101,7 +104,7 @@ static int mark_solo(struct sqlite_store *self, int64_t group,
 	return postern__sqlite_end(&query, error);
 }
 
-/* The oldest group of wanted suspects, whole; the others are counted. */
+/* Picks the oldest group of wanted suspects, whole; counts the others. */
 static int pick_suspects(struct sqlite_store *self,
 		const struct postern_claim *claim, struct picks *picks,
 		uint64_t *waiting_out, struct postern_error *error) {
@@ -139,7 +142,8 @@ static int pick_suspects(struct sqlite_store *self,
 static int pick_due(struct sqlite_store *self, int64_t id, bool in_process,
 		size_t want, size_t max, int64_t now, struct picks *picks,
 		struct postern_error *error) {
-	/* A suspect whose handler now runs elsewhere is one no more. */
+	/* A suspect whose handler is no longer in-process is no suspect any
+	   more. */
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			in_process
@@ -168,7 +172,7 @@ static size_t lesser(size_t a, size_t b) {
 	return a < b ? a : b;
 }
 
-/* What one want may have, its aliases first. */
+/* Picks for one want, its aliases first. */
 static int pick_want(struct sqlite_store *self,
 		const struct postern_claim *claim, size_t index, int64_t now,
 		struct picks *picks, struct postern_error *error) {
@@ -188,8 +192,8 @@ static int pick_want(struct sqlite_store *self,
 						   : r;
 }
 
-/* Whether a want before this one is of the same handler. */
-static bool is_repeated(struct sqlite_store *self,
+/* Whether an earlier want is of the same handler. */
+static bool want_is_repeated(struct sqlite_store *self,
 		const struct postern_claim *claim, size_t index) {
 	const struct sqlite_handler *owner =
 			postern__sqlite_owner(self, claim->wants[index].handler);
@@ -208,9 +212,9 @@ static int pick_all(struct sqlite_store *self,
 	bool has_suspects = picks->count > 0;
 	for (size_t i = 0; r == POSTERN_OK && i < claim->want_count; i++) {
 		const struct postern_want *want = &claim->wants[i];
-		if (picks->count >= claim->max || !is_open(self, want) ||
+		if (picks->count >= claim->max || !has_claimable(self, want) ||
 				(has_suspects && want->in_process) ||
-				is_repeated(self, claim, i)) {
+				want_is_repeated(self, claim, i)) {
 			continue;
 		}
 		r = pick_want(self, claim, i, now, picks, error);
@@ -221,7 +225,8 @@ static int pick_all(struct sqlite_store *self,
 	return r;
 }
 
-/* The delivery as it is before, and its message; whether both were found. */
+/* Reads the delivery before it is leased, and its message; *found_out: the
+   delivery exists. */
 static int read_pick(struct sqlite_store *self, const struct pick *pick,
 		struct postern_memory *memory, struct postern_claimed *out,
 		bool *found_out, struct postern_error *error) {
@@ -248,7 +253,7 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 			.suspicion = pick->suspicion,
 		};
 	}
-	/* Without a channel there is no message: it is gone. */
+	/* Without a channel, the message is missing. */
 	if (*found_out && out->channel) {
 		struct postern_message *message =
 				postern_memory_alloc(memory, sizeof *message);
@@ -257,7 +262,7 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 					: postern__sqlite_no_memory(error);
 		out->message = message;
 		if (r == POSTERN_E_CORRUPT) {
-			/* One damaged row must not hold up all the others. */
+			/* One damaged row must not block all the others. */
 			out->message = NULL;
 			r = POSTERN_OK;
 		}
@@ -266,7 +271,7 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 	return r == POSTERN_OK ? ended : r;
 }
 
-static int lease(struct sqlite_store *self, uint64_t node,
+static int lease_pick(struct sqlite_store *self, uint64_t node,
 		const struct pick *pick, int64_t now, struct postern_memory *memory,
 		struct postern_claimed *out, struct postern_error *error) {
 	bool found;
@@ -276,11 +281,12 @@ static int lease(struct sqlite_store *self, uint64_t node,
 	}
 	if (!found) {
 		return postern__fail(error, POSTERN_E_CORRUPT,
-				"'%s' is damaged: an index names a delivery of message %lld "
-				"that is not there",
+				"'%s' is damaged: an index refers to a delivery of message "
+				"%lld "
+				"that does not exist",
 				self->file.path, (long long)pick->seq);
 	}
-	/* No RETURNING here: SQLite makes a temporary table for it. */
+	/* No RETURNING here: SQLite creates a temporary table for it. */
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"UPDATE postern_open SET node = ?3, since = ?4, fence = ?5,"
@@ -312,14 +318,14 @@ static int lease_all(struct sqlite_store *self,
 		if (pick->suspicion == POSTERN_NO_SUSPECT && bytes > claim->bytes_max) {
 			break;
 		}
-		r = lease(self, claim->node, pick, now, memory, item, error);
+		r = lease_pick(self, claim->node, pick, now, memory, item, error);
 		bytes += r == POSTERN_OK && item->message ? item->message->body_len : 0;
 		out->count++;
 	}
 	return r;
 }
 
-/* When the next delivery under this id is due, if that is sooner. */
+/* Lowers *next to the time until the next delivery of this id is due. */
 static int next_due_of(struct sqlite_store *self, int64_t id, int64_t now,
 		int64_t *next, struct postern_error *error) {
 	struct sqlite_query query;
@@ -346,7 +352,7 @@ static int next_due(struct sqlite_store *self,
 	int r = POSTERN_OK;
 	int64_t next = -1;
 	for (size_t i = 0; next != 0 && i < claim->want_count; i++) {
-		if (!is_open(self, &claim->wants[i])) {
+		if (!has_claimable(self, &claim->wants[i])) {
 			continue;
 		}
 		postern__sqlite_each_id(self, id, claim->wants[i].handler) {
@@ -357,7 +363,7 @@ static int next_due(struct sqlite_store *self,
 	return r;
 }
 
-static int claim_locked(struct sqlite_store *self,
+static int claim_in_gate(struct sqlite_store *self,
 		const struct postern_claim *claim, int64_t now, struct picks *picks,
 		struct postern_memory *memory, struct postern_claims *out,
 		struct postern_error *error) {
@@ -393,7 +399,7 @@ int postern__sqlite_claim(struct postern_store *store,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -406,12 +412,12 @@ int postern__sqlite_claim(struct postern_store *store,
 		r = postern__sqlite_clock_follow(self, now, error);
 	}
 	for (size_t i = 0; !any && i < claim->want_count; i++) {
-		any = is_open(self, &claim->wants[i]);
+		any = has_claimable(self, &claim->wants[i]);
 	}
 	if (r == POSTERN_OK && any) {
-		r = claim_locked(self, claim, now, &picks, memory, &claims, error);
+		r = claim_in_gate(self, claim, now, &picks, memory, &claims, error);
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	free(picks.items);
 	if (r == POSTERN_OK) {
 		*out = claims;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Cleaning: first the messages in the order they came, then the memory of
- * them in the order of its keys. Both are the order on the disk, so a batch
- * touches few pages however random the ids are; an index by time, which every
- * accept would have to pay for, is not needed.
+ * Cleanup: first the messages in the order of their seq, then the dedupe memory
+ * in the order of its keys. Both are the order on the disk, so a batch touches
+ * few pages however random the ids are; an index by time, which would slow down
+ * every accept, is not needed.
  *
- * Messages come in the order of time: the first that is too young for every
- * rule ends the first part. One that came in the future, when the clock was
- * wrong, says nothing of those behind it.
+ * Messages are in the order of time: the first that is too young for every rule
+ * ends the first part. A message that was received in the future, when the
+ * clock was wrong, says nothing about the messages after it.
  *
- * The cursor is the part, the seq and the key that were looked at last.
+ * The cursor is the part, and the seq and the key that were visited last.
  */
 
 #include <stdlib.h>
@@ -27,14 +27,14 @@ struct cursor {
 };
 
 _Static_assert(sizeof(struct cursor) <= POSTERN_CLEANING_CURSOR_LEN,
-		"it has to fit");
+		"the cursor must fit");
 
 struct cleaner {
 	struct sqlite_store *store;
 	struct postern_cleaning *cleaning;
 	struct cursor cursor;
 	int64_t now;
-	/* The first and last of neighbours that go, 0: none yet. */
+	/* The first and the last seq of consecutive messages to remove; 0: none. */
 	int64_t from;
 	int64_t to;
 	uint8_t (*keys)[SQLITE_IDENTITY_LEN];
@@ -53,8 +53,8 @@ static const struct postern_retention *rule_of(const struct cleaner *cleaner,
 	return NULL;
 }
 
-/* Younger messages cannot go under any rule. */
-static int64_t youngest(const struct cleaner *cleaner) {
+/* Messages received later than this cannot be removed under any rule. */
+static int64_t received_at_max(const struct cleaner *cleaner) {
 	int64_t keep = INT64_MAX;
 	for (size_t i = 0; i < cleaner->cleaning->rule_count; i++) {
 		int64_t payload = cleaner->cleaning->rules[i].payload_ms;
@@ -72,8 +72,9 @@ static int delete_range(struct cleaner *cleaner, const char *sql, int *changes,
 	return postern__sqlite_end_changes(&query, changes, error);
 }
 
-/* Remove the neighbours that were found to go. */
-static int purge(struct cleaner *cleaner, struct postern_error *error) {
+/* Removes the messages from..to and all that belongs to them. */
+static int messages_remove(struct cleaner *cleaner,
+		struct postern_error *error) {
 	static const char *const tables[] = {
 		"DELETE FROM postern_ledger WHERE seq BETWEEN ?1 AND ?2",
 		"DELETE FROM postern_attempt WHERE seq BETWEEN ?1 AND ?2",
@@ -100,8 +101,10 @@ static int purge(struct cleaner *cleaner, struct postern_error *error) {
 	return r;
 }
 
-/* A number is never given twice, even if the last message is gone. */
-static int keep_last_seq(struct cleaner *cleaner, struct postern_error *error) {
+/* Records the highest seq removed: a seq is never used twice, even if the last
+   message was removed. */
+static int last_seq_write(struct cleaner *cleaner,
+		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &cleaner->store->writer,
 			"UPDATE postern_meta SET value = ?1"
@@ -116,21 +119,21 @@ struct candidate {
 	int64_t received_at;
 	int64_t finished_at;
 	int64_t body_len;
-	bool stays; /* open, parked or poisoned */
+	bool kept; /* some delivery is open or poisoned, or the message is parked */
 };
 
-static bool may_go(const struct cleaner *cleaner,
+static bool is_removable(const struct cleaner *cleaner,
 		const struct candidate *candidate) {
 	const struct postern_retention *rule = rule_of(cleaner, candidate->channel);
 	int64_t at = candidate->finished_at > candidate->received_at
 						 ? candidate->finished_at
 						 : candidate->received_at;
-	return rule && !candidate->stays && cleaner->now - at >= rule->payload_ms;
+	return rule && !candidate->kept && cleaner->now - at >= rule->payload_ms;
 }
 
-/* The next messages, as an array; *count_out: how many. Ends with the body
-   that passes what a call may remove: what follows is read when it is its
-   turn. The length of a blob is read without its pages. */
+/* Reads the next messages into `out`. Stops after the body that exceeds what a
+   call may remove: later messages are read in the next call. The length of a
+   blob is read without its pages. */
 static int read_candidates(struct cleaner *cleaner, struct candidate *out,
 		size_t *count_out, struct postern_error *error) {
 	struct sqlite_query query;
@@ -154,10 +157,10 @@ static int read_candidates(struct cleaner *cleaner, struct candidate *out,
 			.channel = postern__sqlite_int(&query, 1),
 			.received_at = postern__sqlite_int(&query, 2),
 			.finished_at = postern__sqlite_int(&query, 3),
-			.stays = postern__sqlite_int(&query, 4) != 0,
+			.kept = postern__sqlite_int(&query, 4) != 0,
 			.body_len = postern__sqlite_int(&query, 5),
 		};
-		if (may_go(cleaner, &out[count])) {
+		if (is_removable(cleaner, &out[count])) {
 			bytes += (size_t)out[count].body_len;
 		}
 		count++;
@@ -171,7 +174,7 @@ static int read_candidates(struct cleaner *cleaner, struct candidate *out,
 static int clean_messages(struct cleaner *cleaner, struct candidate *candidates,
 		struct postern_error *error) {
 	size_t count;
-	int64_t limit = youngest(cleaner);
+	int64_t limit = received_at_max(cleaner);
 	int r = read_candidates(cleaner, candidates, &count, error);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		const struct candidate *candidate = &candidates[i];
@@ -180,23 +183,23 @@ static int clean_messages(struct cleaner *cleaner, struct candidate *candidates,
 			cleaner->cursor.messages_done = true;
 			break;
 		}
-		if (may_go(cleaner, candidate)) {
+		if (is_removable(cleaner, candidate)) {
 			cleaner->from = cleaner->from ? cleaner->from : candidate->seq;
 			cleaner->to = candidate->seq;
 		} else {
-			r = purge(cleaner, error);
+			r = messages_remove(cleaner, error);
 		}
 		cleaner->cursor.seq = candidate->seq;
 	}
 	if (r == POSTERN_OK) {
-		r = purge(cleaner, error);
+		r = messages_remove(cleaner, error);
 	}
 	return r == POSTERN_OK && cleaner->cleaning->messages > 0
-				   ? keep_last_seq(cleaner, error)
+				   ? last_seq_write(cleaner, error)
 				   : r;
 }
 
-/* Collect the keys that may be forgotten; *count_out: how many were read. */
+/* Collects the remembered ids to remove; *count_out: how many were read. */
 static int read_keys(struct cleaner *cleaner, size_t *count_out,
 		struct postern_error *error) {
 	struct sqlite_query query;
@@ -209,8 +212,8 @@ static int read_keys(struct cleaner *cleaner, size_t *count_out,
 	postern__sqlite_bind_blob(&query, 1, cleaner->cursor.key,
 			cleaner->cursor.keys_begun ? sizeof cleaner->cursor.key : 0);
 	postern__sqlite_bind_int(&query, 2, (int64_t)cleaner->cleaning->max);
-	/* What is longer or shorter is not ours: it is left alone, and is no part
-	   of a batch, for a batch that is not full is the last. */
+	/* Keys of another length are not ours: they are kept and do not count,
+	   because a batch that is not full is the last. */
 	postern__sqlite_bind_int(&query, 3, SQLITE_IDENTITY_LEN);
 	while (postern__sqlite_row(&query)) {
 		const struct postern_retention *rule =
@@ -233,8 +236,8 @@ static int read_keys(struct cleaner *cleaner, size_t *count_out,
 	return postern__sqlite_end(&query, error);
 }
 
-/* What was counted of copies that came after the message was gone. */
-static int forget_counts(struct cleaner *cleaner, int64_t seq,
+/* Deletes the counts of copies that arrived after the message was removed. */
+static int copy_counts_delete(struct cleaner *cleaner, int64_t seq,
 		struct postern_error *error) {
 	int changes;
 	cleaner->from = seq;
@@ -263,7 +266,7 @@ static int clean_keys(struct cleaner *cleaner, bool *more_out,
 				SQLITE_IDENTITY_LEN);
 		r = postern__sqlite_end(&query, error);
 		if (r == POSTERN_OK) {
-			r = forget_counts(cleaner, cleaner->seqs[i], error);
+			r = copy_counts_delete(cleaner, cleaner->seqs[i], error);
 		}
 	}
 	cleaner->cleaning->keys = cleaner->key_count;
@@ -271,7 +274,7 @@ static int clean_keys(struct cleaner *cleaner, bool *more_out,
 	return r;
 }
 
-static bool forgets_keys(const struct postern_cleaning *cleaning) {
+static bool has_dedupe_rule(const struct postern_cleaning *cleaning) {
 	for (size_t i = 0; i < cleaning->rule_count; i++) {
 		if (cleaning->rules[i].dedupe_ms >= 0) {
 			return true;
@@ -280,20 +283,20 @@ static bool forgets_keys(const struct postern_cleaning *cleaning) {
 	return false;
 }
 
-static int clean(struct cleaner *cleaner, bool *more_out,
+static int clean_step(struct cleaner *cleaner, bool *more_out,
 		struct postern_error *error) {
 	size_t max = cleaner->cleaning->max;
-	bool forgets = forgets_keys(cleaner->cleaning);
+	bool has_rule = has_dedupe_rule(cleaner->cleaning);
 	if (!cleaner->cursor.messages_done) {
 		struct candidate *candidates = malloc((max + 1) * sizeof *candidates);
 		int r = candidates ? clean_messages(cleaner, candidates, error)
 						   : postern__sqlite_no_memory(error);
 		free(candidates);
-		*more_out = forgets || !cleaner->cursor.messages_done;
+		*more_out = has_rule || !cleaner->cursor.messages_done;
 		return r;
 	}
 	*more_out = false;
-	if (!forgets) {
+	if (!has_rule) {
 		return POSTERN_OK;
 	}
 	cleaner->keys = malloc((max + 1) * sizeof *cleaner->keys);
@@ -309,7 +312,7 @@ static int clean(struct cleaner *cleaner, bool *more_out,
 int postern__sqlite_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -324,10 +327,10 @@ int postern__sqlite_clean(struct postern_store *store,
 	bool more = false;
 	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
-		r = clean(&cleaner, &more, error);
+		r = clean_step(&cleaner, &more, error);
 		r = postern__sqlite_finish(self, r, error);
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	if (r == POSTERN_OK) {
 		memcpy(cleaning->cursor, &cleaner.cursor, sizeof cleaner.cursor);
 		cleaning->more = more;

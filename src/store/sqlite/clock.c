@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The store's clock is the wall's, because due times have to outlive the
- * process; and somebody may set it back. What became pending before that is
- * due at a time that may be long in coming, be it fresh or a retry.
+ * The store uses the wall clock, because due times must outlive the process;
+ * and the wall clock may be set back. A delivery that became pending before
+ * that has a due time that may be far in the future, whether it is new or a
+ * retry.
  *
- * Such a delivery can be told by its `since`, which is later than now, and is
- * made due at once: too early is harmless, a day too late is not. There is no
- * index to find them by, which every accept would have to pay for: all open
- * deliveries are gone over, when the file is opened and when a claim sees that
- * the clock went back.
+ * Such a delivery has a `since` that is later than now, and is made due at
+ * once: too early is harmless, a day too late is not. There is no index to find
+ * these deliveries, which would slow down every accept: all open deliveries are
+ * read, when the file is opened and when a claim finds that the clock went
+ * back.
  */
 
 #include <postern/sys/clock.h>

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Connections to the file, how they are set up, and what their failures mean.
+ * Connections to the file, their settings, and the translation of their errors.
  *
- * The promise of this store is that what it has told is on the disk. That
- * takes WAL with synchronous=FULL, so both are set and read back: SQLite
- * answers with what it made of it, which may be something else.
+ * This store promises that acknowledged data is on the disk. That requires WAL
+ * with synchronous=FULL, so both are set and read back: SQLite returns the mode
+ * that is in effect, which may differ.
  *
- * One connection writes, and it is also the one that checkpoints: after a
- * commit that leaves a long log, see watch.c. SQLite before
- * 3.51.3 may corrupt a file when a second connection resets the log at the
- * wrong moment. A read-only connection cannot do that, so there is nothing to
- * warn about with older versions.
+ * One connection writes, and it also does the checkpoints, after a commit that
+ * leaves a long log, see watch.c. SQLite before 3.51.3 may corrupt a file when
+ * a second connection resets the log at the wrong moment. A read-only
+ * connection cannot do that, so older versions need no warning.
  *
- * Foreign keys are enforced: this store declares none, but a business table in
- * the same file that does means it. Nothing of a connection is inherited by
- * child processes; SQLite opens its files with O_CLOEXEC.
+ * Foreign keys are enforced: this store declares none, but business tables in
+ * the same file may. Child processes inherit nothing of a connection; SQLite
+ * opens its files with O_CLOEXEC.
  */
 
 #include <assert.h>
@@ -29,11 +28,11 @@
 /* Every byte of a path may be escaped. */
 #define URI_LEN_MAX ((size_t)3 * PATH_MAX + 64)
 
-/* The log is cut back to this after it had to grow past it. */
+/* The log is truncated to this size after it has grown beyond it. */
 #define WAL_BYTES_KEPT "67108864"
 
-/* Page caches in KiB. The writer's keeps the inner pages of the memory of
-   what was seen, at ten million ids and more. */
+/* Page caches in KiB. The writer's holds the inner pages of the dedupe memory,
+   even with more than ten million ids. */
 #define WRITER_CACHE_KIB "65536"
 #define READER_CACHE_KIB "8192"
 
@@ -46,7 +45,7 @@ int postern__sqlite_fail(struct sqlite_connection *connection, int code,
 	int system_errno =
 			connection->db ? sqlite3_system_errno(connection->db) : 0;
 
-	if (connection->db && postern__sqlite_watch_misled(connection)) {
+	if (connection->db && postern__sqlite_watch_index_was_lost(connection)) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s-shm' was truncated during a transaction, which was rolled "
 				"back",
@@ -57,17 +56,17 @@ int postern__sqlite_fail(struct sqlite_connection *connection, int code,
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
 		return postern__fail(error, POSTERN_E_TIMEOUT,
-				"somebody else holds a lock on '%s': %s", path, text);
+				"'%s' is locked by another process: %s", path, text);
 	case SQLITE_INTERRUPT:
 		return postern__fail(error, POSTERN_E_TIMEOUT, "interrupted");
 	case SQLITE_FULL:
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"the disk is full: nothing was written to '%s'; make room and "
-				"it will go on",
+				"the disk is full: nothing was written to '%s'; free disk "
+				"space to continue",
 				path);
 	case SQLITE_IOERR:
-		/* The file system may have dropped what it could not write, so the
-		   pages in memory are worth nothing now. */
+		/* The file system may have dropped writes that failed, so the pages in
+		   memory are not valid any more. */
 		if (connection == &self->writer) {
 			self->broken = true;
 		}
@@ -98,8 +97,8 @@ int postern__sqlite_fail(struct sqlite_connection *connection, int code,
 	}
 }
 
-/* That a pragma says what it must. */
-static int expect(struct sqlite_connection *connection, const char *sql,
+/* Fails unless a pragma returns the expected value. */
+static int pragma_expect(struct sqlite_connection *connection, const char *sql,
 		const char *wanted, struct postern_error *error) {
 	int r = POSTERN_OK;
 	sqlite3_stmt *statement = NULL;
@@ -114,7 +113,7 @@ static int expect(struct sqlite_connection *connection, const char *sql,
 		r = postern__sqlite_fail(connection, code, error);
 	} else if (!value || strcmp(value, wanted) != 0) {
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"'%s' does not keep what it is told: \"%s\" gives %s, not %s",
+				"'%s' cannot be used safely: \"%s\" returned %s instead of %s",
 				connection->store->file.path, sql, value ? value : "nothing",
 				wanted);
 	}
@@ -131,15 +130,16 @@ static int set_up_writer(struct sqlite_connection *connection,
 	}
 	if (sqlite3_compileoption_used("NO_SYNC")) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"this SQLite was built without fsync; nothing it stores is "
-				"safe");
+				"this SQLite was built without fsync and cannot store data "
+				"durably; use another build");
 	}
-	int r = expect(connection, "PRAGMA journal_mode = WAL", "wal", error);
+	int r = pragma_expect(connection, "PRAGMA journal_mode = WAL", "wal",
+			error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	/* Debian's SQLite wipes deleted rows, also where that costs writes of its
-	   own; what is wiped for nothing stays wiped. */
+	/* Debian's SQLite overwrites deleted rows, even where that needs extra
+	   writes; FAST overwrites only where it costs none. */
 	r = postern__sqlite_exec(connection,
 			"PRAGMA synchronous = FULL;"
 			"PRAGMA foreign_keys = ON;"
@@ -148,10 +148,10 @@ static int set_up_writer(struct sqlite_connection *connection,
 			"PRAGMA journal_size_limit = " WAL_BYTES_KEPT,
 			error);
 	if (r == POSTERN_OK) {
-		r = expect(connection, "PRAGMA synchronous", "2", error);
+		r = pragma_expect(connection, "PRAGMA synchronous", "2", error);
 	}
 	if (r == POSTERN_OK) {
-		r = expect(connection, "PRAGMA foreign_keys", "1", error);
+		r = pragma_expect(connection, "PRAGMA foreign_keys", "1", error);
 	}
 	return r;
 }
@@ -160,15 +160,15 @@ static int set_up_reader(struct sqlite_connection *connection,
 		struct postern_error *error) {
 	int off;
 	(void)sqlite3_db_config(connection->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1,
-			&off); /* it could not anyway */
+			&off); /* it cannot write */
 	return postern__sqlite_exec(connection,
 			"PRAGMA query_only = ON;"
 			"PRAGMA cache_size = -" READER_CACHE_KIB,
 			error);
 }
 
-/* The path as a URI, so that parameters can be given with it; what has a
-   meaning there is escaped. */
+/* Writes the path as a URI, so that it can have parameters; characters with a
+   meaning in a URI are escaped. */
 static void make_uri(struct postern__buf *uri, const char *path,
 		const char *parameters) {
 	postern__buf_append_text(uri, "file:");

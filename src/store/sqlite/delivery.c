@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Deliveries and their attempts: the changes that several operations make.
- * An open delivery is a row of postern_open, an ended one of postern_ledger;
- * never both. All of this runs inside a transaction of the caller.
+ * Deliveries and their attempts: the changes that several operations make. An
+ * open delivery is a row of postern_open, an ended one a row of postern_ledger;
+ * never both. All functions run inside the caller's transaction.
  */
 
 #include "store/sqlite/sqlite.h"
@@ -74,7 +74,7 @@ int postern__sqlite_delivery_insert(struct sqlite_store *self, int64_t seq,
 	} else {
 		postern__sqlite_bind_null(&query, 4);
 	}
-	postern__sqlite_bind_int(&query, 5, now); /* due, and since */
+	postern__sqlite_bind_int(&query, 5, now); /* due_at and since */
 	postern__sqlite_count(self, handler,
 			node ? POSTERN_STATE_LEASED : POSTERN_STATE_PENDING, 0, 1);
 	return postern__sqlite_end(&query, error);

@@ -3,10 +3,10 @@
 /*
  * Channels and handlers with their counts, in memory.
  *
- * Stored ids are 1, 2, 3, …: rows are never removed, so they index an array.
- * What a transaction changes in the counts is gathered here, whatever the
- * number of deliveries, and written as one row per handler and channel that
- * changed.
+ * Stored ids are 1, 2, 3, …: rows are never removed, so the ids index an array.
+ * The changes that a transaction makes to the counts are collected here, for
+ * any number of deliveries, and written as one row per changed handler and
+ * channel.
  */
 
 #include <stdlib.h>
@@ -15,14 +15,14 @@
 #include "base/fail.h"
 #include "store/sqlite/sqlite.h"
 
-static int damaged(const struct sqlite_store *self,
+static int ids_damaged_fail(const struct sqlite_store *self,
 		struct postern_error *error) {
 	return postern__fail(error, POSTERN_E_CORRUPT,
 			"'%s' is damaged: the ids of channels or handlers have gaps",
 			self->file.path);
 }
 
-void postern__sqlite_unload(struct sqlite_store *self) {
+void postern__sqlite_directory_unload(struct sqlite_store *self) {
 	for (size_t i = 1; i <= self->channel_count; i++) {
 		free(self->channels[i].name);
 	}
@@ -65,7 +65,7 @@ static int load_channels(struct sqlite_store *self,
 	}
 	r = postern__sqlite_end(&query, error);
 	if (r == POSTERN_OK && !dense) {
-		r = damaged(self, error);
+		r = ids_damaged_fail(self, error);
 	} else if (r == POSTERN_OK && !memory) {
 		r = postern__sqlite_no_memory(error);
 	}
@@ -133,12 +133,12 @@ static int load_handlers(struct sqlite_store *self,
 	if (r == POSTERN_OK && dense) {
 		chain_ids(self);
 	}
-	return r == POSTERN_OK && !dense ? damaged(self, error) : r;
+	return r == POSTERN_OK && !dense ? ids_damaged_fail(self, error) : r;
 }
 
-int postern__sqlite_load(struct sqlite_store *self,
+int postern__sqlite_directory_load(struct sqlite_store *self,
 		struct postern_error *error) {
-	postern__sqlite_unload(self);
+	postern__sqlite_directory_unload(self);
 	int64_t last_seq;
 	int r = postern__sqlite_number(&self->writer,
 			"SELECT max("
@@ -183,7 +183,7 @@ int postern__sqlite_read_pauses(struct postern_store *store,
 		const int64_t *handlers, size_t count, bool *paused_out,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -192,7 +192,7 @@ int postern__sqlite_read_pauses(struct postern_store *store,
 				postern__sqlite_owner(self, handlers[i]);
 		paused_out[i] = owner && owner->paused;
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	return POSTERN_OK;
 }
 
@@ -280,7 +280,7 @@ void postern__sqlite_count(struct sqlite_store *self, int64_t handler,
 		enum postern_state state, uint32_t failures, int n) {
 	struct sqlite_handler *known = postern__sqlite_handler(self, handler);
 	if (!known) {
-		return; /* 0: a parked message that was discarded */
+		return; /* handler 0: a parked message that was discarded */
 	}
 	struct sqlite_counts *changes = &known->changes;
 	switch (state) {
@@ -290,7 +290,8 @@ void postern__sqlite_count(struct sqlite_store *self, int64_t handler,
 		break;
 	case POSTERN_STATE_LEASED: changes->leased += n; break;
 	case POSTERN_STATE_POISONED: changes->poisoned += n; break;
-	/* These two are of all times: what is opened again was counted. */
+	/* These two count all deliveries ever ended: reopening one does not
+	   subtract it. */
 	case POSTERN_STATE_DONE: changes->done += n > 0 ? n : 0; break;
 	case POSTERN_STATE_DISCARDED: changes->discarded += n > 0 ? n : 0; break;
 	default: break;

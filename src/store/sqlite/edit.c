@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What an operator may do by hand: retry, discard, pause, resume.
+ * Changes that an operator makes: retry, discard, pause, resume.
  */
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
-static int check(const struct postern_edit *edit,
+static int sqlite_edit_check(const struct postern_edit *edit,
 		const struct sqlite_delivery *delivery, struct postern_error *error) {
 	bool retry = edit->kind == POSTERN_EDIT_RETRY;
 	long long seq = (long long)delivery->seq;
@@ -31,14 +31,15 @@ static int check(const struct postern_edit *edit,
 	}
 }
 
-/* What is discarded stays so: asking again is fine and changes nothing. */
+/* A discarded delivery stays discarded: discarding it again succeeds and
+   changes nothing. */
 static bool is_needed(const struct postern_edit *edit,
 		const struct sqlite_delivery *delivery) {
 	return edit->kind == POSTERN_EDIT_RETRY ||
 		   delivery->state != POSTERN_STATE_DISCARDED;
 }
 
-static int retry(struct sqlite_store *self,
+static int delivery_retry(struct sqlite_store *self,
 		const struct sqlite_delivery *delivery, struct postern_error *error) {
 	int64_t now = postern__sqlite_now(self);
 	if (delivery->state != POSTERN_STATE_PENDING) {
@@ -70,7 +71,7 @@ static int discard_poisoned(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-/* The ledger has a row without a handler then. */
+/* The ledger gets a row with handler 0. */
 static int discard_parked(struct sqlite_store *self, int64_t seq,
 		struct postern_error *error) {
 	struct sqlite_query query;
@@ -106,7 +107,7 @@ static int discard_parked(struct sqlite_store *self, int64_t seq,
 static int edit_one(struct sqlite_store *self, const struct postern_edit *edit,
 		const struct sqlite_delivery *delivery, struct postern_error *error) {
 	if (edit->kind == POSTERN_EDIT_RETRY) {
-		return retry(self, delivery, error);
+		return delivery_retry(self, delivery, error);
 	}
 	switch (delivery->state) {
 	case POSTERN_STATE_PARKED:
@@ -134,10 +135,11 @@ static int find_parked(struct sqlite_store *self, int64_t seq,
 	return postern__sqlite_end(&query, error);
 }
 
-/* A handler has two deliveries of a message if both it and its alias had one
-   before they were one; then the one that can be edited is meant. */
-static int find_one(struct sqlite_store *self, const struct postern_edit *edit,
-		struct sqlite_delivery *out, struct postern_error *error) {
+/* A handler has two deliveries of a message if the handler and its alias each
+   had one before they were merged; this returns the one that can be edited. */
+static int edit_find_one(struct sqlite_store *self,
+		const struct postern_edit *edit, struct sqlite_delivery *out,
+		struct postern_error *error) {
 	if (edit->handler[0] == '\0') {
 		return find_parked(self, edit->seq, out, error);
 	}
@@ -155,7 +157,7 @@ static int find_one(struct sqlite_store *self, const struct postern_edit *edit,
 				error);
 		if (r == POSTERN_OK && found.state != POSTERN_STATE_ANY &&
 				(out->state == POSTERN_STATE_ANY ||
-						check(edit, out, NULL) != POSTERN_OK)) {
+						sqlite_edit_check(edit, out, NULL) != POSTERN_OK)) {
 			*out = found;
 		}
 	}
@@ -165,7 +167,7 @@ static int find_one(struct sqlite_store *self, const struct postern_edit *edit,
 static int edit_single(struct sqlite_store *self, struct postern_edit *edit,
 		uint64_t *count_out, struct postern_error *error) {
 	struct sqlite_delivery delivery;
-	int r = find_one(self, edit, &delivery, error);
+	int r = edit_find_one(self, edit, &delivery, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -174,7 +176,7 @@ static int edit_single(struct sqlite_store *self, struct postern_edit *edit,
 				"message %lld has no delivery to '%s'", (long long)edit->seq,
 				edit->handler);
 	}
-	r = check(edit, &delivery, error);
+	r = sqlite_edit_check(edit, &delivery, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -214,8 +216,9 @@ static bool found_add(struct found *found, sqlite3_stmt *statement) {
 	return true;
 }
 
-static int find_many(struct sqlite_store *self, const struct postern_edit *edit,
-		struct found *found, struct postern_error *error) {
+static int edit_find_many(struct sqlite_store *self,
+		const struct postern_edit *edit, struct found *found,
+		struct postern_error *error) {
 	bool retrying = edit->kind == POSTERN_EDIT_RETRY;
 	unsigned states = POSTERN__STATE_BIT(POSTERN_STATE_PENDING) |
 					  POSTERN__STATE_BIT(POSTERN_STATE_POISONED) |
@@ -234,7 +237,7 @@ static int find_many(struct sqlite_store *self, const struct postern_edit *edit,
 		if (r != POSTERN_OK || !statement) {
 			break;
 		}
-		/* A parked message that was discarded has nobody to retry it. */
+		/* A discarded parked message has no handler to retry it. */
 		if (retrying &&
 				sqlite3_column_int64(statement, SQLITE_ROW_HANDLER) == 0) {
 			continue;
@@ -250,7 +253,7 @@ static int find_many(struct sqlite_store *self, const struct postern_edit *edit,
 static int edit_many(struct sqlite_store *self, struct postern_edit *edit,
 		uint64_t *count_out, struct postern_error *error) {
 	struct found found = { 0 };
-	int r = find_many(self, edit, &found, error);
+	int r = edit_find_many(self, edit, &found, error);
 	for (size_t i = 0; r == POSTERN_OK && !edit->dry_run && i < found.count;
 			i++) {
 		r = edit_one(self, edit, &found.items[i], error);
@@ -310,7 +313,7 @@ static int edit_handler(struct sqlite_store *self, struct postern_edit *edit,
 int postern__sqlite_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -319,7 +322,7 @@ int postern__sqlite_edit(struct postern_store *store, struct postern_edit *edit,
 				   edit->kind == POSTERN_EDIT_RESUME;
 	r = handler ? edit_handler(self, edit, &count, error)
 				: edit_deliveries(self, edit, &count, error);
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	if (r == POSTERN_OK) {
 		edit->count = count;
 	}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Enrolling: from names to stored ids, for good.
+ * Enrolling: resolves names to stored ids, permanently.
  *
- * A key names one stored handler. A handler owns itself until its key turns
- * out to be a former key of another handler that is stored too; then that one
- * owns it, and it is an alias. An owner is never an alias.
+ * A key names one stored handler. A handler owns itself until its key is
+ * enrolled as a legacy key of another stored handler; then that handler owns
+ * it, and it is an alias. An owner is never an alias.
  */
 
 #include <postern/handler.h>
@@ -59,8 +59,9 @@ static int handler_insert(struct sqlite_store *self, const char *key,
 	return r;
 }
 
-/* The handler of a key that is new: that of a former key, or a new one. */
-static int adopt(struct sqlite_store *self,
+/* Resolves a new key: to the handler of one of its legacy keys, or to a new
+   handler. */
+static int new_key_resolve(struct sqlite_store *self,
 		const struct postern_enrol_handler *handler, int64_t *id_out,
 		struct postern_error *error) {
 	int64_t id = 0;
@@ -80,8 +81,8 @@ static int adopt(struct sqlite_store *self,
 	return r;
 }
 
-/* Everything that belongs to one handler belongs to the other from now on. */
-static int give_to(struct sqlite_store *self, int64_t from, int64_t to,
+/* Makes `to` the owner of all ids that `from` owns. */
+static int owner_update(struct sqlite_store *self, int64_t from, int64_t to,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
@@ -97,7 +98,7 @@ static int handler_enrol(struct sqlite_store *self,
 	int64_t id;
 	int r = postern__sqlite_resolve(&self->writer, handler->key, &id, error);
 	if (r == POSTERN_OK && !id) {
-		r = adopt(self, handler, &id, error);
+		r = new_key_resolve(self, handler, &id, error);
 	}
 	for (size_t i = 0; r == POSTERN_OK && i < handler->legacy_key_count; i++) {
 		const char *key = handler->legacy_keys[i];
@@ -106,7 +107,7 @@ static int handler_enrol(struct sqlite_store *self,
 		if (r == POSTERN_OK && !known) {
 			r = key_insert(self, key, id, error);
 		} else if (r == POSTERN_OK && known != id) {
-			r = give_to(self, known, id, error);
+			r = owner_update(self, known, id, error);
 		}
 	}
 	if (r != POSTERN_OK) {
@@ -123,7 +124,7 @@ static int handler_enrol(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-/* Fill in what the caller wants to know, now that all owners are final. */
+/* Returns the handler ids to the caller, now that all owners are final. */
 static int resolve_all(struct sqlite_store *self,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -168,28 +169,30 @@ static int node_enrol(struct sqlite_store *self,
 	return r;
 }
 
-/* A node that was found gone does not come back. */
-static int check_again(struct sqlite_store *self,
+/* An expired node is never enrolled again. */
+static int reenrol_check(struct sqlite_store *self,
 		const struct postern_enrolment *enrolment,
 		struct postern_error *error) {
-	bool there = !enrolment->again;
+	bool known = !enrolment->again;
 	struct sqlite_query query;
-	if (there) {
+	if (known) {
 		return POSTERN_OK;
 	}
 	postern__sqlite_query(&query, &self->writer,
 			"SELECT 1 FROM postern_node WHERE node = ?1");
 	postern__sqlite_bind_int(&query, 1, (int64_t)enrolment->node);
-	there = postern__sqlite_row(&query);
+	known = postern__sqlite_row(&query);
 	int r = postern__sqlite_end(&query, error);
-	return r == POSTERN_OK && !there
-				   ? postern__fail(error, POSTERN_E_STALE, "the node is gone")
+	return r == POSTERN_OK && !known
+				   ? postern__fail(error, POSTERN_E_STALE,
+							 "node %016llx has expired",
+							 (unsigned long long)enrolment->node)
 				   : r;
 }
 
 static int enrol_all(struct sqlite_store *self,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
-	int r = check_again(self, enrolment, error);
+	int r = reenrol_check(self, enrolment, error);
 	for (size_t i = 0; r == POSTERN_OK && i < enrolment->channel_count; i++) {
 		r = channel_enrol(self, &enrolment->channels[i], error);
 	}
@@ -208,7 +211,7 @@ static int enrol_all(struct sqlite_store *self,
 int postern__sqlite_enrol(struct postern_store *store,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -217,14 +220,14 @@ int postern__sqlite_enrol(struct postern_store *store,
 		r = enrol_all(self, enrolment, error);
 		bool enrolled = r == POSTERN_OK;
 		if (enrolled) {
-			/* Before the commit: after it nothing may fail any more. */
-			r = postern__sqlite_load(self, error);
+			/* Before the commit: nothing may fail after it. */
+			r = postern__sqlite_directory_load(self, error);
 		}
 		r = postern__sqlite_finish(self, r, error);
-		/* Then the directory is of what was undone: read it again before it
-		   is used. */
+		/* After a rollback the loaded directory is wrong: reload it before the
+		   next use. */
 		self->broken = self->broken || (enrolled && r != POSTERN_OK);
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	return r;
 }

@@ -1,37 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The file and who owns it.
+ * The file and its owner.
  *
  * A file belongs to one process at a time: the one that holds two locks. The
- * first is on FILE.lock, which has the owner's pid in it for people and
- * commands to read. The name is that of the file behind all symbolic links,
- * so that two names of one file meet at one lock. Of hard links no name is
- * the real one, and SQLite finds the write-ahead log by name: such a file is
- * refused. The lock file stays: removing it would let two processes lock two
- * files of one name. A database is created only under that lock: if somebody
- * removed it from under its owner, a new one would meet that one's log.
+ * first is on FILE.lock, which contains the owner's pid for people and commands
+ * to read. FILE is the name behind all symbolic links, so that two names of one
+ * file lead to one lock. Hard links have no such name, and SQLite finds the
+ * write-ahead log by name: a file with several is refused. The lock file is
+ * never removed: that would let two processes lock two files of one name. A
+ * database is created only under that lock: if it was removed while its owner
+ * has it open, a new database would be combined with the old one's log.
  *
  * People do remove a "stale" lock file. So the second lock is on the database
- * itself, which nobody can remove and still have a store: whoever opens the
- * same database meets it, whatever became of FILE.lock. It is a lock of an
- * open file description (F_OFD_SETLK) on a byte far behind those that SQLite
- * locks (0x40000000 to 0x400001ff) and behind the end of any file. A POSIX
- * lock would not do: it is the process's, so it is lost when SQLite, or
- * anybody else in the process, closes any descriptor of the file, and one
- * process would not meet itself. For the same reason this descriptor is
- * closed after all connections: closing it drops SQLite's POSIX locks.
- * (A process that removes the lock file of its own store and opens the store
- * again has its first connections without them. They keep other programs from
- * removing the log, which watch.c notices.)
+ * itself, which nobody can remove and still have a store: every process that
+ * opens the same database finds it, whatever happened to FILE.lock. It is a
+ * lock of an open file description (F_OFD_SETLK) on a byte far behind those
+ * that SQLite locks (0x40000000 to 0x400001ff) and behind the end of any file.
+ * A POSIX lock is not sufficient: it belongs to the process, so it is lost when
+ * SQLite, or anything else in the process, closes any descriptor of the file,
+ * and it does not exclude a second opening in the same process. For the same
+ * reason this descriptor is closed after all connections: closing it releases
+ * SQLite's POSIX locks. (If a process removes the lock file of its own store
+ * and opens the store again, its first connections lose their POSIX locks.
+ * These keep other programs from removing the log, which watch.c detects.)
  *
- * Both locks go with open files, so the kernel gives them back when the
- * process ends, however it ends, and one process that opens a file twice
- * meets itself.
+ * Both locks belong to open files, so the kernel releases them when the process
+ * ends, however it ends, and a process cannot open a file twice.
  *
- * What tells a store that was removed from one that never was: its log, its
- * index, and a second line in FILE.lock, from when the store is open until it
- * is closed with the database in its place.
+ * A store that was removed differs from one that never existed by its log, its
+ * index, and a second line in FILE.lock, which is there from when the store is
+ * open until it is closed with the database in its place.
  */
 
 #include <errno.h>
@@ -52,21 +51,21 @@
 #include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
-/* A lock file that vanishes whenever we look is somebody's script. */
+/* If the lock file disappears this often, some script removes it. */
 #define LOCK_TRIES 10
 
 /* The byte of the database that is locked. */
 #define LOCK_BYTE (INT64_C(1) << 62)
 
-/* The lock file of a store that is open: the pid and this. */
+/* What follows the pid in the lock file of an open store. */
 #define MARK "\nopen\n"
 #define LOCK_TEXT_MAX 32
 
-/* In linux/magic.h of newer kernels only. */
+/* Only newer kernels have these in linux/magic.h. */
 #define MAGIC_CIFS 0xFF534D42u
 #define MAGIC_LUSTRE 0x0BD00BD0u
 
-static int no_access(const char *what, const char *path,
+static int access_fail(const char *what, const char *path,
 		struct postern_error *error) {
 	int saved = errno;
 	return postern__fail(error,
@@ -74,7 +73,7 @@ static int no_access(const char *what, const char *path,
 			"cannot %s '%s': %s", what, path, strerror(saved));
 }
 
-/* The directory of a path; yours to free. NULL: no memory. */
+/* The directory of a path; the caller frees it. NULL: out of memory. */
 static char *directory_of(const char *path) {
 	char *copy = strdup(path);
 	char *directory = copy ? strdup(dirname(copy)) : NULL;
@@ -82,7 +81,7 @@ static char *directory_of(const char *path) {
 	return directory;
 }
 
-/* Make what was created in the directory of this path durable. */
+/* Syncs the directory of this path, so that a file created there is durable. */
 static int sync_directory(const char *path, struct postern_error *error) {
 	char *directory = directory_of(path);
 	if (!directory) {
@@ -91,7 +90,7 @@ static int sync_directory(const char *path, struct postern_error *error) {
 	int r = POSTERN_OK;
 	int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || fsync(fd) < 0) {
-		r = no_access("sync the directory of", path, error);
+		r = access_fail("sync the directory of", path, error);
 	}
 	if (fd >= 0) {
 		(void)close(fd); /* only read */
@@ -100,24 +99,24 @@ static int sync_directory(const char *path, struct postern_error *error) {
 	return r;
 }
 
-/* Only for who has the lock: a new file beside the log of one that is gone
-   would pass for it. */
-static int create(const char *path, struct postern_error *error) {
-	/* What is in messages is nobody else's business; SQLite gives its other
-	   files the same mode. */
+/* Only under the lock: SQLite would combine a new file with the log of a
+   removed one. */
+static int database_create(const char *path, struct postern_error *error) {
+	/* Messages are private; SQLite gives its other files the same mode. */
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0) {
-		return errno == EEXIST ? POSTERN_OK : no_access("create", path, error);
+		return errno == EEXIST ? POSTERN_OK
+							   : access_fail("create", path, error);
 	}
 	(void)close(fd); /* nothing was written */
 	postern__point("sqlite-file.created");
 	return sync_directory(path, error);
 }
 
-/* What is left of a database that is not there, or has nothing in it: SQLite
-   would drop the log, and with it messages. The index has none, but shows that
+/* Fails if files of a missing or empty database are left: SQLite would drop the
+   log, and with it messages. The index contains no messages, but shows that
    there was a database. */
-static int check_rest(const char *path, bool missing,
+static int leftovers_check(const char *path, bool missing,
 		struct postern_error *error) {
 	static const char *const suffixes[] = { "-wal", "-shm" };
 	int r = POSTERN_OK;
@@ -130,23 +129,23 @@ static int check_rest(const char *path, bool missing,
 		if (lstat(rest, &status) == 0 &&
 				(missing || (i == 0 && status.st_size > 0))) {
 			r = postern__fail(error, POSTERN_E_CORRUPT,
-					"'%s' is there but the database is %s: restore it; if that "
-					"is a copy, or to begin anew, remove '%s' first",
-					rest, missing ? "not" : "empty", rest);
+					"'%s' exists but the database is %s: restore it; before "
+					"you restore a copy or start an empty store, remove '%s'",
+					rest, missing ? "missing" : "empty", rest);
 		}
 		free(rest);
 	}
 	return r;
 }
 
-/* The real path that a file which is not there will have. */
-static int foresee(struct sqlite_file *file, const char *path,
+/* Computes the real path of a file that does not exist yet. */
+static int path_predict(struct sqlite_file *file, const char *path,
 		struct postern_error *error) {
 	struct stat status;
 	const char *slash = strrchr(path, '/');
 	if (lstat(path, &status) == 0) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"'%s' is a symbolic link to a file that is not there", path);
+				"'%s' is a symbolic link to a file that does not exist", path);
 	}
 	char *directory = directory_of(path);
 	if (!directory) {
@@ -155,7 +154,7 @@ static int foresee(struct sqlite_file *file, const char *path,
 	char *real = realpath(directory, NULL);
 	free(directory);
 	if (!real) {
-		return no_access("create", path, error);
+		return access_fail("create", path, error);
 	}
 	free(file->path);
 	int len = asprintf(&file->path, "%s/%s", strcmp(real, "/") == 0 ? "" : real,
@@ -168,24 +167,23 @@ static int foresee(struct sqlite_file *file, const char *path,
 	return POSTERN_OK;
 }
 
-/* The file has a path afterwards, but only a real one, and an inode, if it is
-   there. */
-static int find(struct sqlite_file *file, const char *path,
+/* Sets the file's real path and, if the file exists, its device and inode. */
+static int database_find(struct sqlite_file *file, const char *path,
 		const struct postern_store_options *options, bool *missing_out,
 		struct postern_error *error) {
 	struct stat status;
 	*missing_out = false;
 	if (stat(path, &status) < 0) {
 		if (errno != ENOENT) {
-			return no_access("open", path, error);
+			return access_fail("open", path, error);
 		}
-		int r = check_rest(path, true, error);
+		int r = leftovers_check(path, true, error);
 		if (r == POSTERN_OK && (options->must_exist || options->read_only)) {
 			r = postern__fail(error, POSTERN_E_NOTFOUND,
-					"there is no file '%s'", path);
+					"file '%s' does not exist", path);
 		}
 		*missing_out = true;
-		return r == POSTERN_OK ? foresee(file, path, error) : r;
+		return r == POSTERN_OK ? path_predict(file, path, error) : r;
 	}
 	if (!S_ISREG(status.st_mode)) {
 		return postern__fail(error, POSTERN_E_INVALID,
@@ -193,13 +191,13 @@ static int find(struct sqlite_file *file, const char *path,
 	}
 	if (status.st_nlink > 1) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'%s' has %lu hard links; its write-ahead log would be found "
-				"under one of them only",
+				"'%s' has %lu hard links; its write-ahead log is found under "
+				"one of them only: remove the others",
 				path, (unsigned long)status.st_nlink);
 	}
 	char *real = realpath(path, NULL);
 	if (!real) {
-		return no_access("resolve", path, error);
+		return access_fail("resolve", path, error);
 	}
 	free(file->path);
 	file->path = real;
@@ -208,12 +206,12 @@ static int find(struct sqlite_file *file, const char *path,
 	return POSTERN_OK;
 }
 
-/* Locks of network file systems are not to be trusted, and the shared memory
-   of the write-ahead log does not work across machines. */
+/* Locks on network file systems are not reliable, and the shared memory of the
+   write-ahead log does not work across machines. */
 static int check_file_system(const char *path, struct postern_error *error) {
 	struct statfs status;
 	if (statfs(path, &status) < 0) {
-		return no_access("examine", path, error);
+		return access_fail("examine", path, error);
 	}
 	switch ((unsigned long)status.f_type) {
 	case NFS_SUPER_MAGIC:
@@ -234,7 +232,7 @@ static int check_file_system(const char *path, struct postern_error *error) {
 	}
 }
 
-/* The same for a file that is not there yet. */
+/* The same for a file that does not exist yet. */
 static int check_directory(const char *path, struct postern_error *error) {
 	char *directory = directory_of(path);
 	int r = directory ? check_file_system(directory, error)
@@ -243,14 +241,14 @@ static int check_directory(const char *path, struct postern_error *error) {
 	return r;
 }
 
-static int busy(const struct sqlite_file *file, int fd,
+static int in_use_fail(const struct sqlite_file *file, int fd,
 		struct postern_error *error) {
 	char text[16] = "";
 	ssize_t len = pread(fd, text, sizeof text - 1, 0);
 	char *end = text;
 	long pid = len > 0 ? strtol(text, &end, 10) : 0;
 	if (pid <= 0 || *end != '\n') {
-		/* It has the lock and has not said who it is yet. */
+		/* The owner has not written its pid yet. */
 		return postern__fail(error, POSTERN_E_BUSY,
 				"'%s' is in use by another process", file->path);
 	}
@@ -258,44 +256,45 @@ static int busy(const struct sqlite_file *file, int fd,
 			file->path, pid);
 }
 
-/* Whether the open file is still the one with this name. */
-static bool is_still(int fd, const char *path) {
+/* Whether the path still leads to the open file. */
+static bool is_fd_of_path(int fd, const char *path) {
 	struct stat ours;
 	struct stat named;
 	return fstat(fd, &ours) == 0 && stat(path, &named) == 0 &&
 		   ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
 }
 
-static int sign(const struct sqlite_file *file, const char *end,
+static int lock_file_write(const struct sqlite_file *file, const char *end,
 		struct postern_error *error) {
 	char text[LOCK_TEXT_MAX];
 	int len = snprintf(text, sizeof text, "%ld%s", (long)getpid(), end);
 	if (ftruncate(file->lock_fd, 0) < 0 ||
 			pwrite(file->lock_fd, text, (size_t)len, 0) != len) {
-		return no_access("write", file->lock_path, error);
+		return access_fail("write", file->lock_path, error);
 	}
 	return POSTERN_OK;
 }
 
-/* Whether the lock file says that a store was open and never closed. */
+/* Whether the lock file has the mark of a store that was open and never
+   closed. */
 static bool is_marked(int fd) {
 	char text[LOCK_TEXT_MAX] = "";
 	return pread(fd, text, sizeof text - 1, 0) > 0 && strstr(text, MARK);
 }
 
-/* A database that was removed while its store was open is not given an empty
-   successor. The mark stays. */
+/* A database that was removed while its store was open is not replaced by an
+   empty one. The mark stays. */
 static int refuse_marked(struct sqlite_file *file,
 		struct postern_error *error) {
 	(void)close(file->lock_fd); /* it was only read */
 	file->lock_fd = -1;
 	return postern__fail(error, POSTERN_E_CORRUPT,
-			"'%s' was removed while it was in use: restore it; to begin anew, "
-			"remove '%s' first",
+			"'%s' was removed while it was in use: restore it; to start an "
+			"empty store, remove '%s' first",
 			file->path, file->lock_path);
 }
 
-static int lock(struct sqlite_file *file, bool missing,
+static int lock_file_acquire(struct sqlite_file *file, bool missing,
 		struct postern_error *error) {
 	if (asprintf(&file->lock_path, "%s.lock", file->path) < 0) {
 		file->lock_path = NULL;
@@ -305,31 +304,31 @@ static int lock(struct sqlite_file *file, bool missing,
 		int fd = open(file->lock_path,
 				O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 		if (fd < 0) {
-			return no_access("open", file->lock_path, error);
+			return access_fail("open", file->lock_path, error);
 		}
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 			int r = errno == EWOULDBLOCK
-							? busy(file, fd, error)
-							: no_access("lock", file->lock_path, error);
+							? in_use_fail(file, fd, error)
+							: access_fail("lock", file->lock_path, error);
 			(void)close(fd); /* only read */
 			return r;
 		}
 		file->lock_fd = fd;
 		postern__point("sqlite-file.locked");
-		if (is_still(fd, file->lock_path)) {
+		if (is_fd_of_path(fd, file->lock_path)) {
 			if (missing && is_marked(fd)) {
 				return refuse_marked(file, error);
 			}
-			return sign(file, "\n", error);
+			return lock_file_write(file, "\n", error);
 		}
-		(void)close(fd); /* somebody removed it; once more */
+		(void)close(fd); /* it was removed; try again */
 		file->lock_fd = -1;
 	}
 	return postern__fail(error, POSTERN_E_UNAVAILABLE,
 			"cannot lock '%s': somebody keeps removing it", file->lock_path);
 }
 
-/* The second lock, on the database. */
+/* Acquires the second lock, on the database. */
 static int lock_database(struct sqlite_file *file,
 		struct postern_error *error) {
 	struct flock range = {
@@ -352,7 +351,7 @@ static int lock_database(struct sqlite_file *file,
 							  "'%s' is in use by another process, whose '%s' "
 							  "was removed",
 							  file->path, file->lock_path)
-					: no_access("lock", file->path, error);
+					: access_fail("lock", file->path, error);
 	(void)close(fd); /* nothing was written */
 	return r;
 }
@@ -360,34 +359,35 @@ static int lock_database(struct sqlite_file *file,
 static int check_content(const char *path, struct postern_error *error) {
 	struct stat status;
 	if (stat(path, &status) < 0) {
-		return no_access("examine", path, error);
+		return access_fail("examine", path, error);
 	}
-	return status.st_size == 0 ? check_rest(path, false, error) : POSTERN_OK;
+	return status.st_size == 0 ? leftovers_check(path, false, error)
+							   : POSTERN_OK;
 }
 
 int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
 		const struct postern_store_options *options,
 		struct postern_error *error) {
 	bool missing;
-	int r = find(file, path, options, &missing, error);
+	int r = database_find(file, path, options, &missing, error);
 	if (r != POSTERN_OK || options->read_only) {
 		return r;
 	}
 	r = missing ? check_directory(file->path, error)
 				: check_file_system(file->path, error);
 	if (r == POSTERN_OK) {
-		r = lock(file, missing, error);
+		r = lock_file_acquire(file, missing, error);
 	}
 	if (r == POSTERN_OK && missing) {
-		r = create(file->path, error);
+		r = database_create(file->path, error);
 		if (r == POSTERN_OK) {
-			r = find(file, path, options, &missing, error);
+			r = database_find(file, path, options, &missing, error);
 		}
 	}
 	if (r == POSTERN_OK) {
 		r = lock_database(file, error);
 	}
-	/* It may have been replaced while we looked at it. */
+	/* The file may have been replaced since it was found. */
 	if (r == POSTERN_OK) {
 		r = postern__sqlite_file_check(file, error);
 	}
@@ -397,21 +397,22 @@ int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
 int postern__sqlite_file_mark(struct sqlite_file *file,
 		struct postern_error *error) {
 	file->marked = true;
-	return sign(file, MARK, error);
+	return lock_file_write(file, MARK, error);
 }
 
-/* The lock file may be gone with the database: then another one says it. */
-static void leave_mark(const struct sqlite_file *file) {
+/* Creates the lock file with the mark if it was removed together with the
+   database. */
+static void mark_recreate(const struct sqlite_file *file) {
 	if (!file->lock_path) {
 		return;
 	}
 	int fd = open(file->lock_path,
 			O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd >= 0) {
-		/* Without it, the next start cannot tell. */
+		/* Best effort: without the mark, the next start cannot detect it. */
 		int ignored = dprintf(fd, "%ld%s", (long)getpid(), MARK) < 0;
 		(void)ignored;
-		(void)close(fd); /* as above */
+		(void)close(fd); /* best effort, too */
 	}
 }
 
@@ -420,24 +421,24 @@ int postern__sqlite_file_check(const struct sqlite_file *file,
 	struct stat status;
 	if (stat(file->path, &status) < 0) {
 		if (errno != ENOENT) {
-			return no_access("examine", file->path, error);
+			return access_fail("examine", file->path, error);
 		}
-		leave_mark(file);
+		mark_recreate(file);
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s' was removed while it was in use; stop the process that "
-				"has it and restore the file",
+				"has it open and restore the file",
 				file->path);
 	}
 	if (status.st_dev != file->device || status.st_ino != file->inode) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s' was replaced while it was in use; stop the process that "
-				"has it and restore the file",
+				"has it open and restore the file",
 				file->path);
 	}
 	if (file->marked && status.st_size == 0) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s' was truncated while it was in use; stop the process that "
-				"has it and restore the file",
+				"has it open and restore the file",
 				file->path);
 	}
 	return POSTERN_OK;
@@ -454,7 +455,7 @@ bool postern__sqlite_file_owned(const struct sqlite_file *file) {
 		fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 		free(path);
 	}
-	/* Trying the lock itself would keep others from taking it. */
+	/* Trying to acquire the lock would block others that try. */
 	long pid = fd >= 0 && read(fd, text, sizeof text - 1) > 0
 					   ? strtol(text, NULL, 10)
 					   : 0;
@@ -479,13 +480,13 @@ bool postern__sqlite_file_immutable(const struct sqlite_file *file) {
 
 void postern__sqlite_file_close(struct sqlite_file *file) {
 	if (file->lock_fd >= 0) {
-		/* The pid is for people; one that is left behind does no harm. A
-		   database that is not there any more leaves its mark. */
+		/* The pid is informative; one that is left behind does no harm. If the
+		   database is missing, the mark stays. */
 		if (file->fd < 0 || postern__sqlite_file_check(file, NULL) == 0) {
 			int ignored = ftruncate(file->lock_fd, 0);
 			(void)ignored;
 		}
-		(void)close(file->lock_fd); /* gives the lock back */
+		(void)close(file->lock_fd); /* releases the lock */
 		file->lock_fd = -1;
 	}
 	if (file->fd >= 0) {

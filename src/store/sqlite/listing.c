@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The walk over deliveries that match a filter: newest message first, the
+ * The iteration over deliveries that match a filter: newest message first, the
  * handlers of one message by stored id.
  *
- * Deliveries live in three tables: open ones, ended ones, parked messages.
- * Each is walked by a statement of its own that has the order already, and
- * the walk takes the first of the three heads. So a page costs what is on it,
- * not what is in the store, unless a filter leaves little of much.
+ * Deliveries are in three tables: open ones, ended ones, parked messages. Each
+ * is read by a statement of its own that returns rows in that order, and the
+ * iteration returns the first of the three current rows. So the cost of a page
+ * depends on its size and not on that of the store, unless a filter matches few
+ * of many rows.
  */
 
 #include <stdio.h>
@@ -23,7 +24,7 @@
 
 enum { SOURCE_OPEN, SOURCE_LEDGER, SOURCE_PARKED };
 
-/* The newest text that is kept, of an attempt that had one. */
+/* The newest error text among the kept attempts. */
 #define LAST_ERROR                                               \
 	"(SELECT a.error FROM postern_attempt a WHERE a.seq = d.seq" \
 	" AND a.handler = d.handler AND a.error IS NOT NULL"         \
@@ -72,7 +73,8 @@ static void add_filter(struct postern__buf *sql, int source,
 		const struct postern_query *query) {
 	const struct postern_filter *filter = query->filter;
 	if (query->after_seq > 0 && source == SOURCE_PARKED) {
-		/* Its handler is 0: there is none behind it in its message. */
+		/* A parked row has handler 0, so in the same message it comes after
+		   (:seq, :handler) only if :handler is negative. */
 		postern__buf_append_text(sql,
 				" AND (d.seq < :seq OR (d.seq = :seq AND :handler < 0))");
 	} else if (query->after_seq > 0) {
@@ -112,7 +114,7 @@ static void add_filter(struct postern__buf *sql, int source,
 	}
 }
 
-/* For each of these there may be a parameter of the name. */
+/* The bind_ functions do nothing if the statement has no such parameter. */
 static void bind_int(sqlite3_stmt *statement, const char *name, int64_t value,
 		int *code) {
 	int index = sqlite3_bind_parameter_index(statement, name);
@@ -166,8 +168,8 @@ static int bind_all(struct sqlite_listing *listing, sqlite3_stmt *statement,
 				   : postern__sqlite_fail(listing->connection, code, error);
 }
 
-/* Move a source on to its next row. */
-static int advance(struct sqlite_listing *listing, int source,
+/* Moves a source to its next row. */
+static int source_advance(struct sqlite_listing *listing, int source,
 		struct postern_error *error) {
 	sqlite3_stmt *statement = listing->sources[source].statement;
 	int code = sqlite3_step(statement);
@@ -186,7 +188,7 @@ static int advance(struct sqlite_listing *listing, int source,
 	return r;
 }
 
-static int begin_source(struct sqlite_listing *listing, int source,
+static int source_begin(struct sqlite_listing *listing, int source,
 		const struct postern_query *query, unsigned states, int64_t owner,
 		struct postern_error *error) {
 	struct postern__buf sql;
@@ -209,14 +211,15 @@ static int begin_source(struct sqlite_listing *listing, int source,
 					: postern__sqlite_fail(listing->connection, code, error);
 	}
 	postern__buf_finish(&sql);
-	return r == POSTERN_OK ? advance(listing, source, error) : r;
+	return r == POSTERN_OK ? source_advance(listing, source, error) : r;
 }
 
-/* postern_match(pattern, type) in SQL. */
-static void match(sqlite3_context *context, int count, sqlite3_value **values) {
+/* The SQL function postern_match(pattern, type). */
+static void sql_match(sqlite3_context *context, int count,
+		sqlite3_value **values) {
 	const char *texts[2];
 	size_t lens[2];
-	(void)count; /* it was declared with two */
+	(void)count; /* declared with two */
 	for (int i = 0; i < 2; i++) {
 		texts[i] = (const char *)sqlite3_value_text(values[i]);
 		lens[i] = (size_t)sqlite3_value_bytes(values[i]);
@@ -229,8 +232,8 @@ static void match(sqlite3_context *context, int count, sqlite3_value **values) {
 int postern__sqlite_listing_set_up(struct sqlite_connection *connection,
 		struct postern_error *error) {
 	int code = sqlite3_create_function_v2(connection->db, "postern_match", 2,
-			SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS, NULL, match,
-			NULL, NULL, NULL);
+			SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS, NULL,
+			sql_match, NULL, NULL, NULL);
 	return code == SQLITE_OK ? POSTERN_OK
 							 : postern__sqlite_fail(connection, code, error);
 }
@@ -261,7 +264,7 @@ int postern__sqlite_listing_begin(struct sqlite_listing *listing,
 	}
 	for (int i = 0; r == POSTERN_OK && i < SQLITE_LISTING_SOURCES; i++) {
 		if (states & of_source[i]) {
-			r = begin_source(listing, i, query, states, owner, error);
+			r = source_begin(listing, i, query, states, owner, error);
 		}
 	}
 	if (r != POSTERN_OK) {
@@ -270,7 +273,7 @@ int postern__sqlite_listing_begin(struct sqlite_listing *listing,
 	return r;
 }
 
-/* Whether source a is to be shown before source b. */
+/* Whether the row of source a comes before that of source b. */
 static bool is_before(const struct sqlite_listing *listing, int a, int b) {
 	int64_t left = listing->sources[a].seq;
 	int64_t right = listing->sources[b].seq;
@@ -282,7 +285,7 @@ static bool is_before(const struct sqlite_listing *listing, int a, int b) {
 int postern__sqlite_listing_next(struct sqlite_listing *listing,
 		sqlite3_stmt **statement_out, struct postern_error *error) {
 	if (listing->current >= 0) {
-		int r = advance(listing, listing->current, error);
+		int r = source_advance(listing, listing->current, error);
 		if (r != POSTERN_OK) {
 			return r;
 		}
@@ -342,7 +345,7 @@ bool postern__sqlite_listing_read(sqlite3_stmt *statement,
 					texts[i].text)) {
 			return false;
 		}
-		/* Parked, or the message is gone. */
+		/* Parked, or the message was removed. */
 		if (!*texts[i].text && !texts[i].optional) {
 			*texts[i].text = "";
 		}

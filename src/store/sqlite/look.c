@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Looking: list, get and find, on the read-only connection, each on one
+ * Reading: list, get and find, on the read-only connection, each in one
  * snapshot.
  */
 
@@ -46,7 +46,7 @@ int postern__sqlite_list(struct postern_store *store,
 	if (!page.rows) {
 		return postern__sqlite_no_memory(error);
 	}
-	int r = postern__sqlite_look(self, error);
+	int r = postern__sqlite_read_begin(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -57,7 +57,7 @@ int postern__sqlite_list(struct postern_store *store,
 		r = fill_page(&listing, limit, memory, &page, error);
 		postern__sqlite_listing_end(&listing);
 	}
-	postern__sqlite_look_away(self);
+	postern__sqlite_read_end(self);
 	if (r == POSTERN_OK) {
 		*out = page;
 	}
@@ -224,7 +224,7 @@ int postern__sqlite_get(struct postern_store *store, int64_t seq,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
 	struct postern_detail detail = { .seq = seq };
-	int r = postern__sqlite_look(self, error);
+	int r = postern__sqlite_read_begin(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -235,7 +235,7 @@ int postern__sqlite_get(struct postern_store *store, int64_t seq,
 	if (r == POSTERN_OK) {
 		r = read_deliveries(self, memory, &detail, error);
 	}
-	postern__sqlite_look_away(self);
+	postern__sqlite_read_end(self);
 	if (r == POSTERN_OK) {
 		*out = detail;
 	}
@@ -249,7 +249,7 @@ int postern__sqlite_find(struct postern_store *store, const char *id,
 	uint8_t first[SQLITE_IDENTITY_LEN];
 	uint8_t last[SQLITE_IDENTITY_LEN];
 	postern__sqlite_identity_range(self, id, first, last);
-	int r = postern__sqlite_look(self, error);
+	int r = postern__sqlite_read_begin(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -272,7 +272,7 @@ int postern__sqlite_find(struct postern_store *store, const char *id,
 		seqs[count++] = postern__sqlite_int(&query, 0);
 	}
 	r = postern__sqlite_end(&query, error);
-	postern__sqlite_look_away(self);
+	postern__sqlite_read_end(self);
 	if (r == POSTERN_OK) {
 		*count_out = count;
 	}

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Messages: their identity, and the way into and out of postern_message.
+ * Messages: their identity, and how they are written to and read from
+ * postern_message.
  *
  * The identity is a keyed hash, so that no sender can make two ids collide or
- * aim at one place of the index. Its first part is of the id alone: all
- * messages with one id, whatever their source and channel, are neighbours.
+ * choose the position in the index. Its first part depends on the id alone: all
+ * messages with one id, of any source and channel, are neighbours.
  */
 
 #include <string.h>
@@ -29,8 +30,8 @@ static void put_64(uint8_t out[8], uint64_t value) {
 
 void postern__sqlite_identity(const struct sqlite_store *self, int64_t channel,
 		const char *source, const char *id, uint8_t out[SQLITE_IDENTITY_LEN]) {
-	/* The scope is there for handlers with an identity rule of their own;
-	   there are none in this version. */
+	/* The scope is reserved for handlers with an identity rule of their own,
+	   which are not in this version. */
 	uint8_t place[16] = { 0 };
 	size_t id_len = strlen(id);
 	put_64(place, (uint64_t)channel);
@@ -99,7 +100,7 @@ bool postern__sqlite_text(sqlite3_stmt *statement, int column,
 	const void *text = sqlite3_column_text(statement, column);
 	if (!text) {
 		*out = NULL;
-		/* NULL for a text that is there: SQLite had no memory. */
+		/* NULL for a column that is not NULL: SQLite is out of memory. */
 		return sqlite3_column_type(statement, column) == SQLITE_NULL;
 	}
 	*out = postern_memory_copy(memory, text,

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Who is there, for people to see: nodes, and the locks they have.
+ * The nodes and the locks they hold, for people to read.
  *
- * Which node has how many leases is not counted as it changes; but as a rule
- * one node has them all, which is known, and then the handlers' counts tell.
+ * The leases of each node are not counted as they change; but usually one node
+ * has them all, which is known, and then the handlers' counts give the number.
  */
 
 #include <postern/sys/clock.h>
 
 #include "store/sqlite/sqlite.h"
 
-/* How much of a term lies behind the clock, if that went back: ?1 is now. */
+/* How far a renewal is in the future because the clock went back; ?1 is now. */
 #define SKEW "max(renewed_at - ?1, 0)"
 
 static int count_rows(struct sqlite_store *self, const char *sql, size_t *out,
@@ -22,7 +22,7 @@ static int count_rows(struct sqlite_store *self, const char *sql, size_t *out,
 	return r;
 }
 
-/* Of one node; `stats` has the handlers. */
+/* Counts the leases of one node; `stats` has the handlers. */
 static int count_leases(struct sqlite_store *self,
 		const struct postern_stats *stats, struct postern_node_stats *node,
 		struct postern_error *error) {
@@ -110,7 +110,8 @@ int postern__sqlite_node_stats(struct sqlite_store *self,
 		struct postern_error *error) {
 	out->now_ms = self->clock->wall_ms(self->clock->context);
 	if (!postern__sqlite_file_owned(&self->file)) {
-		/* What a process left that was killed; the next owner forgets it. */
+		/* These are rows of a process that was killed; the next owner removes
+		   them. */
 		return POSTERN_OK;
 	}
 	int r = read_nodes(self, memory, out, error);

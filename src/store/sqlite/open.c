@@ -3,11 +3,11 @@
 /*
  * Opening and closing a SQLite store.
  *
- * The order matters: the file is locked before SQLite sees it, the writer
- * checks that the file keeps the promise and makes the schema, and only then
- * the reader is opened. Closing goes backwards: the writer is the last
+ * The order matters: the file is locked before SQLite opens it, the writer
+ * checks that the file can be written durably and creates the schema, and only
+ * then the reader is opened. Closing is the reverse: the writer is the last
  * connection, so that SQLite copies the write-ahead log into the file and
- * removes it; the lock goes last of all.
+ * removes it; the lock is released last of all.
  */
 
 #include <assert.h>
@@ -35,8 +35,8 @@ struct sqlite_store *postern__sqlite_from_base(struct postern_store *store) {
 
 int postern__sqlite_reader_open(struct sqlite_store *self,
 		struct postern_error *error) {
-	/* Where nobody can write, SQLite cannot make the files that WAL needs to
-	   be read; but then nobody can change the file either. */
+	/* On a read-only disk SQLite cannot create the files that it needs to read
+	   WAL; but then the file cannot change either. */
 	bool immutable =
 			self->read_only && postern__sqlite_file_immutable(&self->file);
 	int r = postern__sqlite_connection_open(&self->reader, self, true,
@@ -59,11 +59,11 @@ static int open_files(struct sqlite_store *self, const char *path,
 		}
 		postern__point("sqlite-open.migrated");
 		if (r == POSTERN_OK) {
-			r = postern__sqlite_load(self, error);
+			r = postern__sqlite_directory_load(self, error);
 		}
 		postern__point("sqlite-open.loaded");
 		if (r == POSTERN_OK) {
-			r = postern__sqlite_forget_all_nodes(self, error);
+			r = postern__sqlite_nodes_expire_all(self, error);
 		}
 		if (r == POSTERN_OK) {
 			r = postern__sqlite_clock_repair(self, postern__sqlite_now(self),
@@ -86,7 +86,8 @@ static int open_files(struct sqlite_store *self, const char *path,
 	return r;
 }
 
-/* One that is created by mistake, in another directory, is noticed so. */
+/* Logs the path of a new store, so that one created by mistake, in another
+   directory, is noticed. */
 static void report_created(const struct sqlite_store *self,
 		const struct postern_store_options *options) {
 	struct postern__buf text;
@@ -102,8 +103,8 @@ static void report_created(const struct sqlite_store *self,
 	postern__buf_finish(&text);
 }
 
-/* The file's name without the query; NULL: no memory. */
-static int parse(const char *rest, char **path_out,
+/* Parses the URL's rest into the file's name; parameters are refused. */
+static int file_name_parse(const char *rest, char **path_out,
 		struct postern_error *error) {
 	const char *query = strchr(rest, '?');
 	size_t len = query ? (size_t)(query - rest) : strlen(rest);
@@ -119,11 +120,12 @@ static int parse(const char *rest, char **path_out,
 	}
 	if (query && strncmp(query, "?shared=", strlen("?shared=")) == 0) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'%s' of 'sqlite:%s' is not in this version", query + 1, rest);
+				"parameter '%s' of 'sqlite:%s' is not in this version",
+				query + 1, rest);
 	}
 	if (query && query[1] != '\0') {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'sqlite:%s' has no parameter '%s'", rest, query + 1);
+				"unknown parameter '%s' in 'sqlite:%s'", query + 1, rest);
 	}
 	char *path = strndup(rest, len);
 	if (!path) {
@@ -143,7 +145,7 @@ static void sqlite_destroy(struct postern_store *store) {
 	postern__point("sqlite-close.writer");
 	postern__sqlite_watch_close(&self->watch);
 	postern__sqlite_file_close(&self->file);
-	postern__sqlite_unload(self);
+	postern__sqlite_directory_unload(self);
 	postern__buf_finish(&self->headers);
 	free(self->arrivals);
 	(void)pthread_mutex_destroy(&self->reader_mutex);
@@ -157,7 +159,7 @@ static int sqlite_open(const char *rest,
 		const struct postern_store_options *options, struct postern_store **out,
 		struct postern_error *error) {
 	char *path = NULL;
-	int r = parse(rest, &path, error);
+	int r = file_name_parse(rest, &path, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -179,7 +181,7 @@ static int sqlite_open(const char *rest,
 									   : COMMAND_TIMEOUT_MS_DEFAULT;
 	postern__buf_init(&self->headers,
 			POSTERN_HEADERS_LEN_MAX + 2 * POSTERN_HEADER_COUNT_MAX);
-	/* None of these can fail on Linux. */
+	/* These cannot fail on Linux. */
 	(void)pthread_mutex_init(&self->reader_mutex, NULL);
 	(void)pthread_mutex_init(&self->gate.mutex, NULL);
 	(void)postern__wait_init(&self->gate.opened);
@@ -197,8 +199,8 @@ static int sqlite_open(const char *rest,
 }
 
 void postern__sqlite_own_process(void) {
-	/* It takes a lock for every allocation to count it, and nobody asks for
-	   the count. If it is too late to say so, it goes on counting. */
+	/* To count allocations, SQLite acquires a mutex for each, and nothing reads
+	   the count. If SQLite is already in use, it goes on counting. */
 	(void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
 	postern__sqlite_bus_catch();
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Deliveries without a handler that somebody registers, and parked messages,
- * which wait for one.
+ * Orphaned deliveries, whose handler no node has configured, and parked
+ * messages, which have no handler yet.
  */
 
 #include <assert.h>
@@ -11,18 +11,18 @@
 
 #include "store/sqlite/sqlite.h"
 
-/* The handlers that some node registers. */
+/* The handlers that some node has configured. */
 #define REGISTERED                                \
 	"(SELECT r.owner FROM postern_node_handler n" \
 	" CROSS JOIN postern_handler r ON r.id = n.handler)"
 
-/* Whether an owner is meant: the one with this key, or any. */
+/* Restricts to the owner with this key; NULL: no restriction. */
 #define MEANT(key)                      \
 	" AND (" key " IS NULL OR owner IN" \
 	" (SELECT id FROM postern_handler WHERE key = " key "))"
 
-/* Orphaned handlers with what they have open. Leases are looked for only if
-   the handler has some. */
+/* Finds orphaned handlers and counts their open deliveries. Leases are read
+   only if the handler has some. */
 static int find_orphans(struct sqlite_store *self, const char *only,
 		struct postern_memory *memory, struct postern_orphan *orphans,
 		size_t *count_out, struct postern_error *error) {
@@ -55,7 +55,7 @@ static int find_orphans(struct sqlite_store *self, const char *only,
 	return r == POSTERN_OK && !ok ? postern__sqlite_no_memory(error) : r;
 }
 
-static int poison(struct sqlite_store *self,
+static int orphan_poison(struct sqlite_store *self,
 		const struct sqlite_delivery *delivery, int64_t now,
 		struct postern_error *error) {
 	int r = postern__sqlite_attempt_insert(self, delivery->seq,
@@ -66,7 +66,7 @@ static int poison(struct sqlite_store *self,
 						   : r;
 }
 
-/* The pending orphans, at most `max`; yours to free. */
+/* Finds pending orphaned deliveries, at most `max`; the caller frees *out. */
 static int pending_orphans(struct sqlite_store *self, const char *only,
 		size_t max, struct sqlite_delivery **out, size_t *count_out,
 		struct postern_error *error) {
@@ -126,7 +126,7 @@ static int poison_orphans(struct sqlite_store *self, const char *only,
 		r = postern__sqlite_begin(self, error);
 		if (r == POSTERN_OK) {
 			for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
-				r = poison(self, &found[i], now, error);
+				r = orphan_poison(self, &found[i], now, error);
 			}
 			r = postern__sqlite_finish(self, r, error);
 		}
@@ -150,23 +150,23 @@ int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
 		struct postern_memory *memory, struct postern_orphan **orphans_out,
 		size_t *count_out, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	size_t count = 0;
 	struct postern_orphan *orphans = postern_memory_alloc(memory,
 			self->handler_count * sizeof(struct postern_orphan));
-	bool is_there = false;
-	r = orphans ? find_node(self, node, &is_there, error)
+	bool is_enrolled = false;
+	r = orphans ? find_node(self, node, &is_enrolled, error)
 				: postern__sqlite_no_memory(error);
-	if (r == POSTERN_OK && is_there) {
+	if (r == POSTERN_OK && is_enrolled) {
 		r = find_orphans(self, only, memory, orphans, &count, error);
 	}
 	if (r == POSTERN_OK && do_poison && count > 0) {
 		r = poison_orphans(self, only, max, error);
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	if (r == POSTERN_OK) {
 		*orphans_out = orphans;
 		*count_out = count;
@@ -174,7 +174,7 @@ int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
 	return r;
 }
 
-struct waking {
+struct unparking {
 	struct sqlite_store *store;
 	postern_router *router;
 	void *context;
@@ -183,21 +183,21 @@ struct waking {
 	uint64_t count;
 };
 
-static int wake(struct waking *waking, int64_t seq, int64_t channel,
-		const char *type, struct postern_error *error) {
-	struct sqlite_store *self = waking->store;
-	size_t count = waking->router(waking->context, channel, type,
-			waking->routes, self->handler_count);
+static int unpark_message(struct unparking *unparking, int64_t seq,
+		int64_t channel, const char *type, struct postern_error *error) {
+	struct sqlite_store *self = unparking->store;
+	size_t count = unparking->router(unparking->context, channel, type,
+			unparking->routes, self->handler_count);
 	if (count == 0) {
 		return POSTERN_OK;
 	}
-	assert(count <= self->handler_count && waking->routes);
+	assert(count <= self->handler_count && unparking->routes);
 	int r = POSTERN_OK;
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
-		if (!postern__sqlite_route_repeats(self, waking->routes, i)) {
-			int64_t id = waking->routes[i].handler;
+		if (!postern__sqlite_route_repeats(self, unparking->routes, i)) {
+			int64_t id = unparking->routes[i].handler;
 			r = postern__sqlite_delivery_insert(self, seq,
-					postern__sqlite_handler(self, id)->owner, 0, waking->now,
+					postern__sqlite_handler(self, id)->owner, 0, unparking->now,
 					error);
 		}
 	}
@@ -208,18 +208,18 @@ static int wake(struct waking *waking, int64_t seq, int64_t channel,
 	postern__sqlite_query(&query, &self->writer,
 			"DELETE FROM postern_parked WHERE seq = ?1");
 	postern__sqlite_bind_int(&query, 1, seq);
-	waking->count++;
+	unparking->count++;
 	self->channels[channel].changes.parked--;
 	return postern__sqlite_end(&query, error);
 }
 
-/* The query is on while parked rows behind it are deleted, which SQLite
-   allows: it has passed them. */
-static int wake_some(struct waking *waking, size_t max, int64_t *cursor,
+/* The query stays open while rows of postern_parked that it has passed are
+   deleted, which SQLite allows. */
+static int unpark_some(struct unparking *unparking, size_t max, int64_t *cursor,
 		struct postern_error *error) {
-	struct sqlite_store *self = waking->store;
+	struct sqlite_store *self = unparking->store;
 	int r = POSTERN_OK;
-	size_t looked = 0;
+	size_t visited = 0;
 	int64_t last = 0;
 	bool more = false;
 	struct sqlite_query query;
@@ -232,14 +232,14 @@ static int wake_some(struct waking *waking, size_t max, int64_t *cursor,
 		const char *type =
 				(const char *)sqlite3_column_text(query.statement, 2);
 		int64_t channel = postern__sqlite_int(&query, 1);
-		if (looked == max) {
+		if (visited == max) {
 			more = true;
 		} else if (!type || !postern__sqlite_channel(self, channel)) {
 			r = postern__sqlite_no_memory(error);
 		} else {
 			last = postern__sqlite_int(&query, 0);
-			looked++;
-			r = wake(waking, last, channel, type, error);
+			visited++;
+			r = unpark_message(unparking, last, channel, type, error);
 		}
 	}
 	int ended = postern__sqlite_end(&query, r == POSTERN_OK ? error : NULL);
@@ -254,36 +254,36 @@ int postern__sqlite_unpark(struct postern_store *store, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	int64_t place = *cursor;
-	struct waking waking = {
+	struct unparking unparking = {
 		.store = self,
 		.router = router,
 		.context = context,
 		.now = postern__sqlite_now(self),
 		.routes = calloc(self->handler_count + 1, sizeof(struct postern_route)),
 	};
-	if (!waking.routes) {
-		postern__sqlite_leave(self);
+	if (!unparking.routes) {
+		postern__sqlite_gate_leave(self);
 		return postern__sqlite_no_memory(error);
 	}
 	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
-		r = wake_some(&waking, max, &place, error);
-		if (r == POSTERN_OK && waking.count == 0) {
+		r = unpark_some(&unparking, max, &place, error);
+		if (r == POSTERN_OK && unparking.count == 0) {
 			postern__sqlite_rollback(self); /* nothing to write */
 		} else {
 			r = postern__sqlite_finish(self, r, error);
 		}
 	}
-	postern__sqlite_leave(self);
-	free(waking.routes);
+	postern__sqlite_gate_leave(self);
+	free(unparking.routes);
 	if (r == POSTERN_OK) {
 		*cursor = place;
-		*count_out = waking.count;
+		*count_out = unparking.count;
 	}
 	return r;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Prepared statements. A statement is prepared when its text is first used on
- * a connection and kept until the connection is closed. Texts are literals,
- * so their address names them: a small hash table finds the statement without
- * looking at the text. Parameters keep their values from one use to the next;
- * a number that is the same again is not bound again.
+ * Prepared statements. A statement is prepared when its text is first used on a
+ * connection and kept until the connection is closed. Texts are literals, so
+ * their address identifies them: a small hash table finds the statement without
+ * comparing texts. Parameters keep their values from one use to the next; a
+ * number that has not changed is not bound again.
  *
- * A query is one use of a statement. Its first failure is kept and told at
- * its end, so that binding and stepping read as if they could not fail.
+ * A query is one use of a statement. Its first failure is kept and returned at
+ * its end, so that binding and stepping need no checks.
  */
 
 #include <assert.h>
@@ -18,13 +18,13 @@
 #include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
-/* SQLite counts bytes in an int; what is longer was refused long before. */
+/* SQLite counts bytes in an int; longer texts were rejected before. */
 static int byte_count(size_t len) {
 	assert(len <= INT32_MAX);
 	return (int)len;
 }
 
-static int prepare(struct sqlite_connection *connection, const char *sql,
+static int statement_get(struct sqlite_connection *connection, const char *sql,
 		struct sqlite_statement **out) {
 	size_t index = ((uintptr_t)sql >> 3) * 2654435761u;
 	struct sqlite_statement *statement = NULL;
@@ -39,7 +39,7 @@ static int prepare(struct sqlite_connection *connection, const char *sql,
 			break;
 		}
 	}
-	assert(!statement->sql); /* or it is time for more room */
+	assert(!statement->sql); /* else raise SQLITE_STATEMENT_COUNT */
 	int code = sqlite3_prepare_v3(connection->db, sql, -1,
 			SQLITE_PREPARE_PERSISTENT, &statement->handle, NULL);
 	if (code == SQLITE_OK) {
@@ -54,20 +54,20 @@ void postern__sqlite_query(struct sqlite_query *query,
 	query->connection = connection;
 	query->statement = NULL;
 	query->done = false;
-	query->code = prepare(connection, sql, &query->known);
+	query->code = statement_get(connection, sql, &query->known);
 	if (query->code == SQLITE_OK) {
 		query->statement = query->known->handle;
 	}
 }
 
-static void keep(struct sqlite_query *query, int code) {
+static void code_keep(struct sqlite_query *query, int code) {
 	if (query->code == SQLITE_OK) {
 		query->code = code;
 	}
 }
 
-/* The parameter is neither a number nor NULL, as far as is known. */
-static void forget(struct sqlite_query *query, int index) {
+/* Marks the parameter's value as unknown: neither a known number nor NULL. */
+static void binding_forget(struct sqlite_query *query, int index) {
 	query->known->are_numbers &= (uint16_t) ~(1u << index);
 	query->known->are_null &= (uint16_t) ~(1u << index);
 }
@@ -82,8 +82,8 @@ void postern__sqlite_bind_int(struct sqlite_query *query, int index,
 	if ((known->are_numbers >> index & 1) && known->numbers[index] == value) {
 		return;
 	}
-	forget(query, index);
-	keep(query, sqlite3_bind_int64(query->statement, index, value));
+	binding_forget(query, index);
+	code_keep(query, sqlite3_bind_int64(query->statement, index, value));
 	if (query->code == SQLITE_OK) {
 		known->are_numbers |= (uint16_t)(1u << index);
 		known->numbers[index] = value;
@@ -95,18 +95,18 @@ void postern__sqlite_bind_text(struct sqlite_query *query, int index,
 	if (!text) {
 		postern__sqlite_bind_null(query, index);
 	} else if (query->code == SQLITE_OK) {
-		forget(query, index);
-		keep(query, sqlite3_bind_text(query->statement, index, text,
-							byte_count(strlen(text)), SQLITE_STATIC));
+		binding_forget(query, index);
+		code_keep(query, sqlite3_bind_text(query->statement, index, text,
+								 byte_count(strlen(text)), SQLITE_STATIC));
 	}
 }
 
 void postern__sqlite_bind_blob(struct sqlite_query *query, int index,
 		const void *bytes, size_t len) {
 	if (query->code == SQLITE_OK) {
-		forget(query, index);
-		/* Without bytes it is an empty blob, not NULL. */
-		keep(query,
+		binding_forget(query, index);
+		/* A length of 0 binds an empty blob, not NULL. */
+		code_keep(query,
 				sqlite3_bind_blob(query->statement, index, len > 0 ? bytes : "",
 						byte_count(len), SQLITE_STATIC));
 	}
@@ -117,8 +117,8 @@ void postern__sqlite_bind_null(struct sqlite_query *query, int index) {
 	if (query->code != SQLITE_OK || (query->known->are_null >> index & 1)) {
 		return;
 	}
-	forget(query, index);
-	keep(query, sqlite3_bind_null(query->statement, index));
+	binding_forget(query, index);
+	code_keep(query, sqlite3_bind_null(query->statement, index));
 	if (query->code == SQLITE_OK) {
 		query->known->are_null |= (uint16_t)(1u << index);
 	}
@@ -133,7 +133,7 @@ bool postern__sqlite_row(struct sqlite_query *query) {
 		return true;
 	}
 	query->done = true;
-	keep(query, code == SQLITE_DONE ? SQLITE_OK : code);
+	code_keep(query, code == SQLITE_DONE ? SQLITE_OK : code);
 	return false;
 }
 
@@ -143,8 +143,8 @@ int64_t postern__sqlite_int(const struct sqlite_query *query, int column) {
 
 int postern__sqlite_end_changes(struct sqlite_query *query, int *changes_out,
 		struct postern_error *error) {
-	/* A statement that was left in the middle has changed everything it
-	   will: SQLite changes first and returns rows then. */
+	/* A statement that was not stepped to its end has made all its changes:
+	   SQLite makes them before it returns rows. */
 	if (!query->done && query->statement &&
 			!sqlite3_stmt_busy(query->statement)) {
 		(void)postern__sqlite_row(query);
@@ -154,13 +154,13 @@ int postern__sqlite_end_changes(struct sqlite_query *query, int *changes_out,
 		postern__point("sqlite-statement.after");
 	}
 	if (writes && postern__point_fails("sqlite-statement.fails")) {
-		keep(query, SQLITE_IOERR);
+		code_keep(query, SQLITE_IOERR);
 	}
 	int r = POSTERN_OK;
 	if (query->code == SQLITE_OK) {
 		*changes_out = sqlite3_changes(query->connection->db);
 	} else {
-		/* Before the reset, which may change what SQLite says of it. */
+		/* Before the reset, which may replace SQLite's error text. */
 		r = postern__sqlite_fail(query->connection, query->code, error);
 	}
 	(void)sqlite3_reset(query->statement); /* repeats the step's code */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Taking back what a lost node had leased.
+ * Recovering the leases of expired nodes.
  *
- * Leases have no index, which every accept would have to pay for: they are
- * found by going over all open deliveries. Where one node has the store, that
- * is done once, after a start; from then on it is known that all leases are
- * its own, until another one leases something.
+ * Leases have no index, which would slow down every accept: they are found by
+ * reading all open deliveries. If one node uses the store, that is done once,
+ * after a start; from then on all leases are known to be its own, until another
+ * node leases something.
  */
 
 #include <stdlib.h>
@@ -26,12 +26,13 @@ struct recovery {
 	size_t cap;
 	int64_t now;
 	int64_t last_group;
-	bool alone; /* no other node has leases */
+	bool alone; /* no other node can have leases */
 	struct postern_recovered out;
 };
 
-/* Plain ones first, then group by group, the members by message. */
-static int compare(const void *left, const void *right) {
+/* Deliveries that are not in-process first, then by group, and by message
+   within a group. */
+static int sqlite_lost_compare(const void *left, const void *right) {
 	const struct lost *a = left;
 	const struct lost *b = right;
 	const struct sqlite_delivery *x = &a->delivery;
@@ -48,7 +49,7 @@ static int compare(const void *left, const void *right) {
 	return x->handler > y->handler ? 1 : -1;
 }
 
-static bool reserve(struct recovery *recovery) {
+static bool lost_reserve(struct recovery *recovery) {
 	if (recovery->count < recovery->cap) {
 		return true;
 	}
@@ -75,7 +76,7 @@ static int find_lost(struct recovery *recovery,
 	postern__sqlite_bind_int(&query, 1, (int64_t)request->node);
 	postern__sqlite_bind_int(&query, 2, request->lock != NULL);
 	while (memory && postern__sqlite_row(&query)) {
-		memory = reserve(recovery);
+		memory = lost_reserve(recovery);
 		if (!memory) {
 			break;
 		}
@@ -101,7 +102,7 @@ static int find_lost(struct recovery *recovery,
 	return r == POSTERN_OK && !memory ? postern__sqlite_no_memory(error) : r;
 }
 
-static int release(struct recovery *recovery, const struct lost *lost,
+static int lost_release(struct recovery *recovery, const struct lost *lost,
 		int64_t group, struct postern_error *error) {
 	const struct sqlite_delivery *delivery = &lost->delivery;
 	struct sqlite_store *self = recovery->store;
@@ -130,7 +131,7 @@ static bool has_crashed(const struct lost *lost) {
 	return lost->in_process && lost->delivery.solo;
 }
 
-static int crash(struct recovery *recovery, struct lost *lost,
+static int sqlite_crash_record(struct recovery *recovery, struct lost *lost,
 		struct postern_error *error) {
 	struct sqlite_store *self = recovery->store;
 	struct sqlite_delivery *delivery = &lost->delivery;
@@ -143,28 +144,28 @@ static int crash(struct recovery *recovery, struct lost *lost,
 	}
 	if (delivery->crashes <
 			postern__sqlite_owner(self, delivery->handler)->max_crashes) {
-		return release(recovery, lost, ++recovery->last_group, error);
+		return lost_release(recovery, lost, ++recovery->last_group, error);
 	}
 	recovery->out.poisoned++;
 	return postern__sqlite_delivery_close(self, delivery,
 			POSTERN_STATE_POISONED, recovery->now, error);
 }
 
-/* Lost members of one group come back as two: the first half, which has the
-   odd one, will be tried first. */
-static int halve(struct recovery *recovery, struct lost *lost, size_t count,
-		struct postern_error *error) {
+/* The lost members of one group become two groups: the first half, which is
+   larger if the count is odd, will be run first. */
+static int sqlite_group_split(struct recovery *recovery, struct lost *lost,
+		size_t count, struct postern_error *error) {
 	int r = POSTERN_OK;
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		if (i == 0 || i == (count + 1) / 2) {
 			recovery->last_group++;
 		}
-		r = release(recovery, &lost[i], recovery->last_group, error);
+		r = lost_release(recovery, &lost[i], recovery->last_group, error);
 	}
 	return r;
 }
 
-static int take_back(struct recovery *recovery, size_t count,
+static int sqlite_lost_recover(struct recovery *recovery, size_t count,
 		struct postern_error *error) {
 	int r = postern__sqlite_number(&recovery->store->writer,
 			"SELECT max(suspect) FROM postern_open"
@@ -173,10 +174,10 @@ static int take_back(struct recovery *recovery, size_t count,
 	for (size_t i = 0; r == POSTERN_OK && i < count;) {
 		struct lost *lost = &recovery->items[i];
 		if (has_crashed(lost)) {
-			r = crash(recovery, lost, error);
+			r = sqlite_crash_record(recovery, lost, error);
 			i++;
 		} else if (!lost->in_process) {
-			r = release(recovery, lost, 0, error);
+			r = lost_release(recovery, lost, 0, error);
 			i++;
 		} else {
 			size_t members = 1;
@@ -184,15 +185,15 @@ static int take_back(struct recovery *recovery, size_t count,
 					lost[members].delivery.suspect == lost->delivery.suspect) {
 				members++;
 			}
-			r = halve(recovery, lost, members, error);
+			r = sqlite_group_split(recovery, lost, members, error);
 			i += members;
 		}
 	}
 	return r;
 }
 
-/* Whether another node could have leases now. */
-static int see_others(struct recovery *recovery,
+/* Sets `alone`: whether no other node can have leases now. */
+static int others_check(struct recovery *recovery,
 		const struct postern_recovery *request, struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &recovery->store->writer,
@@ -202,13 +203,13 @@ static int see_others(struct recovery *recovery,
 	return postern__sqlite_end(&query, error);
 }
 
-/* Inside a transaction. */
-static int recover(struct recovery *recovery,
+/* Runs inside a transaction. */
+static int recover_in_transaction(struct recovery *recovery,
 		const struct postern_recovery *request, struct postern_error *error) {
 	int r = postern__sqlite_check_lock(recovery->store, request->node,
 			request->lock, error);
 	if (r == POSTERN_OK) {
-		r = postern__sqlite_forget_nodes(recovery->store, request->node,
+		r = postern__sqlite_nodes_expire(recovery->store, request->node,
 				recovery->now, error);
 	}
 	if (r == POSTERN_OK) {
@@ -224,19 +225,19 @@ static int recover(struct recovery *recovery,
 	}
 	if (recovery->count > 0) {
 		qsort(recovery->items, recovery->count, sizeof *recovery->items,
-				compare);
+				sqlite_lost_compare);
 	}
 	postern__point("sqlite-recover.found");
-	r = take_back(recovery, count, error);
+	r = sqlite_lost_recover(recovery, count, error);
 	postern__point("sqlite-recover.taken");
-	return r == POSTERN_OK ? see_others(recovery, request, error) : r;
+	return r == POSTERN_OK ? others_check(recovery, request, error) : r;
 }
 
 int postern__sqlite_recover(struct postern_store *store,
 		const struct postern_recovery *request, struct postern_recovered *out,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -247,7 +248,7 @@ int postern__sqlite_recover(struct postern_store *store,
 	if (self->only_node != request->node) {
 		r = postern__sqlite_begin(self, error);
 		if (r == POSTERN_OK) {
-			r = recover(&recovery, request, error);
+			r = recover_in_transaction(&recovery, request, error);
 			r = postern__sqlite_finish(self, r, error);
 		}
 		if (r == POSTERN_OK && !recovery.out.more && recovery.alone) {
@@ -257,7 +258,7 @@ int postern__sqlite_recover(struct postern_store *store,
 		r = postern__sqlite_check_lock(self, request->node, request->lock,
 				error);
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	free(recovery.items);
 	if (r == POSTERN_OK) {
 		*out = recovery.out;

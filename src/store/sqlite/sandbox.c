@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What a transactional handler may do with the connection it is lent.
+ * What a transactional handler may do with the store's connection.
  *
  * Its writes must become durable together with its completion, so it must not
- * end the transaction, nor touch the tables of this store, nor leave anything
- * behind on the connection that the next message would meet. While a unit
- * runs, SQLite asks here about every statement it prepares and refuses what
- * is not allowed; the unit is then undone, whatever it returns.
+ * end the transaction, nor change the tables of this store, nor leave anything
+ * on the connection that would affect the next message. While a unit runs,
+ * SQLite asks the authorizer below about every statement it prepares and
+ * refuses what is not allowed; the unit is then rolled back, whatever it
+ * returns.
  *
- * Not every way to end a transaction is a statement that can be refused:
- * INSERT OR ROLLBACK and RAISE(ROLLBACK) are noticed by a hook. Whatever such
- * a unit writes afterwards would commit by itself; another hook turns those
- * commits into rollbacks.
+ * Not every way to end a transaction is a statement that can be refused: INSERT
+ * OR ROLLBACK and RAISE(ROLLBACK) are detected by a hook. Writes of such a unit
+ * after that would be committed separately; another hook turns these commits
+ * into rollbacks.
  *
- * Savepoints are allowed, but for ours. Foreign keys are enforced and may be
- * deferred to the end of the unit by their declaration.
+ * Savepoints are allowed, except those of Postern. Foreign keys are enforced
+ * and may be deferred to the end of the unit by their declaration.
  */
 
 #include <string.h>
@@ -23,7 +24,7 @@
 
 #include "store/sqlite/sqlite.h"
 
-/* Pragmas that only tell. */
+/* Pragmas that only return information. */
 static const char *const pragmas[] = {
 	"foreign_key_check",
 	"foreign_key_list",
@@ -35,7 +36,7 @@ static const char *const pragmas[] = {
 	"table_xinfo",
 };
 
-static bool is_ours(const char *name) {
+static bool is_postern_name(const char *name) {
 	return name && strncasecmp(name, "postern_", strlen("postern_")) == 0;
 }
 
@@ -48,12 +49,14 @@ static bool is_harmless_pragma(const char *name) {
 	return false;
 }
 
-/* What is wrong with it; NULL: nothing. */
-static const char *judge(int action, const char *first, const char *second) {
+/* Returns what the statement does that is not allowed; NULL: nothing. */
+static const char *statement_breach(int action, const char *first,
+		const char *second) {
 	switch (action) {
 	case SQLITE_TRANSACTION: return "handler ended the transaction itself";
 	case SQLITE_SAVEPOINT:
-		return is_ours(second) ? "handler used a savepoint of postern" : NULL;
+		return is_postern_name(second) ? "handler used a savepoint of postern"
+									   : NULL;
 	case SQLITE_ATTACH:
 	case SQLITE_DETACH: return "handler attached or detached a database";
 	case SQLITE_PRAGMA:
@@ -68,7 +71,7 @@ static const char *judge(int action, const char *first, const char *second) {
 	case SQLITE_DROP_TEMP_TABLE:
 	case SQLITE_DROP_TEMP_TRIGGER:
 	case SQLITE_DROP_TEMP_VIEW:
-		return "handler made something temporary, which would outlive the "
+		return "handler created a temporary object, which would outlive the "
 			   "message";
 	case SQLITE_INSERT:
 	case SQLITE_UPDATE:
@@ -84,8 +87,9 @@ static const char *judge(int action, const char *first, const char *second) {
 	case SQLITE_DROP_VIEW:
 	case SQLITE_DROP_VTABLE:
 	case SQLITE_ALTER_TABLE:
-		/* The second is a table or a column, or nothing. */
-		return is_ours(first) || (action != SQLITE_UPDATE && is_ours(second))
+		/* `second` is a table or a column, or NULL. */
+		return is_postern_name(first) || (action != SQLITE_UPDATE &&
+												 is_postern_name(second))
 					   ? "handler changed a table of postern"
 					   : NULL;
 	default: return NULL;
@@ -100,7 +104,7 @@ static int authorize(void *context, int action, const char *first,
 	if (!self->unit.running) {
 		return SQLITE_OK;
 	}
-	const char *breach = judge(action, first, second);
+	const char *breach = statement_breach(action, first, second);
 	if (!breach) {
 		return SQLITE_OK;
 	}
@@ -108,8 +112,8 @@ static int authorize(void *context, int action, const char *first,
 	return SQLITE_DENY;
 }
 
-/* Called before a commit; non-zero makes it a rollback. */
-static int on_commit(void *context) {
+/* Called before a commit; a non-zero result makes it a rollback. */
+static int sandbox_on_commit(void *context) {
 	struct sqlite_store *self = context;
 	if (self->unit.running) {
 		self->unit.rolled_back = true;
@@ -117,18 +121,18 @@ static int on_commit(void *context) {
 	return self->unit.running;
 }
 
-static void on_rollback(void *context) {
+static void sandbox_on_rollback(void *context) {
 	struct sqlite_store *self = context;
 	if (self->unit.running) {
 		self->unit.rolled_back = true;
 	}
 }
 
-void postern__sqlite_sandbox(struct sqlite_store *self) {
-	/* Once: setting it makes SQLite prepare every statement again. */
+void postern__sqlite_sandbox_install(struct sqlite_store *self) {
+	/* Only once: setting it makes SQLite prepare every statement again. */
 	(void)sqlite3_set_authorizer(self->writer.db, authorize, self);
-	(void)sqlite3_commit_hook(self->writer.db, on_commit, self);
-	(void)sqlite3_rollback_hook(self->writer.db, on_rollback, self);
+	(void)sqlite3_commit_hook(self->writer.db, sandbox_on_commit, self);
+	(void)sqlite3_rollback_hook(self->writer.db, sandbox_on_rollback, self);
 }
 
 void postern__sqlite_sandbox_enter(struct sqlite_store *self) {
@@ -148,18 +152,18 @@ void postern__sqlite_sandbox_leave(struct sqlite_store *self) {
 			self->unit.rolled_back || sqlite3_get_autocommit(self->writer.db);
 }
 
-void postern__sqlite_sandbox_tidy(struct sqlite_store *self) {
+void postern__sqlite_sandbox_reset_statements(struct sqlite_store *self) {
 	sqlite3_stmt *statement = NULL;
 	while ((statement = sqlite3_next_stmt(self->writer.db, statement))) {
 		if (sqlite3_stmt_busy(statement)) {
-			(void)sqlite3_reset(statement); /* its code was the unit's */
+			(void)sqlite3_reset(statement); /* the unit got its result */
 		}
 	}
 }
 
 void postern__sqlite_interrupt(struct postern_store *store,
 		const void *context) {
-	(void)context; /* there is never more than one */
+	(void)context; /* at most one unit runs at a time */
 	struct sqlite_store *self = postern__sqlite_from_base(store);
 	(void)pthread_mutex_lock(&self->unit.mutex);
 	if (self->unit.running) {

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The tables, and how they get into the file.
+ * The tables, and how they are created and upgraded.
  *
- * The text below is the schema of version SCHEMA_VERSION, whole: a new file
- * gets it in one transaction. To change it, change the text, raise the
- * version, and add to `migrations` the SQL that turns the version before into
- * the new one. A file of an older version runs the missing steps in one
- * transaction; a step never fails half-way. Files of a newer version are
+ * The text below is the complete schema of version SCHEMA_VERSION: a new file
+ * gets it in one transaction. To change it, change the text, raise the version,
+ * and add to `migrations` the SQL that turns the previous version into the new
+ * one. A file of an older version runs the missing steps in one transaction, so
+ * an upgrade is complete or does not happen. Files of a newer version are
  * refused.
  *
- * The version is kept in postern_meta and not in user_version, and everything
- * is named postern_…, because business tables may live in the same file. The
- * application id is set only if nobody else has set one.
+ * The version is kept in postern_meta and not in user_version, and every name
+ * begins with postern_, because business tables may be in the same file. The
+ * application id is set only if it is not set yet.
  *
- * What makes it fast: a message is written once and never touched again. What
- * changes, the open deliveries, is narrow, small and apart. A delivery that is
- * leased the moment it is made touches no index but its primary key, so the
- * usual life of a delivery is one insert, one delete, and one row appended to
- * the ledger. The indexes are partial and hold exceptions only.
+ * Why it is fast: a message is written once and never changed. The open
+ * deliveries, which change, are in a narrow, small table of their own. A
+ * delivery that is leased when it is created changes no index except its
+ * primary key, so a delivery usually costs one insert, one delete, and one row
+ * appended to the ledger. The indexes are partial and contain exceptions only.
  */
 
 #include <stdio.h>
@@ -47,7 +47,7 @@ const char postern__sqlite_schema[] =
 "	value\n"
 ") WITHOUT ROWID;\n"
 "\n"
-"-- Channels, with what was counted since the file was made (parked: now).\n"
+"-- Channels, with counts since the file was created (parked: now).\n"
 "CREATE TABLE postern_channel (\n"
 "	id INTEGER PRIMARY KEY,\n"
 "	name TEXT NOT NULL UNIQUE,\n"
@@ -59,8 +59,8 @@ const char postern__sqlite_schema[] =
 ");\n"
 "\n"
 "-- Handlers. owner: itself, or the handler this one is an alias of. key: the\n"
-"-- one it was last enrolled by. The counts are of deliveries now, but for\n"
-"-- done and discarded, which are since the file was made.\n"
+"-- key of the last enrolment. The counts are of deliveries now, except done and\n"
+"-- discarded, which are since the file was created.\n"
 "CREATE TABLE postern_handler (\n"
 "	id INTEGER PRIMARY KEY,\n"
 "	owner INTEGER NOT NULL,\n"
@@ -82,8 +82,8 @@ const char postern__sqlite_schema[] =
 "	handler INTEGER NOT NULL\n"
 ") WITHOUT ROWID;\n"
 "\n"
-"-- The nodes that enrolled and were not found gone, and what they register.\n"
-"-- lives_until: NULL if nothing has to be renewed.\n"
+"-- The nodes that are enrolled and not expired, and their handlers.\n"
+"-- lives_until: NULL if the node lease never expires.\n"
 "CREATE TABLE postern_node (\n"
 "	node INTEGER PRIMARY KEY,\n"
 "	renewed_at INTEGER NOT NULL,\n"
@@ -96,7 +96,7 @@ const char postern__sqlite_schema[] =
 ") WITHOUT ROWID;\n"
 "\n"
 "-- Locks, and the node that holds them, 0 for none. fence: raised whenever\n"
-"-- another node takes the lock.\n"
+"-- another node acquires the lock.\n"
 "CREATE TABLE postern_lock (\n"
 "	name TEXT PRIMARY KEY,\n"
 "	node INTEGER NOT NULL,\n"
@@ -124,7 +124,7 @@ const char postern__sqlite_schema[] =
 "	body BLOB NOT NULL\n"
 ");\n"
 "\n"
-"-- The memory of what was seen, which may outlive the messages. key: 8 bytes\n"
+"-- The dedupe memory, which may outlive the messages. key: 8 bytes\n"
 "-- of the hash of the id, then 16 of the hash of channel, scope, source and\n"
 "-- id. digest: of the body.\n"
 "CREATE TABLE postern_seen (\n"
@@ -135,11 +135,11 @@ const char postern__sqlite_schema[] =
 "	channel INTEGER NOT NULL\n"
 ") WITHOUT ROWID;\n"
 "\n"
-"-- Deliveries that are pending (node IS NULL) or leased, and since when; what\n"
-"-- is pending since later than now was so before the clock went back. suspect:\n"
-"-- the group of deliveries one of which may have taken its process down, 0 for\n"
-"-- none; solo: leased alone, so that its loss is a crash. order_hash: for\n"
-"-- channels that keep an order.\n"
+"-- Deliveries that are pending (node IS NULL) or leased, and since when; a\n"
+"-- pending one with a since later than now is older than a clock that was set\n"
+"-- back. suspect: the group of deliveries one of which may have crashed its\n"
+"-- process, 0 for none; solo: leased alone, so that its loss counts as a\n"
+"-- crash. order_hash: for channels that keep an order.\n"
 "CREATE TABLE postern_open (\n"
 "	seq INTEGER NOT NULL,\n"
 "	handler INTEGER NOT NULL,\n"
@@ -162,7 +162,7 @@ const char postern__sqlite_schema[] =
 "\n"
 "-- Deliveries that have ended. state: 3 done, 4 poisoned, 5 discarded.\n"
 "-- handler: 0 for a parked message that was discarded. duration: of the last\n"
-"-- run in ms, NULL if it was not run.\n"
+"-- run in ms, NULL if there was no run.\n"
 "CREATE TABLE postern_ledger (\n"
 "	seq INTEGER NOT NULL,\n"
 "	handler INTEGER NOT NULL,\n"
@@ -178,7 +178,7 @@ const char postern__sqlite_schema[] =
 "CREATE INDEX postern_ledger_not_done ON postern_ledger (state, seq)\n"
 "	WHERE state <> 3;\n"
 "\n"
-"-- The last runs of a delivery that did not simply end as done.\n"
+"-- The last attempts of a delivery, except those that ended as done.\n"
 "CREATE TABLE postern_attempt (\n"
 "	seq INTEGER NOT NULL,\n"
 "	handler INTEGER NOT NULL,\n"
@@ -191,12 +191,13 @@ const char postern__sqlite_schema[] =
 "	PRIMARY KEY (seq, handler, number)\n"
 ") WITHOUT ROWID;\n"
 "\n"
-"-- Messages that nobody wanted when they came.\n"
+"-- Messages whose type no handler wanted when they were accepted.\n"
 "CREATE TABLE postern_parked (\n"
 "	seq INTEGER PRIMARY KEY\n"
 ");\n"
 "\n"
-"-- Messages that came more than once, with the same or another body.\n"
+"-- Messages of which copies arrived: duplicates have the same body, conflicts\n"
+"-- another one.\n"
 "CREATE TABLE postern_duplicate (\n"
 "	seq INTEGER PRIMARY KEY,\n"
 "	duplicates INTEGER NOT NULL,\n"
@@ -220,9 +221,10 @@ _Static_assert(POSTERN_STATE_DONE == 3 && POSTERN_STATE_POISONED == 4 &&
 					   POSTERN_STATE_DISCARDED == 5,
 		"these numbers are on disk");
 
-/* migrations[i] brings version i + 1 to version i + 2. */
+/* migrations[i] upgrades version i + 1 to version i + 2. */
 static const char *const migrations[] = {
-	/* Version 1 never forgot a message, so each tells its channel. */
+	/* Version 1 never removed a message, so each remembered id gets the channel
+	   of its message. */
 	"DROP TABLE postern_node;"
 	"CREATE TABLE postern_node ("
 	"	node INTEGER PRIMARY KEY,"
@@ -243,7 +245,7 @@ static const char *const migrations[] = {
 	"	WHERE m.seq = postern_seen.seq), 0);",
 };
 
-/* 0: there are no tables of ours. */
+/* 0: the file has no tables of Postern. */
 static int read_version(struct sqlite_connection *connection, int64_t *out,
 		struct postern_error *error) {
 	int64_t has_tables = 0;
@@ -293,7 +295,7 @@ int postern__sqlite_check_schema(struct sqlite_connection *connection,
 	return r;
 }
 
-static int fill(struct sqlite_store *self, struct postern_error *error) {
+static int schema_fill(struct sqlite_store *self, struct postern_error *error) {
 	uint64_t key[POSTERN__SIPHASH_KEY_LEN / sizeof(uint64_t)];
 	for (size_t i = 0; i < sizeof key / sizeof key[0]; i++) {
 		key[i] = self->random->next(self->random->context);
@@ -320,11 +322,12 @@ static int fill(struct sqlite_store *self, struct postern_error *error) {
 	return r;
 }
 
-static int create(struct sqlite_store *self, struct postern_error *error) {
+static int schema_create(struct sqlite_store *self,
+		struct postern_error *error) {
 	int r = postern__sqlite_begin(self, error);
-	return r == POSTERN_OK
-				   ? postern__sqlite_finish(self, fill(self, error), error)
-				   : r;
+	return r == POSTERN_OK ? postern__sqlite_finish(self,
+									 schema_fill(self, error), error)
+						   : r;
 }
 
 int postern__sqlite_upgrade(struct sqlite_store *self, int64_t version,
@@ -361,7 +364,7 @@ int postern__sqlite_migrate(struct sqlite_store *self, bool no_migrate,
 		return postern__sqlite_check_schema(&self->writer, error);
 	}
 	self->created = version == 0;
-	return version == 0 ? create(self, error)
+	return version == 0 ? schema_create(self, error)
 						: postern__sqlite_upgrade(self, version, migrations,
 								  SCHEMA_VERSION, error);
 }
@@ -382,8 +385,7 @@ int postern__sqlite_load_key(struct sqlite_connection *connection,
 	int r = postern__sqlite_end(&query, error);
 	if (r == POSTERN_OK && !found) {
 		r = postern__fail(error, POSTERN_E_CORRUPT,
-				"'%s' is damaged: it has lost the key of its hashes",
-				self->file.path);
+				"'%s' is damaged: its hash key is missing", self->file.path);
 	}
 	return r;
 }

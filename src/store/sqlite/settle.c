@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Settling: the end of one lease. Every statement names the node and the
- * fence, and how many rows it changed says whether the lease still held.
+ * Settling: the end of one lease. Every statement names the node and the fence;
+ * the number of changed rows shows whether the lease was still held.
  */
 
 #include <assert.h>
@@ -64,8 +64,9 @@ static int delete_open(struct sqlite_store *self,
 	return postern__sqlite_end(&query, error);
 }
 
-/* The row has moved to the ledger; the rest of ending it. */
-static int note_end(struct sqlite_store *self,
+/* Updates the counts and keeps the attempt, after the row was moved to the
+   ledger. */
+static int ended_record(struct sqlite_store *self,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	enum postern_state state = end_state(settlement);
@@ -78,7 +79,8 @@ static int note_end(struct sqlite_store *self,
 				   : keep_attempt(self, settlement, now, error);
 }
 
-/* A first run: the row has nothing to tell that is not known here. */
+/* Moves a delivery after its first run: its other columns are known, so the row
+   need not be read. */
 static int move_first(struct sqlite_store *self, uint64_t node,
 		const struct postern_settlement *settlement, int64_t now,
 		int *changes_out, struct postern_error *error) {
@@ -112,12 +114,12 @@ static int move_later(struct sqlite_store *self, uint64_t node,
 				   : r;
 }
 
-static int end(struct sqlite_store *self, uint64_t node,
+static int settle_ended(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	int changes = 0;
-	/* Fences and starts begin together, and a start that is taken back leaves
-	   its fence spent: under the first fence this is the first start. */
+	/* The fence and the number of starts begin together, and a start that is
+	   returned keeps its fence used: under fence 1 this is the first start. */
 	int r = settlement->fence == 1
 					? move_first(self, node, settlement, now, &changes, error)
 					: move_later(self, node, settlement, now, &changes, error);
@@ -125,29 +127,29 @@ static int end(struct sqlite_store *self, uint64_t node,
 		settlement->code = POSTERN_E_STALE;
 		return r;
 	}
-	return note_end(self, settlement, now, error);
+	return ended_record(self, settlement, now, error);
 }
 
 int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
-		bool taken, struct postern_settlement *settlement, int64_t now,
+		bool deleted, struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	int r = insert_ended(self, starts, settlement, now, error);
-	if (r == POSTERN_OK && !taken) {
+	if (r == POSTERN_OK && !deleted) {
 		r = delete_open(self, settlement, error);
 	}
-	return r == POSTERN_OK ? note_end(self, settlement, now, error) : r;
+	return r == POSTERN_OK ? ended_record(self, settlement, now, error) : r;
 }
 
-void postern__sqlite_uncount_end(struct sqlite_store *self, int64_t handler,
+void postern__sqlite_uncount_ended(struct sqlite_store *self, int64_t handler,
 		bool done) {
 	struct sqlite_handler *known = postern__sqlite_handler(self, handler);
-	assert(known); /* it was counted */
+	assert(known); /* its end was counted */
 	known->changes.leased++;
 	known->changes.done -= done;
 	known->changes.discarded -= !done;
 }
 
-static int put_off(struct sqlite_store *self, uint64_t node,
+static int settle_pending(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_query query;
@@ -173,7 +175,7 @@ static int put_off(struct sqlite_store *self, uint64_t node,
 	return keep_attempt(self, settlement, now, error);
 }
 
-static int give_back(struct sqlite_store *self, uint64_t node,
+static int settle_returned(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_delivery delivery;
@@ -204,19 +206,20 @@ int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	if (!postern__sqlite_handler(self, settlement->handler)) {
-		settlement->code = POSTERN_E_STALE; /* it cannot have a lease */
+		settlement->code =
+				POSTERN_E_STALE; /* an unknown handler has no lease */
 		return POSTERN_OK;
 	}
 	switch (settlement->to) {
 	case POSTERN_SETTLE_DONE:
 	case POSTERN_SETTLE_POISONED:
 	case POSTERN_SETTLE_DISCARDED:
-		return end(self, node, settlement, now, error);
+		return settle_ended(self, node, settlement, now, error);
 	case POSTERN_SETTLE_PENDING:
-		return put_off(self, node, settlement, now, error);
+		return settle_pending(self, node, settlement, now, error);
 	case POSTERN_SETTLE_RETURNED:
-		return give_back(self, node, settlement, now, error);
+		return settle_returned(self, node, settlement, now, error);
 	}
-	assert(false); /* all of them are above */
+	assert(false); /* all values are handled above */
 	return POSTERN_E_INVALID;
 }

@@ -3,17 +3,19 @@
 #define POSTERN_STORE_SQLITE_SQLITE_H
 
 /*
- * What the files of the SQLite store share. schema.c says what is kept where.
+ * Declarations that the files of the SQLite store share. schema.c describes the
+ * tables.
  *
- * Two connections: the writer does all writes and all checkpoints, one caller
- * at a time behind the gate; the reader is opened read-only and serves
- * list, get, find and stats, one at a time behind a mutex, so that looking
- * never waits for a commit. A store opened read-only has the reader alone.
+ * There are two connections. The writer does all writes and all checkpoints,
+ * for one caller at a time: the one inside the gate. The reader is opened
+ * read-only and serves list, get, find and stats, one at a time behind a mutex,
+ * so that reading never waits for a commit. A store opened read-only has only
+ * the reader.
  *
- * Owned by the one who holds the gate: the writer, the directory of channels
- * and handlers with their counts, and the next seq. They are in memory
- * because nobody else writes to the file; they change when a transaction has
- * committed, and are read again from the file when in doubt.
+ * The caller inside the gate owns the writer, the directory of channels and
+ * handlers with their counts, and the next seq. They are cached in memory
+ * because no other process writes to the file; they change when a transaction
+ * has committed, and are loaded from the file again when they may be wrong.
  */
 
 #include <postern/sys/memory.h>
@@ -34,13 +36,13 @@ struct sqlite_store;
 
 /* connection.c, query.c: connections and statements. */
 
-/* A power of two, well above the number of texts in this room. */
+/* A power of two, well above the number of SQL texts in this directory. */
 #define SQLITE_STATEMENT_COUNT 256
-/* The highest number of a parameter whose value is remembered. */
+/* The highest parameter index whose value is remembered. */
 #define SQLITE_PARAMETER_MAX 14
 
-/* A prepared statement, and what its parameters are from the last time: most
-   of them stay the same from one row of a batch to the next. */
+/* A prepared statement and the values bound to it last: most of them stay the
+   same from one row of a batch to the next. */
 struct sqlite_statement {
 	const char *sql; /* NULL: none */
 	sqlite3_stmt *handle;
@@ -52,7 +54,8 @@ struct sqlite_statement {
 struct sqlite_connection {
 	struct sqlite_store *store;
 	sqlite3 *db;         /* NULL: closed */
-	unsigned generation; /* of the index, when it was opened; see watch.c */
+	unsigned generation; /* of the index when the connection was opened; see
+							watch.c */
 	/* Prepared statements by the address of their text. */
 	struct sqlite_statement cache[SQLITE_STATEMENT_COUNT];
 };
@@ -65,7 +68,7 @@ struct sqlite_connection {
  *   while (postern__sqlite_row(&query)) { … }
  *   r = postern__sqlite_end(&query, error);
  *
- * What fails is remembered until the end; everything in between does nothing
+ * The first failure is kept until the end; the calls in between do nothing
  * then.
  */
 struct sqlite_query {
@@ -76,42 +79,44 @@ struct sqlite_query {
 	bool done;
 };
 
-/* `sql` must be a literal: it is known by its address. */
+/* `sql` must be a literal: the cache finds it by its address. */
 void postern__sqlite_query(struct sqlite_query *query,
 		struct sqlite_connection *connection, const char *sql);
 void postern__sqlite_bind_int(struct sqlite_query *query, int index,
 		int64_t value);
-/* NULL is NULL. Not copied: it must live until the query's end. */
+/* NULL binds NULL. The text is not copied: it must live until the query's
+   end. */
 void postern__sqlite_bind_text(struct sqlite_query *query, int index,
 		const char *text);
 void postern__sqlite_bind_blob(struct sqlite_query *query, int index,
 		const void *bytes, size_t len);
 void postern__sqlite_bind_null(struct sqlite_query *query, int index);
-/* Whether there is a (next) row. */
+/* Steps to the next row; false: there is none, or the query failed. */
 bool postern__sqlite_row(struct sqlite_query *query);
 int64_t postern__sqlite_int(const struct sqlite_query *query, int column);
-/* Ends the query: runs it if no row was asked for, resets it, and says what
-   became of it. */
+/* Ends the query: runs it if no row was read, resets it, and returns its
+   result. */
 int postern__sqlite_end(struct sqlite_query *query,
 		struct postern_error *error);
-/* The same, and how many rows it changed. */
+/* The same, and returns the number of changed rows. */
 int postern__sqlite_end_changes(struct sqlite_query *query, int *changes_out,
 		struct postern_error *error);
 
-/* Translate a code of SQLite; remembers that the writer must be opened again
-   if it cannot be trusted any more. */
+/* Translates a code of SQLite; marks the writer as broken if it must be
+   reopened. */
 int postern__sqlite_fail(struct sqlite_connection *connection, int code,
 		struct postern_error *error);
 
 int postern__sqlite_connection_open(struct sqlite_connection *connection,
 		struct sqlite_store *store, bool read_only, const char *parameters,
 		struct postern_error *error);
-/* Finalizes every statement, also those that handlers keep. */
+/* Finalizes every statement, including those that handlers keep. */
 void postern__sqlite_connection_close(struct sqlite_connection *connection);
-/* Run SQL that is used once. */
+/* Runs SQL that is used once, without the cache. */
 int postern__sqlite_exec(struct sqlite_connection *connection, const char *sql,
 		struct postern_error *error);
-/* A number that a statement without parameters gives; 0 without a row. */
+/* Reads one number with a statement without parameters; 0 if there is no
+   row. */
 int postern__sqlite_number(struct sqlite_connection *connection,
 		const char *sql, int64_t *out, struct postern_error *error);
 
@@ -127,13 +132,13 @@ struct sqlite_counts {
 };
 
 struct sqlite_handler {
-	int64_t owner;   /* its own id, or the handler it is an alias of */
-	int64_t next_id; /* of the same owner, which comes first; 0: the last */
-	bool paused;     /* the owner's counts */
+	int64_t owner;   /* its own id, or that of the handler it is an alias of */
+	int64_t next_id; /* the owner's next id, the owner's own first; 0: last */
+	bool paused;     /* read only from the owner */
 	bool in_process;
 	uint32_t max_crashes;
-	struct sqlite_counts counts;  /* committed */
-	struct sqlite_counts changes; /* of the open transaction */
+	struct sqlite_counts counts;  /* in committed transactions */
+	struct sqlite_counts changes; /* in the open transaction */
 };
 
 struct sqlite_channel_counts {
@@ -149,7 +154,7 @@ struct sqlite_channel {
 	struct sqlite_channel_counts changes;
 };
 
-/* One caller at a time, with a limit to the waiting. */
+/* Admits one caller at a time; the others wait no longer than the timeout. */
 struct sqlite_gate {
 	pthread_mutex_t mutex;
 	pthread_cond_t opened;
@@ -157,23 +162,24 @@ struct sqlite_gate {
 	pthread_t holder;
 };
 
-/* A unit of transact() that is being run, see sandbox.c. */
+/* The unit of transact() that is running, see sandbox.c. */
 struct sqlite_unit {
-	pthread_mutex_t mutex; /* guards the first two against interrupt() */
+	pthread_mutex_t mutex; /* protects the next two against interrupt() */
 	bool running;
 	bool interrupted;
-	bool rolled_back;   /* the transaction is gone */
-	const char *breach; /* what it did that it must not; NULL: nothing */
+	bool rolled_back; /* the whole transaction was rolled back */
+	const char
+			*breach; /* what the unit did that is not allowed; NULL: nothing */
 };
 
 struct sqlite_file {
 	char *path;      /* absolute, without symbolic links */
 	char *lock_path; /* NULL if opened read-only */
 	int lock_fd;     /* -1: not locked */
-	int fd;          /* of the database, which is locked too; -1: not */
+	int fd;          /* of the database, with the second lock; -1: not locked */
 	dev_t device;
 	ino_t inode;
-	bool marked; /* as open, in the lock file */
+	bool marked; /* the lock file says that the store is open */
 };
 
 #define SQLITE_LOG_HEADER_LEN 32
@@ -182,25 +188,26 @@ struct sqlite_file {
 
 /* The write-ahead log and its index, see watch.c. */
 struct sqlite_watch {
-	char *log_path; /* NULL: not watched */
+	char *log_path; /* NULL: the files are not watched */
 	char *index_path;
 	int log_fd;
 	ino_t log_inode;
 	ino_t index_inode;
-	_Atomic off_t index_len; /* the most it has been */
-	int bus_slot;            /* of bus.c; -1: none */
+	_Atomic off_t index_len; /* the largest length seen */
+	int bus_slot;            /* in bus.c; -1: none */
 	atomic_uint repairs;     /* of the index */
-	/* Of the log, and of the last frame of the last commit. */
+	/* The header of the log, and the last frame of the last commit. */
 	unsigned char header[SQLITE_LOG_HEADER_LEN];
 	unsigned char frame[SQLITE_LOG_FRAME_LEN_MAX];
 	unsigned char next[SQLITE_LOG_FRAME_LEN_MAX];
 	unsigned char scratch[SQLITE_LOG_FRAME_LEN_MAX];
 	size_t frame_len;
-	off_t frame_at; /* 0: there is none yet */
-	int committed;  /* frames after a commit that is not known yet */
+	off_t frame_at; /* 0: none yet */
+	int committed;  /* length in frames after a commit that is not verified yet;
+					   0: none */
 };
 
-/* One accept of a batch on its way, see apply.c. */
+/* One accept of a batch while it is applied, see apply.c. */
 struct sqlite_arrival;
 
 struct sqlite_store {
@@ -211,30 +218,31 @@ struct sqlite_store {
 	const struct postern_random *random;
 	int64_t command_timeout_ms;
 	bool read_only;
-	bool created; /* there was no store in the file */
+	bool created; /* the store was created by this opening */
 
 	pthread_mutex_t reader_mutex;
 	struct sqlite_connection reader;
 
 	struct sqlite_gate gate;
 	struct sqlite_connection writer;
-	int64_t now_max_ms;  /* the latest the clock has been, see clock.c */
-	bool broken;         /* open the writer again before it is used */
-	unsigned generation; /* of the index that the connections are on */
+	int64_t now_max_ms; /* the latest time that the clock has shown, see clock.c
+						 */
+	bool broken;        /* reopen the writer before its next use */
+	unsigned generation; /* of the index that the connections use */
 	uint64_t epoch;      /* how often the writer was opened */
 	struct sqlite_unit unit;
 	uint8_t hash_key[POSTERN__SIPHASH_KEY_LEN];
 	int64_t next_seq;
-	/* By stored id; [0] is not used. */
+	/* By stored id; [0] is unused. */
 	struct sqlite_handler *handlers;
 	size_t handler_count;
 	struct sqlite_channel *channels;
 	size_t channel_count;
-	/* All leases in the file are of this node; 0: not known. Set inside the
+	/* All leases in the file belong to this node; 0: not known. Set inside the
 	   gate. */
 	_Atomic uint64_t only_node;
 
-	/* Scratch of apply(), kept from batch to batch. */
+	/* Buffers of apply(), reused from batch to batch. */
 	struct sqlite_arrival *arrivals;
 	size_t arrival_cap;
 	struct postern__buf headers;
@@ -248,146 +256,153 @@ int postern__sqlite_writer_open(struct sqlite_store *self,
 int postern__sqlite_reader_open(struct sqlite_store *self,
 		struct postern_error *error);
 
-/* Get and give back the right to write. Entering opens the writer again if
-   it must be, and fails if the file is not what it was. */
-int postern__sqlite_enter(struct sqlite_store *self,
+/* Enter and leave the gate, which admits one writer at a time. Entering checks
+   the files, reopens the writer if necessary, and fails if the file was removed
+   or replaced. */
+int postern__sqlite_gate_enter(struct sqlite_store *self,
 		struct postern_error *error);
-void postern__sqlite_leave(struct sqlite_store *self);
+void postern__sqlite_gate_leave(struct sqlite_store *self);
 
-/* Inside the gate. Whatever a transaction did to the directory's counts is
-   written and kept by the commit, forgotten by the rollback; a commit that
-   fails has rolled back. */
+/* Inside the gate. Changes of the directory's counts are written and applied by
+   the commit and dropped by the rollback; a commit that fails has rolled
+   back. */
 int postern__sqlite_begin(struct sqlite_store *self,
 		struct postern_error *error);
 int postern__sqlite_commit(struct sqlite_store *self,
 		struct postern_error *error);
 void postern__sqlite_rollback(struct sqlite_store *self);
-/* Commit if r is POSTERN_OK, else roll back and pass r on. */
+/* Commits if r is POSTERN_OK, else rolls back and returns r. */
 int postern__sqlite_finish(struct sqlite_store *self, int r,
 		struct postern_error *error);
 
-/* The same for looking: a mutex and one snapshot. */
-int postern__sqlite_look(struct sqlite_store *self,
+/* Begin and end a read on the reader: acquires its mutex and opens one
+   snapshot. */
+int postern__sqlite_read_begin(struct sqlite_store *self,
 		struct postern_error *error);
-void postern__sqlite_look_away(struct sqlite_store *self);
+void postern__sqlite_read_end(struct sqlite_store *self);
 
 /* clock.c: the clock. */
 
-/* Inside the gate, as the others: it is remembered how late it has been. */
+/* Inside the gate, like the others: records the latest time seen. */
 int64_t postern__sqlite_now(struct sqlite_store *self);
-/* Make due at once what is pending since later than now. */
+/* Makes due at once each delivery that became pending later than now. */
 int postern__sqlite_clock_repair(struct sqlite_store *self, int64_t now,
 		struct postern_error *error);
-/* The same, but only if the clock went back since the last time. */
+/* The same, but only if the clock went back since the last call. */
 int postern__sqlite_clock_follow(struct sqlite_store *self, int64_t now,
 		struct postern_error *error);
 
 /* file.c: the file. */
 
-/* Find or create the file and lock it, unless read-only. */
+/* Finds or creates the file and, unless read-only, locks it. */
 int postern__sqlite_file_open(struct sqlite_file *file, const char *path,
 		const struct postern_store_options *options,
 		struct postern_error *error);
-/* Whether the path still leads to the file that was opened. */
+/* Fails if the path does not lead to the file that was opened. */
 int postern__sqlite_file_check(const struct sqlite_file *file,
 		struct postern_error *error);
-/* Note in the lock file that the store is open. */
+/* Marks the store as open in the lock file. */
 int postern__sqlite_file_mark(struct sqlite_file *file,
 		struct postern_error *error);
-/* Whether a process has it open for writing, as far as can be told by one that
-   has not. */
+/* Whether a process has the store open for writing; without the lock this is
+   decided by the pid in the lock file. */
 bool postern__sqlite_file_owned(const struct sqlite_file *file);
-/* Whether it is on a disk that is mounted read-only and has no write-ahead
-   log, so that nobody can change it. */
+/* Whether the file is on a disk that is mounted read-only and has no
+   write-ahead log, so that no process can change it. */
 bool postern__sqlite_file_immutable(const struct sqlite_file *file);
 void postern__sqlite_file_close(struct sqlite_file *file);
 
-/* watch.c: whether the files are the ones that were opened. */
+/* watch.c: files that are removed, replaced or truncated while in use. */
 
-/* On a new writer: checkpoint after commits that make the log long. */
+/* On a new writer: installs the hook that checkpoints after a commit that
+   leaves a long log. */
 void postern__sqlite_watch_commits(struct sqlite_store *self);
-/* After the first read of the writer: the files are there. */
+/* Starts to watch; after the writer's first read, when the log and the index
+   exist. */
 int postern__sqlite_watch_begin(struct sqlite_store *self,
 		struct postern_error *error);
-/* Inside the gate, without a transaction: whether the database, the log and
-   the index are what they were; the index is repaired. */
+/* Inside the gate, without a transaction: fails if the database, the log or the
+   index was removed, replaced or truncated; a truncated index is repaired. */
 int postern__sqlite_watch_check(struct sqlite_store *self,
 		struct postern_error *error);
-/* Before a COMMIT: whether the transaction has read from a good index. */
-int postern__sqlite_watch_before(struct sqlite_store *self,
+/* Before a COMMIT: fails if the transaction may have read from a lost index. */
+int postern__sqlite_watch_before_commit(struct sqlite_store *self,
 		struct postern_error *error);
-/* Whether a connection may have read from an index that was not whole: what it
-   found, and what it has in memory, is worth nothing. */
-bool postern__sqlite_watch_misled(const struct sqlite_connection *connection);
-/* While nobody uses the index: empty it, so that it is built anew. */
-int postern__sqlite_watch_repair(struct sqlite_store *self,
+/* Whether a connection may have read from an incomplete index: its results and
+   its cached pages are not valid. */
+bool postern__sqlite_watch_index_was_lost(
+		const struct sqlite_connection *connection);
+/* While no connection uses the index: empties it, so that SQLite rebuilds
+   it. */
+int postern__sqlite_watch_index_reset(struct sqlite_store *self,
 		struct postern_error *error);
-/* How often the index was lost. */
+/* How often the index was lost so far. */
 unsigned postern__sqlite_watch_generation(const struct sqlite_store *self);
-/* After a COMMIT: whether it is in the log that the next opening reads. */
-int postern__sqlite_watch_after(struct sqlite_store *self,
+/* After a COMMIT: fails if it is not in the log that the next opening reads. */
+int postern__sqlite_watch_after_commit(struct sqlite_store *self,
 		struct postern_error *error);
 /* Outside the gate: whether the index can be read from. */
-bool postern__sqlite_watch_readable(const struct sqlite_store *self);
-/* Before the connections are closed. */
+bool postern__sqlite_watch_index_readable(const struct sqlite_store *self);
+/* Before the connections are closed: prevents the final checkpoint if a file is
+   damaged. */
 void postern__sqlite_watch_end(struct sqlite_store *self);
 void postern__sqlite_watch_close(struct sqlite_watch *watch);
 
 /* bus.c: an index that is truncated while SQLite uses it. */
 
-/* Once, before there are threads: the process has a handler. */
+/* Once, before threads are started: the process has a SIGBUS handler. */
 void postern__sqlite_bus_catch(void);
-/* Guard an index until its length is set to 0. Returns its slot, -1: there is
-   no handler. */
+/* Protects an index until its length is set to 0. Returns its slot; -1: there
+   is no handler, or no free slot. */
 int postern__sqlite_bus_add(const char *path, off_t len);
 void postern__sqlite_bus_set(int slot, off_t len);
-/* How often it was repaired. */
+/* How often this index was repaired. */
 unsigned postern__sqlite_bus_repairs(int slot);
 
-/* schema.c: schema. */
+/* schema.c: the schema. */
 
 extern const char postern__sqlite_schema[];
 
-/* Make the schema or bring it up to date, in one transaction. */
+/* Creates or upgrades the schema, in one transaction. */
 int postern__sqlite_migrate(struct sqlite_store *self, bool no_migrate,
 		struct postern_error *error);
-/* Run steps[version - 1] and all that follow up to the newest version, in one
+/* Runs steps[version - 1] and all that follow up to the newest version, in one
    transaction. */
 int postern__sqlite_upgrade(struct sqlite_store *self, int64_t version,
 		const char *const *steps, int64_t newest, struct postern_error *error);
-/* That the schema is the one this version reads. */
+/* Fails if the schema is not of the version that this program reads. */
 int postern__sqlite_check_schema(struct sqlite_connection *connection,
 		struct postern_error *error);
-/* Read the key of the identity hash. */
+/* Reads the key of the identity hash. */
 int postern__sqlite_load_key(struct sqlite_connection *connection,
 		struct postern_error *error);
 
 /* directory.c: channels and handlers. */
 
-/* Read the directory, its counts and the next seq from the file. */
-int postern__sqlite_load(struct sqlite_store *self,
+/* Loads the directory, its counts and the next seq from the file. */
+int postern__sqlite_directory_load(struct sqlite_store *self,
 		struct postern_error *error);
-void postern__sqlite_unload(struct sqlite_store *self);
+void postern__sqlite_directory_unload(struct sqlite_store *self);
 /* NULL: no such stored id. */
 struct sqlite_handler *postern__sqlite_handler(struct sqlite_store *self,
 		int64_t id);
-/* All ids of the handler that a stored id belongs to, the owner's first. */
+/* All ids of the handler that owns a stored id, the owner's first. */
 #define postern__sqlite_each_id(self, each, id)                             \
 	for (int64_t each = postern__sqlite_handler((self), (id))->owner; each; \
 			each = postern__sqlite_handler((self), each)->next_id)
-/* Whether one of the routes before this one is to the same handler. */
+/* Whether an earlier route leads to the same handler. */
 bool postern__sqlite_route_repeats(struct sqlite_store *self,
 		const struct postern_route *routes, size_t index);
 struct sqlite_handler *postern__sqlite_owner(struct sqlite_store *self,
 		int64_t id);
 struct sqlite_channel *postern__sqlite_channel(struct sqlite_store *self,
 		int64_t id);
-/* Write the changed counts, before a commit. */
+/* Writes the changed counts, before a commit. */
 int postern__sqlite_counts_write(struct sqlite_store *self,
 		struct postern_error *error);
-/* Add them to what is known, or forget them. */
+/* Adds the changes to the committed counts, or drops them. */
 void postern__sqlite_counts_end(struct sqlite_store *self, bool committed);
-/* The handler a key belongs to; 0: nobody has the key. */
+/* The id of the handler that has this key; 0: no handler has it. */
 int postern__sqlite_resolve(struct sqlite_connection *connection,
 		const char *key, int64_t *id_out, struct postern_error *error);
 
@@ -397,7 +412,7 @@ int postern__sqlite_resolve(struct sqlite_connection *connection,
 #define SQLITE_IDENTITY_ID_LEN 8
 #define SQLITE_DIGEST_LEN 16
 
-/* The key in postern_seen: the id's part first. */
+/* The key in postern_seen; the part of the id comes first. */
 void postern__sqlite_identity(const struct sqlite_store *self, int64_t channel,
 		const char *source, const char *id, uint8_t out[SQLITE_IDENTITY_LEN]);
 /* The first and the last possible key of an id. */
@@ -409,7 +424,8 @@ int postern__sqlite_message_insert(struct sqlite_store *self, int64_t seq,
 		int64_t channel, int64_t received_at,
 		const struct postern_message *message, struct postern_error *error);
 
-/* What postern__sqlite_message_read() reads, in a FROM with m and c. */
+/* The columns that postern__sqlite_message_read() reads, in a FROM with m and
+   c. */
 #define SQLITE_MESSAGE_COLUMNS                                       \
 	"m.id, coalesce(m.source, c.name), m.type, m.subject, m.time,"   \
 	" m.content_type, m.correlation_id, m.traceparent, m.transport," \
@@ -417,7 +433,8 @@ int postern__sqlite_message_insert(struct sqlite_store *self, int64_t seq,
 int postern__sqlite_message_read(struct sqlite_query *query, int column,
 		struct postern_memory *memory, struct postern_message *out,
 		struct postern_error *error);
-/* A copy of a text column; NULL if it is NULL. False: no memory. */
+/* Copies a text column; *out is NULL if the column is NULL. False: out of
+   memory. */
 bool postern__sqlite_text(sqlite3_stmt *statement, int column,
 		struct postern_memory *memory, const char **out);
 int postern__sqlite_no_memory(struct postern_error *error);
@@ -427,7 +444,7 @@ int postern__sqlite_no_memory(struct postern_error *error);
 struct sqlite_delivery {
 	int64_t seq;
 	int64_t handler;
-	enum postern_state state; /* ANY: there is none */
+	enum postern_state state; /* ANY: there is no such delivery */
 	uint64_t fence;
 	uint32_t failures;
 	uint32_t starts;
@@ -435,22 +452,22 @@ struct sqlite_delivery {
 	int64_t suspect;
 	bool solo;
 	uint64_t node;
-	int64_t since; /* when it became pending or leased */
+	int64_t since; /* when the delivery became pending or leased */
 };
 
-/* Inside a transaction, all of them. */
+/* All of these run inside a transaction. */
 int postern__sqlite_delivery_find(struct sqlite_store *self, int64_t seq,
 		int64_t handler, struct sqlite_delivery *out,
 		struct postern_error *error);
-/* node 0: pending. */
+/* Node 0: the delivery is pending. */
 int postern__sqlite_delivery_insert(struct sqlite_store *self, int64_t seq,
 		int64_t handler, uint64_t node, int64_t now,
 		struct postern_error *error);
-/* From poisoned or discarded to pending. */
+/* Makes a poisoned or discarded delivery pending. */
 int postern__sqlite_delivery_reopen(struct sqlite_store *self,
 		const struct sqlite_delivery *delivery, int64_t now,
 		struct postern_error *error);
-/* From open (pending, or leased by a node that is gone) to ended. */
+/* Ends an open delivery (pending, or leased by an expired node). */
 int postern__sqlite_delivery_close(struct sqlite_store *self,
 		const struct sqlite_delivery *delivery, enum postern_state state,
 		int64_t now, struct postern_error *error);
@@ -458,62 +475,63 @@ int postern__sqlite_attempt_insert(struct sqlite_store *self, int64_t seq,
 		int64_t handler, uint64_t fence, int64_t started_at,
 		int64_t finished_at, const char *outcome, const char *text,
 		struct postern_error *error);
-/* Add n to what is counted of a delivery in this state. */
+/* Adds n to the count of a handler's deliveries in this state. */
 void postern__sqlite_count(struct sqlite_store *self, int64_t handler,
 		enum postern_state state, uint32_t failures, int n);
 
 int postern__sqlite_settle(struct sqlite_store *self, uint64_t node,
 		struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error);
-/* To end a lease that was seen to hold in the same transaction, and how often
-   it was started: done or discarded. taken: the row is no longer among the
-   open ones. */
+/* Ends a lease that was verified in the same transaction, as done or discarded.
+   `starts`: how often the delivery was started; `deleted`: its row in
+   postern_open is already deleted. */
 int postern__sqlite_settle_held(struct sqlite_store *self, uint32_t starts,
-		bool taken, struct postern_settlement *settlement, int64_t now,
+		bool deleted, struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error);
-/* It was undone: take its count back. */
-void postern__sqlite_uncount_end(struct sqlite_store *self, int64_t handler,
+/* Subtracts one ended delivery from the counts, because its unit was rolled
+   back. */
+void postern__sqlite_uncount_ended(struct sqlite_store *self, int64_t handler,
 		bool done);
 
 /* tenure.c: nodes and locks. */
 
-/* At the opening of the file: nobody is there yet. */
-int postern__sqlite_forget_all_nodes(struct sqlite_store *self,
+/* When the file is opened: removes all nodes and frees all locks. */
+int postern__sqlite_nodes_expire_all(struct sqlite_store *self,
 		struct postern_error *error);
-/* Inside a transaction: forget the nodes whose time is over, but for one. */
-int postern__sqlite_forget_nodes(struct sqlite_store *self, uint64_t except,
+/* Inside a transaction: removes nodes whose lease has expired, except one. */
+int postern__sqlite_nodes_expire(struct sqlite_store *self, uint64_t except,
 		int64_t now, struct postern_error *error);
-/* Whether the node has the lock under that fence; NULL: it needs none. */
-int postern__sqlite_holds(struct sqlite_store *self, uint64_t node,
+/* Whether the node holds the lock under that fence; true if lock is NULL. */
+int postern__sqlite_holds_lock(struct sqlite_store *self, uint64_t node,
 		const struct postern_lock *lock, bool *holds_out,
 		struct postern_error *error);
-/* The same, POSTERN_E_STALE if not. */
+/* The same; POSTERN_E_STALE if it does not. */
 int postern__sqlite_check_lock(struct sqlite_store *self, uint64_t node,
 		const struct postern_lock *lock, struct postern_error *error);
 
 /* sandbox.c: the sandbox around a unit. */
 
-/* Set the hooks of a freshly opened writer. */
-void postern__sqlite_sandbox(struct sqlite_store *self);
+/* Installs the hooks on a newly opened writer. */
+void postern__sqlite_sandbox_install(struct sqlite_store *self);
 void postern__sqlite_sandbox_enter(struct sqlite_store *self);
 void postern__sqlite_sandbox_leave(struct sqlite_store *self);
-/* Reset the statements that units left in the middle: they would keep the
+/* Resets statements that units left unfinished: they would prevent the
    transaction or its savepoint from ending. */
-void postern__sqlite_sandbox_tidy(struct sqlite_store *self);
+void postern__sqlite_sandbox_reset_statements(struct sqlite_store *self);
 
 /* listing.c: listing. */
 
 #define SQLITE_LISTING_SOURCES 3
 
-/* A walk over deliveries, newest message first. */
+/* An iteration over deliveries, newest message first. */
 struct sqlite_listing {
 	struct sqlite_connection *connection;
 	struct {
-		sqlite3_stmt *statement; /* NULL: at its end */
+		sqlite3_stmt *statement; /* NULL: at the end */
 		int64_t seq;
 		int64_t handler;
 	} sources[SQLITE_LISTING_SOURCES];
-	int current; /* the source with the row; -1: none yet */
+	int current; /* the source of the current row; -1: none yet */
 };
 
 /* Columns of the current row. */
@@ -537,7 +555,7 @@ enum {
 	SQLITE_ROW_RECEIVED_AT
 };
 
-/* Give a new connection the SQL function that a listing uses. */
+/* Adds the SQL function that a listing uses to a new connection. */
 int postern__sqlite_listing_set_up(struct sqlite_connection *connection,
 		struct postern_error *error);
 /* `states` is a set of bits 1 << enum postern_state. */
@@ -548,11 +566,11 @@ int postern__sqlite_listing_begin(struct sqlite_listing *listing,
 int postern__sqlite_listing_next(struct sqlite_listing *listing,
 		sqlite3_stmt **statement_out, struct postern_error *error);
 void postern__sqlite_listing_end(struct sqlite_listing *listing);
-/* False: no memory. */
+/* False: out of memory. */
 bool postern__sqlite_listing_read(sqlite3_stmt *statement,
 		struct postern_memory *memory, struct postern_row *out);
 
-/* The operations, each in the file of its name. */
+/* The operations of the store. */
 
 int postern__sqlite_enrol(struct postern_store *store,
 		struct postern_enrolment *enrolment, struct postern_error *error);
@@ -590,7 +608,8 @@ int postern__sqlite_get(struct postern_store *store, int64_t seq,
 int postern__sqlite_find(struct postern_store *store, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
 		size_t *count_out, struct postern_error *error);
-/* node_stats.c: the nodes and locks, while looking; the handlers are known. */
+/* node_stats.c: reads the nodes and locks between read_begin and read_end;
+   out->handlers is already set. */
 int postern__sqlite_node_stats(struct sqlite_store *self,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Counting. The counts are kept up to date by every commit, so this reads a
- * row per channel and handler, whatever the backlog. Only the age of the
- * oldest pending delivery is looked for.
+ * Statistics. Every commit updates the counts, so this reads one row per
+ * channel and handler, whatever the backlog. Only the age of the oldest pending
+ * delivery is searched for.
  */
 
 #include "store/sqlite/sqlite.h"
 
-/* Up to so many pending deliveries of a handler are all looked at, by the
-   index, to find the oldest. With more, it is likely to be near the front of
-   the table. */
+/* Up to this many pending deliveries of a handler are all read, through the
+   index, to find the oldest. With more, the oldest is likely to be near the
+   beginning of the table. */
 #define SCAN_MAX 10000
 
 static int count_rows(struct sqlite_store *self, const char *sql, size_t *out,
@@ -56,7 +56,7 @@ static int read_channels(struct sqlite_store *self,
 	return r == POSTERN_OK && !ok ? postern__sqlite_no_memory(error) : r;
 }
 
-/* When the first message was received that is pending for this owner. */
+/* Reads when the oldest message was received that is pending for this owner. */
 static int read_oldest(struct sqlite_store *self, int64_t owner,
 		struct postern_handler_stats *stats, struct postern_error *error) {
 	struct sqlite_query query;
@@ -166,7 +166,7 @@ int postern__sqlite_stats(struct postern_store *store,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
 	struct postern_stats stats = { .store = store->ops->name };
-	int r = postern__sqlite_look(self, error);
+	int r = postern__sqlite_read_begin(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -180,7 +180,7 @@ int postern__sqlite_stats(struct postern_store *store,
 	if (r == POSTERN_OK) {
 		r = postern__sqlite_node_stats(self, memory, &stats, error);
 	}
-	postern__sqlite_look_away(self);
+	postern__sqlite_read_end(self);
 	if (r == POSTERN_OK) {
 		*out = stats;
 	}

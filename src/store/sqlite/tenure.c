@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Nodes and locks: who is there, and until when.
+ * Nodes and locks, and when they expire.
  *
- * The file has one owner, whose opening it ends the life of all nodes there
- * were and frees all locks; so between processes nothing has to be waited
- * for. Within one process several nodes may share the store, each with its
- * lease, as they do on a database server.
+ * The file has one owner; when a process opens it, all nodes of earlier
+ * processes expire and all locks are freed, so no process has to wait for a
+ * lease of another. Within one process several nodes may share the store, each
+ * with its lease, as on a database server.
  *
- * A point in time that lies in the future because the clock was set back
- * would keep the dead alive; so each is kept with the time it was set, and
- * what was set in the future begins anew before it is judged.
+ * If the clock was set back, an end time may be far in the future and keep an
+ * expired node live. So each end time is stored with the time of its renewal,
+ * and one that was renewed in the future starts again before it is checked.
  */
 
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #include "base/fail.h"
 #include "store/sqlite/sqlite.h"
 
-int postern__sqlite_forget_all_nodes(struct sqlite_store *self,
+int postern__sqlite_nodes_expire_all(struct sqlite_store *self,
 		struct postern_error *error) {
 	int64_t any = 0;
 	int r = postern__sqlite_number(&self->writer,
@@ -36,8 +36,9 @@ int postern__sqlite_forget_all_nodes(struct sqlite_store *self,
 								  : r;
 }
 
-/* Inside a transaction: what was set before the clock went back. */
-static int repair_terms(struct sqlite_store *self, int64_t now,
+/* Inside a transaction: restarts the leases and locks that were renewed before
+   the clock went back. */
+static int expiries_repair(struct sqlite_store *self, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
@@ -56,9 +57,9 @@ static int repair_terms(struct sqlite_store *self, int64_t now,
 	return r;
 }
 
-int postern__sqlite_forget_nodes(struct sqlite_store *self, uint64_t except,
+int postern__sqlite_nodes_expire(struct sqlite_store *self, uint64_t except,
 		int64_t now, struct postern_error *error) {
-	int r = repair_terms(self, now, error);
+	int r = expiries_repair(self, now, error);
 	struct sqlite_query query;
 	if (r == POSTERN_OK) {
 		postern__sqlite_query(&query, &self->writer,
@@ -77,7 +78,7 @@ int postern__sqlite_forget_nodes(struct sqlite_store *self, uint64_t except,
 	return r;
 }
 
-int postern__sqlite_holds(struct sqlite_store *self, uint64_t node,
+int postern__sqlite_holds_lock(struct sqlite_store *self, uint64_t node,
 		const struct postern_lock *lock, bool *holds_out,
 		struct postern_error *error) {
 	*holds_out = true;
@@ -98,18 +99,19 @@ int postern__sqlite_holds(struct sqlite_store *self, uint64_t node,
 int postern__sqlite_check_lock(struct sqlite_store *self, uint64_t node,
 		const struct postern_lock *lock, struct postern_error *error) {
 	bool holds;
-	int r = postern__sqlite_holds(self, node, lock, &holds, error);
+	int r = postern__sqlite_holds_lock(self, node, lock, &holds, error);
 	return r == POSTERN_OK && !holds
 				   ? postern__fail(error, POSTERN_E_STALE,
-							 "the lock '%s' is lost", lock->name)
+							 "lock '%s' is no longer held by this node",
+							 lock->name)
 				   : r;
 }
 
-static int64_t end_of(int64_t now, int64_t ttl_ms) {
+static int64_t expiry_end(int64_t now, int64_t ttl_ms) {
 	return ttl_ms > INT64_MAX - now ? INT64_MAX : now + ttl_ms;
 }
 
-static int renew(struct sqlite_store *self, uint64_t node, int64_t ttl_ms,
+static int node_renew(struct sqlite_store *self, uint64_t node, int64_t ttl_ms,
 		bool *alive_out, struct postern_error *error) {
 	int64_t now = postern__sqlite_now(self);
 	int changes = 0;
@@ -119,43 +121,44 @@ static int renew(struct sqlite_store *self, uint64_t node, int64_t ttl_ms,
 			" WHERE node = ?1");
 	postern__sqlite_bind_int(&query, 1, (int64_t)node);
 	postern__sqlite_bind_int(&query, 2, now);
-	postern__sqlite_bind_int(&query, 3, end_of(now, ttl_ms));
+	postern__sqlite_bind_int(&query, 3, expiry_end(now, ttl_ms));
 	int r = postern__sqlite_end_changes(&query, &changes, error);
 	*alive_out = changes > 0;
 	return r == POSTERN_OK && ttl_ms == 0
-				   ? postern__sqlite_forget_nodes(self, 0, now, error)
+				   ? postern__sqlite_nodes_expire(self, 0, now, error)
 				   : r;
 }
 
 int postern__sqlite_renew(struct postern_store *store, uint64_t node,
 		int64_t ttl_ms, bool *alive_out, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	bool alive = false;
 	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
-		r = renew(self, node, ttl_ms, &alive, error);
+		r = node_renew(self, node, ttl_ms, &alive, error);
 		r = postern__sqlite_finish(self, r, error);
 	}
 	if (r == POSTERN_OK) {
 		*alive_out = alive;
 		if (ttl_ms == 0 && self->only_node == node) {
-			self->only_node = 0; /* its leases are lost now */
+			self->only_node = 0; /* the node's leases are lost now */
 		}
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	return r;
 }
 
-/* Take it if it is free or its time is over, keep it if it is the node's. */
-static int take_lock(struct sqlite_store *self, const char *name, uint64_t node,
-		int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
+/* Acquires the lock if it is free or has expired; renews it if the node holds
+   it. */
+static int lock_acquire(struct sqlite_store *self, const char *name,
+		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
 		struct postern_error *error) {
 	int64_t now = postern__sqlite_now(self);
-	int r = repair_terms(self, now, error);
+	int r = expiries_repair(self, now, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -169,7 +172,7 @@ static int take_lock(struct sqlite_store *self, const char *name, uint64_t node,
 	postern__sqlite_bind_text(&query, 1, name);
 	postern__sqlite_bind_int(&query, 2, (int64_t)node);
 	postern__sqlite_bind_int(&query, 3, now);
-	postern__sqlite_bind_int(&query, 4, end_of(now, ttl_ms));
+	postern__sqlite_bind_int(&query, 4, expiry_end(now, ttl_ms));
 	*held_out = postern__sqlite_row(&query);
 	if (*held_out) {
 		*fence_out = (uint64_t)postern__sqlite_int(&query, 0);
@@ -181,7 +184,7 @@ int postern__sqlite_lock(struct postern_store *store, const char *name,
 		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -189,10 +192,10 @@ int postern__sqlite_lock(struct postern_store *store, const char *name,
 	uint64_t fence = 0;
 	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
-		r = take_lock(self, name, node, ttl_ms, &held, &fence, error);
+		r = lock_acquire(self, name, node, ttl_ms, &held, &fence, error);
 		r = postern__sqlite_finish(self, r, error);
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	if (r == POSTERN_OK) {
 		*held_out = held;
 		if (held) {
@@ -206,7 +209,7 @@ int postern__sqlite_unlock(struct postern_store *store,
 		const struct postern_lock *lock, uint64_t node,
 		struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -218,6 +221,6 @@ int postern__sqlite_unlock(struct postern_store *store,
 	postern__sqlite_bind_int(&query, 2, (int64_t)node);
 	postern__sqlite_bind_int(&query, 3, (int64_t)lock->fence);
 	r = postern__sqlite_end(&query, error);
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	return r;
 }

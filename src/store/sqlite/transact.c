@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Running handlers inside the store's transaction, so that what they write
- * and their completion are one.
+ * Running handlers inside the store's transaction, so that their writes and
+ * their completion are atomic.
  *
- * Units run under savepoints, so that one can be undone without the others; a
- * single one needs none. A savepoint costs about as much as an insert, and
- * nearly all units complete: some neighbours share one. If one of them does
- * not complete, all of them are undone and the others run again, each under a
- * savepoint of its own. Constraints that are deferred to the commit are looked
- * at when the unit ends, while it is known whose they are.
+ * Units run under savepoints, so that one can be rolled back without the
+ * others; a single unit needs none. A savepoint costs about as much as an
+ * insert, and nearly all units complete, so consecutive units share one. If one
+ * of them does not complete, all of them are rolled back and the others run
+ * again, each under its own savepoint. Constraints that are deferred to the
+ * commit are checked when the unit ends, while it is known which unit violated
+ * them.
  *
- * A unit that rolls the transaction back takes the others' work with it. It
- * is given up, and all the others are run again without it.
+ * A unit that rolls back the transaction also rolls back the others' writes. It
+ * is refused, and all the others run again without it.
  *
- * Before it runs a unit is a completion, POSTERN_OK and POSTERN_DONE; from the
- * moment it is something else it is judged, and not run again.
+ * Before it runs, a unit has the result POSTERN_OK and POSTERN_DONE; once it
+ * has another result it is decided, and does not run again.
  */
 
 #include <postern/handler.h>
@@ -28,13 +29,14 @@
 #include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
-/* How many units share a savepoint: what a failure undoes in vain at most, and
-   enough that the savepoint costs next to nothing. */
+/* How many units share a savepoint: the most work that one failure wastes, and
+   enough to make the cost of the savepoint negligible. */
 #define GROUP_COUNT 16
-/* What has taken longer than this is not done twice. */
+/* Once a transaction has run longer than this, units get their own savepoints,
+   so that slow work is not repeated. */
 #define QUICK_MS 100
 
-static int run_sql(struct sqlite_store *self, const char *sql,
+static int writer_run_sql(struct sqlite_store *self, const char *sql,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer, sql);
@@ -42,9 +44,9 @@ static int run_sql(struct sqlite_store *self, const char *sql,
 }
 
 /* What is known of a unit's delivery before it runs. */
-struct hold {
+struct unit_lease {
 	uint32_t starts; /* 0: the lease is lost */
-	bool taken;      /* the row is gone from the open ones already */
+	bool deleted;    /* its row in postern_open is already deleted */
 };
 
 static void bind_lease(struct sqlite_query *query, uint64_t node,
@@ -55,11 +57,10 @@ static void bind_lease(struct sqlite_query *query, uint64_t node,
 	postern__sqlite_bind_int(query, 4, (int64_t)node);
 }
 
-/* A first run: the row has nothing to tell that is not known here, so taking
-   it out is the check. If the unit does not complete, it comes back with all
-   the rest. */
-static int take_first(struct sqlite_store *self, uint64_t node,
-		const struct postern_unit *unit, struct hold *out,
+/* Under the first fence the row has no unknown values, so deleting it verifies
+   the lease. If the unit does not complete, the deletion is rolled back too. */
+static int lease_delete_first(struct sqlite_store *self, uint64_t node,
+		const struct postern_unit *unit, struct unit_lease *out,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	int changes = 0;
@@ -68,34 +69,34 @@ static int take_first(struct sqlite_store *self, uint64_t node,
 			" AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, unit);
 	int r = postern__sqlite_end_changes(&query, &changes, error);
-	*out = (struct hold){ .starts = changes > 0, .taken = changes > 0 };
+	*out = (struct unit_lease){ .starts = changes > 0, .deleted = changes > 0 };
 	return r;
 }
 
-static int check_fence(struct sqlite_store *self, uint64_t node,
-		const struct postern_unit *unit, struct hold *out,
+static int lease_read(struct sqlite_store *self, uint64_t node,
+		const struct postern_unit *unit, struct unit_lease *out,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"SELECT starts FROM postern_open WHERE seq = ?1 AND handler = ?2"
 			" AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, unit);
-	/* Whatever is leased was started. */
-	*out = (struct hold){ 0 };
+	/* A leased delivery has at least one start. */
+	*out = (struct unit_lease){ 0 };
 	if (postern__sqlite_row(&query)) {
 		out->starts = (uint32_t)postern__sqlite_int(&query, 0);
 	}
 	return postern__sqlite_end(&query, error);
 }
 
-static int take_hold(struct sqlite_store *self, uint64_t node,
-		const struct postern_unit *unit, struct hold *out,
+static int lease_check(struct sqlite_store *self, uint64_t node,
+		const struct postern_unit *unit, struct unit_lease *out,
 		struct postern_error *error) {
-	return unit->fence == 1 ? take_first(self, node, unit, out, error)
-							: check_fence(self, node, unit, out, error);
+	return unit->fence == 1 ? lease_delete_first(self, node, unit, out, error)
+							: lease_read(self, node, unit, out, error);
 }
 
-/* Whether a constraint would fail at the commit. */
+/* Whether a foreign key constraint would fail at the commit. */
 static bool has_broken_keys(struct sqlite_store *self) {
 	int current = 0;
 	int highest = 0;
@@ -104,8 +105,8 @@ static bool has_broken_keys(struct sqlite_store *self) {
 	return current != 0;
 }
 
-/* Trouble of the store, which no handler is to blame for. */
-static bool is_store_trouble(int code) {
+/* An error of the store, which is not the handler's fault. */
+static bool is_store_error(int code) {
 	switch (code & 0xff) {
 	case SQLITE_NOMEM:
 	case SQLITE_FULL:
@@ -117,34 +118,34 @@ static bool is_store_trouble(int code) {
 	}
 }
 
-static int call(struct sqlite_store *self, struct postern_unit *unit,
-		struct postern_error *error) {
+static int unit_call_handler(struct sqlite_store *self,
+		struct postern_unit *unit, struct postern_error *error) {
 	const struct postern_clock *clock = self->clock;
 	postern_outcome_set(&unit->outcome, POSTERN_DONE, 0, NULL);
 	int64_t started = clock->monotonic_ms(clock->context);
 
 	postern__sqlite_sandbox_enter(self);
 	unit->run(unit->context, self->writer.db, self->epoch, &unit->outcome);
-	/* Before anything else is asked of the connection. */
+	/* Before any other call on the connection replaces the code. */
 	int code = sqlite3_extended_errcode(self->writer.db);
-	bool trouble = is_store_trouble(code);
+	bool store_failed = is_store_error(code);
 	int r = POSTERN_OK;
-	if (trouble && (unit->outcome.kind != POSTERN_DONE ||
-						   sqlite3_get_autocommit(self->writer.db))) {
+	if (store_failed && (unit->outcome.kind != POSTERN_DONE ||
+								sqlite3_get_autocommit(self->writer.db))) {
 		r = postern__sqlite_fail(&self->writer, code, error);
 	}
 	postern__sqlite_sandbox_leave(self);
 
 	unit->duration_ms = clock->monotonic_ms(clock->context) - started;
 	if (self->unit.interrupted) {
-		/* Whoever interrupted it may have said why already. */
+		/* The interrupting thread may have set the reason already. */
 		postern__unit_refuse(unit, POSTERN_E_TIMEOUT,
 				unit->outcome.reason[0] ? NULL : "interrupted");
 	} else if (self->unit.breach) {
 		postern__unit_refuse(unit, POSTERN_E_INVALID, self->unit.breach);
 	} else if (self->unit.rolled_back) {
-		/* SQLite does so too, when it is cut short: what the unit says of
-		   itself stands, unless it believes that it is done. */
+		/* SQLite also rolls back by itself after some errors: the unit's reason
+		   is kept, unless the unit returned done or discard. */
 		postern__unit_refuse(unit, POSTERN_E_INVALID,
 				postern__unit_completes(unit)
 						? "handler ended the transaction itself"
@@ -156,8 +157,9 @@ static int call(struct sqlite_store *self, struct postern_unit *unit,
 	return r;
 }
 
-static int complete(struct sqlite_store *self, const struct postern_unit *unit,
-		const struct hold *hold, struct postern_error *error) {
+static int unit_write_completion(struct sqlite_store *self,
+		const struct postern_unit *unit, const struct unit_lease *lease,
+		struct postern_error *error) {
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	const char *reason = unit->outcome.reason;
 	struct postern_settlement settlement = {
@@ -170,83 +172,85 @@ static int complete(struct sqlite_store *self, const struct postern_unit *unit,
 		.outcome = done ? "done" : "discard",
 		.error = reason[0] ? reason : NULL,
 	};
-	return postern__sqlite_settle_held(self, hold->starts, hold->taken,
+	return postern__sqlite_settle_held(self, lease->starts, lease->deleted,
 			&settlement, postern__sqlite_now(self), error);
 }
 
-/* One unit. If it does not complete, what it wrote is still there. */
-static int run_unit(struct sqlite_store *self, uint64_t node,
+/* Runs one unit. If it does not complete, its writes are not rolled back
+   yet. */
+static int unit_run_and_complete(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *unit, struct postern_error *error) {
-	struct hold hold = { 0 };
-	int r = take_hold(self, node, unit, &hold, error);
-	if (r == POSTERN_OK && hold.starts == 0) {
+	struct unit_lease lease = { 0 };
+	int r = lease_check(self, node, unit, &lease, error);
+	if (r == POSTERN_OK && lease.starts == 0) {
 		unit->code = POSTERN_E_STALE;
 		return POSTERN_OK;
 	}
 	postern__point("sqlite-unit.before");
 	if (r == POSTERN_OK) {
-		r = call(self, unit, error);
+		r = unit_call_handler(self, unit, error);
 	}
 	postern__point("sqlite-unit.after");
 	if (r != POSTERN_OK || self->unit.rolled_back ||
 			!postern__unit_completes(unit)) {
 		return r;
 	}
-	return complete(self, unit, &hold, error);
+	return unit_write_completion(self, unit, &lease, error);
 }
 
-/* What the units up to this one have counted is not so. */
-static void uncount(struct sqlite_store *self, const struct postern_unit *units,
-		size_t count) {
+/* Undoes the counts of units [0, count). */
+static void units_uncount(struct sqlite_store *self,
+		const struct postern_unit *units, size_t count) {
 	for (size_t i = 0; i < count; i++) {
 		if (postern__unit_completes(&units[i])) {
-			postern__sqlite_uncount_end(self, units[i].handler,
+			postern__sqlite_uncount_ended(self, units[i].handler,
 					units[i].outcome.kind == POSTERN_DONE);
 		}
 	}
 }
 
 /*
- * Units under one savepoint, but for those that are judged. The first that
- * does not complete is judged by that and undoes all of them: *kept_out.
+ * Runs units under one savepoint, except those that are decided. The first that
+ * does not complete rolls all of them back: *kept_out is false.
  */
-static int run_group(struct sqlite_store *self, uint64_t node,
+static int units_run_group(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *units, size_t count, bool *kept_out,
 		struct postern_error *error) {
 	bool kept = true;
-	int r = run_sql(self, "SAVEPOINT postern_unit", error);
+	int r = writer_run_sql(self, "SAVEPOINT postern_unit", error);
 	size_t i = 0;
 	for (; r == POSTERN_OK && kept && i < count; i++) {
 		if (!postern__unit_completes(&units[i])) {
 			continue;
 		}
-		r = run_unit(self, node, &units[i], error);
+		r = unit_run_and_complete(self, node, &units[i], error);
 		kept = !self->unit.rolled_back &&
 			   (postern__unit_completes(&units[i]) ||
 					   units[i].code == POSTERN_E_STALE);
 	}
-	postern__sqlite_sandbox_tidy(self);
+	postern__sqlite_sandbox_reset_statements(self);
 	if (self->unit.rolled_back) {
 		return r;
 	}
 	if (r == POSTERN_OK && !kept) {
-		uncount(self, units, i);
-		r = run_sql(self, "ROLLBACK TO postern_unit", error);
+		units_uncount(self, units, i);
+		r = writer_run_sql(self, "ROLLBACK TO postern_unit", error);
 	}
 	*kept_out = kept;
-	return r == POSTERN_OK ? run_sql(self, "RELEASE postern_unit", error) : r;
+	return r == POSTERN_OK ? writer_run_sql(self, "RELEASE postern_unit", error)
+						   : r;
 }
 
 /*
- * All units that are not judged. The first has a savepoint of its own, so that
- * every transaction gets something done; the others share one as long as they
+ * Runs all units that are not decided. The first has its own savepoint, so that
+ * every transaction makes progress; the others share savepoints as long as they
  * are quick and complete.
  */
-static int run_groups(struct sqlite_store *self, uint64_t node,
+static int units_run_groups(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *units, size_t count, struct postern_error *error) {
 	const struct postern_clock *clock = self->clock;
 	int64_t started = clock->monotonic_ms(clock->context);
-	size_t alone = 1; /* how many are run one by one from here */
+	size_t alone = 1; /* how many units run one by one from here */
 	size_t size;
 	int r = POSTERN_OK;
 	for (size_t i = 0; r == POSTERN_OK && i < count; i += size) {
@@ -255,20 +259,21 @@ static int run_groups(struct sqlite_store *self, uint64_t node,
 		size = count - i < GROUP_COUNT ? count - i : GROUP_COUNT;
 		size = alone > 0 || slow ? 1 : size;
 		alone -= alone > 0;
-		r = run_group(self, node, &units[i], size, &kept, error);
+		r = units_run_group(self, node, &units[i], size, &kept, error);
 		if (r == POSTERN_OK && self->unit.rolled_back) {
 			return POSTERN_OK;
 		}
 		if (!kept && size > 1) {
 			alone = count - i;
-			size = 0; /* once more */
+			size = 0; /* run them again */
 		}
 	}
 	return r;
 }
 
-/* *again_out: the transaction was lost; what is left is to be run again. */
-static int run_all(struct sqlite_store *self, uint64_t node,
+/* *again_out: the transaction was rolled back, and the units that are not
+   decided must run again. */
+static int units_run_all(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *units, size_t count, bool *again_out,
 		struct postern_error *error) {
 	*again_out = false;
@@ -278,10 +283,10 @@ static int run_all(struct sqlite_store *self, uint64_t node,
 	}
 	self->unit.rolled_back = false;
 	if (count == 1 && postern__unit_completes(units)) {
-		r = run_unit(self, node, units, error);
-		postern__sqlite_sandbox_tidy(self);
+		r = unit_run_and_complete(self, node, units, error);
+		postern__sqlite_sandbox_reset_statements(self);
 	} else if (count > 1) {
-		r = run_groups(self, node, units, count, error);
+		r = units_run_groups(self, node, units, count, error);
 	}
 	if (r == POSTERN_OK && self->unit.rolled_back) {
 		postern__sqlite_rollback(self);
@@ -307,21 +312,22 @@ int postern__sqlite_transact(struct postern_store *store, uint64_t node,
 		const struct postern_lock *lock, struct postern_unit *units,
 		size_t count, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_enter(self, error);
+	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	postern__units_reset(units, count);
 	bool holds;
-	r = postern__sqlite_holds(self, node, lock, &holds, error);
-	/* The gate is ours until the end: nobody can take the lock meanwhile. */
+	r = postern__sqlite_holds_lock(self, node, lock, &holds, error);
+	/* This thread stays inside the gate: no node can acquire the lock
+	   meanwhile. */
 	bool again = count > 0 && holds;
 	for (size_t i = 0; i < count && !holds; i++) {
 		units[i].code = POSTERN_E_STALE;
 	}
 	while (r == POSTERN_OK && again) {
-		r = run_all(self, node, units, count, &again, error);
+		r = units_run_all(self, node, units, count, &again, error);
 	}
-	postern__sqlite_leave(self);
+	postern__sqlite_gate_leave(self);
 	return r;
 }

@@ -1,43 +1,42 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Files that somebody removes, replaces or truncates while the store is open.
+ * Files that are removed, replaced or truncated while the store is open.
  *
- * SQLite keeps descriptors of the database and of the write-ahead log, and
- * maps the log's index (FILE-shm) into memory. It does not notice what happens
- * to their names. A commit into a log that has no name any more, or whose
- * beginning is gone, succeeds, and the next opening knows nothing of it. An
- * access to a mapped page behind the end of the index is a SIGBUS.
+ * SQLite keeps descriptors of the database and of the write-ahead log, and maps
+ * the log's index (FILE-shm) into memory. It does not notice changes of their
+ * names. A commit into a log that has no name any more, or whose beginning was
+ * truncated, succeeds, and the next opening does not find it. An access to a
+ * mapped page behind the end of the index is a SIGBUS.
  *
- * So the names are compared with what was opened before each write, and the
- * log again after each COMMIT, before anybody is told of it. That takes a
+ * So the names are compared with the opened files before each write, and the
+ * log again after each COMMIT, before the commit is acknowledged. That takes a
  * stat() of each file and, for a commit, two reads of a page:
  *
  * - Database: the same inode, and not empty. Else nothing is written, and
- *   closing leaves the log where it is, without a checkpoint.
- * - Log: the same inode. If it was removed or replaced, everything that was
- *   committed is still behind SQLite's descriptor, and a checkpoint copies it
- *   to the database. If it was truncated, even if a later write made it as
- *   long as before, the last frame of the last commit is not what it was (a
- *   hole, or the end of the file). A log that begins anew has a new header.
- *   A checkpoint would copy holes to the database, so there is none then, nor
- *   at the closing. Checkpoints therefore come from a hook of this file and
- *   not from wal_autocheckpoint. The log has a descriptor of its own here,
- *   which is harmless: SQLite locks no byte of it.
- * - Index: the same inode. If it was truncated it is emptied and made as long
- *   as before: SQLite finds no valid header in it and builds it anew from the
- *   log, as after a crash. A transaction that was open meanwhile may have
- *   missed pages in the log, so it is rolled back, and the connections are
- *   opened again, for what they have in memory. The repair is by name, with
- *   truncate(): a descriptor of the index, once closed, would take SQLite's
- *   locks on it with it.
+ *   closing leaves the log in place, without a checkpoint.
+ * - Log: the same inode. If it was removed or replaced, all commits are still
+ *   behind SQLite's descriptor, and a checkpoint copies them to the database.
+ *   If it was truncated, even if a later write made it as long as before, the
+ *   last frame of the last commit has changed (a hole, or the end of the file).
+ *   A log that was restarted has a new header. A checkpoint would copy holes to
+ *   the database, so there is none then, nor when the store is closed.
+ *   Checkpoints therefore come from a hook in this file and not from
+ *   wal_autocheckpoint. This file has its own descriptor of the log, which is
+ *   harmless: SQLite locks no byte of it.
+ * - Index: the same inode. If it was truncated, it is emptied and made as long
+ *   as before: SQLite finds no valid header in it and rebuilds it from the log,
+ *   as after a crash. A transaction that was open meanwhile may have missed
+ *   pages in the log, so it is rolled back, and the connections are reopened to
+ *   drop their cached pages. The repair uses the name, with truncate(): closing
+ *   a descriptor of the index would release SQLite's locks on it.
  *
- * Between a check and the next access remains a moment in which a truncated
- * index is a SIGBUS. In a process that is all ours (see
- * postern__sqlite_own_process()) a handler repairs the index (bus.c); elsewhere
- * the process ends, as by kill -9, and nothing is lost. locking_mode=EXCLUSIVE
- * would keep the index on the heap, but shut out every other reader: our own,
- * commands beside a program that embeds the library, and backups by sqlite3.
+ * Between a check and the next access, a truncated index is still a SIGBUS. In
+ * a process that Postern owns (see postern__sqlite_own_process()) a handler
+ * repairs the index (bus.c); elsewhere the process ends, as by kill -9, and
+ * nothing is lost. locking_mode=EXCLUSIVE would keep the index on the heap, but
+ * exclude every other reader: our own, commands beside a program that embeds
+ * the library, and backups by sqlite3.
  */
 
 #include <errno.h>
@@ -53,24 +52,24 @@
 #include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
-/* Pages in the write-ahead log before it is copied to the file: 16 MiB, so
-   that a page that many commits touch is copied once. */
+/* Pages in the write-ahead log before a checkpoint: 16 MiB, so that a page that
+   many commits change is copied once. */
 #define LOG_PAGES 4096
 
-/* The first four bytes of a log, but for the last bit. */
+/* The first four bytes of a log, except for the last bit. */
 #define LOG_MAGIC 0x377f0682u
 
 #define FRAME_HEADER_LEN 24
 
-/* SQLite maps the index in pieces of this size; its header is in the first,
+/* SQLite maps the index in regions of this size; the header is in the first,
    and this byte of it is 1 if the header is valid. */
 #define INDEX_REGION_LEN 32768
 #define INDEX_IS_INIT 12
 
 enum file_state { FILE_GOOD, FILE_REMOVED, FILE_REPLACED, FILE_TRUNCATED };
 
-static int refuse(const char *path, enum file_state state, const char *more,
-		struct postern_error *error) {
+static int file_changed_fail(const char *path, enum file_state state,
+		const char *more, struct postern_error *error) {
 	static const char *const words[] = {
 		[FILE_REMOVED] = "removed",
 		[FILE_REPLACED] = "replaced",
@@ -78,14 +77,14 @@ static int refuse(const char *path, enum file_state state, const char *more,
 	};
 	return postern__fail(error, POSTERN_E_UNAVAILABLE,
 			"'%s' was %s while it was in use%s; nothing is written until the "
-			"process that has the store is restarted",
+			"process that has the store open is restarted",
 			path, words[state], more);
 }
 
-static enum file_state compare(const char *path, ino_t inode,
+static enum file_state file_compare(const char *path, ino_t inode,
 		struct stat *status) {
 	if (stat(path, status) < 0) {
-		/* Whatever keeps us from seeing it keeps the next opening too. */
+		/* Whatever makes stat() fail also makes the next opening fail. */
 		return FILE_REMOVED;
 	}
 	return status->st_ino == inode ? FILE_GOOD : FILE_REPLACED;
@@ -101,7 +100,7 @@ static bool read_at(const struct sqlite_watch *watch, unsigned char *out,
 	return pread(watch->log_fd, out, len, at) == (ssize_t)len;
 }
 
-/* Whether the log began anew, with a header that is valid: this one. */
+/* Reads the header of a log that was restarted; false: it is not valid. */
 static bool read_header(struct sqlite_watch *watch) {
 	return read_at(watch, watch->header, sizeof watch->header, 0) &&
 		   (number_at(watch->header) & ~1u) == LOG_MAGIC;
@@ -112,8 +111,8 @@ static bool has_salt(const struct sqlite_watch *watch,
 	return memcmp(frame + 8, watch->header + 16, 8) == 0;
 }
 
-/* Whether the last frame that is known is as it was. A file is truncated from
-   its end, so it speaks for all before it. */
+/* Whether the last known frame is unchanged. A file is truncated from its end,
+   so then all frames before it are unchanged too. */
 static bool has_frame(struct sqlite_watch *watch) {
 	return watch->frame_at == 0 ||
 		   (read_at(watch, watch->scratch, watch->frame_len, watch->frame_at) &&
@@ -121,8 +120,8 @@ static bool has_frame(struct sqlite_watch *watch) {
 }
 
 /* Whether a commit that made the log `count` frames long is in it, and all
-   before it: its last frame has the salt of the log's header and the size of
-   the database. A log that begins anew has another salt. */
+   commits before it: its last frame has the salt of the log's header and the
+   size of the database. A log that was restarted has another salt. */
 static bool has_commit(struct sqlite_watch *watch, int count) {
 	bool known = watch->frame_len > 0;
 	if (!known && !read_header(watch)) {
@@ -146,24 +145,27 @@ static bool has_commit(struct sqlite_watch *watch, int count) {
 	return true;
 }
 
-/* After a commit: whether all that was committed is in the log. */
+/* After a commit: whether all commits are in the log. */
 static enum file_state check_commit(struct sqlite_watch *watch) {
 	struct stat status;
-	enum file_state state = compare(watch->log_path, watch->log_inode, &status);
+	enum file_state state =
+			file_compare(watch->log_path, watch->log_inode, &status);
 	if (state != FILE_GOOD || watch->committed == 0) {
 		return state;
 	}
 	if (!has_commit(watch, watch->committed)) {
-		return FILE_TRUNCATED; /* and so it stays */
+		return FILE_TRUNCATED; /* permanent: `committed` is kept */
 	}
 	watch->committed = 0;
 	return FILE_GOOD;
 }
 
-/* Before a write, cheaper: a hole is found after the commit at the latest. */
+/* Before a write; cheaper, because a hole is found after the commit at the
+   latest. */
 static enum file_state check_log(struct sqlite_watch *watch) {
 	struct stat status;
-	enum file_state state = compare(watch->log_path, watch->log_inode, &status);
+	enum file_state state =
+			file_compare(watch->log_path, watch->log_inode, &status);
 	if (state != FILE_GOOD || watch->committed == 0) {
 		return state == FILE_GOOD &&
 							   status.st_size <
@@ -178,36 +180,38 @@ static enum file_state check_index(const struct sqlite_watch *watch,
 		off_t *len_out) {
 	struct stat status;
 	enum file_state state =
-			compare(watch->index_path, watch->index_inode, &status);
+			file_compare(watch->index_path, watch->index_inode, &status);
 	*len_out = state == FILE_GOOD ? status.st_size : 0;
 	return state == FILE_GOOD && status.st_size < watch->index_len
 				   ? FILE_TRUNCATED
 				   : state;
 }
 
-int postern__sqlite_watch_repair(struct sqlite_store *self,
+int postern__sqlite_watch_index_reset(struct sqlite_store *self,
 		struct postern_error *error) {
 	struct sqlite_watch *watch = &self->watch;
-	/* What is left of it must not pass for all of it. */
+	/* Empty it first: SQLite must not read the rest as a complete index. */
 	bool done = truncate(watch->index_path, 0) == 0 &&
 				truncate(watch->index_path, watch->index_len) == 0;
 	return done ? POSTERN_OK
-				: refuse(watch->index_path, FILE_TRUNCATED, "", error);
+				: file_changed_fail(watch->index_path, FILE_TRUNCATED, "",
+						  error);
 }
 
 /* Inside the gate, without a transaction. */
-static int tend_index(struct sqlite_store *self, struct postern_error *error) {
+static int index_check_and_repair(struct sqlite_store *self,
+		struct postern_error *error) {
 	off_t len;
 	enum file_state state = check_index(&self->watch, &len);
 	if (state == FILE_TRUNCATED) {
 		atomic_fetch_add(&self->watch.repairs, 1);
 		(void)pthread_mutex_lock(&self->reader_mutex);
-		int r = postern__sqlite_watch_repair(self, error);
+		int r = postern__sqlite_watch_index_reset(self, error);
 		(void)pthread_mutex_unlock(&self->reader_mutex);
 		return r;
 	}
 	if (state != FILE_GOOD) {
-		return refuse(self->watch.index_path, state, "", error);
+		return file_changed_fail(self->watch.index_path, state, "", error);
 	}
 	if (len > self->watch.index_len) {
 		self->watch.index_len = len;
@@ -216,8 +220,9 @@ static int tend_index(struct sqlite_store *self, struct postern_error *error) {
 	return POSTERN_OK;
 }
 
-/* The log has no name any more, but SQLite still has it: save what is in it.
-   Readers may keep a part of it from being copied until the next time. */
+/* Saves the content of a log that has no name any more, but that SQLite still
+   has open. Readers may prevent a part of it from being copied until the next
+   call. */
 static int save_log(struct sqlite_store *self, enum file_state state,
 		struct postern_error *error) {
 	int frames = -1;
@@ -227,8 +232,8 @@ static int save_log(struct sqlite_store *self, enum file_state state,
 				SQLITE_CHECKPOINT_PASSIVE, &frames, &copied);
 	}
 	bool saved = frames >= 0 && frames == copied;
-	return refuse(self->watch.log_path, state,
-			saved ? ", what was in it was saved" : "", error);
+	return file_changed_fail(self->watch.log_path, state,
+			saved ? ", its content was saved in the database" : "", error);
 }
 
 int postern__sqlite_watch_check(struct sqlite_store *self,
@@ -237,20 +242,20 @@ int postern__sqlite_watch_check(struct sqlite_store *self,
 	if (r != POSTERN_OK || !self->watch.log_path) {
 		return r;
 	}
-	r = tend_index(self, error);
+	r = index_check_and_repair(self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	enum file_state state = check_log(&self->watch);
 	if (state == FILE_TRUNCATED) {
-		return refuse(self->watch.log_path, state, "", error);
+		return file_changed_fail(self->watch.log_path, state, "", error);
 	}
 	return state == FILE_GOOD ? POSTERN_OK : save_log(self, state, error);
 }
 
-/* Whether the index has a valid header, and has had it since a transaction
-   began that writes: only who may write can make one. */
-static bool is_valid(const struct sqlite_connection *connection) {
+/* Whether the index has a valid header, and has had one since the write
+   transaction began: only a writer can create one. */
+static bool index_is_valid(const struct sqlite_connection *connection) {
 	sqlite3_file *file = NULL;
 	void volatile *region = NULL;
 	if (sqlite3_file_control(connection->db, "main", SQLITE_FCNTL_FILE_POINTER,
@@ -269,34 +274,35 @@ unsigned postern__sqlite_watch_generation(const struct sqlite_store *self) {
 		   postern__sqlite_bus_repairs(self->watch.bus_slot);
 }
 
-static bool is_misled(const struct sqlite_connection *connection) {
+static bool index_was_lost(const struct sqlite_connection *connection) {
 	struct sqlite_store *self = connection->store;
 	if (connection->generation != postern__sqlite_watch_generation(self)) {
 		return true;
 	}
 	if (connection != &self->writer ||
 			sqlite3_txn_state(connection->db, "main") != SQLITE_TXN_WRITE ||
-			is_valid(connection)) {
+			index_is_valid(connection)) {
 		return false;
 	}
-	/* Somebody else has made it as long as before. */
+	/* Another process truncated the index and made it as long as before. */
 	atomic_fetch_add(&self->watch.repairs, 1);
 	return true;
 }
 
-bool postern__sqlite_watch_misled(const struct sqlite_connection *connection) {
+bool postern__sqlite_watch_index_was_lost(
+		const struct sqlite_connection *connection) {
 	const struct sqlite_watch *watch = &connection->store->watch;
 	off_t len;
 	return watch->log_path && (check_index(watch, &len) == FILE_TRUNCATED ||
-									  is_misled(connection));
+									  index_was_lost(connection));
 }
 
-int postern__sqlite_watch_before(struct sqlite_store *self,
+int postern__sqlite_watch_before_commit(struct sqlite_store *self,
 		struct postern_error *error) {
 	if (!self->watch.log_path) {
 		return POSTERN_OK;
 	}
-	if (is_misled(&self->writer)) {
+	if (index_was_lost(&self->writer)) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s' was truncated during a transaction, which was rolled "
 				"back",
@@ -305,7 +311,7 @@ int postern__sqlite_watch_before(struct sqlite_store *self,
 	return POSTERN_OK;
 }
 
-int postern__sqlite_watch_after(struct sqlite_store *self,
+int postern__sqlite_watch_after_commit(struct sqlite_store *self,
 		struct postern_error *error) {
 	if (!self->watch.log_path) {
 		return POSTERN_OK;
@@ -314,22 +320,22 @@ int postern__sqlite_watch_after(struct sqlite_store *self,
 	if (state == FILE_GOOD) {
 		return POSTERN_OK;
 	}
-	/* The caller believes that nothing was committed. */
+	/* The caller assumes that nothing was committed. */
 	self->broken = true;
 	return state == FILE_TRUNCATED
-				   ? refuse(self->watch.log_path, state, "", error)
+				   ? file_changed_fail(self->watch.log_path, state, "", error)
 				   : save_log(self, state, error);
 }
 
-bool postern__sqlite_watch_readable(const struct sqlite_store *self) {
+bool postern__sqlite_watch_index_readable(const struct sqlite_store *self) {
 	off_t len;
-	/* Reading from an index without a name is fine. */
+	/* An index that was removed can still be read. */
 	return !self->watch.log_path ||
 		   check_index(&self->watch, &len) != FILE_TRUNCATED;
 }
 
-/* After each commit that wrote, as wal_autocheckpoint would. */
-static int on_commit(void *context, sqlite3 *db, const char *name,
+/* Called after each commit that wrote, like wal_autocheckpoint. */
+static int watch_on_commit(void *context, sqlite3 *db, const char *name,
 		int frame_count) {
 	struct sqlite_store *self = context;
 	if (strcmp(name, "main") != 0) {
@@ -342,7 +348,7 @@ static int on_commit(void *context, sqlite3 *db, const char *name,
 					(check_log(&self->watch) != FILE_TRUNCATED &&
 							check_index(&self->watch, &len) !=
 									FILE_TRUNCATED))) {
-		/* What it could not copy the next one will. */
+		/* Frames that it could not copy are left to the next checkpoint. */
 		(void)sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE,
 				NULL, NULL);
 	}
@@ -350,7 +356,7 @@ static int on_commit(void *context, sqlite3 *db, const char *name,
 }
 
 void postern__sqlite_watch_commits(struct sqlite_store *self) {
-	(void)sqlite3_wal_hook(self->writer.db, on_commit, self);
+	(void)sqlite3_wal_hook(self->writer.db, watch_on_commit, self);
 }
 
 static int no_file(const char *path, struct postern_error *error) {
@@ -389,7 +395,8 @@ void postern__sqlite_watch_end(struct sqlite_store *self) {
 	if (!self->watch.log_path || self->watch.log_fd < 0 || !self->writer.db) {
 		return;
 	}
-	(void)tend_index(self, NULL); /* one without a name is still good */
+	(void)index_check_and_repair(self,
+			NULL); /* an index that was removed is still valid */
 	if (postern__sqlite_file_check(&self->file, NULL) != POSTERN_OK ||
 			check_log(&self->watch) == FILE_TRUNCATED ||
 			!has_frame(&self->watch)) {
@@ -403,7 +410,7 @@ void postern__sqlite_watch_close(struct sqlite_watch *watch) {
 	postern__sqlite_bus_set(watch->bus_slot, 0);
 	watch->bus_slot = -1;
 	if (watch->log_fd >= 0) {
-		(void)close(watch->log_fd); /* it was only read */
+		(void)close(watch->log_fd); /* opened for reading only */
 		watch->log_fd = -1;
 	}
 	free(watch->log_path);
