@@ -274,7 +274,7 @@ BUGS = [
         *databases("a unit whose fence is stale is not run"),
         (
             "sim/test_sim",
-            "a node paused anywhere while another has leased its work is refused",
+            "a node paused anywhere is refused if another has leased its deliveries",
         ),
     ),
     Bug(
