@@ -85,7 +85,7 @@ BUGS = [
     Bug(
         "acknowledge-before-commit",
         "a message is acknowledged before it is durable",
-        ("unit/test_commit", "with the store down accepts fail and nothing is kept"),
+        ("unit/test_commit", "with the store down accepts fail and nothing is stored"),
         checker=[
             ("memory", "accepted_is_never_lost"),
             ("sqlite", "accepted_is_never_lost"),
@@ -103,7 +103,7 @@ BUGS = [
     Bug(
         "halving-loses-one",
         "an item is lost when a refused batch is halved",
-        ("unit/test_commit", "one bad item is isolated by halving and the rest commits"),
+        ("unit/test_commit", "one bad item is isolated by halving and the others commit"),
     ),
     Bug(
         "rolled-back-is-known",
@@ -131,7 +131,7 @@ BUGS = [
     Bug(
         "accept-waits-for-ever",
         "a caller waits for a stuck writer without end",
-        ("unit/test_bounds", "an accept does not wait for a stuck writer for ever"),
+        ("unit/test_bounds", "an accept does not wait forever for a stuck writer"),
     ),
     Bug(
         "legacy-key-runs-twice",
@@ -143,7 +143,7 @@ BUGS = [
     Bug(
         "parked-never-woken",
         "a parked message stays parked when a handler wants it",
-        ("unit/test_bounds", "a parked message is woken when a handler wants it"),
+        ("unit/test_bounds", "a parked message is unparked when a handler wants it"),
     ),
     Bug(
         "claim-keeps-fence",
@@ -205,7 +205,7 @@ BUGS = [
         "a suspect runs beside others, so that nobody knows who crashed",
         (
             "unit/test_bounds",
-            "a suspect waits for callbacks that ran before it was claimed",
+            "a suspect waits for callbacks that started before it was claimed",
         ),
     ),
     Bug(
@@ -213,20 +213,20 @@ BUGS = [
         "what always fails is tried for ever",
         (
             "unit/test_engine",
-            "one handler fails until poisoned, the other is done and not run again",
+            "one handler fails until poisoned, the other is done and runs once",
         ),
         checker=[("memory", "attempts_are_bounded")],
     ),
     Bug(
         "snooze-spends-attempt",
         "waiting counts as failing",
-        ("unit/test_engine", "a snooze spends no attempt"),
+        ("unit/test_engine", "a snooze does not count as an attempt"),
         checker=[("memory", "attempts_are_bounded")],
     ),
     Bug(
         "negative-delay",
         "a delay below zero puts a message before all others",
-        ("unit/test_bounds", "a delay below zero is none, and one without end has one"),
+        ("unit/test_bounds", "a negative delay becomes zero, and a huge one is limited"),
     ),
     Bug(
         "retry-keeps-failures",
@@ -245,12 +245,12 @@ BUGS = [
     Bug(
         "results-dropped",
         "results are dropped while the store is down",
-        ("unit/test_commit", "with the store down results wait and are not lost"),
+        ("unit/test_commit", "with the store down settlements wait and are not lost"),
     ),
     Bug(
         "lost-wake-up",
         "nobody is woken for a retry, which waits for the next poll",
-        ("unit/test_bounds", "when a retry is due is known without asking the store"),
+        ("unit/test_bounds", "the box knows when a retry is due without reading the store"),
     ),
     Bug(
         "drain-keeps-leases",
@@ -260,7 +260,7 @@ BUGS = [
     Bug(
         "bytes-unbounded",
         "what is held in memory is bounded in number only",
-        ("unit/test_bounds", "a handler that holds its share of bytes claims no more"),
+        ("unit/test_bounds", "a handler that has used its share of bytes claims no more"),
     ),
     Bug(
         "effect-without-completion",
