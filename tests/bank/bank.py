@@ -85,7 +85,7 @@ BUGS = [
     Bug(
         "acknowledge-before-commit",
         "a message is acknowledged before it is durable",
-        ("unit/test_commit", "with the store down accepts fail and nothing is kept"),
+        ("unit/test_commit", "with the store down accepts fail and nothing is stored"),
         checker=[
             ("memory", "accepted_is_never_lost"),
             ("sqlite", "accepted_is_never_lost"),
@@ -103,7 +103,7 @@ BUGS = [
     Bug(
         "halving-loses-one",
         "an item is lost when a refused batch is halved",
-        ("unit/test_commit", "one bad item is isolated by halving and the rest commits"),
+        ("unit/test_commit", "one bad item is isolated by halving and the others commit"),
     ),
     Bug(
         "rolled-back-is-known",
@@ -125,37 +125,37 @@ BUGS = [
         "a handler that was added later runs the second copy, not the first",
         (
             "conformance/conformance_memory",
-            "a handler that was added later gets its delivery by a duplicate",
+            "a duplicate makes the delivery of a handler that was added later",
         ),
     ),
     Bug(
         "accept-waits-for-ever",
         "a caller waits for a stuck writer without end",
-        ("unit/test_bounds", "an accept does not wait for a stuck writer for ever"),
+        ("unit/test_bounds", "an accept does not wait forever for a stuck writer"),
     ),
     Bug(
         "legacy-key-runs-twice",
         "a handler with a new key runs again what it had done under the old one",
-        *every_store("a delivery of an alias suppresses one of its handler"),
+        *every_store("a delivery of an alias suppresses one of its owner"),
         sim=[("memory", "opened-under-both-keys")],
         checker=[("memory", "an_alias_is_one_handler")],
     ),
     Bug(
         "parked-never-woken",
         "a parked message stays parked when a handler wants it",
-        ("unit/test_bounds", "a parked message is woken when a handler wants it"),
+        ("unit/test_bounds", "a parked message is unparked when a handler wants it"),
     ),
     Bug(
         "claim-keeps-fence",
         "a claim does not raise the fence",
-        *every_store("fences grow by one with every claim, whatever happened between"),
+        *every_store("the fence grows by one with every claim, however the lease ended"),
         sim=[("memory", "fence-backwards")],
         checker=[("memory", "runs_hold_a_lease")],
     ),
     Bug(
         "claimed-before-due",
         "a retry is claimed before its time",
-        *every_store("what is pending again is due after its delay, by the store's clock"),
+        *every_store("a retried delivery is due after its delay, by the store's clock"),
         sim=[("memory", "claimed-early")],
     ),
     Bug(
@@ -165,7 +165,7 @@ BUGS = [
         postgres_store(
             "a settlement under another fence is stale and changes nothing"
         ),
-        *local_stores("a lost node can settle nothing any more"),
+        *local_stores("an expired node can no longer settle"),
         sim=[("memory", "stale-settle"), ("sqlite", "stale-settle")],
         checker=[
             ("memory", "late_results_are_refused"),
@@ -182,18 +182,18 @@ BUGS = [
     Bug(
         "unfenced-recovery",
         "leases of a node that lives are taken back",
-        *every_store("a node's own leases are not taken back"),
+        *every_store("a node does not recover its own leases"),
         sim=[("memory", "state-differs")],
     ),
     Bug(
         "fence-restarts",
         "the fence begins again when a delivery is opened again",
-        *every_store("a duplicate can open a poisoned delivery again, not leased"),
+        *every_store("a duplicate can reopen a poisoned delivery, not leased"),
     ),
     Bug(
         "crash-not-counted",
         "only errors are counted: what kills the process is run for ever",
-        *every_store("only a loss while alone counts, and max_crashes poison"),
+        *every_store("only a solo suspect counts crashes, and max_crashes poison it"),
     ),
     Bug(
         "innocents-blamed",
@@ -205,7 +205,7 @@ BUGS = [
         "a suspect runs beside others, so that nobody knows who crashed",
         (
             "unit/test_bounds",
-            "a suspect waits for callbacks that ran before it was claimed",
+            "a suspect waits for callbacks that started before it was claimed",
         ),
     ),
     Bug(
@@ -213,27 +213,27 @@ BUGS = [
         "what always fails is tried for ever",
         (
             "unit/test_engine",
-            "one handler fails until poisoned, the other is done and not run again",
+            "one handler fails until poisoned, the other is done and runs once",
         ),
         checker=[("memory", "attempts_are_bounded")],
     ),
     Bug(
         "snooze-spends-attempt",
         "waiting counts as failing",
-        ("unit/test_engine", "a snooze spends no attempt"),
+        ("unit/test_engine", "a snooze does not count as an attempt"),
         checker=[("memory", "attempts_are_bounded")],
     ),
     Bug(
         "negative-delay",
         "a delay below zero puts a message before all others",
-        ("unit/test_bounds", "a delay below zero is none, and one without end has one"),
+        ("unit/test_bounds", "a negative delay becomes zero, and a huge one is limited"),
     ),
     Bug(
         "retry-keeps-failures",
         "a retry by hand finds the attempts spent",
         (
             "conformance/conformance_memory",
-            "retry opens what is poisoned or discarded, with no failures",
+            "retry reopens a poisoned or discarded delivery without failures",
         ),
         checker=[("memory", "attempts_are_bounded")],
     ),
@@ -245,12 +245,12 @@ BUGS = [
     Bug(
         "results-dropped",
         "results are dropped while the store is down",
-        ("unit/test_commit", "with the store down results wait and are not lost"),
+        ("unit/test_commit", "with the store down settlements wait and are not lost"),
     ),
     Bug(
         "lost-wake-up",
         "nobody is woken for a retry, which waits for the next poll",
-        ("unit/test_bounds", "when a retry is due is known without asking the store"),
+        ("unit/test_bounds", "the box knows when a retry is due without reading the store"),
     ),
     Bug(
         "drain-keeps-leases",
@@ -260,7 +260,7 @@ BUGS = [
     Bug(
         "bytes-unbounded",
         "what is held in memory is bounded in number only",
-        ("unit/test_bounds", "a handler that holds its share of bytes claims no more"),
+        ("unit/test_bounds", "a handler that has used its share of bytes claims no more"),
     ),
     Bug(
         "effect-without-completion",
@@ -271,33 +271,33 @@ BUGS = [
     Bug(
         "unfenced-transaction",
         "a transaction does not look whether its lease still holds",
-        *databases("a unit whose fence is lost is not run"),
+        *databases("a unit whose fence is stale is not run"),
         (
             "sim/test_sim",
-            "a node paused anywhere while another has leased its work is refused",
+            "a node paused anywhere is refused if another has leased its deliveries",
         ),
     ),
     Bug(
         "poisoned-purged",
         "cleaning removes what is poisoned",
-        *every_store("a message with one poisoned delivery stays"),
+        *every_store("a message with one poisoned delivery is kept"),
         sim=[("memory", "cleaned-early")],
         checker=[("memory", "accepted_is_never_lost")],
     ),
     Bug(
         "open-key-forgotten",
         "dedupe forgets a message that is still open",
-        *databases("what is open, parked or poisoned stays"),
+        *databases("open, parked and poisoned messages are kept"),
     ),
     Bug(
         "number-given-twice",
         "the number of a message that is gone is given to another",
-        sqlite_store("the number of a message that is gone is never given again"),
+        sqlite_store("the number of a removed message is never reused"),
     ),
     Bug(
         "lock-keeps-fence",
         "the next owner of a lock has the fence of the last",
-        *every_store("a lock whose time is over is taken with a higher fence"),
+        *every_store("an expired lock is acquired with a higher fence"),
         sim=[("memory", "lock-fence")],
         checker=[("memory", "locks_have_one_owner")],
     ),
@@ -312,7 +312,7 @@ BUGS = [
     Bug(
         "lock-of-another-freed",
         "a lock is let go by somebody who does not hold it any more",
-        *every_store("a lock is let go by its owner under its fence only"),
+        *every_store("a lock is released only by its owner under its fence"),
     ),
     Bug(
         "late-owner-goes-on",
@@ -322,7 +322,7 @@ BUGS = [
     Bug(
         "dead-node-lives",
         "a node that was found gone is told that it lives",
-        *every_store("a node that is too late loses its leases and is gone"),
+        *every_store("a late node loses its leases to recovery and is expired"),
         (
             "unit/test_tenure",
             "a node that is not heard of loses its leases and begins again",
@@ -332,7 +332,7 @@ BUGS = [
     Bug(
         "gone-finds-orphans",
         "a node that is gone and does not know it poisons its own messages",
-        postgres_store("a node that is gone finds no orphans"),
+        postgres_store("an expired node finds no orphans"),
     ),
     # Those that only a shared database can have.
     Bug(
@@ -351,7 +351,7 @@ BUGS = [
     Bug(
         "living-taken-for-dead",
         "nodes that renew themselves are found gone",
-        postgres_store("a node that renews itself in time keeps its leases"),
+        postgres_store("a node that renews in time keeps its leases"),
     ),
     Bug(
         "frozen-left-alone",
@@ -401,7 +401,7 @@ BUGS = [
         "leased-while-paused",
         "a message is leased at accept though its handler is paused",
         *every_store(
-            "a handler that is paused in the store is not leased at accept"
+            "a delivery of a paused handler is not leased at accept"
         ),
         sim=[("memory", "leased-while-paused")],
     ),
@@ -409,7 +409,7 @@ BUGS = [
         "alias-not-claimed",
         "what is open under a former key is claimed by nobody",
         *every_store(
-            "what is open under either key is claimed by nodes of each generation"
+            "deliveries under either key are claimed by nodes of each generation"
         ),
         sim=[("memory", "not-claimed"), ("sqlite", "stuck")],
         checker=[("memory", "nothing_due_is_left")],
@@ -434,16 +434,16 @@ BUGS = [
         "node-back-from-the-dead",
         "a node that was found gone is enrolled again under its number",
         *every_store(
-            "a node that is gone is not enrolled again under its number"
+            "an expired node cannot enrol again under its node id"
         ),
     ),
     Bug(
         "cleanup-by-count",
         "a cleanup batch is bounded in number only, whatever the bodies weigh",
         ("conformance/conformance_memory",
-         "cleaning is bounded by the bytes of the bodies it removes"),
+         "a cleanup batch is bounded by the bytes of its bodies"),
         postgres_store(
-            "cleaning is bounded by the bytes of the bodies it removes"
+            "a cleanup batch is bounded by the bytes of its bodies"
         ),
     ),
 ]

@@ -4,7 +4,7 @@
 
 /*
  * The parts of the suite, one for each noun of the contract. Every table ends
- * with a row that has no name.
+ * with a row whose name is NULL.
  */
 
 #include "tap.h"
@@ -16,9 +16,9 @@ extern const struct tap_case claim_cases[];
 extern const struct tap_case clock_cases[];
 extern const struct tap_case recover_cases[];
 extern const struct tap_case suspect_cases[];
-extern const struct tap_case tenure_cases[];
+extern const struct tap_case lock_cases[];
 extern const struct tap_case node_cases[];
-/* Where nodes can meet. */
+/* Only for stores that several nodes can share. */
 extern const struct tap_case engage_cases[];
 extern const struct tap_case clean_cases[];
 extern const struct tap_case enrol_cases[];
@@ -26,8 +26,8 @@ extern const struct tap_case orphan_cases[];
 extern const struct tap_case park_cases[];
 extern const struct tap_case edit_cases[];
 extern const struct tap_case list_cases[];
-extern const struct tap_case look_cases[];
-/* The one or the other, as the store has transactions or not. */
+extern const struct tap_case read_cases[];
+/* The first for stores with transactions, the second for stores without. */
 extern const struct tap_case transact_cases[];
 extern const struct tap_case no_transact_cases[];
 extern const struct tap_case thread_cases[];

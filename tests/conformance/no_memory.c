@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Every allocation of every operation fails once: the operation must say so
- * and leave the store as it was, which is shown by all that can be seen of it
- * being the same as before, and by the operation working afterwards.
+ * Every allocation of every operation fails once: the operation must
+ * return an error and leave the store unchanged. A text of everything readable
+ * in the store must be the same as before, and the operation must succeed when
+ * it is repeated.
  *
- * The linker puts the functions below in front of the allocator (--wrap); what
- * a shared library allocates for itself is not reached.
+ * The linker redirects the allocator to the functions below (--wrap);
+ * allocations inside shared libraries are not affected.
  */
 
 #include <inttypes.h>
@@ -29,24 +30,24 @@ char *__wrap_strdup(const char *text);
 static size_t failing;
 static size_t allocations;
 
-static bool fails(void) {
+static bool allocation_fails(void) {
 	return failing > 0 && ++allocations == failing;
 }
 
 void *__wrap_malloc(size_t size) {
-	return fails() ? NULL : __real_malloc(size);
+	return allocation_fails() ? NULL : __real_malloc(size);
 }
 
 void *__wrap_calloc(size_t count, size_t size) {
-	return fails() ? NULL : __real_calloc(count, size);
+	return allocation_fails() ? NULL : __real_calloc(count, size);
 }
 
 void *__wrap_realloc(void *old, size_t size) {
-	return fails() ? NULL : __real_realloc(old, size);
+	return allocation_fails() ? NULL : __real_realloc(old, size);
 }
 
 char *__wrap_strdup(const char *text) {
-	return fails() ? NULL : __real_strdup(text);
+	return allocation_fails() ? NULL : __real_strdup(text);
 }
 
 static void enrol_both(struct stand *stand) {
@@ -59,13 +60,14 @@ static void enrol_both(struct stand *stand) {
 	stand->handlers[1] = handlers[1].id;
 }
 
-/* Messages with a delivery of handler "out": pending, and poisoned. */
+/* Messages with a delivery of handler "out": one pending, one poisoned. */
 static int64_t pending_seq;
 static int64_t poisoned_seq;
 
-/* A store with deliveries in every state, and leases whose node is lost: one
-   that ran alone, some that are under no suspicion yet, and plain ones. */
-static void set_stage(struct stand *stand) {
+/* Open a store with deliveries in every state, and with leases of an expired
+   node: of a solo suspect, of in-process handlers that are not suspects yet,
+   and of handlers outside the process. */
+static void open_populated(struct stand *stand) {
 	stand_open(stand, NULL);
 	enrol_both(stand);
 	stand_accept_leased(stand, "alone", stand->handlers[0]);
@@ -90,14 +92,14 @@ static void set_stage(struct stand *stand) {
 	enrol_both(stand);
 }
 
-/* All that can be seen of a store, as a text that lives with the stand. */
+/* Everything readable in a store, as a text in the stand's memory. */
 struct view {
 	char *text;
 	size_t len;
 	size_t size;
 };
 
-__attribute__((format(printf, 2, 3))) static void print(struct view *view,
+__attribute__((format(printf, 2, 3))) static void view_print(struct view *view,
 		const char *format, ...) {
 	va_list args;
 	va_start(args, format);
@@ -111,13 +113,13 @@ __attribute__((format(printf, 2, 3))) static void print(struct view *view,
 
 static void print_message(struct stand *stand, struct view *view, int64_t seq) {
 	struct postern_detail detail = stand_get(stand, seq);
-	print(view, "%" PRId64 " %s %s %" PRIu64 " %" PRIu64 " %zu\n", seq,
+	view_print(view, "%" PRId64 " %s %s %" PRIu64 " %" PRIu64 " %zu\n", seq,
 			detail.channel, detail.message.id, detail.duplicate_count,
 			detail.conflict_count, detail.conflict_kept);
 	for (size_t i = 0; i < detail.delivery_count; i++) {
 		const struct postern_delivery_detail *delivery = &detail.deliveries[i];
 		const struct postern_row *row = &delivery->row;
-		print(view,
+		view_print(view,
 				"  '%s' %d fence %" PRIu64 " %u %u %u, %" PRId64 " %" PRId64
 				" %" PRId64 ", %zu attempts, %s\n",
 				row->handler, (int)row->state, row->fence, row->failures,
@@ -127,19 +129,20 @@ static void print_message(struct stand *stand, struct view *view, int64_t seq) {
 	}
 }
 
-static const char *look(struct stand *stand) {
+static const char *describe_store(struct stand *stand) {
 	struct view view = { .size = 20000 };
 	view.text = postern_memory_alloc(stand->memory, view.size);
 	struct postern_stats stats = stand_stats(stand);
 	for (size_t i = 0; i < stats.channel_count; i++) {
 		const struct postern_channel_stats *channel = &stats.channels[i];
-		print(&view, "%s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+		view_print(&view,
+				"%s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
 				channel->name, channel->accepted, channel->duplicates,
 				channel->conflicts, channel->parked);
 	}
 	for (size_t i = 0; i < stats.handler_count; i++) {
 		const struct postern_handler_stats *handler = &stats.handlers[i];
-		print(&view,
+		view_print(&view,
 				"%s %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
 				"\n",
 				handler->key, handler->paused, handler->pending,
@@ -157,7 +160,7 @@ static const char *look(struct stand *stand) {
 	return view.text;
 }
 
-/* One operation on the stage, with results in memory of its own. */
+/* One operation on the store, with results in a memory of its own. */
 typedef int operation(struct stand *stand, struct postern_memory *memory,
 		struct postern_error *error);
 
@@ -169,15 +172,15 @@ static void recover_first(struct stand *stand) {
 	stand_recover(stand);
 }
 
-/* Fail the first allocation, then the second, until none is left to fail. */
+/* Fail the first allocation, then the second, until the operation succeeds. */
 static void fail_each(operation *run, void (*prepare)(struct stand *stand)) {
 	struct postern_error error;
 	size_t number = 1;
 	for (int r = POSTERN_E_NOMEM; r != POSTERN_OK && number < 500; number++) {
 		struct stand stand;
-		set_stage(&stand);
+		open_populated(&stand);
 		prepare(&stand);
-		const char *before = look(&stand);
+		const char *before = describe_store(&stand);
 		struct postern_memory *memory = postern_memory_create();
 		allocations = 0;
 		failing = number;
@@ -185,13 +188,14 @@ static void fail_each(operation *run, void (*prepare)(struct stand *stand)) {
 		failing = 0;
 		if (r != POSTERN_OK) {
 			CHECK_INT(r, POSTERN_E_NOMEM);
-			CHECK_STR(look(&stand), before);
+			CHECK_STR(describe_store(&stand), before);
 			CHECK_OK(run(&stand, memory, &error), &error);
 		}
 		postern_memory_destroy(memory);
 		stand_close(&stand);
 	}
-	/* There was something to fail, but for what a database does alone. */
+	/* At least one allocation failed, except in PostgreSQL, where some
+	   operations run entirely in the server. */
 	CHECK(number > 2 || strcmp(conformance_target.name, "postgres") == 0);
 }
 
@@ -280,8 +284,8 @@ static int run_recover(struct stand *stand, struct postern_memory *memory,
 	return stand->ops->recover(stand->store, &recovery, &recovered, error);
 }
 
-/* Everything of "out" is an orphan. */
-static void register_one(struct stand *stand) {
+/* Enrol only "in", so that every open delivery of "out" is an orphan. */
+static void enrol_in_only(struct stand *stand) {
 	struct stand_handler handler = { .key = "in", .in_process = true };
 	CHECK_OK(stand_enrol(stand, &handler, 1), &stand->error);
 	stand_recover(stand);
@@ -337,7 +341,7 @@ static int run_stats(struct stand *stand, struct postern_memory *memory,
 	return stand->ops->stats(stand->store, memory, &stats, error);
 }
 
-static void lease_one(struct stand *stand) {
+static void claim_out(struct stand *stand) {
 	stand_recover(stand);
 	CHECK_INT(stand_claim(stand, stand->handlers[1], 100).count, 3);
 }
@@ -347,7 +351,7 @@ static void enrol(void) {
 }
 
 static void apply(void) {
-	fail_each(run_apply, lease_one);
+	fail_each(run_apply, claim_out);
 }
 
 static void claim(void) {
@@ -359,14 +363,14 @@ static void recover(void) {
 }
 
 static void orphans(void) {
-	fail_each(run_orphans, register_one);
+	fail_each(run_orphans, enrol_in_only);
 }
 
 static void unpark(void) {
 	fail_each(run_unpark, recover_first);
 }
 
-static void answers(void) {
+static void read_operations(void) {
 	fail_each(run_list, nothing_to_prepare);
 	fail_each(run_get, nothing_to_prepare);
 	fail_each(run_stats, nothing_to_prepare);
@@ -378,8 +382,8 @@ static const struct tap_case cases[] = {
 	{ "claiming without memory changes nothing", claim },
 	{ "recovering without memory changes nothing", recover },
 	{ "poisoning orphans without memory changes nothing", orphans },
-	{ "waking parked messages without memory changes nothing", unpark },
-	{ "looking without memory fails and can be repeated", answers },
+	{ "unparking messages without memory changes nothing", unpark },
+	{ "a read without memory fails and can be repeated", read_operations },
 };
 
 TAP_MAIN(cases)

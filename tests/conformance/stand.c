@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Helpers of the suite: each does one operation of the contract and checks
+ * Helpers of the suite: each calls one operation of the contract and checks
  * that the operation as a whole did not fail.
  */
 
@@ -25,10 +25,10 @@ static struct postern_store_options options_of(struct stand *stand) {
 	};
 }
 
-/* Without its store no case can go on. */
-static void take_store(struct stand *stand, struct postern_store *store) {
+/* No case can continue without its store. */
+static void set_store(struct stand *stand, struct postern_store *store) {
 	if (!store) {
-		(void)fprintf(stderr, "the store cannot be opened\n");
+		(void)fprintf(stderr, "cannot open the store under test\n");
 		abort();
 	}
 	stand->store = store;
@@ -43,7 +43,7 @@ void stand_open(struct stand *stand, ...) {
 	fake_clock_init(&stand->clock);
 	fake_random_init(&stand->random, 42);
 	struct postern_store_options options = options_of(stand);
-	take_store(stand, conformance_target.open(&options));
+	set_store(stand, conformance_target.open(&options));
 	stand->memory = postern_memory_create();
 
 	va_list keys;
@@ -66,8 +66,8 @@ void stand_close(struct stand *stand) {
 
 void stand_crash(struct stand *stand) {
 	struct postern_store_options options = options_of(stand);
-	take_store(stand, conformance_target.reopen(stand->store, &options));
-	/* A store that is the same one still has to be told. */
+	set_store(stand, conformance_target.reopen(stand->store, &options));
+	/* A store that was not reopened does not know that its node died. */
 	bool alive;
 	CHECK_OK(stand->ops->renew(stand->store, stand->node, 0, &alive,
 					 &stand->error),
@@ -79,8 +79,8 @@ int64_t stand_now(struct stand *stand) {
 	return fake_clock_now(&stand->clock);
 }
 
-/* Cuts a text at its blanks, in place. */
-static size_t split(char *text, const char **out) {
+/* Splits a text at its blanks, in place. */
+static size_t split_keys(char *text, const char **out) {
 	size_t count = 0;
 	for (char *word = text; word && *word; count++) {
 		char *blank = strchr(word, ' ');
@@ -109,7 +109,7 @@ int stand_enrol(struct stand *stand, struct stand_handler *handlers,
 		(void)snprintf(texts[i], KEY_TEXT_MAX, "%s", legacy ? legacy : "");
 		items[i].key = handlers[i].key;
 		items[i].legacy_keys = keys[i];
-		items[i].legacy_key_count = split(texts[i], keys[i]);
+		items[i].legacy_key_count = split_keys(texts[i], keys[i]);
 		items[i].in_process = handlers[i].in_process;
 		items[i].max_crashes = handlers[i].max_crashes;
 	}
@@ -196,7 +196,8 @@ void parcel_send_all(struct stand *stand, struct parcel *parcels,
 	struct postern_accept *accepts =
 			calloc(count + 1, sizeof(struct postern_accept));
 	for (size_t i = 0; i < count; i++) {
-		/* Here, because a parcel may have been copied since. */
+		/* Set here, because a parcel may have been copied since
+		   parcel_init(). */
 		parcels[i].accept.message = &parcels[i].message;
 		parcels[i].accept.routes = parcels[i].routes;
 		accepts[i] = parcels[i].accept;

@@ -3,9 +3,9 @@
 #define POSTERN_TESTS_STAND_H
 
 /*
- * What the cases of the suite stand on: a store of its own for each case, a
- * clock, a node, and short ways to say the usual things. A helper checks what
- * the case does not want to hear of, so a case is the rule and little else.
+ * The fixture of the cases: a store of its own for each case, a clock, a node,
+ * and short helpers for the usual operations. A helper checks that its
+ * operation succeeded, so that a case contains its rule and little else.
  */
 
 #include <postern/sys/memory.h>
@@ -25,27 +25,25 @@ struct stand {
 	const struct postern_store_ops *ops;
 	struct fake_clock clock;
 	struct fake_random random;
-	struct postern_memory *memory; /* of every result, until the end */
+	struct postern_memory *memory; /* owns every result until stand_close() */
 	struct postern_error error;
 	uint64_t node;
-	int64_t orders; /* two channels */
+	int64_t orders; /* ids of the two channels */
 	int64_t bills;
-	int64_t handlers[STAND_HANDLER_MAX]; /* of stand_open(), in its order */
+	int64_t handlers[STAND_HANDLER_MAX]; /* in the order of stand_open() */
 };
 
-/* A new store with the channels "orders" and "bills" and these handlers, which
-   run outside the process; end them with NULL. */
+/* Open a new store with the channels "orders" and "bills" and these handlers,
+   which run outside the process; the list ends with NULL. */
 void stand_open(struct stand *stand, ...) __attribute__((sentinel));
 void stand_close(struct stand *stand);
 
-/* The process dies and another takes over: a new node, nothing enrolled and
+/* The process dies and another one starts: a new node id, nothing enrolled and
    nothing recovered yet. */
 void stand_crash(struct stand *stand);
 int64_t stand_now(struct stand *stand);
 
-/* Enrolling. */
-
-/* A handler to be enrolled; legacy keys in one text, "a b", or NULL. */
+/* A handler to enrol; legacy keys in one text, "a b", or NULL. */
 struct stand_handler {
 	const char *key;
 	const char *legacy_keys;
@@ -59,53 +57,50 @@ struct stand_handler {
 /* Enrol the stand's node with both channels and these handlers. */
 int stand_enrol(struct stand *stand, struct stand_handler *handlers,
 		size_t count);
-/* With one handler, which must work; returns its id. */
+/* Enrol one handler, which must succeed; returns its id. */
 int64_t stand_enrol_one(struct stand *stand, const char *key,
 		const char *legacy_keys);
-/* In-process handlers, ended with NULL; ids to stand->handlers. */
+/* Enrol in-process handlers, a list that ends with NULL; their ids are written
+   to stand->handlers. */
 void stand_enrol_in_process(struct stand *stand, uint32_t max_crashes, ...)
 		__attribute__((sentinel));
 
-/* Accepting. */
-
-/* A message with its routes, ready to be changed and sent. */
+/* A message with its routes, which a case can change before it sends it. */
 struct parcel {
 	struct postern_message message;
 	struct postern_accept accept;
 	struct postern_route routes[STAND_HANDLER_MAX];
 };
 
-/* To "orders", of source "shop" and type "order.paid", with no routes yet, so
-   it would be parked. */
+/* A message to "orders" with source "shop" and type "order.paid". It has no
+   routes yet, so it would be parked. */
 void parcel_init(struct parcel *parcel, const struct stand *stand,
 		const char *id, const char *body);
 struct postern_route *parcel_add_route(struct parcel *parcel, int64_t handler);
-/* Send it alone; returns the code of the item. */
+/* Send the message in a batch of its own; returns the code of the item. */
 int parcel_send(struct stand *stand, struct parcel *parcel);
-/* Send several in one batch. */
+/* Send several messages in one batch. */
 void parcel_send_all(struct stand *stand, struct parcel *parcels, size_t count);
 
 /* A new message for one handler, pending or leased; returns its seq. */
 int64_t stand_accept(struct stand *stand, const char *id, int64_t handler);
 int64_t stand_accept_leased(struct stand *stand, const char *id,
 		int64_t handler);
-/* `count` of them, "m0", "m1" …, pending; returns the first seq. */
+/* Accept `count` messages, "m0", "m1" …, pending; returns the first seq. */
 int64_t stand_accept_many(struct stand *stand, size_t count, int64_t handler);
-/* A parked one; returns its seq. */
+/* Accept a message that is parked; returns its seq. */
 int64_t stand_park(struct stand *stand, const char *id);
-
-/* Settling and claiming. */
 
 /* Apply one settlement; returns its code. */
 int stand_settle(struct stand *stand, struct postern_settlement settlement);
-/* The usual ones: no delay, no failures, no error. */
+/* A settlement without delay, failures or error. */
 int stand_settle_to(struct stand *stand, int64_t seq, int64_t handler,
 		uint64_t fence, enum postern_settle_to to);
-/* Lease a pending delivery and settle it, which must work. */
+/* Claim a pending delivery and settle it, which must succeed. */
 void stand_finish(struct stand *stand, int64_t seq, int64_t handler,
 		enum postern_settle_to to);
 
-/* Claim whatever one handler has, at most `max`. */
+/* Claim the due deliveries of one handler, at most `max`. */
 struct postern_claims stand_claim(struct stand *stand, int64_t handler,
 		uint32_t max);
 struct postern_claims stand_claim_in_process(struct stand *stand,
@@ -115,17 +110,15 @@ struct postern_claims stand_claim_wants(struct stand *stand,
 struct postern_claims stand_claim_full(struct stand *stand,
 		const struct postern_claim *claim);
 
-/* Take back what the other nodes had, all of it. */
+/* Recover all leases of expired nodes. */
 struct postern_recovered stand_recover(struct stand *stand);
 
-/* Looking. */
-
-/* Must be there; empty if it is not. */
+/* Read a message, which must exist; all zero if it does not. */
 struct postern_detail stand_get(struct stand *stand, int64_t seq);
-/* The delivery shown under this key; NULL if there is none. */
+/* Find the delivery with this handler key; NULL if there is none. */
 const struct postern_delivery_detail *stand_delivery(struct stand *stand,
 		int64_t seq, const char *key);
-/* A row that is all zero if there is no such delivery. */
+/* All zero if there is no such delivery. */
 struct postern_row stand_row(struct stand *stand, int64_t seq, const char *key);
 /* POSTERN_STATE_ANY if there is no such delivery. */
 enum postern_state stand_state(struct stand *stand, int64_t seq,
@@ -133,20 +126,18 @@ enum postern_state stand_state(struct stand *stand, int64_t seq,
 struct postern_page stand_list(struct stand *stand,
 		const struct postern_filter *filter);
 struct postern_stats stand_stats(struct stand *stand);
-/* All zero if there is none. */
+/* All zero if there is no such handler or channel. */
 struct postern_handler_stats stand_handler_stats(struct stand *stand,
 		const char *key);
 struct postern_channel_stats stand_channel_stats(struct stand *stand,
 		const char *name);
 
-/* Editing. */
-
-/* Returns what the store returned; count_out may be NULL. */
+/* Returns the code of the store; count_out may be NULL. */
 int stand_edit(struct stand *stand, enum postern_edit_kind kind, int64_t seq,
 		const char *key, uint64_t *count_out);
 int stand_edit_all(struct stand *stand, enum postern_edit_kind kind,
 		const struct postern_filter *filter, bool dry_run, uint64_t *count_out);
-/* Which must work. */
+/* Pause or resume a handler, which must succeed. */
 void stand_pause(struct stand *stand, const char *key);
 void stand_resume(struct stand *stand, const char *key);
 

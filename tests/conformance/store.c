@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The specification of a store. Each case makes a store of its own and states
- * one rule of postern/sys/store.h in its name; a store is right if it passes
+ * The specification of a store. Each case opens a store of its own and states
+ * one rule of postern/sys/store.h in its name; a store is correct if it passes
  * all of them. A bug found in one store becomes a case for every store.
  *
- * This file puts the parts together; target.h says how to test another store.
+ * This file joins the parts; target.h describes how to test another store.
  */
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 #define CASE_COUNT_MAX 1000
 
-static size_t add(struct tap_case *cases, size_t count,
+static size_t append_cases(struct tap_case *cases, size_t count,
 		const struct tap_case *part) {
 	for (; part->name; part++) {
 		if (count == CASE_COUNT_MAX) {
@@ -38,22 +38,22 @@ int main(int argc, char **argv) {
 		clock_cases,
 		recover_cases,
 		suspect_cases,
-		tenure_cases,
+		lock_cases,
 		node_cases,
-		conformance_target.meets ? engage_cases : &no_case,
+		conformance_target.shared ? engage_cases : &no_case,
 		clean_cases,
 		enrol_cases,
 		orphan_cases,
 		park_cases,
 		edit_cases,
 		list_cases,
-		look_cases,
+		read_cases,
 		conformance_target.write ? transact_cases : no_transact_cases,
 		thread_cases,
 	};
 	size_t count = 0;
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-		count = add(cases, count, parts[i]);
+		count = append_cases(cases, count, parts[i]);
 	}
 	return tap_main(argc, argv, cases, count);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Accepting: what makes a message the same as one before, and that it comes
- * back as it went in.
+ * Accepting: which messages have the same identity, and that a stored message
+ * is read back as it was sent.
  */
 
 #include <stdlib.h>
@@ -59,8 +59,8 @@ static void second_accept(void) {
 	stand_close(&stand);
 }
 
-/* Two messages that differ in one thing only: both are new. */
-static void differ(struct stand *stand, struct parcel *one,
+/* Send two messages that differ in one attribute only: both are new. */
+static void check_both_new(struct stand *stand, struct parcel *one,
 		struct parcel *other) {
 	CHECK_INT(parcel_send(stand, one), POSTERN_OK);
 	CHECK_INT(parcel_send(stand, other), POSTERN_OK);
@@ -77,7 +77,7 @@ static void other_source(void) {
 	parcel_init(&one, &stand, "1", "body");
 	parcel_init(&other, &stand, "1", "body");
 	other.message.source = "warehouse";
-	differ(&stand, &one, &other);
+	check_both_new(&stand, &one, &other);
 	stand_close(&stand);
 }
 
@@ -89,7 +89,7 @@ static void other_channel(void) {
 	parcel_init(&one, &stand, "1", "body");
 	parcel_init(&other, &stand, "1", "body");
 	other.accept.channel = stand.bills;
-	differ(&stand, &one, &other);
+	check_both_new(&stand, &one, &other);
 	stand_close(&stand);
 }
 
@@ -102,7 +102,7 @@ static void source_and_id_are_apart(void) {
 	one.message.source = "a";
 	parcel_init(&other, &stand, "c", "body");
 	other.message.source = "ab";
-	differ(&stand, &one, &other);
+	check_both_new(&stand, &one, &other);
 	stand_close(&stand);
 }
 
@@ -113,9 +113,9 @@ static void bytes_of_ids(void) {
 		"order-1 ",
 		" order-1",
 		"order-01",
-		"caf\xc3\xa9",  /* one character */
-		"cafe\xcc\x81", /* two that look like it */
-		"\xef\xbc\x91", /* a wide digit */
+		"caf\xc3\xa9",  /* one code point */
+		"cafe\xcc\x81", /* the same character as two code points */
+		"\xef\xbc\x91", /* a full-width digit */
 		"1",
 		"%",
 		"_",
@@ -160,8 +160,8 @@ static void twice_in_one_batch(void) {
 	stand_close(&stand);
 }
 
-/* In the order of the batch: the first is nowhere when the second comes, and
-   the third knows that one. */
+/* Items are accepted in the order of the batch: the first is dropped and not
+   stored when the second is accepted, and the third is its duplicate. */
 static void dropped_before_kept(void) {
 	struct stand stand;
 	struct parcel parcels[3];
@@ -206,7 +206,7 @@ static void conflict_keeps_the_first(void) {
 		CHECK_INT(detail.conflicts[0].body_len, 10);
 		CHECK_STR(detail.conflicts[0].transport, "http");
 	}
-	/* The first body is still no conflict. */
+	/* The first body is a duplicate, not a conflict. */
 	parcel_init(&parcel, &stand, "1", "first");
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
 	stand_close(&stand);
@@ -306,7 +306,7 @@ static const struct postern_header full_headers[] = {
 	{ .name = "X-One", .value = "again, \xc3\xbc" },
 };
 
-static void fill(struct postern_message *message) {
+static void set_all_attributes(struct postern_message *message) {
 	message->subject = "";
 	message->time = "2026-01-01T00:00:00Z";
 	message->content_type = "application/json";
@@ -347,7 +347,7 @@ static void comes_back_as_sent(void) {
 	stand_open(&stand, "a", NULL);
 	int64_t received_at = stand_now(&stand);
 	parcel_init(&parcel, &stand, "1", "");
-	fill(&parcel.message);
+	set_all_attributes(&parcel.message);
 	parcel.message.received_at_ms = 5; /* ignored */
 	parcel_add_route(&parcel, stand.handlers[0]);
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
@@ -389,8 +389,8 @@ static void absent_stays_absent(void) {
 	stand_close(&stand);
 }
 
-/* One that has everything, at each place among some that have nothing; of those
-   the first is of a source that is called as its channel. */
+/* One message that has every attribute, at each position among messages that
+   have none; the source of the first of those has the name of its channel. */
 static void own_in_a_batch(void) {
 	static const char *const ids[] = { "1", "2", "3" };
 	for (size_t full = 0; full < 3; full++) {
@@ -400,7 +400,7 @@ static void own_in_a_batch(void) {
 		for (size_t i = 0; i < 3; i++) {
 			parcel_init(&parcels[i], &stand, ids[(i + 3 - full) % 3], "");
 			if (i == full) {
-				fill(&parcels[i].message);
+				set_all_attributes(&parcels[i].message);
 			} else if (i == (full + 1) % 3) {
 				parcels[i].message.source = "orders";
 			}
@@ -419,7 +419,7 @@ static void own_in_a_batch(void) {
 	}
 }
 
-/* A text of `len` bytes, kept until the end of the case. */
+/* Returns a text of `len` bytes that lives until the end of the case. */
 static char *long_text(struct stand *stand, size_t len) {
 	char *text = postern_memory_alloc(stand->memory, len + 1);
 	memset(text, 'x', len);
@@ -539,33 +539,36 @@ static void empty_batch(void) {
 
 const struct tap_case accept_cases[] = {
 	{ "a new message gets a number and the store's time", new_message },
-	{ "second accept of same identity is duplicate", second_accept },
-	{ "same id of another source is another message", other_source },
-	{ "same id in another channel is another message", other_channel },
-	{ "source and id are told apart, not glued together",
+	{ "a second accept of the same identity is a duplicate", second_accept },
+	{ "the same id of another source is another message", other_source },
+	{ "the same id in another channel is another message", other_channel },
+	{ "source and id are compared separately, not concatenated",
 			source_and_id_are_apart },
 	{ "ids are compared byte for byte", bytes_of_ids },
-	{ "same id again in one batch is duplicate, or conflict",
+	{ "the same id again in one batch is a duplicate or a conflict",
 			twice_in_one_batch },
-	{ "what is dropped does not know what follows it in its batch",
+	{ "a dropped message leaves no identity for the rest of its batch",
 			dropped_before_kept },
 	{ "a conflict keeps the first body and is recorded",
 			conflict_keeps_the_first },
-	{ "all conflicts are counted, the first ten are kept",
+	{ "all conflicts are counted, the first ten are recorded",
 			conflicts_are_capped },
 	{ "any other byte or length of the body is a conflict", every_byte_counts },
-	{ "an empty body is a body", empty_body },
-	{ "only the body is compared", only_the_body_is_compared },
-	{ "a message comes back as it was sent, after a crash too",
+	{ "an empty body is valid and differs from a zero byte", empty_body },
+	{ "a copy that differs outside the body is a duplicate",
+			only_the_body_is_compared },
+	{ "a message is read as it was sent, also after a crash",
 			comes_back_as_sent },
-	{ "what a message does not have stays absent", absent_stays_absent },
-	{ "each message of a batch keeps what is its own", own_in_a_batch },
-	{ "a message at its limits is kept whole", largest_message },
+	{ "attributes that a message does not have stay absent",
+			absent_stays_absent },
+	{ "each message of a batch keeps its own attributes", own_in_a_batch },
+	{ "a message at the size limits is stored completely", largest_message },
 	{ "seqs ascend in the order of the batch", seqs_ascend },
-	{ "seqs go on after a crash", seqs_go_on },
-	{ "what was seen is known after a crash", known_after_a_crash },
-	{ "what is done is still a duplicate", known_when_done },
-	{ "a batch may have ten thousand messages", largest_batch },
-	{ "a batch may be empty", empty_batch },
+	{ "seqs continue after a crash", seqs_go_on },
+	{ "a copy after a crash is a duplicate or a conflict",
+			known_after_a_crash },
+	{ "a copy of a done message is a duplicate", known_when_done },
+	{ "a batch can have ten thousand messages", largest_batch },
+	{ "an empty batch succeeds", empty_batch },
 	{ 0 },
 };

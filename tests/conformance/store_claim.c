@@ -167,9 +167,9 @@ static void max_of_bytes(void) {
 		.bytes_max = 25,
 	};
 	CHECK_INT(stand_claim_full(&stand, &claim).count, 3);
-	claim.bytes_max = 20; /* two bodies reach it, the third passes it */
+	claim.bytes_max = 20; /* two bodies equal it, the third exceeds it */
 	CHECK_INT(stand_claim_full(&stand, &claim).count, 3);
-	claim.bytes_max = 5; /* a body longer than this is claimed too */
+	claim.bytes_max = 5; /* one body is claimed even if it is longer */
 	CHECK_INT(stand_claim_full(&stand, &claim).count, 1);
 	claim.bytes_max = 1000;
 	CHECK_INT(stand_claim_full(&stand, &claim).count, 13);
@@ -190,7 +190,7 @@ static void more_than_there_are(void) {
 static void oldest_due_first(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
-	/* The later a message came, the sooner it is due again. */
+	/* The later a message was accepted, the sooner it is due again. */
 	int64_t first = stand_accept_many(&stand, 20, stand.handlers[0]);
 	struct postern_claims claims = stand_claim(&stand, stand.handlers[0], 20);
 	for (size_t i = 0; i < claims.count; i++) {
@@ -219,8 +219,8 @@ static void oldest_due_first(void) {
 	stand_close(&stand);
 }
 
-/* Make a delivery due again after so long. */
-static void snooze(struct stand *stand, int64_t handler, int64_t delay_ms) {
+/* Claim one delivery and make it due again after `delay_ms`. */
+static void snooze_one(struct stand *stand, int64_t handler, int64_t delay_ms) {
 	struct postern_claims claims = stand_claim(stand, handler, 1);
 	if (CHECK_INT(claims.count, 1)) {
 		CHECK_INT(stand_settle(stand,
@@ -249,9 +249,9 @@ static void next_due(void) {
 		static const char *const ids[] = { "1", "2", "3" };
 		static const int64_t delays[] = { 300, 200, 100 };
 		stand_accept(&stand, ids[i], stand.handlers[i]);
-		snooze(&stand, stand.handlers[i], delays[i]);
+		snooze_one(&stand, stand.handlers[i], delays[i]);
 	}
-	/* The third one is due sooner, but it is not wanted. */
+	/* The third delivery is due sooner, but its handler is not wanted. */
 	CHECK_INT(stand_claim_wants(&stand, wants, 2, 10).next_due_ms, 200);
 	fake_clock_advance(&stand.clock, 150);
 	CHECK_INT(stand_claim_wants(&stand, wants, 2, 10).next_due_ms, 50);
@@ -336,20 +336,23 @@ static void alias_is_paused(void) {
 }
 
 const struct tap_case claim_cases[] = {
-	{ "a claim leases a delivery and brings its message", claimed_whole },
+	{ "a claim leases a delivery and returns its message", claimed_whole },
 	{ "a delivery is claimed once", claimed_once },
-	{ "fences grow by one with every claim, whatever happened between",
+	{ "the fence grows by one with every claim, however the lease ended",
 			fences_grow },
-	{ "a claim takes nothing of handlers it does not want", unwanted },
-	{ "a claim takes no more of a handler than it wants", max_of_a_handler },
-	{ "a claim takes no more in all than it may", max_in_all },
-	{ "a claim stops after the body that passes its bytes", max_of_bytes },
-	{ "a claim takes what there is", more_than_there_are },
-	{ "what has been due longest is claimed first", oldest_due_first },
-	{ "a claim says when the next wanted delivery is due", next_due },
-	{ "a claim says that more is due now", next_due_now },
-	{ "a paused handler gets nothing and holds up nobody", paused },
-	{ "a paused handler can settle what it has", paused_settles },
+	{ "a claim returns no delivery of a handler it does not want", unwanted },
+	{ "a claim returns at most the wanted number for each handler",
+			max_of_a_handler },
+	{ "a claim returns at most its maximum in all", max_in_all },
+	{ "a claim stops after the body that exceeds its bytes", max_of_bytes },
+	{ "a claim without limits returns every due delivery",
+			more_than_there_are },
+	{ "the delivery that has been due longest is claimed first",
+			oldest_due_first },
+	{ "a claim reports when the next wanted delivery is due", next_due },
+	{ "a claim reports that more deliveries are due now", next_due_now },
+	{ "a paused handler gets no delivery and delays no other handler", paused },
+	{ "a paused handler can settle its leases", paused_settles },
 	{ "a delivery of an alias is claimed and settled under its own id",
 			alias_is_claimed },
 	{ "an alias is paused with its handler", alias_is_paused },

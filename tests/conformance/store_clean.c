@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Cleaning: what goes when its time has come, and what stays whatever the
- * time. The memory of a message outlives it, and never the other way round.
+ * Cleanup: what is removed when its retention has passed, and what is kept
+ * forever. The remembered id outlives its message, never the other way round.
  */
 
 #include "conformance/cases.h"
@@ -17,7 +17,7 @@ struct total {
 	size_t calls;
 };
 
-/* Clean to the end, in batches of `max` messages and `bytes_max` bytes. Each
+/* Clean up completely, in batches of `max` messages and `bytes_max` bytes. Each
    body has at least `body_len` bytes. */
 static struct total clean_bounded(struct stand *stand, int64_t dedupe_ms,
 		size_t max, size_t bytes_max, size_t body_len) {
@@ -34,11 +34,12 @@ static struct total clean_bounded(struct stand *stand, int64_t dedupe_ms,
 	};
 	struct total total = { 0 };
 	do {
-		CHECK_OK(stand->ops->clean(stand->store, &cleaning, &stand->error),
+		CHECK_OK(stand->ops->clean(stand->store, &cleaning,
+						 &stand->error),
 				&stand->error);
 		CHECK(cleaning.messages <= max);
 		CHECK(cleaning.keys <= max);
-		/* All but the last one fit. */
+		/* All but the last message of a batch fit into bytes_max. */
 		CHECK(cleaning.messages < 2 ||
 				(cleaning.messages - 1) * body_len <= bytes_max);
 		total.messages += cleaning.messages;
@@ -49,7 +50,8 @@ static struct total clean_bounded(struct stand *stand, int64_t dedupe_ms,
 	return total;
 }
 
-static struct total clean(struct stand *stand, int64_t dedupe_ms, size_t max) {
+static struct total clean_all_of(struct stand *stand, int64_t dedupe_ms,
+		size_t max) {
 	return clean_bounded(stand, dedupe_ms, max, SIZE_MAX, 0);
 }
 
@@ -61,7 +63,7 @@ static int64_t accept_ended(struct stand *stand, const char *id,
 	return seq;
 }
 
-static bool is_there(struct stand *stand, int64_t seq) {
+static bool message_exists(struct stand *stand, int64_t seq) {
 	struct postern_detail detail;
 	int r = stand->ops->get(stand->store, seq, stand->memory, &detail,
 			&stand->error);
@@ -69,7 +71,7 @@ static bool is_there(struct stand *stand, int64_t seq) {
 	return r == POSTERN_OK;
 }
 
-static int send_again(struct stand *stand, const char *id, const char *body,
+static int send_copy(struct stand *stand, const char *id, const char *body,
 		int64_t *seq_out) {
 	struct parcel parcel;
 	parcel_init(&parcel, stand, id, body);
@@ -79,7 +81,7 @@ static int send_again(struct stand *stand, const char *id, const char *body,
 	return code;
 }
 
-/* As stand_accept() sends it. */
+/* The body of a stored message, as a text. */
 static const char *body_of(struct stand *stand, int64_t seq) {
 	struct postern_detail detail = stand_get(stand, seq);
 	char *text =
@@ -95,14 +97,14 @@ static void goes_when_ended(void) {
 	int64_t done = accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
 	int64_t discarded = accept_ended(&stand, "2", POSTERN_SETTLE_DISCARDED);
 	fake_clock_advance(&stand.clock, PAYLOAD_MS - 1);
-	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 0);
-	CHECK(is_there(&stand, done));
+	CHECK_INT(clean_all_of(&stand, DEDUPE_MS, 100).messages, 0);
+	CHECK(message_exists(&stand, done));
 	fake_clock_advance(&stand.clock, 1);
-	struct total total = clean(&stand, DEDUPE_MS, 100);
+	struct total total = clean_all_of(&stand, DEDUPE_MS, 100);
 	CHECK_INT(total.messages, 2);
 	CHECK_INT(total.keys, 0);
-	CHECK(!is_there(&stand, done));
-	CHECK(!is_there(&stand, discarded));
+	CHECK(!message_exists(&stand, done));
+	CHECK(!message_exists(&stand, discarded));
 	struct postern_filter all = { .size = sizeof all, .limit = 10 };
 	CHECK_INT(stand_list(&stand, &all).count, 0);
 	int64_t found[4];
@@ -111,7 +113,7 @@ static void goes_when_ended(void) {
 					 &stand.error),
 			&stand.error);
 	CHECK_INT(count, 0);
-	/* What was counted stays counted. */
+	/* Cleanup does not change the counters. */
 	CHECK_INT(stand_handler_stats(&stand, "a").done, 1);
 	CHECK_INT(stand_channel_stats(&stand, "orders").accepted, 2);
 	stand_close(&stand);
@@ -134,9 +136,9 @@ static void counts_from_the_end(void) {
 					  POSTERN_SETTLE_DONE),
 			POSTERN_OK);
 	fake_clock_advance(&stand.clock, PAYLOAD_MS - 1);
-	CHECK_INT(clean(&stand, -1, 100).messages, 0);
+	CHECK_INT(clean_all_of(&stand, -1, 100).messages, 0);
 	fake_clock_advance(&stand.clock, 1);
-	CHECK_INT(clean(&stand, -1, 100).messages, 1);
+	CHECK_INT(clean_all_of(&stand, -1, 100).messages, 1);
 	stand_close(&stand);
 }
 
@@ -150,14 +152,14 @@ static void what_stays(void) {
 		stand_park(&stand, "parked"),
 	};
 	fake_clock_advance(&stand.clock, 100 * DEDUPE_MS);
-	struct total total = clean(&stand, DEDUPE_MS, 100);
+	struct total total = clean_all_of(&stand, DEDUPE_MS, 100);
 	CHECK_INT(total.messages, 0);
 	CHECK_INT(total.keys, 0);
 	for (size_t i = 0; i < sizeof seqs / sizeof seqs[0]; i++) {
-		CHECK(is_there(&stand, seqs[i]));
+		CHECK(message_exists(&stand, seqs[i]));
 	}
 	int64_t again;
-	CHECK_INT(send_again(&stand, "pending", body_of(&stand, seqs[1]), &again),
+	CHECK_INT(send_copy(&stand, "pending", body_of(&stand, seqs[1]), &again),
 			POSTERN_E_DUPLICATE);
 	CHECK_INT(again, seqs[1]);
 	stand_close(&stand);
@@ -179,7 +181,7 @@ static void one_of_two_is_poisoned(void) {
 					  POSTERN_SETTLE_DONE),
 			POSTERN_OK);
 	fake_clock_advance(&stand.clock, 100 * DEDUPE_MS);
-	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 0);
+	CHECK_INT(clean_all_of(&stand, DEDUPE_MS, 100).messages, 0);
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_POISONED);
 	CHECK_INT(stand_state(&stand, seq, "b"), POSTERN_STATE_DONE);
 	stand_close(&stand);
@@ -191,14 +193,14 @@ static void remembered(void) {
 	int64_t seq = accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
 	const char *body = body_of(&stand, seq);
 	fake_clock_advance(&stand.clock, DEDUPE_MS - 1);
-	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 1);
+	CHECK_INT(clean_all_of(&stand, DEDUPE_MS, 100).messages, 1);
 	int64_t again = 0;
-	CHECK_INT(send_again(&stand, "1", body, &again), POSTERN_E_DUPLICATE);
+	CHECK_INT(send_copy(&stand, "1", body, &again), POSTERN_E_DUPLICATE);
 	CHECK_INT(again, seq);
-	CHECK_INT(send_again(&stand, "1", "another", &again), POSTERN_E_CONFLICT);
+	CHECK_INT(send_copy(&stand, "1", "another", &again), POSTERN_E_CONFLICT);
 	CHECK_INT(again, seq);
-	/* A copy does not bring it back. */
-	CHECK(!is_there(&stand, seq));
+	/* A copy does not restore the message. */
+	CHECK(!message_exists(&stand, seq));
 	CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 0);
 	stand_close(&stand);
 }
@@ -208,12 +210,12 @@ static void forgotten(void) {
 	stand_open(&stand, "a", NULL);
 	int64_t seq = accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
 	fake_clock_advance(&stand.clock, PAYLOAD_MS);
-	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 1);
+	CHECK_INT(clean_all_of(&stand, DEDUPE_MS, 100).messages, 1);
 	int64_t again = 0;
-	CHECK_INT(send_again(&stand, "1", "copy", &again), POSTERN_E_CONFLICT);
+	CHECK_INT(send_copy(&stand, "1", "copy", &again), POSTERN_E_CONFLICT);
 	fake_clock_advance(&stand.clock, DEDUPE_MS - PAYLOAD_MS);
-	CHECK_INT(clean(&stand, DEDUPE_MS, 100).keys, 1);
-	CHECK_INT(send_again(&stand, "1", "copy", &again), POSTERN_OK);
+	CHECK_INT(clean_all_of(&stand, DEDUPE_MS, 100).keys, 1);
+	CHECK_INT(send_copy(&stand, "1", "copy", &again), POSTERN_OK);
 	CHECK(again > seq);
 	CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 1);
 	CHECK_INT(stand_get(&stand, again).conflict_count, 0);
@@ -225,7 +227,7 @@ static void both_at_once(void) {
 	stand_open(&stand, "a", NULL);
 	accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
 	fake_clock_advance(&stand.clock, DEDUPE_MS);
-	struct total total = clean(&stand, DEDUPE_MS, 100);
+	struct total total = clean_all_of(&stand, DEDUPE_MS, 100);
 	CHECK_INT(total.messages, 1);
 	CHECK_INT(total.keys, 1);
 	stand_close(&stand);
@@ -236,11 +238,11 @@ static void remembered_for_good(void) {
 	stand_open(&stand, "a", NULL);
 	accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
 	fake_clock_advance(&stand.clock, 1000 * DEDUPE_MS);
-	struct total total = clean(&stand, -1, 100);
+	struct total total = clean_all_of(&stand, -1, 100);
 	CHECK_INT(total.messages, 1);
 	CHECK_INT(total.keys, 0);
 	int64_t again;
-	CHECK_INT(send_again(&stand, "1", "another", &again), POSTERN_E_CONFLICT);
+	CHECK_INT(send_copy(&stand, "1", "another", &again), POSTERN_E_CONFLICT);
 	stand_close(&stand);
 }
 
@@ -257,15 +259,15 @@ static void other_channels(void) {
 			POSTERN_OK);
 	int64_t seq = accept_ended(&stand, "2", POSTERN_SETTLE_DONE);
 	fake_clock_advance(&stand.clock, 100 * DEDUPE_MS);
-	struct total total = clean(&stand, DEDUPE_MS, 100);
+	struct total total = clean_all_of(&stand, DEDUPE_MS, 100);
 	CHECK_INT(total.messages, 1);
 	CHECK_INT(total.keys, 1);
-	CHECK(is_there(&stand, parcel.accept.seq));
-	CHECK(!is_there(&stand, seq));
+	CHECK(message_exists(&stand, parcel.accept.seq));
+	CHECK(!message_exists(&stand, seq));
 	stand_close(&stand);
 }
 
-/* Every fifth one is open. */
+/* Every fifth message is open. */
 static void clean_in_batches(int count, size_t max) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
@@ -279,7 +281,7 @@ static void clean_in_batches(int count, size_t max) {
 		}
 	}
 	fake_clock_advance(&stand.clock, DEDUPE_MS);
-	struct total total = clean(&stand, DEDUPE_MS, max);
+	struct total total = clean_all_of(&stand, DEDUPE_MS, max);
 	CHECK_INT(total.messages, count / 5 * 4);
 	CHECK_INT(total.keys, count / 5 * 4);
 	CHECK(total.calls >= ((size_t)count + max - 1) / max);
@@ -291,14 +293,14 @@ static void in_batches(void) {
 	clean_in_batches(25, 3);
 }
 
-/* More than a store has on one page. */
+/* More rows than a store reads at once. */
 static void over_pages(void) {
 	clean_in_batches(300, 50);
 }
 
 #define LARGE_LEN 10000
 
-/* Each has a body of LARGE_LEN bytes; every fifth one stays open. */
+/* Accept messages with bodies of LARGE_LEN bytes; every fifth stays open. */
 static void accept_large(struct stand *stand, int count) {
 	char *body = postern_memory_alloc(stand->memory, LARGE_LEN + 1);
 	memset(body, 'b', LARGE_LEN);
@@ -346,7 +348,7 @@ static void never_again(void) {
 	accept_ended(&stand, "1", POSTERN_SETTLE_DONE);
 	int64_t last = accept_ended(&stand, "2", POSTERN_SETTLE_DONE);
 	fake_clock_advance(&stand.clock, DEDUPE_MS);
-	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 2);
+	CHECK_INT(clean_all_of(&stand, DEDUPE_MS, 100).messages, 2);
 	stand_crash(&stand);
 	stand_enrol_one(&stand, "a", NULL);
 	CHECK(stand_accept(&stand, "3", stand.handlers[0]) > last);
@@ -362,8 +364,8 @@ static void wrong_clock(void) {
 	fake_clock_jump(&stand.clock, -1000 * DEDUPE_MS);
 	accept_ended(&stand, "3", POSTERN_SETTLE_DONE);
 	fake_clock_advance(&stand.clock, PAYLOAD_MS);
-	CHECK_INT(clean(&stand, DEDUPE_MS, 100).messages, 2);
-	CHECK(is_there(&stand, future));
+	CHECK_INT(clean_all_of(&stand, DEDUPE_MS, 100).messages, 2);
+	CHECK(message_exists(&stand, future));
 	stand_close(&stand);
 }
 
@@ -378,7 +380,7 @@ static void handlers_after(void) {
 			stand_finish(&stand, seq, stand.handlers[0], POSTERN_SETTLE_DONE);
 		}
 		fake_clock_advance(&stand.clock, DEDUPE_MS);
-		struct total total = clean(&stand, DEDUPE_MS, 4);
+		struct total total = clean_all_of(&stand, DEDUPE_MS, 4);
 		CHECK_INT(total.messages, 10);
 		CHECK_INT(total.keys, 10);
 	}
@@ -388,25 +390,27 @@ static void handlers_after(void) {
 }
 
 const struct tap_case clean_cases[] = {
-	{ "a message goes when it has ended for long enough", goes_when_ended },
-	{ "a message's time counts from its last delivery's end",
+	{ "a message is removed when its retention has passed", goes_when_ended },
+	{ "a message's retention starts when its last delivery ends",
 			counts_from_the_end },
-	{ "what is open, parked or poisoned stays", what_stays },
-	{ "a message with one poisoned delivery stays", one_of_two_is_poisoned },
-	{ "a message that is gone is remembered", remembered },
-	{ "a message that is forgotten is new again", forgotten },
-	{ "message and memory go together when both are due", both_at_once },
-	{ "memory without an end is kept for good", remembered_for_good },
-	{ "a channel without a rule keeps everything", other_channels },
-	{ "cleaning is bounded, and goes on where it ended", in_batches },
-	{ "cleaning is bounded by the bytes of the bodies it removes",
+	{ "open, parked and poisoned messages are kept", what_stays },
+	{ "a message with one poisoned delivery is kept", one_of_two_is_poisoned },
+	{ "the id of a removed message is remembered", remembered },
+	{ "a message whose id is no longer remembered is new", forgotten },
+	{ "message and remembered id are removed together if both are due",
+			both_at_once },
+	{ "remembered ids without a retention are kept forever",
+			remembered_for_good },
+	{ "a channel without a retention rule keeps everything", other_channels },
+	{ "a cleanup batch is bounded, and the next one continues", in_batches },
+	{ "a cleanup batch is bounded by the bytes of its bodies",
 			bounded_by_bytes },
-	{ "cleaning removes a body that is larger than a batch",
+	{ "cleanup removes a body that is larger than a batch",
 			larger_than_a_batch },
-	{ "cleaning passes over nothing, however much there is", over_pages },
-	{ "the number of a message that is gone is never given again",
-			never_again },
-	{ "a message from the future holds up no other", wrong_clock },
-	{ "a store goes on as before after it was cleaned", handlers_after },
+	{ "cleanup removes everything due, however many messages there are",
+			over_pages },
+	{ "the number of a removed message is never reused", never_again },
+	{ "a message with a time in the future delays no other", wrong_clock },
+	{ "a store works as before after a cleanup", handlers_after },
 	{ 0 },
 };

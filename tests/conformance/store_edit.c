@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Editing: what an operator may do to deliveries and handlers by hand.
+ * Editing: what an operator can do to deliveries and handlers.
  */
 
 #include "conformance/cases.h"
 #include "conformance/stand.h"
 
-/* End the only delivery of "a" after two failures. */
-static void end(struct stand *stand, int64_t seq, enum postern_settle_to to) {
+/* End the only delivery of "a", with two failures. */
+static void end_delivery(struct stand *stand, int64_t seq,
+		enum postern_settle_to to) {
 	CHECK_INT(stand_claim(stand, stand->handlers[0], 1).count, 1);
 	CHECK_INT(stand_settle(stand,
 					  (struct postern_settlement){
@@ -22,21 +23,23 @@ static void end(struct stand *stand, int64_t seq, enum postern_settle_to to) {
 			POSTERN_OK);
 }
 
-/* A delivery of "a" in this state, made by one claim under fence 1 unless it
-   is pending. */
-static int64_t open_in(struct stand *stand, enum postern_state state) {
+/* Open a store with a delivery of "a" in this state, claimed once under fence 1
+   unless it is pending. */
+static int64_t open_in_state(struct stand *stand, enum postern_state state) {
 	stand_open(stand, "a", "b", NULL);
 	int64_t seq = stand_accept(stand, "1", stand->handlers[0]);
 	switch (state) {
 	case POSTERN_STATE_LEASED:
 		CHECK_INT(stand_claim(stand, stand->handlers[0], 1).count, 1);
 		break;
-	case POSTERN_STATE_DONE: end(stand, seq, POSTERN_SETTLE_DONE); break;
+	case POSTERN_STATE_DONE:
+		end_delivery(stand, seq, POSTERN_SETTLE_DONE);
+		break;
 	case POSTERN_STATE_POISONED:
-		end(stand, seq, POSTERN_SETTLE_POISONED);
+		end_delivery(stand, seq, POSTERN_SETTLE_POISONED);
 		break;
 	case POSTERN_STATE_DISCARDED:
-		end(stand, seq, POSTERN_SETTLE_DISCARDED);
+		end_delivery(stand, seq, POSTERN_SETTLE_DISCARDED);
 		break;
 	default: break;
 	}
@@ -53,7 +56,7 @@ static void retry_opens(void) {
 	for (size_t i = 0; i < 2; i++) {
 		struct stand stand;
 		uint64_t count = 0;
-		int64_t seq = open_in(&stand, states[i]);
+		int64_t seq = open_in_state(&stand, states[i]);
 		CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", &count),
 				&stand.error);
 		CHECK_INT(count, 1);
@@ -80,7 +83,7 @@ static void retry_opens(void) {
 static void retry_makes_due(void) {
 	struct stand stand;
 	uint64_t count = 0;
-	int64_t seq = open_in(&stand, POSTERN_STATE_LEASED);
+	int64_t seq = open_in_state(&stand, POSTERN_STATE_LEASED);
 	CHECK_INT(stand_settle(&stand,
 					  (struct postern_settlement){
 							  .seq = seq,
@@ -112,7 +115,7 @@ static void discard_ends(void) {
 	for (size_t i = 0; i < 2; i++) {
 		struct stand stand;
 		uint64_t count = 0;
-		int64_t seq = open_in(&stand, states[i]);
+		int64_t seq = open_in_state(&stand, states[i]);
 		uint64_t fence = stand_row(&stand, seq, "a").fence;
 		CHECK_OK(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, "a", &count),
 				&stand.error);
@@ -130,7 +133,7 @@ static void discard_ends(void) {
 static void discard_twice(void) {
 	struct stand stand;
 	uint64_t count = 7;
-	int64_t seq = open_in(&stand, POSTERN_STATE_DISCARDED);
+	int64_t seq = open_in_state(&stand, POSTERN_STATE_DISCARDED);
 	int64_t finished_at = stand_row(&stand, seq, "a").finished_at_ms;
 	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, "a", &count),
 			&stand.error);
@@ -142,7 +145,7 @@ static void discard_twice(void) {
 
 static void busy(void) {
 	struct stand stand;
-	int64_t seq = open_in(&stand, POSTERN_STATE_LEASED);
+	int64_t seq = open_in_state(&stand, POSTERN_STATE_LEASED);
 	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
 			POSTERN_E_BUSY);
 	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, "a", NULL),
@@ -155,7 +158,7 @@ static void busy(void) {
 
 static void done_stays(void) {
 	struct stand stand;
-	int64_t seq = open_in(&stand, POSTERN_STATE_DONE);
+	int64_t seq = open_in_state(&stand, POSTERN_STATE_DONE);
 	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
 			POSTERN_E_INVALID);
 	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, "a", NULL),
@@ -180,11 +183,11 @@ static void not_there(void) {
 		POSTERN_EDIT_DISCARD,
 	};
 	struct stand stand;
-	int64_t seq = open_in(&stand, POSTERN_STATE_PENDING);
+	int64_t seq = open_in_state(&stand, POSTERN_STATE_PENDING);
 	for (size_t i = 0; i < 2; i++) {
 		CHECK_INT(stand_edit(&stand, kinds[i], seq, "b", NULL),
 				POSTERN_E_NOTFOUND);
-		CHECK_INT(stand_edit(&stand, kinds[i], seq, "never heard", NULL),
+		CHECK_INT(stand_edit(&stand, kinds[i], seq, "unknown", NULL),
 				POSTERN_E_NOTFOUND);
 		CHECK_INT(stand_edit(&stand, kinds[i], seq, "", NULL),
 				POSTERN_E_NOTFOUND);
@@ -203,7 +206,7 @@ static void not_there(void) {
 
 static void by_any_name(void) {
 	struct stand stand;
-	int64_t seq = open_in(&stand, POSTERN_STATE_POISONED);
+	int64_t seq = open_in_state(&stand, POSTERN_STATE_POISONED);
 	stand_enrol_one(&stand, "new", "a");
 	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
 			&stand.error);
@@ -224,7 +227,7 @@ static void of_an_alias(void) {
 	stand_finish(&stand, seq, stand.handlers[0], POSTERN_SETTLE_DONE);
 	stand_finish(&stand, seq, stand.handlers[1], POSTERN_SETTLE_POISONED);
 	stand_enrol_one(&stand, "new", "old");
-	/* Of two the one that can be retried is meant. */
+	/* Of the two deliveries, the one that can be retried is retried. */
 	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "new", NULL),
 			&stand.error);
 	CHECK_INT(stand_claim(&stand, stand.handlers[1], 1).count, 1);
@@ -234,7 +237,7 @@ static void of_an_alias(void) {
 
 static void dry_run_of_one(void) {
 	struct stand stand;
-	int64_t seq = open_in(&stand, POSTERN_STATE_POISONED);
+	int64_t seq = open_in_state(&stand, POSTERN_STATE_POISONED);
 	struct postern_edit edit = {
 		.kind = POSTERN_EDIT_RETRY,
 		.seq = seq,
@@ -247,8 +250,8 @@ static void dry_run_of_one(void) {
 	stand_close(&stand);
 }
 
-/* Six messages of "a": two pending, two poisoned, one done, one leased; and
-   one that is parked. */
+/* Six messages of "a": two pending, two poisoned, one done, one leased; and one
+   parked message. */
 static void open_mixed(struct stand *stand) {
 	stand_open(stand, "a", "b", NULL);
 	int64_t first = stand_accept_many(stand, 6, stand->handlers[0]);
@@ -292,7 +295,7 @@ static void many_that_allow_it(void) {
 	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_DISCARD, &filter, false,
 					 &count),
 			&stand.error);
-	CHECK_INT(count, 5); /* the parked one too */
+	CHECK_INT(count, 5); /* also the parked one */
 	struct postern_handler_stats stats = stand_handler_stats(&stand, "a");
 	CHECK_INT(stats.pending, 0);
 	CHECK_INT(stats.leased, 1);
@@ -337,7 +340,7 @@ static void many_of_a_handler(void) {
 					 &count),
 			&stand.error);
 	CHECK_INT(count, 1);
-	filter.handler = "never heard";
+	filter.handler = "unknown";
 	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_DISCARD, &filter, false,
 					 &count),
 			&stand.error);
@@ -356,7 +359,7 @@ static void only_parked(void) {
 			&stand.error);
 	CHECK_INT(count, 1);
 	CHECK_INT(stand_handler_stats(&stand, "a").discarded, 0);
-	/* What was parked has no handler that could be retried. */
+	/* A message that was parked has no handler to be retried. */
 	filter.state = POSTERN_STATE_DISCARDED;
 	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_RETRY, &filter, false, &count),
 			&stand.error);
@@ -403,28 +406,29 @@ static void paused_for_good(void) {
 }
 
 const struct tap_case edit_cases[] = {
-	{ "retry opens what is poisoned or discarded, with no failures",
+	{ "retry reopens a poisoned or discarded delivery without failures",
 			retry_opens },
 	{ "retry makes a pending delivery due and keeps its failures",
 			retry_makes_due },
-	{ "discard ends what is pending or poisoned", discard_ends },
-	{ "discarding twice acts once", discard_twice },
-	{ "what is leased is busy", busy },
-	{ "what is done is neither retried nor discarded", done_stays },
-	{ "what is parked is not retried", parked_is_not_retried },
-	{ "editing a delivery that is not there says so", not_there },
-	{ "a delivery is edited by any key of its handler", by_any_name },
-	{ "a delivery of an alias is edited by its handler's key", of_an_alias },
+	{ "discard ends a pending or poisoned delivery", discard_ends },
+	{ "a second discard changes nothing", discard_twice },
+	{ "editing a leased delivery fails as busy", busy },
+	{ "a done delivery is neither retried nor discarded", done_stays },
+	{ "a parked message is not retried", parked_is_not_retried },
+	{ "editing a delivery that does not exist fails as not found", not_there },
+	{ "a delivery can be edited by any key of its handler", by_any_name },
+	{ "a delivery of an alias can be edited by its handler's key",
+			of_an_alias },
 	{ "a dry run changes nothing", dry_run_of_one },
-	{ "many are retried by filter, after a dry run that counts them",
-			many_retried },
-	{ "an edit by filter skips those whose state does not allow it",
+	{ "a retry by filter changes what its dry run counted", many_retried },
+	{ "an edit by filter skips deliveries whose state does not allow it",
 			many_that_allow_it },
 	{ "an edit by filter stops at its limit", many_with_a_limit },
-	{ "an edit by filter touches only what matches", many_of_a_handler },
+	{ "an edit by filter changes only matching deliveries", many_of_a_handler },
 	{ "parked messages are discarded by filter, not retried", only_parked },
-	{ "pausing and resuming twice is fine", pause_twice },
-	{ "a handler the store does not know cannot be paused", pause_unknown },
-	{ "a paused handler is paused after a crash", paused_for_good },
+	{ "a second pause or resume changes nothing", pause_twice },
+	{ "pausing a handler that the store does not know fails as not found",
+			pause_unknown },
+	{ "a paused handler is still paused after a crash", paused_for_good },
 	{ 0 },
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Enrolling: that a key names one stored handler for good, and what becomes of
+ * Enrolling: a key names the same stored handler forever; and what happens to
  * former keys.
  */
 
@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-static struct stand_handler enrol(struct stand *stand, const char *key,
+static struct stand_handler enrol_key(struct stand *stand, const char *key,
 		const char *legacy_keys) {
 	struct stand_handler handler = { .key = key, .legacy_keys = legacy_keys };
 	CHECK_OK(stand_enrol(stand, &handler, 1), &stand->error);
@@ -50,28 +50,28 @@ static void ids_are_for_good(void) {
 static void keys_are_bytes(void) {
 	struct stand stand;
 	stand_open(&stand, "order", NULL);
-	CHECK(enrol(&stand, "Order", NULL).id != stand.handlers[0]);
-	CHECK(enrol(&stand, "order/1", NULL).id != stand.handlers[0]);
+	CHECK(enrol_key(&stand, "Order", NULL).id != stand.handlers[0]);
+	CHECK(enrol_key(&stand, "order/1", NULL).id != stand.handlers[0]);
 	stand_close(&stand);
 }
 
 static void both_unknown(void) {
 	struct stand stand;
 	stand_open(&stand, NULL);
-	struct stand_handler handler = enrol(&stand, "new", "old older");
+	struct stand_handler handler = enrol_key(&stand, "new", "old older");
 	stand_crash(&stand);
-	CHECK_INT(enrol(&stand, "old", NULL).id, handler.id);
-	CHECK_INT(enrol(&stand, "older", NULL).id, handler.id);
-	CHECK_INT(enrol(&stand, "new", NULL).id, handler.id);
+	CHECK_INT(enrol_key(&stand, "old", NULL).id, handler.id);
+	CHECK_INT(enrol_key(&stand, "older", NULL).id, handler.id);
+	CHECK_INT(enrol_key(&stand, "new", NULL).id, handler.id);
 	stand_close(&stand);
 }
 
 static void legacy_unknown(void) {
 	struct stand stand;
 	stand_open(&stand, "new", NULL);
-	struct stand_handler handler = enrol(&stand, "new", "old");
+	struct stand_handler handler = enrol_key(&stand, "new", "old");
 	CHECK_INT(handler.id, stand.handlers[0]);
-	CHECK_INT(enrol(&stand, "old", NULL).id, handler.id);
+	CHECK_INT(enrol_key(&stand, "old", NULL).id, handler.id);
 	stand_close(&stand);
 }
 
@@ -80,7 +80,7 @@ static void renamed(void) {
 	stand_open(&stand, "old", NULL);
 	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
 	stand_crash(&stand);
-	struct stand_handler handler = enrol(&stand, "new", "old");
+	struct stand_handler handler = enrol_key(&stand, "new", "old");
 	CHECK_INT(handler.id, stand.handlers[0]);
 	CHECK_INT(stand_claim(&stand, handler.id, 1).count, 1);
 	CHECK_INT(stand_state(&stand, seq, "new"), POSTERN_STATE_LEASED);
@@ -90,32 +90,31 @@ static void renamed(void) {
 static void legacy_key_left(void) {
 	struct stand stand;
 	stand_open(&stand, "old", NULL);
-	enrol(&stand, "new", "old");
+	enrol_key(&stand, "new", "old");
 	stand_crash(&stand);
-	CHECK_INT(enrol(&stand, "new", NULL).id, stand.handlers[0]);
+	CHECK_INT(enrol_key(&stand, "new", NULL).id, stand.handlers[0]);
 	stand_crash(&stand);
-	CHECK_INT(enrol(&stand, "new", NULL).id, stand.handlers[0]);
-	CHECK_INT(enrol(&stand, "old", NULL).id, stand.handlers[0]);
+	CHECK_INT(enrol_key(&stand, "new", NULL).id, stand.handlers[0]);
+	CHECK_INT(enrol_key(&stand, "old", NULL).id, stand.handlers[0]);
 	stand_close(&stand);
 }
 
 static void renamed_twice(void) {
 	struct stand stand;
 	stand_open(&stand, "first", NULL);
-	CHECK_INT(enrol(&stand, "second", "first").id, stand.handlers[0]);
-	CHECK_INT(enrol(&stand, "third", "second").id, stand.handlers[0]);
-	CHECK_INT(enrol(&stand, "fourth", "first second third").id,
+	CHECK_INT(enrol_key(&stand, "second", "first").id, stand.handlers[0]);
+	CHECK_INT(enrol_key(&stand, "third", "second").id, stand.handlers[0]);
+	CHECK_INT(enrol_key(&stand, "fourth", "first second third").id,
 			stand.handlers[0]);
 	stand_close(&stand);
 }
 
-/* A delivery that is sent to this id is claimed by the handler with this key.
- */
-static void check_claims_under(struct stand *stand, const char *key,
+/* A delivery for this handler id is claimed by the handler with this key. */
+static void check_claimed_by_key(struct stand *stand, const char *key,
 		int64_t id) {
 	static int number;
 	char text[16];
-	int64_t handler = enrol(stand, key, NULL).id;
+	int64_t handler = enrol_key(stand, key, NULL).id;
 	(void)snprintf(text, sizeof text, "a%d", ++number);
 	int64_t seq = stand_accept(stand, text, id);
 	struct postern_claims claims = stand_claim(stand, handler, 10);
@@ -127,21 +126,21 @@ static void check_claims_under(struct stand *stand, const char *key,
 static void becomes_an_alias(void) {
 	struct stand stand;
 	stand_open(&stand, "new", "old", NULL);
-	struct stand_handler handler = enrol(&stand, "new", "old");
+	struct stand_handler handler = enrol_key(&stand, "new", "old");
 	CHECK_INT(handler.id, stand.handlers[0]);
-	check_claims_under(&stand, "new", stand.handlers[1]);
+	check_claimed_by_key(&stand, "new", stand.handlers[1]);
 	stand_close(&stand);
 }
 
 static void alias_for_good(void) {
 	struct stand stand;
 	stand_open(&stand, "new", "old", NULL);
-	enrol(&stand, "new", "old");
+	enrol_key(&stand, "new", "old");
 	stand_crash(&stand);
 	for (int i = 0; i < 2; i++) {
-		struct stand_handler handler = enrol(&stand, "new", NULL);
+		struct stand_handler handler = enrol_key(&stand, "new", NULL);
 		CHECK_INT(handler.id, stand.handlers[0]);
-		check_claims_under(&stand, "new", stand.handlers[1]);
+		check_claimed_by_key(&stand, "new", stand.handlers[1]);
 	}
 	stand_close(&stand);
 }
@@ -149,28 +148,28 @@ static void alias_for_good(void) {
 static void alias_of_an_alias(void) {
 	struct stand stand;
 	stand_open(&stand, "first", "second", "third", NULL);
-	enrol(&stand, "second", "first");
-	struct stand_handler handler = enrol(&stand, "third", "second");
+	enrol_key(&stand, "second", "first");
+	struct stand_handler handler = enrol_key(&stand, "third", "second");
 	CHECK_INT(handler.id, stand.handlers[2]);
-	check_claims_under(&stand, "third", stand.handlers[0]);
-	check_claims_under(&stand, "third", stand.handlers[1]);
+	check_claimed_by_key(&stand, "third", stand.handlers[0]);
+	check_claimed_by_key(&stand, "third", stand.handlers[1]);
 	stand_close(&stand);
 }
 
 static void two_known_legacy_keys(void) {
 	struct stand stand;
 	stand_open(&stand, "one", "two", NULL);
-	struct stand_handler handler = enrol(&stand, "new", "one two");
+	struct stand_handler handler = enrol_key(&stand, "new", "one two");
 	CHECK_INT(handler.id, stand.handlers[0]);
-	check_claims_under(&stand, "new", stand.handlers[1]);
+	check_claimed_by_key(&stand, "new", stand.handlers[1]);
 	stand_close(&stand);
 }
 
 static void key_of_an_alias(void) {
 	struct stand stand;
 	stand_open(&stand, "new", "old", NULL);
-	enrol(&stand, "new", "old");
-	struct stand_handler handler = enrol(&stand, "old", NULL);
+	enrol_key(&stand, "new", "old");
+	struct stand_handler handler = enrol_key(&stand, "old", NULL);
 	CHECK_INT(handler.id, stand.handlers[0]);
 	stand_close(&stand);
 }
@@ -178,7 +177,7 @@ static void key_of_an_alias(void) {
 static void two_of_one(void) {
 	struct stand stand;
 	stand_open(&stand, "new", "old", "other", NULL);
-	enrol(&stand, "new", "old");
+	enrol_key(&stand, "new", "old");
 	struct stand_handler both[] = { { .key = "new" }, { .key = "old" } };
 	CHECK_INT(stand_enrol(&stand, both, 2), POSTERN_E_INVALID);
 	CHECK_CONTAINS(stand.error.text, "new");
@@ -189,11 +188,11 @@ static void two_of_one(void) {
 		{ .key = "other", .legacy_keys = "old" },
 	};
 	CHECK_INT(stand_enrol(&stand, by_legacy, 2), POSTERN_E_INVALID);
-	/* In the other order as well. */
+	/* Also in the other order. */
 	struct stand_handler reversed[] = { by_legacy[1], by_legacy[0] };
 	CHECK_INT(stand_enrol(&stand, reversed, 2), POSTERN_E_INVALID);
 
-	enrol(&stand, "renamed", "other");
+	enrol_key(&stand, "renamed", "other");
 	struct stand_handler renamed_too[] = {
 		{ .key = "again", .legacy_keys = "other" },
 		{ .key = "renamed" },
@@ -202,8 +201,8 @@ static void two_of_one(void) {
 	stand_close(&stand);
 }
 
-/* The handler that a key stands for, as the store counts it; "": none. */
-static const char *stands_for(struct stand *stand, const char *key) {
+/* Returns the handler that owns a key, according to the stats; "" if none. */
+static const char *owner_of_key(struct stand *stand, const char *key) {
 	struct postern_stats stats = stand_stats(stand);
 	for (size_t i = 0; i < stats.key_count; i++) {
 		if (strcmp(stats.keys[i].key, key) == 0) {
@@ -213,19 +212,19 @@ static const char *stands_for(struct stand *stand, const char *key) {
 	return "";
 }
 
-static void keys_are_told(void) {
+static void keys_in_stats(void) {
 	struct stand stand;
 	stand_open(&stand, "new", "old", "other", NULL);
-	CHECK_STR(stands_for(&stand, "old"), "old");
-	enrol(&stand, "new", "old older");
-	CHECK_STR(stands_for(&stand, "new"), "new");
-	CHECK_STR(stands_for(&stand, "old"), "new");
-	CHECK_STR(stands_for(&stand, "older"), "new");
-	CHECK_STR(stands_for(&stand, "other"), "other");
-	CHECK_STR(stands_for(&stand, "nobody"), "");
+	CHECK_STR(owner_of_key(&stand, "old"), "old");
+	enrol_key(&stand, "new", "old older");
+	CHECK_STR(owner_of_key(&stand, "new"), "new");
+	CHECK_STR(owner_of_key(&stand, "old"), "new");
+	CHECK_STR(owner_of_key(&stand, "older"), "new");
+	CHECK_STR(owner_of_key(&stand, "other"), "other");
+	CHECK_STR(owner_of_key(&stand, "nobody"), "");
 	CHECK_INT(stand_stats(&stand).key_count, 4);
-	enrol(&stand, "renamed", "new");
-	CHECK_STR(stands_for(&stand, "old"), "renamed");
+	enrol_key(&stand, "renamed", "new");
+	CHECK_STR(owner_of_key(&stand, "old"), "renamed");
 	stand_close(&stand);
 }
 
@@ -234,15 +233,15 @@ static void refused_whole(void) {
 	stand_open(&stand, "a", "b", "c", NULL);
 	struct stand_handler handlers[] = {
 		{ .key = "fresh", .legacy_keys = "stale" },
-		{ .key = "a", .legacy_keys = "c unheard" },
+		{ .key = "a", .legacy_keys = "c unknown" },
 		{ .key = "c" },
 	};
 	CHECK_INT(stand_enrol(&stand, handlers, 3), POSTERN_E_INVALID);
-	/* "c" is its own again, and the new keys are nobody's. */
-	CHECK_INT(enrol(&stand, "c", NULL).id, stand.handlers[2]);
-	int64_t fresh = enrol(&stand, "fresh", NULL).id;
-	CHECK(enrol(&stand, "stale", NULL).id != fresh);
-	CHECK(enrol(&stand, "unheard", NULL).id != stand.handlers[0]);
+	/* "c" is a handler of its own again, and the new keys are free. */
+	CHECK_INT(enrol_key(&stand, "c", NULL).id, stand.handlers[2]);
+	int64_t fresh = enrol_key(&stand, "fresh", NULL).id;
+	CHECK(enrol_key(&stand, "stale", NULL).id != fresh);
+	CHECK(enrol_key(&stand, "unknown", NULL).id != stand.handlers[0]);
 	stand_close(&stand);
 }
 
@@ -254,13 +253,13 @@ static void side_by_side(void) {
 	uint64_t new_node = old_node + 100;
 
 	stand.node = new_node;
-	int64_t id = enrol(&stand, "new", "old").id;
+	int64_t id = enrol_key(&stand, "new", "old").id;
 	CHECK_INT(id, stand.handlers[0]);
 	stand.node = old_node;
-	CHECK_INT(enrol(&stand, "old", NULL).id, id);
+	CHECK_INT(enrol_key(&stand, "old", NULL).id, id);
 	int64_t second = stand_accept(&stand, "2", id);
 
-	/* Each gets what the other accepted, and nobody gets it twice. */
+	/* Each node claims what the other accepted, and no delivery twice. */
 	CHECK_INT(stand_claim(&stand, id, 1).count, 1);
 	stand.node = new_node;
 	CHECK_INT(stand_claim(&stand, id, 10).count, 1);
@@ -277,7 +276,7 @@ static void shown_under_its_key(void) {
 	stand_open(&stand, "old", NULL);
 	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
 	CHECK_STR(stand_get(&stand, seq).deliveries[0].row.handler, "old");
-	enrol(&stand, "new", "old");
+	enrol_key(&stand, "new", "old");
 	CHECK_STR(stand_get(&stand, seq).deliveries[0].row.handler, "new");
 	stand_close(&stand);
 }
@@ -286,7 +285,7 @@ static void alias_shown_under_its_handler(void) {
 	struct stand stand;
 	stand_open(&stand, "new", "old", NULL);
 	int64_t seq = stand_accept(&stand, "1", stand.handlers[1]);
-	enrol(&stand, "new", "old");
+	enrol_key(&stand, "new", "old");
 	CHECK_STR(stand_get(&stand, seq).deliveries[0].row.handler, "new");
 	struct postern_page page =
 			stand_list(&stand, &(struct postern_filter){ .handler = "new" });
@@ -297,7 +296,7 @@ static void alias_shown_under_its_handler(void) {
 	stand_close(&stand);
 }
 
-static void paused_is_told(void) {
+static void paused_is_reported(void) {
 	struct stand stand;
 	stand_open(&stand, "a", "b", NULL);
 	stand_pause(&stand, "a");
@@ -317,7 +316,7 @@ static void paused_is_told(void) {
 
 /* Nodes of three generations: "old" alone, "new" alone, and "new" with "old" as
    a legacy key. The first two enrolled before the third made the alias, and
-   know one id each for good. */
+   keep using the one id they got. */
 struct generations {
 	struct stand stand;
 	uint64_t nodes[3];
@@ -333,7 +332,7 @@ static void open_generations(struct generations *g) {
 	}
 	for (size_t i = 0; i < 2; i++) {
 		stand->node = g->nodes[i];
-		g->ids[i] = enrol(stand, keys[i], NULL).id;
+		g->ids[i] = enrol_key(stand, keys[i], NULL).id;
 	}
 	g->ids[2] = g->ids[1];
 	CHECK(g->ids[0] != g->ids[1]);
@@ -341,11 +340,11 @@ static void open_generations(struct generations *g) {
 
 static void make_alias(struct generations *g) {
 	g->stand.node = g->nodes[2];
-	CHECK_INT(enrol(&g->stand, "new", "old").id, g->ids[1]);
+	CHECK_INT(enrol_key(&g->stand, "new", "old").id, g->ids[1]);
 }
 
-/* A message of this id is done for the handler that has this id. */
-static void finish_first(struct generations *g, const char *id,
+/* Accept a message and settle it as done for this handler. */
+static void accept_done(struct generations *g, const char *id,
 		int64_t handler) {
 	int64_t seq = stand_accept(&g->stand, id, handler);
 	stand_finish(&g->stand, seq, handler, POSTERN_SETTLE_DONE);
@@ -355,9 +354,9 @@ static void copy_after_the_alias(void) {
 	struct generations g;
 	open_generations(&g);
 	g.stand.node = g.nodes[0];
-	finish_first(&g, "by-old", g.ids[0]);
+	accept_done(&g, "by-old", g.ids[0]);
 	g.stand.node = g.nodes[1];
-	finish_first(&g, "by-new", g.ids[1]);
+	accept_done(&g, "by-new", g.ids[1]);
 	make_alias(&g);
 	for (size_t i = 0; i < 3; i++) {
 		static const char *const messages[] = { "by-old", "by-new" };
@@ -494,7 +493,7 @@ static void alone_not_leased_while_paused(void) {
 	stand_close(&stand);
 }
 
-static void gone_never_comes_back(void) {
+static void expired_enrols_again(void) {
 	struct stand stand;
 	bool alive;
 	stand_open(&stand, "a", NULL);
@@ -521,49 +520,48 @@ static void nothing_enrolled(void) {
 }
 
 const struct tap_case enrol_cases[] = {
-	{ "ids of channels and handlers are the same for good", ids_are_for_good },
+	{ "ids of channels and handlers never change", ids_are_for_good },
 	{ "keys are compared byte for byte", keys_are_bytes },
 	{ "legacy keys of a new handler are bound to it", both_unknown },
 	{ "an unknown legacy key of a known handler is bound to it",
 			legacy_unknown },
 	{ "a new key with a known legacy key is another name of that handler",
 			renamed },
-	{ "a legacy key stays bound after it left the configuration",
+	{ "a legacy key stays bound after it was removed from the configuration",
 			legacy_key_left },
-	{ "a handler may be renamed again and again", renamed_twice },
-	{ "if key and legacy key are both known the legacy one is an alias",
+	{ "a handler can be renamed several times", renamed_twice },
+	{ "if key and legacy key are both known, the legacy one becomes an alias",
 			becomes_an_alias },
-	{ "an alias is one for good", alias_for_good },
-	{ "the aliases of an alias come along", alias_of_an_alias },
-	{ "of two known legacy keys the second is an alias of the first",
+	{ "an alias stays an alias", alias_for_good },
+	{ "the aliases of an alias move to the new owner", alias_of_an_alias },
+	{ "of two known legacy keys the second becomes an alias of the first",
 			two_known_legacy_keys },
 	{ "the key of an alias names the handler that owns it", key_of_an_alias },
-	{ "two handlers that are stored as one are refused by name", two_of_one },
-	{ "stats tell which handler each key stands for", keys_are_told },
-	{ "a refused enrolment leaves no trace", refused_whole },
-	{ "an old and a new node side by side share one handler", side_by_side },
+	{ "two keys of one stored handler are refused by name", two_of_one },
+	{ "stats report which handler owns each key", keys_in_stats },
+	{ "a refused enrolment changes nothing", refused_whole },
+	{ "an old and a new node share one handler", side_by_side },
 	{ "a delivery is shown under the key its handler was last enrolled by",
 			shown_under_its_key },
 	{ "a delivery of an alias is shown under its handler",
 			alias_shown_under_its_handler },
-	{ "enrolling says that a handler is paused, renamed or not",
-			paused_is_told },
-	{ "a copy of what is done under either key is suppressed on every node",
+	{ "a paused handler is reported as paused, renamed or not",
+			paused_is_reported },
+	{ "a copy of a message done under either key is suppressed on every node",
 			copy_after_the_alias },
-	{ "what is open under either key is claimed by nodes of each generation",
+	{ "deliveries under either key are claimed by nodes of each generation",
 			any_generation_claims },
-	{ "a node that knows only the alias stores under the owner",
+	{ "a node that knows only the alias stores deliveries under the owner",
 			stored_under_the_owner },
-	{ "two routes that came to be one handler make one delivery",
-			routed_to_both },
-	{ "two wants that came to be one handler claim each delivery once",
+	{ "two routes to one stored handler make one delivery", routed_to_both },
+	{ "two wants of one stored handler claim each delivery once",
 			wanted_by_both },
-	{ "a handler that is paused in the store is not leased at accept",
+	{ "a delivery of a paused handler is not leased at accept",
 			not_leased_while_paused },
-	{ "a batch for one paused handler is not leased at accept",
+	{ "a batch for one paused handler leases nothing at accept",
 			alone_not_leased_while_paused },
-	{ "a node that is gone is not enrolled again under its number",
-			gone_never_comes_back },
-	{ "a node may enrol nothing", nothing_enrolled },
+	{ "an expired node cannot enrol again under its node id",
+			expired_enrols_again },
+	{ "a node can enrol without channels and handlers", nothing_enrolled },
 	{ 0 },
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Listing: what is found by a filter, in what order, and page by page.
+ * Listing: which deliveries a filter finds, in what order, page by page.
  */
 
 #include <stdio.h>
@@ -89,7 +89,7 @@ static void row_is_full(void) {
 	stand_close(&stand);
 }
 
-/* One delivery in each state; the id is the name of the state. */
+/* One delivery in each state; the message id is the name of the state. */
 static void open_with_states(struct stand *stand) {
 	static const struct {
 		const char *id;
@@ -148,7 +148,7 @@ static void by_state(void) {
 							: expected[i].state);
 		}
 	}
-	/* What is retrying is pending too. */
+	/* A retrying delivery is also pending. */
 	CHECK_INT(stand_list(&stand,
 					  &(struct postern_filter){
 							  .state = POSTERN_STATE_PENDING })
@@ -158,7 +158,8 @@ static void by_state(void) {
 	stand_close(&stand);
 }
 
-/* Four messages, "1" to "4", a second apart, unlike in everything. */
+/* Accept four messages, "1" to "4", a second apart, different in every
+   attribute. */
 static void open_with_four(struct stand *stand, int64_t *seqs) {
 	static const struct {
 		const char *id;
@@ -188,7 +189,7 @@ static void open_with_four(struct stand *stand, int64_t *seqs) {
 	}
 }
 
-/* That the filter finds these of the four, as a text like "4 2". */
+/* Check which of the four messages the filter finds, as a text like "4 2". */
 static void check_found(struct stand *stand, const int64_t *seqs,
 		struct postern_filter filter, const char *expected) {
 	char found[64] = "";
@@ -328,7 +329,7 @@ static void pages(void) {
 		char id[8];
 		(void)snprintf(id, sizeof id, "%d", i);
 		parcel_init(&parcel, &stand, id, "body");
-		/* Of every number of routes, from none to three. */
+		/* Messages with no route to three routes. */
 		for (int j = 0; j < i % 4; j++) {
 			parcel_add_route(&parcel, stand.handlers[j])->lease = i % 3 == 0;
 		}
@@ -371,7 +372,7 @@ static void pages_while_growing(void) {
 
 static void behind_anything(void) {
 	static const struct {
-		int64_t seq; /* after the first message's */
+		int64_t seq; /* relative to the first message's */
 		int64_t handler;
 		size_t count;
 	} places[] = {
@@ -402,16 +403,17 @@ static void behind_anything(void) {
 
 const struct tap_case list_cases[] = {
 	{ "an empty store lists nothing", nothing },
-	{ "the newest message is first, its handlers by stored id", order },
-	{ "a row says all there is about a delivery", row_is_full },
+	{ "the newest message is first, its handlers by handler id", order },
+	{ "a row has every field of a delivery", row_is_full },
 	{ "deliveries are found by state", by_state },
 	{ "deliveries are found by channel, id, source and number", by_message },
 	{ "deliveries are found by any key of their handler", by_handler },
 	{ "deliveries are found by a pattern of types", by_type },
 	{ "deliveries are found by when they were received", by_time },
 	{ "pages have no gaps and no repeats", pages },
-	{ "a page may begin behind a place that never was", behind_anything },
-	{ "what comes in meanwhile does not shift the next page",
+	{ "a page can start after a position that does not exist",
+			behind_anything },
+	{ "messages accepted between two pages do not shift the second",
 			pages_while_growing },
 	{ 0 },
 };

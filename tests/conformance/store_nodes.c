@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Who is there, as people are told: nodes with their leases, and the locks
- * that are held.
+ * Stats of nodes and locks: the nodes with their leases, and the locks that are
+ * held. And engage(): the nodes of a store process under one lock, or
+ * none.
  */
 
 #include "conformance/cases.h"
@@ -11,7 +12,7 @@
 #define TTL_MS 1000
 #define OTHER(stand) ((stand)->node + 50)
 
-/* A node beside the stand's; 0: without a lease of its own. */
+/* Enrol another node than the stand's; 0: without a node lease. */
 static void enrol_node(struct stand *stand, uint64_t node, int64_t lease_ms) {
 	struct postern_enrol_handler handler = { .key = "a" };
 	struct postern_enrolment enrolment = {
@@ -24,14 +25,15 @@ static void enrol_node(struct stand *stand, uint64_t node, int64_t lease_ms) {
 			&stand->error);
 }
 
-static void renew(struct stand *stand, uint64_t node, int64_t ttl_ms) {
+static void renew_node(struct stand *stand, uint64_t node, int64_t ttl_ms) {
 	bool alive = false;
 	CHECK_OK(stand->ops->renew(stand->store, node, ttl_ms, &alive,
 					 &stand->error),
 			&stand->error);
 }
 
-static void take_lock(struct stand *stand, const char *name, uint64_t node) {
+static void acquire_named_lock(struct stand *stand, const char *name,
+		uint64_t node) {
 	bool held = false;
 	uint64_t fence;
 	CHECK_OK(stand->ops->lock(stand->store, name, node, TTL_MS, &held, &fence,
@@ -40,7 +42,7 @@ static void take_lock(struct stand *stand, const char *name, uint64_t node) {
 	CHECK(held);
 }
 
-/* All zero if it is not there. */
+/* All zero if there is no such node. */
 static struct postern_node_stats node_stats(struct stand *stand,
 		uint64_t node) {
 	struct postern_stats stats = stand_stats(stand);
@@ -82,7 +84,7 @@ static void until_when(void) {
 	CHECK_INT(other.renewed_at_ms, begin);
 	CHECK_INT(other.lives_until_ms, begin + TTL_MS);
 	CHECK_INT(stand_stats(&stand).now_ms, begin + 300);
-	renew(&stand, OTHER(&stand), 2 * TTL_MS);
+	renew_node(&stand, OTHER(&stand), 2 * TTL_MS);
 	other = node_stats(&stand, OTHER(&stand));
 	CHECK_INT(other.renewed_at_ms, begin + 300);
 	CHECK_INT(other.lives_until_ms, begin + 300 + 2 * TTL_MS);
@@ -105,13 +107,13 @@ static void ended(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	enrol_node(&stand, OTHER(&stand), 0);
-	renew(&stand, OTHER(&stand), 0);
+	renew_node(&stand, OTHER(&stand), 0);
 	CHECK_INT(stand_stats(&stand).node_count, 1);
 	CHECK_INT(node_stats(&stand, OTHER(&stand)).node, 0);
 	stand_close(&stand);
 }
 
-/* Whoever looks, before and after it is known that there is but one. */
+/* Counted before and after the store knows that there is only one node. */
 static void leases(void) {
 	struct stand stand;
 	stand_open(&stand, "a", "b", NULL);
@@ -147,8 +149,8 @@ static void locks(void) {
 	stand_open(&stand, "a", NULL);
 	CHECK_INT(stand_stats(&stand).lock_count, 0);
 	int64_t begin = stand_now(&stand);
-	take_lock(&stand, "m", stand.node);
-	take_lock(&stand, "l", OTHER(&stand));
+	acquire_named_lock(&stand, "m", stand.node);
+	acquire_named_lock(&stand, "l", OTHER(&stand));
 	struct postern_stats stats = stand_stats(&stand);
 	if (CHECK_INT(stats.lock_count, 2)) {
 		CHECK_STR(stats.locks[0].name, "l");
@@ -159,7 +161,7 @@ static void locks(void) {
 	}
 	fake_clock_advance(&stand.clock, TTL_MS - 1);
 	CHECK_INT(stand_stats(&stand).lock_count, 2);
-	take_lock(&stand, "m", stand.node);
+	acquire_named_lock(&stand, "m", stand.node);
 	fake_clock_advance(&stand.clock, 1);
 	stats = stand_stats(&stand);
 	if (CHECK_INT(stats.lock_count, 1)) {
@@ -168,7 +170,7 @@ static void locks(void) {
 	stand_close(&stand);
 }
 
-static void lock_let_go(void) {
+static void lock_released(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	struct postern_lock lock = { .name = "l" };
@@ -182,12 +184,12 @@ static void lock_let_go(void) {
 	stand_close(&stand);
 }
 
-/* As they will be judged, which looking does not do. */
+/* Stats show what recovery would decide, but do not write it. */
 static void clock_back(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	enrol_node(&stand, OTHER(&stand), TTL_MS);
-	take_lock(&stand, "l", OTHER(&stand));
+	acquire_named_lock(&stand, "l", OTHER(&stand));
 	fake_clock_jump(&stand.clock, -10 * TTL_MS);
 	int64_t now = stand_now(&stand);
 	struct postern_node_stats node = node_stats(&stand, OTHER(&stand));
@@ -200,7 +202,7 @@ static void clock_back(void) {
 	stand_close(&stand);
 }
 
-static int engage(struct stand *stand, uint64_t node, const char *lock) {
+static int engage_node(struct stand *stand, uint64_t node, const char *lock) {
 	return stand->ops->engage(stand->store, node, lock, &stand->error);
 }
 
@@ -211,19 +213,19 @@ static void one_regime(void) {
 	uint64_t third = OTHER(&stand) + 1;
 	enrol_node(&stand, second, 0);
 	enrol_node(&stand, third, 0);
-	CHECK_OK(engage(&stand, stand.node, NULL), &stand.error);
-	CHECK_OK(engage(&stand, stand.node, NULL), &stand.error);
-	CHECK_OK(engage(&stand, second, NULL), &stand.error);
-	CHECK_INT(engage(&stand, third, "l"), POSTERN_E_BUSY);
+	CHECK_OK(engage_node(&stand, stand.node, NULL), &stand.error);
+	CHECK_OK(engage_node(&stand, stand.node, NULL), &stand.error);
+	CHECK_OK(engage_node(&stand, second, NULL), &stand.error);
+	CHECK_INT(engage_node(&stand, third, "l"), POSTERN_E_BUSY);
 	CHECK_CONTAINS(stand.error.text, "without a lock");
-	/* Nor may one of them change its mind. */
-	CHECK_INT(engage(&stand, second, "l"), POSTERN_E_BUSY);
-	renew(&stand, stand.node, 0);
-	CHECK_OK(engage(&stand, second, "l"), &stand.error);
-	CHECK_INT(engage(&stand, third, NULL), POSTERN_E_BUSY);
+	/* A node that processes without a lock cannot switch while another does. */
+	CHECK_INT(engage_node(&stand, second, "l"), POSTERN_E_BUSY);
+	renew_node(&stand, stand.node, 0);
+	CHECK_OK(engage_node(&stand, second, "l"), &stand.error);
+	CHECK_INT(engage_node(&stand, third, NULL), POSTERN_E_BUSY);
 	CHECK_CONTAINS(stand.error.text, "under the lock 'l'");
-	CHECK_INT(engage(&stand, third, "L"), POSTERN_E_BUSY);
-	CHECK_OK(engage(&stand, third, "l"), &stand.error);
+	CHECK_INT(engage_node(&stand, third, "L"), POSTERN_E_BUSY);
+	CHECK_OK(engage_node(&stand, third, "l"), &stand.error);
 	stand_close(&stand);
 }
 
@@ -231,18 +233,18 @@ static void late_regime(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	enrol_node(&stand, OTHER(&stand), TTL_MS);
-	CHECK_OK(engage(&stand, OTHER(&stand), "l"), &stand.error);
+	CHECK_OK(engage_node(&stand, OTHER(&stand), "l"), &stand.error);
 	fake_clock_advance(&stand.clock, TTL_MS - 1);
-	CHECK_INT(engage(&stand, stand.node, NULL), POSTERN_E_BUSY);
+	CHECK_INT(engage_node(&stand, stand.node, NULL), POSTERN_E_BUSY);
 	fake_clock_advance(&stand.clock, 1);
-	CHECK_OK(engage(&stand, stand.node, NULL), &stand.error);
-	/* It is gone, so it cannot be back beside us. */
+	CHECK_OK(engage_node(&stand, stand.node, NULL), &stand.error);
+	/* The node is expired, so it cannot become live beside the other. */
 	bool alive = true;
 	CHECK_OK(stand.ops->renew(stand.store, OTHER(&stand), TTL_MS, &alive,
 					 &stand.error),
 			&stand.error);
 	CHECK(!alive);
-	CHECK_INT(engage(&stand, OTHER(&stand), NULL), POSTERN_E_STALE);
+	CHECK_INT(engage_node(&stand, OTHER(&stand), NULL), POSTERN_E_STALE);
 	stand_close(&stand);
 }
 
@@ -250,35 +252,39 @@ static void late_leases(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	enrol_node(&stand, OTHER(&stand), TTL_MS);
-	CHECK_OK(engage(&stand, OTHER(&stand), NULL), &stand.error);
+	CHECK_OK(engage_node(&stand, OTHER(&stand), NULL), &stand.error);
 	(void)stand_accept(&stand, "1", stand.handlers[0]);
 	uint64_t own = stand.node;
 	stand.node = OTHER(&stand);
 	CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 1);
 	stand.node = own;
 	fake_clock_advance(&stand.clock, TTL_MS);
-	CHECK_OK(engage(&stand, stand.node, "l"), &stand.error);
+	CHECK_OK(engage_node(&stand, stand.node, "l"), &stand.error);
 	CHECK_INT(stand_recover(&stand).released, 1);
 	stand_close(&stand);
 }
 
 const struct tap_case engage_cases[] = {
-	{ "all nodes that lease do so under the same lock, or none", one_regime },
-	{ "a node that is late keeps nobody from leasing, and is gone",
+	{ "all nodes that process do so under the same lock, or all without",
+			one_regime },
+	{ "a late node does not keep others from engaging, and is expired",
 			late_regime },
-	{ "what such a node had leased is taken back", late_leases },
+	{ "leases of a node that engage expired are recovered", late_leases },
 	{ 0 },
 };
 
 const struct tap_case node_cases[] = {
-	{ "the nodes that are enrolled are told, by their number", those_enrolled },
-	{ "a node is told with its last renewal and its end", until_when },
-	{ "a node that is late is told until it is found gone", late },
-	{ "a node that has ended is not told", ended },
-	{ "a node is told with the deliveries that it has leased", leases },
-	{ "leases of nodes that are gone are no other node's", leases_of_others },
-	{ "a lock is told while it is held", locks },
-	{ "a lock that was let go is not told", lock_let_go },
-	{ "a clock that goes back makes no node and no lock older", clock_back },
+	{ "enrolled nodes are listed in the order of their node ids",
+			those_enrolled },
+	{ "a node is listed with its last renewal and the end of its lease",
+			until_when },
+	{ "a late node is listed until it is expired", late },
+	{ "a node that has ended is not listed", ended },
+	{ "a node is listed with the number of its leases", leases },
+	{ "leases of an expired node are counted for no other node",
+			leases_of_others },
+	{ "a lock is listed while it is held", locks },
+	{ "a released lock is not listed", lock_released },
+	{ "a clock that goes back shortens no node lease and no lock", clock_back },
 	{ 0 },
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Orphans: open deliveries of handlers that no live node registers.
+ * Orphans: open deliveries of handlers that no live node has.
  */
 
 #include "conformance/cases.h"
@@ -16,7 +16,7 @@ static size_t find_orphans(struct stand *stand, bool poison, size_t max,
 	return count;
 }
 
-/* The process is replaced by one that knows only handler "kept". */
+/* Replace the process with one that has only handler "kept". */
 static void open_orphaned(struct stand *stand, size_t count) {
 	stand_open(stand, "kept", "gone", NULL);
 	stand_accept_many(stand, count, stand->handlers[1]);
@@ -80,7 +80,7 @@ static void lost_leases_count(void) {
 	stand_close(&stand);
 }
 
-/* Another node registers "gone" and leaves; nobody opens the store anew. */
+/* Another node enrols "gone" and ends or expires; the store stays open. */
 static void orphaned_by_a_node(bool ends) {
 	struct postern_orphan *orphans = NULL;
 	struct stand stand;
@@ -235,7 +235,7 @@ static void aliases_have_an_owner(void) {
 	stand_recover(&stand);
 	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 0);
 
-	/* Gone together. */
+	/* A node that has neither key: the alias is orphaned with its owner. */
 	stand_crash(&stand);
 	stand_enrol_one(&stand, "kept", NULL);
 	stand_recover(&stand);
@@ -278,7 +278,7 @@ static void retried_when_back(void) {
 	stand_close(&stand);
 }
 
-/* Nobody else has found it gone: it registers what it registered. */
+/* A late node that is not expired still counts as having its handlers. */
 static void late_registers(void) {
 	struct postern_orphan *orphans = NULL;
 	struct stand stand;
@@ -294,8 +294,8 @@ static void late_registers(void) {
 	stand_close(&stand);
 }
 
-/* It does not know yet that others have found it gone. */
-static void gone_finds_none(void) {
+/* The node does not know yet that it is expired. */
+static void expired_finds_none(void) {
 	struct postern_orphan *orphans = NULL;
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
@@ -311,25 +311,26 @@ static void gone_finds_none(void) {
 }
 
 const struct tap_case orphan_cases[] = {
-	{ "a handler of an expired node only is orphaned", node_expires },
-	{ "a handler of an ended node only is orphaned", node_ends },
-	{ "open deliveries of a handler nobody registers are orphans", found },
-	{ "a handler that is registered has no orphans", none },
-	{ "what has ended is no orphan", ended_is_no_orphan },
-	{ "leases lost by a handler that is gone are orphans", lost_leases_count },
+	{ "a handler that only an expired node had is orphaned", node_expires },
+	{ "a handler that only an ended node had is orphaned", node_ends },
+	{ "open deliveries of a handler that no node has are orphans", found },
+	{ "a handler that a live node has gets no orphans", none },
+	{ "an ended delivery is no orphan", ended_is_no_orphan },
+	{ "recovered leases of an orphaned handler are orphans",
+			lost_leases_count },
 	{ "orphans are poisoned with a reason", poisoned },
 	{ "orphans are poisoned in steps of at most max", poisoned_in_steps },
 	{ "orphans of one handler are found and poisoned without the others",
 			only_of_one },
 	{ "orphans need not be due, and keep fence and failures",
 			delayed_ones_too },
-	{ "suspects may be orphans", suspects_too },
-	{ "a delivery of an alias is an orphan if its handler is gone",
+	{ "suspects can be orphans", suspects_too },
+	{ "a delivery of an alias is an orphan if its owner is orphaned",
 			aliases_have_an_owner },
 	{ "a renamed handler leaves no orphans", renamed_is_no_orphan },
-	{ "poisoned orphans can be retried when their handler is back",
+	{ "poisoned orphans can be retried when a node has the handler again",
 			retried_when_back },
-	{ "a node that is late has no orphans of its own", late_registers },
-	{ "a node that is gone finds no orphans", gone_finds_none },
+	{ "the handlers of a late node are not orphaned", late_registers },
+	{ "an expired node finds no orphans", expired_finds_none },
 	{ 0 },
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Parked messages: accepted, but wanted by nobody yet.
+ * Parked messages: accepted, but no handler wants them yet.
  */
 
 #include <string.h>
@@ -89,19 +89,19 @@ static void never_parked_later(void) {
 	stand_close(&stand);
 }
 
-/* A router that sends types in one channel to one or two handlers. */
+/* A router that routes one type in one channel to one or two handlers. */
 struct routing {
 	int64_t channel;
 	const char *type;
 	int64_t handlers[2];
 	size_t handler_count;
-	size_t asked;
+	size_t call_count;
 };
 
-static size_t route(void *context, int64_t channel, const char *type,
+static size_t route_by_type(void *context, int64_t channel, const char *type,
 		struct postern_route *routes, size_t max) {
 	struct routing *routing = context;
-	routing->asked++;
+	routing->call_count++;
 	if (channel != routing->channel || strcmp(type, routing->type) != 0 ||
 			!CHECK(max >= routing->handler_count)) {
 		return 0;
@@ -112,11 +112,11 @@ static size_t route(void *context, int64_t channel, const char *type,
 	return routing->handler_count;
 }
 
-static uint64_t unpark(struct stand *stand, struct routing *routing, size_t max,
-		int64_t *cursor) {
+static uint64_t unpark_step(struct stand *stand, struct routing *routing,
+		size_t max, int64_t *cursor) {
 	uint64_t count = 0;
-	CHECK_OK(stand->ops->unpark(stand->store, route, routing, max, cursor,
-					 &count, &stand->error),
+	CHECK_OK(stand->ops->unpark(stand->store, route_by_type, routing, max,
+					 cursor, &count, &stand->error),
 			&stand->error);
 	return count;
 }
@@ -143,9 +143,9 @@ static void wakes_what_is_wanted(void) {
 		.handler_count = 2,
 	};
 	int64_t cursor = 0;
-	CHECK_INT(unpark(&stand, &routing, 100, &cursor), 1);
+	CHECK_INT(unpark_step(&stand, &routing, 100, &cursor), 1);
 	CHECK_INT(cursor, 0);
-	CHECK_INT(routing.asked, 3);
+	CHECK_INT(routing.call_count, 3);
 	CHECK_INT(stand_get(&stand, wanted).delivery_count, 2);
 	struct postern_row row = stand_row(&stand, wanted, "a");
 	CHECK_INT(row.state, POSTERN_STATE_PENDING);
@@ -156,9 +156,9 @@ static void wakes_what_is_wanted(void) {
 	CHECK_INT(stand_state(&stand, other_channel, ""), POSTERN_STATE_PARKED);
 	CHECK_INT(stand_channel_stats(&stand, "orders").parked, 1);
 
-	routing.asked = 0;
-	CHECK_INT(unpark(&stand, &routing, 100, &cursor), 0);
-	CHECK_INT(routing.asked, 2);
+	routing.call_count = 0;
+	CHECK_INT(unpark_step(&stand, &routing, 100, &cursor), 0);
+	CHECK_INT(routing.call_count, 2);
 	CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 1);
 	stand_close(&stand);
 }
@@ -182,10 +182,10 @@ static void wakes_in_steps(void) {
 	int64_t cursor = 0;
 	uint64_t count = 0;
 	for (int step = 0; step < 20; step++) {
-		routing.asked = 0;
+		routing.call_count = 0;
 		int64_t before = cursor;
-		count += unpark(&stand, &routing, 2, &cursor);
-		CHECK(routing.asked <= 2);
+		count += unpark_step(&stand, &routing, 2, &cursor);
+		CHECK(routing.call_count <= 2);
 		CHECK(cursor == 0 || cursor > before);
 		if (cursor == 0) {
 			break;
@@ -204,9 +204,9 @@ static void nothing_parked(void) {
 	stand_accept(&stand, "1", stand.handlers[0]);
 	struct routing routing = { .channel = stand.orders, .type = "order.paid" };
 	int64_t cursor = 0;
-	CHECK_INT(unpark(&stand, &routing, 100, &cursor), 0);
+	CHECK_INT(unpark_step(&stand, &routing, 100, &cursor), 0);
 	CHECK_INT(cursor, 0);
-	CHECK_INT(routing.asked, 0);
+	CHECK_INT(routing.call_count, 0);
 	stand_close(&stand);
 }
 
@@ -233,9 +233,9 @@ static void discarded(void) {
 		.handler_count = 1,
 	};
 	int64_t cursor = 0;
-	CHECK_INT(unpark(&stand, &routing, 100, &cursor), 0);
-	CHECK_INT(routing.asked, 0);
-	/* It is still known. */
+	CHECK_INT(unpark_step(&stand, &routing, 100, &cursor), 0);
+	CHECK_INT(routing.call_count, 0);
+	/* The message id is still remembered. */
 	parcel_init(&parcel, &stand, "1", "body");
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
 	CHECK_INT(parcel.accept.seq, seq);
@@ -243,7 +243,7 @@ static void discarded(void) {
 	stand_close(&stand);
 }
 
-static void survives(void) {
+static void parked_after_crash(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_park(&stand, "1");
@@ -255,19 +255,19 @@ static void survives(void) {
 }
 
 const struct tap_case park_cases[] = {
-	{ "a parked message is kept and shown without a handler", parked },
-	{ "a duplicate that nobody wants leaves a message parked",
+	{ "a parked message is stored and listed without a handler", parked },
+	{ "a duplicate that no handler wants leaves the message parked",
 			duplicate_stays_parked },
-	{ "a duplicate that a handler wants wakes a parked message",
-			duplicate_wakes },
-	{ "a conflict wakes no parked message", conflict_wakes_nothing },
-	{ "a message with deliveries is not parked by a duplicate",
+	{ "a duplicate that a handler wants unparks the message", duplicate_wakes },
+	{ "a conflict does not unpark the message", conflict_wakes_nothing },
+	{ "a duplicate does not park a message that has deliveries",
 			never_parked_later },
-	{ "parked messages that a handler wants now get deliveries",
+	{ "unparking makes deliveries for the messages that a handler wants",
 			wakes_what_is_wanted },
-	{ "parked messages are looked at in steps, each once", wakes_in_steps },
-	{ "with nothing parked the router is not asked", nothing_parked },
-	{ "a parked message can be discarded and stays known", discarded },
-	{ "a parked message is parked after a crash", survives },
+	{ "parked messages are routed in steps, each once", wakes_in_steps },
+	{ "without parked messages the router is not called", nothing_parked },
+	{ "a parked message can be discarded and its id stays remembered",
+			discarded },
+	{ "a parked message is still parked after a crash", parked_after_crash },
 	{ 0 },
 };

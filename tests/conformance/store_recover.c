@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Recovering: what becomes of the leases of a node that is gone. Here for
- * handlers that run outside the process; suspects have a file of their own.
+ * Recovery: what happens to the leases of an expired node. Here for handlers
+ * that run outside the process; suspects have a file of their own.
  */
 
 #include "conformance/cases.h"
@@ -162,17 +162,17 @@ static void unwanted_is_recovered(void) {
 	stand_close(&stand);
 }
 
-static void many_lives(void) {
+static void many_processes(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
-	for (uint64_t life = 1; life <= 20; life++) {
+	for (uint64_t number = 1; number <= 20; number++) {
 		struct postern_claims claims =
 				stand_claim(&stand, stand.handlers[0], 1);
 		if (!CHECK_INT(claims.count, 1)) {
 			break;
 		}
-		CHECK_INT(claims.items[0].fence, life);
+		CHECK_INT(claims.items[0].fence, number);
 		stand_crash(&stand);
 		stand_enrol_one(&stand, "a", NULL);
 		CHECK_INT(stand_recover(&stand).released, 1);
@@ -185,14 +185,15 @@ static void many_lives(void) {
 }
 
 const struct tap_case recover_cases[] = {
-	{ "leases of a lost node are pending again at once", released },
-	{ "fence, failures and attempts of a lost delivery stay", failures_stay },
-	{ "a node's own leases are not taken back", own_leases_stay },
-	{ "a lost node can settle nothing any more", late_settlement },
-	{ "recovery stops at its limit and says that there is more", at_most_max },
-	{ "recovery without losses changes nothing", nothing_to_recover },
-	{ "leases of handlers nobody registers are recovered too",
+	{ "leases of an expired node are pending again at once", released },
+	{ "recovery keeps fence, failures and attempts", failures_stay },
+	{ "a node does not recover its own leases", own_leases_stay },
+	{ "an expired node can no longer settle", late_settlement },
+	{ "recovery stops at its limit and reports that there is more",
+			at_most_max },
+	{ "recovery without expired nodes changes nothing", nothing_to_recover },
+	{ "leases of handlers that no node has are recovered too",
 			unwanted_is_recovered },
-	{ "a plain handler is never blamed for a lost node", many_lives },
+	{ "a handler outside the process never becomes a suspect", many_processes },
 	{ 0 },
 };

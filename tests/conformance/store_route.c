@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Accepting: which deliveries a message gets, and which a second copy of it
- * still makes.
+ * Accepting: which deliveries a message gets, and which a copy of it adds.
  */
 
 #include "conformance/cases.h"
@@ -99,7 +98,7 @@ static void later_handler(void) {
 	CHECK(!parcel.routes[1].leased);
 	CHECK_INT(parcel.routes[1].fence, 0);
 	CHECK(parcel.routes[2].opened);
-	/* It would see the second copy. */
+	/* The caller has the body of the copy, not of the stored message. */
 	CHECK(!parcel.routes[2].leased);
 	CHECK_INT(parcel.routes[2].fence, 0);
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
@@ -112,7 +111,8 @@ static void later_handler(void) {
 	stand_close(&stand);
 }
 
-/* Also not with the first in one batch, or if it was parked until then. */
+/* Also if the copy is in one batch with the first message, or if the message
+   was parked before. */
 static void copies_lease_nothing(void) {
 	struct stand stand;
 	struct parcel parcels[4];
@@ -215,8 +215,9 @@ static void poisoned_stays(void) {
 	stand_close(&stand);
 }
 
-/* Poison the delivery after two failures, under fence 2. */
-static void poison(struct stand *stand, int64_t seq, int64_t handler) {
+/* Poison the delivery with two failures, under fence 2. */
+static void poison_after_two(struct stand *stand, int64_t seq,
+		int64_t handler) {
 	struct postern_settlement settlement = {
 		.seq = seq,
 		.handler = handler,
@@ -240,7 +241,7 @@ static void poisoned_is_opened(void) {
 	struct parcel parcel;
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
-	poison(&stand, seq, stand.handlers[0]);
+	poison_after_two(&stand, seq, stand.handlers[0]);
 	fake_clock_advance(&stand.clock, 100);
 
 	parcel_init(&parcel, &stand, "1", "body");
@@ -270,7 +271,7 @@ static void poisoned_alias_is_opened(void) {
 	struct parcel parcel;
 	stand_open(&stand, "new", "old", NULL);
 	int64_t seq = stand_accept(&stand, "1", stand.handlers[1]);
-	poison(&stand, seq, stand.handlers[1]);
+	poison_after_two(&stand, seq, stand.handlers[1]);
 	stand_enrol_one(&stand, "new", "old");
 
 	parcel_init(&parcel, &stand, "1", "body");
@@ -390,26 +391,26 @@ static void dropped_but_known(void) {
 const struct tap_case route_cases[] = {
 	{ "a message gets one delivery for each route", one_delivery_each },
 	{ "a new delivery is pending, due now, under fence 0", new_and_pending },
-	{ "a delivery can be leased as it is accepted, under fence 1",
-			new_and_leased },
-	{ "a handler that was added later gets its delivery by a duplicate",
+	{ "a delivery can be leased at accept, under fence 1", new_and_leased },
+	{ "a duplicate makes the delivery of a handler that was added later",
 			later_handler },
-	{ "a copy leases nothing of what it makes", copies_lease_nothing },
+	{ "a copy leases none of the deliveries that it makes",
+			copies_lease_nothing },
 	{ "a conflict makes no delivery", not_by_a_conflict },
-	{ "a delivery in any state suppresses another", any_state_suppresses },
-	{ "a delivery of an alias suppresses one of its handler",
-			alias_suppresses },
-	{ "a duplicate leaves a poisoned delivery alone", poisoned_stays },
-	{ "a duplicate can open a poisoned delivery again, not leased",
+	{ "a delivery in any state suppresses a second one", any_state_suppresses },
+	{ "a delivery of an alias suppresses one of its owner", alias_suppresses },
+	{ "a duplicate does not change a poisoned delivery", poisoned_stays },
+	{ "a duplicate can reopen a poisoned delivery, not leased",
 			poisoned_is_opened },
-	{ "a duplicate can open the poisoned delivery of an alias",
+	{ "a duplicate can reopen the poisoned delivery of an alias",
 			poisoned_alias_is_opened },
-	{ "a duplicate opens nothing that is done or discarded",
+	{ "a duplicate reopens no done or discarded delivery",
 			only_poisoned_is_opened },
-	{ "a conflict opens nothing again", conflict_opens_nothing },
-	{ "the settlements of a batch come before its accepts", settled_first },
+	{ "a conflict reopens no delivery", conflict_opens_nothing },
+	{ "the settlements of a batch are applied before its accepts",
+			settled_first },
 	{ "a dropped message is counted and not remembered", dropped },
-	{ "what is known is a duplicate even if it would be dropped",
+	{ "a copy of a stored message is a duplicate even if it would be dropped",
 			dropped_but_known },
 	{ 0 },
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Settling: the end of a lease, and that nobody but its holder can end it.
+ * Settling: how a lease ends, and that only its owner can end it.
  */
 
 #include <string.h>
@@ -79,7 +79,7 @@ static void done_earlier(void) {
 	stand_close(&stand);
 }
 
-/* At the first run and at later ones. */
+/* At the first run and at later runs. */
 static void ended_earlier(void) {
 	struct stand stand;
 	int64_t seq = open_leased(&stand);
@@ -337,7 +337,7 @@ static void returned(void) {
 	fake_clock_advance(&stand.clock, 100);
 	settlement.fence = 2;
 	settlement.to = POSTERN_SETTLE_RETURNED;
-	settlement.delay_ms = 5000; /* means nothing here */
+	settlement.delay_ms = 5000; /* has no effect here */
 	settlement.outcome = "returned";
 	settlement.error = NULL;
 	CHECK_INT(stand_settle(&stand, settlement), POSTERN_OK);
@@ -566,9 +566,9 @@ static void settled_for_good(void) {
 }
 
 const struct tap_case settle_cases[] = {
-	{ "done ends a delivery and is its own record", done },
-	{ "what is done ended as long ago as is said", done_earlier },
-	{ "a run has ended when it ended, not when that was written",
+	{ "done ends a delivery without recording an attempt", done },
+	{ "a done delivery ended `lag_ms` before it was written", done_earlier },
+	{ "an attempt records when the run ended, not when that was written",
 			ended_earlier },
 	{ "a settlement under another fence is stale and changes nothing",
 			wrong_fence },
@@ -576,25 +576,25 @@ const struct tap_case settle_cases[] = {
 	{ "a settlement of another delivery is stale", wrong_delivery },
 	{ "a second settlement is stale and changes nothing", twice },
 	{ "a second settlement in one batch is stale", twice_in_one_batch },
-	{ "a stale settlement does not stand in for a later one of its batch",
+	{ "a stale settlement does not replace a later one of its batch",
 			stale_before_good },
-	{ "a settlement of what is not leased is stale", not_leased },
-	{ "a stale settlement does not hold up the others of its batch",
+	{ "a settlement of a delivery that is not leased is stale", not_leased },
+	{ "a stale settlement does not affect the others of its batch",
 			stale_among_others },
-	{ "what is pending again is due after its delay, by the store's clock",
+	{ "a retried delivery is due after its delay, by the store's clock",
 			due_again },
-	{ "a delay may be ten years", longest_delay },
-	{ "what is returned is as if never started", returned },
-	{ "attempts are kept with fence, times, outcome and error",
+	{ "a delay can be ten years", longest_delay },
+	{ "a returned lease does not count as a start", returned },
+	{ "attempts are stored with fence, times, outcome and error",
 			attempts_are_kept },
 	{ "the last fifty attempts are kept", attempts_are_capped },
 	{ "attempts belong to one delivery", attempts_are_of_one_delivery },
-	{ "the last error is shown until there is another", last_error_outlives },
-	{ "the longest error is kept whole", longest_error },
+	{ "the last error is kept until there is another", last_error_outlives },
+	{ "the longest error is stored completely", longest_error },
 	{ "poisoned and discarded deliveries have ended", other_ends },
-	{ "settling one delivery leaves the others of its message alone",
+	{ "settling one delivery does not change the others of its message",
 			others_are_not_touched },
 	{ "a message is complete when its last delivery has ended", complete },
-	{ "what was settled stays settled after a crash", settled_for_good },
+	{ "a settlement is durable", settled_for_good },
 	{ 0 },
 };

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Suspects: leases that a dead process held for handlers that ran inside it.
- * Any of them may have killed it, so they are tried again in groups that are
- * halved until the guilty one runs alone.
+ * Suspects: leases that a dead process had for handlers that ran inside it. Any
+ * of them may have crashed it, so they are run again in groups that are halved
+ * until the guilty one runs alone.
  *
- * The suite also says what the contract leaves open: members are divided by
- * the number of their message (then by handler), and the first half has the
- * odd one and is claimed first.
+ * The suite also decides what the contract leaves open: members are divided by
+ * the number of their message (then by handler), and the first half has the odd
+ * one and is claimed first.
  */
 
 #include <stdio.h>
@@ -19,14 +19,15 @@
 
 #define MAX_CRASHES 3
 
-/* The process dies; the next one enrols "a" and "b" in-process. */
-static struct postern_recovered crash(struct stand *stand) {
+/* The process dies; the next one enrols "a" and "b" in-process and recovers. */
+static struct postern_recovered crash_and_recover(struct stand *stand) {
 	stand_crash(stand);
 	stand_enrol_in_process(stand, MAX_CRASHES, "a", "b", NULL);
 	return stand_recover(stand);
 }
 
-/* `count` messages of handler "a", leased when the process died. */
+/* Open a store with `count` messages of handler "a" that were leased when their
+   process died. */
 static int64_t open_with_lost(struct stand *stand, size_t count) {
 	stand_open(stand, NULL);
 	stand_enrol_in_process(stand, MAX_CRASHES, "a", "b", NULL);
@@ -34,7 +35,7 @@ static int64_t open_with_lost(struct stand *stand, size_t count) {
 	CHECK_INT(stand_claim_in_process(stand, stand->handlers[0], (uint32_t)count)
 					  .count,
 			count);
-	CHECK_INT(crash(stand).suspects, count);
+	CHECK_INT(crash_and_recover(stand).suspects, count);
 	return first;
 }
 
@@ -89,13 +90,13 @@ static void halves(void) {
 	settle_all(&stand, &claims, POSTERN_SETTLE_DONE);
 	claims = claim_a(&stand);
 	check_group(&claims, first + 4, 4, 0);
-	CHECK_INT(crash(&stand).suspects, 4);
+	CHECK_INT(crash_and_recover(&stand).suspects, 4);
 	claims = claim_a(&stand);
 	check_group(&claims, first + 4, 2, 2);
 	settle_all(&stand, &claims, POSTERN_SETTLE_DONE);
 	claims = claim_a(&stand);
 	check_group(&claims, first + 6, 2, 0);
-	CHECK_INT(crash(&stand).suspects, 2);
+	CHECK_INT(crash_and_recover(&stand).suspects, 2);
 	claims = claim_a(&stand);
 	check_group(&claims, first + 6, 1, 1);
 	settle_all(&stand, &claims, POSTERN_SETTLE_DONE);
@@ -115,10 +116,10 @@ static void odd_half(void) {
 static void oldest_group_first(void) {
 	struct stand stand;
 	int64_t first = open_with_lost(&stand, 8);
-	/* The first half is lost again, the second has been waiting longer. */
+	/* The first half is lost again; the second has been waiting longer. */
 	struct postern_claims claims = claim_a(&stand);
 	check_group(&claims, first, 4, 4);
-	CHECK_INT(crash(&stand).suspects, 4);
+	CHECK_INT(crash_and_recover(&stand).suspects, 4);
 	claims = claim_a(&stand);
 	check_group(&claims, first + 4, 4, 4);
 	settle_all(&stand, &claims, POSTERN_SETTLE_DONE);
@@ -130,7 +131,7 @@ static void oldest_group_first(void) {
 static void waiting_groups_stay(void) {
 	struct stand stand;
 	int64_t first = open_with_lost(&stand, 4);
-	CHECK_INT(crash(&stand).suspects, 0);
+	CHECK_INT(crash_and_recover(&stand).suspects, 0);
 	struct postern_claims claims = claim_a(&stand);
 	check_group(&claims, first, 2, 2);
 	stand_close(&stand);
@@ -141,13 +142,13 @@ static void settled_members(void) {
 	int64_t first = open_with_lost(&stand, 8);
 	struct postern_claims claims = claim_a(&stand);
 	check_group(&claims, first, 4, 4);
-	/* Those that ended before the process died did not kill it. */
+	/* Members that ended before the process died did not crash it. */
 	for (int64_t seq = first; seq < first + 3; seq++) {
 		CHECK_INT(stand_settle_to(&stand, seq, stand.handlers[0], 2,
 						  POSTERN_SETTLE_DONE),
 				POSTERN_OK);
 	}
-	CHECK_INT(crash(&stand).suspects, 1);
+	CHECK_INT(crash_and_recover(&stand).suspects, 1);
 	CHECK_INT(stand_row(&stand, first + 3, "a").crashes, 0);
 	claims = claim_a(&stand);
 	settle_all(&stand, &claims, POSTERN_SETTLE_DONE);
@@ -162,7 +163,7 @@ static void crashes_are_counted(void) {
 	for (uint32_t crashes = 1; crashes < MAX_CRASHES; crashes++) {
 		CHECK_INT(claim_a(&stand).count, 1);
 		fake_clock_advance(&stand.clock, 1000);
-		struct postern_recovered recovered = crash(&stand);
+		struct postern_recovered recovered = crash_and_recover(&stand);
 		CHECK_INT(recovered.suspects, 1);
 		CHECK_INT(recovered.poisoned, 0);
 		CHECK_INT(stand_row(&stand, seq, "a").crashes, crashes);
@@ -171,7 +172,7 @@ static void crashes_are_counted(void) {
 	int64_t leased_at = stand_now(&stand);
 	CHECK_INT(claim_a(&stand).count, 1);
 	fake_clock_advance(&stand.clock, 1000);
-	struct postern_recovered recovered = crash(&stand);
+	struct postern_recovered recovered = crash_and_recover(&stand);
 	CHECK_INT(recovered.suspects, 0);
 	CHECK_INT(recovered.poisoned, 1);
 	const struct postern_delivery_detail *delivery =
@@ -205,7 +206,7 @@ static void settlement_clears(void) {
 		struct stand stand;
 		int64_t seq = open_with_lost(&stand, 1);
 		CHECK_INT(claim_a(&stand).count, 1);
-		crash(&stand);
+		crash_and_recover(&stand);
 		CHECK_INT(stand_row(&stand, seq, "a").crashes, 1);
 		struct postern_claims claims = claim_a(&stand);
 		settle_all(&stand, &claims, ways[i]);
@@ -215,7 +216,7 @@ static void settlement_clears(void) {
 			CHECK_INT(claims.items[0].suspicion, POSTERN_NO_SUSPECT);
 			CHECK_INT(claims.suspects_waiting, 0);
 		}
-		CHECK_INT(crash(&stand).suspects, 1);
+		CHECK_INT(crash_and_recover(&stand).suspects, 1);
 		CHECK_INT(stand_row(&stand, seq, "a").crashes, 0);
 		stand_close(&stand);
 	}
@@ -255,7 +256,7 @@ static void nothing_beside_them(void) {
 	CHECK_INT(claims.suspects_waiting, 0);
 	CHECK_INT(stand_state(&stand, for_b, "b"), POSTERN_STATE_PENDING);
 	settle_all(&stand, &claims, POSTERN_SETTLE_DONE);
-	/* With the last suspect gone the others have their turn. */
+	/* Without suspects the other deliveries are claimed. */
 	CHECK_INT(stand_claim_wants(&stand, wants, 3, 10).count, 2);
 	stand_close(&stand);
 }
@@ -321,7 +322,7 @@ static void group_of_two_handlers(void) {
 	stand_accept_leased(&stand, "2", stand.handlers[1]);
 	stand_accept_leased(&stand, "3", stand.handlers[0]);
 	stand_accept_leased(&stand, "4", stand.handlers[1]);
-	CHECK_INT(crash(&stand).suspects, 4);
+	CHECK_INT(crash_and_recover(&stand).suspects, 4);
 	struct postern_want wants[] = {
 		{ .handler = stand.handlers[0], .max = 10, .in_process = true },
 		{ .handler = stand.handlers[1], .max = 10, .in_process = true },
@@ -340,7 +341,7 @@ static void part_of_a_group(void) {
 	int64_t second = stand_accept_leased(&stand, "2", stand.handlers[1]);
 	stand_accept_leased(&stand, "3", stand.handlers[0]);
 	stand_accept_leased(&stand, "4", stand.handlers[1]);
-	CHECK_INT(crash(&stand).suspects, 4);
+	CHECK_INT(crash_and_recover(&stand).suspects, 4);
 	struct postern_want wants[] = {
 		{ .handler = stand.handlers[0], .max = 10, .in_process = true },
 		{ .handler = stand.handlers[1], .max = 10, .in_process = true },
@@ -351,14 +352,14 @@ static void part_of_a_group(void) {
 		CHECK_INT(claims.items[0].seq, first);
 		CHECK_INT(claims.items[0].suspicion, POSTERN_SUSPECT_GROUP);
 	}
-	/* Nor is the other alone while the first one runs. */
+	/* The other member is not solo while the first one runs. */
 	stand_resume(&stand, "b");
 	claims = stand_claim_wants(&stand, wants, 2, 10);
 	if (CHECK_INT(claims.count, 1)) {
 		CHECK_INT(claims.items[0].seq, second);
 		CHECK_INT(claims.items[0].suspicion, POSTERN_SUSPECT_GROUP);
 	}
-	CHECK_INT(crash(&stand).suspects, 2);
+	CHECK_INT(crash_and_recover(&stand).suspects, 2);
 	CHECK_INT(stand_row(&stand, first, "a").crashes, 0);
 	CHECK_INT(stand_row(&stand, second, "b").crashes, 0);
 	stand_close(&stand);
@@ -464,7 +465,7 @@ static void retried_after_crashes(void) {
 	int64_t seq = open_with_lost(&stand, 1);
 	for (uint32_t i = 0; i < MAX_CRASHES; i++) {
 		CHECK_INT(claim_a(&stand).count, 1);
-		crash(&stand);
+		crash_and_recover(&stand);
 	}
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_POISONED);
 	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
@@ -497,7 +498,7 @@ static void limited_recovery(void) {
 		suspects += recovered.suspects;
 	} while (recovered.more && recovered.suspects > 0);
 	CHECK_INT(suspects, 10);
-	/* However they are divided, all come back, group by group. */
+	/* However the suspects are divided, all are claimed, group by group. */
 	size_t count = 0;
 	for (int i = 0; i < 10 && count < 10; i++) {
 		struct postern_claims claims = claim_a(&stand);
@@ -509,7 +510,7 @@ static void limited_recovery(void) {
 	stand_close(&stand);
 }
 
-/* Whether this message kills its process. */
+/* Whether this message crashes its process. */
 static bool is_killer(int64_t seq, int64_t first) {
 	return seq == first || seq == first + 40 || seq == first + 41;
 }
@@ -520,8 +521,8 @@ static void killers_are_found(void) {
 	stand_open(&stand, NULL);
 	stand_enrol_in_process(&stand, MAX_CRASHES, "a", "b", NULL);
 	int64_t first = stand_accept_many(&stand, COUNT, stand.handlers[0]);
-	size_t lives = 0;
-	for (; lives < 200; lives++) {
+	size_t process_count = 0;
+	for (; process_count < 200; process_count++) {
 		bool killed = false;
 		struct postern_claims claims = claim_a(&stand);
 		while (claims.count > 0 && !killed) {
@@ -536,9 +537,9 @@ static void killers_are_found(void) {
 		if (!killed) {
 			break;
 		}
-		crash(&stand);
+		crash_and_recover(&stand);
 	}
-	CHECK(lives < 50);
+	CHECK(process_count < 50);
 	for (int64_t seq = first; seq < first + COUNT; seq++) {
 		CHECK_INT(stand_state(&stand, seq, "a"),
 				is_killer(seq, first) ? POSTERN_STATE_POISONED
@@ -549,35 +550,39 @@ static void killers_are_found(void) {
 
 const struct tap_case suspect_cases[] = {
 	{ "a lease that an in-process handler lost is a suspect", become_suspects },
-	{ "a lost group comes back as two halves", halves },
-	{ "the first half has the odd one", odd_half },
+	{ "a lost group is claimed as two halves", halves },
+	{ "the first half of a group has the odd one", odd_half },
 	{ "the oldest group is claimed first", oldest_group_first },
 	{ "a group that was not claimed is not halved", waiting_groups_stay },
-	{ "who settled before the process died is not blamed", settled_members },
-	{ "only a loss while alone counts, and max_crashes poison",
+	{ "a member that was settled before the crash is no suspect",
+			settled_members },
+	{ "only a solo suspect counts crashes, and max_crashes poison it",
 			crashes_are_counted },
 	{ "any settlement clears crashes and suspicion", settlement_clears },
-	{ "while there are suspects nothing else runs in the process",
+	{ "while there are suspects nothing else is claimed in-process",
 			nothing_beside_them },
-	{ "suspects of unwanted handlers hold up nobody", unwanted_suspects },
-	{ "suspects of paused handlers hold up nobody", paused_suspects },
-	{ "a group is claimed whole, past every limit", whole_past_every_limit },
-	{ "a group may be of several handlers", group_of_two_handlers },
-	{ "one of a group is not alone while others of it wait or run",
+	{ "suspects of unwanted handlers delay no other handler",
+			unwanted_suspects },
+	{ "suspects of paused handlers delay no other handler", paused_suspects },
+	{ "a group is claimed completely, beyond every limit",
+			whole_past_every_limit },
+	{ "a group can have several handlers", group_of_two_handlers },
+	{ "a member of a group is not solo while others of it wait or run",
 			part_of_a_group },
-	{ "the last one left of a group is alone", last_of_a_group },
+	{ "the last member of a group is solo", last_of_a_group },
 	{ "a lost lease of an alias is a suspect if its handler is in-process",
 			lost_alias },
-	{ "plain leases lost with suspects are pending at once",
+	{ "leases of handlers outside the process are pending at once",
 			plain_and_suspects },
-	{ "suspects of a handler that left the process are suspects no more",
+	{ "a handler that is no longer in-process has no suspects",
 			no_longer_in_process },
-	{ "suspects of a handler that left the process are claimed up to limits",
+	{ "former suspects are claimed up to the limits",
 			suspects_no_more_in_steps },
-	{ "a suspect can be discarded, and stays one if retried", edited_suspects },
-	{ "a retry after crashes starts from none", retried_after_crashes },
-	{ "suspects are recovered in steps without losing one", limited_recovery },
-	{ "three killers among a hundred are poisoned, all others done",
+	{ "a suspect can be discarded, and stays a suspect if retried",
+			edited_suspects },
+	{ "a retry resets the crashes", retried_after_crashes },
+	{ "suspects are recovered in steps, and none is lost", limited_recovery },
+	{ "three crashing messages of a hundred are poisoned, the others done",
 			killers_are_found },
 	{ 0 },
 };

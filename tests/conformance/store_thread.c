@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Threads: every operation may be called from any of them at once.
+ * Threads: every operation may be called from several threads at once.
  */
 
 #include <pthread.h>
@@ -14,7 +14,7 @@
 
 #define THREAD_COUNT 64
 
-/* What the threads of one case share. */
+/* State that the threads of one case share. */
 struct crowd {
 	struct stand *stand;
 	pthread_barrier_t start;
@@ -26,12 +26,12 @@ struct crowd {
 	atomic_uint *claims; /* by seq - crowd->seq */
 };
 
-/* Run a function on 64 threads that all begin together. */
-static void run_crowd(struct crowd *crowd, void *(*body)(void *)) {
+/* Run a function on THREAD_COUNT threads that start at the same time. */
+static void run_crowd(struct crowd *crowd, void *(*thread_main)(void *)) {
 	pthread_t threads[THREAD_COUNT];
 	pthread_barrier_init(&crowd->start, NULL, THREAD_COUNT);
 	for (size_t i = 0; i < THREAD_COUNT; i++) {
-		if (pthread_create(&threads[i], NULL, body, crowd) != 0) {
+		if (pthread_create(&threads[i], NULL, thread_main, crowd) != 0) {
 			(void)fprintf(stderr, "cannot start a thread\n");
 			abort();
 		}
@@ -42,8 +42,8 @@ static void run_crowd(struct crowd *crowd, void *(*body)(void *)) {
 	pthread_barrier_destroy(&crowd->start);
 }
 
-/* Enough that they get in each other's way. */
-#define KEY_COUNT 16
+/* Enough ids for contention between the threads. */
+#define ID_COUNT 16
 
 static void accept_one(struct crowd *crowd, const char *id) {
 	struct postern_error error;
@@ -72,7 +72,7 @@ static void accept_one(struct crowd *crowd, const char *id) {
 static void *accept_body(void *context) {
 	struct crowd *crowd = context;
 	pthread_barrier_wait(&crowd->start);
-	for (int i = 0; i < KEY_COUNT; i++) {
+	for (int i = 0; i < ID_COUNT; i++) {
 		char id[16];
 		(void)snprintf(id, sizeof id, "same-%d", i);
 		accept_one(crowd, id);
@@ -80,17 +80,17 @@ static void *accept_body(void *context) {
 	return NULL;
 }
 
-static void one_key(void) {
+static void one_id(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	struct crowd crowd = { .stand = &stand };
 	run_crowd(&crowd, accept_body);
-	CHECK_INT(crowd.ok, KEY_COUNT);
-	CHECK_INT(crowd.refused, KEY_COUNT * (THREAD_COUNT - 1));
+	CHECK_INT(crowd.ok, ID_COUNT);
+	CHECK_INT(crowd.refused, ID_COUNT * (THREAD_COUNT - 1));
 	struct postern_channel_stats stats = stand_channel_stats(&stand, "orders");
-	CHECK_INT(stats.accepted, KEY_COUNT);
-	CHECK_INT(stats.duplicates, KEY_COUNT * (THREAD_COUNT - 1));
-	CHECK_INT(stand_claim(&stand, stand.handlers[0], 100).count, KEY_COUNT);
+	CHECK_INT(stats.accepted, ID_COUNT);
+	CHECK_INT(stats.duplicates, ID_COUNT * (THREAD_COUNT - 1));
+	CHECK_INT(stand_claim(&stand, stand.handlers[0], 100).count, ID_COUNT);
 	stand_close(&stand);
 }
 
@@ -124,7 +124,7 @@ static void *claim_body(void *context) {
 	return NULL;
 }
 
-/* A store may give a node nothing that it does not know. */
+/* A store may refuse claims of a node that is not enrolled. */
 static void enrol_crowd(struct stand *stand) {
 	for (uint64_t i = 1; i < THREAD_COUNT; i++) {
 		struct postern_enrol_handler handler = { .key = "a" };
@@ -191,7 +191,7 @@ static void settled_once(void) {
 	stand_close(&stand);
 }
 
-/* A little of everything; each thread has messages of its own. */
+/* Calls most operations; each thread has messages of its own. */
 static void *mixed_body(void *context) {
 	struct crowd *crowd = context;
 	struct stand *stand = crowd->stand;
@@ -264,14 +264,14 @@ static void everything_at_once(void) {
 	stand_close(&stand);
 }
 
-/* Forget whatever has ended, at once. */
-static void clean_all(struct stand *stand) {
+/* Remove everything that has ended, without retention. */
+static void clean_ended(struct stand *stand) {
 	struct postern_error error;
 	struct postern_retention rule = { .channel = stand->orders };
 	struct postern_cleaning cleaning = {
 		.rules = &rule,
 		.rule_count = 1,
-		.max = KEY_COUNT / 2,
+		.max = ID_COUNT / 2,
 		.bytes_max = SIZE_MAX,
 		.more = true,
 	};
@@ -280,15 +280,15 @@ static void clean_all(struct stand *stand) {
 	}
 }
 
-/* A message that may be there, for one handler or the other. */
-static void send_again(struct crowd *crowd, int number) {
+/* Send a message that may be stored already, for one of two handlers. */
+static void send_maybe_copy(struct crowd *crowd, int number) {
 	struct stand *stand = crowd->stand;
 	struct postern_error error;
 	struct parcel parcel;
 	char id[16];
-	(void)snprintf(id, sizeof id, "%d", number % KEY_COUNT);
+	(void)snprintf(id, sizeof id, "%d", number % ID_COUNT);
 	parcel_init(&parcel, stand, id, "body");
-	parcel_add_route(&parcel, stand->handlers[number / KEY_COUNT % 2]);
+	parcel_add_route(&parcel, stand->handlers[number / ID_COUNT % 2]);
 	parcel.accept.message = &parcel.message;
 	parcel.accept.routes = parcel.routes;
 	struct postern_batch batch = {
@@ -304,7 +304,7 @@ static void send_again(struct crowd *crowd, int number) {
 	}
 }
 
-static void edit_some(struct stand *stand, enum postern_edit_kind kind,
+static void edit_by_state(struct stand *stand, enum postern_edit_kind kind,
 		enum postern_state state) {
 	struct postern_error error;
 	struct postern_filter filter = {
@@ -353,37 +353,37 @@ static void claim_and_settle(struct stand *stand, int number) {
 	postern_memory_destroy(memory);
 }
 
-static void *forget_body(void *context) {
+static void *cleanup_body(void *context) {
 	struct crowd *crowd = context;
 	int number = atomic_fetch_add(&crowd->next, 1);
 	pthread_barrier_wait(&crowd->start);
 	for (int i = 0; i < 20; i++) {
 		switch (number % 8) {
-		case 0: clean_all(crowd->stand); break;
+		case 0: clean_ended(crowd->stand); break;
 		case 1:
-			edit_some(crowd->stand, POSTERN_EDIT_RETRY,
+			edit_by_state(crowd->stand, POSTERN_EDIT_RETRY,
 					POSTERN_STATE_DISCARDED);
 			break;
 		case 2:
-			edit_some(crowd->stand, POSTERN_EDIT_DISCARD,
+			edit_by_state(crowd->stand, POSTERN_EDIT_DISCARD,
 					POSTERN_STATE_PENDING);
 			break;
 		case 3: claim_and_settle(crowd->stand, number / 8 + i); break;
-		default: send_again(crowd, 7 * number + 5 * i); break;
+		default: send_maybe_copy(crowd, 7 * number + 5 * i); break;
 		}
 	}
 	return NULL;
 }
 
-static void forgotten_while_it_comes_again(void) {
+static void removed_while_sent_again(void) {
 	struct stand stand;
 	stand_open(&stand, "a", "b", NULL);
 	struct crowd crowd = { .stand = &stand };
-	run_crowd(&crowd, forget_body);
+	run_crowd(&crowd, cleanup_body);
 	struct postern_channel_stats stats = stand_channel_stats(&stand, "orders");
 	CHECK_INT(stats.accepted, crowd.ok);
 	CHECK_INT(stats.duplicates, crowd.refused);
-	/* Whatever is left has its message. */
+	/* Every remaining delivery has its message. */
 	struct postern_page page =
 			stand_list(&stand, &(struct postern_filter){ 0 });
 	for (size_t i = 0; i < page.count; i++) {
@@ -393,11 +393,11 @@ static void forgotten_while_it_comes_again(void) {
 }
 
 const struct tap_case thread_cases[] = {
-	{ "of 64 threads with one key exactly one is accepted", one_key },
+	{ "of 64 threads with one id exactly one is accepted", one_id },
 	{ "of 64 nodes no two claim the same delivery", claims_do_not_overlap },
-	{ "of 64 settlements of one lease exactly one counts", settled_once },
-	{ "64 threads can do everything at once", everything_at_once },
-	{ "a message that is forgotten while it comes again is whole or gone",
-			forgotten_while_it_comes_again },
+	{ "of 64 settlements of one lease exactly one succeeds", settled_once },
+	{ "64 threads can call all operations at once", everything_at_once },
+	{ "a message sent during its cleanup is stored completely or a duplicate",
+			removed_while_sent_again },
 	{ 0 },
 };

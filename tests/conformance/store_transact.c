@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Transactions: that what a handler writes and the end of its delivery commit
- * together or not at all. A store that has none says so and runs nothing.
+ * Transactions: the writes of a handler and the end of its delivery commit
+ * together or not at all. A store without transactions returns an error and
+ * runs nothing.
  */
 
 #include "conformance/cases.h"
 #include "conformance/stand.h"
 
-/* What a unit does when it is run. */
-enum deed { NOTHING, WRITE, WRITE_AND_COMMIT, WRITE_AND_ROLL_BACK };
+/* What a unit does when it runs. */
+enum action { NOTHING, WRITE, WRITE_AND_COMMIT, WRITE_AND_ROLL_BACK };
 
 struct work {
 	struct stand *stand;
-	enum deed deed;
+	enum action action;
 	enum postern_outcome_kind outcome;
 	int64_t delay_ms;
 	const char *reason;
@@ -22,13 +23,13 @@ struct work {
 	uint64_t epoch;
 };
 
-static void run(void *context, void *transaction, uint64_t epoch,
+static void run_work(void *context, void *transaction, uint64_t epoch,
 		struct postern_outcome *outcome) {
 	struct work *work = context;
 	work->runs++;
 	work->epoch = epoch;
 	CHECK_INT(outcome->kind, POSTERN_DONE);
-	switch (work->deed) {
+	switch (work->action) {
 	case NOTHING: work->rows = conformance_target.count(transaction); break;
 	case WRITE: conformance_target.write(transaction); break;
 	case WRITE_AND_COMMIT:
@@ -53,7 +54,7 @@ static struct postern_unit unit_of(struct work *work, int64_t seq) {
 		.handler = work->stand->handlers[0],
 		.fence = 1,
 		.context = work,
-		.run = run,
+		.run = run_work,
 		.code = -99,
 	};
 }
@@ -64,14 +65,14 @@ static int transact(struct stand *stand, struct postern_unit *units,
 			&stand->error);
 }
 
-/* How many rows are there: asked by a delivery that comes back. */
+/* Count the rows, in a unit whose transaction is rolled back. */
 static int64_t count_rows(struct stand *stand) {
 	static int number;
 	char id[24];
 	(void)snprintf(id, sizeof id, "count-%d", number++);
 	struct work work = {
 		.stand = stand,
-		.deed = NOTHING,
+		.action = NOTHING,
 		.outcome = POSTERN_RETRY,
 	};
 	int64_t seq = stand_accept_leased(stand, id, stand->handlers[0]);
@@ -100,7 +101,7 @@ static void done_commits(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
-	struct work work = { .stand = &stand, .deed = WRITE };
+	struct work work = { .stand = &stand, .action = WRITE };
 	struct postern_unit unit = unit_of(&work, seq);
 	CHECK_OK(transact(&stand, &unit, 1), &stand.error);
 	CHECK_INT(work.runs, 1);
@@ -128,7 +129,7 @@ static void discard_commits(void) {
 	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
 	struct work work = {
 		.stand = &stand,
-		.deed = WRITE,
+		.action = WRITE,
 		.outcome = POSTERN_DISCARD,
 		.reason = "not for us",
 	};
@@ -157,7 +158,7 @@ static void others_roll_back(void) {
 		int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
 		struct work work = {
 			.stand = &stand,
-			.deed = WRITE,
+			.action = WRITE,
 			.outcome = outcomes[i],
 			.delay_ms = 77,
 			.reason = "no luck",
@@ -182,7 +183,7 @@ static void stale_is_not_run(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
-	struct work work = { .stand = &stand, .deed = WRITE };
+	struct work work = { .stand = &stand, .action = WRITE };
 	struct postern_unit unit = unit_of(&work, seq);
 	unit.fence = 2;
 	CHECK_OK(transact(&stand, &unit, 1), &stand.error);
@@ -201,7 +202,7 @@ static void stale_is_not_run(void) {
 	stand_close(&stand);
 }
 
-/* A later lease: a store may know first ones by other means. */
+/* A later lease: a store may check the first lease in another way. */
 static void stale_later_lease(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
@@ -210,7 +211,7 @@ static void stale_later_lease(void) {
 					  POSTERN_SETTLE_RETURNED),
 			POSTERN_OK);
 	CHECK_INT(stand_claim(&stand, stand.handlers[0], 1).count, 1);
-	struct work work = { .stand = &stand, .deed = WRITE };
+	struct work work = { .stand = &stand, .action = WRITE };
 	struct postern_unit unit = unit_of(&work, seq);
 	CHECK_OK(transact(&stand, &unit, 1), &stand.error);
 	CHECK_INT(unit.code, POSTERN_E_STALE);
@@ -228,15 +229,15 @@ static void stale_later_lease(void) {
 	stand_close(&stand);
 }
 
-static void several(void) {
+static void several_units(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	struct work works[] = {
-		{ .deed = WRITE },
-		{ .deed = WRITE, .outcome = POSTERN_RETRY },
-		{ .deed = WRITE },
-		{ .deed = WRITE, .outcome = POSTERN_DISCARD },
-		{ .deed = WRITE },
+		{ .action = WRITE },
+		{ .action = WRITE, .outcome = POSTERN_RETRY },
+		{ .action = WRITE },
+		{ .action = WRITE, .outcome = POSTERN_DISCARD },
+		{ .action = WRITE },
 	};
 	static const char *const ids[] = { "0", "1", "2", "3", "4" };
 	struct postern_unit units[5];
@@ -267,21 +268,22 @@ static void several(void) {
 	stand_close(&stand);
 }
 
-static void meddling(void) {
-	static const enum deed deeds[] = { WRITE_AND_COMMIT, WRITE_AND_ROLL_BACK };
+static void unit_ends_transaction(void) {
+	static const enum action deeds[] = { WRITE_AND_COMMIT,
+		WRITE_AND_ROLL_BACK };
 	for (size_t i = 0; i < 2; i++) {
 		struct stand stand;
 		stand_open(&stand, "a", NULL);
 		int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
-		struct work work = { .stand = &stand, .deed = deeds[i] };
+		struct work work = { .stand = &stand, .action = deeds[i] };
 		struct postern_unit unit = unit_of(&work, seq);
 		CHECK_OK(transact(&stand, &unit, 1), &stand.error);
 		CHECK_INT(unit.code, POSTERN_E_INVALID);
 		CHECK(!unit.committed);
 		CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_LEASED);
-		/* The store is none the worse for it. */
+		/* The store still works. */
 		CHECK_INT(count_rows(&stand), 0);
-		work.deed = WRITE;
+		work.action = WRITE;
 		unit = unit_of(&work, seq);
 		CHECK_OK(transact(&stand, &unit, 1), &stand.error);
 		CHECK(unit.committed);
@@ -296,7 +298,7 @@ static void not_kept_on_crash(void) {
 	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
 	struct work work = {
 		.stand = &stand,
-		.deed = WRITE,
+		.action = WRITE,
 		.outcome = POSTERN_RETRY,
 	};
 	struct postern_unit unit = unit_of(&work, seq);
@@ -313,7 +315,7 @@ static void epoch(void) {
 	stand_open(&stand, "a", NULL);
 	struct work work = {
 		.stand = &stand,
-		.deed = WRITE,
+		.action = WRITE,
 		.outcome = POSTERN_RETRY,
 	};
 	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
@@ -331,7 +333,7 @@ static void lost_lock(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
-	struct work work = { .stand = &stand, .deed = WRITE };
+	struct work work = { .stand = &stand, .action = WRITE };
 	struct postern_unit unit = unit_of(&work, seq);
 	struct postern_lock lock = { .name = "l" };
 	bool held = false;
@@ -362,18 +364,21 @@ const struct tap_case transact_cases[] = {
 	{ "discard commits what was written and the completion together",
 			discard_commits },
 	{ "any other outcome rolls back and leaves the lease", others_roll_back },
-	{ "a unit whose fence is lost is not run", stale_is_not_run },
+	{ "a unit whose fence is stale is not run", stale_is_not_run },
 	{ "a unit of another node's lease is not run, the first or a later one",
 			stale_later_lease },
 	{ "under a lost lock no unit is run", lost_lock },
-	{ "units of one transaction are kept or undone one by one", several },
-	{ "a unit that commits or rolls back by itself is undone", meddling },
-	{ "what was rolled back is gone after a crash", not_kept_on_crash },
+	{ "units of one transaction commit or roll back one by one",
+			several_units },
+	{ "a unit that commits or rolls back itself is refused and undone",
+			unit_ends_transaction },
+	{ "a rolled back unit leaves nothing after a crash", not_kept_on_crash },
 	{ "the epoch stays the same on one connection", epoch },
 	{ 0 },
 };
 
 const struct tap_case no_transact_cases[] = {
-	{ "a store without transactions says so and runs nothing", unsupported },
+	{ "a store without transactions returns unsupported and runs nothing",
+			unsupported },
 	{ 0 },
 };

@@ -14,27 +14,26 @@
 
 struct conformance_target {
 	const char *name; /* as in the table of operations */
-	bool meets;       /* its nodes can meet: it has engage() */
+	bool shared;      /* several nodes can share it: it has engage() */
 
-	/* A new, empty store; NULL if it cannot be opened. */
+	/* Open a new, empty store; NULL if it cannot be opened. */
 	struct postern_store *(*open)(const struct postern_store_options *options);
 
 	/*
-	 * The process that had the store open has died without a word, and
-	 * another opens it: destroy and open it again, with nothing in between
-	 * that would tidy up. A store that does not outlive its process returns
-	 * what it was given.
+	 * The process that had the store open died without closing it, and another
+	 * one opens it: destroy and open it again, with no cleanup in between. A
+	 * store that does not outlive its process returns its argument.
 	 */
 	struct postern_store *(*reopen)(struct postern_store *store,
 			const struct postern_store_options *options);
 
-	/* Destroy the store, and delete whatever it left behind. */
+	/* Destroy the store, and delete its files or schema. */
 	void (*close)(struct postern_store *store);
 
 	/*
 	 * What a transactional handler might do with the transaction. NULL if the
-	 * store has none. write() adds a row to a table of its own (making it if
-	 * it is missing), count() says how many there are. commit() and
+	 * store has none. write() adds a row to a table of its own (creating it if
+	 * it is missing), count() returns the number of rows. commit() and
 	 * roll_back() are what a handler must not do; the store may refuse them.
 	 */
 	void (*write)(void *transaction);

@@ -28,7 +28,7 @@ static struct postern_store *memory_reopen(struct postern_store *store,
 
 const struct conformance_target conformance_target = {
 	.name = "memory",
-	.meets = true,
+	.shared = true,
 	.open = memory_open,
 	.reopen = memory_reopen,
 	.close = postern_store_destroy,

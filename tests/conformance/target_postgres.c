@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The PostgreSQL store as a target of the suite: a schema of its own for each
- * store, in the database that $POSTERN_TEST_POSTGRES names.
+ * The PostgreSQL store as a target of the suite: each store has a schema of its
+ * own, in the database_url that $POSTERN_TEST_POSTGRES names.
  */
 
 #include <libpq-fe.h>
@@ -17,29 +17,30 @@
 #define URL_LEN_MAX 1024
 #define SQL_LEN_MAX 200
 
-/* Of the store that is open; a database may serve several programs. */
+/* The schema of the open store; several programs may use one database. */
 static char schema[40];
 
-static const char *database(void) {
+static const char *database_url(void) {
 	const char *url = getenv("POSTERN_TEST_POSTGRES");
 	if (!url) {
-		(void)fprintf(stderr, "POSTERN_TEST_POSTGRES is not set: run this with "
-							  "tests/support/postgres.py\n");
+		(void)fprintf(stderr,
+				"POSTERN_TEST_POSTGRES is not set: run this with "
+				"tests/support/postgres.py\n");
 		abort();
 	}
 	return url;
 }
 
-/* Statements; all that they say is whether they were done. */
-static bool run(PGconn *link, const char *sql) {
+/* Returns whether all statements succeeded. */
+static bool execute_sql(PGconn *link, const char *sql) {
 	PGresult *result = PQexec(link, sql);
 	ExecStatusType status = PQresultStatus(result);
 	PQclear(result);
 	return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
 }
 
-static void must_run(PGconn *link, const char *sql) {
-	if (!run(link, sql)) {
+static void require_sql(PGconn *link, const char *sql) {
+	if (!execute_sql(link, sql)) {
 		FAIL("%s: %s", sql, PQerrorMessage(link));
 	}
 }
@@ -49,7 +50,7 @@ static struct postern_store *open_schema(
 	char url[URL_LEN_MAX];
 	struct postern_store *store = NULL;
 	struct postern_error error;
-	const char *base = database();
+	const char *base = database_url();
 
 	(void)snprintf(url, sizeof url, "%s%cschema=%s", base,
 			strchr(base, '?') ? '&' : '?', schema);
@@ -77,27 +78,28 @@ static struct postern_store *postgres_reopen(struct postern_store *store,
 static void postgres_close(struct postern_store *store) {
 	char sql[SQL_LEN_MAX];
 	postern_store_destroy(store);
-	PGconn *link = PQconnectdb(database());
+	PGconn *link = PQconnectdb(database_url());
 	(void)snprintf(sql, sizeof sql,
 			"SET client_min_messages = warning; DROP SCHEMA %s CASCADE",
 			schema);
-	must_run(link, sql);
+	require_sql(link, sql);
 	PQfinish(link);
 }
 
-/* The handler's table is in the schema, to go with it. */
+/* The handler's table is in the store's schema, so that it is dropped with
+   it. */
 static void make_table(void *transaction) {
 	char sql[SQL_LEN_MAX];
 	(void)snprintf(sql, sizeof sql,
 			"CREATE TABLE IF NOT EXISTS %s.effect (n integer)", schema);
-	must_run(transaction, sql);
+	require_sql(transaction, sql);
 }
 
 static void postgres_write(void *transaction) {
 	char sql[SQL_LEN_MAX];
 	make_table(transaction);
 	(void)snprintf(sql, sizeof sql, "INSERT INTO %s.effect VALUES (1)", schema);
-	must_run(transaction, sql);
+	require_sql(transaction, sql);
 }
 
 static int64_t postgres_count(void *transaction) {
@@ -114,16 +116,16 @@ static int64_t postgres_count(void *transaction) {
 }
 
 static void postgres_commit(void *transaction) {
-	(void)run(transaction, "COMMIT");
+	(void)execute_sql(transaction, "COMMIT");
 }
 
 static void postgres_roll_back(void *transaction) {
-	(void)run(transaction, "ROLLBACK");
+	(void)execute_sql(transaction, "ROLLBACK");
 }
 
 const struct conformance_target conformance_target = {
 	.name = "postgres",
-	.meets = true,
+	.shared = true,
 	.open = postgres_open,
 	.reopen = postgres_reopen,
 	.close = postgres_close,

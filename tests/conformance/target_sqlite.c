@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The SQLite store as a target of the suite: a file in a directory of its
- * own, one at a time.
+ * The SQLite store as a target of the suite: a file in a directory of its own,
+ * one at a time.
  */
 
 #include <sqlite3.h>
@@ -45,7 +45,7 @@ static void sqlite_close(struct postern_store *store) {
 	temp_dir_destroy(&dir);
 }
 
-static void run(void *transaction, const char *sql) {
+static void execute_sql(void *transaction, const char *sql) {
 	char *text = NULL;
 	if (sqlite3_exec(transaction, sql, NULL, NULL, &text) != SQLITE_OK) {
 		FAIL("%s: %s", sql, text);
@@ -54,11 +54,11 @@ static void run(void *transaction, const char *sql) {
 }
 
 static void sqlite_write(void *transaction) {
-	run(transaction, "CREATE TABLE IF NOT EXISTS effect (n INTEGER)");
-	run(transaction, "INSERT INTO effect VALUES (1)");
+	execute_sql(transaction, "CREATE TABLE IF NOT EXISTS effect (n INTEGER)");
+	execute_sql(transaction, "INSERT INTO effect VALUES (1)");
 }
 
-static int64_t query(void *transaction, const char *sql) {
+static int64_t query_int(void *transaction, const char *sql) {
 	sqlite3_stmt *statement = NULL;
 	int64_t value = -1;
 	if (sqlite3_prepare_v2(transaction, sql, -1, &statement, NULL) ==
@@ -71,8 +71,8 @@ static int64_t query(void *transaction, const char *sql) {
 }
 
 static int64_t sqlite_count(void *transaction) {
-	run(transaction, "CREATE TABLE IF NOT EXISTS effect (n INTEGER)");
-	return query(transaction, "SELECT count(*) FROM effect");
+	execute_sql(transaction, "CREATE TABLE IF NOT EXISTS effect (n INTEGER)");
+	return query_int(transaction, "SELECT count(*) FROM effect");
 }
 
 static void sqlite_commit(void *transaction) {

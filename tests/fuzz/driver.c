@@ -2,9 +2,9 @@
 
 /*
  * Runs a fuzz target over the files of its corpus, in any build and without
- * libFuzzer: what was once found is looked at in every test run. Arguments
- * are files and directories; a file that is a case of its own gives a line of
- * TAP, and a target that aborts ends the program after its name.
+ * libFuzzer, so that inputs which once failed are repeated in every test run.
+ * Arguments are files and directories; each file is a case with a line of TAP,
+ * and a target that aborts ends the program after the file's name was printed.
  */
 
 #include <dirent.h>
@@ -16,7 +16,7 @@
 static unsigned case_count;
 
 static void run_input(const char *name, const uint8_t *data, size_t len) {
-	/* Known even if the target does not come back. */
+	/* Printed first, in case the target aborts. */
 	(void)printf("# %s\n", name);
 	(void)fflush(stdout);
 	(void)LLVMFuzzerTestOneInput(data, len);
@@ -31,7 +31,7 @@ static void run_file(const char *path, const char *name) {
 		exit(1);
 	}
 	size_t len = (size_t)status.st_size;
-	/* As long as it is, so that a sanitizer sees who reads on. */
+	/* The exact size, so that a sanitizer detects a read past the end. */
 	uint8_t *data = malloc(len > 0 ? len : 1);
 	MUST(data);
 	MUST(fread(data, 1, len, file) == len);
@@ -40,13 +40,13 @@ static void run_file(const char *path, const char *name) {
 	free(data);
 }
 
-static int is_shown(const struct dirent *entry) {
+static int is_not_hidden(const struct dirent *entry) {
 	return entry->d_name[0] != '.';
 }
 
 static void run_directory(const char *path) {
 	struct dirent **entries;
-	int count = scandir(path, &entries, is_shown, alphasort);
+	int count = scandir(path, &entries, is_not_hidden, alphasort);
 	if (count <= 0) {
 		(void)fprintf(stderr, "%s: no corpus\n", path);
 		exit(1);
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
 			run_file(argv[i], argv[i]);
 		}
 	}
-	run_input("nothing at all", (const uint8_t *)"", 0);
+	run_input("empty input", (const uint8_t *)"", 0);
 	(void)printf("1..%u\n", case_count);
 	return 0;
 }

@@ -3,10 +3,10 @@
 #define POSTERN_TESTS_FUZZ_H
 
 /*
- * What the fuzz targets share. A target is one function that takes any bytes,
- * gives them to a parser, and compares what comes out with a second, naive
- * reading of the same bytes, or with what must hold for any answer. What does
- * not hold ends the program, which is what libFuzzer looks for.
+ * Shared by the fuzz targets. A target is one function that gets any bytes,
+ * passes them to a parser, and compares the result with a second, naive parse
+ * of the same bytes, or with conditions that hold for any result. A violation
+ * aborts the program, which libFuzzer detects.
  */
 
 #include <inttypes.h>
@@ -19,21 +19,21 @@
 
 #include "support/naive_utf8.h"
 
-/* The name is libFuzzer's. Returns 0. */
+/* The name is required by libFuzzer. Returns 0. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Unlike an assert() it says which of the values it is about. */
+/* Like assert(), but also with NDEBUG. */
 #define MUST(condition) fuzz_must((condition), __FILE__, __LINE__, #condition)
 
 __attribute__((unused)) static void fuzz_must(bool held, const char *file,
 		int line, const char *text) {
 	if (!held) {
-		(void)fprintf(stderr, "%s:%d: does not hold: %s\n", file, line, text);
+		(void)fprintf(stderr, "%s:%d: failed: %s\n", file, line, text);
 		abort();
 	}
 }
 
-/* That two texts are the same. */
+/* Requires that two texts are equal. */
 #define MUST_EQUAL(actual, expected) \
 	fuzz_must_equal((actual), (expected), __FILE__, __LINE__, #actual)
 
@@ -46,8 +46,8 @@ __attribute__((unused)) static void fuzz_must_equal(const char *actual,
 	}
 }
 
-/* A part of the input, as text that ends in a zero byte; free it. Its size is
-   exact, so that reading past it is seen. */
+/* Copies a part of the input as a text that ends in a zero byte; the caller
+   frees it. Its size is exact, so that reading past it is detected. */
 __attribute__((unused)) static char *fuzz_text(const void *bytes, size_t len) {
 	char *text = calloc(len + 1, 1);
 	MUST(text);
@@ -57,13 +57,13 @@ __attribute__((unused)) static char *fuzz_text(const void *bytes, size_t len) {
 	return text;
 }
 
-/* The input, as it is used up. */
+/* The unread part of the input. */
 struct fuzz_input {
 	const uint8_t *at;
 	size_t len;
 };
 
-/* The next byte; 0 when there are none left. */
+/* Returns the next byte; 0 at the end of the input. */
 __attribute__((unused)) static uint8_t fuzz_byte(struct fuzz_input *input) {
 	if (input->len == 0) {
 		return 0;
@@ -72,8 +72,8 @@ __attribute__((unused)) static uint8_t fuzz_byte(struct fuzz_input *input) {
 	return *input->at++;
 }
 
-/* Up to the next such byte, which is passed over, or all that is left; free
-   it. A zero byte before it ends the text early. */
+/* Reads up to the next `end`, which is skipped, or all that is left; the caller
+   frees it. A zero byte before it ends the text early. */
 __attribute__((unused)) static char *fuzz_until(struct fuzz_input *input,
 		char end) {
 	const uint8_t *place =
@@ -86,7 +86,8 @@ __attribute__((unused)) static char *fuzz_until(struct fuzz_input *input,
 	return text;
 }
 
-/* Whether it is one line that any terminal, log and JSON may have. */
+/* Whether the text is one line without control characters, safe for terminals,
+   logs and JSON. */
 __attribute__((unused)) static bool fuzz_is_clean(const char *text) {
 	size_t len = strlen(text);
 	for (size_t at = 0; at < len;) {

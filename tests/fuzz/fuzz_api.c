@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Requests to the admin API, without the sockets. Input: requests as people
- * write them, parted by lines of three dashes.
+ * Requests to the admin API, without sockets. Input: requests as text,
+ * separated by lines of three dashes.
  *
  *   POST /v1/channels/orders/messages?x=y
  *   ce-id: 1
@@ -12,18 +12,18 @@
  *   ---
  *   GET /v1/deliveries
  *
- * An answer is JSON, or the body of a message; a refusal is a problem that
- * says why and has the response's status; and nothing is our own fault (500).
+ * A response is JSON, or the body of a message; an error is a problem document
+ * with a reason and the response's status; and no response has status 500.
  */
 
 #include "fuzz.h"
 #include "server/api_fixture.h"
 
 #define REQUEST_COUNT_MAX 8
-/* One more than the api takes, to see it refuse. */
+/* One more than the API accepts, to see it refuse. */
 #define HEADER_COUNT_MAX (POSTERN__API_HEADER_COUNT_MAX + 1)
 
-static void must_be_a_problem(const struct fixture *fixture) {
+static void check_problem(const struct fixture *fixture) {
 	const char *detail = fixture_text(fixture, "detail");
 	MUST_EQUAL(fixture->response.content_type, "application/problem+json");
 	MUST(fixture_number(fixture, "status") == fixture->status);
@@ -34,12 +34,12 @@ static void must_be_a_problem(const struct fixture *fixture) {
 	MUST(detail && detail[0] && fuzz_is_clean(detail));
 }
 
-static void must_be_an_answer(const struct fixture *fixture) {
+static void check_response(const struct fixture *fixture) {
 	for (size_t i = 0; i < fixture->response.header_count; i++) {
 		MUST(fuzz_is_clean(fixture->response.headers[i].value));
 	}
 	if (fixture->status >= 300) {
-		must_be_a_problem(fixture);
+		check_problem(fixture);
 		MUST(fixture->status != 500);
 	} else if (strcmp(fixture->response.content_type, "application/json") ==
 			   0) {
@@ -49,7 +49,7 @@ static void must_be_an_answer(const struct fixture *fixture) {
 	}
 }
 
-/* "name: value"; without a colon it is all name. */
+/* Parses "name: value"; without a colon the line is a name. */
 static struct postern_header read_header(char *line) {
 	char *colon = strchr(line, ':');
 	struct postern_header header = { line, "" };
@@ -60,7 +60,8 @@ static struct postern_header read_header(char *line) {
 	return header;
 }
 
-static void send_one(struct fixture *fixture, const char *text, size_t len) {
+static void send_request_text(struct fixture *fixture, const char *text,
+		size_t len) {
 	struct fuzz_input input = { (const uint8_t *)text, len };
 	struct postern_header headers[HEADER_COUNT_MAX];
 	char *lines[HEADER_COUNT_MAX];
@@ -95,7 +96,7 @@ static void send_one(struct fixture *fixture, const char *text, size_t len) {
 		.body_len = input.len,
 	};
 	(void)fixture_request(fixture, &request);
-	must_be_an_answer(fixture);
+	check_response(fixture);
 	(void)postern__api_is_quick(method, request.path);
 	MUST(postern__api_body_len_max(&fixture->api, &request) > 0);
 	while (count > 0) {
@@ -105,19 +106,19 @@ static void send_one(struct fixture *fixture, const char *text, size_t len) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-	static const char parting[] = "\n---\n";
+	static const char separator[] = "\n---\n";
 	struct fixture fixture;
 	const char *text = (const char *)data;
 	fixture_init(&fixture);
-	/* Something to look at: one done, one poisoned, one parked. */
+	/* Messages to read: one done, one poisoned, one parked. */
 	MUST(fixture_message(&fixture, "orders", "m-1", "{\"a\":1}") < 300);
 	MUST(fixture_message(&fixture, "parks", "m-2", "") < 300);
 	fixture_process(&fixture);
 	for (int i = 0; i < REQUEST_COUNT_MAX && size > 0; i++) {
-		const char *end = memmem(text, size, parting, strlen(parting));
+		const char *end = memmem(text, size, separator, strlen(separator));
 		size_t len = end ? (size_t)(end - text) : size;
-		send_one(&fixture, text, len);
-		size_t used = end ? len + strlen(parting) : len;
+		send_request_text(&fixture, text, len);
+		size_t used = end ? len + strlen(separator) : len;
 		text += used;
 		size -= used;
 		if (i % 2 == 1) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A configuration file. What is refused says where in the file; what is taken
- * is printed in both forms, of which jansson reads the one, and read by what
- * makes a box of it. Files that it names are not read.
+ * A configuration file. A refused file gets an error with its position in the
+ * file; an accepted one is printed in both forms, of which jansson parses the
+ * JSON form, and converted to the options of a box. Files that it names are not
+ * read.
  */
 
 #include <jansson.h>
@@ -17,7 +18,7 @@
 #define NAME "fuzz.yaml"
 #define PRINTED_MAX ((size_t)8 * 1024 * 1024)
 
-/* Nobody writes to it; the type is that of environ. */
+/* Never written to; the type is that of environ. */
 static char *const environment[] = {
 	(char *)"HOME=/nowhere",
 	(char *)"EMPTY=",
@@ -27,36 +28,36 @@ static char *const environment[] = {
 	NULL,
 };
 
-/* "fuzz.yaml:12:3: what". */
-static void must_say_where(const struct postern_error *error) {
+/* Requires the form "fuzz.yaml:12:3: reason". */
+static void check_error_position(const struct postern_error *error) {
 	char *end = (char *)error->text;
 	bool good = strncmp(end, NAME ":", strlen(NAME ":")) == 0 &&
 				strtoul(end + strlen(NAME ":"), &end, 10) > 0 && *end == ':' &&
 				strtoul(end + 1, &end, 10) > 0 && strncmp(end, ": ", 2) == 0;
 	if (!good || end[2] == '\0') {
-		(void)fprintf(stderr, "this does not say where: %s\n", error->text);
+		(void)fprintf(stderr, "the error has no position: %s\n", error->text);
 		abort();
 	}
 	MUST(fuzz_is_clean(error->text));
 }
 
-static void print(const struct postern__config *config) {
+static void check_printed(const struct postern__config *config) {
 	struct postern__buf buf;
 	struct postern_error error;
 	postern__buf_init(&buf, PRINTED_MAX);
 	postern__config_print(config, true, &buf);
-	MUST(postern__buf_check(&buf, "it", &error) == POSTERN_OK);
+	MUST(postern__buf_check(&buf, "the configuration", &error) == POSTERN_OK);
 	json_t *json = json_loadb(postern__buf_text(&buf), buf.len,
 			JSON_REJECT_DUPLICATES, NULL);
 	MUST(json);
 	json_decref(json);
 	postern__buf_reset(&buf);
 	postern__config_print(config, false, &buf);
-	MUST(postern__buf_check(&buf, "it", &error) == POSTERN_OK);
+	MUST(postern__buf_check(&buf, "the configuration", &error) == POSTERN_OK);
 	postern__buf_finish(&buf);
 }
 
-static void look_at(const struct postern__config *config) {
+static void check_config(const struct postern__config *config) {
 	size_t store_count = postern__config_store_count(config);
 	MUST(store_count >= 1 && store_count <= POSTERN__STORE_COUNT_MAX);
 	for (size_t i = 0; i < store_count; i++) {
@@ -79,14 +80,14 @@ static void look_at(const struct postern__config *config) {
 						 channel->handlers[j].key) == &channel->handlers[j]);
 		}
 	}
-	print(config);
+	check_printed(config);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	const struct postern__config_input input = { .environment = environment };
 	struct postern__config *config = NULL;
 	struct postern_error error = { 0 };
-	/* store_file names a file to be read. */
+	/* store_file and others name a file to be read. */
 	if (size > 0 && memmem(data, size, "file", strlen("file"))) {
 		return 0;
 	}
@@ -94,10 +95,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	int r = postern__config_parse(NAME, text, size, &input, &config, &error);
 	MUST((r == POSTERN_OK) == (config != NULL));
 	if (config) {
-		look_at(config);
+		check_config(config);
 	} else {
 		MUST(r == POSTERN_E_INVALID);
-		must_say_where(&error);
+		check_error_position(&error);
 	}
 	postern__config_destroy(config);
 	free(text);

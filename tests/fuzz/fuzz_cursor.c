@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The cursor of a listing. The box holds a few messages with two handlers
- * each; a text is either refused or goes on exactly behind the row it names,
- * whether that row is there or not.
+ * The cursor of a listing. The box has a few messages with two handlers each; a
+ * text is either refused, or the listing continues exactly after the row it
+ * names, whether that row exists or not.
  */
 
 #include <postern/postern.h>
@@ -16,12 +16,12 @@
 
 static struct fake_clock the_clock;
 static struct postern_box *box;
-/* Every row's own place, newest first. */
-static struct place {
+/* The position of every row, newest first. */
+static struct position {
 	uint64_t seq;
 	uint64_t handler;
 	char key[8];
-} places[ROW_COUNT];
+} positions[ROW_COUNT];
 
 static void do_nothing(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
@@ -32,14 +32,14 @@ static void do_nothing(void *context, const struct postern_message *message,
 	(void)outcome;
 }
 
-/* "v1.SEQ.HANDLER": the one spelling of two numbers below 2^63. */
-static bool read_naively(const char *text, struct place *out) {
+/* Parses "v1.SEQ.HANDLER": the only spelling of two numbers below 2^63. */
+static bool parse_cursor_naively(const char *text, struct position *out) {
 	char again[64];
 	char *end;
 	if (strlen(text) < 3 || strlen(text) > 60) {
 		return false;
 	}
-	/* Whatever this makes of a text that is none, it is spelt otherwise. */
+	/* If the text is malformed, the numbers are printed differently below. */
 	unsigned long long seq = strtoull(text + 3, &end, 10);
 	unsigned long long handler = *end ? strtoull(end + 1, NULL, 10) : 0;
 	(void)snprintf(again, sizeof again, "v1.%llu.%llu", seq, handler);
@@ -49,7 +49,7 @@ static bool read_naively(const char *text, struct place *out) {
 		   handler <= INT64_MAX;
 }
 
-static struct postern_listing *list(const char *cursor, uint32_t limit) {
+static struct postern_listing *list_after(const char *cursor, uint32_t limit) {
 	struct postern_filter filter = { .size = sizeof filter,
 		.limit = limit,
 		.cursor = cursor };
@@ -63,27 +63,29 @@ static struct postern_listing *list(const char *cursor, uint32_t limit) {
 }
 
 /*
- * Go through it row by row, to know where each one is: in the cursor behind
- * it. The last row has none; its handler is that of another row.
+ * List row by row to find the position of each row: it is in the cursor that
+ * follows it. The last row has no cursor; its handler is that of another row.
  */
-static void find_places(void) {
+static void find_positions(void) {
 	char cursor[POSTERN_CURSOR_LEN_MAX] = "";
 	for (size_t i = 0; i < ROW_COUNT; i++) {
-		struct postern_listing *listing = list(*cursor ? cursor : NULL, 1);
+		struct postern_listing *listing =
+				list_after(*cursor ? cursor : NULL, 1);
 		MUST(listing && postern_listing_count(listing) == 1);
 		const struct postern_row *row = postern_listing_get(listing, 0);
 		const char *next = postern_listing_cursor(listing);
 		MUST((next != NULL) == (i + 1 < ROW_COUNT));
 		if (next) {
 			(void)snprintf(cursor, sizeof cursor, "%s", next);
-			MUST(read_naively(cursor, &places[i]));
-			MUST(places[i].seq == (uint64_t)row->seq);
+			MUST(parse_cursor_naively(cursor, &positions[i]));
+			MUST(positions[i].seq == (uint64_t)row->seq);
 		} else {
-			places[i] = places[i - 2];
-			places[i].seq = (uint64_t)row->seq;
-			MUST_EQUAL(places[i].key, row->handler);
+			positions[i] = positions[i - 2];
+			positions[i].seq = (uint64_t)row->seq;
+			MUST_EQUAL(positions[i].key, row->handler);
 		}
-		(void)snprintf(places[i].key, sizeof places[i].key, "%s", row->handler);
+		(void)snprintf(positions[i].key, sizeof positions[i].key, "%s",
+				row->handler);
 		postern_listing_destroy(listing);
 	}
 }
@@ -115,10 +117,11 @@ static void open_box(void) {
 		MUST(postern_box_accept(box, "orders", &message, NULL, &error) ==
 				POSTERN_OK);
 	}
-	find_places();
+	find_positions();
 }
 
-static bool is_behind(const struct place *row, const struct place *cursor) {
+static bool is_after(const struct position *row,
+		const struct position *cursor) {
 	return row->seq < cursor->seq ||
 		   (row->seq == cursor->seq && row->handler > cursor->handler);
 }
@@ -128,20 +131,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 		open_box();
 	}
 	char *text = fuzz_text(data, size);
-	struct place place;
-	struct postern_listing *listing = list(text, 100);
-	MUST((listing != NULL) == read_naively(text, &place));
+	struct position position;
+	struct postern_listing *listing = list_after(text, 100);
+	MUST((listing != NULL) == parse_cursor_naively(text, &position));
 	if (listing) {
 		size_t first = 0;
-		while (first < ROW_COUNT && !is_behind(&places[first], &place)) {
+		while (first < ROW_COUNT && !is_after(&positions[first], &position)) {
 			first++;
 		}
 		MUST(postern_listing_count(listing) == ROW_COUNT - first);
 		for (size_t i = first; i < ROW_COUNT; i++) {
 			const struct postern_row *row =
 					postern_listing_get(listing, i - first);
-			MUST((uint64_t)row->seq == places[i].seq);
-			MUST_EQUAL(row->handler, places[i].key);
+			MUST((uint64_t)row->seq == positions[i].seq);
+			MUST_EQUAL(row->handler, positions[i].key);
 		}
 	}
 	postern_listing_destroy(listing);

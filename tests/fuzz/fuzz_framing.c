@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Requests as they come from a socket: the first byte of the input says into
- * how large pieces the others are cut. However they are cut, the same bytes are
- * passed on and the same is refused; and the lines of a head that is passed on
- * have no NUL, and neither CR nor LF without the other.
+ * Requests as they arrive from a socket: the first byte of the input sets the
+ * size of the pieces into which the others are divided. However they are
+ * divided, the same bytes are passed on and the same request is refused; and a
+ * head that is passed on has no NUL, and neither CR nor LF without the other.
  */
 
 #include "fuzz.h"
 #include "server/http_framing.h"
 
-/* What one reading came to. */
+/* The result of one pass over the input. */
 struct reading {
 	struct postern__framing framing;
 	char *passed;
@@ -47,7 +47,7 @@ static void read_all(struct reading *self, const uint8_t *data, size_t size,
 	free(buffer);
 }
 
-/* The first head, if it was passed on. */
+/* Checks the first head, if it was passed on. */
 static void check_head(const struct reading *self) {
 	const char *end = memmem(self->passed, self->len, "\r\n\r\n", 4);
 	size_t len = end ? (size_t)(end - self->passed) + 4 : 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The headers of a message as a store keeps them. A blob is either refused,
- * for one of the four reasons counted here, or packs to the same bytes again.
+ * The stored headers of a message. A blob is either refused, for one of the
+ * four reasons checked here, or packs to the same bytes again.
  */
 
 #include <postern/error.h>
@@ -15,8 +15,8 @@
 
 #define COUNT_MAX 5
 
-/* Whether it is pairs of texts with nothing missing. */
-static bool is_proper(const uint8_t *blob, size_t len) {
+/* Whether the blob is complete pairs of name and value. */
+static bool is_valid_blob(const uint8_t *blob, size_t len) {
 	size_t zeroes = 0;
 	for (size_t i = 0; i < len; i++) {
 		bool begins = i == 0 || blob[i - 1] == 0;
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	postern__buf_init(&buf, size);
 	int r = postern__headers_unpack(data, size, COUNT_MAX, &arena, &headers,
 			&count, &error);
-	if (is_proper(data, size)) {
+	if (is_valid_blob(data, size)) {
 		MUST(r == POSTERN_OK && count <= COUNT_MAX);
 		MUST((headers == NULL) == (count == 0));
 		r = postern__headers_pack(headers, count, &buf, &error);

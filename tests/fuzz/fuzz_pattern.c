@@ -2,8 +2,8 @@
 
 /*
  * Type patterns. Input: a pattern, a newline, a text. The match is compared
- * with a table over every start of the pattern and every start of the text,
- * the check with a count of its rules.
+ * with a table over all prefixes of the pattern and of the text, the check with
+ * a separate implementation of its rules.
  */
 
 #include <postern/error.h>
@@ -11,12 +11,12 @@
 #include "base/pattern.h"
 #include "fuzz.h"
 
-/* The table is quadratic. */
+/* A limit, because the table is quadratic. */
 #define LEN_MAX 512
 
 static bool matches_naively(const char *pattern, size_t pattern_len,
 		const char *text, size_t text_len) {
-	/* Whether the pattern so far matches the first j bytes. */
+	/* row[j]: whether the pattern so far matches the first j bytes. */
 	bool row[LEN_MAX + 1] = { true };
 	for (size_t i = 0; i < pattern_len; i++) {
 		bool next[LEN_MAX + 1] = { false };
@@ -31,7 +31,7 @@ static bool matches_naively(const char *pattern, size_t pattern_len,
 	return row[text_len];
 }
 
-static bool is_proper(const char *pattern, size_t len) {
+static bool is_valid_pattern(const char *pattern, size_t len) {
 	size_t characters = 0;
 	size_t stars = 0;
 	for (size_t at = 0; at < len; characters++) {
@@ -59,8 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	struct postern_error error = { 0 };
 
 	int r = postern__pattern_check(pattern, pattern_len, &error);
-	MUST(r ==
-			(is_proper(pattern, pattern_len) ? POSTERN_OK : POSTERN_E_INVALID));
+	MUST(r == (is_valid_pattern(pattern, pattern_len) ? POSTERN_OK
+													  : POSTERN_E_INVALID));
 	MUST(r == POSTERN_OK || (error.text[0] && fuzz_is_clean(error.text)));
 	if (pattern_len <= LEN_MAX && text_len <= LEN_MAX) {
 		MUST(postern__pattern_match(pattern, pattern_len, text, text_len) ==

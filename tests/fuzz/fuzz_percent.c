@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Percent-encoding. Any text comes back from both encodings; what is decoded
- * is compared with a walk by strtoul(), and encoded again decodes to the same.
+ * Percent-encoding. Any text survives both encodings; the decoded text is
+ * compared with a decoder that uses strtoul().
  */
 
 #include "base/arena.h"
@@ -10,7 +10,7 @@
 #include "fuzz.h"
 #include "server/percent.h"
 
-/* False if it is malformed. */
+/* Returns false if the text is malformed. */
 static bool decode_naively(const char *text, size_t len, char *out,
 		size_t *len_out) {
 	size_t count = 0;
@@ -33,7 +33,7 @@ static bool decode_naively(const char *text, size_t len, char *out,
 	return true;
 }
 
-static void must_come_back(struct postern__arena *arena,
+static void check_round_trip(struct postern__arena *arena,
 		struct postern__buf *buf, const char *allowed, const char *text) {
 	size_t len;
 	bool malformed;
@@ -70,9 +70,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	MUST(!good || (len == expected_len && decoded[len] == '\0' &&
 						  memcmp(decoded, expected, len) == 0));
 	postern__percent_segment(&buf, text);
-	must_come_back(&arena, &buf, WORD_BYTES, text);
+	check_round_trip(&arena, &buf, WORD_BYTES, text);
 	postern__percent_header(&buf, text);
-	must_come_back(&arena, &buf, HEADER_BYTES, text);
+	check_round_trip(&arena, &buf, HEADER_BYTES, text);
 
 	postern__buf_finish(&buf);
 	postern__arena_finish(&arena);

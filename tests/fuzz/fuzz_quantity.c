@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Durations, sizes and counts, as people write them. The input is read by the
- * parser and by a plain multiplication in 128 bits; what was read is written
- * and read again. The first bytes are also taken as a number to be written.
+ * Durations, sizes and counts, as people write them. The input is parsed by the
+ * code under test and by a plain multiplication in 128 bits; the result is
+ * formatted and parsed again. The first bytes are also used as a number to be
+ * formatted.
  */
 
 #include <postern/error.h>
@@ -22,15 +23,15 @@ static const struct unit sizes[] = { { "B", 1 }, { "KiB", 1024 },
 	{ "MiB", 1048576 }, { "GiB", 1073741824 }, { NULL, 0 } };
 static const struct unit counts[] = { { "", 1 }, { NULL, 0 } };
 
-/* False if it is none, or over max. */
-static bool read_naively(const char *text, const struct unit *units,
+/* Returns false if the text is malformed, or over max. */
+static bool parse_quantity_naively(const char *text, const struct unit *units,
 		uint64_t max, uint64_t *out) {
 	size_t digits = strspn(text, "0123456789");
 	unsigned __int128 number = 0;
 	for (size_t i = 0; i < digits; i++) {
 		number = number * 10 + (unsigned)(text[i] - '0');
 		if (number > UINT64_MAX) {
-			number = (unsigned __int128)UINT64_MAX + 1; /* and stays there */
+			number = (unsigned __int128)UINT64_MAX + 1; /* saturated */
 		}
 	}
 	if (digits == 0) {
@@ -50,28 +51,28 @@ static bool read_naively(const char *text, const struct unit *units,
 	return false;
 }
 
-/* Nothing shorter says the same: what was written is not, at least. */
-static void must_be_short(const char *formatted, const char *text) {
+/* The formatted text is no longer than the input. */
+static void check_not_longer(const char *formatted, const char *text) {
 	while (text[0] == '0' && text[1] != '\0') {
 		text++;
 	}
 	MUST(strlen(formatted) <= strlen(text));
 }
 
-static void must_say_why(int r, const struct postern_error *error) {
+static void check_parse_error(int r, const struct postern_error *error) {
 	MUST(r == POSTERN_OK || r == POSTERN_E_INVALID);
 	MUST(r == POSTERN_OK || (error->text[0] && fuzz_is_clean(error->text)));
 }
 
-static void try_duration(const char *text) {
+static void check_duration(const char *text) {
 	char formatted[POSTERN__DURATION_TEXT_MAX];
 	struct postern_error error = { 0 };
 	uint64_t expected;
 	int64_t ms = -1;
 	int64_t again = -1;
 	int r = postern__duration_parse(text, &ms, &error);
-	must_say_why(r, &error);
-	bool good = read_naively(text, durations, INT64_MAX, &expected);
+	check_parse_error(r, &error);
+	bool good = parse_quantity_naively(text, durations, INT64_MAX, &expected);
 	MUST(good == (r == POSTERN_OK));
 	if (!good) {
 		MUST(ms == -1);
@@ -79,48 +80,49 @@ static void try_duration(const char *text) {
 	}
 	MUST(ms == (int64_t)expected);
 	postern__duration_format(ms, formatted);
-	must_be_short(formatted, text);
+	check_not_longer(formatted, text);
 	MUST(postern__duration_parse(formatted, &again, NULL) == POSTERN_OK);
 	MUST(again == ms);
 }
 
-static void try_size(const char *text) {
+static void check_size(const char *text) {
 	char formatted[POSTERN__SIZE_TEXT_MAX];
 	struct postern_error error = { 0 };
 	uint64_t expected;
 	uint64_t bytes;
 	uint64_t again;
 	int r = postern__size_parse(text, &bytes, &error);
-	must_say_why(r, &error);
-	bool good = read_naively(text, sizes, UINT64_MAX, &expected);
+	check_parse_error(r, &error);
+	bool good = parse_quantity_naively(text, sizes, UINT64_MAX, &expected);
 	MUST(good == (r == POSTERN_OK));
 	if (good) {
 		MUST(bytes == expected);
 		postern__size_format(bytes, formatted);
-		must_be_short(formatted, text);
+		check_not_longer(formatted, text);
 		MUST(postern__size_parse(formatted, &again, NULL) == POSTERN_OK);
 		MUST(again == bytes);
 	}
 }
 
-static void try_count(const char *text, uint64_t min, uint64_t max) {
+static void check_count(const char *text, uint64_t min, uint64_t max) {
 	struct postern_error error = { 0 };
 	uint64_t expected;
 	uint64_t number;
 	int r = postern__count_parse(text, min, max, &number, &error);
-	must_say_why(r, &error);
-	bool good = read_naively(text, counts, max, &expected) && expected >= min;
+	check_parse_error(r, &error);
+	bool good = parse_quantity_naively(text, counts, max, &expected) &&
+				expected >= min;
 	MUST(good == (r == POSTERN_OK));
 	MUST(!good || number == expected);
 }
 
-static void try_number(int64_t number) {
+static void check_number(int64_t number) {
 	char formatted[POSTERN__DURATION_TEXT_MAX];
 	char formatted_size[POSTERN__SIZE_TEXT_MAX];
 	int64_t ms;
 	uint64_t bytes;
 	postern__duration_format(number, formatted);
-	/* A negative one is only for the eye. */
+	/* A negative duration is only for display and cannot be parsed. */
 	const char *amount = number < 0 ? formatted + 1 : formatted;
 	MUST((number < 0) == (formatted[0] == '-'));
 	if (number != INT64_MIN) {
@@ -136,11 +138,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	char *text = fuzz_text(data, size);
 	int64_t number = 0;
 	memcpy(&number, text, size < sizeof number ? size : sizeof number);
-	try_duration(text);
-	try_size(text);
-	try_count(text, 0, UINT64_MAX);
-	try_count(text, 1, 1000);
-	try_number(number);
+	check_duration(text);
+	check_size(text);
+	check_count(text, 0, UINT64_MAX);
+	check_count(text, 1, 1000);
+	check_number(number);
 	free(text);
 	return 0;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Addresses without their secrets. The input is once taken as an address as
- * it is, for which the result must be a clean line; and once as what stands
- * around a secret that is planted where a password belongs, of which nothing
- * may be left, whatever the rest looks like.
+ * Redacted addresses. The input is used twice: as a complete address, for which
+ * the result must be a clean line; and as the text around a secret that is
+ * inserted where a password belongs, of which nothing may remain, whatever the
+ * rest is.
  *
- * Input: a byte that chooses the form and the names, then pieces parted by
+ * Input: a byte that chooses the form and the names, then pieces separated by
  * newlines.
  */
 
@@ -16,7 +16,7 @@
 #define SECRET "Xyzzy7Plugh"
 
 #define PIECE_COUNT 4
-/* Longer ones are *** as a whole, which shows nothing new. */
+/* Longer addresses become *** completely, which tests nothing new. */
 #define ADDRESS_MAX 5000
 
 static const char *const schemes[] = { "postgres", "sqlite", "https", "amqp",
@@ -24,7 +24,7 @@ static const char *const schemes[] = { "postgres", "sqlite", "https", "amqp",
 static const char *const names[] = { "password", "PASSWD", "access_token",
 	"pass%77ord", "sslpassword", "api%4bey", "Sig", "client_secret" };
 
-static void must_be_a_line(const char *address) {
+static void check_clean_line(const char *address) {
 	static const size_t sizes[] = { 1, 2, 9, 30, POSTERN__REDACT_TEXT_MAX };
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		char *out = malloc(sizes[i]);
@@ -36,7 +36,7 @@ static void must_be_a_line(const char *address) {
 	}
 }
 
-static void must_hide(const char *address) {
+static void check_hidden(const char *address) {
 	char out[ADDRESS_MAX + 100];
 	postern__redact(address, out, sizeof out);
 	if (strstr(out, SECRET)) {
@@ -46,7 +46,8 @@ static void must_hide(const char *address) {
 	MUST(fuzz_is_clean(out));
 }
 
-static void plant(uint8_t choice, char *const pieces[PIECE_COUNT]) {
+static void check_inserted_secret(uint8_t choice,
+		char *const pieces[PIECE_COUNT]) {
 	char address[ADDRESS_MAX];
 	const char *scheme = schemes[choice >> 2 & 7];
 	const char *name = names[choice >> 5];
@@ -68,12 +69,12 @@ static void plant(uint8_t choice, char *const pieces[PIECE_COUNT]) {
 				scheme, a, name, b, c);
 		break;
 	default:
-		/* libpq undoes no percent-encoding. */
+		/* libpq decodes no percent-encoding here. */
 		(void)snprintf(address, sizeof address, "%s %s=" SECRET "%s %s", a,
 				strchr(name, '%') ? "password" : name, b, c);
 		break;
 	}
-	must_hide(address);
+	check_hidden(address);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -82,15 +83,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	char *whole = fuzz_text(input.at, input.len);
 	char *pieces[PIECE_COUNT];
 	size_t len = 0;
-	must_be_a_line(whole);
+	check_clean_line(whole);
 	for (size_t i = 0; i < PIECE_COUNT; i++) {
 		pieces[i] = fuzz_until(&input, '\n');
 		len += strlen(pieces[i]);
 	}
-	/* What is no secret elsewhere may be shown there. */
+	/* The same text outside a password may be shown. */
 	if (len + 100 < ADDRESS_MAX &&
 			!memmem(data, size, SECRET, strlen(SECRET))) {
-		plant(choice, pieces);
+		check_inserted_secret(choice, pieces);
 	}
 	for (size_t i = 0; i < PIECE_COUNT; i++) {
 		free(pieces[i]);

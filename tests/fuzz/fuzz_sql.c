@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The SQL of handlers, which is read for its parameters, its statements and
- * the words that are not allowed in it. Two others read it as well:
+ * The SQL of handlers, which is parsed for its parameters, its statements and
+ * the words that are not allowed in it. The result is compared with two other
+ * parsers:
  *
- * - a walk over the bytes that knows only whether it is in a string, in a
- *   comment or in neither, for both dialects: no token may cross such a line;
- * - SQLite itself: what the check lets pass, and SQLite understands, has as
- *   many statements and the same parameters for it, and asks to do nothing
- *   that the check is there to refuse.
+ * - a scan of the bytes that knows only whether it is in a string, in a
+ *   comment or in neither, for both dialects: no token may cross a boundary;
+ * - SQLite itself: SQL that the check accepts and SQLite can prepare has the
+ *   same number of statements and the same parameters for SQLite, and does
+ *   nothing that the check must refuse.
  */
 
 #include <postern/error.h>
@@ -19,10 +20,10 @@
 
 #define LEN_MAX 2000
 
-enum place { CODE, QUOTED, COMMENT };
+enum region { CODE, QUOTED, COMMENT };
 
-/* Where one byte is that begins something longer, or 1 for itself. */
-static size_t span(const char *at, bool sqlite, enum place *out) {
+/* The length of the string or comment that starts here, or 1 for code. */
+static size_t span(const char *at, bool sqlite, enum region *out) {
 	const char *end = NULL;
 	*out = QUOTED;
 	if (at[0] == '-' && at[1] == '-') {
@@ -46,7 +47,8 @@ static size_t span(const char *at, bool sqlite, enum place *out) {
 		return strlen(at);
 	}
 	if (*at && strchr(sqlite ? "'\"`" : "'\"", *at)) {
-		/* Doubled quotes are two strings without a gap, which is the same. */
+		/* A doubled quote is scanned as two adjacent strings, which is the
+		   same. */
 		end = strchr(at + 1, *at);
 		return end ? (size_t)(end - at) + 1 : strlen(at);
 	}
@@ -75,7 +77,8 @@ static bool is_digit(char c) {
 	return c >= '0' && c <= '9';
 }
 
-/* $$ or $tag$ up to its end, or to the text's; 0 if it is none. */
+/* The length of a string quoted with $$ or $tag$, up to its end or the end of
+   the text; 0 if there is none. */
 static size_t dollar_span(const char *at) {
 	char tag[LEN_MAX + 1];
 	size_t len = 1;
@@ -91,9 +94,9 @@ static size_t dollar_span(const char *at) {
 	return end ? (size_t)(end - at) + len : strlen(at);
 }
 
-/* What only PostgreSQL has: two more kinds of strings, which do not begin in
-   the middle of a name or a parameter. 0: nothing of that. */
-static size_t postgres_span(const char *at, enum place *out) {
+/* Two kinds of strings that only PostgreSQL has, which do not start in the
+   middle of a name or a parameter. 0: neither. */
+static size_t postgres_span(const char *at, enum region *out) {
 	*out = QUOTED;
 	if ((*at == 'e' || *at == 'E') && at[1] == '\'') {
 		const char *end = at + 2;
@@ -116,54 +119,54 @@ static size_t postgres_span(const char *at, enum place *out) {
 	return *at == '$' ? 1 : name_len(at);
 }
 
-static void mark(const char *sql, bool sqlite, enum place *places) {
+static void mark_regions(const char *sql, bool sqlite, enum region *regions) {
 	size_t len = strlen(sql);
 	for (size_t at = 0; at < len;) {
-		enum place place;
-		size_t count = sqlite ? 0 : postgres_span(sql + at, &place);
+		enum region region;
+		size_t count = sqlite ? 0 : postgres_span(sql + at, &region);
 		if (count == 0) {
-			count = span(sql + at, sqlite, &place);
+			count = span(sql + at, sqlite, &region);
 		}
 		while (count-- > 0) {
-			places[at++] = place;
+			regions[at++] = region;
 		}
 	}
 }
 
-static void must_be_in(const enum place *places, size_t from, size_t to,
-		enum place place) {
+static void check_region(const enum region *regions, size_t from, size_t to,
+		enum region region) {
 	for (size_t i = from; i < to; i++) {
-		MUST(places[i] == place);
+		MUST(regions[i] == region);
 	}
 }
 
-/* Between tokens there is nothing but blanks and comments. */
-static void must_be_gap(const char *sql, const enum place *places, size_t from,
+/* Between tokens there are only blanks and comments. */
+static void check_gap(const char *sql, const enum region *regions, size_t from,
 		size_t to) {
 	for (size_t i = from; i < to; i++) {
-		MUST(places[i] == COMMENT || strchr(" \t\n\f\r\v", sql[i]) ||
+		MUST(regions[i] == COMMENT || strchr(" \t\n\f\r\v", sql[i]) ||
 				strchr("\xef\xbb\xbf", sql[i]));
 	}
 }
 
-struct seen {
+struct parsed {
 	bool params[POSTERN__SQL_PARAM_COUNT];
 	bool unclosed;
 };
 
 static void read_tokens(const char *sql, enum postern__sql_dialect dialect,
-		struct seen *seen) {
+		struct parsed *parsed) {
 	struct postern__sql_reader reader = { .dialect = dialect, .sql = sql };
 	struct postern__sql_token token;
-	enum place places[LEN_MAX + 1] = { CODE };
+	enum region regions[LEN_MAX + 1] = { CODE };
 	size_t at = 0;
 	unsigned line = 1;
-	mark(sql, dialect == POSTERN__SQL_SQLITE, places);
+	mark_regions(sql, dialect == POSTERN__SQL_SQLITE, regions);
 	for (;;) {
 		postern__sql_next(&reader, &token);
 		size_t start = (size_t)(token.text - sql);
 		MUST(start >= at && start + token.len <= strlen(sql));
-		must_be_gap(sql, places, at, start);
+		check_gap(sql, regions, at, start);
 		for (; at < start + token.len; at++) {
 			MUST(at != start || token.line == line);
 			line += sql[at] == '\n';
@@ -175,27 +178,28 @@ static void read_tokens(const char *sql, enum postern__sql_dialect dialect,
 		MUST(token.len > 0);
 		enum postern__sql_param param;
 		if (token.kind == POSTERN__SQL_UNCLOSED) {
-			seen->unclosed = true;
-			MUST(places[start] != CODE && start + token.len == strlen(sql));
-			must_be_in(places, start, at, places[start]);
+			parsed->unclosed = true;
+			MUST(regions[start] != CODE && start + token.len == strlen(sql));
+			check_region(regions, start, at, regions[start]);
 		} else if (token.kind == POSTERN__SQL_LITERAL) {
-			must_be_in(places, start, at, QUOTED);
+			check_region(regions, start, at, QUOTED);
 		} else {
-			must_be_in(places, start, at, CODE);
+			check_region(regions, start, at, CODE);
 		}
 		if (token.kind == POSTERN__SQL_PARAM) {
 			MUST(token.text[0] == ':' && token.len > 1);
 			if (postern__sql_param_find(token.text + 1, token.len - 1,
 						&param)) {
-				seen->params[param] = true;
+				parsed->params[param] = true;
 			}
 		}
 	}
 }
 
-/* What a handler must not do, as SQLite asks for it while it prepares. */
-static int judge(void *context, int action, const char *a, const char *b,
-		const char *c, const char *d) {
+/* Records actions that a handler must not do, as SQLite reports them while it
+   prepares a statement. */
+static int record_forbidden(void *context, int action, const char *a,
+		const char *b, const char *c, const char *d) {
 	bool *forbidden = context;
 	(void)b;
 	(void)c;
@@ -220,21 +224,23 @@ static sqlite3 *open_database(bool *forbidden) {
 		MUST(sqlite3_open(":memory:", &db) == SQLITE_OK);
 		MUST(sqlite3_exec(db, "CREATE TABLE t (a, b, c PRIMARY KEY)", NULL,
 					 NULL, NULL) == SQLITE_OK);
-		MUST(sqlite3_set_authorizer(db, judge, forbidden) == SQLITE_OK);
+		MUST(sqlite3_set_authorizer(db, record_forbidden, forbidden) ==
+				SQLITE_OK);
 	}
 	return db;
 }
 
-static void ask_sqlite(const char *sql, size_t count, const struct seen *seen) {
+static void compare_with_sqlite(const char *sql, size_t count,
+		const struct parsed *parsed) {
 	static bool forbidden;
-	struct seen found = { .unclosed = false };
+	struct parsed found = { .unclosed = false };
 	size_t found_count = 0;
 	sqlite3 *db = open_database(&forbidden);
 	forbidden = false;
 	while (*sql) {
 		sqlite3_stmt *statement = NULL;
 		if (sqlite3_prepare_v2(db, sql, -1, &statement, &sql) != SQLITE_OK) {
-			return; /* the message will be told, when it is run */
+			return; /* the error is reported when the statement runs */
 		}
 		int param_count = sqlite3_bind_parameter_count(statement);
 		for (int i = 1; i <= param_count; i++) {
@@ -244,14 +250,14 @@ static void ask_sqlite(const char *sql, size_t count, const struct seen *seen) {
 			MUST(postern__sql_param_find(name + 1, strlen(name + 1), &param));
 			found.params[param] = true;
 		}
-		/* EXPLAIN says what would be done, and does nothing. */
+		/* EXPLAIN prints what would be done, and does nothing. */
 		MUST(!forbidden || sqlite3_stmt_isexplain(statement));
 		forbidden = false;
 		found_count += statement != NULL;
 		MUST(sqlite3_finalize(statement) == SQLITE_OK);
 	}
 	MUST(found_count == count);
-	MUST(memcmp(found.params, seen->params, sizeof found.params) == 0);
+	MUST(memcmp(found.params, parsed->params, sizeof found.params) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -259,16 +265,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	static const enum postern__sql_dialect dialects[] = { POSTERN__SQL_SQLITE,
 		POSTERN__SQL_POSTGRES };
 	for (size_t i = 0; i < 2; i++) {
-		struct seen seen = { .unclosed = false };
+		struct parsed parsed = { .unclosed = false };
 		struct postern_error error = { 0 };
 		size_t count = 0;
-		read_tokens(sql, dialects[i], &seen);
+		read_tokens(sql, dialects[i], &parsed);
 		int r = postern__sql_check(sql, dialects[i], &count, &error);
 		MUST(r == POSTERN_OK || r == POSTERN_E_INVALID);
 		if (r == POSTERN_OK) {
-			MUST(count > 0 && !seen.unclosed);
+			MUST(count > 0 && !parsed.unclosed);
 			if (dialects[i] == POSTERN__SQL_SQLITE) {
-				ask_sqlite(sql, count, &seen);
+				compare_with_sqlite(sql, count, &parsed);
 			}
 		} else {
 			MUST(error.text[0] && fuzz_is_clean(error.text));

@@ -2,8 +2,8 @@
 
 /*
  * Operations on a store: accepts, settlements, claims, edits, crashes, clocks
- * set back. Every choice of tests/model/match.c is taken from the input, so
- * that each byte decides one thing, and the store is compared with the model
+ * that are set back. Every choice of tests/model/match.c comes from the input,
+ * so that each byte decides one thing, and the store is compared with the model
  * after every step.
  */
 
@@ -11,10 +11,10 @@
 #include "model/match.h"
 #include "tap.h"
 
-/* The last comparison walks over everything; keep an input short. */
+/* A limit, because the last comparison reads everything. */
 #define STEP_COUNT_MAX 300
 
-static size_t take(void *context, size_t bound) {
+static size_t choose_from_input(void *context, size_t bound) {
 	struct fuzz_input *input = context;
 	size_t number = fuzz_byte(input);
 	if (bound > UINT8_MAX + 1) {
@@ -23,15 +23,15 @@ static size_t take(void *context, size_t bound) {
 	return number % bound;
 }
 
-static bool has_ended(void *context) {
+static bool input_has_ended(void *context) {
 	const struct fuzz_input *input = context;
 	return input->len == 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	struct fuzz_input input = { data, size };
-	const struct match_choices choices = { .below = take,
-		.has_ended = has_ended,
+	const struct match_choices choices = { .below = choose_from_input,
+		.has_ended = input_has_ended,
 		.context = &input };
 	size_t step;
 	const char *failed = match_run(&choices, STEP_COUNT_MAX, &step);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Moments in RFC 3339. What the parser takes is written again in UTC and read
- * back as the same moment; for texts in the plainest form the C library is
- * asked as well. The first bytes are also taken as a moment to be written.
+ * Times in RFC 3339. An accepted text is formatted in UTC and parsed back as
+ * the same time; texts in the simplest form are also compared with the C
+ * library. The first bytes are also used as a time to be formatted.
  */
 
 #include <ctype.h>
@@ -13,7 +13,7 @@
 #include "base/time.h"
 #include "fuzz.h"
 
-static void round_trip(int64_t ms) {
+static void check_time_round_trip(int64_t ms) {
 	char text[POSTERN__TIME_TEXT_MAX];
 	int64_t again;
 	postern__time_format(ms, text);
@@ -27,8 +27,8 @@ static void round_trip(int64_t ms) {
 	MUST(again == ms);
 }
 
-/* "2026-11-15T21:09:24Z", by timegm(); false for everything else. */
-static bool read_plainly(const char *text, size_t len, int64_t *out) {
+/* Parses "2026-11-15T21:09:24Z" with timegm(); false for every other form. */
+static bool parse_time_plainly(const char *text, size_t len, int64_t *out) {
 	static const char form[] = "dddd-dd-ddTdd:dd:ddZ";
 	struct tm tm = { 0 };
 	if (len != sizeof form - 1) {
@@ -48,13 +48,13 @@ static bool read_plainly(const char *text, size_t len, int64_t *out) {
 	tm.tm_min = (int)strtol(copy + 14, NULL, 10);
 	tm.tm_sec = (int)strtol(copy + 17, NULL, 10);
 	free(copy);
-	struct tm asked = tm;
+	struct tm given = tm;
 	*out = (int64_t)timegm(&tm) * 1000;
-	/* A day that does not exist becomes another; second 60 is for the case
-	   that the parser alone knows. */
-	return asked.tm_sec < 60 && tm.tm_mday == asked.tm_mday &&
-		   tm.tm_mon == asked.tm_mon && tm.tm_hour == asked.tm_hour &&
-		   tm.tm_min == asked.tm_min;
+	/* A day that does not exist becomes another; only the parser under test
+	   allows second 60. */
+	return given.tm_sec < 60 && tm.tm_mday == given.tm_mday &&
+		   tm.tm_mon == given.tm_mon && tm.tm_hour == given.tm_hour &&
+		   tm.tm_min == given.tm_min;
 }
 
 static bool is_leap_second(const char *text, size_t len) {
@@ -70,12 +70,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	MUST(r == postern__time_parse(text, size, NULL, NULL));
 	if (r == POSTERN_OK) {
 		MUST(ms >= POSTERN__TIME_MS_MIN && ms <= POSTERN__TIME_MS_MAX);
-		round_trip(ms);
+		check_time_round_trip(ms);
 	} else {
 		MUST(r == POSTERN_E_INVALID && ms == 1);
 		MUST(error.text[0] && fuzz_is_clean(error.text));
 	}
-	if (read_plainly(text, size, &expected)) {
+	if (parse_time_plainly(text, size, &expected)) {
 		MUST(r == POSTERN_OK && ms == expected);
 	} else if (r == POSTERN_OK && size == strlen("2026-11-15T21:09:24Z") &&
 			   !is_leap_second(text, size)) {
@@ -83,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	}
 	int64_t number = 0;
 	memcpy(&number, data, size < sizeof number ? size : sizeof number);
-	round_trip(number);
-	round_trip(number % POSTERN__TIME_MS_MAX);
+	check_time_round_trip(number);
+	check_time_round_trip(number % POSTERN__TIME_MS_MAX);
 	return 0;
 }

@@ -2,8 +2,8 @@
 
 /*
  * Validity, length, control characters, cutting and cleaning of any bytes,
- * compared with a walk from character to character. The first byte says how
- * much room there is for the cleaned text.
+ * compared with a scan of one character after the other. The first byte is the
+ * room for the cleaned text.
  */
 
 #include "base/utf8.h"
@@ -22,12 +22,12 @@ struct naive {
 	bool valid;
 	bool control;
 	size_t count;
-	char *clean; /* in room for anything */
-	size_t fits; /* where it must be cut for the room there is */
+	char *clean; /* with room for every character */
+	size_t fits; /* the length that fits into the room */
 	bool full;
 };
 
-static void take(struct naive *naive, size_t *len, const char *piece,
+static void append_clean(struct naive *naive, size_t *len, const char *piece,
 		size_t piece_len, size_t room) {
 	memcpy(naive->clean + *len, piece, piece_len);
 	*len += piece_len;
@@ -37,7 +37,7 @@ static void take(struct naive *naive, size_t *len, const char *piece,
 	}
 }
 
-static void look_naively(const char *text, size_t len, size_t room,
+static void scan_naively(const char *text, size_t len, size_t room,
 		struct naive *out) {
 	size_t clean_len = 0;
 	*out = (struct naive){ .valid = true, .clean = malloc(3 * len + 1) };
@@ -46,7 +46,7 @@ static void look_naively(const char *text, size_t len, size_t room,
 		size_t step = naive_utf8_len(text + at, len - at);
 		if (step == 0) {
 			out->valid = false;
-			take(out, &clean_len, "\xef\xbf\xbd", 3, room);
+			append_clean(out, &clean_len, "\xef\xbf\xbd", 3, room);
 			at++;
 			continue;
 		}
@@ -56,18 +56,18 @@ static void look_naively(const char *text, size_t len, size_t room,
 		MUST(decoded == c);
 		out->control |= is_control(c);
 		if (is_break(c)) {
-			take(out, &clean_len, " ", 1, room);
+			append_clean(out, &clean_len, " ", 1, room);
 		} else if (is_control(c)) {
-			take(out, &clean_len, "?", 1, room);
+			append_clean(out, &clean_len, "?", 1, room);
 		} else {
-			take(out, &clean_len, text + at, step, room);
+			append_clean(out, &clean_len, text + at, step, room);
 		}
 		at += step;
 	}
 	out->clean[out->fits] = '\0';
 }
 
-static void try_cuts(const char *text, size_t len) {
+static void check_cuts(const char *text, size_t len) {
 	size_t at = 0;
 	for (size_t max = 0; max <= len; max++) {
 		while (at < len && at + naive_utf8_len(text + at, len - at) <= max) {
@@ -83,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	const char *text = (const char *)input.at;
 	size_t len = input.len;
 	struct naive naive;
-	look_naively(text, len, room, &naive);
+	scan_naively(text, len, room, &naive);
 	MUST(postern__utf8_valid(text, len) == naive.valid);
 	MUST(postern__utf8_count(text, len) == naive.count);
 	MUST(postern__utf8_has_control(text, len) == naive.control);
@@ -93,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	MUST(strlen(out) == naive.fits);
 	MUST_EQUAL(out, naive.clean);
 	if (naive.valid && len < 1000) {
-		try_cuts(text, len);
+		check_cuts(text, len);
 	}
 	free(out);
 	free(naive.clean);

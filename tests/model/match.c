@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Operations on a store and on the model, compared step by step, with the
- * process dying now and then: see match.h.
+ * Operations on a store and on the model, compared step by step, with process
+ * deaths in between: see match.h.
  */
 
 #include "model/match.h"
@@ -16,54 +16,56 @@
 
 #define COMPARE_EVERY 100
 #define LEASED_MAX 64
-/* Far from those of the stand, which counts up. */
+/* Higher than any node id of the stand, which counts up. */
 #define JOINING_NODE 1000000
-/* Well above what the clock may advance between two looks of a store. */
+/* More than a store may ignore between two operations. */
 #define SET_BACK_MS_MIN 10000
 
-/* Both sides of the comparison, and where they meet. */
+/* The store, the model, and the ids that connect them. */
 struct match {
 	struct stand stand;
 	struct model *model;
 	const struct match_choices *choices;
-	int64_t ids[MODEL_HANDLER_MAX]; /* the stored ones */
+	int64_t ids[MODEL_HANDLER_MAX]; /* handler ids of the store */
 	int64_t channels[2];
-	bool merged; /* "d" is an alias of "a" */
+	bool has_alias; /* "d" is an alias of "a" */
 };
 
 static const char *const keys[MODEL_HANDLER_MAX] = { "", "a", "b", "c", "d" };
 static const char *const bodies[] = { "body", "another body" };
 
-static size_t below(struct match *match, size_t bound) {
+static size_t choose_below(struct match *match, size_t bound) {
 	return match->choices->below(match->choices->context, bound);
 }
 
-static bool one_in(struct match *match, size_t bound) {
-	return below(match, bound) == 0;
+static bool one_chance_in(struct match *match, size_t bound) {
+	return choose_below(match, bound) == 0;
 }
 
-/* The id under which a node knows a handler: one that enrolled before "d"
-   became an alias of "a" may still use that of "d". */
+/* The id by which a node knows a handler: a node that enrolled before "d"
+   became an alias of "a" may still use the id of "d". */
 static int64_t known_id(struct match *match, int handler) {
-	bool by_alias = match->merged && handler == 1 && one_in(match, 2);
+	bool by_alias = match->has_alias && handler == 1 && one_chance_in(match, 2);
 	return match->ids[by_alias ? 4 : handler];
 }
 
-/* A new life enrols some of the handlers, most often all. */
-static void enrol(struct match *match) {
+/* A new process enrols some of the handlers, usually all. */
+static void enrol_some(struct match *match) {
 	struct model *model = match->model;
 	struct stand_handler handlers[MODEL_HANDLER_MAX] = { 0 };
 	size_t count = 0;
-	/* The first one enrols all, so that ids have the order of the keys. */
-	bool all = !match->ids[1] || !one_in(match, 4);
+	/* The first process enrols all, so that the ids have the order of the
+	   keys. */
+	bool all = !match->ids[1] || !one_chance_in(match, 4);
 	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
 		model->registered[i] =
-				model->owner[i] == i && (all || one_in(match, 2));
+				model->owner[i] == i && (all || one_chance_in(match, 2));
 		if (model->registered[i]) {
 			handlers[count].key = keys[i];
 			handlers[count].in_process = model->in_process[i];
 			handlers[count].max_crashes = MODEL_MAX_CRASHES;
-			handlers[count].legacy_keys = match->merged && i == 1 ? "d" : NULL;
+			handlers[count].legacy_keys =
+					match->has_alias && i == 1 ? "d" : NULL;
 			count++;
 		}
 	}
@@ -78,10 +80,11 @@ static void enrol(struct match *match) {
 	}
 }
 
-/* The stand's node makes "d" an alias of "a". Whoever has "d" has "a" now. */
-static void merge(struct match *match) {
+/* The stand's node makes "d" an alias of "a". A node that had "d" has "a"
+   now. */
+static void make_d_alias(struct match *match) {
 	struct model *model = match->model;
-	match->merged = true;
+	match->has_alias = true;
 	model->owner[4] = 1;
 	model->registered[1] = model->registered[1] || model->registered[4];
 	model->registered[4] = false;
@@ -95,16 +98,16 @@ static void merge(struct match *match) {
 	CHECK_INT(handler.id, match->ids[1]);
 }
 
-/* Another node comes, makes the alias and goes; this one lives on with the ids
-   that it was given when it enrolled. */
+/* Another node enrols, makes the alias and ends; the stand's node keeps using
+   the ids that it got when it enrolled. */
 static void step_join(struct match *match) {
 	struct stand *stand = &match->stand;
 	uint64_t node = stand->node;
-	if (match->merged) {
+	if (match->has_alias) {
 		return;
 	}
 	stand->node = node + JOINING_NODE;
-	merge(match);
+	make_d_alias(match);
 	bool alive;
 	CHECK_OK(stand->ops->renew(stand->store, stand->node, 0, &alive,
 					 &stand->error),
@@ -116,10 +119,10 @@ static void step_crash(struct match *match) {
 	struct model *model = match->model;
 	stand_crash(&match->stand);
 	model->node = match->stand.node;
-	if (!match->merged && one_in(match, 4)) {
-		merge(match); /* so that it happens in this life */
+	if (!match->has_alias && one_chance_in(match, 4)) {
+		make_d_alias(match); /* with the node id of the new process */
 	}
-	enrol(match);
+	enrol_some(match);
 	struct postern_recovered expected = model_recover(model);
 	struct postern_recovered actual = stand_recover(&match->stand);
 	CHECK_INT(actual.released, expected.released);
@@ -149,19 +152,20 @@ static size_t make_settlements(struct match *match,
 		struct postern_settlement *settlements, int *codes) {
 	struct leased leased[LEASED_MAX];
 	size_t leased_count = find_leased(match->model, leased);
-	size_t count = leased_count > 0 ? below(match, 4) : 0;
+	size_t count = leased_count > 0 ? choose_below(match, 4) : 0;
 	for (size_t i = 0; i < count; i++) {
-		struct leased *one = &leased[below(match, leased_count)];
+		struct leased *one = &leased[choose_below(match, leased_count)];
 		struct model_delivery *d = &one->message->deliveries[one->handler];
 		settlements[i] = (struct postern_settlement){
 			.seq = one->message->seq,
 			.handler = match->ids[one->handler],
-			.fence = one_in(match, 10) ? below(match, 4) : d->fence,
-			.to = (enum postern_settle_to)below(match, 5),
-			.delay_ms = (int64_t)below(match, 3) * 500,
-			.failures = d->failures + (uint32_t)below(match, 2),
+			.fence = one_chance_in(match, 10) ? choose_below(match, 4)
+											  : d->fence,
+			.to = (enum postern_settle_to)choose_below(match, 5),
+			.delay_ms = (int64_t)choose_below(match, 3) * 500,
+			.failures = d->failures + (uint32_t)choose_below(match, 2),
 			.outcome = "whatever",
-			.error = one_in(match, 2) ? "no luck" : NULL,
+			.error = one_chance_in(match, 2) ? "no luck" : NULL,
 		};
 		codes[i] = model_settle(match->model, one->message, one->handler,
 				settlements[i].fence, match->stand.node, settlements[i].to,
@@ -174,24 +178,25 @@ static void make_accept(struct match *match, struct model_accept *accept,
 		struct parcel *parcel, char *id, size_t id_size) {
 	struct model *model = match->model;
 	*accept = (struct model_accept){
-		.channel = (int)below(match, 2),
-		.id = (int)below(match, model->count + 8),
-		.body = one_in(match, 10),
+		.channel = (int)choose_below(match, 2),
+		.id = (int)choose_below(match, model->count + 8),
+		.body = one_chance_in(match, 10),
 	};
 	(void)snprintf(id, id_size, "id-%d", accept->id);
 	parcel_init(parcel, &match->stand, id, bodies[accept->body]);
 	parcel->accept.channel = match->channels[accept->channel];
 	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
-		accept->wanted[i] = model->owner[i] == i && one_in(match, 3);
+		accept->wanted[i] = model->owner[i] == i && one_chance_in(match, 3);
 		if (accept->wanted[i]) {
-			struct postern_route *route =
+			struct postern_route *route_all_parked =
 					parcel_add_route(parcel, known_id(match, i));
-			route->lease = accept->lease[i] = one_in(match, 2);
-			route->retry_poisoned = accept->retry_poisoned[i] =
-					one_in(match, 2);
+			route_all_parked->lease = accept->lease[i] =
+					one_chance_in(match, 2);
+			route_all_parked->retry_poisoned = accept->retry_poisoned[i] =
+					one_chance_in(match, 2);
 		}
 	}
-	if (parcel->accept.route_count == 0 && one_in(match, 4)) {
+	if (parcel->accept.route_count == 0 && one_chance_in(match, 4)) {
 		parcel->accept.fate = POSTERN_FATE_DROP;
 	}
 	accept->fate = parcel->accept.fate;
@@ -216,10 +221,11 @@ static void check_accept(struct match *match, const struct model_accept *accept,
 	size_t count = 0;
 	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
 		if (accept->wanted[i]) {
-			const struct postern_route *route = &parcel->routes[count++];
-			CHECK_INT(route->opened, accept->opened[i]);
-			CHECK_INT(route->leased, accept->leased[i]);
-			CHECK_INT(route->fence, accept->fence[i]);
+			const struct postern_route *route_all_parked =
+					&parcel->routes[count++];
+			CHECK_INT(route_all_parked->opened, accept->opened[i]);
+			CHECK_INT(route_all_parked->leased, accept->leased[i]);
+			CHECK_INT(route_all_parked->fence, accept->fence[i]);
 		}
 	}
 }
@@ -233,7 +239,7 @@ static void step_apply(struct match *match) {
 	char ids[4][32];
 	size_t settlement_count = make_settlements(match, settlements, codes);
 	size_t room = MODEL_MESSAGE_MAX - match->model->count;
-	size_t accept_count = room < 4 ? 0 : below(match, 4);
+	size_t accept_count = room < 4 ? 0 : choose_below(match, 4);
 	for (size_t i = 0; i < accept_count; i++) {
 		make_accept(match, &accepts[i], &parcels[i], ids[i], sizeof ids[i]);
 		parcels[i].accept.message = &parcels[i].message;
@@ -259,26 +265,27 @@ static void step_apply(struct match *match) {
 	}
 }
 
-/* What a claim may and must take, by the model. */
+/* The deliveries that a claim can and must return, by the model. */
 struct expected {
-	/* By owner, which claims what is stored under its aliases, too. */
-	uint32_t max[MODEL_HANDLER_MAX]; /* wanted; 0: not */
+	/* By owner, which also claims deliveries that are stored under its
+	   aliases. */
+	uint32_t max[MODEL_HANDLER_MAX]; /* 0: not wanted */
 	size_t due[MODEL_HANDLER_MAX];
-	size_t taken[MODEL_HANDLER_MAX];
+	size_t claimed[MODEL_HANDLER_MAX];
 	size_t want[MODEL_HANDLER_MAX];
-	/* By stored id. */
+	/* By handler, aliases separately. */
 	int64_t last_due_at[MODEL_HANDLER_MAX];
 	bool has_suspects;
 	uint64_t oldest;
-	uint64_t group; /* that was taken */
-	size_t group_taken;
+	uint64_t group; /* that was claimed */
+	size_t group_claimed;
 };
 
 static bool is_in_process(const struct model *model, int handler) {
 	return model->in_process[model->owner[handler]];
 }
 
-static void expect(struct model *model, struct expected *expected) {
+static void expect_claim(struct model *model, struct expected *expected) {
 	for (size_t i = 0; i < model->count; i++) {
 		for (int j = 1; j < MODEL_HANDLER_MAX; j++) {
 			const struct model_delivery *d = &model->messages[i].deliveries[j];
@@ -303,7 +310,7 @@ static void expect(struct model *model, struct expected *expected) {
 	}
 }
 
-static void follow(struct match *match, struct expected *expected,
+static void model_follow(struct match *match, struct expected *expected,
 		const struct postern_claimed *item) {
 	struct model *model = match->model;
 	struct model_message *message = model_find(model, item->seq);
@@ -325,13 +332,13 @@ static void follow(struct match *match, struct expected *expected,
 		CHECK(model_is_due(model, d, handler));
 		CHECK(d->due_at_ms >= expected->last_due_at[handler]);
 		expected->last_due_at[handler] = d->due_at_ms;
-		expected->taken[model->owner[handler]]++;
+		expected->claimed[model->owner[handler]]++;
 	} else {
 		CHECK(model_is_suspect(model, d, handler));
 		CHECK_INT(model->group_age[d->group], expected->oldest);
 		CHECK(expected->group == 0 || expected->group == d->group);
 		expected->group = d->group;
-		expected->group_taken++;
+		expected->group_claimed++;
 		d->solo = model_group_count(model, d->group) == 1;
 		CHECK_INT(item->suspicion,
 				d->solo ? POSTERN_SUSPECT_SOLO : POSTERN_SUSPECT_GROUP);
@@ -340,9 +347,9 @@ static void follow(struct match *match, struct expected *expected,
 	CHECK_INT(item->fence, d->fence);
 }
 
-/* What the claim left, and whether it had to. */
-static void check_rest(struct match *match, const struct expected *expected,
-		const struct postern_claims *claims) {
+/* Check that the deliveries which were not claimed did not have to be. */
+static void check_not_claimed(struct match *match,
+		const struct expected *expected, const struct postern_claims *claims) {
 	struct model *model = match->model;
 	uint64_t suspects = 0;
 	int64_t next = -1;
@@ -372,8 +379,8 @@ static void step_claim(struct match *match) {
 	struct postern_want wants[MODEL_HANDLER_MAX];
 	size_t want_count = 0;
 	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
-		if (model->registered[i] && !one_in(match, 4)) {
-			expected.max[i] = 1 + (uint32_t)below(match, 6);
+		if (model->registered[i] && !one_chance_in(match, 4)) {
+			expected.max[i] = 1 + (uint32_t)choose_below(match, 6);
 			expected.want[i] = want_count;
 			wants[want_count++] = (struct postern_want){
 				.handler = known_id(match, i),
@@ -382,30 +389,31 @@ static void step_claim(struct match *match) {
 			};
 		}
 	}
-	size_t max = 1 + below(match, 12);
-	expect(model, &expected);
+	size_t max = 1 + choose_below(match, 12);
+	expect_claim(model, &expected);
 	struct postern_claims claims =
 			stand_claim_wants(&match->stand, wants, want_count, max);
 	for (size_t i = 0; i < claims.count; i++) {
-		follow(match, &expected, &claims.items[i]);
+		model_follow(match, &expected, &claims.items[i]);
 	}
-	CHECK_INT(expected.group_taken > 0, expected.has_suspects);
+	CHECK_INT(expected.group_claimed > 0, expected.has_suspects);
 	size_t possible = 0;
 	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
 		size_t most = expected.due[i] < expected.max[i] ? expected.due[i]
 														: expected.max[i];
-		CHECK(expected.taken[i] <= most);
+		CHECK(expected.claimed[i] <= most);
 		possible += most;
 	}
-	size_t left = max > expected.group_taken ? max - expected.group_taken : 0;
-	CHECK_INT(claims.count - expected.group_taken,
+	size_t left =
+			max > expected.group_claimed ? max - expected.group_claimed : 0;
+	CHECK_INT(claims.count - expected.group_claimed,
 			possible < left ? possible : left);
-	check_rest(match, &expected, &claims);
+	check_not_claimed(match, &expected, &claims);
 }
 
-/* A store need not know it before somebody claims. */
+/* A store may detect the step only at the next claim. */
 static void step_set_back(struct match *match) {
-	int64_t ms = SET_BACK_MS_MIN + (int64_t)below(match, 60000);
+	int64_t ms = SET_BACK_MS_MIN + (int64_t)choose_below(match, 60000);
 	fake_clock_jump(&match->stand.clock, -ms);
 	model_set_back(match->model, ms);
 	step_claim(match);
@@ -414,21 +422,21 @@ static void step_set_back(struct match *match) {
 static void step_edit(struct match *match) {
 	struct model *model = match->model;
 	enum postern_edit_kind kind =
-			one_in(match, 2) ? POSTERN_EDIT_RETRY : POSTERN_EDIT_DISCARD;
+			one_chance_in(match, 2) ? POSTERN_EDIT_RETRY : POSTERN_EDIT_DISCARD;
 	if (model->count == 0) {
 		return;
 	}
 	struct model_message *message =
-			&model->messages[below(match, model->count)];
-	int handler = (int)below(match, MODEL_HANDLER_MAX);
+			&model->messages[choose_below(match, model->count)];
+	int handler = (int)choose_below(match, MODEL_HANDLER_MAX);
 	int owner = model->owner[handler];
-	/* With two deliveries under one key the store chooses. */
-	if (owner == 1 && match->merged &&
+	/* If a key has two deliveries, the store chooses. */
+	if (owner == 1 && match->has_alias &&
 			message->deliveries[1].state != POSTERN_STATE_ANY &&
 			message->deliveries[4].state != POSTERN_STATE_ANY) {
 		return;
 	}
-	if (owner == 1 && match->merged) {
+	if (owner == 1 && match->has_alias) {
 		handler = message->deliveries[4].state != POSTERN_STATE_ANY ? 4 : 1;
 	}
 	int code = model_edit(model, kind, &message->deliveries[handler], handler);
@@ -444,9 +452,9 @@ static void step_edit_all(struct match *match) {
 		POSTERN_STATE_PARKED,
 	};
 	struct model *model = match->model;
-	enum postern_state state = states[below(match, 4)];
+	enum postern_state state = states[choose_below(match, 4)];
 	enum postern_edit_kind kind =
-			one_in(match, 4) ? POSTERN_EDIT_DISCARD : POSTERN_EDIT_RETRY;
+			one_chance_in(match, 4) ? POSTERN_EDIT_DISCARD : POSTERN_EDIT_RETRY;
 	uint64_t expected = 0;
 	uint64_t count = 0;
 	for (size_t i = 0; i < model->count; i++) {
@@ -468,7 +476,7 @@ static void step_edit_all(struct match *match) {
 	CHECK_INT(count, expected);
 }
 
-/* Whichever id a node asks with, what is said is said of the owner. */
+/* Whichever id a node uses, the state is that of the owner. */
 static void check_pauses(struct match *match) {
 	bool paused[MODEL_HANDLER_MAX] = { 0 };
 	size_t count = MODEL_HANDLER_MAX - 1;
@@ -482,9 +490,9 @@ static void check_pauses(struct match *match) {
 }
 
 static void step_pause(struct match *match) {
-	int handler = 1 + (int)below(match, MODEL_HANDLER_MAX - 1);
+	int handler = 1 + (int)choose_below(match, MODEL_HANDLER_MAX - 1);
 	int owner = match->model->owner[handler];
-	bool pause = !match->model->paused[owner] && one_in(match, 2);
+	bool pause = !match->model->paused[owner] && one_chance_in(match, 2);
 	match->model->paused[owner] = pause;
 	CHECK_OK(stand_edit(&match->stand,
 					 pause ? POSTERN_EDIT_PAUSE : POSTERN_EDIT_RESUME, 0,
@@ -512,7 +520,7 @@ struct routing {
 	int64_t handler;
 };
 
-static size_t route(void *context, int64_t channel, const char *type,
+static size_t route_all_parked(void *context, int64_t channel, const char *type,
 		struct postern_route *routes, size_t max) {
 	const struct routing *routing = context;
 	if (channel != routing->channel || max == 0 ||
@@ -524,8 +532,8 @@ static size_t route(void *context, int64_t channel, const char *type,
 }
 
 static void step_unpark(struct match *match) {
-	int channel = (int)below(match, 2);
-	int handler = 1 + (int)below(match, 2);
+	int channel = (int)choose_below(match, 2);
+	int handler = 1 + (int)choose_below(match, 2);
 	struct routing routing = {
 		.channel = match->channels[channel],
 		.handler = known_id(match, handler),
@@ -535,8 +543,8 @@ static void step_unpark(struct match *match) {
 	int64_t cursor = 0;
 	do {
 		uint64_t count = 0;
-		if (!CHECK_OK(match->stand.ops->unpark(match->stand.store, route,
-							  &routing, 5, &cursor, &count,
+		if (!CHECK_OK(match->stand.ops->unpark(match->stand.store,
+							  route_all_parked, &routing, 5, &cursor, &count,
 							  &match->stand.error),
 					&match->stand.error)) {
 			return;
@@ -598,7 +606,7 @@ static void compare_message(struct match *match) {
 		return;
 	}
 	const struct model_message *message =
-			&model->messages[below(match, model->count)];
+			&model->messages[choose_below(match, model->count)];
 	struct postern_detail detail = stand_get(&match->stand, message->seq);
 	CHECK_INT(detail.duplicate_count, message->duplicates);
 	CHECK_INT(detail.conflict_count, message->conflicts);
@@ -671,12 +679,12 @@ static const struct {
 };
 #define STEP_KIND_COUNT (sizeof steps / sizeof steps[0])
 
-static size_t choose(struct match *match) {
+static size_t choose_step(struct match *match) {
 	size_t total = 0;
 	for (size_t i = 0; i < STEP_KIND_COUNT; i++) {
 		total += steps[i].weight;
 	}
-	size_t number = below(match, total);
+	size_t number = choose_below(match, total);
 	size_t kind = 0;
 	while (number >= steps[kind].weight) {
 		number -= steps[kind++].weight;
@@ -700,12 +708,13 @@ static void match_open(struct match *match,
 	}
 	model->node = match->stand.node;
 	model->now = stand_now(&match->stand);
-	enrol(match);
+	enrol_some(match);
 	match->channels[0] = match->stand.orders;
 	match->channels[1] = match->stand.bills;
 }
 
-static bool is_last(const struct match *match, size_t step, size_t step_count) {
+static bool is_last_step(const struct match *match, size_t step,
+		size_t step_count) {
 	return step == step_count ||
 		   (match->choices->has_ended &&
 				   match->choices->has_ended(match->choices->context));
@@ -717,13 +726,13 @@ const char *match_run(const struct match_choices *choices, size_t step_count,
 	const char *failed = NULL;
 	match_open(&match, choices);
 	for (size_t i = 1; !failed; i++) {
-		size_t kind = choose(&match);
+		size_t kind = choose_step(&match);
 		steps[kind].run(&match);
-		bool last = is_last(&match, i, step_count);
+		bool last = is_last_step(&match, i, step_count);
 		if (i % COMPARE_EVERY == 0 || last) {
 			compare_rows(&match);
 			compare_counters(&match);
-			/* The answers of so many steps are not needed any more. */
+			/* The results of the previous steps are no longer needed. */
 			postern_memory_destroy(match.stand.memory);
 			match.stand.memory = postern_memory_create();
 		}
@@ -735,7 +744,9 @@ const char *match_run(const struct match_choices *choices, size_t step_count,
 		if (last) {
 			break;
 		}
-		int64_t ms = one_in(&match, 3) ? (int64_t)below(&match, 400) : 0;
+		int64_t ms = one_chance_in(&match, 3)
+							 ? (int64_t)choose_below(&match, 400)
+							 : 0;
 		fake_clock_advance(&match.stand.clock, ms);
 		match.model->now += ms;
 	}

@@ -8,7 +8,7 @@
 
 #include <assert.h>
 
-static struct model_delivery *place(struct model *model, size_t index) {
+static struct model_delivery *delivery_at(struct model *model, size_t index) {
 	return &model->messages[index / MODEL_HANDLER_MAX]
 					.deliveries[index % MODEL_HANDLER_MAX];
 }
@@ -42,7 +42,7 @@ static void make_ended(struct model *model, struct model_delivery *d,
 	model->discarded[handler] += state == POSTERN_STATE_DISCARDED;
 }
 
-static void reopen(struct model *model, struct model_delivery *d) {
+static void reopen_delivery(struct model *model, struct model_delivery *d) {
 	make_pending(model, d, 0);
 	d->failures = 0;
 	d->crashes = 0;
@@ -67,7 +67,7 @@ static void open_route(struct model *model, struct model_accept *accept,
 		}
 	} else if (d->state == POSTERN_STATE_POISONED &&
 			   accept->retry_poisoned[handler]) {
-		reopen(model, d);
+		reopen_delivery(model, d);
 	} else {
 		return;
 	}
@@ -182,7 +182,7 @@ size_t model_group_count(const struct model *model, uint64_t group) {
 void model_set_back(struct model *model, int64_t ms) {
 	model->now -= ms;
 	for (size_t i = 0; i < model->count * MODEL_HANDLER_MAX; i++) {
-		struct model_delivery *d = place(model, i);
+		struct model_delivery *d = delivery_at(model, i);
 		if (d->state == POSTERN_STATE_PENDING && d->since_ms > model->now) {
 			d->since_ms = model->now;
 			d->due_at_ms = model->now;
@@ -207,13 +207,13 @@ static bool is_lost_member(const struct model *model,
 		   model->in_process[model->owner[handler]];
 }
 
-/* Give all lost members of the group that has the first one, in the order of
-   their messages, to two new groups; returns how many there were. */
-static uint64_t halve(struct model *model) {
+/* Take the group of the first lost member; divide its lost members, in the
+   order of their messages, into two new groups. Returns their number. */
+static uint64_t halve_lost_group(struct model *model) {
 	struct model_delivery *members[MODEL_MESSAGE_MAX * MODEL_HANDLER_MAX];
 	size_t count = 0;
 	for (size_t i = 0; i < model->count * MODEL_HANDLER_MAX; i++) {
-		struct model_delivery *d = place(model, i);
+		struct model_delivery *d = delivery_at(model, i);
 		if (is_lost_member(model, d, (int)(i % MODEL_HANDLER_MAX)) &&
 				(count == 0 || d->group == members[0]->group)) {
 			members[count++] = d;
@@ -231,12 +231,12 @@ static uint64_t halve(struct model *model) {
 struct postern_recovered model_recover(struct model *model) {
 	struct postern_recovered out = { 0 };
 	model->recoveries++;
-	for (uint64_t count; (count = halve(model)) > 0;) {
+	for (uint64_t count; (count = halve_lost_group(model)) > 0;) {
 		out.suspects += count;
 	}
 	for (size_t i = 0; i < model->count * MODEL_HANDLER_MAX; i++) {
 		int handler = (int)(i % MODEL_HANDLER_MAX);
-		struct model_delivery *d = place(model, i);
+		struct model_delivery *d = delivery_at(model, i);
 		if (!is_lost(model, d)) {
 			continue;
 		}
@@ -262,7 +262,7 @@ uint64_t model_orphans(struct model *model) {
 	uint64_t count = 0;
 	for (size_t i = 0; i < model->count * MODEL_HANDLER_MAX; i++) {
 		int handler = (int)(i % MODEL_HANDLER_MAX);
-		struct model_delivery *d = place(model, i);
+		struct model_delivery *d = delivery_at(model, i);
 		if (d->state == POSTERN_STATE_PENDING &&
 				!model->registered[model->owner[handler]]) {
 			d->attempts++;
@@ -303,7 +303,7 @@ int model_edit(struct model *model, enum postern_edit_kind kind,
 		d->since_ms = model->now;
 		d->due_at_ms = model->now;
 	} else if (retry) {
-		reopen(model, d);
+		reopen_delivery(model, d);
 	} else if (d->state != POSTERN_STATE_DISCARDED) {
 		make_ended(model, d, handler, POSTERN_STATE_DISCARDED);
 	}

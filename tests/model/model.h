@@ -3,13 +3,13 @@
 #define POSTERN_TESTS_MODEL_H
 
 /*
- * What a store should know, as simply as it can be said: a table of messages
- * with a place for the delivery of every handler, walked from end to end for
- * every question. It shares nothing with any store.
+ * What a store should contain, as simply as possible: a table of messages with
+ * a slot for the delivery of every handler, scanned completely by every
+ * function. The model shares no code with any store.
  *
- * A function of the model says what the store should answer; those about
- * claims check the store's choice instead and then follow it, because the
- * contract leaves some of it to the store.
+ * A function of the model returns what the store should return. The functions
+ * for claims validate the deliveries that the store chose and then repeat the
+ * choice, because the contract leaves some of it to the store.
  */
 
 #include <postern/sys/store.h>
@@ -17,12 +17,12 @@
 #include <stdint.h>
 
 #define MODEL_MESSAGE_MAX 2000
-/* Place 0 is the mark of a parked message. */
+/* Slot 0 is used for a parked message. */
 #define MODEL_HANDLER_MAX 5
 #define MODEL_MAX_CRASHES 2
 
 struct model_delivery {
-	enum postern_state state; /* POSTERN_STATE_ANY: there is none */
+	enum postern_state state; /* POSTERN_STATE_ANY: no delivery */
 	uint64_t fence;
 	uint64_t node;
 	uint32_t failures;
@@ -32,7 +32,7 @@ struct model_delivery {
 	int64_t due_at_ms;
 	int64_t since_ms; /* when it became pending */
 	int64_t finished_at_ms;
-	uint64_t group; /* of suspects; 0: none */
+	uint64_t group; /* group of suspects; 0: none */
 	bool solo;
 };
 
@@ -54,16 +54,17 @@ struct model {
 	bool in_process[MODEL_HANDLER_MAX];
 	bool paused[MODEL_HANDLER_MAX];
 	bool registered[MODEL_HANDLER_MAX];
-	/* The handler that owns each: itself, or the one it is an alias of. */
+	/* The owner of each handler: itself, or the handler it is an alias of. */
 	int owner[MODEL_HANDLER_MAX];
 	uint64_t done[MODEL_HANDLER_MAX];
 	uint64_t discarded[MODEL_HANDLER_MAX];
 	uint64_t last_group;
-	uint64_t group_age[MODEL_MESSAGE_MAX * 8]; /* which recovery made it */
+	uint64_t group_age[MODEL_MESSAGE_MAX *
+					   8]; /* the recovery that made each group */
 	uint64_t recoveries;
 };
 
-/* A copy that comes in. */
+/* A message to be accepted. */
 struct model_accept {
 	int channel;
 	int id;
@@ -81,30 +82,30 @@ struct model_accept {
 };
 
 void model_accept(struct model *model, struct model_accept *accept);
-/* POSTERN_OK or POSTERN_E_STALE. */
+/* Returns POSTERN_OK or POSTERN_E_STALE. */
 int model_settle(struct model *model, struct model_message *message,
 		int handler, uint64_t fence, uint64_t node, enum postern_settle_to to,
 		int64_t delay_ms, uint32_t failures);
 
 struct model_message *model_find(struct model *model, int64_t seq);
-/* Whether a delivery may be claimed as one that is due. */
+/* Whether a delivery can be claimed as due. */
 bool model_is_due(const struct model *model, const struct model_delivery *d,
 		int handler);
 bool model_is_suspect(const struct model *model, const struct model_delivery *d,
 		int handler);
-/* How many are in a group, pending or leased. */
+/* Returns the number of deliveries in a group, pending or leased. */
 size_t model_group_count(const struct model *model, uint64_t group);
 void model_lease(struct model *model, struct model_delivery *delivery);
 
-/* The clock goes back, by more than a store may overlook. */
+/* The clock goes back, by more than a store may ignore. */
 void model_set_back(struct model *model, int64_t ms);
 
 struct postern_recovered model_recover(struct model *model);
-/* How many were poisoned. */
+/* Poisons orphans; returns how many. */
 uint64_t model_orphans(struct model *model);
-/* Everything parked in a channel goes to one handler; how many. */
+/* Routes every parked message of a channel to one handler; returns how many. */
 uint64_t model_unpark(struct model *model, int channel, int handler);
-/* The code, as postern_box_retry() says. */
+/* Returns the code that postern_box_retry() documents. */
 int model_edit(struct model *model, enum postern_edit_kind kind,
 		struct model_delivery *delivery, int handler);
 

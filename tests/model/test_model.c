@@ -3,8 +3,9 @@
 /*
  * Random operations on a store and on the model.
  *
- * A case is a seed: those of the table are the same in every run, and one is
- * new each time. To replay a failure, or for more of them:
+ * A case is a seed: the seeds of the first case are the same in every run, the
+ * second case draws a new one each time. To repeat a failure, or to run more
+ * steps:
  *
  *   POSTERN_SEED=123 POSTERN_STEPS=400 model_sqlite
  */
@@ -19,13 +20,13 @@
 
 #define STEP_COUNT_DEFAULT 1000
 
-static size_t throw_dice(void *context, size_t bound) {
+static size_t roll_dice(void *context, size_t bound) {
 	return dice_below(context, bound);
 }
 
 static void run_seed(uint64_t seed, size_t step_count) {
 	struct dice dice = { .state = seed };
-	const struct match_choices choices = { .below = throw_dice,
+	const struct match_choices choices = { .below = roll_dice,
 		.context = &dice };
 	size_t step;
 	const char *failed = match_run(&choices, step_count, &step);
@@ -35,13 +36,13 @@ static void run_seed(uint64_t seed, size_t step_count) {
 	}
 }
 
-static size_t number_of(const char *name, size_t fallback) {
+static size_t env_number(const char *name, size_t fallback) {
 	const char *text = getenv(name);
 	return text && text[0] ? strtoul(text, NULL, 10) : fallback;
 }
 
 static size_t step_count(void) {
-	return number_of("POSTERN_STEPS", STEP_COUNT_DEFAULT);
+	return env_number("POSTERN_STEPS", STEP_COUNT_DEFAULT);
 }
 
 static bool has_failed(void) {
@@ -56,16 +57,16 @@ static void known_seeds(void) {
 
 static void new_seed(void) {
 	const struct postern_random *random = postern_random_system();
-	/* Short, for those who have to type it. */
+	/* Short, because a person may have to type it. */
 	uint64_t seed =
-			number_of("POSTERN_SEED", random->next(random->context) % 1000000);
+			env_number("POSTERN_SEED", random->next(random->context) % 1000000);
 	(void)printf("# POSTERN_SEED=%" PRIu64 "\n", seed);
 	run_seed(seed, step_count());
 }
 
 static const struct tap_case cases[] = {
-	{ "a store agrees with the model, whatever is done to it", known_seeds },
-	{ "a store agrees with the model, with a seed never tried before",
+	{ "a store agrees with the model after random operations", known_seeds },
+	{ "a store agrees with the model after operations of a new seed",
 			new_seed },
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cast. Between them the handlers have every trait that the engine treats
- * in a way of its own: in the process or not, transactional or not, batched,
- * with and without a timeout, renamed, added later, wanting more than before.
+ * The cast. Together the handlers have every property that the box treats
+ * specially: in-process or not, transactional or not, batched, with and without
+ * a timeout, renamed, added later, wanting more types than before.
  */
 
 #include "sim/cast.h"
@@ -14,7 +14,7 @@ const char *const sim_types[SIM_TYPE_COUNT] = { "alpha", "beta", "gamma" };
 const struct sim_channel sim_channels[SIM_CHANNEL_COUNT] = {
 	{ "orders", POSTERN_UNROUTED_PARK },
 	{ "mail", POSTERN_UNROUTED_DROP },
-	/* Nobody wants its gammas, and generation 0 no betas either. */
+	/* No handler wants type gamma, and in generation 0 none wants beta. */
 	{ "audit", POSTERN_UNROUTED_PARK },
 };
 
@@ -41,7 +41,8 @@ const struct sim_handler sim_handlers[SIM_HANDLER_COUNT] = {
 			.max_crashes = 3 },
 	{ .key = "notify",
 			.old_key = "notify-old",
-			/* Generation 1 was renamed and forgot the key it had. */
+			/* Generation 1 has the new key without the old one as legacy
+			   key. */
 			.legacy_since = 2,
 			.channel = 1,
 			.transactional = true,
@@ -63,8 +64,8 @@ const struct sim_handler sim_handlers[SIM_HANDLER_COUNT] = {
 			.timeout_ms = 30 * 1000 },
 };
 
-/* '*' stands for anything, at one end only. */
-static bool matches(const char *pattern, const char *type) {
+/* '*' matches any text, at one end only. */
+static bool pattern_matches(const char *pattern, const char *type) {
 	if (!pattern) {
 		return true;
 	}
@@ -86,8 +87,8 @@ bool sim_cast_wants(unsigned handler, unsigned generation, unsigned channel,
 	if (cast->channel != channel || generation < cast->since) {
 		return false;
 	}
-	return matches(generation == 0 && cast->old_type ? cast->old_type
-													 : cast->type,
+	return pattern_matches(generation == 0 && cast->old_type ? cast->old_type
+															 : cast->type,
 			type);
 }
 

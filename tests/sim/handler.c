@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The handlers. What one says depends on the message, the handler and the
- * fence alone, so that leaving out an operation elsewhere changes nothing
- * here. Some take their time: they move the clock, or keep the run until an
- * operation of the plan finishes it.
+ * The handlers. The outcome of a run depends on the message, the handler and
+ * the fence alone, so that leaving out an operation elsewhere changes nothing
+ * here. Some runs take time: they advance the clock, or stay unfinished until
+ * an operation of the plan finishes them.
  *
- * Transactional ones write an effect whatever they say, but for a discard:
- * what is not done must leave none.
+ * Transactional handlers write an effect with every outcome except discard: a
+ * run that is not done must leave no effect.
  */
 
 #include "sim/handler.h"
@@ -17,47 +17,47 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* What a run comes to, decided when it begins. */
-struct fate {
+/* The behaviour of a run, decided when it starts. */
+struct script {
 	enum postern_outcome_kind kind;
 	int64_t delay_ms;
 	int64_t takes_ms;
-	bool keeps; /* finished by a later operation */
+	bool holds; /* finished by a later operation */
 };
 
-static struct fate draw_fate(const struct sim_node *node, unsigned handler,
+static struct script draw_script(const struct sim_node *node, unsigned handler,
 		int64_t seq, uint64_t fence) {
 	const struct sim *sim = node->sim;
 	uint64_t hash =
 			sim_hash(sim->plan->seed, handler + 2, (uint64_t)seq, fence);
 	unsigned percent = (unsigned)(hash % 100);
-	struct fate fate = { .kind = POSTERN_DONE };
+	struct script script = { .kind = POSTERN_DONE };
 	if (percent < 15) {
-		fate.kind = POSTERN_RETRY;
+		script.kind = POSTERN_RETRY;
 	} else if (percent < 20) {
-		fate.kind = POSTERN_RETRY_AFTER;
-		fate.delay_ms = (int64_t)(hash >> 8 & 0xffff);
-	} else if (percent < 28 && !sim->calm) {
-		fate.kind = POSTERN_SNOOZE;
-		fate.delay_ms = (int64_t)(hash >> 8 & 0xffff);
+		script.kind = POSTERN_RETRY_AFTER;
+		script.delay_ms = (int64_t)(hash >> 8 & 0xffff);
+	} else if (percent < 28 && !sim->quiet) {
+		script.kind = POSTERN_SNOOZE;
+		script.delay_ms = (int64_t)(hash >> 8 & 0xffff);
 	} else if (percent < 32) {
-		fate.kind = POSTERN_POISON;
+		script.kind = POSTERN_POISON;
 	} else if (percent < 35) {
-		fate.kind = POSTERN_DISCARD;
+		script.kind = POSTERN_DISCARD;
 	}
-	if (sim->plan->prompt) {
-		return fate;
+	if (sim->plan->instant) {
+		return script;
 	}
 	unsigned pace = (unsigned)(hash >> 32) % 100;
 	if (pace < 5) {
-		fate.takes_ms = 100;
+		script.takes_ms = 100;
 	} else if (pace < 8) {
-		fate.takes_ms = 10 * 1000;
+		script.takes_ms = 10 * 1000;
 	} else if (pace < 10) {
-		fate.takes_ms = 2 * SIM_LEASE_MS;
+		script.takes_ms = 2 * SIM_LEASE_MS;
 	}
-	fate.keeps = pace >= 10 && pace < 20 && !sim->calm;
-	return fate;
+	script.holds = pace >= 10 && pace < 20 && !sim->quiet;
+	return script;
 }
 
 static void write_effect(struct sim *sim,
@@ -68,7 +68,7 @@ static void write_effect(struct sim *sim,
 	}
 }
 
-static void begin(struct sim_node *node, unsigned stored,
+static void run_begin(struct sim_node *node, unsigned stored,
 		const struct postern_message *message,
 		const struct postern_delivery *delivery) {
 	struct sim *sim = node->sim;
@@ -77,23 +77,23 @@ static void begin(struct sim_node *node, unsigned stored,
 	sim_oracle_run(&sim->oracle, stored, delivery, message);
 }
 
-static void end(struct sim_node *node, unsigned stored,
-		const struct postern_delivery *delivery, const struct fate *fate,
+static void run_end(struct sim_node *node, unsigned stored,
+		const struct postern_delivery *delivery, const struct script *script,
 		struct postern_outcome *outcome) {
-	postern_outcome_set(outcome, fate->kind, fate->delay_ms, NULL);
-	sim_history_ran(node, delivery, stored, fate->kind);
+	postern_outcome_set(outcome, script->kind, script->delay_ms, NULL);
+	sim_history_ran(node, delivery, stored, script->kind);
 	sim_oracle_ran(&node->sim->oracle, stored, delivery->seq, delivery->fence,
-			fate->kind);
+			script->kind);
 }
 
-/* All of a run, on this stack. */
-static void play(struct sim_node *node, unsigned stored,
+/* A complete run, on this stack. */
+static void run_inline(struct sim_node *node, unsigned stored,
 		const struct postern_message *message,
-		const struct postern_delivery *delivery, const struct fate *fate,
+		const struct postern_delivery *delivery, const struct script *script,
 		struct postern_outcome *outcome) {
-	begin(node, stored, message, delivery);
+	run_begin(node, stored, message, delivery);
 	if (delivery->transaction) {
-		if (fate->kind != POSTERN_DISCARD) {
+		if (script->kind != POSTERN_DISCARD) {
 			write_effect(node->sim, delivery, stored);
 		}
 	} else {
@@ -103,10 +103,10 @@ static void play(struct sim_node *node, unsigned stored,
 		postern_outcome_set(outcome, POSTERN_RETRY, 0, NULL);
 		return;
 	}
-	if (fate->takes_ms > 0) {
-		sim_advance(node->sim, fate->takes_ms);
+	if (script->takes_ms > 0) {
+		sim_advance(node->sim, script->takes_ms);
 	}
-	end(node, stored, delivery, fate, outcome);
+	run_end(node, stored, delivery, script, outcome);
 }
 
 void sim_handler_call(void *context, const struct postern_message *message,
@@ -118,15 +118,15 @@ void sim_handler_call(void *context, const struct postern_message *message,
 		postern_outcome_set(outcome, POSTERN_RETRY, 0, NULL);
 		return;
 	}
-	struct fate fate =
-			draw_fate(node, role->handler, delivery->seq, delivery->fence);
-	/* No handler of this kind was ever renamed. */
+	struct script script =
+			draw_script(node, role->handler, delivery->seq, delivery->fence);
+	/* No handler with a callback was ever renamed. */
 	unsigned stored =
 			sim_stored_of(&node->sim->oracle, role->handler, node->generation);
-	play(node, stored, message, delivery, &fate, outcome);
+	run_inline(node, stored, message, delivery, &script, outcome);
 }
 
-/* A kind of handler of our own, for what the library's callback cannot do. */
+/* A kind of handler for what the library's callback cannot do. */
 struct sim_kind_handler {
 	struct postern_handler base;
 	struct sim_role *role;
@@ -136,7 +136,7 @@ static struct sim_kind_handler *from_base(struct postern_handler *handler) {
 	return container_of(handler, struct sim_kind_handler, base);
 }
 
-/* Only the engine knows under which id it claimed a delivery. */
+/* Only the box knows under which handler id it claimed a delivery. */
 static unsigned stored_of(const struct sim_node *node,
 		const struct postern_run *run) {
 	unsigned stored = sim_stored_find(&node->sim->oracle, run->stored_handler);
@@ -146,7 +146,7 @@ static unsigned stored_of(const struct sim_node *node,
 	return stored;
 }
 
-static void kind_start(struct postern_handler *handler,
+static void sim_handler_start(struct postern_handler *handler,
 		struct postern_run *run) {
 	struct sim_kind_handler *self = from_base(handler);
 	struct sim_node *node = self->role->node;
@@ -154,18 +154,18 @@ static void kind_start(struct postern_handler *handler,
 	struct postern_outcome outcome;
 	postern_outcome_set(&outcome, POSTERN_RETRY, 0, NULL);
 	if (!node->dead) {
-		struct fate fate = draw_fate(node, self->role->handler, delivery->seq,
-				delivery->fence);
-		if (fate.keeps && !delivery->transaction &&
+		struct script script = draw_script(node, self->role->handler,
+				delivery->seq, delivery->fence);
+		if (script.holds && !delivery->transaction &&
 				node->held_count < SIM_HELD_MAX) {
-			begin(node, stored_of(node, run), postern_run_message(run),
+			run_begin(node, stored_of(node, run), postern_run_message(run),
 					delivery);
 			node->held[node->held_count++] =
 					(struct sim_held){ run, self->role->handler };
 			return;
 		}
-		play(node, stored_of(node, run), postern_run_message(run), delivery,
-				&fate, &outcome);
+		run_inline(node, stored_of(node, run), postern_run_message(run),
+				delivery, &script, &outcome);
 	}
 	postern_run_finish(run, &outcome);
 }
@@ -177,22 +177,22 @@ void sim_node_finish(struct sim_node *node, size_t index) {
 	struct postern_outcome outcome;
 	postern_outcome_set(&outcome, POSTERN_RETRY, 0, NULL);
 	if (!node->dead) {
-		struct fate fate =
-				draw_fate(node, held.handler, delivery->seq, delivery->fence);
-		end(node, stored_of(node, held.run), delivery, &fate, &outcome);
+		struct script script =
+				draw_script(node, held.handler, delivery->seq, delivery->fence);
+		run_end(node, stored_of(node, held.run), delivery, &script, &outcome);
 	}
 	postern_run_finish(held.run, &outcome);
 }
 
-static void kind_cancel(struct postern_handler *handler,
+static void sim_handler_cancel(struct postern_handler *handler,
 		struct postern_run *run, enum postern_cancel why) {
-	/* It takes its time all the same. */
+	/* The run ignores the cancellation. */
 	(void)handler;
 	(void)run;
 	(void)why;
 }
 
-static void kind_destroy(struct postern_handler *handler) {
+static void sim_handler_destroy(struct postern_handler *handler) {
 	free(from_base(handler));
 }
 
@@ -201,9 +201,9 @@ static const struct postern_handler_ops inside_ops = {
 	.name = "sim-inside",
 	.in_process = true,
 	.batches = true,
-	.start = kind_start,
-	.cancel = kind_cancel,
-	.destroy = kind_destroy,
+	.start = sim_handler_start,
+	.cancel = sim_handler_cancel,
+	.destroy = sim_handler_destroy,
 };
 
 static const struct postern_handler_ops outside_ops = {
@@ -211,9 +211,9 @@ static const struct postern_handler_ops outside_ops = {
 	.name = "sim-outside",
 	.in_process = false,
 	.batches = true,
-	.start = kind_start,
-	.cancel = kind_cancel,
-	.destroy = kind_destroy,
+	.start = sim_handler_start,
+	.cancel = sim_handler_cancel,
+	.destroy = sim_handler_destroy,
 };
 
 struct postern_handler *sim_handler_create(struct sim_role *role,

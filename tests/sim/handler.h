@@ -12,7 +12,7 @@ void sim_handler_call(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome);
 
-/* The same as a kind of its own, which may keep a run for later. */
+/* The same as a kind of handler of its own, which can hold a run for later. */
 struct postern_handler *sim_handler_create(struct sim_role *role,
 		bool transactional);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The history of a run: lines of JSON for the checker, which is another
- * program in another language, and words for people. No text in it needs
- * escaping.
+ * The history of a run: lines of JSON for the checker, which is another program
+ * in another language, and a trace for people. No text in it needs escaping.
  */
 
 #include "sim/sim.h"
@@ -12,22 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-void sim_say(struct sim *sim, const char *format, ...) {
-	FILE *words = sim->options.words;
-	if (!words) {
+void sim_trace(struct sim *sim, const char *format, ...) {
+	FILE *trace = sim->options.trace;
+	if (!trace) {
 		return;
 	}
 	va_list args;
 	va_start(args, format);
 	for (unsigned i = 1; i < sim->depth; i++) {
-		(void)fputs("    ", words);
+		(void)fputs("    ", trace);
 	}
-	(void)vfprintf(words, format, args);
-	(void)fputc('\n', words);
+	(void)vfprintf(trace, format, args);
+	(void)fputc('\n', trace);
 	va_end(args);
 }
 
-/* One line; its place in the order is added. */
+/* Writes one line, with its number. */
 __attribute__((format(printf, 2, 3))) static void write_line(struct sim *sim,
 		const char *format, ...) {
 	FILE *file = sim->options.history;
@@ -42,8 +41,8 @@ __attribute__((format(printf, 2, 3))) static void write_line(struct sim *sim,
 	va_end(args);
 }
 
-/* A handler that was renamed has an entry for each key: what is stored under
-   one is not what is stored under the other. */
+/* A handler that was renamed has an entry for each key, because deliveries are
+   stored under either key. */
 static void write_handler(const struct sim *sim, const struct sim_handler *cast,
 		bool old, FILE *file) {
 	bool transactional = cast->transactional && sim->plan->store != SIM_MEMORY;
@@ -99,8 +98,8 @@ void sim_history_config(struct sim *sim) {
 			sim->plan->ignore_conflicts ? ",\"on_conflict\":\"ignore\"" : "");
 }
 
-/* The members that tell which message this is. */
-static const char *describe(const struct sim_parcel *parcel, char *out,
+/* The JSON members that identify a message. */
+static const char *describe_message(const struct sim_parcel *parcel, char *out,
 		size_t size) {
 	const char *channel = sim_channels[parcel->channel].name;
 	const char *source = parcel->message.source;
@@ -115,7 +114,7 @@ void sim_history_send(struct sim_node *node, const struct sim_parcel *parcel) {
 	char text[200];
 	node->sim->counts.messages++;
 	write_line(node->sim, "\"e\":\"send\",\"node\":%u,%s", node->index,
-			describe(parcel, text, sizeof(text)));
+			describe_message(parcel, text, sizeof(text)));
 }
 
 void sim_history_receipt(struct sim_node *node, const struct sim_parcel *parcel,
@@ -129,17 +128,16 @@ void sim_history_receipt(struct sim_node *node, const struct sim_parcel *parcel,
 	case POSTERN_E_INVALID: result = "rejected"; break;
 	default: break;
 	}
-	sim_say(node->sim,
-			"  the sender of %s with body %u (%s, %s) is told: %s, %lld",
+	sim_trace(node->sim, "  receipt for %s with body %u (%s, %s): %s, %lld",
 			parcel->id, parcel->variant, sim_channels[parcel->channel].name,
 			parcel->message.type, result, (long long)seq);
 	write_line(node->sim,
 			"\"e\":\"receipt\",\"node\":%u,%s,\"result\":\"%s\",\"seq\":%lld",
-			node->index, describe(parcel, text, sizeof(text)), result,
+			node->index, describe_message(parcel, text, sizeof(text)), result,
 			(long long)seq);
 }
 
-/* The time, of what retention counts from: not what comes too late. */
+/* The time, if retention counts from it: not for a stale run. */
 static const char *describe_time(struct sim *sim,
 		const struct postern_delivery *run, unsigned stored, char *out,
 		size_t size) {
@@ -156,8 +154,8 @@ void sim_history_run(struct sim_node *node, const struct postern_delivery *run,
 		const struct postern_message *message, unsigned stored) {
 	const char *key = node->sim->oracle.stored[stored].key;
 	char at[40];
-	sim_say(node->sim,
-			"  '%s' begins message %lld under fence %llu, attempt %u", key,
+	sim_trace(node->sim,
+			"  '%s' runs message %lld under fence %llu, attempt %u", key,
 			(long long)run->seq, (unsigned long long)run->fence, run->attempt);
 	write_line(node->sim,
 			"\"e\":\"run\",\"node\":%u,\"seq\":%lld,\"channel\":\"%s\","
@@ -185,7 +183,7 @@ void sim_history_ran(struct sim_node *node, const struct postern_delivery *run,
 		unsigned stored, enum postern_outcome_kind kind) {
 	const char *key = node->sim->oracle.stored[stored].key;
 	char at[40];
-	sim_say(node->sim, "  '%s' says of message %lld: %s", key,
+	sim_trace(node->sim, "  outcome of '%s' for message %lld: %s", key,
 			(long long)run->seq, outcome_name(kind));
 	write_line(node->sim,
 			"\"e\":\"ran\",\"node\":%u,\"seq\":%lld,\"handler\":\"%s\","
@@ -220,8 +218,8 @@ static void write_settled(struct sim_node *node,
 	const char *key = sim->oracle.stored[stored].key;
 	if (event->kind == POSTERN_EVENT_FENCED) {
 		sim->counts.fenced++;
-		sim_say(sim, "  the result of '%s' for message %lld is refused", key,
-				(long long)event->seq);
+		sim_trace(sim, "  the settlement of '%s' for message %lld is stale",
+				key, (long long)event->seq);
 		write_line(sim,
 				"\"e\":\"fenced\",\"node\":%u,\"seq\":%lld,"
 				"\"handler\":\"%s\",\"fence\":%llu",
@@ -230,14 +228,14 @@ static void write_settled(struct sim_node *node,
 		return;
 	}
 	enum postern_settle_to end = sim_delivery_settled(delivery, event->fence);
-	delivery->settled[event->fence % SIM_SETTLED_KEPT].told = true;
+	delivery->settled[event->fence % SIM_SETTLED_KEPT].reported = true;
 	if (event->state != sim_settled_state(end)) {
-		sim_oracle_broken(&sim->oracle, "told-wrong",
-				"message %lld of '%s' is said to be %s", (long long)event->seq,
-				key, postern_state_name(event->state));
+		sim_oracle_broken(&sim->oracle, "wrong-event",
+				"an event reports message %lld of '%s' as %s",
+				(long long)event->seq, key, postern_state_name(event->state));
 	}
 	const char *to = settled_name(end);
-	sim_say(sim, "  message %lld of '%s' is %s", (long long)event->seq, key,
+	sim_trace(sim, "  message %lld of '%s' is %s", (long long)event->seq, key,
 			to);
 	write_line(sim,
 			"\"e\":\"settled\",\"node\":%u,\"seq\":%lld,\"handler\":\"%s\","
@@ -252,7 +250,8 @@ void sim_history_event(struct sim_node *node,
 	case POSTERN_EVENT_SETTLED:
 	case POSTERN_EVENT_FENCED: write_settled(node, event); break;
 	case POSTERN_EVENT_LOCK_LOST:
-		sim_say(node->sim, "  node %u sees that it lost the lock", node->index);
+		sim_trace(node->sim, "  node %u detects that it lost the lock",
+				node->index);
 		write_line(node->sim, "\"e\":\"unlocked\",\"node\":%u,\"fence\":%llu",
 				node->index, (unsigned long long)event->fence);
 		break;
@@ -261,14 +260,14 @@ void sim_history_event(struct sim_node *node,
 }
 
 void sim_history_locked(struct sim_node *node, uint64_t fence) {
-	sim_say(node->sim, "  node %u is given the lock under fence %llu",
+	sim_trace(node->sim, "  node %u acquires the lock under fence %llu",
 			node->index, (unsigned long long)fence);
 	write_line(node->sim, "\"e\":\"locked\",\"node\":%u,\"fence\":%llu",
 			node->index, (unsigned long long)fence);
 }
 
 void sim_history_node(struct sim_node *node, const char *what) {
-	sim_say(node->sim, "  node %u: %s (generation %u)", node->index, what,
+	sim_trace(node->sim, "  node %u: %s (generation %u)", node->index, what,
 			node->generation);
 	if (strcmp(what, "stop") != 0) {
 		write_line(node->sim, "\"e\":\"%s\",\"node\":%u", what, node->index);
@@ -278,12 +277,12 @@ void sim_history_node(struct sim_node *node, const char *what) {
 void sim_history_edit(struct sim *sim, const char *op, int64_t seq,
 		const char *handler) {
 	if (!handler) {
-		sim_say(sim, "  somebody wants: %s many", op);
+		sim_trace(sim, "  an operator requests: %s by filter", op);
 		write_line(sim, "\"e\":\"edit\",\"op\":\"%s\"", op);
 		return;
 	}
-	sim_say(sim, "  somebody wants: %s '%s' of message %lld", op, handler,
-			(long long)seq);
+	sim_trace(sim, "  an operator requests: %s '%s' of message %lld", op,
+			handler, (long long)seq);
 	write_line(sim,
 			"\"e\":\"edit\",\"op\":\"%s\",\"seq\":%lld,\"handler\":\"%s\"", op,
 			(long long)seq, handler);
@@ -295,13 +294,13 @@ void sim_history_clock(struct sim *sim, int64_t by) {
 }
 
 void sim_history_alias(struct sim *sim, const char *alias, const char *owner) {
-	sim_say(sim, "  '%s' is an alias of '%s' from now on", alias, owner);
+	sim_trace(sim, "  '%s' is an alias of '%s' from now on", alias, owner);
 	write_line(sim, "\"e\":\"alias\",\"handler\":\"%s\",\"of\":\"%s\"", alias,
 			owner);
 }
 
 void sim_history_cleaned(struct sim *sim, uint64_t messages, uint64_t keys) {
-	sim_say(sim, "  %llu messages and %llu keys are removed",
+	sim_trace(sim, "  %llu messages and %llu remembered ids are removed",
 			(unsigned long long)messages, (unsigned long long)keys);
 	write_line(sim, "\"e\":\"cleaned\",\"messages\":%llu,\"keys\":%llu",
 			(unsigned long long)messages, (unsigned long long)keys);
@@ -356,7 +355,7 @@ static void dump_rows(struct sim *sim, const struct postern_page *page,
 				"\"fence\":%llu,\"failures\":%u,\"starts\":%u,\"crashes\":%u}",
 				(long long)row->seq,
 				row->handler[0] ? stored_key(sim, page, i)
-								: "", /* discarded while it was parked */
+								: "", /* discarded while parked */
 				postern_state_name(row->state), (unsigned long long)row->fence,
 				row->failures, row->starts, row->crashes);
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages by number: everything about one follows from its number, so that
- * whoever meets it again can tell what it must look like.
+ * Messages by number: every attribute of a message follows from its number, so
+ * that a message which was read back can be compared.
  */
 
 #include "sim/sim.h"
@@ -30,7 +30,7 @@ void sim_parcel_make(const struct sim *sim, unsigned number, unsigned variant,
 	};
 }
 
-static bool is_same(const struct postern_message *left,
+static bool is_same_message(const struct postern_message *left,
 		const struct sim_parcel *parcel) {
 	const struct postern_message *right = &parcel->message;
 	const char *source =
@@ -47,9 +47,9 @@ void sim_parcel_read(const struct sim *sim,
 	unsigned number = (unsigned)strtoul(message->id + 1, NULL, 10);
 	for (unsigned variant = 0; variant < 2; variant++) {
 		sim_parcel_make(sim, number, variant, out);
-		if (is_same(message, out)) {
+		if (is_same_message(message, out)) {
 			return;
 		}
 	}
-	out->number = UINT32_MAX; /* none that was ever sent */
+	out->number = UINT32_MAX; /* no such message was ever sent */
 }

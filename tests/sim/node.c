@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The life of a node: a box on the shared store, with the channels and
- * handlers of its generation, until it is stopped or dies.
+ * A node: a box on the shared store, with the channels and handlers of its
+ * generation, until it is stopped or killed.
  */
 
 #include "sim/handler.h"
@@ -14,7 +14,7 @@ void sim_node_init(struct sim *sim, struct sim_node *node, unsigned index) {
 	node->sim = sim;
 	node->index = index;
 	fake_clock_init(&node->clock);
-	/* They agree on how fast time goes, not on what time it is. */
+	/* The nodes' clocks run at the same speed but show different times. */
 	fake_clock_jump(&node->clock, (int64_t)index * 3333);
 	fake_clock_advance(&node->clock, (int64_t)index * 12345);
 	fake_random_init(&node->random, sim_hash(sim->plan->seed, index, 2, 0));
@@ -23,7 +23,7 @@ void sim_node_init(struct sim *sim, struct sim_node *node, unsigned index) {
 	}
 }
 
-static void listen(void *context, const struct postern_event *event) {
+static void on_event(void *context, const struct postern_event *event) {
 	struct sim_node *node = context;
 	if (!node->dead) {
 		sim_history_event(node, event);
@@ -92,12 +92,12 @@ static int add_handler(struct sim_node *node, unsigned handler,
 			sim_handler_create(role, options.transactional), error);
 }
 
-static int set_up(struct sim_node *node, struct postern_error *error) {
+static int box_set_up(struct sim_node *node, struct postern_error *error) {
 	struct postern_box_options options = {
 		.size = sizeof(options),
 		.batch_size = 4,
-		/* Longer than any pause: a unit that was overtaken must be refused
-		   by its fence, not put off because its batch took long. */
+		/* Longer than any pause: a unit whose lease was recovered must be
+		   refused by its fence, not skipped because its batch took too long. */
 		.command_timeout_ms = (int64_t)60 * 60 * 1000,
 		.run_queue_max = 40,
 		.orphans = POSTERN_ORPHANS_HOLD,
@@ -119,7 +119,7 @@ static int set_up(struct sim_node *node, struct postern_error *error) {
 		}
 	}
 	if (!r) {
-		r = postern_box_subscribe(node->box, listen, node, error);
+		r = postern_box_subscribe(node->box, on_event, node, error);
 	}
 	return r;
 }
@@ -129,7 +129,7 @@ void sim_node_start(struct sim_node *node, unsigned generation, bool leasing) {
 	node->generation = generation;
 	node->dead = false;
 	sim_history_node(node, "start");
-	int r = set_up(node, &error);
+	int r = box_set_up(node, &error);
 	if (r) {
 		sim_oracle_broken(&node->sim->oracle, "set-up", "node %u: %s",
 				node->index, error.text);
@@ -137,18 +137,18 @@ void sim_node_start(struct sim_node *node, unsigned generation, bool leasing) {
 	}
 	r = postern_box_start(node->box, &error);
 	if (r) {
-		sim_say(node->sim, "  node %u does not start: %s", node->index,
+		sim_trace(node->sim, "  node %u failed to start: %s", node->index,
 				error.text);
-		sim_node_die(node);
+		sim_node_kill(node);
 		return;
 	}
-	/* As a runner would: leases are taken when messages are accepted. */
+	/* As with a runner: messages are leased when they are accepted. */
 	(void)pthread_mutex_lock(&node->box->mutex);
 	node->box->leasing = leasing;
 	(void)pthread_mutex_unlock(&node->box->mutex);
 }
 
-void sim_node_die(struct sim_node *node) {
+void sim_node_kill(struct sim_node *node) {
 	if (!node->box || node->dead) {
 		return;
 	}
@@ -164,19 +164,20 @@ static void close_box(struct sim_node *node) {
 	postern_box_destroy(node->box);
 	node->box = NULL;
 	if (node->sim->plan->node_lease_ms == 0) {
-		/* Such a node is the process, and the store's file goes with it. */
+		/* Such a node is the process, and the store's file is closed with
+		   it. */
 		sim_world_reopen(node->sim);
 	}
 }
 
-void sim_node_bury(struct sim_node *node) {
+void sim_node_close_dead(struct sim_node *node) {
 	if (node->box && node->dead) {
 		close_box(node);
 	}
 }
 
-/* As a runner is stopped. */
-static void drain(struct postern_box *box) {
+/* Drain as a runner does when it stops. */
+static void drain_box(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	box->leasing = false;
 	box->draining = true;
@@ -191,19 +192,21 @@ static void drain(struct postern_box *box) {
 
 void sim_node_stop(struct sim_node *node) {
 	uint64_t id = node->box->node;
-	/* Without the lock, whatever it believes, it can give nothing back. */
-	bool may = !node->sim->plan->exclusive ||
-			   sim_oracle_owns(&node->sim->oracle, &node->box->lock_held, id);
+	/* Without the lock the node can return no leases, even if it believes to
+	   have the lock. */
+	bool can_return =
+			!node->sim->plan->exclusive ||
+			sim_oracle_owns(&node->sim->oracle, &node->box->lock_held, id);
 	while (node->held_count > 0) {
 		sim_node_finish(node, 0);
 	}
-	drain(node->box);
+	drain_box(node->box);
 	close_box(node);
 	if (node->dead) {
 		return;
 	}
 	sim_history_node(node, "stop");
-	if (may && !node->struck) {
-		sim_oracle_left(&node->sim->oracle, id);
+	if (can_return && !node->fault_done) {
+		sim_oracle_node_stopped(&node->sim->oracle, id);
 	}
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the store said, delivery by delivery, held against the rules: a fence
- * is given out once and only upwards, a lease has one holder and one end, an
- * end needs a run that says so, a number is one message's for good.
+ * The results of the store, checked for each delivery against the rules: a
+ * fence is used for one lease and only grows, a lease has one owner and one
+ * end, an end needs a run with that outcome, a number belongs to one message
+ * forever.
  *
- * Nothing in here asks the engine, and the store only for its answers.
+ * Nothing here calls the box; of the store only the results are used.
  */
 
 #include "sim/sim.h"
@@ -20,17 +21,17 @@ void sim_oracle_finish(struct sim_oracle *oracle) {
 void sim_oracle_broken(struct sim_oracle *oracle, const char *rule,
 		const char *format, ...) {
 	if (oracle->rule) {
-		return; /* what follows is a consequence */
+		return; /* later violations are consequences */
 	}
 	if (getenv("SIM_BLIND")) {
-		return; /* shall the checker find it */
+		return; /* the checker is to find it */
 	}
 	va_list args;
 	va_start(args, format);
 	(void)vsnprintf(oracle->text, sizeof(oracle->text), format, args);
 	va_end(args);
 	oracle->rule = rule;
-	sim_say(oracle->sim, "BROKEN %s: %s", rule, oracle->text);
+	sim_trace(oracle->sim, "BROKEN %s: %s", rule, oracle->text);
 }
 
 struct sim_record *sim_oracle_find(struct sim_oracle *oracle, int64_t seq) {
@@ -54,7 +55,7 @@ enum postern_settle_to sim_delivery_settled(const struct sim_delivery *delivery,
 	return delivery->settled[fence % SIM_SETTLED_KEPT].to;
 }
 
-/* The message that an identity stands for now. */
+/* The latest message with an identity. */
 static struct sim_record *find_number(struct sim_oracle *oracle,
 		unsigned number) {
 	for (size_t i = oracle->count; i-- > 0;) {
@@ -65,7 +66,7 @@ static struct sim_record *find_number(struct sim_oracle *oracle,
 	return NULL;
 }
 
-/* The delivery a call of the store was about; NULL breaks a rule. */
+/* The delivery that a call of the store names; NULL breaks a rule. */
 static struct sim_delivery *find_delivery(struct sim_oracle *oracle,
 		int64_t seq, int64_t handler) {
 	struct sim_record *record = sim_oracle_find(oracle, seq);
@@ -89,27 +90,28 @@ static int64_t wall_ms(const struct sim_oracle *oracle) {
 	return fake_clock_now(&oracle->sim->clock);
 }
 
-static struct sim_term term_of(const struct sim_oracle *oracle,
+static struct sim_expiry expiry_after(const struct sim_oracle *oracle,
 		int64_t ttl_ms) {
-	struct sim_term term = { 0 };
+	struct sim_expiry expiry = { 0 };
 	if (ttl_ms > 0) {
-		term.wall_ms = wall_ms(oracle) + ttl_ms;
-		term.monotonic_ms = monotonic_ms(oracle) + ttl_ms;
+		expiry.wall_ms = wall_ms(oracle) + ttl_ms;
+		expiry.monotonic_ms = monotonic_ms(oracle) + ttl_ms;
 	}
-	return term;
+	return expiry;
 }
 
-static bool is_over(const struct sim_oracle *oracle,
-		const struct sim_term *term) {
-	return term->wall_ms > 0 &&
-		   (oracle->set_back || wall_ms(oracle) >= term->wall_ms ||
-				   monotonic_ms(oracle) >= term->monotonic_ms);
+static bool is_expired(const struct sim_oracle *oracle,
+		const struct sim_expiry *expiry) {
+	return expiry->wall_ms > 0 &&
+		   (oracle->set_back || wall_ms(oracle) >= expiry->wall_ms ||
+				   monotonic_ms(oracle) >= expiry->monotonic_ms);
 }
 
-static struct sim_life *find_life(struct sim_oracle *oracle, uint64_t node) {
-	for (size_t i = oracle->life_count; i-- > 0;) {
-		if (oracle->lives[i].node == node) {
-			return &oracle->lives[i];
+static struct sim_node_lease *find_node_lease(struct sim_oracle *oracle,
+		uint64_t node) {
+	for (size_t i = oracle->node_lease_count; i-- > 0;) {
+		if (oracle->node_leases[i].node == node) {
+			return &oracle->node_leases[i];
 		}
 	}
 	return NULL;
@@ -118,14 +120,14 @@ static struct sim_life *find_life(struct sim_oracle *oracle, uint64_t node) {
 void sim_oracle_enrolled(struct sim_oracle *oracle,
 		const struct postern_enrolment *enrolment) {
 	sim_stored_enrolled(oracle, enrolment);
-	struct sim_life *life = find_life(oracle, enrolment->node);
-	if (!life && oracle->life_count < SIM_LIFE_MAX) {
-		life = &oracle->lives[oracle->life_count++];
+	struct sim_node_lease *lease = find_node_lease(oracle, enrolment->node);
+	if (!lease && oracle->node_lease_count < SIM_NODE_LEASE_MAX) {
+		lease = &oracle->node_leases[oracle->node_lease_count++];
 	}
-	if (life) {
-		*life = (struct sim_life){
+	if (lease) {
+		*lease = (struct sim_node_lease){
 			.node = enrolment->node,
-			.term = term_of(oracle, enrolment->node_lease_ms),
+			.expiry = expiry_after(oracle, enrolment->node_lease_ms),
 		};
 	}
 }
@@ -154,22 +156,21 @@ void sim_oracle_paused(struct sim_oracle *oracle, const char *key,
 
 void sim_oracle_renewed(struct sim_oracle *oracle, uint64_t node,
 		int64_t ttl_ms) {
-	struct sim_life *life = find_life(oracle, node);
-	if (!life || life->ended) {
+	struct sim_node_lease *lease = find_node_lease(oracle, node);
+	if (!lease || lease->ended) {
 		sim_oracle_broken(oracle, "renewed-dead",
-				"node %llu lives again after its end",
-				(unsigned long long)node);
+				"node %llu renewed after it expired", (unsigned long long)node);
 		return;
 	}
-	life->ended = ttl_ms == 0;
-	life->term = term_of(oracle, ttl_ms);
+	lease->ended = ttl_ms == 0;
+	lease->expiry = expiry_after(oracle, ttl_ms);
 }
 
-bool sim_oracle_gone(const struct sim_oracle *oracle, uint64_t node) {
-	for (size_t i = 0; i < oracle->life_count; i++) {
-		const struct sim_life *life = &oracle->lives[i];
-		if (life->node == node) {
-			return life->ended || is_over(oracle, &life->term);
+bool sim_oracle_expired(const struct sim_oracle *oracle, uint64_t node) {
+	for (size_t i = 0; i < oracle->node_lease_count; i++) {
+		const struct sim_node_lease *lease = &oracle->node_leases[i];
+		if (lease->node == node) {
+			return lease->ended || is_expired(oracle, &lease->expiry);
 		}
 	}
 	return true;
@@ -193,13 +194,13 @@ bool sim_oracle_locked(struct sim_oracle *oracle, const char *name,
 				"'%s' has fence %llu after %llu", name,
 				(unsigned long long)fence, (unsigned long long)lock->fence);
 	}
-	if (!kept && lock->node != 0 && !is_over(oracle, &lock->term)) {
+	if (!kept && lock->node != 0 && !is_expired(oracle, &lock->expiry)) {
 		sim_oracle_broken(oracle, "two-owners",
-				"'%s' was given away before its time was over", name);
+				"'%s' was acquired by another node before it expired", name);
 	}
 	lock->node = node;
 	lock->fence = fence;
-	lock->term = term_of(oracle, ttl_ms);
+	lock->expiry = expiry_after(oracle, ttl_ms);
 	return !kept;
 }
 
@@ -218,15 +219,15 @@ bool sim_oracle_owns(struct sim_oracle *oracle, const struct postern_lock *lock,
 }
 
 void sim_oracle_reopened(struct sim_oracle *oracle) {
-	for (size_t i = 0; i < oracle->life_count; i++) {
-		oracle->lives[i].ended = true;
+	for (size_t i = 0; i < oracle->node_lease_count; i++) {
+		oracle->node_leases[i].ended = true;
 	}
 	for (size_t i = 0; i < SIM_LOCK_MAX; i++) {
 		oracle->locks[i].node = 0;
 	}
 }
 
-/* Something was done under a lock: was it held? */
+/* Checks that the node owned the lock under which it made a change. */
 static void check_lock(struct sim_oracle *oracle, uint64_t node,
 		const struct postern_lock *lock, const char *what) {
 	if (!lock) {
@@ -243,9 +244,10 @@ static void check_lock(struct sim_oracle *oracle, uint64_t node,
 	}
 }
 
-/* A fence was given out: the delivery is leased. */
-static void grant(struct sim_oracle *oracle, struct sim_delivery *delivery,
-		int64_t seq, uint64_t node, uint64_t fence, bool reply_lost) {
+/* A claim or an accept leased the delivery under a new fence. */
+static void record_lease(struct sim_oracle *oracle,
+		struct sim_delivery *delivery, int64_t seq, uint64_t node,
+		uint64_t fence, bool reply_lost) {
 	if (fence <= delivery->fence) {
 		sim_oracle_broken(oracle, "fence-backwards",
 				"message %lld was leased under fence %llu after %llu",
@@ -276,9 +278,9 @@ static struct sim_record *add_record(struct sim_oracle *oracle, int64_t seq) {
 	return &oracle->records[oracle->count++];
 }
 
-static bool is_forgotten(const struct sim_oracle *oracle,
+static bool is_id_removed(const struct sim_oracle *oracle,
 		const struct sim_record *record) {
-	return record->gone &&
+	return record->removed &&
 		   (oracle->set_back ||
 				   wall_ms(oracle) - record->accepted_ms >= SIM_DEDUPE_MS);
 }
@@ -286,7 +288,7 @@ static bool is_forgotten(const struct sim_oracle *oracle,
 static void check_new(struct sim_oracle *oracle, const struct sim_node *node,
 		const struct postern_accept *accept, const struct sim_parcel *parcel) {
 	const struct sim_record *former = find_number(oracle, parcel->number);
-	if (former && !is_forgotten(oracle, former)) {
+	if (former && !is_id_removed(oracle, former)) {
 		sim_oracle_broken(oracle, "accepted-twice",
 				"%s was message %lld and is %lld", parcel->id,
 				(long long)former->seq, (long long)accept->seq);
@@ -322,9 +324,10 @@ static void check_known(struct sim_oracle *oracle,
 	}
 }
 
-/* The delivery that a route opened: new ones are the owner's, whichever of the
-   handler's ids the node knows; then no other id has one. */
-static struct sim_delivery *open_route(struct sim_oracle *oracle,
+/* The delivery that a route opened: a new one belongs to the owner,
+   whichever of the handler's ids the node knows; then no other id of the
+   owner has one. */
+static struct sim_delivery *find_opened(struct sim_oracle *oracle,
 		struct sim_record *record, const struct postern_route *route) {
 	unsigned known = sim_stored_find(oracle, route->handler);
 	unsigned owner = oracle->stored[known].owner;
@@ -355,7 +358,7 @@ static struct sim_delivery *open_route(struct sim_oracle *oracle,
 	return &record->deliveries[opened];
 }
 
-static void take_routes(struct sim_oracle *oracle,
+static void record_routes(struct sim_oracle *oracle,
 		const struct postern_batch *batch, const struct postern_accept *accept,
 		bool reply_lost) {
 	struct sim_record *record = sim_oracle_find(oracle, accept->seq);
@@ -365,7 +368,7 @@ static void take_routes(struct sim_oracle *oracle,
 		if (!route->opened || known == SIM_STORED_MAX) {
 			continue;
 		}
-		struct sim_delivery *delivery = open_route(oracle, record, route);
+		struct sim_delivery *delivery = find_opened(oracle, record, route);
 		delivery->exists = true;
 		delivery->state = POSTERN_STATE_PENDING;
 		delivery->failures = 0;
@@ -376,8 +379,8 @@ static void take_routes(struct sim_oracle *oracle,
 		}
 		if (route->leased) {
 			check_lock(oracle, batch->node, batch->lock, "leased");
-			grant(oracle, delivery, accept->seq, batch->node, route->fence,
-					reply_lost);
+			record_lease(oracle, delivery, accept->seq, batch->node,
+					route->fence, reply_lost);
 		} else {
 			delivery->fence = route->fence;
 		}
@@ -394,8 +397,8 @@ static int64_t timeout_of(const struct sim_oracle *oracle, unsigned handler) {
 	return cast->timeout_ms > 0 ? cast->timeout_ms : 5000;
 }
 
-/* It said so, or it may have been too late: a node can be paused before and
-   after the handler itself, too. */
+/* Whether the run failed, or may have exceeded its timeout: a node can also be
+   paused before and after the handler. */
 static bool may_have_failed(const struct sim_oracle *oracle, unsigned handler,
 		const struct sim_delivery *delivery) {
 	bool late = monotonic_ms(oracle) - delivery->granted_at_ms >=
@@ -406,7 +409,7 @@ static bool may_have_failed(const struct sim_oracle *oracle, unsigned handler,
 						   delivery->run_outcome == POSTERN_RETRY_AFTER));
 }
 
-/* Whether the run that was seen can have led to this. */
+/* Whether the recorded run can have led to this settlement. */
 static bool is_explained(const struct sim_oracle *oracle, unsigned handler,
 		const struct sim_delivery *delivery, enum postern_settle_to to,
 		uint32_t failures) {
@@ -444,7 +447,7 @@ enum postern_state sim_settled_state(enum postern_settle_to to) {
 	return states[to];
 }
 
-static void settled(struct sim_oracle *oracle, uint64_t node,
+static void record_settlement(struct sim_oracle *oracle, uint64_t node,
 		const struct postern_settlement *settlement) {
 	struct sim_delivery *delivery =
 			find_delivery(oracle, settlement->seq, settlement->handler);
@@ -478,7 +481,7 @@ static void settled(struct sim_oracle *oracle, uint64_t node,
 	size_t slot = settlement->fence % SIM_SETTLED_KEPT;
 	delivery->settled[slot].fence = settlement->fence;
 	delivery->settled[slot].to = settlement->to;
-	delivery->settled[slot].told = false;
+	delivery->settled[slot].reported = false;
 	delivery->failures = settlement->failures;
 	delivery->due_ms = wall_ms(oracle) + settlement->delay_ms;
 	delivery->ended_ms = wall_ms(oracle) - settlement->lag_ms;
@@ -492,7 +495,7 @@ void sim_oracle_applied(struct sim_oracle *oracle, const struct sim_node *node,
 	for (size_t i = 0; i < batch->settlement_count; i++) {
 		if (batch->settlements[i].code == POSTERN_OK) {
 			check_lock(oracle, batch->node, batch->lock, "settled");
-			settled(oracle, batch->node, &batch->settlements[i]);
+			record_settlement(oracle, batch->node, &batch->settlements[i]);
 		}
 	}
 	for (size_t i = 0; i < batch->accept_count; i++) {
@@ -504,7 +507,7 @@ void sim_oracle_applied(struct sim_oracle *oracle, const struct sim_node *node,
 		} else {
 			check_known(oracle, accept, &parcel);
 		}
-		take_routes(oracle, batch, accept, reply_lost);
+		record_routes(oracle, batch, accept, reply_lost);
 	}
 }
 
@@ -534,7 +537,7 @@ static void check_claimed(struct sim_oracle *oracle,
 				"message %lld of '%s' has %u failures, not %u",
 				(long long)item->seq, key, item->failures, delivery->failures);
 	}
-	/* The store may overlook a second. */
+	/* The store may ignore one second. */
 	if (!oracle->set_back && wall_ms(oracle) + 1000 < delivery->due_ms) {
 		sim_oracle_broken(oracle, "claimed-early",
 				"message %lld of '%s' by %lld ms", (long long)item->seq, key,
@@ -554,7 +557,7 @@ void sim_oracle_claimed(struct sim_oracle *oracle,
 				find_delivery(oracle, item->seq, item->handler);
 		if (delivery) {
 			check_claimed(oracle, &claim->wants[item->want], item, delivery);
-			grant(oracle, delivery, item->seq, claim->node, item->fence,
+			record_lease(oracle, delivery, item->seq, claim->node, item->fence,
 					reply_lost);
 		}
 	}
@@ -581,7 +584,7 @@ void sim_oracle_transacted(struct sim_oracle *oracle, uint64_t node,
 			.outcome = done ? "done" : "discard",
 		};
 		check_lock(oracle, node, lock, "committed");
-		settled(oracle, node, &settlement);
+		record_settlement(oracle, node, &settlement);
 	}
 }
 
@@ -614,7 +617,7 @@ void sim_oracle_run(struct sim_oracle *oracle, unsigned stored,
 		delivery->run_ended = false;
 		if (run->attempt != delivery->failures + 1) {
 			sim_oracle_broken(oracle, "failure-count",
-					"message %lld of '%s' is told attempt %u after %u failures",
+					"message %lld of '%s' runs as attempt %u after %u failures",
 					(long long)run->seq, run->handler, run->attempt,
 					delivery->failures);
 		}
@@ -633,28 +636,29 @@ void sim_oracle_ran(struct sim_oracle *oracle, unsigned stored, int64_t seq,
 	}
 }
 
-/* A batch may be refused whole, so that its sender is told later; by then the
-   message may have been cleaned up, but it was there. */
-void sim_oracle_told(struct sim_oracle *oracle, unsigned number,
+/* A batch may be refused as a whole and committed later, so its sender gets the
+   receipt later; by then the message may have been cleaned up, but it was
+   stored. */
+void sim_oracle_receipt(struct sim_oracle *oracle, unsigned number,
 		unsigned variant, int code, int64_t seq) {
 	struct sim_record *record = sim_oracle_find(oracle, seq);
 	if (code == POSTERN_OK && seq == 0) {
-		return; /* dropped, as the channel says */
+		return; /* dropped by its channel */
 	}
 	if (!record || record->number != number) {
 		sim_oracle_broken(oracle, "false-receipt",
-				"the sender of m%u was told code %d and message %lld", number,
-				code, (long long)seq);
+				"the sender of m%u got code %d and message %lld", number, code,
+				(long long)seq);
 		return;
 	}
 	bool same = record->variant == variant;
-	if (code == POSTERN_OK && (record->told || !same)) {
+	if (code == POSTERN_OK && (record->acknowledged || !same)) {
 		sim_oracle_broken(oracle, "false-receipt",
-				"the sender of m%u was told that it is new", number);
+				"a copy of m%u was reported as new", number);
 	}
 	if (code == POSTERN_E_CONFLICT && same) {
 		sim_oracle_broken(oracle, "false-conflict",
-				"the sender of m%u was told of another body", number);
+				"m%u with the same body was reported as a conflict", number);
 	}
-	record->told = record->told || code == POSTERN_OK;
+	record->acknowledged = record->acknowledged || code == POSTERN_OK;
 }

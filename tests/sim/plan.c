@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Drawing a plan. Some seeds are quiet and some are stormy, some send much
- * and some little: a rate of its own for each seed finds more than one good
- * average for all.
+ * Drawing a plan. Some seeds have few faults and some many, some send many
+ * messages and some few: a rate of its own for each seed finds more bugs than
+ * one average for all.
  */
 
 #include "sim/plan.h"
@@ -33,7 +33,7 @@ static const struct {
 	[SIM_DISCARD_ALL] = { "discard-all", 1 },
 	[SIM_PAUSE] = { "pause", 1 },
 	[SIM_RESUME] = { "resume", 2 },
-	[SIM_LOOK] = { "look", 1 },
+	[SIM_COMPARE] = { "compare", 1 },
 	[SIM_START] = { "start", 8 },
 	[SIM_STOP] = { "stop", 2 },
 	[SIM_CRASH] = { "crash", 2 },
@@ -84,13 +84,14 @@ static int draw_code(struct dice *dice) {
 	return codes[dice_below(dice, sizeof(codes) / sizeof(codes[0]))];
 }
 
-static void draw_blow(struct dice *dice, size_t storm, struct sim_op *op) {
-	if (dice_below(dice, 100) >= storm) {
+static void draw_fault(struct dice *dice, size_t fault_percent,
+		struct sim_op *op) {
+	if (dice_below(dice, 100) >= fault_percent) {
 		return;
 	}
-	static const enum sim_blow blows[] = { SIM_BLOW_ERROR, SIM_BLOW_ERROR,
-		SIM_BLOW_CRASH, SIM_BLOW_PAUSE, SIM_BLOW_PAUSE, SIM_BLOW_PAUSE };
-	op->blow = blows[dice_below(dice, sizeof(blows) / sizeof(blows[0]))];
+	static const enum sim_fault faults[] = { SIM_FAULT_ERROR, SIM_FAULT_ERROR,
+		SIM_FAULT_CRASH, SIM_FAULT_PAUSE, SIM_FAULT_PAUSE, SIM_FAULT_PAUSE };
+	op->fault = faults[dice_below(dice, sizeof(faults) / sizeof(faults[0]))];
 	/* Most operations pass few sites. */
 	op->at = (unsigned)dice_below(dice,
 			1 + dice_below(dice, 1 + dice_below(dice, 12)));
@@ -98,7 +99,7 @@ static void draw_blow(struct dice *dice, size_t storm, struct sim_op *op) {
 	op->span = (unsigned)(1 + dice_below(dice, 16));
 }
 
-/* Which message: a new one, or one from before. */
+/* The number of a new message, or of an earlier one. */
 static uint32_t draw_message(struct dice *dice, size_t again,
 		uint32_t *number) {
 	if (*number > 0 &&
@@ -108,8 +109,8 @@ static uint32_t draw_message(struct dice *dice, size_t again,
 	return (*number)++;
 }
 
-/* An upgrade while others go on: the nodes begin one after the other, each with
-   the next generation, and keep what they learned when they began. */
+/* A rolling upgrade: the nodes start one after the other, each with the next
+   generation, and keep what they read when they started. */
 static void roll_out(struct sim_plan *plan) {
 	for (size_t i = 0; i < plan->nodes; i++) {
 		size_t later = i * plan->op_count / 6;
@@ -137,9 +138,9 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 	if (store == SIM_SQLITE && plan->nodes == 1 && dice_below(&dice, 2) == 0) {
 		plan->node_lease_ms = 0;
 	}
-	/* After many are edited at once, less is known of each. */
+	/* After an edit of many deliveries the oracle knows less of each. */
 	bool many = dice_below(&dice, 4) == 0;
-	size_t storm = dice_below(&dice, 40); /* percent of blows */
+	size_t fault_percent = dice_below(&dice, 40);
 	size_t again = 10 + dice_below(&dice, 21);
 	uint32_t number = 0;
 	for (size_t i = 0; i < plan->op_count; i++) {
@@ -154,7 +155,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 			op->kind = SIM_DISCARD;
 		}
 		if (i < plan->nodes) {
-			op->kind = SIM_START; /* somebody must be there */
+			op->kind = SIM_START; /* at first all nodes start */
 			op->node = (unsigned)i;
 			continue;
 		}
@@ -162,7 +163,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 				op->kind == SIM_SEND_BATCH) {
 			op->a = draw_message(&dice, again, &number);
 		}
-		draw_blow(&dice, storm, op);
+		draw_fault(&dice, fault_percent, op);
 	}
 	if (dice_below(&dice, 3) > 0 && plan->nodes == SIM_GENERATION_COUNT) {
 		roll_out(plan);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A whole run: the plan, then peace. In peace no blow falls any more, every
- * handler is resumed, and the nodes go on until nothing is left to do; what
- * is true then is what was promised.
+ * A complete run: the plan, then a quiet phase. In the quiet phase no fault is
+ * injected, every handler is resumed, and the nodes run until nothing is left
+ * to do; then the promises must hold.
  */
 
 #include "sim/sim.h"
 
 #include <stdlib.h>
 
-/* Far more than any backoff and any number of attempts takes. */
-#define PEACE_ROUNDS 60
-#define PEACE_STEP_MS ((int64_t)3 * 60 * 1000)
+/* Far more than all backoffs of all attempts take. */
+#define QUIET_ROUNDS 60
+#define QUIET_STEP_MS ((int64_t)3 * 60 * 1000)
 
-/* By an operator who needs no node for that: each has to find out by itself. */
+/* Resume through the store, not through a node: each node has to detect it. */
 static void resume_all(struct sim *sim) {
 	for (unsigned i = 0; i < sim->oracle.stored_count; i++) {
 		const struct sim_stored *stored = &sim->oracle.stored[i];
@@ -28,12 +28,12 @@ static void resume_all(struct sim *sim) {
 	}
 }
 
-/* One round of every node. */
-static void go_on(struct sim *sim) {
+/* Every node commits, sweeps and processes once. */
+static void run_round(struct sim *sim) {
 	for (unsigned i = 0; i < sim->plan->nodes; i++) {
 		struct sim_node *node = &sim->nodes[i];
 		if (!node->box) {
-			continue; /* another is left alone */
+			continue; /* another node is the survivor */
 		}
 		while (node->held_count > 0) {
 			sim_node_finish(node, 0);
@@ -46,7 +46,8 @@ static void go_on(struct sim *sim) {
 
 static void start_all(struct sim *sim) {
 	for (unsigned i = 0; i < sim->plan->nodes; i++) {
-		/* The newest version, so that nobody's deliveries are nobody's. */
+		/* The newest generation has every handler, so that nothing is
+		   orphaned. */
 		if (!sim->nodes[i].box) {
 			sim_node_start(&sim->nodes[i], SIM_GENERATION_COUNT - 1, true);
 		}
@@ -60,55 +61,56 @@ static void restart_all(struct sim *sim) {
 	start_all(sim);
 }
 
-/* Until nothing is open any more that the nodes that are up can run; `alone`
-   is the only one of them, NULL: all are up. */
-static void work_off(struct sim *sim, const struct sim_node *alone) {
+/* Run until no delivery is open that a running node can run; `alone` is the
+   only running node, NULL: all are running. */
+static void run_until_ended(struct sim *sim, const struct sim_node *alone) {
 	size_t open = 1;
 	size_t forgotten = 0;
-	for (unsigned i = 0; i < PEACE_ROUNDS && open > 0; i++) {
-		go_on(sim);
-		open = sim_oracle_open(&sim->oracle, alone, &forgotten);
+	for (unsigned i = 0; i < QUIET_ROUNDS && open > 0; i++) {
+		run_round(sim);
+		open = sim_oracle_count_open(&sim->oracle, alone, &forgotten);
 		if (!alone && open > 0 && open == forgotten) {
-			/* A lease whose holder never heard of it ends with the holder. */
+			/* A lease whose node does not know it ends with the node. */
 			restart_all(sim);
 		}
-		sim_advance(sim, PEACE_STEP_MS);
+		sim_advance(sim, QUIET_STEP_MS);
 	}
 }
 
-/* All nodes stop but one, which goes on with what it believes: the ids that it
-   learned when it started, and which handlers are paused. */
-static void leave_alone(struct sim *sim, struct sim_node *survivor) {
+/* All nodes stop but one, which continues with what it knows: the handler ids
+   and the pauses that it read. */
+static void run_survivor(struct sim *sim, struct sim_node *survivor) {
 	if (!survivor->box || survivor->dead) {
 		return;
 	}
-	sim_say(sim, "node %u is left alone", survivor->index);
+	sim_trace(sim, "node %u continues alone", survivor->index);
 	for (unsigned i = 0; i < sim->plan->nodes; i++) {
 		struct sim_node *node = &sim->nodes[i];
 		if (node != survivor && node->box) {
 			sim_node_stop(node);
 		}
 	}
-	work_off(sim, survivor);
-	sim_oracle_survived(&sim->oracle, survivor);
+	run_until_ended(sim, survivor);
+	sim_oracle_check_survivor(&sim->oracle, survivor);
 }
 
-static void drain(struct sim *sim) {
-	sim->calm = true;
-	sim_say(sim, "peace: no more blows");
+static void run_quiet_phase(struct sim *sim) {
+	sim->quiet = true;
+	sim_trace(sim, "quiet phase: no more faults");
 	resume_all(sim);
 	if (sim->plan->survivor > 0) {
-		leave_alone(sim, &sim->nodes[sim->plan->survivor - 1]);
+		run_survivor(sim, &sim->nodes[sim->plan->survivor - 1]);
 	}
 	start_all(sim);
 	if (sim->oracle.rule) {
 		return;
 	}
-	work_off(sim, NULL);
-	/* All of the newest version: now nothing is parked that it wants. */
+	run_until_ended(sim, NULL);
+	/* All nodes have the newest generation: now no message that it wants is
+	   parked. */
 	restart_all(sim);
-	work_off(sim, NULL);
-	sim_oracle_drained(&sim->oracle);
+	run_until_ended(sim, NULL);
+	sim_oracle_check_drained(&sim->oracle);
 }
 
 void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts) {
@@ -118,23 +120,23 @@ void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts) {
 	sum->pauses += counts->pauses;
 	sum->runs += counts->runs;
 	sum->messages += counts->messages;
-	sum->takeovers += counts->takeovers;
+	sum->recoveries += counts->recoveries;
 	sum->fenced += counts->fenced;
 	sum->late_claims += counts->late_claims;
-	sum->rivals += counts->rivals;
+	sum->double_owners += counts->double_owners;
 	sum->aliases += counts->aliases;
 }
 
-/* Everybody goes, and what is left is written down. */
-static void end(struct sim *sim) {
+/* Stop all nodes and write the dump. */
+static void finish_run(struct sim *sim) {
 	bool good = !sim->oracle.rule;
 	for (unsigned i = 0; i < sim->plan->nodes; i++) {
 		struct sim_node *node = &sim->nodes[i];
 		if (node->box && good) {
 			sim_node_stop(node);
 		} else {
-			sim_node_die(node);
-			sim_node_bury(node);
+			sim_node_kill(node);
+			sim_node_close_dead(node);
 		}
 	}
 	if (!sim->store) {
@@ -168,11 +170,11 @@ bool sim_run(const struct sim_plan *plan, const struct sim_options *options,
 		while (!sim->oracle.rule && sim_step_next(sim)) {
 		}
 		if (!sim->oracle.rule) {
-			drain(sim);
+			run_quiet_phase(sim);
 		}
 		sim_points_end();
 	}
-	end(sim);
+	finish_run(sim);
 	if (options->sum) {
 		sim_counts_add(options->sum, &sim->counts);
 	}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a node sees of the store that all nodes share: the same operations,
- * with a site before and after each, and the oracle in between. Ending it
- * leaves the store open.
+ * The store as a node sees it: the operations of the store that all nodes
+ * share, with a site before and after each, and the oracle in between.
+ * Destroying it leaves the shared store open.
  *
- * To show that the oracle sees what it should, a run may have a mutant: a
- * store with a bug of its own, named by the rule it breaks.
+ * To show that the oracle detects bugs, a run may have a mutant: a store with a
+ * bug, named by the rule it breaks.
  */
 
 #include "sim/sim.h"
@@ -20,9 +20,9 @@
 
 struct shared_store {
 	struct postern_store base;
-	struct postern_store_ops ops; /* the inner one's name and abilities */
+	struct postern_store_ops ops; /* with the inner store's name and flags */
 	struct sim_node *node;
-	/* Of the mutant that reads pauses once. */
+	/* For the mutant that reads pauses only once. */
 	bool pauses_read;
 	bool paused[SIM_HANDLER_COUNT];
 };
@@ -31,7 +31,7 @@ static struct sim_node *node_of(struct postern_store *store) {
 	return container_of(store, struct shared_store, base)->node;
 }
 
-static struct postern_store *enter(struct sim_node *node) {
+static struct postern_store *begin_call(struct sim_node *node) {
 	node->sim->in_store = true;
 	return node->sim->store;
 }
@@ -41,19 +41,20 @@ static bool is_mutant(const struct sim_node *node, const char *name) {
 	return mutant && strcmp(mutant, name) == 0;
 }
 
-/* After the call of the store, which answered r: what the node hears. The
-   oracle has seen it by then. */
-static int leave(struct sim_node *node, const char *name, int r,
+/* After a call of the store that returned r: what the node gets. The oracle has
+   the result already. */
+static int end_call(struct sim_node *node, const char *name, int r,
 		struct postern_error *error) {
 	return r ? r : sim_site(node, SIM_SITE_AFTER, name, error);
 }
 
-/* Whether the node will not hear of what it did: it must be known before the
-   oracle is told. A pause after the call, too, comes after the oracle. */
+/* Whether the node will not get the result of this call; the oracle needs to
+   know that before. A pause after the call also comes after the oracle. */
 static bool loses_reply(const struct sim_node *node) {
 	const struct sim_op *op = node->op;
-	return op && !node->sim->calm && !node->struck && node->sites >= op->at &&
-		   (op->blow == SIM_BLOW_ERROR || op->blow == SIM_BLOW_CRASH);
+	return op && !node->sim->quiet && !node->fault_done &&
+		   node->sites >= op->at &&
+		   (op->fault == SIM_FAULT_ERROR || op->fault == SIM_FAULT_CRASH);
 }
 
 static int shared_enrol(struct postern_store *store,
@@ -63,16 +64,16 @@ static int shared_enrol(struct postern_store *store,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->enrol(inner, enrolment, error);
 	node->sim->in_store = false;
 	if (!r) {
 		sim_oracle_enrolled(&node->sim->oracle, enrolment);
 	}
-	return leave(node, "enrol", r, error);
+	return end_call(node, "enrol", r, error);
 }
 
-/* Mutants of accepting and settling. True if the batch is dealt with. */
+/* Mutants of accepting and settling. True if the batch must not be applied. */
 static bool mutate_batch(struct sim_node *node, struct postern_batch *batch) {
 	struct sim_oracle *oracle = &node->sim->oracle;
 	if (is_mutant(node, "lost-message") && batch->settlement_count == 0 &&
@@ -107,7 +108,7 @@ static int shared_apply(struct postern_store *store,
 	}
 	struct postern_batch copy = *batch;
 	if (!mutate_batch(node, &copy)) {
-		struct postern_store *inner = enter(node);
+		struct postern_store *inner = begin_call(node);
 		r = inner->ops->apply(inner, &copy, error);
 		node->sim->in_store = false;
 	}
@@ -120,7 +121,7 @@ static int shared_apply(struct postern_store *store,
 	if (!r) {
 		sim_oracle_applied(&node->sim->oracle, node, batch, loses_reply(node));
 	}
-	return leave(node, "apply", r, error);
+	return end_call(node, "apply", r, error);
 }
 
 static int shared_claim(struct postern_store *store,
@@ -135,7 +136,7 @@ static int shared_claim(struct postern_store *store,
 	if (is_mutant(node, "stale-lock")) {
 		copy.lock = NULL;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->claim(inner, &copy, memory, out, error);
 	node->sim->in_store = false;
 	node->sim->counts.late_claims += r == POSTERN_E_STALE;
@@ -149,10 +150,10 @@ static int shared_claim(struct postern_store *store,
 	if (!r) {
 		sim_oracle_claimed(&node->sim->oracle, claim, out, loses_reply(node));
 	}
-	return leave(node, "claim", r, error);
+	return end_call(node, "claim", r, error);
 }
 
-/* A mutant's unit does everything twice. */
+/* A mutant's unit runs twice. */
 struct twice {
 	struct postern_unit *unit;
 	void *context;
@@ -181,13 +182,13 @@ static int shared_transact(struct postern_store *store, uint64_t node_id,
 		units->context = &twice;
 		units->run = run_twice;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->transact(inner, node_id, lock, units, count, error);
 	node->sim->in_store = false;
 	if (!r) {
 		sim_oracle_transacted(&node->sim->oracle, node_id, lock, units, count);
 	}
-	return leave(node, "transact", r, error);
+	return end_call(node, "transact", r, error);
 }
 
 static int shared_recover(struct postern_store *store,
@@ -198,13 +199,13 @@ static int shared_recover(struct postern_store *store,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->recover(inner, recovery, out, error);
 	node->sim->in_store = false;
 	if (!r && out->released + out->suspects + out->poisoned > 0) {
 		sim_oracle_recovered(&node->sim->oracle, recovery);
 	}
-	return leave(node, "recover", r, error);
+	return end_call(node, "recover", r, error);
 }
 
 static int shared_orphans(struct postern_store *store, uint64_t node_id,
@@ -216,14 +217,14 @@ static int shared_orphans(struct postern_store *store, uint64_t node_id,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->orphans(inner, node_id, only, poison, max, memory,
 			orphans_out, count_out, error);
 	node->sim->in_store = false;
 	for (size_t i = 0; !r && i < *count_out; i++) {
 		sim_oracle_orphaned(&node->sim->oracle, node, (*orphans_out)[i].key);
 	}
-	return leave(node, "orphans", r, error);
+	return end_call(node, "orphans", r, error);
 }
 
 static int shared_unpark(struct postern_store *store, postern_router *router,
@@ -234,17 +235,17 @@ static int shared_unpark(struct postern_store *store, postern_router *router,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->unpark(inner, router, context, max, cursor, count_out,
 			error);
 	node->sim->in_store = false;
 	if (!r && *count_out > 0) {
-		sim_oracle_look(&node->sim->oracle, SIM_CAUSE_UNPARK);
+		sim_oracle_compare(&node->sim->oracle, SIM_CAUSE_UNPARK);
 	}
-	return leave(node, "unpark", r, error);
+	return end_call(node, "unpark", r, error);
 }
 
-/* A mutant believes for life what it read when it started. */
+/* A mutant keeps what it read when it started. */
 static void mutate_pauses(struct shared_store *self, size_t count,
 		bool *paused) {
 	if (is_mutant(self->node, "pause-cached") && count <= SIM_HANDLER_COUNT) {
@@ -265,7 +266,7 @@ static int shared_read_pauses(struct postern_store *store,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->read_pauses(inner, handlers, count, paused_out, error);
 	node->sim->in_store = false;
 	if (!r) {
@@ -273,7 +274,7 @@ static int shared_read_pauses(struct postern_store *store,
 		mutate_pauses(container_of(store, struct shared_store, base), count,
 				paused_out);
 	}
-	return leave(node, "read-pauses", r, error);
+	return end_call(node, "read-pauses", r, error);
 }
 
 static int shared_edit(struct postern_store *store, struct postern_edit *edit,
@@ -284,16 +285,16 @@ static int shared_edit(struct postern_store *store, struct postern_edit *edit,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->edit(inner, edit, error);
 	node->sim->in_store = false;
 	if (!r) {
 		switch (edit->kind) {
 		case POSTERN_EDIT_RETRY:
-			sim_oracle_look(oracle, SIM_CAUSE_RETRY);
+			sim_oracle_compare(oracle, SIM_CAUSE_RETRY);
 			break;
 		case POSTERN_EDIT_DISCARD:
-			sim_oracle_look(oracle, SIM_CAUSE_DISCARD);
+			sim_oracle_compare(oracle, SIM_CAUSE_DISCARD);
 			break;
 		case POSTERN_EDIT_PAUSE:
 		case POSTERN_EDIT_RESUME:
@@ -303,7 +304,7 @@ static int shared_edit(struct postern_store *store, struct postern_edit *edit,
 			break;
 		}
 	}
-	return leave(node, "edit", r, error);
+	return end_call(node, "edit", r, error);
 }
 
 static int shared_list(struct postern_store *store,
@@ -314,10 +315,10 @@ static int shared_list(struct postern_store *store,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->list(inner, query, memory, out, error);
 	node->sim->in_store = false;
-	return leave(node, "list", r, error);
+	return end_call(node, "list", r, error);
 }
 
 static int shared_get(struct postern_store *store, int64_t seq,
@@ -328,10 +329,10 @@ static int shared_get(struct postern_store *store, int64_t seq,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->get(inner, seq, memory, out, error);
 	node->sim->in_store = false;
-	return leave(node, "get", r, error);
+	return end_call(node, "get", r, error);
 }
 
 static int shared_find(struct postern_store *store, const char *id,
@@ -342,11 +343,11 @@ static int shared_find(struct postern_store *store, const char *id,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->find(inner, id, source, channel, seqs, max, count_out,
 			error);
 	node->sim->in_store = false;
-	return leave(node, "find", r, error);
+	return end_call(node, "find", r, error);
 }
 
 static int shared_stats(struct postern_store *store,
@@ -357,10 +358,10 @@ static int shared_stats(struct postern_store *store,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->stats(inner, memory, out, error);
 	node->sim->in_store = false;
-	return leave(node, "stats", r, error);
+	return end_call(node, "stats", r, error);
 }
 
 static int shared_renew(struct postern_store *store, uint64_t node_id,
@@ -370,23 +371,23 @@ static int shared_renew(struct postern_store *store, uint64_t node_id,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->renew(inner, node_id, ttl_ms, alive_out, error);
 	node->sim->in_store = false;
 	if (!r && *alive_out) {
 		sim_oracle_renewed(&node->sim->oracle, node_id, ttl_ms);
 	}
-	return leave(node, "renew", r, error);
+	return end_call(node, "renew", r, error);
 }
 
-/* A node has got the lock: who else thinks so? */
-static void count_rivals(struct sim_node *node) {
+/* A node acquired the lock: count the other nodes that believe to own it. */
+static void count_double_owners(struct sim_node *node) {
 	struct sim *sim = node->sim;
 	for (unsigned i = 0; i < sim->plan->nodes; i++) {
 		struct sim_node *other = &sim->nodes[i];
 		if (other != node && other->box && !other->dead) {
 			(void)pthread_mutex_lock(&other->box->mutex);
-			sim->counts.rivals += other->box->lock_held.fence > 0;
+			sim->counts.double_owners += other->box->lock_held.fence > 0;
 			(void)pthread_mutex_unlock(&other->box->mutex);
 		}
 	}
@@ -400,7 +401,7 @@ static int shared_lock(struct postern_store *store, const char *name,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->lock(inner, name, node_id, ttl_ms, held_out, fence_out,
 			error);
 	node->sim->in_store = false;
@@ -408,10 +409,10 @@ static int shared_lock(struct postern_store *store, const char *name,
 			sim_oracle_locked(&node->sim->oracle, name, node_id, ttl_ms,
 					*fence_out) &&
 			strstr(name, "Processor")) {
-		count_rivals(node);
+		count_double_owners(node);
 		sim_history_locked(node, *fence_out);
 	}
-	return leave(node, "lock", r, error);
+	return end_call(node, "lock", r, error);
 }
 
 static int shared_unlock(struct postern_store *store,
@@ -422,13 +423,13 @@ static int shared_unlock(struct postern_store *store,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->unlock(inner, lock, node_id, error);
 	node->sim->in_store = false;
 	if (!r) {
 		sim_oracle_unlocked(&node->sim->oracle, lock, node_id);
 	}
-	return leave(node, "unlock", r, error);
+	return end_call(node, "unlock", r, error);
 }
 
 static int shared_clean(struct postern_store *store,
@@ -438,18 +439,18 @@ static int shared_clean(struct postern_store *store,
 	if (r) {
 		return r;
 	}
-	struct postern_store *inner = enter(node);
+	struct postern_store *inner = begin_call(node);
 	r = inner->ops->clean(inner, cleaning, error);
 	node->sim->in_store = false;
 	if (!r) {
 		sim_history_cleaned(node->sim, cleaning->messages, cleaning->keys);
-		sim_oracle_look(&node->sim->oracle, SIM_CAUSE_CLEAN);
+		sim_oracle_compare(&node->sim->oracle, SIM_CAUSE_CLEAN);
 	}
-	return leave(node, "clean", r, error);
+	return end_call(node, "clean", r, error);
 }
 
 static void shared_interrupt(struct postern_store *store, const void *context) {
-	/* One thread: nothing can be running. */
+	/* There is one thread, so nothing can be running. */
 	(void)store;
 	(void)context;
 }

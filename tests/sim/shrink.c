@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Shrinking: ranges of operations are left out, long ones first, then single
- * blows, then blows are made simpler, until nothing smaller breaks the same
- * rule. Every candidate is a plan like any other and is simply run.
+ * faults, then operations are simplified, until nothing smaller breaks the same
+ * rule. Every candidate is an ordinary plan and is simply run.
  */
 
 #include "sim/shrink.h"
@@ -13,39 +13,41 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* So that a person need not wait for the last operation. */
+/* A limit, because a person may be waiting. */
 #define RUN_COUNT_MAX 4000
 
-/* No plan takes nearly as long. */
-#define HANGS_S 60
+/* Far longer than any plan takes. */
+#define TIMEOUT_S 60
 
-/* What the child found out, as it goes through the pipe. */
-struct verdict {
+/* The result of the child, as sent through the pipe. */
+struct child_result {
 	bool good;
 	char rule[SIM_RULE_LEN_MAX + 1];
 	char text[400];
 };
 
-static void run_and_tell(const struct sim_plan *plan,
+static void run_as_child(const struct sim_plan *plan,
 		const struct sim_options *options, int to) {
-	struct verdict verdict = { 0 };
+	struct child_result child_result = { 0 };
 	const char *rule = "";
 	(void)signal(SIGABRT, SIG_DFL);
 	(void)signal(SIGSEGV, SIG_DFL);
-	(void)alarm(HANGS_S);
-	verdict.good =
-			sim_run(plan, options, &rule, verdict.text, sizeof(verdict.text));
-	(void)snprintf(verdict.rule, sizeof(verdict.rule), "%s", rule);
-	if (options->words) {
-		(void)fflush(options->words);
+	(void)alarm(TIMEOUT_S);
+	child_result.good = sim_run(plan, options, &rule, child_result.text,
+			sizeof(child_result.text));
+	(void)snprintf(child_result.rule, sizeof(child_result.rule), "%s", rule);
+	if (options->trace) {
+		(void)fflush(options->trace);
 	}
-	_exit(write(to, &verdict, sizeof(verdict)) == sizeof(verdict) ? 0 : 1);
+	_exit(write(to, &child_result, sizeof(child_result)) == sizeof(child_result)
+					? 0
+					: 1);
 }
 
-bool sim_run_apart(const struct sim_plan *plan,
+bool sim_run_in_child(const struct sim_plan *plan,
 		const struct sim_options *options, char *rule, char *text,
 		size_t size) {
-	struct verdict verdict = { 0 };
+	struct child_result child_result = { 0 };
 	int ends[2];
 	(void)fflush(NULL);
 	if (pipe(ends)) {
@@ -56,23 +58,24 @@ bool sim_run_apart(const struct sim_plan *plan,
 		abort();
 	}
 	if (child == 0) {
-		run_and_tell(plan, options, ends[1]);
+		run_as_child(plan, options, ends[1]);
 	}
 	(void)close(ends[1]);
-	ssize_t len = read(ends[0], &verdict, sizeof(verdict));
+	ssize_t len = read(ends[0], &child_result, sizeof(child_result));
 	(void)close(ends[0]);
 	int status = 0;
 	(void)waitpid(child, &status, 0);
-	if (len != sizeof(verdict)) {
-		verdict.good = false;
-		(void)snprintf(verdict.rule, sizeof(verdict.rule), "survives");
-		(void)snprintf(verdict.text, sizeof(verdict.text),
+	if (len != sizeof(child_result)) {
+		child_result.good = false;
+		(void)snprintf(child_result.rule, sizeof(child_result.rule),
+				"survives");
+		(void)snprintf(child_result.text, sizeof(child_result.text),
 				"the process ended by signal %d",
 				WIFSIGNALED(status) ? WTERMSIG(status) : 0);
 	}
-	(void)snprintf(rule, SIM_RULE_LEN_MAX + 1, "%s", verdict.rule);
-	(void)snprintf(text, size, "%s", verdict.text);
-	return verdict.good;
+	(void)snprintf(rule, SIM_RULE_LEN_MAX + 1, "%s", child_result.rule);
+	(void)snprintf(text, size, "%s", child_result.text);
+	return child_result.good;
 }
 
 struct shrinker {
@@ -87,7 +90,7 @@ static bool still_breaks(struct shrinker *self) {
 	char rule[SIM_RULE_LEN_MAX + 1];
 	char text[400];
 	self->runs++;
-	bool good = sim_run_apart(&self->candidate, &self->options, rule, text,
+	bool good = sim_run_in_child(&self->candidate, &self->options, rule, text,
 			sizeof(text));
 	return !good && strcmp(rule, self->rule) == 0;
 }
@@ -105,7 +108,7 @@ static bool try_without(struct shrinker *self, size_t from, size_t count) {
 	return true;
 }
 
-/* True if anything could be left out. */
+/* Returns true if anything was left out. */
 static bool remove_ranges(struct shrinker *self) {
 	bool any = false;
 	for (size_t len = self->plan->op_count / 2; len > 0; len /= 2) {
@@ -136,10 +139,10 @@ static bool simplify_ops(struct shrinker *self) {
 	bool any = false;
 	for (size_t i = 0; i < self->plan->op_count; i++) {
 		struct sim_op op = self->plan->ops[i];
-		if (op.blow != SIM_BLOW_NONE) {
-			struct sim_op calm = op;
-			calm.blow = SIM_BLOW_NONE;
-			any = try_op(self, i, &calm) || any;
+		if (op.fault != SIM_FAULT_NONE) {
+			struct sim_op quiet = op;
+			quiet.fault = SIM_FAULT_NONE;
+			any = try_op(self, i, &quiet) || any;
 		}
 		if (op.kind == SIM_SEND_BATCH || op.kind == SIM_SEND_ASYNC) {
 			struct sim_op plain = self->plan->ops[i];

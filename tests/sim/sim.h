@@ -3,16 +3,15 @@
 #define POSTERN_TESTS_SIM_SIM_H
 
 /*
- * The simulated world: a few nodes, each a box of its own, around one store,
- * on one thread. Time stands still until an operation moves it, and every
- * number comes from the seed, so a plan has exactly one history.
+ * The simulated world: a few nodes, each a box of its own, on one store and on
+ * one thread. Time stands still until an operation advances it, and every
+ * random number comes from the seed, so a plan has exactly one history.
  *
- * A node is paused by not returning to it: at a site (before or after a call
- * of the store, in a handler, at a named point) the simulation carries out
- * the next operations of the plan, those of the other nodes, on top of the
- * paused one's stack, and only then goes on. A node dies by never being
- * allowed to touch the store again; its box comes back with errors and is
- * thrown away.
+ * A node is paused by not returning to it: at a site (before or after a call of
+ * the store, in a handler, at a crash point) the simulation runs the next
+ * operations of the plan, those of the other nodes, on top of the paused node's
+ * stack, and only then returns. A killed node can never use the store again;
+ * its calls return errors and its box is destroyed.
  */
 
 #include "sim/oracle.h"
@@ -25,22 +24,22 @@
 #include <postern/sys/store.h>
 #include <stdio.h>
 
-/* Runs that a node has begun and not finished. */
+/* Runs that a node has started and not finished. */
 #define SIM_HELD_MAX 8
 #define SIM_BATCH_MAX 6
 #define SIM_URL_MAX 400
 
 struct sim;
 
-/* Where a node can be struck. */
+/* Where a fault can be injected. */
 enum sim_site {
-	SIM_SITE_BEFORE, /* a call of the store */
-	SIM_SITE_AFTER,  /* it took effect, and the node has not heard of it */
+	SIM_SITE_BEFORE, /* before a call of the store */
+	SIM_SITE_AFTER,  /* it took effect, and the node has no result yet */
 	SIM_SITE_HANDLER,
 	SIM_SITE_POINT
 };
 
-/* What a callback is given: who it is. */
+/* The context of a callback: its node and handler. */
 struct sim_role {
 	struct sim_node *node;
 	unsigned handler;
@@ -58,18 +57,18 @@ struct sim_node {
 	struct fake_random random;
 	struct sim_role roles[SIM_HANDLER_COUNT];
 
-	struct postern_box *box; /* NULL: the node is down */
-	unsigned generation;     /* of its configuration */
-	bool dead;               /* nothing it does counts any more */
+	struct postern_box *box; /* NULL: the node is not running */
+	unsigned generation;     /* of its channels and handlers */
+	bool dead;               /* killed: what it does has no effect */
 	struct sim_held held[SIM_HELD_MAX];
 	size_t held_count;
-	/* Messages given to accept_async and not answered. */
+	/* Messages passed to accept_async that have no receipt yet. */
 	size_t waiting;
 
-	/* The operation it is carrying out, NULL if none. */
+	/* The operation it is executing, NULL if none. */
 	const struct sim_op *op;
 	unsigned sites;
-	bool struck;
+	bool fault_done;
 };
 
 struct sim_counts {
@@ -79,27 +78,28 @@ struct sim_counts {
 	uint64_t pauses;
 	uint64_t runs;
 	uint64_t messages;
-	uint64_t takeovers; /* leases that were lost */
+	uint64_t recoveries; /* leases that were recovered */
 	uint64_t fenced;
-	uint64_t late_claims; /* refused, because the lock is another's */
-	uint64_t rivals;      /* given the lock while another believed it had it */
-	uint64_t aliases;     /* ids that became one handler with another */
+	uint64_t late_claims;   /* refused, because another node owns the lock */
+	uint64_t double_owners; /* lock acquired while another node believed to own
+							   it */
+	uint64_t aliases;       /* ids that became an alias */
 };
 
 void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts);
 
-/* Told when a node that was paused goes on. */
+/* Called when a paused node continues. */
 typedef void sim_resumed(void *context, struct sim_node *node,
 		const char *site);
 
-/* How a run is watched: all of it may be left out. */
+/* What a run writes and calls; each member may be NULL. */
 struct sim_options {
 	FILE *history; /* lines of JSON */
 	FILE *dump;
-	FILE *words;            /* for people */
-	const char *mutant;     /* a bug to bring in: see shared_store.c */
+	FILE *trace;            /* for people, one line for each step */
+	const char *mutant;     /* a bug to add: see shared_store.c */
 	const char *directory;  /* for files of a store */
-	struct sim_counts *sum; /* is added to */
+	struct sim_counts *sum; /* the counts of the run are added */
 	sim_resumed *resumed;
 	void *resumed_context;
 };
@@ -107,28 +107,28 @@ struct sim_options {
 struct sim {
 	const struct sim_plan *plan;
 	struct sim_options options;
-	struct fake_clock clock; /* the store's */
+	struct fake_clock clock; /* the store's clock */
 	struct fake_random random;
 	struct postern_store *store;
 	char url[SIM_URL_MAX];
 	struct effects effects;
-	unsigned file; /* how often the store's file was left behind */
+	unsigned file; /* how often the store's file was copied */
 	struct sim_node nodes[SIM_NODE_MAX];
 	struct sim_oracle oracle;
 	struct sim_counts counts;
 
 	size_t cursor;       /* the next operation of the plan */
-	unsigned depth;      /* of operations under way */
+	unsigned depth;      /* of nested operations */
 	bool in_store;       /* inside the store's own operation */
-	bool calm;           /* no more blows: everything is to come to an end */
+	bool quiet;          /* no more faults: everything must end */
 	uint64_t number;     /* of the next line of the history */
-	bool effect_written; /* to the dump */
+	bool effect_written; /* in the dump */
 	struct sim_node *current;
 };
 
 /*
- * Carry out a plan. Returns true if no rule was broken; otherwise *rule_out
- * (may be NULL) names the rule and `text` (room for `size`) says how.
+ * Run a plan. Returns true if no rule was broken; otherwise *rule_out (may be
+ * NULL) names the rule and `text` (room for `size`) describes how.
  */
 bool sim_run(const struct sim_plan *plan, const struct sim_options *options,
 		const char **rule_out, char *text, size_t size);
@@ -144,20 +144,20 @@ void sim_advance(struct sim *sim, int64_t ms);
 
 /* node.c */
 void sim_node_init(struct sim *sim, struct sim_node *node, unsigned index);
-/* leasing: as if a runner were there, accepted messages are leased. */
+/* leasing: as with a runner, accepted messages are leased. */
 void sim_node_start(struct sim_node *node, unsigned generation, bool leasing);
 void sim_node_stop(struct sim_node *node);
-/* At once; its box is thrown away as soon as it is on no stack. */
-void sim_node_die(struct sim_node *node);
-void sim_node_bury(struct sim_node *node);
-/* Finish one run that a handler has kept. */
+/* Kill the node; its box is destroyed as soon as it is on no stack. */
+void sim_node_kill(struct sim_node *node);
+void sim_node_close_dead(struct sim_node *node);
+/* Finish one held run. */
 void sim_node_finish(struct sim_node *node, size_t index);
 
 /* site.c */
-/* A node passes a site: POSTERN_OK to go on, or the store's answer. */
+/* A node passes a site: POSTERN_OK to continue, or the error of the store. */
 int sim_site(struct sim_node *node, enum sim_site site, const char *name,
 		struct postern_error *error);
-/* Have the named points of the code told as sites, where they are built. */
+/* Make the crash points of the code sites, where they are built. */
 void sim_points_watch(struct sim *sim);
 void sim_points_end(void);
 
@@ -176,17 +176,17 @@ struct sim_parcel {
 };
 void sim_parcel_make(const struct sim *sim, unsigned number, unsigned variant,
 		struct sim_parcel *out);
-/* The same, from a message that came back. */
+/* The same, from a message that was read back. */
 void sim_parcel_read(const struct sim *sim,
 		const struct postern_message *message, struct sim_parcel *out);
 
 /* step.c */
 void sim_step(struct sim *sim, const struct sim_op *op);
-/* Carry out the next operation of the plan; false at its end. */
+/* Run the next operation of the plan; false at its end. */
 bool sim_step_next(struct sim *sim);
 
-/* history.c: all do nothing where nobody wants it. */
-void sim_say(struct sim *sim, const char *format, ...)
+/* history.c: these do nothing if the file is NULL. */
+void sim_trace(struct sim *sim, const char *format, ...)
 		__attribute__((format(printf, 2, 3)));
 void sim_history_config(struct sim *sim);
 void sim_history_send(struct sim_node *node, const struct sim_parcel *parcel);
@@ -199,15 +199,15 @@ void sim_history_ran(struct sim_node *node, const struct postern_delivery *run,
 void sim_history_event(struct sim_node *node,
 		const struct postern_event *event);
 void sim_history_node(struct sim_node *node, const char *what);
-/* When the store gives it: the node itself may hear of it late. */
+/* At the call of the store: the node itself may get the result late. */
 void sim_history_locked(struct sim_node *node, uint64_t fence);
 void sim_history_edit(struct sim *sim, const char *op, int64_t seq,
 		const char *handler);
 void sim_history_clock(struct sim *sim, int64_t by);
-/* What is stored for one key is from now on of the handler with another. */
+/* One key is an alias of another from now on. */
 void sim_history_alias(struct sim *sim, const char *alias, const char *owner);
 void sim_history_cleaned(struct sim *sim, uint64_t messages, uint64_t keys);
-/* The dump: all that the store holds, then the effects. */
+/* The dump: the contents of the store, then the effects. */
 void sim_dump_begin(struct sim *sim);
 void sim_dump_effect(struct sim *sim, int64_t seq, const char *handler,
 		uint64_t fence);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sites: where a node may be struck. Each operation counts the sites it
- * passes and has at most one blow, which falls on the first site after that
- * many that it fits.
+ * Sites: where a fault can be injected. Each operation counts the sites it
+ * passes and has at most one fault, which is injected at the first suitable
+ * site after that many.
  */
 
 #include "sim/sim.h"
@@ -10,20 +10,20 @@
 #include "base/fail.h"
 #include "base/point.h"
 
-static bool fits(enum sim_blow blow, enum sim_site site) {
+static bool fault_fits_site(enum sim_fault fault, enum sim_site site) {
 	bool store = site == SIM_SITE_BEFORE || site == SIM_SITE_AFTER;
-	return blow == SIM_BLOW_ERROR ? store : blow != SIM_BLOW_NONE;
+	return fault == SIM_FAULT_ERROR ? store : fault != SIM_FAULT_NONE;
 }
 
-/* Others go on while the node stands still. */
-static void pause(struct sim_node *node, const char *name) {
+/* The other nodes continue while this one is paused. */
+static void pause_node(struct sim_node *node, const char *name) {
 	struct sim *sim = node->sim;
-	sim_say(sim, "  node %u is paused at %s", node->index, name);
+	sim_trace(sim, "  node %u is paused at %s", node->index, name);
 	sim->counts.pauses++;
 	if (node->op->code == POSTERN_E_UNAVAILABLE) {
-		/* Long enough that others take it for dead. */
+		/* Long enough for the node to expire. */
 		int64_t ms = 2 * SIM_NODE_LEASE_MS;
-		sim_say(sim, "  %lld ms pass", (long long)ms);
+		sim_trace(sim, "  %lld ms pass", (long long)ms);
 		sim_advance(sim, ms);
 	}
 	struct sim_node *current = sim->current;
@@ -33,37 +33,39 @@ static void pause(struct sim_node *node, const char *name) {
 		}
 	}
 	sim->current = current;
-	sim_say(sim, "  node %u goes on", node->index);
+	sim_trace(sim, "  node %u continues", node->index);
 	if (sim->options.resumed && !node->dead) {
 		sim->options.resumed(sim->options.resumed_context, node, name);
 	}
 }
 
-static int strike(struct sim_node *node, enum sim_site site, const char *name,
-		struct postern_error *error) {
+static int inject_fault(struct sim_node *node, enum sim_site site,
+		const char *name, struct postern_error *error) {
 	const struct sim_op *op = node->op;
 	struct sim *sim = node->sim;
-	node->struck = true;
-	switch (op->blow) {
-	case SIM_BLOW_ERROR: {
-		/* What took effect can be in doubt only where the store was lost. */
+	node->fault_done = true;
+	switch (op->fault) {
+	case SIM_FAULT_ERROR: {
+		/* Only a lost connection or a timeout can hide that a call took
+		   effect. */
 		int code = op->code;
 		if (site == SIM_SITE_AFTER && code != POSTERN_E_TIMEOUT) {
 			code = POSTERN_E_UNAVAILABLE;
 		}
 		sim->counts.errors++;
-		sim_say(sim, "  node %u: %s answers %d %s", node->index, name, code,
-				site == SIM_SITE_AFTER ? "though it was done"
-									   : "and did nothing");
-		return postern__fail(error, code, "the simulation says no");
+		sim_trace(sim, "  node %u: %s fails with %d %s", node->index, name,
+				code,
+				site == SIM_SITE_AFTER ? "after taking effect"
+									   : "without effect");
+		return postern__fail(error, code, "injected by the simulation");
 	}
-	case SIM_BLOW_CRASH:
-		sim_say(sim, "  node %u is killed %s %s", node->index,
+	case SIM_FAULT_CRASH:
+		sim_trace(sim, "  node %u is killed %s %s", node->index,
 				site == SIM_SITE_AFTER ? "after" : "at", name);
-		sim_node_die(node);
+		sim_node_kill(node);
 		break;
-	case SIM_BLOW_PAUSE: pause(node, name); break;
-	case SIM_BLOW_NONE:
+	case SIM_FAULT_PAUSE: pause_node(node, name); break;
+	case SIM_FAULT_NONE:
 	default: break;
 	}
 	return POSTERN_OK;
@@ -73,11 +75,11 @@ int sim_site(struct sim_node *node, enum sim_site site, const char *name,
 		struct postern_error *error) {
 	struct sim *sim = node->sim;
 	int r = POSTERN_OK;
-	if (!node->dead && node->op && !sim->calm) {
+	if (!node->dead && node->op && !sim->quiet) {
 		node->sites++;
-		if (!node->struck && node->sites > node->op->at &&
-				fits(node->op->blow, site)) {
-			r = strike(node, site, name, error);
+		if (!node->fault_done && node->sites > node->op->at &&
+				fault_fits_site(node->op->fault, site)) {
+			r = inject_fault(node, site, name, error);
 		}
 	}
 	if (node->dead) {
@@ -88,19 +90,19 @@ int sim_site(struct sim_node *node, enum sim_site site, const char *name,
 
 #ifdef POSTERN_POINTS
 
-static void pass_point(void *context, const char *name) {
+static void visit_point(void *context, const char *name) {
 	struct sim *sim = context;
-	/* Inside the store's own operation nobody else may use it. */
+	/* No other node may use the store inside one of its operations. */
 	if (!sim->current || sim->in_store) {
 		return;
 	}
-	/* Those who go on meanwhile pass points too. */
-	postern__point_watch(pass_point, sim);
+	/* The nodes that run during a pause pass points too. */
+	postern__point_watch(visit_point, sim);
 	(void)sim_site(sim->current, SIM_SITE_POINT, name, NULL);
 }
 
 void sim_points_watch(struct sim *sim) {
-	postern__point_watch(pass_point, sim);
+	postern__point_watch(visit_point, sim);
 }
 
 void sim_points_end(void) {

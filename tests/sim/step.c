@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Operations of a plan, one function each. One that meets nothing it could be
- * about (no such node, nothing to retry) does nothing.
+ * Operations of a plan, one function each. An operation that does not apply (no
+ * such node, nothing to retry) does nothing.
  */
 
 #include "sim/sim.h"
@@ -10,31 +10,31 @@
 
 #include <stdlib.h>
 
-struct sent {
+struct async_send {
 	struct sim_node *node;
 	struct sim_parcel parcel;
 };
 
-static bool is_told(int code) {
+static bool is_definite(int code) {
 	return code == POSTERN_OK || code == POSTERN_E_DUPLICATE ||
 		   code == POSTERN_E_CONFLICT;
 }
 
-static void take_receipt(struct sim_node *node, const struct sim_parcel *parcel,
-		int code, int64_t seq) {
+static void record_receipt(struct sim_node *node,
+		const struct sim_parcel *parcel, int code, int64_t seq) {
 	if (node->dead) {
-		code = POSTERN_E_UNAVAILABLE; /* the sender hears nothing */
+		code = POSTERN_E_UNAVAILABLE; /* the sender gets no receipt */
 	}
 	sim_history_receipt(node, parcel, code, seq);
-	if (is_told(code)) {
-		sim_oracle_told(&node->sim->oracle, parcel->number, parcel->variant,
+	if (is_definite(code)) {
+		sim_oracle_receipt(&node->sim->oracle, parcel->number, parcel->variant,
 				code, seq);
 	} else if (code == POSTERN_E_INVALID) {
 		sim_oracle_broken(&node->sim->oracle, "rejected", "%s", parcel->id);
 	}
 }
 
-/* One message in so many has another body than the first of its number. */
+/* One message in 16 has another body than the first with its number. */
 static unsigned draw_variant(const struct sim_op *op) {
 	return op->b % 16 == 0;
 }
@@ -46,7 +46,7 @@ static void step_send(struct sim_node *node, const struct sim_op *op) {
 	int64_t seq = 0;
 	int r = postern_box_accept(node->box, sim_channels[parcel.channel].name,
 			&parcel.message, &seq, NULL);
-	take_receipt(node, &parcel, r, seq);
+	record_receipt(node, &parcel, r, seq);
 }
 
 static void step_send_batch(struct sim_node *node, const struct sim_op *op) {
@@ -55,7 +55,7 @@ static void step_send_batch(struct sim_node *node, const struct sim_op *op) {
 	struct postern_receipt receipts[SIM_BATCH_MAX] = { 0 };
 	size_t count = 0;
 	sim_parcel_make(node->sim, op->a, draw_variant(op), &parcels[0]);
-	/* Others of the same channel: new ones, and the same one again. */
+	/* More messages of the same channel: new ones, and copies of the first. */
 	for (unsigned i = 0; i < 4 * SIM_BATCH_MAX &&
 						 count + 1 < 2 + (op->b >> 8) % (SIM_BATCH_MAX - 1);
 			i++) {
@@ -75,34 +75,37 @@ static void step_send_batch(struct sim_node *node, const struct sim_op *op) {
 			sim_channels[parcels[0].channel].name, messages, count, receipts,
 			NULL);
 	for (size_t i = 0; i < count; i++) {
-		take_receipt(node, &parcels[i], r ? r : receipts[i].error.code,
+		record_receipt(node, &parcels[i], r ? r : receipts[i].error.code,
 				receipts[i].seq);
 	}
 }
 
-static void take_async(void *context, const struct postern_receipt *receipt) {
-	struct sent *sent = context;
-	sent->node->waiting--;
-	take_receipt(sent->node, &sent->parcel, receipt->error.code, receipt->seq);
-	free(sent);
+static void record_async_receipt(void *context,
+		const struct postern_receipt *receipt) {
+	struct async_send *async_send = context;
+	async_send->node->waiting--;
+	record_receipt(async_send->node, &async_send->parcel, receipt->error.code,
+			receipt->seq);
+	free(async_send);
 }
 
 static void step_send_async(struct sim_node *node, const struct sim_op *op) {
-	struct sent *sent = calloc(1, sizeof(*sent));
-	if (!sent) {
+	struct async_send *async_send = calloc(1, sizeof(*async_send));
+	if (!async_send) {
 		abort();
 	}
-	sent->node = node;
-	sim_parcel_make(node->sim, op->a, draw_variant(op), &sent->parcel);
-	sim_history_send(node, &sent->parcel);
+	async_send->node = node;
+	sim_parcel_make(node->sim, op->a, draw_variant(op), &async_send->parcel);
+	sim_history_send(node, &async_send->parcel);
 	node->waiting++;
 	int r = postern_box_accept_async(node->box,
-			sim_channels[sent->parcel.channel].name, &sent->parcel.message,
-			take_async, sent, NULL);
+			sim_channels[async_send->parcel.channel].name,
+			&async_send->parcel.message, record_async_receipt, async_send,
+			NULL);
 	if (r) {
 		node->waiting--;
-		take_receipt(node, &sent->parcel, r, 0);
-		free(sent);
+		record_receipt(node, &async_send->parcel, r, 0);
+		free(async_send);
 	}
 }
 
@@ -127,7 +130,7 @@ static void step_pump(struct sim_node *node, const struct sim_op *op) {
 	} else if (op->b % 4) {
 		(void)postern__tenure(box, NULL, NULL, &next, NULL);
 	}
-	if (op->b & 4) { /* it polls, or is woken */
+	if (op->b & 4) { /* the node polls, or is woken */
 		(void)postern__pauses_refresh(box, NULL);
 		(void)pthread_mutex_lock(&box->mutex);
 		postern__claim_hint_all(box);
@@ -159,8 +162,8 @@ static void step_finish(struct sim_node *node, const struct sim_op *op) {
 	}
 }
 
-/* Some delivery, and a key of its handler. */
-static const char *pick(struct sim_node *node, const struct sim_op *op,
+/* A delivery, and a key of its handler. */
+static const char *pick_delivery(struct sim_node *node, const struct sim_op *op,
 		int64_t *seq_out) {
 	const struct sim_oracle *oracle = &node->sim->oracle;
 	if (oracle->count == 0) {
@@ -179,7 +182,7 @@ static const char *pick(struct sim_node *node, const struct sim_op *op,
 
 static void step_retry(struct sim_node *node, const struct sim_op *op) {
 	int64_t seq;
-	const char *key = pick(node, op, &seq);
+	const char *key = pick_delivery(node, op, &seq);
 	if (key) {
 		sim_history_edit(node->sim, "retry", seq, key);
 		(void)postern_box_retry(node->box, seq, key, NULL);
@@ -188,7 +191,7 @@ static void step_retry(struct sim_node *node, const struct sim_op *op) {
 
 static void step_discard(struct sim_node *node, const struct sim_op *op) {
 	int64_t seq;
-	const char *key = pick(node, op, &seq);
+	const char *key = pick_delivery(node, op, &seq);
 	if (key) {
 		sim_history_edit(node->sim, "discard", seq, key);
 		(void)postern_box_discard(node->box, seq, key, NULL);
@@ -213,18 +216,18 @@ static void step_pause(struct sim_node *node, const struct sim_op *op) {
 	const struct sim_handler *cast = &sim_handlers[op->a % SIM_HANDLER_COUNT];
 	const char *key = cast->old_key && op->b % 2 ? cast->old_key : cast->key;
 	bool pausing = op->kind == SIM_PAUSE;
-	sim_say(node->sim, "  '%s'", key);
+	sim_trace(node->sim, "  '%s'", key);
 	(void)(pausing ? postern_box_pause : postern_box_resume)(node->box, key,
 			NULL);
 }
 
-static void step_look(struct sim_node *node, const struct sim_op *op) {
+static void step_compare(struct sim_node *node, const struct sim_op *op) {
 	struct postern_stats *stats = NULL;
 	(void)op;
 	if (postern_box_stats(node->box, &stats, NULL) == POSTERN_OK) {
 		postern_stats_destroy(stats);
 	}
-	sim_oracle_look(&node->sim->oracle, SIM_CAUSE_NONE);
+	sim_oracle_compare(&node->sim->oracle, SIM_CAUSE_NONE);
 }
 
 static void step_cleanup(struct sim_node *node, const struct sim_op *op) {
@@ -249,10 +252,10 @@ static void step_stop(struct sim_node *node, const struct sim_op *op) {
 
 static void step_crash(struct sim_node *node, const struct sim_op *op) {
 	(void)op;
-	sim_node_die(node);
+	sim_node_kill(node);
 }
 
-/* What a node that is up does. */
+/* The operations of a running node. */
 static void (*const steps[SIM_KIND_COUNT])(struct sim_node *,
 		const struct sim_op *) = {
 	[SIM_SEND] = step_send,
@@ -271,7 +274,7 @@ static void (*const steps[SIM_KIND_COUNT])(struct sim_node *,
 	[SIM_DISCARD_ALL] = step_edit_all,
 	[SIM_PAUSE] = step_pause,
 	[SIM_RESUME] = step_pause,
-	[SIM_LOOK] = step_look,
+	[SIM_COMPARE] = step_compare,
 	[SIM_STOP] = step_stop,
 	[SIM_CLEANUP] = step_cleanup,
 	[SIM_CRASH] = step_crash,
@@ -281,34 +284,34 @@ static void step_wait(struct sim *sim, const struct sim_op *op) {
 	static const int64_t spans[] = { 50, 1000, 5000, 20 * 1000, 70 * 1000,
 		400 * 1000 };
 	int64_t ms = spans[op->a % (sizeof(spans) / sizeof(spans[0]))];
-	sim_say(sim, "%lld ms pass", (long long)ms);
+	sim_trace(sim, "%lld ms pass", (long long)ms);
 	sim_advance(sim, ms);
 }
 
-/* Somebody sets the store's clock or a node's. */
+/* The clock of the store or of a node is set. */
 static void step_jump(struct sim *sim, const struct sim_op *op) {
 	static const int64_t hours[] = { 1, -1, 24, -24 };
 	int64_t ms = hours[op->a % 4] * 3600 * 1000;
 	unsigned whose = op->b % (sim->plan->nodes + 1);
 	if (whose < sim->plan->nodes) {
 		fake_clock_jump(&sim->nodes[whose].clock, ms);
-		sim_say(sim, "the clock of node %u jumps by %lld ms", whose,
+		sim_trace(sim, "the clock of node %u jumps by %lld ms", whose,
 				(long long)ms);
 		return;
 	}
-	sim_say(sim, "the store's clock jumps by %lld ms", (long long)ms);
+	sim_trace(sim, "the store's clock jumps by %lld ms", (long long)ms);
 	fake_clock_jump(&sim->clock, ms);
 	sim->oracle.set_back = sim->oracle.set_back || ms < 0;
 }
 
 static void step_crash_all(struct sim *sim) {
 	if (sim->plan->store == SIM_MEMORY || sim->depth > 0) {
-		return; /* a store in memory would be gone */
+		return; /* a store in memory would be lost */
 	}
-	sim_say(sim, "the process is killed, and with it all nodes");
+	sim_trace(sim, "the process is killed, and with it all nodes");
 	for (unsigned i = 0; i < sim->plan->nodes; i++) {
-		sim_node_die(&sim->nodes[i]);
-		sim_node_bury(&sim->nodes[i]);
+		sim_node_kill(&sim->nodes[i]);
+		sim_node_close_dead(&sim->nodes[i]);
 	}
 	sim_world_reopen(sim);
 }
@@ -317,10 +320,10 @@ static void step_node(struct sim *sim, const struct sim_op *op) {
 	struct sim_node *node = &sim->nodes[op->node];
 	bool up = node->box && !node->dead;
 	if (op->kind == SIM_CRASH && up) {
-		sim_say(sim, "node %u is killed", op->node);
-		sim_node_die(node); /* even while it is paused */
+		sim_trace(sim, "node %u is killed", op->node);
+		sim_node_kill(node); /* even while paused */
 		if (!node->op) {
-			sim_node_bury(node);
+			sim_node_close_dead(node);
 		}
 		return;
 	}
@@ -328,12 +331,12 @@ static void step_node(struct sim *sim, const struct sim_op *op) {
 			(op->kind != SIM_START && !steps[op->kind])) {
 		return;
 	}
-	sim_say(sim, "node %u: %s", op->node, sim_kind_name(op->kind));
+	sim_trace(sim, "node %u: %s", op->node, sim_kind_name(op->kind));
 	struct sim_node *current = sim->current;
 	sim->current = node;
 	node->op = op;
 	node->sites = 0;
-	node->struck = false;
+	node->fault_done = false;
 	sim->depth++;
 	if (op->kind == SIM_START) {
 		sim_node_start(node, op->a % SIM_GENERATION_COUNT, op->b % 4 > 0);
@@ -342,7 +345,7 @@ static void step_node(struct sim *sim, const struct sim_op *op) {
 	}
 	sim->depth--;
 	node->op = NULL;
-	sim_node_bury(node);
+	sim_node_close_dead(node);
 	sim->current = current;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handlers as the store knows them: the oracle repeats by the contract of
- * enrol() what each key stands for, and holds the store's ids against it.
+ * Handlers as the store knows them: the oracle resolves each key as the
+ * contract of enrol() requires, and compares the ids that the store returns.
  *
- * A node keeps the id that it was given for life. When another node makes that
- * id an alias, both ids are one handler from then on: a message has a delivery
- * under one of them, unless it had both before.
+ * A node keeps the id that it got when it enrolled. When another node makes
+ * that id an alias, both ids are one handler from then on: a message has a
+ * delivery under one of them, unless it had both before.
  */
 
 #include "sim/sim.h"
@@ -57,7 +57,7 @@ bool sim_stored_paused(const struct sim_oracle *oracle, unsigned stored) {
 	return oracle->stored[oracle->stored[stored].owner].paused;
 }
 
-/* The store made an id for a key that it did not know. */
+/* The store made an id for a new key. */
 static unsigned add_stored(struct sim_oracle *oracle, const char *key,
 		int64_t id) {
 	unsigned handler = sim_cast_find(key);
@@ -124,7 +124,7 @@ void sim_stored_enrolled(struct sim_oracle *oracle,
 	}
 }
 
-/* The existing delivery of an owner, the n-th by stored id. */
+/* The n-th existing delivery of an owner, by id. */
 static unsigned find_nth(const struct sim_oracle *oracle,
 		const struct sim_record *record, unsigned owner, size_t n) {
 	int64_t after = 0;
@@ -163,8 +163,8 @@ unsigned sim_stored_row(struct sim_oracle *oracle,
 	return found < SIM_STORED_MAX ? found : owner;
 }
 
-/* How well a delivery fits what a node says about its lease. */
-static unsigned rate_event(const struct sim_delivery *delivery,
+/* How well a delivery matches the lease that an event reports. */
+static unsigned rate_match(const struct sim_delivery *delivery,
 		const struct postern_event *event) {
 	size_t slot = event->fence % SIM_SETTLED_KEPT;
 	bool settled = delivery->settled[slot].fence == event->fence;
@@ -178,7 +178,7 @@ static unsigned rate_event(const struct sim_delivery *delivery,
 	}
 	bool fits = settled &&
 				sim_settled_state(delivery->settled[slot].to) == event->state;
-	return fits && !delivery->settled[slot].told ? 3 : fits ? 2 : 1;
+	return fits && !delivery->settled[slot].reported ? 3 : fits ? 2 : 1;
 }
 
 unsigned sim_stored_event(const struct sim_oracle *oracle,
@@ -187,7 +187,7 @@ unsigned sim_stored_event(const struct sim_oracle *oracle,
 	unsigned best = SIM_STORED_MAX;
 	unsigned best_rate = 0;
 	for (unsigned i = 0; i < oracle->stored_count; i++) {
-		unsigned rate = rate_event(&record->deliveries[i], event);
+		unsigned rate = rate_match(&record->deliveries[i], event);
 		if (oracle->stored[i].handler == handler &&
 				(best == SIM_STORED_MAX || rate > best_rate)) {
 			best = i;

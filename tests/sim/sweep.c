@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The story: two nodes are up and the first does all that a node can do. At
- * the site where it is struck the second gets its turn: it waits until the
- * first must be taken for dead, takes over and works until nothing is left.
- * Only then does the first, if it was merely paused, go on with what it was
- * doing, and believes what it believed before.
+ * The scenario: two nodes are running and the first executes every operation of
+ * a node. At the site where the fault is injected the second node runs: it
+ * waits until the first has expired, recovers its leases and works until
+ * nothing is left. Only then does the first, if it was merely paused, continue
+ * with the state it had before.
  */
 
 #include "sim/sweep.h"
 
 #include <stdlib.h>
 
-/* The first node's part. */
-static const struct sim_op story[] = {
+/* The operations of the first node. */
+static const struct sim_op scenario[] = {
 	{ .kind = SIM_SEND_BATCH, .a = 0, .b = 0x5f1 },
 	{ .kind = SIM_SEND_BATCH, .a = 1, .b = 0x5f1 },
 	{ .kind = SIM_SEND_BATCH, .a = 2, .b = 0x5f1 },
@@ -41,16 +41,17 @@ static const struct sim_op story[] = {
 	{ .kind = SIM_PUMP, .b = 1 },
 };
 
-/* The second's: enough rounds for every retry. */
+/* The operations of the second node: enough rounds for every retry. */
 #define ROUND_COUNT 6
-static const struct sim_op turn[] = {
+static const struct sim_op second_round[] = {
 	{ .kind = SIM_WAIT, .node = 1, .a = 5 },
 	{ .kind = SIM_SWEEP, .node = 1 },
 	{ .kind = SIM_PROCESS, .node = 1, .a = 0 },
 };
 
-/* Or only its beginning: it has leases when the first goes on. */
-static const struct sim_op half_turn[] = {
+/* Or only the beginning: the second node has leases when the first
+   continues. */
+static const struct sim_op second_half[] = {
 	{ .kind = SIM_WAIT, .node = 1, .a = 5 },
 	{ .kind = SIM_SWEEP, .node = 1 },
 	{ .kind = SIM_CLAIM, .node = 1, .a = 7 },
@@ -58,13 +59,14 @@ static const struct sim_op half_turn[] = {
 
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
-static void add(struct sim_plan *plan, const struct sim_op *ops, size_t count) {
+static void append_ops(struct sim_plan *plan, const struct sim_op *ops,
+		size_t count) {
 	for (size_t i = 0; i < count; i++) {
 		plan->ops[plan->op_count++] = ops[i];
 	}
 }
 
-/* The story in which operation `index` is struck at its `at`-th site. */
+/* The scenario with the fault at the `at`-th site of operation `index`. */
 static void make_plan(const struct sim_sweep *sweep, size_t index, unsigned at,
 		struct sim_plan *plan) {
 	*plan = (struct sim_plan){
@@ -74,50 +76,51 @@ static void make_plan(const struct sim_sweep *sweep, size_t index, unsigned at,
 		.node_lease_ms = SIM_NODE_LEASE_MS,
 		.exclusive = sweep->exclusive,
 		.retention = true,
-		.prompt = true,
+		.instant = true,
 	};
 	static const struct sim_op begin[] = {
 		{ .kind = SIM_START, .node = 0, .a = 2, .b = 1 },
 		{ .kind = SIM_START, .node = 1, .a = 2, .b = 1 },
 		{ .kind = SIM_PUMP, .node = 0, .b = 2 },
 	};
-	add(plan, begin, COUNT(begin));
-	for (size_t i = 0; i < COUNT(story); i++) {
-		add(plan, &story[i], 1);
+	append_ops(plan, begin, COUNT(begin));
+	for (size_t i = 0; i < COUNT(scenario); i++) {
+		append_ops(plan, &scenario[i], 1);
 		if (i != index) {
 			continue;
 		}
 		struct sim_op *op = &plan->ops[plan->op_count - 1];
-		op->blow = sweep->blow;
+		op->fault = sweep->fault;
 		op->at = at;
 		op->code = sweep->code;
 		if (sweep->halfway) {
-			op->span = COUNT(half_turn);
-			add(plan, half_turn, COUNT(half_turn));
+			op->span = COUNT(second_half);
+			append_ops(plan, second_half, COUNT(second_half));
 			continue;
 		}
-		op->span = ROUND_COUNT * COUNT(turn);
+		op->span = ROUND_COUNT * COUNT(second_round);
 		for (size_t j = 0; j < ROUND_COUNT; j++) {
-			add(plan, turn, COUNT(turn));
+			append_ops(plan, second_round, COUNT(second_round));
 		}
 	}
 }
 
-/* The first goes on: by now the second has done everything. */
+/* The first node continues: by now the second has run everything. */
 static void check_done(void *context, struct sim_node *node, const char *site) {
 	(void)context;
 	size_t forgotten;
 	struct sim_oracle *oracle = &node->sim->oracle;
-	size_t open = sim_oracle_open(oracle, NULL, &forgotten);
+	size_t open = sim_oracle_count_open(oracle, NULL, &forgotten);
 	if (open > 0) {
-		sim_oracle_broken(oracle, "not-taken-over",
+		sim_oracle_broken(oracle, "not-recovered",
 				"%zu deliveries are open after a pause at %s", open, site);
 	}
 }
 
-/* One run. *struck_out: whether there was such a site. */
-static bool run(const struct sim_plan *plan, const struct sim_sweep *sweep,
-		const char *directory, struct sim_swept *swept, bool *struck_out) {
+/* One run. *fault_done_out: whether there was such a site. */
+static bool run_plan(const struct sim_plan *plan, const struct sim_sweep *sweep,
+		const char *directory, struct sim_sweep_result *result,
+		bool *fault_done_out) {
 	struct sim_counts counts = { 0 };
 	struct sim_options options = {
 		.directory = directory,
@@ -126,28 +129,28 @@ static bool run(const struct sim_plan *plan, const struct sim_sweep *sweep,
 	};
 	char text[400];
 	bool good = sim_run(plan, &options, NULL, text, sizeof(text));
-	*struck_out = counts.errors + counts.crashes + counts.pauses > 0;
-	swept->runs += *struck_out;
-	sim_counts_add(&swept->sum, &counts);
+	*fault_done_out = counts.errors + counts.crashes + counts.pauses > 0;
+	result->runs += *fault_done_out;
+	sim_counts_add(&result->sum, &counts);
 	if (!good) {
-		options.words = stderr;
+		options.trace = stderr;
 		(void)sim_run(plan, &options, NULL, text, sizeof(text));
 	}
 	return good;
 }
 
 bool sim_sweep(const struct sim_sweep *sweep, const char *directory,
-		struct sim_swept *swept) {
+		struct sim_sweep_result *result) {
 	struct sim_plan *plan = malloc(sizeof(*plan));
 	if (!plan) {
 		abort();
 	}
 	bool good = true;
-	for (size_t i = 0; good && i < COUNT(story); i++) {
-		bool struck = true;
-		for (unsigned at = 0; good && struck; at++) {
+	for (size_t i = 0; good && i < COUNT(scenario); i++) {
+		bool fault_done = true;
+		for (unsigned at = 0; good && fault_done; at++) {
 			make_plan(sweep, i, at, plan);
-			good = run(plan, sweep, directory, swept, &struck);
+			good = run_plan(plan, sweep, directory, result, &fault_done);
 		}
 	}
 	free(plan);

@@ -3,29 +3,29 @@
 #define POSTERN_TESTS_SIM_SWEEP_H
 
 /*
- * A short story with two nodes, told once for every site that the first one
- * passes: there it is struck, and the other takes over.
+ * A short scenario with two nodes, run once for every site that the first node
+ * passes: there a fault is injected, and the other node recovers.
  */
 
 #include "sim/sim.h"
 
 struct sim_sweep {
-	uint64_t seed; /* decides what handlers say */
+	uint64_t seed; /* decides the outcomes of handlers */
 	enum sim_store store;
 	bool exclusive;
-	bool halfway; /* a paused node goes on before the other is through */
-	enum sim_blow blow;
-	int code; /* of an error */
+	bool halfway; /* a paused node continues before the other has finished */
+	enum sim_fault fault;
+	int code; /* of SIM_FAULT_ERROR */
 };
 
-struct sim_swept {
-	unsigned runs; /* one per site */
+struct sim_sweep_result {
+	unsigned runs; /* one for each site */
 	struct sim_counts sum;
 };
 
-/* Strike everywhere. Returns false at the first run that breaks a rule, after
-   telling it on stderr. */
+/* Inject the fault at every site. Returns false at the first run that breaks a
+   rule, after tracing it to stderr. */
 bool sim_sweep(const struct sim_sweep *sweep, const char *directory,
-		struct sim_swept *swept);
+		struct sim_sweep_result *result);
 
 #endif

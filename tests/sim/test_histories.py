@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Judges histories of the simulation with the checker.
+"""Checks histories of the simulation with the checker.
 
-The simulation watches itself from inside; the checker is another program in
-another language that sees only what senders and handlers wrote down and what
-is in the store at the end. SIM is the simulation; SIM_SEEDS says how many
-seeds each store gets, SIM_FIRST where they begin.
+The simulation checks its rules from inside; the checker is another program in
+another language that reads only what senders and handlers recorded and what
+is in the store at the end. SIM is the simulation; SIM_SEEDS is the number of
+seeds for each store, SIM_FIRST the first seed.
 """
 
 import os
@@ -23,13 +23,13 @@ from tap import Tap  # noqa: E402
 SIM = os.environ["SIM"]
 SEEDS = int(os.environ.get("SIM_SEEDS", "300"))
 FIRST = int(os.environ.get("SIM_FIRST", "1"))
-# A file of so many histories is written, judged and thrown away.
+# The number of histories that are written to one file, checked and deleted.
 CHUNK = 500
 PROBLEMS_MAX = 10
 
 
-def judge(path):
-    """Yields how many events each run has, and its breaches."""
+def check_histories(path):
+    """Yields the number of events of each run, and its breaches."""
     with open(path, encoding="utf-8") as file:
         for number, (events, dump) in enumerate(read_stream(file, path), 1):
             name = name_of(events, number)
@@ -37,7 +37,7 @@ def judge(path):
 
 
 def run_chunk(store, first, count, path):
-    """Runs seeds of a store into a file; returns what went wrong."""
+    """Writes the histories of seeds to a file; returns errors."""
     result = subprocess.run(
         [SIM, "--history", path, "--store", store]
         + ["--seed", str(first), "--seeds", str(count)],
@@ -55,7 +55,7 @@ def run_store(store, folder):
         count = min(CHUNK, FIRST + SEEDS - first)
         path = os.path.join(folder, "histories")
         problems += run_chunk(store, first, count, path)
-        for number, breaches in judge(path) if not problems else []:
+        for number, breaches in check_histories(path) if not problems else []:
             events += number
             runs += 1
             problems += breaches
@@ -72,7 +72,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for store in ("memory", "sqlite"):
             tap.case(
-                f"the checker finds nothing in histories on {store}",
+                f"the checker finds no broken rule in histories on {store}",
                 run_store(store, folder),
             )
     tap.finish()

@@ -4,17 +4,17 @@
  *
  *   test_sim                                  the cases, with TAP
  *   SIM_SEEDS=100000 test_sim                 … with that many seeds each
- *   test_sim --seed 7 --store sqlite          one seed, told in words, and
- *                                             made smaller if it fails
+ *   test_sim --seed 7 --store sqlite          one seed, with a trace, and
+ *                                             shrunk if it fails
  *   test_sim --history FILE --seeds 100 --store memory
  *                                             for the checker
  *
- * Beside a server (tests/support/postgres.py) there are other cases, on that
- * one alone; a name of a store is then also "postgres".
+ * With a server (tests/support/postgres.py) there are other cases, on
+ * PostgreSQL alone; the name of a store is then also "postgres".
  *
- * The seeds begin at SIM_FIRST (1). SIM_SWEEPS (1) is how many seeds have
- * every site struck. With SIM_BLIND set the simulation does not judge what it
- * sees: that is left to the checker.
+ * The seeds start at SIM_FIRST (1). SIM_SWEEPS (1) is the number of seeds
+ * that have a fault at every site. With SIM_BLIND set the simulation reports
+ * no broken rules: that is left to the checker.
  */
 
 #include "tap.h"
@@ -36,8 +36,8 @@ static uint64_t read_number(const char *name, uint64_t fallback) {
 	return text && text[0] ? strtoull(text, NULL, 10) : fallback;
 }
 
-/* Tell a failure in a way that a person can begin with. */
-static void explain(const struct sim_plan *plan, const char *mutant,
+/* Print a failure with the smallest plan that shows it. */
+static void print_shrunk(const struct sim_plan *plan, const char *mutant,
 		const char *rule) {
 	struct sim_plan *small = malloc(sizeof(*small));
 	if (!small) {
@@ -55,16 +55,15 @@ static void explain(const struct sim_plan *plan, const char *mutant,
 			runs);
 	char text[400];
 	char again[SIM_RULE_LEN_MAX + 1];
-	options.words = stderr;
-	(void)sim_run_apart(small, &options, again, text, sizeof(text));
-	(void)fprintf(stderr,
-			"to see it again: test_sim --seed %llu --store %s%s%s\n",
+	options.trace = stderr;
+	(void)sim_run_in_child(small, &options, again, text, sizeof(text));
+	(void)fprintf(stderr, "to repeat: test_sim --seed %llu --store %s%s%s\n",
 			(unsigned long long)plan->seed, sim_store_name(plan->store),
 			mutant ? " --mutant " : "", mutant ? mutant : "");
 	free(small);
 }
 
-static void tell_counts(const char *store, uint64_t seeds,
+static void print_counts(const char *store, uint64_t seeds,
 		const struct sim_counts *sum) {
 	(void)printf("# %s: %llu seeds, %llu operations, %llu messages sent, "
 				 "%llu runs, %llu store errors, %llu crashes, %llu pauses, "
@@ -72,26 +71,27 @@ static void tell_counts(const char *store, uint64_t seeds,
 			store, (unsigned long long)seeds, (unsigned long long)sum->ops,
 			(unsigned long long)sum->messages, (unsigned long long)sum->runs,
 			(unsigned long long)sum->errors, (unsigned long long)sum->crashes,
-			(unsigned long long)sum->pauses, (unsigned long long)sum->takeovers,
+			(unsigned long long)sum->pauses,
+			(unsigned long long)sum->recoveries,
 			(unsigned long long)sum->fenced, (unsigned long long)sum->aliases);
 }
 
-/* What is being run, for those who find the process dead. */
-static char last_words[160];
+/* The seed of the current run, printed if the process dies. */
+static char death_report[160];
 
-static void prepare_death(uint64_t seed, enum sim_store store) {
-	(void)snprintf(last_words, sizeof(last_words),
-			"died; to see it in words, and smaller: test_sim --seed %llu "
+static void set_death_report(uint64_t seed, enum sim_store store) {
+	(void)snprintf(death_report, sizeof(death_report),
+			"died; for a trace of the shrunk plan: test_sim --seed %llu "
 			"--store %s\n",
 			(unsigned long long)seed, sim_store_name(store));
 }
 
-static void tell_death(int number) {
+static void print_death_report(int number) {
 	size_t len = 0;
-	while (last_words[len]) {
+	while (death_report[len]) {
 		len++;
 	}
-	(void)!write(STDERR_FILENO, last_words, len);
+	(void)!write(STDERR_FILENO, death_report, len);
 	(void)signal(number, SIG_DFL);
 	(void)raise(number);
 }
@@ -103,14 +103,14 @@ static bool run_seed(uint64_t seed, enum sim_store store,
 		abort();
 	}
 	sim_plan_make(plan, seed, store);
-	prepare_death(seed, store);
+	set_death_report(seed, store);
 	const char *rule = NULL;
 	char text[400];
 	bool good = sim_run(plan, options, &rule, text, sizeof(text));
 	if (!good) {
 		FAIL("seed %llu on %s: %s: %s", (unsigned long long)seed,
 				sim_store_name(store), rule, text);
-		explain(plan, options->mutant, rule);
+		print_shrunk(plan, options->mutant, rule);
 	}
 	free(plan);
 	return good;
@@ -125,7 +125,7 @@ static void run_seeds(enum sim_store store) {
 	while (seed < first + count && run_seed(seed, store, &options)) {
 		seed++;
 	}
-	tell_counts(sim_store_name(store), seed - first, &sum);
+	print_counts(sim_store_name(store), seed - first, &sum);
 }
 
 static void run_memory(void) {
@@ -150,7 +150,7 @@ static char *history_of(uint64_t seed, enum sim_store store) {
 	struct sim_options options = { .directory = directory.path,
 		.history = file,
 		.dump = file,
-		.words = file };
+		.trace = file };
 	CHECK(run_seed(seed, store, &options));
 	(void)fclose(file);
 	return text;
@@ -176,8 +176,8 @@ static void same_history_postgres(void) {
 	}
 }
 
-/* A bug of the store is found soon, and its plan becomes short. `broken` is
-   the rule that tells, NULL: any. */
+/* A bug of the store is found within some seeds, and its plan becomes short.
+   `broken` is the rule that it breaks, NULL: any. */
 static void find_mutant(const char *mutant, const char *broken,
 		enum sim_store store, size_t most) {
 	struct sim_options options = { .directory = directory.path,
@@ -193,9 +193,10 @@ static void find_mutant(const char *mutant, const char *broken,
 	uint64_t seed = 0;
 	while (good && seed < 5000) {
 		sim_plan_make(plan, ++seed, store);
-		/* Here most seeds are good, and going apart takes its time. */
+		/* Most seeds break no rule, and a child process takes longer. */
 		const char *found = "";
-		good = deadly ? sim_run_apart(plan, &options, rule, text, sizeof(text))
+		good = deadly ? sim_run_in_child(plan, &options, rule, text,
+								sizeof(text))
 					  : sim_run(plan, &options, &found, text, sizeof(text));
 		if (!deadly) {
 			(void)snprintf(rule, sizeof(rule), "%s", found);
@@ -210,15 +211,15 @@ static void find_mutant(const char *mutant, const char *broken,
 		(void)printf("# %s: seed %llu, %zu operations shrunk to %zu\n", mutant,
 				(unsigned long long)seed, before, plan->op_count);
 		CHECK(plan->op_count <= most);
-		/* It is still the same failure. */
-		CHECK(!sim_run_apart(plan, &options, rule, text, sizeof(text)));
+		/* The shrunk plan breaks the same rule. */
+		CHECK(!sim_run_in_child(plan, &options, rule, text, sizeof(text)));
 		CHECK_STR(rule, found);
 	}
 	free(plan);
 }
 
 static void find_lost_message(void) {
-	/* It is missed, or the number it made up is given to another. */
+	/* The message is missing, or its invented number is used for another. */
 	find_mutant("lost-message", NULL, SIM_MEMORY, 24);
 }
 
@@ -250,10 +251,10 @@ static void find_stale_settle(void) {
 	find_mutant("stale-settle", NULL, SIM_MEMORY, 14);
 }
 
-static void sweep_all(enum sim_blow blow, int code, bool halfway,
+static void sweep_all(enum sim_fault fault, int code, bool halfway,
 		struct sim_counts *sum) {
 	unsigned sites = 0;
-	/* What handlers say differs from seed to seed. */
+	/* The outcomes of handlers differ from seed to seed. */
 	unsigned count = (unsigned)read_number("SIM_SWEEPS", 1);
 	for (unsigned i = 0; i < 4 * count; i++) {
 		struct sim_sweep sweep = {
@@ -261,92 +262,94 @@ static void sweep_all(enum sim_blow blow, int code, bool halfway,
 			.store = i % 2 ? SIM_SQLITE : SIM_MEMORY,
 			.exclusive = i / 2 % 2,
 			.halfway = halfway,
-			.blow = blow,
+			.fault = fault,
 			.code = code,
 		};
-		if (count == 1 && sweep.store == SIM_SQLITE && blow != SIM_BLOW_PAUSE) {
-			continue; /* that is for those who have more time */
+		if (count == 1 && sweep.store == SIM_SQLITE &&
+				fault != SIM_FAULT_PAUSE) {
+			continue; /* only with SIM_SWEEPS above 1 */
 		}
-		struct sim_swept swept = { 0 };
-		if (!sim_sweep(&sweep, directory.path, &swept)) {
+		struct sim_sweep_result result = { 0 };
+		if (!sim_sweep(&sweep, directory.path, &result)) {
 			FAIL("%s, %s", sim_store_name(sweep.store),
 					sweep.exclusive ? "exclusive" : "parallel");
 		}
-		sites += swept.runs;
-		sim_counts_add(sum, &swept.sum);
+		sites += result.runs;
+		sim_counts_add(sum, &result.sum);
 	}
-	(void)printf("# struck at %u sites: %llu leases lost, %llu results and "
+	(void)printf("# faults at %u sites: %llu leases lost, %llu results and "
 				 "%llu claims refused, %llu times two nodes believed they held "
 				 "the lock\n",
-			sites, (unsigned long long)sum->takeovers,
+			sites, (unsigned long long)sum->recoveries,
 			(unsigned long long)sum->fenced,
 			(unsigned long long)sum->late_claims,
-			(unsigned long long)sum->rivals);
+			(unsigned long long)sum->double_owners);
 	CHECK(sites > 100);
 }
 
 static void sweep_pauses(void) {
 	struct sim_counts sum = { 0 };
-	sweep_all(SIM_BLOW_PAUSE, POSTERN_OK, false, &sum);
-	/* It is about nothing unless all of these happen. */
-	CHECK(sum.takeovers > 0);
+	sweep_all(SIM_FAULT_PAUSE, POSTERN_OK, false, &sum);
+	/* The case tests nothing unless all of these happen. */
+	CHECK(sum.recoveries > 0);
 	CHECK(sum.fenced > 0);
 	CHECK(sum.late_claims > 0);
-	CHECK(sum.rivals > 0);
+	CHECK(sum.double_owners > 0);
 }
 
 static void sweep_overtaken(void) {
 	struct sim_counts sum = { 0 };
-	sweep_all(SIM_BLOW_PAUSE, POSTERN_OK, true, &sum);
-	CHECK(sum.takeovers > 0);
+	sweep_all(SIM_FAULT_PAUSE, POSTERN_OK, true, &sum);
+	CHECK(sum.recoveries > 0);
 	CHECK(sum.fenced > 0);
 }
 
 static void sweep_crashes(void) {
 	struct sim_counts sum = { 0 };
-	sweep_all(SIM_BLOW_CRASH, POSTERN_OK, false, &sum);
-	CHECK(sum.takeovers > 0);
+	sweep_all(SIM_FAULT_CRASH, POSTERN_OK, false, &sum);
+	CHECK(sum.recoveries > 0);
 }
 
 static void sweep_unavailable(void) {
 	struct sim_counts sum = { 0 };
-	sweep_all(SIM_BLOW_ERROR, POSTERN_E_UNAVAILABLE, false, &sum);
+	sweep_all(SIM_FAULT_ERROR, POSTERN_E_UNAVAILABLE, false, &sum);
 }
 
 static void sweep_refused(void) {
 	struct sim_counts sum = { 0 };
-	sweep_all(SIM_BLOW_ERROR, POSTERN_E_NOMEM, false, &sum);
+	sweep_all(SIM_FAULT_ERROR, POSTERN_E_NOMEM, false, &sum);
 }
 
 static const struct tap_case cases[] = {
 	{ "no seed breaks a rule on memory", run_memory },
 	{ "no seed breaks a rule on sqlite", run_sqlite },
 	{ "one seed has one history", same_history },
-	{ "a node paused anywhere while another takes over: one completion and "
+	{ "a node paused anywhere while another recovers: one completion and "
 	  "one effect each",
 			sweep_pauses },
-	{ "a node paused anywhere while another has leased its work is refused",
+	{ "a node paused anywhere is refused if another has leased its deliveries",
 			sweep_overtaken },
 	{ "a node killed anywhere loses nothing", sweep_crashes },
-	{ "a store that is lost at any call, before or after, loses nothing",
+	{ "a store unavailable before or after any call loses nothing",
 			sweep_unavailable },
-	{ "a call of the store that is refused anywhere loses nothing",
-			sweep_refused },
-	{ "a store that acknowledges what it did not keep is found",
+	{ "a store call that is refused anywhere loses nothing", sweep_refused },
+	{ "a store that acknowledges a message without storing it is detected",
 			find_lost_message },
-	{ "a store that accepts a duplicate is found", find_accepted_twice },
-	{ "a store whose fence goes back is found", find_fence_backwards },
-	{ "a store that keeps two effects of one run is found", find_effects },
-	{ "a store that takes a late result is found", find_stale_settle },
-	{ "a store that leases to a former owner of the lock is found",
+	{ "a store that accepts a duplicate as new is detected",
+			find_accepted_twice },
+	{ "a store whose fence goes back is detected", find_fence_backwards },
+	{ "a store that keeps two effects of one run is detected", find_effects },
+	{ "a store that accepts a stale settlement is detected",
+			find_stale_settle },
+	{ "a store that leases to a former owner of the lock is detected",
 			find_stale_lock },
-	{ "a node that reads only at its start what is paused is found",
+	{ "a node that reads pauses only at its start is detected",
 			find_pause_cached },
-	{ "a process that dies is found too", find_death },
+	{ "a process that dies is detected", find_death },
 };
 
-/* Where every step is a round trip, and the one that crashes, say, is the
-   same in all stores: what only this one could do otherwise. */
+/* Only what can differ in PostgreSQL, because each step is a round trip: the
+   other cases would be the same in every store. */
 static const struct tap_case cases_postgres[] = {
 	{ "no seed breaks a rule on postgres", run_postgres },
 	{ "one seed has one history on postgres", same_history_postgres },
@@ -362,7 +365,7 @@ struct arguments {
 	const char *history;
 };
 
-/* Seeds with their histories and dumps, one after the other in one file. */
+/* Write the histories and dumps of several seeds into one file. */
 static int write_histories(const struct arguments *arguments) {
 	struct sim_counts sum = { 0 };
 	FILE *file = fopen(arguments->history, "w");
@@ -381,14 +384,14 @@ static int write_histories(const struct arguments *arguments) {
 	for (uint64_t i = 0; good && i < arguments->seeds; i++) {
 		good = run_seed(arguments->seed + i, arguments->store, &options);
 	}
-	tell_counts(sim_store_name(arguments->store), arguments->seeds, &sum);
+	print_counts(sim_store_name(arguments->store), arguments->seeds, &sum);
 	return fclose(file) == 0 && good ? 0 : 1;
 }
 
-static int tell_seed(const struct arguments *arguments) {
+static int run_one_seed(const struct arguments *arguments) {
 	struct sim_options options = {
 		.directory = directory.path,
-		.words = stdout,
+		.trace = stdout,
 		.mutant = arguments->mutant,
 	};
 	struct sim_plan *plan = malloc(sizeof(*plan));
@@ -398,11 +401,11 @@ static int tell_seed(const struct arguments *arguments) {
 	sim_plan_make(plan, arguments->seed, arguments->store);
 	char rule[SIM_RULE_LEN_MAX + 1];
 	char text[400];
-	bool good = sim_run_apart(plan, &options, rule, text, sizeof(text));
+	bool good = sim_run_in_child(plan, &options, rule, text, sizeof(text));
 	(void)printf("seed %llu: %s %s\n", (unsigned long long)arguments->seed,
 			good ? "no rule is broken" : rule, good ? "" : text);
 	if (!good) {
-		explain(plan, arguments->mutant, rule);
+		print_shrunk(plan, arguments->mutant, rule);
 	}
 	free(plan);
 	return good ? 0 : 1;
@@ -416,7 +419,7 @@ static enum sim_store find_store(const char *name) {
 	return store;
 }
 
-static bool parse(int argc, char **argv, struct arguments *out) {
+static bool parse_arguments(int argc, char **argv, struct arguments *out) {
 	bool any = false;
 	for (int i = 1; i + 1 < argc; i++) {
 		const char *value = argv[i + 1];
@@ -441,24 +444,24 @@ static bool parse(int argc, char **argv, struct arguments *out) {
 
 int main(int argc, char **argv) {
 	struct arguments arguments = { .seed = 1, .seeds = 1 };
-	/* The files are thrown away: no disk needs to turn for them. */
+	/* The files are temporary: they need not be on a disk. */
 	if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0) {
 		(void)setenv("TMPDIR", "/dev/shm", 1);
 	}
-	(void)signal(SIGABRT, tell_death);
-	(void)signal(SIGSEGV, tell_death);
-	(void)signal(SIGTERM, tell_death); /* it took too long */
+	(void)signal(SIGABRT, print_death_report);
+	(void)signal(SIGSEGV, print_death_report);
+	(void)signal(SIGTERM, print_death_report); /* the test timed out */
 	temp_dir_create(&directory);
 	int status;
 	bool server = getenv("POSTERN_TEST_POSTGRES") != NULL;
-	if (!parse(argc, argv, &arguments)) {
+	if (!parse_arguments(argc, argv, &arguments)) {
 		status = server ? tap_main(argc, argv, cases_postgres,
 								  COUNT(cases_postgres))
 						: tap_main(argc, argv, cases, COUNT(cases));
 	} else if (arguments.history) {
 		status = write_histories(&arguments);
 	} else {
-		status = tell_seed(&arguments);
+		status = run_one_seed(&arguments);
 	}
 	temp_dir_destroy(&directory);
 	return status;

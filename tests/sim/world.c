@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The store that everything turns around, and time.
+ * The shared store, and time.
  */
 
 #include "sim/sim.h"
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define PATH_MAX_LEN 300
-/* Far more than a server takes, also on a busy machine. */
+/* Far more than a server takes, even on a busy machine. */
 #define SERVER_PATIENCE_MS 60000
 
 static const char *const parts[] = { "", "-wal", "-shm", ".lock" };
@@ -46,7 +46,7 @@ static bool copy_file(const char *from, const char *to) {
 	return out && fclose(out) == 0 && good;
 }
 
-/* Where the store is; one that is in a database has a schema of its own. */
+/* Set the URL of the store; in a database it has a schema of its own. */
 static void name_store(struct sim *sim) {
 	char path[PATH_MAX_LEN];
 	const char *server = getenv("POSTERN_TEST_POSTGRES");
@@ -94,7 +94,7 @@ void sim_world_close(struct sim *sim) {
 	remove_file(sim, sim->file);
 }
 
-/* What another process would find if this one were killed now. */
+/* Copy the files as another process would find them if this one died now. */
 static void move_file(struct sim *sim) {
 	for (size_t i = 0; i < 2; i++) {
 		char from[PATH_MAX_LEN];
@@ -114,14 +114,14 @@ void sim_world_reopen(struct sim *sim) {
 	if (sim->plan->store == SIM_SQLITE) {
 		move_file(sim);
 	} else {
-		/* A server does not die with its client. */
+		/* The server keeps running when its client dies. */
 		postern_store_destroy(sim->store);
 		sim->store = NULL;
 	}
 	(void)sim_world_open(sim);
 }
 
-static void take_effect(void *context, int64_t seq, const char *handler,
+static void record_effect(void *context, int64_t seq, const char *handler,
 		uint64_t fence) {
 	struct sim *sim = context;
 	sim_oracle_effect(&sim->oracle, seq, handler, fence);
@@ -132,7 +132,7 @@ void sim_world_effects(struct sim *sim) {
 	if (sim->plan->store == SIM_MEMORY) {
 		return;
 	}
-	if (!effects_read(&sim->effects, take_effect, sim)) {
+	if (!effects_read(&sim->effects, record_effect, sim)) {
 		sim_oracle_broken(&sim->oracle, "open", "cannot read the effects");
 	}
 	sim_oracle_effects_end(&sim->oracle);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Pieces of an arena: apart from each other, zeroed, aligned, gone together.
+ * Allocations of an arena: separate, zeroed, aligned, freed together.
  */
 
 #include "base/arena.h"
@@ -25,7 +25,7 @@ static void zeroed_and_aligned(void) {
 	struct dice dice = { 1 };
 	struct postern__arena arena;
 	postern__arena_init(&arena);
-	/* The second round hands out bytes the first one has written. */
+	/* The second round allocates bytes that the first one wrote. */
 	for (unsigned round = 0; round < 2; round++) {
 		for (unsigned i = 0; i < 2000; i++) {
 			size_t len = dice_below(&dice, i % 50 == 0 ? 5000 : 60) + 1;
@@ -148,7 +148,7 @@ static void reset_drops_the_large(void) {
 }
 
 static void waste(void) {
-	/* Large pieces among small ones must not throw half-full chunks away. */
+	/* Large allocations between small ones must not waste half-full chunks. */
 	struct postern__arena arena;
 	postern__arena_init(&arena);
 	for (unsigned i = 0; i < 1000; i++) {
@@ -160,15 +160,15 @@ static void waste(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "every piece is zeroed and aligned", zeroed_and_aligned },
-	{ "pieces do not overlap", apart },
-	{ "a copy has a zero byte behind it", copies },
-	{ "an empty piece is a place of its own", empty_pieces },
-	{ "running out of memory leaves the arena as it was", out_of_memory },
-	{ "bytes are counted", counted },
-	{ "a reset arena uses its memory again", reset_keeps_a_chunk },
+	{ "every allocation is zeroed and aligned", zeroed_and_aligned },
+	{ "allocations do not overlap", apart },
+	{ "a copy ends with a zero byte", copies },
+	{ "an empty allocation has an address of its own", empty_pieces },
+	{ "running out of memory leaves the arena unchanged", out_of_memory },
+	{ "used and held bytes are counted", counted },
+	{ "a reset arena reuses its memory", reset_keeps_a_chunk },
 	{ "a reset arena does not keep a large chunk", reset_drops_the_large },
-	{ "large pieces waste no small chunks", waste },
+	{ "large allocations waste no small chunks", waste },
 };
 
 TAP_MAIN(cases)

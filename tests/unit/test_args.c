@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The words of a command line, sorted into flags and operands.
+ * The arguments of a command line, parsed into flags and operands.
  */
 
 #include "cli/args.h"
@@ -25,8 +25,8 @@ static const struct postern__flag common_flags[] = {
 
 static const struct postern__flag *const tables[] = { own_flags, common_flags };
 
-/* Words are ended by NULL. */
-static int parse(const char *const *words, struct postern__args *args,
+/* The list of words ends with NULL. */
+static int parse_words(const char *const *words, struct postern__args *args,
 		struct postern_error *error) {
 	size_t count = 0;
 	while (words[count]) {
@@ -46,7 +46,7 @@ static void values(void) {
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct postern__args args;
 		struct postern_error error;
-		if (!CHECK_OK(parse(rows[i], &args, &error), &error)) {
+		if (!CHECK_OK(parse_words(rows[i], &args, &error), &error)) {
 			continue;
 		}
 		CHECK_STR(postern__args_value(&args, "limit"), "5");
@@ -62,7 +62,7 @@ static void operands(void) {
 		NULL };
 	struct postern__args args;
 	struct postern_error error;
-	if (!CHECK_OK(parse(words, &args, &error), &error)) {
+	if (!CHECK_OK(parse_words(words, &args, &error), &error)) {
 		return;
 	}
 	CHECK_INT(postern__args_operand_count(&args), 5);
@@ -82,7 +82,7 @@ static void repeated(void) {
 	struct postern__args args;
 	struct postern_error error;
 	size_t index = 0;
-	if (!CHECK_OK(parse(words, &args, &error), &error)) {
+	if (!CHECK_OK(parse_words(words, &args, &error), &error)) {
 		return;
 	}
 	CHECK_STR(postern__args_next(&args, "header", &index), "a=1");
@@ -96,7 +96,7 @@ static void dashes(void) {
 	const char *words[] = { "--limit", "-5", "--type=", NULL };
 	struct postern__args args;
 	struct postern_error error;
-	if (!CHECK_OK(parse(words, &args, &error), &error)) {
+	if (!CHECK_OK(parse_words(words, &args, &error), &error)) {
 		return;
 	}
 	CHECK_STR(postern__args_value(&args, "limit"), "-5");
@@ -108,7 +108,7 @@ static void first_table(void) {
 	const char *words[] = { "--type", "t", NULL };
 	struct postern__args args;
 	struct postern_error error;
-	if (!CHECK_OK(parse(words, &args, &error), &error)) {
+	if (!CHECK_OK(parse_words(words, &args, &error), &error)) {
 		return;
 	}
 	CHECK_STR(args.items[0].flag->value, "TYPE");
@@ -136,7 +136,7 @@ static void refused(void) {
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct postern__args args;
 		struct postern_error error = { 0 };
-		CHECK_INT(parse(rows[i].words, &args, &error), POSTERN_E_INVALID);
+		CHECK_INT(parse_words(rows[i].words, &args, &error), POSTERN_E_INVALID);
 		CHECK_CONTAINS(error.text, rows[i].text);
 	}
 }
@@ -165,19 +165,19 @@ static void long_unknown(void) {
 	struct postern__args args;
 	struct postern_error error;
 	memset(word + 2, 'x', sizeof word - 3);
-	CHECK_INT(parse(words, &args, &error), POSTERN_E_INVALID);
+	CHECK_INT(parse_words(words, &args, &error), POSTERN_E_INVALID);
 	CHECK_CONTAINS(error.text, "unknown flag '--xxx");
 }
 
 static const struct tap_case cases[] = {
-	{ "a value is in the same word or in the next", values },
-	{ "operands and flags mix until two dashes", operands },
-	{ "a flag that repeats keeps every value, in order", repeated },
-	{ "a value may begin with a dash, or be empty", dashes },
-	{ "the first table that has a flag decides", first_table },
+	{ "the value of a flag is in the same argument or in the next", values },
+	{ "operands and flags can be mixed until two dashes", operands },
+	{ "a repeated flag keeps every value, in order", repeated },
+	{ "a value can start with a dash, or be empty", dashes },
+	{ "the first table that has a flag is used", first_table },
 	{ "errors suggest the closest name", refused },
-	{ "the number of words has a limit", too_many },
-	{ "a flag too long to be any is still named", long_unknown },
+	{ "the number of arguments has a limit", too_many },
+	{ "an unknown flag that is very long is still named", long_unknown },
 };
 
 TAP_MAIN(cases)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the engine must not overdo or forget: the bytes it holds, the time a
- * caller waits, delays out of range, a wake-up that nobody else would give,
- * and who may run beside a suspect. Steps are taken by hand where threads are
- * not the point.
+ * Limits and promises of the box: the bytes it holds, the time a caller waits,
+ * delays out of range, a wake-up without a poll, and what may run beside a
+ * suspect. Steps are called directly where threads do not matter.
  */
 
 #include "tap.h"
@@ -31,13 +30,13 @@ struct bench {
 	struct postern_box_options options;
 	struct postern_box *box;
 	struct postern_error error;
-	struct postern_outcome outcome;      /* of every run */
-	const struct postern_policy *policy; /* of every handler */
+	struct postern_outcome outcome;      /* outcome of every run */
+	const struct postern_policy *policy; /* policy of every handler */
 	int runs;
-	/* A callback of b says that it began, and waits until it may end. */
+	/* A callback of b posts `began` and waits for `may_end`. */
 	sem_t began;
 	sem_t may_end;
-	/* The store's writer is stuck while this is set. */
+	/* While this is set, writes to the store do not return. */
 	atomic_bool stuck;
 	atomic_bool writing;
 };
@@ -85,7 +84,7 @@ static void run_b(void *context, const struct postern_message *message,
 	(void)sem_wait(&bench->may_end);
 }
 
-/* With handlers a and b for types of the same name, or without any. */
+/* Open a box with handlers a and b for types of the same name, or without. */
 static bool open_box(struct bench *bench, bool handlers) {
 	struct postern_error *error = &bench->error;
 	static const char *const types[] = { "a", "b" };
@@ -150,7 +149,7 @@ static void commit(struct bench *bench) {
 static void bytes_are_bounded(void) {
 	struct bench bench;
 	bench_init(&bench);
-	/* Two handlers: the share of each is three bodies. */
+	/* There are two handlers: the share of each is three bodies. */
 	bench.options.run_queue_bytes_max = (size_t)6 * BODY_LEN;
 	if (open_box(&bench, true)) {
 		char id[8];
@@ -158,7 +157,7 @@ static void bytes_are_bounded(void) {
 			(void)snprintf(id, sizeof(id), "m%d", i);
 			send(&bench, "a", id, BODY_LEN);
 		}
-		/* The last one may go past the bound, then it is enough. */
+		/* The last body may exceed the limit, then no more is claimed. */
 		size_t first = claim(&bench, 10);
 		CHECK(first >= 3 && first <= 7);
 		CHECK_INT(claim(&bench, 10), 0);
@@ -171,7 +170,8 @@ static void bytes_are_bounded(void) {
 			commit(&bench);
 		}
 		CHECK_INT(bench.runs, 10);
-		/* What has ended takes no room; b does not lend any. */
+		/* Ended deliveries use no bytes; the share of b is not available to
+		   a. */
 		CHECK_OK(postern_box_pause(bench.box, "b", &bench.error), &bench.error);
 		for (int i = 0; i < 4; i++) {
 			(void)snprintf(id, sizeof(id), "n%d", i);
@@ -182,11 +182,11 @@ static void bytes_are_bounded(void) {
 	bench_finish(&bench);
 }
 
-/* A delivery takes room until its result is durable. */
+/* A delivery counts until its settlement is durable. */
 static void count_is_bounded(void) {
 	struct bench bench;
 	bench_init(&bench);
-	/* Two handlers: the share of each is ten. */
+	/* There are two handlers: the share of each is ten. */
 	bench.options.batch_size = 8;
 	bench.options.run_queue_max = 20;
 	if (open_box(&bench, true)) {
@@ -285,7 +285,7 @@ static void retry_is_remembered(void) {
 		CHECK_INT(run(&bench), 1);
 		CHECK_INT(claim(&bench, 1), 0);
 		commit(&bench);
-		/* As if a runner were there: it asks when it has to claim. */
+		/* As with a runner, which reads when it has to claim. */
 		box->leasing = true;
 		CHECK_INT(postern__claim_at_ms(box), POSTERN__NEVER);
 		box->leasing = false;
@@ -304,8 +304,8 @@ static void retry_is_remembered(void) {
 	bench_finish(&bench);
 }
 
-/* Stuck until the test lets go, or a moment that is too long. */
-static int hold_apply(void *context, enum fault_op op,
+/* Blocks until the test clears `stuck`, or for 3 seconds at most. */
+static int block_apply(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	struct bench *bench = context;
 	(void)batch;
@@ -325,9 +325,9 @@ static void *send_first(void *context) {
 static bool open_stuck(struct bench *bench) {
 	struct postern_store *store = NULL;
 	struct postern_error *error = &bench->error;
-	bench->plan.decide = hold_apply;
+	bench->plan.decide = block_apply;
 	bench->plan.context = bench;
-	bench->options.clock = NULL; /* it is real time that passes */
+	bench->options.clock = NULL; /* this case needs real time */
 	bench->options.command_timeout_ms = 10;
 	return CHECK_OK(postern_store_open("memory:", NULL, &store, error),
 				   error) &&
@@ -340,7 +340,7 @@ static bool open_stuck(struct bench *bench) {
 		   CHECK_OK(postern_box_start(bench->box, error), error);
 }
 
-static void accept_gives_up(void) {
+static void accept_times_out(void) {
 	struct bench bench;
 	bench_init(&bench);
 	pthread_t thread;
@@ -360,14 +360,14 @@ static void accept_gives_up(void) {
 		if (created) {
 			(void)pthread_join(thread, NULL);
 		}
-		/* What was given up is not stored behind the caller's back. */
+		/* A message whose accept timed out is not stored later. */
 		CHECK_OK(postern_box_accept(bench.box, "c", &message, NULL, &error),
 				&error);
 	}
 	bench_finish(&bench);
 }
 
-static void parked_is_woken(void) {
+static void parked_is_unparked(void) {
 	struct bench bench;
 	bench_init(&bench);
 	if (open_box(&bench, false)) {
@@ -383,7 +383,7 @@ static void parked_is_woken(void) {
 	bench_finish(&bench);
 }
 
-/* A child leases a delivery and is gone. */
+/* A child process leases a delivery and exits. */
 static bool lose_lease(struct bench *bench, const char *type) {
 	pid_t pid = fork();
 	if (pid == 0) {
@@ -428,7 +428,7 @@ static void suspect_runs_alone(void) {
 	bench_finish(&bench);
 }
 
-/* It does not come back in time: the others do not pay for that. */
+/* The run does not return in time, and other runs do not wait for it. */
 static void suspect_is_abandoned(void) {
 	struct bench bench;
 	bench_init(&bench);
@@ -461,19 +461,21 @@ static void suspect_is_abandoned(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a handler that holds its share of bytes claims no more",
+	{ "a handler that has used its share of bytes claims no more",
 			bytes_are_bounded },
 	{ "a max_message_size over 128 MiB is refused", longest_body_has_a_limit },
-	{ "a handler holds no more deliveries than its share", count_is_bounded },
-	{ "a delay below zero is none, and one without end has one",
+	{ "a handler has no more deliveries in memory than its share",
+			count_is_bounded },
+	{ "a negative delay becomes zero, and a huge one is limited",
 			delays_are_clamped },
-	{ "when a retry is due is known without asking the store",
+	{ "the box knows when a retry is due without reading the store",
 			retry_is_remembered },
-	{ "an accept does not wait for a stuck writer for ever", accept_gives_up },
-	{ "a parked message is woken when a handler wants it", parked_is_woken },
-	{ "a suspect waits for callbacks that ran before it was claimed",
+	{ "an accept does not wait forever for a stuck writer", accept_times_out },
+	{ "a parked message is unparked when a handler wants it",
+			parked_is_unparked },
+	{ "a suspect waits for callbacks that started before it was claimed",
 			suspect_runs_alone },
-	{ "a suspect that overran its lease holds up nobody any more",
+	{ "a suspect that overran its lease no longer delays other runs",
 			suspect_is_abandoned },
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The growing buffer: what it holds, where it stops, and that it remembers.
+ * The growing buffer: its contents, its limit, and that it records a failure.
  */
 
 #include "base/buf.h"
@@ -180,15 +180,16 @@ static void like_an_array(void) {
 
 static const struct tap_case cases[] = {
 	{ "an empty buffer is an empty text and allocates nothing", empty },
-	{ "what is appended is there, and a zero byte behind it", appending },
+	{ "appended bytes are followed by a zero byte", appending },
 	{ "a buffer never exceeds its maximum", maximum },
-	{ "an append is done whole or not at all", whole_or_not },
+	{ "an append is complete or has no effect", whole_or_not },
 	{ "a buffer that failed ignores appends until it is reset", sticky },
-	{ "running out of memory keeps what is there", out_of_memory },
-	{ "reserved room counts as far as it is committed", reserving },
-	{ "dropped bytes are gone from the front", dropping },
+	{ "running out of memory keeps the contents", out_of_memory },
+	{ "reserved bytes count only when they are committed", reserving },
+	{ "dropped bytes are removed from the front", dropping },
 	{ "detached bytes belong to the caller", detaching },
-	{ "any run of appends gives what an array would hold", like_an_array },
+	{ "any sequence of appends gives the same bytes as an array",
+			like_an_array },
 };
 
 TAP_MAIN(cases)

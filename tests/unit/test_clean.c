@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * How large the batches of a cleanup are: bounded by count and bytes, and
- * smaller after one that took long. What goes when is in tests/conformance/.
+ * The size of the batches of a cleanup: limited by count and bytes, and smaller
+ * after a batch that took long. What is removed when is tested in
+ * tests/conformance/.
  */
 
 #include "core/box.h"
@@ -11,7 +12,7 @@
 #define BATCH 1000
 #define BYTES_MAX (16 * 1024 * 1024)
 
-/* What the store does with each batch. */
+/* How the store behaves for each batch. */
 struct disk {
 	struct house *house;
 	int64_t takes_ms;
@@ -29,7 +30,7 @@ static int slow(void *context, enum fault_op op,
 	return disk->code;
 }
 
-/* One batch of a cleanup of its own; the limits it had are in the state. */
+/* Runs a cleanup of one batch; the state has the limits of the batch. */
 static struct postern__cleanup step(struct disk *disk, int64_t takes_ms,
 		int code) {
 	struct postern_box *box = disk->house->nodes[0].box;
@@ -75,7 +76,7 @@ static void smaller(void) {
 		struct postern__cleanup state = step(&disk, 200, POSTERN_OK);
 		CHECK_INT(state.cleaning.max, BATCH / 4);
 		CHECK_INT(state.cleaning.bytes_max, BYTES_MAX / 4);
-		/* Neither long nor short: it stays so. */
+		/* Neither long nor short: the size stays the same. */
 		CHECK_INT(step(&disk, 20, POSTERN_OK).cleaning.max, BATCH / 4);
 		CHECK_INT(step(&disk, 20, POSTERN_OK).cleaning.max, BATCH / 2);
 		CHECK_INT(step(&disk, 20, POSTERN_OK).cleaning.max, BATCH);
@@ -94,7 +95,7 @@ static void failing(void) {
 		struct postern__cleanup state = step(&disk, 0, POSTERN_OK);
 		CHECK_INT(state.cleaning.max, 1);
 		CHECK(state.cleaning.bytes_max > 0);
-		/* One that failed at once says nothing of the next. */
+		/* A batch that failed at once does not change the next. */
 		state = step(&disk, 0, POSTERN_E_UNAVAILABLE);
 		size_t bytes = state.cleaning.bytes_max;
 		CHECK_INT(step(&disk, 0, POSTERN_OK).cleaning.bytes_max, bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The machine's clock, as far as a test can know what time it is.
+ * The system clock, as far as a test can know the time.
  */
 
 #include <postern/sys/clock.h>
@@ -13,7 +13,8 @@
 #include "tap.h"
 
 static void wall(void) {
-	/* The kernel stamps a new directory with the same clock, some ticks old. */
+	/* The kernel sets the time of a new directory by the same clock, some ticks
+	   old. */
 	const struct postern_clock *clock = postern_clock_system();
 	struct temp_dir dir;
 	struct stat status = { 0 };

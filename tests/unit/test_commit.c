@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Group commit when the store says no: one bad item is isolated, and trouble
- * of the store as a whole loses nothing that was promised.
+ * Group commit when the store fails: one bad item is isolated, and while the
+ * store is unavailable nothing that was promised is lost.
  */
 
 #include "tap.h"
@@ -20,17 +20,17 @@ struct bench {
 	struct postern_box *box;
 	struct postern_error error;
 	int calls;
-	/* The plan. */
+	/* Input. */
 	const char *bad_id;
 	int bad_code;
 	bool down[FAULT_OP_COUNT];
-	atomic_bool apply_down; /* the same, while threads run */
-	/* What came of it. */
-	int settled; /* results that were to be written */
-	int again;   /* those that said it was not the first time */
+	atomic_bool apply_down; /* down[FAULT_APPLY], while threads run */
+	/* Output. */
+	int settled; /* settlements that were passed to the store */
+	int again;   /* settlements marked as repeated */
 };
 
-static int decide(void *context, enum fault_op op,
+static int decide_fault(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	struct bench *bench = context;
 	for (size_t i = 0; batch && i < batch->settlement_count; i++) {
@@ -62,7 +62,7 @@ static void count_call(void *context, const struct postern_message *message,
 static bool open_box(struct bench *bench) {
 	*bench = (struct bench){ 0 };
 	fake_clock_init(&bench->clock);
-	bench->plan.decide = decide;
+	bench->plan.decide = decide_fault;
 	bench->plan.context = bench;
 	struct postern_store *store;
 	if (!CHECK_OK(postern_store_open("memory:", NULL, &store, &bench->error),
@@ -120,13 +120,13 @@ static void bad_item_stands_alone(void) {
 				i == 77 ? POSTERN_E_INVALID : POSTERN_OK);
 	}
 	CHECK_CONTAINS(receipts[77].error.text, "the test says no");
-	/* Two tries per level of halving, not one per item. */
+	/* Two calls for each level of halving, not one for each item. */
 	CHECK(atomic_load(&bench.plan.calls[FAULT_APPLY]) <= 2 * 8 + 1);
 	size_t count = 0;
 	CHECK_OK(postern_box_process(bench.box, 0, &count, &bench.error),
 			&bench.error);
 	CHECK_INT(count, MANY - 1);
-	/* Nothing of it was kept: it can be accepted when the fault is gone. */
+	/* The message was not stored: it can be accepted without the fault. */
 	bench.bad_id = NULL;
 	accept_many(&bench, receipts);
 	for (int i = 0; i < MANY; i++) {
@@ -147,7 +147,7 @@ static void store_down_fails_accepts(void) {
 	for (int i = 0; i < MANY; i++) {
 		CHECK_INT(receipts[i].error.code, POSTERN_E_UNAVAILABLE);
 	}
-	/* The store as a whole is down: no halving. */
+	/* The whole store is down: no halving. */
 	CHECK_INT(atomic_load(&bench.plan.calls[FAULT_APPLY]), 1);
 	bench.down[FAULT_APPLY] = false;
 	accept_many(&bench, receipts);
@@ -157,8 +157,8 @@ static void store_down_fails_accepts(void) {
 	postern_box_destroy(bench.box);
 }
 
-/* One message has run, and its result waits. */
-static void leave_result(struct bench *bench) {
+/* Run one message, whose settlement waits. */
+static void run_one(struct bench *bench) {
 	struct postern_error *error = &bench->error;
 	struct postern_message message = { .size = sizeof(message), .id = "a" };
 	CHECK_OK(postern_box_accept(bench->box, "c", &message, NULL, error), error);
@@ -174,7 +174,7 @@ static void results_wait_for_the_store(void) {
 	if (!open_box(&bench)) {
 		return;
 	}
-	leave_result(&bench);
+	run_one(&bench);
 	size_t count = 0;
 	bench.down[FAULT_APPLY] = true;
 	for (int i = 0; i < 3; i++) {
@@ -182,7 +182,7 @@ static void results_wait_for_the_store(void) {
 				POSTERN_E_UNAVAILABLE);
 		fake_clock_advance(&bench.clock, 1000);
 	}
-	/* An accept beside it fails at once and does not disturb it. */
+	/* An accept in between fails at once and has no effect on it. */
 	struct postern_message message = { .size = sizeof(message), .id = "b" };
 	CHECK_INT(postern_box_accept(bench.box, "c", &message, NULL, &bench.error),
 			POSTERN_E_UNAVAILABLE);
@@ -190,7 +190,7 @@ static void results_wait_for_the_store(void) {
 	fake_clock_advance(&bench.clock, 1000);
 	CHECK_OK(postern_box_commit(bench.box, &count, &bench.error), &bench.error);
 	CHECK_INT(count, 1);
-	/* The store is told that it may have written it already. */
+	/* The batch tells the store that it may have been written already. */
 	CHECK(bench.settled > 1);
 	CHECK_INT(bench.again, bench.settled - 1);
 	CHECK_OK(postern_box_process(bench.box, 0, &count, &bench.error),
@@ -200,12 +200,12 @@ static void results_wait_for_the_store(void) {
 	postern_box_destroy(bench.box);
 }
 
-static void results_rest(void) {
+static void results_pause(void) {
 	struct bench bench;
 	if (!open_box(&bench)) {
 		return;
 	}
-	leave_result(&bench);
+	run_one(&bench);
 	bench.down[FAULT_APPLY] = true;
 	atomic_uint *calls = &bench.plan.calls[FAULT_APPLY];
 	for (int i = 0; i < 3; i++) {
@@ -223,7 +223,7 @@ static void results_rest(void) {
 	postern_box_destroy(bench.box);
 }
 
-static void claim_trouble_is_told(void) {
+static void claim_error_is_returned(void) {
 	struct bench bench;
 	if (!open_box(&bench)) {
 		return;
@@ -242,7 +242,7 @@ static void claim_trouble_is_told(void) {
 	postern_box_destroy(bench.box);
 }
 
-/* Nobody sends any more; the runner finds out by itself. */
+/* No more messages arrive; the runner detects it by itself. */
 static void health_comes_back(void) {
 	struct bench bench;
 	if (!open_box(&bench)) {
@@ -263,7 +263,7 @@ static void health_comes_back(void) {
 	CHECK_INT(postern_runner_health(runner, &bench.error),
 			POSTERN_E_UNAVAILABLE);
 	atomic_store(&bench.apply_down, false);
-	/* Its clock stands still: each round it sleeps a moment of real time. */
+	/* The fake clock stands still: each round sleeps for real time. */
 	for (int i = 0; i < 60000 && postern_runner_health(runner, NULL); i++) {
 		fake_clock_advance(&bench.clock, 1);
 		(void)usleep(1000);
@@ -274,15 +274,17 @@ static void health_comes_back(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "one bad item is isolated by halving and the rest commits",
+	{ "one bad item is isolated by halving and the others commit",
 			bad_item_stands_alone },
-	{ "with the store down accepts fail and nothing is kept",
+	{ "with the store down accepts fail and nothing is stored",
 			store_down_fails_accepts },
-	{ "with the store down results wait and are not lost",
+	{ "with the store down settlements wait and are not lost",
 			results_wait_for_the_store },
-	{ "with the store down results rest between two tries", results_rest },
-	{ "trouble with a claim is told and passes", claim_trouble_is_told },
-	{ "a store that works again is noticed without traffic",
+	{ "with the store down settlements wait between two attempts",
+			results_pause },
+	{ "a failed claim returns an error and can be repeated",
+			claim_error_is_returned },
+	{ "a store that works again is detected without traffic",
 			health_comes_back },
 };
 

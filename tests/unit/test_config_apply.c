@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * From a configuration to a box and a runner. What arrived is read from the
- * inside of the box, where nothing is lost between here and there.
+ * From a configuration to a box and a runner. The values are read from the
+ * internals of the box, so that nothing between is missed.
  */
 
 #include <postern/postern.h>
@@ -10,7 +10,7 @@
 #include "server/config.h"
 #include "tap.h"
 
-static struct postern__config *parse(const char *text) {
+static struct postern__config *parse_yaml(const char *text) {
 	struct postern__config *config = NULL;
 	struct postern_error error = { 0 };
 	(void)CHECK_OK(postern__config_parse("f.yaml", text, strlen(text), NULL,
@@ -32,7 +32,7 @@ static struct postern_box *open_box(const struct postern__config *config) {
 }
 
 static void box_and_runner(void) {
-	struct postern__config *config = parse(
+	struct postern__config *config = parse_yaml(
 			"store: memory\nworkers: 1\n"
 			"defaults:\n"
 			"  polling_interval: 2ms\n  restart_delay: 3ms\n"
@@ -80,9 +80,9 @@ static void box_and_runner(void) {
 }
 
 #ifdef POSTERN_POSTGRES
-/* What is said for all stores reaches those that have it. */
+/* Settings in `defaults` apply to the stores that support them. */
 static void settings(void) {
-	struct postern__config *config = parse(
+	struct postern__config *config = parse_yaml(
 			"defaults: {schema: all, connections: 9, command_retries: 0}\n"
 			"stores:\n"
 			"  file: {url: 'sqlite:a'}\n"
@@ -109,11 +109,11 @@ static void settings(void) {
 	postern__config_destroy(config);
 }
 
-/* So that what `check --print` shows can be used as a file. */
+/* So that the output of `check --print` can be used as a file. */
 static void settings_of_defaults(void) {
 	struct postern__config *config =
-			parse("store: postgres://h/d?schema=own&connections=2\n"
-				  "defaults: {schema: postern, connections: 8}\n");
+			parse_yaml("store: postgres://h/d?schema=own&connections=2\n"
+					   "defaults: {schema: postern, connections: 8}\n");
 	struct postern_box_options box;
 	if (!config) {
 		return;
@@ -140,22 +140,22 @@ static void check_policy(const struct postern_policy *policy) {
 }
 
 static void channels_and_handlers(void) {
-	struct postern__config *config =
-			parse("store: memory\n"
-				  "channels:\n"
-				  "  a:\n"
-				  "    max_message_size: 10B\n    unrouted: drop\n"
-				  "    on_conflict: ignore\n    allow_without_inbox: yes\n"
-				  "    max_attempts: 1\n    max_crashes: 2\n"
-				  "    max_retry_delay: 3ms\n    timeout: 4ms\n    lease: 5ms\n"
-				  "    concurrency: 6\n    commit_batch: 7\n"
-				  "    backoff: [8ms, 9ms]\n    on_poisoned_duplicate: retry\n"
-				  "    handlers:\n"
-				  "      h:\n"
-				  "        exec: [/bin/true, x]\n        types: [t, u]\n"
-				  "        legacy_keys: [old, older]\n"
-				  "      own: {exec: [/bin/true], max_attempts: 11}\n"
-				  "  b: {}\n");
+	struct postern__config *config = parse_yaml(
+			"store: memory\n"
+			"channels:\n"
+			"  a:\n"
+			"    max_message_size: 10B\n    unrouted: drop\n"
+			"    on_conflict: ignore\n    allow_without_inbox: yes\n"
+			"    max_attempts: 1\n    max_crashes: 2\n"
+			"    max_retry_delay: 3ms\n    timeout: 4ms\n    lease: 5ms\n"
+			"    concurrency: 6\n    commit_batch: 7\n"
+			"    backoff: [8ms, 9ms]\n    on_poisoned_duplicate: retry\n"
+			"    handlers:\n"
+			"      h:\n"
+			"        exec: [/bin/true, x]\n        types: [t, u]\n"
+			"        legacy_keys: [old, older]\n"
+			"      own: {exec: [/bin/true], max_attempts: 11}\n"
+			"  b: {}\n");
 	struct postern_box *box = config ? open_box(config) : NULL;
 	struct postern_error error = { 0 };
 	if (box &&
@@ -190,12 +190,12 @@ static void channels_and_handlers(void) {
 }
 
 static void refusals_of_the_box(void) {
-	struct postern__config *config = parse("store: memory\n"
-										   "channels:\n"
-										   "  c:\n"
-										   "    handlers:\n"
-										   "      g: {exec: [/bin/true]}\n"
-										   "      h: {sql: select 1}\n");
+	struct postern__config *config = parse_yaml("store: memory\n"
+												"channels:\n"
+												"  c:\n"
+												"    handlers:\n"
+												"      g: {exec: [/bin/true]}\n"
+												"      h: {sql: select 1}\n");
 	struct postern_box *box = config ? open_box(config) : NULL;
 	struct postern_error error = { 0 };
 	if (box) {
@@ -203,7 +203,7 @@ static void refusals_of_the_box(void) {
 						  postern__config_store(config, 0), box, &error),
 				POSTERN_E_UNSUPPORTED);
 		CHECK_CONTAINS(error.text, "f.yaml:6:7: handler 'h'");
-		/* And so without a box. */
+		/* The same error without a box. */
 		struct postern_error before = { 0 };
 		CHECK_INT(postern__config_check(config, &before),
 				POSTERN_E_UNSUPPORTED);
@@ -216,7 +216,7 @@ static void refusals_of_the_box(void) {
 
 static void twice(void) {
 	struct postern__config *config =
-			parse("store: memory\nchannels:\n  c: {}\n");
+			parse_yaml("store: memory\nchannels:\n  c: {}\n");
 	struct postern_box *box = config ? open_box(config) : NULL;
 	struct postern_error error = { 0 };
 	if (box) {
@@ -238,12 +238,13 @@ static void twice(void) {
 static const struct tap_case cases[] = {
 	{ "every option reaches the box and the runner", box_and_runner },
 #ifdef POSTERN_POSTGRES
-	{ "settings reach the stores that have them", settings },
-	{ "a default in 'defaults' contradicts no URL", settings_of_defaults },
+	{ "settings reach the stores that support them", settings },
+	{ "a default value in 'defaults' does not conflict with a URL",
+			settings_of_defaults },
 #endif
 	{ "every option reaches its channel and handler", channels_and_handlers },
-	{ "an error of the box has its place in the file", refusals_of_the_box },
-	{ "a duplicate channel is reported with its place", twice },
+	{ "an error of the box has a position in the file", refusals_of_the_box },
+	{ "a duplicate channel is reported with its position", twice },
 };
 
 TAP_MAIN(cases)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Everything a configuration may get wrong, as a table: a YAML text and the
- * whole error it must give. The file is always called "f".
+ * Mistakes in a configuration, as tables: a YAML text and the complete error
+ * that it must give. The file is always called "f".
  */
 
 #include <stdlib.h>
@@ -295,7 +295,7 @@ static void not_in_this_version(void) {
 		{ "metrics: off", "f:1:10: metrics: 'off' is not in this version" },
 		{ "defaults: {rate: 10/s}",
 				"f:1:18: rate: '10/s' is not in this version" },
-		/* A mistake is still told as a mistake. */
+		/* A mistake is still reported as a mistake. */
 		{ "channels: {c: {mode: gaurd}}",
 				"f:1:22: mode: 'gaurd' is not one of inbox|guard|direct; did "
 				"you mean 'guard'?" },
@@ -316,7 +316,7 @@ static void bad_retention(void) {
 				"f:1:36: retention.dedupe (1d) must not be less than "
 				"retention.payload (none: unlimited): an id is remembered at "
 				"least as long as its message is kept" },
-		/* Told where the nearer of the two was said. */
+		/* The position is that of the more specific value. */
 		{ "defaults: {retention: {payload: 2d, dedupe: 3d}}\n"
 		  "channels: {c: {retention: {payload: 4d}}}",
 				"f:2:37: retention.dedupe (3d) must not be less than "
@@ -409,7 +409,7 @@ static void bad_channels(void) {
 	CHECK_TABLE(table);
 }
 
-/* What SQLite does not understand would poison every message. */
+/* SQL that SQLite cannot parse would poison every message. */
 static void sql_grammar(void) {
 	static const struct bad table[] = {
 		{ "channels: {c: {handlers: {h: {sql: 'insrt into t values (:id)'}}}}",
@@ -428,7 +428,7 @@ static void sql_grammar(void) {
 		  "      insert into t\n\n",
 				"f:5:10: sql: line 2: incomplete input" },
 	};
-	/* What only the store can tell. */
+	/* Errors that only the store can detect. */
 	static const char *const good[] = {
 		"channels: {c: {handlers: {h: {sql: 'insert into t values (:id)'}}}}",
 		"channels: {c: {handlers: {h: {sql: 'select f(x) from t'}}}}",
@@ -447,7 +447,7 @@ static void sql_grammar(void) {
 	}
 }
 
-static void keys_that_are_taken(void) {
+static void keys_already_used(void) {
 	static const struct bad table[] = {
 		{ "channels:\n  a: {handlers: {h: {sql: reindex}}}\n  b: {handlers: "
 		  "{h: "
@@ -478,7 +478,7 @@ static void keys_that_are_taken(void) {
 				"f:1:62: the handler key 'g' is already used, as a legacy key "
 				"of 'h': "
 				"line 1, channel 'a'" },
-		/* Of two mistakes the first is told. */
+		/* Of two mistakes the first is reported. */
 		{ "channels:\n  a: {handlers: {z: {sql: reindex}, b: {sql: "
 		  "reindex}}}\n  b: "
 		  "{handlers: {z: {sql: reindex}}}\n  c: {handlers: {b: {sql: "
@@ -531,7 +531,7 @@ static void bad_variables(void) {
 }
 
 /* Fills a buffer with `count` copies of a text between two others. */
-static void repeat(struct postern__buf *buf, const char *before,
+static void fill_repeated(struct postern__buf *buf, const char *before,
 		const char *text, size_t count, const char *after) {
 	postern__buf_reset(buf);
 	postern__buf_append_text(buf, before);
@@ -551,26 +551,26 @@ static void bombs(void) {
 	struct postern__buf buf;
 	postern__buf_init(&buf, (size_t)4 * 1024 * 1024);
 
-	repeat(&buf, "a: ", "[", 32, "");
+	fill_repeated(&buf, "a: ", "[", 32, "");
 	check_bad_buf(&buf, "f:1:35: nested more than 32 deep");
-	repeat(&buf, "a: ", "[", 1000000, "");
+	fill_repeated(&buf, "a: ", "[", 1000000, "");
 	check_bad_buf(&buf, "f:1:35: nested more than 32 deep");
-	repeat(&buf, "a: ", "{b: ", 200000, "");
+	fill_repeated(&buf, "a: ", "{b: ", 200000, "");
 	check_bad_buf(&buf, "f:1:128: nested more than 32 deep");
-	repeat(&buf, "a:\n ", "- ", 500000, "");
+	fill_repeated(&buf, "a:\n ", "- ", 500000, "");
 	check_bad_buf(&buf, "f:2:64: nested more than 32 deep");
-	repeat(&buf, "a: [", "b, ", 1001, "]");
+	fill_repeated(&buf, "a: [", "b, ", 1001, "]");
 	check_bad_buf(&buf, "f:1:3005: more than 1000 entries in one place");
-	repeat(&buf, "a: [",
+	fill_repeated(&buf, "a: [",
 			"[b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,"
 			"b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,"
 			"b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,"
 			"b,b,b,b,b,b,],\n",
 			1000, "]");
 	check_bad_buf(&buf, "f:953:76: more than 100000 values in one file");
-	repeat(&buf, "", "%TAG !a! b\n", 90000, "--- a");
+	fill_repeated(&buf, "", "%TAG !a! b\n", 90000, "--- a");
 	check_bad_buf(&buf, "f:1:1: YAML directives ('%…') are not supported");
-	repeat(&buf, "", "#", POSTERN__CONFIG_BYTES_MAX + 1, "");
+	fill_repeated(&buf, "", "#", POSTERN__CONFIG_BYTES_MAX + 1, "");
 	check_bad_buf(&buf, "f:1:1: the file exceeds 1048576 bytes");
 	postern__buf_finish(&buf);
 }
@@ -579,26 +579,29 @@ static void limits(void) {
 	struct postern__buf buf;
 	postern__buf_init(&buf, (size_t)4 * 1024 * 1024);
 
-	repeat(&buf, "channels: {", "a", 201, ": {}}");
+	fill_repeated(&buf, "channels: {", "a", 201, ": {}}");
 	check_bad_buf(&buf, "f:1:12: the channel's name is longer than 200 bytes");
-	repeat(&buf, "channels: {c: {handlers: {", "a", 201, ": {sql: reindex}}}}");
+	fill_repeated(&buf, "channels: {c: {handlers: {", "a", 201,
+			": {sql: reindex}}}}");
 	check_bad_buf(&buf, "f:1:27: the handler key is longer than 200 bytes");
-	repeat(&buf, "defaults: {backoff: [", "1s,", 65, "]}");
+	fill_repeated(&buf, "defaults: {backoff: [", "1s,", 65, "]}");
 	check_bad_buf(&buf, "f:1:21: 'backoff' has more than 64 entries");
-	repeat(&buf, "defaults: {backoff: '", "1s,", 65, "'}");
+	fill_repeated(&buf, "defaults: {backoff: '", "1s,", 65, "'}");
 	check_bad_buf(&buf, "f:1:21: backoff: more than 64 delays");
-	repeat(&buf, "channels: {c: {handlers: {h: {sql: reindex, types: [", "a,",
-			65, "]}}}}");
+	fill_repeated(&buf, "channels: {c: {handlers: {h: {sql: reindex, types: [",
+			"a,", 65, "]}}}}");
 	check_bad_buf(&buf, "f:1:52: 'types' has more than 64 entries");
-	repeat(&buf, "channels: {c: {handlers: {h: {sql: reindex, types: [", "a",
-			201, "]}}}}");
+	fill_repeated(&buf, "channels: {c: {handlers: {h: {sql: reindex, types: [",
+			"a", 201, "]}}}}");
 	check_bad_buf(&buf, "f:1:53: a pattern has more than 200 characters");
-	repeat(&buf, "channels: {c: {handlers: {h: {sql: reindex, legacy_keys: [",
-			"a,", 17, "]}}}}");
+	fill_repeated(&buf,
+			"channels: {c: {handlers: {h: {sql: reindex, legacy_keys: [", "a,",
+			17, "]}}}}");
 	check_bad_buf(&buf, "f:1:58: 'legacy_keys' has more than 16 entries");
-	repeat(&buf, "channels: {c: {handlers: {h: {exec: [/a,", "a,", 64, "]}}}}");
+	fill_repeated(&buf, "channels: {c: {handlers: {h: {exec: [/a,", "a,", 64,
+			"]}}}}");
 	check_bad_buf(&buf, "f:1:37: 'exec' has more than 64 entries");
-	repeat(&buf, "store: sqlite:", "a", 4096, "");
+	fill_repeated(&buf, "store: sqlite:", "a", 4096, "");
 	check_bad_buf(&buf, "f:1:8: store: longer than 4096 bytes");
 	postern__buf_finish(&buf);
 }
@@ -630,24 +633,24 @@ static void long_names(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "an unknown key is refused with what was meant", unknown_keys },
-	{ "the error of a misplaced key names its place", misplaced_keys },
-	{ "a bad value is refused with what would be right", wrong_values },
-	{ "a value of the wrong shape is refused", wrong_types },
-	{ "what is not plain YAML is refused with its place", bad_yaml },
-	{ "what comes later is refused as not in this version",
+	{ "an unknown key is refused with a suggestion", unknown_keys },
+	{ "the error of a misplaced key names where it belongs", misplaced_keys },
+	{ "a bad value is refused with the allowed values", wrong_values },
+	{ "a value of the wrong YAML type is refused", wrong_types },
+	{ "unsupported YAML is refused with its position", bad_yaml },
+	{ "planned features are refused as not in this version",
 			not_in_this_version },
-	{ "a retention or a lock that cannot be is refused", bad_retention },
-	{ "a channel or handler that cannot be is refused", bad_channels },
-	{ "SQL that SQLite does not understand is refused", sql_grammar },
-	{ "a key is taken once among all keys and legacy keys",
-			keys_that_are_taken },
-	{ "a timeout is less than the lease", timeouts_over_leases },
+	{ "an invalid retention or lock name is refused", bad_retention },
+	{ "an invalid channel or handler is refused", bad_channels },
+	{ "SQL that SQLite cannot parse is refused", sql_grammar },
+	{ "a key is unique among all keys and legacy keys", keys_already_used },
+	{ "a timeout that is not less than the lease is refused",
+			timeouts_over_leases },
 	{ "a variable that is unset or misspelled is refused", bad_variables },
-	{ "bombs end at a limit", bombs },
-	{ "everything has a limit", limits },
+	{ "nesting and repetition have limits", bombs },
+	{ "names, lists and texts have limits", limits },
 	{ "the handlers of all channels are counted together", too_many_handlers },
-	{ "a long file name leaves room for the sentence", long_names },
+	{ "a long file name leaves room for the error", long_names },
 };
 
 TAP_MAIN(cases)

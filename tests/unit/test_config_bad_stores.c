@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Stores, their settings and sockets that are refused as they are read: nothing
- * has been opened yet.
+ * Stores, their settings and sockets that are refused when the file is read:
+ * nothing has been opened yet.
  */
 
 #include "config_bad.h"
@@ -31,7 +31,7 @@ static void bad_listen(void) {
 	CHECK_TABLE(table);
 }
 
-/* What only stores in PostgreSQL have. */
+/* Settings that only stores in PostgreSQL have. */
 static void bad_settings(void) {
 	static const struct bad table[] = {
 		{ "stores: {a: {url: 'sqlite:a', schema: x}}",
@@ -194,9 +194,9 @@ static void bad_stores(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a store that cannot be is refused", bad_stores },
-	{ "a socket that cannot be is refused", bad_listen },
-	{ "a setting that a store does not have, or contradicts, is refused",
+	{ "an invalid store is refused", bad_stores },
+	{ "an invalid socket is refused", bad_listen },
+	{ "a setting that a store does not support, or that conflicts, is refused",
 			bad_settings },
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where a configuration is found, what may lie there instead, and what is
- * shown of it. Each case has a directory of its own.
+ * Where a configuration is found, which files are refused, and secrets in files
+ * of their own. Each case has a directory of its own.
  */
 
 #include <fcntl.h>
@@ -17,16 +17,16 @@
 #include "tap.h"
 
 static struct temp_dir directory;
-static char path[100];  /* of what make_file() made last */
-static char other[100]; /* a second one */
+static char path[100];  /* of the configuration file */
+static char other[100]; /* of a second file */
 
-static void enter(void) {
+static void directory_create(void) {
 	temp_dir_create(&directory);
 	temp_dir_name(&directory, "", "f.yaml", path, sizeof path);
 	temp_dir_name(&directory, "", "other", other, sizeof other);
 }
 
-static void leave(void) {
+static void directory_destroy(void) {
 	temp_dir_destroy(&directory);
 }
 
@@ -46,7 +46,7 @@ static void check_refused(const struct postern__config_input *input, int code,
 	struct postern_error error = { 0 };
 	int r = postern__config_load(input, &config, &error);
 	if (r == POSTERN_OK) {
-		FAIL("taken, without \"%s\"", expected);
+		FAIL("not refused; expected \"%s\"", expected);
 		postern__config_destroy(config);
 		return;
 	}
@@ -55,7 +55,7 @@ static void check_refused(const struct postern__config_input *input, int code,
 	CHECK_INT(postern__config_load(input, &config, NULL), code);
 }
 
-/* The name and the number of workers of what is found. */
+/* Checks the name and the number of workers of the file that is found. */
 static void check_found(const struct postern__config_input *input,
 		const char *name, unsigned workers) {
 	struct postern__config *config = NULL;
@@ -69,7 +69,7 @@ static void check_found(const struct postern__config_input *input,
 }
 
 static void search_order(void) {
-	enter();
+	directory_create();
 	char variable[160];
 	const char *const search[] = { path, other, NULL };
 	const char *const search_other[] = { "/nonexistent/dir/f", other, NULL };
@@ -93,12 +93,12 @@ static void search_order(void) {
 	input.environment = no_environment;
 	input.search = search_nothing;
 	check_found(&input, NULL, 4);
-	leave();
+	directory_destroy();
 }
 
 static void own_places(void) {
 	char before[4096];
-	enter();
+	directory_create();
 	struct postern__config_input input = { .environment = no_environment };
 	temp_dir_name(&directory, "", "postern.yaml", path, sizeof path);
 	make_file(path, "workers: 33", 0600);
@@ -107,11 +107,11 @@ static void own_places(void) {
 		check_found(&input, "postern.yaml", 33);
 		CHECK_INT(chdir(before), 0);
 	}
-	leave();
+	directory_destroy();
 }
 
 static void process_environment(void) {
-	enter();
+	directory_create();
 	const char *const search[] = { path, NULL };
 	struct postern__config_input input = { .search = search };
 	CHECK_INT(setenv("POSTERN_WORKERS", "44", 1), 0);
@@ -119,11 +119,11 @@ static void process_environment(void) {
 	check_found(&input, NULL, 44);
 	CHECK_INT(unsetenv("POSTERN_WORKERS"), 0);
 	check_found(&input, NULL, 4);
-	leave();
+	directory_destroy();
 }
 
 static void missing_files(void) {
-	enter();
+	directory_create();
 	char variable[] = "POSTERN_CONFIG=/nonexistent/f";
 	char *const environment[] = { variable, NULL };
 	struct postern__config_input input = { .environment = no_environment,
@@ -135,11 +135,11 @@ static void missing_files(void) {
 			"$POSTERN_CONFIG: no file '/nonexistent/f'");
 	input.path = "";
 	check_refused(&input, POSTERN_E_NOTFOUND, "no file ''");
-	leave();
+	directory_destroy();
 }
 
 static void no_files(void) {
-	enter();
+	directory_create();
 	struct postern__config_input input = { .environment = no_environment,
 		.path = directory.path };
 	check_refused(&input, POSTERN_E_INVALID, "is a directory");
@@ -161,20 +161,20 @@ static void no_files(void) {
 	(void)close(fd);
 	CHECK_INT(unlink(path), 0);
 
-	/* What is found in the search but cannot be read is no "not found". */
+	/* A file that is found in the search but cannot be read is an error. */
 	const char *const search[] = { path, other, NULL };
 	input.path = NULL;
 	input.search = search;
 	CHECK_INT(mkdir(path, 0700), 0);
 	make_file(other, "workers: 5", 0600);
 	check_refused(&input, POSTERN_E_INVALID, "is a directory");
-	leave();
+	directory_destroy();
 }
 
-/* Root may read everything, so be nobody for a moment. */
+/* Root can read everything, so run as nobody for a moment. */
 static void unreadable_files(void) {
 	bool root = geteuid() == 0;
-	enter();
+	directory_create();
 	struct postern__config_input input = { .environment = no_environment,
 		.path = path };
 	make_file(path, "workers: 5", 0);
@@ -186,11 +186,11 @@ static void unreadable_files(void) {
 	if (root) {
 		CHECK_INT(seteuid(0), 0);
 	}
-	leave();
+	directory_destroy();
 }
 
 static void long_files(void) {
-	enter();
+	directory_create();
 	struct postern__config_input input = { .environment = no_environment,
 		.path = path };
 	make_file(path, "workers: 5\n", 0600);
@@ -205,11 +205,11 @@ static void long_files(void) {
 		CHECK_INT(fclose(file), 0);
 		check_refused(&input, POSTERN_E_INVALID, "exceeds 1048576 bytes");
 	}
-	leave();
+	directory_destroy();
 }
 
 static void errors_name_the_file(void) {
-	enter();
+	directory_create();
 	char expected[200];
 	struct postern__config_input input = { .environment = no_environment,
 		.path = path };
@@ -217,10 +217,10 @@ static void errors_name_the_file(void) {
 	(void)snprintf(expected, sizeof expected,
 			"%s:2:1: 'lease' is not allowed at the top level", path);
 	check_refused(&input, POSTERN_E_INVALID, expected);
-	leave();
+	directory_destroy();
 }
 
-/* Load with `store_file: other`. */
+/* Load a configuration with `store_file: other`. */
 static void check_secret(const char *text, mode_t mode, const char *store,
 		const char *refused) {
 	char yaml[200];
@@ -243,7 +243,7 @@ static void check_secret(const char *text, mode_t mode, const char *store,
 }
 
 static void secret_files(void) {
-	enter();
+	directory_create();
 	check_secret("sqlite:/a.db", 0600, "sqlite:/a.db", NULL);
 	check_secret("sqlite:/a b.db\n", 0640, "sqlite:/a b.db", NULL);
 	check_secret("memory:\r\n", 0400, "memory:", NULL);
@@ -275,11 +275,11 @@ static void secret_files(void) {
 		CHECK_INT(mkfifo(other, 0600), 0);
 		check_refused(&input, POSTERN_E_INVALID, "is not a regular file");
 	}
-	leave();
+	directory_destroy();
 }
 
 static void secrets_and_precedence(void) {
-	enter();
+	directory_create();
 	char variable[200];
 	char *const environment[] = { variable, NULL };
 	struct postern__config_flag flags[] = { { "store-file", other },
@@ -308,11 +308,11 @@ static void secrets_and_precedence(void) {
 	input.flag_count = 2;
 	check_refused(&input, POSTERN_E_INVALID,
 			"--store: 'store' and 'store_file' cannot be combined");
-	leave();
+	directory_destroy();
 }
 
 static void demo(void) {
-	enter();
+	directory_create();
 	char *const environment[] = { (char[]){ "POSTERN_CONFIG=/nonexistent" },
 		(char[]){ "POSTERN_WORKERS=2" }, NULL };
 	const struct postern__config_flag flag = { "store", "memory:" };
@@ -339,24 +339,25 @@ static void demo(void) {
 		CHECK_STR(postern__config_store(config, 0)->values.store, "memory:");
 		postern__config_destroy(config);
 	}
-	leave();
+	directory_destroy();
 }
 
 static const struct tap_case cases[] = {
-	{ "the file is -c, the variable's, then the first that is there",
+	{ "the file is -c, then the variable's, then the first that exists",
 			search_order },
 	{ "./postern.yaml is found", own_places },
-	{ "the process's own environment is used unless another is given",
+	{ "the environment of the process is used unless another is given",
 			process_environment },
-	{ "a file that is named must be there", missing_files },
-	{ "what is no regular file is refused without waiting", no_files },
-	{ "a file that may not be read is refused", unreadable_files },
-	{ "a file has at most 1 MiB", long_files },
-	{ "an error begins with the path, the line and the column",
+	{ "a file that is named must exist", missing_files },
+	{ "a path that is no regular file is refused without waiting", no_files },
+	{ "a file without read permission is refused", unreadable_files },
+	{ "a file over 1 MiB is refused", long_files },
+	{ "an error starts with the path, the line and the column",
 			errors_name_the_file },
-	{ "a secret is one line of a file that others cannot read", secret_files },
-	{ "a secret's file counts as the option itself", secrets_and_precedence },
-	{ "the demo needs no file and takes flags and variables", demo },
+	{ "a secret is one line in a file that others cannot read", secret_files },
+	{ "a secret's file has the precedence of the option itself",
+			secrets_and_precedence },
+	{ "the demo needs no file and accepts flags and variables", demo },
 };
 
 TAP_MAIN(cases)

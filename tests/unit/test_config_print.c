@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is shown of a configuration, and of the options themselves. */
+/* Printing a configuration, and the options themselves. */
 
 #include <jansson.h>
 
@@ -22,7 +22,7 @@ static const char yaml[] = "store: 'sqlite:a.db'\n"
 						   "        timeout: 90s\n"
 						   "      ledger: {sql: select 'canary'}\n";
 
-static struct postern__config *load(void) {
+static struct postern__config *load_sample(void) {
 	char *const environment[] = { (char[]){ "POSTERN_WORKERS=6" }, NULL };
 	const struct postern__config_flag flag = { "max-attempts", "7" };
 	const struct postern__config_input input = { .environment = environment,
@@ -37,7 +37,7 @@ static struct postern__config *load(void) {
 }
 
 static void as_text(void) {
-	struct postern__config *config = load();
+	struct postern__config *config = load_sample();
 	struct postern__buf buf;
 	struct postern_error error = { 0 };
 	postern__buf_init(&buf, 65536);
@@ -74,7 +74,7 @@ static void as_text(void) {
 				"        timeout: 90s  # f.yaml:11\n"
 				"      ledger:\n"
 				"        # sql: is not shown\n");
-		/* Neither arguments nor what does nothing yet. */
+		/* Neither arguments nor options without effect in this version. */
 		CHECK(!strstr(text, "canary"));
 		CHECK(!strstr(text, "ingest_listen"));
 	}
@@ -102,7 +102,7 @@ static void check_option(json_t *object, const char *name, const char *value,
 }
 
 static void as_json(void) {
-	struct postern__config *config = load();
+	struct postern__config *config = load_sample();
 	struct postern__buf buf;
 	json_error_t problem;
 	postern__buf_init(&buf, 65536);
@@ -206,7 +206,7 @@ static void without_a_file(void) {
 	postern__config_destroy(config);
 }
 
-/* Print it, without the origins. */
+/* Prints a configuration without the origins of its values. */
 static void print_plain(const struct postern__config *config,
 		struct postern__buf *out) {
 	struct postern__buf buf;
@@ -306,7 +306,7 @@ static void names_of_options(void) {
 	CHECK(!near);
 }
 
-/* A value that is shown can be written back, and is then the same. */
+/* A printed default can be parsed, and is then the same. */
 static void fallbacks(void) {
 	struct postern__config_values values;
 	struct postern__arena arena = { 0 };
@@ -319,7 +319,7 @@ static void fallbacks(void) {
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
 		postern__buf_reset(&buf);
 		postern__option_format(option, &values, &buf);
-		/* 60s is the one that has a shorter spelling. */
+		/* Only 60s has a shorter spelling. */
 		if (strcmp(option->fallback, "60s") != 0) {
 			CHECK_STR(postern__buf_text(&buf), option->fallback);
 		}
@@ -334,10 +334,10 @@ static const struct tap_case cases[] = {
 			as_text },
 	{ "the effective configuration as JSON is the same", as_json },
 	{ "each store is printed with its URL and its own options", with_stores },
-	{ "what is shown can be pasted back", pasted },
-	{ "without a file the defaults are shown", without_a_file },
+	{ "the printed configuration can be parsed again", pasted },
+	{ "without a file the defaults are printed", without_a_file },
 	{ "each global option has a flag and a variable", names_of_options },
-	{ "a default is shown as it is written", fallbacks },
+	{ "a default is printed as it is written in the table", fallbacks },
 };
 
 TAP_MAIN(cases)

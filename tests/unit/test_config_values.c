@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a configuration that is right means. */
+/* The meaning of a valid configuration. */
 
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ static struct postern__config *parse_with(const char *text,
 	return config;
 }
 
-static struct postern__config *parse(const char *text) {
+static struct postern__config *parse_text(const char *text) {
 	return parse_with(text, NULL);
 }
 
@@ -28,7 +28,7 @@ handler_at(const struct postern__config *config, size_t channel,
 	return &postern__config_channel(config, channel)->handlers[handler];
 }
 
-/* The defaults that the documentation promises, in its units. */
+/* The documented defaults. */
 static void check_defaults(const struct postern__config_values *values) {
 	CHECK_STR(values->store, "sqlite:postern.db");
 	CHECK(!values->listen);
@@ -71,12 +71,12 @@ static void check_defaults(const struct postern__config_values *values) {
 	CHECK(!values->allow_without_inbox);
 }
 
-static void nothing_said(void) {
+static void nothing_set(void) {
 	static const char *const texts[] = { "", "\n", "# only a comment\n", "---",
 		"{}", "~", "\xef\xbb\xbf", "channels:", "channels: {}",
 		"defaults:", "stores:", "stores: {}", "auth: {}", "auth:" };
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-		struct postern__config *config = parse(texts[i]);
+		struct postern__config *config = parse_text(texts[i]);
 		if (!config) {
 			continue;
 		}
@@ -90,7 +90,7 @@ static void nothing_said(void) {
 }
 
 static void defaults_spelled_out(void) {
-	struct postern__config *config = parse(
+	struct postern__config *config = parse_text(
 			"listen: none\ningest_listen: none\nmetrics: yes\n"
 			"defaults:\n"
 			"  processing: parallel\n"
@@ -131,7 +131,7 @@ static void defaults_spelled_out(void) {
 }
 
 static void every_option(void) {
-	struct postern__config *config = parse(
+	struct postern__config *config = parse_text(
 			"store: memory\nlisten: unix:run/p.sock\nshutdown_grace: 0\n"
 			"workers: 8\n"
 			"defaults:\n"
@@ -197,7 +197,7 @@ static void every_option(void) {
 }
 
 static void channels_and_handlers(void) {
-	struct postern__config *config = parse(
+	struct postern__config *config = parse_text(
 			"channels:\n"
 			"  orders:\n"
 			"    handlers:\n"
@@ -243,8 +243,8 @@ static void channels_and_handlers(void) {
 }
 
 static void nearest_wins(void) {
-	/* The channel's own values stand behind its handlers on purpose. */
-	struct postern__config *config = parse(
+	/* The channel's values follow its handlers on purpose. */
+	struct postern__config *config = parse_text(
 			"channels:\n"
 			"  a:\n"
 			"    handlers:\n"
@@ -320,7 +320,7 @@ static void flag_environment_file(void) {
 			postern__config_global(config);
 	CHECK_INT(values->lease_ms, 180000);
 	CHECK_INT(values->batch_size, 2);
-	/* What a store says for itself is nearer. */
+	/* A value of the store itself is more specific. */
 	CHECK_INT(postern__config_store(config, 0)->values.batch_size, 1);
 	CHECK_INT(postern__config_store(config, 0)->values.lease_ms, 180000);
 	CHECK_INT(values->workers, 3);
@@ -334,7 +334,7 @@ static void flag_environment_file(void) {
 }
 
 static void several_stores(void) {
-	struct postern__config *config = parse(
+	struct postern__config *config = parse_text(
 			"store: sqlite:a.db\n"
 			"defaults: {max_attempts: 2, lease: 1m}\n"
 			"stores:\n"
@@ -370,7 +370,7 @@ static void several_stores(void) {
 	postern__config_destroy(config);
 }
 
-/* The URLs that the stores have, as "NAME=URL " each. */
+/* Checks the URLs of the stores, as "NAME=URL " each. */
 static void check_urls(const char *text, const char *flag,
 		const char *expected) {
 	const struct postern__config_flag flags[] = { { "store", flag } };
@@ -421,7 +421,7 @@ static void bad_flags(void) {
 	} table[] = {
 		{ { "leese", "5m" }, "unknown flag --leese; did you mean --lease?" },
 		{ { "zzzzzzzz", "5m" }, "unknown flag --zzzzzzzz" },
-		/* What only a channel says is no flag. */
+		/* An option that only a channel has is no flag. */
 		{ { "unrouted", "drop" }, "unknown flag --unrouted" },
 		{ { "lease", "5" }, "--lease: duration '5' has no unit; write a number "
 							"with one of the units ms, s, m, h, d, such as "
@@ -545,7 +545,7 @@ static void variables(void) {
 	}
 	check_refused(&input, "store: ${BAD}",
 			"f:1:8: the variable 'BAD' is not valid UTF-8");
-	/* A key is what it is. */
+	/* Keys are not expanded. */
 	check_refused(&input, "${A}: x",
 			"f:1:1: unknown key '${A}' at the top "
 			"level");
@@ -589,13 +589,13 @@ static void variables_that_multiply(void) {
 }
 
 static void shipped_texts(void) {
-	struct postern__config *config = parse(postern__config_sample);
+	struct postern__config *config = parse_text(postern__config_sample);
 	if (config) {
 		CHECK_INT(postern__config_channel_count(config), 1);
 		check_defaults(postern__config_global(config));
 		postern__config_destroy(config);
 	}
-	/* Every setting that stands in a comment, taken out of it. */
+	/* Remove the '#' of every setting in a comment. */
 	size_t len = strlen(postern__config_sample);
 	char *text = malloc(len + 1);
 	size_t used = 0;
@@ -614,7 +614,7 @@ static void shipped_texts(void) {
 		}
 	}
 	CHECK_INT(settings, 38);
-	config = parse(text);
+	config = parse_text(text);
 	if (config) {
 		check_defaults(postern__config_global(config));
 		check_defaults(&handler_at(config, 0, 0)->values);
@@ -626,23 +626,24 @@ static void shipped_texts(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "an option that is not set has its default", nothing_said },
-	{ "a default may be spelled out", defaults_spelled_out },
-	{ "every option that works can be set", every_option },
+	{ "an option that is not set has its default", nothing_set },
+	{ "a default can be written explicitly", defaults_spelled_out },
+	{ "every supported option can be set", every_option },
 	{ "channels and handlers are read as written", channels_and_handlers },
-	{ "the nearest of default, store, channel and handler wins", nearest_wins },
-	{ "a flag wins over the environment, and that over the file",
+	{ "the most specific of default, store, channel and handler wins",
+			nearest_wins },
+	{ "a flag overrides the environment, which overrides the file",
 			flag_environment_file },
-	{ "a channel inherits from the store it is in", several_stores },
-	{ "a flag with a URL is about the default store, or the only one",
+	{ "a channel inherits the options of its store", several_stores },
+	{ "a flag with a URL sets the default store, or the only one",
 			urls_by_flag },
 	{ "the error of a bad flag names the flag", bad_flags },
 	{ "the error of a bad variable names the variable", bad_environment },
-	{ "a misspelt variable is warned of, with what was meant",
+	{ "a misspelt variable gives a warning with a suggestion",
 			misspelt_variables },
-	{ "variables are put into values, once and never into keys", variables },
-	{ "variables cannot multiply without end", variables_that_multiply },
-	{ "the sample is right, and so is each setting in its comments",
+	{ "variables are expanded in values, once, and never in keys", variables },
+	{ "the expansion of variables has a limit", variables_that_multiply },
+	{ "the sample is valid, and so is each setting in its comments",
 			shipped_texts },
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The engine, pumped by hand on the memory store with a clock of our own:
- * what is accepted, who runs it, how often, and what is kept of it.
+ * The box on the memory store with a fake clock, processed on the caller's
+ * thread: which messages are accepted, which handlers run them, how often, and
+ * what is recorded.
  */
 
 #include "tap.h"
@@ -15,18 +16,18 @@
 
 #define RUNS_MAX 64
 
-/* What one handler did, and what it is told to do next. */
+/* What a handler did, and its next outcome. */
 struct script {
 	struct postern_outcome next;
 	int calls;
 	uint32_t attempts[RUNS_MAX];
 	uint64_t fences[RUNS_MAX];
 	char last_body[64];
-	struct fake_clock *clock; /* moved by `takes_ms` while it runs */
+	struct fake_clock *clock; /* advanced by takes_ms in each run */
 	int64_t takes_ms;
 };
 
-static void follow_script(void *context, const struct postern_message *message,
+static void run_script(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	struct script *script = context;
@@ -51,7 +52,7 @@ struct bench {
 	char remarks[1000];
 };
 
-static void keep_remark(void *context, const char *text) {
+static void record_remark(void *context, const char *text) {
 	struct bench *bench = context;
 	size_t len = strlen(bench->remarks);
 	(void)snprintf(bench->remarks + len, sizeof(bench->remarks) - len, "%s\n",
@@ -66,7 +67,7 @@ static bool open_box(struct bench *bench, const char *channel) {
 		.size = sizeof(options),
 		.clock = &bench->clock.base,
 		.random = &bench->random.base,
-		.remark = keep_remark,
+		.remark = record_remark,
 		.remark_context = bench,
 	};
 	return CHECK_OK(postern_box_open("memory:", &options, &bench->box,
@@ -77,13 +78,14 @@ static bool open_box(struct bench *bench, const char *channel) {
 				   &bench->error);
 }
 
-static int add_with(struct bench *bench, const char *key, struct script *script,
-		const struct postern_policy *policy, const char *type) {
+static int add_handler_with(struct bench *bench, const char *key,
+		struct script *script, const struct postern_policy *policy,
+		const char *type) {
 	const char *const types[] = { type };
 	struct postern_handler_options options = {
 		.size = sizeof(options),
 		.key = key,
-		.callback = follow_script,
+		.callback = run_script,
 		.context = script,
 		.policy = policy,
 		.types = type ? types : NULL,
@@ -93,8 +95,10 @@ static int add_with(struct bench *bench, const char *key, struct script *script,
 			&bench->error);
 }
 
-static bool add(struct bench *bench, const char *key, struct script *script) {
-	return CHECK_OK(add_with(bench, key, script, NULL, NULL), &bench->error);
+static bool add_handler(struct bench *bench, const char *key,
+		struct script *script) {
+	return CHECK_OK(add_handler_with(bench, key, script, NULL, NULL),
+			&bench->error);
 }
 
 static bool start(struct bench *bench) {
@@ -126,7 +130,7 @@ static size_t process(struct bench *bench) {
 	return count;
 }
 
-/* The state of the delivery of message 1 to a handler. */
+/* The state of the delivery of a message to a handler. */
 static enum postern_state state_of(struct bench *bench, int64_t seq,
 		const char *handler) {
 	struct postern_detail *detail;
@@ -150,8 +154,8 @@ static void close_box(struct bench *bench) {
 static void accepted_once(void) {
 	struct bench bench;
 	struct script script = { 0 };
-	if (!open_box(&bench, "orders") || !add(&bench, "charge", &script) ||
-			!start(&bench)) {
+	if (!open_box(&bench, "orders") ||
+			!add_handler(&bench, "charge", &script) || !start(&bench)) {
 		return;
 	}
 	CHECK_INT(send(&bench, "a", "one"), POSTERN_OK);
@@ -171,8 +175,8 @@ static void one_fails_other_completes(void) {
 	struct script good = { 0 };
 	struct script bad = { 0 };
 	postern_outcome_set(&bad.next, POSTERN_RETRY, 0, "card declined");
-	if (!open_box(&bench, "orders") || !add(&bench, "good", &good) ||
-			!add(&bench, "bad", &bad) || !start(&bench)) {
+	if (!open_box(&bench, "orders") || !add_handler(&bench, "good", &good) ||
+			!add_handler(&bench, "bad", &bad) || !start(&bench)) {
 		return;
 	}
 	CHECK_INT(send(&bench, "a", "x"), POSTERN_OK);
@@ -201,7 +205,7 @@ static void one_fails_other_completes(void) {
 		}
 		postern_detail_destroy(detail);
 	}
-	/* An operator runs it again: the fence goes on from where it was. */
+	/* An operator retries it: the fence continues. */
 	postern_outcome_set(&bad.next, POSTERN_DONE, 0, NULL);
 	CHECK_OK(postern_box_retry(bench.box, 1, "bad", &bench.error),
 			&bench.error);
@@ -223,7 +227,7 @@ static void no_attempts_means_one(void) {
 	policy.max_attempts = 0;
 	postern_outcome_set(&bad.next, POSTERN_RETRY, 0, "no");
 	if (!open_box(&bench, "orders") ||
-			!CHECK_INT(add_with(&bench, "bad", &bad, &policy, NULL),
+			!CHECK_INT(add_handler_with(&bench, "bad", &bad, &policy, NULL),
 					POSTERN_OK) ||
 			!start(&bench)) {
 		return;
@@ -238,7 +242,7 @@ static void retry_waits_for_its_time(void) {
 	struct bench bench;
 	struct script bad = { 0 };
 	postern_outcome_set(&bad.next, POSTERN_RETRY, 0, "no");
-	if (!open_box(&bench, "orders") || !add(&bench, "bad", &bad) ||
+	if (!open_box(&bench, "orders") || !add_handler(&bench, "bad", &bad) ||
 			!start(&bench)) {
 		return;
 	}
@@ -262,7 +266,7 @@ static void snooze_spends_no_attempt(void) {
 	struct bench bench;
 	struct script lazy = { 0 };
 	postern_outcome_set(&lazy.next, POSTERN_SNOOZE, 500, "not yet");
-	if (!open_box(&bench, "orders") || !add(&bench, "lazy", &lazy) ||
+	if (!open_box(&bench, "orders") || !add_handler(&bench, "lazy", &lazy) ||
 			!start(&bench)) {
 		return;
 	}
@@ -284,8 +288,9 @@ static void poison_and_discard_end_at_once(void) {
 	struct script discard = { 0 };
 	postern_outcome_set(&poison.next, POSTERN_POISON, 0, "bad \x01 data\xff");
 	postern_outcome_set(&discard.next, POSTERN_DISCARD, 0, "old news");
-	if (!open_box(&bench, "orders") || !add(&bench, "poison", &poison) ||
-			!add(&bench, "discard", &discard) || !start(&bench)) {
+	if (!open_box(&bench, "orders") ||
+			!add_handler(&bench, "poison", &poison) ||
+			!add_handler(&bench, "discard", &discard) || !start(&bench)) {
 		return;
 	}
 	CHECK_INT(send(&bench, "a", "x"), POSTERN_OK);
@@ -305,7 +310,7 @@ static void late_success_is_a_failure(void) {
 	policy.timeout_ms = 100;
 	policy.max_attempts = 1;
 	if (!open_box(&bench, "orders") ||
-			!CHECK_INT(add_with(&bench, "slow", &slow, &policy, NULL),
+			!CHECK_INT(add_handler_with(&bench, "slow", &slow, &policy, NULL),
 					POSTERN_OK) ||
 			!start(&bench)) {
 		return;
@@ -335,7 +340,7 @@ struct order {
 	char text[64];
 };
 
-static void note_event(void *context, const struct postern_event *event) {
+static void record_event(void *context, const struct postern_event *event) {
 	struct order *order = context;
 	char letter = event->kind == POSTERN_EVENT_STARTED ? 's' : 'e';
 	size_t len = strlen(order->text);
@@ -350,8 +355,8 @@ static void slow_results_are_kept_at_once(void) {
 	struct bench bench;
 	struct script slow = { .clock = &bench.clock, .takes_ms = 1000 };
 	struct order order = { "" };
-	if (!open_box(&bench, "orders") || !add(&bench, "slow", &slow) ||
-			!CHECK_OK(postern_box_subscribe(bench.box, note_event, &order,
+	if (!open_box(&bench, "orders") || !add_handler(&bench, "slow", &slow) ||
+			!CHECK_OK(postern_box_subscribe(bench.box, record_event, &order,
 							  &bench.error),
 					&bench.error) ||
 			!start(&bench)) {
@@ -364,7 +369,7 @@ static void slow_results_are_kept_at_once(void) {
 	}
 	CHECK_INT(process(&bench), 3);
 	CHECK_STR(order.text, "sesese");
-	/* And each attempt has its own time. */
+	/* Each attempt has its own time. */
 	struct postern_listing *listing;
 	if (CHECK_OK(postern_box_list(bench.box, NULL, &listing, &bench.error),
 				&bench.error)) {
@@ -376,13 +381,13 @@ static void slow_results_are_kept_at_once(void) {
 	close_box(&bench);
 }
 
-static void note_state(void *context, const struct postern_event *event) {
+static void record_state(void *context, const struct postern_event *event) {
 	if (event->kind == POSTERN_EVENT_SETTLED) {
 		*(enum postern_state *)context = event->state;
 	}
 }
 
-static void events_tell_the_state(void) {
+static void events_have_the_state(void) {
 	static const struct {
 		enum postern_outcome_kind outcome;
 		enum postern_state state;
@@ -398,8 +403,8 @@ static void events_tell_the_state(void) {
 		struct script script = { 0 };
 		enum postern_state state = POSTERN_STATE_ANY;
 		postern_outcome_set(&script.next, rows[i].outcome, 60000, "so");
-		if (open_box(&bench, "orders") && add(&bench, "h", &script) &&
-				CHECK_OK(postern_box_subscribe(bench.box, note_state, &state,
+		if (open_box(&bench, "orders") && add_handler(&bench, "h", &script) &&
+				CHECK_OK(postern_box_subscribe(bench.box, record_state, &state,
 								 &bench.error),
 						&bench.error) &&
 				start(&bench)) {
@@ -420,7 +425,7 @@ static void timeout_keeps_the_reason(void) {
 	policy.timeout_ms = 100;
 	policy.max_attempts = 1;
 	if (!open_box(&bench, "orders") ||
-			!CHECK_INT(add_with(&bench, "slow", &slow, &policy, NULL),
+			!CHECK_INT(add_handler_with(&bench, "slow", &slow, &policy, NULL),
 					POSTERN_OK) ||
 			!start(&bench)) {
 		return;
@@ -443,11 +448,12 @@ static void types_route(void) {
 	struct script star = { 0 };
 	struct script all = { 0 };
 	if (!open_box(&bench, "orders") ||
-			!CHECK_INT(add_with(&bench, "exact", &exact, NULL, "order.placed"),
+			!CHECK_INT(add_handler_with(&bench, "exact", &exact, NULL,
+							   "order.placed"),
 					POSTERN_OK) ||
-			!CHECK_INT(add_with(&bench, "star", &star, NULL, "order.*"),
+			!CHECK_INT(add_handler_with(&bench, "star", &star, NULL, "order.*"),
 					POSTERN_OK) ||
-			!add(&bench, "all", &all) || !start(&bench)) {
+			!add_handler(&bench, "all", &all) || !start(&bench)) {
 		return;
 	}
 	CHECK_INT(send_typed(&bench, "a", "order.placed", "x"), POSTERN_OK);
@@ -465,8 +471,8 @@ static void paused_handler_waits(void) {
 	struct bench bench;
 	struct script one = { 0 };
 	struct script two = { 0 };
-	if (!open_box(&bench, "orders") || !add(&bench, "one", &one) ||
-			!add(&bench, "two", &two) || !start(&bench)) {
+	if (!open_box(&bench, "orders") || !add_handler(&bench, "one", &one) ||
+			!add_handler(&bench, "two", &two) || !start(&bench)) {
 		return;
 	}
 	CHECK_OK(postern_box_pause(bench.box, "one", &bench.error), &bench.error);
@@ -485,7 +491,7 @@ static void paused_handler_waits(void) {
 static void process_stops_at_max(void) {
 	struct bench bench;
 	struct script script = { 0 };
-	if (!open_box(&bench, "orders") || !add(&bench, "h", &script) ||
+	if (!open_box(&bench, "orders") || !add_handler(&bench, "h", &script) ||
 			!start(&bench)) {
 		return;
 	}
@@ -507,7 +513,7 @@ static void process_stops_at_max(void) {
 static void batch_has_a_receipt_each(void) {
 	struct bench bench;
 	struct script script = { 0 };
-	if (!open_box(&bench, "orders") || !add(&bench, "h", &script) ||
+	if (!open_box(&bench, "orders") || !add_handler(&bench, "h", &script) ||
 			!start(&bench)) {
 		return;
 	}
@@ -540,17 +546,18 @@ struct async_result {
 	int64_t seq;
 };
 
-static void keep_result(void *context, const struct postern_receipt *receipt) {
+static void record_receipt(void *context,
+		const struct postern_receipt *receipt) {
 	struct async_result *result = context;
 	result->calls++;
 	result->code = receipt->error.code;
 	result->seq = receipt->seq;
 }
 
-static void async_is_told_after_commit(void) {
+static void async_called_after_commit(void) {
 	struct bench bench;
 	struct script script = { 0 };
-	if (!open_box(&bench, "orders") || !add(&bench, "h", &script) ||
+	if (!open_box(&bench, "orders") || !add_handler(&bench, "h", &script) ||
 			!start(&bench)) {
 		return;
 	}
@@ -558,7 +565,7 @@ static void async_is_told_after_commit(void) {
 	struct postern_message message = { .size = sizeof(message), .id = "a" };
 	for (int i = 0; i < 2; i++) {
 		CHECK_OK(postern_box_accept_async(bench.box, "orders", &message,
-						 keep_result, &results[i], &bench.error),
+						 record_receipt, &results[i], &bench.error),
 				&bench.error);
 	}
 	CHECK_INT(results[0].calls, 0);
@@ -571,11 +578,11 @@ static void async_is_told_after_commit(void) {
 	CHECK_INT(results[1].code, POSTERN_E_DUPLICATE);
 	message.id = "late";
 	CHECK_OK(postern_box_accept_async(bench.box, "orders", &message,
-					 keep_result, &results[2], &bench.error),
+					 record_receipt, &results[2], &bench.error),
 			&bench.error);
 	CHECK_INT(results[2].calls, 0);
 	close_box(&bench);
-	/* Closing writes what it can. */
+	/* Closing the box commits what is queued. */
 	CHECK_INT(results[2].calls, 1);
 	CHECK_INT(results[2].code, POSTERN_OK);
 }
@@ -617,18 +624,20 @@ static void unrouted_policies(void) {
 static void configuration_is_checked(void) {
 	struct bench bench;
 	struct script script = { 0 };
-	if (!open_box(&bench, "orders") || !add(&bench, "a", &script)) {
+	if (!open_box(&bench, "orders") || !add_handler(&bench, "a", &script)) {
 		return;
 	}
-	CHECK_INT(add_with(&bench, NULL, &script, NULL, NULL), POSTERN_E_INVALID);
+	CHECK_INT(add_handler_with(&bench, NULL, &script, NULL, NULL),
+			POSTERN_E_INVALID);
 	CHECK_CONTAINS(bench.error.text, "stable key");
-	CHECK_INT(add_with(&bench, "a", &script, NULL, NULL), POSTERN_E_INVALID);
+	CHECK_INT(add_handler_with(&bench, "a", &script, NULL, NULL),
+			POSTERN_E_INVALID);
 	CHECK_CONTAINS(bench.error.text, "already used");
 	static const char *const legacy[] = { "old", "a" };
 	struct postern_handler_options options = {
 		.size = sizeof(options),
 		.key = "b",
-		.callback = follow_script,
+		.callback = run_script,
 		.legacy_keys = legacy,
 		.legacy_key_count = 2,
 	};
@@ -643,7 +652,8 @@ static void configuration_is_checked(void) {
 	CHECK_OK(postern_box_add_handler(bench.box, "orders", &options,
 					 &bench.error),
 			&bench.error);
-	CHECK_INT(add_with(&bench, "old", &script, NULL, NULL), POSTERN_E_INVALID);
+	CHECK_INT(add_handler_with(&bench, "old", &script, NULL, NULL),
+			POSTERN_E_INVALID);
 	options.key = "c";
 	options.legacy_key_count = 0;
 	options.sql = "select 1";
@@ -657,7 +667,8 @@ static void configuration_is_checked(void) {
 	struct postern_policy policy;
 	postern_policy_init(&policy);
 	policy.timeout_ms = policy.lease_ms;
-	CHECK_INT(add_with(&bench, "d", &script, &policy, NULL), POSTERN_E_INVALID);
+	CHECK_INT(add_handler_with(&bench, "d", &script, &policy, NULL),
+			POSTERN_E_INVALID);
 	CHECK_CONTAINS(bench.error.text, "must be less than lease");
 	CHECK_INT(postern_box_add_channel(bench.box, "orders", NULL, &bench.error),
 			POSTERN_E_INVALID);
@@ -673,7 +684,7 @@ static void require_inbox_is_checked(void) {
 			struct postern_box_options options = {
 				.size = sizeof(options),
 				.require_inbox = (enum postern_require_inbox)rule,
-				.remark = keep_remark,
+				.remark = record_remark,
 				.remark_context = &bench,
 			};
 			struct postern_channel_options channel = {
@@ -703,7 +714,7 @@ static void require_inbox_is_checked(void) {
 static void bad_messages_are_refused(void) {
 	struct bench bench;
 	struct script script = { 0 };
-	if (!open_box(&bench, "orders") || !add(&bench, "h", &script) ||
+	if (!open_box(&bench, "orders") || !add_handler(&bench, "h", &script) ||
 			!start(&bench)) {
 		return;
 	}
@@ -758,32 +769,31 @@ static const struct tap_case cases[] = {
 	{ "a message is accepted once, then a duplicate, with another body a "
 	  "conflict",
 			accepted_once },
-	{ "one handler fails until poisoned, the other is done and not run again",
+	{ "one handler fails until poisoned, the other is done and runs once",
 			one_fails_other_completes },
 	{ "max_attempts 0 means one attempt", no_attempts_means_one },
-	{ "a retry is not run before its time", retry_waits_for_its_time },
-	{ "a snooze spends no attempt", snooze_spends_no_attempt },
+	{ "a retry is not run before it is due", retry_waits_for_its_time },
+	{ "a snooze does not count as an attempt", snooze_spends_no_attempt },
 	{ "poison and discard end a delivery at once",
 			poison_and_discard_end_at_once },
 	{ "a success after the timeout is a failure", late_success_is_a_failure },
-	{ "a slow handler's result is written before the next begins",
+	{ "a slow run is settled before the next one starts",
 			slow_results_are_kept_at_once },
-	{ "an event tells what state a settlement led to", events_tell_the_state },
-	{ "a handler's own words about its timeout are kept",
-			timeout_keeps_the_reason },
+	{ "an event has the state that a settlement led to",
+			events_have_the_state },
+	{ "the reason of a run that timed out is kept", timeout_keeps_the_reason },
 	{ "each handler gets the types it wants", types_route },
-	{ "a paused handler waits and the other goes on", paused_handler_waits },
-	{ "process stops at its maximum and gives the rest back",
+	{ "a paused handler waits and the other continues", paused_handler_waits },
+	{ "process stops at its maximum and returns the other leases",
 			process_stops_at_max },
 	{ "every message of a batch has a receipt", batch_has_a_receipt_each },
-	{ "an asynchronous accept is told after the commit",
-			async_is_told_after_commit },
+	{ "an asynchronous accept gets its receipt after the commit",
+			async_called_after_commit },
 	{ "unrouted messages are parked, dropped or rejected", unrouted_policies },
-	{ "a configuration that makes no sense is refused",
-			configuration_is_checked },
+	{ "invalid channels and handlers are refused", configuration_is_checked },
 	{ "require_inbox warns or fails, unless the channel opts out",
 			require_inbox_is_checked },
-	{ "messages that break a limit are refused by name",
+	{ "messages that exceed a limit are rejected with the name of the limit",
 			bad_messages_are_refused },
 };
 

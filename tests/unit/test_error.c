@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The meaning of codes, and the version.
+ * The codes, and the version.
  */
 
 #include <postern/error.h>
@@ -66,9 +66,9 @@ static void version(void) {
 
 static const struct tap_case cases[] = {
 	{ "the numbers of the codes do not change", numbers },
-	{ "a code says whether to try again", transient },
+	{ "a code is transient or permanent", transient },
 	{ "every code has a text of its own", texts },
-	{ "a program runs with the version it was built with", version },
+	{ "the version of the library is that of the header", version },
 };
 
 TAP_MAIN(cases)

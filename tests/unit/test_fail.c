@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Filling an error: code, text, and what must never get into a text.
+ * Filling an error: code, text, and characters that a text must never have.
  */
 
 #include "base/fail.h"
@@ -42,7 +42,7 @@ static void malformed(void) {
 }
 
 static void cut_between_characters(void) {
-	/* 1, 2 and 3 bytes of padding put the cut at each place in a "€". */
+	/* 0, 1 and 2 bytes of padding put the cut at each byte of a "€". */
 	for (int pad = 0; pad < 3; pad++) {
 		char euros[1000];
 		struct postern_error error;
@@ -59,7 +59,7 @@ static void cut_between_characters(void) {
 }
 
 static void long_texts(void) {
-	/* Characters that shrink when cleaned must not bring the end near. */
+	/* Characters that become shorter when cleaned must not shorten the text. */
 	char text[4096];
 	struct postern_error error;
 	for (size_t i = 0; i + 2 < sizeof text; i += 2) {
@@ -104,14 +104,14 @@ static void any_bytes(void) {
 
 static const struct tap_case cases[] = {
 	{ "an error gets the code and the text", filled },
-	{ "without a place for it the code is still returned", without_error },
+	{ "without an error struct the code is still returned", without_error },
 	{ "control characters and line breaks do not reach the text", lines },
 	{ "malformed bytes become replacement characters", malformed },
 	{ "a long text is cut between two characters", cut_between_characters },
-	{ "a text of control characters fills the whole room", long_texts },
-	{ "a text may be put into its own error", wrapped },
-	{ "errno is kept", errno_is_kept },
-	{ "whatever goes in, one clean line comes out", any_bytes },
+	{ "a text of control characters fills the error's text", long_texts },
+	{ "the text of an error can be part of its new text", wrapped },
+	{ "errno is not changed", errno_is_kept },
+	{ "any bytes become one clean line", any_bytes },
 };
 
 TAP_MAIN(cases)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The callback kind: what a function of the program gets, and what becomes of
- * what it answers, well-formed or not.
+ * The callback kind: the arguments of a callback, and the handling of its
+ * outcome, valid or not.
  */
 #include <stdlib.h>
 
@@ -13,41 +13,41 @@ static struct {
 	int count;
 	const struct postern_message *message;
 	const struct postern_delivery *delivery;
-	struct postern_outcome seen;
-	struct postern_outcome answer;
-} called;
+	struct postern_outcome initial;
+	struct postern_outcome outcome;
+} last_call;
 
-static void note(void *context, const struct postern_message *message,
+static void record_call(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
-	CHECK(context == &called);
-	called.count++;
-	called.message = message;
-	called.delivery = delivery;
-	called.seen = *outcome;
-	*outcome = called.answer;
+	CHECK(context == &last_call);
+	last_call.count++;
+	last_call.message = message;
+	last_call.delivery = delivery;
+	last_call.initial = *outcome;
+	*outcome = last_call.outcome;
 }
 
-static struct postern_handler *make(bool transactional) {
+static struct postern_handler *make_callback(bool transactional) {
 	struct postern_handler *handler = NULL;
 	struct postern_error error;
-	memset(&called, 0, sizeof called);
-	CHECK_OK(postern__callback_create(note, &called, transactional, &handler,
-					 &error),
+	memset(&last_call, 0, sizeof last_call);
+	CHECK_OK(postern__callback_create(record_call, &last_call, transactional,
+					 &handler, &error),
 			&error);
 	return handler;
 }
 
 static void is_called(void) {
-	struct postern_handler *handler = make(false);
+	struct postern_handler *handler = make_callback(false);
 	struct postern_run run;
 	fake_init(&run, "x", 1);
 	fake_run(handler, &run);
-	CHECK_INT(called.count, 1);
-	CHECK(called.message == &run.message);
-	CHECK(called.delivery == &run.delivery);
-	CHECK_INT(called.seen.kind, POSTERN_DONE);
-	CHECK_STR(called.seen.reason, "");
+	CHECK_INT(last_call.count, 1);
+	CHECK(last_call.message == &run.message);
+	CHECK(last_call.delivery == &run.delivery);
+	CHECK_INT(last_call.initial.kind, POSTERN_DONE);
+	CHECK_STR(last_call.initial.reason, "");
 	CHECK_INT(run.outcome.kind, POSTERN_DONE);
 	handler->ops->destroy(handler);
 }
@@ -56,14 +56,14 @@ static void outcomes_pass(void) {
 	static const enum postern_outcome_kind kinds[] = { POSTERN_DONE,
 		POSTERN_RETRY, POSTERN_RETRY_AFTER, POSTERN_SNOOZE, POSTERN_POISON,
 		POSTERN_DISCARD };
-	struct postern_handler *handler = make(false);
+	struct postern_handler *handler = make_callback(false);
 	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
 		struct postern_run run;
 		fake_init(&run, NULL, 0);
-		called.answer.kind = kinds[i];
-		called.answer.delay_ms = 1234;
-		(void)snprintf(called.answer.reason, sizeof called.answer.reason,
-				"because");
+		last_call.outcome.kind = kinds[i];
+		last_call.outcome.delay_ms = 1234;
+		(void)snprintf(last_call.outcome.reason,
+				sizeof last_call.outcome.reason, "because");
 		fake_run(handler, &run);
 		CHECK_INT(run.outcome.kind, kinds[i]);
 		CHECK_INT(run.outcome.delay_ms, 1234);
@@ -73,11 +73,11 @@ static void outcomes_pass(void) {
 }
 
 static void no_such_kind(void) {
-	struct postern_handler *handler = make(false);
+	struct postern_handler *handler = make_callback(false);
 	struct postern_run run;
 	int number = 42;
 	fake_init(&run, NULL, 0);
-	memcpy(&called.answer.kind, &number, sizeof number);
+	memcpy(&last_call.outcome.kind, &number, sizeof number);
 	fake_run(handler, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
 	CHECK_CONTAINS(run.outcome.reason, "42");
@@ -85,19 +85,19 @@ static void no_such_kind(void) {
 }
 
 static void bad_reason(void) {
-	struct postern_handler *handler = make(false);
+	struct postern_handler *handler = make_callback(false);
 	struct postern_run run;
 	fake_init(&run, NULL, 0);
-	called.answer.kind = POSTERN_POISON;
-	/* No end, not UTF-8. */
-	memset(called.answer.reason, 0xff, sizeof called.answer.reason);
+	last_call.outcome.kind = POSTERN_POISON;
+	/* No zero byte, not UTF-8. */
+	memset(last_call.outcome.reason, 0xff, sizeof last_call.outcome.reason);
 	fake_run(handler, &run);
 	size_t len = strnlen(run.outcome.reason, sizeof run.outcome.reason);
 	CHECK(len > 0 && len <= POSTERN_REASON_LEN_MAX);
 	CHECK(postern__utf8_valid(run.outcome.reason, len));
 
 	fake_init(&run, NULL, 0);
-	(void)snprintf(called.answer.reason, sizeof called.answer.reason,
+	(void)snprintf(last_call.outcome.reason, sizeof last_call.outcome.reason,
 			"a\x1b[2Jb\nc");
 	fake_run(handler, &run);
 	CHECK_STR(run.outcome.reason, "a?[2Jb c");
@@ -105,13 +105,13 @@ static void bad_reason(void) {
 }
 
 static void what_it_is(void) {
-	struct postern_handler *handler = make(true);
+	struct postern_handler *handler = make_callback(true);
 	CHECK_STR(handler->ops->name, "callback");
 	CHECK(handler->ops->in_process);
 	CHECK(!handler->ops->batches);
 	CHECK(handler->transactional);
 	handler->ops->destroy(handler);
-	handler = make(false);
+	handler = make_callback(false);
 	CHECK(!handler->transactional);
 	struct postern_run run;
 	fake_init(&run, NULL, 0);
@@ -129,10 +129,11 @@ static void without_function(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a callback gets message and delivery, and begins as done", is_called },
-	{ "every outcome is passed on as it is", outcomes_pass },
-	{ "an outcome that is none is a retry", no_such_kind },
-	{ "a reason is ended, cut and cleaned", bad_reason },
+	{ "a callback gets message and delivery, and its outcome is done at first",
+			is_called },
+	{ "every outcome is passed on unchanged", outcomes_pass },
+	{ "an invalid outcome is a retry", no_such_kind },
+	{ "a reason is terminated, cut and cleaned", bad_reason },
 	{ "a callback is in process and cannot be cancelled", what_it_is },
 	{ "a callback without a function is refused", without_function },
 };

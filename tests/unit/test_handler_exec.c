@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The exec kind with real programs: the shell, and this program itself, which
- * tells about its surroundings when it is started as `… --child MODE`.
+ * prints its environment when it is started as `… --child MODE`.
  */
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -14,19 +14,19 @@ extern char **environ;
 
 static char self_path[PATH_MAX];
 
-static void tell_args(int argc, char **argv) {
+static void print_args(int argc, char **argv) {
 	for (int i = 0; i < argc; i++) {
 		(void)dprintf(2, "%s|", argv[i]);
 	}
 }
 
-static void tell_env(void) {
+static void print_env(void) {
 	for (char **pair = environ; *pair; pair++) {
 		(void)dprintf(2, "%s|", *pair);
 	}
 }
 
-static void tell_fds(void) {
+static void print_fds(void) {
 	for (int fd = 0; fd < 1024; fd++) {
 		char path[64];
 		char target[64] = "";
@@ -38,8 +38,8 @@ static void tell_fds(void) {
 	}
 }
 
-/* A line of /proc/self/status, as "name:value ". */
-static void tell_status(const char *name) {
+/* Prints a line of /proc/self/status as "name:value ". */
+static void print_status(const char *name) {
 	char line[256];
 	FILE *file = fopen("/proc/self/status", "r");
 	while (file && fgets(line, sizeof line, file)) {
@@ -55,10 +55,11 @@ static void tell_status(const char *name) {
 }
 
 /*
- * How many signals are ignored. The C library keeps two to itself, which
- * posix_spawn() leaves ignored and nobody can reset: under make, say.
+ * The number of ignored signals. The C library reserves two, which
+ * posix_spawn() leaves ignored and a program cannot reset, for example under
+ * make.
  */
-static void tell_ignored(void) {
+static void print_ignored(void) {
 	int count = 0;
 	for (int number = 1; number < NSIG; number++) {
 		struct sigaction action;
@@ -70,7 +71,7 @@ static void tell_ignored(void) {
 	(void)dprintf(2, "ignored:%d ", count);
 }
 
-static void tell_state(void) {
+static void print_state(void) {
 	char cwd[PATH_MAX];
 	struct rlimit core;
 	int death = 0;
@@ -80,21 +81,21 @@ static void tell_state(void) {
 	(void)dprintf(2, "leader:%d cwd:%s umask:%03o core:%d death:%d ",
 			getpid() == getsid(0) && getpid() == getpgrp(),
 			getcwd(cwd, sizeof cwd), mask, core.rlim_max == 0, death);
-	tell_status("SigBlk:");
-	tell_ignored();
-	tell_status("NoNewPrivs:");
+	print_status("SigBlk:");
+	print_ignored();
+	print_status("NoNewPrivs:");
 }
 
-static int be_child(int argc, char **argv) {
+static int child_main(int argc, char **argv) {
 	const char *mode = argv[2];
 	if (strcmp(mode, "args") == 0) {
-		tell_args(argc - 3, argv + 3);
+		print_args(argc - 3, argv + 3);
 	} else if (strcmp(mode, "env") == 0) {
-		tell_env();
+		print_env();
 	} else if (strcmp(mode, "fds") == 0) {
-		tell_fds();
+		print_fds();
 	} else if (strcmp(mode, "state") == 0) {
-		tell_state();
+		print_state();
 	}
 	_exit(1);
 }
@@ -176,10 +177,10 @@ static void reason_is_clean(void) {
 	run_shell("printf 'a\\000b\\033[31m\\377c' >&2; exit 1", &run);
 	CHECK_STR(run.outcome.reason, "a?b?[31m\xef\xbf\xbd"
 								  "c");
-	/* One line, longer than all that is kept. */
+	/* One line, longer than the captured part. */
 	run_shell("head -c 3000000 /dev/zero | tr '\\0' x >&2; exit 1", &run);
 	CHECK_INT(strlen(run.outcome.reason), POSTERN_REASON_LEN_MAX);
-	/* Cut between characters, wherever the kept part begins. */
+	/* Cut between characters, wherever the captured part starts. */
 	run_shell("i=0; while [ $i -lt 9000 ]; do printf '\xe2\x82\xac' >&2; "
 			  "i=$((i+1)); done; exit 1",
 			&run);
@@ -218,7 +219,7 @@ static void not_there(void) {
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
 	CHECK_CONTAINS(run.outcome.reason, path);
 	CHECK_CONTAINS(run.outcome.reason, "No such file");
-	/* It may be installed while the handler waits. */
+	/* The program may be installed later. */
 	struct postern_handler *handler = make((const char *[]){ path }, 1);
 	write_file(path, "#!/bin/sh\nexit 0\n", 17, 0755);
 	fake_init(&run, "", 0);
@@ -255,7 +256,8 @@ static void not_runnable(void) {
 	CHECK(!has_children());
 }
 
-static void refused(const char *const *argv, size_t argc, const char *text) {
+static void check_create_refused(const char *const *argv, size_t argc,
+		const char *text) {
 	struct postern_handler *handler = NULL;
 	struct postern_error error = { 0 };
 	CHECK_INT(postern__exec_create(argv, argc, &handler, &error),
@@ -272,13 +274,16 @@ static void bad_args(void) {
 	for (size_t i = 0; i < sizeof many / sizeof many[0]; i++) {
 		many[i] = "/bin/true";
 	}
-	refused(NULL, 0, "needs a program");
-	refused((const char *[]){ "" }, 1, "needs a program");
-	refused((const char *[]){ "true" }, 1, "absolute path, not 'true'");
-	refused((const char *[]){ "./true" }, 1, "absolute path");
-	refused((const char *[]){ "/bin/true", NULL }, 2, "argument 1");
-	refused(many, POSTERN__EXEC_ARG_COUNT_MAX + 1, "maximum is 64");
-	refused((const char *[]){ "/bin/true", big }, 2, "exceed");
+	check_create_refused(NULL, 0, "needs a program");
+	check_create_refused((const char *[]){ "" }, 1, "needs a program");
+	check_create_refused((const char *[]){ "true" }, 1,
+			"absolute path, not 'true'");
+	check_create_refused((const char *[]){ "./true" }, 1, "absolute path");
+	check_create_refused((const char *[]){ "/bin/true", NULL }, 2,
+			"argument 1");
+	check_create_refused(many, POSTERN__EXEC_ARG_COUNT_MAX + 1,
+			"maximum is 64");
+	check_create_refused((const char *[]){ "/bin/true", big }, 2, "exceed");
 	free(big);
 
 	struct postern_handler *handler = make(many, POSTERN__EXEC_ARG_COUNT_MAX);
@@ -294,8 +299,8 @@ static void untrusted(void) {
 
 	file_path("shared", path);
 	write_file(path, "#!/bin/sh\n", 10, 0757);
-	refused(argv, 1, "world-writable");
-	/* A group may. */
+	check_create_refused(argv, 1, "world-writable");
+	/* Group-writable is allowed. */
 	CHECK(chmod(path, 0775) == 0);
 	struct postern_handler *handler = make(argv, 1);
 	CHECK(chmod(path, 0777) == 0);
@@ -310,11 +315,11 @@ static void untrusted(void) {
 	CHECK(chmod(open_path, 0777) == 0);
 	file_path("open/tool", path);
 	write_file(path, "#!/bin/sh\n", 10, 0755);
-	refused(argv, 1, "directory");
-	/* By a link from a good place it is no better. */
+	check_create_refused(argv, 1, "directory");
+	/* A link from a trusted directory makes no difference. */
 	file_path("link", link_path);
 	CHECK(symlink(path, link_path) == 0);
-	refused((const char *[]){ link_path }, 1, "directory");
+	check_create_refused((const char *[]){ link_path }, 1, "directory");
 	CHECK(chmod(open_path, 01777) == 0);
 	handler = make(argv, 1);
 	handler->ops->destroy(handler);
@@ -326,7 +331,8 @@ static void no_files_left(void) {
 	struct postern_run run;
 	int count = count_fds();
 	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
-	/* Let the run fail at its first file, its second, …, until it has all. */
+	/* Let the run fail at its first file, its second, …, until there are
+	   enough. */
 	for (unsigned more = 0; more < 12; more++) {
 		int lowest = dup(0);
 		(void)close(lowest);
@@ -346,11 +352,11 @@ static void no_files_left(void) {
 		CHECK_INT(run.outcome.delay_ms, POSTERN__TROUBLE_DELAY_MS);
 		CHECK_CONTAINS(run.outcome.reason, "Too many open files");
 	}
-	FAIL("twelve files are not enough");
+	FAIL("a run needs more than twelve files");
 	handler->ops->destroy(handler);
 }
 
-static void status_taken(void) {
+static void status_reaped(void) {
 	struct postern_run run;
 	(void)signal(SIGCHLD, SIG_IGN);
 	run_shell("exit 0", &run);
@@ -393,7 +399,7 @@ static void body_arrives(void) {
 	CHECK_INT(run.outcome.kind, POSTERN_DONE);
 	handler->ops->destroy(handler);
 
-	/* A pipe, not a socket: this can be opened again. */
+	/* A pipe, not a socket: it can be opened again. */
 	handler = make_shell("[ \"$(cat /dev/stdin)\" = hello ]", NULL);
 	fake_init(&run, "hello", 5);
 	fake_run(handler, &run);
@@ -403,11 +409,11 @@ static void body_arrives(void) {
 
 static void body_unread(void) {
 	static const char *const scripts[] = {
-		"exit 0",                        /* gone before we write */
+		"exit 0",                        /* exits before the body is written */
 		"exec <&-; sleep 0.2; exit 0",   /* closed early */
 		"head -c 10 >/dev/null; exit 0", /* closed in the middle */
-		"sleep 0.2; exit 0",             /* open, and never read */
-		"sleep 0.2 & exec <&-; wait $!", /* kept open by another */
+		"sleep 0.2; exit 0",             /* open, but not read */
+		"sleep 0.2 & exec <&-; wait $!", /* kept open by another process */
 	};
 	size_t len = 1024 * 1024;
 	char *body = calloc(1, len);
@@ -467,7 +473,7 @@ static void arguments(void) {
 		"", "*" };
 	struct postern_run run;
 	struct postern_handler *handler = make(argv, 8);
-	first[0] = 'X'; /* it has a copy */
+	first[0] = 'X'; /* the handler has a copy */
 	fake_init(&run, "", 0);
 	fake_run(handler, &run);
 	CHECK_STR(run.outcome.reason, "a b|$HOME|'||*|");
@@ -483,7 +489,7 @@ static void nothing_inherited(void) {
 	run_child("fds", &run);
 	CHECK_STR(run.outcome.reason, "0=pipe 1=/dev/null 2=pipe");
 
-	/* A server may have been started without a stdin and a stdout. */
+	/* A server can be started without a stdin and a stdout. */
 	(void)fflush(stdout);
 	int in = fcntl(0, F_DUPFD_CLOEXEC, 3);
 	int out = fcntl(1, F_DUPFD_CLOEXEC, 3);
@@ -526,7 +532,7 @@ static void state(void) {
 	CHECK_STR(run.outcome.reason,
 			"leader:1 cwd:/ umask:077 core:1 death:9 "
 			"SigBlk:0000000000000000 ignored:0 NoNewPrivs:1");
-	/* And ours is as it was. */
+	/* The signal mask of this process is unchanged. */
 	(void)pthread_sigmask(SIG_SETMASK, &before, &after);
 	CHECK(sigismember(&after, SIGUSR1) && !sigismember(&after, SIGPIPE));
 	(void)signal(SIGINT, SIG_DFL);
@@ -548,25 +554,27 @@ static const struct tap_case cases[] = {
 			exit_codes },
 	{ "the last line of stderr is the reason", reason_is_last_line },
 	{ "a reason is cleaned and cut", reason_is_clean },
-	{ "a program killed by a signal is a retry that names it", signals },
-	{ "a missing program is a retry until it is there", not_there },
+	{ "a program killed by a signal is a retry that names the signal",
+			signals },
+	{ "a missing program is a retry until it exists", not_there },
 	{ "a program that cannot be run is a retry with a reason", not_runnable },
 	{ "bad arguments are refused", bad_args },
-	{ "a program that everyone may change is refused", untrusted },
-	{ "having no files left costs no attempt and leaks none", no_files_left },
-	{ "an exit code that someone else took is a retry", status_taken },
-	{ "a flood on stdout and stderr does no harm", floods },
+	{ "a program that everyone can write is refused", untrusted },
+	{ "a run without free file descriptors counts no attempt and leaks none",
+			no_files_left },
+	{ "an exit code that was reaped elsewhere is a retry", status_reaped },
+	{ "unlimited output on stdout and stderr is read and dropped", floods },
 	{ "the body arrives on stdin byte for byte", body_arrives },
 	{ "a program need not read the body", body_unread },
-	{ "the environment is exactly what is promised", environment },
-	{ "arguments pass as they are, without a shell", arguments },
+	{ "the environment is exactly as documented", environment },
+	{ "arguments are passed unchanged, without a shell", arguments },
 	{ "no open file is inherited", nothing_inherited },
 	{ "session, directory, umask, signals and limits are reset", state },
 };
 
 int main(int argc, char **argv) {
 	if (argc > 2 && strcmp(argv[1], "--child") == 0) {
-		return be_child(argc, argv);
+		return child_main(argc, argv);
 	}
 	if (readlink("/proc/self/exe", self_path, sizeof self_path - 1) < 0) {
 		perror("/proc/self/exe");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The exec kind and programs that do not end by themselves: timeouts, stops,
- * what they leave behind, and a server that dies first.
+ * processes they leave behind, and a server that dies first.
  */
 #include "handler_exec.h"
 
-/* A deadline that leaves the shell time to begin, on a busy machine too. */
+/* A deadline that leaves the shell time to start, even on a busy machine. */
 #define SOON_MS 1000
 
 static void times_out(void) {
@@ -36,7 +36,7 @@ static void too_late(void) {
 	fake_run(handler, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
 	CHECK_CONTAINS(run.outcome.reason, "timed out");
-	/* Past it from the beginning: not even started. */
+	/* The deadline has passed already: the program is not started. */
 	fake_init(&run, "hello", 5);
 	run.deadline_ms = 1;
 	fake_run(handler, &run);
@@ -66,10 +66,10 @@ static void will_not_end(void) {
 	handler->ops->destroy(handler);
 }
 
-static void asks_all(void) {
+static void terminates_group(void) {
 	char path[PATH_MAX];
 	struct postern_run run;
-	/* The shell ends at once, the one it waits for wants to say something. */
+	/* The shell ends at once, the process it waits for prints something. */
 	struct postern_handler *handler = make_shell(
 			"sh -c 'trap \"sleep 0.2; echo goodbye >&2; exit\" TERM; "
 			"echo $$ > \"$0\"; while :; do sleep 0.01; done' \"$0\" & wait",
@@ -101,7 +101,7 @@ static void leftovers(void) {
 static void escaped(void) {
 	char path[PATH_MAX];
 	struct postern_run run;
-	/* It has our pipes, writes all the time, and is in no group of ours. */
+	/* The process has our pipes, writes all the time, and left the group. */
 	struct postern_handler *handler =
 			make_shell("setsid sh -c 'echo $$ > \"$0\"; exec yes >&2' \"$0\" & "
 					   "while ! [ -s \"$0\" ]; do sleep 0.01; done; exit 7",
@@ -114,7 +114,7 @@ static void escaped(void) {
 	(void)kill(read_pid(path), SIGKILL);
 	handler->ops->destroy(handler);
 
-	/* And after a timeout no longer than the grace. */
+	/* After a timeout the run waits no longer than the grace. */
 	handler = make_shell("setsid sleep 30 & echo $! > \"$0\"; sleep 999",
 			file_path("escaped2", path));
 	fake_init(&run, "hello", 5);
@@ -127,7 +127,7 @@ static void escaped(void) {
 	handler->ops->destroy(handler);
 }
 
-/* A run on a thread of its own, to be cancelled from this one. */
+/* A run on a thread of its own, cancelled from this one. */
 struct job {
 	struct postern_handler *handler;
 	struct postern_run run;
@@ -165,7 +165,7 @@ static void cancel_stop(void) {
 		CHECK_INT(job.run.return_count, 1);
 		CHECK_INT(job.run.finish_count, 0);
 		CHECK(!is_alive(pid));
-		/* Too late is no harm. */
+		/* A late cancel has no effect. */
 		handler->ops->cancel(handler, &job.run, POSTERN_CANCEL_TIMEOUT);
 		handler->ops->cancel(handler, &job.run, POSTERN_CANCEL_STOP);
 		handler->ops->destroy(handler);
@@ -241,7 +241,7 @@ static void many_at_once(void) {
 			handlers[2]->ops->cancel(handlers[i % 4], &jobs[i].run,
 					i < 4 ? POSTERN_CANCEL_STOP : POSTERN_CANCEL_TIMEOUT);
 			if (i % 4 == 2) {
-				/* As the engine does it: until it has worked. */
+				/* As the box does: repeated until the run has ended. */
 				while (jobs[i].run.finish_count + jobs[i].run.return_count ==
 						0) {
 					handlers[2]->ops->cancel(handlers[2], &jobs[i].run,
@@ -263,17 +263,18 @@ static void many_at_once(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a timeout ends the program with its grandchildren", times_out },
+	{ "a timeout ends the program and its children", times_out },
 	{ "an exit code after the timeout does not count", too_late },
 	{ "a program that ignores SIGTERM is killed a second later", will_not_end },
-	{ "a whole group is asked to end before it is made to", asks_all },
-	{ "what a program leaves behind in its group is killed", leftovers },
-	{ "a pipe held by a process that escaped does not hang the run", escaped },
-	{ "cancelled by a stop, a run is returned", cancel_stop },
-	{ "cancelled by a timeout, a run is a retry", cancel_timeout },
-	{ "cancelled before it began, a program is not started", cancel_first },
+	{ "the whole group gets SIGTERM before SIGKILL", terminates_group },
+	{ "processes that a program leaves in its group are killed", leftovers },
+	{ "a pipe held by a process outside the group does not block the run",
+			escaped },
+	{ "a run cancelled by a stop is returned", cancel_stop },
+	{ "a run cancelled by a timeout is a retry", cancel_timeout },
+	{ "a run cancelled before its start starts no program", cancel_first },
 	{ "a program does not outlive the server", server_dies },
-	{ "many runs at once leave no file and no child behind", many_at_once },
+	{ "parallel runs leak no file and no child process", many_at_once },
 };
 
 int main(int argc, char **argv) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The sql kind on a database in memory, with this file in the role of the
- * store: it opens the transaction, and owns the connection.
+ * store: it starts the transaction, and owns the connection.
  */
 #include <poll.h>
 #include <sqlite3.h>
@@ -21,7 +21,7 @@ static sqlite3 *open_db(void) {
 	return db;
 }
 
-/* As a store does: all statements first, whoever made them. */
+/* Finalizes all statements first, as a store does. */
 static int close_db(sqlite3 *db) {
 	sqlite3_stmt *stmt;
 	int count = 0;
@@ -33,7 +33,7 @@ static int close_db(sqlite3 *db) {
 	return count;
 }
 
-static void do_sql(sqlite3 *db, const char *sql) {
+static void execute_sql(sqlite3 *db, const char *sql) {
 	char *text = NULL;
 	if (sqlite3_exec(db, sql, NULL, NULL, &text) != SQLITE_OK) {
 		FAIL("%s: %s", sql, text);
@@ -41,8 +41,8 @@ static void do_sql(sqlite3 *db, const char *sql) {
 	sqlite3_free(text);
 }
 
-/* The first column of the first row, as text. */
-static const char *ask(sqlite3 *db, const char *sql) {
+/* Returns the first column of the first row, as text. */
+static const char *query_text(sqlite3 *db, const char *sql) {
 	static char answer[256];
 	sqlite3_stmt *stmt = NULL;
 	CHECK_INT(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
@@ -56,7 +56,7 @@ static const char *ask(sqlite3 *db, const char *sql) {
 	return answer;
 }
 
-static struct postern_handler *make(const char *sql) {
+static struct postern_handler *make_sql(const char *sql) {
 	struct postern_handler *handler = NULL;
 	struct postern_error error = { 0 };
 	if (!CHECK_OK(postern__sql_create(sql, &handler, &error), &error)) {
@@ -65,33 +65,34 @@ static struct postern_handler *make(const char *sql) {
 	return handler;
 }
 
-/* One delivery in a transaction, kept only if it is done. */
-static void deliver(struct postern_handler *handler, sqlite3 *db,
+/* Runs one delivery in a transaction, committed only if it is done. */
+static void run_in_transaction(struct postern_handler *handler, sqlite3 *db,
 		struct postern_run *run) {
 	run->delivery.transaction = db;
-	do_sql(db, "begin immediate");
+	execute_sql(db, "begin immediate");
 	fake_run(handler, run);
 	if (!sqlite3_get_autocommit(db)) {
-		do_sql(db, run->outcome.kind == POSTERN_DONE ? "commit" : "rollback");
+		execute_sql(db,
+				run->outcome.kind == POSTERN_DONE ? "commit" : "rollback");
 	}
-	/* What is not reset would have kept it from ending. */
+	/* A statement that was not reset would keep it open. */
 	CHECK(sqlite3_get_autocommit(db));
 }
 
-/* The same with a handler, a message and a body of their own. */
-static void deliver_once(sqlite3 *db, const char *sql, const void *body,
+/* The same with a new handler, message and body. */
+static void run_new_handler(sqlite3 *db, const char *sql, const void *body,
 		size_t len, struct postern_run *run) {
-	struct postern_handler *handler = make(sql);
+	struct postern_handler *handler = make_sql(sql);
 	fake_init(run, body, len);
 	run->epoch = 1;
-	deliver(handler, db, run);
+	run_in_transaction(handler, db, run);
 	handler->ops->destroy(handler);
 }
 
-static void ends_as(sqlite3 *db, const char *sql, const char *body,
+static void check_outcome(sqlite3 *db, const char *sql, const char *body,
 		enum postern_outcome_kind kind, const char *reason) {
 	struct postern_run run;
-	deliver_once(db, sql, body, strlen(body), &run);
+	run_new_handler(db, sql, body, strlen(body), &run);
 	CHECK_INT(run.outcome.kind, kind);
 	CHECK_CONTAINS(run.outcome.reason, reason);
 }
@@ -106,30 +107,33 @@ static void ends_as(sqlite3 *db, const char *sql, const char *body,
 static void binds_all(void) {
 	sqlite3 *db = open_db();
 	struct postern_run run;
-	struct postern_handler *handler = make(ALL);
+	struct postern_handler *handler = make_sql(ALL);
 	static const struct postern_header headers[] = { { "a", "1" },
 		{ "B", "x\"y" }, { "a", "2" } };
-	do_sql(db, TABLE);
+	execute_sql(db, TABLE);
 	fake_init(&run, "{\"n\": 1}", 8);
 	run.message.id = "it's; drop table t; --";
 	run.message.subject = "s";
 	run.message.time = "2026-01-02T03:04:05Z";
 	run.message.headers = headers;
 	run.message.header_count = 3;
-	deliver(handler, db, &run);
+	run_in_transaction(handler, db, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_DONE);
 	CHECK_STR(run.outcome.reason, "");
-	CHECK_STR(ask(db, "select id from t"), "it's; drop table t; --");
-	CHECK_STR(ask(db, "select source||'/'||type||'/'||subject||'/'||time "
+	CHECK_STR(query_text(db, "select id from t"), "it's; drop table t; --");
+	CHECK_STR(query_text(db,
+					  "select source||'/'||type||'/'||subject||'/'||time "
 					  "from t"),
 			"orders/order.placed/s/2026-01-02T03:04:05Z");
-	CHECK_STR(ask(db, "select body from t"), "{\"n\": 1}");
-	CHECK_STR(ask(db, "select body_json ->> 'n' from t"), "1");
-	CHECK_STR(ask(db, "select hex(body_bytes) from t"), "7B226E223A20317D");
-	CHECK_STR(ask(db, "select headers from t"),
+	CHECK_STR(query_text(db, "select body from t"), "{\"n\": 1}");
+	CHECK_STR(query_text(db, "select body_json ->> 'n' from t"), "1");
+	CHECK_STR(query_text(db, "select hex(body_bytes) from t"),
+			"7B226E223A20317D");
+	CHECK_STR(query_text(db, "select headers from t"),
 			"{\"a\":\"1, 2\",\"B\":\"x\\\"y\"}");
-	CHECK_STR(ask(db, "select attempt from t"), "2");
-	CHECK_STR(ask(db, "select group_concat(x) from (select typeof(id) as x "
+	CHECK_STR(query_text(db, "select attempt from t"), "2");
+	CHECK_STR(query_text(db,
+					  "select group_concat(x) from (select typeof(id) as x "
 					  "from t union all select typeof(time) from t union all "
 					  "select typeof(body) from t union all select "
 					  "typeof(body_json) from t union all select "
@@ -144,13 +148,14 @@ static void binds_all(void) {
 static void binds_absent(void) {
 	sqlite3 *db = open_db();
 	struct postern_run run;
-	do_sql(db, "create table t(subject, time, body, bytes, headers)");
-	deliver_once(db,
+	execute_sql(db, "create table t(subject, time, body, bytes, headers)");
+	run_new_handler(db,
 			"insert into t values (:subject, :time, :body, :body_bytes, "
 			":headers)",
 			NULL, 0, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_DONE);
-	CHECK_STR(ask(db, "select typeof(subject)||typeof(time)||typeof(body)||"
+	CHECK_STR(query_text(db,
+					  "select typeof(subject)||typeof(time)||typeof(body)||"
 					  "typeof(bytes)||length(body)||length(bytes)||headers "
 					  "from t"),
 			"nullnulltextblob00{}");
@@ -160,10 +165,11 @@ static void binds_absent(void) {
 static void binds_bytes(void) {
 	sqlite3 *db = open_db();
 	struct postern_run run;
-	do_sql(db, "create table t(x)");
-	deliver_once(db, "insert into t values (:body_bytes)", "\0\xff\0", 3, &run);
+	execute_sql(db, "create table t(x)");
+	run_new_handler(db, "insert into t values (:body_bytes)", "\0\xff\0", 3,
+			&run);
 	CHECK_INT(run.outcome.kind, POSTERN_DONE);
-	CHECK_STR(ask(db, "select hex(x) from t"), "00FF00");
+	CHECK_STR(query_text(db, "select hex(x) from t"), "00FF00");
 	(void)close_db(db);
 }
 
@@ -183,21 +189,21 @@ static void bad_bodies(void) {
 		{ ":body_json", "{} {}", 5, "not valid JSON" },
 	};
 	sqlite3 *db = open_db();
-	do_sql(db, "create table t(x)");
+	execute_sql(db, "create table t(x)");
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		char sql[128];
 		struct postern_run run;
 		(void)snprintf(sql, sizeof sql,
 				"insert into t values (1); insert into t values (%s)",
 				rows[i].param);
-		deliver_once(db, sql, rows[i].body, rows[i].len, &run);
+		run_new_handler(db, sql, rows[i].body, rows[i].len, &run);
 		CHECK_INT(run.outcome.kind, POSTERN_POISON);
 		CHECK_CONTAINS(run.outcome.reason, rows[i].reason);
 	}
-	CHECK_STR(ask(db, "select count(*) from t"), "0");
-	/* Who does not ask for text may have anything. */
+	CHECK_STR(query_text(db, "select count(*) from t"), "0");
+	/* Without a text parameter any body is accepted. */
 	struct postern_run run;
-	deliver_once(db, "insert into t values (:id)", "\xff", 1, &run);
+	run_new_handler(db, "insert into t values (:id)", "\xff", 1, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_DONE);
 	(void)close_db(db);
 }
@@ -206,47 +212,48 @@ static void several_statements(void) {
 	sqlite3 *db = open_db();
 	struct postern_run run;
 	struct postern_handler *handler =
-			make("create table if not exists t(x, y); -- a comment; with\n"
-				 ";insert into t values (:id, 1);\n"
-				 "select * from t; insert into t values (:type, :attempt) "
-				 "returning x; /* the end */ ;");
+			make_sql("create table if not exists t(x, y); -- a comment; with\n"
+					 ";insert into t values (:id, 1);\n"
+					 "select * from t; insert into t values (:type, :attempt) "
+					 "returning x; /* the end */ ;");
 	for (int i = 0; i < 3; i++) {
 		fake_init(&run, "", 0);
 		run.epoch = 1;
-		deliver(handler, db, &run);
+		run_in_transaction(handler, db, &run);
 		CHECK_INT(run.outcome.kind, POSTERN_DONE);
 	}
-	CHECK_STR(ask(db, "select count(*) from t"), "6");
-	CHECK_STR(ask(db, "select count(*) from t where x = 'order.placed' and "
+	CHECK_STR(query_text(db, "select count(*) from t"), "6");
+	CHECK_STR(query_text(db,
+					  "select count(*) from t where x = 'order.placed' and "
 					  "y = 2"),
 			"3");
 	handler->ops->destroy(handler);
-	/* Prepared once, whatever the number of runs. */
+	/* Prepared once for all runs. */
 	CHECK_INT(close_db(db), 4);
 }
 
 static void all_or_nothing(void) {
 	sqlite3 *db = open_db();
-	do_sql(db, "create table t(x unique)");
-	ends_as(db, "insert into t values (1); insert into t values (1)", "",
+	execute_sql(db, "create table t(x unique)");
+	check_outcome(db, "insert into t values (1); insert into t values (1)", "",
 			POSTERN_RETRY, "statement 2: UNIQUE constraint failed: t.x");
-	CHECK_STR(ask(db, "select count(*) from t"), "0");
+	CHECK_STR(query_text(db, "select count(*) from t"), "0");
 	(void)close_db(db);
 }
 
 static void epochs(void) {
-	struct postern_handler *handler = make("insert into t values (:id)");
+	struct postern_handler *handler = make_sql("insert into t values (:id)");
 	for (uint64_t epoch = 0; epoch < 4; epoch++) {
 		sqlite3 *db = open_db();
-		do_sql(db, "create table t(x)");
+		execute_sql(db, "create table t(x)");
 		for (int i = 0; i < 3; i++) {
 			struct postern_run run;
 			fake_init(&run, "", 0);
 			run.epoch = epoch;
-			deliver(handler, db, &run);
+			run_in_transaction(handler, db, &run);
 			CHECK_INT(run.outcome.kind, POSTERN_DONE);
 		}
-		CHECK_STR(ask(db, "select count(*) from t"), "3");
+		CHECK_STR(query_text(db, "select count(*) from t"), "3");
 		CHECK_INT(close_db(db), 1);
 	}
 	handler->ops->destroy(handler);
@@ -254,25 +261,25 @@ static void epochs(void) {
 
 static void schema_changes(void) {
 	sqlite3 *db = open_db();
-	struct postern_handler *handler = make("insert into t(x) values (:id)");
+	struct postern_handler *handler = make_sql("insert into t(x) values (:id)");
 	struct postern_run run;
-	do_sql(db, "create table t(x)");
+	execute_sql(db, "create table t(x)");
 	for (int i = 0; i < 2; i++) {
 		fake_init(&run, "", 0);
-		deliver(handler, db, &run);
+		run_in_transaction(handler, db, &run);
 		CHECK_INT(run.outcome.kind, POSTERN_DONE);
-		do_sql(db, "alter table t add column y default 5");
-		do_sql(db, "alter table t rename column y to z");
-		do_sql(db, "alter table t drop column z");
+		execute_sql(db, "alter table t add column y default 5");
+		execute_sql(db, "alter table t rename column y to z");
+		execute_sql(db, "alter table t drop column z");
 	}
-	do_sql(db, "drop table t");
+	execute_sql(db, "drop table t");
 	fake_init(&run, "", 0);
-	deliver(handler, db, &run);
+	run_in_transaction(handler, db, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_POISON);
 	CHECK_STR(run.outcome.reason, "no such table: t");
-	do_sql(db, "create table t(x)");
+	execute_sql(db, "create table t(x)");
 	fake_init(&run, "", 0);
-	deliver(handler, db, &run);
+	run_in_transaction(handler, db, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_DONE);
 	handler->ops->destroy(handler);
 	(void)close_db(db);
@@ -280,59 +287,62 @@ static void schema_changes(void) {
 
 static void errors(void) {
 	sqlite3 *db = open_db();
-	do_sql(db, "create table t(x integer primary key, y text not null, "
-			   "z int check (z > 0)) strict");
-	do_sql(db, "create table u(t int references t(x))");
-	do_sql(db, "pragma foreign_keys = on");
-	/* It will not get better. */
-	ends_as(db, "insert nonsense", "", POSTERN_POISON, "syntax error");
-	ends_as(db, "insert into nowhere values (1)", "", POSTERN_POISON,
+	execute_sql(db, "create table t(x integer primary key, y text not null, "
+					"z int check (z > 0)) strict");
+	execute_sql(db, "create table u(t int references t(x))");
+	execute_sql(db, "pragma foreign_keys = on");
+	/* Permanent errors. */
+	check_outcome(db, "insert nonsense", "", POSTERN_POISON, "syntax error");
+	check_outcome(db, "insert into nowhere values (1)", "", POSTERN_POISON,
 			"no such table: nowhere");
-	ends_as(db, "select nofield from t", "", POSTERN_POISON,
+	check_outcome(db, "select nofield from t", "", POSTERN_POISON,
 			"no such column: nofield");
-	ends_as(db, "select nofunction(1)", "", POSTERN_POISON, "no such function");
-	ends_as(db, "insert into t values (1)", "", POSTERN_POISON,
+	check_outcome(db, "select nofunction(1)", "", POSTERN_POISON,
+			"no such function");
+	check_outcome(db, "insert into t values (1)", "", POSTERN_POISON,
 			"3 columns but 1 values");
-	ends_as(db, "select json_extract('{', '$')", "", POSTERN_POISON,
+	check_outcome(db, "select json_extract('{', '$')", "", POSTERN_POISON,
 			"malformed JSON");
-	ends_as(db, "select abs(-9223372036854775808)", "", POSTERN_POISON,
+	check_outcome(db, "select abs(-9223372036854775808)", "", POSTERN_POISON,
 			"integer overflow");
-	ends_as(db, "select length(zeroblob(2000000000))", "", POSTERN_POISON,
+	check_outcome(db, "select length(zeroblob(2000000000))", "", POSTERN_POISON,
 			"too big");
-	ends_as(db, "select 1; selec 2", "", POSTERN_POISON, "statement 2: near");
-	/* It may. */
-	ends_as(db, "insert into t values (1, null, 1)", "", POSTERN_RETRY,
+	check_outcome(db, "select 1; selec 2", "", POSTERN_POISON,
+			"statement 2: near");
+	/* Errors that may pass. */
+	check_outcome(db, "insert into t values (1, null, 1)", "", POSTERN_RETRY,
 			"NOT NULL constraint failed: t.y");
-	ends_as(db, "insert into t values (1, 'a', 0)", "", POSTERN_RETRY,
+	check_outcome(db, "insert into t values (1, 'a', 0)", "", POSTERN_RETRY,
 			"CHECK constraint failed");
-	ends_as(db, "insert into t values (1, x'00', 1)", "", POSTERN_RETRY,
+	check_outcome(db, "insert into t values (1, x'00', 1)", "", POSTERN_RETRY,
 			"cannot store BLOB value in TEXT column");
-	ends_as(db, "insert into u values (5)", "", POSTERN_RETRY,
+	check_outcome(db, "insert into u values (5)", "", POSTERN_RETRY,
 			"FOREIGN KEY constraint failed");
-	/* And it works. */
-	ends_as(db, "insert into t values (1, 'a', 1)", "", POSTERN_DONE, "");
+	/* Success. */
+	check_outcome(db, "insert into t values (1, 'a', 1)", "", POSTERN_DONE, "");
 	(void)close_db(db);
 }
 
-static void trouble(const struct postern_run *run, const char *reason) {
+static void check_unavailable(const struct postern_run *run,
+		const char *reason) {
 	CHECK_INT(run->outcome.kind, POSTERN_SNOOZE);
 	CHECK_INT(run->outcome.delay_ms, POSTERN__TROUBLE_DELAY_MS);
 	CHECK_CONTAINS(run->outcome.reason, reason);
 }
 
-static void store_trouble(void) {
+static void store_unavailable(void) {
 	sqlite3 *db = open_db();
 	struct postern_run run;
-	do_sql(db, "create table t(x)");
-	do_sql(db, "pragma max_page_count = 5");
-	deliver_once(db, "insert into t values (zeroblob(100000))", "", 0, &run);
-	trouble(&run, "store unavailable: database or disk is full");
-	struct postern_handler *handler = make("insert into t values (1)");
+	execute_sql(db, "create table t(x)");
+	execute_sql(db, "pragma max_page_count = 5");
+	run_new_handler(db, "insert into t values (zeroblob(100000))", "", 0, &run);
+	check_unavailable(&run, "store unavailable: database or disk is full");
+	struct postern_handler *handler = make_sql("insert into t values (1)");
 	fake_init(&run, "", 0);
 	run.delivery.transaction = db;
-	do_sql(db, "begin; pragma query_only = on");
+	execute_sql(db, "begin; pragma query_only = on");
 	fake_run(handler, &run);
-	trouble(&run, "readonly");
+	check_unavailable(&run, "readonly");
 	handler->ops->destroy(handler);
 	(void)close_db(db);
 }
@@ -341,19 +351,19 @@ static void locked(void) {
 	sqlite3 *db = open_db();
 	sqlite3_stmt *stmt = NULL;
 	struct postern_run run;
-	do_sql(db, "create table t(x); insert into t values (1), (2)");
+	execute_sql(db, "create table t(x); insert into t values (1), (2)");
 	CHECK_INT(sqlite3_prepare_v2(db, "select * from t", -1, &stmt, NULL),
 			SQLITE_OK);
 	CHECK_INT(sqlite3_step(stmt), SQLITE_ROW);
-	struct postern_handler *handler = make("drop table t");
+	struct postern_handler *handler = make_sql("drop table t");
 	fake_init(&run, "", 0);
 	run.delivery.transaction = db;
-	do_sql(db, "begin");
+	execute_sql(db, "begin");
 	fake_run(handler, &run);
-	trouble(&run, "store unavailable: database table is locked");
+	check_unavailable(&run, "store unavailable: database table is locked");
 	handler->ops->destroy(handler);
 	(void)sqlite3_finalize(stmt);
-	do_sql(db, "rollback");
+	execute_sql(db, "rollback");
 	(void)close_db(db);
 }
 
@@ -361,33 +371,33 @@ static void locked(void) {
 	"with recursive c(x) as (select 1 union all select x + 1 from c) " \
 	"select count(*) from c"
 
-/* Takes more steps than there are between two looks at the clock. */
+/* More steps than between two checks of the deadline. */
 #define LONG                                                           \
 	"with recursive c(x) as (select 10 union all select x + 1 from c " \
 	"where x < 50009) select x from c"
 
 static void times_out(void) {
 	sqlite3 *db = open_db();
-	struct postern_handler *handler = make(ENDLESS);
+	struct postern_handler *handler = make_sql(ENDLESS);
 	struct postern_run run;
 	fake_init(&run, "", 0);
 	run.deadline_ms = fake_now_ms() + 50;
-	deliver(handler, db, &run);
+	run_in_transaction(handler, db, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
 	CHECK_STR(run.outcome.reason, "timed out");
 	CHECK(fake_now_ms() >= run.deadline_ms);
 	handler->ops->destroy(handler);
 
-	/* Between two statements, however short they are. */
-	do_sql(db, "create table t(x)");
-	handler = make("insert into t values (1); insert into t values (2)");
+	/* The deadline is checked between two statements, however short. */
+	execute_sql(db, "create table t(x)");
+	handler = make_sql("insert into t values (1); insert into t values (2)");
 	fake_init(&run, "", 0);
 	run.deadline_ms = 1;
-	deliver(handler, db, &run);
+	run_in_transaction(handler, db, &run);
 	CHECK_STR(run.outcome.reason, "timed out");
-	CHECK_STR(ask(db, "select count(*) from t"), "0");
-	/* The progress handler is gone. */
-	CHECK_STR(ask(db, "select count(*) from (" LONG ")"), "50000");
+	CHECK_STR(query_text(db, "select count(*) from t"), "0");
+	/* The progress handler was removed. */
+	CHECK_STR(query_text(db, "select count(*) from (" LONG ")"), "50000");
 	handler->ops->destroy(handler);
 	(void)close_db(db);
 }
@@ -406,12 +416,12 @@ static void *job_main(void *context) {
 
 static void cancel_timeout(void) {
 	sqlite3 *db = open_db();
-	struct job job = { .handler = make(ENDLESS) };
+	struct job job = { .handler = make_sql(ENDLESS) };
 	fake_init(&job.run, "", 0);
 	job.run.delivery.transaction = db;
-	do_sql(db, "begin");
+	execute_sql(db, "begin");
 	CHECK(pthread_create(&job.thread, NULL, job_main, &job) == 0);
-	/* The first may come before the run has begun. */
+	/* The first cancel may come before the run has started. */
 	while (job.run.finish_count == 0) {
 		job.handler->ops->cancel(job.handler, &job.run, POSTERN_CANCEL_TIMEOUT);
 		(void)poll(NULL, 0, 1);
@@ -425,7 +435,7 @@ static void cancel_timeout(void) {
 	(void)close_db(db);
 }
 
-/* SQL functions that cancel the run they are called in, and count. */
+/* SQL functions that cancel the run they are called in, and that count. */
 static struct job *stopped_job;
 static int passed_count;
 
@@ -435,7 +445,7 @@ static void sql_stop(sqlite3_context *context, int count,
 	(void)values;
 	stopped_job->handler->ops->cancel(stopped_job->handler, &stopped_job->run,
 			POSTERN_CANCEL_STOP);
-	/* The first reason stands. */
+	/* The first cancel decides. */
 	stopped_job->handler->ops->cancel(stopped_job->handler, &stopped_job->run,
 			POSTERN_CANCEL_TIMEOUT);
 	sqlite3_result_int(context, 1);
@@ -451,46 +461,47 @@ static void sql_pass(sqlite3_context *context, int count,
 
 static void cancel_stop(void) {
 	sqlite3 *db = open_db();
-	struct job job = { .handler = make("insert into t select stop() union all "
-									   "select x from (" LONG ") union all "
-									   "select pass(); "
-									   "insert into t select pass()") };
+	struct job job = { .handler =
+							   make_sql("insert into t select stop() union all "
+										"select x from (" LONG ") union all "
+										"select pass(); "
+										"insert into t select pass()") };
 	stopped_job = &job;
 	passed_count = 0;
 	(void)sqlite3_create_function(db, "stop", 0, SQLITE_UTF8, NULL, sql_stop,
 			NULL, NULL);
 	(void)sqlite3_create_function(db, "pass", 0, SQLITE_UTF8, NULL, sql_pass,
 			NULL, NULL);
-	do_sql(db, "create table t(x); insert into t values (7)");
+	execute_sql(db, "create table t(x); insert into t values (7)");
 	fake_init(&job.run, "", 0);
 	job.run.delivery.transaction = db;
-	do_sql(db, "begin; insert into t values (8)");
+	execute_sql(db, "begin; insert into t values (8)");
 	fake_run(job.handler, &job.run);
 	CHECK_INT(job.run.outcome.kind, POSTERN_SNOOZE);
 	CHECK_INT(job.run.outcome.delay_ms, 0);
 	CHECK_STR(job.run.outcome.reason, "stopped");
 	CHECK_INT(passed_count, 1);
-	/* The transaction lives, with what others wrote in it. */
+	/* The transaction is still open, with the writes of others. */
 	CHECK(!sqlite3_get_autocommit(db));
-	CHECK_STR(ask(db, "select count(*) from t where x = 8"), "1");
+	CHECK_STR(query_text(db, "select count(*) from t where x = 8"), "1");
 	job.handler->ops->destroy(job.handler);
 	(void)close_db(db);
 }
 
 static void cancel_first(void) {
 	sqlite3 *db = open_db();
-	struct postern_handler *handler = make("insert into t values (1)");
+	struct postern_handler *handler = make_sql("insert into t values (1)");
 	struct postern_run run;
-	do_sql(db, "create table t(x)");
+	execute_sql(db, "create table t(x)");
 	fake_init(&run, "", 0);
 	handler->ops->cancel(handler, &run, POSTERN_CANCEL_STOP);
-	deliver(handler, db, &run);
+	run_in_transaction(handler, db, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_SNOOZE);
-	CHECK_STR(ask(db, "select count(*) from t"), "0");
-	/* Late, from a run before: the deadline is looked at, not the word. */
+	CHECK_STR(query_text(db, "select count(*) from t"), "0");
+	/* A late cancel of an earlier run: the deadline decides. */
 	fake_init(&run, "", 0);
 	handler->ops->cancel(handler, &run, POSTERN_CANCEL_TIMEOUT);
-	deliver(handler, db, &run);
+	run_in_transaction(handler, db, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_DONE);
 	handler->ops->destroy(handler);
 	(void)close_db(db);
@@ -498,7 +509,7 @@ static void cancel_first(void) {
 
 static void interrupted_store(void) {
 	sqlite3 *db = open_db();
-	struct job job = { .handler = make(ENDLESS) };
+	struct job job = { .handler = make_sql(ENDLESS) };
 	fake_init(&job.run, "", 0);
 	job.run.delivery.transaction = db;
 	CHECK(pthread_create(&job.thread, NULL, job_main, &job) == 0);
@@ -516,18 +527,19 @@ static void interrupted_store(void) {
 static void ends_transaction(void) {
 	sqlite3 *db = open_db();
 	struct postern_run run;
-	do_sql(db, "create table t(x unique on conflict rollback)");
-	/* The table says so, which no reader of the SQL can see. */
-	deliver_once(db, "insert into t values (1); insert into t values (1)", "",
-			0, &run);
+	execute_sql(db, "create table t(x unique on conflict rollback)");
+	/* The table's definition rolls back, which a check of the SQL cannot
+	   see. */
+	run_new_handler(db, "insert into t values (1); insert into t values (1)",
+			"", 0, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_RETRY);
 	CHECK_CONTAINS(run.outcome.reason, "UNIQUE constraint failed");
-	CHECK_STR(ask(db, "select count(*) from t"), "0");
+	CHECK_STR(query_text(db, "select count(*) from t"), "0");
 
-	struct postern_handler *handler = make("select 1");
+	struct postern_handler *handler = make_sql("select 1");
 	fake_init(&run, "", 0);
 	run.delivery.transaction = db;
-	/* As if a statement had ended it: there is none. */
+	/* There is no transaction, as if a statement had ended it. */
 	fake_run(handler, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_POISON);
 	CHECK_CONTAINS(run.outcome.reason, "ended the transaction");
@@ -537,27 +549,28 @@ static void ends_transaction(void) {
 
 static void savepoints(void) {
 	sqlite3 *db = open_db();
-	struct postern_handler *handler = make("insert into t values (:id)");
+	struct postern_handler *handler = make_sql("insert into t values (:id)");
 	struct postern_run run;
-	do_sql(db, "create table t(x unique); begin immediate");
+	execute_sql(db, "create table t(x unique); begin immediate");
 	for (int i = 0; i < 4; i++) {
 		static const char *const ids[] = { "a", "a", "b", "c" };
-		do_sql(db, "savepoint unit");
+		execute_sql(db, "savepoint unit");
 		fake_init(&run, "", 0);
 		run.message.id = ids[i];
 		run.delivery.transaction = db;
 		fake_run(handler, &run);
 		CHECK_INT(run.outcome.kind, i == 1 ? POSTERN_RETRY : POSTERN_DONE);
-		do_sql(db, i == 1 ? "rollback to unit; release unit" : "release unit");
+		execute_sql(db,
+				i == 1 ? "rollback to unit; release unit" : "release unit");
 	}
-	do_sql(db, "commit");
-	CHECK_STR(ask(db, "select group_concat(x) from t"), "a,b,c");
+	execute_sql(db, "commit");
+	CHECK_STR(query_text(db, "select group_concat(x) from t"), "a,b,c");
 	handler->ops->destroy(handler);
 	(void)close_db(db);
 }
 
 static void what_it_is(void) {
-	struct postern_handler *handler = make("select 1");
+	struct postern_handler *handler = make_sql("select 1");
 	struct postern_error error;
 	CHECK_STR(handler->ops->name, "sql");
 	CHECK(handler->transactional);
@@ -572,15 +585,15 @@ static void what_it_is(void) {
 }
 
 static void without_memory_for_bindings(void) {
-	/* A cleared statement holds no message that is gone: under ASan. */
+	/* A cleared statement has no pointer to a freed message: with ASan. */
 	sqlite3 *db = open_db();
-	struct postern_handler *handler = make("insert into t values (:body)");
-	do_sql(db, "create table t(x)");
+	struct postern_handler *handler = make_sql("insert into t values (:body)");
+	execute_sql(db, "create table t(x)");
 	for (int i = 0; i < 2; i++) {
 		char *body = strdup("body");
 		struct postern_run run;
 		fake_init(&run, body, 4);
-		deliver(handler, db, &run);
+		run_in_transaction(handler, db, &run);
 		free(body);
 		sqlite3_stmt *stmt = sqlite3_next_stmt(db, NULL);
 		char *sql = sqlite3_expanded_sql(stmt);
@@ -592,26 +605,28 @@ static void without_memory_for_bindings(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a sql handler is transactional and shares commits", what_it_is },
-	{ "every parameter is bound as what it is", binds_all },
-	{ "what is absent is NULL, an empty body is empty", binds_absent },
-	{ ":body_bytes takes any bytes", binds_bytes },
-	{ "a body that is not what a parameter needs is poison", bad_bodies },
-	{ "several statements run in order, and rows are ignored",
+	{ "a sql handler is transactional and can be batched", what_it_is },
+	{ "every parameter is bound with its type", binds_all },
+	{ "an absent attribute is NULL, an empty body is empty", binds_absent },
+	{ ":body_bytes accepts any bytes", binds_bytes },
+	{ "a body that a parameter cannot represent is poison", bad_bodies },
+	{ "several statements run in order, and their rows are ignored",
 			several_statements },
-	{ "a statement that fails leaves nothing of those before", all_or_nothing },
-	{ "a new epoch prepares anew and leaves the dead alone", epochs },
-	{ "a changed schema is noticed", schema_changes },
-	{ "errors that will stay are poison, broken constraints a retry", errors },
-	{ "an error of the store spends no attempt", store_trouble },
-	{ "a locked table spends no attempt", locked },
-	{ "past the deadline the SQL is interrupted", times_out },
-	{ "cancelled by a timeout, a statement is interrupted", cancel_timeout },
-	{ "cancelled by a stop, no further statement is begun", cancel_stop },
-	{ "stopped before it began, nothing is run", cancel_first },
+	{ "a failed statement rolls back those before it", all_or_nothing },
+	{ "a new epoch prepares the statements again and frees no old ones",
+			epochs },
+	{ "a changed schema is detected", schema_changes },
+	{ "permanent errors are poison, violated constraints a retry", errors },
+	{ "an unavailable store does not count as an attempt", store_unavailable },
+	{ "a locked table does not count as an attempt", locked },
+	{ "SQL is interrupted after the deadline", times_out },
+	{ "a statement cancelled by a timeout is interrupted", cancel_timeout },
+	{ "a run cancelled by a stop starts no further statement", cancel_stop },
+	{ "a run stopped before its start runs nothing", cancel_first },
 	{ "an interrupt of the store counts as a timeout", interrupted_store },
 	{ "a transaction that was rolled back is detected", ends_transaction },
-	{ "a failed delivery spares the others in its commit", savepoints },
+	{ "a failed delivery does not affect the others in its transaction",
+			savepoints },
 	{ "no binding outlives its run", without_memory_for_bindings },
 };
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reading SQL: what is a token in which dialect, and what a handler may not
- * contain.
+ * Parsing SQL: the tokens of each dialect, and what a handler must not contain.
  */
 #include <stdlib.h>
 
@@ -12,8 +11,9 @@
 #define SQLITE POSTERN__SQL_SQLITE
 #define POSTGRES POSTERN__SQL_POSTGRES
 
-/* A text's tokens, one letter for each and the text of parameters. */
-static const char *shape(const char *sql, enum postern__sql_dialect dialect) {
+/* The tokens of a text, one letter for each, and the text of parameters. */
+static const char *token_letters(const char *sql,
+		enum postern__sql_dialect dialect) {
 	static const char letters[] = {
 		[POSTERN__SQL_WORD] = 'w',
 		[POSTERN__SQL_PARAM] = 'p',
@@ -46,7 +46,7 @@ static const char *shape(const char *sql, enum postern__sql_dialect dialect) {
 static void tokens_of_both(void) {
 	static const struct {
 		const char *sql;
-		const char *shape;
+		const char *letters;
 	} rows[] = {
 		{ "", "" },
 		{ " \t\r\n\f", "" },
@@ -78,8 +78,8 @@ static void tokens_of_both(void) {
 		{ "\xc3\xa9t\xc3\xa9 :id\xc3\xa9", "wp:id\xc3\xa9" },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		CHECK_STR(shape(rows[i].sql, SQLITE), rows[i].shape);
-		CHECK_STR(shape(rows[i].sql, POSTGRES), rows[i].shape);
+		CHECK_STR(token_letters(rows[i].sql, SQLITE), rows[i].letters);
+		CHECK_STR(token_letters(rows[i].sql, POSTGRES), rows[i].letters);
 	}
 }
 
@@ -115,12 +115,12 @@ static void tokens_of_each(void) {
 		{ "-- x\r:id", "", "p:id" },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		CHECK_STR(shape(rows[i].sql, SQLITE), rows[i].sqlite);
-		CHECK_STR(shape(rows[i].sql, POSTGRES), rows[i].postgres);
+		CHECK_STR(token_letters(rows[i].sql, SQLITE), rows[i].sqlite);
+		CHECK_STR(token_letters(rows[i].sql, POSTGRES), rows[i].postgres);
 	}
 }
 
-static void accepted(const char *sql, enum postern__sql_dialect dialect,
+static void check_accepted(const char *sql, enum postern__sql_dialect dialect,
 		size_t expected) {
 	struct postern_error error = { 0 };
 	size_t count = 99;
@@ -128,8 +128,8 @@ static void accepted(const char *sql, enum postern__sql_dialect dialect,
 	CHECK_INT(count, expected);
 }
 
-static void refused_by(enum postern__sql_dialect dialect, const char *sql,
-		const char *text) {
+static void check_sql_refused(enum postern__sql_dialect dialect,
+		const char *sql, const char *text) {
 	struct postern_error error = { 0 };
 	size_t count = 99;
 	CHECK_INT(postern__sql_check(sql, dialect, &count, &error),
@@ -138,61 +138,66 @@ static void refused_by(enum postern__sql_dialect dialect, const char *sql,
 	CHECK_INT(count, 99);
 }
 
-static void refused(const char *sql, const char *text) {
-	refused_by(SQLITE, sql, text);
+static void check_sqlite_refused(const char *sql, const char *text) {
+	check_sql_refused(SQLITE, sql, text);
 }
 
 static void good_sql(void) {
-	accepted("insert into t values (:id, :source, :type, :subject, :time, "
-			 ":body, :body_json, :body_bytes, :headers, :attempt)",
+	check_accepted("insert into t values (:id, :source, :type, :subject, "
+				   ":time, "
+				   ":body, :body_json, :body_bytes, :headers, :attempt)",
 			SQLITE, 1);
-	accepted("-- why\n;;insert into t values (1);\n/**/ delete from t; -- x",
+	check_accepted("-- why\n;;insert into t values (1);\n/**/ delete from t; "
+				   "-- x",
 			SQLITE, 2);
-	accepted("select 'commit'; select \"begin\" from [pragma]", SQLITE, 2);
-	accepted("select case when 1 then 2 end", SQLITE, 1);
-	accepted("create table if not exists t(x); replace into t values (1)",
+	check_accepted("select 'commit'; select \"begin\" from [pragma]", SQLITE,
+			2);
+	check_accepted("select case when 1 then 2 end", SQLITE, 1);
+	check_accepted("create table if not exists t(x); replace into t values (1)",
 			SQLITE, 2);
-	accepted("with x as (select 1) insert or ignore into t select * from x",
+	check_accepted("with x as (select 1) insert or ignore into t select * from "
+				   "x",
 			SQLITE, 1);
-	accepted("insert into t(rollback) values (1)", SQLITE, 1);
-	accepted("insert into t values ((:body_json ->> 'amount')::numeric, "
-			 ":subject::text, $$it's; commit; $$)",
+	check_accepted("insert into t(rollback) values (1)", SQLITE, 1);
+	check_accepted("insert into t values ((:body_json ->> 'amount')::numeric, "
+				   ":subject::text, $$it's; commit; $$)",
 			POSTGRES, 1);
 	char many[POSTERN__SQL_STATEMENT_COUNT_MAX * 9 + 1] = "";
 	for (size_t i = 0; i < POSTERN__SQL_STATEMENT_COUNT_MAX; i++) {
 		memcpy(many + 9 * i, "select 1;", 9);
 	}
-	accepted(many, SQLITE, POSTERN__SQL_STATEMENT_COUNT_MAX);
+	check_accepted(many, SQLITE, POSTERN__SQL_STATEMENT_COUNT_MAX);
 }
 
 static void empty_sql(void) {
-	refused("", "no statement");
-	refused(" ;\n;; ", "no statement");
-	refused("-- select 1", "no statement");
-	refused("/* select 1 */ ;", "no statement");
-	refused("\xef\xbb\xbf", "no statement");
+	check_sqlite_refused("", "no statement");
+	check_sqlite_refused(" ;\n;; ", "no statement");
+	check_sqlite_refused("-- select 1", "no statement");
+	check_sqlite_refused("/* select 1 */ ;", "no statement");
+	check_sqlite_refused("\xef\xbb\xbf", "no statement");
 }
 
 static void unknown_params(void) {
-	refused("select :bdy", "line 1: unknown parameter ':bdy' (did you mean "
-						   "':body'?)");
-	refused("select 1,\n  :body_jsn", "line 2");
-	refused("select :body_jsn", "did you mean ':body_json'?");
-	refused("select :ID", "did you mean ':id'?");
-	refused("select :password", "there are :id :source");
-	refused("select :idx", "did you mean ':id'?");
-	refused("select ?", "parameters are written :name, not '?'");
-	refused("select ?1", "not '?1'");
-	refused("select @id", "not '@id'");
-	refused("select $id", "not '$id'");
-	refused("select $$; commit; select $$", "not '$$'");
-	refused("select :id::text", "'::' is a cast of PostgreSQL");
-	refused("select x::text", "'::' is a cast of PostgreSQL");
-	refused("select :id(x)", "unexpected '(' after ':id'");
+	check_sqlite_refused("select :bdy",
+			"line 1: unknown parameter ':bdy' (did you mean "
+			"':body'?)");
+	check_sqlite_refused("select 1,\n  :body_jsn", "line 2");
+	check_sqlite_refused("select :body_jsn", "did you mean ':body_json'?");
+	check_sqlite_refused("select :ID", "did you mean ':id'?");
+	check_sqlite_refused("select :password", "there are :id :source");
+	check_sqlite_refused("select :idx", "did you mean ':id'?");
+	check_sqlite_refused("select ?", "parameters are written :name, not '?'");
+	check_sqlite_refused("select ?1", "not '?1'");
+	check_sqlite_refused("select @id", "not '@id'");
+	check_sqlite_refused("select $id", "not '$id'");
+	check_sqlite_refused("select $$; commit; select $$", "not '$$'");
+	check_sqlite_refused("select :id::text", "'::' is a cast of PostgreSQL");
+	check_sqlite_refused("select x::text", "'::' is a cast of PostgreSQL");
+	check_sqlite_refused("select :id(x)", "unexpected '(' after ':id'");
 	char name[400] = "select :";
 	memset(name + 8, 'a', sizeof name - 9);
 	name[sizeof name - 1] = '\0';
-	refused(name, "unknown parameter ':aaaa");
+	check_sqlite_refused(name, "unknown parameter ':aaaa");
 }
 
 static void hostile_statements(void) {
@@ -201,20 +206,22 @@ static void hostile_statements(void) {
 		"pragma user_version = 1", "vacuum", "abort", "start transaction" };
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
 		char sql[128];
-		refused(words[i], "is not allowed in a handler");
+		check_sqlite_refused(words[i], "is not allowed in a handler");
 		(void)snprintf(sql, sizeof sql, "select ';' -- ;\n; /* */ %s;",
 				words[i]);
-		refused(sql, "line 2");
-		refused(sql, "is not allowed in a handler");
+		check_sqlite_refused(sql, "line 2");
+		check_sqlite_refused(sql, "is not allowed in a handler");
 		(void)snprintf(sql, sizeof sql, "\xef\xbb\xbf%s", words[i]);
-		refused(sql, "is not allowed in a handler");
+		check_sqlite_refused(sql, "is not allowed in a handler");
 	}
-	refused("insert or rollback into t values (1)", "or rollback");
-	refused("update OR/**/ROLLBACK t set x = 1", "or rollback");
-	refused("select 1; PREPARE transaction 'x'", "prepare transaction");
-	refused("create temp table x(y)", "create temp");
-	refused("CREATE TEMPORARY VIEW x as select 1", "create TEMPORARY");
-	refused("create trigger x after insert on t begin commit; end",
+	check_sqlite_refused("insert or rollback into t values (1)", "or rollback");
+	check_sqlite_refused("update OR/**/ROLLBACK t set x = 1", "or rollback");
+	check_sqlite_refused("select 1; PREPARE transaction 'x'",
+			"prepare transaction");
+	check_sqlite_refused("create temp table x(y)", "create temp");
+	check_sqlite_refused("CREATE TEMPORARY VIEW x as select 1",
+			"create TEMPORARY");
+	check_sqlite_refused("create trigger x after insert on t begin commit; end",
 			"create trigger");
 	static const char *const made[] = { "or replace trigger x",
 		"constraint trigger x", "or/**/replace temp view x", "global temp x",
@@ -222,10 +229,11 @@ static void hostile_statements(void) {
 	for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
 		char sql[128];
 		(void)snprintf(sql, sizeof sql, "select 1; create\n%s", made[i]);
-		refused_by(POSTGRES, sql, "line 2: create t");
-		refused_by(SQLITE, sql, "line 2: create t");
+		check_sql_refused(POSTGRES, sql, "line 2: create t");
+		check_sql_refused(SQLITE, sql, "line 2: create t");
 	}
-	accepted("create table trigger_log(temp int, local int)", POSTGRES, 1);
+	check_accepted("create table trigger_log(temp int, local int)", POSTGRES,
+			1);
 	static const char *const set[] = { "transaction read only",
 		"/**/LOCAL Transaction isolation level serializable",
 		"session transaction deferrable", "transaction_read_only = on",
@@ -233,13 +241,14 @@ static void hostile_statements(void) {
 	for (size_t i = 0; i < sizeof set / sizeof set[0]; i++) {
 		char sql[128];
 		(void)snprintf(sql, sizeof sql, "select 1; ; set\n%s", set[i]);
-		refused_by(POSTGRES, sql, "line 2: set transaction");
+		check_sql_refused(POSTGRES, sql, "line 2: set transaction");
 	}
-	refused_by(POSTGRES, "set session characteristics as transaction read only",
+	check_sql_refused(POSTGRES,
+			"set session characteristics as transaction read only",
 			"line 1: set session characteristics is not allowed");
-	accepted("update t set transaction = 1", POSTGRES, 1);
-	accepted("set local role transaction; set constraints all deferred;"
-			 "set local search_path = local, transaction",
+	check_accepted("update t set transaction = 1", POSTGRES, 1);
+	check_accepted("set local role transaction; set constraints all deferred;"
+				   "set local search_path = local, transaction",
 			POSTGRES, 3);
 }
 
@@ -250,30 +259,34 @@ static void routines(void) {
 							   " insert into t values (a);;\n"
 							   " select a; end";
 	char sql[sizeof body + 64];
-	accepted(body, POSTGRES, 1);
+	check_accepted(body, POSTGRES, 1);
 	(void)snprintf(sql, sizeof sql, "%s; select 1", body);
-	accepted(sql, POSTGRES, 2);
+	check_accepted(sql, POSTGRES, 2);
 	(void)snprintf(sql, sizeof sql, "%s;\nend", body);
-	refused_by(POSTGRES, sql, "line 6: end is not allowed");
+	check_sql_refused(POSTGRES, sql, "line 6: end is not allowed");
 	(void)snprintf(sql, sizeof sql, "%s; begin", body);
-	refused_by(POSTGRES, sql, "line 5: begin is not allowed");
-	/* Only there. */
-	refused_by(SQLITE, body, "end is not allowed");
-	refused_by(POSTGRES, "select 1; begin atomic; end", "begin is not allowed");
-	refused_by(POSTGRES, "create table begin (atomic int); commit",
+	check_sql_refused(POSTGRES, sql, "line 5: begin is not allowed");
+	/* Only in a routine, and only for PostgreSQL. */
+	check_sql_refused(SQLITE, body, "end is not allowed");
+	check_sql_refused(POSTGRES, "select 1; begin atomic; end",
+			"begin is not allowed");
+	check_sql_refused(POSTGRES, "create table begin (atomic int); commit",
 			"commit is not allowed");
-	refused_by(POSTGRES, "create view v as select begin atomic; commit; end",
+	check_sql_refused(POSTGRES,
+			"create view v as select begin atomic; commit; end",
 			"commit is not allowed");
-	accepted("create procedure p() begin atomic end; select 1", POSTGRES, 2);
-	accepted("create function f() returns int return 1; select 1", POSTGRES, 2);
+	check_accepted("create procedure p() begin atomic end; select 1", POSTGRES,
+			2);
+	check_accepted("create function f() returns int return 1; select 1",
+			POSTGRES, 2);
 }
 
 static void broken_text(void) {
-	refused("select 'x", "unterminated '");
-	refused("select\n\n\"x", "line 3");
-	refused("select 1 /* x", "unterminated /*");
-	refused("select [x", "unterminated [");
-	refused("select '\xff'", "not valid UTF-8");
+	check_sqlite_refused("select 'x", "unterminated '");
+	check_sqlite_refused("select\n\n\"x", "line 3");
+	check_sqlite_refused("select 1 /* x", "unterminated /*");
+	check_sqlite_refused("select [x", "unterminated [");
+	check_sqlite_refused("select '\xff'", "not valid UTF-8");
 }
 
 static void limits(void) {
@@ -281,17 +294,17 @@ static void limits(void) {
 	memset(sql, ' ', POSTERN__SQL_LEN_MAX + 1);
 	memcpy(sql, "select 1", 8);
 	sql[POSTERN__SQL_LEN_MAX] = '\0';
-	accepted(sql, SQLITE, 1);
+	check_accepted(sql, SQLITE, 1);
 	sql[POSTERN__SQL_LEN_MAX] = ' ';
 	sql[POSTERN__SQL_LEN_MAX + 1] = '\0';
-	refused(sql, "exceeds 65536 bytes");
+	check_sqlite_refused(sql, "exceeds 65536 bytes");
 	free(sql);
 
 	char many[(POSTERN__SQL_STATEMENT_COUNT_MAX + 1) * 9 + 1] = "";
 	for (size_t i = 0; i < POSTERN__SQL_STATEMENT_COUNT_MAX + 1; i++) {
 		memcpy(many + 9 * i, "select 1;", 9);
 	}
-	refused(many, "33 statements; the maximum is 32");
+	check_sqlite_refused(many, "33 statements; the maximum is 32");
 }
 
 static void random_text(void) {
@@ -308,7 +321,7 @@ static void random_text(void) {
 			}
 		}
 		sql[len] = '\0';
-		/* Tokens lie in the text, one behind the other, up to its end. */
+		/* Tokens are in the text, one after the other, up to its end. */
 		for (int d = 0; d < 2; d++) {
 			struct postern__sql_reader reader = { .sql = sql,
 				.dialect = d ? POSTGRES : SQLITE };
@@ -331,12 +344,12 @@ static void random_text(void) {
 	}
 }
 
-static void retold(void) {
+static void errors_mapped(void) {
 	static const enum postern__sql_param params[] = { POSTERN__SQL_SUBJECT,
 		POSTERN__SQL_ID };
 	static const struct {
-		const char *said;
-		const char *told;
+		const char *error;
+		const char *mapped;
 	} table[] = {
 		{ "could not determine data type of parameter $2",
 				"could not determine data type of parameter :id; add a cast, "
@@ -348,28 +361,30 @@ static void retold(void) {
 		{ "", "" },
 	};
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-		char told[100];
-		postern__sql_map_error(table[i].said, params, 2, told, sizeof told);
-		CHECK_STR(told, table[i].told);
+		char mapped[100];
+		postern__sql_map_error(table[i].error, params, 2, mapped,
+				sizeof mapped);
+		CHECK_STR(mapped, table[i].mapped);
 	}
 	char brief[12];
-	postern__sql_map_error(table[0].said, params, 2, brief, sizeof brief);
+	postern__sql_map_error(table[0].error, params, 2, brief, sizeof brief);
 	CHECK_STR(brief, "could not d");
 }
 
 static const struct tap_case cases[] = {
-	{ "strings, names, comments and casts hide no parameter", tokens_of_both },
-	{ "the dialects differ where the databases do", tokens_of_each },
-	{ "SQL as people write it is accepted and counted", good_sql },
+	{ "parameters are found beside strings, names, comments and casts",
+			tokens_of_both },
+	{ "the dialects differ as the databases do", tokens_of_each },
+	{ "valid SQL is accepted and its statements are counted", good_sql },
 	{ "SQL without a statement is refused", empty_sql },
-	{ "an unknown parameter is refused with a guess", unknown_params },
-	{ "a statement that leaves the transaction is refused",
+	{ "an unknown parameter is refused with a suggestion", unknown_params },
+	{ "a statement that would end the transaction is refused",
 			hostile_statements },
-	{ "a routine's body is one statement for PostgreSQL", routines },
-	{ "what has no end or is no text is refused", broken_text },
-	{ "SQL has a longest length and a largest count", limits },
-	{ "any text is read to its end", random_text },
-	{ "an error about $1 names the parameter", retold },
+	{ "the body of a routine is one statement for PostgreSQL", routines },
+	{ "unterminated or invalid text is refused", broken_text },
+	{ "length and number of statements have limits", limits },
+	{ "any text is parsed to its end", random_text },
+	{ "an error about $1 names the parameter", errors_mapped },
 };
 
 TAP_MAIN(cases)

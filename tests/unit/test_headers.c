@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Headers packed and unpacked, and blobs that are none.
+ * Headers packed and unpacked, and malformed blobs.
  */
 
 #include "base/headers.h"
@@ -87,7 +87,7 @@ static void unpacking_refused(void) {
 		struct postern__arena arena;
 		struct postern_header *headers = NULL;
 		size_t count = 42;
-		/* Exact allocations, so that a sanitizer sees a step too far. */
+		/* The exact size, so that a sanitizer detects a read past the end. */
 		char *blob = malloc(rows[i].len);
 		memcpy(blob, rows[i].blob, rows[i].len);
 		postern__arena_init(&arena);
@@ -126,7 +126,7 @@ static void round_trip(void) {
 		CHECK_OK(postern__headers_unpack(postern__buf_text(&buf), buf.len, 20,
 						 &arena, &again, &again_count, NULL),
 				NULL);
-		/* The blob may go. */
+		/* The headers do not point into the blob. */
 		postern__buf_finish(&buf);
 		if (CHECK_INT(again_count, count)) {
 			for (size_t i = 0; i < count; i++) {
@@ -139,7 +139,7 @@ static void round_trip(void) {
 }
 
 static void any_blob(void) {
-	/* What is not refused packs to the same bytes again. */
+	/* A blob that is not refused packs to the same bytes again. */
 	struct dice dice = { 2 };
 	unsigned good = 0;
 	for (unsigned round = 0; round < 20000; round++) {
@@ -169,13 +169,13 @@ static void any_blob(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "the blob is names and values, each with a zero byte", layout },
-	{ "no headers are no bytes", none },
+	{ "the blob has names and values, each with a zero byte", layout },
+	{ "no headers pack to zero bytes", none },
 	{ "headers without a name or value, or too long, are refused",
 			packing_refused },
-	{ "a malformed blob is corrupt", unpacking_refused },
+	{ "a malformed blob is refused as corrupt", unpacking_refused },
 	{ "headers packed and unpacked are the same", round_trip },
-	{ "a blob that is accepted packs to itself", any_blob },
+	{ "a blob that is accepted packs to the same bytes", any_blob },
 };
 
 TAP_MAIN(cases)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * JSON output, compared with what it should be, byte by byte.
+ * JSON output, compared byte by byte.
  */
 
 #include "base/json_text.h"
@@ -114,7 +114,7 @@ static void any_bytes(void) {
 		const char *json = postern__buf_text(&buf);
 		CHECK(postern__utf8_valid(json, buf.len));
 		CHECK(!postern__utf8_has_control(json, buf.len));
-		/* The first quote that no backslash guards is the last byte. */
+		/* The first unescaped quote is the last byte. */
 		size_t at = 1;
 		while (at < buf.len && json[at] != '"') {
 			at += json[at] == '\\' ? 2 : 1;
@@ -133,12 +133,12 @@ static void full(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "values and keys get their commas", nesting },
-	{ "texts parted by newlines get no commas", lines },
-	{ "what JSON or HTML would misread is escaped", escapes },
+	{ "values and keys are separated by commas", nesting },
+	{ "texts separated by newlines get no commas", lines },
+	{ "characters that are special in JSON or HTML are escaped", escapes },
 	{ "keys are escaped too", keys },
 	{ "any bytes become one string", any_bytes },
-	{ "a full buffer says so", full },
+	{ "a full buffer is reported", full },
 };
 
 TAP_MAIN(cases)

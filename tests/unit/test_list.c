@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The linked list, with items of a struct whose link is not its first member.
+ * The linked list, with items whose link is not the first member.
  */
 
 #include "base/list.h"
@@ -14,7 +14,7 @@ struct item {
 	struct postern__list link;
 };
 
-/* The names in order, read forwards and checked backwards. */
+/* The names in order, read forwards and compared backwards. */
 static const char *names(const struct postern__list *list, char *out) {
 	size_t count = 0;
 	postern__list_each(link, list) {
@@ -137,10 +137,12 @@ static void like_an_array(void) {
 
 static const struct tap_case cases[] = {
 	{ "items keep the order they were pushed in", order },
-	{ "a removed item is in no list and may come back", removal },
-	{ "popping takes the first item", popping },
-	{ "an item may be removed and lost inside a loop", removal_in_a_loop },
-	{ "any run of changes gives what an array would hold", like_an_array },
+	{ "a removed item is in no list and can be added again", removal },
+	{ "popping removes the first item", popping },
+	{ "an item can be removed and overwritten inside a loop",
+			removal_in_a_loop },
+	{ "any sequence of changes gives the same order as an array",
+			like_an_array },
 };
 
 TAP_MAIN(cases)

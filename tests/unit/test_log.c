@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-/* Lines on a pipe, a socket, a full disk and nothing at all. */
+/* Log lines on a pipe, a socket, a terminal, a full disk and a closed file. */
 
 #include "server/log.h"
 
@@ -26,7 +26,7 @@ static const struct postern_clock fixed = {
 	.monotonic_ms = fixed_ms,
 };
 
-/* A log into a pipe, and what came out of it. */
+/* A log that writes to a pipe, and its output. */
 struct pipe {
 	int read_fd;
 	int write_fd;
@@ -34,7 +34,8 @@ struct pipe {
 	char text[65536];
 };
 
-static void start(struct pipe *self, bool json, enum postern__log_level level) {
+static void pipe_log_open(struct pipe *self, bool json,
+		enum postern__log_level level) {
 	int fds[2];
 	if (pipe2(fds, O_CLOEXEC) != 0) {
 		abort();
@@ -45,7 +46,7 @@ static void start(struct pipe *self, bool json, enum postern__log_level level) {
 	postern__log_init(&self->log, self->write_fd, json, level, &fixed);
 }
 
-static const char *output(struct pipe *self) {
+static const char *pipe_read(struct pipe *self) {
 	size_t len = 0;
 	ssize_t n;
 	while ((n = read(self->read_fd, self->text + len,
@@ -56,7 +57,7 @@ static const char *output(struct pipe *self) {
 	return self->text;
 }
 
-static void stop(struct pipe *self) {
+static void pipe_log_close(struct pipe *self) {
 	postern__log_finish(&self->log);
 	(void)close(self->write_fd);
 	if (self->read_fd >= 0) {
@@ -66,52 +67,52 @@ static void stop(struct pipe *self) {
 
 static void text_lines(void) {
 	struct pipe pipe;
-	start(&pipe, false, POSTERN__LOG_INFO);
+	pipe_log_open(&pipe, false, POSTERN__LOG_INFO);
 	postern__log(&pipe.log, POSTERN__LOG_WARN, "delivery failed",
 			postern__log_text("handler", "mail"), postern__log_int("seq", -12),
 			postern__log_text("error", "say \"no\" = \\"),
 			postern__log_text("none", NULL));
-	CHECK_STR(output(&pipe),
+	CHECK_STR(pipe_read(&pipe),
 			"2023-11-14T22:13:20.123Z warn  delivery failed handler=mail "
 			"seq=-12 error=\"say \\\"no\\\" = \\\\\" none=\"\"\n");
-	stop(&pipe);
+	pipe_log_close(&pipe);
 }
 
 static void json_lines(void) {
 	struct pipe pipe;
-	start(&pipe, true, POSTERN__LOG_INFO);
+	pipe_log_open(&pipe, true, POSTERN__LOG_INFO);
 	postern__log(&pipe.log, POSTERN__LOG_ERROR, "a \"word\"",
 			postern__log_text("handler", "mail"), postern__log_int("seq", 12));
-	CHECK_STR(output(&pipe),
+	CHECK_STR(pipe_read(&pipe),
 			"{\"time\":\"2023-11-14T22:13:20.123Z\",\"level\":\"error\","
 			"\"message\":\"a \\\"word\\\"\",\"handler\":\"mail\",\"seq\":12}"
 			"\n");
-	stop(&pipe);
+	pipe_log_close(&pipe);
 }
 
 static void below_the_level(void) {
 	struct pipe pipe;
-	start(&pipe, false, POSTERN__LOG_WARN);
+	pipe_log_open(&pipe, false, POSTERN__LOG_WARN);
 	postern__log(&pipe.log, POSTERN__LOG_INFO, "not this");
-	CHECK_STR(output(&pipe), "");
+	CHECK_STR(pipe_read(&pipe), "");
 	postern__log(&pipe.log, POSTERN__LOG_WARN, "this");
-	CHECK_CONTAINS(output(&pipe), "this");
-	stop(&pipe);
+	CHECK_CONTAINS(pipe_read(&pipe), "this");
+	pipe_log_close(&pipe);
 }
 
 static void hostile_values(void) {
 	for (int json = 0; json < 2; json++) {
 		struct pipe pipe;
-		start(&pipe, json, POSTERN__LOG_INFO);
+		pipe_log_open(&pipe, json, POSTERN__LOG_INFO);
 		postern__log(&pipe.log, POSTERN__LOG_INFO, "a\nb\x1b[31m",
 				postern__log_text("id",
 						"x\r\n2023 error fake=1\x1b[2J\xff\xfe\xc2\x9b\x7f"));
-		const char *text = output(&pipe);
+		const char *text = pipe_read(&pipe);
 		size_t len = strlen(text);
 		CHECK(len > 0 && strchr(text, '\n') == text + len - 1);
 		CHECK(postern__utf8_valid(text, len));
 		CHECK(!postern__utf8_has_control(text, len - 1));
-		stop(&pipe);
+		pipe_log_close(&pipe);
 	}
 }
 
@@ -125,11 +126,11 @@ static void long_lines(void) {
 	value[100000] = '\0';
 	for (int json = 0; json < 2; json++) {
 		struct pipe pipe;
-		start(&pipe, json, POSTERN__LOG_INFO);
+		pipe_log_open(&pipe, json, POSTERN__LOG_INFO);
 		postern__log(&pipe.log, POSTERN__LOG_INFO, value,
 				postern__log_text("a", value), postern__log_text("b", value),
 				postern__log_text("c", value), postern__log_int("d", 7));
-		const char *text = output(&pipe);
+		const char *text = pipe_read(&pipe);
 		size_t len = strlen(text);
 		CHECK(len <= POSTERN__LOG_LINE_MAX);
 		CHECK(len > 0 && text[len - 1] == '\n');
@@ -137,12 +138,12 @@ static void long_lines(void) {
 		json_t *parsed = json ? json_loads(text, 0, NULL) : NULL;
 		CHECK(!json || parsed);
 		json_decref(parsed);
-		stop(&pipe);
+		pipe_log_close(&pipe);
 	}
 	free(value);
 }
 
-/* Fill until nothing more goes in, and see that it returns. */
+/* Write until lines are lost, and check that each call returns. */
 static void check_full(struct pipe *pipe) {
 	char value[1000];
 	memset(value, 'x', sizeof value - 1);
@@ -153,13 +154,13 @@ static void check_full(struct pipe *pipe) {
 	}
 	CHECK(pipe->log.lost_count > 0);
 	uint64_t lost = pipe->log.lost_count;
-	(void)output(pipe);
-	(void)output(pipe);
+	(void)pipe_read(pipe);
+	(void)pipe_read(pipe);
 	postern__log(&pipe->log, POSTERN__LOG_INFO, "room again");
 	char expected[64];
 	(void)snprintf(expected, sizeof expected, "could not be written count=%llu",
 			(unsigned long long)lost);
-	const char *text = output(pipe);
+	const char *text = pipe_read(pipe);
 	CHECK_CONTAINS(text, expected);
 	CHECK_CONTAINS(text, "room again");
 	CHECK_INT(pipe->log.lost_count, 0);
@@ -167,11 +168,11 @@ static void check_full(struct pipe *pipe) {
 
 static void full_pipe(void) {
 	struct pipe pipe;
-	start(&pipe, false, POSTERN__LOG_INFO);
+	pipe_log_open(&pipe, false, POSTERN__LOG_INFO);
 	check_full(&pipe);
 	int flags = fcntl(pipe.write_fd, F_GETFL);
-	CHECK(!(flags & O_NONBLOCK)); /* others share it */
-	stop(&pipe);
+	CHECK(!(flags & O_NONBLOCK)); /* the file description is shared */
+	pipe_log_close(&pipe);
 }
 
 static void full_socket(void) {
@@ -186,10 +187,10 @@ static void full_socket(void) {
 	postern__log_init(&pipe.log, pipe.write_fd, false, POSTERN__LOG_INFO,
 			&fixed);
 	check_full(&pipe);
-	stop(&pipe);
+	pipe_log_close(&pipe);
 }
 
-/* A terminal takes what it has room for and then waits in the middle. */
+/* A terminal accepts a part of a line and then blocks. */
 static void full_terminal(void) {
 	struct pipe pipe;
 	int ours = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -207,18 +208,18 @@ static void full_terminal(void) {
 	(void)alarm(30);
 	check_full(&pipe);
 	(void)alarm(0);
-	stop(&pipe);
+	pipe_log_close(&pipe);
 }
 
 static void closed_reader(void) {
 	(void)signal(SIGPIPE, SIG_IGN);
 	struct pipe pipe;
-	start(&pipe, false, POSTERN__LOG_INFO);
+	pipe_log_open(&pipe, false, POSTERN__LOG_INFO);
 	(void)close(pipe.read_fd);
 	pipe.read_fd = -1;
 	postern__log(&pipe.log, POSTERN__LOG_INFO, "line");
 	CHECK_INT(pipe.log.lost_count, 1);
-	stop(&pipe);
+	pipe_log_close(&pipe);
 
 	struct postern__log log;
 	postern__log_init(&log, -1, false, POSTERN__LOG_INFO, &fixed);
@@ -253,7 +254,7 @@ static void limit(void) {
 	CHECK(postern__log_limit_take(&bucket, 1100, &suppressed));
 	CHECK_INT(suppressed, 2);
 	CHECK(!postern__log_limit_take(&bucket, 1100, &suppressed));
-	/* A long silence fills it up to the burst, no more. */
+	/* After a long time the bucket has the burst, no more. */
 	for (int i = 0; i < 3; i++) {
 		CHECK(postern__log_limit_take(&bucket, 1000000, &suppressed));
 	}
@@ -261,20 +262,20 @@ static void limit(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "text lines quote what needs it", text_lines },
-	{ "JSON lines are JSON", json_lines },
-	{ "what is below the level is not written", below_the_level },
-	{ "no value can break a line or move a cursor", hostile_values },
-	{ "a long line is cut and stays whole JSON", long_lines },
+	{ "text lines quote values with special characters", text_lines },
+	{ "JSON lines are valid JSON", json_lines },
+	{ "lines below the level are not written", below_the_level },
+	{ "no value can break a line or control a terminal", hostile_values },
+	{ "a long line is cut and stays valid JSON", long_lines },
 	{ "a full pipe loses lines, never blocks, and the loss is logged",
 			full_pipe },
 	{ "a full socket loses lines, never blocks, and the loss is logged",
 			full_socket },
 	{ "a full terminal loses lines, never blocks, and the loss is logged",
 			full_terminal },
-	{ "a closed stderr is survived", closed_reader },
-	{ "a full disk is survived", full_disk },
-	{ "a limit gives a burst and then one an interval", limit },
+	{ "a closed stderr counts lost lines", closed_reader },
+	{ "a full disk counts lost lines", full_disk },
+	{ "a rate limit allows a burst and then one line in each interval", limit },
 };
 
 TAP_MAIN(cases)

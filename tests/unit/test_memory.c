@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The door to the arena for those who write a store. What an arena promises
- * is tested with the arena; here only that the door leads there.
+ * The public interface to the arena for implementers of stores. The arena has
+ * its own tests; here only that the interface uses it.
  */
 
 #include <postern/sys/memory.h>
@@ -36,13 +36,12 @@ static void no_text(void) {
 }
 
 static void no_memory(void) {
-	postern_memory_destroy(NULL); /* fails by not coming back */
+	postern_memory_destroy(NULL); /* a failure would crash here */
 }
 
 static const struct tap_case cases[] = {
-	{ "pieces are zeroed, aligned, copied, or NULL when there is none left",
-			pieces },
-	{ "the copy of no text is no text", no_text },
+	{ "allocations are zeroed and aligned, and NULL without memory", pieces },
+	{ "the copy of NULL is NULL", no_text },
 	{ "destroying NULL does nothing", no_memory },
 };
 

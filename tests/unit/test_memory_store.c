@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What only the memory store does; what every store does is tested by
- * tests/conformance.
+ * Behaviour of the memory store alone; tests/conformance tests what every store
+ * does.
  */
 
 #include <postern/sys/memory.h>
@@ -95,8 +95,8 @@ static int send_batch(struct bench *bench, size_t first, size_t count,
 	return r;
 }
 
-/* Claim up to `max` and settle all of it as done; returns how many. */
-static size_t work_off(struct bench *bench, uint32_t max) {
+/* Claim up to `max` deliveries and settle them as done; returns how many. */
+static size_t claim_and_finish(struct bench *bench, uint32_t max) {
 	struct postern_memory *memory = postern_memory_create();
 	struct postern_want want = { .handler = bench->handler, .max = max };
 	struct postern_claim claim = {
@@ -147,18 +147,20 @@ static void is_bounded(void) {
 	CHECK_CONTAINS(bench.error.text, "full");
 	CHECK(count > 30);
 	CHECK(count < 100);
-	/* Small ones too, once it is full; known ones are still known. */
+	/* Small messages are refused too once the store is full; copies are still
+	   duplicates. */
 	CHECK_INT(send_batch(&bench, 2000, 100, 10, NULL), POSTERN_E_UNAVAILABLE);
 	int code = POSTERN_OK;
 	CHECK_OK(send_batch(&bench, 0, 1, 1000, &code), &bench.error);
 	CHECK_INT(code, POSTERN_E_DUPLICATE);
-	/* What was refused was not kept, and what is there can be worked off. */
-	CHECK_INT(work_off(&bench, 2000), count);
+	/* Refused messages were not stored, and the stored ones can be
+	   processed. */
+	CHECK_INT(claim_and_finish(&bench, 2000), count);
 	postern_store_destroy(bench.store);
 }
 
-/* Fails by the timeout of the test if it takes time by the square. */
-static void grows(void) {
+/* Exceeds the timeout of the test if the time is quadratic. */
+static void many_messages(void) {
 	enum { COUNT = 100000, BATCH = 1000 };
 	struct bench bench;
 	if (!bench_open(&bench, POSTERN__MEMORY_BYTES_MAX)) {
@@ -169,7 +171,7 @@ static void grows(void) {
 	}
 	size_t count = 0;
 	for (size_t taken = 1; taken > 0; count += taken) {
-		taken = work_off(&bench, 100);
+		taken = claim_and_finish(&bench, 100);
 	}
 	CHECK_INT(count, COUNT);
 	int code = POSTERN_OK;
@@ -179,9 +181,9 @@ static void grows(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a full store refuses what is new and works off what it has",
+	{ "a full store refuses new messages and processes the stored ones",
 			is_bounded },
-	{ "a hundred thousand messages are no trouble", grows },
+	{ "a hundred thousand messages take linear time", many_messages },
 };
 
 TAP_MAIN(cases)

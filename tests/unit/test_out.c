@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What reaches a terminal: nothing that it would act upon, aligned.
+ * Output for a terminal: no control sequences, aligned columns.
  */
 
 #include "cli/out.h"
@@ -65,7 +65,7 @@ static void ago(void) {
 	}
 }
 
-/* Stdout goes to a file while a case prints. */
+/* Redirects stdout to a file while a case prints. */
 struct capture {
 	FILE *file;
 	int saved;
@@ -172,12 +172,14 @@ static void full_disk(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "nothing is shown that a terminal would act upon", escapes },
-	{ "a time is printed by its distance", ago },
-	{ "lines keep their ends and tabs and nothing else", lines },
+	{ "characters that control a terminal are escaped", escapes },
+	{ "a time is printed relative to now", ago },
+	{ "lines keep their newlines and tabs, other control characters are "
+	  "escaped",
+			lines },
 	{ "columns are as wide as their widest cell", table },
 	{ "a table without rows prints nothing", empty_table },
-	{ "what is no terminal gets no colours and no width", no_colours },
+	{ "output to a file has no colours and no width", no_colours },
 	{ "a full disk behind stdout is a failure", full_disk },
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Looking into the store: all of it, held against what the oracle knows. Some
- * calls of a store change deliveries without saying which; then a look finds
- * them, and each change must be one that the cause can have.
+ * Comparing the whole store with the state that the oracle expects. Some calls
+ * of a store change deliveries without returning which; then a comparison finds
+ * them, and each change must be one that the call can have made.
  */
 
 #include "sim/sim.h"
@@ -15,27 +15,28 @@ static bool is_open(enum postern_state state) {
 	return state == POSTERN_STATE_PENDING || state == POSTERN_STATE_LEASED;
 }
 
-/* Whether a recovery may take this lease back. */
-static bool is_lost(const struct sim_oracle *oracle,
+/* Whether a recovery may recover this lease. */
+static bool is_recoverable(const struct sim_oracle *oracle,
 		const struct sim_delivery *delivery) {
 	const struct postern_recovery *recovery = oracle->recovery;
 	if (delivery->node == recovery->node) {
 		return false;
 	}
-	return recovery->lock || sim_oracle_gone(oracle, delivery->node);
+	return recovery->lock || sim_oracle_expired(oracle, delivery->node);
 }
 
-/* Whether `cause` can have brought a delivery from what is known to what the
-   store shows. */
-static bool is_allowed(const struct sim_oracle *oracle, enum sim_cause cause,
-		unsigned handler, const struct sim_delivery *was,
+/* Whether `cause` can have changed a delivery from the expected state to what
+   the store returns. */
+static bool is_possible_change(const struct sim_oracle *oracle,
+		enum sim_cause cause, unsigned handler, const struct sim_delivery *was,
 		const struct postern_row *row) {
 	const struct sim_handler *cast = &sim_handlers[handler];
 	bool ended = was->state == POSTERN_STATE_POISONED ||
 				 was->state == POSTERN_STATE_DISCARDED;
 	switch (cause) {
 	case SIM_CAUSE_RECOVER:
-		if (was->state != POSTERN_STATE_LEASED || !is_lost(oracle, was)) {
+		if (was->state != POSTERN_STATE_LEASED ||
+				!is_recoverable(oracle, was)) {
 			return false;
 		}
 		if (row->state == POSTERN_STATE_POISONED) {
@@ -58,7 +59,7 @@ static bool is_allowed(const struct sim_oracle *oracle, enum sim_cause cause,
 	}
 }
 
-static void take_row(struct sim_oracle *oracle, enum sim_cause cause,
+static void check_row(struct sim_oracle *oracle, enum sim_cause cause,
 		const struct postern_page *page, size_t index) {
 	const struct postern_row *row = &page->rows[index];
 	struct sim_record *record = sim_oracle_find(oracle, row->seq);
@@ -67,7 +68,7 @@ static void take_row(struct sim_oracle *oracle, enum sim_cause cause,
 				(long long)row->seq);
 		return;
 	}
-	record->seen = true;
+	record->found = true;
 	record->is_parked = row->state == POSTERN_STATE_PARKED;
 	if (row->state == POSTERN_STATE_PARKED) {
 		record->parked = true;
@@ -85,14 +86,14 @@ static void take_row(struct sim_oracle *oracle, enum sim_cause cause,
 	}
 	unsigned handler = oracle->stored[stored].handler;
 	struct sim_delivery *delivery = &record->deliveries[stored];
-	if (delivery->seen) {
+	if (delivery->found) {
 		sim_oracle_broken(oracle, "two-deliveries", "message %lld of '%s'",
 				(long long)row->seq, row->handler);
 	}
-	delivery->seen = true;
+	delivery->found = true;
 	bool same = delivery->exists && delivery->state == row->state &&
 				delivery->failures == row->failures;
-	if (!same && !is_allowed(oracle, cause, handler, delivery, row)) {
+	if (!same && !is_possible_change(oracle, cause, handler, delivery, row)) {
 		sim_oracle_broken(oracle, "state-differs",
 				"message %lld of '%s' is %s with %u failures, not %s with %u",
 				(long long)row->seq, row->handler,
@@ -110,7 +111,7 @@ static void take_row(struct sim_oracle *oracle, enum sim_cause cause,
 	}
 	if (!same && cause == SIM_CAUSE_RECOVER) {
 		delivery->lost++;
-		oracle->sim->counts.takeovers++;
+		oracle->sim->counts.recoveries++;
 	}
 	if (!same || cause == SIM_CAUSE_RETRY) {
 		delivery->due_ms = 0;
@@ -124,8 +125,8 @@ static void take_row(struct sim_oracle *oracle, enum sim_cause cause,
 	delivery->fence = row->fence;
 }
 
-/* Whether retention lets a message go. */
-static bool may_go(const struct sim_oracle *oracle,
+/* Whether retention allows the removal of a message. */
+static bool is_removable(const struct sim_oracle *oracle,
 		const struct sim_record *record) {
 	int64_t ended = record->accepted_ms;
 	bool any = record->discarded;
@@ -148,28 +149,28 @@ static bool may_go(const struct sim_oracle *oracle,
 										SIM_PAYLOAD_MS);
 }
 
-static void check_unseen(struct sim_oracle *oracle, enum sim_cause cause,
+static void check_missing(struct sim_oracle *oracle, enum sim_cause cause,
 		struct sim_record *record) {
-	if (record->gone) {
+	if (record->removed) {
 		return;
 	}
-	if (!record->seen && cause == SIM_CAUSE_CLEAN) {
-		record->gone = true;
-		if (!may_go(oracle, record)) {
+	if (!record->found && cause == SIM_CAUSE_CLEAN) {
+		record->removed = true;
+		if (!is_removable(oracle, record)) {
 			sim_oracle_broken(oracle, "cleaned-early", "message %lld",
 					(long long)record->seq);
 		}
 		return;
 	}
-	if (!record->seen) {
+	if (!record->found) {
 		sim_oracle_broken(oracle, "lost-message",
-				"message %lld is not there any more", (long long)record->seq);
+				"message %lld is no longer stored", (long long)record->seq);
 	}
 	for (unsigned i = 0; i < oracle->stored_count; i++) {
 		const struct sim_delivery *delivery = &record->deliveries[i];
-		if (delivery->exists && !delivery->seen) {
+		if (delivery->exists && !delivery->found) {
 			sim_oracle_broken(oracle, "lost-delivery",
-					"message %lld has no delivery to '%s' any more",
+					"message %lld no longer has a delivery to '%s'",
 					(long long)record->seq, oracle->stored[i].key);
 		}
 	}
@@ -178,11 +179,11 @@ static void check_unseen(struct sim_oracle *oracle, enum sim_cause cause,
 void sim_oracle_recovered(struct sim_oracle *oracle,
 		const struct postern_recovery *recovery) {
 	oracle->recovery = recovery;
-	sim_oracle_look(oracle, SIM_CAUSE_RECOVER);
+	sim_oracle_compare(oracle, SIM_CAUSE_RECOVER);
 	oracle->recovery = NULL;
 }
 
-void sim_oracle_look(struct sim_oracle *oracle, enum sim_cause cause) {
+void sim_oracle_compare(struct sim_oracle *oracle, enum sim_cause cause) {
 	struct sim *sim = oracle->sim;
 	struct postern_memory *memory = postern_memory_create();
 	if (!memory) {
@@ -198,34 +199,34 @@ void sim_oracle_look(struct sim_oracle *oracle, enum sim_cause cause) {
 	int r = sim->store->ops->list(sim->store, &query, memory, &page, &error);
 	sim->in_store = inside;
 	if (r || page.more) {
-		sim_oracle_broken(oracle, "look", "cannot list: %s",
-				r ? error.text : "too many");
+		sim_oracle_broken(oracle, "list", "cannot list: %s",
+				r ? error.text : "too many rows");
 	} else {
 		for (size_t i = 0; i < oracle->count; i++) {
 			struct sim_record *record = &oracle->records[i];
-			record->seen = false;
+			record->found = false;
 			for (unsigned j = 0; j < SIM_STORED_MAX; j++) {
-				record->deliveries[j].seen = false;
+				record->deliveries[j].found = false;
 			}
 		}
 		for (size_t i = 0; i < page.count; i++) {
-			take_row(oracle, cause, &page, i);
+			check_row(oracle, cause, &page, i);
 		}
 		for (size_t i = 0; i < oracle->count; i++) {
-			check_unseen(oracle, cause, &oracle->records[i]);
+			check_missing(oracle, cause, &oracle->records[i]);
 		}
 	}
 	postern_memory_destroy(memory);
 }
 
-/* Whether a node has the handler that this is stored for. */
+/* Whether a node has the handler of this delivery. */
 static bool has_handler(const struct sim_oracle *oracle,
 		const struct sim_node *node, unsigned stored) {
 	const struct sim_stored *of = &oracle->stored[stored];
 	return sim_stored_of(oracle, of->handler, node->generation) == of->owner;
 }
 
-size_t sim_oracle_open(const struct sim_oracle *oracle,
+size_t sim_oracle_count_open(const struct sim_oracle *oracle,
 		const struct sim_node *node, size_t *forgotten) {
 	size_t count = 0;
 	*forgotten = 0;
@@ -243,7 +244,7 @@ size_t sim_oracle_open(const struct sim_oracle *oracle,
 	return count;
 }
 
-void sim_oracle_left(struct sim_oracle *oracle, uint64_t node) {
+void sim_oracle_node_stopped(struct sim_oracle *oracle, uint64_t node) {
 	for (size_t i = 0; i < oracle->count; i++) {
 		const struct sim_record *record = &oracle->records[i];
 		for (unsigned j = 0; j < oracle->stored_count; j++) {
@@ -258,7 +259,7 @@ void sim_oracle_left(struct sim_oracle *oracle, uint64_t node) {
 	}
 }
 
-void sim_oracle_survived(struct sim_oracle *oracle,
+void sim_oracle_check_survivor(struct sim_oracle *oracle,
 		const struct sim_node *node) {
 	for (size_t i = 0; i < oracle->count; i++) {
 		const struct sim_record *record = &oracle->records[i];
@@ -286,7 +287,7 @@ void sim_oracle_orphaned(struct sim_oracle *oracle, const struct sim_node *node,
 	}
 }
 
-/* Whether a parked message should have been woken by the last start. */
+/* Whether a parked message should have been unparked by the last start. */
 static bool is_wanted(const struct sim_oracle *oracle,
 		const struct sim_record *record) {
 	struct sim_parcel parcel;
@@ -300,7 +301,7 @@ static bool is_wanted(const struct sim_oracle *oracle,
 	return false;
 }
 
-/* Under any of the handler's ids. */
+/* Whether a delivery exists under any of the handler's ids. */
 static bool is_delivered(const struct sim_oracle *oracle,
 		const struct sim_record *record, unsigned handler) {
 	for (unsigned i = 0; i < oracle->stored_count; i++) {
@@ -312,27 +313,29 @@ static bool is_delivered(const struct sim_oracle *oracle,
 	return false;
 }
 
-void sim_oracle_drained(struct sim_oracle *oracle) {
-	sim_oracle_look(oracle, SIM_CAUSE_NONE);
+void sim_oracle_check_drained(struct sim_oracle *oracle) {
+	sim_oracle_compare(oracle, SIM_CAUSE_NONE);
 	for (size_t i = 0; i < oracle->count; i++) {
 		const struct sim_record *record = &oracle->records[i];
-		if (!record->gone && record->is_parked && is_wanted(oracle, record)) {
-			sim_oracle_broken(oracle, "parked-for-ever", "message %lld",
+		if (!record->removed && record->is_parked &&
+				is_wanted(oracle, record)) {
+			sim_oracle_broken(oracle, "parked-forever", "message %lld",
 					(long long)record->seq);
 		}
-		for (unsigned j = 0; !record->gone && j < SIM_HANDLER_COUNT; j++) {
+		for (unsigned j = 0; !record->removed && j < SIM_HANDLER_COUNT; j++) {
 			if (record->expected[j] && !is_delivered(oracle, record, j)) {
 				sim_oracle_broken(oracle, "lost-delivery",
 						"message %lld never had a delivery to '%s'",
 						(long long)record->seq, sim_handlers[j].key);
 			}
 		}
-		for (unsigned j = 0; !record->gone && j < oracle->stored_count; j++) {
+		for (unsigned j = 0; !record->removed && j < oracle->stored_count;
+				j++) {
 			const struct sim_delivery *delivery = &record->deliveries[j];
 			if (delivery->exists && is_open(delivery->state)) {
 				sim_oracle_broken(oracle, "stuck",
-						"message %lld of '%s' is %s for ever",
-						(long long)record->seq, oracle->stored[j].key,
+						"message %lld of '%s' stays %s", (long long)record->seq,
+						oracle->stored[j].key,
 						postern_state_name(delivery->state));
 			}
 		}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Looking: one message, messages by id, and the counters.
+ * Reading: one message, messages by id, and the counters.
  */
 
 #include "conformance/cases.h"
@@ -32,7 +32,7 @@ static void deliveries_in_order(void) {
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
 	struct postern_detail detail = stand_get(&stand, parcel.accept.seq);
 	if (CHECK_INT(detail.delivery_count, 3)) {
-		/* By stored id, which need not be the order of enrolling. */
+		/* Ordered by handler id, which need not be the order of enrolling. */
 		int64_t last = 0;
 		for (size_t i = 0; i < 3; i++) {
 			int64_t id =
@@ -44,7 +44,7 @@ static void deliveries_in_order(void) {
 	stand_close(&stand);
 }
 
-static size_t find(struct stand *stand, const char *id, const char *source,
+static size_t find_seqs(struct stand *stand, const char *id, const char *source,
 		const char *channel, int64_t *seqs, size_t max) {
 	size_t count = 99;
 	CHECK_OK(stand->ops->find(stand->store, id, source, channel, seqs, max,
@@ -68,42 +68,42 @@ static void found_by_id(void) {
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
 	int64_t third = parcel.accept.seq;
 
-	if (CHECK_INT(find(&stand, "1", NULL, NULL, seqs, 8), 3)) {
+	if (CHECK_INT(find_seqs(&stand, "1", NULL, NULL, seqs, 8), 3)) {
 		CHECK_INT(seqs[0], third);
 		CHECK_INT(seqs[1], second);
 		CHECK_INT(seqs[2], first);
 	}
-	if (CHECK_INT(find(&stand, "1", "depot", NULL, seqs, 8), 2)) {
+	if (CHECK_INT(find_seqs(&stand, "1", "depot", NULL, seqs, 8), 2)) {
 		CHECK_INT(seqs[0], third);
 		CHECK_INT(seqs[1], second);
 	}
-	if (CHECK_INT(find(&stand, "1", NULL, "orders", seqs, 8), 2)) {
+	if (CHECK_INT(find_seqs(&stand, "1", NULL, "orders", seqs, 8), 2)) {
 		CHECK_INT(seqs[0], second);
 		CHECK_INT(seqs[1], first);
 	}
-	if (CHECK_INT(find(&stand, "1", "depot", "bills", seqs, 8), 1)) {
+	if (CHECK_INT(find_seqs(&stand, "1", "depot", "bills", seqs, 8), 1)) {
 		CHECK_INT(seqs[0], third);
 	}
-	if (CHECK_INT(find(&stand, "1", NULL, NULL, seqs, 2), 2)) {
+	if (CHECK_INT(find_seqs(&stand, "1", NULL, NULL, seqs, 2), 2)) {
 		CHECK_INT(seqs[0], third);
 		CHECK_INT(seqs[1], second);
 	}
-	CHECK_INT(find(&stand, "3", NULL, NULL, seqs, 8), 0);
-	CHECK_INT(find(&stand, "1", "nobody", NULL, seqs, 8), 0);
-	CHECK_INT(find(&stand, "1", NULL, "nowhere", seqs, 8), 0);
+	CHECK_INT(find_seqs(&stand, "3", NULL, NULL, seqs, 8), 0);
+	CHECK_INT(find_seqs(&stand, "1", "nobody", NULL, seqs, 8), 0);
+	CHECK_INT(find_seqs(&stand, "1", NULL, "nowhere", seqs, 8), 0);
 	stand_close(&stand);
 }
 
-/* Messages are UTF-8; what people look for may be anything. */
+/* Messages are UTF-8; a search text may be any bytes. */
 static void garbage_is_not_there(void) {
 	static const char garbage[] = "\xff\xfe(";
 	int64_t seqs[4] = { 0 };
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
-	CHECK_INT(find(&stand, garbage, NULL, NULL, seqs, 4), 0);
-	CHECK_INT(find(&stand, "1", garbage, NULL, seqs, 4), 0);
-	CHECK_INT(find(&stand, "1", NULL, garbage, seqs, 4), 0);
+	CHECK_INT(find_seqs(&stand, garbage, NULL, NULL, seqs, 4), 0);
+	CHECK_INT(find_seqs(&stand, "1", garbage, NULL, seqs, 4), 0);
+	CHECK_INT(find_seqs(&stand, "1", NULL, garbage, seqs, 4), 0);
 	const struct postern_filter filters[] = {
 		{ .channel = garbage },
 		{ .handler = garbage },
@@ -178,7 +178,7 @@ static void counted_one_by_one(void) {
 	stand_open(&stand, "a", NULL);
 	parcel_init(&parcel, &stand, "1", "body");
 	parcel.accept.fate = POSTERN_FATE_DROP;
-	/* More than a store would leave uncounted. */
+	/* More changes than a store keeps before it adds them up. */
 	for (int i = 0; i < 1100; i++) {
 		(void)parcel_send(&stand, &parcel);
 	}
@@ -290,7 +290,7 @@ static void results_are_copies(void) {
 	struct postern_page page =
 			stand_list(&stand, &(struct postern_filter){ 0 });
 	struct postern_claims claims = stand_claim(&stand, stand.handlers[0], 1);
-	/* The store goes, its answers stay. */
+	/* The results outlive the store. */
 	conformance_target.close(stand.store);
 	CHECK_STR(before.message.id, "1");
 	CHECK_MEM(before.message.body, before.message.body_len, "body", 4);
@@ -301,19 +301,23 @@ static void results_are_copies(void) {
 	postern_memory_destroy(stand.memory);
 }
 
-const struct tap_case look_cases[] = {
-	{ "a message that is not there is not found", no_such_message },
-	{ "the deliveries of a message are by stored id", deliveries_in_order },
+const struct tap_case read_cases[] = {
+	{ "reading a message that does not exist fails as not found",
+			no_such_message },
+	{ "the deliveries of a message are ordered by handler id",
+			deliveries_in_order },
 	{ "messages are found by id, newest first", found_by_id },
-	{ "what is not UTF-8 is nowhere to be found", garbage_is_not_there },
-	{ "a new store has counted nothing", empty_counters },
-	{ "channels count what came in, for good", channel_counters },
-	{ "what was counted in many commits adds up", counted_one_by_one },
-	{ "handlers count what is there and what was done", handler_counters },
-	{ "what was discarded is counted every time", counters_only_grow },
+	{ "a search text that is not UTF-8 matches nothing", garbage_is_not_there },
+	{ "the counters of a new store are zero", empty_counters },
+	{ "channels count accepted, duplicate, conflicting and dropped messages",
+			channel_counters },
+	{ "counts of many commits add up", counted_one_by_one },
+	{ "handlers count their deliveries in each state", handler_counters },
+	{ "each discard of a delivery is counted", counters_only_grow },
 	{ "a handler's oldest pending message is the one received first",
 			oldest_pending },
-	{ "an alias is counted with its handler", counted_with_the_owner },
+	{ "deliveries of an alias are counted with its handler",
+			counted_with_the_owner },
 	{ "results live in the caller's memory, not in the store",
 			results_are_copies },
 	{ 0 },

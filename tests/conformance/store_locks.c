@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Nodes and locks: who is alive, who may, and what becomes of one that slept
- * past its end.
+ * Locks and node leases: which node is live, which one holds a lock, and what
+ * happens to a node or an owner that is late.
  */
 
 #include "conformance/cases.h"
@@ -12,7 +12,7 @@
 #define DAY_MS INT64_C(86400000)
 #define OTHER(stand) ((stand)->node + 50)
 
-static bool take_lock(struct stand *stand, uint64_t node, uint64_t *fence) {
+static bool acquire_lock(struct stand *stand, uint64_t node, uint64_t *fence) {
 	bool held = false;
 	CHECK_OK(stand->ops->lock(stand->store, "l", node, TTL_MS, &held, fence,
 					 &stand->error),
@@ -20,13 +20,14 @@ static bool take_lock(struct stand *stand, uint64_t node, uint64_t *fence) {
 	return held;
 }
 
-static void let_go(struct stand *stand, uint64_t node, uint64_t fence) {
+static void release_lock(struct stand *stand, uint64_t node, uint64_t fence) {
 	struct postern_lock lock = { .name = "l", .fence = fence };
 	CHECK_OK(stand->ops->unlock(stand->store, &lock, node, &stand->error),
 			&stand->error);
 }
 
-static bool renew(struct stand *stand, uint64_t node, int64_t ttl_ms) {
+static bool renew_node_lease(struct stand *stand, uint64_t node,
+		int64_t ttl_ms) {
 	bool alive = false;
 	CHECK_OK(stand->ops->renew(stand->store, node, ttl_ms, &alive,
 					 &stand->error),
@@ -39,10 +40,10 @@ static void one_at_a_time(void) {
 	stand_open(&stand, NULL);
 	uint64_t first = 0;
 	uint64_t second = 0;
-	CHECK(take_lock(&stand, stand.node, &first));
+	CHECK(acquire_lock(&stand, stand.node, &first));
 	CHECK(first > 0);
 	fake_clock_advance(&stand.clock, TTL_MS - 1);
-	CHECK(!take_lock(&stand, OTHER(&stand), &second));
+	CHECK(!acquire_lock(&stand, OTHER(&stand), &second));
 	CHECK_INT(second, 0);
 	stand_close(&stand);
 }
@@ -52,13 +53,13 @@ static void kept_with_its_fence(void) {
 	stand_open(&stand, NULL);
 	uint64_t first = 0;
 	uint64_t again = 0;
-	CHECK(take_lock(&stand, stand.node, &first));
+	CHECK(acquire_lock(&stand, stand.node, &first));
 	for (int i = 0; i < 5; i++) {
 		fake_clock_advance(&stand.clock, TTL_MS - 1);
-		CHECK(take_lock(&stand, stand.node, &again));
+		CHECK(acquire_lock(&stand, stand.node, &again));
 		CHECK_INT(again, first);
 	}
-	CHECK(!take_lock(&stand, OTHER(&stand), &again));
+	CHECK(!acquire_lock(&stand, OTHER(&stand), &again));
 	stand_close(&stand);
 }
 
@@ -68,56 +69,56 @@ static void time_is_over(void) {
 	uint64_t first = 0;
 	uint64_t second = 0;
 	uint64_t third = 0;
-	CHECK(take_lock(&stand, stand.node, &first));
+	CHECK(acquire_lock(&stand, stand.node, &first));
 	fake_clock_advance(&stand.clock, TTL_MS);
-	CHECK(take_lock(&stand, OTHER(&stand), &second));
+	CHECK(acquire_lock(&stand, OTHER(&stand), &second));
 	CHECK(second > first);
-	CHECK(!take_lock(&stand, stand.node, &third));
+	CHECK(!acquire_lock(&stand, stand.node, &third));
 	fake_clock_advance(&stand.clock, TTL_MS);
-	CHECK(take_lock(&stand, stand.node, &third));
+	CHECK(acquire_lock(&stand, stand.node, &third));
 	CHECK(third > second);
 	stand_close(&stand);
 }
 
-static void late_but_nobody_came(void) {
+static void late_but_not_replaced(void) {
 	struct stand stand;
 	stand_open(&stand, NULL);
 	uint64_t first = 0;
 	uint64_t again = 0;
-	CHECK(take_lock(&stand, stand.node, &first));
+	CHECK(acquire_lock(&stand, stand.node, &first));
 	fake_clock_advance(&stand.clock, 10 * TTL_MS);
-	CHECK(take_lock(&stand, stand.node, &again));
+	CHECK(acquire_lock(&stand, stand.node, &again));
 	CHECK_INT(again, first);
 	stand_close(&stand);
 }
 
-static void let_go_of(void) {
+static void released(void) {
 	struct stand stand;
 	stand_open(&stand, NULL);
 	uint64_t first = 0;
 	uint64_t second = 0;
-	CHECK(take_lock(&stand, stand.node, &first));
-	let_go(&stand, stand.node, first);
-	CHECK(take_lock(&stand, OTHER(&stand), &second));
+	CHECK(acquire_lock(&stand, stand.node, &first));
+	release_lock(&stand, stand.node, first);
+	CHECK(acquire_lock(&stand, OTHER(&stand), &second));
 	CHECK(second > first);
 	stand_close(&stand);
 }
 
-static void not_ours_to_let_go(void) {
+static void released_by_others(void) {
 	struct stand stand;
 	stand_open(&stand, NULL);
 	uint64_t first = 0;
 	uint64_t second = 0;
 	uint64_t third = 0;
-	CHECK(take_lock(&stand, stand.node, &first));
-	let_go(&stand, OTHER(&stand), first);
-	let_go(&stand, stand.node, first + 1);
-	CHECK(!take_lock(&stand, OTHER(&stand), &second));
+	CHECK(acquire_lock(&stand, stand.node, &first));
+	release_lock(&stand, OTHER(&stand), first);
+	release_lock(&stand, stand.node, first + 1);
+	CHECK(!acquire_lock(&stand, OTHER(&stand), &second));
 	fake_clock_advance(&stand.clock, TTL_MS);
-	CHECK(take_lock(&stand, OTHER(&stand), &second));
-	let_go(&stand, stand.node, first);
-	let_go(&stand, stand.node, second);
-	CHECK(!take_lock(&stand, stand.node, &third));
+	CHECK(acquire_lock(&stand, OTHER(&stand), &second));
+	release_lock(&stand, stand.node, first);
+	release_lock(&stand, stand.node, second);
+	CHECK(!acquire_lock(&stand, stand.node, &third));
 	stand_close(&stand);
 }
 
@@ -126,14 +127,14 @@ static void fence_outlives_all(void) {
 	stand_open(&stand, NULL);
 	uint64_t first = 0;
 	uint64_t second = 0;
-	CHECK(take_lock(&stand, stand.node, &first));
+	CHECK(acquire_lock(&stand, stand.node, &first));
 	stand_crash(&stand);
-	/* A process that has only just come must find the lock late for its whole
-	   time, unless opening the store has freed it. */
+	/* A new process must see the lock unrenewed for its whole time, unless
+	   opening the store released it. */
 	fake_clock_advance(&stand.clock, TTL_MS);
-	if (!take_lock(&stand, stand.node, &second)) {
+	if (!acquire_lock(&stand, stand.node, &second)) {
 		fake_clock_advance(&stand.clock, TTL_MS);
-		CHECK(take_lock(&stand, stand.node, &second));
+		CHECK(acquire_lock(&stand, stand.node, &second));
 	}
 	CHECK(second > first);
 	stand_close(&stand);
@@ -144,7 +145,7 @@ static void locks_apart(void) {
 	stand_open(&stand, NULL);
 	uint64_t fence = 0;
 	bool held = false;
-	CHECK(take_lock(&stand, stand.node, &fence));
+	CHECK(acquire_lock(&stand, stand.node, &fence));
 	CHECK_OK(stand.ops->lock(stand.store, "another", OTHER(&stand), TTL_MS,
 					 &held, &fence, &stand.error),
 			&stand.error);
@@ -156,21 +157,21 @@ static void lock_and_clock(void) {
 	struct stand stand;
 	stand_open(&stand, NULL);
 	uint64_t fence = 0;
-	CHECK(take_lock(&stand, stand.node, &fence));
+	CHECK(acquire_lock(&stand, stand.node, &fence));
 	fake_clock_jump(&stand.clock, -DAY_MS);
-	CHECK(!take_lock(&stand, OTHER(&stand), &fence));
+	CHECK(!acquire_lock(&stand, OTHER(&stand), &fence));
 	fake_clock_advance(&stand.clock, TTL_MS);
-	CHECK(take_lock(&stand, OTHER(&stand), &fence));
+	CHECK(acquire_lock(&stand, OTHER(&stand), &fence));
 	stand_close(&stand);
 }
 
-/* The stand's node has lost the lock to the other one. */
+/* The stand's node loses the lock to the other node. */
 static struct postern_lock lose_lock(struct stand *stand) {
 	uint64_t first = 0;
 	uint64_t second = 0;
-	CHECK(take_lock(stand, stand->node, &first));
+	CHECK(acquire_lock(stand, stand->node, &first));
 	fake_clock_advance(&stand->clock, TTL_MS);
-	CHECK(take_lock(stand, OTHER(stand), &second));
+	CHECK(acquire_lock(stand, OTHER(stand), &second));
 	return (struct postern_lock){ .name = "l", .fence = first };
 }
 
@@ -209,8 +210,8 @@ static void held_settles(void) {
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
 	struct postern_lock lock = { .name = "l" };
-	CHECK(take_lock(&stand, stand.node, &lock.fence));
-	/* Late, but nobody came: time decides when, never whether. */
+	CHECK(acquire_lock(&stand, stand.node, &lock.fence));
+	/* Late, but no other node acquired it: the fence decides, not the time. */
 	fake_clock_advance(&stand.clock, 10 * TTL_MS);
 	struct postern_settlement settlement = {
 		.seq = seq,
@@ -295,7 +296,7 @@ static void lost_recovers_nothing(void) {
 	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
 	struct postern_recovered recovered;
 	uint64_t fence = 0;
-	CHECK(take_lock(&stand, stand.node, &fence));
+	CHECK(acquire_lock(&stand, stand.node, &fence));
 	struct postern_lock lock = { .name = "l", .fence = fence };
 	CHECK_INT(recover_under(&stand, OTHER(&stand), &lock, &recovered),
 			POSTERN_E_STALE);
@@ -303,26 +304,26 @@ static void lost_recovers_nothing(void) {
 	stand_close(&stand);
 }
 
-/* A store that knows nothing is left to recover still asks by what right. */
+/* A store that knows that there is nothing to recover still checks the lock. */
 static void lost_after_recovery(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	struct postern_recovered recovered;
 	struct postern_lock lock = { .name = "l" };
 	uint64_t second = 0;
-	CHECK(take_lock(&stand, stand.node, &lock.fence));
+	CHECK(acquire_lock(&stand, stand.node, &lock.fence));
 	CHECK_OK(recover_under(&stand, stand.node, &lock, &recovered),
 			&stand.error);
 	CHECK_OK(recover_under(&stand, stand.node, &lock, &recovered),
 			&stand.error);
 	fake_clock_advance(&stand.clock, TTL_MS);
-	CHECK(take_lock(&stand, OTHER(&stand), &second));
+	CHECK(acquire_lock(&stand, OTHER(&stand), &second));
 	CHECK_INT(recover_under(&stand, stand.node, &lock, &recovered),
 			POSTERN_E_STALE);
 	stand_close(&stand);
 }
 
-static void owner_takes_all(void) {
+static void owner_recovers_all(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_accept_leased(&stand, "1", stand.handlers[0]);
@@ -331,7 +332,7 @@ static void owner_takes_all(void) {
 	CHECK_INT(stand_recover(&stand).released, 0);
 	struct postern_lock lock = { .name = "l" };
 	struct postern_recovered recovered = { 0 };
-	CHECK(take_lock(&stand, stand.node, &lock.fence));
+	CHECK(acquire_lock(&stand, stand.node, &lock.fence));
 	int64_t own = stand_accept_leased(&stand, "2", stand.handlers[0]);
 	CHECK_OK(recover_under(&stand, stand.node, &lock, &recovered),
 			&stand.error);
@@ -341,7 +342,7 @@ static void owner_takes_all(void) {
 	stand_close(&stand);
 }
 
-/* A node beside the stand's, with a lease of its own. */
+/* Enrol another node than the stand's, with a node lease. */
 static void enrol_node(struct stand *stand, uint64_t node) {
 	struct postern_enrol_handler handler = { .key = "a" };
 	struct postern_enrolment enrolment = {
@@ -363,7 +364,7 @@ static int64_t accept_leased_as(struct stand *stand, uint64_t node,
 	return seq;
 }
 
-/* The same, with one delivery. */
+/* Enrol another node that has one lease. */
 static int64_t add_node(struct stand *stand, uint64_t node, const char *id) {
 	enrol_node(stand, node);
 	return accept_leased_as(stand, node, id);
@@ -375,7 +376,7 @@ static void renewed_in_time(void) {
 	int64_t seq = add_node(&stand, OTHER(&stand), "1");
 	for (int i = 0; i < 5; i++) {
 		fake_clock_advance(&stand.clock, TTL_MS - 1);
-		CHECK(renew(&stand, OTHER(&stand), TTL_MS));
+		CHECK(renew_node_lease(&stand, OTHER(&stand), TTL_MS));
 		CHECK_INT(stand_recover(&stand).released, 0);
 	}
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_LEASED);
@@ -391,11 +392,11 @@ static void too_late(void) {
 	CHECK_INT(stand_recover(&stand).released, 1);
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
 	CHECK_INT(stand_state(&stand, own, "a"), POSTERN_STATE_LEASED);
-	CHECK(!renew(&stand, OTHER(&stand), TTL_MS));
+	CHECK(!renew_node_lease(&stand, OTHER(&stand), TTL_MS));
 	stand_close(&stand);
 }
 
-/* There was nothing to recover before the other node came. */
+/* There was nothing to recover before the other node enrolled. */
 static void found_after_accept(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
@@ -423,14 +424,14 @@ static void found_after_claim(void) {
 	stand_close(&stand);
 }
 
-/* It does not know yet that it is gone. */
+/* The node does not know yet that it is expired. */
 static void found_after_its_end(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	enrol_node(&stand, OTHER(&stand));
 	fake_clock_advance(&stand.clock, TTL_MS);
 	CHECK_INT(stand_recover(&stand).released, 0);
-	/* A store may refuse it the lease; then there is nothing to be found. */
+	/* A store may refuse the lease; then there is nothing to recover. */
 	int64_t seq = accept_leased_as(&stand, OTHER(&stand), "1");
 	bool leased = stand_state(&stand, seq, "a") == POSTERN_STATE_LEASED;
 	CHECK_INT(stand_recover(&stand).released, leased);
@@ -438,12 +439,12 @@ static void found_after_its_end(void) {
 	stand_close(&stand);
 }
 
-static void late_and_not_missed(void) {
+static void late_and_not_expired(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	int64_t seq = add_node(&stand, OTHER(&stand), "1");
 	fake_clock_advance(&stand.clock, 10 * TTL_MS);
-	CHECK(renew(&stand, OTHER(&stand), TTL_MS));
+	CHECK(renew_node_lease(&stand, OTHER(&stand), TTL_MS));
 	CHECK_INT(stand_recover(&stand).released, 0);
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_LEASED);
 	stand_close(&stand);
@@ -453,21 +454,21 @@ static void ended(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	int64_t seq = add_node(&stand, OTHER(&stand), "1");
-	CHECK(renew(&stand, OTHER(&stand), 0));
+	CHECK(renew_node_lease(&stand, OTHER(&stand), 0));
 	CHECK_INT(stand_recover(&stand).released, 1);
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
-	CHECK(!renew(&stand, OTHER(&stand), TTL_MS));
+	CHECK(!renew_node_lease(&stand, OTHER(&stand), TTL_MS));
 	stand_close(&stand);
 }
 
 static void never_enrolled(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
-	CHECK(!renew(&stand, OTHER(&stand), TTL_MS));
+	CHECK(!renew_node_lease(&stand, OTHER(&stand), TTL_MS));
 	stand_close(&stand);
 }
 
-static void whoever_recovers_lives(void) {
+static void recovering_node_is_live(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	uint64_t node = OTHER(&stand);
@@ -477,7 +478,7 @@ static void whoever_recovers_lives(void) {
 	CHECK_OK(recover_under(&stand, node, NULL, &recovered), &stand.error);
 	CHECK_INT(recovered.released, 0);
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_LEASED);
-	CHECK(renew(&stand, node, TTL_MS));
+	CHECK(renew_node_lease(&stand, node, TTL_MS));
 	stand_close(&stand);
 }
 
@@ -493,40 +494,41 @@ static void node_and_clock(void) {
 	stand_close(&stand);
 }
 
-const struct tap_case tenure_cases[] = {
+const struct tap_case lock_cases[] = {
 	{ "a lock has one owner at a time", one_at_a_time },
-	{ "a lock that is kept keeps its fence", kept_with_its_fence },
-	{ "a lock whose time is over is taken with a higher fence", time_is_over },
-	{ "an owner that is late keeps a lock that nobody took",
-			late_but_nobody_came },
-	{ "a lock that was let go is taken with a higher fence", let_go_of },
-	{ "a lock is let go by its owner under its fence only",
-			not_ours_to_let_go },
-	{ "the fence of a lock outlives its owners", fence_outlives_all },
-	{ "locks of different names are apart", locks_apart },
-	{ "a clock that goes back keeps no lock for longer than its time",
-			lock_and_clock },
+	{ "a renewed lock keeps its fence", kept_with_its_fence },
+	{ "an expired lock is acquired with a higher fence", time_is_over },
+	{ "a late owner keeps a lock that no other node acquired",
+			late_but_not_replaced },
+	{ "a released lock is acquired with a higher fence", released },
+	{ "a lock is released only by its owner under its fence",
+			released_by_others },
+	{ "the fence of a lock grows across a crash", fence_outlives_all },
+	{ "locks of different names are independent", locks_apart },
+	{ "a clock that goes back does not extend a lock", lock_and_clock },
 	{ "under a lost lock nothing is settled", lost_settles_nothing },
-	{ "under a lock that nobody took everything is settled", held_settles },
-	{ "under a lost lock a message is accepted and not leased",
+	{ "under an expired lock that no other node acquired settlements succeed",
+			held_settles },
+	{ "under a lost lock a message is accepted but not leased",
 			lost_leases_nothing },
 	{ "under a lost lock nothing is claimed", lost_claims_nothing },
 	{ "under a lost lock nothing is recovered", lost_recovers_nothing },
 	{ "under a lost lock even an empty recovery is refused",
 			lost_after_recovery },
-	{ "the owner of a lock takes all leases but its own", owner_takes_all },
-	{ "a node that renews itself in time keeps its leases", renewed_in_time },
-	{ "a node that is too late loses its leases and is gone", too_late },
-	{ "what a node leased by accepting is found when it is gone",
+	{ "the owner of a lock recovers all leases but its own",
+			owner_recovers_all },
+	{ "a node that renews in time keeps its leases", renewed_in_time },
+	{ "a late node loses its leases to recovery and is expired", too_late },
+	{ "leases made by accepting are recovered from an expired node",
 			found_after_accept },
-	{ "what a node leased by claiming is found when it is gone",
+	{ "leases made by claiming are recovered from an expired node",
 			found_after_claim },
-	{ "what a node leases after it was found gone is found, too",
+	{ "leases made after a node expired are recovered too",
 			found_after_its_end },
-	{ "a node that is late and was not missed lives on", late_and_not_missed },
-	{ "a node that has ended is gone at once", ended },
-	{ "a node that never enrolled is not alive", never_enrolled },
-	{ "whoever recovers is alive", whoever_recovers_lives },
-	{ "a clock that goes back keeps no dead node alive", node_and_clock },
+	{ "a late node that is not expired can renew", late_and_not_expired },
+	{ "a node that has ended is expired at once", ended },
+	{ "a node that never enrolled cannot renew", never_enrolled },
+	{ "a node that recovers is live", recovering_node_is_live },
+	{ "a clock that goes back does not extend a node lease", node_and_clock },
 	{ 0 },
 };
