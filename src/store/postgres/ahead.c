@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Handlers whose statements are known beforehand (kind sql): all of a
- * transaction but COMMIT is sent in one go, and the answers are looked at
- * afterwards. One round trip for a hundred deliveries, and a plan for each
- * statement instead of for each delivery.
+ * The pipeline for units whose statements are known beforehand (handlers of
+ * kind sql): every statement of the transaction except COMMIT is sent in one
+ * go, and the results are read afterwards. A hundred deliveries cost one round
+ * trip, and the server plans each statement once instead of once for each
+ * delivery.
  *
- * There are no savepoints: if anything fails, all is undone, and transact.c
- * runs each by itself, which tells whose fault it was. The same goes for what
- * takes long: there everyone has a time of his own. Handlers that keep failing
- * are not sent ahead for a while.
+ * The pipeline has no savepoints: if any statement fails, the whole transaction
+ * is rolled back and transact.c runs each unit by itself, which shows which of
+ * them failed. The same happens if the pipeline takes too long, because units
+ * that run by themselves have a timeout each. Handlers that keep failing are
+ * not pipelined for a while.
  *
- * Between two deliveries the session is set back, as between two transactions.
+ * Between two deliveries the session is reset, as between two transactions.
  *
- * What has a name on the server, a statement with its plan, is kept as long as
- * the connection, if the server itself is at its end: it has told its number
- * when it was connected, a pooler has no such number. Behind a pooler the next
- * transaction may be in another session, and names live no longer than this
- * one. If a name is not there, or there already, that is one of the failures
- * after which each is run by itself.
+ * Prepared statements (a name on the server, with a plan) are kept as long as
+ * the connection if it leads to the server itself: the server reports its
+ * backend number on connecting, a pooler does not report the same one. Behind a
+ * pooler the next transaction may run in another session, so prepared
+ * statements are deallocated with the transaction. A prepared statement that is
+ * missing, or that exists already, is one of the failures after which each unit
+ * is run by itself.
  */
 
 #include <postern/handler.h>
@@ -30,15 +33,15 @@
 #include "store/common.h"
 #include "store/postgres/postgres.h"
 
-/* Whatever takes longer is run one by one. */
+/* The timeout of a pipeline; after it each unit is run by itself. */
 #define PATIENCE_MS INT64_C(1000)
 
-/* So much may wait to be sent. */
+/* Statements are flushed when the bodies in them exceed this. */
 #define UNSENT_BYTES_MAX ((size_t)256 * 1024)
 
 #define PENALTY_MAX 63
 
-/* Our own statements, and their names. */
+/* The store's own statements, and the names they are prepared under. */
 #define BEGIN_NAME "postern_begin"
 #define BEGIN_SQL "BEGIN ISOLATION LEVEL READ COMMITTED"
 #define TAKE_NAME "postern_take"
@@ -49,16 +52,16 @@
 #define FORGET_NAME "postern_forget"
 #define FORGET_SQL "SELECT @forget_1()"
 
-/* What took less is said to have taken no time, and to have ended when it was
-   taken. */
+/* A pipeline that took less is recorded with a duration of 0, and with the time
+   of take_units_1 as the end of its units. */
 #define NOTICEABLE_MS 10
 #define NOTICEABLE_ALL_MS 100
 
 struct flight {
 	struct pg_connection *connection;
 	size_t sent;   /* statements */
-	size_t take;   /* the place of the one that tells the number */
-	size_t unsent; /* bytes, about */
+	size_t take;   /* the index of take_units_1, which returns the xid */
+	size_t unsent; /* bytes of bodies since the last flush */
 	uint64_t node;
 	const struct postern_lock *lock;
 	struct pg_units batch;
@@ -115,8 +118,9 @@ static void note_pace(struct pg_store *self, const struct postern_unit *units,
 		postern__pg_array_end(&query);                                 \
 	} while (0)
 
-/* Names of our own. Those that end with the transaction are given inside of it,
-   and only to what is sent more than once. */
+/* Prepare the store's own statements. Behind a pooler only FORGET_SQL is worth
+   it, which is sent once for each unit, and it is prepared inside the
+   transaction because it must end with it. */
 static int name_all(struct flight *flight, struct postern_error *error) {
 	struct pg_connection *connection = flight->connection;
 	int r = POSTERN_OK;
@@ -183,7 +187,8 @@ static int send_begin(struct flight *flight, struct postern_error *error) {
 	return r == POSTERN_OK ? send_take(flight, error) : r;
 }
 
-/* POSTERN_E_BUSY: it has something to say before it is run. */
+/* Returns POSTERN_E_BUSY if the handler sets an outcome before its statements
+   have run. */
 static int send_unit(struct flight *flight, struct postern_unit *unit,
 		struct postern_error *error) {
 	struct pg_connection *connection = flight->connection;
@@ -212,7 +217,7 @@ static int send_all(struct flight *flight, struct postern_error *error) {
 				   : r;
 }
 
-/* Everything but COMMIT. */
+/* Runs everything but COMMIT. */
 static int run_pipeline(struct flight *flight, struct postern_error *error) {
 	struct pg_connection *connection = flight->connection;
 	struct pg_query query;
@@ -252,8 +257,8 @@ static int tell_duration(struct flight *flight, int64_t elapsed_ms,
 	return r;
 }
 
-/* The server does not notice that nobody waits any more. It would go on, and
-   keep those locked that are to be run again. */
+/* The server does not notice that the client stopped waiting. Without a cancel
+   request it would go on, and keep the rows locked that are to be run again. */
 static void stop(struct pg_connection *connection) {
 	PGresult *result = NULL;
 	int r = POSTERN_E_UNAVAILABLE;
@@ -266,10 +271,10 @@ static void stop(struct pg_connection *connection) {
 	if (r == POSTERN_E_TIMEOUT) {
 		postern__pg_end_session(connection);
 	}
-	connection->lost = true; /* the request may still be on its way */
+	connection->lost = true; /* the cancel request may arrive later */
 }
 
-/* Nothing of it stays, nor what it has named. */
+/* Roll back, and deallocate what the transaction has prepared. */
 static void abort_pipeline(struct flight *flight) {
 	struct pg_connection *connection = flight->connection;
 	postern__pg_forget_names(connection);
@@ -324,7 +329,8 @@ static int fly_and_commit(struct flight *flight, struct postern_error *error) {
 	if (r == POSTERN_OK) {
 		mark_committed(flight, elapsed);
 	}
-	/* What is looked at last: one of them is to blame. */
+	/* COMMIT runs deferred checks. If one of them fails, a unit is the cause,
+	   and each is run by itself. */
 	return r != POSTERN_OK && !connection->lost ? POSTERN_E_BUSY : r;
 }
 

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Claiming: one call of claim_1, which leases what is due and brings the
- * messages along. Nodes that claim at the same time pass over what another has
- * in its hands.
+ * Claiming: one call of claim_1, which leases due deliveries and returns them
+ * with their messages. Nodes that claim at the same time skip rows that another
+ * node has locked.
  *
- * A claim begins where the one before it ended, and looks at what is due longer
- * only if that is not enough. So it does not matter how much was claimed since
- * the index was vacuumed. What came back to a place before that, by a claim of
- * another node that was undone, say, is found when it begins at the beginning:
- * every second.
+ * A claim starts at the due time that the previous claim reached, and reads
+ * deliveries that became due earlier only if it has not found enough. So its
+ * cost does not depend on how many deliveries were claimed since the index was
+ * vacuumed. A delivery that returned to an earlier due time, for example
+ * because the claim of another node was rolled back, is found by the claim that
+ * starts from the beginning: once a second.
  *
- * It commits only when everything was received. If what became of the commit
- * cannot be learned, the leases are given back, see doubt.c.
+ * The claim commits only when the whole result was received. If the outcome of
+ * the COMMIT cannot be determined, the leases are returned, see uncertain.c.
  */
 
 #include <assert.h>
@@ -25,7 +26,7 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-/* The columns of the answer; the message's are in between. */
+/* The columns of the result; those of the message are in between. */
 enum {
 	SEQ,
 	HANDLER,
@@ -51,7 +52,7 @@ struct work {
 	struct postern_memory *memory;
 	struct postern_claims out;
 	int64_t xid; /* 0: nothing was written */
-	bool ending; /* the transaction may have committed */
+	bool ending; /* COMMIT was reached, and may have taken effect */
 };
 
 static int read_row(const struct pg_query *query, int row,
@@ -68,14 +69,14 @@ static int read_row(const struct pg_query *query, int row,
 				(enum postern_suspicion)postern__pg_get(query, row, SUSPICION),
 	};
 	if (postern__pg_is_null(query, row, CHANNEL)) {
-		return POSTERN_OK; /* the message is gone */
+		return POSTERN_OK; /* the message has been removed */
 	}
 	struct postern_message *message =
 			postern_memory_alloc(memory, sizeof *message);
 	int r = message ? postern__pg_message_read(query, row, MESSAGE, memory,
 							  message, error)
 					: postern__pg_no_memory(error);
-	/* One damaged row must not hold up all the others. */
+	/* One corrupt row must not block all other deliveries. */
 	out->message = r == POSTERN_OK ? message : NULL;
 	return r == POSTERN_E_CORRUPT ? POSTERN_OK : r;
 }
@@ -108,8 +109,8 @@ static int read_answer(const struct pg_query *query, struct work *work,
 	return r;
 }
 
-/* Add for each id where its claims go on: the ids, and since when what is due
-   is looked at first. */
+/* Adds two arrays: the ids of handlers with a valid mark, and the due time at
+   which the claim of each starts. */
 static void add_marks(struct pg_query *query) {
 	struct pg_store *self = query->connection->store;
 	const struct postern_clock *clock = self->clock;
@@ -206,7 +207,8 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 	if (r == POSTERN_OK) {
 		note_marks(&query);
 		work->xid = postern__pg_get(&query, postern__pg_rows(&query) - 1, XID);
-		/* If it went back, everything has been looked at. */
+		/* If the clock went back, claim_1 has checked all pending deliveries.
+		 */
 		postern__pg_set_latest(connection->store,
 				postern__pg_get(&query, postern__pg_rows(&query) - 1, NOW));
 	}
@@ -214,7 +216,8 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 	return r;
 }
 
-/* Whether any of it is leased as the answer said; all of it is, or none. */
+/* Returns POSTERN_OK if any of the deliveries is leased as in the result: all
+   of them are, or none. Else POSTERN_E_STALE. */
 static int look_for_leases(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct work *work = context;
@@ -249,7 +252,7 @@ static int look_for_leases(struct pg_connection *connection, void *context,
 	return r;
 }
 
-/* In a transaction, which commits when the answer is safely here. */
+/* Claims in a transaction, which commits when the result was read. */
 static int claim_some(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	struct work *work = context;

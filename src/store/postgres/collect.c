@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Staged messages, which publishers write in transactions of their own. They
- * are taken from where they were staged and accepted in one transaction, by
- * whichever node is first; what another node has in its hands is skipped. As
- * what a message is accepted only the caller knows, so it is asked in between.
+ * Collecting staged messages, which publishers write in transactions of their
+ * own. A node removes them from the staging table and accepts them in one
+ * transaction; rows that another node has locked are skipped. Only the caller
+ * can route a message, so its callback is called in between.
  *
- * Whoever looks reads all of the table, with what was taken and is still there
- * until it is vacuumed. Autovacuum comes once a minute, and so much may have
- * gone through meanwhile; so whoever takes much sweeps, if it has the right to.
+ * Finding staged messages scans the whole table, including removed rows that
+ * were not vacuumed yet. Autovacuum runs once a minute, and many messages may
+ * be staged and removed in that time; so a node that collects many vacuums the
+ * table, if it has the privilege.
  *
- * If the answer to the COMMIT is lost, the database is asked what became of
- * it. If that fails too nothing is known: then the leases are given back like
- * those of a batch, and the messages are either accepted or still staged.
+ * If the response to COMMIT is lost, the store determines the outcome of the
+ * transaction. If that fails too, the leases are returned like those of a
+ * batch, and the messages are either accepted or still staged.
  */
 
 #include <postern/sys/clock.h>
@@ -22,20 +23,20 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-/* So many are taken between two sweeps: a few hundred pages. */
+/* The number of messages collected between two vacuums: a few hundred pages. */
 #define SWEEP_COUNT 10000
-/* A message at which the server fails is tried again with every collection,
-   and remarked only so often. */
+/* A message at which the server fails is retried with every collection, and
+   reported only so often. */
 #define REMARK_MS 60000
 
 struct work {
 	struct postern_collection *collection;
 	struct postern_memory *memory;
-	/* Of those that were placed, in the table; NULL: it stays there. */
+	/* The ctids of the routed messages; NULL: the message stays staged. */
 	const char **places;
 	int64_t xid;
 	bool found;
-	bool ending; /* the transaction may have committed */
+	bool ending; /* COMMIT was reached, and may have taken effect */
 };
 
 static int look(struct pg_connection *connection, void *context, bool again,
@@ -52,7 +53,7 @@ static int look(struct pg_connection *connection, void *context, bool again,
 	return r;
 }
 
-/* Why it stays where it is, for whoever looks. */
+/* Record why a message stays staged, for people who read the table. */
 static int refuse(struct pg_connection *connection, const char *place,
 		const char *why, struct postern_error *error) {
 	struct pg_query query;
@@ -109,7 +110,7 @@ static int take(struct pg_connection *connection, struct work *work,
 	postern__pg_array_end(&query);
 	postern__pg_int4(&query, (int64_t)collection->max);
 	postern__pg_int8(&query, (int64_t)collection->bytes_max);
-	/* The place in the table as a text, to be told again. */
+	/* The ctid as text, because it is sent back to the server. */
 	int r = postern__pg_run(&query,
 			"SELECT place::text, channel, id, source, type, subject, time,"
 			" content_type, correlation_id, traceparent, transport, headers,"
@@ -147,7 +148,7 @@ static int remove_taken(struct pg_connection *connection,
 	return r;
 }
 
-/* The server has failed at a message that stays staged. */
+/* Report a message at which the server failed and which stays staged. */
 static void remark_left(struct pg_store *self, const char *why) {
 	int64_t now = self->clock->monotonic_ms(self->clock->context);
 	(void)pthread_mutex_lock(&self->mutex);
@@ -166,8 +167,8 @@ static void remark_left(struct pg_store *self, const char *why) {
 	}
 }
 
-/* This one alone was not accepted: it stays where it is, and is not looked at
-   again unless it was only blocked, or the server failed. */
+/* The store did not accept this message alone: it stays staged, and is not
+   collected again unless it was only blocked, or the server failed. */
 static int leave(struct pg_connection *connection, struct work *work,
 		size_t index, const struct postern_error *why,
 		struct postern_error *error) {
@@ -181,7 +182,8 @@ static int leave(struct pg_connection *connection, struct work *work,
 	return refuse(connection, place, why->text, error);
 }
 
-/* Accept so many of those that were placed, halving around what is refused. */
+/* Accept `count` of the routed messages; if they are refused, each half of them
+   by itself. */
 static int accept_some(struct pg_connection *connection, struct work *work,
 		size_t from, size_t count, struct postern_error *error) {
 	const struct postern_collection *collection = work->collection;
@@ -238,15 +240,16 @@ static int accept_taken(struct pg_connection *connection, struct work *work,
 		r = accept_some(connection, work, 0, count, error);
 	}
 	if (r == POSTERN_OK && !has_moved(work)) {
-		/* The same ones would be found again at once. */
+		/* The next collection would find the same messages at once. */
 		work->collection->more = false;
 	}
 	return r == POSTERN_OK && count > 0 ? remove_taken(connection, work, error)
 										: r;
 }
 
-/* Whether any of it was accepted; all of it was, or nothing. If there was
-   nothing new, it does not matter. */
+/* Returns POSTERN_OK if any of the messages is stored: all of them are, or
+   none. Else POSTERN_E_STALE. If no message was new, the result does not
+   matter. */
 static int look_for_messages(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct postern_collection *collection =
@@ -285,7 +288,7 @@ static int collect(struct pg_connection *connection, void *context, bool again,
 						  : postern__pg_finish(connection, r, error);
 }
 
-/* What may have been leased although nobody knows. */
+/* Note leases that the transaction may have acquired. */
 static void note_doubt(struct pg_store *self,
 		const struct postern_collection *collection) {
 	for (size_t i = 0; i < collection->accept_count; i++) {
@@ -311,7 +314,8 @@ static int collect_found(struct pg_store *self, struct work *work,
 	if (!collection->accepts || !work->places) {
 		return postern__pg_no_memory(error);
 	}
-	/* Once: the caller has placed what was taken, and comes again. */
+	/* Without retries: the caller has routed the messages, and collects again.
+	 */
 	int r = postern__pg_do_once(self, collect, work, error);
 	if (r != POSTERN_OK && work->ending) {
 		note_doubt(self, collection);
@@ -323,7 +327,7 @@ static int sweep(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	(void)context;
 	(void)again;
-	/* For any but the owner this does nothing, and says so to nobody. */
+	/* For a user who is not the owner of the table this does nothing. */
 	return postern__pg_exec(connection,
 			"VACUUM (SKIP_LOCKED, TRUNCATE OFF) @staged", error);
 }

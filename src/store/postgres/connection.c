@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * One connection to the server: making it, waiting for its answers, and
- * saying what went wrong.
+ * One connection to the server: opening it, waiting for results, and reporting
+ * errors.
  *
- * Nothing blocks for longer than the command timeout. An answer that does not
- * come in time is given up together with its connection; whether the server
- * has done what it was told is then not known, as when the line is cut.
+ * Nothing blocks for longer than the command timeout. If a result does not
+ * arrive in time, the connection is closed; whether the server has executed the
+ * statement is then unknown, as after a lost connection.
  *
- * A connection that is silent is given up much sooner, and the operation is
- * tried again on another one. A slow statement is not: so silence is never
- * judged by time alone. After PG_SILENCE_MS without a byte in either direction
- * the server is asked whether it still works for this connection (silence.c),
- * and again from time to time. Where it cannot be asked, behind a pooler, the
- * kernel gives up a peer that acknowledges nothing for USER_TIMEOUT, and the
- * command timeout does the rest.
+ * A connection that is silent is closed much sooner, and the operation is
+ * retried on another one. A slow statement must not be: so time alone never
+ * decides. After PG_SILENCE_MS without a byte in either direction the store
+ * asks the server whether the session still works for this connection
+ * (silence.c), and again from time to time. Behind a pooler, where it cannot
+ * ask, the kernel closes a connection whose peer acknowledges nothing for
+ * USER_TIMEOUT, and the command timeout covers the rest.
  */
 
 #include <errno.h>
@@ -29,22 +29,22 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-/* What a batch may weigh on its way, twice what the engine puts into one. */
+/* The largest batch on the wire, twice what a box puts into one. */
 #define BATCH_BYTES_MAX ((size_t)256 * 1024 * 1024)
 #define STATEMENT_BYTES_MAX ((size_t)1024 * 1024)
 
 /* Parameters of libpq, unless the user sets them. A peer that acknowledges
-   nothing for 10 s is gone; an idle connection is probed after 3 s. The time in
-   ms is not shorter because it also ends a connection whose peer is there and
-   reads nothing for so long, such as a server that is busy with the first of
-   several statements that were sent together. */
+   nothing for 10 s is considered lost; an idle connection is probed after 3 s.
+   USER_TIMEOUT is not shorter because it also closes a connection whose peer
+   runs but reads nothing for so long, such as a server that executes the first
+   of several statements that were sent together. */
 #define USER_TIMEOUT "10000"
 #define KEEPALIVE_IDLE "3"
 #define KEEPALIVE_INTERVAL "2"
 #define KEEPALIVE_COUNT "3"
 
-/* How long until a session is asked for once more: at most, and if it was not
-   asked because others were. */
+/* When the server is asked about a session again: the longest interval, and the
+   interval if it was not asked because other threads were asking. */
 #define ASK_AGAIN_MS_MAX INT64_C(10000)
 #define ASK_SOON_MS INT64_C(500)
 
@@ -53,18 +53,18 @@ static int64_t now_ms(const struct pg_connection *connection) {
 	return clock->monotonic_ms(clock->context);
 }
 
-/* Waiting for one connection. */
+/* One wait for a connection. */
 struct waiting {
 	struct pg_connection *connection;
 	int64_t begun;
 	int64_t deadline;
-	int64_t ask_at; /* when the server is asked for the session */
+	int64_t ask_at; /* when the server is asked about the session */
 	int64_t ask_pause;
 };
 
 enum verdict { READY, LATE, SILENT };
 
-/* For at most so long, or until the connection's own limit. */
+/* Waits for at most patience_ms, or until the connection's own limit. */
 static struct waiting wait_begin(struct pg_connection *connection,
 		int64_t patience_ms) {
 	int64_t now = now_ms(connection);
@@ -83,11 +83,11 @@ static bool is_socket_ready(const struct pg_connection *connection,
 		.events = events,
 	};
 	int ready = poll(&socket, 1, ms > INT32_MAX ? INT32_MAX : (int)ms);
-	/* libpq will find out what is wrong. */
+	/* On an error, libpq reports the cause. */
 	return ready > 0 || (ready < 0 && errno != EINTR);
 }
 
-/* Whether the session turns out to be silent. */
+/* Returns whether the session is silent. */
 static bool ask_session(struct waiting *waiting) {
 	enum pg_session session = postern__pg_ask_session(waiting->connection);
 	if (session != PG_SESSION_NOT_ASKED) {
@@ -102,7 +102,6 @@ static bool ask_session(struct waiting *waiting) {
 	return session == PG_SESSION_SILENT;
 }
 
-/* Wait for the socket. */
 static enum verdict wait_socket(struct waiting *waiting, short events) {
 	struct pg_connection *connection = waiting->connection;
 	for (;;) {
@@ -152,8 +151,8 @@ static int give_up(const struct waiting *waiting, enum verdict why,
 
 #define STATE_LEN 5
 
-/* Whether this begins with a SQLSTATE, a colon and a blank. FATAL is none: it
-   has no digit. */
+/* Whether the text begins with a SQLSTATE, a colon and a space. FATAL is not a
+   SQLSTATE: it has no digit. */
 static bool is_state(const char *text) {
 	static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 	return strspn(text, letters) == STATE_LEN &&
@@ -161,8 +160,8 @@ static bool is_state(const char *text) {
 		   text[STATE_LEN + 1] == ' ';
 }
 
-/* The SQLSTATE in a line of what libpq says, in whatever language; NULL: the
-   server has not said that. */
+/* Returns the SQLSTATE in a line of an error text of libpq, in any language;
+   NULL if the text is not the server's. */
 static const char *find_state(const char *line, size_t len) {
 	for (const char *at = line;
 			(at = memchr(at, ':', len - (size_t)(at - line))); at++) {
@@ -174,8 +173,9 @@ static const char *find_state(const char *line, size_t len) {
 	return NULL;
 }
 
-/* One line of what libpq says, which never has the password in it, without
-   what is said of every message or has been said by us. */
+/* Copies the first line of an error text of libpq, which never contains the
+   password, without prefixes that every text has or that our own text repeats.
+   */
 static void first_line(const char *text, char *out, size_t size) {
 	static const char attempt[] = "connection to server ";
 	static const char failed[] = " failed: ";
@@ -194,7 +194,7 @@ static void first_line(const char *text, char *out, size_t size) {
 	(void)snprintf(out, size, "%.*s", (int)(len < size ? len : size - 1), text);
 }
 
-/* What to do if there is no connection, by words of the reason. */
+/* What to do if connecting failed, by words in the reason. */
 static const char *connect_advice(const char *text) {
 	static const struct {
 		const char *word;
@@ -224,7 +224,7 @@ static const char *connect_advice(const char *text) {
 struct advice {
 	const char *state; /* the first characters of a SQLSTATE */
 	int code;
-	const char *what; /* to do */
+	const char *what; /* what the user can do */
 };
 
 /* Searched in this order. */
@@ -262,8 +262,8 @@ static const struct advice *advice_of(const char *state) {
 	return &other;
 }
 
-/* Whether the reason is in the server, in its schema or in the session, and
-   not in the data of the statement: the same data may be fine another time. */
+/* Whether the cause is in the server, in its schema or in the session, and not
+   in the data of the statement: the same data may succeed later. */
 static bool is_internal(const char *state) {
 	static const char *const states[] = { "0A", "25", "26", "42", "55",
 		"XX000" };
@@ -275,9 +275,9 @@ static bool is_internal(const char *state) {
 	return false;
 }
 
-/* Whether it was refused for a reason that will be the same in a moment: who
-   we are, or what we want, is wrong. A pooler says it with a code for
-   anything. */
+/* Whether the server refused the connection for a reason that does not pass by
+   itself: the user, the password or the database is wrong. A pooler uses one
+   SQLSTATE for everything. */
 static bool is_final(const char *state, const char *line, size_t len) {
 	static const char *const states[] = { "28", "3D000", "42501", "0A000" };
 	static const char *const words[] = { "authentication failed",
@@ -295,7 +295,7 @@ static bool is_final(const char *state, const char *line, size_t len) {
 	return false;
 }
 
-/* Whether each of the servers that were tried has refused us for good. */
+/* Whether every server that was tried refused the connection for good. */
 static bool is_hopeless(const PGconn *link) {
 	static const char attempt[] = "connection to server ";
 	bool hopeless = false;
@@ -315,7 +315,7 @@ static bool is_hopeless(const PGconn *link) {
 	return hopeless;
 }
 
-/* There is no connection, or no more. */
+/* The connection could not be opened, or is lost. */
 static int fail_line(struct pg_connection *connection,
 		struct postern_error *error) {
 	const char *said = PQerrorMessage(connection->link);
@@ -325,7 +325,7 @@ static int fail_line(struct pg_connection *connection,
 	first_line(said, text, sizeof text);
 	const char *advice = connect_advice(text);
 	if (!*advice && state) {
-		/* In another language, or in a pooler's words. */
+		/* The text is in another language, or a pooler's. */
 		advice = advice_of(state)->what;
 	}
 	return postern__fail(error, POSTERN_E_UNAVAILABLE,
@@ -345,8 +345,8 @@ int postern__pg_fail(struct pg_connection *connection, const PGresult *result,
 	const struct advice *advice = advice_of(state);
 	const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	first_line(said ? said : "", text, sizeof text);
-	connection->collided =
-			strncmp(state, "40", 2) == 0; /* a deadlock, or serialization */
+	connection->collided = strncmp(state, "40", 2) ==
+						   0; /* a deadlock, or a serialization failure */
 	connection->internal = is_internal(state);
 	return postern__fail(error, advice->code, "PostgreSQL at %s: %s%s", place,
 			text, advice->what);
@@ -361,8 +361,8 @@ int postern__pg_cut(struct pg_connection *connection,
 			connection->store->place);
 }
 
-/* What connect_timeout allows: libpq keeps to it only where it blocks. It is
-   meant for each host. */
+/* The time that connect_timeout allows, which libpq obeys only in its blocking
+   functions. It applies to each host. */
 static int64_t connect_patience(struct pg_connection *connection) {
 	int64_t patience = connection->store->command_timeout_ms;
 	int64_t seconds = 0;
@@ -385,7 +385,7 @@ static int64_t connect_patience(struct pg_connection *connection) {
 
 static int establish(struct pg_connection *connection,
 		struct postern_error *error) {
-	/* What comes later wins over what comes earlier. */
+	/* Later parameters override earlier ones. */
 	const char *const names[] = { "connect_timeout", "tcp_user_timeout",
 		"keepalives_idle", "keepalives_interval", "keepalives_count", "dbname",
 		"client_encoding", "fallback_application_name", NULL };
@@ -402,7 +402,7 @@ static int establish(struct pg_connection *connection,
 	struct waiting waiting =
 			wait_begin(connection, connect_patience(connection));
 	connection->until_ms = waiting.deadline;
-	/* Until there is a connection this is the only way to hear the SQLSTATE. */
+	/* Until the connection is open this is the only way to get the SQLSTATE. */
 	(void)PQsetErrorVerbosity(connection->link, PQERRORS_VERBOSE);
 	PostgresPollingStatusType step = PGRES_POLLING_WRITING;
 	while (PQstatus(connection->link) != CONNECTION_BAD &&
@@ -422,7 +422,7 @@ static int establish(struct pg_connection *connection,
 	return POSTERN_OK;
 }
 
-/* What the server says of things that went well is not for anybody. */
+/* Notices of the server are dropped. */
 static void ignore_notice(void *context, const PGresult *result) {
 	(void)context;
 	(void)result;
@@ -479,8 +479,8 @@ int postern__pg_push(struct pg_connection *connection,
 	}
 }
 
-/* Send what is left and read until there is an answer; else why not. READY
-   then means that the connection broke. */
+/* Flush, and read until a result is complete. If it returns false, *why_out is
+   the reason; READY then means that the connection is lost. */
 static bool is_answered(struct waiting *waiting, enum verdict *why_out) {
 	PGconn *link = waiting->connection->link;
 	*why_out = READY;
@@ -500,7 +500,7 @@ static bool is_answered(struct waiting *waiting, enum verdict *why_out) {
 	}
 }
 
-/* There is no answer. */
+/* No result arrived. */
 static int fail_answer(const struct waiting *waiting, enum verdict why,
 		struct postern_error *error) {
 	return why == READY ? postern__pg_fail(waiting->connection, NULL, error)
@@ -533,8 +533,8 @@ static bool is_good(ExecStatusType status) {
 	return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
 }
 
-/* Rows of a COPY, which nobody here will send or take: libpq would say so again
-   and again. */
+/* A COPY, for which the store neither sends nor reads rows: libpq would return
+   the same result forever. */
 static bool is_copy(ExecStatusType status) {
 	return status == PGRES_COPY_IN || status == PGRES_COPY_OUT ||
 		   status == PGRES_COPY_BOTH;
@@ -547,7 +547,8 @@ int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
 	PGresult *kept = NULL;
 	enum verdict why = READY;
 	size_t done = 0;
-	/* Each statement has an answer and an end; the pipeline ends with them. */
+	/* Each statement has a result and an end (NULL); a sync ends the pipeline.
+	 */
 	while (done <= count && is_answered(&waiting, &why)) {
 		PGresult *result = PQgetResult(connection->link);
 		ExecStatusType status = PQresultStatus(result);

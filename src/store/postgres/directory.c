@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What is enrolled: the names of channels and the ids of handlers, as they are
- * stored. Neither ever changes, so this is not in doubt whatever other
- * processes do; what they have added is read when somebody asks for it.
+ * Enrolled channels and handlers: the names of channels and the ids of handlers
+ * as they are stored. Neither ever changes, so this cache is valid whatever
+ * other processes do; what they have added is loaded when an unknown id is
+ * requested.
  */
 
 #include <stdlib.h>
@@ -12,10 +13,11 @@
 #include "base/fail.h"
 #include "store/postgres/postgres.h"
 
-/* Ids are given out one by one; a database with more has been tampered with. */
+/* Ids are assigned one by one; a database with higher ones has been tampered
+   with. */
 #define ID_MAX 1000000
 
-/* Room for this id; NULL: no memory. */
+/* Grow the array to hold this id; returns NULL if out of memory. */
 static void *reserve(void *items, size_t *count, int64_t id, size_t size) {
 	if ((size_t)id < *count) {
 		return items;

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Leases that this node may have and does not know of.
+ * Uncertain leases: those that this node may have and does not know of.
  *
- * A batch that leases what it accepts, or a claim, whose answer never came may
- * have been carried out or not. Its sender was told that it failed; but the
- * leases would stay with a node that lives on and never runs them. So they are
- * kept in mind, and with the next renewal they are given back, if there are
- * any.
+ * A batch that leases what it accepts, or a claim, whose response was lost may
+ * have taken effect or not. The caller gets an error; but the leases would stay
+ * with a live node that never runs them. So they are noted here, and the next
+ * renewal of the node returns those that exist.
  *
- * Doubts are kept per node number. A process whose node was found gone lives on
- * under a new number, and a batch of the former one may be given up after that:
- * it must not displace what the living node has in doubt. The doubts of a node
- * that is known to be gone are dropped, because recovery takes back its leases.
+ * Uncertain leases are kept per node id. A process whose node was found expired
+ * continues under a new node id, and a batch of the former node may fail after
+ * that: its leases must not displace those of the live node. The uncertain
+ * leases of a node that is known to be expired are dropped, because recovery
+ * makes their deliveries pending.
  *
- * Whoever gives back waits for what is under way. But a batch is one statement,
- * and the server may not even have begun with it, nor do so for long; the same
- * goes for giving back itself. So each time begins a new round: all that is
- * sent says in which one, and the server refuses what is of an earlier one. A
- * batch that was sent in between is refused, too, and sent again.
+ * Returning leases waits for transactions of the node that are running. But a
+ * batch is one statement, and the server may not even have begun it, nor do so
+ * for long; the same is true of the return itself. So each return starts a new
+ * round: everything that is sent carries its round, and the server refuses an
+ * earlier one. A batch that was sent in between is refused, too, and sent
+ * again.
  *
- * A claim has begun before it can be in doubt. But a delivery whose claim did
+ * A claim has begun before it can be uncertain. But a delivery whose claim did
  * not take effect will be claimed once more, under the same fence, and that
- * lease must not be given back: nothing is claimed before the doubts about
- * claims are settled, by one at a time, and then they are forgotten. Only what
- * was claimed is waited for then: a handler that takes its time in a
- * transaction of the node must not hold up all claims.
+ * lease must not be returned: nothing is claimed before uncertain claims are
+ * returned, by one thread at a time, and then they are forgotten. Before a
+ * claim, only claims are waited for: a handler that runs long in a transaction
+ * of the node must not block all claims.
  */
 
 #include <stdio.h>
@@ -36,7 +37,8 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-/* With the lock. NULL: the node has nothing in doubt. */
+/* The caller holds the mutex. Returns NULL if the node has no uncertain leases.
+ */
 static struct pg_doubts *doubts_of(struct pg_store *self, uint64_t node) {
 	for (size_t i = 0; i < PG_DOUBT_NODE_MAX; i++) {
 		struct pg_doubts *doubts = &self->doubts[i];
@@ -47,8 +49,8 @@ static struct pg_doubts *doubts_of(struct pg_store *self, uint64_t node) {
 	return NULL;
 }
 
-/* With the lock: an empty place, or else that of the node that was added to
-   longest ago, which is a former one. */
+/* The caller holds the mutex. Returns a free slot, or else that of the node
+   whose last addition is the oldest, which is a former node. */
 static struct pg_doubts *make_doubts(struct pg_store *self, uint64_t node) {
 	struct pg_doubts *found = &self->doubts[0];
 	for (size_t i = 1; i < PG_DOUBT_NODE_MAX && found->count > 0; i++) {
@@ -75,7 +77,7 @@ void postern__pg_doubt(struct pg_store *self, uint64_t node,
 		size_t cap = 2 * (doubts->count + count);
 		struct pg_doubt *more = realloc(doubts->items, cap * sizeof *more);
 		if (!more) {
-			/* They stay until the node ends. */
+			/* Out of memory: the leases stay until the node ends. */
 			count = 0;
 		} else {
 			doubts->items = more;
@@ -107,17 +109,17 @@ int64_t postern__pg_round(struct pg_store *self) {
 	return round;
 }
 
-/* What is looked for. */
+/* One return of uncertain leases. */
 struct search {
 	uint64_t node;
 	bool only_claimed;
-	struct pg_doubt *doubts; /* NULL: nothing */
+	struct pg_doubt *doubts; /* NULL: none */
 	size_t count;
-	int64_t round; /* that begins with it */
+	int64_t round; /* the round that starts with it */
 };
 
-/* Take a copy of what is in doubt. What is sent from now on belongs to a new
-   round. */
+/* Copy the uncertain leases of the node. What is sent from now on belongs to a
+   new round. */
 static int search_begin(struct pg_store *self, struct search *search,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -137,8 +139,8 @@ static int search_begin(struct pg_store *self, struct search *search,
 	return r;
 }
 
-/* It was looked for; more may have come meanwhile. If only claims were meant,
-   no batch was waited for. */
+/* Forget the leases that were returned; others may have been added meanwhile.
+   With only_claimed no batch was waited for, so leases of batches are kept. */
 static void forget(struct pg_store *self, const struct search *search) {
 	size_t kept = 0;
 	(void)pthread_mutex_lock(&self->mutex);
@@ -201,7 +203,8 @@ int postern__pg_settle_doubts(struct pg_connection *connection, uint64_t node,
 	if (only_claimed) {
 		(void)pthread_mutex_lock(&self->settling);
 	} else if (pthread_mutex_trylock(&self->settling)) {
-		/* A renewal does not wait for a claim: the next one settles. */
+		/* A renewal does not wait for a claim: the next renewal returns them.
+		 */
 		return POSTERN_OK;
 	}
 	int r = search_begin(self, &search, error);

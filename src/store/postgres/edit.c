@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What an operator may do by hand: retry, discard, pause, resume.
+ * The operator's edits: retry, discard, pause, resume.
  *
- * Other nodes claim and settle meanwhile. So deliveries are looked for first,
- * without holding anybody up, and then changed if they still are as they were
- * seen, in the same state under the same fence, and nobody else has them in his
- * hands. One that was meant by its number is looked at again then; of many,
- * those are passed over, because their state may not allow it any more.
+ * Other nodes claim and settle meanwhile. So deliveries are selected first,
+ * without locks, and then changed if they are still in the same state under the
+ * same fence, and not locked by another transaction. A delivery that was named
+ * by its number is selected again if it changed; of many, those that changed
+ * are skipped, because their state may not allow the edit any more.
  *
- * A delivery that is opened again must not lose its message to a node that is
- * cleaning up, which takes only messages that nobody has locked, see clean.c.
+ * A delivery that is reopened must not lose its message to a node that is
+ * cleaning up, which removes only messages that no transaction has locked, see
+ * clean.c.
  */
 
 #include <assert.h>
@@ -20,22 +21,22 @@
 #include "store/common.h"
 #include "store/postgres/postgres.h"
 
-/* So often a delivery may change between being seen and being changed. */
+/* How often a delivery may change between being selected and being changed. */
 #define LOOKS_MAX 3
 
-/* Rows of a listing, as they were seen, and what is made of them. */
+/* Rows of a listing, as they were selected, and the result of changing them. */
 struct chosen {
 	const struct pg_query *rows;
 	int first;
 	int count;
 	int64_t now;
-	uint64_t changed; /* out */
+	uint64_t changed; /* result */
 };
 
 /*
- * In each of these $5 is the time, and the answer is how many it changed. Rows
- * that another transaction has are passed over, not waited for: whoever has
- * them may be waiting for one of ours.
+ * In each of these $5 is the time, and the result is how many rows it changed.
+ * Rows that another transaction has locked are skipped, not waited for: that
+ * transaction may be waiting for a row of this one.
  */
 #define CHOSEN                                                          \
 	"unnest($1::bigint[], $2::integer[], $3::bigint[], $4::smallint[])" \
@@ -58,7 +59,7 @@ struct chosen {
 	"(seq, fence, finished_at, duration, handler, failures, starts," \
 	" crashes, state)"
 #define COUNT " SELECT count(*) FROM changed"
-/* The same, and whoever sleeps shall look. */
+/* The same, and wakes sleeping nodes. */
 #define COUNT_AND_WAKE " SELECT count(*), @wake_1(0) FROM changed"
 #define COUNT_DISCARDED                                            \
 	" counted AS (INSERT INTO @handler_tally (handler, discarded)" \
@@ -87,7 +88,7 @@ static const char discard_poisoned[] = FREE_ENDED
 		" FROM free f WHERE " IS_FREE " AND d.state = 4"
 		" RETURNING d.handler)," COUNT_DISCARDED;
 
-/* The ledger has a row without a handler then. */
+/* A discarded parked message has a row without a handler in the ledger. */
 static const char discard_parked[] =
 		"WITH free AS (SELECT d.seq FROM @parked d JOIN " CHOSEN
 		" ON d.seq = u.seq AND u.state = 6 FOR UPDATE OF d SKIP LOCKED),"
@@ -130,7 +131,7 @@ static int change(struct pg_connection *connection, struct chosen *chosen,
 	return r;
 }
 
-/* So that they stay until the commit. */
+/* Keeps the messages until the commit. */
 static int lock_messages(struct pg_connection *connection,
 		const struct chosen *chosen, struct postern_error *error) {
 	struct pg_query query;
@@ -193,9 +194,9 @@ static int check_row(const struct postern_edit *edit,
 			error);
 }
 
-/* The delivery that is meant, -1 if there is none. A handler has two of a
-   message if both it and its alias had one before they were one; then the one
-   that can be edited is meant. */
+/* Returns the row of the delivery to edit, -1 if there is none. A handler has
+   two deliveries of a message if both it and its alias had one before they
+   became one handler; then the one that can be edited is returned. */
 static int choose(const struct postern_edit *edit,
 		const struct pg_query *query) {
 	int chosen = -1;
@@ -211,14 +212,14 @@ static int choose(const struct postern_edit *edit,
 	return chosen;
 }
 
-/* What is discarded stays so: asking again is fine and changes nothing. */
+/* Discarding a discarded delivery succeeds and changes nothing. */
 static bool is_needed(const struct postern_edit *edit,
 		const struct pg_query *query, int row) {
 	return edit->kind == POSTERN_EDIT_RETRY ||
 		   postern__pg_get(query, row, PG_ROW_STATE) != POSTERN_STATE_DISCARDED;
 }
 
-/* *again_out: it is not any more what it was when it was looked at. */
+/* *again_out: the delivery changed after it was selected. */
 static int edit_seen(struct pg_connection *connection,
 		struct postern_edit *edit, const struct pg_query *query, int64_t now,
 		bool *again_out, struct postern_error *error) {
@@ -250,7 +251,7 @@ static int edit_seen(struct pg_connection *connection,
 static int edit_once(struct pg_connection *connection,
 		struct postern_edit *edit, int64_t now, bool *again_out,
 		struct postern_error *error) {
-	/* No message has number 0, which as a filter would mean any. */
+	/* No message has number 0, which in a filter means any. */
 	struct postern_filter filter = {
 		.seq = edit->seq != 0 ? edit->seq : -1,
 		.handler = edit->handler[0] != '\0' ? edit->handler : NULL,
@@ -288,7 +289,7 @@ static int edit_many(struct pg_connection *connection,
 				  POSTERN__STATE_BIT(POSTERN_STATE_POISONED) |
 				  POSTERN__STATE_BIT(retry ? POSTERN_STATE_DISCARDED
 										   : POSTERN_STATE_PARKED),
-		/* A parked message that was discarded has nobody to retry it. */
+		/* A parked message that was discarded has no handler to retry it. */
 		.handled = retry,
 		.max = edit->filter->limit,
 	};
@@ -346,7 +347,7 @@ static int find_handler(struct pg_connection *connection,
 											  "no handler '%s'", edit->handler);
 }
 
-/* All nodes are notified: they keep a copy of what is paused. */
+/* Notifies all nodes: they cache which handlers are paused. */
 static int pause_handler(struct pg_connection *connection, int64_t id,
 		struct postern_edit *edit, struct postern_error *error) {
 	struct pg_query query;
@@ -378,7 +379,7 @@ static int edit_handler(struct pg_connection *connection, void *context,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	/* Whom the key names is not to change meanwhile, see enrol.c. */
+	/* Keeps the key's handler from changing meanwhile, see enrol.c. */
 	r = postern__pg_exec(connection,
 			"LOCK TABLE @handler IN ROW EXCLUSIVE MODE", error);
 	if (r == POSTERN_OK) {

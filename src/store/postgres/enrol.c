@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Enrolment: stored ids for channels and handlers, and the node with the
- * handlers it registers. One process at a time, in one transaction; done twice
- * it comes to the same.
+ * Enrolment: ids for channels and handlers, and the node with the handlers it
+ * registers. One process at a time, in one transaction, which is idempotent.
  */
 
 #include <unistd.h>
@@ -20,7 +19,7 @@ static int enrol_channel(struct pg_connection *connection,
 	postern__pg_query(&query, connection);
 	postern__pg_text(&query, channel->name);
 	postern__pg_int8(&query, (int64_t)channel->max_size);
-	/* The last to enrol says how large a message may be. */
+	/* The last node to enrol sets the size limit of messages. */
 	int r = postern__pg_run(&query,
 			"WITH made AS (INSERT INTO @channel (name, max_size) SELECT $1, $2"
 			" WHERE NOT EXISTS (SELECT 1 FROM @channel WHERE name = $1)"
@@ -76,7 +75,7 @@ static int read_handler(struct pg_connection *connection,
 	return r;
 }
 
-/* Fill in what the caller wants to know, now that all owners are final. */
+/* Fill in the ids, now that all owners are final. */
 static int read_handlers(struct pg_connection *connection,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -122,8 +121,8 @@ static int enrol_node(struct pg_connection *connection,
 	return r;
 }
 
-/* Which channels have a node is what tells staged messages that are accepted
-   soon from those that are not. */
+/* Channels that a node serves: their staged messages are accepted soon, those
+   of other channels are not. */
 static int enrol_node_channels(struct pg_connection *connection,
 		const struct postern_enrolment *enrolment,
 		struct postern_error *error) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Whether the server keeps the promise that is given in its name, whether its
- * user may do what a node does, and lending a connection to somebody who wants
- * to know more.
+ * Checks whether the server is durable enough for a store and whether its user
+ * has the privileges of a node, and lends a connection to an examiner that
+ * wants to check more.
  */
 
 #include <stdio.h>
@@ -12,9 +12,9 @@
 #include "base/fail.h"
 #include "store/postgres/postgres.h"
 
-/* It can look at a range of pages, see clean.c. */
+/* The first version that can scan a range of pages, see clean.c. */
 #define SERVER_VERSION_MIN 140000
-/* As long as PostgreSQL keeps a name. */
+/* PostgreSQL truncates longer names. */
 #define NAME_LEN_MAX 63
 
 static void tell(struct pg_store *self, const char *text) {
@@ -31,7 +31,7 @@ static bool is_first_warning(struct pg_store *self) {
 	return first;
 }
 
-/* What the server says of itself, in this order. */
+/* The columns of the server's settings. */
 enum {
 	VERSION,
 	ENCODING,
@@ -68,8 +68,8 @@ static int judge(struct pg_store *self, const struct pg_query *said,
 				self->place);
 	}
 	if (!postern__pg_get(said, 0, ISOLATION)) {
-		/* What is done in one statement has no BEGIN that could say it, and
-		   would not see what it has waited for. */
+		/* An operation in one statement has no BEGIN that could set the level;
+		   at another level it would not see rows that it has waited for. */
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"default_transaction_isolation at %s is not 'read committed': "
 				"ALTER ROLE … SET default_transaction_isolation = 'read "
@@ -91,7 +91,8 @@ static int judge(struct pg_store *self, const struct pg_query *said,
 	return POSTERN_OK;
 }
 
-/* A pooler has told us another number than that of the session. */
+/* The session is known only if the server reports the same backend pid as on
+   connecting; a pooler reports one of its own. */
 static void note_session(struct pg_connection *connection,
 		const struct pg_query *said) {
 	bool own = postern__pg_get(said, 0, PID) == PQbackendPID(connection->link);
@@ -122,8 +123,8 @@ int postern__pg_judge(struct pg_connection *connection,
 	return r;
 }
 
-/* One row for each kind of thing of which some lack a right: all that lack it
-   and all rights that are lacking, so that one GRANT is enough. */
+/* Returns one row for each kind of object on which a privilege is missing, with
+   all objects and all missing privileges, so that one GRANT is enough. */
 static const char rights_sql[] =
 		"WITH own AS (SELECT n.oid, n.nspname FROM pg_class c"
 		" JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -167,7 +168,8 @@ int postern__pg_rights(struct pg_connection *connection, void *context,
 	return r;
 }
 
-/* Whoever is to make the schema, or what is in one that is empty. */
+/* Returns a row if the user may not create the schema, or the objects in an
+   empty one. */
 static const char may_create_sql[] =
 		"SELECT CASE WHEN n.oid IS NULL THEN format('%L may not create the"
 		" schema %I: GRANT CREATE ON DATABASE %I TO %I, or let somebody run"
@@ -182,9 +184,9 @@ static const char may_create_sql[] =
 		" THEN has_database_privilege(current_database(), 'CREATE')"
 		" ELSE has_schema_privilege(n.oid, 'CREATE') END";
 
-/* What the script $2 would make in the schema $1, and is there: by name, and
-   functions by the types of their parameters too. Asked of the catalogue, for
-   nobody need have a right on it. */
+/* Returns the objects that the script $2 would create in the schema $1 and that
+   exist: by name, functions also by the types of their parameters. It reads the
+   catalogue, because that needs no privilege. */
 static const char names_sql[] =
 		"WITH made (name, parameters) AS ("
 		"SELECT m[1], NULL FROM regexp_matches($2, '^CREATE (?:UNLOGGED )?"
@@ -264,8 +266,9 @@ int postern__pg_may_create(struct pg_connection *connection, void *context,
 	return r;
 }
 
-/* As handlers find names. If it is not there, nothing of ours is found either;
-   whoever has no right to call it is told of that by others. */
+/* Sets the search path as handlers have it. If the function does not exist, the
+   store's tables cannot be found either; a missing privilege to call it is
+   reported by postern__pg_rights(). */
 static const char look_away_sql[] =
 		"DO $$ BEGIN"
 		" IF substr('@', 2, length('@') - 3) = ANY (current_schemas(false))"
@@ -278,7 +281,7 @@ int postern__pg_lend(struct pg_connection *connection, void *context,
 	const struct pg_store *self = connection->store;
 	char sql[128];
 	(void)again;
-	/* Whoever has a table for himself need not hold up a look at it. */
+	/* An examiner must not wait long for a table that somebody has locked. */
 	(void)snprintf(sql, sizeof sql,
 			"SET LOCAL lock_timeout = %lld; SET LOCAL statement_timeout = %lld",
 			(long long)self->lock_timeout_ms,

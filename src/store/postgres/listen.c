@@ -2,11 +2,11 @@
 
 /*
  * Waiting for work that other nodes have made. A node listens on a connection
- * of its own; whoever makes something pending notifies, if somebody sleeps.
+ * of its own; a node that makes something pending notifies, if another sleeps.
  *
- * A notification is a hint: whatever is missed is found by looking. Behind a
- * pooler that gives every transaction another session nothing ever arrives; so
- * each connection is tried first, by a word that we send to ourselves.
+ * A notification is a hint: polling finds whatever was missed. Behind a pooler
+ * that gives every transaction another session no notification ever arrives; so
+ * each connection is tested first, by a notification to itself.
  */
 
 #include <poll.h>
@@ -21,7 +21,8 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-/* How long our own word may take; less where nobody depends on it. */
+/* How long the notification to itself may take; shorter if LISTEN is not
+   configured. */
 #define ECHO_MS 5000
 #define ECHO_MS_UNMEANT 1000
 #define WORD_LEN 17
@@ -30,7 +31,7 @@ static int64_t now_ms(const struct pg_store *self) {
 	return self->clock->monotonic_ms(self->clock->context);
 }
 
-/* A word for all that listen, and the statement that says it. */
+/* A notification to all that listen, and the statement that sends it. */
 struct saying {
 	const char *sql;
 	char word[WORD_LEN];
@@ -59,7 +60,7 @@ static bool take_notices(struct pg_connection *connection, const char *word) {
 	return found;
 }
 
-/* Wait for something on the line, or for somebody who ends the waiting. */
+/* Wait for input on the connection, or for postern__pg_end_wait(). */
 static int wait_line(struct pg_store *self, int64_t deadline,
 		struct postern_error *error) {
 	struct pg_connection *connection = &self->listener;
@@ -68,7 +69,7 @@ static int wait_line(struct pg_store *self, int64_t deadline,
 		{ .fd = self->bell, .events = POLLIN },
 	};
 	int64_t rest = deadline - now_ms(self);
-	(void)poll(fds, 2, rest > 0 ? (int)rest : 0); /* EINTR: look again */
+	(void)poll(fds, 2, rest > 0 ? (int)rest : 0); /* EINTR: the caller loops */
 	if ((fds[0].revents & (POLLIN | POLLHUP | POLLERR)) &&
 			!PQconsumeInput(connection->link)) {
 		return postern__pg_fail(connection, NULL, error);
@@ -95,7 +96,7 @@ static int listen_now(struct pg_connection *connection,
 	return r == POSTERN_OK ? postern__pg_exec(connection, sql, error) : r;
 }
 
-/* Nothing arrives here. */
+/* No notification arrived. */
 static int fail_deaf(const struct pg_store *self, struct postern_error *error) {
 	return postern__fail(error, POSTERN_E_UNSUPPORTED,
 			"LISTEN does not work at %s, perhaps because of %s: new work of "
@@ -108,7 +109,7 @@ static int fail_deaf(const struct pg_store *self, struct postern_error *error) {
 								  : "set listen_url to the server behind it");
 }
 
-/* Whether what is said by this statement arrives here. */
+/* Test whether a notification that this statement sends arrives. */
 static int try_it(struct pg_store *self, const char *sql, int64_t ms,
 		struct postern_error *error) {
 	struct saying saying = { .sql = sql };
@@ -163,7 +164,7 @@ int postern__pg_wait(struct postern_store *store, int64_t ms, bool *woken_out,
 	int64_t deadline = now_ms(self) + ms;
 	bool fresh = !connection->link;
 	int r = fresh ? begin(self, error) : POSTERN_OK;
-	/* What happened before nobody has heard. */
+	/* Notifications before LISTEN were missed. */
 	bool woken = fresh;
 	while (r == POSTERN_OK && !woken && !is_ended(self) &&
 			now_ms(self) < deadline) {
@@ -174,12 +175,14 @@ int postern__pg_wait(struct postern_store *store, int64_t ms, bool *woken_out,
 		postern__pg_disconnect(connection);
 	}
 	uint64_t rung;
-	(void)!read(self->bell, &rung, sizeof rung); /* whether it rang or not */
+	(void)!read(self->bell, &rung,
+			sizeof rung); /* clear it, whether it was set or not */
 	*woken_out = woken;
 	return r;
 }
 
 void postern__pg_end_wait(struct postern_store *store) {
 	struct pg_store *self = postern__pg_from_base(store);
-	(void)eventfd_write(self->bell, 1); /* full is rung as well */
+	(void)eventfd_write(self->bell,
+			1); /* if the counter is full, it is set as well */
 }

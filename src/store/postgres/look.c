@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Looking at one message, all of it in one state of the database, and for
- * messages by their id.
+ * Reading one message with its deliveries in one snapshot of the database, and
+ * finding messages by id.
  */
 
 #include "base/fail.h"
@@ -96,7 +96,7 @@ static bool copy_attempts(const struct pg_query *query,
 	return ok;
 }
 
-/* Give each delivery its own: both are in the order of handlers. */
+/* Assign each delivery its attempts: both are in the order of handlers. */
 static void share_out(const struct pg_query *query,
 		const struct postern_attempt *attempts,
 		const struct pg_query *deliveries,

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Messages: their identity, their numbers, and the way out of the table.
+ * Messages: their identity, their numbers, and reading them from the table.
  *
  * The identity is a keyed hash, as three words: the first is of the id alone,
  * so that all messages with one id are neighbours in the index.
  *
- * Numbers are taken in blocks, so that a process knows the numbers of what it
- * writes before it writes it, and finds its own again after a connection was
- * lost. A block is kept for a moment only: numbers say roughly what came
- * first.
+ * Numbers are allocated in blocks, so that a process knows the numbers of its
+ * messages before it writes them, and finds them again after the connection was
+ * lost. A block is used for a short time only: numbers are roughly in the order
+ * of time.
  */
 
 #include <endian.h>
@@ -21,7 +21,7 @@
 #include "base/memory.h"
 #include "store/postgres/postgres.h"
 
-/* As the schema has it. */
+/* The increment of message_seq in the schema. */
 #define SEQ_BLOCK 1000
 #define SEQ_BLOCK_MS 1000
 
@@ -31,7 +31,7 @@ int64_t postern__pg_identity_id(const struct pg_store *self, const char *id) {
 
 void postern__pg_identity(const struct pg_store *self, int64_t channel,
 		const char *source, const char *id, struct pg_identity *out) {
-	/* The scope is there for handlers with an identity rule of their own;
+	/* The scope is reserved for handlers with an identity rule of their own;
 	   none has one yet. */
 	const uint64_t place[] = { htole64((uint64_t)channel), 0 };
 	uint8_t rest[POSTERN__SIPHASH_128_LEN];
@@ -49,14 +49,15 @@ void postern__pg_identity(const struct pg_store *self, int64_t channel,
 	}
 }
 
-/* How old a block is; in a test, so that one story has one set of numbers. */
+/* The age of a block; by the test's clock, so that a test always gets the same
+   numbers. */
 static int64_t block_now_ms(const struct pg_store *self) {
 	const struct postern_clock *clock =
 			self->test_clock ? self->test_clock : self->clock;
 	return clock->monotonic_ms(clock->context);
 }
 
-/* As many as are at hand and wanted; returns how many. */
+/* Allocates up to `count` numbers from the current block; returns how many. */
 static size_t take_at_hand(struct pg_store *self, size_t count, int64_t *out) {
 	int64_t now = block_now_ms(self);
 	size_t taken = 0;
@@ -79,7 +80,7 @@ static int take_block(struct pg_connection *connection,
 		int64_t first = postern__pg_get(&query, 0, 0);
 		int64_t now = block_now_ms(self);
 		(void)pthread_mutex_lock(&self->mutex);
-		/* Another thread may have taken a later one meanwhile. */
+		/* Another thread may have allocated a later block meanwhile. */
 		if (first > self->next_seq) {
 			self->next_seq = first;
 			self->seq_end = first + SEQ_BLOCK;

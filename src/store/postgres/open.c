@@ -17,8 +17,8 @@
 #include "store/postgres/postgres.h"
 #include "store/store.h"
 
-/* A batch does not wait longer than this for a row that another transaction
-   has: what is blocked is then tried apart from the rest. */
+/* The longest wait of a batch for a row that another transaction has locked:
+   after it, the blocked items are tried apart from the rest. */
 #define LOCK_TIMEOUT_MS 2000
 
 static const struct postern_store_ops pg_ops;
@@ -86,7 +86,7 @@ static void pg_destroy(struct postern_store *store) {
 	free(self);
 }
 
-/* A store that has not asked for anything yet. */
+/* Creates a store without connecting. */
 static int make(const char *rest, const struct postern_store_options *options,
 		struct pg_store **out, struct postern_error *error) {
 	struct pg_store *self = calloc(1, sizeof *self);
@@ -143,7 +143,8 @@ static int pg_open(const char *rest,
 	return POSTERN_OK;
 }
 
-/* Without a listen_url it may be the way of the place, and is no mistake. */
+/* Without a listen_url a failure is not an error: the pooler may be intended.
+ */
 static void examine_listening(struct pg_store *self,
 		const struct postern__store_examiner *examiner) {
 	struct postern_error error;

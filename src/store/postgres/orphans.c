@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Deliveries of handlers that nobody registers.
+ * Deliveries of orphaned handlers, which no running node has configured.
  */
 
 #include "base/fail.h"

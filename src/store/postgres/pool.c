@@ -3,18 +3,18 @@
 /*
  * The connections of a store, and the frame of every operation.
  *
- * Connections are made when they are needed and kept. When the server cannot
- * be reached, the next try waits, longer each time; until then whoever asks is
- * told why at once, so that a database that is down does not tie up every
- * thread.
+ * Connections are opened when they are needed and kept. While the server cannot
+ * be reached, the delay before the next try grows with each failure; until then
+ * callers get the last error at once, so that a database that is down does not
+ * block every thread.
  *
- * An operation never needs a second connection while it has one: whoever has
- * lost its connection in a COMMIT connects again in the same place to ask for
- * the result. Otherwise as many losses at a time as there are places would wait
- * for each other.
+ * An operation never needs a second connection while it has one: an operation
+ * whose connection was lost in a COMMIT reconnects in the same slot to
+ * determine the outcome. Otherwise as many simultaneous losses as there are
+ * slots would wait for each other.
  *
- * The renewal of the node does not use the pool: its connection, the keeper, is
- * outside of it and is never waited for behind the node's own work.
+ * Renewals of the node do not use the pool: their connection, the keeper, is
+ * separate, so that a renewal never waits for the node's other operations.
  */
 
 #include <poll.h>
@@ -29,17 +29,18 @@
 
 #define RETRY_MS_MIN 50
 #define RETRY_MS_MAX 5000
-/* What a renewal may take at least: connecting to a busy server takes its time
-   also where the term is short. */
+/* The shortest limit of a renewal: connecting to a busy server takes time also
+   if the node lease is short. */
 #define TENURE_MS_MIN INT64_C(2000)
-/* The same for ending a node, which waits for all that it has under way. */
+/* The same for ending a node, which waits for all its running transactions. */
 #define END_MS_MIN INT64_C(10000)
 
 static int64_t now_ms(const struct pg_store *self) {
 	return self->clock->monotonic_ms(self->clock->context);
 }
 
-/* Half of it for certain, and half by chance: not all at once. */
+/* Half of the delay is fixed and half is random, so that callers do not retry
+   at the same time. */
 static int64_t pause_ms(const struct pg_store *self, uint32_t failures) {
 	int64_t whole = RETRY_MS_MAX;
 	if (failures < 7) {
@@ -84,7 +85,8 @@ void postern__pg_pool_finish(struct pg_store *self) {
 	(void)pthread_mutex_destroy(&self->settling);
 }
 
-/* With the lock: one that is free, connected rather than not. */
+/* The caller holds the mutex. Returns a free slot, preferably a connected one.
+ */
 static struct pg_connection *find_free(struct pg_store *self) {
 	struct pg_connection *found = NULL;
 	for (size_t i = 0; i < self->connection_max; i++) {
@@ -115,7 +117,7 @@ static int wait_free(struct pg_store *self, struct pg_connection **out,
 	return POSTERN_OK;
 }
 
-/* Whether the last failure is too fresh to try once more. */
+/* Returns the last error if its delay has not passed. */
 static int check_turn(struct pg_store *self, struct postern_error *error) {
 	if (self->connect_failures == 0 || now_ms(self) >= self->connect_at_ms) {
 		return POSTERN_OK;
@@ -126,7 +128,7 @@ static int check_turn(struct pg_store *self, struct postern_error *error) {
 	return self->connect_error.code;
 }
 
-/* A connection was made: nothing is known of it yet. */
+/* A new connection: nothing is known about its session yet. */
 static void note_made(struct pg_store *self, struct pg_connection *made) {
 	(void)pthread_mutex_lock(&self->mutex);
 	made->epoch = ++self->epoch;
@@ -137,7 +139,7 @@ static void note_made(struct pg_store *self, struct pg_connection *made) {
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
-/* What became of connecting, for others that want to. */
+/* Record the result of connecting, for other threads that want to. */
 static void note_connect(struct pg_store *self,
 		const struct pg_connection *made, int r,
 		const struct postern_error *error) {
@@ -154,8 +156,9 @@ static void note_connect(struct pg_store *self,
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
-/* Whether the server has something to say to a connection that rests. That is
-   most often its last word; another one is made soon enough. */
+/* Whether the server has sent something on an idle connection. Most often that
+   is the last message before it closes the connection; opening another is
+   cheap. */
 static bool has_news(const struct pg_connection *connection) {
 	struct pollfd line = {
 		.fd = PQsocket(connection->link),
@@ -164,8 +167,9 @@ static bool has_news(const struct pg_connection *connection) {
 	return poll(&line, 1, 0) > 0;
 }
 
-/* A free place of the pool. Whoever has just tried in vain need not wait for
-   the next turn: turn_out is NULL. Otherwise it says whether it is there. */
+/* Returns a free slot of the pool. With turn_out, an unconnected slot is
+   returned only if the delay after the last failure has passed, and *turn_out
+   is whether it has; NULL: this operation has just tried, and need not wait. */
 static int take_place(struct pg_store *self, bool *turn_out,
 		struct pg_connection **out, struct postern_error *error) {
 	struct pg_connection *taken = NULL;
@@ -183,7 +187,8 @@ static int take_place(struct pg_store *self, bool *turn_out,
 	return r;
 }
 
-/* It may be another server than before, or have other settings. */
+/* Checks the server each time: it may be another one than before, or have other
+   settings. */
 static int connect_and_judge(struct pg_connection *connection,
 		struct postern_error *error) {
 	int64_t until = connection->until_ms;
@@ -200,7 +205,7 @@ static int connect_and_judge(struct pg_connection *connection,
 	return r;
 }
 
-/* The same for a place of the pool. */
+/* The same for a slot of the pool. */
 static int connect_place(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct postern_error failure = { 0 };
@@ -245,7 +250,7 @@ static void close_unless_idle(struct pg_connection *connection) {
 	if (connection->link &&
 			(connection->lost ||
 					PQtransactionStatus(connection->link) != PQTRANS_IDLE)) {
-		/* A transaction that was left open is undone with it. */
+		/* Closing the connection rolls back an open transaction. */
 		postern__pg_disconnect(connection);
 	}
 }
@@ -272,9 +277,9 @@ void postern__pg_saw_session(struct pg_connection *connection, int64_t number) {
 	connection->direct = number == PQbackendPID(connection->link);
 }
 
-/* Whether there may soon be a connection that is not there now: not if all are
-   busy, or if the server does not answer at all, for that was waited for; nor
-   if it will have none of us. */
+/* Whether a retry may get a connection: not if all were in use, or if the
+   server did not respond, because both were waited for; nor if it refused the
+   connection for good. */
 static bool may_come(struct pg_store *self, int r) {
 	(void)pthread_mutex_lock(&self->mutex);
 	bool hopeless = self->connect_failures > 0 && self->connect_hopeless;
@@ -282,10 +287,11 @@ static bool may_come(struct pg_store *self, int r) {
 	return r == POSTERN_E_UNAVAILABLE && !hopeless;
 }
 
-/* What became of a try. */
+/* The result of one try. */
 struct attempt {
-	bool tried;  /* in: by us, before; out: it was our turn to try */
-	bool repeat; /* out: another one is worth it */
+	bool tried;  /* in: this operation has tried before; out: it was allowed to
+				  */
+	bool repeat; /* out: another try may succeed */
 };
 
 static int do_it(struct pg_store *self, pg_work *work, void *context,
@@ -326,7 +332,7 @@ int postern__pg_do_once(struct pg_store *self, pg_work *work, void *context,
 	return do_it(self, work, context, false, &attempt, error);
 }
 
-/* One try in a place that is taken. */
+/* One try in a slot that the caller has acquired. */
 static int do_in_place(struct pg_connection *connection, pg_work *work,
 		void *context, bool again, struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -352,7 +358,7 @@ int postern__pg_do_here(struct pg_connection *connection, pg_work *work,
 	}
 }
 
-/* Wait until nobody else has the keeper. */
+/* Wait until no other thread uses the keeper. */
 static int take_keeper(struct pg_store *self, int64_t end,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -395,7 +401,7 @@ static int do_with_keeper(struct pg_store *self, pg_work *work, void *context,
 	return r == POSTERN_OK ? work(keeper, context, again, error) : r;
 }
 
-/* How long a call may take. */
+/* The time limit of a call. */
 static int64_t tenure_patience(struct pg_store *self, int64_t term_ms,
 		bool ends) {
 	(void)pthread_mutex_lock(&self->mutex);
@@ -412,7 +418,7 @@ static int64_t tenure_patience(struct pg_store *self, int64_t term_ms,
 				   : self->command_timeout_ms;
 }
 
-/* Whether another try is worth it. A connection that did not answer is always
+/* Whether another try may succeed. A connection that did not respond is always
    replaced once. */
 static bool may_repeat(const struct pg_store *self, int r, uint32_t failures) {
 	const struct pg_connection *keeper = &self->keeper;

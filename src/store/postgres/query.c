@@ -2,12 +2,12 @@
 
 /*
  * Statements, in the binary form of the protocol: parameters are written one
- * behind the other into one buffer, results are read where they are.
+ * after the other into one buffer, results are read in place.
  *
- * Most statements have no name on the server: a pooler may give the next one
- * another session. What is worth keeping there, the plans inside of the
- * functions, the session keeps by itself. What runs all the time has one if no
- * pooler is between, and does without when it is gone.
+ * Most statements are not prepared: a pooler may give the next one another
+ * session. The plans inside of functions are kept by the session anyway. A
+ * statement that runs all the time is prepared if there is no pooler, and sent
+ * as text if the prepared statement is missing.
  */
 
 #include <assert.h>
@@ -18,8 +18,8 @@
 #include "base/fail.h"
 #include "store/postgres/postgres.h"
 
-/* An array of one dimension: how many dimensions, whether an item is NULL, the
-   type, and of the dimension the length and the first index. */
+/* An array of one dimension: the number of dimensions, whether an item is NULL,
+   the type, and the length and the first index of the dimension. */
 #define ARRAY_HEADER_LEN 20
 
 static void put_32(struct postern__buf *buf, uint32_t value) {
@@ -48,7 +48,7 @@ void postern__pg_query(struct pg_query *query,
 	postern__buf_reset(&connection->bytes);
 }
 
-/* A parameter, or an item of the array that is open. */
+/* A parameter, or an item of the open array. */
 static void put(struct pg_query *query, enum pg_type type, const void *bytes,
 		size_t len) {
 	struct postern__buf *buf = &query->connection->bytes;
@@ -116,7 +116,7 @@ static Oid array_of(enum pg_type type) {
 	case PG_INT8: return 1016;
 	case PG_UUID: return 2951;
 	}
-	assert(false); /* all of them are above */
+	assert(false); /* the switch covers all types */
 	return 0;
 }
 
@@ -142,7 +142,7 @@ void postern__pg_array_end(struct pg_query *query) {
 	if (buf->failed) {
 		return;
 	}
-	/* The header could not be known before. */
+	/* These fields of the header are known only now. */
 	uint32_t has_null = htobe32(query->has_null);
 	uint32_t items = htobe32(query->items);
 	memcpy(buf->data + query->array + 4, &has_null, sizeof has_null);
@@ -155,8 +155,8 @@ void postern__pg_null_array(struct pg_query *query, enum pg_type type) {
 	query->types[query->count - 1] = array_of(type);
 }
 
-/* The text with the schema's name in it. It is quoted, so that nothing in it
-   could be taken for SQL. */
+/* Returns the text with the name of the schema, which is quoted, so that it
+   cannot contain SQL. */
 static const char *render(struct pg_connection *connection, const char *sql) {
 	struct postern__buf *text = &connection->text;
 	postern__buf_reset(text);
@@ -172,7 +172,7 @@ static const char *render(struct pg_connection *connection, const char *sql) {
 	}
 }
 
-/* Send it: the text, or what has that name on the server. */
+/* Send the text, or the statement that is prepared under the name. */
 static int send(struct pg_query *query, const char *sql, const char *name,
 		struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
@@ -264,7 +264,7 @@ int postern__pg_pipe_prepare(struct pg_connection *connection, const char *name,
 	return r;
 }
 
-/* Everything before it is one transaction, unless one is open. */
+/* Sync: everything before it is one transaction, unless one is open. */
 static int end_part(struct pg_connection *connection, int r,
 		struct postern_error *error) {
 	return r == POSTERN_OK && !PQpipelineSync(connection->link)
@@ -276,7 +276,7 @@ static int leave_pipe(struct pg_query *query, int r,
 		struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
 	if (r != POSTERN_OK || !PQexitPipelineMode(connection->link)) {
-		/* Answers that nobody waits for may be on their way. */
+		/* Results that will not be read may still arrive. */
 		connection->lost = true;
 		return r != POSTERN_OK ? r : postern__pg_fail(connection, NULL, error);
 	}
@@ -294,8 +294,8 @@ int postern__pg_pipe_end(struct pg_query *query, size_t count, size_t index,
 	return leave_pipe(query, r, error);
 }
 
-/* One round trip, but two transactions: the name stays whatever becomes of the
-   run. */
+/* One round trip, but two transactions: the statement stays prepared even if
+   the run fails. */
 static int name_and_run(struct pg_query *query, const char *name,
 		const char *sql, bool *named, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
@@ -333,7 +333,7 @@ int postern__pg_run_named(struct pg_query *query, const char *name,
 		const char *sql, bool *named, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
 	bool alone = PQtransactionStatus(connection->link) == PQTRANS_IDLE;
-	/* In a transaction nothing may fail that could be done without. */
+	/* Inside a transaction, preparing must not be able to fail it. */
 	if (!connection->direct || !alone) {
 		return postern__pg_run(query, sql, error);
 	}
@@ -343,13 +343,14 @@ int postern__pg_run_named(struct pg_query *query, const char *name,
 			(*named && !is_name_gone(query))) {
 		return r;
 	}
-	/* Handlers have the same session, and may undo or take the name. */
+	/* Handlers use the same session, and may deallocate the statement or
+	   prepare another under its name. */
 	*named = false;
 	postern__pg_end(query);
 	return postern__pg_run(query, sql, error);
 }
 
-/* Statements of a list; how many. */
+/* Sends the statements of a list and counts them. */
 static int send_all(struct pg_connection *connection, const char *const *list,
 		size_t *count, struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -465,7 +466,7 @@ void postern__pg_items(const struct pg_query *query, int row, int column,
 	size_t len;
 	const uint8_t *bytes = postern__pg_get_bytes(query, row, column, &len);
 	*out = (struct pg_items){ 0 };
-	/* An empty array has no dimension, and no length of it. */
+	/* An empty array has no dimension, and no length. */
 	if (bytes && len >= ARRAY_HEADER_LEN) {
 		out->at = bytes + ARRAY_HEADER_LEN;
 		out->end = bytes + len;

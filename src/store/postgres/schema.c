@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Bringing the schema up to date. The SQL is in schema/, to be read and run by
- * people as well; the build puts it into this program.
+ * Creating and checking the schema. The SQL is in schema/, to be read and run
+ * by people as well; the build embeds it in the program.
  *
- * All of it runs in one transaction, one process at a time. What a database of
- * a newer version has is not touched.
+ * All of it runs in one transaction, one process at a time. The schema of a
+ * newer version is not changed.
  */
 
 #include <postern/sys/random.h>
@@ -19,12 +19,12 @@
 #include "store/postgres/postgres.h"
 
 #define SCHEMA_VERSION 1
-/* A number of ours among the advisory locks of the database. */
+/* An arbitrary number that identifies this advisory lock in the database. */
 #define MIGRATION_LOCK "5789318364001527393"
 
-/* What there is. */
+/* The state of the database. */
 struct state {
-	int64_t version; /* 0: none */
+	int64_t version; /* 0: no tables */
 	bool has_schema;
 };
 
@@ -32,8 +32,8 @@ static int read_state(struct pg_connection *connection, struct state *out,
 		struct postern_error *error) {
 	const char *name = connection->store->schema; /* in quotes, and a dot */
 	char sql[512];
-	/* Asked of the catalogue itself: a session that waited for another to make
-	   the schema may not know of it by name yet. */
+	/* Reads the catalogue itself: a session that waited for another one to
+	   create the schema may not resolve its name yet. */
 	(void)snprintf(sql, sizeof sql,
 			"SELECT EXISTS (SELECT 1 FROM pg_class c"
 			" WHERE c.relnamespace = n.oid AND" PG_IS_META ")"
@@ -102,7 +102,7 @@ static int store_meta(struct pg_connection *connection, const char *name,
 	return r;
 }
 
-/* Somebody else may have made it, who has the right to. */
+/* Another user with the privilege may have created the schema. */
 static int make_schema(struct pg_connection *connection,
 		struct postern_error *error) {
 	const char *name = connection->store->schema;
@@ -148,7 +148,7 @@ static int migrate(struct pg_connection *connection, struct state *state,
 		bool *created_out, struct postern_error *error) {
 	int r = postern__pg_exec(connection,
 			"SELECT pg_advisory_xact_lock(" MIGRATION_LOCK ")", error);
-	/* Another may have been faster. */
+	/* Another process may have been faster. */
 	if (r == POSTERN_OK) {
 		r = read_state(connection, state, error);
 	}
@@ -187,7 +187,7 @@ static int load_key(struct pg_connection *connection,
 
 struct migration {
 	bool must_exist;
-	bool created; /* out */
+	bool created; /* result */
 };
 
 static int bring_up_to_date(struct pg_connection *connection, void *context,
@@ -223,7 +223,7 @@ int postern__pg_migrate(struct pg_store *self, bool must_exist,
 	return r;
 }
 
-/* With the name in the place of each @. */
+/* Writes the SQL with the name in the place of each @. */
 static void write_sql(struct postern__buf *out, const char *sql,
 		const char *name) {
 	for (const char *at; (at = strchr(sql, '@')); sql = at + 1) {
@@ -242,10 +242,10 @@ int postern__pg_schema_write(const char *rest,
 	}
 	int r = postern__pg_parse(self, rest, options, error);
 	if (r == POSTERN_OK) {
-		/* The usual one needs no quotes, and reads better without. */
+		/* The default name needs no quotes, and reads better without. */
 		const char *name = self->schema;
 		name = strcmp(name, "\"postern\".") == 0 ? "postern." : name;
-		/* All of it, or nothing, in whatever it is run. */
+		/* One transaction, whatever program runs it. */
 		postern__buf_printf(out, "BEGIN;\nCREATE SCHEMA %.*s;\n\n",
 				(int)strlen(name) - 1, name);
 		write_sql(out, postern__pg_schema, name);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Telling a silent connection from a slow statement.
+ * Distinguishing a silent connection from a slow statement.
  *
  * A connection whose packets are dropped, without a reset, looks like a slow
- * server. The kernel finds out if nobody acknowledges what was sent (see
+ * server. The kernel detects it if nobody acknowledges what was sent (see
  * establish() in connection.c). But a proxy or another middlebox acknowledges
- * it and never forwards the answer, and so does the kernel of a server whose
+ * it and never forwards the response, and so does the kernel of a server whose
  * process is stopped. So the store asks the server, on a new connection, what
  * the session of the connection does:
  *
@@ -15,19 +15,19 @@
  *   does not exist          the same
  *   anything else           the statement is slow; the command timeout decides
  *
- * Nothing on our side could tell these cases apart: a statement of 20 s and a
- * lost answer look the same until the answer arrives.
+ * Nothing on the client's side distinguishes these cases: a statement of 20 s
+ * and a lost response look the same until the response arrives.
  *
- * The store ends a silent session: it would keep its locks until the server
- * notices that the client is gone. The result of its transaction is then known
- * at once to whoever asks for it, see transaction.c.
+ * The store terminates a silent session: it would keep its locks until the
+ * server notices that the client has disconnected. The outcome of its
+ * transaction can then be determined at once, see transaction.c.
  *
  * Behind a pooler the session is not known; there the kernel's timeouts and the
  * command timeout apply.
  *
- * Asking takes a connection beyond those configured, for about a second, and
- * few threads do so at a time: a server on which everything is slow must not
- * get as many connections again.
+ * Asking needs a connection beyond those configured, for about a second, and
+ * few threads ask at a time: a server on which everything is slow must not get
+ * as many connections again.
  */
 
 #include <linux/sockios.h>
@@ -39,7 +39,7 @@
 
 /* How long asking may take. */
 #define ASK_MS 4000
-/* An answer that was just sent has arrived after this time. */
+/* A response that was just sent has arrived after this time. */
 #define ARRIVAL_MS 1000
 /* How many threads of a store ask at a time. */
 #define ASKING_MAX 4

@@ -2,22 +2,22 @@
 
 /*
  * Running handlers inside a transaction of the database, so that what they
- * write and their completion are one.
+ * write and the completion of their deliveries commit together.
  *
- * The delivery is taken out of the open ones first, conditional on its fence,
- * and put into the ledger after the handler: if the handler fails, both are
- * undone with what it wrote. Several units have a savepoint each.
+ * A unit's delivery is removed from the open deliveries first, on condition of
+ * its fence, and written to the ledger after the handler: if the handler fails,
+ * both are rolled back with what it wrote. Several units have a savepoint each.
  *
- * The transaction's number is known before anything is written. If the answer
- * to COMMIT is lost, the database is asked by that number what became of it,
- * and the ledger whether it is so.
+ * The transaction's id is known before anything is written. If the response to
+ * COMMIT is lost, the database is asked for the status of that transaction, and
+ * the ledger is read to confirm it.
  *
- * A handler has the connection itself and may do anything with it. That it
- * must not commit is ensured by a pledge, a row that a deferred trigger will
- * not let through; that it rolled back is seen by the state of the connection
- * and the transaction's number. What it set is reset before the next unit, in
- * the same transaction: afterwards a pooler may have given the session to
- * somebody else.
+ * A handler gets the connection itself and may do anything with it. A pledge, a
+ * row that a deferred trigger does not let commit, ensures that the handler
+ * cannot commit; that it rolled back shows in the state of the connection and
+ * in the transaction's id. What it set in the session is reset before the next
+ * unit, in the same transaction: afterwards a pooler may have given the session
+ * to another client.
  */
 
 #include <libpq-events.h>
@@ -35,19 +35,20 @@
 #include "store/common.h"
 #include "store/postgres/postgres.h"
 
-/* How often a unit is run again at once when it collided with another. */
+/* How often a unit that collided with another transaction is retried at once.
+ */
 #define COLLISIONS_MAX 10
 
-/* The SQLSTATE of a savepoint that is not there, which means of ours that the
-   handler has ended the transaction, whatever it began afterwards. */
+/* The SQLSTATE of a savepoint that does not exist. If it is this transaction's,
+   the handler has ended the transaction, whatever it began afterwards. */
 #define NO_SAVEPOINT "3B001"
 #define ENDED_ITSELF "handler ended the transaction itself"
 
-/* What a handler may have left in its session that no rollback undoes. */
+/* Session state that a handler may leave and no rollback undoes. */
 #define FORGET_LOCKS "SELECT pg_advisory_unlock_all()"
 #define FORGET_STATEMENTS "DEALLOCATE ALL"
-/* Before the schema is used: the role may have no right to it, and a timeout
-   may be short. end_unit_1 does the rest. */
+/* Sent before the schema is used: the role may have no privilege on it, and a
+   timeout may be short. end_unit_1 resets the rest. */
 static const char *const reset_all[] = { "RESET SESSION AUTHORIZATION",
 	"RESET ROLE", "RESET ALL", NULL };
 
@@ -60,11 +61,11 @@ struct transaction {
 	struct postern_unit *units;
 	size_t count;
 	int64_t pledge;
-	char savepoint[40]; /* a name that no handler happens to use */
+	char savepoint[40]; /* a name that no handler uses by chance */
 	int64_t xid;
 	bool held;
 	size_t completed;
-	bool gone; /* the transaction is lost, and with it all units so far */
+	bool gone; /* rolled back, and with it all units so far */
 };
 
 static int begin(struct transaction *work, struct postern_error *error) {
@@ -95,8 +96,8 @@ static int begin(struct transaction *work, struct postern_error *error) {
 	return r;
 }
 
-/* Set the savepoint and take the unit. *starts_out is 0 if its lease is
-   lost. */
+/* Set the savepoint and remove the delivery from the open ones. *starts_out is
+   0 if the lease is lost. */
 static int take(struct transaction *work, const struct postern_unit *unit,
 		int64_t *starts_out, struct postern_error *error) {
 	char mark[80];
@@ -117,13 +118,13 @@ static int take(struct transaction *work, const struct postern_unit *unit,
 	return r;
 }
 
-/* Leave nothing of the handler behind, record the end, and let go of the
-   savepoint. */
+/* Reset the session, record the completion, and release the savepoint. */
 static int complete(struct transaction *work, const struct postern_unit *unit,
 		int64_t starts, struct postern_error *error) {
 	char release[80];
 	(void)snprintf(release, sizeof release, "RELEASE %s", work->savepoint);
-	/* By itself, so that a pooler that keeps count of statements sees it. */
+	/* A statement of its own, so that a pooler that tracks prepared statements
+	   sees it. */
 	const char *const after[] = { FORGET_STATEMENTS, release, NULL };
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	const char *reason = unit->outcome.reason;
@@ -147,7 +148,8 @@ static int complete(struct transaction *work, const struct postern_unit *unit,
 	return r;
 }
 
-/* The last error that the server told anybody on this connection. */
+/* Records the last error that the server returned on this connection, to
+   whatever statement. */
 static int watch_results(PGEventId event, void *info, void *context) {
 	struct pg_connection *connection = context;
 	if (event == PGEVT_RESULTCREATE) {
@@ -175,7 +177,7 @@ static void watch(struct pg_connection *connection) {
 	connection->state[0] = '\0';
 }
 
-/* Between these two another thread may interrupt the handler. */
+/* Between these two calls another thread may interrupt the handler. */
 static void enter(struct transaction *work, struct pg_active *active) {
 	struct pg_actives *all = &work->connection->store->active;
 	(void)pthread_mutex_lock(&all->mutex);
@@ -201,13 +203,14 @@ static bool leave(struct transaction *work, struct pg_active *active) {
 static void *send_cancel(void *context) {
 	PGcancel *cancel = context;
 	char text[256];
-	(void)PQcancel(cancel, text, sizeof text); /* or the line is cut */
+	(void)PQcancel(cancel, text,
+			sizeof text); /* if it fails, the connection is closed */
 	PQfreeCancel(cancel);
 	return NULL;
 }
 
-/* It may be one that does not answer, and nobody can say how long that takes:
-   so nobody waits for it. */
+/* Sends the cancel request on a thread of its own, because the server may not
+   respond, and PQcancel has no timeout. */
 void postern__pg_cancel(const struct pg_connection *connection) {
 	pthread_t thread;
 	PGcancel *cancel = PQgetCancel(connection->link);
@@ -222,7 +225,7 @@ static bool is_meant(const struct pg_active *active, const void *context) {
 	return !context || active->context == context;
 }
 
-/* With the lock: whether any that was interrupted has not ended. */
+/* The caller holds the mutex. Whether any interrupted handler has not ended. */
 static bool is_any_left(const struct pg_actives *all, const void *context) {
 	for (const struct pg_active *at = all->first; at; at = at->next) {
 		if (at->interrupted && is_meant(at, context)) {
@@ -249,14 +252,14 @@ void postern__pg_interrupt(struct postern_store *store, const void *context) {
 	}
 	for (struct pg_active *at = all->first; at; at = at->next) {
 		if (at->interrupted && is_meant(at, context)) {
-			/* The handler sees a broken line. */
+			/* The handler sees a closed connection. */
 			(void)shutdown(PQsocket(at->connection->link), SHUT_RDWR);
 		}
 	}
 	(void)pthread_mutex_unlock(&all->mutex);
 }
 
-/* With the unit goes the transaction. */
+/* Refuse the unit and give up the transaction. */
 static int refuse_all(struct transaction *work, struct postern_unit *unit,
 		int code, const char *reason) {
 	postern__unit_refuse(unit, code, reason);
@@ -265,7 +268,7 @@ static int refuse_all(struct transaction *work, struct postern_unit *unit,
 	return POSTERN_OK;
 }
 
-/* The connection broke while the unit had it. */
+/* The connection was lost while the unit had it. */
 static int refuse_broken(struct transaction *work, struct postern_unit *unit,
 		const struct postern_error *error) {
 	const char *text =
@@ -274,8 +277,8 @@ static int refuse_broken(struct transaction *work, struct postern_unit *unit,
 			unit->outcome.reason[0] ? NULL : text);
 }
 
-/* What was done after the handler failed with r: if the handler is to blame,
-   that is a matter of this unit. */
+/* A statement after the handler failed with r: if the handler is the cause,
+   only its unit is refused. */
 static int blame(struct transaction *work, struct postern_unit *unit, int r,
 		const struct postern_error *error) {
 	const struct pg_connection *connection = work->connection;
@@ -289,14 +292,14 @@ static int blame(struct transaction *work, struct postern_unit *unit, int r,
 	return r;
 }
 
-/* What the connection says of what the handler left behind. */
+/* Check the state in which the handler left the connection. */
 static void judge(struct transaction *work, struct postern_unit *unit,
 		bool interrupted) {
 	struct pg_connection *connection = work->connection;
 	PGTransactionStatusType status = PQtransactionStatus(connection->link);
 	if (interrupted) {
-		/* Whoever interrupted it may have said why already. The request may
-		   still be on its way: nothing else may meet it. */
+		/* The interrupting thread may have set a reason already. The cancel
+		   request may arrive later, and must not hit another statement. */
 		(void)refuse_all(work, unit, POSTERN_E_TIMEOUT,
 				unit->outcome.reason[0] ? NULL : "interrupted");
 	} else if (status == PQTRANS_UNKNOWN) {
@@ -308,7 +311,8 @@ static void judge(struct transaction *work, struct postern_unit *unit,
 				postern__unit_completes(unit) ? "handler left a command running"
 											  : NULL);
 	} else if (status == PQTRANS_IDLE) {
-		/* Since then it may have set whatever it liked. */
+		/* After the end of the transaction the handler may have set anything.
+		 */
 		(void)refuse_all(work, unit, POSTERN_E_INVALID,
 				postern__unit_completes(unit) ? ENDED_ITSELF : NULL);
 	} else if (status == PQTRANS_INERROR && postern__unit_completes(unit)) {
@@ -355,10 +359,10 @@ static int undo(struct transaction *work, struct postern_error *error) {
 }
 
 /*
- * Whether a statement of ours, or the COMMIT, failed because of what the
- * handler did: it made the transaction read-only, or a trigger of its tables,
- * deferred until now, raised whatever it liked. A server that is there and
- * answers has few reasons of its own: collisions, no room, its end, a disk.
+ * Whether a statement of the store, or the COMMIT, failed because of what the
+ * handler did: it made the transaction read-only, or a deferred trigger of its
+ * tables raised an error. A server that responds has few errors of its own:
+ * collisions, lack of resources, shutdown, I/O.
  */
 static bool is_to_blame(const struct pg_connection *connection) {
 	static const char *const trouble[] = { "40", "531", "532", "533", "57P",
@@ -371,7 +375,7 @@ static bool is_to_blame(const struct pg_connection *connection) {
 	return blames;
 }
 
-/* One unit under a savepoint. */
+/* Run one unit under a savepoint. */
 static int run_once(struct transaction *work, struct postern_unit *unit,
 		bool *collided_out, struct postern_error *error) {
 	int64_t starts = 0;
@@ -391,7 +395,7 @@ static int run_once(struct transaction *work, struct postern_unit *unit,
 		return POSTERN_OK;
 	}
 	*collided_out = has_collided(work, unit);
-	work->connection->state[0] = '\0'; /* what it was told is done with */
+	work->connection->state[0] = '\0'; /* errors before this are handled */
 	if (postern__unit_completes(unit)) {
 		r = complete(work, unit, starts, error);
 		if (r == POSTERN_OK || !is_to_blame(work->connection)) {
@@ -411,7 +415,8 @@ static int run_unit(struct transaction *work, struct postern_unit *unit,
 		unit->code = POSTERN_OK;
 		r = run_once(work, unit, &collided, error);
 		if (r == POSTERN_OK && collided && work->completed > 0) {
-			/* The other may be waiting for what those before it have locked. */
+			/* The other transaction may be waiting for rows that earlier units
+			   have locked. */
 			return postern__fail(error, POSTERN_E_BUSY,
 					"a handler collided with another transaction");
 		}
@@ -419,7 +424,8 @@ static int run_unit(struct transaction *work, struct postern_unit *unit,
 	return r;
 }
 
-/* Whether any unit is in the ledger under its fence; all are, or none. */
+/* Returns POSTERN_OK if any unit is in the ledger under its fence: all are, or
+   none. Else POSTERN_E_STALE. */
 int postern__pg_look_for_units(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct pg_units *work = context;
@@ -451,7 +457,7 @@ int postern__pg_look_for_units(struct pg_connection *connection, void *context,
 static int commit(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
 	struct pg_query query;
-	connection->state[0] = '\0'; /* what it was told before is done with */
+	connection->state[0] = '\0'; /* errors before this are handled */
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, work->pledge);
 	int r = postern__pg_run(&query, "DELETE FROM @pledge WHERE id = $1", error);
@@ -471,7 +477,8 @@ static int commit(struct transaction *work, struct postern_error *error) {
 
 static int run_all(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
-	postern__pg_forget_names(connection); /* every handler does that */
+	postern__pg_forget_names(
+			connection); /* resetting after a handler deallocates them */
 	int r = begin(work, error);
 	for (size_t i = 0; r == POSTERN_OK && !work->gone && i < work->count; i++) {
 		struct postern_unit *unit = &work->units[i];
@@ -483,7 +490,7 @@ static int run_all(struct transaction *work, struct postern_error *error) {
 		}
 	}
 	if (r != POSTERN_OK) {
-		/* What a handler left in the session was not undone. */
+		/* What a handler left in the session was not reset. */
 		connection->lost = true;
 	}
 	if (r != POSTERN_OK || work->gone || work->completed == 0) {
@@ -497,7 +504,7 @@ static int run_all(struct transaction *work, struct postern_error *error) {
 	return r;
 }
 
-/* On one connection after the other, until all units are judged. */
+/* Run on one connection after the other until every unit has a result. */
 static int run_until_judged(struct transaction *work, struct pg_store *self,
 		struct postern_error *error) {
 	bool again = true;
@@ -523,9 +530,10 @@ static int run_until_judged(struct transaction *work, struct pg_store *self,
 }
 
 /*
- * The transaction failed as a whole, and one of the units is to blame: each
- * has a transaction of its own now. As soon as one has committed, a failure of
- * another is no failure of all: what cannot be run then has another turn.
+ * The transaction failed as a whole, and one of the units is the cause: each is
+ * run in a transaction of its own. As soon as one has committed, the failure of
+ * another is not returned for all: a unit that cannot be run then is retried
+ * later.
  */
 static int run_apart(struct transaction *all, struct pg_store *self,
 		struct postern_error *error) {

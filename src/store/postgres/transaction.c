@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Transactions of more than one statement. What is done in one round trip, by
- * a function of the schema, needs none.
+ * Transactions of more than one statement. An operation that is one call of a
+ * function of the schema needs none.
  */
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-/* How long to wait before the fate of a transaction is asked for again. */
+/* How long to wait before the status of a transaction is read again. */
 #define ASK_AGAIN_MS 50
 
 int postern__pg_begin(struct pg_connection *connection,
@@ -72,7 +72,7 @@ int postern__pg_begin_change(struct pg_connection *connection, int64_t *now_out,
 }
 
 static bool is_commit(const struct pg_query *query) {
-	/* A transaction that has failed answers COMMIT with ROLLBACK. */
+	/* The server responds to COMMIT of a failed transaction with ROLLBACK. */
 	return PQcmdStatus(query->result)[0] == 'C';
 }
 
@@ -104,7 +104,7 @@ int postern__pg_finish(struct pg_connection *connection, int r,
 	}
 	if (!connection->lost) {
 		bool collided = connection->collided;
-		/* If that fails the connection is closed, which does the same. */
+		/* If ROLLBACK fails the connection is closed, which does the same. */
 		(void)postern__pg_exec(connection, "ROLLBACK", NULL);
 		connection->collided = collided;
 	}
@@ -122,8 +122,8 @@ struct fate {
 	bool under_way;
 };
 
-/* A server that crashed may not have given the number again yet: what had it
-   is lost. */
+/* After a crash the server may not have assigned this id again yet: then its
+   transaction was lost. */
 static int ask_fate(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	struct fate *fate = context;
@@ -168,15 +168,15 @@ static int wait_for_fate(struct pg_connection *connection, struct fate *fate,
 	}
 }
 
-/* The answer to COMMIT was lost: whether it took effect. */
+/* The response to COMMIT was lost: determine whether it took effect. */
 static int learn_fate(struct pg_connection *connection, int64_t xid,
 		pg_work *look, void *context, bool *committed_out,
 		struct postern_error *error) {
 	struct fate fate = { .xid = xid };
 	int r = wait_for_fate(connection, &fate, error);
 	if (r == POSTERN_OK && fate.committed) {
-		/* A server that crashed gives numbers again that it had given to what
-		   was lost, so one that committed may be of another transaction. */
+		/* After a crash the server assigns ids again that lost transactions
+		   had, so a committed id may belong to another transaction. */
 		r = postern__pg_do_here(connection, look, context, error);
 		fate.committed = r == POSTERN_OK;
 		r = r == POSTERN_E_STALE ? POSTERN_OK : r;
@@ -197,7 +197,7 @@ int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
 	struct postern_error trouble = { 0 };
 	int known =
 			learn_fate(connection, xid, look, context, &committed, &trouble);
-	/* To the caller it is the connection on which COMMIT was not answered. */
+	/* The caller lost the connection on which COMMIT was sent. */
 	connection->lost = true;
 	if (known != POSTERN_OK) {
 		if (error) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Parked messages, which wait for a handler that wants them. Who wants what,
- * only the caller knows: the messages are read and locked, routed here, and
+ * Parked messages, which wait for a handler that wants them. Only the caller
+ * can route: the messages are read and locked, routed by its callback, and
  * their deliveries are written in the same transaction.
  */
 
@@ -77,7 +77,7 @@ static int look(struct pg_connection *connection, struct work *work,
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, work->after);
 	postern__pg_int8(&query, (int64_t)work->max + 1);
-	/* What another node has in its hands it will wake by itself. */
+	/* Messages that another node has locked are unparked by that node. */
 	int r = postern__pg_run(&query,
 			"SELECT p.seq, m.channel, m.type FROM @parked p"
 			" JOIN @message m ON m.seq = p.seq WHERE p.seq > $1"
@@ -121,7 +121,8 @@ static int write_all(struct pg_connection *connection, const struct work *work,
 				   : r;
 }
 
-/* As many routes as there are handlers, which others may have enrolled. */
+/* Allocate as many routes as there are handlers, also those that other nodes
+   enrolled. */
 static int make_room(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	struct pg_store *self = connection->store;
@@ -147,7 +148,7 @@ static int wake(struct pg_connection *connection, void *context, bool again,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	/* Nobody makes an alias meanwhile. */
+	/* Keeps aliases from being made meanwhile. */
 	r = postern__pg_exec(connection,
 			"SELECT pg_advisory_xact_lock_shared(hashtext('@handler'), 0)",
 			error);

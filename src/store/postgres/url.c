@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What was asked for: a URL as libpq knows it (postgres://user@host/database)
- * or, behind "postgres:", its other form (host=… dbname=…). Parameters of our
- * own are taken out of either; libpq sees the rest. They may be said as
- * options too, and then must be the same.
+ * Parsing the store's URL: one of libpq's form (postgres://user@host/database)
+ * or, after "postgres:", a libpq connection string (host=… dbname=…).
+ * Parameters of Postern are taken out of either; libpq gets the rest. They may
+ * also be given as options, and then must be equal.
  */
 
 #include <stdint.h>
@@ -18,33 +18,33 @@
 #include "store/store.h"
 
 #define SCHEMA_DEFAULT "postern"
-/* As long as PostgreSQL keeps a name. */
+/* PostgreSQL truncates longer names. */
 #define SCHEMA_LEN_MAX (POSTERN__SCHEMA_NAME_MAX - 1)
 #define CONNECTION_COUNT_DEFAULT 8
-/* Transactions of handlers at a time; each commit waits for the disk, and two
-   wait together. */
+/* The number of concurrent transactions of handlers; each commit waits for the
+   disk, and two wait together. */
 #define TRANSACTION_COUNT_MAX 3
 #define ADDRESS_LEN_MAX 8192
-/* Of parameters; libpq has some forty. */
+/* Names of parameters; libpq has about forty. */
 #define NAME_COUNT_MAX 128
 #define NAME_LEN_MAX 40
-/* What libpq takes for blanks in its other form. */
+/* What libpq treats as blanks in a connection string. */
 #define BLANKS " \t\n\r\f\v"
 
-/* A parameter of our own, in the URL or the other form. */
+/* A parameter of Postern, in the URL or the connection string. */
 struct parameter {
-	const char *text; /* NULL: not there */
+	const char *text; /* NULL: not given */
 	size_t len;
 };
 
-/* Where to connect, in libpq's words and in ours. */
+/* Where to connect, for libpq and for people. */
 struct address {
-	const char *what; /* for errors */
+	const char *what; /* names the setting in errors */
 	char *conninfo;
 	char *place;
-	bool is_url;         /* and not the other form */
-	bool after_password; /* in the other form: one was read */
-	/* Those point into the URL. */
+	bool is_url;         /* and not a connection string */
+	bool after_password; /* in a connection string: a password was read */
+	/* These point into the URL. */
 	struct parameter schema;
 	struct parameter connections;
 };
@@ -92,7 +92,7 @@ static int set_connections(struct pg_store *self, const char *text, size_t len,
 	return POSTERN_OK;
 }
 
-/* Every parameter that there is: libpq's, then ours. */
+/* Lists every known parameter: those of Postern, then libpq's. */
 static size_t list_names(const PQconninfoOption *options, bool is_url,
 		const char *names[static NAME_COUNT_MAX]) {
 	size_t count = 0;
@@ -127,8 +127,8 @@ static int fail_unknown(const struct address *address, const char *name,
 			address->what, name);
 }
 
-/* A name that nobody knows is told, as long as it can be nothing else: libpq's
-   own text would quote the URL. What is not that plain is left to libpq. */
+/* An unknown name is reported if it is plain letters: libpq's own error would
+   quote the URL. Anything else is left to libpq. */
 static int check_name(const struct address *address, const char *text,
 		size_t len, struct postern_error *error) {
 	const char *names[NAME_COUNT_MAX];
@@ -140,7 +140,7 @@ static int check_name(const struct address *address, const char *text,
 	memcpy(name, text, len);
 	PQconninfoOption *options = PQconndefaults();
 	size_t count = list_names(options, address->is_url, names);
-	bool known = !options; /* there is no memory: libpq will say so */
+	bool known = !options; /* out of memory: libpq reports it */
 	for (size_t i = 0; i < count; i++) {
 		known = known || strcmp(names[i], name) == 0;
 	}
@@ -157,7 +157,7 @@ static bool is_name(const char *text, size_t len, const char *name) {
 	return len == strlen(name) && memcmp(text, name, len) == 0;
 }
 
-/* A parameter of our own; *taken_out: whether it was one. */
+/* Reads a parameter of Postern; *taken_out is whether it was one. */
 static int take_ours(struct address *address, const char *name, size_t name_len,
 		struct parameter value, bool *taken_out, struct postern_error *error) {
 	const struct {
@@ -182,7 +182,7 @@ static int take_ours(struct address *address, const char *name, size_t name_len,
 	return POSTERN_OK;
 }
 
-/* One "name=value" of the URL: ours, or left to libpq. */
+/* One "name=value" of the URL: Postern's, or left to libpq. */
 static int take_parameter(struct address *address, const char *text, size_t len,
 		struct postern__buf *rest, struct postern_error *error) {
 	const char *equals = memchr(text, '=', len);
@@ -216,8 +216,8 @@ static int take_parameters(struct address *address, const char *query,
 	return r;
 }
 
-/* The length of a value in libpq's other form, with its quotes; SIZE_MAX: its
-   quote is not closed. */
+/* Returns the length of a value in a connection string, with its quotes;
+   SIZE_MAX: its quote is not closed. */
 static size_t value_len_of(const char *text) {
 	bool quoted = *text == '\'';
 	size_t len = quoted;
@@ -233,8 +233,8 @@ static size_t value_len_of(const char *text) {
 	return quoted ? SIZE_MAX : len;
 }
 
-/* One "name = value" of the other form; *text moves behind it, or not at all if
-   it is none. */
+/* One "name = value" of a connection string; *text moves behind it, or not at
+   all if there is none. */
 static int take_setting(struct address *address, const char **text,
 		struct postern__buf *rest, struct postern_error *error) {
 	const char *name = *text;
@@ -262,15 +262,16 @@ static int take_setting(struct address *address, const char **text,
 	postern__buf_append(rest, name, (size_t)(*text - name));
 	postern__buf_append_char(rest, ' ');
 	r = check_name(address, name, name_len, error);
-	/* With a blank in it and no quotes, the rest of it looks like a name. */
+	/* The rest of a password with a blank and without quotes looks like a name.
+	 */
 	address->after_password = address->after_password ||
 							  is_name(name, name_len, "password") ||
 							  is_name(name, name_len, "sslpassword");
 	return r;
 }
 
-/* The other form, and whatever in it is not of that form, for libpq to say
-   so. */
+/* Reads a connection string. What does not have its form is left to libpq,
+   which reports it. */
 static int take_settings(struct address *address, const char *text,
 		struct postern__buf *rest, struct postern_error *error) {
 	const char *before = NULL;
@@ -293,12 +294,12 @@ static const char *value_of(const PQconninfoOption *options, const char *name) {
 	return NULL;
 }
 
-/* Where it is, in words that hold no secret: not a password that lost its host
-   and looks like a port. */
+/* The place for messages, which must not contain a secret: not a password whose
+   host is missing, so that it looks like a port. */
 static int set_place(struct address *address, struct postern_error *error) {
 	PQconninfoOption *options = PQconninfoParse(address->conninfo, NULL);
 	if (!options) {
-		/* libpq's own text would quote the URL. */
+		/* libpq's own error would quote the URL. */
 		return postern__fail(error, POSTERN_E_INVALID,
 				"%s is not one that libpq understands: write "
 				"postgres://user@host:port/database or "
@@ -333,9 +334,9 @@ static int set_place(struct address *address, struct postern_error *error) {
 }
 
 /*
- * A password with a '/', '?' or '@' that is not escaped is cut in two by
- * libpq, and a part of it is taken for a host, a port or a database, and told
- * to everybody. So there is one '@', in front of the host.
+ * libpq cuts a password with an unescaped '/', '?' or '@' in two and uses a
+ * part of it as a host, a port or a database, which appear in messages. So only
+ * one '@' is allowed, in front of the host.
  */
 static int check_ats(const char *url, const char *what,
 		struct postern_error *error) {
@@ -351,7 +352,8 @@ static int check_ats(const char *url, const char *what,
 	return POSTERN_OK;
 }
 
-/* What is behind "postgres:"; to be finished, also on failure. */
+/* Reads what follows "postgres:". The address is to be finished, also on
+   failure. */
 static int read_address(const char *rest, struct address *address,
 		struct postern_error *error) {
 	struct postern__buf conninfo;
@@ -390,7 +392,7 @@ static int fail_twice(const char *name, const struct parameter *in_url,
 			name, option);
 }
 
-/* The value that both say, or one of them. */
+/* Returns the value of the URL or of the option; both must be equal. */
 static int choose(const char *name, const struct parameter *in_url,
 		const char *option, struct parameter *out,
 		struct postern_error *error) {
@@ -429,8 +431,9 @@ static int take_options(struct pg_store *self, const struct address *address,
 	if (r == POSTERN_OK && connections.text) {
 		r = set_connections(self, connections.text, connections.len, error);
 	}
-	/* Handlers have theirs for as long as they take, and may need another to
-	   learn what became of a COMMIT; half is left for all else. */
+	/* A handler's transaction has its connection as long as the handler runs,
+	   and may need another to determine the outcome of a COMMIT; half of them
+	   is left for all other operations. */
 	self->base.transactions = (unsigned)(self->connection_max / 2) - 1;
 	if (self->base.transactions > TRANSACTION_COUNT_MAX) {
 		self->base.transactions = TRANSACTION_COUNT_MAX;
@@ -438,7 +441,7 @@ static int take_options(struct pg_store *self, const struct address *address,
 	return r;
 }
 
-/* What is behind the scheme; NULL: it is another one. */
+/* Returns what follows the scheme; NULL if it is another scheme. */
 static const char *rest_of(const char *url) {
 	static const char *const schemes[] = { "postgres:", "postgresql:" };
 	for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
