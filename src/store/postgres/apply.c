@@ -48,7 +48,7 @@ struct work {
 	bool unanswered; /* the response to one try was lost */
 };
 
-static int compare(const void *a, const void *b) {
+static int compare_arrivals(const void *a, const void *b) {
 	const struct arrival *left = *(struct arrival *const *)a;
 	const struct arrival *right = *(struct arrival *const *)b;
 	for (size_t i = 0; i < 3; i++) {
@@ -77,7 +77,7 @@ static int check_accept(struct pg_connection *connection,
 		return POSTERN_OK;
 	}
 	/* Another node, also a former one, may have enrolled it. */
-	int r = postern__pg_load(connection, error);
+	int r = postern__pg_directory_load(connection, error);
 	return r != POSTERN_OK || is_enrolled(self, accept)
 				   ? r
 				   : postern__fail(error, POSTERN_E_INVALID,
@@ -87,7 +87,7 @@ static int check_accept(struct pg_connection *connection,
 }
 
 /* Allocates numbers and computes identities, once for all tries. */
-static int prepare(struct pg_connection *connection, struct work *work,
+static int prepare_arrivals(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	struct pg_store *self = connection->store;
 	const struct postern_batch *batch = work->batch;
@@ -96,7 +96,7 @@ static int prepare(struct pg_connection *connection, struct work *work,
 	if (!seqs) {
 		return postern__pg_no_memory(error);
 	}
-	int r = postern__pg_take_seqs(connection, count, seqs, error);
+	int r = postern__pg_allocate_seqs(connection, count, seqs, error);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		struct postern_accept *accept = &batch->accepts[i];
 		struct arrival *arrival = &work->arrivals[i];
@@ -114,7 +114,7 @@ static int prepare(struct pg_connection *connection, struct work *work,
 		free(seqs);
 		return r;
 	}
-	qsort(work->by_key, count, sizeof(struct arrival *), compare);
+	qsort(work->by_key, count, sizeof(struct arrival *), compare_arrivals);
 	work->seqs = seqs;
 	return POSTERN_OK;
 }
@@ -203,7 +203,7 @@ static void sort_settlements(struct work *work) {
 
 /* A lag below 10 ms is sent as 0: then most runs of a batch have the same
    value, and the server need not distinguish them. */
-static int64_t told_lag(const struct postern_settlement *settlement) {
+static int64_t sent_lag(const struct postern_settlement *settlement) {
 	return settlement->lag_ms < 10 ? 0 : settlement->lag_ms;
 }
 
@@ -219,7 +219,7 @@ static void add_settlements(struct pg_query *query, const struct work *work) {
 	EACH_END(PG_INT8, ends[i]->delay_ms, postern__pg_int8);
 	EACH_END(PG_INT4, ends[i]->failures, postern__pg_int4);
 	EACH_END(PG_INT8, ends[i]->duration_ms, postern__pg_int8);
-	EACH_END(PG_INT8, told_lag(ends[i]), postern__pg_int8);
+	EACH_END(PG_INT8, sent_lag(ends[i]), postern__pg_int8);
 	bool plain = true; /* the texts of done deliveries are not used */
 	for (size_t i = 0; plain && i < work->settlement_count; i++) {
 		plain = work->settlements[i]->to == POSTERN_SETTLE_DONE;
@@ -414,7 +414,7 @@ static void read_settled(const struct pg_query *query, struct work *work) {
 
 /* Fill the receipts as if all messages were new; read_resolved(), read_known()
    and read_opened() correct them. */
-static void assume_fresh(struct work *work, int64_t now, bool held) {
+static void assume_new(struct work *work, int64_t now, bool held) {
 	for (size_t i = 0; i < work->batch->accept_count; i++) {
 		struct postern_accept *accept = work->arrivals[i].accept;
 		bool dropped = accept->fate == POSTERN_FATE_DROP;
@@ -508,13 +508,13 @@ static void read_opened(const struct pg_query *query, struct work *work) {
 	}
 }
 
-static void read_answer(const struct pg_query *query, struct work *work) {
+static void read_apply_result(const struct pg_query *query, struct work *work) {
 	int64_t now = postern__pg_get(query, 0, NOW);
 	postern__pg_saw(query->connection->store, now);
-	postern__pg_saw_session(query->connection,
+	postern__pg_note_session(query->connection,
 			postern__pg_get(query, 0, SESSION));
 	read_settled(query, work);
-	assume_fresh(work, now, postern__pg_get(query, 0, HELD) != 0);
+	assume_new(work, now, postern__pg_get(query, 0, HELD) != 0);
 	read_resolved(query, work);
 	read_known(query, work);
 	read_opened(query, work);
@@ -529,13 +529,13 @@ static bool settles_again(const struct postern_batch *batch) {
 	return again;
 }
 
-static int apply(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int apply_batch(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	struct work *work = context;
 	const struct postern_batch *batch = work->batch;
 	int r = POSTERN_OK;
 	if (!work->seqs) {
-		r = prepare(connection, work, error);
+		r = prepare_arrivals(connection, work, error);
 	}
 	if (r != POSTERN_OK) {
 		return r;
@@ -576,21 +576,23 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 	}
 	work->unanswered = work->unanswered || connection->lost;
 	if (r == POSTERN_OK) {
-		read_answer(&query, work);
+		read_apply_result(&query, work);
 	}
 	postern__pg_end(&query);
 	return r;
 }
 
 /* Note leases that the batch may have acquired although it failed. */
-static void note_doubt(struct pg_store *self, const struct work *work) {
+static void note_accepted_leases(struct pg_store *self,
+		const struct work *work) {
 	for (size_t i = 0; i < work->batch->accept_count; i++) {
 		const struct arrival *arrival = &work->arrivals[i];
 		for (size_t j = 0; j < arrival->accept->route_count; j++) {
 			const struct postern_route *route = &arrival->accept->routes[j];
 			const struct pg_lease lease = { arrival->seq, route->handler, 1 };
 			if (route->lease) {
-				postern__pg_doubt(self, work->batch->node, &lease, 1, false);
+				postern__pg_note_uncertain_leases(self, work->batch->node,
+						&lease, 1, false);
 			}
 		}
 	}
@@ -637,9 +639,9 @@ int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,
 	if (!work_init(&work, batch)) {
 		return postern__pg_no_memory(error);
 	}
-	int r = postern__pg_do(self, apply, &work, error);
+	int r = postern__pg_do(self, apply_batch, &work, error);
 	if (r != POSTERN_OK && work.unanswered) {
-		note_doubt(self, &work);
+		note_accepted_leases(self, &work);
 	}
 	work_finish(&work);
 	return r;
@@ -651,7 +653,7 @@ int postern__pg_apply_within(struct pg_connection *connection,
 	if (!work_init(&work, batch)) {
 		return postern__pg_no_memory(error);
 	}
-	int r = apply(connection, &work, false, error);
+	int r = apply_batch(connection, &work, false, error);
 	work_finish(&work);
 	return r;
 }

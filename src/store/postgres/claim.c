@@ -81,12 +81,12 @@ static int read_row(const struct pg_query *query, int row,
 	return r == POSTERN_E_CORRUPT ? POSTERN_OK : r;
 }
 
-static int read_answer(const struct pg_query *query, struct work *work,
+static int read_claim_result(const struct pg_query *query, struct work *work,
 		struct postern_error *error) {
 	int last = postern__pg_rows(query) - 1;
 	if (last < 0) {
 		return postern__fail(error, POSTERN_E_CORRUPT,
-				"the database's claim_1 returns nothing");
+				"claim_1 of the database returned no row");
 	}
 	if (!postern__pg_get(query, last, HELD) && work->claim->lock) {
 		return postern__pg_lost_lock(work->claim->lock, error);
@@ -202,7 +202,7 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 			error);
 	postern__point("postgres-claim.after");
 	if (r == POSTERN_OK) {
-		r = read_answer(&query, work, error);
+		r = read_claim_result(&query, work, error);
 	}
 	if (r == POSTERN_OK) {
 		note_marks(&query);
@@ -218,7 +218,7 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 
 /* Returns POSTERN_OK if any of the deliveries is leased as in the result: all
    of them are, or none. Else POSTERN_E_STALE. */
-static int look_for_leases(struct pg_connection *connection, void *context,
+static int confirm_leases(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct work *work = context;
 	(void)again;
@@ -253,12 +253,12 @@ static int look_for_leases(struct pg_connection *connection, void *context,
 }
 
 /* Claims in a transaction, which commits when the result was read. */
-static int claim_some(struct pg_connection *connection, void *context,
+static int claim_in_transaction(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	struct work *work = context;
 	(void)again;
-	int r = postern__pg_settle_doubts(connection, work->claim->node, true,
-			error);
+	int r = postern__pg_return_uncertain_leases(connection, work->claim->node,
+			true, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_begin(connection, error);
 	}
@@ -269,15 +269,17 @@ static int claim_some(struct pg_connection *connection, void *context,
 	work->ending = r == POSTERN_OK;
 	postern__point("postgres-claim.read");
 	return work->xid ? postern__pg_finish_known(connection, work->xid,
-							   look_for_leases, work, r, error)
+							   confirm_leases, work, r, error)
 					 : postern__pg_finish(connection, r, error);
 }
 
-static void note_doubt(struct pg_store *self, const struct work *work) {
+static void note_claimed_leases(struct pg_store *self,
+		const struct work *work) {
 	for (size_t i = 0; i < work->out.count; i++) {
 		const struct postern_claimed *item = &work->out.items[i];
 		const struct pg_lease lease = { item->seq, item->handler, item->fence };
-		postern__pg_doubt(self, work->claim->node, &lease, 1, true);
+		postern__pg_note_uncertain_leases(self, work->claim->node, &lease, 1,
+				true);
 	}
 }
 
@@ -290,11 +292,11 @@ int postern__pg_claim(struct postern_store *store,
 		.memory = memory,
 		.out = { .next_due_ms = -1 },
 	};
-	int r = postern__pg_do_once(self, claim_some, &work, error);
+	int r = postern__pg_do_once(self, claim_in_transaction, &work, error);
 	if (r == POSTERN_OK) {
 		*out = work.out;
 	} else if (work.ending) {
-		note_doubt(self, &work);
+		note_claimed_leases(self, &work);
 	}
 	return r;
 }

@@ -101,7 +101,7 @@ static void add_rules(struct pg_query *query,
 }
 
 /* Messages received after this time cannot be removed under any rule. */
-static int64_t youngest(const struct cleaner *cleaner) {
+static int64_t received_at_limit(const struct cleaner *cleaner) {
 	int64_t keep = INT64_MAX;
 	for (size_t i = 0; i < cleaner->cleaning->rule_count; i++) {
 		int64_t payload = cleaner->cleaning->rules[i].payload_ms;
@@ -121,9 +121,9 @@ static bool is_full(const struct cleaner *cleaner) {
 
 /* Select from the next messages, of which `max` were requested, those that may
    be removed. */
-static void judge(const struct pg_query *query, struct cleaner *cleaner,
-		int64_t max) {
-	int64_t limit = youngest(cleaner);
+static void select_removable(const struct pg_query *query,
+		struct cleaner *cleaner, int64_t max) {
+	int64_t limit = received_at_limit(cleaner);
 	int count = postern__pg_rows(query);
 	bool done = count < max;
 	for (int row = 0; row < count && !is_full(cleaner); row++) {
@@ -142,8 +142,8 @@ static void judge(const struct pg_query *query, struct cleaner *cleaner,
 	cleaner->cursor.messages_done = done && !is_full(cleaner);
 }
 
-static int look(struct pg_connection *connection, struct cleaner *cleaner,
-		int64_t max, struct postern_error *error) {
+static int select_messages(struct pg_connection *connection,
+		struct cleaner *cleaner, int64_t max, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	add_rules(&query, cleaner->cleaning, false);
@@ -164,7 +164,7 @@ static int look(struct pg_connection *connection, struct cleaner *cleaner,
 		int64_t *seqs = realloc(cleaner->seqs, count * sizeof *seqs);
 		if (seqs) {
 			cleaner->seqs = seqs;
-			judge(&query, cleaner, max);
+			select_removable(&query, cleaner, max);
 		} else {
 			r = postern__pg_no_memory(error);
 		}
@@ -173,7 +173,7 @@ static int look(struct pg_connection *connection, struct cleaner *cleaner,
 	return r;
 }
 
-static int look_in_parts(struct pg_connection *connection,
+static int select_in_parts(struct pg_connection *connection,
 		struct cleaner *cleaner, struct postern_error *error) {
 	int64_t left = batch_max(cleaner);
 	int64_t part = PART_MIN;
@@ -181,7 +181,7 @@ static int look_in_parts(struct pg_connection *connection,
 	while (r == POSTERN_OK && left > 0 && !is_full(cleaner) &&
 			!cleaner->cursor.messages_done) {
 		part = part < left ? part : left;
-		r = look(connection, cleaner, part, error);
+		r = select_messages(connection, cleaner, part, error);
 		left -= part;
 		part *= PART_GROWTH;
 	}
@@ -196,8 +196,8 @@ static void add_seqs(struct pg_query *query, const struct cleaner *cleaner) {
 	postern__pg_array_end(query);
 }
 
-static int lock(struct pg_connection *connection, struct cleaner *cleaner,
-		struct postern_error *error) {
+static int lock_selected(struct pg_connection *connection,
+		struct cleaner *cleaner, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	add_seqs(&query, cleaner);
@@ -219,24 +219,27 @@ static int lock(struct pg_connection *connection, struct cleaner *cleaner,
 /* A count of copies that another transaction is raising is skipped, and removed
    later with the remembered id: that transaction may be waiting for the
    message. */
-static int purge(struct pg_connection *connection, struct cleaner *cleaner,
-		struct postern_error *error) {
+static int remove_selected(struct pg_connection *connection,
+		struct cleaner *cleaner, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	add_rules(&query, cleaner->cleaning, false);
 	postern__pg_int8(&query, cleaner->now);
 	add_seqs(&query, cleaner);
 	int r = postern__pg_run(&query,
-			"WITH gone AS (DELETE FROM @message m USING " RULES
+			"WITH removed AS (DELETE FROM @message m USING " RULES
 			" WHERE m.seq = ANY ($4) AND r.channel = m.channel AND " MAY_GO
 			" RETURNING m.seq),"
-			" l AS (DELETE FROM @ledger d USING gone g WHERE d.seq = g.seq),"
-			" a AS (DELETE FROM @attempt d USING gone g WHERE d.seq = g.seq),"
+			" l AS (DELETE FROM @ledger d USING removed g"
+			" WHERE d.seq = g.seq),"
+			" a AS (DELETE FROM @attempt d USING removed g"
+			" WHERE d.seq = g.seq),"
 			" s AS (DELETE FROM @duplicate WHERE seq IN ("
-			"SELECT d.seq FROM @duplicate d JOIN gone g ON d.seq = g.seq"
+			"SELECT d.seq FROM @duplicate d JOIN removed g ON d.seq = g.seq"
 			" FOR UPDATE OF d SKIP LOCKED)),"
-			" c AS (DELETE FROM @conflict d USING gone g WHERE d.seq = g.seq)"
-			" SELECT count(*) FROM gone",
+			" c AS (DELETE FROM @conflict d USING removed g"
+			" WHERE d.seq = g.seq)"
+			" SELECT count(*) FROM removed",
 			error);
 	if (r == POSTERN_OK) {
 		cleaner->messages = (uint64_t)postern__pg_get(&query, 0, 0);
@@ -247,14 +250,14 @@ static int purge(struct pg_connection *connection, struct cleaner *cleaner,
 
 static int clean_messages(struct pg_connection *connection,
 		struct cleaner *cleaner, struct postern_error *error) {
-	int r = look_in_parts(connection, cleaner, error);
+	int r = select_in_parts(connection, cleaner, error);
 	postern__point("postgres-clean.looked");
 	if (r == POSTERN_OK && cleaner->seq_count > 0) {
-		r = lock(connection, cleaner, error);
+		r = lock_selected(connection, cleaner, error);
 	}
 	postern__point("postgres-clean.locked");
 	return r == POSTERN_OK && cleaner->seq_count > 0
-				   ? purge(connection, cleaner, error)
+				   ? remove_selected(connection, cleaner, error)
 				   : r;
 }
 
@@ -268,17 +271,17 @@ static void add_place(struct pg_query *query, struct place place) {
 /* The columns of the result of clean_keys(): how many remembered ids were read,
    how many were removed, how many pages the table has, and the last place as
    two numbers, which a ctid is converted to by way of a point. */
-enum { LOOKED, GONE, PAGES, LAST_PAGE, LAST_ITEM };
+enum { SCANNED, REMOVED, PAGES, LAST_PAGE, LAST_ITEM };
 
 static void read_keys(const struct pg_query *query, struct place end,
 		struct cleaner *cleaner) {
-	bool all = postern__pg_get(query, 0, LOOKED) < batch_max(cleaner);
+	bool all = postern__pg_get(query, 0, SCANNED) < batch_max(cleaner);
 	struct place last = {
 		.page = all ? end.page : postern__pg_get(query, 0, LAST_PAGE),
 		.item = all ? end.item : postern__pg_get(query, 0, LAST_ITEM),
 	};
 	cleaner->cursor.place = last;
-	cleaner->keys = (uint64_t)postern__pg_get(query, 0, GONE);
+	cleaner->keys = (uint64_t)postern__pg_get(query, 0, REMOVED);
 	cleaner->more = last.page < postern__pg_get(query, 0, PAGES);
 }
 
@@ -299,23 +302,25 @@ static int clean_keys(struct pg_connection *connection, struct cleaner *cleaner,
 	add_place(&query, end);
 	postern__pg_int8(&query, batch_max(cleaner));
 	int r = postern__pg_run(&query,
-			"WITH looked AS (SELECT s.ctid AS place, s.* FROM @seen s"
+			"WITH scanned AS (SELECT s.ctid AS place, s.* FROM @seen s"
 			" WHERE s.ctid > $4::text::tid AND s.ctid < $5::text::tid"
 			" ORDER BY s.ctid LIMIT $6),"
-			" old AS (SELECT s.place FROM looked s"
+			" old AS (SELECT s.place FROM scanned s"
 			" JOIN " RULES " ON r.channel = s.channel"
 			" WHERE r.keep >= 0 AND s.at <= $3 - r.keep AND NOT EXISTS"
 			" (SELECT 1 FROM @message m WHERE m.seq = s.seq)),"
-			" gone AS (DELETE FROM @seen WHERE"
+			" removed AS (DELETE FROM @seen WHERE"
 			" ctid = ANY (ARRAY(SELECT place FROM old)) RETURNING seq),"
-			" d AS (DELETE FROM @duplicate d USING gone g WHERE d.seq = g.seq),"
-			" c AS (DELETE FROM @conflict d USING gone g WHERE d.seq = g.seq)"
-			" SELECT (SELECT count(*) FROM looked),"
-			" (SELECT count(*) FROM gone), pg_relation_size('@seen')"
+			" d AS (DELETE FROM @duplicate d USING removed g"
+			" WHERE d.seq = g.seq),"
+			" c AS (DELETE FROM @conflict d USING removed g"
+			" WHERE d.seq = g.seq)"
+			" SELECT (SELECT count(*) FROM scanned),"
+			" (SELECT count(*) FROM removed), pg_relation_size('@seen')"
 			" / current_setting('block_size')::integer,"
 			" (l.place::text::point)[0]::bigint,"
 			" (l.place::text::point)[1]::bigint"
-			" FROM (SELECT 1) AS one LEFT JOIN (SELECT place FROM looked"
+			" FROM (SELECT 1) AS one LEFT JOIN (SELECT place FROM scanned"
 			" ORDER BY place DESC LIMIT 1) AS l ON true",
 			error);
 	if (r == POSTERN_OK) {
@@ -325,7 +330,7 @@ static int clean_keys(struct pg_connection *connection, struct cleaner *cleaner,
 	return r;
 }
 
-static bool forgets_keys(const struct postern_cleaning *cleaning) {
+static bool removes_keys(const struct postern_cleaning *cleaning) {
 	for (size_t i = 0; i < cleaning->rule_count; i++) {
 		if (cleaning->rules[i].dedupe_ms >= 0) {
 			return true;
@@ -336,12 +341,12 @@ static bool forgets_keys(const struct postern_cleaning *cleaning) {
 
 static int clean_batch(struct pg_connection *connection,
 		struct cleaner *cleaner, struct postern_error *error) {
-	bool forgets = forgets_keys(cleaner->cleaning);
+	bool with_keys = removes_keys(cleaner->cleaning);
 	if (cleaner->cursor.messages_done) {
-		return forgets ? clean_keys(connection, cleaner, error) : POSTERN_OK;
+		return with_keys ? clean_keys(connection, cleaner, error) : POSTERN_OK;
 	}
 	int r = clean_messages(connection, cleaner, error);
-	cleaner->more = forgets || !cleaner->cursor.messages_done;
+	cleaner->more = with_keys || !cleaner->cursor.messages_done;
 	return r;
 }
 
@@ -361,8 +366,8 @@ static int read_xid(struct pg_connection *connection, int64_t *xid_out,
 
 /* The transaction status is the only evidence of the commit: deleted rows do
    not show which transaction deleted them. */
-static int believe(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int trust_status(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	(void)connection;
 	(void)context;
 	(void)again;
@@ -370,8 +375,8 @@ static int believe(struct pg_connection *connection, void *context, bool again,
 	return POSTERN_OK;
 }
 
-static int clean(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int clean_once(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	struct cleaner *result = context;
 	struct cleaner cleaner = { .cleaning = result->cleaning };
 	(void)again;
@@ -391,15 +396,15 @@ static int clean(struct pg_connection *connection, void *context, bool again,
 		r = read_xid(connection, &xid, error);
 	}
 	*result = cleaner;
-	return xid ? postern__pg_finish_known(connection, xid, believe, NULL, r,
-						 error)
+	return xid ? postern__pg_finish_known(connection, xid, trust_status, NULL,
+						 r, error)
 			   : postern__pg_finish(connection, r, error);
 }
 
 int postern__pg_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error) {
 	struct cleaner cleaner = { .cleaning = cleaning };
-	int r = postern__pg_do(postern__pg_from_base(store), clean, &cleaner,
+	int r = postern__pg_do(postern__pg_from_base(store), clean_once, &cleaner,
 			error);
 	if (r == POSTERN_OK) {
 		memcpy(cleaning->cursor, &cleaner.cursor, sizeof cleaner.cursor);

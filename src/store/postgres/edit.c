@@ -22,7 +22,7 @@
 #include "store/postgres/postgres.h"
 
 /* How often a delivery may change between being selected and being changed. */
-#define LOOKS_MAX 3
+#define SELECTS_MAX 3
 
 /* Rows of a listing, as they were selected, and the result of changing them. */
 struct chosen {
@@ -70,11 +70,11 @@ static const char hasten_pending[] = FREE_PENDING
 		" FROM free f WHERE " IS_FREE " RETURNING d.seq)" COUNT_AND_WAKE;
 
 static const char reopen_ended[] = FREE_ENDED
-		", gone AS (DELETE FROM @ledger d USING free f"
+		", removed AS (DELETE FROM @ledger d USING free f"
 		" WHERE " IS_FREE " RETURNING d.*),"
 		" changed AS (INSERT INTO @open " OPEN_COLUMNS
 		" SELECT seq, fence, NULL, $5, $5, 0, handler, 0, starts, 0, false"
-		" FROM gone RETURNING seq)" COUNT_AND_WAKE;
+		" FROM removed RETURNING seq)" COUNT_AND_WAKE;
 
 static const char discard_pending[] = FREE_PENDING
 		", changed AS (DELETE FROM @open d USING free f"
@@ -113,8 +113,8 @@ _Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_POISONED == 4 &&
 		postern__pg_array_end(&query);                                       \
 	} while (0)
 
-static int change(struct pg_connection *connection, struct chosen *chosen,
-		const char *sql, struct postern_error *error) {
+static int change_chosen(struct pg_connection *connection,
+		struct chosen *chosen, const char *sql, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	EACH_CHOSEN(PG_INT8, postern__pg_int8(&query, value), PG_ROW_SEQ);
@@ -157,7 +157,7 @@ static int change_all(struct pg_connection *connection,
 		r = lock_messages(connection, chosen, error);
 	}
 	for (; r == POSTERN_OK && *sql; sql++) {
-		r = change(connection, chosen, *sql, error);
+		r = change_chosen(connection, chosen, *sql, error);
 	}
 	return r;
 }
@@ -168,7 +168,7 @@ static int fail_busy(const struct postern_edit *edit,
 			"message %lld is being handled right now", (long long)edit->seq);
 }
 
-static int check(const struct postern_edit *edit, int64_t handler,
+static int check_editable(const struct postern_edit *edit, int64_t handler,
 		enum postern_state state, struct postern_error *error) {
 	bool retry = edit->kind == POSTERN_EDIT_RETRY;
 	long long seq = (long long)edit->seq;
@@ -189,7 +189,7 @@ static int check(const struct postern_edit *edit, int64_t handler,
 
 static int check_row(const struct postern_edit *edit,
 		const struct pg_query *query, int row, struct postern_error *error) {
-	return check(edit, postern__pg_get(query, row, PG_ROW_HANDLER),
+	return check_editable(edit, postern__pg_get(query, row, PG_ROW_HANDLER),
 			(enum postern_state)postern__pg_get(query, row, PG_ROW_STATE),
 			error);
 }
@@ -197,7 +197,7 @@ static int check_row(const struct postern_edit *edit,
 /* Returns the row of the delivery to edit, -1 if there is none. A handler has
    two deliveries of a message if both it and its alias had one before they
    became one handler; then the one that can be edited is returned. */
-static int choose(const struct postern_edit *edit,
+static int choose_delivery(const struct postern_edit *edit,
 		const struct pg_query *query) {
 	int chosen = -1;
 	for (int row = 0; row < postern__pg_rows(query); row++) {
@@ -220,10 +220,10 @@ static bool is_needed(const struct postern_edit *edit,
 }
 
 /* *again_out: the delivery changed after it was selected. */
-static int edit_seen(struct pg_connection *connection,
+static int edit_selected(struct pg_connection *connection,
 		struct postern_edit *edit, const struct pg_query *query, int64_t now,
 		bool *again_out, struct postern_error *error) {
-	int row = choose(edit, query);
+	int row = choose_delivery(edit, query);
 	if (row < 0) {
 		return postern__fail(error, POSTERN_E_NOTFOUND,
 				"message %lld has no delivery to '%s'", (long long)edit->seq,
@@ -261,7 +261,7 @@ static int edit_once(struct pg_connection *connection,
 	struct pg_query query;
 	int r = postern__pg_listing_run(&query, connection, &listing, error);
 	if (r == POSTERN_OK) {
-		r = edit_seen(connection, edit, &query, now, again_out, error);
+		r = edit_selected(connection, edit, &query, now, again_out, error);
 	}
 	postern__pg_end(&query);
 	return r;
@@ -269,7 +269,7 @@ static int edit_once(struct pg_connection *connection,
 
 static int edit_single(struct pg_connection *connection,
 		struct postern_edit *edit, int64_t now, struct postern_error *error) {
-	for (int i = 0; i < LOOKS_MAX; i++) {
+	for (int i = 0; i < SELECTS_MAX; i++) {
 		bool again = false;
 		int r = edit_once(connection, edit, now, &again, error);
 		if (r != POSTERN_OK || !again) {

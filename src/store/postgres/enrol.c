@@ -111,7 +111,7 @@ static int enrol_node(struct pg_connection *connection,
 	int r = postern__pg_run(&query,
 			"SELECT @enrol_node_1($1, $2, $3, $4, $5, $6, $7)", error);
 	if (r == POSTERN_OK && postern__pg_is_null(&query, 0, 0)) {
-		r = postern__fail(error, POSTERN_E_STALE, "the node is gone");
+		r = postern__fail(error, POSTERN_E_STALE, "the node has expired");
 	}
 	if (r == POSTERN_OK) {
 		postern__pg_saw_renewal(connection->store, enrolment->node,
@@ -135,7 +135,7 @@ static int enrol_node_channels(struct pg_connection *connection,
 	}
 	postern__pg_array_end(&query);
 	int r = postern__pg_run(&query,
-			"WITH gone AS (DELETE FROM @node_channel WHERE node = $1"
+			"WITH removed AS (DELETE FROM @node_channel WHERE node = $1"
 			" AND channel <> ALL ($2))"
 			" INSERT INTO @node_channel (node, channel)"
 			" SELECT $1, unnest($2) ON CONFLICT DO NOTHING",
@@ -164,8 +164,8 @@ static int enrol_all(struct pg_connection *connection,
 						   : r;
 }
 
-static int enrol(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int enrol_in_transaction(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	(void)again;
 	int r = postern__pg_begin(connection, error);
 	if (r == POSTERN_OK) {
@@ -181,5 +181,5 @@ int postern__pg_enrol(struct postern_store *store,
 	(void)pthread_mutex_lock(&self->mutex);
 	self->node_lease_ms = enrolment->node_lease_ms;
 	(void)pthread_mutex_unlock(&self->mutex);
-	return postern__pg_do(self, enrol, enrolment, error);
+	return postern__pg_do(self, enrol_in_transaction, enrolment, error);
 }

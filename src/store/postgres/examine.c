@@ -17,7 +17,7 @@
 /* PostgreSQL truncates longer names. */
 #define NAME_LEN_MAX 63
 
-static void tell(struct pg_store *self, const char *text) {
+static void report_warning(struct pg_store *self, const char *text) {
 	if (self->remark) {
 		self->remark(self->remark_context, text);
 	}
@@ -45,29 +45,29 @@ enum {
 	SESSION_START
 };
 
-static int judge(struct pg_store *self, const struct pg_query *said,
+static int check_settings(struct pg_store *self, const struct pg_query *row,
 		struct postern_error *error) {
-	if (postern__pg_get(said, 0, VERSION) < SERVER_VERSION_MIN) {
+	if (postern__pg_get(row, 0, VERSION) < SERVER_VERSION_MIN) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"PostgreSQL at %s is older than 14", self->place);
 	}
-	if (!postern__pg_get(said, 0, ENCODING)) {
+	if (!postern__pg_get(row, 0, ENCODING)) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"the database at %s does not keep text as UTF-8: create one "
+				"the encoding of the database at %s is not UTF-8: create one "
 				"with createdb -E UTF8 -T template0",
 				self->place);
 	}
 	if (self->read_only) {
 		return POSTERN_OK;
 	}
-	if (postern__pg_get(said, 0, STANDBY) ||
-			postern__pg_get(said, 0, READ_ONLY)) {
+	if (postern__pg_get(row, 0, STANDBY) ||
+			postern__pg_get(row, 0, READ_ONLY)) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"PostgreSQL at %s is read-only, perhaps a standby: name the "
 				"primary",
 				self->place);
 	}
-	if (!postern__pg_get(said, 0, ISOLATION)) {
+	if (!postern__pg_get(row, 0, ISOLATION)) {
 		/* An operation in one statement has no BEGIN that could set the level;
 		   at another level it would not see rows that it has waited for. */
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
@@ -76,31 +76,31 @@ static int judge(struct pg_store *self, const struct pg_query *said,
 				"committed'",
 				self->place);
 	}
-	if (!postern__pg_get(said, 0, SYNCHRONOUS)) {
+	if (!postern__pg_get(row, 0, SYNCHRONOUS)) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"synchronous_commit is off at %s, so what was acknowledged "
+				"synchronous_commit is off at %s, so accepted messages "
 				"may be lost: ALTER ROLE … SET synchronous_commit = on",
 				self->place);
 	}
-	if ((!postern__pg_get(said, 0, FSYNC) ||
-				!postern__pg_get(said, 0, PAGES)) &&
+	if ((!postern__pg_get(row, 0, FSYNC) || !postern__pg_get(row, 0, PAGES)) &&
 			is_first_warning(self)) {
-		tell(self, "the PostgreSQL server has fsync or full_page_writes off: a "
-				   "power failure may lose or damage what was acknowledged");
+		report_warning(self,
+				"the PostgreSQL server has fsync or full_page_writes off: a "
+				"power failure may lose or corrupt accepted messages");
 	}
 	return POSTERN_OK;
 }
 
 /* The session is known only if the server reports the same backend pid as on
    connecting; a pooler reports one of its own. */
-static void note_session(struct pg_connection *connection,
-		const struct pg_query *said) {
-	bool own = postern__pg_get(said, 0, PID) == PQbackendPID(connection->link);
+static void note_session_start(struct pg_connection *connection,
+		const struct pg_query *row) {
+	bool own = postern__pg_get(row, 0, PID) == PQbackendPID(connection->link);
 	connection->session_start =
-			own ? postern__pg_get(said, 0, SESSION_START) : 0;
+			own ? postern__pg_get(row, 0, SESSION_START) : 0;
 }
 
-int postern__pg_judge(struct pg_connection *connection,
+int postern__pg_check_server(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
@@ -116,8 +116,8 @@ int postern__pg_judge(struct pg_connection *connection,
 			" FROM pg_stat_get_activity(pg_backend_pid()))",
 			error);
 	if (r == POSTERN_OK) {
-		note_session(connection, &query);
-		r = judge(connection->store, &query, error);
+		note_session_start(connection, &query);
+		r = check_settings(connection->store, &query, error);
 	}
 	postern__pg_end(&query);
 	return r;
@@ -152,7 +152,7 @@ static const char rights_sql[] =
 		" missing, kind, nspname, current_user)"
 		" FROM kinds, own ORDER BY kind DESC";
 
-int postern__pg_rights(struct pg_connection *connection, void *context,
+int postern__pg_check_rights(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct postern__store_examiner *examiner = context;
 	(void)again;
@@ -172,11 +172,13 @@ int postern__pg_rights(struct pg_connection *connection, void *context,
    empty one. */
 static const char may_create_sql[] =
 		"SELECT CASE WHEN n.oid IS NULL THEN format('%L may not create the"
-		" schema %I: GRANT CREATE ON DATABASE %I TO %I, or let somebody run"
-		" ''postern migrate'' who may', current_user, $1, current_database(),"
+		" schema %I: GRANT CREATE ON DATABASE %I TO %I, or run"
+		" ''postern migrate'' as a user who may', current_user, $1, "
+		"current_database(),"
 		" current_user) ELSE format('%L may not create anything in the schema"
-		" %I: GRANT CREATE ON SCHEMA %I TO %I, or let its owner run"
-		" ''postern migrate''', current_user, $1, $1, current_user) END"
+		" %I: GRANT CREATE ON SCHEMA %I TO %I, or run"
+		" ''postern migrate'' as its owner', current_user, $1, $1, "
+		"current_user) END"
 		" FROM (SELECT 1) AS one LEFT JOIN pg_namespace n ON n.nspname = $1"
 		" WHERE NOT EXISTS (SELECT 1 FROM pg_class c"
 		" WHERE c.relnamespace = n.oid AND" PG_IS_META ")"
@@ -228,9 +230,9 @@ int postern__pg_check_names(struct pg_connection *connection,
 		size_t names_len; /* a text ends with a zero byte */
 		const char *names = postern__pg_get_bytes(&query, 0, 0, &names_len);
 		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"the schema \"%s\" at %s is somebody else's and has names in "
-				"it that a store would have, too: %s; let the store have a "
-				"schema of its own",
+				"the schema \"%s\" at %s belongs to something else and has "
+				"objects with names that a store uses: %s; set another "
+				"'schema' for the store",
 				name, self->place, names);
 	}
 	postern__pg_end(&query);
@@ -268,14 +270,14 @@ int postern__pg_may_create(struct pg_connection *connection, void *context,
 
 /* Sets the search path as handlers have it. If the function does not exist, the
    store's tables cannot be found either; a missing privilege to call it is
-   reported by postern__pg_rights(). */
+   reported by postern__pg_check_rights(). */
 static const char look_away_sql[] =
 		"DO $$ BEGIN"
 		" IF substr('@', 2, length('@') - 3) = ANY (current_schemas(false))"
 		" THEN IF has_function_privilege(to_regprocedure('@look_away_1()'),"
 		" 'EXECUTE') THEN PERFORM @look_away_1(); END IF; END IF; END $$";
 
-int postern__pg_lend(struct pg_connection *connection, void *context,
+int postern__pg_lend_connection(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct postern__store_examiner *examiner = context;
 	const struct pg_store *self = connection->store;
@@ -286,7 +288,7 @@ int postern__pg_lend(struct pg_connection *connection, void *context,
 			"SET LOCAL lock_timeout = %lld; SET LOCAL statement_timeout = %lld",
 			(long long)self->lock_timeout_ms,
 			(long long)self->command_timeout_ms);
-	int r = postern__pg_begin_look(connection, error);
+	int r = postern__pg_begin_read(connection, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

@@ -179,7 +179,7 @@ static int add_parts(struct postern__buf *sql,
 }
 
 /* Translates stars to a LIKE pattern. */
-static void translate(const char *pattern, struct postern__buf *out) {
+static void translate_pattern(const char *pattern, struct postern__buf *out) {
 	for (; *pattern; pattern++) {
 		if (strchr("%_\\", *pattern)) {
 			postern__buf_append_char(out, '\\');
@@ -196,7 +196,7 @@ static int add_pattern(struct pg_query *query, const char *pattern,
 	}
 	struct postern__buf text;
 	postern__buf_init(&text, PATTERN_LEN_MAX);
-	translate(pattern, &text);
+	translate_pattern(pattern, &text);
 	int r = postern__buf_check(&text, "the pattern", error);
 	postern__pg_text(query, postern__buf_text(&text));
 	postern__buf_finish(&text);
@@ -332,8 +332,8 @@ static int read_page(const struct pg_query *query, struct work *work,
 	return POSTERN_OK;
 }
 
-static int list(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int list_page(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	struct work *work = context;
 	(void)again;
 	struct pg_listing listing = {
@@ -355,7 +355,8 @@ int postern__pg_list(struct postern_store *store,
 		const struct postern_query *query, struct postern_memory *memory,
 		struct postern_page *out, struct postern_error *error) {
 	struct work work = { .query = query, .memory = memory };
-	int r = postern__pg_do(postern__pg_from_base(store), list, &work, error);
+	int r = postern__pg_do(postern__pg_from_base(store), list_page, &work,
+			error);
 	if (r == POSTERN_OK) {
 		*out = work.page;
 	}

@@ -58,19 +58,20 @@ static int64_t block_now_ms(const struct pg_store *self) {
 }
 
 /* Allocates up to `count` numbers from the current block; returns how many. */
-static size_t take_at_hand(struct pg_store *self, size_t count, int64_t *out) {
+static size_t allocate_from_block(struct pg_store *self, size_t count,
+		int64_t *out) {
 	int64_t now = block_now_ms(self);
-	size_t taken = 0;
+	size_t allocated = 0;
 	(void)pthread_mutex_lock(&self->mutex);
-	while (taken < count && now < self->seq_until_ms &&
+	while (allocated < count && now < self->seq_until_ms &&
 			self->next_seq < self->seq_end) {
-		out[taken++] = self->next_seq++;
+		out[allocated++] = self->next_seq++;
 	}
 	(void)pthread_mutex_unlock(&self->mutex);
-	return taken;
+	return allocated;
 }
 
-static int take_block(struct pg_connection *connection,
+static int allocate_block(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_store *self = connection->store;
 	struct pg_query query;
@@ -92,13 +93,14 @@ static int take_block(struct pg_connection *connection,
 	return r;
 }
 
-int postern__pg_take_seqs(struct pg_connection *connection, size_t count,
+int postern__pg_allocate_seqs(struct pg_connection *connection, size_t count,
 		int64_t *out, struct postern_error *error) {
 	int r = POSTERN_OK;
-	size_t taken = take_at_hand(connection->store, count, out);
-	while (r == POSTERN_OK && taken < count) {
-		r = take_block(connection, error);
-		taken += take_at_hand(connection->store, count - taken, out + taken);
+	size_t allocated = allocate_from_block(connection->store, count, out);
+	while (r == POSTERN_OK && allocated < count) {
+		r = allocate_block(connection, error);
+		allocated += allocate_from_block(connection->store, count - allocated,
+				out + allocated);
 	}
 	return r;
 }

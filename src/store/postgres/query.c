@@ -49,8 +49,8 @@ void postern__pg_query(struct pg_query *query,
 }
 
 /* A parameter, or an item of the open array. */
-static void put(struct pg_query *query, enum pg_type type, const void *bytes,
-		size_t len) {
+static void put_value(struct pg_query *query, enum pg_type type,
+		const void *bytes, size_t len) {
 	struct postern__buf *buf = &query->connection->bytes;
 	assert(len <= INT32_MAX);
 	if (query->in_array) {
@@ -71,39 +71,39 @@ static void put(struct pg_query *query, enum pg_type type, const void *bytes,
 
 void postern__pg_bool(struct pg_query *query, bool value) {
 	char byte = value ? 1 : 0;
-	put(query, PG_BOOL, &byte, sizeof byte);
+	put_value(query, PG_BOOL, &byte, sizeof byte);
 }
 
 void postern__pg_int2(struct pg_query *query, int16_t value) {
 	uint16_t word = htobe16((uint16_t)value);
-	put(query, PG_INT2, &word, sizeof word);
+	put_value(query, PG_INT2, &word, sizeof word);
 }
 
 void postern__pg_int4(struct pg_query *query, int64_t value) {
 	assert(value >= INT32_MIN && value <= INT32_MAX);
 	uint32_t word = htobe32((uint32_t)value);
-	put(query, PG_INT4, &word, sizeof word);
+	put_value(query, PG_INT4, &word, sizeof word);
 }
 
 void postern__pg_int8(struct pg_query *query, int64_t value) {
 	uint64_t word = htobe64((uint64_t)value);
-	put(query, PG_INT8, &word, sizeof word);
+	put_value(query, PG_INT8, &word, sizeof word);
 }
 
 void postern__pg_text(struct pg_query *query, const char *text) {
-	put(query, PG_TEXT, text, text ? strlen(text) : 0);
+	put_value(query, PG_TEXT, text, text ? strlen(text) : 0);
 }
 
 void postern__pg_bytes(struct pg_query *query, const void *bytes, size_t len) {
-	put(query, PG_BYTEA, len > 0 ? bytes : "", len);
+	put_value(query, PG_BYTEA, len > 0 ? bytes : "", len);
 }
 
 void postern__pg_uuid(struct pg_query *query, const uint8_t bytes[16]) {
-	put(query, PG_UUID, bytes, 16);
+	put_value(query, PG_UUID, bytes, 16);
 }
 
 void postern__pg_null(struct pg_query *query, enum pg_type type) {
-	put(query, type, NULL, 0);
+	put_value(query, type, NULL, 0);
 }
 
 static Oid array_of(enum pg_type type) {
@@ -122,7 +122,7 @@ static Oid array_of(enum pg_type type) {
 
 void postern__pg_array(struct pg_query *query, enum pg_type type) {
 	struct postern__buf *buf = &query->connection->bytes;
-	put(query, type, "", 0);
+	put_value(query, type, "", 0);
 	query->types[query->count - 1] = array_of(type);
 	query->array = buf->len;
 	query->items = 0;
@@ -157,7 +157,8 @@ void postern__pg_null_array(struct pg_query *query, enum pg_type type) {
 
 /* Returns the text with the name of the schema, which is quoted, so that it
    cannot contain SQL. */
-static const char *render(struct pg_connection *connection, const char *sql) {
+static const char *render_sql(struct pg_connection *connection,
+		const char *sql) {
 	struct postern__buf *text = &connection->text;
 	postern__buf_reset(text);
 	for (const char *at = sql;;) {
@@ -173,10 +174,10 @@ static const char *render(struct pg_connection *connection, const char *sql) {
 }
 
 /* Send the text, or the statement that is prepared under the name. */
-static int send(struct pg_query *query, const char *sql, const char *name,
-		struct postern_error *error) {
+static int send_statement(struct pg_query *query, const char *sql,
+		const char *name, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
-	const char *text = name ? name : render(connection, sql);
+	const char *text = name ? name : render_sql(connection, sql);
 	int r = postern__buf_check(&connection->bytes, "a batch", error);
 	if (r == POSTERN_OK) {
 		r = postern__buf_check(&connection->text, "a statement", error);
@@ -206,10 +207,10 @@ static int check_result(struct pg_connection *connection,
 				   : postern__pg_fail(connection, result, error);
 }
 
-static int run(struct pg_query *query, const char *sql, const char *name,
-		struct postern_error *error) {
+static int run_statement(struct pg_query *query, const char *sql,
+		const char *name, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
-	int r = send(query, sql, name, error);
+	int r = send_statement(query, sql, name, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -222,7 +223,7 @@ static int run(struct pg_query *query, const char *sql, const char *name,
 
 int postern__pg_run(struct pg_query *query, const char *sql,
 		struct postern_error *error) {
-	return run(query, sql, NULL, error);
+	return run_statement(query, sql, NULL, error);
 }
 
 int postern__pg_pipe_begin(struct pg_connection *connection,
@@ -234,17 +235,17 @@ int postern__pg_pipe_begin(struct pg_connection *connection,
 
 int postern__pg_pipe(struct pg_query *query, const char *sql,
 		struct postern_error *error) {
-	return send(query, sql, NULL, error);
+	return send_statement(query, sql, NULL, error);
 }
 
 int postern__pg_pipe_named(struct pg_query *query, const char *name,
 		struct postern_error *error) {
-	return send(query, NULL, name, error);
+	return send_statement(query, NULL, name, error);
 }
 
 int postern__pg_pipe_text(struct pg_connection *connection, const char *sql,
 		struct postern_error *error) {
-	const char *text = render(connection, sql);
+	const char *text = render_sql(connection, sql);
 	int r = postern__buf_check(&connection->text, "a statement", error);
 	if (r == POSTERN_OK && !PQsendQueryParams(connection->link, text, 0, NULL,
 								   NULL, NULL, NULL, 1)) {
@@ -255,7 +256,7 @@ int postern__pg_pipe_text(struct pg_connection *connection, const char *sql,
 
 int postern__pg_pipe_prepare(struct pg_connection *connection, const char *name,
 		const char *sql, struct postern_error *error) {
-	const char *text = render(connection, sql);
+	const char *text = render_sql(connection, sql);
 	int r = postern__buf_check(&connection->text, "a statement", error);
 	if (r == POSTERN_OK &&
 			!PQsendPrepare(connection->link, name, text, 0, NULL)) {
@@ -265,14 +266,14 @@ int postern__pg_pipe_prepare(struct pg_connection *connection, const char *name,
 }
 
 /* Sync: everything before it is one transaction, unless one is open. */
-static int end_part(struct pg_connection *connection, int r,
+static int sync_pipe(struct pg_connection *connection, int r,
 		struct postern_error *error) {
 	return r == POSTERN_OK && !PQpipelineSync(connection->link)
 				   ? postern__pg_fail(connection, NULL, error)
 				   : r;
 }
 
-static int leave_pipe(struct pg_query *query, int r,
+static int exit_pipe(struct pg_query *query, int r,
 		struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
 	if (r != POSTERN_OK || !PQexitPipelineMode(connection->link)) {
@@ -286,45 +287,45 @@ static int leave_pipe(struct pg_query *query, int r,
 int postern__pg_pipe_end(struct pg_query *query, size_t count, size_t index,
 		int64_t patience_ms, int r, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
-	r = end_part(connection, r, error);
+	r = sync_pipe(connection, r, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_await_pipe(connection, count, index, patience_ms,
 				&query->result, error);
 	}
-	return leave_pipe(query, r, error);
+	return exit_pipe(query, r, error);
 }
 
 /* One round trip, but two transactions: the statement stays prepared even if
    the run fails. */
-static int name_and_run(struct pg_query *query, const char *name,
+static int prepare_and_run(struct pg_query *query, const char *name,
 		const char *sql, bool *named, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
 	int64_t patience_ms = connection->store->command_timeout_ms;
-	PGresult *naming = NULL;
+	PGresult *prepared = NULL;
 	int r = postern__pg_pipe_begin(connection, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	r = postern__pg_pipe_prepare(connection, name, sql, error);
-	r = end_part(connection, r, error);
+	r = sync_pipe(connection, r, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_pipe_named(query, name, error);
 	}
-	r = end_part(connection, r, error);
+	r = sync_pipe(connection, r, error);
 	if (r == POSTERN_OK) {
-		r = postern__pg_await_pipe(connection, 1, 0, patience_ms, &naming,
+		r = postern__pg_await_pipe(connection, 1, 0, patience_ms, &prepared,
 				error);
 	}
 	if (r == POSTERN_OK) {
-		*named = PQresultStatus(naming) == PGRES_COMMAND_OK;
+		*named = PQresultStatus(prepared) == PGRES_COMMAND_OK;
 		r = postern__pg_await_pipe(connection, 1, 0, patience_ms,
 				&query->result, error);
 	}
-	PQclear(naming);
-	return leave_pipe(query, r, error);
+	PQclear(prepared);
+	return exit_pipe(query, r, error);
 }
 
-static bool is_name_gone(const struct pg_query *query) {
+static bool is_unprepared(const struct pg_query *query) {
 	const char *state = PQresultErrorField(query->result, PG_DIAG_SQLSTATE);
 	return state && strcmp(state, "26000") == 0;
 }
@@ -337,10 +338,10 @@ int postern__pg_run_named(struct pg_query *query, const char *name,
 	if (!connection->direct || !alone) {
 		return postern__pg_run(query, sql, error);
 	}
-	int r = *named ? run(query, NULL, name, error)
-				   : name_and_run(query, name, sql, named, error);
+	int r = *named ? run_statement(query, NULL, name, error)
+				   : prepare_and_run(query, name, sql, named, error);
 	if (r == POSTERN_OK || connection->lost ||
-			(*named && !is_name_gone(query))) {
+			(*named && !is_unprepared(query))) {
 		return r;
 	}
 	/* Handlers use the same session, and may deallocate the statement or
@@ -351,7 +352,7 @@ int postern__pg_run_named(struct pg_query *query, const char *name,
 }
 
 /* Sends the statements of a list and counts them. */
-static int send_all(struct pg_connection *connection, const char *const *list,
+static int send_list(struct pg_connection *connection, const char *const *list,
 		size_t *count, struct postern_error *error) {
 	int r = POSTERN_OK;
 	for (; r == POSTERN_OK && *list; list++) {
@@ -370,13 +371,13 @@ int postern__pg_run_between(struct pg_query *query, const char *const *before,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	r = send_all(connection, before, &count, error);
+	r = send_list(connection, before, &count, error);
 	size_t index = count++;
 	if (r == POSTERN_OK) {
 		r = postern__pg_pipe(query, sql, error);
 	}
 	if (r == POSTERN_OK) {
-		r = send_all(connection, after, &count, error);
+		r = send_list(connection, after, &count, error);
 	}
 	return postern__pg_pipe_end(query, count, index,
 			connection->store->command_timeout_ms, r, error);
@@ -398,7 +399,7 @@ int postern__pg_exec(struct pg_connection *connection, const char *sql,
 
 int postern__pg_script(struct pg_connection *connection, const char *sql,
 		struct postern_error *error) {
-	const char *text = render(connection, sql);
+	const char *text = render_sql(connection, sql);
 	int r = postern__buf_check(&connection->text, "a script", error);
 	if (r != POSTERN_OK) {
 		return r;

@@ -88,8 +88,8 @@ static int recover(struct pg_connection *connection, void *context, bool again,
 	bool lost = false;
 	/* Leases that the node itself does not know of; if it fails, they are given
 	   back another time. */
-	(void)postern__pg_settle_doubts(connection, work->recovery->node, false,
-			NULL);
+	(void)postern__pg_return_uncertain_leases(connection, work->recovery->node,
+			false, NULL);
 	int r = postern__pg_expire_nodes(connection, work->recovery->node, &lost,
 			error);
 	if (r == POSTERN_OK && (lost || work->all || work->recovery->lock)) {

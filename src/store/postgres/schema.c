@@ -44,9 +44,9 @@ static int read_state(struct pg_connection *connection, struct state *out,
 	postern__pg_query(&query, connection);
 	int r = postern__pg_run(&query, sql, error);
 	out->has_schema = r == POSTERN_OK && postern__pg_rows(&query) > 0;
-	bool there = out->has_schema && postern__pg_get(&query, 0, 0) != 0;
+	bool has_meta = out->has_schema && postern__pg_get(&query, 0, 0) != 0;
 	postern__pg_end(&query);
-	if (!there) {
+	if (!has_meta) {
 		return r;
 	}
 	postern__pg_query(&query, connection);
@@ -66,24 +66,24 @@ static int check_state(struct pg_store *self, const struct state *state,
 	int len = (int)strlen(self->schema) - 1; /* without the dot */
 	if (state->version > SCHEMA_VERSION) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"the schema %.*s at %s is of version %lld, and this postern "
-				"knows %d: use a newer one",
+				"the schema %.*s at %s has version %lld, and this postern "
+				"supports version %d: use a newer one",
 				len, self->schema, self->place, (long long)state->version,
 				SCHEMA_VERSION);
 	}
 	if (state->version == 0 && state->has_schema) {
 		return postern__fail(error, POSTERN_E_NOTFOUND,
-				"the schema %.*s at %s is there, but no store is in it", len,
+				"the schema %.*s at %s exists but contains no store", len,
 				self->schema, self->place);
 	}
 	if (state->version == 0) {
 		return postern__fail(error, POSTERN_E_NOTFOUND,
-				"the schema %.*s at %s is not there yet", len, self->schema,
+				"the schema %.*s at %s does not exist yet", len, self->schema,
 				self->place);
 	}
 	if (state->version < SCHEMA_VERSION) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"the schema %.*s at %s is of version %lld: run 'postern "
+				"the schema %.*s at %s has version %lld: run 'postern "
 				"migrate'",
 				len, self->schema, self->place, (long long)state->version);
 	}
@@ -122,7 +122,7 @@ static int make_schema(struct pg_connection *connection,
 	return postern__pg_exec(connection, sql, error);
 }
 
-static int create(struct pg_connection *connection,
+static int create_tables(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_store *self = connection->store;
 	uint8_t key[POSTERN__SIPHASH_KEY_LEN];
@@ -144,8 +144,8 @@ static int create(struct pg_connection *connection,
 						   : r;
 }
 
-static int migrate(struct pg_connection *connection, struct state *state,
-		bool *created_out, struct postern_error *error) {
+static int create_if_missing(struct pg_connection *connection,
+		struct state *state, bool *created_out, struct postern_error *error) {
 	int r = postern__pg_exec(connection,
 			"SELECT pg_advisory_xact_lock(" MIGRATION_LOCK ")", error);
 	/* Another process may have been faster. */
@@ -153,7 +153,7 @@ static int migrate(struct pg_connection *connection, struct state *state,
 		r = read_state(connection, state, error);
 	}
 	if (r == POSTERN_OK && state->version == 0) {
-		r = create(connection, error);
+		r = create_tables(connection, error);
 		*created_out = true;
 		state->version = SCHEMA_VERSION;
 	}
@@ -177,7 +177,7 @@ static int load_key(struct pg_connection *connection,
 			memcpy(self->hash_key, key, len);
 		} else {
 			r = postern__fail(error, POSTERN_E_CORRUPT,
-					"the schema at %s is damaged: it has no hash key",
+					"the schema at %s is corrupt: it has no hash key",
 					self->place);
 		}
 	}
@@ -190,7 +190,7 @@ struct migration {
 	bool created; /* result */
 };
 
-static int bring_up_to_date(struct pg_connection *connection, void *context,
+static int open_schema(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	struct migration *migration = context;
 	(void)again;
@@ -199,7 +199,8 @@ static int bring_up_to_date(struct pg_connection *connection, void *context,
 	if (r == POSTERN_OK && state.version == 0 && !migration->must_exist) {
 		r = postern__pg_begin(connection, error);
 		if (r == POSTERN_OK) {
-			r = migrate(connection, &state, &migration->created, error);
+			r = create_if_missing(connection, &state, &migration->created,
+					error);
 			r = postern__pg_finish(connection, r, error);
 		}
 	}
@@ -212,7 +213,7 @@ static int bring_up_to_date(struct pg_connection *connection, void *context,
 int postern__pg_migrate(struct pg_store *self, bool must_exist,
 		struct postern_error *error) {
 	struct migration migration = { .must_exist = must_exist };
-	int r = postern__pg_do(self, bring_up_to_date, &migration, error);
+	int r = postern__pg_do(self, open_schema, &migration, error);
 	if (r == POSTERN_OK && migration.created && self->remark) {
 		char text[POSTERN_ERROR_TEXT_MAX];
 		(void)snprintf(text, sizeof text,

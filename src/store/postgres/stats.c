@@ -167,7 +167,7 @@ static int count(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	struct work *work = context;
 	(void)again;
-	int r = postern__pg_begin_look(connection, error);
+	int r = postern__pg_begin_read(connection, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

@@ -45,7 +45,7 @@ static int renew(struct pg_connection *connection, void *context, bool again,
 	}
 	postern__pg_end(&query);
 	if (r == POSTERN_OK && (work->ttl_ms == 0 || !work->yes)) {
-		postern__pg_forget_doubts(connection->store, work->node);
+		postern__pg_forget_uncertain_leases(connection->store, work->node);
 	}
 	return r;
 }

@@ -60,8 +60,8 @@ static int set_schema(struct pg_store *self, const char *name, size_t len,
 	if (len == 0 || len > SCHEMA_LEN_MAX || strspn(name, letters) < len ||
 			strchr("0123456789", name[0]) || strncmp(name, "pg_", 3) == 0) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'%.*s' is no name of a schema: use small letters, digits and "
-				"'_', not 'pg_' in front, at most %d",
+				"'%.*s' is not a valid schema name: use lowercase letters, "
+				"digits and '_', no prefix 'pg_', at most %d characters",
 				(int)(len < 80 ? len : 80), name, SCHEMA_LEN_MAX);
 	}
 	self->schema = malloc(len + sizeof "\"\".");
@@ -85,7 +85,7 @@ static int set_connections(struct pg_store *self, const char *text, size_t len,
 	}
 	if (count < 2 || count > PG_CONNECTION_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'connections' of a store is a number from 2 to %d",
+				"'connections' of a store must be a number from 2 to %d",
 				PG_CONNECTION_MAX);
 	}
 	self->connection_max = count;
@@ -111,19 +111,18 @@ static int fail_unknown(const struct address *address, const char *name,
 		const char *near, struct postern_error *error) {
 	if (address->after_password) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"%s has a parameter behind the password that nobody knows; put "
-				"single quotes around a password that has a blank in it",
+				"%s has an unknown parameter after the password; put single "
+				"quotes around a password that contains a blank",
 				address->what);
 	}
 	if (near) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"%s has a parameter '%s', which nobody knows; did you mean "
-				"'%s'?",
+				"%s has an unknown parameter '%s'; did you mean '%s'?",
 				address->what, name, near);
 	}
 	return postern__fail(error, POSTERN_E_INVALID,
-			"%s has a parameter '%s', which is neither libpq's nor 'schema' "
-			"or 'connections'",
+			"%s has an unknown parameter '%s', which is neither libpq's nor "
+			"'schema' or 'connections'",
 			address->what, name);
 }
 
@@ -158,7 +157,7 @@ static bool is_name(const char *text, size_t len, const char *name) {
 }
 
 /* Reads a parameter of Postern; *taken_out is whether it was one. */
-static int take_ours(struct address *address, const char *name, size_t name_len,
+static int read_own(struct address *address, const char *name, size_t name_len,
 		struct parameter value, bool *taken_out, struct postern_error *error) {
 	const struct {
 		const char *name;
@@ -183,14 +182,14 @@ static int take_ours(struct address *address, const char *name, size_t name_len,
 }
 
 /* One "name=value" of the URL: Postern's, or left to libpq. */
-static int take_parameter(struct address *address, const char *text, size_t len,
+static int read_parameter(struct address *address, const char *text, size_t len,
 		struct postern__buf *rest, struct postern_error *error) {
 	const char *equals = memchr(text, '=', len);
 	size_t name_len = equals ? (size_t)(equals - text) : 0;
 	bool taken = false;
 	int r = POSTERN_OK;
 	if (equals) {
-		r = take_ours(address, text, name_len,
+		r = read_own(address, text, name_len,
 				(struct parameter){ equals + 1, len - name_len - 1 }, &taken,
 				error);
 	}
@@ -203,13 +202,13 @@ static int take_parameter(struct address *address, const char *text, size_t len,
 	return check_name(address, text, name_len, error);
 }
 
-static int take_parameters(struct address *address, const char *query,
+static int read_parameters(struct address *address, const char *query,
 		struct postern__buf *rest, struct postern_error *error) {
 	int r = POSTERN_OK;
 	while (r == POSTERN_OK && *query) {
 		size_t len = strcspn(query, "&");
 		if (len > 0) {
-			r = take_parameter(address, query, len, rest, error);
+			r = read_parameter(address, query, len, rest, error);
 		}
 		query += len + (query[len] == '&');
 	}
@@ -235,7 +234,7 @@ static size_t value_len_of(const char *text) {
 
 /* One "name = value" of a connection string; *text moves behind it, or not at
    all if there is none. */
-static int take_setting(struct address *address, const char **text,
+static int read_setting(struct address *address, const char **text,
 		struct postern__buf *rest, struct postern_error *error) {
 	const char *name = *text;
 	size_t name_len = strcspn(name, "=" BLANKS);
@@ -255,7 +254,7 @@ static int take_setting(struct address *address, const char **text,
 		value = (struct parameter){ at + 1, value.len - 2 };
 	}
 	bool taken;
-	int r = take_ours(address, name, name_len, value, &taken, error);
+	int r = read_own(address, name, name_len, value, &taken, error);
 	if (r != POSTERN_OK || taken) {
 		return r;
 	}
@@ -272,14 +271,14 @@ static int take_setting(struct address *address, const char **text,
 
 /* Reads a connection string. What does not have its form is left to libpq,
    which reports it. */
-static int take_settings(struct address *address, const char *text,
+static int read_settings(struct address *address, const char *text,
 		struct postern__buf *rest, struct postern_error *error) {
 	const char *before = NULL;
 	int r = POSTERN_OK;
 	while (r == POSTERN_OK && text != before) {
 		text += strspn(text, BLANKS);
 		before = text;
-		r = *text ? take_setting(address, &text, rest, error) : POSTERN_OK;
+		r = *text ? read_setting(address, &text, rest, error) : POSTERN_OK;
 	}
 	postern__buf_append_text(rest, text);
 	return r;
@@ -301,7 +300,7 @@ static int set_place(struct address *address, struct postern_error *error) {
 	if (!options) {
 		/* libpq's own error would quote the URL. */
 		return postern__fail(error, POSTERN_E_INVALID,
-				"%s is not one that libpq understands: write "
+				"%s is not valid for libpq: write "
 				"postgres://user@host:port/database or "
 				"'postgres:host=… dbname=…'",
 				address->what);
@@ -312,9 +311,9 @@ static int set_place(struct address *address, struct postern_error *error) {
 	if (port && port[strspn(port, "0123456789, ")]) {
 		PQconninfoFree(options);
 		return postern__fail(error, POSTERN_E_INVALID,
-				"%s has a port that is no number. If it is a password, an '@' "
-				"and a host belong behind it; YAML takes ' #' for a comment, "
-				"so put the URL in quotes",
+				"%s has a port that is not a number. If it is a password, an "
+				"'@' and a host must follow it; in YAML ' #' begins a "
+				"comment, so put the URL in quotes",
 				address->what);
 	}
 	host = host ? host : value_of(options, "hostaddr");
@@ -344,7 +343,7 @@ static int check_ats(const char *url, const char *what,
 	const char *at = memchr(url, '@', authority);
 	if (strchr(at ? at + 1 : url + authority, '@')) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"%s has an '@' where none can be: in a user, a password or "
+				"%s has an '@' where none is allowed: in a user, a password or "
 				"any other part write '%%' as %%25, '@' as %%40, '/' as %%2F "
 				"and '?' as %%3F, and in a user ':' as %%3A",
 				what);
@@ -366,10 +365,10 @@ static int read_address(const char *rest, struct address *address,
 		postern__buf_append(&conninfo, rest, len);
 		r = check_ats(rest + 2, address->what, error);
 		if (r == POSTERN_OK && rest[len]) {
-			r = take_parameters(address, rest + len + 1, &conninfo, error);
+			r = read_parameters(address, rest + len + 1, &conninfo, error);
 		}
 	} else {
-		r = take_settings(address, rest, &conninfo, error);
+		r = read_settings(address, rest, &conninfo, error);
 	}
 	if (r == POSTERN_OK) {
 		r = postern__buf_check(&conninfo, address->what, error);
@@ -383,23 +382,22 @@ static int read_address(const char *rest, struct address *address,
 	return r;
 }
 
-static int fail_twice(const char *name, const struct parameter *in_url,
+static int fail_mismatch(const char *name, const struct parameter *in_url,
 		const char *option, struct postern_error *error) {
 	return postern__fail(error, POSTERN_E_INVALID,
-			"the URL says %s=%.*s and the setting '%s' says %.64s: say it "
-			"once",
+			"the URL has %s=%.*s and the setting '%s' is %.64s: set it once",
 			name, (int)(in_url->len < 64 ? in_url->len : 64), in_url->text,
 			name, option);
 }
 
 /* Returns the value of the URL or of the option; both must be equal. */
-static int choose(const char *name, const struct parameter *in_url,
+static int merge_option(const char *name, const struct parameter *in_url,
 		const char *option, struct parameter *out,
 		struct postern_error *error) {
 	if (in_url->text && option &&
 			(in_url->len != strlen(option) ||
 					memcmp(in_url->text, option, in_url->len) != 0)) {
-		return fail_twice(name, in_url, option, error);
+		return fail_mismatch(name, in_url, option, error);
 	}
 	*out = *in_url;
 	if (option) {
@@ -408,7 +406,7 @@ static int choose(const char *name, const struct parameter *in_url,
 	return POSTERN_OK;
 }
 
-static int take_options(struct pg_store *self, const struct address *address,
+static int apply_options(struct pg_store *self, const struct address *address,
 		const struct postern_store_options *options,
 		struct postern_error *error) {
 	struct parameter schema;
@@ -416,9 +414,10 @@ static int take_options(struct pg_store *self, const struct address *address,
 	char count[16];
 	(void)snprintf(count, sizeof count, "%lu",
 			(unsigned long)options->connections);
-	int r = choose("schema", &address->schema, options->schema, &schema, error);
+	int r = merge_option("schema", &address->schema, options->schema, &schema,
+			error);
 	if (r == POSTERN_OK) {
-		r = choose("connections", &address->connections,
+		r = merge_option("connections", &address->connections,
 				options->connections ? count : NULL, &connections, error);
 	}
 	if (r == POSTERN_OK && !schema.text) {
@@ -452,13 +451,13 @@ static const char *rest_of(const char *url) {
 	return NULL;
 }
 
-static int take_listen_url(struct pg_store *self, const char *url,
+static int set_listen_url(struct pg_store *self, const char *url,
 		struct postern_error *error) {
 	struct address address = { .what = "'listen_url'" };
 	const char *rest = rest_of(url);
 	if (!rest || !*rest) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'listen_url' is no URL of PostgreSQL; write "
+				"'listen_url' is not a PostgreSQL URL; write "
 				"postgres://USER@HOST/DATABASE");
 	}
 	int r = read_address(rest, &address, error);
@@ -483,10 +482,10 @@ int postern__pg_parse(struct pg_store *self, const char *rest,
 	struct address address = { .what = "the store's URL" };
 	int r = read_address(rest, &address, error);
 	if (r == POSTERN_OK) {
-		r = take_options(self, &address, options, error);
+		r = apply_options(self, &address, options, error);
 	}
 	if (r == POSTERN_OK && options->listen_url) {
-		r = take_listen_url(self, options->listen_url, error);
+		r = set_listen_url(self, options->listen_url, error);
 	}
 	self->conninfo = address.conninfo;
 	self->place = address.place;

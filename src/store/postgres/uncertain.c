@@ -39,11 +39,12 @@
 
 /* The caller holds the mutex. Returns NULL if the node has no uncertain leases.
  */
-static struct pg_doubts *doubts_of(struct pg_store *self, uint64_t node) {
-	for (size_t i = 0; i < PG_DOUBT_NODE_MAX; i++) {
-		struct pg_doubts *doubts = &self->doubts[i];
-		if (doubts->count > 0 && doubts->node == node) {
-			return doubts;
+static struct pg_uncertain *find_uncertain(struct pg_store *self,
+		uint64_t node) {
+	for (size_t i = 0; i < PG_UNCERTAIN_NODE_MAX; i++) {
+		struct pg_uncertain *uncertain = &self->uncertain[i];
+		if (uncertain->count > 0 && uncertain->node == node) {
+			return uncertain;
 		}
 	}
 	return NULL;
@@ -51,12 +52,13 @@ static struct pg_doubts *doubts_of(struct pg_store *self, uint64_t node) {
 
 /* The caller holds the mutex. Returns a free slot, or else that of the node
    whose last addition is the oldest, which is a former node. */
-static struct pg_doubts *make_doubts(struct pg_store *self, uint64_t node) {
-	struct pg_doubts *found = &self->doubts[0];
-	for (size_t i = 1; i < PG_DOUBT_NODE_MAX && found->count > 0; i++) {
-		struct pg_doubts *doubts = &self->doubts[i];
-		if (doubts->count == 0 || doubts->noted < found->noted) {
-			found = doubts;
+static struct pg_uncertain *make_uncertain(struct pg_store *self,
+		uint64_t node) {
+	struct pg_uncertain *found = &self->uncertain[0];
+	for (size_t i = 1; i < PG_UNCERTAIN_NODE_MAX && found->count > 0; i++) {
+		struct pg_uncertain *uncertain = &self->uncertain[i];
+		if (uncertain->count == 0 || uncertain->noted < found->noted) {
+			found = uncertain;
 		}
 	}
 	found->node = node;
@@ -65,39 +67,40 @@ static struct pg_doubts *make_doubts(struct pg_store *self, uint64_t node) {
 	return found;
 }
 
-void postern__pg_doubt(struct pg_store *self, uint64_t node,
+void postern__pg_note_uncertain_leases(struct pg_store *self, uint64_t node,
 		const struct pg_lease *leases, size_t count, bool claimed) {
 	(void)pthread_mutex_lock(&self->mutex);
-	struct pg_doubts *doubts = doubts_of(self, node);
-	if (!doubts) {
-		doubts = make_doubts(self, node);
+	struct pg_uncertain *uncertain = find_uncertain(self, node);
+	if (!uncertain) {
+		uncertain = make_uncertain(self, node);
 	}
-	doubts->noted = ++self->doubt_last;
-	if (doubts->count + count > doubts->cap) {
-		size_t cap = 2 * (doubts->count + count);
-		struct pg_doubt *more = realloc(doubts->items, cap * sizeof *more);
+	uncertain->noted = ++self->uncertain_last;
+	if (uncertain->count + count > uncertain->cap) {
+		size_t cap = 2 * (uncertain->count + count);
+		struct pg_uncertain_lease *more =
+				realloc(uncertain->items, cap * sizeof *more);
 		if (!more) {
 			/* Out of memory: the leases stay until the node ends. */
 			count = 0;
 		} else {
-			doubts->items = more;
-			doubts->cap = cap;
+			uncertain->items = more;
+			uncertain->cap = cap;
 		}
 	}
 	for (size_t i = 0; i < count; i++) {
-		doubts->items[doubts->count++] =
-				(struct pg_doubt){ leases[i], claimed };
-		doubts->claimed = doubts->claimed || claimed;
+		uncertain->items[uncertain->count++] =
+				(struct pg_uncertain_lease){ leases[i], claimed };
+		uncertain->claimed = uncertain->claimed || claimed;
 	}
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
-void postern__pg_forget_doubts(struct pg_store *self, uint64_t node) {
+void postern__pg_forget_uncertain_leases(struct pg_store *self, uint64_t node) {
 	(void)pthread_mutex_lock(&self->mutex);
-	struct pg_doubts *doubts = doubts_of(self, node);
-	if (doubts) {
-		doubts->count = 0;
-		doubts->claimed = false;
+	struct pg_uncertain *uncertain = find_uncertain(self, node);
+	if (uncertain) {
+		uncertain->count = 0;
+		uncertain->claimed = false;
 	}
 	(void)pthread_mutex_unlock(&self->mutex);
 }
@@ -110,30 +113,32 @@ int64_t postern__pg_round(struct pg_store *self) {
 }
 
 /* One return of uncertain leases. */
-struct search {
+struct returning {
 	uint64_t node;
 	bool only_claimed;
-	struct pg_doubt *doubts; /* NULL: none */
+	struct pg_uncertain_lease *uncertain; /* NULL: none */
 	size_t count;
 	int64_t round; /* the round that starts with it */
 };
 
 /* Copy the uncertain leases of the node. What is sent from now on belongs to a
    new round. */
-static int search_begin(struct pg_store *self, struct search *search,
+static int returning_begin(struct pg_store *self, struct returning *returning,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
 	(void)pthread_mutex_lock(&self->mutex);
-	const struct pg_doubts *doubts = doubts_of(self, search->node);
-	if (doubts && (doubts->claimed || !search->only_claimed)) {
-		search->doubts = malloc(doubts->count * sizeof *search->doubts);
-		r = search->doubts ? POSTERN_OK : postern__pg_no_memory(error);
+	const struct pg_uncertain *uncertain =
+			find_uncertain(self, returning->node);
+	if (uncertain && (uncertain->claimed || !returning->only_claimed)) {
+		returning->uncertain =
+				malloc(uncertain->count * sizeof *returning->uncertain);
+		r = returning->uncertain ? POSTERN_OK : postern__pg_no_memory(error);
 	}
-	if (search->doubts) {
-		memcpy(search->doubts, doubts->items,
-				doubts->count * sizeof *search->doubts);
-		search->count = doubts->count;
-		search->round = ++self->round;
+	if (returning->uncertain) {
+		memcpy(returning->uncertain, uncertain->items,
+				uncertain->count * sizeof *returning->uncertain);
+		returning->count = uncertain->count;
+		returning->round = ++self->round;
 	}
 	(void)pthread_mutex_unlock(&self->mutex);
 	return r;
@@ -141,53 +146,54 @@ static int search_begin(struct pg_store *self, struct search *search,
 
 /* Forget the leases that were returned; others may have been added meanwhile.
    With only_claimed no batch was waited for, so leases of batches are kept. */
-static void forget(struct pg_store *self, const struct search *search) {
+static void forget_returned(struct pg_store *self,
+		const struct returning *returning) {
 	size_t kept = 0;
 	(void)pthread_mutex_lock(&self->mutex);
-	struct pg_doubts *doubts = doubts_of(self, search->node);
-	if (doubts) {
-		doubts->claimed = false;
-		for (size_t i = 0; i < doubts->count; i++) {
-			const struct pg_doubt doubt = doubts->items[i];
-			if (i >= search->count ||
-					(search->only_claimed && !doubt.claimed)) {
-				doubts->items[kept++] = doubt;
-				doubts->claimed = doubts->claimed || doubt.claimed;
+	struct pg_uncertain *uncertain = find_uncertain(self, returning->node);
+	if (uncertain) {
+		uncertain->claimed = false;
+		for (size_t i = 0; i < uncertain->count; i++) {
+			const struct pg_uncertain_lease item = uncertain->items[i];
+			if (i >= returning->count ||
+					(returning->only_claimed && !item.claimed)) {
+				uncertain->items[kept++] = item;
+				uncertain->claimed = uncertain->claimed || item.claimed;
 			}
 		}
-		doubts->count = kept;
+		uncertain->count = kept;
 	}
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
-#define EACH_LEASE(type, add)                                        \
-	do {                                                             \
-		postern__pg_array(&query, (type));                           \
-		for (size_t i = 0; i < search->count; i++) {                 \
-			const struct pg_lease *lease = &search->doubts[i].lease; \
-			add;                                                     \
-		}                                                            \
-		postern__pg_array_end(&query);                               \
+#define EACH_LEASE(type, add)                                              \
+	do {                                                                   \
+		postern__pg_array(&query, (type));                                 \
+		for (size_t i = 0; i < returning->count; i++) {                    \
+			const struct pg_lease *lease = &returning->uncertain[i].lease; \
+			add;                                                           \
+		}                                                                  \
+		postern__pg_array_end(&query);                                     \
 	} while (0)
 
-static int give_back(struct pg_connection *connection,
-		const struct search *search, struct postern_error *error) {
+static int return_leases(struct pg_connection *connection,
+		const struct returning *returning, struct postern_error *error) {
 	char timeout[24];
 	(void)snprintf(timeout, sizeof timeout, "%lld",
 			(long long)connection->store->lock_timeout_ms);
 	struct pg_query query;
 	postern__pg_query(&query, connection);
-	postern__pg_node(&query, search->node);
-	postern__pg_int8(&query, search->round);
+	postern__pg_node(&query, returning->node);
+	postern__pg_int8(&query, returning->round);
 	postern__pg_now(&query);
 	postern__pg_text(&query, timeout);
-	postern__pg_bool(&query, !search->only_claimed);
+	postern__pg_bool(&query, !returning->only_claimed);
 	EACH_LEASE(PG_INT8, postern__pg_int8(&query, lease->seq));
 	EACH_LEASE(PG_INT4, postern__pg_int4(&query, lease->handler));
 	EACH_LEASE(PG_INT8, postern__pg_int8(&query, (int64_t)lease->fence));
 	postern__pg_array(&query, PG_BOOL);
-	for (size_t i = 0; i < search->count; i++) {
-		postern__pg_bool(&query, search->doubts[i].claimed);
+	for (size_t i = 0; i < returning->count; i++) {
+		postern__pg_bool(&query, returning->uncertain[i].claimed);
 	}
 	postern__pg_array_end(&query);
 	int r = postern__pg_run(&query,
@@ -196,25 +202,25 @@ static int give_back(struct pg_connection *connection,
 	return r;
 }
 
-int postern__pg_settle_doubts(struct pg_connection *connection, uint64_t node,
-		bool only_claimed, struct postern_error *error) {
+int postern__pg_return_uncertain_leases(struct pg_connection *connection,
+		uint64_t node, bool only_claimed, struct postern_error *error) {
 	struct pg_store *self = connection->store;
-	struct search search = { .node = node, .only_claimed = only_claimed };
+	struct returning returning = { .node = node, .only_claimed = only_claimed };
 	if (only_claimed) {
-		(void)pthread_mutex_lock(&self->settling);
-	} else if (pthread_mutex_trylock(&self->settling)) {
+		(void)pthread_mutex_lock(&self->return_mutex);
+	} else if (pthread_mutex_trylock(&self->return_mutex)) {
 		/* A renewal does not wait for a claim: the next renewal returns them.
 		 */
 		return POSTERN_OK;
 	}
-	int r = search_begin(self, &search, error);
-	if (r == POSTERN_OK && search.doubts) {
-		r = give_back(connection, &search, error);
+	int r = returning_begin(self, &returning, error);
+	if (r == POSTERN_OK && returning.uncertain) {
+		r = return_leases(connection, &returning, error);
 		if (r == POSTERN_OK) {
-			forget(self, &search);
+			forget_returned(self, &returning);
 		}
 	}
-	free(search.doubts);
-	(void)pthread_mutex_unlock(&self->settling);
+	free(returning.uncertain);
+	(void)pthread_mutex_unlock(&self->return_mutex);
 	return r;
 }
