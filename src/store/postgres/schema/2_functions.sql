@@ -552,7 +552,8 @@ BEGIN
 	held := FOUND
 		AND (p_lock IS NULL OR @holds_lock_1(p_node, p_lock, p_lock_fence));
 	IF v_round > p_round THEN
-		RAISE 'the batch is of an earlier round' USING ERRCODE = 'serialization_failure';
+		RAISE 'the batch is of an earlier round'
+			USING ERRCODE = 'serialization_failure';
 	END IF;
 	IF cardinality(s_seq) > 0 THEN
 		settled := '{}';
