@@ -45,7 +45,7 @@ enum {
 	SESSION_START
 };
 
-static int check_settings(struct pg_store *self, const struct pg_query *row,
+static int validate_server(struct pg_store *self, const struct pg_query *row,
 		struct postern_error *error) {
 	if (postern__pg_get(row, 0, VERSION) < SERVER_VERSION_MIN) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
@@ -117,7 +117,7 @@ int postern__pg_check_server(struct pg_connection *connection,
 			error);
 	if (r == POSTERN_OK) {
 		note_session_start(connection, &query);
-		r = check_settings(connection->store, &query, error);
+		r = validate_server(connection->store, &query, error);
 	}
 	postern__pg_end(&query);
 	return r;

@@ -225,7 +225,7 @@ struct find_work {
 	size_t count;
 };
 
-static int find_by_id(struct pg_connection *connection, void *context,
+static int find_seqs(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	struct find_work *work = context;
 	(void)again;
@@ -267,7 +267,7 @@ int postern__pg_find(struct postern_store *store, const char *id,
 	int r = POSTERN_OK;
 	if (postern__pg_is_text(id) && postern__pg_is_text(source) &&
 			postern__pg_is_text(channel)) {
-		r = postern__pg_do(postern__pg_from_base(store), find_by_id, &work,
+		r = postern__pg_do(postern__pg_from_base(store), find_seqs, &work,
 				error);
 	}
 	if (r == POSTERN_OK) {

@@ -87,7 +87,7 @@ static void pg_destroy(struct postern_store *store) {
 }
 
 /* Creates a store without connecting. */
-static int create_store(const char *rest,
+static int create_unconnected(const char *rest,
 		const struct postern_store_options *options, struct pg_store **out,
 		struct postern_error *error) {
 	struct pg_store *self = calloc(1, sizeof *self);
@@ -127,7 +127,7 @@ static int pg_open(const char *rest,
 		const struct postern_store_options *options, struct postern_store **out,
 		struct postern_error *error) {
 	struct pg_store *self = NULL;
-	int r = create_store(rest, options, &self, error);
+	int r = create_unconnected(rest, options, &self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -164,7 +164,7 @@ int postern__pg_examine(const char *rest,
 		const struct postern__store_examiner *examiner,
 		struct postern_error *error) {
 	struct pg_store *self = NULL;
-	int r = create_store(rest, options, &self, error);
+	int r = create_unconnected(rest, options, &self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

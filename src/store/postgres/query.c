@@ -207,7 +207,7 @@ static int check_result(struct pg_connection *connection,
 				   : postern__pg_fail(connection, result, error);
 }
 
-static int run_statement(struct pg_query *query, const char *sql,
+static int run_and_await(struct pg_query *query, const char *sql,
 		const char *name, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
 	int r = send_statement(query, sql, name, error);
@@ -223,7 +223,7 @@ static int run_statement(struct pg_query *query, const char *sql,
 
 int postern__pg_run(struct pg_query *query, const char *sql,
 		struct postern_error *error) {
-	return run_statement(query, sql, NULL, error);
+	return run_and_await(query, sql, NULL, error);
 }
 
 int postern__pg_pipe_begin(struct pg_connection *connection,
@@ -338,7 +338,7 @@ int postern__pg_run_named(struct pg_query *query, const char *name,
 	if (!connection->direct || !alone) {
 		return postern__pg_run(query, sql, error);
 	}
-	int r = *named ? run_statement(query, NULL, name, error)
+	int r = *named ? run_and_await(query, NULL, name, error)
 				   : prepare_and_run(query, name, sql, named, error);
 	if (r == POSTERN_OK || connection->lost ||
 			(*named && !is_unprepared(query))) {

@@ -182,8 +182,8 @@ static int read_own(struct address *address, const char *name, size_t name_len,
 }
 
 /* One "name=value" of the URL: Postern's, or left to libpq. */
-static int read_parameter(struct address *address, const char *text, size_t len,
-		struct postern__buf *rest, struct postern_error *error) {
+static int read_url_parameter(struct address *address, const char *text,
+		size_t len, struct postern__buf *rest, struct postern_error *error) {
 	const char *equals = memchr(text, '=', len);
 	size_t name_len = equals ? (size_t)(equals - text) : 0;
 	bool taken = false;
@@ -202,13 +202,13 @@ static int read_parameter(struct address *address, const char *text, size_t len,
 	return check_name(address, text, name_len, error);
 }
 
-static int read_parameters(struct address *address, const char *query,
+static int read_url_parameters(struct address *address, const char *query,
 		struct postern__buf *rest, struct postern_error *error) {
 	int r = POSTERN_OK;
 	while (r == POSTERN_OK && *query) {
 		size_t len = strcspn(query, "&");
 		if (len > 0) {
-			r = read_parameter(address, query, len, rest, error);
+			r = read_url_parameter(address, query, len, rest, error);
 		}
 		query += len + (query[len] == '&');
 	}
@@ -234,7 +234,7 @@ static size_t value_len_of(const char *text) {
 
 /* One "name = value" of a connection string; *text moves behind it, or not at
    all if there is none. */
-static int read_setting(struct address *address, const char **text,
+static int read_dsn_setting(struct address *address, const char **text,
 		struct postern__buf *rest, struct postern_error *error) {
 	const char *name = *text;
 	size_t name_len = strcspn(name, "=" BLANKS);
@@ -271,14 +271,14 @@ static int read_setting(struct address *address, const char **text,
 
 /* Reads a connection string. What does not have its form is left to libpq,
    which reports it. */
-static int read_settings(struct address *address, const char *text,
+static int read_dsn_settings(struct address *address, const char *text,
 		struct postern__buf *rest, struct postern_error *error) {
 	const char *before = NULL;
 	int r = POSTERN_OK;
 	while (r == POSTERN_OK && text != before) {
 		text += strspn(text, BLANKS);
 		before = text;
-		r = *text ? read_setting(address, &text, rest, error) : POSTERN_OK;
+		r = *text ? read_dsn_setting(address, &text, rest, error) : POSTERN_OK;
 	}
 	postern__buf_append_text(rest, text);
 	return r;
@@ -365,10 +365,10 @@ static int read_address(const char *rest, struct address *address,
 		postern__buf_append(&conninfo, rest, len);
 		r = check_ats(rest + 2, address->what, error);
 		if (r == POSTERN_OK && rest[len]) {
-			r = read_parameters(address, rest + len + 1, &conninfo, error);
+			r = read_url_parameters(address, rest + len + 1, &conninfo, error);
 		}
 	} else {
-		r = read_settings(address, rest, &conninfo, error);
+		r = read_dsn_settings(address, rest, &conninfo, error);
 	}
 	if (r == POSTERN_OK) {
 		r = postern__buf_check(&conninfo, address->what, error);
