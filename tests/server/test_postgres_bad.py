@@ -183,7 +183,7 @@ def _(place):
         url = SERVER.url(password=SECRET, port=stranger.port)
         configure(place, url, timeout="300ms")
         for words in (["stats"], ["send", "orders", "--id", "a"]):
-            result = place.fails(UNREACHABLE, *words, says="did not answer")
+            result = place.fails(UNREACHABLE, *words, says="did not respond")
             equal(result.out, "")
             assert SECRET not in result.err, result
 
@@ -219,7 +219,7 @@ def _(place):
     for words in READING + WRITING:
         place.fails(UNREACHABLE, *words, says="'postern migrate' creates it")
     result = place.ok("check")
-    assert "is not there yet" in result.out, result
+    assert "does not exist yet" in result.out, result
     equal(SERVER.sql("SELECT to_regnamespace('fresh') IS NULL"), ["t"])
     equal(place.send("a", "body").out, "accepted\n")
     equal(SERVER.sql("SELECT to_regnamespace('fresh') IS NULL"), ["f"])
@@ -248,7 +248,7 @@ def _(place):
 def _(place):
     url = migrated(place, "damaged")
     SERVER.sql("DELETE FROM damaged.meta WHERE name = 'hash_key'")
-    refused(place, url, "damaged", commands=READING)
+    refused(place, url, "corrupt", commands=READING)
 
 
 @case("a database that does not keep UTF-8 is refused")
@@ -305,9 +305,9 @@ def _(place):
         (f"postgres:host = h shema = {SECRET}", "did you mean 'schema'"),
         (f"postgres:host='h'zzz={SECRET}", "'zzz', which is neither"),
         # What looks like a name may be the rest of a password.
-        (f"postgres:host=h password=my {SECRET[:6]}=x", "behind the password"),
+        (f"postgres:host=h password=my {SECRET[:6]}=x", "after the password"),
         (f"postgres:host=h password=my hast={SECRET}", "single quotes"),
-        (f"postgres:password={SECRET} host=h schema=a.b", "'a.b' is no name"),
+        (f"postgres:password={SECRET} host=h schema=a.b", "'a.b' is not a valid"),
         ("postgres:host=h schema=a schema=b", "twice"),
         ("postgres:host=h connections='1'", "from 2 to"),
         (f"postgres:host=h {SECRET}", "libpq"),
@@ -322,9 +322,9 @@ def _(place):
         (f"postgres://u:{SECRET}@h/d?schema=a&schema=b", "twice"),
         (f"postgresql://u:{SECRET}@h/d?schema=a.b", "schema"),
         ("postgresql:", "the database is missing"),
-        (f"postgres://u:{SECRET}", "a port that is no number"),
-        (f"postgres://h,h:1,u:{SECRET}/d", "a port that is no number"),
-        (f"postgres:host=h port={SECRET}", "a port that is no number"),
+        (f"postgres://u:{SECRET}", "a port that is not a number"),
+        (f"postgres://h,h:1,u:{SECRET}/d", "a port that is not a number"),
+        (f"postgres:host=h port={SECRET}", "a port that is not a number"),
     ):
         configure(place, url)
         for words in (["stats"], ["migrate"], ["check"]):
@@ -355,10 +355,10 @@ def _(place):
 def _(place):
     listen = f"postgres://u:{SECRET}@h/d"
     for url, settings, line, text in (
-        ("postgres://h/d?schema=a", "schema: b", 2, "say it once"),
-        ("postgres://h/d?connections=4", "connections: 5", 2, "say it once"),
-        ("postgres://h/d", "schema: A", 2, "no name of a schema"),
-        ("postgres://h/d", f"listen_url: 'sqlite:{SECRET}'", 2, "no URL"),
+        ("postgres://h/d?schema=a", "schema: b", 2, "set it once"),
+        ("postgres://h/d?connections=4", "connections: 5", 2, "set it once"),
+        ("postgres://h/d", "schema: A", 2, "not a valid schema name"),
+        ("postgres://h/d", f"listen_url: 'sqlite:{SECRET}'", 2, "not a PostgreSQL URL"),
         ("postgres://h/d", f"listen_url: '{listen}?schema=a'", 2, "own URL"),
         ("postgres://h/d", f"listen_url: 'postgres://u:{SECRET}@[x/d'", 2, "libpq"),
         ("postgres://h/d", f"listen_url: '{listen}?aplication_name=x'", 2,

@@ -402,16 +402,16 @@ def says_missing(place, *parts):
 def _(place):
     SERVER.sql("CREATE SCHEMA vacant")
     configure(place, SERVER.url(schema="absent"), "select 1")
-    says_missing(place, '"absent"', "is not there yet", "'postern migrate'")
+    says_missing(place, '"absent"', "does not exist yet", "'postern migrate'")
     configure(place, SERVER.url(schema="vacant"), "select 1")
-    says_missing(place, '"vacant"', "is there, but no store is in it",
+    says_missing(place, '"vacant"', "exists but contains no store",
                  "'postern migrate'")
     # A table of the same name does not make it one, whatever is in it.
     SERVER.sql("CREATE TABLE vacant.meta (name text, value text)")
     code, found = findings(place, "error")
     equal((code, len(found)), (UNREACHABLE, 1), found)
     assert "a store would have, too: meta;" in found[0], found
-    says_missing(place, "is there, but no store is in it")
+    says_missing(place, "exists but contains no store")
     SERVER.sql("DROP TABLE vacant.meta")
     place.ok("migrate")
     equal(findings(place, "error"), (0, []))

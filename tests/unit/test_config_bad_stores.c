@@ -59,29 +59,31 @@ static void bad_settings(void) {
 				"to 'defaults' or a store" },
 #ifdef POSTERN_POSTGRES
 		{ "stores: {a: {url: 'postgres://h/d?schema=x', schema: y}}",
-				"f:1:54: the URL says schema=x and the setting 'schema' says "
-				"y: say it once" },
+				"f:1:54: the URL has schema=x and the setting 'schema' is y: "
+				"set it once" },
 		{ "stores: {a: {url: 'postgresql://h/d?connections=9', "
 		  "connections: 8}}",
-				"f:1:66: the URL says connections=9 and the setting "
-				"'connections' says 8: say it once" },
+				"f:1:66: the URL has connections=9 and the setting "
+				"'connections' is 8: set it once" },
 		{ "store: postgres://h/d?schema=a&schema=b",
 				"f:1:8: store: 'schema' is in the store's URL twice" },
 		{ "store: postgres://h/d?schema=a.b",
-				"f:1:8: store: 'a.b' is no name of a schema: use small "
-				"letters, digits and '_', not 'pg_' in front, at most 63" },
+				"f:1:8: store: 'a.b' is not a valid schema name: use lowercase "
+				"letters, digits and '_', no prefix 'pg_', at most 63 "
+				"characters" },
 		{ "store: postgres://u:canary@[::1/d",
-				"f:1:8: store: the store's URL is not one that libpq "
-				"understands: write postgres://user@host:port/database or "
+				"f:1:8: store: the store's URL is not valid for libpq: "
+				"write postgres://user@host:port/database or "
 				"'postgres:host=… dbname=…'" },
 		{ "store: postgres://h/d\ndefaults: {schema: Big}",
-				"f:2:20: 'Big' is no name of a schema: use small letters, "
-				"digits and '_', not 'pg_' in front, at most 63" },
+				"f:2:20: 'Big' is not a valid schema name: use lowercase "
+				"letters, "
+				"digits and '_', no prefix 'pg_', at most 63 characters" },
 		{ "store: postgres://h/d\ndefaults: {listen_url: 'sqlite:canary'}",
-				"f:2:24: 'listen_url' is no URL of PostgreSQL; write "
+				"f:2:24: 'listen_url' is not a PostgreSQL URL; write "
 				"postgres://USER@HOST/DATABASE" },
 		{ "store: postgres://h/d\ndefaults: {listen_url: 'postgres:canary'}",
-				"f:2:24: 'listen_url' is not one that libpq understands: "
+				"f:2:24: 'listen_url' is not valid for libpq: "
 				"write postgres://user@host:port/database or "
 				"'postgres:host=… dbname=…'" },
 		{ "store: postgres://h/d\n"

@@ -20,7 +20,7 @@ static void accept_too_late(struct scene *scene, const char *id) {
 	struct postern_accept accept;
 	scene_run(scene->link, "BEGIN; LOCK TABLE " SCHEMA ".seen");
 	CHECK_INT(scene_accept_leased(scene, NODE, id, &accept), POSTERN_E_TIMEOUT);
-	CHECK_CONTAINS(scene->error.text, "did not answer");
+	CHECK_CONTAINS(scene->error.text, "did not respond");
 	scene_run(scene->link, "COMMIT");
 	CHECK(scene_wait_for(scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
@@ -339,8 +339,8 @@ static void doubted_meanwhile(void) {
 	CHECK_INT(pthread_create(&thread, NULL, keep_node, &scene), 0);
 	CHECK(scene_wait_blocked(&scene, 1));
 	const struct pg_lease lease = { accept.seq, scene.handler, 1 };
-	postern__pg_doubt(postern__pg_from_base(scene.store), NODE, &lease, 1,
-			false);
+	postern__pg_note_uncertain_leases(postern__pg_from_base(scene.store), NODE,
+			&lease, 1, false);
 	scene_run(scene.second, "COMMIT");
 	(void)pthread_join(thread, NULL);
 	static const char leased_sql[] =

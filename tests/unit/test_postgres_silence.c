@@ -196,11 +196,11 @@ static void renewed_beside_claims(void) {
 	const struct pg_lease lease = { 1, 1, 1 };
 	bool alive = false;
 	scene_open_patient(&scene);
-	postern__pg_doubt(store_of(&scene), NODE, &lease, 1, true);
-	(void)pthread_mutex_lock(&store_of(&scene)->settling);
+	postern__pg_note_uncertain_leases(store_of(&scene), NODE, &lease, 1, true);
+	(void)pthread_mutex_lock(&store_of(&scene)->return_mutex);
 	CHECK_OK(renew(&scene, &alive), &scene.error);
 	CHECK(alive);
-	(void)pthread_mutex_unlock(&store_of(&scene)->settling);
+	(void)pthread_mutex_unlock(&store_of(&scene)->return_mutex);
 	scene_close(&scene);
 }
 

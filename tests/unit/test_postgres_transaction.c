@@ -344,15 +344,15 @@ static void lost_number(void) {
 	struct scene scene;
 	struct pg_connection *connection;
 	scene_open_with(&scene, PATIENCE_MS);
-	CHECK_OK(postern__pg_take(postern__pg_from_base(scene.store), &connection,
-					 &scene.error),
+	CHECK_OK(postern__pg_acquire(postern__pg_from_base(scene.store),
+					 &connection, &scene.error),
 			&scene.error);
 	CHECK_OK(postern__pg_begin(connection, &scene.error), &scene.error);
 	scene_cut_lines(&scene);
 	CHECK_INT(postern__pg_finish_known(connection, INT64_C(1) << 40,
 					  look_nowhere, NULL, POSTERN_OK, &scene.error),
 			POSTERN_E_UNAVAILABLE);
-	postern__pg_give(connection);
+	postern__pg_release(connection);
 	scene_close(&scene);
 }
 
@@ -361,8 +361,8 @@ static void last_number(void) {
 	struct scene scene;
 	struct pg_connection *connection;
 	scene_open(&scene);
-	CHECK_OK(postern__pg_take(postern__pg_from_base(scene.store), &connection,
-					 &scene.error),
+	CHECK_OK(postern__pg_acquire(postern__pg_from_base(scene.store),
+					 &connection, &scene.error),
 			&scene.error);
 	CHECK_OK(postern__pg_begin(connection, &scene.error), &scene.error);
 	scene.second = scene_connect();
@@ -372,8 +372,8 @@ static void last_number(void) {
 	CHECK_INT(postern__pg_finish_known(connection, xid, look_nowhere, NULL,
 					  POSTERN_OK, &scene.error),
 			POSTERN_E_TIMEOUT);
-	CHECK_CONTAINS(scene.error.text, "still under way");
-	postern__pg_give(connection);
+	CHECK_CONTAINS(scene.error.text, "still in progress");
+	postern__pg_release(connection);
 	PQfinish(scene.second);
 	scene.second = NULL;
 	scene_close(&scene);

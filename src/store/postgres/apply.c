@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Applying a batch: one call of apply_1, which is one transaction and one
- * round trip, whatever is in the batch.
+ * Applying a batch: one call of apply_1, which is one transaction and one round
+ * trip, whatever the batch contains.
  *
- * Messages get their numbers here, before they are sent, and keep them when
- * the batch is sent again because its answer was lost. So what the first try
- * has written is recognised by its own number, and settlements by their fence:
- * applying a batch twice comes to the same as applying it once, but that copies
- * are counted again. If the first
- * try is still under way, the second waits for it at the first key.
+ * Messages get their numbers here, before they are sent, and keep them when the
+ * batch is sent again because the response was lost. So the rows that the first
+ * try wrote are recognised by their number, and settlements by their fence:
+ * applying a batch twice has the effect of applying it once, except that copies
+ * are counted again. If the first try is still running, the second waits for it
+ * at the first identity.
  *
  * Arrays are in the order of the numbers, in which all tables but one are
- * written: their indices grow at the end. Only the memory of what was seen is
- * written in the order of the keys, so that two batches never wait for each
- * other in a ring. A column that is the same in all rows is sent as one item.
+ * written: their indices grow at the end. Only the dedupe memory is written in
+ * the order of identities, so that two batches cannot deadlock. A column that
+ * has the same value in all rows is sent as one item.
  */
 
 #include <assert.h>
@@ -36,18 +36,19 @@ struct arrival {
 
 struct work {
 	struct postern_batch *batch;
-	struct postern_settlement **settlements; /* by lease, each once */
+	struct postern_settlement *
+			*settlements; /* sorted by lease, each lease once */
 	size_t settlement_count;
-	struct arrival *arrivals; /* as they are in the batch */
+	struct arrival *arrivals; /* in the order of the batch */
 	struct arrival **by_key;
-	int64_t *seqs; /* in the order of the batch; NULL: not yet */
+	int64_t *seqs; /* in the order of the batch; NULL: not yet allocated */
 	struct postern_route **routes;
 	size_t route_count;
 	struct postern__buf headers;
-	bool unanswered; /* a try of it */
+	bool unanswered; /* the response to one try was lost */
 };
 
-static int compare(const void *a, const void *b) {
+static int compare_arrivals(const void *a, const void *b) {
 	const struct arrival *left = *(struct arrival *const *)a;
 	const struct arrival *right = *(struct arrival *const *)b;
 	for (size_t i = 0; i < 3; i++) {
@@ -75,8 +76,8 @@ static int check_accept(struct pg_connection *connection,
 	if (is_enrolled(self, accept)) {
 		return POSTERN_OK;
 	}
-	/* Perhaps by another process, or by an earlier life of this one. */
-	int r = postern__pg_load(connection, error);
+	/* Another node, also a former one, may have enrolled it. */
+	int r = postern__pg_directory_load(connection, error);
 	return r != POSTERN_OK || is_enrolled(self, accept)
 				   ? r
 				   : postern__fail(error, POSTERN_E_INVALID,
@@ -85,8 +86,8 @@ static int check_accept(struct pg_connection *connection,
 							 accept->message->id);
 }
 
-/* Numbers and keys, once for all tries. */
-static int prepare(struct pg_connection *connection, struct work *work,
+/* Allocates numbers and computes identities, once for all tries. */
+static int prepare_arrivals(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	struct pg_store *self = connection->store;
 	const struct postern_batch *batch = work->batch;
@@ -95,7 +96,7 @@ static int prepare(struct pg_connection *connection, struct work *work,
 	if (!seqs) {
 		return postern__pg_no_memory(error);
 	}
-	int r = postern__pg_take_seqs(connection, count, seqs, error);
+	int r = postern__pg_allocate_seqs(connection, count, seqs, error);
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		struct postern_accept *accept = &batch->accepts[i];
 		struct arrival *arrival = &work->arrivals[i];
@@ -113,7 +114,7 @@ static int prepare(struct pg_connection *connection, struct work *work,
 		free(seqs);
 		return r;
 	}
-	qsort(work->by_key, count, sizeof(struct arrival *), compare);
+	qsort(work->by_key, count, sizeof(struct arrival *), compare_arrivals);
 	work->seqs = seqs;
 	return POSTERN_OK;
 }
@@ -126,11 +127,11 @@ static int16_t state_code(const struct postern_settlement *settlement) {
 	case POSTERN_SETTLE_POISONED: return 4;
 	case POSTERN_SETTLE_DISCARDED: return 5;
 	}
-	assert(false); /* all of them are above */
+	assert(false); /* the switch covers all values */
 	return 0;
 }
 
-/* By delivery and fence; of one lease the first stays the first. */
+/* By delivery and fence. Settlements of one lease keep their order. */
 static int compare_settlements(const void *a, const void *b) {
 	const struct postern_settlement *left =
 			*(struct postern_settlement *const *)a;
@@ -153,8 +154,8 @@ static bool is_same_lease(const struct postern_settlement *a,
 	return a->seq == b->seq && a->handler == b->handler && a->fence == b->fence;
 }
 
-/* Sorted, so that two batches do not wait for each other in a ring. Only the
-   first settlement of a lease can take effect. */
+/* Sorted, so that two batches cannot deadlock. Only the first settlement of a
+   lease can take effect. */
 static void sort_settlements(struct work *work) {
 	const struct postern_batch *batch = work->batch;
 	struct postern_settlement **sorted = work->settlements;
@@ -182,7 +183,7 @@ static void sort_settlements(struct work *work) {
 		postern__pg_array_end(query);                                  \
 	} while (0)
 
-/* One item if all are the same. */
+/* Sends one item if all values are the same. */
 #define EACH_VALUE(type, count, value, add)            \
 	do {                                               \
 		size_t last = (count);                         \
@@ -200,9 +201,9 @@ static void sort_settlements(struct work *work) {
 		postern__pg_array_end(query);                  \
 	} while (0)
 
-/* When it ended is told to a hundredth of a second: then most that go together
-   ended together, and the server need not tell one from the other. */
-static int64_t told_lag(const struct postern_settlement *settlement) {
+/* A lag below 10 ms is sent as 0: then most runs of a batch have the same
+   value, and the server need not distinguish them. */
+static int64_t sent_lag(const struct postern_settlement *settlement) {
 	return settlement->lag_ms < 10 ? 0 : settlement->lag_ms;
 }
 
@@ -218,8 +219,8 @@ static void add_settlements(struct pg_query *query, const struct work *work) {
 	EACH_END(PG_INT8, ends[i]->delay_ms, postern__pg_int8);
 	EACH_END(PG_INT4, ends[i]->failures, postern__pg_int4);
 	EACH_END(PG_INT8, ends[i]->duration_ms, postern__pg_int8);
-	EACH_END(PG_INT8, told_lag(ends[i]), postern__pg_int8);
-	bool plain = true; /* nobody reads the texts of what is done */
+	EACH_END(PG_INT8, sent_lag(ends[i]), postern__pg_int8);
+	bool plain = true; /* the texts of done deliveries are not used */
 	for (size_t i = 0; plain && i < work->settlement_count; i++) {
 		plain = work->settlements[i]->to == POSTERN_SETTLE_DONE;
 	}
@@ -260,7 +261,7 @@ static const char *transport_of(struct pg_store *self,
 				   : message->transport;
 }
 
-/* What is sent of a message in a column of texts. */
+/* Returns a message's value in a column of texts. */
 typedef const char *pg_text_of(struct pg_store *self, const struct arrival *a);
 
 #define TEXT_OF(name)                                   \
@@ -281,7 +282,7 @@ static bool is_same_text(const char *a, const char *b) {
 	return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-/* NULL if all are NULL, one item if all are the same. */
+/* Sends NULL if all values are NULL, one item if all are the same. */
 static void add_texts(struct pg_query *query, const struct work *work,
 		pg_text_of *text_of) {
 	struct pg_store *self = query->connection->store;
@@ -378,7 +379,7 @@ static void add_routes(struct pg_query *query, const struct work *work) {
 	postern__pg_int4(query, POSTERN_CONFLICTS_KEPT);
 }
 
-/* The columns of the answer. */
+/* The columns of the result of apply_1. */
 enum {
 	NOW,
 	HELD,
@@ -411,8 +412,9 @@ static void read_settled(const struct pg_query *query, struct work *work) {
 	}
 }
 
-/* As if all were new. */
-static void assume_fresh(struct work *work, int64_t now, bool held) {
+/* Fill the receipts as if all messages were new; read_resolved(), read_known()
+   and read_opened() correct them. */
+static void assume_new(struct work *work, int64_t now, bool held) {
 	for (size_t i = 0; i < work->batch->accept_count; i++) {
 		struct postern_accept *accept = work->arrivals[i].accept;
 		bool dropped = accept->fate == POSTERN_FATE_DROP;
@@ -429,7 +431,8 @@ static void assume_fresh(struct work *work, int64_t now, bool held) {
 	}
 }
 
-/* What the store made of routes to handlers that are aliases or paused. */
+/* Routes to handlers that are aliases or paused: the store returns the resolved
+   handler id, and whether the delivery is leased. */
 static void read_resolved(const struct pg_query *query, struct work *work) {
 	struct pg_items stored;
 	struct pg_items leased;
@@ -505,19 +508,19 @@ static void read_opened(const struct pg_query *query, struct work *work) {
 	}
 }
 
-static void read_answer(const struct pg_query *query, struct work *work) {
+static void read_apply_result(const struct pg_query *query, struct work *work) {
 	int64_t now = postern__pg_get(query, 0, NOW);
 	postern__pg_saw(query->connection->store, now);
-	postern__pg_saw_session(query->connection,
+	postern__pg_note_session(query->connection,
 			postern__pg_get(query, 0, SESSION));
 	read_settled(query, work);
-	assume_fresh(work, now, postern__pg_get(query, 0, HELD) != 0);
+	assume_new(work, now, postern__pg_get(query, 0, HELD) != 0);
 	read_resolved(query, work);
 	read_known(query, work);
 	read_opened(query, work);
 }
 
-/* Whether any of them may have taken effect already. */
+/* Whether any settlement may have taken effect already. */
 static bool settles_again(const struct postern_batch *batch) {
 	bool again = false;
 	for (size_t i = 0; !again && i < batch->settlement_count; i++) {
@@ -526,13 +529,13 @@ static bool settles_again(const struct postern_batch *batch) {
 	return again;
 }
 
-static int apply(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int apply_batch(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	struct work *work = context;
 	const struct postern_batch *batch = work->batch;
 	int r = POSTERN_OK;
 	if (!work->seqs) {
-		r = prepare(connection, work, error);
+		r = prepare_arrivals(connection, work, error);
 	}
 	if (r != POSTERN_OK) {
 		return r;
@@ -573,21 +576,23 @@ static int apply(struct pg_connection *connection, void *context, bool again,
 	}
 	work->unanswered = work->unanswered || connection->lost;
 	if (r == POSTERN_OK) {
-		read_answer(&query, work);
+		read_apply_result(&query, work);
 	}
 	postern__pg_end(&query);
 	return r;
 }
 
-/* What may have been leased although the batch has failed. */
-static void note_doubt(struct pg_store *self, const struct work *work) {
+/* Note leases that the batch may have acquired although it failed. */
+static void note_accepted_leases(struct pg_store *self,
+		const struct work *work) {
 	for (size_t i = 0; i < work->batch->accept_count; i++) {
 		const struct arrival *arrival = &work->arrivals[i];
 		for (size_t j = 0; j < arrival->accept->route_count; j++) {
 			const struct postern_route *route = &arrival->accept->routes[j];
 			const struct pg_lease lease = { arrival->seq, route->handler, 1 };
 			if (route->lease) {
-				postern__pg_doubt(self, work->batch->node, &lease, 1, false);
+				postern__pg_note_uncertain_leases(self, work->batch->node,
+						&lease, 1, false);
 			}
 		}
 	}
@@ -602,7 +607,7 @@ static void work_finish(struct work *work) {
 	free(work->seqs);
 }
 
-/* False: no memory. */
+/* Returns false if out of memory. */
 static bool work_init(struct work *work, struct postern_batch *batch) {
 	size_t routes = 0;
 	for (size_t i = 0; i < batch->accept_count; i++) {
@@ -634,9 +639,9 @@ int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,
 	if (!work_init(&work, batch)) {
 		return postern__pg_no_memory(error);
 	}
-	int r = postern__pg_do(self, apply, &work, error);
+	int r = postern__pg_do(self, apply_batch, &work, error);
 	if (r != POSTERN_OK && work.unanswered) {
-		note_doubt(self, &work);
+		note_accepted_leases(self, &work);
 	}
 	work_finish(&work);
 	return r;
@@ -648,7 +653,7 @@ int postern__pg_apply_within(struct pg_connection *connection,
 	if (!work_init(&work, batch)) {
 		return postern__pg_no_memory(error);
 	}
-	int r = apply(connection, &work, false, error);
+	int r = apply_batch(connection, &work, false, error);
 	work_finish(&work);
 	return r;
 }

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Claiming: one call of claim_1, which leases what is due and brings the
- * messages along. Nodes that claim at the same time pass over what another has
- * in its hands.
+ * Claiming: one call of claim_1, which leases due deliveries and returns them
+ * with their messages. Nodes that claim at the same time skip rows that another
+ * node has locked.
  *
- * A claim begins where the one before it ended, and looks at what is due longer
- * only if that is not enough. So it does not matter how much was claimed since
- * the index was vacuumed. What came back to a place before that, by a claim of
- * another node that was undone, say, is found when it begins at the beginning:
- * every second.
+ * A claim starts at the due time that the previous claim reached, and reads
+ * deliveries that became due earlier only if it has not found enough. So its
+ * cost does not depend on how many deliveries were claimed since the index was
+ * vacuumed. A delivery that returned to an earlier due time, for example
+ * because the claim of another node was rolled back, is found by the claim that
+ * starts from the beginning: once a second.
  *
- * It commits only when everything was received. If what became of the commit
- * cannot be learned, the leases are given back, see doubt.c.
+ * The claim commits only when the whole result was received. If the outcome of
+ * the COMMIT cannot be determined, the leases are returned, see uncertain.c.
  */
 
 #include <assert.h>
@@ -25,7 +26,7 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-/* The columns of the answer; the message's are in between. */
+/* The columns of the result; those of the message are in between. */
 enum {
 	SEQ,
 	HANDLER,
@@ -51,7 +52,7 @@ struct work {
 	struct postern_memory *memory;
 	struct postern_claims out;
 	int64_t xid; /* 0: nothing was written */
-	bool ending; /* the transaction may have committed */
+	bool ending; /* COMMIT was reached, and may have taken effect */
 };
 
 static int read_row(const struct pg_query *query, int row,
@@ -68,24 +69,24 @@ static int read_row(const struct pg_query *query, int row,
 				(enum postern_suspicion)postern__pg_get(query, row, SUSPICION),
 	};
 	if (postern__pg_is_null(query, row, CHANNEL)) {
-		return POSTERN_OK; /* the message is gone */
+		return POSTERN_OK; /* the message has been removed */
 	}
 	struct postern_message *message =
 			postern_memory_alloc(memory, sizeof *message);
 	int r = message ? postern__pg_message_read(query, row, MESSAGE, memory,
 							  message, error)
 					: postern__pg_no_memory(error);
-	/* One damaged row must not hold up all the others. */
+	/* One corrupt row must not block all other deliveries. */
 	out->message = r == POSTERN_OK ? message : NULL;
 	return r == POSTERN_E_CORRUPT ? POSTERN_OK : r;
 }
 
-static int read_answer(const struct pg_query *query, struct work *work,
+static int read_claim_result(const struct pg_query *query, struct work *work,
 		struct postern_error *error) {
 	int last = postern__pg_rows(query) - 1;
 	if (last < 0) {
 		return postern__fail(error, POSTERN_E_CORRUPT,
-				"the database's claim_1 returns nothing");
+				"claim_1 of the database returned no row");
 	}
 	if (!postern__pg_get(query, last, HELD) && work->claim->lock) {
 		return postern__pg_lost_lock(work->claim->lock, error);
@@ -108,8 +109,8 @@ static int read_answer(const struct pg_query *query, struct work *work,
 	return r;
 }
 
-/* Add for each id where its claims go on: the ids, and since when what is due
-   is looked at first. */
+/* Adds two arrays: the ids of handlers with a valid mark, and the due time at
+   which the claim of each starts. */
 static void add_marks(struct pg_query *query) {
 	struct pg_store *self = query->connection->store;
 	const struct postern_clock *clock = self->clock;
@@ -201,12 +202,13 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 			error);
 	postern__point("postgres-claim.after");
 	if (r == POSTERN_OK) {
-		r = read_answer(&query, work, error);
+		r = read_claim_result(&query, work, error);
 	}
 	if (r == POSTERN_OK) {
 		note_marks(&query);
 		work->xid = postern__pg_get(&query, postern__pg_rows(&query) - 1, XID);
-		/* If it went back, everything has been looked at. */
+		/* If the clock went back, claim_1 has checked all pending deliveries.
+		 */
 		postern__pg_set_latest(connection->store,
 				postern__pg_get(&query, postern__pg_rows(&query) - 1, NOW));
 	}
@@ -214,8 +216,9 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 	return r;
 }
 
-/* Whether any of it is leased as the answer said; all of it is, or none. */
-static int look_for_leases(struct pg_connection *connection, void *context,
+/* Returns POSTERN_OK if any of the deliveries is leased as in the result: all
+   of them are, or none. Else POSTERN_E_STALE. */
+static int confirm_leases(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct work *work = context;
 	(void)again;
@@ -249,13 +252,13 @@ static int look_for_leases(struct pg_connection *connection, void *context,
 	return r;
 }
 
-/* In a transaction, which commits when the answer is safely here. */
-static int claim_some(struct pg_connection *connection, void *context,
+/* Claims in a transaction, which commits when the result was read. */
+static int claim_in_transaction(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	struct work *work = context;
 	(void)again;
-	int r = postern__pg_settle_doubts(connection, work->claim->node, true,
-			error);
+	int r = postern__pg_return_uncertain_leases(connection, work->claim->node,
+			true, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_begin(connection, error);
 	}
@@ -266,15 +269,17 @@ static int claim_some(struct pg_connection *connection, void *context,
 	work->ending = r == POSTERN_OK;
 	postern__point("postgres-claim.read");
 	return work->xid ? postern__pg_finish_known(connection, work->xid,
-							   look_for_leases, work, r, error)
+							   confirm_leases, work, r, error)
 					 : postern__pg_finish(connection, r, error);
 }
 
-static void note_doubt(struct pg_store *self, const struct work *work) {
+static void note_claimed_leases(struct pg_store *self,
+		const struct work *work) {
 	for (size_t i = 0; i < work->out.count; i++) {
 		const struct postern_claimed *item = &work->out.items[i];
 		const struct pg_lease lease = { item->seq, item->handler, item->fence };
-		postern__pg_doubt(self, work->claim->node, &lease, 1, true);
+		postern__pg_note_uncertain_leases(self, work->claim->node, &lease, 1,
+				true);
 	}
 }
 
@@ -287,11 +292,11 @@ int postern__pg_claim(struct postern_store *store,
 		.memory = memory,
 		.out = { .next_due_ms = -1 },
 	};
-	int r = postern__pg_do_once(self, claim_some, &work, error);
+	int r = postern__pg_do_once(self, claim_in_transaction, &work, error);
 	if (r == POSTERN_OK) {
 		*out = work.out;
 	} else if (work.ending) {
-		note_doubt(self, &work);
+		note_claimed_leases(self, &work);
 	}
 	return r;
 }

@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Cleaning: first the messages in the order of their numbers, then the memory
- * of them in the order of its pages. Both are orders in which they lie on the
- * disk, so what came at one time goes with few pages; an index by time, which
- * every accept would have to pay for, is not needed. (By its keys each one of
- * the memory would be on a page of its own, and be written with all of it.)
+ * Cleanup: first the messages in the order of their numbers, then the dedupe
+ * memory in the order of its pages. Both are physical orders, so rows that were
+ * written at one time are removed with few pages touched; an index by time,
+ * which every accept would have to maintain, is not needed. (In the order of
+ * identities, each remembered id would be on a different page, and removing a
+ * few would write all of them.)
  *
- * Messages come roughly in the order of time: the first that is too young for
- * every rule ends the first part, and what a slower node has put behind it
- * waits for the next cleaning. One that came in the future, when the clock was
- * wrong, says nothing of those behind it.
+ * Messages are roughly in the order of time: the first that is too young for
+ * every rule ends the first part, and older messages that a slower node
+ * numbered after it wait for the next cleanup. A message that was received in
+ * the future, while the clock was wrong, implies nothing about those after it.
  *
- * Other nodes accept and settle meanwhile. Whoever opens a delivery of a
- * message that is there locks the message until its commit, for sharing. So
- * messages are looked at first, then locked, passing over what somebody has,
- * and then judged once more: what is open then was so before the lock, and
- * nothing can be opened after it. A key that goes while a copy of its message
- * comes in is noticed there, by finding neither old nor new.
+ * Other nodes accept and settle meanwhile. A node that opens a delivery of a
+ * stored message locks the message FOR KEY SHARE until its commit. So cleanup
+ * selects messages first, then locks them, skipping those that are locked, and
+ * then checks them once more: a delivery that is open then was opened before
+ * the lock, and none can be opened after it. If a remembered id is removed
+ * while a copy of its message is accepted, the accept notices, because it finds
+ * neither the old nor the new row.
  *
- * A batch ends with the message whose body passes the limit of bytes: a body
- * is kept in pieces of 2 kB, and removing it means removing each of them. Its
- * length is known without reading them. Messages are looked at in parts, few
- * at first, so that not thousands are judged of which a handful goes.
+ * A batch ends with the message whose body exceeds the limit of bytes: a body
+ * is stored in pieces of 2 kB, and removing it removes each of them. Its length
+ * is known without reading them. Messages are selected in parts, small ones
+ * first, so that thousands are not checked if only a few can be removed.
  *
- * The cursor is the part, and the number and the place that were looked at
- * last. What changes its place meanwhile (VACUUM FULL) may wait for the next
- * cleaning.
+ * The cursor consists of the part, the number and the place that were processed
+ * last. Rows whose place changes meanwhile (VACUUM FULL) may wait for the next
+ * cleanup.
  */
 
 #include <stdio.h>
@@ -36,14 +38,15 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-/* Rows of the memory on a full page, more or less. */
+/* Rows of the dedupe memory on a full page, approximately. */
 #define KEYS_PER_PAGE 88
 
-/* So many messages are looked at first, and then four times as many. */
+/* The first part has PART_MIN messages, each further part four times as many.
+ */
 #define PART_MIN 256
 #define PART_GROWTH 4
 
-/* A place: before the first item of a page, or at an item. */
+/* A place (ctid): before the first item of a page, or at an item. */
 struct place {
 	int64_t page;
 	int64_t item;
@@ -62,19 +65,19 @@ struct cleaner {
 	const struct postern_cleaning *cleaning;
 	struct cursor cursor;
 	int64_t now;
-	int64_t *seqs; /* of messages that may go */
+	int64_t *seqs; /* of messages that may be removed */
 	size_t seq_count;
 	size_t bytes; /* of their bodies and headers */
-	/* out */
+	/* Results. */
 	uint64_t messages;
 	uint64_t keys;
 	bool more;
 };
 
-/* What of a channel may go, by its id: $1 and $2. */
+/* The retention of each channel, by its id: $1 and $2. */
 #define RULES "unnest($1::integer[], $2::bigint[]) AS r (channel, keep)"
 
-/* Whether message m may go under rule r at $3. */
+/* Whether message m may be removed under rule r at $3. */
 #define MAY_GO                                                      \
 	"r.keep IS NOT NULL AND m.received_at <= $3 - r.keep"           \
 	" AND NOT EXISTS (SELECT 1 FROM @open o WHERE o.seq = m.seq)"   \
@@ -97,8 +100,8 @@ static void add_rules(struct pg_query *query,
 	postern__pg_array_end(query);
 }
 
-/* Younger messages cannot go under any rule. */
-static int64_t youngest(const struct cleaner *cleaner) {
+/* Messages received after this time cannot be removed under any rule. */
+static int64_t received_at_limit(const struct cleaner *cleaner) {
 	int64_t keep = INT64_MAX;
 	for (size_t i = 0; i < cleaner->cleaning->rule_count; i++) {
 		int64_t payload = cleaner->cleaning->rules[i].payload_ms;
@@ -116,11 +119,11 @@ static bool is_full(const struct cleaner *cleaner) {
 	return cleaner->bytes > cleaner->cleaning->bytes_max;
 }
 
-/* Choose from the next messages, of which `max` were asked for, those that may
-   go. */
-static void judge(const struct pg_query *query, struct cleaner *cleaner,
-		int64_t max) {
-	int64_t limit = youngest(cleaner);
+/* Select from the next messages, of which `max` were requested, those that may
+   be removed. */
+static void select_removable(const struct pg_query *query,
+		struct cleaner *cleaner, int64_t max) {
+	int64_t limit = received_at_limit(cleaner);
 	int count = postern__pg_rows(query);
 	bool done = count < max;
 	for (int row = 0; row < count && !is_full(cleaner); row++) {
@@ -135,12 +138,12 @@ static void judge(const struct pg_query *query, struct cleaner *cleaner,
 			cleaner->bytes += (size_t)postern__pg_get(query, row, 3);
 		}
 	}
-	/* If it is full there may be more. */
+	/* A full batch may have left messages unread. */
 	cleaner->cursor.messages_done = done && !is_full(cleaner);
 }
 
-static int look(struct pg_connection *connection, struct cleaner *cleaner,
-		int64_t max, struct postern_error *error) {
+static int select_messages(struct pg_connection *connection,
+		struct cleaner *cleaner, int64_t max, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	add_rules(&query, cleaner->cleaning, false);
@@ -161,7 +164,7 @@ static int look(struct pg_connection *connection, struct cleaner *cleaner,
 		int64_t *seqs = realloc(cleaner->seqs, count * sizeof *seqs);
 		if (seqs) {
 			cleaner->seqs = seqs;
-			judge(&query, cleaner, max);
+			select_removable(&query, cleaner, max);
 		} else {
 			r = postern__pg_no_memory(error);
 		}
@@ -170,7 +173,7 @@ static int look(struct pg_connection *connection, struct cleaner *cleaner,
 	return r;
 }
 
-static int look_in_parts(struct pg_connection *connection,
+static int select_in_parts(struct pg_connection *connection,
 		struct cleaner *cleaner, struct postern_error *error) {
 	int64_t left = batch_max(cleaner);
 	int64_t part = PART_MIN;
@@ -178,7 +181,7 @@ static int look_in_parts(struct pg_connection *connection,
 	while (r == POSTERN_OK && left > 0 && !is_full(cleaner) &&
 			!cleaner->cursor.messages_done) {
 		part = part < left ? part : left;
-		r = look(connection, cleaner, part, error);
+		r = select_messages(connection, cleaner, part, error);
 		left -= part;
 		part *= PART_GROWTH;
 	}
@@ -193,8 +196,8 @@ static void add_seqs(struct pg_query *query, const struct cleaner *cleaner) {
 	postern__pg_array_end(query);
 }
 
-static int lock(struct pg_connection *connection, struct cleaner *cleaner,
-		struct postern_error *error) {
+static int lock_selected(struct pg_connection *connection,
+		struct cleaner *cleaner, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	add_seqs(&query, cleaner);
@@ -203,7 +206,7 @@ static int lock(struct pg_connection *connection, struct cleaner *cleaner,
 			" ORDER BY seq FOR UPDATE SKIP LOCKED",
 			error);
 	if (r == POSTERN_OK) {
-		/* No more than were asked for. */
+		/* Never more rows than were requested. */
 		cleaner->seq_count = (size_t)postern__pg_rows(&query);
 		for (size_t i = 0; i < cleaner->seq_count; i++) {
 			cleaner->seqs[i] = postern__pg_get(&query, (int)i, 0);
@@ -213,26 +216,30 @@ static int lock(struct pg_connection *connection, struct cleaner *cleaner,
 	return r;
 }
 
-/* A count that somebody is raising is left for when the key goes: he may be
-   waiting for the message. */
-static int purge(struct pg_connection *connection, struct cleaner *cleaner,
-		struct postern_error *error) {
+/* A count of copies that another transaction is raising is skipped, and removed
+   later with the remembered id: that transaction may be waiting for the
+   message. */
+static int remove_selected(struct pg_connection *connection,
+		struct cleaner *cleaner, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	add_rules(&query, cleaner->cleaning, false);
 	postern__pg_int8(&query, cleaner->now);
 	add_seqs(&query, cleaner);
 	int r = postern__pg_run(&query,
-			"WITH gone AS (DELETE FROM @message m USING " RULES
+			"WITH removed AS (DELETE FROM @message m USING " RULES
 			" WHERE m.seq = ANY ($4) AND r.channel = m.channel AND " MAY_GO
 			" RETURNING m.seq),"
-			" l AS (DELETE FROM @ledger d USING gone g WHERE d.seq = g.seq),"
-			" a AS (DELETE FROM @attempt d USING gone g WHERE d.seq = g.seq),"
+			" l AS (DELETE FROM @ledger d USING removed g"
+			" WHERE d.seq = g.seq),"
+			" a AS (DELETE FROM @attempt d USING removed g"
+			" WHERE d.seq = g.seq),"
 			" s AS (DELETE FROM @duplicate WHERE seq IN ("
-			"SELECT d.seq FROM @duplicate d JOIN gone g ON d.seq = g.seq"
+			"SELECT d.seq FROM @duplicate d JOIN removed g ON d.seq = g.seq"
 			" FOR UPDATE OF d SKIP LOCKED)),"
-			" c AS (DELETE FROM @conflict d USING gone g WHERE d.seq = g.seq)"
-			" SELECT count(*) FROM gone",
+			" c AS (DELETE FROM @conflict d USING removed g"
+			" WHERE d.seq = g.seq)"
+			" SELECT count(*) FROM removed",
 			error);
 	if (r == POSTERN_OK) {
 		cleaner->messages = (uint64_t)postern__pg_get(&query, 0, 0);
@@ -243,14 +250,14 @@ static int purge(struct pg_connection *connection, struct cleaner *cleaner,
 
 static int clean_messages(struct pg_connection *connection,
 		struct cleaner *cleaner, struct postern_error *error) {
-	int r = look_in_parts(connection, cleaner, error);
+	int r = select_in_parts(connection, cleaner, error);
 	postern__point("postgres-clean.looked");
 	if (r == POSTERN_OK && cleaner->seq_count > 0) {
-		r = lock(connection, cleaner, error);
+		r = lock_selected(connection, cleaner, error);
 	}
 	postern__point("postgres-clean.locked");
 	return r == POSTERN_OK && cleaner->seq_count > 0
-				   ? purge(connection, cleaner, error)
+				   ? remove_selected(connection, cleaner, error)
 				   : r;
 }
 
@@ -261,25 +268,26 @@ static void add_place(struct pg_query *query, struct place place) {
 	postern__pg_text(query, text);
 }
 
-/* The columns of what clean_keys() is told: how many keys were looked at, how
-   many went, how many pages there are, and the last place; as numbers, which a
-   place becomes by way of a point. */
-enum { LOOKED, GONE, PAGES, LAST_PAGE, LAST_ITEM };
+/* The columns of the result of clean_keys(): how many remembered ids were read,
+   how many were removed, how many pages the table has, and the last place as
+   two numbers, which a ctid is converted to by way of a point. */
+enum { SCANNED, REMOVED, PAGES, LAST_PAGE, LAST_ITEM };
 
 static void read_keys(const struct pg_query *query, struct place end,
 		struct cleaner *cleaner) {
-	bool all = postern__pg_get(query, 0, LOOKED) < batch_max(cleaner);
+	bool all = postern__pg_get(query, 0, SCANNED) < batch_max(cleaner);
 	struct place last = {
 		.page = all ? end.page : postern__pg_get(query, 0, LAST_PAGE),
 		.item = all ? end.item : postern__pg_get(query, 0, LAST_ITEM),
 	};
 	cleaner->cursor.place = last;
-	cleaner->keys = (uint64_t)postern__pg_get(query, 0, GONE);
+	cleaner->keys = (uint64_t)postern__pg_get(query, 0, REMOVED);
 	cleaner->more = last.page < postern__pg_get(query, 0, PAGES);
 }
 
-/* With a key goes what was counted of copies that came after the message was
-   gone. Rows of the memory are never changed, so each stays at its place. */
+/* Counts of copies that arrived after the message was removed are removed with
+   the remembered id. Rows of the dedupe memory are never updated, so each keeps
+   its place. */
 static int clean_keys(struct pg_connection *connection, struct cleaner *cleaner,
 		struct postern_error *error) {
 	struct place end = {
@@ -294,23 +302,25 @@ static int clean_keys(struct pg_connection *connection, struct cleaner *cleaner,
 	add_place(&query, end);
 	postern__pg_int8(&query, batch_max(cleaner));
 	int r = postern__pg_run(&query,
-			"WITH looked AS (SELECT s.ctid AS place, s.* FROM @seen s"
+			"WITH scanned AS (SELECT s.ctid AS place, s.* FROM @seen s"
 			" WHERE s.ctid > $4::text::tid AND s.ctid < $5::text::tid"
 			" ORDER BY s.ctid LIMIT $6),"
-			" old AS (SELECT s.place FROM looked s"
+			" old AS (SELECT s.place FROM scanned s"
 			" JOIN " RULES " ON r.channel = s.channel"
 			" WHERE r.keep >= 0 AND s.at <= $3 - r.keep AND NOT EXISTS"
 			" (SELECT 1 FROM @message m WHERE m.seq = s.seq)),"
-			" gone AS (DELETE FROM @seen WHERE"
+			" removed AS (DELETE FROM @seen WHERE"
 			" ctid = ANY (ARRAY(SELECT place FROM old)) RETURNING seq),"
-			" d AS (DELETE FROM @duplicate d USING gone g WHERE d.seq = g.seq),"
-			" c AS (DELETE FROM @conflict d USING gone g WHERE d.seq = g.seq)"
-			" SELECT (SELECT count(*) FROM looked),"
-			" (SELECT count(*) FROM gone), pg_relation_size('@seen')"
+			" d AS (DELETE FROM @duplicate d USING removed g"
+			" WHERE d.seq = g.seq),"
+			" c AS (DELETE FROM @conflict d USING removed g"
+			" WHERE d.seq = g.seq)"
+			" SELECT (SELECT count(*) FROM scanned),"
+			" (SELECT count(*) FROM removed), pg_relation_size('@seen')"
 			" / current_setting('block_size')::integer,"
 			" (l.place::text::point)[0]::bigint,"
 			" (l.place::text::point)[1]::bigint"
-			" FROM (SELECT 1) AS one LEFT JOIN (SELECT place FROM looked"
+			" FROM (SELECT 1) AS one LEFT JOIN (SELECT place FROM scanned"
 			" ORDER BY place DESC LIMIT 1) AS l ON true",
 			error);
 	if (r == POSTERN_OK) {
@@ -320,7 +330,7 @@ static int clean_keys(struct pg_connection *connection, struct cleaner *cleaner,
 	return r;
 }
 
-static bool forgets_keys(const struct postern_cleaning *cleaning) {
+static bool removes_keys(const struct postern_cleaning *cleaning) {
 	for (size_t i = 0; i < cleaning->rule_count; i++) {
 		if (cleaning->rules[i].dedupe_ms >= 0) {
 			return true;
@@ -331,12 +341,12 @@ static bool forgets_keys(const struct postern_cleaning *cleaning) {
 
 static int clean_batch(struct pg_connection *connection,
 		struct cleaner *cleaner, struct postern_error *error) {
-	bool forgets = forgets_keys(cleaner->cleaning);
+	bool with_keys = removes_keys(cleaner->cleaning);
 	if (cleaner->cursor.messages_done) {
-		return forgets ? clean_keys(connection, cleaner, error) : POSTERN_OK;
+		return with_keys ? clean_keys(connection, cleaner, error) : POSTERN_OK;
 	}
 	int r = clean_messages(connection, cleaner, error);
-	cleaner->more = forgets || !cleaner->cursor.messages_done;
+	cleaner->more = with_keys || !cleaner->cursor.messages_done;
 	return r;
 }
 
@@ -354,10 +364,10 @@ static int read_xid(struct pg_connection *connection, int64_t *xid_out,
 	return r;
 }
 
-/* What the number says is all there is to know: nothing shows whose deletion
-   it was. */
-static int believe(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+/* The transaction status is the only evidence of the commit: deleted rows do
+   not show which transaction deleted them. */
+static int trust_status(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	(void)connection;
 	(void)context;
 	(void)again;
@@ -365,8 +375,8 @@ static int believe(struct pg_connection *connection, void *context, bool again,
 	return POSTERN_OK;
 }
 
-static int clean(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int clean_once(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	struct cleaner *result = context;
 	struct cleaner cleaner = { .cleaning = result->cleaning };
 	(void)again;
@@ -386,15 +396,15 @@ static int clean(struct pg_connection *connection, void *context, bool again,
 		r = read_xid(connection, &xid, error);
 	}
 	*result = cleaner;
-	return xid ? postern__pg_finish_known(connection, xid, believe, NULL, r,
-						 error)
+	return xid ? postern__pg_finish_known(connection, xid, trust_status, NULL,
+						 r, error)
 			   : postern__pg_finish(connection, r, error);
 }
 
 int postern__pg_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error) {
 	struct cleaner cleaner = { .cleaning = cleaning };
-	int r = postern__pg_do(postern__pg_from_base(store), clean, &cleaner,
+	int r = postern__pg_do(postern__pg_from_base(store), clean_once, &cleaner,
 			error);
 	if (r == POSTERN_OK) {
 		memcpy(cleaning->cursor, &cleaner.cursor, sizeof cleaner.cursor);

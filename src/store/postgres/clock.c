@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A clock that goes back. Only the database's counts, but that may be set
- * wrong, and right again: what became pending in the future would wait until
- * then. It is noticed by the times the database tells, and then everything
- * that is pending is looked at once, by the next claim.
+ * A clock that goes back. Only the database's clock counts, but it may be set
+ * wrong, and then right again: deliveries that became pending in the future
+ * would wait until then. The store compares the times that the database
+ * returns; after a step back, the next claim checks all pending deliveries
+ * once.
  */
 
 #include <string.h>
@@ -19,9 +20,10 @@ int64_t postern__pg_latest(struct pg_store *self) {
 	return latest;
 }
 
-/* With the lock. What comes from now on may be due before what was claimed. */
+/* The caller holds the mutex. Deliveries accepted from now on may be due before
+   those that were claimed, so the marks are reset. */
 static bool has_gone_back(struct pg_store *self, int64_t now) {
-	/* A clock that is being steered has not. */
+	/* A clock that is being slewed has not gone back. */
 	if (now >= self->now_max_ms - POSTERN__CLOCK_STEP_MS) {
 		return false;
 	}

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Staged messages, which publishers write in transactions of their own. They
- * are taken from where they were staged and accepted in one transaction, by
- * whichever node is first; what another node has in its hands is skipped. As
- * what a message is accepted only the caller knows, so it is asked in between.
+ * Collecting staged messages, which publishers write in transactions of their
+ * own. A node removes them from the staging table and accepts them in one
+ * transaction; rows that another node has locked are skipped. Only the caller
+ * can route a message, so its callback is called in between.
  *
- * Whoever looks reads all of the table, with what was taken and is still there
- * until it is vacuumed. Autovacuum comes once a minute, and so much may have
- * gone through meanwhile; so whoever takes much sweeps, if it has the right to.
+ * Finding staged messages scans the whole table, including removed rows that
+ * were not vacuumed yet. Autovacuum runs once a minute, and many messages may
+ * be staged and removed in that time; so a node that collects many vacuums the
+ * table, if it has the privilege.
  *
- * If the answer to the COMMIT is lost, the database is asked what became of
- * it. If that fails too nothing is known: then the leases are given back like
- * those of a batch, and the messages are either accepted or still staged.
+ * If the response to COMMIT is lost, the store determines the outcome of the
+ * transaction. If that fails too, the leases are returned like those of a
+ * batch, and the messages are either accepted or still staged.
  */
 
 #include <postern/sys/clock.h>
@@ -22,24 +23,24 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-/* So many are taken between two sweeps: a few hundred pages. */
-#define SWEEP_COUNT 10000
-/* A message at which the server fails is tried again with every collection,
-   and remarked only so often. */
-#define REMARK_MS 60000
+/* The number of messages collected between two vacuums: a few hundred pages. */
+#define VACUUM_COUNT 10000
+/* A message at which the server fails is retried with every collection, and
+   reported only so often. */
+#define REPORT_MS 60000
 
 struct work {
 	struct postern_collection *collection;
 	struct postern_memory *memory;
-	/* Of those that were placed, in the table; NULL: it stays there. */
+	/* The ctids of the routed messages; NULL: the message stays staged. */
 	const char **places;
 	int64_t xid;
 	bool found;
-	bool ending; /* the transaction may have committed */
+	bool ending; /* COMMIT was reached, and may have taken effect */
 };
 
-static int look(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int find_staged(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	struct work *work = context;
 	(void)again;
 	struct pg_query query;
@@ -52,8 +53,8 @@ static int look(struct pg_connection *connection, void *context, bool again,
 	return r;
 }
 
-/* Why it stays where it is, for whoever looks. */
-static int refuse(struct pg_connection *connection, const char *place,
+/* Record why a message stays staged, for people who read the table. */
+static int refuse_staged(struct pg_connection *connection, const char *place,
 		const char *why, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
@@ -86,7 +87,7 @@ static int place_one(struct pg_connection *connection,
 	}
 	if (r == POSTERN_E_INVALID || r == POSTERN_E_CORRUPT) {
 		collection->refused++;
-		return refuse(connection, place, why.text, error);
+		return refuse_staged(connection, place, why.text, error);
 	}
 	if (r != POSTERN_OK) {
 		*error = why;
@@ -96,7 +97,7 @@ static int place_one(struct pg_connection *connection,
 	return POSTERN_OK;
 }
 
-static int take(struct pg_connection *connection, struct work *work,
+static int select_staged(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	struct postern_collection *collection = work->collection;
 	struct pg_query query;
@@ -109,7 +110,7 @@ static int take(struct pg_connection *connection, struct work *work,
 	postern__pg_array_end(&query);
 	postern__pg_int4(&query, (int64_t)collection->max);
 	postern__pg_int8(&query, (int64_t)collection->bytes_max);
-	/* The place in the table as a text, to be told again. */
+	/* The ctid as text, because it is sent back to the server. */
 	int r = postern__pg_run(&query,
 			"SELECT place::text, channel, id, source, type, subject, time,"
 			" content_type, correlation_id, traceparent, transport, headers,"
@@ -130,7 +131,7 @@ static int take(struct pg_connection *connection, struct work *work,
 	return r;
 }
 
-static int remove_taken(struct pg_connection *connection,
+static int remove_accepted(struct pg_connection *connection,
 		const struct work *work, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
@@ -147,14 +148,15 @@ static int remove_taken(struct pg_connection *connection,
 	return r;
 }
 
-/* The server has failed at a message that stays staged. */
-static void remark_left(struct pg_store *self, const char *why) {
+/* Report a message at which the server failed and which stays staged. */
+static void report_left(struct pg_store *self, const char *why) {
 	int64_t now = self->clock->monotonic_ms(self->clock->context);
 	(void)pthread_mutex_lock(&self->mutex);
-	bool due = self->remark &&
-			   (!self->left_told_ms || now >= self->left_told_ms + REMARK_MS);
+	bool due =
+			self->remark && (!self->left_reported_ms ||
+									now >= self->left_reported_ms + REPORT_MS);
 	if (due) {
-		self->left_told_ms = now;
+		self->left_reported_ms = now;
 	}
 	(void)pthread_mutex_unlock(&self->mutex);
 	if (due) {
@@ -166,9 +168,9 @@ static void remark_left(struct pg_store *self, const char *why) {
 	}
 }
 
-/* This one alone was not accepted: it stays where it is, and is not looked at
-   again unless it was only blocked, or the server failed. */
-static int leave(struct pg_connection *connection, struct work *work,
+/* The store did not accept this message alone: it stays staged, and is not
+   collected again unless it was only blocked, or the server failed. */
+static int leave_staged(struct pg_connection *connection, struct work *work,
 		size_t index, const struct postern_error *why,
 		struct postern_error *error) {
 	const char *place = work->places[index];
@@ -178,10 +180,11 @@ static int leave(struct pg_connection *connection, struct work *work,
 		return POSTERN_OK;
 	}
 	work->collection->refused++;
-	return refuse(connection, place, why->text, error);
+	return refuse_staged(connection, place, why->text, error);
 }
 
-/* Accept so many of those that were placed, halving around what is refused. */
+/* Accept `count` of the routed messages; if they are refused, each half of them
+   by itself. */
 static int accept_some(struct pg_connection *connection, struct work *work,
 		size_t from, size_t count, struct postern_error *error) {
 	const struct postern_collection *collection = work->collection;
@@ -209,10 +212,12 @@ static int accept_some(struct pg_connection *connection, struct work *work,
 			"ROLLBACK TO postern_staged; RELEASE postern_staged", error);
 	if (r == POSTERN_OK && internal && count == 1) {
 		why.code = POSTERN_E_BUSY;
-		remark_left(connection->store, why.text);
+		report_left(connection->store, why.text);
 	}
 	if (r != POSTERN_OK || count == 1) {
-		return r == POSTERN_OK ? leave(connection, work, from, &why, error) : r;
+		return r == POSTERN_OK
+					   ? leave_staged(connection, work, from, &why, error)
+					   : r;
 	}
 	r = accept_some(connection, work, from, count / 2, error);
 	return r == POSTERN_OK ? accept_some(connection, work, from + count / 2,
@@ -221,7 +226,7 @@ static int accept_some(struct pg_connection *connection, struct work *work,
 }
 
 /* Whether any message was accepted or refused. */
-static bool has_moved(const struct work *work) {
+static bool has_progress(const struct work *work) {
 	bool moved = work->collection->refused > 0;
 	for (size_t i = 0; !moved && i < work->collection->accept_count; i++) {
 		moved = work->places[i];
@@ -229,25 +234,27 @@ static bool has_moved(const struct work *work) {
 	return moved;
 }
 
-static int accept_taken(struct pg_connection *connection, struct work *work,
+static int accept_selected(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
-	int r = take(connection, work, error);
+	int r = select_staged(connection, work, error);
 	size_t count = work->collection->accept_count;
 	postern__point("postgres-collect.taken");
 	if (r == POSTERN_OK && count > 0) {
 		r = accept_some(connection, work, 0, count, error);
 	}
-	if (r == POSTERN_OK && !has_moved(work)) {
-		/* The same ones would be found again at once. */
+	if (r == POSTERN_OK && !has_progress(work)) {
+		/* The next collection would find the same messages at once. */
 		work->collection->more = false;
 	}
-	return r == POSTERN_OK && count > 0 ? remove_taken(connection, work, error)
-										: r;
+	return r == POSTERN_OK && count > 0
+				   ? remove_accepted(connection, work, error)
+				   : r;
 }
 
-/* Whether any of it was accepted; all of it was, or nothing. If there was
-   nothing new, it does not matter. */
-static int look_for_messages(struct pg_connection *connection, void *context,
+/* Returns POSTERN_OK if any of the messages is stored: all of them are, or
+   none. Else POSTERN_E_STALE. If no message was new, the result does not
+   matter. */
+static int confirm_messages(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct postern_collection *collection =
 			((const struct work *)context)->collection;
@@ -270,23 +277,23 @@ static int look_for_messages(struct pg_connection *connection, void *context,
 	return r;
 }
 
-static int collect(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int collect_once(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	struct work *work = context;
 	(void)again;
 	int r = postern__pg_begin(connection, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	r = accept_taken(connection, work, error);
+	r = accept_selected(connection, work, error);
 	work->ending = r == POSTERN_OK;
 	return work->xid != 0 ? postern__pg_finish_known(connection, work->xid,
-									look_for_messages, work, r, error)
+									confirm_messages, work, r, error)
 						  : postern__pg_finish(connection, r, error);
 }
 
-/* What may have been leased although nobody knows. */
-static void note_doubt(struct pg_store *self,
+/* Note leases that the transaction may have acquired. */
+static void note_collected_leases(struct pg_store *self,
 		const struct postern_collection *collection) {
 	for (size_t i = 0; i < collection->accept_count; i++) {
 		const struct postern_accept *accept = &collection->accepts[i];
@@ -295,7 +302,8 @@ static void note_doubt(struct pg_store *self,
 			const struct pg_lease lease = { accept->seq, route->handler,
 				route->fence };
 			if (route->leased) {
-				postern__pg_doubt(self, collection->node, &lease, 1, false);
+				postern__pg_note_uncertain_leases(self, collection->node,
+						&lease, 1, false);
 			}
 		}
 	}
@@ -311,33 +319,34 @@ static int collect_found(struct pg_store *self, struct work *work,
 	if (!collection->accepts || !work->places) {
 		return postern__pg_no_memory(error);
 	}
-	/* Once: the caller has placed what was taken, and comes again. */
-	int r = postern__pg_do_once(self, collect, work, error);
+	/* Without retries: the caller has routed the messages, and collects again.
+	 */
+	int r = postern__pg_do_once(self, collect_once, work, error);
 	if (r != POSTERN_OK && work->ending) {
-		note_doubt(self, collection);
+		note_collected_leases(self, collection);
 	}
 	return r;
 }
 
-static int sweep(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int vacuum_staged(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	(void)context;
 	(void)again;
-	/* For any but the owner this does nothing, and says so to nobody. */
+	/* For a user who is not the owner of the table this does nothing. */
 	return postern__pg_exec(connection,
 			"VACUUM (SKIP_LOCKED, TRUNCATE OFF) @staged", error);
 }
 
-static void sweep_now_and_then(struct pg_store *self, size_t taken) {
+static void vacuum_if_due(struct pg_store *self, size_t taken) {
 	(void)pthread_mutex_lock(&self->mutex);
-	self->unswept += taken;
-	bool due = self->unswept >= SWEEP_COUNT;
+	self->unvacuumed += taken;
+	bool due = self->unvacuumed >= VACUUM_COUNT;
 	if (due) {
-		self->unswept = 0;
+		self->unvacuumed = 0;
 	}
 	(void)pthread_mutex_unlock(&self->mutex);
 	if (due) {
-		(void)postern__pg_do_once(self, sweep, NULL, NULL);
+		(void)postern__pg_do_once(self, vacuum_staged, NULL, NULL);
 	}
 }
 
@@ -345,20 +354,20 @@ int postern__pg_collect(struct postern_store *store,
 		struct postern_collection *collection, struct postern_memory *memory,
 		struct postern_error *error) {
 	struct pg_store *self = postern__pg_from_base(store);
-	struct postern_error trouble = { 0 };
+	struct postern_error failure = { 0 };
 	struct work work = { .collection = collection, .memory = memory };
 	collection->accept_count = 0;
 	collection->refused = 0;
 	collection->more = false;
-	int r = postern__pg_do(self, look, &work, &trouble);
+	int r = postern__pg_do(self, find_staged, &work, &failure);
 	if (r == POSTERN_OK && work.found) {
-		r = collect_found(self, &work, &trouble);
+		r = collect_found(self, &work, &failure);
 		if (r == POSTERN_OK) {
-			sweep_now_and_then(self, collection->accept_count);
+			vacuum_if_due(self, collection->accept_count);
 		}
 	}
 	if (r != POSTERN_OK && error) {
-		*error = trouble;
+		*error = failure;
 	}
 	return r;
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * One connection to the server: making it, waiting for its answers, and
- * saying what went wrong.
+ * One connection to the server: opening it, waiting for results, and reporting
+ * errors.
  *
- * Nothing blocks for longer than the command timeout. An answer that does not
- * come in time is given up together with its connection; whether the server
- * has done what it was told is then not known, as when the line is cut.
+ * Nothing blocks for longer than the command timeout. If a result does not
+ * arrive in time, the connection is closed; whether the server has executed the
+ * statement is then unknown, as after a lost connection.
  *
- * A connection that is silent is given up much sooner, and the operation is
- * tried again on another one. A slow statement is not: so silence is never
- * judged by time alone. After PG_SILENCE_MS without a byte in either direction
- * the server is asked whether it still works for this connection (silence.c),
- * and again from time to time. Where it cannot be asked, behind a pooler, the
- * kernel gives up a peer that acknowledges nothing for USER_TIMEOUT, and the
- * command timeout does the rest.
+ * A connection that is silent is closed much sooner, and the operation is
+ * retried on another one. A slow statement must not be: so time alone never
+ * decides. After PG_SILENCE_MS without a byte in either direction the store
+ * asks the server whether the session still works for this connection
+ * (silence.c), and again from time to time. Behind a pooler, where it cannot
+ * ask, the kernel closes a connection whose peer acknowledges nothing for
+ * USER_TIMEOUT, and the command timeout covers the rest.
  */
 
 #include <errno.h>
@@ -29,22 +29,22 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-/* What a batch may weigh on its way, twice what the engine puts into one. */
+/* The largest batch on the wire, twice what a box puts into one. */
 #define BATCH_BYTES_MAX ((size_t)256 * 1024 * 1024)
 #define STATEMENT_BYTES_MAX ((size_t)1024 * 1024)
 
 /* Parameters of libpq, unless the user sets them. A peer that acknowledges
-   nothing for 10 s is gone; an idle connection is probed after 3 s. The time in
-   ms is not shorter because it also ends a connection whose peer is there and
-   reads nothing for so long, such as a server that is busy with the first of
-   several statements that were sent together. */
+   nothing for 10 s is considered lost; an idle connection is probed after 3 s.
+   USER_TIMEOUT is not shorter because it also closes a connection whose peer
+   runs but reads nothing for so long, such as a server that executes the first
+   of several statements that were sent together. */
 #define USER_TIMEOUT "10000"
 #define KEEPALIVE_IDLE "3"
 #define KEEPALIVE_INTERVAL "2"
 #define KEEPALIVE_COUNT "3"
 
-/* How long until a session is asked for once more: at most, and if it was not
-   asked because others were. */
+/* When the server is asked about a session again: the longest interval, and the
+   interval if it was not asked because other threads were asking. */
 #define ASK_AGAIN_MS_MAX INT64_C(10000)
 #define ASK_SOON_MS INT64_C(500)
 
@@ -53,18 +53,18 @@ static int64_t now_ms(const struct pg_connection *connection) {
 	return clock->monotonic_ms(clock->context);
 }
 
-/* Waiting for one connection. */
+/* One wait for a connection. */
 struct waiting {
 	struct pg_connection *connection;
 	int64_t begun;
 	int64_t deadline;
-	int64_t ask_at; /* when the server is asked for the session */
+	int64_t ask_at; /* when the server is asked about the session */
 	int64_t ask_pause;
 };
 
-enum verdict { READY, LATE, SILENT };
+enum waited { READY, LATE, SILENT };
 
-/* For at most so long, or until the connection's own limit. */
+/* Waits for at most patience_ms, or until the connection's own limit. */
 static struct waiting wait_begin(struct pg_connection *connection,
 		int64_t patience_ms) {
 	int64_t now = now_ms(connection);
@@ -83,11 +83,11 @@ static bool is_socket_ready(const struct pg_connection *connection,
 		.events = events,
 	};
 	int ready = poll(&socket, 1, ms > INT32_MAX ? INT32_MAX : (int)ms);
-	/* libpq will find out what is wrong. */
+	/* On an error, libpq reports the cause. */
 	return ready > 0 || (ready < 0 && errno != EINTR);
 }
 
-/* Whether the session turns out to be silent. */
+/* Returns whether the session is silent. */
 static bool ask_session(struct waiting *waiting) {
 	enum pg_session session = postern__pg_ask_session(waiting->connection);
 	if (session != PG_SESSION_NOT_ASKED) {
@@ -102,8 +102,7 @@ static bool ask_session(struct waiting *waiting) {
 	return session == PG_SESSION_SILENT;
 }
 
-/* Wait for the socket. */
-static enum verdict wait_socket(struct waiting *waiting, short events) {
+static enum waited wait_socket(struct waiting *waiting, short events) {
 	struct pg_connection *connection = waiting->connection;
 	for (;;) {
 		int64_t now = now_ms(connection);
@@ -134,49 +133,50 @@ const char *postern__pg_place(const struct pg_connection *connection) {
 								   : connection->store->place;
 }
 
-static int give_up(const struct waiting *waiting, enum verdict why,
+static int fail_wait(const struct waiting *waiting, enum waited waited,
 		struct postern_error *error) {
 	struct pg_connection *connection = waiting->connection;
 	connection->lost = true;
-	if (why == SILENT) {
+	if (waited == SILENT) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"a connection to PostgreSQL at %s stopped answering and was "
+				"a connection to PostgreSQL at %s stopped responding and was "
 				"closed",
 				postern__pg_place(connection));
 	}
 	return postern__fail(error, POSTERN_E_TIMEOUT,
-			"PostgreSQL at %s did not answer for %lld ms",
+			"PostgreSQL at %s did not respond within %lld ms",
 			postern__pg_place(connection),
 			(long long)(waiting->deadline - waiting->begun));
 }
 
-#define STATE_LEN 5
+#define SQLSTATE_LEN 5
 
-/* Whether this begins with a SQLSTATE, a colon and a blank. FATAL is none: it
-   has no digit. */
-static bool is_state(const char *text) {
+/* Whether the text begins with a SQLSTATE, a colon and a space. FATAL is not a
+   SQLSTATE: it has no digit. */
+static bool is_sqlstate(const char *text) {
 	static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-	return strspn(text, letters) == STATE_LEN &&
-		   strcspn(text, "0123456789") < STATE_LEN && text[STATE_LEN] == ':' &&
-		   text[STATE_LEN + 1] == ' ';
+	return strspn(text, letters) == SQLSTATE_LEN &&
+		   strcspn(text, "0123456789") < SQLSTATE_LEN &&
+		   text[SQLSTATE_LEN] == ':' && text[SQLSTATE_LEN + 1] == ' ';
 }
 
-/* The SQLSTATE in a line of what libpq says, in whatever language; NULL: the
-   server has not said that. */
-static const char *find_state(const char *line, size_t len) {
+/* Returns the SQLSTATE in a line of an error text of libpq, in any language;
+   NULL if the text is not the server's. */
+static const char *find_sqlstate(const char *line, size_t len) {
 	for (const char *at = line;
 			(at = memchr(at, ':', len - (size_t)(at - line))); at++) {
 		const char *next = at + 1 + strspn(at + 1, " ");
-		if (next > at + 1 && is_state(next)) {
+		if (next > at + 1 && is_sqlstate(next)) {
 			return next;
 		}
 	}
 	return NULL;
 }
 
-/* One line of what libpq says, which never has the password in it, without
-   what is said of every message or has been said by us. */
-static void first_line(const char *text, char *out, size_t size) {
+/* Copies the first line of an error text of libpq, which never contains the
+   password, without prefixes that every text has or that our own text repeats.
+   */
+static void copy_reason(const char *text, char *out, size_t size) {
 	static const char attempt[] = "connection to server ";
 	static const char failed[] = " failed: ";
 	static const char *const heads[] = { "FATAL:  ", "ERROR:  " };
@@ -189,12 +189,12 @@ static void first_line(const char *text, char *out, size_t size) {
 			text += strlen(heads[i]);
 		}
 	}
-	text += is_state(text) ? STATE_LEN + strlen(": ") : 0;
+	text += is_sqlstate(text) ? SQLSTATE_LEN + strlen(": ") : 0;
 	size_t len = strcspn(text, "\n");
 	(void)snprintf(out, size, "%.*s", (int)(len < size ? len : size - 1), text);
 }
 
-/* What to do if there is no connection, by words of the reason. */
+/* What to do if connecting failed, by words in the reason. */
 static const char *connect_advice(const char *text) {
 	static const struct {
 		const char *word;
@@ -205,7 +205,7 @@ static const char *connect_advice(const char *text) {
 		{ "permission denied for database",
 				"; grant CONNECT on it, see docs/postgresql.md" },
 		{ "database \"", "; create it with createdb, or name another" },
-		{ "not permitted to log in", "; let it: ALTER ROLE … LOGIN" },
+		{ "not permitted to log in", "; allow it: ALTER ROLE … LOGIN" },
 		{ "role \"", "; create it with createuser, or name another" },
 		{ "pg_hba.conf", "; allow it there, or connect another way" },
 		{ "no password", "; set PGPASSWORD, or put it into ~/.pgpass" },
@@ -224,7 +224,7 @@ static const char *connect_advice(const char *text) {
 struct advice {
 	const char *state; /* the first characters of a SQLSTATE */
 	int code;
-	const char *what; /* to do */
+	const char *what; /* what the user can do */
 };
 
 /* Searched in this order. */
@@ -239,7 +239,7 @@ static const struct advice advices[] = {
 	{ "42P01", POSTERN_E_UNAVAILABLE, "; run 'postern migrate'" },
 	{ "42883", POSTERN_E_UNAVAILABLE, "; run 'postern migrate'" },
 	{ "42501", POSTERN_E_UNAVAILABLE,
-			"; grant the rights that docs/postgresql.md lists" },
+			"; grant the privileges that docs/postgresql.md lists" },
 	{ "40001", POSTERN_E_BUSY, "" },
 	{ "40P01", POSTERN_E_BUSY, "" },
 	{ "55P03", POSTERN_E_BUSY, "" },
@@ -262,8 +262,8 @@ static const struct advice *advice_of(const char *state) {
 	return &other;
 }
 
-/* Whether the reason is in the server, in its schema or in the session, and
-   not in the data of the statement: the same data may be fine another time. */
+/* Whether the cause is in the server, in its schema or in the session, and not
+   in the data of the statement: the same data may succeed later. */
 static bool is_internal(const char *state) {
 	static const char *const states[] = { "0A", "25", "26", "42", "55",
 		"XX000" };
@@ -275,10 +275,10 @@ static bool is_internal(const char *state) {
 	return false;
 }
 
-/* Whether it was refused for a reason that will be the same in a moment: who
-   we are, or what we want, is wrong. A pooler says it with a code for
-   anything. */
-static bool is_final(const char *state, const char *line, size_t len) {
+/* Whether the server refused the connection for a reason that does not pass by
+   itself: the user, the password or the database is wrong. A pooler uses one
+   SQLSTATE for everything. */
+static bool is_permanent(const char *state, const char *line, size_t len) {
 	static const char *const states[] = { "28", "3D000", "42501", "0A000" };
 	static const char *const words[] = { "authentication failed",
 		"no such database", "no such user" };
@@ -295,37 +295,37 @@ static bool is_final(const char *state, const char *line, size_t len) {
 	return false;
 }
 
-/* Whether each of the servers that were tried has refused us for good. */
-static bool is_hopeless(const PGconn *link) {
+/* Whether every server that was tried refused the connection for good. */
+static bool is_refused_for_good(const PGconn *link) {
 	static const char attempt[] = "connection to server ";
-	bool hopeless = false;
+	bool refused = false;
 	if (PQconnectionNeedsPassword(link)) {
 		return true;
 	}
 	for (const char *line = PQerrorMessage(link); *line;) {
 		size_t len = strcspn(line, "\n");
-		const char *state = find_state(line, len);
-		if (state && is_final(state, line, len)) {
-			hopeless = true;
+		const char *state = find_sqlstate(line, len);
+		if (state && is_permanent(state, line, len)) {
+			refused = true;
 		} else if (state || strncmp(line, attempt, strlen(attempt)) == 0) {
 			return false;
 		}
 		line += len + (line[len] == '\n');
 	}
-	return hopeless;
+	return refused;
 }
 
-/* There is no connection, or no more. */
-static int fail_line(struct pg_connection *connection,
+/* The connection could not be opened, or is lost. */
+static int fail_connection(struct pg_connection *connection,
 		struct postern_error *error) {
-	const char *said = PQerrorMessage(connection->link);
-	const char *state = find_state(said, strcspn(said, "\n"));
+	const char *message = PQerrorMessage(connection->link);
+	const char *state = find_sqlstate(message, strcspn(message, "\n"));
 	char text[POSTERN_ERROR_TEXT_MAX];
 	connection->lost = true;
-	first_line(said, text, sizeof text);
+	copy_reason(message, text, sizeof text);
 	const char *advice = connect_advice(text);
 	if (!*advice && state) {
-		/* In another language, or in a pooler's words. */
+		/* The text is in another language, or a pooler's. */
 		advice = advice_of(state)->what;
 	}
 	return postern__fail(error, POSTERN_E_UNAVAILABLE,
@@ -340,13 +340,13 @@ int postern__pg_fail(struct pg_connection *connection, const PGresult *result,
 	const char *state =
 			result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
 	if (!state || PQstatus(connection->link) != CONNECTION_OK) {
-		return fail_line(connection, error);
+		return fail_connection(connection, error);
 	}
 	const struct advice *advice = advice_of(state);
-	const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
-	first_line(said ? said : "", text, sizeof text);
-	connection->collided =
-			strncmp(state, "40", 2) == 0; /* a deadlock, or serialization */
+	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	copy_reason(message ? message : "", text, sizeof text);
+	connection->collided = strncmp(state, "40", 2) ==
+						   0; /* a deadlock, or a serialization failure */
 	connection->internal = is_internal(state);
 	return postern__fail(error, advice->code, "PostgreSQL at %s: %s%s", place,
 			text, advice->what);
@@ -361,9 +361,9 @@ int postern__pg_cut(struct pg_connection *connection,
 			connection->store->place);
 }
 
-/* What connect_timeout allows: libpq keeps to it only where it blocks. It is
-   meant for each host. */
-static int64_t connect_patience(struct pg_connection *connection) {
+/* The time that connect_timeout allows, which libpq obeys only in its blocking
+   functions. It applies to each host. */
+static int64_t connect_limit_ms(struct pg_connection *connection) {
 	int64_t patience = connection->store->command_timeout_ms;
 	int64_t seconds = 0;
 	int64_t hosts = 1;
@@ -385,7 +385,7 @@ static int64_t connect_patience(struct pg_connection *connection) {
 
 static int establish(struct pg_connection *connection,
 		struct postern_error *error) {
-	/* What comes later wins over what comes earlier. */
+	/* Later parameters override earlier ones. */
 	const char *const names[] = { "connect_timeout", "tcp_user_timeout",
 		"keepalives_idle", "keepalives_interval", "keepalives_count", "dbname",
 		"client_encoding", "fallback_application_name", NULL };
@@ -400,29 +400,29 @@ static int establish(struct pg_connection *connection,
 		return postern__pg_no_memory(error);
 	}
 	struct waiting waiting =
-			wait_begin(connection, connect_patience(connection));
+			wait_begin(connection, connect_limit_ms(connection));
 	connection->until_ms = waiting.deadline;
-	/* Until there is a connection this is the only way to hear the SQLSTATE. */
+	/* Until the connection is open this is the only way to get the SQLSTATE. */
 	(void)PQsetErrorVerbosity(connection->link, PQERRORS_VERBOSE);
 	PostgresPollingStatusType step = PGRES_POLLING_WRITING;
 	while (PQstatus(connection->link) != CONNECTION_BAD &&
 			step != PGRES_POLLING_OK && step != PGRES_POLLING_FAILED) {
-		enum verdict verdict = wait_socket(&waiting,
+		enum waited waited = wait_socket(&waiting,
 				step == PGRES_POLLING_READING ? POLLIN : POLLOUT);
-		if (verdict != READY) {
-			return give_up(&waiting, verdict, error);
+		if (waited != READY) {
+			return fail_wait(&waiting, waited, error);
 		}
 		step = PQconnectPoll(connection->link);
 	}
 	if (PQstatus(connection->link) != CONNECTION_OK ||
 			PQsetnonblocking(connection->link, 1) != 0) {
-		connection->hopeless = is_hopeless(connection->link);
+		connection->refused = is_refused_for_good(connection->link);
 		return postern__pg_fail(connection, NULL, error);
 	}
 	return POSTERN_OK;
 }
 
-/* What the server says of things that went well is not for anybody. */
+/* Notices of the server are dropped. */
 static void ignore_notice(void *context, const PGresult *result) {
 	(void)context;
 	(void)result;
@@ -437,7 +437,7 @@ void postern__pg_link_reset(struct pg_connection *connection) {
 int postern__pg_connect(struct pg_connection *connection,
 		struct postern_error *error) {
 	connection->lost = false;
-	connection->hopeless = false;
+	connection->refused = false;
 	connection->collided = false;
 	int r = establish(connection, error);
 	if (r != POSTERN_OK) {
@@ -460,7 +460,7 @@ void postern__pg_disconnect(struct pg_connection *connection) {
 	}
 }
 
-int postern__pg_push(struct pg_connection *connection,
+int postern__pg_pipe_flush(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct waiting waiting =
 			wait_begin(connection, connection->store->command_timeout_ms);
@@ -472,18 +472,18 @@ int postern__pg_push(struct pg_connection *connection,
 		if (unsent == 0) {
 			return POSTERN_OK;
 		}
-		enum verdict verdict = wait_socket(&waiting, POLLIN | POLLOUT);
-		if (verdict != READY) {
-			return give_up(&waiting, verdict, error);
+		enum waited waited = wait_socket(&waiting, POLLIN | POLLOUT);
+		if (waited != READY) {
+			return fail_wait(&waiting, waited, error);
 		}
 	}
 }
 
-/* Send what is left and read until there is an answer; else why not. READY
-   then means that the connection broke. */
-static bool is_answered(struct waiting *waiting, enum verdict *why_out) {
+/* Flush, and read until a result is complete. If it returns false, *waited_out
+   is the reason; READY then means that the connection is lost. */
+static bool has_result(struct waiting *waiting, enum waited *waited_out) {
 	PGconn *link = waiting->connection->link;
-	*why_out = READY;
+	*waited_out = READY;
 	for (;;) {
 		int unsent = PQflush(link);
 		if (unsent < 0 || !PQconsumeInput(link)) {
@@ -492,19 +492,19 @@ static bool is_answered(struct waiting *waiting, enum verdict *why_out) {
 		if (unsent == 0 && !PQisBusy(link)) {
 			return true;
 		}
-		*why_out = wait_socket(waiting,
+		*waited_out = wait_socket(waiting,
 				(short)(unsent ? POLLIN | POLLOUT : POLLIN));
-		if (*why_out != READY) {
+		if (*waited_out != READY) {
 			return false;
 		}
 	}
 }
 
-/* There is no answer. */
-static int fail_answer(const struct waiting *waiting, enum verdict why,
+/* No result arrived. */
+static int fail_result(const struct waiting *waiting, enum waited waited,
 		struct postern_error *error) {
-	return why == READY ? postern__pg_fail(waiting->connection, NULL, error)
-						: give_up(waiting, why, error);
+	return waited == READY ? postern__pg_fail(waiting->connection, NULL, error)
+						   : fail_wait(waiting, waited, error);
 }
 
 int postern__pg_await(struct pg_connection *connection, PGresult **out,
@@ -512,11 +512,11 @@ int postern__pg_await(struct pg_connection *connection, PGresult **out,
 	struct waiting waiting =
 			wait_begin(connection, connection->store->command_timeout_ms);
 	PGresult *last = NULL;
-	enum verdict why;
+	enum waited waited;
 	for (;;) {
-		if (!is_answered(&waiting, &why)) {
+		if (!has_result(&waiting, &waited)) {
 			PQclear(last);
-			return fail_answer(&waiting, why, error);
+			return fail_result(&waiting, waited, error);
 		}
 		PGresult *result = PQgetResult(connection->link);
 		if (!result) {
@@ -533,8 +533,8 @@ static bool is_good(ExecStatusType status) {
 	return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
 }
 
-/* Rows of a COPY, which nobody here will send or take: libpq would say so again
-   and again. */
+/* A COPY, for which the store neither sends nor reads rows: libpq would return
+   the same result forever. */
 static bool is_copy(ExecStatusType status) {
 	return status == PGRES_COPY_IN || status == PGRES_COPY_OUT ||
 		   status == PGRES_COPY_BOTH;
@@ -545,10 +545,11 @@ int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
 		struct postern_error *error) {
 	struct waiting waiting = wait_begin(connection, patience_ms);
 	PGresult *kept = NULL;
-	enum verdict why = READY;
+	enum waited waited = READY;
 	size_t done = 0;
-	/* Each statement has an answer and an end; the pipeline ends with them. */
-	while (done <= count && is_answered(&waiting, &why)) {
+	/* Each statement has a result and an end (NULL); a sync ends the pipeline.
+	 */
+	while (done <= count && has_result(&waiting, &waited)) {
 		PGresult *result = PQgetResult(connection->link);
 		ExecStatusType status = PQresultStatus(result);
 		if (result && status == PGRES_PIPELINE_SYNC) {
@@ -573,5 +574,5 @@ int postern__pg_await_pipe(struct pg_connection *connection, size_t count,
 	}
 	PQclear(kept);
 	connection->lost = true;
-	return fail_answer(&waiting, why, error);
+	return fail_result(&waiting, waited, error);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What is enrolled: the names of channels and the ids of handlers, as they are
- * stored. Neither ever changes, so this is not in doubt whatever other
- * processes do; what they have added is read when somebody asks for it.
+ * Enrolled channels and handlers: the names of channels and the ids of handlers
+ * as they are stored. Neither ever changes, so this cache is valid whatever
+ * other processes do; what they have added is loaded when an unknown id is
+ * requested.
  */
 
 #include <stdlib.h>
@@ -12,11 +13,12 @@
 #include "base/fail.h"
 #include "store/postgres/postgres.h"
 
-/* Ids are given out one by one; a database with more has been tampered with. */
+/* Ids are assigned one by one; a database with higher ones has been tampered
+   with. */
 #define ID_MAX 1000000
 
-/* Room for this id; NULL: no memory. */
-static void *reserve(void *items, size_t *count, int64_t id, size_t size) {
+/* Grow the array to hold this id; returns NULL if out of memory. */
+static void *reserve_id(void *items, size_t *count, int64_t id, size_t size) {
 	if ((size_t)id < *count) {
 		return items;
 	}
@@ -30,11 +32,11 @@ static void *reserve(void *items, size_t *count, int64_t id, size_t size) {
 }
 
 static int check_id(int64_t id, struct postern_error *error) {
-	return id > 0 && id <= ID_MAX
-				   ? POSTERN_OK
-				   : postern__fail(error, POSTERN_E_CORRUPT,
-							 "the database has a channel or handler %lld",
-							 (long long)id);
+	return id > 0 && id <= ID_MAX ? POSTERN_OK
+								  : postern__fail(error, POSTERN_E_CORRUPT,
+											"the database has a channel or "
+											"handler with invalid id %lld",
+											(long long)id);
 }
 
 int postern__pg_note_channel(struct pg_store *self, int64_t id,
@@ -44,8 +46,8 @@ int postern__pg_note_channel(struct pg_store *self, int64_t id,
 		return r;
 	}
 	(void)pthread_mutex_lock(&self->mutex);
-	char **channels =
-			reserve(self->channels, &self->channel_count, id, sizeof *channels);
+	char **channels = reserve_id(self->channels, &self->channel_count, id,
+			sizeof *channels);
 	if (channels) {
 		self->channels = channels;
 		if (!channels[id]) {
@@ -66,8 +68,8 @@ int postern__pg_note_handler(struct pg_store *self, int64_t id,
 		return r;
 	}
 	(void)pthread_mutex_lock(&self->mutex);
-	bool *handlers =
-			reserve(self->handlers, &self->handler_count, id, sizeof *handlers);
+	bool *handlers = reserve_id(self->handlers, &self->handler_count, id,
+			sizeof *handlers);
 	if (handlers) {
 		self->handlers = handlers;
 		handlers[id] = true;
@@ -112,7 +114,7 @@ static int load_channels(struct pg_connection *connection,
 	return r;
 }
 
-int postern__pg_load(struct pg_connection *connection,
+int postern__pg_directory_load(struct pg_connection *connection,
 		struct postern_error *error) {
 	int r = load_channels(connection, error);
 	if (r != POSTERN_OK) {
@@ -130,7 +132,7 @@ int postern__pg_load(struct pg_connection *connection,
 	return r;
 }
 
-void postern__pg_forget_all(struct pg_store *self) {
+void postern__pg_directory_finish(struct pg_store *self) {
 	for (size_t i = 0; i < self->channel_count; i++) {
 		free(self->channels[i]);
 	}

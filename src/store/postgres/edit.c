@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What an operator may do by hand: retry, discard, pause, resume.
+ * The operator's edits: retry, discard, pause, resume.
  *
- * Other nodes claim and settle meanwhile. So deliveries are looked for first,
- * without holding anybody up, and then changed if they still are as they were
- * seen, in the same state under the same fence, and nobody else has them in his
- * hands. One that was meant by its number is looked at again then; of many,
- * those are passed over, because their state may not allow it any more.
+ * Other nodes claim and settle meanwhile. So deliveries are selected first,
+ * without locks, and then changed if they are still in the same state under the
+ * same fence, and not locked by another transaction. A delivery that was named
+ * by its number is selected again if it changed; of many, those that changed
+ * are skipped, because their state may not allow the edit any more.
  *
- * A delivery that is opened again must not lose its message to a node that is
- * cleaning up, which takes only messages that nobody has locked, see clean.c.
+ * A delivery that is reopened must not lose its message to a node that is
+ * cleaning up, which removes only messages that no transaction has locked, see
+ * clean.c.
  */
 
 #include <assert.h>
@@ -20,22 +21,22 @@
 #include "store/common.h"
 #include "store/postgres/postgres.h"
 
-/* So often a delivery may change between being seen and being changed. */
-#define LOOKS_MAX 3
+/* How often a delivery may change between being selected and being changed. */
+#define SELECTS_MAX 3
 
-/* Rows of a listing, as they were seen, and what is made of them. */
+/* Rows of a listing, as they were selected, and the result of changing them. */
 struct chosen {
 	const struct pg_query *rows;
 	int first;
 	int count;
 	int64_t now;
-	uint64_t changed; /* out */
+	uint64_t changed; /* result */
 };
 
 /*
- * In each of these $5 is the time, and the answer is how many it changed. Rows
- * that another transaction has are passed over, not waited for: whoever has
- * them may be waiting for one of ours.
+ * In each of these $5 is the time, and the result is how many rows it changed.
+ * Rows that another transaction has locked are skipped, not waited for: that
+ * transaction may be waiting for a row of this one.
  */
 #define CHOSEN                                                          \
 	"unnest($1::bigint[], $2::integer[], $3::bigint[], $4::smallint[])" \
@@ -58,7 +59,7 @@ struct chosen {
 	"(seq, fence, finished_at, duration, handler, failures, starts," \
 	" crashes, state)"
 #define COUNT " SELECT count(*) FROM changed"
-/* The same, and whoever sleeps shall look. */
+/* The same, and wakes sleeping nodes. */
 #define COUNT_AND_WAKE " SELECT count(*), @wake_1(0) FROM changed"
 #define COUNT_DISCARDED                                            \
 	" counted AS (INSERT INTO @handler_tally (handler, discarded)" \
@@ -69,11 +70,11 @@ static const char hasten_pending[] = FREE_PENDING
 		" FROM free f WHERE " IS_FREE " RETURNING d.seq)" COUNT_AND_WAKE;
 
 static const char reopen_ended[] = FREE_ENDED
-		", gone AS (DELETE FROM @ledger d USING free f"
+		", removed AS (DELETE FROM @ledger d USING free f"
 		" WHERE " IS_FREE " RETURNING d.*),"
 		" changed AS (INSERT INTO @open " OPEN_COLUMNS
 		" SELECT seq, fence, NULL, $5, $5, 0, handler, 0, starts, 0, false"
-		" FROM gone RETURNING seq)" COUNT_AND_WAKE;
+		" FROM removed RETURNING seq)" COUNT_AND_WAKE;
 
 static const char discard_pending[] = FREE_PENDING
 		", changed AS (DELETE FROM @open d USING free f"
@@ -87,7 +88,7 @@ static const char discard_poisoned[] = FREE_ENDED
 		" FROM free f WHERE " IS_FREE " AND d.state = 4"
 		" RETURNING d.handler)," COUNT_DISCARDED;
 
-/* The ledger has a row without a handler then. */
+/* A discarded parked message has a row without a handler in the ledger. */
 static const char discard_parked[] =
 		"WITH free AS (SELECT d.seq FROM @parked d JOIN " CHOSEN
 		" ON d.seq = u.seq AND u.state = 6 FOR UPDATE OF d SKIP LOCKED),"
@@ -112,8 +113,8 @@ _Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_POISONED == 4 &&
 		postern__pg_array_end(&query);                                       \
 	} while (0)
 
-static int change(struct pg_connection *connection, struct chosen *chosen,
-		const char *sql, struct postern_error *error) {
+static int change_chosen(struct pg_connection *connection,
+		struct chosen *chosen, const char *sql, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	EACH_CHOSEN(PG_INT8, postern__pg_int8(&query, value), PG_ROW_SEQ);
@@ -130,7 +131,7 @@ static int change(struct pg_connection *connection, struct chosen *chosen,
 	return r;
 }
 
-/* So that they stay until the commit. */
+/* Keeps the messages until the commit. */
 static int lock_messages(struct pg_connection *connection,
 		const struct chosen *chosen, struct postern_error *error) {
 	struct pg_query query;
@@ -156,7 +157,7 @@ static int change_all(struct pg_connection *connection,
 		r = lock_messages(connection, chosen, error);
 	}
 	for (; r == POSTERN_OK && *sql; sql++) {
-		r = change(connection, chosen, *sql, error);
+		r = change_chosen(connection, chosen, *sql, error);
 	}
 	return r;
 }
@@ -167,7 +168,7 @@ static int fail_busy(const struct postern_edit *edit,
 			"message %lld is being handled right now", (long long)edit->seq);
 }
 
-static int check(const struct postern_edit *edit, int64_t handler,
+static int check_editable(const struct postern_edit *edit, int64_t handler,
 		enum postern_state state, struct postern_error *error) {
 	bool retry = edit->kind == POSTERN_EDIT_RETRY;
 	long long seq = (long long)edit->seq;
@@ -188,15 +189,15 @@ static int check(const struct postern_edit *edit, int64_t handler,
 
 static int check_row(const struct postern_edit *edit,
 		const struct pg_query *query, int row, struct postern_error *error) {
-	return check(edit, postern__pg_get(query, row, PG_ROW_HANDLER),
+	return check_editable(edit, postern__pg_get(query, row, PG_ROW_HANDLER),
 			(enum postern_state)postern__pg_get(query, row, PG_ROW_STATE),
 			error);
 }
 
-/* The delivery that is meant, -1 if there is none. A handler has two of a
-   message if both it and its alias had one before they were one; then the one
-   that can be edited is meant. */
-static int choose(const struct postern_edit *edit,
+/* Returns the row of the delivery to edit, -1 if there is none. A handler has
+   two deliveries of a message if both it and its alias had one before they
+   became one handler; then the one that can be edited is returned. */
+static int choose_delivery(const struct postern_edit *edit,
 		const struct pg_query *query) {
 	int chosen = -1;
 	for (int row = 0; row < postern__pg_rows(query); row++) {
@@ -211,18 +212,18 @@ static int choose(const struct postern_edit *edit,
 	return chosen;
 }
 
-/* What is discarded stays so: asking again is fine and changes nothing. */
+/* Discarding a discarded delivery succeeds and changes nothing. */
 static bool is_needed(const struct postern_edit *edit,
 		const struct pg_query *query, int row) {
 	return edit->kind == POSTERN_EDIT_RETRY ||
 		   postern__pg_get(query, row, PG_ROW_STATE) != POSTERN_STATE_DISCARDED;
 }
 
-/* *again_out: it is not any more what it was when it was looked at. */
-static int edit_seen(struct pg_connection *connection,
+/* *again_out: the delivery changed after it was selected. */
+static int edit_selected(struct pg_connection *connection,
 		struct postern_edit *edit, const struct pg_query *query, int64_t now,
 		bool *again_out, struct postern_error *error) {
-	int row = choose(edit, query);
+	int row = choose_delivery(edit, query);
 	if (row < 0) {
 		return postern__fail(error, POSTERN_E_NOTFOUND,
 				"message %lld has no delivery to '%s'", (long long)edit->seq,
@@ -250,7 +251,7 @@ static int edit_seen(struct pg_connection *connection,
 static int edit_once(struct pg_connection *connection,
 		struct postern_edit *edit, int64_t now, bool *again_out,
 		struct postern_error *error) {
-	/* No message has number 0, which as a filter would mean any. */
+	/* No message has number 0, which in a filter means any. */
 	struct postern_filter filter = {
 		.seq = edit->seq != 0 ? edit->seq : -1,
 		.handler = edit->handler[0] != '\0' ? edit->handler : NULL,
@@ -260,7 +261,7 @@ static int edit_once(struct pg_connection *connection,
 	struct pg_query query;
 	int r = postern__pg_listing_run(&query, connection, &listing, error);
 	if (r == POSTERN_OK) {
-		r = edit_seen(connection, edit, &query, now, again_out, error);
+		r = edit_selected(connection, edit, &query, now, again_out, error);
 	}
 	postern__pg_end(&query);
 	return r;
@@ -268,7 +269,7 @@ static int edit_once(struct pg_connection *connection,
 
 static int edit_single(struct pg_connection *connection,
 		struct postern_edit *edit, int64_t now, struct postern_error *error) {
-	for (int i = 0; i < LOOKS_MAX; i++) {
+	for (int i = 0; i < SELECTS_MAX; i++) {
 		bool again = false;
 		int r = edit_once(connection, edit, now, &again, error);
 		if (r != POSTERN_OK || !again) {
@@ -288,7 +289,7 @@ static int edit_many(struct pg_connection *connection,
 				  POSTERN__STATE_BIT(POSTERN_STATE_POISONED) |
 				  POSTERN__STATE_BIT(retry ? POSTERN_STATE_DISCARDED
 										   : POSTERN_STATE_PARKED),
-		/* A parked message that was discarded has nobody to retry it. */
+		/* A parked message that was discarded has no handler to retry it. */
 		.handled = retry,
 		.max = edit->filter->limit,
 	};
@@ -346,7 +347,7 @@ static int find_handler(struct pg_connection *connection,
 											  "no handler '%s'", edit->handler);
 }
 
-/* All nodes are notified: they keep a copy of what is paused. */
+/* Notifies all nodes: they cache which handlers are paused. */
 static int pause_handler(struct pg_connection *connection, int64_t id,
 		struct postern_edit *edit, struct postern_error *error) {
 	struct pg_query query;
@@ -378,7 +379,7 @@ static int edit_handler(struct pg_connection *connection, void *context,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	/* Whom the key names is not to change meanwhile, see enrol.c. */
+	/* Keeps the key's handler from changing meanwhile, see enrol.c. */
 	r = postern__pg_exec(connection,
 			"LOCK TABLE @handler IN ROW EXCLUSIVE MODE", error);
 	if (r == POSTERN_OK) {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Enrolment: stored ids for channels and handlers, and the node with the
- * handlers it registers. One process at a time, in one transaction; done twice
- * it comes to the same.
+ * Enrolment: ids for channels and handlers, and the node with the handlers it
+ * registers. One process at a time, in one transaction, which is idempotent.
  */
 
 #include <unistd.h>
@@ -20,7 +19,7 @@ static int enrol_channel(struct pg_connection *connection,
 	postern__pg_query(&query, connection);
 	postern__pg_text(&query, channel->name);
 	postern__pg_int8(&query, (int64_t)channel->max_size);
-	/* The last to enrol says how large a message may be. */
+	/* The last node to enrol sets the size limit of messages. */
 	int r = postern__pg_run(&query,
 			"WITH made AS (INSERT INTO @channel (name, max_size) SELECT $1, $2"
 			" WHERE NOT EXISTS (SELECT 1 FROM @channel WHERE name = $1)"
@@ -76,7 +75,7 @@ static int read_handler(struct pg_connection *connection,
 	return r;
 }
 
-/* Fill in what the caller wants to know, now that all owners are final. */
+/* Fill in the ids, now that all owners are final. */
 static int read_handlers(struct pg_connection *connection,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -112,7 +111,7 @@ static int enrol_node(struct pg_connection *connection,
 	int r = postern__pg_run(&query,
 			"SELECT @enrol_node_1($1, $2, $3, $4, $5, $6, $7)", error);
 	if (r == POSTERN_OK && postern__pg_is_null(&query, 0, 0)) {
-		r = postern__fail(error, POSTERN_E_STALE, "the node is gone");
+		r = postern__fail(error, POSTERN_E_STALE, "the node has expired");
 	}
 	if (r == POSTERN_OK) {
 		postern__pg_saw_renewal(connection->store, enrolment->node,
@@ -122,8 +121,8 @@ static int enrol_node(struct pg_connection *connection,
 	return r;
 }
 
-/* Which channels have a node is what tells staged messages that are accepted
-   soon from those that are not. */
+/* Channels that a node serves: their staged messages are accepted soon, those
+   of other channels are not. */
 static int enrol_node_channels(struct pg_connection *connection,
 		const struct postern_enrolment *enrolment,
 		struct postern_error *error) {
@@ -136,7 +135,7 @@ static int enrol_node_channels(struct pg_connection *connection,
 	}
 	postern__pg_array_end(&query);
 	int r = postern__pg_run(&query,
-			"WITH gone AS (DELETE FROM @node_channel WHERE node = $1"
+			"WITH removed AS (DELETE FROM @node_channel WHERE node = $1"
 			" AND channel <> ALL ($2))"
 			" INSERT INTO @node_channel (node, channel)"
 			" SELECT $1, unnest($2) ON CONFLICT DO NOTHING",
@@ -165,8 +164,8 @@ static int enrol_all(struct pg_connection *connection,
 						   : r;
 }
 
-static int enrol(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int enrol_in_transaction(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	(void)again;
 	int r = postern__pg_begin(connection, error);
 	if (r == POSTERN_OK) {
@@ -182,5 +181,5 @@ int postern__pg_enrol(struct postern_store *store,
 	(void)pthread_mutex_lock(&self->mutex);
 	self->node_lease_ms = enrolment->node_lease_ms;
 	(void)pthread_mutex_unlock(&self->mutex);
-	return postern__pg_do(self, enrol, enrolment, error);
+	return postern__pg_do(self, enrol_in_transaction, enrolment, error);
 }

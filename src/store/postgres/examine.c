@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Whether the server keeps the promise that is given in its name, whether its
- * user may do what a node does, and lending a connection to somebody who wants
- * to know more.
+ * Checks whether the server is durable enough for a store and whether its user
+ * has the privileges of a node, and lends a connection to an examiner that
+ * wants to check more.
  */
 
 #include <stdio.h>
@@ -12,12 +12,12 @@
 #include "base/fail.h"
 #include "store/postgres/postgres.h"
 
-/* It can look at a range of pages, see clean.c. */
+/* The first version that can scan a range of pages, see clean.c. */
 #define SERVER_VERSION_MIN 140000
-/* As long as PostgreSQL keeps a name. */
+/* PostgreSQL truncates longer names. */
 #define NAME_LEN_MAX 63
 
-static void tell(struct pg_store *self, const char *text) {
+static void report_warning(struct pg_store *self, const char *text) {
 	if (self->remark) {
 		self->remark(self->remark_context, text);
 	}
@@ -31,7 +31,7 @@ static bool is_first_warning(struct pg_store *self) {
 	return first;
 }
 
-/* What the server says of itself, in this order. */
+/* The columns of the server's settings. */
 enum {
 	VERSION,
 	ENCODING,
@@ -45,61 +45,62 @@ enum {
 	SESSION_START
 };
 
-static int judge(struct pg_store *self, const struct pg_query *said,
+static int validate_server(struct pg_store *self, const struct pg_query *row,
 		struct postern_error *error) {
-	if (postern__pg_get(said, 0, VERSION) < SERVER_VERSION_MIN) {
+	if (postern__pg_get(row, 0, VERSION) < SERVER_VERSION_MIN) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"PostgreSQL at %s is older than 14", self->place);
 	}
-	if (!postern__pg_get(said, 0, ENCODING)) {
+	if (!postern__pg_get(row, 0, ENCODING)) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"the database at %s does not keep text as UTF-8: create one "
+				"the encoding of the database at %s is not UTF-8: create one "
 				"with createdb -E UTF8 -T template0",
 				self->place);
 	}
 	if (self->read_only) {
 		return POSTERN_OK;
 	}
-	if (postern__pg_get(said, 0, STANDBY) ||
-			postern__pg_get(said, 0, READ_ONLY)) {
+	if (postern__pg_get(row, 0, STANDBY) ||
+			postern__pg_get(row, 0, READ_ONLY)) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"PostgreSQL at %s is read-only, perhaps a standby: name the "
 				"primary",
 				self->place);
 	}
-	if (!postern__pg_get(said, 0, ISOLATION)) {
-		/* What is done in one statement has no BEGIN that could say it, and
-		   would not see what it has waited for. */
+	if (!postern__pg_get(row, 0, ISOLATION)) {
+		/* An operation in one statement has no BEGIN that could set the level;
+		   at another level it would not see rows that it has waited for. */
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"default_transaction_isolation at %s is not 'read committed': "
 				"ALTER ROLE … SET default_transaction_isolation = 'read "
 				"committed'",
 				self->place);
 	}
-	if (!postern__pg_get(said, 0, SYNCHRONOUS)) {
+	if (!postern__pg_get(row, 0, SYNCHRONOUS)) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"synchronous_commit is off at %s, so what was acknowledged "
+				"synchronous_commit is off at %s, so accepted messages "
 				"may be lost: ALTER ROLE … SET synchronous_commit = on",
 				self->place);
 	}
-	if ((!postern__pg_get(said, 0, FSYNC) ||
-				!postern__pg_get(said, 0, PAGES)) &&
+	if ((!postern__pg_get(row, 0, FSYNC) || !postern__pg_get(row, 0, PAGES)) &&
 			is_first_warning(self)) {
-		tell(self, "the PostgreSQL server has fsync or full_page_writes off: a "
-				   "power failure may lose or damage what was acknowledged");
+		report_warning(self,
+				"the PostgreSQL server has fsync or full_page_writes off: a "
+				"power failure may lose or corrupt accepted messages");
 	}
 	return POSTERN_OK;
 }
 
-/* A pooler has told us another number than that of the session. */
-static void note_session(struct pg_connection *connection,
-		const struct pg_query *said) {
-	bool own = postern__pg_get(said, 0, PID) == PQbackendPID(connection->link);
+/* The session is known only if the server reports the same backend pid as on
+   connecting; a pooler reports one of its own. */
+static void note_session_start(struct pg_connection *connection,
+		const struct pg_query *row) {
+	bool own = postern__pg_get(row, 0, PID) == PQbackendPID(connection->link);
 	connection->session_start =
-			own ? postern__pg_get(said, 0, SESSION_START) : 0;
+			own ? postern__pg_get(row, 0, SESSION_START) : 0;
 }
 
-int postern__pg_judge(struct pg_connection *connection,
+int postern__pg_check_server(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
@@ -115,15 +116,15 @@ int postern__pg_judge(struct pg_connection *connection,
 			" FROM pg_stat_get_activity(pg_backend_pid()))",
 			error);
 	if (r == POSTERN_OK) {
-		note_session(connection, &query);
-		r = judge(connection->store, &query, error);
+		note_session_start(connection, &query);
+		r = validate_server(connection->store, &query, error);
 	}
 	postern__pg_end(&query);
 	return r;
 }
 
-/* One row for each kind of thing of which some lack a right: all that lack it
-   and all rights that are lacking, so that one GRANT is enough. */
+/* Returns one row for each kind of object on which a privilege is missing, with
+   all objects and all missing privileges, so that one GRANT is enough. */
 static const char rights_sql[] =
 		"WITH own AS (SELECT n.oid, n.nspname FROM pg_class c"
 		" JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -151,7 +152,7 @@ static const char rights_sql[] =
 		" missing, kind, nspname, current_user)"
 		" FROM kinds, own ORDER BY kind DESC";
 
-int postern__pg_rights(struct pg_connection *connection, void *context,
+int postern__pg_check_rights(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct postern__store_examiner *examiner = context;
 	(void)again;
@@ -167,14 +168,17 @@ int postern__pg_rights(struct pg_connection *connection, void *context,
 	return r;
 }
 
-/* Whoever is to make the schema, or what is in one that is empty. */
+/* Returns a row if the user may not create the schema, or the objects in an
+   empty one. */
 static const char may_create_sql[] =
 		"SELECT CASE WHEN n.oid IS NULL THEN format('%L may not create the"
-		" schema %I: GRANT CREATE ON DATABASE %I TO %I, or let somebody run"
-		" ''postern migrate'' who may', current_user, $1, current_database(),"
+		" schema %I: GRANT CREATE ON DATABASE %I TO %I, or run"
+		" ''postern migrate'' as a user who may', current_user, $1, "
+		"current_database(),"
 		" current_user) ELSE format('%L may not create anything in the schema"
-		" %I: GRANT CREATE ON SCHEMA %I TO %I, or let its owner run"
-		" ''postern migrate''', current_user, $1, $1, current_user) END"
+		" %I: GRANT CREATE ON SCHEMA %I TO %I, or run"
+		" ''postern migrate'' as its owner', current_user, $1, $1, "
+		"current_user) END"
 		" FROM (SELECT 1) AS one LEFT JOIN pg_namespace n ON n.nspname = $1"
 		" WHERE NOT EXISTS (SELECT 1 FROM pg_class c"
 		" WHERE c.relnamespace = n.oid AND" PG_IS_META ")"
@@ -182,9 +186,9 @@ static const char may_create_sql[] =
 		" THEN has_database_privilege(current_database(), 'CREATE')"
 		" ELSE has_schema_privilege(n.oid, 'CREATE') END";
 
-/* What the script $2 would make in the schema $1, and is there: by name, and
-   functions by the types of their parameters too. Asked of the catalogue, for
-   nobody need have a right on it. */
+/* Returns the objects that the script $2 would create in the schema $1 and that
+   exist: by name, functions also by the types of their parameters. It reads the
+   catalogue, because that needs no privilege. */
 static const char names_sql[] =
 		"WITH made (name, parameters) AS ("
 		"SELECT m[1], NULL FROM regexp_matches($2, '^CREATE (?:UNLOGGED )?"
@@ -226,9 +230,9 @@ int postern__pg_check_names(struct pg_connection *connection,
 		size_t names_len; /* a text ends with a zero byte */
 		const char *names = postern__pg_get_bytes(&query, 0, 0, &names_len);
 		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"the schema \"%s\" at %s is somebody else's and has names in "
-				"it that a store would have, too: %s; let the store have a "
-				"schema of its own",
+				"the schema \"%s\" at %s belongs to something else and has "
+				"objects with names that a store uses: %s; set another "
+				"'schema' for the store",
 				name, self->place, names);
 	}
 	postern__pg_end(&query);
@@ -264,26 +268,27 @@ int postern__pg_may_create(struct pg_connection *connection, void *context,
 	return r;
 }
 
-/* As handlers find names. If it is not there, nothing of ours is found either;
-   whoever has no right to call it is told of that by others. */
+/* Sets the search path as handlers have it. If the function does not exist, the
+   store's tables cannot be found either; a missing privilege to call it is
+   reported by postern__pg_check_rights(). */
 static const char look_away_sql[] =
 		"DO $$ BEGIN"
 		" IF substr('@', 2, length('@') - 3) = ANY (current_schemas(false))"
 		" THEN IF has_function_privilege(to_regprocedure('@look_away_1()'),"
 		" 'EXECUTE') THEN PERFORM @look_away_1(); END IF; END IF; END $$";
 
-int postern__pg_lend(struct pg_connection *connection, void *context,
+int postern__pg_lend_connection(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct postern__store_examiner *examiner = context;
 	const struct pg_store *self = connection->store;
 	char sql[128];
 	(void)again;
-	/* Whoever has a table for himself need not hold up a look at it. */
+	/* An examiner must not wait long for a table that somebody has locked. */
 	(void)snprintf(sql, sizeof sql,
 			"SET LOCAL lock_timeout = %lld; SET LOCAL statement_timeout = %lld",
 			(long long)self->lock_timeout_ms,
 			(long long)self->command_timeout_ms);
-	int r = postern__pg_begin_look(connection, error);
+	int r = postern__pg_begin_read(connection, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Deliveries that match a filter: newest message first, the handlers of one
- * message by stored id.
+ * Deliveries that match a filter: newest message first, the deliveries of one
+ * message by handler id.
  *
- * Deliveries live in three tables: open ones, ended ones, parked messages.
- * Each is walked in the order of its primary key and no further than the page
- * needs, then the three are put together; all in one statement, so that a
- * delivery that moves from one table to another is seen in one of them. The
- * rest of what a row says is looked up for the rows of the page only. So a page
- * costs what is on it, not what is in the store, unless a filter leaves little
- * of much.
+ * Deliveries are in three tables: open ones, ended ones, parked messages. Each
+ * is scanned in the order of its primary key and no further than the page
+ * needs, then the three are merged; all in one statement, so that a delivery
+ * that moves from one table to another is seen in exactly one of them. The
+ * other columns of a row are read for the rows of the page only. So a page
+ * costs what is on it, not what is in the store, unless a filter matches few of
+ * many deliveries.
  */
 
 #include <string.h>
@@ -22,7 +22,7 @@
 #include "store/postgres/postgres.h"
 
 #define SQL_LEN_MAX 16384
-/* More than any pattern that is let in. */
+/* Longer than any valid pattern. */
 #define PATTERN_LEN_MAX 8192
 
 enum { PART_OPEN, PART_LEDGER, PART_PARKED, PART_COUNT };
@@ -56,7 +56,7 @@ _Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_LEASED == 2 &&
 					   POSTERN_STATE_PARKED == 6,
 		"these numbers are in the SQL above");
 
-/* With the newest text that is kept, of an attempt that had one. */
+/* With the newest error that is kept of an attempt. */
 #define PAGE_BEGIN                                                     \
 	"SELECT d.seq, d.handler, d.state, d.fence, d.failures, d.starts," \
 	" d.crashes, d.next_at, d.leased_at, d.finished_at,"               \
@@ -86,8 +86,8 @@ static void add_states(struct postern__buf *sql, int part, unsigned states) {
 }
 
 /*
- * What is asked of the message. It is looked up for each delivery on the way:
- * joined, all messages might be read and sorted for the sake of a page.
+ * The conditions on the message. The message is read for each delivery during
+ * the scan: with a join, all messages might be read and sorted for one page.
  * The numbers of parameters are those of add_parameters().
  */
 static void add_message_filter(struct postern__buf *sql,
@@ -162,7 +162,7 @@ static void add_part(struct postern__buf *sql, int part, unsigned states,
 	postern__buf_append_text(sql, " LIMIT $12)");
 }
 
-/* Returns how many parts there are. */
+/* Returns the number of parts. */
 static int add_parts(struct postern__buf *sql,
 		const struct pg_listing *listing) {
 	unsigned states =
@@ -178,8 +178,8 @@ static int add_parts(struct postern__buf *sql,
 	return count;
 }
 
-/* Stars as LIKE has them. */
-static void translate(const char *pattern, struct postern__buf *out) {
+/* Translates stars to a LIKE pattern. */
+static void translate_pattern(const char *pattern, struct postern__buf *out) {
 	for (; *pattern; pattern++) {
 		if (strchr("%_\\", *pattern)) {
 			postern__buf_append_char(out, '\\');
@@ -196,14 +196,14 @@ static int add_pattern(struct pg_query *query, const char *pattern,
 	}
 	struct postern__buf text;
 	postern__buf_init(&text, PATTERN_LEN_MAX);
-	translate(pattern, &text);
+	translate_pattern(pattern, &text);
 	int r = postern__buf_check(&text, "the pattern", error);
 	postern__pg_text(query, postern__buf_text(&text));
 	postern__buf_finish(&text);
 	return r;
 }
 
-/* All of them, whether the text has them or not. */
+/* Adds all parameters, whether the text uses them or not. */
 static int add_parameters(struct pg_query *query,
 		const struct pg_listing *listing, struct postern_error *error) {
 	const struct postern_filter *filter = listing->query->filter;
@@ -292,7 +292,7 @@ bool postern__pg_listing_read(const struct pg_query *query, int row,
 					texts[i].text)) {
 			return false;
 		}
-		/* Parked, or the message is gone. */
+		/* The message is parked, or was removed. */
 		if (!*texts[i].text && !texts[i].optional) {
 			*texts[i].text = "";
 		}
@@ -332,14 +332,14 @@ static int read_page(const struct pg_query *query, struct work *work,
 	return POSTERN_OK;
 }
 
-static int list(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int list_page(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	struct work *work = context;
 	(void)again;
 	struct pg_listing listing = {
 		.query = work->query,
 		.states = ~0u,
-		/* One more, to know whether there are more. */
+		/* One more, to detect whether there are more. */
 		.max = (int64_t)work->query->filter->limit + 1,
 	};
 	struct pg_query query;
@@ -355,7 +355,8 @@ int postern__pg_list(struct postern_store *store,
 		const struct postern_query *query, struct postern_memory *memory,
 		struct postern_page *out, struct postern_error *error) {
 	struct work work = { .query = query, .memory = memory };
-	int r = postern__pg_do(postern__pg_from_base(store), list, &work, error);
+	int r = postern__pg_do(postern__pg_from_base(store), list_page, &work,
+			error);
 	if (r == POSTERN_OK) {
 		*out = work.page;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Looking at one message, all of it in one state of the database, and for
- * messages by their id.
+ * Reading one message with its deliveries in one snapshot of the database, and
+ * finding messages by id.
  */
 
 #include "base/fail.h"
@@ -96,8 +96,8 @@ static bool copy_attempts(const struct pg_query *query,
 	return ok;
 }
 
-/* Give each delivery its own: both are in the order of handlers. */
-static void share_out(const struct pg_query *query,
+/* Assign each delivery its attempts: both are in the order of handlers. */
+static void assign_attempts(const struct pg_query *query,
 		const struct postern_attempt *attempts,
 		const struct pg_query *deliveries,
 		struct postern_delivery_detail *details) {
@@ -133,7 +133,7 @@ static int read_attempts(struct pg_connection *connection,
 				(size_t)postern__pg_rows(&query) *
 						sizeof(struct postern_attempt));
 		if (attempts && copy_attempts(&query, work->memory, attempts)) {
-			share_out(&query, attempts, deliveries, details);
+			assign_attempts(&query, attempts, deliveries, details);
 		} else {
 			r = postern__pg_no_memory(error);
 		}
@@ -185,12 +185,12 @@ static int read_deliveries(struct pg_connection *connection,
 	return r;
 }
 
-static int look(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int read_detail(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	struct detail_work *work = context;
 	(void)again;
 	work->detail = (struct postern_detail){ .seq = work->seq };
-	int r = postern__pg_begin_look(connection, error);
+	int r = postern__pg_begin_read(connection, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -208,7 +208,8 @@ int postern__pg_get_detail(struct postern_store *store, int64_t seq,
 		struct postern_memory *memory, struct postern_detail *out,
 		struct postern_error *error) {
 	struct detail_work work = { .seq = seq, .memory = memory };
-	int r = postern__pg_do(postern__pg_from_base(store), look, &work, error);
+	int r = postern__pg_do(postern__pg_from_base(store), read_detail, &work,
+			error);
 	if (r == POSTERN_OK) {
 		*out = work.detail;
 	}
@@ -224,8 +225,8 @@ struct find_work {
 	size_t count;
 };
 
-static int find(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int find_seqs(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	struct find_work *work = context;
 	(void)again;
 	struct pg_query query;
@@ -266,7 +267,8 @@ int postern__pg_find(struct postern_store *store, const char *id,
 	int r = POSTERN_OK;
 	if (postern__pg_is_text(id) && postern__pg_is_text(source) &&
 			postern__pg_is_text(channel)) {
-		r = postern__pg_do(postern__pg_from_base(store), find, &work, error);
+		r = postern__pg_do(postern__pg_from_base(store), find_seqs, &work,
+				error);
 	}
 	if (r == POSTERN_OK) {
 		*count_out = work.count;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Messages: their identity, their numbers, and the way out of the table.
+ * Messages: their identity, their numbers, and reading them from the table.
  *
  * The identity is a keyed hash, as three words: the first is of the id alone,
  * so that all messages with one id are neighbours in the index.
  *
- * Numbers are taken in blocks, so that a process knows the numbers of what it
- * writes before it writes it, and finds its own again after a connection was
- * lost. A block is kept for a moment only: numbers say roughly what came
- * first.
+ * Numbers are allocated in blocks, so that a process knows the numbers of its
+ * messages before it writes them, and finds them again after the connection was
+ * lost. A block is used for a short time only: numbers are roughly in the order
+ * of time.
  */
 
 #include <endian.h>
@@ -21,7 +21,7 @@
 #include "base/memory.h"
 #include "store/postgres/postgres.h"
 
-/* As the schema has it. */
+/* The increment of message_seq in the schema. */
 #define SEQ_BLOCK 1000
 #define SEQ_BLOCK_MS 1000
 
@@ -31,7 +31,7 @@ int64_t postern__pg_identity_id(const struct pg_store *self, const char *id) {
 
 void postern__pg_identity(const struct pg_store *self, int64_t channel,
 		const char *source, const char *id, struct pg_identity *out) {
-	/* The scope is there for handlers with an identity rule of their own;
+	/* The scope is reserved for handlers with an identity rule of their own;
 	   none has one yet. */
 	const uint64_t place[] = { htole64((uint64_t)channel), 0 };
 	uint8_t rest[POSTERN__SIPHASH_128_LEN];
@@ -49,27 +49,29 @@ void postern__pg_identity(const struct pg_store *self, int64_t channel,
 	}
 }
 
-/* How old a block is; in a test, so that one story has one set of numbers. */
+/* The age of a block; by the test's clock, so that a test always gets the same
+   numbers. */
 static int64_t block_now_ms(const struct pg_store *self) {
 	const struct postern_clock *clock =
 			self->test_clock ? self->test_clock : self->clock;
 	return clock->monotonic_ms(clock->context);
 }
 
-/* As many as are at hand and wanted; returns how many. */
-static size_t take_at_hand(struct pg_store *self, size_t count, int64_t *out) {
+/* Allocates up to `count` numbers from the current block; returns how many. */
+static size_t allocate_from_block(struct pg_store *self, size_t count,
+		int64_t *out) {
 	int64_t now = block_now_ms(self);
-	size_t taken = 0;
+	size_t allocated = 0;
 	(void)pthread_mutex_lock(&self->mutex);
-	while (taken < count && now < self->seq_until_ms &&
+	while (allocated < count && now < self->seq_until_ms &&
 			self->next_seq < self->seq_end) {
-		out[taken++] = self->next_seq++;
+		out[allocated++] = self->next_seq++;
 	}
 	(void)pthread_mutex_unlock(&self->mutex);
-	return taken;
+	return allocated;
 }
 
-static int take_block(struct pg_connection *connection,
+static int allocate_block(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_store *self = connection->store;
 	struct pg_query query;
@@ -79,7 +81,7 @@ static int take_block(struct pg_connection *connection,
 		int64_t first = postern__pg_get(&query, 0, 0);
 		int64_t now = block_now_ms(self);
 		(void)pthread_mutex_lock(&self->mutex);
-		/* Another thread may have taken a later one meanwhile. */
+		/* Another thread may have allocated a later block meanwhile. */
 		if (first > self->next_seq) {
 			self->next_seq = first;
 			self->seq_end = first + SEQ_BLOCK;
@@ -91,13 +93,14 @@ static int take_block(struct pg_connection *connection,
 	return r;
 }
 
-int postern__pg_take_seqs(struct pg_connection *connection, size_t count,
+int postern__pg_allocate_seqs(struct pg_connection *connection, size_t count,
 		int64_t *out, struct postern_error *error) {
 	int r = POSTERN_OK;
-	size_t taken = take_at_hand(connection->store, count, out);
-	while (r == POSTERN_OK && taken < count) {
-		r = take_block(connection, error);
-		taken += take_at_hand(connection->store, count - taken, out + taken);
+	size_t allocated = allocate_from_block(connection->store, count, out);
+	while (r == POSTERN_OK && allocated < count) {
+		r = allocate_block(connection, error);
+		allocated += allocate_from_block(connection->store, count - allocated,
+				out + allocated);
 	}
 	return r;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Who is there, for people to see: nodes, and the locks they have. All of it
- * is judged by the clock of the database, which is told with it.
+ * Nodes and the locks they hold, for people to see. All times are by the clock
+ * of the database, which is returned with them.
  */
 
 #include "store/postgres/postgres.h"
 
-/* How much of a term lies behind the clock, if that went back. */
+/* How far a renewal lies ahead of the clock, if that went back. */
 #define SKEW "greatest(renewed_at - (SELECT t FROM now), 0)"
 #define NOW "WITH now AS (SELECT coalesce($1, @now_ms()) AS t)"
 

@@ -17,8 +17,8 @@
 #include "store/postgres/postgres.h"
 #include "store/store.h"
 
-/* A batch does not wait longer than this for a row that another transaction
-   has: what is blocked is then tried apart from the rest. */
+/* The longest wait of a batch for a row that another transaction has locked:
+   after it, the blocked items are tried apart from the rest. */
 #define LOCK_TIMEOUT_MS 2000
 
 static const struct postern_store_ops pg_ops;
@@ -63,7 +63,7 @@ int postern__pg_lost_lock(const struct postern_lock *lock,
 			lock->name);
 }
 
-static int set_clock_right(struct pg_connection *connection, void *context,
+static int repair_clock(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	(void)context;
 	(void)again;
@@ -73,22 +73,23 @@ static int set_clock_right(struct pg_connection *connection, void *context,
 static void pg_destroy(struct postern_store *store) {
 	struct pg_store *self = postern__pg_from_base(store);
 	postern__pg_disconnect(&self->listener);
-	if (self->bell >= 0) {
-		(void)close(self->bell);
+	if (self->stop_fd >= 0) {
+		(void)close(self->stop_fd);
 	}
 	postern__pg_pool_finish(self);
-	postern__pg_forget_all(self);
-	for (size_t i = 0; i < PG_DOUBT_NODE_MAX; i++) {
-		free(self->doubts[i].items);
+	postern__pg_directory_finish(self);
+	for (size_t i = 0; i < PG_UNCERTAIN_NODE_MAX; i++) {
+		free(self->uncertain[i].items);
 	}
 	free(self->sightings.items);
 	postern__pg_parse_finish(self);
 	free(self);
 }
 
-/* A store that has not asked for anything yet. */
-static int make(const char *rest, const struct postern_store_options *options,
-		struct pg_store **out, struct postern_error *error) {
+/* Creates a store without connecting. */
+static int create_unconnected(const char *rest,
+		const struct postern_store_options *options, struct pg_store **out,
+		struct postern_error *error) {
 	struct pg_store *self = calloc(1, sizeof *self);
 	if (!self) {
 		return postern__pg_no_memory(error);
@@ -110,10 +111,10 @@ static int make(const char *rest, const struct postern_store_options *options,
 	self->remark_context = options->remark_context;
 	postern__pg_pool_init(self);
 	self->listener.store = self;
-	self->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	self->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
-	int r = self->bell < 0 ? postern__pg_no_memory(error)
-						   : postern__pg_parse(self, rest, options, error);
+	int r = self->stop_fd < 0 ? postern__pg_no_memory(error)
+							  : postern__pg_parse(self, rest, options, error);
 	if (r != POSTERN_OK) {
 		pg_destroy(&self->base);
 		return r;
@@ -126,14 +127,14 @@ static int pg_open(const char *rest,
 		const struct postern_store_options *options, struct postern_store **out,
 		struct postern_error *error) {
 	struct pg_store *self = NULL;
-	int r = make(rest, options, &self, error);
+	int r = create_unconnected(rest, options, &self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	r = postern__pg_migrate(self, options->must_exist || self->read_only,
 			error);
 	if (r == POSTERN_OK && !self->read_only) {
-		r = postern__pg_do(self, set_clock_right, NULL, error);
+		r = postern__pg_do(self, repair_clock, NULL, error);
 	}
 	if (r != POSTERN_OK) {
 		pg_destroy(&self->base);
@@ -143,17 +144,18 @@ static int pg_open(const char *rest,
 	return POSTERN_OK;
 }
 
-/* Without a listen_url it may be the way of the place, and is no mistake. */
+/* Without a listen_url a failure is not an error: the pooler may be intended.
+ */
 static void examine_listening(struct pg_store *self,
 		const struct postern__store_examiner *examiner) {
 	struct postern_error error;
 	char text[POSTERN_ERROR_TEXT_MAX + 16];
-	bool meant = self->listen_conninfo;
+	bool configured = self->listen_conninfo;
 	int r = postern__pg_try_listen(self, &error);
 	if (r != POSTERN_OK) {
-		(void)snprintf(text, sizeof text, "%s%s", meant ? "listen_url: " : "",
-				error.text);
-		examiner->find(examiner->context, meant ? r : POSTERN_OK, text);
+		(void)snprintf(text, sizeof text, "%s%s",
+				configured ? "listen_url: " : "", error.text);
+		examiner->find(examiner->context, configured ? r : POSTERN_OK, text);
 	}
 }
 
@@ -162,14 +164,14 @@ int postern__pg_examine(const char *rest,
 		const struct postern__store_examiner *examiner,
 		struct postern_error *error) {
 	struct pg_store *self = NULL;
-	int r = make(rest, options, &self, error);
+	int r = create_unconnected(rest, options, &self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	struct postern__store_examiner by = *examiner;
-	r = postern__pg_do_once(self, postern__pg_lend, &by, error);
+	r = postern__pg_do_once(self, postern__pg_lend_connection, &by, error);
 	if (r == POSTERN_OK) {
-		r = postern__pg_do(self, postern__pg_rights, &by, error);
+		r = postern__pg_do(self, postern__pg_check_rights, &by, error);
 	}
 	if (r == POSTERN_OK) {
 		r = postern__pg_do(self, postern__pg_may_create, &by, error);

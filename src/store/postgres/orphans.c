@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Deliveries of handlers that nobody registers.
+ * Deliveries of orphaned handlers, which no running node has configured.
  */
 
 #include "base/fail.h"
@@ -53,7 +53,7 @@ static int find_orphans(struct pg_connection *connection, struct work *work,
 	return r;
 }
 
-static int see_to_orphans(struct pg_connection *connection, void *context,
+static int find_in_transaction(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	(void)again;
 	int r = postern__pg_begin(connection, error);
@@ -75,8 +75,8 @@ int postern__pg_orphans(struct postern_store *store, uint64_t node,
 		.max = max,
 		.memory = memory,
 	};
-	int r = postern__pg_do(postern__pg_from_base(store), see_to_orphans, &work,
-			error);
+	int r = postern__pg_do(postern__pg_from_base(store), find_in_transaction,
+			&work, error);
 	if (r == POSTERN_OK) {
 		*orphans_out = work.orphans;
 		*count_out = work.count;

@@ -2,12 +2,12 @@
 
 /*
  * Statements, in the binary form of the protocol: parameters are written one
- * behind the other into one buffer, results are read where they are.
+ * after the other into one buffer, results are read in place.
  *
- * Most statements have no name on the server: a pooler may give the next one
- * another session. What is worth keeping there, the plans inside of the
- * functions, the session keeps by itself. What runs all the time has one if no
- * pooler is between, and does without when it is gone.
+ * Most statements are not prepared: a pooler may give the next one another
+ * session. The plans inside of functions are kept by the session anyway. A
+ * statement that runs all the time is prepared if there is no pooler, and sent
+ * as text if the prepared statement is missing.
  */
 
 #include <assert.h>
@@ -18,8 +18,8 @@
 #include "base/fail.h"
 #include "store/postgres/postgres.h"
 
-/* An array of one dimension: how many dimensions, whether an item is NULL, the
-   type, and of the dimension the length and the first index. */
+/* An array of one dimension: the number of dimensions, whether an item is NULL,
+   the type, and the length and the first index of the dimension. */
 #define ARRAY_HEADER_LEN 20
 
 static void put_32(struct postern__buf *buf, uint32_t value) {
@@ -48,9 +48,9 @@ void postern__pg_query(struct pg_query *query,
 	postern__buf_reset(&connection->bytes);
 }
 
-/* A parameter, or an item of the array that is open. */
-static void put(struct pg_query *query, enum pg_type type, const void *bytes,
-		size_t len) {
+/* A parameter, or an item of the open array. */
+static void put_value(struct pg_query *query, enum pg_type type,
+		const void *bytes, size_t len) {
 	struct postern__buf *buf = &query->connection->bytes;
 	assert(len <= INT32_MAX);
 	if (query->in_array) {
@@ -71,39 +71,39 @@ static void put(struct pg_query *query, enum pg_type type, const void *bytes,
 
 void postern__pg_bool(struct pg_query *query, bool value) {
 	char byte = value ? 1 : 0;
-	put(query, PG_BOOL, &byte, sizeof byte);
+	put_value(query, PG_BOOL, &byte, sizeof byte);
 }
 
 void postern__pg_int2(struct pg_query *query, int16_t value) {
 	uint16_t word = htobe16((uint16_t)value);
-	put(query, PG_INT2, &word, sizeof word);
+	put_value(query, PG_INT2, &word, sizeof word);
 }
 
 void postern__pg_int4(struct pg_query *query, int64_t value) {
 	assert(value >= INT32_MIN && value <= INT32_MAX);
 	uint32_t word = htobe32((uint32_t)value);
-	put(query, PG_INT4, &word, sizeof word);
+	put_value(query, PG_INT4, &word, sizeof word);
 }
 
 void postern__pg_int8(struct pg_query *query, int64_t value) {
 	uint64_t word = htobe64((uint64_t)value);
-	put(query, PG_INT8, &word, sizeof word);
+	put_value(query, PG_INT8, &word, sizeof word);
 }
 
 void postern__pg_text(struct pg_query *query, const char *text) {
-	put(query, PG_TEXT, text, text ? strlen(text) : 0);
+	put_value(query, PG_TEXT, text, text ? strlen(text) : 0);
 }
 
 void postern__pg_bytes(struct pg_query *query, const void *bytes, size_t len) {
-	put(query, PG_BYTEA, len > 0 ? bytes : "", len);
+	put_value(query, PG_BYTEA, len > 0 ? bytes : "", len);
 }
 
 void postern__pg_uuid(struct pg_query *query, const uint8_t bytes[16]) {
-	put(query, PG_UUID, bytes, 16);
+	put_value(query, PG_UUID, bytes, 16);
 }
 
 void postern__pg_null(struct pg_query *query, enum pg_type type) {
-	put(query, type, NULL, 0);
+	put_value(query, type, NULL, 0);
 }
 
 static Oid array_of(enum pg_type type) {
@@ -116,13 +116,13 @@ static Oid array_of(enum pg_type type) {
 	case PG_INT8: return 1016;
 	case PG_UUID: return 2951;
 	}
-	assert(false); /* all of them are above */
+	assert(false); /* the switch covers all types */
 	return 0;
 }
 
 void postern__pg_array(struct pg_query *query, enum pg_type type) {
 	struct postern__buf *buf = &query->connection->bytes;
-	put(query, type, "", 0);
+	put_value(query, type, "", 0);
 	query->types[query->count - 1] = array_of(type);
 	query->array = buf->len;
 	query->items = 0;
@@ -142,7 +142,7 @@ void postern__pg_array_end(struct pg_query *query) {
 	if (buf->failed) {
 		return;
 	}
-	/* The header could not be known before. */
+	/* These fields of the header are known only now. */
 	uint32_t has_null = htobe32(query->has_null);
 	uint32_t items = htobe32(query->items);
 	memcpy(buf->data + query->array + 4, &has_null, sizeof has_null);
@@ -155,9 +155,10 @@ void postern__pg_null_array(struct pg_query *query, enum pg_type type) {
 	query->types[query->count - 1] = array_of(type);
 }
 
-/* The text with the schema's name in it. It is quoted, so that nothing in it
-   could be taken for SQL. */
-static const char *render(struct pg_connection *connection, const char *sql) {
+/* Returns the text with the name of the schema, which is quoted, so that it
+   cannot contain SQL. */
+static const char *render_sql(struct pg_connection *connection,
+		const char *sql) {
 	struct postern__buf *text = &connection->text;
 	postern__buf_reset(text);
 	for (const char *at = sql;;) {
@@ -172,11 +173,11 @@ static const char *render(struct pg_connection *connection, const char *sql) {
 	}
 }
 
-/* Send it: the text, or what has that name on the server. */
-static int send(struct pg_query *query, const char *sql, const char *name,
-		struct postern_error *error) {
+/* Send the text, or the statement that is prepared under the name. */
+static int send_statement(struct pg_query *query, const char *sql,
+		const char *name, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
-	const char *text = name ? name : render(connection, sql);
+	const char *text = name ? name : render_sql(connection, sql);
 	int r = postern__buf_check(&connection->bytes, "a batch", error);
 	if (r == POSTERN_OK) {
 		r = postern__buf_check(&connection->text, "a statement", error);
@@ -206,10 +207,10 @@ static int check_result(struct pg_connection *connection,
 				   : postern__pg_fail(connection, result, error);
 }
 
-static int run(struct pg_query *query, const char *sql, const char *name,
-		struct postern_error *error) {
+static int run_and_await(struct pg_query *query, const char *sql,
+		const char *name, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
-	int r = send(query, sql, name, error);
+	int r = send_statement(query, sql, name, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -222,7 +223,7 @@ static int run(struct pg_query *query, const char *sql, const char *name,
 
 int postern__pg_run(struct pg_query *query, const char *sql,
 		struct postern_error *error) {
-	return run(query, sql, NULL, error);
+	return run_and_await(query, sql, NULL, error);
 }
 
 int postern__pg_pipe_begin(struct pg_connection *connection,
@@ -234,17 +235,17 @@ int postern__pg_pipe_begin(struct pg_connection *connection,
 
 int postern__pg_pipe(struct pg_query *query, const char *sql,
 		struct postern_error *error) {
-	return send(query, sql, NULL, error);
+	return send_statement(query, sql, NULL, error);
 }
 
 int postern__pg_pipe_named(struct pg_query *query, const char *name,
 		struct postern_error *error) {
-	return send(query, NULL, name, error);
+	return send_statement(query, NULL, name, error);
 }
 
 int postern__pg_pipe_text(struct pg_connection *connection, const char *sql,
 		struct postern_error *error) {
-	const char *text = render(connection, sql);
+	const char *text = render_sql(connection, sql);
 	int r = postern__buf_check(&connection->text, "a statement", error);
 	if (r == POSTERN_OK && !PQsendQueryParams(connection->link, text, 0, NULL,
 								   NULL, NULL, NULL, 1)) {
@@ -255,7 +256,7 @@ int postern__pg_pipe_text(struct pg_connection *connection, const char *sql,
 
 int postern__pg_pipe_prepare(struct pg_connection *connection, const char *name,
 		const char *sql, struct postern_error *error) {
-	const char *text = render(connection, sql);
+	const char *text = render_sql(connection, sql);
 	int r = postern__buf_check(&connection->text, "a statement", error);
 	if (r == POSTERN_OK &&
 			!PQsendPrepare(connection->link, name, text, 0, NULL)) {
@@ -264,19 +265,19 @@ int postern__pg_pipe_prepare(struct pg_connection *connection, const char *name,
 	return r;
 }
 
-/* Everything before it is one transaction, unless one is open. */
-static int end_part(struct pg_connection *connection, int r,
+/* Sync: everything before it is one transaction, unless one is open. */
+static int sync_pipe(struct pg_connection *connection, int r,
 		struct postern_error *error) {
 	return r == POSTERN_OK && !PQpipelineSync(connection->link)
 				   ? postern__pg_fail(connection, NULL, error)
 				   : r;
 }
 
-static int leave_pipe(struct pg_query *query, int r,
+static int exit_pipe(struct pg_query *query, int r,
 		struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
 	if (r != POSTERN_OK || !PQexitPipelineMode(connection->link)) {
-		/* Answers that nobody waits for may be on their way. */
+		/* Results that will not be read may still arrive. */
 		connection->lost = true;
 		return r != POSTERN_OK ? r : postern__pg_fail(connection, NULL, error);
 	}
@@ -286,45 +287,45 @@ static int leave_pipe(struct pg_query *query, int r,
 int postern__pg_pipe_end(struct pg_query *query, size_t count, size_t index,
 		int64_t patience_ms, int r, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
-	r = end_part(connection, r, error);
+	r = sync_pipe(connection, r, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_await_pipe(connection, count, index, patience_ms,
 				&query->result, error);
 	}
-	return leave_pipe(query, r, error);
+	return exit_pipe(query, r, error);
 }
 
-/* One round trip, but two transactions: the name stays whatever becomes of the
-   run. */
-static int name_and_run(struct pg_query *query, const char *name,
+/* One round trip, but two transactions: the statement stays prepared even if
+   the run fails. */
+static int prepare_and_run(struct pg_query *query, const char *name,
 		const char *sql, bool *named, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
 	int64_t patience_ms = connection->store->command_timeout_ms;
-	PGresult *naming = NULL;
+	PGresult *prepared = NULL;
 	int r = postern__pg_pipe_begin(connection, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	r = postern__pg_pipe_prepare(connection, name, sql, error);
-	r = end_part(connection, r, error);
+	r = sync_pipe(connection, r, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_pipe_named(query, name, error);
 	}
-	r = end_part(connection, r, error);
+	r = sync_pipe(connection, r, error);
 	if (r == POSTERN_OK) {
-		r = postern__pg_await_pipe(connection, 1, 0, patience_ms, &naming,
+		r = postern__pg_await_pipe(connection, 1, 0, patience_ms, &prepared,
 				error);
 	}
 	if (r == POSTERN_OK) {
-		*named = PQresultStatus(naming) == PGRES_COMMAND_OK;
+		*named = PQresultStatus(prepared) == PGRES_COMMAND_OK;
 		r = postern__pg_await_pipe(connection, 1, 0, patience_ms,
 				&query->result, error);
 	}
-	PQclear(naming);
-	return leave_pipe(query, r, error);
+	PQclear(prepared);
+	return exit_pipe(query, r, error);
 }
 
-static bool is_name_gone(const struct pg_query *query) {
+static bool is_unprepared(const struct pg_query *query) {
 	const char *state = PQresultErrorField(query->result, PG_DIAG_SQLSTATE);
 	return state && strcmp(state, "26000") == 0;
 }
@@ -333,24 +334,25 @@ int postern__pg_run_named(struct pg_query *query, const char *name,
 		const char *sql, bool *named, struct postern_error *error) {
 	struct pg_connection *connection = query->connection;
 	bool alone = PQtransactionStatus(connection->link) == PQTRANS_IDLE;
-	/* In a transaction nothing may fail that could be done without. */
+	/* Inside a transaction, preparing must not be able to fail it. */
 	if (!connection->direct || !alone) {
 		return postern__pg_run(query, sql, error);
 	}
-	int r = *named ? run(query, NULL, name, error)
-				   : name_and_run(query, name, sql, named, error);
+	int r = *named ? run_and_await(query, NULL, name, error)
+				   : prepare_and_run(query, name, sql, named, error);
 	if (r == POSTERN_OK || connection->lost ||
-			(*named && !is_name_gone(query))) {
+			(*named && !is_unprepared(query))) {
 		return r;
 	}
-	/* Handlers have the same session, and may undo or take the name. */
+	/* Handlers use the same session, and may deallocate the statement or
+	   prepare another under its name. */
 	*named = false;
 	postern__pg_end(query);
 	return postern__pg_run(query, sql, error);
 }
 
-/* Statements of a list; how many. */
-static int send_all(struct pg_connection *connection, const char *const *list,
+/* Sends the statements of a list and counts them. */
+static int send_list(struct pg_connection *connection, const char *const *list,
 		size_t *count, struct postern_error *error) {
 	int r = POSTERN_OK;
 	for (; r == POSTERN_OK && *list; list++) {
@@ -369,13 +371,13 @@ int postern__pg_run_between(struct pg_query *query, const char *const *before,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	r = send_all(connection, before, &count, error);
+	r = send_list(connection, before, &count, error);
 	size_t index = count++;
 	if (r == POSTERN_OK) {
 		r = postern__pg_pipe(query, sql, error);
 	}
 	if (r == POSTERN_OK) {
-		r = send_all(connection, after, &count, error);
+		r = send_list(connection, after, &count, error);
 	}
 	return postern__pg_pipe_end(query, count, index,
 			connection->store->command_timeout_ms, r, error);
@@ -397,7 +399,7 @@ int postern__pg_exec(struct pg_connection *connection, const char *sql,
 
 int postern__pg_script(struct pg_connection *connection, const char *sql,
 		struct postern_error *error) {
-	const char *text = render(connection, sql);
+	const char *text = render_sql(connection, sql);
 	int r = postern__buf_check(&connection->text, "a script", error);
 	if (r != POSTERN_OK) {
 		return r;
@@ -465,7 +467,7 @@ void postern__pg_items(const struct pg_query *query, int row, int column,
 	size_t len;
 	const uint8_t *bytes = postern__pg_get_bytes(query, row, column, &len);
 	*out = (struct pg_items){ 0 };
-	/* An empty array has no dimension, and no length of it. */
+	/* An empty array has no dimension, and no length. */
 	if (bytes && len >= ARRAY_HEADER_LEN) {
 		out->at = bytes + ARRAY_HEADER_LEN;
 		out->end = bytes + len;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Taking back what a lost node had leased.
+ * Recovering the leases of expired nodes.
  *
- * First, in a short transaction, nodes whose lease is over are ended. Then
+ * First, in a short transaction, nodes whose lease is over are expired. Then
  * their leases are recovered, which may take long: leases have no index, which
- * every accept would have to pay for, so all open deliveries are read. That is
- * done when a node was found gone; by the owner of a lock once for each time
- * that it takes it: from then on nobody else can lease; and once by each
- * process, a while after it started, for leases of nodes that nobody remembers.
+ * every accept would have to maintain, so all open deliveries are read. That is
+ * done when a node was found expired; by the owner of a lock once for each
+ * acquisition: from then on no other node can lease; and once by each process,
+ * a while after it started, for leases of nodes that are not recorded any more.
  */
 
 #include <string.h>
@@ -19,11 +19,11 @@
 
 struct work {
 	const struct postern_recovery *recovery;
-	bool all; /* look at every lease */
+	bool all; /* read every lease */
 	struct postern_recovered out;
 };
 
-/* Whether all leases under this lock have been looked at before. */
+/* Whether all leases under this lock have been read before. */
 static bool is_known(struct pg_store *self, const struct postern_lock *lock) {
 	(void)pthread_mutex_lock(&self->mutex);
 	bool known = lock && self->scanned_fence == lock->fence &&
@@ -39,9 +39,8 @@ static void remember(struct pg_store *self, const struct postern_lock *lock) {
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
-/* Whether every lease is to be looked at: from the third recovery of the
-   process on, until that was done. Commands that end soon do not come so far.
- */
+/* Whether every lease is to be read: from the third recovery of the process on,
+   until that was done. Short commands do not get so far. */
 static bool is_thorough(struct pg_store *self) {
 	(void)pthread_mutex_lock(&self->mutex);
 	self->recoveries += self->recoveries < 3;
@@ -86,18 +85,18 @@ static int recover(struct pg_connection *connection, void *context, bool again,
 	struct work *work = context;
 	(void)again;
 	bool lost = false;
-	/* Leases that the node itself does not know of; if it fails, they are given
-	   back another time. */
-	(void)postern__pg_settle_doubts(connection, work->recovery->node, false,
-			NULL);
+	/* Return uncertain leases of the node; if it fails, a later recovery does.
+	 */
+	(void)postern__pg_return_uncertain_leases(connection, work->recovery->node,
+			false, NULL);
 	int r = postern__pg_expire_nodes(connection, work->recovery->node, &lost,
 			error);
 	if (r == POSTERN_OK && (lost || work->all || work->recovery->lock)) {
 		r = recover_leases(connection, work, error);
 	}
 	if (r == POSTERN_OK) {
-		/* Every node comes by here now and then; if it fails, it is done
-		   another time. */
+		/* Every node gets here now and then; if it fails, a later recovery does
+		   it. */
 		(void)postern__pg_fold_tallies(connection, NULL);
 	}
 	return r;
@@ -115,7 +114,7 @@ int postern__pg_recover(struct postern_store *store,
 	struct postern_error trouble = { 0 };
 	int r = postern__pg_do(self, recover, &work, &trouble);
 	if (r == POSTERN_E_BUSY) {
-		/* Another is at it; the next time shows what was left. */
+		/* Another node is recovering; the next call reports what is left. */
 		*out = (struct postern_recovered){ 0 };
 		return POSTERN_OK;
 	}

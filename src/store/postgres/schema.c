@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Bringing the schema up to date. The SQL is in schema/, to be read and run by
- * people as well; the build puts it into this program.
+ * Creating and checking the schema. The SQL is in schema/, to be read and run
+ * by people as well; the build embeds it in the program.
  *
- * All of it runs in one transaction, one process at a time. What a database of
- * a newer version has is not touched.
+ * All of it runs in one transaction, one process at a time. The schema of a
+ * newer version is not changed.
  */
 
 #include <postern/sys/random.h>
@@ -19,12 +19,12 @@
 #include "store/postgres/postgres.h"
 
 #define SCHEMA_VERSION 1
-/* A number of ours among the advisory locks of the database. */
+/* An arbitrary number that identifies this advisory lock in the database. */
 #define MIGRATION_LOCK "5789318364001527393"
 
-/* What there is. */
+/* The state of the database. */
 struct state {
-	int64_t version; /* 0: none */
+	int64_t version; /* 0: no tables */
 	bool has_schema;
 };
 
@@ -32,8 +32,8 @@ static int read_state(struct pg_connection *connection, struct state *out,
 		struct postern_error *error) {
 	const char *name = connection->store->schema; /* in quotes, and a dot */
 	char sql[512];
-	/* Asked of the catalogue itself: a session that waited for another to make
-	   the schema may not know of it by name yet. */
+	/* Reads the catalogue itself: a session that waited for another one to
+	   create the schema may not resolve its name yet. */
 	(void)snprintf(sql, sizeof sql,
 			"SELECT EXISTS (SELECT 1 FROM pg_class c"
 			" WHERE c.relnamespace = n.oid AND" PG_IS_META ")"
@@ -44,9 +44,9 @@ static int read_state(struct pg_connection *connection, struct state *out,
 	postern__pg_query(&query, connection);
 	int r = postern__pg_run(&query, sql, error);
 	out->has_schema = r == POSTERN_OK && postern__pg_rows(&query) > 0;
-	bool there = out->has_schema && postern__pg_get(&query, 0, 0) != 0;
+	bool has_meta = out->has_schema && postern__pg_get(&query, 0, 0) != 0;
 	postern__pg_end(&query);
-	if (!there) {
+	if (!has_meta) {
 		return r;
 	}
 	postern__pg_query(&query, connection);
@@ -66,24 +66,24 @@ static int check_state(struct pg_store *self, const struct state *state,
 	int len = (int)strlen(self->schema) - 1; /* without the dot */
 	if (state->version > SCHEMA_VERSION) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"the schema %.*s at %s is of version %lld, and this postern "
-				"knows %d: use a newer one",
+				"the schema %.*s at %s has version %lld, and this postern "
+				"supports version %d: use a newer one",
 				len, self->schema, self->place, (long long)state->version,
 				SCHEMA_VERSION);
 	}
 	if (state->version == 0 && state->has_schema) {
 		return postern__fail(error, POSTERN_E_NOTFOUND,
-				"the schema %.*s at %s is there, but no store is in it", len,
+				"the schema %.*s at %s exists but contains no store", len,
 				self->schema, self->place);
 	}
 	if (state->version == 0) {
 		return postern__fail(error, POSTERN_E_NOTFOUND,
-				"the schema %.*s at %s is not there yet", len, self->schema,
+				"the schema %.*s at %s does not exist yet", len, self->schema,
 				self->place);
 	}
 	if (state->version < SCHEMA_VERSION) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"the schema %.*s at %s is of version %lld: run 'postern "
+				"the schema %.*s at %s has version %lld: run 'postern "
 				"migrate'",
 				len, self->schema, self->place, (long long)state->version);
 	}
@@ -102,7 +102,7 @@ static int store_meta(struct pg_connection *connection, const char *name,
 	return r;
 }
 
-/* Somebody else may have made it, who has the right to. */
+/* Another user with the privilege may have created the schema. */
 static int make_schema(struct pg_connection *connection,
 		struct postern_error *error) {
 	const char *name = connection->store->schema;
@@ -122,7 +122,7 @@ static int make_schema(struct pg_connection *connection,
 	return postern__pg_exec(connection, sql, error);
 }
 
-static int create(struct pg_connection *connection,
+static int create_tables(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_store *self = connection->store;
 	uint8_t key[POSTERN__SIPHASH_KEY_LEN];
@@ -144,16 +144,16 @@ static int create(struct pg_connection *connection,
 						   : r;
 }
 
-static int migrate(struct pg_connection *connection, struct state *state,
-		bool *created_out, struct postern_error *error) {
+static int create_if_missing(struct pg_connection *connection,
+		struct state *state, bool *created_out, struct postern_error *error) {
 	int r = postern__pg_exec(connection,
 			"SELECT pg_advisory_xact_lock(" MIGRATION_LOCK ")", error);
-	/* Another may have been faster. */
+	/* Another process may have been faster. */
 	if (r == POSTERN_OK) {
 		r = read_state(connection, state, error);
 	}
 	if (r == POSTERN_OK && state->version == 0) {
-		r = create(connection, error);
+		r = create_tables(connection, error);
 		*created_out = true;
 		state->version = SCHEMA_VERSION;
 	}
@@ -177,7 +177,7 @@ static int load_key(struct pg_connection *connection,
 			memcpy(self->hash_key, key, len);
 		} else {
 			r = postern__fail(error, POSTERN_E_CORRUPT,
-					"the schema at %s is damaged: it has no hash key",
+					"the schema at %s is corrupt: it has no hash key",
 					self->place);
 		}
 	}
@@ -187,10 +187,10 @@ static int load_key(struct pg_connection *connection,
 
 struct migration {
 	bool must_exist;
-	bool created; /* out */
+	bool created; /* result */
 };
 
-static int bring_up_to_date(struct pg_connection *connection, void *context,
+static int open_schema(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	struct migration *migration = context;
 	(void)again;
@@ -199,7 +199,8 @@ static int bring_up_to_date(struct pg_connection *connection, void *context,
 	if (r == POSTERN_OK && state.version == 0 && !migration->must_exist) {
 		r = postern__pg_begin(connection, error);
 		if (r == POSTERN_OK) {
-			r = migrate(connection, &state, &migration->created, error);
+			r = create_if_missing(connection, &state, &migration->created,
+					error);
 			r = postern__pg_finish(connection, r, error);
 		}
 	}
@@ -212,7 +213,7 @@ static int bring_up_to_date(struct pg_connection *connection, void *context,
 int postern__pg_migrate(struct pg_store *self, bool must_exist,
 		struct postern_error *error) {
 	struct migration migration = { .must_exist = must_exist };
-	int r = postern__pg_do(self, bring_up_to_date, &migration, error);
+	int r = postern__pg_do(self, open_schema, &migration, error);
 	if (r == POSTERN_OK && migration.created && self->remark) {
 		char text[POSTERN_ERROR_TEXT_MAX];
 		(void)snprintf(text, sizeof text,
@@ -223,7 +224,7 @@ int postern__pg_migrate(struct pg_store *self, bool must_exist,
 	return r;
 }
 
-/* With the name in the place of each @. */
+/* Writes the SQL with the name in the place of each @. */
 static void write_sql(struct postern__buf *out, const char *sql,
 		const char *name) {
 	for (const char *at; (at = strchr(sql, '@')); sql = at + 1) {
@@ -242,10 +243,10 @@ int postern__pg_schema_write(const char *rest,
 	}
 	int r = postern__pg_parse(self, rest, options, error);
 	if (r == POSTERN_OK) {
-		/* The usual one needs no quotes, and reads better without. */
+		/* The default name needs no quotes, and reads better without. */
 		const char *name = self->schema;
 		name = strcmp(name, "\"postern\".") == 0 ? "postern." : name;
-		/* All of it, or nothing, in whatever it is run. */
+		/* One transaction, whatever program runs it. */
 		postern__buf_printf(out, "BEGIN;\nCREATE SCHEMA %.*s;\n\n",
 				(int)strlen(name) - 1, name);
 		write_sql(out, postern__pg_schema, name);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * How long other nodes have been silent.
+ * How long other nodes have not renewed their leases.
  *
- * Terms of nodes and locks are over by the clock of the database. That clock
- * may be set forward, and then all terms are over at once, while everybody is
- * well. So a term counts as over only if it was also not renewed for so long by
- * the monotonic clock of this process, from when it first saw the last renewal.
+ * The terms of nodes and locks end by the clock of the database. That clock may
+ * be set forward, and then all terms are over at once, though all nodes are
+ * live. So a term counts as over only if it was also not renewed for so long by
+ * the monotonic clock of this process, from when it first read the last
+ * renewal.
  *
- * A process that lives for less than a lease never sees that. It leaves a mark
- * in the database instead (late_since), which the next renewal removes; who
- * finds the mark a whole lease later need not have waited itself.
+ * A process that runs for less than a lease cannot observe that. It leaves a
+ * mark in the database instead (late_since), which the next renewal removes; a
+ * process that finds the mark a whole lease later need not have waited itself.
  */
 
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 #include "base/siphash.h"
 #include "store/postgres/postgres.h"
 
-/* Numbers of nodes have 63 bits. */
+/* Node ids have 63 bits. */
 #define LOCK_BIT (UINT64_C(1) << 63)
 
 static int64_t monotonic_ms(const struct pg_store *self) {
@@ -31,7 +32,7 @@ static int64_t monotonic_ms(const struct pg_store *self) {
 	return clock->monotonic_ms(clock->context);
 }
 
-/* With the mutex. */
+/* The caller holds the mutex. */
 static struct pg_sighting *find(const struct pg_sightings *seen, uint64_t key) {
 	for (size_t i = 0; i < seen->count; i++) {
 		if (seen->items[i].key == key) {
@@ -41,7 +42,8 @@ static struct pg_sighting *find(const struct pg_sightings *seen, uint64_t key) {
 	return NULL;
 }
 
-/* With the mutex. NULL: no memory; then it is seen the next time. */
+/* The caller holds the mutex. Returns NULL if out of memory; then the renewal
+   is noted the next time. */
 static struct pg_sighting *add(struct pg_sightings *seen, uint64_t key) {
 	if (seen->count == seen->cap) {
 		size_t cap = seen->cap ? 2 * seen->cap : 16;
@@ -56,7 +58,7 @@ static struct pg_sighting *add(struct pg_sightings *seen, uint64_t key) {
 	return &seen->items[seen->count++];
 }
 
-/* With the mutex. */
+/* The caller holds the mutex. */
 static void note_renewal(struct pg_store *self, uint64_t key,
 		int64_t renewed_at, int64_t term_ms) {
 	struct pg_sighting *sighting = find(&self->sightings, key);
@@ -109,8 +111,8 @@ static bool is_lock(uint64_t key) {
 /* The columns of watch_nodes_1. */
 enum { NODE, RENEWED_AT, LEASE, LATE, LONG_LATE, LOST };
 
-/* Note the last renewal of every node. Those that are not there any more are
-   forgotten. */
+/* Note the last renewal of every node, and remove nodes that do not exist any
+   more. */
 static void note_nodes(const struct pg_query *nodes) {
 	struct pg_store *self = nodes->connection->store;
 	struct pg_sightings *seen = &self->sightings;
@@ -133,7 +135,7 @@ static void note_nodes(const struct pg_query *nodes) {
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
-/* Whether it is late, and was silent for its lease. */
+/* Whether the node is late, and did not renew for its lease. */
 static bool is_gone(const struct pg_query *nodes, int row) {
 	int64_t renewed_at;
 	return postern__pg_get(nodes, row, LATE) != 0 &&
@@ -143,8 +145,8 @@ static bool is_gone(const struct pg_query *nodes, int row) {
 						   &renewed_at));
 }
 
-/* Add the nodes that are gone to two arrays of a query: their numbers and when
-   they renewed themselves. Returns how many. */
+/* Add the nodes to expire to two arrays of a query: their ids and their last
+   renewals. Returns how many. */
 static size_t add_gone(const struct pg_query *nodes, uint64_t own,
 		struct pg_query *out) {
 	int count = postern__pg_rows(nodes);

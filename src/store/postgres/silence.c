@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Telling a silent connection from a slow statement.
+ * Distinguishing a silent connection from a slow statement.
  *
  * A connection whose packets are dropped, without a reset, looks like a slow
- * server. The kernel finds out if nobody acknowledges what was sent (see
+ * server. The kernel detects it if nobody acknowledges what was sent (see
  * establish() in connection.c). But a proxy or another middlebox acknowledges
- * it and never forwards the answer, and so does the kernel of a server whose
+ * it and never forwards the response, and so does the kernel of a server whose
  * process is stopped. So the store asks the server, on a new connection, what
  * the session of the connection does:
  *
@@ -15,19 +15,19 @@
  *   does not exist          the same
  *   anything else           the statement is slow; the command timeout decides
  *
- * Nothing on our side could tell these cases apart: a statement of 20 s and a
- * lost answer look the same until the answer arrives.
+ * Nothing on the client's side distinguishes these cases: a statement of 20 s
+ * and a lost response look the same until the response arrives.
  *
- * The store ends a silent session: it would keep its locks until the server
- * notices that the client is gone. The result of its transaction is then known
- * at once to whoever asks for it, see transaction.c.
+ * The store terminates a silent session: it would keep its locks until the
+ * server notices that the client has disconnected. The outcome of its
+ * transaction can then be determined at once, see transaction.c.
  *
  * Behind a pooler the session is not known; there the kernel's timeouts and the
  * command timeout apply.
  *
- * Asking takes a connection beyond those configured, for about a second, and
- * few threads do so at a time: a server on which everything is slow must not
- * get as many connections again.
+ * Asking needs a connection beyond those configured, for about a second, and
+ * few threads ask at a time: a server on which everything is slow must not get
+ * as many connections again.
  */
 
 #include <linux/sockios.h>
@@ -39,26 +39,27 @@
 
 /* How long asking may take. */
 #define ASK_MS 4000
-/* An answer that was just sent has arrived after this time. */
+/* A response that was just sent has arrived after this time. */
 #define ARRIVAL_MS 1000
 /* How many threads of a store ask at a time. */
 #define ASKING_MAX 4
 
 /* Bytes that the peer has not acknowledged. */
-static int unsent(const struct pg_connection *connection) {
+static int unacknowledged(const struct pg_connection *connection) {
 	int bytes = 0;
 	(void)ioctl(PQsocket(connection->link), SIOCOUTQ, &bytes);
 	return bytes;
 }
 
 /* Whether bytes arrive or leave within ARRIVAL_MS. */
-static bool moves(const struct pg_connection *connection) {
-	int before = unsent(connection);
+static bool has_traffic(const struct pg_connection *connection) {
+	int before = unacknowledged(connection);
 	struct pollfd line = {
 		.fd = PQsocket(connection->link),
 		.events = POLLIN,
 	};
-	return poll(&line, 1, ARRIVAL_MS) != 0 || unsent(connection) != before;
+	return poll(&line, 1, ARRIVAL_MS) != 0 ||
+		   unacknowledged(connection) != before;
 }
 
 /* The parameters of a query about the session: its pid and its start. */
@@ -70,7 +71,7 @@ static void add_session(struct pg_query *query, struct pg_connection *witness,
 }
 
 /* Whether the session waits for its client, or does not exist. */
-static bool is_waiting(struct pg_connection *witness,
+static bool is_waiting_for_client(struct pg_connection *witness,
 		const struct pg_connection *connection) {
 	struct pg_query query;
 	add_session(&query, witness, connection);
@@ -98,7 +99,7 @@ static void terminate(struct pg_connection *witness,
 }
 
 /* A new connection, to be disconnected. */
-static bool call_witness(struct pg_store *self, struct pg_connection *witness) {
+static bool open_witness(struct pg_store *self, struct pg_connection *witness) {
 	const struct postern_clock *clock = self->clock;
 	*witness = (struct pg_connection){
 		.store = self,
@@ -107,13 +108,14 @@ static bool call_witness(struct pg_store *self, struct pg_connection *witness) {
 	return postern__pg_connect(witness, NULL) == POSTERN_OK;
 }
 
-static enum pg_session ask(struct pg_connection *connection) {
+static enum pg_session ask_server(struct pg_connection *connection) {
 	struct pg_connection witness;
-	if (!call_witness(connection->store, &witness)) {
+	if (!open_witness(connection->store, &witness)) {
 		return PG_SESSION_UNKNOWN;
 	}
-	bool silent = is_waiting(&witness, connection) && !moves(connection) &&
-				  is_waiting(&witness, connection);
+	bool silent = is_waiting_for_client(&witness, connection) &&
+				  !has_traffic(connection) &&
+				  is_waiting_for_client(&witness, connection);
 	if (silent) {
 		terminate(&witness, connection);
 	}
@@ -133,7 +135,7 @@ enum pg_session postern__pg_ask_session(struct pg_connection *connection) {
 	if (!turn) {
 		return PG_SESSION_NOT_ASKED;
 	}
-	enum pg_session session = ask(connection);
+	enum pg_session session = ask_server(connection);
 	(void)pthread_mutex_lock(&self->mutex);
 	self->asking--;
 	(void)pthread_mutex_unlock(&self->mutex);
@@ -143,7 +145,7 @@ enum pg_session postern__pg_ask_session(struct pg_connection *connection) {
 void postern__pg_end_session(struct pg_connection *connection) {
 	struct pg_connection witness;
 	if (connection->session_start != 0 &&
-			call_witness(connection->store, &witness)) {
+			open_witness(connection->store, &witness)) {
 		terminate(&witness, connection);
 		postern__pg_disconnect(&witness);
 	}

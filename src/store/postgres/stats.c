@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Counting. What is open is counted in one walk over the open deliveries: a
- * count that is kept would have to be changed by every commit of every node,
- * one after the other. What ended is summed up from what was appended, of
- * which tally.c leaves little.
+ * Counting. Open deliveries are counted in one scan: a stored counter would
+ * have to be updated by every commit of every node, one after the other. Ended
+ * ones are summed up from the appended counts, of which tally.c leaves few
+ * rows.
  */
 
 #include "store/postgres/postgres.h"
@@ -92,7 +92,7 @@ static bool copy_handlers(const struct pg_query *query, struct work *work) {
 	return ok;
 }
 
-/* Each table is counted by stored handler, then summed up by owner. */
+/* Each table is counted by handler id, then summed up by owner. */
 static int count_handlers(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	struct pg_query query;
@@ -167,7 +167,7 @@ static int count(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	struct work *work = context;
 	(void)again;
-	int r = postern__pg_begin_look(connection, error);
+	int r = postern__pg_begin_read(connection, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Counts that only grow. A row is appended for what was counted, because nodes
- * that changed one row would wait for each other; now and then many rows are
- * replaced by their sum, in one statement, so that whoever sums them up sees
- * the ones or the other.
+ * Counters that only grow. Each count appends a row, because nodes that updated
+ * one row would wait for each other; now and then many rows are replaced by
+ * their sum, in one statement, so that a reader sees either the rows or the
+ * sum.
  */
 
 #include "store/postgres/postgres.h"
 
-/* Fewer rows than this are summed up faster than they are replaced. */
+/* Summing fewer rows than this is faster than replacing them. */
 #define FOLD_MIN 1000
-/* Bounds how long one call takes. */
+/* Limits how long one call takes. */
 #define FOLD_MAX 100000
 
-/* The rows of a table that are to be replaced: none if there are few. What
-   another node has in its hands is left to it. */
+/* Deletes the rows that are to be replaced: none if there are few. Rows that
+   another node has locked are skipped. */
 #define FOLDED(table)                                         \
 	"(DELETE FROM " table " WHERE ctid = ANY (ARRAY("         \
 	"SELECT ctid FROM " table " WHERE (SELECT count(*) >= $1" \

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Nodes and locks: who is there, and until when, by the clock of the database.
+ * Nodes and locks: their leases, by the clock of the database.
  *
- * Whoever leases or settles shares a lock on the number of its node, and on the
- * name of the lock it acts under, until its commit. Whoever ends a node or
- * takes a lock over has it alone: both wait for what is under way, and nothing
- * can begin afterwards. So a dead node's leases are found once and for all.
+ * A transaction that leases or settles holds a shared advisory lock on its node
+ * id, and on the name of the lock it acts under, until its commit. A
+ * transaction that ends a node or takes over a lock acquires it exclusively: it
+ * waits for running transactions, and none can start afterwards. So the leases
+ * of an expired node are all found by one recovery.
  *
- * All of it goes over a connection of its own, and takes no longer than a third
- * of the term: whatever the node is doing, it is renewed in time.
+ * Renewals use a connection of their own, and take no longer than a third of
+ * the term: whatever the node is doing, it is renewed in time.
  */
 
 #include "base/fail.h"
@@ -21,7 +22,7 @@ struct work {
 	uint64_t node;
 	int64_t ttl_ms;
 	uint64_t fence;
-	bool yes; /* alive, or held */
+	bool yes; /* live, or held */
 };
 
 static int renew(struct pg_connection *connection, void *context, bool again,
@@ -39,13 +40,13 @@ static int renew(struct pg_connection *connection, void *context, bool again,
 		postern__pg_saw(connection->store, now);
 		postern__pg_saw_renewal(connection->store, work->node, now,
 				work->ttl_ms);
-		/* The first try may have ended it. */
+		/* The first try may have ended the node. */
 		work->yes = postern__pg_get(&query, 0, 0) != 0 ||
 					(again && work->ttl_ms == 0);
 	}
 	postern__pg_end(&query);
 	if (r == POSTERN_OK && (work->ttl_ms == 0 || !work->yes)) {
-		postern__pg_forget_doubts(connection->store, work->node);
+		postern__pg_forget_uncertain_leases(connection->store, work->node);
 	}
 	return r;
 }
@@ -61,8 +62,8 @@ int postern__pg_renew(struct postern_store *store, uint64_t node,
 	return r;
 }
 
-/* Add the last renewal of the lock that was seen, if it was seen that long ago;
-   else NULL. */
+/* Add the last renewal of the lock that this process read, if that was at least
+   a term ago; else NULL. */
 static void add_silence(struct pg_query *query, const struct work *work) {
 	int64_t renewed_at;
 	if (postern__pg_is_silent(query->connection->store,
@@ -97,8 +98,8 @@ static int take(struct pg_connection *connection, void *context, bool again,
 	}
 	postern__pg_end(&query);
 	if (r == POSTERN_OK && !work->yes) {
-		/* Who waits for the lock recovers nothing, but will have to know how
-		   long the others have been silent when it has the lock. */
+		/* A node that waits for the lock recovers nothing, but must know how
+		   long the other nodes have not renewed when it acquires the lock. */
 		(void)postern__pg_watch_nodes(connection, work->node, NULL);
 	}
 	return r;
@@ -112,8 +113,8 @@ int postern__pg_lock(struct postern_store *store, const char *name,
 	(void)pthread_mutex_lock(&self->mutex);
 	bool beside = self->node_lease_ms > 0 && ttl_ms > self->node_lease_ms;
 	(void)pthread_mutex_unlock(&self->mutex);
-	/* A lock with a longer term than the node's is not one that must be renewed
-	   with it, and must not hold up the connection that renews. */
+	/* A lock with a longer term than the node's need not be renewed with the
+	   node, and must not block the connection for renewals. */
 	int r = beside ? postern__pg_do(self, take, &work, error)
 				   : postern__pg_do_tenure(self, ttl_ms, false, take, &work,
 							 error);
@@ -171,8 +172,8 @@ static int engage(struct pg_connection *connection, void *context, bool again,
 	const struct work *work = context;
 	(void)again;
 	bool lost;
-	/* A late one of those that lease otherwise would not be found gone by
-	   others before it is back. */
+	/* A late node that leases under another lock would not be expired by other
+	   nodes before it renews. */
 	int r = postern__pg_expire_nodes(connection, work->node, &lost, error);
 	if (r != POSTERN_OK) {
 		return r;

@@ -2,22 +2,22 @@
 
 /*
  * Running handlers inside a transaction of the database, so that what they
- * write and their completion are one.
+ * write and the completion of their deliveries commit together.
  *
- * The delivery is taken out of the open ones first, conditional on its fence,
- * and put into the ledger after the handler: if the handler fails, both are
- * undone with what it wrote. Several units have a savepoint each.
+ * A unit's delivery is removed from the open deliveries first, on condition of
+ * its fence, and written to the ledger after the handler: if the handler fails,
+ * both are rolled back with what it wrote. Several units have a savepoint each.
  *
- * The transaction's number is known before anything is written. If the answer
- * to COMMIT is lost, the database is asked by that number what became of it,
- * and the ledger whether it is so.
+ * The transaction's id is known before anything is written. If the response to
+ * COMMIT is lost, the database is asked for the status of that transaction, and
+ * the ledger is read to confirm it.
  *
- * A handler has the connection itself and may do anything with it. That it
- * must not commit is ensured by a pledge, a row that a deferred trigger will
- * not let through; that it rolled back is seen by the state of the connection
- * and the transaction's number. What it set is reset before the next unit, in
- * the same transaction: afterwards a pooler may have given the session to
- * somebody else.
+ * A handler gets the connection itself and may do anything with it. A pledge, a
+ * row that a deferred trigger does not let commit, ensures that the handler
+ * cannot commit; that it rolled back shows in the state of the connection and
+ * in the transaction's id. What it set in the session is reset before the next
+ * unit, in the same transaction: afterwards a pooler may have given the session
+ * to another client.
  */
 
 #include <libpq-events.h>
@@ -35,19 +35,20 @@
 #include "store/common.h"
 #include "store/postgres/postgres.h"
 
-/* How often a unit is run again at once when it collided with another. */
+/* How often a unit that collided with another transaction is retried at once.
+ */
 #define COLLISIONS_MAX 10
 
-/* The SQLSTATE of a savepoint that is not there, which means of ours that the
-   handler has ended the transaction, whatever it began afterwards. */
+/* The SQLSTATE of a savepoint that does not exist. If it is this transaction's,
+   the handler has ended the transaction, whatever it began afterwards. */
 #define NO_SAVEPOINT "3B001"
 #define ENDED_ITSELF "handler ended the transaction itself"
 
-/* What a handler may have left in its session that no rollback undoes. */
+/* Session state that a handler may leave and no rollback undoes. */
 #define FORGET_LOCKS "SELECT pg_advisory_unlock_all()"
 #define FORGET_STATEMENTS "DEALLOCATE ALL"
-/* Before the schema is used: the role may have no right to it, and a timeout
-   may be short. end_unit_1 does the rest. */
+/* Sent before the schema is used: the role may have no privilege on it, and a
+   timeout may be short. end_unit_1 resets the rest. */
 static const char *const reset_all[] = { "RESET SESSION AUTHORIZATION",
 	"RESET ROLE", "RESET ALL", NULL };
 
@@ -60,17 +61,17 @@ struct transaction {
 	struct postern_unit *units;
 	size_t count;
 	int64_t pledge;
-	char savepoint[40]; /* a name that no handler happens to use */
+	char savepoint[40]; /* a name that no handler uses by chance */
 	int64_t xid;
 	bool held;
 	size_t completed;
-	bool gone; /* the transaction is lost, and with it all units so far */
+	bool aborted; /* rolled back, and with it all units so far */
 };
 
-static int begin(struct transaction *work, struct postern_error *error) {
+static int begin_units(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
 	struct pg_store *self = connection->store;
-	work->gone = false;
+	work->aborted = false;
 	work->completed = 0;
 	work->xid = 0;
 	work->pledge = (int64_t)(self->random->next(self->random->context) >> 1);
@@ -95,9 +96,9 @@ static int begin(struct transaction *work, struct postern_error *error) {
 	return r;
 }
 
-/* Set the savepoint and take the unit. *starts_out is 0 if its lease is
-   lost. */
-static int take(struct transaction *work, const struct postern_unit *unit,
+/* Set the savepoint and remove the delivery from the open ones. *starts_out is
+   0 if the lease is lost. */
+static int start_unit(struct transaction *work, const struct postern_unit *unit,
 		int64_t *starts_out, struct postern_error *error) {
 	char mark[80];
 	(void)snprintf(mark, sizeof mark, "SAVEPOINT %s", work->savepoint);
@@ -117,13 +118,14 @@ static int take(struct transaction *work, const struct postern_unit *unit,
 	return r;
 }
 
-/* Leave nothing of the handler behind, record the end, and let go of the
-   savepoint. */
-static int complete(struct transaction *work, const struct postern_unit *unit,
-		int64_t starts, struct postern_error *error) {
+/* Reset the session, record the completion, and release the savepoint. */
+static int complete_unit(struct transaction *work,
+		const struct postern_unit *unit, int64_t starts,
+		struct postern_error *error) {
 	char release[80];
 	(void)snprintf(release, sizeof release, "RELEASE %s", work->savepoint);
-	/* By itself, so that a pooler that keeps count of statements sees it. */
+	/* A statement of its own, so that a pooler that tracks prepared statements
+	   sees it. */
 	const char *const after[] = { FORGET_STATEMENTS, release, NULL };
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	const char *reason = unit->outcome.reason;
@@ -147,36 +149,38 @@ static int complete(struct transaction *work, const struct postern_unit *unit,
 	return r;
 }
 
-/* The last error that the server told anybody on this connection. */
-static int watch_results(PGEventId event, void *info, void *context) {
+/* Records the last error that the server returned on this connection, to
+   whatever statement. */
+static int record_error(PGEventId event, void *info, void *context) {
 	struct pg_connection *connection = context;
 	if (event == PGEVT_RESULTCREATE) {
 		const PGEventResultCreate *created = info;
 		const char *state =
 				PQresultErrorField(created->result, PG_DIAG_SQLSTATE);
 		if (state) {
-			const char *said = PQresultErrorField(created->result,
+			const char *text = PQresultErrorField(created->result,
 					PG_DIAG_MESSAGE_PRIMARY);
-			(void)snprintf(connection->state, sizeof connection->state, "%s",
-					state);
-			(void)snprintf(connection->said, sizeof connection->said, "%s",
-					said ? said : "");
+			(void)snprintf(connection->sqlstate, sizeof connection->sqlstate,
+					"%s", state);
+			(void)snprintf(connection->error_text,
+					sizeof connection->error_text, "%s", text ? text : "");
 		}
 	}
 	return 1;
 }
 
-static void watch(struct pg_connection *connection) {
-	if (connection->watched != connection->epoch &&
-			PQregisterEventProc(connection->link, watch_results, "postern",
+static void watch_errors(struct pg_connection *connection) {
+	if (connection->watched_epoch != connection->epoch &&
+			PQregisterEventProc(connection->link, record_error, "postern",
 					connection)) {
-		connection->watched = connection->epoch;
+		connection->watched_epoch = connection->epoch;
 	}
-	connection->state[0] = '\0';
+	connection->sqlstate[0] = '\0';
 }
 
-/* Between these two another thread may interrupt the handler. */
-static void enter(struct transaction *work, struct pg_active *active) {
+/* Between these two calls another thread may interrupt the handler. */
+static void register_active(struct transaction *work,
+		struct pg_active *active) {
 	struct pg_actives *all = &work->connection->store->active;
 	(void)pthread_mutex_lock(&all->mutex);
 	active->next = all->first;
@@ -184,7 +188,8 @@ static void enter(struct transaction *work, struct pg_active *active) {
 	(void)pthread_mutex_unlock(&all->mutex);
 }
 
-static bool leave(struct transaction *work, struct pg_active *active) {
+static bool unregister_active(struct transaction *work,
+		struct pg_active *active) {
 	struct pg_actives *all = &work->connection->store->active;
 	(void)pthread_mutex_lock(&all->mutex);
 	struct pg_active **link = &all->first;
@@ -201,13 +206,14 @@ static bool leave(struct transaction *work, struct pg_active *active) {
 static void *send_cancel(void *context) {
 	PGcancel *cancel = context;
 	char text[256];
-	(void)PQcancel(cancel, text, sizeof text); /* or the line is cut */
+	(void)PQcancel(cancel, text,
+			sizeof text); /* if it fails, the connection is closed */
 	PQfreeCancel(cancel);
 	return NULL;
 }
 
-/* It may be one that does not answer, and nobody can say how long that takes:
-   so nobody waits for it. */
+/* Sends the cancel request on a thread of its own, because the server may not
+   respond, and PQcancel has no timeout. */
 void postern__pg_cancel(const struct pg_connection *connection) {
 	pthread_t thread;
 	PGcancel *cancel = PQgetCancel(connection->link);
@@ -218,14 +224,14 @@ void postern__pg_cancel(const struct pg_connection *connection) {
 	}
 }
 
-static bool is_meant(const struct pg_active *active, const void *context) {
+static bool is_addressed(const struct pg_active *active, const void *context) {
 	return !context || active->context == context;
 }
 
-/* With the lock: whether any that was interrupted has not ended. */
-static bool is_any_left(const struct pg_actives *all, const void *context) {
+/* The caller holds the mutex. Whether any interrupted handler has not ended. */
+static bool is_any_running(const struct pg_actives *all, const void *context) {
 	for (const struct pg_active *at = all->first; at; at = at->next) {
-		if (at->interrupted && is_meant(at, context)) {
+		if (at->interrupted && is_addressed(at, context)) {
 			return true;
 		}
 	}
@@ -238,115 +244,117 @@ void postern__pg_interrupt(struct postern_store *store, const void *context) {
 	int64_t left_ns = end_ns - postern__clock_ns();
 	(void)pthread_mutex_lock(&all->mutex);
 	for (struct pg_active *at = all->first; at; at = at->next) {
-		if (is_meant(at, context)) {
+		if (is_addressed(at, context)) {
 			at->interrupted = true;
 			postern__pg_cancel(at->connection);
 		}
 	}
-	while (left_ns > 0 && is_any_left(all, context)) {
+	while (left_ns > 0 && is_any_running(all, context)) {
 		postern__wait(&all->ended, &all->mutex, left_ns / 1000000 + 1);
 		left_ns = end_ns - postern__clock_ns();
 	}
 	for (struct pg_active *at = all->first; at; at = at->next) {
-		if (at->interrupted && is_meant(at, context)) {
-			/* The handler sees a broken line. */
+		if (at->interrupted && is_addressed(at, context)) {
+			/* The handler sees a closed connection. */
 			(void)shutdown(PQsocket(at->connection->link), SHUT_RDWR);
 		}
 	}
 	(void)pthread_mutex_unlock(&all->mutex);
 }
 
-/* With the unit goes the transaction. */
-static int refuse_all(struct transaction *work, struct postern_unit *unit,
+/* Refuse the unit and give up the transaction. */
+static int refuse_and_abort(struct transaction *work, struct postern_unit *unit,
 		int code, const char *reason) {
 	postern__unit_refuse(unit, code, reason);
 	work->connection->lost = true;
-	work->gone = true;
+	work->aborted = true;
 	return POSTERN_OK;
 }
 
-/* The connection broke while the unit had it. */
-static int refuse_broken(struct transaction *work, struct postern_unit *unit,
-		const struct postern_error *error) {
+/* The connection was lost while the unit had it. */
+static int refuse_disconnected(struct transaction *work,
+		struct postern_unit *unit, const struct postern_error *error) {
 	const char *text =
 			error ? error->text : "the connection to PostgreSQL was lost";
-	return refuse_all(work, unit, POSTERN_E_UNAVAILABLE,
+	return refuse_and_abort(work, unit, POSTERN_E_UNAVAILABLE,
 			unit->outcome.reason[0] ? NULL : text);
 }
 
-/* What was done after the handler failed with r: if the handler is to blame,
-   that is a matter of this unit. */
-static int blame(struct transaction *work, struct postern_unit *unit, int r,
-		const struct postern_error *error) {
+/* A statement after the handler failed with r: if the handler is the cause,
+   only its unit is refused. */
+static int attribute_failure(struct transaction *work,
+		struct postern_unit *unit, int r, const struct postern_error *error) {
 	const struct pg_connection *connection = work->connection;
 	if (r == POSTERN_E_UNAVAILABLE && connection->lost) {
-		return refuse_broken(work, unit, error);
+		return refuse_disconnected(work, unit, error);
 	}
 	if (r != POSTERN_OK && !connection->lost &&
-			strcmp(connection->state, NO_SAVEPOINT) == 0) {
-		return refuse_all(work, unit, POSTERN_E_INVALID, ENDED_ITSELF);
+			strcmp(connection->sqlstate, NO_SAVEPOINT) == 0) {
+		return refuse_and_abort(work, unit, POSTERN_E_INVALID, ENDED_ITSELF);
 	}
 	return r;
 }
 
-/* What the connection says of what the handler left behind. */
-static void judge(struct transaction *work, struct postern_unit *unit,
-		bool interrupted) {
+/* Check the state in which the handler left the connection. */
+static void check_connection_state(struct transaction *work,
+		struct postern_unit *unit, bool interrupted) {
 	struct pg_connection *connection = work->connection;
 	PGTransactionStatusType status = PQtransactionStatus(connection->link);
 	if (interrupted) {
-		/* Whoever interrupted it may have said why already. The request may
-		   still be on its way: nothing else may meet it. */
-		(void)refuse_all(work, unit, POSTERN_E_TIMEOUT,
+		/* The interrupting thread may have set a reason already. The cancel
+		   request may arrive later, and must not hit another statement. */
+		(void)refuse_and_abort(work, unit, POSTERN_E_TIMEOUT,
 				unit->outcome.reason[0] ? NULL : "interrupted");
 	} else if (status == PQTRANS_UNKNOWN) {
 		struct postern_error error = { 0 };
 		(void)postern__pg_fail(connection, NULL, &error);
-		(void)refuse_broken(work, unit, &error);
+		(void)refuse_disconnected(work, unit, &error);
 	} else if (status == PQTRANS_ACTIVE) {
-		(void)refuse_all(work, unit, POSTERN_E_INVALID,
+		(void)refuse_and_abort(work, unit, POSTERN_E_INVALID,
 				postern__unit_completes(unit) ? "handler left a command running"
 											  : NULL);
 	} else if (status == PQTRANS_IDLE) {
-		/* Since then it may have set whatever it liked. */
-		(void)refuse_all(work, unit, POSTERN_E_INVALID,
+		/* After the end of the transaction the handler may have set anything.
+		 */
+		(void)refuse_and_abort(work, unit, POSTERN_E_INVALID,
 				postern__unit_completes(unit) ? ENDED_ITSELF : NULL);
 	} else if (status == PQTRANS_INERROR && postern__unit_completes(unit)) {
 		postern__unit_refuse(unit, POSTERN_E_INVALID,
-				"a statement of the handler failed, and it went on");
+				"handler ignored the error of a statement that failed");
 	}
 }
 
-static void call(struct transaction *work, struct postern_unit *unit) {
+static void call_handler(struct transaction *work, struct postern_unit *unit) {
 	struct pg_connection *connection = work->connection;
 	const struct pg_store *self = connection->store;
 	const struct postern_clock *clock =
 			self->test_clock ? self->test_clock : self->clock;
 	postern_outcome_set(&unit->outcome, POSTERN_DONE, 0, NULL);
 	int64_t started = clock->monotonic_ms(clock->context);
-	watch(connection);
+	watch_errors(connection);
 	(void)PQsetnonblocking(connection->link, 0);
 	struct pg_active active = {
 		.connection = connection,
 		.context = unit->context,
 	};
-	enter(work, &active);
+	register_active(work, &active);
 	unit->run(unit->context, connection->link, connection->epoch,
 			&unit->outcome);
-	bool interrupted = leave(work, &active);
+	bool interrupted = unregister_active(work, &active);
 	(void)PQsetnonblocking(connection->link, 1);
 	postern__pg_link_reset(connection);
 	unit->duration_ms = clock->monotonic_ms(clock->context) - started;
-	judge(work, unit, interrupted);
+	check_connection_state(work, unit, interrupted);
 }
 
 static bool has_collided(const struct transaction *work,
 		const struct postern_unit *unit) {
-	return !work->gone && !postern__unit_completes(unit) &&
-		   strncmp(work->connection->state, "40", 2) == 0;
+	return !work->aborted && !postern__unit_completes(unit) &&
+		   strncmp(work->connection->sqlstate, "40", 2) == 0;
 }
 
-static int undo(struct transaction *work, struct postern_error *error) {
+static int roll_back_unit(struct transaction *work,
+		struct postern_error *error) {
 	char sql[200];
 	(void)snprintf(sql, sizeof sql,
 			"ROLLBACK TO %s; RELEASE %s; " FORGET_LOCKS "; " FORGET_STATEMENTS,
@@ -355,63 +363,67 @@ static int undo(struct transaction *work, struct postern_error *error) {
 }
 
 /*
- * Whether a statement of ours, or the COMMIT, failed because of what the
- * handler did: it made the transaction read-only, or a trigger of its tables,
- * deferred until now, raised whatever it liked. A server that is there and
- * answers has few reasons of its own: collisions, no room, its end, a disk.
+ * Whether a statement of the store, or the COMMIT, failed because of what the
+ * handler did: it made the transaction read-only, or a deferred trigger of its
+ * tables raised an error. A server that responds has few errors of its own:
+ * collisions, lack of resources, shutdown, I/O.
  */
-static bool is_to_blame(const struct pg_connection *connection) {
-	static const char *const trouble[] = { "40", "531", "532", "533", "57P",
-		"58", "F0", "XX001", "XX002" };
-	bool blames = !connection->lost && connection->state[0];
-	for (size_t i = 0; i < sizeof trouble / sizeof trouble[0]; i++) {
-		blames = blames && strncmp(connection->state, trouble[i],
-								   strlen(trouble[i])) != 0;
+static bool is_handler_fault(const struct pg_connection *connection) {
+	static const char *const server_states[] = { "40", "531", "532", "533",
+		"57P", "58", "F0", "XX001", "XX002" };
+	bool fault = !connection->lost && connection->sqlstate[0];
+	for (size_t i = 0; i < sizeof server_states / sizeof server_states[0];
+			i++) {
+		fault = fault && strncmp(connection->sqlstate, server_states[i],
+								 strlen(server_states[i])) != 0;
 	}
-	return blames;
+	return fault;
 }
 
-/* One unit under a savepoint. */
-static int run_once(struct transaction *work, struct postern_unit *unit,
-		bool *collided_out, struct postern_error *error) {
+/* Run one unit under a savepoint. */
+static int run_under_savepoint(struct transaction *work,
+		struct postern_unit *unit, bool *collided_out,
+		struct postern_error *error) {
 	int64_t starts = 0;
 	*collided_out = false;
-	int r = take(work, unit, &starts, error);
+	int r = start_unit(work, unit, &starts, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	if (starts == 0) {
 		unit->code = POSTERN_E_STALE;
-		return undo(work, error);
+		return roll_back_unit(work, error);
 	}
 	postern__point("postgres-unit.before");
-	call(work, unit);
+	call_handler(work, unit);
 	postern__point("postgres-unit.after");
-	if (work->gone) {
+	if (work->aborted) {
 		return POSTERN_OK;
 	}
 	*collided_out = has_collided(work, unit);
-	work->connection->state[0] = '\0'; /* what it was told is done with */
+	work->connection->sqlstate[0] = '\0'; /* errors before this are handled */
 	if (postern__unit_completes(unit)) {
-		r = complete(work, unit, starts, error);
-		if (r == POSTERN_OK || !is_to_blame(work->connection)) {
-			return blame(work, unit, r, error);
+		r = complete_unit(work, unit, starts, error);
+		if (r == POSTERN_OK || !is_handler_fault(work->connection)) {
+			return attribute_failure(work, unit, r, error);
 		}
 		/* The handler has left the transaction in another state. */
-		postern__unit_refuse(unit, POSTERN_E_INVALID, work->connection->said);
+		postern__unit_refuse(unit, POSTERN_E_INVALID,
+				work->connection->error_text);
 	}
-	return blame(work, unit, undo(work, error), error);
+	return attribute_failure(work, unit, roll_back_unit(work, error), error);
 }
 
-static int run_unit(struct transaction *work, struct postern_unit *unit,
-		struct postern_error *error) {
+static int run_unit_retrying(struct transaction *work,
+		struct postern_unit *unit, struct postern_error *error) {
 	bool collided = true;
 	int r = POSTERN_OK;
 	for (int i = 0; r == POSTERN_OK && collided && i < COLLISIONS_MAX; i++) {
 		unit->code = POSTERN_OK;
-		r = run_once(work, unit, &collided, error);
+		r = run_under_savepoint(work, unit, &collided, error);
 		if (r == POSTERN_OK && collided && work->completed > 0) {
-			/* The other may be waiting for what those before it have locked. */
+			/* The other transaction may be waiting for rows that earlier units
+			   have locked. */
 			return postern__fail(error, POSTERN_E_BUSY,
 					"a handler collided with another transaction");
 		}
@@ -419,8 +431,9 @@ static int run_unit(struct transaction *work, struct postern_unit *unit,
 	return r;
 }
 
-/* Whether any unit is in the ledger under its fence; all are, or none. */
-int postern__pg_look_for_units(struct pg_connection *connection, void *context,
+/* Returns POSTERN_OK if any unit is in the ledger under its fence: all are, or
+   none. Else POSTERN_E_STALE. */
+int postern__pg_confirm_units(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct pg_units *work = context;
 	bool found = false;
@@ -448,10 +461,10 @@ int postern__pg_look_for_units(struct pg_connection *connection, void *context,
 				   : r;
 }
 
-static int commit(struct transaction *work, struct postern_error *error) {
+static int commit_units(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
 	struct pg_query query;
-	connection->state[0] = '\0'; /* what it was told before is done with */
+	connection->sqlstate[0] = '\0'; /* errors before this are handled */
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, work->pledge);
 	int r = postern__pg_run(&query, "DELETE FROM @pledge WHERE id = $1", error);
@@ -462,79 +475,83 @@ static int commit(struct transaction *work, struct postern_error *error) {
 	postern__pg_end(&query);
 	struct pg_units units = { work->units, work->count };
 	r = postern__pg_finish_known(connection, work->xid,
-			postern__pg_look_for_units, &units, r, error);
-	return r != POSTERN_OK && is_to_blame(connection)
+			postern__pg_confirm_units, &units, r, error);
+	return r != POSTERN_OK && is_handler_fault(connection)
 				   ? postern__fail(error, POSTERN_E_INVALID, "%s",
-							 connection->said)
+							 connection->error_text)
 				   : r;
 }
 
-static int run_all(struct transaction *work, struct postern_error *error) {
+static int run_transaction(struct transaction *work,
+		struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
-	postern__pg_forget_names(connection); /* every handler does that */
-	int r = begin(work, error);
-	for (size_t i = 0; r == POSTERN_OK && !work->gone && i < work->count; i++) {
+	postern__pg_forget_names(
+			connection); /* resetting after a handler deallocates them */
+	int r = begin_units(work, error);
+	for (size_t i = 0; r == POSTERN_OK && !work->aborted && i < work->count;
+			i++) {
 		struct postern_unit *unit = &work->units[i];
 		if (!work->held) {
 			unit->code = POSTERN_E_STALE;
 		} else if (postern__unit_completes(unit)) {
-			r = run_unit(work, unit, error);
+			r = run_unit_retrying(work, unit, error);
 			work->completed += postern__unit_completes(unit);
 		}
 	}
 	if (r != POSTERN_OK) {
-		/* What a handler left in the session was not undone. */
+		/* What a handler left in the session was not reset. */
 		connection->lost = true;
 	}
-	if (r != POSTERN_OK || work->gone || work->completed == 0) {
+	if (r != POSTERN_OK || work->aborted || work->completed == 0) {
 		(void)postern__pg_finish(connection, POSTERN_E_STALE, NULL);
 		return r;
 	}
-	r = commit(work, error);
+	r = commit_units(work, error);
 	for (size_t i = 0; r == POSTERN_OK && i < work->count; i++) {
 		work->units[i].committed = postern__unit_completes(&work->units[i]);
 	}
 	return r;
 }
 
-/* On one connection after the other, until all units are judged. */
-static int run_until_judged(struct transaction *work, struct pg_store *self,
+/* Run on one connection after the other until every unit has a result. */
+static int run_until_resolved(struct transaction *work, struct pg_store *self,
 		struct postern_error *error) {
 	bool again = true;
 	int r = POSTERN_OK;
 	while (r == POSTERN_OK && again) {
-		r = postern__pg_take(self, &work->connection, error);
+		r = postern__pg_acquire(self, &work->connection, error);
 		if (r != POSTERN_OK) {
 			return r;
 		}
-		r = run_all(work, error);
+		r = run_transaction(work, error);
 		/* A unit was refused together with its connection: the others are run
 		   again without it. */
 		again = false;
-		for (size_t i = 0; work->gone && i < work->count; i++) {
+		for (size_t i = 0; work->aborted && i < work->count; i++) {
 			again = again || postern__unit_completes(&work->units[i]);
 		}
 		if (work->connection->lost) {
 			postern__pg_end_session(work->connection);
 		}
-		postern__pg_give(work->connection);
+		postern__pg_release(work->connection);
 	}
 	return r;
 }
 
 /*
- * The transaction failed as a whole, and one of the units is to blame: each
- * has a transaction of its own now. As soon as one has committed, a failure of
- * another is no failure of all: what cannot be run then has another turn.
+ * The transaction failed as a whole, and one of the units is the cause: each is
+ * run in a transaction of its own. As soon as one has committed, the failure of
+ * another is not returned for all: a unit that cannot be run then is retried
+ * later.
  */
-static int run_apart(struct transaction *all, struct pg_store *self,
+static int run_units_apart(struct transaction *all, struct pg_store *self,
 		struct postern_error *error) {
 	bool committed = false;
 	int r = POSTERN_OK;
 	postern__units_reset(all->units, all->count);
 	for (size_t i = 0; i < all->count; i++) {
 		struct postern_unit *unit = &all->units[i];
-		struct postern_error trouble = { 0 };
+		struct postern_error failure = { 0 };
 		struct transaction work = {
 			.node = all->node,
 			.lock = all->lock,
@@ -542,13 +559,13 @@ static int run_apart(struct transaction *all, struct pg_store *self,
 			.count = 1,
 		};
 		if (r == POSTERN_OK) {
-			r = run_until_judged(&work, self, &trouble);
+			r = run_until_resolved(&work, self, &failure);
 		}
 		if (r == POSTERN_E_INVALID) {
-			postern__unit_refuse(unit, r, trouble.text);
+			postern__unit_refuse(unit, r, failure.text);
 			r = POSTERN_OK;
 		} else if (r != POSTERN_OK && !committed) {
-			*error = trouble;
+			*error = failure;
 			return r;
 		} else if (r != POSTERN_OK) {
 			postern__unit_refuse(unit, POSTERN_E_TIMEOUT, NULL);
@@ -569,7 +586,7 @@ int postern__pg_transact(struct postern_store *store, uint64_t node,
 		.units = units,
 		.count = count,
 	};
-	struct postern_error trouble = { 0 };
+	struct postern_error failure = { 0 };
 	int r = POSTERN_OK;
 	if (postern__pg_may_send_ahead(self, units, count)) {
 		r = postern__pg_send_ahead(self, node, lock, units, count, error);
@@ -578,12 +595,12 @@ int postern__pg_transact(struct postern_store *store, uint64_t node,
 		}
 		postern__units_reset(units, count);
 	}
-	r = count > 0 ? run_until_judged(&work, self, &trouble) : POSTERN_OK;
+	r = count > 0 ? run_until_resolved(&work, self, &failure) : POSTERN_OK;
 	if (count > 1 && (r == POSTERN_E_INVALID || r == POSTERN_E_BUSY)) {
-		r = run_apart(&work, self, &trouble);
+		r = run_units_apart(&work, self, &failure);
 	}
 	if (r != POSTERN_OK && error) {
-		*error = trouble;
+		*error = failure;
 	}
 	return r;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Transactions of more than one statement. What is done in one round trip, by
- * a function of the schema, needs none.
+ * Transactions of more than one statement. An operation that is one call of a
+ * function of the schema needs none.
  */
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "base/point.h"
 #include "store/postgres/postgres.h"
 
-/* How long to wait before the fate of a transaction is asked for again. */
+/* How long to wait before the status of a transaction is read again. */
 #define ASK_AGAIN_MS 50
 
 int postern__pg_begin(struct pg_connection *connection,
@@ -33,13 +33,13 @@ int postern__pg_begin_units(struct pg_connection *connection,
 			error);
 }
 
-int postern__pg_begin_look(struct pg_connection *connection,
+int postern__pg_begin_read(struct pg_connection *connection,
 		struct postern_error *error) {
 	return postern__pg_exec(connection,
 			"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", error);
 }
 
-static int prepare_change(struct pg_connection *connection, int64_t *now_out,
+static int set_lock_timeout(struct pg_connection *connection, int64_t *now_out,
 		struct postern_error *error) {
 	char timeout[24];
 	(void)snprintf(timeout, sizeof timeout, "%lld",
@@ -63,7 +63,7 @@ int postern__pg_begin_change(struct pg_connection *connection, int64_t *now_out,
 		struct postern_error *error) {
 	int r = postern__pg_begin(connection, error);
 	if (r == POSTERN_OK) {
-		r = prepare_change(connection, now_out, error);
+		r = set_lock_timeout(connection, now_out, error);
 		if (r != POSTERN_OK) {
 			return postern__pg_finish(connection, r, error);
 		}
@@ -72,11 +72,11 @@ int postern__pg_begin_change(struct pg_connection *connection, int64_t *now_out,
 }
 
 static bool is_commit(const struct pg_query *query) {
-	/* A transaction that has failed answers COMMIT with ROLLBACK. */
+	/* The server responds to COMMIT of a failed transaction with ROLLBACK. */
 	return PQcmdStatus(query->result)[0] == 'C';
 }
 
-static int commit(struct pg_connection *connection,
+static int send_commit(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_query query;
 	postern__point("postgres-commit.before");
@@ -100,37 +100,37 @@ static int commit(struct pg_connection *connection,
 int postern__pg_finish(struct pg_connection *connection, int r,
 		struct postern_error *error) {
 	if (r == POSTERN_OK) {
-		return commit(connection, error);
+		return send_commit(connection, error);
 	}
 	if (!connection->lost) {
 		bool collided = connection->collided;
-		/* If that fails the connection is closed, which does the same. */
+		/* If ROLLBACK fails the connection is closed, which does the same. */
 		(void)postern__pg_exec(connection, "ROLLBACK", NULL);
 		connection->collided = collided;
 	}
 	return r;
 }
 
-static void ask_again_later(void) {
+static void wait_before_asking(void) {
 	struct timespec time = { .tv_nsec = ASK_AGAIN_MS * 1000000 };
 	(void)nanosleep(&time, NULL);
 }
 
-struct fate {
+struct xact_status {
 	int64_t xid;
 	bool committed;
-	bool under_way;
+	bool in_progress;
 };
 
-/* A server that crashed may not have given the number again yet: what had it
-   is lost. */
-static int ask_fate(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
-	struct fate *fate = context;
+/* After a crash the server may not have assigned this id again yet: then its
+   transaction was lost. */
+static int read_xact_status(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	struct xact_status *status = context;
 	(void)again;
 	struct pg_query query;
 	postern__pg_query(&query, connection);
-	postern__pg_int8(&query, fate->xid);
+	postern__pg_int8(&query, status->xid);
 	int r = postern__pg_run(&query,
 			"SELECT s = 'committed', s = 'in progress' FROM (SELECT CASE WHEN"
 			" $1::text::xid8 < pg_current_xact_id()"
@@ -138,70 +138,71 @@ static int ask_fate(struct pg_connection *connection, void *context, bool again,
 			" AS f",
 			error);
 	if (r == POSTERN_OK) {
-		fate->committed = postern__pg_get(&query, 0, 0) != 0;
-		fate->under_way = postern__pg_get(&query, 0, 1) != 0;
+		status->committed = postern__pg_get(&query, 0, 0) != 0;
+		status->in_progress = postern__pg_get(&query, 0, 1) != 0;
 	}
 	postern__pg_end(&query);
 	return r;
 }
 
-static int wait_for_fate(struct pg_connection *connection, struct fate *fate,
-		struct postern_error *error) {
+static int wait_for_xact_end(struct pg_connection *connection,
+		struct xact_status *status, struct postern_error *error) {
 	const struct pg_store *self = connection->store;
 	const struct postern_clock *clock = self->clock;
 	int64_t end =
 			clock->monotonic_ms(clock->context) + 2 * self->command_timeout_ms;
-	fate->under_way = true;
+	status->in_progress = true;
 	while (true) {
-		int r = postern__pg_do_here(connection, ask_fate, fate, error);
-		if (r == POSTERN_OK && !fate->under_way) {
+		int r = postern__pg_do_here(connection, read_xact_status, status,
+				error);
+		if (r == POSTERN_OK && !status->in_progress) {
 			return r;
 		}
 		if (clock->monotonic_ms(clock->context) > end) {
 			return r != POSTERN_OK
 						   ? r
 						   : postern__fail(error, POSTERN_E_TIMEOUT,
-									 "transaction %lld is still under way",
-									 (long long)fate->xid);
+									 "transaction %lld is still in progress",
+									 (long long)status->xid);
 		}
-		ask_again_later();
+		wait_before_asking();
 	}
 }
 
-/* The answer to COMMIT was lost: whether it took effect. */
-static int learn_fate(struct pg_connection *connection, int64_t xid,
-		pg_work *look, void *context, bool *committed_out,
+/* The response to COMMIT was lost: determine whether it took effect. */
+static int determine_outcome(struct pg_connection *connection, int64_t xid,
+		pg_work *confirm, void *context, bool *committed_out,
 		struct postern_error *error) {
-	struct fate fate = { .xid = xid };
-	int r = wait_for_fate(connection, &fate, error);
-	if (r == POSTERN_OK && fate.committed) {
-		/* A server that crashed gives numbers again that it had given to what
-		   was lost, so one that committed may be of another transaction. */
-		r = postern__pg_do_here(connection, look, context, error);
-		fate.committed = r == POSTERN_OK;
+	struct xact_status status = { .xid = xid };
+	int r = wait_for_xact_end(connection, &status, error);
+	if (r == POSTERN_OK && status.committed) {
+		/* After a crash the server assigns ids again that lost transactions
+		   had, so a committed id may belong to another transaction. */
+		r = postern__pg_do_here(connection, confirm, context, error);
+		status.committed = r == POSTERN_OK;
 		r = r == POSTERN_E_STALE ? POSTERN_OK : r;
 	}
 	if (r == POSTERN_OK) {
-		*committed_out = fate.committed;
+		*committed_out = status.committed;
 	}
 	return r;
 }
 
 int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
-		pg_work *look, void *context, int r, struct postern_error *error) {
+		pg_work *confirm, void *context, int r, struct postern_error *error) {
 	int done = postern__pg_finish(connection, r, error);
 	if (r != POSTERN_OK || done == POSTERN_OK || !connection->lost) {
 		return done;
 	}
 	bool committed = false;
-	struct postern_error trouble = { 0 };
-	int known =
-			learn_fate(connection, xid, look, context, &committed, &trouble);
-	/* To the caller it is the connection on which COMMIT was not answered. */
+	struct postern_error failure = { 0 };
+	int known = determine_outcome(connection, xid, confirm, context, &committed,
+			&failure);
+	/* The caller lost the connection on which COMMIT was sent. */
 	connection->lost = true;
 	if (known != POSTERN_OK) {
 		if (error) {
-			*error = trouble;
+			*error = failure;
 		}
 		return known;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Parked messages, which wait for a handler that wants them. Who wants what,
- * only the caller knows: the messages are read and locked, routed here, and
+ * Parked messages, which wait for a handler that wants them. Only the caller
+ * can route: the messages are read and locked, routed by its callback, and
  * their deliveries are written in the same transaction.
  */
 
@@ -28,11 +28,11 @@ struct work {
 	struct delivery *found;
 	size_t found_count;
 	size_t found_cap;
-	uint64_t woken;
+	uint64_t unparked;
 	int64_t cursor;
 };
 
-static bool add(struct work *work, int64_t seq, int64_t handler) {
+static bool add_delivery(struct work *work, int64_t seq, int64_t handler) {
 	if (work->found_count == work->found_cap) {
 		size_t cap = work->found_cap ? 2 * work->found_cap : 256;
 		struct delivery *more = realloc(work->found, cap * sizeof *more);
@@ -52,7 +52,7 @@ static int route_all(const struct pg_query *query, struct work *work,
 	bool more = (size_t)count > work->max;
 	bool memory = true;
 	work->found_count = 0;
-	work->woken = 0;
+	work->unparked = 0;
 	work->cursor = 0;
 	for (int row = 0; memory && row < count && (size_t)row < work->max; row++) {
 		int64_t seq = postern__pg_get(query, row, 0);
@@ -63,21 +63,21 @@ static int route_all(const struct pg_query *query, struct work *work,
 						type, work->routes, work->route_max);
 		assert(wanted <= work->route_max);
 		for (size_t i = 0; memory && i < wanted; i++) {
-			memory = add(work, seq, work->routes[i].handler);
+			memory = add_delivery(work, seq, work->routes[i].handler);
 		}
-		work->woken += wanted > 0;
+		work->unparked += wanted > 0;
 		work->cursor = more ? seq : 0;
 	}
 	return memory ? POSTERN_OK : postern__pg_no_memory(error);
 }
 
-static int look(struct pg_connection *connection, struct work *work,
+static int read_parked(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, work->after);
 	postern__pg_int8(&query, (int64_t)work->max + 1);
-	/* What another node has in its hands it will wake by itself. */
+	/* Messages that another node has locked are unparked by that node. */
 	int r = postern__pg_run(&query,
 			"SELECT p.seq, m.channel, m.type FROM @parked p"
 			" JOIN @message m ON m.seq = p.seq WHERE p.seq > $1"
@@ -107,7 +107,7 @@ static int write_all(struct pg_connection *connection, const struct work *work,
 	postern__pg_array_end(&query);
 	int r = postern__pg_run(&query,
 			"WITH t AS (SELECT coalesce($1, @now_ms()) AS now),"
-			" gone AS (DELETE FROM @parked WHERE seq = ANY ($2))"
+			" removed AS (DELETE FROM @parked WHERE seq = ANY ($2))"
 			" INSERT INTO @open (seq, fence, node, due_at, since, suspect,"
 			" handler, failures, starts, crashes, solo)"
 			" SELECT u.seq, 0, NULL, t.now, t.now, 0, h.owner, 0, 0, 0,"
@@ -121,11 +121,13 @@ static int write_all(struct pg_connection *connection, const struct work *work,
 				   : r;
 }
 
-/* As many routes as there are handlers, which others may have enrolled. */
+/* Allocate as many routes as there are handlers, also those that other nodes
+   enrolled. */
 static int make_room(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	struct pg_store *self = connection->store;
-	int r = work->routes ? POSTERN_OK : postern__pg_load(connection, error);
+	int r = work->routes ? POSTERN_OK
+						 : postern__pg_directory_load(connection, error);
 	if (work->routes || r != POSTERN_OK) {
 		return r;
 	}
@@ -136,8 +138,8 @@ static int make_room(struct pg_connection *connection, struct work *work,
 	return work->routes ? POSTERN_OK : postern__pg_no_memory(error);
 }
 
-static int wake(struct pg_connection *connection, void *context, bool again,
-		struct postern_error *error) {
+static int unpark_once(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
 	struct work *work = context;
 	(void)again;
 	int r = make_room(connection, work, error);
@@ -147,12 +149,12 @@ static int wake(struct pg_connection *connection, void *context, bool again,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	/* Nobody makes an alias meanwhile. */
+	/* Keeps aliases from being made meanwhile. */
 	r = postern__pg_exec(connection,
 			"SELECT pg_advisory_xact_lock_shared(hashtext('@handler'), 0)",
 			error);
 	if (r == POSTERN_OK) {
-		r = look(connection, work, error);
+		r = read_parked(connection, work, error);
 	}
 	postern__point("postgres-unpark.routed");
 	if (r == POSTERN_OK && work->found_count > 0) {
@@ -171,12 +173,12 @@ int postern__pg_unpark(struct postern_store *store, postern_router *router,
 		.max = max,
 		.after = *cursor,
 	};
-	int r = postern__pg_do(self, wake, &work, error);
+	int r = postern__pg_do(self, unpark_once, &work, error);
 	free(work.routes);
 	free(work.found);
 	if (r == POSTERN_OK) {
 		*cursor = work.cursor;
-		*count_out = work.woken;
+		*count_out = work.unparked;
 	}
 	return r;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What was asked for: a URL as libpq knows it (postgres://user@host/database)
- * or, behind "postgres:", its other form (host=… dbname=…). Parameters of our
- * own are taken out of either; libpq sees the rest. They may be said as
- * options too, and then must be the same.
+ * Parsing the store's URL: one of libpq's form (postgres://user@host/database)
+ * or, after "postgres:", a libpq connection string (host=… dbname=…).
+ * Parameters of Postern are taken out of either; libpq gets the rest. They may
+ * also be given as options, and then must be equal.
  */
 
 #include <stdint.h>
@@ -18,33 +18,33 @@
 #include "store/store.h"
 
 #define SCHEMA_DEFAULT "postern"
-/* As long as PostgreSQL keeps a name. */
+/* PostgreSQL truncates longer names. */
 #define SCHEMA_LEN_MAX (POSTERN__SCHEMA_NAME_MAX - 1)
 #define CONNECTION_COUNT_DEFAULT 8
-/* Transactions of handlers at a time; each commit waits for the disk, and two
-   wait together. */
+/* The number of concurrent transactions of handlers; each commit waits for the
+   disk, and two wait together. */
 #define TRANSACTION_COUNT_MAX 3
 #define ADDRESS_LEN_MAX 8192
-/* Of parameters; libpq has some forty. */
+/* Names of parameters; libpq has about forty. */
 #define NAME_COUNT_MAX 128
 #define NAME_LEN_MAX 40
-/* What libpq takes for blanks in its other form. */
+/* What libpq treats as blanks in a connection string. */
 #define BLANKS " \t\n\r\f\v"
 
-/* A parameter of our own, in the URL or the other form. */
+/* A parameter of Postern, in the URL or the connection string. */
 struct parameter {
-	const char *text; /* NULL: not there */
+	const char *text; /* NULL: not given */
 	size_t len;
 };
 
-/* Where to connect, in libpq's words and in ours. */
+/* Where to connect, for libpq and for people. */
 struct address {
-	const char *what; /* for errors */
+	const char *what; /* names the setting in errors */
 	char *conninfo;
 	char *place;
-	bool is_url;         /* and not the other form */
-	bool after_password; /* in the other form: one was read */
-	/* Those point into the URL. */
+	bool is_url;         /* and not a connection string */
+	bool after_password; /* in a connection string: a password was read */
+	/* These point into the URL. */
 	struct parameter schema;
 	struct parameter connections;
 };
@@ -60,8 +60,8 @@ static int set_schema(struct pg_store *self, const char *name, size_t len,
 	if (len == 0 || len > SCHEMA_LEN_MAX || strspn(name, letters) < len ||
 			strchr("0123456789", name[0]) || strncmp(name, "pg_", 3) == 0) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'%.*s' is no name of a schema: use small letters, digits and "
-				"'_', not 'pg_' in front, at most %d",
+				"'%.*s' is not a valid schema name: use lowercase letters, "
+				"digits and '_', no prefix 'pg_', at most %d characters",
 				(int)(len < 80 ? len : 80), name, SCHEMA_LEN_MAX);
 	}
 	self->schema = malloc(len + sizeof "\"\".");
@@ -85,14 +85,14 @@ static int set_connections(struct pg_store *self, const char *text, size_t len,
 	}
 	if (count < 2 || count > PG_CONNECTION_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'connections' of a store is a number from 2 to %d",
+				"'connections' of a store must be a number from 2 to %d",
 				PG_CONNECTION_MAX);
 	}
 	self->connection_max = count;
 	return POSTERN_OK;
 }
 
-/* Every parameter that there is: libpq's, then ours. */
+/* Lists every known parameter: those of Postern, then libpq's. */
 static size_t list_names(const PQconninfoOption *options, bool is_url,
 		const char *names[static NAME_COUNT_MAX]) {
 	size_t count = 0;
@@ -111,24 +111,23 @@ static int fail_unknown(const struct address *address, const char *name,
 		const char *near, struct postern_error *error) {
 	if (address->after_password) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"%s has a parameter behind the password that nobody knows; put "
-				"single quotes around a password that has a blank in it",
+				"%s has an unknown parameter after the password; put single "
+				"quotes around a password that contains a blank",
 				address->what);
 	}
 	if (near) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"%s has a parameter '%s', which nobody knows; did you mean "
-				"'%s'?",
+				"%s has an unknown parameter '%s'; did you mean '%s'?",
 				address->what, name, near);
 	}
 	return postern__fail(error, POSTERN_E_INVALID,
-			"%s has a parameter '%s', which is neither libpq's nor 'schema' "
-			"or 'connections'",
+			"%s has an unknown parameter '%s', which is neither libpq's nor "
+			"'schema' or 'connections'",
 			address->what, name);
 }
 
-/* A name that nobody knows is told, as long as it can be nothing else: libpq's
-   own text would quote the URL. What is not that plain is left to libpq. */
+/* An unknown name is reported if it is plain letters: libpq's own error would
+   quote the URL. Anything else is left to libpq. */
 static int check_name(const struct address *address, const char *text,
 		size_t len, struct postern_error *error) {
 	const char *names[NAME_COUNT_MAX];
@@ -140,7 +139,7 @@ static int check_name(const struct address *address, const char *text,
 	memcpy(name, text, len);
 	PQconninfoOption *options = PQconndefaults();
 	size_t count = list_names(options, address->is_url, names);
-	bool known = !options; /* there is no memory: libpq will say so */
+	bool known = !options; /* out of memory: libpq reports it */
 	for (size_t i = 0; i < count; i++) {
 		known = known || strcmp(names[i], name) == 0;
 	}
@@ -157,8 +156,8 @@ static bool is_name(const char *text, size_t len, const char *name) {
 	return len == strlen(name) && memcmp(text, name, len) == 0;
 }
 
-/* A parameter of our own; *taken_out: whether it was one. */
-static int take_ours(struct address *address, const char *name, size_t name_len,
+/* Reads a parameter of Postern; *taken_out is whether it was one. */
+static int read_own(struct address *address, const char *name, size_t name_len,
 		struct parameter value, bool *taken_out, struct postern_error *error) {
 	const struct {
 		const char *name;
@@ -182,15 +181,15 @@ static int take_ours(struct address *address, const char *name, size_t name_len,
 	return POSTERN_OK;
 }
 
-/* One "name=value" of the URL: ours, or left to libpq. */
-static int take_parameter(struct address *address, const char *text, size_t len,
-		struct postern__buf *rest, struct postern_error *error) {
+/* One "name=value" of the URL: Postern's, or left to libpq. */
+static int read_url_parameter(struct address *address, const char *text,
+		size_t len, struct postern__buf *rest, struct postern_error *error) {
 	const char *equals = memchr(text, '=', len);
 	size_t name_len = equals ? (size_t)(equals - text) : 0;
 	bool taken = false;
 	int r = POSTERN_OK;
 	if (equals) {
-		r = take_ours(address, text, name_len,
+		r = read_own(address, text, name_len,
 				(struct parameter){ equals + 1, len - name_len - 1 }, &taken,
 				error);
 	}
@@ -203,21 +202,21 @@ static int take_parameter(struct address *address, const char *text, size_t len,
 	return check_name(address, text, name_len, error);
 }
 
-static int take_parameters(struct address *address, const char *query,
+static int read_url_parameters(struct address *address, const char *query,
 		struct postern__buf *rest, struct postern_error *error) {
 	int r = POSTERN_OK;
 	while (r == POSTERN_OK && *query) {
 		size_t len = strcspn(query, "&");
 		if (len > 0) {
-			r = take_parameter(address, query, len, rest, error);
+			r = read_url_parameter(address, query, len, rest, error);
 		}
 		query += len + (query[len] == '&');
 	}
 	return r;
 }
 
-/* The length of a value in libpq's other form, with its quotes; SIZE_MAX: its
-   quote is not closed. */
+/* Returns the length of a value in a connection string, with its quotes;
+   SIZE_MAX: its quote is not closed. */
 static size_t value_len_of(const char *text) {
 	bool quoted = *text == '\'';
 	size_t len = quoted;
@@ -233,9 +232,9 @@ static size_t value_len_of(const char *text) {
 	return quoted ? SIZE_MAX : len;
 }
 
-/* One "name = value" of the other form; *text moves behind it, or not at all if
-   it is none. */
-static int take_setting(struct address *address, const char **text,
+/* One "name = value" of a connection string; *text moves behind it, or not at
+   all if there is none. */
+static int read_dsn_setting(struct address *address, const char **text,
 		struct postern__buf *rest, struct postern_error *error) {
 	const char *name = *text;
 	size_t name_len = strcspn(name, "=" BLANKS);
@@ -255,30 +254,31 @@ static int take_setting(struct address *address, const char **text,
 		value = (struct parameter){ at + 1, value.len - 2 };
 	}
 	bool taken;
-	int r = take_ours(address, name, name_len, value, &taken, error);
+	int r = read_own(address, name, name_len, value, &taken, error);
 	if (r != POSTERN_OK || taken) {
 		return r;
 	}
 	postern__buf_append(rest, name, (size_t)(*text - name));
 	postern__buf_append_char(rest, ' ');
 	r = check_name(address, name, name_len, error);
-	/* With a blank in it and no quotes, the rest of it looks like a name. */
+	/* The rest of a password with a blank and without quotes looks like a name.
+	 */
 	address->after_password = address->after_password ||
 							  is_name(name, name_len, "password") ||
 							  is_name(name, name_len, "sslpassword");
 	return r;
 }
 
-/* The other form, and whatever in it is not of that form, for libpq to say
-   so. */
-static int take_settings(struct address *address, const char *text,
+/* Reads a connection string. What does not have its form is left to libpq,
+   which reports it. */
+static int read_dsn_settings(struct address *address, const char *text,
 		struct postern__buf *rest, struct postern_error *error) {
 	const char *before = NULL;
 	int r = POSTERN_OK;
 	while (r == POSTERN_OK && text != before) {
 		text += strspn(text, BLANKS);
 		before = text;
-		r = *text ? take_setting(address, &text, rest, error) : POSTERN_OK;
+		r = *text ? read_dsn_setting(address, &text, rest, error) : POSTERN_OK;
 	}
 	postern__buf_append_text(rest, text);
 	return r;
@@ -293,14 +293,14 @@ static const char *value_of(const PQconninfoOption *options, const char *name) {
 	return NULL;
 }
 
-/* Where it is, in words that hold no secret: not a password that lost its host
-   and looks like a port. */
+/* The place for messages, which must not contain a secret: not a password whose
+   host is missing, so that it looks like a port. */
 static int set_place(struct address *address, struct postern_error *error) {
 	PQconninfoOption *options = PQconninfoParse(address->conninfo, NULL);
 	if (!options) {
-		/* libpq's own text would quote the URL. */
+		/* libpq's own error would quote the URL. */
 		return postern__fail(error, POSTERN_E_INVALID,
-				"%s is not one that libpq understands: write "
+				"%s is not valid for libpq: write "
 				"postgres://user@host:port/database or "
 				"'postgres:host=… dbname=…'",
 				address->what);
@@ -311,9 +311,9 @@ static int set_place(struct address *address, struct postern_error *error) {
 	if (port && port[strspn(port, "0123456789, ")]) {
 		PQconninfoFree(options);
 		return postern__fail(error, POSTERN_E_INVALID,
-				"%s has a port that is no number. If it is a password, an '@' "
-				"and a host belong behind it; YAML takes ' #' for a comment, "
-				"so put the URL in quotes",
+				"%s has a port that is not a number. If it is a password, an "
+				"'@' and a host must follow it; in YAML ' #' begins a "
+				"comment, so put the URL in quotes",
 				address->what);
 	}
 	host = host ? host : value_of(options, "hostaddr");
@@ -333,9 +333,9 @@ static int set_place(struct address *address, struct postern_error *error) {
 }
 
 /*
- * A password with a '/', '?' or '@' that is not escaped is cut in two by
- * libpq, and a part of it is taken for a host, a port or a database, and told
- * to everybody. So there is one '@', in front of the host.
+ * libpq cuts a password with an unescaped '/', '?' or '@' in two and uses a
+ * part of it as a host, a port or a database, which appear in messages. So only
+ * one '@' is allowed, in front of the host.
  */
 static int check_ats(const char *url, const char *what,
 		struct postern_error *error) {
@@ -343,7 +343,7 @@ static int check_ats(const char *url, const char *what,
 	const char *at = memchr(url, '@', authority);
 	if (strchr(at ? at + 1 : url + authority, '@')) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"%s has an '@' where none can be: in a user, a password or "
+				"%s has an '@' where none is allowed: in a user, a password or "
 				"any other part write '%%' as %%25, '@' as %%40, '/' as %%2F "
 				"and '?' as %%3F, and in a user ':' as %%3A",
 				what);
@@ -351,7 +351,8 @@ static int check_ats(const char *url, const char *what,
 	return POSTERN_OK;
 }
 
-/* What is behind "postgres:"; to be finished, also on failure. */
+/* Reads what follows "postgres:". The address is to be finished, also on
+   failure. */
 static int read_address(const char *rest, struct address *address,
 		struct postern_error *error) {
 	struct postern__buf conninfo;
@@ -364,10 +365,10 @@ static int read_address(const char *rest, struct address *address,
 		postern__buf_append(&conninfo, rest, len);
 		r = check_ats(rest + 2, address->what, error);
 		if (r == POSTERN_OK && rest[len]) {
-			r = take_parameters(address, rest + len + 1, &conninfo, error);
+			r = read_url_parameters(address, rest + len + 1, &conninfo, error);
 		}
 	} else {
-		r = take_settings(address, rest, &conninfo, error);
+		r = read_dsn_settings(address, rest, &conninfo, error);
 	}
 	if (r == POSTERN_OK) {
 		r = postern__buf_check(&conninfo, address->what, error);
@@ -381,23 +382,22 @@ static int read_address(const char *rest, struct address *address,
 	return r;
 }
 
-static int fail_twice(const char *name, const struct parameter *in_url,
+static int fail_mismatch(const char *name, const struct parameter *in_url,
 		const char *option, struct postern_error *error) {
 	return postern__fail(error, POSTERN_E_INVALID,
-			"the URL says %s=%.*s and the setting '%s' says %.64s: say it "
-			"once",
+			"the URL has %s=%.*s and the setting '%s' is %.64s: set it once",
 			name, (int)(in_url->len < 64 ? in_url->len : 64), in_url->text,
 			name, option);
 }
 
-/* The value that both say, or one of them. */
-static int choose(const char *name, const struct parameter *in_url,
+/* Returns the value of the URL or of the option; both must be equal. */
+static int merge_option(const char *name, const struct parameter *in_url,
 		const char *option, struct parameter *out,
 		struct postern_error *error) {
 	if (in_url->text && option &&
 			(in_url->len != strlen(option) ||
 					memcmp(in_url->text, option, in_url->len) != 0)) {
-		return fail_twice(name, in_url, option, error);
+		return fail_mismatch(name, in_url, option, error);
 	}
 	*out = *in_url;
 	if (option) {
@@ -406,7 +406,7 @@ static int choose(const char *name, const struct parameter *in_url,
 	return POSTERN_OK;
 }
 
-static int take_options(struct pg_store *self, const struct address *address,
+static int apply_options(struct pg_store *self, const struct address *address,
 		const struct postern_store_options *options,
 		struct postern_error *error) {
 	struct parameter schema;
@@ -414,9 +414,10 @@ static int take_options(struct pg_store *self, const struct address *address,
 	char count[16];
 	(void)snprintf(count, sizeof count, "%lu",
 			(unsigned long)options->connections);
-	int r = choose("schema", &address->schema, options->schema, &schema, error);
+	int r = merge_option("schema", &address->schema, options->schema, &schema,
+			error);
 	if (r == POSTERN_OK) {
-		r = choose("connections", &address->connections,
+		r = merge_option("connections", &address->connections,
 				options->connections ? count : NULL, &connections, error);
 	}
 	if (r == POSTERN_OK && !schema.text) {
@@ -429,8 +430,9 @@ static int take_options(struct pg_store *self, const struct address *address,
 	if (r == POSTERN_OK && connections.text) {
 		r = set_connections(self, connections.text, connections.len, error);
 	}
-	/* Handlers have theirs for as long as they take, and may need another to
-	   learn what became of a COMMIT; half is left for all else. */
+	/* A handler's transaction has its connection as long as the handler runs,
+	   and may need another to determine the outcome of a COMMIT; half of them
+	   is left for all other operations. */
 	self->base.transactions = (unsigned)(self->connection_max / 2) - 1;
 	if (self->base.transactions > TRANSACTION_COUNT_MAX) {
 		self->base.transactions = TRANSACTION_COUNT_MAX;
@@ -438,7 +440,7 @@ static int take_options(struct pg_store *self, const struct address *address,
 	return r;
 }
 
-/* What is behind the scheme; NULL: it is another one. */
+/* Returns what follows the scheme; NULL if it is another scheme. */
 static const char *rest_of(const char *url) {
 	static const char *const schemes[] = { "postgres:", "postgresql:" };
 	for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
@@ -449,13 +451,13 @@ static const char *rest_of(const char *url) {
 	return NULL;
 }
 
-static int take_listen_url(struct pg_store *self, const char *url,
+static int set_listen_url(struct pg_store *self, const char *url,
 		struct postern_error *error) {
 	struct address address = { .what = "'listen_url'" };
 	const char *rest = rest_of(url);
 	if (!rest || !*rest) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"'listen_url' is no URL of PostgreSQL; write "
+				"'listen_url' is not a PostgreSQL URL; write "
 				"postgres://USER@HOST/DATABASE");
 	}
 	int r = read_address(rest, &address, error);
@@ -480,10 +482,10 @@ int postern__pg_parse(struct pg_store *self, const char *rest,
 	struct address address = { .what = "the store's URL" };
 	int r = read_address(rest, &address, error);
 	if (r == POSTERN_OK) {
-		r = take_options(self, &address, options, error);
+		r = apply_options(self, &address, options, error);
 	}
 	if (r == POSTERN_OK && options->listen_url) {
-		r = take_listen_url(self, options->listen_url, error);
+		r = set_listen_url(self, options->listen_url, error);
 	}
 	self->conninfo = address.conninfo;
 	self->place = address.place;

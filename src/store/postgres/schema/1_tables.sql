@@ -1,9 +1,9 @@
--- The tables of Postern in PostgreSQL.
--- Times are milliseconds since 1970, by the clock of the database.
+-- The tables of Postern in PostgreSQL. Times are milliseconds since 1970, by
+-- the clock of the database.
 --
--- What changes often is narrow and lives apart from what does not: a message
--- is written once and never updated, an open delivery is a small row that is
--- deleted when it ends and appended to a ledger.
+-- Rows that change often are narrow and separate from those that do not: a
+-- message is written once and never updated, an open delivery is a small row
+-- that is deleted when it ends and appended to a ledger.
 
 -- version: of these tables. hash_key: the secret of the hashes in seen.
 CREATE TABLE @meta (
@@ -11,23 +11,23 @@ CREATE TABLE @meta (
 	value bytea NOT NULL
 );
 
--- The only clock that anything is judged by.
+-- The only clock of the store.
 CREATE FUNCTION @now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
 	$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
 
--- Message numbers are handed out in blocks, so that a node knows the numbers
--- of what it writes before it writes it.
+-- Message numbers are allocated in blocks, so that a node knows the numbers of
+-- its messages before it writes them.
 CREATE SEQUENCE @message_seq INCREMENT BY 1000 MINVALUE 1 START 1;
 
--- max_size: the most bytes that a body may have.
+-- max_size: the limit of a body, in bytes.
 CREATE TABLE @channel (
 	id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	name text NOT NULL UNIQUE,
 	max_size bigint NOT NULL
 );
 
--- What was counted of a channel: summed up now and then. Appended, so that
--- nodes do not wait for each other.
+-- Counters of a channel. Rows are appended, so that nodes do not wait for each
+-- other, and now and then replaced by their sum.
 CREATE TABLE @channel_tally (
 	channel integer NOT NULL,
 	accepted bigint NOT NULL DEFAULT 0,
@@ -36,8 +36,8 @@ CREATE TABLE @channel_tally (
 	dropped bigint NOT NULL DEFAULT 0
 );
 
--- owner: itself, or the handler this one is an alias of. key: the one it was
--- last enrolled by.
+-- owner: itself, or the handler this one is an alias of. key: the one of its
+-- last enrolment.
 CREATE TABLE @handler (
 	id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	owner integer NOT NULL,
@@ -47,10 +47,10 @@ CREATE TABLE @handler (
 	max_crashes integer NOT NULL DEFAULT 0
 );
 CREATE INDEX handler_owner ON @handler (owner);
--- Those that an accept must not take as they are: there are seldom any.
+-- Handlers that an accept must resolve first: rarely any.
 CREATE INDEX handler_special ON @handler (id) WHERE owner <> id OR paused;
 
--- Deliveries that ended well, as channel_tally.
+-- Deliveries that ended as done or discarded; appended as in channel_tally.
 CREATE TABLE @handler_tally (
 	handler integer NOT NULL,
 	done bigint NOT NULL DEFAULT 0,
@@ -63,10 +63,11 @@ CREATE TABLE @handler_key (
 	handler integer NOT NULL REFERENCES @handler
 );
 
--- The nodes that are there, and what they register. host, pid: where it is, for
--- people. works: it leases, under the lock of this name or (NULL) without one;
--- all that do so at a time do it under the same. round: what it sent in an
--- earlier one and was not carried out in it never will be.
+-- The nodes that have not ended or expired. host, pid: its process, for people.
+-- works: it leases, under the lock of this name or (NULL) without one; all
+-- nodes that lease at the same time use the same. round: statements that the
+-- node sent in an earlier round and the server has not executed yet are
+-- refused.
 CREATE TABLE @node (
 	node bigint PRIMARY KEY,
 	host text NOT NULL,
@@ -75,24 +76,24 @@ CREATE TABLE @node (
 	lock_name text,
 	round bigint NOT NULL DEFAULT 0
 );
--- Until when a node lives unless it renews itself (NULL: until it ends).
--- late_since: when another node first found that it is late. A table of its own:
--- a renewal must not wait for any other transaction of the node, whose client
--- may have fallen silent.
+-- The lease of a node: lives_until is its end (NULL: it does not expire).
+-- late_since: when another node first found it late. A table of its own: a
+-- renewal must not wait for another transaction of the node, whose client may
+-- be silent.
 CREATE TABLE @node_term (
 	node bigint PRIMARY KEY REFERENCES @node ON DELETE CASCADE,
 	renewed_at bigint NOT NULL,
 	lives_until bigint,
 	late_since bigint
 );
--- sleeps: the node's last claim left nothing that is due, so it wants a
+-- sleeps: the node's last claim left nothing that is due, so it needs a
 -- notification of new work. rests: the same for staged messages.
 CREATE TABLE @node_sleep (
 	node bigint PRIMARY KEY REFERENCES @node ON DELETE CASCADE,
 	sleeps boolean NOT NULL DEFAULT true,
 	rests boolean NOT NULL DEFAULT true
 );
--- Nodes that were found gone and whose leases are not all taken back yet.
+-- Nodes that ended or expired and whose leases are not all recovered yet.
 CREATE TABLE @gone (
 	node bigint PRIMARY KEY
 );
@@ -108,8 +109,8 @@ CREATE TABLE @node_channel (
 	PRIMARY KEY (node, channel)
 );
 
--- node: who holds it, 0 for nobody. fence: raised whenever another takes it.
--- late_since: when another node first found that its term is over.
+-- node: the owner of the lock, 0 for none. fence: raised by every acquisition
+-- by another node. late_since: when another node first found the lock overdue.
 CREATE TABLE @lock (
 	name text PRIMARY KEY,
 	node bigint NOT NULL,
@@ -119,8 +120,8 @@ CREATE TABLE @lock (
 	late_since bigint
 );
 
--- source: NULL if it is the channel's name. transport: NULL for 'api'.
--- headers: name, zero byte, value, zero byte, …
+-- source: NULL if it is the channel's name. transport: NULL for 'api'. headers:
+-- name, zero byte, value, zero byte, …
 CREATE TABLE @message (
 	seq bigint PRIMARY KEY,
 	received_at bigint NOT NULL,
@@ -138,9 +139,9 @@ CREATE TABLE @message (
 	body bytea NOT NULL
 );
 
--- The memory of what was seen, which may outlive the messages. The key is 8
--- bytes of the hash of the id, then 16 of the hash of channel, scope, source
--- and id. digest: of the body.
+-- The dedupe memory, which may outlive the messages. The key is 8 bytes of the
+-- hash of the id, then 16 of the hash of channel, scope, source and id. digest:
+-- of the body.
 CREATE TABLE @seen (
 	k0 bigint NOT NULL,
 	k1 bigint NOT NULL,
@@ -152,10 +153,10 @@ CREATE TABLE @seen (
 	PRIMARY KEY (k0, k1, k2)
 );
 
--- Deliveries that are pending (node IS NULL) or leased, and since when.
--- suspect: the group of deliveries one of which may have taken its process
--- down, 0 for none; solo: leased alone, so that its loss is a crash.
--- order_hash: for channels that keep an order.
+-- Open deliveries: pending (node IS NULL) or leased; since: when that began.
+-- suspect: the group of deliveries one of which may have crashed its process, 0
+-- for none; solo: leased as the only suspect, so that losing its node is a
+-- crash. order_hash: for channels that keep an order.
 CREATE TABLE @open (
 	seq bigint NOT NULL,
 	fence bigint NOT NULL,
@@ -184,9 +185,9 @@ CREATE INDEX open_due ON @open (handler, due_at, seq)
 	WHERE node IS NULL AND suspect = 0;
 CREATE INDEX open_suspect ON @open (suspect) WHERE suspect > 0;
 
--- Deliveries that have ended. state: 3 done, 4 poisoned, 5 discarded.
--- handler: 0 for a parked message that was discarded. duration: of the last
--- run in ms, NULL if it was not run.
+-- Deliveries that have ended. state: 3 done, 4 poisoned, 5 discarded. handler:
+-- 0 for a parked message that was discarded. duration: of the last run in ms,
+-- NULL if it was not run.
 CREATE TABLE @ledger (
 	seq bigint NOT NULL,
 	fence bigint NOT NULL,
@@ -201,7 +202,7 @@ CREATE TABLE @ledger (
 );
 CREATE INDEX ledger_not_done ON @ledger (state, seq) WHERE state <> 3;
 
--- The last runs of a delivery that did not simply end as done.
+-- The last attempts of a delivery, except one that ended as done.
 CREATE TABLE @attempt (
 	id bigint GENERATED ALWAYS AS IDENTITY,
 	seq bigint NOT NULL,
@@ -214,12 +215,12 @@ CREATE TABLE @attempt (
 	PRIMARY KEY (seq, handler, id)
 );
 
--- Messages that nobody wanted when they came.
+-- Messages for which no handler was configured when they were accepted.
 CREATE TABLE @parked (
 	seq bigint PRIMARY KEY
 );
 
--- Messages that came more than once, with the same or another body.
+-- Messages of which copies arrived, with the same or another body.
 CREATE TABLE @duplicate (
 	seq bigint PRIMARY KEY,
 	duplicates bigint NOT NULL,
@@ -235,11 +236,11 @@ CREATE TABLE @conflict (
 	PRIMARY KEY (seq, number)
 );
 
--- A row is here while a transaction of handlers is under way; it must be gone
--- when the transaction commits. So a handler that commits by itself fails, and
--- nothing of what it wrote stays. SET CONSTRAINTS ALL IMMEDIATE, which a handler
--- may say, asks early: then the question is put again. What asks for the answer
--- to that, too, before the next command comes, is the commit.
+-- A row exists while a transaction of handlers is running; it must be deleted
+-- before the transaction commits. So a COMMIT by a handler fails, and what it
+-- wrote is rolled back. SET CONSTRAINTS ALL IMMEDIATE, which a handler may
+-- execute, fires the trigger early: the trigger then defers itself again. If it
+-- fires once more within the same command, that is the commit.
 CREATE UNLOGGED TABLE @pledge (
 	id bigint PRIMARY KEY,
 	asked timestamptz

@@ -1,37 +1,37 @@
--- What a node asks of the database in one round trip. Each is one statement
--- to its caller and so one transaction; inside, every statement sees what
--- committed before it began, which is what lets a known message be read after
--- its key was found taken.
+-- The operations of a node, each in one round trip. Each is one statement to
+-- its caller and so one transaction; inside, every statement sees what
+-- committed before it began, so that a known message can be read after its
+-- identity was found in the dedupe memory.
 --
--- A function is never changed once it was released: nodes of two versions may
+-- A function is never changed after its release: nodes of two versions may
 -- share a database. The number in its name is raised instead.
 --
--- What goes over many rows is never compiled (jit): a table that was not
--- analyzed yet, or was forgotten in a crash, looks as if that would pay, and
--- then a recovery takes seconds in which all wait for it.
+-- Functions that process many rows disable jit: the statistics of a table that
+-- was not analyzed yet, or that lost them in a crash, make compiling look
+-- cheaper than it is, and then a recovery takes seconds in which all nodes wait
+-- for it.
 --
 -- Plans stay with the session. A table that was small when a plan was made may
--- be large when it is used, so what looks for rows by their key must not read all
--- of a table instead. A subquery with OFFSET 0 is a plan of its own, which knows
--- nothing but the key; what it finds is changed by its place (ctid). What
--- somebody else changes between the two has another place then and is passed
--- over, as if the lease were lost: so whoever changes a lease changes its fence
--- or its node, or ends it.
+-- be large when it is used, so a lookup by key must not scan the table instead.
+-- A subquery with OFFSET 0 is planned alone, knowing only the key; the rows it
+-- finds are changed by their ctid. A row that another transaction changes
+-- between the two has another ctid then and is skipped, as if the lease were
+-- lost: so every change of a lease changes its fence or its node, or ends it.
 --
--- p_now is NULL but in tests, which bring a clock of their own.
+-- p_now is NULL except in tests, which have their own clock.
 
--- By what right somebody writes: its node is there, and holds the lock if one
--- is named. That must stay so until the commit, though both may be renewed
--- meanwhile. So whoever writes shares advisory locks, and whoever ends a node or
--- takes a lock over has them alone: locking the rows themselves would make a
--- multixact for nearly every transaction of a busy node. The locks, always asked
--- for before the rows are read:
+-- The right to write: the node exists, and holds the lock if one is named. That
+-- must stay so until the commit, though both may be renewed meanwhile. So a
+-- writer acquires shared advisory locks, and a transaction that ends a node or
+-- takes over a lock acquires them exclusively: locking the rows themselves
+-- would make a multixact for nearly every transaction of a busy node. The
+-- advisory locks, always acquired before the rows are read:
 --
---   the node's number    transactions that wait for their client
---   that, negative       batches, which are one statement
---   the name of a lock   both, under that lock
+--   the node id            transactions that wait for their client
+--   the node id, negative  batches, which are one statement
+--   the name of a lock     both, under that lock
 
--- Of a lock.
+-- Whether the node holds the lock.
 CREATE FUNCTION @holds_lock_1(p_node bigint, p_lock text, p_lock_fence bigint)
 	RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -41,7 +41,7 @@ BEGIN
 	RETURN FOUND;
 END $$;
 
--- Of a transaction that waits for its client.
+-- The right of a transaction that waits for its client.
 CREATE FUNCTION @holds_1(p_node bigint, p_lock text, p_lock_fence bigint)
 	RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -51,21 +51,21 @@ BEGIN
 		AND (p_lock IS NULL OR @holds_lock_1(p_node, p_lock, p_lock_fence));
 END $$;
 
--- Wait for all that these nodes have under way; they begin nothing before the
--- end of this transaction.
+-- Waits for all running transactions of these nodes, which start none before
+-- the end of this transaction.
 CREATE FUNCTION @halt_1(p_nodes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM pg_advisory_xact_lock(node), pg_advisory_xact_lock(-node)
 		FROM (SELECT unnest(p_nodes) AS node ORDER BY 1 OFFSET 0) AS n;
 END $$;
 
--- Where nodes listen.
+-- The channel on which nodes listen.
 CREATE FUNCTION @bell_1() RETURNS text LANGUAGE sql STABLE AS
 	$$ SELECT 'postern_' || '@node'::regclass::oid $$;
 
--- There is something to claim: wake the others, if any of them sleeps.
--- Notifications make commits wait for each other, so there are none for nodes
--- that are awake; one that is just falling asleep looks again within a second.
+-- Deliveries became pending: notify the other nodes, if any of them sleeps.
+-- Notifications make commits wait for each other, so none is sent if all are
+-- awake; a node that is just falling asleep polls again within a second.
 CREATE FUNCTION @wake_1(p_node bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM 1 FROM @node_sleep WHERE sleeps AND node <> p_node LIMIT 1;
@@ -74,7 +74,7 @@ BEGIN
 	END IF;
 END $$;
 
--- Keep attempts, and of each delivery only the last p_kept.
+-- Stores attempts, and keeps the last p_kept of each delivery.
 CREATE FUNCTION @keep_attempts_1(p_seq bigint[], p_handler integer[],
 	p_fence bigint[], p_started_at bigint[], p_finished_at bigint[],
 	p_outcome text[], p_error text[], p_kept integer)
@@ -94,11 +94,11 @@ BEGIN
 			ORDER BY a.id DESC OFFSET p_kept) AS old));
 END $$;
 
--- The end of leases. p_to: 3 done, 4 poisoned, 5 discarded, 1 pending again,
--- 2 returned as if never started. p_again: this may have been done before; what
--- is as it would have left it counts as done. Returns the positions of those
--- that took effect, NULL for all. Arrays but p_seq and the texts have one item
--- if all would be the same.
+-- Settles leases. p_to: 3 done, 4 poisoned, 5 discarded, 1 pending again, 2
+-- returned as if never started. p_again: an earlier try may have taken effect;
+-- deliveries that are in the resulting state count as settled. Returns the
+-- positions of the settlements that took effect, NULL for all. Arrays except
+-- p_seq and the texts have one item if all values are the same.
 CREATE FUNCTION @settle_1(p_node bigint, p_now bigint, p_again boolean,
 	p_seq bigint[], p_handler integer[], p_fence bigint[], p_to smallint[],
 	p_delay bigint[], p_failures integer[], p_duration bigint[],
@@ -114,7 +114,8 @@ DECLARE
 	v_others integer[] := '{}';
 	v_all integer[];
 BEGIN
-	-- One handler that had no trouble: nothing to tell one from the other by.
+	-- All done, of one handler, with the same values: rows need not be matched
+	-- with positions.
 	IF p_to = '{3}' AND cardinality(p_handler) = 1
 			AND cardinality(p_fence) = 1 AND cardinality(p_failures) = 1
 			AND cardinality(p_duration) = 1 AND cardinality(p_lag) = 1 THEN
@@ -225,8 +226,8 @@ BEGIN
 				OR (s.kind < 3 AND EXISTS (SELECT 1 FROM @open o
 					WHERE o.seq = s.seq AND o.handler = s.handler
 						AND o.fence = s.fence AND o.node IS NULL OFFSET 0)
-					-- Whoever takes a lease back leaves it so, too, but keeps
-					-- no attempt.
+					-- A lease that was recovered or returned looks the same,
+					-- but has no attempt.
 					AND (s.kind = 2 OR EXISTS (SELECT 1 FROM @attempt t
 						WHERE t.seq = s.seq AND t.handler = s.handler
 							AND t.fence = s.fence OFFSET 0)));
@@ -234,10 +235,10 @@ BEGIN
 	RETURN v_all;
 END $$;
 
--- Make or open again the delivery of one route to a message that is known.
--- p_handler: an owner. Returns its fence, NULL if nothing changed. It is never leased: whoever has it
--- would have to fetch the message first, and to be told once more if the answer
--- is lost.
+-- Makes or reopens the delivery of one route to a message that is known.
+-- p_handler: an owner. Returns its fence, NULL if nothing changed. The delivery
+-- is never leased: its node would have to read the message first, and the lease
+-- would be uncertain if the response is lost.
 CREATE FUNCTION @add_route_1(p_now bigint, p_seq bigint, p_handler integer,
 	p_retry boolean)
 	RETURNS bigint LANGUAGE plpgsql AS $$
@@ -245,9 +246,9 @@ DECLARE
 	v_handler integer;
 	v_row record;
 BEGIN
-	-- The handler's own delivery decides, or else that of its first alias
-	-- that has one. It may go from one table to the other meanwhile, so both
-	-- are looked at at once.
+	-- The handler's own delivery decides, or else that of its first alias that
+	-- has one. A delivery may move between the two tables meanwhile, so one
+	-- statement reads both.
 	FOR v_handler IN SELECT id FROM @handler WHERE owner = p_handler
 			ORDER BY id <> p_handler, id LOOP
 		SELECT * INTO v_row FROM (
@@ -272,13 +273,13 @@ BEGIN
 			ON CONFLICT DO NOTHING;
 		RETURN CASE WHEN FOUND THEN v_row.fence END;
 	END LOOP;
-	-- Whoever cleans up must not take the message away meanwhile.
+	-- Keeps the message from being cleaned up meanwhile.
 	PERFORM 1 FROM @message WHERE seq = p_seq FOR KEY SHARE;
 	IF NOT FOUND THEN
 		RETURN NULL;
 	END IF;
-	-- First, because whoever wakes parked messages has them in his hands before
-	-- he opens anything.
+	-- Before the insert, because unparking locks parked messages before it
+	-- opens deliveries.
 	DELETE FROM @parked WHERE seq = p_seq;
 	INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
 			failures, starts, crashes, solo)
@@ -287,8 +288,9 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN NULL;
 	END IF;
-	-- Somebody who woke it may have made it before, and it may even have ended
-	-- since; from here on nobody else can.
+	-- A transaction that unparked the message may have made the delivery
+	-- before, and it may even have ended since; after the insert no other
+	-- transaction can make it.
 	PERFORM 1 FROM @ledger WHERE seq = p_seq AND handler = p_handler;
 	IF FOUND THEN
 		DELETE FROM @open WHERE seq = p_seq AND handler = p_handler;
@@ -297,11 +299,11 @@ BEGIN
 	RETURN 0;
 END $$;
 
--- What came before: counts it, and makes the deliveries that are missing.
--- p_copies: its positions, and p_routes those of its routes. known: positions,
--- the number of the first copy, and whether the body is the same; the number of
--- the message itself if it was written by an earlier try of this very batch.
--- Arrays as in apply_1.
+-- Counts copies of known messages, and makes deliveries that they lack.
+-- p_copies: the positions of the copies; p_routes: of their routes. known:
+-- positions; known_seq: the number of the first message, which is the copy's
+-- own if an earlier try of this batch wrote it; known_same: whether the body is
+-- the same. Arrays as in apply_1.
 CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_copies integer[],
 	p_routes integer[],
 	a_seq bigint[], a_k0 bigint[], a_k1 bigint[], a_k2 bigint[],
@@ -322,10 +324,10 @@ DECLARE
 	v_item record;
 	v_fence bigint;
 BEGIN
-	-- In the order of the batch. This statement began after the keys were
-	-- found taken, so what another transaction committed meanwhile can be
-	-- seen. All in one, because what it costs to begin one is most of what
-	-- copies cost.
+	-- In the order of the batch. This statement began after the identities were
+	-- found in the dedupe memory, so rows that another transaction committed
+	-- meanwhile are visible. It is one statement because the start of a
+	-- statement is most of the cost of a copy.
 	WITH found AS MATERIALIZED (
 		SELECT n, a_seq[n] AS own,
 			coalesce(a_channel[n], a_channel[1]) AS channel,
@@ -341,7 +343,7 @@ BEGIN
 			OFFSET 0) AS s
 		LEFT JOIN LATERAL (SELECT k.seq, k.channel, k.id, k.source
 			FROM @message k WHERE k.seq = s.seq OFFSET 0) AS m ON true
-		-- What was dropped did not know what follows it in its batch.
+		-- A dropped message is not a copy of a later one in its batch.
 		WHERE NOT (s.seq > a_seq[n] AND s.seq = ANY (a_seq))
 		ORDER BY own
 	), counted AS (
@@ -387,7 +389,7 @@ BEGIN
 		RETURN;
 	END IF;
 	IF v_strange IS NOT NULL THEN
-		RAISE 'what was seen of message % is not what is stored', v_strange
+		RAISE 'message % does not match its remembered id', v_strange
 			USING ERRCODE = 'data_corrupted';
 	END IF;
 
@@ -409,7 +411,7 @@ BEGIN
 		END LOOP;
 	END IF;
 
-	-- Most copies find a delivery for each of their routes, and that is all.
+	-- Most copies have a delivery for each of their routes already.
 	IF v_missing THEN
 		FOR v_item IN
 			SELECT r AS n, k.first,
@@ -431,10 +433,10 @@ BEGIN
 		END LOOP;
 	END IF;
 
-	-- Routes of what an earlier try of this batch has written. One that was
-	-- not to be leased may have been claimed meanwhile, and looks the same. The
-	-- earlier try may have written it under an id that is an alias by now, and
-	-- have leased what is paused by now.
+	-- Routes of messages that an earlier try of this batch has written. One
+	-- that was not to be leased may have been claimed meanwhile, and looks the
+	-- same. The earlier try may have used an id that is an alias by now, and
+	-- may have leased a delivery of a handler that is paused by now.
 	IF v_mine THEN
 		SELECT opened || array_agg(r ORDER BY r),
 				opened_fence || array_agg(CASE
@@ -452,7 +454,7 @@ BEGIN
 				ORDER BY d.handler LIMIT 1) AS o ON true
 			WHERE k.first = k.own;
 		-- Two handlers of the earlier try may be one by now: then one of its
-		-- leases is not among these, and would be nobody's.
+		-- leases is not in the result, and would never be settled.
 		UPDATE @open o SET node = NULL, since = p_now, due_at = p_now,
 				starts = o.starts - 1
 			FROM unnest(known_seq, v_own) AS k (first, own)
@@ -463,9 +465,9 @@ BEGIN
 	END IF;
 END $$;
 
--- What becomes of routes some of whose handlers are aliases or paused: the ids
--- under which deliveries are stored, 0 for a second route to the same handler,
--- and what is leased. Arrays as in apply_1.
+-- Resolves routes some of whose handlers are aliases or paused: the ids under
+-- which deliveries are stored, 0 for a second route to the same handler, and
+-- which are leased. Arrays as in apply_1.
 CREATE FUNCTION @resolve_routes_1(r_seq bigint[], r_handler integer[],
 	r_lease boolean[], OUT stored integer[], OUT leased boolean[])
 	LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
@@ -481,25 +483,25 @@ BEGIN
 			JOIN @handler o ON o.id = h.owner) AS r;
 END $$;
 
--- Settlements, then accepts. The arrays s_… are of settlements, a_… of
--- messages, and r_… of routes (r_seq: the number of the message), all by number.
--- a_by_key: positions in the order of the keys, in which
--- these are taken, so that no two batches wait for each other in a ring. a_fate:
--- 0 keep, 1 park, 2 drop.
+-- Applies a batch: settlements, then accepts. The arrays s_… are of
+-- settlements, a_… of messages, and r_… of routes (r_seq: the number of the
+-- message), all by number. a_by_key: positions in the order of identities, in
+-- which these are inserted, so that two batches cannot deadlock. a_fate: 0
+-- keep, 1 park, 2 drop.
 --
--- Rows are made of positions and items of arrays, not by unnesting each array:
--- that would write every item down once more. An array has one item if all would
--- be the same, which most columns of most batches are; one of texts or headers is
--- NULL if all are. Never so: numbers, keys, digests, bodies and ids of messages,
--- outcome and error.
+-- Rows are built from positions and items of arrays, not by unnesting each
+-- array, which would copy every item. An array has one item if all values are
+-- the same, as in most columns of most batches; one of texts or headers is NULL
+-- if all are. Exceptions, which always have all items: numbers, identities,
+-- digests, bodies and ids of messages, outcome and error.
 --
--- Which handlers are aliases of which, and which are paused, is read here, and
--- does not change before the commit: whoever makes an alias waits for that.
+-- Which handlers are aliases, and which are paused, is read here, and does not
+-- change before the commit: make_alias_1 waits for that.
 --
--- held: whether the node is there and has the lock; if not, nothing is settled
+-- held: whether the node exists and holds the lock; if not, nothing is settled
 -- or leased. settled: positions of the settlements that took effect, NULL for
--- all. stored, leased: as resolve_routes_1, NULL if all routes are as they were
--- sent. The rest as meet_1.
+-- all. stored, leased: as in resolve_routes_1, NULL if all routes are as they
+-- were sent. The rest as in meet_1.
 CREATE FUNCTION @apply_1(p_node bigint, p_round bigint, p_now bigint,
 	p_lock text, p_lock_fence bigint, p_again boolean, p_lock_timeout text,
 	s_seq bigint[], s_handler integer[], s_fence bigint[], s_to smallint[],
@@ -520,11 +522,11 @@ CREATE FUNCTION @apply_1(p_node bigint, p_round bigint, p_now bigint,
 	LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
 	v_count integer := cardinality(a_seq);
-	v_fresh bigint[];   -- the numbers of what is new
-	v_new integer[];    -- its positions
-	v_copies integer[]; -- those of the rest
-	v_routes integer[]; -- to what is new
-	v_again integer[];  -- and to the rest
+	v_fresh bigint[];   -- the numbers of new messages
+	v_new integer[];    -- their positions
+	v_copies integer[]; -- the positions of all others
+	v_routes integer[]; -- to new messages
+	v_again integer[];  -- to all others
 	v_channel integer := a_channel[1];
 	v_fate smallint := a_fate[1];
 	v_source text := CASE cardinality(a_source) WHEN 1 THEN a_source[1] END;
@@ -550,7 +552,8 @@ BEGIN
 	held := FOUND
 		AND (p_lock IS NULL OR @holds_lock_1(p_node, p_lock, p_lock_fence));
 	IF v_round > p_round THEN
-		RAISE 'this batch was given up' USING ERRCODE = 'serialization_failure';
+		RAISE 'the batch is of an earlier round'
+			USING ERRCODE = 'serialization_failure';
 	END IF;
 	IF cardinality(s_seq) > 0 THEN
 		settled := '{}';
@@ -596,7 +599,7 @@ BEGIN
 				FROM generate_series(1, v_count) AS n OFFSET 0) AS u;
 		v_routes := v_new;
 		v_again := v_copies;
-		IF r_seq <> a_seq THEN -- not one for each
+		IF r_seq <> a_seq THEN -- not one route for each message
 			SELECT array_agg(n) FILTER (WHERE is_new),
 					array_agg(n) FILTER (WHERE NOT is_new)
 				INTO v_routes, v_again
@@ -659,13 +662,13 @@ BEGIN
 	IF cardinality(opened) > 0 THEN
 		PERFORM @wake_1(p_node);
 	END IF;
-	-- A key that was there when it was to be written may have been forgotten
-	-- before it was read: then it is new after all.
+	-- A remembered id that existed on the insert may have been removed before
+	-- it was read: then the message is new after all.
 	IF coalesce(cardinality(known), 0) < cardinality(v_copies) AND EXISTS (
 		SELECT 1 FROM unnest(v_copies) AS n
 			WHERE coalesce(a_fate[n], v_fate) <> 2
 				AND n NOT IN (SELECT unnest(apply_1.known))) THEN
-		RAISE 'a message was forgotten while it came again'
+		RAISE 'a remembered id was removed while a copy came'
 			USING ERRCODE = 'serialization_failure';
 	END IF;
 	IF a_fate && ARRAY[2]::smallint[] THEN
@@ -678,25 +681,26 @@ BEGIN
 	END IF;
 END $$;
 
--- Lease what is due, under every id of the wanted handlers. w_…: of the wanted
--- handlers; want: the position of the one it was claimed for. p_bytes: stop after
--- the body that passes this. The last row has no seq: it says what is left.
+-- Leases due deliveries, under every id of the wanted handlers. w_…: of the
+-- wanted handlers; want: the position of the one it was claimed for. p_bytes:
+-- stop after the body that exceeds this. The last row has no seq, and reports
+-- what is left.
 --
 -- Aliases come before their owner: nothing new is stored under them, so they
--- cannot hold up the others for long.
+-- cannot delay the others for long.
 --
--- held: whether the lock was held; if not, nothing was leased. next_due: in
--- how many ms the next pending delivery is due, 0 if some are due that were
--- not taken, -1 if there is none. waiting: suspects that were not claimed.
--- suspicion: 0 none, 1 one of a group, 2 alone. xid: the transaction's number.
+-- held: whether the lock was held; if not, nothing was leased. next_due: in how
+-- many ms the next pending delivery is due, 0 if some that are due were not
+-- claimed, -1 if there is none. waiting: suspects that were not claimed.
+-- suspicion: 0 none, 1 one of a group, 2 solo. xid: the transaction's id.
 --
--- p_latest: the latest that the clock is known to have been. If it went back,
--- what is pending since later than now is due at once.
+-- p_latest: the latest known time of the clock. If the clock went back,
+-- deliveries that are pending since a later time than now are due at once.
 --
--- m_handler, m_from: under this id, look at what is due since then before the
--- rest. What was claimed stays in the index until it is vacuumed, and whoever
--- drains a large backlog would walk over all of that each time. reached_handler,
--- reached: where to begin the next time.
+-- m_handler, m_from: for this id, read deliveries that are due since then
+-- before the others. Claimed ones stay in the index until it is vacuumed, and a
+-- node that drains a large backlog would scan all of them each time.
+-- reached_handler, reached: where the next claim starts.
 CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_latest bigint,
 	p_lock text, p_lock_fence bigint, p_lock_timeout text, w_handler integer[],
 	w_max integer[], w_in_process boolean[], m_handler integer[],
@@ -722,7 +726,7 @@ DECLARE
 	v_want record;
 	v_pick record;
 	v_group bigint;
-	v_places tid[] := '{}'; -- of what is taken
+	v_places tid[] := '{}'; -- of the rows to lease
 	v_wanted integer[] := '{}';
 	v_suspicion smallint := 0;
 	v_suspects integer := 0;
@@ -764,7 +768,7 @@ BEGIN
 	v_reached := ARRAY(SELECT coalesce(m_from[array_position(m_handler, i)], 0)
 		FROM unnest(v_ids) WITH ORDINALITY AS u (i, n) ORDER BY n);
 
-	-- Suspects: the oldest group, whole, by one node at a time.
+	-- Suspects: the oldest group, all of it, by one node at a time.
 	SELECT coalesce(array_agg(u.id), '{}') INTO v_wanted
 		FROM unnest(v_ids, v_in_process) AS u (id, in_process)
 		WHERE u.in_process;
@@ -801,7 +805,7 @@ BEGIN
 	LOOP
 		CONTINUE WHEN v_suspects > 0 AND v_want.in_process;
 		EXIT WHEN cardinality(v_places) >= p_max OR v_bytes > p_bytes;
-		v_want.max := w_max[v_want.want]; -- less what its aliases took
+		v_want.max := w_max[v_want.want]; -- less what its aliases got
 		v_low := v_want.start;
 		v_high := v_now;
 		LOOP
@@ -831,7 +835,7 @@ BEGIN
 			v_high := least(v_now, v_low - 1);
 			v_low := 0;
 		END LOOP;
-		-- A suspect whose handler now runs elsewhere is one no more.
+		-- A suspect whose handler does not run in the process any more is none.
 		CONTINUE WHEN v_want.in_process;
 		FOR v_pick IN
 			SELECT p.ctid AS place FROM @open p
@@ -895,7 +899,7 @@ BEGIN
 				ELSE least(v_next, v_due) END;
 		END IF;
 	END LOOP;
-	-- If nothing is left the node does not look again by itself.
+	-- If nothing is left the node waits for a notification.
 	UPDATE @node_sleep n SET sleeps = v_next <> 0
 		WHERE n.node = p_node AND n.sleeps <> (v_next <> 0);
 	RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
@@ -905,12 +909,12 @@ BEGIN
 		pg_current_xact_id_if_assigned()::text::bigint, v_ids, v_reached;
 END $$;
 
--- All that one handler has belongs to another from now on, after all batches
--- that are under way: they accept for two handlers.
+-- Makes a handler, and all ids that it owns, an alias of another one; after all
+-- running batches, which accept for two handlers.
 CREATE FUNCTION @make_alias_1(p_handler integer, p_owner integer)
 	RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	-- Batches that come meanwhile wait behind this, so it never waits long.
+	-- Batches that start meanwhile queue behind this, so each wait is short.
 	FOR i IN 1 .. 50 LOOP
 		BEGIN
 			PERFORM set_config('lock_timeout', '200', true);
@@ -925,8 +929,8 @@ BEGIN
 		USING ERRCODE = 'lock_not_available';
 END $$;
 
--- The handler a key belongs to, made if it is missing; see the contract of
--- enrolment for former keys.
+-- Finds the handler of a key, or makes it; see the contract of enrolment for
+-- legacy keys.
 CREATE FUNCTION @enrol_handler_1(p_key text, p_legacy text[],
 	p_in_process boolean, p_max_crashes integer)
 	RETURNS void LANGUAGE plpgsql AS $$
@@ -963,7 +967,7 @@ BEGIN
 		max_crashes = p_max_crashes WHERE id = v_id;
 END $$;
 
--- Prolong the life of a node; 0 ends it. Whether it was there.
+-- Renews the lease of a node; p_ttl 0 ends the node. alive: whether it existed.
 CREATE FUNCTION @renew_1(p_node bigint, p_now bigint, p_ttl bigint,
 	OUT alive boolean, OUT now bigint) LANGUAGE plpgsql AS $$
 BEGIN
@@ -984,11 +988,11 @@ BEGIN
 	END IF;
 END $$;
 
--- The terms of all nodes, as they are now. Those that are over are marked as
--- late. Times that were set before the clock went back begin anew. lease: how
--- long it lives at a time. late: its term is over; long_late: it was found late
--- its whole lease ago. lost: leases of nodes that are gone are still to be
--- recovered (with node NULL, in a row of its own).
+-- Returns the leases of all nodes, and marks expired ones as late. Times that
+-- were set before the clock went back start anew. lease: its length. late: it
+-- is over; long_late: it was found late a whole lease ago. lost: leases of
+-- expired nodes are still to be recovered (in a row of its own, with node
+-- NULL).
 CREATE FUNCTION @watch_nodes_1(p_node bigint, p_now bigint)
 	RETURNS TABLE (node bigint, renewed_at bigint, lease bigint, late boolean,
 		long_late boolean, lost boolean) LANGUAGE plpgsql AS $$
@@ -1018,15 +1022,14 @@ BEGIN
 		NULL::boolean, EXISTS (SELECT 1 FROM @gone);
 END $$;
 
--- Give back leases that a node was never told of, those of them that it has.
--- What was accepted may have been written under another id of the handler; of
--- what was claimed (p_claimed) the id is known.
--- Locking them waits for a claim that is still under way; p_batches: batches are
--- waited for, too. What the server has not begun with of an earlier round, a
--- batch or another one of these, does nothing any more.
+-- Returns uncertain leases of a node, those that it has. A batch may have
+-- written them under another id of the handler; for claims (p_claimed) the id
+-- is known. Locking the rows waits for a claim that is still running;
+-- p_batches: waits for batches, too. Statements of an earlier round that the
+-- server has not begun, a batch or another return, have no effect after this.
 --
--- The deliveries are locked in their order, as batches lock them, and the node's
--- row after them.
+-- The deliveries are locked in their order, as batches lock them, and the
+-- node's row after them.
 CREATE FUNCTION @give_back_1(p_node bigint, p_round bigint, p_now bigint,
 	p_lock_timeout text, p_batches boolean, p_seq bigint[], p_handler integer[],
 	p_fence bigint[], p_claimed boolean[]) RETURNS void LANGUAGE plpgsql
@@ -1068,9 +1071,9 @@ BEGIN
 		WHERE o.ctid = k.place AND o.fence = u.fence AND o.node = p_node;
 END $$;
 
--- End the transactions of nodes that stopped in the middle of them, and would
--- hold up those who take over. Transactions that wait for their client share
--- the node's number; who has it alone is another one who takes over.
+-- Terminates the transactions of nodes that stopped in the middle of them, and
+-- would block those that recover. Transactions that wait for their client hold
+-- the node id in share mode; one that holds it exclusively is another recovery.
 CREATE FUNCTION @end_transactions_1(p_nodes bigint[])
 	RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -1084,8 +1087,8 @@ BEGIN
 		WHERE l.pid <> pg_backend_pid() AND l.mode = 'ShareLock';
 END $$;
 
--- End nodes that were silent for longer than their lease, unless they renewed
--- themselves meanwhile. Their leases are to be recovered then.
+-- Expires nodes that did not renew for longer than their lease, unless they
+-- renewed meanwhile. Their leases are recovered after that.
 CREATE FUNCTION @expire_nodes_1(p_now bigint, p_nodes bigint[],
 	p_renewed_at bigint[]) RETURNS void LANGUAGE plpgsql
 	SET lock_timeout = 250 AS $$
@@ -1095,7 +1098,7 @@ DECLARE
 BEGIN
 	PERFORM @end_transactions_1(p_nodes);
 	PERFORM @halt_1(p_nodes);
-	-- A renewal that is under way is waited for, and counts.
+	-- A renewal that is running is waited for, and counts.
 	v_nodes := ARRAY(SELECT t.node FROM @node_term t
 		JOIN unnest(p_nodes, p_renewed_at) AS u (node, renewed_at)
 			ON u.node = t.node AND u.renewed_at = t.renewed_at
@@ -1106,13 +1109,13 @@ BEGIN
 	INSERT INTO @gone SELECT node FROM dead ON CONFLICT DO NOTHING;
 END $$;
 
--- Take a lock or keep it. fence: NULL if another has it. renewed_at, term: of
--- whoever has it now. p_silent: the renewed_at that the caller has seen for
--- longer than the term; a lock whose owner is silent so long is taken over, and
--- so is one that was found late its whole term ago.
+-- Acquires or renews a lock. fence: NULL if another node holds it. renewed_at,
+-- term: of the current owner. p_silent: the renewed_at that the caller has read
+-- for longer than the term; a lock whose owner did not renew for so long is
+-- taken over, and so is one that was found late a whole term ago.
 --
--- Whoever takes it over waits for what its former owner has under way, though
--- not for long: its own renewal must not wait.
+-- A takeover waits for running transactions of the former owner, though not for
+-- long: the caller's own renewal must not wait.
 CREATE FUNCTION @lock_1(p_name text, p_node bigint, p_now bigint,
 	p_ttl bigint, p_silent bigint, OUT fence bigint, OUT renewed_at bigint,
 	OUT term bigint) LANGUAGE plpgsql AS $$
@@ -1137,7 +1140,7 @@ BEGIN
 	fence := v_fence;
 END $$;
 
--- The same of a lock that another node has, or had.
+-- The same for a lock that another node holds, or held.
 CREATE FUNCTION @take_over_lock_1(p_name text, p_node bigint, p_now bigint,
 	p_ttl bigint, p_silent bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -1177,9 +1180,9 @@ BEGIN
 	RETURN v_fence;
 END $$;
 
--- A node that begins to live, and the handlers it registers. p_again: it is
--- enrolled already, and does not come back if it is gone. Returns the time, NULL
--- if it is gone.
+-- Enrols a node, with the handlers it registers. p_again: it is enrolled
+-- already, and is not made again if it has expired. Returns the time, NULL if
+-- it has expired.
 CREATE FUNCTION @enrol_node_1(p_node bigint, p_now bigint, p_lease bigint,
 	p_handlers integer[], p_host text, p_pid integer, p_again boolean)
 	RETURNS bigint LANGUAGE plpgsql AS $$
@@ -1207,14 +1210,15 @@ BEGIN
 	RETURN v_now;
 END $$;
 
--- A node is going to lease, under this lock or (NULL) without one, unless
--- another one does so under another, which is told; alive: the node is there.
+-- Records that a node is going to lease, under this lock or (NULL) without one,
+-- unless another node leases under another, which is returned. alive: the node
+-- exists.
 CREATE FUNCTION @engage_1(p_node bigint, p_lock text,
 	OUT alive boolean, OUT other bigint, OUT other_host text,
 	OUT other_pid integer, OUT other_lock text)
 	LANGUAGE plpgsql SET lock_timeout = 250 AS $$
 BEGIN
-	-- One at a time.
+	-- One transaction at a time.
 	PERFORM pg_advisory_xact_lock(hashtext('@node'), 1);
 	SELECT n.node, n.host, n.pid, n.lock_name
 		INTO other, other_host, other_pid, other_lock FROM @node n
@@ -1229,16 +1233,15 @@ BEGIN
 	alive := FOUND;
 END $$;
 
--- Take back what nodes that are gone had leased, and under a lock what all
--- others have. p_all: look at every lease, whether a node is known to be gone
--- or not.
+-- Recovers the leases of expired nodes, and under a lock those of all others.
+-- p_all: read every lease, whether a node is known to have expired or not.
 --
--- What was leased by a node that is gone and may have taken its process down
--- becomes suspect: the lost members of one group come back as two, the first
--- with the odd one. What was lost while it ran alone has crashed.
+-- A delivery that was leased by an expired node and may have crashed its
+-- process becomes suspect: the lost members of one group become two groups, the
+-- first with the odd one. A solo suspect that was lost has crashed.
 --
--- Fails with lock_not_available if somebody else is at it, or stopped in the
--- middle of it and is not known to be gone yet.
+-- Fails with lock_not_available if another recovery is running, or its node
+-- stopped in the middle of it and has not expired yet.
 CREATE FUNCTION @recover_1(p_node bigint, p_now bigint, p_lock text,
 	p_lock_fence bigint, p_all boolean, p_max integer, p_kept integer,
 	OUT held boolean, OUT released bigint, OUT suspects bigint,
@@ -1257,7 +1260,7 @@ BEGIN
 	IF NOT held THEN
 		RETURN;
 	END IF;
-	-- One at a time, and not while suspects are claimed.
+	-- One recovery at a time, and not while suspects are claimed.
 	LOCK TABLE @gone IN SHARE ROW EXCLUSIVE MODE;
 	PERFORM 1 FROM @gone;
 	IF NOT FOUND AND NOT p_all THEN
@@ -1265,8 +1268,8 @@ BEGIN
 	END IF;
 	SELECT coalesce(max(suspect), 0) INTO v_last FROM @open
 		WHERE suspect > 0;
-	-- By key, not by place: what was locked may be newer than what this
-	-- statement sees, and all of it must be changed.
+	-- By key, not by ctid: the locked rows may be newer than the snapshot of
+	-- this statement, and all of them must be changed.
 	WITH found AS MATERIALIZED (
 		SELECT o.seq, o.handler, o.fence, o.failures, o.starts, o.crashes,
 			o.suspect, o.since, w.max_crashes,
@@ -1341,10 +1344,10 @@ BEGIN
 	END IF;
 END $$;
 
--- Handlers that no node registers, with their open deliveries that no living
--- node has leased; p_only: of the handler with this key. p_poison: poison the
--- pending ones, at most p_max. A node that was found gone, and does not know it,
--- would find its own handlers.
+-- Returns orphaned handlers, with the number of their open deliveries that no
+-- live node has leased; p_only: of the handler with this key. p_poison: poison
+-- the pending ones, at most p_max. A node that has expired, and does not know
+-- it, gets none, because it would get its own handlers.
 CREATE FUNCTION @orphans_1(p_node bigint, p_now bigint, p_only text,
 	p_poison boolean, p_max integer, p_kept integer)
 	RETURNS TABLE (key text, open bigint) LANGUAGE plpgsql SET jit = off AS $$
@@ -1353,7 +1356,7 @@ DECLARE
 	v_orphans integer[];
 	v_dead record;
 BEGIN
-	-- Whoever enrols meanwhile has done so before this, or after it.
+	-- An enrolment is serialized with this: it commits before, or waits.
 	IF p_poison THEN
 		LOCK TABLE @handler IN ROW EXCLUSIVE MODE;
 	END IF;
@@ -1412,12 +1415,12 @@ BEGIN
 	END IF;
 END $$;
 
--- Until the end of the transaction names without a schema mean ours last: a
--- role that is called like the schema has it in its path first, and handlers
--- their own tables behind it. The path stays as it is written but for the order,
--- so that "$user" follows the role that a handler takes. What belongs to the
--- server stays behind ours, or that is where CREATE would make something. No
--- query, because it is done for every delivery. Returns the new path.
+-- Until the end of the transaction names without a schema resolve to the
+-- store's schema last: a role with the schema's name has it in its path first,
+-- and handlers their own tables behind it. Only the order of the path changes,
+-- so that "$user" follows the role that a handler sets. The system's schemas
+-- stay behind the store's, or CREATE would use the store's. There is no query,
+-- because this runs for every delivery. Returns the new path.
 CREATE FUNCTION @look_away_1() RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	v_own text := substr('@', 2, length('@') - 3); -- no quotes, no dot
@@ -1429,7 +1432,7 @@ BEGIN
 	IF v_own <> ALL (current_schemas(false)) THEN
 		RETURN NULL;
 	END IF;
-	-- At commas with an even number of quotes behind them.
+	-- At commas that are followed by an even number of quotes.
 	FOREACH v_item IN ARRAY regexp_split_to_array(
 			btrim(current_setting('search_path'), E' \t\r\n\f'),
 			'\s*,\s*(?=([^"]*"[^"]*")*[^"]*$)') LOOP
@@ -1451,7 +1454,8 @@ BEGIN
 		substr(v_others || v_ours || v_system, 3), true);
 END $$;
 
--- A transaction of handlers begins: by what right, and its number.
+-- Begins a transaction of handlers: returns whether it has the right to, and
+-- its id.
 CREATE FUNCTION @begin_units_1(p_node bigint, p_lock text,
 	p_lock_fence bigint, p_pledge bigint, OUT held boolean, OUT xid bigint)
 	LANGUAGE plpgsql AS $$
@@ -1464,9 +1468,9 @@ BEGIN
 	xid := pg_current_xact_id()::text::bigint;
 END $$;
 
--- Take a delivery out of the open ones, which shows that its lease holds.
--- Returns how often it was started, NULL if the lease is lost. In PL/pgSQL,
--- which keeps the plan; a function in SQL would make it for each call.
+-- Removes a delivery from the open ones, which proves its lease. Returns the
+-- number of its starts, NULL if the lease is lost. In PL/pgSQL, which keeps the
+-- plan; a function in SQL would be planned for each call.
 CREATE FUNCTION @take_unit_1(p_node bigint, p_seq bigint, p_handler integer,
 	p_fence bigint) RETURNS integer LANGUAGE plpgsql
 	SET enable_seqscan = off AS $$
@@ -1478,15 +1482,15 @@ BEGIN
 	RETURN v_starts;
 END $$;
 
--- Undo what a handler did to its session and could hinder the next one, or
--- others. In one transaction with it: afterwards a pooler may hand out another
+-- Resets what a handler did to its session and could affect the next one, or
+-- others. In the handler's transaction: afterwards a pooler may assign another
 -- session.
 CREATE FUNCTION @forget_1() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	v_path text;
 BEGIN
 	IF current_setting('transaction_read_only')::boolean THEN
-		-- Whether anybody writes afterwards depends on who comes next.
+		-- Otherwise the error would depend on whether a later statement writes.
 		RAISE 'handler made the transaction read-only'
 			USING ERRCODE = 'read_only_sql_transaction';
 	END IF;
@@ -1500,8 +1504,8 @@ BEGIN
 	v_path := @look_away_1();
 END $$;
 
--- It is done (3) or discarded (5), if this is still the transaction in which
--- it was taken.
+-- Records that a unit is done (3) or discarded (5), if this is still the
+-- transaction in which its delivery was removed.
 CREATE FUNCTION @end_unit_1(p_xid bigint, p_now bigint, p_seq bigint,
 	p_handler integer, p_fence bigint, p_state smallint, p_failures integer,
 	p_starts integer, p_duration bigint, p_error text, p_kept integer)
@@ -1515,10 +1519,11 @@ BEGIN
 		RAISE 'handler ended the transaction itself'
 			USING ERRCODE = 'invalid_transaction_termination';
 	END IF;
-	-- It was taken, unless the handler went back to the savepoint before that.
+	-- The delivery was removed, unless the handler rolled back to an earlier
+	-- savepoint.
 	PERFORM 1 FROM @open WHERE seq = p_seq AND handler = p_handler;
 	IF FOUND THEN
-		RAISE 'handler went back to before its delivery was taken'
+		RAISE 'handler rolled back to before its delivery began'
 			USING ERRCODE = 'invalid_transaction_termination';
 	END IF;
 	INSERT INTO @ledger (seq, fence, finished_at, duration, handler, failures,
@@ -1534,7 +1539,7 @@ BEGIN
 	END IF;
 END $$;
 
--- Take several, which go into the ledger at once. How many were taken.
+-- Moves several deliveries to the ledger at once. Returns how many.
 CREATE FUNCTION @take_batch_1(p_node bigint, p_now bigint, p_seq bigint[],
 	p_handler integer[], p_fence bigint[], p_failures integer[])
 	RETURNS bigint LANGUAGE plpgsql
@@ -1565,10 +1570,10 @@ BEGIN
 	RETURN v_taken;
 END $$;
 
--- Begin a transaction of handlers whose statements are sent ahead, and cannot
--- end it: all are taken and in the ledger as done, or it fails. So nothing has
--- to be told again afterwards, but how long they took, if anybody would notice.
--- One alone is the usual case.
+-- Begins a pipeline of handlers, which cannot end the transaction: all their
+-- deliveries are moved to the ledger as done, or it fails. So no statement has
+-- to follow, except one with the duration, if it is noticeable. A pipeline of
+-- one unit is the most common.
 CREATE FUNCTION @take_units_1(p_node bigint, p_now bigint, p_lock text,
 	p_lock_fence bigint, p_seq bigint[], p_handler integer[],
 	p_fence bigint[], p_failures integer[],
@@ -1607,7 +1612,7 @@ BEGIN
 	pid := pg_backend_pid();
 END $$;
 
--- How long each of them took, an equal part of it.
+-- Records the duration of units, an equal part for each.
 CREATE FUNCTION @tell_duration_1(p_now bigint, p_seq bigint[],
 	p_handler integer[], p_duration bigint) RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off

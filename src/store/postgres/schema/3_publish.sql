@@ -1,12 +1,11 @@
--- Staging in a transaction: a message that commits, or vanishes, with the data
--- of whoever publishes it, and is accepted by a node a moment later.
+-- Staging in a transaction: a message that commits, or is rolled back, with the
+-- data of its publisher, and is accepted by a node a moment later.
 --
--- There is no key and no index: the rows are few and soon gone, and whoever
--- publishes waits for nobody. Nodes take what they find and skip what another
--- has in its hands; a row whose transaction stays open is not there for them,
--- and is found whenever it commits. channel: its stored id. headers as in
--- message. refused: why it is none that could be accepted; a row like that was
--- not written by publish.
+-- The table has no key and no index: it has few rows, which are soon removed,
+-- and a publisher never waits. Nodes skip rows that another node has locked; a
+-- row whose transaction is open is not visible to them, and is found after its
+-- commit. channel: its id. headers as in message. refused: why the row cannot
+-- be accepted; publish never writes such a row.
 CREATE TABLE @staged (
 	n bigint GENERATED ALWAYS AS IDENTITY,
 	channel integer NOT NULL,
@@ -28,7 +27,7 @@ CREATE TABLE @staged (
 	autovacuum_vacuum_cost_delay = 0
 );
 
--- One attribute of a message, as the library checks it.
+-- Validates one attribute of a message, with the rules of the library.
 CREATE FUNCTION @check_attribute_1(p_name text, p_text text, p_max integer)
 	RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -42,7 +41,7 @@ BEGIN
 	END IF;
 END $$;
 
--- Headers as they are kept: name, zero byte, value, zero byte, …
+-- Headers as they are stored: name, zero byte, value, zero byte, …
 CREATE FUNCTION @pack_headers_1(p_headers jsonb)
 	RETURNS bytea LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -55,7 +54,7 @@ BEGIN
 		FROM jsonb_each(p_headers)
 	LOOP
 		IF v_header.kind <> 'string' OR v_header.key = '' THEN
-			RAISE 'postern.publish: header "%" has no name or is no text',
+			RAISE 'postern.publish: header "%" has no name or is not a text',
 				v_header.key USING ERRCODE = 'invalid_parameter_value';
 		END IF;
 		PERFORM @check_attribute_1('a header''s name', v_header.key, 128);
@@ -76,18 +75,18 @@ BEGIN
 	RETURN nullif(v_packed, '');
 END $$;
 
--- A header that has a place of its own.
+-- The value of a header that has a column of its own.
 CREATE FUNCTION @header_1(p_headers jsonb, p_name text)
 	RETURNS text LANGUAGE sql IMMUTABLE AS $$
 	SELECT value #>> '{}' FROM jsonb_each(p_headers)
 		WHERE lower(key) = p_name LIMIT 1;
 $$;
 
--- Stages a message and returns its id. Runs with the rights of the schema's
--- owner, so that publishers need none but the use of the schema.
+-- Stages a message and returns its id. Runs with the privileges of the schema's
+-- owner, so that publishers need only USAGE of the schema.
 --
--- Notifications make commits wait for each other, so there is one only if all
--- nodes sleep; one that is just falling asleep looks again within a second.
+-- Notifications make commits wait for each other, so one is sent only if all
+-- nodes sleep; a node that is just falling asleep polls again within a second.
 CREATE FUNCTION @stage_1(p_channel text, p_type text, p_body bytea, p_id text,
 	p_source text, p_subject text, p_headers jsonb, p_content_type text)
 	RETURNS text LANGUAGE plpgsql SECURITY DEFINER
@@ -100,8 +99,8 @@ BEGIN
 		INTO v_channel FROM @channel c WHERE c.name = p_channel;
 	IF NOT FOUND THEN
 		RAISE 'postern.publish: no channel "%"', p_channel
-			USING ERRCODE = 'undefined_object', HINT = 'Nodes make the channels '
-				'of their configuration known when they start.';
+			USING ERRCODE = 'undefined_object', HINT = 'Nodes enrol the channels '
+				'of their configuration when they start.';
 	END IF;
 	IF p_type IS NULL OR p_body IS NULL THEN
 		RAISE 'postern.publish: the type or the body is NULL'
@@ -126,7 +125,7 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
 	IF octet_length(p_type) > 1024 OR p_type ~ '[\x01-\x1f\x7f-\x9f]' THEN
-		PERFORM @check_attribute_1('the type', p_type, 1024); -- it says why
+		PERFORM @check_attribute_1('the type', p_type, 1024); -- raises
 	END IF;
 	IF coalesce(p_source, p_subject) IS NOT NULL THEN
 		PERFORM @check_attribute_1('the source', p_source, 1024);
@@ -164,8 +163,8 @@ BEGIN
 	RETURN v_id;
 END $$;
 
--- What publishers call, with a body of text, JSON or bytes. A text without a
--- type of its own is text.
+-- The functions for publishers, with a body of text, JSON or bytes. A text
+-- without a content type is text.
 CREATE FUNCTION @publish(channel text, type text, body text,
 	id text DEFAULT NULL, source text DEFAULT NULL, subject text DEFAULT NULL,
 	headers jsonb DEFAULT NULL) RETURNS text LANGUAGE sql VOLATILE AS $$
@@ -183,8 +182,8 @@ CREATE FUNCTION @publish(channel text, type text, body bytea,
 	SELECT @stage_1($1, $2, $3, $4, $5, $6, $7, NULL);
 $$;
 
--- Whether there is something to take. p_rests: nobody of the node will look
--- again soon, unless it is woken. What is staged from now on sees that.
+-- Whether there is anything to collect. p_rests: the node will not poll again
+-- soon unless it is woken; transactions that stage from now on see that.
 CREATE FUNCTION @look_staged_1(p_node bigint, p_rests boolean)
 	RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -196,8 +195,8 @@ BEGIN
 	RETURN FOUND;
 END $$;
 
--- Take staged messages of these channels in the hand, at most p_max and no
--- more after the body that passes p_bytes, in the order they were staged.
+-- Locks and returns staged messages of these channels, at most p_max and none
+-- after the body that exceeds p_bytes, in the order they were staged.
 CREATE FUNCTION @take_staged_1(p_node bigint, p_channels integer[],
 	p_max integer, p_bytes bigint)
 	RETURNS TABLE (place tid, channel integer, id text, source text,
