@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The scene of the tests that look behind the PostgreSQL store's back.
+ * The fixture of the tests that watch and change the PostgreSQL store's
+ * database directly.
  */
 
 #include "unit/postgres_scene.h"
@@ -45,7 +46,7 @@ int64_t scene_number(PGconn *link, const char *sql) {
 void scene_enrol(struct scene *scene, uint64_t node, int64_t lease_ms) {
 	struct postern_enrol_channel channel = {
 		.name = "orders",
-		.max_size = 1000, /* for those who publish */
+		.max_size = 1000, /* for tests that publish */
 	};
 	struct postern_enrol_handler handler = { .key = "a" };
 	struct postern_enrolment enrolment = {
@@ -71,13 +72,14 @@ void scene_open_with(struct scene *scene, int64_t timeout_ms) {
 	};
 	*scene = (struct scene){ .memory = postern_memory_create() };
 	scene->link = scene_connect();
-	/* Several programs may share the database, and have one schema. */
+	/* Several test programs may share the database and use the same schema. */
 	scene_run(scene->link, "SELECT pg_advisory_lock(hashtext('" SCHEMA "'))");
 	scene_run(scene->link, "SET client_min_messages = error;"
 						   " DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
 	(void)snprintf(url, sizeof url, "%s%cschema=" SCHEMA, base,
 			strchr(base, '?') ? '&' : '?');
-	/* Making the tables takes its time. */
+	/* The first open creates the tables, which may take longer than
+	   `timeout_ms`. */
 	for (int i = 0; i < 2; i++) {
 		postern_store_destroy(scene->store);
 		if (!CHECK_OK(postern_store_open(url, &options, &scene->store,
