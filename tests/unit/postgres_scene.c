@@ -96,12 +96,12 @@ void scene_open(struct scene *scene) {
 	scene_open_with(scene, TIMEOUT_MS);
 }
 
-void scene_open_patient(struct scene *scene) {
+void scene_open_without_timeouts(struct scene *scene) {
 	scene_open_with(scene, PATIENCE_MS);
-	scene_be_patient(scene);
+	scene_disable_timeouts(scene);
 }
 
-void scene_be_patient(struct scene *scene) {
+void scene_disable_timeouts(struct scene *scene) {
 	struct pg_store *store = postern__pg_from_base(scene->store);
 	store->command_timeout_ms = PATIENCE_MS;
 	store->lock_timeout_ms = PATIENCE_MS;
@@ -148,7 +148,7 @@ int scene_accept(struct scene *scene, uint64_t node, const char *id, bool lease,
 	return accept_one(scene, node, id, accept, route);
 }
 
-int scene_accept_again(struct scene *scene, uint64_t node, const char *id,
+int scene_accept_copy(struct scene *scene, uint64_t node, const char *id,
 		struct postern_accept *accept, struct postern_route *route) {
 	*route = (struct postern_route){
 		.handler = scene->handler,
@@ -198,7 +198,7 @@ bool scene_wait_for(struct scene *scene, const char *sql, int64_t value) {
 	return false;
 }
 
-void scene_cut_lines(const struct scene *scene) {
+void scene_cut_connections(const struct scene *scene) {
 	for (int fd = 3; fd < 100; fd++) {
 		struct sockaddr_storage peer;
 		socklen_t len = sizeof peer;
@@ -210,7 +210,8 @@ void scene_cut_lines(const struct scene *scene) {
 	}
 }
 
-void scene_hold_up(struct scene *scene, const char *what, const char *table) {
+void scene_block_commit(struct scene *scene, const char *what,
+		const char *table) {
 	char sql[1000];
 	(void)snprintf(sql, sizeof sql,
 			"CREATE TABLE " SCHEMA ".go_%1$s (n integer);"
@@ -228,14 +229,14 @@ void scene_hold_up(struct scene *scene, const char *what, const char *table) {
 	scene_run(scene->link, sql);
 }
 
-bool scene_wait_held_up(struct scene *scene, const char *table) {
+bool scene_wait_commit_blocked(struct scene *scene, const char *table) {
 	char sql[200];
 	(void)snprintf(sql, sizeof sql,
 			"SELECT last_value FROM " SCHEMA ".held_%s WHERE is_called", table);
 	return scene_wait_for(scene, sql, 1);
 }
 
-void scene_let_go(struct scene *scene, const char *table) {
+void scene_unblock_commit(struct scene *scene, const char *table) {
 	char sql[200];
 	(void)snprintf(sql, sizeof sql, "INSERT INTO " SCHEMA ".go_%s VALUES (1)",
 			table);
@@ -255,7 +256,8 @@ bool scene_wait_blocked(struct scene *scene, int64_t count) {
 	return scene_wait_for(scene, blocked_sql, count);
 }
 
-int scene_keep(struct scene *scene, uint64_t node, bool *alive_out) {
+int scene_renew_and_recover(struct scene *scene, uint64_t node,
+		bool *alive_out) {
 	struct postern_recovered recovered;
 	const struct postern_recovery recovery = { .node = node, .max = 1000 };
 	struct postern_store *store = scene->store;

@@ -38,8 +38,8 @@ struct scene {
 void scene_open(struct scene *scene);
 void scene_open_with(struct scene *scene, int64_t timeout_ms);
 /* The same with timeouts that are never reached. */
-void scene_open_patient(struct scene *scene);
-void scene_be_patient(struct scene *scene);
+void scene_open_without_timeouts(struct scene *scene);
+void scene_disable_timeouts(struct scene *scene);
 void scene_close(struct scene *scene);
 void scene_enrol(struct scene *scene, uint64_t node, int64_t lease_ms);
 
@@ -57,7 +57,7 @@ int scene_accept(struct scene *scene, uint64_t node, const char *id, bool lease,
 int scene_accept_leased(struct scene *scene, uint64_t node, const char *id,
 		struct postern_accept *accept);
 /* Accept a copy that reopens a poisoned delivery. */
-int scene_accept_again(struct scene *scene, uint64_t node, const char *id,
+int scene_accept_copy(struct scene *scene, uint64_t node, const char *id,
 		struct postern_accept *accept, struct postern_route *route);
 int scene_try_claim(struct scene *scene, uint32_t max,
 		struct postern_claims *out);
@@ -66,12 +66,13 @@ size_t scene_claim(struct scene *scene, uint32_t max,
 
 /* Shut down all sockets of the store. The server does not notice while it runs
    a statement. */
-void scene_cut_lines(const struct scene *scene);
+void scene_cut_connections(const struct scene *scene);
 /* Block the commit of the first transaction that does `what` (INSERT, UPDATE)
    on the table, until scene_unblock_commit(). */
-void scene_hold_up(struct scene *scene, const char *what, const char *table);
-bool scene_wait_held_up(struct scene *scene, const char *table);
-void scene_let_go(struct scene *scene, const char *table);
+void scene_block_commit(struct scene *scene, const char *what,
+		const char *table);
+bool scene_wait_commit_blocked(struct scene *scene, const char *table);
+void scene_unblock_commit(struct scene *scene, const char *table);
 /* Whether exactly `count` sessions wait for a lock now. */
 bool scene_is_blocked(const struct scene *scene, int64_t count);
 /* Wait until exactly `count` sessions wait for a lock. */
@@ -79,6 +80,7 @@ bool scene_wait_blocked(struct scene *scene, int64_t count);
 
 /* What a node does at intervals: it renews its lease for a minute and recovers,
    which also returns its uncertain leases. */
-int scene_keep(struct scene *scene, uint64_t node, bool *alive_out);
+int scene_renew_and_recover(struct scene *scene, uint64_t node,
+		bool *alive_out);
 
 #endif

@@ -31,7 +31,7 @@ static void given_back(void) {
 	bool alive = false;
 	scene_open(&scene);
 	accept_too_late(&scene, "1");
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK(alive);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open"
@@ -42,7 +42,7 @@ static void given_back(void) {
 		CHECK_INT(claimed.fence, 2);
 	}
 	/* Nothing is in doubt any more. */
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
 			1);
@@ -67,7 +67,7 @@ static void given_up_for_good(void) {
 	}
 	CHECK_INT(scene_accept_leased(&scene, NODE, "1", &accept),
 			POSTERN_E_TIMEOUT);
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
 			1);
 	CHECK_INT(kill(backend, SIGCONT), 0);
@@ -96,7 +96,7 @@ static void other_handler_kept(void) {
 			"INSERT INTO " SCHEMA ".open SELECT seq, fence, node,"
 			" due_at, since, suspect, order_hash, handler + 1,"
 			" failures, starts, crashes, solo FROM " SCHEMA ".open");
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK_INT(scene_number(scene.link, "SELECT handler FROM " SCHEMA ".open"
 									   " WHERE node = 42"),
 			scene.handler + 1);
@@ -105,8 +105,8 @@ static void other_handler_kept(void) {
 
 static void *cut_when_held_up(void *context) {
 	struct scene *scene = context;
-	CHECK(scene_wait_held_up(scene, "message"));
-	scene_cut_lines(scene);
+	CHECK(scene_wait_commit_blocked(scene, "message"));
+	scene_cut_connections(scene);
 	return NULL;
 }
 
@@ -118,14 +118,14 @@ static void given_back_after_busy(void) {
 	pthread_t cutter;
 	bool alive = false;
 	scene_open_with(&scene, PATIENCE_MS);
-	scene_hold_up(&scene, "INSERT", "message");
+	scene_block_commit(&scene, "INSERT", "message");
 	CHECK_INT(pthread_create(&cutter, NULL, cut_when_held_up, &scene), 0);
 	CHECK_INT(scene_accept_leased(&scene, NODE, "1", &accept), POSTERN_E_BUSY);
 	(void)pthread_join(cutter, NULL);
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
 			0);
@@ -147,14 +147,14 @@ static void other_number_given_up(void) {
 	scene_run(scene.link, "COMMIT");
 	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 43", 1));
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
 			0);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 43"),
 			1);
-	CHECK_OK(scene_keep(&scene, FROZEN, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, FROZEN, &alive), &scene.error);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 43"),
 			0);
@@ -166,9 +166,9 @@ static void claim_too_late(struct scene *scene) {
 	struct postern_accept accept;
 	struct postern_claims claims = { 0 };
 	CHECK_OK(scene_accept_leased(scene, 7, "1", &accept), &scene->error);
-	scene_hold_up(scene, "UPDATE", "open");
+	scene_block_commit(scene, "UPDATE", "open");
 	CHECK_INT(scene_try_claim(scene, 10, &claims), POSTERN_E_TIMEOUT);
-	scene_let_go(scene, "open");
+	scene_unblock_commit(scene, "open");
 	CHECK(scene_wait_for(scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
 }
@@ -178,7 +178,7 @@ static void claim_given_back(void) {
 	bool alive = false;
 	scene_open(&scene);
 	claim_too_late(&scene);
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open"
 					  " WHERE node IS NULL AND fence = 1 AND starts = 0"),
@@ -211,11 +211,11 @@ static void renewed_in_doubt(void) {
 	PGconn *link = scene_connect();
 	scene_run(link,
 			"BEGIN; SELECT " SCHEMA ".begin_units_1(42, NULL, NULL, 1)");
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK(alive);
 	scene_run(link, "ROLLBACK");
 	PQfinish(link);
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
 			0);
@@ -309,7 +309,7 @@ static void claimed_since(void) {
 	scene_run(scene.link, "UPDATE " SCHEMA ".open SET node = NULL");
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 2);
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open"
 					  " WHERE node = 42 AND fence = 2 AND starts = 2"),
@@ -319,7 +319,7 @@ static void claimed_since(void) {
 
 static void *keep_node(void *context) {
 	bool alive = false;
-	CHECK_INT(scene_keep(context, NODE, &alive), POSTERN_OK);
+	CHECK_INT(scene_renew_and_recover(context, NODE, &alive), POSTERN_OK);
 	CHECK(alive);
 	return NULL;
 }
@@ -333,7 +333,7 @@ static void doubted_meanwhile(void) {
 	scene_open(&scene);
 	accept_too_late(&scene, "1");
 	CHECK_OK(scene_accept_leased(&scene, NODE, "2", &accept), &scene.error);
-	scene_be_patient(&scene);
+	scene_disable_timeouts(&scene);
 	scene.second = scene_connect();
 	scene_run(scene.second, "BEGIN; SELECT pg_advisory_xact_lock_shared(-42)");
 	CHECK_INT(pthread_create(&thread, NULL, keep_node, &scene), 0);

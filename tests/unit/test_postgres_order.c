@@ -38,16 +38,16 @@ static void start(struct sender *sender) {
 /* It is stored, but its sender does not hear of that; the second try waits at
    the key until `second` ends its transaction. */
 static void send_unheard(struct scene *scene, struct sender *sender) {
-	scene_hold_up(scene, "INSERT", "message");
+	scene_block_commit(scene, "INSERT", "message");
 	scene->second = scene_connect();
 	start(sender);
-	CHECK(scene_wait_held_up(scene, "message"));
+	CHECK(scene_wait_commit_blocked(scene, "message"));
 	CHECK_INT(PQsendQuery(scene->second, "BEGIN; LOCK TABLE " SCHEMA ".seen"),
 			1);
 	CHECK(scene_wait_blocked(scene, 1));
-	scene_cut_lines(scene);
+	scene_cut_connections(scene);
 	CHECK(scene_wait_blocked(scene, 2));
-	scene_let_go(scene, "message");
+	scene_unblock_commit(scene, "message");
 	CHECK(scene_wait_blocked(scene, 1));
 	for (PGresult *result; (result = PQgetResult(scene->second));) {
 		PQclear(result);
@@ -76,7 +76,7 @@ static void be_heard(struct scene *scene, struct sender *sender) {
 static void leased_unheard(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene, .lease = true };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	send_unheard(&scene, &sender);
 	be_heard(&scene, &sender);
 	CHECK(sender.route.leased);
@@ -89,7 +89,7 @@ static void claimed_unheard(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
 	struct postern_claimed claimed = { 0 };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	send_unheard(&scene, &sender);
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 1);
@@ -104,7 +104,7 @@ static void claimed_again_unheard(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene, .lease = true };
 	struct postern_claimed claimed = { 0 };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	send_unheard(&scene, &sender);
 	scene_run(scene.link, "UPDATE " SCHEMA ".open SET node = NULL");
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
@@ -119,7 +119,7 @@ static void claimed_again_unheard(void) {
    by what is locked. */
 static void meet_parked(struct scene *scene, struct sender *sender,
 		const char *lock_sql) {
-	scene_open_patient(scene);
+	scene_open_without_timeouts(scene);
 	CHECK_OK(scene_accept(scene, NODE, "1", false, &sender->accept,
 					 &sender->route),
 			&scene->error);
@@ -183,7 +183,7 @@ static void woken_before_copy(void) {
 static void forgotten_before_copy(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &sender.accept,
 					 &sender.route),
 			&scene.error);
@@ -232,7 +232,7 @@ static void settle_unheard(enum postern_settle_to to, const char *what,
 	struct scene scene;
 	struct postern_accept accept;
 	pthread_t thread;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 	struct settler settler = {
 		.scene = &scene,
@@ -242,12 +242,12 @@ static void settle_unheard(enum postern_settle_to to, const char *what,
 				.to = to,
 				.outcome = "some" },
 	};
-	scene_hold_up(&scene, what, table);
+	scene_block_commit(&scene, what, table);
 	CHECK_INT(pthread_create(&thread, NULL, settle, &settler), 0);
-	CHECK(scene_wait_held_up(&scene, table));
-	scene_cut_lines(&scene);
+	CHECK(scene_wait_commit_blocked(&scene, table));
+	scene_cut_connections(&scene);
 	CHECK(scene_wait_blocked(&scene, 1));
-	scene_let_go(&scene, table);
+	scene_unblock_commit(&scene, table);
 	(void)pthread_join(thread, NULL);
 	CHECK_OK(settler.r, &scene.error);
 	CHECK_INT(settler.settlement.code, POSTERN_OK);
@@ -270,7 +270,7 @@ static void settle_overtaken(enum postern_settle_to to, const char *meanwhile) {
 	struct scene scene;
 	struct postern_accept accept;
 	pthread_t thread;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 	struct settler settler = {
 		.scene = &scene,
@@ -285,7 +285,7 @@ static void settle_overtaken(enum postern_settle_to to, const char *meanwhile) {
 	scene_run(scene.second, meanwhile);
 	CHECK_INT(pthread_create(&thread, NULL, settle, &settler), 0);
 	CHECK(scene_wait_blocked(&scene, 1));
-	scene_cut_lines(&scene);
+	scene_cut_connections(&scene);
 	CHECK(scene_wait_blocked(&scene, 2));
 	end_second(&scene);
 	(void)pthread_join(thread, NULL);
@@ -310,7 +310,7 @@ static void settled_by_others(void) {
 
 static void *keep(void *context) {
 	bool alive = false;
-	CHECK_INT(scene_keep(context, NODE, &alive), POSTERN_OK);
+	CHECK_INT(scene_renew_and_recover(context, NODE, &alive), POSTERN_OK);
 	CHECK(alive);
 	return NULL;
 }
@@ -327,18 +327,18 @@ static void two_doubts(void) {
 	scene_open(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
-	scene_hold_up(&scene, "INSERT", "message");
-	scene_hold_up(&scene, "UPDATE", "open");
+	scene_block_commit(&scene, "INSERT", "message");
+	scene_block_commit(&scene, "UPDATE", "open");
 	CHECK_INT(scene_accept_leased(&scene, NODE, "2", &accept),
 			POSTERN_E_TIMEOUT);
 	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
-	scene_be_patient(&scene);
-	scene_let_go(&scene, "open");
+	scene_disable_timeouts(&scene);
+	scene_unblock_commit(&scene, "open");
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 2);
 	CHECK_INT(pthread_create(&thread, NULL, keep, &scene), 0);
 	CHECK(scene_wait_blocked(&scene, 1));
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(thread, NULL);
 	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
 			2);
@@ -412,13 +412,13 @@ static void claim_during_claim(bool suspect) {
 	accept_three(&scene, suspect);
 	/* Neither changes that, so they do not meet there. */
 	scene_run(scene.link, "UPDATE " SCHEMA ".node_sleep SET sleeps = false");
-	scene_hold_up(&scene, "UPDATE", "open");
+	scene_block_commit(&scene, "UPDATE", "open");
 	other = scene;
 	other.memory = postern_memory_create();
 	CHECK_INT(pthread_create(&thread, NULL, claim, &claimer), 0);
-	CHECK(scene_wait_held_up(&scene, "open"));
+	CHECK(scene_wait_commit_blocked(&scene, "open"));
 	CHECK_OK(scene_try_claim(&scene, 10, &claims), &scene.error);
-	scene_let_go(&scene, "open");
+	scene_unblock_commit(&scene, "open");
 	(void)pthread_join(thread, NULL);
 	CHECK_INT(claimer.count, 1);
 	CHECK_INT(claims.count, 2);
@@ -446,12 +446,12 @@ static void claim_under_way(void) {
 	scene_open(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
-	scene_hold_up(&scene, "UPDATE", "open");
+	scene_block_commit(&scene, "UPDATE", "open");
 	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
-	scene_be_patient(&scene);
+	scene_disable_timeouts(&scene);
 	CHECK_INT(pthread_create(&thread, NULL, claim, &claimer), 0);
 	CHECK(scene_wait_blocked(&scene, 1));
-	scene_let_go(&scene, "open");
+	scene_unblock_commit(&scene, "open");
 	(void)pthread_join(thread, NULL);
 	CHECK_INT(claimer.count, 1);
 	CHECK_INT(claimer.claimed.fence, 2);
@@ -473,9 +473,9 @@ static void claim_undone(void) {
 	scene_open(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
-	scene_hold_up(&scene, "UPDATE", "open");
+	scene_block_commit(&scene, "UPDATE", "open");
 	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
-	scene_be_patient(&scene);
+	scene_disable_timeouts(&scene);
 	(void)snprintf(sql, sizeof sql, "SELECT pg_terminate_backend(pid)%s",
 			committing);
 	scene_run(scene.link, sql);
@@ -550,7 +550,7 @@ static void recovered_when_changed(void) {
 	struct postern_accept accept;
 	struct recoverer recoverer = { .scene = &scene };
 	pthread_t thread;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "2", &accept), &scene.error);
@@ -580,16 +580,16 @@ static void recovered_under_way(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene, .node = FROZEN, .lease = true };
 	struct recoverer recoverer = { .scene = &scene };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
-	scene_hold_up(&scene, "INSERT", "message");
+	scene_block_commit(&scene, "INSERT", "message");
 	start(&sender);
-	CHECK(scene_wait_held_up(&scene, "message"));
+	CHECK(scene_wait_commit_blocked(&scene, "message"));
 	scene_run(scene.link, "UPDATE " SCHEMA ".node_term SET renewed_at = 0,"
 						  " lives_until = 1, late_since = 1 WHERE node = 43");
 	(void)recover(&recoverer);
 	CHECK_INT(recoverer.recovered.released, 0);
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(sender.thread, NULL);
 	CHECK_OK(sender.r, &scene.error);
 	(void)recover(&recoverer);
@@ -623,16 +623,16 @@ static void ended_under_way(void) {
 	struct sender sender = { .scene = &scene, .node = FROZEN, .lease = true };
 	struct ending ending = { .scene = &scene, .recoverer.scene = &scene };
 	pthread_t thread;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
-	scene_hold_up(&scene, "INSERT", "message");
+	scene_block_commit(&scene, "INSERT", "message");
 	start(&sender);
-	CHECK(scene_wait_held_up(&scene, "message"));
+	CHECK(scene_wait_commit_blocked(&scene, "message"));
 	CHECK_INT(pthread_create(&thread, NULL, end_and_recover, &ending), 0);
 	while (!atomic_load(&ending.done) && !scene_is_blocked(&scene, 1)) {
 		(void)usleep(1000);
 	}
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(sender.thread, NULL);
 	(void)pthread_join(thread, NULL);
 	CHECK_INT(scene_number(scene.link,
@@ -648,18 +648,18 @@ static void engaged_under_way(void) {
 	struct sender sender = { .scene = &scene, .node = FROZEN, .lease = true };
 	struct recoverer recoverer = { .scene = &scene };
 	struct postern_error error = { 0 };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	struct postern_store *store = scene.store;
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	CHECK_OK(store->ops->engage(store, FROZEN, "lock", &error), &error);
-	scene_hold_up(&scene, "INSERT", "message");
+	scene_block_commit(&scene, "INSERT", "message");
 	start(&sender);
-	CHECK(scene_wait_held_up(&scene, "message"));
+	CHECK(scene_wait_commit_blocked(&scene, "message"));
 	scene_run(scene.link, "UPDATE " SCHEMA ".node_term SET renewed_at = 0,"
 						  " lives_until = 1, late_since = 1 WHERE node = 43");
 	(void)store->ops->engage(store, NODE, NULL, &error);
 	(void)recover(&recoverer);
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(sender.thread, NULL);
 	CHECK_OK(store->ops->engage(store, NODE, NULL, &error), &error);
 	(void)recover(&recoverer);
@@ -688,7 +688,7 @@ static void orphans_enrolled(void) {
 	struct postern_route route;
 	pthread_t thread;
 	char sql[300];
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);

@@ -72,7 +72,7 @@ static int renew(struct scene *scene, bool *alive_out) {
 static void given_up(void) {
 	struct scene scene;
 	struct postern_accept accept;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	pid_t backend = newest_backend(&scene);
 	if (silence(&scene, backend)) {
 		CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
@@ -89,7 +89,7 @@ static void given_up(void) {
 static void slow_is_left_alone(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	struct pg_connection *connection = connection_of(&scene);
 	pid_t backend = PQbackendPID(connection->link);
 	store_of(&scene)->silence_ms = 10;
@@ -113,7 +113,7 @@ static void slow_is_left_alone(void) {
 static void lost_session(void) {
 	struct scene scene;
 	struct postern_accept accept;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	struct pg_connection *connection = connection_of(&scene);
 	const PGconn *link = connection->link;
 	connection->session_start++; /* of an earlier session with this number */
@@ -128,9 +128,9 @@ static void lost_session(void) {
 
 static void *cut_when_held_up(void *context) {
 	struct scene *scene = context;
-	CHECK(scene_wait_held_up(scene, "open"));
-	scene_cut_lines(scene);
-	scene_let_go(scene, "open");
+	CHECK(scene_wait_commit_blocked(scene, "open"));
+	scene_cut_connections(scene);
+	scene_unblock_commit(scene, "open");
 	return NULL;
 }
 
@@ -145,7 +145,7 @@ static void asked_on_own_place(void) {
 	store_of(&scene)->connection_max = 1;
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
-	scene_hold_up(&scene, "UPDATE", "open");
+	scene_block_commit(&scene, "UPDATE", "open");
 	CHECK_INT(pthread_create(&cutter, NULL, cut_when_held_up, &scene), 0);
 	CHECK_OK(scene_try_claim(&scene, 10, &claims), &scene.error);
 	CHECK_INT(claims.count, 1);
@@ -177,7 +177,7 @@ static void renewed_beside_pool(void) {
 static void renewed_in_silence(void) {
 	struct scene scene;
 	bool alive = false;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	CHECK_OK(renew(&scene, &alive), &scene.error);
 	pid_t backend = newest_backend(&scene);
 	if (silence(&scene, backend)) {
@@ -195,7 +195,7 @@ static void renewed_beside_claims(void) {
 	struct scene scene;
 	const struct pg_lease lease = { 1, 1, 1 };
 	bool alive = false;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	postern__pg_doubt(store_of(&scene), NODE, &lease, 1, true);
 	(void)pthread_mutex_lock(&store_of(&scene)->settling);
 	CHECK_OK(renew(&scene, &alive), &scene.error);

@@ -179,7 +179,7 @@ static void *recover_once(void *context) {
 static void back_in_time(void) {
 	struct scene scene;
 	struct postern_accept accept;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
 	scene.second = scene_connect();
@@ -437,7 +437,7 @@ static void woken_by_copies(void) {
 	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 	CHECK_INT(settle(&scene, accept.seq, 1, POSTERN_SETTLE_POISONED, false),
 			POSTERN_OK);
-	CHECK_OK(scene_accept_again(&scene, NODE, "1", &accept, &route),
+	CHECK_OK(scene_accept_copy(&scene, NODE, "1", &accept, &route),
 			&scene.error);
 	CHECK_INT(accept.code, POSTERN_E_DUPLICATE);
 	CHECK(route.opened && !route.leased);

@@ -225,7 +225,7 @@ static void renewed_beside_other_locks(void) {
 	struct locker locker = { .scene = &scene };
 	pthread_t thread;
 	bool alive = false;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, LEASE_MS);
 	(void)take_long_lock(&locker);
 	CHECK_OK(locker.r, &locker.error);

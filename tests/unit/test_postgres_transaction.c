@@ -117,7 +117,7 @@ static void commit_for_another(struct scene *scene, struct act *act,
 		const char *undo) {
 	char sql[500];
 	pthread_t thread;
-	scene_hold_up(scene, what, table);
+	scene_block_commit(scene, what, table);
 	(void)snprintf(sql, sizeof sql,
 			"CREATE FUNCTION " SCHEMA ".undo() RETURNS trigger"
 			" LANGUAGE plpgsql AS $$ BEGIN %s; RETURN NULL; END $$;"
@@ -127,9 +127,9 @@ static void commit_for_another(struct scene *scene, struct act *act,
 			undo, what, table);
 	scene_run(scene->link, sql);
 	CHECK_INT(pthread_create(&thread, NULL, run, act), 0);
-	CHECK(scene_wait_held_up(scene, table));
-	scene_cut_lines(scene);
-	scene_let_go(scene, table);
+	CHECK(scene_wait_commit_blocked(scene, table));
+	scene_cut_connections(scene);
+	scene_unblock_commit(scene, table);
 	(void)pthread_join(thread, NULL);
 	CHECK_INT(act->r, POSTERN_E_UNAVAILABLE);
 	CHECK_INT(act->count, 0);
@@ -140,7 +140,7 @@ static void handled_by_another(void) {
 		struct scene scene;
 		struct act act = { .scene = &scene, .ahead = ahead };
 		struct postern_accept accept;
-		scene_open_patient(&scene);
+		scene_open_without_timeouts(&scene);
 		CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 		act.seq = accept.seq;
 		commit_for_another(&scene, &act, transact, "INSERT", "ledger",
@@ -154,7 +154,7 @@ static void claimed_by_another(void) {
 	struct act act = { .scene = &scene };
 	struct postern_accept accept;
 	struct postern_route route;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
 	commit_for_another(&scene, &act, claim, "UPDATE", "open",
@@ -165,7 +165,7 @@ static void claimed_by_another(void) {
 static void collected_by_another(void) {
 	struct scene scene;
 	struct act act = { .scene = &scene };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	publish(&scene);
 	commit_for_another(&scene, &act, collect, "INSERT", "message",
 			"DELETE FROM " SCHEMA ".message");
@@ -177,13 +177,13 @@ static void collected_unheard(void) {
 	struct scene scene;
 	struct act act = { .scene = &scene };
 	pthread_t thread;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	publish(&scene);
-	scene_hold_up(&scene, "INSERT", "message");
+	scene_block_commit(&scene, "INSERT", "message");
 	CHECK_INT(pthread_create(&thread, NULL, collect, &act), 0);
-	CHECK(scene_wait_held_up(&scene, "message"));
-	scene_cut_lines(&scene);
-	scene_let_go(&scene, "message");
+	CHECK(scene_wait_commit_blocked(&scene, "message"));
+	scene_cut_connections(&scene);
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(thread, NULL);
 	CHECK_OK(act.r, &act.error);
 	CHECK_INT(act.count, 1);
@@ -197,13 +197,13 @@ static void collected_too_late(void) {
 	bool alive = false;
 	scene_open(&scene);
 	publish(&scene);
-	scene_hold_up(&scene, "INSERT", "message");
+	scene_block_commit(&scene, "INSERT", "message");
 	(void)collect(&act);
 	CHECK_INT(act.r, POSTERN_E_TIMEOUT);
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK(alive);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open"
@@ -222,7 +222,7 @@ static void collected_without_name(void) {
 		.sql = "DEALLOCATE postern_apply",
 	};
 	struct postern_accept accept;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	/* The first is told by whom it was done, the second has a name. */
 	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 	CHECK_OK(scene_accept_leased(&scene, NODE, "2", &accept), &scene.error);
@@ -247,7 +247,7 @@ static void collected_without_name(void) {
 static void collected_later(void) {
 	struct scene scene;
 	struct act act = { .scene = &scene };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	publish(&scene);
 	publish(&scene);
 	publish(&scene);
@@ -299,10 +299,10 @@ static void collected_when_free(void) {
 	struct act sender = { .scene = &scene };
 	struct act act = { .scene = &scene };
 	pthread_t thread;
-	scene_open_patient(&scene);
-	scene_hold_up(&scene, "INSERT", "message");
+	scene_open_without_timeouts(&scene);
+	scene_block_commit(&scene, "INSERT", "message");
 	CHECK_INT(pthread_create(&thread, NULL, accept_beside, &sender), 0);
-	CHECK(scene_wait_held_up(&scene, "message"));
+	CHECK(scene_wait_commit_blocked(&scene, "message"));
 	scene_run(scene.link,
 			"SELECT " SCHEMA ".publish('orders', 'order.paid', 'body'::text,"
 			" n::text, 'shop') FROM generate_series(0, 2) AS n");
@@ -313,7 +313,7 @@ static void collected_when_free(void) {
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".message"),
 			2);
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(thread, NULL);
 	CHECK_OK(sender.r, &scene.error);
 	(void)collect(&act);
@@ -348,7 +348,7 @@ static void lost_number(void) {
 					 &scene.error),
 			&scene.error);
 	CHECK_OK(postern__pg_begin(connection, &scene.error), &scene.error);
-	scene_cut_lines(&scene);
+	scene_cut_connections(&scene);
 	CHECK_INT(postern__pg_finish_known(connection, INT64_C(1) << 40,
 					  look_nowhere, NULL, POSTERN_OK, &scene.error),
 			POSTERN_E_UNAVAILABLE);
@@ -368,7 +368,7 @@ static void last_number(void) {
 	scene.second = scene_connect();
 	scene_run(scene.second, "BEGIN");
 	int64_t xid = scene_number(scene.second, "SELECT pg_current_xact_id()");
-	scene_cut_lines(&scene);
+	scene_cut_connections(&scene);
 	CHECK_INT(postern__pg_finish_known(connection, xid, look_nowhere, NULL,
 					  POSTERN_OK, &scene.error),
 			POSTERN_E_TIMEOUT);

@@ -5,7 +5,7 @@
  * before others may recover its deliveries.
  */
 
-#include "unit/tenure_house.h"
+#include "unit/cluster.h"
 
 #define SLOW_MS 2000
 /* The life of a lock where nodes have no lease of their own. */
@@ -13,20 +13,20 @@
 
 static size_t run_one(struct node *node) {
 	size_t count = 0;
-	CHECK_OK(postern_box_run(node->box, 1, &count, &node->house->error),
-			&node->house->error);
+	CHECK_OK(postern_box_run(node->box, 1, &count, &node->cluster->error),
+			&node->cluster->error);
 	return count;
 }
 
 /* Two deliveries are leased: the first begins in the last moment of the term,
    of which SLOW_MS are over, and the second does not begin after it. */
 static void check_term(struct node *node, int64_t term_ms) {
-	struct house *house = node->house;
+	struct cluster *cluster = node->cluster;
 	node->slow_ms = 0;
 	CHECK_INT(claim(node), 2);
-	fake_clock_advance(&house->clock, term_ms - SLOW_MS - 1);
+	fake_clock_advance(&cluster->clock, term_ms - SLOW_MS - 1);
 	CHECK_INT(run_one(node), 1);
-	fake_clock_advance(&house->clock, 1);
+	fake_clock_advance(&cluster->clock, 1);
 	CHECK_INT(run_one(node), 0);
 }
 
@@ -44,65 +44,67 @@ static void sweep_slowly(struct node *node, enum fault_op op) {
 }
 
 static void late_enrolment(void) {
-	struct house house;
-	if (open_empty(&house, LEASE_MS, DEDUPE_MS)) {
-		struct node *a = &house.nodes[0];
+	struct cluster cluster;
+	if (open_empty(&cluster, LEASE_MS, DEDUPE_MS)) {
+		struct node *a = &cluster.nodes[0];
 		be_slow(a, FAULT_ENROL);
-		if (move_in(&house, a, POSTERN_PROCESSING_PARALLEL)) {
+		if (add_node(&cluster, a, POSTERN_PROCESSING_PARALLEL)) {
 			send(a, "1");
 			send(a, "2");
 			check_term(a, LEASE_MS);
 		}
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void late_renewal(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		fake_clock_advance(&house.clock, LEASE_MS / 3);
-		sweep_slowly(&house.nodes[0], FAULT_RENEW);
-		check_term(&house.nodes[0], LEASE_MS);
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		fake_clock_advance(&cluster.clock, LEASE_MS / 3);
+		sweep_slowly(&cluster.nodes[0], FAULT_RENEW);
+		check_term(&cluster.nodes[0], LEASE_MS);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 /* The node expired, and enrols again. */
 static void late_rebirth(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		struct node *a = &house.nodes[0];
-		fake_clock_advance(&house.clock, LEASE_MS);
-		sweep(&house.nodes[1]);
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &cluster.nodes[0];
+		fake_clock_advance(&cluster.clock, LEASE_MS);
+		sweep(&cluster.nodes[1]);
 		sweep_slowly(a, FAULT_ENROL);
 		CHECK_CONTAINS(a->remarks, "begins again");
 		check_term(a, LEASE_MS);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void late_lock(void) {
-	struct house house;
-	if (open_house_with(&house, POSTERN_PROCESSING_EXCLUSIVE, 0, DEDUPE_MS)) {
-		struct node *a = &house.nodes[0];
+	struct cluster cluster;
+	if (open_cluster_with(&cluster, POSTERN_PROCESSING_EXCLUSIVE, 0,
+				DEDUPE_MS)) {
+		struct node *a = &cluster.nodes[0];
 		sweep_slowly(a, FAULT_LOCK);
 		CHECK_INT(a->locked, 1);
 		check_term(a, LOCK_MS);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void late_lock_renewal(void) {
-	struct house house;
-	if (open_house_with(&house, POSTERN_PROCESSING_EXCLUSIVE, 0, DEDUPE_MS)) {
-		struct node *a = &house.nodes[0];
+	struct cluster cluster;
+	if (open_cluster_with(&cluster, POSTERN_PROCESSING_EXCLUSIVE, 0,
+				DEDUPE_MS)) {
+		struct node *a = &cluster.nodes[0];
 		sweep(a);
-		fake_clock_advance(&house.clock, LOCK_MS / 3);
+		fake_clock_advance(&cluster.clock, LOCK_MS / 3);
 		sweep_slowly(a, FAULT_LOCK);
 		CHECK_INT(a->locked, 1);
 		check_term(a, LOCK_MS);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static const struct tap_case cases[] = {

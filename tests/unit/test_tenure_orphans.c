@@ -3,7 +3,7 @@
  * Nodes of one store that do not have the same handlers, and come and go.
  */
 
-#include "unit/tenure_house.h"
+#include "unit/cluster.h"
 
 #include "core/box.h"
 
@@ -13,7 +13,7 @@
 
 static size_t poison_orphans(struct node *node) {
 	size_t count = 0;
-	struct postern_error *error = &node->house->error;
+	struct postern_error *error = &node->cluster->error;
 	CHECK_OK(postern__poison_orphans(node->box, keep_remark, node, &count,
 					 error),
 			error);
@@ -26,86 +26,87 @@ static void leave(struct node *node) {
 }
 
 /* The second node has a message for a handler that only it has. */
-static bool open_different(struct house *house) {
-	if (!open_empty(house, LEASE_MS, DEDUPE_MS)) {
+static bool open_different(struct cluster *cluster) {
+	if (!open_empty(cluster, LEASE_MS, DEDUPE_MS)) {
 		return false;
 	}
-	house->nodes[1].key = "other";
-	if (!move_in(house, &house->nodes[0], POSTERN_PROCESSING_PARALLEL) ||
-			!move_in(house, &house->nodes[1], POSTERN_PROCESSING_PARALLEL)) {
+	cluster->nodes[1].key = "other";
+	if (!add_node(cluster, &cluster->nodes[0], POSTERN_PROCESSING_PARALLEL) ||
+			!add_node(cluster, &cluster->nodes[1],
+					POSTERN_PROCESSING_PARALLEL)) {
 		return false;
 	}
-	send(&house->nodes[1], "1");
-	CHECK_INT(poison_orphans(&house->nodes[0]), 0);
-	return CHECK_STR(house->nodes[0].remarks, "");
+	send(&cluster->nodes[1], "1");
+	CHECK_INT(poison_orphans(&cluster->nodes[0]), 0);
+	return CHECK_STR(cluster->nodes[0].remarks, "");
 }
 
-static void sweep_all(struct house *house) {
+static void sweep_all(struct cluster *cluster) {
 	for (size_t i = 0; i < NODE_MAX; i++) {
-		if (house->nodes[i].box) {
-			sweep(&house->nodes[i]);
+		if (cluster->nodes[i].box) {
+			sweep(&cluster->nodes[i]);
 		}
 	}
 }
 
 /* So many minutes, with a look at every one of them; all that are there live.
  */
-static size_t watch_for(struct house *house, int minutes) {
+static size_t watch_for(struct cluster *cluster, int minutes) {
 	size_t poisoned = 0;
 	for (int step = 0; step < minutes * STEPS; step++) {
-		sweep_all(house);
+		sweep_all(cluster);
 		if (step % STEPS == 0) {
-			poisoned += poison_orphans(&house->nodes[0]);
+			poisoned += poison_orphans(&cluster->nodes[0]);
 		}
-		fake_clock_advance(&house->clock, MINUTE_MS / STEPS);
+		fake_clock_advance(&cluster->clock, MINUTE_MS / STEPS);
 	}
-	sweep_all(house);
+	sweep_all(cluster);
 	return poisoned;
 }
 
 static void poisoned_in_time(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *a = &house.nodes[0];
-		leave(&house.nodes[1]);
-		CHECK_INT(watch_for(&house, 10), 0);
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *a = &cluster.nodes[0];
+		leave(&cluster.nodes[1]);
+		CHECK_INT(watch_for(&cluster, 10), 0);
 		CHECK_STR(a->remarks,
 				"no node registers 'other' any more; 1 open delivery will be "
 				"poisoned in 10 minutes, unless one does so again\n");
-		CHECK_INT(watch_for(&house, 1), 1);
-		CHECK_INT(watch_for(&house, 20), 0);
+		CHECK_INT(watch_for(&cluster, 1), 1);
+		CHECK_INT(watch_for(&cluster, 20), 0);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 /* Counting what they have may take long. */
 static void counted_rarely(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *a = &house.nodes[0];
-		leave(&house.nodes[1]);
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *a = &cluster.nodes[0];
+		leave(&cluster.nodes[1]);
 		a->asked = 0;
 		for (int second = 0; second < 60; second++) {
-			sweep_all(&house);
+			sweep_all(&cluster);
 			CHECK_INT(poison_orphans(a), 0);
-			fake_clock_advance(&house.clock, 1000);
+			fake_clock_advance(&cluster.clock, 1000);
 		}
 		CHECK_INT(a->asked, 6);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void back_in_time(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *b = &house.nodes[1];
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *b = &cluster.nodes[1];
 		for (int i = 0; i < 3; i++) {
 			leave(b);
-			CHECK_INT(watch_for(&house, 6), 0);
-			if (!move_in(&house, b, POSTERN_PROCESSING_PARALLEL)) {
+			CHECK_INT(watch_for(&cluster, 6), 0);
+			if (!add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL)) {
 				break;
 			}
-			CHECK_INT(watch_for(&house, 1), 0);
+			CHECK_INT(watch_for(&cluster, 1), 0);
 		}
 		if (CHECK(b->box)) {
 			sweep(b);
@@ -114,52 +115,52 @@ static void back_in_time(void) {
 			CHECK_INT(b->runs, 1);
 		}
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 /* While this node cannot look, the other one is there, and goes again. */
 static void back_unseen(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		size_t count = 0;
 		leave(b);
-		CHECK_INT(watch_for(&house, 9), 0);
+		CHECK_INT(watch_for(&cluster, 9), 0);
 		a->down = true;
 		CHECK_INT(postern__poison_orphans(a->box, NULL, NULL, &count, NULL),
 				POSTERN_E_UNAVAILABLE);
-		CHECK(move_in(&house, b, POSTERN_PROCESSING_PARALLEL));
+		CHECK(add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL));
 		leave(b);
 		a->down = false;
-		CHECK_INT(watch_for(&house, 10), 0);
-		CHECK_INT(watch_for(&house, 1), 1);
+		CHECK_INT(watch_for(&cluster, 10), 0);
+		CHECK_INT(watch_for(&cluster, 1), 1);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 /* So long that others took it for gone. */
 static void away_meanwhile(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *b = &house.nodes[1];
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *b = &cluster.nodes[1];
 		leave(b);
-		CHECK_INT(watch_for(&house, 9), 0);
-		CHECK(move_in(&house, b, POSTERN_PROCESSING_PARALLEL));
-		fake_clock_advance(&house.clock, 2 * MINUTE_MS);
+		CHECK_INT(watch_for(&cluster, 9), 0);
+		CHECK(add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL));
+		fake_clock_advance(&cluster.clock, 2 * MINUTE_MS);
 		sweep(b);
 		leave(b);
-		CHECK_INT(watch_for(&house, 10), 0);
-		CHECK_INT(watch_for(&house, 1), 1);
+		CHECK_INT(watch_for(&cluster, 10), 0);
+		CHECK_INT(watch_for(&cluster, 1), 1);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 /* The second node comes back with another handler. */
-static bool come_as_third(struct house *house) {
-	struct node *b = &house->nodes[1];
+static bool come_as_third(struct cluster *cluster) {
+	struct node *b = &cluster->nodes[1];
 	b->key = "third";
-	if (!CHECK(move_in(house, b, POSTERN_PROCESSING_PARALLEL))) {
+	if (!CHECK(add_node(cluster, b, POSTERN_PROCESSING_PARALLEL))) {
 		return false;
 	}
 	send(b, "2");
@@ -167,40 +168,40 @@ static bool come_as_third(struct house *house) {
 }
 
 static void each_in_its_time(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *a = &house.nodes[0];
-		leave(&house.nodes[1]);
-		CHECK_INT(watch_for(&house, 5), 0);
-		if (come_as_third(&house)) {
-			leave(&house.nodes[1]);
-			CHECK_INT(watch_for(&house, 5), 0);
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *a = &cluster.nodes[0];
+		leave(&cluster.nodes[1]);
+		CHECK_INT(watch_for(&cluster, 5), 0);
+		if (come_as_third(&cluster)) {
+			leave(&cluster.nodes[1]);
+			CHECK_INT(watch_for(&cluster, 5), 0);
 			CHECK_CONTAINS(a->remarks, "registers 'third' any more; 1 open");
-			CHECK_INT(watch_for(&house, 4), 1);
-			CHECK_INT(watch_for(&house, 2), 1);
+			CHECK_INT(watch_for(&cluster, 4), 1);
+			CHECK_INT(watch_for(&cluster, 2), 1);
 		}
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void gone_at_the_last_moment(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *a = &house.nodes[0];
-		leave(&house.nodes[1]);
-		if (come_as_third(&house)) {
-			CHECK_INT(watch_for(&house, 10), 0);
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *a = &cluster.nodes[0];
+		leave(&cluster.nodes[1]);
+		if (come_as_third(&cluster)) {
+			CHECK_INT(watch_for(&cluster, 10), 0);
 			/* It has looked, and asks to poison: that is the second time. */
 			a->asked = 0;
-			a->leaver = &house.nodes[1];
+			a->leaver = &cluster.nodes[1];
 			a->leaver_asked = 2;
-			CHECK_INT(watch_for(&house, 1), 1);
+			CHECK_INT(watch_for(&cluster, 1), 1);
 			CHECK(!a->leaver);
-			CHECK_INT(watch_for(&house, 9), 0);
-			CHECK_INT(watch_for(&house, 2), 1);
+			CHECK_INT(watch_for(&cluster, 9), 0);
+			CHECK_INT(watch_for(&cluster, 2), 1);
 		}
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static const struct tap_case cases[] = {

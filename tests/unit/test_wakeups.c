@@ -112,7 +112,7 @@ static const struct postern_handler_ops in_process_ops = {
 	.destroy = stage_destroy,
 };
 
-static void listen(void *context, const struct postern_event *event) {
+static void count_event(void *context, const struct postern_event *event) {
 	struct stage *stage = context;
 	if (event->kind == POSTERN_EVENT_SETTLED &&
 			event->state == POSTERN_STATE_DONE) {
@@ -207,7 +207,8 @@ static bool set_stage(struct stage *stage) {
 		   CHECK_OK(postern__box_register_taking(stage->box, "c", &handler,
 							&stage->kind, error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(stage->box, listen, stage, error),
+		   CHECK_OK(postern_box_subscribe(stage->box, count_event, stage,
+							error),
 				   error) &&
 		   CHECK_OK(postern_box_start(stage->box, error), error) &&
 		   CHECK_OK(postern_runner_create(stage->box, &runner, &stage->runner,
