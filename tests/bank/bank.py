@@ -366,7 +366,7 @@ BUGS = [
         "what was leased by a batch without an answer is never given back",
         (
             "unit/test_postgres_doubt",
-            "what was leased after it was given up is given back",
+            "leases of a batch that commits after its timeout are returned",
         ),
     ),
     Bug(
@@ -374,7 +374,7 @@ BUGS = [
         "a batch that was given up is carried out long after, and never run",
         (
             "unit/test_postgres_doubt",
-            "what the server had not begun with when it was given up never will be",
+            "a batch that the server had not started at its timeout never runs",
         ),
     ),
     Bug(

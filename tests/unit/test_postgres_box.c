@@ -129,12 +129,12 @@ static void expect_delivery(struct bench *bench, int64_t seq,
 }
 
 static void retried_uncounted(void) {
-	static const enum postern_outcome_kind answers[] = { POSTERN_DONE,
+	static const enum postern_outcome_kind outcomes[] = { POSTERN_DONE,
 		POSTERN_RETRY, POSTERN_DISCARD };
 	for (size_t i = 0; i < 3; i++) {
 		struct bench bench;
 		if (open_box(&bench)) {
-			bench.outcome = answers[i];
+			bench.outcome = outcomes[i];
 			int64_t seq = accept_one(&bench, "breaks");
 			(void)accept_one(&bench, "behind it");
 			process(&bench);
