@@ -96,7 +96,7 @@ BUGS = [
         "a commit does not wait for the disk",
         (
             "unit/test_sqlite_fault",
-            "a commit that cannot be synced is refused and opens the file again",
+            "a commit that cannot be synced fails and reopens the file",
         ),
         power="accepted_is_never_lost",
     ),
@@ -110,7 +110,7 @@ BUGS = [
         "what was rolled back is known, and told as a duplicate",
         (
             "unit/test_sqlite_fault",
-            "a batch is whole or not at all, whichever allocation fails",
+            "a batch commits completely or not at all, whichever allocation fails",
         ),
     ),
     Bug(
@@ -255,7 +255,7 @@ BUGS = [
     Bug(
         "drain-keeps-leases",
         "a stop leaves leases behind that were never begun",
-        ("unit/test_runner", "a drain gives back what was not begun"),
+        ("unit/test_runner", "a drain returns leases of runs that have not started"),
     ),
     Bug(
         "bytes-unbounded",
@@ -340,7 +340,7 @@ BUGS = [
         "what is known is read by the statement that cannot see it yet",
         (
             "unit/test_postgres_store",
-            "a copy that waits for the first is its duplicate",
+            "a copy that waits for the first message is its duplicate",
         ),
     ),
     Bug(
@@ -419,7 +419,7 @@ BUGS = [
         "a database clock that is set forward ends nodes that are well",
         (
             "unit/test_postgres_terms",
-            "a clock that is set forward ends no node that renews itself",
+            "a clock that is set forward expires no node that renews itself",
         ),
     ),
     Bug(

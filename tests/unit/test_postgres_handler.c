@@ -37,7 +37,7 @@ struct deed {
 	const char *sql;
 	const char *then; /* run in a query of its own; NULL: nothing */
 	enum postern_outcome_kind outcome;
-	PGconn *rival; /* runs rival_sql at the same time, in the first run …… */
+	PGconn *rival; /* runs rival_sql at the same time, in the first run … */
 	const char *rival_sql;
 	bool rival_ends; /* … or commits before the second one */
 	int runs;
@@ -64,7 +64,7 @@ static int64_t result_number(const PGresult *result) {
 				   : -1;
 }
 
-static int64_t query_number(PGconn *link, const char *sql) {
+static int64_t number(PGconn *link, const char *sql) {
 	PGresult *result = PQexec(link, sql);
 	int64_t value = result_number(result);
 	PQclear(result);
@@ -284,8 +284,8 @@ static void advisory_locks(void) {
 		};
 		struct postern_unit unit;
 		CHECK_OK(transact(&scene, &deed, &unit, 1), &scene.error);
-		CHECK_INT(query_number(scene.link, "SELECT count(*) FROM pg_locks"
-										   " WHERE locktype = 'advisory'"),
+		CHECK_INT(number(scene.link, "SELECT count(*) FROM pg_locks"
+									 " WHERE locktype = 'advisory'"),
 				0);
 	}
 	scene_close(&scene);
@@ -317,13 +317,9 @@ static int spoil_second(struct deed second) {
 	CHECK_OK(r, &scene.error);
 	CHECK(r != POSTERN_OK || (units[0].committed && units[2].committed));
 	CHECK(r != POSTERN_OK || !units[1].committed);
-	CHECK_INT(query_number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"),
-			4);
-	CHECK_INT(query_number(scene.link,
-					  "SELECT count(*) FROM " SCHEMA ".ledger"),
-			2);
-	CHECK_INT(query_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
-			1);
+	CHECK_INT(number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"), 4);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".ledger"), 2);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 1);
 	scene_close(&scene);
 	return units[1].code;
 }
@@ -442,11 +438,8 @@ static void constraints_immediate(void) {
 		CHECK(units[i].committed);
 		CHECK_STR(units[i].outcome.reason, "");
 	}
-	CHECK_INT(query_number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"),
-			3);
-	CHECK_INT(query_number(scene.link,
-					  "SELECT count(*) FROM " SCHEMA ".pledge"),
-			0);
+	CHECK_INT(number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"), 3);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".pledge"), 0);
 	scene_close(&scene);
 }
 
@@ -466,11 +459,8 @@ static void constraints_before_commit(void) {
 	CHECK_OK(transact(&scene, &deed, &unit, 1), &scene.error);
 	CHECK(!unit.committed);
 	CHECK_STR(unit.outcome.reason, "handler ended the transaction itself");
-	CHECK_INT(query_number(scene.link,
-					  "SELECT count(*) FROM " SCHEMA ".effect"),
-			0);
-	CHECK_INT(query_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
-			1);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".effect"), 0);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 1);
 	scene_close(&scene);
 }
 
@@ -537,11 +527,8 @@ static void stale_ahead(void) {
 	CHECK_INT(deeds[1].runs, 0);
 	CHECK(units[0].committed && units[2].committed);
 	CHECK_INT(units[1].code, POSTERN_E_STALE);
-	CHECK_INT(query_number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"),
-			101);
-	CHECK_INT(query_number(scene.link,
-					  "SELECT count(*) FROM " SCHEMA ".ledger"),
-			2);
+	CHECK_INT(number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"), 101);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".ledger"), 2);
 	/* The same with one unit, when it may be sent ahead and when not. */
 	for (int i = 0; i < 2; i++) {
 		deeds[0].sent = 0;
@@ -559,8 +546,7 @@ static void stale_ahead(void) {
 		CHECK_INT(units[0].code, POSTERN_E_STALE);
 	}
 	CHECK_INT(deeds[0].sent, 1);
-	CHECK_INT(query_number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"),
-			101);
+	CHECK_INT(number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"), 101);
 	scene_close(&scene);
 }
 
@@ -589,8 +575,7 @@ static void recovered_ahead(void) {
 				&scene.error);
 		CHECK_INT(deed.sent, count);
 		CHECK_INT(units[0].code, POSTERN_E_STALE);
-		CHECK_INT(query_number(scene.link,
-						  "SELECT count(*) FROM " SCHEMA ".effect"),
+		CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".effect"),
 				0);
 		scene_close(&scene);
 	}
@@ -607,11 +592,8 @@ static void without_lock_ahead(void) {
 		CHECK_INT(deeds[i].sent, 1);
 		CHECK_INT(units[i].code, POSTERN_E_STALE);
 	}
-	CHECK_INT(query_number(scene.link,
-					  "SELECT count(*) FROM " SCHEMA ".effect"),
-			0);
-	CHECK_INT(query_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
-			3);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".effect"), 0);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 3);
 	scene_close(&scene);
 }
 
@@ -631,8 +613,7 @@ static void rolled_back_ahead(void) {
 			&scene.error);
 	CHECK_INT(deed.sent, 1);
 	CHECK(!unit.committed);
-	CHECK_INT(query_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
-			1);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 1);
 	scene_close(&scene);
 }
 
@@ -664,14 +645,12 @@ static void name_deallocated(void) {
 	scene_open(&scene);
 	(void)accept_one(&scene);
 	send_one(&scene, count_sql); /* accepts another message first */
-	CHECK_INT(query_number(scene.link, sum_sql), 1);
+	CHECK_INT(number(scene.link, sum_sql), 1);
 	send_one(&scene, "DEALLOCATE postern_apply");
 	(void)accept_one(&scene);
 	send_one(&scene, count_sql);
-	CHECK_INT(query_number(scene.link, sum_sql), 2);
-	CHECK_INT(query_number(scene.link,
-					  "SELECT count(*) FROM " SCHEMA ".message"),
-			5);
+	CHECK_INT(number(scene.link, sum_sql), 2);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".message"), 5);
 	scene_close(&scene);
 }
 
@@ -682,9 +661,7 @@ static void names_taken(void) {
 	for (int i = 0; i < 3; i++) {
 		(void)accept_one(&scene);
 	}
-	CHECK_INT(query_number(scene.link,
-					  "SELECT count(*) FROM " SCHEMA ".message"),
-			4);
+	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".message"), 4);
 	scene_close(&scene);
 }
 
