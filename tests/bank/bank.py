@@ -325,7 +325,7 @@ BUGS = [
         *every_store("a node that is too late loses its leases and is gone"),
         (
             "unit/test_tenure",
-            "a node that is not heard of loses its leases and begins again",
+            "a node that does not renew loses its leases and registers again",
         ),
         sim=[("memory", "state-differs")],
     ),

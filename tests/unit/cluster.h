@@ -3,8 +3,8 @@
 #define POSTERN_TESTS_UNIT_CLUSTER_H
 
 /*
- * A store in memory and two boxes on it, as nodes would be, with a handler
- * that counts; all of it pumped by hand, by a clock of the test's own.
+ * A memory store and two boxes on it, as two nodes, with a handler that counts
+ * its runs. The test calls each step itself, on a fake clock.
  */
 
 #include <postern/event.h>
@@ -26,19 +26,19 @@ struct node {
 	struct cluster *cluster;
 	struct fault_plan plan;
 	struct postern_box *box;
-	bool down;        /* the store does not answer this one */
-	bool no_recovery; /* not when it asks for that */
-	int64_t slow_ms;  /* so long takes the answer to this operation */
+	bool down;        /* the store is unavailable for this node */
+	bool no_recovery; /* the store is unavailable for its recoveries */
+	int64_t slow_ms;  /* how long slow_op takes */
 	enum fault_op slow_op;
-	int asked;           /* for orphans */
-	struct node *leaver; /* goes when this one asks so often */
+	int asked;           /* how often it has asked for orphans */
+	struct node *leaver; /* ends when `asked` reaches leaver_asked */
 	int leaver_asked;
 	int runs;
 	int settled;
 	int fenced;
 	int locked;
 	int lock_lost;
-	const char *lock_name; /* NULL: the usual one */
+	const char *lock_name; /* NULL: the default */
 	const char *key;       /* of its handler; NULL: "h" */
 	char remarks[1000];
 };
@@ -54,7 +54,7 @@ struct cluster {
 	struct node nodes[NODE_MAX];
 };
 
-__attribute__((unused)) static int decide(void *context, enum fault_op op,
+__attribute__((unused)) static int inject_fault(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	(void)batch;
 	struct node *node = context;
@@ -68,7 +68,7 @@ __attribute__((unused)) static int decide(void *context, enum fault_op op,
 	return fails ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
 }
 
-__attribute__((unused)) static int answer_late(void *context,
+__attribute__((unused)) static int delay_reply(void *context,
 		enum fault_op op) {
 	struct node *node = context;
 	if (op == node->slow_op) {
@@ -108,8 +108,8 @@ __attribute__((unused)) static void handle(void *context,
 __attribute__((unused)) static bool add_node(struct cluster *cluster,
 		struct node *node, enum postern_processing processing) {
 	node->cluster = cluster;
-	node->plan.decide = decide;
-	node->plan.decide_after = answer_late;
+	node->plan.decide = inject_fault;
+	node->plan.decide_after = delay_reply;
 	node->plan.context = node;
 	node->plan.shared = true;
 	struct postern_box_options options = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The runner's steward: two runners on one store, with real time but without
- * counting on it. Leases are short, so that a take-over does not take long;
- * every wait is for something to happen.
+ * The runner's maintenance thread: two runners on one store. They use real
+ * time, but no result depends on it: every wait is for an event. Leases are
+ * short, so that a recovery does not take long.
  */
 
 #include "tap.h"
@@ -23,18 +23,18 @@
 #define PATIENCE_MS 60000
 #define NODE_MAX 2
 #define STRANGER 12345
-/* By a fake clock; enough that a rest of some ms follows. */
+/* By a fake clock; long enough that a pause of some ms follows. */
 #define CLEANING_MS 10
 /* As good as never. */
 #define HOUR_MS 3600000
 
 struct node {
 	struct fault_plan plan;
-	atomic_bool down; /* the store does not answer this one */
+	atomic_bool down; /* the store is unavailable for this node */
 	atomic_bool hold; /* its handlers wait */
 	atomic_int bad_cleanings;
 	atomic_int bad_renewals;
-	struct fake_clock *clock; /* moved by every cleaning */
+	struct fake_clock *clock; /* advanced by every cleanup */
 	atomic_int running;
 	atomic_int runs;
 	atomic_int settled;
@@ -49,7 +49,7 @@ struct cluster {
 	struct postern_store *store;
 	struct postern_error error;
 	struct node nodes[NODE_MAX];
-	/* Of every node. */
+	/* Settings of every node. */
 	int64_t lease_ms;
 	int64_t polling_interval_ms;
 	int64_t cleanup_interval_ms;
@@ -60,7 +60,7 @@ struct cluster {
 	int sent;
 };
 
-static int decide(void *context, enum fault_op op,
+static int inject_fault(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	(void)batch;
 	struct node *node = context;
@@ -86,7 +86,7 @@ static void count_event(void *context, const struct postern_event *event) {
 	}
 }
 
-static void rest(void) {
+static void sleep_1ms(void) {
 	struct timespec ms = { .tv_nsec = 1000000 };
 	(void)nanosleep(&ms, NULL);
 }
@@ -100,32 +100,32 @@ static void handle(void *context, const struct postern_message *message,
 	atomic_fetch_add(&node->runs, 1);
 	atomic_fetch_add(&node->running, 1);
 	while (atomic_load(&node->hold)) {
-		rest();
+		sleep_1ms();
 	}
 	atomic_fetch_sub(&node->running, 1);
 	outcome->kind = POSTERN_DONE;
 }
 
-/* Until *number is at least `least`. */
+/* Waits until *number is at least `least`. */
 static bool await(atomic_int *number, int least) {
 	for (int i = 0; i < PATIENCE_MS && atomic_load(number) < least; i++) {
-		rest();
+		sleep_1ms();
 	}
 	return atomic_load(number) >= least;
 }
 
-/* Until the node has asked its store that often. */
+/* Waits until the node has called this operation of its store that often. */
 static bool await_calls(struct node *node, enum fault_op op, unsigned least) {
 	atomic_uint *calls = &node->plan.calls[op];
 	for (int i = 0; i < PATIENCE_MS && atomic_load(calls) < least; i++) {
-		rest();
+		sleep_1ms();
 	}
 	return atomic_load(calls) >= least;
 }
 
 static bool add_node(struct cluster *cluster, struct node *node,
 		enum postern_processing processing) {
-	node->plan.decide = decide;
+	node->plan.decide = inject_fault;
 	node->plan.context = node;
 	node->plan.shared = true;
 	node->clock = cluster->clock;
@@ -178,7 +178,7 @@ static bool add_node(struct cluster *cluster, struct node *node,
 		   CHECK_OK(postern_runner_start(node->runner, error), error);
 }
 
-/* With one node, or under a lock with two. */
+/* Adds one node, or two if they share the processing lock. */
 static bool fill_cluster(struct cluster *cluster,
 		enum postern_processing processing) {
 	bool exclusive = processing == POSTERN_PROCESSING_EXCLUSIVE;
@@ -188,7 +188,7 @@ static bool fill_cluster(struct cluster *cluster,
 			&cluster->error);
 	for (size_t i = 0; good && i < count; i++) {
 		good = add_node(cluster, &cluster->nodes[i], processing);
-		/* So that it is known who is first. */
+		/* The first node must acquire the lock. */
 		if (good && exclusive && i == 0) {
 			good = CHECK(await(&cluster->nodes[0].locked, 1));
 		}
@@ -243,7 +243,8 @@ static void one_processes(void) {
 		CHECK(await(&a->settled, 100));
 		CHECK_INT(b->runs, 0);
 		CHECK_INT(a->runs, 100);
-		/* It stops, and the other need not wait for its lease to end. */
+		/* The first node stops, and the other need not wait for the lease to
+		   expire. */
 		remove_node(a);
 		CHECK(await(&b->locked, 1));
 		send(&cluster, b, 10);
@@ -273,7 +274,7 @@ static void lost_in_the_middle(void) {
 	close_cluster(&cluster);
 }
 
-static void dead_node(void) {
+static void lost_node(void) {
 	struct cluster cluster;
 	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
 		struct node *a = &cluster.nodes[0];
@@ -281,13 +282,13 @@ static void dead_node(void) {
 		atomic_store(&a->hold, true);
 		send(&cluster, a, 5);
 		CHECK(await(&a->running, 2));
-		/* Not before: it would claim them, too. */
+		/* Add it only now, or it would claim deliveries, too. */
 		CHECK(add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL));
 		atomic_store(&a->down, true);
 		CHECK(await(&b->settled, 5));
 		atomic_store(&a->hold, false);
 		atomic_store(&a->down, false);
-		/* It begins again, and works. */
+		/* The first node registers again and continues. */
 		CHECK(await(&a->fenced, 2));
 		send(&cluster, a, 5);
 		CHECK(await(&a->settled, 5));
@@ -316,7 +317,7 @@ static void cleans_by_itself(void) {
 		send(&cluster, a, 20);
 		for (int i = 0; i < PATIENCE_MS && message_count(&cluster, a) > 0;
 				i++) {
-			rest();
+			sleep_1ms();
 		}
 		CHECK_INT(message_count(&cluster, a), 0);
 		CHECK_INT(a->settled, 20);
@@ -324,8 +325,8 @@ static void cleans_by_itself(void) {
 	close_cluster(&cluster);
 }
 
-/* The next regular one would be in an hour. */
-static void cleans_after_trouble(void) {
+/* The next regular cleanup would be in an hour. */
+static void cleans_after_failure(void) {
 	struct cluster cluster = {
 		.cleanup_interval_ms = HOUR_MS,
 		.bad_cleanings = 1,
@@ -336,7 +337,7 @@ static void cleans_after_trouble(void) {
 	close_cluster(&cluster);
 }
 
-/* Somebody else cleans in this process, or another process does. */
+/* Whether another process, or another caller in this process, may clean up. */
 static bool others_may_clean(struct cluster *cluster, struct node *node) {
 	struct postern_lock lock = { .name = "InboxCleanup_default" };
 	struct postern_store *store = cluster->store;
@@ -355,7 +356,8 @@ static bool others_may_clean(struct cluster *cluster, struct node *node) {
 	return !cleanup.busy;
 }
 
-/* It removes one message, and then rests for good: its clock stands still. */
+/* The runner removes one message and then pauses for ever: its clock stands
+   still. */
 static void stops_while_cleaning(void) {
 	struct fake_clock clock;
 	fake_clock_init(&clock);
@@ -372,7 +374,7 @@ static void stops_while_cleaning(void) {
 		for (int i = 0; i < PATIENCE_MS && message_count(&cluster, a) == 5;
 				i++) {
 			fake_clock_advance(&clock, 1);
-			rest();
+			sleep_1ms();
 		}
 		CHECK_INT(message_count(&cluster, a), 4);
 		CHECK(!others_may_clean(&cluster, a));
@@ -382,8 +384,8 @@ static void stops_while_cleaning(void) {
 	close_cluster(&cluster);
 }
 
-/* The next regular one would be in twenty minutes. */
-static void renews_after_trouble(void) {
+/* The next regular renewal would be in twenty minutes. */
+static void renews_after_failure(void) {
 	struct cluster cluster = {
 		.lease_ms = HOUR_MS,
 		.cleanup_interval_ms = HOUR_MS,
@@ -395,7 +397,7 @@ static void renews_after_trouble(void) {
 	close_cluster(&cluster);
 }
 
-/* A node comes, leases a message and is gone. */
+/* Another node registers, leases a message and expires. */
 static void leave_lease(struct cluster *cluster) {
 	struct postern_store *store = cluster->store;
 	struct postern_error *error = &cluster->error;
@@ -437,14 +439,15 @@ static void leave_lease(struct cluster *cluster) {
 }
 
 /* The next poll would be in an hour. */
-static void finds_the_dead(void) {
+static void recovers_without_polling(void) {
 	struct cluster cluster = {
 		.polling_interval_ms = HOUR_MS,
 		.cleanup_interval_ms = HOUR_MS,
 	};
 	if (fill_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
 		struct node *a = &cluster.nodes[0];
-		/* When the box started, with its lease, and the first poll. */
+		/* The recoveries of the start, of the node lease and of the first
+		   poll. */
 		if (CHECK(await_calls(a, FAULT_RECOVER, 3))) {
 			leave_lease(&cluster);
 			CHECK(await(&a->settled, 1));
@@ -456,16 +459,17 @@ static void finds_the_dead(void) {
 static const struct tap_case cases[] = {
 	{ "of two runners under one lock one processes, then the other",
 			one_processes },
-	{ "a lock that is lost while a handler runs: one completion",
+	{ "a lock that is lost while a handler runs leads to one completion",
 			lost_in_the_middle },
-	{ "a node that cannot be heard loses its leases and works again later",
-			dead_node },
+	{ "a node without its store loses its leases and continues later",
+			lost_node },
 	{ "a runner cleans up by itself", cleans_by_itself },
-	{ "a cleaning that failed is tried again soon", cleans_after_trouble },
-	{ "a runner that stops while it cleans leaves the rest to others",
+	{ "a failed cleanup is retried soon", cleans_after_failure },
+	{ "a runner that stops during a cleanup releases the cleanup lock",
 			stops_while_cleaning },
-	{ "a renewal that failed is tried again soon", renews_after_trouble },
-	{ "what a dead node held is found without polling", finds_the_dead },
+	{ "a failed renewal is retried soon", renews_after_failure },
+	{ "leases of an expired node are recovered without polling",
+			recovers_without_polling },
 };
 
 TAP_MAIN(cases)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Several nodes on one store, pumped by hand: who may process, what becomes
- * of one that was not heard of, and what cleaning leaves.
+ * Several nodes on one store, driven step by step: which node may process, what
+ * happens to a node that does not renew, and what cleanup leaves.
  */
 
 #include "unit/cluster.h"
@@ -51,7 +51,7 @@ static void renewed(void) {
 	close_cluster(&cluster);
 }
 
-static void taken_over(void) {
+static void recovered_by_next_owner(void) {
 	struct cluster cluster;
 	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
 		struct node *a = &cluster.nodes[0];
@@ -61,11 +61,11 @@ static void taken_over(void) {
 		sweep(a);
 		CHECK_INT(claim(a), 2);
 		fake_clock_advance(&cluster.clock, LEASE_MS);
-		/* By its own clock it knows, without asking anybody. */
+		/* The node knows by its own clock, without asking the store. */
 		CHECK_INT(run(a), 0);
 		sweep(b);
 		CHECK_INT(b->locked, 1);
-		/* Callbacks of a lost node come back in two groups. */
+		/* Callbacks of an expired node become claimable in two groups. */
 		CHECK_INT(claim(b), 1);
 		CHECK_INT(run(b), 1);
 		CHECK_INT(claim(b), 1);
@@ -81,7 +81,7 @@ static void taken_over(void) {
 	close_cluster(&cluster);
 }
 
-/* What it began in time it ends too late. */
+/* The run starts in time and ends after the lock was lost. */
 static void late_result(void) {
 	struct cluster cluster;
 	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
@@ -120,7 +120,8 @@ static void lose_and_win(int64_t lease_ms, int64_t lock_ms) {
 		CHECK_OK(postern_box_run(a->box, 10, &count, &cluster.error),
 				&cluster.error);
 		fake_clock_advance(&cluster.clock, lock_ms);
-		/* It takes the lock, and is gone before it recovers anything. */
+		/* The second node acquires the lock and expires before it recovers
+		   anything. */
 		b->no_recovery = true;
 		CHECK_INT(postern_box_sweep(b->box, NULL, &cluster.error),
 				POSTERN_E_UNAVAILABLE);
@@ -133,7 +134,7 @@ static void lose_and_win(int64_t lease_ms, int64_t lock_ms) {
 		CHECK_OK(postern_box_commit(a->box, NULL, &cluster.error),
 				&cluster.error);
 		CHECK_INT(a->fenced, 1);
-		/* Its own old lease is taken back, not kept by nobody. */
+		/* The first node recovers its own old lease. */
 		CHECK_INT(claim(a), 1);
 		run(a);
 		CHECK_INT(a->settled, 1);
@@ -143,7 +144,7 @@ static void lose_and_win(int64_t lease_ms, int64_t lock_ms) {
 
 static void owner_again(void) {
 	lose_and_win(LEASE_MS, LEASE_MS);
-	/* Where nodes need no lease the lock still has its time. */
+	/* The lock expires also where nodes have no lease. */
 	lose_and_win(0, 15000);
 }
 
@@ -166,7 +167,7 @@ static void store_down(void) {
 				&cluster.error);
 		CHECK_INT(count, 0);
 		a->down = false;
-		/* Nobody came meanwhile: it goes on as it was. */
+		/* No other node acquired the lock meanwhile, so the node continues. */
 		sweep(a);
 		CHECK_INT(a->lock_lost, 0);
 		run(a);
@@ -178,7 +179,7 @@ static void store_down(void) {
 	close_cluster(&cluster);
 }
 
-static void process_lets_go(void) {
+static void process_releases_lock(void) {
 	struct cluster cluster;
 	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
 		struct node *a = &cluster.nodes[0];
@@ -199,7 +200,7 @@ static void process_lets_go(void) {
 	close_cluster(&cluster);
 }
 
-static void waiting_is_told(void) {
+static void waiting_is_reported(void) {
 	struct cluster cluster;
 	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
 		struct node *a = &cluster.nodes[0];
@@ -218,7 +219,7 @@ static void waiting_is_told(void) {
 	close_cluster(&cluster);
 }
 
-static void dead_node(void) {
+static void expired_node(void) {
 	struct cluster cluster;
 	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
 		struct node *a = &cluster.nodes[0];
@@ -233,7 +234,7 @@ static void dead_node(void) {
 		CHECK_INT(claim(b), 1);
 		run(b);
 		CHECK_INT(b->settled, 1);
-		/* It begins again, and its old lease is refused. */
+		/* The node registers again, and its old lease is refused. */
 		sweep(a);
 		CHECK_CONTAINS(a->remarks, "begins again");
 		CHECK_INT(run(a), 0);
@@ -246,7 +247,7 @@ static void dead_node(void) {
 	close_cluster(&cluster);
 }
 
-/* A runner leases what it accepts, but no callback beside suspects. */
+/* A runner leases deliveries at accept, but no callback beside suspects. */
 static void alone_with_suspects(void) {
 	struct cluster cluster;
 	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
@@ -260,7 +261,7 @@ static void alone_with_suspects(void) {
 		sweep(a);
 		send(a, "2");
 		CHECK_INT(run(a), 0);
-		/* The suspect alone, then the rest. */
+		/* The suspect runs alone, then the others. */
 		CHECK_INT(claim(a), 1);
 		CHECK_INT(run(a), 1);
 		CHECK_INT(claim(a), 1);
@@ -312,7 +313,7 @@ static void cleaning(void) {
 		CHECK(!cleanup.busy);
 		CHECK_INT(cleanup.messages, 2);
 		CHECK_INT(cleanup.keys, 0);
-		/* And the lock is free again. */
+		/* The cleanup has released the lock. */
 		CHECK_OK(cluster.store->ops->lock(cluster.store, "InboxCleanup_default",
 						 12345, 500, &held, &fence, &cluster.error),
 				&cluster.error);
@@ -321,8 +322,8 @@ static void cleaning(void) {
 	close_cluster(&cluster);
 }
 
-/* A message that ended long ago comes again after a cleaning. */
-static int send_after_cleaning(int64_t dedupe_ms, uint64_t *keys_out) {
+/* Sends a copy of a message that cleanup has removed. */
+static int send_after_cleanup(int64_t dedupe_ms, uint64_t *keys_out) {
 	struct cluster cluster;
 	struct postern_cleanup cleanup = { 0 };
 	int r = POSTERN_OK;
@@ -345,13 +346,13 @@ static int send_after_cleaning(int64_t dedupe_ms, uint64_t *keys_out) {
 
 static void ids_for_good(void) {
 	uint64_t keys = 0;
-	CHECK_INT(send_after_cleaning(DEDUPE_MS, &keys), POSTERN_OK);
+	CHECK_INT(send_after_cleanup(DEDUPE_MS, &keys), POSTERN_OK);
 	CHECK_INT(keys, 1);
-	CHECK_INT(send_after_cleaning(0, &keys), POSTERN_E_DUPLICATE);
+	CHECK_INT(send_after_cleanup(0, &keys), POSTERN_E_DUPLICATE);
 	CHECK_INT(keys, 0);
 }
 
-/* How many of three messages are removed, one by one. */
+/* How many of three messages a cleanup removes, in batches of one. */
 static uint64_t clean_three(bool draining) {
 	struct cluster cluster;
 	struct postern_cleanup cleanup = { 0 };
@@ -465,7 +466,7 @@ static void horizon(void) {
 	CHECK_CONTAINS(node.remarks, "set retention.dedupe to 30s or more");
 	postern_box_destroy(box);
 
-	/* And each of them may take its time. */
+	/* Each attempt may also take until its timeout. */
 	node.remarks[0] = '\0';
 	struct postern_policy policy;
 	postern_policy_init(&policy);
@@ -520,27 +521,30 @@ static void bad_names(void) {
 static const struct tap_case cases[] = {
 	{ "only the owner of the lock processes", one_owner },
 	{ "an owner that renews its lock keeps it", renewed },
-	{ "the next owner takes over what the last one held", taken_over },
-	{ "a result that comes after the lock was lost is refused", late_result },
-	{ "an owner that lost its lock and has it again takes back its own leases",
+	{ "the next owner recovers the leases of the last one",
+			recovered_by_next_owner },
+	{ "a settlement after the lock was lost is refused", late_result },
+	{ "an owner that acquires its lost lock again recovers its own leases",
 			owner_again },
-	{ "an owner that cannot renew begins nothing, and goes on afterwards",
+	{ "an owner that cannot renew starts nothing, and continues afterwards",
 			store_down },
-	{ "processing by hand takes the lock and lets it go", process_lets_go },
-	{ "long waiting for the lock is told once", waiting_is_told },
-	{ "a node that is not heard of loses its leases and begins again",
-			dead_node },
+	{ "postern_box_process acquires the lock and releases it",
+			process_releases_lock },
+	{ "a long wait for the lock is reported once", waiting_is_reported },
+	{ "a node that does not renew loses its leases and registers again",
+			expired_node },
 	{ "no callback is leased beside suspects that were just recovered",
 			alone_with_suspects },
-	{ "a node that ends leaves nothing to wait for", graceful_end },
-	{ "cleaning removes what may go, and only one cleans", cleaning },
-	{ "without a retention for ids they are remembered for good",
-			ids_for_good },
-	{ "cleaning ends early when the box stops", cleaning_stops },
-	{ "of two that clean in one process one does", one_cleans },
-	{ "what is remembered is not forgotten before the message", bad_retention },
-	{ "a memory shorter than the retries is remarked on", horizon },
-	{ "names of locks have limits and differ", bad_names },
+	{ "leases of a node that ends are recovered at once", graceful_end },
+	{ "cleanup removes what retention allows, on one node at a time",
+			cleaning },
+	{ "without a retention for ids they are kept for ever", ids_for_good },
+	{ "cleanup ends early when the box stops", cleaning_stops },
+	{ "of two cleanups in one process one runs", one_cleans },
+	{ "a dedupe retention shorter than the payload retention is refused",
+			bad_retention },
+	{ "a dedupe retention shorter than the retries is reported", horizon },
+	{ "names of locks have limits and must differ", bad_names },
 };
 
 TAP_MAIN(cases)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Answers of the store that take long. The store counts a lease from when it
- * wrote it, so the node counts its own from before it asked: it must stop
- * before others may recover its deliveries.
+ * Slow replies of the store. The store counts a lease from when it wrote it, so
+ * the node counts it from before its request: it must stop before other nodes
+ * may recover its deliveries.
  */
 
 #include "unit/cluster.h"
 
 #define SLOW_MS 2000
-/* The life of a lock where nodes have no lease of their own. */
+/* How long a lock lasts where nodes have no lease. */
 #define LOCK_MS 15000
 
 static size_t run_one(struct node *node) {
@@ -18,28 +18,28 @@ static size_t run_one(struct node *node) {
 	return count;
 }
 
-/* Two deliveries are leased: the first begins in the last moment of the term,
-   of which SLOW_MS are over, and the second does not begin after it. */
-static void check_term(struct node *node, int64_t term_ms) {
+/* Two deliveries are leased. The first starts in the last moment of the lease,
+   of which SLOW_MS have passed; the second does not start after it. */
+static void check_lease_end(struct node *node, int64_t lease_ms) {
 	struct cluster *cluster = node->cluster;
 	node->slow_ms = 0;
 	CHECK_INT(claim(node), 2);
-	fake_clock_advance(&cluster->clock, term_ms - SLOW_MS - 1);
+	fake_clock_advance(&cluster->clock, lease_ms - SLOW_MS - 1);
 	CHECK_INT(run_one(node), 1);
 	fake_clock_advance(&cluster->clock, 1);
 	CHECK_INT(run_one(node), 0);
 }
 
-static void be_slow(struct node *node, enum fault_op op) {
+static void slow_down(struct node *node, enum fault_op op) {
 	node->slow_op = op;
 	node->slow_ms = SLOW_MS;
 }
 
-/* Two messages, and a sweep in which this operation is slow. */
+/* Sends two messages and sweeps while this operation is slow. */
 static void sweep_slowly(struct node *node, enum fault_op op) {
 	send(node, "1");
 	send(node, "2");
-	be_slow(node, op);
+	slow_down(node, op);
 	sweep(node);
 }
 
@@ -47,11 +47,11 @@ static void late_enrolment(void) {
 	struct cluster cluster;
 	if (open_empty(&cluster, LEASE_MS, DEDUPE_MS)) {
 		struct node *a = &cluster.nodes[0];
-		be_slow(a, FAULT_ENROL);
+		slow_down(a, FAULT_ENROL);
 		if (add_node(&cluster, a, POSTERN_PROCESSING_PARALLEL)) {
 			send(a, "1");
 			send(a, "2");
-			check_term(a, LEASE_MS);
+			check_lease_end(a, LEASE_MS);
 		}
 	}
 	close_cluster(&cluster);
@@ -62,13 +62,13 @@ static void late_renewal(void) {
 	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
 		fake_clock_advance(&cluster.clock, LEASE_MS / 3);
 		sweep_slowly(&cluster.nodes[0], FAULT_RENEW);
-		check_term(&cluster.nodes[0], LEASE_MS);
+		check_lease_end(&cluster.nodes[0], LEASE_MS);
 	}
 	close_cluster(&cluster);
 }
 
-/* The node expired, and enrols again. */
-static void late_rebirth(void) {
+/* The node has expired and enrols again. */
+static void late_second_enrolment(void) {
 	struct cluster cluster;
 	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
 		struct node *a = &cluster.nodes[0];
@@ -76,7 +76,7 @@ static void late_rebirth(void) {
 		sweep(&cluster.nodes[1]);
 		sweep_slowly(a, FAULT_ENROL);
 		CHECK_CONTAINS(a->remarks, "begins again");
-		check_term(a, LEASE_MS);
+		check_lease_end(a, LEASE_MS);
 	}
 	close_cluster(&cluster);
 }
@@ -88,7 +88,7 @@ static void late_lock(void) {
 		struct node *a = &cluster.nodes[0];
 		sweep_slowly(a, FAULT_LOCK);
 		CHECK_INT(a->locked, 1);
-		check_term(a, LOCK_MS);
+		check_lease_end(a, LOCK_MS);
 	}
 	close_cluster(&cluster);
 }
@@ -102,7 +102,7 @@ static void late_lock_renewal(void) {
 		fake_clock_advance(&cluster.clock, LOCK_MS / 3);
 		sweep_slowly(a, FAULT_LOCK);
 		CHECK_INT(a->locked, 1);
-		check_term(a, LOCK_MS);
+		check_lease_end(a, LOCK_MS);
 	}
 	close_cluster(&cluster);
 }
@@ -111,7 +111,7 @@ static const struct tap_case cases[] = {
 	{ "a node counts its lease from before its enrolment", late_enrolment },
 	{ "a node counts its lease from before its renewal", late_renewal },
 	{ "an expired node counts its lease from before it enrols again",
-			late_rebirth },
+			late_second_enrolment },
 	{ "an owner counts its lock from before it asked for it", late_lock },
 	{ "an owner counts its lock from before it renewed it", late_lock_renewal },
 };

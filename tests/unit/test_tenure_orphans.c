@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Nodes of one store that do not have the same handlers, and come and go.
+ * Nodes of one store that have different handlers, and start and end.
  */
 
 #include "unit/cluster.h"
@@ -8,7 +8,7 @@
 #include "core/box.h"
 
 #define MINUTE_MS ((int64_t)60 * 1000)
-/* Of a minute, so that no lease is over. */
+/* Steps of a minute, short enough that no lease expires. */
 #define STEPS 12
 
 static size_t poison_orphans(struct node *node) {
@@ -20,12 +20,12 @@ static size_t poison_orphans(struct node *node) {
 	return count;
 }
 
-static void leave(struct node *node) {
+static void end_node(struct node *node) {
 	postern_box_destroy(node->box);
 	node->box = NULL;
 }
 
-/* The second node has a message for a handler that only it has. */
+/* The second node accepts a message for a handler that only it has. */
 static bool open_different(struct cluster *cluster) {
 	if (!open_empty(cluster, LEASE_MS, DEDUPE_MS)) {
 		return false;
@@ -49,9 +49,8 @@ static void sweep_all(struct cluster *cluster) {
 	}
 }
 
-/* So many minutes, with a look at every one of them; all that are there live.
- */
-static size_t watch_for(struct cluster *cluster, int minutes) {
+/* Lets minutes pass and poisons orphans once in each; all nodes stay live. */
+static size_t pass_minutes(struct cluster *cluster, int minutes) {
 	size_t poisoned = 0;
 	for (int step = 0; step < minutes * STEPS; step++) {
 		sweep_all(cluster);
@@ -64,27 +63,27 @@ static size_t watch_for(struct cluster *cluster, int minutes) {
 	return poisoned;
 }
 
-static void poisoned_in_time(void) {
+static void poisoned_after_delay(void) {
 	struct cluster cluster;
 	if (open_different(&cluster)) {
 		struct node *a = &cluster.nodes[0];
-		leave(&cluster.nodes[1]);
-		CHECK_INT(watch_for(&cluster, 10), 0);
+		end_node(&cluster.nodes[1]);
+		CHECK_INT(pass_minutes(&cluster, 10), 0);
 		CHECK_STR(a->remarks,
 				"no node registers 'other' any more; 1 open delivery will be "
 				"poisoned in 10 minutes, unless one does so again\n");
-		CHECK_INT(watch_for(&cluster, 1), 1);
-		CHECK_INT(watch_for(&cluster, 20), 0);
+		CHECK_INT(pass_minutes(&cluster, 1), 1);
+		CHECK_INT(pass_minutes(&cluster, 20), 0);
 	}
 	close_cluster(&cluster);
 }
 
-/* Counting what they have may take long. */
+/* Counting the deliveries of orphaned handlers may take long. */
 static void counted_rarely(void) {
 	struct cluster cluster;
 	if (open_different(&cluster)) {
 		struct node *a = &cluster.nodes[0];
-		leave(&cluster.nodes[1]);
+		end_node(&cluster.nodes[1]);
 		a->asked = 0;
 		for (int second = 0; second < 60; second++) {
 			sweep_all(&cluster);
@@ -96,17 +95,17 @@ static void counted_rarely(void) {
 	close_cluster(&cluster);
 }
 
-static void back_in_time(void) {
+static void restarted_in_time(void) {
 	struct cluster cluster;
 	if (open_different(&cluster)) {
 		struct node *b = &cluster.nodes[1];
 		for (int i = 0; i < 3; i++) {
-			leave(b);
-			CHECK_INT(watch_for(&cluster, 6), 0);
+			end_node(b);
+			CHECK_INT(pass_minutes(&cluster, 6), 0);
 			if (!add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL)) {
 				break;
 			}
-			CHECK_INT(watch_for(&cluster, 1), 0);
+			CHECK_INT(pass_minutes(&cluster, 1), 0);
 		}
 		if (CHECK(b->box)) {
 			sweep(b);
@@ -118,46 +117,46 @@ static void back_in_time(void) {
 	close_cluster(&cluster);
 }
 
-/* While this node cannot look, the other one is there, and goes again. */
-static void back_unseen(void) {
+/* The other node starts and ends while this node cannot read the store. */
+static void restarted_unseen(void) {
 	struct cluster cluster;
 	if (open_different(&cluster)) {
 		struct node *a = &cluster.nodes[0];
 		struct node *b = &cluster.nodes[1];
 		size_t count = 0;
-		leave(b);
-		CHECK_INT(watch_for(&cluster, 9), 0);
+		end_node(b);
+		CHECK_INT(pass_minutes(&cluster, 9), 0);
 		a->down = true;
 		CHECK_INT(postern__poison_orphans(a->box, NULL, NULL, &count, NULL),
 				POSTERN_E_UNAVAILABLE);
 		CHECK(add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL));
-		leave(b);
+		end_node(b);
 		a->down = false;
-		CHECK_INT(watch_for(&cluster, 10), 0);
-		CHECK_INT(watch_for(&cluster, 1), 1);
+		CHECK_INT(pass_minutes(&cluster, 10), 0);
+		CHECK_INT(pass_minutes(&cluster, 1), 1);
 	}
 	close_cluster(&cluster);
 }
 
-/* So long that others took it for gone. */
-static void away_meanwhile(void) {
+/* The first node does not renew for so long that the second one expires it. */
+static void restarted_while_expired(void) {
 	struct cluster cluster;
 	if (open_different(&cluster)) {
 		struct node *b = &cluster.nodes[1];
-		leave(b);
-		CHECK_INT(watch_for(&cluster, 9), 0);
+		end_node(b);
+		CHECK_INT(pass_minutes(&cluster, 9), 0);
 		CHECK(add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL));
 		fake_clock_advance(&cluster.clock, 2 * MINUTE_MS);
 		sweep(b);
-		leave(b);
-		CHECK_INT(watch_for(&cluster, 10), 0);
-		CHECK_INT(watch_for(&cluster, 1), 1);
+		end_node(b);
+		CHECK_INT(pass_minutes(&cluster, 10), 0);
+		CHECK_INT(pass_minutes(&cluster, 1), 1);
 	}
 	close_cluster(&cluster);
 }
 
-/* The second node comes back with another handler. */
-static bool come_as_third(struct cluster *cluster) {
+/* The second node starts again with another handler. */
+static bool restart_with_third(struct cluster *cluster) {
 	struct node *b = &cluster->nodes[1];
 	b->key = "third";
 	if (!CHECK(add_node(cluster, b, POSTERN_PROCESSING_PARALLEL))) {
@@ -167,57 +166,59 @@ static bool come_as_third(struct cluster *cluster) {
 	return true;
 }
 
-static void each_in_its_time(void) {
+static void delay_per_handler(void) {
 	struct cluster cluster;
 	if (open_different(&cluster)) {
 		struct node *a = &cluster.nodes[0];
-		leave(&cluster.nodes[1]);
-		CHECK_INT(watch_for(&cluster, 5), 0);
-		if (come_as_third(&cluster)) {
-			leave(&cluster.nodes[1]);
-			CHECK_INT(watch_for(&cluster, 5), 0);
+		end_node(&cluster.nodes[1]);
+		CHECK_INT(pass_minutes(&cluster, 5), 0);
+		if (restart_with_third(&cluster)) {
+			end_node(&cluster.nodes[1]);
+			CHECK_INT(pass_minutes(&cluster, 5), 0);
 			CHECK_CONTAINS(a->remarks, "registers 'third' any more; 1 open");
-			CHECK_INT(watch_for(&cluster, 4), 1);
-			CHECK_INT(watch_for(&cluster, 2), 1);
+			CHECK_INT(pass_minutes(&cluster, 4), 1);
+			CHECK_INT(pass_minutes(&cluster, 2), 1);
 		}
 	}
 	close_cluster(&cluster);
 }
 
-static void gone_at_the_last_moment(void) {
+static void orphaned_at_the_last_moment(void) {
 	struct cluster cluster;
 	if (open_different(&cluster)) {
 		struct node *a = &cluster.nodes[0];
-		leave(&cluster.nodes[1]);
-		if (come_as_third(&cluster)) {
-			CHECK_INT(watch_for(&cluster, 10), 0);
-			/* It has looked, and asks to poison: that is the second time. */
+		end_node(&cluster.nodes[1]);
+		if (restart_with_third(&cluster)) {
+			CHECK_INT(pass_minutes(&cluster, 10), 0);
+			/* The node has read the orphans, and its second request poisons
+			   them. */
 			a->asked = 0;
 			a->leaver = &cluster.nodes[1];
 			a->leaver_asked = 2;
-			CHECK_INT(watch_for(&cluster, 1), 1);
+			CHECK_INT(pass_minutes(&cluster, 1), 1);
 			CHECK(!a->leaver);
-			CHECK_INT(watch_for(&cluster, 9), 0);
-			CHECK_INT(watch_for(&cluster, 2), 1);
+			CHECK_INT(pass_minutes(&cluster, 9), 0);
+			CHECK_INT(pass_minutes(&cluster, 2), 1);
 		}
 	}
 	close_cluster(&cluster);
 }
 
 static const struct tap_case cases[] = {
-	{ "what belongs to a handler that stays away is poisoned after a while",
-			poisoned_in_time },
-	{ "while handlers are missing their deliveries are counted now and then",
+	{ "deliveries of an orphaned handler are poisoned after a delay",
+			poisoned_after_delay },
+	{ "deliveries of orphaned handlers are counted at intervals",
 			counted_rarely },
-	{ "a node that is started again finds what belongs to its handlers",
-			back_in_time },
-	{ "what was there while nobody could look has its time again",
-			back_unseen },
-	{ "what was there while this node was gone has its time again",
-			away_meanwhile },
-	{ "each handler has its time, whatever others do", each_in_its_time },
-	{ "a handler that goes when another's time is over has its own",
-			gone_at_the_last_moment },
+	{ "a node that restarts in time finds the deliveries of its handlers",
+			restarted_in_time },
+	{ "a handler that was back while the store was unavailable gets a new "
+	  "delay",
+			restarted_unseen },
+	{ "a handler that was back while this node was expired gets a new delay",
+			restarted_while_expired },
+	{ "each orphaned handler has a delay of its own", delay_per_handler },
+	{ "a handler orphaned when another's delay ends gets its own delay",
+			orphaned_at_the_last_moment },
 };
 
 TAP_MAIN(cases)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Nodes that would process one store under different locks: one of them waits,
- * and takes nothing from the other.
+ * Nodes that would process one store under different locks: one of them waits
+ * and recovers nothing of the other.
  */
 
 #include "unit/cluster.h"
@@ -12,7 +12,7 @@ static void occurs_once(const char *text, const char *part) {
 	CHECK(first && !strstr(first + 1, part));
 }
 
-/* The first node has something leased, and the second one would take it. */
+/* The first node has a lease that the second one must not recover. */
 static bool open_rivals(struct cluster *cluster, enum postern_processing first,
 		enum postern_processing second, const char *second_lock) {
 	if (!open_empty(cluster, LEASE_MS, DEDUPE_MS)) {
@@ -28,9 +28,9 @@ static bool open_rivals(struct cluster *cluster, enum postern_processing first,
 	return CHECK_INT(claim(&cluster->nodes[0]), 1);
 }
 
-/* What belongs to the first stays with it as long as it lives, and the second
-   goes on when it is gone. */
-static void second_waits(struct cluster *cluster, const char *says) {
+/* The first node keeps its leases while it is live, and the second continues
+   when it has ended. */
+static void second_waits(struct cluster *cluster, const char *reason) {
 	struct node *a = &cluster->nodes[0];
 	struct node *b = &cluster->nodes[1];
 	for (int i = 0; i < 5; i++) {
@@ -41,9 +41,9 @@ static void second_waits(struct cluster *cluster, const char *says) {
 	}
 	CHECK_INT(postern_box_process(b->box, 0, NULL, &cluster->error),
 			POSTERN_E_BUSY);
-	CHECK_CONTAINS(cluster->error.text, says);
+	CHECK_CONTAINS(cluster->error.text, reason);
 	CHECK_CONTAINS(cluster->error.text, "'processing' and 'lock_name'");
-	occurs_once(b->remarks, says);
+	occurs_once(b->remarks, reason);
 	CHECK_INT(b->locked, 0);
 	send(b, "2");
 	CHECK_INT(run(a), 1);
@@ -94,7 +94,7 @@ static void late_rival(void) {
 		sweep(b);
 		CHECK_INT(b->locked, 1);
 		CHECK_INT(claim(b), 1);
-		/* Whoever is back has lost what it had, and waits now. */
+		/* The late node has lost its leases, and waits now. */
 		sweep(a);
 		CHECK_INT(run(a), 0);
 		CHECK_INT(a->fenced, 1);
@@ -109,7 +109,7 @@ static void late_rival(void) {
 	close_cluster(&cluster);
 }
 
-/* One that only sends keeps nobody from anything. */
+/* A node that only accepts does not make other nodes wait. */
 static void sender_is_no_rival(void) {
 	struct cluster cluster;
 	if (open_empty(&cluster, LEASE_MS, DEDUPE_MS) &&
@@ -127,12 +127,12 @@ static void sender_is_no_rival(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "an exclusive node waits for one that needs no lock", exclusive_waits },
-	{ "a parallel node waits for one that has a lock", parallel_waits },
+	{ "an exclusive node waits for a parallel one", exclusive_waits },
+	{ "a parallel node waits for an exclusive one", parallel_waits },
 	{ "an exclusive node waits for one with another lock", other_lock_waits },
-	{ "one that is late is not waited for, and waits when it is back",
+	{ "nodes do not wait for a late one, which waits when it is back",
 			late_rival },
-	{ "a node that only accepts is not waited for", sender_is_no_rival },
+	{ "nodes do not wait for a node that only accepts", sender_is_no_rival },
 };
 
 TAP_MAIN(cases)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tenure in trouble: the store fails, or somebody else comes, at the very
- * moment when a box begins a new life or lets go of its lock.
+ * The right to process at bad moments: the store fails, or another node acts,
+ * exactly when a box registers as a new node or releases its lock.
  */
 
 #include "tap.h"
@@ -20,7 +20,7 @@
 
 #define LOCK_NAME "InboxProcessor_default"
 #define LEASE_MS 9000
-/* A lock's time, where nodes have none. */
+/* How long a lock lasts where nodes have no lease. */
 #define LOCK_MS 15000
 #define RUNS_MAX 4
 #define STRANGER 12345
@@ -35,21 +35,21 @@ struct bench {
 	atomic_bool no_enrol;
 	atomic_bool hold; /* the handler waits */
 	atomic_int running;
-	/* Done by somebody else while the answer to an enrolment is on its way. */
+	/* Called while the reply to an enrolment is on its way. */
 	int (*meanwhile)(struct postern_box *box, const char *handler,
 			struct postern_error *error);
-	/* The lock is let go while the answer about it is on its way. */
-	bool let_go;
+	/* The lock is released while the reply to its renewal is on its way. */
+	bool release_lock;
 	int settled;
 	int fenced;
-	/* A kind that starts its runs and leaves them to the test. */
+	/* A handler that starts its runs; the test finishes them. */
 	struct postern_handler kind;
 	struct postern_run *runs[RUNS_MAX];
 	int started;
-	int stopped; /* told to stop */
+	int stopped; /* runs cancelled because of a stop */
 };
 
-static int decide(void *context, enum fault_op op,
+static int inject_fault(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	struct bench *bench = context;
 	(void)batch;
@@ -58,14 +58,14 @@ static int decide(void *context, enum fault_op op,
 				   : POSTERN_OK;
 }
 
-static int decide_after(void *context, enum fault_op op) {
+static int act_before_reply(void *context, enum fault_op op) {
 	struct bench *bench = context;
 	if (op == FAULT_ENROL && bench->meanwhile) {
 		CHECK_OK(bench->meanwhile(bench->box, "h", &bench->error),
 				&bench->error);
 	}
-	if (op == FAULT_LOCK && bench->let_go) {
-		bench->let_go = false;
+	if (op == FAULT_LOCK && bench->release_lock) {
+		bench->release_lock = false;
 		postern__tenure_end(bench->box);
 	}
 	return POSTERN_OK;
@@ -77,7 +77,7 @@ static void count_event(void *context, const struct postern_event *event) {
 	bench->fenced += event->kind == POSTERN_EVENT_FENCED;
 }
 
-static void patient_start(struct postern_handler *impl,
+static void manual_start(struct postern_handler *impl,
 		struct postern_run *run) {
 	struct bench *bench = container_of(impl, struct bench, kind);
 	if (CHECK(bench->started < RUNS_MAX)) {
@@ -85,26 +85,26 @@ static void patient_start(struct postern_handler *impl,
 	}
 }
 
-static void patient_cancel(struct postern_handler *impl,
-		struct postern_run *run, enum postern_cancel why) {
+static void manual_cancel(struct postern_handler *impl, struct postern_run *run,
+		enum postern_cancel why) {
 	struct bench *bench = container_of(impl, struct bench, kind);
 	(void)run;
 	bench->stopped += why == POSTERN_CANCEL_STOP;
 }
 
-static void patient_destroy(struct postern_handler *impl) {
+static void manual_destroy(struct postern_handler *impl) {
 	(void)impl;
 }
 
-static const struct postern_handler_ops patient_ops = {
+static const struct postern_handler_ops manual_ops = {
 	.version = POSTERN_HANDLER_OPS_VERSION,
-	.name = "patient",
-	.start = patient_start,
-	.cancel = patient_cancel,
-	.destroy = patient_destroy,
+	.name = "manual",
+	.start = manual_start,
+	.cancel = manual_cancel,
+	.destroy = manual_destroy,
 };
 
-/* All that was started is done now. */
+/* Finishes all started runs as done. */
 static void finish_runs(struct bench *bench) {
 	struct postern_outcome done = { .kind = POSTERN_DONE };
 	for (int i = 0; i < bench->started; i++) {
@@ -127,12 +127,12 @@ static void handle(void *context, const struct postern_message *message,
 }
 
 static bool open_with(struct bench *bench, enum postern_processing processing,
-		int64_t lease_ms, bool patient) {
-	*bench = (struct bench){ .kind.ops = &patient_ops };
+		int64_t lease_ms, bool manual) {
+	*bench = (struct bench){ .kind.ops = &manual_ops };
 	fake_clock_init(&bench->clock);
 	fake_random_init(&bench->random, 7);
-	bench->plan.decide = decide;
-	bench->plan.decide_after = decide_after;
+	bench->plan.decide = inject_fault;
+	bench->plan.decide_after = act_before_reply;
 	bench->plan.context = bench;
 	bench->plan.shared = true;
 	struct postern_store_options store = {
@@ -162,10 +162,10 @@ static bool open_with(struct bench *bench, enum postern_processing processing,
 				   error) &&
 		   CHECK_OK(postern_box_add_channel(bench->box, "orders", NULL, error),
 				   error) &&
-		   CHECK_OK(patient ? postern__box_register_taking(bench->box, "orders",
-									  &handler, &bench->kind, error)
-							: postern_box_add_handler(bench->box, "orders",
-									  &handler, error),
+		   CHECK_OK(manual ? postern__box_register_taking(bench->box, "orders",
+									 &handler, &bench->kind, error)
+						   : postern_box_add_handler(bench->box, "orders",
+									 &handler, error),
 				   error) &&
 		   CHECK_OK(postern_box_subscribe(bench->box, count_event, bench,
 							error),
@@ -215,12 +215,12 @@ static size_t poison_orphans(struct bench *bench) {
 	return count;
 }
 
-static void unknown_life(void) {
+static void unenrolled_node(void) {
 	struct bench bench;
 	if (open_bench(&bench, POSTERN_PROCESSING_EXCLUSIVE)) {
 		CHECK_INT(process(&bench), 0);
 		send(&bench, "1");
-		/* The next life begins with an enrolment, which fails. */
+		/* The box registers as a new node, and the enrolment fails. */
 		atomic_store(&bench.no_enrol, true);
 		CHECK_INT(postern_box_sweep(bench.box, NULL, &bench.error),
 				POSTERN_E_UNAVAILABLE);
@@ -234,11 +234,11 @@ static void unknown_life(void) {
 	close_bench(&bench);
 }
 
-static void gone_life(void) {
+static void expired_node(void) {
 	struct bench bench;
 	if (open_leased(&bench, POSTERN_PROCESSING_PARALLEL, LEASE_MS)) {
 		send(&bench, "1");
-		/* It was found gone, and cannot begin again yet. */
+		/* The node has expired, and cannot enrol again yet. */
 		bool alive;
 		CHECK_OK(bench.store->ops->renew(bench.store, bench.box->node, 0,
 						 &alive, &bench.error),
@@ -338,9 +338,10 @@ static void commit(struct bench *bench) {
 			&bench->error);
 }
 
-/* Nobody renews it: it knows by its own clock when its time is over. */
-static void see_the_end(enum postern_processing processing, int64_t lease_ms,
-		int64_t term_ms) {
+/* Without renewals the node knows by its own clock when its lease or lock
+   ends. */
+static void watch_expiry(enum postern_processing processing, int64_t lease_ms,
+		int64_t expiry_ms) {
 	struct bench bench;
 	if (open_with(&bench, processing, lease_ms, true)) {
 		send(&bench, "1");
@@ -350,7 +351,7 @@ static void see_the_end(enum postern_processing processing, int64_t lease_ms,
 		sweep(&bench);
 		CHECK_INT(claim(&bench, 10), 3);
 		CHECK_INT(run(&bench, 1), 1);
-		fake_clock_advance(&bench.clock, term_ms - 1);
+		fake_clock_advance(&bench.clock, expiry_ms - 1);
 		(void)postern__tenure_watch(bench.box);
 		CHECK_INT(bench.stopped, 0);
 		CHECK_INT(run(&bench, 1), 1);
@@ -358,7 +359,7 @@ static void see_the_end(enum postern_processing processing, int64_t lease_ms,
 		CHECK_INT(run(&bench, 1), 0);
 		(void)postern__tenure_watch(bench.box);
 		CHECK_INT(bench.stopped, 2);
-		/* Nor does it ask the store for more. */
+		/* The node does not send claims to the store either. */
 		send(&bench, "4");
 		CHECK_INT(claim(&bench, 10), 0);
 		CHECK_INT(atomic_load(&bench.plan.calls[FAULT_CLAIM]), 1);
@@ -367,11 +368,11 @@ static void see_the_end(enum postern_processing processing, int64_t lease_ms,
 }
 
 static void lock_is_over(void) {
-	see_the_end(POSTERN_PROCESSING_EXCLUSIVE, 0, LOCK_MS);
+	watch_expiry(POSTERN_PROCESSING_EXCLUSIVE, 0, LOCK_MS);
 }
 
 static void lease_is_over(void) {
-	see_the_end(POSTERN_PROCESSING_PARALLEL, LEASE_MS, LEASE_MS);
+	watch_expiry(POSTERN_PROCESSING_PARALLEL, LEASE_MS, LEASE_MS);
 }
 
 static void lock_of_what_runs(void) {
@@ -391,18 +392,18 @@ static void lock_of_what_runs(void) {
 	close_bench(&bench);
 }
 
-static void let_go_meanwhile(void) {
+static void released_during_renewal(void) {
 	struct bench bench;
 	if (open_bench(&bench, POSTERN_PROCESSING_EXCLUSIVE)) {
 		send(&bench, "1");
 		sweep(&bench);
-		bench.let_go = true;
+		bench.release_lock = true;
 		sweep(&bench);
-		CHECK(!bench.let_go);
+		CHECK(!bench.release_lock);
 		CHECK(stranger_gets_lock(&bench));
 		CHECK_INT(claim(&bench, 10), 0);
 		CHECK_INT(atomic_load(&bench.plan.calls[FAULT_CLAIM]), 0);
-		/* And it can have it again. */
+		/* The node can acquire the lock again. */
 		fake_clock_advance(&bench.clock, LOCK_MS);
 		CHECK_INT(process(&bench), 1);
 	}
@@ -410,11 +411,11 @@ static void let_go_meanwhile(void) {
 }
 
 /*
- * The store's clock has gone on faster than ours: the lock is a stranger's
- * already, and our own clock does not know yet. One delivery runs, another is
+ * The store's clock is ahead of the node's: another node has the lock already,
+ * and the node's own clock does not show it yet. One delivery runs, another is
  * queued, a third is due.
  */
-static bool open_robbed(struct bench *bench) {
+static bool open_lock_stolen(struct bench *bench) {
 	if (!open_with(bench, POSTERN_PROCESSING_EXCLUSIVE, 0, true)) {
 		return false;
 	}
@@ -432,11 +433,11 @@ static bool open_robbed(struct bench *bench) {
 
 static void lost_in_one_call(void) {
 	struct bench bench;
-	if (open_robbed(&bench)) {
+	if (open_lock_stolen(&bench)) {
 		sweep(&bench);
 		CHECK_INT(bench.stopped, 1);
 		CHECK_INT(bench.box->handlers[0]->queued, 0);
-		/* Nor does it ask the store for more. */
+		/* The node does not send claims to the store either. */
 		unsigned claims = atomic_load(&bench.plan.calls[FAULT_CLAIM]);
 		CHECK_INT(claim(&bench, 10), 0);
 		CHECK_INT(atomic_load(&bench.plan.calls[FAULT_CLAIM]), claims);
@@ -444,11 +445,12 @@ static void lost_in_one_call(void) {
 	close_bench(&bench);
 }
 
-/* The stranger's time is over when it asks again: the lock would be its own
-   under a node number whose leases of the first tenure are still there. */
+/* The other node's lock has expired when the node asks again: the node would
+   own the lock under a node id that still has leases from its first
+   ownership. */
 static void regained_is_released(void) {
 	struct bench bench;
-	if (open_robbed(&bench)) {
+	if (open_lock_stolen(&bench)) {
 		fake_clock_advance(&bench.clock, 1000);
 		sweep(&bench);
 		CHECK_INT(bench.stopped, 1);
@@ -459,7 +461,7 @@ static void regained_is_released(void) {
 
 static void refused_recovery(void) {
 	struct bench bench;
-	if (open_robbed(&bench)) {
+	if (open_lock_stolen(&bench)) {
 		size_t count = 0;
 		CHECK_OK(postern__recover(bench.box, &count, &bench.error),
 				&bench.error);
@@ -472,7 +474,7 @@ static void refused_recovery(void) {
 
 static void refused_claim(void) {
 	struct bench bench;
-	if (open_robbed(&bench)) {
+	if (open_lock_stolen(&bench)) {
 		CHECK_INT(claim(&bench, 10), 0);
 		CHECK_INT(run(&bench, 1), 0);
 		(void)postern__tenure_watch(bench.box);
@@ -481,7 +483,7 @@ static void refused_claim(void) {
 	close_bench(&bench);
 }
 
-static void former_life_ends(void) {
+static void former_node_expires(void) {
 	struct bench bench;
 	if (open_bench(&bench, POSTERN_PROCESSING_EXCLUSIVE)) {
 		CHECK_INT(process(&bench), 0);
@@ -529,28 +531,31 @@ static void enrol_beside_accepts(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a life that could not be enrolled makes no orphans", unknown_life },
-	{ "a node that was found gone makes no orphans of its own", gone_life },
-	{ "a pause outlives an enrolment that was under way", paused_meanwhile },
+	{ "a node whose enrolment failed poisons no orphans", unenrolled_node },
+	{ "an expired node does not poison its own deliveries as orphaned",
+			expired_node },
+	{ "a pause during an enrolment stays in effect", paused_meanwhile },
 	{ "a handler that is resumed during an enrolment runs", resumed_meanwhile },
-	{ "who ends processing by hand leaves the lock to who goes on",
+	{ "of two threads in postern_box_process the last one releases the lock",
 			two_process },
-	{ "when the lock's time is over nothing begins and what runs is stopped",
+	{ "when the lock expires no run starts and running ones are cancelled",
 			lock_is_over },
-	{ "when the node's lease is over nothing begins and what runs is stopped",
+	{ "when the node lease expires no run starts and running ones are "
+	  "cancelled",
 			lease_is_over },
-	{ "what still runs when processing by hand ends keeps the lock",
+	{ "postern_box_process keeps the lock while runs continue after it",
 			lock_of_what_runs },
-	{ "a lock that is let go during its renewal is not kept",
-			let_go_meanwhile },
-	{ "whoever learns that the lock is lost stops in the same call",
-			lost_in_one_call },
-	{ "a lock regained after it was lost is released for a new node number",
+	{ "a lock that is released during its renewal stays released",
+			released_during_renewal },
+	{ "the call that finds the lock lost cancels the runs", lost_in_one_call },
+	{ "a lock acquired again after its loss is released for a new node id",
 			regained_is_released },
-	{ "whose recovery is refused begins nothing more", refused_recovery },
-	{ "whose claim is refused begins nothing more", refused_claim },
-	{ "a life that was followed by another is gone at once", former_life_ends },
-	{ "enrolling again disturbs no accept", enrol_beside_accepts },
+	{ "a node whose recovery is refused starts nothing more",
+			refused_recovery },
+	{ "a node whose claim is refused starts nothing more", refused_claim },
+	{ "a node id that was replaced by a new one expires at once",
+			former_node_expires },
+	{ "enrolling again does not affect accepts", enrol_beside_accepts },
 };
 
 TAP_MAIN(cases)
