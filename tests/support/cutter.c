@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A relay that can be cut after any byte.
+ * A TCP proxy whose connections can be cut after any byte.
  *
  * One thread moves all bytes, so that they have an order, and the moment of a
- * cut is the same for all relays. What comes after a cut is read and thrown
- * away: a socket that is closed with something unread takes back what it has
- * sent before.
+ * cut is the same for all connections. Bytes that arrive after a cut are read
+ * and discarded: closing a socket with unread bytes would also drop bytes it
+ * has sent.
  */
 
 #include "support/cutter.h"
@@ -23,30 +23,31 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Far more than a store has connections. */
+/* Far more than the connections of a store. */
 #define RELAY_COUNT_MAX 64
 #define CHUNK_LEN 65536
-/* Far more than anything takes. */
+/* Longer than any step takes. */
 #define PATIENCE_S 60
 
-/* One connection: its two sockets, by the way that bytes go to them. */
+/* One relayed connection: its two sockets, indexed by the direction of bytes to
+   them. */
 struct relay {
 	int sides[2];
-	bool ended[2]; /* nothing more comes from there */
-	bool broken;   /* nothing passes any more */
+	bool ended[2]; /* this side has closed */
+	bool broken;   /* no bytes are passed on */
 };
 
 struct cutter {
 	int listener;
 	int port;
 	int server_port;
-	int wake[2]; /* closed at one end: the thread ends */
+	int wake[2]; /* a pipe; closing one end stops the thread */
 	pthread_t thread;
 	bool started;
-	struct relay relays[RELAY_COUNT_MAX]; /* of the thread */
+	struct relay relays[RELAY_COUNT_MAX]; /* used by the thread only */
 	size_t relay_count;
 
-	pthread_mutex_t mutex; /* of all below */
+	pthread_mutex_t mutex; /* protects all members below */
 	pthread_cond_t cut;
 	uint64_t counts[2];
 	bool armed;
@@ -71,7 +72,7 @@ static void send_all(int side, const char *bytes, size_t len) {
 			continue;
 		}
 		if (sent <= 0) {
-			return; /* it has hung up, and the other side will hear of it */
+			return; /* this side has closed; the other one is closed next */
 		}
 		bytes += sent;
 		len -= (size_t)sent;
@@ -87,12 +88,12 @@ static void cut_relay(struct relay *relay, enum cutter_end end) {
 		const struct linger none = { .l_onoff = 1 };
 		(void)setsockopt(relay->sides[i], SOL_SOCKET, SO_LINGER, &none,
 				sizeof none);
-		relay->ended[i] = true; /* whereupon it is closed */
+		relay->ended[i] = true; /* so that it is closed, with a reset */
 	}
 	relay->broken = true;
 }
 
-/* With the lock: how many of these bytes pass. */
+/* How many of these bytes pass; the caller holds the mutex. */
 static size_t count_passing(struct cutter *cutter, enum cutter_way way,
 		size_t len, bool *due_out) {
 	if (cutter->armed && cutter->way == way) {
@@ -123,10 +124,10 @@ static void pass_on(struct cutter *cutter, struct relay *relay,
 	}
 }
 
-/* What one side has to say goes to the other. */
-static void pump(struct cutter *cutter, struct relay *relay,
+/* Passes bytes from one side to the other. */
+static void relay_bytes(struct cutter *cutter, struct relay *relay,
 		enum cutter_way way) {
-	static char bytes[CHUNK_LEN]; /* there is one such thread */
+	static char bytes[CHUNK_LEN]; /* only one thread uses it */
 	int source = way == CUTTER_TO_SERVER ? CUTTER_TO_CLIENT : CUTTER_TO_SERVER;
 	ssize_t len = recv(relay->sides[source], bytes, sizeof bytes, 0);
 	if (len < 0 && errno == EINTR) {
@@ -164,9 +165,9 @@ static void close_relay(const struct relay *relay) {
 	(void)close(relay->sides[1]);
 }
 
-/* Those that have ended on both sides go, and whoever waits for it is told
-   that a cut is done. */
-static void tidy(struct cutter *cutter) {
+/* Closes connections that have ended on both sides, and reports a finished cut
+   to cutter_wait(). */
+static void close_ended(struct cutter *cutter) {
 	size_t kept = 0;
 	for (size_t i = 0; i < cutter->relay_count; i++) {
 		const struct relay relay = cutter->relays[i];
@@ -185,7 +186,7 @@ static void tidy(struct cutter *cutter) {
 	(void)pthread_mutex_unlock(&cutter->mutex);
 }
 
-static void *run(void *context) {
+static void *relay_thread(void *context) {
 	struct cutter *cutter = context;
 	struct pollfd polls[2 + 2 * RELAY_COUNT_MAX];
 	for (;;) {
@@ -205,9 +206,9 @@ static void *run(void *context) {
 		}
 		for (size_t i = 0; i < 2 * count; i++) {
 			struct relay *relay = &cutter->relays[i / 2];
-			/* It may have been cut since. */
+			/* The connection may have been cut since. */
 			if (polls[2 + i].revents && !relay->ended[i % 2]) {
-				pump(cutter, relay,
+				relay_bytes(cutter, relay,
 						i % 2 == CUTTER_TO_CLIENT ? CUTTER_TO_SERVER
 												  : CUTTER_TO_CLIENT);
 			}
@@ -215,11 +216,11 @@ static void *run(void *context) {
 		if (polls[1].revents) {
 			add_relay(cutter);
 		}
-		tidy(cutter);
+		close_ended(cutter);
 	}
 }
 
-static bool listen_somewhere(struct cutter *cutter) {
+static bool listen_on_any_port(struct cutter *cutter) {
 	struct sockaddr_in address = address_of(0);
 	socklen_t len = sizeof address;
 	cutter->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -247,8 +248,9 @@ struct cutter *cutter_create(int server_port) {
 	cutter->cut_done = true;
 	(void)pthread_mutex_init(&cutter->mutex, NULL);
 	(void)pthread_cond_init(&cutter->cut, NULL);
-	cutter->started = listen_somewhere(cutter) && pipe(cutter->wake) == 0 &&
-					  pthread_create(&cutter->thread, NULL, run, cutter) == 0;
+	cutter->started =
+			listen_on_any_port(cutter) && pipe(cutter->wake) == 0 &&
+			pthread_create(&cutter->thread, NULL, relay_thread, cutter) == 0;
 	if (!cutter->started) {
 		cutter_destroy(cutter);
 		return NULL;
@@ -305,7 +307,7 @@ bool cutter_wait(struct cutter *cutter) {
 		r = pthread_cond_timedwait(&cutter->cut, &cutter->mutex, &end);
 	}
 	bool cut_done = cutter->cut_done;
-	/* It would strike somebody else. */
+	/* Disarm, or the cut would hit a later connection. */
 	cutter->armed = false;
 	cutter->cut_done = true;
 	(void)pthread_mutex_unlock(&cutter->mutex);
