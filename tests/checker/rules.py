@@ -2,10 +2,9 @@
 """The rules that every run must follow.
 
 A rule is a function that gets a view of the run and yields a sentence for each
-breach. The first line of its docstring is the rule; tests name a breach by the
-name of the function. Where the result is unknown (a send without a receipt,
-events between a commit and a crash) every possible one is allowed; all else is
-strict.
+breach. Its docstring is the rule; tests name a breach by the name of the
+function. Where the result is unknown (a send without a receipt, events between
+a commit and a crash) every possible one is allowed; all else is strict.
 """
 
 from collections import Counter, defaultdict
