@@ -62,8 +62,8 @@ def _(place):
 class FakeServer:
     """Listens on the socket of a server, and sends the given responses."""
 
-    def __init__(self, place, answers):
-        self.answers = list(answers)
+    def __init__(self, place, responses):
+        self.responses = list(responses)
         self.path = place.file("box.db.sock")
         self.requests = []
         self.socket = socket.socket(socket.AF_UNIX)
@@ -73,10 +73,10 @@ class FakeServer:
         self.thread.start()
 
     def run(self):
-        for answer in self.answers:
+        for response in self.responses:
             peer, _ = self.socket.accept()
             self.requests.append(peer.recv(65536))
-            peer.sendall(answer)
+            peer.sendall(response)
             peer.close()
         os.unlink(self.path)
         self.socket.close()
@@ -138,8 +138,8 @@ def _(place):
 def _(place):
     place.configure()
     place.ok("init")
-    for answer in (b"hello", b"[]", b"", b"{"):
-        fake = FakeServer(place, [http(200, answer)])
+    for response in (b"hello", b"[]", b"", b"{"):
+        fake = FakeServer(place, [http(200, response)])
         place.fails(1, "stats", says="not a JSON")
         fake.thread.join()
     fake = FakeServer(place, [http(500, b'{"detail":"it\\u001b[31m broke"}')])

@@ -120,8 +120,8 @@ def _(place):
     equal(shown["id"], "a")
     assert "message_id" not in shown, shown
     equal([row["message_id"] for row in shown["deliveries"]], ["a"])
-    answer = place.ok("discard", "a", "--json").json()[0]
-    equal((answer["status"], answer["message_id"], answer["seq"]),
+    response = place.ok("discard", "a", "--json").json()[0]
+    equal((response["status"], response["message_id"], response["seq"]),
           ("discarded", "a", 1))
 
 

@@ -49,9 +49,9 @@ def clean_until(place, messages):
     removed = [0, 0]
 
     def left():
-        answer = place.ok("cleanup", "--json").json()
-        removed[0] += answer["messages"]
-        removed[1] += answer["keys"]
+        response = place.ok("cleanup", "--json").json()
+        removed[0] += response["messages"]
+        removed[1] += response["keys"]
         return ids(place) == sorted(messages)
 
     until(left)
@@ -80,9 +80,9 @@ def _(place):
     removed = [0, 0]
 
     def removed_all():
-        answer = place.ok("cleanup", "--json").json()
-        removed[0] += answer["messages"]
-        removed[1] += answer["keys"]
+        response = place.ok("cleanup", "--json").json()
+        removed[0] += response["messages"]
+        removed[1] += response["keys"]
         return removed == [1, 1]
 
     until(removed_all)
