@@ -357,7 +357,7 @@ BUGS = [
         "a node that stopped in a transaction blocks its own recovery",
         (
             "unit/test_postgres_store",
-            "a node that stopped in a transaction does not hold up its recovery",
+            "a node that stopped in a transaction does not block its recovery",
         ),
     ),
     Bug(

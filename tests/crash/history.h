@@ -19,7 +19,7 @@
 
 struct history {
 	int fd;
-	int node; /* the life of the program, counted from 1… */
+	int node; /* the life of the program, counted from 1 */
 	const struct postern_clock *clock; /* the store's */
 	/* Add the time of each line by the monotonic clock, which orders the lines
 	   of several processes. */

@@ -352,7 +352,7 @@ static void pipelines(void) {
 	server_stop(&self);
 }
 
-static void pressure(void) {
+static void bodies_limit(void) {
 	struct postern__http_options limits = { .bodies_len_max = 1500 };
 	struct server self;
 	static struct response response;
@@ -457,7 +457,7 @@ static void *send_many(void *context) {
 	return NULL;
 }
 
-static void crowds(void) {
+static void many_clients(void) {
 	struct server self;
 	server_start(&self, NULL);
 	struct sender senders[16];
@@ -524,9 +524,9 @@ static const struct tap_case cases[] = {
 	{ "health checks on more connections than allowed are served",
 			many_connections },
 	{ "pipelined requests are all answered", pipelines },
-	{ "all bodies together have a limit", pressure },
+	{ "all bodies together have a limit", bodies_limit },
 	{ "all responses together have a limit", slow_readers },
-	{ "many senders and readers at once are served", crowds },
+	{ "many senders and readers at once are served", many_clients },
 	{ "stopping loses nothing that was accepted", stop_amid },
 };
 

@@ -16,7 +16,7 @@
 #define STATS "GET /v1/stats HTTP/1.1\r\nHost: x\r\n\r\n"
 
 /* Send a request on a connection that stays open. */
-static void use(int fd, const char *request) {
+static void use_connection(int fd, const char *request) {
 	static struct response response;
 	CHECK(put_text(fd, request));
 	read_response(fd, &response, "}");
@@ -43,7 +43,7 @@ static void idle_connections(void) {
 	server_start(&self, NULL);
 	for (int i = 0; i < COUNT; i++) {
 		fds[i] = server_dial(&self);
-		use(fds[i], SECOND);
+		use_connection(fds[i], SECOND);
 	}
 	for (int i = 0; i < 10; i++) {
 		CHECK_INT(request_once(&self, SECOND, &response), 200);
@@ -81,16 +81,16 @@ static void the_idlest(void) {
 	server_start(&self, &limits);
 	for (int i = 0; i < 4; i++) {
 		fds[i] = server_dial(&self);
-		use(fds[i], SECOND);
+		use_connection(fds[i], SECOND);
 	}
-	use(fds[0], SECOND);
+	use_connection(fds[0], SECOND);
 	fds[4] = server_dial(&self);
-	use(fds[4], STATS);
+	use_connection(fds[4], STATS);
 	must_be_closed(fds[1]);
-	use(fds[0], STATS);
-	use(fds[2], STATS);
-	use(fds[3], STATS);
-	use(fds[4], STATS);
+	use_connection(fds[0], STATS);
+	use_connection(fds[2], STATS);
+	use_connection(fds[3], STATS);
+	use_connection(fds[4], STATS);
 	for (int i = 0; i < 5; i++) {
 		(void)close(fds[i]);
 	}
@@ -109,15 +109,15 @@ static void half_heads(void) {
 	int body = server_dial(&self);
 	CHECK(put_text(body, MESSAGE("a") "Content-Length: 2\r\n\r\nx"));
 	int idle = server_dial(&self);
-	use(idle, SECOND);
+	use_connection(idle, SECOND);
 	int first = server_dial(&self);
-	use(first, STATS);
+	use_connection(first, STATS);
 	must_be_closed(idle);
 	CHECK(!is_closed(head));
 	CHECK(put_text(first, "GET /healthz HTTP/1.1\r\n"));
 	/* The server has read it when it has answered another request. */
 	int second = server_dial(&self);
-	use(second, SECOND);
+	use_connection(second, SECOND);
 	must_be_closed(head);
 	CHECK(put_text(body, "y"));
 	read_response(body, &response, "}");
@@ -157,7 +157,7 @@ static void busy_connections(void) {
 	/* A connection for health checks becomes one like the others when there is
 	   room for it. */
 	int late = server_dial(&self);
-	use(late, SECOND);
+	use_connection(late, SECOND);
 	CHECK(put_text(fds[0], "y"));
 	read_response(fds[0], &response, "}");
 	CHECK_INT(status_of(&response), 202);

@@ -83,7 +83,7 @@ static bool read_rows(const struct effects *effects, effects_reader *reader,
 	return good;
 }
 
-static bool publish(const struct effects *effects, const char *channel,
+static bool publish_with_row(const struct effects *effects, const char *channel,
 		const struct postern_message *message) {
 	const char *schema;
 	char sql[URL_LEN_MAX];
@@ -121,7 +121,7 @@ static const struct effects_ops ops = {
 	.prepare = prepare,
 	.write = write_row,
 	.read = read_rows,
-	.publish = publish,
+	.publish = publish_with_row,
 	.remove = remove_schema,
 };
 

@@ -746,7 +746,7 @@ static const struct tap_case cases[] = {
 			claim_rolled_back },
 	{ "of several units sent ahead one whose lease is lost is not done",
 			lost_ahead },
-	{ "every delivery counted as recovered is pending, whoever changed it "
+	{ "every delivery counted as recovered is pending, also one changed "
 	  "meanwhile",
 			recovered_when_changed },
 	{ "leases that an expired node commits late are recovered",

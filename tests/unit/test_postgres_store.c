@@ -682,7 +682,7 @@ static const struct tap_case cases[] = {
 			claimed_from_last_end },
 	{ "a wait can be ended, even before it begins", wait_ended },
 	{ "a cut LISTEN connection is reported and opened again", listening_cut },
-	{ "a node that stopped in a transaction does not hold up its recovery",
+	{ "a node that stopped in a transaction does not block its recovery",
 			frozen },
 	{ "a recovery does not wait for a session that stopped a moment ago",
 			frozen_claim },

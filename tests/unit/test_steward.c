@@ -25,7 +25,7 @@
 #define STRANGER 12345
 /* By a fake clock; long enough that a pause of some ms follows. */
 #define CLEANING_MS 10
-/* As good as never. */
+/* Practically never. */
 #define HOUR_MS 3600000
 
 struct node {

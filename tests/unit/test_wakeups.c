@@ -21,7 +21,7 @@
 /* More runs than are cancelled in two batches. */
 #define RUN_COUNT 150
 #define PATIENCE_MS 20000
-/* As good as never. */
+/* Practically never. */
 #define HOUR_MS 3600000
 
 struct stage {
