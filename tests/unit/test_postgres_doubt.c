@@ -49,8 +49,8 @@ static void lease_returned(void) {
 	scene_close(&scene);
 }
 
-/* The backend is stopped before it reads the batch. The recovery ends the
-   session, so the batch never runs. */
+/* The backend is stopped before it reads the batch. The recovery raises the
+   node's round, so the batch fails when the backend continues. */
 static void unstarted_never_runs(void) {
 	struct scene scene;
 	struct postern_accept accept;
