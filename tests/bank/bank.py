@@ -1,40 +1,39 @@
 # SPDX-License-Identifier: MIT
 """The bug bank: known bugs, and the tests that must catch them.
 
-Each bug is one that a program of this kind has had, or nearly. It is a patch,
-bugs/NAME.patch, that nobody applies but test_bank.py: to a copy of the tree,
+Each bug is one that a program of this kind has had, or nearly had. It is a
+patch, bugs/NAME.patch, that only test_bank.py applies: to a copy of the tree,
 with all the others, behind conditions postern__bug("NAME") that are true in a
 process with POSTERN_BUG=NAME (bug.h, patches.py). A catch is one of:
 
-  a case of a test program: with the bug that very case must fail, without it
-  it must pass;
+  a case of a test program: it must fail with the bug and pass without it;
 
-  a rule of the simulation, which must name it as what was broken;
+  a rule of the simulation, which must report this rule as broken;
 
   a rule of the checker, which must find it broken in histories that the
-  simulation wrote without judging them;
+  simulation wrote without checking them;
 
-  a strike at the crash scenario in a database, after which the checker must
-  find this rule broken;
+  a failing crash point in the scenario on a database, after which the checker
+  must find this rule broken;
 
-  power cuts under the crash scenario in a file, with the same end.
+  power cuts during the scenario on a file, with the same result.
 
 To add a bug:
 
-  tests/bank/refresh edit NAME    makes a copy of src/ and says where;
+  tests/bank/refresh edit NAME    makes a copy of src/ and prints its path;
   put the bug there in a line or two, behind postern__bug("NAME"), in the text
   of a statement behind postern__bug_sql("NAME"), and in the schema of
-  PostgreSQL (schema/*.sql) as it is, because that part is used only if NAME
-  is chosen;
+  PostgreSQL (schema/*.sql) without a condition, because that part is used
+  only if NAME is chosen;
   tests/bank/refresh save NAME    writes the patch;
   add it below with a catch for each store that can have it, and run
   BANK_BUILD=/tmp/bank tests/support/postgres.py tests/bank/test_bank.py NAME
   (sync-normal also needs STRIKE=BUILD/tests/crash/libstrike.so).
 
-If no test catches it, the test is what was missing: write it first.
+If no test catches the bug, write that test first.
 
 When the sources change, a patch may no longer apply, and its case fails.
-tests/bank/refresh lists such patches and says how to write them anew.
+tests/bank/refresh lists such patches and documents how to update them.
 """
 
 
@@ -46,7 +45,7 @@ class Bug:
         self.cases = cases  # (program, case)
         self.sim = sim  # (store, rule)
         self.checker = checker  # (store, rule)
-        self.strikes = strikes  # (where a point fails, rule)
+        self.strikes = strikes  # (crash point that fails, rule)
         self.power = power  # rule
 
 
@@ -59,7 +58,7 @@ def every_store(case):
 
 
 def local_stores(case):
-    """The same for those that are in one process."""
+    """The same for stores that live in one process."""
     return (
         ("conformance/conformance_memory", case),
         ("conformance/conformance_sqlite", case),
@@ -96,7 +95,7 @@ BUGS = [
         "a commit does not wait for the disk",
         (
             "unit/test_sqlite_fault",
-            "a commit that cannot be synced is refused and opens the file again",
+            "a commit that cannot be synced fails and reopens the file",
         ),
         power="accepted_is_never_lost",
     ),
@@ -107,15 +106,15 @@ BUGS = [
     ),
     Bug(
         "rolled-back-is-known",
-        "what was rolled back is known, and told as a duplicate",
+        "a rolled-back message is remembered and reported as a duplicate",
         (
             "unit/test_sqlite_fault",
-            "a batch is whole or not at all, whichever allocation fails",
+            "a batch commits completely or not at all, whichever allocation fails",
         ),
     ),
     Bug(
         "conflict-told-as-duplicate",
-        "another body under a known id is told as a duplicate",
+        "another body under a remembered id is reported as a duplicate",
         *every_store("a conflict keeps the first body and is recorded"),
         sim=[("memory", "false-duplicate")],
         checker=[("memory", "duplicate_means_known")],
@@ -130,12 +129,12 @@ BUGS = [
     ),
     Bug(
         "accept-waits-for-ever",
-        "a caller waits for a stuck writer without end",
+        "a caller waits for ever for a stuck writer",
         ("unit/test_bounds", "an accept does not wait forever for a stuck writer"),
     ),
     Bug(
         "legacy-key-runs-twice",
-        "a handler with a new key runs again what it had done under the old one",
+        "a handler with a new key runs deliveries that are done under the old key",
         *every_store("a delivery of an alias suppresses one of its owner"),
         sim=[("memory", "opened-under-both-keys")],
         checker=[("memory", "an_alias_is_one_handler")],
@@ -154,13 +153,13 @@ BUGS = [
     ),
     Bug(
         "claimed-before-due",
-        "a retry is claimed before its time",
+        "a retry is claimed before it is due",
         *every_store("a retried delivery is due after its delay, by the store's clock"),
         sim=[("memory", "claimed-early")],
     ),
     Bug(
         "unfenced-settle",
-        "a worker that lost its lease completes another's run",
+        "a worker that lost its lease settles the run of another",
         *local_stores("a settlement by another node is stale and changes nothing"),
         postgres_store(
             "a settlement under another fence is stale and changes nothing"
@@ -174,35 +173,35 @@ BUGS = [
     ),
     Bug(
         "lease-given-back-twice",
-        "a lease is given back though it is somebody else's by now",
+        "a lease is returned although another node has it",
         *every_store("a second settlement is stale and changes nothing"),
         sim=[("memory", "stale-settle"), ("sqlite", "stale-settle")],
         checker=[("memory", "ended_stays_ended")],
     ),
     Bug(
         "unfenced-recovery",
-        "leases of a node that lives are taken back",
+        "leases of a live node are recovered",
         *every_store("a node does not recover its own leases"),
         sim=[("memory", "state-differs")],
     ),
     Bug(
         "fence-restarts",
-        "the fence begins again when a delivery is opened again",
+        "the fence starts again when a delivery is reopened",
         *every_store("a duplicate can reopen a poisoned delivery, not leased"),
     ),
     Bug(
         "crash-not-counted",
-        "only errors are counted: what kills the process is run for ever",
+        "only errors are counted: a message that kills the process is run for ever",
         *every_store("only a solo suspect counts crashes, and max_crashes poison it"),
     ),
     Bug(
         "innocents-blamed",
-        "a crash counts against all that were leased",
+        "a crash counts against all leased deliveries",
         *every_store("a lease that an in-process handler lost is a suspect"),
     ),
     Bug(
         "suspect-in-company",
-        "a suspect runs beside others, so that nobody knows who crashed",
+        "a suspect runs beside others, so that the cause of a crash is unknown",
         (
             "unit/test_bounds",
             "a suspect waits for callbacks that started before it was claimed",
@@ -210,7 +209,7 @@ BUGS = [
     ),
     Bug(
         "attempts-unbounded",
-        "what always fails is tried for ever",
+        "a delivery that always fails is retried for ever",
         (
             "unit/test_engine",
             "one handler fails until poisoned, the other is done and runs once",
@@ -219,18 +218,18 @@ BUGS = [
     ),
     Bug(
         "snooze-spends-attempt",
-        "waiting counts as failing",
+        "a snooze counts as a failure",
         ("unit/test_engine", "a snooze does not count as an attempt"),
         checker=[("memory", "attempts_are_bounded")],
     ),
     Bug(
         "negative-delay",
-        "a delay below zero puts a message before all others",
+        "a negative delay makes a message due before all others",
         ("unit/test_bounds", "a negative delay becomes zero, and a huge one is limited"),
     ),
     Bug(
         "retry-keeps-failures",
-        "a retry by hand finds the attempts spent",
+        "a retry by an operator does not reset the failures",
         (
             "conformance/conformance_memory",
             "retry reopens a poisoned or discarded delivery without failures",
@@ -239,27 +238,27 @@ BUGS = [
     ),
     Bug(
         "late-success-counts",
-        "a success after the timeout is taken for one",
+        "a success after the timeout counts as a success",
         ("unit/test_engine", "a success after the timeout is a failure"),
     ),
     Bug(
         "results-dropped",
-        "results are dropped while the store is down",
+        "settlements are dropped while the store is unavailable",
         ("unit/test_commit", "with the store down settlements wait and are not lost"),
     ),
     Bug(
         "lost-wake-up",
-        "nobody is woken for a retry, which waits for the next poll",
+        "no thread is woken for a retry, which waits for the next poll",
         ("unit/test_bounds", "the box knows when a retry is due without reading the store"),
     ),
     Bug(
         "drain-keeps-leases",
-        "a stop leaves leases behind that were never begun",
-        ("unit/test_runner", "a drain gives back what was not begun"),
+        "a stop does not return leases of runs that have not started",
+        ("unit/test_runner", "a drain returns leases of runs that have not started"),
     ),
     Bug(
         "bytes-unbounded",
-        "what is held in memory is bounded in number only",
+        "deliveries in memory are limited in number, not in bytes",
         ("unit/test_bounds", "a handler that has used its share of bytes claims no more"),
     ),
     Bug(
@@ -270,7 +269,7 @@ BUGS = [
     ),
     Bug(
         "unfenced-transaction",
-        "a transaction does not look whether its lease still holds",
+        "a transaction does not check that its lease is still valid",
         *databases("a unit whose fence is stale is not run"),
         (
             "sim/test_sim",
@@ -279,31 +278,31 @@ BUGS = [
     ),
     Bug(
         "poisoned-purged",
-        "cleaning removes what is poisoned",
+        "cleanup removes poisoned deliveries",
         *every_store("a message with one poisoned delivery is kept"),
         sim=[("memory", "cleaned-early")],
         checker=[("memory", "accepted_is_never_lost")],
     ),
     Bug(
         "open-key-forgotten",
-        "dedupe forgets a message that is still open",
+        "cleanup removes the id of a message that is still open",
         *databases("open, parked and poisoned messages are kept"),
     ),
     Bug(
         "number-given-twice",
-        "the number of a message that is gone is given to another",
+        "the number of a removed message is given to another",
         sqlite_store("the number of a removed message is never reused"),
     ),
     Bug(
         "lock-keeps-fence",
-        "the next owner of a lock has the fence of the last",
+        "the next owner of a lock gets the fence of the last one",
         *every_store("an expired lock is acquired with a higher fence"),
         sim=[("memory", "lock-fence")],
         checker=[("memory", "locks_have_one_owner")],
     ),
     Bug(
         "lost-lock-kept",
-        "an owner that is late goes on writing under a lock that it lost",
+        "a late owner continues to write under a lock that it lost",
         *every_store("under a lost lock nothing is settled"),
         *every_store("under a lost lock nothing is claimed"),
         *every_store("under a lost lock nothing is recovered"),
@@ -311,36 +310,36 @@ BUGS = [
     ),
     Bug(
         "lock-of-another-freed",
-        "a lock is let go by somebody who does not hold it any more",
+        "a lock is released by a node that does not own it any more",
         *every_store("a lock is released only by its owner under its fence"),
     ),
     Bug(
         "late-owner-goes-on",
-        "an owner whose time is over begins new runs",
+        "an owner whose lock has expired starts new runs",
         ("unit/test_tenure", "only the owner of the lock processes"),
     ),
     Bug(
         "dead-node-lives",
-        "a node that was found gone is told that it lives",
+        "the renewal of an expired node reports it as live",
         *every_store("a late node loses its leases to recovery and is expired"),
         (
             "unit/test_tenure",
-            "a node that is not heard of loses its leases and begins again",
+            "a node that does not renew loses its leases and registers again",
         ),
         sim=[("memory", "state-differs")],
     ),
     Bug(
         "gone-finds-orphans",
-        "a node that is gone and does not know it poisons its own messages",
+        "an expired node poisons its own deliveries as orphaned",
         postgres_store("an expired node finds no orphans"),
     ),
-    # Those that only a shared database can have.
+    # Bugs that only a shared database can have.
     Bug(
         "known-read-too-early",
-        "what is known is read by the statement that cannot see it yet",
+        "remembered ids are read by a statement whose snapshot is too old",
         (
             "unit/test_postgres_store",
-            "a copy that waits for the first is its duplicate",
+            "a copy that waits for the first message is its duplicate",
         ),
     ),
     Bug(
@@ -350,44 +349,44 @@ BUGS = [
     ),
     Bug(
         "living-taken-for-dead",
-        "nodes that renew themselves are found gone",
+        "nodes that renew their lease are expired",
         postgres_store("a node that renews in time keeps its leases"),
     ),
     Bug(
         "frozen-left-alone",
-        "a node that stopped in a transaction holds up its own recovery",
+        "a node that stopped in a transaction blocks its own recovery",
         (
             "unit/test_postgres_store",
-            "a node that stopped in a transaction does not hold up its recovery",
+            "a node that stopped in a transaction does not block its recovery",
         ),
     ),
     Bug(
         "doubts-forgotten",
-        "what was leased by a batch without an answer is never given back",
+        "leases of a batch without a reply are never returned",
         (
             "unit/test_postgres_doubt",
-            "what was leased after it was given up is given back",
+            "leases of a batch that commits after its timeout are returned",
         ),
     ),
     Bug(
         "late-batch-begun",
-        "a batch that was given up is carried out long after, and never run",
+        "a batch that timed out commits much later, and its leases are never run",
         (
             "unit/test_postgres_doubt",
-            "what the server had not begun with when it was given up never will be",
+            "a batch that the server had not started at its timeout never runs",
         ),
     ),
     Bug(
         "own-told-as-duplicate",
-        "a batch that is sent again takes its own messages for duplicates",
+        "a batch that is sent again reports its own messages as duplicates",
         strikes=[("postgres-apply.unheard:2", "duplicate_means_known")],
     ),
     Bug(
         "lost-commit-believed",
-        "a commit whose answer is lost is taken for done without asking",
+        "a commit whose reply is lost counts as done without a check",
         strikes=[("postgres-commit.unsent:8", "ended_stays_ended")],
     ),
-    # What a node cached for life, or did in the thread that renews.
+    # State that a node cached, or work in the thread that renews.
     Bug(
         "pause-cached",
         "a node reads which handlers are paused only when it starts",
@@ -407,7 +406,7 @@ BUGS = [
     ),
     Bug(
         "alias-not-claimed",
-        "what is open under a former key is claimed by nobody",
+        "deliveries open under a legacy key are not claimed",
         *every_store(
             "deliveries under either key are claimed by nodes of each generation"
         ),
@@ -416,15 +415,15 @@ BUGS = [
     ),
     Bug(
         "clock-ends-nodes",
-        "a database clock that is set forward ends nodes that are well",
+        "a database clock that is set forward expires live nodes",
         (
             "unit/test_postgres_terms",
-            "a clock that is set forward ends no node that renews itself",
+            "a clock that is set forward expires no node that renews itself",
         ),
     ),
     Bug(
         "renewal-behind-recovery",
-        "a node renews itself only after a recovery, which may take long",
+        "a node renews its lease only after a recovery, which may take long",
         (
             "unit/test_runner_apart",
             "a node is renewed while a recovery waits for the store",
@@ -432,14 +431,14 @@ BUGS = [
     ),
     Bug(
         "node-back-from-the-dead",
-        "a node that was found gone is enrolled again under its number",
+        "an expired node is enrolled again under its node id",
         *every_store(
             "an expired node cannot enrol again under its node id"
         ),
     ),
     Bug(
         "cleanup-by-count",
-        "a cleanup batch is bounded in number only, whatever the bodies weigh",
+        "a cleanup batch is limited in number, not in bytes",
         ("conformance/conformance_memory",
          "a cleanup batch is bounded by the bytes of its bodies"),
         postgres_store(

@@ -23,7 +23,7 @@ BUGS = os.path.join(HERE, "bugs")
 SCHEMA_PATCH = os.path.join(HERE, "schema.patch")
 SQL_FOLDER = "src/store/postgres/schema"
 
-# What the build of the library and its tests reads.
+# The parts of the tree that the build of the library and its tests reads.
 PARTS = [
     "bench", "examples", "include", "man", "meson.build", "meson_options.txt",
     "src", "tests",
@@ -57,8 +57,8 @@ def split(text):
 
 
 def apply(text, folder):
-    """Applies a patch to the files below a folder: all of it, or none of it
-    and what `patch` said."""
+    """Applies a patch to the files below a folder completely, or not at all;
+    then returns the output of `patch`."""
     command = ["patch", "-p1", "-f", "-s", FUZZ, "--no-backup-if-mismatch"]
     for more in (["--dry-run"], []):
         done = subprocess.run(
@@ -84,12 +84,12 @@ def sql_files():
 
 
 def apply_sql(parts):
-    """The whole schema with a bug; or None, and why not."""
+    """The whole schema with a bug; or None, and the error."""
     with tempfile.TemporaryDirectory() as folder:
         copy_files(sql_files(), folder)
-        trouble = apply("".join(parts), folder)
-        if trouble:
-            return None, trouble
+        error = apply("".join(parts), folder)
+        if error:
+            return None, error
         # As src/store/postgres/embed joins them.
         return "".join(
             read(os.path.join(folder, path)) + "\n" for path in sql_files()
@@ -97,24 +97,24 @@ def apply_sql(parts):
 
 
 def apply_all(stage):
-    """Applies every patch to the files in `stage`, each or nothing of it.
-    Returns the schemas by name, and what is wrong by name."""
-    schemas, troubles = {}, {}
-    trouble = apply(read(SCHEMA_PATCH), stage)
-    if trouble:
-        troubles["schema"] = trouble
+    """Applies every patch to the files in `stage`, each completely or not at
+    all. Returns the schemas and the errors by name."""
+    schemas, errors = {}, {}
+    error = apply(read(SCHEMA_PATCH), stage)
+    if error:
+        errors["schema"] = error
     for name in patch_names():
         parts = split(read(patch_path(name)))
         sql = [part for path, part in parts.items() if path.endswith(".sql")]
         code = [part for path, part in parts.items() if not path.endswith(".sql")]
-        schema, trouble = apply_sql(sql) if sql else (None, None)
-        if not trouble and code:
-            trouble = apply("".join(code), stage)
-        if trouble:
-            troubles[name] = trouble
+        schema, error = apply_sql(sql) if sql else (None, None)
+        if not error and code:
+            error = apply("".join(code), stage)
+        if error:
+            errors[name] = error
         elif schema:
             schemas[name] = schema
-    return schemas, troubles
+    return schemas, errors
 
 
 def touched_files():
@@ -123,14 +123,15 @@ def touched_files():
 
 
 def check():
-    """What is wrong with the patches, by name."""
+    """The errors of the patches, by name."""
     with tempfile.TemporaryDirectory() as stage:
         copy_files(touched_files(), stage)
         return apply_all(stage)[1]
 
 
 def write_changed(path, data):
-    """Writes a file if that changes it, so that only then it is compiled."""
+    """Writes a file only if its content changes, so that it is compiled only
+    then."""
     try:
         with open(path, "rb") as file:
             if file.read() == data:
@@ -162,14 +163,14 @@ def remove_others(folder, kept):
 
 
 def make(folder):
-    """Brings folder/tree and folder/schemas up to date; returns what is wrong
-    with which patch."""
+    """Updates folder/tree and folder/schemas; returns the errors of the
+    patches by name."""
     tree = os.path.join(folder, "tree")
     kept = set(list_files())
     with tempfile.TemporaryDirectory() as stage:
         touched = touched_files()
         copy_files(touched, stage)
-        schemas, troubles = apply_all(stage)
+        schemas, errors = apply_all(stage)
         for path in kept:
             patched = os.path.join(stage, path)
             source = patched if os.path.exists(patched) else os.path.join(ROOT, path)
@@ -180,19 +181,19 @@ def make(folder):
     for name, text in schemas.items():
         write_changed(os.path.join(folder, "schemas", f"{name}.sql"), text.encode())
     remove_others(os.path.join(folder, "schemas"), {f"{n}.sql" for n in schemas})
-    return troubles
+    return errors
 
 
 def build(folder, targets):
-    """Compiles what is named in folder/tree into folder/build; returns what
-    was said if that fails."""
+    """Compiles the targets in folder/tree into folder/build; returns the
+    output if that fails."""
     tree = os.path.join(folder, "tree")
     output = os.path.join(folder, "build")
     commands = []
     if not os.path.exists(os.path.join(output, "build.ninja")):
         commands.append([
             "meson", "setup", output, tree, "-Dpoints=true", "-Dserver=disabled",
-            # It is run a few times and compiled as often.
+            # Compile time matters as much as run time here.
             "-Doptimization=1", "-Ddebug=false", "-Dwerror=false",
             f"-Dc_args=-include{os.path.join(HERE, 'bug.h')}",
         ])

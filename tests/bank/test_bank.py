@@ -3,9 +3,9 @@
 """Chooses every bug of the bank in turn and requires the tests to catch it.
 
 The patches of the bank are applied to a copy of the tree, which is compiled
-once (patches.py). A bug counts as caught only if every catch that bank.py names
-for it fails, for the reason that it names, and if none of them fails without
-a bug. Arguments are names of bugs, to test only some.
+once (patches.py). A bug counts as caught only if every catch that bank.py
+names for it fails, for the reason given there, and if none of them fails
+without a bug. Arguments are names of bugs, to test only some.
 """
 
 import concurrent.futures
@@ -24,17 +24,17 @@ import sweep  # noqa: E402
 from bank import BUGS  # noqa: E402
 from tap import Tap  # noqa: E402
 
-BUILD = os.environ["BANK_BUILD"]  # where the copy is made and compiled
-TESTS = os.path.join(BUILD, "build", "tests")  # where the test programs are
-# Where PostgreSQL is; not set: it is not built in.
+BUILD = os.environ["BANK_BUILD"]  # directory of the copy and its build
+TESTS = os.path.join(BUILD, "build", "tests")  # directory of the test programs
+# URL of PostgreSQL; not set: it is not built in.
 SERVER = os.environ.get("POSTERN_TEST_POSTGRES")
 sweep.SCENARIO = os.path.join(TESTS, "crash", "scenario")
 CHECKER = os.path.join(HERE, "..", "checker", "check.py")
 POWER = os.path.join(HERE, "..", "crash", "test_power.py")
-# Without the sync a loss is likely, but not at every place.
+# Without the sync a loss is likely, but not in every cut.
 POWER_CUTS = 30
 SIM = "sim/test_sim"
-# Seeds per store; the slower one shows what it has to with fewer.
+# Seeds per store; the slower one needs fewer.
 SEEDS = {"memory": 400, "sqlite": 40}
 # A bug may make a test wait; one that hangs is not caught.
 PATIENCE_S = 200
@@ -51,7 +51,7 @@ def choose(bug):
 
 
 def run(command, bug=None, **more):
-    """Runs a program: its exit code, None if it hung, and what it said."""
+    """Runs a program: its exit code (None if it hung), stdout and stderr."""
     env = dict(os.environ)
     if "postgres" not in command[0]:
         env.pop("POSTERN_TEST_POSTGRES", None)
@@ -75,13 +75,13 @@ def run(command, bug=None, **more):
 
 
 def run_case(program, case, bug=None, **more):
-    """Whether a case passed (None: it did not come to that), and why not."""
-    code, out, said = run([os.path.join(TESTS, program), case], bug, **more)
+    """Whether a case passed (None: it was not run), and the output."""
+    code, out, output = run([os.path.join(TESTS, program), case], bug, **more)
     for line in out.splitlines():
         match = re.fullmatch(r"(ok|not ok) \d+ - (.*)", line)
         if match and match.group(2) == case:
-            return match.group(1) == "ok", said
-    return None, f"exit {code} without the case; {said[-400:]}"
+            return match.group(1) == "ok", output
+    return None, f"exit {code} without the case; {output[-400:]}"
 
 
 def run_sim(store, bug=None):
@@ -90,95 +90,96 @@ def run_sim(store, bug=None):
 
 
 def run_checker(store, bug=None):
-    """The rules that the checker finds broken, and what it said."""
+    """The rules that the checker finds broken, and an error."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "histories")
         command = [os.path.join(TESTS, SIM), "--history", path, "--store", store]
         command += ["--seeds", str(SEEDS[store])]
-        code, _, said = run(command, bug, SIM_BLIND="1")
+        code, _, output = run(command, bug, SIM_BLIND="1")
         if code != 0:
-            return set(), f"the simulation: exit {code}; {said[-400:]}"
-        code, out, said = run([sys.executable, CHECKER, "--stream", path])
+            return set(), f"the simulation: exit {code}; {output[-400:]}"
+        code, out, output = run([sys.executable, CHECKER, "--stream", path])
     rules = set(re.findall(r"^seed \d+: (\w+): ", out, re.MULTILINE))
     good = code == (1 if rules else 0)
-    return rules, "" if good else f"the checker: exit {code}; {said[-400:]}"
+    return rules, "" if good else f"the checker: exit {code}; {output[-400:]}"
 
 
-def run_strike(place, bug=None):
-    """What is wrong after a strike at the scenario in a database."""
+def run_point(place, bug=None):
+    """The problems after a crash point failed in the scenario on a
+    database."""
     life = {"POSTERN_FAIL_AT": place, **choose(bug)}
     trial = sweep.Trial(place, sweep.Story("pump"), [life], killed=False)
     return sweep.attempt(trial).problems
 
 
 def run_power(bug):
-    """What power cuts under the scenario in a file bring to light."""
-    _, out, said = run(
+    """The output of power cuts during the scenario on a file."""
+    _, out, output = run(
         [sys.executable, POWER], bug,
         SCENARIO=sweep.SCENARIO, POWER_CUTS=str(POWER_CUTS),
     )
-    return out + said
+    return out + output
 
 
-def judge_strike(place):
-    return [f"{place} without a bug: {text}" for text in run_strike(place)]
+def check_point(place):
+    return [f"{place} without a bug: {text}" for text in run_point(place)]
 
 
-def judge_case(catch):
-    """Without a bug: what is wrong."""
-    passed, said = run_case(*catch)
-    return [] if passed else [f"{catch[0]}: '{catch[1]}' without a bug: {said}"]
+def check_case(catch):
+    """The problems without a bug."""
+    passed, output = run_case(*catch)
+    return [] if passed else [f"{catch[0]}: '{catch[1]}' without a bug: {output}"]
 
 
-def judge_store(store):
-    passed, said = run_sim(store)
-    problems = [] if passed else [f"the simulation on {store}: {said}"]
-    rules, said = run_checker(store)
-    if rules or said:
-        problems.append(f"the checker on {store}: {sorted(rules)} {said}")
+def check_store(store):
+    passed, output = run_sim(store)
+    problems = [] if passed else [f"the simulation on {store}: {output}"]
+    rules, output = run_checker(store)
+    if rules or output:
+        problems.append(f"the checker on {store}: {sorted(rules)} {output}")
     return problems
 
 
-def judge_bug(bug):
-    """What is wrong: with the bug every catch must catch it."""
+def check_bug(bug):
+    """The problems with a bug: every catch must fail."""
     problems = []
     for program, case in bug.cases:
-        passed, said = run_case(program, case, bug.name)
+        passed, output = run_case(program, case, bug.name)
         if passed is not False:
-            problems.append(f"{program}: '{case}' did not fail: {said}")
+            problems.append(f"{program}: '{case}' did not fail: {output}")
     for place, rule in bug.strikes:
-        found = run_strike(place, bug.name)
+        found = run_point(place, bug.name)
         if not any(text.startswith(rule + ":") for text in found):
             problems.append(f"{place}: {rule} is not broken, but {found}")
     if bug.power:
-        said = run_power(bug.name)
-        if f": {bug.power}: " not in said:
-            problems.append(f"power cuts did not break {bug.power}: {said[-400:]}")
+        output = run_power(bug.name)
+        if f": {bug.power}: " not in output:
+            problems.append(f"power cuts did not break {bug.power}: {output[-400:]}")
     for store, rule in bug.sim:
-        passed, said = run_sim(store, bug.name)
-        if passed is not False or f" on {store}: {rule}: " not in said:
-            problems.append(f"the simulation on {store} did not say {rule}: {said}")
+        passed, output = run_sim(store, bug.name)
+        if passed is not False or f" on {store}: {rule}: " not in output:
+            problems.append(f"the simulation on {store} did not report {rule}: {output}")
     for store in sorted({store for store, _ in bug.checker}):
-        rules, said = run_checker(store, bug.name)
+        rules, output = run_checker(store, bug.name)
         missed = {rule for place, rule in bug.checker if place == store} - rules
-        if missed or said:
+        if missed or output:
             problems.append(
                 f"the checker on {store} did not find {sorted(missed)} broken, "
-                f"but {sorted(rules)} {said}"
+                f"but {sorted(rules)} {output}"
             )
     return problems
 
 
 def without_server(bug):
-    """What can be caught without PostgreSQL."""
+    """The bug with the catches that need no PostgreSQL."""
     bug.cases = [case for case in bug.cases if "postgres" not in case[0]]
     bug.strikes = []
     return bug
 
 
 def check_names():
-    """Every patch has its bug in bank.py, and changes nothing unless that bug
-    is chosen."""
+    """Checks that every patch has its bug in bank.py, and is conditional on
+    that bug."""
     banked = {bug.name for bug in BUGS}
     names = set(patches.patch_names())
     problems = [f"{name}.patch is not in bank.py" for name in sorted(names - banked)]
@@ -187,18 +188,20 @@ def check_names():
         for path, text in patches.split(patches.read(patches.patch_path(name))).items():
             asked = set(re.findall(r'postern__bug(?:_sql)?\(\s*"([^"]+)"', text))
             if not path.endswith(".sql") and asked != {name}:
-                problems.append(f"{name}.patch asks for {sorted(asked)} in {path}")
+                problems.append(
+                    f"{name}.patch is conditional on {sorted(asked)} in {path}"
+                )
     return problems
 
 
 def build_copy(wanted):
-    """Makes and compiles the patched copy; returns what is wrong with it, and
+    """Makes and compiles the patched copy; returns the error of the build, and
     the patches that do not apply."""
-    troubles = patches.make(BUILD)
+    errors = patches.make(BUILD)
     programs = {case[0] for bug in wanted for case in bug.cases}
     programs |= {SIM, "crash/scenario"}
-    trouble = patches.build(BUILD, sorted(f"tests/{name}" for name in programs))
-    return trouble, troubles
+    error = patches.build(BUILD, sorted(f"tests/{name}" for name in programs))
+    return error, errors
 
 
 def main():
@@ -208,28 +211,28 @@ def main():
     if not SERVER:
         wanted = [without_server(bug) for bug in wanted]
         wanted = [bug for bug in wanted if bug.cases]
-    sweep.root()  # before there are threads
+    sweep.root()  # before threads are started
     tap.case("every patch is a bug of the bank, and the reverse", check_names())
-    trouble, troubles = build_copy(wanted)
-    tap.case("the patched copy compiles", [trouble] if trouble else [])
-    if trouble:
+    error, errors = build_copy(wanted)
+    tap.case("the patched copy compiles", [error] if error else [])
+    if error:
         tap.finish()
-    if "schema" in troubles:
-        tap.case("schema.patch applies", [troubles["schema"]])
+    if "schema" in errors:
+        tap.case("schema.patch applies", [errors["schema"]])
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         cases = sorted({case for bug in wanted for case in bug.cases})
-        clean = [p for problems in pool.map(judge_case, cases) for p in problems]
+        clean = [p for problems in pool.map(check_case, cases) for p in problems]
         strikes = sorted({place for bug in wanted for place, _ in bug.strikes})
-        clean += [p for problems in pool.map(judge_strike, strikes) for p in problems]
+        clean += [p for problems in pool.map(check_point, strikes) for p in problems]
         tap.case(f"all {len(cases)} cases pass without a bug", clean)
-        clean = [p for problems in pool.map(judge_store, SEEDS) for p in problems]
+        clean = [p for problems in pool.map(check_store, SEEDS) for p in problems]
         tap.case("simulation and checker find nothing without a bug", clean)
         caught = 0
-        judged = [bug for bug in wanted if bug.name not in troubles]
+        applied = [bug for bug in wanted if bug.name not in errors]
         found = {bug.name: [f"{bug.name}.patch does not apply; see tests/bank/refresh:"
-                            f" {troubles[bug.name]}"]
-                 for bug in wanted if bug.name in troubles}
-        found.update(zip([bug.name for bug in judged], pool.map(judge_bug, judged)))
+                            f" {errors[bug.name]}"]
+                 for bug in wanted if bug.name in errors}
+        found.update(zip([bug.name for bug in applied], pool.map(check_bug, applied)))
         for bug in wanted:
             problems = found[bug.name]
             tap.case(f"{bug.name} is caught: {bug.story}", problems)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Judges runs by what clients and handlers wrote down and a dump of the store.
+"""Checks runs by the histories of clients and handlers and a dump of the
+store.
 
     check.py HISTORY... --dump DUMP     one run
     check.py FOLDER...                  one run each: *.jsonl and dump.json
@@ -8,8 +9,8 @@
 
 Prints a line for each breach and a count; exits with 0 if all runs are clean,
 1 if one is not, 2 if something could not be read. The format is described in
-history.py, what is demanded in rules.py. It shares no code with the library:
-it knows only what is promised.
+history.py, the rules in rules.py. It shares no code with the library: it knows
+only the contract.
 
 As a module: check(histories, dump) returns the breaches as sentences.
 """
@@ -24,7 +25,7 @@ from history import BadHistory  # noqa: E402
 from rules import RULES  # noqa: E402
 from view import View  # noqa: E402
 
-# More of one kind say nothing new.
+# More breaches of one rule add no information.
 BREACHES_MAX = 10
 
 
@@ -76,7 +77,7 @@ def runs_of_stream(lines, name):
 
 def main():
     parser = argparse.ArgumentParser(
-        description="Judge runs by their histories and dumps."
+        description="Check runs by their histories and dumps."
     )
     parser.add_argument("paths", nargs="+", metavar="PATH")
     parser.add_argument("--dump", help="the dump of the one run")

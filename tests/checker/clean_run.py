@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The run that test_checker.py changes: what it is made of, and a clean one."""
+"""The run that test_checker.py changes: its parts, and a clean one."""
 
 import copy
 
@@ -73,12 +73,12 @@ class Run:
         raise KeyError((seq, handler))
 
     def without(self, seq):
-        """What the store looks like if message `seq` is not there."""
+        """Removes message `seq` from the dump."""
         for name in ("messages", "deliveries", "effects"):
             self.dump[name] = [r for r in self.dump[name] if r["seq"] != seq]
 
     def drop(self, kind, **fields):
-        """Take events out."""
+        """Removes events."""
         wanted = {"e": kind, **fields}.items()
         before = len(self.events)
         self.events = [e for e in self.events if not wanted <= e.items()]
@@ -100,7 +100,7 @@ def clean_run():
     run.send("m1", "conflict", 1, body="other")
     run.send("m2", "failed")
     run.send("m2", "duplicate", 2)
-    run.send("m3")  # nobody knows, and it was not
+    run.send("m3")  # the result is unknown; it was not stored
     for seq in (1, 2):
         run.store(seq)
         run.run(seq, "bank", 1, "done")

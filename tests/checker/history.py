@@ -1,59 +1,59 @@
 # SPDX-License-Identifier: MIT
-"""What a run leaves behind, and how it is read.
+"""The histories and the dump of a run, and how they are read.
 
 A run leaves histories, which clients and handlers wrote (never the engine),
 and a dump of the store, made after the last recovery.
 
 A history is a file of JSON lines. A writer appends a line and flushes it
-before it goes on, so what it says it did or was told, it did or was told. The
-last line of a writer that was killed may be torn; it is left out. One process
-may write the history of many nodes, and one node may have many histories.
+before it continues, so every recorded event has happened. The last line of a
+writer that was killed may be torn; it is ignored. One process may write the
+history of many nodes, and one node may have many histories.
 
   {"e":"config", ...}      the first line of the first history
      "handlers": {KEY: {"transactional": bool, "max_attempts": N, more}}
      "retention": {"payload_ms": N, "dedupe_ms": N}      0 or missing: keep
   {"e":"send", MESSAGE}    before the call
   {"e":"receipt", MESSAGE, "result": R, "seq": N}      after it returned
-     R: accepted, duplicate, conflict, rejected (surely not stored), failed
-     (nobody knows: an error, a lost connection). A send without a receipt is
-     as good as failed. seq: only of the first three; 0 if it was dropped.
+     R: accepted, duplicate, conflict, rejected (certainly not stored), failed
+     (unknown: an error, a lost connection). A send without a receipt counts
+     as failed. seq: only of the first three; 0 if it was dropped.
   {"e":"run", MESSAGE, "seq", "handler", "fence", "attempt"}      it starts
   {"e":"ran", "seq", "handler", "fence", "outcome": O}      it returned
      O: done, retry, snooze, poison, discard
-  {"e":"settled", "seq", "handler", "fence", "to": S}      said to be durable
+  {"e":"settled", "seq", "handler", "fence", "to": S}      reported as durable
      S: done, poisoned, discarded, pending, returned
-  {"e":"fenced", "seq", "handler", "fence"}      said to be refused
+  {"e":"fenced", "seq", "handler", "fence"}      reported as refused
   {"e":"edit", "op": "retry"|"discard"|..., "seq", "handler"}
      before the call; without a seq: any of them
   {"e":"crash", "node"} {"e":"start", "node"} {"e":"clock", "by": MS}
   {"e":"cleaned", "messages": N, "keys": N}
   {"e":"alias", "handler": KEY, "of": KEY}
-     what is stored for one key belongs to the handler with the other one
+     deliveries stored for one key belong to the handler with the other one
   {"e":"locked", "node", "fence"} {"e":"unlocked", "node", "fence"}
   {"e":"dump", ...}        the dump as a line, in a stream of runs
 
 MESSAGE is "node", "channel", "source", "id" and "body"; a body is its text if
-it is short, else a digest: body_text() says which. Any event may have:
+it is short, else a digest: see body_text(). Any event may have:
 
-  "node"   who; all but sends and edits should
-  "t"      its place in one order of all events; without it, events of one
-           file are in order and those of two files are not
-  "at"     the store's clock in ms, for what depends on retention
+  "node"   the node; required in all but sends and edits
+  "t"      its position in one order of all events; without it, only events
+           of one file are ordered
+  "at"     the store's clock in ms, for rules about retention
 
-What a handler's configuration may also say:
+The configuration of a handler may also have:
 
   "channel"         it wants every message of this channel
   "aliases"         keys it had before; events may name it by any of them
-  "renamed"         the key it has now: what is stored for this key is not
-                    what is stored for that one, both are one handler's
+  "renamed"         the key it has now: deliveries are stored separately for
+                    each key, and both belong to one handler
   "max_crashes"     N
-  "timeouts"        true: runs may be failed for taking too long
-  "retry_poisoned"  true: a duplicate opens what is poisoned
-and the run's: "on_conflict": "ignore" (conflicts are told as duplicates),
-"name" (of the run, for messages; "seed" does too), "drops": [CHANNEL] (which
-may drop what nobody wants; if this is there, others must not), "told_late":
-true ("t" is when a line was written; a process that was stopped writes of its
-lock when another has it).
+  "timeouts"        true: runs may time out
+  "retry_poisoned"  true: a duplicate reopens a poisoned delivery
+and that of the run: "on_conflict": "ignore" (conflicts are reported as
+duplicates), "name" (of the run, for output; or "seed"), "drops": [CHANNEL]
+(these may drop unrouted messages; if present, other channels must not),
+"told_late": true ("t" is when a line was written; a process that was stopped
+records its lock when another node has it).
 
 A dump:
 
@@ -62,12 +62,12 @@ A dump:
      state: pending, leased, done, poisoned, discarded; "crashes" if known
   "parked":     [seq]
   "effects":    [{"seq", "handler", "fence"}]
-     what transactional handlers wrote, one row for each run that committed;
+     rows that transactional handlers wrote, one for each run that committed;
      no fence if it is not known
-  "keys":       [seq]  what dedupe remembers, if the dump can tell
-  "drained":    true: the run went on until nothing was due, without faults
+  "keys":       [seq]  the remembered ids, if the dump has them
+  "drained":    true: the run continued until nothing was due, without faults
 
-What is not here is ignored, so writers may say more.
+Other fields are ignored, so writers may add more.
 """
 
 import glob
@@ -120,11 +120,11 @@ CHOICES = {
 
 
 class BadHistory(Exception):
-    """What was read is no history; nothing can be said about the run."""
+    """The input is not a history; the run cannot be checked."""
 
 
 def body_text(body):
-    """How a body is written in histories and dumps."""
+    """A body as it is written in histories and dumps."""
     if len(body) <= BODY_LEN_MAX:
         try:
             return body.decode("utf-8")
@@ -136,7 +136,7 @@ def body_text(body):
 def check_event(event, place):
     kind = event.get("e")
     if kind not in KINDS:
-        raise BadHistory(f"{place}: no event is called {kind!r}")
+        raise BadHistory(f"{place}: unknown event {kind!r}")
     for field in NEEDED.get(kind, ()):
         if field not in event:
             raise BadHistory(f"{place}: a {kind} without {field!r}")
@@ -148,7 +148,7 @@ def check_event(event, place):
 
 
 def parse_lines(lines, name):
-    """The JSON objects of a file; a torn line may only be the last."""
+    """The JSON objects of a file; only the last line may be torn."""
     events = []
     for number, line in enumerate(lines, 1):
         if not line.strip():

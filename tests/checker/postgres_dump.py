@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Dumps a PostgreSQL store for the checker, straight from its tables.
+"""Dumps a PostgreSQL store for the checker, directly from its tables.
 
     postgres_dump.py URL [--schema NAME] [--effects SQL] [--drained] > dump.json
 
-URL is one that psql understands. All is read in one transaction, so nodes may
-go on meanwhile.
+URL is one that psql understands. Everything is read in one transaction, so
+nodes may continue meanwhile.
 
-SQL selects what transactional handlers wrote, with columns that are named
+SQL selects the rows that transactional handlers wrote, with columns named
 handler and seq, or handler and id (then also source and channel, if an id may
-be there more than once); fence if it is known.
+occur more than once); fence if it is known.
 
 As a module: dump(url, effects=None, drained=False, schema="postern").
 """
@@ -57,11 +57,11 @@ OPEN_STATES = {1: "pending", 2: "leased"}
 
 
 class Unreadable(Exception):
-    """The database does not say what is in it."""
+    """The database cannot be read."""
 
 
 def read(url, queries):
-    """The rows of each query, as they were at one moment."""
+    """The rows of each query, from one snapshot."""
     script = ["begin isolation level repeatable read read only"]
     for number, query in enumerate(queries):
         script.append(

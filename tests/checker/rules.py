@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What must be true of every run.
+"""The rules that every run must follow.
 
-A rule is a function that gets a view of the run and yields a sentence for
-each breach. The first line of its docstring says what it demands; its name is
-how a breach is known to tests. What nobody can know (a send without an
-answer, what happened between a commit and a crash) is let through in every
-way it may have gone; all else is strict.
+A rule is a function that gets a view of the run and yields a sentence for each
+breach. Its docstring is the rule; tests name a breach by the name of the
+function. Where the result is unknown (a send without a receipt, events between
+a commit and a crash) every possible one is allowed; all else is strict.
 """
 
 from collections import Counter, defaultdict
@@ -15,18 +14,22 @@ from view import text_of
 
 
 def accepted_is_never_lost(view):
-    """what was acknowledged is stored, unless retention may have removed it"""
+    """an acknowledged message is stored, unless retention may have removed
+    it"""
     for identity in view.receipts:
-        for event in view.told(identity, "accepted", "duplicate", "conflict"):
+        for event in view.receipts_with(identity, "accepted", "duplicate", "conflict"):
             seq = event.get("seq", 0)
             if seq == 0 and not view.may_drop(identity[0]):
-                yield f"{text_of(identity)} was told {event['result']} of no message"
+                yield (
+                    f"{text_of(identity)} was reported as {event['result']} "
+                    "without a message"
+                )
             if seq == 0 or seq in view.messages:
                 continue
             what = f"message {seq} ({text_of(identity)})"
             if not view.payload_ms:
-                yield f"{what} was told {event['result']} and is not stored"
-            elif not view.is_over(seq):
+                yield f"{what} was reported as {event['result']} and is not stored"
+            elif not view.is_complete(seq):
                 yield f"{what} was removed before it had ended"
 
 
@@ -47,25 +50,26 @@ def stored_means_delivered(view):
 
 
 def deliveries_have_messages(view):
-    """what is open or poisoned has its message, and its key is remembered"""
+    """an open or poisoned delivery has its message, and its key is
+    remembered"""
     for (seq, handler), rows in view.deliveries.items():
         for row in rows:
             if row["state"] in ("done", "discarded"):
                 continue
             what = f"message {seq}, {row['state']} for {handler},"
             if seq not in view.messages:
-                yield f"{what} is gone from the store"
+                yield f"{what} is not in the store"
             if view.keys is not None and seq not in view.keys:
                 yield f"{what} has no key any more: it would be accepted again"
 
 
 def keys_are_kept(view):
-    """dedupe remembers what was accepted as long as it should"""
+    """the dedupe memory keeps accepted ids as long as it should"""
     if view.keys is not None and not view.dedupe_ms:
         for seq in sorted(set(view.messages) - view.keys):
-            yield f"message {seq} has no key, and keys are kept for good"
+            yield f"message {seq} has no key, and keys are kept for ever"
     for identity in view.receipts:
-        seqs = [e.get("seq", 0) for e in view.told(identity, "accepted")]
+        seqs = [e.get("seq", 0) for e in view.receipts_with(identity, "accepted")]
         seqs = [seq for seq in seqs if seq]
         if len(seqs) < 2:
             continue
@@ -84,43 +88,44 @@ def keys_are_kept(view):
 
 
 def duplicate_means_known(view):
-    """duplicate is said only of what may have been accepted, with that body"""
+    """only a message that may have been accepted with that body is a
+    duplicate"""
     ignoring = view.config.get("on_conflict") == "ignore"
     for identity in view.receipts:
-        for event in view.told(identity, "duplicate"):
+        for event in view.receipts_with(identity, "duplicate"):
             what = f"{text_of(identity)} with the body {event['body']!r}"
-            firsts = [e["body"] for e in view.told(identity, "accepted")]
+            firsts = [e["body"] for e in view.receipts_with(identity, "accepted")]
             firsts += view.unknown_bodies(identity)
             if not firsts:
-                yield f"{what} was told duplicate, but was never accepted"
+                yield f"{what} was reported as duplicate, but was never accepted"
             elif event["body"] not in firsts and not ignoring:
-                yield f"{what} was told duplicate, but another body was accepted"
+                yield f"{what} was reported as duplicate, but another body was accepted"
             for row in view.messages.get(event.get("seq", 0), []):
                 if row["body"] != event["body"] and not ignoring:
                     yield (
-                        f"{what} was told duplicate of message {row['seq']}, "
+                        f"{what} was reported as duplicate of message {row['seq']}, "
                         f"whose body is {row['body']!r}"
                     )
 
 
 def conflict_means_another_body(view):
-    """conflict is said only if another body was first, which is kept"""
+    """a conflict means that another body was first, and that body is kept"""
     for identity in view.receipts:
-        for event in view.told(identity, "conflict"):
+        for event in view.receipts_with(identity, "conflict"):
             what = f"{text_of(identity)} with the body {event['body']!r}"
-            others = [e["body"] for e in view.told(identity, "accepted")]
+            others = [e["body"] for e in view.receipts_with(identity, "accepted")]
             others += view.unknown_bodies(identity)
             if not any(body != event["body"] for body in others):
-                yield f"{what} was told conflict, but no other body was accepted"
+                yield f"{what} was reported as conflict, but no other body was accepted"
             for row in view.messages.get(event.get("seq", 0), []):
                 if row["body"] == event["body"]:
-                    yield f"{what} was told conflict, and is what is stored"
+                    yield f"{what} was reported as conflict, and is what is stored"
 
 
 def first_body_is_kept(view):
-    """the body that was accepted is the one that is stored"""
+    """the accepted body is the stored one"""
     for identity in view.receipts:
-        for event in view.told(identity, "accepted"):
+        for event in view.receipts_with(identity, "accepted"):
             for row in view.messages.get(event.get("seq", 0), []):
                 if row["body"] != event["body"]:
                     yield (
@@ -130,7 +135,8 @@ def first_body_is_kept(view):
 
 
 def numbers_are_given_once(view):
-    """a number is of one message for good, and a message has one number"""
+    """a number belongs to one message for ever, and a message has one
+    number"""
     owners = defaultdict(set)
     for identity, events in view.receipts.items():
         for event in events:
@@ -156,7 +162,7 @@ def numbers_are_given_once(view):
 
 
 def nothing_comes_from_nowhere(view):
-    """what is stored or run was sent, with that body, and not rejected"""
+    """a stored or run message was sent with that body and not rejected"""
 
     def was_sent(identity, body, what):
         bodies = [event["body"] for event in view.sends.get(identity, [])]
@@ -164,7 +170,7 @@ def nothing_comes_from_nowhere(view):
             others = f"; sent was {bodies[0]!r}" if bodies else ""
             yield f"{what} with the body {body!r}, which nobody sent{others}"
             return
-        firsts = [e["body"] for e in view.told(identity, "accepted")]
+        firsts = [e["body"] for e in view.receipts_with(identity, "accepted")]
         if body not in firsts + view.unknown_bodies(identity):
             yield f"{what} with the body {body!r}, which was never accepted"
 
@@ -194,7 +200,7 @@ def one_delivery_each(view):
 
 
 def an_alias_is_one_handler(view):
-    """a copy that came after two keys were one makes no second delivery"""
+    """a copy accepted after two keys became one has no second delivery"""
     if not view.has_order:
         return
     for alias in view.aliases:
@@ -219,7 +225,7 @@ def an_alias_is_one_handler(view):
 
 
 def runs_hold_a_lease(view):
-    """a fence is of one lease, which is run once"""
+    """a fence belongs to one lease, which is run once"""
     for (seq, handler), runs in view.runs.items():
         lives = defaultdict(list)
         for event in runs:
@@ -263,7 +269,7 @@ def a_lease_ends_once(view):
 
 
 def ended_stays_ended(view):
-    """what ended is run no more and ends no second time, unless retried"""
+    """an ended delivery is not run and does not end again, unless retried"""
     for delivery, events in view.settled.items():
         seq, handler = delivery
         for event in events:
@@ -290,7 +296,7 @@ def late_results_are_refused(view):
         for event in rans:
             mine = settled.get(event["fence"])
             if mine and timeouts and mine["place"] < event["place"]:
-                continue  # it was failed for taking too long, while it ran
+                continue  # it timed out while it ran
             for later in runs:
                 if (
                     mine
@@ -306,30 +312,30 @@ def late_results_are_refused(view):
 
 
 def durable_is_durable(view):
-    """what was said to have ended is stored so"""
+    """a delivery that was reported as ended is stored as ended"""
     for delivery in view.settled:
         seq, handler = delivery
         event = view.last_end(delivery)
         if not event or view.may_reopen(delivery, event["to"]):
             continue
-        what = f"message {seq} for {handler} was said to be {event['to']}"
+        what = f"message {seq} for {handler} was reported as {event['to']}"
         rows = view.deliveries.get(delivery, [])
         edited = view.edits_of(delivery, "discard")
         kept = event["to"] == "poisoned" and not edited
         if not rows and (kept or not view.payload_ms):
-            yield f"{what}, and is gone"
+            yield f"{what}, and is not stored"
         for row in rows:
             if row["state"] == event["to"] and row["fence"] == event["fence"]:
                 continue
             if edited and row["state"] == "discarded":
                 continue
             if row["fence"] > event["fence"] and row["state"] in ENDS:
-                continue  # ended_stays_ended has said more about it
+                continue  # ended_stays_ended reports this in more detail
             yield f"{what} under {event['fence']}, and is {row['state']}"
 
 
 def ends_have_reasons(view):
-    """done, poisoned and discarded follow from what the handler returned"""
+    """done, poisoned and discarded follow from the handler's outcome"""
     for delivery, rows in view.deliveries.items():
         for row in rows:
             if row["state"] in ENDS:
@@ -381,7 +387,7 @@ def check_settlement(view, delivery, event):
     }.get(event["to"])
     outcomes = view.outcomes(delivery, event["fence"])
     if allowed and outcomes and not allowed & set(outcomes):
-        # A transactional run that says done may fail in its commit.
+        # A transactional run with the outcome done may fail in its commit.
         if options.get("transactional") and event["to"] in ("pending", "poisoned"):
             return
         yield (
@@ -405,7 +411,7 @@ def effects_happen_once(view):
         rows = view.deliveries.get(delivery, [])
         states = [row["state"] for row in rows]
         if not rows and seq not in view.messages and view.payload_ms:
-            states = ["done"] if effects else []  # removed, by right
+            states = ["done"] if effects else []  # removed by retention
         what = f"message {seq} has {len(effects)} effects of {handler}"
         if "done" in states:
             if len(effects) != 1 and not view.may_reopen(delivery, "done"):
@@ -466,7 +472,7 @@ def check_attempts(view, delivery, runs):
 
 
 def nothing_due_is_left(view):
-    """after a run that was drained nothing is open"""
+    """nothing is open after a drained run"""
     if not view.drained:
         return
     for (seq, handler), rows in view.deliveries.items():
@@ -474,7 +480,7 @@ def nothing_due_is_left(view):
             if row["state"] in ENDS:
                 continue
             if handler and handler not in view.handlers:
-                continue  # held for a handler that nobody registers
+                continue  # held for an orphaned handler
             yield f"message {seq} is still {row['state']} for {handler}"
     wanted = {h.get("channel") for h in view.handlers.values()} - {None}
     for seq in sorted(view.parked):
@@ -484,10 +490,11 @@ def nothing_due_is_left(view):
 
 
 def retention_waits(view):
-    """nothing is removed before its time, and what is removed is reported"""
+    """no message is removed before its retention, and every removal is
+    reported"""
     removed = set()
     for identity in view.receipts:
-        for event in view.told(identity, "accepted"):
+        for event in view.receipts_with(identity, "accepted"):
             seq = event.get("seq", 0)
             if seq and seq not in view.messages:
                 removed.add(seq)
@@ -497,17 +504,17 @@ def retention_waits(view):
             age = view.last_at - seen
             if age < view.payload_ms:
                 yield (
-                    f"message {seq} was removed {age} ms after it was last heard "
-                    f"of, and is to be kept for {view.payload_ms} ms"
+                    f"message {seq} was removed {age} ms after it last occurred"
+                    f" in an event, and is to be kept for {view.payload_ms} ms"
                 )
     if view.cleaned and not view.crashes:
         said = sum(event.get("messages", 0) for event in view.cleaned)
         if len(removed) > said:
-            yield f"{len(removed)} messages are gone, but {said} were reported"
+            yield f"{len(removed)} messages were removed, but {said} were reported"
 
 
 def locks_have_one_owner(view):
-    """a lock is given under a fence that nobody had before"""
+    """every owner of a lock gets a new fence"""
     owners = defaultdict(set)
     for event in view.locked:
         owners[event.get("name"), event["fence"]].add(event["life"])

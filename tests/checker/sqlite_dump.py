@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Dumps an SQLite store for the checker, straight from its tables.
+"""Dumps an SQLite store for the checker, directly from its tables.
 
     sqlite_dump.py FILE [--effects SQL] [--drained] > dump.json
 
-Nobody may write to FILE meanwhile. A copy of it is read, so that what a crash
-left behind stays as it is; a file that is damaged is refused.
+No process may write to FILE meanwhile. A copy of it is read, so that the files
+a crash left stay unchanged; a damaged file is refused.
 
-SQL selects what transactional handlers wrote, with columns that are named
+SQL selects the rows that transactional handlers wrote, with columns named
 handler and seq, or handler and id (then also source and channel, if an id may
-be there more than once); fence if it is known.
+occur more than once); fence if it is known.
 
 As a module: dump(path, effects=None, drained=False).
 """
@@ -52,7 +52,7 @@ MESSAGES = """
 
 
 class Damaged(Exception):
-    """The file is not what SQLite left there."""
+    """The file is damaged."""
 
 
 def rows(database, sql):
@@ -60,7 +60,7 @@ def rows(database, sql):
 
 
 def effect_seqs(effects, messages):
-    """Gives effects that are known by their message's id its number."""
+    """Adds the seq to effects that name their message by its id."""
     seqs = {}
     for message in messages:
         for name in [
@@ -72,7 +72,7 @@ def effect_seqs(effects, messages):
     for effect in effects:
         if "seq" not in effect:
             fields = [f for f in ("id", "source", "channel") if f in effect]
-            # 0: of a message that is not there.
+            # 0: the message is not stored.
             effect["seq"] = seqs.get(tuple(effect[f] for f in fields), 0)
     return effects
 

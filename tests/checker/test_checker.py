@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Shows that the checker finds what it is for, and nothing else.
+"""Shows that the checker finds breaches of its rules, and nothing else.
 
-There is one clean run; every case below changes it a little and names the
-rule that must find the change, with a part of the sentence, or that nothing
+There is one clean run; every case below changes it a little and names the rule
+that must find the change, with a part of its sentence, or no rule if nothing
 may be found.
 """
 
@@ -41,13 +41,13 @@ def _(run):
 
 
 @case("an accepted message that is not stored is lost",
-      "accepted_is_never_lost", "message 1 ('m1' of s in c) was told accepted")
+      "accepted_is_never_lost", "message 1 ('m1' of s in c) was reported as accepted")
 def _(run):
     run.without(1)
 
 
-@case("so is one that was told duplicate",
-      "accepted_is_never_lost", "was told duplicate and is not stored")
+@case("a message reported as duplicate that is not stored is lost",
+      "accepted_is_never_lost", "was reported as duplicate and is not stored")
 def _(run):
     run.without(2)
 
@@ -57,27 +57,28 @@ def _(run):
     run.send("m9", "accepted", 0)
 
 
-@case("but nothing is dropped where that is not said",
-      "accepted_is_never_lost", "'m9' of s in c was told accepted of no message")
+@case("a message is not dropped in a channel that does not drop",
+      "accepted_is_never_lost",
+      "'m9' of s in c was reported as accepted without a message")
 def _(run):
     run.config["drops"] = ["d"]
     run.send("m9", "accepted", 0)
 
 
-@case("a message whose send was cut off may be stored or not")
+@case("a message without a receipt may be stored or not")
 def _(run):
     run.store(3)
     run.deliver(3, "mail", "done", 1)
     run.run(3, "mail", 1, "done")
 
 
-@case("retention may remove what ended well")
+@case("retention may remove a complete message")
 def _(run):
     run.config["retention"]["payload_ms"] = 1000
     run.without(1)
 
 
-@case("but not what has not ended",
+@case("retention does not remove a message with an open delivery",
       "accepted_is_never_lost", "was removed before it had ended")
 def _(run):
     run.config["retention"]["payload_ms"] = 1000
@@ -86,14 +87,14 @@ def _(run):
     run.drop("settled", seq=1, handler="mail", fence=3)
 
 
-@case("a stored message that nobody gets is found",
+@case("a stored message without deliveries is found",
       "stored_means_delivered", "neither parked nor delivered")
 def _(run):
     run.send("m4", "accepted", 4)
     run.store(4)
 
 
-@case("a parked message is delivered to nobody")
+@case("a parked message has no deliveries")
 def _(run):
     run.send("m4", "accepted", 4)
     run.store(4)
@@ -121,13 +122,13 @@ def poison(run):
     run.deliver(4, "mail", "poisoned", 1, failures=1)
 
 
-@case("poisoned at once is fine")
+@case("a delivery may be poisoned by its first attempt")
 def _(run):
     poison(run)
 
 
 @case("a poisoned delivery keeps its message",
-      "deliveries_have_messages", "poisoned for mail, is gone from the store")
+      "deliveries_have_messages", "poisoned for mail, is not in the store")
 def _(run):
     poison(run)
     run.config["retention"]["payload_ms"] = 1000
@@ -135,14 +136,14 @@ def _(run):
 
 
 @case("a poisoned delivery is never removed",
-      "durable_is_durable", "was said to be poisoned, and is gone")
+      "durable_is_durable", "was reported as poisoned, and is not stored")
 def _(run):
     poison(run)
     run.config["retention"]["payload_ms"] = 1000
     run.without(4)
 
 
-@case("unless somebody discarded it")
+@case("a poisoned delivery that was discarded may be removed")
 def _(run):
     poison(run)
     run.config["retention"]["payload_ms"] = 1000
@@ -161,7 +162,7 @@ def _(run):
     run.dump["keys"] = [1, 2]
 
 
-@case("keys that are kept for good are there", "keys_are_kept", "message 2 has no key")
+@case("keys that are kept for ever are stored", "keys_are_kept", "message 2 has no key")
 def _(run):
     run.dump["keys"] = [1]
 
@@ -175,7 +176,7 @@ def _(run):
     run.run(4, "mail", 1, "done", id="m1")
 
 
-@case("unless its key may have expired")
+@case("a message whose key may have expired can be accepted again")
 def _(run):
     run.config["retention"]["dedupe_ms"] = 1000
     run.send("m1", "accepted", 4)
@@ -184,7 +185,7 @@ def _(run):
     run.run(4, "mail", 1, "done", id="m1")
 
 
-@case("which it must not while the message is open",
+@case("the key of an open message must not expire",
       "keys_are_kept", "was accepted again while message 1 was pending for mail")
 def _(run):
     run.config["retention"]["dedupe_ms"] = 1000
@@ -197,8 +198,8 @@ def _(run):
     run.drop("settled", seq=1, handler="mail", fence=3)
 
 
-@case("duplicate is not said of what was never accepted",
-      "duplicate_means_known", "was told duplicate, but was never accepted")
+@case("a message that was never accepted is not a duplicate",
+      "duplicate_means_known", "was reported as duplicate, but was never accepted")
 def _(run):
     run.send("m4", "duplicate", 4)
     run.store(4)
@@ -206,26 +207,26 @@ def _(run):
     run.run(4, "mail", 1, "done")
 
 
-@case("duplicate is not said of another body",
+@case("a message with another body is not a duplicate",
       "duplicate_means_known", "whose body is 'm1'")
 def _(run):
     run.send("m1", "duplicate", 1, body="third")
 
 
-@case("unless conflicts are told so")
+@case("conflicts may be reported as duplicates if so configured")
 def _(run):
     run.config["on_conflict"] = "ignore"
     run.send("m1", "duplicate", 1, body="third")
 
 
-@case("conflict is not said of the same body",
+@case("a message with the same body is not a conflict",
       "conflict_means_another_body", "no other body was accepted")
 def _(run):
     run.send("m2", "conflict", 2)
 
 
 @case("a conflict does not replace the body",
-      "conflict_means_another_body", "told conflict, and is what is stored")
+      "conflict_means_another_body", "reported as conflict, and is what is stored")
 def _(run):
     run.dump["messages"][0]["body"] = "other"
 
@@ -256,7 +257,7 @@ def _(run):
     run.run(4, "mail", 1, "done", id="m2")
 
 
-@case("a handler runs only what was sent",
+@case("a handler runs only messages that were sent",
       "nothing_comes_from_nowhere", "mail ran message 7 ('m7' of s in c) with")
 def _(run):
     run.run(7, "mail", 1, "done")
@@ -268,13 +269,13 @@ def _(run):
     run.find("run", seq=1, handler="mail", fence=3)["body"] = "m1\n"
 
 
-@case("a handler gets the body that was first",
+@case("a handler gets the first body",
       "nothing_comes_from_nowhere", "'other', which was never accepted")
 def _(run):
     run.find("run", seq=1, handler="mail", fence=3)["body"] = "other"
 
 
-@case("what was rejected is not stored",
+@case("a rejected message is not stored",
       "nothing_comes_from_nowhere", "is stored with the body 'm4', which was never")
 def _(run):
     run.send("m4", "rejected")
@@ -283,13 +284,13 @@ def _(run):
     run.run(4, "mail", 1, "done")
 
 
-@case("an effect is of a message that is stored",
+@case("an effect belongs to a stored message",
       "nothing_comes_from_nowhere", "left an effect of message 9")
 def _(run):
     run.effect(9, 1)
 
 
-@case("a handler with a new name has one delivery",
+@case("a handler with an alias has one delivery of a message",
       "one_delivery_each", "message 1 is delivered to mail twice")
 def _(run):
     run.config["handlers"]["mail"]["aliases"] = ["post"]
@@ -309,18 +310,18 @@ def rename(run, sends):
         run.deliver(4, key, "done", 1)
 
 
-@case("a copy that came before two keys were one has a delivery for each")
+@case("a copy sent before two keys became one has a delivery for each")
 def _(run):
     rename(run, 2)
 
 
-@case("one that came later has not",
+@case("a copy sent after two keys became one has no second delivery",
       "an_alias_is_one_handler", "but was sent 1 times before they were one")
 def _(run):
     rename(run, 1)
 
 
-@case("a message that is wanted may be delivered under the former key")
+@case("a wanted message may be delivered under the legacy key")
 def _(run):
     rename(run, 2)
     run.config["handlers"]["mail"]["channel"] = "c"
@@ -332,7 +333,7 @@ def _(run):
     run.drop("ran", seq=4, handler="mail")
 
 
-@case("an edit by one key may change what is stored under the other")
+@case("an edit by one key may change a delivery stored under the other")
 def _(run):
     rename(run, 2)
     run.add("edit", op="discard", seq=4, handler="mail")
@@ -345,12 +346,13 @@ def _(run):
     run.events.insert(0, dict(run.find("run", seq=1, handler="mail", fence=3)))
 
 
-@case("a transactional one may be run again by the same process")
+@case("a transactional lease may be run again by the same process")
 def _(run):
     run.events.insert(0, dict(run.find("run", seq=1, handler="bank")))
 
 
-@case("but not by another", "runs_hold_a_lease", "under fence 1 in two lives")
+@case("a transactional lease is not run by two processes",
+      "runs_hold_a_lease", "under fence 1 in two lives")
 def _(run):
     run.run(1, "bank", 1, node=2)
 
@@ -367,7 +369,7 @@ def _(run):
     run.ran(1, "mail", 2, "done")
 
 
-@case("a lease is given back once",
+@case("a lease is settled or returned once",
       "a_lease_ends_once", "was settled 2 times, as pending and returned")
 def _(run):
     run.settled(1, "mail", 2, "returned")
@@ -379,7 +381,7 @@ def _(run):
     run.add("fenced", seq=1, handler="mail", fence=2)
 
 
-@case("what is done is run no more",
+@case("a done delivery is not run again",
       "ended_stays_ended", "done under 3, was run again under fence 4")
 def _(run):
     run.run(1, "mail", 4, attempt=2)
@@ -387,7 +389,7 @@ def _(run):
     run.ran(1, "mail", 4, "done")
 
 
-@case("what is done is not done again",
+@case("a done delivery is not done again",
       "ended_stays_ended", "done under 1, was done again under 2")
 def _(run):
     run.settled(2, "mail", 1, "done")
@@ -402,19 +404,19 @@ def retry_poisoned(run):
     run.row(4, "mail").update(state="done", fence=2, failures=0)
 
 
-@case("what is poisoned is not run again by itself",
+@case("a poisoned delivery is not run again by itself",
       "ended_stays_ended", "poisoned under 1, was run again under fence 2")
 def _(run):
     retry_poisoned(run)
 
 
-@case("but it is if somebody retries it")
+@case("a poisoned delivery may run again after a retry by an operator")
 def _(run):
     retry_poisoned(run)
     run.add("edit", op="retry", seq=4, handler="mail")
 
 
-@case("or a duplicate may")
+@case("a poisoned delivery may run again after a duplicate with retry_poisoned")
 def _(run):
     retry_poisoned(run)
     run.config["handlers"]["mail"]["retry_poisoned"] = True
@@ -428,7 +430,7 @@ def overtaken(run):
     run.ran(4, "mail", 1, "retry")
 
 
-@case("a result that comes too late is refused")
+@case("a late settlement that was refused passes")
 def _(run):
     overtaken(run)
     run.add("fenced", seq=4, handler="mail", fence=1)
@@ -436,7 +438,7 @@ def _(run):
     run.deliver(4, "mail", "done", 2)
 
 
-@case("a result that comes too late must be refused",
+@case("a late settlement must be refused",
       "late_results_are_refused", "was pending under fence 1, but fence 2 was running")
 def _(run):
     overtaken(run)
@@ -445,7 +447,7 @@ def _(run):
     run.deliver(4, "mail", "done", 2)
 
 
-@case("a run that took too long may end after its result was written")
+@case("a run that timed out may end after it was settled")
 def _(run):
     run.config["handlers"]["mail"]["timeouts"] = True
     run.send("m4", "accepted", 4)
@@ -458,8 +460,8 @@ def _(run):
     run.deliver(4, "mail", "done", 2, failures=1)
 
 
-@case("what was said to be done stays so",
-      "durable_is_durable", "was said to be done under 3, and is pending")
+@case("a delivery reported as done stays done",
+      "durable_is_durable", "was reported as done under 3, and is pending")
 def _(run):
     run.row(1, "mail")["state"] = "pending"
     run.dump["drained"] = False
@@ -471,7 +473,7 @@ def _(run):
     run.drop("ran", seq=2, handler="mail", fence=2)
 
 
-@case("under the fence that it has",
+@case("done means that a run returned done under the stored fence",
       "ends_have_reasons", "is done for mail under 4, but its run did not return")
 def _(run):
     run.row(2, "mail")["fence"] = 4
@@ -483,13 +485,13 @@ def _(run):
     run.find("ran", seq=1, handler="mail", fence=3)["outcome"] = "retry"
 
 
-@case("discarded means that somebody discarded it",
+@case("discarded means that a handler or an operator discarded it",
       "ends_have_reasons", "but nobody discarded it")
 def _(run):
     run.row(2, "mail")["state"] = "discarded"
 
 
-@case("poisoned means that it had its attempts",
+@case("poisoned means that the attempts are used up",
       "ends_have_reasons", "after 1 of 3 attempts, and it was no poison")
 def _(run):
     poison(run)
@@ -502,19 +504,19 @@ def _(run):
     run.dump["effects"].pop(0)
 
 
-@case("and has it once",
+@case("a done transactional delivery has its effect once",
       "effects_happen_once", "message 1 has 2 effects of bank, and is done")
 def _(run):
     run.effect(1, 1)
 
 
-@case("an effect is of the run that is done",
+@case("an effect belongs to the run that is done",
       "effects_happen_once", "but its effect is of fence 2")
 def _(run):
     run.dump["effects"][0]["fence"] = 2
 
 
-@case("an effect is not there without its completion",
+@case("an effect does not exist without its completion",
       "effects_happen_once", "message 1 has 1 effects of bank, and is pending")
 def _(run):
     run.row(1, "bank")["state"] = "pending"
@@ -522,7 +524,7 @@ def _(run):
     run.drop("settled", seq=1, handler="bank")
 
 
-@case("nothing fails more often than it may",
+@case("a delivery has at most max_attempts failures",
       "attempts_are_bounded", "has 4 failures, of at most 3")
 def _(run):
     run.row(1, "mail")["failures"] = 4
@@ -546,7 +548,7 @@ def _(run):
     run.find("run", seq=1, handler="mail", fence=3)["attempt"] = 1
 
 
-@case("nothing is open after a run that was drained",
+@case("nothing is pending after a drained run",
       "nothing_due_is_left", "message 4 is still pending for mail")
 def _(run):
     run.send("m4", "accepted", 4)
@@ -554,7 +556,7 @@ def _(run):
     run.deliver(4, "mail", "pending", 0)
 
 
-@case("nor leased",
+@case("nothing is leased after a drained run",
       "nothing_due_is_left", "message 4 is still leased for mail")
 def _(run):
     run.send("m4", "accepted", 4)
@@ -562,7 +564,7 @@ def _(run):
     run.deliver(4, "mail", "leased", 1)
 
 
-@case("what is open is fine while it runs")
+@case("a delivery may be open if the run was not drained")
 def _(run):
     run.dump["drained"] = False
     run.send("m4", "accepted", 4)
@@ -570,7 +572,7 @@ def _(run):
     run.deliver(4, "mail", "pending", 0)
 
 
-@case("a parked message that is wanted is woken",
+@case("a parked message that a handler wants is unparked",
       "nothing_due_is_left", "message 4 is still parked, though it is wanted")
 def _(run):
     run.config["handlers"]["bank"]["channel"] = "c"
@@ -579,8 +581,8 @@ def _(run):
     run.dump["parked"].append(4)
 
 
-@case("nothing is removed before its time",
-      "retention_waits", "message 1 was removed 400 ms after it was last heard of")
+@case("no message is removed before its retention",
+      "retention_waits", "message 1 was removed 400 ms after it last occurred")
 def _(run):
     run.config["retention"]["payload_ms"] = 1000
     for at, event in enumerate(run.events):
@@ -589,7 +591,7 @@ def _(run):
     run.without(1)
 
 
-@case("what is removed in time is fine")
+@case("a message may be removed after its retention")
 def _(run):
     run.config["retention"]["payload_ms"] = 1000
     for at, event in enumerate(run.events):
@@ -598,8 +600,8 @@ def _(run):
     run.without(1)
 
 
-@case("what was removed is reported",
-      "retention_waits", "1 messages are gone, but 0 were reported")
+@case("every removed message is reported",
+      "retention_waits", "1 messages were removed, but 0 were reported")
 def _(run):
     run.config["retention"]["payload_ms"] = 1000
     run.drop("crash")
@@ -621,14 +623,14 @@ def _(run):
     run.add("locked", fence=1, node=2)
 
 
-@case("a lock may be told of late by a process that was stopped")
+@case("a stopped process may report its lock late")
 def _(run):
     run.config["told_late"] = True
     run.add("locked", fence=2)
     run.add("locked", fence=1, node=2)
 
 
-def judge(rule, sentence, change):
+def check_case(rule, sentence, change):
     run = clean_run()
     change(run)
     breaches = check(run.histories(), run.dump)
@@ -636,7 +638,7 @@ def judge(rule, sentence, change):
         return [f"found {breach}" for breach in breaches]
     if any(b.startswith(rule + ":") and sentence in b for b in breaches):
         return []
-    return [f"{rule} did not say {sentence!r}"] + [f"found {b}" for b in breaches]
+    return [f"{rule} did not report {sentence!r}"] + [f"found {b}" for b in breaches]
 
 
 def program(*arguments, text=""):
@@ -668,11 +670,11 @@ def check_program(tap):
                  [out + err] if code != 0 else [])
         write_folder(folder, clean_run(), torn='{"e":"run","se\n')
         code, out, err = program(folder)
-        tap.case("no other line may",
+        tap.case("no other line of a history may be torn",
                  [] if code == 2 and "not JSON" in err else [out + err])
         write_folder(folder, bad)
         code, out, err = program(folder)
-        tap.case("a folder with a broken run is told by its exit code",
+        tap.case("the exit code reports a broken run in a folder",
                  [] if code == 1 and "accepted_is_never_lost" in out else [out + err])
     stream = ""
     for run in (clean_run(), bad, clean_run()):
@@ -680,7 +682,7 @@ def check_program(tap):
             stream += json.dumps(event) + "\n"
     code, out, err = program("--stream", "-", text=stream)
     found = code == 1 and "the bad one: accepted_is_never_lost" in out
-    tap.case("of a stream of runs the broken one is named",
+    tap.case("the broken run of a stream is named",
              [] if found and "3 runs" in out and "1 broken" in out else [out + err])
     code, out, err = program("--stream", "-", text=stream.rsplit("\n", 2)[0])
     tap.case("a stream that ends in the middle is refused",
@@ -690,7 +692,7 @@ def check_program(tap):
 def check_input(tap):
     for name, event in [
         ("an unknown event is refused", {"e": "sent"}),
-        ("an event without what it needs is refused", {"e": "ran", "seq": 1}),
+        ("an event without a required field is refused", {"e": "ran", "seq": 1}),
         ("an unknown result is refused",
          {"e": "receipt", "channel": "c", "source": "s", "id": "i", "body": "b",
           "result": "ok"}),
@@ -712,7 +714,7 @@ def check_input(tap):
 def main():
     tap = Tap()
     for name, rule, sentence, change in CASES:
-        tap.case(name, judge(rule, sentence, change))
+        tap.case(name, check_case(rule, sentence, change))
     broken = {rule for _, rule, _, _ in CASES}
     tap.case("every rule has a case that breaks it",
              [rule.__name__ for rule in RULES if rule.__name__ not in broken])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The dump of a PostgreSQL store says what the command says of it."""
+"""The dump of a PostgreSQL store agrees with the command's output."""
 
 import os
 import subprocess
@@ -61,7 +61,7 @@ def _(place):
     )
     equal([names[seq] for seq in dump["parked"]], ["b-1"])
     equal([names[seq] for seq in dump["keys"]], ["a-1", "b-1", "c-1"])
-    # 0: of a message that is not there.
+    # 0: the message is not stored.
     equal(
         [(effect["id"], names.get(effect["seq"])) for effect in dump["effects"]],
         [("a-1", "a-1"), ("nowhere", None)],

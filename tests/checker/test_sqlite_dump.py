@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The dump of an SQLite store says what the command says of it."""
+"""The dump of an SQLite store agrees with the command's output."""
 
 import os
 import sqlite3
@@ -68,7 +68,7 @@ def _(place):
     assert dump["drained"]
 
 
-@case("an effect of a message that is not there is told as of message 0")
+@case("an effect of a message that is not stored has the seq 0")
 def _(place):
     fill(place)
     sql(place, "insert into effect values ('nowhere')")

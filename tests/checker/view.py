@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A run as the rules look at it: its events by what they are about."""
+"""A run as the rules read it: its events, indexed by message and delivery."""
 
 from collections import defaultdict
 
@@ -12,7 +12,7 @@ def text_of(identity):
 
 
 class View:
-    """What happened, and what was left, indexed."""
+    """The events and the dump of a run, indexed."""
 
     def __init__(self, histories, dump):
         self.dump = dump
@@ -33,7 +33,7 @@ class View:
 
     def read_config(self, events):
         if not events or events[0]["e"] != "config":
-            raise BadHistory("the first line of the first history is no config")
+            raise BadHistory("the first line of the first history is not a config")
         self.config = events[0]
         self.handlers = self.config.get("handlers", {})
         for key, handler in self.handlers.items():
@@ -59,16 +59,16 @@ class View:
         self.rans = defaultdict(list)
         self.settled = defaultdict(list)
         self.fenced = defaultdict(list)
-        self.edits = defaultdict(list)  # None: of anything
+        self.edits = defaultdict(list)  # None: of any delivery
         self.locked = []
         self.cleaned = []
         self.aliases = []
         self.crashes = 0
         self.last_at = None
-        self.seen_at = {}  # seq -> the last time it was heard of
+        self.seen_at = {}  # seq -> the time of its last event
         lives = defaultdict(int)
         for place, event in enumerate(events):
-            # An event is only ever compared by its place and its node's life.
+            # Rules compare events only by their place and their node's life.
             event["place"] = place
             event["life"] = (event.get("node"), lives[event.get("node")])
             kind = event["e"]
@@ -141,7 +141,7 @@ class View:
         return [edit for edit in of_it if edit["op"] in ops]
 
     def may_reopen(self, delivery, state=None):
-        """Whether it may have been opened again after it had ended."""
+        """Whether it may have been reopened after it had ended."""
         if self.edits_of(delivery, "retry", "replay"):
             return True
         return state != "done" and self.handler(delivery[1]).get(
@@ -149,14 +149,14 @@ class View:
         )
 
     def outcomes(self, delivery, fence):
-        """What its handler returned under a fence."""
+        """The outcomes that its handler returned under a fence."""
         return [
             event["outcome"]
             for event in self.rans.get(delivery, [])
             if event["fence"] == fence
         ]
 
-    def told(self, identity, *results):
+    def receipts_with(self, identity, *results):
         return [
             event
             for event in self.receipts.get(identity, [])
@@ -164,7 +164,8 @@ class View:
         ]
 
     def identities_of(self, seq):
-        """Whose number this is; more than one breaks another rule."""
+        """The messages that have this number; more than one breaks another
+        rule."""
         found = {
             (row["channel"], row["source"], row["id"])
             for row in self.messages.get(seq, [])
@@ -178,15 +179,15 @@ class View:
         return found
 
     def unknown_bodies(self, identity):
-        """Bodies of sends that nobody knows the end of."""
+        """Bodies of sends whose result is unknown."""
         bodies = [event["body"] for event in self.sends.get(identity, [])]
         for event in self.receipts.get(identity, []):
             if event["result"] != "failed" and event["body"] in bodies:
                 bodies.remove(event["body"])
         return bodies
 
-    def is_over(self, seq):
-        """Whether, by what was said, all of a message had ended well.
+    def is_complete(self, seq):
+        """Whether, by the events, all deliveries of a message had ended well.
 
         Then retention may have removed it.
         """
@@ -200,6 +201,6 @@ class View:
         return True
 
     def last_end(self, delivery):
-        """The settlement that ended it for good, as far as was said."""
+        """The last recorded settlement that ended it."""
         ends = [e for e in self.settled.get(delivery, []) if e["to"] in ENDS]
         return max(ends, key=lambda event: event["fence"], default=None)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks that the documents say what the sources say: check_docs.py ROOT
+"""Checks that the documents agree with the sources: check_docs.py ROOT
 
 Options have one home, the table in config_options.c; docs/configuration.md is
-compared with it row by row. docs/seeds.md names tests, which must be there.
+compared with it row by row. docs/seeds.md names tests, which must exist.
 """
 
 import os
@@ -28,7 +28,7 @@ SCOPES = {
     "POLICY": ["defaults", "store", "channel", "handler"],
 }
 LATER_HEADING = "## What is not in this version"
-# Group, and how many rows docs/seeds.md has for it.
+# Groups, and the number of rows of each in docs/seeds.md.
 SEEDS = {
     "ID": 38,
     "GU": 12,
@@ -64,24 +64,25 @@ def options_of(source):
 
 
 def missed_options(source):
-    """Rows of the table that the pattern does not understand."""
+    """Rows of the table that the pattern does not match."""
     table = source.partition("options[] = {")[2].partition("\n};")[0]
     count = table.count('\n\t{ "')
     read = len(list(options_of(source)))
     if count == 0 or count != read:
-        yield f"of {count} rows {read} are understood"
+        yield f"only {read} of {count} rows of the option table match the pattern"
 
 
 def option_problems(source, document):
-    """Where the table of the source and those of the document differ."""
+    """Differences between the table in the source and those in the
+    document."""
     now, _, later = document.partition(LATER_HEADING)
     wanted = set(options_of(source))
     found = {(*row, False) for row in ROW.findall(now)}
     found |= {(*row, True) for row in ROW.findall(later)}
     for row in sorted(wanted - found):
-        yield f"not, or not so, in docs/configuration.md: {row}"
+        yield f"missing or different in docs/configuration.md: {row}"
     for row in sorted(found - wanted):
-        yield f"not, or not so, in the option table: {row}"
+        yield f"missing or different in the option table: {row}"
 
 
 def seed_problems(document):
@@ -96,12 +97,12 @@ def seed_problems(document):
 
 
 def joined(source):
-    """The source with adjacent string literals made one."""
+    """The source with adjacent string literals joined."""
     return re.sub(r'"\s+f?"', "", source)
 
 
 def test_problems(document, sources):
-    """Tests are named in double quotes."""
+    """Names of tests, in double quotes, that no source has."""
     for name in re.findall(r'"([^"\n]+)"', document):
         if f'"{name}"' not in sources:
             yield f'there is no test "{name}"'
@@ -122,9 +123,9 @@ def link_problems(root, path):
         folder = os.path.dirname(path)
         file = os.path.normpath(os.path.join(folder, name)) if name else path
         if not os.path.exists(os.path.join(root, file)):
-            yield f"{path}: {target} leads nowhere"
+            yield f"{path}: the target of the link '{target}' does not exist"
         elif anchor and anchor not in anchors_of(text_of(root, file)):
-            yield f"{path}: {target}: no such heading"
+            yield f"{path}: the link '{target}' names a missing heading"
 
 
 def test_sources(root):
@@ -145,27 +146,27 @@ def documents_of(root):
 
 
 def finds_breaches():
-    """What must be found in texts that are wrong."""
+    """Checks that wrong texts are found."""
     row = '\t{ "lease", DURATION, AT(x), BOX, 0, 1, 2, NULL, "5m", "so" },\n'
     good = "| `lease` | `5m` | defaults, store | so |\n"
     tests = test_problems('"a rule", "another rule"', joined('"a"\n  " rule"'))
     found = [
         ("a missing option", option_problems(row, "")),
-        ("an option of nobody", option_problems("", good)),
+        ("an option that does not exist", option_problems("", good)),
         ("another default", option_problems(row, good.replace("5", "6"))),
         ("another place", option_problems(row, good.replace(", store", ""))),
-        ("one that is later", option_problems(row, LATER_HEADING + good)),
-        ("a row of the table", missed_options("options[] = {\n\t{ \"x\" }")),
+        ("a later option", option_problems(row, LATER_HEADING + good)),
+        ("a row that does not match", missed_options("options[] = {\n\t{ \"x\" }")),
         ("a seed without a row", seed_problems("| T1 | so |\n")),
-        ("a test that is not there", tests),
+        ("a test that does not exist", tests),
     ]
     for name, problems in found:
         if not list(problems):
             yield f"{name} is not found"
     if list(option_problems(row, good)):
-        yield "what is right is called wrong"
+        yield "a correct document is reported as wrong"
     if list(test_problems('"a rule"', joined('"a"\n  " rule"'))):
-        yield "a test that is there is not found"
+        yield "an existing test is reported as missing"
 
 
 def main():
@@ -174,24 +175,24 @@ def main():
     seeds = text_of(root, "docs", "seeds.md")
     out = tap.Tap()
     out.case(
-        "every option is in docs/configuration.md, and nothing else",
+        "docs/configuration.md has exactly the options of the option table",
         option_problems(source, text_of(root, "docs", "configuration.md")),
     )
     out.case("every row of the option table is read", missed_options(source))
     out.case("every seed has a row in docs/seeds.md", seed_problems(seeds))
     out.case(
-        "every test that docs/seeds.md names is there",
+        "every test that docs/seeds.md names exists",
         test_problems(seeds, test_sources(root)),
     )
     out.case(
-        "every link in a document leads somewhere",
+        "every link in a document has a target",
         (
             problem
             for path in documents_of(root)
             for problem in link_problems(root, path)
         ),
     )
-    out.case("a document that is wrong is found", finds_breaches())
+    out.case("a wrong document is found", finds_breaches())
     out.finish()
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Every C file is as clang-format wants it; `make format` makes it so. The
+# Every C file is formatted by clang-format; `make format` does that. The
 # second case shows that the first can fail.
 set -eu
 root=$1

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Installs into a directory of its own with `make install` and builds a
-# program against that as a stranger would: with pkg-config, from outside the
-# tree, once with the shared library and once as a static program. The latter is
-# without PostgreSQL: not all that Debian's libpq wants is there to be linked.
+# Installs into a private directory with `make install` and builds a program
+# against that as a user would: with pkg-config, from outside the tree, once
+# with the shared library and once as a static program. The latter is without
+# PostgreSQL: Debian has no static versions of all libraries that libpq needs.
 set -eu
 root=$1
 place=$(mktemp -d)
@@ -66,7 +66,7 @@ END
 
 # build SOURCE shared|static: makes $place/shared or $place/static
 build() {
-	# The prefix in the file is where it would be without DESTDIR.
+	# The prefix in postern.pc does not include DESTDIR.
 	image=$place/image
 	flags=
 	if [ "$2" = static ]; then
@@ -75,13 +75,12 @@ build() {
 	fi
 	config="env PKG_CONFIG_PATH=$image/usr/lib/pkgconfig pkg-config"
 	config="$config --define-variable=prefix=$image/usr"
-	# Flags are lists of words.
-	# shellcheck disable=SC2046
+	# Flags must be split into words. shellcheck disable=SC2046
 	gcc -std=c17 -Wall -Wextra -Werror "$1" -o "$place/$2" \
 		${flags:+-static} $($config $flags --cflags --libs postern)
 }
 
-# It prints the version that is installed, and nothing is missing.
+# The program prints the installed version.
 prints_version() {
 	[ "$("$place/$1")" = "$(pkg-config --modversion postern)" ]
 }
@@ -90,7 +89,7 @@ needs_nothing() {
 	[ -x "$place/$1" ] && ! readelf -d "$place/$1" | grep NEEDED
 }
 
-# An example does its work on a store of its own.
+# The example works on a new store.
 example_works() {
 	build "$root/examples/embed.c" "$1" &&
 		"$root/examples/check.py" "$place/$1" "$root/examples/embed.c"
@@ -100,16 +99,16 @@ export LC_ALL=C
 export PKG_CONFIG_PATH="$place/image/usr/lib/pkgconfig"
 export LD_LIBRARY_PATH="$place/image/usr/lib"
 check 'make install succeeds' install_all
-check 'it can be left without PostgreSQL' install_static
+check 'make install succeeds without PostgreSQL' install_static
 check 'libraries, headers and postern.pc are installed' everything_is_there
-check 'what is installed does not name the build' nothing_names_the_build
+check 'no installed file names the build directory' nothing_names_the_build
 for kind in shared static; do
 	check "a program builds: $kind" build "$place/program.c" $kind
-	check "it prints the version: $kind" prints_version $kind
+	check "the program prints the version: $kind" prints_version $kind
 done
 check 'the static program needs no library' needs_nothing static
 for kind in shared static; do
-	check "an example works: $kind" example_works $kind
+	check "the example works: $kind" example_works $kind
 done
 echo "1..$count"
 exit $failed

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks what the linker made: check_library.py ROOT LIBRARY [COMMAND]
+"""Checks the linked files: check_library.py ROOT LIBRARY [COMMAND]
 
-The shared library exports exactly what the public headers mark, has its
-SONAME and asks for nothing but SQLite; both are hardened.
+The shared library exports exactly the functions that the public headers mark,
+has its SONAME and needs nothing but SQLite and libpq; both are hardened.
 """
 
 import os
@@ -14,7 +14,7 @@ import sys
 import tap
 import tree
 
-# What the compiler itself may add, sanitizers included.
+# Libraries that the compiler itself adds, sanitizers included.
 RUNTIME = re.compile(
     r"^(libc|libm|ld-linux-x86-64|libgcc_s|libasan|libubsan|libtsan)\.so\."
 )
@@ -27,7 +27,7 @@ def output(*command):
 
 
 def marked(files):
-    """Names that POSTERN_EXPORT stands before in the public headers."""
+    """Names that POSTERN_EXPORT marks in the public headers."""
     names = set()
     for file in files:
         if file.path.startswith("include/"):
@@ -82,7 +82,7 @@ def main():
         differences(wanted, exported(library)),
     )
     out.case(
-        "a symbol too few or too many is found",
+        "a missing or superfluous symbol is found",
         []
         if len(list(differences({"a", "b"}, {"b", "c"}))) == 2
         else ["it is not"],
@@ -93,7 +93,7 @@ def main():
         [] if soname == ["libpostern.so.0"] else [f"it is {soname}"],
     )
     out.case(
-        "the library asks for SQLite, libpq and the C library only",
+        "the library needs SQLite, libpq and the C library only",
         (
             name
             for name in dynamic(library, "NEEDED")
@@ -103,7 +103,7 @@ def main():
     )
     if not is_sanitized(library):
         out.case(
-            "what is installed is hardened",
+            "the library and the command are hardened",
             (gap for path in built for gap in hardening_gaps(path)),
         )
     out.finish()

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""What is true of every source file.
+"""The rules that every source file follows.
 
-A rule is a function that gets the files and yields a problem, as a sentence
-that begins with the place, for each spot that breaks it. The first line of
-its docstring is the name of its test case. test_rules.py plants a breach of
-every rule to see that it is found.
+A rule is a function that gets the files and yields a problem for each breach,
+as a sentence that begins with the place. The first line of its docstring is
+the name of its test case. test_rules.py plants a breach of every rule and
+requires that it is found.
 """
 
 import re
 
-# Includes point from the right to the left only; rooms that share a place do
-# not know each other.
+# A room includes only rooms of earlier rows; rooms of one row do not include
+# each other.
 ROOMS = [
     ["base"],
     ["core"],
@@ -26,8 +26,8 @@ INCLUDE = r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]'
 
 LINES_MAX = 800
 
-# Calls with no limit on what they write, with hidden state, that swallow
-# errors, or that hand a string to a shell.
+# Calls that write without a limit, have hidden state, hide errors, or pass a
+# string to a shell.
 BANNED = """
     alloca asctime atof atoi atol atoll ctime gets getwd gmtime localtime
     mktemp popen putenv rand random scanf sprintf srand srandom sscanf stpcpy
@@ -49,9 +49,9 @@ def includes_point_one_way(files):
                 continue
             target = match.group(2).split("/")[0]
             if target not in PLACES:
-                yield f"{place}: say \"room/{match.group(2)}\""
+                yield f"{place}: include it as \"room/{match.group(2)}\""
             elif target != file.room and PLACES[target] >= PLACES[file.room]:
-                yield f"{place}: {file.room} must not know {target}"
+                yield f"{place}: {file.room} must not include {target}"
 
 
 def public_headers_are_closed(files):
@@ -76,7 +76,7 @@ def public_functions_are_exported(files):
 
 
 def libraries_stay_in_their_rooms(files):
-    """each library is used in the rooms that it belongs to only"""
+    """each library is used only in its rooms"""
     allowed = {
         "sqlite3.h": r"src/(store/sqlite|handler/sql|cli/version\.c)",
         "yaml.h": r"src/(server|cli)/",
@@ -105,7 +105,7 @@ def files_are_short(files):
 
 def nothing_is_left_to_do(files):
     """nothing is left to do in the sources"""
-    # Put together here, or this file would break its own rule.
+    # Assembled here, or this file would break its own rule.
     words = r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b"
     for file in files:
         for place, match in file.find(words, file.text):
@@ -113,7 +113,7 @@ def nothing_is_left_to_do(files):
 
 
 def no_banned_calls(files):
-    """calls that cannot be used safely are not used"""
+    """banned calls are not used"""
     call = r"(?<![\w.>])(" + "|".join(BANNED) + r")[ \t]*\("
     for file in files:
         if file.is_c:
@@ -161,7 +161,7 @@ def one_label(files):
 
 
 def files_say_what_they_are_for(files):
-    """a C file begins with its licence, a .c then says what it is for"""
+    """a C file begins with its licence, and a .c then states its purpose"""
     licence = "/* SPDX-License-Identifier: MIT */\n"
     for file in files:
         if not file.is_c:
@@ -170,7 +170,7 @@ def files_say_what_they_are_for(files):
             yield f"{file.path}:1: not the SPDX line"
         elif file.path.endswith(".c"):
             if not file.text[len(licence) :].lstrip("\n").startswith("/*"):
-                yield f"{file.path}:2: no paragraph on what it is for"
+                yield f"{file.path}:2: no paragraph on its purpose"
 
 
 def comments_are_of_one_kind(files):
@@ -178,7 +178,7 @@ def comments_are_of_one_kind(files):
     for file in files:
         if not file.is_c:
             continue
-        # Strings go first: they hold most of the double slashes.
+        # Strings are removed first: most double slashes are in them.
         text = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', file.text)
         text = re.sub(
             r"/\*.*?\*/",
@@ -201,7 +201,7 @@ def no_banners(files):
 
 
 def cleanup_is_visible(files):
-    """nothing is cleaned up by an attribute"""
+    """the attribute cleanup is not used"""
     for file in files:
         if file.is_c:
             for place, _ in file.find(r"__cleanup__|\(cleanup\("):
@@ -209,8 +209,8 @@ def cleanup_is_visible(files):
 
 
 def no_machine_paths(files):
-    """no path of somebody's machine is in the tree"""
-    # Put together here, or this file would break its own rule.
+    """no path of a developer's machine is in the tree"""
+    # Assembled here, or this file would break its own rule.
     paths = "|".join("/" + name + "/" for name in ["work", "home", "root"])
     for file in files:
         for place, match in file.find(rf"(?<![\w.}}])({paths})\w*", file.text):
@@ -218,7 +218,7 @@ def no_machine_paths(files):
 
 
 def text_is_plain(files):
-    """text is UTF-8, and its lines end in LF with no blanks before it"""
+    """text is UTF-8, and its lines end in LF without trailing blanks"""
     for file in files:
         if b"\0" in file.bytes or not file.bytes:
             continue

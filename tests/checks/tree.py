@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The files of the source tree, as the rules want to see them."""
+"""The files of the source tree, as the rules read them."""
 
 import os
 import re
 
 C_ENDINGS = (".c", ".h")
-# Not ours to read: what was built, what git keeps, what `make run` leaves, a
-# socket among it, and what the fuzz targets are fed, which is wrong on purpose.
+# Not read: build output, git's files, the files of `make run`, a socket among
+# them, and the fuzz corpus, which is invalid on purpose.
 SKIPPED = re.compile(
     r"^(\.git|build|build-.*|__pycache__|postern-demo\.db.*|corpus)$"
 )
@@ -31,8 +31,8 @@ class File:
 
     @property
     def code(self):
-        """The text of a C file without comments and string contents, every
-        line where it was."""
+        """The text of a C file without comments and string contents, with the
+        same line numbers."""
         if self._code is None:
             self._code = TOKEN.sub(blank, self.text)
         return self._code
@@ -53,7 +53,7 @@ class File:
 
 def blank(match):
     if match.group("text"):
-        # Includes are read from the code, so their names must survive.
+        # Includes are read from this text, so their names are kept.
         before = match.string[: match.start()].rpartition("\n")[2]
         if before.lstrip().startswith("#"):
             return match.group()

@@ -3,16 +3,16 @@
 #define POSTERN_TESTS_CUTS_H
 
 /*
- * A deed that is done again and again, and each time the line to the database
- * is cut after another byte of it.
+ * An action that is repeated, and each time the connection to the database is
+ * cut after another byte of it.
  *
- *   prepare   what must be there before, undisturbed
- *   act       the deed itself; the line is cut meanwhile
- *   judge     what the deed was told must be true, also after it was told
- *             again; undisturbed, and at the end the line must be whole
+ *   prepare   sets up what the action needs; not cut
+ *   act       the action itself; the connection is cut meanwhile
+ *   check     what the action returned must be true, also after it was
+ *             repeated; not cut, and at its end the connection must work
  *
- * A stand is a store that is reached by way of a cutter, and a link to the same
- * database that is never cut, for the truth.
+ * A stand is a store that is reached through a cutter, and a connection to the
+ * same database that is never cut, to read the state.
  */
 
 #include <libpq-fe.h>
@@ -24,56 +24,57 @@
 
 #define CUTS_SCHEMA "cuts"
 
-/* One time of a deed. */
+/* One repetition of an action. */
 struct cuts_trial {
-	char id[16]; /* of its message; as long as all others */
+	char id[16]; /* of its message; all have the same length */
 	int64_t seq;
-	int r; /* what the deed was told */
+	int r; /* what the action returned */
 };
 
 struct cuts_stand {
 	struct cutter *cutter;
 	PGconn *link;
-	char url[1024];   /* of the store, by way of the cutter */
+	char url[1024];   /* of the store, through the cutter */
 	int retries;      /* as command_retries */
-	long trial_count; /* so far */
+	long trial_count; /* up to now */
 	struct postern_error error;
-	void *own; /* of the deeds */
+	void *own; /* state of the actions */
 };
 
-struct cuts_deed {
+struct cuts_action {
 	const char *name;
-	bool slow; /* so that each byte has its turn only once */
-	/* The store itself. */
+	bool slow; /* the ways to end a connection alternate, to save time */
+	/* Open and close the store or box. */
 	void (*open)(struct cuts_stand *stand);
 	void (*close)(struct cuts_stand *stand);
 	void (*prepare)(struct cuts_stand *stand, struct cuts_trial *trial);
 	void (*act)(struct cuts_stand *stand, struct cuts_trial *trial);
-	void (*judge)(struct cuts_stand *stand, struct cuts_trial *trial);
-	/* What must be true of all trials together. */
-	void (*conclude)(struct cuts_stand *stand);
+	void (*check)(struct cuts_stand *stand, struct cuts_trial *trial);
+	/* Check counters over all trials. */
+	void (*check_totals)(struct cuts_stand *stand);
 };
 
-/* A statement that says nothing. */
-void cuts_do(struct cuts_stand *stand, const char *sql);
+/* Run a statement that returns no rows. */
+void cuts_exec(struct cuts_stand *stand, const char *sql);
 
-/* One text that the database says, or "" and a failed check. The first $1 of
-   the statement, if any, is the parameter. */
-const char *cuts_ask(struct cuts_stand *stand, const char *sql,
+/* The only value that the query returns, or "" and a failed check. `parameter`
+   is $1 of the query, or NULL. */
+const char *cuts_query(struct cuts_stand *stand, const char *sql,
 		const char *parameter);
 
-/* Until nothing is under way of what was cut off: there is one line at most. */
+/* Wait until the sessions of cut connections have ended: the store has one
+   connection at most. */
 void cuts_wait_quiet(struct cuts_stand *stand);
 
-extern const struct cuts_deed cuts_accept;
-extern const struct cuts_deed cuts_accept_first;
-extern const struct cuts_deed cuts_accept_second;
-extern const struct cuts_deed cuts_settle_done;
-extern const struct cuts_deed cuts_settle_again;
-extern const struct cuts_deed cuts_run_callback;
-extern const struct cuts_deed cuts_run_first;
-extern const struct cuts_deed cuts_run_one;
-extern const struct cuts_deed cuts_run_second;
-extern const struct cuts_deed cuts_run_three;
+extern const struct cuts_action cuts_accept;
+extern const struct cuts_action cuts_accept_first;
+extern const struct cuts_action cuts_accept_second;
+extern const struct cuts_action cuts_settle_done;
+extern const struct cuts_action cuts_settle_again;
+extern const struct cuts_action cuts_run_callback;
+extern const struct cuts_action cuts_run_first;
+extern const struct cuts_action cuts_run_one;
+extern const struct cuts_action cuts_run_second;
+extern const struct cuts_action cuts_run_three;
 
 #endif

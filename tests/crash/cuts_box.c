@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Runs of a handler inside a transaction of the database: what it writes and
- * its completion are there together, once, or not at all. One message to a
- * commit, or three; by SQL or by a callback.
+ * Runs of a handler inside a transaction of the database: its effect and its
+ * completion commit together, once, or not at all. One message per commit, or
+ * three; by SQL or by a callback.
  *
- * What is said for one run is not always the same: the first runs on a line
- * have names to give, and after a run that failed it is done more carefully for
- * a while. So before each trial others are run, until all is as it was in the
- * beginning; or the line is a new one, and the trial is its first or second
- * run.
+ * The bytes of one run are not always the same: the first runs on a connection
+ * prepare statements, and after a failed run the store does not send ahead for
+ * a while. So before each trial other deliveries are run until a run takes as
+ * many bytes as at first; or the connection is new, and the trial is its first
+ * or second run.
  *
- * A box is worked by hand, with a clock that is put forward: whoever met
- * trouble rests for seconds before the next try.
+ * The test calls each step of the box itself and advances a fake clock, because
+ * a handler waits for seconds after a failure.
  */
 
 #include <libpq-fe.h>
@@ -29,11 +29,11 @@
 #define CHANNEL "orders"
 #define BATCH_MAX 3
 #define PATIENCE_MS 60000
-/* More than the engine, or a handler, lets anything rest. */
+/* Longer than any delay of the engine or a handler. */
 #define RETRY_MS 6000
-/* Far more than it takes: a few. */
+/* Far more tries than needed. */
 #define TRIES 200
-/* Until nothing is new on a line any more. */
+/* Runs until all statements are prepared on a connection. */
 #define WARM_RUNS 5
 
 enum kind { KIND_SQL, KIND_CALLBACK };
@@ -42,16 +42,17 @@ struct own {
 	struct postern_box *box;
 	size_t batch;
 	enum kind kind;
-	int runs_before; /* of the trial, on a new line; -1: the line is old */
+	int runs_before; /* before the trial, on a new connection; -1: on an old one
+					  */
 	struct fake_clock clock;
 	struct postern_random random;
 	_Atomic uint64_t drawn;
-	/* What was told of the messages of this trial. */
+	/* Events of the messages of this trial. */
 	int64_t seqs[BATCH_MAX];
 	int done[BATCH_MAX];
 	int refused[BATCH_MAX];
-	/* Those that are run besides, and how many bytes each way the last batch of
-	   them was, and one on an old line is. */
+	/* Other deliveries that were run; how many bytes each way the last batch of
+	   them took, and one on a warm connection takes. */
 	long others;
 	uint64_t last[2];
 	uint64_t warm[2];
@@ -61,13 +62,13 @@ static struct own *own_of(struct cuts_stand *stand) {
 	return stand->own;
 }
 
-/* All of the same length, however they are written. */
-static uint64_t draw(void *context) {
+/* Numbers that have the same length in every format. */
+static uint64_t next_number(void *context) {
 	struct own *own = context;
 	return UINT64_C(1) << 63 | atomic_fetch_add(&own->drawn, 2);
 }
 
-static void listen(void *context, const struct postern_event *event) {
+static void count_event(void *context, const struct postern_event *event) {
 	struct own *own = context;
 	for (size_t i = 0; i < own->batch; i++) {
 		if (event->seq != own->seqs[i]) {
@@ -113,13 +114,13 @@ static int add_all(struct cuts_stand *stand) {
 		r = postern_box_add_handler(own->box, CHANNEL, &options, &stand->error);
 	}
 	if (r == POSTERN_OK) {
-		r = postern_box_subscribe(own->box, listen, own, &stand->error);
+		r = postern_box_subscribe(own->box, count_event, own, &stand->error);
 	}
 	return r == POSTERN_OK ? postern_box_start(own->box, &stand->error) : r;
 }
 
-/* A batch of messages, accepted and leased to us. */
-static void bring(struct cuts_stand *stand, const char *name) {
+/* Accepts a batch of messages and leases them. */
+static void accept_and_claim(struct cuts_stand *stand, const char *name) {
 	struct own *own = own_of(stand);
 	for (size_t i = 0; i < own->batch; i++) {
 		char id[40];
@@ -146,9 +147,9 @@ static void bring(struct cuts_stand *stand, const char *name) {
 static void run_others(struct cuts_stand *stand) {
 	struct own *own = own_of(stand);
 	char name[16];
-	/* As long as the name of a trial. */
+	/* As long as the id of a trial. */
 	(void)snprintf(name, sizeof name, "o-%08ld", own->others++);
-	bring(stand, name);
+	accept_and_claim(stand, name);
 	own->last[0] = cutter_count(stand->cutter, 0);
 	own->last[1] = cutter_count(stand->cutter, 1);
 	CHECK_OK(postern_box_run(own->box, own->batch, NULL, &stand->error),
@@ -157,7 +158,7 @@ static void run_others(struct cuts_stand *stand) {
 	own->last[1] = cutter_count(stand->cutter, 1) - own->last[1];
 }
 
-/* Until a run is what it was in the beginning. */
+/* Runs others until a run takes as many bytes as a warm one. */
 static void warm_up(struct cuts_stand *stand) {
 	struct own *own = own_of(stand);
 	int tries = 0;
@@ -168,10 +169,11 @@ static void warm_up(struct cuts_stand *stand) {
 	CHECK(tries < TRIES);
 }
 
-static void renew_line(struct cuts_stand *stand) {
+static void renew_connection(struct cuts_stand *stand) {
 	struct own *own = own_of(stand);
 	cutter_arm(stand->cutter, CUTTER_TO_SERVER, 0, CUTTER_CLOSE);
-	(void)postern_box_sweep(own->box, NULL, NULL); /* it fails, or not */
+	(void)postern_box_sweep(own->box, NULL,
+			NULL); /* the result does not matter */
 	CHECK(cutter_wait(stand->cutter));
 }
 
@@ -182,7 +184,7 @@ static void open_box(struct cuts_stand *stand, enum kind kind, size_t batch,
 		.batch = batch,
 		.kind = kind,
 		.runs_before = runs_before,
-		.random = { .context = &own, .next = draw },
+		.random = { .context = &own, .next = next_number },
 	};
 	fake_clock_init(&own.clock);
 	stand->own = &own;
@@ -190,13 +192,14 @@ static void open_box(struct cuts_stand *stand, enum kind kind, size_t batch,
 		.size = sizeof options,
 		.command_timeout_ms = PATIENCE_MS,
 		.command_retries = stand->retries,
-		/* Nobody renews it, and its clock is put forward all the time. */
+		/* The test does not renew the node, and advances the clock all the
+		   time. */
 		.node_lease_ms = POSTERN_DURATION_MS_MAX,
 		.clock = &own.clock.base,
 		.random = &own.random,
 	};
 	int r = postern_box_open(stand->url, &options, &own.box, &stand->error);
-	cuts_do(stand, "CREATE TABLE " CUTS_SCHEMA ".effect (id text)");
+	cuts_exec(stand, "CREATE TABLE " CUTS_SCHEMA ".effect (id text)");
 	if (!CHECK_OK(r, &stand->error) ||
 			!CHECK_OK(add_all(stand), &stand->error)) {
 		exit(1);
@@ -235,12 +238,12 @@ static void prepare(struct cuts_stand *stand, struct cuts_trial *trial) {
 	const struct own *own = own_of(stand);
 	warm_up(stand);
 	if (own->runs_before >= 0) {
-		renew_line(stand);
+		renew_connection(stand);
 	}
 	for (int i = 0; i < own->runs_before; i++) {
 		run_others(stand);
 	}
-	bring(stand, trial->id);
+	accept_and_claim(stand, trial->id);
 }
 
 static void act(struct cuts_stand *stand, struct cuts_trial *trial) {
@@ -248,14 +251,14 @@ static void act(struct cuts_stand *stand, struct cuts_trial *trial) {
 	trial->r = postern_box_run(own->box, own->batch, NULL, &stand->error);
 }
 
-/* What was written, what has ended and how, what has not. A line that breaks is
-   no failure of a message; in the middle of the handler's own statement it may
-   be told as an attempt that did not count. */
-static const char *truth(struct cuts_stand *stand,
+/* Counts of effects, done deliveries, ended ones and open ones, and whether
+   attempts failed. A broken connection is no failure of a message; within the
+   handler's own statement it may be recorded as an uncounted attempt. */
+static const char *read_state(struct cuts_stand *stand,
 		const struct cuts_trial *trial, size_t index) {
 	char id[sizeof trial->id + 24];
 	(void)snprintf(id, sizeof id, "%s-%zu", trial->id, index);
-	return cuts_ask(stand,
+	return cuts_query(stand,
 			"WITH m AS (SELECT seq FROM cuts.message WHERE id = $1)"
 			" SELECT concat_ws(' ',"
 			" (SELECT count(*) FROM cuts.effect WHERE id = $1),"
@@ -278,12 +281,13 @@ static size_t count_done(const struct own *own) {
 	return count;
 }
 
-/* What was told as done is; the rest is done later, by whatever way. */
-static void judge(struct cuts_stand *stand, struct cuts_trial *trial) {
+/* Deliveries that were reported as done are done; the others become done
+   later. */
+static void check(struct cuts_stand *stand, struct cuts_trial *trial) {
 	struct own *own = own_of(stand);
 	for (size_t i = 0; i < own->batch; i++) {
 		if (own->done[i] > 0) {
-			CHECK_STR(truth(stand, trial, i), is_done);
+			CHECK_STR(read_state(stand, trial, i), is_done);
 		}
 	}
 	for (int i = 0; count_done(own) < own->batch && i < TRIES; i++) {
@@ -298,74 +302,75 @@ static void judge(struct cuts_stand *stand, struct cuts_trial *trial) {
 	for (size_t i = 0; i < own->batch; i++) {
 		CHECK_INT(own->done[i], 1);
 		CHECK_INT(own->refused[i], 0);
-		CHECK_STR(truth(stand, trial, i), is_done);
+		CHECK_STR(read_state(stand, trial, i), is_done);
 	}
 }
 
-static void conclude(struct cuts_stand *stand) {
+static void check_totals(struct cuts_stand *stand) {
 	char expected[64];
 	(void)snprintf(expected, sizeof expected, "%ld",
 			(stand->trial_count + own_of(stand)->others) *
 					(long)own_of(stand)->batch);
-	CHECK_STR(cuts_ask(stand, "SELECT sum(done) FROM cuts.handler_tally", NULL),
+	CHECK_STR(cuts_query(stand, "SELECT sum(done) FROM cuts.handler_tally",
+					  NULL),
 			expected);
-	CHECK_STR(cuts_ask(stand, "SELECT count(*) FROM cuts.effect", NULL),
+	CHECK_STR(cuts_query(stand, "SELECT count(*) FROM cuts.effect", NULL),
 			expected);
-	CHECK_STR(cuts_ask(stand, "SELECT count(*) FROM cuts.pledge", NULL), "0");
-	(void)printf("# of %s runs %s were put off\n", expected,
-			cuts_ask(stand, "SELECT count(*) FROM cuts.attempt", NULL));
+	CHECK_STR(cuts_query(stand, "SELECT count(*) FROM cuts.pledge", NULL), "0");
+	(void)printf("# of %s runs %s were retried uncounted\n", expected,
+			cuts_query(stand, "SELECT count(*) FROM cuts.attempt", NULL));
 }
 
-const struct cuts_deed cuts_run_one = {
+const struct cuts_action cuts_run_one = {
 	.name = "a run in a transaction",
 	.open = open_for_one,
 	.close = close_box,
 	.prepare = prepare,
 	.act = act,
-	.judge = judge,
-	.conclude = conclude,
+	.check = check,
+	.check_totals = check_totals,
 };
 
-const struct cuts_deed cuts_run_first = {
-	.name = "the first run on a line",
+const struct cuts_action cuts_run_first = {
+	.name = "the first run on a connection",
 	.slow = true,
 	.open = open_for_first,
 	.close = close_box,
 	.prepare = prepare,
 	.act = act,
-	.judge = judge,
-	.conclude = conclude,
+	.check = check,
+	.check_totals = check_totals,
 };
 
-const struct cuts_deed cuts_run_second = {
-	.name = "the second run on a line",
+const struct cuts_action cuts_run_second = {
+	.name = "the second run on a connection",
 	.slow = true,
 	.open = open_for_second,
 	.close = close_box,
 	.prepare = prepare,
 	.act = act,
-	.judge = judge,
-	.conclude = conclude,
+	.check = check,
+	.check_totals = check_totals,
 };
 
-const struct cuts_deed cuts_run_three = {
+const struct cuts_action cuts_run_three = {
 	.name = "three runs in a transaction",
 	.slow = true,
 	.open = open_for_three,
 	.close = close_box,
 	.prepare = prepare,
 	.act = act,
-	.judge = judge,
-	.conclude = conclude,
+	.check = check,
+	.check_totals = check_totals,
 };
 
-const struct cuts_deed cuts_run_callback = {
+const struct cuts_action cuts_run_callback = {
 	.name = "a callback in a transaction",
 	.slow = true,
 	.open = open_for_callback,
 	.close = close_box,
 	.prepare = prepare,
 	.act = act,
-	.judge = judge,
-	.conclude = conclude,
+	.check = check,
+	.check_totals = check_totals,
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * One accept and one settlement, as the engine asks a store for them: a message
- * comes with a delivery that is leased at once; the delivery ends as done, or
- * has failed and is to be tried again.
+ * One accept and one settlement, as the engine requests them of a store: a
+ * message with a delivery that is leased at accept; the delivery ends as done,
+ * or has failed and is pending again.
  */
 
 #include <postern/sys/store.h>
@@ -23,7 +23,7 @@ struct own {
 	int64_t channel;
 	int64_t handler;
 	struct postern_route route; /* of the last accept */
-	long duplicates;            /* that were told */
+	long duplicates;            /* that were reported */
 };
 
 static struct own *own_of(struct cuts_stand *stand) {
@@ -69,7 +69,7 @@ static void close_store(struct cuts_stand *stand) {
 	postern_store_destroy(own_of(stand)->store);
 }
 
-/* Returns what the batch was told; *code_out what the message was. */
+/* Returns the result of the batch; *code_out is that of the message. */
 static int accept_one(struct cuts_stand *stand, struct cuts_trial *trial,
 		int *code_out) {
 	struct own *own = own_of(stand);
@@ -105,11 +105,11 @@ static int accept_one(struct cuts_stand *stand, struct cuts_trial *trial,
 	return r;
 }
 
-/* Messages, keys, open deliveries, those that we have leased and under which
-   fence, those that have ended, attempts that were kept, duplicates. */
-static const char *truth(struct cuts_stand *stand,
+/* Counts of messages, keys, open deliveries, the fence under which the node
+   leases them, counts of done deliveries, attempts and duplicates. */
+static const char *read_state(struct cuts_stand *stand,
 		const struct cuts_trial *trial) {
-	return cuts_ask(stand,
+	return cuts_query(stand,
 			"WITH m AS (SELECT seq FROM cuts.message WHERE id = $1)"
 			" SELECT concat_ws(' ', (SELECT count(*) FROM m),"
 			" (SELECT count(*) FROM cuts.seen JOIN m USING (seq)),"
@@ -124,11 +124,12 @@ static const char *truth(struct cuts_stand *stand,
 			trial->id);
 }
 
-static bool is_there(struct cuts_stand *stand, const struct cuts_trial *trial) {
-	return strcmp(truth(stand, trial), "0 0 0 0 0 0 0") != 0;
+static bool is_stored(struct cuts_stand *stand,
+		const struct cuts_trial *trial) {
+	return strcmp(read_state(stand, trial), "0 0 0 0 0 0 0") != 0;
 }
 
-/* More than the store has. */
+/* More connections than the store has. */
 #define LINES_MAX 100
 
 static int try_recover(struct own *own, struct postern_error *error) {
@@ -137,8 +138,9 @@ static int try_recover(struct own *own, struct postern_error *error) {
 	return own->store->ops->recover(own->store, &recovery, &recovered, error);
 }
 
-/* What a node does now and then: it gives back what it may have leased without
-   knowing. Twice: what was under way the first time may have leased since. */
+/* What a node does at intervals: it returns its uncertain leases. Twice,
+   because a statement that was in progress the first time may have leased
+   since. */
 static void recover(struct cuts_stand *stand) {
 	for (int i = 0; i < 2; i++) {
 		CHECK_OK(try_recover(own_of(stand), &stand->error), &stand->error);
@@ -153,21 +155,21 @@ static void apply_nothing(struct cuts_stand *stand) {
 			&stand->error);
 }
 
-/* On a new line the first batch is sent as text, and the second gives it a
-   name on the server. */
+/* On a new connection the first batch is sent as text, and the second prepares
+   the statement. */
 static void prepare_accept(struct cuts_stand *stand, struct cuts_trial *trial) {
 	(void)trial;
 	apply_nothing(stand);
 	apply_nothing(stand);
 }
 
-/* That a line was ended may still be on its way through the cutter: whoever
-   meets one finds out, and has another the next time. */
+/* The end of a session may still be on its way through the cutter: a call that
+   uses that connection fails, and the next one gets another. */
 static void prepare_first(struct cuts_stand *stand, struct cuts_trial *trial) {
 	struct own *own = own_of(stand);
 	int tries = 0;
 	(void)trial;
-	(void)cuts_ask(stand,
+	(void)cuts_query(stand,
 			"SELECT count(pg_terminate_backend(pid, $1)) FROM pg_stat_activity"
 			" WHERE application_name = 'postern'",
 			"60000");
@@ -184,57 +186,61 @@ static void prepare_second(struct cuts_stand *stand, struct cuts_trial *trial) {
 static void act_accept(struct cuts_stand *stand, struct cuts_trial *trial) {
 	int code = POSTERN_OK;
 	trial->r = accept_one(stand, trial, &code);
-	/* Its own first try is no duplicate of it. */
+	/* The message must not be a duplicate of its own first attempt. */
 	CHECK_INT(code, POSTERN_OK);
 }
 
-/* Told yes: it is there, and leased to us if that was told. */
-static void judge_accepted(struct cuts_stand *stand, struct cuts_trial *trial) {
+/* The accept succeeded: the message is stored, and leased if that was
+   reported. */
+static void check_accepted(struct cuts_stand *stand, struct cuts_trial *trial) {
 	const struct own *own = own_of(stand);
 	int code = POSTERN_OK;
 	CHECK(own->route.opened);
 	CHECK_INT(own->route.fence, own->route.leased);
 	bool leased = own->route.leased;
-	CHECK_STR(truth(stand, trial), leased ? "1 1 1 1 0 0 0" : "1 1 1 0 0 0 0");
+	CHECK_STR(read_state(stand, trial),
+			leased ? "1 1 1 1 0 0 0" : "1 1 1 0 0 0 0");
 	int64_t seq = trial->seq;
 	CHECK_OK(accept_one(stand, trial, &code), &stand->error);
 	CHECK_INT(code, POSTERN_E_DUPLICATE);
 	CHECK_INT(trial->seq, seq);
-	CHECK_STR(truth(stand, trial), leased ? "1 1 1 1 0 0 1" : "1 1 1 0 0 0 1");
+	CHECK_STR(read_state(stand, trial),
+			leased ? "1 1 1 1 0 0 1" : "1 1 1 0 0 0 1");
 }
 
-/* Told that it failed: it is there or not, but nobody keeps a lease of it; and
-   sent again it is. */
-static void judge_unheard(struct cuts_stand *stand, struct cuts_trial *trial) {
+/* The accept failed: the message is stored or not, but no lease of it stays;
+   sent again, it is stored. */
+static void check_failed(struct cuts_stand *stand, struct cuts_trial *trial) {
 	const struct own *own = own_of(stand);
 	int code = POSTERN_OK;
 	CHECK_INT(trial->r, POSTERN_E_UNAVAILABLE);
 	recover(stand);
-	bool there = is_there(stand, trial);
-	if (there) {
-		CHECK_STR(truth(stand, trial), "1 1 1 0 0 0 0");
+	bool stored = is_stored(stand, trial);
+	if (stored) {
+		CHECK_STR(read_state(stand, trial), "1 1 1 0 0 0 0");
 	}
 	CHECK_OK(accept_one(stand, trial, &code), &stand->error);
-	CHECK_INT(code, there ? POSTERN_E_DUPLICATE : POSTERN_OK);
-	CHECK_INT(own->route.leased, !there);
-	CHECK_STR(truth(stand, trial), there ? "1 1 1 0 0 0 1" : "1 1 1 1 0 0 0");
+	CHECK_INT(code, stored ? POSTERN_E_DUPLICATE : POSTERN_OK);
+	CHECK_INT(own->route.leased, !stored);
+	CHECK_STR(read_state(stand, trial),
+			stored ? "1 1 1 0 0 0 1" : "1 1 1 1 0 0 0");
 }
 
-static void judge_accept(struct cuts_stand *stand, struct cuts_trial *trial) {
+static void check_accept(struct cuts_stand *stand, struct cuts_trial *trial) {
 	if (trial->r == POSTERN_OK) {
-		judge_accepted(stand, trial);
+		check_accepted(stand, trial);
 	} else {
 		CHECK(stand->retries < 0);
-		judge_unheard(stand, trial);
+		check_failed(stand, trial);
 	}
 }
 
-/* What was counted of all of them. */
-static void conclude_accept(struct cuts_stand *stand) {
+/* The counters over all trials. */
+static void check_totals_accept(struct cuts_stand *stand) {
 	char expected[64];
 	(void)snprintf(expected, sizeof expected, "%ld %ld", stand->trial_count,
 			own_of(stand)->duplicates);
-	CHECK_STR(cuts_ask(stand,
+	CHECK_STR(cuts_query(stand,
 					  "SELECT concat_ws(' ', sum(accepted), sum(duplicates))"
 					  " FROM cuts.channel_tally",
 					  NULL),
@@ -277,14 +283,14 @@ static void act_settle(struct cuts_stand *stand, struct cuts_trial *trial,
 	CHECK(trial->r != POSTERN_OK || code == POSTERN_OK);
 }
 
-/* Told again after a failure it is refused if it took effect the first
-   time. */
-static void judge_settle(struct cuts_stand *stand, struct cuts_trial *trial,
+/* A settlement repeated after a failure is stale if the first one took
+   effect. */
+static void check_settle(struct cuts_stand *stand, struct cuts_trial *trial,
 		bool done) {
 	const char *settled = done ? "1 1 0 0 1 0 0" : "1 1 1 0 0 1 0";
 	int code = POSTERN_OK;
 	if (trial->r == POSTERN_OK) {
-		CHECK_STR(truth(stand, trial), settled);
+		CHECK_STR(read_state(stand, trial), settled);
 		CHECK_OK(settle(stand, trial, done, &code), &stand->error);
 		CHECK_INT(code, POSTERN_E_STALE);
 	} else {
@@ -293,90 +299,91 @@ static void judge_settle(struct cuts_stand *stand, struct cuts_trial *trial,
 		CHECK_OK(settle(stand, trial, done, &code), &stand->error);
 		CHECK(code == POSTERN_OK || code == POSTERN_E_STALE);
 	}
-	CHECK_STR(truth(stand, trial), settled);
+	CHECK_STR(read_state(stand, trial), settled);
 }
 
 static void act_done(struct cuts_stand *stand, struct cuts_trial *trial) {
 	act_settle(stand, trial, true);
 }
 
-static void judge_done(struct cuts_stand *stand, struct cuts_trial *trial) {
-	judge_settle(stand, trial, true);
+static void check_done(struct cuts_stand *stand, struct cuts_trial *trial) {
+	check_settle(stand, trial, true);
 }
 
-static void conclude_done(struct cuts_stand *stand) {
+static void check_totals_done(struct cuts_stand *stand) {
 	char expected[64];
 	(void)snprintf(expected, sizeof expected, "%ld", stand->trial_count);
-	CHECK_STR(cuts_ask(stand, "SELECT sum(done) FROM cuts.handler_tally", NULL),
+	CHECK_STR(cuts_query(stand, "SELECT sum(done) FROM cuts.handler_tally",
+					  NULL),
 			expected);
 }
 
-static void act_again(struct cuts_stand *stand, struct cuts_trial *trial) {
+static void act_retry(struct cuts_stand *stand, struct cuts_trial *trial) {
 	act_settle(stand, trial, false);
 }
 
-static void judge_again(struct cuts_stand *stand, struct cuts_trial *trial) {
-	judge_settle(stand, trial, false);
+static void check_retry(struct cuts_stand *stand, struct cuts_trial *trial) {
+	check_settle(stand, trial, false);
 }
 
-static void conclude_again(struct cuts_stand *stand) {
+static void check_totals_retry(struct cuts_stand *stand) {
 	char expected[64];
 	(void)snprintf(expected, sizeof expected, "%ld 1 1", stand->trial_count);
-	CHECK_STR(cuts_ask(stand,
+	CHECK_STR(cuts_query(stand,
 					  "SELECT concat_ws(' ', count(*), min(failures),"
 					  " max(failures)) FROM cuts.open",
 					  NULL),
 			expected);
 }
 
-const struct cuts_deed cuts_accept = {
+const struct cuts_action cuts_accept = {
 	.name = "accept",
 	.open = open_store,
 	.close = close_store,
 	.prepare = prepare_accept,
 	.act = act_accept,
-	.judge = judge_accept,
-	.conclude = conclude_accept,
+	.check = check_accept,
+	.check_totals = check_totals_accept,
 };
 
-const struct cuts_deed cuts_accept_first = {
-	.name = "the first accept on a line",
+const struct cuts_action cuts_accept_first = {
+	.name = "the first accept on a connection",
 	.slow = true,
 	.open = open_store,
 	.close = close_store,
 	.prepare = prepare_first,
 	.act = act_accept,
-	.judge = judge_accept,
-	.conclude = conclude_accept,
+	.check = check_accept,
+	.check_totals = check_totals_accept,
 };
 
-const struct cuts_deed cuts_accept_second = {
-	.name = "the second accept on a line",
+const struct cuts_action cuts_accept_second = {
+	.name = "the second accept on a connection",
 	.slow = true,
 	.open = open_store,
 	.close = close_store,
 	.prepare = prepare_second,
 	.act = act_accept,
-	.judge = judge_accept,
-	.conclude = conclude_accept,
+	.check = check_accept,
+	.check_totals = check_totals_accept,
 };
 
-const struct cuts_deed cuts_settle_done = {
+const struct cuts_action cuts_settle_done = {
 	.name = "settle as done",
 	.open = open_store,
 	.close = close_store,
 	.prepare = prepare_settle,
 	.act = act_done,
-	.judge = judge_done,
-	.conclude = conclude_done,
+	.check = check_done,
+	.check_totals = check_totals_done,
 };
 
-const struct cuts_deed cuts_settle_again = {
+const struct cuts_action cuts_settle_again = {
 	.name = "settle as failed",
 	.open = open_store,
 	.close = close_store,
 	.prepare = prepare_settle,
-	.act = act_again,
-	.judge = judge_again,
-	.conclude = conclude_again,
+	.act = act_retry,
+	.check = check_retry,
+	.check_totals = check_totals_retry,
 };

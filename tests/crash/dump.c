@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One JSON object, written in one go. */
+/* Writes the dump as one JSON object. */
 
 #include "crash/dump.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-__attribute__((noreturn)) static void give_up(const char *what) {
+__attribute__((noreturn)) static void exit_with_error(const char *what) {
 	(void)fprintf(stderr, "scenario: dump: %s\n", what);
 	exit(3);
 }
@@ -25,7 +25,7 @@ static void write_messages(struct world *world, FILE *file,
 		}
 		last = seq;
 		if (postern_box_get(world->box, seq, &detail, &error)) {
-			give_up(error.text);
+			exit_with_error(error.text);
 		}
 		if (strcmp(detail->channel, "leavings") == 0) {
 			postern_detail_destroy(detail);
@@ -47,7 +47,7 @@ static void write_deliveries(FILE *file,
 	const char *comma = "";
 	for (size_t i = 0; i < postern_listing_count(listing); i++) {
 		const struct postern_row *row = postern_listing_get(listing, i);
-		if (row->handler[0] == '\0' || !world_is_told(row->handler)) {
+		if (row->handler[0] == '\0' || !world_is_recorded(row->handler)) {
 			continue;
 		}
 		(void)fprintf(file,
@@ -88,7 +88,7 @@ static void write_effect(void *context, int64_t seq, const char *handler,
 static void write_effects(const struct world *world, FILE *file) {
 	struct effects_file out = { .file = file, .comma = "" };
 	if (!effects_read(&world->effects, write_effect, &out)) {
-		give_up("cannot read the effects");
+		exit_with_error("cannot read the effects");
 	}
 }
 
@@ -98,10 +98,10 @@ void dump_write(struct world *world, bool drained, const char *path) {
 	struct postern_error error;
 	FILE *file = fopen(path, "w");
 	if (!file) {
-		give_up("cannot write it");
+		exit_with_error("cannot write it");
 	}
 	if (postern_box_list(world->box, &filter, &listing, &error)) {
-		give_up(error.text);
+		exit_with_error(error.text);
 	}
 	(void)fprintf(file, "{\"messages\":[");
 	write_messages(world, file, listing);
@@ -115,6 +115,6 @@ void dump_write(struct world *world, bool drained, const char *path) {
 	write_effects(world, file);
 	(void)fprintf(file, "],\n\"drained\":%s}\n", drained ? "true" : "false");
 	if (fclose(file)) {
-		give_up("cannot write it");
+		exit_with_error("cannot write it");
 	}
 }

@@ -3,14 +3,14 @@
 #define POSTERN_TESTS_CRASH_DUMP_H
 
 /*
- * What is in the store in the end, for the checker: all messages and
- * deliveries, seen through the box, and the effects, seen past it.
+ * The final content of the store, for the checker: all messages and deliveries,
+ * read through the box, and the effects, read directly from the database.
  */
 
 #include "crash/world.h"
 
-/* Write the dump of an open box, which is closed. Ends the program if that
-   cannot be done. */
+/* Write the dump of an open box and close the box. Ends the program on
+   failure. */
 void dump_write(struct world *world, bool drained, const char *path);
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Faults by number. The library's allocations are reached by the linker
- * (--wrap), SQLite's by its own configuration, calls of the store by a store
- * around it.
+ * Faults by number. The linker (--wrap) replaces the library's allocations,
+ * SQLite's configuration its own, and a wrapping store the calls of the store.
  */
 
 #include "crash/faults.h"
@@ -39,12 +38,12 @@ static atomic_bool memory_armed;
 static sqlite3_mem_methods sqlite_memory;
 static struct fault_plan plan;
 
-static bool strikes(struct fault *fault) {
+static bool fault_is_due(struct fault *fault) {
 	return atomic_fetch_add(&fault->count, 1) + 1 == fault->at;
 }
 
 static bool memory_fails(void) {
-	return atomic_load(&memory_armed) && strikes(&fault_memory);
+	return atomic_load(&memory_armed) && fault_is_due(&fault_memory);
 }
 
 void *__wrap_malloc(size_t size) {
@@ -64,11 +63,12 @@ char *__wrap_strdup(const char *text) {
 }
 
 static void *sqlite_malloc(int size) {
-	return strikes(&fault_sqlite) ? NULL : sqlite_memory.xMalloc(size);
+	return fault_is_due(&fault_sqlite) ? NULL : sqlite_memory.xMalloc(size);
 }
 
 static void *sqlite_realloc(void *old, int size) {
-	return strikes(&fault_sqlite) ? NULL : sqlite_memory.xRealloc(old, size);
+	return fault_is_due(&fault_sqlite) ? NULL
+									   : sqlite_memory.xRealloc(old, size);
 }
 
 static void read_fault(const char *variable, struct fault *fault) {
@@ -76,18 +76,18 @@ static void read_fault(const char *variable, struct fault *fault) {
 	fault->at = value ? strtoul(value, NULL, 10) : 0;
 }
 
-static int decide(void *context, enum fault_op op,
+static int fail_call(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	(void)context;
 	(void)op;
 	(void)batch;
-	return strikes(&fault_call) ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
+	return fault_is_due(&fault_call) ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
 }
 
-static int decide_after(void *context, enum fault_op op) {
+static int fail_reply(void *context, enum fault_op op) {
 	(void)context;
 	(void)op;
-	return strikes(&fault_call_after) ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
+	return fault_is_due(&fault_call_after) ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
 }
 
 void faults_begin(void) {
@@ -96,8 +96,8 @@ void faults_begin(void) {
 	read_fault("FAIL_SQLITE", &fault_sqlite);
 	read_fault("FAIL_CALL",
 			call && strstr(call, ":after") ? &fault_call_after : &fault_call);
-	plan.decide = decide;
-	plan.decide_after = decide_after;
+	plan.decide = fail_call;
+	plan.decide_after = fail_reply;
 
 	(void)sqlite3_config(SQLITE_CONFIG_GETMALLOC, &sqlite_memory);
 	sqlite3_mem_methods counted = sqlite_memory;

@@ -10,26 +10,26 @@
  *   FAIL_MEMORY=N       the N-th allocation of the library fails
  *   FAIL_SQLITE=N       the N-th allocation of SQLite fails
  *
- * 0 fails nothing. FAULTS_TOLD names a file that gets how many calls and
- * allocations there were, when the program ends.
+ * 0 fails nothing. When the program ends, it writes the numbers of calls and
+ * allocations to the file that FAULTS_TOLD names.
  */
 
 #include <stdbool.h>
 
 struct postern_store;
 
-/* Read the plan; before SQLite is used for anything. */
+/* Read the plan; call this before any use of SQLite. */
 void faults_begin(void);
 
-/* Allocations of the library are counted from now on, or not any more: the
-   program's own must not fail. */
+/* Start or stop counting allocations of the library; those of the program
+   itself must not fail. */
 void faults_arm(bool armed);
 
-/* A store around this one, which is taken, that fails by the plan. NULL if
-   there is no memory. */
+/* Wrap a store, which is taken, in one that fails by the plan. NULL if out of
+   memory. */
 struct postern_store *faults_wrap_taking(struct postern_store *store);
 
-/* Write down what was counted. */
+/* Write the counts. */
 void faults_end(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lines of JSON, one write each. */
+/* Writes lines of JSON, with one call each. */
 
 #include "crash/history.h"
 
@@ -13,7 +13,7 @@
 
 /* The longest line: a message's body is a short text here. */
 #define LINE_LEN_MAX 1024
-/* The times, at the end of each. */
+/* The times at the end of each line. */
 #define TAIL_LEN_MAX 80
 
 void history_open(struct history *history, const char *path, int node,
@@ -49,7 +49,7 @@ void history_write(const struct history *history, const char *format, ...) {
 		(void)fputs("scenario: a line of history is too long\n", stderr);
 		exit(2);
 	}
-	/* In the place of the closing brace. */
+	/* Replaces the closing brace. */
 	len--;
 	len += snprintf(line + len, TAIL_LEN_MAX, ",\"at\":%lld",
 			(long long)history->clock->wall_ms(history->clock->context));
@@ -133,7 +133,7 @@ void history_ran(const struct history *history,
 			(unsigned long long)delivery->fence, outcome_of(kind));
 }
 
-/* Where a settlement led. */
+/* The state after a settlement. */
 static const char *state_of(const struct postern_event *event) {
 	return strcmp(event->outcome, "returned") == 0
 				   ? "returned"

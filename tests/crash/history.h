@@ -3,11 +3,11 @@
 #define POSTERN_TESTS_CRASH_HISTORY_H
 
 /*
- * A history: what a client and its handlers saw, as lines of JSON for the
- * checker. Each line is written before the program goes on, and with one
- * call, so that whatever ends the program cuts off at most the last one.
+ * A history: what a client and its handlers observed, as lines of JSON for the
+ * checker. Each line is written before the program continues, with one call, so
+ * that the end of the program truncates at most the last one.
  *
- * Texts are the scenario's own: nothing in them has to be escaped.
+ * Texts come from the scenario and need no escaping.
  */
 
 #include <postern/event.h>
@@ -19,14 +19,14 @@
 
 struct history {
 	int fd;
-	int node;                          /* the life of the program, 1, 2, … */
+	int node; /* the life of the program, counted from 1 */
 	const struct postern_clock *clock; /* the store's */
-	/* Say when each line was written, by the machine's clock that never goes
-	   back, which puts the lines of several processes in order. */
+	/* Add the time of each line by the monotonic clock, which orders the lines
+	   of several processes. */
 	bool timed;
 };
 
-/* Append to a file, which is made. Ends the program if it cannot. */
+/* Append to a file, which is created. Ends the program on failure. */
 void history_open(struct history *history, const char *path, int node,
 		const struct postern_clock *clock);
 void history_close(struct history *history);
@@ -36,7 +36,7 @@ history_write(const struct history *history, const char *format, ...);
 
 void history_send(const struct history *history, const char *channel,
 		const struct postern_message *message);
-/* `code` is what the accept returned, or the receipt's. */
+/* `code` is the result of the accept or the code of the receipt. */
 void history_receipt(const struct history *history, const char *channel,
 		const struct postern_message *message, int code, int64_t seq);
 void history_run(const struct history *history,
@@ -45,7 +45,7 @@ void history_run(const struct history *history,
 void history_ran(const struct history *history,
 		const struct postern_delivery *delivery,
 		enum postern_outcome_kind kind);
-/* SETTLED, FENCED and those of locks; other events are not written. */
+/* Writes SETTLED, FENCED and lock events; other events are ignored. */
 void history_event(const struct history *history,
 		const struct postern_event *event);
 

@@ -2,25 +2,24 @@
 
 /*
  * One of several nodes on one database: it sends its share of the messages,
- * processes whatever falls to it, and writes down what it saw. Whoever started
- * it ends it at any moment and starts it again.
+ * processes deliveries, and records what it observes. The test that started it
+ * ends it at any moment and starts it again.
  *
  *   node URL FOLDER NODE LIFE MODE LEASE_MS SEED
  *
- * NODE is 0, 1 or 2, LIFE how often it was started, MODE parallel or
- * exclusive. On stdin it is told what to do, and on stdout it says that it is
- * done:
+ * NODE is 0, 1 or 2, LIFE how often it was started, MODE parallel or exclusive.
+ * It reads commands on stdin and confirms them on stdout:
  *
  *   send N     send its share of the first N messages       sent N
- *   stop       end in order
+ *   stop       end gracefully
  *
- * It also says "locked" or "unlocked" whenever it got or lost the lock, and
- * "begun HANDLER ID" and "ended HANDLER ID" of runs that take long.
+ * It also prints "locked" or "unlocked" whenever it acquires or loses the lock,
+ * and "begun HANDLER ID" and "ended HANDLER ID" for long runs.
  *
  * Message k belongs to node k % 3. Every tenth is sent twice, the second copy
- * by any of the three, at about the same time. What the handlers do with it is
- * in its body. How far it has sent is in a file, which the next life reads; so
- * what nobody knows the end of is sent again, as clients do.
+ * by any of the three, at about the same time. The body selects what the
+ * handlers do. The node keeps its position in a file, which the next life
+ * reads; so a message whose result is unknown is sent again, as clients do.
  */
 
 #include <libpq-fe.h>
@@ -35,18 +34,18 @@
 
 #define CHANNEL "orders"
 #define NODES 3
-/* As test_nodes.py tells the checker. */
+/* As in the configuration that test_nodes.py gives to the checker. */
 #define MAX_ATTEMPTS 5
 #define MAX_CRASHES 50
 /* Messages sent with one call. */
-#define PARCEL_MAX 40
-/* Few enough that all nodes have a part of what waits. */
+#define BATCH_MAX 40
+/* Small enough that all nodes get a share of a backlog. */
 #define RUN_QUEUE_MAX 300
-/* How often and after which pause a database that is away is tried again. */
+/* How often, and after which pause, an unavailable database is tried again. */
 #define OPEN_TRIES 1200
 #define PAUSE_MS 50
 #define GRACE_MS 60000
-/* How long those runs take of which it is said that they do. */
+/* How long the long runs take. */
 #define LONG_STEPS 14
 #define LONG_STEP_MS 50
 
@@ -64,18 +63,18 @@ struct node {
 	struct postern_runner *runner;
 };
 
-/* A message on its way, and what was said about it. */
-struct letter {
-	struct post *post;
+/* A message that is being sent, and its result. */
+struct outgoing {
+	struct batch *batch;
 	struct postern_message message;
 	char id[24];
 	char body[32];
 	int code;
 };
 
-struct post {
+struct batch {
 	struct node *node;
-	struct letter letters[PARCEL_MAX];
+	struct outgoing items[BATCH_MAX];
 	size_t count;
 	pthread_mutex_t mutex;
 	pthread_cond_t arrived;
@@ -99,53 +98,57 @@ static uint64_t roll(struct node *node, uint64_t sides) {
 	return x % sides;
 }
 
-static bool asks_for(const struct postern_message *message, const char *what) {
+static bool body_starts_with(const struct postern_message *message,
+		const char *what) {
 	size_t len = strlen(what);
 	return message->body_len > len && memcmp(message->body, what, len) == 0;
 }
 
-static void say(const char *what, const char *handler, const char *id) {
+static void print_line(const char *what, const char *handler, const char *id) {
 	(void)printf("%s %s %s\n", what, handler, id);
 	(void)fflush(stdout);
 }
 
-/* Each handler has messages of its own that do. */
+/* Each handler has its own long messages. */
 static bool takes_long(const struct postern_message *message,
 		const struct postern_delivery *delivery) {
-	return asks_for(message, delivery->transaction ? "heavy " : "long ");
+	return body_starts_with(message,
+			delivery->transaction ? "heavy " : "long ");
 }
 
-/* What the body asks for. */
-static void play(const struct postern_message *message,
+/* Sets the outcome that the body asks for. */
+static void set_outcome(const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
-	if (asks_for(message, "fail ") && delivery->attempt == 1) {
+	if (body_starts_with(message, "fail ") && delivery->attempt == 1) {
 		postern_outcome_set(outcome, POSTERN_RETRY, 0, "asked to fail once");
-	} else if (asks_for(message, "snooze ") && delivery->fence < 2) {
+	} else if (body_starts_with(message, "snooze ") && delivery->fence < 2) {
 		postern_outcome_set(outcome, POSTERN_SNOOZE, 20, NULL);
-	} else if (asks_for(message, "poison ")) {
+	} else if (body_starts_with(message, "poison ")) {
 		postern_outcome_set(outcome, POSTERN_POISON, 0, "asked for poison");
-	} else if (asks_for(message, "discard ") && !delivery->transaction) {
+	} else if (body_starts_with(message, "discard ") &&
+			   !delivery->transaction) {
 		postern_outcome_set(outcome, POSTERN_DISCARD, 0, "not wanted");
-	} else if (asks_for(message, "slow ") && !delivery->transaction) {
-		/* So that at any moment some are under way. */
+	} else if (body_starts_with(message, "slow ") && !delivery->transaction) {
+		/* At any moment some of these are running. */
 		pause_ms(50);
 	} else if (takes_long(message, delivery)) {
-		say("begun", delivery->handler, message->id);
-		/* In steps: whoever is stopped in it has the rest before him. */
+		print_line("begun", delivery->handler, message->id);
+		/* In steps: a process that is stopped meanwhile continues with the
+		   remaining ones. */
 		for (int i = 0; i < LONG_STEPS; i++) {
 			pause_ms(LONG_STEP_MS);
 		}
-		say("ended", delivery->handler, message->id);
+		print_line("ended", delivery->handler, message->id);
 	}
 }
 
-static void play_plain(void *context, const struct postern_message *message,
+static void run_plain(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	const struct node *node = context;
 	history_run(&node->history, message, delivery);
-	play(message, delivery, outcome);
+	set_outcome(message, delivery, outcome);
 	history_ran(&node->history, delivery, outcome->kind);
 }
 
@@ -165,33 +168,34 @@ static bool write_effect(PGconn *link,
 	return good;
 }
 
-/* Writes first, so that what does not end as done has to be undone. */
-static void play_transactional(void *context,
+/* Writes first, so that a run that does not end as done has to be rolled
+   back. */
+static void run_transactional(void *context,
 		const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	const struct node *node = context;
 	history_run(&node->history, message, delivery);
 	if (write_effect(delivery->transaction, delivery)) {
-		play(message, delivery, outcome);
+		set_outcome(message, delivery, outcome);
 	} else {
-		/* The database went away: not the message's fault. */
+		/* The database is unavailable: not a failure of the message. */
 		postern_outcome_set(outcome, POSTERN_SNOOZE, PAUSE_MS, NULL);
 	}
 	history_ran(&node->history, delivery, outcome->kind);
 }
 
-static void listen(void *context, const struct postern_event *event) {
+static void record_event(void *context, const struct postern_event *event) {
 	const struct node *node = context;
 	history_event(&node->history, event);
 	if (event->kind == POSTERN_EVENT_LOCKED) {
-		say("locked", "", "");
+		print_line("locked", "", "");
 	} else if (event->kind == POSTERN_EVENT_LOCK_LOST) {
-		say("unlocked", "", "");
+		print_line("unlocked", "", "");
 	}
 }
 
-static void complain(void *context, const char *text) {
+static void print_notice(void *context, const char *text) {
 	const struct node *node = context;
 	(void)fprintf(stderr, "node %d: %s\n", node->number, text);
 }
@@ -207,14 +211,14 @@ static int add_handlers(struct node *node, struct postern_error *error) {
 	struct postern_handler_options options = {
 		.size = sizeof options,
 		.key = "ledger",
-		.callback = play_transactional,
+		.callback = run_transactional,
 		.transactional = true,
 		.context = node,
 		.policy = &policy,
 	};
 	int r = postern_box_add_handler(node->box, CHANNEL, &options, error);
 	options.key = "mail";
-	options.callback = play_plain;
+	options.callback = run_plain;
 	options.transactional = false;
 	return r ? r : postern_box_add_handler(node->box, CHANNEL, &options, error);
 }
@@ -226,18 +230,18 @@ static int try_open(struct node *node, struct postern_error *error) {
 									  : POSTERN_PROCESSING_PARALLEL,
 		.node_lease_ms = node->lease_ms,
 		.run_queue_max = RUN_QUEUE_MAX,
-		.remark = complain,
+		.remark = print_notice,
 		.remark_context = node,
 	};
 	const struct postern_runner_options runner_options = {
 		.size = sizeof runner_options,
 		.restart_delay_ms = 100,
-		.trouble = complain,
+		.trouble = print_notice,
 		.trouble_context = node,
 	};
 	int r = postern_box_open(node->url, &options, &node->box, error);
 	if (!r) {
-		r = postern_box_subscribe(node->box, listen, node, error);
+		r = postern_box_subscribe(node->box, record_event, node, error);
 	}
 	if (!r) {
 		r = postern_box_add_channel(node->box, CHANNEL, NULL, error);
@@ -262,21 +266,21 @@ static void close_all(struct node *node) {
 	node->box = NULL;
 }
 
-/* The database may be away, and for long. */
+/* The database may be unavailable for long. */
 static void open_all(struct node *node) {
 	struct postern_error error = { 0 };
 	for (int i = 0; i < OPEN_TRIES; i++) {
 		if (try_open(node, &error) == POSTERN_OK) {
 			return;
 		}
-		complain(node, error.text);
+		print_notice(node, error.text);
 		close_all(node);
 		pause_ms(PAUSE_MS);
 	}
 	exit(3);
 }
 
-/* The outcome is unknown: a client sends it again. */
+/* The result is unknown: a client sends the message again. */
 static bool is_unknown(int code) {
 	return code != POSTERN_OK && code != POSTERN_E_DUPLICATE &&
 		   code != POSTERN_E_CONFLICT && code != POSTERN_E_INVALID;
@@ -303,104 +307,106 @@ static const char *kind_of(long k) {
 	return "plain";
 }
 
-static void write_letter(struct post *post, long k) {
-	struct letter *letter = &post->letters[post->count++];
-	letter->post = post;
-	(void)snprintf(letter->id, sizeof letter->id, "m-%06ld", k);
-	(void)snprintf(letter->body, sizeof letter->body, "%s %ld", kind_of(k), k);
-	letter->code = POSTERN_E_UNAVAILABLE;
-	letter->message = (struct postern_message){
+static void write_outgoing(struct batch *batch, long k) {
+	struct outgoing *outgoing = &batch->items[batch->count++];
+	outgoing->batch = batch;
+	(void)snprintf(outgoing->id, sizeof outgoing->id, "m-%06ld", k);
+	(void)snprintf(outgoing->body, sizeof outgoing->body, "%s %ld", kind_of(k),
+			k);
+	outgoing->code = POSTERN_E_UNAVAILABLE;
+	outgoing->message = (struct postern_message){
 		.size = sizeof(struct postern_message),
-		.id = letter->id,
+		.id = outgoing->id,
 		.source = "nodes",
 		.type = "order",
-		.body = letter->body,
-		.body_len = strlen(letter->body),
+		.body = outgoing->body,
+		.body_len = strlen(outgoing->body),
 	};
 }
 
-static void note_sent(const struct letter *letter) {
-	history_send(&letter->post->node->history, CHANNEL, &letter->message);
+static void record_send(const struct outgoing *outgoing) {
+	history_send(&outgoing->batch->node->history, CHANNEL, &outgoing->message);
 }
 
-static void note_receipt(struct letter *letter, int code, int64_t seq) {
-	letter->code = code;
-	history_receipt(&letter->post->node->history, CHANNEL, &letter->message,
-			code, seq);
+static void record_receipt(struct outgoing *outgoing, int code, int64_t seq) {
+	outgoing->code = code;
+	history_receipt(&outgoing->batch->node->history, CHANNEL,
+			&outgoing->message, code, seq);
 }
 
-static void send_alone(struct letter *letter) {
+static void send_alone(struct outgoing *outgoing) {
 	int64_t seq = 0;
-	note_sent(letter);
-	int r = postern_box_accept(letter->post->node->box, CHANNEL,
-			&letter->message, &seq, NULL);
-	note_receipt(letter, r, seq);
+	record_send(outgoing);
+	int r = postern_box_accept(outgoing->batch->node->box, CHANNEL,
+			&outgoing->message, &seq, NULL);
+	record_receipt(outgoing, r, seq);
 }
 
-static void send_together(struct post *post) {
-	struct postern_message messages[PARCEL_MAX];
-	struct postern_receipt receipts[PARCEL_MAX];
-	for (size_t i = 0; i < post->count; i++) {
-		messages[i] = post->letters[i].message;
-		note_sent(&post->letters[i]);
+static void send_together(struct batch *batch) {
+	struct postern_message messages[BATCH_MAX];
+	struct postern_receipt receipts[BATCH_MAX];
+	for (size_t i = 0; i < batch->count; i++) {
+		messages[i] = batch->items[i].message;
+		record_send(&batch->items[i]);
 	}
-	int r = postern_box_accept_batch(post->node->box, CHANNEL, messages,
-			post->count, receipts, NULL);
-	for (size_t i = 0; i < post->count; i++) {
-		note_receipt(&post->letters[i], r ? r : receipts[i].error.code,
+	int r = postern_box_accept_batch(batch->node->box, CHANNEL, messages,
+			batch->count, receipts, NULL);
+	for (size_t i = 0; i < batch->count; i++) {
+		record_receipt(&batch->items[i], r ? r : receipts[i].error.code,
 				r ? 0 : receipts[i].seq);
 	}
 }
 
-static void take_receipt(void *context, const struct postern_receipt *receipt) {
-	struct letter *letter = context;
-	struct post *post = letter->post;
-	note_receipt(letter, receipt->error.code, receipt->seq);
-	(void)pthread_mutex_lock(&post->mutex);
-	post->waiting--;
-	(void)pthread_cond_signal(&post->arrived);
-	(void)pthread_mutex_unlock(&post->mutex);
+static void count_receipt(void *context,
+		const struct postern_receipt *receipt) {
+	struct outgoing *outgoing = context;
+	struct batch *batch = outgoing->batch;
+	record_receipt(outgoing, receipt->error.code, receipt->seq);
+	(void)pthread_mutex_lock(&batch->mutex);
+	batch->waiting--;
+	(void)pthread_cond_signal(&batch->arrived);
+	(void)pthread_mutex_unlock(&batch->mutex);
 }
 
-static void send_without_waiting(struct post *post) {
-	post->waiting = post->count;
-	for (size_t i = 0; i < post->count; i++) {
-		struct letter *letter = &post->letters[i];
-		note_sent(letter);
-		int r = postern_box_accept_async(post->node->box, CHANNEL,
-				&letter->message, take_receipt, letter, NULL);
+static void send_without_waiting(struct batch *batch) {
+	batch->waiting = batch->count;
+	for (size_t i = 0; i < batch->count; i++) {
+		struct outgoing *outgoing = &batch->items[i];
+		record_send(outgoing);
+		int r = postern_box_accept_async(batch->node->box, CHANNEL,
+				&outgoing->message, count_receipt, outgoing, NULL);
 		if (r) {
 			const struct postern_receipt refused = { .error.code = r };
-			take_receipt(letter, &refused);
+			count_receipt(outgoing, &refused);
 		}
 	}
-	(void)pthread_mutex_lock(&post->mutex);
-	while (post->waiting > 0) {
-		(void)pthread_cond_wait(&post->arrived, &post->mutex);
+	(void)pthread_mutex_lock(&batch->mutex);
+	while (batch->waiting > 0) {
+		(void)pthread_cond_wait(&batch->arrived, &batch->mutex);
 	}
-	(void)pthread_mutex_unlock(&post->mutex);
+	(void)pthread_mutex_unlock(&batch->mutex);
 }
 
-static void send_post(struct post *post) {
-	uint64_t way = roll(post->node, 10);
+static void send_batch(struct batch *batch) {
+	uint64_t way = roll(batch->node, 10);
 	if (way < 6) {
-		send_together(post);
+		send_together(batch);
 	} else if (way < 8) {
-		send_without_waiting(post);
+		send_without_waiting(batch);
 	}
-	for (size_t i = 0; i < post->count; i++) {
-		struct letter *letter = &post->letters[i];
+	for (size_t i = 0; i < batch->count; i++) {
+		struct outgoing *outgoing = &batch->items[i];
 		if (way >= 8) {
-			send_alone(letter);
+			send_alone(outgoing);
 		}
-		while (is_unknown(letter->code)) {
+		while (is_unknown(outgoing->code)) {
 			pause_ms(PAUSE_MS);
-			send_alone(letter);
+			send_alone(outgoing);
 		}
 	}
 }
 
-/* In one call, so that there is always a number. */
+/* Replaces the file atomically, so that it always has a number. */
 static void keep_position(const struct node *node) {
 	char next[4100];
 	(void)snprintf(next, sizeof next, "%s+", node->position_path);
@@ -424,29 +430,29 @@ static void read_position(struct node *node) {
 }
 
 static void send_until(struct node *node, long end) {
-	struct post post = { .node = node };
-	(void)pthread_mutex_init(&post.mutex, NULL);
-	(void)pthread_cond_init(&post.arrived, NULL);
+	struct batch batch = { .node = node };
+	(void)pthread_mutex_init(&batch.mutex, NULL);
+	(void)pthread_cond_init(&batch.arrived, NULL);
 	while (node->position < end) {
-		size_t max = 1 + (size_t)roll(node, PARCEL_MAX - 1);
-		post.count = 0;
-		while (node->position < end && post.count < max) {
+		size_t max = 1 + (size_t)roll(node, BATCH_MAX - 1);
+		batch.count = 0;
+		while (node->position < end && batch.count < max) {
 			long k = node->position++;
 			if (k % NODES == node->number) {
-				write_letter(&post, k);
+				write_outgoing(&batch, k);
 			}
 			if (k % 10 == 0 && (k + k / 10) % NODES == node->number) {
-				write_letter(&post, k);
+				write_outgoing(&batch, k);
 			}
 		}
-		send_post(&post);
+		send_batch(&batch);
 		keep_position(node);
 	}
-	(void)pthread_cond_destroy(&post.arrived);
-	(void)pthread_mutex_destroy(&post.mutex);
+	(void)pthread_cond_destroy(&batch.arrived);
+	(void)pthread_mutex_destroy(&batch.mutex);
 }
 
-static void obey(struct node *node) {
+static void run_commands(struct node *node) {
 	char line[64];
 	while (fgets(line, sizeof line, stdin) && strcmp(line, "stop\n") != 0) {
 		if (strncmp(line, "send ", 5) == 0) {
@@ -484,11 +490,11 @@ int main(int argc, char **argv) {
 	history_write(&node.history, "{\"e\":\"start\",\"node\":%d}", node.number);
 	read_position(&node);
 	open_all(&node);
-	obey(&node);
+	run_commands(&node);
 	struct postern_error error = { 0 };
 	int r = postern_runner_drain(node.runner, GRACE_MS, &error);
 	if (r) {
-		complain(&node, error.text);
+		print_notice(&node, error.text);
 	}
 	close_all(&node);
 	history_close(&node.history);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every point that the sources name, found by looking at them.
+"""Every crash point that the sources name, found by searching them.
 
     points.py [ROOT]     prints "crash NAME" or "fail NAME", one per line
 
@@ -36,7 +36,7 @@ def named(root=ROOT):
 
 
 def problems(points):
-    """Names that are used twice or do not look like names."""
+    """Names that are used twice or are malformed."""
     for name, (_, places) in sorted(points.items()):
         if not NAME.fullmatch(name):
             yield f"{places[0]}: '{name}' is not noun.where"

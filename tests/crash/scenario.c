@@ -2,31 +2,31 @@
 
 /*
  * The reference scenario: everything a box can do, once, in a few dozen
- * messages and in one process, so that a fault can be tried at each single
- * step of it.
+ * messages and in one process, so that a fault can be injected into each single
+ * step.
  *
  * Usage: scenario STORE HISTORY LIFE [DUMP]
  *
- * Plays on the SQLite file STORE or, if that is a URL of PostgreSQL, in its
+ * Runs on the SQLite file STORE or, if that is a URL of PostgreSQL, in its
  * schema, which need not exist, and appends to HISTORY. LIFE counts the
- * programs that played there, from 1. What is played is the same in every
- * life: a client that was cut off sends everything again. The last life is
- * given the name of a DUMP: it goes on until nothing is open and writes down
- * what there is.
+ * programs that ran there, from 1. Every life runs the same parts: a client
+ * whose process was killed sends everything again. The last life gets the name
+ * of a DUMP: it continues until nothing is open and writes the content of the
+ * store.
  *
- * SCENARIO_PARTS names what is played, "pump,runner" if it is not set:
+ * SCENARIO_PARTS names the parts that run, "pump,runner" if it is not set:
  *
  *   pump      the steps one by one, the same every time
  *   runner    the same with threads
- *   old       a SQLite file of the first schema is made, if there is none
+ *   old       creates a SQLite file of the first schema, if there is none
  *   short     a few messages
- *   clean     messages grow old and are removed, their ids later
+ *   clean     messages reach their retention and are removed, then their ids
  *   abandon   messages are claimed, and the process ends in the middle
- *   rest      nothing, but what the last life does; "rest-clean": where
- *             messages grow old
+ *   rest      nothing but what the last life does; "rest-clean": with
+ *             retention
  *
- * Ends with 0 however many calls failed, as long as the story came to its
- * end; 3 if it did not.
+ * Exits with 0 however many calls failed, if the scenario reached its end; with
+ * 3 if it did not.
  */
 
 #include <sqlite3.h>
@@ -40,10 +40,10 @@
 #include "crash/world.h"
 #include "unit/sqlite_schema_1.h"
 
-#define EVERYBODY (WORLD_LEDGER | WORLD_MAIL | WORLD_SUMS | WORLD_LATE)
+#define ALL_HANDLERS (WORLD_LEDGER | WORLD_MAIL | WORLD_SUMS | WORLD_LATE)
 
 static void accept_all_ways(struct world *world) {
-	static const struct world_parcel batch[] = {
+	static const struct world_item batch[] = {
 		{ "b-1", "order.placed", "done" },
 		{ "b-2", "order.placed", "fail once" },
 		{ "b-1", "order.placed", "done" }, /* a duplicate in one batch */
@@ -71,7 +71,8 @@ static void accept_all_ways(struct world *world) {
 	world_publish(world, "orders", "s-1", "order.placed", "done");
 }
 
-/* One delivery in this state, of a handler that the checker is told of. */
+/* Finds one delivery in this state, of a handler that is recorded for the
+   checker. */
 static bool find_one(struct world *world, enum postern_state state, size_t skip,
 		int64_t *seq_out, char handler_out[32]) {
 	struct postern_filter filter = { .size = sizeof filter, .state = state };
@@ -82,7 +83,7 @@ static bool find_one(struct world *world, enum postern_state state, size_t skip,
 	bool found = false;
 	for (size_t i = 0; !found && i < postern_listing_count(listing); i++) {
 		const struct postern_row *row = postern_listing_get(listing, i);
-		if (world_is_told(row->handler) && skip-- == 0) {
+		if (world_is_recorded(row->handler) && skip-- == 0) {
 			*seq_out = row->seq;
 			(void)snprintf(handler_out, 32, "%s", row->handler);
 			found = true;
@@ -92,8 +93,9 @@ static bool find_one(struct world *world, enum postern_state state, size_t skip,
 	return found;
 }
 
-/* It is in the history before it is done: it may be done and never told. */
-static void note_edit(struct world *world, const char *op, int64_t seq,
+/* Recorded before the edit is made, because the process may die between the
+   edit and its record. */
+static void record_edit(struct world *world, const char *op, int64_t seq,
 		const char *handler) {
 	history_write(&world->history,
 			"{\"e\":\"edit\",\"node\":%d,\"op\":\"%s\",\"seq\":%lld,"
@@ -106,7 +108,7 @@ static void edit_one(struct world *world, enum postern_state state, size_t skip,
 	int64_t seq;
 	char handler[32];
 	if (find_one(world, state, skip, &seq, handler)) {
-		note_edit(world, op, seq, handler);
+		record_edit(world, op, seq, handler);
 		faults_arm(true);
 		if (strcmp(op, "retry") == 0) {
 			(void)postern_box_retry(world->box, seq, handler, NULL);
@@ -117,7 +119,7 @@ static void edit_one(struct world *world, enum postern_state state, size_t skip,
 	}
 }
 
-static void edit(struct world *world) {
+static void edit_deliveries(struct world *world) {
 	edit_one(world, POSTERN_STATE_POISONED, 0, "retry");
 	edit_one(world, POSTERN_STATE_POISONED, 0, "discard");
 	edit_one(world, POSTERN_STATE_PENDING, 0, "retry");
@@ -132,8 +134,9 @@ static void edit(struct world *world) {
 	faults_arm(false);
 }
 
-/* For "gone", which is paused before it is gone. The checker is not told:
-   nobody may poison what did not fail, but for this. */
+/* Accepts a message for "gone", which is paused and not configured later. It is
+   not recorded for the checker, whose rules do not allow other deliveries to be
+   poisoned without a failure. */
 static void leave_orphan(struct world *world) {
 	const struct postern_message message = {
 		.size = sizeof message,
@@ -148,37 +151,38 @@ static void leave_orphan(struct world *world) {
 }
 
 /* The steps, one by one, on this thread. */
-static void play_pump(struct world *world) {
+static void run_pump(struct world *world) {
 	world_open(world, WORLD_LEDGER | WORLD_MAIL | WORLD_SUMS | WORLD_GONE);
 	accept_all_ways(world);
 	leave_orphan(world);
 	world_process(world, 6);
-	/* Some leases are held when the box goes. */
+	/* The node has leases when the box is destroyed. */
 	faults_arm(true);
 	(void)postern_box_claim(world->box, 7, NULL, NULL);
 	(void)postern_box_run(world->box, 2, NULL, NULL);
 	faults_arm(false);
 	world_close(world);
 
-	/* Somebody new wants what was parked. */
-	world_open(world, EVERYBODY | WORLD_GONE | WORLD_EXCLUSIVE);
+	/* A new handler wants the parked messages. */
+	world_open(world, ALL_HANDLERS | WORLD_GONE | WORLD_EXCLUSIVE);
 	(void)postern_box_sweep(world->box, NULL, NULL);
 	world_process(world, 0);
 	world_wait(world, 20);
 	world_process(world, 0);
-	edit(world);
+	edit_deliveries(world);
 	world_wait(world, 20);
 	world_process(world, 0);
 	world_close(world);
 }
 
-/* The same with threads; "gone" is gone, and what it left is poisoned. */
-static void play_runner(struct world *world) {
-	static const struct world_parcel batch[] = {
+/* The same with threads; "gone" is not configured, and its deliveries are
+   poisoned as orphaned. */
+static void run_runner(struct world *world) {
+	static const struct world_item batch[] = {
 		{ "t-3", "order.placed", "done" },
 		{ "t-4", "order.placed", "fail once" },
 	};
-	static const struct world_parcel last[] = {
+	static const struct world_item last[] = {
 		{ "t-6", "order.placed", "done" },
 		{ "t-7", "order.placed", "fail once" },
 		{ "t-8", "order.placed", "done" },
@@ -190,7 +194,7 @@ static void play_runner(struct world *world) {
 	};
 	struct postern_runner *runner = NULL;
 	world->flowing = true;
-	world_open(world, EVERYBODY | WORLD_EXCLUSIVE);
+	world_open(world, ALL_HANDLERS | WORLD_EXCLUSIVE);
 	int r = postern_runner_create(world->box, &options, &runner, NULL);
 	if (!r) {
 		r = postern_runner_start(runner, NULL);
@@ -200,7 +204,7 @@ static void play_runner(struct world *world) {
 	world_send_batch(world, "orders", batch, 2);
 	world_send_async(world, "orders", "t-5", "order.placed", "done");
 	world_settle(world);
-	/* Some of these are given back. */
+	/* Some of these are returned. */
 	world_send_batch(world, "orders", last, 3);
 	if (!r) {
 		(void)postern_runner_drain(runner, 5000, NULL);
@@ -221,7 +225,7 @@ static void send_some(struct world *world, const char *prefix) {
 	world_send(world, "notes", prefix, "note", "done");
 }
 
-/* A file of version 1, as if an older program had left it; all at once. */
+/* Creates a file of version 1, as an older program would have; atomically. */
 static void make_old(struct world *world) {
 	char path[4096];
 	sqlite3 *db = NULL;
@@ -247,16 +251,16 @@ static void make_old(struct world *world) {
 	}
 }
 
-static void play_short(struct world *world) {
-	world_open(world, EVERYBODY);
+static void run_short(struct world *world) {
+	world_open(world, ALL_HANDLERS);
 	send_some(world, "u");
 	world_process(world, 0);
 	world_close(world);
 }
 
-/* Messages grow old, then their ids do; a copy comes at each age. */
-static void play_clean(struct world *world) {
-	world_open(world, EVERYBODY);
+/* Messages reach their retention, then their ids; a copy is sent each time. */
+static void run_clean(struct world *world) {
+	world_open(world, ALL_HANDLERS);
 	send_some(world, "c");
 	world_process(world, 0);
 	world_clean(world);
@@ -272,9 +276,9 @@ static void play_clean(struct world *world) {
 	world_close(world);
 }
 
-/* Leases are held, of callbacks too, and nothing is given back. */
-static void play_abandon(struct world *world) {
-	world_open(world, EVERYBODY);
+/* The process ends with leases, also of callbacks, and returns none. */
+static void run_abandon(struct world *world) {
+	world_open(world, ALL_HANDLERS);
 	send_some(world, "e");
 	send_some(world, "c");
 	(void)postern_box_claim(world->box, 12, NULL, NULL);
@@ -285,14 +289,14 @@ static void play_abandon(struct world *world) {
 int main(int argc, char **argv) {
 	static const struct part {
 		const char *name;
-		void (*play)(struct world *world);
+		void (*run)(struct world *world);
 	} all[] = {
 		{ "old", make_old },
-		{ "pump", play_pump },
-		{ "runner", play_runner },
-		{ "short", play_short },
-		{ "clean", play_clean },
-		{ "abandon", play_abandon },
+		{ "pump", run_pump },
+		{ "runner", run_runner },
+		{ "short", run_short },
+		{ "clean", run_clean },
+		{ "abandon", run_abandon },
 	};
 	const char *parts = getenv("SCENARIO_PARTS");
 	parts = parts ? parts : "pump,runner";
@@ -306,11 +310,11 @@ int main(int argc, char **argv) {
 			strstr(parts, "clean") || strstr(parts, "abandon"));
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
 		if (!strstr(parts, "rest") && strstr(parts, all[i].name)) {
-			all[i].play(&world);
+			all[i].run(&world);
 		}
 	}
 	if (argc == 5) {
-		world_open(&world, EVERYBODY);
+		world_open(&world, ALL_HANDLERS);
 		bool drained = world_drain(&world);
 		dump_write(&world, drained, argv[4]);
 	}

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A library to be preloaded: it strikes at the N-th call by which the program
- * changes something in a directory. Only calls on files below that directory
- * count, in the order in which they are made.
+ * A library to be preloaded: it injects a fault into the N-th call by which the
+ * program changes a directory. Only calls on files below that directory count,
+ * in the order in which they are made.
  *
- *   STRIKE_UNDER=DIR   what counts
+ *   STRIKE_UNDER=DIR   the directory
  *   STRIKE_AT=N        which call, from 1; 0: none
  *   STRIKE_HOW=        kill    the process dies before the call
  *                      after   … after it
  *                      torn    … after half of it, if it is a write
  *                      eio     the call fails with EIO
  *                      full    … with ENOSPC
- *                      short   a write writes half of it
- *                      cut     the power goes: the file system is shut down
+ *                      short   a write writes half of its bytes
+ *                      cut     a power cut: the file system is shut down
  *                              without flushing, and the process dies
- *                      dark    … and the process goes on without it
+ *                      dark    … and the process continues without it
  *   STRIKE_TOLD=FILE   gets the number of calls when the program ends
  *
  * It counts write, pwrite, fsync, fdatasync, ftruncate, rename, unlink, link,
- * mkdir and open with O_CREAT of a file that is not there.
+ * mkdir and open with O_CREAT of a file that does not exist.
  */
 
-/* The names below are to be these functions, whatever they are called in
-   programs built for large files. */
+/* The functions below must have these names, whatever names programs built for
+   large files use. */
 #undef _FILE_OFFSET_BITS
 
 #include <dlfcn.h>
@@ -72,7 +72,7 @@ __attribute__((constructor)) static void read_plan(void) {
 	}
 }
 
-__attribute__((destructor)) static void tell(void) {
+__attribute__((destructor)) static void write_count(void) {
 	const char *path = getenv("STRIKE_TOLD");
 	FILE *file = path ? fopen(path, "w") : NULL;
 	if (file) {
@@ -97,7 +97,7 @@ static void cut_power(void) {
 	int fd = open(plan.under, O_RDONLY | O_DIRECTORY);
 	if (fd < 0 || ioctl(fd, EXT4_IOC_SHUTDOWN, &flags) < 0) {
 		perror("strike: shutdown");
-		_exit(99); /* no test may take this for a cut */
+		_exit(99); /* so that no test counts this as a power cut */
 	}
 	(void)close(fd);
 }
@@ -119,9 +119,9 @@ static bool is_fd_under(int fd) {
 	return is_under(path);
 }
 
-/* Whether this call is the one, and how it is struck. Those who die before
-   it never return. */
-static enum how count(bool counts) {
+/* Counts a call and returns the fault for it. Does not return if the process
+   dies before the call. */
+static enum how count_call(bool counts) {
 	if (!counts || atomic_fetch_add(&plan.count, 1) + 1 != plan.at) {
 		return NONE;
 	}
@@ -134,7 +134,7 @@ static enum how count(bool counts) {
 	return plan.how;
 }
 
-static bool fails(enum how how) {
+static bool call_fails(enum how how) {
 	if (how == EIO_ || how == FULL) {
 		errno = how == EIO_ ? EIO : ENOSPC;
 		return true;
@@ -142,8 +142,9 @@ static bool fails(enum how how) {
 	return false;
 }
 
-/* After a call that is no write: half of it is all of it. */
-static void finish(enum how how) {
+/* Kills the process after the call. "torn" has halved a write; other calls
+   cannot be halved. */
+static void die_after_call(enum how how) {
 	if (how == AFTER || how == TORN) {
 		die();
 	}
@@ -155,23 +156,23 @@ static size_t cut_short(enum how how, size_t len) {
 
 ssize_t write(int fd, const void *buf, size_t n) {
 	ssize_t (*call)(int, const void *, size_t) = real("write");
-	enum how how = count(is_fd_under(fd));
-	if (fails(how)) {
+	enum how how = count_call(is_fd_under(fd));
+	if (call_fails(how)) {
 		return -1;
 	}
 	ssize_t r = call(fd, buf, cut_short(how, n));
-	finish(how);
+	die_after_call(how);
 	return r;
 }
 
 ssize_t pwrite64(int fd, const void *buf, size_t n, off64_t offset) {
 	ssize_t (*call)(int, const void *, size_t, off64_t) = real("pwrite64");
-	enum how how = count(is_fd_under(fd));
-	if (fails(how)) {
+	enum how how = count_call(is_fd_under(fd));
+	if (call_fails(how)) {
 		return -1;
 	}
 	ssize_t r = call(fd, buf, cut_short(how, n), offset);
-	finish(how);
+	die_after_call(how);
 	return r;
 }
 
@@ -181,12 +182,12 @@ ssize_t pwrite(int fd, const void *buf, size_t n, off_t offset) {
 
 static int sync_as(const char *name, int fd) {
 	int (*call)(int) = real(name);
-	enum how how = count(is_fd_under(fd));
-	if (fails(how)) {
+	enum how how = count_call(is_fd_under(fd));
+	if (call_fails(how)) {
 		return -1;
 	}
 	int r = call(fd);
-	finish(how);
+	die_after_call(how);
 	return r;
 }
 
@@ -200,12 +201,12 @@ int fdatasync(int fildes) {
 
 int ftruncate64(int fd, off64_t length) {
 	int (*call)(int, off64_t) = real("ftruncate64");
-	enum how how = count(is_fd_under(fd));
-	if (fails(how)) {
+	enum how how = count_call(is_fd_under(fd));
+	if (call_fails(how)) {
 		return -1;
 	}
 	int r = call(fd, length);
-	finish(how);
+	die_after_call(how);
 	return r;
 }
 
@@ -215,12 +216,12 @@ int ftruncate(int fd, off_t length) {
 
 static int path_call(const char *name, const char *path) {
 	int (*call)(const char *) = real(name);
-	enum how how = count(is_under(path));
-	if (fails(how)) {
+	enum how how = count_call(is_under(path));
+	if (call_fails(how)) {
 		return -1;
 	}
 	int r = call(path);
-	finish(how);
+	die_after_call(how);
 	return r;
 }
 
@@ -230,12 +231,12 @@ int unlink(const char *name) {
 
 static int pair_call(const char *name, const char *from, const char *to) {
 	int (*call)(const char *, const char *) = real(name);
-	enum how how = count(is_under(to));
-	if (fails(how)) {
+	enum how how = count_call(is_under(to));
+	if (call_fails(how)) {
 		return -1;
 	}
 	int r = call(from, to);
-	finish(how);
+	die_after_call(how);
 	return r;
 }
 
@@ -249,12 +250,12 @@ int link(const char *from, const char *to) {
 
 int mkdir(const char *path, mode_t mode) {
 	int (*call)(const char *, mode_t) = real("mkdir");
-	enum how how = count(is_under(path));
-	if (fails(how)) {
+	enum how how = count_call(is_under(path));
+	if (call_fails(how)) {
 		return -1;
 	}
 	int r = call(path, mode);
-	finish(how);
+	die_after_call(how);
 	return r;
 }
 
@@ -272,12 +273,12 @@ int open64(const char *file, int oflag, ...) {
 		mode = va_arg(args, mode_t);
 		va_end(args);
 	}
-	enum how how = count(creates(file, oflag));
-	if (fails(how)) {
+	enum how how = count_call(creates(file, oflag));
+	if (call_fails(how)) {
 		return -1;
 	}
 	int fd = call(file, oflag, mode);
-	finish(how);
+	die_after_call(how);
 	return fd;
 }
 

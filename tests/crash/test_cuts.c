@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The line to the database is cut after every byte of an accept, of a settle,
- * and of a run inside a transaction, in both directions: nothing is lost,
- * nothing is doubled, and what was told is true.
+ * The connection to the database is cut after every byte of an accept, of a
+ * settlement, and of a run inside a transaction, in both directions: nothing is
+ * lost, nothing is doubled, and every reported result is true.
  *
- * A store is open all the time and has all that it needs, so that the bytes of
- * the deed are all there are. How many that is, is measured first. CUTS says
- * after how many of them the line is cut, evenly spread (default 20), 0: after
- * every one.
+ * The store stays open and connected, so that only bytes of the action pass.
+ * Their number is measured first. CUTS is the number of cuts, evenly spread
+ * over them (default 20); 0: after every byte.
  */
 
 #include "crash/cuts.h"
@@ -21,19 +20,19 @@
 #include "tap.h"
 
 #define CUTS_DEFAULT 20
-/* As command_retries says it. */
+/* Values of command_retries. */
 #define NO_RETRIES (-1)
 #define RETRIES 3
-/* Longer than anything takes, in ms. */
+/* Longer than any step takes. */
 #define PATIENCE_MS 60000
-/* Undisturbed, to know how many bytes it is. */
+/* Uncut trials that measure the number of bytes. */
 #define MEASURES 3
-/* How often something is tried that was not the deed alone. */
+/* How often a trial is repeated in which other bytes passed as well. */
 #define MEASURES_MAX 30
-/* Of one sweep; enough to say what is wrong. */
+/* After so many failures a sweep ends. */
 #define FAILURES_MAX 20
 
-void cuts_do(struct cuts_stand *stand, const char *sql) {
+void cuts_exec(struct cuts_stand *stand, const char *sql) {
 	PGresult *result = PQexec(stand->link, sql);
 	if (PQresultStatus(result) != PGRES_COMMAND_OK) {
 		FAIL("%s: %s", sql, PQerrorMessage(stand->link));
@@ -41,9 +40,9 @@ void cuts_do(struct cuts_stand *stand, const char *sql) {
 	PQclear(result);
 }
 
-const char *cuts_ask(struct cuts_stand *stand, const char *sql,
+const char *cuts_query(struct cuts_stand *stand, const char *sql,
 		const char *parameter) {
-	static char text[1024]; /* there is one who asks */
+	static char text[1024]; /* only one thread calls this */
 	PGresult *result = PQexecParams(stand->link, sql, parameter ? 1 : 0, NULL,
 			&parameter, NULL, NULL, 0);
 	text[0] = '\0';
@@ -60,7 +59,7 @@ void cuts_wait_quiet(struct cuts_stand *stand) {
 	static const char sql[] = "SELECT count(*) > 1 FROM pg_stat_activity"
 							  " WHERE application_name = 'postern'";
 	int waited = 0;
-	while (strcmp(cuts_ask(stand, sql, NULL), "t") == 0 &&
+	while (strcmp(cuts_query(stand, sql, NULL), "t") == 0 &&
 			waited++ < PATIENCE_MS) {
 		(void)usleep(1000);
 	}
@@ -79,8 +78,8 @@ static int port_of(const char *url) {
 	return port;
 }
 
-static void stand_open(struct cuts_stand *stand, const struct cuts_deed *deed,
-		int retries) {
+static void stand_open(struct cuts_stand *stand,
+		const struct cuts_action *action, int retries) {
 	const char *base = getenv("POSTERN_TEST_POSTGRES");
 	base = base ? base : "";
 	*stand = (struct cuts_stand){
@@ -95,75 +94,77 @@ static void stand_open(struct cuts_stand *stand, const struct cuts_deed *deed,
 	(void)snprintf(stand->url, sizeof stand->url,
 			"postgres://%s@127.0.0.1:%d/%s?schema=" CUTS_SCHEMA,
 			PQuser(stand->link), cutter_port(stand->cutter), PQdb(stand->link));
-	cuts_do(stand, "SET client_min_messages = error;"
-				   " DROP SCHEMA IF EXISTS " CUTS_SCHEMA " CASCADE");
-	deed->open(stand);
-	cuts_do(stand, "CREATE INDEX ON " CUTS_SCHEMA ".message (id)");
+	cuts_exec(stand, "SET client_min_messages = error;"
+					 " DROP SCHEMA IF EXISTS " CUTS_SCHEMA " CASCADE");
+	action->open(stand);
+	cuts_exec(stand, "CREATE INDEX ON " CUTS_SCHEMA ".message (id)");
 }
 
 static void stand_close(struct cuts_stand *stand,
-		const struct cuts_deed *deed) {
-	deed->close(stand);
+		const struct cuts_action *action) {
+	action->close(stand);
 	cutter_destroy(stand->cutter);
-	cuts_do(stand, "DROP SCHEMA " CUTS_SCHEMA " CASCADE");
+	cuts_exec(stand, "DROP SCHEMA " CUTS_SCHEMA " CASCADE");
 	PQfinish(stand->link);
 }
 
-static void begin(struct cuts_stand *stand, const struct cuts_deed *deed,
-		struct cuts_trial *trial) {
+static void begin_trial(struct cuts_stand *stand,
+		const struct cuts_action *action, struct cuts_trial *trial) {
 	*trial = (struct cuts_trial){ 0 };
 	(void)snprintf(trial->id, sizeof trial->id, "m-%08ld",
 			stand->trial_count++);
-	deed->prepare(stand, trial);
+	action->prepare(stand, trial);
 }
 
-/* Message numbers come in blocks; taking the next one is no part of it. */
+/* Stores reserve message numbers in blocks; a trial in which the next block is
+   reserved does not count. */
 static const char *last_number(struct cuts_stand *stand) {
-	return cuts_ask(stand, "SELECT last_value FROM " CUTS_SCHEMA ".message_seq",
-			NULL);
+	return cuts_query(stand,
+			"SELECT last_value FROM " CUTS_SCHEMA ".message_seq", NULL);
 }
 
-/* How many bytes it is in this direction if nobody disturbs it: always the
-   same number, else nobody could say that each was reached. */
-static uint64_t measure(struct cuts_stand *stand, const struct cuts_deed *deed,
-		enum cutter_way way) {
+/* How many bytes the uncut action sends in this direction. The number must be
+   constant, or the cuts would not cover every byte. */
+static uint64_t measure(struct cuts_stand *stand,
+		const struct cuts_action *action, enum cutter_way way) {
 	uint64_t len = 0;
 	int measured = 0;
 	for (int i = 0; measured <= MEASURES && i < MEASURES_MAX; i++) {
 		struct cuts_trial trial;
 		char before[32];
-		begin(stand, deed, &trial);
+		begin_trial(stand, action, &trial);
 		(void)snprintf(before, sizeof before, "%s", last_number(stand));
 		uint64_t start = cutter_count(stand->cutter, way);
-		deed->act(stand, &trial);
+		action->act(stand, &trial);
 		uint64_t passed = cutter_count(stand->cutter, way) - start;
 		if (strcmp(before, last_number(stand)) == 0) {
-			/* The first one is to warm up. */
+			/* The first one warms up. */
 			CHECK(measured < 2 || passed == len);
 			len = passed;
 			measured++;
 		}
-		deed->judge(stand, &trial);
+		action->check(stand, &trial);
 	}
 	CHECK(measured > MEASURES);
 	return len;
 }
 
-/* False: it was not the deed alone that was cut. */
-static bool cut_once(struct cuts_stand *stand, const struct cuts_deed *deed,
+/* Returns false if other bytes than those of the action passed as well. */
+static bool cut_once(struct cuts_stand *stand, const struct cuts_action *action,
 		enum cutter_way way, uint64_t after, enum cutter_end end) {
 	struct cuts_trial trial;
 	char before[32];
-	begin(stand, deed, &trial);
+	begin_trial(stand, action, &trial);
 	(void)snprintf(before, sizeof before, "%s", last_number(stand));
 	unsigned failures = atomic_load(&tap_failures);
 	cutter_arm(stand->cutter, way, after, end);
-	deed->act(stand, &trial);
+	action->act(stand, &trial);
 	CHECK(cutter_wait(stand->cutter));
-	deed->judge(stand, &trial);
+	action->check(stand, &trial);
 	if (atomic_load(&tap_failures) != failures) {
 		(void)fprintf(stderr, "  %s, cut %s after %llu bytes, message %s\n",
-				deed->name, way == CUTTER_TO_SERVER ? "to server" : "to client",
+				action->name,
+				way == CUTTER_TO_SERVER ? "to server" : "to client",
 				(unsigned long long)after, trial.id);
 	}
 	return strcmp(before, last_number(stand)) == 0;
@@ -174,7 +175,7 @@ static uint64_t cuts_wanted(void) {
 	return text ? strtoull(text, NULL, 10) : CUTS_DEFAULT;
 }
 
-/* How lines end in a sweep: all the same way, or by turns. */
+/* How connections end in a sweep: all the same way, or alternating. */
 enum ends { ENDS_CLOSED, ENDS_RESET, ENDS_BY_TURNS };
 
 static const char *const ends_names[] = { "closed", "reset",
@@ -185,138 +186,140 @@ static enum cutter_end end_of(enum ends ends, uint64_t after) {
 	return reset ? CUTTER_RESET : CUTTER_CLOSE;
 }
 
-static void sweep(struct cuts_stand *stand, const struct cuts_deed *deed,
+static void sweep(struct cuts_stand *stand, const struct cuts_action *action,
 		enum cutter_way way, enum ends ends) {
-	uint64_t len = measure(stand, deed, way);
+	uint64_t len = measure(stand, action, way);
 	uint64_t wanted = cuts_wanted();
-	/* Before the first byte and behind the last one, too. */
+	/* Also before the first byte and after the last one. */
 	uint64_t count = wanted == 0 || wanted > len ? len + 1 : wanted;
 	uint64_t cuts = 0;
 	CHECK(len > 0);
 	for (uint64_t i = 0; i < count; i++) {
 		uint64_t after = count == 1 ? len : i * len / (count - 1);
-		bool alone = false;
-		for (int j = 0; !alone && j < MEASURES_MAX; j++) {
-			alone = cut_once(stand, deed, way, after, end_of(ends, after));
+		bool counts = false;
+		for (int j = 0; !counts && j < MEASURES_MAX; j++) {
+			counts = cut_once(stand, action, way, after, end_of(ends, after));
 		}
-		cuts += CHECK(alone);
+		cuts += CHECK(counts);
 		if (atomic_load(&tap_failures) > FAILURES_MAX) {
 			break;
 		}
 	}
 	CHECK_INT(cuts, count);
 	(void)printf("# %s, %s, %s: %llu bytes, %llu cuts, %d retries\n",
-			deed->name, way == CUTTER_TO_SERVER ? "to server" : "to client",
+			action->name, way == CUTTER_TO_SERVER ? "to server" : "to client",
 			ends_names[ends], (unsigned long long)len, (unsigned long long)cuts,
 			stand->retries < 0 ? 0 : stand->retries);
 }
 
 static void sweep_both_ways(struct cuts_stand *stand,
-		const struct cuts_deed *deed, enum ends ends) {
-	sweep(stand, deed, CUTTER_TO_SERVER, ends);
-	sweep(stand, deed, CUTTER_TO_CLIENT, ends);
+		const struct cuts_action *action, enum ends ends) {
+	sweep(stand, action, CUTTER_TO_SERVER, ends);
+	sweep(stand, action, CUTTER_TO_CLIENT, ends);
 }
 
-static void sweep_deed(const struct cuts_deed *deed, int retries) {
+static void sweep_action(const struct cuts_action *action, int retries) {
 	struct cuts_stand stand;
-	stand_open(&stand, deed, retries);
-	if (deed->slow || retries > 0) {
-		sweep_both_ways(&stand, deed, ENDS_BY_TURNS);
+	stand_open(&stand, action, retries);
+	if (action->slow || retries > 0) {
+		sweep_both_ways(&stand, action, ENDS_BY_TURNS);
 	} else {
-		sweep_both_ways(&stand, deed, ENDS_CLOSED);
-		sweep_both_ways(&stand, deed, ENDS_RESET);
+		sweep_both_ways(&stand, action, ENDS_CLOSED);
+		sweep_both_ways(&stand, action, ENDS_RESET);
 	}
-	deed->conclude(&stand);
-	stand_close(&stand, deed);
+	action->check_totals(&stand);
+	stand_close(&stand, action);
 }
 
-static void accept_told(void) {
-	sweep_deed(&cuts_accept, NO_RETRIES);
+static void accept_repeated(void) {
+	sweep_action(&cuts_accept, NO_RETRIES);
 }
 
 static void accept_retried(void) {
-	sweep_deed(&cuts_accept, RETRIES);
+	sweep_action(&cuts_accept, RETRIES);
 }
 
 static void accept_first(void) {
-	sweep_deed(&cuts_accept_first, NO_RETRIES);
+	sweep_action(&cuts_accept_first, NO_RETRIES);
 }
 
 static void accept_second(void) {
-	sweep_deed(&cuts_accept_second, NO_RETRIES);
+	sweep_action(&cuts_accept_second, NO_RETRIES);
 }
 
 static void accept_second_retried(void) {
-	sweep_deed(&cuts_accept_second, RETRIES);
+	sweep_action(&cuts_accept_second, RETRIES);
 }
 
-static void settle_told(void) {
-	sweep_deed(&cuts_settle_done, NO_RETRIES);
+static void settle_repeated(void) {
+	sweep_action(&cuts_settle_done, NO_RETRIES);
 }
 
 static void settle_retried(void) {
-	sweep_deed(&cuts_settle_done, RETRIES);
+	sweep_action(&cuts_settle_done, RETRIES);
 }
 
-static void again_told(void) {
-	sweep_deed(&cuts_settle_again, NO_RETRIES);
+static void failure_repeated(void) {
+	sweep_action(&cuts_settle_again, NO_RETRIES);
 }
 
-static void again_retried(void) {
-	sweep_deed(&cuts_settle_again, RETRIES);
+static void failure_retried(void) {
+	sweep_action(&cuts_settle_again, RETRIES);
 }
 
 static void run_one(void) {
-	sweep_deed(&cuts_run_one, NO_RETRIES);
+	sweep_action(&cuts_run_one, NO_RETRIES);
 }
 
 static void run_three(void) {
-	sweep_deed(&cuts_run_three, NO_RETRIES);
+	sweep_action(&cuts_run_three, NO_RETRIES);
 }
 
 static void run_three_retried(void) {
-	sweep_deed(&cuts_run_three, RETRIES);
+	sweep_action(&cuts_run_three, RETRIES);
 }
 
 static void run_first(void) {
-	sweep_deed(&cuts_run_first, NO_RETRIES);
+	sweep_action(&cuts_run_first, NO_RETRIES);
 }
 
 static void run_second(void) {
-	sweep_deed(&cuts_run_second, NO_RETRIES);
+	sweep_action(&cuts_run_second, NO_RETRIES);
 }
 
 static void run_callback(void) {
-	sweep_deed(&cuts_run_callback, NO_RETRIES);
+	sweep_action(&cuts_run_callback, NO_RETRIES);
 }
 
 static const struct tap_case cases[] = {
-	{ "an accept whose line is cut, and that is sent again, is there once",
-			accept_told },
-	{ "an accept whose line is cut is there once, and is told as new",
+	{ "an accept that is cut and sent again is stored once", accept_repeated },
+	{ "an accept that is cut and retried by the store is stored once, as new",
 			accept_retried },
-	{ "the first accept on a new line is there once if it is cut",
+	{ "the first accept on a new connection is stored once if it is cut",
 			accept_first },
-	{ "the second accept on a new line is there once if it is cut",
+	{ "the second accept on a new connection is stored once if it is cut",
 			accept_second },
-	{ "the second accept on a new line is there once if it is cut, and is told "
-	  "as new",
+	{ "the second accept on a new connection, cut and retried by the store, is "
+	  "stored once, as new",
 			accept_second_retried },
-	{ "a settlement whose line is cut, and that is sent again, is there once",
-			settle_told },
-	{ "a settlement whose line is cut is there once", settle_retried },
-	{ "a failure whose line is cut, and that is sent again, counts once",
-			again_told },
-	{ "a failure whose line is cut counts once", again_retried },
-	{ "a run in a transaction whose line is cut is done once", run_one },
-	{ "three runs in a transaction whose line is cut are done once",
+	{ "a settlement that is cut and sent again is stored once",
+			settle_repeated },
+	{ "a settlement that is cut and retried by the store is stored once",
+			settle_retried },
+	{ "a failure that is cut and sent again counts once", failure_repeated },
+	{ "a failure that is cut and retried by the store counts once",
+			failure_retried },
+	{ "a run in a transaction is done once if its connection is cut", run_one },
+	{ "three runs in a transaction are done once if their connection is cut",
 			run_three },
-	{ "three runs in a transaction whose line is cut and that may try again "
-	  "are done once",
+	{ "three runs in a transaction are done once if cut and retried by the "
+	  "store",
 			run_three_retried },
-	{ "the first run on a new line is done once if it is cut", run_first },
-	{ "the second run on a new line is done once if it is cut", run_second },
-	{ "a callback in a transaction whose line is cut is done once",
+	{ "the first run on a new connection is done once if it is cut",
+			run_first },
+	{ "the second run on a new connection is done once if it is cut",
+			run_second },
+	{ "a callback in a transaction is done once if its connection is cut",
 			run_callback },
 };
 

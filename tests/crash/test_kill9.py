@@ -2,19 +2,19 @@
 # SPDX-License-Identifier: MIT
 """kill -9 of `postern serve`, hundreds of times, while messages are sent.
 
-A sender posts numbered messages over the unix socket and writes down every
-answer; when the server dies in the middle of one, the answer is unknown and
-the same message is sent again. A killer ends the server at random moments. In
-the end the server is left alone until nothing is open, and then:
+A sender posts numbered messages over the unix socket and records every
+response; when the server dies during one, the result is unknown and the same
+message is sent again. The test kills the server at random moments. At the end
+the server runs until nothing is open, and then:
 
   - every message that was accepted has ended, in each handler;
-  - the sql handler's row is there exactly once for each done one, and never
+  - the sql handler's row exists exactly once for each done one, and never
     for a message that was not sent;
   - the exec handler ran at least once for each done one;
-  - the first answer to a message was `accepted`, unless an earlier try of the
-    same message had no answer at all.
+  - the first response to a message was `accepted`, unless an earlier try of
+    the same message had no response at all.
 
-KILLS says how many (default 200), SEED which (printed).
+KILLS is the number of kills (default 200), SEED chooses the moments (printed).
 """
 
 import http.client
@@ -63,7 +63,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Sender(threading.Thread):
-    """Posts messages one after the other until told to stop."""
+    """Posts messages one after the other until stopping is set."""
 
     def __init__(self, socket_path, number):
         super().__init__()
@@ -71,11 +71,11 @@ class Sender(threading.Thread):
         self.number = number
         self.stopping = False
         self.connection = None
-        self.answers = {}  # id -> list of statuses, None for unknown
+        self.responses = {}  # id -> list of statuses, None for unknown
         self.sent = {}  # id -> body
 
     def post(self, message_id, body):
-        """The status of the answer, or None if there was none."""
+        """The status of the response, or None if there was none."""
         try:
             if self.connection is None:
                 self.connection = UnixConnection(self.socket_path)
@@ -91,11 +91,11 @@ class Sender(threading.Thread):
                     "content-type": "text/plain",
                 },
             )
-            answer = self.connection.getresponse()
-            text = answer.read()
-            if answer.status in (503, 429):
+            response = self.connection.getresponse()
+            text = response.read()
+            if response.status in (503, 429):
                 return None
-            return json.loads(text).get("status", str(answer.status))
+            return json.loads(text).get("status", str(response.status))
         except (OSError, http.client.HTTPException, ValueError):
             if self.connection is not None:
                 self.connection.close()
@@ -109,26 +109,26 @@ class Sender(threading.Thread):
             message_id = f"m-{self.number}-{count}"
             body = f"body of {message_id}"
             self.sent[message_id] = body
-            answers = self.answers.setdefault(message_id, [])
+            responses = self.responses.setdefault(message_id, [])
             until = time.monotonic() + PATIENCE_S
             while time.monotonic() < until:
-                answers.append(self.post(message_id, body))
-                if answers[-1] is not None:
+                responses.append(self.post(message_id, body))
+                if responses[-1] is not None:
                     break
                 time.sleep(0.002)
             # Every tenth is sent twice, as brokers do.
             if count % 10 == 0:
-                answers.append(self.post(message_id, body))
+                responses.append(self.post(message_id, body))
 
 
-def check_answers(sender):
-    for message_id, answers in sender.answers.items():
-        told = [answer for answer in answers if answer is not None]
-        assert told, f"{message_id} never had an answer"
-        assert set(told) <= {"accepted", "duplicate"}, f"{message_id}: {answers}"
-        if answers[0] is not None:
-            assert answers[0] == "accepted", f"{message_id}: {answers}"
-        assert told.count("accepted") <= 1, f"{message_id}: {answers}"
+def check_responses(sender):
+    for message_id, responses in sender.responses.items():
+        known = [response for response in responses if response is not None]
+        assert known, f"{message_id} never had a response"
+        assert set(known) <= {"accepted", "duplicate"}, f"{message_id}: {responses}"
+        if responses[0] is not None:
+            assert responses[0] == "accepted", f"{message_id}: {responses}"
+        assert known.count("accepted") <= 1, f"{message_id}: {responses}"
 
 
 def list_all(place):
@@ -161,7 +161,7 @@ def prepare(place):
     place.configure(CONFIG.format(path=place.path))
     assert place.serve().stop() == 0
     database = sqlite3.connect(place.file("box.db"))
-    # No unique key: a second effect would be seen, not refused.
+    # No unique key: a second effect must be detected, not refused.
     database.execute("create table effect(id text, body text)")
     database.commit()
     database.close()
@@ -189,7 +189,7 @@ def _(place):
 
     accepted = {}
     for sender in senders:
-        check_answers(sender)
+        check_responses(sender)
         accepted.update(sender.sent)
     done = {"ledger": set(), "note": set()}
     states = {}
@@ -202,7 +202,8 @@ def _(place):
     for message_id in accepted:
         for handler in done:
             assert (message_id, handler) in states, f"{message_id} lost for {handler}"
-    assert {key[0] for key in states} == set(accepted), "a message from nowhere"
+    assert {key[0] for key in states} == set(accepted), \
+        "a delivery of a message that was never sent"
 
     database = sqlite3.connect(place.file("box.db"))
     effects = database.execute("select id, body from effect").fetchall()
@@ -215,7 +216,7 @@ def _(place):
     assert noted <= set(accepted), "ran what was never sent"
     poisoned = sum(state == "poisoned" for state in states.values())
     print(f"# {len(accepted)} messages, {KILLS} kills, {poisoned} poisoned", flush=True)
-    assert poisoned == 0, "nothing here deserves poison"
+    assert poisoned == 0, "a delivery was poisoned without a failure"
 
 
 main()

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages that kill their worker. A child process runs the box with a
- * callback that dies on three messages out of 1,003; the parent starts it
- * again until it ends by itself. Then exactly those three are poisoned, and
- * every neighbour was completed.
+ * Messages that kill their process. A child runs the box with a callback that
+ * dies on three messages out of 1,003; the parent starts it again until it ends
+ * by itself. Then exactly those three are poisoned, and every other message is
+ * done.
  *
  * One killer is a segmentation fault, one an abort, one a plain SIGKILL.
  */
@@ -73,7 +73,7 @@ static bool accept_all(const char *url) {
 	static struct postern_receipt receipts[NEIGHBOURS + KILLERS];
 	static char ids[NEIGHBOURS + KILLERS][32];
 	for (int i = 0; i < NEIGHBOURS + KILLERS; i++) {
-		/* The killers sit in the middle of the crowd, not together. */
+		/* The killers are among the others, not together. */
 		int killer = i == 100 ? 0 : i == 501 ? 1 : i == 902 ? 2 : -1;
 		if (killer >= 0) {
 			(void)snprintf(ids[i], sizeof(ids[i]), "killer-%d", killer);
@@ -91,7 +91,7 @@ static bool accept_all(const char *url) {
 	return ok;
 }
 
-/* Run until nothing is open any more: 0, unless it is killed. */
+/* Runs until nothing is open; returns 0, unless it is killed. */
 static int child_main(const char *url) {
 	const struct rlimit no_core = { 0, 0 };
 	(void)setrlimit(RLIMIT_CORE, &no_core);
@@ -120,7 +120,7 @@ static int child_main(const char *url) {
 	return 0;
 }
 
-/* Returns how often it crashed, or -1 if it failed otherwise. */
+/* Returns how often the child crashed, or -1 if it failed otherwise. */
 static int run_to_the_end(const char *url) {
 	for (int crashes = 0; crashes <= CRASHES_MAX; crashes++) {
 		pid_t pid = fork();
@@ -181,7 +181,7 @@ static void only_killers_are_poisoned(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "three killers among 1,000 neighbours: those three alone are poisoned",
+	{ "of 1,003 messages only the three that kill their process are poisoned",
 			only_killers_are_poisoned },
 };
 

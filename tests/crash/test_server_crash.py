@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A database that crashes forgets the numbers of what it has lost.
+"""A server that crashes may assign a lost transaction id again.
 
-A server that ends without a word may give the number of a transaction that
-was under way, and of which nothing reached its log, to another one when it is
-back. So that number alone does not tell what became of a COMMIT whose answer
-never came.
+After a crash the server may assign the id of a transaction that was in
+progress, and of which nothing reached the log, to another transaction. So the
+id alone does not decide whether a COMMIT without a reply has committed.
 """
 
 import os
@@ -27,7 +26,7 @@ channels:
       row: {{sql: "insert into effect values (:id)"}}
 """
 
-# Nothing gets to the log before somebody commits.
+# Nothing is written to the log before a commit.
 SETTINGS = {"wal_writer_delay": "10s", "wal_level": "minimal", "max_wal_senders": 0}
 
 STALL = """
@@ -39,23 +38,24 @@ STALL = """
 """
 
 
-def start(server):
-    """Again; what is left of the former one may be in the way."""
+def start_again(server):
+    """Starts the server again; False while remains of the former one block
+    it."""
     try:
-        server.start()
+        server.start_again()
         return True
     except ServerError:
         return False
 
 
-@case("what a crash has undone is not taken for what got its number")
+@case("a transaction lost in a crash is not confused with one that got its id")
 def _(place):
     with Server(settings=SETTINGS) as server:
         place.configure(CONFIG.format(url=server.url()))
         place.ok("migrate")
         server.sql(STALL)
         equal(place.send("a").out, "accepted\n")
-        first = place.start([POSTERN, "process"], stdout=subprocess.DEVNULL)
+        first = place.start_again([POSTERN, "process"], stdout=subprocess.DEVNULL)
         lost = until(
             lambda: server.sql(
                 "select backend_xid from pg_stat_activity"
@@ -63,19 +63,19 @@ def _(place):
             )
         )
         server.end(signal.SIGKILL)
-        # Nobody can ask before the number was given again.
+        # The node cannot connect before the id was assigned again.
         server.settings["listen_addresses"] = ""
-        until(lambda: start(server))
+        until(lambda: start_again(server))
         given = int(server.sql("select pg_current_xact_id()")[0])
-        assert given <= int(lost[0]), "its number was not lost"
+        assert given <= int(lost[0]), "the server did not lose the transaction id"
         while given <= int(lost[0]):
             given = int(server.sql("select pg_current_xact_id()")[0])
         server.sql("drop trigger stall on effect")
         server.end()
         del server.settings["listen_addresses"]
-        until(lambda: start(server))
+        until(lambda: start_again(server))
         equal(first.process.wait(60), 0, first.stderr())
-        # It was not done, and is given back; else it would be leased still.
+        # The delivery was not done, and its lease was returned.
         equal(server.sql("select node is null, starts from postern.open"), ["t|0"])
         place.ok("process")
         equal(server.sql("select state from postern.ledger"), ["3"])

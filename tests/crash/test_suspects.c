@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How suspects are run: a child leases deliveries of a callback and dies with
- * them; the parent opens the store, adds fresh messages beside them and runs
- * everything with more workers than needed. One suspect runs with no other
- * callback beside it, a group of suspects with no other group, and what is
- * fresh waits for its turn.
+ * them; the parent opens the store, accepts new messages and runs everything
+ * with more workers than needed. A solo suspect runs with no other callback
+ * beside it, a group of suspects with no other group, and new messages wait.
  */
 
 #include "tap.h"
@@ -17,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Long enough for another worker to begin what it must not. */
+/* Long enough for another worker to start a run that it must not. */
 #define WORK_US 20000
 #define RUNS_MAX 64
 
@@ -30,7 +29,7 @@ struct log {
 	int count;
 };
 
-static void work(void *context, const struct postern_message *message,
+static void run_callback(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	(void)delivery;
@@ -44,7 +43,7 @@ static void work(void *context, const struct postern_message *message,
 	}
 	log->now++;
 	for (int i = 0; i < log->count && i < RUNS_MAX; i++) {
-		/* 0 once it has ended. */
+		/* Negative once the run has ended. */
 		if (log->beside[i] >= 0 && log->beside[i] < log->now) {
 			log->beside[i] = log->now;
 		}
@@ -54,7 +53,7 @@ static void work(void *context, const struct postern_message *message,
 	(void)pthread_mutex_lock(&log->mutex);
 	log->now--;
 	if (mine < RUNS_MAX) {
-		log->beside[mine] = -log->beside[mine]; /* closed */
+		log->beside[mine] = -log->beside[mine]; /* ended */
 	}
 	(void)pthread_mutex_unlock(&log->mutex);
 }
@@ -83,7 +82,7 @@ static struct postern_box *open_box(const char *url, struct log *log) {
 		struct postern_handler_options handler = {
 			.size = sizeof(handler),
 			.key = keys[i],
-			.callback = work,
+			.callback = run_callback,
 			.context = log,
 		};
 		r = postern_box_add_handler(box, keys[i], &handler, &error);
@@ -113,7 +112,7 @@ static void send_some(struct postern_box *box, const char *channel,
 	}
 }
 
-/* A child leases `count` deliveries and is gone. */
+/* A child leases `count` deliveries and dies. */
 static bool lose_leases(const char *url, int count) {
 	pid_t pid = fork();
 	if (pid == 0) {
@@ -131,7 +130,7 @@ static bool lose_leases(const char *url, int count) {
 	return CHECK(waitpid(pid, &status, 0) == pid) && CHECK_INT(status, 0);
 }
 
-/* Run `suspects` and some fresh messages; the log tells how. */
+/* Run `suspects` and some new messages; `log` records how. */
 static void run_all(const char *url, struct log *log, int suspects) {
 	*log = (struct log){ .mutex = PTHREAD_MUTEX_INITIALIZER };
 	struct postern_box *box = open_box(url, log);
@@ -171,7 +170,7 @@ static void solo_runs_alone(void) {
 	char url[TEMP_DIR_PATH_MAX + 32];
 	temp_dir_name(&dir, "sqlite:", "box.db", url, sizeof(url));
 	static struct log log;
-	/* Two lost leases come back as two groups of one. */
+	/* Two lost leases are recovered as two groups of one. */
 	if (lose_leases(url, 2)) {
 		run_all(url, &log, 2);
 		for (int i = 0; i < 2; i++) {
@@ -199,9 +198,8 @@ static void groups_run_one_by_one(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a single suspect runs with no other callback beside it",
-			solo_runs_alone },
-	{ "groups of suspects run one after the other, and the rest waits",
+	{ "a solo suspect runs with no other callback beside it", solo_runs_alone },
+	{ "groups of suspects run one after the other, before new messages",
 			groups_run_one_by_one },
 };
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Strikes at every system call by which the scenario changes its directory.
+"""Injects a fault into every system call by which the scenario changes its
+directory.
 
-Each write, sync, truncation, creation and removal is struck once, by its
-number: the process is killed there, or the call fails. Then the scenario is
-played again to the end, and judged.
+Each write, sync, truncation, creation and removal gets one fault, by its
+number: the process is killed there, or the call fails. Then the scenario runs
+again to its end, and the checker checks the result.
 
-SWEEP=all    also kills after half of a write and after each call, and fills
-             the disk, for a moment, and cuts writes short
+SWEEP=all    also kills after half of a write and after each call, makes calls
+             fail with a full disk, and writes short
 """
 
 import os
@@ -18,7 +19,7 @@ from sweep import STEADY_STORIES, STORIES, Trial
 
 ALL = os.environ.get("SWEEP") == "all"
 
-# How, whether the process dies of it, and what is said of it.
+# How, whether the process dies of it, and the name of the case.
 STRIKES = [
     ("kill", True, "killed before every system call, nothing is lost or doubled"),
     ("eio", False, "with an I/O error in every system call, nothing is lost"),
@@ -40,7 +41,7 @@ def environment(how, number):
 
 
 def trials(how, killed):
-    # A failure is tried where the calls are the same every time.
+    # Failing calls are tried in stories whose calls are the same every time.
     for story in STORIES if killed else STEADY_STORIES:
         total = int(sweep.count(environment("none", 0), "STRIKE_TOLD", story))
         print(f"# {how}: {total} system calls in {story}", flush=True)
@@ -55,7 +56,7 @@ def main():
         report = sweep.sweep(trials(how, killed), what=f"strikes ({how})")
         problems = list(report.problems)
         if killed and report.struck < report.trials // 2:
-            problems.append("hardly anything was struck")
+            problems.append("fewer than half of the trials hit their fault")
         report.problems = problems
         tap.sweep(name, report)
     tap.finish()

@@ -3,13 +3,14 @@
 """Fails every call of the store and every allocation of the scenario, once.
 
 A call of the store fails before it is made, or after it took effect. After
-each failure the scenario goes on to its end: it never crashes or leaks (which
-a build with a sanitizer notices), and nobody is told "accepted" without
-reason. Then it is played again, and judged.
+each failure the scenario continues to its end: it never crashes or leaks
+(which a build with a sanitizer detects), and no client gets "accepted" for a
+message that is not stored. Then it runs again, and the checker checks the
+result.
 
 SQLITE_TRIALS=N   allocations of SQLite that fail in each story (60)
 TRIALS=N          in a database: calls, answers and allocations that fail in
-                  each story (8); SEED=N says which (printed)
+                  each story (8); SEED=N chooses them (printed)
 SWEEP=all         all of them
 """
 
@@ -27,9 +28,10 @@ TRIALS = int(os.environ.get("TRIALS", "8"))
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 
 KINDS = [
-    # what is counted, how it is struck, what is said of it
+    # what is counted, the variable and suffix that fail it, the name of the
+    # case
     ("calls", "FAIL_CALL", "", "every call of the store fails once"),
-    ("answers", "FAIL_CALL", ":after", "every answer of the store is lost once"),
+    ("answers", "FAIL_CALL", ":after", "every reply of the store is lost once"),
     ("memory", "FAIL_MEMORY", "", "every allocation fails once"),
     ("sqlite", "FAIL_SQLITE", "", "allocations of SQLite fail once each"),
 ]
@@ -40,7 +42,7 @@ if sweep.DATABASE and not ALL:
 
 
 def numbers(what, total, dice):
-    """Which of them fail: all, or with a stride."""
+    """The numbers that fail: all, or evenly spaced."""
     if ALL or not (sweep.DATABASE or what == "sqlite"):
         return range(1, total + 1)
     step = max(1, total // (SQLITE_TRIALS if what == "sqlite" else TRIALS))
@@ -68,7 +70,7 @@ def main():
     ]
     for what, variable, suffix, name in KINDS:
         report = sweep.sweep(trials(counts, what, variable, suffix), what=what)
-        tap.sweep(f"{name}, and nothing is lost, doubled or falsely told", report)
+        tap.sweep(f"{name}, and nothing is lost, doubled or reported falsely", report)
     tap.finish()
 
 

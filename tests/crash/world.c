@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The box of the scenario, who takes part in it, and how they behave. */
+/* The box of the scenario, its handlers, and what they do. */
 
 #include "crash/world.h"
 
@@ -16,17 +16,17 @@
 
 #define TRIES 5
 #define MAX_ATTEMPTS 3
-/* The sweeps kill, not the messages. */
+/* High, because the sweeps kill the process, not the messages. */
 #define MAX_CRASHES 20
-/* A life begins this much later than the one before: longer than all the
-   waiting in one. */
+/* A life starts this much later than the one before: longer than all waits
+   within one. */
 #define LIFE_MS 1000000000LL
 #define EPOCH_MS 1700000000000LL
-/* Longer than any rest after trouble with the store. */
+/* Longer than any delay after a failure of the store. */
 #define REST_MS 5000
-/* Longer than a node lives without being renewed. */
+/* Longer than the node lease. */
 #define NODE_LEASE_MS 20000
-/* Also what a process that was stopped may hold up others. */
+/* Also how long a stopped process may block others. */
 #define COMMAND_TIMEOUT_MS 3000
 
 static int64_t clock_ms(void *context) {
@@ -49,7 +49,7 @@ static uint64_t roll(void *context) {
 	return x;
 }
 
-/* The clock's offset, in a file that others may have open too. */
+/* Maps the clock's offset from a file that other processes may share. */
 static atomic_llong *share_offset(const char *path) {
 	atomic_llong *offset = MAP_FAILED;
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -121,7 +121,7 @@ void world_wait(struct world *world, int64_t ms) {
 	atomic_fetch_add(world->offset_ms, ms);
 }
 
-bool world_is_told(const char *handler) {
+bool world_is_recorded(const char *handler) {
 	return strcmp(handler, "sums") != 0 && strcmp(handler, "gone") != 0;
 }
 
@@ -130,8 +130,8 @@ static bool body_is(const struct postern_message *message, const char *body) {
 		   memcmp(message->body, body, message->body_len) == 0;
 }
 
-/* What the body asks for. */
-static void play(const struct postern_message *message,
+/* Sets the outcome that the body asks for. */
+static void set_outcome(const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	if (body_is(message, "fail once") && delivery->attempt == 1) {
@@ -147,17 +147,18 @@ static void play(const struct postern_message *message,
 	}
 }
 
-static void play_plain(void *context, const struct postern_message *message,
+static void run_plain(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	const struct world *world = context;
 	history_run(&world->history, message, delivery);
-	play(message, delivery, outcome);
+	set_outcome(message, delivery, outcome);
 	history_ran(&world->history, delivery, outcome->kind);
 }
 
-/* Only if it could not be paused: the checker is not told. */
-static void play_gone(void *context, const struct postern_message *message,
+/* Runs only if the handler could not be paused; not recorded for the
+   checker. */
+static void run_gone(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	(void)context;
@@ -166,8 +167,9 @@ static void play_gone(void *context, const struct postern_message *message,
 	(void)outcome;
 }
 
-/* Writes first, so that what does not end as done has to be undone. */
-static void play_transactional(void *context,
+/* Writes first, so that a run that does not end as done has to be rolled
+   back. */
+static void run_transactional(void *context,
 		const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
@@ -175,16 +177,16 @@ static void play_transactional(void *context,
 	history_run(&world->history, message, delivery);
 	if (effects_write(&world->effects, delivery->transaction, delivery->seq,
 				delivery->handler, delivery->fence)) {
-		play(message, delivery, outcome);
+		set_outcome(message, delivery, outcome);
 	} else {
 		postern_outcome_set(outcome, POSTERN_RETRY, 0, "no effect");
 	}
 	history_ran(&world->history, delivery, outcome->kind);
 }
 
-static void listen(void *context, const struct postern_event *event) {
+static void record_event(void *context, const struct postern_event *event) {
 	const struct world *world = context;
-	if (!event->handler || world_is_told(event->handler)) {
+	if (!event->handler || world_is_recorded(event->handler)) {
 		history_event(&world->history, event);
 	}
 }
@@ -207,15 +209,15 @@ static int add_handlers(struct world *world, unsigned cast,
 	} members[] = {
 		{ WORLD_LEDGER, "orders",
 				{ .key = "ledger",
-						.callback = play_transactional,
+						.callback = run_transactional,
 						.transactional = true,
 						.types = types } },
 		{ WORLD_MAIL, "orders",
-				{ .key = "mail", .callback = play_plain, .types = types } },
+				{ .key = "mail", .callback = run_plain, .types = types } },
 		{ WORLD_SUMS, "orders",
 				{ .key = "sums", .sql = world->effects.sums, .types = types } },
-		{ WORLD_GONE, "leavings", { .key = "gone", .callback = play_gone } },
-		{ WORLD_LATE, "notes", { .key = "late", .callback = play_plain } },
+		{ WORLD_GONE, "leavings", { .key = "gone", .callback = run_gone } },
+		{ WORLD_LATE, "notes", { .key = "late", .callback = run_plain } },
 	};
 	int r = POSTERN_OK;
 	for (size_t i = 0; !r && i < sizeof members / sizeof members[0]; i++) {
@@ -273,7 +275,7 @@ static int try_open(struct world *world, unsigned cast,
 	}
 	r = postern_box_open_taking(store, &options, &world->box, error);
 	if (!r) {
-		r = postern_box_subscribe(world->box, listen, world, error);
+		r = postern_box_subscribe(world->box, record_event, world, error);
 	}
 	if (!r) {
 		r = postern_box_add_channel(world->box, "orders", &channel, error);
@@ -326,7 +328,7 @@ static struct postern_message message_of(const char *id, const char *type,
 	};
 }
 
-/* The outcome is unknown: a client sends it again. */
+/* The result is unknown: a client sends the message again. */
 static bool is_unknown(int code) {
 	return code != POSTERN_OK && code != POSTERN_E_DUPLICATE &&
 		   code != POSTERN_E_CONFLICT && code != POSTERN_E_INVALID;
@@ -364,46 +366,46 @@ void world_publish(struct world *world, const char *channel, const char *id,
 			0);
 }
 
-struct letter {
+struct outgoing {
 	struct world *world;
 	const char *channel;
 	struct postern_message message;
 };
 
-static void take_receipt(void *context, const struct postern_receipt *receipt) {
-	struct letter *letter = context;
-	history_receipt(&letter->world->history, letter->channel, &letter->message,
-			receipt->error.code, receipt->seq);
-	free(letter);
+static void record_receipt(void *context,
+		const struct postern_receipt *receipt) {
+	struct outgoing *outgoing = context;
+	history_receipt(&outgoing->world->history, outgoing->channel,
+			&outgoing->message, receipt->error.code, receipt->seq);
+	free(outgoing);
 }
 
 void world_send_async(struct world *world, const char *channel, const char *id,
 		const char *type, const char *body) {
-	struct letter *letter = calloc(1, sizeof *letter);
-	if (!letter) {
+	struct outgoing *outgoing = calloc(1, sizeof *outgoing);
+	if (!outgoing) {
 		exit(2);
 	}
-	letter->world = world;
-	letter->channel = channel;
-	letter->message = message_of(id, type, body);
-	history_send(&world->history, channel, &letter->message);
+	outgoing->world = world;
+	outgoing->channel = channel;
+	outgoing->message = message_of(id, type, body);
+	history_send(&world->history, channel, &outgoing->message);
 	faults_arm(true);
-	int r = postern_box_accept_async(world->box, channel, &letter->message,
-			take_receipt, letter, NULL);
+	int r = postern_box_accept_async(world->box, channel, &outgoing->message,
+			record_receipt, outgoing, NULL);
 	faults_arm(false);
 	if (r) {
-		history_receipt(&world->history, channel, &letter->message, r, 0);
-		free(letter);
+		history_receipt(&world->history, channel, &outgoing->message, r, 0);
+		free(outgoing);
 	}
 }
 
 void world_send_batch(struct world *world, const char *channel,
-		const struct world_parcel *parcels, size_t count) {
+		const struct world_item *items, size_t count) {
 	struct postern_message messages[WORLD_BATCH_MAX];
 	struct postern_receipt receipts[WORLD_BATCH_MAX];
 	for (size_t i = 0; i < count; i++) {
-		messages[i] =
-				message_of(parcels[i].id, parcels[i].type, parcels[i].body);
+		messages[i] = message_of(items[i].id, items[i].type, items[i].body);
 		history_send(&world->history, channel, &messages[i]);
 	}
 	faults_arm(true);
@@ -415,8 +417,8 @@ void world_send_batch(struct world *world, const char *channel,
 		history_receipt(&world->history, channel, &messages[i], code,
 				r ? 0 : receipts[i].seq);
 		if (is_unknown(code)) {
-			world_send(world, channel, parcels[i].id, parcels[i].type,
-					parcels[i].body);
+			world_send(world, channel, items[i].id, items[i].type,
+					items[i].body);
 		}
 	}
 }
@@ -440,7 +442,8 @@ void world_clean(struct world *world) {
 		faults_arm(true);
 		r = postern_box_cleanup(world->box, &cleanup, NULL);
 		faults_arm(false);
-		/* If it failed nobody knows: more than there can be. */
+		/* After a failure the counts are unknown: record more than can
+		   exist. */
 		history_write(&world->history,
 				"{\"e\":\"cleaned\",\"node\":%d,\"messages\":%llu,"
 				"\"keys\":%llu}",
@@ -461,7 +464,7 @@ static size_t count_in(struct world *world, enum postern_state state) {
 	}
 	size_t count = 0;
 	for (size_t i = 0; i < postern_listing_count(listing); i++) {
-		/* Nobody runs what is left for "gone". */
+		/* Deliveries of the orphaned handler "gone" are not run. */
 		count += strcmp(postern_listing_get(listing, i)->handler, "gone") != 0;
 	}
 	postern_listing_destroy(listing);
@@ -481,8 +484,8 @@ void world_settle(struct world *world) {
 }
 
 bool world_drain(struct world *world) {
-	/* A life that was killed is gone once this one has seen it silent for its
-	   lease. */
+	/* The node of a killed life expires once this one has seen no renewal for
+	   the length of its lease. */
 	(void)postern_box_sweep(world->box, NULL, NULL);
 	world_wait(world, NODE_LEASE_MS);
 	(void)postern_box_sweep(world->box, NULL, NULL);

@@ -3,12 +3,12 @@
 #define POSTERN_TESTS_CRASH_WORLD_H
 
 /*
- * The scenario's world: a box on a store, its handlers, a clock that moves
- * when it is told to, and chance that is the same in every run of one life.
- * Where a store is shared, so is the clock, by all who play on it.
+ * The scenario's world: a box on a store, its handlers, a clock that the
+ * scenario advances, and random numbers that are the same in every run of one
+ * life. Processes that share a store also share the clock.
  *
- * Whatever is called may fail: it is tried again where a client would, and
- * the history says what was answered. Nothing is judged here.
+ * Every call may fail: it is retried where a client would retry, and the
+ * history records the result. Nothing is checked here.
  */
 
 #include <postern/postern.h>
@@ -20,14 +20,15 @@
 #include "crash/history.h"
 #include "support/effects.h"
 
-/* Who takes part; the handlers of a world are chosen when it is opened. */
+/* The handlers of a world, chosen when it is opened. */
 enum world_cast {
 	WORLD_LEDGER = 1, /* transactional, writes an effect */
 	WORLD_MAIL = 2,   /* plain */
 	WORLD_SUMS = 4,   /* sql, three per commit; writes an effect */
-	WORLD_LATE = 8,   /* wants what was parked */
-	WORLD_GONE = 16,  /* is paused, then missing: its deliveries are orphans */
-	/* Not a handler: only the holder of the lock processes. */
+	WORLD_LATE = 8,   /* wants the parked messages */
+	WORLD_GONE = 16,  /* is paused, then not configured: its deliveries are
+						 orphaned */
+	/* Not a handler: only the owner of the lock processes. */
 	WORLD_EXCLUSIVE = 32
 };
 
@@ -46,11 +47,11 @@ struct world {
 	struct postern_random random;
 	atomic_llong *offset_ms; /* of the clock */
 	atomic_llong own_offset_ms;
-	bool flowing; /* the clock also follows the machine's */
+	bool flowing; /* the clock also advances with real time */
 	uint64_t dice;
 };
 
-/* Messages are kept for this long after they have ended, and their ids. */
+/* How long complete messages are kept, and their ids. */
 #define WORLD_PAYLOAD_MS 3600000
 #define WORLD_DEDUPE_MS 7200000
 
@@ -59,28 +60,28 @@ void world_init(struct world *world, const char *path, const char *history,
 		int life, bool forgets);
 void world_finish(struct world *world);
 
-/* Let time pass. */
+/* Advance the clock. */
 void world_wait(struct world *world, int64_t ms);
 
-/* Open the box with these handlers and start it; ends the program with
-   status 3 if that goes on failing. */
+/* Open the box with these handlers and start it; ends the program with status 3
+   if that keeps failing. */
 void world_open(struct world *world, unsigned cast);
 void world_close(struct world *world);
 
-/* Send one message, again while it fails. The body says what its handlers
-   shall do: see play() in world.c. */
+/* Send one message, again while that fails. The body selects what its handlers
+   do: see set_outcome() in world.c. */
 void world_send(struct world *world, const char *channel, const char *id,
 		const char *type, const char *body);
-/* Send without waiting; the receipt comes with a commit. */
+/* Send without waiting; the receipt follows with a commit. */
 void world_send_async(struct world *world, const char *channel, const char *id,
 		const char *type, const char *body);
 
-/* Publish one in a transaction of one's own, where the store can be given it
-   so; nobody hears what becomes of it. */
+/* Publish a message in a transaction of its own, if the store supports that;
+   there is no receipt. */
 void world_publish(struct world *world, const char *channel, const char *id,
 		const char *type, const char *body);
 
-struct world_parcel {
+struct world_item {
 	const char *id;
 	const char *type;
 	const char *body;
@@ -88,20 +89,20 @@ struct world_parcel {
 
 #define WORLD_BATCH_MAX 16
 void world_send_batch(struct world *world, const char *channel,
-		const struct world_parcel *parcels, size_t count);
+		const struct world_item *items, size_t count);
 
-/* As postern_box_process(), tried again when it fails. */
+/* postern_box_process(), retried when it fails. */
 void world_process(struct world *world, size_t max);
 
 void world_clean(struct world *world);
 
-/* Process and wait until nothing is open; false if that does not come. */
+/* Process and wait until nothing is open; false if that does not happen. */
 bool world_drain(struct world *world);
 
 /* Wait until a runner has nothing left to do, or for a second. */
 void world_settle(struct world *world);
 
-/* Whether the checker is told of this handler. */
-bool world_is_told(const char *handler);
+/* Whether the history records this handler for the checker. */
+bool world_is_recorded(const char *handler);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-/* See the header. Whatever fails here is no test: it aborts. */
+/* See the header. A failure here is not a failed test: it aborts. */
 
 #include "api_fixture.h"
 
@@ -15,7 +15,7 @@ static void must(int code, const struct postern_error *error) {
 	}
 }
 
-static void do_well(void *context, const struct postern_message *message,
+static void run_done(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	(void)context;
@@ -24,7 +24,7 @@ static void do_well(void *context, const struct postern_message *message,
 	(void)outcome;
 }
 
-static void do_badly(void *context, const struct postern_message *message,
+static void run_poison(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	(void)context;
@@ -68,12 +68,12 @@ void fixture_init(struct fixture *self) {
 	};
 	must(postern_box_open("memory:", &options, &self->box, &error), &error);
 	add_channel(self, "orders", POSTERN_UNROUTED_PARK, 0);
-	add_handler(self, "orders", "ok", "*", do_well);
-	add_handler(self, "orders", "no/good", "*", do_badly);
+	add_handler(self, "orders", "ok", "*", run_done);
+	add_handler(self, "orders", "no/good", "*", run_poison);
 	add_channel(self, "strict", POSTERN_UNROUTED_REJECT, 0);
-	add_handler(self, "strict", "only-order", "order.*", do_well);
+	add_handler(self, "strict", "only-order", "order.*", run_done);
 	add_channel(self, "drops", POSTERN_UNROUTED_DROP, FIXTURE_RETENTION_MS);
-	add_handler(self, "drops", "drop-order", "order.*", do_well);
+	add_handler(self, "drops", "drop-order", "order.*", run_done);
 	add_channel(self, "parks", POSTERN_UNROUTED_PARK, 0);
 	must(postern_box_start(self->box, &error), &error);
 	self->stores.items[0] = (struct postern__open_store){
@@ -87,20 +87,20 @@ void fixture_init(struct fixture *self) {
 	};
 }
 
-static void forget(struct fixture *self) {
+static void release_response(struct fixture *self) {
 	postern__response_finish(&self->response);
 	json_decref(self->json);
 	self->json = NULL;
 }
 
 void fixture_finish(struct fixture *self) {
-	forget(self);
+	release_response(self);
 	postern_box_destroy(self->box);
 }
 
 int fixture_request(struct fixture *self,
 		const struct postern__request *request) {
-	forget(self);
+	release_response(self);
 	postern__response_init(&self->response);
 	postern__api_handle(&self->api, request, &self->response);
 	self->status = self->response.status;

@@ -3,7 +3,7 @@
 #define POSTERN_TESTS_API_FIXTURE_H
 
 /*
- * A box in memory with a few channels, and requests to its api.
+ * A memory box with a few channels, and requests to its API.
  *
  *   orders  handlers ok (done), no/good (poison), both for every type
  *   strict  handler only-order for order.*; other types are rejected
@@ -26,12 +26,12 @@
 struct fixture {
 	struct fake_clock clock;
 	struct postern_box *box;
-	struct postern__stores stores; /* the one */
+	struct postern__stores stores; /* only one */
 	struct postern__api api;
 	/* Of the last request. */
 	int status;
 	struct postern__response response;
-	json_t *json; /* NULL if it is none */
+	json_t *json; /* NULL if the body is not JSON */
 };
 
 void fixture_init(struct fixture *self);
@@ -44,14 +44,14 @@ void fixture_finish(struct fixture *self);
 int fixture_send(struct fixture *self, const char *line,
 		const char *const *lines, const void *body, size_t body_len);
 
-/* Any request at all, as it would come from the server. */
+/* Any request, as the server would pass it. */
 int fixture_request(struct fixture *self,
 		const struct postern__request *request);
 
-/* Without headers and body. */
+/* Send a request without headers and body. */
 int fixture_get(struct fixture *self, const char *line);
 
-/* With a JSON body. */
+/* Send a request with a JSON body. */
 int fixture_post(struct fixture *self, const char *line, const char *json);
 
 /* Send a message with this id, type "order.placed" and source "shop". */
@@ -61,15 +61,15 @@ int fixture_message(struct fixture *self, const char *channel, const char *id,
 /* Run everything that is due. */
 void fixture_process(struct fixture *self);
 
-/* A string in the last answer, by a path such as "items.0.state"; NULL if
+/* A string in the last response, by a path such as "items.0.state"; NULL if
    there is none. */
 const char *fixture_text(const struct fixture *self, const char *path);
 /* A number, by its path; -1 if there is none. */
 long long fixture_number(const struct fixture *self, const char *path);
-/* Whatever is there; NULL if nothing is. */
+/* Any value, by its path; NULL if there is none. */
 json_t *fixture_value(const struct fixture *self, const char *path);
 
-/* The value of a header of the last answer; NULL if there is none. */
+/* The value of a header of the last response; NULL if there is none. */
 const char *fixture_header(const struct fixture *self, const char *name);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A program that embeds the library: opens the store its argument names, says
- * "holding", and keeps it until its standard input ends.
+ * A program that embeds the library: opens the store that its argument names,
+ * prints "holding", and keeps it open until its standard input ends.
  */
 
 #include <postern/postern.h>

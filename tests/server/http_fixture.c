@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * See the header. The limits are those of the case, so that they can be small
- * enough to be reached.
+ * See the header. Each case sets its limits, so that they can be small enough
+ * to be reached.
  */
 
 #include "http_fixture.h"
@@ -19,7 +19,7 @@
 
 #include "tap.h"
 
-/* Nothing here takes that long; a test that waits so long has failed. */
+/* Longer than any step takes; a test that waits so long has failed. */
 #define PATIENCE_MS 20000
 
 void server_start(struct server *self,
@@ -71,7 +71,7 @@ int server_dial(const struct server *self) {
 	return fd;
 }
 
-bool put(int fd, const void *bytes, size_t len) {
+bool put_bytes(int fd, const void *bytes, size_t len) {
 	const char *at = bytes;
 	while (len > 0) {
 		ssize_t n = send(fd, at, len, MSG_NOSIGNAL);
@@ -85,41 +85,42 @@ bool put(int fd, const void *bytes, size_t len) {
 }
 
 bool put_text(int fd, const char *text) {
-	return put(fd, text, strlen(text));
+	return put_bytes(fd, text, strlen(text));
 }
 
-void hear(int fd, struct answer *answer, const char *enough) {
-	*answer->text = '\0';
-	answer->len = 0;
-	answer->closed = false;
-	while (!enough || !strstr(answer->text, enough)) {
+void read_response(int fd, struct response *response, const char *enough) {
+	*response->text = '\0';
+	response->len = 0;
+	response->closed = false;
+	while (!enough || !strstr(response->text, enough)) {
 		struct pollfd ready = { .fd = fd, .events = POLLIN };
 		if (poll(&ready, 1, PATIENCE_MS) <= 0) {
-			FAIL("nothing came");
+			FAIL("no response");
 			return;
 		}
-		ssize_t n = recv(fd, answer->text + answer->len,
-				sizeof answer->text - 1 - answer->len, 0);
+		ssize_t n = recv(fd, response->text + response->len,
+				sizeof response->text - 1 - response->len, 0);
 		if (n <= 0) {
-			answer->closed = true;
+			response->closed = true;
 			return;
 		}
-		answer->len += (size_t)n;
-		answer->text[answer->len] = '\0';
+		response->len += (size_t)n;
+		response->text[response->len] = '\0';
 	}
 }
 
-int status_of(const struct answer *answer) {
-	return answer->len > 12 ? (int)strtol(answer->text + 9, NULL, 10) : 0;
+int status_of(const struct response *response) {
+	return response->len > 12 ? (int)strtol(response->text + 9, NULL, 10) : 0;
 }
 
-int ask(const struct server *self, const char *text, struct answer *answer) {
+int request_once(const struct server *self, const char *text,
+		struct response *response) {
 	static const char last[] = "Connection: close\r\n";
 	const char *rest = strstr(text, "\r\n") + 2;
 	int fd = server_dial(self);
-	(void)(put(fd, text, (size_t)(rest - text)) && put_text(fd, last) &&
+	(void)(put_bytes(fd, text, (size_t)(rest - text)) && put_text(fd, last) &&
 			put_text(fd, rest));
-	hear(fd, answer, NULL);
+	read_response(fd, response, NULL);
 	(void)close(fd);
-	return status_of(answer);
+	return status_of(response);
 }

@@ -3,7 +3,7 @@
 #define POSTERN_TESTS_HTTP_FIXTURE_H
 
 /*
- * The api over a real socket, and a client that writes bytes as it likes.
+ * The API over a real socket, and a client that can write any bytes.
  */
 
 #include <stdbool.h>
@@ -25,38 +25,39 @@ struct server {
 	struct temp_dir directory;
 };
 
-/* limits: NULL for the defaults. */
+/* `limits`: NULL for the defaults. */
 void server_start(struct server *self,
 		const struct postern__http_options *limits);
 void server_stop(struct server *self);
 
-/* Connect. */
+/* Returns a connected socket. */
 int server_dial(const struct server *self);
 
-/* False if the other side has hung up. */
-bool put(int fd, const void *bytes, size_t len);
+/* Returns false if the other side has closed. */
+bool put_bytes(int fd, const void *bytes, size_t len);
 bool put_text(int fd, const char *text);
 
-struct answer {
+struct response {
 	char text[262144];
 	size_t len;
 	bool closed;
 };
 
-/* Read until the other side closes, `enough` is seen or patience is over. */
-void hear(int fd, struct answer *answer, const char *enough);
+/* Read until the other side closes, `enough` is found or the timeout passes. */
+void read_response(int fd, struct response *response, const char *enough);
 
-/* Of the first answer; 0 if there is none. */
-int status_of(const struct answer *answer);
+/* The status of the first response; 0 if there is none. */
+int status_of(const struct response *response);
 
-/* One request, and we say that it is the only one. */
-int ask(const struct server *self, const char *text, struct answer *answer);
+/* Send one request with "Connection: close"; returns the status. */
+int request_once(const struct server *self, const char *text,
+		struct response *response);
 
 #define MESSAGE(id)                                             \
 	"POST /v1/channels/orders/messages HTTP/1.1\r\nHost: x\r\n" \
 	"X-Message-Id: " id "\r\n"
 
-/* Behind a request that must end its connection: never to be answered. */
+/* Follows a request that must end its connection: must not be answered. */
 #define SECOND "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 #endif

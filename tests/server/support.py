@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the black-box tests share: a private place, the command, a server.
+"""Shared by the black-box tests: a private directory, the command, a server.
 
     from support import case, main
 
@@ -10,12 +10,13 @@
 
     main()
 
-A case gets a fresh place, a directory that goes when the case ends, together
-with whatever was started in it. The name of a case is a sentence that states
-the rule. Results are TAP; arguments are parts of names to run only some.
+A case gets a new place, a directory that is removed when the case ends;
+processes that were started in it are killed. The name of a case is a sentence
+that states the rule. Results are TAP; arguments are parts of names to run only
+some.
 
-The command is the one that $POSTERN names, $POSTERN_HOLD a program that uses
-the library and holds a store.
+$POSTERN names the command, $POSTERN_HOLD a program that uses the library and
+keeps a store open.
 """
 
 import errno
@@ -32,7 +33,7 @@ import traceback
 POSTERN = os.environ["POSTERN"]
 HOLD = os.environ.get("POSTERN_HOLD")
 
-# Far more than anything takes, also under a sanitizer on a busy machine.
+# Longer than any step takes, also under a sanitizer on a busy machine.
 PATIENCE_S = 60
 
 CONFIG = """\
@@ -46,7 +47,7 @@ channels:
 
 
 class Result:
-    """What a run of the command came to."""
+    """The result of a run of the command."""
 
     def __init__(self, code, out, err):
         self.code = code
@@ -91,8 +92,8 @@ class Process:
 
 
 def remove(path):
-    """Removes a directory. False: somebody just put something into it, such as
-    a handler whose server was killed and which has a moment left to live."""
+    """Removes a directory. False: a process just created a file in it, such as
+    a handler whose server was killed and which is about to end."""
     try:
         shutil.rmtree(path)
     except OSError as error:
@@ -113,7 +114,7 @@ class Place:
         for process in self.started:
             if process.alive():
                 process.stop(signal.SIGKILL)
-        # Cases take rights away.
+        # Cases change permissions.
         for parent, _, _ in os.walk(self.path):
             os.chmod(parent, 0o700)
         until(lambda: remove(self.path))
@@ -144,7 +145,7 @@ class Place:
             for name, value in os.environ.items()
             if not name.startswith("POSTERN") and name != "NO_COLOR"
         }
-        # Handlers run in the root directory: configurations say ${DIR}.
+        # Handlers run in the root directory: configurations use ${DIR}.
         kept["DIR"] = self.path
         kept.update(more or {})
         return kept
@@ -175,8 +176,8 @@ class Place:
         return result
 
     def fails(self, code, *args, says="", **options):
-        """Runs the command, which has to exit with `code` and say something
-        on stderr that contains `says`."""
+        """Runs the command, which has to exit with `code` and print a text to
+        stderr that contains `says`."""
         result = self.run(*args, **options)
         assert result.code == code, f"{args}: not exit {code}: {result}"
         assert result.err, f"{args}: nothing on stderr: {result}"
@@ -189,7 +190,7 @@ class Place:
         return process
 
     def serve(self, *args, ready=True):
-        """Starts a server and waits until it answers."""
+        """Starts a server and waits until it serves."""
         server = self.start([POSTERN, "serve", *args])
 
         def answers():
@@ -201,7 +202,8 @@ class Place:
         return server
 
     def hold(self, url):
-        """Starts a program that embeds the library and holds the store."""
+        """Starts a program that embeds the library and keeps the store
+        open."""
         program = self.start(
             [HOLD, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -228,7 +230,7 @@ class Place:
 
 
 def on_terminal(place, *args, env=None, both=False):
-    """Runs the command with a terminal as its stdout; returns what came."""
+    """Runs the command with a terminal as its stdout; returns the output."""
     master, slave = os.openpty()
     process = subprocess.Popen(
         [POSTERN, *args],
@@ -282,7 +284,7 @@ def case(name, **arguments):
 
 
 def check_sanitizers(place):
-    """What a sanitizer found in a process that the case did not ask."""
+    """Checks the stderr of started processes for reports of sanitizers."""
     for process in place.started:
         for word in ("Sanitizer", "runtime error:"):
             assert word not in process.stderr(), word
@@ -294,12 +296,12 @@ def run_case(name, function, arguments):
         function(place, **arguments)
         check_sanitizers(place)
         return True
-    except Exception:  # whatever it is, the other cases run
+    except Exception:  # the other cases still run
         print(f"failed: {name}", file=sys.stderr)
         traceback.print_exc()
         for process in place.started:
             text = process.stderr()
-            print(f"  a process said: {text[-4000:]}", file=sys.stderr)
+            print(f"  stderr of a process: {text[-4000:]}", file=sys.stderr)
         return False
     finally:
         place.close()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-/* What POST …/messages takes, and what it answers to all the rest. */
+/* Requests that POST …/messages accepts, and its responses to all others. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +10,12 @@
 
 #define ORDERS "POST /v1/channels/orders/messages"
 
-/* Send to `orders` the headers that are given, ended by NULL. */
+/* Send a message with these headers to `orders`. */
 #define SEND(self, body, ...)                                                \
 	fixture_send((self), ORDERS, (const char *const[]){ __VA_ARGS__, NULL }, \
 			(body), strlen(body))
 
-/* The four that every event has, with an id of its own. */
+/* The four headers that every event has, with this id. */
 #define EVENT(id)                                           \
 	"ce-specversion: 1.0", "ce-id: " id, "ce-source: shop", \
 			"ce-type: order.placed"
@@ -58,7 +58,7 @@ static void whole_event(void) {
 					  "X-Shop: main", "traceparent: 00-1-2-01", "Host: h",
 					  "User-Agent: u", "Authorization: Bearer secret",
 					  "Cookie: secret", "X-Forwarded-For: 1.2.3.4"),
-			400); /* the extension is not encoded properly */
+			400); /* the extension is not encoded correctly */
 	CHECK_INT(SEND(&self, "{\"a\":1}", "Ce-SpecVersion: 1.0",
 					  "CE-ID: caf%C3%A9%20%22x%22", "ce-source: /shop/1",
 					  "ce-type: order.placed", "ce-subject: \"two words\"",
@@ -120,7 +120,7 @@ static void no_identity(void) {
 	CHECK_INT(SEND(&self, "x", "X-Message-Id: "), 422);
 	CHECK_INT(SEND(&self, "x", "Idempotency-Key: \"\""), 422);
 	CHECK_INT(SEND(&self, "x", EVENT("")), 422);
-	/* The first that is there counts, also when it is empty. */
+	/* The first header that is present counts, also when it is empty. */
 	CHECK_INT(SEND(&self, "x", "Idempotency-Key: ", "webhook-id: w"), 422);
 	fixture_finish(&self);
 }
@@ -129,7 +129,7 @@ static void bad_ids(void) {
 	struct fixture self;
 	fixture_init(&self);
 	char id[1000];
-	/* 200 characters of three bytes each may be, 201 may not. */
+	/* 200 characters of three bytes each are allowed, 201 are not. */
 	id[0] = '\0';
 	for (int i = 0; i < 200; i++) {
 		memcpy(id + strlen(id), "\xe2\x82\xac", 4);
@@ -210,7 +210,7 @@ static void malformed_events(void) {
 	CHECK_INT(SEND(&self, "x", EVENT("a"), "ce-: x"), 400);
 	CHECK_INT(SEND(&self, "x", EVENT("a"), "ce-a_b: x"), 400);
 	CHECK_INT(SEND(&self, "x", EVENT("a"), "ce-x: 1", "ce-X: 1"), 400);
-	/* An event without an id is none, whatever else could name it. */
+	/* An event without ce-id is malformed, whatever other id headers it has. */
 	CHECK_INT(SEND(&self, "x", "ce-specversion: 1.0", "ce-source: s",
 					  "ce-type: t", "Idempotency-Key: k"),
 			400);
@@ -238,7 +238,8 @@ static void long_attributes(void) {
 		"ce-correlationid" };
 	for (size_t i = 0; i < 4; i++) {
 		(void)snprintf(header, 20000, "%s: %01025d", names[i], 0);
-		/* The last one of a name is the second, so not for the required. */
+		/* EVENT() has source and type already, and a second header of a name is
+		   another error. */
 		CHECK_INT(i < 2 ? SEND(&self, "x", "ce-specversion: 1.0", "ce-id: a",
 								  header, i ? "ce-source: s" : "ce-type: t")
 						: SEND(&self, "x", EVENT("a"), header),
@@ -339,8 +340,8 @@ static const struct tap_case cases[] = {
 			accepted_once },
 	{ "every attribute of an event reaches the message", whole_event },
 	{ "a raw message has the first of three ids, byte for byte", raw_messages },
-	{ "without an id the answer is 422", no_identity },
-	{ "ids that cannot be kept are refused", bad_ids },
+	{ "a message without an id is 422", no_identity },
+	{ "ids that cannot be stored are refused", bad_ids },
 	{ "ids are never trimmed, folded or normalised", exact_ids },
 	{ "malformed events are 400", malformed_events },
 	{ "encoded bodies are 415", encoded_bodies },
@@ -348,7 +349,7 @@ static const struct tap_case cases[] = {
 	{ "too many headers are 431", too_many_headers },
 	{ "a body may be anything up to its limit", bodies },
 	{ "unrouted messages are rejected, dropped or parked", unrouted },
-	{ "channels that are not there are 404", unknown_channels },
+	{ "unknown channels are 404", unknown_channels },
 };
 
 TAP_MAIN(cases)

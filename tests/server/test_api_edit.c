@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-/* Retry, discard, pause and resume; and JSON that must be refused. */
+/* Retry, discard, pause, resume and cleanup; and JSON that must be refused. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,14 +28,14 @@ static void one_retry(void) {
 	CHECK_STR(fixture_text(&self, "handler"), "no/good");
 	CHECK_INT(fixture_number(&self, "seq"), 1);
 	CHECK_INT(count_of(&self, POISONED), 0);
-	/* Again changes nothing: it is open and due already. */
+	/* A second retry changes nothing: the delivery is open and due already. */
 	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/1/no%2fgood/retry",
 					  "{}"),
 			200);
 	fixture_process(&self);
 	CHECK_INT(count_of(&self, POISONED), 1);
 	CHECK(fixture_number(&self, "items.0.fence") > 1);
-	/* What is done stays done. */
+	/* A done delivery stays done. */
 	CHECK_INT(fixture_get(&self, "POST /v1/deliveries/1/ok/retry"), 409);
 	CHECK_STR(fixture_text(&self, "code"), "invalid");
 	fixture_finish(&self);
@@ -61,7 +61,7 @@ static void one_discard(void) {
 	fixture_finish(&self);
 }
 
-static void lost_ones(void) {
+static void unknown_objects(void) {
 	static const char *const lines[] = { "POST /v1/deliveries/9/ok/retry",
 		"POST /v1/deliveries/1/nobody/retry",
 		"POST /v1/deliveries/1/no/good/retry", "POST /v1/deliveries/0/ok/retry",
@@ -163,7 +163,7 @@ static void depth_bombs(void) {
 	text[60000] = '\0';
 	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/retry", text), 400);
 	CHECK_CONTAINS(fixture_text(&self, "detail"), "deep");
-	/* Brackets in strings are no depth. */
+	/* Brackets in strings do not count as depth. */
 	(void)snprintf(text, 70000,
 			"{\"filter\":{\"handler\":\"\\\"[[[[[[[[[[[[[[[[[[[[[[[[\"}}");
 	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/retry", text), 200);
@@ -214,7 +214,7 @@ static void ended_on_purpose(void) {
 	CHECK_INT(fixture_get(&self, "POST /v1/deliveries/1/no%2Fgood/discard"),
 			200);
 	CHECK_INT(fixture_message(&self, "orders", "d", "x"), 202);
-	/* Two that are poisoned and two that are pending. */
+	/* Two poisoned deliveries and two pending ones. */
 	static const char all[] = "{\"filter\":{\"channel\":\"orders\"},"
 							  "\"dry_run\":true}";
 	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/retry", all), 200);
@@ -315,11 +315,12 @@ static void cleaning_stopped(void) {
 static const struct tap_case cases[] = {
 	{ "a poisoned delivery is retried once, with a higher fence", one_retry },
 	{ "pending, poisoned and parked deliveries are discarded", one_discard },
-	{ "deliveries and handlers that are not there are 404", lost_ones },
-	{ "bulk edits count first, are capped and hit only what matches", bulk },
-	{ "a bulk edit that is not understood changes nothing", bad_bulk },
+	{ "unknown deliveries and handlers are 404", unknown_objects },
+	{ "bulk edits can be counted first, have a limit and change only matches",
+			bulk },
+	{ "an invalid bulk edit changes nothing", bad_bulk },
 	{ "deep and long JSON is refused", depth_bombs },
-	{ "only JSON is taken for JSON", only_json },
+	{ "a request with another content type than JSON is 415", only_json },
 	{ "a bulk retry leaves out discarded deliveries unless named",
 			ended_on_purpose },
 	{ "a paused handler gets nothing until it is resumed", pausing },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-/* What the routes that only look answer, and how a request finds its route. */
+/* The responses of routes that only read, and how a request finds its route. */
 
 #include <string.h>
 
@@ -314,7 +314,7 @@ static void nodes(void) {
 	CHECK(json_is_false(fixture_value(&self, "items.0.processor")));
 	CHECK(json_is_string(fixture_value(&self, "items.0.renewed_at")));
 	CHECK(json_is_integer(fixture_value(&self, "items.0.renewed_ago_ms")));
-	/* It has no lease of its own: the store is this process's. */
+	/* The node has no lease: only this process uses the store. */
 	CHECK(json_is_null(fixture_value(&self, "items.0.lives_until")));
 	CHECK(json_is_null(fixture_value(&self, "items.0.left_ms")));
 	CHECK_INT(json_array_size(fixture_value(&self, "items.0.locks")), 0);
@@ -361,7 +361,7 @@ static void health(void) {
 	struct fixture self;
 	fixture_init(&self);
 	CHECK_INT(fixture_get(&self, "GET /healthz"), 200);
-	/* Without a runner nothing is delivered. */
+	/* Without a runner the server is not ready. */
 	CHECK_INT(fixture_get(&self, "GET /readyz"), 503);
 	CHECK_STR(fixture_header(&self, "Retry-After"), "5");
 	struct postern_error error;
@@ -402,20 +402,20 @@ static void quick_routes(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "what is not in the table is 404", paths },
+	{ "a path that is not in the table is 404", paths },
 	{ "another method is 405 with the allowed methods", methods },
 	{ "long paths and queries are 414", long_lines },
 	{ "stats count messages and deliveries", stats },
-	{ "nodes are listed with what they do", nodes },
+	{ "nodes are listed with their state", nodes },
 	{ "a listing has every member and every filter", listing },
 	{ "a cursor leads through all pages", pages },
-	{ "a query that cannot be meant is 400", bad_queries },
+	{ "an invalid query is 400", bad_queries },
 	{ "a message is shown with deliveries, attempts and conflicts",
 			one_message },
-	{ "a body that is no text is shown in base64", bodies_that_are_no_text },
+	{ "a body that is not text is shown in base64", bodies_that_are_no_text },
 	{ "messages are found by id, source and channel", finding },
 	{ "ready means that a runner runs and the server is not stopping", health },
-	{ "only what waits for nothing is quick", quick_routes },
+	{ "only routes that do not wait are quick", quick_routes },
 };
 
 TAP_MAIN(cases)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The api on two stores, both in memory: "left" with the channel "a", "right"
- * with the channel "b". Nobody wants the messages, so each is one parked row.
+ * The API on two memory stores: "left" with the channel "a", "right" with the
+ * channel "b". No handler wants the messages, so each is one parked row.
  */
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #define LINE_MAX_LEN 200
 
 struct pair {
-	struct fixture fixture; /* its own box is not asked */
+	struct fixture fixture; /* its own box is not used */
 	struct postern__config *config;
 	struct postern__stores stores;
 };
@@ -69,8 +69,8 @@ static void fill(struct pair *self) {
 	}
 }
 
-/* Append the ids of a page to `ids`; whether there is another. */
-static bool take_page(struct pair *self, const char *line, char *ids,
+/* Append the ids of a page to `ids`; returns whether there is another page. */
+static bool append_page(struct pair *self, const char *line, char *ids,
 		char *cursor) {
 	CHECK_INT(fixture_get(&self->fixture, line), 200);
 	size_t index;
@@ -98,7 +98,7 @@ static void paging(void) {
 		do {
 			(void)snprintf(line, sizeof line,
 					"GET /v1/deliveries?limit=%d&cursor=%s", limit, cursor);
-		} while (take_page(&self, line, ids, cursor) && ++pages < 20);
+		} while (append_page(&self, line, ids, cursor) && ++pages < 20);
 		CHECK_STR(ids, "a4 a3 a2 a1 b4 b3 b2 b1 ");
 		CHECK_INT(pages, (2 * EACH - 1) / limit);
 	}
@@ -124,7 +124,7 @@ static void numbers(void) {
 	CHECK_INT(fixture_get(&self.fixture, "GET /v1/messages/1?store=right"),
 			200);
 	CHECK_STR(fixture_text(&self.fixture, "id"), "b1");
-	/* Only one has it. */
+	/* Only one store has this number. */
 	CHECK_INT(fixture_get(&self.fixture, "GET /v1/messages/5"), 200);
 	CHECK_STR(fixture_text(&self.fixture, "store"), "right");
 	CHECK_INT(fixture_get(&self.fixture, "GET /v1/messages/6"), 404);
@@ -190,7 +190,7 @@ static void scopes(void) {
 	CHECK_INT(count_with(&self, both), 2 * EACH);
 	CHECK_INT(count_with(&self, lost), 421);
 	CHECK_INT(count_with(&self, NULL), 2 * EACH);
-	/* A message for a channel of a store that is not meant is not taken. */
+	/* A message for a channel of a store that is not named is not accepted. */
 	static const char *const other[] = { "Postern-Store: left",
 		"Idempotency-Key: x", NULL };
 	CHECK_INT(fixture_send(&self.fixture, "POST /v1/channels/b/messages", other,
@@ -222,11 +222,10 @@ static void cleaning(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a listing goes on in the next store, whatever the size of a page",
-			paging },
-	{ "a number that two stores have needs the name of one", numbers },
+	{ "a listing continues in the next store, whatever the page size", paging },
+	{ "a number that two stores have needs the name of a store", numbers },
 	{ "the limit of a bulk edit is one for all stores", bulk },
-	{ "a request is about the stores that it names, and none is missing",
+	{ "a request uses the stores that it names, and fails if one is missing",
 			scopes },
 	{ "a cleanup of one store does not keep another busy", cleaning },
 };

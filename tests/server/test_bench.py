@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The benchmark does the job it says, on every store. How long it takes is
-never looked at: that is for `make bench`."""
+"""The benchmark does what its options say, on every store. Its duration is
+never checked: that is for `make bench`."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ def both(name):
     return register
 
 
-@both("accepted and duplicates are all that was sent, all are completed")
+@both("accepted plus duplicates is the number sent, and all accepted are completed")
 def _(place, store):
     got = bench(place, store, "--messages", "2500", "--batch", "1000")
     equal(list(got)[: len(NAMES)], NAMES)
@@ -55,7 +55,7 @@ def _(place, store):
     assert 0 < latency["p50"] <= latency["p99"] <= latency["max"], latency
 
 
-@both("the share of duplicates, the batch and the senders are as asked")
+@both("the share of duplicates, the batch and the senders follow the flags")
 def _(place, store):
     got = bench(
         place, store, "--messages", "1000", "--batch", "7", "--senders", "4",
@@ -67,13 +67,13 @@ def _(place, store):
     equal((got["batch"], got["senders"]), (7, 4))
 
 
-@both("without duplicates all are accepted")
+@both("without duplicates all messages are accepted")
 def _(place, store):
     got = bench(place, store, "--messages", "11", "--duplicates", "0")
     equal((got["accepted"], got["duplicates"], got["completed"]), (11, 0, 11))
 
 
-@both("with a rate they are sent one by one, and no faster")
+@both("with a rate messages are sent one by one, and no faster")
 def _(place, store):
     got = bench(place, store, "--messages", "100", "--rate", "1000")
     equal((got["accepted"], got["duplicates"], got["completed"]), (90, 10, 90))
@@ -89,7 +89,7 @@ def _(place, store):
     assert got["accept_seconds"] + got["drain_seconds"] <= got["seconds"] + 0.001
 
 
-@both("programs are a handler, too")
+@both("the handler can be a program")
 def _(place, store):
     got = bench(place, store, "--messages", "10", "--handler", "exec")
     equal((got["accepted"], got["completed"]), (9, 9))
@@ -103,7 +103,7 @@ def _(place, store):
     assert got["messages_per_second"] > 0, got
 
 
-@case("what the benchmark counted is what is in the store")
+@case("the counts of the benchmark agree with the store")
 def _(place):
     store = "sqlite:bench.db"
     got = bench(place, store, "--messages", "1000")
@@ -133,14 +133,14 @@ def _(place):
         equal((rows, ids), (270, 270))
 
 
-@case("sql is refused where the store has none")
+@case("the sql handler is refused on a store without SQL")
 def _(place):
     place.fails(
         4, "bench", "--store", "memory:", "--handler", "sql", says="bench"
     )
 
 
-@case("a store that has been used is refused and left alone")
+@case("a store that has been used is refused and not changed")
 def _(place):
     place.configure()
     place.ok("init")
@@ -169,7 +169,7 @@ def _(place):
     equal(os.path.exists(place.file("x.db")), False)
 
 
-@case("flags that make no sense are refused and say what would")
+@case("invalid flags are refused with what is allowed")
 def _(place):
     for words, says in (
         (["--messages", "0"], "--messages"),
@@ -199,7 +199,7 @@ def _(place):
     equal(os.path.exists(place.file("bench.db")), False)
 
 
-@case("for people there are lines, and progress on a terminal only")
+@case("the output is lines of text, with progress on a terminal only")
 def _(place):
     result = place.ok("bench", "--store", "memory:", "--messages", "100")
     equal(result.err, "")
@@ -219,7 +219,7 @@ def _(place):
     assert text.endswith("\r\x1b[K"), text
 
 
-@case("the bare programs fit the tables, and every row has its figures")
+@case("the bare programs work on the tables, and every row has its figures")
 def _(place):
     result = subprocess.run(
         [os.path.join(BENCH, "run"), BUILD, "end", "remember", "clean", "sql"],
@@ -236,11 +236,11 @@ def _(place):
 
 
 def has_postgres():
-    """Whether the build has."""
+    """Whether the build has PostgreSQL."""
     return os.path.exists(os.path.join(BUILD, "bench", "bare_postgres"))
 
 
-@case("the bare program fits the tables of PostgreSQL, too, if it was built")
+@case("the bare program works on the tables of PostgreSQL, too, if it was built")
 def _(place):
     if not has_postgres():
         return
@@ -258,9 +258,9 @@ def _(place):
         assert text in result.stdout, (text, result.stdout)
 
 
-@case("without npm the others are left out, and the missing program is named")
+@case("without npm the peers are skipped, and the missing program is named")
 def _(place):
-    # All that the rest of it runs by name.
+    # The only program that the benchmark runs by name.
     os.mkdir(place.file("bin"))
     os.symlink(shutil.which("stat"), place.file("bin/stat"))
     result = subprocess.run(
@@ -276,7 +276,7 @@ def _(place):
     assert "Traceback" not in result.stderr, result.stderr
 
 
-@case("the peer that makes a message wait least is the one to be met")
+@case("the peer with the lowest latency is the one to compare with")
 def _(_):
     def waits(*values):
         return [{"p50": value, "p99": 10 * value} for value in values]
@@ -290,7 +290,7 @@ def _(_):
     equal((last.value, last.limit, last.met()), (20, 30, True))
 
 
-@case("a store that is shared is taken as it is, until nothing is open")
+@case("a shared store may have been used, and the run ends when nothing is open")
 def _(place):
     store = "sqlite:bench.db"
     bench(place, store, "--messages", "100")
@@ -300,7 +300,7 @@ def _(place):
     equal(stats["handlers"][0]["done"], 180)
 
 
-@case("a ratio below its aim is missed, and so is a figure above its bound")
+@case("a ratio below its target is missed, and so is a figure above its limit")
 def _(_):
     def met(value, **more):
         return rows.Result("x", value, "MiB", **more).met()
@@ -313,7 +313,7 @@ def _(_):
     equal(rows.compare("x", [10, 1, 9], [10, 10, 10], "y", 0.9).ratio, 0.9)
 
 
-@case("figures and chart are written into the page, again and again")
+@case("figures and chart are written into the page, also repeatedly")
 def _(place):
     page = os.path.join(place.path, "performance.md")
     shutil.copyfile(os.path.join(ROOT, "docs", "performance.md"), page)

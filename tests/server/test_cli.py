@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The command line itself: words, flags, help, streams. No store is needed."""
+"""The command line itself: commands, flags, help, streams. No store is
+needed."""
 
 import os
 import re
@@ -103,7 +104,7 @@ def _(place):
     equal(place.ok("migrate", "--print", "--json").json()["schema"], result.out)
 
 
-@case("commands on a store that lives in one process say so")
+@case("commands refuse a store that lives in one process")
 def _(place):
     for words in (
         ["list"],
@@ -117,7 +118,7 @@ def _(place):
         place.fails(2, *words, "--store", "memory:", says="memory:")
 
 
-@case("the long list of options is where it is looked for")
+@case("the list of options is in the help of commands that use them")
 def _(place):
     for words in (["help", "options"], ["serve", "--help"]):
         assert "--polling-interval DURATION" in place.ok(*words).out, words
@@ -127,7 +128,7 @@ def _(place):
         equal("postern help options" in result.out, name != "version", name)
 
 
-@case("a reader that goes away is no failure and no crash")
+@case("a reader that closes the pipe is neither a failure nor a crash")
 def _(place):
     for words in (["help"], ["version", "--json"], ["migrate", "--print"]):
         reader, writer = os.pipe()
@@ -137,7 +138,7 @@ def _(place):
         equal((result.code, result.err), (0, ""), words)
 
 
-@case("a full disk behind stdout is a failure")
+@case("stdout on a full disk is a failure")
 def _(place):
     with open("/dev/full", "wb") as full:
         result = place.run("version", stdout=full)
@@ -145,7 +146,7 @@ def _(place):
     assert "No space left" in result.err, result
 
 
-@case("a stdout that was closed is a failure, not a file of the store")
+@case("a closed stdout is a failure, and no file of the store is used for it")
 def _(place):
     line = f"exec '{POSTERN}' version >&-"
     result = subprocess.run(
@@ -155,7 +156,7 @@ def _(place):
     assert b"standard output" in result.stderr, result
 
 
-@case("colours are for terminals that want them")
+@case("colours are printed only to terminals that support them")
 def _(place):
     assert b"\x1b[" in on_terminal(place, "help")
     assert b"\x1b[" not in on_terminal(place, "help", env={"NO_COLOR": "1"})

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Bad input: each gets an error that names the place and the right exit
+"""Invalid input: each gets an error that names the place and the right exit
 code, and nothing is lost or half-written."""
 
 import json
@@ -56,7 +56,7 @@ def _(place):
     equal(place.show("🙂" * 200)["id"], "🙂" * 200)
 
 
-@both("an id that cannot be is not found")
+@both("an invalid id is refused or not found")
 def _(place):
     place.fails(2, "show", b"\xff", says="UTF-8")
     place.fails(2, "show", "", says="id")
@@ -101,7 +101,7 @@ def _(place):
     place.fails(2, "send", "orders", "x", "--body", "y", says="cannot be combined")
 
 
-@case("the server has the last word about the limit")
+@case("the limit of the server applies")
 def _(place):
     place.configure(CONFIG + "defaults: {max_message_size: 1KiB}\n")
     place.serve()
@@ -143,7 +143,7 @@ WRITING = (
 )
 
 
-@case("a file that is no database is left as it is")
+@case("a file that is not a database is not changed")
 def _(place):
     place.configure()
     text = b"this is not a database, but somebody's letter\n" * 100
@@ -170,7 +170,7 @@ def _(place):
         equal(rows, [("dear",)])
 
 
-@case("a store of a newer version is left as it is")
+@case("a store of a newer version is not changed")
 def _(place):
     def shift(by):
         database = sqlite3.connect(place.file("box.db"), isolation_level=None)
@@ -179,7 +179,7 @@ def _(place):
             (by,),
         )
         equal(changed.rowcount, 1)
-        database.close()  # the last one out moves everything into the file
+        database.close()  # the last close copies the log into the file
 
     place.configure()
     equal(place.send("a").out, "accepted\n")
@@ -206,7 +206,7 @@ def _(place):
 
 
 def as_nobody(place):
-    """Options for run(): root may do everything, so somebody else does."""
+    """Options for run(): another user than root, who may do everything."""
     if os.getuid() != 0:
         return {}
     os.chmod(place.path, 0o755)
@@ -248,7 +248,8 @@ def _(place):
 @case("a full disk is reported, and work continues when there is room")
 def _(place):
     def small_disk():
-        # No file may become longer than this; what is ignored stays so.
+        # No file may become longer than this. An ignored signal would stay
+        # ignored.
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 
@@ -290,7 +291,7 @@ YAML = (
 )
 
 
-@case("what is wrong in the configuration is named by line and column")
+@case("an error in the configuration is reported with line and column")
 def _(place):
     for text, where, what in YAML:
         place.configure(text)
@@ -301,7 +302,7 @@ def _(place):
     equal(os.listdir(place.path), ["postern.yaml"])
 
 
-@case("the place of a wrong value may be a flag or the environment")
+@case("an error in a flag or a variable names it")
 def _(place):
     place.fails(2, "check", "--lease", "5", says="--lease")
     result = place.fails(2, "check", env={"POSTERN_LEASE": "x"}, says="POSTERN_LEASE")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Relative paths: those in the configuration begin at its directory, those of
+"""Relative paths: those in the configuration start at its directory, those of
 flags and variables at the working directory, for every command alike."""
 
 import os
 
 from support import CONFIG, case, equal, main
 
-# A configuration in a directory of its own, and one to work in.
+# The configuration and the working directory are different directories.
 MORE = """\
 store: sqlite:box.db
 listen: unix:api.sock
@@ -30,7 +30,7 @@ def names(place, directory):
     return sorted(os.listdir(place.file(directory)))
 
 
-@case("a store in the file lies beside the file, whatever the directory")
+@case("a store in the configuration is relative to it, whatever the working directory")
 def _(place):
     work = lay_out(place)
     place.ok("migrate", "-c", "../etc/app.yaml", cwd=work)
@@ -46,7 +46,7 @@ def _(place):
     equal(names(place, "work"), [])
 
 
-@case("the default of the store lies beside the file, too")
+@case("the default store is relative to the configuration, too")
 def _(place):
     work = lay_out(place, "workers: 2\n")
     place.ok("migrate", "-c", "../etc/app.yaml", cwd=work)
@@ -80,7 +80,7 @@ def _(place):
     equal(names(place, "etc"), ["app.yaml"])
 
 
-@case("a file that the configuration names lies beside it")
+@case("a file that the configuration names is relative to it")
 def _(place):
     work = lay_out(place, "store_file: secret\n")
     place.write("etc/secret", "sqlite:from-secret.db\n")
@@ -93,7 +93,7 @@ def _(place):
     assert "mine.db" in names(place, "work"), names(place, "work")
 
 
-@case("stores of a list lie beside the file")
+@case("the stores of a list are relative to the configuration")
 def _(place):
     work = lay_out(place, "stores: {a: {url: sqlite:a.db}, b: {url: sqlite:b.db}}\n")
     place.ok("migrate", "-c", "../etc/app.yaml", cwd=work)
@@ -102,7 +102,7 @@ def _(place):
         assert name in names(place, "etc"), names(place, "etc")
 
 
-@case("init writes a store of a flag as what the flag meant")
+@case("init writes the store of a flag so that it names the same file")
 def _(place):
     work = lay_out(place)
     place.ok("init", "-c", "../etc/new.yaml", "--store", "sqlite:mine.db", cwd=work)
@@ -111,7 +111,7 @@ def _(place):
     equal(names(place, "etc"), ["app.yaml", "new.yaml"])
 
 
-@case("what check --print shows means the same when it is put into the file")
+@case("the output of check --print means the same in the configuration")
 def _(place):
     work = lay_out(place, MORE)
     shown = place.ok("check", "--print", "-c", "../etc/app.yaml", cwd=work).out

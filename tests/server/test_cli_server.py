@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Commands beside whoever holds the store: a server, an embedding program,
-another command; and what happens when that changes meanwhile."""
+"""Commands beside the owner of the store: a server, an embedding program,
+another command; and changes of the owner meanwhile."""
 
 import json
 import os
@@ -49,21 +49,21 @@ def _(place):
     equal(os.listdir(cwd), [])
 
 
-@case("no proxy comes between a command and the server")
+@case("a command does not use a proxy to reach the server")
 def _(place):
     place.configure()
     place.serve()
     nowhere = "http://127.0.0.1:1"
     env = {"http_proxy": nowhere, "ALL_PROXY": nowhere}
-    # Only the server can have taken it: the store is its own.
+    # Only the server can have accepted it: it owns the store.
     equal(place.send("a", env=env).out, "accepted\n")
 
 
 class FakeServer:
-    """Listens where a server would, and answers what it is told."""
+    """Listens on the socket of a server, and sends the given responses."""
 
-    def __init__(self, place, answers):
-        self.answers = list(answers)
+    def __init__(self, place, responses):
+        self.responses = list(responses)
         self.path = place.file("box.db.sock")
         self.requests = []
         self.socket = socket.socket(socket.AF_UNIX)
@@ -73,10 +73,10 @@ class FakeServer:
         self.thread.start()
 
     def run(self):
-        for answer in self.answers:
+        for response in self.responses:
             peer, _ = self.socket.accept()
             self.requests.append(peer.recv(65536))
-            peer.sendall(answer)
+            peer.sendall(response)
             peer.close()
         os.unlink(self.path)
         self.socket.close()
@@ -90,7 +90,7 @@ def http(status, body):
     return head.encode() + body
 
 
-@case("a connection that broke is tried again where that does no harm")
+@case("a request whose connection broke is retried if that is safe")
 def _(place):
     place.configure()
     place.ok("init")
@@ -102,7 +102,7 @@ def _(place):
     equal(place.show("a")["transport"], "cli")
 
 
-@case("an edit of many is not made twice when the connection broke")
+@case("a bulk edit is not made twice when the connection broke")
 def _(place):
     place.configure()
     place.ok("init")
@@ -112,7 +112,7 @@ def _(place):
     equal(len(fake.requests), 2)
 
 
-@case("an edit of many is not made twice when a store failed")
+@case("a bulk edit is not made twice when a store failed")
 def _(place):
     place.configure()
     place.ok("init")
@@ -123,7 +123,7 @@ def _(place):
     equal(len(fake.requests), 2)
 
 
-@case("an edit of many is made again by what did not begin with it")
+@case("a bulk edit that the server did not start is made by the command")
 def _(place):
     place.configure()
     place.ok("init")
@@ -134,12 +134,12 @@ def _(place):
     equal(len(fake.requests), 2)
 
 
-@case("an answer that is none is a failure")
+@case("a response that is not JSON is a failure")
 def _(place):
     place.configure()
     place.ok("init")
-    for answer in (b"hello", b"[]", b"", b"{"):
-        fake = FakeServer(place, [http(200, answer)])
+    for response in (b"hello", b"[]", b"", b"{"):
+        fake = FakeServer(place, [http(200, response)])
         place.fails(1, "stats", says="not a JSON")
         fake.thread.join()
     fake = FakeServer(place, [http(500, b'{"detail":"it\\u001b[31m broke"}')])
@@ -154,7 +154,7 @@ def _(place):
     place.serve()
     os.symlink("box.db", place.file("link.db"))
     result = place.send("a", "x", "--store", "sqlite:link.db")
-    # Only the server can have taken it: the store is its own.
+    # Only the server can have accepted it: it owns the store.
     equal(result.out, "accepted\n")
 
 
@@ -179,7 +179,7 @@ def _(place):
     equal(place.send("a").out, "accepted\n")
     server = place.serve()
     equal(place.send("a").out, "duplicate\n")
-    # Only the server can have taken it: the store is its own.
+    # Only the server can have accepted it: it owns the store.
     equal(place.send("b").out, "accepted\n")
     name = os.path.join(path, "box.db.sock")
     equal(os.stat(name).st_mode & 0o777, 0o600)
@@ -188,12 +188,12 @@ def _(place):
     place.ok("list")
 
 
-@case("a name of the file that is as long as names may be works too")
+@case("a file name of the maximum length works, too")
 def _(place):
     name = "n" * 240 + ".db"
     place.configure(CONFIG.replace("box.db", name))
     server = place.serve()
-    # Only the server can have taken it: the store is its own.
+    # Only the server can have accepted it: it owns the store.
     equal(place.send("a").out, "accepted\n")
     equal(server.stop(), 0)
     equal(place.send("a").out, "duplicate\n")
@@ -209,7 +209,7 @@ def _(place):
     equal(len(place.ok("list", "--json").json()), 1)
     place.ok("stats")
     place.ok("check")
-    # Each waits a while for the program to go away: all of them together.
+    # Each waits a while for the program to end: run all of them together.
     with ThreadPoolExecutor() as pool:
         refused = [
             pool.submit(place.fails, 4, *words.split(), says=str(program.pid))
@@ -294,7 +294,7 @@ def _(place):
         for thread in threads:
             thread.join()
     for name, result in results:
-        # The answer may be lost with the server: then it is a duplicate.
+        # The response may be lost with the server: then it is a duplicate.
         assert result.code == 0, (name, result)
         assert result.out in ("accepted\n", "duplicate\n"), (name, result)
     place.ok("process")
@@ -304,7 +304,7 @@ def _(place):
 
 
 def long_command(place):
-    """Starts a command that has the store until the file 'go' is there."""
+    """Starts a command that uses the store until the file 'go' exists."""
     place.configure(
         CONFIG.replace(
             "cat >> ${DIR}/log.out",
@@ -326,7 +326,7 @@ def _(place):
         [POSTERN, "send", "orders", "--id", "a", "--body", "x", *patient],
         stdout=subprocess.PIPE,
     )
-    # Longer than anybody waits for a program that is no command.
+    # Longer than commands wait for another program.
     time.sleep(3)
     assert server.alive() and send.alive(), (server.stderr(), send.stderr())
     place.write("go", "")
@@ -364,7 +364,7 @@ def _(place):
     equal(server.stop(), 0)
 
 
-@case("check asks a running server how it is")
+@case("check reports the health of a running server")
 def _(place):
     place.configure()
     place.serve()
@@ -391,7 +391,7 @@ def _(place):
 
 
 def try_all(place, lines):
-    """Runs lines of a shell somewhere else, and returns what they printed."""
+    """Runs shell lines in another directory, and returns their output."""
     script = place.write("try.sh", "\n".join(lines) + "\n")
     result = subprocess.run(
         ["/bin/sh", script],
@@ -413,11 +413,11 @@ def _(place):
     lines = place.read("out").splitlines()
     tries = [line.strip() for line in lines if line.startswith("  ")]
     assert len(tries) > 5, server.stderr()
-    # The log is for programs, where no terminal is.
+    # Without a terminal the log is JSON.
     for line in server.stderr().splitlines():
         assert json.loads(line)["message"], line
     store = ["--store", "sqlite:postern-demo.db"]
-    # A person who types gives handlers their time.
+    # A person types slowly enough for handlers to finish.
     pause = next(i for i, line in enumerate(tries) if "--state" in line)
     out = try_all(place, tries[:pause])
     assert "accepted" in out and "conflict" in out, (tries, out)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What people get wrong, and what they are told: the sentence names the object
-and the flag to use, and comes before anything is opened or changed."""
+"""Mistakes of users, and their errors: the sentence names the object and the
+flag to use, before anything is opened or changed."""
 
 import os
 import resource
@@ -9,10 +9,10 @@ import sqlite3
 
 from support import CONFIG, case, equal, main, until
 
-# Nothing can be opened there.
+# A store that cannot be opened.
 NOWHERE = CONFIG.replace("sqlite:box.db", "sqlite:/nonexistent/box.db")
 
-# What is sent is poisoned at once.
+# Every message is poisoned by its first attempt.
 BAD = """\
 store: sqlite:box.db
 channels:
@@ -44,7 +44,7 @@ def both(name, text=CONFIG):
     return register
 
 
-@case("a filter that cannot be is refused before the store is opened")
+@case("an invalid filter is refused before the store is opened")
 def _(place):
     place.configure(NOWHERE)
     place.fails(4, "list")
@@ -87,7 +87,7 @@ def _(place):
     equal(place.show("7")["seq"], 4)
 
 
-@both("what is one message's number and another's id is not guessed")
+@both("an argument that is one message's number and another's id is refused")
 def _(place):
     for name in ("a", "#1", "#2"):
         equal(place.send(name).out, "accepted\n")
@@ -112,7 +112,7 @@ def _(place):
     equal((result.code, data["status"], data["id"], data["seq"]),
           (1, "conflict", "a", 1))
     assert "type" not in data and "title" not in data, data
-    place.run("process")  # refused beside a server, which does it itself
+    place.run("process")  # refused beside a server, which processes by itself
     row = until(lambda: settled(place))[0]
     equal(row["message_id"], "a")
     assert "id" not in row, row
@@ -120,8 +120,8 @@ def _(place):
     equal(shown["id"], "a")
     assert "message_id" not in shown, shown
     equal([row["message_id"] for row in shown["deliveries"]], ["a"])
-    answer = place.ok("discard", "a", "--json").json()[0]
-    equal((answer["status"], answer["message_id"], answer["seq"]),
+    response = place.ok("discard", "a", "--json").json()[0]
+    equal((response["status"], response["message_id"], response["seq"]),
           ("discarded", "a", 1))
 
 
@@ -151,7 +151,7 @@ def _(place):
     equal(server.stop(), 0)
 
 
-@case("check does not take a server of another store for one of this store")
+@case("check does not report a server of another store as one of this store")
 def _(place):
     place.configure("listen: unix:api.sock\n" + CONFIG)
     place.serve()
@@ -161,7 +161,7 @@ def _(place):
         result = place.ok("check", "--store", store)
         assert "running and healthy" not in result.out, result
         assert "api.sock has another store, which is not in" in result.out, result
-    # One that has a store of this configuration is its own, restarted or not.
+    # A server that has a store of this configuration counts, restarted or not.
     place.configure("listen: unix:api.sock\nstores: {default: {url: sqlite:box.db},"
                     " more: {url: sqlite:more.db}}\n")
     result = place.ok("check")
@@ -177,7 +177,7 @@ def handlers(**legacy):
     return text
 
 
-@case("check refuses what serve refuses: two handlers that are stored as one")
+@case("check and serve refuse two handlers that are stored as one")
 def _(place):
     place.configure(handlers(a=""))
     place.serve().stop()
@@ -200,7 +200,7 @@ def _(place):
         place.ok("check")
 
 
-@case("a handler under its former key is no orphan to check")
+@case("check does not report a handler under its legacy key as orphaned")
 def _(place):
     place.configure(handlers(a=""))
     place.ok("migrate")
@@ -212,7 +212,7 @@ def _(place):
     equal(place.state("1", "a"), "done")
 
 
-@case("a change that a full disk refuses is asked for a few times, not dozens")
+@case("a change that fails on a full disk is retried a few times, not dozens")
 def _(place):
     place.configure()
     server = place.serve()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every command on a store, with a server that holds it and without: what
-they print and how they exit is the same either way."""
+"""Every command on a store, with and without a server: output and exit code
+are the same."""
 
 import json
 import os
@@ -19,8 +19,8 @@ from support import (
     until,
 )
 
-# A handler that waits for a file, so that what is sent stays pending, and
-# one that always fails for good.
+# A handler whose deliveries stay pending after a failure, one that always
+# poisons, and one that is done.
 SLOW = """\
 store: sqlite:box.db
 defaults:
@@ -42,7 +42,7 @@ channels:
   drops: {unrouted: drop}
 """
 
-# In place of a program: one that fails the first time.
+# A program that fails the first time.
 FAILS_ONCE = """exec: [/bin/sh, -c, 'test $POSTERN_ATTEMPT -gt 1 || {
           echo not yet >&2; exit 1; }']"""
 
@@ -72,7 +72,7 @@ def both(name):
 
 
 def fill(place):
-    """One delivery in each state that lasts: retrying, poisoned, done and
+    """One delivery in each lasting state: retrying, poisoned, done and
     parked."""
     for name in ("slow", "bad", "quick", "odd"):
         result = place.send(name, f"body of {name}", "--type", f"{name}.x")
@@ -105,7 +105,7 @@ def _(place):
     equal(place.send("a", "y", channel="other").out, "accepted\n")
 
 
-@both("send --json is the answer of the api")
+@both("send --json prints the response of the API")
 def _(place):
     first = place.send("a", "x", "--json").json()
     equal(first["status"], "accepted")
@@ -128,7 +128,7 @@ def _(place):
     assert data["id"] != made
 
 
-@both("what was sent is what is shown, byte for byte")
+@both("a message is shown as it was sent, byte for byte")
 def _(place):
     flags = {
         "id": ' "id" 100% ünï/co#de?& ',
@@ -168,7 +168,7 @@ def _(place):
         equal(place.show(str(number))["body"], body)
 
 
-@both("list filters, counts and goes on where it ended")
+@both("list filters, limits and continues where it ended")
 def _(place):
     fill(place)
 
@@ -249,7 +249,7 @@ def _(place):
     place.fails(2, "show", "bad", "--seq", "1", says="cannot be combined")
 
 
-@both("of several messages with one id one has to be chosen")
+@both("an id of several messages needs a channel or source")
 def _(place):
     place.send("same", "1", "--source", "s one")
     place.send("same", "2", "--source", "s two")
@@ -276,7 +276,7 @@ def _(place):
     equal(place.ok("discard", "--id", "#2").out, "discarded parked message\n")
 
 
-@both("a delivery that is done shows no error but the failure is known")
+@both("a done delivery shows no error, but its failed attempt is listed")
 def _(place):
     place.configure(
         SLOW.replace("[1h]", "[0]").replace("exec: [/bin/cat]", FAILS_ONCE)
@@ -307,7 +307,7 @@ def _(place):
     equal((result.out, result.err), ("accepted\n", ""))
 
 
-@both("nothing in a message can talk to the terminal")
+@both("a message cannot send control characters to the terminal")
 def _(place):
     place.ok(
         "send",
@@ -329,7 +329,7 @@ def _(place):
         assert b"\x1b" not in text and b"\x07" not in text, text
 
 
-@both("bytes that are no text are shown as numbers")
+@both("a body that is not text is shown in hex")
 def _(place):
     place.ok("send", "orders", "--id", "bin", stdin=b"\x00\x01\xfeABC" * 100)
     text = place.ok("show", "bin").out
@@ -337,7 +337,7 @@ def _(place):
     assert "more bytes; --body prints all" in text, text
 
 
-@both("retry opens what is poisoned again, with a higher fence")
+@both("retry reopens a poisoned delivery, with a higher fence")
 def _(place):
     fill(place)
     before = place.delivery("bad", "bad")
@@ -363,7 +363,7 @@ def _(place):
     equal(place.state("bad", "bad"), "poisoned")
 
 
-@both("discard ends what is open without running it")
+@both("discard ends an open delivery without running it")
 def _(place):
     fill(place)
     equal(place.ok("discard", "bad").out, "discarded bad\n")
@@ -414,8 +414,8 @@ def _(place):
     place.fails(2, "retry", "--state", "poisoned", "--limit", "0", says="limit")
 
 
-def answer(place, words, text):
-    """Runs the command on a terminal on which somebody types."""
+def type_reply(place, words, text):
+    """Runs the command on a terminal and types a reply."""
     master, slave = os.openpty()
     process = subprocess.Popen(
         [POSTERN, *words],
@@ -435,14 +435,14 @@ def answer(place, words, text):
     return process.returncode, out.decode()
 
 
-@both("a person on a terminal is asked")
+@both("on a terminal a bulk edit asks for confirmation")
 def _(place):
     fill(place)
     words = ["discard", "--state", "poisoned"]
-    equal(answer(place, words, b"n\n"), (1, ""))
-    equal(answer(place, words, b"\n"), (1, ""))
+    equal(type_reply(place, words, b"n\n"), (1, ""))
+    equal(type_reply(place, words, b"\n"), (1, ""))
     equal(place.state("bad", "bad"), "poisoned")
-    equal(answer(place, words, b"y\n"), (0, "discarded 1\n"))
+    equal(type_reply(place, words, b"y\n"), (0, "discarded 1\n"))
     equal(place.state("bad", "bad"), "discarded")
 
 
@@ -467,7 +467,7 @@ def _(place):
     place.fails(2, "pause", "", says="key")
 
 
-@both("stats count what came in and what became of it")
+@both("stats count messages and the states of their deliveries")
 def _(place):
     fill(place)
     place.send("quick", "body of quick", "--type", "quick.x")
@@ -487,14 +487,14 @@ def _(place):
         assert word in text, text
 
 
-@both("an unknown channel is not found, and the near one is named")
+@both("an unknown channel is not found, and the closest name is suggested")
 def _(place):
     result = place.fails(3, "send", "ordres", "--id", "1", stdin="x")
     assert "did you mean 'orders'?" in result.err, result
     place.fails(3, "send", "a/b", "--id", "1", stdin="x")
 
 
-@both("headers that would not be kept are refused")
+@both("headers that would not be stored are refused")
 def _(place):
     for pair in ("Host=x", "content-length=5", "ce-id=x", "Expect=1"):
         place.fails(2, "send", "orders", "-H", pair, says="would not be stored")
@@ -502,12 +502,12 @@ def _(place):
         place.fails(2, "send", "orders", "-H", pair, says="--header")
 
 
-@both("send takes as many messages at once as come")
+@both("many messages can be sent at once")
 def _(place):
     results = []
     threads = [
         threading.Thread(
-            # However long the others take: time decides nothing here.
+            # Long, because the duration does not matter here.
             target=lambda n=n: results.append(
                 place.send(f"m{n}", "x", "--command-timeout", "1h")
             )
@@ -523,7 +523,7 @@ def _(place):
     equal(len(place.ok("list", "--json", "--limit", "100").json()), 20)
 
 
-@case("process runs what is due, and no more than --max")
+@case("process runs due deliveries, and no more than --max")
 def _(place):
     place.configure()
     for number in range(5):
@@ -536,7 +536,7 @@ def _(place):
     place.fails(2, "process", "--max", "many", says="--max")
 
 
-@case("without any stream nothing is printed into a file of the store")
+@case("with all standard streams closed nothing is printed into the store's files")
 def _(place):
     place.configure()
     for number in range(3):
@@ -554,7 +554,7 @@ def _(place):
     equal(len(place.ok("list", "--json").json()), 3)
 
 
-@case("list and its kin do not create a store")
+@case("commands that do not accept messages do not create a store")
 def _(place):
     place.configure()
     for words in (
@@ -583,7 +583,7 @@ def _(place):
     equal(os.listdir(place.path), ["postern.yaml"])
 
 
-# What a box would refuse, and where and how that is said.
+# Handlers that a box refuses, and parts of the error.
 REFUSED = {
     "sql: 'select :bodi'": "postern.yaml:6:14: sql: line 1: unknown para",
     "sql: insrt into t values (1)": "6:14: sql: line 1: near",
@@ -596,7 +596,7 @@ REFUSED = {
 }
 
 
-@case("check, serve and send refuse the same handlers, and leave nothing behind")
+@case("check, serve and send refuse the same handlers, and create nothing")
 def _(place):
     os.chmod(place.write("anyone", "#!/bin/sh\n"), 0o777)
     for handler, says in REFUSED.items():
@@ -616,7 +616,7 @@ def _(place):
         equal(sorted(os.listdir(place.path)), ["anyone", "postern.yaml"])
 
 
-@case("check knows that a store in memory has no transactions")
+@case("check refuses a transactional handler on a memory store")
 def _(place):
     place.configure(
         """\
@@ -633,7 +633,7 @@ channels:
     assert "postern.yaml:5:7: handler 'bad' is transactional" in result.out, result
 
 
-@case("init writes a configuration and a store, and keeps what is there")
+@case("init writes a configuration and a store, and keeps existing files")
 def _(place):
     result = place.ok("init")
     assert "wrote postern.yaml" in result.out, result
@@ -665,7 +665,7 @@ def _(place):
     place.fails(2, "init", says="postern.yaml:1:1")
 
 
-@case("init refuses flags that mean another store than the file it keeps")
+@case("init refuses flags that name another store than the existing file")
 def _(place):
     place.configure(CONFIG)
     place.fails(2, "init", "--store", "sqlite:else.db",
@@ -676,7 +676,7 @@ def _(place):
     equal(place.read("postern.yaml"), CONFIG)
 
 
-@case("init does not write what every command would refuse")
+@case("init does not write a configuration that commands would refuse")
 def _(place):
     place.fails(2, "init", "--connections", "4", says="PostgreSQL only")
     equal(os.path.exists(place.file("postern.yaml")), False)
@@ -702,7 +702,7 @@ def _(place):
     equal(place.send("a").out, "accepted\n")
 
 
-@case("check names what would go wrong")
+@case("check reports orphaned handlers and missing programs")
 def _(place):
     place.configure(
         """\
@@ -759,7 +759,7 @@ channels:
     equal(place.ok("check").out.splitlines()[-1], "ok")
 
 
-@case("require_inbox is taken, and as there is nothing to say nothing is said")
+@case("require_inbox is accepted and prints nothing")
 def _(place):
     place.configure(CONFIG + "defaults: {require_inbox: fail}\n")
     result = place.ok("check")
@@ -770,7 +770,7 @@ def _(place):
     assert "require_inbox: fail" in place.ok("check", "--print").out
 
 
-@case("metrics are not promised, in help or elsewhere")
+@case("metrics are not in the help or in check --print")
 def _(place):
     for words in (["serve", "--help"], ["check", "--print"]):
         assert "metrics" not in place.ok(*words).out, words
@@ -778,7 +778,7 @@ def _(place):
     place.fails(2, "check", "--metrics", "off", says="not in this version")
 
 
-@case("nothing a command does poisons what it does not know")
+@case("commands do not poison deliveries of handlers that they do not have")
 def _(place):
     place.configure()
     place.send("a")

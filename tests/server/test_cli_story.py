@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What the project promises, seen from a shell."""
+"""The main promises of the project, used from a shell."""
 
 import os
 import signal
@@ -64,12 +64,12 @@ def two_handlers(place, pump):
     assert place.show("a")["completed_at"], place.show("a")
 
 
-@case("two handlers, one failing, by hand")
+@case("of two handlers one fails until it is retried, with process")
 def _(place):
     place.configure(TWO)
 
     def pump():
-        # The pause between attempts is 1 ms.
+        # The backoff is 1 ms.
         while place.ok("process", "--json").json()["processed"]:
             pass
         until(
@@ -80,7 +80,7 @@ def _(place):
     two_handlers(place, pump)
 
 
-@case("two handlers, one failing, with a server")
+@case("of two handlers one fails until it is retried, with a server")
 def _(place):
     place.configure(TWO)
     place.serve()
@@ -98,7 +98,7 @@ channels:
 """
 
 
-@case("after a rename nothing done is run again and everything open drains")
+@case("after a rename done deliveries are not run again and open ones are run")
 def _(place):
     place.configure(RENAMED % ("before:", "1h"))
     place.write("mended", "")
@@ -124,8 +124,8 @@ def _(place):
     equal(sorted(lines(place, "ran.out")), ["done", "fresh", "open", "open"])
     equal(server.stop(), 0)
 
-    # The legacy key leaves the configuration: still the same handler, also
-    # for what is open.
+    # Without the legacy key in the configuration it is still the same handler,
+    # also for open deliveries.
     os.unlink(place.file("mended"))
     equal(place.send("late").out, "accepted\n")
     place.ok("process")
@@ -138,7 +138,7 @@ def _(place):
     place.ok("check")
 
 
-@case("a handler that is added later gets what is delivered again")
+@case("a handler added later gets a message that is sent again")
 def _(place):
     place.configure(RENAMED % ("first:", "1h"))
     place.write("mended", "")
@@ -170,7 +170,7 @@ def _(place):
     equal(lines(place, "ran.out"), ["a"])
 
 
-@case("a server that is stopped gives back what it ran, and nothing is lost")
+@case("a server that stops returns its leases, and nothing is lost")
 def _(place):
     place.configure(
         """\

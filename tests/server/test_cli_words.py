@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What is told, in words that whoever typed the command understands."""
+"""Output in the words of the user who typed the command."""
 
 import sqlite3
 
@@ -37,7 +37,7 @@ def _(place):
          "send: --correlation-id exceeds"),
     ):
         place.fails(2, *words, says=text)
-    # What was not typed is not told as a flag.
+    # An error about an argument does not name a flag.
     result = place.fails(3, "send", "ordres", "--type", "x", says="ordres")
     assert "--" not in result.err, result
 

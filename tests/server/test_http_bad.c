@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Requests that are not well-formed: each gets exactly one answer, then its
- * connection is closed, what follows is never read as a request of its own, and
- * nothing is stored.
+ * Malformed requests: each gets exactly one response, then its connection is
+ * closed, the bytes that follow are never read as a request, and nothing is
+ * stored.
  */
 
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static const struct bad {
 			400 },
 	{ "a length that is a letter",
 			BYTES(MESSAGE("a") "Content-Length: a\r\n\r\nabc"), 400 },
-	{ "a length with a letter behind it",
+	{ "a length followed by a letter",
 			BYTES(MESSAGE("a") "Content-Length: 3a\r\n\r\nabc"), 400 },
 	{ "a length with a blank in it",
 			BYTES(MESSAGE("a") "Content-Length: 1 2\r\n\r\nabc"), 400 },
@@ -185,15 +185,15 @@ static const struct bad {
 			400 },
 
 	/* Chunks */
-	{ "a chunk's size that is none", BYTES(CHUNKED "zz\r\nabc\r\n0\r\n\r\n"),
-			400 },
+	{ "a chunk's size that is not a number",
+			BYTES(CHUNKED "zz\r\nabc\r\n0\r\n\r\n"), 400 },
 	{ "an empty chunk's size", BYTES(CHUNKED "\r\nabc\r\n0\r\n\r\n"), 400 },
 	{ "a chunk's size that is negative",
 			BYTES(CHUNKED "-1\r\nabc\r\n0\r\n\r\n"), 400 },
 	{ "a chunk's size with a plus", BYTES(CHUNKED "+3\r\nabc\r\n0\r\n\r\n"),
 			400 },
 	{ "a chunk's size with 0x", BYTES(CHUNKED "0x3\r\nabc\r\n0\r\n\r\n"), 400 },
-	{ "a chunk's size behind a blank", BYTES(CHUNKED " 3\r\nabc\r\n0\r\n\r\n"),
+	{ "a chunk's size after a blank", BYTES(CHUNKED " 3\r\nabc\r\n0\r\n\r\n"),
 			400 },
 	{ "a chunk's size before a blank", BYTES(CHUNKED "3 \r\nabc\r\n0\r\n\r\n"),
 			400 },
@@ -224,7 +224,7 @@ static const struct bad {
 			BYTES(CHUNKED "3;a=\"\n\"\r\nabc\r\n0\r\n\r\n"), 400 },
 	{ "CR in a chunk's extension", BYTES(CHUNKED "3;a\rb\r\nabc\r\n0\r\n\r\n"),
 			400 },
-	{ "a second chunk's size that is none",
+	{ "a second chunk's size that is not a number",
 			BYTES(CHUNKED "3\r\nabc\r\nx\r\n0\r\n\r\n"), 400 },
 	{ "a last chunk that ends with LF", BYTES(CHUNKED "3\r\nabc\r\n0\n\n"),
 			400 },
@@ -329,11 +329,11 @@ static const struct bad {
 			BYTES("GET  /healthz HTTP/1.1\r\nHost: x\r\n\r\n"), 400 },
 	{ "two blanks before the version",
 			BYTES("GET /healthz  HTTP/1.1\r\nHost: x\r\n\r\n"), 400 },
-	{ "a blank behind the version",
+	{ "a blank after the version",
 			BYTES("GET /healthz HTTP/1.1 \r\nHost: x\r\n\r\n"), 400 },
 	{ "a tab instead of a blank",
 			BYTES("GET\t/healthz HTTP/1.1\r\nHost: x\r\n\r\n"), 400 },
-	{ "a method that is no token",
+	{ "a method that is not a token",
 			BYTES("GE(T /healthz HTTP/1.1\r\nHost: x\r\n\r\n"), 400 },
 	{ "a question mark as the method", BYTES("? / HTTP/1.0\r\nHost: x\r\n\r\n"),
 			400 },
@@ -351,9 +351,9 @@ static const struct bad {
 	{ "an escape sequence in a path", BYTES(GET("/\033[31m") "\r\n"), 400 },
 };
 
-static unsigned count_answers(const struct answer *answer) {
+static unsigned count_responses(const struct response *response) {
 	unsigned count = 0;
-	const char *at = answer->text;
+	const char *at = response->text;
 	while ((at = strstr(at, "HTTP/1.1 ")) != NULL) {
 		count++;
 		at++;
@@ -361,31 +361,31 @@ static unsigned count_answers(const struct answer *answer) {
 	return count;
 }
 
-/* step: how many bytes are written at a time. */
+/* `step`: how many bytes are written at a time. */
 static void must_refuse(const struct server *self, const struct bad *row,
 		const char *follower, size_t step) {
-	static struct answer answer;
+	static struct response response;
 	int fd = server_dial(self);
 	for (size_t at = 0; at < row->len; at += step) {
 		size_t left = row->len - at;
-		if (!put(fd, row->request + at, left < step ? left : step)) {
+		if (!put_bytes(fd, row->request + at, left < step ? left : step)) {
 			break;
 		}
 	}
 	(void)put_text(fd, follower);
-	hear(fd, &answer, NULL);
+	read_response(fd, &response, NULL);
 	(void)close(fd);
-	if (!answer.closed || count_answers(&answer) != 1 ||
-			status_of(&answer) != row->status) {
-		FAIL("%s, %zu bytes at a time: %u answers, the first is %d, not %d",
-				row->what, step, count_answers(&answer), status_of(&answer),
-				row->status);
+	if (!response.closed || count_responses(&response) != 1 ||
+			status_of(&response) != row->status) {
+		FAIL("%s, %zu bytes at a time: %u responses, the first is %d, not %d",
+				row->what, step, count_responses(&response),
+				status_of(&response), row->status);
 	}
 }
 
 static void check_healthy(struct server *self) {
-	static struct answer answer;
-	CHECK_INT(ask(self, SECOND, &answer), 200);
+	static struct response response;
+	CHECK_INT(request_once(self, SECOND, &response), 200);
 	CHECK_INT(fixture_get(&self->fixture, "GET /v1/stats"), 200);
 	CHECK_INT(fixture_number(&self->fixture, "channels.0.accepted"), 0);
 	CHECK_INT(fixture_get(&self->fixture, "GET /v1/handlers"), 200);
@@ -418,25 +418,25 @@ static void in_pieces(void) {
 	refuse_all(SECOND, 7);
 }
 
-/* The answer to a request comes first, even if the next one is refused. */
+/* A valid request gets its response first, even if the next one is refused. */
 static void behind_good_ones(void) {
 	struct server self;
-	static struct answer answer;
+	static struct response response;
 	server_start(&self, NULL);
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		char text[4096];
 		size_t len = (size_t)snprintf(text, sizeof text, SECOND SECOND);
 		memcpy(text + len, bad[i].request, bad[i].len);
 		int fd = server_dial(&self);
-		(void)put(fd, text, len + bad[i].len);
+		(void)put_bytes(fd, text, len + bad[i].len);
 		(void)put_text(fd, SECOND);
-		hear(fd, &answer, NULL);
+		read_response(fd, &response, NULL);
 		(void)close(fd);
 		char status[8];
 		(void)snprintf(status, sizeof status, " %d ", bad[i].status);
-		if (count_answers(&answer) != 3 || status_of(&answer) != 200 ||
-				!strstr(answer.text, status)) {
-			FAIL("%s: %u answers", bad[i].what, count_answers(&answer));
+		if (count_responses(&response) != 3 || status_of(&response) != 200 ||
+				!strstr(response.text, status)) {
+			FAIL("%s: %u responses", bad[i].what, count_responses(&response));
 		}
 	}
 	check_healthy(&self);
@@ -513,7 +513,7 @@ static void too_large(void) {
 				"\r\n", 431 },
 	};
 	struct server self;
-	static char text[1100000]; /* more than any of them */
+	static char text[1100000]; /* longer than any of them */
 	server_start(&self, NULL);
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		size_t len = 0;
@@ -530,8 +530,8 @@ static void too_large(void) {
 	server_stop(&self);
 }
 
-/* Well-formed HTTP, so one answer and the connection goes on; but a NUL has no
-   place in a name or an id, however it is written. */
+/* Well-formed HTTP, so each gets one response and the connection stays open;
+   but a NUL is not allowed in a name or an id, however it is written. */
 static void encoded_nul(void) {
 	static const char *const requests[] = {
 		GET("/v1/channels/orders%00x") "Connection: close\r\n\r\n",
@@ -550,15 +550,16 @@ static void encoded_nul(void) {
 		"ce-type: t\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
 	};
 	struct server self;
-	static struct answer answer;
+	static struct response response;
 	server_start(&self, NULL);
 	for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
 		int fd = server_dial(&self);
 		(void)put_text(fd, requests[i]);
-		hear(fd, &answer, NULL);
+		read_response(fd, &response, NULL);
 		(void)close(fd);
-		int status = status_of(&answer);
-		if (count_answers(&answer) != 1 || (status != 400 && status != 404)) {
+		int status = status_of(&response);
+		if (count_responses(&response) != 1 ||
+				(status != 400 && status != 404)) {
 			FAIL("%s: %d", requests[i], status);
 		}
 	}
@@ -566,11 +567,11 @@ static void encoded_nul(void) {
 	server_stop(&self);
 }
 
-/* What looks odd and is well-formed is served, on one connection. */
+/* Unusual but well-formed requests are served, on one connection. */
 static void odd_but_good(void) {
 	static const struct {
 		const char *request;
-		const char *answer;
+		const char *response;
 	} rows[] = {
 		{ "\r\n" SECOND, "\"ok\"" },
 		{ "GET /healthz HTTP/1.1\r\nhOsT:x\r\n\r\n", "\"ok\"" },
@@ -589,21 +590,21 @@ static void odd_but_good(void) {
 		{ NULL, NULL },
 	};
 	struct server self;
-	static struct answer answer;
+	static struct response response;
 	server_start(&self, NULL);
 	for (size_t step = 1; step < 1000; step *= 31) {
 		int fd = server_dial(&self);
-		for (size_t i = 0; rows[i].answer; i++) {
+		for (size_t i = 0; rows[i].response; i++) {
 			size_t len = strlen(rows[i].request);
 			for (size_t at = 0; at < len; at += step) {
-				CHECK(put(fd, rows[i].request + at,
+				CHECK(put_bytes(fd, rows[i].request + at,
 						len - at < step ? len - at : step));
 			}
-			hear(fd, &answer, "}");
-			/* In the second round all messages are there. */
-			if (!strstr(answer.text, rows[i].answer) &&
-					!strstr(answer.text, "\"duplicate\"")) {
-				FAIL("%s: %s", rows[i].request, answer.text);
+			read_response(fd, &response, "}");
+			/* In the second round all messages are duplicates. */
+			if (!strstr(response.text, rows[i].response) &&
+					!strstr(response.text, "\"duplicate\"")) {
+				FAIL("%s: %s", rows[i].request, response.text);
 			}
 		}
 		(void)close(fd);
@@ -612,16 +613,16 @@ static void odd_but_good(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a malformed request gets one answer and a close", in_one_piece },
-	{ "a malformed request gets its answer without waiting for more",
+	{ "a malformed request gets one response and a close", in_one_piece },
+	{ "a malformed request gets its response without waiting for more bytes",
 			without_followers },
 	{ "a malformed request is refused byte by byte", byte_by_byte },
 	{ "a malformed request is refused in pieces", in_pieces },
-	{ "requests before a malformed one are answered", behind_good_ones },
-	{ "a head or a line that is too large gets one answer and a close",
+	{ "requests before a malformed one get their responses", behind_good_ones },
+	{ "a head or a line that is too large gets one response and a close",
 			too_large },
 	{ "a percent-encoded NUL is refused", encoded_nul },
-	{ "an odd request that is well-formed is served", odd_but_good },
+	{ "an unusual request that is well-formed is served", odd_but_good },
 };
 
 TAP_MAIN(cases)

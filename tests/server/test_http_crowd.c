@@ -15,12 +15,12 @@
 
 #define STATS "GET /v1/stats HTTP/1.1\r\nHost: x\r\n\r\n"
 
-/* Have a request answered on a connection that is kept. */
-static void use(int fd, const char *request) {
-	static struct answer answer;
+/* Send a request on a connection that stays open. */
+static void use_connection(int fd, const char *request) {
+	static struct response response;
 	CHECK(put_text(fd, request));
-	hear(fd, &answer, "}");
-	CHECK_INT(status_of(&answer), 200);
+	read_response(fd, &response, "}");
+	CHECK_INT(status_of(&response), 200);
 }
 
 static bool is_closed(int fd) {
@@ -29,25 +29,25 @@ static bool is_closed(int fd) {
 }
 
 static void must_be_closed(int fd) {
-	static struct answer answer;
-	hear(fd, &answer, NULL);
-	CHECK(answer.closed);
-	CHECK_INT(answer.len, 0);
+	static struct response response;
+	read_response(fd, &response, NULL);
+	CHECK(response.closed);
+	CHECK_INT(response.len, 0);
 }
 
 static void idle_connections(void) {
 	struct server self;
-	static struct answer answer;
+	static struct response response;
 	enum { COUNT = 256 };
 	int fds[COUNT];
 	server_start(&self, NULL);
 	for (int i = 0; i < COUNT; i++) {
 		fds[i] = server_dial(&self);
-		use(fds[i], SECOND);
+		use_connection(fds[i], SECOND);
 	}
 	for (int i = 0; i < 10; i++) {
-		CHECK_INT(ask(&self, SECOND, &answer), 200);
-		CHECK_INT(ask(&self, STATS, &answer), 200);
+		CHECK_INT(request_once(&self, SECOND, &response), 200);
+		CHECK_INT(request_once(&self, STATS, &response), 200);
 	}
 	for (int i = 0; i < COUNT; i++) {
 		(void)close(fds[i]);
@@ -59,14 +59,14 @@ static void idle_connections(void) {
 static void silent_connections(void) {
 	struct postern__http_options limits = { .connection_count_max = 4 };
 	struct server self;
-	static struct answer answer;
+	static struct response response;
 	int fds[40];
 	server_start(&self, &limits);
 	for (int i = 0; i < 40; i++) {
 		fds[i] = server_dial(&self);
 	}
-	CHECK_INT(ask(&self, SECOND, &answer), 200);
-	CHECK_INT(ask(&self, STATS, &answer), 200);
+	CHECK_INT(request_once(&self, SECOND, &response), 200);
+	CHECK_INT(request_once(&self, STATS, &response), 200);
 	must_be_closed(fds[0]);
 	for (int i = 0; i < 40; i++) {
 		(void)close(fds[i]);
@@ -81,46 +81,47 @@ static void the_idlest(void) {
 	server_start(&self, &limits);
 	for (int i = 0; i < 4; i++) {
 		fds[i] = server_dial(&self);
-		use(fds[i], SECOND);
+		use_connection(fds[i], SECOND);
 	}
-	use(fds[0], SECOND);
+	use_connection(fds[0], SECOND);
 	fds[4] = server_dial(&self);
-	use(fds[4], STATS);
+	use_connection(fds[4], STATS);
 	must_be_closed(fds[1]);
-	use(fds[0], STATS);
-	use(fds[2], STATS);
-	use(fds[3], STATS);
-	use(fds[4], STATS);
+	use_connection(fds[0], STATS);
+	use_connection(fds[2], STATS);
+	use_connection(fds[3], STATS);
+	use_connection(fds[4], STATS);
 	for (int i = 0; i < 5; i++) {
 		(void)close(fds[i]);
 	}
 	server_stop(&self);
 }
 
-/* Half a head is closed after connections without one, and before a body. */
-static void heads_under_way(void) {
+/* A connection with half a head is closed after idle ones, and before one with
+   a body. */
+static void half_heads(void) {
 	struct postern__http_options limits = { .connection_count_max = 3 };
 	struct server self;
-	static struct answer answer;
+	static struct response response;
 	server_start(&self, &limits);
 	int head = server_dial(&self);
 	CHECK(put_text(head, "GET /healthz HTTP/1.1\r\nX: "));
 	int body = server_dial(&self);
 	CHECK(put_text(body, MESSAGE("a") "Content-Length: 2\r\n\r\nx"));
 	int idle = server_dial(&self);
-	use(idle, SECOND);
+	use_connection(idle, SECOND);
 	int first = server_dial(&self);
-	use(first, STATS);
+	use_connection(first, STATS);
 	must_be_closed(idle);
 	CHECK(!is_closed(head));
 	CHECK(put_text(first, "GET /healthz HTTP/1.1\r\n"));
-	/* The server has read it when it has answered others. */
+	/* The server has read it when it has answered another request. */
 	int second = server_dial(&self);
-	use(second, SECOND);
+	use_connection(second, SECOND);
 	must_be_closed(head);
 	CHECK(put_text(body, "y"));
-	hear(body, &answer, "}");
-	CHECK_INT(status_of(&answer), 202);
+	read_response(body, &response, "}");
+	CHECK_INT(status_of(&response), 202);
 	(void)close(head);
 	(void)close(body);
 	(void)close(idle);
@@ -129,11 +130,12 @@ static void heads_under_way(void) {
 	server_stop(&self);
 }
 
-/* Where all have a request under way, only health checks are served. */
+/* If every connection has a request in progress, only health checks are
+   served. */
 static void busy_connections(void) {
 	struct postern__http_options limits = { .connection_count_max = 3 };
 	struct server self;
-	static struct answer answer;
+	static struct response response;
 	int fds[3];
 	server_start(&self, &limits);
 	for (int i = 0; i < 3; i++) {
@@ -144,31 +146,31 @@ static void busy_connections(void) {
 		CHECK(put_text(fds[i], text));
 	}
 	for (int i = 0; i < 3 * POSTERN__HTTP_RESERVE_COUNT; i++) {
-		CHECK_INT(ask(&self, SECOND, &answer), 200);
-		CHECK_INT(ask(&self, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n",
-						  &answer),
+		CHECK_INT(request_once(&self, SECOND, &response), 200);
+		CHECK_INT(request_once(&self, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n",
+						  &response),
 				200);
-		CHECK_INT(ask(&self, STATS, &answer), 503);
-		CHECK_CONTAINS(answer.text, "Retry-After: 1\r\n");
-		CHECK_CONTAINS(answer.text, "Connection: close\r\n");
+		CHECK_INT(request_once(&self, STATS, &response), 503);
+		CHECK_CONTAINS(response.text, "Retry-After: 1\r\n");
+		CHECK_CONTAINS(response.text, "Connection: close\r\n");
 	}
 	/* A connection for health checks becomes one like the others when there is
 	   room for it. */
 	int late = server_dial(&self);
-	use(late, SECOND);
+	use_connection(late, SECOND);
 	CHECK(put_text(fds[0], "y"));
-	hear(fds[0], &answer, "}");
-	CHECK_INT(status_of(&answer), 202);
+	read_response(fds[0], &response, "}");
+	CHECK_INT(status_of(&response), 202);
 	(void)close(fds[0]);
 	int status = 503;
 	for (int i = 0; i < 1000 && status == 503; i++) {
-		status = ask(&self, STATS, &answer);
+		status = request_once(&self, STATS, &response);
 	}
 	CHECK_INT(status, 200);
 	for (int i = 1; i < 3; i++) {
 		CHECK(put_text(fds[i], "y"));
-		hear(fds[i], &answer, "}");
-		CHECK_INT(status_of(&answer), 202);
+		read_response(fds[i], &response, "}");
+		CHECK_INT(status_of(&response), 202);
 		(void)close(fds[i]);
 	}
 	(void)close(late);
@@ -181,7 +183,7 @@ static const struct tap_case cases[] = {
 			silent_connections },
 	{ "the connection that is idle longest is closed", the_idlest },
 	{ "half a head is closed after idle connections, half a body is not",
-			heads_under_way },
+			half_heads },
 	{ "health checks are accepted where all connections are busy",
 			busy_connections },
 };

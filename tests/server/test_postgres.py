@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A store in PostgreSQL, used as docs/postgresql.md says: by nodes that have no
-more rights than it lists, several of them at once."""
+"""A store in PostgreSQL, used as in docs/postgresql.md: by several nodes that
+have only the rights listed there."""
 
 import json
 import os
@@ -38,8 +38,8 @@ channels:
 
 
 def rights():
-    """The SQL that the document gives: before the schema, but for the database,
-    which is there, and after it."""
+    """The SQL in the document: before the schema, without CREATE DATABASE, and
+    after it."""
     with open(DOCUMENT, encoding="utf-8") as file:
         text = file.read()
     text = text[text.index("## Rights"):].replace(" PASSWORD '…'", "")
@@ -48,7 +48,8 @@ def rights():
 
 
 def prepare(place):
-    """Everything there, made by its owner; used by a node from then on."""
+    """Creates the store as its owner; the configuration then uses the node's
+    role."""
     before, after = rights()
     SERVER.sql(before)
     SERVER.sql(f"GRANT CREATE ON DATABASE {DATABASE} TO shop_owner")
@@ -72,7 +73,7 @@ def effects():
     return count("SELECT count(*) FROM public.effect")
 
 
-@case("a node with the rights that are listed does everything")
+@case("a node needs only the rights that the document lists")
 def _(place):
     prepare(place)
     equal(place.ok("check").out.splitlines()[-1], "ok")
@@ -89,7 +90,7 @@ def _(place):
     equal(place.ok("cleanup").code, 0)
 
 
-@case("one of many that begin at once makes the tables, and all begin")
+@case("of many commands that start at once one creates the tables, and all succeed")
 def _(place):
     for round_ in range(5):
         url = SERVER.url(schema=f"begun{round_}")
@@ -118,7 +119,7 @@ def _(place):
     equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 40)
 
 
-@case("the schema that is printed, run by hand, is a store")
+@case("the printed schema, run by hand, is a usable store")
 def _(place):
     SERVER.sql("CREATE DATABASE by_hand")
     place.configure(CONFIG.format(url=SERVER.url(database="by_hand")))
@@ -131,13 +132,14 @@ def _(place):
 
 
 def logged(server, *parts):
-    """The lines of a server's log that have all of these in them."""
+    """The lines of a server's log that contain all of these parts."""
     lines = [json.loads(line) for line in server.stderr().splitlines()]
     return [line for line in lines if all(p in line["message"] for p in parts)]
 
 
-def take_over(place, processing):
-    """What a server says that takes over from one that is killed."""
+def recover_from_killed(place, processing):
+    """The log line of a server that recovers the deliveries of a killed
+    one."""
     place.configure(f"""\
 store: "{SERVER.url(schema='taken_' + processing)}"
 defaults: {{node_lease: 1s, processing: {processing}}}
@@ -159,19 +161,19 @@ channels:
     return line["message"]
 
 
-@case("who takes over what a killed server had says so")
+@case("a server that recovers deliveries of a killed one logs that")
 def _(place):
-    equal(take_over(place, "parallel"),
+    equal(recover_from_killed(place, "parallel"),
           "took over 1 delivery of processes that are not heard of any more")
 
 
-@case("who gets the lock says what it takes over")
+@case("a server that acquires the lock logs what it recovers")
 def _(place):
-    equal(take_over(place, "exclusive"),
+    equal(recover_from_killed(place, "exclusive"),
           "took over 1 delivery of the process that had the lock before")
 
 
-@case("processing by hand keeps what it runs, however long it takes")
+@case("process keeps its leases, however long the handler takes")
 def _(place):
     place.configure(f"""\
 store: "{SERVER.url(schema='kept')}"
@@ -248,7 +250,7 @@ def _(place):
     assert node["left_ms"] < 0 and "late" not in node, node
 
 
-@case("waiting for the lock is no error, and its loss is logged once")
+@case("waiting for the lock is not an error, and its loss is logged once")
 def _(place):
     place.configure(
         CONFIG.format(url=SERVER.url(schema="guarded")).replace(
@@ -274,7 +276,7 @@ def _(place):
     equal(logged(second, "lost"), [])
 
 
-@case("who processes otherwise than the others waits until they are gone")
+@case("a node with another processing mode waits until the others have ended")
 def _(place):
     config = """\
 store: "{url}"
@@ -314,7 +316,7 @@ channels:
         place.write("go", "")
         until(lambda: place.state(f"a{number}", "wait") == "done")
         equal(place.read("runs"), "run\n")
-        # What the second takes in, the first does.
+        # The first node runs messages that the second accepts.
         place.send(f"b{number}")
         until(lambda: place.state(f"b{number}", "wait") == "done")
         equal(first.stop(), 0)
@@ -328,8 +330,8 @@ channels:
         os.remove(place.file("runs"))
 
 
-def ask(place, path, *more):
-    """What the server answers at the socket that it listens at."""
+def get_json(place, path, *more):
+    """The response of the server on its listening socket."""
     done = subprocess.run(
         ["curl", "-sS", "--unix-socket", place.file("api.sock"),
          "http://postern" + path, *more],
@@ -349,25 +351,25 @@ def _(place):
     equal(os.stat(place.file("api.sock")).st_mode & 0o7777, 0o600)
     equal(json.loads(server.stderr().splitlines()[-1])["listen"],
           place.file("api.sock"))
-    until(lambda: ask(place, "/readyz") == {"status": "ready"})
-    receipt = ask(place, "/v1/channels/orders/messages",
+    until(lambda: get_json(place, "/readyz") == {"status": "ready"})
+    receipt = get_json(place, "/v1/channels/orders/messages",
                   "-H", "Idempotency-Key: by-http", "--data-binary", '{"n": 1}')
     equal(receipt["status"], "accepted", receipt)
     until(lambda: effects() == before + 1)
-    (node,) = ask(place, "/v1/nodes")["items"]
+    (node,) = get_json(place, "/v1/nodes")["items"]
     equal((node["own"], node["processor"]), (True, False), node)
     assert "a server is running and healthy" in place.ok("check").out
-    # A second one keeps off; what a dead one left is in nobody's way.
+    # A second server is refused; the socket of a dead one is replaced.
     place.fails(4, "serve", says="another server is listening on")
-    equal(ask(place, "/healthz"), {"status": "ok"})
+    equal(get_json(place, "/healthz"), {"status": "ok"})
     server.stop(signal.SIGKILL)
     server = place.serve()
-    equal(ask(place, "/healthz"), {"status": "ok"})
+    equal(get_json(place, "/healthz"), {"status": "ok"})
     equal(server.stop(), 0)
     assert not os.path.exists(place.file("api.sock"))
 
 
-@case("behind a pooler everything works, and that nobody is woken is said")
+@case("behind a pooler everything works, and a missing LISTEN is logged")
 def _(place):
     before = effects()
     with Pooler(SERVER, ["postern_node"]) as pooler:
@@ -385,7 +387,8 @@ def _(place):
     equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 20)
 
 
-# Begins when so many of it are there at a time, each in a session of its own.
+# Continues when that many of it run at the same time, each in a session of its
+# own.
 ALL_AT_ONCE = """\
 DO $$ BEGIN
     WHILE (SELECT count(*) FROM pg_stat_activity
@@ -403,10 +406,11 @@ channels: {{orders: {{handlers: {{nothing: {{exec: [/bin/true]}}}}}}}}
 """
 
 
-@case("accepts leave no name in the sessions of a pooler, and look for none")
+@case("accepts neither leave nor expect prepared statements in a pooler's sessions")
 def _(place):
     def names(when):
-        """Those in each session of the pooler, by its number."""
+        """The prepared statements in each session of the pooler, by its
+        pid."""
         sql = ALL_AT_ONCE.format(when=when, sessions=SESSIONS)
         clients = [
             place.start(["psql", "-X", "-A", "-t", "-q", "-c", sql,
@@ -428,7 +432,7 @@ def _(place):
             url=SERVER.url(port=pooler.port, schema="nameless")))
         server = place.serve()
         for number in range(3 * SESSIONS):
-            receipt = ask(place, "/v1/channels/orders/messages",
+            receipt = get_json(place, "/v1/channels/orders/messages",
                           "-H", f"Idempotency-Key: {number}", "-d", "body")
             equal(receipt["status"], "accepted", receipt)
         until(lambda: count("SELECT count(*) FROM nameless.ledger")
@@ -439,7 +443,7 @@ def _(place):
         equal(complaints() - before, 0)
 
 
-# Every plan is in the log, and looks as if compiling it would pay.
+# Every plan is logged, and the cost limit makes JIT compile each.
 EXPLAINED = {
     "session_preload_libraries": "auto_explain",
     "auto_explain.log_min_duration": 0,
@@ -449,7 +453,7 @@ EXPLAINED = {
 }
 
 
-@case("what goes over many rows is not compiled first")
+@case("functions that read many rows are not JIT-compiled")
 def _(place):
     with Server(settings=EXPLAINED) as server:
         place.configure(CONFIG.format(url=server.url()))
@@ -479,7 +483,7 @@ def _(place):
     equal(compiled & wanted, set(), compiled)
 
 
-@case("past a pooler nodes listen at listen_url")
+@case("with a pooler nodes use listen_url for LISTEN")
 def _(place):
     before = effects()
     with Pooler(SERVER, ["postern_node"]) as pooler:
@@ -490,7 +494,7 @@ def _(place):
                      + SERVER.url(user="postern_node") + '", node_lease')
         )
         server = place.serve()
-        # Its last claim has found nothing: it wants to be told.
+        # The last claim has found nothing: the node waits for a notification.
         until(lambda: count("SELECT count(*) FROM postern.node_sleep WHERE sleeps") == 1)
         until(lambda: count(
             "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'") == 1)

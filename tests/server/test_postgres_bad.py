@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A PostgreSQL store that cannot be used: whatever is wrong with it, every
-command says what, and what to do, in one line without a secret in it."""
+"""A PostgreSQL store that cannot be used: every command reports the reason,
+and what to do, in one line without a secret."""
 
 import os
 import socket
@@ -14,12 +14,12 @@ from support import case, equal, main, until  # noqa: E402
 
 SERVER = None  # one for all cases, started below
 
-# A password that no output may have in it.
+# A password that must not occur in any output.
 SECRET = "canary-7d1f"
 
 UNREACHABLE = 4
 READING = (["stats"], ["list"], ["show", "a"])
-# What makes a store that is not there, and what does not.
+# Commands that create a missing store, and commands that do not.
 MAKING = (["migrate"], ["send", "orders", "--id", "a"])
 WRITING = (["retry", "a"], ["process"])
 
@@ -39,7 +39,7 @@ channels:
 
 def refused(place, url, *says, commands=READING + WRITING + MAKING, code=UNREACHABLE):
     """Every command has to fail, with one line that has all of `says`; so has
-    check, but for those that would get on."""
+    check, unless reading commands would succeed."""
     configure(place, url)
     results = [(words, place.run(*words)) for words in commands]
     for words, result in results:
@@ -64,7 +64,7 @@ def make_role(name, *more):
 
 
 def migrated(place, schema):
-    """The URL of a store that is there, in a schema of its own."""
+    """Creates a store in this schema; returns its URL."""
     url = SERVER.url(schema=schema)
     configure(place, url)
     place.ok("migrate")
@@ -86,25 +86,25 @@ def _(place):
     refused(place, SERVER.url(user="asked"), "no password", "~/.pgpass")
 
 
-@case("a user that may not log in is to be let")
+@case("the error for a user without LOGIN names ALTER ROLE")
 def _(place):
     SERVER.sql("CREATE ROLE shut_out")
     refused(place, SERVER.url(user="shut_out"), "shut_out", "ALTER ROLE")
 
 
-@case("a user that is not there is to be created")
+@case("the error for a missing user names createuser")
 def _(place):
     url = SERVER.url(user="nobody_here", password=SECRET)
     refused(place, url, "nobody_here", "createuser")
 
 
-@case("a database that is not there is to be created")
+@case("the error for a missing database names createdb")
 def _(place):
     url = SERVER.url(password=SECRET, database="nowhere")
     refused(place, url, '"nowhere" does not exist', "createdb")
 
 
-@case("a role that has too many connections is told so, not to be created")
+@case("the error for too many connections names the setting 'connections'")
 def _(place):
     make_role("full", "CONNECTION LIMIT 0")
     refused(place, SERVER.url(user="full"), "too many connections",
@@ -133,11 +133,11 @@ def _(place):
 
 
 class Stranger:
-    """Something that listens and is not PostgreSQL: it sends an answer and
-    hangs up, or says nothing for as long as it is asked."""
+    """A listener that is not PostgreSQL: it sends a response and closes, or
+    stays silent."""
 
-    def __init__(self, answer):
-        self.answer = answer
+    def __init__(self, response):
+        self.response = response
         self.taken = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -150,18 +150,18 @@ class Stranger:
                 connection, _ = self.listener.accept()
             except OSError:  # closed
                 return
-            if self.answer is None:
+            if self.response is None:
                 self.taken.append(connection)
                 continue
             with connection:
                 connection.recv(4096)
-                connection.sendall(self.answer)
+                connection.sendall(self.response)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *what):
-        # A close alone does not wake who waits for the next one.
+        # close() alone does not wake a thread in accept().
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         self.thread.join()
@@ -169,15 +169,15 @@ class Stranger:
             connection.close()
 
 
-@case("a server of another kind is none")
+@case("a server that is not PostgreSQL is reported as unreachable")
 def _(place):
-    for answer in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\0" * 4096):
-        with Stranger(answer) as stranger:
+    for response in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\0" * 4096):
+        with Stranger(response) as stranger:
             url = SERVER.url(password=SECRET, port=stranger.port)
             refused(place, url, "cannot be reached", commands=[["stats"]])
 
 
-@case("a server that does not answer is waited for as long as was said")
+@case("commands wait for an unresponsive server for command_timeout")
 def _(place):
     with Stranger(None) as stranger:
         url = SERVER.url(password=SECRET, port=stranger.port)
@@ -188,7 +188,7 @@ def _(place):
             assert SECRET not in result.err, result
 
 
-@case("without the right to make the schema nothing is made")
+@case("without the right to create the schema nothing is created")
 def _(place):
     make_role("small")
     url = SERVER.url(user="small", schema="small")
@@ -213,7 +213,7 @@ def _(place):
     refused(place, url, "permission denied", "docs/postgresql.md")
 
 
-@case("a schema that is not there is made by what takes messages, not by others")
+@case("a missing schema is created by commands that accept messages, not by others")
 def _(place):
     configure(place, SERVER.url(schema="fresh"))
     for words in READING + WRITING:
@@ -225,7 +225,7 @@ def _(place):
     equal(SERVER.sql("SELECT to_regnamespace('fresh') IS NULL"), ["f"])
 
 
-@case("a schema of a newer version is left as it is")
+@case("a schema of a newer version is not changed")
 def _(place):
     url = migrated(place, "newer")
     SERVER.sql("UPDATE newer.meta SET value = '99' WHERE name = 'version'")
@@ -233,7 +233,7 @@ def _(place):
     equal(SERVER.sql("SELECT value FROM newer.meta WHERE name = 'version'"), [r"\x3939"])
 
 
-@case("a schema of somebody else is left as it is")
+@case("a schema with foreign tables is not changed")
 def _(place):
     SERVER.sql("CREATE SCHEMA theirs; CREATE TABLE theirs.message (letter text)")
     url = SERVER.url(schema="theirs")
@@ -251,7 +251,7 @@ def _(place):
     refused(place, url, "corrupt", commands=READING)
 
 
-@case("a database that does not keep UTF-8 is refused")
+@case("a database with another encoding than UTF-8 is refused")
 def _(place):
     for encoding in ("LATIN1", "SQL_ASCII"):
         name = f"old_{encoding.lower()}"
@@ -259,7 +259,7 @@ def _(place):
         refused(place, SERVER.url(database=name), "UTF-8", "createdb -E UTF8")
 
 
-@case("a server that is read-only is good for reading")
+@case("a read-only server can only be read")
 def _(place):
     make_role("reader")
     SERVER.sql("ALTER ROLE reader SET default_transaction_read_only = on")
@@ -272,7 +272,7 @@ def _(place):
     refused(place, url, "read-only", "name the primary", commands=WRITING + MAKING)
 
 
-@case("a server that does not wait for the disk is refused")
+@case("a server with synchronous_commit = off is refused")
 def _(place):
     make_role("hasty")
     SERVER.sql("ALTER ROLE hasty SET synchronous_commit = off")
@@ -280,7 +280,7 @@ def _(place):
     refused(place, url, "synchronous_commit", "ALTER ROLE", commands=WRITING + MAKING)
 
 
-@case("transactions that do not see what they waited for are refused")
+@case("another default isolation than read committed is refused")
 def _(place):
     make_role("steady")
     SERVER.sql("ALTER ROLE steady SET default_transaction_isolation ="
@@ -289,7 +289,7 @@ def _(place):
     refused(place, url, "read committed", "ALTER ROLE", commands=WRITING + MAKING)
 
 
-@case("a URL that cannot be is refused as wrong configuration")
+@case("an invalid URL is refused as an error in the configuration")
 def _(place):
     for url, text in (
         (f"postgres://u:{SECRET}@h/d?nosuch={SECRET}", "'nosuch'"),
@@ -304,7 +304,7 @@ def _(place):
         (f"postgres:host=h pasword={SECRET}", "did you mean 'password'"),
         (f"postgres:host = h shema = {SECRET}", "did you mean 'schema'"),
         (f"postgres:host='h'zzz={SECRET}", "'zzz', which is neither"),
-        # What looks like a name may be the rest of a password.
+        # A text that looks like a name may be the rest of a password.
         (f"postgres:host=h password=my {SECRET[:6]}=x", "after the password"),
         (f"postgres:host=h password=my hast={SECRET}", "single quotes"),
         (f"postgres:password={SECRET} host=h schema=a.b", "'a.b' is not a valid"),
@@ -337,7 +337,7 @@ def _(place):
             assert "'hast'" not in result.err or "my" not in url, result
 
 
-@case("a password that is not escaped is not told as something else")
+@case("a password that is not escaped is not printed as another part of the URL")
 def _(place):
     # Without quotes the rest is a comment.
     place.configure(f"store: postgres://u:{SECRET} #x@h/d\n")
@@ -351,7 +351,7 @@ def _(place):
                 code=2)
 
 
-@case("settings that contradict the URL, or are no store's, are refused")
+@case("settings that contradict the URL, or do not fit the store, are refused")
 def _(place):
     listen = f"postgres://u:{SECRET}@h/d"
     for url, settings, line, text in (
@@ -380,7 +380,7 @@ def _(place):
 
 
 def tries(place, url, retries):
-    """How many connections a command asks for that gets none."""
+    """How many connections a command tries to open in vain."""
     place.configure(
         f"stores: {{one: {{url: '{url}', command_retries: {retries}}}}}\n"
     )
@@ -394,7 +394,7 @@ def refusals():
         return file.read().count("FATAL:")
 
 
-@case("who is refused for good does not knock again")
+@case("a permanent connection error is not retried")
 def _(place):
     make_role("knocking", "PASSWORD 'right'")
     SERVER.demand_password("knocking")
@@ -410,7 +410,7 @@ def _(place):
         equal(tries(place, url, 5), 1, url)
 
 
-@case("who is refused for now knocks again as often as was said")
+@case("a transient connection error is retried command_retries times")
 def _(place):
     make_role("crowded", "CONNECTION LIMIT 0")
     url = SERVER.url(user="crowded")
@@ -418,7 +418,7 @@ def _(place):
         equal(tries(place, url, retries), retries + 1, retries)
 
 
-@case("a place to listen at that cannot be used is told, and work goes on")
+@case("an unusable listen_url is reported, and the server continues")
 def _(place):
     make_role("listener", "PASSWORD 'right'")
     SERVER.demand_password("listener")
@@ -452,7 +452,7 @@ channels:
             assert SECRET not in text, text
 
 
-@case("a password on the command line is not left there to be seen")
+@case("a password on the command line is overwritten in the process list")
 def _(place):
     place.configure("channels: {orders: {handlers: {log: {exec: [/bin/cat]}}}}\n")
     url = SERVER.url(password=SECRET, schema="seen")
@@ -460,7 +460,7 @@ def _(place):
     server = place.serve("--store", url, f"--listen-url={listen}")
     with open(f"/proc/{server.pid}/cmdline", "rb") as file:
         words = file.read().decode().split("\0")
-    # Not even how long it was.
+    # Its length is hidden, too.
     equal([word for word in words[2:] if word],
           ["--store", url.replace(SECRET, "***"),
            f"--listen-url={listen.replace(SECRET, '***')}"])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What an operator or another node changes while servers share a PostgreSQL
-store: each of them must act on it, whatever it read when it started."""
+"""Changes by an operator or another node while servers share a PostgreSQL
+store: each server must follow them, whatever it read when it started."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class Node:
         return self
 
     def send(self, name):
-        """What this server answers to a message."""
+        """Sends a message to this server; returns the status."""
         done = subprocess.run(
             ["curl", "-sS", "--unix-socket", self.socket,
              "http://postern/v1/channels/orders/messages",
@@ -89,14 +89,14 @@ def _(place):
     equal(effects("paused"), ["before"])
     for started in (node, other):
         equal(started.server.stop(), 0)
-    # The one that started while it was paused is left alone with the work.
+    # Only the server that started during the pause remains.
     equal(place.ok("resume", "mail", "-c", node.file).code, 0)
     until(lambda: len(effects("paused")) == 7)
     until(lambda: settled("paused"))
     equal(late.server.stop(), 0)
 
 
-@case("a pause and its end reach servers that seldom poll")
+@case("a pause and a resume reach servers that seldom poll")
 def _(place):
     prepare(place, "notified")
     node = Node(place, "notified", "one", "mail", polling="10m").start()
@@ -109,7 +109,7 @@ def _(place):
     equal(node.server.stop(), 0)
 
 
-@case("nodes of three generations run a renamed handler once a message")
+@case("nodes of three generations run a renamed handler once per message")
 def _(place):
     prepare(place, "renamed")
     old = Node(place, "renamed", "old", "charge").start()
@@ -131,7 +131,7 @@ def _(place):
         equal(node.server.stop(), 0)
 
 
-@case("what is open under a former key is run by a node that knows the new one")
+@case("deliveries open under a legacy key are run by a node with the new key")
 def _(place):
     prepare(place, "opened")
     old = Node(place, "opened", "old", "charge").start()
@@ -139,8 +139,8 @@ def _(place):
     equal(place.ok("pause", "charge", "-c", old.file).code, 0)
     equal(old.send("left"), "accepted")
     equal(old.server.stop(), 0)
-    # A command makes the alias, and runs nothing: what is left to do is done by
-    # the server that started before.
+    # The command creates the alias and runs nothing: the server that started
+    # before it runs the deliveries.
     both = Node(place, "opened", "both", "charge-card", "[charge]")
     equal(place.send("sent", "body", "-c", both.file).out, "accepted\n")
     until(lambda: effects("opened") == ["left", "sent"])

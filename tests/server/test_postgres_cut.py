@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The line to the database is cut while a command or a server works with it.
+"""The connection to the database is cut while a command or a server uses it.
 
-A command begins, connects, finds the schema, makes itself known and does its
-work; each run of it is cut once, after so many bytes in one direction, which
-are other ones in each run. It may connect again. In the end nothing is lost
-and nothing is there twice, and what it said is true.
+A command starts, connects, checks the schema, registers and does its work;
+each run of it is cut once, after another number of bytes in one direction. It
+may reconnect. At the end nothing is lost or stored twice, and its output is
+true.
 
-CUTS says how many cuts there are in each direction (default 20), 0: after
-every byte.
+CUTS is the number of cuts in each direction (default 20); 0: after every byte.
 """
 
 import os
@@ -32,19 +31,19 @@ channels:
 """
 
 
-# More than is said about one delivery from its claim to its end.
+# More than the bytes of one delivery from its claim to its end.
 SERVE_BYTES = 1200
 
 
 def moments(total):
-    """After how many bytes to cut: all of them, or evenly spread ones."""
+    """The numbers of bytes after which to cut: all, or evenly spread ones."""
     if CUTS == 0 or total <= CUTS:
         return range(total)
     return [number * total // CUTS for number in range(CUTS)]
 
 
 def prepare(place, proxy, schema):
-    """A store that is there, and a configuration that goes by the proxy."""
+    """Creates a store, and a configuration that uses the proxy."""
     direct = SERVER.url(schema=schema)
     place.configure(CONFIG.format(url=direct, schema=schema))
     place.ok("migrate")
@@ -56,7 +55,7 @@ def prepare(place, proxy, schema):
 
 
 def measure(proxy, direction, run):
-    """How many bytes a run takes that nobody disturbs."""
+    """How many bytes a run takes that is not cut."""
     before = proxy.counts[direction]
     run()
     return proxy.counts[direction] - before
@@ -71,7 +70,7 @@ def stored(schema):
 
 
 def cut_sending(place, direction, schema):
-    """Each message is sent until it is there."""
+    """Each message is sent until it is stored."""
     sent = ["first", "second"]
     duplicates = 0
     with Proxy(SERVER.port) as proxy:
@@ -86,7 +85,7 @@ def cut_sending(place, direction, schema):
             result = place.send(name)
             assert proxy.struck, after
             if result.code == 0:
-                # It was told of a cut and found out what came of it.
+                # The command noticed the cut and checked the result.
                 equal(result.out, "accepted\n", after, result)
             else:
                 equal((result.code, result.out), (4, ""), after, result)
@@ -103,12 +102,12 @@ def cut_sending(place, direction, schema):
     )
 
 
-@case("a message is sent once, wherever the line to the server is cut")
+@case("a message is sent once, wherever the connection to the server is cut")
 def _(place):
     cut_sending(place, TO_SERVER, "cut_sending_to")
 
 
-@case("a message is sent once, wherever the line from the server is cut")
+@case("a message is sent once, wherever the connection from the server is cut")
 def _(place):
     cut_sending(place, TO_CLIENT, "cut_sending_from")
 
@@ -128,7 +127,7 @@ def cut_processing(place, direction, schema, published=False):
     with Proxy(SERVER.port) as proxy:
         direct = prepare(place, proxy, schema)
 
-        def bring(name):
+        def add_message(name):
             if published:
                 publish(schema, name)
             else:
@@ -136,17 +135,17 @@ def cut_processing(place, direction, schema, published=False):
                 equal(result.out, "accepted\n")
 
         place.ok("process")
-        bring("second")
+        add_message("second")
         total = measure(proxy, direction, lambda: place.ok("process"))
         spared = 0
         for after in moments(total):
             name = f"m{after:06}"
             done.append(name)
-            bring(name)
+            add_message(name)
             proxy.strike(direction, after)
             result = place.run("process")
-            # A slow run asks once more whether there is work. If that was the
-            # one that was measured, its last bytes are not sent again.
+            # A slow run polls once more. If the measured run was slow, a fast
+            # run sends fewer bytes and is not cut.
             assert proxy.struck or result.code == 0, (after, result)
             spared += not proxy.struck
             proxy.calm()
@@ -163,30 +162,31 @@ def cut_processing(place, direction, schema, published=False):
     )
 
 
-@case("a message is processed once, wherever the line to the server is cut")
+@case("a message is processed once, wherever the connection to the server is cut")
 def _(place):
     cut_processing(place, TO_SERVER, "cut_processing_to")
 
 
-@case("a message is processed once, wherever the line from the server is cut")
+@case("a message is processed once, wherever the connection from the server is cut")
 def _(place):
     cut_processing(place, TO_CLIENT, "cut_processing_from")
 
 
-@case("a published message is processed once, wherever the line to the server is"
-      " cut")
+@case("a published message is processed once, wherever the connection to the"
+      " server is cut")
 def _(place):
     cut_processing(place, TO_SERVER, "cut_published_to", True)
 
 
-@case("a published message is processed once, wherever the line from the server"
-      " is cut")
+@case("a published message is processed once, wherever the connection from the"
+      " server is cut")
 def _(place):
     cut_processing(place, TO_CLIENT, "cut_published_from", True)
 
 
 def cut_serving(place, direction, schema):
-    """Each message comes from elsewhere, so that the server has to claim it."""
+    """Another process sends each message, so that the server has to claim
+    it."""
     sent = []
     with Proxy(SERVER.port) as proxy:
         direct = prepare(place, proxy, schema)
@@ -207,12 +207,12 @@ def cut_serving(place, direction, schema):
     )
 
 
-@case("a server processes once, wherever the line to the database is cut")
+@case("a server processes once, wherever the connection to the database is cut")
 def _(place):
     cut_serving(place, TO_SERVER, "cut_serving_to")
 
 
-@case("a server processes once, wherever the line from the database is cut")
+@case("a server processes once, wherever the connection from the database is cut")
 def _(place):
     cut_serving(place, TO_CLIENT, "cut_serving_from")
 

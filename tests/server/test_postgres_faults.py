@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What may go wrong around a store in PostgreSQL: its server is lost and a
-standby takes its place; the clock of a node is wrong."""
+"""Faults around a store in PostgreSQL: its server is lost and a standby is
+promoted; the clock of a node is wrong."""
 
 import datetime
 import json
@@ -36,14 +36,14 @@ SENDERS = 4
 
 
 class Sender(threading.Thread):
-    """Sends messages until it is told to stop, each until it is answered."""
+    """Sends messages until stopping is set, each until it is acknowledged."""
 
     def __init__(self, place, number):
         super().__init__()
         self.place = place
         self.number = number
         self.stopping = False
-        self.answered = []
+        self.acknowledged = []
 
     def run(self):
         count = 0
@@ -52,7 +52,7 @@ class Sender(threading.Thread):
             name = f"m-{self.number}-{count}"
             while self.place.send(name).code != 0:
                 time.sleep(0.05)
-            self.answered.append(name)
+            self.acknowledged.append(name)
 
 
 def prepare(place, server, url):
@@ -66,14 +66,14 @@ def open_count(server):
 
 
 def check_once(server, names):
-    """Each was delivered to both handlers, and has one effect."""
+    """Checks that each was delivered to both handlers, and has one effect."""
     until(lambda: open_count(server) == 0)
     equal(server.sql("SELECT id FROM public.effect ORDER BY id"), sorted(names))
     equal(server.sql("SELECT count(*), min(state), max(state)"
                      " FROM postern.ledger"), [f"{2 * len(names)}|3|3"])
 
 
-@case("a standby that takes over has all that was acknowledged")
+@case("a promoted standby has every acknowledged message")
 def _(place):
     with Server() as primary, Standby(primary) as standby:
         hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
@@ -85,31 +85,31 @@ def _(place):
         for sender in senders:
             sender.start()
         try:
-            until(lambda: all(len(s.answered) > 5 for s in senders))
+            until(lambda: all(len(s.acknowledged) > 5 for s in senders))
             primary.end(signal.SIGQUIT)
-            before = [len(sender.answered) for sender in senders]
+            before = [len(sender.acknowledged) for sender in senders]
             standby.promote()
-            until(lambda: all(len(s.answered) > n + 5
+            until(lambda: all(len(s.acknowledged) > n + 5
                               for s, n in zip(senders, before)))
         finally:
             for sender in senders:
                 sender.stopping = True
             for sender in senders:
                 sender.join()
-        check_once(standby, [n for s in senders for n in s.answered])
+        check_once(standby, [n for s in senders for n in s.acknowledged])
         equal(server.stop(), 0)
 
 
 def serve_at(place, shift):
-    """A server that takes its time from a clock that is wrong by so much."""
+    """Starts a server whose clock is wrong by `shift` seconds."""
     server = place.start(["env", f"LD_PRELOAD={SHIFT_CLOCK}",
                           f"SHIFT_CLOCK={shift}", POSTERN, "serve"])
     until(lambda: '"serving"' in server.stderr())
     return server
 
 
-def told_at(server):
-    """What time a server's log begins at."""
+def log_start(server):
+    """The time of the first line of a server's log."""
     first = json.loads(server.stderr().splitlines()[0])
     return datetime.datetime.fromisoformat(first["time"].rstrip("Z")).timestamp()
 
@@ -121,12 +121,12 @@ def _(place):
         place.ok("migrate")
         ahead, behind = serve_at(place, 3600), serve_at(place, -3600)
         servers = [ahead, behind, place.serve()]
-        assert told_at(ahead) - told_at(behind) > 7000
+        assert log_start(ahead) - log_start(behind) > 7000
         names = [f"m-{number}" for number in range(30)]
         for name in names:
             equal(place.send(name).out, "accepted\n")
         check_once(database, names)
-        # Nobody was taken for dead, and times are the database's.
+        # No node has expired, and times are the database's.
         equal(database.sql("SELECT count(*) FROM postern.node"), ["3"])
         equal(database.sql(
             "SELECT count(*) FROM postern.message WHERE abs(received_at"

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""How PostgreSQL finds the rows of large tables: by their keys, whatever it
-knew of the tables when a session made its plans. Such a plan stays with the
+"""How PostgreSQL finds the rows of large tables: by their keys, whatever
+statistics it had when a session made its plans. Such a plan stays with the
 session, and a table that was empty then may have a million rows later.
 
-Every plan is in the server's log; what it looks like says more than how long
-it takes.
+Every plan is in the server's log; its shape is checked, not its duration.
 """
 
 import os
@@ -25,7 +24,7 @@ EXPLAINED = {
 
 LARGE = "open|ledger|seen|message|attempt|duplicate"
 
-# Those take back what others left, and read all leases for that.
+# These recover deliveries of other nodes, and read all leases for that.
 READERS = {"recover_1", "orphans_1"}
 
 WANTED = {"apply_1", "meet_1", "settle_1", "claim_1", "keep_attempts_1",
@@ -51,15 +50,15 @@ def work_by_hand(place):
 
 
 def work(place, url):
-    """All that a node does with many messages at a time."""
+    """Everything that a node does with many messages at a time."""
     work_by_hand(place)
     for more in ([], ["--handler", "sql", "--commit-batch", "10"]):
         place.ok("bench", "--store", url, "--shared", "--messages", "200",
                  "--batch", "50", *more)
 
 
-def read_whole(log):
-    """Which functions there were, and what they read without a key."""
+def find_full_scans(log):
+    """The functions in the log, and the tables they read without a key."""
     entries = re.split(r"^(?=\d{4}-\d\d-\d\d )", log, flags=re.M)
     functions = set()
     found = set()
@@ -68,8 +67,8 @@ def read_whole(log):
         if "duration:" not in plan or not inside:
             continue
         functions.add(inside[0])
-        # A scan, and what is said of it before the next step of the plan. The
-        # index of suspects has nothing but those.
+        # A scan with its details up to the next step of the plan. The index of
+        # suspects contains only suspects.
         for step in re.split(r"\n(?=\s+->|\s+\w+ Scan)", plan):
             scan = re.search(rf"(\w+ Scan)\b.* on ({LARGE})\b", step)
             if scan and not re.search(
@@ -88,7 +87,7 @@ def check_plans(place, prepare):
         with open(server.log, encoding="utf-8", errors="replace") as file:
             file.seek(0, os.SEEK_END)
             work(place, url)
-            functions, found = read_whole(file.read())
+            functions, found = find_full_scans(file.read())
     assert functions >= WANTED, functions
     equal(found, [])
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Setting up a store in PostgreSQL: what the commands for that say and write
-before the first message comes."""
+"""Setting up a store in PostgreSQL: what the commands print and write before
+the first message."""
 
 import contextlib
 import os
@@ -16,10 +16,10 @@ from support import case, equal, main, until  # noqa: E402
 
 SERVER = None  # one for all cases, started below
 
-# A password that no output may have in it.
+# A password that must not occur in any output.
 SECRET = "canary-4e07"
 
-# Connections that wait for the lock of a table.
+# The number of sessions that wait for a lock on the table.
 ASKING = ("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
           " AND wait_event = 'relation' AND query LIKE '%barred%'"
           " AND pid <> pg_backend_pid()")
@@ -39,7 +39,7 @@ def configure(place, url, *handlers):
 
 @contextlib.contextmanager
 def locked(table):
-    """Nobody else gets at this table."""
+    """Locks this table for other sessions."""
     session = subprocess.Popen(
         [os.path.join(BIN, "psql"), "-X", "-q", "-h", SERVER.path, "-p",
          str(SERVER.port), "-U", "postern", "postern"],
@@ -128,7 +128,7 @@ def _(place):
             assert part in text, (part, text)
 
 
-@case("check runs nothing, and believes in tables that a handler creates")
+@case("check runs no SQL of handlers, and allows tables that a handler creates")
 def _(place):
     SERVER.sql("CREATE TABLE public.kept (id text)")
     SERVER.sql("INSERT INTO public.kept VALUES ('a')")
@@ -153,7 +153,7 @@ def _(place):
     equal(SERVER.sql("SELECT to_regnamespace('postern') IS NULL"), ["t"])
 
 
-@case("check believes in what a handler sets, and tells what cannot depend on it")
+@case("check allows for settings of a handler, and reports errors beside them")
 def _(place):
     SERVER.sql(
         "CREATE ROLE away; CREATE SCHEMA away AUTHORIZATION away;"
@@ -207,7 +207,7 @@ def _(place):
         strict=True,
     ):
         assert f"'h{number}': sql: {what}" in text, (number, what, text)
-    # And it is so: all of these but the UPDATE leave a row.
+    # At run time all of these but the UPDATE insert a row.
     configure(place, SERVER.url(), *good[:5], *good[6:8])
     place.ok("check")
     equal(place.send("m").out, "accepted\n")
@@ -305,7 +305,7 @@ def _(place):
     assert SECRET not in server.stderr(), server.stderr()
 
 
-@case("serve neither waits for what its questions are about, nor stops late for it")
+@case("serve does not wait for its check of handlers, at the start or at a stop")
 def _(place):
     SERVER.sql("CREATE TABLE public.barred (id text)")
     text = "select * from barred where id = :id;\n" * 20 + "selec 1"
@@ -340,7 +340,7 @@ def _(place):
                 equal((code, found), (0, []))
 
 
-@case("check asks about handlers through a pooler, and of a store that is there")
+@case("check checks handlers through a pooler, also of an existing store")
 def _(place):
     with Pooler(SERVER) as pooler:
         url = SERVER.url(port=pooler.port, schema="pooled")
@@ -384,21 +384,21 @@ def _(place):
         assert "'guest' may not create" in found[0], found
         assert grant in found[0], found
         equal(place.run("migrate").code, UNREACHABLE)
-        # What is said to be missing is enough.
+        # The rights named in the error are sufficient.
         SERVER.sql(grant)
         equal(findings(place, "error"), (0, []))
         place.ok("migrate")
 
 
 def says_missing(place, *parts):
-    """What check notes of a store that is not there, and list says."""
+    """Checks what check and list report about a missing store."""
     _, found = findings(place, "note")
     for text in ([t for t in found if "schema" in t][-1], place.run("list").err):
         for part in parts:
             assert part in text, (part, text)
 
 
-@case("a schema without a store in it is told from one that is not there")
+@case("a schema without a store is distinguished from a missing schema")
 def _(place):
     SERVER.sql("CREATE SCHEMA vacant")
     configure(place, SERVER.url(schema="absent"), "select 1")
@@ -406,7 +406,7 @@ def _(place):
     configure(place, SERVER.url(schema="vacant"), "select 1")
     says_missing(place, '"vacant"', "exists but contains no store",
                  "'postern migrate'")
-    # A table of the same name does not make it one, whatever is in it.
+    # A table with the name of a store's table does not make it a store.
     SERVER.sql("CREATE TABLE vacant.meta (name text, value text)")
     code, found = findings(place, "error")
     equal((code, len(found)), (UNREACHABLE, 1), found)
@@ -417,14 +417,14 @@ def _(place):
     equal(findings(place, "error"), (0, []))
 
 
-@case("names in a schema that a store would have are told, and nothing is made")
+@case("objects that conflict with a store's names are reported, and nothing is made")
 def _(place):
     SERVER.sql(
         "CREATE SCHEMA shop; CREATE TABLE shop.ledger (id text);"
         "CREATE VIEW shop.node AS SELECT 1; CREATE TYPE shop.seen AS ENUM ('a');"
         "CREATE SEQUENCE shop.open_due;"
         "CREATE FUNCTION shop.wake_1(a bigint) RETURNS void LANGUAGE sql AS '';"
-        # These are others.
+        # These do not conflict.
         "CREATE FUNCTION shop.bell_1(a text) RETURNS void LANGUAGE sql AS '';"
         "CREATE TABLE shop.orders (id text)"
     )
@@ -444,13 +444,13 @@ def _(place):
     place.ok("migrate")
 
 
-@case("every name that a store has is one that it cannot share")
+@case("every name that a store uses conflicts with an existing object")
 def _(place):
     SERVER.sql("CREATE ROLE passer LOGIN")
     configure(place, SERVER.url(schema="full"), "select 1")
     place.ok("migrate")
     SERVER.sql("ALTER TABLE \"full\".meta RENAME COLUMN value TO other")
-    # But for those that PostgreSQL chooses, so that they are free.
+    # Except names that PostgreSQL chooses, which never conflict.
     count = int(SERVER.sql(
         "SELECT count(DISTINCT name) FROM (SELECT relname FROM pg_class"
         " WHERE relnamespace = 'full'::regnamespace AND relkind IN ('r', 'S', 'i')"
@@ -458,7 +458,7 @@ def _(place):
         " WHERE objid = pg_class.oid AND deptype = 'i')"
         " UNION ALL SELECT proname FROM pg_proc"
         " WHERE pronamespace = 'full'::regnamespace) AS n (name)")[0])
-    # Whoever has no right on anything is told, too.
+    # A role without rights gets the same report.
     SERVER.sql("GRANT USAGE ON SCHEMA \"full\" TO passer")
     for user in ("postern", "passer"):
         configure(place, SERVER.url(user=user, schema="full"), "select 1")
@@ -494,7 +494,7 @@ def _(place):
     ):
         equal(text, f"'half' has {head}the schema half: "
                     f"GRANT {grant} IN SCHEMA half TO half")
-    # What is said to be missing is enough.
+    # The rights named in the error are sufficient.
     SERVER.sql(found[1].partition(": ")[2])
     SERVER.sql("REVOKE UPDATE, INSERT ON half.meta FROM half")
     _, found = findings(place, "error")
@@ -520,14 +520,14 @@ def _(place):
         code, found = findings(place, "error")
         equal((code, len(found)), (UNREACHABLE, 1), found)
         assert says in found[0], found
-    # This server is one of those that a power failure would harm.
+    # This test server would lose data in a power failure.
     configure(place, SERVER.url(), "select 1")
     code, found = findings(place, "note")
     equal(code, 0)
     assert any("fsync or full_page_writes" in text for text in found), found
 
 
-@case("the schema that is printed has the store's own name for it")
+@case("the printed schema has the name of the store's schema")
 def _(place):
     place.configure("channels: {orders: {handlers: {h: {exec: [/bin/cat]}}}}\n")
     default = place.ok("migrate", "--print", "--store", "postgres://h/d").out
@@ -536,7 +536,7 @@ def _(place):
     assert "The whole schema" in head, head
     assert rest.startswith("BEGIN;\nCREATE SCHEMA postern;\n"), default[:200]
     assert "CREATE TABLE postern.meta (" in default
-    for name in ("elsewhere", "order"):  # the second is a word of SQL
+    for name in ("elsewhere", "order"):  # the second is a keyword of SQL
         url = SERVER.url(schema=name, password=SECRET)
         printed = place.ok("migrate", "--print", "--store", url).out
         equal(printed, default.replace("SCHEMA postern", f'SCHEMA "{name}"')
@@ -582,7 +582,7 @@ def _(place):
         assert SECRET not in result.out + result.err, result
 
 
-@case("init and the others know libpq's other form, and leave its password out")
+@case("commands accept libpq's keyword form, and hide its password")
 def _(place):
     SERVER.sql(f"CREATE ROLE plain LOGIN SUPERUSER PASSWORD '{SECRET}''x'")
     SERVER.demand_password("plain")
@@ -608,7 +608,7 @@ def _(place):
         assert SECRET not in result.out + result.err, result
 
 
-@case("init refuses flags that mean another schema than the file it keeps")
+@case("init refuses flags that name another schema than the existing file")
 def _(place):
     place.ok("init", "--store", SERVER.url(), "--schema", "tenth")
     kept = place.read("postern.yaml")
@@ -620,7 +620,7 @@ def _(place):
     equal(SERVER.sql("SELECT to_regnamespace('eleventh') IS NULL"), ["t"])
     url = SERVER.url(schema="twelfth", password=SECRET)
     place.ok("init", "-c", "url.yaml", "--store", url)
-    # The password is no part of what the file means.
+    # The password does not count in the comparison.
     result = place.ok("init", "-c", "url.yaml", "--store", url, "--schema", "twelfth")
     assert "kept url.yaml" in result.out, result
 
@@ -649,7 +649,7 @@ def _(place):
     assert "named_a" in server.stderr() and "named_b" in server.stderr(), server.stderr()
 
 
-@case("the tables of the configuration that init writes are none of the store's")
+@case("the tables in init's sample configuration are not tables of the store")
 def _(place):
     place.ok("init", "--store", SERVER.url(schema="sample"))
     tables = re.findall(r"(?:insert into|create table if not exists) (\w+)",
@@ -659,7 +659,7 @@ def _(place):
                      f" AND tablename = ANY ('{{{','.join(tables)}}}')"), [])
 
 
-@case("init writes the store's file and settings, and no secret it cannot name")
+@case("init writes the store's file and settings, and refuses other secrets")
 def _(place):
     url = SERVER.url(schema="fifth")
     place.write("url", url + "\n")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A connection to the database goes silent: it is not closed, what is sent on
-it is acknowledged, and nothing arrives. The server goes on with the others.
+"""A connection to the database goes silent: it stays open, TCP acknowledges
+its bytes, and nothing arrives. The server continues with other connections.
 
-The command timeout is longer than the test waits for anything, so whatever
-waits for it fails here."""
+The command timeout is longer than the test waits, so a step that waits for it
+fails here."""
 
 import json
 import os
@@ -32,8 +32,8 @@ channels:
       row: {{sql: "insert into {schema}.effect values (:id)"}}
 """
 
-# After how many more bytes: some of them belong to an accept, some to a claim,
-# to a COMMIT or to a renewal.
+# After how many more bytes a connection goes silent: within an accept, a
+# claim, a COMMIT or a renewal.
 MOMENTS = (1, 150, 400, 900)
 
 
@@ -46,7 +46,7 @@ def prepare(place, proxy, schema):
 
 
 def post(place, name):
-    """What the server answers to a message."""
+    """Sends a message to the server; returns the status."""
     done = subprocess.run(
         ["curl", "-sS", "--unix-socket", place.file("api.sock"),
          "http://postern/v1/channels/orders/messages",
@@ -61,7 +61,7 @@ def nodes(schema):
 
 
 def go_silent(place, direction, schema):
-    """Each message comes while one more connection goes silent."""
+    """Each message is sent while one more connection goes silent."""
     sent = []
     with Proxy(SERVER.port) as proxy:
         prepare(place, proxy, schema)
@@ -85,12 +85,12 @@ def go_silent(place, direction, schema):
     )
 
 
-@case("a server goes on when nothing arrives at the database on one connection")
+@case("a server continues when nothing arrives at the database on one connection")
 def _(place):
     go_silent(place, TO_SERVER, "silent_to")
 
 
-@case("a server goes on when nothing arrives from the database on one connection")
+@case("a server continues when nothing arrives from the database on one connection")
 def _(place):
     go_silent(place, TO_CLIENT, "silent_from")
 

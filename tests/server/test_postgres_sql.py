@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Handlers in SQL on PostgreSQL, several in one commit: all that is sent in one
-go, and each by itself if that goes wrong. What one does to its session does not
-reach the next, and one that fails harms nobody else.
+"""SQL handlers on PostgreSQL, several in one commit: all statements are sent
+in one pipeline, and each handler runs by itself if that fails. Changes to the
+session do not reach the next handler, and one that fails affects no other.
 
-Rows that were sent in one go have the number of one transaction; under a
-savepoint each has a number of its own.
+Rows of one pipeline have the id of one transaction; under a savepoint each has
+an id of its own.
 """
 
 import json
@@ -30,8 +30,8 @@ channels:
 
 
 def prepare(place, schema, sql, batch=20, timeout="60s", text=None, **where):
-    """A store that is there, beside a table and a function work(id, body) that
-    is made of the body of a PL/pgSQL block."""
+    """Creates a store, a table and a function work(id, body) with `sql` as its
+    PL/pgSQL body."""
     text = CONFIG.format(url=SERVER.url(schema=schema, **where), batch=batch,
                          timeout=timeout,
                          sql=text or f"select {schema}.work(:id, :body)")
@@ -56,7 +56,7 @@ def effects(schema, what, rest=""):
 NAMES = [f"m{number:02}" for number in range(12)]
 
 
-@case("what is sent in one go is one transaction, and each is done")
+@case("handlers in one pipeline are one transaction, and each is done")
 def _(place):
     prepare(place, "together",
             "INSERT INTO together.effect (id, seen) VALUES (p_id, p_body);")
@@ -69,7 +69,7 @@ def _(place):
     equal(place.ok("stats", "--json").json()["handlers"][0]["done"], 12)
 
 
-@case("all that is sent goes in one go, and nobody misses a name")
+@case("every batch is one pipeline, and no prepared statement is missing")
 def _(place):
     prepare(place, "again",
             "INSERT INTO again.effect (id) VALUES (p_id);", batch=2)
@@ -78,9 +78,9 @@ def _(place):
     equal(effects("again", "count(*), count(DISTINCT xmin::text)"), ["12|6"])
 
 
-@case("a name without a schema is one of Postern's own tables last of all")
+@case("a name without a schema resolves to Postern's tables last")
 def _(place):
-    # A role has the schema that is called like it in its path.
+    # A role has the schema with its own name in its search_path.
     prepare(place, "postern",
             "IF p_id = 'm07' THEN SET search_path = postern; END IF;",
             text="insert into message (own) values (:id);"
@@ -91,7 +91,7 @@ def _(place):
     equal(place.ok("process").out, "processed 12\n")
     equal(SERVER.sql("SELECT count(DISTINCT xmin::text) FROM public.message"),
           ["1"])
-    send(place, ["m12", "bad", "m13"])  # these are run one by one
+    send(place, ["m12", "bad", "m13"])  # these run one by one
     equal(place.ok("process").out, "processed 3\n")
     equal(SERVER.sql("SELECT own FROM public.message ORDER BY own"),
           [*NAMES, "m12", "m13"])
@@ -99,10 +99,10 @@ def _(place):
     SERVER.sql("DROP SCHEMA postern CASCADE")
 
 
-@case("transactions of a node that overlap leave no multixacts behind")
+@case("overlapping transactions of a node create no multixacts")
 def _(place):
     def multixacts():
-        SERVER.sql("CHECKPOINT")  # what is told is of the last one
+        SERVER.sql("CHECKPOINT")  # the value is that of the last checkpoint
         return int(SERVER.sql(
             "SELECT next_multixact_id FROM pg_control_checkpoint()")[0])
 
@@ -119,9 +119,9 @@ def _(place):
     equal(made < 30, True, made)
 
 
-@case("a role that a handler takes finds what is in the schema called like it")
+@case("SET ROLE in a handler resolves names in the schema of that role")
 def _(place):
-    # The store's schema is called like its user here, too.
+    # The store's schema has the name of its user here, too.
     prepare(place, "postern", "", text="set local role taken;"
             " insert into own (id) values (:id)")
     SERVER.sql("CREATE ROLE taken; CREATE SCHEMA AUTHORIZATION taken")
@@ -135,8 +135,9 @@ def _(place):
     SERVER.sql("DROP SCHEMA postern, taken CASCADE")
 
 
-# A path of the user `postern`, and what becomes of it where the store's schema
-# is called like that; the first of those that are there is where things are made.
+# A search_path of the user `postern`, and the path in handlers where the
+# store's schema has that name; the first existing schema is where objects are
+# created.
 PATHS = [
     ('"$user", public', 'public, "$user"'),
     ("public", "public"),
@@ -158,7 +159,7 @@ PATHS = [
 ]
 
 
-@case("a path is written as it was, with Postern's schema behind all others")
+@case("the search_path stays the same, with Postern's schema moved to the end")
 def _(place):
     SERVER.sql("CREATE TABLE public.path (id text, seen text)")
     place.configure(CONFIG.format(
@@ -188,7 +189,7 @@ LEAVE = """
 """
 
 
-@case("what one sets in its session is gone for the next of the same commit")
+@case("session settings of a handler are reset for the next in the same commit")
 def _(place):
     prepare(place, "left_behind", LEAVE)
     SERVER.sql("CREATE ROLE left_behind_other")
@@ -199,7 +200,8 @@ def _(place):
     equal(effects("left_behind", "count(DISTINCT xmin::text)"), ["1"])
 
 
-# What has the number of the transaction itself is not under a savepoint.
+# A row with the id of the transaction itself was not written under a
+# savepoint.
 ALONE = """
     IF EXISTS (SELECT 1 FROM left_over.effect WHERE id = p_id
             AND xmin::text::bigint = pg_current_xact_id()::text::bigint) THEN
@@ -209,8 +211,9 @@ ALONE = """
 
 
 def leave_over(place, seen, sql):
-    """What each finds (seen) of what it does to its session: sent in one go, and
-    each by itself; three in a commit, and four commits for three sessions."""
+    """Checks that each handler finds (seen) nothing of what others do to the
+    session: in a pipeline, and each by itself; three per commit, and four
+    commits for three sessions."""
     for alone, transactions in (("", "4"), (ALONE, "12")):
         prepare(place, "left_over", "INSERT INTO left_over.effect (id, seen)"
                 f" VALUES (p_id, {seen}); {alone} {sql}", batch=3)
@@ -223,19 +226,19 @@ def leave_over(place, seen, sql):
         SERVER.sql("DROP SCHEMA left_over CASCADE")
 
 
-@case("a cursor that one holds is gone for the next, of this commit and others")
+@case("a WITH HOLD cursor is closed for the next handler, in this commit and later")
 def _(place):
     leave_over(place, "(SELECT count(*) FROM pg_cursors WHERE is_holdable)",
                "EXECUTE 'DECLARE kept CURSOR WITH HOLD FOR SELECT 1';")
 
 
-@case("what one listens to is nothing to those that have its session later")
+@case("LISTEN of a handler is reset for later handlers of its session")
 def _(place):
     leave_over(place, "(SELECT count(*) FROM pg_listening_channels())",
                "LISTEN kept;")
 
 
-@case("one that changes into a role without rights is done like the others")
+@case("a handler that sets a role without rights is done like the others")
 def _(place):
     prepare(place, "no_rights",
             "INSERT INTO no_rights.effect (id) VALUES (p_id);"
@@ -246,7 +249,7 @@ def _(place):
     equal(effects("no_rights", "count(*), count(DISTINCT id)"), ["12|12"])
 
 
-@case("one that makes the transaction read-only fails, alone and among others")
+@case("a handler that makes the transaction read-only fails, alone and in a batch")
 def _(place):
     prepare(place, "read_only",
             "INSERT INTO read_only.effect (id) VALUES (p_id);"
@@ -261,7 +264,7 @@ def _(place):
     equal(effects("read_only", "id", "ORDER BY id"), NAMES[:4])
 
 
-@case("one that fails harms nobody else, and is tried no more often")
+@case("a failing handler affects no other, and its attempts count once")
 def _(place):
     prepare(place, "one_bad", "INSERT INTO one_bad.effect (id) VALUES (p_id);")
     send(place, NAMES[:6] + ["bad"] + NAMES[6:])
@@ -272,7 +275,7 @@ def _(place):
     assert "check constraint" in place.ok("show", "bad").out
 
 
-@case("a constraint that is looked at last harms nobody else")
+@case("a deferred constraint that fails affects no other handler")
 def _(place):
     prepare(place, "late", "INSERT INTO late.effect (id, seen)"
             " VALUES (p_id, CASE p_id WHEN 'twin' THEN 'm00' ELSE p_id END);")
@@ -284,7 +287,7 @@ def _(place):
     equal(place.state("twin", "row"), "poisoned")
 
 
-@case("a trigger that fails at the end, for whatever reason, harms nobody else")
+@case("a deferred trigger that fails, for any reason, affects no other handler")
 def _(place):
     prepare(place, "trigger",
             "INSERT INTO trigger.effect (id) VALUES (p_id);")
@@ -300,7 +303,7 @@ def _(place):
     equal(place.state("m01", "row"), "poisoned")
 
 
-@case("one that takes its time has it, and is told how long it took")
+@case("a slow handler is not cut off, and its duration is recorded")
 def _(place):
     prepare(place, "slow", "INSERT INTO slow.effect (id) VALUES (p_id);"
             " PERFORM pg_sleep(CASE p_id WHEN 'm01' THEN 1.5 ELSE 0.02 END);")
@@ -317,7 +320,7 @@ def _(place):
                      " WHERE m.id = 'm03' AND duration >= 20"), ["1"])
 
 
-@case("one that never ends is ended when its time is over")
+@case("a handler that never ends is cancelled at its timeout, by a server")
 def _(place):
     prepare(place, "endless", "INSERT INTO endless.effect (id) VALUES (p_id);"
             " PERFORM pg_sleep(CASE p_id WHEN 'm01' THEN 1e6 ELSE 0 END);",
@@ -332,7 +335,7 @@ def _(place):
                      " AND pid <> pg_backend_pid()"), ["0"])
 
 
-@case("one that never ends is ended where it is processed by hand, too")
+@case("a handler that never ends is cancelled at its timeout, by process")
 def _(place):
     prepare(place, "by_hand", "INSERT INTO by_hand.effect (id) VALUES (p_id);"
             " PERFORM pg_sleep(CASE p_id WHEN 'm01' THEN 1e6 ELSE 0 END);",
@@ -343,7 +346,7 @@ def _(place):
     equal(effects("by_hand", "id", "ORDER BY id"), ["m00", "m02"])
 
 
-@case("one that has less than a second has no more")
+@case("a timeout below a second is enforced")
 def _(place):
     prepare(place, "short", "INSERT INTO short.effect (id) VALUES (p_id);"
             " PERFORM pg_sleep(0.7);", timeout="200ms")
@@ -355,7 +358,7 @@ def _(place):
     equal(effects("short", "count(*)"), ["0"])
 
 
-@case("one that would copy to us, or from us, is not waited for")
+@case("a handler that uses COPY with the client is poisoned")
 def _(place):
     for schema, way in (("copied_to", "to stdout"), ("copied_from", "from stdin")):
         prepare(place, schema, "", text=f"copy {schema}.effect (id) {way}")
@@ -365,9 +368,10 @@ def _(place):
         equal("COPY from or to" in place.ok("show", "m00").out, True)
 
 
-@case("what a function says of its argument is counted, by any name")
+@case("an error raised by a function is counted, whatever its SQLSTATE")
 def _(place):
-    # A connection that is lost is another one if the function can say so.
+    # Also SQLSTATEs of connection errors: the connection is not lost if a
+    # function raises them.
     for number, state in enumerate(("XX000", "58P01", "P0001", "38000", "53400",
                                     "08001", "08006", "57P01")):
         schema = f"told_{number}"
@@ -377,7 +381,7 @@ def _(place):
         equal(place.state("m00", "row"), "poisoned", state)
 
 
-@case("one that needs more than it is allowed is counted")
+@case("a handler that exceeds a resource limit is counted as failed")
 def _(place):
     prepare(place, "greedy", "SET LOCAL work_mem = '64kB';"
             " SET LOCAL temp_file_limit = '64kB'; PERFORM count(*) FROM (SELECT"
@@ -389,7 +393,7 @@ def _(place):
     assert "exceeds temp_file_limit" in place.ok("show", "m00").out
 
 
-@case("one that breaks its connection again and again is counted at last")
+@case("a handler that always breaks its connection is counted as failed in the end")
 def _(place):
     prepare(place, "broken",
             "PERFORM pg_terminate_backend(pg_backend_pid());")
@@ -406,7 +410,7 @@ def _(place):
     equal("breaks whenever this runs" in shown, True, shown)
 
 
-@case("that a connection broke under a delivery is in the log")
+@case("a connection that breaks during a delivery is logged")
 def _(place):
     prepare(place, "told_of",
             "PERFORM pg_terminate_backend(pg_backend_pid());")
@@ -420,7 +424,7 @@ def _(place):
     equal("store unavailable: " in line["error"], True, line)
 
 
-@case("names that vanish from the session are given again")
+@case("statements that vanish from the session are prepared again")
 def _(place):
     prepare(place, "vanish", "INSERT INTO vanish.effect (id) VALUES (p_id);"
             " IF p_id IN ('m03', 'm07') THEN EXECUTE 'DEALLOCATE ALL'; END IF;",
@@ -442,7 +446,7 @@ MEET = """
 """
 
 
-@case("two run at a time, each in a transaction of its own")
+@case("two handlers run at the same time, each in its own transaction")
 def _(place):
     prepare(place, "meet", f"DECLARE v_there text; BEGIN {MEET} END;", batch=1)
     SERVER.sql("CREATE SEQUENCE meet.a; CREATE SEQUENCE meet.b")
@@ -456,11 +460,12 @@ def _(place):
 LARGE = ("open", "ledger", "seen", "message", "attempt", "duplicate", "parked")
 
 
-@case("no table is read whole, however small it was when plans were made")
+@case("no large table is scanned completely, however small it was at planning")
 def _(place):
     prepare(place, "plans", "INSERT INTO plans.effect (id, seen)"
             " VALUES (p_id, p_body); PERFORM pg_sleep(0.02);", batch=1)
-    # What nobody has looked at is taken for large; not what is known as small.
+    # The planner assumes that a table without statistics is large; these have
+    # some.
     send(place, ["first"])
     SERVER.sql("VACUUM ANALYZE")
     SERVER.sql("SELECT plans.publish('orders', 'sold', n::text, n::text)"
@@ -483,7 +488,7 @@ def pooled(pooler, sql):
         env=environment(), check=True, capture_output=True, text=True).stdout
 
 
-@case("a pooler's sessions are left as they were, and nobody misses a name")
+@case("a pooler's sessions are not changed, and no prepared statement is missing")
 def _(place):
     with Pooler(SERVER) as pooler:
         prepare(place, "pooled", "INSERT INTO pooled.effect (id)"
@@ -493,7 +498,7 @@ def _(place):
             send(place, names + ["bad"] * (round_ == 2))
             place.ok("process")
         equal(effects("pooled", "count(*), count(DISTINCT id)"), ["48|48"])
-        # Three at a time, in one go: fewer transactions than messages.
+        # Three per commit: fewer transactions than messages.
         assert int(effects("pooled", "count(DISTINCT xmin::text)")[0]) < 30
         for _ in range(20):
             equal(pooled(pooler, "SELECT name FROM pg_prepared_statements"),

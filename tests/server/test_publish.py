@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Messages staged in somebody's own transaction, by postern.publish: they
-commit or vanish with it, and are accepted once."""
+"""Messages staged by postern.publish in a program's own transaction: they
+commit or roll back with it, and are accepted once."""
 
 import json
 import os
@@ -45,7 +45,7 @@ class Client:
         )
 
     def say(self, sql):
-        """Runs statements; what they answer, in lines."""
+        """Runs statements; returns their output as lines."""
         self.process.stdin.write(f"{sql};\n\\echo .\n")
         lines = []
         for line in self.process.stdout:
@@ -63,14 +63,14 @@ class Client:
 
 
 def begin(place):
-    """A fresh schema, and a table of ours."""
+    """Creates a new schema and the tables of the test."""
     SERVER.sql("DROP SCHEMA IF EXISTS postern CASCADE;"
                "DROP TABLE IF EXISTS public.effect, public.business;"
                "CREATE TABLE public.effect (id text, body text);"
                "CREATE TABLE public.business (n integer)")
     place.configure(CONFIG.format(url=SERVER.url()))
     place.ok("migrate")
-    place.ok("process")  # makes the channels known
+    place.ok("process")  # registers the channels
 
 
 def count(what, where="true"):
@@ -93,7 +93,7 @@ def refused(sql, *words):
     raise AssertionError(f"not refused: {sql}")
 
 
-@case("what commits is delivered once, and what rolls back never")
+@case("a committed message is delivered once, and a rolled-back one never")
 def _(place):
     begin(place)
     server = place.serve()
@@ -114,12 +114,12 @@ def _(place):
           ["publish"])
 
 
-@case("one that cannot be accepted holds up no other, and is told")
+@case("a staged message that cannot be accepted blocks no other, and is logged")
 def _(place):
     begin(place)
     SERVER.sql(publish("'one'", "'a'"))
     place.ok("process")
-    # What is stored is not what was seen.
+    # The stored message no longer matches the remembered id.
     SERVER.sql("UPDATE postern.message SET id = 'b'")
     for message_id in "xaz":
         SERVER.sql(publish("'one'", f"'{message_id}'"))
@@ -132,7 +132,7 @@ def _(place):
     assert "1 staged message cannot be accepted" in server.stderr(), server.stderr()
 
 
-@case("if nothing that is staged can be taken, that is told")
+@case("a failure to collect staged messages is logged")
 def _(place):
     begin(place)
     SERVER.sql("ALTER FUNCTION postern.take_staged_1 RENAME TO gone_1")
@@ -142,7 +142,7 @@ def _(place):
     equal(server.stop(), 0)
 
 
-@case("a transaction that stays open holds up nobody and loses nothing")
+@case("a transaction that stays open blocks no other message and loses nothing")
 def _(place):
     begin(place)
     server = place.serve()
@@ -160,7 +160,7 @@ def _(place):
     equal((count("postern.staged"), count("public.effect")), (0, 52))
 
 
-@case("what is staged while nobody runs is found by the next server")
+@case("messages staged while no node runs are collected by the next server")
 def _(place):
     begin(place)
     SERVER.sql(publish("'waiting'", "'waiting'"))
@@ -169,7 +169,7 @@ def _(place):
     until(lambda: count("public.effect") == 1)
 
 
-@case("processing by hand takes what is staged")
+@case("process collects staged messages")
 def _(place):
     begin(place)
     for number in range(3):
@@ -178,7 +178,7 @@ def _(place):
     equal(place.state("hand-2", "row"), "done")
 
 
-@case("processing by hand takes what is behind a thousand copies")
+@case("process collects a message staged after a thousand copies")
 def _(place):
     begin(place)
     SERVER.sql(publish("'same'", "'copied'"))
@@ -190,7 +190,7 @@ def _(place):
     equal(place.state("behind", "row"), "done")
 
 
-@case("an id that was seen is a duplicate, with another body a conflict")
+@case("a remembered id is a duplicate, with another body a conflict")
 def _(place):
     begin(place)
     SERVER.sql(publish("'same'", "'twice'"))
@@ -203,7 +203,7 @@ def _(place):
     equal((shown["duplicates"], len(shown["conflicts"])), (2, 1))
 
 
-@case("a body is text, JSON or bytes, and arrives as it is")
+@case("a body is text, JSON or bytes, and arrives unchanged")
 def _(place):
     begin(place)
     SERVER.sql(publish("'{\"a\": 1}'::jsonb", "'json'"))
@@ -217,7 +217,7 @@ def _(place):
           ["00ff", "", b'{"a": 1}'.hex(), "grün".encode().hex()])
 
 
-@case("source, subject and headers arrive; some headers have their own place")
+@case("source, subject and headers arrive; some headers become attributes")
 def _(place):
     begin(place)
     SERVER.sql(publish("'x'", "'full'", more=(
@@ -234,7 +234,7 @@ def _(place):
     equal(place.show("named")["source"], "orders")
 
 
-@case("what cannot be accepted fails the whole transaction and says why")
+@case("an invalid message fails the whole transaction with the reason")
 def _(place):
     begin(place)
     refused("BEGIN; INSERT INTO business VALUES (1);"
@@ -259,7 +259,7 @@ def _(place):
     equal(count("postern.staged"), 1)
 
 
-@case("a row that publish did not write is refused and holds up nobody")
+@case("a row that publish did not write is refused and blocks no other")
 def _(place):
     begin(place)
     SERVER.sql("INSERT INTO postern.staged (channel, id, type, body)"
@@ -272,7 +272,7 @@ def _(place):
           ["the id contains a control character"])
 
 
-@case("a row whose headers publish did not write holds up nobody")
+@case("a row with headers that publish did not write blocks no other")
 def _(place):
     begin(place)
     SERVER.sql("INSERT INTO postern.staged (channel, id, type, headers, body)"
@@ -283,7 +283,7 @@ def _(place):
     until(lambda: "cannot be accepted" in server.stderr())
 
 
-@case("what is staged and what was refused of it are counted by channel")
+@case("staged and refused messages are counted by channel")
 def _(place):
     begin(place)
 
@@ -313,7 +313,7 @@ def _(place):
     assert "STAGED" not in place.ok("stats").out
 
 
-@case("a message that nobody wants is parked, also where sending is rejected")
+@case("a staged message without a handler is parked, also with unrouted: reject")
 def _(place):
     begin(place)
     SERVER.sql(publish("'x'", "'unwanted'", channel="notes"))
@@ -321,7 +321,7 @@ def _(place):
     equal(count("postern.parked"), 1)
 
 
-@case("messages of channels that a node does not have wait for one that has")
+@case("staged messages wait for a node that has their channel")
 def _(place):
     begin(place)
     SERVER.sql(publish("'x'", "'other'", channel="notes"))
@@ -332,7 +332,7 @@ def _(place):
     equal((count("postern.staged"), count("public.effect")), (1, 1))
 
 
-@case("whoever may use the schema may publish, and nothing else")
+@case("a role with USAGE on the schema may publish, and nothing else")
 def _(place):
     begin(place)
     SERVER.sql("DROP ROLE IF EXISTS shop; CREATE ROLE shop LOGIN;"
@@ -347,14 +347,14 @@ def _(place):
     SERVER.sql("DROP OWNED BY shop; DROP ROLE shop")
 
 
-@case("what is staged in a channel that no node has is told everywhere")
+@case("messages staged in a channel that no node has are reported everywhere")
 def _(place):
     begin(place)
     both = CONFIG.format(url=SERVER.url())
     alone = both[:both.index("  notes:")]
     for message_id in ("'a'", "'b'"):
         SERVER.sql(publish(message_id=message_id, channel="notes"))
-    # The configuration of the node that will accept it is fine.
+    # The configuration with the channel passes check.
     place.ok("check")
     place.configure(alone)
     server = place.serve()
@@ -368,20 +368,20 @@ def _(place):
     equal((warning["channel"], warning["staged"]), ("notes", 2), warning)
     assert said in warning["text"], warning
 
-    def told():
+    def channel_warnings():
         lines = [json.loads(line) for line in server.stderr().splitlines()]
         return [line for line in lines if "2 in channel 'notes'" in line["message"]]
 
-    (line,) = until(told)
+    (line,) = until(channel_warnings)
     equal(line["level"], "warn", line)
     assert "which no running node has" in line["message"], line
-    # A second node that has the channel accepts them, and nothing is left to say.
+    # A second node with the channel accepts them, and the report ends.
     place.write("both.yaml", both)
     other = place.serve("-c", "both.yaml")
     until(lambda: count("postern.staged", "refused IS NULL") == 0)
     place.ok("check")
     equal(place.ok("stats", "--json").json()["warnings"], [])
-    equal(len(told()), 1)
+    equal(len(channel_warnings()), 1)
     equal((server.stop(), other.stop()), (0, 0))
 
 
@@ -405,7 +405,7 @@ def _(place):
     equal(place.send("b").err, "")
 
 
-@case("many publishers, servers that are killed: each message once")
+@case("with many publishers and killed servers each message is delivered once")
 def _(place):
     begin(place)
     total = 2000

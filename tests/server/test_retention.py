@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What expires and what stays, cleaned up by hand and by a server; and the
-lock of exclusive processing."""
+"""What cleanup removes and keeps, by the command and by a server; and the lock
+of exclusive processing."""
 
 import json
 
@@ -44,20 +44,21 @@ def ids(place):
 
 
 def clean_until(place, messages):
-    """Cleans up until so many messages are left; what was removed."""
+    """Cleans up until only these messages are left; returns the removed
+    counts."""
     removed = [0, 0]
 
     def left():
-        answer = place.ok("cleanup", "--json").json()
-        removed[0] += answer["messages"]
-        removed[1] += answer["keys"]
+        response = place.ok("cleanup", "--json").json()
+        removed[0] += response["messages"]
+        removed[1] += response["keys"]
         return ids(place) == sorted(messages)
 
     until(left)
     return removed
 
 
-@case("what is complete expires, and is still a duplicate")
+@case("a complete message expires, and its id is still a duplicate")
 def _(place):
     place.configure(config())
     place.ok("migrate")
@@ -78,20 +79,20 @@ def _(place):
     place.ok("process")
     removed = [0, 0]
 
-    def gone():
-        answer = place.ok("cleanup", "--json").json()
-        removed[0] += answer["messages"]
-        removed[1] += answer["keys"]
+    def removed_all():
+        response = place.ok("cleanup", "--json").json()
+        removed[0] += response["messages"]
+        removed[1] += response["keys"]
         return removed == [1, 1]
 
-    until(gone)
+    until(removed_all)
     equal(send(place, "a"), "accepted")
-    # An id of what is open is not forgotten.
+    # The id of an open message is kept.
     place.ok("cleanup")
     equal(send(place, "a"), "duplicate")
 
 
-@case("what is poisoned or parked stays, however old")
+@case("poisoned and parked messages stay, however old they are")
 def _(place):
     place.configure(config(dedupe="1ms"))
     place.ok("migrate")
@@ -182,7 +183,7 @@ channels:
 def _(place):
     place.configure(HORIZON)
     text = "channel 'orders' forgets ids after 2m (retention.dedupe)"
-    # Whether the store is there or not.
+    # With and without an existing store.
     for _ in range(2):
         findings = place.run("check", "--json").json()["findings"]
         found = [f for f in findings if text in f["text"]]
@@ -199,7 +200,7 @@ def _(place):
     server.stop()
     place.configure(HORIZON.replace("2m", "10d"))
     place.ok("check")
-    # Three pauses of nothing, and an hour for each attempt.
+    # Backoff of almost nothing, and an hour for each of three attempts.
     slow = HORIZON.replace("20", "3, backoff: [1ms], timeout: 1h, lease: 2h")
     place.configure(slow)
     assert "may retry for 10800002ms" in place.run("check").out
@@ -207,7 +208,7 @@ def _(place):
     place.ok("check")
 
 
-@case("with exclusive processing the lock is taken, and that is in the log")
+@case("with exclusive processing the lock is acquired and logged")
 def _(place):
     place.configure(config(more="processing: exclusive"))
     server = place.serve()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The life of a server: its start, its socket, its log, its signals."""
+"""A server: its start, its socket, its log, its signals."""
 
 import http.client
 import json
@@ -73,7 +73,7 @@ def lines(server):
     return [json.loads(line) for line in server.stderr().splitlines()]
 
 
-def said(server, message):
+def logged(server, message):
     return [line for line in lines(server) if message in line["message"]]
 
 
@@ -87,7 +87,7 @@ def _(place):
     assert stat.S_ISSOCK(status.st_mode)
     equal(stat.S_IMODE(status.st_mode), 0o600)
     equal(stat.S_IMODE(os.lstat(place.file("box.db")).st_mode), 0o600)
-    serving = said(server, "serving")[0]
+    serving = logged(server, "serving")[0]
     equal(serving["socket"], os.path.realpath(path))
     equal(serving["pid"], server.pid)
     equal(serving["channels"], 1)
@@ -99,7 +99,7 @@ def _(place):
     equal(lines(server)[-1]["message"], "stopped")
 
 
-@case("of other clients than the command the transport is http")
+@case("the transport of clients other than the command is http")
 def _(place):
     place.configure()
     place.serve()
@@ -109,18 +109,18 @@ def _(place):
     equal(place.show("b")["transport"], "cli")
 
 
-@case("SIGINT ends it like SIGTERM, SIGHUP and SIGPIPE do not")
+@case("SIGINT stops a server like SIGTERM; SIGHUP and SIGPIPE do not")
 def _(place):
     place.configure()
     server = place.serve()
     os.kill(server.pid, signal.SIGPIPE)
     os.kill(server.pid, signal.SIGHUP)
-    until(lambda: said(server, "SIGHUP is ignored"))
+    until(lambda: logged(server, "SIGHUP is ignored"))
     equal(Connection(place).ask("GET", "/readyz")[0], 200)
     equal(server.stop(signal.SIGINT), 0)
 
 
-@case("what a killed server left is replaced, and what it accepted is there")
+@case("a killed server's socket is replaced, and its accepted messages are kept")
 def _(place):
     place.configure()
     server = place.serve()
@@ -132,9 +132,10 @@ def _(place):
     until(lambda: place.state("a", "log") == "done")
 
 
-@case("a server that was killed does not answer, though its socket may")
+@case("a server waits for the lock of a killed one whose socket still accepts")
 def _(place):
-    # As a program has it that was just begun: the lock, the socket, no server.
+    # The state just after a kill: the lock and the socket exist, but no
+    # server.
     place.configure()
     place.ok("migrate")
     holder = place.hold("sqlite:box.db")
@@ -150,7 +151,7 @@ def _(place):
     until(lambda: '"serving"' in server.stderr())
 
 
-@case("something else in the socket's place is left alone")
+@case("another file at the socket's path is not replaced")
 def _(place):
     place.configure()
     place.write("box.db.sock", "precious")
@@ -176,7 +177,7 @@ def _(place):
     assert "postern.yaml:1:8: 'memory:' cannot be the only" in result.out, result
 
 
-@case("a store in a directory that is not there can neither be served nor checked")
+@case("a store in a missing directory is an error in serve and check")
 def _(place):
     place.configure(CONFIG.replace("box.db", "no/dir/box.db"))
     place.fails(4, "serve", says="no/dir/box.db")
@@ -185,14 +186,14 @@ def _(place):
     assert "no/dir/box.db cannot be created" in result.out, result
 
 
-@case("a wrong configuration ends with 2 and leaves no store")
+@case("an invalid configuration exits with 2 and creates no store")
 def _(place):
     place.configure(CONFIG.replace("exec", "exce"))
     place.fails(2, "serve", says="postern.yaml:6:9")
     assert not os.path.exists(place.file("box.db"))
 
 
-@case("a stop lets what runs finish")
+@case("a stop lets running handlers finish")
 def _(place):
     place.configure(SLOW.format(grace="60s", seconds=1))
     server = place.serve()
@@ -203,7 +204,7 @@ def _(place):
     equal(place.state("a", "slow"), "done")
 
 
-@case("past the grace what runs is ended and counts for nothing")
+@case("after the grace period running handlers are ended, uncounted")
 def _(place):
     place.configure(SLOW.format(grace="300ms", seconds=600))
     server = place.serve()
@@ -217,21 +218,21 @@ def _(place):
     equal(place.read("ended.out"), "")
 
 
-@case("a second signal ends the grace")
+@case("a second signal ends the grace period")
 def _(place):
     place.configure(SLOW.format(grace="10m", seconds=600))
     server = place.serve()
     equal(Connection(place).send_message("a"), 202)
     until(lambda: place.read("begun.out"))
     os.kill(server.pid, signal.SIGTERM)
-    until(lambda: said(server, "stopping"))
+    until(lambda: logged(server, "stopping"))
     equal(server.stop(signal.SIGINT), 0)
-    assert said(server, "second signal")
+    assert logged(server, "second signal")
     row = place.delivery("a", "slow")
     equal((row["state"], row["failures"]), ("pending", 0))
 
 
-@case("while it stops it is not ready, but answers and accepts")
+@case("a stopping server is not ready, but responds and accepts")
 def _(place):
     place.configure(SLOW.format(grace="60s", seconds=600))
     server = place.serve()
@@ -284,7 +285,7 @@ def _(place):
     place.configure(FAILING.format(says="it broke"))
     server = place.serve()
     equal(Connection(place).send_message("a"), 202)
-    line = until(lambda: said(server, "delivery poisoned"))[0]
+    line = until(lambda: logged(server, "delivery poisoned"))[0]
     equal(line["level"], "error")
     equal(line["handler"], "bad")
     equal(line["channel"], "orders")
@@ -300,7 +301,7 @@ def _(place):
     equal(Connection(place).ask("POST", "/v1/handlers/log/pause")[0], 200)
     equal(Connection(place).ask("POST", "/v1/handlers/l%0Ag/pause")[0], 400)
     line, refused = until(
-        lambda: len(x := said(server, "requested by operator")) == 2 and x
+        lambda: len(x := logged(server, "requested by operator")) == 2 and x
     )
     equal(line["path"], "/v1/handlers/log/pause")
     equal((line["status"], line["uid"]), (200, os.getuid()))
@@ -319,10 +320,10 @@ def _(place):
     number = 0
     while connection.send_message(str(number), b"x" * 50_000) == 202:
         number += 1
-    trouble = until(lambda: said(server, "the store is in trouble"))
+    trouble = until(lambda: logged(server, "the store is in trouble"))
     equal({line["level"] for line in trouble}, {"error"})
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
-    over = until(lambda: said(server, "the store works again"))
+    over = until(lambda: logged(server, "the store works again"))
     equal({line["level"] for line in over}, {"info"})
 
 
@@ -332,13 +333,13 @@ def _(place):
     place.configure(FAILING.format(says=says))
     server = place.serve()
     equal(Connection(place).send_message("a"), 202)
-    line = until(lambda: said(server, "delivery poisoned"))[0]
+    line = until(lambda: logged(server, "delivery poisoned"))[0]
     assert "fake" in line["error"], line
     for character in server.stderr().replace("\n", ""):
         assert " " <= character and not "\x7f" <= character <= "\x9f"
 
 
-@case("a flood of failures is not a flood of lines")
+@case("many failures do not flood the log")
 def _(place):
     place.configure(FAILING.format(says="no").replace("/bin/sh", "/nothing"))
     server = place.serve()
@@ -352,11 +353,11 @@ def _(place):
         == 300
     )
     until(
-        lambda: len(said(server, "delivery poisoned"))
-        + sum(x["count"] for x in said(server, "log lines suppressed"))
+        lambda: len(logged(server, "delivery poisoned"))
+        + sum(x["count"] for x in logged(server, "log lines suppressed"))
         == 300
     )
-    assert len(said(server, "delivery poisoned")) < 200
+    assert len(logged(server, "delivery poisoned")) < 200
 
 
 @case("logs are text on terminals and on request")
@@ -384,8 +385,8 @@ def _(place):
         os.close(ours)
 
 
-def answers(place):
-    """Whether the server listens: its socket is there a moment earlier."""
+def responds(place):
+    """Whether the server responds: its socket exists a moment earlier."""
     try:
         return Connection(place).ask("GET", "/readyz")[0] == 200
     except OSError:
@@ -393,7 +394,8 @@ def answers(place):
 
 
 def serves_with(place, **options):
-    """That a server with such a stderr serves, failing handlers and all."""
+    """Checks that a server with these options serves, with failing
+    handlers."""
     process = subprocess.Popen(
         [POSTERN, "serve"],
         cwd=place.path,
@@ -401,7 +403,7 @@ def serves_with(place, **options):
         **options,
     )
     try:
-        until(lambda: answers(place))
+        until(lambda: responds(place))
         connection = Connection(place)
         for i in range(400):
             equal(connection.send_message(str(i)), 202)
@@ -423,7 +425,7 @@ FLOOD = FAILING.format(says="no").replace("/bin/sh", "/nothing")
 def _(place):
     place.configure(FLOOD)
     ours, theirs = os.pipe()
-    # Full before the first line.
+    # Fill the pipe before the first line.
     os.set_blocking(theirs, False)
     try:
         while True:
@@ -451,7 +453,7 @@ def _(place):
         serves_with(place, stderr=full)
 
 
-@case("without any open descriptor no log gets into the store")
+@case("with all standard streams closed no log line is written into the store")
 def _(place):
     place.configure(FLOOD)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Files of an SQLite store that are removed, replaced or truncated while a
-server has it open: what was acknowledged is there at the next start, nothing
-is acknowledged that would not be, and the server says which file it was."""
+server has it open: acknowledged messages are stored at the next start, no
+message is acknowledged that would be lost, and the server names the file."""
 
 import http.client
 import json
@@ -14,7 +14,7 @@ import threading
 
 from support import case, equal, main, until
 
-# Messages are accepted and stay pending: nobody else writes.
+# Messages are accepted and parked: nothing else writes to the store.
 CONFIG = """\
 store: sqlite:box.db
 shutdown_grace: 2s
@@ -53,17 +53,17 @@ class Connection(http.client.HTTPConnection):
 def post_all(place, ids):
     connection = Connection(place)
     for message_id in ids:
-        status, answer = connection.post(message_id)
-        assert status in (200, 201, 202), (status, answer)
+        status, response = connection.post(message_id)
+        assert status in (200, 201, 202), (status, response)
     return list(ids)
 
 
 def refused(place, name, word):
-    """A message is not accepted, and the answer names the file."""
-    status, answer = Connection(place).post("refused")
-    equal(status, 503, answer)
+    """Checks that a message is not accepted and the error names the file."""
+    status, response = Connection(place).post("refused")
+    equal(status, 503, response)
     for part in (name, word):
-        assert part in answer["detail"], answer
+        assert part in response["detail"], response
     until(lambda: Connection(place).ask("GET", "/readyz")[0] == 503)
 
 
@@ -72,7 +72,7 @@ def stored(place):
     return {row["message_id"] for row in rows}
 
 
-def there_after_restart(place, server, ids, how=signal.SIGKILL):
+def check_after_restart(place, server, ids, how=signal.SIGKILL):
     server.stop(how)
     server = place.serve()
     missing = set(ids) - stored(place)
@@ -91,7 +91,7 @@ def _(place):
     place.fails(4, "serve", "--command-timeout", "100ms", says="in use by another")
     place.fails(4, "process", "--command-timeout", "100ms", says="in use by another")
     assert server.alive()
-    there_after_restart(place, server, ids)
+    check_after_restart(place, server, ids)
 
 
 @case("a second program does not start after the lock file was removed")
@@ -104,8 +104,8 @@ def _(place):
     place.serve().stop()
 
 
-@case("a log that is removed takes no message with it", number=signal.SIGKILL)
-@case("a log that is removed takes no message with it at a stop",
+@case("a log that is removed loses no message", number=signal.SIGKILL)
+@case("a log that is removed loses no message at a stop",
       number=signal.SIGTERM)
 def _(place, number):
     place.configure(CONFIG)
@@ -113,10 +113,10 @@ def _(place, number):
     ids = post_all(place, [f"m{i}" for i in range(20)])
     os.unlink(place.file("box.db-wal"))
     refused(place, "box.db-wal", "removed")
-    there_after_restart(place, server, ids, number)
+    check_after_restart(place, server, ids, number)
 
 
-@case("a log that is replaced takes no message with it")
+@case("a log that is replaced loses no message")
 def _(place):
     place.configure(CONFIG)
     server = place.serve()
@@ -124,7 +124,7 @@ def _(place):
     place.write("other", b"\0" * 100_000)
     os.rename(place.file("other"), place.file("box.db-wal"))
     refused(place, "box.db-wal", "replaced")
-    there_after_restart(place, server, ids, signal.SIGTERM)
+    check_after_restart(place, server, ids, signal.SIGTERM)
 
 
 @case("nothing is acknowledged after the log was truncated", length=0)
@@ -138,14 +138,14 @@ def _(place, length):
     os.truncate(place.file("box.db-wal"), length)
     refused(place, "box.db-wal", "truncated")
     equal(server.stop(), 0)
-    # What was in the log is lost, but not the store.
+    # Messages in the log are lost, but not the store.
     server = place.serve()
     ids = post_all(place, ["new"])
-    there_after_restart(place, server, ids)
+    check_after_restart(place, server, ids)
 
 
-@case("an index that is truncated is built anew", length=0)
-@case("an index that is truncated in the middle is built anew", length=12_288)
+@case("an index that is truncated is rebuilt", length=0)
+@case("an index that is truncated in the middle is rebuilt", length=12_288)
 def _(place, length):
     place.configure(CONFIG)
     server = place.serve()
@@ -156,7 +156,7 @@ def _(place, length):
     os.truncate(place.file("box.db-shm"), length)
     ids += post_all(place, [f"o{i}" for i in range(20)])
     equal(stored(place), set(ids))
-    there_after_restart(place, server, ids)
+    check_after_restart(place, server, ids)
     server = place.serve()
     os.truncate(place.file("box.db-shm"), length)
     equal(server.stop(), 0)
@@ -170,7 +170,7 @@ def _(place):
     os.unlink(place.file("box.db-shm"))
     refused(place, "box.db-shm", "removed")
     equal(stored(place), set(ids))
-    there_after_restart(place, server, ids)
+    check_after_restart(place, server, ids)
 
 
 @case("nothing is written after the database was truncated")
@@ -190,8 +190,8 @@ def _(place):
 
 
 class Sender(threading.Thread):
-    """Sends until it is refused, or tries again then, and remembers what was
-    acknowledged."""
+    """Sends until a message is refused, or retries then; records the
+    acknowledged ids."""
 
     def __init__(self, place, name, again):
         super().__init__(daemon=True)
@@ -207,13 +207,13 @@ class Sender(threading.Thread):
         try:
             while not self.ended:
                 message_id = f"{self.prefix}{len(self.ids)}"
-                status, answer = connection.post(message_id)
+                status, response = connection.post(message_id)
                 if status == 503 and self.again:
                     continue
                 if status == 503:
-                    self.error = answer["detail"]
+                    self.error = response["detail"]
                     break
-                assert status in (200, 201, 202), (status, answer)
+                assert status in (200, 201, 202), (status, response)
                 self.ids.append(message_id)
         except (OSError, AssertionError, http.client.HTTPException) as error:
             self.error = repr(error)
@@ -228,7 +228,7 @@ def senders(place, again=False):
     return result
 
 
-@case("a log that is removed under load takes no message with it")
+@case("a log that is removed under load loses no message")
 def _(place):
     place.configure(CONFIG)
     server = place.serve()
@@ -237,7 +237,7 @@ def _(place):
     for sender in crowd:
         until(lambda sender=sender: sender.error)
         assert "box.db-wal" in sender.error, sender.error
-    there_after_restart(place, server, [i for s in crowd for i in s.ids])
+    check_after_restart(place, server, [i for s in crowd for i in s.ids])
 
 
 @case("nothing is acknowledged after the log was truncated under load")
@@ -246,17 +246,17 @@ def _(place):
     server = place.serve()
     crowd = senders(place)
     os.truncate(place.file("box.db-wal"), 0)
-    # What is under way may end well or badly; what begins later is refused.
+    # Requests in progress may succeed or fail; later ones are refused.
     refused(place, "box.db-wal", "truncated")
     for sender in crowd:
         until(lambda sender=sender: sender.error)
         assert "box.db-wal" in sender.error, sender.error
     equal(server.stop(), 0)
     server = place.serve()
-    there_after_restart(place, server, post_all(place, ["new"]))
+    check_after_restart(place, server, post_all(place, ["new"]))
 
 
-@case("an index that is truncated under load is built anew")
+@case("an index that is truncated under load is rebuilt")
 def _(place):
     place.configure(CONFIG)
     server = place.serve()
@@ -271,7 +271,7 @@ def _(place):
         sender.join()
         assert not sender.error, sender.error
     assert server.alive(), server.stderr()
-    there_after_restart(place, server, [i for s in crowd for i in s.ids])
+    check_after_restart(place, server, [i for s in crowd for i in s.ids])
     with sqlite3.connect(place.file("box.db")) as database:
         equal(database.execute("pragma integrity_check").fetchall(), [("ok",)])
 
@@ -289,20 +289,20 @@ def _(place):
     post_all(place, ["a", "b"])
     until(lambda: len(place.read("begun")) == 2)
     remove(place, "box.db")
-    # Results wait for a store that does not come back.
+    # Settlements wait for a store that does not recover.
     until(lambda: Connection(place).ask("GET", "/readyz")[0] == 503)
     equal(server.stop(), 0)  # waits 60 s, and the command timeout is 100 s
 
 
-@case("a database that was removed is not given an empty successor",
+@case("a database that was removed is not replaced by an empty one",
       names=["box.db"], says="box.db-wal' exists but the database is missing")
-@case("a database that was removed with its log has no successor",
+@case("a database that was removed with its log is not replaced",
       names=["box.db", "box.db-wal"],
       says="box.db-shm' exists but the database is missing")
-@case("a database that was removed with log and index has no successor",
+@case("a database that was removed with log and index is not replaced",
       names=["box.db", "box.db-wal", "box.db-shm"],
       says="box.db' was removed while it was in use")
-@case("a database that was removed with all its files has no successor",
+@case("a database that was removed with all its files is not replaced",
       names=["box.db", "box.db-wal", "box.db-shm", "box.db.lock"],
       says="box.db' was removed while it was in use")
 def _(place, names, says):
@@ -317,7 +317,7 @@ def _(place, names, says):
             place.fails(4, "serve", says=says)
             place.fails(4, "send", "orders", "--id", "new", says=says)
         assert not os.path.exists(place.file("box.db"))
-        # As the sentence says.
+        # Follow the advice of the error.
         for name in os.listdir(place.path):
             if name.startswith("box.db"):
                 os.unlink(place.file(name))

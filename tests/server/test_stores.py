@@ -69,7 +69,8 @@ def listing(place, *args):
 
 
 def fill(place):
-    """Messages with the same numbers, and some with the same id."""
+    """Messages with the same numbers in both stores, and some with the same
+    id."""
     for channel in ("first", "second"):
         for number in range(3):
             place.send(f"{channel}-{number}", channel=channel)
@@ -77,7 +78,7 @@ def fill(place):
 
 
 def through_all(place, read):
-    """The listing, page by page, of every size."""
+    """Checks the listing page by page, for every page size."""
     whole = [(row["store"], row["message_id"]) for row in listing(place)]
     equal([store for store, _ in whole], ["one"] * 4 + ["two"] * 4)
     for limit in range(1, 10):
@@ -101,7 +102,7 @@ def by_command(place):
     return read
 
 
-@case("a server delivers what is in each of its stores")
+@case("a server delivers messages of each of its stores")
 def _(place):
     place.configure(THREE)
     place.write("good", "")
@@ -128,7 +129,7 @@ def _(place):
     assert "STORE" in place.ok("stats").out
     assert "a server is running and healthy" in place.ok("check").out
     equal(server.stop(), 0)
-    # What was in files is still there, what was in memory is not.
+    # Messages in files are kept, those in memory are lost.
     equal([row["store"] for row in listing(place)], ["default", "audit"])
     place.fails(4, "list", "--in", "scratch", says="in the memory of a server")
     place.fails(4, "send", "pings", says="in the memory of a server")
@@ -154,7 +155,7 @@ def _(place):
           [place.file("box.db.sock"), place.file("audit.db.sock"), None])
 
 
-@case("a command finds the server from any of its files, and sees that store")
+@case("a command finds the server from any of its files, and uses that store")
 def _(place):
     place.configure(THREE)
     place.write("good", "")
@@ -175,7 +176,7 @@ def _(place):
     equal(result.out, "would retry 0 deliveries\n")
 
 
-@case("a server that lacks a store of the command's is refused")
+@case("a command refuses a server that lacks one of its stores")
 def _(place):
     place.configure(TWO)
     place.ok("migrate")
@@ -190,7 +191,7 @@ def _(place):
     place.configure(TWO)
     place.serve()
     fill(place)
-    told_apart(place)
+    check_distinguished(place)
     http = Connection(place, "two.db.sock")
     equal(http.ask("GET", "/v1/messages/1?store=two")[1]["id"], "second-0")
     equal(http.ask("GET", "/v1/messages/1?store=one")[1]["id"], "first-0")
@@ -202,8 +203,8 @@ def _(place):
     equal(status, 404)
     assert "did you mean 'two'" in problem["detail"], problem
     equal(http.ask("POST", "/v1/deliveries/2//discard")[0], 409)
-    status, answer = http.ask("POST", "/v1/deliveries/2//discard?store=two")
-    equal((status, answer["store"]), (200, "two"))
+    status, response = http.ask("POST", "/v1/deliveries/2//discard?store=two")
+    equal((status, response["store"]), (200, "two"))
     rows = listing(place, "--state", "discarded")
     equal([(row["store"], row["seq"]) for row in rows], [("two", 2)])
     equal(http.ask("GET", "/v1/stats?store=one")[1]["stores"],
@@ -217,7 +218,7 @@ def _(place):
     equal((receipt["store"], receipt["seq"]), ("two", 5))
 
 
-def told_apart(place):
+def check_distinguished(place):
     result = place.fails(2, "show", "#1", says="#1 (one, two): choose one with --in")
     assert "?store=" not in result.err, result
     equal(place.ok("show", "#1", "--in", "two", "--json").json()["id"],
@@ -236,13 +237,13 @@ def _(place):
     place.configure(TWO)
     place.ok("migrate")
     fill(place)
-    told_apart(place)
+    check_distinguished(place)
     place.ok("discard", "second-1")
     rows = listing(place, "--state", "discarded")
     equal([(row["store"], row["seq"]) for row in rows], [("two", 2)])
 
 
-@case("a listing goes on in the next store, without a server")
+@case("a listing continues in the next store, without a server")
 def _(place):
     place.configure(TWO)
     place.ok("migrate")
@@ -251,7 +252,7 @@ def _(place):
     assert "STORE" in place.ok("list").out
 
 
-@case("a listing goes on in the next store, with a server")
+@case("a listing continues in the next store, with a server")
 def _(place):
     place.configure(TWO)
     place.serve()
@@ -274,7 +275,7 @@ def _(place):
     equal(result.out, "discarded 2\n")
 
 
-@case("process works one store after the other")
+@case("process runs one store after the other")
 def _(place):
     place.configure(THREE)
     place.write("good", "")
@@ -316,7 +317,7 @@ def _(place):
     assert "  two:\n    url: " in place.ok("check", "--print").out
 
 
-@case("deliveries of a handler that moved to another store are orphans")
+@case("deliveries of a handler that moved to another store are orphaned")
 def _(place):
     place.configure(THREE)
     place.ok("migrate")
@@ -340,7 +341,7 @@ def _(place):
     equal([f["store"] for f in findings if f["level"] == "error"], ["two"])
 
 
-@case("pause holds a handler wherever it is known")
+@case("pause applies to a handler in every store that has it")
 def _(place):
     place.configure(THREE)
     place.ok("migrate")
@@ -375,7 +376,7 @@ def _(place):
     for words in (["check"], ["check", "--in", "q"]):
         result = place.ok(*words)
         assert "another configuration: it lacks the store 'q'" in result.out, result
-    # A file that is not there is not the server's, even under the same name.
+    # A missing file is not the server's store, even under the same name.
     place.configure("store: sqlite:y.db\nstores: {old: {url: 'sqlite:x.db'}}\n"
                     "channels: {a: {}}\n")
     place.fails(4, "send", "a", "--id", "1", "--body", "x", says="does not have this store")
@@ -392,7 +393,7 @@ def _(place):
     assert "has in another store the channel 'b'" in place.ok("check").out
 
 
-@case("a store in memory is out of reach without its server")
+@case("a memory store cannot be used without its server")
 def _(place):
     place.configure(THREE)
     place.ok("migrate")
@@ -415,7 +416,7 @@ def _(place):
                 says="none is named 'default'")
 
 
-@case("a stop lets all stores finish in the same time of grace")
+@case("a stop gives all stores the same grace period")
 def _(place):
     place.configure(
         TWO.replace("{store: one}", "{store: one, handlers: {a: &}}")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Several stores of which one is in trouble: the others go on, and what became
-of each is told."""
+"""Several stores of which one is unavailable: the others continue, and the
+result of each is reported."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ import socket
 
 from support import POSTERN, case, equal, main, until
 
-# Two files; what comes to `second` grows the log of its store.
+# Two files; messages to `second` grow the log of its store.
 TWO = """\
 stores:
   one: {url: 'sqlite:one.db'}
@@ -68,8 +68,9 @@ def fill(place):
     until(lambda: len(poisoned(place)) == 22)
 
 
-def choke(place, server):
-    """No room any more for store two, as if it were on a disk of its own."""
+def fill_disk(place, server):
+    """Store two cannot grow any more, as if it were on a full disk of its
+    own."""
     assert os.stat(place.file("two.db-wal")).st_size > ROOM
     assert os.stat(place.file("one.db-wal")).st_size < ROOM / 2
     limits = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
@@ -77,66 +78,67 @@ def choke(place, server):
     return limits
 
 
-def trouble(place):
+def serve_with_full_disk(place):
     place.configure(TWO)
     server = place.serve()
     fill(place)
-    return server, choke(place, server)
+    return server, fill_disk(place, server)
 
 
-def by_store(answer):
-    return {row["store"]: row for row in answer["stores"]}
+def by_store(response):
+    return {row["store"]: row for row in response["stores"]}
 
 
 @case("a bulk edit in which a store fails is made once and reported")
 def _(place):
-    trouble(place)
+    serve_with_full_disk(place)
     words = ["retry", "--state", "poisoned", "--yes"]
     result = place.fails(4, *words, says="retry: store 'two': ")
     equal(result.out, "retried 2\n")
     assert "store 'one'" not in result.err, result
-    # A repetition would have run them again by now.
+    # A repeated edit would have run them again by now.
     until(lambda: len(poisoned(place, "--in", "one")) == 2)
     equal(sorted(place.read("a.out").split()), ["a0", "a0", "a1", "a1"])
     equal(len(place.read("b.out").split()), 20)
-    # Whichever store comes first in the configuration.
-    answer = place.run("discard", "--state", "poisoned", "--yes", "--json")
-    equal(answer.code, 4)
-    rows = by_store(answer.json())
-    equal(answer.json()["count"], 2)
+    # The same with an edit that lists each store.
+    response = place.run("discard", "--state", "poisoned", "--yes", "--json")
+    equal(response.code, 4)
+    rows = by_store(response.json())
+    equal(response.json()["count"], 2)
     equal((rows["one"]["count"], rows["two"]["count"]), (2, 0))
     equal(rows["two"]["code"], "unavailable")
     assert "error" not in rows["one"], rows
 
 
-@case("an edit of many is a problem only if nothing was changed")
+@case("a bulk edit fails only if nothing was changed")
 def _(place):
-    server, limits = trouble(place)
+    server, limits = serve_with_full_disk(place)
     http = Connection(place)
     edit = {"filter": {"state": "poisoned"}, "limit": 1000}
-    status, answer = http.ask("POST", "/v1/deliveries/discard", edit)
-    equal((status, answer["count"]), (200, 2))
-    # What is left is in the store that fails.
-    status, answer = http.ask("POST", "/v1/deliveries/discard", edit)
-    equal((status, answer["status"], answer["count"]), (503, 503, 0))
-    assert answer["detail"].startswith("store 'two': "), answer
-    equal([row["store"] for row in answer["stores"]], ["one", "two"])
+    status, response = http.ask("POST", "/v1/deliveries/discard", edit)
+    equal((status, response["count"]), (200, 2))
+    # The remaining deliveries are in the failing store.
+    status, response = http.ask("POST", "/v1/deliveries/discard", edit)
+    equal((status, response["status"], response["count"]), (503, 503, 0))
+    assert response["detail"].startswith("store 'two': "), response
+    equal([row["store"] for row in response["stores"]], ["one", "two"])
     result = place.fails(4, "discard", "--state", "poisoned", "--yes",
                          says="discard: store 'two': ")
     equal(result.out, "")
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
-    status, answer = http.ask("POST", "/v1/deliveries/discard", edit)
-    equal((status, answer["count"]), (200, 20))
-    equal(answer["stores"], [{"store": "one", "count": 0},
+    status, response = http.ask("POST", "/v1/deliveries/discard", edit)
+    equal((status, response["count"]), (200, 20))
+    equal(response["stores"], [{"store": "one", "count": 0},
                              {"store": "two", "count": 20}])
 
 
-@case("a store of another configuration is left alone, whatever its name")
+@case("a store of another configuration is not changed, whatever its name")
 def _(place):
     place.configure(TWO)
     place.serve()
     fill(place)
-    # One file is another server's business, the other is shared.
+    # The second store is another one in this configuration, the first is
+    # shared.
     for url in ("sqlite:staging.db", "memory:"):
         mine = place.write("mine.yaml", TWO.replace("sqlite:two.db", url))
         for words in (["discard", "--state", "poisoned", "--handler", "b", "--yes"],
@@ -147,7 +149,7 @@ def _(place):
     assert not os.path.exists(place.file("staging.db"))
 
 
-# What is done goes at once; the ids too.
+# Done messages expire at once; their ids, too.
 SHORT = TWO.replace(
     "  max_attempts: 1\n",
     "  max_attempts: 1\n  retention: {payload: 1ms, dedupe: 1ms}\n",
@@ -173,14 +175,14 @@ def _(place):
     place.serve()
     sent(place, 3, 2)
     until(lambda: done(place) == 5)
-    status, answer = Connection(place).ask("POST", "/v1/cleanup")
+    status, response = Connection(place).ask("POST", "/v1/cleanup")
     equal(status, 200)
-    equal((answer["messages"], answer["keys"]), (5, 5))
+    equal((response["messages"], response["keys"]), (5, 5))
     equal([(row["store"], row["messages"], row["keys"], row["complete"])
-           for row in answer["stores"]], [("one", 3, 3, True), ("two", 2, 2, True)])
+           for row in response["stores"]], [("one", 3, 3, True), ("two", 2, 2, True)])
 
 
-# The store that will fail comes before the other.
+# The store that will fail is first in the configuration.
 ONE = "  one: {url: 'sqlite:one.db'}\n"
 BACKWARD = SHORT.replace(ONE, "").replace("defaults:\n", ONE + "defaults:\n")
 
@@ -191,15 +193,15 @@ def _(place):
     server = place.serve()
     sent(place, 2, 20)
     until(lambda: done(place) == 22)
-    choke(place, server)
+    fill_disk(place, server)
     result = place.fails(4, "cleanup", says="store 'two': ")
     equal(result.out, "one: removed 2 messages and 2 remembered ids\n")
-    # Nothing is left to remove where that can be done.
-    status, answer = Connection(place).ask("POST", "/v1/cleanup")
-    equal((status, answer["messages"]), (503, 0))
-    assert answer["detail"].startswith("store 'two': "), answer
-    rows = by_store(answer)
-    equal([row["store"] for row in answer["stores"]], ["two", "one"])
+    # The working store has nothing left to remove.
+    status, response = Connection(place).ask("POST", "/v1/cleanup")
+    equal((status, response["messages"]), (503, 0))
+    assert response["detail"].startswith("store 'two': "), response
+    rows = by_store(response)
+    equal([row["store"] for row in response["stores"]], ["two", "one"])
     equal((rows["one"]["complete"], rows["two"]["complete"]), (True, False))
 
 
@@ -212,9 +214,9 @@ def _(place):
     result = place.run("cleanup", "--json")
     equal(result.code, 4)
     assert "store 'two': " in result.err, result
-    answer = result.json()
-    equal((answer["messages"], answer["keys"]), (2, 2))
-    rows = by_store(answer)
+    response = result.json()
+    equal((response["messages"], response["keys"]), (2, 2))
+    rows = by_store(response)
     equal(rows["one"]["messages"], 2)
     assert rows["two"]["error"], rows
 
@@ -232,7 +234,7 @@ def _(place):
 
 
 def blocks(pid, number):
-    """Whether a process has taken a signal into its own hands."""
+    """Whether a process has blocked a signal."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         for line in file:
             if line.startswith("SigBlk:"):
@@ -240,12 +242,12 @@ def blocks(pid, number):
     return False
 
 
-@case("a server that waits for a store at its start is stopped at once")
+@case("a server that waits for a store at its start stops at once")
 def _(place):
     place.configure(TWO.replace("exit 65", "exec sleep 600"))
-    place.ok("migrate")  # a server may be stopped before it makes a file
+    place.ok("migrate")  # a server may be stopped before it creates a file
     equal(place.send("a", channel="second").out, "accepted\n")
-    # A command has the store, so the server waits for that one's end.
+    # A command owns the store, so the server waits for its end.
     worker = place.start([POSTERN, "process", "--in", "two"])
     until(lambda: place.read("b.out") == "a\n")
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -256,11 +258,11 @@ def _(place):
                     for line in server.stderr().splitlines()]
         equal(messages, ["stopping", "stopped"])
     worker.stop(signal.SIGKILL)
-    # What it held is free, and it left nothing in the way.
+    # The stopped server has released its other store.
     equal(place.ok("process", "--in", "one").out, "processed 0\n")
 
 
-@case("a file that was removed under a server is not begun anew")
+@case("a file that was removed under a server is not created again")
 def _(place):
     place.configure(TWO)
     server = place.serve()
@@ -281,7 +283,7 @@ def _(place):
     assert "restore it" in server.stderr(), server.stderr()
 
 
-@case("one file under two names is refused, whether it is there or not")
+@case("one file under two names is refused, whether it exists or not")
 def _(place):
     place.configure(TWO)
     os.mkdir(place.file("below"))
@@ -301,7 +303,7 @@ def _(place):
     os.link(place.file("two.db"), place.file("hard.db"))
     for name in names + ["hard.db"]:
         refused(name)
-    # A link that leads nowhere, or to itself, is some other file.
+    # A link to a missing file, or to itself, is another file.
     os.symlink("gone/two.db", place.file("nowhere.db"))
     os.symlink("self.db", place.file("self.db"))
     for name in ("nowhere.db", "self.db", "below/two.db"):
@@ -311,13 +313,13 @@ def _(place):
 
 @case("a server is ready only if all of its stores are")
 def _(place):
-    server, limits = trouble(place)
+    server, limits = serve_with_full_disk(place)
     equal(Connection(place).ask("GET", "/readyz")[0], 200)
     place.fails(4, "send", "second", "--id", "new", says="two.db")
 
     def unready():
-        status, answer = Connection(place).ask("GET", "/readyz")
-        return status == 503 and answer["detail"].startswith("store 'two': ")
+        status, response = Connection(place).ask("GET", "/readyz")
+        return status == 503 and response["detail"].startswith("store 'two': ")
 
     until(unready)
     equal(place.run("check").code, 5)
@@ -326,13 +328,13 @@ def _(place):
     until(lambda: Connection(place).ask("GET", "/readyz")[0] == 200)
 
 
-# One program at a time, which runs for as long as it may.
+# One program at a time, which never ends by itself.
 LONG = TWO.replace("exit 65", "exec sleep 600").replace(
     "  max_attempts: 1\n", "  max_attempts: 1\n  concurrency: 1\n"
 ) + "shutdown_grace: 500s\n"
 
 
-@case("a second signal ends what runs in any of the stores")
+@case("a second signal ends running handlers in every store")
 def _(place):
     place.configure(LONG)
     server = place.serve()
@@ -345,7 +347,7 @@ def _(place):
     equal((row["state"], row["failures"]), ("pending", 0))
 
 
-@case("all stores begin to stop together, whatever runs in the first")
+@case("all stores start to stop together, whatever runs in the first")
 def _(place):
     place.configure(LONG)
     server = place.serve()
@@ -354,7 +356,7 @@ def _(place):
     until(lambda: place.read("a.out") == "a\n" and place.read("b.out") == "b\n")
     until(lambda: place.state("c", "b") == "leased")
     os.kill(server.pid, signal.SIGTERM)
-    # What waits behind the program that runs is given back at once.
+    # The lease that waits for the running program is returned at once.
     until(lambda: place.state("c", "b") == "pending")
     equal(place.state("a", "a"), "leased")
     equal(server.stop(), 0)
@@ -362,11 +364,11 @@ def _(place):
 
 @case("a handler is paused in every working store, and failures are reported")
 def _(place):
-    # Both keys are known to both stores once they have changed places.
+    # Both stores know both keys after their channels were swapped.
     place.configure(TWO.replace("store: one", "store: x").replace(
         "store: two", "store: one").replace("store: x", "store: two"))
     place.serve().stop()
-    trouble(place)
+    serve_with_full_disk(place)
     result = place.fails(4, "pause", "a", says="pause: store 'two': ")
     equal(result.out, "paused a\n")
     handlers = place.ok("stats", "--json").json()["handlers"]
@@ -374,14 +376,14 @@ def _(place):
           [("one", True), ("two", False)])
     result = place.fails(4, "pause", "a", "--in", "two", says="two.db")
     equal(result.out, "")
-    status, answer = Connection(place).ask("POST", "/v1/handlers/a/pause")
-    equal((status, answer["stores"], answer["failed"][0]["store"]),
+    status, response = Connection(place).ask("POST", "/v1/handlers/a/pause")
+    equal((status, response["stores"], response["failed"][0]["store"]),
           (200, ["one"], "two"))
 
 
 @case("the error of an edit names the store")
 def _(place):
-    trouble(place)
+    serve_with_full_disk(place)
     place.fails(4, "retry", "b7", says="retry: store 'two': ")
 
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A line that can be cut after any byte.
+ * A TCP proxy whose connections can be cut after any byte.
  *
  * One thread moves all bytes, so that they have an order, and the moment of a
- * cut is the same for all lines. What comes after a cut is read and thrown
- * away: a socket that is closed with something unread takes back what it has
- * sent before.
+ * cut is the same for all connections. Bytes that arrive after a cut are read
+ * and discarded: closing a socket with unread bytes would also drop bytes it
+ * has sent.
  */
 
 #include "support/cutter.h"
@@ -23,37 +23,38 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Far more than a store has connections. */
-#define LINE_MAX_COUNT 64
+/* Far more than the connections of a store. */
+#define RELAY_COUNT_MAX 64
 #define CHUNK_LEN 65536
-/* Far more than anything takes. */
+/* Longer than any step takes. */
 #define PATIENCE_S 60
 
-/* One connection: its two sockets, by the way that bytes go to them. */
-struct line {
+/* One relayed connection: its two sockets, indexed by the direction of bytes to
+   them. */
+struct relay {
 	int sides[2];
-	bool ended[2]; /* nothing more comes from there */
-	bool broken;   /* nothing passes any more */
+	bool ended[2]; /* this side has closed */
+	bool broken;   /* no bytes are passed on */
 };
 
 struct cutter {
 	int listener;
 	int port;
 	int server_port;
-	int wake[2]; /* closed at one end: the thread ends */
+	int wake[2]; /* a pipe; closing one end stops the thread */
 	pthread_t thread;
 	bool started;
-	struct line lines[LINE_MAX_COUNT]; /* of the thread */
-	size_t line_count;
+	struct relay relays[RELAY_COUNT_MAX]; /* used by the thread only */
+	size_t relay_count;
 
-	pthread_mutex_t mutex; /* of all below */
+	pthread_mutex_t mutex; /* protects all members below */
 	pthread_cond_t cut;
 	uint64_t counts[2];
 	bool armed;
 	enum cutter_way way;
 	uint64_t left;
 	enum cutter_end end;
-	bool struck;
+	bool cut_done;
 };
 
 static struct sockaddr_in address_of(int port) {
@@ -71,28 +72,28 @@ static void send_all(int side, const char *bytes, size_t len) {
 			continue;
 		}
 		if (sent <= 0) {
-			return; /* it has hung up, and the other side will hear of it */
+			return; /* this side has closed; the other one is closed next */
 		}
 		bytes += sent;
 		len -= (size_t)sent;
 	}
 }
 
-static void cut_line(struct line *line, enum cutter_end end) {
+static void cut_relay(struct relay *relay, enum cutter_end end) {
 	for (int i = 0; i < 2; i++) {
 		if (end == CUTTER_CLOSE) {
-			(void)shutdown(line->sides[i], SHUT_WR);
+			(void)shutdown(relay->sides[i], SHUT_WR);
 			continue;
 		}
 		const struct linger none = { .l_onoff = 1 };
-		(void)setsockopt(line->sides[i], SOL_SOCKET, SO_LINGER, &none,
+		(void)setsockopt(relay->sides[i], SOL_SOCKET, SO_LINGER, &none,
 				sizeof none);
-		line->ended[i] = true; /* whereupon it is closed */
+		relay->ended[i] = true; /* so that it is closed, with a reset */
 	}
-	line->broken = true;
+	relay->broken = true;
 }
 
-/* With the lock: how many of these bytes pass. */
+/* How many of these bytes pass; the caller holds the mutex. */
 static size_t count_passing(struct cutter *cutter, enum cutter_way way,
 		size_t len, bool *due_out) {
 	if (cutter->armed && cutter->way == way) {
@@ -105,47 +106,47 @@ static size_t count_passing(struct cutter *cutter, enum cutter_way way,
 	return len;
 }
 
-static void pass_on(struct cutter *cutter, struct line *line,
+static void pass_on(struct cutter *cutter, struct relay *relay,
 		enum cutter_way way, const char *bytes, size_t len) {
 	bool due = false;
 	(void)pthread_mutex_lock(&cutter->mutex);
 	len = count_passing(cutter, way, len, &due);
 	enum cutter_end end = cutter->end;
 	(void)pthread_mutex_unlock(&cutter->mutex);
-	send_all(line->sides[way], bytes, len);
+	send_all(relay->sides[way], bytes, len);
 	if (!due) {
 		return;
 	}
-	for (size_t i = 0; i < cutter->line_count; i++) {
-		if (!cutter->lines[i].broken) {
-			cut_line(&cutter->lines[i], end);
+	for (size_t i = 0; i < cutter->relay_count; i++) {
+		if (!cutter->relays[i].broken) {
+			cut_relay(&cutter->relays[i], end);
 		}
 	}
 }
 
-/* What one side has to say goes to the other. */
-static void pump(struct cutter *cutter, struct line *line,
+/* Passes bytes from one side to the other. */
+static void relay_bytes(struct cutter *cutter, struct relay *relay,
 		enum cutter_way way) {
-	static char bytes[CHUNK_LEN]; /* there is one such thread */
+	static char bytes[CHUNK_LEN]; /* only one thread uses it */
 	int source = way == CUTTER_TO_SERVER ? CUTTER_TO_CLIENT : CUTTER_TO_SERVER;
-	ssize_t len = recv(line->sides[source], bytes, sizeof bytes, 0);
+	ssize_t len = recv(relay->sides[source], bytes, sizeof bytes, 0);
 	if (len < 0 && errno == EINTR) {
 		return;
 	}
 	if (len <= 0) {
-		line->ended[source] = true;
-		(void)shutdown(line->sides[way], SHUT_WR);
-	} else if (!line->broken) {
-		pass_on(cutter, line, way, bytes, (size_t)len);
+		relay->ended[source] = true;
+		(void)shutdown(relay->sides[way], SHUT_WR);
+	} else if (!relay->broken) {
+		pass_on(cutter, relay, way, bytes, (size_t)len);
 	}
 }
 
-static void add_line(struct cutter *cutter) {
+static void add_relay(struct cutter *cutter) {
 	const struct sockaddr_in address = address_of(cutter->server_port);
 	const int on = 1;
 	int client = accept(cutter->listener, NULL, NULL);
 	int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (client < 0 || server < 0 || cutter->line_count == LINE_MAX_COUNT ||
+	if (client < 0 || server < 0 || cutter->relay_count == RELAY_COUNT_MAX ||
 			connect(server, (const struct sockaddr *)&address,
 					sizeof address) != 0) {
 		(void)close(client);
@@ -154,48 +155,48 @@ static void add_line(struct cutter *cutter) {
 	}
 	(void)setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	(void)setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-	cutter->lines[cutter->line_count++] = (struct line){
+	cutter->relays[cutter->relay_count++] = (struct relay){
 		.sides = { [CUTTER_TO_SERVER] = server, [CUTTER_TO_CLIENT] = client },
 	};
 }
 
-static void close_line(const struct line *line) {
-	(void)close(line->sides[0]);
-	(void)close(line->sides[1]);
+static void close_relay(const struct relay *relay) {
+	(void)close(relay->sides[0]);
+	(void)close(relay->sides[1]);
 }
 
-/* Those that have ended on both sides go, and whoever waits for it is told
-   that a cut is done. */
-static void tidy(struct cutter *cutter) {
+/* Closes connections that have ended on both sides, and reports a finished cut
+   to cutter_wait(). */
+static void close_ended(struct cutter *cutter) {
 	size_t kept = 0;
-	for (size_t i = 0; i < cutter->line_count; i++) {
-		const struct line line = cutter->lines[i];
-		if (line.ended[0] && line.ended[1]) {
-			close_line(&line);
+	for (size_t i = 0; i < cutter->relay_count; i++) {
+		const struct relay relay = cutter->relays[i];
+		if (relay.ended[0] && relay.ended[1]) {
+			close_relay(&relay);
 			continue;
 		}
-		cutter->lines[kept++] = line;
+		cutter->relays[kept++] = relay;
 	}
-	cutter->line_count = kept;
+	cutter->relay_count = kept;
 	(void)pthread_mutex_lock(&cutter->mutex);
-	if (!cutter->armed && !cutter->struck) {
-		cutter->struck = true;
+	if (!cutter->armed && !cutter->cut_done) {
+		cutter->cut_done = true;
 		(void)pthread_cond_broadcast(&cutter->cut);
 	}
 	(void)pthread_mutex_unlock(&cutter->mutex);
 }
 
-static void *run(void *context) {
+static void *relay_thread(void *context) {
 	struct cutter *cutter = context;
-	struct pollfd polls[2 + 2 * LINE_MAX_COUNT];
+	struct pollfd polls[2 + 2 * RELAY_COUNT_MAX];
 	for (;;) {
-		size_t count = cutter->line_count;
+		size_t count = cutter->relay_count;
 		polls[0] = (struct pollfd){ .fd = cutter->wake[0], .events = POLLIN };
 		polls[1] = (struct pollfd){ .fd = cutter->listener, .events = POLLIN };
 		for (size_t i = 0; i < 2 * count; i++) {
-			const struct line *line = &cutter->lines[i / 2];
+			const struct relay *relay = &cutter->relays[i / 2];
 			polls[2 + i] = (struct pollfd){
-				.fd = line->ended[i % 2] ? -1 : line->sides[i % 2],
+				.fd = relay->ended[i % 2] ? -1 : relay->sides[i % 2],
 				.events = POLLIN,
 			};
 		}
@@ -204,29 +205,29 @@ static void *run(void *context) {
 			return NULL;
 		}
 		for (size_t i = 0; i < 2 * count; i++) {
-			struct line *line = &cutter->lines[i / 2];
-			/* It may have been cut since. */
-			if (polls[2 + i].revents && !line->ended[i % 2]) {
-				pump(cutter, line,
+			struct relay *relay = &cutter->relays[i / 2];
+			/* The connection may have been cut since. */
+			if (polls[2 + i].revents && !relay->ended[i % 2]) {
+				relay_bytes(cutter, relay,
 						i % 2 == CUTTER_TO_CLIENT ? CUTTER_TO_SERVER
 												  : CUTTER_TO_CLIENT);
 			}
 		}
 		if (polls[1].revents) {
-			add_line(cutter);
+			add_relay(cutter);
 		}
-		tidy(cutter);
+		close_ended(cutter);
 	}
 }
 
-static bool listen_somewhere(struct cutter *cutter) {
+static bool listen_on_any_port(struct cutter *cutter) {
 	struct sockaddr_in address = address_of(0);
 	socklen_t len = sizeof address;
 	cutter->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (cutter->listener < 0 ||
 			bind(cutter->listener, (const struct sockaddr *)&address,
 					sizeof address) != 0 ||
-			listen(cutter->listener, LINE_MAX_COUNT) != 0 ||
+			listen(cutter->listener, RELAY_COUNT_MAX) != 0 ||
 			getsockname(cutter->listener, (struct sockaddr *)&address, &len) !=
 					0) {
 		return false;
@@ -244,11 +245,12 @@ struct cutter *cutter_create(int server_port) {
 	cutter->listener = -1;
 	cutter->wake[0] = -1;
 	cutter->wake[1] = -1;
-	cutter->struck = true;
+	cutter->cut_done = true;
 	(void)pthread_mutex_init(&cutter->mutex, NULL);
 	(void)pthread_cond_init(&cutter->cut, NULL);
-	cutter->started = listen_somewhere(cutter) && pipe(cutter->wake) == 0 &&
-					  pthread_create(&cutter->thread, NULL, run, cutter) == 0;
+	cutter->started =
+			listen_on_any_port(cutter) && pipe(cutter->wake) == 0 &&
+			pthread_create(&cutter->thread, NULL, relay_thread, cutter) == 0;
 	if (!cutter->started) {
 		cutter_destroy(cutter);
 		return NULL;
@@ -264,8 +266,8 @@ void cutter_destroy(struct cutter *cutter) {
 	if (cutter->started) {
 		(void)pthread_join(cutter->thread, NULL);
 	}
-	for (size_t i = 0; i < cutter->line_count; i++) {
-		close_line(&cutter->lines[i]);
+	for (size_t i = 0; i < cutter->relay_count; i++) {
+		close_relay(&cutter->relays[i]);
 	}
 	(void)close(cutter->wake[0]);
 	(void)close(cutter->listener);
@@ -292,7 +294,7 @@ void cutter_arm(struct cutter *cutter, enum cutter_way way, uint64_t after,
 	cutter->way = way;
 	cutter->left = after;
 	cutter->end = end;
-	cutter->struck = false;
+	cutter->cut_done = false;
 	(void)pthread_mutex_unlock(&cutter->mutex);
 }
 
@@ -301,13 +303,13 @@ bool cutter_wait(struct cutter *cutter) {
 	int r = clock_gettime(CLOCK_REALTIME, &end);
 	end.tv_sec += PATIENCE_S;
 	(void)pthread_mutex_lock(&cutter->mutex);
-	while (r == 0 && !cutter->struck) {
+	while (r == 0 && !cutter->cut_done) {
 		r = pthread_cond_timedwait(&cutter->cut, &cutter->mutex, &end);
 	}
-	bool struck = cutter->struck;
-	/* It would strike somebody else. */
+	bool cut_done = cutter->cut_done;
+	/* Disarm, or the cut would hit a later connection. */
 	cutter->armed = false;
-	cutter->struck = true;
+	cutter->cut_done = true;
 	(void)pthread_mutex_unlock(&cutter->mutex);
-	return struck;
+	return cut_done;
 }

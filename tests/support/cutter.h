@@ -3,9 +3,9 @@
 #define POSTERN_TESTS_CUTTER_H
 
 /*
- * A line that can be cut after any byte: a TCP proxy on a thread of its own,
- * between a program and a server on 127.0.0.1. It does what proxy.py does, and
- * in so little time that every byte can have its turn.
+ * A TCP proxy whose connections can be cut after any byte: on a thread of its
+ * own, between a program and a server on 127.0.0.1. It does what proxy.py does,
+ * fast enough to cut after every single byte.
  *
  *   struct cutter *cutter = cutter_create(5432);
  *   connect to port cutter_port(cutter)
@@ -14,9 +14,8 @@
  *   CHECK(cutter_wait(cutter));
  *   cutter_destroy(cutter);
  *
- * Exactly so many bytes more arrive in that direction, over all lines that
- * there are; then all of them end for both sides. Those that come later are
- * whole.
+ * Exactly that many more bytes arrive in that direction, over all connections;
+ * then all of them end for both sides. Later connections are not affected.
  */
 
 #include <stdbool.h>
@@ -26,12 +25,12 @@ struct cutter;
 
 enum cutter_way { CUTTER_TO_SERVER, CUTTER_TO_CLIENT };
 
-/* How a line ends: as if the other side had closed it, or by a reset. */
+/* How a connection ends: as if the other side had closed it, or by a reset. */
 enum cutter_end { CUTTER_CLOSE, CUTTER_RESET };
 
-/* NULL: no socket, or no memory. */
+/* Returns NULL without a socket or memory. */
 struct cutter *cutter_create(int server_port);
-/* NULL is fine. */
+/* Accepts NULL. */
 void cutter_destroy(struct cutter *cutter);
 
 int cutter_port(const struct cutter *cutter);
@@ -39,11 +38,12 @@ int cutter_port(const struct cutter *cutter);
 /* How many bytes have passed. */
 uint64_t cutter_count(struct cutter *cutter, enum cutter_way way);
 
-/* Cut after so many bytes more; with 0 when the next one comes. */
+/* Cut after that many more bytes; with 0 when the next one arrives. */
 void cutter_arm(struct cutter *cutter, enum cutter_way way, uint64_t after,
 		enum cutter_end end);
 
-/* Until all lines of that moment are cut; false if that does not come. */
+/* Wait until all connections of that moment are cut; false if that does not
+   happen. */
 bool cutter_wait(struct cutter *cutter);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which database, and what is the same in all of them. */
+/* Chooses the database; the parts that are the same for all. */
 
 #include "support/effects.h"
 

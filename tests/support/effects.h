@@ -4,12 +4,12 @@
 
 /*
  * Effects: rows that transactional handlers write, one for each run, into the
- * database that the store is in. Afterwards they are read past the store. And
- * the other way round: messages that are published by somebody else's
- * transaction, with a row of its own.
+ * database of the store. Afterwards they are read directly from the database.
+ * Also messages published in a transaction of another program, with a row of
+ * its own.
  *
  *   effects_init(&effects, "postgres://…?schema=run_17");
- *   effects_prepare(&effects);      once the store is there
+ *   effects_prepare(&effects);      once the store exists
  *   effects_write(&effects, delivery->transaction, seq, "ledger", fence);
  *   effects_read(&effects, reader, context);
  */
@@ -26,14 +26,14 @@ struct effects {
 	const struct effects_ops *ops;
 	const char *url; /* borrowed */
 	char table[EFFECTS_TEXT_MAX];
-	/* What a sql handler of the key "sums" does. */
+	/* The SQL of the sql handler "sums". */
 	char sums[EFFECTS_TEXT_MAX];
 };
 
 typedef void effects_reader(void *context, int64_t seq, const char *handler,
 		uint64_t fence);
 
-/* What a database has to do; see effects_sqlite.c and effects_postgres.c. */
+/* What a database implements; see effects_sqlite.c and effects_postgres.c. */
 struct effects_ops {
 	const char *scheme;
 	void (*init)(struct effects *effects);
@@ -42,7 +42,7 @@ struct effects_ops {
 			const char *sql);
 	bool (*read)(const struct effects *effects, effects_reader *reader,
 			void *context);
-	/* NULL where nobody can. */
+	/* NULL if not supported. */
 	bool (*publish)(const struct effects *effects, const char *channel,
 			const struct postern_message *message);
 	void (*remove)(const struct effects *effects);
@@ -52,21 +52,22 @@ extern const struct effects_ops effects_sqlite;
 /* NULL in a build without PostgreSQL. */
 extern const struct effects_ops *const effects_postgres;
 
-/* Of a store by its URL. A store in memory has none: all is done and nothing
-   is there. */
+/* Chooses the database by the URL of the store. A memory store has none: all
+   calls succeed, and there are no effects. */
 void effects_init(struct effects *effects, const char *url);
-/* Make the tables, where handlers should not. */
+/* Create the tables, unless handlers do. */
 bool effects_prepare(const struct effects *effects);
 bool effects_write(const struct effects *effects, void *transaction,
 		int64_t seq, const char *handler, uint64_t fence);
-/* In no order; false if they cannot be read. */
+/* Calls `reader` for each effect, in no order; false if they cannot be read. */
 bool effects_read(const struct effects *effects, effects_reader *reader,
 		void *context);
 bool effects_can_publish(const struct effects *effects);
-/* Whether it has committed. The message has only what it must have. */
+/* Returns whether the transaction committed. Only the required attributes of
+   the message are used. */
 bool effects_publish(const struct effects *effects, const char *channel,
 		const struct postern_message *message);
-/* Remove the schema that the store is in; a file stays. */
+/* Remove the schema of the store; a file is kept. */
 void effects_remove(const struct effects *effects);
 
 #endif

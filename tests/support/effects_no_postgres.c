@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* In a build without PostgreSQL. */
+/* Effects in a build without PostgreSQL: none there. */
 
 #include <stddef.h>
 

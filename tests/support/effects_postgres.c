@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Effects in PostgreSQL, in the schema of the store, with which they go. */
+/* Effects in PostgreSQL, in the schema of the store, and removed with it. */
 
 #include <libpq-fe.h>
 #include <stdio.h>
@@ -10,9 +10,9 @@
 
 #define URL_LEN_MAX 1024
 
-/* The schema that the URL names, and the rest of it, which libpq knows. Tests
-   put the schema last. */
-static size_t split(const char *url, const char **schema_out) {
+/* Returns the length of the URL without its schema, which libpq does not know.
+   Tests put the schema last. */
+static size_t split_url(const char *url, const char **schema_out) {
 	static const char word[] = "schema=";
 	const char *found = strstr(url, word);
 	*schema_out = found ? found + strlen(word) : "postern";
@@ -21,7 +21,7 @@ static size_t split(const char *url, const char **schema_out) {
 
 static void init(struct effects *effects) {
 	const char *schema;
-	(void)split(effects->url, &schema);
+	(void)split_url(effects->url, &schema);
 	(void)snprintf(effects->table, sizeof effects->table, "%s.effect", schema);
 	(void)snprintf(effects->sums, sizeof effects->sums,
 			"INSERT INTO %s.sums VALUES (:id)", schema);
@@ -30,12 +30,12 @@ static void init(struct effects *effects) {
 static PGconn *connect_to(const struct effects *effects) {
 	char url[URL_LEN_MAX];
 	const char *schema;
-	size_t len = split(effects->url, &schema);
+	size_t len = split_url(effects->url, &schema);
 	(void)snprintf(url, sizeof url, "%.*s", (int)len, effects->url);
 	return PQconnectdb(url);
 }
 
-static bool run(PGconn *link, const char *sql) {
+static bool run_sql(PGconn *link, const char *sql) {
 	PGresult *result = PQexec(link, sql);
 	bool good = PQresultStatus(result) == PGRES_COMMAND_OK;
 	PQclear(result);
@@ -45,7 +45,7 @@ static bool run(PGconn *link, const char *sql) {
 static bool prepare(const struct effects *effects) {
 	const char *schema;
 	char sql[URL_LEN_MAX];
-	(void)split(effects->url, &schema);
+	(void)split_url(effects->url, &schema);
 	(void)snprintf(sql, sizeof sql,
 			"SET client_min_messages = warning;"
 			"CREATE TABLE IF NOT EXISTS %s.effect"
@@ -54,7 +54,7 @@ static bool prepare(const struct effects *effects) {
 			"CREATE TABLE IF NOT EXISTS %s.published (id text)",
 			schema, schema, schema);
 	PGconn *link = connect_to(effects);
-	bool good = run(link, sql);
+	bool good = run_sql(link, sql);
 	PQfinish(link);
 	return good;
 }
@@ -62,7 +62,7 @@ static bool prepare(const struct effects *effects) {
 static bool write_row(const struct effects *effects, void *transaction,
 		const char *sql) {
 	(void)effects;
-	return run(transaction, sql);
+	return run_sql(transaction, sql);
 }
 
 static bool read_rows(const struct effects *effects, effects_reader *reader,
@@ -83,12 +83,12 @@ static bool read_rows(const struct effects *effects, effects_reader *reader,
 	return good;
 }
 
-static bool publish(const struct effects *effects, const char *channel,
+static bool publish_with_row(const struct effects *effects, const char *channel,
 		const struct postern_message *message) {
 	const char *schema;
 	char sql[URL_LEN_MAX];
-	(void)split(effects->url, &schema);
-	/* Several statements at once are one transaction. */
+	(void)split_url(effects->url, &schema);
+	/* Several statements in one query are one transaction. */
 	(void)snprintf(sql, sizeof sql,
 			"INSERT INTO %s.published VALUES ('%s');"
 			"DO $$ BEGIN PERFORM %s.publish('%s', '%s', '%.*s', '%s', '%s');"
@@ -97,7 +97,7 @@ static bool publish(const struct effects *effects, const char *channel,
 			(int)message->body_len, (const char *)message->body, message->id,
 			message->source);
 	PGconn *link = connect_to(effects);
-	bool good = run(link, sql);
+	bool good = run_sql(link, sql);
 	PQfinish(link);
 	return good;
 }
@@ -105,13 +105,13 @@ static bool publish(const struct effects *effects, const char *channel,
 static void remove_schema(const struct effects *effects) {
 	const char *schema;
 	char sql[URL_LEN_MAX];
-	(void)split(effects->url, &schema);
+	(void)split_url(effects->url, &schema);
 	(void)snprintf(sql, sizeof sql,
 			"SET client_min_messages = warning;"
 			"DROP SCHEMA IF EXISTS %s CASCADE",
 			schema);
 	PGconn *link = connect_to(effects);
-	(void)run(link, sql);
+	(void)run_sql(link, sql);
 	PQfinish(link);
 }
 
@@ -121,7 +121,7 @@ static const struct effects_ops ops = {
 	.prepare = prepare,
 	.write = write_row,
 	.read = read_rows,
-	.publish = publish,
+	.publish = publish_with_row,
 	.remove = remove_schema,
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Effects in a file of SQLite. Handlers make the tables: while the store is
-   open nobody else touches its file. */
+/* Effects in a SQLite file. Handlers create the tables, because only the store
+   uses its file while it is open. */
 
 #include <sqlite3.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static bool read_rows(const struct effects *effects, effects_reader *reader,
 	sqlite3_stmt *statement = NULL;
 	const char *path = effects->url + strlen(effects_sqlite.scheme);
 	int r = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
-	/* Without the table there is no effect. */
+	/* A missing table means no effects. */
 	if (r == SQLITE_OK &&
 			sqlite3_prepare_v2(db, "SELECT seq, handler, fence FROM effect", -1,
 					&statement, NULL) == SQLITE_OK) {

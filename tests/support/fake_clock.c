@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Time and randomness that belong to the test.
+ * Time and randomness under control of the test.
  */
 
 #include "support/fake_clock.h"
 
 #include <assert.h>
 
-/* Any fixed moment that is not the wall's, so that mixing them up shows. */
+/* A fixed moment that differs from the wall clock's, so that confusing them is
+   noticed. */
 #define MONOTONIC_START_MS 1000000
 
 static int64_t read_wall(void *context) {

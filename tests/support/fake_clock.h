@@ -3,7 +3,7 @@
 #define POSTERN_TESTS_FAKE_CLOCK_H
 
 /*
- * A clock that stands still until it is told to move, and numbers that are
+ * A clock that stands still until the test advances it, and numbers that are
  * the same in every run with the same seed. Both may be used from any thread.
  *
  *   struct fake_clock clock;
@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* 2026-01-02T03:04:05.678Z: what the wall says at first. */
+/* 2026-01-02T03:04:05.678Z: the wall clock at the start. */
 #define FAKE_CLOCK_START_MS INT64_C(1767323045678)
 
 struct fake_clock {
@@ -27,9 +27,9 @@ struct fake_clock {
 };
 
 void fake_clock_init(struct fake_clock *clock);
-/* Both times move by ms, which must not be negative. */
+/* Both clocks advance by ms, which must not be negative. */
 void fake_clock_advance(struct fake_clock *clock, int64_t ms);
-/* The wall alone, backwards too, as when somebody sets it. */
+/* Only the wall clock moves, also backwards, as when it is set. */
 void fake_clock_jump(struct fake_clock *clock, int64_t ms);
 int64_t fake_clock_now(struct fake_clock *clock);
 

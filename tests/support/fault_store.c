@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Passing everything on, unless the plan says it fails. */
+/* Passes every call on, unless the plan makes it fail. */
 
 #include "support/fault_store.h"
 
@@ -10,7 +10,8 @@
 
 struct fault_store {
 	struct postern_store base;
-	struct postern_store_ops ops; /* the inner one's name and abilities */
+	struct postern_store_ops
+			ops; /* with the inner store's name and abilities */
 	struct postern_store *inner;
 	struct fault_plan *plan;
 };
@@ -19,7 +20,7 @@ static struct fault_store *from_base(struct postern_store *store) {
 	return container_of(store, struct fault_store, base);
 }
 
-static int ask(struct fault_store *self, enum fault_op op,
+static int fail_before(struct fault_store *self, enum fault_op op,
 		const struct postern_batch *batch, struct postern_error *error) {
 	struct fault_plan *plan = self->plan;
 	(void)atomic_fetch_add(&plan->calls[op], 1);
@@ -28,8 +29,8 @@ static int ask(struct fault_store *self, enum fault_op op,
 	return code ? postern__fail(error, code, "the test says no") : POSTERN_OK;
 }
 
-/* It took effect, or failed by itself; what the caller is told. */
-static int tell(struct fault_store *self, enum fault_op op, int r,
+/* The result after the inner call: an injected failure, or that of the call. */
+static int fail_after(struct fault_store *self, enum fault_op op, int r,
 		struct postern_error *error) {
 	struct fault_plan *plan = self->plan;
 	int code = r == POSTERN_OK && plan->decide_after
@@ -41,10 +42,10 @@ static int tell(struct fault_store *self, enum fault_op op, int r,
 static int fault_enrol(struct postern_store *store,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_ENROL, NULL, error);
+	int r = fail_before(self, FAULT_ENROL, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->enrol(self->inner, enrolment, error);
-		r = tell(self, FAULT_ENROL, r, error);
+		r = fail_after(self, FAULT_ENROL, r, error);
 	}
 	return r;
 }
@@ -52,10 +53,10 @@ static int fault_enrol(struct postern_store *store,
 static int fault_apply(struct postern_store *store, struct postern_batch *batch,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_APPLY, batch, error);
+	int r = fail_before(self, FAULT_APPLY, batch, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->apply(self->inner, batch, error);
-		r = tell(self, FAULT_APPLY, r, error);
+		r = fail_after(self, FAULT_APPLY, r, error);
 	}
 	return r;
 }
@@ -64,10 +65,10 @@ static int fault_claim(struct postern_store *store,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_CLAIM, NULL, error);
+	int r = fail_before(self, FAULT_CLAIM, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->claim(self->inner, claim, memory, out, error);
-		r = tell(self, FAULT_CLAIM, r, error);
+		r = fail_after(self, FAULT_CLAIM, r, error);
 	}
 	return r;
 }
@@ -76,11 +77,11 @@ static int fault_transact(struct postern_store *store, uint64_t node,
 		const struct postern_lock *lock, struct postern_unit *units,
 		size_t count, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_TRANSACT, NULL, error);
+	int r = fail_before(self, FAULT_TRANSACT, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->transact(self->inner, node, lock, units, count,
 				error);
-		r = tell(self, FAULT_TRANSACT, r, error);
+		r = fail_after(self, FAULT_TRANSACT, r, error);
 	}
 	return r;
 }
@@ -89,10 +90,10 @@ static int fault_recover(struct postern_store *store,
 		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_RECOVER, NULL, error);
+	int r = fail_before(self, FAULT_RECOVER, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->recover(self->inner, recovery, out, error);
-		r = tell(self, FAULT_RECOVER, r, error);
+		r = fail_after(self, FAULT_RECOVER, r, error);
 	}
 	return r;
 }
@@ -102,11 +103,11 @@ static int fault_orphans(struct postern_store *store, uint64_t node,
 		struct postern_memory *memory, struct postern_orphan **orphans_out,
 		size_t *count_out, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_ORPHANS, NULL, error);
+	int r = fail_before(self, FAULT_ORPHANS, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->orphans(self->inner, node, only, poison, max,
 				memory, orphans_out, count_out, error);
-		r = tell(self, FAULT_ORPHANS, r, error);
+		r = fail_after(self, FAULT_ORPHANS, r, error);
 	}
 	return r;
 }
@@ -115,11 +116,11 @@ static int fault_unpark(struct postern_store *store, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_UNPARK, NULL, error);
+	int r = fail_before(self, FAULT_UNPARK, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->unpark(self->inner, router, context, max, cursor,
 				count_out, error);
-		r = tell(self, FAULT_UNPARK, r, error);
+		r = fail_after(self, FAULT_UNPARK, r, error);
 	}
 	return r;
 }
@@ -127,10 +128,10 @@ static int fault_unpark(struct postern_store *store, postern_router *router,
 static int fault_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_EDIT, NULL, error);
+	int r = fail_before(self, FAULT_EDIT, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->edit(self->inner, edit, error);
-		r = tell(self, FAULT_EDIT, r, error);
+		r = fail_after(self, FAULT_EDIT, r, error);
 	}
 	return r;
 }
@@ -139,11 +140,11 @@ static int fault_read_pauses(struct postern_store *store,
 		const int64_t *handlers, size_t count, bool *paused_out,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_READ_PAUSES, NULL, error);
+	int r = fail_before(self, FAULT_READ_PAUSES, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->read_pauses(self->inner, handlers, count,
 				paused_out, error);
-		r = tell(self, FAULT_READ_PAUSES, r, error);
+		r = fail_after(self, FAULT_READ_PAUSES, r, error);
 	}
 	return r;
 }
@@ -152,10 +153,10 @@ static int fault_list(struct postern_store *store,
 		const struct postern_query *query, struct postern_memory *memory,
 		struct postern_page *out, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_LIST, NULL, error);
+	int r = fail_before(self, FAULT_LIST, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->list(self->inner, query, memory, out, error);
-		r = tell(self, FAULT_LIST, r, error);
+		r = fail_after(self, FAULT_LIST, r, error);
 	}
 	return r;
 }
@@ -164,10 +165,10 @@ static int fault_get(struct postern_store *store, int64_t seq,
 		struct postern_memory *memory, struct postern_detail *out,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_GET, NULL, error);
+	int r = fail_before(self, FAULT_GET, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->get(self->inner, seq, memory, out, error);
-		r = tell(self, FAULT_GET, r, error);
+		r = fail_after(self, FAULT_GET, r, error);
 	}
 	return r;
 }
@@ -176,11 +177,11 @@ static int fault_find(struct postern_store *store, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
 		size_t *count_out, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_FIND, NULL, error);
+	int r = fail_before(self, FAULT_FIND, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->find(self->inner, id, source, channel, seqs, max,
 				count_out, error);
-		r = tell(self, FAULT_FIND, r, error);
+		r = fail_after(self, FAULT_FIND, r, error);
 	}
 	return r;
 }
@@ -189,10 +190,10 @@ static int fault_stats(struct postern_store *store,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_STATS, NULL, error);
+	int r = fail_before(self, FAULT_STATS, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->stats(self->inner, memory, out, error);
-		r = tell(self, FAULT_STATS, r, error);
+		r = fail_after(self, FAULT_STATS, r, error);
 	}
 	return r;
 }
@@ -200,11 +201,11 @@ static int fault_stats(struct postern_store *store,
 static int fault_renew(struct postern_store *store, uint64_t node,
 		int64_t ttl_ms, bool *alive_out, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_RENEW, NULL, error);
+	int r = fail_before(self, FAULT_RENEW, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->renew(self->inner, node, ttl_ms, alive_out,
 				error);
-		r = tell(self, FAULT_RENEW, r, error);
+		r = fail_after(self, FAULT_RENEW, r, error);
 	}
 	return r;
 }
@@ -213,11 +214,11 @@ static int fault_lock(struct postern_store *store, const char *name,
 		uint64_t node, int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_LOCK, NULL, error);
+	int r = fail_before(self, FAULT_LOCK, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->lock(self->inner, name, node, ttl_ms, held_out,
 				fence_out, error);
-		r = tell(self, FAULT_LOCK, r, error);
+		r = fail_after(self, FAULT_LOCK, r, error);
 	}
 	return r;
 }
@@ -226,10 +227,10 @@ static int fault_unlock(struct postern_store *store,
 		const struct postern_lock *lock, uint64_t node,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_UNLOCK, NULL, error);
+	int r = fail_before(self, FAULT_UNLOCK, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->unlock(self->inner, lock, node, error);
-		r = tell(self, FAULT_UNLOCK, r, error);
+		r = fail_after(self, FAULT_UNLOCK, r, error);
 	}
 	return r;
 }
@@ -237,10 +238,10 @@ static int fault_unlock(struct postern_store *store,
 static int fault_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_CLEAN, NULL, error);
+	int r = fail_before(self, FAULT_CLEAN, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->clean(self->inner, cleaning, error);
-		r = tell(self, FAULT_CLEAN, r, error);
+		r = fail_after(self, FAULT_CLEAN, r, error);
 	}
 	return r;
 }
@@ -254,10 +255,10 @@ static int fault_collect(struct postern_store *store,
 		struct postern_collection *collection, struct postern_memory *memory,
 		struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_COLLECT, NULL, error);
+	int r = fail_before(self, FAULT_COLLECT, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->collect(self->inner, collection, memory, error);
-		r = tell(self, FAULT_COLLECT, r, error);
+		r = fail_after(self, FAULT_COLLECT, r, error);
 	}
 	return r;
 }
@@ -265,10 +266,10 @@ static int fault_collect(struct postern_store *store,
 static int fault_engage(struct postern_store *store, uint64_t node,
 		const char *lock_name, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
-	int r = ask(self, FAULT_ENGAGE, NULL, error);
+	int r = fail_before(self, FAULT_ENGAGE, NULL, error);
 	if (r == POSTERN_OK) {
 		r = self->inner->ops->engage(self->inner, node, lock_name, error);
-		r = tell(self, FAULT_ENGAGE, r, error);
+		r = fail_after(self, FAULT_ENGAGE, r, error);
 	}
 	return r;
 }

@@ -3,8 +3,8 @@
 #define POSTERN_TESTS_FAULT_STORE_H
 
 /*
- * A store around a store that fails when the test says so. It implements the
- * same table as every store, which shows that the table is enough.
+ * A store around a store that fails when the test wants. It implements the same
+ * table as every store, which shows that the table is sufficient.
  */
 
 #include <postern/sys/store.h>
@@ -35,25 +35,25 @@ enum fault_op {
 
 struct fault_plan {
 	/*
-	 * Asked before every operation: the code to fail with, or POSTERN_OK to
-	 * let it through. `batch` is set for FAULT_APPLY only. May be NULL. Runs
-	 * on whatever thread calls the store.
+	 * Called before every operation: returns the code to fail with, or
+	 * POSTERN_OK to pass the call on. `batch` is set for FAULT_APPLY only. May
+	 * be NULL. Runs on the thread that calls the store.
 	 */
 	int (*decide)(void *context, enum fault_op op,
 			const struct postern_batch *batch);
-	/* Asked after every operation that worked: the code to fail with although
-	   it took effect, as when the answer is lost. May be NULL. */
+	/* Called after every operation that succeeded: returns the code to fail
+	   with although it took effect, as when the reply is lost. May be NULL. */
 	int (*decide_after)(void *context, enum fault_op op);
 	void *context;
-	/* Several wrappers share one store, as nodes do: ending one leaves it
+	/* Several wrappers share one store, as nodes do: destroying one leaves it
 	   open. */
 	bool shared;
-	/* How often each operation was asked for. */
+	/* How often each operation was called. */
 	atomic_uint calls[FAULT_OP_COUNT];
 };
 
-/* Wrap a store, which is taken; `plan` must outlive it. NULL if there is no
-   memory, then the store is destroyed. */
+/* Wrap a store, which is taken; `plan` must outlive it. Returns NULL if out of
+   memory; then the store is destroyed. */
 struct postern_store *fault_store_create_taking(struct postern_store *inner,
 		struct fault_plan *plan);
 

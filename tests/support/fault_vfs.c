@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A VFS and an allocator that pass everything on, except for the calls that
- * were told to fail. A file of this VFS is a header of ours with the real
- * file behind it.
+ * A VFS and an allocator that pass every call on, except those that are set to
+ * fail. A file of this VFS is a header followed by the real file.
  */
 
 #include "support/fault_vfs.h"
@@ -42,7 +41,7 @@ bool fault_vfs_heal(void) {
 	return fault.happened;
 }
 
-static bool strikes(enum fault_kind kind) {
+static bool fault_is_due(enum fault_kind kind) {
 	if (fault.kind != (int)kind) {
 		return false;
 	}
@@ -64,27 +63,28 @@ static int fault_close(sqlite3_file *file) {
 
 static int fault_read(sqlite3_file *file, void *bytes, int len,
 		sqlite3_int64 at) {
-	return strikes(FAULT_READ)
+	return fault_is_due(FAULT_READ)
 				   ? fault.code
 				   : real(file)->pMethods->xRead(real(file), bytes, len, at);
 }
 
 static int fault_write(sqlite3_file *file, const void *bytes, int len,
 		sqlite3_int64 at) {
-	return strikes(FAULT_WRITE)
+	return fault_is_due(FAULT_WRITE)
 				   ? fault.code
 				   : real(file)->pMethods->xWrite(real(file), bytes, len, at);
 }
 
 static int fault_truncate(sqlite3_file *file, sqlite3_int64 len) {
-	return strikes(FAULT_WRITE)
+	return fault_is_due(FAULT_WRITE)
 				   ? fault.code
 				   : real(file)->pMethods->xTruncate(real(file), len);
 }
 
 static int fault_sync(sqlite3_file *file, int flags) {
-	return strikes(FAULT_SYNC) ? fault.code
-							   : real(file)->pMethods->xSync(real(file), flags);
+	return fault_is_due(FAULT_SYNC)
+				   ? fault.code
+				   : real(file)->pMethods->xSync(real(file), flags);
 }
 
 static int fault_size(sqlite3_file *file, sqlite3_int64 *out) {
@@ -158,24 +158,25 @@ static int fault_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file,
 	(void)vfs;
 	self->real = (sqlite3_file *)(self + 1);
 	int code = real_vfs->xOpen(real_vfs, name, self->real, flags, flags_out);
-	/* Without methods SQLite will not close it. */
+	/* SQLite does not close a file without methods. */
 	self->base.pMethods = code == SQLITE_OK ? &methods : NULL;
 	return code;
 }
 
 static void *fault_malloc(int size) {
-	return strikes(FAULT_MALLOC) ? NULL : real_memory.xMalloc(size);
+	return fault_is_due(FAULT_MALLOC) ? NULL : real_memory.xMalloc(size);
 }
 
 static void *fault_realloc(void *memory, int size) {
-	return strikes(FAULT_MALLOC) ? NULL : real_memory.xRealloc(memory, size);
+	return fault_is_due(FAULT_MALLOC) ? NULL
+									  : real_memory.xRealloc(memory, size);
 }
 
 void fault_vfs_install(void) {
 	static sqlite3_vfs vfs;
 	static sqlite3_mem_methods memory;
 	if (sqlite3_config(SQLITE_CONFIG_GETMALLOC, &real_memory) != SQLITE_OK) {
-		(void)fprintf(stderr, "SQLite was used before its faults\n");
+		(void)fprintf(stderr, "SQLite was used before fault_vfs_install()\n");
 		abort();
 	}
 	memory = real_memory;

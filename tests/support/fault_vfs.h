@@ -3,11 +3,11 @@
 #define POSTERN_TESTS_FAULT_VFS_H
 
 /*
- * A disk and a memory under SQLite that fail when told. Calls are counted
- * from 1, from the moment of telling, over all files and threads.
+ * A disk and an allocator under SQLite that fail on request. Calls are counted
+ * from 1, from that request on, over all files and threads.
  *
  *   fault_vfs_install();
- *   fault_vfs_fail(FAULT_SYNC, 1, SQLITE_IOERR_FSYNC);
+ *   fault_vfs_fail(FAULT_SYNC, 1, false, SQLITE_IOERR_FSYNC);
  *   … the next fsync fails …
  *   fault_vfs_heal();
  */
@@ -17,19 +17,19 @@
 enum fault_kind {
 	FAULT_NONE,
 	FAULT_READ,
-	FAULT_WRITE, /* truncating too */
+	FAULT_WRITE, /* also truncate */
 	FAULT_SYNC,
 	FAULT_MALLOC
 };
 
-/* Before SQLite is used for the first time. */
+/* Call this before the first use of SQLite. */
 void fault_vfs_install(void);
 
-/* The n-th call of this kind fails with this code of SQLite; and all after it
+/* The n-th call of this kind fails with this code of SQLite; also all after it
    if `on` is set. */
 void fault_vfs_fail(enum fault_kind kind, long n, bool on, int code);
 
-/* Nothing fails any more. Returns whether something has. */
+/* No call fails any more. Returns whether one has failed. */
 bool fault_vfs_heal(void);
 
 #endif

@@ -3,8 +3,8 @@
 #define POSTERN_TESTS_NAIVE_UTF8_H
 
 /*
- * UTF-8 once more, to compare with: the table of well-formed byte sequences
- * of the Unicode Standard (3.9, table 3-7) as it is printed there, searched
+ * A second UTF-8 decoder to compare with: the table of well-formed byte
+ * sequences of the Unicode Standard (3.9, table 3-7) as printed there, searched
  * row by row. It shares nothing with src/base/utf8.c.
  */
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""PgBouncer in transaction mode before a private server, for as long as a test
-needs it: every transaction may be given another session."""
+"""PgBouncer in transaction mode in front of a private server, for as long as a
+test needs it: every transaction may get another session."""
 
 import os
 import signal
@@ -25,13 +25,13 @@ default_pool_size = {sessions}
 server_round_robin = {in_turn:d}
 """
 
-# How many it has, for each database and user.
+# Server sessions for each database and user.
 SESSIONS = 3
 
 
 class Pooler:
-    """Use it in a `with`; .port is where it listens. `in_turn`: each
-    transaction gets another one of its sessions, not the last that was used."""
+    """Use it in a `with`; it listens on .port. `in_turn`: each transaction
+    gets the next session, not the last one used."""
 
     def __init__(self, server, users=(USER,), in_turn=False):
         self.port = free_port()
@@ -51,7 +51,7 @@ class Pooler:
     def answers(self):
         if self.process.poll() is not None:
             with open(self.log, encoding="utf-8") as file:
-                raise ServerError(f"no pgbouncer: {file.read()[-2000:]}")
+                raise ServerError(f"pgbouncer ended: {file.read()[-2000:]}")
         with socket.socket() as client:
             return client.connect_ex(("127.0.0.1", self.port)) == 0
 

@@ -2,27 +2,27 @@
 # SPDX-License-Identifier: MIT
 """A private PostgreSQL server, for as long as a test needs it.
 
-As a program it runs a command beside a server and ends as the command does:
+As a program it runs a command beside a server and exits with its status:
 
     postgres.py [--durable] COMMAND [ARGUMENT...]
 
-The command finds the server by $POSTERN_TEST_POSTGRES, a URL of an empty
-database whose owner may do anything. From Python:
+The command finds the server by $POSTERN_TEST_POSTGRES, the URL of an empty
+database whose owner is a superuser. From Python:
 
     with Server() as server:
         server.sql("create role somebody login")
         place.run("stats", "--store", server.url(user="somebody"))
 
-Everything is in one temporary directory; the server listens there and on a
-free port of 127.0.0.1, and believes whoever says who he is. Unless it is to
-be durable nothing is waited for that only a power failure would need.
+All files are in one temporary directory; the server listens there and on a
+free port of 127.0.0.1, and trusts every user name. Unless it is durable it
+does not wait for writes that only matter after a power failure.
 
-With $POSTERN_TEST_POSTGRES_TEMPLATE, a directory, the files of a new server
-are made there once by initdb and copied for each server that follows, which
-takes half of the time.
+With $POSTERN_TEST_POSTGRES_TEMPLATE, a directory, initdb creates the files of
+a server there once, and each server gets a copy of them, which takes half of
+the time.
 
-However this program ends, the server ends too and the directory goes: a guard
-process waits for that, and the server is told by the system.
+However this program ends, the server ends, too, and the directory is removed:
+a guard process waits for that, and the kernel signals the server.
 """
 
 import ctypes
@@ -41,11 +41,11 @@ import urllib.parse
 BIN = os.environ.get("POSTERN_TEST_POSTGRES_BIN", "/usr/lib/postgresql/15/bin")
 TEMPLATE = os.environ.get("POSTERN_TEST_POSTGRES_TEMPLATE")
 USER = DATABASE = "postern"
-# Far more than anything takes, also on a busy machine.
+# Longer than any step takes, also on a busy machine.
 PATIENCE_S = 60
-# A socket's address has 108 bytes, the last one zero, and its name is long.
+# A socket's address has 108 bytes with its final zero, and the name is long.
 PATH_LEN_MAX = 80
-# A port that was free may be taken a moment later.
+# A port that was free may be in use a moment later.
 START_TRIES = 5
 PR_SET_PDEATHSIG = 1
 
@@ -57,11 +57,11 @@ FAST = {
 
 
 class ServerError(Exception):
-    """The server does not do what it should; the text has its log."""
+    """A server that failed; the text has its log."""
 
 
 def owner():
-    """Who runs the server. It refuses to be run by root."""
+    """The user that runs the server, which refuses to run as root."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -69,11 +69,13 @@ def owner():
             return pwd.getpwnam(name)
         except KeyError:
             pass
-    raise ServerError("root cannot run a server, and there is nobody else")
+    raise ServerError(
+        "root cannot run a server, and no user 'postgres' or 'nobody' exists"
+    )
 
 
 def parents(durable):
-    """Where the directory may be, the best place first."""
+    """Parents for the directory, the best one first."""
     first = os.environ.get("TMPDIR")
     rest = ["/var/tmp", "/tmp"] if durable else ["/dev/shm", "/tmp"]
     return [path for path in [first, *rest] if path and os.path.isdir(path)]
@@ -87,11 +89,11 @@ def make_directory(durable, user):
         if len(path) <= PATH_LEN_MAX and can_enter(path, user):
             return path
         os.rmdir(path)
-    raise ServerError("there is no place for a server's files")
+    raise ServerError("no directory is usable for a server's files")
 
 
 def can_enter(path, user):
-    """Whether all that is above it lets the user pass."""
+    """Whether the user may pass all parent directories."""
     done = subprocess.run(
         ["test", "-w", path], preexec_fn=lambda: become(user), check=False
     )
@@ -189,7 +191,8 @@ class Server:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.path.exists(made):
                 self.init_files()
-                # Under another name first: whoever finds it finds all of it.
+                # Copied under another name first, so that the final one is
+                # complete.
                 shutil.rmtree(made + ".new", ignore_errors=True)
                 shutil.copytree(self.data, made + ".new")
                 os.rename(made + ".new", made)
@@ -200,7 +203,7 @@ class Server:
             self.give_files()
 
     def give_files(self):
-        """The copy belongs to whoever copied it."""
+        """Makes the server's user the owner of the copy."""
         for folder, _, names in os.walk(self.data):
             for name in [".", *names]:
                 path = os.path.join(folder, name)
@@ -216,7 +219,7 @@ class Server:
         self.run_once(command)
 
     def start(self):
-        """Starts it, or starts it again, on the port it had."""
+        """Starts the server, or starts it again on its former port."""
         tries = 1 if self.port else START_TRIES
         for left in reversed(range(tries)):
             port = self.port or free_port()
@@ -224,14 +227,14 @@ class Server:
                 self.port = port
                 return
             if not left:
-                raise ServerError(f"no server: {self.read_log()}")
+                raise ServerError(f"the server did not start: {self.read_log()}")
 
     def try_start(self, port):
         settings = {
             "port": port,
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": self.path,
-            # Nothing of it is outside the directory.
+            # Keeps all files inside the directory.
             "dynamic_shared_memory_type": "mmap",
             **self.settings,
         }
@@ -251,7 +254,7 @@ class Server:
                 lines = file.read().splitlines()
         except FileNotFoundError:
             return False
-        # The last line says how far it is; the file may be of a former life.
+        # The last line is the status; the file may be of a former process.
         return (
             len(lines) >= 8
             and lines[0] == str(self.process.pid)
@@ -266,8 +269,8 @@ class Server:
             return ""
 
     def end(self, number=signal.SIGINT):
-        """Ends the server and leaves its files: SIGINT at once but in order,
-        SIGQUIT without order, SIGKILL without a word. start() goes on."""
+        """Ends the server and keeps its files: SIGINT shuts down fast, SIGQUIT
+        immediately, SIGKILL without notice. start() starts it again."""
         if self.process and self.process.poll() is None:
             self.process.send_signal(number)
         if self.process:
@@ -276,12 +279,12 @@ class Server:
     def stop(self):
         """Ends the server and removes everything."""
         self.end(signal.SIGQUIT)
-        # The guard does the rest when nobody holds the other end.
+        # The guard removes the files when its stdin is closed.
         self.guard.stdin.close()
         self.guard.wait(PATIENCE_S)
 
     def url(self, user=USER, password=None, database=DATABASE, port=None, **more):
-        """The URL of a store; `more` are parameters of it."""
+        """The URL of a store; `more` are its parameters."""
         who = urllib.parse.quote(user, safe="")
         if password is not None:
             who += ":" + urllib.parse.quote(password, safe="")
@@ -309,7 +312,7 @@ class Server:
         return done.stdout.splitlines()
 
     def demand_password(self, user):
-        """From now on this user has to say one."""
+        """From now on this user needs a password."""
         path = os.path.join(self.data, "pg_hba.conf")
         with open(path) as file:
             rules = file.read()
@@ -319,8 +322,8 @@ class Server:
 
 
 class Standby(Server):
-    """A copy of another server that follows it. From the moment it is there,
-    the other one tells nobody of a commit that is not here as well."""
+    """A standby that follows another server. Once it runs, the primary
+    confirms a commit only after the standby has it, too."""
 
     def __init__(self, primary):
         self.primary = primary
@@ -345,7 +348,7 @@ class Standby(Server):
 
 
 def environment(**more):
-    """This one, without what would tell a client where to go."""
+    """This environment without the variables that set libpq's defaults."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
     return {**kept, **more}
 
@@ -361,19 +364,19 @@ def is_alive(pid):
 
 
 def server_of(path):
-    """The process that has its files there, if there is one."""
+    """The server process that uses these files, or None."""
     data = os.path.join(path, "data")
     try:
         with open(os.path.join(data, "postmaster.pid")) as file:
             pid = int(file.readline())
-        # Numbers are given again, so whether it is the one is looked up.
+        # A pid may be reused, so check what the process works on.
         return pid if os.path.samefile(f"/proc/{pid}/cwd", data) else None
     except (OSError, ValueError):
         return None
 
 
 def guard(path):
-    """Waits until whoever made the directory is done with it or gone."""
+    """Waits until the creator of the directory closes the pipe or dies."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
@@ -382,16 +385,16 @@ def guard(path):
         os.kill(pid, signal.SIGQUIT)
         until(lambda: not is_alive(pid), "ending the server")
 
-    # Its last child may have a moment left, in which it writes.
-    def gone():
+    # The last child may still be writing.
+    def remove_files():
         shutil.rmtree(path, ignore_errors=True)
         return not os.path.exists(path)
 
-    until(gone, "removing the server's files")
+    until(remove_files, "removing the server's files")
 
 
 def end_command(process):
-    """Tells a command to end, and sees that it does."""
+    """Terminates a command, and kills it if it does not end."""
     if process.poll() is None:
         process.terminate()
     try:
@@ -423,7 +426,7 @@ def main(words):
             code = process.wait()
         finally:
             end_command(process)
-    # As a shell says it: 128 and more for a signal.
+    # As in a shell: 128 plus the signal's number.
     sys.exit(code if code >= 0 else 128 - code)
 
 

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""A line that can be cut: a TCP proxy between a node and its database.
+"""A TCP proxy between a node and its database that can cut connections.
 
     with Proxy(server.port) as proxy:
         proxy.strike(TO_SERVER, 100)
         place.run("send", …, "--store", server.url(port=proxy.port))
         assert proxy.struck
 
-A strike waits until so many bytes more have passed in one direction, over all
-connections together. Exactly these bytes arrive; then every connection there
-is ends for both sides, or, with `hold`, stays open and lets nothing through.
-With `only` this happens to one connection, on which the last of these bytes
-passed. Connections that come later are whole. Counts say how many bytes passed.
+A strike waits until that many more bytes have passed in one direction, over
+all connections together. Exactly these bytes arrive; then every connection
+ends for both sides, or, with `hold`, stays open and passes nothing. With
+`only` this happens to one connection, on which the last of these bytes passed.
+Later connections are not affected. `counts` has the numbers of bytes that
+passed.
 """
 
 import socket
@@ -28,8 +29,8 @@ class Line:
         self.proxy = proxy
         self.client = client
         self.server = server
-        self.broken = False  # nothing passes any more
-        self.held = False  # the same, and it stays open
+        self.broken = False  # passes nothing any more
+        self.held = False  # broken, but stays open
         self.threads = [
             threading.Thread(target=self.pump, args=(client, server, TO_SERVER)),
             threading.Thread(target=self.pump, args=(server, client, TO_CLIENT)),
@@ -38,8 +39,8 @@ class Line:
             thread.start()
 
     def pump(self, source, sink, direction):
-        # What comes after a cut is read and thrown away: a socket that is
-        # closed with something unread takes back what it has sent before.
+        # Bytes that arrive after a cut are read and discarded: closing a
+        # socket with unread bytes would also drop bytes it has sent.
         while True:
             try:
                 data = source.recv(CHUNK)
@@ -49,31 +50,31 @@ class Line:
                 break
             self.proxy.pass_on(self, sink, direction, data)
         if not self.held:
-            hang_up(sink)
+            shut_down_sending(sink)
 
     def cut(self):
-        hang_up(self.client)
-        hang_up(self.server)
+        shut_down_sending(self.client)
+        shut_down_sending(self.server)
 
     def end(self):
-        """Whatever is on its way: no more of it."""
+        """Closes both sides at once; bytes on their way are lost."""
         for side in (self.client, self.server):
             try:
                 side.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it has gone by itself
+                pass  # closed already
         for thread in self.threads:
             thread.join()
         self.client.close()
         self.server.close()
 
 
-def hang_up(side):
-    """Nothing more comes, but what was sent arrives."""
+def shut_down_sending(side):
+    """Ends one direction; bytes that were sent still arrive."""
     try:
         side.shutdown(socket.SHUT_WR)
     except OSError:
-        pass  # it has gone by itself
+        pass  # closed already
 
 
 class Proxy:
@@ -81,10 +82,10 @@ class Proxy:
 
     def __init__(self, server_port):
         self.server_port = server_port
-        self.lock = threading.Lock()  # of all below
+        self.lock = threading.Lock()  # protects all members below
         self.lines = []
         self.counts = {TO_SERVER: 0, TO_CLIENT: 0}
-        self.direction = None  # of the strike that is to come
+        self.direction = None  # of the next strike
         self.left = 0
         self.hold = False
         self.only = False
@@ -109,7 +110,7 @@ class Proxy:
             try:
                 server = socket.create_connection(("127.0.0.1", self.server_port))
             except OSError:
-                client.close()  # as the server would, were it asked directly
+                client.close()  # as the server itself would
                 continue
             for side in (client, server):
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -131,7 +132,7 @@ class Proxy:
         try:
             sink.sendall(data)
         except OSError:
-            pass  # it has hung up, and the other side will hear of it
+            pass  # this side has closed; the other one is closed next
         if due:
             self.cut_all()
 
@@ -158,7 +159,7 @@ class Proxy:
             self.struck = False
 
     def calm(self):
-        """No strike any more; what is held ends."""
+        """Cancels a strike; held connections end."""
         with self.lock:
             self.direction = None
             for line in self.lines:
@@ -166,7 +167,7 @@ class Proxy:
         self.cut_all()
 
     def stop(self):
-        # A close alone does not wake who waits for the next one.
+        # close() alone does not wake a thread in accept().
         self.listener.shutdown(socket.SHUT_RDWR)
         self.thread.join()
         self.listener.close()

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Preloaded into a program: its wall clock is wrong by $SHIFT_CLOCK seconds.
- * Clocks that count from some start are left alone, and with them all waiting.
+ * A library to be preloaded: the program's wall clock is wrong by $SHIFT_CLOCK
+ * seconds. Monotonic clocks, and so all waits, are not changed.
  */
 
 #include <stdlib.h>

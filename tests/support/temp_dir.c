@@ -15,7 +15,7 @@ void temp_dir_name(const struct temp_dir *dir, const char *prefix,
 		const char *name, char *out, size_t size) {
 	int len = snprintf(out, size, "%s%s/%s", prefix, dir->path, name);
 	if (len < 0 || (size_t)len >= size) {
-		(void)fprintf(stderr, "the name of a temporary file is too long\n");
+		(void)fprintf(stderr, "the path of a temporary file is too long\n");
 		abort();
 	}
 }
@@ -25,7 +25,7 @@ void temp_dir_create(struct temp_dir *dir) {
 	int len = snprintf(dir->path, sizeof dir->path, "%s/postern-test-XXXXXX",
 			parent && parent[0] ? parent : "/tmp");
 	if (len < 0 || (size_t)len >= sizeof dir->path || !mkdtemp(dir->path)) {
-		perror("cannot make a temporary directory");
+		perror("cannot create a temporary directory");
 		abort();
 	}
 }

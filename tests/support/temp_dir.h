@@ -3,8 +3,8 @@
 #define POSTERN_TESTS_TEMP_DIR_H
 
 /*
- * A directory of the test's own, under $TMPDIR or /tmp. A test ends the
- * process if it cannot have one.
+ * A private directory for a test, under $TMPDIR or /tmp. The process aborts if
+ * it cannot be created.
  */
 
 #include <stddef.h>
@@ -16,7 +16,7 @@ struct temp_dir {
 };
 
 void temp_dir_create(struct temp_dir *dir);
-/* With everything in it. */
+/* Removes the directory and its content. */
 void temp_dir_destroy(struct temp_dir *dir);
 /* "<prefix><path of dir>/<name>" into out. */
 void temp_dir_name(const struct temp_dir *dir, const char *prefix,

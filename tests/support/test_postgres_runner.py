@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""However a test ends, nothing is left of its private server."""
+"""However a test ends, its private server leaves nothing behind."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ PATIENCE_S = 30
 
 
 def processes_of(path):
-    """The processes that have the path among their words or work in it."""
+    """The processes that have the path in their arguments or work in it."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -27,7 +27,7 @@ def processes_of(path):
             if path in words or path in os.readlink(f"/proc/{pid}/cwd"):
                 found.append(int(pid))
         except OSError:
-            pass  # it is gone
+            pass  # the process has ended
     return found
 
 
@@ -41,21 +41,21 @@ def becomes(condition):
 
 
 def run(place, script, number=None):
-    """What is wrong after a script was run, and the runner was sent a signal
-    as soon as the script had begun; a script that ends by itself ends in 3."""
+    """Runs a script and sends the runner a signal once the script has started;
+    without a signal the script exits with 3. Returns the problems."""
     sign = os.path.join(place, "begun")
     runner = subprocess.Popen(
         [RUNNER, "sh", "-c", f'echo "$POSTERN_TEST_POSTGRES" > {sign}; {script}'],
-        cwd=place,  # by which the script is found
+        cwd=place,  # processes_of() finds the script by it
         env={**os.environ, "TMPDIR": place},
         start_new_session=True,
     )
     problems = []
     if number:
         if not becomes(lambda: os.path.exists(sign) and os.path.getsize(sign) > 0):
-            problems.append("the script has not begun")
+            problems.append("the script has not started")
         if not processes_of(place):
-            problems.append("there is no server")
+            problems.append("no server is running")
         runner.send_signal(number)
     code = runner.wait(PATIENCE_S)
     wanted = {None: 3, signal.SIGKILL: -signal.SIGKILL}.get(number, 128 + (number or 0))
@@ -63,7 +63,7 @@ def run(place, script, number=None):
         problems.append(f"exit {code}, not {wanted}")
     with open(sign, encoding="utf-8") as file:
         if not file.read().startswith("postgres://"):
-            problems.append("the script was not told where the server is")
+            problems.append("the script has no URL of the server")
     if not becomes(lambda: not processes_of(place)):
         problems.append(f"left behind: {processes_of(place)}")
     if not becomes(lambda: os.listdir(place) == ["begun"]):
@@ -75,12 +75,15 @@ def main():
     out = tap.Tap()
     wait = "exec sleep 1000"
     for name, script, number in (
-        ("a runner ends as its command does", "exit 3", None),
-        ("a runner that is told to end takes all with it", wait, signal.SIGTERM),
-        ("a runner that is interrupted takes all with it", wait, signal.SIGINT),
-        ("a runner that is killed takes all with it", wait, signal.SIGKILL),
+        ("a runner exits with the status of its command", "exit 3", None),
+        ("a runner that is terminated ends its server and removes its files",
+         wait, signal.SIGTERM),
+        ("a runner that is interrupted ends its server and removes its files",
+         wait, signal.SIGINT),
+        ("a runner that is killed ends its server and removes its files",
+         wait, signal.SIGKILL),
     ):
-        # Others have to pass through it.
+        # The server's user has to pass through it.
         with tempfile.TemporaryDirectory(prefix="postern-test-") as place:
             os.chmod(place, 0o755)
             out.case(name, run(place, script, number))

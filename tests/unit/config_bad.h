@@ -2,7 +2,7 @@
 #ifndef POSTERN_TESTS_CONFIG_BAD_H
 #define POSTERN_TESTS_CONFIG_BAD_H
 
-/* Configurations that are refused, and what is said about them. */
+/* Configurations that are refused, and their errors. */
 
 #include <string.h>
 
@@ -19,14 +19,14 @@ static void check_bad(const char *text, size_t len, const char *expected) {
 	struct postern_error error = { 0 };
 	int r = postern__config_parse("f", text, len, NULL, &config, &error);
 	if (r == POSTERN_OK) {
-		FAIL("taken: %s", text);
+		FAIL("not refused: %s", text);
 		postern__config_destroy(config);
 		return;
 	}
 	CHECK_INT(r, POSTERN_E_INVALID);
 	CHECK_INT(error.code, POSTERN_E_INVALID);
 	CHECK_STR(error.text, expected);
-	/* And without anybody listening. */
+	/* The same without an error struct. */
 	CHECK_INT(postern__config_parse("f", text, len, NULL, &config, NULL), r);
 }
 

@@ -3,8 +3,8 @@
 #define POSTERN_TESTS_UNIT_DICE_H
 
 /*
- * Numbers for tests that try many inputs: the same ones in every run, so that
- * what fails once fails again. Not fair for large bounds, which is no matter.
+ * Numbers for tests that try many inputs: the same in every run, so that a
+ * failure is reproducible. Biased for large bounds, which does not matter here.
  */
 
 #include <stddef.h>

@@ -3,8 +3,8 @@
 #define POSTERN_TESTS_HANDLER_EXEC_H
 
 /*
- * What the tests of the exec kind share: handlers that run the shell, a
- * directory for what scripts write, and questions about processes.
+ * Shared by the tests of the exec kind: handlers that run the shell, a
+ * directory for the files that scripts write, and checks of processes.
  */
 
 #include <dirent.h>
@@ -51,7 +51,7 @@ __attribute__((unused)) static void pause_ms(int ms) {
 	(void)poll(NULL, 0, ms);
 }
 
-/* A pid that a script writes into a file, with a newline behind it. */
+/* Waits for the pid that a script writes into a file, followed by a newline. */
 __attribute__((unused)) static pid_t read_pid(const char *path) {
 	for (int i = 0; i < 2000; i++) {
 		char text[32];
@@ -82,7 +82,7 @@ __attribute__((unused)) static bool is_alive(pid_t pid) {
 	(void)close(fd);
 	text[n > 0 ? n : 0] = '\0';
 	const char *state = strrchr(text, ')');
-	/* Whether whoever inherits it reaps it is not our business. */
+	/* A zombie counts as ended: its new parent reaps it, or does not. */
 	return state && state[2] != 'Z' && state[2] != 'X';
 }
 
@@ -110,7 +110,7 @@ __attribute__((unused)) static bool has_children(void) {
 	return waitpid(-1, NULL, WNOHANG) >= 0 || errno != ECHILD;
 }
 
-/* tap_main() with a directory around it. */
+/* Runs tap_main() with a temporary directory. */
 static int exec_main(int argc, char **argv, const struct tap_case *cases,
 		size_t count) {
 	temp_dir_create(&directory);

@@ -3,9 +3,10 @@
 #define POSTERN_TESTS_HANDLER_FAKE_H
 
 /*
- * An engine that does nothing but remember how a run ended: the functions of
- * sys/handler.h that kinds call, for tests of one kind alone. Include it in
- * one file of a program that is not linked with the library.
+ * A fake engine that only records how a run ended: the functions of
+ * sys/handler.h that implementations of kinds call, for tests of one kind
+ * alone. Include it in one file of a program that is not linked with the
+ * library.
  */
 
 #include <postern/sys/clock.h>
@@ -73,7 +74,7 @@ void *postern_run_data(const struct postern_run *run) {
 	return run->data;
 }
 
-/* A message with a body and the attributes that every message has. */
+/* Sets a message with this body and the attributes that every message has. */
 __attribute__((unused)) static void fake_init(struct postern_run *run,
 		const void *body, size_t len) {
 	memset(run, 0, sizeof *run);
@@ -93,7 +94,7 @@ __attribute__((unused)) static void fake_init(struct postern_run *run,
 		.attempt = 2,
 		.fence = 5,
 	};
-	/* What an outcome is overwritten with must not look like one. */
+	/* Fill the outcome with bytes that are not a valid one. */
 	memset(&run->outcome, 0x5a, sizeof run->outcome);
 }
 

@@ -3,9 +3,9 @@
 #define POSTERN_TESTS_UNIT_NO_MEMORY_H
 
 /*
- * For tests that ask for more memory than there can be: the sanitizers would
- * end the program instead of returning NULL, unless told otherwise. Include
- * it in one file of a program.
+ * For tests that allocate more memory than can exist: these options make the
+ * sanitizers return NULL instead of ending the program. Include it in one file
+ * of a program.
  */
 
 #include <stdint.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The scene of the tests that look behind the PostgreSQL store's back.
+ * The fixture of the tests that watch and change the PostgreSQL store's
+ * database directly.
  */
 
 #include "unit/postgres_scene.h"
@@ -45,7 +46,7 @@ int64_t scene_number(PGconn *link, const char *sql) {
 void scene_enrol(struct scene *scene, uint64_t node, int64_t lease_ms) {
 	struct postern_enrol_channel channel = {
 		.name = "orders",
-		.max_size = 1000, /* for those who publish */
+		.max_size = 1000, /* for tests that publish */
 	};
 	struct postern_enrol_handler handler = { .key = "a" };
 	struct postern_enrolment enrolment = {
@@ -71,13 +72,14 @@ void scene_open_with(struct scene *scene, int64_t timeout_ms) {
 	};
 	*scene = (struct scene){ .memory = postern_memory_create() };
 	scene->link = scene_connect();
-	/* Several programs may share the database, and have one schema. */
+	/* Several test programs may share the database and use the same schema. */
 	scene_run(scene->link, "SELECT pg_advisory_lock(hashtext('" SCHEMA "'))");
 	scene_run(scene->link, "SET client_min_messages = error;"
 						   " DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
 	(void)snprintf(url, sizeof url, "%s%cschema=" SCHEMA, base,
 			strchr(base, '?') ? '&' : '?');
-	/* Making the tables takes its time. */
+	/* The first open creates the tables, which may take longer than
+	   `timeout_ms`. */
 	for (int i = 0; i < 2; i++) {
 		postern_store_destroy(scene->store);
 		if (!CHECK_OK(postern_store_open(url, &options, &scene->store,
@@ -94,12 +96,12 @@ void scene_open(struct scene *scene) {
 	scene_open_with(scene, TIMEOUT_MS);
 }
 
-void scene_open_patient(struct scene *scene) {
+void scene_open_without_timeouts(struct scene *scene) {
 	scene_open_with(scene, PATIENCE_MS);
-	scene_be_patient(scene);
+	scene_disable_timeouts(scene);
 }
 
-void scene_be_patient(struct scene *scene) {
+void scene_disable_timeouts(struct scene *scene) {
 	struct pg_store *store = postern__pg_from_base(scene->store);
 	store->command_timeout_ms = PATIENCE_MS;
 	store->lock_timeout_ms = PATIENCE_MS;
@@ -146,7 +148,7 @@ int scene_accept(struct scene *scene, uint64_t node, const char *id, bool lease,
 	return accept_one(scene, node, id, accept, route);
 }
 
-int scene_accept_again(struct scene *scene, uint64_t node, const char *id,
+int scene_accept_copy(struct scene *scene, uint64_t node, const char *id,
 		struct postern_accept *accept, struct postern_route *route) {
 	*route = (struct postern_route){
 		.handler = scene->handler,
@@ -196,7 +198,7 @@ bool scene_wait_for(struct scene *scene, const char *sql, int64_t value) {
 	return false;
 }
 
-void scene_cut_lines(const struct scene *scene) {
+void scene_cut_connections(const struct scene *scene) {
 	for (int fd = 3; fd < 100; fd++) {
 		struct sockaddr_storage peer;
 		socklen_t len = sizeof peer;
@@ -208,7 +210,8 @@ void scene_cut_lines(const struct scene *scene) {
 	}
 }
 
-void scene_hold_up(struct scene *scene, const char *what, const char *table) {
+void scene_block_commit(struct scene *scene, const char *what,
+		const char *table) {
 	char sql[1000];
 	(void)snprintf(sql, sizeof sql,
 			"CREATE TABLE " SCHEMA ".go_%1$s (n integer);"
@@ -226,14 +229,14 @@ void scene_hold_up(struct scene *scene, const char *what, const char *table) {
 	scene_run(scene->link, sql);
 }
 
-bool scene_wait_held_up(struct scene *scene, const char *table) {
+bool scene_wait_commit_blocked(struct scene *scene, const char *table) {
 	char sql[200];
 	(void)snprintf(sql, sizeof sql,
 			"SELECT last_value FROM " SCHEMA ".held_%s WHERE is_called", table);
 	return scene_wait_for(scene, sql, 1);
 }
 
-void scene_let_go(struct scene *scene, const char *table) {
+void scene_unblock_commit(struct scene *scene, const char *table) {
 	char sql[200];
 	(void)snprintf(sql, sizeof sql, "INSERT INTO " SCHEMA ".go_%s VALUES (1)",
 			table);
@@ -253,7 +256,8 @@ bool scene_wait_blocked(struct scene *scene, int64_t count) {
 	return scene_wait_for(scene, blocked_sql, count);
 }
 
-int scene_keep(struct scene *scene, uint64_t node, bool *alive_out) {
+int scene_renew_and_recover(struct scene *scene, uint64_t node,
+		bool *alive_out) {
 	struct postern_recovered recovered;
 	const struct postern_recovery recovery = { .node = node, .max = 1000 };
 	struct postern_store *store = scene->store;

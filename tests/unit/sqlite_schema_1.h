@@ -2,7 +2,7 @@
 #ifndef POSTERN_TESTS_SQLITE_SCHEMA_1_H
 #define POSTERN_TESTS_SQLITE_SCHEMA_1_H
 
-/* The tables as version 1 made them: files like that are out there. */
+/* The tables as version 1 created them; such files are in use. */
 
 /* clang-format off */
 static const char sqlite_schema_1[] =

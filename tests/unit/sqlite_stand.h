@@ -4,8 +4,8 @@
 
 /*
  * A SQLite store in a directory of its own, with a channel and a handler, for
- * the tests of what only this store does. What every store does is in
- * tests/conformance/.
+ * tests of behaviour that only this store has. The behaviour of all stores is
+ * tested in tests/conformance/.
  */
 
 #include <postern/handler.h>
@@ -36,7 +36,7 @@ struct stand {
 	int64_t handler;
 };
 
-/* A directory and options, but no store yet. */
+/* Creates the directory and the options, but no store. */
 __attribute__((unused)) static void stand_init(struct stand *stand) {
 	*stand = (struct stand){ 0 };
 	temp_dir_create(&stand->dir);
@@ -52,7 +52,7 @@ __attribute__((unused)) static void stand_init(struct stand *stand) {
 	};
 }
 
-/* Open another store by path. */
+/* Open a store by path. */
 __attribute__((unused)) static int stand_open_path(struct stand *stand,
 		const char *path, struct postern_store **out) {
 	char url[PATH_LEN_MAX + 16];
@@ -127,7 +127,7 @@ __attribute__((unused)) static int stand_send(struct stand *stand,
 	return r;
 }
 
-/* The same where it must work; returns the seq. */
+/* The same, but checks that the message is accepted; returns its seq. */
 __attribute__((unused)) static int64_t stand_accept(struct stand *stand,
 		const char *id) {
 	int code = 0;
@@ -137,7 +137,7 @@ __attribute__((unused)) static int64_t stand_accept(struct stand *stand,
 	return seq;
 }
 
-/* POSTERN_STATE_ANY: no such delivery. */
+/* The state of the first delivery; POSTERN_STATE_ANY if there is none. */
 __attribute__((unused)) static enum postern_state
 stand_state(struct stand *stand, int64_t seq) {
 	struct postern_detail detail;
@@ -149,7 +149,7 @@ stand_state(struct stand *stand, int64_t seq) {
 	return detail.deliveries[0].row.state;
 }
 
-/* The number that some SQL gives on a connection, -1 if it fails. */
+/* The number that a query returns, -1 if it fails. */
 __attribute__((unused)) static int64_t sql_number(sqlite3 *db,
 		const char *sql) {
 	sqlite3_stmt *statement = NULL;
@@ -162,7 +162,7 @@ __attribute__((unused)) static int64_t sql_number(sqlite3 *db,
 	return number;
 }
 
-/* The same on a connection of its own. */
+/* The same on a new connection to the file. */
 __attribute__((unused)) static int64_t file_number(const char *path,
 		const char *sql) {
 	sqlite3 *db = NULL;

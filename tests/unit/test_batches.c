@@ -3,7 +3,7 @@
  * Leases of an expired node that do not fit into one batch of a recovery.
  */
 
-#include "unit/tenure_house.h"
+#include "unit/cluster.h"
 
 #include <postern/sys/memory.h>
 
@@ -12,8 +12,8 @@
 #define LOST_NODE 12345
 
 /* Another node leases everything that is pending. */
-static void lease_all(struct house *house) {
-	struct postern_error *error = &house->error;
+static void lease_all(struct cluster *cluster) {
+	struct postern_error *error = &cluster->error;
 	struct postern_enrol_handler handler = { .key = "h" };
 	struct postern_enrolment enrolment = {
 		.node = LOST_NODE,
@@ -21,7 +21,8 @@ static void lease_all(struct house *house) {
 		.handlers = &handler,
 		.handler_count = 1,
 	};
-	CHECK_OK(house->store->ops->enrol(house->store, &enrolment, error), error);
+	CHECK_OK(cluster->store->ops->enrol(cluster->store, &enrolment, error),
+			error);
 	struct postern_want want = { .handler = handler.id, .max = LOST_COUNT };
 	struct postern_claim claim = {
 		.node = LOST_NODE,
@@ -33,8 +34,8 @@ static void lease_all(struct house *house) {
 	struct postern_claims claims = { 0 };
 	struct postern_memory *memory = postern_memory_create();
 	if (CHECK(memory)) {
-		CHECK_OK(house->store->ops->claim(house->store, &claim, memory, &claims,
-						 error),
+		CHECK_OK(cluster->store->ops->claim(cluster->store, &claim, memory,
+						 &claims, error),
 				error);
 		CHECK_INT(claims.count, LOST_COUNT);
 	}
@@ -44,8 +45,8 @@ static void lease_all(struct house *house) {
 static uint64_t leased_count(struct node *node) {
 	struct postern_stats *stats = NULL;
 	uint64_t count = UINT64_MAX;
-	if (CHECK_OK(postern_box_stats(node->box, &stats, &node->house->error),
-				&node->house->error)) {
+	if (CHECK_OK(postern_box_stats(node->box, &stats, &node->cluster->error),
+				&node->cluster->error)) {
 		count = stats->handlers[0].leased;
 	}
 	postern_stats_destroy(stats);
@@ -54,21 +55,21 @@ static uint64_t leased_count(struct node *node) {
 
 /* One sweep recovers all of them: nothing would bring a second one soon. */
 static void recover_many(enum postern_processing processing) {
-	struct house house;
-	if (open_house(&house, processing)) {
-		struct node *a = &house.nodes[0];
+	struct cluster cluster;
+	if (open_cluster(&cluster, processing)) {
+		struct node *a = &cluster.nodes[0];
 		for (int i = 0; i < LOST_COUNT; i++) {
 			char id[16];
 			(void)snprintf(id, sizeof(id), "%d", i);
 			send(a, id);
 		}
-		lease_all(&house);
+		lease_all(&cluster);
 		CHECK_INT(leased_count(a), LOST_COUNT);
-		fake_clock_advance(&house.clock, LEASE_MS);
+		fake_clock_advance(&cluster.clock, LEASE_MS);
 		sweep(a);
 		CHECK_INT(leased_count(a), 0);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void recovery_parallel(void) {

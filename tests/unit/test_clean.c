@@ -7,14 +7,14 @@
  */
 
 #include "core/box.h"
-#include "unit/tenure_house.h"
+#include "unit/cluster.h"
 
 #define BATCH 1000
 #define BYTES_MAX (16 * 1024 * 1024)
 
 /* How the store behaves for each batch. */
 struct disk {
-	struct house *house;
+	struct cluster *cluster;
 	int64_t takes_ms;
 	int code;
 };
@@ -26,14 +26,14 @@ static int slow(void *context, enum fault_op op,
 	if (op != FAULT_CLEAN) {
 		return POSTERN_OK;
 	}
-	fake_clock_advance(&disk->house->clock, disk->takes_ms);
+	fake_clock_advance(&disk->cluster->clock, disk->takes_ms);
 	return disk->code;
 }
 
 /* Runs a cleanup of one batch; the state has the limits of the batch. */
 static struct postern__cleanup step(struct disk *disk, int64_t takes_ms,
 		int code) {
-	struct postern_box *box = disk->house->nodes[0].box;
+	struct postern_box *box = disk->cluster->nodes[0].box;
 	struct postern__cleanup state = { 0 };
 	bool more;
 	disk->takes_ms = takes_ms;
@@ -43,21 +43,21 @@ static struct postern__cleanup step(struct disk *disk, int64_t takes_ms,
 	return state;
 }
 
-static bool begin(struct house *house, struct disk *disk) {
-	*disk = (struct disk){ .house = house };
-	if (!open_house(house, POSTERN_PROCESSING_PARALLEL)) {
+static bool begin(struct cluster *cluster, struct disk *disk) {
+	*disk = (struct disk){ .cluster = cluster };
+	if (!open_cluster(cluster, POSTERN_PROCESSING_PARALLEL)) {
 		return false;
 	}
-	house->nodes[0].plan.context = disk;
-	house->nodes[0].plan.decide = slow;
-	house->nodes[0].box->options.cleanup_batch = BATCH;
+	cluster->nodes[0].plan.context = disk;
+	cluster->nodes[0].plan.decide = slow;
+	cluster->nodes[0].box->options.cleanup_batch = BATCH;
 	return true;
 }
 
 static void bounded(void) {
-	struct house house;
+	struct cluster cluster;
 	struct disk disk;
-	if (begin(&house, &disk)) {
+	if (begin(&cluster, &disk)) {
 		struct postern__cleanup state = step(&disk, 100, POSTERN_OK);
 		CHECK_INT(state.cleaning.max, BATCH);
 		CHECK_INT(state.cleaning.bytes_max, BYTES_MAX);
@@ -65,13 +65,13 @@ static void bounded(void) {
 		CHECK_INT(state.cleaning.max, BATCH);
 		CHECK_INT(state.cleaning.bytes_max, BYTES_MAX);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void smaller(void) {
-	struct house house;
+	struct cluster cluster;
 	struct disk disk;
-	if (begin(&house, &disk)) {
+	if (begin(&cluster, &disk)) {
 		(void)step(&disk, 1000, POSTERN_OK);
 		struct postern__cleanup state = step(&disk, 200, POSTERN_OK);
 		CHECK_INT(state.cleaning.max, BATCH / 4);
@@ -82,13 +82,13 @@ static void smaller(void) {
 		CHECK_INT(step(&disk, 20, POSTERN_OK).cleaning.max, BATCH);
 		CHECK_INT(step(&disk, 20, POSTERN_OK).cleaning.max, BATCH);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void failing(void) {
-	struct house house;
+	struct cluster cluster;
 	struct disk disk;
-	if (begin(&house, &disk)) {
+	if (begin(&cluster, &disk)) {
 		(void)step(&disk, 30000, POSTERN_E_TIMEOUT);
 		CHECK_INT(step(&disk, 30000, POSTERN_E_TIMEOUT).cleaning.max,
 				BATCH / 128);
@@ -100,7 +100,7 @@ static void failing(void) {
 		size_t bytes = state.cleaning.bytes_max;
 		CHECK_INT(step(&disk, 0, POSTERN_OK).cleaning.bytes_max, bytes);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static const struct tap_case cases[] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Type patterns, against a matcher that is plainly right and slow.
+ * Type patterns, compared with a matcher that is slow and obviously right.
  */
 
 #include "base/pattern.h"
@@ -93,19 +93,19 @@ static void by_definition(void) {
 		}
 		matched += expected;
 	}
-	/* Else the loop would have shown only one side. */
+	/* Both results must occur often, or the loop tests only one of them. */
 	CHECK(matched > 50000 && matched < 250000);
 }
 
-static void hostile(void) {
-	/* A backtracking matcher would not come back from this. */
+static void hostile_patterns(void) {
+	/* A backtracking matcher takes exponential time for this pattern. */
 	size_t len = 1000000;
 	char *text = malloc(len);
 	memset(text, 'a', len);
 	static const char pattern[] = "*a*a*a*a*a*a*a*b";
 	CHECK(!postern__pattern_match(pattern, sizeof pattern - 1, text, len));
 
-	/* Nor would one that compares at every place, in any short time. */
+	/* A matcher that compares at every position takes quadratic time. */
 	char *needle = malloc(len / 2 + 3);
 	memset(needle, 'a', len / 2 + 3);
 	needle[0] = '*';
@@ -116,7 +116,7 @@ static void hostile(void) {
 	free(text);
 }
 
-static void proper(void) {
+static void valid_patterns(void) {
 	char text[POSTERN__PATTERN_CHARS_MAX * 4];
 	CHECK_OK(postern__pattern_check("*", 1, NULL), NULL);
 	CHECK_OK(postern__pattern_check("order.*", 7, NULL), NULL);
@@ -127,7 +127,7 @@ static void proper(void) {
 	CHECK_OK(postern__pattern_check(text, sizeof text, NULL), NULL);
 }
 
-static void refused(void) {
+static void invalid_patterns(void) {
 	struct postern_error error;
 	char text[POSTERN__PATTERN_CHARS_MAX + 1];
 	memset(text, 'a', sizeof text);
@@ -151,11 +151,12 @@ static void refused(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a star matches any run of bytes, the rest itself", examples },
-	{ "a match is what the definition gives", by_definition },
-	{ "no pattern takes long", hostile },
-	{ "up to 200 characters and 8 stars are a pattern", proper },
-	{ "an improper pattern is refused and the error says why", refused },
+	{ "a star matches any run of bytes, any other byte itself", examples },
+	{ "matching agrees with the recursive definition", by_definition },
+	{ "matching time stays short for hostile patterns", hostile_patterns },
+	{ "a pattern may have up to 200 characters and 8 stars", valid_patterns },
+	{ "an invalid pattern is refused and the error gives the reason",
+			invalid_patterns },
 };
 
 TAP_MAIN(cases)

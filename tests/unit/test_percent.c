@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-/* Both dialects of percent-encoding, there and back. */
+/* Both dialects of percent-encoding, encoded and decoded. */
 
 #include "server/percent.h"
 
@@ -41,7 +41,7 @@ static void headers(void) {
 	check_header("say \"100%\"\r\n", "say%20%22100%25%22%0D%0A");
 }
 
-/* NULL if it was refused. */
+/* Returns NULL if the text is malformed. */
 static const char *decode(struct postern__arena *arena, const char *text,
 		size_t *len) {
 	bool malformed = true;
@@ -102,8 +102,9 @@ static void round_trip(void) {
 
 static const struct tap_case cases[] = {
 	{ "a segment keeps only unreserved characters", segments },
-	{ "a header keeps printable ASCII but quotes and percent", headers },
-	{ "decoding is done once, in either case, zero bytes included", decoding },
+	{ "a header keeps printable ASCII except quotes and percent", headers },
+	{ "decoding runs once, reads hex digits of both cases and keeps zero bytes",
+			decoding },
 	{ "a percent without two hex digits is malformed", malformed },
 	{ "every byte survives encoding and decoding", round_trip },
 };

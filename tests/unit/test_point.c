@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The places where tests strike. The plan is read once in a process, so each
- * plan is tried in a child of its own.
+ * Crash points. A process reads its plan once, so each plan runs in a child
+ * process of its own.
  */
 
 #include "base/point.h"
@@ -25,7 +25,8 @@ static void pass_both(void) {
 	_exit(ENDED);
 }
 
-/* How a child with this plan ends; stopped ones are let go on, and counted. */
+/* Returns the exit status of a child with this plan. A child that stops is
+   continued, and its stops are counted. */
 static int run_child(const char *variable, const char *value, void (*run)(void),
 		int *stops_out) {
 	int status = 0;
@@ -85,7 +86,7 @@ static void pauses(void) {
 	CHECK_INT(stops, 0);
 }
 
-/* The passes that failed, as bits, in the exit status. */
+/* Exits with a bit set for each pass that failed. */
 static void count_failures(void) {
 	int failed = 0;
 	for (int i = 0; i < 3; i++) {
@@ -105,15 +106,15 @@ static void fails(void) {
 	CHECK_INT(WEXITSTATUS(status), 0);
 }
 
-static void see(void *context, const char *name) {
+static void watch_point(void *context, const char *name) {
 	int *seen = context;
 	*seen += strcmp(name, "watched.before") == 0;
-	postern__point("watched.before"); /* not told: we are the watcher */
+	postern__point("watched.before"); /* not reported: the watcher passes it */
 }
 
 static void watched(void) {
 	int seen = 0;
-	postern__point_watch(see, &seen);
+	postern__point_watch(watch_point, &seen);
 	postern__point("watched.before");
 	postern__point("watched.after");
 	postern__point("watched.before");
@@ -147,13 +148,15 @@ static void counted(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "the n-th pass of a place kills the process", crashes },
-	{ "a name that is not quite the same strikes nothing", names_are_whole },
-	{ "the n-th pass of a place stops the process", pauses },
-	{ "the n-th pass of a place fails", fails },
-	{ "all passes are counted and told", counted },
-	/* From here on the plan is read, for all children too. */
-	{ "a watcher is told of every pass but its own", watched },
+	{ "the n-th pass of a crash point kills the process", crashes },
+	{ "a plan applies only to the point with exactly its name",
+			names_are_whole },
+	{ "the n-th pass of a crash point stops the process", pauses },
+	{ "the n-th pass of a crash point fails", fails },
+	{ "all passes are counted and written to the file", counted },
+	/* This case makes the process read its plan, which its children inherit:
+	   keep it last. */
+	{ "a watcher is called for every pass but its own", watched },
 };
 
 TAP_MAIN(cases)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* When to try again: the documented formula over its whole range. */
+/* Retry delays: the documented formula over its whole range. */
 
 #include "tap.h"
 
@@ -11,7 +11,7 @@ static int64_t min64(int64_t a, int64_t b) {
 	return a < b ? a : b;
 }
 
-/* The formula as the documents write it, in floating point. */
+/* The documented formula, in floating point. */
 static void expected_range(uint32_t failures, int64_t max_ms, int64_t *low,
 		int64_t *high) {
 	double power = 1;
@@ -55,7 +55,7 @@ static void backoff_stays_in_range(void) {
 static void backoff_reaches_both_ends(void) {
 	struct postern_policy policy;
 	postern_policy_init(&policy);
-	/* The table of the documents: 1-2 s, 2-4 s, 4-8 s, 150-300 s. */
+	/* The documented table: 1-2 s, 2-4 s, 4-8 s, 150-300 s. */
 	static const struct {
 		uint32_t failures;
 		int64_t low;
@@ -65,7 +65,7 @@ static void backoff_reaches_both_ends(void) {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		int64_t low = INT64_MAX;
 		int64_t high = -1;
-		/* Every remainder of the span occurs. */
+		/* Covers every remainder of the span. */
 		for (uint64_t n = 0; n <= 150000; n++) {
 			int64_t ms = postern_policy_delay_ms(&policy, rows[i].failures, n);
 			low = min64(low, ms);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Boxes on PostgreSQL, through the whole engine: what is made of a connection
- * that breaks under a transactional callback, and of staged messages.
+ * Boxes on PostgreSQL, through the whole engine: connections that break during
+ * a transactional callback, and staged messages.
  */
 
 #include <libpq-fe.h>
@@ -19,7 +19,7 @@ struct bench {
 	struct postern_box *box;
 	PGconn *link;
 	struct postern_error error;
-	enum postern_outcome_kind answer;
+	enum postern_outcome_kind outcome;
 	int breaks;
 	int others;
 	/* Events. */
@@ -37,8 +37,8 @@ static void run_sql(PGconn *link, const char *sql) {
 	PQclear(result);
 }
 
-/* A message that is called so breaks the connection. */
-static void play(void *context, const struct postern_message *message,
+/* The message with the id "breaks" ends the connection. */
+static void run_callback(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	struct bench *bench = context;
@@ -49,7 +49,7 @@ static void play(void *context, const struct postern_message *message,
 	bench->breaks++;
 	PQclear(PQexec(delivery->transaction,
 			"SELECT pg_terminate_backend(pg_backend_pid())"));
-	postern_outcome_set(outcome, bench->answer, 0, NULL);
+	postern_outcome_set(outcome, bench->outcome, 0, NULL);
 }
 
 static void count_event(void *context, const struct postern_event *event) {
@@ -74,7 +74,7 @@ static bool open_box(struct bench *bench) {
 	struct postern_handler_options handler = {
 		.size = sizeof handler,
 		.key = "h",
-		.callback = play,
+		.callback = run_callback,
 		.context = bench,
 		.transactional = true,
 		.policy = &policy,
@@ -113,9 +113,9 @@ static void process(struct bench *bench) {
 			&bench->error);
 }
 
-/* State and error of the only delivery. */
-static void expect(struct bench *bench, int64_t seq, enum postern_state state,
-		const char *part) {
+/* Check state and last error of the only delivery. */
+static void expect_delivery(struct bench *bench, int64_t seq,
+		enum postern_state state, const char *part) {
 	struct postern_detail *detail;
 	if (!CHECK_OK(postern_box_get(bench->box, seq, &detail, &bench->error),
 				&bench->error)) {
@@ -128,17 +128,17 @@ static void expect(struct bench *bench, int64_t seq, enum postern_state state,
 	postern_detail_destroy(detail);
 }
 
-static void is_put_off(void) {
-	static const enum postern_outcome_kind answers[] = { POSTERN_DONE,
+static void retried_uncounted(void) {
+	static const enum postern_outcome_kind outcomes[] = { POSTERN_DONE,
 		POSTERN_RETRY, POSTERN_DISCARD };
 	for (size_t i = 0; i < 3; i++) {
 		struct bench bench;
 		if (open_box(&bench)) {
-			bench.answer = answers[i];
+			bench.outcome = outcomes[i];
 			int64_t seq = accept_one(&bench, "breaks");
 			(void)accept_one(&bench, "behind it");
 			process(&bench);
-			expect(&bench, seq, POSTERN_STATE_PENDING, "terminating");
+			expect_delivery(&bench, seq, POSTERN_STATE_PENDING, "terminating");
 			CHECK_INT(bench.breaks, 1);
 			CHECK_INT(bench.others, 1);
 		}
@@ -146,7 +146,7 @@ static void is_put_off(void) {
 	}
 }
 
-static void is_counted_at_last(void) {
+static void counted_in_the_end(void) {
 	struct bench bench;
 	if (open_box(&bench)) {
 		int64_t seq = accept_one(&bench, "breaks");
@@ -154,24 +154,25 @@ static void is_counted_at_last(void) {
 		run_sql(bench.link,
 				"UPDATE " SCHEMA ".open SET due_at = 0, fence = 21");
 		process(&bench);
-		expect(&bench, seq, POSTERN_STATE_POISONED, "whenever this runs");
+		expect_delivery(&bench, seq, POSTERN_STATE_POISONED,
+				"whenever this runs");
 	}
 	close_box(&bench);
 }
 
-static void poison_is_believed(void) {
+static void poison_is_kept(void) {
 	struct bench bench;
 	if (open_box(&bench)) {
-		bench.answer = POSTERN_POISON;
+		bench.outcome = POSTERN_POISON;
 		int64_t seq = accept_one(&bench, "breaks");
 		process(&bench);
-		expect(&bench, seq, POSTERN_STATE_POISONED, "");
+		expect_delivery(&bench, seq, POSTERN_STATE_POISONED, "");
 	}
 	close_box(&bench);
 }
 
-/* In one batch, and behind it. */
-static void staged_are_told(void) {
+/* The copies are in the same batch at first, in a later one then. */
+static void staged_have_events(void) {
 	struct bench bench;
 	if (open_box(&bench)) {
 		for (int i = 1; i <= 2; i++) {
@@ -188,7 +189,7 @@ static void staged_are_told(void) {
 	close_box(&bench);
 }
 
-/* A batch of nothing but conflicts is not the end of what is staged. */
+/* A batch with nothing but conflicts must not end the collection. */
 static void staged_behind_conflicts(void) {
 	struct bench bench;
 	if (open_box(&bench)) {
@@ -207,15 +208,17 @@ static void staged_behind_conflicts(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a callback whose connection breaks is put off, whatever it answers",
-			is_put_off },
-	{ "a callback whose connection always breaks is counted at last",
-			is_counted_at_last },
-	{ "a callback that poisons is believed although its connection broke",
-			poison_is_believed },
-	{ "every staged message that is accepted, a duplicate or a conflict has "
+	{ "a callback whose connection breaks is retried uncounted, whatever its "
+	  "outcome",
+			retried_uncounted },
+	{ "a callback whose connection always breaks is counted as failed in the "
+	  "end",
+			counted_in_the_end },
+	{ "the outcome poison counts although the connection broke",
+			poison_is_kept },
+	{ "every staged message that is accepted, a duplicate or a conflict emits "
 	  "its event",
-			staged_are_told },
+			staged_have_events },
 	{ "a staged message behind a thousand conflicts is processed",
 			staged_behind_conflicts },
 };

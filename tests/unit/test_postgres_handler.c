@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What handlers do to a transaction of PostgreSQL and to its session, with the
- * connection in their hands: nothing of it reaches the next message, and a
- * handler that goes wrong harms nobody but itself.
+ * What handlers do to a PostgreSQL transaction and its session through the
+ * connection they get: nothing of it reaches the next message, and a handler
+ * that misbehaves affects no other delivery.
  */
 
 #include <libpq-fe.h>
@@ -32,23 +32,24 @@ struct scene {
 	int messages;
 };
 
-/* A handler that runs this and returns that. */
+/* A handler that runs `sql` and returns `outcome`. */
 struct deed {
 	const char *sql;
-	const char *then; /* in a query of its own; NULL: nothing */
+	const char *then; /* run in a query of its own; NULL: nothing */
 	enum postern_outcome_kind outcome;
-	PGconn *rival; /* does this at the same time, in the first run … */
+	PGconn *rival; /* runs rival_sql at the same time, in the first run … */
 	const char *rival_sql;
 	bool rival_ends; /* … or commits before the second one */
 	int runs;
 	int sent;
-	int64_t number;         /* that the last statement said */
-	bool goes_back;         /* to before it was taken */
-	PQnoticeReceiver hears; /* notices, from now on; NULL: nobody */
-	bool is_ended; /* its session, by somebody else, and it does not notice */
+	int64_t number;            /* that the last statement returned */
+	bool rolls_back;           /* to the savepoint before the handler */
+	PQnoticeReceiver receiver; /* receives notices from now on; NULL: nobody */
+	bool session_ends; /* its session is ended from outside, and it does not
+						  notice */
 };
 
-static void run(PGconn *link, const char *sql) {
+static void run_sql(PGconn *link, const char *sql) {
 	PGresult *result = PQexec(link, sql);
 	ExecStatusType status = PQresultStatus(result);
 	if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
@@ -57,7 +58,7 @@ static void run(PGconn *link, const char *sql) {
 	PQclear(result);
 }
 
-static int64_t number_of(const PGresult *result) {
+static int64_t result_number(const PGresult *result) {
 	return PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1
 				   ? strtoll(PQgetvalue(result, 0, 0), NULL, 10)
 				   : -1;
@@ -65,7 +66,7 @@ static int64_t number_of(const PGresult *result) {
 
 static int64_t number(PGconn *link, const char *sql) {
 	PGresult *result = PQexec(link, sql);
-	int64_t value = number_of(result);
+	int64_t value = result_number(result);
 	PQclear(result);
 	return value;
 }
@@ -78,8 +79,8 @@ static void scene_open(struct scene *scene) {
 		.command_timeout_ms = PATIENCE_MS,
 	};
 	*scene = (struct scene){ .link = PQconnectdb(base ? base : "") };
-	run(scene->link, "SET client_min_messages = error;"
-					 " DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
+	run_sql(scene->link, "SET client_min_messages = error;"
+						 " DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
 	(void)snprintf(url, sizeof url, "%s%cschema=" SCHEMA, base ? base : "",
 			base && strchr(base, '?') ? '&' : '?');
 	struct postern_enrol_channel channel = { .name = "orders" };
@@ -102,12 +103,12 @@ static void scene_open(struct scene *scene) {
 	}
 	scene->channel = channel.id;
 	scene->handler = handler.id;
-	run(scene->link, "CREATE TABLE " SCHEMA ".effect (n integer)");
+	run_sql(scene->link, "CREATE TABLE " SCHEMA ".effect (n integer)");
 }
 
 static void scene_close(struct scene *scene) {
 	postern_store_destroy(scene->store);
-	run(scene->link, "DROP SCHEMA " SCHEMA " CASCADE");
+	run_sql(scene->link, "DROP SCHEMA " SCHEMA " CASCADE");
 	PQfinish(scene->link);
 }
 
@@ -140,23 +141,24 @@ static int64_t accept_one(struct scene *scene) {
 	return accept.seq;
 }
 
-/* To the savepoint that is set before each, whose name nobody should know. */
-static void go_back(PGconn *link) {
+/* Roll back to the savepoint before the handler, whose name it should not
+   know. */
+static void roll_back_to_start(PGconn *link) {
 	PGresult *name = PQexec(link, "SELECT 'ROLLBACK TO postern_' || to_hex(id)"
 								  " FROM " SCHEMA ".pledge");
 	CHECK_INT(PQntuples(name), 1);
-	run(link, PQgetvalue(name, 0, 0));
+	run_sql(link, PQgetvalue(name, 0, 0));
 	PQclear(name);
 }
 
-/* It is gone when this returns. */
+/* Returns when the session has ended. */
 static void end_session(const PGconn *link) {
 	const char *base = getenv("POSTERN_TEST_POSTGRES");
 	PGconn *other = PQconnectdb(base ? base : "");
 	char sql[80];
 	(void)snprintf(sql, sizeof sql, "SELECT pg_terminate_backend(%d, %d)",
 			PQbackendPID(link), PATIENCE_MS);
-	run(other, sql);
+	run_sql(other, sql);
 	PQfinish(other);
 }
 
@@ -173,29 +175,29 @@ static void do_deed(void *context, void *transaction, uint64_t epoch,
 		while ((last = PQgetResult(deed->rival))) {
 			PQclear(last);
 		}
-		run(deed->rival, "COMMIT");
+		run_sql(deed->rival, "COMMIT");
 	}
-	if (deed->goes_back) {
-		go_back(transaction);
+	if (deed->rolls_back) {
+		roll_back_to_start(transaction);
 	}
 	PGresult *result = PQexec(transaction, deed->sql);
-	deed->number = number_of(result);
+	deed->number = result_number(result);
 	bool good = !deed->rival || PQresultStatus(result) == PGRES_COMMAND_OK;
 	PQclear(result);
 	if (deed->then) {
 		PQclear(PQexec(transaction, deed->then));
 	}
-	if (deed->hears) {
-		(void)PQsetNoticeReceiver(transaction, deed->hears, deed);
+	if (deed->receiver) {
+		(void)PQsetNoticeReceiver(transaction, deed->receiver, deed);
 		(void)PQsetErrorVerbosity(transaction, PQERRORS_SQLSTATE);
 	}
-	if (deed->is_ended) {
+	if (deed->session_ends) {
 		end_session(transaction);
 	}
 	outcome->kind = good ? deed->outcome : POSTERN_RETRY;
 }
 
-/* The same, sent ahead if there is a pipeline. */
+/* The same; sends the statement ahead if there is a pipeline. */
 static void send_deed(void *context, void *transaction, uint64_t epoch,
 		struct postern_outcome *outcome) {
 	struct deed *deed = context;
@@ -226,11 +228,11 @@ static int transact(struct scene *scene, struct deed *deeds,
 			&scene->error);
 }
 
-/* One handler does this, the next one asks for a number. */
-static int64_t ask_after(struct scene *scene, const char *sql,
-		enum postern_outcome_kind outcome, const char *question) {
+/* One handler runs `sql`, the next one queries a number. */
+static int64_t query_after(struct scene *scene, const char *sql,
+		enum postern_outcome_kind outcome, const char *query) {
 	struct deed first = { .sql = sql, .outcome = outcome };
-	struct deed second = { .sql = question };
+	struct deed second = { .sql = query };
 	struct postern_unit unit;
 	(void)transact(scene, &first, &unit, 1);
 	CHECK_OK(transact(scene, &second, &unit, 1), &scene->error);
@@ -243,25 +245,25 @@ static void prepared(void) {
 			"SELECT count(*) FROM pg_prepared_statements WHERE name = 'p'";
 	struct scene scene;
 	scene_open(&scene);
-	CHECK_INT(ask_after(&scene, "PREPARE p AS SELECT 1", POSTERN_DONE,
+	CHECK_INT(query_after(&scene, "PREPARE p AS SELECT 1", POSTERN_DONE,
 					  count_sql),
 			0);
-	CHECK_INT(ask_after(&scene, "PREPARE p AS SELECT 1", POSTERN_RETRY,
+	CHECK_INT(query_after(&scene, "PREPARE p AS SELECT 1", POSTERN_RETRY,
 					  count_sql),
 			0);
 	scene_close(&scene);
 }
 
-static void hear(void *context, const PGresult *result) {
+static void fail_on_notice(void *context, const PGresult *result) {
 	(void)context;
-	FAIL("heard %s", PQresultErrorMessage(result));
+	FAIL("unexpected notice: %s", PQresultErrorMessage(result));
 }
 
-static void deaf_again(void) {
+static void notice_receiver_reset(void) {
 	struct scene scene;
 	scene_open(&scene);
 	struct deed deeds[] = {
-		{ .sql = "SELECT 1", .hears = hear },
+		{ .sql = "SELECT 1", .receiver = fail_on_notice },
 		{ .sql = "DO $$ BEGIN RAISE NOTICE 'hello'; END $$" },
 	};
 	struct postern_unit units[2];
@@ -292,7 +294,7 @@ static void advisory_locks(void) {
 static void rolled_back_and_set(void) {
 	struct scene scene;
 	scene_open(&scene);
-	CHECK_INT(ask_after(&scene, "ROLLBACK; SET statement_timeout = 77",
+	CHECK_INT(query_after(&scene, "ROLLBACK; SET statement_timeout = 77",
 					  POSTERN_DONE,
 					  "SELECT setting FROM pg_settings"
 					  " WHERE name = 'statement_timeout'"),
@@ -300,9 +302,9 @@ static void rolled_back_and_set(void) {
 	scene_close(&scene);
 }
 
-/* Of three in one transaction the second does this; the others commit. Returns
-   the code of the second. */
-static int only_the_second(struct deed second) {
+/* Three handlers in one transaction: the second runs `second`, the others must
+   commit. Returns the code of the second. */
+static int spoil_second(struct deed second) {
 	struct scene scene;
 	scene_open(&scene);
 	struct deed deeds[DEEDS_MAX] = {
@@ -326,16 +328,16 @@ static void connection_breaks(void) {
 	static const enum postern_outcome_kind outcomes[] = { POSTERN_DONE,
 		POSTERN_RETRY };
 	for (size_t i = 0; i < 2; i++) {
-		CHECK_INT(only_the_second((struct deed){
+		CHECK_INT(spoil_second((struct deed){
 						  .sql = "SELECT pg_terminate_backend("
 								 "pg_backend_pid())",
 						  .outcome = outcomes[i],
 				  }),
 				POSTERN_E_UNAVAILABLE);
-		CHECK_INT(only_the_second((struct deed){
+		CHECK_INT(spoil_second((struct deed){
 						  .sql = "INSERT INTO " SCHEMA ".effect VALUES (100)",
 						  .outcome = outcomes[i],
-						  .is_ended = true,
+						  .session_ends = true,
 				  }),
 				POSTERN_E_UNAVAILABLE);
 	}
@@ -356,7 +358,7 @@ static void begins_another(void) {
 }
 
 static void savepoint_of_same_name(void) {
-	(void)only_the_second((struct deed){
+	(void)spoil_second((struct deed){
 			.sql = "INSERT INTO " SCHEMA ".effect VALUES (100);"
 				   " SAVEPOINT postern_unit",
 			.outcome = POSTERN_RETRY,
@@ -364,25 +366,25 @@ static void savepoint_of_same_name(void) {
 }
 
 static void back_to_the_beginning(void) {
-	(void)only_the_second((struct deed){
+	(void)spoil_second((struct deed){
 			.sql = "INSERT INTO " SCHEMA ".effect VALUES (100)",
-			.goes_back = true,
+			.rolls_back = true,
 	});
 }
 
 static void read_only(void) {
-	only_the_second((struct deed){ .sql = "SET TRANSACTION READ ONLY" });
+	spoil_second((struct deed){ .sql = "SET TRANSACTION READ ONLY" });
 }
 
 static void constraint_at_commit(void) {
-	(void)only_the_second((struct deed){
+	(void)spoil_second((struct deed){
 			.sql = "CREATE TABLE " SCHEMA ".one (n integer UNIQUE"
 				   " DEFERRABLE INITIALLY DEFERRED);"
 				   " INSERT INTO " SCHEMA ".one VALUES (1), (1)",
 	});
 }
 
-/* A trigger of a table of the handler's raises this at the commit. */
+/* A trigger of a table of the handler raises this error at the commit. */
 static void trigger_at_commit(void) {
 	static const char *const states[] = { "08001", "25006", "3F000", "42P01",
 		"53400", "57014", "P0001", "XX000" };
@@ -397,13 +399,13 @@ static void trigger_at_commit(void) {
 				" EXECUTE FUNCTION " SCHEMA ".refuse();"
 				"INSERT INTO " SCHEMA ".late VALUES (1)",
 				states[i]);
-		CHECK_INT(only_the_second((struct deed){ .sql = sql }),
-				POSTERN_E_INVALID);
+		CHECK_INT(spoil_second((struct deed){ .sql = sql }), POSTERN_E_INVALID);
 	}
 }
 
-/* What is left behind takes longer to undo than the handler has allowed. */
-static void hurried_end(void) {
+/* The cleanup of the session takes longer than the timeout that the handler
+   set. */
+static void cleanup_without_timeout(void) {
 	struct scene scene;
 	scene_open(&scene);
 	struct deed deed = {
@@ -419,7 +421,7 @@ static void hurried_end(void) {
 	scene_close(&scene);
 }
 
-static void constraints_looked_at(void) {
+static void constraints_immediate(void) {
 	struct scene scene;
 	scene_open(&scene);
 	struct deed deeds[DEEDS_MAX] = {
@@ -442,7 +444,7 @@ static void constraints_looked_at(void) {
 }
 
 static void constraints_before_commit(void) {
-	(void)only_the_second((struct deed){
+	(void)spoil_second((struct deed){
 			.sql = "INSERT INTO " SCHEMA ".effect VALUES (100);"
 				   " SET CONSTRAINTS ALL IMMEDIATE; COMMIT",
 	});
@@ -462,14 +464,14 @@ static void constraints_before_commit(void) {
 	scene_close(&scene);
 }
 
-/* The first of a batch has locked what the rival waits for. */
+/* The first handler of a batch has locked the row that the rival waits for. */
 static void deadlock(void) {
 	struct scene scene;
 	scene_open(&scene);
-	run(scene.link, "SET deadlock_timeout = '1h';"
-					" INSERT INTO " SCHEMA ".effect VALUES (1), (2)");
-	run(scene.link, "BEGIN;"
-					" UPDATE " SCHEMA ".effect SET n = 2 WHERE n = 2");
+	run_sql(scene.link, "SET deadlock_timeout = '1h';"
+						" INSERT INTO " SCHEMA ".effect VALUES (1), (2)");
+	run_sql(scene.link, "BEGIN;"
+						" UPDATE " SCHEMA ".effect SET n = 2 WHERE n = 2");
 	struct deed deeds[] = {
 		{
 				.sql = "UPDATE " SCHEMA ".effect SET n = 1 WHERE n = 1",
@@ -491,7 +493,7 @@ static void deadlock(void) {
 	scene_close(&scene);
 }
 
-/* Three effects that are sent ahead; one lease has this fence. */
+/* Three effects that are sent ahead; the second lease has this fence. */
 static void send_three(struct scene *scene, const struct postern_lock *lock,
 		uint64_t fence, struct deed *deeds, struct postern_unit *units) {
 	static const char *const sqls[] = {
@@ -527,7 +529,7 @@ static void stale_ahead(void) {
 	CHECK_INT(units[1].code, POSTERN_E_STALE);
 	CHECK_INT(number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"), 101);
 	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".ledger"), 2);
-	/* Alone, once it may be sent again. */
+	/* The same with one unit, when it may be sent ahead and when not. */
 	for (int i = 0; i < 2; i++) {
 		deeds[0].sent = 0;
 		units[0] = (struct postern_unit){
@@ -548,8 +550,8 @@ static void stale_ahead(void) {
 	scene_close(&scene);
 }
 
-/* The fence is the same until the next lease. */
-static void taken_back_ahead(void) {
+/* The recovered lease keeps its fence until the next lease. */
+static void recovered_ahead(void) {
 	for (size_t count = 1; count <= 2; count++) {
 		struct scene scene;
 		scene_open(&scene);
@@ -567,7 +569,7 @@ static void taken_back_ahead(void) {
 				.run = send_deed,
 			};
 		}
-		run(scene.link, "UPDATE " SCHEMA ".open SET node = NULL");
+		run_sql(scene.link, "UPDATE " SCHEMA ".open SET node = NULL");
 		CHECK_OK(scene.store->ops->transact(scene.store, NODE, NULL, units,
 						 count, &scene.error),
 				&scene.error);
@@ -615,7 +617,8 @@ static void rolled_back_ahead(void) {
 	scene_close(&scene);
 }
 
-/* What a handler does with names in the session that it shares with us. */
+/* A handler that changes prepared statements of the session it shares with the
+   store. */
 static void send_one(struct scene *scene, const char *sql) {
 	struct deed deed = { .sql = sql };
 	struct postern_unit unit = {
@@ -633,7 +636,7 @@ static void send_one(struct scene *scene, const char *sql) {
 	CHECK_INT(deed.sent, 1);
 }
 
-static void names_undone(void) {
+static void name_deallocated(void) {
 	static const char count_sql[] = "INSERT INTO " SCHEMA ".effect SELECT"
 									" count(*) FROM pg_prepared_statements"
 									" WHERE name = 'postern_apply'";
@@ -641,7 +644,7 @@ static void names_undone(void) {
 	struct scene scene;
 	scene_open(&scene);
 	(void)accept_one(&scene);
-	send_one(&scene, count_sql); /* accepts another one before it */
+	send_one(&scene, count_sql); /* accepts another message first */
 	CHECK_INT(number(scene.link, sum_sql), 1);
 	send_one(&scene, "DEALLOCATE postern_apply");
 	(void)accept_one(&scene);
@@ -671,12 +674,12 @@ static pid_t parent_of(pid_t pid) {
 		(void)!fgets(text, sizeof text, file);
 		(void)fclose(file);
 	}
-	/* Behind the name, which is in brackets: a state, then the parent. */
+	/* The name in brackets is followed by the state, then the parent. */
 	const char *rest = strrchr(text, ')');
 	return rest && strlen(rest) > 4 ? (pid_t)strtol(rest + 4, NULL, 10) : 0;
 }
 
-struct silence {
+struct stopped_server {
 	struct scene *scene;
 	pid_t backend;
 	pid_t server;
@@ -687,94 +690,98 @@ struct silence {
 /* The whole server stops while the handler waits for it. */
 static void stop_server(void *context, void *transaction, uint64_t epoch,
 		struct postern_outcome *outcome) {
-	struct silence *silence = context;
+	struct stopped_server *stopped_server = context;
 	(void)epoch;
-	silence->backend = PQbackendPID(transaction);
-	silence->server = parent_of(silence->backend);
-	CHECK_INT(kill(silence->server, SIGSTOP), 0);
-	CHECK_INT(kill(silence->backend, SIGSTOP), 0);
+	stopped_server->backend = PQbackendPID(transaction);
+	stopped_server->server = parent_of(stopped_server->backend);
+	CHECK_INT(kill(stopped_server->server, SIGSTOP), 0);
+	CHECK_INT(kill(stopped_server->backend, SIGSTOP), 0);
 	PGresult *result = PQexec(transaction, "SELECT 1");
 	CHECK(PQresultStatus(result) != PGRES_TUPLES_OK);
 	PQclear(result);
-	/* While it is stopped nothing more can be asked of it. */
-	CHECK_INT(kill(silence->backend, SIGCONT), 0);
-	CHECK_INT(kill(silence->server, SIGCONT), 0);
+	/* A stopped server cannot run the rest of the test. */
+	CHECK_INT(kill(stopped_server->backend, SIGCONT), 0);
+	CHECK_INT(kill(stopped_server->server, SIGCONT), 0);
 	outcome->kind = POSTERN_RETRY;
 }
 
 static void *interrupt_later(void *context) {
-	struct silence *silence = context;
+	struct stopped_server *stopped_server = context;
 	const struct timespec moment = { .tv_nsec = 200000000 };
 	(void)nanosleep(&moment, NULL);
-	silence->scene->store->ops->interrupt(silence->scene->store, NULL);
+	stopped_server->scene->store->ops->interrupt(stopped_server->scene->store,
+			NULL);
 	return NULL;
 }
 
 static void server_is_silent(void) {
 	struct scene scene;
 	scene_open(&scene);
-	struct silence silence = { .scene = &scene };
-	silence.unit = (struct postern_unit){
+	struct stopped_server stopped_server = { .scene = &scene };
+	stopped_server.unit = (struct postern_unit){
 		.seq = accept_one(&scene),
 		.handler = scene.handler,
 		.fence = 1,
-		.context = &silence,
+		.context = &stopped_server,
 		.run = stop_server,
 	};
-	if (!CHECK_INT(pthread_create(&silence.thread, NULL, interrupt_later,
-						   &silence),
+	if (!CHECK_INT(pthread_create(&stopped_server.thread, NULL, interrupt_later,
+						   &stopped_server),
 				0)) {
 		return;
 	}
-	(void)scene.store->ops->transact(scene.store, NODE, NULL, &silence.unit, 1,
-			&scene.error);
-	(void)pthread_join(silence.thread, NULL);
-	CHECK_INT(silence.unit.code, POSTERN_E_TIMEOUT);
-	CHECK(!silence.unit.committed);
+	(void)scene.store->ops->transact(scene.store, NODE, NULL,
+			&stopped_server.unit, 1, &scene.error);
+	(void)pthread_join(stopped_server.thread, NULL);
+	CHECK_INT(stopped_server.unit.code, POSTERN_E_TIMEOUT);
+	CHECK(!stopped_server.unit.committed);
 	scene_close(&scene);
 }
 
 static const struct tap_case cases[] = {
-	{ "one that waits for a server that is silent can be interrupted",
+	{ "a handler that waits for an unresponsive server can be interrupted",
 			server_is_silent },
-	{ "what a handler prepared is gone before the next message", prepared },
-	{ "what a handler told libpq is forgotten before the next message",
-			deaf_again },
-	{ "what a handler locked is free after it, done or not", advisory_locks },
-	{ "what was set after a rollback does not reach the next message",
+	{ "statements a handler prepared are deallocated before the next message",
+			prepared },
+	{ "settings a handler made in libpq are reset before the next message",
+			notice_receiver_reset },
+	{ "advisory locks of a handler are released after it, whatever its outcome",
+			advisory_locks },
+	{ "settings made after a rollback do not reach the next message",
 			rolled_back_and_set },
-	{ "one that ended the transaction and began another is told so",
+	{ "a handler that ended the transaction and began another is an error",
 			begins_another },
-	{ "a savepoint like ours keeps nothing of what was undone",
+	{ "a savepoint named like the store's keeps nothing of a failed handler",
 			savepoint_of_same_name },
-	{ "one that went back to before it was taken is not done",
+	{ "a handler that rolls back to before its start is not done",
 			back_to_the_beginning },
-	{ "one that made the transaction read-only harms nobody else", read_only },
-	{ "one whose connection breaks is told, whatever it says, and harms nobody",
+	{ "a handler that makes the transaction read-only affects no other",
+			read_only },
+	{ "a broken connection fails its handler only, whatever outcome it returns",
 			connection_breaks },
-	{ "a constraint that fails at the commit harms nobody else",
+	{ "a constraint that fails at the commit affects no other handler",
 			constraint_at_commit },
-	{ "whatever a trigger raises at the commit is a matter of its message",
+	{ "any error a trigger raises at the commit counts against its own message",
 			trigger_at_commit },
-	{ "a timeout that a handler leaves behind does not end its own end",
-			hurried_end },
-	{ "one that has constraints looked at early is done",
-			constraints_looked_at },
-	{ "one that had constraints looked at may not commit either",
+	{ "a statement timeout that a handler leaves does not cancel the "
+	  "completion",
+			cleanup_without_timeout },
+	{ "a handler that sets constraints immediate is done",
+			constraints_immediate },
+	{ "a handler that set constraints immediate must not commit either",
 			constraints_before_commit },
-	{ "nothing is kept of what was sent ahead with a lease that is lost",
-			stale_ahead },
-	{ "nothing is kept of what was sent ahead and had been taken back",
-			taken_back_ahead },
-	{ "nothing is kept of what was sent ahead without the lock",
+	{ "statements sent ahead under a lost lease are rolled back", stale_ahead },
+	{ "statements sent ahead under a recovered lease are rolled back",
+			recovered_ahead },
+	{ "statements sent ahead without the lock are rolled back",
 			without_lock_ahead },
-	{ "one that ended the transaction ahead is not taken for done",
+	{ "a handler whose statements sent ahead end the transaction is not done",
 			rolled_back_ahead },
-	{ "accepts go on after a handler has undone their name on the server",
-			names_undone },
-	{ "accepts go on after a handler has taken their name on the server",
+	{ "accepts continue after a handler deallocates their prepared statement",
+			name_deallocated },
+	{ "accepts continue after a handler prepares a statement under their name",
 			names_taken },
-	{ "in a batch a deadlock is resolved by running its members apart",
+	{ "a deadlock in a batch is resolved by running its handlers separately",
 			deadlock },
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What others do in PostgreSQL between two statements of the store, or between
- * two tries of one: every order is made by locks that the test holds.
+ * What other sessions do in PostgreSQL between two statements of the store, or
+ * between two attempts of one. Locks that the test holds enforce each order.
  */
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include "tap.h"
 #include "unit/postgres_scene.h"
 
-/* A message that is sent by a thread of its own. */
+/* A message sent by a thread of its own. */
 struct sender {
 	struct scene *scene;
 	uint64_t node; /* 0: NODE */
@@ -31,23 +31,23 @@ static void *send_message(void *context) {
 	return NULL;
 }
 
-static void start(struct sender *sender) {
+static void start_sender(struct sender *sender) {
 	CHECK_INT(pthread_create(&sender->thread, NULL, send_message, sender), 0);
 }
 
-/* It is stored, but its sender does not hear of that; the second try waits at
-   the key until `second` ends its transaction. */
-static void send_unheard(struct scene *scene, struct sender *sender) {
-	scene_hold_up(scene, "INSERT", "message");
+/* The message is stored, but the reply to its sender is lost; the second
+   attempt waits for the key until `second` ends its transaction. */
+static void send_reply_lost(struct scene *scene, struct sender *sender) {
+	scene_block_commit(scene, "INSERT", "message");
 	scene->second = scene_connect();
-	start(sender);
-	CHECK(scene_wait_held_up(scene, "message"));
+	start_sender(sender);
+	CHECK(scene_wait_commit_blocked(scene, "message"));
 	CHECK_INT(PQsendQuery(scene->second, "BEGIN; LOCK TABLE " SCHEMA ".seen"),
 			1);
 	CHECK(scene_wait_blocked(scene, 1));
-	scene_cut_lines(scene);
+	scene_cut_connections(scene);
 	CHECK(scene_wait_blocked(scene, 2));
-	scene_let_go(scene, "message");
+	scene_unblock_commit(scene, "message");
 	CHECK(scene_wait_blocked(scene, 1));
 	for (PGresult *result; (result = PQgetResult(scene->second));) {
 		PQclear(result);
@@ -57,14 +57,14 @@ static void send_unheard(struct scene *scene, struct sender *sender) {
 			1);
 }
 
-/* Whoever waits for it goes on. */
+/* Commit; sessions that wait for it continue. */
 static void end_second(struct scene *scene) {
 	scene_run(scene->second, "COMMIT");
 	PQfinish(scene->second);
 	scene->second = NULL;
 }
 
-static void be_heard(struct scene *scene, struct sender *sender) {
+static void end_reply_lost(struct scene *scene, struct sender *sender) {
 	end_second(scene);
 	(void)pthread_join(sender->thread, NULL);
 	if (CHECK_OK(sender->r, &scene->error)) {
@@ -73,53 +73,53 @@ static void be_heard(struct scene *scene, struct sender *sender) {
 	}
 }
 
-static void leased_unheard(void) {
+static void leased_reply_lost(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene, .lease = true };
-	scene_open_patient(&scene);
-	send_unheard(&scene, &sender);
-	be_heard(&scene, &sender);
+	scene_open_without_timeouts(&scene);
+	send_reply_lost(&scene, &sender);
+	end_reply_lost(&scene, &sender);
 	CHECK(sender.route.leased);
 	CHECK_INT(sender.route.fence, 1);
 	scene_close(&scene);
 }
 
-/* Whoever claims runs it. */
-static void claimed_unheard(void) {
+/* The node that claims it runs it. */
+static void claimed_reply_lost(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
 	struct postern_claimed claimed = { 0 };
-	scene_open_patient(&scene);
-	send_unheard(&scene, &sender);
+	scene_open_without_timeouts(&scene);
+	send_reply_lost(&scene, &sender);
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 1);
-	be_heard(&scene, &sender);
+	end_reply_lost(&scene, &sender);
 	CHECK(!sender.route.leased);
 	scene_close(&scene);
 }
 
-/* The lease was taken back, and then the node has claimed it: the sender would
-   run it beside that. */
-static void claimed_again_unheard(void) {
+/* The lease was recovered, then the node claimed the delivery: a sender that
+   believed in its lease would run it a second time. */
+static void claimed_again_reply_lost(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene, .lease = true };
 	struct postern_claimed claimed = { 0 };
-	scene_open_patient(&scene);
-	send_unheard(&scene, &sender);
+	scene_open_without_timeouts(&scene);
+	send_reply_lost(&scene, &sender);
 	scene_run(scene.link, "UPDATE " SCHEMA ".open SET node = NULL");
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 2);
-	be_heard(&scene, &sender);
+	end_reply_lost(&scene, &sender);
 	CHECK(!sender.route.leased);
 	CHECK_INT(sender.route.fence, 0);
 	scene_close(&scene);
 }
 
-/* A message that nobody wanted, and a copy of it that somebody wants, held up
-   by what is locked. */
-static void meet_parked(struct scene *scene, struct sender *sender,
+/* A parked message, and a copy of it that a handler wants, blocked by
+   lock_sql. */
+static void send_copy_of_parked(struct scene *scene, struct sender *sender,
 		const char *lock_sql) {
-	scene_open_patient(scene);
+	scene_open_without_timeouts(scene);
 	CHECK_OK(scene_accept(scene, NODE, "1", false, &sender->accept,
 					 &sender->route),
 			&scene->error);
@@ -129,11 +129,11 @@ static void meet_parked(struct scene *scene, struct sender *sender,
 	scene->second = scene_connect();
 	scene_run(scene->second, "BEGIN");
 	scene_run(scene->second, lock_sql);
-	start(sender);
+	start_sender(sender);
 	CHECK(scene_wait_blocked(scene, 1));
 }
 
-static void end_meeting(struct scene *scene, struct sender *sender) {
+static void end_copy_of_parked(struct scene *scene, struct sender *sender) {
 	end_second(scene);
 	(void)pthread_join(sender->thread, NULL);
 	CHECK_OK(sender->r, &scene->error);
@@ -141,49 +141,51 @@ static void end_meeting(struct scene *scene, struct sender *sender) {
 	CHECK(!sender->route.opened);
 }
 
-/* It is woken, run and done while the copy waits for the message. */
+/* The message is unparked, run and done while the copy waits for it. */
 static void done_before_copy(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
 	char sql[300];
-	meet_parked(&scene, &sender, "SELECT 1 FROM " SCHEMA ".message FOR UPDATE");
+	send_copy_of_parked(&scene, &sender,
+			"SELECT 1 FROM " SCHEMA ".message FOR UPDATE");
 	(void)snprintf(sql, sizeof sql,
 			"DELETE FROM " SCHEMA ".parked; INSERT INTO " SCHEMA
 			".ledger SELECT seq, 1, 1, 1, %lld, 0, 1, 0, 3 FROM " SCHEMA
 			".message",
 			(long long)scene.handler);
 	scene_run(scene.link, sql);
-	end_meeting(&scene, &sender);
+	end_copy_of_parked(&scene, &sender);
 	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
 			0);
 	scene_close(&scene);
 }
 
-/* It is being woken, which locks it first and opens it then: neither waits for
-   what the other one does next. */
-static void woken_before_copy(void) {
+/* The message is being unparked, which locks it first and then opens its
+   delivery: neither session waits for the next step of the other. */
+static void unparked_before_copy(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
 	char sql[300];
-	meet_parked(&scene, &sender, "SELECT 1 FROM " SCHEMA ".parked FOR UPDATE");
+	send_copy_of_parked(&scene, &sender,
+			"SELECT 1 FROM " SCHEMA ".parked FOR UPDATE");
 	(void)snprintf(sql, sizeof sql,
-			"SET LOCAL lock_timeout = 500;" /* it waits for nobody */
+			"SET LOCAL lock_timeout = 500;" /* it must not wait */
 			" INSERT INTO " SCHEMA ".open SELECT seq, 0, NULL, 1, 1, 0, NULL,"
 			" %lld, 0, 0, 0, false FROM " SCHEMA ".message"
 			" ON CONFLICT DO NOTHING; DELETE FROM " SCHEMA ".parked",
 			(long long)scene.handler);
 	scene_run(scene.second, sql);
-	end_meeting(&scene, &sender);
+	end_copy_of_parked(&scene, &sender);
 	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
 			1);
 	scene_close(&scene);
 }
 
-/* The copy has found its key taken, and then the key goes. */
-static void forgotten_before_copy(void) {
+/* The copy finds its key in use, then the key is deleted. */
+static void key_removed_before_copy(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &sender.accept,
 					 &sender.route),
 			&scene.error);
@@ -192,7 +194,7 @@ static void forgotten_before_copy(void) {
 	scene.second = scene_connect();
 	scene_run(scene.second,
 			"BEGIN; LOCK TABLE " SCHEMA ".message IN SHARE MODE");
-	start(&sender);
+	start_sender(&sender);
 	CHECK(scene_wait_blocked(&scene, 1));
 	scene_run(scene.link, "DELETE FROM " SCHEMA ".seen");
 	end_second(&scene);
@@ -207,14 +209,14 @@ static void forgotten_before_copy(void) {
 	scene_close(&scene);
 }
 
-/* A lease that is settled by a thread of its own. */
+/* A lease settled by a thread of its own. */
 struct settler {
 	struct scene *scene;
 	struct postern_settlement settlement;
 	int r;
 };
 
-static void *settle(void *context) {
+static void *settle_thread(void *context) {
 	struct settler *settler = context;
 	struct postern_store *store = settler->scene->store;
 	struct postern_batch batch = {
@@ -226,13 +228,13 @@ static void *settle(void *context) {
 	return NULL;
 }
 
-/* The first try takes effect and is not heard of, the second waits for it. */
-static void settle_unheard(enum postern_settle_to to, const char *what,
+/* The first attempt commits and its reply is lost, the second waits for it. */
+static void settle_reply_lost(enum postern_settle_to to, const char *what,
 		const char *table) {
 	struct scene scene;
 	struct postern_accept accept;
 	pthread_t thread;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 	struct settler settler = {
 		.scene = &scene,
@@ -242,12 +244,12 @@ static void settle_unheard(enum postern_settle_to to, const char *what,
 				.to = to,
 				.outcome = "some" },
 	};
-	scene_hold_up(&scene, what, table);
-	CHECK_INT(pthread_create(&thread, NULL, settle, &settler), 0);
-	CHECK(scene_wait_held_up(&scene, table));
-	scene_cut_lines(&scene);
+	scene_block_commit(&scene, what, table);
+	CHECK_INT(pthread_create(&thread, NULL, settle_thread, &settler), 0);
+	CHECK(scene_wait_commit_blocked(&scene, table));
+	scene_cut_connections(&scene);
 	CHECK(scene_wait_blocked(&scene, 1));
-	scene_let_go(&scene, table);
+	scene_unblock_commit(&scene, table);
 	(void)pthread_join(thread, NULL);
 	CHECK_OK(settler.r, &scene.error);
 	CHECK_INT(settler.settlement.code, POSTERN_OK);
@@ -257,20 +259,21 @@ static void settle_unheard(enum postern_settle_to to, const char *what,
 	scene_close(&scene);
 }
 
-static void settled_unheard(void) {
-	settle_unheard(POSTERN_SETTLE_DONE, "INSERT", "ledger");
-	settle_unheard(POSTERN_SETTLE_POISONED, "INSERT", "ledger");
-	settle_unheard(POSTERN_SETTLE_PENDING, "UPDATE", "open");
-	settle_unheard(POSTERN_SETTLE_RETURNED, "UPDATE", "open");
+static void settled_reply_lost(void) {
+	settle_reply_lost(POSTERN_SETTLE_DONE, "INSERT", "ledger");
+	settle_reply_lost(POSTERN_SETTLE_POISONED, "INSERT", "ledger");
+	settle_reply_lost(POSTERN_SETTLE_PENDING, "UPDATE", "open");
+	settle_reply_lost(POSTERN_SETTLE_RETURNED, "UPDATE", "open");
 }
 
-/* Both tries wait for somebody who has the delivery in his hands, and find that
-   it has ended, or is pending, by what was not theirs. */
-static void settle_overtaken(enum postern_settle_to to, const char *meanwhile) {
+/* Both attempts wait for a session that has locked the delivery, and find that
+   another settlement ended it or made it pending. */
+static void settle_after_other(enum postern_settle_to to,
+		const char *meanwhile) {
 	struct scene scene;
 	struct postern_accept accept;
 	pthread_t thread;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 	struct settler settler = {
 		.scene = &scene,
@@ -283,9 +286,9 @@ static void settle_overtaken(enum postern_settle_to to, const char *meanwhile) {
 	scene.second = scene_connect();
 	scene_run(scene.second, "BEGIN");
 	scene_run(scene.second, meanwhile);
-	CHECK_INT(pthread_create(&thread, NULL, settle, &settler), 0);
+	CHECK_INT(pthread_create(&thread, NULL, settle_thread, &settler), 0);
 	CHECK(scene_wait_blocked(&scene, 1));
-	scene_cut_lines(&scene);
+	scene_cut_connections(&scene);
 	CHECK(scene_wait_blocked(&scene, 2));
 	end_second(&scene);
 	(void)pthread_join(thread, NULL);
@@ -294,30 +297,30 @@ static void settle_overtaken(enum postern_settle_to to, const char *meanwhile) {
 	scene_close(&scene);
 }
 
-/* In the ledger, under this fence and in this state. */
+/* Move the delivery to the ledger, under this fence and in this state. */
 #define ENDED(fence, state)                                                  \
 	"WITH gone AS (DELETE FROM " SCHEMA ".open RETURNING seq, handler)"      \
 	" INSERT INTO " SCHEMA ".ledger SELECT seq, " fence ", 1, 1, handler, 0" \
 	", 1, 0, " state " FROM gone"
 
 static void settled_by_others(void) {
-	settle_overtaken(POSTERN_SETTLE_DONE, ENDED("2", "3"));
-	settle_overtaken(POSTERN_SETTLE_POISONED, ENDED("2", "4"));
-	settle_overtaken(POSTERN_SETTLE_DONE, ENDED("1", "5"));
-	settle_overtaken(POSTERN_SETTLE_PENDING,
+	settle_after_other(POSTERN_SETTLE_DONE, ENDED("2", "3"));
+	settle_after_other(POSTERN_SETTLE_POISONED, ENDED("2", "4"));
+	settle_after_other(POSTERN_SETTLE_DONE, ENDED("1", "5"));
+	settle_after_other(POSTERN_SETTLE_PENDING,
 			"UPDATE " SCHEMA ".open SET fence = 2, node = NULL");
 }
 
-static void *keep(void *context) {
+static void *renew_thread(void *context) {
 	bool alive = false;
-	CHECK_INT(scene_keep(context, NODE, &alive), POSTERN_OK);
+	CHECK_INT(scene_renew_and_recover(context, NODE, &alive), POSTERN_OK);
 	CHECK(alive);
 	return NULL;
 }
 
-/* A batch is still under way when a claim is given up as well, and longer than
-   the store waits for any. */
-static void two_doubts(void) {
+/* A batch is still in progress when a claim times out as well, and for longer
+   than the store waits. */
+static void two_uncertain(void) {
 	struct scene scene;
 	pthread_t thread;
 	struct postern_accept accept;
@@ -327,18 +330,18 @@ static void two_doubts(void) {
 	scene_open(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
-	scene_hold_up(&scene, "INSERT", "message");
-	scene_hold_up(&scene, "UPDATE", "open");
+	scene_block_commit(&scene, "INSERT", "message");
+	scene_block_commit(&scene, "UPDATE", "open");
 	CHECK_INT(scene_accept_leased(&scene, NODE, "2", &accept),
 			POSTERN_E_TIMEOUT);
 	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
-	scene_be_patient(&scene);
-	scene_let_go(&scene, "open");
+	scene_disable_timeouts(&scene);
+	scene_unblock_commit(&scene, "open");
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 2);
-	CHECK_INT(pthread_create(&thread, NULL, keep, &scene), 0);
+	CHECK_INT(pthread_create(&thread, NULL, renew_thread, &scene), 0);
 	CHECK(scene_wait_blocked(&scene, 1));
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(thread, NULL);
 	CHECK_INT(scene_number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"),
 			2);
@@ -355,15 +358,15 @@ struct claimer {
 	size_t count;
 };
 
-static void *claim(void *context) {
+static void *claim_thread(void *context) {
 	struct claimer *claimer = context;
 	claimer->count =
 			scene_claim(claimer->scene, claimer->max, &claimer->claimed);
 	return NULL;
 }
 
-/* Three that nobody has. Suspects are found on a way of their own if their
-   handler does not run in the process. */
+/* Three pending deliveries. Suspects of a handler that does not run in the
+   process are claimed by another query. */
 static void accept_three(struct scene *scene, bool suspect) {
 	static const char *const ids[] = { "1", "2", "3" };
 	struct postern_accept accept;
@@ -401,7 +404,7 @@ static void claims_pass_over(void) {
 	claim_beside_lock(true);
 }
 
-/* The second claim comes and goes while the first commits. */
+/* The second claim starts and ends while the first commits. */
 static void claim_during_claim(bool suspect) {
 	struct scene scene;
 	struct scene other;
@@ -410,15 +413,16 @@ static void claim_during_claim(bool suspect) {
 	pthread_t thread;
 	scene_open_with(&scene, PATIENCE_MS);
 	accept_three(&scene, suspect);
-	/* Neither changes that, so they do not meet there. */
+	/* Neither claim changes this row then, so they do not block each other on
+	   it. */
 	scene_run(scene.link, "UPDATE " SCHEMA ".node_sleep SET sleeps = false");
-	scene_hold_up(&scene, "UPDATE", "open");
+	scene_block_commit(&scene, "UPDATE", "open");
 	other = scene;
 	other.memory = postern_memory_create();
-	CHECK_INT(pthread_create(&thread, NULL, claim, &claimer), 0);
-	CHECK(scene_wait_held_up(&scene, "open"));
+	CHECK_INT(pthread_create(&thread, NULL, claim_thread, &claimer), 0);
+	CHECK(scene_wait_commit_blocked(&scene, "open"));
 	CHECK_OK(scene_try_claim(&scene, 10, &claims), &scene.error);
-	scene_let_go(&scene, "open");
+	scene_unblock_commit(&scene, "open");
 	(void)pthread_join(thread, NULL);
 	CHECK_INT(claimer.count, 1);
 	CHECK_INT(claims.count, 2);
@@ -435,7 +439,7 @@ static void claims_at_once(void) {
 	claim_during_claim(true);
 }
 
-/* What is in doubt is not decided yet. */
+/* The uncertain claim has not committed yet. */
 static void claim_under_way(void) {
 	struct scene scene;
 	struct claimer claimer = { .scene = &scene, .max = 10 };
@@ -446,21 +450,21 @@ static void claim_under_way(void) {
 	scene_open(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
-	scene_hold_up(&scene, "UPDATE", "open");
+	scene_block_commit(&scene, "UPDATE", "open");
 	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
-	scene_be_patient(&scene);
-	CHECK_INT(pthread_create(&thread, NULL, claim, &claimer), 0);
+	scene_disable_timeouts(&scene);
+	CHECK_INT(pthread_create(&thread, NULL, claim_thread, &claimer), 0);
 	CHECK(scene_wait_blocked(&scene, 1));
-	scene_let_go(&scene, "open");
+	scene_unblock_commit(&scene, "open");
 	(void)pthread_join(thread, NULL);
 	CHECK_INT(claimer.count, 1);
 	CHECK_INT(claimer.claimed.fence, 2);
 	scene_close(&scene);
 }
 
-/* What was in doubt has come to nothing, and is claimed under the same fence
-   once more: that one is known. */
-static void claim_undone(void) {
+/* The uncertain claim was rolled back, and the delivery is claimed under the
+   same fence again: that lease is certain. */
+static void claim_rolled_back(void) {
 	static const char committing[] =
 			" FROM pg_stat_activity WHERE application_name = 'postern'"
 			" AND state = 'active' AND query = 'COMMIT'";
@@ -473,9 +477,9 @@ static void claim_undone(void) {
 	scene_open(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
-	scene_hold_up(&scene, "UPDATE", "open");
+	scene_block_commit(&scene, "UPDATE", "open");
 	CHECK_INT(scene_try_claim(&scene, 10, &claims), POSTERN_E_TIMEOUT);
-	scene_be_patient(&scene);
+	scene_disable_timeouts(&scene);
 	(void)snprintf(sql, sizeof sql, "SELECT pg_terminate_backend(pid)%s",
 			committing);
 	scene_run(scene.link, sql);
@@ -483,7 +487,7 @@ static void claim_undone(void) {
 	CHECK(scene_wait_for(&scene, sql, 0));
 	CHECK_INT(scene_claim(&scene, 10, &claimed), 1);
 	CHECK_INT(claimed.fence, 1);
-	(void)keep(&scene);
+	(void)renew_thread(&scene);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 42"),
 			1);
@@ -498,7 +502,7 @@ static void do_nothing(void *context, void *transaction, uint64_t epoch,
 	(void)outcome;
 }
 
-/* The node has another lease of it, under a later fence. */
+/* The node has another lease of the delivery, under a later fence. */
 static void lost_ahead(void) {
 	struct scene scene;
 	struct postern_unit units[3] = { 0 };
@@ -534,7 +538,7 @@ struct recoverer {
 	struct postern_recovered recovered;
 };
 
-static void *recover(void *context) {
+static void *recover_thread(void *context) {
 	struct recoverer *recoverer = context;
 	struct postern_store *store = recoverer->scene->store;
 	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
@@ -543,14 +547,14 @@ static void *recover(void *context) {
 	return NULL;
 }
 
-/* One lease is changed by somebody who has it locked when it is found; whoever
-   recovers does not wait long, and may have to come again. */
+/* Another session has locked one of the leases and changes it. The recovery
+   does not wait long and may have to be repeated. */
 static void recovered_when_changed(void) {
 	struct scene scene;
 	struct postern_accept accept;
 	struct recoverer recoverer = { .scene = &scene };
 	pthread_t thread;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "2", &accept), &scene.error);
@@ -561,7 +565,7 @@ static void recovered_when_changed(void) {
 		scene_run(scene.second,
 				"BEGIN; UPDATE " SCHEMA ".open SET since = 1"
 				" WHERE seq = (SELECT max(seq) FROM " SCHEMA ".open)");
-		CHECK_INT(pthread_create(&thread, NULL, recover, &recoverer), 0);
+		CHECK_INT(pthread_create(&thread, NULL, recover_thread, &recoverer), 0);
 		CHECK(scene_wait_blocked(&scene, 1));
 		scene_run(scene.second, "COMMIT");
 		(void)pthread_join(thread, NULL);
@@ -575,29 +579,29 @@ static void recovered_when_changed(void) {
 	scene_close(&scene);
 }
 
-/* Whoever is found gone has a batch under way, which leases. */
-static void recovered_under_way(void) {
+/* The expired node has a batch in progress that leases. */
+static void recovered_during_batch(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene, .node = FROZEN, .lease = true };
 	struct recoverer recoverer = { .scene = &scene };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
-	scene_hold_up(&scene, "INSERT", "message");
-	start(&sender);
-	CHECK(scene_wait_held_up(&scene, "message"));
+	scene_block_commit(&scene, "INSERT", "message");
+	start_sender(&sender);
+	CHECK(scene_wait_commit_blocked(&scene, "message"));
 	scene_run(scene.link, "UPDATE " SCHEMA ".node_term SET renewed_at = 0,"
 						  " lives_until = 1, late_since = 1 WHERE node = 43");
-	(void)recover(&recoverer);
+	(void)recover_thread(&recoverer);
 	CHECK_INT(recoverer.recovered.released, 0);
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(sender.thread, NULL);
 	CHECK_OK(sender.r, &scene.error);
-	(void)recover(&recoverer);
+	(void)recover_thread(&recoverer);
 	CHECK_INT(recoverer.recovered.released, 1);
 	scene_close(&scene);
 }
 
-/* A node that ends, and then another one that recovers its leases. */
+/* A node that ends, then another one that recovers its leases. */
 struct ending {
 	struct scene *scene;
 	struct recoverer recoverer;
@@ -611,28 +615,28 @@ static void *end_and_recover(void *context) {
 	bool alive = false;
 	CHECK_OK(store->ops->renew(store, FROZEN, 0, &alive, &error), &error);
 	CHECK(alive);
-	(void)recover(&ending->recoverer);
+	(void)recover_thread(&ending->recoverer);
 	atomic_store(&ending->done, true);
 	return NULL;
 }
 
-/* The node has a batch under way, which leases. Either the end waits for it,
-   or the batch is refused; no lease stays with a node that ended. */
-static void ended_under_way(void) {
+/* The node has a batch in progress that leases. Either the end waits for it, or
+   the batch is refused; no lease stays with a node that ended. */
+static void ended_during_batch(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene, .node = FROZEN, .lease = true };
 	struct ending ending = { .scene = &scene, .recoverer.scene = &scene };
 	pthread_t thread;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
-	scene_hold_up(&scene, "INSERT", "message");
-	start(&sender);
-	CHECK(scene_wait_held_up(&scene, "message"));
+	scene_block_commit(&scene, "INSERT", "message");
+	start_sender(&sender);
+	CHECK(scene_wait_commit_blocked(&scene, "message"));
 	CHECK_INT(pthread_create(&thread, NULL, end_and_recover, &ending), 0);
 	while (!atomic_load(&ending.done) && !scene_is_blocked(&scene, 1)) {
 		(void)usleep(1000);
 	}
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(sender.thread, NULL);
 	(void)pthread_join(thread, NULL);
 	CHECK_INT(scene_number(scene.link,
@@ -641,28 +645,28 @@ static void ended_under_way(void) {
 	scene_close(&scene);
 }
 
-/* The same for a node that is late, under a lock, and keeps another one from
-   leasing without one: whoever wants to asks until it may. */
-static void engaged_under_way(void) {
+/* The same for a late node under a lock, which keeps another node from leasing
+   without a lock until it expires. */
+static void engaged_during_batch(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene, .node = FROZEN, .lease = true };
 	struct recoverer recoverer = { .scene = &scene };
 	struct postern_error error = { 0 };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	struct postern_store *store = scene.store;
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	CHECK_OK(store->ops->engage(store, FROZEN, "lock", &error), &error);
-	scene_hold_up(&scene, "INSERT", "message");
-	start(&sender);
-	CHECK(scene_wait_held_up(&scene, "message"));
+	scene_block_commit(&scene, "INSERT", "message");
+	start_sender(&sender);
+	CHECK(scene_wait_commit_blocked(&scene, "message"));
 	scene_run(scene.link, "UPDATE " SCHEMA ".node_term SET renewed_at = 0,"
 						  " lives_until = 1, late_since = 1 WHERE node = 43");
 	(void)store->ops->engage(store, NODE, NULL, &error);
-	(void)recover(&recoverer);
-	scene_let_go(&scene, "message");
+	(void)recover_thread(&recoverer);
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(sender.thread, NULL);
 	CHECK_OK(store->ops->engage(store, NODE, NULL, &error), &error);
-	(void)recover(&recoverer);
+	(void)recover_thread(&recoverer);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open WHERE node = 43"),
 			0);
@@ -681,14 +685,14 @@ static void *poison_orphans(void *context) {
 	return NULL;
 }
 
-/* A node that registers the handler is about to begin. */
+/* A node that has the handler is enrolling. */
 static void orphans_enrolled(void) {
 	struct scene scene;
 	struct postern_accept accept;
 	struct postern_route route;
 	pthread_t thread;
 	char sql[300];
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
@@ -711,40 +715,47 @@ static void orphans_enrolled(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "what was leased unheard is told as leased when it is sent again",
-			leased_unheard },
-	{ "what the node claimed meanwhile is not told as leased to the sender",
-			claimed_unheard },
-	{ "what was leased and claimed meanwhile is not told as leased either",
-			claimed_again_unheard },
-	{ "what was settled unheard is told as settled when it is sent again",
-			settled_unheard },
-	{ "what others settled is not told as settled when it is sent again",
+	{ "a lease whose reply was lost is reported as leased when sent again",
+			leased_reply_lost },
+	{ "a delivery the node claimed meanwhile is not reported as leased to the "
+	  "sender",
+			claimed_reply_lost },
+	{ "a lease that was recovered and claimed meanwhile is not reported as "
+	  "leased",
+			claimed_again_reply_lost },
+	{ "a settlement whose reply was lost is reported as settled when sent "
+	  "again",
+			settled_reply_lost },
+	{ "a settlement by another session is reported as stale when sent again",
 			settled_by_others },
-	{ "a copy does not open what was done while it waited", done_before_copy },
-	{ "a copy and who wakes its message do not wait for each other",
-			woken_before_copy },
-	{ "a copy of what is forgotten while it comes is a new message",
-			forgotten_before_copy },
-	{ "a batch stays in doubt when those about claims are settled",
-			two_doubts },
-	{ "a claim passes over what somebody has locked, and takes the rest",
+	{ "a copy does not reopen a delivery that was done while it waited",
+			done_before_copy },
+	{ "a copy and the unparking of its message do not deadlock",
+			unparked_before_copy },
+	{ "a copy whose remembered id is removed meanwhile is a new message",
+			key_removed_before_copy },
+	{ "a batch stays uncertain when uncertain claims are resolved",
+			two_uncertain },
+	{ "a claim skips locked deliveries and leases the others",
 			claims_pass_over },
-	{ "of two claims at once neither waits nor gets what the other has",
+	{ "two concurrent claims neither wait nor lease the same delivery",
 			claims_at_once },
-	{ "a claim in doubt is waited for while it is under way", claim_under_way },
-	{ "what is claimed after a claim in doubt was undone is kept",
-			claim_undone },
-	{ "of several sent ahead one whose lease is lost is not done", lost_ahead },
-	{ "what is counted as recovered is free, whoever changed it meanwhile",
+	{ "the next claim waits for an uncertain one that is in progress",
+			claim_under_way },
+	{ "a lease claimed after an uncertain claim was rolled back is kept",
+			claim_rolled_back },
+	{ "of several units sent ahead one whose lease is lost is not done",
+			lost_ahead },
+	{ "every delivery counted as recovered is pending, also one changed "
+	  "meanwhile",
 			recovered_when_changed },
-	{ "what a lost node is still leasing is not lost to a recovery",
-			recovered_under_way },
-	{ "what a node is still leasing when it ends is recovered",
-			ended_under_way },
-	{ "what a late node is still leasing when another engages is recovered",
-			engaged_under_way },
-	{ "nothing is poisoned for want of a handler that is being registered",
+	{ "leases that an expired node commits late are recovered",
+			recovered_during_batch },
+	{ "leases that a node commits while it ends are recovered",
+			ended_during_batch },
+	{ "leases that a late node commits while another engages are recovered",
+			engaged_during_batch },
+	{ "no delivery is poisoned as orphaned while its handler is being enrolled",
 			orphans_enrolled },
 };
 

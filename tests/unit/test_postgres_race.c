@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Two processes' worth of boxes on one database, and many threads that want
- * the same thing at the same moment.
+ * Two boxes on one database, as two processes would have, and many threads that
+ * accept the same id at the same moment.
  */
 
 #include <postern/postern.h>
@@ -27,7 +27,7 @@ struct race {
 	atomic_int duplicates;
 	atomic_int conflicts;
 	atomic_int others;
-	atomic_llong seq; /* what everybody was told */
+	atomic_llong seq; /* that every thread must get */
 };
 
 struct runner {
@@ -70,7 +70,7 @@ static struct postern_box *open_box(atomic_int *handled) {
 	return box;
 }
 
-static void *run(void *context) {
+static void *accept_in_race(void *context) {
 	struct runner *runner = context;
 	struct race *race = runner->race;
 	char body[32];
@@ -106,7 +106,8 @@ static void run_round(struct race *race, int round) {
 	atomic_store(&race->seq, 0);
 	for (int i = 0; i < THREADS; i++) {
 		runners[i] = (struct runner){ .race = race, .number = i };
-		if (pthread_create(&runners[i].thread, NULL, run, &runners[i])) {
+		if (pthread_create(&runners[i].thread, NULL, accept_in_race,
+					&runners[i])) {
 			exit(1);
 		}
 	}
@@ -151,9 +152,10 @@ static void other_body(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "of 64 threads that send one message one is told that it is new",
+	{ "of 64 threads that send one message one accepts it and 63 get "
+	  "duplicates",
 			same_body },
-	{ "of 64 threads that send one id with bodies of their own one wins",
+	{ "of 64 threads that send one id with different bodies one accepts it",
 			other_body },
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Connections to PostgreSQL that stop answering without being closed, or that
- * are cut when there is no other: one of them does not hold up the others for
- * as long as a command may take, and never the renewal of the node.
+ * Connections to PostgreSQL that stop responding without being closed, or that
+ * are cut when the pool has no other. One of them does not block the others
+ * until the command timeout, and never the renewal of the node.
  */
 
 #include <pthread.h>
@@ -15,14 +15,14 @@
 #include "tap.h"
 #include "unit/postgres_scene.h"
 
-/* A third of it is what a renewal waits for. */
+/* A renewal waits for at most a third of it. */
 #define LEASE_MS 6000
 
 static struct pg_store *store_of(const struct scene *scene) {
 	return postern__pg_from_base(scene->store);
 }
 
-/* The only one of the pool that is connected. */
+/* The only connected one of the pool. */
 static struct pg_connection *connection_of(const struct scene *scene) {
 	struct pg_connection *connection = store_of(scene)->connections;
 	while (!connection->link) {
@@ -38,8 +38,8 @@ static pid_t newest_backend(struct scene *scene) {
 			" 'postern' ORDER BY backend_start DESC LIMIT 1");
 }
 
-/* It gets what is sent to it, and does not answer. */
-static bool silence(struct scene *scene, pid_t backend) {
+/* Stop the backend: the connection accepts data and does not respond. */
+static bool stop_backend(struct scene *scene, pid_t backend) {
 	char sql[120];
 	(void)snprintf(sql, sizeof sql,
 			"SELECT count(*) FROM pg_stat_activity"
@@ -68,13 +68,13 @@ static int renew(struct scene *scene, bool *alive_out) {
 			&scene->error);
 }
 
-/* The command timeout is far away. */
-static void given_up(void) {
+/* The command timeout is not reached. */
+static void batch_sent_again(void) {
 	struct scene scene;
 	struct postern_accept accept;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	pid_t backend = newest_backend(&scene);
-	if (silence(&scene, backend)) {
+	if (stop_backend(&scene, backend)) {
 		CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 		CHECK_INT(accept.code, POSTERN_OK);
 		CHECK_INT(kill(backend, SIGCONT), 0);
@@ -85,11 +85,11 @@ static void given_up(void) {
 	scene_close(&scene);
 }
 
-/* A session that works for its client is left alone, however long it takes. */
-static void slow_is_left_alone(void) {
+/* A session that runs a statement is kept, however long it takes. */
+static void slow_statement_kept(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	struct pg_connection *connection = connection_of(&scene);
 	pid_t backend = PQbackendPID(connection->link);
 	store_of(&scene)->silence_ms = 10;
@@ -97,7 +97,7 @@ static void slow_is_left_alone(void) {
 	scene_run(blocker, "BEGIN; LOCK TABLE " SCHEMA ".seen");
 	CHECK_INT(pthread_create(&sender.thread, NULL, send_message, &sender), 0);
 	CHECK(scene_wait_blocked(&scene, 1));
-	/* The thread that waits may ask as well. */
+	/* The waiting thread may check the session at the same time. */
 	for (int i = 0; i < 3; i++) {
 		CHECK_INT(postern__pg_ask_session(connection), PG_SESSION_WORKING);
 	}
@@ -109,14 +109,15 @@ static void slow_is_left_alone(void) {
 	scene_close(&scene);
 }
 
-/* The process id of a session may belong to a later one, which is not ended. */
+/* The process id of a session may belong to a later session, which must not be
+   ended. */
 static void lost_session(void) {
 	struct scene scene;
 	struct postern_accept accept;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	struct pg_connection *connection = connection_of(&scene);
 	const PGconn *link = connection->link;
-	connection->session_start++; /* of an earlier session with this number */
+	connection->session_start++; /* an earlier session with this pid */
 	CHECK_INT(postern__pg_ask_session(connection), PG_SESSION_SILENT);
 	connection->session_start--;
 	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
@@ -126,16 +127,16 @@ static void lost_session(void) {
 	scene_close(&scene);
 }
 
-static void *cut_when_held_up(void *context) {
+static void *cut_during_commit(void *context) {
 	struct scene *scene = context;
-	CHECK(scene_wait_held_up(scene, "open"));
-	scene_cut_lines(scene);
-	scene_let_go(scene, "open");
+	CHECK(scene_wait_commit_blocked(scene, "open"));
+	scene_cut_connections(scene);
+	scene_unblock_commit(scene, "open");
 	return NULL;
 }
 
 /* The only connection of the pool is cut in COMMIT. */
-static void asked_on_own_place(void) {
+static void commit_checked_on_own_slot(void) {
 	struct scene scene;
 	struct postern_accept accept;
 	struct postern_route route;
@@ -145,15 +146,15 @@ static void asked_on_own_place(void) {
 	store_of(&scene)->connection_max = 1;
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
-	scene_hold_up(&scene, "UPDATE", "open");
-	CHECK_INT(pthread_create(&cutter, NULL, cut_when_held_up, &scene), 0);
+	scene_block_commit(&scene, "UPDATE", "open");
+	CHECK_INT(pthread_create(&cutter, NULL, cut_during_commit, &scene), 0);
 	CHECK_OK(scene_try_claim(&scene, 10, &claims), &scene.error);
 	CHECK_INT(claims.count, 1);
 	(void)pthread_join(cutter, NULL);
 	scene_close(&scene);
 }
 
-/* All connections of the pool wait for something. */
+/* All connections of the pool are in use. */
 static void renewed_beside_pool(void) {
 	struct scene scene;
 	struct sender sender = { .scene = &scene };
@@ -177,10 +178,10 @@ static void renewed_beside_pool(void) {
 static void renewed_in_silence(void) {
 	struct scene scene;
 	bool alive = false;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	CHECK_OK(renew(&scene, &alive), &scene.error);
 	pid_t backend = newest_backend(&scene);
-	if (silence(&scene, backend)) {
+	if (stop_backend(&scene, backend)) {
 		alive = false;
 		CHECK_OK(renew(&scene, &alive), &scene.error);
 		CHECK(alive);
@@ -189,13 +190,13 @@ static void renewed_in_silence(void) {
 	scene_close(&scene);
 }
 
-/* Somebody else is giving back leases, over a connection that does not
-   answer. */
+/* Another thread is returning leases over a connection that does not
+   respond. */
 static void renewed_beside_claims(void) {
 	struct scene scene;
 	const struct pg_lease lease = { 1, 1, 1 };
 	bool alive = false;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	postern__pg_note_uncertain_leases(store_of(&scene), NODE, &lease, 1, true);
 	(void)pthread_mutex_lock(&store_of(&scene)->return_mutex);
 	CHECK_OK(renew(&scene, &alive), &scene.error);
@@ -205,19 +206,19 @@ static void renewed_beside_claims(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a batch is sent again when its connection stops answering", given_up },
-	{ "a connection whose statement takes long is not given up",
-			slow_is_left_alone },
-	{ "a session that is gone is told from a later one with its number",
+	{ "a batch is sent again when its connection stops responding",
+			batch_sent_again },
+	{ "a connection with a slow statement is not given up",
+			slow_statement_kept },
+	{ "an ended session is distinguished from a later one with its pid",
 			lost_session },
-	{ "the result of a COMMIT is asked for without another connection",
-			asked_on_own_place },
+	{ "the result of a COMMIT is checked without another connection",
+			commit_checked_on_own_slot },
 	{ "a node is renewed while all connections of the pool are busy",
 			renewed_beside_pool },
-	{ "a node is renewed when the connection for it stops answering",
+	{ "a node is renewed when its renewal connection stops responding",
 			renewed_in_silence },
-	{ "a node is renewed while a claim gives back leases",
-			renewed_beside_claims },
+	{ "a node is renewed while a claim returns leases", renewed_beside_claims },
 };
 
 TAP_MAIN(cases)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What the PostgreSQL store does beyond the contract of all stores: when the
- * database does not hear from a node, or is another one than before; and how
- * nodes wake each other.
+ * What the PostgreSQL store does beyond the contract of all stores: nodes that
+ * stop renewing, a server whose settings change, and how nodes wake each other.
  */
 
 #include <pthread.h>
@@ -28,8 +27,9 @@ static void *send_copy(void *context) {
 	return NULL;
 }
 
-/* The first has its key and has not committed when the copy comes; what it
-   finds taken it cannot see with the same statement. */
+/* The first message has inserted its key and not committed when the copy
+   arrives. The statement of the copy conflicts with a row that its snapshot
+   cannot see. */
 static void copy_waits(void) {
 	struct scene scene;
 	struct copy copy = { .scene = &scene };
@@ -56,7 +56,7 @@ static void copy_waits(void) {
 	scene_close(&scene);
 }
 
-/* A process that was stopped while a handler of it ran in a transaction. */
+/* A process that was stopped while one of its handlers ran in a transaction. */
 static void frozen(void) {
 	struct scene scene;
 	struct postern_accept accept;
@@ -90,7 +90,7 @@ static void frozen(void) {
 	scene_close(&scene);
 }
 
-/* A process that was stopped while it claimed, a moment ago. */
+/* A process that was stopped a moment ago, while it claimed. */
 static void frozen_claim(void) {
 	struct scene scene;
 	struct postern_accept accept;
@@ -119,7 +119,7 @@ static void frozen_claim(void) {
 	scene_close(&scene);
 }
 
-static bool take_lock(struct scene *scene, uint64_t node, int64_t ttl_ms,
+static bool acquire_lock(struct scene *scene, uint64_t node, int64_t ttl_ms,
 		uint64_t *fence_out) {
 	bool held = false;
 	CHECK_OK(scene->store->ops->lock(scene->store, "lock", node, ttl_ms, &held,
@@ -128,9 +128,9 @@ static bool take_lock(struct scene *scene, uint64_t node, int64_t ttl_ms,
 	return held;
 }
 
-/* Several find the same node gone: one takes over, the others wait or come
-   again, and nobody ends the session of another. */
-static void two_take_over(void) {
+/* Several nodes find the same node expired: one recovers its leases, the others
+   wait or retry, and none ends the session of another. */
+static void two_recover(void) {
 	struct scene scene;
 	struct postern_recovered recovered = { 0 };
 	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
@@ -174,12 +174,12 @@ static void *recover_once(void *context) {
 	return NULL;
 }
 
-/* A node is found late, but whoever finds it has to wait for one of its
-   batches, and meanwhile it is back. It may take more than one try. */
-static void back_in_time(void) {
+/* A node is found late, but the recovery has to wait for one of its batches,
+   and meanwhile the node renews. One attempt may not hit this order. */
+static void renewed_during_recovery(void) {
 	struct scene scene;
 	struct postern_accept accept;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
 	scene.second = scene_connect();
@@ -211,20 +211,20 @@ static void back_in_time(void) {
 	scene_close(&scene);
 }
 
-/* The same for one that had the lock. */
+/* The same for the owner of the lock. */
 static void frozen_owner(void) {
 	struct scene scene;
 	uint64_t fence = 0;
 	scene_open(&scene);
 	scene_enrol(&scene, FROZEN, 1);
-	CHECK(take_lock(&scene, FROZEN, 1, &fence));
+	CHECK(acquire_lock(&scene, FROZEN, 1, &fence));
 	PGconn *link = scene_connect();
 	scene_run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(43, 'lock', 1, 1)");
 	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM " SCHEMA ".lock"
 			" WHERE held_until <= " SCHEMA ".now_ms()",
 			1));
-	CHECK(take_lock(&scene, NODE, PATIENCE_MS, &fence));
+	CHECK(acquire_lock(&scene, NODE, PATIENCE_MS, &fence));
 	CHECK_INT(fence, 2);
 	PQclear(PQexec(link, "COMMIT"));
 	CHECK_INT(PQstatus(link), CONNECTION_BAD);
@@ -232,29 +232,30 @@ static void frozen_owner(void) {
 	scene_close(&scene);
 }
 
-/* What runs for long under a lock, of a node that lives. */
+/* A long transaction under the lock of a live node. */
 static void busy_owner(void) {
 	struct scene scene;
 	uint64_t fence = 0;
 	scene_open(&scene);
-	CHECK(take_lock(&scene, NODE, PATIENCE_MS, &fence));
+	CHECK(acquire_lock(&scene, NODE, PATIENCE_MS, &fence));
 	PGconn *link = scene_connect();
 	scene_run(link, "BEGIN; SELECT " SCHEMA ".begin_units_1(42, 'lock', 1, 1)");
-	CHECK(take_lock(&scene, NODE, PATIENCE_MS, &fence));
+	CHECK(acquire_lock(&scene, NODE, PATIENCE_MS, &fence));
 	CHECK_INT(fence, 1);
-	/* Nobody has it before that has ended, even if it was let go. */
+	/* No other node acquires the lock before the transaction has ended, even
+	   after its release. */
 	const struct postern_lock lock = { .name = "lock", .fence = 1 };
 	CHECK_OK(scene.store->ops->unlock(scene.store, &lock, NODE, &scene.error),
 			&scene.error);
-	CHECK(!take_lock(&scene, FROZEN, 1, &fence));
+	CHECK(!acquire_lock(&scene, FROZEN, 1, &fence));
 	scene_run(link, "ROLLBACK");
-	CHECK(take_lock(&scene, FROZEN, 1, &fence));
+	CHECK(acquire_lock(&scene, FROZEN, 1, &fence));
 	CHECK_INT(fence, 2);
 	PQfinish(link);
 	scene_close(&scene);
 }
 
-static void end_lines(struct scene *scene) {
+static void end_sessions(struct scene *scene) {
 	scene_run(scene->link,
 			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
 			" WHERE application_name = 'postern'");
@@ -264,20 +265,21 @@ static void end_lines(struct scene *scene) {
 			0));
 }
 
-/* A server that was restarted meanwhile, or has no patience with the idle. */
-static void closed_at_rest(void) {
+/* A server that was restarted meanwhile, or that closes idle sessions. */
+static void closed_while_idle(void) {
 	struct scene scene;
 	struct postern_claims claims;
 	const struct postern_claim claim = { .node = NODE };
 	scene_open(&scene);
-	end_lines(&scene);
+	end_sessions(&scene);
 	CHECK_OK(scene.store->ops->claim(scene.store, &claim, scene.memory, &claims,
 					 &scene.error),
 			&scene.error);
 	scene_close(&scene);
 }
 
-/* After the store was opened; the lines that it has stay as they are. */
+/* The settings change after the store was opened; its open connections keep the
+   old ones. */
 static void other_settings(void) {
 	static const char *const settings[] = { "synchronous_commit = off",
 		"default_transaction_isolation = \"repeatable read\"",
@@ -294,7 +296,7 @@ static void other_settings(void) {
 		PGconn *other = scene_connect();
 		scene_run(scene.link, "SET default_transaction_read_only = off");
 		scene_run(scene.link, sql);
-		end_lines(&scene);
+		end_sessions(&scene);
 		int r = scene_accept_leased(&scene, NODE, "1", &accept);
 		CHECK(r == POSTERN_E_UNSUPPORTED || r == POSTERN_E_UNAVAILABLE);
 		CHECK(strstr(scene.error.text, "synchronous_commit is off") ||
@@ -314,7 +316,8 @@ static void other_settings(void) {
 	}
 }
 
-/* The first wait begins to listen, and nobody knows what was before. */
+/* The first wait starts LISTEN and returns as woken: earlier notifications were
+   missed. */
 static bool begin_listening(struct scene *scene) {
 	bool woken = false;
 	return CHECK_OK(scene->store->ops->wait(scene->store, PATIENCE_MS, &woken,
@@ -330,12 +333,12 @@ static void woken_by_others(void) {
 	scene_open(&scene);
 	scene_enrol(&scene, FROZEN, PATIENCE_MS);
 	begin_listening(&scene);
-	/* Leased by who accepted it: nobody else has to look. */
+	/* The accepting node leases the delivery, so no other node is woken. */
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
 	CHECK_OK(scene.store->ops->wait(scene.store, 1, &woken, &scene.error),
 			&scene.error);
 	CHECK(!woken);
-	/* Of one that is not there nothing is leased. */
+	/* Node 7 does not exist, so its accept leases nothing. */
 	CHECK_OK(scene_accept_leased(&scene, 7, "2", &accept), &scene.error);
 	CHECK_OK(scene.store->ops->wait(scene.store, PATIENCE_MS, &woken,
 					 &scene.error),
@@ -360,7 +363,8 @@ static void woken_after_claim(void) {
 		CHECK(woken);
 		CHECK_INT(scene_claim(&scene, 10, NULL), 1);
 	}
-	/* One that has not taken all comes again anyway. */
+	/* A node that has not claimed all deliveries claims again without being
+	   woken. */
 	CHECK_OK(scene_accept_leased(&scene, 7, "a", &accept), &scene.error);
 	CHECK_OK(scene_accept_leased(&scene, 7, "b", &accept), &scene.error);
 	CHECK_INT(scene_claim(&scene, 1, NULL), 1);
@@ -391,13 +395,14 @@ static int settle(struct scene *scene, int64_t seq, uint64_t fence,
 	return settlement.code;
 }
 
-static void give_back(struct scene *scene, const struct postern_claimed *item) {
+static void return_lease(struct scene *scene,
+		const struct postern_claimed *item) {
 	CHECK_INT(settle(scene, item->seq, item->fence, POSTERN_SETTLE_RETURNED,
 					  false),
 			POSTERN_OK);
 }
 
-/* Another node may run what this one returns. */
+/* Another node may run a delivery that this one returns. */
 static void woken_by_returns(void) {
 	struct scene scene;
 	struct postern_accept accept;
@@ -426,7 +431,7 @@ static bool wait_woken(struct scene *scene) {
 	return woken;
 }
 
-/* A copy of a message whose delivery was poisoned opens it again. */
+/* A copy of a message reopens its poisoned delivery. */
 static void woken_by_copies(void) {
 	struct scene scene;
 	struct postern_accept accept;
@@ -437,7 +442,7 @@ static void woken_by_copies(void) {
 	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 	CHECK_INT(settle(&scene, accept.seq, 1, POSTERN_SETTLE_POISONED, false),
 			POSTERN_OK);
-	CHECK_OK(scene_accept_again(&scene, NODE, "1", &accept, &route),
+	CHECK_OK(scene_accept_copy(&scene, NODE, "1", &accept, &route),
 			&scene.error);
 	CHECK_INT(accept.code, POSTERN_E_DUPLICATE);
 	CHECK(route.opened && !route.leased);
@@ -445,7 +450,7 @@ static void woken_by_copies(void) {
 	scene_close(&scene);
 }
 
-/* Whoever recovers may have no room for all of it. */
+/* The recovering node may not have room for all deliveries. */
 static void woken_by_recovery(void) {
 	struct scene scene;
 	struct postern_accept accept;
@@ -478,7 +483,7 @@ static size_t route_to_scene(void *context, int64_t channel, const char *type,
 	return 1;
 }
 
-/* A message that nobody wanted, and a node that wants it now. */
+/* A parked message, and a node that has a handler for it now. */
 static void woken_by_unparking(void) {
 	struct scene scene;
 	struct postern_accept accept;
@@ -498,8 +503,8 @@ static void woken_by_unparking(void) {
 	scene_close(&scene);
 }
 
-/* An operator retries what was poisoned, and what waits for its next attempt.
- */
+/* An operator retries a poisoned delivery, and one that waits for its next
+   attempt. */
 static void woken_by_operator(void) {
 	static const enum postern_settle_to ends[] = { POSTERN_SETTLE_POISONED,
 		POSTERN_SETTLE_PENDING };
@@ -523,7 +528,7 @@ static void woken_by_operator(void) {
 	}
 }
 
-/* In another batch than the first time. */
+/* The settlement is repeated in another batch. */
 static void settled_again(void) {
 	static const enum postern_settle_to ways[] = { POSTERN_SETTLE_DONE,
 		POSTERN_SETTLE_POISONED, POSTERN_SETTLE_DISCARDED,
@@ -547,7 +552,7 @@ static void settled_again(void) {
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".ledger"),
 			3);
-	/* One whose lease was taken back looks much the same. */
+	/* A delivery whose lease was recovered has the same state and fence. */
 	CHECK_OK(scene_accept_leased(&scene, NODE, "6", &accept), &scene.error);
 	scene_run(scene.link, "UPDATE " SCHEMA ".open SET node = NULL");
 	CHECK_INT(settle(&scene, accept.seq, 1, POSTERN_SETTLE_PENDING, true),
@@ -555,8 +560,8 @@ static void settled_again(void) {
 	scene_close(&scene);
 }
 
-/* Three that nobody has, the first of them claimed; then the last is due before
-   it was. */
+/* Claims the first of three pending deliveries, then makes the last due before
+   it. */
 static int64_t claim_one_of_three(struct scene *scene) {
 	struct postern_accept accept = { 0 };
 	static int64_t id;
@@ -573,7 +578,7 @@ static int64_t claim_one_of_three(struct scene *scene) {
 	return accept.seq;
 }
 
-static void claimed_before_mark(void) {
+static void claimed_in_due_order(void) {
 	struct scene scene;
 	struct postern_claimed claimed = { 0 };
 	scene_open(&scene);
@@ -583,24 +588,25 @@ static void claimed_before_mark(void) {
 	scene_close(&scene);
 }
 
-static void claimed_from_mark(void) {
+static void claimed_from_last_end(void) {
 	struct scene scene;
 	struct postern_claimed claimed = { 0 };
 	scene_open(&scene);
 	int64_t early = 0;
-	/* On a machine that stops for a second it is time to look again. */
+	/* A store that paused for a second claims from the beginning again:
+	   repeat. */
 	for (int i = 0; i < PATIENCE_MS && claimed.seq == early; i++) {
 		early = claim_one_of_three(&scene);
 		CHECK_INT(scene_claim(&scene, 1, &claimed), 1);
 	}
 	CHECK(claimed.seq != early);
-	/* It comes again at once: one is left. */
+	/* The node claims again at once: one delivery is left. */
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".node_sleep"
 					  " WHERE NOT sleeps"),
 			1);
 	for (int i = 0; i < PATIENCE_MS && claimed.seq != early; i++) {
-		give_back(&scene, &claimed); /* and due at once */
+		return_lease(&scene, &claimed); /* it is due at once */
 		CHECK_INT(scene_claim(&scene, 1, &claimed), 1);
 	}
 	CHECK_INT(claimed.seq, early);
@@ -650,44 +656,46 @@ static void listening_cut(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a result that was written counts when it comes again, if it says so",
+	{ "a repeated settlement that is marked as such counts as settled",
 			settled_again },
-	{ "a connection that was closed while it rested is not used",
-			closed_at_rest },
-	{ "a server with other settings is not written to by new connections",
+	{ "a connection that the server closed while idle is not used",
+			closed_while_idle },
+	{ "new connections do not write to a server with unsupported settings",
 			other_settings },
-	{ "a node that sleeps is woken by what others do not take",
+	{ "a sleeping node is woken by an accept that leases nothing",
 			woken_by_others },
-	{ "a node that has taken all there was is woken for the next",
+	{ "a node that has claimed everything is woken for the next delivery",
 			woken_after_claim },
-	{ "a node that sleeps is woken by what others return", woken_by_returns },
-	{ "a node that sleeps is woken by a copy that opens a delivery",
+	{ "a sleeping node is woken by a returned lease", woken_by_returns },
+	{ "a sleeping node is woken by a copy that reopens a delivery",
 			woken_by_copies },
-	{ "a node that sleeps is woken by what another recovers",
+	{ "a sleeping node is woken by the recovery of another node",
 			woken_by_recovery },
-	{ "a node that sleeps is woken by what is parked no more",
-			woken_by_unparking },
-	{ "a node that sleeps is woken by what an operator retries",
-			woken_by_operator },
-	{ "a node that is awake is left alone", not_woken_awake },
-	{ "what is due since before the last claim's end is claimed in its order",
-			claimed_before_mark },
-	{ "a claim begins where the last one ended, and now and then before that",
-			claimed_from_mark },
+	{ "a sleeping node is woken by an unparked message", woken_by_unparking },
+	{ "a sleeping node is woken by an operator's retry", woken_by_operator },
+	{ "a node that is awake is not notified", not_woken_awake },
+	{ "deliveries due before the end of the last claim are claimed in due "
+	  "order",
+			claimed_in_due_order },
+	{ "a claim starts where the last one ended, and at times from the "
+	  "beginning",
+			claimed_from_last_end },
 	{ "a wait can be ended, even before it begins", wait_ended },
-	{ "a line that is cut is told, and listened on anew", listening_cut },
-	{ "a node that stopped in a transaction does not hold up its recovery",
+	{ "a cut LISTEN connection is reported and opened again", listening_cut },
+	{ "a node that stopped in a transaction does not block its recovery",
 			frozen },
-	{ "a recovery does not wait for one that stopped a moment ago",
+	{ "a recovery does not wait for a session that stopped a moment ago",
 			frozen_claim },
-	{ "who takes over does not end others who do", two_take_over },
-	{ "a late node that renews while it is recovered keeps its leases",
-			back_in_time },
+	{ "a recovering node does not end the session of another recovering node",
+			two_recover },
+	{ "a late node that renews during its recovery keeps its leases",
+			renewed_during_recovery },
 	{ "a node that stopped in a transaction does not keep its lock",
 			frozen_owner },
-	{ "a lock is renewed but not given away while something runs under it",
+	{ "a lock is renewed but not given to another node while a transaction "
+	  "uses it",
 			busy_owner },
-	{ "a copy that waits for the first is its duplicate", copy_waits },
+	{ "a copy that waits for the first message is its duplicate", copy_waits },
 };
 
 TAP_MAIN(cases)

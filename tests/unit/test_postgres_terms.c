@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long nodes and locks live in PostgreSQL, whatever happens to the clock of
- * the database, to sessions that stop in the middle, and to who remembers what.
+ * How long node leases and locks last in PostgreSQL when the clock of the
+ * database jumps, sessions stop in the middle, or the observing process is new.
  */
 
 #include <libpq-fe.h>
@@ -63,7 +63,7 @@ static void clock_ends_no_node(void) {
 	scene_close(&scene);
 }
 
-static bool take_lock(struct scene *scene, uint64_t node, uint64_t *fence) {
+static bool acquire_lock(struct scene *scene, uint64_t node, uint64_t *fence) {
 	bool held = false;
 	CHECK_OK(scene->store->ops->lock(scene->store, "lock", node, LEASE_MS,
 					 &held, fence, &scene->error),
@@ -77,17 +77,17 @@ static void clock_ends_no_lock(void) {
 	uint64_t second = 0;
 	scene_open(&scene);
 	scene_enrol(&scene, FROZEN, LEASE_MS);
-	CHECK(take_lock(&scene, FROZEN, &first));
+	CHECK(acquire_lock(&scene, FROZEN, &first));
 	set_clock_forward(&scene);
 	for (int i = 0; i < 3; i++) {
-		CHECK(!take_lock(&scene, NODE, &second));
+		CHECK(!acquire_lock(&scene, NODE, &second));
 	}
-	CHECK(take_lock(&scene, FROZEN, &second));
+	CHECK(acquire_lock(&scene, FROZEN, &second));
 	CHECK_INT(second, first);
 	scene_close(&scene);
 }
 
-/* A node that this process never saw renew itself, as after a restart. */
+/* A node whose renewals this process never saw, as after a restart. */
 static void found_late_before(void) {
 	struct scene scene;
 	struct postern_accept accept;
@@ -101,7 +101,7 @@ static void found_late_before(void) {
 	CHECK_OK(scene_accept_leased(&scene, FROZEN, "1", &accept), &scene.error);
 	CHECK_INT(recover(&scene), 0);
 	CHECK_INT(leased_by(&scene, FROZEN), 1);
-	/* The mark that it left stands for its whole lease. */
+	/* late_since counts for the whole lease of the node. */
 	scene_run(scene.link,
 			"UPDATE " SCHEMA ".node_term SET late_since = late_since - 59000");
 	CHECK_INT(recover(&scene), 0);
@@ -112,8 +112,8 @@ static void found_late_before(void) {
 	scene_close(&scene);
 }
 
-/* A lease of a node that is in no table. */
-static void unremembered_node(void) {
+/* Leases of a node that is in no table. */
+static void unknown_node(void) {
 	struct scene scene;
 	struct postern_accept accept;
 	scene_open(&scene);
@@ -125,7 +125,7 @@ static void unremembered_node(void) {
 	}
 	scene_run(scene.link, "UPDATE " SCHEMA ".open SET node = 77");
 	CHECK_INT(recover(&scene) + recover(&scene), 0);
-	/* One that somebody else is at does not count as done. */
+	/* A recovery that another session blocks does not count as done. */
 	PGconn *link = scene_connect();
 	scene_run(link,
 			"BEGIN; LOCK TABLE " SCHEMA ".gone IN SHARE ROW EXCLUSIVE MODE");
@@ -134,15 +134,15 @@ static void unremembered_node(void) {
 	PQfinish(link);
 	uint64_t released = 0;
 	for (int i = 0; i < 4; i++) {
-		released += recover(&scene); /* of no more than 10 each */
+		released += recover(&scene); /* at most 10 each */
 	}
 	CHECK_INT(released, 25);
 	CHECK_INT(leased_by(&scene, 77), 0);
 	scene_close(&scene);
 }
 
-/* The session of a claim stops before its COMMIT, and one of a batch that gives
-   back, and one that collects. */
+/* Sessions that stop before their COMMIT: a claim, a return of leases, a
+   collection, a unit, an enrolment. */
 static void renewed_beside_sessions(void) {
 	static const char *const stopped[] = {
 		"SELECT " SCHEMA ".claim_1(42, NULL, 0, NULL, NULL, '1000',"
@@ -209,8 +209,8 @@ struct locker {
 	int r;
 };
 
-/* As the cleanup takes its lock: for longer than a node lives at a time. */
-static void *take_long_lock(void *context) {
+/* Like the cleanup lock: for longer than a node lease. */
+static void *acquire_long_lock(void *context) {
 	struct locker *locker = context;
 	struct postern_store *store = locker->scene->store;
 	bool held = false;
@@ -225,15 +225,15 @@ static void renewed_beside_other_locks(void) {
 	struct locker locker = { .scene = &scene };
 	pthread_t thread;
 	bool alive = false;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	scene_enrol(&scene, FROZEN, LEASE_MS);
-	(void)take_long_lock(&locker);
+	(void)acquire_long_lock(&locker);
 	CHECK_OK(locker.r, &locker.error);
 	PGconn *link = scene_connect();
 	scene_run(link, "BEGIN; SELECT 1 FROM " SCHEMA ".lock FOR UPDATE");
-	CHECK_INT(pthread_create(&thread, NULL, take_long_lock, &locker), 0);
+	CHECK_INT(pthread_create(&thread, NULL, acquire_long_lock, &locker), 0);
 	CHECK(scene_wait_blocked(&scene, 1));
-	/* Fails after a third of the lease if it has to wait. */
+	/* A renewal that has to wait fails after a third of the lease. */
 	CHECK_OK(scene.store->ops->renew(scene.store, FROZEN, LEASE_MS, &alive,
 					 &scene.error),
 			&scene.error);
@@ -246,19 +246,17 @@ static void renewed_beside_other_locks(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a clock that is set forward ends no node that renews itself",
+	{ "a clock that is set forward expires no node that renews itself",
 			clock_ends_no_node },
-	{ "a clock that is set forward takes no lock from its owner",
-			clock_ends_no_lock },
-	{ "a node that was found late for its lease is gone for a new process",
+	{ "a clock that is set forward expires no lock", clock_ends_no_lock },
+	{ "a node that was late for its whole lease is expired for a new process",
 			found_late_before },
-	{ "a lease of a node that nobody remembers is recovered",
-			unremembered_node },
-	{ "a node that renews itself while it is being expired lives on",
+	{ "a lease of an unknown node is recovered", unknown_node },
+	{ "a node that renews itself while it is being expired stays live",
 			renewed_while_expired },
-	{ "a renewal waits for no lock but the node's own",
+	{ "a renewal waits for no other lock of its node",
 			renewed_beside_other_locks },
-	{ "a renewal waits for no session of the node that stopped",
+	{ "a renewal waits for no stopped session of its node",
 			renewed_beside_sessions },
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Transactions of the PostgreSQL store that have more than one statement:
- * handlers, claims, and staged messages that are collected. What is made of a
- * COMMIT that is not answered, and what may not fail before it.
+ * Transactions of the PostgreSQL store with more than one statement: handlers,
+ * claims and the collection of staged messages. What happens when the reply to
+ * COMMIT is lost, and what must not fail before it.
  */
 
 #include <postern/handler.h>
@@ -14,13 +14,13 @@
 #include "tap.h"
 #include "unit/postgres_scene.h"
 
-/* A transaction on a thread of its own. */
+/* A transaction that runs in a thread of its own. */
 struct act {
 	struct scene *scene;
-	bool ahead;      /* a handler whose statements are sent ahead */
-	const char *sql; /* what it says then; NULL: nothing */
-	int64_t seq;     /* of the message that it is for */
-	size_t count;    /* of what was done, or told as done */
+	bool ahead;      /* its handler's statements are sent ahead */
+	const char *sql; /* sent by the handler; NULL: nothing */
+	int64_t seq;     /* of its message */
+	size_t count;    /* of items that were reported as done */
 	int r;
 	struct postern_error error;
 };
@@ -36,7 +36,7 @@ static void run_handler(void *context, void *transaction, uint64_t epoch,
 	}
 }
 
-static void *transact(void *context) {
+static void *transact_thread(void *context) {
 	struct act *act = context;
 	struct postern_store *store = act->scene->store;
 	struct postern_unit unit = {
@@ -52,7 +52,7 @@ static void *transact(void *context) {
 	return NULL;
 }
 
-static void *claim(void *context) {
+static void *claim_thread(void *context) {
 	struct act *act = context;
 	struct postern_claims claims = { 0 };
 	act->r = scene_try_claim(act->scene, 10, &claims);
@@ -60,8 +60,8 @@ static void *claim(void *context) {
 	return NULL;
 }
 
-/* As what a staged message is accepted: leased by whoever collects. */
-static int place(void *context, int64_t channel,
+/* Routes a staged message to the handler, leased by the collecting node. */
+static int place_leased(void *context, int64_t channel,
 		const struct postern_message *message, struct postern_accept *accept,
 		struct postern_error *error) {
 	struct act *act = context;
@@ -86,7 +86,7 @@ static int place(void *context, int64_t channel,
 	return POSTERN_OK;
 }
 
-static void *collect(void *context) {
+static void *collect_thread(void *context) {
 	struct act *act = context;
 	struct postern_store *store = act->scene->store;
 	struct postern_collection collection = {
@@ -95,7 +95,7 @@ static void *collect(void *context) {
 		.channel_count = 1,
 		.max = 10,
 		.bytes_max = 1000000,
-		.place = place,
+		.place = place_leased,
 		.context = act,
 	};
 	act->r = store->ops->collect(store, &collection, act->scene->memory,
@@ -104,20 +104,20 @@ static void *collect(void *context) {
 	return NULL;
 }
 
-static void publish(struct scene *scene) {
+static void publish_one(struct scene *scene) {
 	scene_run(scene->link,
 			"SELECT " SCHEMA ".publish('orders', 'order.paid', 'body'::text)");
 }
 
-/* The transaction commits, its answer is lost, and `undo` is done to what it
-   wrote before anybody can look. So it is after a crash of the server, when
-   another transaction has got the same number. */
-static void commit_for_another(struct scene *scene, struct act *act,
+/* The transaction commits, its reply is lost, and `undo` reverts its writes
+   before the store can check them. This is the state after a crash of the
+   server, when another transaction has been given the same id. */
+static void commit_and_undo(struct scene *scene, struct act *act,
 		void *(*run)(void *), const char *what, const char *table,
 		const char *undo) {
 	char sql[500];
 	pthread_t thread;
-	scene_hold_up(scene, what, table);
+	scene_block_commit(scene, what, table);
 	(void)snprintf(sql, sizeof sql,
 			"CREATE FUNCTION " SCHEMA ".undo() RETURNS trigger"
 			" LANGUAGE plpgsql AS $$ BEGIN %s; RETURN NULL; END $$;"
@@ -127,83 +127,84 @@ static void commit_for_another(struct scene *scene, struct act *act,
 			undo, what, table);
 	scene_run(scene->link, sql);
 	CHECK_INT(pthread_create(&thread, NULL, run, act), 0);
-	CHECK(scene_wait_held_up(scene, table));
-	scene_cut_lines(scene);
-	scene_let_go(scene, table);
+	CHECK(scene_wait_commit_blocked(scene, table));
+	scene_cut_connections(scene);
+	scene_unblock_commit(scene, table);
 	(void)pthread_join(thread, NULL);
 	CHECK_INT(act->r, POSTERN_E_UNAVAILABLE);
 	CHECK_INT(act->count, 0);
 }
 
-static void handled_by_another(void) {
+static void handled_xid_reused(void) {
 	for (int ahead = 0; ahead < 2; ahead++) {
 		struct scene scene;
 		struct act act = { .scene = &scene, .ahead = ahead };
 		struct postern_accept accept;
-		scene_open_patient(&scene);
+		scene_open_without_timeouts(&scene);
 		CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 		act.seq = accept.seq;
-		commit_for_another(&scene, &act, transact, "INSERT", "ledger",
+		commit_and_undo(&scene, &act, transact_thread, "INSERT", "ledger",
 				"DELETE FROM " SCHEMA ".ledger");
 		scene_close(&scene);
 	}
 }
 
-static void claimed_by_another(void) {
+static void claimed_xid_reused(void) {
 	struct scene scene;
 	struct act act = { .scene = &scene };
 	struct postern_accept accept;
 	struct postern_route route;
-	scene_open_patient(&scene);
+	scene_open_without_timeouts(&scene);
 	CHECK_OK(scene_accept(&scene, NODE, "1", false, &accept, &route),
 			&scene.error);
-	commit_for_another(&scene, &act, claim, "UPDATE", "open",
+	commit_and_undo(&scene, &act, claim_thread, "UPDATE", "open",
 			"UPDATE " SCHEMA ".open SET node = NULL WHERE node = 42");
 	scene_close(&scene);
 }
 
-static void collected_by_another(void) {
+static void collected_xid_reused(void) {
 	struct scene scene;
 	struct act act = { .scene = &scene };
-	scene_open_patient(&scene);
-	publish(&scene);
-	commit_for_another(&scene, &act, collect, "INSERT", "message",
+	scene_open_without_timeouts(&scene);
+	publish_one(&scene);
+	commit_and_undo(&scene, &act, collect_thread, "INSERT", "message",
 			"DELETE FROM " SCHEMA ".message");
 	scene_close(&scene);
 }
 
-/* The same, and all of it is there. */
-static void collected_unheard(void) {
+/* The same without `undo`. */
+static void collected_reply_lost(void) {
 	struct scene scene;
 	struct act act = { .scene = &scene };
 	pthread_t thread;
-	scene_open_patient(&scene);
-	publish(&scene);
-	scene_hold_up(&scene, "INSERT", "message");
-	CHECK_INT(pthread_create(&thread, NULL, collect, &act), 0);
-	CHECK(scene_wait_held_up(&scene, "message"));
-	scene_cut_lines(&scene);
-	scene_let_go(&scene, "message");
+	scene_open_without_timeouts(&scene);
+	publish_one(&scene);
+	scene_block_commit(&scene, "INSERT", "message");
+	CHECK_INT(pthread_create(&thread, NULL, collect_thread, &act), 0);
+	CHECK(scene_wait_commit_blocked(&scene, "message"));
+	scene_cut_connections(&scene);
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(thread, NULL);
 	CHECK_OK(act.r, &act.error);
 	CHECK_INT(act.count, 1);
 	scene_close(&scene);
 }
 
-/* It commits after it was given up: nobody here knows of the lease. */
-static void collected_too_late(void) {
+/* The collection commits after its timeout: the node does not know of the
+   lease. */
+static void collected_after_timeout(void) {
 	struct scene scene;
 	struct act act = { .scene = &scene };
 	bool alive = false;
 	scene_open(&scene);
-	publish(&scene);
-	scene_hold_up(&scene, "INSERT", "message");
-	(void)collect(&act);
+	publish_one(&scene);
+	scene_block_commit(&scene, "INSERT", "message");
+	(void)collect_thread(&act);
 	CHECK_INT(act.r, POSTERN_E_TIMEOUT);
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	CHECK(scene_wait_for(&scene,
 			"SELECT count(*) FROM " SCHEMA ".open WHERE node = 42", 1));
-	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
 	CHECK(alive);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".open"
@@ -212,8 +213,9 @@ static void collected_too_late(void) {
 	scene_close(&scene);
 }
 
-/* The statement that accepts has a name on the server, until a handler in the
-   same session takes it away. In a transaction that would be its end. */
+/* The accept statement is prepared on the server until a handler in the same
+   session deallocates it. Inside a transaction the missing statement would
+   abort it. */
 static void collected_without_name(void) {
 	struct scene scene;
 	struct act act = {
@@ -222,16 +224,16 @@ static void collected_without_name(void) {
 		.sql = "DEALLOCATE postern_apply",
 	};
 	struct postern_accept accept;
-	scene_open_patient(&scene);
-	/* The first is told by whom it was done, the second has a name. */
+	scene_open_without_timeouts(&scene);
+	/* The statement is prepared when it runs a second time. */
 	CHECK_OK(scene_accept_leased(&scene, NODE, "1", &accept), &scene.error);
 	CHECK_OK(scene_accept_leased(&scene, NODE, "2", &accept), &scene.error);
 	act.seq = accept.seq;
-	(void)transact(&act);
+	(void)transact_thread(&act);
 	CHECK_OK(act.r, &act.error);
 	CHECK_INT(act.count, 1);
-	publish(&scene);
-	(void)collect(&act);
+	publish_one(&scene);
+	(void)collect_thread(&act);
 	CHECK_OK(act.r, &act.error);
 	CHECK_INT(act.count, 1);
 	CHECK_INT(scene_number(scene.link,
@@ -243,14 +245,14 @@ static void collected_without_name(void) {
 	scene_close(&scene);
 }
 
-/* The server fails at one of the messages, for a reason of its own. */
+/* The server fails on one of the messages, with an internal error. */
 static void collected_later(void) {
 	struct scene scene;
 	struct act act = { .scene = &scene };
-	scene_open_patient(&scene);
-	publish(&scene);
-	publish(&scene);
-	publish(&scene);
+	scene_open_without_timeouts(&scene);
+	publish_one(&scene);
+	publish_one(&scene);
+	publish_one(&scene);
 	scene_run(scene.link,
 			"CREATE FUNCTION " SCHEMA ".fail() RETURNS trigger"
 			" LANGUAGE plpgsql AS $$ BEGIN IF NEW.id = (SELECT id FROM " SCHEMA
@@ -258,7 +260,7 @@ static void collected_later(void) {
 			" USING ERRCODE = 'internal_error'; END IF; RETURN NEW; END $$;"
 			"CREATE TRIGGER fail BEFORE INSERT ON " SCHEMA ".message"
 			" FOR EACH ROW EXECUTE FUNCTION " SCHEMA ".fail()");
-	(void)collect(&act);
+	(void)collect_thread(&act);
 	CHECK_OK(act.r, &act.error);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".message"),
@@ -267,7 +269,7 @@ static void collected_later(void) {
 									   " WHERE refused IS NULL"),
 			2);
 	scene_run(scene.link, "DROP TRIGGER fail ON " SCHEMA ".message");
-	(void)collect(&act);
+	(void)collect_thread(&act);
 	CHECK_OK(act.r, &act.error);
 	CHECK_INT(act.count, 1);
 	CHECK_INT(scene_number(scene.link,
@@ -279,7 +281,7 @@ static void collected_later(void) {
 	scene_close(&scene);
 }
 
-static void *accept_beside(void *context) {
+static void *accept_thread(void *context) {
 	struct act *act = context;
 	struct postern_accept accept;
 	act->r = scene_accept_leased(act->scene, NODE, "1", &accept);
@@ -291,32 +293,32 @@ static int64_t staged_count(struct scene *scene) {
 			"SELECT count(*) FROM " SCHEMA ".staged WHERE refused IS NULL");
 }
 
-/* Another transaction, still open, accepts a message of the same id. Nobody
-   knows yet whether the staged one is its duplicate, so it stays staged; what
-   was staged beside it is accepted. */
-static void collected_when_free(void) {
+/* Another open transaction accepts a message with the same id. Whether the
+   staged one is its duplicate is undecided, so it stays staged; the other
+   staged messages are accepted. */
+static void collected_when_unblocked(void) {
 	struct scene scene;
 	struct act sender = { .scene = &scene };
 	struct act act = { .scene = &scene };
 	pthread_t thread;
-	scene_open_patient(&scene);
-	scene_hold_up(&scene, "INSERT", "message");
-	CHECK_INT(pthread_create(&thread, NULL, accept_beside, &sender), 0);
-	CHECK(scene_wait_held_up(&scene, "message"));
+	scene_open_without_timeouts(&scene);
+	scene_block_commit(&scene, "INSERT", "message");
+	CHECK_INT(pthread_create(&thread, NULL, accept_thread, &sender), 0);
+	CHECK(scene_wait_commit_blocked(&scene, "message"));
 	scene_run(scene.link,
 			"SELECT " SCHEMA ".publish('orders', 'order.paid', 'body'::text,"
 			" n::text, 'shop') FROM generate_series(0, 2) AS n");
 	postern__pg_from_base(scene.store)->lock_timeout_ms = 10;
-	(void)collect(&act);
+	(void)collect_thread(&act);
 	CHECK_OK(act.r, &act.error);
 	CHECK_INT(staged_count(&scene), 1);
 	CHECK_INT(scene_number(scene.link,
 					  "SELECT count(*) FROM " SCHEMA ".message"),
 			2);
-	scene_let_go(&scene, "message");
+	scene_unblock_commit(&scene, "message");
 	(void)pthread_join(thread, NULL);
 	CHECK_OK(sender.r, &scene.error);
-	(void)collect(&act);
+	(void)collect_thread(&act);
 	CHECK_OK(act.r, &act.error);
 	CHECK_INT(act.count, 1);
 	CHECK_INT(scene_number(scene.link,
@@ -328,19 +330,19 @@ static void collected_when_free(void) {
 	scene_close(&scene);
 }
 
-static int look_nowhere(struct pg_connection *connection, void *context,
+static int fail_on_check(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	(void)connection;
 	(void)context;
 	(void)again;
 	(void)error;
-	FAIL("there is nothing to look for");
+	FAIL("the result of an unknown transaction must not be checked");
 	return POSTERN_OK;
 }
 
-/* The answer to COMMIT is lost with the server, which comes back without the
-   number ever having been given. */
-static void lost_number(void) {
+/* The reply to COMMIT is lost in a crash of the server, which restarts without
+   having assigned the transaction id. */
+static void unassigned_xid(void) {
 	struct scene scene;
 	struct pg_connection *connection;
 	scene_open_with(&scene, PATIENCE_MS);
@@ -348,16 +350,16 @@ static void lost_number(void) {
 					 &connection, &scene.error),
 			&scene.error);
 	CHECK_OK(postern__pg_begin(connection, &scene.error), &scene.error);
-	scene_cut_lines(&scene);
+	scene_cut_connections(&scene);
 	CHECK_INT(postern__pg_finish_known(connection, INT64_C(1) << 40,
-					  look_nowhere, NULL, POSTERN_OK, &scene.error),
+					  fail_on_check, NULL, POSTERN_OK, &scene.error),
 			POSTERN_E_UNAVAILABLE);
 	postern__pg_release(connection);
 	scene_close(&scene);
 }
 
-/* It is the last that was given, and not done yet. */
-static void last_number(void) {
+/* The transaction has the highest id and is still in progress. */
+static void highest_xid(void) {
 	struct scene scene;
 	struct pg_connection *connection;
 	scene_open(&scene);
@@ -368,8 +370,8 @@ static void last_number(void) {
 	scene.second = scene_connect();
 	scene_run(scene.second, "BEGIN");
 	int64_t xid = scene_number(scene.second, "SELECT pg_current_xact_id()");
-	scene_cut_lines(&scene);
-	CHECK_INT(postern__pg_finish_known(connection, xid, look_nowhere, NULL,
+	scene_cut_connections(&scene);
+	CHECK_INT(postern__pg_finish_known(connection, xid, fail_on_check, NULL,
 					  POSTERN_OK, &scene.error),
 			POSTERN_E_TIMEOUT);
 	CHECK_CONTAINS(scene.error.text, "still in progress");
@@ -380,25 +382,26 @@ static void last_number(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a transaction whose number was never given has not committed",
-			lost_number },
-	{ "a transaction that is under way is waited for, also the last",
-			last_number },
-	{ "what is not in the ledger was not handled, whatever its number says",
-			handled_by_another },
-	{ "what is not leased was not claimed, whatever its number says",
-			claimed_by_another },
-	{ "what is not stored was not collected, whatever its number says",
-			collected_by_another },
-	{ "what was collected unheard is told as collected", collected_unheard },
-	{ "what was leased by collecting that was given up is given back",
-			collected_too_late },
-	{ "what is staged is collected after a handler has undone a name",
+	{ "a transaction whose id was never assigned has not committed",
+			unassigned_xid },
+	{ "the store waits for a transaction in progress, also the last one",
+			highest_xid },
+	{ "a unit without its ledger row has not committed, even if its id has",
+			handled_xid_reused },
+	{ "a claim without its leases has not committed, even if its id has",
+			claimed_xid_reused },
+	{ "a collection without its messages has not committed, even if its id has",
+			collected_xid_reused },
+	{ "a collection whose reply was lost is reported as collected",
+			collected_reply_lost },
+	{ "leases of a collection that commits after its timeout are returned",
+			collected_after_timeout },
+	{ "staged messages are collected after a handler deallocates the statement",
 			collected_without_name },
-	{ "a staged message at which the server fails is collected later",
+	{ "a staged message on which the server fails is collected later",
 			collected_later },
-	{ "a staged message that is blocked stays staged until it is free",
-			collected_when_free },
+	{ "a staged message that is blocked stays staged until it is unblocked",
+			collected_when_unblocked },
 };
 
 TAP_MAIN(cases)

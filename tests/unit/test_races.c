@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Events in an unlucky order: a claim that ends after a drain, a pause while
- * a message is being stored, an interrupt that comes too late. A store that
- * can be held up makes each order happen every time; every wait is for
- * something to happen, so a case takes long only when it fails.
+ * Events in an unlucky order: a claim that ends after a drain, a pause while a
+ * message is being stored, an interrupt that is late. A store that can be
+ * blocked enforces each order; every wait is for an event, so a case takes long
+ * only when it fails.
  */
 
 #include "tap.h"
@@ -34,10 +34,10 @@ struct tally {
 	int runs_b;
 	int interrupting;
 	bool hold;       /* callbacks of b wait until this is false */
-	int held;        /* and so many do */
+	int held;        /* how many of them wait */
 	bool stop_op;    /* the store waits before `op` while this is set */
-	bool stop_after; /* after it, then, with what it did */
-	int op_waiting;  /* and so many do */
+	bool stop_after; /* it waits after `op` instead */
+	int op_waiting;  /* how many calls wait */
 	enum fault_op op;
 	char seen[2][64];
 };
@@ -66,7 +66,7 @@ static bool await(struct tally *tally, const int *number, int least) {
 	return reached;
 }
 
-static void set(struct tally *tally, bool *flag, bool value) {
+static void set_flag(struct tally *tally, bool *flag, bool value) {
 	(void)pthread_mutex_lock(&tally->mutex);
 	*flag = value;
 	(void)pthread_cond_broadcast(&tally->changed);
@@ -116,7 +116,7 @@ static void run_b(void *context, const struct postern_message *message,
 	(void)pthread_mutex_unlock(&tally->mutex);
 }
 
-static int hold(struct tally *tally, enum fault_op op, bool after) {
+static int hold_store_call(struct tally *tally, enum fault_op op, bool after) {
 	(void)pthread_mutex_lock(&tally->mutex);
 	if (tally->stop_op && tally->op == op && tally->stop_after == after) {
 		tally->op_waiting++;
@@ -136,11 +136,11 @@ static int hold_op(void *context, enum fault_op op,
 	if (batch && batch->accept_count == 0) {
 		return POSTERN_OK;
 	}
-	return hold(tally, op, false);
+	return hold_store_call(tally, op, false);
 }
 
 static int hold_answer(void *context, enum fault_op op) {
-	return hold(context, op, true);
+	return hold_store_call(context, op, true);
 }
 
 static void stage_init(struct stage *stage, bool sqlite) {
@@ -158,7 +158,7 @@ static void stage_init(struct stage *stage, bool sqlite) {
 	}
 }
 
-/* The store of the last box, for those who change its table. */
+/* The store of the last box, for cases that replace its ops. */
 static struct postern_store *late_store;
 
 static bool open_box(struct stage *stage,
@@ -186,8 +186,9 @@ static bool open_box(struct stage *stage,
 				   error);
 }
 
-/* A handler of its own type: "a" wants type a. */
-static bool add(struct stage *stage, struct postern_handler_options *handler) {
+/* Adds a handler that wants messages whose type is its key. */
+static bool add_own_type(struct stage *stage,
+		struct postern_handler_options *handler) {
 	handler->size = sizeof(*handler);
 	handler->types = &handler->key;
 	handler->type_count = 1;
@@ -204,7 +205,7 @@ static bool add_callback(struct stage *stage, const char *key,
 		.context = &stage->tally,
 		.transactional = transactional,
 	};
-	return add(stage, &handler);
+	return add_own_type(stage, &handler);
 }
 
 static bool start_polling(struct stage *stage, uint32_t workers,
@@ -243,15 +244,15 @@ static int64_t send(struct stage *stage, const char *type, int number) {
 }
 
 static void close_box(struct stage *stage) {
-	set(&stage->tally, &stage->tally.hold, false);
-	set(&stage->tally, &stage->tally.stop_op, false);
+	set_flag(&stage->tally, &stage->tally.hold, false);
+	set_flag(&stage->tally, &stage->tally.stop_op, false);
 	postern_runner_destroy(stage->runner);
 	postern_box_destroy(stage->box);
 	stage->runner = NULL;
 	stage->box = NULL;
 }
 
-static void strike(struct stage *stage) {
+static void close_stage(struct stage *stage) {
 	close_box(stage);
 	temp_dir_destroy(&stage->dir);
 }
@@ -273,7 +274,7 @@ static void transactional_backlog(void) {
 				&stage.error);
 		CHECK(await(&stage.tally, &stage.tally.runs_a, BACKLOG));
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 static void resumed_handler(void) {
@@ -281,7 +282,8 @@ static void resumed_handler(void) {
 	stage_init(&stage, false);
 	if (open_box(&stage, NULL) && add_callback(&stage, "a", run_a, false) &&
 			start(&stage, 2)) {
-		/* Now and then the writer falls asleep between the two. */
+		/* Sometimes the writer goes to sleep between the pause and the
+		   resume. */
 		bool went_on = true;
 		for (int i = 0; went_on && i < 300; i++) {
 			CHECK_OK(postern_box_pause(stage.box, "a", &stage.error),
@@ -292,7 +294,7 @@ static void resumed_handler(void) {
 			went_on = CHECK(await(&stage.tally, &stage.tally.runs_a, i + 1));
 		}
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 static void claim_ends_after_drain(void) {
@@ -312,11 +314,11 @@ static void claim_ends_after_drain(void) {
 		CHECK(await(&stage.tally, &stage.tally.op_waiting, 1));
 		CHECK_OK(postern_runner_drain(stage.runner, 0, &stage.error),
 				&stage.error);
-		set(&stage.tally, &stage.tally.stop_op, false);
+		set_flag(&stage.tally, &stage.tally.stop_op, false);
 		CHECK(await(&stage.tally, &stage.tally.returned, 1));
 		CHECK_INT(stage.tally.runs_a, 0);
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 static void *send_one(void *context) {
@@ -329,23 +331,23 @@ static void pause_while_storing(void) {
 	stage_init(&stage, false);
 	if (open_box(&stage, NULL) && add_callback(&stage, "a", run_a, false) &&
 			start(&stage, 2)) {
-		/* One to be sure that leasing at once has begun. */
+		/* After the first message the box leases at accept. */
 		(void)send(&stage, "a", 1);
 		CHECK(await(&stage.tally, &stage.tally.settled, 1));
 		stage.tally.op = FAULT_APPLY;
 		stage.tally.stop_after = true;
-		set(&stage.tally, &stage.tally.stop_op, true);
+		set_flag(&stage.tally, &stage.tally.stop_op, true);
 		pthread_t sender;
 		(void)pthread_create(&sender, NULL, send_one, &stage);
 		CHECK(await(&stage.tally, &stage.tally.op_waiting, 1));
 		CHECK_OK(postern_box_pause(stage.box, "a", &stage.error), &stage.error);
-		set(&stage.tally, &stage.tally.stop_op, false);
+		set_flag(&stage.tally, &stage.tally.stop_op, false);
 		(void)pthread_join(sender, NULL);
 		CHECK(await(&stage.tally, &stage.tally.settled, 2));
 		CHECK_INT(stage.tally.returned, 1);
 		CHECK_INT(stage.tally.runs_a, 1);
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 static void stopped_sql(void) {
@@ -362,11 +364,12 @@ static void stopped_sql(void) {
 			   "INSERT INTO t WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL"
 			   " SELECT n + 1 FROM r) SELECT n FROM r",
 	};
-	if (open_box(&stage, NULL) && add(&stage, &handler) && start(&stage, 1)) {
+	if (open_box(&stage, NULL) && add_own_type(&stage, &handler) &&
+			start(&stage, 1)) {
 		int64_t seq = send(&stage, "a", 0);
 		struct postern_detail *detail = NULL;
 		CHECK(await(&stage.tally, &stage.tally.started, 1));
-		/* The grace is there for the INSERT to be under way. */
+		/* The grace period lets the INSERT start. */
 		CHECK_OK(postern_runner_drain(stage.runner, 300, &stage.error),
 				&stage.error);
 		if (CHECK_OK(postern_box_get(stage.box, seq, &detail, &stage.error),
@@ -377,14 +380,15 @@ static void stopped_sql(void) {
 		}
 		postern_detail_destroy(detail);
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 static struct tally *interrupt_tally;
 static void (*interrupt_now)(struct postern_store *store, const void *context);
 
-/* From now on the box asks `interrupt` and not the store. */
-static void take_interrupts(struct stage *stage, struct postern_store_ops *ops,
+/* From now on the box calls `interrupt` instead of the store's. */
+static void replace_interrupt(struct stage *stage,
+		struct postern_store_ops *ops,
 		void (*interrupt)(struct postern_store *store, const void *context)) {
 	*ops = *late_store->ops;
 	interrupt_tally = &stage->tally;
@@ -406,15 +410,15 @@ static void interrupt_in_time(struct postern_store *store,
 	interrupt_now(store, context);
 }
 
-/* Too late: the unit it was meant for is over, and the next one runs. */
+/* The unit that should be interrupted has ended, and the next one runs. */
 static void interrupt_late(struct postern_store *store, const void *context) {
 	note_interrupt();
 	CHECK(await(interrupt_tally, &interrupt_tally->held, 1));
 	interrupt_now(store, context);
-	set(interrupt_tally, &interrupt_tally->hold, false);
+	set_flag(interrupt_tally, &interrupt_tally->hold, false);
 }
 
-/* Returns when it has been seen that its deadline is over. */
+/* Returns when the interrupt for its deadline has arrived. */
 static void overrun(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
@@ -426,7 +430,7 @@ static void overrun(void *context, const struct postern_message *message,
 	run_a(tally, message, delivery, outcome);
 }
 
-/* Whoever polls waits for the store, which the unit holds. */
+/* A polling thread waits for the store, which the unit blocks. */
 static void polled_interrupt(void) {
 	struct stage stage;
 	struct postern_store_ops ops;
@@ -444,16 +448,16 @@ static void polled_interrupt(void) {
 	};
 	const struct postern_box_options options = {
 		.size = sizeof(options),
-		.command_timeout_ms = 10 * PATIENCE_S * 1000, /* no way out */
+		.command_timeout_ms = 10 * PATIENCE_S * 1000, /* not reached */
 	};
-	if (open_box(&stage, &options) && add(&stage, &slow)) {
-		take_interrupts(&stage, &ops, interrupt_in_time);
+	if (open_box(&stage, &options) && add_own_type(&stage, &slow)) {
+		replace_interrupt(&stage, &ops, interrupt_in_time);
 		if (start_polling(&stage, 1, 1)) {
 			(void)send(&stage, "a", 0);
 			CHECK(await(&stage.tally, &stage.tally.runs_a, 1));
 		}
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 static void late_interrupt(void) {
@@ -472,7 +476,7 @@ static void late_interrupt(void) {
 		.transactional = true,
 		.policy = &policy,
 	};
-	if (open_box(&stage, NULL) && add(&stage, &slow)) {
+	if (open_box(&stage, NULL) && add_own_type(&stage, &slow)) {
 		policy.timeout_ms = 60000;
 		struct postern_handler_options innocent = {
 			.key = "b",
@@ -481,10 +485,10 @@ static void late_interrupt(void) {
 			.transactional = true,
 			.policy = &policy,
 		};
-		take_interrupts(&stage, &ops, interrupt_late);
-		if (add(&stage, &innocent) && start(&stage, 1)) {
+		replace_interrupt(&stage, &ops, interrupt_late);
+		if (add_own_type(&stage, &innocent) && start(&stage, 1)) {
 			(void)send(&stage, "a", 0);
-			/* Not before a has begun, or b might be run first. */
+			/* Only once a has started, or b might run first. */
 			CHECK(await(&stage.tally, &stage.tally.interrupting, 1));
 			int64_t seq = send(&stage, "b", 0);
 			struct postern_detail *detail = NULL;
@@ -498,10 +502,10 @@ static void late_interrupt(void) {
 			postern_detail_destroy(detail);
 		}
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
-/* What a process leaves behind that died while it ran one delivery of a. */
+/* The store of a process that died while it ran one delivery of a. */
 static bool leave_suspect(struct stage *stage) {
 	struct postern_store *store = NULL;
 	struct postern_error *error = &stage->error;
@@ -562,26 +566,27 @@ static void suspect_behind_others(void) {
 						 error),
 				error);
 		CHECK_OK(postern_runner_start(stage.runner, error), error);
-		/* Twice: the second is leased at once, so nobody waits to claim. */
+		/* Send twice: the second is leased at accept, so no claim is
+		   pending. */
 		(void)send(&stage, "b", 0);
 		CHECK(await(tally, &tally->runs_b, 1));
-		set(tally, &tally->hold, true);
+		set_flag(tally, &tally->hold, true);
 		(void)send(&stage, "b", 1);
 		CHECK(await(tally, &tally->held, 1));
 		/* The only worker is busy. The claim that finds the suspect waits
 		   until a fresh message of the same handler is leased. */
 		tally->op = FAULT_CLAIM;
-		set(tally, &tally->stop_op, true);
+		set_flag(tally, &tally->stop_op, true);
 		CHECK_OK(postern_box_resume(stage.box, "a", error), error);
 		CHECK(await(tally, &tally->op_waiting, 1));
 		(void)send(&stage, "a", 0);
-		set(tally, &tally->stop_op, false);
+		set_flag(tally, &tally->stop_op, false);
 		CHECK_OK(postern_box_pause(stage.box, "b", error), error);
 		CHECK_OK(postern_box_resume(stage.box, "b", error), error);
-		set(tally, &tally->hold, false);
+		set_flag(tally, &tally->hold, false);
 		CHECK(await(tally, &tally->runs_a, 2));
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 static void run_takes_no_more(void) {
@@ -595,7 +600,8 @@ static void run_takes_no_more(void) {
 		.policy = &policy,
 		.sql = "SELECT 1",
 	};
-	if (open_box(&stage, NULL) && add(&stage, &handler) && start(&stage, 0)) {
+	if (open_box(&stage, NULL) && add_own_type(&stage, &handler) &&
+			start(&stage, 0)) {
 		size_t count = 0;
 		for (int i = 0; i < 10; i++) {
 			(void)send(&stage, "a", i);
@@ -607,7 +613,7 @@ static void run_takes_no_more(void) {
 				&stage.error);
 		CHECK_INT(count, 3);
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 static void backlog_starves_nobody(void) {
@@ -629,7 +635,7 @@ static void backlog_starves_nobody(void) {
 		}
 		CHECK_INT(stage.tally.runs_b, 1);
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 static void clock_goes_back(bool sqlite) {
@@ -649,7 +655,7 @@ static void clock_goes_back(bool sqlite) {
 				&stage.error);
 		CHECK_INT(stage.tally.runs_a, 1);
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 static void clock_goes_back_on_memory(void) {
@@ -671,11 +677,11 @@ static void pause_by_former_key(void) {
 		.callback = run_a,
 		.context = &stage.tally,
 	};
-	bool ok =
-			open_box(&stage, NULL) && add(&stage, &handler) && start(&stage, 0);
+	bool ok = open_box(&stage, NULL) && add_own_type(&stage, &handler) &&
+			  start(&stage, 0);
 	close_box(&stage);
 	handler.legacy_key_count = 0;
-	if (ok && open_box(&stage, NULL) && add(&stage, &handler) &&
+	if (ok && open_box(&stage, NULL) && add_own_type(&stage, &handler) &&
 			start(&stage, 1)) {
 		(void)send(&stage, "a", 0);
 		CHECK(await(&stage.tally, &stage.tally.settled, 1));
@@ -689,12 +695,11 @@ static void pause_by_former_key(void) {
 		}
 		postern_detail_destroy(detail);
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 /* The first attempt fails, so that there is a second to compare with. */
-static void remember_subject(void *context,
-		const struct postern_message *message,
+static void record_subject(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	struct tally *tally = context;
@@ -728,15 +733,16 @@ static void late_handler_sees_first_copy(void) {
 					error);
 	close_box(&stage);
 	if (ok && leave_suspect(&stage)) {
-		/* Parked as it is, it would be woken at the start: end that. */
+		/* The message is parked and would be unparked at the start: discard
+		   it. */
 		ok = open_box(&stage, NULL) && start(&stage, 0) &&
 			 CHECK_OK(postern_box_discard(stage.box, 1, "", error), error);
 		close_box(&stage);
 	}
 	if (ok && open_box(&stage, NULL) &&
-			add_callback(&stage, "a", remember_subject, false) &&
+			add_callback(&stage, "a", record_subject, false) &&
 			start(&stage, 1)) {
-		/* The suspect, which ends with it. */
+		/* The suspect runs first. */
 		CHECK(await(&stage.tally, &stage.tally.settled, 2));
 		stage.tally.runs_a = 0;
 		message.subject = "second";
@@ -746,35 +752,34 @@ static void late_handler_sees_first_copy(void) {
 		CHECK_STR(stage.tally.seen[0], "first");
 		CHECK_STR(stage.tally.seen[1], "first");
 	}
-	strike(&stage);
+	close_stage(&stage);
 }
 
 static const struct tap_case cases[] = {
-	{ "a transactional handler's backlog is worked off to the end",
+	{ "a transactional handler's backlog is processed completely",
 			transactional_backlog },
-	{ "a resumed handler goes on with what came while it was paused",
+	{ "a resumed handler runs messages that were accepted while it was paused",
 			resumed_handler },
-	{ "what is claimed while a drain ends is given back",
+	{ "a delivery claimed while a drain ends is returned",
 			claim_ends_after_drain },
-	{ "what was being stored when its handler was paused is not run",
+	{ "a message that was being stored when its handler was paused is not run",
 			pause_while_storing },
-	{ "sql that is cut short by a drain has not failed", stopped_sql },
+	{ "sql that a drain interrupts does not count as failed", stopped_sql },
 	{ "a unit is interrupted in time while the store is polled",
 			polled_interrupt },
-	{ "an interrupt that comes too late costs the next unit nothing",
-			late_interrupt },
-	{ "a suspect that runs alone waits for nobody in its own queue",
+	{ "a late interrupt does not affect the next unit", late_interrupt },
+	{ "a solo suspect does not wait for deliveries queued behind it",
 			suspect_behind_others },
-	{ "run takes no more than it is asked to, whatever commit_batch says",
+	{ "postern_box_run starts at most `max` runs, whatever commit_batch is",
 			run_takes_no_more },
-	{ "a handler's backlog does not keep the others from their turn",
+	{ "a handler's backlog does not starve other handlers",
 			backlog_starves_nobody },
-	{ "memory: what was accepted is due although the clock went back",
+	{ "memory: an accepted message is due although the clock went back",
 			clock_goes_back_on_memory },
-	{ "sqlite: what was accepted is due although the clock went back",
+	{ "sqlite: an accepted message is due although the clock went back",
 			clock_goes_back_on_sqlite },
-	{ "a handler can be paused by a key it had once", pause_by_former_key },
-	{ "a handler added later sees the message as it was first accepted",
+	{ "a handler can be paused by a legacy key", pause_by_former_key },
+	{ "a handler added later gets the message as it was first accepted",
 			late_handler_sees_first_copy },
 };
 

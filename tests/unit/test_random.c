@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A fair choice out of a generator, shown with generators whose numbers are
- * known.
+ * An unbiased choice from a generator, checked with generators whose numbers
+ * are known.
  */
 
 #include "base/random.h"
@@ -10,7 +10,7 @@
 #include "dice.h"
 #include "tap.h"
 
-/* Gives the listed numbers in turn. */
+/* Returns the listed numbers in turn. */
 struct script {
 	const uint64_t *numbers;
 	size_t count;
@@ -36,7 +36,7 @@ static void small_bounds(void) {
 }
 
 static void surplus_is_drawn_again(void) {
-	/* 2^64 mod 3 is 1, so 0 is the one number too many. */
+	/* 2^64 mod 3 is 1, so 0 is the one number that would bias the result. */
 	static const uint64_t numbers[] = { 0, 0, 1, UINT64_MAX };
 	struct script script = { numbers, 4, 0 };
 	struct postern_random random = { &script, script_next };
@@ -76,7 +76,7 @@ static void even(void) {
 		}
 		counts[value]++;
 	}
-	/* The standard deviation is 93; this is five of them. */
+	/* The standard deviation is 93; the bounds allow five of them. */
 	for (unsigned i = 0; i < 7; i++) {
 		CHECK(counts[i] > 9535 && counts[i] < 10465);
 	}
@@ -98,10 +98,10 @@ static void system_numbers(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a bound of 0 or 1 gives 0 and draws nothing", small_bounds },
-	{ "a number that would tip the scale is drawn again",
+	{ "a bound of 0 or 1 returns 0 and draws no number", small_bounds },
+	{ "a number that would bias the result is drawn again",
 			surplus_is_drawn_again },
-	{ "for powers of two every number counts", powers_of_two },
+	{ "for a power of two no number is drawn again", powers_of_two },
 	{ "the largest bound works", largest_bound },
 	{ "results are spread evenly", even },
 	{ "the kernel's numbers use all 64 bits", system_numbers },

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Addresses without their secrets. In every row the secret is spelt with
- * "hunter", so that its absence can be checked apart from the exact result.
+ * Redaction of addresses. In every row the secret contains "hunter", so that
+ * its absence is checked apart from the exact result.
  */
 
 #include "base/fail.h"
@@ -139,7 +139,7 @@ static void conninfo(void) {
 	CHECK_ROWS(rows);
 }
 
-static void doubt(void) {
+static void ambiguous(void) {
 	static const struct row rows[] = {
 		/* Passwords with characters that should have been encoded. */
 		{ "postgres://u:hun/hunter@h/db", "postgres://***" },
@@ -171,7 +171,7 @@ static void doubt(void) {
 		{ "host=db hunter", "***" },
 		{ "hunter2", "***" },
 		{ "/run/hunter", "***" },
-		/* What cannot be shown cannot be judged. */
+		/* Bytes that cannot be printed. */
 		{ "https://u:hunter@h\n/x", "https://***" },
 		{ "https://u:hunter@h\xff/x", "https://***" },
 		{ "https://h/x%00hunter", "https://***" },
@@ -259,8 +259,8 @@ static void any_bytes(void) {
 
 static void in_sentences(void) {
 	static const struct {
-		const char *said;
-		const char *told;
+		const char *text_in;
+		const char *text_out;
 	} samples[] = {
 		{ "no store 'postgres://u:s3cret@h/db', only 'a'",
 				"no store 'postgres://u:***@h/db', only 'a'" },
@@ -294,27 +294,29 @@ static void in_sentences(void) {
 	};
 	for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
 		char text[80];
-		(void)snprintf(text, sizeof text, "%s", samples[i].said);
+		(void)snprintf(text, sizeof text, "%s", samples[i].text_in);
 		postern__redact_within(text);
-		CHECK_STR(text, samples[i].told);
-		/* An error says no more. */
+		CHECK_STR(text, samples[i].text_out);
+		/* Errors redact their texts the same way. */
 		struct postern_error error;
-		(void)postern__fail(&error, POSTERN_E_INVALID, "%s", samples[i].said);
-		CHECK_STR(error.text, samples[i].told);
+		(void)postern__fail(&error, POSTERN_E_INVALID, "%s",
+				samples[i].text_in);
+		CHECK_STR(error.text, samples[i].text_out);
 	}
 }
 
 static const struct tap_case cases[] = {
-	{ "a URL's password that got into a sentence is taken out", in_sentences },
+	{ "a URL's password within a sentence is redacted", in_sentences },
 	{ "an address without secrets stays as it is", nothing_secret },
 	{ "the password of a URL is not shown", passwords },
 	{ "parameters that look secret are not shown", parameters },
 	{ "the password of a conninfo string is not shown", conninfo },
-	{ "in doubt nothing but the scheme is shown", doubt },
-	{ "an address over 4096 bytes is not looked at", long_addresses },
-	{ "a result that does not fit is cut between characters", cut },
-	{ "no password shows, however it was written", anywhere },
-	{ "any bytes give one clean line", any_bytes },
+	{ "of an ambiguous address only the scheme is shown", ambiguous },
+	{ "of an address over 4096 bytes only the scheme is shown",
+			long_addresses },
+	{ "a result that does not fit is truncated between characters", cut },
+	{ "no password is shown, whatever characters it has", anywhere },
+	{ "the result is one line of valid text for any bytes", any_bytes },
 };
 
 TAP_MAIN(cases)

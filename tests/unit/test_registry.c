@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Opening a store by its URL: which kinds there are, and what is said about
- * those there are not.
+ * Opening a store by its URL: the known kinds, and the errors for others.
  */
 
 #include <postern/sys/clock.h>
@@ -94,7 +93,8 @@ static void options_without_size(void) {
 	CHECK_CONTAINS(error.text, "size");
 }
 
-/* A program that was compiled when the struct ended before the clock. */
+/* The options of a program that was compiled when the struct ended before the
+   member `clock`. */
 static void older_options(void) {
 	struct postern_store *store = NULL;
 	struct postern_error error = { 0 };
@@ -124,19 +124,19 @@ static void schemas(void) {
 }
 
 static void destroy_null(void) {
-	postern_store_destroy(NULL); /* fails by not coming back */
+	postern_store_destroy(NULL); /* a crash would fail the case */
 }
 
 static const struct tap_case cases[] = {
 	{ "a store is opened by the scheme of its URL", known },
 	{ "an unknown kind is invalid, and the known ones are named", no_kind },
-	{ "a planned kind is not in this version", later_kinds },
-	{ "what follows the scheme is never quoted", secrets },
-	{ "a memory store has no name and cannot be looked into from outside",
+	{ "a planned kind is refused as not in this version", later_kinds },
+	{ "an error never quotes what follows the scheme", secrets },
+	{ "a memory store has no name and cannot be opened for reading",
 			rest_of_memory },
 	{ "options without their size are refused", options_without_size },
-	{ "options of an older program are filled up", older_options },
-	{ "a schema is a text, empty if there is none", schemas },
+	{ "missing options of an older program get their defaults", older_options },
+	{ "the schema of a store is a text, empty if the store has none", schemas },
 	{ "destroying NULL does nothing", destroy_null },
 };
 

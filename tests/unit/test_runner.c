@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The runner's threads on the memory store, with real time but without
- * counting on it: every wait is for something to happen.
+ * The runner's threads on the memory store. They use real time, but no result
+ * depends on it: every wait is for an event.
  */
 
 #include "tap.h"
@@ -93,7 +93,7 @@ struct stage {
 	struct postern_error error;
 };
 
-static bool set_stage(struct stage *stage, uint32_t workers,
+static bool open_stage(struct stage *stage, uint32_t workers,
 		const struct postern_policy *policy, uint32_t run_queue_max) {
 	stage->box = NULL;
 	stage->runner = NULL;
@@ -130,7 +130,7 @@ static bool set_stage(struct stage *stage, uint32_t workers,
 		   CHECK_OK(postern_runner_start(stage->runner, error), error);
 }
 
-static void strike_stage(struct stage *stage) {
+static void close_stage(struct stage *stage) {
 	postern_runner_destroy(stage->runner);
 	postern_box_destroy(stage->box);
 }
@@ -166,7 +166,7 @@ static uint64_t count_state(struct stage *stage, enum postern_state state) {
 
 static void everything_is_run(void) {
 	struct stage stage;
-	if (set_stage(&stage, 4, NULL, 0)) {
+	if (open_stage(&stage, 4, NULL, 0)) {
 		for (int i = 0; i < 2000; i++) {
 			CHECK_INT(send_number(&stage, i), POSTERN_OK);
 		}
@@ -174,13 +174,13 @@ static void everything_is_run(void) {
 		CHECK_INT(stage.tally.started, 2000);
 		CHECK_INT(count_state(&stage, POSTERN_STATE_DONE), 2000);
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
 /* With a run queue far smaller than the backlog. */
 static void backlog_is_claimed(void) {
 	struct stage stage;
-	if (set_stage(&stage, 2, NULL, 1)) {
+	if (open_stage(&stage, 2, NULL, 1)) {
 		set_hold(&stage.tally, true);
 		for (int i = 0; i < 1000; i++) {
 			CHECK_INT(send_number(&stage, i), POSTERN_OK);
@@ -190,7 +190,7 @@ static void backlog_is_claimed(void) {
 		CHECK(await(&stage.tally, &stage.tally.settled, 1000));
 		CHECK_INT(stage.tally.started, 1000);
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
 static void concurrency_is_kept(void) {
@@ -198,7 +198,7 @@ static void concurrency_is_kept(void) {
 	struct postern_policy policy;
 	postern_policy_init(&policy);
 	policy.concurrency = 2;
-	if (set_stage(&stage, 8, &policy, 0)) {
+	if (open_stage(&stage, 8, &policy, 0)) {
 		set_hold(&stage.tally, true);
 		for (int i = 0; i < 50; i++) {
 			CHECK_INT(send_number(&stage, i), POSTERN_OK);
@@ -208,7 +208,7 @@ static void concurrency_is_kept(void) {
 		CHECK(await(&stage.tally, &stage.tally.settled, 50));
 		CHECK_INT(stage.tally.most, 2);
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
 struct sender {
@@ -221,7 +221,7 @@ struct sender {
 static void *send_many(void *context) {
 	struct sender *sender = context;
 	for (int i = 0; i < 200; i++) {
-		/* Half of the ids are everybody's, half are one's own. */
+		/* Half of the ids are shared by all senders, half are unique. */
 		int number = i % 2 ? i : sender->base + i;
 		int r = send_number(sender->stage, number);
 		sender->accepted += r == POSTERN_OK;
@@ -232,7 +232,7 @@ static void *send_many(void *context) {
 
 static void many_threads_share_commits(void) {
 	struct stage stage;
-	if (set_stage(&stage, 4, NULL, 0)) {
+	if (open_stage(&stage, 4, NULL, 0)) {
 		struct sender senders[16];
 		pthread_t threads[16];
 		for (int i = 0; i < 16; i++) {
@@ -253,12 +253,12 @@ static void many_threads_share_commits(void) {
 		CHECK_INT(stage.tally.started, accepted);
 		CHECK_INT(stage.tally.accepted, accepted);
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
-static void drain_gives_back(void) {
+static void drain_returns_leases(void) {
 	struct stage stage;
-	if (set_stage(&stage, 2, NULL, 0)) {
+	if (open_stage(&stage, 2, NULL, 0)) {
 		set_hold(&stage.tally, true);
 		for (int i = 0; i < 2; i++) {
 			CHECK_INT(send_number(&stage, i), POSTERN_OK);
@@ -270,7 +270,7 @@ static void drain_gives_back(void) {
 			CHECK_INT(send_number(&stage, i), POSTERN_OK);
 		}
 		CHECK_INT(count_state(&stage, POSTERN_STATE_LEASED), 100);
-		/* Two callbacks will not return: everything else is given back. */
+		/* Two callbacks do not return; all other leases are returned. */
 		CHECK_INT(postern_runner_drain(stage.runner, 1, &stage.error),
 				POSTERN_E_TIMEOUT);
 		CHECK_INT(count_state(&stage, POSTERN_STATE_LEASED), 2);
@@ -280,21 +280,22 @@ static void drain_gives_back(void) {
 				&stage.error);
 		CHECK_INT(count_state(&stage, POSTERN_STATE_DONE), 2);
 		CHECK_INT(stage.tally.started, 2);
-		/* Accepting goes on. */
+		/* Accepting still works. */
 		CHECK_INT(send_number(&stage, 1000), POSTERN_OK);
 		postern_runner_stop(stage.runner);
-		/* And so does the rest, by hand, with nothing counted. */
+		/* Returned deliveries run by postern_box_process(), with no failure
+		   counted. */
 		size_t count = 0;
 		CHECK_OK(postern_box_process(stage.box, 0, &count, &stage.error),
 				&stage.error);
 		CHECK_INT(count, 99);
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
-static void next_runner_goes_on(void) {
+static void next_runner_continues(void) {
 	struct stage stage;
-	if (set_stage(&stage, 2, NULL, 0)) {
+	if (open_stage(&stage, 2, NULL, 0)) {
 		CHECK_INT(send_number(&stage, 1), POSTERN_OK);
 		CHECK(await(&stage.tally, &stage.tally.settled, 1));
 		struct postern_runner *second = NULL;
@@ -310,7 +311,7 @@ static void next_runner_goes_on(void) {
 			CHECK(await(&stage.tally, &stage.tally.settled, 3));
 		}
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
 static void hung_callback_loses_its_lease(void) {
@@ -320,7 +321,7 @@ static void hung_callback_loses_its_lease(void) {
 	policy.timeout_ms = 1;
 	policy.lease_ms = 20;
 	policy.max_attempts = 1;
-	if (set_stage(&stage, 2, &policy, 0)) {
+	if (open_stage(&stage, 2, &policy, 0)) {
 		set_hold(&stage.tally, true);
 		CHECK_INT(send_number(&stage, 1), POSTERN_OK);
 		CHECK(await(&stage.tally, &stage.tally.settled, 1));
@@ -335,10 +336,10 @@ static void hung_callback_loses_its_lease(void) {
 		CHECK_INT(stage.tally.settled, 1);
 		CHECK_INT(count_state(&stage, POSTERN_STATE_DONE), 0);
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
-static void retries_come_by_themselves(void) {
+static void retries_without_polling(void) {
 	static const int64_t list[] = { 1 };
 	struct stage stage;
 	struct postern_policy policy;
@@ -346,7 +347,7 @@ static void retries_come_by_themselves(void) {
 	policy.backoff_ms = list;
 	policy.backoff_count = 1;
 	policy.max_attempts = 10;
-	if (set_stage(&stage, 2, &policy, 0)) {
+	if (open_stage(&stage, 2, &policy, 0)) {
 		(void)pthread_mutex_lock(&stage.tally.mutex);
 		stage.tally.outcome = POSTERN_RETRY;
 		(void)pthread_mutex_unlock(&stage.tally.mutex);
@@ -354,7 +355,7 @@ static void retries_come_by_themselves(void) {
 		/* The polling interval is 30 s: these ten come from wake-ups. */
 		CHECK(await(&stage.tally, &stage.tally.settled, 10));
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
 static const struct tap_case cases[] = {
@@ -363,12 +364,13 @@ static const struct tap_case cases[] = {
 	{ "no more than `concurrency` run at once", concurrency_is_kept },
 	{ "many threads accept together, each id once",
 			many_threads_share_commits },
-	{ "a drain gives back what was not begun", drain_gives_back },
-	{ "when a runner has stopped another goes on with the box",
-			next_runner_goes_on },
+	{ "a drain returns leases of runs that have not started",
+			drain_returns_leases },
+	{ "a new runner continues with the box of a stopped one",
+			next_runner_continues },
 	{ "a callback that overruns its lease loses it",
 			hung_callback_loses_its_lease },
-	{ "retries come without polling", retries_come_by_themselves },
+	{ "retries run without polling", retries_without_polling },
 };
 
 TAP_MAIN(cases)

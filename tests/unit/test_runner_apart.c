@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads of a runner that must not wait for each other, and what another node
- * changes under a running one. One operation of the store is held up; what may
- * not depend on it goes on. The threads use real time, but no result depends on
- * it: every wait is for something to happen.
+ * Threads of a runner that must not wait for each other, and changes that
+ * another node makes while a runner runs. One operation of the store is
+ * blocked; threads that must not depend on it continue. The threads use real
+ * time, but no result depends on it: every wait is for an event.
  */
 
 #include "tap.h"
@@ -19,7 +19,7 @@
 
 #define PATIENCE_MS 20000
 #define LEASE_MS 300
-/* Several leases' worth of renewals. */
+/* More renewals than happen in several leases. */
 #define RENEWALS 8
 
 struct node {
@@ -27,22 +27,22 @@ struct node {
 	struct postern_box *box;
 	struct postern_runner *runner;
 	struct postern_error error;
-	atomic_bool held[FAULT_OP_COUNT]; /* such calls do not come back yet */
-	atomic_int waiting;               /* calls that are held up */
+	atomic_bool held[FAULT_OP_COUNT]; /* calls of this operation are blocked */
+	atomic_int waiting;               /* calls that are blocked */
 	atomic_int runs;
 };
 
-/* How the next nodes are opened. */
+/* The processing mode of nodes opened from now on. */
 static enum postern_processing processing;
 
-static void rest(void) {
+static void sleep_1ms(void) {
 	struct timespec ms = { .tv_nsec = 1000000 };
 	(void)nanosleep(&ms, NULL);
 }
 
 static bool wait_for(const atomic_int *number, int least) {
 	for (int i = 0; i < PATIENCE_MS && atomic_load(number) < least; i++) {
-		rest();
+		sleep_1ms();
 	}
 	return atomic_load(number) >= least;
 }
@@ -52,19 +52,19 @@ static bool wait_for_calls(struct node *node, enum fault_op op,
 	for (int i = 0;
 			i < PATIENCE_MS && atomic_load(&node->plan.calls[op]) < least;
 			i++) {
-		rest();
+		sleep_1ms();
 	}
 	return atomic_load(&node->plan.calls[op]) >= least;
 }
 
-static int decide(void *context, enum fault_op op,
+static int block_held_op(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	struct node *node = context;
 	(void)batch;
 	if (atomic_load(&node->held[op])) {
 		atomic_fetch_add(&node->waiting, 1);
 		while (atomic_load(&node->held[op])) {
-			rest();
+			sleep_1ms();
 		}
 	}
 	return POSTERN_OK;
@@ -82,7 +82,8 @@ static void handle(void *context, const struct postern_message *message,
 
 /* A node with one handler on a store that several nodes share. */
 static bool node_open(struct node *node, struct postern_store *store) {
-	*node = (struct node){ .plan = { .decide = decide, .shared = true } };
+	*node = (struct node){ .plan = { .decide = block_held_op,
+								   .shared = true } };
 	node->plan.context = node;
 	struct postern_box_options options = {
 		.size = sizeof(options),
@@ -169,8 +170,8 @@ static void renewed_beside_recovery(void) {
 	renewed_beside(FAULT_RECOVER);
 }
 
-/* The new owner of the lock recovers what the former one had leased: that is
-   held up from the beginning. */
+/* The new owner of the lock recovers leases of the former one; that recovery is
+   blocked from the beginning. */
 static void renewed_beside_takeover(void) {
 	struct node node;
 	struct postern_store *store = open_store();
@@ -234,7 +235,8 @@ static void paused_by_another(void) {
 		CHECK_OK(postern_box_pause(other.box, "h", &other.error), &other.error);
 		CHECK_OK(send(&node, "2"), &node.error);
 		CHECK_OK(send(&node, "3"), &node.error);
-		/* Whatever a poll would have made of them is over. */
+		/* After three more polls every poll that could have claimed them has
+		   ended. */
 		unsigned polls = atomic_load(&node.plan.calls[FAULT_READ_PAUSES]);
 		CHECK(wait_for_calls(&node, FAULT_READ_PAUSES, polls + 3));
 		CHECK_INT(atomic_load(&node.runs), 1);
@@ -282,7 +284,7 @@ static const struct tap_case cases[] = {
 			accepted_beside_claims },
 	{ "messages are accepted while a renewal waits for the store",
 			accepted_beside_renewal },
-	{ "a handler that another node pauses runs no more until it is resumed",
+	{ "a handler that another node pauses does not run until it is resumed",
 			paused_by_another },
 	{ "a node started while a handler is paused runs it when it is resumed",
 			resumed_by_another },

@@ -153,7 +153,7 @@ static void fields(void) {
 	CHECK(hash_fields("", "abc") != hash_fields("abc", ""));
 	CHECK(hash_fields("ab", "c") == hash_fields("ab", "c"));
 
-	/* The format is kept in stores, so it is part of the promise. */
+	/* Stores keep these hashes, so the format must not change. */
 	static const char bytes[] = "\2\0\0\0\0\0\0\0ab\1\0\0\0\0\0\0\0c";
 	CHECK(hash_fields("ab", "c") ==
 			postern__siphash_of(key, bytes, sizeof bytes - 1));
@@ -172,8 +172,8 @@ static const struct tap_case cases[] = {
 	{ "64-bit results are the published ones", vectors_of_64_bits },
 	{ "128-bit results are the published ones", vectors_of_128_bits },
 	{ "how the input is split makes no difference", splitting },
-	{ "fields are told apart by their lengths", fields },
-	{ "no bytes change nothing", empty_updates },
+	{ "fields are distinguished by their lengths", fields },
+	{ "an update with no bytes changes nothing", empty_updates },
 };
 
 TAP_MAIN(cases)

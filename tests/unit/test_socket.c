@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-/* Where the socket is, who may reach it, and what it may replace. */
+/* The path of the socket, its permissions, and which files it may replace. */
 
 #include "server/socket.h"
 
@@ -18,14 +18,14 @@
 
 static struct temp_dir root;
 
-static void enter(void) {
+static void enter_temp_dir(void) {
 	temp_dir_create(&root);
 	if (chdir(root.path) != 0) {
 		abort();
 	}
 }
 
-static void leave(void) {
+static void leave_temp_dir(void) {
 	if (chdir("/") != 0) {
 		abort();
 	}
@@ -41,7 +41,7 @@ static void touch(const char *path) {
 }
 
 static void beside_the_file(void) {
-	enter();
+	enter_temp_dir();
 	touch("a.db");
 	struct postern__socket self;
 	struct postern_error error;
@@ -65,11 +65,11 @@ static void beside_the_file(void) {
 		}
 		postern__socket_finish(&self);
 	}
-	leave();
+	leave_temp_dir();
 }
 
 static void same_for_every_name(void) {
-	enter();
+	enter_temp_dir();
 	CHECK_INT(mkdir("d", 0700), 0);
 	touch("d/a.db");
 	CHECK_INT(symlink("d/a.db", "link"), 0);
@@ -86,12 +86,12 @@ static void same_for_every_name(void) {
 			postern__socket_finish(&self);
 		}
 	}
-	leave();
+	leave_temp_dir();
 }
 
-/* A directory so deep that no address could hold its path. */
+/* A directory whose path is longer than a socket address can hold. */
 static void long_paths(void) {
-	enter();
+	enter_temp_dir();
 	for (int i = 0; i < 6; i++) {
 		char name[101];
 		memset(name, 'd', 100);
@@ -115,11 +115,11 @@ static void long_paths(void) {
 		postern__socket_finish(&server);
 		postern__socket_finish(&client);
 	}
-	leave();
+	leave_temp_dir();
 }
 
 static void long_names(void) {
-	enter();
+	enter_temp_dir();
 	char names[2][256];
 	memset(names, 'n', sizeof names);
 	names[0][255] = names[1][255] = '\0';
@@ -131,7 +131,7 @@ static void long_names(void) {
 		touch(names[i]);
 		if (!CHECK_OK(postern__socket_init(&sockets[i], names[i], &error),
 					&error)) {
-			leave();
+			leave_temp_dir();
 			return;
 		}
 		CHECK(strlen(sockets[i].name) <= POSTERN__SOCKET_NAME_LEN_MAX);
@@ -144,11 +144,11 @@ static void long_names(void) {
 	}
 	postern__socket_finish(&sockets[0]);
 	postern__socket_finish(&sockets[1]);
-	leave();
+	leave_temp_dir();
 }
 
 static void stale_sockets(void) {
-	enter();
+	enter_temp_dir();
 	touch("a.db");
 	struct postern__socket self;
 	struct postern_error error;
@@ -162,11 +162,11 @@ static void stale_sockets(void) {
 		(void)close(fd);
 		postern__socket_finish(&self);
 	}
-	leave();
+	leave_temp_dir();
 }
 
 static void other_files(void) {
-	enter();
+	enter_temp_dir();
 	touch("a.db");
 	touch("precious");
 	struct postern__socket self;
@@ -179,7 +179,7 @@ static void other_files(void) {
 		CHECK_CONTAINS(error.text, "not a socket");
 		CHECK_INT(access("a.db.sock", F_OK), 0);
 		CHECK_INT(unlink("a.db.sock"), 0);
-		/* Nor is a link followed. */
+		/* A symbolic link is not followed either. */
 		CHECK_INT(symlink("precious", "a.db.sock"), 0);
 		CHECK_INT(postern__socket_listen(&self, 5, &fd, &error),
 				POSTERN_E_UNAVAILABLE);
@@ -187,22 +187,22 @@ static void other_files(void) {
 		CHECK_INT(fd, -1);
 		postern__socket_finish(&self);
 	}
-	leave();
+	leave_temp_dir();
 }
 
 static void missing_file(void) {
-	enter();
+	enter_temp_dir();
 	struct postern__socket self;
 	struct postern_error error;
 	CHECK_INT(postern__socket_init(&self, "nothing.db", &error),
 			POSTERN_E_NOTFOUND);
 	CHECK_CONTAINS(error.text, "nothing.db");
 	postern__socket_finish(&self);
-	leave();
+	leave_temp_dir();
 }
 
-static void alone(void) {
-	enter();
+static void without_file(void) {
+	enter_temp_dir();
 	struct postern__socket self;
 	struct postern__socket other;
 	struct postern_error error;
@@ -219,7 +219,7 @@ static void alone(void) {
 		struct stat status;
 		CHECK_INT(stat("d/api", &status), 0);
 		CHECK_INT(status.st_mode & 07777, 0600);
-		/* One that lives is left alone, one that is dead is replaced. */
+		/* A socket with a live server is kept, a stale one is replaced. */
 		CHECK_INT(postern__socket_listen(&other, 5, &second, &error),
 				POSTERN_E_BUSY);
 		CHECK_CONTAINS(error.text, path);
@@ -236,11 +236,11 @@ static void alone(void) {
 		postern__socket_finish(&self);
 		postern__socket_finish(&other);
 	}
-	leave();
+	leave_temp_dir();
 }
 
-static void alone_and_impossible(void) {
-	enter();
+static void unusable_paths(void) {
+	enter_temp_dir();
 	struct postern__socket self;
 	struct postern_error error;
 	char path[256];
@@ -260,19 +260,20 @@ static void alone_and_impossible(void) {
 	(void)snprintf(path, sizeof path, "%080d", 0);
 	CHECK_OK(postern__socket_init_alone(&self, path, &error), &error);
 	postern__socket_finish(&self);
-	leave();
+	leave_temp_dir();
 }
 
 static const struct tap_case cases[] = {
 	{ "the socket is beside its file, with mode 0600", beside_the_file },
 	{ "every name of a file leads to the same socket", same_for_every_name },
-	{ "a path longer than an address can be served", long_paths },
-	{ "a long name gets a short one of its own", long_names },
-	{ "what a dead server left is replaced", stale_sockets },
-	{ "what is no socket is left alone", other_files },
-	{ "without a file there is no socket", missing_file },
-	{ "a socket that is alone takes nobody's place", alone },
-	{ "a socket that cannot be alone is refused", alone_and_impossible },
+	{ "a socket works at a path longer than a socket address", long_paths },
+	{ "a long file name gets a short, unique socket name", long_names },
+	{ "the socket of a dead server is replaced", stale_sockets },
+	{ "a file that is not a socket is not replaced", other_files },
+	{ "a missing database file is an error that names it", missing_file },
+	{ "a socket without a file replaces neither a live socket nor another file",
+			without_file },
+	{ "a socket path that cannot be used is refused", unusable_paths },
 };
 
 TAP_MAIN(cases)

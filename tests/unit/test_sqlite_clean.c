@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What cleaning leaves in the file, looked at row by row: no table may keep
- * anything of a message that nobody can ask for any more. What goes when is
- * in tests/conformance/.
+ * The rows that cleanup leaves in the file: no table may keep anything of a
+ * message that cannot be read any more. Which messages are removed when is
+ * tested in tests/conformance/.
  */
 
 #include "unit/sqlite_stand.h"
@@ -12,7 +12,7 @@
 #define PAYLOAD_MS 1000
 #define DEDUPE_MS 5000
 
-/* Everything the file still has of any message, but for its id. */
+/* All rows about any message, except remembered ids. */
 #define ROWS                                        \
 	"SELECT (SELECT count(*) FROM postern_message)" \
 	" + (SELECT count(*) FROM postern_open)"        \
@@ -125,7 +125,7 @@ static void nothing_of_the_id(void) {
 		settle(&stand, seq, 1, POSTERN_SETTLE_DONE, "done");
 		fake_clock_advance(&stand.clock, PAYLOAD_MS);
 		clean(&stand);
-		/* They are counted although the message is gone. */
+		/* Copies are counted although the message was removed. */
 		send_copies(&stand);
 		CHECK(count(&stand, "SELECT count(*) FROM postern_duplicate") > 0);
 		CHECK(count(&stand, "SELECT count(*) FROM postern_conflict") > 0);
@@ -147,7 +147,7 @@ static void keys_of_others(void) {
 			settle(&stand, stand_accept(&stand, id), 1, POSTERN_SETTLE_DONE,
 					"done");
 		}
-		/* More than a batch of them, before and behind all others. */
+		/* More than a batch of foreign keys, before and after all others. */
 		for (int i = 0; i < BATCH + 1; i++) {
 			char sql[200];
 			(void)snprintf(sql, sizeof sql,
@@ -165,10 +165,12 @@ static void keys_of_others(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "of a message whose time is over the file keeps its id alone",
+	{ "the file keeps only the id of a message that cleanup removed",
 			nothing_of_the_message },
-	{ "of an id that is forgotten the file keeps nothing", nothing_of_the_id },
-	{ "keys that are not ours stay, and keep no others", keys_of_others },
+	{ "the file keeps nothing of an id that cleanup removed",
+			nothing_of_the_id },
+	{ "keys of unknown messages stay and do not block the cleanup of others",
+			keys_of_others },
 };
 
 TAP_MAIN(cases)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A SQLite store on a disk that fails: at every write, at every fsync, full,
- * and without memory. Whatever happens, what was told is there and what was
- * refused is not, and the store goes on by itself once the trouble is over.
+ * A SQLite store on a failing disk: at every write, at every fsync, full, and
+ * without memory. In every case acknowledged changes are stored and failed ones
+ * are not, and the store continues by itself once the fault ends.
  */
 
 #include <fcntl.h>
@@ -58,7 +58,7 @@ static void failed_fsync(void) {
 		CHECK_CONTAINS(stand.error.text, stand.path);
 		CHECK_INT(stand_state(&stand, first + 1), POSTERN_STATE_ANY);
 
-		/* Not a duplicate: what failed is not there. */
+		/* Not a duplicate: the failed message is not stored. */
 		CHECK_INT(stand_accept(&stand, "b"), first + 1);
 		CHECK_INT(epoch(&stand, first), before + 1);
 		stand_close(&stand);
@@ -111,7 +111,7 @@ static void disk_full(void) {
 	stand_finish(&stand);
 }
 
-/* Accept "b" and settle "a" as one unit; returns what apply returned. */
+/* Accept "b" and settle "a" in one batch; returns what apply returned. */
 static int settle_and_accept(struct stand *stand, int64_t first) {
 	struct postern_message message = {
 		.size = sizeof message,
@@ -150,8 +150,8 @@ static int settle_and_accept(struct stand *stand, int64_t first) {
 	return r;
 }
 
-/* Whole or not at all, whoever looks. */
-static void check_unit(struct stand *stand, int64_t first, bool done) {
+/* The batch is committed completely or not at all. */
+static void check_batch(struct stand *stand, int64_t first, bool done) {
 	struct postern_stats stats = { 0 };
 	CHECK_INT(stand_state(stand, first),
 			done ? POSTERN_STATE_POISONED : POSTERN_STATE_LEASED);
@@ -169,8 +169,8 @@ static void check_unit(struct stand *stand, int64_t first, bool done) {
 }
 
 static void fail_each(enum fault_kind kind, int code, int expected) {
-	bool struck = true;
-	for (long n = 1; struck && n < CALLS_MAX; n++) {
+	bool fault_hit = true;
+	for (long n = 1; fault_hit && n < CALLS_MAX; n++) {
 		struct stand stand;
 		stand_init(&stand);
 		if (!stand_open(&stand)) {
@@ -180,14 +180,15 @@ static void fail_each(enum fault_kind kind, int code, int expected) {
 		int64_t first = stand_accept(&stand, "a");
 		fault_vfs_fail(kind, n, false, code);
 		int r = settle_and_accept(&stand, first);
-		struck = fault_vfs_heal();
+		fault_hit = fault_vfs_heal();
 		CHECK(r == POSTERN_OK || r == expected);
-		/* Nothing failed, or SQLite could do without. */
-		check_unit(&stand, first, r == POSTERN_OK);
+		/* The call succeeds if no fault was hit, or if SQLite did not need the
+		   call. */
+		check_batch(&stand, first, r == POSTERN_OK);
 		if (r != POSTERN_OK) {
-			CHECK(struck);
+			CHECK(fault_hit);
 			CHECK_OK(settle_and_accept(&stand, first), &stand.error);
-			check_unit(&stand, first, true);
+			check_batch(&stand, first, true);
 		}
 		stand_close(&stand);
 		CHECK_INT(file_number(stand.path,
@@ -195,10 +196,10 @@ static void fail_each(enum fault_kind kind, int code, int expected) {
 						  " WHERE integrity_check = 'ok'"),
 				1);
 		CHECK(stand_open(&stand));
-		check_unit(&stand, first, true);
+		check_batch(&stand, first, true);
 		stand_finish(&stand);
 	}
-	CHECK(!struck); /* or CALLS_MAX is too few */
+	CHECK(!fault_hit); /* or CALLS_MAX is too few */
 }
 
 static void every_write_fails(void) {
@@ -218,15 +219,15 @@ static void every_allocation_fails(void) {
 }
 
 static void open_each(enum fault_kind kind, int code) {
-	bool struck = true;
+	bool fault_hit = true;
 	/* Thousands of allocations: every one at first, then every so many. */
-	for (long n = 1; struck && n < CALLS_MAX; n += 1 + n / 40) {
+	for (long n = 1; fault_hit && n < CALLS_MAX; n += 1 + n / 40) {
 		struct stand stand;
 		stand_init(&stand);
 		fault_vfs_fail(kind, n, false, code);
 		int r = stand_open_path(&stand, stand.path, &stand.store);
-		struck = fault_vfs_heal();
-		CHECK(r == POSTERN_OK || struck);
+		fault_hit = fault_vfs_heal();
+		CHECK(r == POSTERN_OK || fault_hit);
 		if (r != POSTERN_OK) {
 			CHECK(r == POSTERN_E_UNAVAILABLE || r == POSTERN_E_NOMEM);
 			CHECK(!stand.store);
@@ -237,7 +238,7 @@ static void open_each(enum fault_kind kind, int code) {
 		}
 		stand_finish(&stand);
 	}
-	CHECK(!struck);
+	CHECK(!fault_hit);
 }
 
 static void open_with_failing_writes(void) {
@@ -268,7 +269,7 @@ static int claim(struct stand *stand, struct postern_claims *out) {
 static void claim_without_memory(void) {
 	struct stand stand;
 	struct postern_claims claims;
-	bool struck = true;
+	bool fault_hit = true;
 	stand_init(&stand);
 	if (!stand_open(&stand)) {
 		stand_finish(&stand);
@@ -276,10 +277,10 @@ static void claim_without_memory(void) {
 	}
 	int64_t first = stand_accept(&stand, "a");
 	CHECK_OK(settle_and_accept(&stand, first), &stand.error);
-	for (long n = 1; struck && n < CALLS_MAX; n++) {
+	for (long n = 1; fault_hit && n < CALLS_MAX; n++) {
 		fault_vfs_fail(FAULT_MALLOC, n, false, SQLITE_NOMEM);
 		int r = claim(&stand, &claims);
-		struck = fault_vfs_heal();
+		fault_hit = fault_vfs_heal();
 		if (r != POSTERN_OK) {
 			CHECK_INT(r, POSTERN_E_NOMEM);
 			CHECK_INT(stand_state(&stand, first + 1), POSTERN_STATE_PENDING);
@@ -292,7 +293,7 @@ static void claim_without_memory(void) {
 	stand_finish(&stand);
 }
 
-static void look_on_failing_disk(void) {
+static void read_on_failing_disk(void) {
 	static const enum fault_kind kinds[] = { FAULT_READ, FAULT_MALLOC };
 	struct stand stand;
 	stand_init(&stand);
@@ -302,14 +303,14 @@ static void look_on_failing_disk(void) {
 	}
 	int64_t seq = stand_accept(&stand, "a");
 	for (size_t i = 0; i < 2; i++) {
-		bool struck = true;
-		for (long n = 1; struck && n < CALLS_MAX; n++) {
+		bool fault_hit = true;
+		for (long n = 1; fault_hit && n < CALLS_MAX; n++) {
 			struct postern_detail detail;
 			fault_vfs_fail(kinds[i], n, false,
 					i ? SQLITE_NOMEM : SQLITE_IOERR_READ);
 			int r = stand.store->ops->get(stand.store, seq, stand.memory,
 					&detail, &stand.error);
-			struck = fault_vfs_heal();
+			fault_hit = fault_vfs_heal();
 			CHECK(r == POSTERN_OK ||
 					r == (i ? POSTERN_E_NOMEM : POSTERN_E_UNAVAILABLE));
 		}
@@ -320,8 +321,8 @@ static void look_on_failing_disk(void) {
 
 #define DAMAGE_ROUNDS 300
 
-/* Turn a few bits of the file somewhere behind its header. */
-static void damage(const char *path, struct dice *dice) {
+/* Flip a few bits of the file after its header. */
+static void damage_file(const char *path, struct dice *dice) {
 	FILE *file = fopen(path, "r+b");
 	if (!CHECK(file)) {
 		return;
@@ -339,8 +340,9 @@ static void damage(const char *path, struct dice *dice) {
 	CHECK_INT(fclose(file), 0);
 }
 
-/* Do a bit of everything; results do not matter, coming back does. */
-static void use(struct stand *stand) {
+/* Call every kind of operation; results do not matter, only that all calls
+   return. */
+static void call_everything(struct stand *stand) {
 	const struct postern_store_ops *ops = stand->store->ops;
 	struct postern_store *store = stand->store;
 	struct postern_filter filter = { .size = sizeof filter, .limit = 100 };
@@ -383,12 +385,12 @@ static void damaged_file(void) {
 					&stand.error);
 			(void)stand_accept(&stand, "c");
 			stand_close(&stand);
-			damage(stand.path, &dice);
+			damage_file(stand.path, &dice);
 			int r = stand_open_path(&stand, stand.path, &stand.store);
 			CHECK(r == POSTERN_OK || stand.error.text[0]);
 			refused += r != POSTERN_OK;
 			if (r == POSTERN_OK) {
-				use(&stand);
+				call_everything(&stand);
 			}
 		}
 		stand_finish(&stand);
@@ -409,7 +411,7 @@ static void real_full_disk(void) {
 	int64_t seq = 0;
 	int64_t accepted = 0;
 	stand_init(&stand);
-	/* Only root may. */
+	/* Needs root. */
 	if (!CHECK_INT(mount("none", stand.dir.path, "tmpfs", 0, "size=4m"), 0)) {
 		stand_finish(&stand);
 		return;
@@ -442,17 +444,18 @@ static void real_full_disk(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a commit that cannot be synced is refused and opens the file again",
+	{ "a commit that cannot be synced fails and reopens the file",
 			failed_fsync },
-	{ "a store goes on as soon as the disk does", failing_reopen },
-	{ "a full disk is told, looked into, and got over", disk_full },
-	{ "a batch is whole or not at all, whichever write fails",
+	{ "a store continues as soon as the disk works again", failing_reopen },
+	{ "a full disk is reported, can be read, and is recovered from",
+			disk_full },
+	{ "a batch commits completely or not at all, whichever write fails",
 			every_write_fails },
-	{ "a batch is whole or not at all, wherever the disk is full",
+	{ "a batch commits completely or not at all, wherever the disk is full",
 			every_write_finds_no_room },
-	{ "a batch is whole or not at all, whichever fsync fails",
+	{ "a batch commits completely or not at all, whichever fsync fails",
 			every_sync_fails },
-	{ "a batch is whole or not at all, whichever allocation fails",
+	{ "a batch commits completely or not at all, whichever allocation fails",
 			every_allocation_fails },
 	{ "a file can be opened again, whichever write failed",
 			open_with_failing_writes },
@@ -460,14 +463,14 @@ static const struct tap_case cases[] = {
 			open_with_failing_syncs },
 	{ "a file can be opened again, whichever allocation failed",
 			open_without_memory },
-	{ "a claim that finds no memory leases nothing", claim_without_memory },
-	{ "looking fails cleanly, whichever call fails", look_on_failing_disk },
-	{ "a damaged file is survived", damaged_file },
-	{ "a disk that is really full is got over", real_full_disk },
+	{ "a claim that runs out of memory leases nothing", claim_without_memory },
+	{ "reading fails cleanly, whichever call fails", read_on_failing_disk },
+	{ "a damaged file does not crash the process", damaged_file },
+	{ "a store recovers from a real full disk", real_full_disk },
 };
 
 int main(int argc, char **argv) {
-	/* A disk that fails on command need not be slow as well. */
+	/* The faults do not need a real disk, which is slow. */
 	if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0) {
 		(void)setenv("TMPDIR", "/dev/shm", 0);
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The file of a SQLite store: who may have it, what it must be, and what is
- * said when it is something else.
+ * The file of a SQLite store: who may open it, what it must be, and the errors
+ * if it is something else.
  */
 
 #include <dirent.h>
@@ -41,7 +41,7 @@ static void opened_twice(void) {
 		CHECK_INT(stand_open_path(&stand, stand.path, &second), POSTERN_E_BUSY);
 		CHECK_CONTAINS(stand.error.text, pid);
 		CHECK_CONTAINS(stand.error.text, stand.path);
-		/* Failing to get it has not disturbed who has it. */
+		/* The failed open does not affect the owner. */
 		CHECK(stand_accept(&stand, "a") > 0);
 		stand_close(&stand);
 		CHECK_OK(stand_open_path(&stand, stand.path, &stand.store),
@@ -73,7 +73,7 @@ static void lock_file_removed(void) {
 	stand_finish(&stand);
 }
 
-/* A child that opens the store, says so, and waits to be killed. */
+/* A child that opens the store, reports that, and waits to be killed. */
 static pid_t start_owner(struct stand *stand) {
 	int ready[2];
 	char byte = 0;
@@ -139,7 +139,8 @@ static void hard_links(void) {
 	stand_finish(&stand);
 }
 
-/* How many open files of this process below a directory a child would get. */
+/* How many open files below a directory a child of this process would
+   inherit. */
 static int inherited_count(const char *path) {
 	int count = 0;
 	DIR *dir = opendir("/proc/self/fd");
@@ -194,7 +195,7 @@ static void check_file_refused(struct stand *stand, const char *name,
 	CHECK_CONTAINS(stand->error.text, word);
 }
 
-/* The same inode under the same name is as good as never moved. */
+/* A file with the same inode under the same name counts as never moved. */
 static void moved_and_back(void) {
 	static const char *const suffixes[] = { "", "-wal", "-shm" };
 	struct stand stand;
@@ -214,8 +215,8 @@ static void moved_and_back(void) {
 	stand_finish(&stand);
 }
 
-/* Cut off `len` bytes of the log and make it as long as before: its size says
-   nothing. */
+/* Cut off `len` bytes of the log and extend it to its former size, so that the
+   size does not show the damage. */
 static void check_hole(off_t len) {
 	struct stand stand;
 	struct stat status = { 0 };
@@ -258,9 +259,9 @@ static void index_truncated(void) {
 	stand_finish(&stand);
 }
 
-/* The log is begun anew many times, and frames of the last round stay behind
-   the present ones: none of that is damage. */
-static void log_begun_anew(void) {
+/* SQLite restarts the log many times, and frames of the last round stay behind
+   the current ones: none of that is damage. */
+static void log_restarted(void) {
 	struct stand stand;
 	int code;
 	int64_t seq = 0;
@@ -283,7 +284,7 @@ static bool write_text(const char *path, const char *text) {
 	return file && fclose(file) == 0 && ok;
 }
 
-/* What became of the log, and that nothing else was made. */
+/* Check that the open fails with this error and keeps the log. */
 static void check_refused(struct stand *stand, const char *log, int code,
 		const char *text) {
 	struct stat status;
@@ -309,7 +310,7 @@ static void removed_from_owner(void) {
 	CHECK_INT(waitpid(child, NULL, 0), child);
 	check_refused(&stand, log, POSTERN_E_CORRUPT, "the database is missing");
 	CHECK_INT(access(stand.path, F_OK), -1);
-	/* As good as none. */
+	/* An empty database counts as missing. */
 	CHECK(write_text(stand.path, ""));
 	check_refused(&stand, log, POSTERN_E_CORRUPT, "the database is empty");
 	CHECK_INT(unlink(log), 0);
@@ -455,8 +456,8 @@ static void parameters(void) {
 	stand_finish(&stand);
 }
 
-/* Open the store in a child that is not root, who may do everything; returns
-   the code, and the text in stand->error. */
+/* Open the store in a child without root's permissions; returns the code, and
+   the text in stand->error. */
 static int open_as_nobody(struct stand *stand) {
 	int result[2];
 	if (!CHECK_INT(pipe(result), 0)) {
@@ -518,7 +519,7 @@ static void unreadable_file(void) {
 	stand_finish(&stand);
 }
 
-static void look_beside_owner(void) {
+static void read_beside_owner(void) {
 	struct stand stand;
 	struct postern_store *other = NULL;
 	struct postern_detail detail;
@@ -541,7 +542,7 @@ static void look_beside_owner(void) {
 	stand_finish(&stand);
 }
 
-static void look_without_owner(void) {
+static void read_without_owner(void) {
 	struct stand stand;
 	struct postern_detail detail;
 	stand_init(&stand);
@@ -558,8 +559,9 @@ static void look_without_owner(void) {
 	stand_finish(&stand);
 }
 
-/* The log is still there, as after a crash: nobody has copied it. */
-static void look_after_crash(void) {
+/* The log still exists, as after a crash: it was not copied into the
+   database. */
+static void read_after_crash(void) {
 	struct stand stand;
 	struct postern_detail detail;
 	stand_init(&stand);
@@ -580,7 +582,7 @@ static void look_after_crash(void) {
 	stand_finish(&stand);
 }
 
-static void look_only(void) {
+static void read_only_store(void) {
 	struct stand stand;
 	int code;
 	int64_t seq;
@@ -603,7 +605,7 @@ static void look_only(void) {
 	stand_finish(&stand);
 }
 
-static void look_at_nothing(void) {
+static void read_missing_store(void) {
 	struct stand stand;
 	stand_init(&stand);
 	stand.options.read_only = true;
@@ -616,12 +618,12 @@ static void look_at_nothing(void) {
 	stand_finish(&stand);
 }
 
-/* Nothing can be written there, not even what SQLite needs to read a file in
-   wal mode; but nobody else can change the file either. */
-static void look_on_read_only_disk(void) {
+/* Nothing can be written there, not even the files SQLite needs to read a
+   database in wal mode; but nobody else can change the file either. */
+static void read_on_read_only_disk(void) {
 	struct stand stand;
 	stand_init(&stand);
-	/* Only root may. */
+	/* Needs root. */
 	if (!CHECK_INT(mount("none", stand.dir.path, "tmpfs", 0, "size=8m"), 0)) {
 		stand_finish(&stand);
 		return;
@@ -645,9 +647,9 @@ static void look_on_read_only_disk(void) {
 	stand_finish(&stand);
 }
 
-/* A lock outlives its owner in the file; but whoever opens the file next
-   knows that nobody else has it. */
-static void locks_of_the_dead(void) {
+/* A lock outlives its owner in the file, but the process that opens the file
+   next knows that it has no other owner. */
+static void locks_of_dead_owner(void) {
 	struct stand stand;
 	bool held = false;
 	uint64_t first = 0;
@@ -670,7 +672,7 @@ static void locks_of_the_dead(void) {
 	stand_finish(&stand);
 }
 
-static void wrong_memory(void) {
+static void wrong_remembered_id(void) {
 	struct stand stand;
 	int code;
 	int64_t seq;
@@ -686,7 +688,7 @@ static void wrong_memory(void) {
 		CHECK_INT(stand_send(&stand, "a", 4, &code, &seq), POSTERN_E_CORRUPT);
 		CHECK_CONTAINS(stand.error.text, "is damaged");
 		CHECK_CONTAINS(stand.error.text, stand.path);
-		/* The others are as good as before. */
+		/* Other messages are not affected. */
 		CHECK_OK(stand_send(&stand, "b", 4, &code, &seq), &stand.error);
 		CHECK_INT(code, POSTERN_E_DUPLICATE);
 		CHECK_INT(seq, second);
@@ -694,7 +696,7 @@ static void wrong_memory(void) {
 	stand_finish(&stand);
 }
 
-static void keeps_its_promise(void) {
+static void wal_mode(void) {
 	struct stand stand;
 	stand_init(&stand);
 	if (stand_open(&stand)) {
@@ -724,41 +726,44 @@ static const struct tap_case cases[] = {
 	{ "a new file is readable by its owner alone", created_private },
 	{ "opening a file twice is busy, with the pid", opened_twice },
 	{ "opening a file whose lock file was removed is busy", lock_file_removed },
-	{ "the lock of a killed owner is free, and names it before", killed_owner },
-	{ "a symbolic link meets the lock of the file behind it", behind_a_link },
+	{ "a killed owner's lock is released, and names the owner before",
+			killed_owner },
+	{ "opening through a symbolic link uses the lock of its target",
+			behind_a_link },
 	{ "a file with hard links is refused", hard_links },
 	{ "a child process inherits no file of the store", nothing_inherited },
 	{ "a file that was removed is not written to", removed },
 	{ "files that were moved away and back are written to", moved_and_back },
 	{ "a log with a hole is not written to", log_with_a_hole },
-	{ "an index that was truncated is built anew", index_truncated },
-	{ "a log that begins anew is written to", log_begun_anew },
-	{ "the log of a database that was removed is not given a new one",
+	{ "an index that was truncated is rebuilt", index_truncated },
+	{ "a log that SQLite restarts is written to", log_restarted },
+	{ "no database is created for the log of one that was removed",
 			removed_from_owner },
 	{ "no database is created without the lock", locked_without_file },
-	{ "a symbolic link to nothing is told as that", link_to_nothing },
+	{ "a symbolic link to a missing file is reported as such",
+			link_to_nothing },
 	{ "a file that was replaced is not written to", replaced },
-	{ "a file that is no database is refused and left alone", not_a_database },
+	{ "a file that is not a database is refused and not changed",
+			not_a_database },
 	{ "a directory is refused", not_a_file },
 	{ "must_exist creates nothing", must_exist },
 	{ "a missing directory is named as the reason", no_directory },
-	{ "a name may have characters that mean something in a URI", odd_names },
+	{ "a file name may have characters that are special in a URI", odd_names },
 	{ "a url without a file or with a parameter is refused", parameters },
 	{ "a file that cannot be written is refused", read_only_file },
 	{ "a directory that cannot be written is refused", read_only_directory },
 	{ "a file that cannot be read is refused", unreadable_file },
-	{ "a store can be looked into beside its owner", look_beside_owner },
-	{ "a store can be looked into without an owner", look_without_owner },
-	{ "a store can be looked into after a crash", look_after_crash },
-	{ "a store opened for reading writes nothing", look_only },
-	{ "a store can be looked into on a read-only disk",
-			look_on_read_only_disk },
-	{ "opening for reading creates nothing", look_at_nothing },
-	{ "locks of a process that is gone are free when the file is opened",
-			locks_of_the_dead },
-	{ "a known id that leads to another message is told as damage",
-			wrong_memory },
-	{ "the file is in wal mode", keeps_its_promise },
+	{ "a store can be read beside its owner", read_beside_owner },
+	{ "a store can be read without an owner", read_without_owner },
+	{ "a store can be read after a crash", read_after_crash },
+	{ "a store opened for reading writes nothing", read_only_store },
+	{ "a store can be read on a read-only disk", read_on_read_only_disk },
+	{ "opening for reading creates nothing", read_missing_store },
+	{ "locks of a dead process are released when the file is opened",
+			locks_of_dead_owner },
+	{ "a remembered id of another message is reported as damage",
+			wrong_remembered_id },
+	{ "the file is in wal mode", wal_mode },
 	{ "closing copies the log into the file", log_goes_at_the_end },
 };
 

@@ -2,7 +2,7 @@
 
 /*
  * The lock file of a SQLite store, removed at the worst moment: after it was
- * opened and locked, before that is looked at again. Needs the points.
+ * opened and locked, before that is checked again. Needs crash points.
  */
 
 #include <unistd.h>
@@ -13,13 +13,13 @@
 struct thief {
 	struct stand *stand;
 	char lock[PATH_LEN_MAX + 8];
-	struct postern_store *store; /* what it got */
+	struct postern_store *store; /* that it opened */
 	int code;
 	int passes;
 };
 
-/* Removes the lock file that was just locked, and takes the store. */
-static void steal(void *context, const char *name) {
+/* Removes the lock file that was just locked, and opens the store itself. */
+static void steal_lock_file(void *context, const char *name) {
 	struct thief *thief = context;
 	if (strcmp(name, "sqlite-file.locked") == 0 && thief->passes++ == 0) {
 		CHECK_INT(unlink(thief->lock), 0);
@@ -33,7 +33,7 @@ static void stolen(void) {
 	struct thief thief = { .stand = &stand, .code = POSTERN_E_INVALID };
 	stand_init(&stand);
 	(void)snprintf(thief.lock, sizeof thief.lock, "%s.lock", stand.path);
-	postern__point_watch(steal, &thief);
+	postern__point_watch(steal_lock_file, &thief);
 	CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
 			POSTERN_E_BUSY);
 	postern__point_watch(NULL, NULL);
@@ -44,7 +44,7 @@ static void stolen(void) {
 	stand_finish(&stand);
 }
 
-static void vanish(void *context, const char *name) {
+static void remove_lock_file(void *context, const char *name) {
 	struct thief *thief = context;
 	if (strcmp(name, "sqlite-file.locked") == 0) {
 		thief->passes++;
@@ -57,7 +57,7 @@ static void vanishing(void) {
 	struct thief thief = { .stand = &stand };
 	stand_init(&stand);
 	(void)snprintf(thief.lock, sizeof thief.lock, "%s.lock", stand.path);
-	postern__point_watch(vanish, &thief);
+	postern__point_watch(remove_lock_file, &thief);
 	CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
 			POSTERN_E_UNAVAILABLE);
 	postern__point_watch(NULL, NULL);
@@ -68,8 +68,8 @@ static void vanishing(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a lock on a file that was removed is none", stolen },
-	{ "a lock file that keeps vanishing is told, and nothing created",
+	{ "a lock on a removed lock file does not count", stolen },
+	{ "a lock file that is always removed is an error, and nothing is created",
 			vanishing },
 };
 

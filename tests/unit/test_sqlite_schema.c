@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The tables of a SQLite store: how they get into a file, beside what is
- * there already, and from one version to the next.
+ * The tables of a SQLite store: how they are created in a file, beside other
+ * tables, and upgraded from one version to the next.
  */
 
 #include <stdlib.h>
@@ -56,7 +56,7 @@ static void application_id(void) {
 	stand_finish(&stand);
 }
 
-/* Everything in the file's schema, as one text per line. */
+/* The whole schema of the file, one statement after the other. */
 static char *dump_schema(const char *path) {
 	sqlite3 *db = NULL;
 	sqlite3_stmt *statement = NULL;
@@ -193,9 +193,10 @@ static void from_version_1(void) {
 
 static const struct tap_case cases[] = {
 	{ "a newer schema is refused", newer_schema },
-	{ "business tables in the same file are left alone", business_tables },
-	{ "a file of ours has our application id", application_id },
-	{ "the printed schema is the one that is made", printed_schema },
+	{ "business tables in the same file are not changed", business_tables },
+	{ "a file created by Postern has Postern's application id",
+			application_id },
+	{ "the printed schema is the one that is created", printed_schema },
 	{ "an upgrade runs every step that is missing", upgraded },
 	{ "an upgrade that fails changes nothing", upgrade_fails },
 	{ "a file of version 1 becomes like a new one", from_version_1 },

@@ -2,8 +2,9 @@
 
 /*
  * Transactional handlers on SQLite that do what they must not: end the
- * transaction, write to the store's tables, leave things behind, never come
- * back. What every store with transactions does is in tests/conformance/.
+ * transaction, write to the store's tables, leave statements open, never
+ * return. The behaviour of all stores with transactions is tested in
+ * tests/conformance/.
  */
 
 #include <pthread.h>
@@ -11,13 +12,13 @@
 
 #include "unit/sqlite_stand.h"
 
-/* What one unit does, in SQL, and what came of it. */
+/* What one unit does, in SQL, and its result. */
 struct script {
 	const char *sql;
 	enum postern_outcome_kind kind;
 	int runs;
 	int result;         /* of the SQL when it last ran */
-	sqlite3_stmt *left; /* a statement left in the middle */
+	sqlite3_stmt *left; /* a statement that was not run to its end */
 	bool leave;
 	uint64_t epoch;
 };
@@ -65,8 +66,8 @@ static int transact(struct stand *stand, struct postern_unit *units,
 			&stand->error);
 }
 
-/* How many effects are in the file; it must not be open for writing. */
-static int64_t effects(const struct stand *stand) {
+/* How many effects are in the file; no write may be in progress. */
+static int64_t count_effects(const struct stand *stand) {
 	return file_number(stand->path, "SELECT count(*) FROM effect");
 }
 
@@ -126,7 +127,7 @@ static void forbidden(void) {
 		ok = CHECK(!unit.committed) && ok;
 		ok = CHECK_CONTAINS(unit.outcome.reason, rows[i].reason) && ok;
 		ok = CHECK_INT(stand_state(&stand, seq), POSTERN_STATE_LEASED) && ok;
-		ok = CHECK_INT(effects(&stand), 1) && ok;
+		ok = CHECK_INT(count_effects(&stand), 1) && ok;
 		if (!ok) {
 			FAIL("with \"%s\"", rows[i].sql);
 		}
@@ -165,11 +166,11 @@ static void allowed(void) {
 		}
 		CHECK_INT(stand_state(&stand, unit.seq), POSTERN_STATE_DONE);
 	}
-	CHECK_INT(effects(&stand), (int64_t)count);
+	CHECK_INT(count_effects(&stand), (int64_t)count);
 	stand_finish(&stand);
 }
 
-/* What is written after the transaction has ended would commit by itself. */
+/* A write after the end of the transaction would commit by itself. */
 static void run_after_rollback(void *context, void *transaction, uint64_t epoch,
 		struct postern_outcome *outcome) {
 	int *result = context;
@@ -197,17 +198,17 @@ static void no_commit_of_its_own(void) {
 	CHECK_OK(transact(&stand, &unit, 1), &stand.error);
 	CHECK_INT(unit.code, POSTERN_E_INVALID);
 	CHECK_INT(result, SQLITE_CONSTRAINT_COMMITHOOK);
-	CHECK_INT(effects(&stand), 1);
+	CHECK_INT(count_effects(&stand), 1);
 	stand_finish(&stand);
 }
 
-/* Three units, the middle one does harm. */
-static void run_three(struct stand *stand, const char *harm,
+/* Three units, the second of which does what it must not. */
+static void run_three(struct stand *stand, const char *bad_sql,
 		struct postern_unit units[3], struct script scripts[3]) {
 	static const char *const good[] = { INSERT(1), NULL, INSERT(3) };
 	static const char *const ids[] = { "a", "b", "c" };
 	for (size_t i = 0; i < 3; i++) {
-		scripts[i] = (struct script){ .sql = good[i] ? good[i] : harm };
+		scripts[i] = (struct script){ .sql = good[i] ? good[i] : bad_sql };
 		units[i] = make_unit(stand, stand_accept(stand, ids[i]), &scripts[i]);
 	}
 	CHECK_OK(transact(stand, units, 3), &stand->error);
@@ -220,7 +221,7 @@ static void run_three(struct stand *stand, const char *harm,
 	CHECK_INT(stand_state(stand, units[2].seq), POSTERN_STATE_DONE);
 }
 
-static void guilty_neighbour(void) {
+static void refused_commit(void) {
 	struct stand stand;
 	struct postern_unit units[3];
 	struct script scripts[3];
@@ -228,9 +229,9 @@ static void guilty_neighbour(void) {
 		return;
 	}
 	run_three(&stand, INSERT(2) "COMMIT", units, scripts);
-	/* A refused COMMIT harms nobody, so nothing had to be done twice. */
+	/* A refused COMMIT has no effect, so no unit has to run twice. */
 	CHECK_INT(scripts[0].runs, 1);
-	CHECK_INT(effects(&stand), 2);
+	CHECK_INT(count_effects(&stand), 2);
 	stand_finish(&stand);
 }
 
@@ -246,11 +247,11 @@ static void rolled_back_neighbours(void) {
 	CHECK_INT(scripts[0].runs, 2);
 	CHECK_INT(scripts[1].runs, 1);
 	CHECK_INT(scripts[2].runs, 1);
-	CHECK_INT(effects(&stand), 2);
+	CHECK_INT(count_effects(&stand), 2);
 	stand_finish(&stand);
 }
 
-/* More than share a savepoint; `bad` of them fails. */
+/* More units than share a savepoint; the one at index `bad` fails. */
 #define MANY 40
 
 static void run_many(struct stand *stand, size_t bad,
@@ -287,10 +288,11 @@ static void failure_among_many(void) {
 				i == bad ? POSTERN_STATE_LEASED : POSTERN_STATE_DONE);
 	}
 	CHECK_INT(units[bad].outcome.kind, POSTERN_RETRY);
-	/* It was not the first of those that share, so some were undone. */
+	/* It was not the first of those that share a savepoint, so others were
+	   rolled back. */
 	CHECK_INT(scripts[bad - 1].runs, 2);
-	CHECK_INT(effects(&stand), MANY - 1);
-	/* What was done twice counts once. */
+	CHECK_INT(count_effects(&stand), MANY - 1);
+	/* Units that ran twice count once. */
 	CHECK_INT(file_number(stand.path, "SELECT done FROM postern_handler"),
 			MANY - 1);
 	CHECK_INT(file_number(stand.path, "SELECT leased FROM postern_handler"), 1);
@@ -306,12 +308,12 @@ static void deferred_key_of_one(void) {
 	}
 	run_three(&stand, INSERT(2) "INSERT INTO child VALUES (5)", units, scripts);
 	CHECK_CONTAINS(units[1].outcome.reason, "FOREIGN KEY");
-	CHECK_INT(effects(&stand), 2);
+	CHECK_INT(count_effects(&stand), 2);
 	CHECK_INT(file_number(stand.path, "SELECT count(*) FROM child"), 0);
 	stand_finish(&stand);
 }
 
-static void deferred_key_mended(void) {
+static void deferred_key_satisfied(void) {
 	struct stand stand;
 	if (!transact_open(&stand)) {
 		return;
@@ -342,8 +344,8 @@ static void unfinished_statement(void) {
 	CHECK_OK(transact(&stand, &unit, 1), &stand.error);
 	CHECK(unit.committed);
 	CHECK(!sqlite3_stmt_busy(script.left));
-	CHECK_INT(effects(&stand), 4);
-	/* It was never finalized: closing must cope. */
+	CHECK_INT(count_effects(&stand), 4);
+	/* The statement is never finalized; closing must handle that. */
 	stand_finish(&stand);
 }
 
@@ -377,7 +379,7 @@ static void reading_costs_no_commit(void) {
 	CHECK_INT(unit.code, POSTERN_OK);
 	CHECK(!unit.committed);
 	CHECK_INT(unit.outcome.kind, POSTERN_RETRY);
-	CHECK_INT(effects(&stand), 0);
+	CHECK_INT(count_effects(&stand), 0);
 	stand_finish(&stand);
 }
 
@@ -403,7 +405,7 @@ static void run_endless(void *context, void *transaction, uint64_t epoch,
 	struct endless *endless = context;
 	(void)epoch;
 	endless->db = transaction;
-	/* Tells that the statement is under way. */
+	/* Reports that the statement has started. */
 	sqlite3_progress_handler(transaction, 1000, progress, endless);
 	endless->result = sqlite3_exec(transaction, FOREVER, NULL, NULL, NULL);
 	outcome->kind = POSTERN_DONE;
@@ -445,12 +447,12 @@ static void interrupted(void) {
 		},
 	};
 	struct thread_job job = { .stand = &stand, .units = units, .count = 2 };
-	/* Nothing runs yet: nothing to interrupt. */
+	/* Nothing runs yet, so this interrupts nothing. */
 	stand.store->ops->interrupt(stand.store, NULL);
 	CHECK_INT(pthread_create(&thread, NULL, run_job, &job), 0);
 	(void)sem_wait(&endless.started);
 
-	/* Whoever wants to write meanwhile is told so, after a while. */
+	/* Another write times out meanwhile. */
 	int code;
 	int64_t seq;
 	CHECK_INT(stand_send(&stand, "c", 4, &code, &seq), POSTERN_E_TIMEOUT);
@@ -463,7 +465,7 @@ static void interrupted(void) {
 	CHECK_INT(units[1].code, POSTERN_E_TIMEOUT);
 	CHECK(!units[1].committed);
 	CHECK(units[0].committed);
-	CHECK_INT(effects(&stand), 1);
+	CHECK_INT(count_effects(&stand), 1);
 	CHECK(stand_accept(&stand, "d") > 0);
 	(void)sem_destroy(&endless.started);
 	stand_finish(&stand);
@@ -498,24 +500,25 @@ static void accepting_inside(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a unit that does what it must not is undone and told why", forbidden },
-	{ "a unit may use savepoints, its own tables and pragmas that tell",
+	{ "a unit that does what it must not is rolled back with the reason",
+			forbidden },
+	{ "a unit may use savepoints, its own tables and pragmas that only read",
 			allowed },
 	{ "a unit cannot commit after it has rolled back", no_commit_of_its_own },
-	{ "a refused commit does no harm to the neighbours", guilty_neighbour },
-	{ "the neighbours of a unit that rolled back run again",
+	{ "a refused commit does not affect other units", refused_commit },
+	{ "other units of a transaction that one unit rolled back run again",
 			rolled_back_neighbours },
-	{ "one that fails among many is undone, the others are done once",
+	{ "one failing unit among many is rolled back, the others are done once",
 			failure_among_many },
-	{ "a deferred foreign key is blamed on the unit that broke it",
+	{ "a violated deferred foreign key fails the unit that violated it",
 			deferred_key_of_one },
-	{ "a deferred foreign key may be mended by the unit itself",
-			deferred_key_mended },
-	{ "a statement left in the middle is reset", unfinished_statement },
+	{ "a unit may satisfy a deferred foreign key before its end",
+			deferred_key_satisfied },
+	{ "a statement that was not run to its end is reset",
+			unfinished_statement },
 	{ "the epoch stays with the connection", epoch_stays },
-	{ "an outcome that is no completion writes nothing",
-			reading_costs_no_commit },
-	{ "an interrupted unit is undone and the others commit", interrupted },
+	{ "an outcome other than done writes nothing", reading_costs_no_commit },
+	{ "an interrupted unit is rolled back and the others commit", interrupted },
 	{ "writing from inside a transaction is busy at once", accepting_inside },
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The runner's steward: two runners on one store, with real time but without
- * counting on it. Leases are short, so that a take-over does not take long;
- * every wait is for something to happen.
+ * The runner's maintenance thread: two runners on one store. They use real
+ * time, but no result depends on it: every wait is for an event. Leases are
+ * short, so that a recovery does not take long.
  */
 
 #include "tap.h"
@@ -23,18 +23,18 @@
 #define PATIENCE_MS 60000
 #define NODE_MAX 2
 #define STRANGER 12345
-/* By a fake clock; enough that a rest of some ms follows. */
+/* By a fake clock; long enough that a pause of some ms follows. */
 #define CLEANING_MS 10
-/* As good as never. */
+/* Practically never. */
 #define HOUR_MS 3600000
 
 struct node {
 	struct fault_plan plan;
-	atomic_bool down; /* the store does not answer this one */
+	atomic_bool down; /* the store is unavailable for this node */
 	atomic_bool hold; /* its handlers wait */
 	atomic_int bad_cleanings;
 	atomic_int bad_renewals;
-	struct fake_clock *clock; /* moved by every cleaning */
+	struct fake_clock *clock; /* advanced by every cleanup */
 	atomic_int running;
 	atomic_int runs;
 	atomic_int settled;
@@ -45,11 +45,11 @@ struct node {
 	struct postern_runner *runner;
 };
 
-struct house {
+struct cluster {
 	struct postern_store *store;
 	struct postern_error error;
 	struct node nodes[NODE_MAX];
-	/* Of every node. */
+	/* Settings of every node. */
 	int64_t lease_ms;
 	int64_t polling_interval_ms;
 	int64_t cleanup_interval_ms;
@@ -60,7 +60,7 @@ struct house {
 	int sent;
 };
 
-static int decide(void *context, enum fault_op op,
+static int inject_fault(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	(void)batch;
 	struct node *node = context;
@@ -75,7 +75,7 @@ static int decide(void *context, enum fault_op op,
 	return fails ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
 }
 
-static void listen(void *context, const struct postern_event *event) {
+static void count_event(void *context, const struct postern_event *event) {
 	struct node *node = context;
 	switch (event->kind) {
 	case POSTERN_EVENT_SETTLED: atomic_fetch_add(&node->settled, 1); break;
@@ -86,7 +86,7 @@ static void listen(void *context, const struct postern_event *event) {
 	}
 }
 
-static void rest(void) {
+static void sleep_1ms(void) {
 	struct timespec ms = { .tv_nsec = 1000000 };
 	(void)nanosleep(&ms, NULL);
 }
@@ -100,43 +100,43 @@ static void handle(void *context, const struct postern_message *message,
 	atomic_fetch_add(&node->runs, 1);
 	atomic_fetch_add(&node->running, 1);
 	while (atomic_load(&node->hold)) {
-		rest();
+		sleep_1ms();
 	}
 	atomic_fetch_sub(&node->running, 1);
 	outcome->kind = POSTERN_DONE;
 }
 
-/* Until *number is at least `least`. */
+/* Waits until *number is at least `least`. */
 static bool await(atomic_int *number, int least) {
 	for (int i = 0; i < PATIENCE_MS && atomic_load(number) < least; i++) {
-		rest();
+		sleep_1ms();
 	}
 	return atomic_load(number) >= least;
 }
 
-/* Until the node has asked its store that often. */
+/* Waits until the node has called this operation of its store that often. */
 static bool await_calls(struct node *node, enum fault_op op, unsigned least) {
 	atomic_uint *calls = &node->plan.calls[op];
 	for (int i = 0; i < PATIENCE_MS && atomic_load(calls) < least; i++) {
-		rest();
+		sleep_1ms();
 	}
 	return atomic_load(calls) >= least;
 }
 
-static bool move_in(struct house *house, struct node *node,
+static bool add_node(struct cluster *cluster, struct node *node,
 		enum postern_processing processing) {
-	node->plan.decide = decide;
+	node->plan.decide = inject_fault;
 	node->plan.context = node;
 	node->plan.shared = true;
-	node->clock = house->clock;
-	atomic_store(&node->bad_cleanings, house->bad_cleanings);
-	atomic_store(&node->bad_renewals, house->bad_renewals);
+	node->clock = cluster->clock;
+	atomic_store(&node->bad_cleanings, cluster->bad_cleanings);
+	atomic_store(&node->bad_renewals, cluster->bad_renewals);
 	struct postern_box_options options = {
 		.size = sizeof(options),
 		.processing = processing,
-		.clock = house->clock ? &house->clock->base : NULL,
-		.cleanup_batch = house->cleanup_batch,
-		.node_lease_ms = house->lease_ms ? house->lease_ms : LEASE_MS,
+		.clock = cluster->clock ? &cluster->clock->base : NULL,
+		.cleanup_batch = cluster->cleanup_batch,
+		.node_lease_ms = cluster->lease_ms ? cluster->lease_ms : LEASE_MS,
 	};
 	struct postern_channel_options channel = {
 		.size = sizeof(channel),
@@ -151,14 +151,16 @@ static bool move_in(struct house *house, struct node *node,
 	struct postern_runner_options runner = {
 		.size = sizeof(runner),
 		.workers = 2,
-		.polling_interval_ms =
-				house->polling_interval_ms ? house->polling_interval_ms : 50,
+		.polling_interval_ms = cluster->polling_interval_ms
+									   ? cluster->polling_interval_ms
+									   : 50,
 		.restart_delay_ms = 20,
-		.cleanup_interval_ms = house->cleanup_interval_ms,
+		.cleanup_interval_ms = cluster->cleanup_interval_ms,
 	};
-	struct postern_error *error = &house->error;
-	return CHECK_OK(postern_box_open_taking(fault_store_create_taking(
-													house->store, &node->plan),
+	struct postern_error *error = &cluster->error;
+	return CHECK_OK(postern_box_open_taking(
+							fault_store_create_taking(cluster->store,
+									&node->plan),
 							&options, &node->box, error),
 				   error) &&
 		   CHECK_OK(postern_box_add_channel(node->box, "orders", &channel,
@@ -167,7 +169,7 @@ static bool move_in(struct house *house, struct node *node,
 		   CHECK_OK(postern_box_add_handler(node->box, "orders", &handler,
 							error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(node->box, listen, node, error),
+		   CHECK_OK(postern_box_subscribe(node->box, count_event, node, error),
 				   error) &&
 		   CHECK_OK(postern_box_start(node->box, error), error) &&
 		   CHECK_OK(postern_runner_create(node->box, &runner, &node->runner,
@@ -176,31 +178,31 @@ static bool move_in(struct house *house, struct node *node,
 		   CHECK_OK(postern_runner_start(node->runner, error), error);
 }
 
-/* With one node, or under a lock with two. */
-static bool fill_house(struct house *house,
+/* Adds one node, or two if they share the processing lock. */
+static bool fill_cluster(struct cluster *cluster,
 		enum postern_processing processing) {
 	bool exclusive = processing == POSTERN_PROCESSING_EXCLUSIVE;
 	size_t count = exclusive ? NODE_MAX : 1;
-	bool good = CHECK_OK(postern_store_open("memory:", NULL, &house->store,
-								 &house->error),
-			&house->error);
+	bool good = CHECK_OK(postern_store_open("memory:", NULL, &cluster->store,
+								 &cluster->error),
+			&cluster->error);
 	for (size_t i = 0; good && i < count; i++) {
-		good = move_in(house, &house->nodes[i], processing);
-		/* So that it is known who is first. */
+		good = add_node(cluster, &cluster->nodes[i], processing);
+		/* The first node must acquire the lock. */
 		if (good && exclusive && i == 0) {
-			good = CHECK(await(&house->nodes[0].locked, 1));
+			good = CHECK(await(&cluster->nodes[0].locked, 1));
 		}
 	}
 	return good;
 }
 
-static bool open_house(struct house *house,
+static bool open_cluster(struct cluster *cluster,
 		enum postern_processing processing) {
-	*house = (struct house){ .cleanup_interval_ms = 20 };
-	return fill_house(house, processing);
+	*cluster = (struct cluster){ .cleanup_interval_ms = 20 };
+	return fill_cluster(cluster, processing);
 }
 
-static void move_out(struct node *node) {
+static void remove_node(struct node *node) {
 	atomic_store(&node->hold, false);
 	atomic_store(&node->down, false);
 	postern_runner_destroy(node->runner);
@@ -209,55 +211,56 @@ static void move_out(struct node *node) {
 	node->box = NULL;
 }
 
-static void close_house(struct house *house) {
+static void close_cluster(struct cluster *cluster) {
 	for (size_t i = 0; i < NODE_MAX; i++) {
-		move_out(&house->nodes[i]);
+		remove_node(&cluster->nodes[i]);
 	}
-	postern_store_destroy(house->store);
+	postern_store_destroy(cluster->store);
 }
 
-static void send(struct house *house, struct node *node, int count) {
+static void send(struct cluster *cluster, struct node *node, int count) {
 	for (int i = 0; i < count; i++) {
 		char id[32];
-		(void)snprintf(id, sizeof(id), "m-%d", house->sent++);
+		(void)snprintf(id, sizeof(id), "m-%d", cluster->sent++);
 		struct postern_message message = {
 			.size = sizeof(message),
 			.id = id,
 			.type = "t",
 		};
 		CHECK_OK(postern_box_accept(node->box, "orders", &message, NULL,
-						 &house->error),
-				&house->error);
+						 &cluster->error),
+				&cluster->error);
 	}
 }
 
 static void one_processes(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
-		send(&house, a, 50);
-		send(&house, b, 50);
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
+		send(&cluster, a, 50);
+		send(&cluster, b, 50);
 		CHECK(await(&a->settled, 100));
 		CHECK_INT(b->runs, 0);
 		CHECK_INT(a->runs, 100);
-		/* It stops, and the other need not wait for its lease to end. */
-		move_out(a);
+		/* The first node stops, and the other need not wait for the lease to
+		   expire. */
+		remove_node(a);
 		CHECK(await(&b->locked, 1));
-		send(&house, b, 10);
+		send(&cluster, b, 10);
 		CHECK(await(&b->settled, 10));
 		CHECK_INT(b->fenced, 0);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void lost_in_the_middle(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		atomic_store(&a->hold, true);
-		send(&house, a, 1);
+		send(&cluster, a, 1);
 		CHECK(await(&a->running, 1));
 		atomic_store(&a->down, true);
 		CHECK(await(&b->settled, 1));
@@ -268,38 +271,39 @@ static void lost_in_the_middle(void) {
 		CHECK(await(&a->lock_lost, 1));
 		CHECK_INT(b->settled, 1);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-static void dead_node(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+static void lost_node(void) {
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		atomic_store(&a->hold, true);
-		send(&house, a, 5);
+		send(&cluster, a, 5);
 		CHECK(await(&a->running, 2));
-		/* Not before: it would claim them, too. */
-		CHECK(move_in(&house, b, POSTERN_PROCESSING_PARALLEL));
+		/* Add it only now, or it would claim deliveries, too. */
+		CHECK(add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL));
 		atomic_store(&a->down, true);
 		CHECK(await(&b->settled, 5));
 		atomic_store(&a->hold, false);
 		atomic_store(&a->down, false);
-		/* It begins again, and works. */
+		/* The first node registers again and continues. */
 		CHECK(await(&a->fenced, 2));
-		send(&house, a, 5);
+		send(&cluster, a, 5);
 		CHECK(await(&a->settled, 5));
 		CHECK_INT(a->settled + b->settled, 10);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-static uint64_t message_count(struct house *house, struct node *node) {
+static uint64_t message_count(struct cluster *cluster, struct node *node) {
 	struct postern_filter filter = { .size = sizeof(filter), .limit = 100 };
 	struct postern_listing *listing = NULL;
 	uint64_t count = 0;
-	if (CHECK_OK(postern_box_list(node->box, &filter, &listing, &house->error),
-				&house->error)) {
+	if (CHECK_OK(postern_box_list(node->box, &filter, &listing,
+						 &cluster->error),
+				&cluster->error)) {
 		count = postern_listing_count(listing);
 	}
 	postern_listing_destroy(listing);
@@ -307,93 +311,96 @@ static uint64_t message_count(struct house *house, struct node *node) {
 }
 
 static void cleans_by_itself(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		struct node *a = &house.nodes[0];
-		send(&house, a, 20);
-		for (int i = 0; i < PATIENCE_MS && message_count(&house, a) > 0; i++) {
-			rest();
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &cluster.nodes[0];
+		send(&cluster, a, 20);
+		for (int i = 0; i < PATIENCE_MS && message_count(&cluster, a) > 0;
+				i++) {
+			sleep_1ms();
 		}
-		CHECK_INT(message_count(&house, a), 0);
+		CHECK_INT(message_count(&cluster, a), 0);
 		CHECK_INT(a->settled, 20);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-/* The next regular one would be in an hour. */
-static void cleans_after_trouble(void) {
-	struct house house = {
+/* The next regular cleanup would be in an hour. */
+static void cleans_after_failure(void) {
+	struct cluster cluster = {
 		.cleanup_interval_ms = HOUR_MS,
 		.bad_cleanings = 1,
 	};
-	if (fill_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		CHECK(await_calls(&house.nodes[0], FAULT_CLEAN, 2));
+	if (fill_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		CHECK(await_calls(&cluster.nodes[0], FAULT_CLEAN, 2));
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-/* Somebody else cleans in this process, or another process does. */
-static bool others_may_clean(struct house *house, struct node *node) {
+/* Whether another process, or another caller in this process, may clean up. */
+static bool others_may_clean(struct cluster *cluster, struct node *node) {
 	struct postern_lock lock = { .name = "InboxCleanup_default" };
-	struct postern_store *store = house->store;
+	struct postern_store *store = cluster->store;
 	struct postern_cleanup cleanup = { 0 };
 	bool held = false;
 	CHECK_OK(store->ops->lock(store, lock.name, STRANGER, HOUR_MS, &held,
-					 &lock.fence, &house->error),
-			&house->error);
+					 &lock.fence, &cluster->error),
+			&cluster->error);
 	if (!held) {
 		return false;
 	}
-	CHECK_OK(store->ops->unlock(store, &lock, STRANGER, &house->error),
-			&house->error);
-	CHECK_OK(postern_box_cleanup(node->box, &cleanup, &house->error),
-			&house->error);
+	CHECK_OK(store->ops->unlock(store, &lock, STRANGER, &cluster->error),
+			&cluster->error);
+	CHECK_OK(postern_box_cleanup(node->box, &cleanup, &cluster->error),
+			&cluster->error);
 	return !cleanup.busy;
 }
 
-/* It removes one message, and then rests for good: its clock stands still. */
+/* The runner removes one message and then pauses for ever: its clock stands
+   still. */
 static void stops_while_cleaning(void) {
 	struct fake_clock clock;
 	fake_clock_init(&clock);
-	struct house house = {
+	struct cluster cluster = {
 		.lease_ms = HOUR_MS,
 		.cleanup_interval_ms = 1,
 		.cleanup_batch = 1,
 		.clock = &clock,
 	};
-	if (fill_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		struct node *a = &house.nodes[0];
-		send(&house, a, 5);
+	if (fill_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &cluster.nodes[0];
+		send(&cluster, a, 5);
 		CHECK(await(&a->settled, 5));
-		for (int i = 0; i < PATIENCE_MS && message_count(&house, a) == 5; i++) {
+		for (int i = 0; i < PATIENCE_MS && message_count(&cluster, a) == 5;
+				i++) {
 			fake_clock_advance(&clock, 1);
-			rest();
+			sleep_1ms();
 		}
-		CHECK_INT(message_count(&house, a), 4);
-		CHECK(!others_may_clean(&house, a));
+		CHECK_INT(message_count(&cluster, a), 4);
+		CHECK(!others_may_clean(&cluster, a));
 		postern_runner_stop(a->runner);
-		CHECK(others_may_clean(&house, a));
+		CHECK(others_may_clean(&cluster, a));
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-/* The next regular one would be in twenty minutes. */
-static void renews_after_trouble(void) {
-	struct house house = {
+/* The next regular renewal would be in twenty minutes. */
+static void renews_after_failure(void) {
+	struct cluster cluster = {
 		.lease_ms = HOUR_MS,
 		.cleanup_interval_ms = HOUR_MS,
 		.bad_renewals = 1,
 	};
-	if (fill_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		CHECK(await_calls(&house.nodes[0], FAULT_RENEW, 2));
+	if (fill_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		CHECK(await_calls(&cluster.nodes[0], FAULT_RENEW, 2));
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-/* A node comes, leases a message and is gone. */
-static void leave_lease(struct house *house) {
-	struct postern_store *store = house->store;
-	struct postern_error *error = &house->error;
+/* Another node registers, leases a message and expires. */
+static void leave_lease(struct cluster *cluster) {
+	struct postern_store *store = cluster->store;
+	struct postern_error *error = &cluster->error;
 	struct postern_enrol_channel channel = { .name = "orders" };
 	struct postern_enrol_handler handler = {
 		.key = "h",
@@ -432,35 +439,37 @@ static void leave_lease(struct house *house) {
 }
 
 /* The next poll would be in an hour. */
-static void finds_the_dead(void) {
-	struct house house = {
+static void recovers_without_polling(void) {
+	struct cluster cluster = {
 		.polling_interval_ms = HOUR_MS,
 		.cleanup_interval_ms = HOUR_MS,
 	};
-	if (fill_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		struct node *a = &house.nodes[0];
-		/* When the box started, with its lease, and the first poll. */
+	if (fill_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &cluster.nodes[0];
+		/* The recoveries of the start, of the node lease and of the first
+		   poll. */
 		if (CHECK(await_calls(a, FAULT_RECOVER, 3))) {
-			leave_lease(&house);
+			leave_lease(&cluster);
 			CHECK(await(&a->settled, 1));
 		}
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static const struct tap_case cases[] = {
 	{ "of two runners under one lock one processes, then the other",
 			one_processes },
-	{ "a lock that is lost while a handler runs: one completion",
+	{ "a lock that is lost while a handler runs leads to one completion",
 			lost_in_the_middle },
-	{ "a node that cannot be heard loses its leases and works again later",
-			dead_node },
+	{ "a node without its store loses its leases and continues later",
+			lost_node },
 	{ "a runner cleans up by itself", cleans_by_itself },
-	{ "a cleaning that failed is tried again soon", cleans_after_trouble },
-	{ "a runner that stops while it cleans leaves the rest to others",
+	{ "a failed cleanup is retried soon", cleans_after_failure },
+	{ "a runner that stops during a cleanup releases the cleanup lock",
 			stops_while_cleaning },
-	{ "a renewal that failed is tried again soon", renews_after_trouble },
-	{ "what a dead node held is found without polling", finds_the_dead },
+	{ "a failed renewal is retried soon", renews_after_failure },
+	{ "leases of an expired node are recovered without polling",
+			recovers_without_polling },
 };
 
 TAP_MAIN(cases)

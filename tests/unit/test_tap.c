@@ -2,15 +2,15 @@
 
 /*
  * The checks themselves. Each failing check is made on purpose, counted and
- * taken back, so this program's stderr has lines that look like failures.
+ * cleared, so the stderr of this program has lines that look like failures.
  */
 
 #include <stdatomic.h>
 
 #include "tap.h"
 
-/* Takes back the failures made since the last call and counts them. */
-static unsigned take_failures(void) {
+/* Clears the failures made since the last call and returns their count. */
+static unsigned clear_failures(void) {
 	return atomic_exchange(&tap_failures, 0);
 }
 
@@ -42,7 +42,7 @@ static void checks_that_do_not_hold(void) {
 		CHECK_OK(POSTERN_E_BUSY, NULL),
 		FAIL("%d is not a number", 1),
 	};
-	unsigned count = take_failures();
+	unsigned count = clear_failures();
 
 	CHECK_INT(count, sizeof results / sizeof results[0]);
 	for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
@@ -64,7 +64,8 @@ static void names_are_filtered(void) {
 }
 
 static const struct tap_case cases[] = {
-	{ "a check that holds is true and marks nothing", checks_that_hold },
+	{ "a check that holds is true and does not mark the case",
+			checks_that_hold },
 	{ "a check that does not hold is false and marks the case",
 			checks_that_do_not_hold },
 	{ "a mark does not reach the next case", nothing },

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Several nodes on one store, pumped by hand: who may process, what becomes
- * of one that was not heard of, and what cleaning leaves.
+ * Several nodes on one store, driven step by step: which node may process, what
+ * happens to a node that does not renew, and what cleanup leaves.
  */
 
-#include "unit/tenure_house.h"
+#include "unit/cluster.h"
 
 #include "core/box.h"
 
 static void one_owner(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		send(b, "1");
 		CHECK_INT(claim(a), 0);
 		sweep(a);
@@ -20,25 +20,25 @@ static void one_owner(void) {
 		CHECK_INT(a->locked, 1);
 		CHECK_INT(b->locked, 0);
 		CHECK_INT(claim(b), 0);
-		CHECK_INT(postern_box_process(b->box, 0, NULL, &house.error),
+		CHECK_INT(postern_box_process(b->box, 0, NULL, &cluster.error),
 				POSTERN_E_BUSY);
-		CHECK_CONTAINS(house.error.text, "InboxProcessor_default");
+		CHECK_CONTAINS(cluster.error.text, "InboxProcessor_default");
 		CHECK_INT(claim(a), 1);
 		CHECK_INT(run(a), 1);
 		CHECK_INT(a->settled, 1);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void renewed(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		for (int i = 0; i < 10; i++) {
 			sweep(a);
 			sweep(b);
-			fake_clock_advance(&house.clock, LEASE_MS / 3);
+			fake_clock_advance(&cluster.clock, LEASE_MS / 3);
 		}
 		CHECK_INT(a->locked, 1);
 		CHECK_INT(a->lock_lost, 0);
@@ -48,24 +48,24 @@ static void renewed(void) {
 		run(a);
 		CHECK_INT(a->settled, 1);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-static void taken_over(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+static void recovered_by_next_owner(void) {
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		send(a, "1");
 		send(a, "2");
 		sweep(a);
 		CHECK_INT(claim(a), 2);
-		fake_clock_advance(&house.clock, LEASE_MS);
-		/* By its own clock it knows, without asking anybody. */
+		fake_clock_advance(&cluster.clock, LEASE_MS);
+		/* The node knows by its own clock, without asking the store. */
 		CHECK_INT(run(a), 0);
 		sweep(b);
 		CHECK_INT(b->locked, 1);
-		/* Callbacks of a lost node come back in two groups. */
+		/* Callbacks of an expired node become claimable in two groups. */
 		CHECK_INT(claim(b), 1);
 		CHECK_INT(run(b), 1);
 		CHECK_INT(claim(b), 1);
@@ -78,93 +78,96 @@ static void taken_over(void) {
 		CHECK_INT(claim(a), 0);
 		CHECK_INT(a->runs, 0);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-/* What it began in time it ends too late. */
+/* The run starts in time and ends after the lock was lost. */
 static void late_result(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		send(a, "1");
 		sweep(a);
 		CHECK_INT(claim(a), 1);
 		size_t count = 0;
-		CHECK_OK(postern_box_run(a->box, 10, &count, &house.error),
-				&house.error);
+		CHECK_OK(postern_box_run(a->box, 10, &count, &cluster.error),
+				&cluster.error);
 		CHECK_INT(a->runs, 1);
-		fake_clock_advance(&house.clock, LEASE_MS);
+		fake_clock_advance(&cluster.clock, LEASE_MS);
 		sweep(b);
 		CHECK_INT(claim(b), 1);
-		CHECK_OK(postern_box_commit(a->box, NULL, &house.error), &house.error);
+		CHECK_OK(postern_box_commit(a->box, NULL, &cluster.error),
+				&cluster.error);
 		CHECK_INT(a->fenced, 1);
 		CHECK_INT(a->settled, 0);
 		run(b);
 		CHECK_INT(b->settled, 1);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void lose_and_win(int64_t lease_ms, int64_t lock_ms) {
-	struct house house;
-	if (open_house_with(&house, POSTERN_PROCESSING_EXCLUSIVE, lease_ms,
+	struct cluster cluster;
+	if (open_cluster_with(&cluster, POSTERN_PROCESSING_EXCLUSIVE, lease_ms,
 				DEDUPE_MS)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		send(a, "1");
 		sweep(a);
 		CHECK_INT(claim(a), 1);
 		size_t count = 0;
-		CHECK_OK(postern_box_run(a->box, 10, &count, &house.error),
-				&house.error);
-		fake_clock_advance(&house.clock, lock_ms);
-		/* It takes the lock, and is gone before it recovers anything. */
+		CHECK_OK(postern_box_run(a->box, 10, &count, &cluster.error),
+				&cluster.error);
+		fake_clock_advance(&cluster.clock, lock_ms);
+		/* The second node acquires the lock and expires before it recovers
+		   anything. */
 		b->no_recovery = true;
-		CHECK_INT(postern_box_sweep(b->box, NULL, &house.error),
+		CHECK_INT(postern_box_sweep(b->box, NULL, &cluster.error),
 				POSTERN_E_UNAVAILABLE);
 		CHECK_INT(b->locked, 1);
-		fake_clock_advance(&house.clock, lock_ms);
+		fake_clock_advance(&cluster.clock, lock_ms);
 		sweep(a);
 		sweep(a);
 		CHECK_INT(a->locked, 2);
 		CHECK_INT(a->lock_lost, 1);
-		CHECK_OK(postern_box_commit(a->box, NULL, &house.error), &house.error);
+		CHECK_OK(postern_box_commit(a->box, NULL, &cluster.error),
+				&cluster.error);
 		CHECK_INT(a->fenced, 1);
-		/* Its own old lease is taken back, not kept by nobody. */
+		/* The first node recovers its own old lease. */
 		CHECK_INT(claim(a), 1);
 		run(a);
 		CHECK_INT(a->settled, 1);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void owner_again(void) {
 	lose_and_win(LEASE_MS, LEASE_MS);
-	/* Where nodes need no lease the lock still has its time. */
+	/* The lock expires also where nodes have no lease. */
 	lose_and_win(0, 15000);
 }
 
 static void store_down(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		struct node *a = &house.nodes[0];
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &cluster.nodes[0];
 		send(a, "1");
 		sweep(a);
 		CHECK_INT(claim(a), 1);
 		a->down = true;
-		fake_clock_advance(&house.clock, LEASE_MS / 2);
-		CHECK_INT(postern_box_sweep(a->box, NULL, &house.error),
+		fake_clock_advance(&cluster.clock, LEASE_MS / 2);
+		CHECK_INT(postern_box_sweep(a->box, NULL, &cluster.error),
 				POSTERN_E_UNAVAILABLE);
 		size_t count = 0;
-		fake_clock_advance(&house.clock, LEASE_MS / 2);
-		CHECK_INT(postern_box_sweep(a->box, NULL, &house.error),
+		fake_clock_advance(&cluster.clock, LEASE_MS / 2);
+		CHECK_INT(postern_box_sweep(a->box, NULL, &cluster.error),
 				POSTERN_E_UNAVAILABLE);
-		CHECK_OK(postern_box_run(a->box, 10, &count, &house.error),
-				&house.error);
+		CHECK_OK(postern_box_run(a->box, 10, &count, &cluster.error),
+				&cluster.error);
 		CHECK_INT(count, 0);
 		a->down = false;
-		/* Nobody came meanwhile: it goes on as it was. */
+		/* No other node acquired the lock meanwhile, so the node continues. */
 		sweep(a);
 		CHECK_INT(a->lock_lost, 0);
 		run(a);
@@ -173,39 +176,39 @@ static void store_down(void) {
 		CHECK_INT(a->settled, 2);
 		CHECK_INT(a->fenced, 0);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-static void process_lets_go(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+static void process_releases_lock(void) {
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		for (int i = 0; i < 3; i++) {
 			char id[16];
 			size_t count = 0;
 			(void)snprintf(id, sizeof(id), "%d", i);
 			send(a, id);
 			struct node *node = i % 2 ? a : b;
-			CHECK_OK(postern_box_process(node->box, 0, &count, &house.error),
-					&house.error);
+			CHECK_OK(postern_box_process(node->box, 0, &count, &cluster.error),
+					&cluster.error);
 			CHECK_INT(count, 1);
 		}
 		CHECK_INT(a->runs + b->runs, 3);
 		CHECK_INT(a->fenced + b->fenced, 0);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-static void waiting_is_told(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+static void waiting_is_reported(void) {
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_EXCLUSIVE)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		for (int i = 0; i < 25; i++) {
 			sweep(a);
 			sweep(b);
-			fake_clock_advance(&house.clock, LEASE_MS / 3);
+			fake_clock_advance(&cluster.clock, LEASE_MS / 3);
 		}
 		const char *text = "which another process has had for";
 		const char *first = strstr(b->remarks, text);
@@ -213,25 +216,25 @@ static void waiting_is_told(void) {
 		CHECK(first && !strstr(first + 1, text));
 		CHECK_STR(a->remarks, "");
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-static void dead_node(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+static void expired_node(void) {
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		send(a, "1");
 		CHECK_INT(claim(a), 1);
-		fake_clock_advance(&house.clock, LEASE_MS - 1);
+		fake_clock_advance(&cluster.clock, LEASE_MS - 1);
 		sweep(b);
 		CHECK_INT(claim(b), 0);
-		fake_clock_advance(&house.clock, 1);
+		fake_clock_advance(&cluster.clock, 1);
 		sweep(b);
 		CHECK_INT(claim(b), 1);
 		run(b);
 		CHECK_INT(b->settled, 1);
-		/* It begins again, and its old lease is refused. */
+		/* The node registers again, and its old lease is refused. */
 		sweep(a);
 		CHECK_CONTAINS(a->remarks, "begins again");
 		CHECK_INT(run(a), 0);
@@ -241,38 +244,38 @@ static void dead_node(void) {
 		CHECK_INT(run(a), 1);
 		CHECK_INT(a->settled, 1);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-/* A runner leases what it accepts, but no callback beside suspects. */
+/* A runner leases deliveries at accept, but no callback beside suspects. */
 static void alone_with_suspects(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		a->box->leasing = true;
 		CHECK_INT(claim(a), 0);
 		send(b, "1");
 		CHECK_INT(claim(b), 1);
-		fake_clock_advance(&house.clock, LEASE_MS);
+		fake_clock_advance(&cluster.clock, LEASE_MS);
 		sweep(a);
 		send(a, "2");
 		CHECK_INT(run(a), 0);
-		/* The suspect alone, then the rest. */
+		/* The suspect runs alone, then the others. */
 		CHECK_INT(claim(a), 1);
 		CHECK_INT(run(a), 1);
 		CHECK_INT(claim(a), 1);
 		CHECK_INT(run(a), 1);
 		a->box->leasing = false;
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void graceful_end(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		send(a, "1");
 		CHECK_INT(claim(a), 1);
 		postern_box_destroy(a->box);
@@ -280,95 +283,96 @@ static void graceful_end(void) {
 		sweep(b);
 		CHECK_INT(claim(b), 1);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static void cleaning(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		struct node *a = &house.nodes[0];
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &cluster.nodes[0];
 		struct postern_cleanup cleanup = { 0 };
 		send(a, "1");
 		send(a, "2");
 		claim(a);
 		run(a);
-		fake_clock_advance(&house.clock, 1000);
+		fake_clock_advance(&cluster.clock, 1000);
 		sweep(a);
 		bool held = false;
 		uint64_t fence = 0;
-		CHECK_OK(house.store->ops->lock(house.store, "InboxCleanup_default",
-						 12345, 500, &held, &fence, &house.error),
-				&house.error);
+		CHECK_OK(cluster.store->ops->lock(cluster.store, "InboxCleanup_default",
+						 12345, 500, &held, &fence, &cluster.error),
+				&cluster.error);
 		CHECK(held);
-		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
-				&house.error);
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &cluster.error),
+				&cluster.error);
 		CHECK(cleanup.busy);
 		CHECK_INT(cleanup.messages, 0);
-		fake_clock_advance(&house.clock, 500);
-		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
-				&house.error);
+		fake_clock_advance(&cluster.clock, 500);
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &cluster.error),
+				&cluster.error);
 		CHECK(!cleanup.busy);
 		CHECK_INT(cleanup.messages, 2);
 		CHECK_INT(cleanup.keys, 0);
-		/* And the lock is free again. */
-		CHECK_OK(house.store->ops->lock(house.store, "InboxCleanup_default",
-						 12345, 500, &held, &fence, &house.error),
-				&house.error);
+		/* The cleanup has released the lock. */
+		CHECK_OK(cluster.store->ops->lock(cluster.store, "InboxCleanup_default",
+						 12345, 500, &held, &fence, &cluster.error),
+				&cluster.error);
 		CHECK(held);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-/* A message that ended long ago comes again after a cleaning. */
-static int send_after_cleaning(int64_t dedupe_ms, uint64_t *keys_out) {
-	struct house house;
+/* Sends a copy of a message that cleanup has removed. */
+static int send_after_cleanup(int64_t dedupe_ms, uint64_t *keys_out) {
+	struct cluster cluster;
 	struct postern_cleanup cleanup = { 0 };
 	int r = POSTERN_OK;
-	if (open_house_with(&house, POSTERN_PROCESSING_PARALLEL, 0, dedupe_ms)) {
-		struct node *a = &house.nodes[0];
+	if (open_cluster_with(&cluster, POSTERN_PROCESSING_PARALLEL, 0,
+				dedupe_ms)) {
+		struct node *a = &cluster.nodes[0];
 		send(a, "1");
 		claim(a);
 		run(a);
-		fake_clock_advance(&house.clock, 1000 * (int64_t)DEDUPE_MS);
-		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
-				&house.error);
+		fake_clock_advance(&cluster.clock, 1000 * (int64_t)DEDUPE_MS);
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &cluster.error),
+				&cluster.error);
 		CHECK_INT(cleanup.messages, 1);
 		r = try_send(a, "1");
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 	*keys_out = cleanup.keys;
 	return r;
 }
 
 static void ids_for_good(void) {
 	uint64_t keys = 0;
-	CHECK_INT(send_after_cleaning(DEDUPE_MS, &keys), POSTERN_OK);
+	CHECK_INT(send_after_cleanup(DEDUPE_MS, &keys), POSTERN_OK);
 	CHECK_INT(keys, 1);
-	CHECK_INT(send_after_cleaning(0, &keys), POSTERN_E_DUPLICATE);
+	CHECK_INT(send_after_cleanup(0, &keys), POSTERN_E_DUPLICATE);
 	CHECK_INT(keys, 0);
 }
 
-/* How many of three messages are removed, one by one. */
+/* How many of three messages a cleanup removes, in batches of one. */
 static uint64_t clean_three(bool draining) {
-	struct house house;
+	struct cluster cluster;
 	struct postern_cleanup cleanup = { 0 };
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		struct node *a = &house.nodes[0];
+	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &cluster.nodes[0];
 		send(a, "1");
 		send(a, "2");
 		send(a, "3");
 		claim(a);
 		run(a);
-		fake_clock_advance(&house.clock, 1000);
+		fake_clock_advance(&cluster.clock, 1000);
 		a->box->options.cleanup_batch = 1;
 		a->box->draining = draining;
-		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
-				&house.error);
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &cluster.error),
+				&cluster.error);
 		CHECK(!cleanup.busy);
 		CHECK_INT(cleanup.stopped, draining);
 		a->box->draining = false;
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 	return cleanup.messages;
 }
 
@@ -378,9 +382,9 @@ static void cleaning_stops(void) {
 }
 
 static void one_cleans(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
-		struct node *a = &house.nodes[0];
+	struct cluster cluster;
+	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
+		struct node *a = &cluster.nodes[0];
 		struct postern__cleanup state = { 0 };
 		struct postern_cleanup cleanup = { 0 };
 		bool more = false;
@@ -388,25 +392,25 @@ static void one_cleans(void) {
 		send(a, "2");
 		claim(a);
 		run(a);
-		fake_clock_advance(&house.clock, 1000);
+		fake_clock_advance(&cluster.clock, 1000);
 		sweep(a);
 		a->box->options.cleanup_batch = 1;
-		CHECK_OK(postern__cleanup_step(a->box, &state, &more, &house.error),
-				&house.error);
+		CHECK_OK(postern__cleanup_step(a->box, &state, &more, &cluster.error),
+				&cluster.error);
 		CHECK(more);
-		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
-				&house.error);
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &cluster.error),
+				&cluster.error);
 		CHECK(cleanup.busy);
 		CHECK_INT(cleanup.messages, 0);
-		CHECK_OK(postern__cleanup_step(a->box, &state, &more, &house.error),
-				&house.error);
+		CHECK_OK(postern__cleanup_step(a->box, &state, &more, &cluster.error),
+				&cluster.error);
 		CHECK_INT(state.total.messages, 2);
 		postern__cleanup_end(a->box, &state);
-		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &house.error),
-				&house.error);
+		CHECK_OK(postern_box_cleanup(a->box, &cleanup, &cluster.error),
+				&cluster.error);
 		CHECK(!cleanup.busy);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static int add_channel(int64_t payload_ms, int64_t dedupe_ms,
@@ -462,7 +466,7 @@ static void horizon(void) {
 	CHECK_CONTAINS(node.remarks, "set retention.dedupe to 30s or more");
 	postern_box_destroy(box);
 
-	/* And each of them may take its time. */
+	/* Each attempt may also take until its timeout. */
 	node.remarks[0] = '\0';
 	struct postern_policy policy;
 	postern_policy_init(&policy);
@@ -517,27 +521,30 @@ static void bad_names(void) {
 static const struct tap_case cases[] = {
 	{ "only the owner of the lock processes", one_owner },
 	{ "an owner that renews its lock keeps it", renewed },
-	{ "the next owner takes over what the last one held", taken_over },
-	{ "a result that comes after the lock was lost is refused", late_result },
-	{ "an owner that lost its lock and has it again takes back its own leases",
+	{ "the next owner recovers the leases of the last one",
+			recovered_by_next_owner },
+	{ "a settlement after the lock was lost is refused", late_result },
+	{ "an owner that acquires its lost lock again recovers its own leases",
 			owner_again },
-	{ "an owner that cannot renew begins nothing, and goes on afterwards",
+	{ "an owner that cannot renew starts nothing, and continues afterwards",
 			store_down },
-	{ "processing by hand takes the lock and lets it go", process_lets_go },
-	{ "long waiting for the lock is told once", waiting_is_told },
-	{ "a node that is not heard of loses its leases and begins again",
-			dead_node },
+	{ "postern_box_process acquires the lock and releases it",
+			process_releases_lock },
+	{ "a long wait for the lock is reported once", waiting_is_reported },
+	{ "a node that does not renew loses its leases and registers again",
+			expired_node },
 	{ "no callback is leased beside suspects that were just recovered",
 			alone_with_suspects },
-	{ "a node that ends leaves nothing to wait for", graceful_end },
-	{ "cleaning removes what may go, and only one cleans", cleaning },
-	{ "without a retention for ids they are remembered for good",
-			ids_for_good },
-	{ "cleaning ends early when the box stops", cleaning_stops },
-	{ "of two that clean in one process one does", one_cleans },
-	{ "what is remembered is not forgotten before the message", bad_retention },
-	{ "a memory shorter than the retries is remarked on", horizon },
-	{ "names of locks have limits and differ", bad_names },
+	{ "leases of a node that ends are recovered at once", graceful_end },
+	{ "cleanup removes what retention allows, on one node at a time",
+			cleaning },
+	{ "without a retention for ids they are kept for ever", ids_for_good },
+	{ "cleanup ends early when the box stops", cleaning_stops },
+	{ "of two cleanups in one process one runs", one_cleans },
+	{ "a dedupe retention shorter than the payload retention is refused",
+			bad_retention },
+	{ "a dedupe retention shorter than the retries is reported", horizon },
+	{ "names of locks have limits and must differ", bad_names },
 };
 
 TAP_MAIN(cases)

@@ -1,111 +1,111 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Nodes of one store that do not have the same handlers, and come and go.
+ * Nodes of one store that have different handlers, and start and end.
  */
 
-#include "unit/tenure_house.h"
+#include "unit/cluster.h"
 
 #include "core/box.h"
 
 #define MINUTE_MS ((int64_t)60 * 1000)
-/* Of a minute, so that no lease is over. */
+/* Steps of a minute, short enough that no lease expires. */
 #define STEPS 12
 
 static size_t poison_orphans(struct node *node) {
 	size_t count = 0;
-	struct postern_error *error = &node->house->error;
+	struct postern_error *error = &node->cluster->error;
 	CHECK_OK(postern__poison_orphans(node->box, keep_remark, node, &count,
 					 error),
 			error);
 	return count;
 }
 
-static void leave(struct node *node) {
+static void end_node(struct node *node) {
 	postern_box_destroy(node->box);
 	node->box = NULL;
 }
 
-/* The second node has a message for a handler that only it has. */
-static bool open_different(struct house *house) {
-	if (!open_empty(house, LEASE_MS, DEDUPE_MS)) {
+/* The second node accepts a message for a handler that only it has. */
+static bool open_different(struct cluster *cluster) {
+	if (!open_empty(cluster, LEASE_MS, DEDUPE_MS)) {
 		return false;
 	}
-	house->nodes[1].key = "other";
-	if (!move_in(house, &house->nodes[0], POSTERN_PROCESSING_PARALLEL) ||
-			!move_in(house, &house->nodes[1], POSTERN_PROCESSING_PARALLEL)) {
+	cluster->nodes[1].key = "other";
+	if (!add_node(cluster, &cluster->nodes[0], POSTERN_PROCESSING_PARALLEL) ||
+			!add_node(cluster, &cluster->nodes[1],
+					POSTERN_PROCESSING_PARALLEL)) {
 		return false;
 	}
-	send(&house->nodes[1], "1");
-	CHECK_INT(poison_orphans(&house->nodes[0]), 0);
-	return CHECK_STR(house->nodes[0].remarks, "");
+	send(&cluster->nodes[1], "1");
+	CHECK_INT(poison_orphans(&cluster->nodes[0]), 0);
+	return CHECK_STR(cluster->nodes[0].remarks, "");
 }
 
-static void sweep_all(struct house *house) {
+static void sweep_all(struct cluster *cluster) {
 	for (size_t i = 0; i < NODE_MAX; i++) {
-		if (house->nodes[i].box) {
-			sweep(&house->nodes[i]);
+		if (cluster->nodes[i].box) {
+			sweep(&cluster->nodes[i]);
 		}
 	}
 }
 
-/* So many minutes, with a look at every one of them; all that are there live.
- */
-static size_t watch_for(struct house *house, int minutes) {
+/* Lets minutes pass and poisons orphans once in each; all nodes stay live. */
+static size_t pass_minutes(struct cluster *cluster, int minutes) {
 	size_t poisoned = 0;
 	for (int step = 0; step < minutes * STEPS; step++) {
-		sweep_all(house);
+		sweep_all(cluster);
 		if (step % STEPS == 0) {
-			poisoned += poison_orphans(&house->nodes[0]);
+			poisoned += poison_orphans(&cluster->nodes[0]);
 		}
-		fake_clock_advance(&house->clock, MINUTE_MS / STEPS);
+		fake_clock_advance(&cluster->clock, MINUTE_MS / STEPS);
 	}
-	sweep_all(house);
+	sweep_all(cluster);
 	return poisoned;
 }
 
-static void poisoned_in_time(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *a = &house.nodes[0];
-		leave(&house.nodes[1]);
-		CHECK_INT(watch_for(&house, 10), 0);
+static void poisoned_after_delay(void) {
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *a = &cluster.nodes[0];
+		end_node(&cluster.nodes[1]);
+		CHECK_INT(pass_minutes(&cluster, 10), 0);
 		CHECK_STR(a->remarks,
 				"no node registers 'other' any more; 1 open delivery will be "
 				"poisoned in 10 minutes, unless one does so again\n");
-		CHECK_INT(watch_for(&house, 1), 1);
-		CHECK_INT(watch_for(&house, 20), 0);
+		CHECK_INT(pass_minutes(&cluster, 1), 1);
+		CHECK_INT(pass_minutes(&cluster, 20), 0);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-/* Counting what they have may take long. */
+/* Counting the deliveries of orphaned handlers may take long. */
 static void counted_rarely(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *a = &house.nodes[0];
-		leave(&house.nodes[1]);
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *a = &cluster.nodes[0];
+		end_node(&cluster.nodes[1]);
 		a->asked = 0;
 		for (int second = 0; second < 60; second++) {
-			sweep_all(&house);
+			sweep_all(&cluster);
 			CHECK_INT(poison_orphans(a), 0);
-			fake_clock_advance(&house.clock, 1000);
+			fake_clock_advance(&cluster.clock, 1000);
 		}
 		CHECK_INT(a->asked, 6);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-static void back_in_time(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *b = &house.nodes[1];
+static void restarted_in_time(void) {
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *b = &cluster.nodes[1];
 		for (int i = 0; i < 3; i++) {
-			leave(b);
-			CHECK_INT(watch_for(&house, 6), 0);
-			if (!move_in(&house, b, POSTERN_PROCESSING_PARALLEL)) {
+			end_node(b);
+			CHECK_INT(pass_minutes(&cluster, 6), 0);
+			if (!add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL)) {
 				break;
 			}
-			CHECK_INT(watch_for(&house, 1), 0);
+			CHECK_INT(pass_minutes(&cluster, 1), 0);
 		}
 		if (CHECK(b->box)) {
 			sweep(b);
@@ -114,109 +114,111 @@ static void back_in_time(void) {
 			CHECK_INT(b->runs, 1);
 		}
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-/* While this node cannot look, the other one is there, and goes again. */
-static void back_unseen(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *a = &house.nodes[0];
-		struct node *b = &house.nodes[1];
+/* The other node starts and ends while this node cannot read the store. */
+static void restarted_unseen(void) {
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *a = &cluster.nodes[0];
+		struct node *b = &cluster.nodes[1];
 		size_t count = 0;
-		leave(b);
-		CHECK_INT(watch_for(&house, 9), 0);
+		end_node(b);
+		CHECK_INT(pass_minutes(&cluster, 9), 0);
 		a->down = true;
 		CHECK_INT(postern__poison_orphans(a->box, NULL, NULL, &count, NULL),
 				POSTERN_E_UNAVAILABLE);
-		CHECK(move_in(&house, b, POSTERN_PROCESSING_PARALLEL));
-		leave(b);
+		CHECK(add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL));
+		end_node(b);
 		a->down = false;
-		CHECK_INT(watch_for(&house, 10), 0);
-		CHECK_INT(watch_for(&house, 1), 1);
+		CHECK_INT(pass_minutes(&cluster, 10), 0);
+		CHECK_INT(pass_minutes(&cluster, 1), 1);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-/* So long that others took it for gone. */
-static void away_meanwhile(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *b = &house.nodes[1];
-		leave(b);
-		CHECK_INT(watch_for(&house, 9), 0);
-		CHECK(move_in(&house, b, POSTERN_PROCESSING_PARALLEL));
-		fake_clock_advance(&house.clock, 2 * MINUTE_MS);
+/* The first node does not renew for so long that the second one expires it. */
+static void restarted_while_expired(void) {
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *b = &cluster.nodes[1];
+		end_node(b);
+		CHECK_INT(pass_minutes(&cluster, 9), 0);
+		CHECK(add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL));
+		fake_clock_advance(&cluster.clock, 2 * MINUTE_MS);
 		sweep(b);
-		leave(b);
-		CHECK_INT(watch_for(&house, 10), 0);
-		CHECK_INT(watch_for(&house, 1), 1);
+		end_node(b);
+		CHECK_INT(pass_minutes(&cluster, 10), 0);
+		CHECK_INT(pass_minutes(&cluster, 1), 1);
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-/* The second node comes back with another handler. */
-static bool come_as_third(struct house *house) {
-	struct node *b = &house->nodes[1];
+/* The second node starts again with another handler. */
+static bool restart_with_third(struct cluster *cluster) {
+	struct node *b = &cluster->nodes[1];
 	b->key = "third";
-	if (!CHECK(move_in(house, b, POSTERN_PROCESSING_PARALLEL))) {
+	if (!CHECK(add_node(cluster, b, POSTERN_PROCESSING_PARALLEL))) {
 		return false;
 	}
 	send(b, "2");
 	return true;
 }
 
-static void each_in_its_time(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *a = &house.nodes[0];
-		leave(&house.nodes[1]);
-		CHECK_INT(watch_for(&house, 5), 0);
-		if (come_as_third(&house)) {
-			leave(&house.nodes[1]);
-			CHECK_INT(watch_for(&house, 5), 0);
+static void delay_per_handler(void) {
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *a = &cluster.nodes[0];
+		end_node(&cluster.nodes[1]);
+		CHECK_INT(pass_minutes(&cluster, 5), 0);
+		if (restart_with_third(&cluster)) {
+			end_node(&cluster.nodes[1]);
+			CHECK_INT(pass_minutes(&cluster, 5), 0);
 			CHECK_CONTAINS(a->remarks, "registers 'third' any more; 1 open");
-			CHECK_INT(watch_for(&house, 4), 1);
-			CHECK_INT(watch_for(&house, 2), 1);
+			CHECK_INT(pass_minutes(&cluster, 4), 1);
+			CHECK_INT(pass_minutes(&cluster, 2), 1);
 		}
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
-static void gone_at_the_last_moment(void) {
-	struct house house;
-	if (open_different(&house)) {
-		struct node *a = &house.nodes[0];
-		leave(&house.nodes[1]);
-		if (come_as_third(&house)) {
-			CHECK_INT(watch_for(&house, 10), 0);
-			/* It has looked, and asks to poison: that is the second time. */
+static void orphaned_at_the_last_moment(void) {
+	struct cluster cluster;
+	if (open_different(&cluster)) {
+		struct node *a = &cluster.nodes[0];
+		end_node(&cluster.nodes[1]);
+		if (restart_with_third(&cluster)) {
+			CHECK_INT(pass_minutes(&cluster, 10), 0);
+			/* The node has read the orphans, and its second request poisons
+			   them. */
 			a->asked = 0;
-			a->leaver = &house.nodes[1];
+			a->leaver = &cluster.nodes[1];
 			a->leaver_asked = 2;
-			CHECK_INT(watch_for(&house, 1), 1);
+			CHECK_INT(pass_minutes(&cluster, 1), 1);
 			CHECK(!a->leaver);
-			CHECK_INT(watch_for(&house, 9), 0);
-			CHECK_INT(watch_for(&house, 2), 1);
+			CHECK_INT(pass_minutes(&cluster, 9), 0);
+			CHECK_INT(pass_minutes(&cluster, 2), 1);
 		}
 	}
-	close_house(&house);
+	close_cluster(&cluster);
 }
 
 static const struct tap_case cases[] = {
-	{ "what belongs to a handler that stays away is poisoned after a while",
-			poisoned_in_time },
-	{ "while handlers are missing their deliveries are counted now and then",
+	{ "deliveries of an orphaned handler are poisoned after a delay",
+			poisoned_after_delay },
+	{ "deliveries of orphaned handlers are counted at intervals",
 			counted_rarely },
-	{ "a node that is started again finds what belongs to its handlers",
-			back_in_time },
-	{ "what was there while nobody could look has its time again",
-			back_unseen },
-	{ "what was there while this node was gone has its time again",
-			away_meanwhile },
-	{ "each handler has its time, whatever others do", each_in_its_time },
-	{ "a handler that goes when another's time is over has its own",
-			gone_at_the_last_moment },
+	{ "a node that restarts in time finds the deliveries of its handlers",
+			restarted_in_time },
+	{ "a handler that was back while the store was unavailable gets a new "
+	  "delay",
+			restarted_unseen },
+	{ "a handler that was back while this node was expired gets a new delay",
+			restarted_while_expired },
+	{ "each orphaned handler has a delay of its own", delay_per_handler },
+	{ "a handler orphaned when another's delay ends gets its own delay",
+			orphaned_at_the_last_moment },
 };
 
 TAP_MAIN(cases)

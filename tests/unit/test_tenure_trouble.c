@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tenure in trouble: the store fails, or somebody else comes, at the very
- * moment when a box begins a new life or lets go of its lock.
+ * The right to process at bad moments: the store fails, or another node acts,
+ * exactly when a box registers as a new node or releases its lock.
  */
 
 #include "tap.h"
@@ -20,12 +20,12 @@
 
 #define LOCK_NAME "InboxProcessor_default"
 #define LEASE_MS 9000
-/* A lock's time, where nodes have none. */
+/* How long a lock lasts where nodes have no lease. */
 #define LOCK_MS 15000
 #define RUNS_MAX 4
 #define STRANGER 12345
 
-struct house {
+struct bench {
 	struct fake_clock clock;
 	struct fake_random random;
 	struct fault_plan plan;
@@ -35,115 +35,115 @@ struct house {
 	atomic_bool no_enrol;
 	atomic_bool hold; /* the handler waits */
 	atomic_int running;
-	/* Done by somebody else while the answer to an enrolment is on its way. */
+	/* Called while the reply to an enrolment is on its way. */
 	int (*meanwhile)(struct postern_box *box, const char *handler,
 			struct postern_error *error);
-	/* The lock is let go while the answer about it is on its way. */
-	bool let_go;
+	/* The lock is released while the reply to its renewal is on its way. */
+	bool release_lock;
 	int settled;
 	int fenced;
-	/* A kind that starts its runs and leaves them to the test. */
+	/* A handler that starts its runs; the test finishes them. */
 	struct postern_handler kind;
 	struct postern_run *runs[RUNS_MAX];
 	int started;
-	int stopped; /* told to stop */
+	int stopped; /* runs cancelled because of a stop */
 };
 
-static int decide(void *context, enum fault_op op,
+static int inject_fault(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
-	struct house *house = context;
+	struct bench *bench = context;
 	(void)batch;
-	return op == FAULT_ENROL && atomic_load(&house->no_enrol)
+	return op == FAULT_ENROL && atomic_load(&bench->no_enrol)
 				   ? POSTERN_E_UNAVAILABLE
 				   : POSTERN_OK;
 }
 
-static int decide_after(void *context, enum fault_op op) {
-	struct house *house = context;
-	if (op == FAULT_ENROL && house->meanwhile) {
-		CHECK_OK(house->meanwhile(house->box, "h", &house->error),
-				&house->error);
+static int act_before_reply(void *context, enum fault_op op) {
+	struct bench *bench = context;
+	if (op == FAULT_ENROL && bench->meanwhile) {
+		CHECK_OK(bench->meanwhile(bench->box, "h", &bench->error),
+				&bench->error);
 	}
-	if (op == FAULT_LOCK && house->let_go) {
-		house->let_go = false;
-		postern__tenure_end(house->box);
+	if (op == FAULT_LOCK && bench->release_lock) {
+		bench->release_lock = false;
+		postern__tenure_end(bench->box);
 	}
 	return POSTERN_OK;
 }
 
-static void listen(void *context, const struct postern_event *event) {
-	struct house *house = context;
-	house->settled += event->kind == POSTERN_EVENT_SETTLED;
-	house->fenced += event->kind == POSTERN_EVENT_FENCED;
+static void count_event(void *context, const struct postern_event *event) {
+	struct bench *bench = context;
+	bench->settled += event->kind == POSTERN_EVENT_SETTLED;
+	bench->fenced += event->kind == POSTERN_EVENT_FENCED;
 }
 
-static void patient_start(struct postern_handler *impl,
+static void manual_start(struct postern_handler *impl,
 		struct postern_run *run) {
-	struct house *house = container_of(impl, struct house, kind);
-	if (CHECK(house->started < RUNS_MAX)) {
-		house->runs[house->started++] = run;
+	struct bench *bench = container_of(impl, struct bench, kind);
+	if (CHECK(bench->started < RUNS_MAX)) {
+		bench->runs[bench->started++] = run;
 	}
 }
 
-static void patient_cancel(struct postern_handler *impl,
-		struct postern_run *run, enum postern_cancel why) {
-	struct house *house = container_of(impl, struct house, kind);
+static void manual_cancel(struct postern_handler *impl, struct postern_run *run,
+		enum postern_cancel why) {
+	struct bench *bench = container_of(impl, struct bench, kind);
 	(void)run;
-	house->stopped += why == POSTERN_CANCEL_STOP;
+	bench->stopped += why == POSTERN_CANCEL_STOP;
 }
 
-static void patient_destroy(struct postern_handler *impl) {
+static void manual_destroy(struct postern_handler *impl) {
 	(void)impl;
 }
 
-static const struct postern_handler_ops patient_ops = {
+static const struct postern_handler_ops manual_ops = {
 	.version = POSTERN_HANDLER_OPS_VERSION,
-	.name = "patient",
-	.start = patient_start,
-	.cancel = patient_cancel,
-	.destroy = patient_destroy,
+	.name = "manual",
+	.start = manual_start,
+	.cancel = manual_cancel,
+	.destroy = manual_destroy,
 };
 
-/* All that was started is done now. */
-static void finish_runs(struct house *house) {
+/* Finishes all started runs as done. */
+static void finish_runs(struct bench *bench) {
 	struct postern_outcome done = { .kind = POSTERN_DONE };
-	for (int i = 0; i < house->started; i++) {
-		postern_run_finish(house->runs[i], &done);
+	for (int i = 0; i < bench->started; i++) {
+		postern_run_finish(bench->runs[i], &done);
 	}
-	house->started = 0;
+	bench->started = 0;
 }
 
 static void handle(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
-	struct house *house = context;
+	struct bench *bench = context;
 	(void)message;
 	(void)delivery;
-	atomic_fetch_add(&house->running, 1);
-	while (atomic_load(&house->hold)) {
+	atomic_fetch_add(&bench->running, 1);
+	while (atomic_load(&bench->hold)) {
 		(void)sched_yield();
 	}
 	outcome->kind = POSTERN_DONE;
 }
 
-static bool open_with(struct house *house, enum postern_processing processing,
-		int64_t lease_ms, bool patient) {
-	*house = (struct house){ .kind.ops = &patient_ops };
-	fake_clock_init(&house->clock);
-	fake_random_init(&house->random, 7);
-	house->plan.decide = decide;
-	house->plan.decide_after = decide_after;
-	house->plan.context = house;
-	house->plan.shared = true;
+static bool open_with(struct bench *bench, enum postern_processing processing,
+		int64_t lease_ms, bool manual) {
+	*bench = (struct bench){ .kind.ops = &manual_ops };
+	fake_clock_init(&bench->clock);
+	fake_random_init(&bench->random, 7);
+	bench->plan.decide = inject_fault;
+	bench->plan.decide_after = act_before_reply;
+	bench->plan.context = bench;
+	bench->plan.shared = true;
 	struct postern_store_options store = {
 		.size = sizeof(store),
-		.clock = &house->clock.base,
-		.random = &house->random.base,
+		.clock = &bench->clock.base,
+		.random = &bench->random.base,
 	};
 	struct postern_box_options options = {
 		.size = sizeof(options),
-		.clock = &house->clock.base,
-		.random = &house->random.base,
+		.clock = &bench->clock.base,
+		.random = &bench->random.base,
 		.processing = processing,
 		.node_lease_ms = lease_ms,
 	};
@@ -151,125 +151,126 @@ static bool open_with(struct house *house, enum postern_processing processing,
 		.size = sizeof(handler),
 		.key = "h",
 		.callback = handle,
-		.context = house,
+		.context = bench,
 	};
-	struct postern_error *error = &house->error;
-	return CHECK_OK(postern_store_open("memory:", &store, &house->store, error),
+	struct postern_error *error = &bench->error;
+	return CHECK_OK(postern_store_open("memory:", &store, &bench->store, error),
 				   error) &&
 		   CHECK_OK(postern_box_open_taking(fault_store_create_taking(
-													house->store, &house->plan),
-							&options, &house->box, error),
+													bench->store, &bench->plan),
+							&options, &bench->box, error),
 				   error) &&
-		   CHECK_OK(postern_box_add_channel(house->box, "orders", NULL, error),
+		   CHECK_OK(postern_box_add_channel(bench->box, "orders", NULL, error),
 				   error) &&
-		   CHECK_OK(patient ? postern__box_register_taking(house->box, "orders",
-									  &handler, &house->kind, error)
-							: postern_box_add_handler(house->box, "orders",
-									  &handler, error),
+		   CHECK_OK(manual ? postern__box_register_taking(bench->box, "orders",
+									 &handler, &bench->kind, error)
+						   : postern_box_add_handler(bench->box, "orders",
+									 &handler, error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(house->box, listen, house, error),
+		   CHECK_OK(postern_box_subscribe(bench->box, count_event, bench,
+							error),
 				   error) &&
-		   CHECK_OK(postern_box_start(house->box, error), error);
+		   CHECK_OK(postern_box_start(bench->box, error), error);
 }
 
-static bool open_leased(struct house *house, enum postern_processing processing,
+static bool open_leased(struct bench *bench, enum postern_processing processing,
 		int64_t lease_ms) {
-	return open_with(house, processing, lease_ms, false);
+	return open_with(bench, processing, lease_ms, false);
 }
 
-static bool open_house(struct house *house,
+static bool open_bench(struct bench *bench,
 		enum postern_processing processing) {
-	return open_leased(house, processing, 0);
+	return open_leased(bench, processing, 0);
 }
 
-static void close_house(struct house *house) {
-	finish_runs(house);
-	postern_box_destroy(house->box);
-	postern_store_destroy(house->store);
+static void close_bench(struct bench *bench) {
+	finish_runs(bench);
+	postern_box_destroy(bench->box);
+	postern_store_destroy(bench->store);
 }
 
-static void send(struct house *house, const char *id) {
+static void send(struct bench *bench, const char *id) {
 	struct postern_message message = {
 		.size = sizeof(message),
 		.id = id,
 		.type = "t",
 	};
-	CHECK_OK(postern_box_accept(house->box, "orders", &message, NULL,
-					 &house->error),
-			&house->error);
+	CHECK_OK(postern_box_accept(bench->box, "orders", &message, NULL,
+					 &bench->error),
+			&bench->error);
 }
 
-static size_t process(struct house *house) {
+static size_t process(struct bench *bench) {
 	size_t count = 0;
-	CHECK_OK(postern_box_process(house->box, 0, &count, &house->error),
-			&house->error);
+	CHECK_OK(postern_box_process(bench->box, 0, &count, &bench->error),
+			&bench->error);
 	return count;
 }
 
-static size_t poison_orphans(struct house *house) {
+static size_t poison_orphans(struct bench *bench) {
 	size_t count = 0;
-	CHECK_OK(postern__poison_orphans(house->box, NULL, NULL, &count,
-					 &house->error),
-			&house->error);
+	CHECK_OK(postern__poison_orphans(bench->box, NULL, NULL, &count,
+					 &bench->error),
+			&bench->error);
 	return count;
 }
 
-static void unknown_life(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		CHECK_INT(process(&house), 0);
-		send(&house, "1");
-		/* The next life begins with an enrolment, which fails. */
-		atomic_store(&house.no_enrol, true);
-		CHECK_INT(postern_box_sweep(house.box, NULL, &house.error),
+static void unenrolled_node(void) {
+	struct bench bench;
+	if (open_bench(&bench, POSTERN_PROCESSING_EXCLUSIVE)) {
+		CHECK_INT(process(&bench), 0);
+		send(&bench, "1");
+		/* The box registers as a new node, and the enrolment fails. */
+		atomic_store(&bench.no_enrol, true);
+		CHECK_INT(postern_box_sweep(bench.box, NULL, &bench.error),
 				POSTERN_E_UNAVAILABLE);
-		CHECK_INT(poison_orphans(&house), 0);
-		atomic_store(&house.no_enrol, false);
-		CHECK_OK(postern_box_sweep(house.box, NULL, &house.error),
-				&house.error);
-		CHECK_INT(poison_orphans(&house), 0);
-		CHECK_INT(process(&house), 1);
+		CHECK_INT(poison_orphans(&bench), 0);
+		atomic_store(&bench.no_enrol, false);
+		CHECK_OK(postern_box_sweep(bench.box, NULL, &bench.error),
+				&bench.error);
+		CHECK_INT(poison_orphans(&bench), 0);
+		CHECK_INT(process(&bench), 1);
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
-static void gone_life(void) {
-	struct house house;
-	if (open_leased(&house, POSTERN_PROCESSING_PARALLEL, LEASE_MS)) {
-		send(&house, "1");
-		/* It was found gone, and cannot begin again yet. */
+static void expired_node(void) {
+	struct bench bench;
+	if (open_leased(&bench, POSTERN_PROCESSING_PARALLEL, LEASE_MS)) {
+		send(&bench, "1");
+		/* The node has expired, and cannot enrol again yet. */
 		bool alive;
-		CHECK_OK(house.store->ops->renew(house.store, house.box->node, 0,
-						 &alive, &house.error),
-				&house.error);
-		atomic_store(&house.no_enrol, true);
-		CHECK_INT(postern_box_sweep(house.box, NULL, &house.error),
+		CHECK_OK(bench.store->ops->renew(bench.store, bench.box->node, 0,
+						 &alive, &bench.error),
+				&bench.error);
+		atomic_store(&bench.no_enrol, true);
+		CHECK_INT(postern_box_sweep(bench.box, NULL, &bench.error),
 				POSTERN_E_UNAVAILABLE);
-		CHECK_INT(poison_orphans(&house), 0);
-		atomic_store(&house.no_enrol, false);
-		CHECK_OK(postern_box_sweep(house.box, NULL, &house.error),
-				&house.error);
-		CHECK_INT(poison_orphans(&house), 0);
-		CHECK_INT(process(&house), 1);
+		CHECK_INT(poison_orphans(&bench), 0);
+		atomic_store(&bench.no_enrol, false);
+		CHECK_OK(postern_box_sweep(bench.box, NULL, &bench.error),
+				&bench.error);
+		CHECK_INT(poison_orphans(&bench), 0);
+		CHECK_INT(process(&bench), 1);
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
 static void pause_during(bool paused) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+	struct bench bench;
+	if (open_bench(&bench, POSTERN_PROCESSING_PARALLEL)) {
 		if (!paused) {
-			CHECK_OK(postern_box_pause(house.box, "h", &house.error),
-					&house.error);
+			CHECK_OK(postern_box_pause(bench.box, "h", &bench.error),
+					&bench.error);
 		}
-		house.meanwhile = paused ? postern_box_pause : postern_box_resume;
-		CHECK_OK(postern__enrol(house.box, true, &house.error), &house.error);
-		house.meanwhile = NULL;
-		CHECK_INT(house.box->handlers[0]->paused, paused);
-		send(&house, "1");
-		CHECK_INT(process(&house), paused ? 0 : 1);
+		bench.meanwhile = paused ? postern_box_pause : postern_box_resume;
+		CHECK_OK(postern__enrol(bench.box, true, &bench.error), &bench.error);
+		bench.meanwhile = NULL;
+		CHECK_INT(bench.box->handlers[0]->paused, paused);
+		send(&bench, "1");
+		CHECK_INT(process(&bench), paused ? 0 : 1);
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
 static void paused_meanwhile(void) {
@@ -281,275 +282,280 @@ static void resumed_meanwhile(void) {
 }
 
 static void *process_thread(void *context) {
-	struct house *house = context;
-	(void)postern_box_process(house->box, 0, NULL, NULL);
+	struct bench *bench = context;
+	(void)postern_box_process(bench->box, 0, NULL, NULL);
 	return NULL;
 }
 
-static bool stranger_gets_lock(struct house *house) {
+static bool stranger_gets_lock(struct bench *bench) {
 	bool held = true;
 	uint64_t fence;
-	CHECK_OK(house->store->ops->lock(house->store, LOCK_NAME, STRANGER, 1000,
-					 &held, &fence, &house->error),
-			&house->error);
+	CHECK_OK(bench->store->ops->lock(bench->store, LOCK_NAME, STRANGER, 1000,
+					 &held, &fence, &bench->error),
+			&bench->error);
 	return held;
 }
 
 static void two_process(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
+	struct bench bench;
+	if (open_bench(&bench, POSTERN_PROCESSING_EXCLUSIVE)) {
 		pthread_t thread;
-		send(&house, "1");
-		atomic_store(&house.hold, true);
-		CHECK_INT(pthread_create(&thread, NULL, process_thread, &house), 0);
-		while (atomic_load(&house.running) == 0) {
+		send(&bench, "1");
+		atomic_store(&bench.hold, true);
+		CHECK_INT(pthread_create(&thread, NULL, process_thread, &bench), 0);
+		while (atomic_load(&bench.running) == 0) {
 			(void)sched_yield();
 		}
-		CHECK_INT(process(&house), 0);
-		CHECK(!stranger_gets_lock(&house));
-		atomic_store(&house.hold, false);
+		CHECK_INT(process(&bench), 0);
+		CHECK(!stranger_gets_lock(&bench));
+		atomic_store(&bench.hold, false);
 		(void)pthread_join(thread, NULL);
-		CHECK(stranger_gets_lock(&house));
+		CHECK(stranger_gets_lock(&bench));
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
-static void sweep(struct house *house) {
-	CHECK_OK(postern_box_sweep(house->box, NULL, &house->error), &house->error);
+static void sweep(struct bench *bench) {
+	CHECK_OK(postern_box_sweep(bench->box, NULL, &bench->error), &bench->error);
 }
 
-static size_t claim(struct house *house, size_t max) {
+static size_t claim(struct bench *bench, size_t max) {
 	size_t count = 0;
-	CHECK_OK(postern_box_claim(house->box, max, &count, &house->error),
-			&house->error);
+	CHECK_OK(postern_box_claim(bench->box, max, &count, &bench->error),
+			&bench->error);
 	return count;
 }
 
-static size_t run(struct house *house, size_t max) {
+static size_t run(struct bench *bench, size_t max) {
 	size_t count = 0;
-	CHECK_OK(postern_box_run(house->box, max, &count, &house->error),
-			&house->error);
+	CHECK_OK(postern_box_run(bench->box, max, &count, &bench->error),
+			&bench->error);
 	return count;
 }
 
-static void commit(struct house *house) {
-	CHECK_OK(postern_box_commit(house->box, NULL, &house->error),
-			&house->error);
+static void commit(struct bench *bench) {
+	CHECK_OK(postern_box_commit(bench->box, NULL, &bench->error),
+			&bench->error);
 }
 
-/* Nobody renews it: it knows by its own clock when its time is over. */
-static void see_the_end(enum postern_processing processing, int64_t lease_ms,
-		int64_t term_ms) {
-	struct house house;
-	if (open_with(&house, processing, lease_ms, true)) {
-		send(&house, "1");
-		send(&house, "2");
-		send(&house, "3");
-		fake_clock_advance(&house.clock, 1000);
-		sweep(&house);
-		CHECK_INT(claim(&house, 10), 3);
-		CHECK_INT(run(&house, 1), 1);
-		fake_clock_advance(&house.clock, term_ms - 1);
-		(void)postern__tenure_watch(house.box);
-		CHECK_INT(house.stopped, 0);
-		CHECK_INT(run(&house, 1), 1);
-		fake_clock_advance(&house.clock, 1);
-		CHECK_INT(run(&house, 1), 0);
-		(void)postern__tenure_watch(house.box);
-		CHECK_INT(house.stopped, 2);
-		/* Nor does it ask the store for more. */
-		send(&house, "4");
-		CHECK_INT(claim(&house, 10), 0);
-		CHECK_INT(atomic_load(&house.plan.calls[FAULT_CLAIM]), 1);
+/* Without renewals the node knows by its own clock when its lease or lock
+   ends. */
+static void watch_expiry(enum postern_processing processing, int64_t lease_ms,
+		int64_t expiry_ms) {
+	struct bench bench;
+	if (open_with(&bench, processing, lease_ms, true)) {
+		send(&bench, "1");
+		send(&bench, "2");
+		send(&bench, "3");
+		fake_clock_advance(&bench.clock, 1000);
+		sweep(&bench);
+		CHECK_INT(claim(&bench, 10), 3);
+		CHECK_INT(run(&bench, 1), 1);
+		fake_clock_advance(&bench.clock, expiry_ms - 1);
+		(void)postern__tenure_watch(bench.box);
+		CHECK_INT(bench.stopped, 0);
+		CHECK_INT(run(&bench, 1), 1);
+		fake_clock_advance(&bench.clock, 1);
+		CHECK_INT(run(&bench, 1), 0);
+		(void)postern__tenure_watch(bench.box);
+		CHECK_INT(bench.stopped, 2);
+		/* The node does not send claims to the store either. */
+		send(&bench, "4");
+		CHECK_INT(claim(&bench, 10), 0);
+		CHECK_INT(atomic_load(&bench.plan.calls[FAULT_CLAIM]), 1);
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
 static void lock_is_over(void) {
-	see_the_end(POSTERN_PROCESSING_EXCLUSIVE, 0, LOCK_MS);
+	watch_expiry(POSTERN_PROCESSING_EXCLUSIVE, 0, LOCK_MS);
 }
 
 static void lease_is_over(void) {
-	see_the_end(POSTERN_PROCESSING_PARALLEL, LEASE_MS, LEASE_MS);
+	watch_expiry(POSTERN_PROCESSING_PARALLEL, LEASE_MS, LEASE_MS);
 }
 
 static void lock_of_what_runs(void) {
-	struct house house;
-	if (open_with(&house, POSTERN_PROCESSING_EXCLUSIVE, 0, true)) {
-		send(&house, "1");
-		CHECK_INT(process(&house), 1);
-		CHECK_INT(house.started, 1);
-		CHECK(!stranger_gets_lock(&house));
-		finish_runs(&house);
-		commit(&house);
-		CHECK_INT(house.settled, 1);
-		CHECK_INT(house.fenced, 0);
-		CHECK_INT(process(&house), 0);
-		CHECK(stranger_gets_lock(&house));
+	struct bench bench;
+	if (open_with(&bench, POSTERN_PROCESSING_EXCLUSIVE, 0, true)) {
+		send(&bench, "1");
+		CHECK_INT(process(&bench), 1);
+		CHECK_INT(bench.started, 1);
+		CHECK(!stranger_gets_lock(&bench));
+		finish_runs(&bench);
+		commit(&bench);
+		CHECK_INT(bench.settled, 1);
+		CHECK_INT(bench.fenced, 0);
+		CHECK_INT(process(&bench), 0);
+		CHECK(stranger_gets_lock(&bench));
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
-static void let_go_meanwhile(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		send(&house, "1");
-		sweep(&house);
-		house.let_go = true;
-		sweep(&house);
-		CHECK(!house.let_go);
-		CHECK(stranger_gets_lock(&house));
-		CHECK_INT(claim(&house, 10), 0);
-		CHECK_INT(atomic_load(&house.plan.calls[FAULT_CLAIM]), 0);
-		/* And it can have it again. */
-		fake_clock_advance(&house.clock, LOCK_MS);
-		CHECK_INT(process(&house), 1);
+static void released_during_renewal(void) {
+	struct bench bench;
+	if (open_bench(&bench, POSTERN_PROCESSING_EXCLUSIVE)) {
+		send(&bench, "1");
+		sweep(&bench);
+		bench.release_lock = true;
+		sweep(&bench);
+		CHECK(!bench.release_lock);
+		CHECK(stranger_gets_lock(&bench));
+		CHECK_INT(claim(&bench, 10), 0);
+		CHECK_INT(atomic_load(&bench.plan.calls[FAULT_CLAIM]), 0);
+		/* The node can acquire the lock again. */
+		fake_clock_advance(&bench.clock, LOCK_MS);
+		CHECK_INT(process(&bench), 1);
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
 /*
- * The store's clock has gone on faster than ours: the lock is a stranger's
- * already, and our own clock does not know yet. One delivery runs, another is
+ * The store's clock is ahead of the node's: another node has the lock already,
+ * and the node's own clock does not show it yet. One delivery runs, another is
  * queued, a third is due.
  */
-static bool open_robbed(struct house *house) {
-	if (!open_with(house, POSTERN_PROCESSING_EXCLUSIVE, 0, true)) {
+static bool open_lock_stolen(struct bench *bench) {
+	if (!open_with(bench, POSTERN_PROCESSING_EXCLUSIVE, 0, true)) {
 		return false;
 	}
-	send(house, "1");
-	send(house, "2");
-	send(house, "3");
-	sweep(house);
-	CHECK_INT(claim(house, 2), 2);
-	CHECK_INT(run(house, 1), 1);
-	fake_clock_jump(&house->clock, LOCK_MS);
-	CHECK(stranger_gets_lock(house));
-	(void)postern__tenure_watch(house->box);
-	return CHECK_INT(house->stopped, 0);
+	send(bench, "1");
+	send(bench, "2");
+	send(bench, "3");
+	sweep(bench);
+	CHECK_INT(claim(bench, 2), 2);
+	CHECK_INT(run(bench, 1), 1);
+	fake_clock_jump(&bench->clock, LOCK_MS);
+	CHECK(stranger_gets_lock(bench));
+	(void)postern__tenure_watch(bench->box);
+	return CHECK_INT(bench->stopped, 0);
 }
 
 static void lost_in_one_call(void) {
-	struct house house;
-	if (open_robbed(&house)) {
-		sweep(&house);
-		CHECK_INT(house.stopped, 1);
-		CHECK_INT(house.box->handlers[0]->queued, 0);
-		/* Nor does it ask the store for more. */
-		unsigned claims = atomic_load(&house.plan.calls[FAULT_CLAIM]);
-		CHECK_INT(claim(&house, 10), 0);
-		CHECK_INT(atomic_load(&house.plan.calls[FAULT_CLAIM]), claims);
+	struct bench bench;
+	if (open_lock_stolen(&bench)) {
+		sweep(&bench);
+		CHECK_INT(bench.stopped, 1);
+		CHECK_INT(bench.box->handlers[0]->queued, 0);
+		/* The node does not send claims to the store either. */
+		unsigned claims = atomic_load(&bench.plan.calls[FAULT_CLAIM]);
+		CHECK_INT(claim(&bench, 10), 0);
+		CHECK_INT(atomic_load(&bench.plan.calls[FAULT_CLAIM]), claims);
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
-/* The stranger's time is over when it asks again: the lock would be its own
-   under a node number whose leases of the first tenure are still there. */
+/* The other node's lock has expired when the node asks again: the node would
+   own the lock under a node id that still has leases from its first
+   ownership. */
 static void regained_is_released(void) {
-	struct house house;
-	if (open_robbed(&house)) {
-		fake_clock_advance(&house.clock, 1000);
-		sweep(&house);
-		CHECK_INT(house.stopped, 1);
-		CHECK(stranger_gets_lock(&house));
+	struct bench bench;
+	if (open_lock_stolen(&bench)) {
+		fake_clock_advance(&bench.clock, 1000);
+		sweep(&bench);
+		CHECK_INT(bench.stopped, 1);
+		CHECK(stranger_gets_lock(&bench));
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
 static void refused_recovery(void) {
-	struct house house;
-	if (open_robbed(&house)) {
+	struct bench bench;
+	if (open_lock_stolen(&bench)) {
 		size_t count = 0;
-		CHECK_OK(postern__recover(house.box, &count, &house.error),
-				&house.error);
-		CHECK_INT(run(&house, 1), 0);
-		(void)postern__tenure_watch(house.box);
-		CHECK_INT(house.stopped, 1);
+		CHECK_OK(postern__recover(bench.box, &count, &bench.error),
+				&bench.error);
+		CHECK_INT(run(&bench, 1), 0);
+		(void)postern__tenure_watch(bench.box);
+		CHECK_INT(bench.stopped, 1);
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
 static void refused_claim(void) {
-	struct house house;
-	if (open_robbed(&house)) {
-		CHECK_INT(claim(&house, 10), 0);
-		CHECK_INT(run(&house, 1), 0);
-		(void)postern__tenure_watch(house.box);
-		CHECK_INT(house.stopped, 1);
+	struct bench bench;
+	if (open_lock_stolen(&bench)) {
+		CHECK_INT(claim(&bench, 10), 0);
+		CHECK_INT(run(&bench, 1), 0);
+		(void)postern__tenure_watch(bench.box);
+		CHECK_INT(bench.stopped, 1);
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
-static void former_life_ends(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_EXCLUSIVE)) {
-		CHECK_INT(process(&house), 0);
-		uint64_t former = house.box->node;
-		sweep(&house);
-		CHECK(house.box->node != former);
+static void former_node_expires(void) {
+	struct bench bench;
+	if (open_bench(&bench, POSTERN_PROCESSING_EXCLUSIVE)) {
+		CHECK_INT(process(&bench), 0);
+		uint64_t former = bench.box->node;
+		sweep(&bench);
+		CHECK(bench.box->node != former);
 		bool alive = true;
-		CHECK_OK(house.store->ops->renew(house.store, former, LEASE_MS, &alive,
-						 &house.error),
-				&house.error);
+		CHECK_OK(bench.store->ops->renew(bench.store, former, LEASE_MS, &alive,
+						 &bench.error),
+				&bench.error);
 		CHECK(!alive);
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
 static void *enrol_thread(void *context) {
-	struct house *house = context;
+	struct bench *bench = context;
 	do {
-		(void)postern__enrol(house->box, true, NULL);
-		atomic_fetch_add(&house->running, 1);
-	} while (atomic_load(&house->hold));
+		(void)postern__enrol(bench->box, true, NULL);
+		atomic_fetch_add(&bench->running, 1);
+	} while (atomic_load(&bench->hold));
 	return NULL;
 }
 
 /* For the thread sanitizer. */
 static void enrol_beside_accepts(void) {
-	struct house house;
-	if (open_house(&house, POSTERN_PROCESSING_PARALLEL)) {
+	struct bench bench;
+	if (open_bench(&bench, POSTERN_PROCESSING_PARALLEL)) {
 		pthread_t thread;
-		atomic_store(&house.hold, true);
-		CHECK_INT(pthread_create(&thread, NULL, enrol_thread, &house), 0);
-		while (atomic_load(&house.running) == 0) {
+		atomic_store(&bench.hold, true);
+		CHECK_INT(pthread_create(&thread, NULL, enrol_thread, &bench), 0);
+		while (atomic_load(&bench.running) == 0) {
 			(void)sched_yield();
 		}
 		for (int i = 0; i < 1000; i++) {
 			char id[16];
 			(void)snprintf(id, sizeof(id), "%d", i);
-			send(&house, id);
+			send(&bench, id);
 		}
-		atomic_store(&house.hold, false);
+		atomic_store(&bench.hold, false);
 		(void)pthread_join(thread, NULL);
-		CHECK_INT(process(&house), 1000);
+		CHECK_INT(process(&bench), 1000);
 	}
-	close_house(&house);
+	close_bench(&bench);
 }
 
 static const struct tap_case cases[] = {
-	{ "a life that could not be enrolled makes no orphans", unknown_life },
-	{ "a node that was found gone makes no orphans of its own", gone_life },
-	{ "a pause outlives an enrolment that was under way", paused_meanwhile },
+	{ "a node whose enrolment failed poisons no orphans", unenrolled_node },
+	{ "an expired node does not poison its own deliveries as orphaned",
+			expired_node },
+	{ "a pause during an enrolment stays in effect", paused_meanwhile },
 	{ "a handler that is resumed during an enrolment runs", resumed_meanwhile },
-	{ "who ends processing by hand leaves the lock to who goes on",
+	{ "of two threads in postern_box_process the last one releases the lock",
 			two_process },
-	{ "when the lock's time is over nothing begins and what runs is stopped",
+	{ "when the lock expires no run starts and running ones are cancelled",
 			lock_is_over },
-	{ "when the node's lease is over nothing begins and what runs is stopped",
+	{ "when the node lease expires no run starts and running ones are "
+	  "cancelled",
 			lease_is_over },
-	{ "what still runs when processing by hand ends keeps the lock",
+	{ "postern_box_process keeps the lock while runs continue after it",
 			lock_of_what_runs },
-	{ "a lock that is let go during its renewal is not kept",
-			let_go_meanwhile },
-	{ "whoever learns that the lock is lost stops in the same call",
-			lost_in_one_call },
-	{ "a lock regained after it was lost is released for a new node number",
+	{ "a lock that is released during its renewal stays released",
+			released_during_renewal },
+	{ "the call that finds the lock lost cancels the runs", lost_in_one_call },
+	{ "a lock acquired again after its loss is released for a new node id",
 			regained_is_released },
-	{ "whose recovery is refused begins nothing more", refused_recovery },
-	{ "whose claim is refused begins nothing more", refused_claim },
-	{ "a life that was followed by another is gone at once", former_life_ends },
-	{ "enrolling again disturbs no accept", enrol_beside_accepts },
+	{ "a node whose recovery is refused starts nothing more",
+			refused_recovery },
+	{ "a node whose claim is refused starts nothing more", refused_claim },
+	{ "a node id that was replaced by a new one expires at once",
+			former_node_expires },
+	{ "enrolling again does not affect accepts", enrol_beside_accepts },
 };
 
 TAP_MAIN(cases)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Durations, sizes, counts, and what was probably meant.
+ * Durations, sizes, counts, and suggestions for misspelt names.
  */
 
 #include "base/text.h"
@@ -36,7 +36,7 @@ static void durations(void) {
 	}
 }
 
-/* A wrong text, and what its error must say. */
+/* An invalid text, and a part of its error. */
 struct refusal {
 	const char *text;
 	const char *part;
@@ -111,7 +111,7 @@ static void durations_round_trip(void) {
 	struct dice dice = { 1 };
 	static const int64_t units[] = { 1, 1000, 60000, 3600000, 86400000 };
 	for (unsigned i = 0; i < 20000; i++) {
-		/* All magnitudes, and often a whole number of some unit. */
+		/* All magnitudes, often a whole number of some unit. */
 		int64_t unit = units[dice_below(&dice, 5)];
 		int64_t ms = (int64_t)(dice_next(&dice) >> (1 + dice_below(&dice, 63)));
 		ms -= ms % unit;
@@ -289,7 +289,7 @@ static void long_names(void) {
 	CHECK_STR(postern__closest("aaa", one, 1), NULL);
 }
 
-/* The definition itself, without a table. */
+/* The recursive definition of the distance, without a table. */
 static size_t slow_distance(const char *a, size_t a_len, const char *b,
 		size_t b_len) {
 	if (a_len == 0 || b_len == 0) {
@@ -339,17 +339,21 @@ static void neighbours_by_definition(void) {
 
 static const struct tap_case cases[] = {
 	{ "a duration is a number and one unit, or 0", durations },
-	{ "other durations are refused and the error says why", durations_refused },
-	{ "a duration is written the shortest exact way", durations_written },
-	{ "a duration written and read is the same", durations_round_trip },
+	{ "other durations are refused and the error gives the reason",
+			durations_refused },
+	{ "a duration is formatted in the shortest exact way", durations_written },
+	{ "a duration stays the same when it is formatted and parsed",
+			durations_round_trip },
 	{ "a size is a number and one binary unit, or 0", sizes },
-	{ "other sizes are refused and the error says why", sizes_refused },
-	{ "a size written and read is the same", sizes_round_trip },
+	{ "other sizes are refused and the error gives the reason", sizes_refused },
+	{ "a size stays the same when it is formatted and parsed",
+			sizes_round_trip },
 	{ "a count is digits within its range", counts },
-	{ "other counts are refused and the error says why", counts_refused },
+	{ "other counts are refused and the error gives the reason",
+			counts_refused },
 	{ "a near name is found, a far one is not", neighbours },
-	{ "names over 64 bytes have no neighbours", long_names },
-	{ "the nearest name is the one the definition gives",
+	{ "a name over 64 bytes matches no other name", long_names },
+	{ "the closest name agrees with the recursive definition",
 			neighbours_by_definition },
 };
 

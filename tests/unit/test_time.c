@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * RFC 3339, its examples and its corners.
+ * RFC 3339: its examples and edge cases.
  */
 
 #include "base/time.h"
@@ -53,7 +53,7 @@ static void far_moments(void) {
 }
 
 static void every_day(void) {
-	/* Counted forward by the calendar's own rule, day by day. */
+	/* Counts day by day, by the rules of the calendar. */
 	static const int lengths[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30,
 		31 };
 	int64_t ms = POSTERN__TIME_MS_MIN;
@@ -208,7 +208,7 @@ static void checking_only(void) {
 }
 
 static void every_prefix(void) {
-	/* Exact allocations, so that a sanitizer sees a step too far. */
+	/* Exact allocations, so that a sanitizer finds a read past the end. */
 	static const char text[] = "2026-11-15T21:09:24.123456+01:30";
 	for (size_t len = 0; len < sizeof text - 1; len++) {
 		char *copy = malloc(len > 0 ? len : 1);
@@ -235,14 +235,15 @@ static void round_trip(void) {
 
 static const struct tap_case cases[] = {
 	{ "known moments have their known texts", known_moments },
-	{ "moments out of range become its ends", far_moments },
+	{ "moments out of range are formatted as the ends of the range",
+			far_moments },
 	{ "every day of ten thousand years has its date", every_day },
 	{ "no month has a day too many", no_day_too_many },
-	{ "every form of RFC 3339 is read", forms },
+	{ "every form of RFC 3339 is parsed", forms },
 	{ "what RFC 3339 does not allow is refused", refused },
-	{ "a time can be checked without being kept", checking_only },
+	{ "a time can be validated without an output", checking_only },
 	{ "no prefix of a time is a time", every_prefix },
-	{ "a moment written and read is the same", round_trip },
+	{ "a moment stays the same when it is formatted and parsed", round_trip },
 };
 
 TAP_MAIN(cases)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Transactional callbacks on SQLite, through the whole engine: what they
- * write and their completion are one, and nobody gets around it.
+ * Transactional callbacks on SQLite, through the whole engine: their writes and
+ * their completion commit together, and no callback can bypass that.
  */
 
 #include "tap.h"
@@ -41,7 +41,7 @@ static void ignore_receipt(void *context,
 	(void)receipt;
 }
 
-static void play(void *context, const struct postern_message *message,
+static void run_callback(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	struct bench *bench = context;
@@ -92,7 +92,7 @@ static bool open_box(struct bench *bench) {
 	struct postern_handler_options handler = {
 		.size = sizeof(handler),
 		.key = "h",
-		.callback = play,
+		.callback = run_callback,
 		.context = bench,
 		.transactional = true,
 		.policy = &policy,
@@ -111,7 +111,7 @@ static void close_box(struct bench *bench) {
 	temp_dir_destroy(&bench->dir);
 }
 
-/* Closes the box: an owner is alone with its file. */
+/* Closes the box first, because its file has one owner at a time. */
 static int count_effects(struct bench *bench) {
 	postern_box_destroy(bench->box);
 	bench->box = NULL;
@@ -121,7 +121,7 @@ static int count_effects(struct bench *bench) {
 	sqlite3_stmt *statement = NULL;
 	int count = 0;
 	CHECK_INT(sqlite3_open(path, &database), SQLITE_OK);
-	/* No table is no effect: its creation was rolled back too. */
+	/* A missing table means no effect: its creation was rolled back, too. */
 	if (sqlite3_prepare_v2(database, "select count(*) from effect", -1,
 				&statement, NULL) == SQLITE_OK &&
 			sqlite3_step(statement) == SQLITE_ROW) {
@@ -145,8 +145,10 @@ static bool deliver(struct bench *bench, struct postern_detail **out) {
 				   &bench->error);
 }
 
-/* One delivery with a trick: how it ends, and how many effects there are. */
-static void expect(enum trick trick, enum postern_state state, int effects) {
+/* Runs one delivery with a trick; checks its state and the number of
+   effects. */
+static void expect_trick(enum trick trick, enum postern_state state,
+		int effects) {
 	struct bench bench;
 	struct postern_detail *detail;
 	if (open_box(&bench)) {
@@ -169,39 +171,37 @@ static void expect(enum trick trick, enum postern_state state, int effects) {
 }
 
 static void success_commits_both(void) {
-	expect(TRICK_NONE, POSTERN_STATE_DONE, 1);
+	expect_trick(TRICK_NONE, POSTERN_STATE_DONE, 1);
 }
 
 static void failure_rolls_back(void) {
-	expect(TRICK_FAIL, POSTERN_STATE_POISONED, 0);
+	expect_trick(TRICK_FAIL, POSTERN_STATE_POISONED, 0);
 }
 
-/* The attempt is refused; a handler that goes on regardless is done with what
-   is left of its writes, all of them. */
+/* The COMMIT is refused and the attempt fails with all of its writes. */
 static void own_commit_is_refused(void) {
-	expect(TRICK_COMMIT, POSTERN_STATE_POISONED, 0);
+	expect_trick(TRICK_COMMIT, POSTERN_STATE_POISONED, 0);
 }
 
 static void own_rollback_is_refused(void) {
-	expect(TRICK_ROLLBACK, POSTERN_STATE_POISONED, 0);
+	expect_trick(TRICK_ROLLBACK, POSTERN_STATE_POISONED, 0);
 }
 
 static void own_tables_are_safe(void) {
-	expect(TRICK_STEAL, POSTERN_STATE_POISONED, 0);
+	expect_trick(TRICK_STEAL, POSTERN_STATE_POISONED, 0);
 }
 
 static void accept_inside_is_busy(void) {
-	expect(TRICK_ACCEPT, POSTERN_STATE_DONE, 1);
-	expect(TRICK_ASYNC, POSTERN_STATE_DONE, 1);
+	expect_trick(TRICK_ACCEPT, POSTERN_STATE_DONE, 1);
+	expect_trick(TRICK_ASYNC, POSTERN_STATE_DONE, 1);
 }
 
 static const struct tap_case cases[] = {
 	{ "a success commits effect and completion together",
 			success_commits_both },
 	{ "a failure leaves no effect", failure_rolls_back },
-	{ "a handler that commits by itself is caught", own_commit_is_refused },
-	{ "a handler that rolls back by itself is caught",
-			own_rollback_is_refused },
+	{ "a handler that commits by itself fails", own_commit_is_refused },
+	{ "a handler that rolls back by itself fails", own_rollback_is_refused },
 	{ "a handler cannot write to the store's own tables", own_tables_are_safe },
 	{ "accepting from inside a transactional handler is busy",
 			accept_inside_is_busy },

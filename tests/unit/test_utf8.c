@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * UTF-8: every code point, the known ways to get it wrong, and cleaning.
+ * UTF-8: every code point, the known kinds of malformed bytes, and cleaning.
  */
 
 #include "base/utf8.h"
@@ -12,7 +12,7 @@
 #include "support/naive_utf8.h"
 #include "tap.h"
 
-/* The encoding written down once more, the other way round. */
+/* An independent encoder. */
 static size_t encode(uint32_t c, char *out) {
 	if (c < 0x80) {
 		out[0] = (char)c;
@@ -52,7 +52,7 @@ static void every_code_point(void) {
 		}
 		bool control = c < 0x20 || (c >= 0x7f && c < 0xa0);
 		if (postern__utf8_has_control(bytes, len) != control) {
-			FAIL("U+%04X is taken for a control character, or not",
+			FAIL("U+%04X is wrongly classified as a control character, or not",
 					(unsigned)c);
 		}
 		for (size_t i = 0; i < len; i++) {
@@ -74,7 +74,7 @@ static bool decodes_as_naively(const char *bytes, size_t len) {
 static void every_short_sequence(void) {
 	for (uint32_t i = 0; i < 0x1000000; i++) {
 		char bytes[4] = { (char)(i >> 16), (char)(i >> 8), (char)i };
-		/* Its first two bytes and its first byte are also alone, once. */
+		/* Also checks each first byte and each pair of first bytes, once. */
 		if (!decodes_as_naively(bytes, 3) ||
 				((i & 0xff) == 0 && !decodes_as_naively(bytes, 2)) ||
 				((i & 0xffff) == 0 && !decodes_as_naively(bytes, 1))) {
@@ -84,12 +84,12 @@ static void every_short_sequence(void) {
 	}
 }
 
-/* The bytes where one of the rules of continuation begins or ends. */
+/* The bytes at the boundaries of the rules for continuation bytes. */
 static const char borders[] = "\x00\x1f\x20\x7e\x7f\x80\x8f\x90\x9f\xa0\xbf"
 							  "\xc0\xc1\xc2\xed\xf0\xf4\xff";
 #define BORDER_COUNT (sizeof borders - 1)
 
-/* What the whole text's functions should say, character by character. */
+/* Compares the functions for whole texts with a loop over characters. */
 static void check_text(const char *text, size_t len) {
 	bool valid = true;
 	bool control = false;
@@ -113,15 +113,16 @@ static void check_text(const char *text, size_t len) {
 			postern__utf8_count(text, len) != count ||
 			postern__utf8_clean(text, len, out, sizeof out) != strlen(clean) ||
 			strcmp(out, clean) != 0) {
-		FAIL("%02x %02x %02x %02x among %zu bytes is misjudged",
+		FAIL("%02x %02x %02x %02x among %zu bytes is misclassified",
 				(unsigned char)text[len - 4], (unsigned char)text[len - 3],
 				(unsigned char)text[len - 2], (unsigned char)text[len - 1],
 				len);
 	}
 }
 
-/* All first and second bytes, with borders behind them, alone and behind plain
-   text of every length that the eight bytes at a time could mind. */
+/* All pairs of first bytes, followed by bytes at the boundaries, after plain
+   text of every length that matters to code that reads eight bytes at a
+   time. */
 static void systematic_sequences(void) {
 	for (uint32_t i = 0; i < 0x10000; i++) {
 		for (size_t j = 0; j < BORDER_COUNT; j++) {
@@ -220,7 +221,7 @@ static void cleaning_cuts(void) {
 	CHECK_INT(postern__utf8_clean("ab\xe2\x82\xac", 5, out, 6), 5);
 	CHECK_INT(postern__utf8_clean("ab\xff", 3, out, 5), 2);
 	CHECK_STR(out, "ab");
-	/* What follows a character that does not fit is not taken either. */
+	/* Nothing after a character that does not fit is copied either. */
 	CHECK_INT(postern__utf8_clean("ab\xe2\x82\xacz", 6, out, 5), 2);
 	CHECK_INT(postern__utf8_clean("a", 1, out, 1), 0);
 	CHECK_STR(out, "");
@@ -229,13 +230,13 @@ static void cleaning_cuts(void) {
 static void cleaning_anything(void) {
 	struct dice dice = { 1 };
 	for (unsigned i = 0; i < 20000; i++) {
-		/* Exact allocations, so that a sanitizer sees a step too far. */
+		/* Exact allocations, so that a sanitizer finds a read past the end. */
 		size_t len = dice_below(&dice, 30);
 		size_t size = dice_below(&dice, 40) + 1;
 		char *text = malloc(len > 0 ? len : 1);
 		char *out = malloc(size);
 		for (size_t j = 0; j < len; j++) {
-			/* Mostly bytes that mean something together. */
+			/* Mostly bytes that form sequences. */
 			static const char some[] = "\xe2\x82\xac\xc2\x9f\xf0\x9f\xed\xa0"
 									   "a";
 			text[j] = dice_below(&dice, 4) ? some[dice_below(&dice, 10)]
@@ -257,7 +258,7 @@ static void cleaning_anything(void) {
 	}
 }
 
-/* One odd byte in plain text, wherever it is. */
+/* One special byte at every position of plain text. */
 static void one_odd_byte(void) {
 	for (size_t len = 1; len <= 24; len++) {
 		for (size_t at = 0; at < len; at++) {
@@ -271,8 +272,8 @@ static void one_odd_byte(void) {
 						postern__utf8_has_control(text, len) !=
 								(valid && !plain) ||
 						postern__utf8_count(text, len) != len) {
-					FAIL("byte %02x at %zu of %zu is misjudged", (unsigned)byte,
-							at, len);
+					FAIL("byte %02x at %zu of %zu is misclassified",
+							(unsigned)byte, at, len);
 				}
 			}
 		}
@@ -281,19 +282,20 @@ static void one_odd_byte(void) {
 
 static const struct tap_case cases[] = {
 	{ "every code point but the surrogates is valid", every_code_point },
-	{ "every sequence of up to three bytes is read as the standard says",
+	{ "every sequence of up to three bytes decodes as the standard requires",
 			every_short_sequence },
-	{ "sequences of four bytes are, at all borders of the rules", four_bytes },
-	{ "any sequence is judged alike wherever in a text it is",
+	{ "sequences of four bytes decode as the standard requires", four_bytes },
+	{ "a sequence is classified the same at every position of a text",
 			systematic_sequences },
-	{ "overlong, surrogate, too high, stray and cut-off bytes are malformed",
+	{ "overlong, surrogate, out-of-range, stray and truncated bytes are "
+	  "malformed",
 			malformed },
 	{ "characters are counted, malformed bytes one by one", counting },
-	{ "one odd byte is found wherever it is", one_odd_byte },
+	{ "one special byte is found at every position", one_odd_byte },
 	{ "a cut never splits a character", cutting },
-	{ "cleaning replaces what may not be shown", cleaning },
+	{ "cleaning replaces malformed bytes and control characters", cleaning },
 	{ "cleaning cuts between characters", cleaning_cuts },
-	{ "whatever is cleaned is valid and fits", cleaning_anything },
+	{ "cleaned text is valid and fits", cleaning_anything },
 };
 
 TAP_MAIN(cases)

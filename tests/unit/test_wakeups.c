@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A runner that never polls: whatever makes work possible wakes the thread
- * that does it. The threads use real time, but no result depends on it: every
- * wait is for something to happen.
+ * A runner that never polls: every event that makes work possible wakes the
+ * thread that does it. The threads use real time, but no result depends on it:
+ * every wait is for an event.
  */
 
 #include "tap.h"
@@ -18,10 +18,10 @@
 #include <stdatomic.h>
 #include <time.h>
 
-/* More than are cancelled in one batch, or in two. */
+/* More runs than are cancelled in two batches. */
 #define RUN_COUNT 150
 #define PATIENCE_MS 20000
-/* As good as never. */
+/* Practically never. */
 #define HOUR_MS 3600000
 
 struct stage {
@@ -33,16 +33,16 @@ struct stage {
 	struct fake_clock *clock; /* NULL: the system's */
 	int64_t lease_ms;         /* of the node */
 	int64_t timeout_ms;
-	bool in_process;      /* and there are suspects from before */
+	bool in_process;      /* the store has suspects of an earlier node */
 	int64_t run_ms;       /* the lease of a run; 0: the default */
 	uint32_t queue_max;   /* 0: RUN_COUNT */
 	uint32_t concurrency; /* 0: RUN_COUNT */
-	int returns; /* so many runs are returned at once, the next are done */
-	bool waits;  /* a run waits until it is cancelled, or the test ends it */
-	struct postern_run *_Atomic last; /* that was started */
-	atomic_bool hold_apply;           /* the store does not answer yet */
+	int returns; /* how many runs are returned at once; later ones are done */
+	bool waits;  /* a run waits until it is cancelled or the test finishes it */
+	struct postern_run *_Atomic last; /* the last run that was started */
+	atomic_bool hold_apply;           /* the store blocks in apply */
 	atomic_int applying;
-	atomic_int bad_claims; /* so many claims fail */
+	atomic_int bad_claims; /* how many claims fail */
 	atomic_int started;
 	atomic_int cancelled;
 	atomic_int done;
@@ -63,7 +63,7 @@ static void stage_start(struct postern_handler *kind, struct postern_run *run) {
 static void stage_cancel(struct postern_handler *kind, struct postern_run *run,
 		enum postern_cancel why) {
 	struct stage *stage = container_of(kind, struct stage, kind);
-	/* What timed out may run again, until the stage is struck. */
+	/* A run that timed out may run again until the stage is closed. */
 	bool expected = stage->timeout_ms > 0 ? why == POSTERN_CANCEL_TIMEOUT
 										  : why == POSTERN_CANCEL_STOP;
 	atomic_fetch_add(&stage->cancelled, expected);
@@ -82,19 +82,19 @@ static const struct postern_handler_ops stage_ops = {
 	.destroy = stage_destroy,
 };
 
-static void rest(void) {
+static void sleep_1ms(void) {
 	struct timespec ms = { .tv_nsec = 1000000 };
 	(void)nanosleep(&ms, NULL);
 }
 
-static int decide(void *context, enum fault_op op,
+static int inject_fault(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	struct stage *stage = context;
 	(void)batch;
 	if (op == FAULT_APPLY) {
 		atomic_fetch_add(&stage->applying, 1);
 		while (atomic_load(&stage->hold_apply)) {
-			rest();
+			sleep_1ms();
 		}
 	}
 	return op == FAULT_CLAIM && atomic_fetch_sub(&stage->bad_claims, 1) > 0
@@ -102,7 +102,7 @@ static int decide(void *context, enum fault_op op,
 				   : POSTERN_OK;
 }
 
-/* The same, for what counts as a suspect when its process ends. */
+/* The same for a handler whose runs become suspects when the process dies. */
 static const struct postern_handler_ops in_process_ops = {
 	.version = POSTERN_HANDLER_OPS_VERSION,
 	.name = "stage",
@@ -112,7 +112,7 @@ static const struct postern_handler_ops in_process_ops = {
 	.destroy = stage_destroy,
 };
 
-static void listen(void *context, const struct postern_event *event) {
+static void count_event(void *context, const struct postern_event *event) {
 	struct stage *stage = context;
 	if (event->kind == POSTERN_EVENT_SETTLED &&
 			event->state == POSTERN_STATE_DONE) {
@@ -120,7 +120,7 @@ static void listen(void *context, const struct postern_event *event) {
 	}
 }
 
-/* A node leases two callbacks and ends: both are suspects now. */
+/* A node leases two callbacks and ends: both become suspects. */
 static void make_suspects(struct postern_store *store,
 		struct postern_error *error) {
 	struct postern_enrol_channel channel = { .name = "c" };
@@ -162,7 +162,7 @@ static void make_suspects(struct postern_store *store,
 	CHECK_OK(store->ops->renew(store, 7, 0, &alive, error), error);
 }
 
-static bool set_stage(struct stage *stage) {
+static bool open_stage(struct stage *stage) {
 	uint32_t queue_max = stage->queue_max ? stage->queue_max : RUN_COUNT;
 	struct postern_box_options options = {
 		.size = sizeof(options),
@@ -190,7 +190,7 @@ static bool set_stage(struct stage *stage) {
 	struct postern_error *error = &stage->error;
 	struct postern_store *store = NULL;
 	stage->kind.ops = stage->in_process ? &in_process_ops : &stage_ops;
-	stage->plan.decide = decide;
+	stage->plan.decide = inject_fault;
 	stage->plan.context = stage;
 	if (!CHECK_OK(postern_store_open("memory:", NULL, &store, error), error)) {
 		return false;
@@ -207,7 +207,8 @@ static bool set_stage(struct stage *stage) {
 		   CHECK_OK(postern__box_register_taking(stage->box, "c", &handler,
 							&stage->kind, error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(stage->box, listen, stage, error),
+		   CHECK_OK(postern_box_subscribe(stage->box, count_event, stage,
+							error),
 				   error) &&
 		   CHECK_OK(postern_box_start(stage->box, error), error) &&
 		   CHECK_OK(postern_runner_create(stage->box, &runner, &stage->runner,
@@ -216,7 +217,7 @@ static bool set_stage(struct stage *stage) {
 		   CHECK_OK(postern_runner_start(stage->runner, error), error);
 }
 
-static void strike_stage(struct stage *stage) {
+static void close_stage(struct stage *stage) {
 	postern_runner_destroy(stage->runner);
 	postern_box_destroy(stage->box);
 }
@@ -232,51 +233,51 @@ static void send(struct stage *stage, int count) {
 	}
 }
 
-/* Until *number is at least `least`. */
+/* Waits until *number is at least `least`. */
 static bool await(atomic_int *number, int least) {
 	for (int i = 0; i < PATIENCE_MS && atomic_load(number) < least; i++) {
-		rest();
+		sleep_1ms();
 	}
 	return atomic_load(number) >= least;
 }
 
 static void all_cancelled(void) {
 	struct stage stage = { .waits = true };
-	if (set_stage(&stage)) {
+	if (open_stage(&stage)) {
 		send(&stage, RUN_COUNT);
 		CHECK(await(&stage.started, RUN_COUNT));
 		CHECK_OK(postern_runner_drain(stage.runner, 0, &stage.error),
 				&stage.error);
 		CHECK_INT(stage.cancelled, RUN_COUNT);
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
-/* What was returned at once is claimed at once, by the same node. */
+/* The same node claims deliveries that were returned. */
 static void claimed_again(void) {
 	struct stage stage = { .returns = 3 };
-	if (set_stage(&stage)) {
+	if (open_stage(&stage)) {
 		send(&stage, 3);
 		CHECK(await(&stage.done, 3));
 		CHECK_INT(stage.started, 6);
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
-/* The store does not answer for a while. */
-static void claimed_after_trouble(void) {
+/* The first claims fail. */
+static void claimed_after_failure(void) {
 	struct stage stage = { .returns = 3, .bad_claims = 2 };
-	if (set_stage(&stage)) {
+	if (open_stage(&stage)) {
 		send(&stage, 3);
 		CHECK(await(&stage.done, 3));
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
-/* The only worker sleeps, and nobody else but the test ends a run. */
+/* The only worker sleeps, and only the test finishes runs. */
 static void next_begins(void) {
 	struct stage stage = { .waits = true, .concurrency = 1 };
-	if (set_stage(&stage)) {
+	if (open_stage(&stage)) {
 		struct postern_outcome done = { .kind = POSTERN_DONE };
 		send(&stage, 3);
 		for (int i = 1; i <= 3; i++) {
@@ -287,27 +288,28 @@ static void next_begins(void) {
 		}
 		CHECK(await(&stage.done, 3));
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
-/* All of them are late at the same moment, by a clock that stands still. */
+/* All runs time out at the same moment, by a clock that stands still. */
 static void all_time_out(void) {
 	struct fake_clock clock;
 	struct stage stage = { .waits = true, .clock = &clock, .timeout_ms = 100 };
 	fake_clock_init(&clock);
-	if (set_stage(&stage)) {
+	if (open_stage(&stage)) {
 		send(&stage, RUN_COUNT);
 		CHECK(await(&stage.started, RUN_COUNT));
 		fake_clock_advance(&clock, stage.timeout_ms);
 		CHECK(await(&stage.cancelled, RUN_COUNT));
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
-/* Room in memory is reserved for a message before it is known to be a copy. */
+/* The box reserves memory for a message before it knows whether it is a
+   copy. */
 static void copies_take_no_room(void) {
 	struct stage stage = { .queue_max = 4 };
-	if (set_stage(&stage)) {
+	if (open_stage(&stage)) {
 		send(&stage, 1);
 		CHECK(await(&stage.done, 1));
 		struct postern_message copy = { .size = sizeof(copy), .id = "0" };
@@ -321,16 +323,16 @@ static void copies_take_no_room(void) {
 				&stage.error);
 		CHECK(await(&stage.done, 2));
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
-/* The process was frozen for longer than its lease, and nobody noticed. What
-   was accepted before the renewal could not be leased. */
+/* The process was frozen for longer than its lease, and no other node expired
+   it. Messages accepted before the renewal could not be leased. */
 static void goes_on_after_renewal(void) {
 	struct fake_clock clock;
 	struct stage stage = { .clock = &clock, .lease_ms = 300 };
 	fake_clock_init(&clock);
-	if (set_stage(&stage)) {
+	if (open_stage(&stage)) {
 		send(&stage, 1);
 		CHECK(await(&stage.done, 1));
 		fake_clock_advance(&clock, stage.lease_ms);
@@ -339,7 +341,7 @@ static void goes_on_after_renewal(void) {
 				&stage.error);
 		CHECK(await(&stage.done, 2));
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
 static void *send_one(void *context) {
@@ -354,13 +356,13 @@ static void count_receipt(void *context,
 	atomic_fetch_add(count, 1);
 }
 
-/* Whoever commits for itself leaves the rest to the writer, which found the
-   store busy before. */
+/* A thread that commits its own message leaves the others to the writer, which
+   had found the store busy. */
 static void written_after_another(void) {
 	struct stage stage = { .waits = true };
 	atomic_int written = 0;
 	pthread_t thread;
-	if (set_stage(&stage)) {
+	if (open_stage(&stage)) {
 		atomic_store(&stage.hold_apply, true);
 		CHECK_INT(pthread_create(&thread, NULL, send_one, &stage), 0);
 		CHECK(await(&stage.applying, 1));
@@ -368,22 +370,22 @@ static void written_after_another(void) {
 		CHECK_OK(postern_box_accept_async(stage.box, "c", &next, count_receipt,
 						 &written, &stage.error),
 				&stage.error);
-		/* Time for the writer to look, and to find nothing to do. */
+		/* Time for the writer to poll and find nothing to do. */
 		for (int i = 0; i < 20; i++) {
-			rest();
+			sleep_1ms();
 		}
 		CHECK_INT(atomic_load(&written), 0);
 		atomic_store(&stage.hold_apply, false);
 		CHECK(await(&written, 1));
 		(void)pthread_join(thread, NULL);
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
 /* The first suspect stays in its callback for longer than its lease. */
 static void next_suspect_begins(void) {
 	struct stage stage = { .waits = true, .in_process = true, .run_ms = 50 };
-	if (set_stage(&stage)) {
+	if (open_stage(&stage)) {
 		struct postern_outcome done = { .kind = POSTERN_DONE };
 		CHECK(await(&stage.started, 1));
 		struct postern_run *first = atomic_load(&stage.last);
@@ -394,24 +396,24 @@ static void next_suspect_begins(void) {
 		postern_run_finish(first, &done);
 		CHECK(await(&stage.done, 2));
 	}
-	strike_stage(&stage);
+	close_stage(&stage);
 }
 
 static const struct tap_case cases[] = {
 	{ "a stop cancels all runs, however many there are", all_cancelled },
-	{ "what a handler returns is claimed again without polling",
+	{ "a delivery that a handler returns is claimed again without polling",
 			claimed_again },
-	{ "a claim that failed is tried again without polling",
-			claimed_after_trouble },
+	{ "a failed claim is retried without polling", claimed_after_failure },
 	{ "a run that ends outside the workers makes room for the next",
 			next_begins },
 	{ "all runs that time out at once are cancelled", all_time_out },
-	{ "duplicates take no room from new messages", copies_take_no_room },
-	{ "a node that renews its lease late goes on with what came meanwhile",
+	{ "duplicates do not use up memory reserved for new messages",
+			copies_take_no_room },
+	{ "a node that renews late runs messages accepted before the renewal",
 			goes_on_after_renewal },
-	{ "what arrives during a commit is written after it",
+	{ "a message that arrives during a commit is written after it",
 			written_after_another },
-	{ "a suspect that outlasts its lease does not hold up the next",
+	{ "a suspect that overruns its lease does not block the next",
 			next_suspect_begins },
 };
 

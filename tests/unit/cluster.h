@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef POSTERN_TESTS_UNIT_TENURE_HOUSE_H
-#define POSTERN_TESTS_UNIT_TENURE_HOUSE_H
+#ifndef POSTERN_TESTS_UNIT_CLUSTER_H
+#define POSTERN_TESTS_UNIT_CLUSTER_H
 
 /*
- * A store in memory and two boxes on it, as nodes would be, with a handler
- * that counts; all of it pumped by hand, by a clock of the test's own.
+ * A memory store and two boxes on it, as two nodes, with a handler that counts
+ * its runs. The test calls each step itself, on a fake clock.
  */
 
 #include <postern/event.h>
@@ -23,28 +23,28 @@
 #define NODE_MAX 2
 
 struct node {
-	struct house *house;
+	struct cluster *cluster;
 	struct fault_plan plan;
 	struct postern_box *box;
-	bool down;        /* the store does not answer this one */
-	bool no_recovery; /* not when it asks for that */
-	int64_t slow_ms;  /* so long takes the answer to this operation */
+	bool down;        /* the store is unavailable for this node */
+	bool no_recovery; /* the store is unavailable for its recoveries */
+	int64_t slow_ms;  /* how long slow_op takes */
 	enum fault_op slow_op;
-	int asked;           /* for orphans */
-	struct node *leaver; /* goes when this one asks so often */
+	int asked;           /* how often it has asked for orphans */
+	struct node *leaver; /* ends when `asked` reaches leaver_asked */
 	int leaver_asked;
 	int runs;
 	int settled;
 	int fenced;
 	int locked;
 	int lock_lost;
-	const char *lock_name; /* NULL: the usual one */
+	const char *lock_name; /* NULL: the default */
 	const char *key;       /* of its handler; NULL: "h" */
 	char remarks[1000];
 };
 
 /* One store, several nodes. */
-struct house {
+struct cluster {
 	struct fake_clock clock;
 	struct fake_random random;
 	struct postern_store *store;
@@ -54,7 +54,7 @@ struct house {
 	struct node nodes[NODE_MAX];
 };
 
-__attribute__((unused)) static int decide(void *context, enum fault_op op,
+__attribute__((unused)) static int inject_fault(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	(void)batch;
 	struct node *node = context;
@@ -68,11 +68,11 @@ __attribute__((unused)) static int decide(void *context, enum fault_op op,
 	return fails ? POSTERN_E_UNAVAILABLE : POSTERN_OK;
 }
 
-__attribute__((unused)) static int answer_late(void *context,
+__attribute__((unused)) static int delay_reply(void *context,
 		enum fault_op op) {
 	struct node *node = context;
 	if (op == node->slow_op) {
-		fake_clock_advance(&node->house->clock, node->slow_ms);
+		fake_clock_advance(&node->cluster->clock, node->slow_ms);
 	}
 	return POSTERN_OK;
 }
@@ -85,7 +85,7 @@ __attribute__((unused)) static void keep_remark(void *context,
 			text);
 }
 
-__attribute__((unused)) static void listen(void *context,
+__attribute__((unused)) static void count_event(void *context,
 		const struct postern_event *event) {
 	struct node *node = context;
 	node->settled += event->kind == POSTERN_EVENT_SETTLED;
@@ -105,27 +105,27 @@ __attribute__((unused)) static void handle(void *context,
 	outcome->kind = POSTERN_DONE;
 }
 
-__attribute__((unused)) static bool move_in(struct house *house,
+__attribute__((unused)) static bool add_node(struct cluster *cluster,
 		struct node *node, enum postern_processing processing) {
-	node->house = house;
-	node->plan.decide = decide;
-	node->plan.decide_after = answer_late;
+	node->cluster = cluster;
+	node->plan.decide = inject_fault;
+	node->plan.decide_after = delay_reply;
 	node->plan.context = node;
 	node->plan.shared = true;
 	struct postern_box_options options = {
 		.size = sizeof(options),
-		.clock = &house->clock.base,
-		.random = &house->random.base,
+		.clock = &cluster->clock.base,
+		.random = &cluster->random.base,
 		.processing = processing,
 		.lock_name = node->lock_name,
-		.node_lease_ms = house->lease_ms,
+		.node_lease_ms = cluster->lease_ms,
 		.remark = keep_remark,
 		.remark_context = node,
 	};
 	struct postern_channel_options channel = {
 		.size = sizeof(channel),
 		.retention_payload_ms = 1000,
-		.retention_dedupe_ms = house->dedupe_ms,
+		.retention_dedupe_ms = cluster->dedupe_ms,
 	};
 	struct postern_handler_options handler = {
 		.size = sizeof(handler),
@@ -133,9 +133,10 @@ __attribute__((unused)) static bool move_in(struct house *house,
 		.callback = handle,
 		.context = node,
 	};
-	struct postern_error *error = &house->error;
-	return CHECK_OK(postern_box_open_taking(fault_store_create_taking(
-													house->store, &node->plan),
+	struct postern_error *error = &cluster->error;
+	return CHECK_OK(postern_box_open_taking(
+							fault_store_create_taking(cluster->store,
+									&node->plan),
 							&options, &node->box, error),
 				   error) &&
 		   CHECK_OK(postern_box_add_channel(node->box, "orders", &channel,
@@ -144,46 +145,46 @@ __attribute__((unused)) static bool move_in(struct house *house,
 		   CHECK_OK(postern_box_add_handler(node->box, "orders", &handler,
 							error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(node->box, listen, node, error),
+		   CHECK_OK(postern_box_subscribe(node->box, count_event, node, error),
 				   error) &&
 		   CHECK_OK(postern_box_start(node->box, error), error);
 }
 
-__attribute__((unused)) static bool open_empty(struct house *house,
+__attribute__((unused)) static bool open_empty(struct cluster *cluster,
 		int64_t lease_ms, int64_t dedupe_ms) {
-	*house = (struct house){ .lease_ms = lease_ms, .dedupe_ms = dedupe_ms };
-	fake_clock_init(&house->clock);
-	fake_random_init(&house->random, 7);
+	*cluster = (struct cluster){ .lease_ms = lease_ms, .dedupe_ms = dedupe_ms };
+	fake_clock_init(&cluster->clock);
+	fake_random_init(&cluster->random, 7);
 	struct postern_store_options options = {
 		.size = sizeof(options),
-		.clock = &house->clock.base,
-		.random = &house->random.base,
+		.clock = &cluster->clock.base,
+		.random = &cluster->random.base,
 	};
-	return CHECK_OK(postern_store_open("memory:", &options, &house->store,
-							&house->error),
-			&house->error);
+	return CHECK_OK(postern_store_open("memory:", &options, &cluster->store,
+							&cluster->error),
+			&cluster->error);
 }
 
-__attribute__((unused)) static bool open_house_with(struct house *house,
+__attribute__((unused)) static bool open_cluster_with(struct cluster *cluster,
 		enum postern_processing processing, int64_t lease_ms,
 		int64_t dedupe_ms) {
-	bool good = open_empty(house, lease_ms, dedupe_ms);
+	bool good = open_empty(cluster, lease_ms, dedupe_ms);
 	for (size_t i = 0; good && i < NODE_MAX; i++) {
-		good = move_in(house, &house->nodes[i], processing);
+		good = add_node(cluster, &cluster->nodes[i], processing);
 	}
 	return good;
 }
 
-__attribute__((unused)) static bool open_house(struct house *house,
+__attribute__((unused)) static bool open_cluster(struct cluster *cluster,
 		enum postern_processing processing) {
-	return open_house_with(house, processing, LEASE_MS, DEDUPE_MS);
+	return open_cluster_with(cluster, processing, LEASE_MS, DEDUPE_MS);
 }
 
-__attribute__((unused)) static void close_house(struct house *house) {
+__attribute__((unused)) static void close_cluster(struct cluster *cluster) {
 	for (size_t i = 0; i < NODE_MAX; i++) {
-		postern_box_destroy(house->nodes[i].box);
+		postern_box_destroy(cluster->nodes[i].box);
 	}
-	postern_store_destroy(house->store);
+	postern_store_destroy(cluster->store);
 }
 
 __attribute__((unused)) static int try_send(struct node *node, const char *id) {
@@ -193,28 +194,28 @@ __attribute__((unused)) static int try_send(struct node *node, const char *id) {
 		.type = "t",
 	};
 	return postern_box_accept(node->box, "orders", &message, NULL,
-			&node->house->error);
+			&node->cluster->error);
 }
 
 __attribute__((unused)) static void send(struct node *node, const char *id) {
-	CHECK_OK(try_send(node, id), &node->house->error);
+	CHECK_OK(try_send(node, id), &node->cluster->error);
 }
 
 __attribute__((unused)) static void sweep(struct node *node) {
-	struct postern_error *error = &node->house->error;
+	struct postern_error *error = &node->cluster->error;
 	CHECK_OK(postern_box_sweep(node->box, NULL, error), error);
 }
 
 __attribute__((unused)) static size_t claim(struct node *node) {
 	size_t count = 0;
-	struct postern_error *error = &node->house->error;
+	struct postern_error *error = &node->cluster->error;
 	CHECK_OK(postern_box_claim(node->box, 10, &count, error), error);
 	return count;
 }
 
 __attribute__((unused)) static size_t run(struct node *node) {
 	size_t count = 0;
-	struct postern_error *error = &node->house->error;
+	struct postern_error *error = &node->cluster->error;
 	CHECK_OK(postern_box_run(node->box, 10, &count, error), error);
 	CHECK_OK(postern_box_commit(node->box, NULL, error), error);
 	return count;
