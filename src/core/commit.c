@@ -26,7 +26,7 @@
 /* The working space of one commit; made once for every writer. Settlements
    come first in all arrays. */
 struct postern__group {
-	bool taken;
+	bool in_use;
 	struct postern_settlement settlements[POSTERN__COMMIT_ITEMS_MAX];
 	struct postern_accept accepts[POSTERN__COMMIT_ITEMS_MAX];
 	struct postern__item *items[2 * POSTERN__COMMIT_ITEMS_MAX];
@@ -63,7 +63,7 @@ static bool settlements_ready(const struct postern_box *box) {
 
 static struct postern__group *free_group(const struct postern_box *box) {
 	for (size_t i = 0; i < POSTERN__WRITERS_MAX; i++) {
-		if (box->groups[i] && !box->groups[i]->taken) {
+		if (box->groups[i] && !box->groups[i]->in_use) {
 			return box->groups[i];
 		}
 	}
@@ -79,7 +79,7 @@ bool postern__commit_ready(const struct postern_box *box) {
 		   (!postern__list_empty(&box->accepts) || settlements_ready(box));
 }
 
-static size_t take_from(struct postern__list *list, struct postern__item **out,
+static size_t pop_items(struct postern__list *list, struct postern__item **out,
 		size_t *bytes) {
 	size_t count = 0;
 	while (count < POSTERN__COMMIT_ITEMS_MAX &&
@@ -95,14 +95,14 @@ static size_t take_from(struct postern__list *list, struct postern__item **out,
 	return count;
 }
 
-static void take_group(struct postern_box *box, struct postern__group *group) {
+static void fill_group(struct postern_box *box, struct postern__group *group) {
 	size_t bytes = 0;
 	group->count = 0;
 	if (settlements_ready(box)) {
-		group->count = take_from(&box->settlements, group->items, &bytes);
+		group->count = pop_items(&box->settlements, group->items, &bytes);
 	}
 	group->settlement_count = group->count;
-	size_t accepts = take_from(&box->accepts,
+	size_t accepts = pop_items(&box->accepts,
 			group->items + group->settlement_count, &bytes);
 	for (size_t i = 0; i < accepts; i++) {
 		box->accept_bytes -= group->items[group->count + i]->bytes;
@@ -112,7 +112,7 @@ static void take_group(struct postern_box *box, struct postern__group *group) {
 	group->right = postern__right_of(box);
 }
 
-static int apply(struct postern_box *box, struct postern__group *group,
+static int apply_items(struct postern_box *box, struct postern__group *group,
 		size_t from, size_t count, struct postern_error *error) {
 	struct postern_batch batch = {
 		.node = group->right.node,
@@ -154,7 +154,7 @@ static int apply(struct postern_box *box, struct postern__group *group,
 	return POSTERN_OK;
 }
 
-static bool is_store_trouble(int code) {
+static bool is_store_unavailable(int code) {
 	return code == POSTERN_E_UNAVAILABLE || code == POSTERN_E_TIMEOUT;
 }
 
@@ -166,16 +166,16 @@ static bool is_store_trouble(int code) {
 static int apply_halving(struct postern_box *box, struct postern__group *group,
 		size_t from, size_t count) {
 	struct postern_error error = { 0 };
-	int r = apply(box, group, from, count, &error);
+	int r = apply_items(box, group, from, count, &error);
 	if (!r) {
 		return POSTERN_OK;
 	}
-	if (is_store_trouble(r) || count == 1) {
+	if (is_store_unavailable(r) || count == 1) {
 		group->refusal = error;
 		for (size_t i = from; i < from + count; i++) {
 			group->codes[i] = r;
 		}
-		return is_store_trouble(r) ? r : POSTERN_OK;
+		return is_store_unavailable(r) ? r : POSTERN_OK;
 	}
 	postern__point("halve.before");
 	size_t half = count / 2;
@@ -191,7 +191,8 @@ static int apply_halving(struct postern_box *box, struct postern__group *group,
 }
 
 /* Without the lock: tell everybody what became of it. */
-static void announce(struct postern_box *box, struct postern__group *group) {
+static void emit_results(struct postern_box *box,
+		struct postern__group *group) {
 	for (size_t i = 0; i < group->count; i++) {
 		struct postern__item *item = group->items[i];
 		if (item->kind == POSTERN__ITEM_ACCEPT) {
@@ -207,7 +208,8 @@ static void announce(struct postern_box *box, struct postern__group *group) {
 }
 
 /* With the lock: move everything on. Returns how many items were decided. */
-static size_t publish(struct postern_box *box, struct postern__group *group) {
+static size_t finish_items(struct postern_box *box,
+		struct postern__group *group) {
 	size_t decided = 0;
 	/* Backwards, so that what goes back to the front keeps its order. */
 	for (size_t i = group->count; i-- > 0;) {
@@ -240,7 +242,7 @@ static size_t publish(struct postern_box *box, struct postern__group *group) {
 static int write_group(struct postern_box *box, struct postern__group *group) {
 	int r = apply_halving(box, group, 0, group->count);
 	postern__point("announce.before");
-	announce(box, group);
+	emit_results(box, group);
 	postern__point("announce.after");
 	return r;
 }
@@ -248,7 +250,7 @@ static int write_group(struct postern_box *box, struct postern__group *group) {
 /* With the lock: move on, and say whether the store is in trouble. */
 static int finish_group(struct postern_box *box, struct postern__group *group,
 		int r, size_t *decided_out, struct postern_error *error) {
-	*decided_out = publish(box, group);
+	*decided_out = finish_items(box, group);
 	bool refused = *decided_out < group->count;
 	box->commit_retry_at_ms =
 			refused ? postern__box_after_ms(box, RETRY_MS) : 0;
@@ -270,16 +272,16 @@ int postern__commit_group(struct postern_box *box, size_t *count_out,
 	size_t decided = 0;
 	int r = POSTERN_OK;
 	if (group) {
-		take_group(box, group);
+		fill_group(box, group);
 	}
 	if (group && group->count > 0) {
-		group->taken = true;
+		group->in_use = true;
 		box->committing++;
 		(void)pthread_mutex_unlock(&box->mutex);
 		r = write_group(box, group);
 		(void)pthread_mutex_lock(&box->mutex);
 		r = finish_group(box, group, r, &decided, error);
-		group->taken = false;
+		group->in_use = false;
 		box->committing--;
 		(void)pthread_cond_broadcast(&box->committed);
 		(void)pthread_cond_signal(&box->wake);
@@ -295,7 +297,7 @@ int postern_box_commit(struct postern_box *box, size_t *count_out,
 		struct postern_error *error) {
 	int r = postern__box_check_started(box, error);
 	if (!r) {
-		r = postern__check_outside(box, error);
+		r = postern__check_no_transaction(box, error);
 	}
 	if (r) {
 		return r;

@@ -6,11 +6,11 @@
 
 #define CANCEL_BATCH 64
 
-void postern__give_back_queued(struct postern_box *box) {
+void postern__return_queued(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < box->handler_count; i++) {
 		postern__list_each(link, &box->handlers[i]->queue) {
-			postern__run_give_back(
+			postern__run_return_lease(
 					container_of(link, struct postern_run, link));
 		}
 	}

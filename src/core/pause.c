@@ -28,7 +28,7 @@ static void set_handler_paused(struct postern_box *box,
 		return;
 	}
 	postern__list_each(link, &handler->queue) {
-		postern__run_give_back(container_of(link, struct postern_run, link));
+		postern__run_return_lease(container_of(link, struct postern_run, link));
 	}
 }
 

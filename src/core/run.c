@@ -111,7 +111,7 @@ void postern__run_enqueue(struct postern_run *run) {
 	(void)pthread_cond_signal(&run->box->work);
 }
 
-static void unqueue(struct postern_run *run) {
+static void dequeue(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_QUEUED);
 	postern__list_remove(&run->link);
 	run->handler->queued--;
@@ -130,11 +130,11 @@ void postern__run_watch(const struct postern_run *run) {
 	}
 }
 
-void postern__run_begin(struct postern_run *run) {
+void postern__run_start(struct postern_run *run) {
 	struct postern_box *box = run->box;
-	unqueue(run);
+	dequeue(run);
 	run->state = POSTERN__RUN_RUNNING;
-	run->in_kind = true;
+	run->in_impl = true;
 	postern__list_push_back(&box->running, &run->link);
 	box->running_count++;
 	run->handler->running++;
@@ -143,8 +143,8 @@ void postern__run_begin(struct postern_run *run) {
 		box->solo_running = run->suspicion == POSTERN_SUSPECT_SOLO;
 	}
 	const struct postern_policy *policy = &run->handler->policy;
-	run->begun_ms = postern__box_now_ms(box);
-	run->started_ms = run->begun_ms;
+	run->dequeued_ms = postern__box_now_ms(box);
+	run->started_ms = run->dequeued_ms;
 	run->lease_end_ms = postern__box_after_ms(box, policy->lease_ms);
 	/* A transactional run's time begins with its turn in the batch. */
 	if (policy->timeout_ms > 0 && !run->handler->impl->transactional) {
@@ -156,7 +156,7 @@ void postern__run_begin(struct postern_run *run) {
 }
 
 /* It does not keep other callbacks from running any more. */
-static void stop_counting(struct postern_run *run) {
+static void release_in_process(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	if (run->handler->impl->ops->in_process && !run->overdue) {
 		box->in_process_running--;
@@ -179,7 +179,7 @@ static void release_suspect(struct postern_run *run) {
 }
 
 void postern__run_overdue(struct postern_run *run) {
-	stop_counting(run);
+	release_in_process(run);
 	release_suspect(run);
 	run->overdue = true;
 	(void)pthread_cond_broadcast(&run->box->work);
@@ -189,9 +189,9 @@ void postern__run_overdue(struct postern_run *run) {
 static void free_slot(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	bool ready = postern__run_ready(box);
-	run->in_kind = false;
+	run->in_impl = false;
 	run->handler->running--;
-	stop_counting(run);
+	release_in_process(run);
 	/* Whoever finishes looks for more by itself; another worker is woken only
 	   if this made something possible. */
 	if (!ready && postern__run_ready(box)) {
@@ -208,7 +208,7 @@ static void stop_running(struct postern_run *run) {
 	run->box->running_count--;
 }
 
-void postern__run_unbegin(struct postern_run *run) {
+void postern__run_requeue(struct postern_run *run) {
 	stop_running(run);
 	free_slot(run);
 	run->state = POSTERN__RUN_QUEUED;
@@ -220,7 +220,7 @@ void postern__run_unbegin(struct postern_run *run) {
 	}
 }
 
-void postern__run_leave(struct postern_run *run) {
+void postern__run_detach(struct postern_run *run) {
 	if (run->state == POSTERN__RUN_RUNNING) {
 		stop_running(run);
 		free_slot(run);
@@ -257,8 +257,8 @@ void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 	(void)pthread_cond_signal(&box->wake);
 }
 
-void postern__run_give_back(struct postern_run *run) {
-	unqueue(run);
+void postern__run_return_lease(struct postern_run *run) {
+	dequeue(run);
 	postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
 			"returned", NULL);
 }
@@ -355,13 +355,13 @@ void postern_run_finish(struct postern_run *run,
 	}
 	postern__point("finish.before");
 	struct postern_box *box = run->box;
-	struct postern_outcome said = *outcome;
+	struct postern_outcome final = *outcome;
 	(void)pthread_mutex_lock(&box->mutex);
 	bool ours = run->state == POSTERN__RUN_RUNNING;
-	bool timed_out = ours && postern__run_timed_out(run, &said);
-	postern__run_leave(run);
+	bool timed_out = ours && postern__run_timed_out(run, &final);
+	postern__run_detach(run);
 	if (ours) {
-		postern__run_settle(run, &said, timed_out ? "timeout" : NULL);
+		postern__run_settle(run, &final, timed_out ? "timeout" : NULL);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 }
@@ -376,7 +376,7 @@ void postern_run_return(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	(void)pthread_mutex_lock(&box->mutex);
 	bool ours = run->state == POSTERN__RUN_RUNNING;
-	postern__run_leave(run);
+	postern__run_detach(run);
 	if (ours) {
 		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
 				"returned", NULL);
@@ -395,13 +395,13 @@ void postern__run_settled(struct postern_run *run) {
 	free(run->reason);
 	run->reason = NULL;
 	run->settlement.error = NULL;
-	if (!run->in_kind) {
+	if (!run->in_impl) {
 		postern__content_release(run->content);
 	}
 }
 
 /* How many of this handler's deliveries share a commit. */
-static size_t batch_of(const struct postern__handler *handler) {
+static size_t commit_batch_of(const struct postern__handler *handler) {
 	return handler->impl->transactional && handler->impl->ops->batches
 				   ? handler->policy.commit_batch
 				   : 1;
@@ -412,13 +412,14 @@ static size_t batch_of(const struct postern__handler *handler) {
    together with what comes meanwhile. */
 static bool may_transact(const struct postern_box *box,
 		const struct postern__handler *handler) {
-	return box->transacting < postern__transactions(box) &&
+	return box->transacting < postern__transactions_max(box) &&
 		   postern__box_now_ms(box) >= box->transact_retry_at_ms &&
-		   (handler->running == 0 || handler->queued >= batch_of(handler));
+		   (handler->running == 0 ||
+				   handler->queued >= commit_batch_of(handler));
 }
 
 /* What a worker may begin: the first of this handler's queue, if any. */
-static bool may_begin(const struct postern_box *box,
+static bool may_start(const struct postern_box *box,
 		const struct postern__handler *handler) {
 	const struct postern__list *first = postern__list_first(&handler->queue);
 	if (!first) {
@@ -446,7 +447,7 @@ static bool may_begin(const struct postern_box *box,
 bool postern__run_ready(const struct postern_box *box) {
 	bool may = postern__may_process(box);
 	for (size_t i = 0; may && i < box->handler_count; i++) {
-		if (may_begin(box, box->handlers[i])) {
+		if (may_start(box, box->handlers[i])) {
 			return true;
 		}
 	}
@@ -460,7 +461,7 @@ static struct postern__handler *next_handler(struct postern_box *box) {
 	}
 	for (size_t i = 0; i < box->handler_count; i++) {
 		size_t index = (box->next_handler + i) % box->handler_count;
-		if (may_begin(box, box->handlers[index])) {
+		if (may_start(box, box->handlers[index])) {
 			box->next_handler = (index + 1) % box->handler_count;
 			return box->handlers[index];
 		}
@@ -468,9 +469,9 @@ static struct postern__handler *next_handler(struct postern_box *box) {
 	return NULL;
 }
 
-static size_t begin_some(struct postern__handler *handler,
+static size_t start_batch(struct postern__handler *handler,
 		struct postern_run **runs, size_t max) {
-	size_t batch = batch_of(handler);
+	size_t batch = commit_batch_of(handler);
 	max = max < batch ? max : batch;
 	size_t count = 0;
 	while (count < max) {
@@ -479,7 +480,7 @@ static size_t begin_some(struct postern__handler *handler,
 			break;
 		}
 		runs[count] = container_of(first, struct postern_run, link);
-		postern__run_begin(runs[count]);
+		postern__run_start(runs[count]);
 		count++;
 	}
 	return count;
@@ -491,7 +492,7 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	(void)pthread_mutex_lock(&box->mutex);
 	struct postern__handler *handler = next_handler(box);
 	if (handler) {
-		count = begin_some(handler, runs, max);
+		count = start_batch(handler, runs, max);
 		assert(count > 0);
 		if (handler->impl->transactional) {
 			box->transacting++;
@@ -519,7 +520,7 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	return true;
 }
 
-void postern__run_pass_on(struct postern_box *box) {
+void postern__run_wake_worker(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	if (postern__run_ready(box)) {
 		(void)pthread_cond_signal(&box->work);
@@ -538,7 +539,7 @@ int postern_box_run(struct postern_box *box, size_t max, size_t *count_out,
 	while (total < max && postern__run_one(box, max - total, &count)) {
 		total += count;
 	}
-	postern__run_pass_on(box);
+	postern__run_wake_worker(box);
 	if (count_out) {
 		*count_out = total;
 	}

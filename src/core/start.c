@@ -17,7 +17,7 @@
 
 #define UNPARK_BATCH 1000
 
-static void remark(const struct postern_box *box, const char *text) {
+static void emit_remark(const struct postern_box *box, const char *text) {
 	if (box->options.remark) {
 		box->options.remark(box->options.remark_context, text);
 	}
@@ -41,7 +41,7 @@ static int check_require_inbox(const struct postern_box *box,
 		if (rule == POSTERN_REQUIRE_INBOX_FAIL) {
 			return postern__fail(error, POSTERN_E_INVALID, "%s", text);
 		}
-		remark(box, text);
+		emit_remark(box, text);
 	}
 	return POSTERN_OK;
 }
@@ -65,14 +65,14 @@ bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
 	return false;
 }
 
-static void see_horizon(const struct postern_box *box) {
+static void check_dedupe_horizons(const struct postern_box *box) {
 	for (size_t i = 0; i < box->handler_count; i++) {
 		const struct postern__handler *handler = box->handlers[i];
 		char text[POSTERN_ERROR_TEXT_MAX];
 		if (!postern__horizon_check(handler->channel->name,
 					handler->channel->retention_dedupe_ms, handler->key,
 					&handler->policy, text, sizeof(text))) {
-			remark(box, text);
+			emit_remark(box, text);
 		}
 	}
 }
@@ -97,7 +97,7 @@ static void fill_enrolment(const struct postern_box *box,
 
 /* Ids are the same for good, and once the box has started they are read
    without the lock. */
-static void take_ids(struct postern_box *box,
+static void copy_ids(struct postern_box *box,
 		const struct postern_enrolment *enrolment) {
 	for (size_t i = 0; i < box->channel_count; i++) {
 		box->channels[i]->id = enrolment->channels[i].id;
@@ -139,14 +139,14 @@ int postern__enrol(struct postern_box *box, bool again,
 		postern__point("enrol.after");
 	}
 	if (!r && !box->started) {
-		take_ids(box, &enrolment);
+		copy_ids(box, &enrolment);
 	}
 	free(enrolment.channels);
 	free(enrolment.handlers);
 	return r;
 }
 
-static int see_orphans(struct postern_box *box, struct postern_error *error) {
+static int check_orphans(struct postern_box *box, struct postern_error *error) {
 	struct postern_memory *memory = postern_memory_create();
 	if (!memory) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -179,7 +179,7 @@ static int see_orphans(struct postern_box *box, struct postern_error *error) {
 				(unsigned long long)orphans[i].count,
 				orphans[i].count == 1 ? "y belongs" : "ies belong",
 				orphans[i].key, fate);
-		remark(box, text);
+		emit_remark(box, text);
 	}
 	postern_memory_destroy(memory);
 	return r;
@@ -201,7 +201,7 @@ static size_t route_parked(void *context, int64_t channel_id, const char *type,
 	return count;
 }
 
-static int unpark(struct postern_box *box, struct postern_error *error) {
+static int unpark_all(struct postern_box *box, struct postern_error *error) {
 	int64_t cursor = 0;
 	int r = POSTERN_OK;
 	do {
@@ -227,14 +227,14 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 	int64_t alive_until =
 			postern__box_after_ms(box, box->options.node_lease_ms);
 	int r = check_require_inbox(box, error);
-	see_horizon(box);
+	check_dedupe_horizons(box);
 	if (!r) {
 		r = postern__enrol(box, false, error);
 	}
 	if (!r) {
 		box->node_until_ms = alive_until;
 		box->lock_wanted_since_ms = postern__box_now_ms(box);
-		r = see_orphans(box, error);
+		r = check_orphans(box, error);
 	}
 	if (!r) {
 		r = postern__pauses_refresh(box, error);
@@ -243,7 +243,7 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 		r = postern__recover(box, &recovered, error);
 	}
 	if (!r) {
-		r = unpark(box, error);
+		r = unpark_all(box, error);
 	}
 	if (!r) {
 		box->started = true;

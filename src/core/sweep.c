@@ -37,7 +37,7 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 				error);
 		postern__point("recover.after");
 		if (r == POSTERN_E_STALE) {
-			postern__lock_doubt(box, right.lock.fence);
+			postern__lock_invalidate(box, right.lock.fence);
 			break;
 		}
 		if (r) {
@@ -59,7 +59,7 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 	return POSTERN_OK;
 }
 
-int postern__take_over(struct postern_box *box, const char *whom,
+int postern__recover_reporting(struct postern_box *box, const char *whom,
 		postern_remark *trouble, void *context, struct postern_error *error) {
 	size_t count = 0;
 	int r = postern__recover(box, &count, error);
@@ -79,7 +79,7 @@ struct overrun {
 };
 
 /* With the lock: it keeps its thread, but the lease is gone. */
-static void abandon(struct postern_run *run) {
+static void abandon_run(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	postern__list_remove(&run->link);
 	box->running_count--;
@@ -123,7 +123,7 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 				!run->handler->impl->transactional) {
 			run->reported = true;
 			postern__run_overdue(run);
-			abandon(run);
+			abandon_run(run);
 			continue;
 		}
 		/* One is told per round; the next follows at once. */
@@ -144,7 +144,7 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 	return count;
 }
 
-int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
+int64_t postern__watchdog_step(struct postern_box *box, postern_remark *trouble,
 		void *context) {
 	struct overrun overruns[WATCH_BATCH];
 	struct postern_run *stuck = NULL;
@@ -175,7 +175,7 @@ int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
 	return next;
 }
 
-bool postern__watch_sleep(struct postern_box *box, int64_t at_ms,
+bool postern__watchdog_sleep(struct postern_box *box, int64_t at_ms,
 		const bool *stopping) {
 	(void)pthread_mutex_lock(&box->mutex);
 	box->watch_at_ms = at_ms < box->watch_at_ms ? at_ms : box->watch_at_ms;
@@ -199,11 +199,11 @@ int postern_box_sweep(struct postern_box *box, size_t *count_out,
 	}
 	postern_remark *remark = box->options.remark;
 	void *context = box->options.remark_context;
-	(void)postern__watch(box, remark, context);
-	(void)postern__tenure_watch(box);
+	(void)postern__watchdog_step(box, remark, context);
+	(void)postern__right_watch(box);
 	size_t count = 0;
 	int64_t next;
-	r = postern__tenure(box, remark, context, &next, error);
+	r = postern__renew(box, remark, context, &next, error);
 	if (!r) {
 		r = postern__recover(box, &count, error);
 	}

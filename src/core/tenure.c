@@ -42,20 +42,20 @@ static bool is_exclusive(const struct postern_box *box) {
 	return box->options.processing == POSTERN_PROCESSING_EXCLUSIVE;
 }
 
-static bool is_leased(const struct postern_box *box) {
+static bool has_node_lease(const struct postern_box *box) {
 	return box->options.node_lease_ms > 0;
 }
 
 /* The lock's life where nodes have none of their own. */
-static int64_t lock_ms(const struct postern_box *box) {
-	return is_leased(box) ? box->options.node_lease_ms
-						  : POSTERN__NODE_LEASE_MS_DEFAULT;
+static int64_t lock_lease_ms(const struct postern_box *box) {
+	return has_node_lease(box) ? box->options.node_lease_ms
+							   : POSTERN__NODE_LEASE_MS_DEFAULT;
 }
 
 /* With the lock: when nothing may be begun any more. */
-static int64_t tenure_until_ms(const struct postern_box *box) {
+static int64_t right_until_ms(const struct postern_box *box) {
 	int64_t until = POSTERN__NEVER;
-	if (is_leased(box)) {
+	if (has_node_lease(box)) {
 		until = box->node_until_ms;
 	}
 	if (is_exclusive(box) && box->lock_until_ms < until) {
@@ -68,7 +68,7 @@ bool postern__may_process(const struct postern_box *box) {
 	if (box->draining || !box->engaged) {
 		return false;
 	}
-	int64_t until = tenure_until_ms(box);
+	int64_t until = right_until_ms(box);
 	return until == POSTERN__NEVER || postern__box_now_ms(box) < until;
 }
 
@@ -99,25 +99,25 @@ static void emit_lock(struct postern_box *box, enum postern_event_kind kind,
 /* What is queued is given back and what runs is told to stop; the store
    refuses whatever of it is not ours any more. */
 static void stop_processing(struct postern_box *box) {
-	postern__give_back_queued(box);
+	postern__return_queued(box);
 	postern__cancel_running(box);
 }
 
-int64_t postern__tenure_watch(struct postern_box *box) {
+int64_t postern__right_watch(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
-	int64_t until = tenure_until_ms(box);
+	int64_t until = right_until_ms(box);
 	bool over = postern__box_now_ms(box) >= until;
-	bool tell = over && !box->tenure_over;
-	box->tenure_over = over;
+	bool report = over && !box->right_expired;
+	box->right_expired = over;
 	(void)pthread_mutex_unlock(&box->mutex);
-	if (tell) {
+	if (report) {
 		stop_processing(box);
 	}
 	return over ? POSTERN__NEVER : until;
 }
 
 /* With the lock: it did not process, and perhaps may now, until then. */
-static void go_on(struct postern_box *box, int64_t until) {
+static void resume_processing(struct postern_box *box, int64_t until) {
 	postern__claim_hint_all(box);
 	(void)pthread_cond_broadcast(&box->work);
 	/* Somebody has to notice when this one is over. */
@@ -128,12 +128,12 @@ static void go_on(struct postern_box *box, int64_t until) {
 }
 
 /* With the lock: it may go on until then. */
-static void extend(struct postern_box *box, int64_t *until, int64_t to) {
+static void extend_right(struct postern_box *box, int64_t *until, int64_t to) {
 	bool was_over = !postern__may_process(box);
 	*until = to;
-	box->tenure_over = false;
+	box->right_expired = false;
 	if (was_over) {
-		go_on(box, to);
+		resume_processing(box, to);
 	}
 }
 
@@ -145,21 +145,22 @@ static bool is_engaged(struct postern_box *box) {
 }
 
 /* What the store said of this node; whether it is to be told. */
-static bool note_engagement(struct postern_box *box, uint64_t node, int r,
-		const struct postern_error *said) {
-	bool tell = false;
+static bool record_engagement(struct postern_box *box, uint64_t node, int r,
+		const struct postern_error *answer) {
+	bool report = false;
 	(void)pthread_mutex_lock(&box->mutex);
 	if (r == POSTERN_OK && box->node == node) {
 		box->engaged = true;
-		box->rival_told = false;
-		go_on(box, is_leased(box) ? box->node_until_ms : POSTERN__NEVER);
+		box->rival_reported = false;
+		resume_processing(box,
+				has_node_lease(box) ? box->node_until_ms : POSTERN__NEVER);
 	} else if (r == POSTERN_E_BUSY) {
-		tell = !box->rival_told;
-		box->rival_told = true;
-		box->rival = *said;
+		report = !box->rival_reported;
+		box->rival_reported = true;
+		box->rival = *answer;
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
-	return tell;
+	return report;
 }
 
 int postern__engage(struct postern_box *box, postern_remark *trouble,
@@ -171,20 +172,20 @@ int postern__engage(struct postern_box *box, postern_remark *trouble,
 	if (engaged) {
 		return POSTERN_OK;
 	}
-	struct postern_error said = { 0 };
+	struct postern_error answer = { 0 };
 	int r = box->store->ops->engage(box->store, node,
-			is_exclusive(box) ? box->lock_name : NULL, &said);
-	if (note_engagement(box, node, r, &said) && trouble) {
+			is_exclusive(box) ? box->lock_name : NULL, &answer);
+	if (record_engagement(box, node, r, &answer) && trouble) {
 		char text[POSTERN_ERROR_TEXT_MAX + 32];
 		(void)snprintf(text, sizeof(text),
-				POSTERN__TROUBLE_WAITING "to process: %s", said.text);
+				POSTERN__TROUBLE_WAITING "to process: %s", answer.text);
 		trouble(context, text);
 	}
 	if (r == POSTERN_E_BUSY || r == POSTERN_E_STALE) {
 		return POSTERN_OK; /* it is asked again, or begins anew */
 	}
 	if (r && error) {
-		*error = said;
+		*error = answer;
 	}
 	return r;
 }
@@ -194,7 +195,8 @@ int postern__engage(struct postern_box *box, postern_remark *trouble,
  * stays, and the next time tries again. The new one is enrolled before the
  * old one ends: at no moment does nobody register our handlers.
  */
-static int begin_anew(struct postern_box *box, struct postern_error *error) {
+static int register_new_node(struct postern_box *box,
+		struct postern_error *error) {
 	stop_processing(box);
 	uint64_t node = 0;
 	while (node == 0) {
@@ -209,8 +211,8 @@ static int begin_anew(struct postern_box *box, struct postern_error *error) {
 	if (r) {
 		box->node = former;
 	} else {
-		box->node_spent = false;
-		box->node_gone = false;
+		box->node_had_lock = false;
+		box->node_expired = false;
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("tenure.between-lives");
@@ -222,14 +224,14 @@ static int begin_anew(struct postern_box *box, struct postern_error *error) {
 	return r;
 }
 
-static void lose_lock(struct postern_box *box, postern_remark *trouble,
+static void mark_lock_lost(struct postern_box *box, postern_remark *trouble,
 		void *context) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t fence = box->lock_held.fence;
 	box->lock_held.fence = 0;
 	box->lock_until_ms = 0;
 	box->lock_wanted_since_ms = postern__box_now_ms(box);
-	box->lock_waiting_told = false;
+	box->lock_wait_reported = false;
 	(void)pthread_mutex_unlock(&box->mutex);
 	stop_processing(box);
 	emit_lock(box, POSTERN_EVENT_LOCK_LOST, fence);
@@ -243,7 +245,7 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 	int64_t until = postern__box_after_ms(box, box->options.node_lease_ms);
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
-	bool alive = !box->node_gone;
+	bool alive = !box->node_expired;
 	bool locked = box->lock_held.fence > 0;
 	(void)pthread_mutex_unlock(&box->mutex);
 	bool news = alive;
@@ -257,10 +259,10 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 	}
 	if (!alive) {
 		(void)pthread_mutex_lock(&box->mutex);
-		box->node_gone = true;
+		box->node_expired = true;
 		(void)pthread_mutex_unlock(&box->mutex);
 		if (locked) {
-			lose_lock(box, trouble, context);
+			mark_lock_lost(box, trouble, context);
 		}
 		if (news && trouble) {
 			trouble(context,
@@ -268,11 +270,11 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 					"lease, and others have taken its work; it begins again");
 		}
 		until = postern__box_after_ms(box, box->options.node_lease_ms);
-		r = begin_anew(box, error);
+		r = register_new_node(box, error);
 	}
 	if (!r) {
 		(void)pthread_mutex_lock(&box->mutex);
-		extend(box, &box->node_until_ms, until);
+		extend_right(box, &box->node_until_ms, until);
 		(void)pthread_mutex_unlock(&box->mutex);
 	}
 	return r;
@@ -281,12 +283,13 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 /* The new owner recovers at once what the former one had leased. With a runner
    its steward does that: a recovery may take longer than a lease, and this is
    the thread that renews. */
-static int win_lock(struct postern_box *box, uint64_t fence, int64_t until,
-		postern_remark *trouble, void *context, struct postern_error *error) {
+static int mark_lock_acquired(struct postern_box *box, uint64_t fence,
+		int64_t until, postern_remark *trouble, void *context,
+		struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	box->lock_held = (struct postern_lock){ box->lock_name, fence };
-	box->node_spent = true;
-	extend(box, &box->lock_until_ms, until);
+	box->node_had_lock = true;
+	extend_right(box, &box->lock_until_ms, until);
 	bool runner = box->leasing;
 	box->recovery_due = runner;
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -294,19 +297,19 @@ static int win_lock(struct postern_box *box, uint64_t fence, int64_t until,
 	if (runner) {
 		return POSTERN_OK;
 	}
-	return postern__take_over(box, "the process that had the lock before",
-			trouble, context, error);
+	return postern__recover_reporting(box,
+			"the process that had the lock before", trouble, context, error);
 }
 
-static void tell_waiting(struct postern_box *box, postern_remark *trouble,
+static void report_lock_wait(struct postern_box *box, postern_remark *trouble,
 		void *context) {
 	(void)pthread_mutex_lock(&box->mutex);
 	int64_t waited = postern__box_now_ms(box) - box->lock_wanted_since_ms;
-	bool tell = !box->lock_waiting_told &&
-				waited >= box->options.lock_acquire_timeout_ms;
-	box->lock_waiting_told = box->lock_waiting_told || tell;
+	bool report = !box->lock_wait_reported &&
+				  waited >= box->options.lock_acquire_timeout_ms;
+	box->lock_wait_reported = box->lock_wait_reported || report;
 	(void)pthread_mutex_unlock(&box->mutex);
-	if (tell && trouble) {
+	if (report && trouble) {
 		char text[POSTERN_LOCK_NAME_LEN_MAX + 128];
 		char since[POSTERN__DURATION_TEXT_MAX];
 		postern__duration_format(waited, since);
@@ -319,14 +322,14 @@ static void tell_waiting(struct postern_box *box, postern_remark *trouble,
 	}
 }
 
-static int keep_lock(struct postern_box *box, postern_remark *trouble,
+static int renew_lock(struct postern_box *box, postern_remark *trouble,
 		void *context, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t former = box->lock_held.fence;
-	bool spent = box->node_spent;
+	bool spent = box->node_had_lock;
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (former == 0 && spent) {
-		int r = begin_anew(box, error);
+		int r = register_new_node(box, error);
 		if (!r) {
 			r = postern__engage(box, trouble, context, error);
 		}
@@ -334,12 +337,12 @@ static int keep_lock(struct postern_box *box, postern_remark *trouble,
 			return r;
 		}
 	}
-	int64_t until = postern__box_after_ms(box, lock_ms(box));
+	int64_t until = postern__box_after_ms(box, lock_lease_ms(box));
 	struct postern_lock lock = { .name = box->lock_name };
 	bool held = false;
 	postern__point("tenure.lock-wanted");
 	int r = box->store->ops->lock(box->store, lock.name, box->node,
-			lock_ms(box), &held, &lock.fence, error);
+			lock_lease_ms(box), &held, &lock.fence, error);
 	if (r) {
 		return r;
 	}
@@ -348,7 +351,7 @@ static int keep_lock(struct postern_box *box, postern_remark *trouble,
 		(void)pthread_mutex_lock(&box->mutex);
 		if (box->lock_held.fence == former) {
 			/* Else somebody let go of it meanwhile. */
-			extend(box, &box->lock_until_ms, until);
+			extend_right(box, &box->lock_until_ms, until);
 		}
 		(void)pthread_mutex_unlock(&box->mutex);
 		return POSTERN_OK;
@@ -356,47 +359,48 @@ static int keep_lock(struct postern_box *box, postern_remark *trouble,
 	if (former > 0) {
 		/* Another had it meanwhile; if it is ours again, then under a number
 		   that is spent. */
-		lose_lock(box, trouble, context);
+		mark_lock_lost(box, trouble, context);
 		return held ? box->store->ops->unlock(box->store, &lock, box->node,
 							  error)
 					: POSTERN_OK;
 	}
 	if (held) {
-		return win_lock(box, lock.fence, until, trouble, context, error);
+		return mark_lock_acquired(box, lock.fence, until, trouble, context,
+				error);
 	}
-	tell_waiting(box, trouble, context);
+	report_lock_wait(box, trouble, context);
 	return POSTERN_OK;
 }
 
-bool postern__has_tenure(const struct postern_box *box) {
-	return is_leased(box) || is_exclusive(box);
+bool postern__needs_renewal(const struct postern_box *box) {
+	return has_node_lease(box) || is_exclusive(box);
 }
 
-int64_t postern__tenure_pause_ms(const struct postern_box *box) {
-	return lock_ms(box) / RENEWALS;
+int64_t postern__renewal_interval_ms(const struct postern_box *box) {
+	return lock_lease_ms(box) / RENEWALS;
 }
 
 /* All of it, by one at a time. */
-static int renew(struct postern_box *box, postern_remark *trouble,
+static int renew_all(struct postern_box *box, postern_remark *trouble,
 		void *context, struct postern_error *error) {
 	int r = POSTERN_OK;
-	if (is_leased(box)) {
+	if (has_node_lease(box)) {
 		r = renew_node(box, trouble, context, error);
 	}
 	if (!r) {
 		r = postern__engage(box, trouble, context, error);
 	}
 	if (!r && is_exclusive(box) && is_engaged(box)) {
-		r = keep_lock(box, trouble, context, error);
+		r = renew_lock(box, trouble, context, error);
 	}
 	return r;
 }
 
-int postern__tenure(struct postern_box *box, postern_remark *trouble,
+int postern__renew(struct postern_box *box, postern_remark *trouble,
 		void *context, int64_t *next_out, struct postern_error *error) {
-	int64_t pause = postern__tenure_pause_ms(box);
-	*next_out = postern__has_tenure(box) ? postern__box_after_ms(box, pause)
-										 : POSTERN__NEVER;
+	int64_t pause = postern__renewal_interval_ms(box);
+	*next_out = postern__needs_renewal(box) ? postern__box_after_ms(box, pause)
+											: POSTERN__NEVER;
 	(void)pthread_mutex_lock(&box->mutex);
 	bool busy = box->renewing;
 	box->renewing = true;
@@ -404,7 +408,7 @@ int postern__tenure(struct postern_box *box, postern_remark *trouble,
 	if (busy) {
 		return POSTERN_OK; /* somebody is doing just that */
 	}
-	int r = renew(box, trouble, context, error);
+	int r = renew_all(box, trouble, context, error);
 	if (!is_engaged(box)) {
 		*next_out =
 				postern__box_after_ms(box, pause < AGAIN_MS ? pause : AGAIN_MS);
@@ -415,7 +419,7 @@ int postern__tenure(struct postern_box *box, postern_remark *trouble,
 	return r;
 }
 
-void postern__lock_doubt(struct postern_box *box, uint64_t fence) {
+void postern__lock_invalidate(struct postern_box *box, uint64_t fence) {
 	(void)pthread_mutex_lock(&box->mutex);
 	if (box->lock_held.fence == fence && fence > 0) {
 		/* Not ours for sure: the next renewal decides. */
@@ -426,7 +430,7 @@ void postern__lock_doubt(struct postern_box *box, uint64_t fence) {
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-void postern__tenure_end(struct postern_box *box) {
+void postern__lock_release(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	struct postern_lock lock = box->lock_held;
 	uint64_t node = box->node;

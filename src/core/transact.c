@@ -33,18 +33,18 @@
 /* Whose transaction this thread is in. */
 static _Thread_local const struct postern_box *transacting_box;
 
-bool postern__transacts(const struct postern_box *box) {
+bool postern__in_transaction(const struct postern_box *box) {
 	return transacting_box == box;
 }
 
-size_t postern__transactions(const struct postern_box *box) {
+size_t postern__transactions_max(const struct postern_box *box) {
 	size_t most = box->store->transactions;
 	return most > 0 ? most : 1;
 }
 
 /* Called by the store, with the transaction open. */
-static void run_unit(void *context, void *transaction, uint64_t epoch,
-		struct postern_outcome *outcome) {
+static void call_handler_in_unit(void *context, void *transaction,
+		uint64_t epoch, struct postern_outcome *outcome) {
 	struct postern_run *run = context;
 	struct postern_box *box = run->box;
 	const struct postern_policy *policy = &run->handler->policy;
@@ -52,7 +52,7 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 	/* A batch that has taken long, or is to stop, ends here; the rest has
 	   another turn. */
 	run->postponed =
-			run->stopping || postern__box_now_ms(box) - run->begun_ms >
+			run->stopping || postern__box_now_ms(box) - run->dequeued_ms >
 									 box->options.command_timeout_ms / 2;
 	if (run->postponed) {
 		(void)pthread_mutex_unlock(&box->mutex);
@@ -72,8 +72,8 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 	postern__run_watch(run);
 	(void)pthread_mutex_unlock(&box->mutex);
 
-	if (!run->announced) {
-		run->announced = true;
+	if (!run->start_emitted) {
+		run->start_emitted = true;
 		postern__emit_run(run, POSTERN_EVENT_STARTED);
 	}
 	run->delivery.transaction = transaction;
@@ -95,7 +95,7 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 }
 
 /* The store completed it in its own transaction. */
-static void finish_committed(struct postern_run *run,
+static void emit_committed(struct postern_run *run,
 		const struct postern_unit *unit) {
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	run->settlement = (struct postern_settlement){
@@ -109,7 +109,7 @@ static void finish_committed(struct postern_run *run,
 	postern__emit_run(run, POSTERN_EVENT_SETTLED);
 }
 
-static void finish_fenced(struct postern_run *run,
+static void emit_fenced(struct postern_run *run,
 		const struct postern_unit *unit) {
 	run->settlement = (struct postern_settlement){
 		.seq = unit->seq,
@@ -121,8 +121,8 @@ static void finish_fenced(struct postern_run *run,
 }
 
 /* With the lock: the run is over without a settlement of ours. */
-static void end_run(struct postern_run *run) {
-	postern__run_leave(run);
+static void finish_unsettled(struct postern_run *run) {
+	postern__run_detach(run);
 	run->state = POSTERN__RUN_SETTLING;
 	run->box->settling++;
 	postern__run_settled(run);
@@ -131,7 +131,7 @@ static void end_run(struct postern_run *run) {
 /* A connection that breaks is the store's trouble, whatever the handler makes
    of it; unless it keeps breaking under this message, for what makes a server
    fall must not run for ever. */
-static void judge_break(const struct postern_unit *unit,
+static void classify_lost_connection(const struct postern_unit *unit,
 		struct postern_outcome *out) {
 	const struct postern_outcome *said = &unit->outcome;
 	uint64_t attempt = (uint64_t)unit->failures + 1;
@@ -152,19 +152,20 @@ static void settle_unit(struct postern_run *run,
 		const struct postern_unit *unit) {
 	const struct postern_outcome *outcome = &unit->outcome;
 	struct postern_outcome failure;
-	bool innocent = unit->code == POSTERN_E_TIMEOUT && !run->timed_out;
+	bool interrupted_for_other =
+			unit->code == POSTERN_E_TIMEOUT && !run->timed_out;
 	bool stopped = run->stopping && !run->timed_out;
-	if (innocent || stopped || run->postponed) {
+	if (interrupted_for_other || stopped || run->postponed) {
 		/* It was in time, and the interrupt was meant for another or for the
 		   stop; or it was not its turn. */
-		postern__run_leave(run);
+		postern__run_detach(run);
 		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
 				"returned", NULL);
 		return;
 	}
 	if (unit->code == POSTERN_E_UNAVAILABLE &&
 			outcome->kind != POSTERN_POISON) {
-		judge_break(unit, &failure);
+		classify_lost_connection(unit, &failure);
 		outcome = &failure;
 	} else if (outcome->kind == POSTERN_DONE ||
 			   outcome->kind == POSTERN_DISCARD) {
@@ -174,23 +175,23 @@ static void settle_unit(struct postern_run *run,
 								   : "the transaction was not committed");
 		outcome = &failure;
 	}
-	postern__run_leave(run);
+	postern__run_detach(run);
 	postern__run_settle(run, outcome, run->timed_out ? "timeout" : NULL);
 }
 
-static void settle_all(struct postern_box *box, struct postern_run **runs,
+static void settle_units(struct postern_box *box, struct postern_run **runs,
 		const struct postern_unit *units, size_t count) {
 	for (size_t i = 0; i < count; i++) {
 		if (units[i].committed) {
-			finish_committed(runs[i], &units[i]);
+			emit_committed(runs[i], &units[i]);
 		} else if (units[i].code == POSTERN_E_STALE) {
-			finish_fenced(runs[i], &units[i]);
+			emit_fenced(runs[i], &units[i]);
 		}
 	}
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {
 		if (units[i].committed || units[i].code == POSTERN_E_STALE) {
-			end_run(runs[i]);
+			finish_unsettled(runs[i]);
 		} else {
 			settle_unit(runs[i], &units[i]);
 		}
@@ -201,11 +202,11 @@ static void settle_all(struct postern_box *box, struct postern_run **runs,
 }
 
 /* Nothing was committed and nobody is to blame: as if it had not begun. */
-static void put_back(struct postern_box *box, struct postern_run **runs,
+static void requeue_runs(struct postern_box *box, struct postern_run **runs,
 		size_t count, bool trouble) {
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = count; i-- > 0;) {
-		postern__run_unbegin(runs[i]);
+		postern__run_requeue(runs[i]);
 	}
 	box->transact_retry_at_ms = postern__box_after_ms(box, RETRY_MS);
 	box->store_failing = box->store_failing || trouble;
@@ -230,12 +231,12 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 	assert(count > 0);
 	struct postern_unit *units = malloc(count * sizeof(*units));
 	if (!units) {
-		put_back(box, runs, count, false);
+		requeue_runs(box, runs, count, false);
 		stop_transacting(box);
 		return;
 	}
 	for (size_t i = 0; i < count; i++) {
-		runs[i]->announced = false;
+		runs[i]->start_emitted = false;
 		units[i] = (struct postern_unit){
 			.seq = runs[i]->delivery.seq,
 			.handler = runs[i]->stored_handler,
@@ -244,7 +245,7 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 			.sends_ahead = sends_ahead(runs[i]->handler),
 			.body_len = runs[i]->content->message.body_len,
 			.context = runs[i],
-			.run = run_unit,
+			.run = call_handler_in_unit,
 		};
 	}
 	struct postern_error error = { 0 };
@@ -270,9 +271,9 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 		r = POSTERN_OK;
 	}
 	if (r) {
-		put_back(box, runs, count, true);
+		requeue_runs(box, runs, count, true);
 	} else {
-		settle_all(box, runs, units, count);
+		settle_units(box, runs, units, count);
 	}
 	free(units);
 }

@@ -18,7 +18,7 @@ void postern__claimer_wake(struct postern_runner *runner) {
 }
 
 /* Without the lock. */
-static int claim_some(struct postern_runner *runner, bool pauses,
+static int claim_batch(struct postern_runner *runner, bool pauses,
 		struct postern_error *error) {
 	struct postern_box *box = runner->box;
 	size_t count;
@@ -34,7 +34,7 @@ static int claim_some(struct postern_runner *runner, bool pauses,
 }
 
 /* With the lock: sleep unless there is something to claim now. */
-static bool sleep_some(struct postern_runner *runner, int64_t retry_at_ms) {
+static bool claimer_sleep(struct postern_runner *runner, int64_t retry_at_ms) {
 	struct postern_box *box = runner->box;
 	int64_t at = runner->pauses_stale ? 0 : postern__claim_at_ms(box);
 	int64_t until = at < retry_at_ms ? retry_at_ms : at;
@@ -55,16 +55,16 @@ void *postern__claimer_loop(void *context) {
 	int64_t retry_at_ms = 0; /* after a failure: not before */
 	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {
-		if (sleep_some(runner, retry_at_ms)) {
+		if (claimer_sleep(runner, retry_at_ms)) {
 			continue;
 		}
 		bool pauses = runner->pauses_stale;
 		struct postern_error error = { 0 };
 		runner->pauses_stale = false;
 		(void)pthread_mutex_unlock(&box->mutex);
-		int r = claim_some(runner, pauses, &error);
+		int r = claim_batch(runner, pauses, &error);
 		if (r) {
-			postern__runner_note(runner, r, &error);
+			postern__runner_store_result(runner, r, &error);
 		}
 		(void)pthread_mutex_lock(&box->mutex);
 		if (r) {

@@ -21,12 +21,12 @@
 #define REST_MS 1000
 /* How often to look for messages in channels that no node has, and how often
    once they were reported. */
-#define STRANDED_LOOK_MS 5000
-#define STRANDED_TOLD_MS 60000
+#define STRANDED_CHECK_MS 5000
+#define STRANDED_REPORTED_MS 60000
 /* Channels that are told of at a time. */
 #define STRANDED_MAX 32
 /* So many failures in a row are told. */
-#define FAILURES_TOLD 2
+#define FAILURES_REPORTED 2
 
 /* Trouble that only the collector has, and that lasts: nobody else will tell
    of it. */
@@ -51,7 +51,7 @@ static void report_refused(struct postern_runner *runner, size_t count) {
 struct stranded_watch {
 	int64_t next_ms;
 	int64_t channels[STRANDED_MAX];
-	bool told[STRANDED_MAX];
+	bool reported[STRANDED_MAX];
 	size_t count;
 };
 
@@ -78,8 +78,8 @@ static void compare_stranded(struct postern_runner *runner,
 			if (watch->channels[j] != items[i].channel) {
 				continue;
 			}
-			now.told[i] = true;
-			if (!watch->told[j]) {
+			now.reported[i] = true;
+			if (!watch->reported[j]) {
 				report_stranded(runner, &items[i]);
 			}
 		}
@@ -88,7 +88,7 @@ static void compare_stranded(struct postern_runner *runner,
 }
 
 /* Without the lock. A look that fails is none: the next one is soon. */
-static void look_for_stranded(struct postern_runner *runner,
+static void check_stranded(struct postern_runner *runner,
 		struct stranded_watch *watch) {
 	struct postern_box *box = runner->box;
 	struct postern_stranded *items = NULL;
@@ -101,12 +101,12 @@ static void look_for_stranded(struct postern_runner *runner,
 	postern_memory_destroy(memory);
 	/* Counting many that nobody takes costs something, and they are told. */
 	watch->next_ms = postern__box_after_ms(box,
-			watch->count > 0 && watch->told[0] ? STRANDED_TOLD_MS
-											   : STRANDED_LOOK_MS);
+			watch->count > 0 && watch->reported[0] ? STRANDED_REPORTED_MS
+											   : STRANDED_CHECK_MS);
 }
 
 /* With the lock: until it is time to look again, or there is a reason to. */
-static void sleep_for(struct postern_runner *runner, int64_t ms, bool rests) {
+static void collector_sleep(struct postern_runner *runner, int64_t ms, bool rests) {
 	struct postern_box *box = runner->box;
 	int64_t until = postern__box_after_ms(box, ms);
 	int64_t left = ms;
@@ -141,12 +141,12 @@ void *postern__collector_loop(void *context) {
 		}
 		if (!draining && !r && !found.more &&
 				postern__box_now_ms(box) >= stranded.next_ms) {
-			look_for_stranded(runner, &stranded);
+			check_stranded(runner, &stranded);
 		}
 		failures = r ? failures + 1 : 0;
 		(void)pthread_mutex_lock(&box->mutex);
 		/* If the store as a whole is in trouble, whoever writes tells it. */
-		if (failures == FAILURES_TOLD && !runner->in_trouble) {
+		if (failures == FAILURES_REPORTED && !runner->store_unavailable) {
 			(void)pthread_mutex_unlock(&box->mutex);
 			report_failing(runner, &error);
 			(void)pthread_mutex_lock(&box->mutex);
@@ -156,9 +156,9 @@ void *postern__collector_loop(void *context) {
 			rests = false;
 		}
 		if (r) {
-			sleep_for(runner, runner->options.restart_delay_ms, false);
+			collector_sleep(runner, runner->options.restart_delay_ms, false);
 		} else if (!found.more) {
-			sleep_for(runner, rests ? REST_MS : BUSY_MS, rests);
+			collector_sleep(runner, rests ? REST_MS : BUSY_MS, rests);
 		}
 	}
 	(void)pthread_mutex_unlock(&box->mutex);

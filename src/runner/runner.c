@@ -54,12 +54,12 @@ void postern__runner_report(struct postern_runner *runner, const char *text) {
 	}
 }
 
-void postern__runner_note(struct postern_runner *runner, int code,
+void postern__runner_store_result(struct postern_runner *runner, int code,
 		const struct postern_error *error) {
 	bool trouble = code != POSTERN_OK;
 	(void)pthread_mutex_lock(&runner->box->mutex);
-	bool news = trouble != runner->in_trouble;
-	runner->in_trouble = trouble;
+	bool news = trouble != runner->store_unavailable;
+	runner->store_unavailable = trouble;
 	runner->box->store_failing = trouble;
 	(void)pthread_mutex_unlock(&runner->box->mutex);
 	if (!news) {
@@ -142,7 +142,7 @@ static void probe_store(struct postern_runner *runner) {
 		r = postern__engage(runner->box, runner->options.trouble,
 				runner->options.trouble_context, &error);
 	}
-	postern__runner_note(runner, r, &error);
+	postern__runner_store_result(runner, r, &error);
 	runner->probe_at_ms = POSTERN__NEVER;
 }
 
@@ -153,7 +153,7 @@ struct duties {
 };
 
 /* With the lock, which is let go for each of them. */
-static void do_duties(struct postern_runner *runner,
+static void run_writer_duties(struct postern_runner *runner,
 		const struct duties *duties) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
@@ -164,7 +164,7 @@ static void do_duties(struct postern_runner *runner,
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (duties->commit) {
 		postern__point("writer.committed");
-		postern__runner_note(runner, r, &error);
+		postern__runner_store_result(runner, r, &error);
 	}
 	if (duties->probe) {
 		probe_store(runner);
@@ -172,7 +172,7 @@ static void do_duties(struct postern_runner *runner,
 	(void)pthread_mutex_lock(&box->mutex);
 }
 
-static void *write_loop(void *context) {
+static void *writer_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	(void)pthread_mutex_lock(&box->mutex);
@@ -183,7 +183,7 @@ static void *write_loop(void *context) {
 			.probe = probe_due(runner),
 		};
 		if (duties.commit || duties.probe) {
-			do_duties(runner, &duties);
+			run_writer_duties(runner, &duties);
 		} else {
 			postern__wait(&box->wake, &box->mutex,
 					writer_sleep_ms(runner, linger_ns));
@@ -198,7 +198,7 @@ static int64_t worker_sleep_ms(const struct postern_box *box) {
 	return left > 0 ? left : -1;
 }
 
-static void *work_loop(void *context) {
+static void *worker_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	(void)pthread_mutex_lock(&box->mutex);
@@ -217,19 +217,19 @@ static void *work_loop(void *context) {
 	return NULL;
 }
 
-static void *keep_loop(void *context) {
+static void *watchdog_loop(void *context) {
 	struct postern_runner *runner = context;
 	int64_t next;
 	do {
-		next = postern__watch(runner->box, runner->options.trouble,
+		next = postern__watchdog_step(runner->box, runner->options.trouble,
 				runner->options.trouble_context);
-		int64_t end = postern__tenure_watch(runner->box);
+		int64_t end = postern__right_watch(runner->box);
 		next = end < next ? end : next;
-	} while (postern__watch_sleep(runner->box, next, &runner->stopping));
+	} while (postern__watchdog_sleep(runner->box, next, &runner->stopping));
 	return NULL;
 }
 
-static int take_options(struct postern_runner *runner,
+static int set_runner_options(struct postern_runner *runner,
 		const struct postern_runner_options *given,
 		struct postern_error *error) {
 	struct postern_runner_options *options = &runner->options;
@@ -280,10 +280,10 @@ int postern_runner_create(struct postern_box *box,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	runner->box = box;
-	r = take_options(runner, options, error);
+	r = set_runner_options(runner, options, error);
 	if (!r) {
 		runner->workers = calloc(runner->options.workers, sizeof(pthread_t));
-		if (!runner->workers || postern__wait_init(&runner->steward_wake) ||
+		if (!runner->workers || postern__wait_init(&runner->maintenance_wake) ||
 				postern__wait_init(&runner->renewer_wake) ||
 				postern__wait_init(&runner->collector_wake)) {
 			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -308,16 +308,16 @@ static int start_thread(pthread_t *thread, void *(*loop)(void *),
 static int start_threads(struct postern_runner *runner,
 		struct postern_error *error) {
 	postern__point("runner.starting");
-	int r = start_thread(&runner->writer, write_loop, runner, error);
+	int r = start_thread(&runner->writer, writer_loop, runner, error);
 	runner->writer_started = r == POSTERN_OK;
 	while (!r && runner->worker_count < runner->options.workers) {
-		r = start_thread(&runner->workers[runner->worker_count], work_loop,
+		r = start_thread(&runner->workers[runner->worker_count], worker_loop,
 				runner, error);
 		runner->worker_count += r == POSTERN_OK;
 	}
 	if (!r) {
-		r = start_thread(&runner->keeper, keep_loop, runner, error);
-		runner->keeper_started = r == POSTERN_OK;
+		r = start_thread(&runner->watchdog, watchdog_loop, runner, error);
+		runner->watchdog_started = r == POSTERN_OK;
 	}
 	if (!r) {
 		r = start_thread(&runner->claimer, postern__claimer_loop, runner,
@@ -330,14 +330,14 @@ static int start_threads(struct postern_runner *runner,
 		runner->renewer_started = r == POSTERN_OK;
 	}
 	if (!r) {
-		r = start_thread(&runner->steward, postern__steward_loop, runner,
+		r = start_thread(&runner->maintenance, postern__maintenance_loop, runner,
 				error);
-		runner->steward_started = r == POSTERN_OK;
+		runner->maintenance_started = r == POSTERN_OK;
 	}
 	if (!r && runner->box->store->ops->wait) {
-		r = start_thread(&runner->listener, postern__listener_loop, runner,
+		r = start_thread(&runner->wakeup, postern__wakeup_loop, runner,
 				error);
-		runner->listener_started = r == POSTERN_OK;
+		runner->wakeup_started = r == POSTERN_OK;
 	}
 	if (!r && runner->box->store->ops->collect) {
 		r = start_thread(&runner->collector, postern__collector_loop, runner,
@@ -419,7 +419,7 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 	box->draining = true;
 	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("drain.before");
-	postern__give_back_queued(box);
+	postern__return_queued(box);
 	postern__point("drain.given-back");
 
 	(void)pthread_mutex_lock(&box->mutex);
@@ -429,7 +429,7 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 		postern__cancel_running(box);
 	}
 	/* Again: a transaction that met trouble put its runs back. */
-	postern__give_back_queued(box);
+	postern__return_queued(box);
 
 	(void)pthread_mutex_lock(&box->mutex);
 	quiet = wait_for_none(box, &box->running_count,
@@ -461,7 +461,7 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_cond_broadcast(&box->watch);
 	(void)pthread_cond_broadcast(&box->work);
 	(void)pthread_cond_broadcast(&box->claim);
-	(void)pthread_cond_broadcast(&runner->steward_wake);
+	(void)pthread_cond_broadcast(&runner->maintenance_wake);
 	(void)pthread_cond_broadcast(&runner->renewer_wake);
 	(void)pthread_cond_broadcast(&runner->collector_wake);
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -469,17 +469,17 @@ void postern_runner_stop(struct postern_runner *runner) {
 		runner->worker_count--;
 		(void)pthread_join(runner->workers[runner->worker_count], NULL);
 	}
-	if (runner->keeper_started) {
-		(void)pthread_join(runner->keeper, NULL);
-		runner->keeper_started = false;
+	if (runner->watchdog_started) {
+		(void)pthread_join(runner->watchdog, NULL);
+		runner->watchdog_started = false;
 	}
 	if (runner->claimer_started) {
 		(void)pthread_join(runner->claimer, NULL);
 		runner->claimer_started = false;
 	}
-	if (runner->steward_started) {
-		(void)pthread_join(runner->steward, NULL);
-		runner->steward_started = false;
+	if (runner->maintenance_started) {
+		(void)pthread_join(runner->maintenance, NULL);
+		runner->maintenance_started = false;
 	}
 	if (runner->renewer_started) {
 		(void)pthread_join(runner->renewer, NULL);
@@ -489,10 +489,10 @@ void postern_runner_stop(struct postern_runner *runner) {
 		(void)pthread_join(runner->collector, NULL);
 		runner->collector_started = false;
 	}
-	if (runner->listener_started) {
+	if (runner->wakeup_started) {
 		box->store->ops->end_wait(box->store);
-		(void)pthread_join(runner->listener, NULL);
-		runner->listener_started = false;
+		(void)pthread_join(runner->wakeup, NULL);
+		runner->wakeup_started = false;
 	}
 	(void)pthread_join(runner->writer, NULL);
 	postern__point("runner.stopped");
@@ -505,7 +505,7 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_mutex_lock(&box->mutex);
 	box->draining = false;
 	(void)pthread_mutex_unlock(&box->mutex);
-	postern__tenure_end(box);
+	postern__lock_release(box);
 }
 
 void postern_runner_destroy(struct postern_runner *runner) {
@@ -513,7 +513,7 @@ void postern_runner_destroy(struct postern_runner *runner) {
 		return;
 	}
 	postern_runner_stop(runner);
-	(void)pthread_cond_destroy(&runner->steward_wake);
+	(void)pthread_cond_destroy(&runner->maintenance_wake);
 	(void)pthread_cond_destroy(&runner->renewer_wake);
 	(void)pthread_cond_destroy(&runner->collector_wake);
 	free(runner->workers);
@@ -553,7 +553,7 @@ int postern_runner_health(struct postern_runner *runner,
 	size_t lost = box->lost_slots;
 	bool held = writer_is_held(box);
 	lost += count_stuck(box);
-	bool failing = box->store_failing || runner->in_trouble;
+	bool failing = box->store_failing || runner->store_unavailable;
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (failing) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,

@@ -66,7 +66,7 @@ static int decide_after(void *context, enum fault_op op) {
 	}
 	if (op == FAULT_LOCK && house->let_go) {
 		house->let_go = false;
-		postern__tenure_end(house->box);
+		postern__lock_release(house->box);
 	}
 	return POSTERN_OK;
 }
@@ -350,12 +350,12 @@ static void see_the_end(enum postern_processing processing, int64_t lease_ms,
 		CHECK_INT(claim(&house, 10), 3);
 		CHECK_INT(run(&house, 1), 1);
 		fake_clock_advance(&house.clock, term_ms - 1);
-		(void)postern__tenure_watch(house.box);
+		(void)postern__right_watch(house.box);
 		CHECK_INT(house.stopped, 0);
 		CHECK_INT(run(&house, 1), 1);
 		fake_clock_advance(&house.clock, 1);
 		CHECK_INT(run(&house, 1), 0);
-		(void)postern__tenure_watch(house.box);
+		(void)postern__right_watch(house.box);
 		CHECK_INT(house.stopped, 2);
 		/* Nor does it ask the store for more. */
 		send(&house, "4");
@@ -425,7 +425,7 @@ static bool open_robbed(struct house *house) {
 	CHECK_INT(run(house, 1), 1);
 	fake_clock_jump(&house->clock, LOCK_MS);
 	CHECK(stranger_gets_lock(house));
-	(void)postern__tenure_watch(house->box);
+	(void)postern__right_watch(house->box);
 	return CHECK_INT(house->stopped, 0);
 }
 
@@ -463,7 +463,7 @@ static void refused_recovery(void) {
 		CHECK_OK(postern__recover(house.box, &count, &house.error),
 				&house.error);
 		CHECK_INT(run(&house, 1), 0);
-		(void)postern__tenure_watch(house.box);
+		(void)postern__right_watch(house.box);
 		CHECK_INT(house.stopped, 1);
 	}
 	close_house(&house);
@@ -474,7 +474,7 @@ static void refused_claim(void) {
 	if (open_robbed(&house)) {
 		CHECK_INT(claim(&house, 10), 0);
 		CHECK_INT(run(&house, 1), 0);
-		(void)postern__tenure_watch(house.box);
+		(void)postern__right_watch(house.box);
 		CHECK_INT(house.stopped, 1);
 	}
 	close_house(&house);

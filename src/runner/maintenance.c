@@ -17,10 +17,10 @@
 
 #include <stdio.h>
 
-static int recover(struct postern_runner *runner, struct postern_error *error) {
+static int recover_and_report(struct postern_runner *runner, struct postern_error *error) {
 	bool locked =
 			runner->box->options.processing == POSTERN_PROCESSING_EXCLUSIVE;
-	return postern__take_over(runner->box,
+	return postern__recover_reporting(runner->box,
 			locked ? "the process that had the lock before"
 				   : "processes that are not heard of any more",
 			runner->options.trouble, runner->options.trouble_context, error);
@@ -32,7 +32,7 @@ static void poll_store(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
 	size_t count;
 	postern__point("steward.polling");
-	int r = recover(runner, &error);
+	int r = recover_and_report(runner, &error);
 	if (!r && box->options.orphans == POSTERN_ORPHANS_POISON) {
 		r = postern__poison_orphans(box, runner->options.trouble,
 				runner->options.trouble_context, &count, &error);
@@ -45,7 +45,7 @@ static void poll_store(struct postern_runner *runner) {
 		}
 	}
 	if (r) {
-		postern__runner_note(runner, r, &error);
+		postern__runner_store_result(runner, r, &error);
 	}
 	postern__claimer_wake(runner);
 	runner->poll_at_ms =
@@ -55,12 +55,12 @@ static void poll_store(struct postern_runner *runner) {
 /* Nodes are found gone as soon as they are overdue. */
 static void recover_leases(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
-	int r = recover(runner, &error);
+	int r = recover_and_report(runner, &error);
 	if (r) {
-		postern__runner_note(runner, r, &error);
+		postern__runner_store_result(runner, r, &error);
 	}
 	runner->recover_at_ms = postern__box_after_ms(runner->box,
-			postern__tenure_pause_ms(runner->box));
+			postern__renewal_interval_ms(runner->box));
 }
 
 static void report_cleanup(struct postern_runner *runner) {
@@ -77,7 +77,7 @@ static void report_cleanup(struct postern_runner *runner) {
 	postern__runner_report(runner, text);
 }
 
-static void clean_some(struct postern_runner *runner) {
+static void clean_next_batch(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
 	bool more = false;
@@ -87,7 +87,7 @@ static void clean_some(struct postern_runner *runner) {
 							  &error)
 					: POSTERN_OK;
 	if (r) {
-		postern__runner_note(runner, r, &error);
+		postern__runner_store_result(runner, r, &error);
 	}
 	if (more) {
 		runner->clean_at_ms = postern__box_after_ms(box,
@@ -103,14 +103,14 @@ static void clean_some(struct postern_runner *runner) {
 }
 
 /* Renew, and return when to do so again. */
-static int64_t renew(struct postern_runner *runner) {
+static int64_t renew_and_report(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
 	int64_t next;
-	int r = postern__tenure(box, runner->options.trouble,
+	int r = postern__renew(box, runner->options.trouble,
 			runner->options.trouble_context, &next, &error);
 	if (r) {
-		postern__runner_note(runner, r, &error);
+		postern__runner_store_result(runner, r, &error);
 		int64_t again =
 				postern__box_after_ms(box, runner->options.restart_delay_ms);
 		next = again < next ? again : next;
@@ -130,10 +130,10 @@ void *postern__renewer_loop(void *context) {
 			continue;
 		}
 		(void)pthread_mutex_unlock(&box->mutex);
-		next = renew(runner);
+		next = renew_and_report(runner);
 		(void)pthread_mutex_lock(&box->mutex);
 		if (box->recovery_due) {
-			(void)pthread_cond_signal(&runner->steward_wake);
+			(void)pthread_cond_signal(&runner->maintenance_wake);
 		}
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -141,17 +141,17 @@ void *postern__renewer_loop(void *context) {
 }
 
 /* Do what is due, and sleep until the next. */
-void *postern__steward_loop(void *context) {
+void *postern__maintenance_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
-	runner->recover_at_ms = postern__has_tenure(box) ? 0 : POSTERN__NEVER;
+	runner->recover_at_ms = postern__needs_renewal(box) ? 0 : POSTERN__NEVER;
 	const struct {
 		int64_t *at;
 		void (*go)(struct postern_runner *runner);
 	} duties[] = {
 		{ &runner->recover_at_ms, recover_leases },
 		{ &runner->poll_at_ms, poll_store },
-		{ &runner->clean_at_ms, clean_some },
+		{ &runner->clean_at_ms, clean_next_batch },
 	};
 	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {
@@ -165,7 +165,7 @@ void *postern__steward_loop(void *context) {
 		}
 		int64_t left = next - postern__box_now_ms(box);
 		if (left > 0 && !box->recovery_due) {
-			postern__wait(&runner->steward_wake, &box->mutex, left);
+			postern__wait(&runner->maintenance_wake, &box->mutex, left);
 			continue;
 		}
 		if (box->recovery_due) {

@@ -20,14 +20,14 @@ static bool is_stopping(struct postern_runner *runner) {
 }
 
 /* Until the store is tried again, or the runner stops. */
-static void rest(struct postern_runner *runner) {
+static void sleep_until_retry(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	int64_t until =
 			postern__box_after_ms(box, runner->options.restart_delay_ms);
 	(void)pthread_mutex_lock(&box->mutex);
 	int64_t left = until - postern__box_now_ms(box);
 	while (!runner->stopping && left > 0) {
-		postern__wait(&runner->steward_wake, &box->mutex, left);
+		postern__wait(&runner->maintenance_wake, &box->mutex, left);
 		left = until - postern__box_now_ms(box);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -38,13 +38,13 @@ static void rest(struct postern_runner *runner) {
  * Whoever writes tells that the store as a whole is in trouble, perhaps in a
  * moment; so what worked before is told of when it has failed twice.
  */
-static void tell(struct postern_runner *runner, bool worked, unsigned failures,
+static void report_wait_failure(struct postern_runner *runner, bool worked, unsigned failures,
 		const struct postern_error *error) {
 	char text[POSTERN_ERROR_TEXT_MAX + 96];
 	(void)pthread_mutex_lock(&runner->box->mutex);
-	bool told = runner->in_trouble || runner->stopping;
+	bool reported = runner->store_unavailable || runner->stopping;
 	(void)pthread_mutex_unlock(&runner->box->mutex);
-	if (told || failures != (worked ? 2 : 1)) {
+	if (reported || failures != (worked ? 2 : 1)) {
 		return;
 	}
 	(void)snprintf(text, sizeof(text),
@@ -53,7 +53,7 @@ static void tell(struct postern_runner *runner, bool worked, unsigned failures,
 	postern__runner_report(runner, text);
 }
 
-void *postern__listener_loop(void *context) {
+void *postern__wakeup_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	struct postern_error error;
@@ -67,8 +67,8 @@ void *postern__listener_loop(void *context) {
 			return NULL;
 		}
 		if (r) {
-			tell(runner, worked, ++failures, &error);
-			rest(runner);
+			report_wait_failure(runner, worked, ++failures, &error);
+			sleep_until_retry(runner);
 			continue;
 		}
 		worked = true;
