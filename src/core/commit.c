@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Group commit. Whoever finds a writer free takes everything that waits and
- * writes it as one durable unit; what arrives meanwhile is the next group. No
- * timer, no thread: a blocked caller commits for all who wait beside it, and
- * a runner's writer does the same for settlements and asynchronous accepts.
- * There are as many writers as the store can do well with at a time.
+ * Group commit. A thread that finds a free writer removes all items from the
+ * commit queue and writes them in one transaction; items that arrive meanwhile
+ * form the next group. There is no timer and no thread here: a blocked caller
+ * also commits the items of all other callers, and a runner's writer commits
+ * settlements and asynchronous accepts. The store determines how many groups
+ * may be written at the same time.
  *
- * When the store refuses a group for a reason that may be one item's fault,
- * the group is halved until that item stands alone, so the rest commits. When
- * the store as a whole is in trouble, accepts fail (nobody was told yes) and
- * settlements stay queued: a result is never dropped while its lease holds.
+ * If the store refuses a group for a reason that one item may have caused, the
+ * group is halved until that item is alone, so that the others commit. If the
+ * store is unavailable, accepts fail (no sender has a receipt yet) and
+ * settlements stay queued: a settlement is never dropped while its lease holds.
  */
 
 #include "core/box.h"
@@ -20,21 +21,21 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* How long settlements rest after the store was in trouble. */
+/* How long settlements wait after a commit failed. */
 #define RETRY_MS 1000
 
-/* The working space of one commit; made once for every writer. Settlements
-   come first in all arrays. */
+/* The working space of one commit; allocated once per writer. Settlements come
+   first in `items` and `codes`. */
 struct postern__group {
 	bool in_use;
 	struct postern_settlement settlements[POSTERN__COMMIT_ITEMS_MAX];
 	struct postern_accept accepts[POSTERN__COMMIT_ITEMS_MAX];
 	struct postern__item *items[2 * POSTERN__COMMIT_ITEMS_MAX];
-	int codes[2 * POSTERN__COMMIT_ITEMS_MAX]; /* of the commit, per item */
+	int codes[2 * POSTERN__COMMIT_ITEMS_MAX]; /* of each item's commit */
 	size_t count;
 	size_t settlement_count;
 	struct postern__right right;
-	/* The last refusal; every refused item is told it. */
+	/* The store's last error; reported for every item that was refused. */
 	struct postern_error refusal;
 };
 
@@ -133,7 +134,8 @@ static int apply_items(struct postern_box *box, struct postern__group *group,
 	}
 	postern__point("apply.before");
 	if (postern__point_fails("apply.refused")) {
-		return postern__fail(error, POSTERN_E_INVALID, "a test says no");
+		return postern__fail(error, POSTERN_E_INVALID,
+				"refused by a crash point");
 	}
 	int r = box->store->ops->apply(box->store, &batch, error);
 	postern__point("apply.after");
@@ -159,9 +161,9 @@ static bool is_store_unavailable(int code) {
 }
 
 /*
- * Write items [from, from + count), halving around what is refused. Returns
- * the store's trouble, if that is what stopped it; a settlement that is
- * refused alone is left for publish() to keep.
+ * Write items [from, from + count), halving the range when it is refused.
+ * Returns an error only if the store is unavailable; finish_items() requeues a
+ * settlement that was refused alone.
  */
 static int apply_halving(struct postern_box *box, struct postern__group *group,
 		size_t from, size_t count) {
@@ -181,7 +183,7 @@ static int apply_halving(struct postern_box *box, struct postern__group *group,
 	size_t half = count / 2;
 	r = apply_halving(box, group, from, half);
 	if (r) {
-		/* The rest is not even tried: the store is in trouble. */
+		/* The store is unavailable: do not try the second half. */
 		for (size_t i = from + half; i < from + count; i++) {
 			group->codes[i] = r;
 		}
@@ -190,7 +192,7 @@ static int apply_halving(struct postern_box *box, struct postern__group *group,
 	return apply_halving(box, group, from + half, count - half);
 }
 
-/* Without the lock: tell everybody what became of it. */
+/* Without the mutex: fill in and pass on receipts, emit events. */
 static void emit_results(struct postern_box *box,
 		struct postern__group *group) {
 	for (size_t i = 0; i < group->count; i++) {
@@ -207,11 +209,12 @@ static void emit_results(struct postern_box *box,
 	}
 }
 
-/* With the lock: move everything on. Returns how many items were decided. */
+/* With the mutex: release settled runs, requeue settlements that were not
+   written, finish accepts. Returns how many items are no longer queued. */
 static size_t finish_items(struct postern_box *box,
 		struct postern__group *group) {
 	size_t decided = 0;
-	/* Backwards, so that what goes back to the front keeps its order. */
+	/* Backwards, so that requeued settlements keep their order. */
 	for (size_t i = group->count; i-- > 0;) {
 		struct postern__item *item = group->items[i];
 		if (item->kind == POSTERN__ITEM_ACCEPT) {
@@ -238,7 +241,7 @@ static size_t finish_items(struct postern_box *box,
 	return decided;
 }
 
-/* Without the lock: write it and tell everybody. */
+/* Without the mutex. */
 static int write_group(struct postern_box *box, struct postern__group *group) {
 	int r = apply_halving(box, group, 0, group->count);
 	postern__point("announce.before");
@@ -247,7 +250,7 @@ static int write_group(struct postern_box *box, struct postern__group *group) {
 	return r;
 }
 
-/* With the lock: move on, and say whether the store is in trouble. */
+/* With the mutex: finish the items and record whether the store failed. */
 static int finish_group(struct postern_box *box, struct postern__group *group,
 		int r, size_t *decided_out, struct postern_error *error) {
 	*decided_out = finish_items(box, group);
@@ -255,8 +258,8 @@ static int finish_group(struct postern_box *box, struct postern__group *group,
 	box->commit_retry_at_ms =
 			refused ? postern__box_after_ms(box, RETRY_MS) : 0;
 	if (!r && refused) {
-		/* A result that cannot be written is trouble, even if all the rest
-		   could be. */
+		/* A settlement that cannot be written is an error of the store, even
+		   if all other items were written. */
 		r = group->refusal.code;
 	}
 	box->store_failing = r != POSTERN_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Telling listeners what happens. Listeners are fixed at start, so no lock is
-   needed to call them. */
+/* Emitting events to the subscribers. They are fixed at start, so the mutex is
+   not needed to call them. */
 
 #include "core/box.h"
 

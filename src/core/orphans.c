@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Poisoning what nobody will ever run: deliveries of handlers that no node
- * registers.
+ * Poisoning orphaned deliveries: those of handlers that no running node has
+ * configured.
  *
- * Where nodes come and go, nobody registers a handler while the only node that
- * has it is started again. So what belongs to it is left alone until the
- * handler has been missing for a while, each handler by itself, and until this
- * node has seen that without a break: while it could not look, the handler may
- * have been there.
+ * In a store that several nodes share, a handler is orphaned while the only
+ * node that has it restarts. So its deliveries are poisoned only after the
+ * handler has been orphaned for POSTERN__ORPHAN_GRACE_MS, counted for each
+ * handler, as observed by this node without interruption: while this node
+ * could not query the store, another node may have had the handler.
  */
 
 #include "core/box.h"
@@ -22,16 +22,17 @@
 
 /* Deliveries per call of the store, so that no call takes long. */
 #define POISON_BATCH 1000
-/* While some wait: counting what they have may take long. */
+/* The time between two checks while handlers are orphaned: counting their
+   deliveries may take long. */
 #define CHECK_INTERVAL_MS 10000
-/* Room for the names of some handlers. */
+/* Room for the keys of several handlers in one notice. */
 #define KEYS_LEN 400
 
 struct postern__orphaned {
 	char *key;
-	int64_t poison_at_ms; /* then it is poisoned */
-	uint64_t count;       /* of its deliveries */
-	bool seen;            /* in this look */
+	int64_t poison_at_ms; /* when its deliveries are poisoned */
+	uint64_t count;       /* of its open deliveries */
+	bool seen;            /* found by the check in progress */
 	bool reported;
 };
 
@@ -44,8 +45,8 @@ void postern__orphans_reset(struct postern_box *box) {
 	box->orphaned_count = 0;
 }
 
-/* The names of those that were not told yet, as many as there is room for, and
-   what they have. */
+/* List the keys that were not reported yet, as many as fit, and count the
+   deliveries of all of them. */
 static void list_unreported(struct postern_box *box, char out[KEYS_LEN],
 		uint64_t *count_out) {
 	const size_t rest_len = sizeof(" and 18446744073709551615 more");
@@ -54,19 +55,19 @@ static void list_unreported(struct postern_box *box, char out[KEYS_LEN],
 	*count_out = 0;
 	out[0] = '\0';
 	for (size_t i = 0; i < box->orphaned_count; i++) {
-		struct postern__orphaned *missing = &box->orphaned[i];
-		size_t more = strlen(missing->key) + strlen(", ''");
-		if (missing->reported) {
+		struct postern__orphaned *handler = &box->orphaned[i];
+		size_t more = strlen(handler->key) + strlen(", ''");
+		if (handler->reported) {
 			continue;
 		}
-		missing->reported = true;
-		*count_out += missing->count;
+		handler->reported = true;
+		*count_out += handler->count;
 		if (left_out > 0 || len + more + rest_len > KEYS_LEN) {
 			left_out++;
 			continue;
 		}
 		len += (size_t)snprintf(out + len, KEYS_LEN - len, "%s'%s'",
-				len > 0 ? ", " : "", missing->key);
+				len > 0 ? ", " : "", handler->key);
 	}
 	if (left_out > 0) {
 		(void)snprintf(out + len, KEYS_LEN - len, " and %zu more", left_out);
@@ -83,8 +84,8 @@ static void report_orphaned(struct postern_box *box, postern_remark *trouble,
 		return;
 	}
 	(void)snprintf(text, sizeof(text),
-			"no node registers %s any more; %llu open deliver%s will be "
-			"poisoned in %d minutes, unless one does so again",
+			"no running node has configured handler %s; %llu open deliver%s "
+			"will be poisoned in %d minutes unless a node configures it again",
 			keys, (unsigned long long)count, count == 1 ? "y" : "ies",
 			(int)(POSTERN__ORPHAN_GRACE_MS / 60000));
 	trouble(context, text);
@@ -92,13 +93,13 @@ static void report_orphaned(struct postern_box *box, postern_remark *trouble,
 
 static int record_orphaned(struct postern_box *box,
 		const struct postern_orphan *orphan, struct postern_error *error) {
-	struct postern__orphaned *missing = NULL;
-	for (size_t i = 0; !missing && i < box->orphaned_count; i++) {
+	struct postern__orphaned *handler = NULL;
+	for (size_t i = 0; !handler && i < box->orphaned_count; i++) {
 		if (strcmp(box->orphaned[i].key, orphan->key) == 0) {
-			missing = &box->orphaned[i];
+			handler = &box->orphaned[i];
 		}
 	}
-	if (!missing) {
+	if (!handler) {
 		struct postern__orphaned *more = realloc(box->orphaned,
 				(box->orphaned_count + 1) * sizeof(*more));
 		char *key = strdup(orphan->key);
@@ -107,19 +108,20 @@ static int record_orphaned(struct postern_box *box,
 			free(key);
 			return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		}
-		missing = &more[box->orphaned_count++];
-		*missing = (struct postern__orphaned){
+		handler = &more[box->orphaned_count++];
+		*handler = (struct postern__orphaned){
 			.key = key,
 			.poison_at_ms =
 					postern__box_after_ms(box, POSTERN__ORPHAN_GRACE_MS),
 		};
 	}
-	missing->count = orphan->count;
-	missing->seen = true;
+	handler->count = orphan->count;
+	handler->seen = true;
 	return POSTERN_OK;
 }
 
-/* Those that were not seen have somebody again, or nothing left. */
+/* Remove the handlers that were not seen: a node has them again, or they have
+   no open deliveries left. */
 static void drop_unseen(struct postern_box *box) {
 	size_t kept = 0;
 	for (size_t i = 0; i < box->orphaned_count; i++) {
@@ -133,7 +135,7 @@ static void drop_unseen(struct postern_box *box) {
 	box->orphaned_count = kept;
 }
 
-/* Memory that could not be had is told here; destroying none is fine. */
+/* Query the store. `memory` may be NULL: POSTERN_E_NOMEM. */
 static int query_orphans(struct postern_box *box, uint64_t node,
 		const char *only, bool poison, struct postern_memory *memory,
 		struct postern_orphan **orphans_out, size_t *count_out,
@@ -162,7 +164,8 @@ static int find_orphaned_handlers(struct postern_box *box, uint64_t node,
 	return r;
 }
 
-/* At most a batch; *found_out is how many there were. */
+/* Poison at most one batch; *found_out is how many orphaned deliveries there
+   were before. */
 static int poison_batch(struct postern_box *box, uint64_t node,
 		const char *only, uint64_t *found_out, struct postern_error *error) {
 	struct postern_memory *memory = postern_memory_create();
@@ -187,10 +190,10 @@ static int poison(struct postern_box *box, uint64_t node, const char *only,
 	do {
 		before = found;
 		r = poison_batch(box, node, only, &found, error);
-		/* What was found first is all there is; later rounds find the rest
-		   of it. */
+		/* The first count includes all of them, later ones what remains. */
 		total = found > total ? found : total;
-		/* What does not become less is leased, and will be seen again. */
+		/* A count that does not decrease is of leased deliveries, which a
+		   later check finds again. */
 	} while (!r && found > 0 && found < before);
 	*count_out += (size_t)total;
 	return r;
@@ -212,16 +215,16 @@ int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
 		void *context, size_t *count_out, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
-	bool gone = box->node_expired;
+	bool expired = box->node_expired;
 	(void)pthread_mutex_unlock(&box->mutex);
 	*count_out = 0;
-	if (gone || node != box->orphaned_node) {
-		/* It was away for longer than its lease. */
+	if (expired || node != box->orphaned_node) {
+		/* The node expired: its observation was interrupted. */
 		postern__orphans_reset(box);
 		box->orphaned_node = node;
 	}
-	if (gone) {
-		/* Nobody registers our own handlers at the moment. */
+	if (expired) {
+		/* No live node has this node's own handlers at the moment. */
 		return POSTERN_OK;
 	}
 	if (box->store->ops->exclusive) {

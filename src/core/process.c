@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pumping by hand: the same steps a runner's threads take, one after the
- * other on the caller's thread, until nothing is due.
+ * Processing on the caller's thread: the steps of a runner's threads, one after
+ * the other, until nothing is due.
  */
 
 #include "core/box.h"
@@ -19,17 +19,17 @@ static size_t queued_count(struct postern_box *box) {
 	return count;
 }
 
-/* Results wait at most this long for the next handler's: enough for quick
-   ones to share a commit, and a slow one's is durable before the next. */
+/* How long settlements wait for those of the next runs: long enough for quick
+   runs to share a commit, and a slow run is settled before the next starts. */
 #define RESULT_WAIT_MS 20
 
-/* When the node, and the lock, are to be renewed. */
+/* The renewal of node lease and processing lock during a call. */
 struct renewal {
-	bool runner; /* there is one, and it does that */
+	bool runner; /* a runner is active and does it */
 	int64_t next;
 };
 
-/* Renew, if it is time and no runner does it beside us. */
+/* Renew the node lease and the lock if that is due and no runner does it. */
 static int renew_if_due(struct postern_box *box, struct renewal *renewal,
 		struct postern_error *error) {
 	if (renewal->runner || postern__box_now_ms(box) < renewal->next) {
@@ -39,7 +39,7 @@ static int renew_if_due(struct postern_box *box, struct renewal *renewal,
 			&renewal->next, error);
 }
 
-/* Run up to `max`, writing results as they come. */
+/* Run up to `max` queued deliveries and commit their settlements. */
 static int run_queued(struct postern_box *box, size_t max,
 		struct renewal *renewal, size_t *count_out,
 		struct postern_error *error) {
@@ -62,7 +62,7 @@ static int run_queued(struct postern_box *box, size_t max,
 	return r;
 }
 
-/* Whether somebody else has the right to process: POSTERN_E_BUSY. */
+/* POSTERN_E_BUSY if this node may not process because another node does. */
 static int check_right(struct postern_box *box, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	bool barred = !box->draining && !postern__may_process(box);
@@ -74,12 +74,13 @@ static int check_right(struct postern_box *box, struct postern_error *error) {
 	}
 	return rival ? postern__fail(error, POSTERN_E_BUSY, "%s", why.text)
 				 : postern__fail(error, POSTERN_E_BUSY,
-						   "another process holds the lock '%s'",
+						   "another node holds the lock '%s'; 'postern stats' "
+						   "shows which",
 						   box->lock_name);
 }
 
-/* All that is staged: a batch of copies leaves nothing to run, and is no reason
-   to stop. */
+/* Collect all staged messages, also after a batch that consists of copies and
+   leaves nothing to run. */
 static int collect_all(struct postern_box *box, struct postern_error *error) {
 	struct postern__collected found;
 	int r;
@@ -89,7 +90,7 @@ static int collect_all(struct postern_box *box, struct postern_error *error) {
 	return r;
 }
 
-/* One round; *count_out is how many deliveries were run. */
+/* Commit, collect, claim and run once; *count_out is the number of runs. */
 static int process_round(struct postern_box *box, size_t max,
 		struct renewal *renewal, size_t *count_out,
 		struct postern_error *error) {
@@ -116,7 +117,7 @@ static int process_round(struct postern_box *box, size_t max,
 	return r;
 }
 
-static int process(struct postern_box *box, bool runner, size_t max,
+static int process_until_idle(struct postern_box *box, bool runner, size_t max,
 		size_t *count_out, struct postern_error *error) {
 	struct renewal renewal = { .runner = runner, .next = INT64_MIN };
 	int r = renew_if_due(box, &renewal, error);
@@ -156,7 +157,7 @@ int postern__process(struct postern_box *box, size_t max, size_t *count_out,
 	bool runner = box->leasing;
 	box->processors++;
 	(void)pthread_mutex_unlock(&box->mutex);
-	r = process(box, runner, max, count_out, error);
+	r = process_until_idle(box, runner, max, count_out, error);
 	(void)pthread_mutex_lock(&box->mutex);
 	box->processors--;
 	(void)pthread_mutex_unlock(&box->mutex);

@@ -2,14 +2,14 @@
 /*
  * Runs: leased deliveries from the queue to their settlement.
  *
- *   QUEUED --begin--> RUNNING --finish--> SETTLING --commit--> SETTLED
+ *   QUEUED --start--> RUNNING --finish--> SETTLING --commit--> SETTLED
  *      |                 |                    ^
- *      +-- give back ----+-- lease over ------+
+ *      +---- return -----+---- lease over ----+
  *
- * A handler never returns a result, it finishes a run, from whatever thread
- * and whenever it likes; so hundreds can be under way without a thread each.
- * Each handler has a queue of its own and they take turns, so a slow one
- * holds up nobody but itself.
+ * An implementation does not return an outcome: it finishes the run, from any
+ * thread and at any time, so that hundreds of runs can be in progress without
+ * a thread each. Each handler has its own queue and the queues are served round
+ * robin, so that a slow handler delays no other.
  */
 
 #include "core/box.h"
@@ -94,14 +94,14 @@ void postern__run_init(struct postern_run *run, struct postern_box *box,
 void postern__run_enqueue(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_NONE);
 	if (run->box->draining || run->handler->paused) {
-		/* It was leased while somebody stopped this. */
+		/* The drain or the pause began after the store had leased it. */
 		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
 				"returned", NULL);
 		return;
 	}
 	run->state = POSTERN__RUN_QUEUED;
 	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
-		/* First: what is behind it waits for it, never the reverse. */
+		/* In front: other runs wait for a solo suspect, never the reverse. */
 		postern__list_push_front(&run->handler->queue, &run->link);
 		run->box->solo_queued++;
 	} else {
@@ -146,7 +146,7 @@ void postern__run_start(struct postern_run *run) {
 	run->dequeued_ms = postern__box_now_ms(box);
 	run->started_ms = run->dequeued_ms;
 	run->lease_end_ms = postern__box_after_ms(box, policy->lease_ms);
-	/* A transactional run's time begins with its turn in the batch. */
+	/* The time of a transactional run starts with its turn in the batch. */
 	if (policy->timeout_ms > 0 && !run->handler->impl->transactional) {
 		run->deadline_ms = postern__box_after_ms(box, policy->timeout_ms);
 		run->delivery.deadline_ms =
@@ -155,7 +155,7 @@ void postern__run_start(struct postern_run *run) {
 	postern__run_watch(run);
 }
 
-/* It does not keep other callbacks from running any more. */
+/* The run no longer keeps other in-process runs from starting. */
 static void release_in_process(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	if (run->handler->impl->ops->in_process && !run->overdue) {
@@ -185,15 +185,16 @@ void postern__run_overdue(struct postern_run *run) {
 	(void)pthread_cond_broadcast(&run->box->work);
 }
 
-/* The slot is free again, whatever became of the lease. */
+/* The implementation has finished: its slot is free, with or without the
+   lease. */
 static void free_slot(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	bool ready = postern__run_ready(box);
 	run->in_impl = false;
 	run->handler->running--;
 	release_in_process(run);
-	/* Whoever finishes looks for more by itself; another worker is woken only
-	   if this made something possible. */
+	/* The worker that finished starts the next run itself; wake another one
+	   only if this made a run ready that was not. */
 	if (!ready && postern__run_ready(box)) {
 		(void)pthread_cond_signal(&box->work);
 	}
@@ -226,7 +227,7 @@ void postern__run_detach(struct postern_run *run) {
 		free_slot(run);
 		return;
 	}
-	/* It overran its lease and was settled without us. */
+	/* The run was past its lease and was settled by abandon_run(). */
 	run->box->lost_slots--;
 	free_slot(run);
 	if (run->state == POSTERN__RUN_SETTLED) {
@@ -271,7 +272,7 @@ static int64_t clamp_delay(int64_t delay_ms) {
 											  : delay_ms;
 }
 
-/* Again, or poisoned if that was the last attempt. */
+/* Settle as pending, or as poisoned after the last attempt. */
 static void settle_failure(struct postern_run *run, int64_t delay_ms,
 		const char *name, const char *reason) {
 	const struct postern_policy *policy = &run->handler->policy;
@@ -284,7 +285,8 @@ static void settle_failure(struct postern_run *run, int64_t delay_ms,
 
 void postern__run_settle(struct postern_run *run,
 		const struct postern_outcome *outcome, const char *name) {
-	/* Handlers of any kind wrote this text: clean it before it is kept. */
+	/* The reason comes from a handler: make it valid UTF-8 before it is
+	   stored. */
 	char reason[POSTERN_REASON_LEN_MAX + 1];
 	(void)postern__utf8_clean(outcome->reason,
 			strnlen(outcome->reason, POSTERN_REASON_LEN_MAX), reason,
@@ -326,7 +328,7 @@ bool postern__run_timed_out(const struct postern_run *run,
 		return false;
 	}
 	if (outcome->kind == POSTERN_RETRY && outcome->reason[0]) {
-		return true; /* it says more than we could */
+		return true; /* the handler's own reason has more detail */
 	}
 	char timeout[POSTERN__DURATION_TEXT_MAX];
 	postern__duration_format(run->handler->policy.timeout_ms, timeout);
@@ -336,7 +338,7 @@ bool postern__run_timed_out(const struct postern_run *run,
 	return true;
 }
 
-/* Most have no reason, and room for a long one. */
+/* Copy only the used part of the reason: most outcomes have none. */
 static void copy_outcome(struct postern_outcome *out,
 		const struct postern_outcome *from) {
 	size_t len = strnlen(from->reason, sizeof(from->reason) - 1);
@@ -349,7 +351,7 @@ static void copy_outcome(struct postern_outcome *out,
 void postern_run_finish(struct postern_run *run,
 		const struct postern_outcome *outcome) {
 	if (run->outcome_out) {
-		/* Inside a transaction: the store decides what becomes of it. */
+		/* Inside a transaction the store completes the delivery. */
 		copy_outcome(run->outcome_out, outcome);
 		return;
 	}
@@ -368,8 +370,8 @@ void postern_run_finish(struct postern_run *run,
 
 void postern_run_return(struct postern_run *run) {
 	if (run->outcome_out) {
-		/* Inside a transaction nothing is given back by itself: again at
-		   once, with nothing counted. */
+		/* Inside a transaction a single lease cannot be returned: retry at
+		   once, without counting a failure. */
 		postern_outcome_set(run->outcome_out, POSTERN_SNOOZE, 0, NULL);
 		return;
 	}
@@ -400,16 +402,16 @@ void postern__run_settled(struct postern_run *run) {
 	}
 }
 
-/* How many of this handler's deliveries share a commit. */
+/* How many deliveries of this handler share a transaction. */
 static size_t commit_batch_of(const struct postern__handler *handler) {
 	return handler->impl->transactional && handler->impl->ops->batches
 				   ? handler->policy.commit_batch
 				   : 1;
 }
 
-/* Whether there is room for a transaction, and it is worth one: what is less
-   than a commit's share waits for the one that is under way, and is taken
-   together with what comes meanwhile. */
+/* Whether a transaction of this handler may start. A queue shorter than a full
+   batch waits for the handler's transaction in progress, so that the next one
+   includes the deliveries that arrive meanwhile. */
 static bool may_transact(const struct postern_box *box,
 		const struct postern__handler *handler) {
 	return box->transacting < postern__transactions_max(box) &&
@@ -418,7 +420,7 @@ static bool may_transact(const struct postern_box *box,
 				   handler->queued >= commit_batch_of(handler));
 }
 
-/* What a worker may begin: the first of this handler's queue, if any. */
+/* Whether a worker may start the first run of this handler's queue. */
 static bool may_start(const struct postern_box *box,
 		const struct postern__handler *handler) {
 	const struct postern__list *first = postern__list_first(&handler->queue);
@@ -435,7 +437,7 @@ static bool may_start(const struct postern_box *box,
 	if (!handler->impl->ops->in_process) {
 		return true;
 	}
-	/* A suspect that runs alone really runs alone. */
+	/* A solo suspect runs without any other in-process run. */
 	const struct postern_run *run =
 			container_of(first, const struct postern_run, link);
 	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
@@ -454,7 +456,7 @@ bool postern__run_ready(const struct postern_box *box) {
 	return false;
 }
 
-/* The next handler in turn that has something to begin, or NULL. */
+/* The next handler, round robin, with a run that may start, or NULL. */
 static struct postern__handler *next_handler(struct postern_box *box) {
 	if (!postern__may_process(box)) {
 		return NULL;
@@ -499,10 +501,11 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 		}
 	}
 	if (handler && postern__run_ready(box)) {
-		/* One wakes the next, so that all that can work do. */
+		/* Each worker wakes the next, until no run is ready. */
 		(void)pthread_cond_signal(&box->work);
 	}
-	/* There is room in the queue, and no commit may come for long. */
+	/* The queue has room, and the next commit, which would wake the claimer,
+	   may be far away. */
 	postern__claim_nudge(box);
 	(void)pthread_mutex_unlock(&box->mutex);
 	*count_out = count;

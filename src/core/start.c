@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Starting a box: what was configured meets what is stored. Keys become
- * handler ids, a former owner's leases are released, parked messages that
- * somebody wants now are woken, and orphans are seen coming.
+ * Starting a box: the configuration is registered in the store. Keys are
+ * resolved to handler ids, leases of a former owner are recovered, parked
+ * messages that a handler wants now are unparked, and orphaned handlers are
+ * reported.
  */
 
 #include "core/box.h"
@@ -23,7 +24,7 @@ static void emit_remark(const struct postern_box *box, const char *text) {
 	}
 }
 
-/* Every channel should go through the inbox, says the team; does it? */
+/* Check the channels against the option require_inbox. */
 static int check_require_inbox(const struct postern_box *box,
 		struct postern_error *error) {
 	enum postern_require_inbox rule = box->options.require_inbox;
@@ -35,8 +36,8 @@ static int check_require_inbox(const struct postern_box *box,
 		}
 		char text[POSTERN_ERROR_TEXT_MAX];
 		(void)snprintf(text, sizeof(text),
-				"channel '%s' has no inbox, but require_inbox asks for one; "
-				"set allow_without_inbox if it is meant",
+				"channel '%s' has no inbox, but require_inbox is set; set "
+				"allow_without_inbox if that is intended",
 				channel->name);
 		if (rule == POSTERN_REQUIRE_INBOX_FAIL) {
 			return postern__fail(error, POSTERN_E_INVALID, "%s", text);
@@ -95,8 +96,7 @@ static void fill_enrolment(const struct postern_box *box,
 	}
 }
 
-/* Ids are the same for good, and once the box has started they are read
-   without the lock. */
+/* Ids never change, and after start they are read without the mutex. */
 static void copy_ids(struct postern_box *box,
 		const struct postern_enrolment *enrolment) {
 	for (size_t i = 0; i < box->channel_count; i++) {
@@ -114,7 +114,7 @@ int postern__enrol(struct postern_box *box, bool again,
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
 	if (!again) {
-		/* It begins as one that does not lease. */
+		/* A new node may not lease before postern__engage(). */
 		box->engaged = !box->store->ops->engage;
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -159,23 +159,23 @@ static int check_orphans(struct postern_box *box, struct postern_error *error) {
 							   ? "held (orphans: hold)"
 					   : box->store->ops->exclusive
 							   ? "to be poisoned (orphans: poison)"
-							   : "to be poisoned unless a node does so soon "
-								 "(orphans: poison)";
+							   : "to be poisoned unless a node configures it "
+								 "soon (orphans: poison)";
 	for (size_t i = 0; !r && i < count; i++) {
 		char text[POSTERN_ERROR_TEXT_MAX];
 		if (box->options.orphans == POSTERN_ORPHANS_FAIL) {
 			r = postern__fail(error, POSTERN_E_INVALID,
-					"%llu open deliver%s to handler '%s', which nobody "
-					"registers (orphans: fail); add it, or name it as a "
-					"legacy key",
+					"%llu open deliver%s to handler '%s', which no running "
+					"node has configured (orphans: fail); add it, or name it "
+					"as a legacy key",
 					(unsigned long long)orphans[i].count,
 					orphans[i].count == 1 ? "y belongs" : "ies belong",
 					orphans[i].key);
 			break;
 		}
 		(void)snprintf(text, sizeof(text),
-				"%llu open deliver%s to handler '%s', which nobody registers; "
-				"%s",
+				"%llu open deliver%s to handler '%s', which no running node "
+				"has configured; %s",
 				(unsigned long long)orphans[i].count,
 				orphans[i].count == 1 ? "y belongs" : "ies belong",
 				orphans[i].key, fate);
@@ -247,7 +247,7 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 	}
 	if (!r) {
 		box->started = true;
-		/* There may be suspects from before: the first claim tells. */
+		/* The store may have suspects: the first claim finds out. */
 		box->suspects_waiting = true;
 	}
 	return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Looking after leases: taking back what a dead process held, and watching over
- * what runs too long.
+ * Leases that were not settled in time: recovers those of expired nodes, and
+ * cancels, abandons or reports the runs of this node that take too long.
  */
 
 #include "core/box.h"
@@ -14,7 +14,7 @@
 
 /* Deliveries per call of the store, so that no call takes long. */
 #define SWEEP_BATCH 1000
-/* Runs cancelled per round; the rest is seen in the next one. */
+/* Runs cancelled per step; the next step cancels the others. */
 #define WATCH_BATCH 64
 
 int postern__recover(struct postern_box *box, size_t *count_out,
@@ -30,7 +30,7 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 		recovery.node = right.node;
 		recovery.lock = postern__right_lock(&right);
 		if (recovery.lock && recovery.lock->fence == 0) {
-			break; /* whoever has the lock recovers */
+			break; /* the node that holds the lock recovers */
 		}
 		postern__point("recover.before");
 		int r = box->store->ops->recover(box->store, &recovery, &recovered,
@@ -78,7 +78,8 @@ struct overrun {
 	bool in_unit;
 };
 
-/* With the lock: it keeps its thread, but the lease is gone. */
+/* With the mutex: settle a run that is past its lease as timed out. Its
+   callback keeps its thread. */
 static void abandon_run(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	postern__list_remove(&run->link);
@@ -103,7 +104,8 @@ static void report_stuck(const struct postern_run *run, postern_remark *trouble,
 	trouble(context, text);
 }
 
-/* With the lock: find what to cancel; abandons and reports on the way. */
+/* With the mutex: list the runs to cancel and one to report as stuck; abandon
+   those with a timeout that are past their lease. */
 static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 		struct postern_run **stuck, int64_t *next) {
 	int64_t now = postern__box_now_ms(box);
@@ -126,7 +128,7 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 			abandon_run(run);
 			continue;
 		}
-		/* One is told per round; the next follows at once. */
+		/* One run is reported per step; the next step follows at once. */
 		if (over && !*stuck) {
 			run->reported = true;
 			postern__run_overdue(run);
@@ -184,7 +186,7 @@ bool postern__watchdog_sleep(struct postern_box *box, int64_t at_ms,
 		postern__wait(&box->watch, &box->mutex, left);
 		left = box->watch_at_ms - postern__box_now_ms(box);
 	}
-	/* What begins from now on counts against the next sleep. */
+	/* Deadlines of runs that start from now on shorten the next sleep. */
 	box->watch_at_ms = POSTERN__NEVER;
 	bool go_on = !*stopping;
 	(void)pthread_mutex_unlock(&box->mutex);

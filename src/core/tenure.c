@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tenure: by what right this process holds leases.
+ * The right under which this process holds leases: node lease and lock.
  *
- * A node lives in the store for node_lease at a time and renews itself well
- * before. If it was found gone, others have taken its deliveries: it begins
- * again under a new number, and what it still has to say under the old one is
- * refused.
+ * A node is live for node_lease after each renewal and renews well before that
+ * ends. If another node has recorded it as expired, its deliveries may be
+ * recovered: the process registers as a new node, with a new node id, and the
+ * store refuses settlements of the old one as stale.
  *
- * With exclusive processing only the holder of a named lock leases, claims and
- * begins. A node number serves for one tenure of the lock: whoever lost it or
- * let it go takes a new number before it asks again, so that leases of an
- * earlier tenure are always somebody else's and the next owner, be it this
- * process, takes them back.
+ * With exclusive processing only the node that holds the processing lock
+ * leases, claims and starts runs. A node id holds the lock at most once: a
+ * process that lost or released the lock registers a new node before it
+ * acquires it again. So leases from before belong to another node, and the next
+ * owner, which may be this process, recovers them.
  *
- * The owner of a lock takes what all others have leased, so all nodes of a
- * store that process must do so under the same lock, or all without one. Each
- * engages in that before it leases anything, and waits as long as others do
- * otherwise.
+ * The owner of the lock recovers what all other nodes have leased, so all nodes
+ * that process a store must use the same lock, or all no lock. Each node asks
+ * the store for that (engages) before it leases, and waits while another node
+ * does it differently.
  *
- * From the moment that the lease or the lock may be over (judged by our own
- * monotonic clock, from before the call that renewed it) nothing new begins,
- * and what runs is told to stop. Safety does not hang on that: every change
- * names the lock's fence, and the store refuses old ones.
+ * From the moment that the node lease or the lock may have expired, no run
+ * starts and those in progress are cancelled. That moment is computed with this
+ * process's monotonic clock, from before the call that renewed. Safety does not
+ * depend on it: every change names the lock's fence, and the store refuses a
+ * stale one.
  */
 
 #include "core/box.h"
@@ -33,9 +34,9 @@
 
 #include <stdio.h>
 
-/* Renew three times per lease, so that two may fail. */
+/* Renewals per lease, so that two may fail. */
 #define RENEWALS 3
-/* Whoever waits for another to be gone asks this often. */
+/* How often a node that waits for another one to end asks the store. */
 #define AGAIN_MS 1000
 
 static bool is_exclusive(const struct postern_box *box) {
@@ -46,13 +47,13 @@ static bool has_node_lease(const struct postern_box *box) {
 	return box->options.node_lease_ms > 0;
 }
 
-/* The lock's life where nodes have none of their own. */
+/* How long the lock is held after a renewal, also where nodes have no lease. */
 static int64_t lock_lease_ms(const struct postern_box *box) {
 	return has_node_lease(box) ? box->options.node_lease_ms
 							   : POSTERN__NODE_LEASE_MS_DEFAULT;
 }
 
-/* With the lock: when nothing may be begun any more. */
+/* With the mutex: from when on no run may start. */
 static int64_t right_until_ms(const struct postern_box *box) {
 	int64_t until = POSTERN__NEVER;
 	if (has_node_lease(box)) {
@@ -96,8 +97,8 @@ static void emit_lock(struct postern_box *box, enum postern_event_kind kind,
 	postern__emit(box, &event);
 }
 
-/* What is queued is given back and what runs is told to stop; the store
-   refuses whatever of it is not ours any more. */
+/* Return queued leases and cancel runs. The store refuses the settlements of
+   those that this node has lost. */
 static void stop_processing(struct postern_box *box) {
 	postern__return_queued(box);
 	postern__cancel_running(box);
@@ -116,18 +117,19 @@ int64_t postern__right_watch(struct postern_box *box) {
 	return over ? POSTERN__NEVER : until;
 }
 
-/* With the lock: it did not process, and perhaps may now, until then. */
+/* With the mutex: the node could not process and may be able to now; `until`
+   is when its right ends. */
 static void resume_processing(struct postern_box *box, int64_t until) {
 	postern__claim_hint_all(box);
 	(void)pthread_cond_broadcast(&box->work);
-	/* Somebody has to notice when this one is over. */
+	/* The watchdog must run when the right ends. */
 	if (until < box->watch_at_ms) {
 		box->watch_at_ms = until;
 		(void)pthread_cond_signal(&box->watch);
 	}
 }
 
-/* With the lock: it may go on until then. */
+/* With the mutex: the node lease or the lock, *until, now ends at `to`. */
 static void extend_right(struct postern_box *box, int64_t *until, int64_t to) {
 	bool was_over = !postern__may_process(box);
 	*until = to;
@@ -144,7 +146,7 @@ static bool is_engaged(struct postern_box *box) {
 	return engaged;
 }
 
-/* What the store said of this node; whether it is to be told. */
+/* Record the result of engage(). Returns whether to report a refusal. */
 static bool record_engagement(struct postern_box *box, uint64_t node, int r,
 		const struct postern_error *answer) {
 	bool report = false;
@@ -182,7 +184,7 @@ int postern__engage(struct postern_box *box, postern_remark *trouble,
 		trouble(context, text);
 	}
 	if (r == POSTERN_E_BUSY || r == POSTERN_E_STALE) {
-		return POSTERN_OK; /* it is asked again, or begins anew */
+		return POSTERN_OK; /* the next renewal retries, or registers anew */
 	}
 	if (r && error) {
 		*error = answer;
@@ -191,9 +193,10 @@ int postern__engage(struct postern_box *box, postern_remark *trouble,
 }
 
 /*
- * The old life is over; begin a new one. If it cannot be enrolled the old one
- * stays, and the next time tries again. The new one is enrolled before the
- * old one ends: at no moment does nobody register our handlers.
+ * Register this process as a new node and end the former one. If that fails,
+ * the former node stays and the next renewal retries. The new node is
+ * registered before the former one ends, so that this process's handlers are
+ * never orphaned in between.
  */
 static int register_new_node(struct postern_box *box,
 		struct postern_error *error) {
@@ -218,7 +221,7 @@ static int register_new_node(struct postern_box *box,
 	postern__point("tenure.between-lives");
 	if (!r) {
 		bool alive;
-		/* If it fails, its time runs out by itself. */
+		/* If this fails, the node expires by itself. */
 		(void)box->store->ops->renew(box->store, former, 0, &alive, NULL);
 	}
 	return r;
@@ -266,8 +269,9 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 		}
 		if (news && trouble) {
 			trouble(context,
-					"this process was not heard of for longer than its node "
-					"lease, and others have taken its work; it begins again");
+					"node lease expired: it was not renewed in time, and other "
+					"nodes recovered the deliveries; registering as a new "
+					"node");
 		}
 		until = postern__box_after_ms(box, box->options.node_lease_ms);
 		r = register_new_node(box, error);
@@ -281,8 +285,8 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 }
 
 /* The new owner recovers at once what the former one had leased. With a runner
-   its steward does that: a recovery may take longer than a lease, and this is
-   the thread that renews. */
+   the maintenance thread does that: a recovery may take longer than a lease,
+   and this is the thread that renews. */
 static int mark_lock_acquired(struct postern_box *box, uint64_t fence,
 		int64_t until, postern_remark *trouble, void *context,
 		struct postern_error *error) {
@@ -297,8 +301,8 @@ static int mark_lock_acquired(struct postern_box *box, uint64_t fence,
 	if (runner) {
 		return POSTERN_OK;
 	}
-	return postern__recover_reporting(box,
-			"the process that had the lock before", trouble, context, error);
+	return postern__recover_reporting(box, "the node that held the lock before",
+			trouble, context, error);
 }
 
 static void report_lock_wait(struct postern_box *box, postern_remark *trouble,
@@ -315,7 +319,7 @@ static void report_lock_wait(struct postern_box *box, postern_remark *trouble,
 		postern__duration_format(waited, since);
 		(void)snprintf(text, sizeof(text),
 				POSTERN__TROUBLE_WAITING
-				"for the lock '%s', which another process has had for %s; "
+				"for the lock '%s', which another node has held for %s; "
 				"'postern stats' shows which",
 				box->lock_name, since);
 		trouble(context, text);
@@ -350,15 +354,15 @@ static int renew_lock(struct postern_box *box, postern_remark *trouble,
 	if (held && lock.fence == former) {
 		(void)pthread_mutex_lock(&box->mutex);
 		if (box->lock_held.fence == former) {
-			/* Else somebody let go of it meanwhile. */
+			/* Otherwise the lock was released meanwhile. */
 			extend_right(box, &box->lock_until_ms, until);
 		}
 		(void)pthread_mutex_unlock(&box->mutex);
 		return POSTERN_OK;
 	}
 	if (former > 0) {
-		/* Another had it meanwhile; if it is ours again, then under a number
-		   that is spent. */
+		/* Another node held the lock meanwhile. If this node has it again,
+		   release it: a node id holds the lock at most once. */
 		mark_lock_lost(box, trouble, context);
 		return held ? box->store->ops->unlock(box->store, &lock, box->node,
 							  error)
@@ -380,7 +384,7 @@ int64_t postern__renewal_interval_ms(const struct postern_box *box) {
 	return lock_lease_ms(box) / RENEWALS;
 }
 
-/* All of it, by one at a time. */
+/* Called by one thread at a time. */
 static int renew_all(struct postern_box *box, postern_remark *trouble,
 		void *context, struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -406,7 +410,7 @@ int postern__renew(struct postern_box *box, postern_remark *trouble,
 	box->renewing = true;
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (busy) {
-		return POSTERN_OK; /* somebody is doing just that */
+		return POSTERN_OK; /* another thread is renewing */
 	}
 	int r = renew_all(box, trouble, context, error);
 	if (!is_engaged(box)) {
@@ -422,7 +426,7 @@ int postern__renew(struct postern_box *box, postern_remark *trouble,
 void postern__lock_invalidate(struct postern_box *box, uint64_t fence) {
 	(void)pthread_mutex_lock(&box->mutex);
 	if (box->lock_held.fence == fence && fence > 0) {
-		/* Not ours for sure: the next renewal decides. */
+		/* The lock may be lost: the next renewal finds out. */
 		box->lock_until_ms = 0;
 		box->watch_at_ms = 0;
 		(void)pthread_cond_signal(&box->watch);
@@ -434,8 +438,8 @@ void postern__lock_release(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	struct postern_lock lock = box->lock_held;
 	uint64_t node = box->node;
-	/* A runner, or who else processes by hand, goes on with it; what still
-	   runs has its result to write under it. */
+	/* A runner or another postern_box_process() still uses the lock, and runs
+	   in progress are settled under it. */
 	bool used = box->leasing || box->draining || box->processors > 0 ||
 				box->running_count > 0;
 	if (!used) {
@@ -444,7 +448,7 @@ void postern__lock_release(struct postern_box *box) {
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (!used && lock.fence > 0) {
-		/* If it fails, the lock's time runs out by itself. */
+		/* If this fails, the lock expires by itself. */
 		postern__point("tenure.ending");
 		(void)box->store->ops->unlock(box->store, &lock, node, NULL);
 		postern__point("tenure.ended");

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Transactional handlers: what they write and the completion commit together,
- * inside the store. The engine hands the store one unit per run and settles
- * afterwards what the store did not complete by itself.
+ * Transactional handlers: their writes and the completion of the delivery
+ * commit together, inside the store. The store gets one unit per run; what it
+ * did not complete is settled here afterwards.
  *
  * A unit may be called more than once for one transaction (the store runs a
- * batch again without the member that spoiled it), so nothing is decided
- * before the store has answered.
+ * batch again without the unit that failed it), so no run is settled before
+ * transact() has returned.
  */
 
 #include "core/box.h"
@@ -20,17 +20,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rest after the store was in trouble; nothing is counted against anyone. */
+/* The delay after the store failed; no failure is counted. */
 #define RETRY_MS 1000
 
-/* What is sent ahead may take so long before anybody interrupts it. */
+/* Statements that are sent ahead may run this long before they are interrupted,
+   so a handler with a shorter timeout is not sent ahead. */
 #define AHEAD_MS 1000
 
-/* So often a delivery may break its connection uncounted; at 5 s each, that is
-   more than a server takes to come back. */
+/* How often the connection may be lost under a delivery before that counts as a
+   failure; with 5 s between two runs, a server has enough time to restart. */
 #define BREAKS_MAX 20
 
-/* Whose transaction this thread is in. */
+/* The box whose transactional handler this thread is running, or NULL. */
 static _Thread_local const struct postern_box *transacting_box;
 
 bool postern__in_transaction(const struct postern_box *box) {
@@ -49,8 +50,8 @@ static void call_handler_in_unit(void *context, void *transaction,
 	struct postern_box *box = run->box;
 	const struct postern_policy *policy = &run->handler->policy;
 	(void)pthread_mutex_lock(&box->mutex);
-	/* A batch that has taken long, or is to stop, ends here; the rest has
-	   another turn. */
+	/* A batch that takes long, or is stopped, ends before this unit, whose
+	   lease is returned. */
 	run->postponed =
 			run->stopping || postern__box_now_ms(box) - run->dequeued_ms >
 									 box->options.command_timeout_ms / 2;
@@ -59,7 +60,7 @@ static void call_handler_in_unit(void *context, void *transaction,
 		postern_outcome_set(outcome, POSTERN_SNOOZE, 0, NULL);
 		return;
 	}
-	/* Members of a batch wait for each other; each has its own time. */
+	/* Timeout and lease of a unit start with its turn in the batch. */
 	run->cancelled = false;
 	run->started_ms = postern__box_now_ms(box);
 	run->lease_end_ms = postern__box_after_ms(box, policy->lease_ms);
@@ -94,7 +95,7 @@ static void call_handler_in_unit(void *context, void *transaction,
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-/* The store completed it in its own transaction. */
+/* The store completed the delivery in its transaction. */
 static void emit_committed(struct postern_run *run,
 		const struct postern_unit *unit) {
 	bool done = unit->outcome.kind == POSTERN_DONE;
@@ -120,7 +121,7 @@ static void emit_fenced(struct postern_run *run,
 	postern__emit_run(run, POSTERN_EVENT_FENCED);
 }
 
-/* With the lock: the run is over without a settlement of ours. */
+/* With the mutex: end a run that needs no settlement. */
 static void finish_unsettled(struct postern_run *run) {
 	postern__run_detach(run);
 	run->state = POSTERN__RUN_SETTLING;
@@ -128,9 +129,9 @@ static void finish_unsettled(struct postern_run *run) {
 	postern__run_settled(run);
 }
 
-/* A connection that breaks is the store's trouble, whatever the handler makes
-   of it; unless it keeps breaking under this message, for what makes a server
-   fall must not run for ever. */
+/* A lost connection is an error of the store, whatever outcome the handler
+   set: snooze. If it was lost under this delivery too often, count a failure,
+   so that a message that crashes the server is not run forever. */
 static void classify_lost_connection(const struct postern_unit *unit,
 		struct postern_outcome *out) {
 	const struct postern_outcome *said = &unit->outcome;
@@ -138,7 +139,7 @@ static void classify_lost_connection(const struct postern_unit *unit,
 	if (unit->fence > attempt + BREAKS_MAX) {
 		char text[sizeof said->reason];
 		(void)snprintf(text, sizeof text,
-				"the connection breaks whenever this runs: %.*s",
+				"the connection is lost whenever this runs: %.*s",
 				(int)sizeof text - 50, said->reason);
 		postern_outcome_set(out, POSTERN_RETRY, 0, text);
 		return;
@@ -147,7 +148,7 @@ static void classify_lost_connection(const struct postern_unit *unit,
 			said->reason);
 }
 
-/* With the lock: what the store left to us. */
+/* With the mutex: settle a run that the store did not complete. */
 static void settle_unit(struct postern_run *run,
 		const struct postern_unit *unit) {
 	const struct postern_outcome *outcome = &unit->outcome;
@@ -156,8 +157,8 @@ static void settle_unit(struct postern_run *run,
 			unit->code == POSTERN_E_TIMEOUT && !run->timed_out;
 	bool stopped = run->stopping && !run->timed_out;
 	if (interrupted_for_other || stopped || run->postponed) {
-		/* It was in time, and the interrupt was meant for another or for the
-		   stop; or it was not its turn. */
+		/* The run was in time and was interrupted for another unit or for the
+		   stop, or it was not called at all. */
 		postern__run_detach(run);
 		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
 				"returned", NULL);
@@ -169,7 +170,7 @@ static void settle_unit(struct postern_run *run,
 		outcome = &failure;
 	} else if (outcome->kind == POSTERN_DONE ||
 			   outcome->kind == POSTERN_DISCARD) {
-		/* Done, says the handler, but the store did not commit it. */
+		/* The handler succeeded, but the store did not commit. */
 		postern_outcome_set(&failure, POSTERN_RETRY, 0,
 				outcome->reason[0] ? outcome->reason
 								   : "the transaction was not committed");
@@ -196,24 +197,24 @@ static void settle_units(struct postern_box *box, struct postern_run **runs,
 			settle_unit(runs[i], &units[i]);
 		}
 	}
-	/* There is room for more, and no commit will say so. */
+	/* The queue has room, and no group commit will wake the claimer. */
 	postern__claim_nudge(box);
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-/* Nothing was committed and nobody is to blame: as if it had not begun. */
+/* Nothing was committed, and no unit caused that: requeue the runs. */
 static void requeue_runs(struct postern_box *box, struct postern_run **runs,
-		size_t count, bool trouble) {
+		size_t count, bool store_failed) {
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = count; i-- > 0;) {
 		postern__run_requeue(runs[i]);
 	}
 	box->transact_retry_at_ms = postern__box_after_ms(box, RETRY_MS);
-	box->store_failing = box->store_failing || trouble;
+	box->store_failing = box->store_failing || store_failed;
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-/* Nobody is woken: whoever did this one looks for the next. */
+/* No worker is woken: the caller starts the next run itself. */
 static void stop_transacting(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	box->transacting--;
@@ -261,7 +262,7 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 	postern__point("transact.after");
 	stop_transacting(box);
 	if (r == POSTERN_E_INVALID) {
-		/* The commit itself failed, and with it all of them. */
+		/* The commit itself failed, so no unit was committed. */
 		for (size_t i = 0; i < count; i++) {
 			units[i].committed = false;
 			units[i].code = r;

@@ -153,7 +153,7 @@ channels:
     first.stop(signal.SIGKILL)
     place.write("go", "")
     until(lambda: place.state("a", "wait") == "done")
-    (line,) = logged(second, "took over")
+    (line,) = logged(second, "recovered")
     equal(line["level"], "info")
     equal(second.stop(), 0)
     return line["message"]
@@ -162,13 +162,13 @@ channels:
 @case("who takes over what a killed server had says so")
 def _(place):
     equal(take_over(place, "parallel"),
-          "took over 1 delivery of processes that are not heard of any more")
+          "recovered 1 delivery of expired nodes")
 
 
 @case("who gets the lock says what it takes over")
 def _(place):
     equal(take_over(place, "exclusive"),
-          "took over 1 delivery of the process that had the lock before")
+          "recovered 1 delivery of the node that held the lock before")
 
 
 @case("processing by hand keeps what it runs, however long it takes")
@@ -322,7 +322,7 @@ channels:
         until(lambda: place.state(f"c{number}", "wait") == "done")
         until(lambda: place.ok("stats", "--json").json()["nodes"][0]["sleeping"])
         equal(len(logged(second, "waiting to process")), 1, second.stderr())
-        equal(logged(first, "refused") + logged(first, "took over"), [])
+        equal(logged(first, "refused") + logged(first, "recovered"), [])
         equal(second.stop(), 0)
         os.remove(place.file("go"))
         os.remove(place.file("runs"))

@@ -403,7 +403,7 @@ def _(place):
     place.ok("process")
     equal(place.state("m00", "row"), "poisoned")
     shown = place.ok("show", "m00").out
-    equal("breaks whenever this runs" in shown, True, shown)
+    equal("is lost whenever this runs" in shown, True, shown)
 
 
 @case("that a connection broke under a delivery is in the log")

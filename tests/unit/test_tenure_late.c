@@ -75,7 +75,7 @@ static void late_rebirth(void) {
 		fake_clock_advance(&house.clock, LEASE_MS);
 		sweep(&house.nodes[1]);
 		sweep_slowly(a, FAULT_ENROL);
-		CHECK_CONTAINS(a->remarks, "begins again");
+		CHECK_CONTAINS(a->remarks, "registering as a new node");
 		check_term(a, LEASE_MS);
 	}
 	close_house(&house);

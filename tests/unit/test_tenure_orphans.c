@@ -70,8 +70,9 @@ static void poisoned_in_time(void) {
 		leave(&house.nodes[1]);
 		CHECK_INT(watch_for(&house, 10), 0);
 		CHECK_STR(a->remarks,
-				"no node registers 'other' any more; 1 open delivery will be "
-				"poisoned in 10 minutes, unless one does so again\n");
+				"no running node has configured handler 'other'; 1 open "
+				"delivery will be poisoned in 10 minutes unless a node "
+				"configures it again\n");
 		CHECK_INT(watch_for(&house, 1), 1);
 		CHECK_INT(watch_for(&house, 20), 0);
 	}
@@ -175,7 +176,7 @@ static void each_in_its_time(void) {
 		if (come_as_third(&house)) {
 			leave(&house.nodes[1]);
 			CHECK_INT(watch_for(&house, 5), 0);
-			CHECK_CONTAINS(a->remarks, "registers 'third' any more; 1 open");
+			CHECK_CONTAINS(a->remarks, "configured handler 'third'; 1 open");
 			CHECK_INT(watch_for(&house, 4), 1);
 			CHECK_INT(watch_for(&house, 2), 1);
 		}
