@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The thread that accepts what others staged in the store.
+ * The collector: the thread that accepts staged messages.
  *
- * While something comes it looks often, and whoever stages need not wake it:
- * waking makes commits wait for each other. After a second without anything it
- * says that it rests; from then on it is woken, and looks every second for
- * what fell in between.
+ * While messages arrive it polls every 20 ms, and publishers need not notify
+ * it: NOTIFY makes their commits wait for each other. After a second without a
+ * message it records in the store that it rests; from then on publishers
+ * notify it, and it polls every second for messages staged in between.
  */
 
 #include "runner/runner.h"
@@ -19,17 +19,17 @@
 #define BUSY_MS 20
 #define AWAKE_MS 1000
 #define REST_MS 1000
-/* How often to look for messages in channels that no node has, and how often
-   once they were reported. */
+/* How often to check for messages in channels that no running node has, and how
+   often once they were reported. */
 #define STRANDED_CHECK_MS 5000
 #define STRANDED_REPORTED_MS 60000
-/* Channels that are told of at a time. */
+/* The most channels that are reported at a time. */
 #define STRANDED_MAX 32
-/* So many failures in a row are told. */
+/* Failures in a row before they are reported. */
 #define FAILURES_REPORTED 2
 
-/* Trouble that only the collector has, and that lasts: nobody else will tell
-   of it. */
+/* Report an error that lasts and that only the collector has: the writer
+   reports those of the store as a whole. */
 static void report_failing(struct postern_runner *runner,
 		const struct postern_error *error) {
 	char text[POSTERN_ERROR_TEXT_MAX + 64];
@@ -41,13 +41,13 @@ static void report_failing(struct postern_runner *runner,
 static void report_refused(struct postern_runner *runner, size_t count) {
 	char text[128];
 	(void)snprintf(text, sizeof(text),
-			"%zu staged message%s cannot be accepted; the column refused of "
-			"the table staged says why",
-			count, count == 1 ? "" : "s");
+			"%zu staged message%s refused; the column 'refused' of the table "
+			"'staged' has the reason",
+			count, count == 1 ? " was" : "s were");
 	postern__runner_report(runner, text);
 }
 
-/* What was found stranded at the last look, and whether it was told. */
+/* The channels found by the last check, and which of them were reported. */
 struct stranded_watch {
 	int64_t next_ms;
 	int64_t channels[STRANDED_MAX];
@@ -66,8 +66,8 @@ static void report_stranded(struct postern_runner *runner,
 	postern__runner_report(runner, text);
 }
 
-/* A node that is started again has its channels back in a moment: what is
-   found twice in a row is told, once. */
+/* A node that restarts has its channels again in a moment: report a channel
+   once, when two checks in a row have found it. */
 static void compare_stranded(struct postern_runner *runner,
 		struct stranded_watch *watch, const struct postern_stranded *items,
 		size_t count) {
@@ -87,7 +87,7 @@ static void compare_stranded(struct postern_runner *runner,
 	*watch = now;
 }
 
-/* Without the lock. A look that fails is none: the next one is soon. */
+/* Without the mutex. A check that fails is ignored: the next follows soon. */
 static void check_stranded(struct postern_runner *runner,
 		struct stranded_watch *watch) {
 	struct postern_box *box = runner->box;
@@ -99,14 +99,15 @@ static void check_stranded(struct postern_runner *runner,
 		compare_stranded(runner, watch, items, count);
 	}
 	postern_memory_destroy(memory);
-	/* Counting many that nobody takes costs something, and they are told. */
+	/* Counting many stranded messages is slow, and they are reported. */
 	watch->next_ms = postern__box_after_ms(box,
 			watch->count > 0 && watch->reported[0] ? STRANDED_REPORTED_MS
-											   : STRANDED_CHECK_MS);
+												   : STRANDED_CHECK_MS);
 }
 
-/* With the lock: until it is time to look again, or there is a reason to. */
-static void collector_sleep(struct postern_runner *runner, int64_t ms, bool rests) {
+/* With the mutex: sleep for `ms`, or, while resting, until notified. */
+static void collector_sleep(struct postern_runner *runner, int64_t ms,
+		bool rests) {
 	struct postern_box *box = runner->box;
 	int64_t until = postern__box_after_ms(box, ms);
 	int64_t left = ms;
@@ -145,7 +146,7 @@ void *postern__collector_loop(void *context) {
 		}
 		failures = r ? failures + 1 : 0;
 		(void)pthread_mutex_lock(&box->mutex);
-		/* If the store as a whole is in trouble, whoever writes tells it. */
+		/* If the store is unavailable, the writer reports that. */
 		if (failures == FAILURES_REPORTED && !runner->store_unavailable) {
 			(void)pthread_mutex_unlock(&box->mutex);
 			report_failing(runner, &error);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two threads that look after the store.
+ * Two threads that maintain this node and the store.
  *
- * The renewer has the store let this node process, renews the node's lease and
- * the processing lock, and does nothing else: what it did beside that could
- * make a renewal late. On a store that needs none of that it sleeps.
+ * The renewer asks the store to let this node process, renews the node's lease
+ * and the processing lock, and does nothing else: any other work could delay a
+ * renewal. On a store that needs none of that it sleeps.
  *
- * The steward keeps house: it recovers what others lost, poisons orphans and
- * cleans up.
+ * The maintenance thread recovers the leases of expired nodes, poisons orphans
+ * and cleans up.
  */
 
 #include "runner/runner.h"
@@ -17,16 +17,17 @@
 
 #include <stdio.h>
 
-static int recover_and_report(struct postern_runner *runner, struct postern_error *error) {
+static int recover_and_report(struct postern_runner *runner,
+		struct postern_error *error) {
 	bool locked =
 			runner->box->options.processing == POSTERN_PROCESSING_EXCLUSIVE;
 	return postern__recover_reporting(runner->box,
-			locked ? "the process that had the lock before"
-				   : "processes that are not heard of any more",
+			locked ? "the node that held the lock before" : "expired nodes",
 			runner->options.trouble, runner->options.trouble_context, error);
 }
 
-/* The backstop: as if somebody had hinted at everything. */
+/* Poll: recover, poison orphans, and make the claimer claim for all handlers.
+ */
 static void poll_store(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
@@ -39,7 +40,8 @@ static void poll_store(struct postern_runner *runner) {
 		if (!r && count > 0) {
 			char text[128];
 			(void)snprintf(text, sizeof(text),
-					"poisoned %zu deliver%s whose handler nobody registers",
+					"poisoned %zu orphaned deliver%s: no running node has the "
+					"handler configured",
 					count, count == 1 ? "y" : "ies");
 			postern__runner_report(runner, text);
 		}
@@ -52,7 +54,7 @@ static void poll_store(struct postern_runner *runner) {
 			postern__box_after_ms(box, runner->options.polling_interval_ms);
 }
 
-/* Nodes are found gone as soon as they are overdue. */
+/* Between two polls: recover the leases of nodes soon after they are late. */
 static void recover_leases(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
 	int r = recover_and_report(runner, &error);
@@ -102,7 +104,7 @@ static void clean_next_batch(struct postern_runner *runner) {
 										 : runner->options.cleanup_interval_ms);
 }
 
-/* Renew, and return when to do so again. */
+/* Renew, and return when to renew again. */
 static int64_t renew_and_report(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
@@ -140,7 +142,7 @@ void *postern__renewer_loop(void *context) {
 	return NULL;
 }
 
-/* Do what is due, and sleep until the next. */
+/* Run the duty that is due, or sleep until the next one is. */
 void *postern__maintenance_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The steward's first duty and the keeper's, for those who have no runner: the
-   thread that runs a handler cannot do them meanwhile. */
+/* A renewer and a watchdog for processing without a runner: the thread that
+   runs a handler cannot do their work meanwhile. */
 
 #include "runner/renewer.h"
 
@@ -10,7 +10,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* After a failure, and where there is a lock and no lease. */
+/* The delay after a failure, and before the first renewal where there is a lock
+   but no node lease. */
 #define AGAIN_MS ((int64_t)1000)
 
 struct renewer {
@@ -19,13 +20,13 @@ struct renewer {
 	bool started;
 	pthread_t watchdog;
 	bool watchdog_started;
-	bool watchdog_stopping; /* guarded by the box's lock */
+	bool watchdog_stopping; /* guarded by the box's mutex */
 	pthread_mutex_t mutex;
 	pthread_cond_t wake;
-	bool stopping; /* guarded by the lock */
+	bool stopping; /* guarded by `mutex` */
 };
 
-/* With the lock. */
+/* With renewer->mutex. */
 static void renewer_sleep(struct renewer *renewer, int64_t ms) {
 	if (!renewer->stopping && ms > 0) {
 		postern__wait(&renewer->wake, &renewer->mutex, ms);
@@ -37,12 +38,13 @@ static void *renew_loop(void *context) {
 	struct postern_box *box = renewer->box;
 	int64_t third = box->options.node_lease_ms / 3;
 	(void)pthread_mutex_lock(&renewer->mutex);
-	/* Whoever processes renews it at the beginning. */
+	/* postern__process() renews at its beginning. */
 	renewer_sleep(renewer, third > 0 ? third : AGAIN_MS);
 	while (!renewer->stopping) {
 		int64_t next;
 		(void)pthread_mutex_unlock(&renewer->mutex);
-		/* Whoever processes meets the same trouble, and tells it. */
+		/* Notices and errors are left to postern__process(), which renews
+		   too. */
 		int r = postern__renew(box, NULL, NULL, &next, NULL);
 		(void)pthread_mutex_lock(&renewer->mutex);
 		renewer_sleep(renewer, r ? AGAIN_MS : next - postern__box_now_ms(box));
@@ -51,7 +53,7 @@ static void *renew_loop(void *context) {
 	return NULL;
 }
 
-/* What is past its deadline is told to end. */
+/* Cancel runs that are past their deadline. */
 static void *process_watchdog_loop(void *context) {
 	struct renewer *renewer = context;
 	struct postern_box *box = renewer->box;
@@ -70,8 +72,8 @@ static void renewer_start(struct renewer *renewer) {
 	renewer->started =
 			postern__needs_renewal(renewer->box) &&
 			pthread_create(&renewer->thread, NULL, renew_loop, renewer) == 0;
-	renewer->watchdog_started =
-			pthread_create(&renewer->watchdog, NULL, process_watchdog_loop, renewer) == 0;
+	renewer->watchdog_started = pthread_create(&renewer->watchdog, NULL,
+										process_watchdog_loop, renewer) == 0;
 }
 
 static void renewer_stop(struct renewer *renewer) {
