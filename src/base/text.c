@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Durations, sizes, counts and near misses. Durations and sizes are the same
- * notation with different units, so each is a table of units and both share
- * one reader and one writer.
+ * Durations, sizes, counts and misspelled names. Durations and sizes have the
+ * same notation with different units, so each is a table of units and both
+ * share one parser and one formatter.
  */
 
 #include "base/text.h"
@@ -17,10 +17,10 @@
 
 #include "base/fail.h"
 
-/* As much of a wrong input as is worth quoting, in bytes. */
+/* Quotes at most 60 bytes of an invalid input. */
 #define QUOTE "'%.60s'"
 
-/* Names longer than this have no neighbours: bounds the work and the stack. */
+/* No candidate is near to a longer name: bounds the work and the stack. */
 #define CLOSEST_LEN_MAX 64
 
 struct unit {
@@ -65,7 +65,7 @@ static const struct notation size_notation = {
 
 enum digits { DIGITS_OK, DIGITS_NONE, DIGITS_OVERFLOW };
 
-/* Read digits, at least one, and move *text behind them. */
+/* Read digits, at least one, and move *text past them. */
 static enum digits read_digits(const char **text, uint64_t *out) {
 	const char *at = *text;
 	uint64_t value = 0;
@@ -222,9 +222,9 @@ int postern__count_parse(const char *text, uint64_t min, uint64_t max,
 }
 
 /*
- * How many insertions, removals, replacements and swaps of neighbours turn a
- * into b, no byte being touched twice: the usual table, of which three rows
- * are needed at a time.
+ * The number of insertions, removals, replacements and swaps of adjacent bytes
+ * that turn a into b, with no byte changed twice (optimal string alignment);
+ * three rows of the table are needed at a time.
  */
 static size_t distance(const char *a, size_t a_len, const char *b,
 		size_t b_len) {
