@@ -30,7 +30,7 @@ struct unit {
 
 struct notation {
 	const char *noun;
-	const char *example; /* says which units there are */
+	const char *example; /* lists the units */
 	uint64_t max;
 	size_t unit_count;
 	struct unit units[5]; /* rising */
@@ -264,7 +264,7 @@ const char *postern__closest(const char *name, const char *const *candidates,
 	}
 	size_t limit = len / 3 > 2 ? len / 3 : 2;
 	if (limit >= len) {
-		limit = len - 1; /* else everything short would be near */
+		limit = len - 1; /* otherwise every short candidate would be near */
 	}
 	const char *best = NULL;
 	size_t best_distance = limit + 1;
@@ -274,7 +274,7 @@ const char *postern__closest(const char *name, const char *const *candidates,
 			continue;
 		}
 		size_t d = distance(name, len, candidates[i], candidate_len);
-		/* "lim" is "limit", but half of "nope" being "done" is chance. */
+		/* "lim" probably means "limit"; "nope" and "done" are unrelated. */
 		bool chance = d > 1 && len < 5 && candidates[i][0] != name[0];
 		if (d < best_distance && !chance) {
 			best = candidates[i];
