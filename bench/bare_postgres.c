@@ -195,8 +195,7 @@ static void next_arrival(struct feed *feed, struct arrival *out) {
 	feed->made++;
 }
 
-/* Sorted by the index, so that adjacent keys are written one after the other.
- */
+/* In index order, so that adjacent keys are written one after the other. */
 static int compare(const void *a, const void *b) {
 	const struct arrival *left = a;
 	const struct arrival *right = b;
@@ -356,8 +355,7 @@ static void send_keys(struct worker *worker, size_t count) {
 	send(worker, SEEN, 5);
 }
 
-/* Read which messages are new. They are returned in the order they were sent.
- */
+/* Read which messages are new. The rows are in the order of the parameters. */
 static size_t read_fresh(struct worker *worker, size_t count) {
 	PGresult *result = receive(worker, SEEN);
 	size_t fresh = (size_t)PQntuples(result);

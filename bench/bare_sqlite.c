@@ -170,8 +170,7 @@ static void next_arrival(struct arrival *out) {
 	feed.made++;
 }
 
-/* Sorted by the index, so that adjacent keys are written one after the other.
- */
+/* In index order, so that adjacent keys are written one after the other. */
 static int compare(const void *a, const void *b) {
 	return memcmp(((const struct arrival *)a)->key,
 			((const struct arrival *)b)->key, sizeof((struct arrival *)0)->key);

@@ -115,19 +115,19 @@ class Database:
     def remembering(self, count, days=0):
         """Creates the template database that remembers so many ids."""
         self.start()
-        self.place.say(f"making {count:,} ids")
+        self.place.progress(f"making {count:,} ids")
         self.remove(FILLED)
         self.sql(f"CREATE DATABASE {FILLED} TEMPLATE {EMPTY}", "postgres")
         self.sql(FILL.format(count=count, days=days), FILLED)
         self.sql("VACUUM (FREEZE, ANALYZE) postern.seen;\nCHECKPOINT;", FILLED)
 
-    def run_postern(self, *args, of=EMPTY, look=None):
-        """Runs a job through Postern; returns its result. look() is called with
+    def run_postern(self, *args, of=EMPTY, inspect=None):
+        """Runs a job through Postern; returns its result. inspect() is called with
         the database before it is removed."""
         self.create(of)
         result = self.bench(*args)
-        if look:
-            look(self)
+        if inspect:
+            inspect(self)
         self.remove()
         return result
 

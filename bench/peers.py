@@ -42,7 +42,7 @@ class Peers:
         with open(os.path.join(self.folder, "package.json"), "w",
                   encoding="utf-8") as file:
             json.dump(package, file)
-        place.say("installing the peers")
+        place.progress("installing the peers")
         place.output(["npm", "install", "--prefix", self.folder, "--no-audit",
                       "--no-fund", "--loglevel=error"])
         self.node = os.path.join(self.folder, "node_modules", NODES[machine],

@@ -28,7 +28,7 @@ class Place:
         self.started = time.monotonic()
         self.database = None  # set by the caller
 
-    def say(self, text):
+    def progress(self, text):
         """Prints the progress."""
         seconds = int(time.monotonic() - self.started)
         print(f"[{seconds // 60:2}:{seconds % 60:02}] {text}",
@@ -64,16 +64,16 @@ class Place:
              f"sqlite:{name}"]
         )
 
-    def run_postern(self, *args, fresh=True, wrap=(), look=None):
-        """Runs a job through Postern; returns its result. look() is called with
+    def run_postern(self, *args, fresh=True, wrap=(), inspect=None):
+        """Runs a job through Postern; returns its result. inspect() is called with
         the path of the file before it is removed."""
         if fresh:
             self.clean()
         command = [self.postern, "bench", "--store", "sqlite:bench.db",
                    "--json", *map(str, args)]
         result = json.loads(self.output([*wrap, *command]))
-        if look:
-            look(self.path("bench.db"))
+        if inspect:
+            inspect(self.path("bench.db"))
         self.clean()
         return result
 
@@ -88,7 +88,7 @@ class Place:
 
     def remembering(self, count, days=0):
         """Creates a file that remembers so many ids, to be copied."""
-        self.say(f"making {count:,} ids")
+        self.progress(f"making {count:,} ids")
         self.create("remembered.db")
         self.output([self.remember, "remembered.db", str(count), str(days)])
 
@@ -104,7 +104,7 @@ class Place:
         values = [[] for _ in programs]
         rounds = min(self.rounds, at_most)
         for number in range(rounds):
-            self.say(f"round {number + 1} of {rounds}")
+            self.progress(f"round {number + 1} of {rounds}")
             for program, list_of in zip(programs, values):
                 list_of.append(program())
         return values

@@ -210,7 +210,7 @@ def _(place):
         return place.run_postern(*args, fresh=False, **more)
 
     def cleaning(*args):
-        result = job(*args, *keep, look=lambda path: cleaned.append(
+        result = job(*args, *keep, inspect=lambda path: cleaned.append(
             (expired - count_expired(path))))
         cleaned[-1] /= result["seconds"]
         return result

@@ -139,7 +139,7 @@ def _(place):
     def cleaning():
         result = database.run_postern(
             "--messages", count, *SENDERS, *keep, of=FILLED,
-            look=lambda d: cleaned.append(expired - count_seen(d)))
+            inspect=lambda d: cleaned.append(expired - count_seen(d)))
         cleaned[-1] /= result["seconds"]
         return rate(result)
 

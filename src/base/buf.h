@@ -66,8 +66,7 @@ void postern__buf_vprintf(struct postern__buf *buf, const char *format,
 char *postern__buf_reserve(struct postern__buf *buf, size_t len);
 void postern__buf_commit(struct postern__buf *buf, size_t len);
 
-/* Remove the first len bytes (len <= buf->len); the others move to the front.
- */
+/* Remove the first len bytes (len <= buf->len); the others move up. */
 void postern__buf_drop(struct postern__buf *buf, size_t len);
 
 /*

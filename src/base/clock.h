@@ -13,8 +13,7 @@ struct timespec postern__clock_deadline(int64_t ms);
    never the one of a box. */
 int64_t postern__clock_ns(void);
 
-/* Sleep until postern__clock_ns() is at least ns; a signal may end the sleep.
- */
+/* Sleep until postern__clock_ns() is at least ns; a signal may end it. */
 void postern__clock_sleep_until_ns(int64_t ns);
 
 #endif

@@ -489,13 +489,13 @@ int postern__edit(struct postern_box *box, struct postern_edit *edit,
    all other nodes. */
 int postern__recover(struct postern_box *box, size_t *count_out,
 		struct postern_error *error);
-/* The same, and report the count to `trouble` (may be NULL); `whom` describes
+/* The same, and report the count to `notice` (may be NULL); `whom` describes
    the nodes. */
 int postern__recover_reporting(struct postern_box *box, const char *whom,
-		postern_remark *trouble, void *context, struct postern_error *error);
+		postern_remark *notice, void *context, struct postern_error *error);
 /* Cancel runs that are past their deadline, abandon or report those that are
-   past their lease (to `trouble`, may be NULL). Returns when to call again. */
-int64_t postern__watchdog_step(struct postern_box *box, postern_remark *trouble,
+   past their lease (to `notice`, may be NULL). Returns when to call again. */
+int64_t postern__watchdog_step(struct postern_box *box, postern_remark *notice,
 		void *context);
 /* Sleep until at_ms, or until the deadline of a run that starts meanwhile.
    Returns false when *stopping is set: set it with the mutex held, and signal
@@ -505,8 +505,8 @@ bool postern__watchdog_sleep(struct postern_box *box, int64_t at_ms,
 
 /* orphans.c, without the mutex. */
 /* Poison the deliveries of handlers that have been orphaned long enough, and
-   report newly orphaned handlers to `trouble` (may be NULL). */
-int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
+   report newly orphaned handlers to `notice` (may be NULL). */
+int postern__poison_orphans(struct postern_box *box, postern_remark *notice,
 		void *context, size_t *count_out, struct postern_error *error);
 /* Discard the list of orphaned handlers: their grace period starts again. */
 void postern__orphans_reset(struct postern_box *box);
@@ -530,14 +530,14 @@ bool postern__needs_renewal(const struct postern_box *box);
 int64_t postern__renewal_interval_ms(const struct postern_box *box);
 /* Without the mutex: renew the node's lease and the processing lock; register
    a new node if this one has expired, and acquire the lock if it is free.
-   Notices go to `trouble` (may be NULL). *next_out: when to call again,
+   Notices go to `notice` (may be NULL). *next_out: when to call again,
    monotonic. */
-int postern__renew(struct postern_box *box, postern_remark *trouble,
+int postern__renew(struct postern_box *box, postern_remark *notice,
 		void *context, int64_t *next_out, struct postern_error *error);
 /* Without the mutex: ask the store to let this node lease, unless it already
    does. Also POSTERN_OK if the store refuses because another node processes
    under another lock; that is reported once. */
-int postern__engage(struct postern_box *box, postern_remark *trouble,
+int postern__engage(struct postern_box *box, postern_remark *notice,
 		void *context, struct postern_error *error);
 /* Without the mutex: if the node lease or the lock may have expired, return
    queued leases and cancel runs, without a call of the store. Returns when to

@@ -74,13 +74,13 @@ static void list_unreported(struct postern_box *box, char out[KEYS_LEN],
 	}
 }
 
-static void report_orphaned(struct postern_box *box, postern_remark *trouble,
+static void report_orphaned(struct postern_box *box, postern_remark *notice,
 		void *context) {
 	char keys[KEYS_LEN];
 	char text[sizeof(keys) + 200];
 	uint64_t count;
 	list_unreported(box, keys, &count);
-	if (!keys[0] || !trouble) {
+	if (!keys[0] || !notice) {
 		return;
 	}
 	(void)snprintf(text, sizeof(text),
@@ -88,7 +88,7 @@ static void report_orphaned(struct postern_box *box, postern_remark *trouble,
 			"will be poisoned in %d minutes unless a node configures it again",
 			keys, (unsigned long long)count, count == 1 ? "y" : "ies",
 			(int)(POSTERN__ORPHAN_GRACE_MS / 60000));
-	trouble(context, text);
+	notice(context, text);
 }
 
 static int record_orphaned(struct postern_box *box,
@@ -211,7 +211,7 @@ static int poison_overdue(struct postern_box *box, uint64_t node,
 	return r;
 }
 
-int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
+int postern__poison_orphans(struct postern_box *box, postern_remark *notice,
 		void *context, size_t *count_out, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
@@ -238,7 +238,7 @@ int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
 	box->orphaned_check_at_ms = postern__box_after_ms(box, CHECK_INTERVAL_MS);
 	if (!r) {
 		drop_unseen(box);
-		report_orphaned(box, trouble, context);
+		report_orphaned(box, notice, context);
 		r = poison_overdue(box, node, count_out, error);
 	}
 	if (r) {

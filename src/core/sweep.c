@@ -60,15 +60,15 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 }
 
 int postern__recover_reporting(struct postern_box *box, const char *whom,
-		postern_remark *trouble, void *context, struct postern_error *error) {
+		postern_remark *notice, void *context, struct postern_error *error) {
 	size_t count = 0;
 	int r = postern__recover(box, &count, error);
-	if (!r && count > 0 && trouble) {
+	if (!r && count > 0 && notice) {
 		char text[128];
 		(void)snprintf(text, sizeof(text),
 				POSTERN__TROUBLE_TAKEN "%zu deliver%s of %s", count,
 				count == 1 ? "y" : "ies", whom);
-		trouble(context, text);
+		notice(context, text);
 	}
 	return r;
 }
@@ -92,7 +92,7 @@ static void abandon_run(struct postern_run *run) {
 	postern__run_settle(run, &outcome, "timeout");
 }
 
-static void report_stuck(const struct postern_run *run, postern_remark *trouble,
+static void report_stuck(const struct postern_run *run, postern_remark *notice,
 		void *context) {
 	char text[400];
 	char lease[POSTERN__DURATION_TEXT_MAX];
@@ -101,7 +101,7 @@ static void report_stuck(const struct postern_run *run, postern_remark *trouble,
 			"handler '%s' has been running message %lld for more than its "
 			"lease of %s",
 			run->delivery.handler, (long long)run->delivery.seq, lease);
-	trouble(context, text);
+	notice(context, text);
 }
 
 /* With the mutex: list the runs to cancel and one to report as stuck; abandon
@@ -146,7 +146,7 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 	return count;
 }
 
-int64_t postern__watchdog_step(struct postern_box *box, postern_remark *trouble,
+int64_t postern__watchdog_step(struct postern_box *box, postern_remark *notice,
 		void *context) {
 	struct overrun overruns[WATCH_BATCH];
 	struct postern_run *stuck = NULL;
@@ -163,8 +163,8 @@ int64_t postern__watchdog_step(struct postern_box *box, postern_remark *trouble,
 		struct postern_handler *impl = run->handler->impl;
 		impl->ops->cancel(impl, run, POSTERN_CANCEL_TIMEOUT);
 	}
-	if (stuck && trouble) {
-		report_stuck(stuck, trouble, context);
+	if (stuck && notice) {
+		report_stuck(stuck, notice, context);
 	}
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {

@@ -165,7 +165,7 @@ static bool record_engagement(struct postern_box *box, uint64_t node, int r,
 	return report;
 }
 
-int postern__engage(struct postern_box *box, postern_remark *trouble,
+int postern__engage(struct postern_box *box, postern_remark *notice,
 		void *context, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
@@ -177,14 +177,15 @@ int postern__engage(struct postern_box *box, postern_remark *trouble,
 	struct postern_error answer = { 0 };
 	int r = box->store->ops->engage(box->store, node,
 			is_exclusive(box) ? box->lock_name : NULL, &answer);
-	if (record_engagement(box, node, r, &answer) && trouble) {
+	if (record_engagement(box, node, r, &answer) && notice) {
 		char text[POSTERN_ERROR_TEXT_MAX + 32];
 		(void)snprintf(text, sizeof(text),
 				POSTERN__TROUBLE_WAITING "to process: %s", answer.text);
-		trouble(context, text);
+		notice(context, text);
 	}
 	if (r == POSTERN_E_BUSY || r == POSTERN_E_STALE) {
-		return POSTERN_OK; /* the next renewal retries, or registers anew */
+		return POSTERN_OK; /* the next renewal retries, or registers a new node
+							*/
 	}
 	if (r && error) {
 		*error = answer;
@@ -227,7 +228,7 @@ static int register_new_node(struct postern_box *box,
 	return r;
 }
 
-static void mark_lock_lost(struct postern_box *box, postern_remark *trouble,
+static void mark_lock_lost(struct postern_box *box, postern_remark *notice,
 		void *context) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t fence = box->lock_held.fence;
@@ -238,12 +239,12 @@ static void mark_lock_lost(struct postern_box *box, postern_remark *trouble,
 	(void)pthread_mutex_unlock(&box->mutex);
 	stop_processing(box);
 	emit_lock(box, POSTERN_EVENT_LOCK_LOST, fence);
-	if (trouble) {
-		trouble(context, POSTERN__TROUBLE_LOCK_LOST);
+	if (notice) {
+		notice(context, POSTERN__TROUBLE_LOCK_LOST);
 	}
 }
 
-static int renew_node(struct postern_box *box, postern_remark *trouble,
+static int renew_node(struct postern_box *box, postern_remark *notice,
 		void *context, struct postern_error *error) {
 	int64_t until = postern__box_after_ms(box, box->options.node_lease_ms);
 	(void)pthread_mutex_lock(&box->mutex);
@@ -265,10 +266,10 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 		box->node_expired = true;
 		(void)pthread_mutex_unlock(&box->mutex);
 		if (locked) {
-			mark_lock_lost(box, trouble, context);
+			mark_lock_lost(box, notice, context);
 		}
-		if (news && trouble) {
-			trouble(context,
+		if (news && notice) {
+			notice(context,
 					"node lease expired: it was not renewed in time, and other "
 					"nodes recovered the deliveries; registering as a new "
 					"node");
@@ -288,7 +289,7 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
    the maintenance thread does that: a recovery may take longer than a lease,
    and this is the thread that renews. */
 static int mark_lock_acquired(struct postern_box *box, uint64_t fence,
-		int64_t until, postern_remark *trouble, void *context,
+		int64_t until, postern_remark *notice, void *context,
 		struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	box->lock_held = (struct postern_lock){ box->lock_name, fence };
@@ -302,10 +303,10 @@ static int mark_lock_acquired(struct postern_box *box, uint64_t fence,
 		return POSTERN_OK;
 	}
 	return postern__recover_reporting(box, "the node that held the lock before",
-			trouble, context, error);
+			notice, context, error);
 }
 
-static void report_lock_wait(struct postern_box *box, postern_remark *trouble,
+static void report_lock_wait(struct postern_box *box, postern_remark *notice,
 		void *context) {
 	(void)pthread_mutex_lock(&box->mutex);
 	int64_t waited = postern__box_now_ms(box) - box->lock_wanted_since_ms;
@@ -313,7 +314,7 @@ static void report_lock_wait(struct postern_box *box, postern_remark *trouble,
 				  waited >= box->options.lock_acquire_timeout_ms;
 	box->lock_wait_reported = box->lock_wait_reported || report;
 	(void)pthread_mutex_unlock(&box->mutex);
-	if (report && trouble) {
+	if (report && notice) {
 		char text[POSTERN_LOCK_NAME_LEN_MAX + 128];
 		char since[POSTERN__DURATION_TEXT_MAX];
 		postern__duration_format(waited, since);
@@ -322,11 +323,11 @@ static void report_lock_wait(struct postern_box *box, postern_remark *trouble,
 				"for the lock '%s', which another node has held for %s; "
 				"'postern stats' shows which",
 				box->lock_name, since);
-		trouble(context, text);
+		notice(context, text);
 	}
 }
 
-static int renew_lock(struct postern_box *box, postern_remark *trouble,
+static int renew_lock(struct postern_box *box, postern_remark *notice,
 		void *context, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t former = box->lock_held.fence;
@@ -335,7 +336,7 @@ static int renew_lock(struct postern_box *box, postern_remark *trouble,
 	if (former == 0 && spent) {
 		int r = register_new_node(box, error);
 		if (!r) {
-			r = postern__engage(box, trouble, context, error);
+			r = postern__engage(box, notice, context, error);
 		}
 		if (r || !is_engaged(box)) {
 			return r;
@@ -363,16 +364,16 @@ static int renew_lock(struct postern_box *box, postern_remark *trouble,
 	if (former > 0) {
 		/* Another node held the lock meanwhile. If this node has it again,
 		   release it: a node id holds the lock at most once. */
-		mark_lock_lost(box, trouble, context);
+		mark_lock_lost(box, notice, context);
 		return held ? box->store->ops->unlock(box->store, &lock, box->node,
 							  error)
 					: POSTERN_OK;
 	}
 	if (held) {
-		return mark_lock_acquired(box, lock.fence, until, trouble, context,
+		return mark_lock_acquired(box, lock.fence, until, notice, context,
 				error);
 	}
-	report_lock_wait(box, trouble, context);
+	report_lock_wait(box, notice, context);
 	return POSTERN_OK;
 }
 
@@ -385,22 +386,22 @@ int64_t postern__renewal_interval_ms(const struct postern_box *box) {
 }
 
 /* Called by one thread at a time. */
-static int renew_all(struct postern_box *box, postern_remark *trouble,
+static int renew_all(struct postern_box *box, postern_remark *notice,
 		void *context, struct postern_error *error) {
 	int r = POSTERN_OK;
 	if (has_node_lease(box)) {
-		r = renew_node(box, trouble, context, error);
+		r = renew_node(box, notice, context, error);
 	}
 	if (!r) {
-		r = postern__engage(box, trouble, context, error);
+		r = postern__engage(box, notice, context, error);
 	}
 	if (!r && is_exclusive(box) && is_engaged(box)) {
-		r = renew_lock(box, trouble, context, error);
+		r = renew_lock(box, notice, context, error);
 	}
 	return r;
 }
 
-int postern__renew(struct postern_box *box, postern_remark *trouble,
+int postern__renew(struct postern_box *box, postern_remark *notice,
 		void *context, int64_t *next_out, struct postern_error *error) {
 	int64_t pause = postern__renewal_interval_ms(box);
 	*next_out = postern__needs_renewal(box) ? postern__box_after_ms(box, pause)
@@ -412,7 +413,7 @@ int postern__renew(struct postern_box *box, postern_remark *trouble,
 	if (busy) {
 		return POSTERN_OK; /* another thread is renewing */
 	}
-	int r = renew_all(box, trouble, context, error);
+	int r = renew_all(box, notice, context, error);
 	if (!is_engaged(box)) {
 		*next_out =
 				postern__box_after_ms(box, pause < AGAIN_MS ? pause : AGAIN_MS);

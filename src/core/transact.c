@@ -129,23 +129,24 @@ static void finish_unsettled(struct postern_run *run) {
 	postern__run_settled(run);
 }
 
-/* A lost connection is an error of the store, whatever outcome the handler
-   set: snooze. If it was lost under this delivery too often, count a failure,
-   so that a message that crashes the server is not run forever. */
+/* A lost connection is an error of the store, whatever outcome the handler set
+   (other than poison): snooze. If it was lost under this delivery too often,
+   count a failure, so that a message that crashes the server is not run
+   forever. */
 static void classify_lost_connection(const struct postern_unit *unit,
 		struct postern_outcome *out) {
-	const struct postern_outcome *said = &unit->outcome;
+	const struct postern_outcome *outcome = &unit->outcome;
 	uint64_t attempt = (uint64_t)unit->failures + 1;
 	if (unit->fence > attempt + BREAKS_MAX) {
-		char text[sizeof said->reason];
+		char text[sizeof outcome->reason];
 		(void)snprintf(text, sizeof text,
 				"the connection is lost whenever this runs: %.*s",
-				(int)sizeof text - 50, said->reason);
+				(int)sizeof text - 50, outcome->reason);
 		postern_outcome_set(out, POSTERN_RETRY, 0, text);
 		return;
 	}
 	postern_outcome_set(out, POSTERN_SNOOZE, POSTERN__TROUBLE_DELAY_MS,
-			said->reason);
+			outcome->reason);
 }
 
 /* With the mutex: settle a run that the store did not complete. */

@@ -26,8 +26,7 @@ static int recover_and_report(struct postern_runner *runner,
 			runner->options.trouble, runner->options.trouble_context, error);
 }
 
-/* Poll: recover, poison orphans, and make the claimer claim for all handlers.
- */
+/* Recover, poison orphans, and make the claimer claim for all handlers. */
 static void poll_store(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
