@@ -182,7 +182,7 @@ static int find_channel(struct postern_box *box, const char *name,
 	if (channel->without_inbox) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"channel '%s' has no inbox: delivery without an inbox is not "
-				"supported in this version",
+				"in this version",
 				name);
 	}
 	*out = channel;

@@ -124,9 +124,9 @@ static bool counts(const struct explain_check *check, const char *state) {
 /* The line of an error; the server reports the position. */
 static unsigned line_of(const struct explain_check *check, const char *text,
 		const PGresult *result) {
-	const char *reported =
+	const char *position =
 			PQresultErrorField(result, PG_DIAG_STATEMENT_POSITION);
-	long left = reported ? strtol(reported, NULL, 10)
+	long left = position ? strtol(position, NULL, 10)
 						 : (long)strspn(text, " \t\r\n") + 1;
 	unsigned line = check->line;
 	for (; *text && left > 1; text++) {

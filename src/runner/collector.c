@@ -41,9 +41,9 @@ static void report_failing(struct postern_runner *runner,
 static void report_refused(struct postern_runner *runner, size_t count) {
 	char text[128];
 	(void)snprintf(text, sizeof(text),
-			"%zu staged message%s refused; the column 'refused' of the table "
-			"'staged' has the reason",
-			count, count == 1 ? " was" : "s were");
+			"%zu staged message%s cannot be accepted; the column 'refused' of "
+			"the table 'staged' has the reason",
+			count, count == 1 ? "" : "s");
 	postern__runner_report(runner, text);
 }
 
