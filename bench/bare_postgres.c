@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The limit: what PostgreSQL itself takes for the durable writes of the job,
- * with nothing around them. Two threads with a connection each, prepared
- * statements, binary parameters, pipelines; no layers, no checks but those
- * that decide what is written.
+ * The limit: how fast PostgreSQL itself does the durable writes of the job,
+ * and nothing else. Two threads with a connection each, prepared
+ * statements, binary parameters, pipelines; no layers, and only the
+ * checks that decide what is written.
  *
  *   bare_postgres URL MESSAGES BATCH [COMMIT [CONNECTIONS]]
  *
- * The database has the tables of Postern (postern migrate makes them), so that
- * both write to the same ones. Ids are random, every tenth message is one of
- * the last thousand once more, bodies have 256 bytes.
+ * The database has the tables of Postern (created by `postern migrate`), so
+ * that both write to the same ones. Ids are random, every tenth message is a
+ * copy of one of the last thousand, bodies have 256 bytes.
  *
  * Without COMMIT, the completions of one batch and the messages of the next
- * share a transaction. It takes two round trips: only when the keys are in is
- * it known which messages are new. Columns travel as arrays.
+ * share a transaction. It needs two round trips: only the result of inserting
+ * the keys shows which messages are new. Columns are sent as arrays.
  *
  * With COMMIT, all messages are accepted first; then CONNECTIONS, each with a
  * thread, write for each a row of a business table together with its
@@ -36,16 +36,15 @@
 #define WINDOW 1000
 #define CONNECTIONS 2
 #define WRITERS_MAX 16
-/* Numbers are handed out in blocks, as the sequence does. */
+/* Message numbers are allocated in blocks, as by the sequence. */
 #define BLOCK 1000
-/* As large as the random numbers that Postern gives its processes. */
+/* As large as the random node ids of Postern. */
 #define NODE "7046029254386353131"
 
-/* Types of items, by their numbers in the catalogue. */
+/* Types of array elements: their OIDs in the catalogue. */
 enum { OID_BYTEA = 17, OID_INT8 = 20, OID_TEXT = 25, OID_UUID = 2950 };
 
-/* A plan that is good for a thousand rows is what is wanted, and found by the
-   indices. */
+/* Force plans that use the indices, which are the best for a thousand rows. */
 static const char settings[] =
 		"SET search_path = postern, public;"
 		"SET enable_hashjoin = off; SET enable_mergejoin = off;"
@@ -116,14 +115,14 @@ struct feed {
 	struct arrival recent[WINDOW];
 };
 
-/* What is accepted and is to have an effect. */
-struct letter {
+/* A message that was accepted, for which an effect is written later. */
+struct stored_message {
 	int64_t seq;
 	char id[ID_LEN];
 	char body[BODY_LEN];
 };
 
-/* A parameter on its way. */
+/* A binary parameter of a statement. */
 struct bytes {
 	uint8_t *data;
 	size_t len;
@@ -141,13 +140,13 @@ struct worker {
 	PGconn *link;
 	struct feed feed;
 	int64_t first; /* the number of the sequence's next block */
-	int64_t taken; /* numbers, by this worker */
+	int64_t taken; /* numbers that this worker has allocated */
 	struct arrival *arrivals;
 	int64_t *open; /* the last batch, to be completed */
 	size_t open_count;
 	uint64_t accepted;
 	struct bytes parameters[PARAMETERS];
-	struct letter *letters; /* not `complete`: all of them */
+	struct stored_message *stored; /* not `complete`: all of them */
 };
 
 static void die(const char *what, const char *why) {
@@ -196,7 +195,7 @@ static void next_arrival(struct feed *feed, struct arrival *out) {
 	feed->made++;
 }
 
-/* In the order of the index, neighbours come one after the other. */
+/* In index order, so that adjacent keys are written one after the other. */
 static int compare(const void *a, const void *b) {
 	const struct arrival *left = a;
 	const struct arrival *right = b;
@@ -214,7 +213,7 @@ static int compare_numbers(const void *a, const void *b) {
 	return left < right ? -1 : left > right;
 }
 
-/* Blocks of the two take turns, so that numbers go up. */
+/* The blocks of the two workers alternate, so that numbers ascend. */
 static int64_t next_seq(struct worker *worker) {
 	int64_t block = worker->taken / BLOCK;
 	int64_t place = worker->taken % BLOCK;
@@ -240,7 +239,7 @@ static void put_32(struct bytes *bytes, uint32_t value) {
 	memcpy(room(bytes, sizeof value), &value, sizeof value);
 }
 
-/* An array of one dimension that will have so many items. */
+/* Start an array of one dimension with so many elements. */
 static struct bytes *begin_array(struct worker *worker, int index, Oid type,
 		size_t count) {
 	struct bytes *bytes = &worker->parameters[index];
@@ -283,7 +282,7 @@ static void flush(struct worker *worker) {
 	check(PQpipelineSync(worker->link), worker, "flush");
 }
 
-/* The next answer of the pipeline; yours. */
+/* The next result of the pipeline; the caller clears it. */
 static PGresult *receive(struct worker *worker, int which) {
 	PGresult *result = PQgetResult(worker->link);
 	ExecStatusType status = PQresultStatus(result);
@@ -294,7 +293,7 @@ static PGresult *receive(struct worker *worker, int which) {
 	return result;
 }
 
-/* How many rows it changed. */
+/* The number of rows that the statement changed. */
 static size_t changed(struct worker *worker, int which) {
 	PGresult *result = receive(worker, which);
 	size_t count = strtoul(PQcmdTuples(result), NULL, 10);
@@ -356,7 +355,7 @@ static void send_keys(struct worker *worker, size_t count) {
 	send(worker, SEEN, 5);
 }
 
-/* Which of them are new. They come back in the order in which they went. */
+/* Read which messages are new. The rows are in the order of the parameters. */
 static size_t read_fresh(struct worker *worker, size_t count) {
 	PGresult *result = receive(worker, SEEN);
 	size_t fresh = (size_t)PQntuples(result);
@@ -375,14 +374,15 @@ static size_t read_fresh(struct worker *worker, size_t count) {
 	return fresh;
 }
 
-static void keep_letters(struct worker *worker, size_t count) {
+static void keep_messages(struct worker *worker, size_t count) {
 	for (size_t i = 0; i < count; i++) {
 		const struct arrival *arrival = &worker->arrivals[i];
 		if (arrival->fresh) {
-			struct letter *letter = &worker->letters[worker->accepted++];
-			letter->seq = arrival->seq;
-			memcpy(letter->id, arrival->id, sizeof letter->id);
-			memcpy(letter->body, arrival->body, sizeof letter->body);
+			struct stored_message *message =
+					&worker->stored[worker->accepted++];
+			message->seq = arrival->seq;
+			memcpy(message->id, arrival->id, sizeof message->id);
+			memcpy(message->body, arrival->body, sizeof message->body);
 		}
 	}
 }
@@ -409,7 +409,7 @@ static void send_messages(struct worker *worker, size_t count, size_t fresh) {
 		qsort(worker->open, found, sizeof *worker->open, compare_numbers);
 		worker->accepted += found;
 	} else {
-		keep_letters(worker, count);
+		keep_messages(worker, count);
 	}
 }
 
@@ -419,7 +419,7 @@ static void send_copies(struct worker *worker, size_t count, size_t fresh) {
 	send(worker, AGAIN, 4);
 }
 
-/* The second half of a transaction: what turned out to be new, and copies. */
+/* The second half of a transaction: new messages, and counts of copies. */
 static void accept_fresh(struct worker *worker, size_t count, size_t fresh) {
 	send_messages(worker, count, fresh);
 	if (fresh < count) {
@@ -477,15 +477,15 @@ static void set_parameter(struct worker *worker, int index, const void *data,
 }
 
 /* One transaction, in one round trip. */
-static void transact(struct worker *worker, const struct letter *letters,
+static void transact(struct worker *worker, const struct stored_message *stored,
 		size_t count) {
 	send(worker, BEGIN, 0);
 	for (size_t i = 0; i < count; i++) {
-		uint64_t seq = htobe64((uint64_t)letters[i].seq);
+		uint64_t seq = htobe64((uint64_t)stored[i].seq);
 		set_parameter(worker, 0, &seq, sizeof seq);
 		send(worker, TAKE, 1);
-		set_parameter(worker, 0, letters[i].id, ID_LEN);
-		set_parameter(worker, 1, letters[i].body, BODY_LEN);
+		set_parameter(worker, 0, stored[i].id, ID_LEN);
+		set_parameter(worker, 1, stored[i].body, BODY_LEN);
 		send(worker, EFFECT, 2);
 	}
 	send(worker, COMMIT, 0);
@@ -499,7 +499,7 @@ static void transact(struct worker *worker, const struct letter *letters,
 	receive_sync(worker);
 }
 
-/* Who writes effects: every so many transactions are its own. */
+/* A thread that writes effects: every count-th transaction is its own. */
 struct writer {
 	struct worker worker; /* its connection */
 	const struct worker *accepted;
@@ -517,7 +517,7 @@ static void *write_effects(void *context) {
 		for (size_t i = 0; i < from->accepted; i += commit) {
 			size_t left = from->accepted - i;
 			if (turn++ % writer->count == writer->number) {
-				transact(&writer->worker, from->letters + i,
+				transact(&writer->worker, from->stored + i,
 						left < commit ? left : commit);
 			}
 		}
@@ -548,9 +548,9 @@ static void open_worker(struct worker *worker) {
 			(uint64_t)now_ns(CLOCK_REALTIME) * (worker->number + 1);
 	worker->arrivals = calloc(worker->batch, sizeof *worker->arrivals);
 	worker->open = calloc(worker->batch, sizeof *worker->open);
-	size_t letters = worker->complete ? 1 : worker->messages + 1;
-	worker->letters = calloc(letters, sizeof *worker->letters);
-	if (!worker->arrivals || !worker->open || !worker->letters) {
+	size_t stored = worker->complete ? 1 : worker->messages + 1;
+	worker->stored = calloc(stored, sizeof *worker->stored);
+	if (!worker->arrivals || !worker->open || !worker->stored) {
 		die("batch", "no memory");
 	}
 }
@@ -559,7 +559,7 @@ static void close_worker(struct worker *worker) {
 	PQfinish(worker->link);
 	free(worker->arrivals);
 	free(worker->open);
-	free(worker->letters);
+	free(worker->stored);
 	for (size_t i = 0; i < PARAMETERS; i++) {
 		free(worker->parameters[i].data);
 	}
@@ -611,7 +611,7 @@ int main(int argc, char **argv) {
 		};
 		open_worker(&writer->worker);
 	}
-	/* From here on both count from the same block. */
+	/* Both workers allocate numbers from the same first block. */
 	workers[0].first = workers[CONNECTIONS - 1].first;
 
 	int64_t started = now_ns(CLOCK_MONOTONIC);

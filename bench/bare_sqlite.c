@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The limit: what SQLite itself takes for the durable writes of the job, with
- * nothing around them. One thread, prepared statements, no layers, no checks
- * but those that decide what is written.
+ * The limit: how fast SQLite itself does the durable writes of the job, with
+ * nothing else. One thread, prepared statements, no layers, and only the
+ * checks that decide what is written.
  *
  *   bare_sqlite FILE MESSAGES BATCH [COMMIT]
  *
- * The file has the tables of Postern (postern migrate makes them), so that
+ * The file has the tables of Postern (created by `postern migrate`), so that
  * both write to the same ones; the settings below are those of the store's
- * writer. Ids are random, every tenth message is one of the last thousand
- * once more, bodies have 256 bytes.
+ * writer. Ids are random, every tenth message is a copy of one of the last
+ * thousand, bodies have 256 bytes.
  *
  * Without COMMIT, the completions of one batch and the messages of the next
  * share a commit. With it, all messages are accepted first; then each gets
@@ -28,7 +28,7 @@
 #define BODY_LEN 256
 #define ID_LEN 36
 #define WINDOW 1000
-/* As large as the random numbers that Postern gives its processes. */
+/* As large as the random node ids of Postern. */
 #define NODE "7046029254386353131"
 
 static const char settings[] = "PRAGMA journal_mode = WAL;"
@@ -170,13 +170,13 @@ static void next_arrival(struct arrival *out) {
 	feed.made++;
 }
 
-/* In the order of the index, neighbours come one after the other. */
+/* In index order, so that adjacent keys are written one after the other. */
 static int compare(const void *a, const void *b) {
 	return memcmp(((const struct arrival *)a)->key,
 			((const struct arrival *)b)->key, sizeof((struct arrival *)0)->key);
 }
 
-static void meet_again(const struct arrival *arrival, int64_t now) {
+static void count_duplicate(const struct arrival *arrival, int64_t now) {
 	bind_blob(FIND, 1, arrival->key, sizeof arrival->key);
 	bind_blob(FIND, 2, arrival->digest, sizeof arrival->digest);
 	bool same = step(FIND) && sqlite3_column_int(statements[FIND], 1);
@@ -188,7 +188,7 @@ static void meet_again(const struct arrival *arrival, int64_t now) {
 	run(AGAIN);
 }
 
-/* Whether it was new. */
+/* Returns whether the message was new. */
 static bool accept_one(const struct arrival *arrival, int64_t seq,
 		int64_t now) {
 	bind_blob(SEEN, 1, arrival->key, sizeof arrival->key);
@@ -197,7 +197,7 @@ static bool accept_one(const struct arrival *arrival, int64_t seq,
 	bind_int(SEEN, 4, now);
 	run(SEEN);
 	if (sqlite3_changes(database) == 0) {
-		meet_again(arrival, now);
+		count_duplicate(arrival, now);
 		return false;
 	}
 	bind_int(MESSAGE, 1, seq);
@@ -243,7 +243,7 @@ static void effect_one(int64_t seq) {
 	(void)sqlite3_reset(statements[READ]); /* it was only read */
 }
 
-/* Complete what comes after `done` up to `seq`, and accept the next. */
+/* Complete the messages after `done` up to `seq`, and accept the next ones. */
 static int64_t do_batch(struct arrival *arrivals, size_t count, int64_t *done,
 		int64_t seq, bool complete) {
 	int64_t now = now_ms();
@@ -268,7 +268,7 @@ static void transact(int64_t from, int64_t to, size_t commit) {
 	}
 }
 
-/* Messages were there and were removed: numbers go on after theirs. */
+/* Continue after the numbers of messages that were removed. */
 static int64_t last_seq(void) {
 	sqlite3_stmt *statement;
 	check(sqlite3_prepare_v2(database,

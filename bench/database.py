@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A private PostgreSQL to measure on: as it comes, with all that makes it
-durable, its files beside those of the other rows."""
+"""A private PostgreSQL server to measure on: with default settings, durable, its
+files in the same directory as those of the other rows."""
 
 import json
 import os
@@ -14,14 +14,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(
 
 import postgres  # noqa: E402
 
-# The database of a round, and what it is a copy of.
+# The database of a round, and the templates that it is copied from.
 NAME = "bench"
 EMPTY = "bench_empty"
 FILLED = "bench_filled"
 
-# As if so many messages had come, DAYS ago, and been removed since. The keys
-# come in no order; an index that is built of them at once is as full as one
-# that they were put into one by one. Numbers go on after theirs.
+# As if so many messages had been accepted DAYS ago and removed since. With this
+# fillfactor, an index that is built at once is as full as one into which random
+# keys were inserted one by one. Message numbers continue after theirs.
 FILL = """
 SET synchronous_commit = off;
 SET maintenance_work_mem = '1GB';
@@ -39,7 +39,7 @@ SELECT setval('message_seq', ({count} / 1000 + 1) * 1000 + 1, false);
 
 
 class Database:
-    """The server, from the first call on; stop() it."""
+    """The server. It starts with the first use; stop() it."""
 
     def __init__(self, place):
         self.place = place
@@ -55,7 +55,7 @@ class Database:
         before = os.environ.get("TMPDIR")
         os.environ["TMPDIR"] = self.place.folder
         try:
-            # Not durable only where the benchmark itself is tested.
+            # Not durable only when the benchmark itself is tested.
             self.server = postgres.Server(
                 durable="BENCH_NOT_DURABLE" not in os.environ)
         except (OSError, postgres.ServerError) as error:
@@ -74,7 +74,7 @@ class Database:
             self.server = None
 
     def version(self):
-        """Of what would be started."""
+        """Returns the version of the server that would be started."""
         try:
             text = self.place.output(
                 [os.path.join(postgres.BIN, "postgres"), "--version"])
@@ -86,7 +86,7 @@ class Database:
         return self.server.url(database=database)
 
     def sql(self, text, database=NAME):
-        """Runs statements, each by itself; the rows as lines."""
+        """Runs statements without a transaction; returns the rows as lines."""
         command = [
             os.path.join(postgres.BIN, "psql"), "-X", "-A", "-t", "-q", "-v",
             "ON_ERROR_STOP=1", "-h", self.server.path, "-p",
@@ -105,29 +105,29 @@ class Database:
         self.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", "postgres")
 
     def create(self, of=EMPTY):
-        """A new database for a round, and nothing left to write of what was
-        before it."""
+        """Creates a new database for a round, and writes all that the last round
+        has left in memory."""
         self.start()
         self.remove()
         self.sql(f"CREATE DATABASE {NAME} TEMPLATE {of}"
                  " STRATEGY file_copy;\nCHECKPOINT;", "postgres")
 
     def remembering(self, count, days=0):
-        """Makes a database that remembers so many ids, to be copied."""
+        """Creates the template database that remembers so many ids."""
         self.start()
-        self.place.say(f"making {count:,} ids")
+        self.place.progress(f"making {count:,} ids")
         self.remove(FILLED)
         self.sql(f"CREATE DATABASE {FILLED} TEMPLATE {EMPTY}", "postgres")
         self.sql(FILL.format(count=count, days=days), FILLED)
         self.sql("VACUUM (FREEZE, ANALYZE) postern.seen;\nCHECKPOINT;", FILLED)
 
-    def run_postern(self, *args, of=EMPTY, look=None):
-        """A job through Postern; what it came to. look: at the database,
-        before it is removed."""
+    def run_postern(self, *args, of=EMPTY, inspect=None):
+        """Runs a job through Postern; returns its result. inspect() is called with
+        the database before it is removed."""
         self.create(of)
         result = self.bench(*args)
-        if look:
-            look(self)
+        if inspect:
+            inspect(self)
         self.remove()
         return result
 
@@ -137,7 +137,7 @@ class Database:
         return json.loads(self.place.output(command))
 
     def run_bare(self, *args, of=EMPTY):
-        """The same writes without it."""
+        """Runs the same writes without Postern; returns the result."""
         self.create(of)
         command = [self.bare, self.url(), *map(str, args)]
         result = json.loads(self.place.output(command))
@@ -145,7 +145,7 @@ class Database:
         return result
 
     def start_bench(self, *args):
-        """A job that goes on beside others; its process."""
+        """Starts a job in the background; returns its process."""
         command = [self.place.postern, "bench", "--store", self.url(),
                    "--json", *map(str, args)]
         return subprocess.Popen(
@@ -155,7 +155,7 @@ class Database:
 
 
 def finish(process):
-    """Waits for a job that start_bench() began."""
+    """Waits for a job that start_bench() started; returns its result."""
     out, err = process.communicate(timeout=PATIENCE_S)
     if process.returncode != 0:
         raise Failure(f"postern bench: {err.strip()}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What figures depend on: the machine, the disk, the versions."""
+"""The conditions of a measurement: the machine, the disk, the versions."""
 
 import datetime
 import json
@@ -37,7 +37,7 @@ def file_system(folder):
 
 
 def sync_ms(folder):
-    """How long one durable write of a page takes, about."""
+    """Returns about how long one durable write of a page takes."""
     path = os.path.join(folder, "sync")
     page = b"x" * 4096
     count = 100

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Others that do the job on PostgreSQL, from npm: installed for the time of
-the run, with the Node.js they want, and set as they are fastest."""
+"""Other programs that do the same job on PostgreSQL, from npm: installed for the
+duration of the run, with the Node.js they need, in their fastest settings."""
 
 import json
 import os
@@ -27,8 +27,8 @@ class Peers:
     def __init__(self, place):
         machine = platform.machine()
         if not shutil.which("npm"):
-            raise Failure("npm is missing, which installs what Postern is"
-                          " compared with: apt-get install npm")
+            raise Failure("npm is missing, which installs the programs that"
+                          " Postern is compared with: apt-get install npm")
         if machine not in NODES:
             raise Failure(f"npm has no Node.js for {machine}, only for"
                           f" {' and '.join(NODES)}")
@@ -42,14 +42,14 @@ class Peers:
         with open(os.path.join(self.folder, "package.json"), "w",
                   encoding="utf-8") as file:
             json.dump(package, file)
-        place.say("installing the peers")
+        place.progress("installing the peers")
         place.output(["npm", "install", "--prefix", self.folder, "--no-audit",
                       "--no-fund", "--loglevel=error"])
         self.node = os.path.join(self.folder, "node_modules", NODES[machine],
                                  "bin", "node")
 
     def run(self, name, *args):
-        """A job through one of them; what it came to."""
+        """Runs a job through one of the peers; returns its result."""
         database = self.place.database
         database.create("template0")
         result = json.loads(self.place.output(

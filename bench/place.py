@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where measuring takes place: fresh files, and the programs run on them."""
+"""The directory of a measurement: new files, and the programs run on them."""
 
 import json
 import os
@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 
-# Far more than anything takes.
+# The timeout of a program; far longer than any of them takes.
 PATIENCE_S = 3600
 
 
 class Failure(Exception):
-    """A program did not do what it was run for."""
+    """A program failed."""
 
 
 class Place:
@@ -26,16 +26,16 @@ class Place:
         self.scale = scale
         self.rounds = rounds
         self.started = time.monotonic()
-        self.database = None  # set by whoever measures on one
+        self.database = None  # set by the caller
 
-    def say(self, text):
-        """Progress, for whoever waits."""
+    def progress(self, text):
+        """Prints the progress."""
         seconds = int(time.monotonic() - self.started)
         print(f"[{seconds // 60:2}:{seconds % 60:02}] {text}",
               file=sys.stderr, flush=True)
 
     def count(self, full, least=1000):
-        """A number of messages, scaled."""
+        """Returns a scaled number of messages."""
         return max(min(full, least), int(full * self.scale))
 
     def path(self, name):
@@ -57,28 +57,28 @@ class Place:
         return result.stdout
 
     def create(self, name="bench.db"):
-        """A new file with the tables of Postern and nothing in them."""
+        """Creates a new file with the empty tables of Postern."""
         self.clean(name)
         self.output(
             [self.postern, "init", "-c", f"{name}.yaml", "--store",
              f"sqlite:{name}"]
         )
 
-    def run_postern(self, *args, fresh=True, wrap=(), look=None):
-        """A job through Postern; what it came to. look: at the file, before
-        it is removed."""
+    def run_postern(self, *args, fresh=True, wrap=(), inspect=None):
+        """Runs a job through Postern; returns its result. inspect() is called with
+        the path of the file before it is removed."""
         if fresh:
             self.clean()
         command = [self.postern, "bench", "--store", "sqlite:bench.db",
                    "--json", *map(str, args)]
         result = json.loads(self.output([*wrap, *command]))
-        if look:
-            look(self.path("bench.db"))
+        if inspect:
+            inspect(self.path("bench.db"))
         self.clean()
         return result
 
     def run_bare(self, *args, fresh=True, wrap=()):
-        """The same writes without it."""
+        """Runs the same writes without Postern; returns the result."""
         if fresh:
             self.create()
         command = [self.bare, "bench.db", *map(str, args)]
@@ -87,8 +87,8 @@ class Place:
         return result
 
     def remembering(self, count, days=0):
-        """Makes a file that remembers so many ids, to be copied."""
-        self.say(f"making {count:,} ids")
+        """Creates a file that remembers so many ids, to be copied."""
+        self.progress(f"making {count:,} ids")
         self.create("remembered.db")
         self.output([self.remember, "remembered.db", str(count), str(days)])
 
@@ -99,19 +99,19 @@ class Place:
             os.fsync(file.fileno())
 
     def in_turn(self, *programs, at_most=1000):
-        """Runs each program once a round, in turn, so that what else happens
-        on the machine happens to all of them. Returns a list for each."""
+        """Runs each program once a round, in turn, so that other load on the
+        machine affects all of them. Returns a list of results for each."""
         values = [[] for _ in programs]
         rounds = min(self.rounds, at_most)
         for number in range(rounds):
-            self.say(f"round {number + 1} of {rounds}")
+            self.progress(f"round {number + 1} of {rounds}")
             for program, list_of in zip(programs, values):
                 list_of.append(program())
         return values
 
 
 def ratio(values, limits):
-    """The median of what each round says."""
+    """Returns the median of the ratios of all rounds."""
     return statistics.median(a / b for a, b in zip(values, limits))
 
 

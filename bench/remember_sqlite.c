@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fills the memory of what was seen in a file that has the tables of Postern,
- * as if so many messages had come, DAYS ago, and been removed since.
+ * Fills the dedupe memory in a file that has the tables of Postern, as if COUNT
+ * messages had been accepted DAYS ago and removed since.
  *
  *   remember_sqlite FILE COUNT [DAYS]
  *
  * Fast, because nothing is durable before the end and the whole table is in
- * memory; honest, because the keys arrive as they do in real life, random and
- * sorted in batches of a thousand only, so that the pages of the table are as
- * full and as scattered as years of messages would have left them.
+ * memory; realistic, because the keys are random and sorted only within batches
+ * of a thousand, so that the pages of the table are as full and as scattered as
+ * after years of messages.
  */
 
 #include <sqlite3.h>
@@ -20,7 +20,7 @@
 #include <time.h>
 
 #define BATCH 1000
-/* What a row takes in a page that is two thirds full, rounded up. */
+/* The size of a row in a page that is two thirds full, rounded up. */
 #define ROW_BYTES 128
 
 struct row {

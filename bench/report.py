@@ -4,7 +4,7 @@
 import os
 from xml.sax.saxutils import escape
 
-# Where the figures of a store are in docs/performance.md.
+# The markers around the figures of a store in docs/performance.md.
 BEGIN = "<!-- figures of {}: written by make bench -->"
 END = "<!-- end of figures -->"
 CHARTS = {
@@ -99,8 +99,8 @@ def write_figures(path, store, about, results, failed):
         file.write(before + figures + after)
 
 
-# A bar for each ratio, its aim as a line across it. Colours of a middle tone
-# can be read on white and on black; the rest follows the reader's choice.
+# A bar for each ratio, its target as a line across it. The chart has a light and
+# a dark colour scheme.
 STYLE = """\
 text { font: 13px system-ui, sans-serif; fill: #1f2328; }
 .small { font-size: 11px; fill: #59636e; }
@@ -119,7 +119,7 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328; }
 WIDTH = 840
 LEFT = 380  # where bars begin
 FULL = 340  # a ratio of 1
-MOST = 1.2  # past that a bar says nothing more: it is the faster one
+MOST = 1.2  # longer bars are cut off here
 STEP = 34
 TOP = 48
 

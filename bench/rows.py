@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The rows: what is measured, beside what, and what is aimed at.
+"""The rows: what is measured, what it is compared with, and the target.
 
 A row's function yields results. A result with a limit has a ratio, the median
-of the ratios of all rounds; the two figures beside it are medians by
-themselves, so they need not divide to it exactly.
+of the ratios of all rounds; its two figures are medians of their own, so their
+quotient may differ from the ratio.
 """
 
 import json
@@ -19,11 +19,11 @@ from place import Failure, median, ratio
 
 ROWS = []
 
-# Small enough that all deliveries fit in the memory of the process: what is
-# measured are the transactions, not the queue.
+# Small enough that all deliveries fit in the memory of the process: the row
+# measures the transactions, not the queue.
 SQL_MESSAGES = 10000
 
-# How old what has expired is, and how old it may be.
+# The age of the expired ids, and the retention.
 EXPIRED_DAYS = 60
 KEPT_DAYS = 30
 
@@ -62,7 +62,7 @@ class Result:
         self.what = what
         self.value = value
         self.unit = unit
-        self.beside = more.get("beside", "")  # what the limit is
+        self.beside = more.get("beside", "")  # what it is compared with
         self.limit = more.get("limit")
         self.ratio = more.get("ratio")
         self.target = more.get("target")
@@ -70,7 +70,7 @@ class Result:
         self.rounds = more.get("rounds", [])
 
     def met(self):
-        """Whether it is as good as aimed at; None if nothing was."""
+        """Returns whether the target was reached; None if there is none."""
         if self.target is not None:
             return self.ratio >= self.target
         if self.at_most is not None:
@@ -134,7 +134,7 @@ def _(place):
             memory.append(result["rss_kib"] / 1024)
         return result["completed"] / result["drain_seconds"]
 
-    # The small one is over in a moment: take the median of some.
+    # The small backlog is drained in a moment: use the median of several.
     values, limits = place.in_turn(
         lambda: drain(large), lambda: median([drain(small) for _ in range(5)])
     )
@@ -182,7 +182,7 @@ def count_expired(path):
 
 
 def clean_alone(place, expired):
-    """Seconds for all of it, with nobody else there."""
+    """Returns the seconds for the whole cleanup, without any other load."""
     place.copy_remembering()
     with open(place.path("clean.yaml"), "w", encoding="utf-8") as file:
         file.write(CLEAN_CONFIG)
@@ -210,7 +210,7 @@ def _(place):
         return place.run_postern(*args, fresh=False, **more)
 
     def cleaning(*args):
-        result = job(*args, *keep, look=lambda path: cleaned.append(
+        result = job(*args, *keep, inspect=lambda path: cleaned.append(
             (expired - count_expired(path))))
         cleaned[-1] /= result["seconds"]
         return result
@@ -238,7 +238,7 @@ def _(place):
 
 @row("sql", "the sql handler, its writes and the completion in one transaction")
 def _(place):
-    # Many in one commit are over in a moment: take the median of some.
+    # With large commits a run is short: use the median of several.
     for commit, times in ((1, 1), (100, 5)):
         count = place.count(SQL_MESSAGES)
         values, limits = place.in_turn(
@@ -264,7 +264,7 @@ def _(place):
 
 
 def syncs(place, program):
-    """Runs a job and counts how often it waited for the disk."""
+    """Runs a job and returns its fsyncs per 1,000 messages."""
     log = place.path("syncs")
     result = program(("strace", "-f", "--seccomp-bpf", "-c", "-e",
                       "trace=fsync,fdatasync", "-o", log))
@@ -289,7 +289,7 @@ def _(place):
 
 
 class Server:
-    """`postern serve` on a file that is not there yet."""
+    """`postern serve` on a new file."""
 
     def __init__(self, place):
         place.clean()
@@ -303,7 +303,7 @@ class Server:
         )
 
     def accept(self):
-        """Sends a message; False if nobody listens yet."""
+        """Sends a message; returns False if the server does not listen yet."""
         body = b"x" * 256
         head = (
             "POST /v1/channels/bench/messages HTTP/1.1\r\nHost: x\r\n"
@@ -335,7 +335,7 @@ def first_accept(place):
         assert server.process.poll() is None
         time.sleep(0.0005)
     seconds = time.perf_counter() - server.started
-    # It has done something and rests now.
+    # Wait until the server is idle.
     time.sleep(1)
     rss = server.rss_kib()
     server.stop()

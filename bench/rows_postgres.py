@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The rows of PostgreSQL, beside a bare program that does the same writes on
-two connections."""
+"""The rows of PostgreSQL, compared with a bare program that does the same writes
+on two connections."""
 
 import os
 import re
@@ -15,13 +15,14 @@ from rows import EXPIRED_DAYS, KEPT_DAYS, SQL_MESSAGES, Result, compare, rate, r
 
 BARE = "bare libpq"
 
-# Who sends, as many as the bare program has threads.
+# As many senders as the bare program has threads.
 SENDERS = ("--senders", 2)
 
-# As many as Postern has under way at a time.
+# As many transactions as Postern has open at the same time.
 TRANSACTIONS = 3
 
-# A database takes longer to fill than a file; more rounds say no more.
+# A database takes longer to fill than a file, and more rounds do not change the
+# result.
 LONG_ROUNDS = 3
 
 CLIENTS = 32
@@ -36,7 +37,7 @@ channels:
         exec: [/bin/true]
 """
 
-# Nothing is delivered: what it costs to publish is measured, not handlers.
+# Without handlers: the row measures the cost of publishing.
 COLLECT_CONFIG = """\
 store: "{url}"
 channels:
@@ -138,7 +139,7 @@ def _(place):
     def cleaning():
         result = database.run_postern(
             "--messages", count, *SENDERS, *keep, of=FILLED,
-            look=lambda d: cleaned.append(expired - count_seen(d)))
+            inspect=lambda d: cleaned.append(expired - count_seen(d)))
         cleaned[-1] /= result["seconds"]
         return rate(result)
 
@@ -188,7 +189,7 @@ def _(place):
 
 
 def two_nodes(place, count):
-    """Messages per second of two processes that share a database."""
+    """Returns the messages per second of two nodes that share a database."""
     database = place.database
     database.create()
     jobs = [database.start_bench("--messages", count // 2, "--shared")
@@ -262,7 +263,7 @@ def _(place):
                  "MiB", at_most=32, rounds=memory)
 
 
-# What a client commits: a row of its own, alone or with a message.
+# A client commits a row of its own table, alone or with a message.
 BUSINESS = """\
 CREATE TABLE public.business (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -278,15 +279,16 @@ INSERT INTO public.business (customer, amount, note)
     VALUES (:customer, 5, 'x');
 """
 PUBLISH = "SELECT postern.publish('bench', 'sold', repeat('x', 256));\n"
-# The least that a message costs: a row of what it consists of, no key, nobody
-# who takes it.
+# The minimal cost of a message: a row with its contents, without a key, which
+# nobody reads.
 PLAIN = ("INSERT INTO public.plain (type, body)"
          " VALUES ('sold', convert_to(repeat('x', 256), 'UTF8'));\n")
 COMMIT = "COMMIT;\n"
 
 
 def commits(place, script, seconds):
-    """Transactions per second of many clients, while a node collects."""
+    """Returns the transactions per second of many clients, while a node
+    collects."""
     database = place.database
     database.create()
     database.sql(BUSINESS)
@@ -300,7 +302,7 @@ def commits(place, script, seconds):
         database.server.path, "-p", str(database.server.port), "-U",
         postgres.USER, "bench"])
     node.stop()
-    # Nothing is lost: what was published is accepted, or still staged.
+    # Every published message is accepted or still staged.
     counts = database.sql(
         "SELECT count(*) FROM public.business;"
         "SELECT (SELECT count(*) FROM postern.message)"
@@ -325,8 +327,8 @@ def _(place):
                   "a row of a plain table instead", None)
 
 
-# How many are enough to be measured: what takes a second through one takes a
-# minute through another.
+# How many messages are enough for a measurement: some peers are sixty times as
+# fast as others.
 PEER_MESSAGES = {
     "graphile-worker": 100000,
     "pg-boss": 100000,
@@ -335,7 +337,7 @@ PEER_MESSAGES = {
 
 
 def compare_waits(runs, others):
-    """With the peer that makes a message wait least."""
+    """Compares the latency with that of the fastest peer."""
     for part in ("p50", "p99"):
         mine = [run[part] for run in runs]
         best = min(others, key=lambda name: median(
@@ -351,8 +353,8 @@ def compare_waits(runs, others):
 def _(place):
     peers = Peers(place)
     count = place.count(300000)
-    # Delivered while they are sent, and only after that: what is better for
-    # one is not for another.
+    # Delivered while they are sent, and delivered afterwards: which one is
+    # faster differs between the peers.
     ways = [(name, way) for name in VERSIONS for way in ("together", "apart")]
     values, *others = place.in_turn(
         lambda: rate(place.database.run_postern(

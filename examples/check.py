@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs an example and compares what it prints: check.py PROGRAM SOURCE
+"""Runs an example and compares its output: check.py PROGRAM SOURCE
 
-SOURCE is the example's file; beside it lie NAME.out, what the first run prints,
-and where there is one NAME.again.out, what a second run in the same directory
-prints, and NAME.in, what both read. The directory is a private one.
+SOURCE is the example's file. In the same directory are NAME.out, the expected
+output of the first run, and optionally NAME.again.out, that of a second run in
+the same working directory, and NAME.in, the standard input of both. The working
+directory is a private one.
 
-With NAME.sql beside it the example works a database: the one that
-$POSTERN_TEST_POSTGRES names, in which that is run first and which the program
-gets as its argument.
+If there is a NAME.sql, the example uses a database, the one in
+$POSTERN_TEST_POSTGRES: NAME.sql is run in it first, and the program gets its URL
+as the argument.
 """
 
 import difflib
@@ -24,7 +25,7 @@ def text_of(path):
 
 
 def prepare(script):
-    """Runs a script in the database; its URL."""
+    """Runs a script in the database and returns the URL of the database."""
     support = os.path.join(os.path.dirname(__file__), "..", "tests", "support")
     sys.path.insert(0, support)
     from postgres import BIN
@@ -37,7 +38,7 @@ def prepare(script):
 
 
 def run(command, place, given):
-    """What the program printed, errors included."""
+    """Runs the program and returns its output, including errors."""
     result = subprocess.run(
         command,
         cwd=place,
@@ -61,8 +62,8 @@ def main():
     runs = [
         (stem + end, name)
         for end, name in [
-            (".out", "the example prints what it should"),
-            (".again.out", "run again, it does nothing twice"),
+            (".out", "the example prints the expected output"),
+            (".again.out", "a second run delivers no message again"),
         ]
         if os.path.exists(stem + end)
     ]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Postern from C++17: owners that destroy, exceptions for errors, and a lambda
- * as the handler.
+ * Postern in C++17: a unique_ptr owns the box, errors are exceptions, and the
+ * handler is a lambda.
  *
  * A callback must not throw; the wrapper turns an exception into a retry.
  *
@@ -35,7 +35,7 @@ void check(int code, const postern_error &error) {
 	}
 }
 
-/* What Postern calls; `context` is the Handler. */
+/* The callback; `context` is the Handler. */
 void call(void *context, const postern_message *message,
 		const postern_delivery *delivery, postern_outcome *outcome) {
 	try {
@@ -56,7 +56,7 @@ Box open(const char *url, const char *channel, const char *key,
 
 	postern_policy policy;
 	postern_policy_init(&policy);
-	policy.max_retry_delay_ms = 0; /* no pause: this is an example */
+	policy.max_retry_delay_ms = 0; /* retry at once: this is an example */
 	postern_handler_options options{};
 	options.size = sizeof options;
 	options.key = key;

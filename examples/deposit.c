@@ -32,8 +32,8 @@ static void deposit(void *context, const struct postern_message *message,
 			" RETURNING balance",
 			2, NULL, values, lens, formats, 0);
 	(void)context;
-	/* Never begin, commit or roll back: that is the store's business. After a
-	   statement that failed the outcome cannot be done. */
+	/* Never begin, commit or roll back: the store does that. After a failed
+	   statement the outcome cannot be POSTERN_DONE. */
 	if (PQresultStatus(result) != PGRES_TUPLES_OK) {
 		postern_outcome_set(outcome, POSTERN_RETRY, 0, PQerrorMessage(link));
 	} else {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Postern inside a program: a plain callback, and a runner that calls it on
- * threads of its own.
+ * Postern embedded in a program: a plain callback, and a runner that calls it
+ * on its own threads.
  *
- * Three orders are accepted, the second of them twice. The callback fails the
- * first time it sees order-2, so that one is delivered again; nothing else is.
+ * Three orders are accepted, the second of them twice. The first attempt of
+ * order-2 fails, so that it is retried; the others run once.
  *
  *   cc -o embed embed.c $(pkg-config --cflags --libs postern)
  */
@@ -42,7 +42,7 @@ static int configure(struct postern_box *box, struct postern_error *error) {
 	policy.concurrency = 1; /* so that the lines are printed in order */
 	const struct postern_handler_options handler = {
 		.size = sizeof handler,
-		.key = "mail", /* stored with every delivery: choose it once */
+		.key = "mail", /* stored with every delivery: never change it */
 		.callback = mail,
 		.policy = &policy,
 	};
@@ -63,12 +63,12 @@ static void accept_one(struct postern_box *box, const char *id) {
 	};
 	struct postern_error error;
 	int r = postern_box_accept(box, "orders", &message, NULL, &error);
-	/* A duplicate is as good as accepted: acknowledge it to the sender. */
+	/* A duplicate was accepted before: acknowledge it to the sender, too. */
 	(void)printf("accept %s: %s\n", id,
 			r == POSTERN_OK ? "accepted" : error.text);
 }
 
-/* Wait until no delivery is open; a server would serve instead. */
+/* Wait until no delivery is open; a server would not exit here. */
 static int wait_until_done(struct postern_box *box,
 		struct postern_error *error) {
 	const struct timespec pause = { .tv_nsec = 20 * 1000 * 1000 };

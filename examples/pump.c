@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * No threads, no server: accept messages from standard input, one per line,
- * deliver what is due, and exit. For cron, for functions that live for
- * one request, and for tests.
+ * process all due deliveries, and exit. For cron, serverless functions and
+ * tests.
  *
  * A line is "ID BODY". A delivery that fails stays in the store, with the time
  * of its next attempt, for a later run of this program.
@@ -22,7 +22,7 @@ static void greet(void *context, const struct postern_message *message,
 	(void)context;
 	(void)delivery;
 	if (message->body_len == 0) {
-		/* A retry cannot help: keep it for an operator. */
+		/* A retry would fail again: leave it to an operator. */
 		postern_outcome_set(outcome, POSTERN_POISON, 0, "nothing to greet");
 		return;
 	}
@@ -46,7 +46,7 @@ static int open_box(struct postern_box **out, struct postern_error *error) {
 	return r == POSTERN_OK ? postern_box_start(*out, error) : r;
 }
 
-/* Each line is durable before the next is read. */
+/* Each message is durable before the next line is read. */
 static void accept_lines(struct postern_box *box) {
 	char *line = NULL;
 	size_t size = 0;
@@ -69,7 +69,7 @@ static void accept_lines(struct postern_box *box) {
 	free(line);
 }
 
-/* The deliveries that an operator has to decide about. */
+/* List the deliveries that need a decision of an operator. */
 static int list_poisoned(struct postern_box *box, struct postern_error *error) {
 	const struct postern_filter filter = {
 		.size = sizeof filter,

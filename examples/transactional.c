@@ -4,9 +4,9 @@
  * store's open transaction. The row and the delivery's completion commit
  * together or not at all.
  *
- * The callback adds to a balance, so a second run would be visible, and
- * fails the first time after it has written. The balance is still right,
- * also when this program is started again.
+ * The callback adds to a balance, so a second run would be visible. Its first
+ * attempt fails after it has written. The balance is still correct, also when
+ * this program is started again.
  *
  *   cc -o transactional transactional.c \
  *       $(pkg-config --cflags --libs postern sqlite3)
@@ -56,13 +56,13 @@ static void deposit(void *context, const struct postern_message *message,
 		/* Any outcome but done and discard rolls back. */
 		postern_outcome_set(outcome, POSTERN_RETRY_AFTER, 0, "changed my mind");
 	}
-	/* Statements end before the callback does. Never commit, never roll
-	   back: that is the store's business. */
+	/* Finalize statements before the callback returns. Never commit or roll
+	   back: the store does that. */
 	(void)sqlite3_finalize(statement);
 	(void)printf("deposit: attempt %u\n", (unsigned)delivery->attempt);
 }
 
-/* Read the balance through a read-only connection of our own. */
+/* Read the balance through a separate read-only connection. */
 static void show_balance(void) {
 	sqlite3 *db = NULL;
 	if (sqlite3_open_v2("transactional.db", &db, SQLITE_OPEN_READONLY, NULL) ==

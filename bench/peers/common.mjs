@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What the programs of the peers share: the messages of the job, and what it
-// comes to. It is the job of `postern bench`, see src/cli/bench_feed.c.
+// Shared code of the peers' programs: the messages of the job and its result.
+// It is the job of `postern bench`, see src/cli/bench_feed.c.
 //
-//   node PEER.mjs URL together MESSAGES     sent in batches by a process of its
-//                                           own, and delivered meanwhile
+//   node PEER.mjs URL together MESSAGES     sent in batches by another process,
+//                                           and delivered meanwhile
 //   node PEER.mjs URL apart MESSAGES        sent first, and then delivered
 //   node PEER.mjs URL latency MESSAGES RATE one by one, so many per second
 //
@@ -11,16 +11,16 @@
 // message counts when its completion is in the database, a copy never.
 //
 // Each peer has
-//   prepare()        make the tables
+//   prepare()        creates the tables
 //   produce()        returns a function that sends a batch and resolves when
 //                    it is durable
-//   consume(onStart) begin to deliver, call onStart(id) for each when its
-//                    handler starts; returns a function that tells how many are
-//                    not completed yet
-//   senders          how many batches it is sent at a time, each by a sender of
-//                    its own: what it is fastest with
-//   forgets          it knows a copy only as long as the first one waits, so
-//                    it is sent none while it delivers
+//   consume(onStart) starts to deliver and calls onStart(id) for each message
+//                    when its handler starts; returns a function that returns
+//                    how many are not completed yet
+//   senders          how many senders send batches at the same time: the number
+//                    with which the peer is fastest
+//   forgets          the peer detects a copy only while the first one waits, so
+//                    no copies are sent while it delivers
 
 import { fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -29,9 +29,9 @@ const BATCH = 1000;
 const COPIES_PERCENT = 10;
 const WINDOW = 1000;
 const BODY_LEN = 256;
-// How long nothing may happen.
+// The longest time without progress.
 const PATIENCE_MS = 30000;
-// How much longer than it should sending at a rate may take.
+// How late the last message may be when sending at a rate.
 const LATE_MS = 500;
 const PADDING = 'x'.repeat(
   BODY_LEN - JSON.stringify({ id: randomUUID(), padding: '' }).length);
@@ -43,7 +43,7 @@ const total = Number(count);
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 // A clock that two processes share.
 const now = () => Number(process.hrtime.bigint()) / 1e6;
-const told = (who) => new Promise((resolve) => who.once('message', resolve));
+const messageFrom = (who) => new Promise((resolve) => who.once('message', resolve));
 
 function percentile(values, percent) {
   return values[Math.max(0, Math.ceil((values.length * percent) / 100) - 1)];
@@ -71,8 +71,8 @@ class Feed {
     return { id, body: { id, padding: PADDING } };
   }
 
-  // None of them takes the same id twice in one call, so the sender leaves the
-  // second one out.
+  // No peer accepts the same id twice in one call, so the sender omits the
+  // second one.
   nextBatch(size) {
     const batch = new Map();
     for (let i = 0; i < size; i++) {
@@ -91,9 +91,9 @@ async function sendAll(send, messages) {
   return feed.made;
 }
 
-// Returns when each was sent. The next one does not wait for what became of
-// those before it. Timers are late by a millisecond, so what is counted is the
-// time of the call, not when it was due. Before that, those of a second make
+// Returns when each message was sent. A message does not wait for the result of
+// those before it. Timers are late by a millisecond, so the time of the call is
+// recorded, not the time when it was due. The messages of the first second open
 // connections and let Node.js compile; they are not counted.
 async function sendAtRate(send, messages) {
   const feed = new Feed(Number(copiesPercent));
@@ -117,7 +117,7 @@ async function sendAtRate(send, messages) {
   await Promise.all(waiting);
   const late = now() - begun - (messages * 1000) / Number(rate);
   if (late > LATE_MS) {
-    // They wait for each other then, the longer the more there are.
+    // The messages queue up then, and the latency grows without limit.
     throw new Error(
       `the machine is too slow or too busy for ${rate} messages a second, ` +
       `the last one was accepted ${Math.round(late)} ms late`);
@@ -125,13 +125,13 @@ async function sendAtRate(send, messages) {
   return { times, made: feed.made };
 }
 
-// The process that sends. It tells when it is ready, and what it did; it ends
-// with the one that delivers.
+// The process that sends. It reports when it is ready, and its result; it ends
+// with the process that delivers.
 async function runSender(peer) {
   process.on('disconnect', () => process.exit(1));
   const send = await peer.produce();
   process.send('ready');
-  await told(process);
+  await messageFrom(process);
   let result;
   if (mode === 'send-at-rate') {
     result = await sendAtRate(send, total);
@@ -143,26 +143,27 @@ async function runSender(peer) {
   process.send(result, () => process.exit(0));
 }
 
-// Begins to send; what comes back is a promise of what the process tells.
+// Starts the process that sends. Returns a function that starts the sending and
+// returns a promise of the result.
 async function startSender(how, copies) {
   const child = fork(process.argv[1], [url, how, count, rate ?? '', copies]);
   child.on('exit', (code) => code && process.exit(code));
-  await told(child);
+  await messageFrom(child);
   return () => {
-    const result = told(child);
+    const result = messageFrom(child);
     child.send('go');
     return result;
   };
 }
 
-// What the handler saw, and when first.
+// The messages that the handler received, and when first.
 class Seen {
   constructor() {
     this.first = new Map();
     this.runs = 0;
   }
 
-  note(id) {
+  record(id) {
     this.runs++;
     if (!this.first.has(id)) {
       this.first.set(id, now());
@@ -189,7 +190,7 @@ class Seen {
 
 async function runTogether(peer) {
   const seen = new Seen();
-  const left = await peer.consume((id) => seen.note(id));
+  const left = await peer.consume((id) => seen.record(id));
   const send = await startSender('send', peer.forgets ? 0 : COPIES_PERCENT);
   const begun = now();
   const made = await send();
@@ -206,7 +207,7 @@ async function runApart(peer) {
   const begun = now();
   const made = await send();
   const sent = now();
-  const left = await peer.consume((id) => seen.note(id));
+  const left = await peer.consume((id) => seen.record(id));
   await seen.until(made);
   while ((await left()) > 0) {
     await sleep(2);
@@ -216,7 +217,7 @@ async function runApart(peer) {
 
 async function runLatency(peer) {
   const seen = new Seen();
-  await peer.consume((id) => seen.note(id));
+  await peer.consume((id) => seen.record(id));
   const send = await startSender(
     'send-at-rate', peer.forgets ? 0 : COPIES_PERCENT);
   const { times, made } = await send();

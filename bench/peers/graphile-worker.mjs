@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// graphile-worker, set as its page on performance says: jobs are fetched in
-// batches for a local queue, and completed in batches. The id is the key of the
-// job. That tells a copy as long as the job waits; one that comes while it runs
-// is run as well, and may meet its completion in a deadlock, which ends the
-// worker.
+// graphile-worker, with the settings of its page on performance: jobs are
+// fetched in batches for a local queue, and completed in batches. The id is the
+// key of the job. That detects a copy while the job waits; a copy that arrives
+// while it runs is run as well, and may deadlock with its completion, which ends
+// the worker.
 
 import { Logger, makeWorkerUtils, run, runMigrations } from 'graphile-worker';
 import pg from 'pg';

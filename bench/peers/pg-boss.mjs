@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// pg-boss: workers that fetch in batches and go on as long as batches are
-// full, woken by notifications. The id is the id of the job, which tells a copy
-// as long as the job is kept. With one worker less time passed at 500 jobs a
-// second than with two, and in batches there was no difference to speak of.
+// pg-boss: workers that fetch in batches and continue while batches are full,
+// woken by notifications. The id is the id of the job, which detects a copy as
+// long as the job is kept. At 500 jobs a second the latency was lower with one
+// worker than with two; in batches there was no significant difference.
 
 import pg from 'pg';
 import { PgBoss } from 'pg-boss';

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // pg-transactional-outbox: the inbox with the polling listener, messages that
-// may be handled in parallel, and the protections it has by default. The id is
-// the id of the message, which tells a copy as long as the message is kept.
-// Looking for the next messages sorts all that are open, and by itself it looks
-// each time one is done; so it is told to wait until all it has are.
+// may be handled in parallel, and its default protections. The id is the id of
+// the message, which detects a copy as long as the message is kept. Each poll
+// sorts all open messages, and by default it polls whenever one message is done;
+// so it is configured to wait until all that it has fetched are done.
 
 import pg from 'pg';
 import outbox from 'pg-transactional-outbox';

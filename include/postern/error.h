@@ -3,13 +3,12 @@
 #define POSTERN_ERROR_H
 
 /*
- * How Postern says that something went wrong.
+ * Error codes and texts.
  *
  * Functions return an int: POSTERN_OK or one of the negative codes below. A
- * code exists only where a caller would do something different; the sentence
- * for people goes to a struct postern_error that the caller owns. Pass NULL
- * if you do not want the sentence. Nothing needs to be freed, and nothing is
- * kept per thread.
+ * code exists only where a caller would act differently; the text for people is
+ * written to a struct postern_error that the caller owns. Pass NULL to ignore
+ * the text. Nothing needs to be freed, and nothing is kept per thread.
  */
 
 #include <postern/export.h>
@@ -43,7 +42,7 @@ enum postern_code {
 #undef POSTERN_ERROR_CODE
 };
 
-/* Longest sentence an error carries, the terminating zero included. */
+/* The size of an error's text, including the terminating zero. */
 #define POSTERN_ERROR_TEXT_MAX 252
 
 /* Owned by the caller; written only when a call fails. */
@@ -55,7 +54,7 @@ struct postern_error {
 /* The general meaning of a code: a static string, never NULL. */
 POSTERN_EXPORT const char *postern_error_text(int code);
 
-/* Whether the same call may succeed later with nothing changed. */
+/* Whether the same call may succeed later without any change. */
 POSTERN_EXPORT bool postern_error_transient(int code);
 
 #ifdef __cplusplus

@@ -3,7 +3,7 @@
 #define POSTERN_EVENT_H
 
 /*
- * What happens in a box, as it happens, for tests and telemetry.
+ * Events of a box, for tests and telemetry.
  */
 
 #include <postern/box.h>
@@ -20,14 +20,14 @@ enum postern_event_kind {
 	POSTERN_EVENT_ACCEPTED,  /* durable; seq, channel */
 	POSTERN_EVENT_DUPLICATE, /* seq of the first, channel */
 	POSTERN_EVENT_CONFLICT,  /* seq of the first, channel */
-	POSTERN_EVENT_STARTED,   /* a handler begins a run */
-	POSTERN_EVENT_SETTLED,   /* its result is durable; outcome says which */
-	POSTERN_EVENT_FENCED,    /* its result came too late and was refused */
-	POSTERN_EVENT_LOCKED,    /* this process has the lock now; fence */
-	POSTERN_EVENT_LOCK_LOST  /* another has it, or may have */
+	POSTERN_EVENT_STARTED,   /* a run of a handler starts */
+	POSTERN_EVENT_SETTLED,   /* the settlement of a run is durable; outcome */
+	POSTERN_EVENT_FENCED,    /* the settlement was refused as stale */
+	POSTERN_EVENT_LOCKED,    /* this node acquired the processing lock; fence */
+	POSTERN_EVENT_LOCK_LOST  /* another node has the lock, or may have it */
 };
 
-/* Valid until the listener returns. */
+/* Valid until the subscriber returns. */
 struct postern_event {
 	size_t size;
 	enum postern_event_kind kind;
@@ -39,18 +39,18 @@ struct postern_event {
 	const char *outcome; /* SETTLED, FENCED: as in struct postern_attempt */
 	const char *error;   /* the reason; NULL if none */
 	int64_t duration_ms; /* of the run; 0 unless SETTLED, FENCED */
-	/* SETTLED: what the delivery is now: done, poisoned, discarded, or pending
-	   again. */
+	/* SETTLED: the new state of the delivery: done, poisoned, discarded or
+	   pending. */
 	enum postern_state state;
 };
 
-/* Runs on the thread where it happens and holds it up: be quick, and never
-   call back into the box. */
+/* A subscriber. Called on the thread where the event happens, which waits for
+   it: it must return quickly and must not call functions of the box. */
 typedef void postern_listener(void *context, const struct postern_event *event);
 
 #define POSTERN_LISTENER_COUNT_MAX 8
 
-/* Be told of everything from now on, until the box is destroyed. Before
+/* Add a subscriber, which gets all events until the box is destroyed. Before
    postern_box_start() only. */
 POSTERN_EXPORT int postern_box_subscribe(struct postern_box *box,
 		postern_listener *listener, void *context, struct postern_error *error);

@@ -29,19 +29,20 @@ extern "C" {
 /* No delay, timeout or lease is longer than this: ten years. */
 #define POSTERN_DURATION_MS_MAX ((int64_t)3650 * 24 * 3600 * 1000)
 
-/* What became of one run of a handler. */
+/* How one run of a handler ended. */
 enum postern_outcome_kind {
 	POSTERN_DONE = 0,
-	POSTERN_RETRY,       /* failed; again after the policy's backoff */
-	POSTERN_RETRY_AFTER, /* failed; again after delay_ms */
-	POSTERN_SNOOZE,      /* not now; again after delay_ms, no failure counted */
-	POSTERN_POISON,      /* failed for good; kept for people to look at */
-	POSTERN_DISCARD      /* not wanted; finished without having been done */
+	POSTERN_RETRY,       /* failed; run again after the policy's backoff */
+	POSTERN_RETRY_AFTER, /* failed; run again after delay_ms */
+	POSTERN_SNOOZE,      /* run again after delay_ms; no failure is counted */
+	POSTERN_POISON,      /* failed permanently; a person decides what next */
+	POSTERN_DISCARD      /* not wanted; ends without having been done */
 };
 
 /*
- * What a callback fills in. It starts as POSTERN_DONE; the reason is text for
- * people, cut to fit and cleaned of what cannot be shown.
+ * The outcome of a run, set by a callback. Initially POSTERN_DONE; the reason
+ * is a text for people, truncated to fit, with invalid UTF-8 and control
+ * characters replaced.
  */
 struct postern_outcome {
 	enum postern_outcome_kind kind;
@@ -53,7 +54,7 @@ struct postern_outcome {
 POSTERN_EXPORT void postern_outcome_set(struct postern_outcome *outcome,
 		enum postern_outcome_kind kind, int64_t delay_ms, const char *reason);
 
-/* One run: which delivery this is. Valid until the callback returns. */
+/* The delivery of a run. Valid until the callback returns. */
 struct postern_delivery {
 	size_t size;
 	int64_t seq;         /* the message's number in the store */
@@ -72,10 +73,10 @@ struct postern_delivery {
 };
 
 /*
- * A handler in the program itself. Runs on a thread of the runner (or on the
- * one that calls postern_box_process), possibly on several at once for
- * different deliveries. Must return; must not throw, longjmp or exit. It may
- * accept messages into the same box, unless it is transactional.
+ * A handler in the program itself. Called on a thread of the runner (or on the
+ * one that calls postern_box_process), possibly on several threads at once for
+ * different deliveries. It must return; it must not throw, longjmp or exit. It
+ * may accept messages into the same box, unless it is transactional.
  */
 typedef void postern_callback(void *context,
 		const struct postern_message *message,
@@ -87,17 +88,17 @@ enum postern_poisoned_duplicate {
 	POSTERN_POISONED_DUPLICATE_RETRY
 };
 
-/* timeout_ms: what fits the handler's kind. */
+/* timeout_ms: the default of the handler's kind. */
 #define POSTERN_TIMEOUT_DEFAULT ((int64_t)-1)
 
 /*
- * When to try again and when to give up. Start from postern_policy_init(),
- * which fills in the defaults named here, and change what you want.
+ * When to retry a delivery and when to poison it. Call postern_policy_init(),
+ * which sets the defaults named here, and change members afterwards.
  */
 struct postern_policy {
 	size_t size;
 	uint32_t max_attempts; /* 5, in total; 0 means 1 */
-	uint32_t max_crashes;  /* 3: runs that took the process down */
+	uint32_t max_crashes;  /* 3: runs during which the process died */
 	/*
 	 * The delay after the n-th failure is base/2 + random(0..base/2), where
 	 * base is min(2^n seconds, max_retry_delay_ms). With a list, the n-th
@@ -106,10 +107,10 @@ struct postern_policy {
 	int64_t max_retry_delay_ms; /* 5 minutes */
 	const int64_t *backoff_ms;
 	size_t backoff_count;
-	/* POSTERN_TIMEOUT_DEFAULT: none, or 5 s for what is transactional;
+	/* POSTERN_TIMEOUT_DEFAULT: none, or 5 s for a transactional handler;
 	   0: none. Must be less than lease_ms. */
 	int64_t timeout_ms;
-	int64_t lease_ms;      /* 5 minutes: how long one run may take */
+	int64_t lease_ms;      /* 5 minutes: a longer run is reported as stuck */
 	uint32_t concurrency;  /* 0: as many as the runner has threads */
 	uint32_t commit_batch; /* 1: deliveries of a sql handler per commit */
 	enum postern_poisoned_duplicate on_poisoned_duplicate; /* ignore */
@@ -127,28 +128,28 @@ postern_policy_delay_ms(const struct postern_policy *policy, uint32_t failures,
 		uint64_t random);
 
 /*
- * Zero the struct, set `size` and what you need. Everything is copied.
- * Exactly one kind must be given: callback, sql or exec.
+ * Zero the struct, set `size` and the members you need. Everything is copied.
+ * Exactly one kind must be set: callback, sql or exec.
  */
 struct postern_handler_options {
 	size_t size;
 
 	/*
-	 * Stored with every delivery: choose it once. 1 to 200 bytes of letters,
-	 * digits, '-', '_', '.', ':' and '/'. Unique among all keys and legacy
-	 * keys of the box.
+	 * Stored with every delivery: do not change it later. 1 to 200 bytes of
+	 * letters, digits, '-', '_', '.', ':' and '/'. Unique among all keys and
+	 * legacy keys of the box.
 	 */
 	const char *key;
-	/* Former keys: what is stored under them belongs to this handler. */
+	/* Former keys: deliveries stored under them belong to this handler. */
 	const char *const *legacy_keys;
 	size_t legacy_key_count;
-	/* Patterns of the types it wants; none: every type. '*' matches any run
-	   of characters. */
+	/* Patterns of the types it wants; none: every type. '*' matches any
+	   sequence of characters. */
 	const char *const *types;
 	size_t type_count;
 
 	postern_callback *callback;
-	void *context; /* given to the callback; stays the caller's */
+	void *context; /* passed to the callback; owned by the caller */
 	bool transactional;
 
 	/* SQL run in one transaction with the delivery's completion. Named

@@ -3,9 +3,9 @@
 #define POSTERN_INSPECT_H
 
 /*
- * Looking into a box, and the few things an operator may change by hand.
- * Everything here also works on a box that was opened read-only, but for
- * retry, discard, pause and resume.
+ * Inspection of a box, and the changes that an operator may make. Everything
+ * here also works on a box that was opened read-only, except retry, discard,
+ * pause and resume.
  */
 
 #include <postern/box.h>
@@ -41,7 +41,8 @@ POSTERN_EXPORT const char *postern_state_name(enum postern_state state);
 /* The state with this name, or POSTERN_STATE_ANY. */
 POSTERN_EXPORT enum postern_state postern_state_parse(const char *name);
 
-/* Zero the struct and set `size`; what is zero or NULL does not filter. */
+/* Zero the struct and set `size`; a member that is zero or NULL matches
+   everything. */
 struct postern_filter {
 	size_t size;
 	enum postern_state state;
@@ -57,7 +58,7 @@ struct postern_filter {
 	const char *cursor; /* where the last listing ended; NULL: the newest */
 };
 
-/* One delivery in a listing. Text lives as long as the listing. */
+/* One delivery in a listing. Texts are valid as long as the listing. */
 struct postern_row {
 	int64_t seq;
 	const char *message_id;
@@ -85,7 +86,7 @@ struct postern_listing;
  * filter  may be NULL.
  * out     yours; end it with postern_listing_destroy().
  *
- * POSTERN_E_INVALID: the cursor is none of ours, or the limit is too high.
+ * POSTERN_E_INVALID: the cursor is invalid, or the limit is too large.
  */
 POSTERN_EXPORT int postern_box_list(struct postern_box *box,
 		const struct postern_filter *filter, struct postern_listing **out,
@@ -94,12 +95,12 @@ POSTERN_EXPORT size_t postern_listing_count(
 		const struct postern_listing *listing);
 POSTERN_EXPORT const struct postern_row *
 postern_listing_get(const struct postern_listing *listing, size_t index);
-/* Where to go on, or NULL at the end. */
+/* The cursor of the next page, or NULL after the last one. */
 POSTERN_EXPORT const char *postern_listing_cursor(
 		const struct postern_listing *listing);
 POSTERN_EXPORT void postern_listing_destroy(struct postern_listing *listing);
 
-/* One run of a delivery that has ended. */
+/* One attempt of a delivery. */
 struct postern_attempt {
 	uint64_t fence;
 	int64_t started_at_ms;
@@ -109,7 +110,7 @@ struct postern_attempt {
 	const char *error;   /* NULL if none */
 };
 
-/* The last runs of a delivery that are kept; older ones are forgotten. */
+/* Attempts kept per delivery, the latest. */
 #define POSTERN_ATTEMPTS_KEPT 50
 /* Conflicts kept per message. */
 #define POSTERN_CONFLICTS_KEPT 10
@@ -126,7 +127,7 @@ struct postern_conflict {
 	const char *transport;
 };
 
-/* A message with all that is known of it. */
+/* A message with its deliveries, attempts and conflicts. */
 struct postern_detail {
 	int64_t seq;
 	const char *channel;
@@ -142,7 +143,7 @@ struct postern_detail {
 };
 
 /* Get a message by its number. End *out with postern_detail_destroy().
-   POSTERN_E_NOTFOUND: there is none. */
+   POSTERN_E_NOTFOUND: no such message. */
 POSTERN_EXPORT int postern_box_get(struct postern_box *box, int64_t seq,
 		struct postern_detail **out, struct postern_error *error);
 POSTERN_EXPORT void postern_detail_destroy(struct postern_detail *detail);
@@ -166,8 +167,8 @@ struct postern_channel_stats {
 	uint64_t conflicts;
 	uint64_t dropped; /* unrouted and not kept */
 	uint64_t parked;  /* now */
-	/* Published in somebody's transaction: to be accepted, and kept because
-	   they could not be; now. */
+	/* Messages published in a transaction, now: not accepted yet, and kept
+	   because they were refused. */
 	uint64_t staged;
 	uint64_t refused;
 	/* Running nodes that have the channel, counted where messages can be
@@ -191,20 +192,19 @@ struct postern_handler_stats {
 	uint64_t discarded;
 };
 
-/* One life of one process that works the store. One that is late is here until
-   somebody takes over what it has leased. */
+/* A node of the store. A late one is listed until another node has recorded it
+   as expired and recovered its leases. */
 struct postern_node_stats {
 	uint64_t node; /* a random number */
-	bool own;      /* of the box that was asked */
-	/* It processes, has nothing to do, and wants to be told of new work; never
-	   where nobody is told. */
+	bool own;      /* the node of this box */
+	/* The node processes, is idle and waits for notifications; never true in a
+	   store without notifications. */
 	bool sleeping;
-	bool processor; /* it has the lock of exclusive processing */
+	bool processor; /* it holds the processing lock */
 	int64_t renewed_at_ms;
-	int64_t lives_until_ms; /* unless it is renewed; 0: until it ends */
+	int64_t lives_until_ms; /* end of its lease; 0: it has no lease */
 	uint64_t leased;        /* deliveries, now */
-	/* Where the process is: the name of its machine, NULL if nobody knows,
-	   and its number there, 0 if nobody knows. */
+	/* The host name and the process id; NULL and 0 if not known. */
 	const char *host;
 	int64_t pid;
 };
@@ -212,12 +212,12 @@ struct postern_node_stats {
 /* A lock that is held. */
 struct postern_lock_stats {
 	const char *name;
-	uint64_t node; /* whose it is */
+	uint64_t node; /* its owner */
 	int64_t held_until_ms;
 };
 
-/* A key that the store knows, present or former, and the handler that it stands
-   for now, by the key of that. */
+/* A key or legacy key that is stored, and the key of the handler that it
+   resolves to. */
 struct postern_key_stats {
 	const char *key;
 	const char *handler;
@@ -229,7 +229,7 @@ struct postern_stats {
 	size_t channel_count;
 	const struct postern_handler_stats *handlers;
 	size_t handler_count;
-	/* The store's own clock, by which nodes and locks are judged. */
+	/* The store's clock, which decides whether nodes and locks have expired. */
 	int64_t now_ms;
 	const struct postern_node_stats *nodes; /* by their number */
 	size_t node_count;
@@ -245,12 +245,12 @@ POSTERN_EXPORT int postern_box_stats(struct postern_box *box,
 POSTERN_EXPORT void postern_stats_destroy(struct postern_stats *stats);
 
 /*
- * Run a delivery again now: a poisoned or discarded one is opened again with
- * no failures and a higher fence, a pending one becomes due.
+ * Run a delivery again now: a poisoned or discarded one is reopened with no
+ * failures (its next run has a higher fence), a pending one becomes due.
  *
  * POSTERN_E_NOTFOUND  no such delivery
- * POSTERN_E_BUSY      it is being run right now
- * POSTERN_E_INVALID   it is done (or parked): not retried
+ * POSTERN_E_BUSY      the delivery is leased: it runs, or will soon
+ * POSTERN_E_INVALID   the delivery is done, or the message is parked
  */
 POSTERN_EXPORT int postern_box_retry(struct postern_box *box, int64_t seq,
 		const char *handler, struct postern_error *error);
@@ -261,8 +261,8 @@ POSTERN_EXPORT int postern_box_discard(struct postern_box *box, int64_t seq,
 		const char *handler, struct postern_error *error);
 
 /*
- * The same for all that match: at most filter->limit of them (0: 10,000).
- * The filter must name something. `dry_run` only counts.
+ * The same for all that match, at most filter->limit (0: 10,000). The filter
+ * must have at least one condition. dry_run: only count.
  */
 POSTERN_EXPORT int postern_box_retry_all(struct postern_box *box,
 		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
@@ -271,8 +271,9 @@ POSTERN_EXPORT int postern_box_discard_all(struct postern_box *box,
 		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
 		struct postern_error *error);
 
-/* Stop or go on delivering to a handler, durably. What is running finishes.
-   Doing it twice is fine. POSTERN_E_NOTFOUND: the store knows no such key. */
+/* Stop or continue claims for a handler, durably. Runs in progress finish.
+   Repeating the call has no effect. POSTERN_E_NOTFOUND: the key is not
+   stored. */
 POSTERN_EXPORT int postern_box_pause(struct postern_box *box,
 		const char *handler, struct postern_error *error);
 POSTERN_EXPORT int postern_box_resume(struct postern_box *box,

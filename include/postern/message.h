@@ -3,8 +3,8 @@
 #define POSTERN_MESSAGE_H
 
 /*
- * A message, as it comes in and as a handler sees it. It never changes after
- * it was accepted. The envelope is CloudEvents 1.0.
+ * A message, as it is accepted and as it is passed to a handler. It never
+ * changes after it was accepted. The envelope is CloudEvents 1.0.
  *
  * All text is UTF-8 and ends with a zero byte. The body is bytes and reaches
  * every handler exactly as it was sent.
@@ -18,8 +18,8 @@
 extern "C" {
 #endif
 
-/* An id is 1 to 200 characters without control characters, kept byte for
-   byte: never trimmed, never folded. */
+/* An id has 1 to 200 characters without control characters and is stored byte
+   for byte: never trimmed, never folded. */
 #define POSTERN_ID_CHARACTERS_MAX 200
 #define POSTERN_ID_LEN_MAX 800
 
@@ -34,9 +34,9 @@ extern "C" {
 /* All names and values of one message together. */
 #define POSTERN_HEADERS_LEN_MAX 65536
 
-/* What a box takes unless its options say otherwise, and the most they may:
-   the server keeps no more than this of all bodies in memory at a time, and a
-   longer one would be refused as "too much at once" for good. */
+/* The default and the largest value of max_message_size. The server keeps no
+   more than POSTERN_BODY_LEN_MAX of all bodies in memory at a time, so a longer
+   body could never be accepted. */
 #define POSTERN_BODY_LEN_DEFAULT ((size_t)1024 * 1024)
 #define POSTERN_BODY_LEN_MAX ((size_t)128 * 1024 * 1024)
 
@@ -46,8 +46,8 @@ struct postern_header {
 };
 
 /*
- * Zero the struct, set `size` to its size and whatever you have; what is
- * NULL is absent. Later versions add members at the end.
+ * Zero the struct, set `size` to its size and the attributes you have; a NULL
+ * attribute is absent. Later versions add members at the end.
  */
 struct postern_message {
 	size_t size; /* sizeof(struct postern_message) */
@@ -65,9 +65,10 @@ struct postern_message {
 	const void *body;
 	size_t body_len;
 
-	/* Where it came in: "api" if NULL, else "http", "rabbitmq", … */
+	/* How it was received: "api" if NULL, else "http", "rabbitmq", … */
 	const char *transport;
-	/* When it came in, ms since 1970: set by the store, ignored on accept. */
+	/* When it was received, ms since 1970: set by the store, ignored by
+	   accept. */
 	int64_t received_at_ms;
 };
 

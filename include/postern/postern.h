@@ -2,8 +2,8 @@
 #ifndef POSTERN_POSTERN_H
 #define POSTERN_POSTERN_H
 
-/* Everything a program that uses Postern needs. Those who write a store or a
-   handler kind also want postern/sys/. */
+/* Everything that a program needs to use Postern. The interfaces of stores and
+   handler kinds are in postern/sys/. */
 
 #include <postern/box.h>
 #include <postern/error.h>

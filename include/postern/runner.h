@@ -3,8 +3,8 @@
 #define POSTERN_RUNNER_H
 
 /*
- * A runner owns the threads that work a box: one that writes, one that looks
- * after leases and timeouts, and a pool that runs handlers.
+ * A runner owns the threads that work a box: workers that run handlers, and
+ * threads that commit, claim, renew, recover, clean up and enforce timeouts.
  */
 
 #include <postern/box.h>
@@ -23,47 +23,49 @@ struct postern_runner;
 struct postern_runner_options {
 	size_t size;
 	uint32_t workers;            /* 4: threads that run handlers */
-	int64_t polling_interval_ms; /* 30 s: a backstop, wake-ups are immediate;
+	int64_t polling_interval_ms; /* 30 s: a fallback, wake-ups are immediate;
 									1 s where several processes share a store */
-	int64_t restart_delay_ms;    /* 5 s: pause after an internal error */
+	int64_t restart_delay_ms;    /* 5 s: before a retry after an error */
 	int64_t cleanup_interval_ms; /* 1 h */
-	/* Told about trouble that no caller waits for, already worded for a log;
+	/* Receives notices and errors that no caller waits for, as text for a log;
 	   may be NULL. Called on the runner's threads. */
 	postern_remark *trouble;
 	void *trouble_context;
 };
 
-/* Make a runner for a started box. The box must outlive it. */
+/* Create a runner for a started box. The box must outlive it. */
 POSTERN_EXPORT int postern_runner_create(struct postern_box *box,
 		const struct postern_runner_options *options,
 		struct postern_runner **out, struct postern_error *error);
 
-/* Start the threads. Accepted messages are from now on leased at once to
-   this process where there is room. */
+/* Start the threads. From now on the deliveries of an accepted message are
+   leased to this node at once, if there is room. */
 POSTERN_EXPORT int postern_runner_start(struct postern_runner *runner,
 		struct postern_error *error);
 
 /*
- * Stop taking new work, let what runs finish for at most grace_ms, give back
- * every lease that was not run, and make all results durable. Programs still
- * running after the grace are killed and given back, not counted as failed.
- * Accepts still work afterwards.
+ * Start no new runs, let those in progress finish for at most grace_ms, return
+ * all unused leases, and make all settlements durable. After grace_ms the runs
+ * in progress are cancelled: programs are killed and their leases returned, no
+ * failure is counted. Messages can still be accepted afterwards.
  *
- * Returns POSTERN_OK, or POSTERN_E_TIMEOUT if a callback would not return.
+ * Returns POSTERN_OK, or
+ *   POSTERN_E_TIMEOUT      a callback did not return
+ *   POSTERN_E_UNAVAILABLE  not every settlement could be written
  */
 POSTERN_EXPORT int postern_runner_drain(struct postern_runner *runner,
 		int64_t grace_ms, struct postern_error *error);
 
-/* Drain with no grace and end the threads. A callback that does not return
-   keeps its thread and this call waiting. NULL is fine. */
+/* Drain with no grace and end the threads. If a callback does not return, this
+   call does not return either. NULL is fine. */
 POSTERN_EXPORT void postern_runner_stop(struct postern_runner *runner);
 
 /* Stop and free. NULL is fine. */
 POSTERN_EXPORT void postern_runner_destroy(struct postern_runner *runner);
 
-/* How it is doing: POSTERN_OK, POSTERN_E_TIMEOUT with a text while a callback
-   overran its lease or holds the writer, POSTERN_E_UNAVAILABLE while the
-   store fails. */
+/* Check the runner: POSTERN_OK; POSTERN_E_TIMEOUT while a run is past its lease
+   or a transactional handler past its timeout holds the store's writer;
+   POSTERN_E_UNAVAILABLE while the store is unavailable. */
 POSTERN_EXPORT int postern_runner_health(struct postern_runner *runner,
 		struct postern_error *error);
 

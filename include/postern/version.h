@@ -8,10 +8,10 @@
 extern "C" {
 #endif
 
-/* What a program was compiled against. */
+/* The version that a program was compiled with. */
 #define POSTERN_VERSION "0.1.0"
 
-/* What a program runs with: a static string such as "0.1.0". */
+/* The version that a program runs with: a static string such as "0.1.0". */
 POSTERN_EXPORT const char *postern_version(void);
 
 #ifdef __cplusplus

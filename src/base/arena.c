@@ -4,12 +4,12 @@
  * A bump allocator over a chain of chunks, newest first.
  *
  * Chunks double from 1 KiB to 64 KiB, so that a small arena stays small and a
- * large one makes few calls. A piece that would take more than a quarter of a
- * chunk gets one of exactly its size, put behind the newest, so that the room
- * left in the newest is not lost.
+ * large one makes few calls of malloc. An allocation that needs more than a
+ * quarter of a chunk gets a chunk of exactly its size, inserted after the
+ * newest, so that the room left in the newest is not lost.
  *
- * Memory is cleared when it is handed out, not when it is allocated: after a
- * reset the same bytes are handed out again.
+ * Memory is zeroed when a caller allocates it, not when its chunk is created:
+ * after a reset the same bytes are allocated again.
  */
 
 #include "base/arena.h"
@@ -76,7 +76,7 @@ static struct postern__arena_chunk *make_chunk(struct postern__arena *arena,
 	return chunk;
 }
 
-/* A chunk with room for a piece of len bytes: a common one, or its own. */
+/* Add a chunk with room for len bytes: a shared one, or one for them alone. */
 static struct postern__arena_chunk *add_chunk(struct postern__arena *arena,
 		size_t len) {
 	struct postern__arena_chunk *newest = arena->chunks;
@@ -105,8 +105,8 @@ static struct postern__arena_chunk *add_chunk(struct postern__arena *arena,
 	return chunk;
 }
 
-/* len bytes, not cleared, at a multiple of align. */
-static unsigned char *take(struct postern__arena *arena, size_t len,
+/* Allocate len bytes, not zeroed, at a multiple of align. */
+static unsigned char *arena_bump(struct postern__arena *arena, size_t len,
 		size_t align) {
 	struct postern__arena_chunk *chunk = arena->chunks;
 	size_t pad = 0;
@@ -128,11 +128,11 @@ static unsigned char *take(struct postern__arena *arena, size_t len,
 }
 
 void *postern__arena_alloc(struct postern__arena *arena, size_t len) {
-	/* One byte for an empty piece, so that it is a place of its own. */
-	size_t taken = len > 0 ? len : 1;
-	unsigned char *bytes = take(arena, taken, _Alignof(max_align_t));
+	/* One byte for an empty allocation, so that its address is unique. */
+	size_t size = len > 0 ? len : 1;
+	unsigned char *bytes = arena_bump(arena, size, _Alignof(max_align_t));
 	if (bytes) {
-		memset(bytes, 0, taken);
+		memset(bytes, 0, size);
 	}
 	return bytes;
 }
@@ -152,7 +152,7 @@ void *postern__arena_copy(struct postern__arena *arena, const void *bytes,
 	if (len == SIZE_MAX) {
 		return NULL;
 	}
-	unsigned char *copy = take(arena, len + 1, 1);
+	unsigned char *copy = arena_bump(arena, len + 1, 1);
 	if (!copy) {
 		return NULL;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A growable byte buffer with a maximum and a memory for failure. The
- * allocation doubles, and always has room for the zero byte behind the last.
+ * A growable byte buffer with a maximum, which remembers a failure. The
+ * allocation doubles, and always has room for the zero byte after the last.
  */
 
 #include "base/buf.h"
@@ -17,7 +17,7 @@
 
 #include "base/fail.h"
 
-/* Most texts fit; smaller would grow several times at once. */
+/* Most texts fit; a smaller one would grow several times in a row. */
 #define CAP_MIN 64
 
 void postern__buf_init(struct postern__buf *buf, size_t len_max) {

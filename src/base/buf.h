@@ -5,12 +5,12 @@
 /*
  * A byte buffer that grows up to a maximum.
  *
- * Appending returns nothing: the first append that does not fit, or finds no
- * memory, marks the buffer as failed, and everything after it is ignored. So
- * a caller builds the whole text and asks once, with postern__buf_check(). An
- * append is done whole or not at all.
+ * Appending returns nothing: the first append that does not fit, or is out of
+ * memory, marks the buffer as failed, and all later appends are ignored. So a
+ * caller builds the whole text and calls postern__buf_check() once. An append
+ * is done completely or not at all.
  *
- * There is always a zero byte behind the last one, which len does not count.
+ * The last byte is always followed by a zero byte, which len does not count.
  *
  * Threads: one at a time.
  */
@@ -31,24 +31,24 @@ struct postern__buf {
 /* An empty buffer of at most len_max bytes. Allocates nothing. */
 void postern__buf_init(struct postern__buf *buf, size_t len_max);
 
-/* Give the memory back. The buffer is empty and may be used again. */
+/* Free the memory. The buffer is empty and may be used again. */
 void postern__buf_finish(struct postern__buf *buf);
 
-/* Empty the buffer, keep its memory, and forget that it failed. */
+/* Empty the buffer, keep its memory, and clear its failure. */
 void postern__buf_reset(struct postern__buf *buf);
 
-/* What the buffer holds, never NULL; valid until it is next changed. */
+/* The bytes of the buffer, never NULL; valid until it is changed. */
 const char *postern__buf_text(const struct postern__buf *buf);
 
 /*
  * POSTERN_OK if every append since init or reset was done; otherwise
  *   POSTERN_E_INVALID  "<what> is over <len_max> bytes"
- *   POSTERN_E_NOMEM    no memory
+ *   POSTERN_E_NOMEM    out of memory
  */
 int postern__buf_check(const struct postern__buf *buf, const char *what,
 		struct postern_error *error);
 
-/* bytes may be NULL when len is 0. They must not lie inside the buffer. */
+/* bytes may be NULL if len is 0. They must not be part of the buffer. */
 void postern__buf_append(struct postern__buf *buf, const void *bytes,
 		size_t len);
 void postern__buf_append_text(struct postern__buf *buf, const char *text);
@@ -59,19 +59,20 @@ void postern__buf_vprintf(struct postern__buf *buf, const char *format,
 		va_list args) __attribute__((format(printf, 2, 0)));
 
 /*
- * Room for len more bytes to be written by the caller, who then says with
- * _commit() how many it wrote (read(2) straight into the buffer). NULL if the
- * buffer failed or fails now. len must not be 0.
+ * Reserve room for len bytes, which the caller writes itself (for read(2)
+ * directly into the buffer); it then calls _commit() with the number of bytes
+ * written. NULL if the buffer has failed or fails now. len must not be 0.
  */
 char *postern__buf_reserve(struct postern__buf *buf, size_t len);
 void postern__buf_commit(struct postern__buf *buf, size_t len);
 
-/* Remove the first len bytes (len <= buf->len); the rest moves up. */
+/* Remove the first len bytes (len <= buf->len); the others move up. */
 void postern__buf_drop(struct postern__buf *buf, size_t len);
 
 /*
- * Hand the bytes to the caller, who frees them with free(), and leave the
- * buffer empty. NULL if the buffer failed, or no memory for an empty text.
+ * Pass the bytes to the caller, who frees them with free(), and leave the
+ * buffer empty. NULL if the buffer has failed, or is empty and there is no
+ * memory for the zero byte.
  */
 char *postern__buf_detach(struct postern__buf *buf, size_t *len_out);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The machine's clock. This is the only file that asks the kernel for the
- * time; everything else is handed a struct postern_clock.
+ * The machine's clock. This is the only file that reads the kernel's clocks;
+ * all other code uses a struct postern_clock.
  */
 
 #include "base/clock.h"

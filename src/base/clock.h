@@ -9,11 +9,11 @@
 /* The point of CLOCK_MONOTONIC that is ms (not negative) from now. */
 struct timespec postern__clock_deadline(int64_t ms);
 
-/* CLOCK_MONOTONIC in nanoseconds, for measuring: the machine's own, whatever
-   clock a box was given. */
+/* CLOCK_MONOTONIC in nanoseconds, for measuring: always the machine's clock,
+   never the one of a box. */
 int64_t postern__clock_ns(void);
 
-/* Sleep until postern__clock_ns() is at least this; a signal may end it. */
+/* Sleep until postern__clock_ns() is at least ns; a signal may end it. */
 void postern__clock_sleep_until_ns(int64_t ns);
 
 #endif

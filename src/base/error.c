@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * What the error codes mean, read out of the one table in error.h.
+ * The texts of the error codes, from the table in error.h.
  */
 
 #include <postern/error.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Filling a struct postern_error. Texts carry bytes that came from elsewhere
- * (ids, server answers, file names), so they are cleaned here, once, and a
- * log line or a terminal cannot be forged by any of them.
+ * Filling in a struct postern_error. Texts contain bytes from outside (ids,
+ * responses of servers, file names), so they are cleaned here, once: none of
+ * them can forge a log line or control a terminal.
  */
 
 #include "base/fail.h"
@@ -20,10 +20,10 @@
 #undef postern__fail
 
 /*
- * What is formatted before it is cleaned and cut. Cleaning can make a text
- * shorter, so there must be more of it than fits: 2 bytes of a control
- * character become 1, hence more than twice the size is enough that the end
- * of this buffer, which may split a character, is never seen.
+ * The size of the text before it is cleaned and truncated. Cleaning can make a
+ * text shorter: the 2 bytes of a control character become 1. So more than twice
+ * the final size ensures that the end of this buffer, which may split a
+ * character, is never part of the result.
  */
 #define RAW_SIZE 1024
 _Static_assert(RAW_SIZE > 2 * POSTERN_ERROR_TEXT_MAX + 4, "raw text too short");

@@ -5,18 +5,17 @@
 #include <postern/error.h>
 
 /*
- * Say what went wrong and return the code, so that failing is one line:
+ * Fill in an error and return its code, so that failing is one line:
  *
  *   return postern__fail(error, POSTERN_E_INVALID, "no channel '%s'", name);
  *
- * error   filled with the code and the text; may be NULL, then only the code
- *         is passed on.
+ * error   gets the code and the text; may be NULL.
  * code    one of the negative POSTERN_E_ codes, never POSTERN_OK.
  * format  as for printf. The arguments may point into error->text itself,
- *         which is how a caller puts context in front of an earlier text.
+ *         which is how a caller adds context to an earlier text.
  *
- * The text is safe to log whatever was formatted into it: one line, valid
- * UTF-8, no control characters, cut between two characters if it is too long.
+ * The text is safe to log, whatever was formatted into it: one line, valid
+ * UTF-8, no control characters, truncated between two characters.
  *
  * Does not change errno. Always returns code.
  */
@@ -24,8 +23,8 @@ int postern__fail(struct postern_error *error, int code, const char *format,
 		...) __attribute__((format(printf, 3, 4)));
 
 /*
- * The same, with the code in sight of the caller: compilers and analyzers see
- * that this is a failure and do not worry about outputs that were not written.
+ * The same, with a code that the compiler can see: compilers and analyzers know
+ * that this is a failure and do not warn about outputs that were not written.
  * The code is evaluated twice, so it must have no side effects.
  */
 #define postern__fail(error, code, ...) \

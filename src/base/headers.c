@@ -2,8 +2,8 @@
 
 /*
  * Headers to a blob and back. The blob comes from a store, so it is not
- * trusted: its end is checked first, and then every string in it is known to
- * end inside it.
+ * trusted: its last byte is checked first, which ensures that every string in
+ * it ends inside it.
  */
 
 #include "base/headers.h"

@@ -3,13 +3,13 @@
 #define POSTERN_BASE_HEADERS_H
 
 /*
- * A message's headers as one blob, which is how stores keep them:
+ * A message's headers as one blob, the format in which stores keep them:
  *
  *   name \0 value \0 name \0 value \0 …
  *
- * No headers are no bytes. A name is never empty, a value may be. Order and
- * repetition are kept. Whether a name or a value is proper is checked where
- * messages come in, not here.
+ * Without headers the blob is empty. A name is never empty, a value may be.
+ * Order and repetition are kept. Names and values are validated when a message
+ * is accepted, not here.
  */
 
 #include <stddef.h>
@@ -25,14 +25,14 @@ struct postern_header; /* <postern/message.h> */
  * POSTERN_E_INVALID  a name is NULL or empty, a value is NULL, or too long
  * POSTERN_E_NOMEM
  *
- * On failure buf may hold a part of it.
+ * On failure buf may contain a part of the blob.
  */
 int postern__headers_pack(const struct postern_header *headers, size_t count,
 		struct postern__buf *buf, struct postern_error *error);
 
 /*
- * Read a blob. The array and its strings live in the arena; the blob may go.
- * *headers_out is NULL when there are none.
+ * Read a blob. The array and its strings are copied into the arena.
+ * *headers_out is NULL if there are none.
  *
  * POSTERN_E_CORRUPT  no zero byte at the end, a name without value, an empty
  *                    name, or more than count_max headers

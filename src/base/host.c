@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The name of the machine is whatever somebody set it to.
+ * The host name. It may contain any bytes, so it is cleaned.
  */
 
 #include "base/host.h"
@@ -13,7 +13,7 @@
 
 void postern__host_name(char out[POSTERN__HOST_LEN_MAX + 1]) {
 	char name[POSTERN__HOST_LEN_MAX + 1] = "";
-	/* One that does not fit is cut, perhaps without a zero byte. */
+	/* A name that does not fit is truncated, perhaps without a zero byte. */
 	(void)gethostname(name, sizeof name - 1);
 	(void)postern__utf8_clean(name, strlen(name), out,
 			POSTERN__HOST_LEN_MAX + 1);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Writing JSON. Whether a comma is due is read off the buffer's last byte: a
- * string ends in a quote whatever is in it, so a bracket or colon at the end
- * can only be one of ours.
+ * Writing JSON. The buffer's last byte decides whether a comma is needed: a
+ * string ends in a quote whatever it contains, so a bracket or colon at the end
+ * is never part of a string.
  */
 
 #include "base/json_text.h"

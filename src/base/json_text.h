@@ -5,9 +5,9 @@
 /*
  * Writing JSON into a buffer. There is no parser here.
  *
- * Commas come by themselves: each value or key looks at the last byte in the
- * buffer and puts a comma first unless it follows `{`, `[`, `:`, a newline or
- * nothing. So several texts can share a buffer if newlines part them.
+ * Commas are added automatically: each value or key writes a comma first,
+ * unless the last byte in the buffer is `{`, `[`, `:` or a newline, or the
+ * buffer is empty. So several texts, separated by newlines, can share a buffer.
  *
  *   postern__json_open(&buf, '{');
  *   postern__json_pair_text(&buf, "id", message->id);
@@ -17,7 +17,7 @@
  *   postern__json_close(&buf, ']');
  *   postern__json_close(&buf, '}');
  *
- * Failure is the buffer's: ask postern__buf_check() at the end.
+ * Failures are those of the buffer: call postern__buf_check() at the end.
  */
 
 #include <stdbool.h>
@@ -35,8 +35,8 @@ void postern__json_key(struct postern__buf *buf, const char *key);
 
 /*
  * A string of len bytes. Quotes, backslashes and control characters are
- * escaped, malformed UTF-8 becomes U+FFFD, and so do not break the text.
- * `<`, `>`, `&`, U+2028 and U+2029 are escaped as well: the text stays
+ * escaped, malformed UTF-8 becomes U+FFFD, so that the result is always valid.
+ * `<`, `>`, `&`, U+2028 and U+2029 are escaped as well, so that the text is
  * harmless inside an HTML page.
  */
 void postern__json_string(struct postern__buf *buf, const char *text,

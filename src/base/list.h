@@ -3,8 +3,8 @@
 #define POSTERN_BASE_LIST_H
 
 /*
- * A doubly linked list whose links live in the items, so that linking cannot
- * fail and unlinking needs no search.
+ * A doubly linked list whose links are members of the items, so that linking
+ * cannot fail and unlinking needs no search.
  *
  *   struct job {
  *       struct postern__list link;
@@ -19,8 +19,8 @@
  *       …
  *   }
  *
- * The head is a link too: a ring with one link that is no item. A link that is
- * in no list must be zeroed or initialised; removing such a link does nothing.
+ * The list is a ring whose head is a link that belongs to no item. A link that
+ * is in no list must be zeroed or initialised; removing it does nothing.
  */
 
 #include <assert.h>
@@ -49,7 +49,7 @@ static inline bool postern__list_linked(const struct postern__list *item) {
 	return item->next && item->next != item;
 }
 
-/* Put item, which must be in no list, behind `place`. */
+/* Insert item, which must be in no list, after `place`. */
 static inline void postern__list_insert(struct postern__list *place,
 		struct postern__list *item) {
 	assert(!postern__list_linked(item));

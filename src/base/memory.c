@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The memory that stores fill their answers from: an arena behind a door that
- * those who write a store may use.
+ * The memory in which stores allocate their results: an arena with a public
+ * interface.
  */
 
 #include "base/memory.h"

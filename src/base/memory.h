@@ -6,7 +6,7 @@
 
 struct postern__arena;
 
-/* The arena behind the door, for what is filled by functions of this room. */
+/* The arena of this memory, for functions of src/base that allocate in one. */
 struct postern__arena *postern__memory_arena(struct postern_memory *memory);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Matching with stars. The literal pieces between stars are looked for one
- * after the other, each at its first place: an earlier place leaves more text
- * for the pieces behind it, so nothing is ever tried twice. memmem() is linear
- * in glibc and musl, and so is the whole.
+ * Matching with stars. The literal pieces between the stars are searched one
+ * after the other, each for its first occurrence: an earlier occurrence leaves
+ * more text for the pieces after it, so there is no backtracking. memmem() is
+ * linear in glibc and musl, and so is the whole match.
  */
 
 #include "base/pattern.h"
@@ -49,7 +49,7 @@ static bool bytes_equal(const char *a, const char *b, size_t len) {
 	return len == 0 || memcmp(a, b, len) == 0;
 }
 
-/* How many bytes there are before the first star, or at all. */
+/* The number of bytes before the first star, or in total if there is none. */
 static size_t piece_len(const char *pattern, size_t len) {
 	const char *star = len > 0 ? memchr(pattern, '*', len) : NULL;
 	return star ? (size_t)(star - pattern) : len;
@@ -67,7 +67,7 @@ bool postern__pattern_match(const char *pattern, size_t pattern_len,
 	text += len;
 	text_len -= len;
 	for (;;) {
-		/* Here the pattern begins with a star, past what has matched. */
+		/* The pattern now begins with a star, after the part that matched. */
 		pattern += len + 1;
 		pattern_len -= len + 1;
 		len = piece_len(pattern, pattern_len);

@@ -3,9 +3,9 @@
 #define POSTERN_BASE_PATTERN_H
 
 /*
- * Type patterns, as in a handler's `types: ["order.*"]`. A `*` matches any run
- * of bytes, dots included, or nothing; every other byte matches itself. There
- * is no escape: a type with a literal star is matched by the star.
+ * Type patterns, as in a handler's `types: ["order.*"]`. A `*` matches any
+ * sequence of bytes, also dots and an empty one; every other byte matches
+ * itself. There is no escape: `*` also matches a literal star.
  */
 
 #include <stdbool.h>
@@ -13,9 +13,9 @@
 
 struct postern_error;
 
-/* Same as a message type may have. */
+/* The same limit as for the type of a message. */
 #define POSTERN__PATTERN_CHARS_MAX 200
-/* More has no use; and it bounds the work of a match. */
+/* More are of no use; the limit bounds the cost of a match. */
 #define POSTERN__PATTERN_STARS_MAX 8
 
 /*

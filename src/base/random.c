@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The kernel's random numbers, and a fair choice out of any generator's.
+ * The kernel's random numbers, and uniform numbers below a bound from any
+ * generator.
  */
 
 #include "base/random.h"
@@ -19,7 +20,7 @@ static uint64_t system_next(void *context) {
 		if (len == (ssize_t)sizeof value) {
 			return value;
 		}
-		/* A signal can come between only before the pool is filled. */
+		/* A signal can interrupt it only before the pool is initialised. */
 		assert(len < 0 && errno == EINTR);
 	}
 }
@@ -40,7 +41,7 @@ uint64_t postern__random_below(const struct postern_random *random,
 	}
 	/*
 	 * 2^64 is not a multiple of every bound, so the lowest 2^64 mod bound
-	 * values would make some results likelier. They are drawn again.
+	 * values would make some results more likely. They are rejected.
 	 */
 	uint64_t surplus = (0 - bound) % bound;
 	uint64_t value;

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * A number from 0 to bound - 1, each equally likely. A bound of 0 or 1 gives
- * 0. May draw more than once, twice at most on average.
+ * A number from 0 to bound - 1, uniformly distributed; 0 for a bound of 0 or 1.
+ * May call next() more than once, at most twice on average.
  */
 uint64_t postern__random_below(const struct postern_random *random,
 		uint64_t bound);

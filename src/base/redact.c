@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Taking the secrets out of addresses. People write addresses wrong, above
- * all with unescaped characters in passwords, and a wrong address is exactly
- * the one that ends up in an error text. So nothing is shown because it was
- * not recognised as secret: each part has to be plausible for its place, and
- * one part that is not makes everything behind the scheme ***.
+ * Removing secrets from addresses. People make mistakes in addresses, mostly
+ * unescaped characters in passwords, and a wrong address is the one that is
+ * quoted in an error. So a part is not shown merely because it was not
+ * recognised as secret: each part must be plausible for its position, and a
+ * single part that is not makes everything after the scheme ***.
  *
  *   scheme://user:password@hosts/path?name=value&name=value#fragment
  *   scheme:path?name=value                          (local files only)
  *   name=value name='value' …                       (libpq, also behind
  *                                                    "postgres:")
  *
- * The functions that write parts return false for "not plausible"; what they
- * have written until then is thrown away.
+ * The functions that write parts return false if a part is not plausible; the
+ * output is discarded then.
  */
 
 #include "base/redact.h"
@@ -26,7 +26,7 @@
 
 #include "base/utf8.h"
 
-/* Nobody writes longer ones; bounds the stack. */
+/* Longer than any realistic address; bounds the stack. */
 #define ADDRESS_LEN_MAX 4096
 #define SCHEME_LEN_MAX 32
 
@@ -62,13 +62,13 @@ static const char *const local_schemes[] = {
 	"file",
 };
 
-/* Schemes behind which libpq's other form may stand. */
+/* Schemes that may be followed by libpq's `name=value` form. */
 static const char *const conninfo_schemes[] = {
 	"postgres",
 	"postgresql",
 };
 
-/* What libpq knows, or a store of ours, and may be shown. */
+/* Parameters of libpq or of a store that may be shown. */
 static const char *const conninfo_names[] = {
 	"application_name",
 	"channel_binding",
@@ -115,7 +115,7 @@ struct slice {
 	size_t len;
 };
 
-/* Where the result goes; full once something did not fit. */
+/* The output; full once a part did not fit. */
 struct writer {
 	char *out;
 	size_t size;
@@ -208,7 +208,7 @@ static bool has_secret_setting(const char *text) {
 	return strchr(text, '=') && has_secret_word(text);
 }
 
-/* name=value&name=value, as far as an end or a '#'. */
+/* name=value&name=value, up to the end or a '#'. */
 static void put_query(struct writer *writer, struct slice query) {
 	char text[ADDRESS_LEN_MAX + 1];
 	while (query.len > 0) {
@@ -227,7 +227,7 @@ static void put_query(struct writer *writer, struct slice query) {
 			put(writer, shown ? value.at : stars,
 					shown ? value.len : sizeof stars - 1);
 		} else if (len > 0) {
-			/* A value without a name: as likely a token as not. */
+			/* A value without a name may be a token. */
 			put_text(writer, stars);
 		}
 		if (end) {
@@ -259,8 +259,8 @@ static void put_tail(struct writer *writer, struct slice tail) {
 }
 
 /*
- * Whether what follows each host's colon is a port. `user:password` without
- * the `@host` looks like a host with a port, but for this.
+ * Whether each host's colon is followed by a port number. Otherwise it may be
+ * `user:password` without the `@host`.
  */
 static bool are_hosts(struct slice hosts) {
 	bool in_brackets = false;
@@ -310,7 +310,7 @@ static bool put_user(struct writer *writer, struct slice scheme,
 	return true;
 }
 
-/* Where the first of these bytes is, or the end. */
+/* The position of the first of these bytes, or the end. */
 static size_t find_any(struct slice text, const char *bytes) {
 	size_t at = 0;
 	while (at < text.len && !strchr(bytes, text.at[at])) {
@@ -489,7 +489,7 @@ static const char *find_last(const char *from, const char *to, char wanted) {
 	return found;
 }
 
-/* Whether it is all that follows a host. */
+/* Whether the text is digits only, up to a delimiter or its end: a port. */
 static bool is_port(const char *from, const char *to) {
 	while (from < to && *from >= '0' && *from <= '9') {
 		from++;
@@ -498,7 +498,7 @@ static bool is_port(const char *from, const char *to) {
 		   *from == ',';
 }
 
-/* Returns where to go on. */
+/* Replace [from, to) with stars; returns the position after them. */
 static char *hide(char *from, const char *to) {
 	size_t len = (size_t)(to - from);
 	size_t left = len < strlen(stars) ? len : strlen(stars);
@@ -508,10 +508,10 @@ static char *hide(char *from, const char *to) {
 }
 
 /*
- * Where the password ends that begins here: before the host's '@', or where the
- * address does. Somebody may have written blanks and quotes into it, so an '@'
- * farther on counts, too, up to the next address; behind one that may have been
- * the host's already, only if there was a blank, and up to the next quote.
+ * The end of the password that begins at `from`: before the host's '@', or at
+ * the end of the address. A password may contain blanks and quotes, so a later
+ * '@' counts, too, up to the next address; after one that may be the host's
+ * already, only if a blank follows the address, and up to the next quote.
  */
 static const char *secret_end(const char *from, const char *end,
 		const char *host) {
@@ -542,7 +542,7 @@ static void hide_in_urls(char *text) {
 	}
 }
 
-/* Whether a setting that is called so, up to its '=', is a password. */
+/* Whether the name of a setting, up to its '=', indicates a secret. */
 static bool is_secret_name(const char *from, const char *to) {
 	static const char *const words[] = { "pass", "pwd", "secret", "token" };
 	for (; from < to; from++) {
@@ -557,7 +557,7 @@ static bool is_secret_name(const char *from, const char *to) {
 	return false;
 }
 
-/* Where a value ends, in a sentence that may have put quotes around it all. */
+/* The end of a value, in a sentence that may have quoted the whole setting. */
 static const char *setting_end(const char *at) {
 	if (*at == '\'') {
 		size_t len = conninfo_value_len(at);

@@ -15,27 +15,27 @@
 
 #include <stddef.h>
 
-/* Enough for any address one would write; longer ones are cut. */
+/* Enough for any realistic address; longer ones are truncated. */
 #define POSTERN__REDACT_TEXT_MAX 512
 
 /*
  * Write address to out (size bytes, size > 0, ends in a zero byte) with the
  * password and the values of parameters whose names look like a secret as ***.
- * Understands URLs and libpq's `name=value` strings, of which the blanks that
- * are not needed go. Where it is unclear which part is secret, all but the
- * scheme is ***, so `***` alone for what is neither. The result is one line of
- * valid UTF-8, cut if it does not fit.
+ * Supports URLs and libpq's `name=value` strings, from which superfluous blanks
+ * are removed. If it is unclear which part is secret, everything except the
+ * scheme becomes ***; text that is neither becomes `***`. The result is one
+ * line of valid UTF-8, truncated if it does not fit.
  *
- * address  may be NULL, which gives an empty text.
+ * address  may be NULL: the result is empty.
  */
 void postern__redact(const char *address, char *out, size_t size);
 
 /*
- * A net under the rest: passwords of URLs and of settings (password=…) that
- * somebody wrote where none belong, and that got into a sentence, as ***, in
- * place. What is cut off behind the password is understood, too, and blanks and
- * quotes in it; rather too much of a sentence is hidden than too little. Every
- * error goes through it.
+ * A second line of defence: replaces, in place, the passwords of URLs and of
+ * settings (password=…) that became part of a sentence with ***. Also finds
+ * passwords that contain blanks or quotes, and URLs that are truncated after
+ * the password; if in doubt, it hides more of the sentence. Applied to every
+ * error.
  */
 void postern__redact_within(char *text);
 

@@ -5,8 +5,9 @@
  * Aumasson and Daniel J. Bernstein, section 2, and the authors' later variant
  * with twice the output.
  *
- * The input is taken as 64-bit words, least byte first. The last word holds
- * the bytes that are left and, in its highest byte, the input's length.
+ * The input is read as 64-bit words, least significant byte first. The last
+ * word contains the remaining bytes and, in its highest byte, the input's
+ * length.
  */
 
 #include "base/siphash.h"

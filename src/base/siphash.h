@@ -3,9 +3,9 @@
 #define POSTERN_BASE_SIPHASH_H
 
 /*
- * SipHash-2-4, a keyed hash of 64 or 128 bits. With a secret key nobody can
- * choose inputs that collide, which is what hash tables and identities fed
- * from the network need. It is no signature and no digest for strangers.
+ * SipHash-2-4, a keyed hash of 64 or 128 bits. Without the secret key nobody
+ * can choose inputs that collide, as required for hash tables and identities
+ * with input from the network. It is not a signature or a public digest.
  *
  * The result is the same on every machine, whatever its byte order.
  */
@@ -42,7 +42,7 @@ void postern__siphash_update(struct postern__siphash *hash, const void *bytes,
 void postern__siphash_update_field(struct postern__siphash *hash,
 		const void *bytes, size_t len);
 
-/* The result; use the one that goes with the init. Ends the hash. */
+/* The result; use the function that matches the init. Ends the hash. */
 uint64_t postern__siphash_finish(struct postern__siphash *hash);
 void postern__siphash_finish_128(struct postern__siphash *hash,
 		uint8_t out[POSTERN__SIPHASH_128_LEN]);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Durations, sizes, counts and near misses. Durations and sizes are the same
- * notation with different units, so each is a table of units and both share
- * one reader and one writer.
+ * Durations, sizes, counts and misspelled names. Durations and sizes have the
+ * same notation with different units, so each is a table of units and both
+ * share one parser and one formatter.
  */
 
 #include "base/text.h"
@@ -17,10 +17,10 @@
 
 #include "base/fail.h"
 
-/* As much of a wrong input as is worth quoting, in bytes. */
+/* Quotes at most 60 bytes of an invalid input. */
 #define QUOTE "'%.60s'"
 
-/* Names longer than this have no neighbours: bounds the work and the stack. */
+/* No candidate is near to a longer name: bounds the work and the stack. */
 #define CLOSEST_LEN_MAX 64
 
 struct unit {
@@ -30,7 +30,7 @@ struct unit {
 
 struct notation {
 	const char *noun;
-	const char *example; /* says which units there are */
+	const char *example; /* lists the units */
 	uint64_t max;
 	size_t unit_count;
 	struct unit units[5]; /* rising */
@@ -65,7 +65,7 @@ static const struct notation size_notation = {
 
 enum digits { DIGITS_OK, DIGITS_NONE, DIGITS_OVERFLOW };
 
-/* Read digits, at least one, and move *text behind them. */
+/* Read digits, at least one, and move *text past them. */
 static enum digits read_digits(const char **text, uint64_t *out) {
 	const char *at = *text;
 	uint64_t value = 0;
@@ -222,9 +222,9 @@ int postern__count_parse(const char *text, uint64_t min, uint64_t max,
 }
 
 /*
- * How many insertions, removals, replacements and swaps of neighbours turn a
- * into b, no byte being touched twice: the usual table, of which three rows
- * are needed at a time.
+ * The number of insertions, removals, replacements and swaps of adjacent bytes
+ * that turn a into b, with no byte changed twice (optimal string alignment);
+ * three rows of the table are needed at a time.
  */
 static size_t distance(const char *a, size_t a_len, const char *b,
 		size_t b_len) {
@@ -264,7 +264,7 @@ const char *postern__closest(const char *name, const char *const *candidates,
 	}
 	size_t limit = len / 3 > 2 ? len / 3 : 2;
 	if (limit >= len) {
-		limit = len - 1; /* else everything short would be near */
+		limit = len - 1; /* otherwise every short candidate would be near */
 	}
 	const char *best = NULL;
 	size_t best_distance = limit + 1;
@@ -274,7 +274,7 @@ const char *postern__closest(const char *name, const char *const *candidates,
 			continue;
 		}
 		size_t d = distance(name, len, candidates[i], candidate_len);
-		/* "lim" is "limit", but half of "nope" being "done" is chance. */
+		/* "lim" probably means "limit"; "nope" and "done" are unrelated. */
 		bool chance = d > 1 && len < 5 && candidates[i][0] != name[0];
 		if (d < best_distance && !chance) {
 			best = candidates[i];

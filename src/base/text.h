@@ -3,12 +3,12 @@
 #define POSTERN_BASE_TEXT_H
 
 /*
- * The small notations people write in a configuration or on the command line:
- * durations, sizes, counts; and guessing what they meant to write.
+ * Values in a configuration or on the command line: durations, sizes, counts;
+ * and suggestions for misspelled names.
  *
- * The parsers take the whole string, allow no blanks, signs or fractions, and
- * answer POSTERN_E_INVALID with a text that quotes the input and says what
- * would be right. They know nothing of the option's name: the caller adds it.
+ * The parsers read the whole string, allow no blanks, signs or fractions, and
+ * fail with POSTERN_E_INVALID and a text that quotes the input and describes
+ * valid values. They do not know the option's name: the caller adds it.
  */
 
 #include <stddef.h>
@@ -27,14 +27,14 @@ int postern__duration_parse(const char *text, int64_t *ms_out,
 #define POSTERN__DURATION_TEXT_MAX 24
 
 /*
- * The shortest text that is exactly this duration: "90s", "2h", "0". What is
- * not negative is read back by postern__duration_parse() as the same number.
+ * The shortest text that is exactly this duration: "90s", "2h", "0". If it is
+ * not negative, postern__duration_parse() reads it as the same number.
  */
 void postern__duration_format(int64_t ms, char out[POSTERN__DURATION_TEXT_MAX]);
 
 /*
  * A size, to bytes: digits and one unit of B, KiB, MiB, GiB; or just "0".
- * KB and the like are refused, because people disagree on what they mean.
+ * KB and the like are refused, because they are ambiguous.
  */
 int postern__size_parse(const char *text, uint64_t *bytes_out,
 		struct postern_error *error);
@@ -53,16 +53,16 @@ int postern__count_parse(const char *text, uint64_t min, uint64_t max,
  * The candidate that was probably meant by name, for "did you mean": the one
  * with the fewest inserted, removed, replaced or swapped bytes, if these are
  * at most 2 or a third of name's length, whichever is more, and fewer than
- * name has bytes; at most 1 if name has less than 5 bytes and the first is
- * another. The first of several equals. NULL if none is near.
+ * name has bytes; at most 1 if name has less than 5 bytes and the first byte
+ * differs. The first one of several with equal distance.
  *
- * Returns one of the pointers in candidates. Names over 64 bytes have no
- * neighbours.
+ * Returns one of the pointers in candidates, or NULL if none is near, or name
+ * has over 64 bytes.
  */
 const char *postern__closest(const char *name, const char *const *candidates,
 		size_t count);
 
-/* The value of a hexadecimal digit, -1 if it is none. */
+/* The value of a hexadecimal digit, -1 for any other character. */
 int postern__hex_value(char c);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * RFC 3339 by arithmetic. Days are counted in the Gregorian calendar carried
- * back to the year 0, with the year taken to begin in March: then the leap
- * day is the last of the year, and the months before it have lengths that
- * one formula gives.
+ * RFC 3339 by arithmetic. Days are counted in the Gregorian calendar, extended
+ * to the year 0, with years that begin in March: then the leap day is the last
+ * of the year, and one formula gives the lengths of the months before it.
  */
 
 #include "base/time.h"
@@ -56,7 +55,7 @@ static int days_in_month(int year, int month) {
 	return days[month - 1] + (month == 2 && leap);
 }
 
-/* Writes value as `width` digits and returns the place behind them. */
+/* Write value as `width` digits and return the position after them. */
 static char *put_digits(char *out, int64_t value, int width) {
 	for (int i = width - 1; i >= 0; i--) {
 		out[i] = (char)('0' + value % 10);
@@ -99,7 +98,7 @@ void postern__time_format(int64_t ms, char out[POSTERN__TIME_TEXT_MAX]) {
 	*out = '\0';
 }
 
-/* What is left to read. Once something was wrong, nothing more is read. */
+/* The rest of the input. After the first error nothing more is read. */
 struct reader {
 	const char *at;
 	const char *end;
@@ -126,7 +125,7 @@ static int read_number(struct reader *reader, int width, int min, int max) {
 	return value;
 }
 
-/* Whether the next byte is one of the two; if so, it is passed. */
+/* Skip the next byte if it is one of the two; returns whether it is. */
 static bool read_either(struct reader *reader, char a, char b) {
 	if (reader->at == reader->end || (*reader->at != a && *reader->at != b)) {
 		return false;

@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* What stands for malformed bytes: U+FFFD. */
+/* The replacement of malformed bytes: U+FFFD. */
 static const char replacement[] = "\xef\xbf\xbd";
 
 static bool is_continuation(unsigned char byte) {
@@ -65,8 +65,8 @@ size_t postern__utf8_decode(const char *text, size_t len, uint32_t *out) {
 }
 
 /*
- * How many bytes at the start are printable ASCII, which every check lets
- * pass. Eight at a time: in nearly all text that is all there is.
+ * The number of bytes at the start that are printable ASCII, which every check
+ * accepts. Eight at a time: nearly all text is printable ASCII only.
  */
 static size_t plain_len(const char *text, size_t len) {
 	const uint64_t ones = UINT64_C(0x0101010101010101);

@@ -3,8 +3,8 @@
 #define POSTERN_BASE_UTF8_H
 
 /*
- * Text as UTF-8 bytes: is it valid, how long is it, where may it be cut.
- * No locale is involved. text may be NULL when len is 0.
+ * UTF-8: validation, counting, truncation and cleaning. Independent of the
+ * locale. text may be NULL if len is 0.
  */
 
 #include <stdbool.h>
@@ -14,34 +14,34 @@
 /*
  * Read the character at the start of the text. Returns how many bytes it has,
  * 1 to 4; 0 if there is none (len is 0) or it is malformed: truncated,
- * overlong, a surrogate, above U+10FFFF. The character goes to out, which may
- * be NULL, only on success.
+ * overlong, a surrogate, above U+10FFFF. On success the character is stored in
+ * *out; out may be NULL.
  */
 size_t postern__utf8_decode(const char *text, size_t len, uint32_t *out);
 
-/* Whether all of it is well-formed. NUL is a character like any other here. */
+/* Whether the whole text is well-formed. NUL is a valid character here. */
 bool postern__utf8_valid(const char *text, size_t len);
 
-/* How many characters (code points); each malformed byte counts as one. */
+/* The number of characters (code points); each malformed byte counts as one. */
 size_t postern__utf8_count(const char *text, size_t len);
 
 /*
- * Whether it has a control character: U+0000 to U+001F, U+007F, U+0080 to
- * U+009F. Malformed bytes are not looked at; check validity as well.
+ * Whether the text has a control character: U+0000 to U+001F, U+007F, U+0080 to
+ * U+009F. Malformed bytes are ignored; check validity as well.
  */
 bool postern__utf8_has_control(const char *text, size_t len);
 
 /*
- * The largest length <= len_max at which valid text may be cut without
- * splitting a character; len if it is not longer than len_max.
+ * The largest length <= len_max to which valid text can be truncated without
+ * splitting a character; len if len <= len_max.
  */
 size_t postern__utf8_cut(const char *text, size_t len, size_t len_max);
 
 /*
  * Copy a text of unknown origin so that it can be stored, logged and shown:
  * malformed bytes become U+FFFD; tab, CR, LF and the other line breaks become
- * a space; other control characters, NUL too, become '?'. What does not fit
- * is cut between two characters.
+ * a space; other control characters, also NUL, become '?'. A text that does
+ * not fit is truncated between two characters.
  *
  * out    size bytes (size > 0), ends in a zero byte; must not overlap text.
  *

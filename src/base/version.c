@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The version a program runs with, which may not be the one it was compiled
- * against.
+ * The version that a program runs with, which may differ from the one that it
+ * was compiled with.
  */
 
 #include <postern/version.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting with a limit. pthread conditions want a point in time; callers have
- * a duration, so the sum is made here, on CLOCK_MONOTONIC. Long waits are cut
- * to an hour: callers loop anyway, and the sum cannot overflow.
+ * Waiting with a timeout. A pthread condition needs a point in time and callers
+ * have a duration, which is converted here, on CLOCK_MONOTONIC. A wait is
+ * limited to an hour: callers loop anyway, and the sum cannot overflow.
  */
 
 #include "base/wait.h"

@@ -3,17 +3,17 @@
 #define POSTERN_BASE_WAIT_H
 
 /*
- * Conditions that are waited for by duration. They count on a clock that
- * never jumps, and may wake up early or for nothing: check and wait again.
+ * Condition variables with a timeout as a duration, on a clock that never
+ * jumps. A wait may end early or without a signal: check and wait again.
  */
 
 #include <pthread.h>
 #include <stdint.h>
 
-/* 0, or an errno as pthread_cond_init() gives it. */
+/* Returns 0, or an error number as pthread_cond_init() does. */
 int postern__wait_init(pthread_cond_t *condition);
 
-/* Wait with `lock` held, at most about ms; negative: without end. */
+/* Wait with `mutex` held, at most about ms; negative: without a timeout. */
 void postern__wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
 		int64_t ms);
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Accepting: check, route, copy, commit, and only then say yes. All three
- * ways in (one, a batch, without waiting) share every step; they differ in
- * who waits for the commit.
+ * Accepting: a message is checked, routed, copied and committed before its
+ * sender gets a receipt. Single, batch and asynchronous accepts share every
+ * step and differ only in who waits for the commit.
  *
- * Where a runner is there and has room, the delivery is leased to this
- * process in the very write that creates it, so that in the steady state
- * nothing is ever claimed. Room is reserved before the write and given back
- * if the message turns out to be a duplicate.
+ * If a runner is active and has room, the write that creates a delivery also
+ * leases it to this node, so that in the steady state nothing is claimed. Room
+ * is reserved before the write and released if the message is a duplicate.
  */
 
 #include "core/box.h"
@@ -67,8 +66,9 @@ static bool may_lease(const struct postern_box *box,
 	return postern__handler_has_room(box, handler, bytes);
 }
 
-/* With the lock: decide which deliveries to lease and make room for them. */
-static void reserve(struct postern_box *box, struct postern__content *content) {
+/* With the mutex: decide which deliveries to lease, and reserve room. */
+static void reserve_leases(struct postern_box *box,
+		struct postern__content *content) {
 	for (size_t i = 0; i < content->run_count; i++) {
 		struct postern__handler *handler = content->runs[i].handler;
 		struct postern_route *route = &content->accept.routes[i];
@@ -110,11 +110,11 @@ static void fill_routes(const struct postern_box *box,
 	content->accept.route_count = filled;
 }
 
-/* Make the content that carries a message that was checked, to so many
-   handlers. */
-static int carry(struct postern_box *box, struct postern__channel *channel,
-		const struct postern_message *message, size_t routes,
-		struct postern__content **out, struct postern_error *error) {
+/* Create the content of a checked message, with one run per route. */
+static int create_content(struct postern_box *box,
+		struct postern__channel *channel, const struct postern_message *message,
+		size_t routes, struct postern__content **out,
+		struct postern_error *error) {
 	struct postern__content *content =
 			postern__content_create(channel, message, routes);
 	if (!content) {
@@ -130,10 +130,10 @@ static int carry(struct postern_box *box, struct postern__channel *channel,
 	return POSTERN_OK;
 }
 
-/* Check a message and make the content that carries it. */
-static int prepare(struct postern_box *box, struct postern__channel *channel,
-		const struct postern_message *message, struct postern__content **out,
-		struct postern_error *error) {
+/* Check a message and create its content. */
+static int prepare_content(struct postern_box *box,
+		struct postern__channel *channel, const struct postern_message *message,
+		struct postern__content **out, struct postern_error *error) {
 	int r = postern__message_check(message, error);
 	if (!r) {
 		r = postern__message_check_size(channel, message, error);
@@ -148,7 +148,7 @@ static int prepare(struct postern_box *box, struct postern__channel *channel,
 				"no handler of channel '%s' wants the type '%s'", channel->name,
 				type);
 	}
-	return carry(box, channel, message, routes, out, error);
+	return create_content(box, channel, message, routes, out, error);
 }
 
 int postern__accept_staged(struct postern_box *box,
@@ -157,12 +157,12 @@ int postern__accept_staged(struct postern_box *box,
 	int r = postern__message_check(message, error);
 	if (!r) {
 		const char *type = message->type ? message->type : "";
-		r = carry(box, channel, message, count_routes(box, channel, type), out,
-				error);
+		r = create_content(box, channel, message,
+				count_routes(box, channel, type), out, error);
 	}
 	if (!r) {
 		(void)pthread_mutex_lock(&box->mutex);
-		reserve(box, *out);
+		reserve_leases(box, *out);
 		(void)pthread_mutex_unlock(&box->mutex);
 	}
 	return r;
@@ -181,19 +181,19 @@ static int find_channel(struct postern_box *box, const char *name,
 	}
 	if (channel->without_inbox) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"channel '%s' has no inbox: delivering without one is not in "
-				"this version",
+				"channel '%s' has no inbox: delivery without an inbox is not "
+				"in this version",
 				name);
 	}
 	*out = channel;
 	return POSTERN_OK;
 }
 
-/* A transactional handler may hold the store's only writer: waiting for a
-   commit from inside it would wait for itself. */
-int postern__check_outside(struct postern_box *box,
+/* A transactional handler may hold the store's only writer: a commit that is
+   waited for inside the handler would never start. */
+int postern__check_no_transaction(struct postern_box *box,
 		struct postern_error *error) {
-	if (postern__transacts(box)) {
+	if (postern__in_transaction(box)) {
 		return postern__fail(error, POSTERN_E_BUSY,
 				"a transactional handler cannot accept messages: it holds the "
 				"store's writer");
@@ -201,14 +201,16 @@ int postern__check_outside(struct postern_box *box,
 	return POSTERN_OK;
 }
 
-static void push(struct postern_box *box, struct postern__content *content) {
-	reserve(box, content);
+static void queue_accept(struct postern_box *box,
+		struct postern__content *content) {
+	reserve_leases(box, content);
 	postern__list_push_back(&box->accepts, &content->item.link);
 	box->accept_count++;
 	box->accept_bytes += content->item.bytes;
 }
 
-static const char *told(const struct postern__content *content, int code) {
+static const char *receipt_text(const struct postern__content *content,
+		int code) {
 	switch (code) {
 	case POSTERN_E_DUPLICATE: return "this message was accepted before";
 	case POSTERN_E_CONFLICT:
@@ -220,7 +222,7 @@ static const char *told(const struct postern__content *content, int code) {
 
 static void emit_accept(struct postern_box *box,
 		const struct postern__content *content) {
-	if (box->listener_count == 0) {
+	if (box->subscriber_count == 0) {
 		return;
 	}
 	struct postern_event event = {
@@ -246,16 +248,16 @@ void postern__accept_decide(struct postern_box *box,
 		receipt->error.code = code;
 	} else {
 		emit_accept(box, content);
-		int said = content->accept.code;
-		if (said == POSTERN_E_CONFLICT &&
+		int reported = content->accept.code;
+		if (reported == POSTERN_E_CONFLICT &&
 				content->channel->on_conflict == POSTERN_CONFLICT_IGNORE) {
-			said = POSTERN_E_DUPLICATE;
+			reported = POSTERN_E_DUPLICATE;
 		}
 		receipt->seq = content->accept.seq;
-		receipt->error.code = said;
-		if (said) {
-			(void)postern__fail(&receipt->error, said, "%s",
-					told(content, said));
+		receipt->error.code = reported;
+		if (reported) {
+			(void)postern__fail(&receipt->error, reported, "%s",
+					receipt_text(content, reported));
 		}
 	}
 	postern__point("receipt.before");
@@ -291,7 +293,8 @@ void postern__accept_finish(struct postern_box *box,
 	postern__content_release(content);
 }
 
-/* With the lock: until the content has its receipt. */
+/* With the mutex: wait until the content has its receipt, and commit if a
+   writer is free. */
 static void wait_finished(struct postern_box *box,
 		struct postern__content *content) {
 	int64_t until =
@@ -304,7 +307,7 @@ static void wait_finished(struct postern_box *box,
 		}
 		int64_t left = until - postern__box_now_ms(box);
 		if (left <= 0 && postern__list_linked(&content->item.link)) {
-			/* Still queued, so surely not stored. */
+			/* The item is still queued, so the message was not stored. */
 			postern__list_remove(&content->item.link);
 			box->accept_count--;
 			box->accept_bytes -= content->item.bytes;
@@ -326,18 +329,18 @@ int postern_box_accept(struct postern_box *box, const char *channel_name,
 	struct postern__content *content;
 	int r = find_channel(box, channel_name, &channel, error);
 	if (!r) {
-		r = postern__check_outside(box, error);
+		r = postern__check_no_transaction(box, error);
 	}
 	if (!r) {
-		r = prepare(box, channel, message, &content, error);
+		r = prepare_content(box, channel, message, &content, error);
 	}
 	if (r) {
 		return r;
 	}
 	postern__point("accept.before");
 	(void)pthread_mutex_lock(&box->mutex);
-	content->refs++; /* ours, beside the queue's */
-	push(box, content);
+	content->refs++; /* of this call, besides that of the queue */
+	queue_accept(box, content);
 	wait_finished(box, content);
 	struct postern_receipt receipt = content->receipt;
 	postern__content_release(content);
@@ -356,8 +359,8 @@ int postern_box_accept(struct postern_box *box, const char *channel_name,
 	return r;
 }
 
-/* Accept messages [0, count): one piece of a batch. Returns how many it took,
-   at least one. */
+/* Accept the first messages of [0, count) as one piece of a batch. Returns how
+   many messages it handled, at least one. */
 static size_t accept_piece(struct postern_box *box,
 		struct postern__channel *channel,
 		const struct postern_message *messages, size_t count,
@@ -370,7 +373,7 @@ static size_t accept_piece(struct postern_box *box,
 		struct postern_receipt *receipt = &receipts[taken];
 		*receipt = (struct postern_receipt){ 0 };
 		pieces[taken] = NULL;
-		int r = prepare(box, channel, &messages[taken], &pieces[taken],
+		int r = prepare_content(box, channel, &messages[taken], &pieces[taken],
 				&receipt->error);
 		if (!r) {
 			bytes += pieces[taken]->bytes;
@@ -382,7 +385,7 @@ static size_t accept_piece(struct postern_box *box,
 	for (size_t i = 0; i < taken; i++) {
 		if (pieces[i]) {
 			pieces[i]->refs++;
-			push(box, pieces[i]);
+			queue_accept(box, pieces[i]);
 		}
 	}
 	for (size_t i = 0; i < taken; i++) {
@@ -403,7 +406,7 @@ int postern_box_accept_batch(struct postern_box *box, const char *channel_name,
 	struct postern__channel *channel;
 	int r = find_channel(box, channel_name, &channel, error);
 	if (!r) {
-		r = postern__check_outside(box, error);
+		r = postern__check_no_transaction(box, error);
 	}
 	if (r) {
 		return r;
@@ -426,12 +429,12 @@ int postern_box_accept_async(struct postern_box *box, const char *channel_name,
 	struct postern__content *content;
 	int r = find_channel(box, channel_name, &channel, error);
 	if (!r) {
-		/* It would not wait, but it would not vanish with the transaction
-		   either. */
-		r = postern__check_outside(box, error);
+		/* This call would not wait, but the message would be accepted even
+		   if the transaction is rolled back. */
+		r = postern__check_no_transaction(box, error);
 	}
 	if (!r) {
-		r = prepare(box, channel, message, &content, error);
+		r = prepare_content(box, channel, message, &content, error);
 	}
 	if (r) {
 		return r;
@@ -445,13 +448,13 @@ int postern_box_accept_async(struct postern_box *box, const char *channel_name,
 	if (full) {
 		postern__content_release(content);
 	} else {
-		push(box, content);
+		queue_accept(box, content);
 		(void)pthread_cond_signal(&box->wake);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (full) {
 		return postern__fail(error, POSTERN_E_BUSY,
-				"too many messages are waiting to be stored; try later");
+				"too many messages are waiting to be stored; retry later");
 	}
 	return POSTERN_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The box: what was configured, checked once and fixed at start. Everything
- * that moves afterwards is in the other files of this room.
+ * The configuration of a box: options, channels, handlers and subscribers,
+ * validated when they are added and fixed at start. Everything that changes
+ * afterwards is in the other files of this directory.
  */
 
 #include "core/box.h"
@@ -37,13 +38,13 @@ static bool is_duration(int64_t ms) {
 	return ms >= 0 && ms <= POSTERN_DURATION_MS_MAX;
 }
 
-static int take_lock_name(const char *given, const char *fallback, char **out,
+static int copy_lock_name(const char *given, const char *fallback, char **out,
 		struct postern_error *error) {
 	const char *name = given ? given : fallback;
 	size_t len = strlen(name);
 	if (len == 0 || len > POSTERN_LOCK_NAME_LEN_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"the name of a lock has 1 to %d bytes",
+				"the name of a lock must have 1 to %d bytes",
 				POSTERN_LOCK_NAME_LEN_MAX);
 	}
 	*out = strdup(name);
@@ -51,8 +52,9 @@ static int take_lock_name(const char *given, const char *fallback, char **out,
 				: postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 }
 
-/* Node lease, locks and cleaning. */
-static int take_tenure(struct postern_box *box, struct postern_error *error) {
+/* Validate node lease, lock names and cleanup, and set their defaults. */
+static int set_lease_options(struct postern_box *box,
+		struct postern_error *error) {
 	struct postern_box_options *options = &box->options;
 	if (options->node_lease_ms == 0 && !box->store->ops->exclusive) {
 		options->node_lease_ms = POSTERN__NODE_LEASE_MS_DEFAULT;
@@ -70,10 +72,10 @@ static int take_tenure(struct postern_box *box, struct postern_error *error) {
 				"node_lease, lock_acquire_timeout or cleanup_batch is out of "
 				"range");
 	}
-	int r = take_lock_name(options->lock_name, "InboxProcessor_default",
+	int r = copy_lock_name(options->lock_name, "InboxProcessor_default",
 			&box->lock_name, error);
 	if (!r) {
-		r = take_lock_name(options->cleanup_lock_name, "InboxCleanup_default",
+		r = copy_lock_name(options->cleanup_lock_name, "InboxCleanup_default",
 				&box->cleanup_lock_name, error);
 	}
 	if (!r && strcmp(box->lock_name, box->cleanup_lock_name) == 0) {
@@ -84,7 +86,7 @@ static int take_tenure(struct postern_box *box, struct postern_error *error) {
 	return r;
 }
 
-static int take_options(struct postern_box *box,
+static int set_box_options(struct postern_box *box,
 		const struct postern_box_options *given, struct postern_error *error) {
 	struct postern_box_options *options = &box->options;
 	if (given) {
@@ -109,7 +111,7 @@ static int take_options(struct postern_box *box,
 	if (options->run_queue_bytes_max == 0) {
 		options->run_queue_bytes_max = RUN_QUEUE_BYTES_DEFAULT;
 	}
-	int r = take_tenure(box, error);
+	int r = set_lease_options(box, error);
 	if (r) {
 		return r;
 	}
@@ -152,7 +154,7 @@ static int init_conditions(struct postern_box *box,
 	if (!r) {
 		r = postern__wait_init(&box->watch);
 	}
-	/* On Linux none of these can fail but for want of memory. */
+	/* On Linux these fail only when memory is exhausted. */
 	return r ? postern__fail(error, POSTERN_E_NOMEM, "out of memory")
 			 : POSTERN_OK;
 }
@@ -186,7 +188,7 @@ int postern__box_create(struct postern_store *store,
 		r = make_groups(box, error);
 	}
 	if (!r) {
-		r = take_options(box, options, error);
+		r = set_box_options(box, options, error);
 	}
 	if (r) {
 		postern_box_destroy(box);
@@ -231,8 +233,9 @@ static void destroy_handler(struct postern__handler *handler) {
 	free(handler);
 }
 
-/* Nobody waits any more; what was promised a call gets it. */
-static void fail_queue(struct postern_box *box) {
+/* Drop queued settlements, and call the callbacks of queued asynchronous
+   accepts with an error. */
+static void fail_queued_items(struct postern_box *box) {
 	struct postern_error closed;
 	(void)postern__fail(&closed, POSTERN_E_UNAVAILABLE,
 			"the box was closed before the message was stored");
@@ -248,8 +251,9 @@ static void fail_queue(struct postern_box *box) {
 	}
 }
 
-/* Others need not wait for our lease to end. */
-static void leave_store(struct postern_box *box) {
+/* End the node in the store, so that others need not wait for its lease to
+   expire. */
+static void end_node(struct postern_box *box) {
 	bool alive;
 	postern__point("leave.before");
 	(void)box->store->ops->renew(box->store, box->node, 0, &alive, NULL);
@@ -260,17 +264,18 @@ void postern_box_destroy(struct postern_box *box) {
 	if (!box) {
 		return;
 	}
-	postern__give_back_queued(box);
+	postern__return_queued(box);
 	if (box->started) {
-		/* Best effort: what cannot be written is recovered at the next
-		   open. Results that rest after trouble are tried once more. */
+		/* Best effort: deliveries whose settlement cannot be written are
+		   recovered later. Settlements that wait after a failed commit are
+		   retried once. */
 		box->commit_retry_at_ms = 0;
 		(void)postern_box_commit(box, NULL, NULL);
 	}
-	fail_queue(box);
+	fail_queued_items(box);
 	if (box->started) {
-		postern__tenure_end(box);
-		leave_store(box);
+		postern__lock_release(box);
+		end_node(box);
 	}
 	if (box->store) {
 		box->store->ops->destroy(box->store);
@@ -286,7 +291,7 @@ void postern_box_destroy(struct postern_box *box) {
 	for (size_t i = 0; i < POSTERN__WRITERS_MAX; i++) {
 		postern__group_destroy(box->groups[i]);
 	}
-	postern__orphans_forget(box);
+	postern__orphans_reset(box);
 	free(box->lock_name);
 	free(box->cleanup_lock_name);
 	(void)pthread_cond_destroy(&box->watch);
@@ -313,7 +318,7 @@ static int check_configurable(const struct postern_box *box,
 		struct postern_error *error) {
 	if (box->started) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"channels, handlers and listeners are added before "
+				"channels, handlers and subscribers must be added before "
 				"postern_box_start()");
 	}
 	return POSTERN_OK;
@@ -414,7 +419,7 @@ int postern_box_add_channel(struct postern_box *box, const char *name,
 	return POSTERN_OK;
 }
 
-/* Keys and legacy keys are one name space over all channels. */
+/* Keys and legacy keys of all channels share one name space. */
 static int check_key_free(const struct postern_box *box, const char *key,
 		struct postern_error *error) {
 	int r = postern__handler_key_check(key, error);
@@ -527,10 +532,11 @@ static int fill_handler(struct postern__handler *handler,
 	return POSTERN_OK;
 }
 
-/* The default depends on what the handler would hold up meanwhile. */
+/* A transactional handler blocks the store's writer while it runs, so it has a
+   timeout by default; other handlers have none. */
 #define TRANSACTION_TIMEOUT_MS_DEFAULT ((int64_t)5000)
 
-static int settle_timeout(struct postern__handler *handler,
+static int default_timeout(struct postern__handler *handler,
 		struct postern_error *error) {
 	struct postern_policy *policy = &handler->policy;
 	if (policy->timeout_ms != POSTERN_TIMEOUT_DEFAULT) {
@@ -588,7 +594,7 @@ static int register_handler(struct postern_box *box, const char *channel_name,
 		r = fill_handler(handler, channel, options, error);
 	}
 	if (!r) {
-		r = settle_timeout(handler, error);
+		r = default_timeout(handler, error);
 	}
 	if (!r) {
 		r = append_handler(box, handler, error);
@@ -618,11 +624,12 @@ int postern_box_subscribe(struct postern_box *box, postern_listener *listener,
 	if (r) {
 		return r;
 	}
-	if (!listener || box->listener_count == POSTERN_LISTENER_COUNT_MAX) {
-		return postern__fail(error, POSTERN_E_INVALID, "at most %d listeners",
+	if (!listener || box->subscriber_count == POSTERN_LISTENER_COUNT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the subscriber is NULL, or the box already has %d subscribers",
 				POSTERN_LISTENER_COUNT_MAX);
 	}
-	box->listeners[box->listener_count++] =
-			(struct postern__listener){ listener, context };
+	box->subscribers[box->subscriber_count++] =
+			(struct postern__subscriber){ listener, context };
 	return POSTERN_OK;
 }

@@ -3,17 +3,21 @@
 #define POSTERN_CORE_BOX_H
 
 /*
- * The inside of a box: what the steps of the engine share.
+ * The private parts of a box, shared by the files of src/core and by the
+ * runner.
  *
- * One mutex, `lock`, guards everything that changes after start: the commit
- * queue, the run queues, the counts. It is never held across a call of the
- * store, a handler or a listener. The store serialises itself.
+ * `mutex` guards everything that changes after start: the commit queue, the
+ * run queues, the counters. No thread holds it while it calls the store, a
+ * handler or a subscriber. The store does its own locking.
  *
- * The engine owns no threads. Blocked callers and the runner's threads meet
- * in conditions: `committed` (a commit ended, or a drain moves on), `work`
- * (something can be run), `wake` (something can be written; one waiter),
- * `claim` (something can be claimed; one waiter) and `watch` (a deadline is
- * nearer than thought; one waiter).
+ * The core starts no threads. Blocked callers and the runner's threads wait
+ * for condition variables of the box, all used with `mutex`:
+ *
+ *   committed  a commit ended, or a drain made progress
+ *   work       a run can be started; waited for by the workers
+ *   wake       an item can be written; waited for by the writer alone
+ *   claim      deliveries can be claimed; waited for by the claimer alone
+ *   watch      a deadline moved nearer; waited for by the watchdog alone
  */
 
 #include "base/list.h"
@@ -27,23 +31,28 @@
 #include <postern/sys/store.h>
 #include <pthread.h>
 
-/* Items and body bytes of one group commit. Enough that the commit itself
-   stops mattering, little enough that nobody waits long behind it. */
+/* Limits of one group commit: accepts and settlements each, and body bytes.
+   Large enough to make the cost of the commit itself negligible, small enough
+   to keep the wait behind it short. */
 #define POSTERN__COMMIT_ITEMS_MAX 2000
-/* How long a handler must be missing where nodes come and go. */
-#define POSTERN__ORPHAN_GRACE_MS ((int64_t)10 * 60 * 1000)
-/* Groups that may be written at a time, if the store wants so many. */
-#define POSTERN__WRITERS_MAX 4
 #define POSTERN__COMMIT_BYTES_MAX ((size_t)16 * 1024 * 1024)
+/* The most group commits that are written at the same time, if the store
+   supports that many (postern_store_ops.writers). */
+#define POSTERN__WRITERS_MAX 4
 
-/* What may wait for a commit through postern_box_accept_async(). */
+/* Limits of the accepts that wait for a commit, as far as
+   postern_box_accept_async() queues them. */
 #define POSTERN__ASYNC_COUNT_MAX 100000
 #define POSTERN__ASYNC_BYTES_MAX ((size_t)256 * 1024 * 1024)
 
-/* How long a process counts as alive without being heard of. */
+/* How long a node stays live after its last renewal. */
 #define POSTERN__NODE_LEASE_MS_DEFAULT ((int64_t)15 * 1000)
 
-/* "Never" for points in time. */
+/* How long a handler must be orphaned before its deliveries are poisoned, in
+   a store that several nodes share: its only node may be restarting. */
+#define POSTERN__ORPHAN_GRACE_MS ((int64_t)10 * 60 * 1000)
+
+/* "Never" as a point in time. */
 #define POSTERN__NEVER INT64_MAX
 
 struct postern__channel {
@@ -56,7 +65,7 @@ struct postern__channel {
 	int64_t retention_payload_ms;
 	int64_t retention_dedupe_ms;
 	struct postern_policy policy;
-	int64_t id; /* in the store */
+	int64_t id; /* assigned by the store */
 	/* Indices into box->handlers. */
 	size_t *handlers;
 	size_t handler_count;
@@ -72,25 +81,26 @@ struct postern__handler {
 	size_t type_count;
 	struct postern_policy policy;
 	struct postern__channel *channel;
-	int64_t id; /* in the store */
+	int64_t id; /* assigned by the store */
 
-	/* Guarded by the box's lock. */
+	/* Guarded by the box's mutex. */
 	bool paused;
-	struct postern__list queue; /* of postern_run.link, leased, not begun */
+	struct postern__list queue; /* of postern_run.link: leased, not started */
 	size_t queued;
-	size_t running; /* begun, and its kind has not finished */
-	/* Leased, from before the accept is written until the settlement is
-	   durable: what this process keeps in memory for it. */
+	size_t running; /* started, and not finished by the implementation */
+	/* Leases that this process keeps in memory, and their bytes: counted from
+	   the reservation before the accept is written until the settlement is
+	   durable. */
 	size_t held;
 	size_t held_bytes;
-	/* When the store may have something due for it, by the monotonic
-	   clock. */
+	/* When the store may have a delivery due for this handler, by the
+	   monotonic clock; POSTERN__NEVER if none is known. */
 	int64_t due_at_ms;
 };
 
 enum postern__item_kind { POSTERN__ITEM_ACCEPT, POSTERN__ITEM_SETTLE };
 
-/* Something that waits for the next commit. */
+/* An accept or a settlement that waits for the next commit. */
 struct postern__item {
 	struct postern__list link;
 	enum postern__item_kind kind;
@@ -105,46 +115,46 @@ enum postern__run_state {
 	POSTERN__RUN_SETTLED
 };
 
-/* One leased delivery. Lives inside its content. */
+/* One leased delivery in memory. Allocated as part of its content. */
 struct postern_run {
 	struct postern__list link; /* the handler's queue, or box->running */
-	struct postern__item item; /* its settlement */
+	struct postern__item item; /* of `settlement`, in the commit queue */
 	struct postern_settlement settlement;
 	struct postern__content *content;
 	struct postern__handler *handler;
 	struct postern_box *box;
 	struct postern_delivery delivery;
-	int64_t stored_handler; /* the id it was claimed under */
+	int64_t stored_handler; /* the handler id the delivery is stored under */
 	uint32_t failures;
 	enum postern_suspicion suspicion;
 	enum postern__run_state state;
-	/* The kind still has it. Together with a pending settlement this is what
-	   keeps the content alive. */
-	bool in_kind;
-	bool in_unit;       /* inside the store's transaction right now */
-	bool announced;     /* transactional: it was told that it starts */
-	bool timed_out;     /* transactional: it came back too late */
-	bool postponed;     /* transactional: its batch took too long already */
-	bool overdue;       /* past its lease: others do not wait for it any more */
-	bool cancelled;     /* told to stop because of its deadline */
-	bool reported;      /* said to be stuck */
-	bool stopping;      /* told to stop because the runner stops */
-	int64_t begun_ms;   /* monotonic: taken from the queue */
-	int64_t started_ms; /* monotonic: given to its kind */
-	int64_t ended_ms;   /* monotonic: when it was settled in memory */
-	int64_t deadline_ms; /* monotonic, POSTERN__NEVER: none */
+	/* The handler's implementation has not finished the run. The content
+	   stays allocated while this is set or a settlement is pending. */
+	bool in_impl;
+	bool in_unit;        /* inside the store's transaction right now */
+	bool start_emitted;  /* transactional: POSTERN_EVENT_STARTED was emitted */
+	bool timed_out;      /* transactional: it returned after its deadline */
+	bool postponed;      /* transactional: not called, the batch took long */
+	bool overdue;        /* past its lease: other runs do not wait for it */
+	bool cancelled;      /* cancelled because of its deadline */
+	bool reported;       /* past its lease: abandoned or reported as stuck */
+	bool stopping;       /* cancelled because the runner stops */
+	int64_t dequeued_ms; /* monotonic: when it left the queue */
+	int64_t started_ms;  /* monotonic: when the implementation was called */
+	int64_t ended_ms;    /* monotonic: when its settlement was queued */
+	int64_t deadline_ms; /* monotonic; POSTERN__NEVER: no timeout */
 	int64_t lease_end_ms;
 	uint64_t epoch;
 	void *data;
-	/* Inside a transaction: where the outcome goes. */
+	/* Inside a transaction: where postern_run_finish() stores the outcome. */
 	struct postern_outcome *outcome_out;
-	char *reason; /* of the settlement; NULL if none, or no memory */
+	char *reason; /* of the settlement; NULL: none, or out of memory */
 };
 
 /*
  * A message in memory, with everything that is needed to accept it and to run
- * it: one allocation. Freed with its last reference; `refs` is guarded by the
- * box's lock.
+ * its deliveries, in one allocation. Freed with its last reference; `refs` is
+ * guarded by the box's mutex.
  */
 struct postern__content {
 	unsigned refs;
@@ -157,7 +167,7 @@ struct postern__content {
 	struct postern_accept accept;
 	struct postern_receipt receipt;
 	bool finished;
-	postern_accepted *done; /* NULL: somebody waits for `finished` */
+	postern_accepted *done; /* NULL: the caller waits for `finished` */
 	void *context;
 
 	/* Running: one per route. */
@@ -165,7 +175,7 @@ struct postern__content {
 	size_t run_count;
 };
 
-struct postern__listener {
+struct postern__subscriber {
 	postern_listener *call;
 	void *context;
 };
@@ -175,7 +185,7 @@ struct postern_box {
 	struct postern_clock clock;
 	struct postern_random random;
 	struct postern_box_options options;
-	uint64_t node; /* changes if its lease was lost: guarded by the lock */
+	uint64_t node; /* replaced when it expires: guarded by the mutex */
 	char *lock_name;
 	char *cleanup_lock_name;
 	bool started;
@@ -184,49 +194,50 @@ struct postern_box {
 	size_t channel_count;
 	struct postern__handler **handlers;
 	size_t handler_count;
-	struct postern__listener listeners[POSTERN_LISTENER_COUNT_MAX];
-	size_t listener_count;
+	struct postern__subscriber subscribers[POSTERN_LISTENER_COUNT_MAX];
+	size_t subscriber_count;
 
-	pthread_mutex_t pausing; /* one read of the pauses at a time; taken first */
+	/* Serialises reads of the pauses; acquired before `mutex`. */
+	pthread_mutex_t pausing;
 	pthread_mutex_t mutex;
 	pthread_cond_t committed;
 	pthread_cond_t work;
 	pthread_cond_t wake;
 	pthread_cond_t claim;
 	pthread_cond_t watch;
-	/* Until when the claimer sleeps; 0: it does not, or would not claim. */
+	/* Until when the claimer sleeps; 0: it does not sleep, or waits after a
+	   failure and must not be woken. */
 	int64_t claim_wait_until_ms;
-	/* When the watcher must look again; new deadlines pull it nearer. */
+	/* When the watchdog runs next; a new deadline moves it nearer. */
 	int64_t watch_at_ms;
 
-	/* Handlers that nobody registers, as this node saw it without a break. Of
-	   whoever sweeps, without the lock. */
-	struct postern__missing *missing;
-	size_t missing_count;
-	uint64_t missing_node;
-	int64_t missing_look_at_ms; /* again, if there are any */
+	/* Orphaned handlers, as this node has observed them without interruption.
+	   Used by the one thread that sweeps, without the mutex. */
+	struct postern__orphaned *orphaned;
+	size_t orphaned_count;
+	uint64_t orphaned_node;       /* the node id that observed them */
+	int64_t orphaned_check_at_ms; /* the next check while there are any */
 
-	/* What waits for the next commit. Settlements go first: they free
-	   memory. */
+	/* The commit queue. Settlements are written first: they free memory. */
 	struct postern__list settlements;
 	struct postern__list accepts;
 	size_t accept_count;
 	size_t accept_bytes;
 	size_t committing; /* groups that are being written */
 	struct postern__group *groups[POSTERN__WRITERS_MAX]; /* NULL: no more */
-	int64_t commit_retry_at_ms; /* settlements wait until then */
+	int64_t commit_retry_at_ms; /* no settlement is written before */
 	bool store_failing;
 
-	/* Leases of this process. */
-	bool leasing;                 /* accept leases at once: a runner is there */
-	bool draining;                /* begin nothing new */
+	/* Runs of this process. */
+	bool leasing;  /* accepts lease at once: a runner is active */
+	bool draining; /* no run may start */
 	struct postern__list running; /* of postern_run.link */
 	size_t running_count;
-	size_t processors;   /* calls of postern_box_process() under way */
+	size_t processors;   /* calls of postern_box_process() in progress */
 	size_t settling;     /* settlements not yet durable */
-	size_t next_handler; /* round robin */
-	size_t next_want;    /* the same for claims */
-	size_t lost_slots;   /* callbacks that overran their lease, still running */
+	size_t next_handler; /* the next handler to run, round robin */
+	size_t next_want;    /* the first handler of the next claim, round robin */
+	size_t lost_slots;   /* abandoned callbacks that have not returned */
 
 	/* Suspects: see "Crashes count, fairly" in ARCHITECTURE.md. */
 	size_t in_process_running;
@@ -235,32 +246,34 @@ struct postern_box {
 	size_t solo_queued;
 	bool solo_running;
 
-	/* Exclusive processing: what is known of the lock. */
+	/* Exclusive processing: the processing lock as this node knows it. */
 	struct postern_lock lock_held; /* fence 0: not held */
-	int64_t lock_until_ms;         /* monotonic: not ours for sure after this */
+	int64_t lock_until_ms;         /* monotonic: may be lost from then on */
 	int64_t lock_wanted_since_ms;
-	bool lock_waiting_told;
-	/* The node's own lease, if the store needs one. */
-	int64_t node_until_ms;
-	bool node_spent;  /* it had the lock once: it will not ask again */
-	bool node_gone;   /* it was found gone, and no new life has begun yet */
-	bool tenure_over; /* what ran was told to stop */
-	bool renewing;    /* somebody is in postern__tenure() */
-	/* The lock was won: what its former owner had leased is to be recovered by
-	   the runner. */
+	bool lock_wait_reported;
+	/* The node's lease, if the store requires one. */
+	int64_t node_until_ms; /* monotonic: may have expired from then on */
+	bool node_had_lock;    /* a new node id is needed to acquire it again */
+	bool node_expired;     /* expired, and no new node is registered yet */
+	bool right_expired;    /* and the runs under it were cancelled */
+	bool renewing;         /* a thread is in postern__renew() */
+	/* This node acquired the lock: the runner must recover what its former
+	   owner had leased. */
 	bool recovery_due;
-	/* The store lets the node lease beside the others that do. */
+	/* The store lets this node lease: no other node processes under another
+	   lock. */
 	bool engaged;
-	bool rival_told;
-	struct postern_error rival; /* why it does not */
+	bool rival_reported;
+	struct postern_error rival; /* why the store does not */
 
-	/* Who is cleaning up, NULL: nobody. Only compared. */
+	/* The cleanup in progress; NULL: none. Compared, never dereferenced. */
 	const struct postern__cleanup *cleaner;
-	/* How often the limits of a batch are halved; the cleaner's own. */
+	/* How often the limits of a cleanup batch are halved. Used by that cleanup
+	   alone. */
 	unsigned cleanup_shift;
 
-	size_t transacting; /* transactions of handlers, under way */
-	int64_t transact_retry_at_ms;
+	size_t transacting;           /* transactions of handlers in progress */
+	int64_t transact_retry_at_ms; /* no transaction starts before */
 };
 
 /* box.c */
@@ -269,12 +282,13 @@ int postern__box_create(struct postern_store *store,
 		struct postern_error *error);
 struct postern__channel *postern__box_channel(const struct postern_box *box,
 		const char *name);
-/* Register a handler of any kind; takes `impl`, also on failure. */
+/* Register a handler of any kind; becomes the owner of `impl`, also on
+   failure. */
 int postern__box_register_taking(struct postern_box *box, const char *channel,
 		const struct postern_handler_options *options,
 		struct postern_handler *impl, struct postern_error *error);
 int64_t postern__box_now_ms(const struct postern_box *box);
-/* A point of the monotonic clock, saturating. */
+/* The monotonic time in delay_ms from now, saturating at POSTERN__NEVER. */
 int64_t postern__box_after_ms(const struct postern_box *box, int64_t delay_ms);
 int postern__box_check_started(const struct postern_box *box,
 		struct postern_error *error);
@@ -283,13 +297,14 @@ int postern__box_check_started(const struct postern_box *box,
 struct postern__content *
 postern__content_create(struct postern__channel *channel,
 		const struct postern_message *message, size_t run_count);
-/* With the box's lock held. */
+/* With the mutex held. */
 void postern__content_release(struct postern__content *content);
 
 /* validate.c */
+/* All limits but the size of the body. */
 int postern__message_check(const struct postern_message *message,
 		struct postern_error *error);
-/* The rest of it: that the body is not too large for the channel. */
+/* The size of the body against the limit of the channel. */
 int postern__message_check_size(const struct postern__channel *channel,
 		const struct postern_message *message, struct postern_error *error);
 int postern__channel_name_check(const char *name, struct postern_error *error);
@@ -302,57 +317,58 @@ int postern__retention_check(const struct postern__channel *channel,
 
 /* policy.c */
 /* The longest time from the first attempt to the end of the last, saturating;
-   an attempt without a timeout counts for nothing. */
+   an attempt without a timeout counts as 0 ms. */
 int64_t postern__policy_horizon_ms(const struct postern_policy *policy);
 int postern__policy_copy(const struct postern_policy *from,
 		struct postern_policy *to);
 void postern__policy_finish(struct postern_policy *policy);
 
-/* commit.c: with the box's lock held. */
+/* commit.c: with the mutex held. */
 struct postern__group *postern__group_create(void);
 void postern__group_destroy(struct postern__group *group);
-/* Write one group, unless all writers are busy; the lock is released
-   meanwhile. Returns what the store said; *count_out (may be NULL) is how
-   many items were decided. */
+/* Write one group commit, unless all writers are busy; releases the mutex
+   while it writes. Returns the store's error, if any; *count_out (may be NULL)
+   is the number of items that are no longer queued. */
 int postern__commit_group(struct postern_box *box, size_t *count_out,
 		struct postern_error *error);
-/* Whether a writer has something to do now. */
+/* Whether there is an item to write and a free writer. */
 bool postern__commit_ready(const struct postern_box *box);
-/* Whether a group could be written at once, if there is anything. */
+/* Whether there is a free writer. */
 bool postern__commit_free(const struct postern_box *box);
 
 /* accept.c */
-/* POSTERN_E_BUSY inside a transactional handler: it holds the writer. */
-/* Whether the calling thread is in one of its transactions. */
-bool postern__transacts(const struct postern_box *box);
-/* How many transactions of handlers at a time. */
-size_t postern__transactions(const struct postern_box *box);
-int postern__check_outside(struct postern_box *box,
+/* POSTERN_E_BUSY if the calling thread is in a transactional handler of this
+   box: that holds the store's writer. */
+int postern__check_no_transaction(struct postern_box *box,
 		struct postern_error *error);
-/* A message that was staged, to be written by the store: whoever staged it is
-   gone, so it is neither too large nor unwanted. With room for its leases. */
+/* Create the content of a staged message, which the store will accept, and
+   reserve its leases. Its size and the channel's `unrouted: reject` are not
+   checked: no sender waits for an error. */
 int postern__accept_staged(struct postern_box *box,
 		struct postern__channel *channel, const struct postern_message *message,
 		struct postern__content **out, struct postern_error *error);
-/* After the commit, without the lock: what is said to the sender. `code` and
-   `error` are the commit's; the message has its own in content->accept. */
+/* After the commit, without the mutex: fill in the receipt and pass it to the
+   sender. `code` and `error` are those of the commit; content->accept has the
+   code of the message. */
 void postern__accept_decide(struct postern_box *box,
 		struct postern__content *content, int code,
 		const struct postern_error *error);
-/* With the lock: queue what was leased, free what was reserved. */
+/* With the mutex: queue the runs that were leased, release the other
+   reservations and the commit queue's reference. */
 void postern__accept_finish(struct postern_box *box,
 		struct postern__content *content);
 bool postern__handler_wants(const struct postern__handler *handler,
 		const char *type);
-/* Whether the process has room for one more lease of this handler. */
+/* Whether this process has room for one more lease of the handler. */
 bool postern__handler_has_room(const struct postern_box *box,
 		const struct postern__handler *handler, size_t bytes);
-/* The most leases and bytes one handler may hold in memory: its share. */
+/* A handler's share of the run queue: the most leases and bytes that it may
+   have in memory. */
 size_t postern__share_count(const struct postern_box *box);
 size_t postern__share_bytes(const struct postern_box *box);
 
 /* process.c */
-/* As postern_box_process(), and the tenure goes on. */
+/* As postern_box_process(), but keeps the processing lock. */
 int postern__process(struct postern_box *box, size_t max, size_t *count_out,
 		struct postern_error *error);
 
@@ -360,181 +376,207 @@ int postern__process(struct postern_box *box, size_t max, size_t *count_out,
 struct postern__collected {
 	size_t accepted; /* also duplicates and conflicts */
 	size_t refused;
-	bool more; /* there may be */
+	bool more; /* more may be staged */
 };
-/* Accept what was staged, one batch. rests: nobody looks again soon. Nothing
-   where a store has no place to stage. */
+/* Accept one batch of staged messages; none in a store without staging.
+   rests: this node will not poll again soon, see postern_collection. */
 int postern__collect(struct postern_box *box, bool rests,
 		struct postern__collected *out, struct postern_error *error);
-/* Staged messages in channels that no running node has, at most `max` of the
-   channels. None where a store has no place to stage. */
+/* Count the staged messages of channels that no running node has, for at most
+   `max` channels; none in a store without staging. */
 int postern__stranded(struct postern_box *box, size_t max,
 		struct postern_memory *memory, struct postern_stranded **out,
 		size_t *count_out, struct postern_error *error);
 
-/* run.c: with the lock held unless said otherwise. */
+/* run.c: with the mutex held unless noted. */
 void postern__run_init(struct postern_run *run, struct postern_box *box,
 		struct postern__content *content, struct postern__handler *handler,
 		int64_t seq, int64_t stored_handler, uint64_t fence, uint32_t failures,
 		enum postern_suspicion suspicion);
 void postern__run_enqueue(struct postern_run *run);
-/* Take one lease from its queue and give it back. */
-void postern__run_give_back(struct postern_run *run);
-/* Begin a run that is queued: now it is RUNNING. */
-void postern__run_begin(struct postern_run *run);
-/* Put a run that was begun back where it was, as if it had not been. */
-void postern__run_unbegin(struct postern_run *run);
-/* The kind is through with a run that was begun. */
-void postern__run_leave(struct postern_run *run);
-/* It is past its lease: whoever waits for it goes on without it. */
+/* Remove a queued run from its queue and return its lease. */
+void postern__run_return_lease(struct postern_run *run);
+/* Move a queued run to the running list. */
+void postern__run_start(struct postern_run *run);
+/* Put a started run back at the front of its queue, as if never started. */
+void postern__run_requeue(struct postern_run *run);
+/* The implementation has finished a run: free its slot. */
+void postern__run_detach(struct postern_run *run);
+/* The run is past its lease: runs that wait for it may start. */
 void postern__run_overdue(struct postern_run *run);
-/* A new deadline: wake the watcher if it would sleep past it. */
+/* The run has a new deadline: wake the watchdog if it would miss it. */
 void postern__run_watch(const struct postern_run *run);
-/* Whether some worker could begin something now. */
+/* Whether a worker could start a run now. */
 bool postern__run_ready(const struct postern_box *box);
-/* Without the lock: begin one run (or one batch of a transactional handler)
-   on this thread. False if there was nothing to begin. *count_out: how many
-   deliveries. */
+/* Without the mutex: start one run (or one batch of a transactional handler)
+   on this thread. Returns false if there was none to start. *count_out: how
+   many deliveries were started. */
 bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out);
-/* Whoever stops calling it, though there may be more, says so to a worker. */
-void postern__run_pass_on(struct postern_box *box);
-/* The settlement is durable, or was refused. */
+/* Without the mutex: wake a worker if a run can be started. For callers of
+   postern__run_one() that stop before it returns false. */
+void postern__run_wake_worker(struct postern_box *box);
+/* The settlement is durable, or was refused as stale: release the run. */
 void postern__run_settled(struct postern_run *run);
-/* Turn an outcome into a settlement and queue it. `name` is how the attempt
-   is remembered, NULL: by the outcome's own name. */
+/* Turn an outcome into a settlement and queue it. `name` is the outcome stored
+   with the attempt; NULL: the name of the outcome's kind. */
 void postern__run_settle(struct postern_run *run,
 		const struct postern_outcome *outcome, const char *name);
-/* A settlement that no handler asked for; reason may be NULL. */
+/* Queue a settlement without an outcome of a handler; reason may be NULL. */
 void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 		uint32_t failures, int64_t delay_ms, const char *outcome,
 		const char *reason);
-/* Whether it is past its deadline; then the outcome becomes a failure that
-   says so. */
+/* Whether the run is past its deadline; if so, the outcome is replaced by a
+   retry, with the timeout as reason unless it already is a retry with one. */
 bool postern__run_timed_out(const struct postern_run *run,
 		struct postern_outcome *outcome);
 
-/* transact.c, without the lock: the runs are RUNNING and belong to one
-   transactional handler. */
+/* transact.c */
+/* Without the mutex: run started deliveries of one transactional handler in
+   one transaction of the store, and settle them. */
 void postern__transact(struct postern_box *box, struct postern_run **runs,
 		size_t count);
 
-/* claim.c, without the lock. */
+/* Whether the calling thread is in a transactional handler of this box. */
+bool postern__in_transaction(const struct postern_box *box);
+/* How many transactions of handlers may be open at the same time. */
+size_t postern__transactions_max(const struct postern_box *box);
+
+/* claim.c */
+/* Without the mutex: claim up to `max` deliveries and queue them. all: also
+   for handlers that are not known to have any due. */
 int postern__claim(struct postern_box *box, size_t max, bool all,
 		size_t *count_out, struct postern_error *error);
-/* With the lock. */
-/* When a claim will be ready by itself, or POSTERN__NEVER. */
+/* With the mutex: when the next claim is due, or POSTERN__NEVER. */
 int64_t postern__claim_at_ms(const struct postern_box *box);
+/* With the mutex: the store may have deliveries due in delay_ms. */
 void postern__claim_hint(struct postern_box *box,
 		struct postern__handler *handler, int64_t delay_ms);
 void postern__claim_hint_all(struct postern_box *box);
-/* A handler may have room again: wake the claimer if it sleeps too long. */
+/* With the mutex: a handler may have room again; wake the claimer if a claim is
+   due before its sleep ends. */
 void postern__claim_nudge(struct postern_box *box);
 
+/* start.c, without the mutex. */
 /*
- * start.c. Whether ids are remembered as long as a handler may retry. Copies of
- * a message may come as long as it is retried somewhere else; an id that is
- * forgotten before our own last retry is surely too short. False: `text` is a
- * remark about it.
+ * Whether the channel remembers ids at least as long as the handler may retry.
+ * A sender may send copies for as long as its own retries last, which is not
+ * known here; a retention that ends before this handler's last retry is too
+ * short in any case. If false, `text` is a warning about it.
  */
 bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
 		const char *key, const struct postern_policy *policy, char *text,
 		size_t size);
 
-/* start.c, without the lock. */
-/* Make the box known to the store. `again`: it is known already. That changes
-   nothing, but it is a write, and so shows whether the store can;
-   POSTERN_E_STALE if the node was found gone meanwhile. */
+/* Register the node, its channels and its handlers in the store. again: they
+   are registered already, and the call only tests whether the store can be
+   written; POSTERN_E_STALE if the node has expired. */
 int postern__enrol(struct postern_box *box, bool again,
 		struct postern_error *error);
 
-/* pause.c, without the lock. */
-/* Read from the store which handlers are paused. Leases of a handler that was
-   paused meanwhile go back; one that was resumed is claimed for. */
+/* pause.c, without the mutex. */
+/* Read from the store which handlers are paused. Returns the queued leases of
+   handlers that were paused since, and claims for those that were resumed. */
 int postern__pauses_refresh(struct postern_box *box,
 		struct postern_error *error);
 
-/* inspect.c, without the lock: check the box, then have the store edit. */
+/* inspect.c, without the mutex. */
+/* Make a change requested by an operator, unless the box is read-only. */
 int postern__edit(struct postern_box *box, struct postern_edit *edit,
 		struct postern_error *error);
 
-/* sweep.c, without the lock. */
+/* sweep.c, without the mutex. */
+/* Recover the deliveries of expired nodes; under the processing lock, those of
+   all other nodes. */
 int postern__recover(struct postern_box *box, size_t *count_out,
 		struct postern_error *error);
-/* The same, and tell it (`trouble` may be NULL): of `whom`. */
-int postern__take_over(struct postern_box *box, const char *whom,
-		postern_remark *trouble, void *context, struct postern_error *error);
-int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
-		void *context, size_t *count_out, struct postern_error *error);
-void postern__orphans_forget(struct postern_box *box);
-/* Cancel what is past its deadline, abandon what is past its lease. Remarks
-   go to `trouble` (may be NULL). Returns when to look again. */
-int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
+/* The same, and report the count to `notice` (may be NULL); `whom` describes
+   the nodes. */
+int postern__recover_reporting(struct postern_box *box, const char *whom,
+		postern_remark *notice, void *context, struct postern_error *error);
+/* Cancel runs that are past their deadline, abandon or report those that are
+   past their lease (to `notice`, may be NULL). Returns when to call again. */
+int64_t postern__watchdog_step(struct postern_box *box, postern_remark *notice,
 		void *context);
-/* Sleep until then, or until something that begins meanwhile may be overdue.
-   False: it stops; whoever says so has the lock, and signals `watch`. */
-bool postern__watch_sleep(struct postern_box *box, int64_t at_ms,
+/* Sleep until at_ms, or until the deadline of a run that starts meanwhile.
+   Returns false when *stopping is set: set it with the mutex held, and signal
+   `watch`. */
+bool postern__watchdog_sleep(struct postern_box *box, int64_t at_ms,
 		const bool *stopping);
 
-/* tenure.c: with the lock held unless said otherwise. */
-/* By what right something is done: as it was at one moment. */
+/* orphans.c, without the mutex. */
+/* Poison the deliveries of handlers that have been orphaned long enough, and
+   report newly orphaned handlers to `notice` (may be NULL). */
+int postern__poison_orphans(struct postern_box *box, postern_remark *notice,
+		void *context, size_t *count_out, struct postern_error *error);
+/* Discard the list of orphaned handlers: their grace period starts again. */
+void postern__orphans_reset(struct postern_box *box);
+
+/* tenure.c: with the mutex held unless noted. */
+/* The right under which a write is made: a snapshot of node id and lock. */
 struct postern__right {
 	uint64_t node;
 	struct postern_lock lock;
-	bool locked;
+	bool locked; /* exclusive processing: the store must check the lock */
 };
 struct postern__right postern__right_of(const struct postern_box *box);
-/* The lock that the store has to check, or NULL. */
+/* The lock to pass to the store; NULL with parallel processing. */
 const struct postern_lock *postern__right_lock(
 		const struct postern__right *right);
-/* Whether this process may lease, claim and begin. */
+/* Whether this node may lease and claim deliveries and start runs. */
 bool postern__may_process(const struct postern_box *box);
-/* Whether there is anything to renew at all. */
-bool postern__has_tenure(const struct postern_box *box);
-/* How long from one renewal to the next. */
-int64_t postern__tenure_pause_ms(const struct postern_box *box);
-/* Without the lock: renew the node's lease and the processing lock, take them
-   if they are not held. Remarks go to `trouble`. *next_out: when to come
-   again, monotonic. */
-int postern__tenure(struct postern_box *box, postern_remark *trouble,
+/* Whether there is a node lease or a processing lock to renew. */
+bool postern__needs_renewal(const struct postern_box *box);
+/* The time from one renewal to the next. */
+int64_t postern__renewal_interval_ms(const struct postern_box *box);
+/* Without the mutex: renew the node's lease and the processing lock; register
+   a new node if this one has expired, and acquire the lock if it is free.
+   Notices go to `notice` (may be NULL). *next_out: when to call again,
+   monotonic. */
+int postern__renew(struct postern_box *box, postern_remark *notice,
 		void *context, int64_t *next_out, struct postern_error *error);
-/* Without the lock: have the store let this node lease, if it does not yet.
-   POSTERN_OK also if it will not as long as another one does otherwise, which
-   is remarked once. */
-int postern__engage(struct postern_box *box, postern_remark *trouble,
+/* Without the mutex: ask the store to let this node lease, unless it already
+   does. Also POSTERN_OK if the store refuses because another node processes
+   under another lock; that is reported once. */
+int postern__engage(struct postern_box *box, postern_remark *notice,
 		void *context, struct postern_error *error);
-/* Without the lock: stop what runs if the time is over, without asking the
-   store. Returns when to look again. */
-int64_t postern__tenure_watch(struct postern_box *box);
-/* Without the lock: the store says that this fence of the lock is old. */
-void postern__lock_doubt(struct postern_box *box, uint64_t fence);
-/* Without the lock: let go of the processing lock, unless somebody else in
-   this process works under it. */
-void postern__tenure_end(struct postern_box *box);
+/* Without the mutex: if the node lease or the lock may have expired, return
+   queued leases and cancel runs, without a call of the store. Returns when to
+   call again. */
+int64_t postern__right_watch(struct postern_box *box);
+/* Without the mutex: the store refused this fence of the processing lock as
+   stale; start no run before the next renewal. */
+void postern__lock_invalidate(struct postern_box *box, uint64_t fence);
+/* Without the mutex: release the processing lock, unless a runner, another
+   call or a run of this process still needs it. */
+void postern__lock_release(struct postern_box *box);
 
-/* clean.c, without the lock. */
+/* clean.c, without the mutex. */
 struct postern__cleanup {
 	struct postern_cleaning cleaning;
 	struct postern_lock lock; /* fence 0: not held */
-	uint64_t node;            /* that holds it */
-	int64_t step_ms;          /* what the last batch took */
+	uint64_t node;            /* the node that holds it */
+	int64_t step_ms;          /* duration of the last batch */
 	struct postern_cleanup total;
 };
 /* Whether any channel has a retention. */
 bool postern__cleaning_needed(const struct postern_box *box);
-/* One batch; begin with a zeroed state and go on while *more_out. */
+/* Clean up one batch. Start with a zeroed state, call again while *more_out,
+   then call postern__cleanup_end(). */
 int postern__cleanup_step(struct postern_box *box,
 		struct postern__cleanup *state, bool *more_out,
 		struct postern_error *error);
 void postern__cleanup_end(struct postern_box *box,
 		struct postern__cleanup *state);
-/* How long to leave the store to others after that step. */
+/* How long to wait after the last batch, so that accepts can proceed. */
 int64_t postern__cleanup_rest_ms(const struct postern__cleanup *state);
 
-/* drain.c, without the lock. */
-void postern__give_back_queued(struct postern_box *box);
+/* drain.c, without the mutex. */
+/* Return the leases of all queued runs. */
+void postern__return_queued(struct postern_box *box);
+/* Cancel all runs because the runner stops, or the right to run them ended. */
 void postern__cancel_running(struct postern_box *box);
 
-/* event.c, without the lock. */
+/* event.c, without the mutex. */
 void postern__emit(struct postern_box *box, const struct postern_event *event);
 void postern__emit_run(struct postern_run *run, enum postern_event_kind kind);
 

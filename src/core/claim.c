@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Claiming: leasing in batches what was not leased when it was accepted:
- * backlog, retries, what others gave back.
+ * Claiming: leasing in batches the deliveries that were not leased when they
+ * were accepted: backlog, retries, returned and recovered leases.
  *
- * For every handler the engine remembers when the store may have something
- * due (`due_at_ms`): at once after an accept that could not lease, after the
- * delay of a retry, never after a claim that found nothing. So an idle box
- * asks the store nothing, and a runner's polling interval is only a backstop.
+ * Each handler records when the store may have a delivery due for it
+ * (`due_at_ms`): at once after an accept that could not lease, after the delay
+ * of a retry, never after a claim that found nothing. So an idle box does not
+ * query the store, and a runner's polling interval is only a fallback.
  */
 
 #include "core/box.h"
@@ -17,8 +17,8 @@
 #include <postern/sys/memory.h>
 #include <stdlib.h>
 
-/* A handler is asked for again when half of a claim is worked off. */
-static bool is_hungry(const struct postern_box *box,
+/* A handler is claimed for when its queue is at most half a batch. */
+static bool needs_claim(const struct postern_box *box,
 		const struct postern__handler *handler) {
 	if (handler->paused || handler->queued > box->options.batch_size / 2 ||
 			!postern__handler_has_room(box, handler, 0)) {
@@ -33,7 +33,7 @@ int64_t postern__claim_at_ms(const struct postern_box *box) {
 	bool may = box->leasing && postern__may_process(box);
 	for (size_t i = 0; may && i < box->handler_count; i++) {
 		const struct postern__handler *handler = box->handlers[i];
-		if (is_hungry(box, handler) && handler->due_at_ms < at) {
+		if (needs_claim(box, handler) && handler->due_at_ms < at) {
 			at = handler->due_at_ms;
 		}
 	}
@@ -46,9 +46,10 @@ void postern__claim_hint(struct postern_box *box,
 	if (at < handler->due_at_ms) {
 		handler->due_at_ms = at;
 	}
-	/* Also if it was due before: then it was not hungry, and now it may be. */
+	/* Also if due_at_ms did not change: needs_claim() may have become true
+	   since. */
 	if (handler->due_at_ms < box->claim_wait_until_ms &&
-			is_hungry(box, handler)) {
+			needs_claim(box, handler)) {
 		(void)pthread_cond_signal(&box->claim);
 	}
 }
@@ -98,7 +99,7 @@ static void wants_finish(struct wants *wants) {
 	free(wants->handlers);
 }
 
-/* With the lock: whom to ask for. */
+/* With the mutex: list the handlers to claim for. */
 static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 	int64_t now = postern__box_now_ms(box);
 	wants->right = postern__right_of(box);
@@ -107,11 +108,11 @@ static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 	}
 	size_t share = postern__share_count(box);
 	size_t share_bytes = postern__share_bytes(box);
-	size_t first = box->next_want++; /* who asks first may get all */
+	size_t first = box->next_want++; /* the first may use up the whole claim */
 	for (size_t i = 0; i < box->handler_count; i++) {
 		struct postern__handler *handler =
 				box->handlers[(first + i) % box->handler_count];
-		if (!is_hungry(box, handler) || (!all && handler->due_at_ms > now)) {
+		if (!needs_claim(box, handler) || (!all && handler->due_at_ms > now)) {
 			continue;
 		}
 		size_t room = share - handler->held;
@@ -121,12 +122,12 @@ static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 		if (handler->held_bytes < share_bytes) {
 			wants->bytes_max += share_bytes - handler->held_bytes;
 		}
-		/* From here on, hints count as new. */
+		/* A hint that arrives during the claim sets it again. */
 		handler->due_at_ms = POSTERN__NEVER;
 	}
 }
 
-/* There is no memory to run it: give the lease back right away. */
+/* Return the lease of a delivery at once: there is no memory to run it. */
 static void return_claimed(struct postern_box *box, const struct wants *wants,
 		const struct postern_claimed *claimed) {
 	struct postern_settlement settlement = {
@@ -143,7 +144,7 @@ static void return_claimed(struct postern_box *box, const struct wants *wants,
 		.settlements = &settlement,
 		.settlement_count = 1,
 	};
-	/* If that fails too, the lease is taken back when this process ends. */
+	/* If this fails too, the lease is recovered after the node has ended. */
 	(void)box->store->ops->apply(box->store, &batch, NULL);
 }
 
@@ -157,18 +158,18 @@ static struct postern__channel *channel_by_id(const struct postern_box *box,
 	return NULL;
 }
 
-static void take_claimed(struct postern_box *box, const struct wants *wants,
+static void queue_claimed(struct postern_box *box, const struct wants *wants,
 		const struct postern_claimed *claimed) {
-	static const struct postern_message gone = {
-		.size = sizeof(gone),
+	static const struct postern_message missing = {
+		.size = sizeof(missing),
 		.id = "",
 	};
 	struct postern__handler *handler = wants->handlers[claimed->want];
-	/* A message may sit in a channel that its handler has since left. */
+	/* The handler may have moved to another channel since. */
 	struct postern__channel *channel = channel_by_id(box, claimed->channel);
 	struct postern__content *content =
 			postern__content_create(channel ? channel : handler->channel,
-					claimed->message ? claimed->message : &gone, 1);
+					claimed->message ? claimed->message : &missing, 1);
 	if (!content) {
 		return_claimed(box, wants, claimed);
 		return;
@@ -188,13 +189,13 @@ static void take_claimed(struct postern_box *box, const struct wants *wants,
 	} else {
 		postern__run_settle_to(run, POSTERN_SETTLE_POISONED,
 				claimed->failures + 1, 0, "poison",
-				"the message is gone from the store");
+				"the message is missing from the store");
 	}
 	postern__content_release(content);
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-static void note_next_due(struct postern_box *box, const struct wants *wants,
+static void update_next_due(struct postern_box *box, const struct wants *wants,
 		const struct postern_claims *claims) {
 	(void)pthread_mutex_lock(&box->mutex);
 	bool suspects = claims->suspects_waiting > 0;
@@ -211,8 +212,8 @@ static void note_next_due(struct postern_box *box, const struct wants *wants,
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-/* The store did not answer: what was asked for is still to be asked for. */
-static void hint_again(struct postern_box *box, const struct wants *wants) {
+/* The claim failed: the handlers may still have deliveries due. */
+static void restore_hints(struct postern_box *box, const struct wants *wants) {
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < wants->count; i++) {
 		postern__claim_hint(box, wants->handlers[i], 0);
@@ -249,17 +250,17 @@ int postern__claim(struct postern_box *box, size_t max, bool all,
 	r = box->store->ops->claim(box->store, &claim, memory, &claims, error);
 	postern__point("claim.after");
 	if (r) {
-		hint_again(box, &wants);
+		restore_hints(box, &wants);
 		if (r == POSTERN_E_STALE) {
-			/* The lock is another's; the next renewal will notice too. */
-			postern__lock_doubt(box, wants.right.lock.fence);
+			/* Another node has the lock; the next renewal finds out too. */
+			postern__lock_invalidate(box, wants.right.lock.fence);
 			r = POSTERN_OK;
 		}
 		goto out;
 	}
-	note_next_due(box, &wants, &claims);
+	update_next_due(box, &wants, &claims);
 	for (size_t i = 0; i < claims.count; i++) {
-		take_claimed(box, &wants, &claims.items[i]);
+		queue_claimed(box, &wants, &claims.items[i]);
 		postern__point("claim.taken");
 	}
 	*count_out = claims.count;

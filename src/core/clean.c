@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cleaning up: what the channels' retention says may go, in batches small
- * enough that accepts are held up by none of them for long, under a lock of
- * its own so that two processes do not do the same work. A step is one batch;
- * whoever does many of them leaves the store to others in between. A batch is
- * bounded by a count, by the bytes of the bodies it removes, and, from one
- * batch to the next, by the time that the last one took.
+ * Cleanup: removes what the retention of the channels allows, in batches small
+ * enough not to delay accepts for long. A lock of its own, the cleanup lock,
+ * keeps two nodes from doing the same work. A step is one batch; between two
+ * steps the caller pauses, so that others can write. A batch is limited by a
+ * count, by the bytes of the bodies it removes, and by the duration of the
+ * batch before it.
  */
 
 #include "core/box.h"
@@ -15,18 +15,18 @@
 
 #include <stdlib.h>
 
-/* Longer than any batch takes; renewed before each. */
+/* Longer than any batch takes; the lock is renewed before each batch. */
 #define CLEANUP_LOCK_MS ((int64_t)60 * 1000)
-/* A seventh of the time for cleaning leaves accepts the rest, but a rest is
-   never so long that the lock runs out. */
+/* Cleanup uses at most a seventh of the time: each pause is six times as long
+   as the batch before it, but never so long that the lock expires. */
 #define REST_FACTOR 6
 #define REST_MS_MAX ((int64_t)10 * 1000)
-/* A batch ends with the body that passes this: a database writes about a
-   tenth of a second at it. */
+/* A batch ends with the body that exceeds this; removing so many bytes takes a
+   database about a tenth of a second. */
 #define BATCH_BYTES_MAX ((size_t)16 * 1024 * 1024)
-/* A batch that took longer makes the next one smaller, by as much; one that
+/* A batch that took longer makes the next one smaller in proportion; one that
    took less than half of it makes the next one twice as large, up to the
-   limits. Nobody can tell beforehand how fast a disk is. */
+   limits. The speed of the disk is not known in advance. */
 #define BATCH_MS_MAX ((int64_t)250)
 #define BATCH_SHIFT_MAX 16
 
@@ -56,19 +56,19 @@ static size_t fill_rules(const struct postern_box *box,
 	return count;
 }
 
-static uint64_t node_of(struct postern_box *box) {
+static uint64_t read_node_id(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
 	(void)pthread_mutex_unlock(&box->mutex);
 	return node;
 }
 
-static size_t shifted(size_t limit, unsigned shift) {
+static size_t halved(size_t limit, unsigned shift) {
 	return limit >> shift > 0 ? limit >> shift : 1;
 }
 
-/* How many halvings the next batch is below the limits. A batch that failed
-   counts too: one that always exceeds the command timeout would never end. */
+/* How often the limits are halved for the next batch. A failed batch counts
+   too: otherwise one that exceeds the command timeout would fail forever. */
 static unsigned next_shift(unsigned shift, int64_t step_ms, bool failed) {
 	if (step_ms < BATCH_MS_MAX / 2) {
 		return shift > 0 && !failed ? shift - 1 : shift;
@@ -89,8 +89,8 @@ static int clean_batch(struct postern_box *box, struct postern__cleanup *state,
 	state->cleaning.rules = rules;
 	state->cleaning.rule_count = fill_rules(box, rules);
 	state->cleaning.max =
-			shifted(box->options.cleanup_batch, box->cleanup_shift);
-	state->cleaning.bytes_max = shifted(BATCH_BYTES_MAX, box->cleanup_shift);
+			halved(box->options.cleanup_batch, box->cleanup_shift);
+	state->cleaning.bytes_max = halved(BATCH_BYTES_MAX, box->cleanup_shift);
 	int64_t started = postern__box_now_ms(box);
 	postern__point("clean.before");
 	int r = box->store->ops->clean(box->store, &state->cleaning, error);
@@ -106,9 +106,9 @@ static int clean_batch(struct postern_box *box, struct postern__cleanup *state,
 	return r;
 }
 
-/* Whether nobody else in this process is cleaning: the store's lock cannot
-   tell two of one node apart. */
-static bool take_turn(struct postern_box *box,
+/* Whether no other cleanup of this process is in progress: the store's lock
+   does not distinguish two cleanups of one node. */
+static bool acquire_cleanup_turn(struct postern_box *box,
 		const struct postern__cleanup *state) {
 	(void)pthread_mutex_lock(&box->mutex);
 	bool free = !box->cleaner || box->cleaner == state;
@@ -124,12 +124,12 @@ int postern__cleanup_step(struct postern_box *box,
 		struct postern_error *error) {
 	*more_out = false;
 	bool held = false;
-	if (!take_turn(box, state)) {
+	if (!acquire_cleanup_turn(box, state)) {
 		state->total.busy = true;
 		return POSTERN_OK;
 	}
 	state->lock.name = box->cleanup_lock_name;
-	state->node = node_of(box);
+	state->node = read_node_id(box);
 	int r = box->store->ops->lock(box->store, box->cleanup_lock_name,
 			state->node, CLEANUP_LOCK_MS, &held, &state->lock.fence, error);
 	postern__point("cleanup.locked");
@@ -149,7 +149,7 @@ int postern__cleanup_step(struct postern_box *box,
 void postern__cleanup_end(struct postern_box *box,
 		struct postern__cleanup *state) {
 	if (state->lock.fence > 0) {
-		/* If it fails, the lock's time runs out by itself. */
+		/* If this fails, the lock expires by itself. */
 		(void)box->store->ops->unlock(box->store, &state->lock, state->node,
 				NULL);
 		postern__point("cleanup.unlocked");
@@ -167,9 +167,9 @@ int64_t postern__cleanup_rest_ms(const struct postern__cleanup *state) {
 	return rest < REST_MS_MAX ? rest : REST_MS_MAX;
 }
 
-/* Where a runner is at work it goes on between two batches. False: it stops,
-   and the rest can wait. */
-static bool rest(struct postern_box *box,
+/* Pause between two batches, if a runner is active. Returns false if the
+   runner stops: the remaining batches are left for the next cleanup. */
+static bool pause_between_batches(struct postern_box *box,
 		const struct postern__cleanup *state) {
 	(void)pthread_mutex_lock(&box->mutex);
 	int64_t until = postern__box_after_ms(box, postern__cleanup_rest_ms(state));
@@ -186,13 +186,13 @@ int postern_box_cleanup(struct postern_box *box, struct postern_cleanup *out,
 		struct postern_error *error) {
 	int r = postern__box_check_started(box, error);
 	if (!r) {
-		r = postern__check_outside(box, error);
+		r = postern__check_no_transaction(box, error);
 	}
 	struct postern__cleanup state = { 0 };
 	bool more = !r && postern__cleaning_needed(box);
 	while (!r && more) {
 		r = postern__cleanup_step(box, &state, &more, error);
-		state.total.stopped = !r && more && !rest(box, &state);
+		state.total.stopped = !r && more && !pause_between_batches(box, &state);
 		more = !r && more && !state.total.stopped;
 	}
 	postern__cleanup_end(box, &state);

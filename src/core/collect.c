@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Collecting what was staged in the store by somebody else's transaction. The
- * store takes it and accepts it in one transaction of its own; here it is said
- * as what, and what was leased on the way is run like anything else.
+ * Collecting messages that another program staged in its own transaction. The
+ * store removes them from staging and accepts them in one transaction; this
+ * file routes each one and queues the deliveries that the store leased.
  */
 
 #include "core/box.h"
@@ -32,7 +32,7 @@ static struct postern__channel *channel_of(const struct postern_box *box,
 	return NULL;
 }
 
-static int place(void *context, int64_t channel_id,
+static int place_staged(void *context, int64_t channel_id,
 		const struct postern_message *message, struct postern_accept *accept,
 		struct postern_error *error) {
 	struct collecting *work = context;
@@ -53,9 +53,9 @@ static bool is_receipt(int code) {
 		   code == POSTERN_E_CONFLICT;
 }
 
-/* What became of them: told, run, or forgotten. Returns how many were
-   accepted. */
-static size_t finish(struct collecting *work,
+/* Emit the events of the collected messages and queue their leased runs.
+   Returns how many were accepted. */
+static size_t finish_collected(struct collecting *work,
 		const struct postern_collection *collection, int r,
 		const struct postern_error *error) {
 	struct postern_box *box = work->box;
@@ -79,7 +79,7 @@ static size_t finish(struct collecting *work,
 	return accepted;
 }
 
-static int collect(struct postern_box *box, bool rests,
+static int collect_batch(struct postern_box *box, bool rests,
 		struct postern_memory *memory, struct postern__collected *out,
 		struct postern_error *error) {
 	int64_t *channels = postern_memory_alloc(memory,
@@ -106,18 +106,18 @@ static int collect(struct postern_box *box, bool rests,
 		.max = COLLECT_COUNT_MAX,
 		.bytes_max = COLLECT_BYTES_MAX,
 		.rests = rests,
-		.place = place,
+		.place = place_staged,
 		.context = &work,
 	};
-	struct postern_error trouble = { 0 };
+	struct postern_error failure = { 0 };
 	postern__point("collect.before");
-	int r = box->store->ops->collect(box->store, &collection, memory, &trouble);
+	int r = box->store->ops->collect(box->store, &collection, memory, &failure);
 	postern__point("collect.after");
-	out->accepted = finish(&work, &collection, r, &trouble);
+	out->accepted = finish_collected(&work, &collection, r, &failure);
 	out->refused = r ? 0 : collection.refused;
 	out->more = !r && collection.more;
 	if (r && error) {
-		*error = trouble;
+		*error = failure;
 	}
 	return r;
 }
@@ -132,7 +132,7 @@ int postern__collect(struct postern_box *box, bool rests,
 	if (!memory) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	int r = collect(box, rests, memory, out, error);
+	int r = collect_batch(box, rests, memory, out, error);
 	postern_memory_destroy(memory);
 	return r;
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Group commit. Whoever finds a writer free takes everything that waits and
- * writes it as one durable unit; what arrives meanwhile is the next group. No
- * timer, no thread: a blocked caller commits for all who wait beside it, and
- * a runner's writer does the same for settlements and asynchronous accepts.
- * There are as many writers as the store can do well with at a time.
+ * Group commit. A thread that finds a free writer removes all items from the
+ * commit queue and writes them in one transaction; items that arrive meanwhile
+ * form the next group. There is no timer and no thread here: a blocked caller
+ * also commits the items of all other callers, and a runner's writer commits
+ * settlements and asynchronous accepts. The store determines how many groups
+ * may be written at the same time.
  *
- * When the store refuses a group for a reason that may be one item's fault,
- * the group is halved until that item stands alone, so the rest commits. When
- * the store as a whole is in trouble, accepts fail (nobody was told yes) and
- * settlements stay queued: a result is never dropped while its lease holds.
+ * If the store refuses a group for a reason that one item may have caused, the
+ * group is halved until that item is alone, so that the others commit. If the
+ * store is unavailable, accepts fail (no sender has a receipt yet) and
+ * settlements stay queued: a settlement is never dropped while its lease holds.
  */
 
 #include "core/box.h"
@@ -20,21 +21,21 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* How long settlements rest after the store was in trouble. */
+/* How long settlements wait after a commit failed. */
 #define RETRY_MS 1000
 
-/* The working space of one commit; made once for every writer. Settlements
-   come first in all arrays. */
+/* The working space of one commit; allocated once per writer. Settlements come
+   first in `items` and `codes`. */
 struct postern__group {
-	bool taken;
+	bool in_use;
 	struct postern_settlement settlements[POSTERN__COMMIT_ITEMS_MAX];
 	struct postern_accept accepts[POSTERN__COMMIT_ITEMS_MAX];
 	struct postern__item *items[2 * POSTERN__COMMIT_ITEMS_MAX];
-	int codes[2 * POSTERN__COMMIT_ITEMS_MAX]; /* of the commit, per item */
+	int codes[2 * POSTERN__COMMIT_ITEMS_MAX]; /* of each item's commit */
 	size_t count;
 	size_t settlement_count;
 	struct postern__right right;
-	/* The last refusal; every refused item is told it. */
+	/* The store's last error; reported for every item that was refused. */
 	struct postern_error refusal;
 };
 
@@ -63,7 +64,7 @@ static bool settlements_ready(const struct postern_box *box) {
 
 static struct postern__group *free_group(const struct postern_box *box) {
 	for (size_t i = 0; i < POSTERN__WRITERS_MAX; i++) {
-		if (box->groups[i] && !box->groups[i]->taken) {
+		if (box->groups[i] && !box->groups[i]->in_use) {
 			return box->groups[i];
 		}
 	}
@@ -79,7 +80,7 @@ bool postern__commit_ready(const struct postern_box *box) {
 		   (!postern__list_empty(&box->accepts) || settlements_ready(box));
 }
 
-static size_t take_from(struct postern__list *list, struct postern__item **out,
+static size_t pop_items(struct postern__list *list, struct postern__item **out,
 		size_t *bytes) {
 	size_t count = 0;
 	while (count < POSTERN__COMMIT_ITEMS_MAX &&
@@ -95,14 +96,14 @@ static size_t take_from(struct postern__list *list, struct postern__item **out,
 	return count;
 }
 
-static void take_group(struct postern_box *box, struct postern__group *group) {
+static void fill_group(struct postern_box *box, struct postern__group *group) {
 	size_t bytes = 0;
 	group->count = 0;
 	if (settlements_ready(box)) {
-		group->count = take_from(&box->settlements, group->items, &bytes);
+		group->count = pop_items(&box->settlements, group->items, &bytes);
 	}
 	group->settlement_count = group->count;
-	size_t accepts = take_from(&box->accepts,
+	size_t accepts = pop_items(&box->accepts,
 			group->items + group->settlement_count, &bytes);
 	for (size_t i = 0; i < accepts; i++) {
 		box->accept_bytes -= group->items[group->count + i]->bytes;
@@ -112,7 +113,7 @@ static void take_group(struct postern_box *box, struct postern__group *group) {
 	group->right = postern__right_of(box);
 }
 
-static int apply(struct postern_box *box, struct postern__group *group,
+static int apply_items(struct postern_box *box, struct postern__group *group,
 		size_t from, size_t count, struct postern_error *error) {
 	struct postern_batch batch = {
 		.node = group->right.node,
@@ -133,7 +134,8 @@ static int apply(struct postern_box *box, struct postern__group *group,
 	}
 	postern__point("apply.before");
 	if (postern__point_fails("apply.refused")) {
-		return postern__fail(error, POSTERN_E_INVALID, "a test says no");
+		return postern__fail(error, POSTERN_E_INVALID,
+				"refused by a crash point");
 	}
 	int r = box->store->ops->apply(box->store, &batch, error);
 	postern__point("apply.after");
@@ -154,34 +156,34 @@ static int apply(struct postern_box *box, struct postern__group *group,
 	return POSTERN_OK;
 }
 
-static bool is_store_trouble(int code) {
+static bool is_store_unavailable(int code) {
 	return code == POSTERN_E_UNAVAILABLE || code == POSTERN_E_TIMEOUT;
 }
 
 /*
- * Write items [from, from + count), halving around what is refused. Returns
- * the store's trouble, if that is what stopped it; a settlement that is
- * refused alone is left for publish() to keep.
+ * Write items [from, from + count), halving the range when it is refused.
+ * Returns an error only if the store is unavailable; finish_items() requeues a
+ * settlement that was refused alone.
  */
 static int apply_halving(struct postern_box *box, struct postern__group *group,
 		size_t from, size_t count) {
 	struct postern_error error = { 0 };
-	int r = apply(box, group, from, count, &error);
+	int r = apply_items(box, group, from, count, &error);
 	if (!r) {
 		return POSTERN_OK;
 	}
-	if (is_store_trouble(r) || count == 1) {
+	if (is_store_unavailable(r) || count == 1) {
 		group->refusal = error;
 		for (size_t i = from; i < from + count; i++) {
 			group->codes[i] = r;
 		}
-		return is_store_trouble(r) ? r : POSTERN_OK;
+		return is_store_unavailable(r) ? r : POSTERN_OK;
 	}
 	postern__point("halve.before");
 	size_t half = count / 2;
 	r = apply_halving(box, group, from, half);
 	if (r) {
-		/* The rest is not even tried: the store is in trouble. */
+		/* The store is unavailable: do not try the second half. */
 		for (size_t i = from + half; i < from + count; i++) {
 			group->codes[i] = r;
 		}
@@ -190,8 +192,9 @@ static int apply_halving(struct postern_box *box, struct postern__group *group,
 	return apply_halving(box, group, from + half, count - half);
 }
 
-/* Without the lock: tell everybody what became of it. */
-static void announce(struct postern_box *box, struct postern__group *group) {
+/* Without the mutex: fill in and pass on receipts, emit events. */
+static void emit_results(struct postern_box *box,
+		struct postern__group *group) {
 	for (size_t i = 0; i < group->count; i++) {
 		struct postern__item *item = group->items[i];
 		if (item->kind == POSTERN__ITEM_ACCEPT) {
@@ -206,10 +209,12 @@ static void announce(struct postern_box *box, struct postern__group *group) {
 	}
 }
 
-/* With the lock: move everything on. Returns how many items were decided. */
-static size_t publish(struct postern_box *box, struct postern__group *group) {
+/* With the mutex: release settled runs, requeue settlements that were not
+   written, finish accepts. Returns how many items are no longer queued. */
+static size_t finish_items(struct postern_box *box,
+		struct postern__group *group) {
 	size_t decided = 0;
-	/* Backwards, so that what goes back to the front keeps its order. */
+	/* Backwards, so that requeued settlements keep their order. */
 	for (size_t i = group->count; i-- > 0;) {
 		struct postern__item *item = group->items[i];
 		if (item->kind == POSTERN__ITEM_ACCEPT) {
@@ -236,25 +241,25 @@ static size_t publish(struct postern_box *box, struct postern__group *group) {
 	return decided;
 }
 
-/* Without the lock: write it and tell everybody. */
+/* Without the mutex. */
 static int write_group(struct postern_box *box, struct postern__group *group) {
 	int r = apply_halving(box, group, 0, group->count);
 	postern__point("announce.before");
-	announce(box, group);
+	emit_results(box, group);
 	postern__point("announce.after");
 	return r;
 }
 
-/* With the lock: move on, and say whether the store is in trouble. */
+/* With the mutex: finish the items and record whether the store failed. */
 static int finish_group(struct postern_box *box, struct postern__group *group,
 		int r, size_t *decided_out, struct postern_error *error) {
-	*decided_out = publish(box, group);
+	*decided_out = finish_items(box, group);
 	bool refused = *decided_out < group->count;
 	box->commit_retry_at_ms =
 			refused ? postern__box_after_ms(box, RETRY_MS) : 0;
 	if (!r && refused) {
-		/* A result that cannot be written is trouble, even if all the rest
-		   could be. */
+		/* A settlement that cannot be written is an error of the store, even
+		   if all other items were written. */
 		r = group->refusal.code;
 	}
 	box->store_failing = r != POSTERN_OK;
@@ -270,16 +275,16 @@ int postern__commit_group(struct postern_box *box, size_t *count_out,
 	size_t decided = 0;
 	int r = POSTERN_OK;
 	if (group) {
-		take_group(box, group);
+		fill_group(box, group);
 	}
 	if (group && group->count > 0) {
-		group->taken = true;
+		group->in_use = true;
 		box->committing++;
 		(void)pthread_mutex_unlock(&box->mutex);
 		r = write_group(box, group);
 		(void)pthread_mutex_lock(&box->mutex);
 		r = finish_group(box, group, r, &decided, error);
-		group->taken = false;
+		group->in_use = false;
 		box->committing--;
 		(void)pthread_cond_broadcast(&box->committed);
 		(void)pthread_cond_signal(&box->wake);
@@ -295,7 +300,7 @@ int postern_box_commit(struct postern_box *box, size_t *count_out,
 		struct postern_error *error) {
 	int r = postern__box_check_started(box, error);
 	if (!r) {
-		r = postern__check_outside(box, error);
+		r = postern__check_no_transaction(box, error);
 	}
 	if (r) {
 		return r;

@@ -2,7 +2,7 @@
 /*
  * A message in memory: one allocation that holds the copy of the message, the
  * routes and runs of its deliveries and what is needed to accept it, so that
- * a message on its way costs one malloc and one free.
+ * each message costs one malloc and one free.
  */
 
 #include "core/box.h"
@@ -61,7 +61,8 @@ static void put_message(struct postern_message *to,
 	if (from->body_len > 0) {
 		memcpy(place, from->body, from->body_len);
 	}
-	/* A zero byte behind the body spares text handlers a copy. */
+	/* With a zero byte after the body, handlers can use it as text without a
+	   copy. */
 	place[from->body_len] = '\0';
 	to->body = place;
 }
@@ -85,7 +86,7 @@ postern__content_create(struct postern__channel *channel,
 	if (!memory) {
 		return NULL;
 	}
-	/* The body alone may be megabytes: clear only what needs it. */
+	/* The body may have megabytes: do not zero the texts and the body. */
 	memset(memory, 0, texts_at);
 	content = (struct postern__content *)(void *)memory;
 	content->refs = 1;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Letting go: giving back what was leased but not begun, and telling what
-   runs to stop. Neither counts against a handler. */
+/* Draining: returns the leases of runs that have not started and cancels those
+   that have. Neither counts as a failure. */
 
 #include "core/box.h"
 
 #define CANCEL_BATCH 64
 
-void postern__give_back_queued(struct postern_box *box) {
+void postern__return_queued(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < box->handler_count; i++) {
 		postern__list_each(link, &box->handlers[i]->queue) {
-			postern__run_give_back(
+			postern__run_return_lease(
 					container_of(link, struct postern_run, link));
 		}
 	}
@@ -36,7 +36,7 @@ void postern__cancel_running(struct postern_box *box) {
 		}
 		(void)pthread_mutex_unlock(&box->mutex);
 		if (in_unit) {
-			/* Rolled back, and given back. */
+			/* The transaction is rolled back and its leases are returned. */
 			box->store->ops->interrupt(box->store, NULL);
 		}
 		for (size_t i = 0; i < count; i++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Telling listeners what happens. Listeners are fixed at start, so no lock is
-   needed to call them. */
+/* Emitting events to the subscribers. They are fixed at start, so the mutex is
+   not needed to call them. */
 
 #include "core/box.h"
 
 void postern__emit(struct postern_box *box, const struct postern_event *event) {
-	for (size_t i = 0; i < box->listener_count; i++) {
-		box->listeners[i].call(box->listeners[i].context, event);
+	for (size_t i = 0; i < box->subscriber_count; i++) {
+		box->subscribers[i].call(box->subscribers[i].context, event);
 	}
 }
 
@@ -22,7 +22,7 @@ static enum postern_state state_after(enum postern_settle_to to) {
 }
 
 void postern__emit_run(struct postern_run *run, enum postern_event_kind kind) {
-	if (run->box->listener_count == 0) {
+	if (run->box->subscriber_count == 0) {
 		return;
 	}
 	bool ended = kind != POSTERN_EVENT_STARTED;

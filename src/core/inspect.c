@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Looking into a box. The store answers into memory that becomes part of the
- * result, so that each has one destroy and no field is freed alone.
+ * Inspection of a box, and the changes that an operator may make. The store
+ * allocates a result in memory that becomes part of the result, so that each
+ * result has one destroy function and no field is freed on its own.
  */
 
 #include <postern/inspect.h>
@@ -50,8 +51,8 @@ struct postern_listing {
 	char cursor[POSTERN_CURSOR_LEN_MAX];
 };
 
-/* A decimal number without sign or leading zeroes, up to `end`; the cursor
-   has only one spelling. */
+/* Read a decimal number without sign or leading zeroes, up to `end`: each
+   cursor has only one spelling. */
 static bool read_number(const char **place, char end, int64_t *out) {
 	const char *digit = *place;
 	int64_t number = 0;
@@ -74,7 +75,7 @@ static bool read_number(const char **place, char end, int64_t *out) {
 	return true;
 }
 
-/* A cursor is where the last page ended: "v1.SEQ.HANDLER". */
+/* A cursor is the position where the last page ended: "v1.SEQ.HANDLER". */
 static int read_cursor(const char *cursor, struct postern_query *query,
 		struct postern_error *error) {
 	const char *place = cursor + 3;
@@ -85,7 +86,8 @@ static int read_cursor(const char *cursor, struct postern_query *query,
 		return POSTERN_OK;
 	}
 	return postern__fail(error, POSTERN_E_INVALID,
-			"'%s' is not a cursor of a listing", cursor);
+			"invalid cursor '%s': use the cursor that a listing returned",
+			cursor);
 }
 
 static int check_filter(const struct postern_filter *filter, uint32_t fallback,
@@ -103,7 +105,8 @@ static int check_filter(const struct postern_filter *filter, uint32_t fallback,
 	}
 	if (out->limit > POSTERN_LIST_LIMIT_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"the limit is at most %d", POSTERN_LIST_LIMIT_MAX);
+				"limit %" PRIu32 " is too large: it is at most %d", out->limit,
+				POSTERN_LIST_LIMIT_MAX);
 	}
 	return POSTERN_OK;
 }
@@ -214,11 +217,12 @@ struct stats_object {
 	struct postern_memory *memory;
 };
 
-/* What only this process knows: which handlers are registered, and where. */
+/* Add what the store does not know: which handlers this process has
+   registered, and in which channels. */
 static void add_registration(const struct postern_box *box,
 		struct postern_stats *stats) {
 	for (size_t i = 0; i < stats->handler_count; i++) {
-		/* The memory is ours; the public struct only borrows it. */
+		/* The array belongs to the object; only its public type is const. */
 		struct postern_handler_stats *handler =
 				(struct postern_handler_stats *)(uintptr_t)&stats->handlers[i];
 		handler->channel = "";
@@ -231,24 +235,25 @@ static void add_registration(const struct postern_box *box,
 	}
 }
 
-/* Of a store that this process alone has open. */
+/* Add host and pid, which a store that only this process has open leaves
+   out. */
 static void add_host(struct postern_node_stats *node,
 		struct postern_memory *memory) {
 	char host[POSTERN__HOST_LEN_MAX + 1];
 	postern__host_name(host);
-	/* Without memory it is one that nobody knows. */
+	/* Out of memory: NULL, an unknown host. */
 	node->host = postern_memory_text(memory, host);
 	node->pid = getpid();
 }
 
-/* And which node it is, and what the lock is called that counts here. */
+/* Add which node belongs to this box and which holds the processing lock. */
 static void add_node(struct postern_box *box, struct postern_memory *memory,
 		struct postern_stats *stats) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t own = box->node;
 	(void)pthread_mutex_unlock(&box->mutex);
 	for (size_t i = 0; i < stats->node_count; i++) {
-		/* As above. */
+		/* As in add_registration(). */
 		struct postern_node_stats *node =
 				(struct postern_node_stats *)(uintptr_t)&stats->nodes[i];
 		node->own = node->node == own;
@@ -328,8 +333,7 @@ static int edit_one(struct postern_box *box, enum postern_edit_kind kind,
 	int r = postern__edit(box, &one, error);
 	bool refused = r == POSTERN_E_INVALID || r == POSTERN_E_BUSY;
 	if (refused && error && handler[0] != '\0') {
-		/* Stores speak of the message; which of its deliveries is known
-		   here. */
+		/* The store's error names the message only: add the handler. */
 		return postern__fail(error, r, "handler '%s': %s", handler,
 				error->text);
 	}
@@ -359,7 +363,8 @@ static int edit_all(struct postern_box *box, enum postern_edit_kind kind,
 				 full.source || full.seq;
 	if (!named) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"say which: a change of many deliveries needs a filter");
+				"a change of many deliveries needs a filter: set at least one "
+				"condition besides the limit");
 	}
 	struct postern_edit many = {
 		.kind = kind,

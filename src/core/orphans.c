@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Poisoning what nobody will ever run: deliveries of handlers that no node
- * registers.
+ * Poisoning orphaned deliveries: those of handlers that no running node has
+ * configured.
  *
- * Where nodes come and go, nobody registers a handler while the only node that
- * has it is started again. So what belongs to it is left alone until the
- * handler has been missing for a while, each handler by itself, and until this
- * node has seen that without a break: while it could not look, the handler may
- * have been there.
+ * In a store that several nodes share, a handler is orphaned while the only
+ * node that has it restarts. So its deliveries are poisoned only after the
+ * handler has been orphaned for POSTERN__ORPHAN_GRACE_MS, counted for each
+ * handler, as observed by this node without interruption: while this node
+ * could not query the store, another node may have had the handler.
  */
 
 #include "core/box.h"
@@ -22,119 +22,122 @@
 
 /* Deliveries per call of the store, so that no call takes long. */
 #define POISON_BATCH 1000
-/* While some wait: counting what they have may take long. */
-#define LOOK_MS 10000
-/* Room for the names of some handlers. */
+/* The time between two checks while handlers are orphaned: counting their
+   deliveries may take long. */
+#define CHECK_INTERVAL_MS 10000
+/* Room for the keys of several handlers in one notice. */
 #define KEYS_LEN 400
 
-struct postern__missing {
+struct postern__orphaned {
 	char *key;
-	int64_t until_ms; /* then it is poisoned */
-	uint64_t count;   /* of its deliveries */
-	bool seen;        /* in this look */
-	bool told;
+	int64_t poison_at_ms; /* when its deliveries are poisoned */
+	uint64_t count;       /* of its open deliveries */
+	bool seen;            /* found by the check in progress */
+	bool reported;
 };
 
-void postern__orphans_forget(struct postern_box *box) {
-	for (size_t i = 0; i < box->missing_count; i++) {
-		free(box->missing[i].key);
+void postern__orphans_reset(struct postern_box *box) {
+	for (size_t i = 0; i < box->orphaned_count; i++) {
+		free(box->orphaned[i].key);
 	}
-	free(box->missing);
-	box->missing = NULL;
-	box->missing_count = 0;
+	free(box->orphaned);
+	box->orphaned = NULL;
+	box->orphaned_count = 0;
 }
 
-/* The names of those that were not told yet, as many as there is room for, and
-   what they have. */
-static void list_untold(struct postern_box *box, char out[KEYS_LEN],
+/* List the keys that were not reported yet, as many as fit, and count the
+   deliveries of all of them. */
+static void list_unreported(struct postern_box *box, char out[KEYS_LEN],
 		uint64_t *count_out) {
 	const size_t rest_len = sizeof(" and 18446744073709551615 more");
 	size_t len = 0;
 	size_t left_out = 0;
 	*count_out = 0;
 	out[0] = '\0';
-	for (size_t i = 0; i < box->missing_count; i++) {
-		struct postern__missing *missing = &box->missing[i];
-		size_t more = strlen(missing->key) + strlen(", ''");
-		if (missing->told) {
+	for (size_t i = 0; i < box->orphaned_count; i++) {
+		struct postern__orphaned *handler = &box->orphaned[i];
+		size_t more = strlen(handler->key) + strlen(", ''");
+		if (handler->reported) {
 			continue;
 		}
-		missing->told = true;
-		*count_out += missing->count;
+		handler->reported = true;
+		*count_out += handler->count;
 		if (left_out > 0 || len + more + rest_len > KEYS_LEN) {
 			left_out++;
 			continue;
 		}
 		len += (size_t)snprintf(out + len, KEYS_LEN - len, "%s'%s'",
-				len > 0 ? ", " : "", missing->key);
+				len > 0 ? ", " : "", handler->key);
 	}
 	if (left_out > 0) {
 		(void)snprintf(out + len, KEYS_LEN - len, " and %zu more", left_out);
 	}
 }
 
-static void tell(struct postern_box *box, postern_remark *trouble,
+static void report_orphaned(struct postern_box *box, postern_remark *notice,
 		void *context) {
 	char keys[KEYS_LEN];
 	char text[sizeof(keys) + 200];
 	uint64_t count;
-	list_untold(box, keys, &count);
-	if (!keys[0] || !trouble) {
+	list_unreported(box, keys, &count);
+	if (!keys[0] || !notice) {
 		return;
 	}
 	(void)snprintf(text, sizeof(text),
-			"no node registers %s any more; %llu open deliver%s will be "
-			"poisoned in %d minutes, unless one does so again",
+			"no running node has configured handler %s; %llu open deliver%s "
+			"will be poisoned in %d minutes unless a node configures it again",
 			keys, (unsigned long long)count, count == 1 ? "y" : "ies",
 			(int)(POSTERN__ORPHAN_GRACE_MS / 60000));
-	trouble(context, text);
+	notice(context, text);
 }
 
-static int note(struct postern_box *box, const struct postern_orphan *orphan,
-		struct postern_error *error) {
-	struct postern__missing *missing = NULL;
-	for (size_t i = 0; !missing && i < box->missing_count; i++) {
-		if (strcmp(box->missing[i].key, orphan->key) == 0) {
-			missing = &box->missing[i];
+static int record_orphaned(struct postern_box *box,
+		const struct postern_orphan *orphan, struct postern_error *error) {
+	struct postern__orphaned *handler = NULL;
+	for (size_t i = 0; !handler && i < box->orphaned_count; i++) {
+		if (strcmp(box->orphaned[i].key, orphan->key) == 0) {
+			handler = &box->orphaned[i];
 		}
 	}
-	if (!missing) {
-		struct postern__missing *more =
-				realloc(box->missing, (box->missing_count + 1) * sizeof(*more));
+	if (!handler) {
+		struct postern__orphaned *more = realloc(box->orphaned,
+				(box->orphaned_count + 1) * sizeof(*more));
 		char *key = strdup(orphan->key);
-		box->missing = more ? more : box->missing;
+		box->orphaned = more ? more : box->orphaned;
 		if (!more || !key) {
 			free(key);
 			return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		}
-		missing = &more[box->missing_count++];
-		*missing = (struct postern__missing){
+		handler = &more[box->orphaned_count++];
+		*handler = (struct postern__orphaned){
 			.key = key,
-			.until_ms = postern__box_after_ms(box, POSTERN__ORPHAN_GRACE_MS),
+			.poison_at_ms =
+					postern__box_after_ms(box, POSTERN__ORPHAN_GRACE_MS),
 		};
 	}
-	missing->count = orphan->count;
-	missing->seen = true;
+	handler->count = orphan->count;
+	handler->seen = true;
 	return POSTERN_OK;
 }
 
-/* Those that were not seen have somebody again, or nothing left. */
+/* Remove the handlers that were not seen: a node has them again, or they have
+   no open deliveries left. */
 static void drop_unseen(struct postern_box *box) {
 	size_t kept = 0;
-	for (size_t i = 0; i < box->missing_count; i++) {
-		if (box->missing[i].seen) {
-			box->missing[kept] = box->missing[i];
-			box->missing[kept++].seen = false;
+	for (size_t i = 0; i < box->orphaned_count; i++) {
+		if (box->orphaned[i].seen) {
+			box->orphaned[kept] = box->orphaned[i];
+			box->orphaned[kept++].seen = false;
 		} else {
-			free(box->missing[i].key);
+			free(box->orphaned[i].key);
 		}
 	}
-	box->missing_count = kept;
+	box->orphaned_count = kept;
 }
 
-/* Memory that could not be had is told here; destroying none is fine. */
-static int ask(struct postern_box *box, uint64_t node, const char *only,
-		bool poison, struct postern_memory *memory,
+/* Query the store. `memory` may be NULL: POSTERN_E_NOMEM. */
+static int query_orphans(struct postern_box *box, uint64_t node,
+		const char *only, bool poison, struct postern_memory *memory,
 		struct postern_orphan **orphans_out, size_t *count_out,
 		struct postern_error *error) {
 	if (!memory) {
@@ -147,26 +150,29 @@ static int ask(struct postern_box *box, uint64_t node, const char *only,
 	return r;
 }
 
-static int look(struct postern_box *box, uint64_t node,
+static int find_orphaned_handlers(struct postern_box *box, uint64_t node,
 		struct postern_error *error) {
 	struct postern_memory *memory = postern_memory_create();
 	struct postern_orphan *orphans = NULL;
 	size_t count = 0;
-	int r = ask(box, node, NULL, false, memory, &orphans, &count, error);
+	int r = query_orphans(box, node, NULL, false, memory, &orphans, &count,
+			error);
 	for (size_t i = 0; !r && i < count; i++) {
-		r = note(box, &orphans[i], error);
+		r = record_orphaned(box, &orphans[i], error);
 	}
 	postern_memory_destroy(memory);
 	return r;
 }
 
-/* At most a batch; *found_out is how many there were. */
-static int poison_some(struct postern_box *box, uint64_t node, const char *only,
-		uint64_t *found_out, struct postern_error *error) {
+/* Poison at most one batch; *found_out is how many orphaned deliveries there
+   were before. */
+static int poison_batch(struct postern_box *box, uint64_t node,
+		const char *only, uint64_t *found_out, struct postern_error *error) {
 	struct postern_memory *memory = postern_memory_create();
 	struct postern_orphan *orphans = NULL;
 	size_t count = 0;
-	int r = ask(box, node, only, true, memory, &orphans, &count, error);
+	int r = query_orphans(box, node, only, true, memory, &orphans, &count,
+			error);
 	*found_out = 0;
 	for (size_t i = 0; !r && i < count; i++) {
 		*found_out += orphans[i].count;
@@ -183,11 +189,11 @@ static int poison(struct postern_box *box, uint64_t node, const char *only,
 	int r;
 	do {
 		before = found;
-		r = poison_some(box, node, only, &found, error);
-		/* What was found first is all there is; later rounds find the rest
-		   of it. */
+		r = poison_batch(box, node, only, &found, error);
+		/* The first count includes all of them, later ones what remains. */
 		total = found > total ? found : total;
-		/* What does not become less is leased, and will be seen again. */
+		/* A count that does not decrease is of leased deliveries, which a
+		   later check finds again. */
 	} while (!r && found > 0 && found < before);
 	*count_out += (size_t)total;
 	return r;
@@ -197,46 +203,46 @@ static int poison_overdue(struct postern_box *box, uint64_t node,
 		size_t *count_out, struct postern_error *error) {
 	int64_t now = postern__box_now_ms(box);
 	int r = POSTERN_OK;
-	for (size_t i = 0; !r && i < box->missing_count; i++) {
-		if (now >= box->missing[i].until_ms) {
-			r = poison(box, node, box->missing[i].key, count_out, error);
+	for (size_t i = 0; !r && i < box->orphaned_count; i++) {
+		if (now >= box->orphaned[i].poison_at_ms) {
+			r = poison(box, node, box->orphaned[i].key, count_out, error);
 		}
 	}
 	return r;
 }
 
-int postern__poison_orphans(struct postern_box *box, postern_remark *trouble,
+int postern__poison_orphans(struct postern_box *box, postern_remark *notice,
 		void *context, size_t *count_out, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
-	bool gone = box->node_gone;
+	bool expired = box->node_expired;
 	(void)pthread_mutex_unlock(&box->mutex);
 	*count_out = 0;
-	if (gone || node != box->missing_node) {
-		/* It was away for longer than its lease. */
-		postern__orphans_forget(box);
-		box->missing_node = node;
+	if (expired || node != box->orphaned_node) {
+		/* The node expired: its observation was interrupted. */
+		postern__orphans_reset(box);
+		box->orphaned_node = node;
 	}
-	if (gone) {
-		/* Nobody registers our own handlers at the moment. */
+	if (expired) {
+		/* No live node has this node's own handlers at the moment. */
 		return POSTERN_OK;
 	}
 	if (box->store->ops->exclusive) {
 		return poison(box, node, NULL, count_out, error);
 	}
-	if (box->missing_count > 0 &&
-			postern__box_now_ms(box) < box->missing_look_at_ms) {
+	if (box->orphaned_count > 0 &&
+			postern__box_now_ms(box) < box->orphaned_check_at_ms) {
 		return POSTERN_OK;
 	}
-	int r = look(box, node, error);
-	box->missing_look_at_ms = postern__box_after_ms(box, LOOK_MS);
+	int r = find_orphaned_handlers(box, node, error);
+	box->orphaned_check_at_ms = postern__box_after_ms(box, CHECK_INTERVAL_MS);
 	if (!r) {
 		drop_unseen(box);
-		tell(box, trouble, context);
+		report_orphaned(box, notice, context);
 		r = poison_overdue(box, node, count_out, error);
 	}
 	if (r) {
-		postern__orphans_forget(box);
+		postern__orphans_reset(box);
 	}
 	return r;
 }

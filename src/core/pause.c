@@ -2,11 +2,12 @@
 /*
  * Pausing and resuming handlers.
  *
- * The store has the only truth, because an operator may pause a handler through
- * any node: a paused handler is neither leased at accept nor claimed there.
- * What a box keeps in memory is a copy, read again whenever a runner polls or
- * is woken. While the copy says paused, nothing is asked for; when it becomes
- * paused, leases that have not begun go back to the store.
+ * The state in the store is authoritative, because an operator may pause a
+ * handler through any node: the store neither leases nor claims deliveries of a
+ * paused handler. A box keeps a copy in memory, which is read again whenever a
+ * runner polls or is woken. While a handler is paused in the copy, the box does
+ * not claim for it; when it becomes paused, the leases of runs that have not
+ * started are returned.
  */
 
 #include "core/box.h"
@@ -16,7 +17,7 @@
 
 #include <stdlib.h>
 
-/* With the lock. */
+/* With the mutex. */
 static void set_handler_paused(struct postern_box *box,
 		struct postern__handler *handler, bool paused) {
 	if (handler->paused == paused) {
@@ -28,11 +29,12 @@ static void set_handler_paused(struct postern_box *box,
 		return;
 	}
 	postern__list_each(link, &handler->queue) {
-		postern__run_give_back(container_of(link, struct postern_run, link));
+		postern__run_return_lease(container_of(link, struct postern_run, link));
 	}
 }
 
-/* With `pausing`, so that an older answer never replaces a newer one. */
+/* With the mutex `pausing`, so that an older result never replaces a newer
+   one. */
 static int read_pauses(struct postern_box *box, struct postern_error *error) {
 	int r = POSTERN_OK;
 	size_t count = box->handler_count;
@@ -81,8 +83,8 @@ static int set_paused(struct postern_box *box, const char *handler, bool paused,
 		.handler = handler,
 	};
 	int r = postern__edit(box, &change, error);
-	/* The handler is paused from here on; a copy that cannot be read now is
-	   read at the next poll. */
+	/* The change is stored. If the copy cannot be read now, the next poll
+	   reads it. */
 	if (!r && box->started) {
 		(void)postern__pauses_refresh(box, NULL);
 	}

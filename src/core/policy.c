@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * When to try again. The documented formula, exactly:
+ * The delay before a retry. The documented formula, exactly:
  *
  *   base  = min(2^failures seconds, max_retry_delay)
  *   delay = base/2 + random(0..base/2)
  *
- * computed so that no number of failures overflows, or a plain list of
- * delays whose last entry repeats.
+ * computed so that no number of failures overflows, or a list of delays whose
+ * last entry repeats.
  */
 
 #include "core/box.h"
@@ -27,7 +27,7 @@ void postern_policy_init(struct postern_policy *policy) {
 }
 
 static int64_t base_ms(const struct postern_policy *policy, uint32_t failures) {
-	/* 2^33 s is past POSTERN_DURATION_MS_MAX, so the shift stays small. */
+	/* 2^33 s is longer than POSTERN_DURATION_MS_MAX. */
 	if (failures > 32) {
 		return policy->max_retry_delay_ms;
 	}
@@ -65,7 +65,7 @@ int64_t postern__policy_horizon_ms(const struct postern_policy *policy) {
 	int64_t total = times_ms(timeout_ms,
 			policy->max_attempts > 0 ? policy->max_attempts : 1);
 	for (uint32_t failures = 1; failures < policy->max_attempts; failures++) {
-		/* From some failure on every delay is the same. */
+		/* After that many failures all delays are the same. */
 		bool constant = failures > 33 && failures > policy->backoff_count;
 		int64_t delay = policy->backoff_count > 0
 								? postern_policy_delay_ms(policy, failures, 0)

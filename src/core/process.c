@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pumping by hand: the same steps a runner's threads take, one after the
- * other on the caller's thread, until nothing is due.
+ * Processing on the caller's thread: the steps of a runner's threads, one after
+ * the other, until nothing is due.
  */
 
 #include "core/box.h"
@@ -19,29 +19,30 @@ static size_t queued_count(struct postern_box *box) {
 	return count;
 }
 
-/* Results wait at most this long for the next handler's: enough for quick
-   ones to share a commit, and a slow one's is durable before the next. */
+/* How long settlements wait for those of the next runs: long enough for quick
+   runs to share a commit, and a slow run is settled before the next starts. */
 #define RESULT_WAIT_MS 20
 
-/* When the node, and the lock, are to be renewed. */
-struct pace {
-	bool runner; /* there is one, and it does that */
+/* The renewal of node lease and processing lock during a call. */
+struct renewal {
+	bool runner; /* a runner is active and does it */
 	int64_t next;
 };
 
-/* Renew, if it is time and no runner does it beside us. */
-static int keep_tenure(struct postern_box *box, struct pace *pace,
+/* Renew the node lease and the lock if that is due and no runner does it. */
+static int renew_if_due(struct postern_box *box, struct renewal *renewal,
 		struct postern_error *error) {
-	if (pace->runner || postern__box_now_ms(box) < pace->next) {
+	if (renewal->runner || postern__box_now_ms(box) < renewal->next) {
 		return POSTERN_OK;
 	}
-	return postern__tenure(box, box->options.remark,
-			box->options.remark_context, &pace->next, error);
+	return postern__renew(box, box->options.remark, box->options.remark_context,
+			&renewal->next, error);
 }
 
-/* Run up to `max`, writing results as they come. */
-static int run_some(struct postern_box *box, size_t max, struct pace *pace,
-		size_t *count_out, struct postern_error *error) {
+/* Run up to `max` queued deliveries and commit their settlements. */
+static int run_queued(struct postern_box *box, size_t max,
+		struct renewal *renewal, size_t *count_out,
+		struct postern_error *error) {
 	int64_t written_at = postern__box_now_ms(box);
 	size_t total = 0;
 	size_t count = 0;
@@ -53,19 +54,19 @@ static int run_some(struct postern_box *box, size_t max, struct pace *pace,
 			written_at = postern__box_now_ms(box);
 		}
 		if (!r) {
-			r = keep_tenure(box, pace, error);
+			r = renew_if_due(box, renewal, error);
 		}
 	}
-	postern__run_pass_on(box);
+	postern__run_wake_worker(box);
 	*count_out = total;
 	return r;
 }
 
-/* Whether somebody else has the right to process: POSTERN_E_BUSY. */
+/* POSTERN_E_BUSY if this node may not process because another node does. */
 static int check_right(struct postern_box *box, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	bool barred = !box->draining && !postern__may_process(box);
-	bool rival = !box->engaged && box->rival_told;
+	bool rival = !box->engaged && box->rival_reported;
 	struct postern_error why = box->rival;
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (!barred) {
@@ -73,12 +74,13 @@ static int check_right(struct postern_box *box, struct postern_error *error) {
 	}
 	return rival ? postern__fail(error, POSTERN_E_BUSY, "%s", why.text)
 				 : postern__fail(error, POSTERN_E_BUSY,
-						   "another process holds the lock '%s'",
+						   "another node holds the lock '%s'; 'postern stats' "
+						   "shows which",
 						   box->lock_name);
 }
 
-/* All that is staged: a batch of copies leaves nothing to run, and is no reason
-   to stop. */
+/* Collect all staged messages, also after a batch that consists of copies and
+   leaves nothing to run. */
 static int collect_all(struct postern_box *box, struct postern_error *error) {
 	struct postern__collected found;
 	int r;
@@ -88,9 +90,10 @@ static int collect_all(struct postern_box *box, struct postern_error *error) {
 	return r;
 }
 
-/* One round; *count_out is how many deliveries were run. */
-static int pump(struct postern_box *box, size_t max, struct pace *pace,
-		size_t *count_out, struct postern_error *error) {
+/* Commit, collect, claim and run once; *count_out is the number of runs. */
+static int process_round(struct postern_box *box, size_t max,
+		struct renewal *renewal, size_t *count_out,
+		struct postern_error *error) {
 	*count_out = 0;
 	int r = postern_box_commit(box, NULL, error);
 	if (r) {
@@ -106,7 +109,7 @@ static int pump(struct postern_box *box, size_t max, struct pace *pace,
 		r = postern_box_claim(box, wanted, NULL, error);
 	}
 	if (!r) {
-		r = run_some(box, max, pace, count_out, error);
+		r = run_queued(box, max, renewal, count_out, error);
 	}
 	if (!r) {
 		r = postern_box_commit(box, NULL, error);
@@ -114,10 +117,10 @@ static int pump(struct postern_box *box, size_t max, struct pace *pace,
 	return r;
 }
 
-static int process(struct postern_box *box, bool runner, size_t max,
+static int process_until_idle(struct postern_box *box, bool runner, size_t max,
 		size_t *count_out, struct postern_error *error) {
-	struct pace pace = { .runner = runner, .next = INT64_MIN };
-	int r = keep_tenure(box, &pace, error);
+	struct renewal renewal = { .runner = runner, .next = INT64_MIN };
+	int r = renew_if_due(box, &renewal, error);
 	if (!r) {
 		r = check_right(box, error);
 	}
@@ -127,20 +130,21 @@ static int process(struct postern_box *box, bool runner, size_t max,
 	size_t total = 0;
 	size_t ran = 1;
 	while (!r && ran > 0 && (max == 0 || total < max)) {
-		r = pump(box, max == 0 ? SIZE_MAX : max - total, &pace, &ran, error);
+		r = process_round(box, max == 0 ? SIZE_MAX : max - total, &renewal,
+				&ran, error);
 		total += ran;
 		if (!r) {
-			r = keep_tenure(box, &pace, error);
+			r = renew_if_due(box, &renewal, error);
 		}
 	}
 	postern__point("process.ran");
-	postern__give_back_queued(box);
+	postern__return_queued(box);
 	postern__point("process.given-back");
-	int given_back = postern_box_commit(box, NULL, r ? NULL : error);
+	int returned = postern_box_commit(box, NULL, r ? NULL : error);
 	if (count_out) {
 		*count_out = total;
 	}
-	return r ? r : given_back;
+	return r ? r : returned;
 }
 
 int postern__process(struct postern_box *box, size_t max, size_t *count_out,
@@ -153,7 +157,7 @@ int postern__process(struct postern_box *box, size_t max, size_t *count_out,
 	bool runner = box->leasing;
 	box->processors++;
 	(void)pthread_mutex_unlock(&box->mutex);
-	r = process(box, runner, max, count_out, error);
+	r = process_until_idle(box, runner, max, count_out, error);
 	(void)pthread_mutex_lock(&box->mutex);
 	box->processors--;
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -164,7 +168,7 @@ int postern_box_process(struct postern_box *box, size_t max, size_t *count_out,
 		struct postern_error *error) {
 	int r = postern__process(box, max, count_out, error);
 	if (box->started) {
-		postern__tenure_end(box);
+		postern__lock_release(box);
 	}
 	return r;
 }

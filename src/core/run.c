@@ -2,14 +2,14 @@
 /*
  * Runs: leased deliveries from the queue to their settlement.
  *
- *   QUEUED --begin--> RUNNING --finish--> SETTLING --commit--> SETTLED
+ *   QUEUED --start--> RUNNING --finish--> SETTLING --commit--> SETTLED
  *      |                 |                    ^
- *      +-- give back ----+-- lease over ------+
+ *      +---- return -----+---- lease over ----+
  *
- * A handler never returns a result, it finishes a run, from whatever thread
- * and whenever it likes; so hundreds can be under way without a thread each.
- * Each handler has a queue of its own and they take turns, so a slow one
- * holds up nobody but itself.
+ * An implementation does not return an outcome: it finishes the run, from any
+ * thread and at any time, so that hundreds of runs can be in progress without
+ * a thread each. Each handler has its own queue and the queues are served round
+ * robin, so that a slow handler delays no other.
  */
 
 #include "core/box.h"
@@ -94,14 +94,14 @@ void postern__run_init(struct postern_run *run, struct postern_box *box,
 void postern__run_enqueue(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_NONE);
 	if (run->box->draining || run->handler->paused) {
-		/* It was leased while somebody stopped this. */
+		/* The drain or the pause began after the store had leased it. */
 		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
 				"returned", NULL);
 		return;
 	}
 	run->state = POSTERN__RUN_QUEUED;
 	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
-		/* First: what is behind it waits for it, never the reverse. */
+		/* In front: other runs wait for a solo suspect, never the reverse. */
 		postern__list_push_front(&run->handler->queue, &run->link);
 		run->box->solo_queued++;
 	} else {
@@ -111,7 +111,7 @@ void postern__run_enqueue(struct postern_run *run) {
 	(void)pthread_cond_signal(&run->box->work);
 }
 
-static void unqueue(struct postern_run *run) {
+static void dequeue(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_QUEUED);
 	postern__list_remove(&run->link);
 	run->handler->queued--;
@@ -130,11 +130,11 @@ void postern__run_watch(const struct postern_run *run) {
 	}
 }
 
-void postern__run_begin(struct postern_run *run) {
+void postern__run_start(struct postern_run *run) {
 	struct postern_box *box = run->box;
-	unqueue(run);
+	dequeue(run);
 	run->state = POSTERN__RUN_RUNNING;
-	run->in_kind = true;
+	run->in_impl = true;
 	postern__list_push_back(&box->running, &run->link);
 	box->running_count++;
 	run->handler->running++;
@@ -143,10 +143,10 @@ void postern__run_begin(struct postern_run *run) {
 		box->solo_running = run->suspicion == POSTERN_SUSPECT_SOLO;
 	}
 	const struct postern_policy *policy = &run->handler->policy;
-	run->begun_ms = postern__box_now_ms(box);
-	run->started_ms = run->begun_ms;
+	run->dequeued_ms = postern__box_now_ms(box);
+	run->started_ms = run->dequeued_ms;
 	run->lease_end_ms = postern__box_after_ms(box, policy->lease_ms);
-	/* A transactional run's time begins with its turn in the batch. */
+	/* The time of a transactional run starts with its turn in the batch. */
 	if (policy->timeout_ms > 0 && !run->handler->impl->transactional) {
 		run->deadline_ms = postern__box_after_ms(box, policy->timeout_ms);
 		run->delivery.deadline_ms =
@@ -155,8 +155,8 @@ void postern__run_begin(struct postern_run *run) {
 	postern__run_watch(run);
 }
 
-/* It does not keep other callbacks from running any more. */
-static void stop_counting(struct postern_run *run) {
+/* The run no longer keeps other in-process runs from starting. */
+static void release_in_process(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	if (run->handler->impl->ops->in_process && !run->overdue) {
 		box->in_process_running--;
@@ -179,21 +179,22 @@ static void release_suspect(struct postern_run *run) {
 }
 
 void postern__run_overdue(struct postern_run *run) {
-	stop_counting(run);
+	release_in_process(run);
 	release_suspect(run);
 	run->overdue = true;
 	(void)pthread_cond_broadcast(&run->box->work);
 }
 
-/* The slot is free again, whatever became of the lease. */
+/* The implementation has finished: its slot is free, with or without the
+   lease. */
 static void free_slot(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	bool ready = postern__run_ready(box);
-	run->in_kind = false;
+	run->in_impl = false;
 	run->handler->running--;
-	stop_counting(run);
-	/* Whoever finishes looks for more by itself; another worker is woken only
-	   if this made something possible. */
+	release_in_process(run);
+	/* The worker that finished starts the next run itself; wake another one
+	   only if this made a run ready that was not. */
 	if (!ready && postern__run_ready(box)) {
 		(void)pthread_cond_signal(&box->work);
 	}
@@ -208,7 +209,7 @@ static void stop_running(struct postern_run *run) {
 	run->box->running_count--;
 }
 
-void postern__run_unbegin(struct postern_run *run) {
+void postern__run_requeue(struct postern_run *run) {
 	stop_running(run);
 	free_slot(run);
 	run->state = POSTERN__RUN_QUEUED;
@@ -220,13 +221,13 @@ void postern__run_unbegin(struct postern_run *run) {
 	}
 }
 
-void postern__run_leave(struct postern_run *run) {
+void postern__run_detach(struct postern_run *run) {
 	if (run->state == POSTERN__RUN_RUNNING) {
 		stop_running(run);
 		free_slot(run);
 		return;
 	}
-	/* It overran its lease and was settled without us. */
+	/* The run was past its lease and was settled by abandon_run(). */
 	run->box->lost_slots--;
 	free_slot(run);
 	if (run->state == POSTERN__RUN_SETTLED) {
@@ -257,8 +258,8 @@ void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 	(void)pthread_cond_signal(&box->wake);
 }
 
-void postern__run_give_back(struct postern_run *run) {
-	unqueue(run);
+void postern__run_return_lease(struct postern_run *run) {
+	dequeue(run);
 	postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
 			"returned", NULL);
 }
@@ -271,7 +272,7 @@ static int64_t clamp_delay(int64_t delay_ms) {
 											  : delay_ms;
 }
 
-/* Again, or poisoned if that was the last attempt. */
+/* Settle as pending, or as poisoned after the last attempt. */
 static void settle_failure(struct postern_run *run, int64_t delay_ms,
 		const char *name, const char *reason) {
 	const struct postern_policy *policy = &run->handler->policy;
@@ -284,7 +285,8 @@ static void settle_failure(struct postern_run *run, int64_t delay_ms,
 
 void postern__run_settle(struct postern_run *run,
 		const struct postern_outcome *outcome, const char *name) {
-	/* Handlers of any kind wrote this text: clean it before it is kept. */
+	/* The reason comes from a handler: make it valid UTF-8 before it is
+	   stored. */
 	char reason[POSTERN_REASON_LEN_MAX + 1];
 	(void)postern__utf8_clean(outcome->reason,
 			strnlen(outcome->reason, POSTERN_REASON_LEN_MAX), reason,
@@ -326,7 +328,7 @@ bool postern__run_timed_out(const struct postern_run *run,
 		return false;
 	}
 	if (outcome->kind == POSTERN_RETRY && outcome->reason[0]) {
-		return true; /* it says more than we could */
+		return true; /* the handler's own reason has more detail */
 	}
 	char timeout[POSTERN__DURATION_TEXT_MAX];
 	postern__duration_format(run->handler->policy.timeout_ms, timeout);
@@ -336,7 +338,7 @@ bool postern__run_timed_out(const struct postern_run *run,
 	return true;
 }
 
-/* Most have no reason, and room for a long one. */
+/* Copy only the used part of the reason: most outcomes have none. */
 static void copy_outcome(struct postern_outcome *out,
 		const struct postern_outcome *from) {
 	size_t len = strnlen(from->reason, sizeof(from->reason) - 1);
@@ -349,34 +351,34 @@ static void copy_outcome(struct postern_outcome *out,
 void postern_run_finish(struct postern_run *run,
 		const struct postern_outcome *outcome) {
 	if (run->outcome_out) {
-		/* Inside a transaction: the store decides what becomes of it. */
+		/* Inside a transaction the store completes the delivery. */
 		copy_outcome(run->outcome_out, outcome);
 		return;
 	}
 	postern__point("finish.before");
 	struct postern_box *box = run->box;
-	struct postern_outcome said = *outcome;
+	struct postern_outcome final = *outcome;
 	(void)pthread_mutex_lock(&box->mutex);
 	bool ours = run->state == POSTERN__RUN_RUNNING;
-	bool timed_out = ours && postern__run_timed_out(run, &said);
-	postern__run_leave(run);
+	bool timed_out = ours && postern__run_timed_out(run, &final);
+	postern__run_detach(run);
 	if (ours) {
-		postern__run_settle(run, &said, timed_out ? "timeout" : NULL);
+		postern__run_settle(run, &final, timed_out ? "timeout" : NULL);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 void postern_run_return(struct postern_run *run) {
 	if (run->outcome_out) {
-		/* Inside a transaction nothing is given back by itself: again at
-		   once, with nothing counted. */
+		/* Inside a transaction a single lease cannot be returned: retry at
+		   once, without counting a failure. */
 		postern_outcome_set(run->outcome_out, POSTERN_SNOOZE, 0, NULL);
 		return;
 	}
 	struct postern_box *box = run->box;
 	(void)pthread_mutex_lock(&box->mutex);
 	bool ours = run->state == POSTERN__RUN_RUNNING;
-	postern__run_leave(run);
+	postern__run_detach(run);
 	if (ours) {
 		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
 				"returned", NULL);
@@ -395,30 +397,31 @@ void postern__run_settled(struct postern_run *run) {
 	free(run->reason);
 	run->reason = NULL;
 	run->settlement.error = NULL;
-	if (!run->in_kind) {
+	if (!run->in_impl) {
 		postern__content_release(run->content);
 	}
 }
 
-/* How many of this handler's deliveries share a commit. */
-static size_t batch_of(const struct postern__handler *handler) {
+/* How many deliveries of this handler share a transaction. */
+static size_t commit_batch_of(const struct postern__handler *handler) {
 	return handler->impl->transactional && handler->impl->ops->batches
 				   ? handler->policy.commit_batch
 				   : 1;
 }
 
-/* Whether there is room for a transaction, and it is worth one: what is less
-   than a commit's share waits for the one that is under way, and is taken
-   together with what comes meanwhile. */
+/* Whether a transaction of this handler may start. A queue shorter than a full
+   batch waits for the handler's transaction in progress, so that the next one
+   includes the deliveries that arrive meanwhile. */
 static bool may_transact(const struct postern_box *box,
 		const struct postern__handler *handler) {
-	return box->transacting < postern__transactions(box) &&
+	return box->transacting < postern__transactions_max(box) &&
 		   postern__box_now_ms(box) >= box->transact_retry_at_ms &&
-		   (handler->running == 0 || handler->queued >= batch_of(handler));
+		   (handler->running == 0 ||
+				   handler->queued >= commit_batch_of(handler));
 }
 
-/* What a worker may begin: the first of this handler's queue, if any. */
-static bool may_begin(const struct postern_box *box,
+/* Whether a worker may start the first run of this handler's queue. */
+static bool may_start(const struct postern_box *box,
 		const struct postern__handler *handler) {
 	const struct postern__list *first = postern__list_first(&handler->queue);
 	if (!first) {
@@ -434,7 +437,7 @@ static bool may_begin(const struct postern_box *box,
 	if (!handler->impl->ops->in_process) {
 		return true;
 	}
-	/* A suspect that runs alone really runs alone. */
+	/* A solo suspect runs without any other in-process run. */
 	const struct postern_run *run =
 			container_of(first, const struct postern_run, link);
 	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
@@ -446,21 +449,21 @@ static bool may_begin(const struct postern_box *box,
 bool postern__run_ready(const struct postern_box *box) {
 	bool may = postern__may_process(box);
 	for (size_t i = 0; may && i < box->handler_count; i++) {
-		if (may_begin(box, box->handlers[i])) {
+		if (may_start(box, box->handlers[i])) {
 			return true;
 		}
 	}
 	return false;
 }
 
-/* The next handler in turn that has something to begin, or NULL. */
+/* The next handler, round robin, with a run that may start, or NULL. */
 static struct postern__handler *next_handler(struct postern_box *box) {
 	if (!postern__may_process(box)) {
 		return NULL;
 	}
 	for (size_t i = 0; i < box->handler_count; i++) {
 		size_t index = (box->next_handler + i) % box->handler_count;
-		if (may_begin(box, box->handlers[index])) {
+		if (may_start(box, box->handlers[index])) {
 			box->next_handler = (index + 1) % box->handler_count;
 			return box->handlers[index];
 		}
@@ -468,9 +471,9 @@ static struct postern__handler *next_handler(struct postern_box *box) {
 	return NULL;
 }
 
-static size_t begin_some(struct postern__handler *handler,
+static size_t start_batch(struct postern__handler *handler,
 		struct postern_run **runs, size_t max) {
-	size_t batch = batch_of(handler);
+	size_t batch = commit_batch_of(handler);
 	max = max < batch ? max : batch;
 	size_t count = 0;
 	while (count < max) {
@@ -479,7 +482,7 @@ static size_t begin_some(struct postern__handler *handler,
 			break;
 		}
 		runs[count] = container_of(first, struct postern_run, link);
-		postern__run_begin(runs[count]);
+		postern__run_start(runs[count]);
 		count++;
 	}
 	return count;
@@ -491,17 +494,18 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	(void)pthread_mutex_lock(&box->mutex);
 	struct postern__handler *handler = next_handler(box);
 	if (handler) {
-		count = begin_some(handler, runs, max);
+		count = start_batch(handler, runs, max);
 		assert(count > 0);
 		if (handler->impl->transactional) {
 			box->transacting++;
 		}
 	}
 	if (handler && postern__run_ready(box)) {
-		/* One wakes the next, so that all that can work do. */
+		/* Each worker wakes the next, until no run is ready. */
 		(void)pthread_cond_signal(&box->work);
 	}
-	/* There is room in the queue, and no commit may come for long. */
+	/* The queue has room, and the next commit, which would wake the claimer,
+	   may be far away. */
 	postern__claim_nudge(box);
 	(void)pthread_mutex_unlock(&box->mutex);
 	*count_out = count;
@@ -519,7 +523,7 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	return true;
 }
 
-void postern__run_pass_on(struct postern_box *box) {
+void postern__run_wake_worker(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	if (postern__run_ready(box)) {
 		(void)pthread_cond_signal(&box->work);
@@ -538,7 +542,7 @@ int postern_box_run(struct postern_box *box, size_t max, size_t *count_out,
 	while (total < max && postern__run_one(box, max - total, &count)) {
 		total += count;
 	}
-	postern__run_pass_on(box);
+	postern__run_wake_worker(box);
 	if (count_out) {
 		*count_out = total;
 	}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Starting a box: what was configured meets what is stored. Keys become
- * handler ids, a former owner's leases are released, parked messages that
- * somebody wants now are woken, and orphans are seen coming.
+ * Starting a box: the configuration is registered in the store. Keys are
+ * resolved to handler ids, leases of a former owner are recovered, parked
+ * messages that a handler wants now are unparked, and orphaned handlers are
+ * reported.
  */
 
 #include "core/box.h"
@@ -17,13 +18,13 @@
 
 #define UNPARK_BATCH 1000
 
-static void remark(const struct postern_box *box, const char *text) {
+static void emit_remark(const struct postern_box *box, const char *text) {
 	if (box->options.remark) {
 		box->options.remark(box->options.remark_context, text);
 	}
 }
 
-/* Every channel should go through the inbox, says the team; does it? */
+/* Check the channels against the option require_inbox. */
 static int check_require_inbox(const struct postern_box *box,
 		struct postern_error *error) {
 	enum postern_require_inbox rule = box->options.require_inbox;
@@ -35,13 +36,13 @@ static int check_require_inbox(const struct postern_box *box,
 		}
 		char text[POSTERN_ERROR_TEXT_MAX];
 		(void)snprintf(text, sizeof(text),
-				"channel '%s' has no inbox, but require_inbox asks for one; "
-				"set allow_without_inbox if it is meant",
+				"channel '%s' has no inbox, but require_inbox is set; set "
+				"allow_without_inbox if that is intended",
 				channel->name);
 		if (rule == POSTERN_REQUIRE_INBOX_FAIL) {
 			return postern__fail(error, POSTERN_E_INVALID, "%s", text);
 		}
-		remark(box, text);
+		emit_remark(box, text);
 	}
 	return POSTERN_OK;
 }
@@ -65,14 +66,14 @@ bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
 	return false;
 }
 
-static void see_horizon(const struct postern_box *box) {
+static void check_dedupe_horizons(const struct postern_box *box) {
 	for (size_t i = 0; i < box->handler_count; i++) {
 		const struct postern__handler *handler = box->handlers[i];
 		char text[POSTERN_ERROR_TEXT_MAX];
 		if (!postern__horizon_check(handler->channel->name,
 					handler->channel->retention_dedupe_ms, handler->key,
 					&handler->policy, text, sizeof(text))) {
-			remark(box, text);
+			emit_remark(box, text);
 		}
 	}
 }
@@ -95,9 +96,8 @@ static void fill_enrolment(const struct postern_box *box,
 	}
 }
 
-/* Ids are the same for good, and once the box has started they are read
-   without the lock. */
-static void take_ids(struct postern_box *box,
+/* Ids never change, and after start they are read without the mutex. */
+static void copy_ids(struct postern_box *box,
 		const struct postern_enrolment *enrolment) {
 	for (size_t i = 0; i < box->channel_count; i++) {
 		box->channels[i]->id = enrolment->channels[i].id;
@@ -114,7 +114,7 @@ int postern__enrol(struct postern_box *box, bool again,
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
 	if (!again) {
-		/* It begins as one that does not lease. */
+		/* A new node may not lease before postern__engage(). */
 		box->engaged = !box->store->ops->engage;
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -139,14 +139,14 @@ int postern__enrol(struct postern_box *box, bool again,
 		postern__point("enrol.after");
 	}
 	if (!r && !box->started) {
-		take_ids(box, &enrolment);
+		copy_ids(box, &enrolment);
 	}
 	free(enrolment.channels);
 	free(enrolment.handlers);
 	return r;
 }
 
-static int see_orphans(struct postern_box *box, struct postern_error *error) {
+static int check_orphans(struct postern_box *box, struct postern_error *error) {
 	struct postern_memory *memory = postern_memory_create();
 	if (!memory) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -159,27 +159,27 @@ static int see_orphans(struct postern_box *box, struct postern_error *error) {
 							   ? "held (orphans: hold)"
 					   : box->store->ops->exclusive
 							   ? "to be poisoned (orphans: poison)"
-							   : "to be poisoned unless a node does so soon "
-								 "(orphans: poison)";
+							   : "to be poisoned unless a node configures it "
+								 "soon (orphans: poison)";
 	for (size_t i = 0; !r && i < count; i++) {
 		char text[POSTERN_ERROR_TEXT_MAX];
 		if (box->options.orphans == POSTERN_ORPHANS_FAIL) {
 			r = postern__fail(error, POSTERN_E_INVALID,
-					"%llu open deliver%s to handler '%s', which nobody "
-					"registers (orphans: fail); add it, or name it as a "
-					"legacy key",
+					"%llu open deliver%s to handler '%s', which no running "
+					"node has configured (orphans: fail); add it, or name it "
+					"as a legacy key",
 					(unsigned long long)orphans[i].count,
 					orphans[i].count == 1 ? "y belongs" : "ies belong",
 					orphans[i].key);
 			break;
 		}
 		(void)snprintf(text, sizeof(text),
-				"%llu open deliver%s to handler '%s', which nobody registers; "
-				"%s",
+				"%llu open deliver%s to handler '%s', which no running node "
+				"has configured; %s",
 				(unsigned long long)orphans[i].count,
 				orphans[i].count == 1 ? "y belongs" : "ies belong",
 				orphans[i].key, fate);
-		remark(box, text);
+		emit_remark(box, text);
 	}
 	postern_memory_destroy(memory);
 	return r;
@@ -201,7 +201,7 @@ static size_t route_parked(void *context, int64_t channel_id, const char *type,
 	return count;
 }
 
-static int unpark(struct postern_box *box, struct postern_error *error) {
+static int unpark_all(struct postern_box *box, struct postern_error *error) {
 	int64_t cursor = 0;
 	int r = POSTERN_OK;
 	do {
@@ -227,14 +227,14 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 	int64_t alive_until =
 			postern__box_after_ms(box, box->options.node_lease_ms);
 	int r = check_require_inbox(box, error);
-	see_horizon(box);
+	check_dedupe_horizons(box);
 	if (!r) {
 		r = postern__enrol(box, false, error);
 	}
 	if (!r) {
 		box->node_until_ms = alive_until;
 		box->lock_wanted_since_ms = postern__box_now_ms(box);
-		r = see_orphans(box, error);
+		r = check_orphans(box, error);
 	}
 	if (!r) {
 		r = postern__pauses_refresh(box, error);
@@ -243,11 +243,11 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 		r = postern__recover(box, &recovered, error);
 	}
 	if (!r) {
-		r = unpark(box, error);
+		r = unpark_all(box, error);
 	}
 	if (!r) {
 		box->started = true;
-		/* There may be suspects from before: the first claim tells. */
+		/* The store may have suspects: the first claim finds out. */
 		box->suspects_waiting = true;
 	}
 	return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Looking after leases: taking back what a dead process held, and watching over
- * what runs too long.
+ * Leases that were not settled in time: recovers those of expired nodes, and
+ * cancels, abandons or reports the runs of this node that take too long.
  */
 
 #include "core/box.h"
@@ -14,7 +14,7 @@
 
 /* Deliveries per call of the store, so that no call takes long. */
 #define SWEEP_BATCH 1000
-/* Runs cancelled per round; the rest is seen in the next one. */
+/* Runs cancelled per step; the next step cancels the others. */
 #define WATCH_BATCH 64
 
 int postern__recover(struct postern_box *box, size_t *count_out,
@@ -30,14 +30,14 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 		recovery.node = right.node;
 		recovery.lock = postern__right_lock(&right);
 		if (recovery.lock && recovery.lock->fence == 0) {
-			break; /* whoever has the lock recovers */
+			break; /* the node that holds the lock recovers */
 		}
 		postern__point("recover.before");
 		int r = box->store->ops->recover(box->store, &recovery, &recovered,
 				error);
 		postern__point("recover.after");
 		if (r == POSTERN_E_STALE) {
-			postern__lock_doubt(box, right.lock.fence);
+			postern__lock_invalidate(box, right.lock.fence);
 			break;
 		}
 		if (r) {
@@ -59,16 +59,16 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 	return POSTERN_OK;
 }
 
-int postern__take_over(struct postern_box *box, const char *whom,
-		postern_remark *trouble, void *context, struct postern_error *error) {
+int postern__recover_reporting(struct postern_box *box, const char *whom,
+		postern_remark *notice, void *context, struct postern_error *error) {
 	size_t count = 0;
 	int r = postern__recover(box, &count, error);
-	if (!r && count > 0 && trouble) {
+	if (!r && count > 0 && notice) {
 		char text[128];
 		(void)snprintf(text, sizeof(text),
 				POSTERN__TROUBLE_TAKEN "%zu deliver%s of %s", count,
 				count == 1 ? "y" : "ies", whom);
-		trouble(context, text);
+		notice(context, text);
 	}
 	return r;
 }
@@ -78,8 +78,9 @@ struct overrun {
 	bool in_unit;
 };
 
-/* With the lock: it keeps its thread, but the lease is gone. */
-static void abandon(struct postern_run *run) {
+/* With the mutex: settle a run that is past its lease as timed out. Its
+   callback keeps its thread. */
+static void abandon_run(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	postern__list_remove(&run->link);
 	box->running_count--;
@@ -91,7 +92,7 @@ static void abandon(struct postern_run *run) {
 	postern__run_settle(run, &outcome, "timeout");
 }
 
-static void report_stuck(const struct postern_run *run, postern_remark *trouble,
+static void report_stuck(const struct postern_run *run, postern_remark *notice,
 		void *context) {
 	char text[400];
 	char lease[POSTERN__DURATION_TEXT_MAX];
@@ -100,10 +101,11 @@ static void report_stuck(const struct postern_run *run, postern_remark *trouble,
 			"handler '%s' has been running message %lld for more than its "
 			"lease of %s",
 			run->delivery.handler, (long long)run->delivery.seq, lease);
-	trouble(context, text);
+	notice(context, text);
 }
 
-/* With the lock: find what to cancel; abandons and reports on the way. */
+/* With the mutex: list the runs to cancel and one to report as stuck; abandon
+   those with a timeout that are past their lease. */
 static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 		struct postern_run **stuck, int64_t *next) {
 	int64_t now = postern__box_now_ms(box);
@@ -123,10 +125,10 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 				!run->handler->impl->transactional) {
 			run->reported = true;
 			postern__run_overdue(run);
-			abandon(run);
+			abandon_run(run);
 			continue;
 		}
-		/* One is told per round; the next follows at once. */
+		/* One run is reported per step; the next step follows at once. */
 		if (over && !*stuck) {
 			run->reported = true;
 			postern__run_overdue(run);
@@ -144,7 +146,7 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 	return count;
 }
 
-int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
+int64_t postern__watchdog_step(struct postern_box *box, postern_remark *notice,
 		void *context) {
 	struct overrun overruns[WATCH_BATCH];
 	struct postern_run *stuck = NULL;
@@ -161,8 +163,8 @@ int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
 		struct postern_handler *impl = run->handler->impl;
 		impl->ops->cancel(impl, run, POSTERN_CANCEL_TIMEOUT);
 	}
-	if (stuck && trouble) {
-		report_stuck(stuck, trouble, context);
+	if (stuck && notice) {
+		report_stuck(stuck, notice, context);
 	}
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {
@@ -175,7 +177,7 @@ int64_t postern__watch(struct postern_box *box, postern_remark *trouble,
 	return next;
 }
 
-bool postern__watch_sleep(struct postern_box *box, int64_t at_ms,
+bool postern__watchdog_sleep(struct postern_box *box, int64_t at_ms,
 		const bool *stopping) {
 	(void)pthread_mutex_lock(&box->mutex);
 	box->watch_at_ms = at_ms < box->watch_at_ms ? at_ms : box->watch_at_ms;
@@ -184,7 +186,7 @@ bool postern__watch_sleep(struct postern_box *box, int64_t at_ms,
 		postern__wait(&box->watch, &box->mutex, left);
 		left = box->watch_at_ms - postern__box_now_ms(box);
 	}
-	/* What begins from now on counts against the next sleep. */
+	/* Deadlines of runs that start from now on shorten the next sleep. */
 	box->watch_at_ms = POSTERN__NEVER;
 	bool go_on = !*stopping;
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -199,11 +201,11 @@ int postern_box_sweep(struct postern_box *box, size_t *count_out,
 	}
 	postern_remark *remark = box->options.remark;
 	void *context = box->options.remark_context;
-	(void)postern__watch(box, remark, context);
-	(void)postern__tenure_watch(box);
+	(void)postern__watchdog_step(box, remark, context);
+	(void)postern__right_watch(box);
 	size_t count = 0;
 	int64_t next;
-	r = postern__tenure(box, remark, context, &next, error);
+	r = postern__renew(box, remark, context, &next, error);
 	if (!r) {
 		r = postern__recover(box, &count, error);
 	}

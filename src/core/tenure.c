@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tenure: by what right this process holds leases.
+ * The right under which this process holds leases: node lease and lock.
  *
- * A node lives in the store for node_lease at a time and renews itself well
- * before. If it was found gone, others have taken its deliveries: it begins
- * again under a new number, and what it still has to say under the old one is
- * refused.
+ * A node is live for node_lease after each renewal and renews well before that
+ * ends. If another node has recorded it as expired, its deliveries may be
+ * recovered: the process registers as a new node, with a new node id, and the
+ * store refuses settlements of the old one as stale.
  *
- * With exclusive processing only the holder of a named lock leases, claims and
- * begins. A node number serves for one tenure of the lock: whoever lost it or
- * let it go takes a new number before it asks again, so that leases of an
- * earlier tenure are always somebody else's and the next owner, be it this
- * process, takes them back.
+ * With exclusive processing only the node that holds the processing lock
+ * leases, claims and starts runs. A node id holds the lock at most once: a
+ * process that lost or released the lock registers a new node before it
+ * acquires it again. So leases from before belong to another node, and the next
+ * owner, which may be this process, recovers them.
  *
- * The owner of a lock takes what all others have leased, so all nodes of a
- * store that process must do so under the same lock, or all without one. Each
- * engages in that before it leases anything, and waits as long as others do
- * otherwise.
+ * The owner of the lock recovers what all other nodes have leased, so all nodes
+ * that process a store must use the same lock, or all no lock. Each node asks
+ * the store for that (engages) before it leases, and waits while another node
+ * does it differently.
  *
- * From the moment that the lease or the lock may be over (judged by our own
- * monotonic clock, from before the call that renewed it) nothing new begins,
- * and what runs is told to stop. Safety does not hang on that: every change
- * names the lock's fence, and the store refuses old ones.
+ * From the moment that the node lease or the lock may have expired, no run
+ * starts and those in progress are cancelled. That moment is computed with this
+ * process's monotonic clock, from before the call that renewed. Safety does not
+ * depend on it: every change names the lock's fence, and the store refuses a
+ * stale one.
  */
 
 #include "core/box.h"
@@ -33,29 +34,29 @@
 
 #include <stdio.h>
 
-/* Renew three times per lease, so that two may fail. */
+/* Renewals per lease, so that two may fail. */
 #define RENEWALS 3
-/* Whoever waits for another to be gone asks this often. */
+/* How often a node that waits for another one to end asks the store. */
 #define AGAIN_MS 1000
 
 static bool is_exclusive(const struct postern_box *box) {
 	return box->options.processing == POSTERN_PROCESSING_EXCLUSIVE;
 }
 
-static bool is_leased(const struct postern_box *box) {
+static bool has_node_lease(const struct postern_box *box) {
 	return box->options.node_lease_ms > 0;
 }
 
-/* The lock's life where nodes have none of their own. */
-static int64_t lock_ms(const struct postern_box *box) {
-	return is_leased(box) ? box->options.node_lease_ms
-						  : POSTERN__NODE_LEASE_MS_DEFAULT;
+/* How long the lock is held after a renewal, also where nodes have no lease. */
+static int64_t lock_lease_ms(const struct postern_box *box) {
+	return has_node_lease(box) ? box->options.node_lease_ms
+							   : POSTERN__NODE_LEASE_MS_DEFAULT;
 }
 
-/* With the lock: when nothing may be begun any more. */
-static int64_t tenure_until_ms(const struct postern_box *box) {
+/* With the mutex: from when on no run may start. */
+static int64_t right_until_ms(const struct postern_box *box) {
 	int64_t until = POSTERN__NEVER;
-	if (is_leased(box)) {
+	if (has_node_lease(box)) {
 		until = box->node_until_ms;
 	}
 	if (is_exclusive(box) && box->lock_until_ms < until) {
@@ -68,7 +69,7 @@ bool postern__may_process(const struct postern_box *box) {
 	if (box->draining || !box->engaged) {
 		return false;
 	}
-	int64_t until = tenure_until_ms(box);
+	int64_t until = right_until_ms(box);
 	return until == POSTERN__NEVER || postern__box_now_ms(box) < until;
 }
 
@@ -96,44 +97,45 @@ static void emit_lock(struct postern_box *box, enum postern_event_kind kind,
 	postern__emit(box, &event);
 }
 
-/* What is queued is given back and what runs is told to stop; the store
-   refuses whatever of it is not ours any more. */
+/* Return queued leases and cancel runs. The store refuses the settlements of
+   those that this node has lost. */
 static void stop_processing(struct postern_box *box) {
-	postern__give_back_queued(box);
+	postern__return_queued(box);
 	postern__cancel_running(box);
 }
 
-int64_t postern__tenure_watch(struct postern_box *box) {
+int64_t postern__right_watch(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
-	int64_t until = tenure_until_ms(box);
+	int64_t until = right_until_ms(box);
 	bool over = postern__box_now_ms(box) >= until;
-	bool tell = over && !box->tenure_over;
-	box->tenure_over = over;
+	bool report = over && !box->right_expired;
+	box->right_expired = over;
 	(void)pthread_mutex_unlock(&box->mutex);
-	if (tell) {
+	if (report) {
 		stop_processing(box);
 	}
 	return over ? POSTERN__NEVER : until;
 }
 
-/* With the lock: it did not process, and perhaps may now, until then. */
-static void go_on(struct postern_box *box, int64_t until) {
+/* With the mutex: the node could not process and may be able to now; `until`
+   is when its right ends. */
+static void resume_processing(struct postern_box *box, int64_t until) {
 	postern__claim_hint_all(box);
 	(void)pthread_cond_broadcast(&box->work);
-	/* Somebody has to notice when this one is over. */
+	/* The watchdog must run when the right ends. */
 	if (until < box->watch_at_ms) {
 		box->watch_at_ms = until;
 		(void)pthread_cond_signal(&box->watch);
 	}
 }
 
-/* With the lock: it may go on until then. */
-static void extend(struct postern_box *box, int64_t *until, int64_t to) {
+/* With the mutex: the node lease or the lock, *until, now ends at `to`. */
+static void extend_right(struct postern_box *box, int64_t *until, int64_t to) {
 	bool was_over = !postern__may_process(box);
 	*until = to;
-	box->tenure_over = false;
+	box->right_expired = false;
 	if (was_over) {
-		go_on(box, to);
+		resume_processing(box, to);
 	}
 }
 
@@ -144,25 +146,26 @@ static bool is_engaged(struct postern_box *box) {
 	return engaged;
 }
 
-/* What the store said of this node; whether it is to be told. */
-static bool note_engagement(struct postern_box *box, uint64_t node, int r,
-		const struct postern_error *said) {
-	bool tell = false;
+/* Record the result of engage(). Returns whether to report a refusal. */
+static bool record_engagement(struct postern_box *box, uint64_t node, int r,
+		const struct postern_error *answer) {
+	bool report = false;
 	(void)pthread_mutex_lock(&box->mutex);
 	if (r == POSTERN_OK && box->node == node) {
 		box->engaged = true;
-		box->rival_told = false;
-		go_on(box, is_leased(box) ? box->node_until_ms : POSTERN__NEVER);
+		box->rival_reported = false;
+		resume_processing(box,
+				has_node_lease(box) ? box->node_until_ms : POSTERN__NEVER);
 	} else if (r == POSTERN_E_BUSY) {
-		tell = !box->rival_told;
-		box->rival_told = true;
-		box->rival = *said;
+		report = !box->rival_reported;
+		box->rival_reported = true;
+		box->rival = *answer;
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
-	return tell;
+	return report;
 }
 
-int postern__engage(struct postern_box *box, postern_remark *trouble,
+int postern__engage(struct postern_box *box, postern_remark *notice,
 		void *context, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
@@ -171,30 +174,33 @@ int postern__engage(struct postern_box *box, postern_remark *trouble,
 	if (engaged) {
 		return POSTERN_OK;
 	}
-	struct postern_error said = { 0 };
+	struct postern_error answer = { 0 };
 	int r = box->store->ops->engage(box->store, node,
-			is_exclusive(box) ? box->lock_name : NULL, &said);
-	if (note_engagement(box, node, r, &said) && trouble) {
+			is_exclusive(box) ? box->lock_name : NULL, &answer);
+	if (record_engagement(box, node, r, &answer) && notice) {
 		char text[POSTERN_ERROR_TEXT_MAX + 32];
 		(void)snprintf(text, sizeof(text),
-				POSTERN__TROUBLE_WAITING "to process: %s", said.text);
-		trouble(context, text);
+				POSTERN__TROUBLE_WAITING "to process: %s", answer.text);
+		notice(context, text);
 	}
 	if (r == POSTERN_E_BUSY || r == POSTERN_E_STALE) {
-		return POSTERN_OK; /* it is asked again, or begins anew */
+		return POSTERN_OK; /* the next renewal retries, or registers a new node
+							*/
 	}
 	if (r && error) {
-		*error = said;
+		*error = answer;
 	}
 	return r;
 }
 
 /*
- * The old life is over; begin a new one. If it cannot be enrolled the old one
- * stays, and the next time tries again. The new one is enrolled before the
- * old one ends: at no moment does nobody register our handlers.
+ * Register this process as a new node and end the former one. If that fails,
+ * the former node stays and the next renewal retries. The new node is
+ * registered before the former one ends, so that this process's handlers are
+ * never orphaned in between.
  */
-static int begin_anew(struct postern_box *box, struct postern_error *error) {
+static int register_new_node(struct postern_box *box,
+		struct postern_error *error) {
 	stop_processing(box);
 	uint64_t node = 0;
 	while (node == 0) {
@@ -209,41 +215,41 @@ static int begin_anew(struct postern_box *box, struct postern_error *error) {
 	if (r) {
 		box->node = former;
 	} else {
-		box->node_spent = false;
-		box->node_gone = false;
+		box->node_had_lock = false;
+		box->node_expired = false;
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("tenure.between-lives");
 	if (!r) {
 		bool alive;
-		/* If it fails, its time runs out by itself. */
+		/* If this fails, the node expires by itself. */
 		(void)box->store->ops->renew(box->store, former, 0, &alive, NULL);
 	}
 	return r;
 }
 
-static void lose_lock(struct postern_box *box, postern_remark *trouble,
+static void mark_lock_lost(struct postern_box *box, postern_remark *notice,
 		void *context) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t fence = box->lock_held.fence;
 	box->lock_held.fence = 0;
 	box->lock_until_ms = 0;
 	box->lock_wanted_since_ms = postern__box_now_ms(box);
-	box->lock_waiting_told = false;
+	box->lock_wait_reported = false;
 	(void)pthread_mutex_unlock(&box->mutex);
 	stop_processing(box);
 	emit_lock(box, POSTERN_EVENT_LOCK_LOST, fence);
-	if (trouble) {
-		trouble(context, POSTERN__TROUBLE_LOCK_LOST);
+	if (notice) {
+		notice(context, POSTERN__TROUBLE_LOCK_LOST);
 	}
 }
 
-static int renew_node(struct postern_box *box, postern_remark *trouble,
+static int renew_node(struct postern_box *box, postern_remark *notice,
 		void *context, struct postern_error *error) {
 	int64_t until = postern__box_after_ms(box, box->options.node_lease_ms);
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
-	bool alive = !box->node_gone;
+	bool alive = !box->node_expired;
 	bool locked = box->lock_held.fence > 0;
 	(void)pthread_mutex_unlock(&box->mutex);
 	bool news = alive;
@@ -257,36 +263,38 @@ static int renew_node(struct postern_box *box, postern_remark *trouble,
 	}
 	if (!alive) {
 		(void)pthread_mutex_lock(&box->mutex);
-		box->node_gone = true;
+		box->node_expired = true;
 		(void)pthread_mutex_unlock(&box->mutex);
 		if (locked) {
-			lose_lock(box, trouble, context);
+			mark_lock_lost(box, notice, context);
 		}
-		if (news && trouble) {
-			trouble(context,
-					"this process was not heard of for longer than its node "
-					"lease, and others have taken its work; it begins again");
+		if (news && notice) {
+			notice(context,
+					"node lease expired: it was not renewed in time, and other "
+					"nodes recovered the deliveries; registering as a new "
+					"node");
 		}
 		until = postern__box_after_ms(box, box->options.node_lease_ms);
-		r = begin_anew(box, error);
+		r = register_new_node(box, error);
 	}
 	if (!r) {
 		(void)pthread_mutex_lock(&box->mutex);
-		extend(box, &box->node_until_ms, until);
+		extend_right(box, &box->node_until_ms, until);
 		(void)pthread_mutex_unlock(&box->mutex);
 	}
 	return r;
 }
 
 /* The new owner recovers at once what the former one had leased. With a runner
-   its steward does that: a recovery may take longer than a lease, and this is
-   the thread that renews. */
-static int win_lock(struct postern_box *box, uint64_t fence, int64_t until,
-		postern_remark *trouble, void *context, struct postern_error *error) {
+   the maintenance thread does that: a recovery may take longer than a lease,
+   and this is the thread that renews. */
+static int mark_lock_acquired(struct postern_box *box, uint64_t fence,
+		int64_t until, postern_remark *notice, void *context,
+		struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	box->lock_held = (struct postern_lock){ box->lock_name, fence };
-	box->node_spent = true;
-	extend(box, &box->lock_until_ms, until);
+	box->node_had_lock = true;
+	extend_right(box, &box->lock_until_ms, until);
 	bool runner = box->leasing;
 	box->recovery_due = runner;
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -294,52 +302,52 @@ static int win_lock(struct postern_box *box, uint64_t fence, int64_t until,
 	if (runner) {
 		return POSTERN_OK;
 	}
-	return postern__take_over(box, "the process that had the lock before",
-			trouble, context, error);
+	return postern__recover_reporting(box, "the node that held the lock before",
+			notice, context, error);
 }
 
-static void tell_waiting(struct postern_box *box, postern_remark *trouble,
+static void report_lock_wait(struct postern_box *box, postern_remark *notice,
 		void *context) {
 	(void)pthread_mutex_lock(&box->mutex);
 	int64_t waited = postern__box_now_ms(box) - box->lock_wanted_since_ms;
-	bool tell = !box->lock_waiting_told &&
-				waited >= box->options.lock_acquire_timeout_ms;
-	box->lock_waiting_told = box->lock_waiting_told || tell;
+	bool report = !box->lock_wait_reported &&
+				  waited >= box->options.lock_acquire_timeout_ms;
+	box->lock_wait_reported = box->lock_wait_reported || report;
 	(void)pthread_mutex_unlock(&box->mutex);
-	if (tell && trouble) {
+	if (report && notice) {
 		char text[POSTERN_LOCK_NAME_LEN_MAX + 128];
 		char since[POSTERN__DURATION_TEXT_MAX];
 		postern__duration_format(waited, since);
 		(void)snprintf(text, sizeof(text),
 				POSTERN__TROUBLE_WAITING
-				"for the lock '%s', which another process has had for %s; "
+				"for the lock '%s', which another node has held for %s; "
 				"'postern stats' shows which",
 				box->lock_name, since);
-		trouble(context, text);
+		notice(context, text);
 	}
 }
 
-static int keep_lock(struct postern_box *box, postern_remark *trouble,
+static int renew_lock(struct postern_box *box, postern_remark *notice,
 		void *context, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t former = box->lock_held.fence;
-	bool spent = box->node_spent;
+	bool spent = box->node_had_lock;
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (former == 0 && spent) {
-		int r = begin_anew(box, error);
+		int r = register_new_node(box, error);
 		if (!r) {
-			r = postern__engage(box, trouble, context, error);
+			r = postern__engage(box, notice, context, error);
 		}
 		if (r || !is_engaged(box)) {
 			return r;
 		}
 	}
-	int64_t until = postern__box_after_ms(box, lock_ms(box));
+	int64_t until = postern__box_after_ms(box, lock_lease_ms(box));
 	struct postern_lock lock = { .name = box->lock_name };
 	bool held = false;
 	postern__point("tenure.lock-wanted");
 	int r = box->store->ops->lock(box->store, lock.name, box->node,
-			lock_ms(box), &held, &lock.fence, error);
+			lock_lease_ms(box), &held, &lock.fence, error);
 	if (r) {
 		return r;
 	}
@@ -347,64 +355,65 @@ static int keep_lock(struct postern_box *box, postern_remark *trouble,
 	if (held && lock.fence == former) {
 		(void)pthread_mutex_lock(&box->mutex);
 		if (box->lock_held.fence == former) {
-			/* Else somebody let go of it meanwhile. */
-			extend(box, &box->lock_until_ms, until);
+			/* Otherwise the lock was released meanwhile. */
+			extend_right(box, &box->lock_until_ms, until);
 		}
 		(void)pthread_mutex_unlock(&box->mutex);
 		return POSTERN_OK;
 	}
 	if (former > 0) {
-		/* Another had it meanwhile; if it is ours again, then under a number
-		   that is spent. */
-		lose_lock(box, trouble, context);
+		/* Another node held the lock meanwhile. If this node has it again,
+		   release it: a node id holds the lock at most once. */
+		mark_lock_lost(box, notice, context);
 		return held ? box->store->ops->unlock(box->store, &lock, box->node,
 							  error)
 					: POSTERN_OK;
 	}
 	if (held) {
-		return win_lock(box, lock.fence, until, trouble, context, error);
+		return mark_lock_acquired(box, lock.fence, until, notice, context,
+				error);
 	}
-	tell_waiting(box, trouble, context);
+	report_lock_wait(box, notice, context);
 	return POSTERN_OK;
 }
 
-bool postern__has_tenure(const struct postern_box *box) {
-	return is_leased(box) || is_exclusive(box);
+bool postern__needs_renewal(const struct postern_box *box) {
+	return has_node_lease(box) || is_exclusive(box);
 }
 
-int64_t postern__tenure_pause_ms(const struct postern_box *box) {
-	return lock_ms(box) / RENEWALS;
+int64_t postern__renewal_interval_ms(const struct postern_box *box) {
+	return lock_lease_ms(box) / RENEWALS;
 }
 
-/* All of it, by one at a time. */
-static int renew(struct postern_box *box, postern_remark *trouble,
+/* Called by one thread at a time. */
+static int renew_all(struct postern_box *box, postern_remark *notice,
 		void *context, struct postern_error *error) {
 	int r = POSTERN_OK;
-	if (is_leased(box)) {
-		r = renew_node(box, trouble, context, error);
+	if (has_node_lease(box)) {
+		r = renew_node(box, notice, context, error);
 	}
 	if (!r) {
-		r = postern__engage(box, trouble, context, error);
+		r = postern__engage(box, notice, context, error);
 	}
 	if (!r && is_exclusive(box) && is_engaged(box)) {
-		r = keep_lock(box, trouble, context, error);
+		r = renew_lock(box, notice, context, error);
 	}
 	return r;
 }
 
-int postern__tenure(struct postern_box *box, postern_remark *trouble,
+int postern__renew(struct postern_box *box, postern_remark *notice,
 		void *context, int64_t *next_out, struct postern_error *error) {
-	int64_t pause = postern__tenure_pause_ms(box);
-	*next_out = postern__has_tenure(box) ? postern__box_after_ms(box, pause)
-										 : POSTERN__NEVER;
+	int64_t pause = postern__renewal_interval_ms(box);
+	*next_out = postern__needs_renewal(box) ? postern__box_after_ms(box, pause)
+											: POSTERN__NEVER;
 	(void)pthread_mutex_lock(&box->mutex);
 	bool busy = box->renewing;
 	box->renewing = true;
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (busy) {
-		return POSTERN_OK; /* somebody is doing just that */
+		return POSTERN_OK; /* another thread is renewing */
 	}
-	int r = renew(box, trouble, context, error);
+	int r = renew_all(box, notice, context, error);
 	if (!is_engaged(box)) {
 		*next_out =
 				postern__box_after_ms(box, pause < AGAIN_MS ? pause : AGAIN_MS);
@@ -415,10 +424,10 @@ int postern__tenure(struct postern_box *box, postern_remark *trouble,
 	return r;
 }
 
-void postern__lock_doubt(struct postern_box *box, uint64_t fence) {
+void postern__lock_invalidate(struct postern_box *box, uint64_t fence) {
 	(void)pthread_mutex_lock(&box->mutex);
 	if (box->lock_held.fence == fence && fence > 0) {
-		/* Not ours for sure: the next renewal decides. */
+		/* The lock may be lost: the next renewal finds out. */
 		box->lock_until_ms = 0;
 		box->watch_at_ms = 0;
 		(void)pthread_cond_signal(&box->watch);
@@ -426,12 +435,12 @@ void postern__lock_doubt(struct postern_box *box, uint64_t fence) {
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-void postern__tenure_end(struct postern_box *box) {
+void postern__lock_release(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	struct postern_lock lock = box->lock_held;
 	uint64_t node = box->node;
-	/* A runner, or who else processes by hand, goes on with it; what still
-	   runs has its result to write under it. */
+	/* A runner or another postern_box_process() still uses the lock, and runs
+	   in progress are settled under it. */
 	bool used = box->leasing || box->draining || box->processors > 0 ||
 				box->running_count > 0;
 	if (!used) {
@@ -440,7 +449,7 @@ void postern__tenure_end(struct postern_box *box) {
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (!used && lock.fence > 0) {
-		/* If it fails, the lock's time runs out by itself. */
+		/* If this fails, the lock expires by itself. */
 		postern__point("tenure.ending");
 		(void)box->store->ops->unlock(box->store, &lock, node, NULL);
 		postern__point("tenure.ended");

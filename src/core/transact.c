@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Transactional handlers: what they write and the completion commit together,
- * inside the store. The engine hands the store one unit per run and settles
- * afterwards what the store did not complete by itself.
+ * Transactional handlers: their writes and the completion of the delivery
+ * commit together, inside the store. The store gets one unit per run; what it
+ * did not complete is settled here afterwards.
  *
  * A unit may be called more than once for one transaction (the store runs a
- * batch again without the member that spoiled it), so nothing is decided
- * before the store has answered.
+ * batch again without the unit that failed it), so no run is settled before
+ * transact() has returned.
  */
 
 #include "core/box.h"
@@ -20,46 +20,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rest after the store was in trouble; nothing is counted against anyone. */
+/* The delay after the store failed; no failure is counted. */
 #define RETRY_MS 1000
 
-/* What is sent ahead may take so long before anybody interrupts it. */
+/* Statements that are sent ahead may run this long before they are interrupted,
+   so a handler with a shorter timeout is not sent ahead. */
 #define AHEAD_MS 1000
 
-/* So often a delivery may break its connection uncounted; at 5 s each, that is
-   more than a server takes to come back. */
+/* How often the connection may be lost under a delivery before that counts as a
+   failure; with 5 s between two runs, a server has enough time to restart. */
 #define BREAKS_MAX 20
 
-/* Whose transaction this thread is in. */
+/* The box whose transactional handler this thread is running, or NULL. */
 static _Thread_local const struct postern_box *transacting_box;
 
-bool postern__transacts(const struct postern_box *box) {
+bool postern__in_transaction(const struct postern_box *box) {
 	return transacting_box == box;
 }
 
-size_t postern__transactions(const struct postern_box *box) {
+size_t postern__transactions_max(const struct postern_box *box) {
 	size_t most = box->store->transactions;
 	return most > 0 ? most : 1;
 }
 
 /* Called by the store, with the transaction open. */
-static void run_unit(void *context, void *transaction, uint64_t epoch,
-		struct postern_outcome *outcome) {
+static void call_handler_in_unit(void *context, void *transaction,
+		uint64_t epoch, struct postern_outcome *outcome) {
 	struct postern_run *run = context;
 	struct postern_box *box = run->box;
 	const struct postern_policy *policy = &run->handler->policy;
 	(void)pthread_mutex_lock(&box->mutex);
-	/* A batch that has taken long, or is to stop, ends here; the rest has
-	   another turn. */
+	/* A batch that takes long, or is stopped, ends before this unit, whose
+	   lease is returned. */
 	run->postponed =
-			run->stopping || postern__box_now_ms(box) - run->begun_ms >
+			run->stopping || postern__box_now_ms(box) - run->dequeued_ms >
 									 box->options.command_timeout_ms / 2;
 	if (run->postponed) {
 		(void)pthread_mutex_unlock(&box->mutex);
 		postern_outcome_set(outcome, POSTERN_SNOOZE, 0, NULL);
 		return;
 	}
-	/* Members of a batch wait for each other; each has its own time. */
+	/* Timeout and lease of a unit start with its turn in the batch. */
 	run->cancelled = false;
 	run->started_ms = postern__box_now_ms(box);
 	run->lease_end_ms = postern__box_after_ms(box, policy->lease_ms);
@@ -72,8 +73,8 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 	postern__run_watch(run);
 	(void)pthread_mutex_unlock(&box->mutex);
 
-	if (!run->announced) {
-		run->announced = true;
+	if (!run->start_emitted) {
+		run->start_emitted = true;
 		postern__emit_run(run, POSTERN_EVENT_STARTED);
 	}
 	run->delivery.transaction = transaction;
@@ -94,8 +95,8 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-/* The store completed it in its own transaction. */
-static void finish_committed(struct postern_run *run,
+/* The store completed the delivery in its transaction. */
+static void emit_committed(struct postern_run *run,
 		const struct postern_unit *unit) {
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	run->settlement = (struct postern_settlement){
@@ -109,7 +110,7 @@ static void finish_committed(struct postern_run *run,
 	postern__emit_run(run, POSTERN_EVENT_SETTLED);
 }
 
-static void finish_fenced(struct postern_run *run,
+static void emit_fenced(struct postern_run *run,
 		const struct postern_unit *unit) {
 	run->settlement = (struct postern_settlement){
 		.seq = unit->seq,
@@ -120,99 +121,101 @@ static void finish_fenced(struct postern_run *run,
 	postern__emit_run(run, POSTERN_EVENT_FENCED);
 }
 
-/* With the lock: the run is over without a settlement of ours. */
-static void end_run(struct postern_run *run) {
-	postern__run_leave(run);
+/* With the mutex: end a run that needs no settlement. */
+static void finish_unsettled(struct postern_run *run) {
+	postern__run_detach(run);
 	run->state = POSTERN__RUN_SETTLING;
 	run->box->settling++;
 	postern__run_settled(run);
 }
 
-/* A connection that breaks is the store's trouble, whatever the handler makes
-   of it; unless it keeps breaking under this message, for what makes a server
-   fall must not run for ever. */
-static void judge_break(const struct postern_unit *unit,
+/* A lost connection is an error of the store, whatever outcome the handler set
+   (other than poison): snooze. If it was lost under this delivery too often,
+   count a failure, so that a message that crashes the server is not run
+   forever. */
+static void classify_lost_connection(const struct postern_unit *unit,
 		struct postern_outcome *out) {
-	const struct postern_outcome *said = &unit->outcome;
+	const struct postern_outcome *outcome = &unit->outcome;
 	uint64_t attempt = (uint64_t)unit->failures + 1;
 	if (unit->fence > attempt + BREAKS_MAX) {
-		char text[sizeof said->reason];
+		char text[sizeof outcome->reason];
 		(void)snprintf(text, sizeof text,
-				"the connection breaks whenever this runs: %.*s",
-				(int)sizeof text - 50, said->reason);
+				"the connection is lost whenever this runs: %.*s",
+				(int)sizeof text - 50, outcome->reason);
 		postern_outcome_set(out, POSTERN_RETRY, 0, text);
 		return;
 	}
 	postern_outcome_set(out, POSTERN_SNOOZE, POSTERN__TROUBLE_DELAY_MS,
-			said->reason);
+			outcome->reason);
 }
 
-/* With the lock: what the store left to us. */
+/* With the mutex: settle a run that the store did not complete. */
 static void settle_unit(struct postern_run *run,
 		const struct postern_unit *unit) {
 	const struct postern_outcome *outcome = &unit->outcome;
 	struct postern_outcome failure;
-	bool innocent = unit->code == POSTERN_E_TIMEOUT && !run->timed_out;
+	bool interrupted_for_other =
+			unit->code == POSTERN_E_TIMEOUT && !run->timed_out;
 	bool stopped = run->stopping && !run->timed_out;
-	if (innocent || stopped || run->postponed) {
-		/* It was in time, and the interrupt was meant for another or for the
-		   stop; or it was not its turn. */
-		postern__run_leave(run);
+	if (interrupted_for_other || stopped || run->postponed) {
+		/* The run was in time and was interrupted for another unit or for the
+		   stop, or it was not called at all. */
+		postern__run_detach(run);
 		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
 				"returned", NULL);
 		return;
 	}
 	if (unit->code == POSTERN_E_UNAVAILABLE &&
 			outcome->kind != POSTERN_POISON) {
-		judge_break(unit, &failure);
+		classify_lost_connection(unit, &failure);
 		outcome = &failure;
 	} else if (outcome->kind == POSTERN_DONE ||
 			   outcome->kind == POSTERN_DISCARD) {
-		/* Done, says the handler, but the store did not commit it. */
+		/* The handler succeeded, but the store did not commit. */
 		postern_outcome_set(&failure, POSTERN_RETRY, 0,
 				outcome->reason[0] ? outcome->reason
 								   : "the transaction was not committed");
 		outcome = &failure;
 	}
-	postern__run_leave(run);
+	postern__run_detach(run);
 	postern__run_settle(run, outcome, run->timed_out ? "timeout" : NULL);
 }
 
-static void settle_all(struct postern_box *box, struct postern_run **runs,
+static void settle_units(struct postern_box *box, struct postern_run **runs,
 		const struct postern_unit *units, size_t count) {
 	for (size_t i = 0; i < count; i++) {
 		if (units[i].committed) {
-			finish_committed(runs[i], &units[i]);
+			emit_committed(runs[i], &units[i]);
 		} else if (units[i].code == POSTERN_E_STALE) {
-			finish_fenced(runs[i], &units[i]);
+			emit_fenced(runs[i], &units[i]);
 		}
 	}
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {
 		if (units[i].committed || units[i].code == POSTERN_E_STALE) {
-			end_run(runs[i]);
+			finish_unsettled(runs[i]);
 		} else {
 			settle_unit(runs[i], &units[i]);
 		}
 	}
-	/* There is room for more, and no commit will say so. */
+	/* The queue has room, and no group commit will wake the claimer. */
 	postern__claim_nudge(box);
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-/* Nothing was committed and nobody is to blame: as if it had not begun. */
-static void put_back(struct postern_box *box, struct postern_run **runs,
-		size_t count, bool trouble) {
+/* Nothing was committed, and no unit caused that: requeue the runs. */
+static void requeue_runs(struct postern_box *box, struct postern_run **runs,
+		size_t count, bool store_failed) {
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = count; i-- > 0;) {
-		postern__run_unbegin(runs[i]);
+		postern__run_requeue(runs[i]);
 	}
 	box->transact_retry_at_ms = postern__box_after_ms(box, RETRY_MS);
-	box->store_failing = box->store_failing || trouble;
+	box->store_failing = box->store_failing || store_failed;
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-/* Nobody is woken: whoever did this one looks for the next. */
+/* No worker is woken: the caller starts the next run itself. */
 static void stop_transacting(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	box->transacting--;
@@ -230,12 +233,12 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 	assert(count > 0);
 	struct postern_unit *units = malloc(count * sizeof(*units));
 	if (!units) {
-		put_back(box, runs, count, false);
+		requeue_runs(box, runs, count, false);
 		stop_transacting(box);
 		return;
 	}
 	for (size_t i = 0; i < count; i++) {
-		runs[i]->announced = false;
+		runs[i]->start_emitted = false;
 		units[i] = (struct postern_unit){
 			.seq = runs[i]->delivery.seq,
 			.handler = runs[i]->stored_handler,
@@ -244,7 +247,7 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 			.sends_ahead = sends_ahead(runs[i]->handler),
 			.body_len = runs[i]->content->message.body_len,
 			.context = runs[i],
-			.run = run_unit,
+			.run = call_handler_in_unit,
 		};
 	}
 	struct postern_error error = { 0 };
@@ -260,7 +263,7 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 	postern__point("transact.after");
 	stop_transacting(box);
 	if (r == POSTERN_E_INVALID) {
-		/* The commit itself failed, and with it all of them. */
+		/* The commit itself failed, so no unit was committed. */
 		for (size_t i = 0; i < count; i++) {
 			units[i].committed = false;
 			units[i].code = r;
@@ -270,9 +273,9 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 		r = POSTERN_OK;
 	}
 	if (r) {
-		put_back(box, runs, count, true);
+		requeue_runs(box, runs, count, true);
 	} else {
-		settle_all(box, runs, units, count);
+		settle_units(box, runs, units, count);
 	}
 	free(units);
 }

@@ -3,31 +3,34 @@
 #define POSTERN_CORE_TROUBLE_H
 
 /*
- * Of all that is reported as trouble, what is none: the end of what was
- * reported before, and, as the beginning of a text, what a clean-up removed,
- * what was taken over from nodes that are gone, and whom a node waits for that
- * has nothing to do until then. A log tells them apart by this.
+ * Texts that the core, the runner and the stores pass to a postern_remark, and
+ * by which the server's log chooses the level of a line.
+ *
+ * Level info: OVER is a whole text, the others are beginnings. All other texts
+ * that a runner reports are errors, unless they are listed below.
  */
-#define POSTERN__TROUBLE_OVER "the store works again"
+#define POSTERN__TROUBLE_OVER "store available again"
 #define POSTERN__TROUBLE_CLEANED "cleaned up "
-#define POSTERN__TROUBLE_TAKEN "took over "
+#define POSTERN__TROUBLE_TAKEN "recovered "
 #define POSTERN__TROUBLE_WAITING "waiting "
 
-/* Neither: work that waits for somebody to change a configuration. */
+/* Level warning, a beginning: the messages wait until somebody changes a
+   configuration. */
 #define POSTERN__TROUBLE_STRANDED "staged messages wait: "
 
-/* Of the remarks of a store that is being opened, the beginning of the one that
-   is no warning. */
+/* The beginning of the only remark at the opening of a store that has level
+   info; the others are warnings. */
 #define POSTERN__REMARK_CREATED "created store"
 
-/* There is an event for it, too: whoever hears that needs no text. */
+/* A whole text. A program that handles POSTERN_EVENT_LOCK_LOST can ignore
+   it. */
 #define POSTERN__TROUBLE_LOCK_LOST \
-	"the processing lock was lost; another process goes on"
+	"processing lock lost; another node may be processing"
 
 /*
- * What a run is put off by when this machine or the store, not the handler, is
- * to blame: no process to be had, a full disk. It costs the delivery no
- * attempt.
+ * How long a run is snoozed if it failed because of this machine or the store
+ * and not because of the handler: fork failed, the disk is full. No failure is
+ * counted.
  */
 #define POSTERN__TROUBLE_DELAY_MS 5000
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is let in: the limits of message.h and handler.h, each with a sentence
- * that names the attribute. Nothing is trimmed, folded or repaired.
+ * Validation against the limits of message.h and handler.h, each with an error
+ * that names the attribute. Input is never trimmed, folded or corrected.
  */
 
 #include "core/box.h"
@@ -107,7 +107,8 @@ static int check_headers(const struct postern_message *message,
 	}
 	if (message->header_count > 0 && !message->headers) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"headers are counted but missing");
+				"header_count is %zu, but headers is NULL",
+				message->header_count);
 	}
 	size_t total = 0;
 	for (size_t i = 0; i < message->header_count; i++) {
@@ -156,7 +157,7 @@ int postern__message_check(const struct postern_message *message,
 	}
 	if (message->body_len > 0 && !message->body) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"the body is counted but missing");
+				"body_len is %zu, but body is NULL", message->body_len);
 	}
 	return POSTERN_OK;
 }
@@ -223,7 +224,7 @@ int postern__retention_check(const struct postern__channel *channel,
 		return postern__fail(error, POSTERN_E_INVALID,
 				"channel '%s': retention is out of range", name);
 	}
-	/* 0 is for good, the longest there is. */
+	/* 0 means forever, which is longer than any duration. */
 	if (dedupe > 0 && (payload == 0 || dedupe < payload)) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"channel '%s': retention.dedupe must not be shorter than "
@@ -238,7 +239,7 @@ static int check_backoff(const struct postern_policy *policy,
 	if (policy->backoff_count > POSTERN_BACKOFF_COUNT_MAX ||
 			(policy->backoff_count > 0 && !policy->backoff_ms)) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"handler '%s': backoff takes at most %d delays", handler,
+				"handler '%s': backoff has at most %d delays", handler,
 				POSTERN_BACKOFF_COUNT_MAX);
 	}
 	for (size_t i = 0; i < policy->backoff_count; i++) {

@@ -41,29 +41,29 @@ int postern__callback_create(postern_callback *function, void *context,
  * with the message as named parameters, bound and never spliced.
  *
  *   :id :source :type :subject :time   text; NULL where absent
- *   :body        text: a body that is no UTF-8, or has a zero byte, is poison
- *   :body_json   the same text, and poison unless SQLite's json_valid() takes
- *                it, so that a broken body is told from a broken statement
- *   :body_bytes  blob, whatever it is; x'' for an empty body
+ *   :body        text: a body that is not UTF-8, or has a zero byte, is poison
+ *   :body_json   the same text, and poison unless SQLite's json_valid() accepts
+ *                it, to distinguish an invalid body from an invalid statement
+ *   :body_bytes  blob, any bytes; x'' for an empty body
  *   :headers     text, a JSON object of texts; the values of a repeated name
  *                are joined with ", "
  *   :attempt     integer
  *
- * Rows are stepped through and ignored. A broken constraint is a retry, for
- * what it depends on may change; SQL that cannot work (syntax, no such table,
- * a function that refuses its argument) is poison; trouble of the store is
- * neither: it snoozes. Past the deadline a statement is interrupted and the
- * run a retry; when the runner stops, no further statement is begun and the
- * run is a snooze that is due at once.
+ * Rows are read and ignored. The outcome of a violated constraint is a retry,
+ * because the data may change; that of SQL that always fails (syntax, no such
+ * table, a function that refuses its argument) is poison; that of an error of
+ * the store is a snooze. Past the deadline a statement is interrupted and the
+ * outcome is a retry; when the runner stops, no further statement starts and
+ * the outcome is a snooze that is due at once.
  *
  * Refused here: empty SQL, over POSTERN__SQL_LEN_MAX bytes, over
  * POSTERN__SQL_STATEMENT_COUNT_MAX statements, unknown parameters, and
  * statements that end the transaction or outlive it (sql_params.h).
  *
- * Statements are prepared once per connection. They are left to the store,
- * which finalizes all statements of a connection before it closes it: neither
- * a new epoch nor destroy touches them. While its statements run, the kind
- * uses the connection's progress handler, and clears it afterwards.
+ * Statements are prepared once per connection. The store finalizes all
+ * statements of a connection before it closes it, so neither a new epoch nor
+ * destroy() finalizes them. While its statements run, the handler uses the
+ * connection's progress handler, and clears it afterwards.
  */
 int postern__sql_create(const char *sql, struct postern_handler **out,
 		struct postern_error *error);
@@ -98,7 +98,7 @@ int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
  *
  * connection  a PGconn *, in a transaction, whose state is not changed.
  *
- * POSTERN_E_INVALID      it could not run; the error says where and why
+ * POSTERN_E_INVALID      it could not run; the error has the line and reason
  * POSTERN_E_UNAVAILABLE  the connection is lost
  */
 int postern__sql_explain(const char *sql, void *connection,
@@ -109,11 +109,11 @@ void postern__sql_explain_end(void *connection);
 /*
  * A program and its arguments, copied; no shell. argv[0] is an absolute path.
  *
- * The body comes on stdin; stdout goes nowhere; the last line of stderr is
- * the reason of a failure. Exit code 0 is done, 65 and 100 are poison, all
- * else, and every signal, is a retry. The environment is made from nothing:
+ * The body is on stdin; stdout is discarded; the last line of stderr is the
+ * reason of a failure. Exit code 0 is done, 65 and 100 are poison, any other
+ * code and every signal is a retry. The environment has only:
  *
- *   PATH LANG                   the same for everyone
+ *   PATH LANG                   fixed values
  *   CE_ID CE_SOURCE CE_TYPE CE_SUBJECT CE_TIME CE_DATACONTENTTYPE
  *   CE_CORRELATIONID TRACEPARENT
  *                               of the message, where present
@@ -126,8 +126,9 @@ void postern__sql_explain_end(void *connection);
  * cancelled, the group gets SIGTERM and POSTERN__EXEC_GRACE_MS later SIGKILL.
  *
  * Refused here: no program, a relative path, over the limits above, and what
- * postern__exec_check() calls POSTERN_E_INVALID. A program that is not there
- * is not refused, for it may be installed later: until then, runs are retries.
+ * postern__exec_check() refuses with POSTERN_E_INVALID. A missing program is
+ * not refused, because it may be installed later: until then, runs are
+ * retries.
  */
 int postern__exec_create(const char *const *argv, size_t argc,
 		struct postern_handler **out, struct postern_error *error);
@@ -135,14 +136,14 @@ int postern__exec_create(const char *const *argv, size_t argc,
 /*
  * Whether the program can be run now.
  *
- * POSTERN_E_NOTFOUND  it is not there, or not an executable file
- * POSTERN_E_INVALID   everyone may write to it, or replace it: it, its
- *                     directory or the directory of what it links to is
- *                     writable by others (a sticky directory will do)
+ * POSTERN_E_NOTFOUND  it is missing, or not an executable file
+ * POSTERN_E_INVALID   any user may write to it or replace it: the file, its
+ *                     directory or the directory of its link target is
+ *                     writable by others (sticky directories are allowed)
  */
 int postern__exec_check(const char *program, struct postern_error *error);
 
-/* Set an outcome with a reason made of a format, sanitized and cut to fit. */
+/* Set an outcome with a formatted reason, sanitized and truncated. */
 void postern__outcome_setf(struct postern_outcome *outcome,
 		enum postern_outcome_kind kind, const char *format, ...)
 		__attribute__((format(printf, 3, 4)));

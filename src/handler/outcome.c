@@ -14,7 +14,7 @@
 #include "handler/kinds.h"
 
 __attribute__((format(printf, 4, 0))) static void
-say(struct postern_outcome *outcome, enum postern_outcome_kind kind,
+outcome_vset(struct postern_outcome *outcome, enum postern_outcome_kind kind,
 		int64_t delay_ms, const char *format, va_list args) {
 	/* Room for text that sanitizing shortens. */
 	char text[2 * POSTERN_REASON_LEN_MAX];
@@ -30,7 +30,7 @@ void postern__outcome_setf(struct postern_outcome *outcome,
 		enum postern_outcome_kind kind, const char *format, ...) {
 	va_list args;
 	va_start(args, format);
-	say(outcome, kind, 0, format, args);
+	outcome_vset(outcome, kind, 0, format, args);
 	va_end(args);
 }
 
@@ -38,6 +38,7 @@ void postern__outcome_unavailable(struct postern_outcome *outcome,
 		const char *format, ...) {
 	va_list args;
 	va_start(args, format);
-	say(outcome, POSTERN_SNOOZE, POSTERN__TROUBLE_DELAY_MS, format, args);
+	outcome_vset(outcome, POSTERN_SNOOZE, POSTERN__TROUBLE_DELAY_MS, format,
+			args);
 	va_end(args);
 }

@@ -85,8 +85,8 @@ struct process {
 	int64_t start_ms;
 	pid_t pid;
 	size_t input_pos;
-	bool exited;  /* but not reaped */
-	bool pressed; /* SIGTERM was sent; result->end says why */
+	bool exited;    /* but not reaped */
+	bool term_sent; /* SIGTERM was sent; result->end is the reason */
 	bool killed;
 	int64_t kill_at_ms;
 	/* The ends of this process; -1 when closed. */
@@ -302,12 +302,12 @@ static bool is_kill_due(const struct process *self,
 
 /* First SIGTERM, later SIGKILL. */
 static void escalate_kill(struct process *self) {
-	if (!self->pressed) {
+	if (!self->term_sent) {
 		enum postern__process_end end;
 		if (!is_kill_due(self, &end)) {
 			return;
 		}
-		self->pressed = true;
+		self->term_sent = true;
 		self->result->end = end;
 		self->kill_at_ms = now_ms() + POSTERN__EXEC_GRACE_MS;
 		signal_group(self, SIGTERM);
@@ -319,7 +319,7 @@ static void escalate_kill(struct process *self) {
 
 static int wait_ms(const struct process *self) {
 	int64_t ms = -1;
-	if (!self->pressed) {
+	if (!self->term_sent) {
 		ms = postern_run_remaining_ms(self->order->run);
 	} else if (!self->killed) {
 		ms = self->kill_at_ms - now_ms();
@@ -416,7 +416,7 @@ static bool read_stderr_once(struct process *self) {
    ends at once on SIGTERM, the program that it waits for takes longer. While
    stderr is open, a process of the group is alive. */
 static bool group_has_grace(const struct process *self) {
-	return self->pressed && !self->killed && self->errors_fd >= 0;
+	return self->term_sent && !self->killed && self->errors_fd >= 0;
 }
 
 /* The poll loop: returns when the program has ended. */
@@ -426,7 +426,7 @@ static void poll_loop(struct process *self) {
 	while (!self->exited || group_has_grace(self)) {
 		/* poll ignores a negative descriptor. */
 		struct pollfd fds[FD_COUNT] = {
-			[WAKE] = { self->pressed ? -1 : self->order->wake_fd, POLLIN, 0 },
+			[WAKE] = { self->term_sent ? -1 : self->order->wake_fd, POLLIN, 0 },
 			[EXIT] = { self->exited ? -1 : self->exit_fd, POLLIN, 0 },
 			[INPUT] = { self->input_fd, POLLOUT, 0 },
 			[ERRORS] = { self->errors_fd, POLLIN, 0 },
@@ -447,7 +447,7 @@ static void poll_loop(struct process *self) {
 			write_stdin(self);
 		}
 		/* A program that ended on its own has ended in time. */
-		if (!self->exited || self->pressed) {
+		if (!self->exited || self->term_sent) {
 			escalate_kill(self);
 		}
 	}
@@ -474,7 +474,7 @@ static void reap(struct process *self) {
 	}
 	while (waitpid(self->pid, NULL, 0) < 0 && errno == EINTR) {
 	}
-	if (self->pressed) {
+	if (self->term_sent) {
 		return;
 	}
 	if (result->step) {

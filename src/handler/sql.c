@@ -57,7 +57,7 @@ struct sql_handler {
 };
 
 /* Whether to continue, and if not, whether the outcome is set. */
-enum verdict { GO_ON, ENDED, CUT_SHORT };
+enum progress { GO_ON, ENDED, CUT_SHORT };
 
 /* One run, as other threads may reach it. */
 struct sql_run {
@@ -100,7 +100,7 @@ static const char *statement_label(const struct sql_handler *self, size_t index,
 }
 
 /* Classify an error of SQLite as an outcome. */
-static enum verdict classify_sqlite_error(const struct sql_handler *self,
+static enum progress classify_sqlite_error(const struct sql_handler *self,
 		size_t index, sqlite3 *db, int code, struct postern_outcome *outcome) {
 	char where[PLACE_LEN_MAX];
 	const char *text = sqlite3_errmsg(db);
@@ -157,7 +157,7 @@ static bool read_params(const struct sql_handler *self,
 }
 
 /* Prepare the next statement and keep it; ENDED also if there is none. */
-static enum verdict prepare_next(struct sql_handler *self, sqlite3 *db,
+static enum progress prepare_next(struct sql_handler *self, sqlite3 *db,
 		struct postern_outcome *outcome) {
 	struct statement statement = { 0 };
 	const char *rest = self->rest;
@@ -203,12 +203,12 @@ static bool bind_all(const struct statement *statement,
 	return true;
 }
 
-static enum verdict run_statement(const struct sql_handler *self, size_t index,
+static enum progress run_statement(const struct sql_handler *self, size_t index,
 		sqlite3 *db, struct postern__sql_values *values,
 		struct postern_outcome *outcome) {
 	const struct statement *statement = &self->statements[index];
 	char where[PLACE_LEN_MAX];
-	enum verdict verdict = ENDED;
+	enum progress verdict = ENDED;
 
 	if (bind_all(statement, values, outcome)) {
 		int r;
@@ -230,10 +230,10 @@ static enum verdict run_statement(const struct sql_handler *self, size_t index,
 	return verdict;
 }
 
-static enum verdict run_statements(struct sql_handler *self,
+static enum progress run_statements(struct sql_handler *self,
 		struct sql_run *now, sqlite3 *db, struct postern__sql_values *values,
 		struct postern_outcome *outcome) {
-	enum verdict verdict = GO_ON;
+	enum progress verdict = GO_ON;
 
 	for (size_t i = 0; verdict == GO_ON; i++) {
 		if (i == self->statement_count) {
@@ -282,7 +282,7 @@ static void sql_start(struct postern_handler *handler,
 	postern__sql_values_init(&values, postern_run_message(run),
 			postern_run_delivery(run));
 	sqlite3_progress_handler(db, PROGRESS_STEP_COUNT, on_progress, &now);
-	enum verdict verdict = run_statements(self, &now, db, &values, &outcome);
+	enum progress verdict = run_statements(self, &now, db, &values, &outcome);
 	sqlite3_progress_handler(db, 0, NULL, NULL);
 	postern__sql_values_finish(&values);
 	set_active_run(self, run, NULL);

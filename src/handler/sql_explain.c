@@ -43,7 +43,7 @@ enum change {
 	CHANGE_COUNT
 };
 
-struct look {
+struct explain_check {
 	PGconn *link;
 	unsigned line;      /* on which the statement begins */
 	enum change change; /* by earlier statements */
@@ -103,17 +103,17 @@ static bool has_plan(const char *word) {
 
 /* Whether an error of planning would happen with any message; the values here
    are all NULL. */
-static bool counts(const struct look *look, const char *state) {
+static bool counts(const struct explain_check *check, const char *state) {
 	static const char *const heads[CHANGE_COUNT][5] = {
 		[CHANGES_NOTHING] = { "42", "3F000", "0A000", "22P02" },
 		[SETS_OWN] = { "42", "3F000", "0A000", "22P02" },
 		[MAKES] = { "42601", RIGHTS },
 		[SETS] = { "42601" },
 	};
-	if (look->change == SETS_OWN && strcmp(state, UNKNOWN) == 0) {
+	if (check->change == SETS_OWN && strcmp(state, UNKNOWN) == 0) {
 		return false;
 	}
-	for (const char *const *head = heads[look->change]; *head; head++) {
+	for (const char *const *head = heads[check->change]; *head; head++) {
 		if (strncmp(state, *head, strlen(*head)) == 0) {
 			return true;
 		}
@@ -122,12 +122,13 @@ static bool counts(const struct look *look, const char *state) {
 }
 
 /* The line of an error; the server reports the position. */
-static unsigned line_of(const struct look *look, const char *text,
+static unsigned line_of(const struct explain_check *check, const char *text,
 		const PGresult *result) {
-	const char *said = PQresultErrorField(result, PG_DIAG_STATEMENT_POSITION);
-	long left =
-			said ? strtol(said, NULL, 10) : (long)strspn(text, " \t\r\n") + 1;
-	unsigned line = look->line;
+	const char *position =
+			PQresultErrorField(result, PG_DIAG_STATEMENT_POSITION);
+	long left = position ? strtol(position, NULL, 10)
+						 : (long)strspn(text, " \t\r\n") + 1;
+	unsigned line = check->line;
 	for (; *text && left > 1; text++) {
 		line += *text == '\n';
 		left -= ((unsigned char)*text & 0xC0) != 0x80; /* in characters */
@@ -135,44 +136,44 @@ static unsigned line_of(const struct look *look, const char *text,
 	return line;
 }
 
-static int report_error(const struct look *look, const char *text,
+static int report_error(const struct explain_check *check, const char *text,
 		const PGresult *result, struct postern_error *error) {
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-	const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	ExecStatusType status = PQresultStatus(result);
 	if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) {
 		return POSTERN_OK;
 	}
-	if (!state || !said || PQstatus(look->link) != CONNECTION_OK) {
+	if (!state || !message || PQstatus(check->link) != CONNECTION_OK) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"connection to PostgreSQL lost while checking the SQL");
 	}
-	if (!counts(look, state)) {
+	if (!counts(check, state)) {
 		return POSTERN_OK;
 	}
 	if (strcmp(state, RIGHTS) == 0) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"line %u: %.100s; grant '%.63s' the missing right",
-				line_of(look, text, result), said, PQuser(look->link));
+				line_of(check, text, result), message, PQuser(check->link));
 	}
-	char told[161];
-	postern__sql_map_error(said, look->params, look->param_count, told,
-			sizeof told);
+	char mapped[161];
+	postern__sql_map_error(message, check->params, check->param_count, mapped,
+			sizeof mapped);
 	return postern__fail(error, POSTERN_E_INVALID, "line %u: %s",
-			line_of(look, text, result), told);
+			line_of(check, text, result), mapped);
 }
 
-static int parse(const struct look *look, const char *text, const Oid *types,
-		size_t count, struct postern_error *error) {
-	PGresult *result = PQprepare(look->link, "", text, (int)count, types);
-	int r = report_error(look, text, result, error);
+static int parse(const struct explain_check *check, const char *text,
+		const Oid *types, size_t count, struct postern_error *error) {
+	PGresult *result = PQprepare(check->link, "", text, (int)count, types);
+	int r = report_error(check, text, result, error);
 	PQclear(result);
 	return r;
 }
 
 /* Explain the statement with NULL for every parameter. */
-static int explain(const struct look *look, const char *text, const Oid *types,
-		size_t count, struct postern_error *error) {
+static int explain(const struct explain_check *check, const char *text,
+		const Oid *types, size_t count, struct postern_error *error) {
 	static const char head[] = "EXPLAIN ";
 	const char *values[POSTERN__SQL_PARAM_COUNT] = { NULL };
 	char *sql = malloc(sizeof head + strlen(text));
@@ -181,18 +182,18 @@ static int explain(const struct look *look, const char *text, const Oid *types,
 	}
 	memcpy(sql, head, sizeof head - 1);
 	memcpy(sql + sizeof head - 1, text, strlen(text) + 1);
-	PGresult *result = PQexecParams(look->link, sql, (int)count, types, values,
+	PGresult *result = PQexecParams(check->link, sql, (int)count, types, values,
 			NULL, NULL, 0);
-	int r = report_error(look, text, result, error);
+	int r = report_error(check, text, result, error);
 	PQclear(result);
 	free(sql);
 	return r;
 }
 
-static int command(const struct look *look, const char *sql,
+static int command(const struct explain_check *check, const char *sql,
 		struct postern_error *error) {
-	PGresult *result = PQexec(look->link, sql);
-	int r = report_error(look, sql, result, error);
+	PGresult *result = PQexec(check->link, sql);
+	int r = report_error(check, sql, result, error);
 	PQclear(result);
 	return r;
 }
@@ -229,38 +230,38 @@ static bool find_schema(const char *text, char *out, size_t size,
 }
 
 /* Check the right to create in the schema of CREATE. */
-static int check_create(const struct look *look, const char *text,
+static int check_create(const struct explain_check *check, const char *text,
 		struct postern_error *error) {
 	char schema[256];
 	const char *const values[] = { schema };
 	unsigned line;
 	int r = POSTERN_OK;
-	if (look->change == SETS ||
+	if (check->change == SETS ||
 			!find_schema(text, schema, sizeof schema, &line)) {
 		return POSTERN_OK;
 	}
-	PGresult *result = PQexecParams(look->link,
+	PGresult *result = PQexecParams(check->link,
 			"SELECT n.nspname FROM pg_namespace n WHERE"
 			" CASE WHEN $1 = '' THEN n.nspname = current_schema()"
 			" ELSE n.oid = to_regnamespace($1) END"
 			" AND NOT has_schema_privilege(n.oid, 'CREATE')",
 			1, NULL, values, NULL, NULL, 0);
 	if (PQresultStatus(result) != PGRES_TUPLES_OK) {
-		r = report_error(look, text, result, error);
+		r = report_error(check, text, result, error);
 	} else if (PQntuples(result) > 0) {
 		r = postern__fail(error, POSTERN_E_INVALID,
 				"line %u: permission denied for schema %.63s; grant '%.63s' "
 				"CREATE on it, or create the object in advance and remove this "
 				"statement",
-				look->line + line - 1, PQgetvalue(result, 0, 0),
-				PQuser(look->link));
+				check->line + line - 1, PQgetvalue(result, 0, 0),
+				PQuser(check->link));
 	}
 	PQclear(result);
 	return r;
 }
 
 /* COPY from or to a client, which does not exist here. */
-static int check_copy(const struct look *look, const char *text,
+static int check_copy(const struct explain_check *check, const char *text,
 		struct postern_error *error) {
 	struct postern__sql_reader reader = read_sql(text);
 	struct postern__sql_token token;
@@ -272,7 +273,7 @@ static int check_copy(const struct look *look, const char *text,
 				(to && is_word(&token, "stdout"))) {
 			return postern__fail(error, POSTERN_E_INVALID,
 					"line %u: COPY %.*s is not available in a handler",
-					look->line + token.line - 1, (int)token.len, token.text);
+					check->line + token.line - 1, (int)token.len, token.text);
 		}
 		from = is_word(&token, "from");
 		to = is_word(&token, "to");
@@ -281,7 +282,7 @@ static int check_copy(const struct look *look, const char *text,
 }
 
 /* Parameters in the body of DO, which is a string for PostgreSQL's parser. */
-static int check_do(const struct look *look, const char *text,
+static int check_do(const struct explain_check *check, const char *text,
 		struct postern_error *error) {
 	struct postern__sql_reader reader = read_sql(text);
 	struct postern__sql_token body;
@@ -305,7 +306,7 @@ static int check_do(const struct look *look, const char *text,
 			return postern__fail(error, POSTERN_E_INVALID,
 					"line %u: the body of DO cannot have parameters such as "
 					"%.*s: write a function, and call it with them",
-					look->line + body.line + token.line - 2, (int)token.len,
+					check->line + body.line + token.line - 2, (int)token.len,
 					token.text);
 		}
 	} while (token.kind != POSTERN__SQL_END &&
@@ -314,20 +315,20 @@ static int check_do(const struct look *look, const char *text,
 }
 
 /* Check a statement without a plan. */
-static int check_command(const struct look *look, const char *word,
+static int check_command(const struct explain_check *check, const char *word,
 		const char *text, struct postern_error *error) {
 	static const struct {
 		const char *word;
-		int (*look)(const struct look *look, const char *text,
+		int (*function)(const struct explain_check *check, const char *text,
 				struct postern_error *error);
-	} looks[] = {
+	} commands[] = {
 		{ "create", check_create },
 		{ "copy", check_copy },
 		{ "do", check_do },
 	};
-	for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
-		if (strcasecmp(word, looks[i].word) == 0) {
-			return looks[i].look(look, text, error);
+	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+		if (strcasecmp(word, commands[i].word) == 0) {
+			return commands[i].function(check, text, error);
 		}
 	}
 	return POSTERN_OK;
@@ -392,39 +393,39 @@ static enum change change_by(const char *text) {
 static int check_statement(void *context, const char *text,
 		const enum postern__sql_param *params, size_t count,
 		struct postern_error *error) {
-	struct look *look = context;
+	struct explain_check *check = context;
 	Oid types[POSTERN__SQL_PARAM_COUNT];
 	enum change change = change_by(text);
 	char word[16];
 	for (size_t i = 0; i < count; i++) {
 		types[i] = type_of(params[i]);
 	}
-	look->params = params;
-	look->param_count = count;
+	check->params = params;
+	check->param_count = count;
 	first_word(text, word, sizeof word);
-	int r = command(look, "SAVEPOINT postern_look", error);
+	int r = command(check, "SAVEPOINT postern_look", error);
 	if (r == POSTERN_OK) {
-		r = parse(look, text, types, count, error);
+		r = parse(check, text, types, count, error);
 		if (r == POSTERN_OK &&
-				PQtransactionStatus(look->link) == PQTRANS_INTRANS) {
-			r = has_plan(word) ? explain(look, text, types, count, error)
-							   : check_command(look, word, text, error);
+				PQtransactionStatus(check->link) == PQTRANS_INTRANS) {
+			r = has_plan(word) ? explain(check, text, types, count, error)
+							   : check_command(check, word, text, error);
 		}
 		int undone =
-				command(look, "ROLLBACK TO postern_look", r ? NULL : error);
+				command(check, "ROLLBACK TO postern_look", r ? NULL : error);
 		r = r ? r : undone;
 	}
 	for (; *text; text++) {
-		look->line += *text == '\n';
+		check->line += *text == '\n';
 	}
-	look->change = change > look->change ? change : look->change;
+	check->change = change > check->change ? change : check->change;
 	return r;
 }
 
 int postern__sql_explain(const char *sql, void *connection,
 		struct postern_error *error) {
-	struct look look = { .link = connection, .line = 1 };
-	return postern__sql_postgres_each(sql, check_statement, &look, error);
+	struct explain_check check = { .link = connection, .line = 1 };
+	return postern__sql_postgres_each(sql, check_statement, &check, error);
 }
 
 void postern__sql_explain_end(void *connection) {

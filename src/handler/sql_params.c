@@ -584,20 +584,20 @@ static const char *name_of(const char *number, char **end_out,
 				   : NULL;
 }
 
-void postern__sql_map_error(const char *said,
+void postern__sql_map_error(const char *message,
 		const enum postern__sql_param *params, size_t count, char *out,
 		size_t size) {
 	static const char head[] = "parameter $";
-	const char *at = strstr(said, head);
+	const char *at = strstr(message, head);
 	char *rest = NULL;
 	const char *name =
 			at ? name_of(at + strlen(head), &rest, params, count) : NULL;
 	if (!name) {
-		(void)snprintf(out, size, "%s", said);
+		(void)snprintf(out, size, "%s", message);
 		return;
 	}
-	bool untyped = strstr(said, "could not determine data type");
-	(void)snprintf(out, size, "%.*sparameter :%s%s%s%s%s", (int)(at - said),
-			said, name, rest, untyped ? "; add a cast, as in :" : "",
+	bool untyped = strstr(message, "could not determine data type");
+	(void)snprintf(out, size, "%.*sparameter :%s%s%s%s%s", (int)(at - message),
+			message, name, rest, untyped ? "; add a cast, as in :" : "",
 			untyped ? name : "", untyped ? "::text" : "");
 }

@@ -81,21 +81,21 @@ bool postern__sql_param_find(const char *name, size_t len,
 		enum postern__sql_param *out);
 
 /*
- * POSTERN_E_INVALID, with a text that says where, unless
+ * POSTERN_E_INVALID, with the line in the text, unless
  *
  * - there is at least one statement and not more than
  *   POSTERN__SQL_STATEMENT_COUNT_MAX of them, in POSTERN__SQL_LEN_MAX bytes
  *   of valid UTF-8;
- * - every parameter is `:name`, and one we know;
+ * - every parameter is a known `:name`;
  * - no statement begins, ends or leaves the transaction it is run in (BEGIN,
- *   COMMIT, END, ROLLBACK, SAVEPOINT, RELEASE, …, INSERT OR ROLLBACK) or says
- *   of what kind that is (SET TRANSACTION, SET SESSION CHARACTERISTICS);
- * - none touches the connection (ATTACH, DETACH, PRAGMA, VACUUM), or leaves
- *   something behind for other deliveries (CREATE TEMP, CREATE TRIGGER);
- * - every string and comment has an end.
+ *   COMMIT, END, ROLLBACK, SAVEPOINT, RELEASE, …, INSERT OR ROLLBACK) or sets
+ *   its characteristics (SET TRANSACTION, SET SESSION CHARACTERISTICS);
+ * - none changes the connection (ATTACH, DETACH, PRAGMA, VACUUM), or creates
+ *   objects that affect other deliveries (CREATE TEMP, CREATE TRIGGER);
+ * - every string and comment is terminated.
  *
- * Whether the database understands it is seen when it is run. *count_out is
- * the number of statements.
+ * Other errors are found when the SQL is run. *count_out is the number of
+ * statements.
  */
 int postern__sql_check(const char *sql, enum postern__sql_dialect dialect,
 		size_t *count_out, struct postern_error *error);
@@ -107,7 +107,7 @@ typedef int postern__sql_each(void *context, const char *text,
 
 /* Rewrite an error of the server about such a statement: :name for the
    parameter's number, and a hint if the type cannot be inferred; cut to fit. */
-void postern__sql_map_error(const char *said,
+void postern__sql_map_error(const char *message,
 		const enum postern__sql_param *params, size_t count, char *out,
 		size_t size);
 

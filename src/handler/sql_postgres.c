@@ -175,15 +175,15 @@ static bool starts_with_any(const char *state, const char *const *heads) {
  */
 static bool is_server_error(const char *state, const PGconn *link) {
 	static const char *const broken[] = { "08", "57P", NULL };
-	static const char *const trouble[] = { "53", "580", "F0", "XX001", "XX002",
-		NULL };
+	static const char *const server_states[] = { "53", "580", "F0", "XX001",
+		"XX002", NULL };
 	if (!state) {
 		return true;
 	}
 	if (starts_with_any(state, broken)) {
 		return PQstatus(link) != CONNECTION_OK;
 	}
-	return starts_with_any(state, trouble) && strcmp(state, "53400") != 0;
+	return starts_with_any(state, server_states) && strcmp(state, "53400") != 0;
 }
 
 static void classify_sqlstate(const struct sql_handler *self, size_t index,
@@ -193,29 +193,29 @@ static void classify_sqlstate(const struct sql_handler *self, size_t index,
 	static const char *const hopeless[] = { "0A", "22", "25", "2D", "3B", "42",
 		NULL };
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-	const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	const struct statement *statement = &self->statements[index];
 	char where[40] = "";
 	if (self->statement_count > 1) {
 		(void)snprintf(where, sizeof where, "statement %zu: ", index + 1);
 	}
-	char told[POSTERN_REASON_LEN_MAX];
-	postern__sql_map_error(said ? said : PQerrorMessage(link),
-			statement->params, (size_t)statement->param_count, told,
-			sizeof told);
-	said = told;
+	char mapped[POSTERN_REASON_LEN_MAX];
+	postern__sql_map_error(text ? text : PQerrorMessage(link),
+			statement->params, (size_t)statement->param_count, mapped,
+			sizeof mapped);
+	text = mapped;
 	if (is_server_error(state, link)) {
 		postern__outcome_unavailable(outcome, "%sstore unavailable: %s", where,
-				said);
+				text);
 	} else if (strcmp(state, "57014") == 0) {
 		postern__outcome_setf(outcome, POSTERN_RETRY, "timed out");
-	} else if (strcmp(state, "22P02") == 0 && strstr(said, "type json")) {
+	} else if (strcmp(state, "22P02") == 0 && strstr(text, "type json")) {
 		postern__outcome_setf(outcome, POSTERN_POISON,
 				"the body is not valid JSON, which :body_json needs");
 	} else if (starts_with_any(state, hopeless)) {
-		postern__outcome_setf(outcome, POSTERN_POISON, "%s%s", where, said);
+		postern__outcome_setf(outcome, POSTERN_POISON, "%s%s", where, text);
 	} else {
-		postern__outcome_setf(outcome, POSTERN_RETRY, "%s%s", where, said);
+		postern__outcome_setf(outcome, POSTERN_RETRY, "%s%s", where, text);
 	}
 }
 

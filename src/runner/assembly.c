@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Putting a box together: the core knows neither which stores nor which
- * handler kinds exist, so what names them by URL or option stands here.
+ * Assembling a box: the core does not know which stores and handler kinds
+ * exist, so the functions that select them by URL or option are here.
  */
 
 #include <string.h>
@@ -61,21 +61,22 @@ static int check_kind(const struct postern_handler_options *options,
 	return POSTERN_OK;
 }
 
-/* A transactional handler writes where the deliveries are kept, and a store in
-   memory has no place for that. */
+/* A transactional handler writes into the database of the store, and a store in
+   memory has none. */
 static int check_store(const struct postern_box *box,
 		const struct postern_handler_options *options,
 		struct postern_error *error) {
 	bool transactional = options->sql || options->transactional;
 	if (transactional && !box->store->ops->transactional) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"handler '%s' is transactional, which a %s store cannot be",
+				"handler '%s' is transactional, which a %s store does not "
+				"support",
 				options->key ? options->key : "", box->store->ops->name);
 	}
 	return POSTERN_OK;
 }
 
-/* In the dialect of the store. */
+/* Create a sql handler for the SQL dialect of the store. */
 static int create_sql(const struct postern_box *box, const char *sql,
 		struct postern_handler **out, struct postern_error *error) {
 #ifdef POSTERN_POSTGRES

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The claimer: the thread that claims what is due. It is apart from the writer,
- * so that a claim that waits for the store holds up no commit.
+ * The claimer: the thread that claims due deliveries. It is separate from the
+ * writer, so that a claim that waits for the store delays no commit.
  */
 
 #include "runner/runner.h"
@@ -17,8 +17,8 @@ void postern__claimer_wake(struct postern_runner *runner) {
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-/* Without the lock. */
-static int claim_some(struct postern_runner *runner, bool pauses,
+/* Without the mutex. */
+static int claim_batch(struct postern_runner *runner, bool pauses,
 		struct postern_error *error) {
 	struct postern_box *box = runner->box;
 	size_t count;
@@ -33,8 +33,8 @@ static int claim_some(struct postern_runner *runner, bool pauses,
 	return r;
 }
 
-/* With the lock: sleep unless there is something to claim now. */
-static bool sleep_some(struct postern_runner *runner, int64_t retry_at_ms) {
+/* With the mutex: sleep unless a claim is due now. Returns whether it slept. */
+static bool claimer_sleep(struct postern_runner *runner, int64_t retry_at_ms) {
 	struct postern_box *box = runner->box;
 	int64_t at = runner->pauses_stale ? 0 : postern__claim_at_ms(box);
 	int64_t until = at < retry_at_ms ? retry_at_ms : at;
@@ -42,7 +42,7 @@ static bool sleep_some(struct postern_runner *runner, int64_t retry_at_ms) {
 	if (left <= 0) {
 		return false;
 	}
-	/* After a failure nobody wakes it for what it would not claim. */
+	/* After a failure a hint must not wake it before retry_at_ms. */
 	box->claim_wait_until_ms = until == at ? at : 0;
 	postern__wait(&box->claim, &box->mutex, left);
 	box->claim_wait_until_ms = 0;
@@ -52,19 +52,19 @@ static bool sleep_some(struct postern_runner *runner, int64_t retry_at_ms) {
 void *postern__claimer_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
-	int64_t retry_at_ms = 0; /* after a failure: not before */
+	int64_t retry_at_ms = 0; /* after a failure: no claim before */
 	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {
-		if (sleep_some(runner, retry_at_ms)) {
+		if (claimer_sleep(runner, retry_at_ms)) {
 			continue;
 		}
 		bool pauses = runner->pauses_stale;
 		struct postern_error error = { 0 };
 		runner->pauses_stale = false;
 		(void)pthread_mutex_unlock(&box->mutex);
-		int r = claim_some(runner, pauses, &error);
+		int r = claim_batch(runner, pauses, &error);
 		if (r) {
-			postern__runner_note(runner, r, &error);
+			postern__runner_store_result(runner, r, &error);
 		}
 		(void)pthread_mutex_lock(&box->mutex);
 		if (r) {

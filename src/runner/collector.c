@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The thread that accepts what others staged in the store.
+ * The collector: the thread that accepts staged messages.
  *
- * While something comes it looks often, and whoever stages need not wake it:
- * waking makes commits wait for each other. After a second without anything it
- * says that it rests; from then on it is woken, and looks every second for
- * what fell in between.
+ * While messages arrive it polls every 20 ms, and publishers need not notify
+ * it: NOTIFY makes their commits wait for each other. After a second without a
+ * message it records in the store that it rests; from then on publishers
+ * notify it, and it polls every second for messages staged in between.
  */
 
 #include "runner/runner.h"
@@ -19,17 +19,17 @@
 #define BUSY_MS 20
 #define AWAKE_MS 1000
 #define REST_MS 1000
-/* How often to look for messages in channels that no node has, and how often
-   once they were reported. */
-#define STRANDED_LOOK_MS 5000
-#define STRANDED_TOLD_MS 60000
-/* Channels that are told of at a time. */
+/* How often to check for messages in channels that no running node has, and how
+   often once they were reported. */
+#define STRANDED_CHECK_MS 5000
+#define STRANDED_REPORTED_MS 60000
+/* The most channels that are reported at a time. */
 #define STRANDED_MAX 32
-/* So many failures in a row are told. */
-#define FAILURES_TOLD 2
+/* Failures in a row before they are reported. */
+#define FAILURES_REPORTED 2
 
-/* Trouble that only the collector has, and that lasts: nobody else will tell
-   of it. */
+/* Report an error that lasts and that only the collector has: the writer
+   reports those of the store as a whole. */
 static void report_failing(struct postern_runner *runner,
 		const struct postern_error *error) {
 	char text[POSTERN_ERROR_TEXT_MAX + 64];
@@ -41,17 +41,17 @@ static void report_failing(struct postern_runner *runner,
 static void report_refused(struct postern_runner *runner, size_t count) {
 	char text[128];
 	(void)snprintf(text, sizeof(text),
-			"%zu staged message%s cannot be accepted; the column refused of "
-			"the table staged says why",
+			"%zu staged message%s cannot be accepted; the column 'refused' of "
+			"the table 'staged' has the reason",
 			count, count == 1 ? "" : "s");
 	postern__runner_report(runner, text);
 }
 
-/* What was found stranded at the last look, and whether it was told. */
+/* The channels found by the last check, and which of them were reported. */
 struct stranded_watch {
 	int64_t next_ms;
 	int64_t channels[STRANDED_MAX];
-	bool told[STRANDED_MAX];
+	bool reported[STRANDED_MAX];
 	size_t count;
 };
 
@@ -66,8 +66,8 @@ static void report_stranded(struct postern_runner *runner,
 	postern__runner_report(runner, text);
 }
 
-/* A node that is started again has its channels back in a moment: what is
-   found twice in a row is told, once. */
+/* A node that restarts has its channels again in a moment: report a channel
+   once, when two checks in a row have found it. */
 static void compare_stranded(struct postern_runner *runner,
 		struct stranded_watch *watch, const struct postern_stranded *items,
 		size_t count) {
@@ -78,8 +78,8 @@ static void compare_stranded(struct postern_runner *runner,
 			if (watch->channels[j] != items[i].channel) {
 				continue;
 			}
-			now.told[i] = true;
-			if (!watch->told[j]) {
+			now.reported[i] = true;
+			if (!watch->reported[j]) {
 				report_stranded(runner, &items[i]);
 			}
 		}
@@ -87,8 +87,8 @@ static void compare_stranded(struct postern_runner *runner,
 	*watch = now;
 }
 
-/* Without the lock. A look that fails is none: the next one is soon. */
-static void look_for_stranded(struct postern_runner *runner,
+/* Without the mutex. A check that fails is ignored: the next follows soon. */
+static void check_stranded(struct postern_runner *runner,
 		struct stranded_watch *watch) {
 	struct postern_box *box = runner->box;
 	struct postern_stranded *items = NULL;
@@ -99,14 +99,15 @@ static void look_for_stranded(struct postern_runner *runner,
 		compare_stranded(runner, watch, items, count);
 	}
 	postern_memory_destroy(memory);
-	/* Counting many that nobody takes costs something, and they are told. */
+	/* Counting many stranded messages is slow, and they are reported. */
 	watch->next_ms = postern__box_after_ms(box,
-			watch->count > 0 && watch->told[0] ? STRANDED_TOLD_MS
-											   : STRANDED_LOOK_MS);
+			watch->count > 0 && watch->reported[0] ? STRANDED_REPORTED_MS
+												   : STRANDED_CHECK_MS);
 }
 
-/* With the lock: until it is time to look again, or there is a reason to. */
-static void sleep_for(struct postern_runner *runner, int64_t ms, bool rests) {
+/* With the mutex: sleep for `ms`, or, while resting, until notified. */
+static void collector_sleep(struct postern_runner *runner, int64_t ms,
+		bool rests) {
 	struct postern_box *box = runner->box;
 	int64_t until = postern__box_after_ms(box, ms);
 	int64_t left = ms;
@@ -141,12 +142,12 @@ void *postern__collector_loop(void *context) {
 		}
 		if (!draining && !r && !found.more &&
 				postern__box_now_ms(box) >= stranded.next_ms) {
-			look_for_stranded(runner, &stranded);
+			check_stranded(runner, &stranded);
 		}
 		failures = r ? failures + 1 : 0;
 		(void)pthread_mutex_lock(&box->mutex);
-		/* If the store as a whole is in trouble, whoever writes tells it. */
-		if (failures == FAILURES_TOLD && !runner->in_trouble) {
+		/* If the store is unavailable, the writer reports that. */
+		if (failures == FAILURES_REPORTED && !runner->store_unavailable) {
 			(void)pthread_mutex_unlock(&box->mutex);
 			report_failing(runner, &error);
 			(void)pthread_mutex_lock(&box->mutex);
@@ -156,9 +157,9 @@ void *postern__collector_loop(void *context) {
 			rests = false;
 		}
 		if (r) {
-			sleep_for(runner, runner->options.restart_delay_ms, false);
+			collector_sleep(runner, runner->options.restart_delay_ms, false);
 		} else if (!found.more) {
-			sleep_for(runner, rests ? REST_MS : BUSY_MS, rests);
+			collector_sleep(runner, rests ? REST_MS : BUSY_MS, rests);
 		}
 	}
 	(void)pthread_mutex_unlock(&box->mutex);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The steward's first duty and the keeper's, for those who have no runner: the
-   thread that runs a handler cannot do them meanwhile. */
+/* A renewer and a watchdog for processing without a runner: the thread that
+   runs a handler cannot do their work meanwhile. */
 
 #include "runner/renewer.h"
 
@@ -10,23 +10,24 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* After a failure, and where there is a lock and no lease. */
+/* The delay after a failure, and before the first renewal where there is a lock
+   but no node lease. */
 #define AGAIN_MS ((int64_t)1000)
 
 struct renewer {
 	struct postern_box *box;
 	pthread_t thread;
 	bool started;
-	pthread_t keeper;
-	bool keeper_started;
-	bool keeper_stopping; /* guarded by the box's lock */
+	pthread_t watchdog;
+	bool watchdog_started;
+	bool watchdog_stopping; /* guarded by the box's mutex */
 	pthread_mutex_t mutex;
 	pthread_cond_t wake;
-	bool stopping; /* guarded by the lock */
+	bool stopping; /* guarded by `mutex` */
 };
 
-/* With the lock. */
-static void sleep_for(struct renewer *renewer, int64_t ms) {
+/* With renewer->mutex. */
+static void renewer_sleep(struct renewer *renewer, int64_t ms) {
 	if (!renewer->stopping && ms > 0) {
 		postern__wait(&renewer->wake, &renewer->mutex, ms);
 	}
@@ -37,57 +38,58 @@ static void *renew_loop(void *context) {
 	struct postern_box *box = renewer->box;
 	int64_t third = box->options.node_lease_ms / 3;
 	(void)pthread_mutex_lock(&renewer->mutex);
-	/* Whoever processes renews it at the beginning. */
-	sleep_for(renewer, third > 0 ? third : AGAIN_MS);
+	/* postern__process() renews at its beginning. */
+	renewer_sleep(renewer, third > 0 ? third : AGAIN_MS);
 	while (!renewer->stopping) {
 		int64_t next;
 		(void)pthread_mutex_unlock(&renewer->mutex);
-		/* Whoever processes meets the same trouble, and tells it. */
-		int r = postern__tenure(box, NULL, NULL, &next, NULL);
+		/* Notices and errors are left to postern__process(), which renews
+		   too. */
+		int r = postern__renew(box, NULL, NULL, &next, NULL);
 		(void)pthread_mutex_lock(&renewer->mutex);
-		sleep_for(renewer, r ? AGAIN_MS : next - postern__box_now_ms(box));
+		renewer_sleep(renewer, r ? AGAIN_MS : next - postern__box_now_ms(box));
 	}
 	(void)pthread_mutex_unlock(&renewer->mutex);
 	return NULL;
 }
 
-/* What is past its deadline is told to end. */
-static void *keep_loop(void *context) {
+/* Cancel runs that are past their deadline. */
+static void *process_watchdog_loop(void *context) {
 	struct renewer *renewer = context;
 	struct postern_box *box = renewer->box;
 	int64_t next;
 	do {
-		next = postern__watch(box, box->options.remark,
+		next = postern__watchdog_step(box, box->options.remark,
 				box->options.remark_context);
-	} while (postern__watch_sleep(box, next, &renewer->keeper_stopping));
+	} while (postern__watchdog_sleep(box, next, &renewer->watchdog_stopping));
 	return NULL;
 }
 
-static void start(struct renewer *renewer) {
+static void renewer_start(struct renewer *renewer) {
 	/* Neither can fail on Linux. */
 	(void)pthread_mutex_init(&renewer->mutex, NULL);
 	(void)postern__wait_init(&renewer->wake);
 	renewer->started =
-			postern__has_tenure(renewer->box) &&
+			postern__needs_renewal(renewer->box) &&
 			pthread_create(&renewer->thread, NULL, renew_loop, renewer) == 0;
-	renewer->keeper_started =
-			pthread_create(&renewer->keeper, NULL, keep_loop, renewer) == 0;
+	renewer->watchdog_started = pthread_create(&renewer->watchdog, NULL,
+										process_watchdog_loop, renewer) == 0;
 }
 
-static void stop(struct renewer *renewer) {
+static void renewer_stop(struct renewer *renewer) {
 	(void)pthread_mutex_lock(&renewer->mutex);
 	renewer->stopping = true;
 	(void)pthread_cond_signal(&renewer->wake);
 	(void)pthread_mutex_unlock(&renewer->mutex);
 	(void)pthread_mutex_lock(&renewer->box->mutex);
-	renewer->keeper_stopping = true;
+	renewer->watchdog_stopping = true;
 	(void)pthread_cond_signal(&renewer->box->watch);
 	(void)pthread_mutex_unlock(&renewer->box->mutex);
 	if (renewer->started) {
 		(void)pthread_join(renewer->thread, NULL);
 	}
-	if (renewer->keeper_started) {
-		(void)pthread_join(renewer->keeper, NULL);
+	if (renewer->watchdog_started) {
+		(void)pthread_join(renewer->watchdog, NULL);
 	}
 	(void)pthread_cond_destroy(&renewer->wake);
 	(void)pthread_mutex_destroy(&renewer->mutex);
@@ -96,9 +98,9 @@ static void stop(struct renewer *renewer) {
 int postern__process_renewing(struct postern_box *box, size_t max,
 		size_t *count_out, struct postern_error *error) {
 	struct renewer renewer = { .box = box };
-	start(&renewer);
+	renewer_start(&renewer);
 	int r = postern__process(box, max, count_out, error);
-	stop(&renewer);
-	postern__tenure_end(box);
+	renewer_stop(&renewer);
+	postern__lock_release(box);
 	return r;
 }

@@ -2,21 +2,22 @@
 /*
  * The runner: threads around the steps of the core.
  *
- *   writer    commits what is queued, tries a store that failed
- *   claimer   claims what is due, reads which handlers are paused (claimer.c)
- *   workers   begin runs; a blocking handler blocks its worker only
- *   renewer   renews the node's lease and the processing lock; whatever else
- *             waits for the store, this one must not (steward.c)
- *   steward   recovers lost leases, poisons orphans, cleans up (steward.c)
- *   listener  hears of work that other processes made (listener.c)
- *   collector accepts what was staged in the store (collector.c)
- *   keeper    deadlines and leases; it never waits for the store, for what it
- *             has to interrupt may be what the store waits for
+ *   writer       commits queued items, tests a store that failed
+ *   claimer      claims due deliveries, reads which handlers are paused
+ *                (claimer.c)
+ *   workers      start runs; a handler that blocks blocks its worker only
+ *   renewer      renews the node's lease and the processing lock; it does
+ *                nothing else that could wait for the store (maintenance.c)
+ *   maintenance  recovers leases, poisons orphans, cleans up (maintenance.c)
+ *   wakeup       waits for notifications of other nodes (wakeup.c)
+ *   collector    accepts staged messages (collector.c)
+ *   watchdog     enforces timeouts and leases of runs; never waits for the
+ *                store, which may itself wait for a run to be interrupted
  *
- * The threads meet only in the box: each waits for its condition, takes one
- * step and looks again. An error of the store stops nobody: the step is tried
- * again after restart_delay, and trouble is reported when it begins and when
- * it ends, not on every try.
+ * The threads share nothing but the box: each waits for its condition, takes
+ * one step and checks again. An error of the store stops no thread: the step is
+ * retried after restart_delay, and the error is reported when it begins and
+ * when it ends, not on every retry.
  */
 
 #include <postern/runner.h>
@@ -32,20 +33,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long results wait for messages to be committed with, and how many: the
-   time a sender takes to come back with the next, and enough to be worth a
-   commit of their own. */
+/* How long settlements wait for accepts to be committed with (about the time in
+   which a sender sends its next message), and how many at most: enough to
+   justify a commit of their own. */
 #define LINGER_NS ((int64_t)2 * 1000 * 1000)
 #define LINGER_COUNT (POSTERN__COMMIT_ITEMS_MAX / 2)
 #define WORKERS_DEFAULT 4
-/* A backstop; but where others accept, nobody tells of new work. */
+/* A fallback; but in a shared store it may be the only way to find deliveries
+   that other nodes accepted. */
 #define POLLING_INTERVAL_MS_DEFAULT ((int64_t)30 * 1000)
 #define POLLING_INTERVAL_MS_SHARED ((int64_t)1000)
 #define RESTART_DELAY_MS_DEFAULT ((int64_t)5 * 1000)
 #define CLEANUP_INTERVAL_MS_DEFAULT ((int64_t)60 * 60 * 1000)
-/* After the grace: killed programs need a moment to be gone. */
+/* How long a drain waits for cancelled runs after the grace: a killed program
+   needs a moment to exit. */
 #define KILL_MS ((int64_t)5 * 1000)
-/* How often a drain that waits for results sees whether the store fails. */
+/* How often a drain that waits for settlements checks whether the store
+   fails. */
 #define FAILING_POLL_MS 100
 
 void postern__runner_report(struct postern_runner *runner, const char *text) {
@@ -54,28 +58,28 @@ void postern__runner_report(struct postern_runner *runner, const char *text) {
 	}
 }
 
-void postern__runner_note(struct postern_runner *runner, int code,
+void postern__runner_store_result(struct postern_runner *runner, int code,
 		const struct postern_error *error) {
-	bool trouble = code != POSTERN_OK;
+	bool failed = code != POSTERN_OK;
 	(void)pthread_mutex_lock(&runner->box->mutex);
-	bool news = trouble != runner->in_trouble;
-	runner->in_trouble = trouble;
-	runner->box->store_failing = trouble;
+	bool changed = failed != runner->store_unavailable;
+	runner->store_unavailable = failed;
+	runner->box->store_failing = failed;
 	(void)pthread_mutex_unlock(&runner->box->mutex);
-	if (!news) {
+	if (!changed) {
 		return;
 	}
 	char text[POSTERN_ERROR_TEXT_MAX + 64];
 	(void)snprintf(text, sizeof(text), "%s%s",
-			trouble ? "the store is in trouble: " : POSTERN__TROUBLE_OVER,
-			trouble ? error->text : "");
+			failed ? "store unavailable: " : POSTERN__TROUBLE_OVER,
+			failed ? error->text : "");
 	postern__runner_report(runner, text);
 }
 
 /*
- * With the lock: how long the writer still leaves results alone, 0: not at
- * all. Nobody waits for them, and they travel for nothing with the next
- * messages; a commit of their own would hold those up.
+ * With the mutex: how long the writer delays the queued settlements; 0: not at
+ * all. No caller waits for settlements, and in the commit of the next accepts
+ * they cost almost nothing; a commit of their own would delay those accepts.
  */
 static int64_t linger_left_ns(struct postern_runner *runner) {
 	const struct postern_box *box = runner->box;
@@ -86,8 +90,8 @@ static int64_t linger_left_ns(struct postern_runner *runner) {
 		return 0;
 	}
 	if (!postern__commit_free(box)) {
-		/* The time counts from the end of that commit: only then can the
-		   sender it is for come back. */
+		/* The time counts from the end of the commit in progress: only then
+		   can its sender send the next message. */
 		runner->linger_first = NULL;
 		return LINGER_NS;
 	}
@@ -117,8 +121,8 @@ static int64_t writer_sleep_ms(const struct postern_runner *runner,
 }
 
 /*
- * With the lock: whether to try a store that failed a write, so that whoever
- * stopped sending because of it learns that it works.
+ * With the mutex: whether to test a store in which a write failed. Senders that
+ * stopped because of the failure make no write that would show its end.
  */
 static bool probe_due(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
@@ -137,24 +141,24 @@ static void probe_store(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
 	int r = postern__enrol(runner->box, true, &error);
 	if (r == POSTERN_E_STALE) {
-		r = POSTERN_OK; /* the store works; the node begins anew by itself */
+		r = POSTERN_OK; /* the store works; the renewer registers a new node */
 	} else if (!r) {
 		r = postern__engage(runner->box, runner->options.trouble,
 				runner->options.trouble_context, &error);
 	}
-	postern__runner_note(runner, r, &error);
+	postern__runner_store_result(runner, r, &error);
 	runner->probe_at_ms = POSTERN__NEVER;
 }
 
-/* What the writer found to do. */
-struct duties {
+/* What the writer has to do now. */
+struct writer_duties {
 	bool commit;
 	bool probe;
 };
 
-/* With the lock, which is let go for each of them. */
-static void do_duties(struct postern_runner *runner,
-		const struct duties *duties) {
+/* With the mutex, which is released during each duty. */
+static void run_writer_duties(struct postern_runner *runner,
+		const struct writer_duties *duties) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
 	int r = POSTERN_OK;
@@ -164,7 +168,7 @@ static void do_duties(struct postern_runner *runner,
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (duties->commit) {
 		postern__point("writer.committed");
-		postern__runner_note(runner, r, &error);
+		postern__runner_store_result(runner, r, &error);
 	}
 	if (duties->probe) {
 		probe_store(runner);
@@ -172,18 +176,18 @@ static void do_duties(struct postern_runner *runner,
 	(void)pthread_mutex_lock(&box->mutex);
 }
 
-static void *write_loop(void *context) {
+static void *writer_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {
 		int64_t linger_ns = linger_left_ns(runner);
-		struct duties duties = {
+		struct writer_duties duties = {
 			.commit = linger_ns == 0 && postern__commit_ready(box),
 			.probe = probe_due(runner),
 		};
 		if (duties.commit || duties.probe) {
-			do_duties(runner, &duties);
+			run_writer_duties(runner, &duties);
 		} else {
 			postern__wait(&box->wake, &box->mutex,
 					writer_sleep_ms(runner, linger_ns));
@@ -198,7 +202,7 @@ static int64_t worker_sleep_ms(const struct postern_box *box) {
 	return left > 0 ? left : -1;
 }
 
-static void *work_loop(void *context) {
+static void *worker_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	(void)pthread_mutex_lock(&box->mutex);
@@ -217,19 +221,19 @@ static void *work_loop(void *context) {
 	return NULL;
 }
 
-static void *keep_loop(void *context) {
+static void *watchdog_loop(void *context) {
 	struct postern_runner *runner = context;
 	int64_t next;
 	do {
-		next = postern__watch(runner->box, runner->options.trouble,
+		next = postern__watchdog_step(runner->box, runner->options.trouble,
 				runner->options.trouble_context);
-		int64_t end = postern__tenure_watch(runner->box);
+		int64_t end = postern__right_watch(runner->box);
 		next = end < next ? end : next;
-	} while (postern__watch_sleep(runner->box, next, &runner->stopping));
+	} while (postern__watchdog_sleep(runner->box, next, &runner->stopping));
 	return NULL;
 }
 
-static int take_options(struct postern_runner *runner,
+static int set_runner_options(struct postern_runner *runner,
 		const struct postern_runner_options *given,
 		struct postern_error *error) {
 	struct postern_runner_options *options = &runner->options;
@@ -280,10 +284,10 @@ int postern_runner_create(struct postern_box *box,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	runner->box = box;
-	r = take_options(runner, options, error);
+	r = set_runner_options(runner, options, error);
 	if (!r) {
 		runner->workers = calloc(runner->options.workers, sizeof(pthread_t));
-		if (!runner->workers || postern__wait_init(&runner->steward_wake) ||
+		if (!runner->workers || postern__wait_init(&runner->maintenance_wake) ||
 				postern__wait_init(&runner->renewer_wake) ||
 				postern__wait_init(&runner->collector_wake)) {
 			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -308,16 +312,16 @@ static int start_thread(pthread_t *thread, void *(*loop)(void *),
 static int start_threads(struct postern_runner *runner,
 		struct postern_error *error) {
 	postern__point("runner.starting");
-	int r = start_thread(&runner->writer, write_loop, runner, error);
+	int r = start_thread(&runner->writer, writer_loop, runner, error);
 	runner->writer_started = r == POSTERN_OK;
 	while (!r && runner->worker_count < runner->options.workers) {
-		r = start_thread(&runner->workers[runner->worker_count], work_loop,
+		r = start_thread(&runner->workers[runner->worker_count], worker_loop,
 				runner, error);
 		runner->worker_count += r == POSTERN_OK;
 	}
 	if (!r) {
-		r = start_thread(&runner->keeper, keep_loop, runner, error);
-		runner->keeper_started = r == POSTERN_OK;
+		r = start_thread(&runner->watchdog, watchdog_loop, runner, error);
+		runner->watchdog_started = r == POSTERN_OK;
 	}
 	if (!r) {
 		r = start_thread(&runner->claimer, postern__claimer_loop, runner,
@@ -330,14 +334,13 @@ static int start_threads(struct postern_runner *runner,
 		runner->renewer_started = r == POSTERN_OK;
 	}
 	if (!r) {
-		r = start_thread(&runner->steward, postern__steward_loop, runner,
-				error);
-		runner->steward_started = r == POSTERN_OK;
+		r = start_thread(&runner->maintenance, postern__maintenance_loop,
+				runner, error);
+		runner->maintenance_started = r == POSTERN_OK;
 	}
 	if (!r && runner->box->store->ops->wait) {
-		r = start_thread(&runner->listener, postern__listener_loop, runner,
-				error);
-		runner->listener_started = r == POSTERN_OK;
+		r = start_thread(&runner->wakeup, postern__wakeup_loop, runner, error);
+		runner->wakeup_started = r == POSTERN_OK;
 	}
 	if (!r && runner->box->store->ops->collect) {
 		r = start_thread(&runner->collector, postern__collector_loop, runner,
@@ -377,7 +380,7 @@ int postern_runner_start(struct postern_runner *runner,
 	return r;
 }
 
-/* With the lock: wait until `count` is 0; false if it is not by then. */
+/* With the mutex: wait until `count` is 0; false if it is not at until_ms. */
 static bool wait_for_none(struct postern_box *box, const size_t *count,
 		int64_t until_ms) {
 	while (*count > 0) {
@@ -390,9 +393,9 @@ static bool wait_for_none(struct postern_box *box, const size_t *count,
 	return true;
 }
 
-/* With the lock: wait until every result is durable; false if one is not. A
-   commit may take the command timeout, but a store that fails has no more time
-   than until `until_ms`. */
+/* With the mutex: wait until all settlements are durable; false if one is not.
+   A commit may take the command timeout, but a store that fails is waited for
+   until until_ms only. */
 static bool wait_for_results(struct postern_box *box, int64_t until_ms) {
 	int64_t limit_ms =
 			postern__box_after_ms(box, box->options.command_timeout_ms);
@@ -403,7 +406,7 @@ static bool wait_for_results(struct postern_box *box, int64_t until_ms) {
 		if (left <= 0) {
 			return false;
 		}
-		/* Nobody is woken when the store begins to fail. */
+		/* `committed` is not signalled when the store begins to fail. */
 		postern__wait(&box->committed, &box->mutex,
 				left < FAILING_POLL_MS ? left : FAILING_POLL_MS);
 	}
@@ -419,7 +422,7 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 	box->draining = true;
 	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("drain.before");
-	postern__give_back_queued(box);
+	postern__return_queued(box);
 	postern__point("drain.given-back");
 
 	(void)pthread_mutex_lock(&box->mutex);
@@ -428,8 +431,8 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 	if (!quiet) {
 		postern__cancel_running(box);
 	}
-	/* Again: a transaction that met trouble put its runs back. */
-	postern__give_back_queued(box);
+	/* Again: a transaction that the store failed has requeued its runs. */
+	postern__return_queued(box);
 
 	(void)pthread_mutex_lock(&box->mutex);
 	quiet = wait_for_none(box, &box->running_count,
@@ -439,12 +442,12 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 	postern__point("drain.after");
 	if (!quiet) {
 		return postern__fail(error, POSTERN_E_TIMEOUT,
-				"a handler did not return before the grace was over");
+				"a handler did not return before the end of the grace period");
 	}
 	if (!written) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"not every result could be written; the rest will be run "
-				"again");
+				"not every settlement could be written; their deliveries will "
+				"be run again");
 	}
 	return POSTERN_OK;
 }
@@ -461,7 +464,7 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_cond_broadcast(&box->watch);
 	(void)pthread_cond_broadcast(&box->work);
 	(void)pthread_cond_broadcast(&box->claim);
-	(void)pthread_cond_broadcast(&runner->steward_wake);
+	(void)pthread_cond_broadcast(&runner->maintenance_wake);
 	(void)pthread_cond_broadcast(&runner->renewer_wake);
 	(void)pthread_cond_broadcast(&runner->collector_wake);
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -469,17 +472,17 @@ void postern_runner_stop(struct postern_runner *runner) {
 		runner->worker_count--;
 		(void)pthread_join(runner->workers[runner->worker_count], NULL);
 	}
-	if (runner->keeper_started) {
-		(void)pthread_join(runner->keeper, NULL);
-		runner->keeper_started = false;
+	if (runner->watchdog_started) {
+		(void)pthread_join(runner->watchdog, NULL);
+		runner->watchdog_started = false;
 	}
 	if (runner->claimer_started) {
 		(void)pthread_join(runner->claimer, NULL);
 		runner->claimer_started = false;
 	}
-	if (runner->steward_started) {
-		(void)pthread_join(runner->steward, NULL);
-		runner->steward_started = false;
+	if (runner->maintenance_started) {
+		(void)pthread_join(runner->maintenance, NULL);
+		runner->maintenance_started = false;
 	}
 	if (runner->renewer_started) {
 		(void)pthread_join(runner->renewer, NULL);
@@ -489,10 +492,10 @@ void postern_runner_stop(struct postern_runner *runner) {
 		(void)pthread_join(runner->collector, NULL);
 		runner->collector_started = false;
 	}
-	if (runner->listener_started) {
+	if (runner->wakeup_started) {
 		box->store->ops->end_wait(box->store);
-		(void)pthread_join(runner->listener, NULL);
-		runner->listener_started = false;
+		(void)pthread_join(runner->wakeup, NULL);
+		runner->wakeup_started = false;
 	}
 	(void)pthread_join(runner->writer, NULL);
 	postern__point("runner.stopped");
@@ -500,12 +503,12 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_mutex_lock(&box->mutex);
 	box->commit_retry_at_ms = 0;
 	(void)pthread_mutex_unlock(&box->mutex);
-	/* What a late callback still had to say. */
+	/* Commit the outcomes of callbacks that returned late. */
 	(void)postern_box_commit(box, NULL, NULL);
 	(void)pthread_mutex_lock(&box->mutex);
 	box->draining = false;
 	(void)pthread_mutex_unlock(&box->mutex);
-	postern__tenure_end(box);
+	postern__lock_release(box);
 }
 
 void postern_runner_destroy(struct postern_runner *runner) {
@@ -513,15 +516,15 @@ void postern_runner_destroy(struct postern_runner *runner) {
 		return;
 	}
 	postern_runner_stop(runner);
-	(void)pthread_cond_destroy(&runner->steward_wake);
+	(void)pthread_cond_destroy(&runner->maintenance_wake);
 	(void)pthread_cond_destroy(&runner->renewer_wake);
 	(void)pthread_cond_destroy(&runner->collector_wake);
 	free(runner->workers);
 	free(runner);
 }
 
-/* With the lock: a transactional handler past its deadline holds the
-   writer. */
+/* With the mutex: whether a transactional handler that is past its deadline
+   holds the store's writer. */
 static bool writer_is_held(const struct postern_box *box) {
 	int64_t now = postern__box_now_ms(box);
 	postern__list_each(link, &box->running) {
@@ -534,7 +537,8 @@ static bool writer_is_held(const struct postern_box *box) {
 	return false;
 }
 
-/* With the lock: without a timeout they are not taken away, but told. */
+/* With the mutex: count the runs that are past their lease and not abandoned:
+   those without a timeout and those of transactional handlers. */
 static size_t count_stuck(const struct postern_box *box) {
 	int64_t now = postern__box_now_ms(box);
 	size_t count = 0;
@@ -553,11 +557,10 @@ int postern_runner_health(struct postern_runner *runner,
 	size_t lost = box->lost_slots;
 	bool held = writer_is_held(box);
 	lost += count_stuck(box);
-	bool failing = box->store_failing || runner->in_trouble;
+	bool failing = box->store_failing || runner->store_unavailable;
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (failing) {
-		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"the store is in trouble");
+		return postern__fail(error, POSTERN_E_UNAVAILABLE, "store unavailable");
 	}
 	if (held) {
 		return postern__fail(error, POSTERN_E_TIMEOUT,

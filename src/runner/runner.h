@@ -2,7 +2,7 @@
 #ifndef POSTERN_RUNNER_RUNNER_H
 #define POSTERN_RUNNER_RUNNER_H
 
-/* What the runner's threads share; the box's lock guards what they meet in. */
+/* What the runner's threads share. */
 
 #include "core/box.h"
 
@@ -13,69 +13,71 @@ struct postern_runner {
 	struct postern_box *box;
 	struct postern_runner_options options;
 	pthread_t writer;
-	pthread_t keeper;
+	pthread_t watchdog;
 	pthread_t *workers;
 	size_t worker_count; /* started */
 	bool writer_started;
-	bool keeper_started;
+	bool watchdog_started;
 	pthread_t claimer;
 	bool claimer_started;
 	pthread_t renewer;
 	bool renewer_started;
-	pthread_t steward;
-	bool steward_started;
-	pthread_t listener;
-	bool listener_started;
+	pthread_t maintenance;
+	bool maintenance_started;
+	pthread_t wakeup;
+	bool wakeup_started;
 	pthread_t collector;
 	bool collector_started;
-	/* The collector sleeps here, with the box's lock. */
+	/* The collector waits for this, with the box's mutex. */
 	pthread_cond_t collector_wake;
-	bool collector_called; /* guarded by the lock: something may be there */
-	/* The steward and the renewer sleep here, with the box's lock. */
-	pthread_cond_t steward_wake;
+	bool collector_called; /* messages may be staged; guarded by the mutex */
+	/* The maintenance thread and the renewer wait for these, with the box's
+	   mutex. */
+	pthread_cond_t maintenance_wake;
 	pthread_cond_t renewer_wake;
-	/* The steward's own. */
+	/* Used by the maintenance thread alone. */
 	int64_t recover_at_ms;
 	int64_t poll_at_ms;
 	int64_t clean_at_ms;
 	struct postern__cleanup cleanup;
-	/* The writer's own. */
+	/* Used by the writer alone. */
 	int64_t probe_at_ms;
-	/* The first of the results that wait for messages to be committed with,
-	   NULL if none do, and since when, by the machine's clock. Only compared:
-	   it may be gone. */
+	/* The first settlement that waits for accepts to be committed with, NULL
+	   if none does, and since when, by the machine's clock. Compared, never
+	   dereferenced: it may be freed. */
 	const struct postern__list *linger_first;
 	int64_t linger_ns;
 
-	/* Guarded by the box's lock. */
+	/* Guarded by the box's mutex. */
 	bool stopping;
-	bool pauses_stale; /* which handlers are paused is to be read again */
-	bool in_trouble;
+	bool pauses_stale; /* the pauses must be read again before the next claim */
+	bool store_unavailable;
 };
 
-/* A line for the log. */
+/* Pass a notice to the embedding program, for its log. */
 void postern__runner_report(struct postern_runner *runner, const char *text);
 /*
- * What the last write said of the store. Only changes are news, and only
- * writes count: a store that can be read may still be full.
+ * Record the result of a write, and report when the store becomes unavailable
+ * and when it is available again. A read that succeeded must not be recorded:
+ * a store that can be read may still be full.
  */
-void postern__runner_note(struct postern_runner *runner, int code,
+void postern__runner_store_result(struct postern_runner *runner, int code,
 		const struct postern_error *error);
 
 /* claimer.c: the thread that claims. */
 void *postern__claimer_loop(void *context);
-/* There may be work in the store that this box does not know of, and handlers
-   may have been paused or resumed. */
+/* Make the claimer read the pauses and claim for all handlers: the store may
+   have deliveries that this node does not know of. */
 void postern__claimer_wake(struct postern_runner *runner);
 
-/* steward.c: the threads that renew the node and keep house in the store. */
+/* maintenance.c: the threads that renew the node and maintain the store. */
 void *postern__renewer_loop(void *context);
-void *postern__steward_loop(void *context);
+void *postern__maintenance_loop(void *context);
 
-/* listener.c: the thread that hears of work that other processes made. */
-void *postern__listener_loop(void *context);
+/* wakeup.c: the thread that waits for notifications of other nodes. */
+void *postern__wakeup_loop(void *context);
 
-/* collector.c: the thread that accepts what was staged. */
+/* collector.c: the thread that accepts staged messages. */
 void *postern__collector_loop(void *context);
 
 #endif

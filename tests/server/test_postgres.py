@@ -155,7 +155,7 @@ channels:
     first.stop(signal.SIGKILL)
     place.write("go", "")
     until(lambda: place.state("a", "wait") == "done")
-    (line,) = logged(second, "took over")
+    (line,) = logged(second, "recovered")
     equal(line["level"], "info")
     equal(second.stop(), 0)
     return line["message"]
@@ -164,13 +164,13 @@ channels:
 @case("a server that recovers deliveries of a killed one logs that")
 def _(place):
     equal(recover_from_killed(place, "parallel"),
-          "took over 1 delivery of processes that are not heard of any more")
+          "recovered 1 delivery of expired nodes")
 
 
 @case("a server that acquires the lock logs what it recovers")
 def _(place):
     equal(recover_from_killed(place, "exclusive"),
-          "took over 1 delivery of the process that had the lock before")
+          "recovered 1 delivery of the node that held the lock before")
 
 
 @case("process keeps its leases, however long the handler takes")
@@ -324,7 +324,7 @@ channels:
         until(lambda: place.state(f"c{number}", "wait") == "done")
         until(lambda: place.ok("stats", "--json").json()["nodes"][0]["sleeping"])
         equal(len(logged(second, "waiting to process")), 1, second.stderr())
-        equal(logged(first, "refused") + logged(first, "took over"), [])
+        equal(logged(first, "refused") + logged(first, "recovered"), [])
         equal(second.stop(), 0)
         os.remove(place.file("go"))
         os.remove(place.file("runs"))

@@ -438,7 +438,7 @@ channels:
 """
         )
         server = place.serve()
-        until(lambda: "only looked for" in server.stderr())
+        until(lambda: "cannot wait for notifications" in server.stderr())
         assert says in server.stderr(), server.stderr()
         equal(place.send("a", "body").code, 0)
         until(lambda: place.state("a", "log") == "done")

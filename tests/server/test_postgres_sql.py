@@ -407,7 +407,7 @@ def _(place):
     place.ok("process")
     equal(place.state("m00", "row"), "poisoned")
     shown = place.ok("show", "m00").out
-    equal("breaks whenever this runs" in shown, True, shown)
+    equal("is lost whenever this runs" in shown, True, shown)
 
 
 @case("a connection that breaks during a delivery is logged")

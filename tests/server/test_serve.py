@@ -320,10 +320,10 @@ def _(place):
     number = 0
     while connection.send_message(str(number), b"x" * 50_000) == 202:
         number += 1
-    trouble = until(lambda: logged(server, "the store is in trouble"))
+    trouble = until(lambda: logged(server, "store unavailable"))
     equal({line["level"] for line in trouble}, {"error"})
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
-    over = until(lambda: logged(server, "the store works again"))
+    over = until(lambda: logged(server, "store available again"))
     equal({line["level"] for line in over}, {"info"})
 
 

@@ -182,7 +182,7 @@ static void drain_box(struct postern_box *box) {
 	box->leasing = false;
 	box->draining = true;
 	(void)pthread_mutex_unlock(&box->mutex);
-	postern__give_back_queued(box);
+	postern__return_queued(box);
 	postern__cancel_running(box);
 	(void)postern_box_commit(box, NULL, NULL);
 	(void)pthread_mutex_lock(&box->mutex);

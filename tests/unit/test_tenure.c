@@ -210,7 +210,7 @@ static void waiting_is_reported(void) {
 			sweep(b);
 			fake_clock_advance(&cluster.clock, LEASE_MS / 3);
 		}
-		const char *text = "which another process has had for";
+		const char *text = "which another node has held for";
 		const char *first = strstr(b->remarks, text);
 		CHECK(first);
 		CHECK(first && !strstr(first + 1, text));
@@ -236,7 +236,7 @@ static void expired_node(void) {
 		CHECK_INT(b->settled, 1);
 		/* The node registers again, and its old lease is refused. */
 		sweep(a);
-		CHECK_CONTAINS(a->remarks, "begins again");
+		CHECK_CONTAINS(a->remarks, "registering as a new node");
 		CHECK_INT(run(a), 0);
 		CHECK_INT(a->fenced, 1);
 		send(b, "2");

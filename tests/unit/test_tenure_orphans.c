@@ -70,8 +70,9 @@ static void poisoned_after_delay(void) {
 		end_node(&cluster.nodes[1]);
 		CHECK_INT(pass_minutes(&cluster, 10), 0);
 		CHECK_STR(a->remarks,
-				"no node registers 'other' any more; 1 open delivery will be "
-				"poisoned in 10 minutes, unless one does so again\n");
+				"no running node has configured handler 'other'; 1 open "
+				"delivery will be poisoned in 10 minutes unless a node "
+				"configures it again\n");
 		CHECK_INT(pass_minutes(&cluster, 1), 1);
 		CHECK_INT(pass_minutes(&cluster, 20), 0);
 	}
@@ -175,7 +176,7 @@ static void delay_per_handler(void) {
 		if (restart_with_third(&cluster)) {
 			end_node(&cluster.nodes[1]);
 			CHECK_INT(pass_minutes(&cluster, 5), 0);
-			CHECK_CONTAINS(a->remarks, "registers 'third' any more; 1 open");
+			CHECK_CONTAINS(a->remarks, "configured handler 'third'; 1 open");
 			CHECK_INT(pass_minutes(&cluster, 4), 1);
 			CHECK_INT(pass_minutes(&cluster, 2), 1);
 		}

@@ -66,7 +66,7 @@ static int act_before_reply(void *context, enum fault_op op) {
 	}
 	if (op == FAULT_LOCK && bench->release_lock) {
 		bench->release_lock = false;
-		postern__tenure_end(bench->box);
+		postern__lock_release(bench->box);
 	}
 	return POSTERN_OK;
 }
@@ -352,12 +352,12 @@ static void watch_expiry(enum postern_processing processing, int64_t lease_ms,
 		CHECK_INT(claim(&bench, 10), 3);
 		CHECK_INT(run(&bench, 1), 1);
 		fake_clock_advance(&bench.clock, expiry_ms - 1);
-		(void)postern__tenure_watch(bench.box);
+		(void)postern__right_watch(bench.box);
 		CHECK_INT(bench.stopped, 0);
 		CHECK_INT(run(&bench, 1), 1);
 		fake_clock_advance(&bench.clock, 1);
 		CHECK_INT(run(&bench, 1), 0);
-		(void)postern__tenure_watch(bench.box);
+		(void)postern__right_watch(bench.box);
 		CHECK_INT(bench.stopped, 2);
 		/* The node does not send claims to the store either. */
 		send(&bench, "4");
@@ -427,7 +427,7 @@ static bool open_lock_stolen(struct bench *bench) {
 	CHECK_INT(run(bench, 1), 1);
 	fake_clock_jump(&bench->clock, LOCK_MS);
 	CHECK(stranger_gets_lock(bench));
-	(void)postern__tenure_watch(bench->box);
+	(void)postern__right_watch(bench->box);
 	return CHECK_INT(bench->stopped, 0);
 }
 
@@ -466,7 +466,7 @@ static void refused_recovery(void) {
 		CHECK_OK(postern__recover(bench.box, &count, &bench.error),
 				&bench.error);
 		CHECK_INT(run(&bench, 1), 0);
-		(void)postern__tenure_watch(bench.box);
+		(void)postern__right_watch(bench.box);
 		CHECK_INT(bench.stopped, 1);
 	}
 	close_bench(&bench);
@@ -477,7 +477,7 @@ static void refused_claim(void) {
 	if (open_lock_stolen(&bench)) {
 		CHECK_INT(claim(&bench, 10), 0);
 		CHECK_INT(run(&bench, 1), 0);
-		(void)postern__tenure_watch(bench.box);
+		(void)postern__right_watch(bench.box);
 		CHECK_INT(bench.stopped, 1);
 	}
 	close_bench(&bench);

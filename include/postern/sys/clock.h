@@ -3,13 +3,12 @@
 #define POSTERN_SYS_CLOCK_H
 
 /*
- * Where Postern gets the time from.
+ * The clock that Postern uses.
  *
- * Nothing in the library reads a clock of its own: a clock is passed in, so
- * that a test can own time and a program can replace it. The two functions
- * answer two different questions and must not be mixed: wall time says when
- * something happened and may jump; monotonic time says how long something
- * took and never goes backwards.
+ * The library reads no other clock: it is passed in, so that tests and programs
+ * can replace it. The two functions must not be mixed: wall time is a point in
+ * time and may jump; monotonic time measures durations and never goes
+ * backwards.
  *
  * Threads: both functions may be called from any thread at once.
  */
@@ -28,8 +27,8 @@ struct postern_clock {
 	int64_t (*wall_ms)(void *context);
 
 	/*
-	 * Milliseconds since some fixed moment, time spent suspended included
-	 * (CLOCK_BOOTTIME): a lease must run out while a laptop sleeps.
+	 * Milliseconds since a fixed moment, including the time that the machine
+	 * was suspended (CLOCK_BOOTTIME): a lease must expire then, too.
 	 */
 	int64_t (*monotonic_ms)(void *context);
 };

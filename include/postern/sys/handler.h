@@ -3,8 +3,8 @@
 #define POSTERN_SYS_HANDLER_H
 
 /*
- * For those who write a handler kind: callback, sql and exec are written
- * against this header.
+ * The interface between the core and the handler kinds: callback, sql and exec
+ * implement it.
  */
 
 #include <postern/export.h>
@@ -19,32 +19,33 @@ extern "C" {
 
 struct postern_handler;
 
-/* One delivery that is being run. Belongs to the engine; a kind may use it
-   from the start of the run until it has finished it. */
+/* A run of one delivery. Owned by the core; an implementation may use it from
+   start() until it has finished the run. */
 struct postern_run;
 
 POSTERN_EXPORT const struct postern_message *postern_run_message(
 		const struct postern_run *run);
-/* Its `transaction` is set for transactional kinds only. */
+/* `transaction` is set for transactional handlers only. */
 POSTERN_EXPORT const struct postern_delivery *postern_run_delivery(
 		const struct postern_run *run);
-/* Changes whenever the transaction belongs to another connection than last
-   time: what a kind keeps per connection (prepared statements) is dead then,
-   already freed by the store, and must not be touched. */
+/* Changes whenever the transaction is on another connection than that of the
+   run before: what an implementation kept for the old connection (prepared
+   statements) was freed by the store and must not be used. */
 POSTERN_EXPORT uint64_t postern_run_epoch(const struct postern_run *run);
-/* Ms from now until the deadline, at least 0; -1 without one. */
+/* Milliseconds until the deadline, at least 0; -1 if there is none. */
 POSTERN_EXPORT int64_t postern_run_remaining_ms(const struct postern_run *run);
 
 /*
- * End a run with its outcome, which is copied. Exactly once per run, from any
- * thread, before or after `start` has returned; the run is gone afterwards.
+ * Finish a run with its outcome, which is copied. Exactly once per run, from
+ * any thread, before or after `start` has returned; do not use the run
+ * afterwards.
  */
 POSTERN_EXPORT void postern_run_finish(struct postern_run *run,
 		const struct postern_outcome *outcome);
 
 /*
- * End a run that was cut short by postern_runner_drain(): the lease is given
- * back and nothing is counted. Otherwise as postern_run_finish().
+ * Finish a run that was cancelled with POSTERN_CANCEL_STOP: its lease is
+ * returned and no failure is counted. Otherwise as postern_run_finish().
  */
 POSTERN_EXPORT void postern_run_return(struct postern_run *run);
 
@@ -56,29 +57,30 @@ enum postern_cancel {
 };
 
 /*
- * What a handler kind implements. Every function is required.
+ * The functions of a handler kind. Every one is required.
  */
 struct postern_handler_ops {
 	unsigned version; /* POSTERN_HANDLER_OPS_VERSION; new slots at the end */
 	const char *name; /* "callback", "sql", "exec" */
 
-	/* Can take the whole process down: lost leases become suspects. */
+	/* A run can crash this process: leases of a process that died become
+	   suspects. */
 	bool in_process;
-	/* Understands commit_batch. */
+	/* Supports commit_batch. */
 	bool batches;
 
 	/*
-	 * Begin a run. A plain kind may block the thread it is given (a worker)
-	 * or hand the run on and return; either way it ends the run with
+	 * Start a run. An implementation may block the calling thread (a worker),
+	 * or return and finish the run on another thread; in both cases it calls
 	 * postern_run_finish(). A transactional handler is called inside the
-	 * store's open transaction and must finish before it returns.
+	 * store's open transaction and must finish the run before it returns.
 	 */
 	void (*start)(struct postern_handler *handler, struct postern_run *run);
 
 	/*
-	 * Make a run end soon, from another thread. It may have finished in the
-	 * meantime, but is not freed before this returns. A kind that cannot does
-	 * nothing. Never blocks.
+	 * Make a run end soon; called on another thread. The run may have finished
+	 * meanwhile, but is not freed before this returns. An implementation that
+	 * cannot cancel does nothing. Must not block.
 	 */
 	void (*cancel)(struct postern_handler *handler, struct postern_run *run,
 			enum postern_cancel why);
@@ -87,23 +89,25 @@ struct postern_handler_ops {
 
 	/*
 	 * Transactional, on PostgreSQL: if the connection is in pipeline mode,
-	 * start only sends its statements, and POSTERN_DONE is what it comes to if
-	 * none of them fails. The store looks at their answers; if one fails, all
-	 * is undone and start called again without a pipeline. Statements may be
-	 * prepared, but are gone when the epoch changes, which it then does for
-	 * every transaction. What is sent can neither begin nor end one.
+	 * start() only sends its statements and finishes with the outcome for the
+	 * case that none of them fails, POSTERN_DONE. The store reads the results;
+	 * if a statement fails, it rolls back and calls start() again without a
+	 * pipeline. Prepared statements are valid until the epoch changes, which
+	 * may be with every transaction. The statements must not begin or end a
+	 * transaction.
 	 */
 	bool sends_ahead;
 };
 
-/* The common head. A kind embeds it as the first member, named `base`. */
+/* The common head. An implementation embeds it as the first member, named
+   `base`. */
 struct postern_handler {
 	const struct postern_handler_ops *ops;
 	bool transactional;
 };
 
-/* A place for the kind to keep something with a run between start and
-   cancel, NULL at first. Guarded by the kind's own lock. */
+/* A pointer that the implementation may keep with a run between start() and
+   cancel(), initially NULL. Guarded by a mutex of the implementation. */
 POSTERN_EXPORT void postern_run_set_data(struct postern_run *run, void *data);
 POSTERN_EXPORT void *postern_run_data(const struct postern_run *run);
 

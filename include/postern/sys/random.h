@@ -3,9 +3,9 @@
 #define POSTERN_SYS_RANDOM_H
 
 /*
- * Where Postern gets randomness from: boot ids, hash keys, the jitter of a
- * retry. Passed in like the clock, so that a test can replay a run by its
- * seed.
+ * The random numbers that Postern uses: node ids, hash keys, the jitter of a
+ * retry. Passed in like the clock, so that a test can repeat a run with the
+ * same seed.
  */
 
 #include <postern/export.h>
@@ -25,8 +25,8 @@ struct postern_random {
 /*
  * The kernel's generator (getrandom), fit for secrets. Static: never freed,
  * usable from any thread. It blocks only while a machine that has just booted
- * is still gathering entropy, and ends the process if the kernel refuses to
- * give any: guessable boot ids and hash keys would be worse.
+ * is still gathering entropy, and aborts the process if the kernel returns an
+ * error: guessable node ids and hash keys would be worse.
  */
 POSTERN_EXPORT const struct postern_random *postern_random_system(void);
 

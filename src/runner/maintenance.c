@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two threads that look after the store.
+ * Two threads that maintain this node and the store.
  *
- * The renewer has the store let this node process, renews the node's lease and
- * the processing lock, and does nothing else: what it did beside that could
- * make a renewal late. On a store that needs none of that it sleeps.
+ * The renewer asks the store to let this node process, renews the node's lease
+ * and the processing lock, and does nothing else: any other work could delay a
+ * renewal. On a store that needs none of that it sleeps.
  *
- * The steward keeps house: it recovers what others lost, poisons orphans and
- * cleans up.
+ * The maintenance thread recovers the leases of expired nodes, poisons orphans
+ * and cleans up.
  */
 
 #include "runner/runner.h"
@@ -17,50 +17,51 @@
 
 #include <stdio.h>
 
-static int recover(struct postern_runner *runner, struct postern_error *error) {
+static int recover_and_report(struct postern_runner *runner,
+		struct postern_error *error) {
 	bool locked =
 			runner->box->options.processing == POSTERN_PROCESSING_EXCLUSIVE;
-	return postern__take_over(runner->box,
-			locked ? "the process that had the lock before"
-				   : "processes that are not heard of any more",
+	return postern__recover_reporting(runner->box,
+			locked ? "the node that held the lock before" : "expired nodes",
 			runner->options.trouble, runner->options.trouble_context, error);
 }
 
-/* The backstop: as if somebody had hinted at everything. */
+/* Recover, poison orphans, and make the claimer claim for all handlers. */
 static void poll_store(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
 	size_t count;
 	postern__point("steward.polling");
-	int r = recover(runner, &error);
+	int r = recover_and_report(runner, &error);
 	if (!r && box->options.orphans == POSTERN_ORPHANS_POISON) {
 		r = postern__poison_orphans(box, runner->options.trouble,
 				runner->options.trouble_context, &count, &error);
 		if (!r && count > 0) {
 			char text[128];
 			(void)snprintf(text, sizeof(text),
-					"poisoned %zu deliver%s whose handler nobody registers",
+					"poisoned %zu orphaned deliver%s: no running node has the "
+					"handler configured",
 					count, count == 1 ? "y" : "ies");
 			postern__runner_report(runner, text);
 		}
 	}
 	if (r) {
-		postern__runner_note(runner, r, &error);
+		postern__runner_store_result(runner, r, &error);
 	}
 	postern__claimer_wake(runner);
 	runner->poll_at_ms =
 			postern__box_after_ms(box, runner->options.polling_interval_ms);
 }
 
-/* Nodes are found gone as soon as they are overdue. */
+/* Between two polls: recover the leases of nodes soon after they are late. */
 static void recover_leases(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
-	int r = recover(runner, &error);
+	int r = recover_and_report(runner, &error);
 	if (r) {
-		postern__runner_note(runner, r, &error);
+		postern__runner_store_result(runner, r, &error);
 	}
 	runner->recover_at_ms = postern__box_after_ms(runner->box,
-			postern__tenure_pause_ms(runner->box));
+			postern__renewal_interval_ms(runner->box));
 }
 
 static void report_cleanup(struct postern_runner *runner) {
@@ -77,7 +78,7 @@ static void report_cleanup(struct postern_runner *runner) {
 	postern__runner_report(runner, text);
 }
 
-static void clean_some(struct postern_runner *runner) {
+static void clean_next_batch(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
 	bool more = false;
@@ -87,7 +88,7 @@ static void clean_some(struct postern_runner *runner) {
 							  &error)
 					: POSTERN_OK;
 	if (r) {
-		postern__runner_note(runner, r, &error);
+		postern__runner_store_result(runner, r, &error);
 	}
 	if (more) {
 		runner->clean_at_ms = postern__box_after_ms(box,
@@ -102,15 +103,15 @@ static void clean_some(struct postern_runner *runner) {
 										 : runner->options.cleanup_interval_ms);
 }
 
-/* Renew, and return when to do so again. */
-static int64_t renew(struct postern_runner *runner) {
+/* Renew, and return when to renew again. */
+static int64_t renew_and_report(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
 	int64_t next;
-	int r = postern__tenure(box, runner->options.trouble,
+	int r = postern__renew(box, runner->options.trouble,
 			runner->options.trouble_context, &next, &error);
 	if (r) {
-		postern__runner_note(runner, r, &error);
+		postern__runner_store_result(runner, r, &error);
 		int64_t again =
 				postern__box_after_ms(box, runner->options.restart_delay_ms);
 		next = again < next ? again : next;
@@ -130,28 +131,28 @@ void *postern__renewer_loop(void *context) {
 			continue;
 		}
 		(void)pthread_mutex_unlock(&box->mutex);
-		next = renew(runner);
+		next = renew_and_report(runner);
 		(void)pthread_mutex_lock(&box->mutex);
 		if (box->recovery_due) {
-			(void)pthread_cond_signal(&runner->steward_wake);
+			(void)pthread_cond_signal(&runner->maintenance_wake);
 		}
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 	return NULL;
 }
 
-/* Do what is due, and sleep until the next. */
-void *postern__steward_loop(void *context) {
+/* Run the duty that is due, or sleep until the next one is. */
+void *postern__maintenance_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
-	runner->recover_at_ms = postern__has_tenure(box) ? 0 : POSTERN__NEVER;
+	runner->recover_at_ms = postern__needs_renewal(box) ? 0 : POSTERN__NEVER;
 	const struct {
 		int64_t *at;
 		void (*go)(struct postern_runner *runner);
 	} duties[] = {
 		{ &runner->recover_at_ms, recover_leases },
 		{ &runner->poll_at_ms, poll_store },
-		{ &runner->clean_at_ms, clean_some },
+		{ &runner->clean_at_ms, clean_next_batch },
 	};
 	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {
@@ -165,7 +166,7 @@ void *postern__steward_loop(void *context) {
 		}
 		int64_t left = next - postern__box_now_ms(box);
 		if (left > 0 && !box->recovery_due) {
-			postern__wait(&runner->steward_wake, &box->mutex, left);
+			postern__wait(&runner->maintenance_wake, &box->mutex, left);
 			continue;
 		}
 		if (box->recovery_due) {

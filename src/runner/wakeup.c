@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The thread that hears of work that other processes made, where a store is
- * shared. What it misses the steward finds, who looks every now and then.
+ * The wake-up thread: waits for notifications of other nodes, in a store that
+ * several nodes share, and wakes the claimer and the collector. If one is
+ * missed, the maintenance thread finds the deliveries when it polls.
  */
 
 #include "runner/runner.h"
 
 #include <stdio.h>
 
-/* Long, as it is woken to stop. */
+/* Long: end_wait() ends the wait when the runner stops. */
 #define WAIT_MS ((int64_t)60 * 1000)
 
 static bool is_stopping(struct postern_runner *runner) {
@@ -19,41 +20,42 @@ static bool is_stopping(struct postern_runner *runner) {
 	return stopping;
 }
 
-/* Until the store is tried again, or the runner stops. */
-static void rest(struct postern_runner *runner) {
+/* Sleep until the store is tried again, or the runner stops. */
+static void sleep_until_retry(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	int64_t until =
 			postern__box_after_ms(box, runner->options.restart_delay_ms);
 	(void)pthread_mutex_lock(&box->mutex);
 	int64_t left = until - postern__box_now_ms(box);
 	while (!runner->stopping && left > 0) {
-		postern__wait(&runner->steward_wake, &box->mutex, left);
+		postern__wait(&runner->maintenance_wake, &box->mutex, left);
 		left = until - postern__box_now_ms(box);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
 /*
- * It fails where nothing else may: a connection of its own can lead elsewhere.
- * Whoever writes tells that the store as a whole is in trouble, perhaps in a
- * moment; so what worked before is told of when it has failed twice.
+ * A wait may fail while the store works, because it uses a connection of its
+ * own, perhaps to another address. If the store as a whole is unavailable, the
+ * writer reports that, perhaps a moment later; so a wait that worked before is
+ * reported only after two failures.
  */
-static void tell(struct postern_runner *runner, bool worked, unsigned failures,
-		const struct postern_error *error) {
+static void report_wait_failure(struct postern_runner *runner, bool worked,
+		unsigned failures, const struct postern_error *error) {
 	char text[POSTERN_ERROR_TEXT_MAX + 96];
 	(void)pthread_mutex_lock(&runner->box->mutex);
-	bool told = runner->in_trouble || runner->stopping;
+	bool reported = runner->store_unavailable || runner->stopping;
 	(void)pthread_mutex_unlock(&runner->box->mutex);
-	if (told || failures != (worked ? 2 : 1)) {
+	if (reported || failures != (worked ? 2 : 1)) {
 		return;
 	}
 	(void)snprintf(text, sizeof(text),
-			"new work of other nodes is not heard of, only looked for: %s",
+			"cannot wait for notifications of other nodes; polling instead: %s",
 			error->text);
 	postern__runner_report(runner, text);
 }
 
-void *postern__listener_loop(void *context) {
+void *postern__wakeup_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	struct postern_error error;
@@ -67,8 +69,8 @@ void *postern__listener_loop(void *context) {
 			return NULL;
 		}
 		if (r) {
-			tell(runner, worked, ++failures, &error);
-			rest(runner);
+			report_wait_failure(runner, worked, ++failures, &error);
+			sleep_until_retry(runner);
 			continue;
 		}
 		worked = true;
