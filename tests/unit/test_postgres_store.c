@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "store/postgres/postgres.h"
 #include "tap.h"
 #include "unit/postgres_scene.h"
 
@@ -274,6 +275,75 @@ static void closed_at_rest(void) {
 	CHECK_OK(scene.store->ops->claim(scene.store, &claim, scene.memory, &claims,
 					 &scene.error),
 			&scene.error);
+	scene_close(&scene);
+}
+
+#define HOUR_MS INT64_C(3600000)
+
+static int recover_now(struct scene *scene) {
+	struct postern_recovered recovered;
+	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
+	return scene->store->ops->recover(scene->store, &recovery, &recovered,
+			&scene->error);
+}
+
+/* The pool could not connect, and its next turn is in an hour. Returns where
+   the server is. */
+static char *lose_server(struct scene *scene, char *nowhere) {
+	struct pg_store *store = postern__pg_from_base(scene->store);
+	char *conninfo = store->conninfo;
+	store->conninfo = nowhere;
+	store->command_retries = 0;
+	end_lines(scene);
+	CHECK_INT(recover_now(scene), POSTERN_E_UNAVAILABLE);
+	CHECK(store->connect_failures > 0);
+	store->connect_at_ms += HOUR_MS;
+	return conninfo;
+}
+
+/* The renewal connects first, as it waits for no turn. */
+static void reached_by_renewal(void) {
+	struct scene scene;
+	bool alive = false;
+	char nowhere[] = "host=/nowhere";
+	scene_open(&scene);
+	char *conninfo = lose_server(&scene, nowhere);
+	postern__pg_from_base(scene.store)->conninfo = conninfo;
+	CHECK_INT(recover_now(&scene), POSTERN_E_UNAVAILABLE);
+	CHECK_OK(scene_keep(&scene, NODE, &alive), &scene.error);
+	CHECK(alive);
+	scene_close(&scene);
+}
+
+static int do_nothing(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	(void)connection;
+	(void)context;
+	(void)again;
+	(void)error;
+	return POSTERN_OK;
+}
+
+/* Whoever has lost its connection tries without a turn, and many do. */
+static void failed_out_of_turn(void) {
+	struct scene scene;
+	struct pg_connection *place = NULL;
+	char nowhere[] = "host=/nowhere";
+	scene_open(&scene);
+	struct pg_store *store = postern__pg_from_base(scene.store);
+	CHECK_OK(postern__pg_take(store, &place, &scene.error), &scene.error);
+	char *conninfo = lose_server(&scene, nowhere);
+	uint32_t failures = store->connect_failures;
+	int64_t turn = store->connect_at_ms;
+	place->lost = true;
+	for (int i = 0; i < 10; i++) {
+		CHECK_INT(postern__pg_do_here(place, do_nothing, NULL, NULL),
+				POSTERN_E_UNAVAILABLE);
+	}
+	CHECK_INT(store->connect_failures, failures);
+	CHECK_INT(store->connect_at_ms, turn);
+	postern__pg_give(place);
+	store->conninfo = conninfo;
 	scene_close(&scene);
 }
 
@@ -654,6 +724,10 @@ static const struct tap_case cases[] = {
 			settled_again },
 	{ "a connection that was closed while it rested is not used",
 			closed_at_rest },
+	{ "a server that a renewal reaches is there for everything else at once",
+			reached_by_renewal },
+	{ "failures to connect beside each other make the pause no longer",
+			failed_out_of_turn },
 	{ "a server with other settings is not written to by new connections",
 			other_settings },
 	{ "a node that sleeps is woken by what others do not take",

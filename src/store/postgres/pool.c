@@ -6,7 +6,8 @@
  * Connections are made when they are needed and kept. When the server cannot
  * be reached, the next try waits, longer each time; until then whoever asks is
  * told why at once, so that a database that is down does not tie up every
- * thread.
+ * thread. The pool waits no longer than the server has been away so far, and
+ * not at all once any connection was made, be it the keeper's.
  *
  * An operation never needs a second connection while it has one: whoever has
  * lost its connection in a COMMIT connects again in the same place to ask for
@@ -126,9 +127,11 @@ static int check_turn(struct pg_store *self, struct postern_error *error) {
 	return self->connect_error.code;
 }
 
-/* A connection was made: nothing is known of it yet. */
+/* A connection was made, by the pool or by the keeper: nothing is known of it
+   yet, and nobody has to wait for a turn. */
 static void note_made(struct pg_store *self, struct pg_connection *made) {
 	(void)pthread_mutex_lock(&self->mutex);
+	self->connect_failures = 0;
 	made->epoch = ++self->epoch;
 	made->direct = false;
 	made->named = false;
@@ -137,20 +140,19 @@ static void note_made(struct pg_store *self, struct pg_connection *made) {
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
-/* What became of connecting, for others that want to. */
-static void note_connect(struct pg_store *self,
-		const struct pg_connection *made, int r,
+/* Connecting failed, for others that want to connect. The pause grows by one
+   step when its turn has failed: threads that fail beside each other, or try
+   again without a turn, see the same outage once more. */
+static void note_failed(struct pg_store *self, const struct pg_connection *made,
 		const struct postern_error *error) {
 	(void)pthread_mutex_lock(&self->mutex);
-	if (r == POSTERN_OK) {
-		self->connect_failures = 0;
-	} else {
-		self->connect_at_ms =
-				now_ms(self) + pause_ms(self, self->connect_failures);
+	int64_t now = now_ms(self);
+	if (self->connect_failures == 0 || now >= self->connect_at_ms) {
+		self->connect_at_ms = now + pause_ms(self, self->connect_failures);
 		self->connect_failures++;
-		self->connect_hopeless = made->hopeless;
-		self->connect_error = *error;
 	}
+	self->connect_hopeless = made->hopeless;
+	self->connect_error = *error;
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
@@ -205,9 +207,11 @@ static int connect_place(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct postern_error failure = { 0 };
 	int r = connect_and_judge(connection, &failure);
-	note_connect(connection->store, connection, r, &failure);
-	if (r != POSTERN_OK && error) {
-		*error = failure;
+	if (r != POSTERN_OK) {
+		note_failed(connection->store, connection, &failure);
+		if (error) {
+			*error = failure;
+		}
 	}
 	return r;
 }
