@@ -133,7 +133,7 @@ void *postern__renewer_loop(void *context) {
 		next = renew(runner);
 		(void)pthread_mutex_lock(&box->mutex);
 		if (box->recovery_due) {
-			(void)pthread_cond_signal(&runner->steward_wake);
+			(void)pthread_cond_broadcast(&runner->steward_wake);
 		}
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
