@@ -985,7 +985,8 @@ BEGIN
 END $$;
 
 -- The terms of all nodes, as they are now. Those that are over are marked as
--- late. Times that were set before the clock went back begin anew. lease: how
+-- late. Times that were set before the clock went back begin anew; what others
+-- wrote since this began is compared with the clock as it is then. lease: how
 -- long it lives at a time. late: its term is over; long_late: it was found late
 -- its whole lease ago. lost: leases of nodes that are gone are still to be
 -- recovered (with node NULL, in a row of its own).
@@ -1003,7 +1004,8 @@ BEGIN
 		UPDATE @node_term t SET lives_until = t.lives_until - t.renewed_at
 				+ v_now, renewed_at = v_now, late_since = NULL
 			WHERE t.lives_until IS NOT NULL
-				AND (t.renewed_at > v_now OR t.late_since > v_now);
+				AND greatest(t.renewed_at, t.late_since)
+					> coalesce(p_now, @now_ms());
 		UPDATE @node_term t SET late_since = v_now
 			WHERE t.lives_until <= v_now AND t.late_since IS NULL
 				AND t.node <> p_node;
@@ -1130,7 +1132,7 @@ BEGIN
 			ON CONFLICT DO NOTHING RETURNING l.fence INTO v_fence;
 	END IF;
 	IF NOT FOUND THEN
-		v_fence := @take_over_lock_1(p_name, p_node, v_now, p_ttl, p_silent);
+		v_fence := @take_over_lock_1(p_name, p_node, p_now, p_ttl, p_silent);
 	END IF;
 	SELECT l.renewed_at, l.held_until - l.renewed_at INTO renewed_at, term
 		FROM @lock l WHERE l.name = p_name;
@@ -1141,23 +1143,25 @@ END $$;
 CREATE FUNCTION @take_over_lock_1(p_name text, p_node bigint, p_now bigint,
 	p_ttl bigint, p_silent bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
 	v_lock record;
 	v_fence bigint;
 BEGIN
-	UPDATE @lock SET held_until = held_until - renewed_at + p_now,
-		renewed_at = p_now, late_since = NULL
-		WHERE name = p_name AND (renewed_at > p_now OR late_since > p_now);
-	UPDATE @lock SET late_since = p_now
-		WHERE name = p_name AND node <> 0 AND held_until <= p_now
+	UPDATE @lock SET held_until = held_until - renewed_at + v_now,
+		renewed_at = v_now, late_since = NULL
+		WHERE name = p_name AND greatest(renewed_at, late_since)
+			> coalesce(p_now, @now_ms());
+	UPDATE @lock SET late_since = v_now
+		WHERE name = p_name AND node <> 0 AND held_until <= v_now
 			AND late_since IS NULL;
 	SELECT * INTO v_lock FROM @lock WHERE name = p_name
-		AND (node = 0 OR held_until <= p_now AND (renewed_at = p_silent
-			OR late_since + held_until - renewed_at <= p_now));
+		AND (node = 0 OR held_until <= v_now AND (renewed_at = p_silent
+			OR late_since + held_until - renewed_at <= v_now));
 	IF NOT FOUND THEN
 		RETURN NULL;
 	END IF;
 	PERFORM 1 FROM @node_term WHERE node = v_lock.node
-		AND (lives_until IS NULL OR lives_until > p_now);
+		AND (lives_until IS NULL OR lives_until > v_now);
 	IF NOT FOUND AND v_lock.node <> 0 THEN
 		PERFORM @end_transactions_1(ARRAY[v_lock.node]);
 	END IF;
@@ -1168,8 +1172,8 @@ BEGIN
 	EXCEPTION WHEN lock_not_available THEN
 		RETURN NULL;
 	END;
-	UPDATE @lock SET node = p_node, fence = fence + 1, renewed_at = p_now,
-		held_until = least(p_now::numeric + p_ttl, 9223372036854775807),
+	UPDATE @lock SET node = p_node, fence = fence + 1, renewed_at = v_now,
+		held_until = least(v_now::numeric + p_ttl, 9223372036854775807),
 		late_since = NULL
 		WHERE name = p_name AND node = v_lock.node
 			AND renewed_at = v_lock.renewed_at
