@@ -134,7 +134,7 @@ void *postern__renewer_loop(void *context) {
 		next = renew_and_report(runner);
 		(void)pthread_mutex_lock(&box->mutex);
 		if (box->recovery_due) {
-			(void)pthread_cond_signal(&runner->maintenance_wake);
+			(void)pthread_cond_broadcast(&runner->maintenance_wake);
 		}
 	}
 	(void)pthread_mutex_unlock(&box->mutex);

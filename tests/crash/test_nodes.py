@@ -9,12 +9,14 @@ terminated, and the database is restarted: in order, at once, by killing its
 first process or another. Then all is left alone until nothing is open, and the
 checker judges what the nodes wrote down against what is in the tables.
 
-A dead node's work is taken over within twice the node lease: that is, its
-leases are taken back. The database writes down when what happened. A machine
-that is busy may need longer, and the database may be away; that is no excuse if
-another node has renewed itself three times meanwhile, for each time it looks
-for the dead. To take back is not yet to run again: what may have killed its
-process is run in groups, one after the other.
+A dead node's leases are recovered when its lease is over and another node, the
+observer, has seen no renewal of it for a whole lease. With exclusive processing
+only the owner of the lock recovers. The database records when nodes renew
+themselves, expire and lose their leases, and who takes the lock. The machine may
+be busy and the database may be away, so no time decides: an observer that renews
+itself more than three times while a recovery is due, and whose own lease never
+ran out meanwhile, is late. To recover is not yet to run again: what may have
+killed its process is run in groups, one after the other.
 
 NODES_MESSAGES says how many (default 6000), SEED which faults (printed).
 """
@@ -86,7 +88,8 @@ LOOK = """
 
 
 # When nodes renewed themselves, were found gone and had lost their last lease,
-# and who took the processing lock from whom: all by the clock of the database.
+# and who took the processing lock from whom (first: who has it, from nobody): all
+# by the clock of the database.
 # One transaction each, so that nobody waits for another in a ring.
 NOTE_TERMS = """
     create table public.renewed (at bigint, node bigint);
@@ -133,9 +136,13 @@ NOTE_TERMS = """
 
     create trigger note_locked after update on postern.lock for each row
         when (old.fence <> new.fence) execute function public.note_locked();
+
+    insert into public.locked select renewed_at, node, 0, 0 from postern.lock;
 """
-# Renewals are three to a lease: so many may be in the one after the end.
-RENEWALS_MAX = 2
+# An observer looks for expired nodes as often as it renews itself. One renewal may
+# pass before it first sees that a node is silent, one before it looks after the
+# node's lease, and one if that look finds another transaction in progress.
+RENEWALS_MAX = 3
 
 
 class Monitor(threading.Thread):
@@ -450,13 +457,13 @@ class Trial:
 
 
 class Terms:
-    """How soon nodes that were gone were found so, and rid of their leases."""
+    """How soon the leases of dead nodes were recovered."""
 
     def __init__(self, server, exclusive):
         self.renewed = defaultdict(list)
-        for at, node in self.rows(server, "select * from public.renewed"):
+        for at, node in self.rows(server, "select * from public.renewed order by at"):
             self.renewed[node].append(at)
-        self.locked = self.rows(server, "select * from public.locked")
+        self.locked = self.rows(server, "select * from public.locked order by at")
         # Whoever ends in order is gone before its time. A number may be gone
         # twice, if its node was not told for long that it was enrolled.
         gone = self.rows(
@@ -467,14 +474,17 @@ class Terms:
             " n.at > g.at)) from public.gone g where at >= lives_until"
         )
         self.found = 0
-        self.most = 0  # renewals of another one, meanwhile
+        self.most = 0  # renewals of an observer while a recovery was due
         self.waits = []  # from the last renewal to the last lease
         self.late = []
         for _, node, renewed, until, end in gone:
+            observers = set(self.renewed) - {node}
             if exclusive:
-                until = max([until, self.judge_lock(node, until)]
-                            + [at for at, *_ in self.locked if at <= end])
-            self.judge("found gone", node, until, end)
+                self.judge_lock(node, until, observers)
+                since, owner = self.owner(end)
+                until = max(until, since)
+                observers &= {owner}
+            self.judge("found gone", node, renewed, until, end, observers)
             self.waits.append((renewed, end))
             self.found += 1
 
@@ -482,24 +492,42 @@ class Terms:
     def rows(server, sql):
         return [tuple(map(int, row.split("|"))) for row in server.sql(sql)]
 
-    def judge(self, what, node, since, end):
-        for other, times in self.renewed.items():
-            count = sum(since < at < end for at in times)
-            if other == node:
+    def due(self, observer, renewed, until, end):
+        """How often the observer renewed itself before `end` while it had to expire
+        a node or a lock that was last renewed at `renewed`, for a term `until`: its
+        lease has not run out since a renewal that was a whole lease earlier."""
+        most = count = 0
+        first = last = None
+        for at in self.renewed[observer]:
+            if not renewed < at < end:
                 continue
-            self.most = max(self.most, count)
-            if count > RENEWALS_MAX and end - since > LEASE_MS:
-                self.late.append(f"node {node} was {what} {end - since} ms after its"
-                                 f" time, {count} renewals of {other} later")
+            if last is None or at - last > LEASE_MS:
+                first, count = at, 0
+            last = at
+            count += at > max(until, first + LEASE_MS)
+            most = max(most, count)
+        return most
 
-    def judge_lock(self, node, until):
-        """Of a node that is gone: when another has taken its lock, if it had
-        it."""
+    def judge(self, what, node, renewed, until, end, observers):
+        for observer in observers:
+            count = self.due(observer, renewed, until, end)
+            self.most = max(self.most, count)
+            if count > RENEWALS_MAX:
+                self.late.append(f"node {node} was {what} {end - until} ms after its"
+                                 f" time, {count} renewals of {observer} later")
+
+    def judge_lock(self, node, until, observers):
+        """Of a node that is gone: whether another took its lock in time, if it
+        had it. Before its node is expired its transactions may keep the lock."""
         for at, _, former, held_until in self.locked:
             if former == node:
-                self.judge("without its lock", node, max(until, held_until), at)
-                return at
-        return 0
+                self.judge("without its lock", node, held_until - LEASE_MS,
+                           max(until, held_until), at, observers)
+
+    def owner(self, moment):
+        """Who had the lock then, and since when."""
+        return max(((at, node) for at, node, *_ in self.locked if at <= moment),
+                   default=(0, 0))
 
 
 def undisturbed(waits, away):
@@ -569,8 +597,8 @@ def show(trial, deeds, terms):
           f" {deeds.fenced} late results refused")
     waits = undisturbed(terms.waits, trial.away)
     runs = undisturbed(deeds.waits, trial.away)
-    print(f"# {terms.found} nodes found gone, at most {terms.most} renewals of another"
-          " after their time")
+    print(f"# {terms.found} nodes found gone, at most {terms.most} renewals of an"
+          " observer while that was due")
     print(f"# while the database was there: taken back {statistics.median(waits):.1f} s"
           f" after a node was last heard of, at most {max(waits):.1f} s; run again"
           f" {statistics.median(runs):.1f} s after a kill, at most {max(runs):.1f} s;"

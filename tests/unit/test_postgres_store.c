@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "store/postgres/postgres.h"
 #include "tap.h"
 #include "unit/postgres_scene.h"
 
@@ -275,6 +276,76 @@ static void closed_while_idle(void) {
 	CHECK_OK(scene.store->ops->claim(scene.store, &claim, scene.memory, &claims,
 					 &scene.error),
 			&scene.error);
+	scene_close(&scene);
+}
+
+#define HOUR_MS INT64_C(3600000)
+
+static int recover_now(struct scene *scene) {
+	struct postern_recovered recovered;
+	const struct postern_recovery recovery = { .node = NODE, .max = 10 };
+	return scene->store->ops->recover(scene->store, &recovery, &recovered,
+			&scene->error);
+}
+
+/* The pool could not connect, and its next try is in an hour. Returns the
+   conninfo of the server. */
+static char *lose_server(struct scene *scene, char *nowhere) {
+	struct pg_store *store = postern__pg_from_base(scene->store);
+	char *conninfo = store->conninfo;
+	store->conninfo = nowhere;
+	store->command_retries = 0;
+	end_sessions(scene);
+	CHECK_INT(recover_now(scene), POSTERN_E_UNAVAILABLE);
+	CHECK(store->connect_failures > 0);
+	store->connect_at_ms += HOUR_MS;
+	return conninfo;
+}
+
+/* The renewal connects first: it does not wait for the delay. */
+static void reached_by_renewal(void) {
+	struct scene scene;
+	bool alive = false;
+	char nowhere[] = "host=/nowhere";
+	scene_open(&scene);
+	char *conninfo = lose_server(&scene, nowhere);
+	postern__pg_from_base(scene.store)->conninfo = conninfo;
+	CHECK_INT(recover_now(&scene), POSTERN_E_UNAVAILABLE);
+	CHECK_OK(scene_renew_and_recover(&scene, NODE, &alive), &scene.error);
+	CHECK(alive);
+	scene_close(&scene);
+}
+
+static int do_nothing(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	(void)connection;
+	(void)context;
+	(void)again;
+	(void)error;
+	return POSTERN_OK;
+}
+
+/* A thread that lost its connection reconnects without waiting for the delay,
+   and many threads do. */
+static void failed_before_delay(void) {
+	struct scene scene;
+	struct pg_connection *slot = NULL;
+	char nowhere[] = "host=/nowhere";
+	scene_open(&scene);
+	struct pg_store *store = postern__pg_from_base(scene.store);
+	CHECK_OK(postern__pg_acquire(store, &slot, &scene.error), &scene.error);
+	char *conninfo = lose_server(&scene, nowhere);
+	uint32_t failures = store->connect_failures;
+	int64_t next_try = store->connect_at_ms;
+	slot->lost = true;
+	for (int i = 0; i < 10; i++) {
+		CHECK_INT(postern__pg_do_here(slot, do_nothing, NULL, NULL),
+				POSTERN_E_UNAVAILABLE);
+	}
+	CHECK_INT(store->connect_failures, failures);
+	CHECK_INT(store->connect_at_ms, next_try);
+	postern__pg_release(slot);
+	store->conninfo = conninfo;
 	scene_close(&scene);
 }
 
@@ -660,6 +731,10 @@ static const struct tap_case cases[] = {
 			settled_again },
 	{ "a connection that the server closed while idle is not used",
 			closed_while_idle },
+	{ "a connection that a renewal opens ends the delay of the pool",
+			reached_by_renewal },
+	{ "simultaneous failures to connect lengthen the delay once",
+			failed_before_delay },
 	{ "new connections do not write to a server with unsupported settings",
 			other_settings },
 	{ "a sleeping node is woken by an accept that leases nothing",

@@ -203,6 +203,53 @@ static void renewed_while_expired(void) {
 	scene_close(&scene);
 }
 
+/* A term is over. One session has looked at the clock and not yet at the
+   table when another one marks the term as late, a little later. */
+static void mark_beside(struct scene *scene, const char *table,
+		const char *earlier, const char *later) {
+	char sql[300];
+	PGconn *first = scene_connect();
+	PGconn *second = scene_connect();
+	(void)snprintf(sql, sizeof sql,
+			"BEGIN; LOCK TABLE " SCHEMA ".%s IN ACCESS EXCLUSIVE MODE", table);
+	scene_run(second, sql);
+	CHECK_INT(PQsendQuery(first, earlier), 1);
+	CHECK(scene_wait_blocked(scene, 1));
+	scene_run(second, "SELECT pg_sleep(0.01)"); /* the clock goes on */
+	scene_run(second, later);
+	scene_run(second, "COMMIT");
+	PGresult *result = PQgetResult(first);
+	CHECK_INT(PQresultStatus(result), PGRES_TUPLES_OK);
+	PQclear(result);
+	CHECK(!PQgetResult(first));
+	(void)snprintf(sql, sizeof sql,
+			"SELECT count(*) FROM " SCHEMA ".%s"
+			" WHERE node = 43 AND renewed_at = 1000 AND late_since > 0",
+			table);
+	CHECK_INT(scene_number(scene->link, sql), 1);
+	PQfinish(first);
+	PQfinish(second);
+}
+
+static void marked_by_two(void) {
+	struct scene scene;
+	uint64_t fence = 0;
+	scene_open(&scene);
+	scene_enrol(&scene, FROZEN, LEASE_MS);
+	scene_run(scene.link, "UPDATE " SCHEMA ".node_term SET renewed_at = 1000,"
+						  " lives_until = 2000 WHERE node = 43");
+	mark_beside(&scene, "node_term",
+			"SELECT " SCHEMA ".watch_nodes_1(42, NULL)",
+			"SELECT " SCHEMA ".watch_nodes_1(44, NULL)");
+	CHECK(acquire_lock(&scene, FROZEN, &fence));
+	scene_run(scene.link,
+			"UPDATE " SCHEMA ".lock SET renewed_at = 1000, held_until = 2000");
+	mark_beside(&scene, "lock",
+			"SELECT " SCHEMA ".lock_1('lock', 42, NULL, 60000, NULL)",
+			"SELECT " SCHEMA ".lock_1('lock', 44, NULL, 60000, NULL)");
+	scene_close(&scene);
+}
+
 struct locker {
 	struct scene *scene;
 	struct postern_error error;
@@ -254,6 +301,8 @@ static const struct tap_case cases[] = {
 	{ "a lease of an unknown node is recovered", unknown_node },
 	{ "a node that renews itself while it is being expired stays live",
 			renewed_while_expired },
+	{ "a lease that two nodes find late at the same time does not start anew",
+			marked_by_two },
 	{ "a renewal waits for no other lock of its node",
 			renewed_beside_other_locks },
 	{ "a renewal waits for no stopped session of its node",

@@ -6,7 +6,8 @@
  * Connections are opened when they are needed and kept. While the server cannot
  * be reached, the delay before the next try grows with each failure; until then
  * callers get the last error at once, so that a database that is down does not
- * block every thread.
+ * block every thread. The delay is no longer than the outage so far, and ends
+ * when any connection was opened, also the one for renewals.
  *
  * An operation never needs a second connection while it has one: an operation
  * whose connection was lost in a COMMIT reconnects in the same slot to
@@ -129,10 +130,12 @@ static int check_connect_delay(struct pg_store *self,
 	return self->connect_error.code;
 }
 
-/* A new connection: nothing is known about its session yet. */
+/* A new connection, of the pool or for renewals: nothing is known about its
+   session yet, and the delay before the next try ends. */
 static void note_new_connection(struct pg_store *self,
 		struct pg_connection *made) {
 	(void)pthread_mutex_lock(&self->mutex);
+	self->connect_failures = 0;
 	made->epoch = ++self->epoch;
 	made->direct = false;
 	made->own_named = false;
@@ -141,20 +144,21 @@ static void note_new_connection(struct pg_store *self,
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
-/* Record the result of connecting, for other threads that want to. */
-static void note_connect_result(struct pg_store *self,
-		const struct pg_connection *made, int r,
-		const struct postern_error *error) {
+/* Record a failure to connect, for other threads that want to. The delay grows
+   by one step when a try that was due has failed: threads that fail at the same
+   time, or that reconnect without waiting for the delay, see the same outage
+   once more. */
+static void note_connect_failure(struct pg_store *self,
+		const struct pg_connection *made, const struct postern_error *error) {
 	(void)pthread_mutex_lock(&self->mutex);
-	if (r == POSTERN_OK) {
-		self->connect_failures = 0;
-	} else {
+	int64_t now = now_ms(self);
+	if (self->connect_failures == 0 || now >= self->connect_at_ms) {
 		self->connect_at_ms =
-				now_ms(self) + retry_delay_ms(self, self->connect_failures);
+				now + retry_delay_ms(self, self->connect_failures);
 		self->connect_failures++;
-		self->connect_refused = made->refused;
-		self->connect_error = *error;
 	}
+	self->connect_refused = made->refused;
+	self->connect_error = *error;
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
@@ -212,9 +216,11 @@ static int connect_slot(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct postern_error failure = { 0 };
 	int r = connect_and_check(connection, &failure);
-	note_connect_result(connection->store, connection, r, &failure);
-	if (r != POSTERN_OK && error) {
-		*error = failure;
+	if (r != POSTERN_OK) {
+		note_connect_failure(connection->store, connection, &failure);
+		if (error) {
+			*error = failure;
+		}
 	}
 	return r;
 }

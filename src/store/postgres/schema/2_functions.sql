@@ -988,11 +988,12 @@ BEGIN
 	END IF;
 END $$;
 
--- Returns the leases of all nodes, and marks expired ones as late. Times that
--- were set before the clock went back start anew. lease: its length. late: it
--- is over; long_late: it was found late a whole lease ago. lost: leases of
--- expired nodes are still to be recovered (in a row of its own, with node
--- NULL).
+-- Returns the leases of all nodes, as they are now, and marks expired ones as
+-- late. Times that were set before the clock went back start anew; times that
+-- other nodes wrote since this call began are compared with the clock as it is
+-- when the row is read. lease: its length. late: it is over; long_late: it was
+-- found late a whole lease ago. lost: leases of expired nodes are still to be
+-- recovered (in a row of its own, with node NULL).
 CREATE FUNCTION @watch_nodes_1(p_node bigint, p_now bigint)
 	RETURNS TABLE (node bigint, renewed_at bigint, lease bigint, late boolean,
 		long_late boolean, lost boolean) LANGUAGE plpgsql AS $$
@@ -1007,7 +1008,8 @@ BEGIN
 		UPDATE @node_term t SET lives_until = t.lives_until - t.renewed_at
 				+ v_now, renewed_at = v_now, late_since = NULL
 			WHERE t.lives_until IS NOT NULL
-				AND (t.renewed_at > v_now OR t.late_since > v_now);
+				AND greatest(t.renewed_at, t.late_since)
+					> coalesce(p_now, @now_ms());
 		UPDATE @node_term t SET late_since = v_now
 			WHERE t.lives_until <= v_now AND t.late_since IS NULL
 				AND t.node <> p_node;
@@ -1133,7 +1135,7 @@ BEGIN
 			ON CONFLICT DO NOTHING RETURNING l.fence INTO v_fence;
 	END IF;
 	IF NOT FOUND THEN
-		v_fence := @take_over_lock_1(p_name, p_node, v_now, p_ttl, p_silent);
+		v_fence := @take_over_lock_1(p_name, p_node, p_now, p_ttl, p_silent);
 	END IF;
 	SELECT l.renewed_at, l.held_until - l.renewed_at INTO renewed_at, term
 		FROM @lock l WHERE l.name = p_name;
@@ -1144,23 +1146,25 @@ END $$;
 CREATE FUNCTION @take_over_lock_1(p_name text, p_node bigint, p_now bigint,
 	p_ttl bigint, p_silent bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
 	v_lock record;
 	v_fence bigint;
 BEGIN
-	UPDATE @lock SET held_until = held_until - renewed_at + p_now,
-		renewed_at = p_now, late_since = NULL
-		WHERE name = p_name AND (renewed_at > p_now OR late_since > p_now);
-	UPDATE @lock SET late_since = p_now
-		WHERE name = p_name AND node <> 0 AND held_until <= p_now
+	UPDATE @lock SET held_until = held_until - renewed_at + v_now,
+		renewed_at = v_now, late_since = NULL
+		WHERE name = p_name AND greatest(renewed_at, late_since)
+			> coalesce(p_now, @now_ms());
+	UPDATE @lock SET late_since = v_now
+		WHERE name = p_name AND node <> 0 AND held_until <= v_now
 			AND late_since IS NULL;
 	SELECT * INTO v_lock FROM @lock WHERE name = p_name
-		AND (node = 0 OR held_until <= p_now AND (renewed_at = p_silent
-			OR late_since + held_until - renewed_at <= p_now));
+		AND (node = 0 OR held_until <= v_now AND (renewed_at = p_silent
+			OR late_since + held_until - renewed_at <= v_now));
 	IF NOT FOUND THEN
 		RETURN NULL;
 	END IF;
 	PERFORM 1 FROM @node_term WHERE node = v_lock.node
-		AND (lives_until IS NULL OR lives_until > p_now);
+		AND (lives_until IS NULL OR lives_until > v_now);
 	IF NOT FOUND AND v_lock.node <> 0 THEN
 		PERFORM @end_transactions_1(ARRAY[v_lock.node]);
 	END IF;
@@ -1171,8 +1175,8 @@ BEGIN
 	EXCEPTION WHEN lock_not_available THEN
 		RETURN NULL;
 	END;
-	UPDATE @lock SET node = p_node, fence = fence + 1, renewed_at = p_now,
-		held_until = least(p_now::numeric + p_ttl, 9223372036854775807),
+	UPDATE @lock SET node = p_node, fence = fence + 1, renewed_at = v_now,
+		held_until = least(v_now::numeric + p_ttl, 9223372036854775807),
 		late_since = NULL
 		WHERE name = p_name AND node = v_lock.node
 			AND renewed_at = v_lock.renewed_at
