@@ -34,8 +34,7 @@ static struct total clean_bounded(struct stand *stand, int64_t dedupe_ms,
 	};
 	struct total total = { 0 };
 	do {
-		CHECK_OK(stand->ops->clean(stand->store, &cleaning,
-						 &stand->error),
+		CHECK_OK(stand->ops->clean(stand->store, &cleaning, &stand->error),
 				&stand->error);
 		CHECK(cleaning.messages <= max);
 		CHECK(cleaning.keys <= max);

@@ -23,9 +23,8 @@ static char schema[40];
 static const char *database_url(void) {
 	const char *url = getenv("POSTERN_TEST_POSTGRES");
 	if (!url) {
-		(void)fprintf(stderr,
-				"POSTERN_TEST_POSTGRES is not set: run this with "
-				"tests/support/postgres.py\n");
+		(void)fprintf(stderr, "POSTERN_TEST_POSTGRES is not set: run this with "
+							  "tests/support/postgres.py\n");
 		abort();
 	}
 	return url;
