@@ -21,7 +21,8 @@ run: deps ## install what is missing, build, serve a demo
 	$(BUILD)/src/postern serve --demo
 
 check: all ## run the quick tests
-	meson test -C $(BUILD) --no-rebuild --print-errorlogs --suite quick
+	meson test -C $(BUILD) --no-rebuild --print-errorlogs --suite quick \
+		--num-processes $$((2 * $$(nproc)))
 
 test: deps ## install what is missing, run every test on every build
 	tools/test

@@ -196,7 +196,7 @@ static int check_handler(const struct postern__config_handler *handler,
 					   ? POSTERN_OK
 					   : postern__fail(error, POSTERN_E_UNSUPPORTED,
 								 "handler '%s' is transactional, which a "
-								 "memory store cannot be",
+								 "memory store does not support",
 								 handler->key);
 	}
 	int r = postern__exec_create(handler->exec, handler->exec_count, &kind,

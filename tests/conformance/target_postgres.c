@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The PostgreSQL store as a target of the suite: each store has a schema of its
- * own, in the database_url that $POSTERN_TEST_POSTGRES names.
+ * The PostgreSQL store as a target of the suite, in the database that
+ * $POSTERN_TEST_POSTGRES names.
+ *
+ * Creating a schema and dropping it takes the server far longer than most
+ * cases do. The stores of one program therefore use one schema, one after the
+ * other, and it is emptied before the next. A schema is emptied only when all
+ * connections of the store before are gone; if they do not go, or if
+ * $FRESH_STORES is set, the next store gets a new schema.
  */
 
 #include <libpq-fe.h>
@@ -15,10 +21,15 @@
 #include "tap.h"
 
 #define URL_LEN_MAX 1024
-#define SQL_LEN_MAX 200
+#define SQL_LEN_MAX 1200
+/* How long connections that were closed may take to end, in ms. */
+#define GONE_MS 2000
 
 /* The schema of the open store; several programs may use one database. */
 static char schema[40];
+
+/* The connection of this program, for statements between two stores. */
+static PGconn *link_between;
 
 static const char *database_url(void) {
 	const char *url = getenv("POSTERN_TEST_POSTGRES");
@@ -60,11 +71,74 @@ static struct postern_store *open_schema(
 	return store;
 }
 
+/* Whether no store is connected to the database any more. */
+static bool is_quiet(void) {
+	PGresult *result = PQexec(link_between,
+			"SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+			" AND application_name = 'postern'");
+	bool quiet =
+			PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 0;
+	PQclear(result);
+	return quiet;
+}
+
+static bool wait_quiet(void) {
+	for (int i = 0; i < GONE_MS && !is_quiet(); i++) {
+		(void)usleep(1000);
+	}
+	return is_quiet();
+}
+
+static void drop_schema(void) {
+	char sql[SQL_LEN_MAX];
+	(void)snprintf(sql, sizeof sql,
+			"SET client_min_messages = warning;"
+			" DROP SCHEMA IF EXISTS %s CASCADE",
+			schema);
+	must_run(link_between, sql);
+}
+
+/* Leave what migrate() leaves: the rows of `meta`, and no others. */
+static void empty_schema(void) {
+	static const char format[] =
+			"SET session_replication_role = replica;"
+			" DO $$ DECLARE found text; BEGIN"
+			" DROP TABLE IF EXISTS %1$s.effect;"
+			" FOR found IN SELECT oid::regclass::text FROM pg_class"
+			" WHERE relnamespace = '%1$s'::regnamespace AND relkind = 'r'"
+			" AND relname <> 'meta' LOOP"
+			" EXECUTE 'DELETE FROM ' || found; END LOOP;"
+			" PERFORM setval(seqrelid, seqstart, false) FROM pg_sequence"
+			" JOIN pg_class ON pg_class.oid = seqrelid"
+			" WHERE relnamespace = '%1$s'::regnamespace;"
+			" END $$";
+	char sql[SQL_LEN_MAX];
+	(void)snprintf(sql, sizeof sql, format, schema);
+	must_run(link_between, sql);
+}
+
+static void finish(void) {
+	drop_schema();
+	PQfinish(link_between);
+}
+
 static struct postern_store *postgres_open(
 		const struct postern_store_options *options) {
 	static unsigned number;
-	(void)snprintf(schema, sizeof schema, "test_%d_%u", (int)getpid(),
-			++number);
+	if (!link_between) {
+		link_between = PQconnectdb(database_url());
+		must_run(link_between, "SET client_min_messages = warning");
+		(void)atexit(finish);
+	}
+	if (schema[0] && !getenv("FRESH_STORES") && wait_quiet()) {
+		empty_schema();
+	} else {
+		if (schema[0]) {
+			drop_schema();
+		}
+		(void)snprintf(schema, sizeof schema, "test_%d_%u", (int)getpid(),
+				++number);
+	}
 	return open_schema(options);
 }
 
@@ -75,14 +149,7 @@ static struct postern_store *postgres_reopen(struct postern_store *store,
 }
 
 static void postgres_close(struct postern_store *store) {
-	char sql[SQL_LEN_MAX];
 	postern_store_destroy(store);
-	PGconn *link = PQconnectdb(database_url());
-	(void)snprintf(sql, sizeof sql,
-			"SET client_min_messages = warning; DROP SCHEMA %s CASCADE",
-			schema);
-	require_sql(link, sql);
-	PQfinish(link);
 }
 
 /* The handler's table is in the store's schema, so that it is dropped with

@@ -6,6 +6,7 @@
  * step.
  *
  * Usage: scenario STORE HISTORY LIFE [DUMP]
+ *        scenario --serve      plays as often as it is asked to (spawner.h)
  *
  * Runs on the SQLite file STORE or, if that is a URL of PostgreSQL, in its
  * schema, which need not exist, and appends to HISTORY. LIFE counts the
@@ -37,6 +38,7 @@
 
 #include "crash/dump.h"
 #include "crash/faults.h"
+#include "crash/spawner.h"
 #include "crash/world.h"
 #include "unit/sqlite_schema_1.h"
 
@@ -286,7 +288,7 @@ static void run_abandon(struct world *world) {
 	_exit(0);
 }
 
-int main(int argc, char **argv) {
+static int play(int argc, char **argv) {
 	static const struct part {
 		const char *name;
 		void (*run)(struct world *world);
@@ -321,4 +323,11 @@ int main(int argc, char **argv) {
 	world_finish(&world);
 	faults_end();
 	return 0;
+}
+
+int main(int argc, char **argv) {
+	if (argc == 2 && strcmp(argv[1], "--serve") == 0) {
+		return spawner_serve(argv[0], play);
+	}
+	return play(argc, argv);
 }

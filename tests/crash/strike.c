@@ -59,7 +59,11 @@ static struct {
 	atomic_ulong count;
 } plan;
 
-__attribute__((constructor)) static void read_plan(void) {
+/* Read the plan; a program that forks calls it again in the child, with the
+   environment of that child (spawner.c). */
+void strike_begin(void);
+
+__attribute__((constructor)) void strike_begin(void) {
 	const char *at = getenv("STRIKE_AT");
 	const char *how = getenv("STRIKE_HOW");
 	plan.under = getenv("STRIKE_UNDER");

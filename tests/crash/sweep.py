@@ -23,12 +23,14 @@ import functools
 import itertools
 import json
 import os
+import select
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zlib
 from collections import Counter
@@ -183,40 +185,90 @@ def place(folder, store=None):
     return os.path.join(store or os.path.join(folder, "store"), "box.db")
 
 
-def surroundings(folder, parts, environment=None, store=None):
-    """The environment of a life."""
+def variables(folder, parts, environment=None, store=None):
+    """What the environment of a life has besides that of this program."""
     mine = {
         "SCENARIO_PARTS": parts,
         "STRIKE_UNDER": store or os.path.join(folder, "store"),
     }
     if DATABASE:
         mine["SCENARIO_CLOCK"] = os.path.join(folder, "clock")
-    return {**os.environ, **mine, **(environment or {})}
+    return {**mine, **(environment or {})}
+
+
+def surroundings(folder, parts, environment=None):
+    """The environment of a life that is started as a program."""
+    return {**os.environ, **variables(folder, parts, environment)}
+
+
+class Spawner:
+    """A scenario that is loaded once and forks a process for each life, as
+    spawner.h explains."""
+
+    def __init__(self, preload):
+        preloaded = {"LD_PRELOAD": preload} if preload else {}
+        self.process = subprocess.Popen(
+            [SCENARIO, "--serve"],
+            # Symbols are looked up once, and not again by each child.
+            env={**os.environ, "LD_BIND_NOW": "1", **preloaded},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def run(self, log, environment, arguments):
+        """Plays one life; returns its exit code."""
+        settings = [f"{name}={value}" for name, value in environment.items()]
+        words = [log, *settings, "", *arguments]
+        request = b"".join(os.fsencode(word) + b"\0" for word in words)
+        self.process.stdin.write(b"%d\n%s" % (len(request), request))
+        self.process.stdin.flush()
+        ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE_S)
+        if not ready:
+            raise subprocess.TimeoutExpired(SCENARIO, PATIENCE_S)
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError(f"{SCENARIO} --serve ended in the middle")
+        return int(line)
+
+    def kill(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+# Of this thread, by what is preloaded and in which process.
+spawners = threading.local()
+
+
+def spawn(log, environment, arguments):
+    """Plays one life by a spawner of this thread."""
+    mine = spawners.__dict__
+    # A process that was forked must not talk to a spawner of its parent.
+    key = f"{os.getpid()} {SCENARIO} {environment.get('LD_PRELOAD')}"
+    if key not in mine:
+        mine[key] = Spawner(environment.get("LD_PRELOAD"))
+    try:
+        return mine[key].run(log, environment, arguments)
+    except BaseException:
+        mine.pop(key).kill()
+        raise
 
 
 def play(folder, life, parts, environment=None, dump=False, store=None):
     """Plays one life in a folder, with its store there or elsewhere; returns
     its exit status and stderr."""
     os.makedirs(store or os.path.join(folder, "store"), exist_ok=True)
-    command = [
-        SCENARIO,
+    arguments = [
         place(folder, store),
         os.path.join(folder, f"life{life}.jsonl"),
         str(life),
     ]
     if dump:
-        command.append(os.path.join(folder, "dump.json"))
-    result = subprocess.run(
-        command,
-        env=surroundings(folder, parts, environment, store),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        timeout=PATIENCE_S,
-        text=True,
-        errors="replace",
-    )
-    return result.returncode, result.stderr
+        arguments.append(os.path.join(folder, "dump.json"))
+    log = os.path.join(folder, "log")
+    code = spawn(log, variables(folder, parts, environment, store), arguments)
+    with open(log, encoding="utf-8", errors="replace") as file:
+        return code, file.read()
 
 
 def note_crash(folder, life):
@@ -343,17 +395,44 @@ def finish(folder, life, trial, store=None):
     return []
 
 
+def play_before(folder, parts):
+    code, said = play(folder, 1, parts)
+    if code != 0:
+        raise AssertionError(f"{parts} ended with {code}: {said}")
+
+
+@functools.cache
+def played_before(parts, pid):
+    """A folder where these parts were played, for all trials of a process."""
+    del pid
+    folder = make_folder()
+    play_before(folder, parts)
+    return folder
+
+
+def begin(folder, story):
+    """Plays the life before those that are struck, if the story has one, or
+    copies what it left; returns the number of the next life."""
+    if not story.before:
+        return 1
+    if DATABASE:
+        play_before(folder, story.before)
+    else:
+        source = played_before(story.before, os.getpid())
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+    return 2
+
+
 def attempt(trial):
     """Plays a trial and judges it."""
     outcome = Outcome(trial)
     folder = make_folder()
     story = trial.story
-    lives = [(story.parts, environment) for environment in trial.lives]
-    if story.before:
-        lives.insert(0, (story.before, {}))
+    life = 0
     try:
-        for life, (parts, environment) in enumerate(lives, 1):
-            code, said = play(folder, life, parts, environment)
+        first = begin(folder, story)
+        for life, environment in enumerate(trial.lives, first):
+            code, said = play(folder, life, story.parts, environment)
             if code == KILLED and trial.killed:
                 outcome.struck += 1
                 note_crash(folder, life)
@@ -362,7 +441,7 @@ def attempt(trial):
                     f"life {life} ended with {code}: {said.strip()[-2000:]}"
                 )
                 return outcome
-        outcome.problems += finish(folder, len(lives) + 1, trial)
+        outcome.problems += finish(folder, life + 1, trial)
     except subprocess.TimeoutExpired:
         outcome.problems.append("does not come to an end")
     finally:
@@ -406,9 +485,7 @@ def count(environment, told, story):
     folder = make_folder()
     try:
         path = os.path.join(folder, "told")
-        if story.before:
-            play(folder, 1, story.before)
-        life = 2 if story.before else 1
+        life = begin(folder, story)
         code, said = play(folder, life, story.parts, {**environment, told: path})
         if code != 0:
             raise AssertionError(f"the scenario ends with {code}: {said}")

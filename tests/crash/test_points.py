@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Strikes at every pass of every point that the sources name.
+"""Strikes at every point that the sources name.
 
 The scenario is killed at each of them, played again to the end, and judged.
 It is also failed at each point that can fail, stopped at each point while a
@@ -8,11 +8,11 @@ second process comes, and killed twice or three times in a row. That one is
 refused where the store is a file; in a database it takes over what the first
 one has, and the first one goes on when it has done everything.
 
-SWEEP=all    tries every statement of every story (else, but for the first
-             story, one in ten), and in a database every pass of every point
+SWEEP=all    strikes at every pass of every point; else at the first ten
+             passes of a point and at one in five of the rest
 PASSES=N     else so many passes of each point in a database (1)
 PAIRS=N      kills of two or three lives in a row (100; in a database 10)
-SEED=N       which (printed)
+SEED=N       chooses what is not tried always (printed)
 """
 
 import os
@@ -27,7 +27,10 @@ import sweep
 from sweep import STEADY_STORIES, STORIES, Trial
 
 ALL = os.environ.get("SWEEP") == "all"
-STATEMENT_STEP = 1 if ALL else 10
+# What goes on for long repeats itself: of later passes, some are tried, and
+# others in the next run.
+FIRST_PASSES = 10
+LATER_STEP = 1 if ALL else 5
 # A life takes longer where every step is a round trip.
 PASSES = 0
 if sweep.DATABASE and not ALL:
@@ -62,12 +65,17 @@ class Passes:
     def names(self, kind):
         return sorted(n for n in self.counts if self.named[n][0] == kind)
 
+    def numbers(self, count):
+        """Which passes of a point with so many are struck."""
+        later = FIRST_PASSES + 1 + self.dice.randrange(LATER_STEP)
+        return [
+            *range(1, min(count, FIRST_PASSES) + 1),
+            *range(later, count + 1, LATER_STEP),
+        ]
+
     def places(self, kind):
         for name in self.names(kind):
-            step = 1
-            if name.startswith("sqlite-statement") and self.story.before:
-                step = STATEMENT_STEP
-            numbers = range(1, self.counts[name] + 1, step)
+            numbers = self.numbers(self.counts[name])
             if PASSES and len(numbers) > PASSES:
                 numbers = sorted(self.dice.sample(numbers, PASSES))
             for number in numbers:
@@ -180,7 +188,7 @@ def main():
         + [f"{name} is passed after all" for name in elsewhere if name in passed],
     )
     tap.sweep(
-        f"killed at {'some passes' if PASSES else 'every pass'} of every point, "
+        f"killed at {'every pass' if ALL else 'some passes'} of every point, "
         "nothing is lost or doubled",
         sweep.sweep(kills(passes), what="kills"),
     )
@@ -189,7 +197,8 @@ def main():
         sweep.sweep(many_kills(passes, random.Random(SEED)), what="kills"),
     )
     tap.sweep(
-        "failed at every pass of every point that can fail, nothing is lost",
+        f"failed at {'every pass' if ALL else 'some passes'} of every point that "
+        "can fail, nothing is lost",
         sweep.sweep(failures(steady), what="failures"),
     )
     tap.sweep(

@@ -3,26 +3,31 @@
 """Injects a fault into every system call by which the scenario changes its
 directory.
 
-Each write, sync, truncation, creation and removal gets one fault, by its
-number: the process is killed there, or the call fails. Then the scenario runs
-again to its end, and the checker checks the result.
+A write, a sync, a truncation, a creation or a removal is struck by its number:
+the process is killed there, or the call fails. Then the scenario is played
+again to the end, and judged. One run strikes at every second call, and the
+next run, by chance, at the others.
 
-SWEEP=all    also kills after half of a write and after each call, makes calls
-             fail with a full disk, and writes short
+SWEEP=all    strikes at every call; also kills after half of a write and after
+             each call, and fills the disk, for a moment, and cuts writes short
+SEED=N       which calls (printed)
 """
 
 import os
+import random
 import sys
 
 import sweep
 from sweep import STEADY_STORIES, STORIES, Trial
 
 ALL = os.environ.get("SWEEP") == "all"
+STEP = 1 if ALL else 2
+SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 
 # How, whether the process dies of it, and the name of the case.
 STRIKES = [
-    ("kill", True, "killed before every system call, nothing is lost or doubled"),
-    ("eio", False, "with an I/O error in every system call, nothing is lost"),
+    ("kill", True, "killed before a system call, nothing is lost or doubled"),
+    ("eio", False, "with an I/O error in a system call, nothing is lost"),
 ]
 MORE_STRIKES = [
     ("torn", True, "killed in the middle of every write, nothing is lost"),
@@ -40,20 +45,22 @@ def environment(how, number):
     }
 
 
-def trials(how, killed):
-    # Failing calls are tried in stories whose calls are the same every time.
+def trials(how, killed, dice):
+    # A failure is tried where the calls are the same every time.
     for story in STORIES if killed else STEADY_STORIES:
         total = int(sweep.count(environment("none", 0), "STRIKE_TOLD", story))
         print(f"# {how}: {total} system calls in {story}", flush=True)
-        for number in range(1, total + 1):
+        for number in range(1 + dice.randrange(STEP), total + 1, STEP):
             strike = environment(how, number)
             yield Trial(f"{how} {number}", story, [strike], killed=killed)
 
 
 def main():
     tap = sweep.Tap()
+    dice = random.Random(SEED)
+    print(f"# seed {SEED}", flush=True)
     for how, killed, name in STRIKES + (MORE_STRIKES if ALL else []):
-        report = sweep.sweep(trials(how, killed), what=f"strikes ({how})")
+        report = sweep.sweep(trials(how, killed, dice), what=f"strikes ({how})")
         problems = list(report.problems)
         if killed and report.struck < report.trials // 2:
             problems.append("fewer than half of the trials hit their fault")

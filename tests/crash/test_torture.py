@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Fails every call of the store and every allocation of the scenario, once.
+"""Fails every call of the store and allocations of the scenario, once each.
 
 A call of the store fails before it is made, or after it took effect. After
 each failure the scenario continues to its end: it never crashes or leaks
@@ -8,9 +8,11 @@ each failure the scenario continues to its end: it never crashes or leaks
 message that is not stored. Then it runs again, and the checker checks the
 result.
 
+MEMORY_STEP=N     of the allocations of the library, one in so many fails (2)
 SQLITE_TRIALS=N   allocations of SQLite that fail in each story (60)
 TRIALS=N          in a database: calls, answers and allocations that fail in
-                  each story (8); SEED=N chooses them (printed)
+                  each story (8)
+SEED=N            which (printed)
 SWEEP=all         all of them
 """
 
@@ -23,6 +25,7 @@ import sweep
 from sweep import STEADY_STORIES, Trial
 
 ALL = os.environ.get("SWEEP") == "all"
+MEMORY_STEP = int(os.environ.get("MEMORY_STEP", "2"))
 SQLITE_TRIALS = int(os.environ.get("SQLITE_TRIALS", "60"))
 TRIALS = int(os.environ.get("TRIALS", "8"))
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
@@ -31,8 +34,8 @@ KINDS = [
     # what is counted, the variable and suffix that fail it, the name of the
     # case
     ("calls", "FAIL_CALL", "", "every call of the store fails once"),
-    ("answers", "FAIL_CALL", ":after", "every reply of the store is lost once"),
-    ("memory", "FAIL_MEMORY", "", "every allocation fails once"),
+    ("answers", "FAIL_CALL", ":after", "every answer of the store is lost once"),
+    ("memory", "FAIL_MEMORY", "", "allocations fail once each"),
     ("sqlite", "FAIL_SQLITE", "", "allocations of SQLite fail once each"),
 ]
 if sweep.DATABASE:
@@ -42,10 +45,14 @@ if sweep.DATABASE and not ALL:
 
 
 def numbers(what, total, dice):
-    """The numbers that fail: all, or evenly spaced."""
-    if ALL or not (sweep.DATABASE or what == "sqlite"):
-        return range(1, total + 1)
-    step = max(1, total // (SQLITE_TRIALS if what == "sqlite" else TRIALS))
+    """Which of them fail: all, or with a stride."""
+    step = 1
+    if not ALL and sweep.DATABASE:
+        step = max(1, total // TRIALS)
+    elif not ALL and what == "sqlite":
+        step = max(1, total // SQLITE_TRIALS)
+    elif not ALL and what == "memory":
+        step = MEMORY_STEP
     return range(1 + dice.randrange(step), total + 1, step)
 
 
