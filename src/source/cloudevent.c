@@ -8,6 +8,7 @@
 #include "source/cloudevent.h"
 
 #include <postern/error.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -141,13 +142,12 @@ static int read_extension(struct reading *reading, const char *name,
 				"digits are allowed",
 				name);
 	}
-	char *header =
-			postern__arena_alloc(reading->arena, sizeof("ce-") + strlen(name));
+	size_t size = sizeof("ce-") + strlen(name);
+	char *header = postern__arena_alloc(reading->arena, size);
 	if (!header) {
 		return fail_memory(reading);
 	}
-	(void)strcpy(header, "ce-");
-	(void)strcpy(header + 3, name);
+	(void)snprintf(header, size, "ce-%s", name);
 	for (size_t i = 0; i < message->header_count; i++) {
 		if (strcmp(reading->headers[i].name, header) == 0) {
 			return fail_twice(reading, name);

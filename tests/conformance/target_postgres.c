@@ -95,7 +95,7 @@ static void drop_schema(void) {
 			"SET client_min_messages = warning;"
 			" DROP SCHEMA IF EXISTS %s CASCADE",
 			schema);
-	must_run(link_between, sql);
+	require_sql(link_between, sql);
 }
 
 /* Leave what migrate() leaves: the rows of `meta`, and no others. */
@@ -114,7 +114,7 @@ static void empty_schema(void) {
 			" END $$";
 	char sql[SQL_LEN_MAX];
 	(void)snprintf(sql, sizeof sql, format, schema);
-	must_run(link_between, sql);
+	require_sql(link_between, sql);
 }
 
 static void finish(void) {
@@ -127,7 +127,7 @@ static struct postern_store *postgres_open(
 	static unsigned number;
 	if (!link_between) {
 		link_between = PQconnectdb(database_url());
-		must_run(link_between, "SET client_min_messages = warning");
+		require_sql(link_between, "SET client_min_messages = warning");
 		(void)atexit(finish);
 	}
 	if (schema[0] && !getenv("FRESH_STORES") && wait_quiet()) {
