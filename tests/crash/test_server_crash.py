@@ -42,7 +42,7 @@ def start_again(server):
     """Starts the server again; False while remains of the former one block
     it."""
     try:
-        server.start_again()
+        server.start()
         return True
     except ServerError:
         return False
@@ -55,7 +55,7 @@ def _(place):
         place.ok("migrate")
         server.sql(STALL)
         equal(place.send("a").out, "accepted\n")
-        first = place.start_again([POSTERN, "process"], stdout=subprocess.DEVNULL)
+        first = place.start([POSTERN, "process"], stdout=subprocess.DEVNULL)
         lost = until(
             lambda: server.sql(
                 "select backend_xid from pg_stat_activity"
