@@ -410,7 +410,7 @@ def _(place):
     SERVER.sql("CREATE TABLE vacant.meta (name text, value text)")
     code, found = findings(place, "error")
     equal((code, len(found)), (UNREACHABLE, 1), found)
-    assert "a store would have, too: meta;" in found[0], found
+    assert "names that a store uses: meta;" in found[0], found
     says_missing(place, "exists but contains no store")
     SERVER.sql("DROP TABLE vacant.meta")
     place.ok("migrate")

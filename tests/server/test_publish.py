@@ -127,7 +127,7 @@ def _(place):
     until(lambda: count("public.effect") == 3)
     until(lambda: count("postern.ledger", "state = 3") == 3)
     (row,) = SERVER.sql("SELECT id || ': ' || refused FROM postern.staged")
-    assert row.startswith("a: ") and "not what is stored" in row, row
+    assert row.startswith("a: ") and "does not match its remembered id" in row, row
     equal(server.stop(), 0)
     assert "1 staged message cannot be accepted" in server.stderr(), server.stderr()
 
@@ -250,7 +250,7 @@ def _(place):
     refused(publish("'x'", "'a'", more=", ''"), "the source is empty")
     refused(publish("'x'", "'a'", more=", repeat('x', 1025)"), "the source is")
     refused(publish("'x'", "'a'", more=", 's', 's', '[1]'"), "JSON object")
-    refused(publish("'x'", "'a'", more=", 's', 's', '{\"a\": 1}'"), "no text")
+    refused(publish("'x'", "'a'", more=", 's', 's', '{\"a\": 1}'"), "not a text")
     refused(publish("'x'", "'a'", more=", 's', 's', '{\"\": \"b\"}'"), "no name")
     refused(publish("'x'", "'a'", more=(
         ", 's', 's', (SELECT jsonb_object_agg('h' || n, '') FROM"
