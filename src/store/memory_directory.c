@@ -111,7 +111,7 @@ struct directory_saved {
 	size_t channel_count;
 	size_t handler_count;
 	size_t name_count;
-	int64_t *owners;
+	struct memory_handler *handlers; /* for their owners and pauses */
 };
 
 static bool directory_save(struct directory_saved *saved,
@@ -119,11 +119,12 @@ static bool directory_save(struct directory_saved *saved,
 	saved->channel_count = self->channel_count;
 	saved->handler_count = self->handler_count;
 	saved->name_count = self->name_count;
-	saved->owners = malloc((self->handler_count + 1) * sizeof(int64_t));
-	for (size_t i = 0; saved->owners && i < self->handler_count; i++) {
-		saved->owners[i] = self->handlers[i].owner;
+	saved->handlers =
+			malloc((self->handler_count + 1) * sizeof *saved->handlers);
+	for (size_t i = 0; saved->handlers && i < self->handler_count; i++) {
+		saved->handlers[i] = self->handlers[i];
 	}
-	return saved->owners;
+	return saved->handlers;
 }
 
 /* Links the ids of each owner in a list. */
@@ -151,7 +152,8 @@ static void directory_restore(const struct directory_saved *saved,
 	}
 	self->handler_count = saved->handler_count;
 	for (size_t i = 0; i < self->handler_count; i++) {
-		self->handlers[i].owner = saved->owners[i];
+		self->handlers[i].owner = saved->handlers[i].owner;
+		self->handlers[i].paused = saved->handlers[i].paused;
 	}
 	chain_ids(self);
 }
@@ -196,8 +198,12 @@ static int64_t handler_add(struct memory_store *self) {
 	return id;
 }
 
-/* Makes `to` the owner of all ids that `from` owns. */
+/* Makes `to` the owner of all ids that `from` owns. A pause of either one is a
+   pause of both. */
 static void owner_replace(struct memory_store *self, int64_t from, int64_t to) {
+	if (postern__mem_handler(self, from)->paused) {
+		postern__mem_handler(self, to)->paused = true;
+	}
 	for (size_t i = 0; i < self->handler_count; i++) {
 		if (self->handlers[i].owner == from) {
 			self->handlers[i].owner = to;
@@ -302,10 +308,10 @@ int postern__mem_enrol(struct memory_store *self,
 	if (r == POSTERN_OK) {
 		node_take_ids(self, enrolment, ids);
 		ids = NULL; /* the node owns them now */
-	} else if (saved.owners) {
+	} else if (saved.handlers) {
 		directory_restore(&saved, self);
 	}
-	free(saved.owners);
+	free(saved.handlers);
 	free(ids);
 	return r;
 }

@@ -452,6 +452,23 @@ static void wanted_by_both(void) {
 	stand_close(&g.stand);
 }
 
+/* Whichever of the two was paused, by whichever key it is resumed. */
+static void pause_survives_the_alias(void) {
+	static const char *const keys[] = { "old", "new" };
+	for (size_t i = 0; i < 4; i++) {
+		struct stand stand;
+		stand_open(&stand, "new", "old", NULL);
+		stand_accept(&stand, "1", stand.handlers[i % 2]);
+		stand_pause(&stand, keys[i % 2]);
+		CHECK(enrol_key(&stand, "new", "old").paused);
+		CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 0);
+		stand_resume(&stand, keys[i / 2]);
+		CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 1);
+		CHECK(!enrol_key(&stand, "new", "old").paused);
+		stand_close(&stand);
+	}
+}
+
 static void not_leased_while_paused(void) {
 	struct stand stand;
 	struct parcel parcel;
@@ -556,6 +573,8 @@ const struct tap_case enrol_cases[] = {
 	{ "two routes to one stored handler make one delivery", routed_to_both },
 	{ "two wants of one stored handler claim each delivery once",
 			wanted_by_both },
+	{ "a handler that becomes an alias keeps its pause",
+			pause_survives_the_alias },
 	{ "a delivery of a paused handler is not leased at accept",
 			not_leased_while_paused },
 	{ "a batch for one paused handler leases nothing at accept",

@@ -86,6 +86,7 @@ static void make_d_alias(struct match *match) {
 	struct model *model = match->model;
 	match->has_alias = true;
 	model->owner[4] = 1;
+	model->paused[1] = model->paused[1] || model->paused[4];
 	model->registered[1] = model->registered[1] || model->registered[4];
 	model->registered[4] = false;
 	struct stand_handler handler = {

@@ -85,6 +85,8 @@ static void make_alias(struct sim_oracle *oracle, unsigned alias,
 	sim_history_alias(oracle->sim, oracle->stored[alias].key,
 			oracle->stored[owner].key);
 	oracle->sim->counts.aliases++;
+	oracle->stored[owner].paused =
+			oracle->stored[owner].paused || oracle->stored[alias].paused;
 	for (unsigned i = 0; i < oracle->stored_count; i++) {
 		if (oracle->stored[i].owner == alias) {
 			oracle->stored[i].owner = owner;

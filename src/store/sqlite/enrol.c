@@ -81,15 +81,24 @@ static int new_key_resolve(struct sqlite_store *self,
 	return r;
 }
 
-/* Makes `to` the owner of all ids that `from` owns. */
+/* Makes `to` the owner of all ids that `from` owns. A pause of either one is a
+   pause of both. */
 static int owner_update(struct sqlite_store *self, int64_t from, int64_t to,
 		struct postern_error *error) {
-	struct sqlite_query query;
-	postern__sqlite_query(&query, &self->writer,
-			"UPDATE postern_handler SET owner = ?2 WHERE owner = ?1");
-	postern__sqlite_bind_int(&query, 1, from);
-	postern__sqlite_bind_int(&query, 2, to);
-	return postern__sqlite_end(&query, error);
+	static const char *const statements[] = {
+		"UPDATE postern_handler SET paused = 1 WHERE id = ?2 AND"
+		" (SELECT paused FROM postern_handler WHERE id = ?1)",
+		"UPDATE postern_handler SET owner = ?2 WHERE owner = ?1",
+	};
+	int r = POSTERN_OK;
+	for (size_t i = 0; r == POSTERN_OK && i < 2; i++) {
+		struct sqlite_query query;
+		postern__sqlite_query(&query, &self->writer, statements[i]);
+		postern__sqlite_bind_int(&query, 1, from);
+		postern__sqlite_bind_int(&query, 2, to);
+		r = postern__sqlite_end(&query, error);
+	}
+	return r;
 }
 
 static int handler_enrol(struct sqlite_store *self,

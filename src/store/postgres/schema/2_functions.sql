@@ -910,7 +910,8 @@ BEGIN
 END $$;
 
 -- Makes a handler, and all ids that it owns, an alias of another one; after all
--- running batches, which accept for two handlers.
+-- running batches, which accept for two handlers. A pause of either one is a
+-- pause of both.
 CREATE FUNCTION @make_alias_1(p_handler integer, p_owner integer)
 	RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -919,6 +920,8 @@ BEGIN
 		BEGIN
 			PERFORM set_config('lock_timeout', '200', true);
 			PERFORM pg_advisory_xact_lock(hashtext('@handler'), 0);
+			UPDATE @handler SET paused = true WHERE id = p_owner
+				AND (SELECT h.paused FROM @handler h WHERE h.id = p_handler);
 			UPDATE @handler SET owner = p_owner WHERE owner = p_handler;
 			RETURN;
 		EXCEPTION WHEN lock_not_available THEN
