@@ -197,7 +197,7 @@ static const struct postern__command commands[] = {
 			"The body is read from FILE, or from standard input if FILE is '-' or left out.\n"
 			"In a loop that reads standard input, add '< /dev/null' or use --body.\n"
 			"With --lines a whole file is sent, one CloudEvent in JSON per line, and a summary\n"
-			"is printed. A line that is refused or in conflict is reported with its number;\n"
+			"is printed. A line that is rejected or in conflict is reported with its number;\n"
 			"the others are sent, and the exit status is 1. Sending the file again is\n"
 			"harmless: what was accepted before is a duplicate.",
 		.examples =

@@ -5,14 +5,17 @@
  * line, sent in batches of events.
  *
  * Each line is read here first, so that a bad one is reported with its number
- * and does not spoil a batch. A batch may be sent again when a response was
- * lost: events have an identity, and what was accepted is then a duplicate.
+ * and does not spoil a batch. A batch that the server refuses as a whole is
+ * halved, until the line that is to blame is alone. A batch may be sent again
+ * when a response was lost or the store failed for some of it: events have an
+ * identity, and what was accepted is then a duplicate.
  */
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <poll.h>
 #include <postern/error.h>
 #include <postern/message.h>
 #include <postern/sys/clock.h>
@@ -23,6 +26,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/json_scan.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -35,7 +39,7 @@
 #include "source/cloudevent.h"
 
 #define READ_SIZE 65536
-/* Events and bytes of one batch: one commit, and a request of bounded size. A
+/* Events and bytes of one batch: few commits, and a request of bounded size. A
    longer event is a batch by itself. */
 #define BATCH_COUNT_MAX 500
 #define BATCH_LEN_MAX ((size_t)512 * 1024)
@@ -43,6 +47,10 @@
 #define BATCH_LEN_ALWAYS ((size_t)128 * 1024)
 /* Lines with an error that are printed; the summary counts all. */
 #define ERRORS_PRINTED_MAX 20
+/* How often a batch is sent again while the store fails, and the delay before
+   the first time, which doubles. */
+#define TRIES_MAX 6
+#define RETRY_NS INT64_C(100000000)
 /* Between two updates of the progress bar, and its columns. */
 #define PROGRESS_MS 200
 #define BAR_LEN 30
@@ -51,10 +59,26 @@ static const struct postern_header batch_headers[] = {
 	{ "Content-Type", "application/cloudevents-batch+json" },
 };
 
-enum result { UNKNOWN, ACCEPTED, DUPLICATE, CONFLICT, REJECTED, RESULT_COUNT };
+enum result {
+	UNAVAILABLE, /* no result */
+	ACCEPTED,
+	DUPLICATE,
+	CONFLICT,
+	REJECTED,
+	DROPPED, /* accepted, but no handler wants it */
+	RESULT_COUNT
+};
 
 static const char *const result_names[RESULT_COUNT] = { "unavailable",
-	"accepted", "duplicate", "conflict", "rejected" };
+	"accepted", "duplicate", "conflict", "rejected", "dropped" };
+
+/* An event of the batch. */
+struct event {
+	uint64_t line;
+	size_t begin; /* in the buffer of the batch */
+	size_t len;
+	enum result result;
+};
 
 struct sending {
 	struct postern__cli *cli;
@@ -71,11 +95,13 @@ struct sending {
 	bool skipping;             /* the rest of a line that is too long */
 	uint64_t line;             /* number of the last line, from 1 */
 
-	struct postern__buf batch;
-	uint64_t lines[BATCH_COUNT_MAX]; /* the numbers of its events */
+	struct postern__buf batch; /* the events, separated by commas */
+	struct event events[BATCH_COUNT_MAX];
 	size_t count;
+	struct postern__buf request;
 
 	uint64_t totals[RESULT_COUNT];
+	uint64_t unavailable_from; /* the first line without a result; 0: none */
 	uint64_t errors_printed;
 	int64_t bytes_total; /* of the file; 0: unknown */
 	int64_t bytes_read;
@@ -96,7 +122,8 @@ static void print_progress(struct sending *self) {
 		return;
 	}
 	self->progress_at_ms = now + PROGRESS_MS;
-	uint64_t sent = self->totals[ACCEPTED] + self->totals[DUPLICATE];
+	uint64_t sent = self->totals[ACCEPTED] + self->totals[DUPLICATE] +
+					self->totals[DROPPED];
 	if (self->bytes_total > 0) {
 		int64_t part = self->bytes_read < self->bytes_total ? self->bytes_read
 															: self->bytes_total;
@@ -114,7 +141,7 @@ static void print_progress(struct sending *self) {
 static void count_line(struct sending *self, uint64_t line, enum result result,
 		const char *detail) {
 	self->totals[result]++;
-	if (result == ACCEPTED || result == DUPLICATE) {
+	if (result == ACCEPTED || result == DUPLICATE || result == DROPPED) {
 		return;
 	}
 	if (self->errors_printed == ERRORS_PRINTED_MAX) {
@@ -130,12 +157,15 @@ static void count_line(struct sending *self, uint64_t line, enum result result,
 
 static enum result result_of(const json_t *item) {
 	const char *status = postern__reply_text(item, "status");
+	if (json_is_true(json_object_get(item, "dropped"))) {
+		return DROPPED;
+	}
 	for (int i = ACCEPTED; status && i < RESULT_COUNT; i++) {
 		if (strcmp(status, result_names[i]) == 0) {
 			return (enum result)i;
 		}
 	}
-	return UNKNOWN;
+	return UNAVAILABLE;
 }
 
 static const char *detail_of(const json_t *item, enum result result) {
@@ -148,31 +178,40 @@ static const char *detail_of(const json_t *item, enum result result) {
 				   : "no result";
 }
 
-/* Count the results of a batch, up to the first event that has none because
-   the store failed. Returns an exit status. */
-static int count_batch(struct sending *self, const json_t *items) {
-	bool failed = false;
-	for (size_t i = 0; i < self->count; i++) {
-		const json_t *item = json_array_get(items, i);
-		enum result result = result_of(item);
-		if (result == UNKNOWN) {
-			failed = true;
-			clear_progress(self);
-			postern__err_print("%s, line %" PRIu64 ": %s", self->name,
-					self->lines[i], detail_of(item, result));
-			break;
-		}
-		count_line(self, self->lines[i], result, detail_of(item, result));
+static void set_result(struct sending *self, struct event *event,
+		enum result result, const char *detail) {
+	if (event->result == UNAVAILABLE && result != UNAVAILABLE) {
+		event->result = result;
+		count_line(self, event->line, result, detail);
 	}
-	return failed ? POSTERN__EXIT_UNREACHABLE : POSTERN__EXIT_OK;
 }
 
-static int send_batch(struct sending *self) {
-	if (self->count == 0) {
-		return POSTERN__EXIT_OK;
+/* Note the results of events [first, first + count). Returns whether all have
+   one. */
+static bool read_results(struct sending *self, size_t first, size_t count,
+		const json_t *items) {
+	bool all = true;
+	for (size_t i = 0; i < count; i++) {
+		const json_t *item = json_array_get(items, i);
+		enum result result = result_of(item);
+		struct event *event = &self->events[first + i];
+		set_result(self, event, result, detail_of(item, result));
+		all = all && event->result != UNAVAILABLE;
 	}
-	postern__buf_append_char(&self->batch, ']');
-	if (self->batch.failed) {
+	return all;
+}
+
+/* Send events [first, first + count) once. */
+static int post_events(struct sending *self, size_t first, size_t count,
+		struct postern__reply *answer) {
+	const struct event *last = &self->events[first + count - 1];
+	size_t begin = self->events[first].begin;
+	postern__buf_reset(&self->request);
+	postern__buf_append_char(&self->request, '[');
+	postern__buf_append(&self->request, postern__buf_text(&self->batch) + begin,
+			last->begin + last->len - begin);
+	postern__buf_append_char(&self->request, ']');
+	if (self->request.failed) {
 		postern__err_print("send: out of memory");
 		return POSTERN__EXIT_FAILED;
 	}
@@ -182,21 +221,94 @@ static int send_batch(struct sending *self) {
 		.transport = "cli",
 		.headers = batch_headers,
 		.header_count = 1,
-		.body = postern__buf_text(&self->batch),
-		.body_len = self->batch.len,
+		.body = postern__buf_text(&self->request),
+		.body_len = self->request.len,
 	};
-	struct postern__reply answer = { 0 };
-	int r = postern__client_call_any(self->cli, self->client, &request, false,
-			&answer);
-	if (r == POSTERN__EXIT_OK && answer.status == 200) {
-		r = count_batch(self, json_object_get(answer.json, "items"));
-	} else if (r == POSTERN__EXIT_OK) {
-		clear_progress(self);
-		r = postern__send_problem(self->cli, self->channel, &answer);
+	return postern__client_call_any(self->cli, self->client, &request, false,
+			answer);
+}
+
+/* Whether the events themselves are the reason for this response. */
+static bool is_refusal(int status) {
+	return status == 400 || status == 413 || status == 422;
+}
+
+/* Whether the same request may succeed soon. */
+static bool is_overload(const struct postern__reply *answer, bool all) {
+	return answer->status == 429 || (answer->status == 200 && !all);
+}
+
+/* Send events [first, first + count) until each has a result, or the store
+   fails for too long. *refused_out: none has, because of one of them. */
+static int send_events(struct sending *self, size_t first, size_t count,
+		bool *refused_out) {
+	int r = POSTERN__EXIT_OK;
+	int64_t delay_ns = RETRY_NS;
+	for (int tries = 1; r == POSTERN__EXIT_OK; tries++) {
+		struct postern__reply answer = { 0 };
+		bool all = false;
+		r = post_events(self, first, count, &answer);
+		if (r == POSTERN__EXIT_OK && answer.status == 200) {
+			all = read_results(self, first, count,
+					json_object_get(answer.json, "items"));
+		}
+		bool again = r == POSTERN__EXIT_OK && is_overload(&answer, all) &&
+					 tries < TRIES_MAX;
+		*refused_out = r == POSTERN__EXIT_OK && is_refusal(answer.status);
+		if (*refused_out && count == 1) {
+			const char *detail = postern__reply_text(answer.json, "detail");
+			set_result(self, &self->events[first], REJECTED,
+					detail ? detail : "refused");
+		} else if (r == POSTERN__EXIT_OK && !again && !all && !*refused_out) {
+			clear_progress(self);
+			r = answer.status == 200 ? POSTERN__EXIT_UNREACHABLE
+									 : postern__send_problem(self->cli,
+											   self->channel, &answer);
+		}
+		json_decref(answer.json);
+		if (!again) {
+			break;
+		}
+		postern__clock_sleep_until_ns(postern__clock_ns() + delay_ns);
+		delay_ns *= 2;
 	}
-	json_decref(answer.json);
+	return r;
+}
+
+/* The same; a refused batch is halved. The stack is bounded by the halving. */
+static int send_halves(struct sending *self, size_t first, size_t count) {
+	bool refused = false;
+	int r = send_events(self, first, count, &refused);
+	if (r == POSTERN__EXIT_OK && refused && count > 1) {
+		size_t half = count / 2;
+		r = send_halves(self, first, half);
+		if (r == POSTERN__EXIT_OK) {
+			r = send_halves(self, first + half, count - half);
+		}
+	}
+	return r;
+}
+
+/* Count the events that have no result, and empty the batch. */
+static void end_batch(struct sending *self) {
+	for (size_t i = 0; i < self->count; i++) {
+		if (self->events[i].result == UNAVAILABLE) {
+			self->totals[UNAVAILABLE]++;
+			if (self->unavailable_from == 0) {
+				self->unavailable_from = self->events[i].line;
+			}
+		}
+	}
 	postern__buf_reset(&self->batch);
 	self->count = 0;
+}
+
+static int send_batch(struct sending *self) {
+	if (self->count == 0) {
+		return POSTERN__EXIT_OK;
+	}
+	int r = send_halves(self, 0, self->count);
+	end_batch(self);
 	print_progress(self);
 	return r;
 }
@@ -218,18 +330,42 @@ static const char *check_line(const char *text, size_t len,
 
 static bool is_blank_line(const char *text, size_t len) {
 	for (size_t i = 0; i < len; i++) {
-		if (!strchr(" \t\r", text[i])) {
+		if (!memchr(" \t\r", text[i], 3)) {
 			return false;
 		}
 	}
 	return true;
 }
 
-/* Add one line to the batch; full batches are sent. */
+static void reject_long_line(struct sending *self) {
+	char limit[POSTERN__SIZE_TEXT_MAX];
+	char text[POSTERN__SIZE_TEXT_MAX + 64];
+	postern__size_format(self->line_len_max, limit);
+	(void)snprintf(text, sizeof text, "the line exceeds %s", limit);
+	count_line(self, self->line, REJECTED, text);
+}
+
+static void add_event(struct sending *self, const char *text, size_t len) {
+	if (self->count > 0) {
+		postern__buf_append_char(&self->batch, ',');
+	}
+	self->events[self->count++] = (struct event){
+		.line = self->line,
+		.begin = self->batch.len,
+		.len = len,
+	};
+	postern__buf_append(&self->batch, text, len);
+}
+
+/* Add one line to the batch; a full batch is sent first. */
 static int add_line(struct sending *self, const char *text, size_t len) {
 	struct postern_error error;
 	self->line++;
 	if (is_blank_line(text, len)) {
+		return POSTERN__EXIT_OK;
+	}
+	if (len > self->line_len_max) {
+		reject_long_line(self);
 		return POSTERN__EXIT_OK;
 	}
 	const char *problem = check_line(text, len, &error);
@@ -239,23 +375,24 @@ static int add_line(struct sending *self, const char *text, size_t len) {
 	}
 	int r = POSTERN__EXIT_OK;
 	if (self->count == BATCH_COUNT_MAX ||
-			(self->count > 0 && self->batch.len + len > self->batch_len_max)) {
+			(self->count > 0 &&
+					self->batch.len + 1 + len > self->batch_len_max)) {
 		r = send_batch(self);
 	}
-	postern__buf_append_char(&self->batch, self->count == 0 ? '[' : ',');
-	postern__buf_append(&self->batch, text, len);
-	self->lines[self->count++] = self->line;
+	/* Also after a failure, so that the line is counted as not sent. */
+	add_event(self, text, len);
+	if (self->batch.failed && r == POSTERN__EXIT_OK) {
+		postern__err_print("send: out of memory");
+		r = POSTERN__EXIT_FAILED;
+	}
 	return r;
 }
 
 /* A line that is not complete and has no end in sight. */
 static void skip_long_line(struct sending *self) {
-	char limit[POSTERN__SIZE_TEXT_MAX];
-	char text[POSTERN__SIZE_TEXT_MAX + 64];
 	if (!self->skipping) {
-		postern__size_format(self->line_len_max, limit);
-		(void)snprintf(text, sizeof text, "the line exceeds %s", limit);
-		count_line(self, ++self->line, REJECTED, text);
+		self->line++;
+		reject_long_line(self);
 	}
 	self->skipping = true;
 	postern__buf_reset(&self->input);
@@ -290,43 +427,61 @@ static int cut_lines(struct sending *self, bool end) {
 	return r;
 }
 
+/* Send what there is before waiting for more of a pipe. */
+static int send_before_wait(struct sending *self) {
+	struct pollfd ready = { .fd = self->fd, .events = POLLIN };
+	return poll(&ready, 1, 0) == 0 ? send_batch(self) : POSTERN__EXIT_OK;
+}
+
+/* Read once. *end_out: there is no more. */
+static int read_some(struct sending *self, bool *end_out) {
+	char *place = postern__buf_reserve(&self->input, READ_SIZE);
+	if (!place) {
+		postern__err_print("send: out of memory");
+		return POSTERN__EXIT_FAILED;
+	}
+	ssize_t len = read(self->fd, place, READ_SIZE);
+	if (len < 0 && errno == EINTR) {
+		return POSTERN__EXIT_OK;
+	}
+	if (len < 0) {
+		clear_progress(self);
+		postern__err_print("send: cannot read %s: %s", self->name,
+				strerror(errno));
+		return POSTERN__EXIT_FAILED;
+	}
+	*end_out = len == 0;
+	postern__buf_commit(&self->input, (size_t)len);
+	self->bytes_read += len;
+	return cut_lines(self, *end_out);
+}
+
 static int read_lines(struct sending *self) {
 	int r = POSTERN__EXIT_OK;
 	bool end = false;
 	while (r == POSTERN__EXIT_OK && !end) {
-		char *place = postern__buf_reserve(&self->input, READ_SIZE);
-		if (!place) {
-			postern__err_print("send: out of memory");
-			return POSTERN__EXIT_FAILED;
+		r = send_before_wait(self);
+		if (r == POSTERN__EXIT_OK) {
+			r = read_some(self, &end);
 		}
-		ssize_t len = read(self->fd, place, READ_SIZE);
-		if (len < 0 && errno == EINTR) {
-			continue;
-		}
-		if (len < 0) {
-			clear_progress(self);
-			postern__err_print("send: cannot read %s: %s", self->name,
-					strerror(errno));
-			return POSTERN__EXIT_FAILED;
-		}
-		end = len == 0;
-		postern__buf_commit(&self->input, (size_t)len);
-		self->bytes_read += len;
-		r = cut_lines(self, end);
 	}
-	return r == POSTERN__EXIT_OK ? send_batch(self) : r;
+	if (r == POSTERN__EXIT_OK) {
+		return send_batch(self);
+	}
+	end_batch(self); /* lines that were read and not sent */
+	return r;
 }
 
 static void print_summary(const struct sending *self) {
 	uint64_t events = 0;
-	for (int i = ACCEPTED; i < RESULT_COUNT; i++) {
+	for (int i = 0; i < RESULT_COUNT; i++) {
 		events += self->totals[i];
 	}
 	if (self->cli->json) {
 		json_t *json = json_object();
 		(void)json_object_set_new(json, "events",
 				json_integer((json_int_t)events));
-		for (int i = ACCEPTED; i < RESULT_COUNT; i++) {
+		for (int i = 0; i < RESULT_COUNT; i++) {
 			(void)json_object_set_new(json, result_names[i],
 					json_integer((json_int_t)self->totals[i]));
 		}
@@ -335,9 +490,18 @@ static void print_summary(const struct sending *self) {
 		return;
 	}
 	(void)printf("%" PRIu64 " events: %" PRIu64 " accepted, %" PRIu64
-				 " duplicate, %" PRIu64 " conflict, %" PRIu64 " rejected\n",
+				 " duplicate, %" PRIu64 " conflict, %" PRIu64 " rejected",
 			events, self->totals[ACCEPTED], self->totals[DUPLICATE],
 			self->totals[CONFLICT], self->totals[REJECTED]);
+	if (self->totals[DROPPED] > 0) {
+		(void)printf(", %" PRIu64 " dropped (no handler wants them)",
+				self->totals[DROPPED]);
+	}
+	if (self->totals[UNAVAILABLE] > 0) {
+		(void)printf(", %" PRIu64 " without a result",
+				self->totals[UNAVAILABLE]);
+	}
+	(void)printf("\n");
 }
 
 static int send_all_lines(struct sending *self) {
@@ -349,12 +513,13 @@ static int send_all_lines(struct sending *self) {
 	r = read_lines(self);
 	clear_progress(self);
 	print_summary(self);
-	if (r) {
-		postern__err_print("send: stopped after line %" PRIu64
-						   "; send the file again: what was accepted will be a "
-						   "duplicate",
-				self->line);
-	} else if (self->totals[CONFLICT] + self->totals[REJECTED] > 0) {
+	if (r == POSTERN__EXIT_UNREACHABLE && self->unavailable_from > 0) {
+		postern__err_print("send: lines from %" PRIu64
+						   " on have no result; send the file again: what was "
+						   "accepted will be a duplicate",
+				self->unavailable_from);
+	} else if (r == POSTERN__EXIT_OK &&
+			   self->totals[CONFLICT] + self->totals[REJECTED] > 0) {
 		r = POSTERN__EXIT_FAILED;
 	}
 	postern__client_destroy(self->client);
@@ -446,9 +611,11 @@ int postern__send_lines(struct postern__cli *cli) {
 		set_limits(&self);
 		postern__buf_init(&self.input, self.line_len_max + 2 * READ_SIZE);
 		postern__buf_init(&self.batch, self.line_len_max + BATCH_LEN_MAX + 2);
+		postern__buf_init(&self.request, self.line_len_max + BATCH_LEN_MAX + 4);
 		r = send_all_lines(&self);
 		postern__buf_finish(&self.input);
 		postern__buf_finish(&self.batch);
+		postern__buf_finish(&self.request);
 	}
 	if (self.fd > STDIN_FILENO) {
 		(void)close(self.fd); /* close of a file that was only read */

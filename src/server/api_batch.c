@@ -127,6 +127,27 @@ static bool has_result(const struct item *item) {
 	return strcmp(status_name(item->receipt.error.code), "unavailable") != 0;
 }
 
+/* Whether the code concerns the channel or the store, and sending the batch
+   again does not help. */
+static bool is_lasting(int code) {
+	return code == POSTERN_E_NOTFOUND || code == POSTERN_E_UNSUPPORTED ||
+		   code == POSTERN_E_CORRUPT;
+}
+
+/* The event whose error is the response to the whole batch; NULL: none. */
+static const struct item *find_failed(const struct batch *batch) {
+	const struct item *failed = batch->count > 0 ? &batch->items[0] : NULL;
+	for (size_t i = 0; i < batch->count; i++) {
+		if (is_lasting(batch->items[i].receipt.error.code)) {
+			return &batch->items[i];
+		}
+		if (has_result(&batch->items[i])) {
+			failed = NULL;
+		}
+	}
+	return failed;
+}
+
 static void write_item(struct postern__buf *body, const struct batch *batch,
 		const struct item *item) {
 	int code = item->receipt.error.code;
@@ -146,12 +167,7 @@ static void write_item(struct postern__buf *body, const struct batch *batch,
 
 static void write_batch(struct batch *batch) {
 	struct postern__response *response = batch->response;
-	const struct item *failed = batch->count > 0 ? &batch->items[0] : NULL;
-	for (size_t i = 0; i < batch->count; i++) {
-		if (has_result(&batch->items[i])) {
-			failed = NULL;
-		}
-	}
+	const struct item *failed = find_failed(batch);
 	if (failed) {
 		postern__write_receipt(response, &failed->receipt, batch->store,
 				failed->id, failed->source);

@@ -23,7 +23,8 @@ void postern__write_receipt(struct postern__response *response,
 		const struct postern_receipt *receipt, const char *store,
 		const char *id, const char *source);
 
-/* api_accept.c: whether the body is JSON: one event, or a batch. */
+/* api_accept.c: whether the content type is one of CloudEvents, so that the
+   body has the attributes, too. */
 bool postern__request_has_event(const struct postern__request *request);
 
 /* api_batch.c: accept the batch of events in the body of a request. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * One pass over the members of the event. Names are compared as they stand, so
- * an unknown one costs nothing but a header; every member may occur once.
+ * One pass over the members of the event. A member that is not an attribute of
+ * CloudEvents costs nothing but a header; every member may occur once.
  */
 
 #include "source/cloudevent.h"
@@ -115,13 +115,17 @@ static int read_specversion(struct reading *reading,
 
 static int read_data(struct reading *reading, const char *name,
 		const struct postern__json_value *value) {
+	bool base64 = strcmp(name, "data_base64") == 0;
+	if (base64 && value->type == POSTERN__JSON_NULL) {
+		return POSTERN_OK;
+	}
 	if (reading->data.text) {
 		return postern__fail(reading->error, POSTERN_E_INVALID,
 				"'data' and 'data_base64' may be given once, and not both");
 	}
 	reading->data = *value;
-	reading->has_base64 = strcmp(name, "data_base64") == 0;
-	if (reading->has_base64 && value->type != POSTERN__JSON_STRING) {
+	reading->has_base64 = base64;
+	if (base64 && value->type != POSTERN__JSON_STRING) {
 		return postern__fail(reading->error, POSTERN_E_INVALID,
 				"'data_base64' is not a string");
 	}
@@ -200,6 +204,10 @@ static int read_member(struct reading *reading,
 	}
 	size_t len = postern__json_unescape(key, name);
 	name[len] = '\0';
+	if (memchr(name, '\0', len)) {
+		return postern__fail(reading->error, POSTERN_E_INVALID,
+				"a member name has a zero byte");
+	}
 	if (strcmp(name, "specversion") == 0) {
 		return read_specversion(reading, value);
 	}

@@ -100,7 +100,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	json_t *json = json_loadb(text, size, FLAGS, &other);
 	if (r) {
 		MUST(r == POSTERN_E_INVALID && fuzz_is_clean(mine.text));
-		MUST(!json || is_too_deep(&mine));
+		/* Jansson takes a zero byte behind a value for the end of the text. */
+		MUST(!json || is_too_deep(&mine) || memchr(text, 0, size));
 	} else if (json) {
 		json_t *built = build(&value);
 		MUST(built && json_equal(json, built));

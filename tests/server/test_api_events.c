@@ -75,6 +75,7 @@ static void body_of_an_event(void) {
 		{ ",\"data_base64\":\"aGVsbG8=\"", "hello", 5 },
 		{ ",\"data_base64\":\"\\u0041AEC\"", NULL, 3 },
 		{ ",\"data_base64\":\"\"", "", 0 },
+		{ ",\"data_base64\":null,\"data\":1", "1", 1 },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct fixture self;
@@ -111,6 +112,7 @@ static void bad_events(void) {
 		{ EVENT("a") ",\"id\":\"b\"}", "'id' is given twice" },
 		{ EVENT("a") ",\"subject\":1}", "'subject' is not a string" },
 		{ EVENT("a\\u0000b") "}", "'id' has a zero byte" },
+		{ EVENT("a") ",\"id\\u0000\":\"b\"}", "a member name has a zero byte" },
 		{ EVENT("a") ",\"x\":1,\"x\":2}", "'x' is given twice" },
 		{ EVENT("a") ",\"x\":{}}",
 				"attribute 'x' is neither a string nor a number nor a "

@@ -3,10 +3,14 @@
 """`postern send CHANNEL --lines FILE`: a file of CloudEvents, one per line."""
 
 import base64
+import http.client
 import json
 import os
+import resource
+import socket
+import subprocess
 
-from support import case, equal, main, on_terminal
+from support import POSTERN, case, equal, main, on_terminal, until
 
 CONFIG = """\
 store: sqlite:box.db
@@ -37,9 +41,10 @@ def send(place, *args, code=1, **options):
                            if line.startswith('{"error"')]
 
 
-def counts(events, accepted=0, duplicate=0, conflict=0, rejected=0):
-    return {"events": events, "accepted": accepted, "duplicate": duplicate,
-            "conflict": conflict, "rejected": rejected}
+def counts(events, **more):
+    names = ("accepted", "duplicate", "conflict", "rejected", "dropped",
+             "unavailable")
+    return {"events": events, **{name: more.get(name, 0) for name in names}}
 
 
 @case("a file is sent whole, and sending it again is harmless")
@@ -124,6 +129,118 @@ def _(place):
     write(place, [event(4), event(5, data="x" * 400000)])
     summary, errors = send(place, "events.jsonl")
     equal(summary, counts(2, accepted=1, rejected=1))
+
+
+@case("a line of exactly the limit is sent, a longer one is rejected")
+def _(place):
+    limit = 2 * 4096 + 128 * 1024 - 2
+    for over in (0, 1, 100):
+        empty = len(event(f"l{over}", x=""))
+        long = event(f"l{over}", x="y" * (limit - empty + over))
+        write(place, [event(f"a{over}"), long, event(f"b{over}")])
+        summary, errors = send(place, "events.jsonl")
+        equal(summary, counts(3, accepted=2, rejected=1))
+        said = "the line exceeds" if over else "longer than 8192 bytes"
+        assert said in errors[0] and "line 2" in errors[0], errors
+
+
+@case("a batch that is refused is halved until the bad line is found")
+def _(place):
+    deep = json.loads("[" * 99 + "]" * 99)
+    write(place, [event(i, data=deep if i == 300 else i) for i in range(700)])
+    for serving in (False, True):
+        if serving:
+            place.serve()
+        summary, errors = send(place, "events.jsonl")
+        equal(summary, counts(700, rejected=1,
+                              **{"duplicate" if serving else "accepted": 699}))
+        assert "line 301: " in errors[0] and "nested" in errors[0], errors
+
+
+@case("a server with shorter messages than the client expects gets all lines")
+def _(place):
+    write(place, [event(i, data="x" * 3000) for i in range(400)])
+    place.serve()
+    place.configure(CONFIG.replace("4KiB", "1MiB"))
+    summary, _ = send(place, "events.jsonl", code=0)
+    equal(summary, counts(400, accepted=400))
+
+
+@case("dropped events and lines of zero bytes are counted as such")
+def _(place):
+    place.configure(CONFIG + "        types: [other]\n    unrouted: drop\n")
+    place.write("events.jsonl", event(1) + "\n" + "\0" * 100 + "\n")
+    summary, errors = send(place, "events.jsonl")
+    equal(summary, counts(2, dropped=1, rejected=1))
+    assert "line 2: " in errors[0], errors
+
+
+@case("lines of a pipe are sent before more of it is awaited")
+def _(place):
+    place.configure(CONFIG)
+    server = place.serve()
+    sender = place.start([POSTERN, "send", "orders", "--lines", "-"],
+                         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    pipe = sender.process.stdin
+    for number in ("1", "2"):
+        pipe.write((event(number) + "\n").encode())
+        pipe.flush()
+        until(lambda: place.run("show", number).code == 0)
+    pipe.close()
+    equal(sender.process.wait(60), 0)
+    assert server.alive()
+
+
+@case("lines that a failing store did not accept are counted, and sent again")
+def _(place):
+    write(place, [event(i, data="x" * 2000) for i in range(2000)])
+    server = place.serve()
+    limits = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+    # No file of the server may become longer than this.
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (2_000_000, limits[1]))
+    summary, errors = send(place, "events.jsonl", code=4)
+    accepted = summary["accepted"]
+    assert 0 < accepted < 2000 and summary["unavailable"] > 0, summary
+    equal(summary["events"], accepted + summary["unavailable"])
+    assert "on have no result; send the file again" in errors[-1], errors
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
+    until(lambda: place.run("send", "orders", "--id", "x", stdin=b"x").code == 0)
+    summary, _ = send(place, "events.jsonl", code=0)
+    equal(summary["accepted"] + summary["duplicate"], 2000)
+    assert summary["duplicate"] >= accepted, (summary, accepted)
+
+
+@case("a server answers a batch with a result for each event, in order")
+def _(place):
+    write(place, [])
+    place.serve()
+    connection = http.client.HTTPConnection("postern", timeout=60)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(place.file("box.db.sock"))
+    events = [event(i % 700, data=i % 700) for i in range(996)]
+    events += [event("big", data="x" * 4097), event(5, data="other"), '{"id":1}',
+               event("last")]
+
+    def post(channel):
+        connection.request(
+            "POST", f"/v1/channels/{channel}/messages", "[" + ",".join(events) + "]",
+            {"Content-Type": "application/cloudevents-batch+json"})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+    status, answer = post("orders")
+    equal(status, 200)
+    items = answer["items"]
+    equal(len(items), 1000)
+    equal([item["id"] for item in items[:996]], [str(i % 700) for i in range(996)])
+    equal({item["status"] for item in items[:700]}, {"accepted"})
+    equal({item["status"] for item in items[700:996]}, {"duplicate"})
+    equal([item["status"] for item in items[996:]],
+          ["rejected", "conflict", "rejected", "accepted"])
+    equal([item["seq"] for item in items[700:996]], [item["seq"] for item in items[:296]])
+    equal(items[997]["seq"], items[5]["seq"])
+    equal(place.show("last")["seq"], items[999]["seq"])
+    equal(post("nothing")[0], 404)
 
 
 @case("flags of one message, unknown channels and missing files are refused")

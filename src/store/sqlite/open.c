@@ -21,6 +21,7 @@
 #include "base/fail.h"
 #include "base/point.h"
 #include "base/wait.h"
+#include "core/trouble.h"
 #include "store/sqlite/sqlite.h"
 #include "store/store.h"
 
@@ -95,7 +96,7 @@ static void report_created(const struct sqlite_store *self,
 		return;
 	}
 	postern__buf_init(&text, PATH_MAX + 64);
-	postern__buf_append_text(&text, "created store sqlite:");
+	postern__buf_append_text(&text, POSTERN__REMARK_CREATED " sqlite:");
 	postern__buf_append_text(&text, self->file.path);
 	if (postern__buf_check(&text, "the file's name", NULL) == POSTERN_OK) {
 		options->remark(options->remark_context, postern__buf_text(&text));
