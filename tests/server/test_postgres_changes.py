@@ -140,9 +140,11 @@ def _(place):
     equal(old.send("left"), "accepted")
     equal(old.server.stop(), 0)
     # The command creates the alias and runs nothing: the server that started
-    # before it runs the deliveries.
+    # before it runs the deliveries, once the pause of the former key has ended.
     both = Node(place, "opened", "both", "charge-card", "[charge]")
     equal(place.send("sent", "body", "-c", both.file).out, "accepted\n")
+    equal(effects("opened"), [])
+    equal(place.ok("resume", "charge-card", "-c", both.file).code, 0)
     until(lambda: effects("opened") == ["left", "sent"])
     until(lambda: settled("opened"))
     equal(new.server.stop(), 0)
