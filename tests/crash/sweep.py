@@ -150,8 +150,8 @@ def make_folder():
 
 
 def remove_folder(folder):
-    """And the store of the trial with it, unless there are few trials: the
-    server, which goes soon, takes long to drop a schema."""
+    """Also drops the schema of the trial in a long sweep. In a short one the
+    server is removed soon, and dropping schemas takes it long."""
     shutil.rmtree(folder, ignore_errors=True)
     if DATABASE and os.environ.get("SWEEP") == "all":
         sql(f"SET client_min_messages = warning;"

@@ -3,14 +3,14 @@
 """Injects a fault into every system call by which the scenario changes its
 directory.
 
-A write, a sync, a truncation, a creation or a removal is struck by its number:
-the process is killed there, or the call fails. Then the scenario is played
-again to the end, and judged. One run strikes at every second call, and the
-next run, by chance, at the others.
+A write, a sync, a truncation, a creation or a removal gets one fault, by its
+number: the process is killed there, or the call fails. Then the scenario runs
+again to its end, and the checker checks the result. One run tries every second
+call; the seed chooses the first.
 
-SWEEP=all    strikes at every call; also kills after half of a write and after
-             each call, and fills the disk, for a moment, and cuts writes short
-SEED=N       which calls (printed)
+SWEEP=all    tries every call; also kills after half of a write and after each
+             call, makes calls fail with a full disk, and writes short
+SEED=N       chooses the calls (printed)
 """
 
 import os
@@ -46,7 +46,7 @@ def environment(how, number):
 
 
 def trials(how, killed, dice):
-    # A failure is tried where the calls are the same every time.
+    # Failing calls are tried in stories whose calls are the same every time.
     for story in STORIES if killed else STEADY_STORIES:
         total = int(sweep.count(environment("none", 0), "STRIKE_TOLD", story))
         print(f"# {how}: {total} system calls in {story}", flush=True)

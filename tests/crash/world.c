@@ -477,7 +477,7 @@ static size_t count_open(struct world *world) {
 }
 
 void world_settle(struct world *world) {
-	/* To ask more often keeps a server busier than all the rest. */
+	/* Polling more often costs a server more than the scenario itself. */
 	const struct timespec moment = { .tv_nsec = 5000000 };
 	for (int i = 0; i < 400 && count_open(world) > 0; i++) {
 		(void)nanosleep(&moment, NULL);
