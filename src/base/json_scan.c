@@ -329,6 +329,15 @@ static const char *past_string(const char *at) {
 	return at + 1;
 }
 
+/* The end of a number or a word. Not strcspn(): the text may have no zero byte
+   at its end. */
+static const char *past_word(const char *at) {
+	while (!is_blank(*at) && *at != ',' && *at != ']' && *at != '}') {
+		at++;
+	}
+	return at;
+}
+
 /* The end of the valid value that begins here. */
 static const char *past_value(const char *at) {
 	size_t depth = 0;
@@ -351,10 +360,7 @@ static const char *past_value(const char *at) {
 		case '\t':
 		case '\n':
 		case '\r': at++; break;
-		default:
-			/* A number or a word: letters, digits and signs. */
-			at += strcspn(at, ",:]} \t\n\r");
-			break;
+		default: at = past_word(at); break;
 		}
 	} while (depth > 0);
 	return at;
