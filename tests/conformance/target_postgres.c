@@ -4,10 +4,11 @@
  * The PostgreSQL store as a target of the suite, in the database that
  * $POSTERN_TEST_POSTGRES names.
  *
- * Creating and dropping a schema takes longer than most cases. The stores of one program therefore use one schema, one after the
- * other, and it is emptied before the next. A schema is emptied only when all
- * connections of the previous store have ended; if they do not end, or if
- * $FRESH_STORES is set, the next store gets a new schema.
+ * Creating and dropping a schema takes longer than most cases. The stores of
+ * one program therefore use one schema, one after the other, and it is emptied
+ * before the next. A schema is emptied only when all connections of the
+ * previous store have ended; if they do not end, or if $FRESH_STORES is set,
+ * the next store gets a new schema.
  */
 
 #include <libpq-fe.h>
