@@ -185,9 +185,9 @@ static void write_batch(struct batch *batch) {
 	postern__json_close(body, '}');
 }
 
-/* One event has its receipt; the last one completes the response. */
-static void finish_one(struct batch *batch) {
-	if (atomic_fetch_sub(&batch->waiting, 1) == 1) {
+/* So many events have their receipts; the last one completes the response. */
+static void finish_events(struct batch *batch, size_t count) {
+	if (atomic_fetch_sub(&batch->waiting, count) == count) {
 		write_batch(batch);
 		postern__response_check(batch->response);
 		batch->done(batch->done_context);
@@ -198,7 +198,7 @@ static void finish_one(struct batch *batch) {
 static void finish_item(void *context, const struct postern_receipt *receipt) {
 	struct item *item = context;
 	item->receipt = *receipt;
-	finish_one(item->batch);
+	finish_events(item->batch, 1);
 }
 
 /* Queue every event; the response is completed by the last receipt, on
@@ -206,6 +206,7 @@ static void finish_item(void *context, const struct postern_receipt *receipt) {
 static void queue_batch(struct postern__call *call, struct postern_box *box,
 		struct batch *batch, struct postern__json_walk walk) {
 	struct postern__json_value event;
+	size_t refused = 0;
 	atomic_init(&batch->waiting, batch->count + 1);
 	for (size_t i = 0; i < batch->count; i++) {
 		struct item *item = &batch->items[i];
@@ -214,11 +215,11 @@ static void queue_batch(struct postern__call *call, struct postern_box *box,
 		if (!read_item(call, item, &event, &message) ||
 				postern_box_accept_async(box, call->parts[0], &message,
 						finish_item, item, &item->receipt.error)) {
-			finish_one(batch);
+			refused++;
 		}
 	}
 	call->pending = true;
-	finish_one(batch);
+	finish_events(batch, refused + 1);
 }
 
 /* The same in a process that has no runner. */

@@ -284,7 +284,7 @@ static int read_body(const struct reading *reading) {
 	}
 	bool json = postern__is_json_type(message->content_type);
 	if (!json && data->type == POSTERN__JSON_STRING) {
-		const char *text;
+		const char *text = NULL;
 		int r = copy_string(reading, "data", data, &text, &message->body_len);
 		message->body = text;
 		return r;
