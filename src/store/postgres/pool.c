@@ -6,8 +6,9 @@
  * Connections are opened when they are needed and kept. While the server cannot
  * be reached, the delay before the next try grows with each failure; until then
  * callers get the last error at once, so that a database that is down does not
- * block every thread. The delay is no longer than the outage so far, and ends
- * when any connection was opened, also the one for renewals.
+ * block every thread. The delay grows with the outage, to at most about twice
+ * its length so far, and ends when any connection was opened, also the one for
+ * renewals.
  *
  * An operation never needs a second connection while it has one: an operation
  * whose connection was lost in a COMMIT reconnects in the same slot to
