@@ -202,11 +202,28 @@ int postern__check_no_transaction(struct postern_box *box,
 }
 
 static void queue_accept(struct postern_box *box,
-		struct postern__content *content) {
+		struct postern__content *content, struct postern__waiter *waiter) {
 	reserve_leases(box, content);
 	postern__list_push_back(&box->accepts, &content->item.link);
 	box->accept_count++;
 	box->accept_bytes += content->item.bytes;
+	content->waiter = waiter;
+	if (waiter) {
+		content->refs++; /* of the call, besides that of the queue */
+		waiter->undecided++;
+		if (waiter->queued++ == 0) {
+			postern__list_push_back(&box->waiters, &waiter->link);
+		}
+	}
+}
+
+void postern__accept_dequeued(struct postern_box *box,
+		struct postern__content *content) {
+	box->accept_count--;
+	box->accept_bytes -= content->item.bytes;
+	if (content->waiter && --content->waiter->queued == 0) {
+		postern__list_remove(&content->waiter->link);
+	}
 }
 
 static const char *receipt_text(const struct postern__content *content,
@@ -289,36 +306,55 @@ void postern__accept_finish(struct postern_box *box,
 			handler->held_bytes -= content->bytes;
 		}
 	}
-	content->finished = true;
+	if (content->waiter && --content->waiter->undecided == 0) {
+		(void)pthread_cond_signal(&content->waiter->wake);
+	}
 	postern__content_release(content);
 }
 
-/* With the mutex: wait until the content has its receipt, and commit if a
-   writer is free. */
-static void wait_finished(struct postern_box *box,
-		struct postern__content *content) {
+static int init_waiter(struct postern__waiter *waiter,
+		struct postern_error *error) {
+	*waiter = (struct postern__waiter){ 0 };
+	/* On Linux this fails only when memory is exhausted. */
+	return postern__wait_init(&waiter->wake)
+				   ? postern__fail(error, POSTERN_E_NOMEM, "out of memory")
+				   : POSTERN_OK;
+}
+
+/* With the mutex: answer what is still queued, and therefore not stored. */
+static void give_up_queued(struct postern_box *box,
+		struct postern__content *const *contents, size_t count) {
+	struct postern_error late;
+	(void)postern__fail(&late, POSTERN_E_TIMEOUT,
+			"the store's writer was busy for too long");
+	for (size_t i = 0; i < count; i++) {
+		if (contents[i] && postern__list_linked(&contents[i]->item.link)) {
+			postern__list_remove(&contents[i]->item.link);
+			postern__accept_dequeued(box, contents[i]);
+			postern__accept_decide(box, contents[i], late.code, &late);
+			postern__accept_finish(box, contents[i]);
+		}
+	}
+}
+
+/* With the mutex: wait until each content (NULL: none) has its receipt, and
+   commit if a writer is free. */
+static void wait_decided(struct postern_box *box,
+		struct postern__waiter *waiter,
+		struct postern__content *const *contents, size_t count) {
 	int64_t until =
 			postern__box_after_ms(box, 2 * box->options.command_timeout_ms);
-	while (!content->finished) {
-		if (postern__list_linked(&content->item.link) &&
-				postern__commit_free(box)) {
+	while (waiter->undecided > 0) {
+		if (waiter->queued > 0 && postern__commit_free(box)) {
 			(void)postern__commit_group(box, NULL, NULL);
 			continue;
 		}
 		int64_t left = until - postern__box_now_ms(box);
-		if (left <= 0 && postern__list_linked(&content->item.link)) {
-			/* The item is still queued, so the message was not stored. */
-			postern__list_remove(&content->item.link);
-			box->accept_count--;
-			box->accept_bytes -= content->item.bytes;
-			struct postern_error late;
-			(void)postern__fail(&late, POSTERN_E_TIMEOUT,
-					"the store's writer was busy for too long");
-			postern__accept_decide(box, content, late.code, &late);
-			postern__accept_finish(box, content);
+		if (left <= 0 && waiter->queued > 0) {
+			give_up_queued(box, contents, count);
 			continue;
 		}
-		postern__wait(&box->committed, &box->mutex, left > 0 ? left : 100);
+		postern__wait(&waiter->wake, &box->mutex, left > 0 ? left : 100);
 	}
 }
 
@@ -327,24 +363,30 @@ int postern_box_accept(struct postern_box *box, const char *channel_name,
 		struct postern_error *error) {
 	struct postern__channel *channel;
 	struct postern__content *content;
+	struct postern__waiter waiter;
 	int r = find_channel(box, channel_name, &channel, error);
 	if (!r) {
 		r = postern__check_no_transaction(box, error);
 	}
 	if (!r) {
-		r = prepare_content(box, channel, message, &content, error);
+		r = init_waiter(&waiter, error);
 	}
 	if (r) {
 		return r;
 	}
+	r = prepare_content(box, channel, message, &content, error);
+	if (r) {
+		(void)pthread_cond_destroy(&waiter.wake);
+		return r;
+	}
 	postern__point("accept.before");
 	(void)pthread_mutex_lock(&box->mutex);
-	content->refs++; /* of this call, besides that of the queue */
-	queue_accept(box, content);
-	wait_finished(box, content);
+	queue_accept(box, content, &waiter);
+	wait_decided(box, &waiter, &content, 1);
 	struct postern_receipt receipt = content->receipt;
 	postern__content_release(content);
 	(void)pthread_mutex_unlock(&box->mutex);
+	(void)pthread_cond_destroy(&waiter.wake);
 
 	postern__point("accept.after");
 	r = receipt.error.code;
@@ -364,7 +406,7 @@ int postern_box_accept(struct postern_box *box, const char *channel_name,
 static size_t accept_piece(struct postern_box *box,
 		struct postern__channel *channel,
 		const struct postern_message *messages, size_t count,
-		struct postern_receipt *receipts) {
+		struct postern_receipt *receipts, struct postern__waiter *waiter) {
 	struct postern__content *pieces[PIECE_COUNT_MAX];
 	size_t taken = 0;
 	size_t bytes = 0;
@@ -384,13 +426,12 @@ static size_t accept_piece(struct postern_box *box,
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < taken; i++) {
 		if (pieces[i]) {
-			pieces[i]->refs++;
-			queue_accept(box, pieces[i]);
+			queue_accept(box, pieces[i], waiter);
 		}
 	}
+	wait_decided(box, waiter, pieces, taken);
 	for (size_t i = 0; i < taken; i++) {
 		if (pieces[i]) {
-			wait_finished(box, pieces[i]);
 			receipts[i] = pieces[i]->receipt;
 			postern__content_release(pieces[i]);
 		}
@@ -415,10 +456,16 @@ int postern_box_accept_batch(struct postern_box *box, const char *channel_name,
 		return postern__fail(error, POSTERN_E_INVALID,
 				"a batch has at most %d messages", POSTERN_ACCEPT_BATCH_MAX);
 	}
+	struct postern__waiter waiter;
+	r = init_waiter(&waiter, error);
+	if (r) {
+		return r;
+	}
 	for (size_t done = 0; done < count;) {
 		done += accept_piece(box, channel, messages + done, count - done,
-				receipts_out + done);
+				receipts_out + done, &waiter);
 	}
+	(void)pthread_cond_destroy(&waiter.wake);
 	return POSTERN_OK;
 }
 
@@ -448,7 +495,7 @@ int postern_box_accept_async(struct postern_box *box, const char *channel_name,
 	if (full) {
 		postern__content_release(content);
 	} else {
-		queue_accept(box, content);
+		queue_accept(box, content, NULL);
 		(void)pthread_cond_signal(&box->wake);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);

@@ -182,6 +182,7 @@ int postern__box_create(struct postern_store *store,
 	box->store = store;
 	postern__list_init(&box->settlements);
 	postern__list_init(&box->accepts);
+	postern__list_init(&box->waiters);
 	postern__list_init(&box->running);
 	int r = init_conditions(box, error);
 	if (!r) {
@@ -246,6 +247,7 @@ static void fail_queued_items(struct postern_box *box) {
 	while ((link = postern__list_pop_front(&box->accepts))) {
 		struct postern__content *content =
 				container_of(link, struct postern__content, item.link);
+		postern__accept_dequeued(box, content);
 		postern__accept_decide(box, content, closed.code, &closed);
 		postern__accept_finish(box, content);
 	}

@@ -13,7 +13,8 @@
  * The core starts no threads. Blocked callers and the runner's threads wait
  * for condition variables of the box, all used with `mutex`:
  *
- *   committed  a commit ended, or a drain made progress
+ *   committed  a commit ended, or a drain made progress; callers that accept
+ *              wait for a condition of their own (struct postern__waiter)
  *   work       a run can be started; waited for by the workers
  *   wake       an item can be written; waited for by the writer alone
  *   claim      deliveries can be claimed; waited for by the claimer alone
@@ -152,6 +153,18 @@ struct postern_run {
 };
 
 /*
+ * A call that waits for the receipts of its messages. A commit wakes it when
+ * all of them are decided, or when it should write the next group: with one
+ * condition for all calls, each commit would wake every one of them.
+ */
+struct postern__waiter {
+	struct postern__list link; /* box->waiters, while a message is queued */
+	pthread_cond_t wake;
+	size_t queued;
+	size_t undecided; /* queued, or being written */
+};
+
+/*
  * A message in memory, with everything that is needed to accept it and to run
  * its deliveries, in one allocation. Freed with its last reference; `refs` is
  * guarded by the box's mutex.
@@ -166,8 +179,8 @@ struct postern__content {
 	struct postern__item item;
 	struct postern_accept accept;
 	struct postern_receipt receipt;
-	bool finished;
-	postern_accepted *done; /* NULL: the caller waits for `finished` */
+	struct postern__waiter *waiter; /* the call that waits; NULL: none */
+	postern_accepted *done;         /* may be NULL */
 	void *context;
 
 	/* Running: one per route. */
@@ -223,7 +236,8 @@ struct postern_box {
 	struct postern__list accepts;
 	size_t accept_count;
 	size_t accept_bytes;
-	size_t committing; /* groups that are being written */
+	struct postern__list waiters; /* of postern__waiter.link */
+	size_t committing;            /* groups that are being written */
 	struct postern__group *groups[POSTERN__WRITERS_MAX]; /* NULL: no more */
 	int64_t commit_retry_at_ms; /* no settlement is written before */
 	bool store_failing;
@@ -347,6 +361,9 @@ int postern__check_no_transaction(struct postern_box *box,
 int postern__accept_staged(struct postern_box *box,
 		struct postern__channel *channel, const struct postern_message *message,
 		struct postern__content **out, struct postern_error *error);
+/* With the mutex: the content was removed from box->accepts. */
+void postern__accept_dequeued(struct postern_box *box,
+		struct postern__content *content);
 /* After the commit, without the mutex: fill in the receipt and pass it to the
    sender. `code` and `error` are those of the commit; content->accept has the
    code of the message. */

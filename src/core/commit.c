@@ -106,9 +106,9 @@ static void fill_group(struct postern_box *box, struct postern__group *group) {
 	size_t accepts = pop_items(&box->accepts,
 			group->items + group->settlement_count, &bytes);
 	for (size_t i = 0; i < accepts; i++) {
-		box->accept_bytes -= group->items[group->count + i]->bytes;
+		postern__accept_dequeued(box,
+				content_of(group->items[group->count + i]));
 	}
-	box->accept_count -= accepts;
 	group->count += accepts;
 	group->right = postern__right_of(box);
 }
@@ -269,6 +269,16 @@ static int finish_group(struct postern_box *box, struct postern__group *group,
 	return r;
 }
 
+/* With the mutex: a group was written, another thread may write the next. */
+static void wake_next_writer(struct postern_box *box) {
+	(void)pthread_cond_signal(&box->wake);
+	if (!postern__list_empty(&box->waiters)) {
+		(void)pthread_cond_signal(
+				&container_of(box->waiters.next, struct postern__waiter, link)
+						 ->wake);
+	}
+}
+
 int postern__commit_group(struct postern_box *box, size_t *count_out,
 		struct postern_error *error) {
 	struct postern__group *group = free_group(box);
@@ -287,7 +297,7 @@ int postern__commit_group(struct postern_box *box, size_t *count_out,
 		group->in_use = false;
 		box->committing--;
 		(void)pthread_cond_broadcast(&box->committed);
-		(void)pthread_cond_signal(&box->wake);
+		wake_next_writer(box);
 		postern__claim_nudge(box);
 	}
 	if (count_out) {
