@@ -9,7 +9,11 @@
  * is reserved before the write and released if the message is a duplicate.
  */
 
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/commit.h"
+#include "core/run.h"
+#include "core/tenure.h"
 
 #include "base/fail.h"
 #include "base/pattern.h"

@@ -6,6 +6,11 @@
  */
 
 #include "core/box.h"
+#include "core/accept.h"
+#include "core/commit.h"
+#include "core/maintenance.h"
+#include "core/run.h"
+#include "core/tenure.h"
 
 #include "base/fail.h"
 #include "base/pattern.h"

@@ -9,7 +9,11 @@
  * query the store, and a runner's polling interval is only a fallback.
  */
 
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/maintenance.h"
+#include "core/run.h"
+#include "core/tenure.h"
 
 #include "base/fail.h"
 #include "base/point.h"

@@ -8,7 +8,9 @@
  * batch before it.
  */
 
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/maintenance.h"
 
 #include "base/fail.h"
 #include "base/point.h"

@@ -5,7 +5,9 @@
  * file routes each one and queues the deliveries that the store leased.
  */
 
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/tenure.h"
 
 #include "base/fail.h"
 #include "base/point.h"

@@ -13,7 +13,11 @@
  * settlements stay queued: a settlement is never dropped while its lease holds.
  */
 
+#include "core/commit.h"
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/run.h"
+#include "core/tenure.h"
 
 #include "base/fail.h"
 #include "base/point.h"

@@ -5,7 +5,9 @@
  * each message costs one malloc and one free.
  */
 
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/run.h"
 
 #include <assert.h>
 #include <stdlib.h>

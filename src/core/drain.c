@@ -2,7 +2,9 @@
 /* Draining: returns the leases of runs that have not started and cancels those
    that have. Neither counts as a failure. */
 
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/run.h"
 
 #define CANCEL_BATCH 64
 

@@ -3,6 +3,7 @@
    not needed to call them. */
 
 #include "core/box.h"
+#include "core/run.h"
 
 void postern__emit(struct postern_box *box, const struct postern_event *event) {
 	for (size_t i = 0; i < box->subscriber_count; i++) {

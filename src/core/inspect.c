@@ -11,6 +11,8 @@
 #include "base/host.h"
 #include "base/point.h"
 #include "core/box.h"
+#include "core/maintenance.h"
+#include "core/run.h"
 
 #include <assert.h>
 #include <inttypes.h>

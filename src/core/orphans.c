@@ -11,6 +11,7 @@
  */
 
 #include "core/box.h"
+#include "core/maintenance.h"
 
 #include "base/fail.h"
 #include "base/point.h"

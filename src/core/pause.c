@@ -11,6 +11,8 @@
  */
 
 #include "core/box.h"
+#include "core/maintenance.h"
+#include "core/run.h"
 
 #include "base/fail.h"
 #include "base/point.h"

@@ -4,7 +4,10 @@
  * the other, until nothing is due.
  */
 
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/run.h"
+#include "core/tenure.h"
 
 #include "base/fail.h"
 #include "base/point.h"

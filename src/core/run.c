@@ -12,7 +12,10 @@
  * robin, so that a slow handler delays no other.
  */
 
+#include "core/run.h"
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/tenure.h"
 
 #include "base/point.h"
 #include "base/random.h"

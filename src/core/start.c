@@ -6,7 +6,10 @@
  * reported.
  */
 
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/maintenance.h"
+#include "core/tenure.h"
 
 #include "base/fail.h"
 #include "base/point.h"

@@ -4,7 +4,11 @@
  * cancels, abandons or reports the runs of this node that take too long.
  */
 
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/maintenance.h"
+#include "core/run.h"
+#include "core/tenure.h"
 
 #include "base/point.h"
 #include "base/text.h"

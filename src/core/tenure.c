@@ -25,7 +25,10 @@
  * stale one.
  */
 
+#include "core/tenure.h"
 #include "core/box.h"
+#include "core/maintenance.h"
+#include "core/run.h"
 
 #include "base/fail.h"
 #include "base/point.h"

@@ -9,7 +9,10 @@
  * transact() has returned.
  */
 
+#include "core/accept.h"
 #include "core/box.h"
+#include "core/run.h"
+#include "core/tenure.h"
 
 #include "base/fail.h"
 #include "base/point.h"

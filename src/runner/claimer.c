@@ -6,6 +6,8 @@
 
 #include "runner/runner.h"
 
+#include "core/run.h"
+
 #include "base/point.h"
 
 void postern__claimer_wake(struct postern_runner *runner) {

@@ -9,6 +9,7 @@
  * notify it, and it polls every second for messages staged in between.
  */
 
+#include "core/accept.h"
 #include "runner/runner.h"
 
 #include "core/trouble.h"

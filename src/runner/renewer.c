@@ -6,6 +6,9 @@
 
 #include "base/wait.h"
 #include "core/box.h"
+#include "core/maintenance.h"
+#include "core/run.h"
+#include "core/tenure.h"
 
 #include <pthread.h>
 #include <stdbool.h>

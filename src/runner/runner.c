@@ -26,6 +26,10 @@
 #include "base/fail.h"
 #include "base/point.h"
 #include "core/box.h"
+#include "core/commit.h"
+#include "core/maintenance.h"
+#include "core/run.h"
+#include "core/tenure.h"
 #include "core/trouble.h"
 #include "runner/runner.h"
 

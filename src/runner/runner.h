@@ -5,6 +5,7 @@
 /* What the runner's threads share. */
 
 #include "core/box.h"
+#include "core/maintenance.h"
 
 #include <postern/runner.h>
 #include <pthread.h>

@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "core/box.h"
+#include "core/maintenance.h"
 #include "handler/kinds.h"
 #include "server/config.h"
 #include "server/config_options.h"

@@ -13,6 +13,7 @@
 
 #include "base/container.h"
 #include "core/box.h"
+#include "core/run.h"
 
 #include <assert.h>
 #include <stdlib.h>

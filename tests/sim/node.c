@@ -7,6 +7,7 @@
 #include "sim/handler.h"
 
 #include "core/box.h"
+#include "core/run.h"
 
 #include <stdlib.h>
 

@@ -7,6 +7,9 @@
 #include "sim/sim.h"
 
 #include "core/box.h"
+#include "core/maintenance.h"
+#include "core/run.h"
+#include "core/tenure.h"
 
 #include <stdlib.h>
 

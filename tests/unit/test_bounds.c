@@ -8,6 +8,7 @@
 #include "tap.h"
 
 #include "core/box.h"
+#include "core/run.h"
 #include "support/fake_clock.h"
 #include "support/fault_store.h"
 #include "support/temp_dir.h"

@@ -7,6 +7,7 @@
  */
 
 #include "core/box.h"
+#include "core/maintenance.h"
 #include "unit/cluster.h"
 
 #define BATCH 1000

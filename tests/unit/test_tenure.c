@@ -7,6 +7,7 @@
 #include "unit/cluster.h"
 
 #include "core/box.h"
+#include "core/maintenance.h"
 
 static void one_owner(void) {
 	struct cluster cluster;

@@ -6,6 +6,7 @@
 #include "unit/cluster.h"
 
 #include "core/box.h"
+#include "core/maintenance.h"
 
 #define MINUTE_MS ((int64_t)60 * 1000)
 /* Steps of a minute, short enough that no lease expires. */

@@ -8,6 +8,9 @@
 
 #include "base/container.h"
 #include "core/box.h"
+#include "core/maintenance.h"
+#include "core/run.h"
+#include "core/tenure.h"
 #include "support/fake_clock.h"
 #include "support/fault_store.h"
 

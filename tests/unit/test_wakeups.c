@@ -9,6 +9,7 @@
 
 #include "base/list.h"
 #include "core/box.h"
+#include "core/run.h"
 #include "support/fake_clock.h"
 #include "support/fault_store.h"
 

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_CORE_MAINTENANCE_H
+#define POSTERN_CORE_MAINTENANCE_H
+
+/*
+ * What is done beside the messages: starting, pauses, recovery, orphans,
+ * cleanup.
+ */
+
+#include "core/box.h"
+#include "core/tenure.h"
+
+/* start.c, without the mutex. */
+/*
+ * Whether the channel remembers ids at least as long as the handler may retry.
+ * A sender may send copies for as long as its own retries last, which is not
+ * known here; a retention that ends before this handler's last retry is too
+ * short in any case. If false, `text` is a warning about it.
+ */
+bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
+		const char *key, const struct postern_policy *policy, char *text,
+		size_t size);
+
+/* Register the node, its channels and its handlers in the store. again: they
+   are registered already, and the call only tests whether the store can be
+   written; POSTERN_E_STALE if the node has expired. */
+int postern__enrol(struct postern_box *box, bool again,
+		struct postern_error *error);
+
+/* pause.c, without the mutex. */
+/* Read from the store which handlers are paused. Returns the queued leases of
+   handlers that were paused since, and claims for those that were resumed. */
+int postern__pauses_refresh(struct postern_box *box,
+		struct postern_error *error);
+
+/* inspect.c, without the mutex. */
+/* Make a change requested by an operator, unless the box is read-only. */
+int postern__edit(struct postern_box *box, struct postern_edit *edit,
+		struct postern_error *error);
+
+/* sweep.c, without the mutex. */
+/* Recover the deliveries of expired nodes; under the processing lock, those of
+   all other nodes. */
+int postern__recover(struct postern_box *box, size_t *count_out,
+		struct postern_error *error);
+/* The same, and report the count to `notice` (may be NULL); `whom` describes
+   the nodes. */
+int postern__recover_reporting(struct postern_box *box, const char *whom,
+		postern_remark *notice, void *context, struct postern_error *error);
+/* Cancel runs that are past their deadline, abandon or report those that are
+   past their lease (to `notice`, may be NULL). Returns when to call again. */
+int64_t postern__watchdog_step(struct postern_box *box, postern_remark *notice,
+		void *context);
+/* Sleep until at_ms, or until the deadline of a run that starts meanwhile.
+   Returns false when *stopping is set: set it with the mutex held, and signal
+   `watch`. */
+bool postern__watchdog_sleep(struct postern_box *box, int64_t at_ms,
+		const bool *stopping);
+
+/* orphans.c, without the mutex. */
+/* Poison the deliveries of handlers that have been orphaned long enough, and
+   report newly orphaned handlers to `notice` (may be NULL). */
+int postern__poison_orphans(struct postern_box *box, postern_remark *notice,
+		void *context, size_t *count_out, struct postern_error *error);
+/* Discard the list of orphaned handlers: their grace period starts again. */
+void postern__orphans_reset(struct postern_box *box);
+
+/* clean.c, without the mutex. */
+struct postern__cleanup {
+	struct postern_cleaning cleaning;
+	struct postern_lock lock; /* fence 0: not held */
+	uint64_t node;            /* the node that holds it */
+	int64_t step_ms;          /* duration of the last batch */
+	struct postern_cleanup total;
+};
+/* Whether any channel has a retention. */
+bool postern__cleaning_needed(const struct postern_box *box);
+/* Clean up one batch. Start with a zeroed state, call again while *more_out,
+   then call postern__cleanup_end(). */
+int postern__cleanup_step(struct postern_box *box,
+		struct postern__cleanup *state, bool *more_out,
+		struct postern_error *error);
+void postern__cleanup_end(struct postern_box *box,
+		struct postern__cleanup *state);
+/* How long to wait after the last batch, so that accepts can proceed. */
+int64_t postern__cleanup_rest_ms(const struct postern__cleanup *state);
+
+#endif
