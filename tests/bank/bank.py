@@ -133,6 +133,11 @@ BUGS = [
         ("unit/test_bounds", "an accept does not wait forever for a stuck writer"),
     ),
     Bug(
+        "nobody-writes-next",
+        "no caller that waits is woken to write the next group",
+        ("unit/test_bounds", "a caller that waited behind a commit writes the next one"),
+    ),
+    Bug(
         "legacy-key-runs-twice",
         "a handler with a new key runs deliveries that are done under the old key",
         *every_store("a delivery of an alias suppresses one of its owner"),

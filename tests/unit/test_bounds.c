@@ -18,6 +18,7 @@
 #include <semaphore.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BODY_LEN 20000
@@ -368,6 +369,47 @@ static void accept_times_out(void) {
 	bench_finish(&bench);
 }
 
+static void *send_second(void *context) {
+	send(context, "a", "second", 1);
+	return NULL;
+}
+
+static size_t queued_accepts(struct postern_box *box) {
+	(void)pthread_mutex_lock(&box->mutex);
+	size_t count = box->accept_count;
+	(void)pthread_mutex_unlock(&box->mutex);
+	return count;
+}
+
+/* There is no runner: the caller that waited must write its own message. */
+static void waiting_caller_commits(void) {
+	struct bench bench;
+	bench_init(&bench);
+	pthread_t first;
+	pthread_t second;
+	if (open_stuck(&bench)) {
+		bench.box->options.command_timeout_ms = (int64_t)3600 * 1000;
+		atomic_store(&bench.stuck, true);
+		CHECK_INT(pthread_create(&first, NULL, send_first, &bench), 0);
+		while (!atomic_load(&bench.writing)) {
+			(void)usleep(100);
+		}
+		CHECK_INT(pthread_create(&second, NULL, send_second, &bench), 0);
+		while (queued_accepts(bench.box) == 0) {
+			(void)usleep(100);
+		}
+		atomic_store(&bench.stuck, false);
+		(void)pthread_join(first, NULL);
+		struct timespec until;
+		(void)clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += 60;
+		if (!CHECK_INT(pthread_timedjoin_np(second, NULL, &until), 0)) {
+			return; /* the thread still uses the box */
+		}
+	}
+	bench_finish(&bench);
+}
+
 static void parked_is_unparked(void) {
 	struct bench bench;
 	bench_init(&bench);
@@ -472,6 +514,8 @@ static const struct tap_case cases[] = {
 	{ "the box knows when a retry is due without reading the store",
 			retry_is_remembered },
 	{ "an accept does not wait forever for a stuck writer", accept_times_out },
+	{ "a caller that waited behind a commit writes the next one",
+			waiting_caller_commits },
 	{ "a parked message is unparked when a handler wants it",
 			parked_is_unparked },
 	{ "a suspect waits for callbacks that started before it was claimed",
