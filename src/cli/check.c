@@ -465,7 +465,7 @@ static bool check_socket_beside(struct check *check,
 }
 
 static bool check_listening(struct check *check) {
-	const char *path = postern__config_global(check->cli->config)->listen;
+	const char *path = postern__config_listen_path(check->cli->config);
 	struct postern__socket socket;
 	struct postern_error error;
 	if (!path) {

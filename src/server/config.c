@@ -36,7 +36,7 @@ static const char *const search_default[] = {
 static char *const environment_empty[] = { NULL };
 
 int postern__config_fail_at(const struct postern__config *config,
-		const struct postern__option *option,
+		const struct postern_option *option,
 		const struct postern__config_origin *origin, int code,
 		struct postern_error *error) {
 	struct postern__config_option names;
@@ -60,7 +60,7 @@ int postern__config_fail_at(const struct postern__config *config,
 int postern__config_fail_nearer(const struct postern__config *config,
 		const struct postern__config_values *values, const char *first,
 		const char *second, struct postern_error *error) {
-	const struct postern__option *options[] = { postern__option_named(first),
+	const struct postern_option *options[] = { postern__option_named(first),
 		postern__option_named(second) };
 	const struct postern__config_origin *origins[] = {
 		&values->origins[postern__option_index(options[0])],
@@ -147,7 +147,7 @@ static int put_global(struct postern__config *config, size_t index,
 		const char *text, enum postern__config_source source,
 		struct postern_error *error) {
 	bool is_file;
-	const struct postern__option *option =
+	const struct postern_option *option =
 			postern__option_global(index, &is_file);
 	const struct postern__config_origin origin = { .source = source,
 		.is_file = is_file };
@@ -446,6 +446,11 @@ void postern__config_destroy(struct postern__config *config) {
 const struct postern__config_values *postern__config_global(
 		const struct postern__config *config) {
 	return &config->values;
+}
+
+const char *postern__config_listen_path(const struct postern__config *config) {
+	const char *listen = config->values.listen;
+	return listen ? listen + strlen(POSTERN__LISTEN_PREFIX) : NULL;
 }
 
 size_t postern__config_store_count(const struct postern__config *config) {

@@ -102,7 +102,7 @@ struct postern__config_origin {
  */
 struct postern__config_values {
 	/* Options of the process: global only. */
-	const char *listen; /* the path of a socket; NULL: none */
+	const char *listen; /* "unix:PATH"; NULL: none */
 	int64_t shutdown_grace_ms;
 
 	/* Options of a store. */
@@ -196,6 +196,8 @@ struct postern__config_channel {
 /* The results live as long as the configuration. */
 const struct postern__config_values *postern__config_global(
 		const struct postern__config *config);
+/* The path of the socket to listen on; NULL: none. */
+const char *postern__config_listen_path(const struct postern__config *config);
 /* There is at least one; NULL past the last. */
 size_t postern__config_store_count(const struct postern__config *config);
 const struct postern__config_store *

@@ -26,7 +26,7 @@
 
 static bool is_asked_for(const struct postern__config_values *values,
 		const char *name) {
-	const struct postern__option *option = postern__option_named(name);
+	const struct postern_option *option = postern__option_named(name);
 	return values->origins[postern__option_index(option)].source !=
 		   POSTERN__CONFIG_DEFAULT;
 }
@@ -212,7 +212,7 @@ static int check_handler(const struct postern__config_handler *handler,
    it. */
 static int check_stores(const struct postern__config *config,
 		struct postern_error *error) {
-	const struct postern__option *option = postern__option_named("store");
+	const struct postern_option *option = postern__option_named("store");
 	for (size_t i = 0; i < config->store_count; i++) {
 		if (postern__store_is_durable(config->stores[i].values.store)) {
 			return POSTERN_OK;
@@ -248,7 +248,7 @@ static void remark_horizon(const struct postern__config *config,
 		const struct postern__config_channel *channel,
 		const struct postern__config_handler *handler, postern_remark *remark,
 		void *context) {
-	const struct postern__option *option =
+	const struct postern_option *option =
 			postern__option_named("retention.dedupe");
 	struct postern_policy policy;
 	struct postern_error error;

@@ -24,14 +24,14 @@ static struct row {
 	char name[NAME_SIZE];
 	char flag[NAME_SIZE];
 	char environment[PREFIX_LEN + NAME_SIZE];
-	const struct postern__option *option;
+	const struct postern_option *option;
 	bool is_file;
 } rows[POSTERN__CONFIG_OPTION_COUNT_MAX];
 static size_t row_count;
 /* Written once, before they are read. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void add_row(const struct postern__option *option, bool is_file) {
+static void add_row(const struct postern_option *option, bool is_file) {
 	assert(row_count < POSTERN__CONFIG_OPTION_COUNT_MAX);
 	struct row *row = &rows[row_count++];
 	int len = snprintf(row->name, sizeof row->name, "%s%s", option->name,
@@ -49,11 +49,11 @@ static void add_row(const struct postern__option *option, bool is_file) {
 }
 
 static void make_rows(void) {
-	const struct postern__option *option;
+	const struct postern_option *option;
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
-		if (option->scopes & POSTERN__IN_GLOBAL) {
+		if (option->places & POSTERN__IN_GLOBAL) {
 			add_row(option, false);
-			if (option->flags & POSTERN__OPTION_SECRET) {
+			if (option->flags & POSTERN_OPTION_SECRET) {
 				add_row(option, true);
 			}
 		}
@@ -67,32 +67,17 @@ static size_t made_rows(void) {
 	return row_count;
 }
 
-static const char *value_name(const struct postern__option *option) {
-	switch (option->type) {
-	case POSTERN__OPTION_TEXT: return "TEXT";
-	case POSTERN__OPTION_STORE: return "URL";
-	case POSTERN__OPTION_LISTEN: return "unix:PATH";
-	case POSTERN__OPTION_DURATION: return "DURATION";
-	case POSTERN__OPTION_SIZE: return "SIZE";
-	case POSTERN__OPTION_COUNT: return "COUNT";
-	case POSTERN__OPTION_SWITCH: return "on|off";
-	case POSTERN__OPTION_CHOICE: return option->choices;
-	case POSTERN__OPTION_BACKOFF: return "DURATION,...";
-	}
-	return "TEXT";
-}
-
 static void describe(const struct row *row,
 		struct postern__config_option *out) {
 	*out = (struct postern__config_option){
 		.name = row->name,
 		.flag = row->flag,
 		.environment = row->environment,
-		.value_name = row->is_file ? "FILE" : value_name(row->option),
+		.value_name = row->is_file ? "FILE" : postern__option_form(row->option),
 		.fallback = row->is_file ? "" : row->option->fallback,
 		.help = row->is_file ? "the same, read from a file" : row->option->help,
-		.later = (row->option->flags & POSTERN__OPTION_LATER) != 0,
-		.secret = (row->option->flags & POSTERN__OPTION_SECRET) != 0 &&
+		.later = (row->option->flags & POSTERN_OPTION_LATER) != 0,
+		.secret = (row->option->flags & POSTERN_OPTION_SECRET) != 0 &&
 				  !row->is_file,
 	};
 }
@@ -106,7 +91,7 @@ bool postern__config_option_get(size_t index,
 	return true;
 }
 
-const struct postern__option *postern__option_global(size_t index,
+const struct postern_option *postern__option_global(size_t index,
 		bool *is_file_out) {
 	if (index >= made_rows()) {
 		return NULL;
@@ -115,7 +100,7 @@ const struct postern__option *postern__option_global(size_t index,
 	return rows[index].option;
 }
 
-void postern__option_names(const struct postern__option *option, bool is_file,
+void postern__option_names(const struct postern_option *option, bool is_file,
 		struct postern__config_option *out) {
 	for (size_t i = 0; i < made_rows(); i++) {
 		if (rows[i].option == option && rows[i].is_file == is_file) {

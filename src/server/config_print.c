@@ -25,11 +25,11 @@ struct printer {
 	struct postern__buf *out;
 	bool json;
 	int indent;
-	const struct postern__option *left_out; /* NULL: none */
+	const struct postern_option *left_out; /* NULL: none */
 };
 
 static void format_origin(const struct printer *self,
-		const struct postern__option *option,
+		const struct postern_option *option,
 		const struct postern__config_origin *origin, struct postern__buf *out) {
 	struct postern__config_option names;
 	switch (origin->source) {
@@ -85,7 +85,7 @@ static void print_head(const struct printer *self, const char *name) {
 }
 
 static void print_option(const struct printer *self, const char *name,
-		const struct postern__option *option,
+		const struct postern_option *option,
 		const struct postern__config_values *values) {
 	const struct postern__config_origin *origin =
 			&values->origins[postern__option_index(option)];
@@ -114,9 +114,9 @@ static void print_option(const struct printer *self, const char *name,
 /* One option of a mapping of its own, "retention.payload"; the head of the
    mapping is written before the first. */
 static void print_grouped(const struct printer *self,
-		const struct postern__option *option,
+		const struct postern_option *option,
 		const struct postern__config_values *values,
-		const struct postern__option *before) {
+		const struct postern_option *before) {
 	size_t len = strcspn(option->name, ".");
 	struct printer inner = *self;
 	char group[64];
@@ -135,8 +135,8 @@ static void print_grouped(const struct printer *self,
 /* The options of these scopes that were set at this level or nearer. */
 static void print_options(const struct printer *self, unsigned scopes,
 		unsigned level, const struct postern__config_values *values) {
-	const struct postern__option *before = NULL;
-	const struct postern__option *option;
+	const struct postern_option *before = NULL;
+	const struct postern_option *option;
 	if (self->json) {
 		postern__json_key(self->out, "options");
 		postern__json_open(self->out, '[');
@@ -146,8 +146,8 @@ static void print_options(const struct printer *self, unsigned scopes,
 		print_option(self, "url", postern__option_named("store"), values);
 	}
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
-		if ((option->scopes & scopes) && option != self->left_out &&
-				!(option->flags & POSTERN__OPTION_LATER) &&
+		if ((option->places & scopes) && option != self->left_out &&
+				!(option->flags & POSTERN_OPTION_LATER) &&
 				values->origins[i].level >= level) {
 			print_grouped(self, option, values, before);
 			before = option;

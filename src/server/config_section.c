@@ -52,7 +52,7 @@ static const struct part {
 
 /* The meaning of a key. */
 struct meaning {
-	const struct postern__option *option;
+	const struct postern_option *option;
 	bool is_file; /* the option's NAME_file */
 	bool group;   /* "retention": its options have dots */
 	unsigned scopes;
@@ -60,11 +60,11 @@ struct meaning {
 
 static bool is_group(const char *name, unsigned *scopes_out) {
 	size_t len = strlen(name);
-	const struct postern__option *option;
+	const struct postern_option *option;
 	*scopes_out = 0;
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
 		if (strncmp(option->name, name, len) == 0 && option->name[len] == '.') {
-			*scopes_out |= option->scopes;
+			*scopes_out |= option->places;
 		}
 	}
 	return *scopes_out != 0;
@@ -81,7 +81,7 @@ static struct meaning find_meaning(const char *name) {
 		meaning.option = postern__option_named(stem);
 		meaning.is_file = meaning.option != NULL;
 		if (meaning.option &&
-				!(meaning.option->flags & POSTERN__OPTION_SECRET)) {
+				!(meaning.option->flags & POSTERN_OPTION_SECRET)) {
 			meaning.option = NULL;
 		}
 	}
@@ -90,7 +90,7 @@ static struct meaning find_meaning(const char *name) {
 		meaning.option = NULL;
 	}
 	if (meaning.option) {
-		meaning.scopes = meaning.option->scopes;
+		meaning.scopes = meaning.option->places;
 	} else {
 		meaning.group = is_group(name, &meaning.scopes);
 	}
@@ -110,7 +110,7 @@ static const char *scope_name(unsigned scope) {
 static const char *find_near(const char *name, unsigned scope) {
 	const char
 			*names[POSTERN__CONFIG_OPTION_COUNT_MAX + POSTERN__PART_COUNT + 3];
-	const struct postern__option *option;
+	const struct postern_option *option;
 	size_t count = 0;
 
 	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {
@@ -119,7 +119,7 @@ static const char *find_near(const char *name, unsigned scope) {
 		}
 	}
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
-		if ((option->scopes & scope) && !strchr(option->name, '.')) {
+		if ((option->places & scope) && !strchr(option->name, '.')) {
 			names[count++] = option->name;
 		}
 	}
@@ -138,16 +138,16 @@ static const char *find_near(const char *name, unsigned scope) {
 
 /* "retention.payload", the name in tables and flags, is a key in a mapping. */
 static int fail_dotted(const struct postern__yaml_node *entry, unsigned scope,
-		const struct postern__option *option, struct postern_error *error) {
+		const struct postern_option *option, struct postern_error *error) {
 	const char *dot = strchr(option->name, '.');
 	char places[128];
-	postern__option_places(option->scopes, places, sizeof places);
+	postern__option_places(option->places, places, sizeof places);
 	return postern__yaml_fail(error, &entry->key_place,
 			"'%s' must be written as '%.*s: {%s: %.40s}'%s%s", option->name,
 			(int)(dot - option->name), option->name, dot + 1,
 			entry->text && *entry->text ? entry->text : option->fallback,
-			option->scopes & scope ? "" : ", and belongs to ",
-			option->scopes & scope ? "" : places);
+			option->places & scope ? "" : ", and belongs to ",
+			option->places & scope ? "" : places);
 }
 
 static int fail_unknown(const struct postern__yaml_node *entry, unsigned scope,
@@ -166,7 +166,7 @@ static int fail_unknown(const struct postern__yaml_node *entry, unsigned scope,
 				"'%s' is not allowed %s; it belongs to %s", entry->key,
 				scope_name(scope), places);
 	}
-	const struct postern__option *option = postern__option_named(entry->key);
+	const struct postern_option *option = postern__option_named(entry->key);
 	if (option && strchr(option->name, '.')) {
 		return fail_dotted(entry, scope, option, error);
 	}
@@ -248,28 +248,33 @@ static bool has_start(const char *sentence, const char *text) {
 	return strstr(sentence, start) != NULL;
 }
 
-/* The start of the path in an option's value. */
+/* Make the path in an option's value absolute, and complete "memory": in YAML
+   a text that ends with a colon must be quoted. */
 static int resolve_path(struct postern__config *config,
-		const struct postern__option *option,
+		const struct postern_option *option,
 		const struct postern__config_origin *origin, const char **text,
 		struct postern_error *error) {
-	const char *prefix = option->type == POSTERN__OPTION_STORE    ? "sqlite:"
-						 : option->type == POSTERN__OPTION_LISTEN ? "unix:"
-																  : NULL;
+	const char *prefix = NULL;
+	if (strcmp(option->name, "store") == 0) {
+		prefix = "sqlite:";
+		*text = strcmp(*text, "memory") == 0 ? "memory:" : *text;
+	} else if (strcmp(option->name, "listen") == 0) {
+		prefix = POSTERN__LISTEN_PREFIX;
+	}
 	return prefix ? postern__config_path_resolve(config->base, origin->source,
 							prefix, &config->arena, text, error)
 				  : POSTERN_OK;
 }
 
 int postern__config_option_put(struct postern__config *config,
-		const struct postern__option *option, bool is_file, const char *text,
+		const struct postern_option *option, bool is_file, const char *text,
 		const struct postern__config_origin *origin,
 		struct postern__config_values *values, struct postern_error *error) {
 	struct postern__config_origin *place =
 			&values->origins[postern__option_index(option)];
 	char *secret;
 
-	if ((option->flags & POSTERN__OPTION_SECRET) &&
+	if ((option->flags & POSTERN_OPTION_SECRET) &&
 			place->source == origin->source && place->level == origin->level &&
 			place->is_file != is_file) {
 		return postern__fail(error, POSTERN_E_INVALID,
@@ -341,18 +346,18 @@ static int read_option(struct postern__config *config,
 		const struct postern__yaml_node *entry, const struct meaning *meaning,
 		unsigned level, struct postern__config_values *values,
 		struct postern_error *error) {
-	const struct postern__option *option = meaning->option;
+	const struct postern_option *option = meaning->option;
 	const char *text;
 	int r;
 
 	if (entry->kind != POSTERN__YAML_SCALAR &&
-			(option->flags & POSTERN__OPTION_LATER)) {
+			(option->flags & POSTERN_OPTION_LATER)) {
 		return postern__yaml_fail(error, &entry->place,
 				"'%s' other than '%s' is not in this version", entry->key,
 				option->fallback);
 	}
 	if (entry->kind == POSTERN__YAML_LIST &&
-			option->type == POSTERN__OPTION_BACKOFF) {
+			option->type == POSTERN_OPTION_DURATIONS) {
 		r = join_list(config, entry, &text, error);
 	} else {
 		r = postern__config_text_read(config, entry, &text, error);
@@ -377,7 +382,7 @@ static int read_option(struct postern__config *config,
 static int fail_unknown_in(const struct postern__yaml_node *group,
 		const struct postern__yaml_node *entry, struct postern_error *error) {
 	const char *names[POSTERN__CONFIG_OPTION_COUNT_MAX];
-	const struct postern__option *option;
+	const struct postern_option *option;
 	size_t len = strlen(group->key);
 	size_t count = 0;
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
@@ -394,7 +399,7 @@ static int fail_unknown_in(const struct postern__yaml_node *group,
 
 /* An example of a mapping: "{payload: none, dedupe: none}". */
 static void format_group(const char *name, struct postern__buf *out) {
-	const struct postern__option *option;
+	const struct postern_option *option;
 	size_t len = strlen(name);
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
 		if (strncmp(option->name, name, len) == 0 && option->name[len] == '.') {
@@ -434,7 +439,7 @@ static int read_group(struct postern__config *config,
 		const struct meaning meaning = {
 			.option = postern__option_named(name),
 		};
-		if (!meaning.option || !(meaning.option->scopes & scope)) {
+		if (!meaning.option || !(meaning.option->places & scope)) {
 			return fail_unknown_in(group, entry, error);
 		}
 		int r = read_option(config, entry, &meaning, level, values, error);

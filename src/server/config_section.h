@@ -15,7 +15,7 @@
 #include "server/config.h"
 #include "server/config_yaml.h"
 
-struct postern__option;
+struct postern_option;
 
 /* A handler's key or legacy key and where it was written. */
 struct postern__config_use {
@@ -108,14 +108,14 @@ int postern__config_list_read(struct postern__config *config,
  * are refused. Errors contain no place.
  */
 int postern__config_option_put(struct postern__config *config,
-		const struct postern__option *option, bool is_file, const char *text,
+		const struct postern_option *option, bool is_file, const char *text,
 		const struct postern__config_origin *origin,
 		struct postern__config_values *values, struct postern_error *error);
 
 /* Put "file:line:col: " (or the flag or variable) of an option's origin in
    front of the text in `error`. Returns `code`. */
 int postern__config_fail_at(const struct postern__config *config,
-		const struct postern__option *option,
+		const struct postern_option *option,
 		const struct postern__config_origin *origin, int code,
 		struct postern_error *error);
 

@@ -29,7 +29,7 @@
 /* As many symbolic links as the kernel follows. */
 #define LINK_COUNT_MAX 40
 
-static const struct postern__option *store_option(void) {
+static const struct postern_option *store_option(void) {
 	return postern__option_named("store");
 }
 
@@ -152,7 +152,7 @@ static int name_locks(struct postern__config *config,
 				&store->cleanup_lock_name },
 	};
 	for (size_t i = 0; i < sizeof locks / sizeof locks[0]; i++) {
-		const struct postern__option *option =
+		const struct postern_option *option =
 				postern__option_named(locks[i].option);
 		int r = put_name(config, locks[i].text, store->name, locks[i].out,
 				error);
@@ -330,7 +330,7 @@ static int check_places(const struct postern__config *config,
 
 bool postern__config_setting_given(const struct postern__config_values *values,
 		const char *name) {
-	const struct postern__option *option = postern__option_named(name);
+	const struct postern_option *option = postern__option_named(name);
 	const struct postern__config_origin *origin =
 			&values->origins[postern__option_index(option)];
 	struct postern__buf text;
@@ -347,7 +347,7 @@ bool postern__config_setting_given(const struct postern__config_values *values,
 
 /* Options with one of the settings of PostgreSQL. False: it was not set. */
 static bool read_setting(const struct postern__config_values *values,
-		const struct postern__option *option,
+		const struct postern_option *option,
 		struct postern_store_options *out) {
 	*out = (struct postern_store_options){ .size = sizeof *out };
 	if (!postern__config_setting_given(values, option->name)) {
@@ -366,7 +366,7 @@ static bool read_setting(const struct postern__config_values *values,
 /* Refuse a setting that a store does not have, or that contradicts its URL. A
    setting for all stores applies to those that have it; at least one must. */
 static int check_setting(const struct postern__config *config,
-		const struct postern__option *option, struct postern_error *error) {
+		const struct postern_option *option, struct postern_error *error) {
 	struct postern_store_options options;
 	const struct postern__config_store *lacks = NULL;
 	bool concerns = false;

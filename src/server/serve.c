@@ -172,6 +172,7 @@ static bool is_draining(void *context) {
 static int start_http(struct serve *self, struct postern_error *error) {
 	const struct postern__config_values *values =
 			postern__config_global(self->config);
+	const char *path = postern__config_listen_path(self->config);
 	for (size_t i = 0; i < self->stores.count; i++) {
 		const char *file = self->stores.items[i].file;
 		if (!file) {
@@ -184,9 +185,9 @@ static int start_http(struct serve *self, struct postern_error *error) {
 		}
 		self->socket_count++;
 	}
-	if (values->listen) {
+	if (path) {
 		int r = postern__socket_init_alone(&self->sockets[self->socket_count],
-				values->listen, error);
+				path, error);
 		if (r != POSTERN_OK) {
 			return r;
 		}
@@ -402,7 +403,7 @@ static void log_serving(struct serve *self) {
 			fields[count++] = postern__log_text("schema", schema);
 		}
 	}
-	if (postern__config_global(self->config)->listen) {
+	if (postern__config_listen_path(self->config)) {
 		fields[count++] = postern__log_text("listen",
 				self->sockets[self->socket_count - 1].path);
 	}

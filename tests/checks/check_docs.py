@@ -14,7 +14,7 @@ import tap
 
 OPTION = re.compile(
     r'^\t\{ "([a-z_.]+)", [A-Z]+, [^,]+, ([A-Z |]+), ([A-Z0-9 |]+),'
-    r' .*, "([^"]*)", "[^"]*" \},$',
+    r' .*, "([^"]*)", "[^"]*", [^,]+, [^,]+ \},$',
     re.MULTILINE,
 )
 ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \| ([a-z, ]+) \|", re.MULTILINE)
@@ -147,7 +147,7 @@ def documents_of(root):
 
 def finds_breaches():
     """Checks that wrong texts are found."""
-    row = '\t{ "lease", DURATION, AT(x), BOX, 0, 1, 2, NULL, "5m", "so" },\n'
+    row = '\t{ "lease", DURATION, AT(x), BOX, 0, 1, 2, NULL, "5m", "so", NULL, NULL },\n'
     good = "| `lease` | `5m` | defaults, store | so |\n"
     tests = test_problems('"a rule", "another rule"', joined('"a"\n  " rule"'))
     found = [

@@ -312,7 +312,7 @@ static void fallbacks(void) {
 	struct postern__arena arena = { 0 };
 	struct postern__buf buf;
 	struct postern_error error = { 0 };
-	const struct postern__option *option;
+	const struct postern_option *option;
 
 	postern__buf_init(&buf, 4096);
 	(void)CHECK_OK(postern__option_defaults(&values, &arena, &error), &error);

@@ -156,7 +156,7 @@ static void every_option(void) {
 	const struct postern__config_values *values =
 			&postern__config_channel(config, 0)->values;
 	CHECK_STR(values->store, "memory:");
-	CHECK_STR(values->listen, "run/p.sock");
+	CHECK_STR(values->listen, "unix:run/p.sock");
 	CHECK_INT(values->shutdown_grace_ms, 0);
 	CHECK_INT(values->workers, 8);
 	CHECK_INT(values->polling_interval_ms, 1000);
