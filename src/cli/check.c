@@ -345,7 +345,7 @@ static void report_missing_store(struct check *check,
 									   : "; 'postern migrate' or 'postern "
 										 "serve' creates it";
 	postern__own_store_label(store, label);
-	if (postern__store_postgres(store->values.store)) {
+	if (!postern__store_file(store->values.store)) {
 		report(check, POSTERN__EXIT_OK, "%s%s", error->text, hint);
 	} else {
 		report(check, POSTERN__EXIT_OK, "store %s does not exist%s", label,

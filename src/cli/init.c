@@ -20,7 +20,6 @@
 #include "cli/reply.h"
 #include "server/config.h"
 #include "server/config_path.h"
-#include "server/config_store.h"
 #include "store/store.h"
 
 #define FILE_DEFAULT "postern.yaml"
@@ -97,7 +96,7 @@ static int make_text(const struct postern__cli *cli, const char *path,
 	struct postern_error error;
 	struct postern__arena arena;
 	postern__arena_init(&arena);
-	int r = wishes.store ? postern__config_store_check(wishes.store, &error)
+	int r = wishes.store ? postern__store_url_check(wishes.store, &error)
 						 : POSTERN_OK;
 	if (r == POSTERN_OK) {
 		r = resolve_paths(path, &arena, &wishes, &error);
@@ -126,7 +125,7 @@ static void print_result(const struct postern__cli *cli, const char *path,
 		bool written, const char *secret) {
 	char store[POSTERN__OWN_LABEL_MAX];
 	if (cli->json) {
-		char schema[POSTERN__SCHEMA_NAME_MAX];
+		char schema[POSTERN_SCHEMA_NAME_MAX];
 		postern__redact(cli->stores[0]->values.store, store, sizeof store);
 		postern__config_schema_name(cli->stores[0], schema, sizeof schema);
 		json_t *json = json_pack("{s:s, s:b, s:s, s:s*}", "config", path,
@@ -164,7 +163,7 @@ static void print_result(const struct postern__cli *cli, const char *path,
 static bool is_same(const struct postern__config_store *a,
 		const struct postern__config_store *b) {
 	char url[2][POSTERN__REDACT_TEXT_MAX];
-	char schema[2][POSTERN__SCHEMA_NAME_MAX];
+	char schema[2][POSTERN_SCHEMA_NAME_MAX];
 	postern__redact(a->values.store, url[0], sizeof url[0]);
 	postern__redact(b->values.store, url[1], sizeof url[1]);
 	postern__config_schema_name(a, schema[0], sizeof schema[0]);

@@ -76,7 +76,7 @@ static int migrate(const struct postern__cli *cli,
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
 	char url[POSTERN__REDACT_TEXT_MAX];
-	char schema[POSTERN__SCHEMA_NAME_MAX];
+	char schema[POSTERN_SCHEMA_NAME_MAX];
 	postern__own_store_options(store, &options);
 	int r = postern__own_store_open(cli, store, &options, &box);
 	if (r) {

@@ -32,7 +32,7 @@ void postern__own_store_options(const struct postern__config_store *store,
 void postern__own_store_label(const struct postern__config_store *store,
 		char out[POSTERN__OWN_LABEL_MAX]) {
 	char url[POSTERN__REDACT_TEXT_MAX];
-	char schema[POSTERN__SCHEMA_NAME_MAX];
+	char schema[POSTERN_SCHEMA_NAME_MAX];
 	postern__redact(store->values.store, url, sizeof url);
 	postern__config_schema_name(store, schema, sizeof schema);
 	if (*schema && !strstr(url, "schema=")) {

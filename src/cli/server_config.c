@@ -173,12 +173,12 @@ static int request_store(const struct postern__socket *socket, const char *path,
 	return status;
 }
 
-/* Whether a PostgreSQL store that the server has under the same name is in the
+/* Whether a shared store that the server has under the same name is in the
    same database and schema, as far as the server reports it. */
 static bool is_same_place(const struct postern__config_store *store,
 		const json_t *stats) {
 	char url[POSTERN__REDACT_TEXT_MAX];
-	char schema[POSTERN__SCHEMA_NAME_MAX];
+	char schema[POSTERN_SCHEMA_NAME_MAX];
 	size_t index;
 	json_t *entry;
 	postern__redact(store->values.store, url, sizeof url);
@@ -198,13 +198,13 @@ static bool is_same_place(const struct postern__config_store *store,
 
 static bool has_store(const struct postern__config_store *store,
 		const struct postern__socket *socket) {
-	const bool postgres = postern__store_postgres(store->values.store);
+	const bool shared = postern__store_is_shared(store->values.store);
 	json_t *json = NULL;
 	/* This route responds in any state of the store. */
-	int status = request_store(socket, postgres ? "/v1/stats" : "/healthz",
-			store, &json);
+	int status = request_store(socket, shared ? "/v1/stats" : "/healthz", store,
+			&json);
 	bool has = status != 421 &&
-			   !(postgres && status == 200 && !is_same_place(store, json));
+			   !(shared && status == 200 && !is_same_place(store, json));
 	json_decref(json);
 	return has;
 }

@@ -8,86 +8,79 @@
 #include <microhttpd.h>
 #include <postern/sys/store.h>
 #include <postern/version.h>
-#include <sqlite3.h>
-#ifdef POSTERN_POSTGRES
-#include <libpq-fe.h>
-#endif
 #include <stdio.h>
+#include <string.h>
 #include <yaml.h>
 
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/reply.h"
+#include "store/store.h"
 
-static const struct store {
-	const char *name;
-	const char *url; /* of any store of this kind */
-} stores[] = {
-	{ "memory", "memory:" },
-	{ "sqlite", "sqlite:" },
-	{ "postgres", "postgres:" },
-};
-#define STORE_COUNT (sizeof stores / sizeof stores[0])
-
-static bool is_built_in(const struct store *store) {
-	const char *schema;
-	return postern_store_schema(store->url, &schema, NULL) == POSTERN_OK;
+/* Add the stores, and the libraries that they need. */
+static void add_stores(json_t *stores, json_t *libraries) {
+	const struct postern_store_kind *kind;
+	const char *before = "";
+	for (size_t i = 0; (kind = postern__store_kind_at(i)); i++) {
+		/* Kinds that differ only in their scheme are neighbours. */
+		if (strcmp(kind->name, before) != 0) {
+			(void)json_array_append_new(stores, json_string(kind->name));
+		}
+		if (kind->library) {
+			(void)json_object_set_new(libraries, kind->library,
+					json_string(kind->library_version()));
+		}
+		before = kind->name;
+	}
 }
 
-#ifdef POSTERN_POSTGRES
-static const char *libpq_version(void) {
-	static char text[32];
-	(void)snprintf(text, sizeof text, "%d.%d", PQlibVersion() / 10000,
-			PQlibVersion() % 10000);
-	return text;
-}
-#endif
-
-int postern__command_version(struct postern__cli *cli) {
-	static const char *const handlers[] = { "callback", "exec", "sql" };
+static void add_libraries(json_t *libraries) {
 	const struct {
 		const char *name;
 		const char *version;
-	} libraries[] = {
-		{ "sqlite", sqlite3_libversion() },
-#ifdef POSTERN_POSTGRES
-		{ "libpq", libpq_version() },
-#endif
+	} used[] = {
 		{ "libcurl", curl_version_info(CURLVERSION_NOW)->version },
 		{ "libmicrohttpd", MHD_get_version() },
 		{ "jansson", jansson_version_str() },
 		{ "libyaml", yaml_get_version_string() },
 	};
-	const size_t library_count = sizeof libraries / sizeof libraries[0];
+	for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) {
+		(void)json_object_set_new(libraries, used[i].name,
+				json_string(used[i].version));
+	}
+}
+
+static void print_names(const char *title, const json_t *names) {
+	size_t index;
+	json_t *name;
+	(void)printf("%s:", title);
+	json_array_foreach(names, index, name) {
+		(void)printf(" %s", json_string_value(name));
+	}
+	(void)putchar('\n');
+}
+
+int postern__command_version(struct postern__cli *cli) {
+	json_t *stores = json_array();
+	json_t *handlers = json_pack("[s, s, s]", "callback", "exec", "sql");
+	json_t *libraries = json_object();
+	add_stores(stores, libraries);
+	add_libraries(libraries);
+	json_t *json = json_pack("{s:s, s:o, s:o, s:o}", "version",
+			postern_version(), "stores", stores, "handlers", handlers,
+			"libraries", libraries);
 	if (cli->json) {
-		json_t *json = json_pack("{s:s, s:[], s:[s, s, s], s:{}}", "version",
-				postern_version(), "stores", "handlers", handlers[0],
-				handlers[1], handlers[2], "libraries");
-		for (size_t i = 0; i < STORE_COUNT; i++) {
-			if (is_built_in(&stores[i])) {
-				(void)json_array_append_new(json_object_get(json, "stores"),
-						json_string(stores[i].name));
-			}
-		}
-		json_t *object = json_object_get(json, "libraries");
-		for (size_t i = 0; i < library_count; i++) {
-			(void)json_object_set_new(object, libraries[i].name,
-					json_string(libraries[i].version));
-		}
 		postern__reply_print(json);
-		json_decref(json);
-		return POSTERN__EXIT_OK;
-	}
-	(void)printf("postern %s\nstores:", postern_version());
-	for (size_t i = 0; i < STORE_COUNT; i++) {
-		if (is_built_in(&stores[i])) {
-			(void)printf(" %s", stores[i].name);
+	} else {
+		const char *name;
+		json_t *version;
+		(void)printf("postern %s\n", postern_version());
+		print_names("stores", stores);
+		print_names("handlers", handlers);
+		json_object_foreach(libraries, name, version) {
+			(void)printf("%s %s\n", name, json_string_value(version));
 		}
 	}
-	(void)printf("\nhandlers: %s %s %s\n", handlers[0], handlers[1],
-			handlers[2]);
-	for (size_t i = 0; i < library_count; i++) {
-		(void)printf("%s %s\n", libraries[i].name, libraries[i].version);
-	}
+	json_decref(json);
 	return POSTERN__EXIT_OK;
 }

@@ -16,6 +16,7 @@
 #include "base/redact.h"
 #include "server/api.h"
 #include "server/route.h"
+#include "store/store.h"
 
 /* A path as long as the system takes it. */
 #define PLACE_LEN_MAX 4200
@@ -37,7 +38,9 @@ static bool is_configured(const struct postern__call *call, const char *store,
 
 /* Whether messages can be staged there. */
 static bool can_stage(const struct postern_stats *stats) {
-	return strcmp(stats->store, "postgres") == 0;
+	const struct postern_store_kind *kind =
+			postern__store_kind_named(stats->store);
+	return kind && kind->stages;
 }
 
 static void write_channel(const struct postern__call *call, const char *store,

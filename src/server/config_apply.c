@@ -56,21 +56,23 @@ void postern__config_box_options(const struct postern__config_store *store,
 	out->command_retries =
 			values->command_retries > 0 ? (int32_t)values->command_retries : -1;
 	/* A setting for all stores applies to those that have it. */
-	if (!postern__store_postgres(values->store)) {
-		return;
-	}
-	if (postern__config_setting_given(values, "schema")) {
+	const struct postern_store_kind *kind =
+			postern__store_kind_of(values->store, NULL);
+	if (kind->has_schema && postern__config_setting_given(values, "schema")) {
 		out->schema = values->schema;
 	}
-	if (postern__config_setting_given(values, "connections")) {
+	if (kind->has_connections &&
+			postern__config_setting_given(values, "connections")) {
 		out->connections = values->connections;
 	}
-	out->listen_url = values->listen_url;
+	if (kind->listens) {
+		out->listen_url = values->listen_url;
+	}
 }
 
 void postern__config_schema_name(const struct postern__config_store *store,
 		char *out, size_t size) {
-	char name[POSTERN__SCHEMA_NAME_MAX] = "";
+	char name[POSTERN_SCHEMA_NAME_MAX] = "";
 	struct postern_box_options box;
 	postern__config_box_options(store, &box);
 	const struct postern_store_options options = {
@@ -193,7 +195,7 @@ static int check_handler(const struct postern__config_handler *handler,
 		struct postern_error *error) {
 	struct postern_handler *kind;
 	if (handler->sql) {
-		return strcmp(handler->values.store, "memory:") != 0
+		return postern__store_is_durable(handler->values.store)
 					   ? POSTERN_OK
 					   : postern__fail(error, POSTERN_E_UNSUPPORTED,
 								 "handler '%s' is transactional, which a "

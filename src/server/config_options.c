@@ -14,8 +14,8 @@
 
 #include "base/fail.h"
 #include "server/config.h"
-#include "server/config_store.h"
 #include "server/socket.h"
+#include "store/store.h"
 
 #define AT(member) offsetof(struct postern__config_values, member)
 /* For a LATER row, whose value is not stored. */
@@ -62,7 +62,7 @@ static int check_listen(const char *text, struct postern_error *error) {
 /* clang-format off */
 static const struct postern_option options[] = {
 	/* The process. */
-	{ "store", TEXT, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE, postgres://USER@HOST/DATABASE; memory: beside other stores, or for bench", "URL", postern__config_store_check },
+	{ "store", TEXT, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE, postgres://USER@HOST/DATABASE; memory: beside other stores, or for bench", "URL", postern__store_url_check },
 	{ "listen", TEXT, AT(listen), ROOT, NONE, 0, 0, NULL, "none", "additional address for HTTP: unix:PATH", "unix:PATH", check_listen },
 	{ "ingest_listen", TEXT, NOWHERE, ROOT, LATER, 0, 0, NULL, "none", "second address, for ingest only", NULL, NULL },
 	{ "metrics", SWITCH, NOWHERE, ROOT, LATER, 0, 0, NULL, "on", "serve /metrics", NULL, NULL },

@@ -8,14 +8,8 @@
  * variable with a URL sets that of "default", or of the only store.
  */
 
-#include <libgen.h>
-#include <limits.h>
 #include <postern/sys/store.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/fail.h"
@@ -25,9 +19,6 @@
 #include "server/config_yaml.h"
 #include "server/store_open.h"
 #include "store/store.h"
-
-/* As many symbolic links as the kernel follows. */
-#define LINK_COUNT_MAX 40
 
 static const struct postern_option *store_option(void) {
 	return postern__option_named("store");
@@ -220,90 +211,15 @@ static int override(struct postern__config *config,
 	return POSTERN_OK;
 }
 
-/* The directory of a file that need not exist; yours to free. */
-static char *directory_of(const char *file) {
-	char *copy = strdup(file);
-	char *real = copy ? realpath(dirname(copy), NULL) : NULL;
-	free(copy);
-	return real;
-}
-
-static const char *name_of(const char *file) {
-	const char *slash = strrchr(file, '/');
-	return slash ? slash + 1 : file;
-}
-
-/* A name in the directory of a file; yours to free. NULL: no directory. */
-static char *beside(const char *file, const char *name) {
-	char *path = NULL;
-	char *directory = directory_of(file);
-	if (directory && asprintf(&path, "%s/%s", directory, name) < 0) {
-		path = NULL;
-	}
-	free(directory);
-	return path;
-}
-
-/* The target of a symbolic link, which need not exist; yours to free. NULL: it
-   is not a link. */
-static char *link_target(const char *file) {
-	char target[PATH_MAX];
-	ssize_t len = readlink(file, target, sizeof target - 1);
-	if (len < 0) {
-		return NULL;
-	}
-	target[len] = '\0';
-	return target[0] == '/' ? strdup(target) : beside(file, target);
-}
-
-/* The path of a file that need not exist, with all links resolved; yours to
-   free. NULL: its directory does not exist. */
-static char *real_path(const char *file) {
-	char *path = strdup(file);
-	char *next;
-	for (int i = 0; i < LINK_COUNT_MAX && path && (next = link_target(path));
-			i++) {
-		free(path);
-		path = next;
-	}
-	char *real = path ? beside(path, name_of(path)) : NULL;
-	free(path);
-	return real;
-}
-
-static bool is_same_file(const char *a, const char *b) {
-	struct stat of_a;
-	struct stat of_b;
-	if (stat(a, &of_a) == 0 && stat(b, &of_b) == 0) {
-		return of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
-	}
-	char *real_a = real_path(a);
-	char *real_b = real_path(b);
-	bool same =
-			real_a && real_b ? strcmp(real_a, real_b) == 0 : strcmp(a, b) == 0;
-	free(real_a);
-	free(real_b);
-	return same;
-}
-
-/* Compares the text of URLs; the same database under another name is not
-   detected. */
-static bool is_same_schema(const struct postern__config_values *a,
-		const struct postern__config_values *b) {
-	static const char head[] = "postgres";
-	return strncmp(a->store, head, strlen(head)) == 0 &&
-		   strcmp(a->store, b->store) == 0 && strcmp(a->schema, b->schema) == 0;
-}
-
-/* The file or schema that two stores share; NULL if there is none. */
-static const char *same_place(const struct postern__config_values *a,
-		const struct postern__config_values *b) {
-	const char *file_a = postern__store_file(a->store);
-	const char *file_b = postern__store_file(b->store);
-	if (file_a && file_b) {
-		return is_same_file(file_a, file_b) ? "file" : NULL;
-	}
-	return is_same_schema(a, b) ? "schema" : NULL;
+/* The options that a store is opened with, as far as they name its place. */
+static struct postern_store_options place_options(
+		const struct postern__config_store *store) {
+	struct postern_box_options box;
+	postern__config_box_options(store, &box);
+	return (struct postern_store_options){
+		.size = sizeof(struct postern_store_options),
+		.schema = box.schema
+	};
 }
 
 /* A file has one owner, and this process cannot own it twice; in a schema the
@@ -313,8 +229,12 @@ static int check_places(const struct postern__config *config,
 	for (size_t i = 1; i < config->store_count; i++) {
 		struct postern__config_values *values = &stores[i].values;
 		const char *file = postern__store_file(values->store);
+		const struct postern_store_options options = place_options(&stores[i]);
 		for (size_t n = 0; n < i; n++) {
-			const char *place = same_place(values, &stores[n].values);
+			const struct postern_store_options other =
+					place_options(&stores[n]);
+			const char *place = postern__store_same_place(values->store,
+					&options, stores[n].values.store, &other);
 			if (place) {
 				(void)postern__fail(error, POSTERN_E_INVALID,
 						"the stores '%s' and '%s' are in the same %s, '%.80s'",
@@ -333,16 +253,11 @@ bool postern__config_setting_given(const struct postern__config_values *values,
 	const struct postern_option *option = postern__option_named(name);
 	const struct postern__config_origin *origin =
 			&values->origins[postern__option_index(option)];
-	struct postern__buf text;
 	if (origin->source != POSTERN__CONFIG_FILE ||
 			origin->level != POSTERN__LEVEL_GLOBAL) {
 		return origin->source != POSTERN__CONFIG_DEFAULT;
 	}
-	postern__buf_init(&text, POSTERN__CONFIG_BYTES_MAX);
-	postern__option_format(option, values, &text);
-	bool given = strcmp(postern__buf_text(&text), option->fallback) != 0;
-	postern__buf_finish(&text);
-	return given;
+	return !postern__option_is_fallback(option, values);
 }
 
 /* Options with one of the settings of PostgreSQL. False: it was not set. */

@@ -346,7 +346,7 @@ static void log_stores(struct serve *self) {
 		const struct postern__config_store *store =
 				postern__config_store(self->config, i);
 		char url[POSTERN__REDACT_TEXT_MAX];
-		char schema[POSTERN__SCHEMA_NAME_MAX];
+		char schema[POSTERN_SCHEMA_NAME_MAX];
 		postern__redact(store->values.store, url, sizeof url);
 		postern__config_schema_name(store, schema, sizeof schema);
 		struct postern__log_field fields[] = {
@@ -368,7 +368,7 @@ static void log_stores(struct serve *self) {
 
 static void log_serving(struct serve *self) {
 	char url[POSTERN__REDACT_TEXT_MAX];
-	char schema[POSTERN__SCHEMA_NAME_MAX];
+	char schema[POSTERN_SCHEMA_NAME_MAX];
 	const char *name = postern__config_name(self->config);
 	size_t handler_count = 0;
 	size_t channel_count = postern__config_channel_count(self->config);

@@ -31,7 +31,7 @@ struct check_visit {
 	const struct postern__config_store *store;
 	struct postern__server_check
 			*check; /* NULL: the check cannot be ended early */
-	postern__store_find *find;
+	postern_store_find *find;
 	void *context;
 };
 
@@ -127,7 +127,7 @@ static void find_in_store(void *context, int code, const char *text) {
 
 static int run_check(struct check_visit *visit,
 		const struct postern_box_options *box, struct postern_error *error) {
-	const struct postern__store_examiner examiner = {
+	const struct postern_store_examiner examiner = {
 		.look = check_handlers,
 		.find = find_in_store,
 		.context = visit,
@@ -150,7 +150,7 @@ static int run_check(struct check_visit *visit,
 
 int postern__server_check_run(const struct postern__config *config,
 		const struct postern__config_store *store,
-		const struct postern_box_options *box, postern__store_find *find,
+		const struct postern_box_options *box, postern_store_find *find,
 		void *context, struct postern_error *error) {
 	struct check_visit visit = {
 		.config = config,
@@ -161,10 +161,10 @@ int postern__server_check_run(const struct postern__config *config,
 	return run_check(&visit, box, error);
 }
 
-/* Whether the configuration has SQL for PostgreSQL. */
+/* Whether the configuration has SQL that the server of a store can check. */
 static bool has_sql(const struct postern__config *config,
 		const struct postern__config_store *store) {
-	for (size_t i = 0; postern__store_postgres(store->values.store) &&
+	for (size_t i = 0; postern__store_is_shared(store->values.store) &&
 					   i < postern__config_channel_count(config);
 			i++) {
 		const struct postern__config_channel *channel =

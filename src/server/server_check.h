@@ -33,7 +33,7 @@ struct postern__event_log;
  */
 int postern__server_check_run(const struct postern__config *config,
 		const struct postern__config_store *store,
-		const struct postern_box_options *box, postern__store_find *find,
+		const struct postern_box_options *box, postern_store_find *find,
 		void *context, struct postern_error *error);
 
 /*

@@ -18,26 +18,22 @@
 
 #include "server/open_wait.h"
 #include "server/socket.h"
+#include "store/store.h"
 
 const char *postern__store_file(const char *url) {
-	static const char scheme[] = "sqlite:";
-	size_t len = sizeof scheme - 1;
-	return strncmp(url, scheme, len) == 0 ? url + len : NULL;
+	const char *rest;
+	const struct postern_store_kind *kind = postern__store_kind_of(url, &rest);
+	return kind && kind->is_file ? rest : NULL;
 }
 
 bool postern__store_is_durable(const char *url) {
-	static const char scheme[] = "memory:";
-	return strncmp(url, scheme, sizeof scheme - 1) != 0;
+	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
+	return kind && kind->is_durable;
 }
 
-bool postern__store_postgres(const char *url) {
-	static const char *const schemes[] = { "postgres:", "postgresql:" };
-	for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
-		if (strncmp(url, schemes[i], strlen(schemes[i])) == 0) {
-			return true;
-		}
-	}
-	return false;
+bool postern__store_is_shared(const char *url) {
+	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
+	return kind && kind->is_shared;
 }
 
 bool postern__store_id(const char *url, const char *name,

@@ -10,16 +10,14 @@
 #include <postern/box.h>
 #include <stdbool.h>
 
-/* The file of "sqlite:FILE", in the url; NULL for any other store. */
+/* The file of a store that is a file, in the url; NULL for any other. */
 const char *postern__store_file(const char *url);
 
 /* Whether the store is durable: it outlives the last process. */
 bool postern__store_is_durable(const char *url);
 
-/*
- * Whether the store is in PostgreSQL, and has the settings of such stores.
- */
-bool postern__store_postgres(const char *url);
+/* Whether several processes may use the store, through a server. */
+bool postern__store_is_shared(const char *url);
 
 /* Longest id of a store, its zero byte included. */
 #define POSTERN__STORE_ID_MAX 80

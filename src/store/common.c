@@ -53,20 +53,6 @@ void postern__unit_refuse(struct postern_unit *unit, int code,
 	}
 }
 
-int postern__local_check(const char *rest,
-		const struct postern_store_options *options,
-		struct postern_error *error) {
-	(void)rest;
-	const char *name = options->schema        ? "schema"
-					   : options->connections ? "connections"
-					   : options->listen_url  ? "listen_url"
-											  : NULL;
-	return name ? postern__fail(error, POSTERN_E_UNSUPPORTED,
-						  "'%s' is a setting of stores in PostgreSQL only",
-						  name)
-				: POSTERN_OK;
-}
-
 unsigned postern__filter_states(const struct postern_filter *filter) {
 	unsigned states = ~0u;
 	if (filter->state == POSTERN_STATE_RETRYING) {

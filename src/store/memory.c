@@ -271,10 +271,7 @@ int postern__memory_open(size_t bytes_max,
 static int memory_open(const char *rest,
 		const struct postern_store_options *options, struct postern_store **out,
 		struct postern_error *error) {
-	if (rest[0] != '\0') {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"unexpected text after 'memory:' in the store's URL");
-	}
+	(void)rest;
 	if (options->read_only) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"a memory store cannot be read from another process: use a "
@@ -287,9 +284,20 @@ static const char *memory_schema(void) {
 	return "";
 }
 
+static int memory_check(const char *rest,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	(void)options;
+	return *rest ? postern__fail(error, POSTERN_E_INVALID,
+						   "unexpected text after 'memory:'")
+				 : POSTERN_OK;
+}
+
 const struct postern_store_kind postern__memory_kind = {
+	.name = "memory",
 	.scheme = "memory",
+	.form = "memory:",
 	.open = memory_open,
 	.schema = memory_schema,
-	.check = postern__local_check,
+	.check = memory_check,
 };

@@ -8,6 +8,8 @@
 
 #include <postern/sys/clock.h>
 #include <postern/sys/random.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -20,8 +22,8 @@
 #define COMMAND_RETRIES_DEFAULT 3
 
 static const struct postern_store_kind *const kinds[] = {
-	&postern__memory_kind,
 	&postern__sqlite_kind,
+	&postern__memory_kind,
 #ifdef POSTERN_POSTGRES
 	&postern__pg_kind,
 	&postern__pg_kind_too,
@@ -29,58 +31,102 @@ static const struct postern_store_kind *const kinds[] = {
 };
 #define KIND_COUNT (sizeof kinds / sizeof kinds[0])
 
-/* The URL forms of this version, for error texts. */
-#ifdef POSTERN_POSTGRES
-#define KNOWN_URLS "'memory:', 'sqlite:FILE' or 'postgres://USER@HOST/DATABASE'"
-#else
-#define KNOWN_URLS "'memory:' or 'sqlite:FILE'"
-#endif
-
-/* Schemes that are planned, or not compiled in: the error says so. */
-static const char *const later_schemes[] = {
+/* Schemes that are planned, or not compiled in. */
+static const struct missing {
+	const char *scheme;
+	const char *reason;
+} missing_kinds[] = {
 #ifndef POSTERN_POSTGRES
-	"postgres",
-	"postgresql",
+	{ "postgres", "was not built in: build Postern with libpq" },
+	{ "postgresql", "was not built in: build Postern with libpq" },
 #endif
-	"redis",
-	"rediss",
+	{ "redis", "is not in this version" },
+	{ "rediss", "is not in this version" },
 };
+#define MISSING_COUNT (sizeof missing_kinds / sizeof missing_kinds[0])
 
-static bool is_scheme(const char *url, size_t len, const char *scheme) {
-	return len == strlen(scheme) && memcmp(url, scheme, len) == 0;
+const struct postern_store_kind *postern__store_kind_at(size_t index) {
+	return index < KIND_COUNT ? kinds[index] : NULL;
+}
+
+static bool has_scheme(const char *url, const char *scheme) {
+	size_t len = strlen(scheme);
+	return strncmp(url, scheme, len) == 0 && url[len] == ':';
+}
+
+const struct postern_store_kind *postern__store_kind_of(const char *url,
+		const char **rest_out) {
+	for (size_t i = 0; i < KIND_COUNT; i++) {
+		if (has_scheme(url, kinds[i]->scheme)) {
+			if (rest_out) {
+				*rest_out = url + strlen(kinds[i]->scheme) + 1;
+			}
+			return kinds[i];
+		}
+	}
+	return NULL;
+}
+
+const struct postern_store_kind *postern__store_kind_named(const char *name) {
+	for (size_t i = 0; i < KIND_COUNT; i++) {
+		if (strcmp(kinds[i]->name, name) == 0) {
+			return kinds[i];
+		}
+	}
+	return NULL;
+}
+
+void postern__store_forms(char out[POSTERN__STORE_FORMS_MAX]) {
+	size_t last = KIND_COUNT - 1;
+	size_t len = 0;
+	/* Kinds that differ only in their scheme have the same form. */
+	while (last > 0 && kinds[last]->form == kinds[last - 1]->form) {
+		last--;
+	}
+	out[0] = '\0';
+	for (size_t i = 0; i <= last && len < POSTERN__STORE_FORMS_MAX; i++) {
+		len += (size_t)snprintf(out + len, POSTERN__STORE_FORMS_MAX - len,
+				"%s%s",
+				i == 0      ? ""
+				: i == last ? " or "
+							: ", ",
+				kinds[i]->form);
+	}
+}
+
+static int fail_missing(const char *url, struct postern_error *error) {
+	for (size_t i = 0; i < MISSING_COUNT; i++) {
+		if (has_scheme(url, missing_kinds[i].scheme)) {
+			return postern__fail(error, POSTERN_E_UNSUPPORTED,
+					"the store '%s:' %s", missing_kinds[i].scheme,
+					missing_kinds[i].reason);
+		}
+	}
+	return POSTERN_OK;
 }
 
 /* Errors never quote what follows the scheme: it may be a password. */
 static int find_kind(const char *url, const struct postern_store_kind **out,
 		const char **rest_out, struct postern_error *error) {
+	char forms[POSTERN__STORE_FORMS_MAX];
+	postern__store_forms(forms);
 	if (!url) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"no store is configured: use " KNOWN_URLS);
+				"no store is configured: use %s", forms);
 	}
-	const char *colon = strchr(url, ':');
-	if (!colon) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the store's URL has no scheme: use " KNOWN_URLS);
+	*out = postern__store_kind_of(url, rest_out);
+	if (*out) {
+		return POSTERN_OK;
 	}
-	size_t len = (size_t)(colon - url);
-	for (size_t i = 0; i < KIND_COUNT; i++) {
-		if (is_scheme(url, len, kinds[i]->scheme)) {
-			*out = kinds[i];
-			*rest_out = colon + 1;
-			return POSTERN_OK;
-		}
+	int r = fail_missing(url, error);
+	if (r != POSTERN_OK) {
+		return r;
 	}
-	for (size_t i = 0; i < sizeof later_schemes / sizeof later_schemes[0];
-			i++) {
-		if (is_scheme(url, len, later_schemes[i])) {
-			return postern__fail(error, POSTERN_E_UNSUPPORTED,
-					"stores of the kind '%s:' are not in this version",
-					later_schemes[i]);
-		}
-	}
+	size_t len = strcspn(url, ":");
 	return postern__fail(error, POSTERN_E_INVALID,
-			"unknown kind of store '%.*s:': use " KNOWN_URLS,
-			(int)(len < 40 ? len : 40), url);
+			url[len] ? "unknown kind of store '%.*s:': use %s"
+					 : "the store's URL has no scheme%.*s: use %s",
+			url[len] ? (int)(len < 40 ? len : 40) : 0, url, forms);
 }
 
 /* Copies the options and sets defaults for those that are not set. */
@@ -108,8 +154,23 @@ static int options_complete(const struct postern_store_options *options,
 	return POSTERN_OK;
 }
 
+/* Refuses options that the kind does not have. */
+static int options_check(const struct postern_store_kind *kind,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	const char *name = options->schema && !kind->has_schema ? "schema"
+					   : options->connections && !kind->has_connections
+							   ? "connections"
+					   : options->listen_url && !kind->listens ? "listen_url"
+															   : NULL;
+	return name ? postern__fail(error, POSTERN_E_UNSUPPORTED,
+						  "'%s' is a setting of stores in PostgreSQL only",
+						  name)
+				: POSTERN_OK;
+}
+
 /* Finds the kind and the rest of the URL, completes the options, and validates
-   both with the kind's check(). */
+   both. */
 static int kind_resolve(const char *url,
 		const struct postern_store_options *options,
 		const struct postern_store_kind **kind_out, const char **rest_out,
@@ -118,6 +179,9 @@ static int kind_resolve(const char *url,
 	int r = find_kind(url, kind_out, rest_out, error);
 	if (r == POSTERN_OK) {
 		r = options_complete(options, options_out, error);
+	}
+	if (r == POSTERN_OK) {
+		r = options_check(*kind_out, options_out, error);
 	}
 	return r == POSTERN_OK ? (*kind_out)->check(*rest_out, options_out, error)
 						   : r;
@@ -142,27 +206,17 @@ int postern_store_open(const char *url,
 	return r == POSTERN_OK ? kind->open(rest, &full, out, error) : r;
 }
 
-#ifdef POSTERN_POSTGRES
-static bool is_postgres(const struct postern_store_kind *kind) {
-	return kind == &postern__pg_kind || kind == &postern__pg_kind_too;
-}
-#endif
-
 int postern__store_examine(const char *url,
 		const struct postern_store_options *options,
-		const struct postern__store_examiner *examiner,
+		const struct postern_store_examiner *examiner,
 		struct postern_error *error) {
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
 	int r = kind_resolve(url, options, &kind, &rest, &full, error);
-#ifdef POSTERN_POSTGRES
-	if (r == POSTERN_OK && is_postgres(kind)) {
-		return postern__pg_examine(rest, &full, examiner, error);
-	}
-#endif
-	(void)examiner;
-	return r;
+	return r == POSTERN_OK && kind->is_shared
+				   ? kind->examine(rest, &full, examiner, error)
+				   : r;
 }
 
 int postern__store_schema_write(const char *url,
@@ -171,36 +225,32 @@ int postern__store_schema_write(const char *url,
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
+	char *sql = NULL;
 	int r = kind_resolve(url, options, &kind, &rest, &full, error);
-	if (r != POSTERN_OK) {
-		return r;
+	if (r == POSTERN_OK && kind->has_schema) {
+		r = kind->schema_sql(rest, &full, &sql, error);
 	}
-#ifdef POSTERN_POSTGRES
-	if (is_postgres(kind)) {
-		return postern__pg_schema_write(rest, &full, out, error);
+	if (r == POSTERN_OK) {
+		postern__buf_append_text(out, sql ? sql : kind->schema());
 	}
-#endif
-	postern__buf_append_text(out, kind->schema());
-	return POSTERN_OK;
+	free(sql);
+	return r;
 }
 
 int postern__store_schema_name(const char *url,
 		const struct postern_store_options *options,
-		char out[POSTERN__SCHEMA_NAME_MAX], struct postern_error *error) {
+		char out[POSTERN_SCHEMA_NAME_MAX], struct postern_error *error) {
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;
 	int r = kind_resolve(url, options, &kind, &rest, &full, error);
-	if (r != POSTERN_OK) {
-		return r;
+	if (r == POSTERN_OK && kind->has_schema) {
+		return kind->schema_name(rest, &full, out, error);
 	}
-#ifdef POSTERN_POSTGRES
-	if (is_postgres(kind)) {
-		return postern__pg_schema_name(rest, &full, out, error);
+	if (r == POSTERN_OK) {
+		out[0] = '\0';
 	}
-#endif
-	out[0] = '\0';
-	return POSTERN_OK;
+	return r;
 }
 
 int postern_store_schema(const char *url, const char **out,

@@ -19,46 +19,37 @@ extern const struct postern_store_kind postern__sqlite_kind;
 extern const struct postern_store_kind postern__pg_kind;
 extern const struct postern_store_kind postern__pg_kind_too; /* postgresql: */
 
+/* The kinds, NULL past the last. */
+const struct postern_store_kind *postern__store_kind_at(size_t index);
+/* The kind of a URL, and the URL without its scheme (may be NULL); NULL if
+   there is none. */
+const struct postern_store_kind *postern__store_kind_of(const char *url,
+		const char **rest_out);
+/* The kind with this name, the `name` of a store's operations; NULL if there is
+   none. */
+const struct postern_store_kind *postern__store_kind_named(const char *name);
+
 /* Validates a store's URL and options (may be NULL) as far as that is possible
-   without opening the store. */
+   without opening the store. An option that only other kinds have is
+   POSTERN_E_UNSUPPORTED. */
 int postern__store_check(const char *url,
 		const struct postern_store_options *options,
 		struct postern_error *error);
 
-/* Called with an open connection, a PGconn *, inside a read-only
-   transaction. */
-typedef int postern__store_look(void *context, void *connection,
-		struct postern_error *error);
+/* The same for a URL that a person wrote: it is complete, and an error shows
+   it, redacted, with the closest valid form. */
+int postern__store_url_check(const char *url, struct postern_error *error);
 
-/* Called for each problem that was found; `code` is that of an error. */
-typedef void postern__store_find(void *context, int code, const char *text);
+/* Room for the forms of all kinds. */
+#define POSTERN__STORE_FORMS_MAX 256
 
-/* The caller that examines a store, and the functions it is called back by. */
-struct postern__store_examiner {
-	postern__store_look *look;
-	postern__store_find *find;
-	void *context;
-	bool listens; /* also check that notifications of other nodes arrive */
-};
+/* The URLs of all kinds: "sqlite:FILE, memory: or …". */
+void postern__store_forms(char out[POSTERN__STORE_FORMS_MAX]);
 
-/*
- * Checks that the server can keep what the store promises, as opening does
- * before it writes anything; warnings go to options->remark. Then `look` is
- * called to make further checks, and `find` is called for each problem that
- * keeps a store that can be opened from working: missing rights, also those to
- * create the store, or a listen_url through which no notification arrives; and,
- * with POSTERN_OK, for each feature that is not available. The store need not
- * exist, and nothing is created. Applies only to stores on a server: returns
- * POSTERN_OK at once for the others.
- */
+/* The kind's examine(); nothing for a kind that is not shared. */
 int postern__store_examine(const char *url,
 		const struct postern_store_options *options,
-		const struct postern__store_examiner *examiner,
-		struct postern_error *error);
-/* The same for the part of the URL that follows "postgres:". */
-int postern__pg_examine(const char *rest,
-		const struct postern_store_options *options,
-		const struct postern__store_examiner *examiner,
+		const struct postern_store_examiner *examiner,
 		struct postern_error *error);
 
 /* Writes the SQL that creates the schema of such a store, under its configured
@@ -66,25 +57,21 @@ int postern__pg_examine(const char *rest,
 int postern__store_schema_write(const char *url,
 		const struct postern_store_options *options, struct postern__buf *out,
 		struct postern_error *error);
-int postern__pg_schema_write(const char *rest,
-		const struct postern_store_options *options, struct postern__buf *out,
-		struct postern_error *error);
-
-/* Longest name of a schema, its zero byte included. */
-#define POSTERN__SCHEMA_NAME_MAX 64
 
 /* The name of the schema that holds such a store; "" if it has none. */
 int postern__store_schema_name(const char *url,
 		const struct postern_store_options *options,
-		char out[POSTERN__SCHEMA_NAME_MAX], struct postern_error *error);
-int postern__pg_schema_name(const char *rest,
-		const struct postern_store_options *options,
-		char out[POSTERN__SCHEMA_NAME_MAX], struct postern_error *error);
+		char out[POSTERN_SCHEMA_NAME_MAX], struct postern_error *error);
 
-/* The check() of kinds that have neither schema nor connections. */
-int postern__local_check(const char *rest,
-		const struct postern_store_options *options,
-		struct postern_error *error);
+/*
+ * Whether two stores, whose URLs are valid, are the same: NULL if not, else
+ * "file" or "schema". Files are compared with all links resolved, whether they
+ * exist or not; of other URLs the text is compared, so the same database under
+ * another name is not detected.
+ */
+const char *postern__store_same_place(const char *url,
+		const struct postern_store_options *options, const char *other_url,
+		const struct postern_store_options *other_options);
 
 /* Sets process-wide options of SQLite, which only the owner of the process may
    choose. Call it before anything else uses SQLite. */

@@ -85,13 +85,13 @@ def _(place):
 def _(place):
     result = place.ok("version", cwd="/")
     assert result.out.startswith("postern 0."), result
-    for word in ("sqlite 3.", "stores: memory sqlite", "handlers: "):
+    for word in ("sqlite 3.", "stores: sqlite memory", "handlers: "):
         assert word in result.out, word
     equal(place.ok("--version").out, result.out)
     equal(place.ok("-V").out, result.out)
     data = place.ok("version", "--json").json()
     equal(result.out.split()[1], data["version"])
-    equal(data["stores"][:2], ["memory", "sqlite"])
+    equal(data["stores"][:2], ["sqlite", "memory"])
     assert data["libraries"]["sqlite"].startswith("3."), data
 
 

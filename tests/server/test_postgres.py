@@ -195,7 +195,7 @@ channels:
 
 @case("version lists postgres among the stores")
 def _(place):
-    assert "\nstores: memory sqlite postgres\n" in place.ok("version").out
+    assert "\nstores: sqlite memory postgres\n" in place.ok("version").out
     equal(place.ok("version", "--json").json()["stores"],
           ["memory", "sqlite", "postgres"])
 

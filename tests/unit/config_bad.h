@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "server/config.h"
+#include "store_urls.h"
 #include "tap.h"
 
 struct bad {

@@ -9,7 +9,6 @@
 #include "base/buf.h"
 #include "config_bad.h"
 #include "server/config.h"
-#include "server/config_store.h"
 #include "server/config_yaml.h"
 #include "tap.h"
 
@@ -264,8 +263,8 @@ static void not_in_this_version(void) {
 				"f:1:16: ingest_listen: '0.0.0.0:80' is not in this version" },
 		{ "auth: {tokens: []}", "f:1:1: 'auth' is not in this version" },
 		{ "store: redis://u:secret@h",
-				"f:1:8: store: this kind of store is not in this "
-				"version; write " POSTERN__STORE_URLS },
+				"f:1:8: store: the store 'redis:' is not in this "
+				"version; write " STORE_URLS },
 		{ "store: sqlite:a.db?shared=yes",
 				"f:1:8: store: '?shared=yes' is not in this version" },
 		{ "channels: {c: {mode: guard}}",

@@ -6,7 +6,6 @@
  */
 
 #include "config_bad.h"
-#include "server/config_store.h"
 
 static void bad_listen(void) {
 	static const struct bad table[] = {
@@ -102,9 +101,9 @@ static void bad_settings(void) {
 static void bad_stores(void) {
 	static const struct bad table[] = {
 		{ "store: postern.db", "f:1:8: store: 'postern.db' is not a store; "
-							   "write " POSTERN__STORE_URLS },
+							   "write " STORE_URLS },
 		{ "store: me@canary.db", "f:1:8: store: '***' is not a store; "
-								 "write " POSTERN__STORE_URLS },
+								 "write " STORE_URLS },
 		{ "store: sqlit:a.db?token=canary",
 				"f:1:8: store: 'sqlit:***' is not a store; did you mean "
 				"'sqlite:'?" },
@@ -112,7 +111,7 @@ static void bad_stores(void) {
 				"f:1:8: store: 'sqlit://u:***@h' is not a store; did you mean "
 				"'sqlite:'?" },
 		{ "store: other:canary", "f:1:8: store: 'other:***' is not a store; "
-								 "write " POSTERN__STORE_URLS },
+								 "write " STORE_URLS },
 		{ "store: 'sqlite:'",
 				"f:1:8: store: the file is missing; write sqlite:FILE" },
 		{ "store: sqlite:?x=y",
@@ -123,8 +122,7 @@ static void bad_stores(void) {
 				"f:1:8: store: 'sqlit:a.db' is not a store; did you "
 				"mean 'sqlite:'?" },
 		{ "store: memory:x", "f:1:8: store: unexpected text after 'memory:'" },
-		{ "store: ''",
-				"f:1:8: store: '' is not a store; write " POSTERN__STORE_URLS },
+		{ "store: ''", "f:1:8: store: '' is not a store; write " STORE_URLS },
 		{ "store: \"sqlite:a\\nb\"",
 				"f:1:8: store: not valid UTF-8, or with a control character" },
 		{ "store_file: /nonexistent/x",
@@ -135,7 +133,7 @@ static void bad_stores(void) {
 		{ "stores: {a: {}}", "f:1:10: store 'a' has no 'url'" },
 		{ "stores: {a: }", "f:1:10: store 'a' has no 'url'" },
 		{ "stores: {a: {url: x}}",
-				"f:1:19: url: 'x' is not a store; write " POSTERN__STORE_URLS },
+				"f:1:19: url: 'x' is not a store; write " STORE_URLS },
 		{ "stores: {a: {url: 'memory:', url_file: /x}}",
 				"f:1:40: url_file: 'store' and 'store_file' cannot be "
 				"combined" },

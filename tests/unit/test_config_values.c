@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "server/config.h"
-#include "server/config_store.h"
+#include "store_urls.h"
 #include "tap.h"
 
 static struct postern__config *parse_with(const char *text,
@@ -495,8 +495,8 @@ static void bad_environment(void) {
 				"$POSTERN_LEASE: timeout (5s, the default for sql) must be "
 				"less than lease (5s)" },
 		{ "POSTERN_STORE=redis://u:canary@h/0",
-				"$POSTERN_STORE: this kind of store is not in this version; "
-				"write " POSTERN__STORE_URLS },
+				"$POSTERN_STORE: the store 'redis:' is not in this version; "
+				"write " STORE_URLS },
 	};
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		char variable[64];

@@ -7,6 +7,8 @@
 #include <postern/sys/clock.h>
 #include <postern/sys/store.h>
 
+#include "store/store.h"
+#include "store_urls.h"
 #include "support/fake_clock.h"
 #include "tap.h"
 
@@ -36,8 +38,7 @@ static void no_kind(void) {
 		CHECK_INT(postern_store_open(urls[i], NULL, &store, &error),
 				POSTERN_E_INVALID);
 		CHECK(!store);
-		CHECK_CONTAINS(error.text, "'memory:'");
-		CHECK_CONTAINS(error.text, "sqlite:");
+		CHECK_CONTAINS(error.text, STORE_URLS);
 	}
 }
 
@@ -56,7 +57,9 @@ static void later_kinds(void) {
 		CHECK_INT(postern_store_open(urls[i], NULL, &store, &error),
 				POSTERN_E_UNSUPPORTED);
 		CHECK(!store);
-		CHECK_CONTAINS(error.text, "not in this version");
+		CHECK_CONTAINS(error.text, strncmp(urls[i], "redis", 5) == 0
+										   ? "is not in this version"
+										   : "was not built in");
 		CHECK(!strstr(error.text, "secret"));
 	}
 }
@@ -123,6 +126,59 @@ static void schemas(void) {
 	CHECK_INT(postern_store_schema("x:", &schema, &error), POSTERN_E_INVALID);
 }
 
+static void capabilities(void) {
+	const struct postern_store_kind *kind;
+	size_t count = 0;
+	for (; (kind = postern__store_kind_at(count)); count++) {
+		char url[64];
+		(void)snprintf(url, sizeof url, "%s:", kind->scheme);
+		CHECK(postern__store_kind_of(url, NULL) == kind);
+		/* The scheme may differ, nothing else. */
+		const struct postern_store_kind *same =
+				postern__store_kind_named(kind->name);
+		CHECK(same && same->open == kind->open &&
+				same->is_shared == kind->is_shared);
+		CHECK(kind->form && kind->open && kind->schema && kind->check);
+		CHECK((kind->schema_sql != NULL) == kind->has_schema);
+		CHECK((kind->schema_name != NULL) == kind->has_schema);
+		CHECK((kind->examine != NULL) == kind->is_shared);
+		CHECK((kind->library_version != NULL) == (kind->library != NULL));
+		CHECK(!kind->library || *kind->library_version());
+		/* Only a durable store can be found again by others. */
+		CHECK(kind->is_durable || !(kind->is_file || kind->is_shared));
+	}
+	CHECK(count >= 2);
+	CHECK(!postern__store_kind_of("memory", NULL));
+	CHECK(!postern__store_kind_of("memoryx:", NULL));
+	CHECK(!postern__store_kind_named("redis"));
+}
+
+static void options_of_other_kinds(void) {
+	static const struct postern_store_options others[] = {
+		{ .size = sizeof others[0], .schema = "a" },
+		{ .size = sizeof others[0], .connections = 3 },
+		{ .size = sizeof others[0], .listen_url = "postgres:" },
+	};
+	for (size_t i = 0; i < 3; i++) {
+		struct postern_error error = { 0 };
+		CHECK_INT(postern__store_check("memory:", &others[i], &error),
+				POSTERN_E_UNSUPPORTED);
+		CHECK_CONTAINS(error.text, "is a setting of stores in PostgreSQL only");
+		CHECK_INT(postern__store_check("sqlite:a", &others[i], &error),
+				POSTERN_E_UNSUPPORTED);
+	}
+}
+
+static void places(void) {
+	CHECK_STR(postern__store_same_place("sqlite:a.db", NULL, "sqlite:./a.db",
+					  NULL),
+			"file");
+	CHECK(!postern__store_same_place("sqlite:a.db", NULL, "sqlite:b.db", NULL));
+	CHECK(!postern__store_same_place("memory:", NULL, "memory:", NULL));
+	CHECK(!postern__store_same_place("sqlite:a.db", NULL, "memory:", NULL));
+	CHECK(!postern__store_same_place("x:", NULL, "x:", NULL));
+}
+
 static void destroy_null(void) {
 	postern_store_destroy(NULL); /* a crash would fail the case */
 }
@@ -137,6 +193,10 @@ static const struct tap_case cases[] = {
 	{ "options without their size are refused", options_without_size },
 	{ "missing options of an older program get their defaults", older_options },
 	{ "the schema of a store is a text, empty if the store has none", schemas },
+	{ "the row of a kind has the functions of its capabilities", capabilities },
+	{ "an option that only other kinds have is refused",
+			options_of_other_kinds },
+	{ "two URLs of one file or schema are the same place", places },
 	{ "destroying NULL does nothing", destroy_null },
 };
 

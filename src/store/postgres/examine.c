@@ -154,7 +154,7 @@ static const char rights_sql[] =
 
 int postern__pg_check_rights(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
-	const struct postern__store_examiner *examiner = context;
+	const struct postern_store_examiner *examiner = context;
 	(void)again;
 	struct pg_query query;
 	postern__pg_query(&query, connection);
@@ -241,7 +241,7 @@ int postern__pg_check_names(struct pg_connection *connection,
 
 int postern__pg_may_create(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
-	const struct postern__store_examiner *examiner = context;
+	const struct postern_store_examiner *examiner = context;
 	const char *quoted = connection->store->schema; /* and a dot */
 	char name[NAME_LEN_MAX + 1];
 	(void)again;
@@ -279,7 +279,7 @@ static const char look_away_sql[] =
 
 int postern__pg_lend_connection(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
-	const struct postern__store_examiner *examiner = context;
+	const struct postern_store_examiner *examiner = context;
 	const struct pg_store *self = connection->store;
 	char sql[128];
 	(void)again;

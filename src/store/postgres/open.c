@@ -147,7 +147,7 @@ static int pg_open(const char *rest,
 /* Without a listen_url a failure is not an error: the pooler may be intended.
  */
 static void examine_listening(struct pg_store *self,
-		const struct postern__store_examiner *examiner) {
+		const struct postern_store_examiner *examiner) {
 	struct postern_error error;
 	char text[POSTERN_ERROR_TEXT_MAX + 16];
 	bool configured = self->listen_conninfo;
@@ -159,16 +159,16 @@ static void examine_listening(struct pg_store *self,
 	}
 }
 
-int postern__pg_examine(const char *rest,
+static int pg_examine(const char *rest,
 		const struct postern_store_options *options,
-		const struct postern__store_examiner *examiner,
+		const struct postern_store_examiner *examiner,
 		struct postern_error *error) {
 	struct pg_store *self = NULL;
 	int r = create_unconnected(rest, options, &self, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	struct postern__store_examiner by = *examiner;
+	struct postern_store_examiner by = *examiner;
 	r = postern__pg_do_once(self, postern__pg_lend_connection, &by, error);
 	if (r == POSTERN_OK) {
 		r = postern__pg_do(self, postern__pg_check_rights, &by, error);
@@ -219,16 +219,24 @@ static const struct postern_store_ops pg_ops = {
 	.stranded = postern__pg_stranded,
 };
 
-const struct postern_store_kind postern__pg_kind = {
-	.scheme = "postgres",
-	.open = pg_open,
-	.schema = pg_schema,
-	.check = postern__pg_check,
-};
+static const char *libpq_version(void) {
+	static char text[32];
+	(void)snprintf(text, sizeof text, "%d.%d", PQlibVersion() / 10000,
+			PQlibVersion() % 10000);
+	return text;
+}
 
-const struct postern_store_kind postern__pg_kind_too = {
-	.scheme = "postgresql",
-	.open = pg_open,
-	.schema = pg_schema,
-	.check = postern__pg_check,
-};
+#define KIND(url_scheme)                                                \
+	{                                                                   \
+		.name = "postgres", .scheme = (url_scheme),                     \
+		.form = "postgres://USER@HOST/DATABASE", .is_durable = true,    \
+		.is_shared = true, .has_schema = true, .has_connections = true, \
+		.listens = true, .stages = true, .library = "libpq",            \
+		.library_version = libpq_version, .open = pg_open,              \
+		.schema = pg_schema, .check = postern__pg_check,                \
+		.schema_sql = postern__pg_schema_sql,                           \
+		.schema_name = postern__pg_schema_name, .examine = pg_examine,  \
+	}
+
+const struct postern_store_kind postern__pg_kind = KIND("postgres");
+const struct postern_store_kind postern__pg_kind_too = KIND("postgresql");

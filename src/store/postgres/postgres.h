@@ -533,6 +533,12 @@ int postern__pg_parse(struct pg_store *self, const char *rest,
 		struct postern_error *error);
 void postern__pg_parse_finish(struct pg_store *self);
 /* Validates without opening the store. */
+int postern__pg_schema_sql(const char *rest,
+		const struct postern_store_options *options, char **out,
+		struct postern_error *error);
+int postern__pg_schema_name(const char *rest,
+		const struct postern_store_options *options,
+		char out[POSTERN_SCHEMA_NAME_MAX], struct postern_error *error);
 int postern__pg_check(const char *rest,
 		const struct postern_store_options *options,
 		struct postern_error *error);
@@ -570,7 +576,7 @@ int postern__pg_migrate(struct pg_store *self, bool must_exist,
 int postern__pg_check_server(struct pg_connection *connection,
 		struct postern_error *error);
 
-/* Report to a struct postern__store_examiner which privileges of a node the
+/* Report to a struct postern_store_examiner which privileges of a node the
    user lacks, if the tables exist. */
 int postern__pg_check_rights(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error);
@@ -585,7 +591,7 @@ int postern__pg_may_create(struct pg_connection *connection, void *context,
 int postern__pg_check_names(struct pg_connection *connection,
 		struct postern_error *error);
 
-/* Lend the connection to a struct postern__store_examiner. */
+/* Lend the connection to a struct postern_store_examiner. */
 int postern__pg_lend_connection(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error);
 

@@ -19,6 +19,8 @@
 #include "store/postgres/postgres.h"
 
 #define SCHEMA_VERSION 1
+/* More than the SQL that creates it. */
+#define SCHEMA_SQL_LEN_MAX ((size_t)1024 * 1024)
 /* An arbitrary number that identifies this advisory lock in the database. */
 #define MIGRATION_LOCK "5789318364001527393"
 
@@ -234,25 +236,33 @@ static void write_sql(struct postern__buf *out, const char *sql,
 	postern__buf_append_text(out, sql);
 }
 
-int postern__pg_schema_write(const char *rest,
-		const struct postern_store_options *options, struct postern__buf *out,
+int postern__pg_schema_sql(const char *rest,
+		const struct postern_store_options *options, char **out,
 		struct postern_error *error) {
+	struct postern__buf sql;
 	struct pg_store *self = calloc(1, sizeof *self);
 	if (!self) {
 		return postern__pg_no_memory(error);
 	}
+	postern__buf_init(&sql, SCHEMA_SQL_LEN_MAX);
 	int r = postern__pg_parse(self, rest, options, error);
 	if (r == POSTERN_OK) {
 		/* The default name needs no quotes, and reads better without. */
 		const char *name = self->schema;
 		name = strcmp(name, "\"postern\".") == 0 ? "postern." : name;
 		/* One transaction, whatever program runs it. */
-		postern__buf_printf(out, "BEGIN;\nCREATE SCHEMA %.*s;\n\n",
+		postern__buf_printf(&sql, "BEGIN;\nCREATE SCHEMA %.*s;\n\n",
 				(int)strlen(name) - 1, name);
-		write_sql(out, postern__pg_schema, name);
-		write_sql(out, postern__pg_schema_tail, name);
-		postern__buf_printf(out, "\nCOMMIT;\n");
+		write_sql(&sql, postern__pg_schema, name);
+		write_sql(&sql, postern__pg_schema_tail, name);
+		postern__buf_printf(&sql, "\nCOMMIT;\n");
+		r = postern__buf_check(&sql, "the schema", error);
 	}
+	if (r == POSTERN_OK) {
+		*out = strdup(postern__buf_text(&sql));
+		r = *out ? r : postern__pg_no_memory(error);
+	}
+	postern__buf_finish(&sql);
 	postern__pg_parse_finish(self);
 	free(self);
 	return r;

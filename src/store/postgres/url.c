@@ -19,7 +19,7 @@
 
 #define SCHEMA_DEFAULT "postern"
 /* PostgreSQL truncates longer names. */
-#define SCHEMA_LEN_MAX (POSTERN__SCHEMA_NAME_MAX - 1)
+#define SCHEMA_LEN_MAX (POSTERN_SCHEMA_NAME_MAX - 1)
 #define CONNECTION_COUNT_DEFAULT 8
 /* The number of concurrent transactions of handlers; each commit waits for the
    disk, and two wait together. */
@@ -515,7 +515,7 @@ int postern__pg_check(const char *rest,
 
 int postern__pg_schema_name(const char *rest,
 		const struct postern_store_options *options,
-		char out[POSTERN__SCHEMA_NAME_MAX], struct postern_error *error) {
+		char out[POSTERN_SCHEMA_NAME_MAX], struct postern_error *error) {
 	struct pg_store *self = calloc(1, sizeof *self);
 	if (!self) {
 		return postern__pg_no_memory(error);
@@ -523,7 +523,7 @@ int postern__pg_schema_name(const char *rest,
 	int r = postern__pg_parse(self, rest, options, error);
 	if (r == POSTERN_OK) {
 		/* Without the quotes and the dot. */
-		(void)snprintf(out, POSTERN__SCHEMA_NAME_MAX, "%.*s",
+		(void)snprintf(out, POSTERN_SCHEMA_NAME_MAX, "%.*s",
 				(int)strlen(self->schema) - 3, self->schema + 1);
 	}
 	postern__pg_parse_finish(self);

@@ -236,9 +236,31 @@ static const struct postern_store_ops sqlite_ops = {
 	.destroy = sqlite_destroy,
 };
 
+/* No parameter is in this version, so a '?' is not a part of the path. */
+static int sqlite_check(const char *rest,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	(void)options;
+	const char *query = strchr(rest, '?');
+	if (!query) {
+		return POSTERN_OK;
+	}
+	return strcmp(query, "?shared=yes") == 0
+				   ? postern__fail(error, POSTERN_E_INVALID,
+							 "'?shared=yes' is not in this version")
+				   : postern__fail(error, POSTERN_E_INVALID,
+							 "unknown parameter '%.60s' of sqlite:", query + 1);
+}
+
 const struct postern_store_kind postern__sqlite_kind = {
+	.name = "sqlite",
 	.scheme = "sqlite",
+	.form = "sqlite:FILE",
+	.is_file = true,
+	.is_durable = true,
+	.library = "sqlite",
+	.library_version = sqlite3_libversion,
 	.open = sqlite_open,
 	.schema = sqlite_schema,
-	.check = postern__local_check,
+	.check = sqlite_check,
 };
