@@ -245,6 +245,62 @@ POSTERN_EXPORT int postern_box_add_handler(struct postern_box *box,
 POSTERN_EXPORT int postern_box_start(struct postern_box *box,
 		struct postern_error *error);
 
+/*
+ * Changing channels and handlers while the box works.
+ *
+ * A generation is a complete set of channels and handlers. The box starts with
+ * the ones added to it; another generation can replace them at any time, also
+ * while a runner is active:
+ *
+ *   struct postern_generation *next;
+ *   postern_generation_create(box, &next, &error);
+ *   postern_generation_add_channel(next, "orders", NULL, &error);
+ *   postern_generation_add_handler(next, "orders", &options, &error);
+ *   postern_box_replace_taking(box, next, &error);
+ *
+ * Runs that have started end under the generation they started with. From the
+ * return of postern_box_replace_taking() on, no run starts under the old one,
+ * and messages are routed by the new one; what the old one had leased and not
+ * started is claimed again. A handler that is not in the new generation leaves
+ * its open deliveries to other nodes, or becomes an orphan (`orphans`). A
+ * handler with a new key and the old one as a legacy key continues it.
+ *
+ * Contexts of callbacks of the old generation must stay valid until its last
+ * run has ended: until the box is destroyed, to be certain.
+ */
+struct postern_generation;
+
+/* Create an empty generation; end it with postern_box_replace_taking() or
+   postern_generation_destroy(). */
+POSTERN_EXPORT int postern_generation_create(struct postern_box *box,
+		struct postern_generation **out, struct postern_error *error);
+/* As postern_box_add_channel(). */
+POSTERN_EXPORT int
+postern_generation_add_channel(struct postern_generation *generation,
+		const char *name, const struct postern_channel_options *options,
+		struct postern_error *error);
+/* As postern_box_add_handler(). */
+POSTERN_EXPORT int
+postern_generation_add_handler(struct postern_generation *generation,
+		const char *channel, const struct postern_handler_options *options,
+		struct postern_error *error);
+/* Destroy a generation that was never put in place. NULL is fine. */
+POSTERN_EXPORT void postern_generation_destroy(
+		struct postern_generation *generation);
+/*
+ * Put a generation in place of the current one, and become its owner, also on
+ * failure: then the current one stays in place.
+ *
+ * Returns POSTERN_OK, or
+ *   POSTERN_E_INVALID      the box was not started, or what
+ *                          postern_box_start() refuses
+ *   POSTERN_E_BUSY         called from inside a transactional handler
+ *   POSTERN_E_UNAVAILABLE  the store cannot be written, or this node's lease
+ *                          has expired; try again
+ */
+POSTERN_EXPORT int postern_box_replace_taking(struct postern_box *box,
+		struct postern_generation *next, struct postern_error *error);
+
 /* The result of accepting one message. */
 struct postern_receipt {
 	/* The message's number; 0 unless accepted, duplicate or conflict, and

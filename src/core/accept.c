@@ -41,26 +41,28 @@ bool postern__handler_wants(const struct postern__handler *handler,
 }
 
 size_t postern__share_count(const struct postern_box *box) {
-	size_t share = box->options.run_queue_max /
-				   (box->handler_count ? box->handler_count : 1);
+	size_t count = box->generation->handler_count;
+	size_t share = box->options.run_queue_max / (count ? count : 1);
 	return share > box->options.batch_size ? share : box->options.batch_size;
 }
 
 size_t postern__share_bytes(const struct postern_box *box) {
-	return box->options.run_queue_bytes_max /
-		   (box->handler_count ? box->handler_count : 1);
+	size_t count = box->generation->handler_count;
+	return box->options.run_queue_bytes_max / (count ? count : 1);
 }
 
 bool postern__handler_has_room(const struct postern_box *box,
 		const struct postern__handler *handler, size_t bytes) {
-	return handler->held < postern__share_count(box) &&
-		   (handler->held == 0 ||
-				   handler->held_bytes + bytes <= postern__share_bytes(box));
+	const struct postern__handler_state *state = handler->state;
+	return state->held < postern__share_count(box) &&
+		   (state->held == 0 ||
+				   state->held_bytes + bytes <= postern__share_bytes(box));
 }
 
 static bool may_lease(const struct postern_box *box,
 		const struct postern__handler *handler, size_t bytes) {
-	if (!box->leasing || !postern__may_process(box) || handler->paused) {
+	if (!box->leasing || !postern__may_process(box) || handler->state->paused ||
+			!postern__handler_in_place(handler)) {
 		return false;
 	}
 	if (handler->impl->ops->in_process &&
@@ -78,28 +80,26 @@ static void reserve_leases(struct postern_box *box,
 		struct postern_route *route = &content->accept.routes[i];
 		route->lease = may_lease(box, handler, content->bytes);
 		if (route->lease) {
-			handler->held++;
-			handler->held_bytes += content->bytes;
+			handler->state->held++;
+			handler->state->held_bytes += content->bytes;
 		}
 	}
 }
 
-static size_t count_routes(const struct postern_box *box,
-		const struct postern__channel *channel, const char *type) {
+static size_t count_routes(const struct postern__channel *channel,
+		const char *type) {
 	size_t count = 0;
 	for (size_t i = 0; i < channel->handler_count; i++) {
-		count += postern__handler_wants(box->handlers[channel->handlers[i]],
-				type);
+		count += postern__handler_wants(channel->handlers[i], type);
 	}
 	return count;
 }
 
-static void fill_routes(const struct postern_box *box,
-		struct postern__content *content) {
+static void fill_routes(struct postern__content *content) {
 	const struct postern__channel *channel = content->channel;
 	size_t filled = 0;
 	for (size_t i = 0; i < channel->handler_count; i++) {
-		struct postern__handler *handler = box->handlers[channel->handlers[i]];
+		struct postern__handler *handler = channel->handlers[i];
 		if (!postern__handler_wants(handler, content->message.type)) {
 			continue;
 		}
@@ -115,16 +115,15 @@ static void fill_routes(const struct postern_box *box,
 }
 
 /* Create the content of a checked message, with one run per route. */
-static int create_content(struct postern_box *box,
-		struct postern__channel *channel, const struct postern_message *message,
-		size_t routes, struct postern__content **out,
-		struct postern_error *error) {
+static int create_content(struct postern__channel *channel,
+		const struct postern_message *message, size_t routes,
+		struct postern__content **out, struct postern_error *error) {
 	struct postern__content *content =
 			postern__content_create(channel, message, routes);
 	if (!content) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	fill_routes(box, content);
+	fill_routes(content);
 	if (routes == 0) {
 		content->accept.fate = channel->unrouted == POSTERN_UNROUTED_DROP
 									   ? POSTERN_FATE_DROP
@@ -135,9 +134,9 @@ static int create_content(struct postern_box *box,
 }
 
 /* Check a message and create its content. */
-static int prepare_content(struct postern_box *box,
-		struct postern__channel *channel, const struct postern_message *message,
-		struct postern__content **out, struct postern_error *error) {
+static int prepare_content(struct postern__channel *channel,
+		const struct postern_message *message, struct postern__content **out,
+		struct postern_error *error) {
 	int r = postern__message_check(message, error);
 	if (!r) {
 		r = postern__message_check_size(channel, message, error);
@@ -146,13 +145,13 @@ static int prepare_content(struct postern_box *box,
 		return r;
 	}
 	const char *type = message->type ? message->type : "";
-	size_t routes = count_routes(box, channel, type);
+	size_t routes = count_routes(channel, type);
 	if (routes == 0 && channel->unrouted == POSTERN_UNROUTED_REJECT) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"no handler of channel '%s' wants the type '%s'", channel->name,
 				type);
 	}
-	return create_content(box, channel, message, routes, out, error);
+	return create_content(channel, message, routes, out, error);
 }
 
 int postern__accept_staged(struct postern_box *box,
@@ -161,8 +160,8 @@ int postern__accept_staged(struct postern_box *box,
 	int r = postern__message_check(message, error);
 	if (!r) {
 		const char *type = message->type ? message->type : "";
-		r = create_content(box, channel, message,
-				count_routes(box, channel, type), out, error);
+		r = create_content(channel, message, count_routes(channel, type), out,
+				error);
 	}
 	if (!r) {
 		(void)pthread_mutex_lock(&box->mutex);
@@ -172,25 +171,34 @@ int postern__accept_staged(struct postern_box *box,
 	return r;
 }
 
-static int find_channel(struct postern_box *box, const char *name,
+/* Find a channel, whose generation the caller must release. */
+static int acquire_channel(struct postern_box *box, const char *name,
 		struct postern__channel **out, struct postern_error *error) {
 	int r = postern__box_check_started(box, error);
+	if (!r) {
+		r = postern__check_no_transaction(box, error);
+	}
 	if (r) {
 		return r;
 	}
-	struct postern__channel *channel = postern__box_channel(box, name);
+	struct postern_generation *generation = postern__generation_acquire(box);
+	struct postern__channel *channel =
+			postern__generation_channel(generation, name);
 	if (!channel) {
-		return postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'",
+		r = postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'",
 				name ? name : "");
-	}
-	if (channel->without_inbox) {
-		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+	} else if (channel->without_inbox) {
+		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"channel '%s' has no inbox: delivery without an inbox is not "
 				"in this version",
 				name);
 	}
-	*out = channel;
-	return POSTERN_OK;
+	if (r) {
+		postern__generation_release(generation);
+	} else {
+		*out = channel;
+	}
+	return r;
 }
 
 /* A transactional handler may hold the store's only writer: a commit that is
@@ -306,8 +314,8 @@ void postern__accept_finish(struct postern_box *box,
 			postern__claim_hint(box, handler, 0);
 		}
 		if (route->lease) {
-			handler->held--;
-			handler->held_bytes -= content->bytes;
+			handler->state->held--;
+			handler->state->held_bytes -= content->bytes;
 		}
 	}
 	if (content->waiter && --content->waiter->undecided == 0) {
@@ -368,19 +376,18 @@ int postern_box_accept(struct postern_box *box, const char *channel_name,
 	struct postern__channel *channel;
 	struct postern__content *content;
 	struct postern__waiter waiter;
-	int r = find_channel(box, channel_name, &channel, error);
-	if (!r) {
-		r = postern__check_no_transaction(box, error);
-	}
-	if (!r) {
-		r = init_waiter(&waiter, error);
-	}
+	int r = acquire_channel(box, channel_name, &channel, error);
 	if (r) {
 		return r;
 	}
-	r = prepare_content(box, channel, message, &content, error);
+	r = prepare_content(channel, message, &content, error);
+	postern__generation_release(channel->generation);
 	if (r) {
-		(void)pthread_cond_destroy(&waiter.wake);
+		return r;
+	}
+	r = init_waiter(&waiter, error);
+	if (r) {
+		postern__content_release(content);
 		return r;
 	}
 	postern__point("accept.before");
@@ -419,7 +426,7 @@ static size_t accept_piece(struct postern_box *box,
 		struct postern_receipt *receipt = &receipts[taken];
 		*receipt = (struct postern_receipt){ 0 };
 		pieces[taken] = NULL;
-		int r = prepare_content(box, channel, &messages[taken], &pieces[taken],
+		int r = prepare_content(channel, &messages[taken], &pieces[taken],
 				&receipt->error);
 		if (!r) {
 			bytes += pieces[taken]->bytes;
@@ -449,19 +456,15 @@ int postern_box_accept_batch(struct postern_box *box, const char *channel_name,
 		const struct postern_message *messages, size_t count,
 		struct postern_receipt *receipts_out, struct postern_error *error) {
 	struct postern__channel *channel;
-	int r = find_channel(box, channel_name, &channel, error);
-	if (!r) {
-		r = postern__check_no_transaction(box, error);
-	}
-	if (r) {
-		return r;
-	}
+	struct postern__waiter waiter;
 	if (count > POSTERN_ACCEPT_BATCH_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"a batch has at most %d messages", POSTERN_ACCEPT_BATCH_MAX);
 	}
-	struct postern__waiter waiter;
-	r = init_waiter(&waiter, error);
+	int r = init_waiter(&waiter, error);
+	if (!r) {
+		r = acquire_channel(box, channel_name, &channel, error);
+	}
 	if (r) {
 		return r;
 	}
@@ -469,6 +472,7 @@ int postern_box_accept_batch(struct postern_box *box, const char *channel_name,
 		done += accept_piece(box, channel, messages + done, count - done,
 				receipts_out + done, &waiter);
 	}
+	postern__generation_release(channel->generation);
 	(void)pthread_cond_destroy(&waiter.wake);
 	return POSTERN_OK;
 }
@@ -478,15 +482,14 @@ int postern_box_accept_async(struct postern_box *box, const char *channel_name,
 		void *context, struct postern_error *error) {
 	struct postern__channel *channel;
 	struct postern__content *content;
-	int r = find_channel(box, channel_name, &channel, error);
-	if (!r) {
-		/* This call would not wait, but the message would be accepted even
-		   if the transaction is rolled back. */
-		r = postern__check_no_transaction(box, error);
+	/* Refused inside a transaction: this call would not wait, but the message
+	   would be accepted even if the transaction is rolled back. */
+	int r = acquire_channel(box, channel_name, &channel, error);
+	if (r) {
+		return r;
 	}
-	if (!r) {
-		r = prepare_content(box, channel, message, &content, error);
-	}
+	r = prepare_content(channel, message, &content, error);
+	postern__generation_release(channel->generation);
 	if (r) {
 		return r;
 	}

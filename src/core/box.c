@@ -145,6 +145,12 @@ static int init_conditions(struct postern_box *box,
 		r = pthread_mutex_init(&box->pausing, NULL);
 	}
 	if (!r) {
+		r = pthread_mutex_init(&box->generation_mutex, NULL);
+	}
+	if (!r) {
+		r = pthread_mutex_init(&box->replacing, NULL);
+	}
+	if (!r) {
 		r = postern__wait_init(&box->committed);
 	}
 	if (!r) {
@@ -189,9 +195,18 @@ int postern__box_create(struct postern_store *store,
 	postern__list_init(&box->accepts);
 	postern__list_init(&box->waiters);
 	postern__list_init(&box->running);
+	postern__list_init(&box->generations);
+	postern__list_init(&box->ready);
+	postern__list_init(&box->due);
 	int r = init_conditions(box, error);
 	if (!r) {
 		r = make_groups(box, error);
+	}
+	if (!r) {
+		r = postern_generation_create(box, &box->generation, error);
+	}
+	if (!r) {
+		postern__list_push_front(&box->generations, &box->generation->link);
 	}
 	if (!r) {
 		r = set_box_options(box, options, error);
@@ -206,37 +221,6 @@ int postern__box_create(struct postern_store *store,
 	}
 	*out = box;
 	return POSTERN_OK;
-}
-
-static void destroy_texts(char **texts, size_t count) {
-	for (size_t i = 0; i < count; i++) {
-		free(texts[i]);
-	}
-	free(texts);
-}
-
-static void destroy_channel(struct postern__channel *channel) {
-	if (!channel) {
-		return;
-	}
-	postern__policy_finish(&channel->policy);
-	free(channel->handlers);
-	free(channel->name);
-	free(channel);
-}
-
-static void destroy_handler(struct postern__handler *handler) {
-	if (!handler) {
-		return;
-	}
-	if (handler->impl) {
-		handler->impl->ops->destroy(handler->impl);
-	}
-	postern__policy_finish(&handler->policy);
-	destroy_texts(handler->legacy_keys, handler->legacy_key_count);
-	destroy_texts(handler->types, handler->type_count);
-	free(handler->key);
-	free(handler);
 }
 
 /* Drop queued settlements, and call the callbacks of queued asynchronous
@@ -267,6 +251,14 @@ static void end_node(struct postern_box *box) {
 	postern__point("leave.after");
 }
 
+static void destroy_generations(struct postern_box *box) {
+	struct postern__list *link;
+	while ((link = postern__list_pop_front(&box->generations))) {
+		postern_generation_destroy(
+				container_of(link, struct postern_generation, link));
+	}
+}
+
 void postern_box_destroy(struct postern_box *box) {
 	if (!box) {
 		return;
@@ -287,14 +279,7 @@ void postern_box_destroy(struct postern_box *box) {
 	if (box->store) {
 		box->store->ops->destroy(box->store);
 	}
-	for (size_t i = 0; i < box->handler_count; i++) {
-		destroy_handler(box->handlers[i]);
-	}
-	free(box->handlers);
-	for (size_t i = 0; i < box->channel_count; i++) {
-		destroy_channel(box->channels[i]);
-	}
-	free(box->channels);
+	destroy_generations(box);
 	for (size_t i = 0; i < POSTERN__WRITERS_MAX; i++) {
 		postern__group_destroy(box->groups[i]);
 	}
@@ -306,19 +291,11 @@ void postern_box_destroy(struct postern_box *box) {
 	(void)pthread_cond_destroy(&box->wake);
 	(void)pthread_cond_destroy(&box->work);
 	(void)pthread_cond_destroy(&box->committed);
+	(void)pthread_mutex_destroy(&box->replacing);
+	(void)pthread_mutex_destroy(&box->generation_mutex);
 	(void)pthread_mutex_destroy(&box->pausing);
 	(void)pthread_mutex_destroy(&box->mutex);
 	free(box);
-}
-
-struct postern__channel *postern__box_channel(const struct postern_box *box,
-		const char *name) {
-	for (size_t i = 0; name && i < box->channel_count; i++) {
-		if (strcmp(box->channels[i]->name, name) == 0) {
-			return box->channels[i];
-		}
-	}
-	return NULL;
 }
 
 static int check_configurable(const struct postern_box *box,
@@ -344,285 +321,25 @@ int postern__box_check_started(const struct postern_box *box,
 	return POSTERN_OK;
 }
 
-static int fill_channel(struct postern__channel *channel,
-		const struct postern_box *box, const char *name,
-		const struct postern_channel_options *options,
-		struct postern_error *error) {
-	struct postern_policy policy;
-	postern_policy_init(&policy);
-	channel->max_message_size = box->options.max_message_size;
-	if (options) {
-		channel->unrouted = options->unrouted;
-		channel->on_conflict = options->on_conflict;
-		channel->without_inbox = options->without_inbox;
-		channel->allow_without_inbox = options->allow_without_inbox;
-		channel->retention_payload_ms = options->retention_payload_ms;
-		channel->retention_dedupe_ms = options->retention_dedupe_ms;
-		if (options->max_message_size) {
-			channel->max_message_size = options->max_message_size;
-		}
-		if (options->policy) {
-			policy = *options->policy;
-		}
-	}
-	int r = postern__policy_check(&policy, name, error);
-	if (!r) {
-		r = postern__retention_check(channel, name, error);
-	}
-	if (r) {
-		return r;
-	}
-	if (channel->max_message_size > POSTERN_BODY_LEN_MAX) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"channel '%s': max_message_size is %zu bytes, and the limit is "
-				"%zu bytes (POSTERN_BODY_LEN_MAX)",
-				name, channel->max_message_size, POSTERN_BODY_LEN_MAX);
-	}
-	channel->name = strdup(name);
-	if (!channel->name || postern__policy_copy(&policy, &channel->policy)) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
-	return POSTERN_OK;
-}
-
 int postern_box_add_channel(struct postern_box *box, const char *name,
 		const struct postern_channel_options *options,
 		struct postern_error *error) {
 	int r = check_configurable(box, error);
-	if (!r) {
-		r = postern__channel_name_check(name, error);
-	}
-	if (r) {
-		return r;
-	}
-	if (options && options->size != sizeof(*options)) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the channel options' size member is not set");
-	}
-	if (postern__box_channel(box, name)) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"there are two channels named '%s'", name);
-	}
-	if (box->channel_count == POSTERN_CHANNEL_COUNT_MAX) {
-		return postern__fail(error, POSTERN_E_INVALID, "more than %d channels",
-				POSTERN_CHANNEL_COUNT_MAX);
-	}
-	struct postern__channel *channel = calloc(1, sizeof(*channel));
-	struct postern__channel **channels = realloc(box->channels,
-			(box->channel_count + 1) * sizeof(struct postern__channel *));
-	if (channels) {
-		box->channels = channels;
-	}
-	if (!channel || !channels) {
-		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	} else {
-		r = fill_channel(channel, box, name, options, error);
-	}
-	if (r) {
-		destroy_channel(channel);
-		return r;
-	}
-	box->channels[box->channel_count++] = channel;
-	return POSTERN_OK;
-}
-
-/* Keys and legacy keys of all channels share one name space. */
-static int check_key_free(const struct postern_box *box, const char *key,
-		struct postern_error *error) {
-	int r = postern__handler_key_check(key, error);
-	if (r) {
-		return r;
-	}
-	for (size_t i = 0; i < box->handler_count; i++) {
-		const struct postern__handler *handler = box->handlers[i];
-		bool taken = strcmp(handler->key, key) == 0;
-		for (size_t j = 0; !taken && j < handler->legacy_key_count; j++) {
-			taken = strcmp(handler->legacy_keys[j], key) == 0;
-		}
-		if (taken) {
-			return postern__fail(error, POSTERN_E_INVALID,
-					"handler key '%s' is already used by handler '%s' of "
-					"channel '%s'",
-					key, handler->key, handler->channel->name);
-		}
-	}
-	return POSTERN_OK;
-}
-
-static int check_keys(const struct postern_box *box,
-		const struct postern_handler_options *options,
-		struct postern_error *error) {
-	int r = check_key_free(box, options->key, error);
-	if (r) {
-		return r;
-	}
-	if (options->legacy_key_count > POSTERN_LEGACY_KEY_COUNT_MAX) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"handler '%s' has more than %d legacy keys", options->key,
-				POSTERN_LEGACY_KEY_COUNT_MAX);
-	}
-	for (size_t i = 0; i < options->legacy_key_count; i++) {
-		const char *legacy = options->legacy_keys[i];
-		r = check_key_free(box, legacy, error);
-		if (r) {
-			return r;
-		}
-		bool again = strcmp(legacy, options->key) == 0;
-		for (size_t j = 0; !again && j < i; j++) {
-			again = strcmp(legacy, options->legacy_keys[j]) == 0;
-		}
-		if (again) {
-			return postern__fail(error, POSTERN_E_INVALID,
-					"handler '%s' names the key '%s' twice", options->key,
-					legacy);
-		}
-	}
-	return POSTERN_OK;
-}
-
-static int check_types(const struct postern_handler_options *options,
-		struct postern_error *error) {
-	if (options->type_count > POSTERN_TYPE_PATTERN_COUNT_MAX) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"handler '%s' has more than %d types", options->key,
-				POSTERN_TYPE_PATTERN_COUNT_MAX);
-	}
-	for (size_t i = 0; i < options->type_count; i++) {
-		struct postern_error why;
-		if (!options->types[i] ||
-				postern__pattern_check(options->types[i],
-						strnlen(options->types[i], POSTERN_ATTRIBUTE_LEN_MAX),
-						&why)) {
-			return postern__fail(error, POSTERN_E_INVALID,
-					"handler '%s': type %zu: %s", options->key, i + 1,
-					options->types[i] ? why.text : "is missing");
-		}
-	}
-	return POSTERN_OK;
-}
-
-static char **copy_texts(const char *const *texts, size_t count) {
-	char **copies = calloc(count ? count : 1, sizeof(char *));
-	for (size_t i = 0; copies && i < count; i++) {
-		copies[i] = strdup(texts[i]);
-		if (!copies[i]) {
-			destroy_texts(copies, count);
-			return NULL;
-		}
-	}
-	return copies;
-}
-
-static int fill_handler(struct postern__handler *handler,
-		struct postern__channel *channel,
-		const struct postern_handler_options *options,
-		struct postern_error *error) {
-	const struct postern_policy *policy =
-			options->policy ? options->policy : &channel->policy;
-	int r = postern__policy_check(policy, options->key, error);
-	if (r) {
-		return r;
-	}
-	postern__list_init(&handler->queue);
-	handler->channel = channel;
-	handler->key = strdup(options->key);
-	handler->legacy_keys =
-			copy_texts(options->legacy_keys, options->legacy_key_count);
-	handler->types = copy_texts(options->types, options->type_count);
-	handler->legacy_key_count =
-			handler->legacy_keys ? options->legacy_key_count : 0;
-	handler->type_count = handler->types ? options->type_count : 0;
-	if (!handler->key || !handler->legacy_keys || !handler->types ||
-			postern__policy_copy(policy, &handler->policy)) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
-	return POSTERN_OK;
-}
-
-/* A transactional handler blocks the store's writer while it runs, so it has a
-   timeout by default; other handlers have none. */
-#define TRANSACTION_TIMEOUT_MS_DEFAULT ((int64_t)5000)
-
-static int default_timeout(struct postern__handler *handler,
-		struct postern_error *error) {
-	struct postern_policy *policy = &handler->policy;
-	if (policy->timeout_ms != POSTERN_TIMEOUT_DEFAULT) {
-		return POSTERN_OK;
-	}
-	policy->timeout_ms = 0;
-	if (handler->impl->transactional) {
-		policy->timeout_ms = TRANSACTION_TIMEOUT_MS_DEFAULT;
-	}
-	return postern__policy_check(policy, handler->key, error);
-}
-
-static int append_handler(struct postern_box *box,
-		struct postern__handler *handler, struct postern_error *error) {
-	struct postern__channel *channel = handler->channel;
-	size_t *indices = realloc(channel->handlers,
-			(channel->handler_count + 1) * sizeof(*indices));
-	if (indices) {
-		channel->handlers = indices;
-	}
-	struct postern__handler **handlers = realloc(box->handlers,
-			(box->handler_count + 1) * sizeof(struct postern__handler *));
-	if (handlers) {
-		box->handlers = handlers;
-	}
-	if (!indices || !handlers) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
-	channel->handlers[channel->handler_count++] = box->handler_count;
-	box->handlers[box->handler_count++] = handler;
-	return POSTERN_OK;
-}
-
-static int register_handler(struct postern_box *box, const char *channel_name,
-		const struct postern_handler_options *options,
-		struct postern__handler *handler, struct postern_error *error) {
-	int r = check_configurable(box, error);
-	if (r) {
-		return r;
-	}
-	struct postern__channel *channel = postern__box_channel(box, channel_name);
-	if (!channel) {
-		return postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'",
-				channel_name ? channel_name : "");
-	}
-	if (box->handler_count == POSTERN_HANDLER_COUNT_MAX) {
-		return postern__fail(error, POSTERN_E_INVALID, "more than %d handlers",
-				POSTERN_HANDLER_COUNT_MAX);
-	}
-	r = check_keys(box, options, error);
-	if (!r) {
-		r = check_types(options, error);
-	}
-	if (!r) {
-		r = fill_handler(handler, channel, options, error);
-	}
-	if (!r) {
-		r = default_timeout(handler, error);
-	}
-	if (!r) {
-		r = append_handler(box, handler, error);
-	}
-	return r;
+	return r ? r
+			 : postern_generation_add_channel(box->generation, name, options,
+					   error);
 }
 
 int postern__box_register_taking(struct postern_box *box, const char *channel,
 		const struct postern_handler_options *options,
 		struct postern_handler *impl, struct postern_error *error) {
-	struct postern__handler *handler = calloc(1, sizeof(*handler));
-	if (!handler) {
-		impl->ops->destroy(impl);
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
-	handler->impl = impl;
-	int r = register_handler(box, channel, options, handler, error);
+	int r = check_configurable(box, error);
 	if (r) {
-		destroy_handler(handler);
+		impl->ops->destroy(impl);
+		return r;
 	}
-	return r;
+	return postern__generation_register_taking(box->generation, channel,
+			options, impl, error);
 }
 
 int postern_box_subscribe(struct postern_box *box, postern_listener *listener,

@@ -76,10 +76,20 @@ struct postern_box {
 	char *cleanup_lock_name;
 	bool started;
 
-	struct postern__channel **channels;
-	size_t channel_count;
-	struct postern__handler **handlers;
-	size_t handler_count;
+	/* The generation in place. Read with `mutex` or `generation_mutex`,
+	   replaced with both. */
+	struct postern_generation *generation;
+	pthread_mutex_t generation_mutex; /* acquired last */
+	/* All generations that are not destroyed, the newest first. The store has
+	   the handlers of all of them as those of this node. Guarded by
+	   `replacing`, which is acquired first, also around calls of the store. */
+	struct postern__list generations;
+	pthread_mutex_t replacing;
+	bool registered_too_many; /* handlers of a generation that was destroyed */
+	/* Handlers that have queued runs, and handlers that may have deliveries
+	   due in the store, of the generation in place. */
+	struct postern__list ready; /* of postern__handler_state.ready */
+	struct postern__list due;   /* of postern__handler_state.due */
 	struct postern__subscriber subscribers[POSTERN_LISTENER_COUNT_MAX];
 	size_t subscriber_count;
 
@@ -120,11 +130,10 @@ struct postern_box {
 	bool draining; /* no run may start */
 	struct postern__list running; /* of postern_run.link */
 	size_t running_count;
-	size_t processors;   /* calls of postern_box_process() in progress */
-	size_t settling;     /* settlements not yet durable */
-	size_t next_handler; /* the next handler to run, round robin */
-	size_t next_want;    /* the first handler of the next claim, round robin */
-	size_t lost_slots;   /* abandoned callbacks that have not returned */
+	size_t processors; /* calls of postern_box_process() in progress */
+	size_t settling;   /* settlements not yet durable */
+	size_t next_want;  /* the first handler of the next claim, round robin */
+	size_t lost_slots; /* abandoned callbacks that have not returned */
 
 	/* Suspects: see "Crashes count, fairly" in ARCHITECTURE.md. */
 	size_t in_process_running;
@@ -167,10 +176,8 @@ struct postern_box {
 int postern__box_create(struct postern_store *store,
 		const struct postern_box_options *options, struct postern_box **out,
 		struct postern_error *error);
-struct postern__channel *postern__box_channel(const struct postern_box *box,
-		const char *name);
-/* Register a handler of any kind; becomes the owner of `impl`, also on
-   failure. */
+/* Register a handler of any kind, before the start; becomes the owner of
+   `impl`, also on failure. */
 int postern__box_register_taking(struct postern_box *box, const char *channel,
 		const struct postern_handler_options *options,
 		struct postern_handler *impl, struct postern_error *error);

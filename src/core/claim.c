@@ -24,7 +24,8 @@
 /* A handler is claimed for when its queue is at most half a batch. */
 static bool needs_claim(const struct postern_box *box,
 		const struct postern__handler *handler) {
-	if (handler->paused || handler->queued > box->options.batch_size / 2 ||
+	if (handler->state->paused ||
+			handler->state->queued > box->options.batch_size / 2 ||
 			!postern__handler_has_room(box, handler, 0)) {
 		return false;
 	}
@@ -35,32 +36,50 @@ static bool needs_claim(const struct postern_box *box,
 int64_t postern__claim_at_ms(const struct postern_box *box) {
 	int64_t at = POSTERN__NEVER;
 	bool may = box->leasing && postern__may_process(box);
-	for (size_t i = 0; may && i < box->handler_count; i++) {
-		const struct postern__handler *handler = box->handlers[i];
-		if (needs_claim(box, handler) && handler->due_at_ms < at) {
-			at = handler->due_at_ms;
+	if (!may) {
+		return at;
+	}
+	postern__list_each(link, &box->due) {
+		const struct postern__handler_state *state =
+				container_of(link, struct postern__handler_state, due);
+		if (state->due_at_ms < at && needs_claim(box, state->handler)) {
+			at = state->due_at_ms;
 		}
 	}
 	return at;
 }
 
+static void set_due(struct postern_box *box,
+		struct postern__handler_state *state, int64_t at) {
+	state->due_at_ms = at;
+	postern__list_remove(&state->due);
+	if (at != POSTERN__NEVER) {
+		postern__list_push_back(&box->due, &state->due);
+	}
+}
+
 void postern__claim_hint(struct postern_box *box,
 		struct postern__handler *handler, int64_t delay_ms) {
+	struct postern__handler_state *state = handler->state;
+	if (!state->handler || !postern__handler_in_place(state->handler)) {
+		return; /* another node, or a later generation, claims for it */
+	}
 	int64_t at = postern__box_after_ms(box, delay_ms);
-	if (at < handler->due_at_ms) {
-		handler->due_at_ms = at;
+	if (at < state->due_at_ms) {
+		set_due(box, state, at);
 	}
 	/* Also if due_at_ms did not change: needs_claim() may have become true
 	   since. */
-	if (handler->due_at_ms < box->claim_wait_until_ms &&
-			needs_claim(box, handler)) {
+	if (state->due_at_ms < box->claim_wait_until_ms &&
+			needs_claim(box, state->handler)) {
 		(void)pthread_cond_signal(&box->claim);
 	}
 }
 
 void postern__claim_hint_all(struct postern_box *box) {
-	for (size_t i = 0; i < box->handler_count; i++) {
-		postern__claim_hint(box, box->handlers[i], 0);
+	const struct postern_generation *generation = box->generation;
+	for (size_t i = 0; i < generation->handler_count; i++) {
+		postern__claim_hint(box, generation->handlers[i], 0);
 	}
 }
 
@@ -72,6 +91,7 @@ void postern__claim_nudge(struct postern_box *box) {
 }
 
 struct wants {
+	struct postern_generation *generation; /* with a reference */
 	struct postern_want *list;
 	struct postern__handler **handlers; /* whose wants they are */
 	size_t count;
@@ -89,9 +109,11 @@ static void add_want(struct wants *wants, struct postern__handler *handler,
 	};
 }
 
-static bool wants_init(struct wants *wants, const struct postern_box *box) {
-	size_t count = box->handler_count + 1;
+static bool wants_init(struct wants *wants, struct postern_box *box) {
+	struct postern_generation *generation = postern__generation_acquire(box);
+	size_t count = generation->handler_count + 1;
 	*wants = (struct wants){
+		.generation = generation,
 		.list = calloc(count, sizeof(struct postern_want)),
 		.handlers = calloc(count, sizeof(struct postern__handler *)),
 	};
@@ -99,6 +121,7 @@ static bool wants_init(struct wants *wants, const struct postern_box *box) {
 }
 
 static void wants_finish(struct wants *wants) {
+	postern__generation_release(wants->generation);
 	free(wants->list);
 	free(wants->handlers);
 }
@@ -107,27 +130,29 @@ static void wants_finish(struct wants *wants) {
 static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 	int64_t now = postern__box_now_ms(box);
 	wants->right = postern__right_of(box);
-	if (!postern__may_process(box)) {
+	const struct postern_generation *generation = wants->generation;
+	if (!postern__may_process(box) || generation != box->generation) {
 		return;
 	}
 	size_t share = postern__share_count(box);
 	size_t share_bytes = postern__share_bytes(box);
 	size_t first = box->next_want++; /* the first may use up the whole claim */
-	for (size_t i = 0; i < box->handler_count; i++) {
+	for (size_t i = 0; i < generation->handler_count; i++) {
 		struct postern__handler *handler =
-				box->handlers[(first + i) % box->handler_count];
-		if (!needs_claim(box, handler) || (!all && handler->due_at_ms > now)) {
+				generation->handlers[(first + i) % generation->handler_count];
+		if (!needs_claim(box, handler) ||
+				(!all && handler->state->due_at_ms > now)) {
 			continue;
 		}
-		size_t room = share - handler->held;
+		size_t room = share - handler->state->held;
 		size_t max =
 				room < box->options.batch_size ? room : box->options.batch_size;
 		add_want(wants, handler, max);
-		if (handler->held_bytes < share_bytes) {
-			wants->bytes_max += share_bytes - handler->held_bytes;
+		if (handler->state->held_bytes < share_bytes) {
+			wants->bytes_max += share_bytes - handler->state->held_bytes;
 		}
 		/* A hint that arrives during the claim sets it again. */
-		handler->due_at_ms = POSTERN__NEVER;
+		set_due(box, handler->state, POSTERN__NEVER);
 	}
 }
 
@@ -152,16 +177,6 @@ static void return_claimed(struct postern_box *box, const struct wants *wants,
 	(void)box->store->ops->apply(box->store, &batch, NULL);
 }
 
-static struct postern__channel *channel_by_id(const struct postern_box *box,
-		int64_t id) {
-	for (size_t i = 0; i < box->channel_count; i++) {
-		if (box->channels[i]->id == id) {
-			return box->channels[i];
-		}
-	}
-	return NULL;
-}
-
 static void queue_claimed(struct postern_box *box, const struct wants *wants,
 		const struct postern_claimed *claimed) {
 	static const struct postern_message missing = {
@@ -170,7 +185,9 @@ static void queue_claimed(struct postern_box *box, const struct wants *wants,
 	};
 	struct postern__handler *handler = wants->handlers[claimed->want];
 	/* The handler may have moved to another channel since. */
-	struct postern__channel *channel = channel_by_id(box, claimed->channel);
+	struct postern__channel *channel =
+			postern__generation_channel_by_id(wants->generation,
+					claimed->channel);
 	struct postern__content *content =
 			postern__content_create(channel ? channel : handler->channel,
 					claimed->message ? claimed->message : &missing, 1);
@@ -183,8 +200,8 @@ static void queue_claimed(struct postern_box *box, const struct wants *wants,
 	postern__run_init(run, box, content, handler, claimed->seq,
 			claimed->handler, claimed->fence, claimed->failures,
 			claimed->suspicion);
-	handler->held++;
-	handler->held_bytes += content->bytes;
+	handler->state->held++;
+	handler->state->held_bytes += content->bytes;
 	if (claimed->suspicion != POSTERN_NO_SUSPECT) {
 		box->suspects_held++;
 	}

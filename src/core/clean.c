@@ -32,20 +32,21 @@
 #define BATCH_MS_MAX ((int64_t)250)
 #define BATCH_SHIFT_MAX 16
 
-bool postern__cleaning_needed(const struct postern_box *box) {
-	for (size_t i = 0; i < box->channel_count; i++) {
-		if (box->channels[i]->retention_payload_ms > 0) {
-			return true;
-		}
+bool postern__cleaning_needed(struct postern_box *box) {
+	struct postern_generation *generation = postern__generation_acquire(box);
+	bool needed = false;
+	for (size_t i = 0; !needed && i < generation->channel_count; i++) {
+		needed = generation->channels[i]->retention_payload_ms > 0;
 	}
-	return false;
+	postern__generation_release(generation);
+	return needed;
 }
 
-static size_t fill_rules(const struct postern_box *box,
+static size_t fill_rules(const struct postern_generation *generation,
 		struct postern_retention *rules) {
 	size_t count = 0;
-	for (size_t i = 0; i < box->channel_count; i++) {
-		const struct postern__channel *channel = box->channels[i];
+	for (size_t i = 0; i < generation->channel_count; i++) {
+		const struct postern__channel *channel = generation->channels[i];
 		if (channel->retention_payload_ms > 0) {
 			int64_t dedupe = channel->retention_dedupe_ms;
 			rules[count++] = (struct postern_retention){
@@ -83,13 +84,15 @@ static unsigned next_shift(unsigned shift, int64_t step_ms, bool failed) {
 
 static int clean_batch(struct postern_box *box, struct postern__cleanup *state,
 		struct postern_error *error) {
+	struct postern_generation *generation = postern__generation_acquire(box);
 	struct postern_retention *rules =
-			calloc(box->channel_count + 1, sizeof(*rules));
+			calloc(generation->channel_count + 1, sizeof(*rules));
+	state->cleaning.rules = rules;
+	state->cleaning.rule_count = rules ? fill_rules(generation, rules) : 0;
+	postern__generation_release(generation);
 	if (!rules) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	state->cleaning.rules = rules;
-	state->cleaning.rule_count = fill_rules(box, rules);
 	state->cleaning.max =
 			halved(box->options.cleanup_batch, box->cleanup_shift);
 	state->cleaning.bytes_max = halved(BATCH_BYTES_MAX, box->cleanup_shift);

@@ -20,25 +20,17 @@
 
 struct collecting {
 	struct postern_box *box;
+	struct postern_generation *generation;
 	struct postern__content **contents; /* in the order they were placed */
 	size_t count;
 };
-
-static struct postern__channel *channel_of(const struct postern_box *box,
-		int64_t id) {
-	for (size_t i = 0; i < box->channel_count; i++) {
-		if (box->channels[i]->id == id) {
-			return box->channels[i];
-		}
-	}
-	return NULL;
-}
 
 static int place_staged(void *context, int64_t channel_id,
 		const struct postern_message *message, struct postern_accept *accept,
 		struct postern_error *error) {
 	struct collecting *work = context;
-	struct postern__channel *channel = channel_of(work->box, channel_id);
+	struct postern__channel *channel =
+			postern__generation_channel_by_id(work->generation, channel_id);
 	struct postern__content *content;
 	assert(channel && work->count < COLLECT_COUNT_MAX);
 	int r = postern__accept_staged(work->box, channel, message, &content,
@@ -81,21 +73,23 @@ static size_t finish_collected(struct collecting *work,
 	return accepted;
 }
 
-static int collect_batch(struct postern_box *box, bool rests,
+static int collect_batch(struct postern_box *box,
+		struct postern_generation *generation, bool rests,
 		struct postern_memory *memory, struct postern__collected *out,
 		struct postern_error *error) {
 	int64_t *channels = postern_memory_alloc(memory,
-			(box->channel_count + 1) * sizeof(*channels));
+			(generation->channel_count + 1) * sizeof(*channels));
 	struct collecting work = {
 		.box = box,
+		.generation = generation,
 		.contents = postern_memory_alloc(memory,
 				COLLECT_COUNT_MAX * sizeof(struct postern__content *)),
 	};
 	if (!channels || !work.contents) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	for (size_t i = 0; i < box->channel_count; i++) {
-		channels[i] = box->channels[i]->id;
+	for (size_t i = 0; i < generation->channel_count; i++) {
+		channels[i] = generation->channels[i]->id;
 	}
 	(void)pthread_mutex_lock(&box->mutex);
 	struct postern__right right = postern__right_of(box);
@@ -104,7 +98,7 @@ static int collect_batch(struct postern_box *box, bool rests,
 		.node = right.node,
 		.lock = postern__right_lock(&right),
 		.channels = channels,
-		.channel_count = box->channel_count,
+		.channel_count = generation->channel_count,
 		.max = COLLECT_COUNT_MAX,
 		.bytes_max = COLLECT_BYTES_MAX,
 		.rests = rests,
@@ -134,7 +128,9 @@ int postern__collect(struct postern_box *box, bool rests,
 	if (!memory) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	int r = collect_batch(box, rests, memory, out, error);
+	struct postern_generation *generation = postern__generation_acquire(box);
+	int r = collect_batch(box, generation, rests, memory, out, error);
+	postern__generation_release(generation);
 	postern_memory_destroy(memory);
 	return r;
 }

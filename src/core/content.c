@@ -94,6 +94,7 @@ postern__content_create(struct postern__channel *channel,
 	content->refs = 1;
 	content->bytes = size;
 	content->channel = channel;
+	atomic_fetch_add(&channel->generation->refs, 1);
 	content->runs = (struct postern_run *)(void *)(memory + runs_at);
 	content->run_count = run_count;
 	content->accept.routes =
@@ -112,6 +113,8 @@ void postern__content_release(struct postern__content *content) {
 	assert(content->refs > 0);
 	content->refs--;
 	if (content->refs == 0) {
+		struct postern_generation *generation = content->channel->generation;
 		free(content);
+		postern__generation_release(generation);
 	}
 }

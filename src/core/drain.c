@@ -10,8 +10,10 @@
 
 void postern__return_queued(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
-	for (size_t i = 0; i < box->handler_count; i++) {
-		postern__list_each(link, &box->handlers[i]->queue) {
+	postern__list_each(ready, &box->ready) {
+		struct postern__handler_state *state =
+				container_of(ready, struct postern__handler_state, ready);
+		postern__list_each(link, &state->queue) {
 			postern__run_return_lease(
 					container_of(link, struct postern_run, link));
 		}

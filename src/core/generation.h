@@ -8,6 +8,8 @@
 
 #include "base/list.h"
 
+#include <stdatomic.h>
+
 #include <postern/box.h>
 #include <postern/handler.h>
 #include <postern/sys/handler.h>
@@ -22,9 +24,9 @@ struct postern__channel {
 	int64_t retention_payload_ms;
 	int64_t retention_dedupe_ms;
 	struct postern_policy policy;
-	int64_t id; /* assigned by the store */
-	/* Indices into box->handlers. */
-	size_t *handlers;
+	int64_t id;                            /* assigned by the store */
+	struct postern_generation *generation; /* to which it belongs */
+	struct postern__handler **handlers;
 	size_t handler_count;
 };
 
@@ -38,12 +40,24 @@ struct postern__handler {
 	size_t type_count;
 	struct postern_policy policy;
 	struct postern__channel *channel;
-	int64_t id; /* assigned by the store */
+	int64_t id;                            /* assigned by the store */
+	struct postern_generation *generation; /* to which it belongs */
+	struct postern__handler_state *state;
+};
 
-	/* Guarded by the box's mutex. */
+/*
+ * What changes while a handler works. A handler of the next generation with the
+ * same key, or with this one as a legacy key, takes it over, so that limits
+ * hold across both. Guarded by the box's mutex.
+ */
+struct postern__handler_state {
+	size_t refs; /* handlers, of one generation each */
+	/* Of the newest generation that has it; NULL: that one was destroyed. */
+	struct postern__handler *handler;
 	bool paused;
 	struct postern__list queue; /* of postern_run.link: leased, not started */
 	size_t queued;
+	struct postern__list ready; /* box->ready, while `queued` is not 0 */
 	size_t running; /* started, and not finished by the implementation */
 	/* Leases that this process keeps in memory, and their bytes: counted from
 	   the reservation before the accept is written until the settlement is
@@ -53,6 +67,49 @@ struct postern__handler {
 	/* When the store may have a delivery due for this handler, by the
 	   monotonic clock; POSTERN__NEVER if none is known. */
 	int64_t due_at_ms;
+	struct postern__list due; /* box->due, unless due_at_ms is NEVER */
 };
 
+struct postern_generation {
+	struct postern_box *box;
+	/* The box, while it is in place; contents and calls in progress. */
+	atomic_size_t refs;
+	struct postern__list link; /* box->generations, once it is in place */
+	struct postern__channel **channels;
+	struct postern__channel **by_name; /* sorted */
+	struct postern__channel **by_id;   /* sorted */
+	size_t channel_count;
+	struct postern__handler **handlers;
+	size_t handler_count;
+};
+
+/* The generation in place, with a reference of the caller. */
+struct postern_generation *postern__generation_acquire(struct postern_box *box);
+/* Also with the box's mutex held. */
+void postern__generation_release(struct postern_generation *generation);
+/* With the mutex: whether its generation is the one in place. */
+bool postern__handler_in_place(const struct postern__handler *handler);
+/* NULL: none. */
+struct postern__channel *
+postern__generation_channel(const struct postern_generation *generation,
+		const char *name);
+struct postern__channel *
+postern__generation_channel_by_id(const struct postern_generation *generation,
+		int64_t id);
+/* After all ids were assigned. */
+void postern__generation_sort_ids(struct postern_generation *generation);
+/* Register a handler of any kind; becomes the owner of `impl`, also on
+   failure. */
+int postern__generation_register_taking(struct postern_generation *generation,
+		const char *channel, const struct postern_handler_options *options,
+		struct postern_handler *impl, struct postern_error *error);
+
+/* replace.c, without the mutex. */
+/* Whether a key or legacy key of one is one of the other. */
+bool postern__handlers_share_key(const struct postern__handler *a,
+		const struct postern__handler *b);
+/* Destroy the generations that nothing uses any more, and register only what
+   is left in the store. */
+int postern__generations_reap(struct postern_box *box,
+		struct postern_error *error);
 #endif

@@ -221,20 +221,25 @@ struct stats_object {
 
 /* Add what the store does not know: which handlers this process has
    registered, and in which channels. */
-static void add_registration(const struct postern_box *box,
-		struct postern_stats *stats) {
+static void add_registration(struct postern_box *box,
+		struct postern_stats *stats, struct postern_memory *memory) {
+	struct postern_generation *generation = postern__generation_acquire(box);
 	for (size_t i = 0; i < stats->handler_count; i++) {
 		/* The array belongs to the object; only its public type is const. */
 		struct postern_handler_stats *handler =
 				(struct postern_handler_stats *)(uintptr_t)&stats->handlers[i];
 		handler->channel = "";
-		for (size_t j = 0; j < box->handler_count; j++) {
-			if (strcmp(box->handlers[j]->key, handler->key) == 0) {
+		for (size_t j = 0; j < generation->handler_count; j++) {
+			const struct postern__handler *own = generation->handlers[j];
+			if (strcmp(own->key, handler->key) == 0) {
+				const char *channel =
+						postern_memory_text(memory, own->channel->name);
 				handler->registered = true;
-				handler->channel = box->handlers[j]->channel->name;
+				handler->channel = channel ? channel : "";
 			}
 		}
 	}
+	postern__generation_release(generation);
 }
 
 /* Add host and pid, which a store that only this process has open leaves
@@ -289,7 +294,7 @@ int postern_box_stats(struct postern_box *box, struct postern_stats **out,
 		postern_stats_destroy(object ? &object->stats : NULL);
 		return r;
 	}
-	add_registration(box, &object->stats);
+	add_registration(box, &object->stats, object->memory);
 	add_node(box, object->memory, &object->stats);
 	*out = &object->stats;
 	return POSTERN_OK;

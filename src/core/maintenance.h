@@ -26,6 +26,17 @@ bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
    written; POSTERN_E_STALE if the node has expired. */
 int postern__enrol(struct postern_box *box, bool again,
 		struct postern_error *error);
+/* The same with `replacing` held, for all generations and `next` (NULL: none),
+   whose ids it assigns. */
+int postern__enrol_generations(struct postern_box *box,
+		struct postern_generation *next, bool again,
+		struct postern_error *error);
+/* Whether the box may start with these channels and handlers; reports what is
+   questionable. */
+int postern__generation_check(const struct postern_generation *generation,
+		struct postern_error *error);
+/* Make deliveries of parked messages that a handler wants now. */
+int postern__unpark_all(struct postern_box *box, struct postern_error *error);
 
 /* pause.c, without the mutex. */
 /* Read from the store which handlers are paused. Returns the queued leases of
@@ -74,7 +85,7 @@ struct postern__cleanup {
 	struct postern_cleanup total;
 };
 /* Whether any channel has a retention. */
-bool postern__cleaning_needed(const struct postern_box *box);
+bool postern__cleaning_needed(struct postern_box *box);
 /* Clean up one batch. Start with a zeroed state, call again while *more_out,
    then call postern__cleanup_end(). */
 int postern__cleanup_step(struct postern_box *box,

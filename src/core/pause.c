@@ -22,15 +22,15 @@
 /* With the mutex. */
 static void set_handler_paused(struct postern_box *box,
 		struct postern__handler *handler, bool paused) {
-	if (handler->paused == paused) {
+	if (handler->state->paused == paused) {
 		return;
 	}
-	handler->paused = paused;
+	handler->state->paused = paused;
 	if (!paused) {
 		postern__claim_hint(box, handler, 0);
 		return;
 	}
-	postern__list_each(link, &handler->queue) {
+	postern__list_each(link, &handler->state->queue) {
 		postern__run_return_lease(container_of(link, struct postern_run, link));
 	}
 }
@@ -39,7 +39,8 @@ static void set_handler_paused(struct postern_box *box,
    one. */
 static int read_pauses(struct postern_box *box, struct postern_error *error) {
 	int r = POSTERN_OK;
-	size_t count = box->handler_count;
+	struct postern_generation *generation = postern__generation_acquire(box);
+	size_t count = generation->handler_count;
 	int64_t *ids = calloc(count + 1, sizeof(*ids));
 	bool *paused = calloc(count + 1, sizeof(*paused));
 	if (!ids || !paused) {
@@ -47,7 +48,7 @@ static int read_pauses(struct postern_box *box, struct postern_error *error) {
 		goto out;
 	}
 	for (size_t i = 0; i < count; i++) {
-		ids[i] = box->handlers[i]->id;
+		ids[i] = generation->handlers[i]->id;
 	}
 	postern__point("pauses.before");
 	r = box->store->ops->read_pauses(box->store, ids, count, paused, error);
@@ -57,10 +58,11 @@ static int read_pauses(struct postern_box *box, struct postern_error *error) {
 	}
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {
-		set_handler_paused(box, box->handlers[i], paused[i]);
+		set_handler_paused(box, generation->handlers[i], paused[i]);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 out:
+	postern__generation_release(generation);
 	free(paused);
 	free(ids);
 	return r;

@@ -15,8 +15,9 @@
 static size_t queued_count(struct postern_box *box) {
 	size_t count = 0;
 	(void)pthread_mutex_lock(&box->mutex);
-	for (size_t i = 0; i < box->handler_count; i++) {
-		count += box->handlers[i]->queued;
+	postern__list_each(link, &box->ready) {
+		count += container_of(link, struct postern__handler_state, ready)
+						 ->queued;
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 	return count;
@@ -160,7 +161,10 @@ int postern__process(struct postern_box *box, size_t max, size_t *count_out,
 	bool runner = box->leasing;
 	box->processors++;
 	(void)pthread_mutex_unlock(&box->mutex);
-	r = process_until_idle(box, runner, max, count_out, error);
+	r = postern__generations_reap(box, error);
+	if (!r) {
+		r = process_until_idle(box, runner, max, count_out, error);
+	}
 	(void)pthread_mutex_lock(&box->mutex);
 	box->processors--;
 	(void)pthread_mutex_unlock(&box->mutex);

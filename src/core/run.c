@@ -94,30 +94,48 @@ void postern__run_init(struct postern_run *run, struct postern_box *box,
 	content->refs++;
 }
 
+static void enqueue(struct postern_run *run, bool in_front) {
+	struct postern__handler_state *state = run->handler->state;
+	run->state = POSTERN__RUN_QUEUED;
+	if (in_front) {
+		postern__list_push_front(&state->queue, &run->link);
+	} else {
+		postern__list_push_back(&state->queue, &run->link);
+	}
+	if (state->queued++ == 0) {
+		postern__list_push_back(&run->box->ready, &state->ready);
+	}
+	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
+		run->box->solo_queued++;
+	}
+}
+
+static void return_lease(struct postern_run *run) {
+	postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
+			"returned", NULL);
+}
+
 void postern__run_enqueue(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_NONE);
-	if (run->box->draining || run->handler->paused) {
-		/* The drain or the pause began after the store had leased it. */
-		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
-				"returned", NULL);
+	if (run->box->draining || run->handler->state->paused ||
+			!postern__handler_in_place(run->handler)) {
+		/* The drain or the pause began, or another generation was put in
+		   place, after the store had leased it. */
+		return_lease(run);
 		return;
 	}
-	run->state = POSTERN__RUN_QUEUED;
-	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
-		/* In front: other runs wait for a solo suspect, never the reverse. */
-		postern__list_push_front(&run->handler->queue, &run->link);
-		run->box->solo_queued++;
-	} else {
-		postern__list_push_back(&run->handler->queue, &run->link);
-	}
-	run->handler->queued++;
+	/* In front: other runs wait for a solo suspect, never the reverse. */
+	enqueue(run, run->suspicion == POSTERN_SUSPECT_SOLO);
 	(void)pthread_cond_signal(&run->box->work);
 }
 
 static void dequeue(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_QUEUED);
 	postern__list_remove(&run->link);
-	run->handler->queued--;
+	struct postern__handler_state *state = run->handler->state;
+	if (--state->queued == 0) {
+		postern__list_remove(&state->ready);
+	}
 	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
 		run->box->solo_queued--;
 	}
@@ -140,7 +158,7 @@ void postern__run_start(struct postern_run *run) {
 	run->in_impl = true;
 	postern__list_push_back(&box->running, &run->link);
 	box->running_count++;
-	run->handler->running++;
+	run->handler->state->running++;
 	if (run->handler->impl->ops->in_process) {
 		box->in_process_running++;
 		box->solo_running = run->suspicion == POSTERN_SUSPECT_SOLO;
@@ -194,7 +212,7 @@ static void free_slot(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	bool ready = postern__run_ready(box);
 	run->in_impl = false;
-	run->handler->running--;
+	run->handler->state->running--;
 	release_in_process(run);
 	/* The worker that finished starts the next run itself; wake another one
 	   only if this made a run ready that was not. */
@@ -215,12 +233,11 @@ static void stop_running(struct postern_run *run) {
 void postern__run_requeue(struct postern_run *run) {
 	stop_running(run);
 	free_slot(run);
-	run->state = POSTERN__RUN_QUEUED;
 	run->cancelled = false;
-	postern__list_push_front(&run->handler->queue, &run->link);
-	run->handler->queued++;
-	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
-		run->box->solo_queued++;
+	if (postern__handler_in_place(run->handler)) {
+		enqueue(run, true);
+	} else {
+		return_lease(run);
 	}
 }
 
@@ -263,8 +280,7 @@ void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 
 void postern__run_return_lease(struct postern_run *run) {
 	dequeue(run);
-	postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
-			"returned", NULL);
+	return_lease(run);
 }
 
 static int64_t clamp_delay(int64_t delay_ms) {
@@ -383,8 +399,7 @@ void postern_run_return(struct postern_run *run) {
 	bool ours = run->state == POSTERN__RUN_RUNNING;
 	postern__run_detach(run);
 	if (ours) {
-		postern__run_settle_to(run, POSTERN_SETTLE_RETURNED, run->failures, 0,
-				"returned", NULL);
+		return_lease(run);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 }
@@ -394,8 +409,8 @@ void postern__run_settled(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_SETTLING);
 	run->state = POSTERN__RUN_SETTLED;
 	box->settling--;
-	run->handler->held--;
-	run->handler->held_bytes -= run->content->bytes;
+	run->handler->state->held--;
+	run->handler->state->held_bytes -= run->content->bytes;
 	release_suspect(run);
 	free(run->reason);
 	run->reason = NULL;
@@ -419,19 +434,20 @@ static bool may_transact(const struct postern_box *box,
 		const struct postern__handler *handler) {
 	return box->transacting < postern__transactions_max(box) &&
 		   postern__box_now_ms(box) >= box->transact_retry_at_ms &&
-		   (handler->running == 0 ||
-				   handler->queued >= commit_batch_of(handler));
+		   (handler->state->running == 0 ||
+				   handler->state->queued >= commit_batch_of(handler));
 }
 
 /* Whether a worker may start the first run of this handler's queue. */
 static bool may_start(const struct postern_box *box,
 		const struct postern__handler *handler) {
-	const struct postern__list *first = postern__list_first(&handler->queue);
+	const struct postern__list *first =
+			postern__list_first(&handler->state->queue);
 	if (!first) {
 		return false;
 	}
 	if (handler->policy.concurrency > 0 &&
-			handler->running >= handler->policy.concurrency) {
+			handler->state->running >= handler->policy.concurrency) {
 		return false;
 	}
 	if (handler->impl->transactional && !may_transact(box, handler)) {
@@ -449,10 +465,16 @@ static bool may_start(const struct postern_box *box,
 	return !box->solo_running && box->solo_queued == 0;
 }
 
+static struct postern__handler *ready_handler(struct postern__list *link) {
+	return container_of(link, struct postern__handler_state, ready)->handler;
+}
+
 bool postern__run_ready(const struct postern_box *box) {
-	bool may = postern__may_process(box);
-	for (size_t i = 0; may && i < box->handler_count; i++) {
-		if (may_start(box, box->handlers[i])) {
+	if (!postern__may_process(box)) {
+		return false;
+	}
+	postern__list_each(link, &box->ready) {
+		if (may_start(box, ready_handler(link))) {
 			return true;
 		}
 	}
@@ -464,11 +486,12 @@ static struct postern__handler *next_handler(struct postern_box *box) {
 	if (!postern__may_process(box)) {
 		return NULL;
 	}
-	for (size_t i = 0; i < box->handler_count; i++) {
-		size_t index = (box->next_handler + i) % box->handler_count;
-		if (may_start(box, box->handlers[index])) {
-			box->next_handler = (index + 1) % box->handler_count;
-			return box->handlers[index];
+	postern__list_each(link, &box->ready) {
+		struct postern__handler *handler = ready_handler(link);
+		if (may_start(box, handler)) {
+			postern__list_remove(link);
+			postern__list_push_back(&box->ready, link);
+			return handler;
 		}
 	}
 	return NULL;
@@ -480,7 +503,8 @@ static size_t start_batch(struct postern__handler *handler,
 	max = max < batch ? max : batch;
 	size_t count = 0;
 	while (count < max) {
-		struct postern__list *first = postern__list_first(&handler->queue);
+		struct postern__list *first =
+				postern__list_first(&handler->state->queue);
 		if (!first) {
 			break;
 		}
@@ -497,6 +521,7 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	(void)pthread_mutex_lock(&box->mutex);
 	struct postern__handler *handler = next_handler(box);
 	if (handler) {
+		atomic_fetch_add(&handler->generation->refs, 1);
 		count = start_batch(handler, runs, max);
 		assert(count > 0);
 		if (handler->impl->transactional) {
@@ -523,6 +548,8 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 		handler->impl->ops->start(handler->impl, runs[0]);
 		postern__point("run.after");
 	}
+	/* start() may still use the implementation after the run has finished. */
+	postern__generation_release(handler->generation);
 	return true;
 }
 

@@ -18,6 +18,7 @@
 #include <postern/sys/memory.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define UNPARK_BATCH 1000
 
@@ -28,11 +29,12 @@ static void emit_remark(const struct postern_box *box, const char *text) {
 }
 
 /* Check the channels against the option require_inbox. */
-static int check_require_inbox(const struct postern_box *box,
+static int check_require_inbox(const struct postern_generation *generation,
 		struct postern_error *error) {
+	const struct postern_box *box = generation->box;
 	enum postern_require_inbox rule = box->options.require_inbox;
-	for (size_t i = 0; i < box->channel_count; i++) {
-		const struct postern__channel *channel = box->channels[i];
+	for (size_t i = 0; i < generation->channel_count; i++) {
+		const struct postern__channel *channel = generation->channels[i];
 		if (rule == POSTERN_REQUIRE_INBOX_NONE || !channel->without_inbox ||
 				channel->allow_without_inbox) {
 			continue;
@@ -69,9 +71,10 @@ bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
 	return false;
 }
 
-static void check_dedupe_horizons(const struct postern_box *box) {
-	for (size_t i = 0; i < box->handler_count; i++) {
-		const struct postern__handler *handler = box->handlers[i];
+static void check_dedupe_horizons(const struct postern_generation *generation) {
+	const struct postern_box *box = generation->box;
+	for (size_t i = 0; i < generation->handler_count; i++) {
+		const struct postern__handler *handler = generation->handlers[i];
 		char text[POSTERN_ERROR_TEXT_MAX];
 		if (!postern__horizon_check(handler->channel->name,
 					handler->channel->retention_dedupe_ms, handler->key,
@@ -81,38 +84,130 @@ static void check_dedupe_horizons(const struct postern_box *box) {
 	}
 }
 
-static void fill_enrolment(const struct postern_box *box,
-		struct postern_enrolment *enrolment) {
-	for (size_t i = 0; i < box->channel_count; i++) {
-		enrolment->channels[i].name = box->channels[i]->name;
-		enrolment->channels[i].max_size = box->channels[i]->max_message_size;
+int postern__generation_check(const struct postern_generation *generation,
+		struct postern_error *error) {
+	int r = check_require_inbox(generation, error);
+	if (!r) {
+		check_dedupe_horizons(generation);
 	}
-	for (size_t i = 0; i < box->handler_count; i++) {
-		const struct postern__handler *handler = box->handlers[i];
-		enrolment->handlers[i] = (struct postern_enrol_handler){
-			.key = handler->key,
-			.legacy_keys = (const char *const *)handler->legacy_keys,
-			.legacy_key_count = handler->legacy_key_count,
-			.in_process = handler->impl->ops->in_process,
-			.max_crashes = handler->policy.max_crashes,
-		};
+	return r;
+}
+
+/* What is registered: each name once, as its newest generation has it. */
+struct enrolling {
+	struct postern_enrolment enrolment;
+	struct postern__channel **channels;
+	struct postern__handler **handlers;
+};
+
+static void add_channel(struct enrolling *work,
+		struct postern__channel *channel) {
+	struct postern_enrolment *enrolment = &work->enrolment;
+	for (size_t i = 0; i < enrolment->channel_count; i++) {
+		if (strcmp(work->channels[i]->name, channel->name) == 0) {
+			return;
+		}
+	}
+	work->channels[enrolment->channel_count] = channel;
+	enrolment->channels[enrolment->channel_count++] =
+			(struct postern_enrol_channel){
+				.name = channel->name,
+				.max_size = channel->max_message_size,
+			};
+}
+
+static void add_handler(struct enrolling *work,
+		struct postern__handler *handler) {
+	struct postern_enrolment *enrolment = &work->enrolment;
+	for (size_t i = 0; i < enrolment->handler_count; i++) {
+		if (work->handlers[i]->generation != handler->generation &&
+				postern__handlers_share_key(work->handlers[i], handler)) {
+			return; /* the store has both as one */
+		}
+	}
+	work->handlers[enrolment->handler_count] = handler;
+	enrolment->handlers[enrolment->handler_count++] =
+			(struct postern_enrol_handler){
+				.key = handler->key,
+				.legacy_keys = (const char *const *)handler->legacy_keys,
+				.legacy_key_count = handler->legacy_key_count,
+				.in_process = handler->impl->ops->in_process,
+				.max_crashes = handler->policy.max_crashes,
+			};
+}
+
+static void add_generation(struct enrolling *work,
+		const struct postern_generation *generation) {
+	for (size_t i = 0; i < generation->channel_count; i++) {
+		add_channel(work, generation->channels[i]);
+	}
+	for (size_t i = 0; i < generation->handler_count; i++) {
+		add_handler(work, generation->handlers[i]);
 	}
 }
 
-/* Ids never change, and after start they are read without the mutex. */
-static void copy_ids(struct postern_box *box,
-		const struct postern_enrolment *enrolment) {
-	for (size_t i = 0; i < box->channel_count; i++) {
-		box->channels[i]->id = enrolment->channels[i].id;
-	}
-	for (size_t i = 0; i < box->handler_count; i++) {
-		struct postern__handler *handler = box->handlers[i];
-		const struct postern_enrol_handler *from = &enrolment->handlers[i];
-		handler->id = from->id;
-	}
+static void count_generation(const struct postern_generation *generation,
+		size_t *channels, size_t *handlers) {
+	*channels += generation->channel_count;
+	*handlers += generation->handler_count;
 }
 
-int postern__enrol(struct postern_box *box, bool again,
+static bool fill_enrolling(struct enrolling *work, struct postern_box *box,
+		const struct postern_generation *next) {
+	size_t channels = 1;
+	size_t handlers = 1;
+	if (next) {
+		count_generation(next, &channels, &handlers);
+	}
+	postern__list_each(link, &box->generations) {
+		count_generation(container_of(link, struct postern_generation, link),
+				&channels, &handlers);
+	}
+	struct postern_enrolment *enrolment = &work->enrolment;
+	enrolment->channels = calloc(channels, sizeof(*enrolment->channels));
+	enrolment->handlers = calloc(handlers, sizeof(*enrolment->handlers));
+	work->channels = calloc(channels, sizeof(struct postern__channel *));
+	work->handlers = calloc(handlers, sizeof(struct postern__handler *));
+	if (!enrolment->channels || !enrolment->handlers || !work->channels ||
+			!work->handlers) {
+		return false;
+	}
+	if (next) {
+		add_generation(work, next);
+	}
+	postern__list_each(link, &box->generations) {
+		add_generation(work,
+				container_of(link, struct postern_generation, link));
+	}
+	return true;
+}
+
+static void finish_enrolling(struct enrolling *work) {
+	free(work->enrolment.channels);
+	free(work->enrolment.handlers);
+	free(work->channels);
+	free(work->handlers);
+}
+
+/* Ids never change, and once the generation is in place they are read without
+   the mutex. */
+static void copy_ids(struct postern_generation *generation,
+		const struct enrolling *work) {
+	for (size_t i = 0; i < work->enrolment.channel_count; i++) {
+		if (work->channels[i]->generation == generation) {
+			work->channels[i]->id = work->enrolment.channels[i].id;
+		}
+	}
+	for (size_t i = 0; i < work->enrolment.handler_count; i++) {
+		if (work->handlers[i]->generation == generation) {
+			work->handlers[i]->id = work->enrolment.handlers[i].id;
+		}
+	}
+	postern__generation_sort_ids(generation);
+}
+
+int postern__enrol_generations(struct postern_box *box,
+		struct postern_generation *next, bool again,
 		struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
@@ -121,31 +216,33 @@ int postern__enrol(struct postern_box *box, bool again,
 		box->engaged = !box->store->ops->engage;
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
-	struct postern_enrolment enrolment = {
-		.node = node,
-		.again = again,
-		.node_lease_ms = box->options.node_lease_ms,
-		.channel_count = box->channel_count,
-		.handler_count = box->handler_count,
+	struct enrolling work = {
+		.enrolment = {
+			.node = node,
+			.again = again,
+			.node_lease_ms = box->options.node_lease_ms,
+		},
 	};
-	enrolment.channels =
-			calloc(box->channel_count + 1, sizeof(*enrolment.channels));
-	enrolment.handlers =
-			calloc(box->handler_count + 1, sizeof(*enrolment.handlers));
 	int r;
-	if (!enrolment.channels || !enrolment.handlers) {
-		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	} else {
-		fill_enrolment(box, &enrolment);
+	if (fill_enrolling(&work, box, next)) {
 		postern__point("enrol.before");
-		r = box->store->ops->enrol(box->store, &enrolment, error);
+		r = box->store->ops->enrol(box->store, &work.enrolment, error);
 		postern__point("enrol.after");
+	} else {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	if (!r && !box->started) {
-		copy_ids(box, &enrolment);
+	if (!r && (next || !box->started)) {
+		copy_ids(next ? next : box->generation, &work);
 	}
-	free(enrolment.channels);
-	free(enrolment.handlers);
+	finish_enrolling(&work);
+	return r;
+}
+
+int postern__enrol(struct postern_box *box, bool again,
+		struct postern_error *error) {
+	(void)pthread_mutex_lock(&box->replacing);
+	int r = postern__enrol_generations(box, NULL, again, error);
+	(void)pthread_mutex_unlock(&box->replacing);
 	return r;
 }
 
@@ -190,12 +287,13 @@ static int check_orphans(struct postern_box *box, struct postern_error *error) {
 
 static size_t route_parked(void *context, int64_t channel_id, const char *type,
 		struct postern_route *routes, size_t max) {
-	const struct postern_box *box = context;
+	const struct postern__channel *channel =
+			postern__generation_channel_by_id(context, channel_id);
 	size_t count = 0;
-	for (size_t i = 0; i < box->handler_count && count < max; i++) {
-		const struct postern__handler *handler = box->handlers[i];
-		if (handler->channel->id == channel_id &&
-				postern__handler_wants(handler, type)) {
+	for (size_t i = 0; channel && i < channel->handler_count && count < max;
+			i++) {
+		const struct postern__handler *handler = channel->handlers[i];
+		if (postern__handler_wants(handler, type)) {
 			routes[count++] = (struct postern_route){
 				.handler = handler->id,
 			};
@@ -204,16 +302,18 @@ static size_t route_parked(void *context, int64_t channel_id, const char *type,
 	return count;
 }
 
-static int unpark_all(struct postern_box *box, struct postern_error *error) {
+int postern__unpark_all(struct postern_box *box, struct postern_error *error) {
+	struct postern_generation *generation = postern__generation_acquire(box);
 	int64_t cursor = 0;
 	int r = POSTERN_OK;
 	do {
 		uint64_t count = 0;
 		postern__point("unpark.before");
-		r = box->store->ops->unpark(box->store, route_parked, box, UNPARK_BATCH,
-				&cursor, &count, error);
+		r = box->store->ops->unpark(box->store, route_parked, generation,
+				UNPARK_BATCH, &cursor, &count, error);
 		postern__point("unpark.after");
 	} while (!r && cursor != 0);
+	postern__generation_release(generation);
 	return r;
 }
 
@@ -229,8 +329,7 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 	size_t recovered;
 	int64_t alive_until =
 			postern__box_after_ms(box, box->options.node_lease_ms);
-	int r = check_require_inbox(box, error);
-	check_dedupe_horizons(box);
+	int r = postern__generation_check(box->generation, error);
 	if (!r) {
 		r = postern__enrol(box, false, error);
 	}
@@ -246,7 +345,7 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 		r = postern__recover(box, &recovered, error);
 	}
 	if (!r) {
-		r = unpark_all(box, error);
+		r = postern__unpark_all(box, error);
 	}
 	if (!r) {
 		box->started = true;

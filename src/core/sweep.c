@@ -213,6 +213,9 @@ int postern_box_sweep(struct postern_box *box, size_t *count_out,
 	if (!r) {
 		r = postern__recover(box, &count, error);
 	}
+	if (!r) {
+		r = postern__generations_reap(box, error);
+	}
 	if (!r && count_out) {
 		*count_out = count;
 	}

@@ -88,9 +88,9 @@ static int create_sql(const struct postern_box *box, const char *sql,
 	return postern__sql_create(sql, out, error);
 }
 
-int postern_box_add_handler(struct postern_box *box, const char *channel,
+static int create_impl(const struct postern_box *box,
 		const struct postern_handler_options *options,
-		struct postern_error *error) {
+		struct postern_handler **out, struct postern_error *error) {
 	if (!options || options->size != sizeof(*options)) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"the handler options' size member is not set");
@@ -102,18 +102,30 @@ int postern_box_add_handler(struct postern_box *box, const char *channel,
 	if (r) {
 		return r;
 	}
-	struct postern_handler *impl;
 	if (options->callback) {
-		r = postern__callback_create(options->callback, options->context,
-				options->transactional, &impl, error);
-	} else if (options->sql) {
-		r = create_sql(box, options->sql, &impl, error);
-	} else {
-		r = postern__exec_create(options->exec, options->exec_count, &impl,
-				error);
+		return postern__callback_create(options->callback, options->context,
+				options->transactional, out, error);
 	}
-	if (r) {
-		return r;
-	}
-	return postern__box_register_taking(box, channel, options, impl, error);
+	return options->sql ? create_sql(box, options->sql, out, error)
+						: postern__exec_create(options->exec,
+								  options->exec_count, out, error);
+}
+
+int postern_box_add_handler(struct postern_box *box, const char *channel,
+		const struct postern_handler_options *options,
+		struct postern_error *error) {
+	struct postern_handler *impl;
+	int r = create_impl(box, options, &impl, error);
+	return r ? r
+			 : postern__box_register_taking(box, channel, options, impl, error);
+}
+
+int postern_generation_add_handler(struct postern_generation *generation,
+		const char *channel, const struct postern_handler_options *options,
+		struct postern_error *error) {
+	struct postern_handler *impl;
+	int r = create_impl(generation->box, options, &impl, error);
+	return r ? r
+			 : postern__generation_register_taking(generation, channel, options,
+					   impl, error);
 }

@@ -45,6 +45,9 @@ static void poll_store(struct postern_runner *runner) {
 			postern__runner_report(runner, text);
 		}
 	}
+	if (!r) {
+		r = postern__generations_reap(box, &error);
+	}
 	if (r) {
 		postern__runner_store_result(runner, r, &error);
 	}

@@ -138,6 +138,22 @@ BUGS = [
         ("unit/test_bounds", "a caller that waited behind a commit writes the next one"),
     ),
     Bug(
+        "old-generation-runs",
+        "what an old generation has leased and not started runs under it",
+        (
+            "unit/test_generations",
+            "what is leased and not started is run by the next generation",
+        ),
+    ),
+    Bug(
+        "generations-count-apart",
+        "each generation counts the runs of a handler for itself",
+        (
+            "unit/test_generations",
+            "a run that has started ends as it began, and counts",
+        ),
+    ),
+    Bug(
         "legacy-key-runs-twice",
         "a handler with a new key runs deliveries that are done under the old key",
         *every_store("a delivery of an alias suppresses one of its owner"),

@@ -269,7 +269,7 @@ static void pause_during(bool paused) {
 		bench.meanwhile = paused ? postern_box_pause : postern_box_resume;
 		CHECK_OK(postern__enrol(bench.box, true, &bench.error), &bench.error);
 		bench.meanwhile = NULL;
-		CHECK_INT(bench.box->handlers[0]->paused, paused);
+		CHECK_INT(bench.box->generation->handlers[0]->state->paused, paused);
 		send(&bench, "1");
 		CHECK_INT(process(&bench), paused ? 0 : 1);
 	}
@@ -439,7 +439,7 @@ static void lost_in_one_call(void) {
 	if (open_lock_stolen(&bench)) {
 		sweep(&bench);
 		CHECK_INT(bench.stopped, 1);
-		CHECK_INT(bench.box->handlers[0]->queued, 0);
+		CHECK_INT(bench.box->generation->handlers[0]->state->queued, 0);
 		/* The node does not send claims to the store either. */
 		unsigned claims = atomic_load(&bench.plan.calls[FAULT_CLAIM]);
 		CHECK_INT(claim(&bench, 10), 0);
