@@ -306,6 +306,10 @@ static void refused_generation_changes_nothing(void) {
    the handlers "always" and "odd" or "even"; "always" is renamed each time. */
 
 #define SENDERS 3
+#define SWAPS_MAX 10000
+/* The most messages that are sent between two replacements. */
+#define PER_SWAP 50
+#define MESSAGES_MAX (PER_SWAP * (SWAPS_MAX + 1) + SENDERS)
 
 struct load_role {
 	struct load *load;
@@ -321,8 +325,8 @@ struct load {
 	atomic_bool stop;
 	atomic_int next_id;
 	/* Per message: the generation in place before it was sent, and runs. */
-	int sent_at[200000];
-	atomic_uchar runs[200000][2];
+	int sent_at[MESSAGES_MAX];
+	atomic_uchar runs[MESSAGES_MAX][2];
 	atomic_int early; /* runs by a generation older than that */
 	struct load_role *roles;
 };
@@ -344,10 +348,12 @@ static void run_load(void *context, const struct postern_message *message,
 static void *send_load(void *context) {
 	struct load *load = context;
 	while (!atomic_load(&load->stop)) {
-		int id = atomic_fetch_add(&load->next_id, 1);
-		if (id >= 200000) {
-			break;
+		if (atomic_load(&load->next_id) >=
+				PER_SWAP * (atomic_load(&load->in_place) + 1)) {
+			(void)usleep(100);
+			continue;
 		}
+		int id = atomic_fetch_add(&load->next_id, 1);
 		char text[16];
 		(void)snprintf(text, sizeof(text), "%d", id);
 		load->sent_at[id] = atomic_load(&load->in_place);
@@ -410,6 +416,7 @@ static void replaced_under_load(void) {
 	struct scene *scene = &load->scene;
 	const char *swaps = getenv("POSTERN_SWAPS");
 	load->swaps = swaps ? (int)strtol(swaps, NULL, 10) : scene_swaps();
+	load->swaps = load->swaps < SWAPS_MAX ? load->swaps : SWAPS_MAX;
 	load->roles = calloc((size_t)load->swaps + 1, 2 * sizeof(*load->roles));
 	pthread_t senders[SENDERS];
 	if (scene_open(scene, POSTERN_ORPHANS_HOLD)) {
@@ -429,7 +436,7 @@ static void replaced_under_load(void) {
 		int lost = 0;
 		int doubled = 0;
 		int others = 0;
-		for (int i = 0; i < sent && i < 200000; i++) {
+		for (int i = 0; i < sent; i++) {
 			lost += load->runs[i][0] == 0;
 			doubled += load->runs[i][0] > 1 || load->runs[i][1] > 1;
 			others += load->runs[i][1];
