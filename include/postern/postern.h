@@ -2,8 +2,8 @@
 #ifndef POSTERN_POSTERN_H
 #define POSTERN_POSTERN_H
 
-/* Everything that a program needs to use Postern. The interfaces of stores and
-   handler kinds are in postern/sys/. */
+/* Everything that a program needs to use Postern. The interfaces of stores,
+   sources and handler kinds are in postern/sys/. */
 
 #include <postern/box.h>
 #include <postern/error.h>
@@ -12,6 +12,7 @@
 #include <postern/inspect.h>
 #include <postern/message.h>
 #include <postern/runner.h>
+#include <postern/source.h>
 #include <postern/version.h>
 
 #endif

@@ -194,6 +194,7 @@ int postern__box_create(struct postern_store *store,
 	postern__list_init(&box->settlements);
 	postern__list_init(&box->accepts);
 	postern__list_init(&box->waiters);
+	postern__list_init(&box->room_waiters);
 	postern__list_init(&box->running);
 	postern__list_init(&box->generations);
 	postern__list_init(&box->ready);

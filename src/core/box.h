@@ -119,8 +119,9 @@ struct postern_box {
 	struct postern__list accepts;
 	size_t accept_count;
 	size_t accept_bytes;
-	struct postern__list waiters; /* of postern__waiter.link */
-	size_t committing;            /* groups that are being written */
+	struct postern__list waiters;      /* of postern__waiter.link */
+	struct postern__list room_waiters; /* of postern__room_waiter.link */
+	size_t committing;                 /* groups that are being written */
 	struct postern__group *groups[POSTERN__WRITERS_MAX]; /* NULL: no more */
 	int64_t commit_retry_at_ms; /* no settlement is written before */
 	bool store_failing;

@@ -303,6 +303,7 @@ int postern__commit_group(struct postern_box *box, size_t *count_out,
 		(void)pthread_cond_broadcast(&box->committed);
 		wake_next_writer(box);
 		postern__claim_nudge(box);
+		postern__room_announce(box);
 	}
 	if (count_out) {
 		*count_out = decided;

@@ -13,6 +13,7 @@
 #define POSTERN__TROUBLE_CLEANED "cleaned up "
 #define POSTERN__TROUBLE_TAKEN "recovered "
 #define POSTERN__TROUBLE_WAITING "waiting "
+#define POSTERN__TROUBLE_CONNECTED "connected source "
 
 /* Level warning, a beginning: the messages wait until somebody changes a
    configuration. */

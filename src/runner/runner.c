@@ -10,9 +10,10 @@
  *                nothing else that could wait for the store (maintenance.c)
  *   maintenance  recovers leases, poisons orphans, cleans up (maintenance.c)
  *   wakeup       waits for notifications of other nodes (wakeup.c)
- *   collector    accepts staged messages (collector.c)
  *   watchdog     enforces timeouts and leases of runs; never waits for the
  *                store, which may itself wait for a run to be interrupted
+ *
+ * Sources have threads of their own (sources.c).
  *
  * The threads share nothing but the box: each waits for its condition, takes
  * one step and checks again. An error of the store stops no thread: the step is
@@ -292,10 +293,12 @@ int postern_runner_create(struct postern_box *box,
 	if (!r) {
 		runner->workers = calloc(runner->options.workers, sizeof(pthread_t));
 		if (!runner->workers || postern__wait_init(&runner->maintenance_wake) ||
-				postern__wait_init(&runner->renewer_wake) ||
-				postern__wait_init(&runner->collector_wake)) {
+				postern__wait_init(&runner->renewer_wake)) {
 			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		}
+	}
+	if (!r) {
+		r = postern__sources_add_staged(runner, error);
 	}
 	if (r) {
 		postern_runner_destroy(runner);
@@ -346,12 +349,7 @@ static int start_threads(struct postern_runner *runner,
 		r = start_thread(&runner->wakeup, postern__wakeup_loop, runner, error);
 		runner->wakeup_started = r == POSTERN_OK;
 	}
-	if (!r && runner->box->store->ops->collect) {
-		r = start_thread(&runner->collector, postern__collector_loop, runner,
-				error);
-		runner->collector_started = r == POSTERN_OK;
-	}
-	return r;
+	return r ? r : postern__sources_start(runner, error);
 }
 
 int postern_runner_start(struct postern_runner *runner,
@@ -397,18 +395,20 @@ static bool wait_for_none(struct postern_box *box, const size_t *count,
 	return true;
 }
 
-/* With the mutex: wait until all settlements are durable; false if one is not.
-   A commit may take the command timeout, but a store that fails is waited for
-   until until_ms only. */
-static bool wait_for_results(struct postern_box *box, int64_t until_ms) {
+/* With the mutex: wait until all settlements and the messages of sources are
+   durable; false if a settlement is not. A commit may take the command timeout,
+   but a store that fails is waited for until until_ms only. */
+static bool wait_for_results(const struct postern_runner *runner,
+		int64_t until_ms) {
+	struct postern_box *box = runner->box;
 	int64_t limit_ms =
 			postern__box_after_ms(box, box->options.command_timeout_ms);
-	while (box->settling > 0) {
+	while (box->settling > 0 || postern__sources_in_flight(runner)) {
 		bool failing = box->store_failing && until_ms < limit_ms;
 		int64_t left =
 				(failing ? until_ms : limit_ms) - postern__box_now_ms(box);
 		if (left <= 0) {
-			return false;
+			return box->settling == 0;
 		}
 		/* `committed` is not signalled when the store begins to fail. */
 		postern__wait(&box->committed, &box->mutex,
@@ -421,6 +421,7 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 		struct postern_error *error) {
 	struct postern_box *box = runner->box;
 	int64_t until_ms = postern__box_after_ms(box, grace_ms > 0 ? grace_ms : 0);
+	postern__sources_stop(runner);
 	(void)pthread_mutex_lock(&box->mutex);
 	box->leasing = false;
 	box->draining = true;
@@ -441,7 +442,7 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 	(void)pthread_mutex_lock(&box->mutex);
 	quiet = wait_for_none(box, &box->running_count,
 			postern__box_after_ms(box, KILL_MS));
-	bool written = wait_for_results(box, until_ms);
+	bool written = wait_for_results(runner, until_ms);
 	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("drain.after");
 	if (!quiet) {
@@ -462,6 +463,7 @@ void postern_runner_stop(struct postern_runner *runner) {
 	}
 	struct postern_box *box = runner->box;
 	(void)postern_runner_drain(runner, 0, NULL);
+	postern__sources_end(runner);
 	(void)pthread_mutex_lock(&box->mutex);
 	runner->stopping = true;
 	(void)pthread_cond_broadcast(&box->wake);
@@ -470,7 +472,6 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_cond_broadcast(&box->claim);
 	(void)pthread_cond_broadcast(&runner->maintenance_wake);
 	(void)pthread_cond_broadcast(&runner->renewer_wake);
-	(void)pthread_cond_broadcast(&runner->collector_wake);
 	(void)pthread_mutex_unlock(&box->mutex);
 	while (runner->worker_count > 0) {
 		runner->worker_count--;
@@ -491,10 +492,6 @@ void postern_runner_stop(struct postern_runner *runner) {
 	if (runner->renewer_started) {
 		(void)pthread_join(runner->renewer, NULL);
 		runner->renewer_started = false;
-	}
-	if (runner->collector_started) {
-		(void)pthread_join(runner->collector, NULL);
-		runner->collector_started = false;
 	}
 	if (runner->wakeup_started) {
 		box->store->ops->end_wait(box->store);
@@ -522,7 +519,7 @@ void postern_runner_destroy(struct postern_runner *runner) {
 	postern_runner_stop(runner);
 	(void)pthread_cond_destroy(&runner->maintenance_wake);
 	(void)pthread_cond_destroy(&runner->renewer_wake);
-	(void)pthread_cond_destroy(&runner->collector_wake);
+	postern__sources_destroy(runner);
 	free(runner->workers);
 	free(runner);
 }

@@ -27,11 +27,10 @@ struct postern_runner {
 	bool maintenance_started;
 	pthread_t wakeup;
 	bool wakeup_started;
-	pthread_t collector;
-	bool collector_started;
-	/* The collector waits for this, with the box's mutex. */
-	pthread_cond_t collector_wake;
-	bool collector_called; /* messages may be staged; guarded by the mutex */
+	/* Fixed once the runner is started. */
+	struct postern_sink **sinks;
+	size_t sink_count;
+	struct postern_source *staged; /* one of them; NULL: no staging */
 	/* The maintenance thread and the renewer wait for these, with the box's
 	   mutex. */
 	pthread_cond_t maintenance_wake;
@@ -78,7 +77,20 @@ void *postern__maintenance_loop(void *context);
 /* wakeup.c: the thread that waits for notifications of other nodes. */
 void *postern__wakeup_loop(void *context);
 
-/* collector.c: the thread that accepts staged messages. */
-void *postern__collector_loop(void *context);
+/* sources.c, without the mutex. */
+/* Add the source of staged messages, if the store has staging. */
+int postern__sources_add_staged(struct postern_runner *runner,
+		struct postern_error *error);
+/* Another node has notified this one: messages may be staged. */
+void postern__sources_store_notified(struct postern_runner *runner);
+int postern__sources_start(struct postern_runner *runner,
+		struct postern_error *error);
+/* Take no further messages. Does not wait; again is fine. */
+void postern__sources_stop(struct postern_runner *runner);
+/* Whether the completion of a message was not delivered yet. */
+bool postern__sources_in_flight(const struct postern_runner *runner);
+/* End the sources; messages in flight are completed as unavailable. */
+void postern__sources_end(struct postern_runner *runner);
+void postern__sources_destroy(struct postern_runner *runner);
 
 #endif

@@ -77,10 +77,7 @@ void *postern__wakeup_loop(void *context) {
 		failures = 0;
 		if (woken) {
 			postern__claimer_wake(runner);
-			(void)pthread_mutex_lock(&box->mutex);
-			runner->collector_called = true;
-			(void)pthread_cond_signal(&runner->collector_wake);
-			(void)pthread_mutex_unlock(&box->mutex);
+			postern__sources_store_notified(runner);
 		}
 	}
 	return NULL;

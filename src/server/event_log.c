@@ -167,7 +167,8 @@ void postern__event_log_remark(void *context, const char *text) {
 void postern__event_log_trouble(void *context, const char *text) {
 	struct postern__event_log *self = context;
 	static const char *const beginnings[] = { POSTERN__TROUBLE_CLEANED,
-		POSTERN__TROUBLE_TAKEN, POSTERN__TROUBLE_WAITING };
+		POSTERN__TROUBLE_CONNECTED, POSTERN__TROUBLE_TAKEN,
+		POSTERN__TROUBLE_WAITING };
 	if (strcmp(text, POSTERN__TROUBLE_LOCK_LOST) == 0) {
 		return; /* logged by the event */
 	}

@@ -257,7 +257,10 @@ static int fault_collect(struct postern_store *store,
 	struct fault_store *self = from_base(store);
 	int r = fail_before(self, FAULT_COLLECT, NULL, error);
 	if (r == POSTERN_OK) {
-		r = self->inner->ops->collect(self->inner, collection, memory, error);
+		r = self->plan->collect ? self->plan->collect(self->inner, collection,
+										  memory, error)
+								: self->inner->ops->collect(self->inner,
+										  collection, memory, error);
 		r = fail_after(self, FAULT_COLLECT, r, error);
 	}
 	return r;
@@ -312,7 +315,7 @@ struct postern_store *fault_store_create_taking(struct postern_store *inner,
 		.unlock = fault_unlock,
 		.clean = fault_clean,
 		.interrupt = fault_interrupt,
-		.collect = inner->ops->collect ? fault_collect : NULL,
+		.collect = inner->ops->collect || plan->collect ? fault_collect : NULL,
 		.engage = inner->ops->engage ? fault_engage : NULL,
 		.destroy = fault_destroy,
 	};

@@ -45,6 +45,11 @@ struct fault_plan {
 	   with although it took effect, as when the reply is lost. May be NULL. */
 	int (*decide_after)(void *context, enum fault_op op);
 	void *context;
+	/* Staging for a store that has none: called with the inner store instead
+	   of its collect(). May be NULL. */
+	int (*collect)(struct postern_store *inner,
+			struct postern_collection *collection,
+			struct postern_memory *memory, struct postern_error *error);
 	/* Several wrappers share one store, as nodes do: destroying one leaves it
 	   open. */
 	bool shared;
