@@ -443,8 +443,15 @@ int64_t postern_sink_retry_delay_ms(const struct postern_sink *sink) {
 
 int postern__sink_collect(struct postern_sink *sink, bool rests,
 		struct postern__collected *out, struct postern_error *error) {
+	*out = (struct postern__collected){ 0 };
+	/* The batch counts as one message in flight, so that a drain waits for
+	   it. */
+	if (!reserve(sink, 0)) {
+		return POSTERN_OK;
+	}
 	int r = postern__collect(sink->context.box, rests, out, error);
 	(void)pthread_mutex_lock(&sink->mutex);
+	sink->count--;
 	sink->verdicts[POSTERN_VERDICT_ACCEPTED] += out->accepted;
 	sink->verdicts[POSTERN_VERDICT_REJECTED] += out->refused;
 	(void)pthread_mutex_unlock(&sink->mutex);

@@ -353,6 +353,7 @@ static void stopped_in_the_middle(void) {
 		CHECK_INT(state_of(&scene).in_flight, 0);
 		size_t accepted = scene.accepted;
 		pause_test();
+		pause_test();
 		CHECK_INT(scene.accepted, accepted);
 		end_runner(&scene);
 		CHECK(read_acknowledged(&scene, 0) <= scene.accepted);
