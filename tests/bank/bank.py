@@ -72,6 +72,14 @@ def databases(case):
     )
 
 
+def scripted_sources(case):
+    """The same case for a broker with tags and one with offsets."""
+    return (
+        ("conformance/source_tags", case),
+        ("conformance/source_offsets", case),
+    )
+
+
 def sqlite_store(case):
     return ("conformance/conformance_sqlite", case)
 
@@ -465,5 +473,47 @@ BUGS = [
         postgres_store(
             "a cleanup batch is bounded by the bytes of its bodies"
         ),
+    ),
+    Bug(
+        "acknowledged-on-receipt",
+        "a source acknowledges a message when the box has queued it",
+        *scripted_sources("no message is acknowledged before it is durable"),
+    ),
+    Bug(
+        "source-not-resumed",
+        "a source that was paused by its own limit is not resumed",
+        *scripted_sources(
+            "a source is paused when too much is in flight, and resumed"
+        ),
+    ),
+    Bug(
+        "resume-forgotten",
+        "a source that waited for room in the box is not resumed",
+        ("unit/test_source", "a source is resumed when a full box has room"),
+    ),
+    Bug(
+        "stop-does-not-wait",
+        "a stop does not wait for the completions of what is in flight",
+        *scripted_sources(
+            "a stop waits for what is in flight, and acknowledges it"
+        ),
+    ),
+    Bug(
+        "stop-drops-completions",
+        "messages that the store did not answer before a stop are not completed",
+        (
+            "unit/test_source",
+            "a stop completes what the store did not answer as unavailable",
+        ),
+    ),
+    Bug(
+        "outage-told-as-rejected",
+        "while the store is unavailable, sources are told to drop their messages",
+        *scripted_sources("a message that the store could not take is sent again"),
+    ),
+    Bug(
+        "prefix-over-gap",
+        "an offset is acknowledged while an earlier message is not durable",
+        ("unit/test_source", "a prefix ends at the first position that is not done"),
     ),
 ]

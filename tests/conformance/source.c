@@ -24,7 +24,7 @@
 #include "tap.h"
 
 /* Long enough for any machine; reached only when something is broken. */
-#define PATIENCE_MS 20000
+#define PATIENCE_MS 10000
 #define STEP_MS 2
 #define RETRY_MS 20
 #define MANY 200
@@ -92,8 +92,13 @@ static void pause_test(void) {
 #define AWAIT(condition) \
 	tap_check(await_##condition, __FILE__, __LINE__, #condition)
 
+/* A case that has failed need not be patient. */
+static int patience_ms(void) {
+	return tap_failures > 0 ? 0 : PATIENCE_MS;
+}
+
 static bool await_accepted(struct scene *scene, size_t count) {
-	for (int ms = 0; scene->accepted < count && ms < PATIENCE_MS;
+	for (int ms = 0; scene->accepted < count && ms < patience_ms();
 			ms += STEP_MS) {
 		pause_test();
 	}
@@ -110,7 +115,8 @@ static size_t read_acknowledged(struct scene *scene, size_t bad) {
 
 static bool await_acknowledged(struct scene *scene, size_t count, size_t bad) {
 	size_t acknowledged = read_acknowledged(scene, bad);
-	for (int ms = 0; acknowledged < count && ms < PATIENCE_MS; ms += STEP_MS) {
+	for (int ms = 0; acknowledged < count && ms < patience_ms();
+			ms += STEP_MS) {
 		pause_test();
 		acknowledged = read_acknowledged(scene, bad);
 	}
@@ -119,7 +125,7 @@ static bool await_acknowledged(struct scene *scene, size_t count, size_t bad) {
 
 static bool await_waiting(struct scene *scene) {
 	bool waits = false;
-	for (int ms = 0; !waits && ms < PATIENCE_MS; ms += STEP_MS) {
+	for (int ms = 0; !waits && ms < patience_ms(); ms += STEP_MS) {
 		(void)pthread_mutex_lock(&scene->gate.mutex);
 		waits = scene->gate.waiting > 0;
 		(void)pthread_mutex_unlock(&scene->gate.mutex);
@@ -137,7 +143,8 @@ static struct postern_source_state state_of(struct scene *scene) {
 }
 
 static bool await_state(struct scene *scene, bool connected) {
-	for (int ms = 0; state_of(scene).connected != connected && ms < PATIENCE_MS;
+	for (int ms = 0;
+			state_of(scene).connected != connected && ms < patience_ms();
 			ms += STEP_MS) {
 		pause_test();
 	}
@@ -145,7 +152,7 @@ static bool await_state(struct scene *scene, bool connected) {
 }
 
 static bool await_error(struct scene *scene) {
-	for (int ms = 0; state_of(scene).error_at_ms == 0 && ms < PATIENCE_MS;
+	for (int ms = 0; state_of(scene).error_at_ms == 0 && ms < patience_ms();
 			ms += STEP_MS) {
 		pause_test();
 	}
@@ -153,7 +160,7 @@ static bool await_error(struct scene *scene) {
 }
 
 static bool await_paused(struct scene *scene) {
-	for (int ms = 0; !state_of(scene).paused && ms < PATIENCE_MS;
+	for (int ms = 0; !state_of(scene).paused && ms < patience_ms();
 			ms += STEP_MS) {
 		pause_test();
 	}
@@ -296,7 +303,7 @@ static void unavailable_is_sent_again(void) {
 		for (int ms = 0; scene.plan.calls[FAULT_APPLY] +
 										 scene.plan.calls[FAULT_COLLECT] <
 								 3 &&
-						 ms < PATIENCE_MS;
+						 ms < patience_ms();
 				ms += STEP_MS) {
 			pause_test();
 		}
