@@ -12,6 +12,7 @@
 #include "core/accept.h"
 #include "core/box.h"
 #include "core/commit.h"
+#include "core/identity.h"
 #include "core/run.h"
 #include "core/tenure.h"
 
@@ -123,6 +124,7 @@ static int create_content(struct postern__channel *channel,
 	if (!content) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
+	content->accept.key = postern__dedupe_key_by_id(&content->message);
 	fill_routes(content);
 	if (routes == 0) {
 		content->accept.fate = channel->unrouted == POSTERN_UNROUTED_DROP

@@ -6,7 +6,7 @@
  * Declarations that the files of the memory store share.
  *
  * All data belongs to one struct behind one mutex. Every message is in an array
- * at its seq, and in a hash table by its identity. A delivery belongs to its
+ * at its seq, and its keys are in a hash table. A delivery belongs to its
  * message and to the set of its state:
  *
  *   pending   the heap of its handler, by due time; a suspect is in the list
@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
-#include "base/siphash.h"
+#include "core/identity.h"
 
 struct postern_clock;
 
@@ -77,17 +77,25 @@ struct memory_delivery {
 	size_t attempt_count;
 };
 
+/* A remembered key; seq: of the message it belongs to. */
+struct memory_key {
+	struct memory_key *bucket_next;
+	struct memory_key *next;
+	int64_t seq;
+	uint8_t bytes[POSTERN__KEY_LEN];
+};
+
 /* One allocation: texts, headers and body follow the struct. */
 struct memory_message {
-	struct memory_message *bucket_next;
+	struct memory_key key;
+	struct memory_key *handler_keys; /* in the scopes of handlers */
 	struct postern_message data;
 	/* The message was cleaned up; what is left is its remembered id: identity,
 	   time, and the digest of the body. */
 	bool removed;
-	uint8_t digest[POSTERN__SIPHASH_128_LEN];
+	uint8_t digest[POSTERN__DIGEST_LEN];
 	int64_t seq;
 	int64_t channel;
-	uint64_t hash;
 	uint64_t duplicate_count;
 	int64_t duplicate_at_ms;
 	uint64_t conflict_count;
@@ -182,8 +190,9 @@ struct memory_store {
 	struct memory_message **messages;
 	size_t message_count;
 	size_t message_cap;
-	struct memory_message **buckets;
+	struct memory_key **buckets;
 	size_t bucket_count; /* a power of two */
+	size_t key_count;
 
 	struct postern__list leased;
 	struct postern__list parked;   /* by seq */
@@ -301,13 +310,15 @@ void postern__mem_message_destroy(struct memory_message *message);
 bool postern__mem_messages_reserve(struct memory_store *self, size_t count);
 /* Assigns the next seq and adds the message to the store. */
 void postern__mem_message_add(struct memory_store *self,
-		struct memory_message *message, int64_t channel);
+		struct memory_message *message, int64_t channel,
+		const uint8_t key[POSTERN__KEY_LEN]);
 /* Replaces a message that has ended by its remembered id; false: out of memory,
    and nothing changed. */
 bool postern__mem_message_remove(struct memory_store *self,
 		struct memory_message *message);
-/* Removes a remembered id. */
-void postern__mem_remembered_remove(struct memory_store *self,
+/* Removes a remembered id, and the handlers' keys of the message; returns how
+   many. */
+size_t postern__mem_remembered_remove(struct memory_store *self,
 		struct memory_message *message);
 /* Whether both messages have the same body. */
 bool postern__mem_message_same_body(const struct memory_store *self,
@@ -315,8 +326,8 @@ bool postern__mem_message_same_body(const struct memory_store *self,
 		const struct postern_message *other);
 /* NULL: not known. The result may be only a remembered id. */
 struct memory_message *
-postern__mem_message_find(const struct memory_store *self, int64_t channel,
-		const char *source, const char *id);
+postern__mem_message_find(const struct memory_store *self,
+		const uint8_t key[POSTERN__KEY_LEN]);
 /* NULL: no such message, or only its remembered id is left. */
 struct memory_message *postern__mem_message_get(const struct memory_store *self,
 		int64_t seq);
@@ -324,6 +335,23 @@ struct memory_message *postern__mem_message_get(const struct memory_store *self,
 bool postern__mem_message_export(const struct memory_message *message,
 		struct postern_memory *memory, struct postern_message *out);
 void postern__mem_messages_finish(struct memory_store *self);
+
+/* memory_key.c: the dedupe memory. */
+
+/* Reserves room for `count` more keys; false: out of memory. */
+bool postern__mem_keys_reserve(struct memory_store *self, size_t count);
+/* NULL: not remembered. */
+struct memory_key *postern__mem_key_find(const struct memory_store *self,
+		const uint8_t bytes[POSTERN__KEY_LEN]);
+void postern__mem_key_insert(struct memory_store *self, struct memory_key *key);
+void postern__mem_key_remove(struct memory_store *self, struct memory_key *key);
+/* Remembers the key of a route, and sets suppressed_by. Takes what it needs
+   from `spare`, at most one for each id of the handler. */
+void postern__mem_route_key_take(struct memory_store *self,
+		const struct memory_message *message, struct postern_route *route,
+		struct memory_key **spare);
+/* Frees a list of keys that are not in the table. */
+void postern__mem_keys_destroy(struct memory_key *keys);
 
 /* memory_delivery.c: deliveries. */
 

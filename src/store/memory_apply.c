@@ -18,8 +18,11 @@
 #include "base/point.h"
 #include "store/memory.h"
 
-/* The allocations that one accept may need. */
+/* The key of one accept, and the allocations that it may need. */
 struct parts {
+	uint8_t key[POSTERN__KEY_LEN];
+	struct memory_key *handler_keys; /* for each id of each handler with one */
+	size_t handler_key_count;
 	struct memory_message *message;
 	struct memory_conflict *conflict;
 	struct postern__list
@@ -40,6 +43,20 @@ static struct memory_conflict *conflict_create(
 	return conflict;
 }
 
+static bool parts_add_keys(struct parts *parts, struct memory_store *self,
+		const struct postern_route *route) {
+	postern__mem_each_id(self, id, route->handler) {
+		struct memory_key *key = calloc(1, sizeof *key);
+		if (!key) {
+			return false;
+		}
+		key->next = parts->handler_keys;
+		parts->handler_keys = key;
+		parts->handler_key_count++;
+	}
+	return true;
+}
+
 /* `accept_count` is the most deliveries of one handler that the batch may
    create. */
 static bool parts_init(struct parts *parts, struct memory_store *self,
@@ -47,12 +64,13 @@ static bool parts_init(struct parts *parts, struct memory_store *self,
 	const struct postern_message *message = accept->message;
 	*parts = (struct parts){ .conflict = conflict_create(message) };
 	postern__list_init(&parts->deliveries);
+	postern__key_hash(self->hash_key, accept->channel, &accept->key,
+			parts->key);
 	if (!parts->conflict) {
 		return false;
 	}
 	if (accept->fate != POSTERN_FATE_DROP &&
-			!postern__mem_message_find(self, accept->channel, message->source,
-					message->id)) {
+			!postern__mem_message_find(self, parts->key)) {
 		parts->message = postern__mem_message_create(message);
 		if (!parts->message) {
 			return false;
@@ -72,12 +90,17 @@ static bool parts_init(struct parts *parts, struct memory_store *self,
 		if (!postern__mem_pending_reserve(handler, accept_count)) {
 			return false;
 		}
+		if (accept->routes[i].key &&
+				!parts_add_keys(parts, self, &accept->routes[i])) {
+			return false;
+		}
 	}
 	return true;
 }
 
 static void parts_finish(struct parts *parts) {
 	postern__mem_message_destroy(parts->message);
+	postern__mem_keys_destroy(parts->handler_keys);
 	free(parts->conflict);
 	/* Still zeroed if the batch failed before this item was initialised. */
 	while (parts->deliveries.next && !postern__list_empty(&parts->deliveries)) {
@@ -111,11 +134,17 @@ static int64_t route_owner_id(struct memory_store *self,
 	return postern__mem_handler(self, route->handler)->owner;
 }
 
-/* Creates the delivery of a route, or reopens a poisoned one. Node 0: the
-   delivery is not leased. */
+/* Creates the delivery of a route, or reopens a poisoned one, unless the route
+   is suppressed. Node 0: the delivery is not leased. */
 static void route_open(struct memory_store *self, struct parts *parts,
 		struct memory_message *message, struct postern_route *route,
 		uint64_t node, int64_t now) {
+	if (route->key) {
+		postern__mem_route_key_take(self, message, route, &parts->handler_keys);
+	}
+	if (route->suppressed_by > 0) {
+		return;
+	}
 	struct memory_delivery *delivery = route_find(self, message, route);
 	if (!delivery) {
 		const struct memory_handler *owner =
@@ -153,7 +182,7 @@ static void accept_new(struct memory_store *self, struct postern_accept *accept,
 	assert(message);
 	parts->message = NULL; /* the store owns it now */
 	message->data.received_at_ms = now;
-	postern__mem_message_add(self, message, accept->channel);
+	postern__mem_message_add(self, message, accept->channel, parts->key);
 	channel->accepted++;
 	accept->seq = message->seq;
 	if (accept->fate == POSTERN_FATE_PARK) {
@@ -207,9 +236,9 @@ static void accept_one(struct memory_store *self, struct postern_accept *accept,
 		accept->routes[i].opened = false;
 		accept->routes[i].leased = false;
 		accept->routes[i].fence = 0;
+		accept->routes[i].suppressed_by = 0;
 	}
-	struct memory_message *known = postern__mem_message_find(self,
-			accept->channel, accept->message->source, accept->message->id);
+	struct memory_message *known = postern__mem_message_find(self, parts->key);
 	if (!known) {
 		accept_new(self, accept, parts, node, now);
 		return;
@@ -288,13 +317,37 @@ static bool batch_allocate(struct memory_store *self,
 			}
 		}
 	}
+	size_t keys = batch->accept_count;
 	for (size_t i = 0; i < batch->accept_count; i++) {
 		if (!parts_init(&parts[i], self, &batch->accepts[i],
 					batch->accept_count)) {
 			return false;
 		}
+		keys += parts[i].handler_key_count;
 	}
-	return postern__mem_messages_reserve(self, batch->accept_count);
+	return postern__mem_messages_reserve(self, batch->accept_count) &&
+		   postern__mem_keys_reserve(self, keys);
+}
+
+/* Fails if a key that was made of an id belongs to a message with another. */
+static int check_ids(const struct memory_store *self,
+		const struct postern_batch *batch, const struct parts *parts,
+		struct postern_error *error) {
+	for (size_t i = 0; i < batch->accept_count; i++) {
+		const struct postern_accept *accept = &batch->accepts[i];
+		const struct memory_message *known =
+				postern__mem_message_find(self, parts[i].key);
+		if (known && !known->removed && accept->key.is_id &&
+				(strcmp(known->data.id, accept->message->id) != 0 ||
+						strcmp(known->data.source, accept->message->source) !=
+								0)) {
+			return postern__fail(error, POSTERN_E_CORRUPT,
+					"the remembered id of message %lld belongs to another "
+					"message",
+					(long long)known->seq);
+		}
+	}
+	return POSTERN_OK;
 }
 
 /* The most bytes that the accepts may add to the store. */
@@ -304,6 +357,7 @@ static size_t batch_growth(const struct parts *parts,
 	for (size_t i = 0; i < batch->accept_count; i++) {
 		if (parts[i].message) {
 			bytes += parts[i].message->bytes +
+					 parts[i].handler_key_count * sizeof(struct memory_key) +
 					 (batch->accepts[i].route_count + 1) *
 							 sizeof(struct memory_delivery);
 		}
@@ -321,6 +375,10 @@ int postern__mem_apply(struct memory_store *self, struct postern_batch *batch,
 
 	if (!parts || !attempts || !batch_allocate(self, batch, parts, attempts)) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		goto out;
+	}
+	r = check_ids(self, batch, parts, error);
+	if (r) {
 		goto out;
 	}
 	postern__point("memory-apply.prepared");

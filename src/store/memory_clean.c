@@ -68,8 +68,7 @@ static bool clean_one(struct memory_store *self, int64_t seq, int64_t now,
 		message = self->messages[seq - 1];
 	}
 	if (is_past(message->data.received_at_ms, rule->dedupe_ms, now)) {
-		postern__mem_remembered_remove(self, message);
-		cleaning->keys++;
+		cleaning->keys += postern__mem_remembered_remove(self, message);
 	}
 	return true;
 }

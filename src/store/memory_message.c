@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Messages of the memory store: an array by seq, and a hash table by identity
- * (channel, source, id), which is the dedupe memory. Cleanup replaces a message
- * by its remembered id and removes that later. The hash is keyed, so that no
- * sender can choose ids that fall into one bucket.
+ * Messages of the memory store: an array by seq. Cleanup replaces a message by
+ * its remembered id and removes that later.
  */
 
 #include <assert.h>
@@ -12,10 +10,7 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "base/siphash.h"
 #include "store/memory.h"
-
-#define BUCKET_COUNT_MIN 64
 
 /* The text members of a message, so that code for all of them is written
    once. */
@@ -109,66 +104,15 @@ void postern__mem_message_destroy(struct memory_message *message) {
 		postern__mem_delivery_destroy(
 				container_of(item, struct memory_delivery, of_message));
 	}
+	postern__mem_keys_destroy(message->handler_keys);
 	free(message);
 }
 
-static uint64_t identity_hash(const struct memory_store *self, int64_t channel,
-		const char *source, const char *id) {
-	struct postern__siphash hash;
-	postern__siphash_init(&hash, self->hash_key);
-	postern__siphash_update(&hash, &channel, sizeof channel);
-	postern__siphash_update_field(&hash, source, strlen(source));
-	postern__siphash_update_field(&hash, id, strlen(id));
-	return postern__siphash_finish(&hash);
-}
-
 struct memory_message *
-postern__mem_message_find(const struct memory_store *self, int64_t channel,
-		const char *source, const char *id) {
-	if (self->bucket_count == 0) {
-		return NULL;
-	}
-	uint64_t hash = identity_hash(self, channel, source, id);
-	struct memory_message *message =
-			self->buckets[hash & (self->bucket_count - 1)];
-	while (message && !(message->hash == hash && message->channel == channel &&
-							  strcmp(message->data.source, source) == 0 &&
-							  strcmp(message->data.id, id) == 0)) {
-		message = message->bucket_next;
-	}
-	return message;
-}
-
-static void bucket_insert(struct memory_store *self,
-		struct memory_message *message) {
-	struct memory_message **bucket =
-			&self->buckets[message->hash & (self->bucket_count - 1)];
-	message->bucket_next = *bucket;
-	*bucket = message;
-}
-
-static bool buckets_grow(struct memory_store *self, size_t need) {
-	size_t count = BUCKET_COUNT_MIN;
-	while (count < need) {
-		count *= 2;
-	}
-	if (count <= self->bucket_count) {
-		return true;
-	}
-	struct memory_message **buckets =
-			calloc(count, sizeof(struct memory_message *));
-	if (!buckets) {
-		return false;
-	}
-	free(self->buckets);
-	self->buckets = buckets;
-	self->bucket_count = count;
-	for (size_t i = 0; i < self->message_count; i++) {
-		if (self->messages[i]) {
-			bucket_insert(self, self->messages[i]);
-		}
-	}
-	return true;
+postern__mem_message_find(const struct memory_store *self,
+		const uint8_t bytes[POSTERN__KEY_LEN]) {
+	const struct memory_key *key = postern__mem_key_find(self, bytes);
+	return key ? self->messages[key->seq - 1] : NULL;
 }
 
 bool postern__mem_messages_reserve(struct memory_store *self, size_t count) {
@@ -184,19 +128,20 @@ bool postern__mem_messages_reserve(struct memory_store *self, size_t count) {
 		self->messages = messages;
 		self->message_cap = cap;
 	}
-	return buckets_grow(self, need);
+	return true;
 }
 
 void postern__mem_message_add(struct memory_store *self,
-		struct memory_message *message, int64_t channel) {
+		struct memory_message *message, int64_t channel,
+		const uint8_t key[POSTERN__KEY_LEN]) {
 	assert(self->message_count < self->message_cap);
 	self->messages[self->message_count] = message;
 	self->message_count++;
 	message->seq = (int64_t)self->message_count;
 	message->channel = channel;
-	message->hash = identity_hash(self, channel, message->data.source,
-			message->data.id);
-	bucket_insert(self, message);
+	message->key.seq = message->seq;
+	memcpy(message->key.bytes, key, sizeof message->key.bytes);
+	postern__mem_key_insert(self, &message->key);
 	self->bytes += message->bytes;
 }
 
@@ -207,21 +152,6 @@ struct memory_message *postern__mem_message_get(const struct memory_store *self,
 					? self->messages[seq - 1]
 					: NULL;
 	return message && !message->removed ? message : NULL;
-}
-
-static void bucket_remove(struct memory_store *self,
-		const struct memory_message *message) {
-	struct memory_message **place =
-			&self->buckets[message->hash & (self->bucket_count - 1)];
-	while (*place != message) {
-		place = &(*place)->bucket_next;
-	}
-	*place = message->bucket_next;
-}
-
-static void body_digest(const struct memory_store *self,
-		const struct postern_message *data, uint8_t *out) {
-	postern__siphash_128_of(self->hash_key, data->body, data->body_len, out);
 }
 
 bool postern__mem_message_remove(struct memory_store *self,
@@ -240,8 +170,10 @@ bool postern__mem_message_remove(struct memory_store *self,
 	remembered->removed = true;
 	remembered->seq = message->seq;
 	remembered->channel = message->channel;
-	remembered->hash = message->hash;
-	body_digest(self, &message->data, remembered->digest);
+	remembered->key = message->key;
+	remembered->handler_keys = message->handler_keys;
+	message->handler_keys = NULL; /* its new owner has them */
+	postern__body_digest(self->hash_key, &message->data, remembered->digest);
 	postern__list_each(item, &message->deliveries) {
 		postern__mem_delivery_remove(self,
 				container_of(item, struct memory_delivery, of_message));
@@ -249,8 +181,8 @@ bool postern__mem_message_remove(struct memory_store *self,
 	postern__list_each(item, &message->conflicts) {
 		self->bytes -= container_of(item, struct memory_conflict, link)->bytes;
 	}
-	bucket_remove(self, message);
-	bucket_insert(self, remembered);
+	postern__mem_key_remove(self, &message->key);
+	postern__mem_key_insert(self, &remembered->key);
 	self->messages[message->seq - 1] = remembered;
 	self->bytes += remembered->bytes;
 	self->bytes -= message->bytes;
@@ -258,23 +190,30 @@ bool postern__mem_message_remove(struct memory_store *self,
 	return true;
 }
 
-void postern__mem_remembered_remove(struct memory_store *self,
+size_t postern__mem_remembered_remove(struct memory_store *self,
 		struct memory_message *message) {
-	bucket_remove(self, message);
+	size_t count = 1;
+	postern__mem_key_remove(self, &message->key);
+	for (struct memory_key *key = message->handler_keys; key; key = key->next) {
+		postern__mem_key_remove(self, key);
+		self->bytes -= sizeof *key;
+		count++;
+	}
 	self->messages[message->seq - 1] = NULL;
 	self->bytes -= message->bytes;
 	postern__list_each(item, &message->conflicts) {
 		self->bytes -= container_of(item, struct memory_conflict, link)->bytes;
 	}
 	postern__mem_message_destroy(message);
+	return count;
 }
 
 bool postern__mem_message_same_body(const struct memory_store *self,
 		const struct memory_message *message,
 		const struct postern_message *other) {
 	if (message->removed) {
-		uint8_t of_other[POSTERN__SIPHASH_128_LEN];
-		body_digest(self, other, of_other);
+		uint8_t of_other[POSTERN__DIGEST_LEN];
+		postern__body_digest(self->hash_key, other, of_other);
 		return memcmp(message->digest, of_other, sizeof of_other) == 0;
 	}
 	const struct postern_message *data = &message->data;

@@ -237,8 +237,7 @@ static int run_apply(struct stand *stand, struct postern_memory *memory,
 					i == 0;
 			parcel_add_route(&parcels[i], stand->handlers[i != 3]);
 		}
-		parcels[i].accept.message = &parcels[i].message;
-		parcels[i].accept.routes = parcels[i].routes;
+		parcel_pack(&parcels[i]);
 		accepts[i] = parcels[i].accept;
 	}
 	struct postern_settlement settlement = {

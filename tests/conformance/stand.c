@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/identity.h"
+
 #define LEGACY_KEY_MAX 8
 #define KEY_TEXT_MAX 256
 #define LIST_LIMIT 1000
@@ -191,15 +193,20 @@ struct postern_route *parcel_add_route(struct parcel *parcel, int64_t handler) {
 	return route;
 }
 
+void parcel_pack(struct parcel *parcel) {
+	parcel->accept.message = &parcel->message;
+	parcel->accept.routes = parcel->routes;
+	parcel->accept.key = parcel->key
+								 ? *parcel->key
+								 : postern__dedupe_key_by_id(&parcel->message);
+}
+
 void parcel_send_all(struct stand *stand, struct parcel *parcels,
 		size_t count) {
 	struct postern_accept *accepts =
 			calloc(count + 1, sizeof(struct postern_accept));
 	for (size_t i = 0; i < count; i++) {
-		/* Set here, because a parcel may have been copied since
-		   parcel_init(). */
-		parcels[i].accept.message = &parcels[i].message;
-		parcels[i].accept.routes = parcels[i].routes;
+		parcel_pack(&parcels[i]);
 		accepts[i] = parcels[i].accept;
 		accepts[i].code = -99;
 	}

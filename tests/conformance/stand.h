@@ -68,6 +68,7 @@ void stand_enrol_in_process(struct stand *stand, uint32_t max_crashes, ...)
 /* A message with its routes, which a case can change before it sends it. */
 struct parcel {
 	struct postern_message message;
+	const struct postern_dedupe_key *key; /* NULL: by the rule `id` */
 	struct postern_accept accept;
 	struct postern_route routes[STAND_HANDLER_MAX];
 };
@@ -77,6 +78,9 @@ struct parcel {
 void parcel_init(struct parcel *parcel, const struct stand *stand,
 		const char *id, const char *body);
 struct postern_route *parcel_add_route(struct parcel *parcel, int64_t handler);
+/* Set what the accept points to; a parcel may have been copied or changed since
+   parcel_init(). */
+void parcel_pack(struct parcel *parcel);
 /* Send the message in a batch of its own; returns the code of the item. */
 int parcel_send(struct stand *stand, struct parcel *parcel);
 /* Send several messages in one batch. */

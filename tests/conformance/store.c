@@ -33,6 +33,7 @@ int main(int argc, char **argv) {
 	const struct tap_case *const parts[] = {
 		accept_cases,
 		route_cases,
+		key_cases,
 		settle_cases,
 		claim_cases,
 		clock_cases,

@@ -239,8 +239,7 @@ static void lost_leases_nothing(void) {
 	struct parcel parcel;
 	parcel_init(&parcel, &stand, "1", "body");
 	parcel_add_route(&parcel, stand.handlers[0])->lease = true;
-	parcel.accept.message = &parcel.message;
-	parcel.accept.routes = parcel.routes;
+	parcel_pack(&parcel);
 	struct postern_batch batch = {
 		.node = stand.node,
 		.lock = &lock,

@@ -333,8 +333,7 @@ static void settled_first(void) {
 	};
 	parcel_init(&parcel, &stand, "1", "body");
 	parcel_add_route(&parcel, stand.handlers[0])->retry_poisoned = true;
-	parcel.accept.message = &parcel.message;
-	parcel.accept.routes = parcel.routes;
+	parcel_pack(&parcel);
 	struct postern_batch batch = {
 		.node = stand.node,
 		.settlements = &settlement,

@@ -50,8 +50,7 @@ static void accept_one(struct crowd *crowd, const char *id) {
 	struct parcel parcel;
 	parcel_init(&parcel, crowd->stand, id, "body");
 	parcel_add_route(&parcel, crowd->stand->handlers[0]);
-	parcel.accept.message = &parcel.message;
-	parcel.accept.routes = parcel.routes;
+	parcel_pack(&parcel);
 	struct postern_batch batch = {
 		.node = crowd->stand->node,
 		.accepts = &parcel.accept,
@@ -211,8 +210,7 @@ static void *mixed_body(void *context) {
 		(void)snprintf(id, sizeof id, "%d-%d", number, i);
 		parcel_init(&parcel, stand, id, "body");
 		parcel_add_route(&parcel, stand->handlers[0])->lease = true;
-		parcel.accept.message = &parcel.message;
-		parcel.accept.routes = parcel.routes;
+		parcel_pack(&parcel);
 		struct postern_batch batch = {
 			.node = stand->node,
 			.accepts = &parcel.accept,
@@ -289,8 +287,7 @@ static void send_maybe_copy(struct crowd *crowd, int number) {
 	(void)snprintf(id, sizeof id, "%d", number % ID_COUNT);
 	parcel_init(&parcel, stand, id, "body");
 	parcel_add_route(&parcel, stand->handlers[number / ID_COUNT % 2]);
-	parcel.accept.message = &parcel.message;
-	parcel.accept.routes = parcel.routes;
+	parcel_pack(&parcel);
 	struct postern_batch batch = {
 		.node = stand->node,
 		.accepts = &parcel.accept,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/identity.h"
 #include "crash/cuts.h"
 #include "tap.h"
 
@@ -87,6 +88,7 @@ static int accept_one(struct cuts_stand *stand, struct cuts_trial *trial,
 	};
 	struct postern_accept accept = {
 		.message = &message,
+		.key = postern__dedupe_key_by_id(&message),
 		.channel = own->channel,
 		.routes = &own->route,
 		.route_count = 1,

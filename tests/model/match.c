@@ -175,26 +175,62 @@ static size_t make_settlements(struct match *match,
 	return count;
 }
 
-static void make_accept(struct match *match, struct model_accept *accept,
-		struct parcel *parcel, char *id, size_t id_size) {
+/* A message to send, for the model and for the store, with its texts. */
+struct sending {
+	struct model_accept accept;
+	struct parcel parcel;
+	char id[32];
+	/* Of the message, and of the handlers. */
+	struct postern_dedupe_key keys[MODEL_HANDLER_MAX];
+	char values[MODEL_HANDLER_MAX][32];
+};
+
+static struct postern_dedupe_key *make_key(struct sending *sending, int slot,
+		int value) {
+	struct postern_dedupe_key *key = &sending->keys[slot];
+	char *text = sending->values[slot];
+	(void)snprintf(text, sizeof sending->values[slot], "id-%d", value);
+	*key = (struct postern_dedupe_key){
+		.value = text,
+		.value_len = strlen(text),
+	};
+	return key;
+}
+
+/* Few values, so that many routes are suppressed. */
+static int choose_key(struct match *match) {
+	return one_chance_in(match, 3)
+				   ? 1 + (int)choose_below(match, match->model->count / 4 + 4)
+				   : 0;
+}
+
+static void make_accept(struct match *match, struct sending *sending) {
 	struct model *model = match->model;
+	struct model_accept *accept = &sending->accept;
+	struct parcel *parcel = &sending->parcel;
 	*accept = (struct model_accept){
 		.channel = (int)choose_below(match, 2),
 		.id = (int)choose_below(match, model->count + 8),
+		.by_id = !one_chance_in(match, 8),
 		.body = one_chance_in(match, 10),
 	};
-	(void)snprintf(id, id_size, "id-%d", accept->id);
-	parcel_init(parcel, &match->stand, id, bodies[accept->body]);
+	/* Under another rule than `id`, copies have different ids. */
+	(void)snprintf(sending->id, sizeof sending->id, "id-%d",
+			accept->by_id ? accept->id : (int)choose_below(match, 4));
+	parcel_init(parcel, &match->stand, sending->id, bodies[accept->body]);
+	parcel->key = accept->by_id ? NULL : make_key(sending, 0, accept->id);
 	parcel->accept.channel = match->channels[accept->channel];
 	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
 		accept->wanted[i] = model->owner[i] == i && one_chance_in(match, 3);
 		if (accept->wanted[i]) {
-			struct postern_route *route_all_parked =
+			struct postern_route *route =
 					parcel_add_route(parcel, known_id(match, i));
-			route_all_parked->lease = accept->lease[i] =
+			route->lease = accept->lease[i] = one_chance_in(match, 2);
+			route->retry_poisoned = accept->retry_poisoned[i] =
 					one_chance_in(match, 2);
-			route_all_parked->retry_poisoned = accept->retry_poisoned[i] =
-					one_chance_in(match, 2);
+			accept->keys[i] = choose_key(match);
+			route->key = accept->keys[i] ? make_key(sending, i, accept->keys[i])
+										 : NULL;
 		}
 	}
 	if (parcel->accept.route_count == 0 && one_chance_in(match, 4)) {
@@ -222,11 +258,12 @@ static void check_accept(struct match *match, const struct model_accept *accept,
 	size_t count = 0;
 	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
 		if (accept->wanted[i]) {
-			const struct postern_route *route_all_parked =
-					&parcel->routes[count++];
-			CHECK_INT(route_all_parked->opened, accept->opened[i]);
-			CHECK_INT(route_all_parked->leased, accept->leased[i]);
-			CHECK_INT(route_all_parked->fence, accept->fence[i]);
+			const struct postern_route *route = &parcel->routes[count++];
+			const struct model_message *first = accept->suppressed_by[i];
+			CHECK_INT(route->opened, accept->opened[i]);
+			CHECK_INT(route->leased, accept->leased[i]);
+			CHECK_INT(route->fence, accept->fence[i]);
+			CHECK_INT(route->suppressed_by, first ? first->seq : 0);
 		}
 	}
 }
@@ -234,18 +271,15 @@ static void check_accept(struct match *match, const struct model_accept *accept,
 static void step_apply(struct match *match) {
 	struct postern_settlement settlements[4];
 	int codes[4];
-	struct model_accept accepts[4];
-	struct parcel parcels[4];
+	struct sending sendings[4];
 	struct postern_accept items[4];
-	char ids[4][32];
 	size_t settlement_count = make_settlements(match, settlements, codes);
 	size_t room = MODEL_MESSAGE_MAX - match->model->count;
 	size_t accept_count = room < 4 ? 0 : choose_below(match, 4);
 	for (size_t i = 0; i < accept_count; i++) {
-		make_accept(match, &accepts[i], &parcels[i], ids[i], sizeof ids[i]);
-		parcels[i].accept.message = &parcels[i].message;
-		parcels[i].accept.routes = parcels[i].routes;
-		items[i] = parcels[i].accept;
+		make_accept(match, &sendings[i]);
+		parcel_pack(&sendings[i].parcel);
+		items[i] = sendings[i].parcel.accept;
 	}
 	struct postern_batch batch = {
 		.node = match->stand.node,
@@ -261,8 +295,8 @@ static void step_apply(struct match *match) {
 		CHECK_INT(settlements[i].code, codes[i]);
 	}
 	for (size_t i = 0; i < accept_count; i++) {
-		parcels[i].accept = items[i];
-		check_accept(match, &accepts[i], &parcels[i]);
+		sendings[i].parcel.accept = items[i];
+		check_accept(match, &sendings[i].accept, &sendings[i].parcel);
 	}
 }
 

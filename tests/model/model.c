@@ -48,9 +48,58 @@ static void reopen_delivery(struct model *model, struct model_delivery *d) {
 	d->crashes = 0;
 }
 
+static struct model_key *find_key(struct model *model,
+		const struct model_accept *accept, int handler, int value) {
+	for (size_t i = 0; i < model->key_count; i++) {
+		struct model_key *key = &model->keys[i];
+		if (key->channel == accept->channel && key->handler == handler &&
+				key->value == value) {
+			return key;
+		}
+	}
+	return NULL;
+}
+
+/* Remember the key of a handler, under all its ids; returns the message it
+   belongs to. */
+static struct model_message *take_key(struct model *model,
+		const struct model_accept *accept, int handler) {
+	struct model_message *first = NULL;
+	int value = accept->keys[handler];
+	for (int i = 1; i < MODEL_HANDLER_MAX && first != accept->message; i++) {
+		struct model_key *key = model->owner[i] == handler
+										? find_key(model, accept, i, value)
+										: NULL;
+		if (key && (!first || key->first < first ||
+						   key->first == accept->message)) {
+			first = key->first;
+		}
+	}
+	first = first ? first : accept->message;
+	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
+		if (model->owner[i] == handler && !find_key(model, accept, i, value)) {
+			assert(model->key_count < MODEL_MESSAGE_MAX * MODEL_HANDLER_MAX);
+			model->keys[model->key_count++] = (struct model_key){
+				.channel = accept->channel,
+				.handler = i,
+				.value = value,
+				.first = first,
+			};
+		}
+	}
+	return first;
+}
+
 static void open_route(struct model *model, struct model_accept *accept,
 		int handler) {
 	struct model_message *message = accept->message;
+	if (accept->keys[handler]) {
+		struct model_message *first = take_key(model, accept, handler);
+		if (first != message) {
+			accept->suppressed_by[handler] = first;
+			return;
+		}
+	}
 	struct model_delivery *d = &message->deliveries[handler];
 	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
 		if (d->state == POSTERN_STATE_ANY && model->owner[i] == handler) {
@@ -78,7 +127,8 @@ static void open_route(struct model *model, struct model_accept *accept,
 void model_accept(struct model *model, struct model_accept *accept) {
 	for (size_t i = 0; i < model->count && !accept->message; i++) {
 		struct model_message *message = &model->messages[i];
-		if (message->channel == accept->channel && message->id == accept->id) {
+		if (message->channel == accept->channel && message->id == accept->id &&
+				message->by_id == accept->by_id) {
 			accept->message = message;
 		}
 	}
@@ -92,6 +142,7 @@ void model_accept(struct model *model, struct model_accept *accept) {
 		*accept->message = (struct model_message){
 			.channel = accept->channel,
 			.id = accept->id,
+			.by_id = accept->by_id,
 			.body = accept->body,
 		};
 		if (accept->fate == POSTERN_FATE_PARK) {

@@ -40,10 +40,19 @@ struct model_message {
 	int64_t seq;
 	int channel;
 	int id;
+	bool by_id;
 	int body;
 	uint64_t duplicates;
 	uint64_t conflicts;
 	struct model_delivery deliveries[MODEL_HANDLER_MAX];
+};
+
+/* What a handler remembers: the first message with this value. */
+struct model_key {
+	int channel;
+	int handler;
+	int value;
+	struct model_message *first;
 };
 
 struct model {
@@ -51,6 +60,8 @@ struct model {
 	uint64_t node;
 	struct model_message messages[MODEL_MESSAGE_MAX];
 	size_t count;
+	struct model_key keys[MODEL_MESSAGE_MAX * MODEL_HANDLER_MAX];
+	size_t key_count;
 	bool in_process[MODEL_HANDLER_MAX];
 	bool paused[MODEL_HANDLER_MAX];
 	bool registered[MODEL_HANDLER_MAX];
@@ -67,15 +78,18 @@ struct model {
 /* A message to be accepted. */
 struct model_accept {
 	int channel;
-	int id;
+	int id; /* or the value of another rule's key */
+	bool by_id;
 	int body;
 	enum postern_fate fate;
 	bool wanted[MODEL_HANDLER_MAX];
 	bool lease[MODEL_HANDLER_MAX];
 	bool retry_poisoned[MODEL_HANDLER_MAX];
+	int keys[MODEL_HANDLER_MAX]; /* of the handlers; 0: none */
 	/* out */
 	int code;
 	struct model_message *message; /* NULL: dropped; seq is not set if new */
+	struct model_message *suppressed_by[MODEL_HANDLER_MAX];
 	bool opened[MODEL_HANDLER_MAX];
 	bool leased[MODEL_HANDLER_MAX];
 	uint64_t fence[MODEL_HANDLER_MAX];

@@ -126,6 +126,7 @@ static int accept_one(struct scene *scene, uint64_t node, const char *id,
 	};
 	*accept = (struct postern_accept){
 		.message = &message,
+		.key = postern__dedupe_key_by_id(&message),
 		.channel = scene->channel,
 		.routes = route,
 		.route_count = 1,

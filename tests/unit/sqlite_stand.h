@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/identity.h"
 #include "support/fake_clock.h"
 #include "support/temp_dir.h"
 #include "tap.h"
@@ -112,6 +113,7 @@ __attribute__((unused)) static int stand_send(struct stand *stand,
 	struct postern_route route = { .handler = stand->handler, .lease = true };
 	struct postern_accept accept = {
 		.message = &message,
+		.key = postern__dedupe_key_by_id(&message),
 		.channel = stand->channel,
 		.routes = &route,
 		.route_count = 1,

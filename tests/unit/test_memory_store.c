@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/identity.h"
 #include "store/store.h"
 #include "support/fake_clock.h"
 #include "tap.h"
@@ -73,6 +74,7 @@ static int send_batch(struct bench *bench, size_t first, size_t count,
 		routes[i].handler = bench->handler;
 		accepts[i] = (struct postern_accept){
 			.message = &messages[i],
+			.key = postern__dedupe_key_by_id(&messages[i]),
 			.channel = bench->channel,
 			.routes = &routes[i],
 			.route_count = 1,

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/identity.h"
 #include "tap.h"
 
 #define SCHEMA "handlers"
@@ -126,6 +127,7 @@ static int64_t accept_one(struct scene *scene) {
 	struct postern_route route = { .handler = scene->handler, .lease = true };
 	struct postern_accept accept = {
 		.message = &message,
+		.key = postern__dedupe_key_by_id(&message),
 		.channel = scene->channel,
 		.routes = &route,
 		.route_count = 1,

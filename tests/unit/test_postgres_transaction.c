@@ -79,6 +79,7 @@ static int place_leased(void *context, int64_t channel,
 	};
 	*accept = (struct postern_accept){
 		.message = copy,
+		.key = postern__dedupe_key_by_id(copy),
 		.channel = channel,
 		.routes = route,
 		.route_count = 1,

@@ -8,6 +8,7 @@
 
 #include "tap.h"
 
+#include "core/identity.h"
 #include "support/fake_clock.h"
 #include "support/fault_store.h"
 #include "support/temp_dir.h"
@@ -535,6 +536,7 @@ static bool leave_suspect(struct stage *stage) {
 	struct postern_route route = { .handler = handler.id, .lease = true };
 	struct postern_accept accept = {
 		.message = &message,
+		.key = postern__dedupe_key_by_id(&message),
 		.channel = channel.id,
 		.routes = &route,
 		.route_count = 1,

@@ -151,8 +151,9 @@ static void keys_of_others(void) {
 		for (int i = 0; i < BATCH + 1; i++) {
 			char sql[200];
 			(void)snprintf(sql, sizeof sql,
-					"INSERT INTO postern_seen VALUES (x'00%02x', 1, x'', 0, 1),"
-					" (x'ff%02xff', 1, x'', 0, 1)",
+					"INSERT INTO postern_seen VALUES (x'00%02x', 1, x'', 0, 1, "
+					"0),"
+					" (x'ff%02xff', 1, x'', 0, 1, 0)",
 					(unsigned)i, (unsigned)i);
 			CHECK(file_exec(stand.path, sql));
 		}

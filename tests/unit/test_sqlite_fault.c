@@ -124,6 +124,7 @@ static int settle_and_accept(struct stand *stand, int64_t first) {
 	struct postern_route route = { .handler = stand->handler };
 	struct postern_accept accept = {
 		.message = &message,
+		.key = postern__dedupe_key_by_id(&message),
 		.channel = stand->channel,
 		.routes = &route,
 		.route_count = 1,

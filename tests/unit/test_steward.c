@@ -7,6 +7,7 @@
 
 #include "tap.h"
 
+#include "core/identity.h"
 #include "support/fake_clock.h"
 #include "support/fault_store.h"
 
@@ -425,6 +426,7 @@ static void leave_lease(struct cluster *cluster) {
 	struct postern_route route = { .handler = handler.id, .lease = true };
 	struct postern_accept accept = {
 		.message = &message,
+		.key = postern__dedupe_key_by_id(&message),
 		.channel = channel.id,
 		.routes = &route,
 		.route_count = 1,

@@ -9,6 +9,7 @@
 
 #include "base/list.h"
 #include "core/box.h"
+#include "core/identity.h"
 #include "core/run.h"
 #include "support/fake_clock.h"
 #include "support/fault_store.h"
@@ -148,6 +149,7 @@ static void make_suspects(struct postern_store *store,
 		struct postern_route route = { .handler = handler.id, .lease = true };
 		struct postern_accept accept = {
 			.message = &message,
+			.key = postern__dedupe_key_by_id(&message),
 			.channel = channel.id,
 			.routes = &route,
 			.route_count = 1,

@@ -112,15 +112,43 @@ struct postern_lock {
 	uint64_t fence;
 };
 
-/* One handler that wants a message. A delivery of a handler that is paused in
-   the store is not leased, whatever `lease` is. */
+/*
+ * What a key rule makes of a message: of two messages in one channel with the
+ * same dedupe key, the second is a copy. Rules are evaluated by the caller;
+ * the store hashes and remembers the result, in a scope: 0 for the message
+ * itself, else the id of a handler with a key of its own.
+ */
+struct postern_dedupe_key {
+	const char *source; /* NULL: the key is the same for every source */
+	const char *value;
+	size_t value_len;
+	/* Made by the rule `id`: the value is the id of the message. Only then is a
+	   remembered message that has another id an error of the store. */
+	bool is_id;
+};
+
+/*
+ * One handler that wants a message. A delivery of a handler that is paused in
+ * the store is not leased, whatever `lease` is.
+ *
+ * With a key of its own, the handler gets one of all messages that have this
+ * key. When the route is opened, the key is remembered in the scope of every id
+ * of the handler, its aliases included, in the same transaction. If it is
+ * remembered already in any of these scopes, and in none of them for this
+ * message, the route is suppressed: no delivery is created or reopened. Other
+ * routes of the message are not affected. Keys are remembered only of routes
+ * that could be opened: not of a conflict, nor of a message that was removed.
+ */
 struct postern_route {
 	int64_t handler;     /* a handler id */
 	bool lease;          /* of a new message: lease it to the node at once */
 	bool retry_poisoned; /* a duplicate reopens a poisoned delivery */
+	const struct postern_dedupe_key *key; /* of the handler; NULL: none */
 	/* out */
-	int64_t stored; /* of a leased delivery: the id it is stored under */
-	bool opened;    /* this item created or reopened a delivery */
+	int64_t suppressed_by; /* the seq of the first message with the handler's
+							  key; 0: not suppressed */
+	int64_t stored;        /* of a leased delivery: the id it is stored under */
+	bool opened;           /* this item created or reopened a delivery */
 	bool leased;    /* and leased it to the node; never for a duplicate */
 	uint64_t fence; /* of an opened delivery: 1 if leased, 0 if new and
 					   pending, unchanged if reopened */
@@ -133,7 +161,7 @@ enum postern_fate {
 };
 
 /*
- * A message to accept. Its identity is (channel, source, id); source and type
+ * A message to accept. Its identity is its channel and key; source and type
  * are never NULL here.
  *
  * A new identity: message and deliveries are written, code POSTERN_OK. A
@@ -141,13 +169,14 @@ enum postern_fate {
  * if the body is the same, else POSTERN_E_CONFLICT, which is also recorded
  * (POSTERN_CONFLICTS_KEPT per message). If the message is still stored, a
  * duplicate (not a conflict) also creates pending deliveries for routes that
- * have no delivery in any state under any id of the handler; if that unparks
- * the message, the parked mark is removed. These are not leased: handlers get
- * the first copy, which a claim has to read.
+ * have no delivery in any state under any id of the handler. These are not
+ * leased: handlers get the first copy, which a claim has to read. If it has
+ * routes, suppressed ones included, the message is not parked any more.
  */
 struct postern_accept {
 	const struct postern_message *message;
 	int64_t channel;
+	struct postern_dedupe_key key; /* in the scope 0 */
 	enum postern_fate fate;
 	struct postern_route *routes;
 	size_t route_count;
@@ -311,7 +340,7 @@ struct postern_orphan {
 };
 
 /* Writes the routes of a parked message with this type to `routes` (room for
-   `max`) and returns how many there are. */
+   `max`) and returns how many there are. They have no key. */
 typedef size_t postern_router(void *context, int64_t channel, const char *type,
 		struct postern_route *routes, size_t max);
 
@@ -356,7 +385,7 @@ struct postern_stranded {
    all of them have ended, none is poisoned, the message is not parked, and the
    last one ended (or, without any, the message was received) payload_ms ago.
    The remembered id is removed when the message is, and was received dedupe_ms
-   ago. */
+   ago; so are the keys that handlers have of the message. */
 struct postern_retention {
 	int64_t channel;
 	int64_t payload_ms;
@@ -374,7 +403,7 @@ struct postern_cleaning {
 	unsigned char cursor[POSTERN_CLEANING_CURSOR_LEN];
 	/* out */
 	uint64_t messages;
-	uint64_t keys;
+	uint64_t keys; /* in all scopes */
 	bool more;
 };
 

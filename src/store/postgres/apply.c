@@ -13,7 +13,8 @@
  *
  * Arrays are in the order of the numbers, in which all tables but one are
  * written: their indices grow at the end. Only the dedupe memory is written in
- * the order of identities, so that two batches cannot deadlock. A column that
+ * the order of keys, first those of messages, then those of handlers, so that
+ * two batches cannot deadlock. A column that
  * has the same value in all rows is sent as one item.
  */
 
@@ -28,10 +29,18 @@
 #include "store/postgres/postgres.h"
 
 struct arrival {
-	struct pg_identity identity;
-	uint8_t digest[PG_DIGEST_LEN];
+	struct pg_key key;
+	uint8_t digest[POSTERN__DIGEST_LEN];
 	int64_t seq;
 	struct postern_accept *accept;
+};
+
+/* The key of a route whose handler has one. The positions, from 1, are those in
+   the arrays of messages and of routes. */
+struct route_key {
+	struct pg_key key;
+	int64_t message;
+	int64_t route;
 };
 
 struct work {
@@ -44,6 +53,8 @@ struct work {
 	int64_t *seqs; /* in the order of the batch; NULL: not yet allocated */
 	struct postern_route **routes;
 	size_t route_count;
+	struct route_key *keys;
+	size_t key_count;
 	struct postern__buf headers;
 	bool unanswered; /* the response to one try was lost */
 };
@@ -52,8 +63,8 @@ static int compare_arrivals(const void *a, const void *b) {
 	const struct arrival *left = *(struct arrival *const *)a;
 	const struct arrival *right = *(struct arrival *const *)b;
 	for (size_t i = 0; i < 3; i++) {
-		int64_t x = left->identity.words[i];
-		int64_t y = right->identity.words[i];
+		int64_t x = left->key.words[i];
+		int64_t y = right->key.words[i];
 		if (x != y) {
 			return x < y ? -1 : 1;
 		}
@@ -86,7 +97,7 @@ static int check_accept(struct pg_connection *connection,
 							 accept->message->id);
 }
 
-/* Allocates numbers and computes identities, once for all tries. */
+/* Allocates numbers and computes keys, once for all tries. */
 static int prepare_arrivals(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	struct pg_store *self = connection->store;
@@ -100,14 +111,11 @@ static int prepare_arrivals(struct pg_connection *connection, struct work *work,
 	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
 		struct postern_accept *accept = &batch->accepts[i];
 		struct arrival *arrival = &work->arrivals[i];
-		const struct postern_message *message = accept->message;
 		arrival->accept = accept;
 		arrival->seq = seqs[i];
 		work->by_key[i] = arrival;
-		postern__pg_identity(self, accept->channel, message->source,
-				message->id, &arrival->identity);
-		postern__siphash_128_of(self->hash_key, message->body,
-				message->body_len, arrival->digest);
+		postern__pg_key(self, accept->channel, &accept->key, &arrival->key);
+		postern__body_digest(self->hash_key, accept->message, arrival->digest);
 		r = check_accept(connection, accept, error);
 	}
 	if (r != POSTERN_OK) {
@@ -341,13 +349,14 @@ static int add_accepts(struct pg_query *query, struct work *work,
 		postern__pg_int4(query, work->by_key[i] - arrivals + 1);
 	}
 	postern__pg_array_end(query);
-	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[0]));
-	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[1]));
-	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->identity.words[2]));
+	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->key.words[0]));
+	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->key.words[1]));
+	EACH_ARRIVAL(PG_INT8, postern__pg_int8(query, a->key.words[2]));
 	EACH_ARRIVAL(PG_UUID, postern__pg_uuid(query, a->digest));
 	EACH_VALUE(PG_INT4, count, arrivals[i].accept->channel, postern__pg_int4);
 	EACH_VALUE(PG_INT2, count, (int16_t)arrivals[i].accept->fate,
 			postern__pg_int2);
+	EACH_VALUE(PG_BOOL, count, arrivals[i].accept->key.is_id, postern__pg_bool);
 	EACH_ARRIVAL(PG_TEXT, postern__pg_text(query, m->id));
 	add_texts(query, work, source_of);
 	add_texts(query, work, type_of);
@@ -379,6 +388,25 @@ static void add_routes(struct pg_query *query, const struct work *work) {
 	postern__pg_int4(query, POSTERN_CONFLICTS_KEPT);
 }
 
+#define EACH_KEY(type, value, add)                      \
+	do {                                                \
+		postern__pg_array(query, (type));               \
+		for (size_t i = 0; i < work->key_count; i++) {  \
+			const struct route_key *k = &work->keys[i]; \
+			add(query, (value));                        \
+		}                                               \
+		postern__pg_array_end(query);                   \
+	} while (0)
+
+/* The keys that handlers have of their own. */
+static void add_route_keys(struct pg_query *query, const struct work *work) {
+	EACH_KEY(PG_INT4, k->message, postern__pg_int4);
+	EACH_KEY(PG_INT4, k->route, postern__pg_int4);
+	EACH_KEY(PG_INT8, k->key.words[0], postern__pg_int8);
+	EACH_KEY(PG_INT8, k->key.words[1], postern__pg_int8);
+	EACH_KEY(PG_INT8, k->key.words[2], postern__pg_int8);
+}
+
 /* The columns of the result of apply_1. */
 enum {
 	NOW,
@@ -392,6 +420,8 @@ enum {
 	OPENED_AS,
 	STORED,
 	LEASED,
+	SUPPRESSED,
+	SUPPRESSED_BY,
 	SESSION
 };
 
@@ -412,8 +442,8 @@ static void read_settled(const struct pg_query *query, struct work *work) {
 	}
 }
 
-/* Fill the receipts as if all messages were new; read_resolved(), read_known()
-   and read_opened() correct them. */
+/* Fill the receipts as if all messages were new; the functions below
+   correct them. */
 static void assume_new(struct work *work, int64_t now, bool held) {
 	for (size_t i = 0; i < work->batch->accept_count; i++) {
 		struct postern_accept *accept = work->arrivals[i].accept;
@@ -427,6 +457,7 @@ static void assume_new(struct work *work, int64_t now, bool held) {
 			route->stored = route->handler;
 			route->leased = route->lease && held;
 			route->fence = route->leased ? 1 : 0;
+			route->suppressed_by = 0;
 		}
 	}
 }
@@ -455,6 +486,28 @@ static void read_resolved(const struct pg_query *query, struct work *work) {
 	}
 }
 
+static void route_close(struct postern_route *route) {
+	route->opened = false;
+	route->leased = false;
+	route->fence = 0;
+}
+
+static void read_suppressed(const struct pg_query *query, struct work *work) {
+	struct pg_items routes;
+	struct pg_items firsts;
+	int64_t position;
+	int64_t first;
+	postern__pg_items(query, 0, SUPPRESSED, &routes);
+	postern__pg_items(query, 0, SUPPRESSED_BY, &firsts);
+	while (postern__pg_next(&routes, &position) &&
+			postern__pg_next(&firsts, &first)) {
+		if (position > 0 && (size_t)position <= work->route_count) {
+			route_close(work->routes[position - 1]);
+			work->routes[position - 1]->suppressed_by = first;
+		}
+	}
+}
+
 static void read_known(const struct pg_query *query, struct work *work) {
 	struct pg_items known;
 	struct pg_items seqs;
@@ -478,9 +531,7 @@ static void read_known(const struct pg_query *query, struct work *work) {
 		}
 		accept->seq = seq;
 		for (size_t i = 0; i < accept->route_count; i++) {
-			accept->routes[i].opened = false;
-			accept->routes[i].leased = false;
-			accept->routes[i].fence = 0;
+			route_close(&accept->routes[i]);
 		}
 	}
 }
@@ -516,6 +567,7 @@ static void read_apply_result(const struct pg_query *query, struct work *work) {
 	read_settled(query, work);
 	assume_new(work, now, postern__pg_get(query, 0, HELD) != 0);
 	read_resolved(query, work);
+	read_suppressed(query, work);
 	read_known(query, work);
 	read_opened(query, work);
 }
@@ -529,6 +581,24 @@ static bool settles_again(const struct postern_batch *batch) {
 	return again;
 }
 
+static void collect_routes(const struct pg_store *self, struct work *work) {
+	work->route_count = 0;
+	work->key_count = 0;
+	for (size_t i = 0; i < work->batch->accept_count; i++) {
+		struct postern_accept *accept = work->arrivals[i].accept;
+		for (size_t j = 0; j < accept->route_count; j++) {
+			struct postern_route *route = &accept->routes[j];
+			work->routes[work->route_count++] = route;
+			if (route->key) {
+				struct route_key *key = &work->keys[work->key_count++];
+				key->message = (int64_t)i + 1;
+				key->route = (int64_t)work->route_count;
+				postern__pg_key(self, accept->channel, route->key, &key->key);
+			}
+		}
+	}
+}
+
 static int apply_batch(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	struct work *work = context;
@@ -540,13 +610,7 @@ static int apply_batch(struct pg_connection *connection, void *context,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	work->route_count = 0;
-	for (size_t i = 0; i < batch->accept_count; i++) {
-		struct postern_accept *accept = work->arrivals[i].accept;
-		for (size_t j = 0; j < accept->route_count; j++) {
-			work->routes[work->route_count++] = &accept->routes[j];
-		}
-	}
+	collect_routes(connection->store, work);
 	char timeout[24];
 	(void)snprintf(timeout, sizeof timeout, "%lld",
 			(long long)connection->store->lock_timeout_ms);
@@ -561,13 +625,15 @@ static int apply_batch(struct pg_connection *connection, void *context,
 	add_settlements(&query, work);
 	r = add_accepts(&query, work, error);
 	add_routes(&query, work);
+	add_route_keys(&query, work);
 	postern__point("postgres-apply.before");
 	if (r == POSTERN_OK) {
 		r = postern__pg_run_named(&query, "postern_apply",
 				"SELECT *, pg_backend_pid() FROM @apply_1($1, $2, $3, $4, $5,"
 				" $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,"
 				" $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,"
-				" $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42)",
+				" $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42,"
+				" $43, $44, $45, $46, $47, $48)",
 				&connection->apply_named, error);
 	}
 	postern__point("postgres-apply.after");
@@ -603,6 +669,7 @@ static void work_finish(struct work *work) {
 	free(work->arrivals);
 	free(work->by_key);
 	free(work->routes);
+	free(work->keys);
 	free(work->settlements);
 	free(work->seqs);
 }
@@ -610,20 +677,26 @@ static void work_finish(struct work *work) {
 /* Returns false if out of memory. */
 static bool work_init(struct work *work, struct postern_batch *batch) {
 	size_t routes = 0;
+	size_t keys = 0;
 	for (size_t i = 0; i < batch->accept_count; i++) {
-		routes += batch->accepts[i].route_count;
+		const struct postern_accept *accept = &batch->accepts[i];
+		routes += accept->route_count;
+		for (size_t j = 0; j < accept->route_count; j++) {
+			keys += accept->routes[j].key != NULL;
+		}
 	}
 	*work = (struct work){
 		.batch = batch,
 		.arrivals = calloc(batch->accept_count + 1, sizeof *work->arrivals),
 		.by_key = calloc(batch->accept_count + 1, sizeof(struct arrival *)),
 		.routes = calloc(routes + 1, sizeof(struct postern_route *)),
+		.keys = calloc(keys + 1, sizeof(struct route_key)),
 		.settlements = calloc(batch->settlement_count + 1,
 				sizeof(struct postern_settlement *)),
 	};
 	postern__buf_init(&work->headers,
 			POSTERN_HEADERS_LEN_MAX + 2 * POSTERN_HEADER_COUNT_MAX);
-	if (!work->arrivals || !work->by_key || !work->routes ||
+	if (!work->arrivals || !work->by_key || !work->routes || !work->keys ||
 			!work->settlements) {
 		work_finish(work);
 		return false;

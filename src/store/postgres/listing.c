@@ -216,10 +216,9 @@ static int add_parameters(struct pg_query *query,
 	postern__pg_int8(query, filter->until_ms);
 	postern__pg_text(query, filter->message_id);
 	postern__pg_int8(query,
-			filter->message_id
-					? postern__pg_identity_id(query->connection->store,
-							  filter->message_id)
-					: 0);
+			filter->message_id ? postern__pg_id_word(query->connection->store,
+										 filter->message_id)
+							   : 0);
 	int r = add_pattern(query, filter->type, error);
 	postern__pg_text(query, filter->source);
 	if (listing->max > 0) {

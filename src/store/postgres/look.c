@@ -231,8 +231,7 @@ static int find_seqs(struct pg_connection *connection, void *context,
 	(void)again;
 	struct pg_query query;
 	postern__pg_query(&query, connection);
-	postern__pg_int8(&query,
-			postern__pg_identity_id(connection->store, work->id));
+	postern__pg_int8(&query, postern__pg_id_word(connection->store, work->id));
 	postern__pg_text(&query, work->id);
 	postern__pg_text(&query, work->source);
 	postern__pg_text(&query, work->channel);
@@ -241,7 +240,7 @@ static int find_seqs(struct pg_connection *connection, void *context,
 	int r = postern__pg_run(&query,
 			"SELECT m.seq FROM @seen s JOIN @message m ON m.seq = s.seq"
 			" JOIN @channel c ON c.id = m.channel"
-			" WHERE s.k0 = $1 AND m.id = $2"
+			" WHERE s.k0 = $1 AND s.scope = 0 AND m.id = $2"
 			" AND ($3 IS NULL OR coalesce(m.source, c.name) = $3)"
 			" AND ($4 IS NULL OR c.name = $4)"
 			" ORDER BY m.seq DESC LIMIT $5",

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Messages: their identity, their numbers, and reading them from the table.
- *
- * The identity is a keyed hash, as three words: the first is of the id alone,
- * so that all messages with one id are neighbours in the index.
+ * Messages: their keys, their numbers, and reading them from the table.
  *
  * Numbers are allocated in blocks, so that a process knows the numbers of its
  * messages before it writes them, and finds them again after the connection was
@@ -12,7 +9,6 @@
  * of time.
  */
 
-#include <endian.h>
 #include <postern/sys/clock.h>
 #include <string.h>
 
@@ -25,27 +21,19 @@
 #define SEQ_BLOCK 1000
 #define SEQ_BLOCK_MS 1000
 
-int64_t postern__pg_identity_id(const struct pg_store *self, const char *id) {
-	return (int64_t)postern__siphash_of(self->hash_key, id, strlen(id));
+int64_t postern__pg_id_word(const struct pg_store *self, const char *id) {
+	uint8_t first[POSTERN__KEY_LEN];
+	uint8_t last[POSTERN__KEY_LEN];
+	postern__key_range(self->hash_key, id, first, last);
+	return postern__key_word(first, 0);
 }
 
-void postern__pg_identity(const struct pg_store *self, int64_t channel,
-		const char *source, const char *id, struct pg_identity *out) {
-	/* The scope is reserved for handlers with an identity rule of their own;
-	   none has one yet. */
-	const uint64_t place[] = { htole64((uint64_t)channel), 0 };
-	uint8_t rest[POSTERN__SIPHASH_128_LEN];
-	struct postern__siphash hash;
-	postern__siphash_init_128(&hash, self->hash_key);
-	postern__siphash_update(&hash, place, sizeof place);
-	postern__siphash_update_field(&hash, source, strlen(source));
-	postern__siphash_update_field(&hash, id, strlen(id));
-	postern__siphash_finish_128(&hash, rest);
-	out->words[0] = postern__pg_identity_id(self, id);
-	for (size_t i = 0; i < 2; i++) {
-		uint64_t word;
-		memcpy(&word, rest + 8 * i, sizeof word);
-		out->words[1 + i] = (int64_t)le64toh(word);
+void postern__pg_key(const struct pg_store *self, int64_t channel,
+		const struct postern_dedupe_key *key, struct pg_key *out) {
+	uint8_t bytes[POSTERN__KEY_LEN];
+	postern__key_hash(self->hash_key, channel, key, bytes);
+	for (size_t i = 0; i < 3; i++) {
+		out->words[i] = postern__key_word(bytes, i);
 	}
 }
 

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "base/siphash.h"
+#include "core/identity.h"
 #include "store/store.h"
 
 struct pg_store;
@@ -597,17 +597,15 @@ int postern__pg_lend_connection(struct pg_connection *connection, void *context,
 
 /* message.c: messages. */
 
-#define PG_DIGEST_LEN 16
-
-/* The key in seen: the word of the id first. */
-struct pg_identity {
+/* A key in seen, in the scope 0. */
+struct pg_key {
 	int64_t words[3];
 };
 
-void postern__pg_identity(const struct pg_store *self, int64_t channel,
-		const char *source, const char *id, struct pg_identity *out);
-/* The first word of an identity: the hash of the id alone. */
-int64_t postern__pg_identity_id(const struct pg_store *self, const char *id);
+void postern__pg_key(const struct pg_store *self, int64_t channel,
+		const struct postern_dedupe_key *key, struct pg_key *out);
+/* The first word of the key of an id. */
+int64_t postern__pg_id_word(const struct pg_store *self, const char *id);
 /* Allocates ascending numbers for new messages. */
 int postern__pg_allocate_seqs(struct pg_connection *connection, size_t count,
 		int64_t *out, struct postern_error *error);

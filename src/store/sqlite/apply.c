@@ -25,8 +25,8 @@
 #include "store/sqlite/sqlite.h"
 
 struct sqlite_arrival {
-	uint8_t key[SQLITE_IDENTITY_LEN];
-	uint8_t digest[SQLITE_DIGEST_LEN];
+	uint8_t key[POSTERN__KEY_LEN];
+	uint8_t digest[POSTERN__DIGEST_LEN];
 	size_t index; /* in the batch */
 };
 
@@ -84,7 +84,7 @@ static int seen_insert(struct sqlite_store *self,
 	struct sqlite_query query;
 	int changes;
 	postern__sqlite_query(&query, &self->writer,
-			"INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4, ?5)"
+			"INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4, ?5, 0)"
 			" ON CONFLICT DO NOTHING");
 	postern__sqlite_bind_blob(&query, 1, arrival->key, sizeof arrival->key);
 	postern__sqlite_bind_int(&query, 2, accept->seq);
@@ -96,6 +96,76 @@ static int seen_insert(struct sqlite_store *self,
 	return r == POSTERN_OK && changes == 0
 				   ? seen_find(self, arrival, accept, error)
 				   : r;
+}
+
+/* Finds the key in the scopes of all ids of the handler. *seq_out: the message
+   it is remembered for, this one if possible; 0: none. */
+static int route_key_find(struct sqlite_store *self,
+		const struct postern_accept *accept, const struct postern_route *route,
+		const uint8_t key[POSTERN__KEY_LEN], int64_t *seq_out,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	*seq_out = 0;
+	postern__sqlite_each_id(self, id, route->handler) {
+		uint8_t scoped[POSTERN__KEY_LEN];
+		int64_t seq = 0;
+		struct sqlite_query query;
+		postern__key_scope(key, id, scoped);
+		postern__sqlite_query(&query, &self->writer,
+				"SELECT seq FROM postern_seen WHERE key = ?1");
+		postern__sqlite_bind_blob(&query, 1, scoped, sizeof scoped);
+		if (postern__sqlite_row(&query)) {
+			seq = postern__sqlite_int(&query, 0);
+		}
+		r = postern__sqlite_end(&query, error);
+		if (r != POSTERN_OK) {
+			break;
+		}
+		if (seq == accept->seq || *seq_out == 0 ||
+				(*seq_out != accept->seq && seq > 0 && seq < *seq_out)) {
+			*seq_out = seq;
+		}
+	}
+	return r;
+}
+
+/* Remembers the key of a route in the scopes of all ids of the handler, unless
+   it is; sets suppressed_by if it is remembered for another message. */
+static int route_key_insert(struct sqlite_store *self,
+		const struct postern_accept *accept, struct postern_route *route,
+		int64_t now, struct postern_error *error) {
+	uint8_t key[POSTERN__KEY_LEN];
+	uint8_t digest[POSTERN__DIGEST_LEN];
+	int64_t seq;
+	postern__key_hash(self->hash_key, accept->channel, route->key, key);
+	postern__body_digest(self->hash_key, accept->message, digest);
+	int r = route_key_find(self, accept, route, key, &seq, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	if (seq == 0) {
+		seq = accept->seq;
+	}
+	postern__sqlite_each_id(self, id, route->handler) {
+		uint8_t scoped[POSTERN__KEY_LEN];
+		struct sqlite_query query;
+		postern__key_scope(key, id, scoped);
+		postern__sqlite_query(&query, &self->writer,
+				"INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+				" ON CONFLICT DO NOTHING");
+		postern__sqlite_bind_blob(&query, 1, scoped, sizeof scoped);
+		postern__sqlite_bind_int(&query, 2, seq);
+		postern__sqlite_bind_blob(&query, 3, digest, sizeof digest);
+		postern__sqlite_bind_int(&query, 4, now);
+		postern__sqlite_bind_int(&query, 5, accept->channel);
+		postern__sqlite_bind_int(&query, 6, id);
+		r = postern__sqlite_end(&query, error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	route->suppressed_by = seq == accept->seq ? 0 : seq;
+	return POSTERN_OK;
 }
 
 /* Creates the delivery of a route that has none; node 0: it is not leased. */
@@ -118,9 +188,15 @@ static int accept_insert(struct sqlite_store *self, uint64_t node,
 	int r = postern__sqlite_message_insert(self, accept->seq, accept->channel,
 			now, accept->message, error);
 	for (size_t i = 0; r == POSTERN_OK && i < accept->route_count; i++) {
-		if (!postern__sqlite_route_repeats(self, accept->routes, i)) {
-			r = open_route(self, node, accept->seq, &accept->routes[i], now,
-					error);
+		struct postern_route *route = &accept->routes[i];
+		if (postern__sqlite_route_repeats(self, accept->routes, i)) {
+			continue;
+		}
+		if (route->key) {
+			r = route_key_insert(self, accept, route, now, error);
+		}
+		if (r == POSTERN_OK && route->suppressed_by == 0) {
+			r = open_route(self, node, accept->seq, route, now, error);
 		}
 	}
 	if (r == POSTERN_OK && accept->fate == POSTERN_FATE_PARK) {
@@ -135,8 +211,8 @@ static int accept_insert(struct sqlite_store *self, uint64_t node,
 	return r;
 }
 
-/* Reports whether the message is still stored; fails if the stored message has
-   another identity. */
+/* Reports whether the message is still stored; fails if the key was made of the
+   id and the stored message has another. */
 static int check_message(struct sqlite_store *self,
 		const struct postern_accept *accept, bool *exists_out,
 		struct postern_error *error) {
@@ -144,13 +220,14 @@ static int check_message(struct sqlite_store *self,
 	bool same = true;
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"SELECT channel = ?2 AND id = ?3 AND"
-			" coalesce(source, ?5) = ?4 FROM postern_message WHERE seq = ?1");
+			"SELECT ?6 OR (channel = ?2 AND id = ?3 AND"
+			" coalesce(source, ?5) = ?4) FROM postern_message WHERE seq = ?1");
 	postern__sqlite_bind_int(&query, 1, accept->seq);
 	postern__sqlite_bind_int(&query, 2, accept->channel);
 	postern__sqlite_bind_text(&query, 3, accept->message->id);
 	postern__sqlite_bind_text(&query, 4, accept->message->source);
 	postern__sqlite_bind_text(&query, 5, self->channels[accept->channel].name);
+	postern__sqlite_bind_int(&query, 6, !accept->key.is_id);
 	if (postern__sqlite_row(&query)) {
 		exists = true;
 		same = postern__sqlite_int(&query, 0) != 0;
@@ -185,9 +262,16 @@ static int known_add_route(struct sqlite_store *self,
 		const struct postern_accept *accept, struct postern_route *route,
 		int64_t now, struct postern_error *error) {
 	struct sqlite_delivery delivery = { .state = POSTERN_STATE_ANY };
+	int r = route->key ? route_key_insert(self, accept, route, now, error)
+					   : POSTERN_OK;
+	if (r == POSTERN_OK && route->suppressed_by > 0) {
+		return parked_delete(self, accept, error);
+	}
 	postern__sqlite_each_id(self, id, route->handler) {
-		int r = postern__sqlite_delivery_find(self, accept->seq, id, &delivery,
-				error);
+		if (r == POSTERN_OK) {
+			r = postern__sqlite_delivery_find(self, accept->seq, id, &delivery,
+					error);
+		}
 		if (r != POSTERN_OK) {
 			return r;
 		}
@@ -196,7 +280,7 @@ static int known_add_route(struct sqlite_store *self,
 		}
 	}
 	if (delivery.state == POSTERN_STATE_ANY) {
-		int r = open_route(self, 0, accept->seq, route, now, error);
+		r = open_route(self, 0, accept->seq, route, now, error);
 		return r == POSTERN_OK ? parked_delete(self, accept, error) : r;
 	}
 	if (delivery.state == POSTERN_STATE_POISONED && route->retry_poisoned) {
@@ -296,7 +380,6 @@ static int arrival_prepare(struct sqlite_store *self,
 		struct postern_batch *batch, size_t index, int64_t now,
 		struct postern_error *error) {
 	struct postern_accept *accept = &batch->accepts[index];
-	const struct postern_message *message = accept->message;
 	struct sqlite_arrival *arrival = &self->arrivals[index];
 	accept->code = POSTERN_OK;
 	accept->received_at_ms = now;
@@ -305,12 +388,12 @@ static int arrival_prepare(struct sqlite_store *self,
 		accept->routes[i].opened = false;
 		accept->routes[i].leased = false;
 		accept->routes[i].fence = 0;
+		accept->routes[i].suppressed_by = 0;
 	}
 	arrival->index = index;
-	postern__sqlite_identity(self, accept->channel, message->source,
-			message->id, arrival->key);
-	postern__siphash_128_of(self->hash_key, message->body, message->body_len,
-			arrival->digest);
+	postern__key_hash(self->hash_key, accept->channel, &accept->key,
+			arrival->key);
+	postern__body_digest(self->hash_key, accept->message, arrival->digest);
 	return check_accept(self, accept, error);
 }
 

@@ -21,7 +21,7 @@
 
 struct cursor {
 	int64_t seq;
-	uint8_t key[SQLITE_IDENTITY_LEN];
+	uint8_t key[POSTERN__KEY_LEN];
 	bool messages_done;
 	bool keys_begun;
 };
@@ -37,7 +37,7 @@ struct cleaner {
 	/* The first and the last seq of consecutive messages to remove; 0: none. */
 	int64_t from;
 	int64_t to;
-	uint8_t (*keys)[SQLITE_IDENTITY_LEN];
+	uint8_t (*keys)[POSTERN__KEY_LEN];
 	int64_t *seqs;
 	size_t key_count;
 };
@@ -214,19 +214,19 @@ static int read_keys(struct cleaner *cleaner, size_t *count_out,
 	postern__sqlite_bind_int(&query, 2, (int64_t)cleaner->cleaning->max);
 	/* Keys of another length are not ours: they are kept and do not count,
 	   because a batch that is not full is the last. */
-	postern__sqlite_bind_int(&query, 3, SQLITE_IDENTITY_LEN);
+	postern__sqlite_bind_int(&query, 3, POSTERN__KEY_LEN);
 	while (postern__sqlite_row(&query)) {
 		const struct postern_retention *rule =
 				rule_of(cleaner, postern__sqlite_int(&query, 2));
 		memcpy(cleaner->cursor.key, sqlite3_column_blob(query.statement, 0),
-				SQLITE_IDENTITY_LEN);
+				POSTERN__KEY_LEN);
 		count++;
 		if (rule && rule->dedupe_ms >= 0 &&
 				postern__sqlite_int(&query, 4) == 0 &&
 				cleaner->now - postern__sqlite_int(&query, 3) >=
 						rule->dedupe_ms) {
 			memcpy(cleaner->keys[cleaner->key_count], cleaner->cursor.key,
-					SQLITE_IDENTITY_LEN);
+					POSTERN__KEY_LEN);
 			cleaner->seqs[cleaner->key_count++] =
 					postern__sqlite_int(&query, 1);
 		}
@@ -263,7 +263,7 @@ static int clean_keys(struct cleaner *cleaner, bool *more_out,
 		postern__sqlite_query(&query, &cleaner->store->writer,
 				"DELETE FROM postern_seen WHERE key = ?1");
 		postern__sqlite_bind_blob(&query, 1, cleaner->keys[i],
-				SQLITE_IDENTITY_LEN);
+				POSTERN__KEY_LEN);
 		r = postern__sqlite_end(&query, error);
 		if (r == POSTERN_OK) {
 			r = copy_counts_delete(cleaner, cleaner->seqs[i], error);

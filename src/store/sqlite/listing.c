@@ -132,10 +132,10 @@ static void bind_text(sqlite3_stmt *statement, const char *name,
 }
 
 static void bind_key(sqlite3_stmt *statement, const char *name,
-		const uint8_t key[SQLITE_IDENTITY_LEN], int *code) {
+		const uint8_t key[POSTERN__KEY_LEN], int *code) {
 	int index = sqlite3_bind_parameter_index(statement, name);
 	if (index > 0 && *code == SQLITE_OK) {
-		*code = sqlite3_bind_blob(statement, index, key, SQLITE_IDENTITY_LEN,
+		*code = sqlite3_bind_blob(statement, index, key, POSTERN__KEY_LEN,
 				SQLITE_TRANSIENT);
 	}
 }
@@ -156,9 +156,9 @@ static int bind_all(struct sqlite_listing *listing, sqlite3_stmt *statement,
 	bind_text(statement, ":id", filter->message_id, &code);
 	bind_text(statement, ":type", filter->type, &code);
 	if (filter->message_id) {
-		uint8_t first[SQLITE_IDENTITY_LEN];
-		uint8_t last[SQLITE_IDENTITY_LEN];
-		postern__sqlite_identity_range(listing->connection->store,
+		uint8_t first[POSTERN__KEY_LEN];
+		uint8_t last[POSTERN__KEY_LEN];
+		postern__key_range(listing->connection->store->hash_key,
 				filter->message_id, first, last);
 		bind_key(statement, ":first", first, &code);
 		bind_key(statement, ":last", last, &code);

@@ -246,9 +246,9 @@ int postern__sqlite_find(struct postern_store *store, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
 		size_t *count_out, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	uint8_t first[SQLITE_IDENTITY_LEN];
-	uint8_t last[SQLITE_IDENTITY_LEN];
-	postern__sqlite_identity_range(self, id, first, last);
+	uint8_t first[POSTERN__KEY_LEN];
+	uint8_t last[POSTERN__KEY_LEN];
+	postern__key_range(self->hash_key, id, first, last);
 	int r = postern__sqlite_read_begin(self, error);
 	if (r != POSTERN_OK) {
 		return r;
@@ -259,7 +259,7 @@ int postern__sqlite_find(struct postern_store *store, const char *id,
 			"SELECT m.seq FROM postern_seen s"
 			" CROSS JOIN postern_message m ON m.seq = s.seq"
 			" CROSS JOIN postern_channel c ON c.id = m.channel"
-			" WHERE s.key BETWEEN ?1 AND ?2 AND m.id = ?3"
+			" WHERE s.key BETWEEN ?1 AND ?2 AND s.scope = 0 AND m.id = ?3"
 			" AND (?4 IS NULL OR coalesce(m.source, c.name) = ?4)"
 			" AND (?5 IS NULL OR c.name = ?5)"
 			" ORDER BY m.seq DESC");

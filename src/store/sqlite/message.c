@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Messages: their identity, and how they are written to and read from
- * postern_message.
- *
- * The identity is a keyed hash, so that no sender can make two ids collide or
- * choose the position in the index. Its first part depends on the id alone: all
- * messages with one id, of any source and channel, are neighbours.
+ * Messages: how they are written to and read from postern_message.
  */
 
 #include <string.h>
@@ -19,39 +14,6 @@
 
 int postern__sqlite_no_memory(struct postern_error *error) {
 	return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-}
-
-/* Most significant byte first, so that BLOBs sort like the numbers. */
-static void put_64(uint8_t out[8], uint64_t value) {
-	for (int i = 0; i < 8; i++) {
-		out[i] = (uint8_t)(value >> (56 - 8 * i));
-	}
-}
-
-void postern__sqlite_identity(const struct sqlite_store *self, int64_t channel,
-		const char *source, const char *id, uint8_t out[SQLITE_IDENTITY_LEN]) {
-	/* The scope is reserved for handlers with an identity rule of their own,
-	   which are not in this version. */
-	uint8_t place[16] = { 0 };
-	size_t id_len = strlen(id);
-	put_64(place, (uint64_t)channel);
-
-	struct postern__siphash hash;
-	postern__siphash_init_128(&hash, self->hash_key);
-	postern__siphash_update(&hash, place, sizeof place);
-	postern__siphash_update_field(&hash, source, strlen(source));
-	postern__siphash_update_field(&hash, id, id_len);
-	put_64(out, postern__siphash_of(self->hash_key, id, id_len));
-	postern__siphash_finish_128(&hash, out + SQLITE_IDENTITY_ID_LEN);
-}
-
-void postern__sqlite_identity_range(const struct sqlite_store *self,
-		const char *id, uint8_t first[SQLITE_IDENTITY_LEN],
-		uint8_t last[SQLITE_IDENTITY_LEN]) {
-	memset(first, 0, SQLITE_IDENTITY_LEN);
-	memset(last, 0xff, SQLITE_IDENTITY_LEN);
-	put_64(first, postern__siphash_of(self->hash_key, id, strlen(id)));
-	memcpy(last, first, SQLITE_IDENTITY_ID_LEN);
 }
 
 int postern__sqlite_message_insert(struct sqlite_store *self, int64_t seq,

@@ -30,7 +30,7 @@
 #include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
-#define SCHEMA_VERSION 2
+#define SCHEMA_VERSION 3
 
 /* "PSTN" */
 #define APPLICATION_ID "1347638350"
@@ -125,14 +125,16 @@ const char postern__sqlite_schema[] =
 ");\n"
 "\n"
 "-- The dedupe memory, which may outlive the messages. key: 8 bytes\n"
-"-- of the hash of the id, then 16 of the hash of channel, scope, source and\n"
-"-- id. digest: of the body.\n"
+"-- of the hash of the id, then 16 of the hash of channel, source and id,\n"
+"-- combined with the scope (src/core/identity.h). scope: 0 for the message\n"
+"-- itself, else the handler that has this key. digest: of the body.\n"
 "CREATE TABLE postern_seen (\n"
 "	key BLOB PRIMARY KEY,\n"
 "	seq INTEGER NOT NULL,\n"
 "	digest BLOB NOT NULL,\n"
 "	at INTEGER NOT NULL,\n"
-"	channel INTEGER NOT NULL\n"
+"	channel INTEGER NOT NULL,\n"
+"	scope INTEGER NOT NULL DEFAULT 0\n"
 ") WITHOUT ROWID;\n"
 "\n"
 "-- Deliveries that are pending (node IS NULL) or leased, and since when; a\n"
@@ -213,7 +215,7 @@ const char postern__sqlite_schema[] =
 "	PRIMARY KEY (seq, number)\n"
 ") WITHOUT ROWID;\n"
 "\n"
-"INSERT INTO postern_meta (name, value) VALUES ('schema', 2);\n"
+"INSERT INTO postern_meta (name, value) VALUES ('schema', 3);\n"
 "INSERT INTO postern_meta (name, value) VALUES ('last_seq', 0);\n";
 /* clang-format on */
 
@@ -243,6 +245,7 @@ static const char *const migrations[] = {
 	"UPDATE postern_seen SET channel = coalesce("
 	"	(SELECT channel FROM postern_message m"
 	"	WHERE m.seq = postern_seen.seq), 0);",
+	"ALTER TABLE postern_seen ADD COLUMN scope INTEGER NOT NULL DEFAULT 0;",
 };
 
 /* 0: the file has no tables of Postern. */

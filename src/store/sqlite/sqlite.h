@@ -29,7 +29,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
-#include "base/siphash.h"
+#include "core/identity.h"
 
 struct postern_clock;
 struct sqlite_store;
@@ -407,18 +407,6 @@ int postern__sqlite_resolve(struct sqlite_connection *connection,
 		const char *key, int64_t *id_out, struct postern_error *error);
 
 /* message.c: messages. */
-
-#define SQLITE_IDENTITY_LEN 24
-#define SQLITE_IDENTITY_ID_LEN 8
-#define SQLITE_DIGEST_LEN 16
-
-/* The key in postern_seen; the part of the id comes first. */
-void postern__sqlite_identity(const struct sqlite_store *self, int64_t channel,
-		const char *source, const char *id, uint8_t out[SQLITE_IDENTITY_LEN]);
-/* The first and the last possible key of an id. */
-void postern__sqlite_identity_range(const struct sqlite_store *self,
-		const char *id, uint8_t first[SQLITE_IDENTITY_LEN],
-		uint8_t last[SQLITE_IDENTITY_LEN]);
 
 int postern__sqlite_message_insert(struct sqlite_store *self, int64_t seq,
 		int64_t channel, int64_t received_at,

@@ -140,8 +140,10 @@ CREATE TABLE @message (
 );
 
 -- The dedupe memory, which may outlive the messages. The key is 8 bytes of the
--- hash of the id, then 16 of the hash of channel, scope, source and id. digest:
--- of the body.
+-- hash of the id, then 16 of the hash of channel, source and id, combined with
+-- the scope: k2 is that of the scope 0, # scope (src/core/identity.h). scope: 0
+-- for the message itself, else the handler that has this key. digest: of the
+-- body.
 CREATE TABLE @seen (
 	k0 bigint NOT NULL,
 	k1 bigint NOT NULL,
@@ -150,6 +152,7 @@ CREATE TABLE @seen (
 	at bigint NOT NULL,
 	digest uuid NOT NULL,
 	channel integer NOT NULL,
+	scope integer NOT NULL DEFAULT 0,
 	PRIMARY KEY (k0, k1, k2)
 );
 

@@ -307,8 +307,9 @@ END $$;
 CREATE FUNCTION @meet_1(p_node bigint, p_now bigint, p_copies integer[],
 	p_routes integer[],
 	a_seq bigint[], a_k0 bigint[], a_k1 bigint[], a_k2 bigint[],
-	a_digest uuid[], a_channel integer[], a_id text[], a_source text[],
-	a_transport text[], a_body bytea[], r_seq bigint[], r_handler integer[],
+	a_digest uuid[], a_channel integer[], a_by_id boolean[], a_id text[],
+	a_source text[], a_transport text[], a_body bytea[], r_seq bigint[],
+	r_handler integer[],
 	r_lease boolean[], r_retry boolean[], p_conflicts_kept integer,
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
 	OUT opened integer[], OUT opened_fence bigint[], OUT opened_as integer[])
@@ -333,7 +334,7 @@ BEGIN
 			coalesce(a_channel[n], a_channel[1]) AS channel,
 			s.seq AS first, s.digest = a_digest[n] AS same,
 			m.seq IS NOT NULL AS there,
-			(m.channel, m.id, m.source) IS DISTINCT FROM
+			coalesce(a_by_id[n], a_by_id[1]) AND (m.channel, m.id, m.source) IS DISTINCT FROM
 				(coalesce(a_channel[n], a_channel[1]), a_id[n],
 				CASE cardinality(a_source) WHEN 1 THEN a_source[1]
 					ELSE a_source[n] END) AS strange
@@ -483,9 +484,91 @@ BEGIN
 			JOIN @handler o ON o.id = h.owner) AS r;
 END $$;
 
+-- Remembers the keys that handlers have of their own, in the scope of each id
+-- of the handler, and finds the routes that are suppressed, because their key
+-- is remembered for another message; suppressed_by is the first one. Keys of
+-- copies are remembered for the first message, if it is stored. Arrays as in
+-- apply_1; r_handler: owners, 0 for a route that does not count.
+CREATE FUNCTION @keep_keys_1(p_now bigint, a_seq bigint[], a_k0 bigint[],
+	a_k1 bigint[], a_k2 bigint[], a_digest uuid[], a_channel integer[],
+	r_handler integer[], k_message integer[], k_route integer[],
+	k_k0 bigint[], k_k1 bigint[], k_k2 bigint[],
+	OUT suppressed integer[], OUT suppressed_by bigint[])
+	LANGUAGE plpgsql
+	SET enable_mergejoin = off SET enable_material = off
+	SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+	v_keys integer[];   -- the positions of the keys that count
+	v_first bigint[];   -- the messages that they are remembered for
+	v_parked bigint[];
+	v_missing boolean;
+BEGIN
+	SELECT array_agg(i), array_agg(s.seq) INTO v_keys, v_first
+		FROM generate_series(1, cardinality(k_route)) AS i
+		CROSS JOIN LATERAL (SELECT k.seq, k.digest FROM @seen k
+			WHERE k.k0 = a_k0[k_message[i]] AND k.k1 = a_k1[k_message[i]]
+				AND k.k2 = a_k2[k_message[i]]
+			OFFSET 0) AS s
+		WHERE coalesce(r_handler[k_route[i]], r_handler[1]) <> 0
+			AND (s.seq = a_seq[k_message[i]]
+				OR s.digest = a_digest[k_message[i]] AND EXISTS (
+					SELECT 1 FROM @message m WHERE m.seq = s.seq OFFSET 0));
+
+	-- A key that is remembered in one of the scopes gets the same message in
+	-- the others. Sorted, so that two batches cannot deadlock: all keys of
+	-- messages are remembered before.
+	WITH wanted AS MATERIALIZED (
+		SELECT u.i, u.first, h.id AS scope, k_k2[u.i] # h.id::bigint AS k2
+		FROM unnest(v_keys, v_first) AS u (i, first)
+		CROSS JOIN LATERAL (SELECT k.id FROM @handler k
+			WHERE k.owner = coalesce(r_handler[k_route[u.i]], r_handler[1])
+			OFFSET 0) AS h
+	), holder AS (
+		SELECT w.i, coalesce(min(s.seq) FILTER (WHERE s.seq = w.first),
+			min(s.seq)) AS seq
+		FROM wanted w
+		CROSS JOIN LATERAL (SELECT k.seq FROM @seen k WHERE k.k0 = k_k0[w.i]
+			AND k.k1 = k_k1[w.i] AND k.k2 = w.k2 OFFSET 0) AS s
+		GROUP BY w.i
+	)
+	INSERT INTO @seen (k0, k1, k2, seq, at, digest, channel, scope)
+		SELECT k_k0[w.i], k_k1[w.i], w.k2, coalesce(o.seq, w.first), p_now,
+			a_digest[k_message[w.i]],
+			coalesce(a_channel[k_message[w.i]], a_channel[1]), w.scope
+		FROM wanted w LEFT JOIN holder o ON o.i = w.i
+		ORDER BY k_k0[w.i], k_k1[w.i], w.k2, w.i
+		ON CONFLICT DO NOTHING;
+
+	-- This statement began after the keys were inserted or found, so those that
+	-- another transaction committed meanwhile are visible.
+	SELECT array_agg(r.route) FILTER (WHERE NOT r.own),
+			array_agg(r.holder) FILTER (WHERE NOT r.own),
+			array_agg(r.first) FILTER (WHERE NOT r.own), bool_or(r.missing)
+		INTO suppressed, suppressed_by, v_parked, v_missing
+		FROM (SELECT k_route[u.i] AS route, u.first, min(s.seq) AS holder,
+				coalesce(bool_or(s.seq = u.first), false) AS own,
+				bool_or(s.seq IS NULL) AS missing
+			FROM unnest(v_keys, v_first) AS u (i, first)
+			CROSS JOIN LATERAL (SELECT k.id FROM @handler k
+				WHERE k.owner = coalesce(r_handler[k_route[u.i]], r_handler[1])
+				OFFSET 0) AS h
+			LEFT JOIN LATERAL (SELECT k.seq FROM @seen k
+				WHERE k.k0 = k_k0[u.i] AND k.k1 = k_k1[u.i]
+					AND k.k2 = k_k2[u.i] # h.id::bigint
+				OFFSET 0) AS s ON true
+			GROUP BY u.i, u.first) AS r;
+	IF v_missing THEN
+		RAISE 'a remembered key was removed while a copy came'
+			USING ERRCODE = 'serialization_failure';
+	END IF;
+	DELETE FROM @parked WHERE seq = ANY (v_parked);
+END $$;
+
 -- Applies a batch: settlements, then accepts. The arrays s_… are of
--- settlements, a_… of messages, and r_… of routes (r_seq: the number of the
--- message), all by number. a_by_key: positions in the order of identities, in
+-- settlements, a_… of messages, r_… of routes (r_seq: the number of the
+-- message), and k_… of keys that handlers have of their own, all by number.
+-- a_by_id: whether the key of the message was made of its id. k_message,
+-- k_route: positions; k_k0, k_k1, k_k2: in the scope 0. a_by_key: positions in the order of identities, in
 -- which these are inserted, so that two batches cannot deadlock. a_fate: 0
 -- keep, 1 park, 2 drop.
 --
@@ -501,7 +584,8 @@ END $$;
 -- held: whether the node exists and holds the lock; if not, nothing is settled
 -- or leased. settled: positions of the settlements that took effect, NULL for
 -- all. stored, leased: as in resolve_routes_1, NULL if all routes are as they
--- were sent. The rest as in meet_1.
+-- were sent. suppressed: as in keep_keys_1, NULL if no route is. The rest as in
+-- meet_1.
 CREATE FUNCTION @apply_1(p_node bigint, p_round bigint, p_now bigint,
 	p_lock text, p_lock_fence bigint, p_again boolean, p_lock_timeout text,
 	s_seq bigint[], s_handler integer[], s_fence bigint[], s_to smallint[],
@@ -509,16 +593,19 @@ CREATE FUNCTION @apply_1(p_node bigint, p_round bigint, p_now bigint,
 	s_lag bigint[], s_outcome text[], s_error text[], p_attempts_kept integer,
 	a_seq bigint[], a_by_key integer[], a_k0 bigint[], a_k1 bigint[],
 	a_k2 bigint[], a_digest uuid[], a_channel integer[], a_fate smallint[],
-	a_id text[],
+	a_by_id boolean[], a_id text[],
 	a_source text[], a_type text[], a_subject text[], a_time text[],
 	a_content_type text[], a_correlation_id text[], a_traceparent text[],
 	a_transport text[], a_headers bytea[], a_body bytea[],
 	r_seq bigint[], r_handler integer[], r_lease boolean[], r_retry boolean[],
 	p_conflicts_kept integer,
+	k_message integer[], k_route integer[], k_k0 bigint[], k_k1 bigint[],
+	k_k2 bigint[],
 	OUT now bigint, OUT held boolean, OUT settled integer[],
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
 	OUT opened integer[], OUT opened_fence bigint[], OUT opened_as integer[],
-	OUT stored integer[], OUT leased boolean[])
+	OUT stored integer[], OUT leased boolean[],
+	OUT suppressed integer[], OUT suppressed_by bigint[])
 	LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
 	v_count integer := cardinality(a_seq);
@@ -629,6 +716,15 @@ BEGIN
 			coalesce(a_traceparent[n], v_traceparent),
 			coalesce(a_transport[n], v_transport), a_headers[n], a_body[n]
 		FROM unnest(v_new) AS n;
+	IF cardinality(k_route) > 0 THEN
+		SELECT k.suppressed, k.suppressed_by INTO suppressed, suppressed_by
+			FROM @keep_keys_1(now, a_seq, a_k0, a_k1, a_k2, a_digest, a_channel,
+				r_handler, k_message, k_route, k_k0, k_k1, k_k2) AS k;
+		v_routes := ARRAY(SELECT n FROM unnest(v_routes) AS n
+			WHERE (n = ANY (suppressed)) IS NOT TRUE);
+		v_again := ARRAY(SELECT n FROM unnest(v_again) AS n
+			WHERE (n = ANY (suppressed)) IS NOT TRUE);
+	END IF;
 	INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
 			failures, starts, crashes, solo)
 		SELECT r_seq[n], coalesce(v_lease[n], v_lease[1])::integer,
@@ -656,8 +752,8 @@ BEGIN
 			m.opened_as
 		INTO known, known_seq, known_same, opened, opened_fence, opened_as
 		FROM @meet_1(p_node, now, v_copies, v_again, a_seq, a_k0, a_k1, a_k2,
-			a_digest, a_channel, a_id, a_source, a_transport, a_body, r_seq,
-			r_handler, CASE WHEN held THEN r_lease ELSE '{false}' END, r_retry,
+			a_digest, a_channel, a_by_id, a_id, a_source, a_transport, a_body,
+			r_seq, r_handler, CASE WHEN held THEN r_lease ELSE '{false}' END, r_retry,
 			p_conflicts_kept) AS m;
 	IF cardinality(opened) > 0 THEN
 		PERFORM @wake_1(p_node);
