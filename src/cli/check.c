@@ -76,13 +76,15 @@ static void on_warning(void *context, const char *text) {
 	report(context, POSTERN__EXIT_FAILED, "%s", text);
 }
 
+static void on_mistake(void *context, const char *text) {
+	report(context, POSTERN__EXIT_USAGE, "%s", text);
+}
+
 /* Report what serve would refuse, and programs that cannot be run now. */
 static void check_handlers(struct check *check) {
 	struct postern_error error;
 	const struct postern__config *config = check->cli->config;
-	if (postern__config_check(config, &error)) {
-		report(check, POSTERN__EXIT_USAGE, "%s", error.text);
-	}
+	(void)postern__config_check(config, on_mistake, check, NULL);
 	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
 		const struct postern__config_channel *channel =
 				postern__config_channel(config, i);

@@ -91,10 +91,14 @@ static int choose_stores(struct postern__cli *cli) {
 	return print_no_store(cli, name);
 }
 
+static void print_mistake(void *context, const char *text) {
+	(void)context;
+	postern__err_print("%s", text);
+}
+
 int postern__cli_configure_from(struct postern__cli *cli, const char *path) {
 	struct postern__config_flag flags[POSTERN__ARGS_MAX];
 	struct postern__config_input input;
-	struct postern_error error;
 	if (cli->config) {
 		return POSTERN__EXIT_OK;
 	}
@@ -102,8 +106,8 @@ int postern__cli_configure_from(struct postern__cli *cli, const char *path) {
 	if (path) {
 		input.path = path;
 	}
-	if (postern__config_load(&input, &cli->config, &error)) {
-		postern__err_print("%s", error.text);
+	input.report = print_mistake;
+	if (postern__config_load(&input, &cli->config, NULL)) {
 		return POSTERN__EXIT_USAGE;
 	}
 	const char *warning;

@@ -113,7 +113,7 @@ static int open_stores(struct postern__client *client,
 	int r = POSTERN_OK;
 	if (is_started(client)) {
 		/* Checked before a store is created that could not be used. */
-		r = postern__config_check(cli->config, error);
+		r = postern__config_check(cli->config, NULL, NULL, error);
 	}
 	for (size_t i = 0; r == POSTERN_OK && i < cli->store_count; i++) {
 		const struct postern__config_store *store = cli->stores[i];

@@ -20,6 +20,7 @@
 #include "cli/reply.h"
 #include "server/config.h"
 #include "server/config_path.h"
+#include "server/store_open.h"
 #include "store/store.h"
 
 #define FILE_DEFAULT "postern.yaml"
@@ -72,12 +73,14 @@ static int resolve_paths(const char *path, struct postern__arena *arena,
 		struct postern__config_wishes *wishes, struct postern_error *error) {
 	const char *base;
 	int r = postern__config_path_base(path, arena, &base, error);
-	if (r == POSTERN_OK && wishes->store) {
+	const char *file =
+			wishes->store ? postern__store_file(wishes->store) : NULL;
+	if (r == POSTERN_OK && file) {
 		r = postern__config_path_resolve(base, POSTERN__CONFIG_FLAG,
-				"sqlite:", arena, &wishes->store, error);
+				(size_t)(file - wishes->store), arena, &wishes->store, error);
 	}
 	if (r == POSTERN_OK && wishes->store_file) {
-		r = postern__config_path_resolve(base, POSTERN__CONFIG_FLAG, "", arena,
+		r = postern__config_path_resolve(base, POSTERN__CONFIG_FLAG, 0, arena,
 				&wishes->store_file, error);
 	}
 	return r;

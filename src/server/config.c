@@ -35,43 +35,6 @@ static const char *const search_default[] = {
 
 static char *const environment_empty[] = { NULL };
 
-int postern__config_fail_at(const struct postern__config *config,
-		const struct postern_option *option,
-		const struct postern__config_origin *origin, int code,
-		struct postern_error *error) {
-	struct postern__config_option names;
-
-	if (!error) {
-		return code;
-	}
-	if (origin->source == POSTERN__CONFIG_FILE) {
-		const struct postern__yaml_place place = { config->name, origin->line,
-			origin->column };
-		return postern__yaml_fail_at(error, code, &place);
-	}
-	postern__option_names(option, origin->is_file, &names);
-	if (origin->source == POSTERN__CONFIG_ENVIRONMENT) {
-		return postern__fail(error, code, "$%s: %s", names.environment,
-				error->text);
-	}
-	return postern__fail(error, code, "--%s: %s", names.flag, error->text);
-}
-
-int postern__config_fail_nearer(const struct postern__config *config,
-		const struct postern__config_values *values, const char *first,
-		const char *second, struct postern_error *error) {
-	const struct postern_option *options[] = { postern__option_named(first),
-		postern__option_named(second) };
-	const struct postern__config_origin *origins[] = {
-		&values->origins[postern__option_index(options[0])],
-		&values->origins[postern__option_index(options[1])],
-	};
-	size_t nearer = origins[0]->source == POSTERN__CONFIG_DEFAULT ||
-					origins[0]->level < origins[1]->level;
-	return postern__config_fail_at(config, options[nearer], origins[nearer],
-			POSTERN_E_INVALID, error);
-}
-
 int64_t postern__config_timeout_ms(const struct postern__config_values *values,
 		bool sql) {
 	if (values->timeout_ms != POSTERN_TIMEOUT_DEFAULT) {
@@ -80,102 +43,65 @@ int64_t postern__config_timeout_ms(const struct postern__config_values *values,
 	return sql ? SQL_TIMEOUT_MS : 0;
 }
 
-int postern__config_timeout_check(const struct postern__config *config,
-		const struct postern__config_values *values, bool sql,
-		struct postern_error *error) {
-	bool by_default = values->timeout_ms == POSTERN_TIMEOUT_DEFAULT;
+void postern__config_timeout_check(struct postern__config *config,
+		const struct postern__config_values *values, bool sql) {
 	int64_t timeout_ms = postern__config_timeout_ms(values, sql);
+	const char *nearer = postern__config_nearer(values, "timeout", "lease");
 	char timeout_text[POSTERN__DURATION_TEXT_MAX];
 	char lease_text[POSTERN__DURATION_TEXT_MAX];
 
-	if (timeout_ms < values->lease_ms) {
-		return POSTERN_OK;
+	if (timeout_ms < values->lease_ms || !nearer) {
+		return;
 	}
 	postern__duration_format(timeout_ms, timeout_text);
 	postern__duration_format(values->lease_ms, lease_text);
-	(void)postern__fail(error, POSTERN_E_INVALID,
+	postern__config_mistake(config, values, nearer,
 			"timeout (%s%s) must be less than lease (%s)", timeout_text,
-			by_default ? ", the default for sql" : "", lease_text);
-	return postern__config_fail_nearer(config, values, "timeout", "lease",
-			error);
+			values->timeout_ms == POSTERN_TIMEOUT_DEFAULT
+					? ", the default for sql"
+					: "",
+			lease_text);
 }
 
-int postern__config_retention_check(const struct postern__config *config,
-		const struct postern__config_values *values,
-		struct postern_error *error) {
-	int64_t payload_ms = values->retention_payload_ms;
-	int64_t dedupe_ms = values->retention_dedupe_ms;
-	char payload_text[POSTERN__DURATION_TEXT_MAX] = "none: unlimited";
-	char dedupe_text[POSTERN__DURATION_TEXT_MAX];
-
-	/* 0: unlimited. */
-	if (dedupe_ms == 0 || (payload_ms > 0 && dedupe_ms >= payload_ms)) {
-		return POSTERN_OK;
-	}
-	if (payload_ms > 0) {
-		postern__duration_format(payload_ms, payload_text);
-	}
-	postern__duration_format(dedupe_ms, dedupe_text);
-	(void)postern__fail(error, POSTERN_E_INVALID,
-			"retention.dedupe (%s) must not be less than retention.payload "
-			"(%s): an id is remembered at least as long as its message is kept",
-			dedupe_text, payload_text);
-	return postern__config_fail_nearer(config, values, "retention.dedupe",
-			"retention.payload", error);
-}
-
-static int read_sections(struct postern__config *config,
+static void read_sections(struct postern__config *config,
 		const struct postern__yaml_node *root,
-		struct postern__config_parts *parts, struct postern_error *error) {
+		struct postern__config_parts *parts) {
 	struct postern__config_parts none;
-	int r = postern__config_section_read(config, root, POSTERN__IN_ROOT,
-			POSTERN__LEVEL_GLOBAL, &config->values, parts, error);
-	if (r == POSTERN_OK && parts->nodes[POSTERN__PART_DEFAULTS]) {
-		r = postern__config_section_read(config,
+	(void)postern__config_section_read(config, root, POSTERN__IN_ROOT,
+			POSTERN__LEVEL_GLOBAL, &config->values, parts);
+	if (parts->nodes[POSTERN__PART_DEFAULTS]) {
+		(void)postern__config_section_read(config,
 				parts->nodes[POSTERN__PART_DEFAULTS], POSTERN__IN_DEFAULTS,
-				POSTERN__LEVEL_GLOBAL, &config->values, &none, error);
+				POSTERN__LEVEL_GLOBAL, &config->values, &none);
 	}
-	const struct postern__config_origin *of_store =
-			&config->values.origins[postern__option_index(
-					postern__option_named("store"))];
-	config->store_line = of_store->line;
-	return r;
+	config->store_line =
+			postern__config_origin_of(&config->values, "store")->line;
 }
 
 /* Set the global option of this index from a flag or a variable. */
-static int put_global(struct postern__config *config, size_t index,
-		const char *text, enum postern__config_source source,
-		struct postern_error *error) {
-	bool is_file;
+static void put_global(struct postern__config *config, size_t index,
+		const char *text, enum postern__config_source source) {
+	struct postern__config_origin origin = { .source = source };
 	const struct postern_option *option =
-			postern__option_global(index, &is_file);
-	const struct postern__config_origin origin = { .source = source,
-		.is_file = is_file };
-	int r = postern__config_option_put(config, option, is_file, text, &origin,
-			&config->values, error);
-	if (r != POSTERN_OK) {
-		return postern__config_fail_at(config, option, &origin, r, error);
+			postern__option_global(index, &origin.is_file);
+	struct postern_error error;
+	if (postern__config_option_put(config, option, text, &origin,
+				&config->values, &error) != POSTERN_OK) {
+		postern__config_mistake(config, &config->values, option->name, "%s",
+				error.text);
 	}
-	return POSTERN_OK;
 }
 
-static int read_environment(struct postern__config *config,
-		struct postern_error *error) {
+static void read_environment(struct postern__config *config) {
 	struct postern__config_option names;
-
 	for (size_t i = 0; postern__config_option_get(i, &names); i++) {
 		const char *text = postern__environment_get(config->environment,
 				names.environment);
 		/* Many tools set a variable to "" in order to unset it. */
 		if (text && *text) {
-			int r = put_global(config, i, text, POSTERN__CONFIG_ENVIRONMENT,
-					error);
-			if (r != POSTERN_OK) {
-				return r;
-			}
+			put_global(config, i, text, POSTERN__CONFIG_ENVIRONMENT);
 		}
 	}
-	return POSTERN_OK;
 }
 
 /* Variables that are not options: of handlers, of tests. */
@@ -212,11 +138,11 @@ static const char *near_variable(const char *name) {
 }
 
 /* A misspelt variable would have no effect, so there is a warning. */
-static int warn_of_variables(struct postern__config *config,
-		struct postern_error *error) {
+static void warn_of_variables(struct postern__config *config) {
 	static const char prefix[] = VARIABLE_PREFIX;
 	for (char *const *entry = config->environment; *entry; entry++) {
 		char name[64];
+		char text[256];
 		size_t len = strcspn(*entry, "=");
 		if (strncmp(*entry, prefix, sizeof prefix - 1) != 0 ||
 				len >= sizeof name ||
@@ -228,53 +154,44 @@ static int warn_of_variables(struct postern__config *config,
 		if (!near) {
 			continue;
 		}
-		char text[256];
 		(void)snprintf(text, sizeof text,
 				"unknown variable %s; did you mean %s%s?", name, prefix, near);
 		const char *copy = postern__arena_strdup(&config->arena, text);
-		if (!copy) {
-			return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-		}
+		config->mistakes.no_memory = config->mistakes.no_memory || !copy;
 		config->warnings[config->warning_count++] = copy;
 	}
-	return POSTERN_OK;
 }
 
-static int read_flags(struct postern__config *config,
-		const struct postern__config_input *input,
-		struct postern_error *error) {
+static void read_flags(struct postern__config *config,
+		const struct postern__config_input *input) {
 	for (size_t i = 0; i < input->flag_count; i++) {
 		const struct postern__config_flag *flag = &input->flags[i];
 		const char *near;
 		size_t index;
-		if (!postern__config_option_find(flag->name, &index, &near)) {
-			if (near) {
-				return postern__fail(error, POSTERN_E_INVALID,
-						"unknown flag --%.60s; did you mean --%s?", flag->name,
-						near);
-			}
-			return postern__fail(error, POSTERN_E_INVALID,
-					"unknown flag --%.60s", flag->name);
-		}
-		int r = put_global(config, index, flag->value, POSTERN__CONFIG_FLAG,
-				error);
-		if (r != POSTERN_OK) {
-			return r;
+		if (postern__config_option_find(flag->name, &index, &near)) {
+			put_global(config, index, flag->value, POSTERN__CONFIG_FLAG);
+		} else {
+			postern__mistakes_add(&config->mistakes, NULL,
+					"unknown flag --%.60s%s%s%s", flag->name,
+					near ? "; did you mean --" : "", near ? near : "",
+					near ? "?" : "");
 		}
 	}
-	return POSTERN_OK;
 }
 
 /* The directory of relative paths, including the default store. */
 static int find_base(struct postern__config *config,
 		struct postern_error *error) {
+	const struct postern_option *option = postern__option_named("store");
 	int r = postern__config_path_base(config->name, &config->arena,
 			&config->base, error);
-	if (r == POSTERN_OK) {
-		r = postern__config_path_resolve(config->base, POSTERN__CONFIG_DEFAULT,
-				"sqlite:", &config->arena, &config->values.store, error);
-	}
-	return r;
+	return r == POSTERN_OK
+				   ? postern__config_path_resolve(config->base,
+							 POSTERN__CONFIG_DEFAULT,
+							 postern__option_path(option,
+									 &config->values.store),
+							 &config->arena, &config->values.store, error)
+				   : r;
 }
 
 /* Everything but finding the text; `text` is NULL without a file. */
@@ -288,36 +205,43 @@ static int read_text(struct postern__config *config, const char *text,
 	if (r == POSTERN_OK && text) {
 		r = find_base(config, error);
 	}
-	if (r == POSTERN_OK && text) {
-		r = postern__yaml_read(config->name, text, len, &config->arena, &root,
-				error);
+	if (r != POSTERN_OK || (text && !postern__yaml_read(config->name, text, len,
+											&config->mistakes, &root))) {
+		return r;
 	}
-	if (r == POSTERN_OK && root) {
-		r = read_sections(config, root, &parts, error);
+	if (root) {
+		read_sections(config, root, &parts);
 	}
-	if (r == POSTERN_OK) {
-		r = read_environment(config, error);
-	}
-	if (r == POSTERN_OK) {
-		r = warn_of_variables(config, error);
-	}
-	if (r == POSTERN_OK) {
-		r = read_flags(config, input, error);
-	}
-	if (r == POSTERN_OK) {
-		r = postern__config_timeout_check(config, &config->values, false,
-				error);
-	}
-	if (r == POSTERN_OK) {
-		r = postern__config_stores_read(config,
-				parts.nodes[POSTERN__PART_STORES], error);
-	}
-	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_CHANNELS]) {
-		r = postern__config_channels_read(config,
-				parts.nodes[POSTERN__PART_CHANNELS], error);
+	read_environment(config);
+	warn_of_variables(config);
+	read_flags(config, input);
+	postern__config_timeout_check(config, &config->values, false);
+	postern__config_stores_read(config, parts.nodes[POSTERN__PART_STORES]);
+	if (parts.nodes[POSTERN__PART_CHANNELS]) {
+		postern__config_channels_read(config,
+				parts.nodes[POSTERN__PART_CHANNELS]);
 	}
 	/* Borrowed for the call only. */
 	config->environment = NULL;
+	return POSTERN_OK;
+}
+
+/* End the loading of a configuration, with the result so far. */
+static int finish(struct postern__config *config, int result,
+		const struct postern__config_input *input, struct postern__config **out,
+		struct postern_error *error) {
+	int r = result;
+	if (r == POSTERN_OK) {
+		r = postern__mistakes_result(&config->mistakes, input->report,
+				input->report_context, error);
+	} else if (input->report) {
+		input->report(input->report_context, error->text);
+	}
+	if (r == POSTERN_OK) {
+		*out = config;
+	} else {
+		postern__config_destroy(config);
+	}
 	return r;
 }
 
@@ -329,6 +253,7 @@ static struct postern__config *create(const struct postern__config_input *input,
 		return NULL;
 	}
 	config->environment = input->environment ? input->environment : environ;
+	config->mistakes.arena = &config->arena;
 	return config;
 }
 
@@ -346,6 +271,8 @@ int postern__config_parse(const char *name, const char *text, size_t len,
 	static const struct postern__config_input none = {
 		.environment = environment_empty
 	};
+	struct postern_error ignored;
+	error = error ? error : &ignored;
 	if (!input) {
 		input = &none;
 	}
@@ -357,12 +284,7 @@ int postern__config_parse(const char *name, const char *text, size_t len,
 	if (r == POSTERN_OK) {
 		r = read_text(config, text, len, input, error);
 	}
-	if (r != POSTERN_OK) {
-		postern__config_destroy(config);
-		return r;
-	}
-	*out = config;
-	return POSTERN_OK;
+	return finish(config, r, input, out, error);
 }
 
 /* Read the configuration file; *text_out is NULL if there is none. */
@@ -384,8 +306,7 @@ static int find_text(struct postern__config *config,
 		r = postern__config_file_read(path, POSTERN__CONFIG_BYTES_MAX,
 				&config->arena, &text, len_out, error);
 		if (r != POSTERN_OK) {
-			return error ? postern__fail(error, r, "%s%s", hint, error->text)
-						 : r;
+			return postern__fail(error, r, "%s%s", hint, error->text);
 		}
 		*text_out = text;
 		return set_name(config, path, error);
@@ -408,9 +329,11 @@ static int find_text(struct postern__config *config,
 
 int postern__config_load(const struct postern__config_input *input,
 		struct postern__config **out, struct postern_error *error) {
+	struct postern_error ignored;
 	const char *text;
 	size_t len;
 
+	error = error ? error : &ignored;
 	if (input->demo) {
 		if (input->path) {
 			return postern__fail(error, POSTERN_E_INVALID,
@@ -428,12 +351,7 @@ int postern__config_load(const struct postern__config_input *input,
 	if (r == POSTERN_OK) {
 		r = read_text(config, text, len, input, error);
 	}
-	if (r != POSTERN_OK) {
-		postern__config_destroy(config);
-		return r;
-	}
-	*out = config;
-	return POSTERN_OK;
+	return finish(config, r, input, out, error);
 }
 
 void postern__config_destroy(struct postern__config *config) {

@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 struct postern__buf;
+struct postern_store_options;
 struct postern__config;
 
 #define POSTERN__CONFIG_BYTES_MAX ((size_t)1024 * 1024)
@@ -54,10 +55,14 @@ struct postern__config_input {
 	char *const *environment;
 	/* Files to look for, ended by NULL; NULL: the two named above. */
 	const char *const *search;
+	/* Called for each mistake, in the order of the file, then those of
+	   variables and flags; may be NULL. */
+	postern_remark *report;
+	void *report_context;
 };
 
 /*
- * Find, read and validate the configuration.
+ * Find, read and validate the configuration. `error` is the first mistake.
  *
  * out  yours; end it with postern__config_destroy().
  */
@@ -89,6 +94,7 @@ struct postern__config_origin {
 	unsigned line;   /* from 1; 0 unless it is the file */
 	unsigned column; /* from 1, in characters */
 	bool is_file;    /* set as NAME_file */
+	bool bad;        /* the value is a mistake; only while the file is read */
 };
 
 /* More than there are options. */
@@ -237,6 +243,11 @@ void postern__config_box_options(const struct postern__config_store *store,
 void postern__config_runner_options(const struct postern__config_store *store,
 		struct postern_runner_options *out);
 
+/* The options of the box that concern its store, for functions that need no
+   box. */
+void postern__config_store_options(const struct postern__config_store *store,
+		struct postern_store_options *out);
+
 /* The schema of a store, from the URL or the setting; "" if it has none. */
 void postern__config_schema_name(const struct postern__config_store *store,
 		char *out, size_t size);
@@ -261,11 +272,15 @@ int postern__config_store_fail(const struct postern__config *config,
  * without opening them: called before a store is created. What depends on the
  * file alone was validated when it was read; this checks the programs as they
  * are now, and the stores: one of them must have a file, which a server needs.
- * A missing program is valid, because it may be installed later. Errors as for
- * postern__config_apply().
+ * A missing program is valid, because it may be installed later.
+ *
+ * report  called for each mistake; may be NULL.
+ * error   the first mistake; may be NULL.
+ *
+ * `serve` starts, and `check` accepts, only what loads and passes this.
  */
 int postern__config_check(const struct postern__config *config,
-		struct postern_error *error);
+		postern_remark *report, void *context, struct postern_error *error);
 
 /*
  * Report the warnings that a server would log at its start and that need no

@@ -18,16 +18,13 @@
 #include "core/maintenance.h"
 #include "handler/kinds.h"
 #include "server/config.h"
-#include "server/config_options.h"
 #include "server/config_section.h"
-#include "server/config_yaml.h"
 #include "server/store_open.h"
 #include "store/store.h"
 
 static bool is_asked_for(const struct postern__config_values *values,
 		const char *name) {
-	const struct postern_option *option = postern__option_named(name);
-	return values->origins[postern__option_index(option)].source !=
+	return postern__config_origin_of(values, name)->source !=
 		   POSTERN__CONFIG_DEFAULT;
 }
 
@@ -70,17 +67,25 @@ void postern__config_box_options(const struct postern__config_store *store,
 	}
 }
 
-void postern__config_schema_name(const struct postern__config_store *store,
-		char *out, size_t size) {
-	char name[POSTERN_SCHEMA_NAME_MAX] = "";
+void postern__config_store_options(const struct postern__config_store *store,
+		struct postern_store_options *out) {
 	struct postern_box_options box;
 	postern__config_box_options(store, &box);
-	const struct postern_store_options options = {
-		.size = sizeof options,
+	*out = (struct postern_store_options){
+		.size = sizeof *out,
+		.command_timeout_ms = box.command_timeout_ms,
+		.command_retries = box.command_retries,
 		.schema = box.schema,
 		.connections = box.connections,
 		.listen_url = box.listen_url,
 	};
+}
+
+void postern__config_schema_name(const struct postern__config_store *store,
+		char *out, size_t size) {
+	char name[POSTERN_SCHEMA_NAME_MAX] = "";
+	struct postern_store_options options;
+	postern__config_store_options(store, &options);
 	/* Cannot fail: the configuration was validated. */
 	(void)postern__store_schema_name(store->values.store, &options, name, NULL);
 	(void)snprintf(out, size, "%s", name);
@@ -120,7 +125,7 @@ static void fill_policy(const struct postern__config_values *values,
 static int fail_at(const struct postern__config *config, int code,
 		unsigned line, unsigned column, struct postern_error *error) {
 	const struct postern__yaml_place place = { config->name, line, column };
-	return postern__yaml_fail_at(error, code, &place);
+	return postern__fail_at(error, code, &place);
 }
 
 static int apply_channel(const struct postern__config *config,
@@ -212,37 +217,44 @@ static int check_handler(const struct postern__config_handler *handler,
 
 /* The commands find a server by its stores' files, or share a database with
    it. */
-static int check_stores(const struct postern__config *config,
-		struct postern_error *error) {
-	const struct postern_option *option = postern__option_named("store");
+static void check_stores(const struct postern__config *config,
+		struct postern__mistakes *mistakes) {
+	const struct postern__config_values *values = &config->stores[0].values;
+	struct postern_error error;
 	for (size_t i = 0; i < config->store_count; i++) {
 		if (postern__store_is_durable(config->stores[i].values.store)) {
-			return POSTERN_OK;
+			return;
 		}
 	}
-	(void)postern__fail(error, POSTERN_E_INVALID,
+	(void)postern__fail(&error, POSTERN_E_INVALID,
 			"'memory:' cannot be the only store: a server needs a file for its "
 			"socket; use sqlite:FILE");
-	return postern__config_fail_at(config, option,
-			&config->stores[0].values.origins[postern__option_index(option)],
-			POSTERN_E_INVALID, error);
+	(void)postern__config_fail_at(config, values, "store", &error);
+	postern__mistakes_add_error(mistakes, NULL, NULL, &error);
 }
 
 int postern__config_check(const struct postern__config *config,
-		struct postern_error *error) {
+		postern_remark *report, void *context, struct postern_error *error) {
+	struct postern__arena arena;
+	struct postern__mistakes mistakes = { .arena = &arena };
+	postern__arena_init(&arena);
 	for (size_t i = 0; i < config->channel_count; i++) {
 		const struct postern__config_channel *channel = &config->channels[i];
 		for (size_t j = 0; j < channel->handler_count; j++) {
 			const struct postern__config_handler *handler =
 					&channel->handlers[j];
-			int r = check_handler(handler, error);
-			if (r != POSTERN_OK) {
-				return fail_at(config, r, handler->line, handler->column,
-						error);
+			const struct postern__yaml_place place = { config->name,
+				handler->line, handler->column };
+			struct postern_error reason;
+			if (check_handler(handler, &reason) != POSTERN_OK) {
+				postern__mistakes_add_error(&mistakes, &place, NULL, &reason);
 			}
 		}
 	}
-	return check_stores(config, error);
+	check_stores(config, &mistakes);
+	int r = postern__mistakes_result(&mistakes, report, context, error);
+	postern__arena_finish(&arena);
+	return r;
 }
 
 /* Report the warning where the retention was set. */
@@ -250,8 +262,6 @@ static void remark_horizon(const struct postern__config *config,
 		const struct postern__config_channel *channel,
 		const struct postern__config_handler *handler, postern_remark *remark,
 		void *context) {
-	const struct postern_option *option =
-			postern__option_named("retention.dedupe");
 	struct postern_policy policy;
 	struct postern_error error;
 	char text[POSTERN_ERROR_TEXT_MAX];
@@ -264,9 +274,8 @@ static void remark_horizon(const struct postern__config *config,
 		return;
 	}
 	(void)postern__fail(&error, POSTERN_E_INVALID, "%s", text);
-	(void)postern__config_fail_at(config, option,
-			&channel->values.origins[postern__option_index(option)],
-			POSTERN_E_INVALID, &error);
+	(void)postern__config_fail_at(config, &channel->values, "retention.dedupe",
+			&error);
 	remark(context, error.text);
 }
 

@@ -12,73 +12,73 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
 #include "base/pattern.h"
+#include "base/text.h"
 #include "core/box.h"
 #include "handler/kinds.h"
 #include "server/config_options.h"
-#include "server/config_yaml.h"
 #include "server/store_open.h"
 
 /* Check a key or legacy key and remember where it was written. */
-static int read_key(struct postern__config *config,
+static void read_key(struct postern__config *config,
 		const struct postern__config_channel *channel, const char *key,
-		const char *legacy_of, const struct postern__yaml_place *place,
-		struct postern_error *error) {
-	int r = postern__handler_key_check(key, error);
-	if (r != POSTERN_OK) {
-		return postern__yaml_fail_at(error, r, place);
+		const char *legacy_of, const struct postern__yaml_place *place) {
+	struct postern_error error;
+	if (postern__handler_key_check(key, &error) != POSTERN_OK) {
+		postern__mistakes_add_error(&config->mistakes, place, NULL, &error);
+		return;
 	}
 	struct postern__config_use *use =
 			postern__arena_alloc(&config->arena, sizeof *use);
 	if (!use) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		config->mistakes.no_memory = true;
+		return;
 	}
-	use->key = key;
-	use->legacy_of = legacy_of;
-	use->channel = channel->name;
-	use->place = *place;
-	use->order = config->use_count++;
-	use->next = config->uses;
+	*use = (struct postern__config_use){
+		.key = key,
+		.legacy_of = legacy_of,
+		.channel = channel->name,
+		.place = *place,
+		.order = config->use_count++,
+		.next = config->uses,
+	};
 	config->uses = use;
-	return POSTERN_OK;
 }
 
-static int read_types(struct postern__config *config,
+static void read_types(struct postern__config *config,
 		const struct postern__yaml_node *node,
-		struct postern__config_handler *handler, struct postern_error *error) {
-	int r = postern__config_list_read(config, node,
-			POSTERN_TYPE_PATTERN_COUNT_MAX, &handler->types,
-			&handler->type_count, error);
-	const struct postern__yaml_node *entry = node->first;
-	for (size_t i = 0; r == POSTERN_OK && i < handler->type_count; i++) {
-		r = postern__pattern_check(handler->types[i], strlen(handler->types[i]),
-				error);
-		if (r != POSTERN_OK) {
-			r = postern__yaml_fail_at(error, r, &entry->place);
-		}
-		entry = entry->next;
+		struct postern__config_handler *handler) {
+	struct postern_error error;
+	if (!postern__config_list_read(config, node, POSTERN_TYPE_PATTERN_COUNT_MAX,
+				&handler->types, &handler->type_count)) {
+		return;
 	}
-	return r;
+	const struct postern__yaml_node *entry = node->first;
+	for (size_t i = 0; i < handler->type_count; i++, entry = entry->next) {
+		const char *type = handler->types[i];
+		if (postern__pattern_check(type, strlen(type), &error) != POSTERN_OK) {
+			postern__mistakes_add_error(&config->mistakes, &entry->place, NULL,
+					&error);
+		}
+	}
 }
 
-static int read_legacy_keys(struct postern__config *config,
+static void read_legacy_keys(struct postern__config *config,
 		const struct postern__config_channel *channel,
 		const struct postern__yaml_node *node,
-		struct postern__config_handler *handler, struct postern_error *error) {
-	if (node->kind == POSTERN__YAML_LIST && node->count == 0) {
-		return POSTERN_OK; /* an empty list: no legacy keys */
+		struct postern__config_handler *handler) {
+	if ((node->kind == POSTERN__YAML_LIST && node->count == 0) ||
+			!postern__config_list_read(config, node,
+					POSTERN_LEGACY_KEY_COUNT_MAX, &handler->legacy_keys,
+					&handler->legacy_key_count)) {
+		return; /* an empty list: no legacy keys */
 	}
-	int r = postern__config_list_read(config, node,
-			POSTERN_LEGACY_KEY_COUNT_MAX, &handler->legacy_keys,
-			&handler->legacy_key_count, error);
 	const struct postern__yaml_node *entry = node->first;
-	for (size_t i = 0; r == POSTERN_OK && i < handler->legacy_key_count; i++) {
-		r = read_key(config, channel, handler->legacy_keys[i], handler->key,
-				&entry->place, error);
+	for (size_t i = 0; i < handler->legacy_key_count; i++) {
+		read_key(config, channel, handler->legacy_keys[i], handler->key,
+				&entry->place);
 		entry = entry->next;
 	}
-	return r;
 }
 
 /* Validated in the dialect of its store. */
@@ -92,194 +92,196 @@ static int create_sql(const struct postern__config_handler *handler,
 	return postern__sql_create(handler->sql, out, error);
 }
 
-static int read_sql(struct postern__config *config,
+static void read_sql(struct postern__config *config,
 		const struct postern__yaml_node *node,
-		struct postern__config_handler *handler, struct postern_error *error) {
-	int r = postern__config_text_read(config, node, &handler->sql, error);
-	if (r == POSTERN_OK &&
-			strspn(handler->sql, " \t\r\n;") == strlen(handler->sql)) {
-		r = postern__yaml_fail(error, &node->place, "'sql' is empty");
+		struct postern__config_handler *handler) {
+	struct postern_handler *kind = NULL;
+	struct postern_error error;
+	handler->sql = postern__config_text_read(config, node);
+	/* The dialect of an unknown store is unknown, too. */
+	if (!handler->sql ||
+			postern__config_origin_of(&handler->values, "store")->bad) {
+		return;
 	}
-	if (r != POSTERN_OK) {
-		return r;
+	if (strspn(handler->sql, " \t\r\n;") == strlen(handler->sql)) {
+		postern__mistakes_add(&config->mistakes, &node->place,
+				"'sql' is empty");
+		return;
 	}
 	/* Validate the handler by creating it; it is created again for the box. */
-	struct postern_handler *kind;
-	r = create_sql(handler, &kind, error);
+	int r = create_sql(handler, &kind, &error);
 	if (r == POSTERN_OK) {
 		kind->ops->destroy(kind);
 	}
 	if (r == POSTERN_OK && postern__store_file(handler->values.store)) {
-		r = postern__sql_syntax_check(handler->sql, error);
+		r = postern__sql_syntax_check(handler->sql, &error);
 	}
-	if (r != POSTERN_OK && error) {
-		(void)postern__fail(error, r, "sql: %s", error->text);
+	if (r != POSTERN_OK) {
+		postern__mistakes_add_error(&config->mistakes, &node->place, "sql",
+				&error);
 	}
-	return r == POSTERN_OK ? r : postern__yaml_fail_at(error, r, &node->place);
 }
 
-static int read_exec(struct postern__config *config,
+static void read_exec(struct postern__config *config,
 		const struct postern__yaml_node *node,
-		struct postern__config_handler *handler, struct postern_error *error) {
+		struct postern__config_handler *handler) {
 	if (node->kind == POSTERN__YAML_SCALAR && !postern__yaml_empty(node)) {
-		return postern__yaml_fail(error, &node->place,
+		postern__mistakes_add(&config->mistakes, &node->place,
 				"'exec' must be a list, because no shell is involved: "
 				"[\"/bin/prog\", \"arg\"]");
-	}
-	int r = postern__config_list_read(config, node, POSTERN__EXEC_ARG_COUNT_MAX,
-			&handler->exec, &handler->exec_count, error);
-	if (r == POSTERN_OK && handler->exec[0][0] != '/') {
-		r = postern__yaml_fail(error, &node->first->place,
+	} else if (postern__config_list_read(config, node,
+					   POSTERN__EXEC_ARG_COUNT_MAX, &handler->exec,
+					   &handler->exec_count) &&
+			   handler->exec[0][0] != '/') {
+		postern__mistakes_add(&config->mistakes, &node->first->place,
 				"the program '%.80s' must have an absolute path",
 				handler->exec[0]);
 	}
-	return r;
 }
 
-static bool is_behind(const struct postern__yaml_node *node,
-		const struct postern__yaml_node *other) {
-	const struct postern__yaml_place *a = &node->key_place;
-	const struct postern__yaml_place *b = &other->key_place;
+static bool is_behind(const struct postern__yaml_place *a,
+		const struct postern__yaml_place *b) {
 	return a->line > b->line || (a->line == b->line && a->column > b->column);
 }
 
-static int read_kind(struct postern__config *config,
-		const struct postern__yaml_node *node,
+/* `complete`: every key of the section was known. */
+static void read_kind(struct postern__config *config,
+		const struct postern__yaml_node *node, bool complete,
 		const struct postern__config_parts *parts,
-		struct postern__config_handler *handler, struct postern_error *error) {
+		struct postern__config_handler *handler) {
 	const struct postern__yaml_node *sql = parts->nodes[POSTERN__PART_SQL];
 	const struct postern__yaml_node *exec = parts->nodes[POSTERN__PART_EXEC];
 
-	if (!sql && !exec) {
-		return postern__yaml_fail(error, &node->key_place,
+	if (!sql && !exec && complete) {
+		postern__mistakes_add(&config->mistakes, &node->key_place,
 				"handler '%.60s' has no kind; add 'sql' or 'exec'", node->key);
 	}
 	if (sql && exec) {
-		return postern__yaml_fail(error,
-				is_behind(exec, sql) ? &exec->key_place : &sql->key_place,
+		postern__mistakes_add(&config->mistakes,
+				is_behind(&exec->key_place, &sql->key_place) ? &exec->key_place
+															 : &sql->key_place,
 				"handler '%.60s' has two kinds, 'sql' and 'exec'; remove one",
 				node->key);
 	}
-	return sql ? read_sql(config, sql, handler, error)
-			   : read_exec(config, exec, handler, error);
+	if (sql) {
+		read_sql(config, sql, handler);
+	}
+	if (exec) {
+		read_exec(config, exec, handler);
+	}
 }
 
-static int read_handler(struct postern__config *config,
+static void read_handler(struct postern__config *config,
 		const struct postern__config_channel *channel,
 		const struct postern__yaml_node *node,
-		struct postern__config_handler *handler, struct postern_error *error) {
+		struct postern__config_handler *handler) {
 	struct postern__config_parts parts;
 
 	handler->key = node->key;
 	handler->line = node->key_place.line;
 	handler->column = node->key_place.column;
 	handler->values = channel->values;
-	int r = read_key(config, channel, node->key, NULL, &node->key_place, error);
-	if (r == POSTERN_OK) {
-		r = postern__config_section_read(config, node, POSTERN__IN_HANDLER,
-				POSTERN__LEVEL_HANDLER, &handler->values, &parts, error);
+	read_key(config, channel, node->key, NULL, &node->key_place);
+	bool complete =
+			postern__config_section_read(config, node, POSTERN__IN_HANDLER,
+					POSTERN__LEVEL_HANDLER, &handler->values, &parts);
+	read_kind(config, node, complete, &parts, handler);
+	if (parts.nodes[POSTERN__PART_TYPES]) {
+		read_types(config, parts.nodes[POSTERN__PART_TYPES], handler);
 	}
-	if (r == POSTERN_OK) {
-		r = read_kind(config, node, &parts, handler, error);
+	if (parts.nodes[POSTERN__PART_LEGACY_KEYS]) {
+		read_legacy_keys(config, channel,
+				parts.nodes[POSTERN__PART_LEGACY_KEYS], handler);
 	}
-	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_TYPES]) {
-		r = read_types(config, parts.nodes[POSTERN__PART_TYPES], handler,
-				error);
-	}
-	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_LEGACY_KEYS]) {
-		r = read_legacy_keys(config, channel,
-				parts.nodes[POSTERN__PART_LEGACY_KEYS], handler, error);
-	}
-	if (r == POSTERN_OK) {
-		r = postern__config_timeout_check(config, &handler->values,
-				handler->sql != NULL, error);
-	}
-	return r;
+	postern__config_timeout_check(config, &handler->values,
+			handler->sql != NULL);
 }
 
-/* A mapping from names to sections, or nothing. */
-static int check_named(const struct postern__yaml_node *node,
-		struct postern_error *error) {
-	if (node->kind == POSTERN__YAML_MAPPING || postern__yaml_empty(node)) {
-		return POSTERN_OK;
-	}
-	return postern__yaml_fail(error, &node->place,
-			"'%s' must be a mapping of names, not %s", node->key,
-			postern__yaml_kind_name(node));
-}
-
-static int read_handlers(struct postern__config *config,
+static void read_handlers(struct postern__config *config,
 		const struct postern__yaml_node *node,
-		struct postern__config_channel *channel, struct postern_error *error) {
-	int r = check_named(node, error);
-	if (r != POSTERN_OK || node->count == 0) {
-		return r;
+		struct postern__config_channel *channel) {
+	if (!postern__config_is_named(config, node) || node->count == 0) {
+		return;
 	}
 	struct postern__config_handler *handlers =
 			postern__arena_array(&config->arena, node->count, sizeof *handlers);
-	if (!handlers) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
+	config->mistakes.no_memory = config->mistakes.no_memory || !handlers;
 	channel->handlers = handlers;
-	for (const struct postern__yaml_node *entry = node->first; entry;
-			entry = entry->next) {
+	for (const struct postern__yaml_node *entry = node->first;
+			handlers && entry; entry = entry->next) {
 		if (config->handler_count++ == POSTERN_HANDLER_COUNT_MAX) {
-			return postern__yaml_fail(error, &entry->key_place,
+			postern__mistakes_add(&config->mistakes, &entry->key_place,
 					"more than %d handlers", POSTERN_HANDLER_COUNT_MAX);
 		}
-		r = read_handler(config, channel, entry,
-				&handlers[channel->handler_count++], error);
-		if (r != POSTERN_OK) {
-			return r;
-		}
+		read_handler(config, channel, entry,
+				&handlers[channel->handler_count++]);
 	}
-	return POSTERN_OK;
+}
+
+/* Refuse to forget ids before their messages. */
+static void check_retention(struct postern__config *config,
+		const struct postern__config_values *values) {
+	int64_t payload_ms = values->retention_payload_ms;
+	int64_t dedupe_ms = values->retention_dedupe_ms;
+	char payload_text[POSTERN__DURATION_TEXT_MAX] = "none: unlimited";
+	char dedupe_text[POSTERN__DURATION_TEXT_MAX];
+	const char *nearer = postern__config_nearer(values, "retention.dedupe",
+			"retention.payload");
+	/* 0: unlimited. */
+	if (!nearer || dedupe_ms == 0 ||
+			(payload_ms > 0 && dedupe_ms >= payload_ms)) {
+		return;
+	}
+	if (payload_ms > 0) {
+		postern__duration_format(payload_ms, payload_text);
+	}
+	postern__duration_format(dedupe_ms, dedupe_text);
+	postern__config_mistake(config, values, nearer,
+			"retention.dedupe (%s) must not be less than retention.payload "
+			"(%s): an id is remembered at least as long as its message is kept",
+			dedupe_text, payload_text);
 }
 
 /* The section of a key; NULL: none. */
 static const struct postern__yaml_node *
 find_entry(const struct postern__yaml_node *node, const char *key) {
-	for (const struct postern__yaml_node *entry = node->first; entry;
-			entry = entry->next) {
-		if (entry->key && strcmp(entry->key, key) == 0) {
-			return entry;
-		}
+	const struct postern__yaml_node *entry = node->first;
+	while (entry && !(entry->key && strcmp(entry->key, key) == 0)) {
+		entry = entry->next;
 	}
-	return NULL;
+	return entry;
 }
 
-static int read_channel(struct postern__config *config,
+static void read_channel(struct postern__config *config,
 		const struct postern__yaml_node *node,
-		struct postern__config_channel *channel, struct postern_error *error) {
+		struct postern__config_channel *channel) {
 	struct postern__config_parts parts;
+	struct postern_error error;
 
 	channel->name = node->key;
 	channel->line = node->key_place.line;
 	channel->column = node->key_place.column;
-	int r = postern__channel_name_check(node->key, error);
-	if (r != POSTERN_OK) {
-		return postern__yaml_fail_at(error, r, &node->key_place);
+	if (postern__channel_name_check(node->key, &error) != POSTERN_OK) {
+		postern__mistakes_add_error(&config->mistakes, &node->key_place, NULL,
+				&error);
 	}
-	r = postern__config_store_choose(config, node, find_entry(node, "store"),
-			&channel->store, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
+	const struct postern__config_store *store =
+			postern__config_store_choose(config, node,
+					find_entry(node, "store"));
+	channel->store = store ? store : &config->stores[0];
 	channel->values = channel->store->values;
-	r = postern__config_section_read(config, node, POSTERN__IN_CHANNEL,
-			POSTERN__LEVEL_CHANNEL, &channel->values, &parts, error);
-	if (r == POSTERN_OK) {
-		r = postern__config_timeout_check(config, &channel->values, false,
-				error);
+	if (!store) {
+		channel->values
+				.origins[postern__option_index(postern__option_named("store"))]
+				.bad = true;
 	}
-	if (r == POSTERN_OK) {
-		r = postern__config_retention_check(config, &channel->values, error);
+	(void)postern__config_section_read(config, node, POSTERN__IN_CHANNEL,
+			POSTERN__LEVEL_CHANNEL, &channel->values, &parts);
+	postern__config_timeout_check(config, &channel->values, false);
+	check_retention(config, &channel->values);
+	if (parts.nodes[POSTERN__PART_HANDLERS]) {
+		read_handlers(config, parts.nodes[POSTERN__PART_HANDLERS], channel);
 	}
-	if (r == POSTERN_OK && parts.nodes[POSTERN__PART_HANDLERS]) {
-		r = read_handlers(config, parts.nodes[POSTERN__PART_HANDLERS], channel,
-				error);
-	}
-	return r;
 }
 
 static int compare_uses(const void *a, const void *b) {
@@ -292,61 +294,45 @@ static int compare_uses(const void *a, const void *b) {
 	return left->order < right->order ? -1 : left->order > right->order;
 }
 
-/* Keys are unique among all keys and legacy keys of all channels. Of several
-   duplicates the first in the file is reported. */
-static int check_uses(struct postern__config *config,
-		struct postern_error *error) {
+/* Keys are unique among all keys and legacy keys of all channels. */
+static void check_uses(struct postern__config *config) {
 	struct postern__config_use *uses = postern__arena_array(&config->arena,
 			config->use_count, sizeof *uses);
-	const struct postern__config_use *first = NULL;
-	const struct postern__config_use *second = NULL;
 	size_t count = 0;
-
-	if (!uses) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
-	for (const struct postern__config_use *use = config->uses; use;
+	config->mistakes.no_memory = config->mistakes.no_memory || !uses;
+	for (const struct postern__config_use *use = config->uses; uses && use;
 			use = use->next) {
 		uses[count++] = *use;
 	}
 	qsort(uses, count, sizeof *uses, compare_uses);
 	for (size_t i = 1; i < count; i++) {
-		if (strcmp(uses[i - 1].key, uses[i].key) == 0 &&
-				(!second || uses[i].order < second->order)) {
-			first = &uses[i - 1];
-			second = &uses[i];
+		const struct postern__config_use *first = &uses[i - 1];
+		if (strcmp(first->key, uses[i].key) == 0) {
+			postern__mistakes_add(&config->mistakes, &uses[i].place,
+					"the handler key '%.60s' is already used%s%.60s%s: line "
+					"%u, channel '%.60s'",
+					first->key,
+					first->legacy_of ? ", as a legacy key of '" : "",
+					first->legacy_of ? first->legacy_of : "",
+					first->legacy_of ? "'" : "", first->place.line,
+					first->channel);
 		}
 	}
-	if (!second) {
-		return POSTERN_OK;
-	}
-	return postern__yaml_fail(error, &second->place,
-			"the handler key '%.60s' is already used%s%.60s%s: line %u, "
-			"channel '%.60s'",
-			second->key, first->legacy_of ? ", as a legacy key of '" : "",
-			first->legacy_of ? first->legacy_of : "",
-			first->legacy_of ? "'" : "", first->place.line, first->channel);
 }
 
-int postern__config_channels_read(struct postern__config *config,
-		const struct postern__yaml_node *node, struct postern_error *error) {
-	int r = check_named(node, error);
-	if (r != POSTERN_OK || node->count == 0) {
-		return r;
+void postern__config_channels_read(struct postern__config *config,
+		const struct postern__yaml_node *node) {
+	if (!config->stores || !postern__config_is_named(config, node) ||
+			node->count == 0) {
+		return;
 	}
 	struct postern__config_channel *channels =
 			postern__arena_array(&config->arena, node->count, sizeof *channels);
-	if (!channels) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
+	config->mistakes.no_memory = config->mistakes.no_memory || !channels;
 	config->channels = channels;
-	for (const struct postern__yaml_node *entry = node->first; entry;
-			entry = entry->next) {
-		r = read_channel(config, entry, &channels[config->channel_count++],
-				error);
-		if (r != POSTERN_OK) {
-			return r;
-		}
+	for (const struct postern__yaml_node *entry = node->first;
+			channels && entry; entry = entry->next) {
+		read_channel(config, entry, &channels[config->channel_count++]);
 	}
-	return check_uses(config, error);
+	check_uses(config);
 }

@@ -143,6 +143,28 @@ size_t postern__option_index(const struct postern_option *option) {
 	return (size_t)(option - options);
 }
 
+size_t postern__option_path(const struct postern_option *option,
+		const char **text) {
+	const struct postern_store_kind *kind;
+	const char *rest;
+	if (option->check == check_listen) {
+		size_t len = strlen(POSTERN__LISTEN_PREFIX);
+		return strncmp(*text, POSTERN__LISTEN_PREFIX, len) == 0 ? len
+																: SIZE_MAX;
+	}
+	if (option->check != postern__store_url_check) {
+		return SIZE_MAX;
+	}
+	for (size_t i = 0; (kind = postern__store_kind_at(i)); i++) {
+		if (strcmp(kind->scheme, *text) == 0 &&
+				strlen(kind->form) == strlen(kind->scheme) + 1) {
+			*text = kind->form;
+		}
+	}
+	kind = postern__store_kind_of(*text, &rest);
+	return kind && kind->is_file ? (size_t)(rest - *text) : SIZE_MAX;
+}
+
 int postern__option_defaults(struct postern__config_values *values,
 		struct postern__arena *arena, struct postern_error *error) {
 	*values = (struct postern__config_values){ 0 };

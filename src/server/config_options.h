@@ -36,6 +36,14 @@ const struct postern_option *postern__option_at(size_t index);
 const struct postern_option *postern__option_named(const char *name);
 size_t postern__option_index(const struct postern_option *option);
 
+/*
+ * The length of what is in front of the path in an option's text; SIZE_MAX if
+ * the text has no path. A URL that is only a scheme is completed: in YAML a
+ * text that ends with a colon must be quoted.
+ */
+size_t postern__option_path(const struct postern_option *option,
+		const char **text);
+
 /* Set every option to its fallback. Fails only with POSTERN_E_NOMEM. */
 int postern__option_defaults(struct postern__config_values *values,
 		struct postern__arena *arena, struct postern_error *error);

@@ -11,6 +11,7 @@
 #include <libgen.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,18 +48,18 @@ int postern__config_path_base(const char *name, struct postern__arena *arena,
 	return r;
 }
 
-/* "PREFIX" + directory + "/" + path. */
-static int join(const char *prefix, const char *directory, const char *path,
-		struct postern__arena *arena, const char **out,
+/* Put a directory in front of the path in a text. */
+static int join(const char *directory, size_t prefix_len,
+		struct postern__arena *arena, const char **text,
 		struct postern_error *error) {
 	struct postern__buf buf;
 	postern__buf_init(&buf, PATH_LEN_MAX);
-	postern__buf_printf(&buf, "%s%s%s%s", prefix, directory,
-			strcmp(directory, "/") == 0 ? "" : "/", path);
+	postern__buf_printf(&buf, "%.*s%s%s%s", (int)prefix_len, *text, directory,
+			strcmp(directory, "/") == 0 ? "" : "/", *text + prefix_len);
 	int r = postern__buf_check(&buf, "the path", error);
 	if (r == POSTERN_OK) {
-		*out = postern__arena_strdup(arena, postern__buf_text(&buf));
-		r = *out ? r : no_memory(error);
+		*text = postern__arena_strdup(arena, postern__buf_text(&buf));
+		r = *text ? r : no_memory(error);
 	}
 	postern__buf_finish(&buf);
 	return r;
@@ -69,23 +70,21 @@ static bool is_of_file(enum postern__config_source source) {
 }
 
 int postern__config_path_resolve(const char *base,
-		enum postern__config_source source, const char *prefix,
+		enum postern__config_source source, size_t prefix_len,
 		struct postern__arena *arena, const char **text,
 		struct postern_error *error) {
-	size_t len = strlen(prefix);
-	const char *path = *text + len;
-	if (!base || strncmp(*text, prefix, len) != 0 || !*path || *path == '/' ||
-			*path == '?') {
+	char first = prefix_len == SIZE_MAX ? '\0' : (*text)[prefix_len];
+	if (!base || !first || first == '/' || first == '?') {
 		return POSTERN_OK;
 	}
 	if (is_of_file(source)) {
-		return join(prefix, base, path, arena, text, error);
+		return join(base, prefix_len, arena, text, error);
 	}
 	char *here = realpath(".", NULL);
 	if (!here) {
 		return POSTERN_OK; /* the system resolves it, or returns the error */
 	}
-	int r = join(prefix, here, path, arena, text, error);
+	int r = join(here, prefix_len, arena, text, error);
 	free(here);
 	return r;
 }

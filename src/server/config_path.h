@@ -24,11 +24,12 @@ int postern__config_path_base(const char *name, struct postern__arena *arena,
 		const char **out, struct postern_error *error);
 
 /*
- * Make the path after `prefix` ("sqlite:", "unix:", "") absolute if it is
- * relative and the file is in another directory. Other texts are not changed.
+ * Make the path in a text, after its first prefix_len bytes ("sqlite:"),
+ * absolute if it is relative and the file is in another directory. SIZE_MAX:
+ * there is no path.
  */
 int postern__config_path_resolve(const char *base,
-		enum postern__config_source source, const char *prefix,
+		enum postern__config_source source, size_t prefix_len,
 		struct postern__arena *arena, const char **text,
 		struct postern_error *error);
 

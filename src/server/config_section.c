@@ -8,6 +8,8 @@
 
 #include "server/config_section.h"
 
+#include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,10 +20,11 @@
 #include "server/config_file.h"
 #include "server/config_options.h"
 #include "server/config_path.h"
-#include "server/config_yaml.h"
 
 /* Variables could multiply the size of a file of 1 MiB; that is refused. */
 #define MEMORY_BYTES_MAX ((size_t)64 * 1024 * 1024)
+
+#define NAME_SIZE 48
 
 /* Flags of parts: known, but must be empty; or not even that. */
 #define LATER 1U
@@ -50,49 +53,45 @@ static const struct part {
 	[POSTERN__PART_PLUGIN] = { "plugin", POSTERN__IN_HANDLER, NEVER },
 };
 
+/* The section that is being read. */
+struct section {
+	struct postern__config *config;
+	unsigned scope;
+	unsigned level;
+	struct postern__config_values *values;
+};
+
 /* The meaning of a key. */
 struct meaning {
 	const struct postern_option *option;
-	bool is_file; /* the option's NAME_file */
-	bool group;   /* "retention": its options have dots */
-	unsigned scopes;
+	bool is_file;    /* the option's NAME_file */
+	bool group;      /* "retention": its options have dots */
+	unsigned places; /* 0: unknown */
 };
 
-static bool is_group(const char *name, unsigned *scopes_out) {
+static bool is_in_group(const struct postern_option *option, const char *name) {
 	size_t len = strlen(name);
-	const struct postern_option *option;
-	*scopes_out = 0;
-	for (size_t i = 0; (option = postern__option_at(i)); i++) {
-		if (strncmp(option->name, name, len) == 0 && option->name[len] == '.') {
-			*scopes_out |= option->places;
-		}
-	}
-	return *scopes_out != 0;
+	return strncmp(option->name, name, len) == 0 && option->name[len] == '.';
 }
 
 static struct meaning find_meaning(const char *name) {
-	struct meaning meaning = { .option = postern__option_named(name) };
-	char stem[64];
-	size_t len = strlen(name);
-
-	if (!meaning.option && len > 5 && len < sizeof stem &&
-			strcmp(name + len - 5, "_file") == 0) {
-		(void)snprintf(stem, sizeof stem, "%.*s", (int)len - 5, name);
-		meaning.option = postern__option_named(stem);
-		meaning.is_file = meaning.option != NULL;
-		if (meaning.option &&
-				!(meaning.option->flags & POSTERN_OPTION_SECRET)) {
-			meaning.option = NULL;
+	struct meaning meaning = { 0 };
+	const struct postern_option *option;
+	for (size_t i = 0; (option = postern__option_at(i)); i++) {
+		size_t len = strlen(option->name);
+		bool starts = strncmp(option->name, name, len) == 0;
+		bool is_file = starts && strcmp(name + len, "_file") == 0 &&
+					   (option->flags & POSTERN_OPTION_SECRET);
+		/* "retention.payload" is not a key; "payload" in "retention" is. */
+		if ((starts && !name[len] && !strchr(name, '.')) || is_file) {
+			return (struct meaning){ .option = option,
+				.is_file = is_file,
+				.places = option->places };
 		}
-	}
-	/* "retention.payload" is not a key; "payload" inside "retention" is. */
-	if (meaning.option && strchr(name, '.')) {
-		meaning.option = NULL;
-	}
-	if (meaning.option) {
-		meaning.scopes = meaning.option->places;
-	} else {
-		meaning.group = is_group(name, &meaning.scopes);
+		if (is_in_group(option, name)) {
+			meaning.group = true;
+			meaning.places |= option->places;
+		}
 	}
 	return meaning;
 }
@@ -107,400 +106,422 @@ static const char *scope_name(unsigned scope) {
 	}
 }
 
-static const char *find_near(const char *name, unsigned scope) {
+/* The keys that a mapping may have; in a group, those of the group. */
+struct keys {
+	char room[2 * POSTERN__CONFIG_OPTION_COUNT_MAX + POSTERN__PART_COUNT]
+			 [NAME_SIZE];
 	const char
-			*names[POSTERN__CONFIG_OPTION_COUNT_MAX + POSTERN__PART_COUNT + 3];
-	const struct postern_option *option;
-	size_t count = 0;
+			*names[2 * POSTERN__CONFIG_OPTION_COUNT_MAX + POSTERN__PART_COUNT];
+	size_t count;
+};
 
-	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {
-		if (parts[i].scope == scope) {
-			names[count++] = parts[i].name;
+static void add_key(struct keys *keys, const char *name, size_t len,
+		const char *end) {
+	char *room = keys->room[keys->count];
+	(void)snprintf(room, NAME_SIZE, "%.*s%s", (int)len, name, end);
+	keys->names[keys->count++] = room;
+}
+
+/* Report an unknown key, with the closest one. */
+static void report_unknown(const struct section *self,
+		const struct postern__yaml_node *entry, const char *group) {
+	const struct postern_option *option;
+	struct keys keys;
+	keys.count = 0;
+	for (size_t i = 0; !group && i < POSTERN__PART_COUNT; i++) {
+		if (parts[i].scope == self->scope) {
+			add_key(&keys, parts[i].name, strlen(parts[i].name), "");
 		}
 	}
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
-		if ((option->places & scope) && !strchr(option->name, '.')) {
-			names[count++] = option->name;
+		if (group && is_in_group(option, group)) {
+			const char *name = option->name + strlen(group) + 1;
+			add_key(&keys, name, strlen(name), "");
+		} else if (!group && (option->places & self->scope)) {
+			add_key(&keys, option->name, strcspn(option->name, "."), "");
+			if (option->flags & POSTERN_OPTION_SECRET) {
+				add_key(&keys, option->name, strlen(option->name), "_file");
+			}
 		}
 	}
-	if (scope == POSTERN__IN_ROOT) {
-		names[count++] = "store_file";
-	}
-	if (scope &
-			(POSTERN__IN_DEFAULTS | POSTERN__IN_STORE | POSTERN__IN_CHANNEL)) {
-		names[count++] = "retention";
-	}
-	if (scope & (POSTERN__IN_DEFAULTS | POSTERN__IN_STORE)) {
-		names[count++] = "listen_url_file";
-	}
-	return postern__closest(name, names, count);
+	const char *near = postern__closest(entry->key, keys.names, keys.count);
+	postern__mistakes_add(&self->config->mistakes, &entry->key_place,
+			"unknown key '%.60s' %s%s%s%s%s%s", entry->key,
+			group ? "in '" : scope_name(self->scope), group ? group : "",
+			group ? "'" : "", near ? "; did you mean '" : "", near ? near : "",
+			near ? "'?" : "");
 }
 
 /* "retention.payload", the name in tables and flags, is a key in a mapping. */
-static int fail_dotted(const struct postern__yaml_node *entry, unsigned scope,
-		const struct postern_option *option, struct postern_error *error) {
+static void report_dotted(const struct section *self,
+		const struct postern__yaml_node *entry,
+		const struct postern_option *option) {
 	const char *dot = strchr(option->name, '.');
+	bool misplaced = !(option->places & self->scope);
 	char places[128];
 	postern__option_places(option->places, places, sizeof places);
-	return postern__yaml_fail(error, &entry->key_place,
+	postern__mistakes_add(&self->config->mistakes, &entry->key_place,
 			"'%s' must be written as '%.*s: {%s: %.40s}'%s%s", option->name,
 			(int)(dot - option->name), option->name, dot + 1,
 			entry->text && *entry->text ? entry->text : option->fallback,
-			option->places & scope ? "" : ", and belongs to ",
-			option->places & scope ? "" : places);
+			misplaced ? ", and belongs to " : "", misplaced ? places : "");
 }
 
-static int fail_unknown(const struct postern__yaml_node *entry, unsigned scope,
-		const struct meaning *meaning, struct postern_error *error) {
-	unsigned scopes = meaning->scopes;
-	char places[128];
-
+/* Report a key that this section does not have. */
+static void report_key(const struct section *self,
+		const struct postern__yaml_node *entry, unsigned places) {
+	char names[128];
 	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {
 		if (strcmp(parts[i].name, entry->key) == 0) {
-			scopes |= parts[i].scope;
+			places |= parts[i].scope;
 		}
 	}
-	if (scopes) {
-		postern__option_places(scopes, places, sizeof places);
-		return postern__yaml_fail(error, &entry->key_place,
+	const struct postern_option *dotted = postern__option_named(entry->key);
+	if (places) {
+		postern__option_places(places, names, sizeof names);
+		postern__mistakes_add(&self->config->mistakes, &entry->key_place,
 				"'%s' is not allowed %s; it belongs to %s", entry->key,
-				scope_name(scope), places);
+				scope_name(self->scope), names);
+	} else if (dotted) {
+		report_dotted(self, entry, dotted);
+	} else {
+		report_unknown(self, entry, NULL);
 	}
-	const struct postern_option *option = postern__option_named(entry->key);
-	if (option && strchr(option->name, '.')) {
-		return fail_dotted(entry, scope, option, error);
-	}
-	const char *near = find_near(entry->key, scope);
-	if (near) {
-		return postern__yaml_fail(error, &entry->key_place,
-				"unknown key '%.60s' %s; did you mean '%s'?", entry->key,
-				scope_name(scope), near);
-	}
-	return postern__yaml_fail(error, &entry->key_place,
-			"unknown key '%.60s' %s", entry->key, scope_name(scope));
 }
 
-int postern__config_text_read(struct postern__config *config,
-		const struct postern__yaml_node *node, const char **out,
-		struct postern_error *error) {
+bool postern__config_is_named(struct postern__config *config,
+		const struct postern__yaml_node *node) {
+	if (node->kind == POSTERN__YAML_MAPPING || postern__yaml_empty(node)) {
+		return true;
+	}
+	postern__mistakes_add(&config->mistakes, &node->place,
+			"'%s' must be a mapping of names, not %s", node->key,
+			postern__yaml_kind_name(node));
+	return false;
+}
+
+const char *postern__config_text_read(struct postern__config *config,
+		const struct postern__yaml_node *node) {
 	const char *what = node->key ? node->key : "an entry of the list";
+	struct postern_error error;
+	const char *text;
 	if (node->kind != POSTERN__YAML_SCALAR) {
-		return postern__yaml_fail(error, &node->place,
+		postern__mistakes_add(&config->mistakes, &node->place,
 				"%s must be one value, not %s", what,
 				postern__yaml_kind_name(node));
-	}
-	if (postern__yaml_empty(node)) {
-		return postern__yaml_fail(error, &node->place, "%s has no value", what);
-	}
-	int r = postern__config_expand(node->text, config->environment,
-			&config->arena, out, error);
-	if (r != POSTERN_OK) {
-		return postern__yaml_fail_at(error, r, &node->place);
-	}
-	if (config->arena.bytes_used > MEMORY_BYTES_MAX) {
-		return postern__yaml_fail(error, &node->place,
+	} else if (postern__yaml_empty(node)) {
+		postern__mistakes_add(&config->mistakes, &node->place,
+				"%s has no value", what);
+	} else if (postern__config_expand(node->text, config->environment,
+					   &config->arena, &text, &error) != POSTERN_OK) {
+		postern__mistakes_add_error(&config->mistakes, &node->place, NULL,
+				&error);
+	} else if (config->arena.bytes_used > MEMORY_BYTES_MAX) {
+		postern__mistakes_add(&config->mistakes, &node->place,
 				"the configuration is too large after the variables are "
 				"expanded");
+	} else {
+		return text;
 	}
-	return POSTERN_OK;
+	return NULL;
 }
 
-int postern__config_list_read(struct postern__config *config,
+bool postern__config_list_read(struct postern__config *config,
 		const struct postern__yaml_node *node, size_t count_max,
-		const char *const **out, size_t *count_out,
-		struct postern_error *error) {
+		const char *const **out, size_t *count_out) {
+	struct postern__mistakes *mistakes = &config->mistakes;
 	size_t count = 0;
-
+	bool good = true;
 	if (node->kind != POSTERN__YAML_LIST) {
-		return postern__yaml_fail(error, &node->place,
+		postern__mistakes_add(mistakes, &node->place,
 				"'%s' must be a list, as in [a, b]", node->key);
+		return false;
 	}
-	if (node->count == 0) {
-		return postern__yaml_fail(error, &node->place, "'%s' is empty",
-				node->key);
-	}
-	if (node->count > count_max) {
-		return postern__yaml_fail(error, &node->place,
-				"'%s' has more than %zu entries", node->key, count_max);
+	if (node->count == 0 || node->count > count_max) {
+		postern__mistakes_add(mistakes, &node->place,
+				node->count == 0 ? "'%s' is empty"
+								 : "'%s' has more than %zu entries",
+				node->key, count_max);
+		return false;
 	}
 	const char **texts =
 			postern__arena_array(&config->arena, node->count, sizeof *texts);
-	if (!texts) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
-	for (const struct postern__yaml_node *entry = node->first; entry;
+	mistakes->no_memory = mistakes->no_memory || !texts;
+	for (const struct postern__yaml_node *entry = node->first; texts && entry;
 			entry = entry->next) {
-		int r = postern__config_text_read(config, entry, &texts[count++],
-				error);
-		if (r != POSTERN_OK) {
-			return r;
-		}
+		texts[count] = postern__config_text_read(config, entry);
+		good = texts[count++] && good;
 	}
 	*out = texts;
 	*count_out = count;
-	return POSTERN_OK;
+	return good && texts;
 }
 
-/* Whether a text is longer than an error shows. */
+const struct postern__config_origin *
+postern__config_origin_of(const struct postern__config_values *values,
+		const char *name) {
+	const struct postern_option *option = postern__option_named(name);
+	assert(option);
+	return &values->origins[postern__option_index(option)];
+}
+
+int postern__config_fail_at(const struct postern__config *config,
+		const struct postern__config_values *values, const char *name,
+		struct postern_error *error) {
+	const struct postern__config_origin *origin =
+			postern__config_origin_of(values, name);
+	struct postern__config_option names;
+	if (origin->source == POSTERN__CONFIG_FILE) {
+		return postern__fail_at(error, error->code,
+				&(struct postern__yaml_place){ config->name, origin->line,
+						origin->column });
+	}
+	postern__option_names(postern__option_named(name), origin->is_file, &names);
+	bool variable = origin->source == POSTERN__CONFIG_ENVIRONMENT;
+	return postern__fail(error, error->code, "%s%s: %s", variable ? "$" : "--",
+			variable ? names.environment : names.flag, error->text);
+}
+
+void postern__config_mistake(struct postern__config *config,
+		const struct postern__config_values *values, const char *name,
+		const char *format, ...) {
+	const struct postern__config_origin *origin =
+			postern__config_origin_of(values, name);
+	const struct postern__yaml_place place = { config->name, origin->line,
+		origin->column };
+	bool in_file = origin->source == POSTERN__CONFIG_FILE;
+	struct postern_error error = { .code = POSTERN_E_INVALID };
+	va_list args;
+	va_start(args, format);
+	(void)vsnprintf(error.text, sizeof error.text, format, args);
+	va_end(args);
+	if (!in_file) {
+		(void)postern__config_fail_at(config, values, name, &error);
+	}
+	postern__mistakes_add_error(&config->mistakes, in_file ? &place : NULL,
+			NULL, &error);
+}
+
+const char *postern__config_nearer(const struct postern__config_values *values,
+		const char *first, const char *second) {
+	const struct postern__config_origin *a =
+			postern__config_origin_of(values, first);
+	const struct postern__config_origin *b =
+			postern__config_origin_of(values, second);
+	if (a->bad || b->bad) {
+		return NULL;
+	}
+	return a->source == POSTERN__CONFIG_DEFAULT || a->level < b->level ? second
+																	   : first;
+}
+
+/* Read the file that a secret is in, and resolve relative paths. */
+static int resolve(struct postern__config *config,
+		const struct postern_option *option,
+		const struct postern__config_origin *origin, const char **text,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	if (origin->is_file) {
+		char *secret;
+		r = postern__config_path_resolve(config->base, origin->source, 0,
+				&config->arena, text, error);
+		if (r == POSTERN_OK) {
+			r = postern__config_secret_read(*text, &config->arena, &secret,
+					error);
+			*text = r == POSTERN_OK ? secret : *text;
+		}
+	}
+	return r == POSTERN_OK
+				   ? postern__config_path_resolve(config->base, origin->source,
+							 postern__option_path(option, text), &config->arena,
+							 text, error)
+				   : r;
+}
+
+/* Whether an error quotes the text, which may be cut there. */
 static bool has_start(const char *sentence, const char *text) {
 	char start[32];
 	(void)snprintf(start, sizeof start, "%.31s", text);
 	return strstr(sentence, start) != NULL;
 }
 
-/* Make the path in an option's value absolute, and complete "memory": in YAML
-   a text that ends with a colon must be quoted. */
-static int resolve_path(struct postern__config *config,
-		const struct postern_option *option,
-		const struct postern__config_origin *origin, const char **text,
-		struct postern_error *error) {
-	const char *prefix = NULL;
-	if (strcmp(option->name, "store") == 0) {
-		prefix = "sqlite:";
-		*text = strcmp(*text, "memory") == 0 ? "memory:" : *text;
-	} else if (strcmp(option->name, "listen") == 0) {
-		prefix = POSTERN__LISTEN_PREFIX;
-	}
-	return prefix ? postern__config_path_resolve(config->base, origin->source,
-							prefix, &config->arena, text, error)
-				  : POSTERN_OK;
-}
-
 int postern__config_option_put(struct postern__config *config,
-		const struct postern_option *option, bool is_file, const char *text,
+		const struct postern_option *option, const char *text,
 		const struct postern__config_origin *origin,
 		struct postern__config_values *values, struct postern_error *error) {
 	struct postern__config_origin *place =
 			&values->origins[postern__option_index(option)];
-	char *secret;
-
-	if ((option->flags & POSTERN_OPTION_SECRET) &&
-			place->source == origin->source && place->level == origin->level &&
-			place->is_file != is_file) {
+	bool both = (option->flags & POSTERN_OPTION_SECRET) &&
+				place->source == origin->source &&
+				place->level == origin->level &&
+				place->is_file != origin->is_file;
+	*place = *origin;
+	place->bad = true;
+	if (both) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"'%s' and '%s_file' cannot be combined", option->name,
 				option->name);
 	}
-	if (is_file) {
-		int r = postern__config_path_resolve(config->base, origin->source, "",
-				&config->arena, &text, error);
-		if (r != POSTERN_OK) {
-			return r;
-		}
-		r = postern__config_secret_read(text, &config->arena, &secret, error);
-		if (r == POSTERN_E_NOTFOUND) {
-			/* A missing file is an error of the configuration. */
-			r = POSTERN_E_INVALID;
-		}
-		if (r != POSTERN_OK) {
-			return r;
-		}
-		text = secret;
+	const char *written = text;
+	int r = resolve(config, option, origin, &text, error);
+	if (r == POSTERN_E_NOTFOUND) {
+		/* A missing file is an error of the configuration. */
+		return postern__fail(error, POSTERN_E_INVALID, "%s", error->text);
 	}
-	int r = resolve_path(config, option, origin, &text, error);
-	if (r == POSTERN_OK) {
-		r = postern__option_set(option, text, values, &config->arena, error);
+	if (r != POSTERN_OK) {
+		return r;
 	}
-	if (r != POSTERN_OK && is_file && error && has_start(error->text, text)) {
+	r = postern__option_set(option, text, values, &config->arena, error);
+	if (r != POSTERN_OK && origin->is_file && text != written &&
+			has_start(error->text, text)) {
 		/* The content of the file may be a secret, so the error does not show
 		   it. */
 		return postern__fail(error, r,
 				"the file does not contain a store URL; write sqlite:FILE");
 	}
-	if (r == POSTERN_OK) {
-		*place = *origin;
-		place->is_file = is_file;
-	}
+	place->bad = r != POSTERN_OK;
 	return r;
 }
 
-/* A list of delays is parsed as the text it would be in a flag: "1s,10s". */
-static int join_list(struct postern__config *config,
-		const struct postern__yaml_node *node, const char **out,
-		struct postern_error *error) {
-	const char *const *texts;
-	struct postern__buf buf;
-	size_t count;
-
-	int r = postern__config_list_read(config, node, POSTERN_BACKOFF_COUNT_MAX,
-			&texts, &count, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
-	postern__buf_init(&buf, POSTERN__CONFIG_BYTES_MAX);
-	for (size_t i = 0; i < count; i++) {
-		postern__buf_printf(&buf, "%s%s", i > 0 ? "," : "", texts[i]);
-	}
-	r = postern__buf_check(&buf, "the list", error);
-	if (r == POSTERN_OK) {
-		*out = postern__arena_strdup(&config->arena, postern__buf_text(&buf));
-		if (!*out) {
-			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-		}
-	}
-	postern__buf_finish(&buf);
-	return r;
-}
-
-static int read_option(struct postern__config *config,
-		const struct postern__yaml_node *entry, const struct meaning *meaning,
-		unsigned level, struct postern__config_values *values,
-		struct postern_error *error) {
-	const struct postern_option *option = meaning->option;
-	const char *text;
-	int r;
-
-	if (entry->kind != POSTERN__YAML_SCALAR &&
-			(option->flags & POSTERN_OPTION_LATER)) {
-		return postern__yaml_fail(error, &entry->place,
-				"'%s' other than '%s' is not in this version", entry->key,
-				option->fallback);
-	}
-	if (entry->kind == POSTERN__YAML_LIST &&
-			option->type == POSTERN_OPTION_DURATIONS) {
-		r = join_list(config, entry, &text, error);
-	} else {
-		r = postern__config_text_read(config, entry, &text, error);
-	}
-	if (r != POSTERN_OK) {
-		return r;
-	}
+void postern__config_option_read(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern_option *option, bool is_file, unsigned level,
+		struct postern__config_values *values) {
 	const struct postern__config_origin origin = {
 		.source = POSTERN__CONFIG_FILE,
 		.level = level,
-		.line = entry->place.line,
-		.column = entry->place.column,
+		.line = node->place.line,
+		.column = node->place.column,
+		.is_file = is_file,
 	};
-	r = postern__config_option_put(config, option, meaning->is_file, text,
-			&origin, values, error);
-	if (r != POSTERN_OK && error) {
-		(void)postern__fail(error, r, "%s: %s", entry->key, error->text);
-	}
-	return r == POSTERN_OK ? r : postern__yaml_fail_at(error, r, &entry->place);
-}
+	struct postern__config_origin *place =
+			&values->origins[postern__option_index(option)];
+	struct postern_error error;
+	const char *const *texts;
+	const char *text;
+	size_t count;
+	int r = POSTERN_OK;
 
-static int fail_unknown_in(const struct postern__yaml_node *group,
-		const struct postern__yaml_node *entry, struct postern_error *error) {
-	const char *names[POSTERN__CONFIG_OPTION_COUNT_MAX];
-	const struct postern_option *option;
-	size_t len = strlen(group->key);
-	size_t count = 0;
-	for (size_t i = 0; (option = postern__option_at(i)); i++) {
-		if (strncmp(option->name, group->key, len) == 0 &&
-				option->name[len] == '.') {
-			names[count++] = option->name + len + 1;
-		}
+	if (node->kind != POSTERN__YAML_SCALAR &&
+			(option->flags & POSTERN_OPTION_LATER)) {
+		postern__mistakes_add(&config->mistakes, &node->place,
+				"'%s' other than '%s' is not in this version", node->key,
+				option->fallback);
+	} else if (node->kind == POSTERN__YAML_LIST &&
+			   option->type == POSTERN_OPTION_DURATIONS) {
+		*place = origin;
+		place->bad = !postern__config_list_read(config, node,
+				POSTERN_OPTION_DURATION_COUNT_MAX, &texts, &count);
+		r = place->bad ? r
+					   : postern__option_set_list(option, texts, count, values,
+								 &config->arena, &error);
+		place->bad = place->bad || r != POSTERN_OK;
+	} else if ((text = postern__config_text_read(config, node))) {
+		r = postern__config_option_put(config, option, text, &origin, values,
+				&error);
+	} else {
+		place->bad = true;
 	}
-	const char *near = postern__closest(entry->key, names, count);
-	return postern__yaml_fail(error, &entry->key_place,
-			"unknown key '%.60s' in '%s'%s%s%s", entry->key, group->key,
-			near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-}
-
-/* An example of a mapping: "{payload: none, dedupe: none}". */
-static void format_group(const char *name, struct postern__buf *out) {
-	const struct postern_option *option;
-	size_t len = strlen(name);
-	for (size_t i = 0; (option = postern__option_at(i)); i++) {
-		if (strncmp(option->name, name, len) == 0 && option->name[len] == '.') {
-			postern__buf_printf(out, "%s%s: %s", out->len > 0 ? ", " : "{",
-					option->name + len + 1, option->fallback);
-		}
+	if (r != POSTERN_OK) {
+		postern__mistakes_add_error(&config->mistakes, &node->place, node->key,
+				&error);
 	}
-	postern__buf_append_char(out, '}');
-}
-
-static int fail_group(const struct postern__yaml_node *group,
-		struct postern_error *error) {
-	struct postern__buf form;
-	postern__buf_init(&form, POSTERN_ERROR_TEXT_MAX);
-	format_group(group->key, &form);
-	int r = postern__yaml_fail(error, &group->place,
-			"'%s' must be a mapping, such as %s, not %s", group->key,
-			postern__buf_text(&form), postern__yaml_kind_name(group));
-	postern__buf_finish(&form);
-	return r;
 }
 
 /* "retention": a mapping whose keys are options with a dot. */
-static int read_group(struct postern__config *config,
-		const struct postern__yaml_node *group, unsigned scope, unsigned level,
-		struct postern__config_values *values, struct postern_error *error) {
+static bool read_group(const struct section *self,
+		const struct postern__yaml_node *group) {
+	const struct postern_option *option;
+	char name[2 * NAME_SIZE];
+	char form[POSTERN_ERROR_TEXT_MAX] = "";
+	size_t len = 0;
+	bool good = true;
 	if (postern__yaml_empty(group)) {
-		return POSTERN_OK;
+		return true;
 	}
-	if (group->kind != POSTERN__YAML_MAPPING) {
-		return fail_group(group, error);
-	}
-	for (const struct postern__yaml_node *entry = group->first; entry;
+	for (const struct postern__yaml_node *entry = group->first;
+			group->kind == POSTERN__YAML_MAPPING && entry;
 			entry = entry->next) {
-		char name[64];
 		(void)snprintf(name, sizeof name, "%s.%.40s", group->key, entry->key);
-		const struct meaning meaning = {
-			.option = postern__option_named(name),
-		};
-		if (!meaning.option || !(meaning.option->places & scope)) {
-			return fail_unknown_in(group, entry, error);
-		}
-		int r = read_option(config, entry, &meaning, level, values, error);
-		if (r != POSTERN_OK) {
-			return r;
+		option = postern__option_named(name);
+		if (option && (option->places & self->scope)) {
+			postern__config_option_read(self->config, entry, option, false,
+					self->level, self->values);
+		} else {
+			report_unknown(self, entry, group->key);
+			good = false;
 		}
 	}
-	return POSTERN_OK;
+	if (group->kind == POSTERN__YAML_MAPPING) {
+		return good;
+	}
+	for (size_t i = 0; (option = postern__option_at(i)); i++) {
+		if (is_in_group(option, group->key)) {
+			len += (size_t)snprintf(form + len, sizeof form - len, "%s%s: %s",
+					len > 0 ? ", " : "", strchr(option->name, '.') + 1,
+					option->fallback);
+		}
+	}
+	postern__mistakes_add(&self->config->mistakes, &group->place,
+			"'%s' must be a mapping, such as {%s}, not %s", group->key, form,
+			postern__yaml_kind_name(group));
+	return false;
 }
 
-static int read_part(const struct postern__yaml_node *entry,
-		const struct part *part, struct postern_error *error) {
+static bool read_part(const struct section *self,
+		const struct postern__yaml_node *entry, const struct part *part) {
 	bool empty = postern__yaml_empty(entry) ||
 				 (entry->kind != POSTERN__YAML_SCALAR && entry->count == 0);
-	if ((part->flags & NEVER) || ((part->flags & LATER) && !empty)) {
-		return postern__yaml_fail(error, &entry->key_place,
+	bool refused = (part->flags & NEVER) || ((part->flags & LATER) && !empty);
+	if (refused) {
+		postern__mistakes_add(&self->config->mistakes, &entry->key_place,
 				"'%s' is not in this version", entry->key);
 	}
-	return POSTERN_OK;
+	return !refused;
 }
 
-static int read_entry(struct postern__config *config,
-		const struct postern__yaml_node *entry, unsigned scope, unsigned level,
-		struct postern__config_values *values,
-		struct postern__config_parts *parts_out, struct postern_error *error) {
+static bool read_entry(const struct section *self,
+		const struct postern__yaml_node *entry,
+		struct postern__config_parts *parts_out) {
 	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {
-		if (parts[i].scope == scope && strcmp(parts[i].name, entry->key) == 0) {
+		if (parts[i].scope == self->scope &&
+				strcmp(parts[i].name, entry->key) == 0) {
 			parts_out->nodes[i] = entry;
-			return read_part(entry, &parts[i], error);
+			return read_part(self, entry, &parts[i]);
 		}
 	}
-	struct meaning meaning = find_meaning(entry->key);
-	if (!(meaning.scopes & scope)) {
-		return fail_unknown(entry, scope, &meaning, error);
+	const struct meaning meaning = find_meaning(entry->key);
+	if (!(meaning.places & self->scope)) {
+		report_key(self, entry, meaning.places);
+		return false;
 	}
 	if (meaning.group) {
-		return read_group(config, entry, scope, level, values, error);
+		return read_group(self, entry);
 	}
-	return read_option(config, entry, &meaning, level, values, error);
+	postern__config_option_read(self->config, entry, meaning.option,
+			meaning.is_file, self->level, self->values);
+	return true;
 }
 
-int postern__config_section_read(struct postern__config *config,
+bool postern__config_section_read(struct postern__config *config,
 		const struct postern__yaml_node *node, unsigned scope, unsigned level,
 		struct postern__config_values *values,
-		struct postern__config_parts *parts_out, struct postern_error *error) {
+		struct postern__config_parts *parts_out) {
+	const struct section self = { config, scope, level, values };
+	bool good = true;
 	*parts_out = (struct postern__config_parts){ 0 };
 	if (postern__yaml_empty(node)) {
-		return POSTERN_OK;
+		return true;
 	}
 	if (node->kind != POSTERN__YAML_MAPPING) {
-		return postern__yaml_fail(error, &node->place,
+		postern__mistakes_add(&config->mistakes, &node->place,
 				"expected a mapping (key: value), not %s",
 				postern__yaml_kind_name(node));
+		return false;
 	}
 	for (const struct postern__yaml_node *entry = node->first; entry;
 			entry = entry->next) {
-		int r = read_entry(config, entry, scope, level, values, parts_out,
-				error);
-		if (r != POSTERN_OK) {
-			return r;
-		}
+		good = read_entry(&self, entry, parts_out) && good;
 	}
-	return POSTERN_OK;
+	return good;
 }

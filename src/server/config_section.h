@@ -5,6 +5,11 @@
 /*
  * Shared by the files that read a configuration: the object that is filled, and
  * how one mapping of the file is read.
+ *
+ * The functions add what is wrong to config->mistakes and go on, with the value
+ * that would be there without the wrong one. An option whose value is wrong has
+ * an origin that is `bad`; nothing is concluded from it, so that one mistake is
+ * reported once.
  */
 
 #include <postern/error.h>
@@ -13,6 +18,7 @@
 
 #include "base/arena.h"
 #include "server/config.h"
+#include "server/config_mistakes.h"
 #include "server/config_yaml.h"
 
 struct postern_option;
@@ -35,7 +41,7 @@ struct postern__config {
 	   directory. */
 	const char *base;
 	struct postern__config_values values; /* global ones */
-	const struct postern__config_store *stores;
+	struct postern__config_store *stores;
 	size_t store_count;
 	const struct postern__config_channel *channels;
 	size_t channel_count;
@@ -43,6 +49,7 @@ struct postern__config {
 	size_t warning_count;
 
 	/* While it is being loaded. */
+	struct postern__mistakes mistakes;
 	char *const *environment;
 	unsigned store_line; /* of `store` at the top level; 0: not there */
 	struct postern__config_use *uses; /* newest first */
@@ -85,74 +92,86 @@ struct postern__config_parts {
 /*
  * Read the mapping of one scope (POSTERN__IN_…): options are stored in the
  * values, parts are found and left to the caller. An empty node is valid.
+ * Returns whether every key was known.
  */
-int postern__config_section_read(struct postern__config *config,
+bool postern__config_section_read(struct postern__config *config,
 		const struct postern__yaml_node *node, unsigned scope, unsigned level,
 		struct postern__config_values *values,
-		struct postern__config_parts *parts_out, struct postern_error *error);
+		struct postern__config_parts *parts_out);
 
-/* The text of a scalar, with its variables expanded. */
-int postern__config_text_read(struct postern__config *config,
-		const struct postern__yaml_node *node, const char **out,
-		struct postern_error *error);
+/* Whether a node is a mapping of names, or nothing. */
+bool postern__config_is_named(struct postern__config *config,
+		const struct postern__yaml_node *node);
 
-/* A list of texts, at most count_max. */
-int postern__config_list_read(struct postern__config *config,
+/* The text of a scalar, with its variables expanded; NULL: it has none. */
+const char *postern__config_text_read(struct postern__config *config,
+		const struct postern__yaml_node *node);
+
+/* A list of texts, at most count_max; false: it is not a valid one. */
+bool postern__config_list_read(struct postern__config *config,
 		const struct postern__yaml_node *node, size_t count_max,
-		const char *const **out, size_t *count_out,
-		struct postern_error *error);
+		const char *const **out, size_t *count_out);
+
+/* Read the value of an option, or with `is_file` its NAME_file, which is
+   called by the node's key. */
+void postern__config_option_read(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern_option *option, bool is_file, unsigned level,
+		struct postern__config_values *values);
 
 /*
- * Set an option and remember where it was set. With `is_file` the text is the
- * name of the file that contains the secret; both forms from the same source
- * are refused. Errors contain no place.
+ * Set an option and remember where it was set. If the origin is a file's, the
+ * text is the name of the file that contains the secret; both forms from the
+ * same source are refused. Errors contain no place.
  */
 int postern__config_option_put(struct postern__config *config,
-		const struct postern_option *option, bool is_file, const char *text,
+		const struct postern_option *option, const char *text,
 		const struct postern__config_origin *origin,
 		struct postern__config_values *values, struct postern_error *error);
 
-/* Put "file:line:col: " (or the flag or variable) of an option's origin in
-   front of the text in `error`. Returns `code`. */
+/* Where the option of this name was set. */
+const struct postern__config_origin *
+postern__config_origin_of(const struct postern__config_values *values,
+		const char *name);
+
+/* Put "file:line:col: ", "$VARIABLE: " or "--flag: " of an option's origin in
+   front of the text in `error`. Returns its code. */
 int postern__config_fail_at(const struct postern__config *config,
-		const struct postern_option *option,
-		const struct postern__config_origin *origin, int code,
+		const struct postern__config_values *values, const char *name,
 		struct postern_error *error);
 
-/* The same for an error about two options, at the place of the nearer one, or
-   of `first` if they are equally near. Returns POSTERN_E_INVALID. */
-int postern__config_fail_nearer(const struct postern__config *config,
-		const struct postern__config_values *values, const char *first,
-		const char *second, struct postern_error *error);
+/* Add a mistake at the place of the option of this name. */
+void postern__config_mistake(struct postern__config *config,
+		const struct postern__config_values *values, const char *name,
+		const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* The nearer of two options, or `first` if they are equally near: a mistake
+   about both is reported at its place. NULL: one of them is bad already. */
+const char *postern__config_nearer(const struct postern__config_values *values,
+		const char *first, const char *second);
 
 /* Read the stores; the global values are complete. `node` is `stores`, or
    NULL if that is not there. */
-int postern__config_stores_read(struct postern__config *config,
-		const struct postern__yaml_node *node, struct postern_error *error);
+void postern__config_stores_read(struct postern__config *config,
+		const struct postern__yaml_node *node);
 
 /*
- * Whether a setting of PostgreSQL stores was set: `schema`, `connections`,
- * `listen_url`. A default that is written in `defaults`, as `check --print`
- * does, does not count.
+ * Whether a setting that only some stores have was set. A default that is
+ * written in `defaults`, as `check --print` does, does not count.
  */
 bool postern__config_setting_given(const struct postern__config_values *values,
 		const char *name);
 
-/* Find the store that a channel names, or, with a node of NULL, the store of
-   channels that name none. */
-int postern__config_store_choose(struct postern__config *config,
+/* The store that a channel names, or, with a node of NULL, the store of
+   channels that name none. NULL: there is no such store. */
+const struct postern__config_store *
+postern__config_store_choose(struct postern__config *config,
 		const struct postern__yaml_node *channel,
-		const struct postern__yaml_node *node,
-		const struct postern__config_store **out, struct postern_error *error);
+		const struct postern__yaml_node *node);
 
 /* Read the channels with their handlers; the stores are complete. */
-int postern__config_channels_read(struct postern__config *config,
-		const struct postern__yaml_node *node, struct postern_error *error);
-
-/* Refuse to forget ids before their messages. */
-int postern__config_retention_check(const struct postern__config *config,
-		const struct postern__config_values *values,
-		struct postern_error *error);
+void postern__config_channels_read(struct postern__config *config,
+		const struct postern__yaml_node *node);
 
 /* The timeout of a handler, 0 if it has none. */
 int64_t postern__config_timeout_ms(const struct postern__config_values *values,
@@ -160,8 +179,7 @@ int64_t postern__config_timeout_ms(const struct postern__config_values *values,
 
 /* Refuse a timeout that is not less than the lease. `sql`: the default is
    the one of sql handlers. */
-int postern__config_timeout_check(const struct postern__config *config,
-		const struct postern__config_values *values, bool sql,
-		struct postern_error *error);
+void postern__config_timeout_check(struct postern__config *config,
+		const struct postern__config_values *values, bool sql);
 
 #endif

@@ -18,18 +18,15 @@
 #include <yaml.h>
 
 #include "base/arena.h"
-#include "base/fail.h"
 #include "base/utf8.h"
 #include "server/config.h"
-
-/* Leaves most of an error's text to the sentence. */
-#define NAME_SHOWN_LEN_MAX 90
 
 struct reader {
 	const char *name;
 	const char *text; /* valid UTF-8 */
 	size_t len;
 	struct postern__arena *arena;
+	struct postern__mistakes *mistakes;
 	yaml_parser_t parser;
 	struct postern__yaml_node *root;
 	/* The containers that are open, outermost first. */
@@ -40,44 +37,6 @@ struct reader {
 	struct postern__yaml_place key_place;
 	size_t node_count;
 };
-
-static const char *shown_name(const char *name, char *out, size_t size) {
-	size_t len = strlen(name);
-	if (len <= NAME_SHOWN_LEN_MAX) {
-		return name;
-	}
-	const char *tail = name + len - NAME_SHOWN_LEN_MAX;
-	/* Not in the middle of a character. */
-	while (((unsigned char)*tail & 0xc0) == 0x80) {
-		tail++;
-	}
-	(void)snprintf(out, size, "...%s", tail);
-	return out;
-}
-
-int postern__yaml_fail_at(struct postern_error *error, int code,
-		const struct postern__yaml_place *place) {
-	char room[NAME_SHOWN_LEN_MAX + 8];
-	if (!error) {
-		return code;
-	}
-	return postern__fail(error, code, "%s:%u:%u: %s",
-			shown_name(place->name, room, sizeof room), place->line,
-			place->column, error->text);
-}
-
-/* In brackets, so that it is not the macro. */
-int(postern__yaml_fail)(struct postern_error *error,
-		const struct postern__yaml_place *place, const char *format, ...) {
-	struct postern_error inner;
-	va_list args;
-	va_start(args, format);
-	(void)vsnprintf(inner.text, sizeof inner.text, format, args);
-	va_end(args);
-	inner.code = POSTERN_E_INVALID;
-	(void)postern__yaml_fail_at(&inner, POSTERN_E_INVALID, place);
-	return postern__fail(error, POSTERN_E_INVALID, "%s", inner.text);
-}
 
 bool postern__yaml_empty(const struct postern__yaml_node *node) {
 	return node->kind == POSTERN__YAML_SCALAR && node->plain &&
@@ -104,28 +63,46 @@ static struct postern__yaml_place place_of(const struct reader *self,
 	};
 }
 
-static int fail_nomem(struct postern_error *error) {
-	return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+/* Add the mistake that ends the reading. */
+static bool refuse(const struct reader *self,
+		const struct postern__yaml_place *place, const char *format, ...)
+		__attribute__((format(printf, 3, 4)));
+
+static bool refuse(const struct reader *self,
+		const struct postern__yaml_place *place, const char *format, ...) {
+	char text[2 * POSTERN_ERROR_TEXT_MAX];
+	va_list args;
+	va_start(args, format);
+	(void)vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	postern__mistakes_add(self->mistakes, place, "%s", text);
+	return false;
+}
+
+static bool lack_memory(const struct reader *self) {
+	self->mistakes->no_memory = true;
+	return false;
 }
 
 /* Check for invalid bytes and directives; see the top. */
-static int check_text(const char *name, const char *text, size_t len,
-		struct postern_error *error) {
-	struct postern__yaml_place place = { name, 1, 1 };
+static bool check_text(const struct reader *self) {
+	struct postern__yaml_place place = { self->name, 1, 1 };
+	const char *text = self->text;
+	size_t len = self->len;
 
 	for (size_t i = 0; i < len;) {
 		uint32_t c;
 		size_t width = postern__utf8_decode(text + i, len - i, &c);
 		if (width == 0) {
-			return postern__yaml_fail(error, &place, "not valid UTF-8");
+			return refuse(self, &place, "not valid UTF-8");
 		}
 		if (c == 0x7f || (c < 0x20 && c != '\t' && c != '\n' && c != '\r') ||
 				(c >= 0x80 && c < 0xa0 && c != 0x85)) {
-			return postern__yaml_fail(error, &place,
-					"unexpected control character U+%04X", (unsigned)c);
+			return refuse(self, &place, "unexpected control character U+%04X",
+					(unsigned)c);
 		}
 		if (c == '%' && place.column == 1) {
-			return postern__yaml_fail(error, &place,
+			return refuse(self, &place,
 					"YAML directives ('%%…') are not supported");
 		}
 		i += width;
@@ -137,7 +114,7 @@ static int check_text(const char *name, const char *text, size_t len,
 			place.column = 1;
 		}
 	}
-	return POSTERN_OK;
+	return true;
 }
 
 /* The character at a mark, which counts characters; 0 behind the last. */
@@ -192,59 +169,59 @@ static const char *explain(const struct reader *self,
 	return NULL;
 }
 
-static int fail_parser(const struct reader *self, struct postern_error *error) {
+static bool fail_parser(const struct reader *self) {
 	const yaml_parser_t *parser = &self->parser;
 	const yaml_mark_t *mark;
 	if (parser->error == YAML_MEMORY_ERROR) {
-		return fail_nomem(error);
+		return lack_memory(self);
 	}
 	const char *text = explain(self, &mark);
 	struct postern__yaml_place place = place_of(self, mark);
 	if (text) {
-		return postern__yaml_fail(error, &place, "%s", text);
+		return refuse(self, &place, "%s", text);
 	}
 	const char *problem = parser->problem ? parser->problem : "invalid YAML";
 	if (parser->context) {
-		return postern__yaml_fail(error, &place, "%s %s (line %zu)", problem,
+		return refuse(self, &place, "%s %s (line %zu)", problem,
 				parser->context, parser->context_mark.line + 1);
 	}
-	return postern__yaml_fail(error, &place, "%s", problem);
+	return refuse(self, &place, "%s", problem);
 }
 
-static int check_duplicate(const struct reader *self,
-		const struct postern__yaml_node *parent, struct postern_error *error) {
+/* Whether the mapping has the key already. */
+static bool is_duplicate(const struct reader *self,
+		const struct postern__yaml_node *parent) {
 	for (const struct postern__yaml_node *other = parent->first; other;
 			other = other->next) {
 		if (strcmp(other->key, self->key) == 0) {
-			return postern__yaml_fail(error, &self->key_place,
+			postern__mistakes_add(self->mistakes, &self->key_place,
 					"duplicate key '%s', first on line %u", self->key,
 					other->key_place.line);
+			return true;
 		}
 	}
-	return POSTERN_OK;
+	return false;
 }
 
 /* Add a node to the tree, in the innermost open container. */
-static int attach(struct reader *self, struct postern__yaml_node *node,
-		struct postern_error *error) {
+static bool attach(struct reader *self, struct postern__yaml_node *node) {
 	if (self->depth == 0) {
 		self->root = node;
-		return POSTERN_OK;
+		return true;
 	}
 	struct postern__yaml_node *parent = self->open[self->depth - 1];
 	if (parent->count == POSTERN__YAML_ENTRY_COUNT_MAX) {
-		return postern__yaml_fail(error, &node->place,
-				"more than %d entries in one place",
+		return refuse(self, &node->place, "more than %d entries in one place",
 				POSTERN__YAML_ENTRY_COUNT_MAX);
 	}
 	if (parent->kind == POSTERN__YAML_MAPPING) {
-		int r = check_duplicate(self, parent, error);
-		if (r != POSTERN_OK) {
-			return r;
-		}
+		bool duplicate = is_duplicate(self, parent);
 		node->key = self->key;
 		node->key_place = self->key_place;
 		self->key = NULL;
+		if (duplicate) {
+			return true; /* left out of the tree */
+		}
 	}
 	if (parent->last) {
 		parent->last->next = node;
@@ -253,7 +230,7 @@ static int attach(struct reader *self, struct postern__yaml_node *node,
 	}
 	parent->last = node;
 	parent->count++;
-	return POSTERN_OK;
+	return true;
 }
 
 static bool waits_for_key(const struct reader *self) {
@@ -262,109 +239,100 @@ static bool waits_for_key(const struct reader *self) {
 		   !self->key;
 }
 
-static int make_node(struct reader *self, enum postern__yaml_kind kind,
-		struct postern__yaml_place place, struct postern__yaml_node **out,
-		struct postern_error *error) {
+static bool make_node(struct reader *self, enum postern__yaml_kind kind,
+		struct postern__yaml_place place, struct postern__yaml_node **out) {
 	if (self->node_count++ == POSTERN__YAML_NODE_COUNT_MAX) {
-		return postern__yaml_fail(error, &place,
-				"more than %d values in one file",
+		return refuse(self, &place, "more than %d values in one file",
 				POSTERN__YAML_NODE_COUNT_MAX);
 	}
 	struct postern__yaml_node *node =
 			postern__arena_alloc(self->arena, sizeof *node);
 	if (!node) {
-		return fail_nomem(error);
+		return lack_memory(self);
 	}
 	node->kind = kind;
 	node->place = place;
 	*out = node;
-	return POSTERN_OK;
+	return true;
 }
 
-static int add_scalar(struct reader *self, const yaml_event_t *event,
-		struct postern_error *error) {
+static bool add_scalar(struct reader *self, const yaml_event_t *event) {
 	struct postern__yaml_place place = place_of(self, &event->start_mark);
 	const char *bytes = (const char *)event->data.scalar.value;
 	size_t len = event->data.scalar.length;
 
 	if (memchr(bytes, '\0', len)) {
-		return postern__yaml_fail(error, &place, "a text contains a zero byte");
+		return refuse(self, &place, "a text contains a zero byte");
 	}
 	char *text = postern__arena_copy(self->arena, bytes, len);
 	if (!text) {
-		return fail_nomem(error);
+		return lack_memory(self);
 	}
 	if (waits_for_key(self)) {
 		self->key = text;
 		self->key_place = place;
-		return POSTERN_OK;
+		return true;
 	}
 	struct postern__yaml_node *node;
-	int r = make_node(self, POSTERN__YAML_SCALAR, place, &node, error);
-	if (r != POSTERN_OK) {
-		return r;
+	if (!make_node(self, POSTERN__YAML_SCALAR, place, &node)) {
+		return false;
 	}
 	node->text = text;
 	node->plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-	return attach(self, node, error);
+	return attach(self, node);
 }
 
-static int open_container(struct reader *self, enum postern__yaml_kind kind,
-		const yaml_event_t *event, struct postern_error *error) {
+static bool open_container(struct reader *self, enum postern__yaml_kind kind,
+		const yaml_event_t *event) {
 	struct postern__yaml_place place = place_of(self, &event->start_mark);
 	struct postern__yaml_node *node;
 
 	if (waits_for_key(self)) {
-		return postern__yaml_fail(error, &place, "a key must be plain text");
+		return refuse(self, &place, "a key must be plain text");
 	}
 	if (self->depth == POSTERN__YAML_DEPTH_MAX) {
-		return postern__yaml_fail(error, &place, "nested more than %d deep",
+		return refuse(self, &place, "nested more than %d deep",
 				POSTERN__YAML_DEPTH_MAX);
 	}
-	int r = make_node(self, kind, place, &node, error);
-	if (r == POSTERN_OK) {
-		r = attach(self, node, error);
+	if (!make_node(self, kind, place, &node) || !attach(self, node)) {
+		return false;
 	}
-	if (r == POSTERN_OK) {
-		self->open[self->depth++] = node;
-	}
-	return r;
+	self->open[self->depth++] = node;
+	return true;
 }
 
-static int check_decoration(const struct reader *self,
+static bool check_decoration(const struct reader *self,
 		const yaml_event_t *event, const yaml_char_t *anchor,
-		const yaml_char_t *tag, struct postern_error *error) {
+		const yaml_char_t *tag) {
 	struct postern__yaml_place place = place_of(self, &event->start_mark);
 	if (anchor) {
-		return postern__yaml_fail(error, &place,
+		return refuse(self, &place,
 				"anchors ('&%s') are not supported: repeat the value", anchor);
 	}
 	if (tag) {
-		return postern__yaml_fail(error, &place,
+		return refuse(self, &place,
 				"tags ('!…') are not supported: remove '%s'", tag);
 	}
-	return POSTERN_OK;
+	return true;
 }
 
-static int handle_event(struct reader *self, const yaml_event_t *event,
-		struct postern_error *error) {
+static bool handle_event(struct reader *self, const yaml_event_t *event) {
 	struct postern__yaml_place place = place_of(self, &event->start_mark);
 	const yaml_char_t *anchor = NULL;
 	const yaml_char_t *tag = NULL;
-	int r;
 
 	switch (event->type) {
 	case YAML_ALIAS_EVENT:
-		return postern__yaml_fail(error, &place,
+		return refuse(self, &place,
 				"aliases ('*%s') are not supported: repeat the value, or quote "
 				"a text that begins with '*'",
 				event->data.alias.anchor);
 	case YAML_DOCUMENT_START_EVENT:
 		if (self->root) {
-			return postern__yaml_fail(error, &place,
+			return refuse(self, &place,
 					"a second document ('---') is not supported");
 		}
-		return POSTERN_OK;
+		return true;
 	case YAML_SCALAR_EVENT:
 		anchor = event->data.scalar.anchor;
 		tag = event->data.scalar.tag;
@@ -378,61 +346,60 @@ static int handle_event(struct reader *self, const yaml_event_t *event,
 		tag = event->data.mapping_start.tag;
 		break;
 	case YAML_SEQUENCE_END_EVENT:
-	case YAML_MAPPING_END_EVENT: self->depth--; return POSTERN_OK;
-	default: return POSTERN_OK;
+	case YAML_MAPPING_END_EVENT: self->depth--; return true;
+	default: return true;
 	}
-	r = check_decoration(self, event, anchor, tag, error);
-	if (r != POSTERN_OK) {
-		return r;
+	if (!check_decoration(self, event, anchor, tag)) {
+		return false;
 	}
 	if (event->type == YAML_SCALAR_EVENT) {
-		return add_scalar(self, event, error);
+		return add_scalar(self, event);
 	}
 	return open_container(self,
 			event->type == YAML_MAPPING_START_EVENT ? POSTERN__YAML_MAPPING
 													: POSTERN__YAML_LIST,
-			event, error);
+			event);
 }
 
-int postern__yaml_read(const char *name, const char *text, size_t len,
-		struct postern__arena *arena, struct postern__yaml_node **out,
-		struct postern_error *error) {
+bool postern__yaml_read(const char *name, const char *text, size_t len,
+		struct postern__mistakes *mistakes, struct postern__yaml_node **out) {
 	struct reader self = {
 		.name = name,
 		.text = text,
 		.len = len,
-		.arena = arena,
+		.arena = mistakes->arena,
+		.mistakes = mistakes,
 	};
 	bool ended = false;
 
 	if (len > POSTERN__CONFIG_BYTES_MAX) {
 		struct postern__yaml_place place = { name, 1, 1 };
-		return postern__yaml_fail(error, &place, "the file exceeds %zu bytes",
+		return refuse(&self, &place, "the file exceeds %zu bytes",
 				POSTERN__CONFIG_BYTES_MAX);
 	}
-	int r = check_text(name, text, len, error);
-	if (r != POSTERN_OK) {
-		return r;
+	if (!check_text(&self)) {
+		return false;
 	}
 	if (!yaml_parser_initialize(&self.parser)) {
-		return fail_nomem(error);
+		return lack_memory(&self);
 	}
 	yaml_parser_set_encoding(&self.parser, YAML_UTF8_ENCODING);
 	yaml_parser_set_input_string(&self.parser, (const unsigned char *)text,
 			len);
-	while (r == POSTERN_OK && !ended) {
+	bool good = true;
+	while (good && !ended) {
 		yaml_event_t event;
 		if (!yaml_parser_parse(&self.parser, &event)) {
-			r = fail_parser(&self, error);
+			good = fail_parser(&self);
 			break;
 		}
 		ended = event.type == YAML_STREAM_END_EVENT;
-		r = handle_event(&self, &event, error);
+		good = handle_event(&self, &event);
 		yaml_event_delete(&event);
 	}
 	yaml_parser_delete(&self.parser);
-	if (r == POSTERN_OK) {
+	if (good) {
 		*out = self.root;
 	}
-	return r;
+	return good;
 }

@@ -15,21 +15,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct postern__arena;
+#include "server/config_mistakes.h"
 
 /* Maximum depth of mappings and lists. */
 #define POSTERN__YAML_DEPTH_MAX 32
 #define POSTERN__YAML_NODE_COUNT_MAX 100000
 /* Maximum of one mapping or list: as many as there may be channels. */
 #define POSTERN__YAML_ENTRY_COUNT_MAX 1000
-
-/* The file of an error, and the place in it. Lines and columns count from 1,
-   columns in characters. */
-struct postern__yaml_place {
-	const char *name;
-	unsigned line;
-	unsigned column;
-};
 
 enum postern__yaml_kind {
 	POSTERN__YAML_SCALAR,
@@ -54,37 +46,21 @@ struct postern__yaml_node {
 };
 
 /*
- * Read a text of at most POSTERN__CONFIG_BYTES_MAX bytes.
+ * Read a text of at most POSTERN__CONFIG_BYTES_MAX bytes. False: the text
+ * is not valid, and reading ended. Keys that occur twice are mistakes, too, but
+ * the first is taken and reading goes on.
  *
- * name   for errors; must live as long as the tree.
- * arena  where the tree lives.
- * out    NULL for a text with nothing in it but comments.
+ * name      for errors; must live as long as the tree.
+ * mistakes  its arena is where the tree lives.
+ * out       NULL for a text with nothing in it but comments.
  */
-int postern__yaml_read(const char *name, const char *text, size_t len,
-		struct postern__arena *arena, struct postern__yaml_node **out,
-		struct postern_error *error);
+bool postern__yaml_read(const char *name, const char *text, size_t len,
+		struct postern__mistakes *mistakes, struct postern__yaml_node **out);
 
 /* Whether the node is empty: `key:`, `key: ~` or `key: null`. */
 bool postern__yaml_empty(const struct postern__yaml_node *node);
 
 /* The type of a node, for errors: "text", "a list", "a mapping". */
 const char *postern__yaml_kind_name(const struct postern__yaml_node *node);
-
-/*
- * Fail with "name:line:col: " in front. A very long name is cut at its start,
- * so that there is room for the sentence. Returns POSTERN_E_INVALID.
- */
-int postern__yaml_fail(struct postern_error *error,
-		const struct postern__yaml_place *place, const char *format, ...)
-		__attribute__((format(printf, 3, 4)));
-
-/* The same, with the code in sight of the caller, as in base/fail.h. */
-#define postern__yaml_fail(error, place, ...) \
-	(postern__yaml_fail((error), (place), __VA_ARGS__), POSTERN_E_INVALID)
-
-/* The same for a text and a code that are already in `error` (may be NULL).
-   Returns `code`. */
-int postern__yaml_fail_at(struct postern_error *error, int code,
-		const struct postern__yaml_place *place);
 
 #endif

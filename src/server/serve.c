@@ -280,23 +280,29 @@ static void *stop_early(void *context) {
 	}
 }
 
+static void log_mistake(void *context, const char *text) {
+	struct serve *self = context;
+	postern__log(&self->log, POSTERN__LOG_ERROR, text);
+}
+
 /* The steps before anything runs; returns the exit code. */
 static int open_all(struct serve *self) {
+	struct postern__config_input input = self->options->config;
 	struct postern_error error;
-	int r = postern__config_load(&self->options->config, &self->config, &error);
+	input.report = log_mistake;
+	input.report_context = self;
+	int r = postern__config_load(&input, &self->config, &error);
 	if (r != POSTERN_OK) {
-		return fail(self,
-				r == POSTERN_E_NOMEM ? EXIT_FAILED : EXIT_CONFIGURATION, "",
-				&error);
+		return r == POSTERN_E_NOMEM ? EXIT_FAILED : EXIT_CONFIGURATION;
 	}
 	const char *warning;
 	for (size_t i = 0; (warning = postern__config_warning(self->config, i));
 			i++) {
 		postern__log(&self->log, POSTERN__LOG_WARN, warning);
 	}
-	r = postern__config_check(self->config, &error);
+	r = postern__config_check(self->config, log_mistake, self, &error);
 	if (r != POSTERN_OK) {
-		return fail(self, exit_code(r), "cannot start", &error);
+		return exit_code(r);
 	}
 	r = open_stores(self, &error);
 	if (r != POSTERN_OK) {

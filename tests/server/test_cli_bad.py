@@ -362,4 +362,46 @@ def _(place):
     equal(result.out, "duplicate\n")
 
 
+# Configurations that cannot be served, and how many mistakes each has.
+UNSERVED = {
+    "workers: 0\nstoer: x\ndefaults: {lease: 5}\n": 3,
+    "store: memory\nchannels: {c: {handlers: {h: {sql: select 1}}}}\n": 2,
+    "channels: {c: {handlers: {g: {exec: [x]}, h: {sql: insrt}}}}\n": 2,
+    "channels: {c: {handlers: {h: {exec: ['${DIR}/loose']}}}}\n": 1,
+    "store: sqlite:a.db\nstores: {b: {url: 'sqlite:./a.db'}}\n": 1,
+    "store: [\n": 1,
+}
+
+
+@case("check refuses whatever serve refuses, with the same mistakes")
+def _(place):
+    # A program that every user may change.
+    os.chmod(place.write("loose", "#!/bin/sh\n"), 0o777)
+    for text, count in UNSERVED.items():
+        place.configure(text)
+        served = place.fails(2, "serve", says="postern.yaml:")
+        mistakes = [json.loads(line)["message"] for line in served.err.splitlines()]
+        equal(len(mistakes), count)
+        checked = place.run("check")
+        equal(checked.code, 2)
+        lines = [line.partition(": ")[2] for line in checked.err.splitlines()]
+        lines += [
+            line.partition(": ")[2]
+            for line in checked.out.splitlines()
+            if line.startswith("error: ")
+        ]
+        equal(lines, mistakes)
+        equal(os.path.exists(place.file("a.db")), False)
+
+
+@case("every command reports all mistakes of the configuration")
+def _(place):
+    place.configure("workers: 0\nstoer: x\n")
+    for command in (["check"], ["list"], ["send", "c"], ["migrate"]):
+        result = place.fails(2, *command, says="postern.yaml:1:10: workers")
+        equal(len(result.err.splitlines()), 2)
+        data = place.fails(2, *command, "--json").err.splitlines()
+        equal(len([json.loads(line)["error"] for line in data]), 2)
+
+
 main()

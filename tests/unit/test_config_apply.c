@@ -205,10 +205,11 @@ static void refusals_of_the_box(void) {
 		CHECK_CONTAINS(error.text, "f.yaml:6:7: handler 'h'");
 		/* The same error without a box. */
 		struct postern_error before = { 0 };
-		CHECK_INT(postern__config_check(config, &before),
-				POSTERN_E_UNSUPPORTED);
+		CHECK_INT(postern__config_check(config, NULL, NULL, &before),
+				POSTERN_E_INVALID);
 		CHECK_STR(before.text, error.text);
-		CHECK_INT(postern__config_check(config, NULL), POSTERN_E_UNSUPPORTED);
+		CHECK_INT(postern__config_check(config, NULL, NULL, NULL),
+				POSTERN_E_INVALID);
 	}
 	postern_box_destroy(box);
 	postern__config_destroy(config);
