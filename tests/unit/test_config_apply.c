@@ -162,9 +162,9 @@ static void channels_and_handlers(void) {
 			CHECK_OK(postern__config_apply(config,
 							 postern__config_store(config, 0), box, &error),
 					&error) &&
-			CHECK_INT(box->channel_count, 2) &&
-			CHECK_INT(box->handler_count, 2)) {
-		const struct postern__channel *a = box->channels[0];
+			CHECK_INT(box->generation->channel_count, 2) &&
+			CHECK_INT(box->generation->handler_count, 2)) {
+		const struct postern__channel *a = box->generation->channels[0];
 		CHECK_STR(a->name, "a");
 		CHECK_INT(a->max_message_size, 10);
 		CHECK_INT(a->unrouted, POSTERN_UNROUTED_DROP);
@@ -172,7 +172,7 @@ static void channels_and_handlers(void) {
 		CHECK(a->allow_without_inbox);
 		CHECK(!a->without_inbox);
 		check_policy(&a->policy);
-		const struct postern__handler *h = box->handlers[0];
+		const struct postern__handler *h = box->generation->handlers[0];
 		CHECK_STR(h->key, "h");
 		CHECK(h->channel == a);
 		CHECK_INT(h->type_count, 2);
@@ -181,8 +181,8 @@ static void channels_and_handlers(void) {
 		CHECK_STR(h->legacy_keys[1], "older");
 		CHECK_STR(h->impl->ops->name, "exec");
 		check_policy(&h->policy);
-		CHECK_INT(box->handlers[1]->policy.max_attempts, 11);
-		CHECK_INT(box->channels[1]->max_message_size, 1024 * 1024);
+		CHECK_INT(box->generation->handlers[1]->policy.max_attempts, 11);
+		CHECK_INT(box->generation->channels[1]->max_message_size, 1024 * 1024);
 		CHECK_OK(postern_box_start(box, &error), &error);
 	}
 	postern_box_destroy(box);
