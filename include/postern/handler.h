@@ -3,8 +3,8 @@
 #define POSTERN_HANDLER_H
 
 /*
- * A handler: a stable key, the types it wants, a kind (callback, sql, exec)
- * and a policy.
+ * A handler: a stable key, the types it wants, a kind (callback, sql, exec, or
+ * one that the program has registered: sys/handler.h) and a policy.
  */
 
 #include <postern/error.h>
@@ -88,30 +88,45 @@ enum postern_poisoned_duplicate {
 	POSTERN_POISONED_DUPLICATE_RETRY
 };
 
-/* timeout_ms: the default of the handler's kind. */
+/* Members of a policy: the default of the handler's kind. */
 #define POSTERN_TIMEOUT_DEFAULT ((int64_t)-1)
+#define POSTERN_ATTEMPTS_DEFAULT UINT32_MAX
+#define POSTERN_CONCURRENCY_DEFAULT UINT32_MAX
+#define POSTERN_BACKOFF_DEFAULT SIZE_MAX
+
+/* The default timeout of a transactional handler, which keeps a transaction of
+   the store open while it runs. */
+#define POSTERN_TRANSACTION_TIMEOUT_MS ((int64_t)5000)
 
 /*
  * When to retry a delivery and when to poison it. Call postern_policy_init(),
- * which sets the defaults named here, and change members afterwards.
+ * which sets the defaults named here, and change members afterwards. Those of
+ * the handler's kind (POSTERN_…_DEFAULT) become numbers when the handler is
+ * added.
  */
 struct postern_policy {
 	size_t size;
-	uint32_t max_attempts; /* 5, in total; 0 means 1 */
-	uint32_t max_crashes;  /* 3: runs during which the process died */
+	/* In total; 0 means 1. POSTERN_ATTEMPTS_DEFAULT: 5, unless the kind has
+	   another default. */
+	uint32_t max_attempts;
+	uint32_t max_crashes; /* 3: runs during which the process died */
 	/*
 	 * The delay after the n-th failure is base/2 + random(0..base/2), where
 	 * base is min(2^n seconds, max_retry_delay_ms). With a list, the n-th
-	 * entry (the last one from then on) is the delay.
+	 * entry (the last one from then on) is the delay. A count of
+	 * POSTERN_BACKOFF_DEFAULT: the kind's list, if it has one.
 	 */
 	int64_t max_retry_delay_ms; /* 5 minutes */
 	const int64_t *backoff_ms;
 	size_t backoff_count;
-	/* POSTERN_TIMEOUT_DEFAULT: none, or 5 s for a transactional handler;
-	   0: none. Must be less than lease_ms. */
+	/* POSTERN_TIMEOUT_DEFAULT: none, or 5 s for a transactional handler, unless
+	   the kind has another default; 0: none. Must be less than lease_ms. */
 	int64_t timeout_ms;
-	int64_t lease_ms;      /* 5 minutes: a longer run is reported as stuck */
-	uint32_t concurrency;  /* 0: as many as the runner has threads */
+	int64_t lease_ms; /* 5 minutes: a longer run is reported as stuck */
+	/* 0: as many as the runner has threads; of an asynchronous kind, the kind's
+	   default. POSTERN_CONCURRENCY_DEFAULT: exec 16, other kinds 0, unless they
+	   have another default. */
+	uint32_t concurrency;
 	uint32_t commit_batch; /* 1: deliveries of a sql handler per commit */
 	enum postern_poisoned_duplicate on_poisoned_duplicate; /* ignore */
 };
@@ -127,9 +142,16 @@ POSTERN_EXPORT int64_t
 postern_policy_delay_ms(const struct postern_policy *policy, uint32_t failures,
 		uint64_t random);
 
+/* The SQL that a store understands. */
+enum postern_sql_dialect {
+	POSTERN_SQL_NONE = 0, /* the store has no SQL */
+	POSTERN_SQL_SQLITE,
+	POSTERN_SQL_POSTGRES
+};
+
 /*
  * Zero the struct, set `size` and the members you need. Everything is copied.
- * Exactly one kind must be set: callback, sql or exec.
+ * Exactly one of these must be set: callback, sql, exec or kind.
  */
 struct postern_handler_options {
 	size_t size;
@@ -162,6 +184,11 @@ struct postern_handler_options {
 	size_t exec_count;
 
 	const struct postern_policy *policy; /* NULL: the channel's */
+
+	/* The name of any kind; `settings` is the struct that the kind documents,
+	   borrowed for the call. */
+	const char *kind;
+	const void *settings;
 };
 
 #ifdef __cplusplus

@@ -424,6 +424,60 @@ bool postern__option_is_fallback(const struct postern_option *option,
 	return same;
 }
 
+static size_t member_size(enum postern_option_type type) {
+	switch (type) {
+	case TEXT: return sizeof(const char *);
+	case DURATION: return sizeof(int64_t);
+	case SIZE: return sizeof(uint64_t);
+	case COUNT: return sizeof(uint32_t);
+	case SWITCH: return sizeof(bool);
+	case CHOICE: return sizeof(int);
+	case TEXTS: return sizeof(struct texts_member);
+	case DURATIONS: return sizeof(struct durations_member);
+	}
+	return 0;
+}
+
+/* Whether split_choices() has room for the words of a CHOICE. */
+static bool are_choices(const char *choices) {
+	size_t count = 1;
+	for (const char *c = choices; c && *c; c++) {
+		count += *c == '|';
+	}
+	return choices && *choices && strlen(choices) < CHOICES_LEN_MAX &&
+		   count <= CHOICE_COUNT_MAX;
+}
+
+int postern__option_row_check(const struct postern_option *option,
+		size_t object_size, struct postern_error *error) {
+	size_t size = member_size(option->type);
+	if (size == 0) {
+		return postern__fail(error, POSTERN_E_INVALID, "unknown type %d",
+				(int)option->type);
+	}
+	if (size > object_size || option->offset > object_size - size) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"its member is not inside the struct of %zu bytes",
+				object_size);
+	}
+	if (option->type == CHOICE && !are_choices(option->choices)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"choices must be 1 to %d words, as in 'on|off'",
+				CHOICE_COUNT_MAX);
+	}
+	if ((option->flags & POSTERN_OPTION_LATER) && !option->fallback) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"an option for later needs a fallback");
+	}
+	bool counted = option->type != TEXT && option->type != SWITCH &&
+				   option->type != CHOICE;
+	if (counted && (option->max == 0 || option->min > option->max)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"max is not set, or less than min");
+	}
+	return POSTERN_OK;
+}
+
 const char *postern__option_form(const struct postern_option *option) {
 	static const char *const forms[] = {
 		[TEXT] = "TEXT",

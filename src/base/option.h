@@ -39,6 +39,11 @@ void postern__option_format(const struct postern_option *option,
 bool postern__option_is_fallback(const struct postern_option *option,
 		const void *object);
 
+/* Whether a row that comes from outside can be used with an object of this
+   size: POSTERN_E_INVALID with the member that is wrong. */
+int postern__option_row_check(const struct postern_option *option,
+		size_t object_size, struct postern_error *error);
+
 /* How the value is written, for the help: "COUNT", "none|warn|fail". */
 const char *postern__option_form(const struct postern_option *option);
 

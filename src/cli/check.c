@@ -186,11 +186,17 @@ static void check_tables(struct check *check,
 				channel->store == store && j < channel->handler_count; j++) {
 			const struct postern__config_handler *handler =
 					&channel->handlers[j];
-			if (handler->sql && postern__sql_tables_check(handler->sql, file,
-										&error) == POSTERN_E_NOTFOUND) {
-				report(check, POSTERN__EXIT_OK,
-						"%s:%u:%u: handler '%s': sql: %s; deliveries are "
-						"poisoned until the table exists",
+			const struct postern__sql_settings settings = { handler->sql };
+			const struct postern_handler_setup setup = {
+				.size = sizeof setup,
+				.kind = &postern__sql_kind,
+				.settings = &settings,
+				.dialect = POSTERN_SQL_SQLITE,
+				.store_file = file,
+			};
+			if (handler->sql &&
+					postern__kind_check(&setup, &error) == POSTERN_E_NOTFOUND) {
+				report(check, POSTERN__EXIT_OK, "%s:%u:%u: handler '%s': %s",
 						postern__config_name(config), handler->line,
 						handler->column, handler->key, error.text);
 			}

@@ -66,7 +66,7 @@ static bool may_lease(const struct postern_box *box,
 			!postern__handler_in_place(handler)) {
 		return false;
 	}
-	if (handler->impl->ops->in_process &&
+	if (handler->impl->kind->in_process &&
 			(box->suspects_waiting || box->suspects_held > 0)) {
 		return false;
 	}

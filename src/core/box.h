@@ -207,6 +207,10 @@ int postern__retention_check(const struct postern__channel *channel,
 /* The longest time from the first attempt to the end of the last, saturating;
    an attempt without a timeout counts as 0 ms. */
 int64_t postern__policy_horizon_ms(const struct postern_policy *policy);
+/* Replace what is left to the handler's kind (POSTERN_…_DEFAULT) by the kind's
+   defaults; its list of delays is borrowed. */
+void postern__policy_complete(struct postern_policy *policy,
+		const struct postern_handler_kind *kind, bool transactional);
 int postern__policy_copy(const struct postern_policy *from,
 		struct postern_policy *to);
 void postern__policy_finish(struct postern_policy *policy);

@@ -30,7 +30,7 @@ static bool needs_claim(const struct postern_box *box,
 		return false;
 	}
 	/* One group of suspects at a time. */
-	return !(handler->impl->ops->in_process && box->suspects_held > 0);
+	return !(handler->impl->kind->in_process && box->suspects_held > 0);
 }
 
 int64_t postern__claim_at_ms(const struct postern_box *box) {
@@ -105,7 +105,7 @@ static void add_want(struct wants *wants, struct postern__handler *handler,
 	wants->list[wants->count++] = (struct postern_want){
 		.handler = handler->id,
 		.max = max > UINT32_MAX ? UINT32_MAX : (uint32_t)max,
-		.in_process = handler->impl->ops->in_process,
+		.in_process = handler->impl->kind->in_process,
 	};
 }
 

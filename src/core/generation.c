@@ -275,9 +275,11 @@ static int fill_handler(struct postern__handler *handler,
 		struct postern__channel *channel,
 		const struct postern_handler_options *options,
 		struct postern_error *error) {
-	const struct postern_policy *policy =
-			options->policy ? options->policy : &channel->policy;
-	int r = postern__policy_check(policy, options->key, error);
+	struct postern_policy policy =
+			options->policy ? *options->policy : channel->policy;
+	postern__policy_complete(&policy, handler->impl->kind,
+			handler->impl->transactional);
+	int r = postern__policy_check(&policy, options->key, error);
 	if (r) {
 		return r;
 	}
@@ -290,27 +292,10 @@ static int fill_handler(struct postern__handler *handler,
 			handler->legacy_keys ? options->legacy_key_count : 0;
 	handler->type_count = handler->types ? options->type_count : 0;
 	if (!handler->key || !handler->legacy_keys || !handler->types ||
-			postern__policy_copy(policy, &handler->policy)) {
+			postern__policy_copy(&policy, &handler->policy)) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	return POSTERN_OK;
-}
-
-/* A transactional handler blocks the store's writer while it runs, so it has a
-   timeout by default; other handlers have none. */
-#define TRANSACTION_TIMEOUT_MS_DEFAULT ((int64_t)5000)
-
-static int default_timeout(struct postern__handler *handler,
-		struct postern_error *error) {
-	struct postern_policy *policy = &handler->policy;
-	if (policy->timeout_ms != POSTERN_TIMEOUT_DEFAULT) {
-		return POSTERN_OK;
-	}
-	policy->timeout_ms = 0;
-	if (handler->impl->transactional) {
-		policy->timeout_ms = TRANSACTION_TIMEOUT_MS_DEFAULT;
-	}
-	return postern__policy_check(policy, handler->key, error);
 }
 
 static int append_handler(struct postern_generation *generation,
@@ -358,9 +343,6 @@ static int register_handler(struct postern_generation *generation,
 	}
 	if (!r) {
 		r = fill_handler(handler, channel, options, error);
-	}
-	if (!r) {
-		r = default_timeout(handler, error);
 	}
 	if (!r) {
 		r = create_state(handler, error);

@@ -14,16 +14,57 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How often a delivery is attempted, unless its kind has another default. */
+#define ATTEMPTS_DEFAULT 5
+
 void postern_policy_init(struct postern_policy *policy) {
 	*policy = (struct postern_policy){
 		.size = sizeof(*policy),
-		.max_attempts = 5,
+		.max_attempts = POSTERN_ATTEMPTS_DEFAULT,
 		.max_crashes = 3,
 		.max_retry_delay_ms = (int64_t)5 * 60 * 1000,
+		.backoff_count = POSTERN_BACKOFF_DEFAULT,
 		.timeout_ms = POSTERN_TIMEOUT_DEFAULT,
 		.lease_ms = (int64_t)5 * 60 * 1000,
+		.concurrency = POSTERN_CONCURRENCY_DEFAULT,
 		.commit_batch = 1,
 	};
+}
+
+/* A transactional handler blocks the store's writer while it runs, so it has a
+   timeout by default; other handlers have none. */
+static int64_t default_timeout_ms(const struct postern_handler_kind *kind,
+		bool transactional) {
+	if (kind->timeout_ms != POSTERN_TIMEOUT_DEFAULT) {
+		return kind->timeout_ms;
+	}
+	return transactional ? POSTERN_TRANSACTION_TIMEOUT_MS : 0;
+}
+
+void postern__policy_complete(struct postern_policy *policy,
+		const struct postern_handler_kind *kind, bool transactional) {
+	if (policy->max_attempts == POSTERN_ATTEMPTS_DEFAULT) {
+		policy->max_attempts =
+				kind->max_attempts > 0 ? kind->max_attempts : ATTEMPTS_DEFAULT;
+	}
+	if (policy->backoff_count == POSTERN_BACKOFF_DEFAULT) {
+		policy->backoff_ms = kind->backoff_ms;
+		policy->backoff_count = kind->backoff_count;
+	}
+	if (policy->timeout_ms == POSTERN_TIMEOUT_DEFAULT) {
+		policy->timeout_ms = default_timeout_ms(kind, transactional);
+	}
+	/* Nothing else limits the runs of an asynchronous kind. */
+	if (policy->concurrency == POSTERN_CONCURRENCY_DEFAULT ||
+			(policy->concurrency == 0 && kind->asynchronous)) {
+		policy->concurrency = kind->concurrency;
+	}
+}
+
+/* Whether there is a list of delays, and not only the kind's default. */
+static bool has_list(const struct postern_policy *policy) {
+	return policy->backoff_count > 0 &&
+		   policy->backoff_count != POSTERN_BACKOFF_DEFAULT;
 }
 
 static int64_t base_ms(const struct postern_policy *policy, uint32_t failures) {
@@ -37,7 +78,7 @@ static int64_t base_ms(const struct postern_policy *policy, uint32_t failures) {
 
 int64_t postern_policy_delay_ms(const struct postern_policy *policy,
 		uint32_t failures, uint64_t random) {
-	if (policy->backoff_count > 0) {
+	if (has_list(policy)) {
 		size_t index = failures > 0 ? failures - 1 : 0;
 		if (index >= policy->backoff_count) {
 			index = policy->backoff_count - 1;
@@ -82,7 +123,7 @@ int64_t postern__policy_horizon_ms(const struct postern_policy *policy) {
 int postern__policy_copy(const struct postern_policy *from,
 		struct postern_policy *to) {
 	int64_t *list = NULL;
-	if (from->backoff_count > 0) {
+	if (has_list(from)) {
 		list = malloc(from->backoff_count * sizeof(*list));
 		if (!list) {
 			return POSTERN_E_NOMEM;

@@ -159,7 +159,7 @@ void postern__run_start(struct postern_run *run) {
 	postern__list_push_back(&box->running, &run->link);
 	box->running_count++;
 	run->handler->state->running++;
-	if (run->handler->impl->ops->in_process) {
+	if (run->handler->impl->kind->in_process) {
 		box->in_process_running++;
 		box->solo_running = run->suspicion == POSTERN_SUSPECT_SOLO;
 	}
@@ -179,7 +179,7 @@ void postern__run_start(struct postern_run *run) {
 /* The run no longer keeps other in-process runs from starting. */
 static void release_in_process(struct postern_run *run) {
 	struct postern_box *box = run->box;
-	if (run->handler->impl->ops->in_process && !run->overdue) {
+	if (run->handler->impl->kind->in_process && !run->overdue) {
 		box->in_process_running--;
 		if (run->suspicion == POSTERN_SUSPECT_SOLO) {
 			box->solo_running = false;
@@ -453,7 +453,7 @@ static bool may_start(const struct postern_box *box,
 	if (handler->impl->transactional && !may_transact(box, handler)) {
 		return false;
 	}
-	if (!handler->impl->ops->in_process) {
+	if (!handler->impl->kind->in_process) {
 		return true;
 	}
 	/* A solo suspect runs without any other in-process run. */

@@ -131,7 +131,7 @@ static void add_handler(struct enrolling *work,
 				.key = handler->key,
 				.legacy_keys = (const char *const *)handler->legacy_keys,
 				.legacy_key_count = handler->legacy_key_count,
-				.in_process = handler->impl->ops->in_process,
+				.in_process = handler->impl->kind->in_process,
 				.max_crashes = handler->policy.max_crashes,
 			};
 }

@@ -236,6 +236,9 @@ int postern__retention_check(const struct postern__channel *channel,
 
 static int check_backoff(const struct postern_policy *policy,
 		const char *handler, struct postern_error *error) {
+	if (policy->backoff_count == POSTERN_BACKOFF_DEFAULT) {
+		return POSTERN_OK;
+	}
 	if (policy->backoff_count > POSTERN_BACKOFF_COUNT_MAX ||
 			(policy->backoff_count > 0 && !policy->backoff_ms)) {
 		return postern__fail(error, POSTERN_E_INVALID,
@@ -257,7 +260,8 @@ int postern__policy_check(const struct postern_policy *policy,
 		return postern__fail(error, POSTERN_E_INVALID,
 				"handler '%s': start from postern_policy_init()", handler);
 	}
-	if (policy->max_attempts > POSTERN_ATTEMPTS_MAX ||
+	if ((policy->max_attempts > POSTERN_ATTEMPTS_MAX &&
+				policy->max_attempts != POSTERN_ATTEMPTS_DEFAULT) ||
 			policy->max_crashes > POSTERN_ATTEMPTS_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"handler '%s': max_attempts and max_crashes are at most %d",

@@ -84,8 +84,6 @@ static void callback_destroy(struct postern_handler *handler) {
 
 static const struct postern_handler_ops callback_ops = {
 	.version = POSTERN_HANDLER_OPS_VERSION,
-	.name = "callback",
-	.in_process = true,
 	.batches = false,
 	.start = callback_start,
 	.cancel = callback_cancel,
@@ -110,3 +108,21 @@ int postern__callback_create(postern_callback *function, void *context,
 	*out = &self->base;
 	return POSTERN_OK;
 }
+
+static int create(const struct postern_handler_setup *setup,
+		struct postern_handler **out, struct postern_error *error) {
+	const struct postern__callback_settings *settings = setup->settings;
+	return postern__callback_create(settings ? settings->function : NULL,
+			settings ? settings->context : NULL,
+			settings && settings->transactional, out, error);
+}
+
+const struct postern_handler_kind postern__callback_kind = {
+	.size = sizeof postern__callback_kind,
+	.name = "callback",
+	.help = "a function of the program",
+	.settings_size = sizeof(struct postern__callback_settings),
+	.in_process = true,
+	.timeout_ms = POSTERN_TIMEOUT_DEFAULT,
+	.create = create,
+};

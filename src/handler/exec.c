@@ -28,6 +28,8 @@
 #include "handler/kinds.h"
 #include "handler/process.h"
 
+#include <postern/sys/option.h>
+
 /* Exit codes of sysexits.h and of qmail by which programs that receive mail
    report a permanent error. */
 #define EXIT_DATA_ERROR 65
@@ -39,6 +41,9 @@
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 #define ENV_COUNT_MAX 16
+
+/* Programs of one handler at a time, whatever the number of workers. */
+#define CONCURRENCY_DEFAULT 16
 
 struct exec_handler {
 	struct postern_handler base;
@@ -362,8 +367,6 @@ static void exec_destroy(struct postern_handler *handler) {
 
 static const struct postern_handler_ops exec_ops = {
 	.version = POSTERN_HANDLER_OPS_VERSION,
-	.name = "exec",
-	.in_process = false,
 	.batches = false,
 	.start = exec_start,
 	.cancel = exec_cancel,
@@ -397,9 +400,13 @@ static int check_args(const char *const *argv, size_t argc,
 		return postern__fail(error, POSTERN_E_INVALID,
 				"exec's arguments exceed %d bytes", POSTERN__EXEC_ARGS_LEN_MAX);
 	}
+	return POSTERN_OK;
+}
+
+static int check_program(const char *program, struct postern_error *error) {
 	/* A missing program may be installed later. */
 	struct postern_error found;
-	if (postern__exec_check(argv[0], &found) == POSTERN_E_INVALID) {
+	if (postern__exec_check(program, &found) == POSTERN_E_INVALID) {
 		return postern__fail(error, POSTERN_E_INVALID, "%s", found.text);
 	}
 	return POSTERN_OK;
@@ -408,6 +415,9 @@ static int check_args(const char *const *argv, size_t argc,
 int postern__exec_create(const char *const *argv, size_t argc,
 		struct postern_handler **out, struct postern_error *error) {
 	int r = check_args(argv, argc, error);
+	if (r == POSTERN_OK) {
+		r = check_program(argv[0], error);
+	}
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -433,3 +443,51 @@ int postern__exec_create(const char *const *argv, size_t argc,
 	*out = &self->base;
 	return POSTERN_OK;
 }
+
+static int validate(const struct postern_handler_setup *setup,
+		struct postern_error *error) {
+	const struct postern__exec_settings *settings = setup->settings;
+	return check_args(settings ? settings->argv : NULL,
+			settings ? settings->argc : 0, error);
+}
+
+static int create(const struct postern_handler_setup *setup,
+		struct postern_handler **out, struct postern_error *error) {
+	const struct postern__exec_settings *settings = setup->settings;
+	return postern__exec_create(settings->argv, settings->argc, out, error);
+}
+
+static int check(const struct postern_handler_setup *setup,
+		struct postern_error *error) {
+	const struct postern__exec_settings *settings = setup->settings;
+	/* A program that is not safe to run is refused with the handler. */
+	return postern__exec_check(settings->argv[0], error) == POSTERN_OK
+				   ? POSTERN_OK
+				   : POSTERN_E_INVALID;
+}
+
+static const struct postern_option options[] = {
+	{
+			.name = "exec",
+			.type = POSTERN_OPTION_TEXTS,
+			.offset = offsetof(struct postern__exec_settings, argv),
+			.flags = POSTERN_OPTION_REQUIRED | POSTERN_OPTION_HIDDEN,
+			.min = 1,
+			.max = POSTERN__EXEC_ARG_COUNT_MAX,
+			.help = "a program and its arguments; no shell",
+			.form = "[\"/bin/prog\", \"arg\"]",
+	},
+};
+
+const struct postern_handler_kind postern__exec_kind = {
+	.size = sizeof postern__exec_kind,
+	.name = "exec",
+	.help = "a program of this machine",
+	.options = options,
+	.option_count = 1,
+	.settings_size = sizeof(struct postern__exec_settings),
+	.concurrency = CONCURRENCY_DEFAULT,
+	.validate = validate,
+	.create = create,
+	.check = check,
+};

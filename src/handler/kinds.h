@@ -4,19 +4,73 @@
 
 /*
  * The handler kinds: a function of the program, an SQL text, a program of the
- * machine. Each is created here and used through its ops (sys/handler.h); end
- * it with handler->ops->destroy(handler).
+ * machine, and those that were registered. Everyone else finds a kind by its
+ * name (registry.c) and uses its row; a handler is used through its ops
+ * (sys/handler.h); end it with handler->ops->destroy(handler).
  *
  * An invalid definition fails at creation with POSTERN_E_INVALID; an error that
  * can only happen later becomes the outcome of a run.
  */
 
 #include <postern/handler.h>
+#include <postern/sys/handler.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 struct postern_error;
-struct postern_handler;
+
+/* The kind of this name; NULL if there is none. */
+const struct postern_handler_kind *postern__kind_find(const char *name);
+/* The kinds in the order of their registration; NULL past the last. */
+const struct postern_handler_kind *postern__kind_at(size_t index);
+
+/* The functions of a row, for a setup with its kind. validate() is called by
+   create(), too, which also refuses ops that are not complete. */
+int postern__kind_validate(const struct postern_handler_setup *setup,
+		struct postern_error *error);
+int postern__kind_create(const struct postern_handler_setup *setup,
+		struct postern_handler **out, struct postern_error *error);
+int postern__kind_check(const struct postern_handler_setup *setup,
+		struct postern_error *error);
+
+/* The rows of this library, and the settings of their handlers. */
+extern const struct postern_handler_kind postern__callback_kind;
+extern const struct postern_handler_kind postern__sql_kind;
+extern const struct postern_handler_kind postern__exec_kind;
+
+/* A program without a configuration: there are no options. */
+struct postern__callback_settings {
+	postern_callback *function;
+	void *context;
+	bool transactional;
+};
+
+struct postern__sql_settings {
+	const char *sql;
+};
+
+struct postern__exec_settings {
+	const char *const *argv;
+	size_t argc;
+};
+
+/* How the sql kind works in one dialect. */
+struct postern__sql_engine {
+	enum postern_sql_dialect dialect;
+	int (*create)(const char *sql, struct postern_handler **out,
+			struct postern_error *error);
+	/* Whether the text could run on the store of the setup: codes as for the
+	   check() of a kind. */
+	int (*check)(const char *sql, const struct postern_handler_setup *setup,
+			struct postern_error *error);
+};
+
+extern const struct postern__sql_engine postern__sql_engine_sqlite;
+/* Only if libpq was found. */
+extern const struct postern__sql_engine postern__sql_engine_postgres;
+/* The engine of a dialect; NULL if there is none. */
+const struct postern__sql_engine *postern__sql_engine_find(
+		enum postern_sql_dialect dialect);
 
 /* A program and its arguments. */
 #define POSTERN__EXEC_ARG_COUNT_MAX 64
@@ -76,14 +130,6 @@ int postern__sql_create(const char *sql, struct postern_handler **out,
 int postern__sql_syntax_check(const char *sql, struct postern_error *error);
 
 /*
- * Whether the tables that such a text names are in a store's file, which is
- * only read: POSTERN_E_NOTFOUND with the line if one is missing. A text that
- * creates something and a file that cannot be read are not checked.
- */
-int postern__sql_tables_check(const char *sql, const char *file,
-		struct postern_error *error);
-
-/*
  * As postern__sql_create(), for PostgreSQL; only if libpq was found. :body_json
  * and :headers are jsonb, :body_bytes is bytea; the server infers the types of
  * the others.
@@ -110,8 +156,8 @@ void postern__sql_explain_end(void *connection);
  * A program and its arguments, copied; no shell. argv[0] is an absolute path.
  *
  * The body is on stdin; stdout is discarded; the last line of stderr is the
- * reason of a failure. Exit code 0 is done, 65 and 100 are poison, any other
- * code and every signal is a retry. The environment has only:
+ * reason of a failure. Exit code 0 is done, 65 and 100 are poison, 69 is hold,
+ * any other code and every signal is a retry. The environment has only:
  *
  *   PATH LANG                   fixed values
  *   CE_ID CE_SOURCE CE_TYPE CE_SUBJECT CE_TIME CE_DATACONTENTTYPE

@@ -327,8 +327,6 @@ static void sql_destroy(struct postern_handler *handler) {
 
 static const struct postern_handler_ops sql_ops = {
 	.version = POSTERN_HANDLER_OPS_VERSION,
-	.name = "sql",
-	.in_process = false,
 	.batches = true,
 	.start = sql_start,
 	.cancel = sql_cancel,
@@ -341,7 +339,7 @@ int postern__sql_create(const char *sql, struct postern_handler **out,
 		return postern__fail(error, POSTERN_E_INVALID, "the SQL is missing");
 	}
 	size_t count = 0;
-	int r = postern__sql_check(sql, POSTERN__SQL_SQLITE, &count, error);
+	int r = postern__sql_check(sql, POSTERN_SQL_SQLITE, &count, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

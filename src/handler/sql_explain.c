@@ -62,7 +62,7 @@ static Oid type_of(enum postern__sql_param param) {
 
 static struct postern__sql_reader read_sql(const char *text) {
 	return (struct postern__sql_reader){
-		.dialect = POSTERN__SQL_POSTGRES,
+		.dialect = POSTERN_SQL_POSTGRES,
 		.sql = text,
 	};
 }
@@ -427,6 +427,20 @@ int postern__sql_explain(const char *sql, void *connection,
 	struct explain_check check = { .link = connection, .line = 1 };
 	return postern__sql_postgres_each(sql, check_statement, &check, error);
 }
+
+static int check_on_server(const char *sql,
+		const struct postern_handler_setup *setup,
+		struct postern_error *error) {
+	return setup->connection
+				   ? postern__sql_explain(sql, setup->connection, error)
+				   : POSTERN_OK;
+}
+
+const struct postern__sql_engine postern__sql_engine_postgres = {
+	.dialect = POSTERN_SQL_POSTGRES,
+	.create = postern__sql_postgres_create,
+	.check = check_on_server,
+};
 
 void postern__sql_explain_end(void *connection) {
 	(void)shutdown(PQsocket(connection),

@@ -178,7 +178,7 @@ static void skip(struct postern__sql_reader *reader, size_t len) {
 
 /* Skip blanks and comments. Stops at an unterminated comment. */
 static void skip_blanks(struct postern__sql_reader *reader) {
-	bool sqlite = reader->dialect == POSTERN__SQL_SQLITE;
+	bool sqlite = reader->dialect == POSTERN_SQL_SQLITE;
 	for (;;) {
 		const char *sql = reader->sql;
 		size_t len = 0;
@@ -330,13 +330,13 @@ void postern__sql_next(struct postern__sql_reader *reader,
 	out->text = reader->sql;
 	out->line = reader->line_count + 1;
 	out->kind =
-			classify(reader->sql, reader->dialect == POSTERN__SQL_SQLITE, &len);
+			classify(reader->sql, reader->dialect == POSTERN_SQL_SQLITE, &len);
 	if (out->kind == POSTERN__SQL_UNCLOSED) {
 		len = strlen(reader->sql);
 	}
 	out->len = len;
 	skip(reader, len);
-	if (reader->dialect == POSTERN__SQL_POSTGRES) {
+	if (reader->dialect == POSTERN_SQL_POSTGRES) {
 		follow_body(reader, out);
 	}
 }
@@ -523,7 +523,7 @@ static int check_text(const char *sql, struct postern_error *error) {
 	return POSTERN_OK;
 }
 
-int postern__sql_check(const char *sql, enum postern__sql_dialect dialect,
+int postern__sql_check(const char *sql, enum postern_sql_dialect dialect,
 		size_t *count_out, struct postern_error *error) {
 	struct postern__sql_reader reader = { .dialect = dialect, .sql = sql };
 	struct postern__sql_token before = { .kind = POSTERN__SQL_SEMICOLON };
@@ -539,7 +539,7 @@ int postern__sql_check(const char *sql, enum postern__sql_dialect dialect,
 		if (token.kind == POSTERN__SQL_END) {
 			break;
 		}
-		r = check_token(&token, dialect == POSTERN__SQL_SQLITE, error);
+		r = check_token(&token, dialect == POSTERN_SQL_SQLITE, error);
 		if (r == POSTERN_OK && before.kind == POSTERN__SQL_SEMICOLON &&
 				token.kind != POSTERN__SQL_SEMICOLON) {
 			count++;

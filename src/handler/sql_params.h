@@ -11,12 +11,11 @@
  * a statement for the other; so the caller names the dialect.
  */
 
+#include <postern/handler.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 struct postern_error;
-
-enum postern__sql_dialect { POSTERN__SQL_SQLITE, POSTERN__SQL_POSTGRES };
 
 /* The value that a parameter stands for. */
 enum postern__sql_param {
@@ -63,7 +62,7 @@ enum postern__sql_making {
 
 /* The position of a reader. Set sql and dialect, zero the rest. */
 struct postern__sql_reader {
-	enum postern__sql_dialect dialect;
+	enum postern_sql_dialect dialect;
 	const char *sql; /* the rest of the text; ends with a zero byte */
 	unsigned line_count;
 	enum postern__sql_making making;
@@ -97,7 +96,7 @@ bool postern__sql_param_find(const char *name, size_t len,
  * Other errors are found when the SQL is run. *count_out is the number of
  * statements.
  */
-int postern__sql_check(const char *sql, enum postern__sql_dialect dialect,
+int postern__sql_check(const char *sql, enum postern_sql_dialect dialect,
 		size_t *count_out, struct postern_error *error);
 
 /* A statement with $1, $2, … for these parameters. */

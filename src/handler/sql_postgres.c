@@ -377,8 +377,6 @@ static void sql_destroy(struct postern_handler *handler) {
 
 static const struct postern_handler_ops sql_ops = {
 	.version = POSTERN_HANDLER_OPS_VERSION,
-	.name = "sql",
-	.in_process = false,
 	.batches = true,
 	.start = sql_start,
 	.cancel = sql_cancel,
@@ -413,7 +411,7 @@ static int add_statement(struct sql_handler *self, struct statement *statement,
 static int split_statements(struct sql_handler *self, const char *sql,
 		struct postern_error *error) {
 	struct postern__sql_reader reader = {
-		.dialect = POSTERN__SQL_POSTGRES,
+		.dialect = POSTERN_SQL_POSTGRES,
 		.sql = sql,
 	};
 	struct statement statement = { 0 };
@@ -458,7 +456,7 @@ int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
 		return postern__fail(error, POSTERN_E_INVALID, "the SQL is missing");
 	}
 	size_t count = 0;
-	int r = postern__sql_check(sql, POSTERN__SQL_POSTGRES, &count, error);
+	int r = postern__sql_check(sql, POSTERN_SQL_POSTGRES, &count, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

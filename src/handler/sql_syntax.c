@@ -78,7 +78,7 @@ static int check_statement(sqlite3 *db, const struct complaint *complaint,
 static int check_all(sqlite3 *db, const struct complaint *complaint,
 		const char *sql, struct postern_error *error) {
 	struct postern__sql_reader reader = {
-		.dialect = POSTERN__SQL_SQLITE,
+		.dialect = POSTERN_SQL_SQLITE,
 		.sql = sql,
 	};
 	struct postern__sql_token token = { .kind = POSTERN__SQL_SEMICOLON };
@@ -122,7 +122,7 @@ int postern__sql_syntax_check(const char *sql, struct postern_error *error) {
 /* Whether a statement creates what a later one may use. */
 static bool has_create(const char *sql) {
 	struct postern__sql_reader reader = {
-		.dialect = POSTERN__SQL_SQLITE,
+		.dialect = POSTERN_SQL_SQLITE,
 		.sql = sql,
 	};
 	struct postern__sql_token token;
@@ -137,7 +137,11 @@ static bool has_create(const char *sql) {
 	return false;
 }
 
-int postern__sql_tables_check(const char *sql, const char *file,
+/* Whether the tables that the text names are in the store's file, which is only
+   read. A missing table may be created later, but its name may also be
+   misspelt. */
+static int check_tables(const char *sql,
+		const struct postern_handler_setup *setup,
 		struct postern_error *error) {
 	static const struct complaint table = { is_about_table,
 		POSTERN_E_NOTFOUND };
@@ -145,11 +149,18 @@ int postern__sql_tables_check(const char *sql, const char *file,
 	int r = POSTERN_OK;
 
 	/* A file that cannot be read is reported elsewhere. */
-	if (!has_create(sql) && sqlite3_open_v2(file, &db,
-									SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX,
-									NULL) == SQLITE_OK) {
+	if (setup->store_file && !has_create(sql) &&
+			sqlite3_open_v2(setup->store_file, &db,
+					SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX,
+					NULL) == SQLITE_OK) {
 		r = check_all(db, &table, sql, error);
 	}
 	(void)sqlite3_close(db);
 	return r;
 }
+
+const struct postern__sql_engine postern__sql_engine_sqlite = {
+	.dialect = POSTERN_SQL_SQLITE,
+	.create = postern__sql_create,
+	.check = check_tables,
+};

@@ -4,8 +4,6 @@
  * exist, so the functions that select them by URL or option are here.
  */
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "core/box.h"
 #include "handler/kinds.h"
@@ -49,43 +47,82 @@ int postern_box_open_taking(struct postern_store *store,
 	return postern__box_create(store, options, out, error);
 }
 
-static int check_kind(const struct postern_handler_options *options,
+/* The settings of the kinds that have members of their own in the options. */
+union settings {
+	struct postern__callback_settings callback;
+	struct postern__sql_settings sql;
+	struct postern__exec_settings exec;
+};
+
+/* Find the kind of a handler and its settings. */
+static int choose_kind(const struct postern_handler_options *options,
+		union settings *settings, struct postern_handler_setup *setup,
 		struct postern_error *error) {
-	int kinds = (options->callback != NULL) + (options->sql != NULL) +
-				(options->exec != NULL);
-	if (kinds != 1) {
+	int count = (options->callback != NULL) + (options->sql != NULL) +
+				(options->exec != NULL) + (options->kind != NULL);
+	if (count != 1) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"handler '%s' needs exactly one of callback, sql and exec",
-				options->key ? options->key : "");
+				"handler '%s' needs exactly one of callback, sql, exec and "
+				"kind",
+				setup->key);
 	}
-	return POSTERN_OK;
+	setup->settings = settings;
+	if (options->callback) {
+		setup->kind = &postern__callback_kind;
+		settings->callback = (struct postern__callback_settings){
+			.function = options->callback,
+			.context = options->context,
+			.transactional = options->transactional,
+		};
+	} else if (options->sql) {
+		setup->kind = &postern__sql_kind;
+		settings->sql.sql = options->sql;
+	} else if (options->exec) {
+		setup->kind = &postern__exec_kind;
+		settings->exec.argv = options->exec;
+		settings->exec.argc = options->exec_count;
+	} else {
+		setup->kind = postern__kind_find(options->kind);
+		setup->settings = options->settings;
+	}
+	return setup->kind ? POSTERN_OK
+					   : postern__fail(error, POSTERN_E_NOTFOUND,
+								 "handler '%s': no handler kind '%s' is "
+								 "registered",
+								 setup->key, options->kind);
 }
 
 /* A transactional handler writes into the database of the store, and a store in
    memory has none. */
-static int check_store(const struct postern_box *box,
-		const struct postern_handler_options *options,
-		struct postern_error *error) {
-	bool transactional = options->sql || options->transactional;
+static int check_store(const struct postern_box *box, bool transactional,
+		const char *key, struct postern_error *error) {
 	if (transactional && !box->store->ops->transactional) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"handler '%s' is transactional, which a %s store does not "
 				"support",
-				options->key ? options->key : "", box->store->ops->name);
+				key, box->store->ops->name);
 	}
 	return POSTERN_OK;
 }
 
-/* Create a sql handler for the SQL dialect of the store. */
-static int create_sql(const struct postern_box *box, const char *sql,
-		struct postern_handler **out, struct postern_error *error) {
-#ifdef POSTERN_POSTGRES
-	if (strcmp(box->store->ops->name, "postgres") == 0) {
-		return postern__sql_postgres_create(sql, out, error);
+static int create_from_setup(const struct postern_box *box,
+		const struct postern_handler_setup *setup, struct postern_handler **out,
+		struct postern_error *error) {
+	struct postern_handler *impl = NULL;
+	int r = check_store(box, setup->kind->transactional, setup->key, error);
+	if (!r) {
+		r = postern__kind_create(setup, &impl, error);
 	}
-#endif
-	(void)box;
-	return postern__sql_create(sql, out, error);
+	if (r) {
+		return r;
+	}
+	r = check_store(box, impl->transactional, setup->key, error);
+	if (r) {
+		impl->ops->destroy(impl);
+		return r;
+	}
+	*out = impl;
+	return POSTERN_OK;
 }
 
 static int create_impl(const struct postern_box *box,
@@ -95,20 +132,14 @@ static int create_impl(const struct postern_box *box,
 		return postern__fail(error, POSTERN_E_INVALID,
 				"the handler options' size member is not set");
 	}
-	int r = check_kind(options, error);
-	if (!r) {
-		r = check_store(box, options, error);
-	}
-	if (r) {
-		return r;
-	}
-	if (options->callback) {
-		return postern__callback_create(options->callback, options->context,
-				options->transactional, out, error);
-	}
-	return options->sql ? create_sql(box, options->sql, out, error)
-						: postern__exec_create(options->exec,
-								  options->exec_count, out, error);
+	struct postern_handler_setup setup = {
+		.size = sizeof setup,
+		.key = options->key ? options->key : "",
+		.dialect = box->store->ops->dialect,
+	};
+	union settings settings;
+	int r = choose_kind(options, &settings, &setup, error);
+	return r ? r : create_from_setup(box, &setup, out, error);
 }
 
 int postern_box_add_handler(struct postern_box *box, const char *channel,

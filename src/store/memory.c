@@ -297,6 +297,7 @@ const struct postern_store_kind postern__memory_kind = {
 	.name = "memory",
 	.scheme = "memory",
 	.form = "memory:",
+	.ops = &memory_ops,
 	.open = memory_open,
 	.schema = memory_schema,
 	.check = memory_check,

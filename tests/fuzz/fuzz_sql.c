@@ -154,14 +154,14 @@ struct parsed {
 	bool unclosed;
 };
 
-static void read_tokens(const char *sql, enum postern__sql_dialect dialect,
+static void read_tokens(const char *sql, enum postern_sql_dialect dialect,
 		struct parsed *parsed) {
 	struct postern__sql_reader reader = { .dialect = dialect, .sql = sql };
 	struct postern__sql_token token;
 	enum region regions[LEN_MAX + 1] = { CODE };
 	size_t at = 0;
 	unsigned line = 1;
-	mark_regions(sql, dialect == POSTERN__SQL_SQLITE, regions);
+	mark_regions(sql, dialect == POSTERN_SQL_SQLITE, regions);
 	for (;;) {
 		postern__sql_next(&reader, &token);
 		size_t start = (size_t)(token.text - sql);
@@ -262,8 +262,8 @@ static void compare_with_sqlite(const char *sql, size_t count,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	char *sql = fuzz_text(data, size < LEN_MAX ? size : LEN_MAX);
-	static const enum postern__sql_dialect dialects[] = { POSTERN__SQL_SQLITE,
-		POSTERN__SQL_POSTGRES };
+	static const enum postern_sql_dialect dialects[] = { POSTERN_SQL_SQLITE,
+		POSTERN_SQL_POSTGRES };
 	for (size_t i = 0; i < 2; i++) {
 		struct parsed parsed = { .unclosed = false };
 		struct postern_error error = { 0 };
@@ -273,7 +273,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 		MUST(r == POSTERN_OK || r == POSTERN_E_INVALID);
 		if (r == POSTERN_OK) {
 			MUST(count > 0 && !parsed.unclosed);
-			if (dialects[i] == POSTERN__SQL_SQLITE) {
+			if (dialects[i] == POSTERN_SQL_SQLITE) {
 				compare_with_sqlite(sql, count, &parsed);
 			}
 		} else {

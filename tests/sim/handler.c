@@ -197,20 +197,19 @@ static void sim_handler_destroy(struct postern_handler *handler) {
 	free(from_base(handler));
 }
 
-static const struct postern_handler_ops inside_ops = {
-	.version = POSTERN_HANDLER_OPS_VERSION,
-	.name = "sim-inside",
+static const struct postern_handler_kind inside_kind = {
+	.name = "sim_inside",
 	.in_process = true,
-	.batches = true,
-	.start = sim_handler_start,
-	.cancel = sim_handler_cancel,
-	.destroy = sim_handler_destroy,
+	.timeout_ms = POSTERN_TIMEOUT_DEFAULT,
 };
 
-static const struct postern_handler_ops outside_ops = {
+static const struct postern_handler_kind outside_kind = {
+	.name = "sim_outside",
+	.timeout_ms = POSTERN_TIMEOUT_DEFAULT,
+};
+
+static const struct postern_handler_ops sim_ops = {
 	.version = POSTERN_HANDLER_OPS_VERSION,
-	.name = "sim-outside",
-	.in_process = false,
 	.batches = true,
 	.start = sim_handler_start,
 	.cancel = sim_handler_cancel,
@@ -223,8 +222,9 @@ struct postern_handler *sim_handler_create(struct sim_role *role,
 	if (!self) {
 		abort();
 	}
-	self->base.ops =
-			sim_handlers[role->handler].in_process ? &inside_ops : &outside_ops;
+	self->base.ops = &sim_ops;
+	self->base.kind = sim_handlers[role->handler].in_process ? &inside_kind
+															 : &outside_kind;
 	self->base.transactional = transactional;
 	self->role = role;
 	return &self->base;

@@ -469,6 +469,7 @@ struct postern_store *sim_store_create(struct sim_node *node) {
 		.version = POSTERN_STORE_OPS_VERSION,
 		.name = inner->name,
 		.transactional = inner->transactional,
+		.dialect = inner->dialect,
 		.exclusive = inner->exclusive,
 		.enrol = shared_enrol,
 		.apply = shared_apply,

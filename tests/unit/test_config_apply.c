@@ -7,6 +7,7 @@
 #include <postern/postern.h>
 
 #include "core/box.h"
+#include "core/generation.h"
 #include "server/config.h"
 #include "tap.h"
 
@@ -179,7 +180,7 @@ static void channels_and_handlers(void) {
 		CHECK_STR(h->types[1], "u");
 		CHECK_INT(h->legacy_key_count, 2);
 		CHECK_STR(h->legacy_keys[1], "older");
-		CHECK_STR(h->impl->ops->name, "exec");
+		CHECK_STR(h->impl->kind->name, "exec");
 		check_policy(&h->policy);
 		CHECK_INT(box->generation->handlers[1]->policy.max_attempts, 11);
 		CHECK_INT(box->generation->channels[1]->max_message_size, 1024 * 1024);

@@ -106,8 +106,8 @@ static void bad_reason(void) {
 
 static void what_it_is(void) {
 	struct postern_handler *handler = make_callback(true);
-	CHECK_STR(handler->ops->name, "callback");
-	CHECK(handler->ops->in_process);
+	CHECK_STR(postern__callback_kind.name, "callback");
+	CHECK(postern__callback_kind.in_process);
 	CHECK(!handler->ops->batches);
 	CHECK(handler->transactional);
 	handler->ops->destroy(handler);

@@ -541,8 +541,8 @@ static void state(void) {
 
 static void what_it_is(void) {
 	struct postern_handler *handler = make_shell("exit 0", NULL);
-	CHECK_STR(handler->ops->name, "exec");
-	CHECK(!handler->ops->in_process);
+	CHECK_STR(postern__exec_kind.name, "exec");
+	CHECK(!postern__exec_kind.in_process);
 	CHECK(!handler->ops->batches);
 	CHECK(!handler->transactional);
 	handler->ops->destroy(handler);
@@ -550,7 +550,8 @@ static void what_it_is(void) {
 
 static const struct tap_case cases[] = {
 	{ "an exec handler is neither in process nor transactional", what_it_is },
-	{ "exit code 0 is done, 65 and 100 are poison, all else is a retry",
+	{ "exit code 0 is done, 65 and 100 are poison, 69 is hold, all else a "
+	  "retry",
 			exit_codes },
 	{ "the last line of stderr is the reason", reason_is_last_line },
 	{ "a reason is cleaned and cut", reason_is_clean },

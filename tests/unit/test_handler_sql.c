@@ -572,10 +572,10 @@ static void savepoints(void) {
 static void what_it_is(void) {
 	struct postern_handler *handler = make_sql("select 1");
 	struct postern_error error;
-	CHECK_STR(handler->ops->name, "sql");
+	CHECK_STR(postern__sql_kind.name, "sql");
 	CHECK(handler->transactional);
 	CHECK(handler->ops->batches);
-	CHECK(!handler->ops->in_process);
+	CHECK(!postern__sql_kind.in_process);
 	handler->ops->destroy(handler);
 	handler = NULL;
 	CHECK_INT(postern__sql_create(NULL, &handler, &error), POSTERN_E_INVALID);

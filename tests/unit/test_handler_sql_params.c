@@ -8,12 +8,12 @@
 #include "handler/sql_params.h"
 #include "handler_fake.h"
 
-#define SQLITE POSTERN__SQL_SQLITE
-#define POSTGRES POSTERN__SQL_POSTGRES
+#define SQLITE POSTERN_SQL_SQLITE
+#define POSTGRES POSTERN_SQL_POSTGRES
 
 /* The tokens of a text, one letter for each, and the text of parameters. */
 static const char *token_letters(const char *sql,
-		enum postern__sql_dialect dialect) {
+		enum postern_sql_dialect dialect) {
 	static const char letters[] = {
 		[POSTERN__SQL_WORD] = 'w',
 		[POSTERN__SQL_PARAM] = 'p',
@@ -120,7 +120,7 @@ static void tokens_of_each(void) {
 	}
 }
 
-static void check_accepted(const char *sql, enum postern__sql_dialect dialect,
+static void check_accepted(const char *sql, enum postern_sql_dialect dialect,
 		size_t expected) {
 	struct postern_error error = { 0 };
 	size_t count = 99;
@@ -128,8 +128,8 @@ static void check_accepted(const char *sql, enum postern__sql_dialect dialect,
 	CHECK_INT(count, expected);
 }
 
-static void check_sql_refused(enum postern__sql_dialect dialect,
-		const char *sql, const char *text) {
+static void check_sql_refused(enum postern_sql_dialect dialect, const char *sql,
+		const char *text) {
 	struct postern_error error = { 0 };
 	size_t count = 99;
 	CHECK_INT(postern__sql_check(sql, dialect, &count, &error),

@@ -92,12 +92,13 @@ static void list_repeats_last(void) {
 static void defaults_are_documented(void) {
 	struct postern_policy policy;
 	postern_policy_init(&policy);
-	CHECK_INT(policy.max_attempts, 5);
+	CHECK_INT(policy.max_attempts, POSTERN_ATTEMPTS_DEFAULT);
 	CHECK_INT(policy.max_crashes, 3);
 	CHECK_INT(policy.max_retry_delay_ms, 300000);
+	CHECK_INT(policy.backoff_count, POSTERN_BACKOFF_DEFAULT);
 	CHECK_INT(policy.lease_ms, 300000);
 	CHECK_INT(policy.commit_batch, 1);
-	CHECK_INT(policy.concurrency, 0);
+	CHECK_INT(policy.concurrency, POSTERN_CONCURRENCY_DEFAULT);
 	CHECK_INT(policy.timeout_ms, POSTERN_TIMEOUT_DEFAULT);
 }
 

@@ -101,11 +101,12 @@ static void manual_destroy(struct postern_handler *impl) {
 
 static const struct postern_handler_ops manual_ops = {
 	.version = POSTERN_HANDLER_OPS_VERSION,
-	.name = "manual",
 	.start = manual_start,
 	.cancel = manual_cancel,
 	.destroy = manual_destroy,
 };
+
+static const struct postern_handler_kind manual_kind = { .name = "manual" };
 
 /* Finishes all started runs as done. */
 static void finish_runs(struct bench *bench) {
@@ -131,7 +132,9 @@ static void handle(void *context, const struct postern_message *message,
 
 static bool open_with(struct bench *bench, enum postern_processing processing,
 		int64_t lease_ms, bool manual) {
-	*bench = (struct bench){ .kind.ops = &manual_ops };
+	*bench = (struct bench){
+		.kind = { .ops = &manual_ops, .kind = &manual_kind },
+	};
 	fake_clock_init(&bench->clock);
 	fake_random_init(&bench->random, 7);
 	bench->plan.decide = inject_fault;

@@ -78,7 +78,6 @@ static void stage_destroy(struct postern_handler *kind) {
 
 static const struct postern_handler_ops stage_ops = {
 	.version = POSTERN_HANDLER_OPS_VERSION,
-	.name = "stage",
 	.start = stage_start,
 	.cancel = stage_cancel,
 	.destroy = stage_destroy,
@@ -104,14 +103,11 @@ static int inject_fault(void *context, enum fault_op op,
 				   : POSTERN_OK;
 }
 
+static const struct postern_handler_kind stage_kind = { .name = "stage" };
 /* The same for a handler whose runs become suspects when the process dies. */
-static const struct postern_handler_ops in_process_ops = {
-	.version = POSTERN_HANDLER_OPS_VERSION,
+static const struct postern_handler_kind in_process_kind = {
 	.name = "stage",
 	.in_process = true,
-	.start = stage_start,
-	.cancel = stage_cancel,
-	.destroy = stage_destroy,
 };
 
 static void count_event(void *context, const struct postern_event *event) {
@@ -192,7 +188,8 @@ static bool open_stage(struct stage *stage) {
 	};
 	struct postern_error *error = &stage->error;
 	struct postern_store *store = NULL;
-	stage->kind.ops = stage->in_process ? &in_process_ops : &stage_ops;
+	stage->kind.ops = &stage_ops;
+	stage->kind.kind = stage->in_process ? &in_process_kind : &stage_kind;
 	stage->plan.decide = inject_fault;
 	stage->plan.context = stage;
 	if (!CHECK_OK(postern_store_open("memory:", NULL, &store, error), error)) {

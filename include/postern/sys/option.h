@@ -42,6 +42,9 @@ enum postern_option_type {
 #define POSTERN_OPTION_LATER 8u
 /* Must be set: there is no fallback. */
 #define POSTERN_OPTION_REQUIRED 16u
+/* Not shown, because it is long or may contain a secret; of several texts the
+   first one is. */
+#define POSTERN_OPTION_HIDDEN 32u
 
 /* The most durations of one option; texts: `max`. */
 #define POSTERN_OPTION_DURATION_COUNT_MAX 64

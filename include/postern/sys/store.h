@@ -37,6 +37,7 @@
 #include <postern/box.h>
 #include <postern/error.h>
 #include <postern/export.h>
+#include <postern/handler.h>
 #include <postern/inspect.h>
 #include <postern/message.h>
 #include <stdbool.h>
@@ -455,7 +456,8 @@ struct postern_store_ops {
 	unsigned version;   /* POSTERN_STORE_OPS_VERSION; new slots at the end */
 	const char *name;   /* "memory", "sqlite"; also the URL scheme */
 	bool transactional; /* supports transact() */
-	bool exclusive;     /* only one process has it open: nodes need no lease */
+	enum postern_sql_dialect dialect; /* of the transaction of transact() */
+	bool exclusive; /* only one process has it open: nodes need no lease */
 	/* How many apply() may run at the same time; 0: one. */
 	unsigned writers;
 
@@ -701,6 +703,8 @@ struct postern_store_kind {
 						   their scheme */
 	const char *scheme; /* "postgresql" */
 	const char *form;   /* of a URL, for people: "sqlite:FILE" */
+	/* The operations of its stores, for what is known without opening one. */
+	const struct postern_store_ops *ops;
 
 	bool is_file;    /* `rest` is the path of its file */
 	bool is_durable; /* outlives the last process */

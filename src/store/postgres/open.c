@@ -191,6 +191,7 @@ static const struct postern_store_ops pg_ops = {
 	.version = POSTERN_STORE_OPS_VERSION,
 	.name = "postgres",
 	.transactional = true,
+	.dialect = POSTERN_SQL_POSTGRES,
 	.exclusive = false,
 	.writers = 2,
 	.enrol = postern__pg_enrol,
@@ -226,16 +227,16 @@ static const char *libpq_version(void) {
 	return text;
 }
 
-#define KIND(url_scheme)                                                \
-	{                                                                   \
-		.name = "postgres", .scheme = (url_scheme),                     \
-		.form = "postgres://USER@HOST/DATABASE", .is_durable = true,    \
-		.is_shared = true, .has_schema = true, .has_connections = true, \
-		.listens = true, .stages = true, .library = "libpq",            \
-		.library_version = libpq_version, .open = pg_open,              \
-		.schema = pg_schema, .check = postern__pg_check,                \
-		.schema_sql = postern__pg_schema_sql,                           \
-		.schema_name = postern__pg_schema_name, .examine = pg_examine,  \
+#define KIND(url_scheme)                                                       \
+	{                                                                          \
+		.name = "postgres", .scheme = (url_scheme),                            \
+		.form = "postgres://USER@HOST/DATABASE", .ops = &pg_ops,               \
+		.is_durable = true, .is_shared = true, .has_schema = true,             \
+		.has_connections = true, .listens = true, .stages = true,              \
+		.library = "libpq", .library_version = libpq_version, .open = pg_open, \
+		.schema = pg_schema, .check = postern__pg_check,                       \
+		.schema_sql = postern__pg_schema_sql,                                  \
+		.schema_name = postern__pg_schema_name, .examine = pg_examine,         \
 	}
 
 const struct postern_store_kind postern__pg_kind = KIND("postgres");

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The handler kinds of this process, by name: those of this library, and those
+ * that were registered. Nothing is ever removed, so a row that was found stays
+ * valid, and only the list needs a mutex.
+ *
+ * A row comes from outside, and everything that reads it later (the
+ * configuration, the core) relies on what is checked here.
+ */
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/fail.h"
+#include "base/option.h"
+#include "handler/kinds.h"
+
+static const struct postern_handler_kind *const own_kinds[] = {
+	&postern__callback_kind,
+	&postern__sql_kind,
+	&postern__exec_kind,
+};
+#define OWN_COUNT (sizeof own_kinds / sizeof own_kinds[0])
+
+static const struct postern__sql_engine *const sql_engines[] = {
+	&postern__sql_engine_sqlite,
+#ifdef POSTERN_POSTGRES
+	&postern__sql_engine_postgres,
+#endif
+};
+
+/* The size of the row in the first version, whose last member is `check`. */
+#define KIND_SIZE_1                                 \
+	(offsetof(struct postern_handler_kind, check) + \
+			sizeof((struct postern_handler_kind){ 0 }.check))
+
+/* No version has a larger row, so a larger size was never set. */
+#define KIND_SIZE_MAX 4096
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+/* Mutex held. The rows are on the heap and live as long as the process. */
+static const struct postern_handler_kind
+		*added_kinds[POSTERN_HANDLER_KIND_COUNT_MAX];
+static size_t added_count;
+
+const struct postern__sql_engine *postern__sql_engine_find(
+		enum postern_sql_dialect dialect) {
+	for (size_t i = 0; i < sizeof sql_engines / sizeof sql_engines[0]; i++) {
+		if (sql_engines[i]->dialect == dialect) {
+			return sql_engines[i];
+		}
+	}
+	return NULL;
+}
+
+/* Mutex held. */
+static const struct postern_handler_kind *kind_at(size_t index) {
+	if (index < OWN_COUNT) {
+		return own_kinds[index];
+	}
+	index -= OWN_COUNT;
+	return index < added_count ? added_kinds[index] : NULL;
+}
+
+/* Mutex held. */
+static const struct postern_handler_kind *kind_named(const char *name) {
+	const struct postern_handler_kind *kind;
+	for (size_t i = 0; (kind = kind_at(i)); i++) {
+		if (strcmp(kind->name, name) == 0) {
+			return kind;
+		}
+	}
+	return NULL;
+}
+
+const struct postern_handler_kind *postern__kind_at(size_t index) {
+	(void)pthread_mutex_lock(&mutex);
+	const struct postern_handler_kind *kind = kind_at(index);
+	(void)pthread_mutex_unlock(&mutex);
+	return kind;
+}
+
+const struct postern_handler_kind *postern__kind_find(const char *name) {
+	(void)pthread_mutex_lock(&mutex);
+	const struct postern_handler_kind *kind = kind_named(name);
+	(void)pthread_mutex_unlock(&mutex);
+	return kind;
+}
+
+/* A name that needs no quotes in a configuration. */
+static bool is_name(const char *name) {
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
+	static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+	size_t len =
+			name ? strnlen(name, POSTERN_HANDLER_KIND_NAME_LEN_MAX + 1) : 0;
+	return len > 0 && len <= POSTERN_HANDLER_KIND_NAME_LEN_MAX &&
+		   strchr(letters, name[0]) && strspn(name, all) == len;
+}
+
+static int fail_row(const struct postern_handler_kind *kind, const char *why,
+		struct postern_error *error) {
+	return postern__fail(error, POSTERN_E_INVALID, "handler kind '%s': %s",
+			kind->name, why);
+}
+
+static int fail_option(const struct postern_handler_kind *kind,
+		const struct postern_option *option, const char *why,
+		struct postern_error *error) {
+	return postern__fail(error, POSTERN_E_INVALID,
+			"handler kind '%s': option '%s': %s", kind->name, option->name,
+			why);
+}
+
+static bool is_duration(int64_t ms) {
+	return ms >= 0 && ms <= POSTERN_DURATION_MS_MAX;
+}
+
+/* The defaults must be valid in a policy. */
+static const char *find_bad_default(const struct postern_handler_kind *kind) {
+	if (!is_duration(kind->timeout_ms) &&
+			kind->timeout_ms != POSTERN_TIMEOUT_DEFAULT) {
+		return "timeout_ms is out of range";
+	}
+	if (kind->max_attempts > POSTERN_ATTEMPTS_MAX) {
+		return "max_attempts is out of range";
+	}
+	if (kind->concurrency == POSTERN_CONCURRENCY_DEFAULT) {
+		return "concurrency is out of range";
+	}
+	if (kind->backoff_count > POSTERN_BACKOFF_COUNT_MAX ||
+			(kind->backoff_count > 0 && !kind->backoff_ms)) {
+		return "backoff_ms is missing or has too many delays";
+	}
+	for (size_t i = 0; i < kind->backoff_count; i++) {
+		if (!is_duration(kind->backoff_ms[i])) {
+			return "backoff_ms has a delay out of range";
+		}
+	}
+	return NULL;
+}
+
+static int check_row(const struct postern_handler_kind *kind,
+		struct postern_error *error) {
+	if (!is_name(kind->name)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the name of a handler kind must have 1 to %d lower-case "
+				"letters, digits and '_', the first a letter",
+				POSTERN_HANDLER_KIND_NAME_LEN_MAX);
+	}
+	if (!kind->create) {
+		return fail_row(kind, "create is missing", error);
+	}
+	if (kind->asynchronous && kind->transactional) {
+		return fail_row(kind,
+				"asynchronous and transactional exclude each other", error);
+	}
+	if (kind->asynchronous && kind->concurrency == 0) {
+		return fail_row(kind,
+				"asynchronous needs a default for concurrency, because nothing "
+				"else limits the runs",
+				error);
+	}
+	if (kind->option_count > POSTERN_HANDLER_KIND_OPTION_COUNT_MAX ||
+			(kind->option_count > 0 && !kind->options)) {
+		return fail_row(kind, "options is missing or has too many rows", error);
+	}
+	const char *bad = find_bad_default(kind);
+	return bad ? fail_row(kind, bad, error) : POSTERN_OK;
+}
+
+static int check_option(const struct postern_handler_kind *kind, size_t index,
+		struct postern_error *error) {
+	const struct postern_option *option = &kind->options[index];
+	if (!is_name(option->name)) {
+		return fail_row(kind,
+				"the name of an option must have lower-case letters, digits "
+				"and '_'",
+				error);
+	}
+	for (size_t i = 0; i < index; i++) {
+		if (strcmp(kind->options[i].name, option->name) == 0) {
+			return fail_option(kind, option, "there are two", error);
+		}
+	}
+	if ((option->flags & POSTERN_OPTION_REQUIRED) && option->fallback) {
+		return fail_option(kind, option,
+				"a required option cannot have a fallback", error);
+	}
+	struct postern_error why;
+	return postern__option_row_check(option, kind->settings_size, &why)
+				   ? fail_option(kind, option, why.text, error)
+				   : POSTERN_OK;
+}
+
+/* Whether the fallbacks are values of their options. */
+static int check_fallbacks(const struct postern_handler_kind *kind,
+		struct postern_error *error) {
+	struct postern__arena arena;
+	struct postern_error why;
+	postern__arena_init(&arena);
+	void *settings = postern__arena_alloc(&arena, kind->settings_size);
+	int r = settings ? POSTERN_OK
+					 : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	for (size_t i = 0; r == POSTERN_OK && i < kind->option_count; i++) {
+		r = postern__option_set_fallbacks(&kind->options[i], 1, settings,
+				&arena, &why);
+		if (r != POSTERN_OK) {
+			(void)fail_option(kind, &kind->options[i], why.text, error);
+		}
+	}
+	postern__arena_finish(&arena);
+	return r;
+}
+
+static int check_kind(const struct postern_handler_kind *kind,
+		struct postern_error *error) {
+	int r = check_row(kind, error);
+	for (size_t i = 0; r == POSTERN_OK && i < kind->option_count; i++) {
+		r = check_option(kind, i, error);
+	}
+	return r == POSTERN_OK ? check_fallbacks(kind, error) : r;
+}
+
+/* Copy a row of any version: members that it lacks are zero, and those that
+   this version does not know must be. */
+static int copy_row(const struct postern_handler_kind *kind,
+		struct postern_handler_kind *row, struct postern_error *error) {
+	if (kind->size < KIND_SIZE_1 || kind->size > KIND_SIZE_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the handler kind's size member is not set");
+	}
+	const char *bytes = (const char *)kind;
+	for (size_t i = sizeof *row; i < kind->size; i++) {
+		if (bytes[i] != 0) {
+			return postern__fail(error, POSTERN_E_UNSUPPORTED,
+					"the handler kind uses a member that this version does not "
+					"have");
+		}
+	}
+	memcpy(row, kind, kind->size < sizeof *row ? kind->size : sizeof *row);
+	row->size = sizeof *row;
+	return POSTERN_OK;
+}
+
+/* Mutex held. */
+static int add_kind(const struct postern_handler_kind *kind,
+		struct postern_error *error) {
+	if (kind_named(kind->name)) {
+		return fail_row(kind, "a kind of this name is already registered",
+				error);
+	}
+	if (added_count == POSTERN_HANDLER_KIND_COUNT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"more than %d handler kinds are registered",
+				POSTERN_HANDLER_KIND_COUNT_MAX);
+	}
+	added_kinds[added_count++] = kind;
+	return POSTERN_OK;
+}
+
+int postern_handler_kind_register(const struct postern_handler_kind *kind,
+		struct postern_error *error) {
+	struct postern_handler_kind *row = calloc(1, sizeof *row);
+	if (!row) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	int r = copy_row(kind, row, error);
+	if (r == POSTERN_OK) {
+		r = check_kind(row, error);
+	}
+	if (r == POSTERN_OK) {
+		(void)pthread_mutex_lock(&mutex);
+		r = add_kind(row, error);
+		(void)pthread_mutex_unlock(&mutex);
+	}
+	if (r != POSTERN_OK) {
+		free(row);
+	}
+	return r;
+}
+
+int postern__kind_validate(const struct postern_handler_setup *setup,
+		struct postern_error *error) {
+	return setup->kind->validate ? setup->kind->validate(setup, error)
+								 : POSTERN_OK;
+}
+
+/* The functions of a kind that another library or program implements. */
+static bool is_complete(const struct postern_handler *handler) {
+	const struct postern_handler_ops *ops = handler->ops;
+	return ops && ops->version >= 1 &&
+		   ops->version <= POSTERN_HANDLER_OPS_VERSION && ops->start &&
+		   ops->cancel && ops->destroy;
+}
+
+int postern__kind_create(const struct postern_handler_setup *setup,
+		struct postern_handler **out, struct postern_error *error) {
+	struct postern_handler *handler = NULL;
+	int r = postern__kind_validate(setup, error);
+	if (r == POSTERN_OK) {
+		r = setup->kind->create(setup, &handler, error);
+	}
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	const char *why = NULL;
+	if (!is_complete(handler)) {
+		why = "the ops are not complete, or of a newer version";
+	} else if (setup->kind->transactional && !handler->transactional) {
+		why = "create() made a handler that is not transactional";
+	} else if (setup->kind->asynchronous && handler->transactional) {
+		why = "create() made a transactional handler of an asynchronous kind";
+	}
+	if (why) {
+		/* Without complete ops the handler cannot be destroyed. */
+		if (is_complete(handler)) {
+			handler->ops->destroy(handler);
+		}
+		return fail_row(setup->kind, why, error);
+	}
+	handler->kind = setup->kind;
+	*out = handler;
+	return POSTERN_OK;
+}
+
+int postern__kind_check(const struct postern_handler_setup *setup,
+		struct postern_error *error) {
+	return setup->kind->check ? setup->kind->check(setup, error) : POSTERN_OK;
+}
