@@ -36,7 +36,11 @@ enum postern_outcome_kind {
 	POSTERN_RETRY_AFTER, /* failed; run again after delay_ms */
 	POSTERN_SNOOZE,      /* run again after delay_ms; no failure is counted */
 	POSTERN_POISON,      /* failed permanently; a person decides what next */
-	POSTERN_DISCARD      /* not wanted; ends without having been done */
+	POSTERN_DISCARD,     /* not wanted; ends without having been done */
+	/* The handler itself is at fault, not this message: no message would
+	   succeed now. Run again after 5 s; no failure is counted, and delay_ms is
+	   ignored. */
+	POSTERN_HOLD
 };
 
 /*

@@ -106,7 +106,7 @@ struct postern_attempt {
 	int64_t started_at_ms;
 	int64_t finished_at_ms;
 	const char *outcome; /* "done", "retry", "snooze", "poison", "discard",
-							"timeout", "crash", "lost", "returned" */
+							"hold", "timeout", "crash", "lost", "returned" */
 	const char *error;   /* NULL if none */
 };
 

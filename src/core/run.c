@@ -16,6 +16,7 @@
 #include "core/accept.h"
 #include "core/box.h"
 #include "core/tenure.h"
+#include "core/trouble.h"
 
 #include "base/point.h"
 #include "base/random.h"
@@ -318,6 +319,11 @@ void postern__run_settle(struct postern_run *run,
 	case POSTERN_SNOOZE:
 		postern__run_settle_to(run, POSTERN_SETTLE_PENDING, run->failures,
 				clamp_delay(outcome->delay_ms), name ? name : "snooze", reason);
+		return;
+	case POSTERN_HOLD:
+		/* The message is not the cause, so no attempt is spent. */
+		postern__run_settle_to(run, POSTERN_SETTLE_PENDING, run->failures,
+				POSTERN__TROUBLE_DELAY_MS, name ? name : "hold", reason);
 		return;
 	case POSTERN_POISON:
 		postern__run_settle_to(run, POSTERN_SETTLE_POISONED, run->failures + 1,

@@ -36,7 +36,8 @@ static bool is_kind(enum postern_outcome_kind kind) {
 	case POSTERN_RETRY_AFTER:
 	case POSTERN_SNOOZE:
 	case POSTERN_POISON:
-	case POSTERN_DISCARD: return true;
+	case POSTERN_DISCARD:
+	case POSTERN_HOLD: return true;
 	}
 	return false;
 }

@@ -34,6 +34,9 @@
    report a permanent error. */
 #define EXIT_DATA_ERROR 65
 #define EXIT_PERMANENT 100
+/* EX_UNAVAILABLE: what the program needs does not work, whatever the
+   message. */
+#define EXIT_UNAVAILABLE 69
 
 /* Programs that Debian installs are found; the server's own PATH is not
    used. */
@@ -155,6 +158,8 @@ static void classify_exit(const struct postern__process_result *result,
 	}
 	if (result->number == EXIT_DATA_ERROR || result->number == EXIT_PERMANENT) {
 		kind = POSTERN_POISON;
+	} else if (result->number == EXIT_UNAVAILABLE) {
+		kind = POSTERN_HOLD;
 	}
 	if (len > 0) {
 		postern__outcome_setf(outcome, kind, "%.*s", (int)len, line);

@@ -113,9 +113,11 @@ static void log_settled(struct postern__event_log *self,
 	}
 	bool last = event->state == POSTERN_STATE_POISONED;
 	bool waits = strcmp(event->outcome, "snooze") == 0;
+	bool held = strcmp(event->outcome, "hold") == 0;
 	write_delivery(self, last ? POSTERN__LOG_ERROR : POSTERN__LOG_WARN,
 			last    ? "delivery poisoned"
 			: waits ? "delivery snoozed"
+			: held  ? "delivery held: its handler is at fault"
 					: "delivery failed",
 			event);
 }

@@ -277,6 +277,35 @@ static void delays_are_clamped(void) {
 	bench_finish(&bench);
 }
 
+static void hold_waits_for_the_handler(void) {
+	struct bench bench;
+	struct postern_detail *detail = NULL;
+	bench_init(&bench);
+	if (open_box(&bench, true)) {
+		send(&bench, "a", "m", 1);
+		/* More often than a delivery may fail; its own delay is ignored. */
+		postern_outcome_set(&bench.outcome, POSTERN_HOLD, 3600000,
+				"no licence");
+		for (int i = 0; i < 20; i++) {
+			CHECK_INT(claim(&bench, 1), 1);
+			CHECK_INT(run(&bench), 1);
+			commit(&bench);
+			CHECK_INT(next_at(&bench) - fake_clock_now(&bench.clock), 5000);
+			fake_clock_advance(&bench.clock, 5000);
+		}
+		if (CHECK_OK(postern_box_get(bench.box, 1, &detail, &bench.error),
+					&bench.error)) {
+			const struct postern_delivery_detail *delivery =
+					&detail->deliveries[0];
+			CHECK_INT(delivery->row.failures, 0);
+			CHECK_STR(delivery->attempts[19].outcome, "hold");
+			CHECK_STR(delivery->attempts[19].error, "no licence");
+		}
+		postern_detail_destroy(detail);
+	}
+	bench_finish(&bench);
+}
+
 static void retry_is_remembered(void) {
 	struct bench bench;
 	bench_init(&bench);
@@ -511,6 +540,8 @@ static const struct tap_case cases[] = {
 			count_is_bounded },
 	{ "a negative delay becomes zero, and a huge one is limited",
 			delays_are_clamped },
+	{ "a hold waits five seconds, spends no attempt and is recorded",
+			hold_waits_for_the_handler },
 	{ "the box knows when a retry is due without reading the store",
 			retry_is_remembered },
 	{ "an accept does not wait forever for a stuck writer", accept_times_out },

@@ -55,7 +55,7 @@ static void is_called(void) {
 static void outcomes_pass(void) {
 	static const enum postern_outcome_kind kinds[] = { POSTERN_DONE,
 		POSTERN_RETRY, POSTERN_RETRY_AFTER, POSTERN_SNOOZE, POSTERN_POISON,
-		POSTERN_DISCARD };
+		POSTERN_DISCARD, POSTERN_HOLD };
 	struct postern_handler *handler = make_callback(false);
 	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
 		struct postern_run run;

@@ -134,6 +134,7 @@ static void exit_codes(void) {
 		{ 64, POSTERN_RETRY },
 		{ 65, POSTERN_POISON },
 		{ 66, POSTERN_RETRY },
+		{ 69, POSTERN_HOLD },
 		{ 75, POSTERN_RETRY },
 		{ 99, POSTERN_RETRY },
 		{ 100, POSTERN_POISON },
