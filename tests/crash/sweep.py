@@ -450,17 +450,17 @@ def attempt(trial):
     return outcome
 
 
-def sweep(trials, do=attempt, what="trials"):
+def sweep(trials, do=attempt, what="trials", workers=WORKERS):
     """Plays all trials, some at a time, and says how far it is."""
     report = Report()
     root()  # before there are others who would make their own
     started = said = time.monotonic()
-    with concurrent.futures.ProcessPoolExecutor(WORKERS) as pool:
+    with concurrent.futures.ProcessPoolExecutor(workers) as pool:
         waiting = iter(trials)
         running = set()
         while True:
             # No more than a few ahead, so that it can end early.
-            while waiting is not None and len(running) < 4 * WORKERS:
+            while waiting is not None and len(running) < 4 * workers:
                 trial = next(waiting, None)
                 if trial is None or len(report.problems) > PROBLEMS_MAX:
                     waiting = None

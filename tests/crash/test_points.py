@@ -40,6 +40,10 @@ TRIES = 10
 PAIRS = int(os.environ.get("PAIRS", "10" if sweep.DATABASE else "100"))
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 
+# A second process in a database mostly waits for the command timeout while the
+# first is stopped, so more trials run at a time.
+PAUSE_WORKERS = (2 if sweep.DATABASE else 1) * sweep.WORKERS
+
 # What the scenario does not pass, and where it is struck instead.
 ELSEWHERE = {
     "halve.before": "only if the store refuses an item: passed by apply.refused",
@@ -223,7 +227,7 @@ def main():
         "a second process takes over while the first is stopped at any point"
         if sweep.DATABASE else
         "a second process is refused while the first is stopped at any point",
-        sweep.sweep(stops, do=pause, what="pauses"),
+        sweep.sweep(stops, do=pause, what="pauses", workers=PAUSE_WORKERS),
     )
     tap.finish()
 
