@@ -54,6 +54,43 @@ postern_runner_add_source_taking(struct postern_runner *runner,
 		const struct postern_source_options *options,
 		struct postern_source *source, struct postern_error *error);
 
+/* One option of a source, as it would be written in a configuration. */
+struct postern_source_setting {
+	const char *name;
+	const char *value;
+};
+
+/*
+ * Add a source of a kind by name, with its options as text: "lines" is in this
+ * library, others are registered (postern/sys/source.h). Before
+ * postern_runner_start(). POSTERN_E_INVALID also for a kind that is unknown, an
+ * option that is unknown or missing, or a value that is wrong.
+ *
+ *   const struct postern_source_setting settings[] = {
+ *       { "file", "orders.jsonl" },
+ *   };
+ *   postern_runner_add_source(runner, &options, "lines", settings, 1, &error);
+ */
+POSTERN_EXPORT int postern_runner_add_source(struct postern_runner *runner,
+		const struct postern_source_options *options, const char *kind,
+		const struct postern_source_setting *settings, size_t setting_count,
+		struct postern_error *error);
+
+/*
+ * The options of the kind "lines": a CloudEvent in JSON per line.
+ *
+ * A file is read from its beginning at every start, because none of these
+ * transports can be acknowledged: what was accepted before is a duplicate.
+ * Lines that cannot be accepted are counted and logged with their number, and
+ * stop no other. The lag of a file is in bytes. What was read from a pipe and
+ * not accepted is lost when the process ends.
+ */
+struct postern_lines_settings {
+	const char *file;       /* a file or a named pipe; "-": standard input */
+	bool follow;            /* on: read on when the file grows or is replaced */
+	uint64_t max_line_size; /* 4 MiB: longer lines are rejected */
+};
+
 /* The state of a source. Counts are since the runner was created. */
 struct postern_source_state {
 	char name[POSTERN_SOURCE_NAME_LEN_MAX + 1];

@@ -37,8 +37,8 @@
 #include "cli/send.h"
 #include "server/api.h"
 #include "source/cloudevent.h"
+#include "source/line_reader.h"
 
-#define READ_SIZE 65536
 /* Events and bytes of one batch: few commits, and a request of bounded size. A
    longer event is a batch by itself. */
 #define BATCH_COUNT_MAX 500
@@ -90,10 +90,7 @@ struct sending {
 
 	int fd;
 	const char *name;
-	struct postern__buf input; /* read, and not yet cut into lines */
-	size_t seen;               /* bytes of it without a line end */
-	bool skipping;             /* the rest of a line that is too long */
-	uint64_t line;             /* number of the last line, from 1 */
+	struct postern__line_reader reader;
 
 	struct postern__buf batch; /* the events, separated by commas */
 	struct event events[BATCH_COUNT_MAX];
@@ -328,21 +325,12 @@ static const char *check_line(const char *text, size_t len,
 	return r ? error->text : NULL;
 }
 
-static bool is_blank_line(const char *text, size_t len) {
-	for (size_t i = 0; i < len; i++) {
-		if (!memchr(" \t\r", text[i], 3)) {
-			return false;
-		}
-	}
-	return true;
-}
-
 static void reject_long_line(struct sending *self) {
 	char limit[POSTERN__SIZE_TEXT_MAX];
 	char text[POSTERN__SIZE_TEXT_MAX + 64];
 	postern__size_format(self->line_len_max, limit);
 	(void)snprintf(text, sizeof text, "the line exceeds %s", limit);
-	count_line(self, self->line, REJECTED, text);
+	count_line(self, self->reader.line, REJECTED, text);
 }
 
 static void add_event(struct sending *self, const char *text, size_t len) {
@@ -350,7 +338,7 @@ static void add_event(struct sending *self, const char *text, size_t len) {
 		postern__buf_append_char(&self->batch, ',');
 	}
 	self->events[self->count++] = (struct event){
-		.line = self->line,
+		.line = self->reader.line,
 		.begin = self->batch.len,
 		.len = len,
 	};
@@ -360,17 +348,9 @@ static void add_event(struct sending *self, const char *text, size_t len) {
 /* Add one line to the batch; a full batch is sent first. */
 static int add_line(struct sending *self, const char *text, size_t len) {
 	struct postern_error error;
-	self->line++;
-	if (is_blank_line(text, len)) {
-		return POSTERN__EXIT_OK;
-	}
-	if (len > self->line_len_max) {
-		reject_long_line(self);
-		return POSTERN__EXIT_OK;
-	}
 	const char *problem = check_line(text, len, &error);
 	if (problem) {
-		count_line(self, self->line, REJECTED, problem);
+		count_line(self, self->reader.line, REJECTED, problem);
 		return POSTERN__EXIT_OK;
 	}
 	int r = POSTERN__EXIT_OK;
@@ -388,41 +368,17 @@ static int add_line(struct sending *self, const char *text, size_t len) {
 	return r;
 }
 
-/* A line that is not complete and has no end in sight. */
-static void skip_long_line(struct sending *self) {
-	if (!self->skipping) {
-		self->line++;
-		reject_long_line(self);
-	}
-	self->skipping = true;
-	postern__buf_reset(&self->input);
-	self->seen = 0;
-}
-
-/* Cut what was read into lines; at the end of the file the rest is one. */
-static int cut_lines(struct sending *self, bool end) {
+/* Add the lines that were read. */
+static int add_lines(struct sending *self) {
+	struct postern__line line;
 	int r = POSTERN__EXIT_OK;
-	size_t begin = 0;
-	while (r == POSTERN__EXIT_OK) {
-		const char *text = postern__buf_text(&self->input);
-		size_t from = begin > self->seen ? begin : self->seen;
-		const char *stop = memchr(text + from, '\n', self->input.len - from);
-		if (!stop && !(end && begin < self->input.len)) {
-			break;
+	while (r == POSTERN__EXIT_OK &&
+			postern__line_reader_next(&self->reader, &line)) {
+		if (line.too_long) {
+			reject_long_line(self);
+		} else if (!line.blank) {
+			r = add_line(self, line.text, line.len);
 		}
-		size_t len =
-				stop ? (size_t)(stop - text) - begin : self->input.len - begin;
-		if (self->skipping) {
-			self->skipping = false;
-		} else {
-			r = add_line(self, text + begin, len);
-		}
-		begin += len + (stop != NULL);
-	}
-	postern__buf_drop(&self->input, begin);
-	self->seen = self->input.len;
-	if (self->input.len > self->line_len_max) {
-		skip_long_line(self);
 	}
 	return r;
 }
@@ -433,36 +389,26 @@ static int send_before_wait(struct sending *self) {
 	return poll(&ready, 1, 0) == 0 ? send_batch(self) : POSTERN__EXIT_OK;
 }
 
-/* Read once. *end_out: there is no more. */
-static int read_some(struct sending *self, bool *end_out) {
-	char *place = postern__buf_reserve(&self->input, READ_SIZE);
-	if (!place) {
-		postern__err_print("send: out of memory");
-		return POSTERN__EXIT_FAILED;
-	}
-	ssize_t len = read(self->fd, place, READ_SIZE);
-	if (len < 0 && errno == EINTR) {
-		return POSTERN__EXIT_OK;
-	}
-	if (len < 0) {
+/* Read once, and add the lines. */
+static int read_some(struct sending *self) {
+	struct postern_error error;
+	long len = 0;
+	if (postern__line_reader_read(&self->reader, self->fd, &len, &error)) {
 		clear_progress(self);
-		postern__err_print("send: cannot read %s: %s", self->name,
-				strerror(errno));
+		postern__err_print("send: cannot read %s: %s", self->name, error.text);
 		return POSTERN__EXIT_FAILED;
 	}
-	*end_out = len == 0;
-	postern__buf_commit(&self->input, (size_t)len);
-	self->bytes_read += len;
-	return cut_lines(self, *end_out);
+	self->reader.end = len == 0;
+	self->bytes_read += len > 0 ? len : 0;
+	return add_lines(self);
 }
 
 static int read_lines(struct sending *self) {
 	int r = POSTERN__EXIT_OK;
-	bool end = false;
-	while (r == POSTERN__EXIT_OK && !end) {
+	while (r == POSTERN__EXIT_OK && !self->reader.end) {
 		r = send_before_wait(self);
 		if (r == POSTERN__EXIT_OK) {
-			r = read_some(self, &end);
+			r = read_some(self);
 		}
 	}
 	if (r == POSTERN__EXIT_OK) {
@@ -609,11 +555,11 @@ int postern__send_lines(struct postern__cli *cli) {
 	}
 	if (r == POSTERN__EXIT_OK) {
 		set_limits(&self);
-		postern__buf_init(&self.input, self.line_len_max + 2 * READ_SIZE);
+		postern__line_reader_init(&self.reader, self.line_len_max);
 		postern__buf_init(&self.batch, self.line_len_max + BATCH_LEN_MAX + 2);
 		postern__buf_init(&self.request, self.line_len_max + BATCH_LEN_MAX + 4);
 		r = send_all_lines(&self);
-		postern__buf_finish(&self.input);
+		postern__line_reader_finish(&self.reader);
 		postern__buf_finish(&self.batch);
 		postern__buf_finish(&self.request);
 	}

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "runner/runner.h"
+#include "source/kinds.h"
 #include "source/sink.h"
 #include "source/staged.h"
 
@@ -67,6 +68,24 @@ int postern_runner_add_source_taking(struct postern_runner *runner,
 			&runner->sinks[runner->sink_count], error);
 	runner->sink_count += r == POSTERN_OK;
 	return r;
+}
+
+int postern_runner_add_source(struct postern_runner *runner,
+		const struct postern_source_options *options, const char *kind_name,
+		const struct postern_source_setting *settings, size_t setting_count,
+		struct postern_error *error) {
+	struct postern_source *source;
+	const struct postern_source_kind *kind =
+			postern__source_kind_find(kind_name ? kind_name : "");
+	if (!kind) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"there is no kind of source named '%s'",
+				kind_name ? kind_name : "");
+	}
+	int r = postern__source_create(kind, settings, setting_count, &source,
+			error);
+	return r ? r
+			 : postern_runner_add_source_taking(runner, options, source, error);
 }
 
 int postern__sources_add_staged(struct postern_runner *runner,

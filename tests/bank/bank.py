@@ -482,9 +482,8 @@ BUGS = [
     Bug(
         "source-not-resumed",
         "a source that was paused by its own limit is not resumed",
-        *scripted_sources(
-            "a source is paused when too much is in flight, and resumed"
-        ),
+        ("unit/test_source", "a source with too many messages in flight is paused"),
+        ("unit/test_source", "a source with too many bytes in flight is paused"),
     ),
     Bug(
         "resume-forgotten",

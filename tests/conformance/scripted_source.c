@@ -71,7 +71,8 @@ void scripted_put_bad(void) {
 	scripted_put("");
 }
 
-size_t scripted_acknowledged(void) {
+size_t scripted_acknowledged(bool exists) {
+	(void)exists;
 	(void)pthread_mutex_lock(&broker.mutex);
 	size_t count = broker.committed;
 	for (size_t i = 0; i < broker.count; i++) {

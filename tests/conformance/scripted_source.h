@@ -24,7 +24,7 @@ void scripted_close(void);
 struct postern_source *scripted_create(void);
 void scripted_put(const char *id);
 void scripted_put_bad(void);
-size_t scripted_acknowledged(void);
+size_t scripted_acknowledged(bool exists);
 void scripted_disconnect(void);
 void scripted_shuffle(void);
 

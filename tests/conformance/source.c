@@ -105,10 +105,16 @@ static bool await_accepted(struct scene *scene, size_t count) {
 	return scene->accepted >= count;
 }
 
+static struct postern_source_state state_of(struct scene *scene) {
+	struct postern_source_state state = { 0 };
+	CHECK_INT(postern_runner_sources(scene->runner, &state, 1), 1);
+	return state;
+}
+
 /* The transport is read after the store: what it regards as acknowledged must
    be durable by then. */
 static size_t read_acknowledged(struct scene *scene, size_t bad) {
-	size_t acknowledged = source_target.acknowledged();
+	size_t acknowledged = source_target.acknowledged(scene->runner != NULL);
 	CHECK(acknowledged <= scene->accepted + bad);
 	return acknowledged;
 }
@@ -134,12 +140,6 @@ static bool await_waiting(struct scene *scene) {
 		}
 	}
 	return waits;
-}
-
-static struct postern_source_state state_of(struct scene *scene) {
-	struct postern_source_state state = { 0 };
-	CHECK_INT(postern_runner_sources(scene->runner, &state, 1), 1);
-	return state;
 }
 
 static bool await_state(struct scene *scene, bool connected) {
@@ -224,6 +224,8 @@ static void start_runner(struct scene *scene) {
 }
 
 static void end_runner(struct scene *scene) {
+	postern_runner_stop(scene->runner);
+	(void)source_target.acknowledged(scene->runner != NULL);
 	postern_runner_destroy(scene->runner);
 	scene->runner = NULL;
 }

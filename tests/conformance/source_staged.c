@@ -46,7 +46,8 @@ static void put_bad(void) {
 	put("");
 }
 
-static size_t acknowledged(void) {
+static size_t acknowledged(bool exists) {
+	(void)exists;
 	size_t count = 0;
 	(void)pthread_mutex_lock(&table.mutex);
 	for (size_t i = 0; i < table.count; i++) {

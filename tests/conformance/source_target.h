@@ -37,8 +37,9 @@ struct source_target {
 	void (*put_bad)(void);
 
 	/* How many messages (good or bad) the transport regards as acknowledged:
-	   it would not deliver them again to the same source. */
-	size_t (*acknowledged)(void);
+	   it would not deliver them again to the same source. `exists`: the
+	   source was not destroyed. */
+	size_t (*acknowledged)(bool exists);
 
 	/* Cut the connection; the source connects again, and the transport
 	   delivers what was not acknowledged. NULL if there is no connection. */

@@ -54,6 +54,7 @@
 extern "C" {
 #endif
 
+struct postern_option;
 struct postern_source;
 
 /* Where a source puts its messages. Owned by the runner; valid from start()
@@ -180,6 +181,41 @@ struct postern_source_ops {
 struct postern_source {
 	const struct postern_source_ops *ops;
 };
+
+#define POSTERN_SOURCE_KIND_COUNT_MAX 64
+
+/*
+ * A kind of source, so that it can be added by its name, from a configuration
+ * or by postern_runner_add_source(). Zero the struct, set `size` and the
+ * members that apply; what it points to must stay valid until the process ends.
+ */
+struct postern_source_kind {
+	size_t size;
+	/* Also in a configuration: a lower-case letter, then letters, digits and
+	   '_'. */
+	const char *name;
+	const char *help; /* a few words, no full stop */
+
+	/* Its options, and the size of the struct that their offsets refer to. */
+	const struct postern_option *options;
+	size_t option_count;
+	size_t settings_size;
+
+	/* Create a source. `settings` is that struct: fallbacks are set, required
+	   options have a value, texts are valid for the call. Nothing may be
+	   connected yet; POSTERN_E_INVALID with a text about an option. */
+	int (*create)(const void *settings, struct postern_source **out,
+			struct postern_error *error);
+};
+
+/*
+ * Register a kind, before the first runner or configuration uses it; the row is
+ * copied. POSTERN_E_INVALID: the row is wrong, its name is in use, or there are
+ * POSTERN_SOURCE_KIND_COUNT_MAX already.
+ */
+POSTERN_EXPORT int
+postern_source_kind_register(const struct postern_source_kind *kind,
+		struct postern_error *error);
 
 /*
  * A bounded queue of completions for the thread that owns a connection.

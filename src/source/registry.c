@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The kinds of sources of this process, by name. Nothing is ever removed, so a
+ * row that was found stays valid, and only the list needs a mutex.
+ */
+
+#include "source/kinds.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/fail.h"
+#include "base/option.h"
+#include "source/lines.h"
+
+static const struct postern_source_kind *const own_kinds[] = {
+	&postern__lines_kind,
+};
+#define OWN_COUNT (sizeof own_kinds / sizeof own_kinds[0])
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+/* With the mutex. The rows live as long as the process. */
+static struct postern_source_kind added_kinds[POSTERN_SOURCE_KIND_COUNT_MAX];
+static size_t added_count;
+
+/* With the mutex. */
+static const struct postern_source_kind *kind_at(size_t index) {
+	if (index < OWN_COUNT) {
+		return own_kinds[index];
+	}
+	index -= OWN_COUNT;
+	return index < added_count ? &added_kinds[index] : NULL;
+}
+
+const struct postern_source_kind *postern__source_kind_at(size_t index) {
+	(void)pthread_mutex_lock(&mutex);
+	const struct postern_source_kind *kind = kind_at(index);
+	(void)pthread_mutex_unlock(&mutex);
+	return kind;
+}
+
+const struct postern_source_kind *postern__source_kind_find(const char *name) {
+	const struct postern_source_kind *kind;
+	for (size_t i = 0; (kind = postern__source_kind_at(i)); i++) {
+		if (strcmp(kind->name, name) == 0) {
+			return kind;
+		}
+	}
+	return NULL;
+}
+
+static bool is_kind_name(const char *name) {
+	static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+	return name && name[0] >= 'a' && name[0] <= 'z' &&
+		   name[strspn(name, all)] == '\0';
+}
+
+int postern_source_kind_register(const struct postern_source_kind *kind,
+		struct postern_error *error) {
+	if (kind->size != sizeof(*kind)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the source kind's size member is not set");
+	}
+	if (!is_kind_name(kind->name) || !kind->create) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"a source kind needs create() and a name of lower-case "
+				"letters, digits and '_'");
+	}
+	if (postern__source_kind_find(kind->name)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"a source kind '%s' is already registered", kind->name);
+	}
+	(void)pthread_mutex_lock(&mutex);
+	bool full = added_count == POSTERN_SOURCE_KIND_COUNT_MAX;
+	if (!full) {
+		added_kinds[added_count++] = *kind;
+	}
+	(void)pthread_mutex_unlock(&mutex);
+	return full ? postern__fail(error, POSTERN_E_INVALID,
+						  "more than %d source kinds are registered",
+						  POSTERN_SOURCE_KIND_COUNT_MAX)
+				: POSTERN_OK;
+}
+
+static const struct postern_option *
+find_option(const struct postern_source_kind *kind, const char *name) {
+	for (size_t i = 0; i < kind->option_count; i++) {
+		if (strcmp(kind->options[i].name, name) == 0) {
+			return &kind->options[i];
+		}
+	}
+	return NULL;
+}
+
+static int set_option(const struct postern_source_kind *kind,
+		const struct postern_source_setting *setting, void *object,
+		struct postern__arena *arena, struct postern_error *error) {
+	const struct postern_option *option = find_option(kind, setting->name);
+	if (!option) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"a source of kind '%s' has no option '%s'", kind->name,
+				setting->name);
+	}
+	struct postern_error why;
+	int r = postern__option_set(option, setting->value, object, arena, &why);
+	return r ? postern__fail(error, r, "%s.%s: %s", kind->name, option->name,
+					   why.text)
+			 : POSTERN_OK;
+}
+
+static int check_required(const struct postern_source_kind *kind,
+		const struct postern_source_setting *settings, size_t count,
+		struct postern_error *error) {
+	for (size_t i = 0; i < kind->option_count; i++) {
+		bool given = !(kind->options[i].flags & POSTERN_OPTION_REQUIRED);
+		for (size_t j = 0; j < count; j++) {
+			given = given ||
+					strcmp(settings[j].name, kind->options[i].name) == 0;
+		}
+		if (!given) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"a source of kind '%s' needs the option '%s'", kind->name,
+					kind->options[i].name);
+		}
+	}
+	return POSTERN_OK;
+}
+
+int postern__source_create(const struct postern_source_kind *kind,
+		const struct postern_source_setting *settings, size_t count,
+		struct postern_source **out, struct postern_error *error) {
+	struct postern__arena arena;
+	postern__arena_init(&arena);
+	void *object = postern__arena_alloc(&arena, kind->settings_size + 1);
+	int r = object ? check_required(kind, settings, count, error)
+				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	if (!r) {
+		memset(object, 0, kind->settings_size);
+		r = postern__option_set_fallbacks(kind->options, kind->option_count,
+				object, &arena, error);
+	}
+	for (size_t i = 0; !r && i < count; i++) {
+		r = set_option(kind, &settings[i], object, &arena, error);
+	}
+	if (!r) {
+		r = kind->create(object, out, error);
+	}
+	postern__arena_finish(&arena);
+	return r;
+}
