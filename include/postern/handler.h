@@ -135,7 +135,13 @@ struct postern_policy {
 	enum postern_poisoned_duplicate on_poisoned_duplicate; /* ignore */
 };
 
-POSTERN_EXPORT void postern_policy_init(struct postern_policy *policy);
+/* The defaults, for a struct of `size` bytes: that of the header the program
+   was compiled with. */
+POSTERN_EXPORT void postern_policy_init_sized(struct postern_policy *policy,
+		size_t size);
+static inline void postern_policy_init(struct postern_policy *policy) {
+	postern_policy_init_sized(policy, sizeof(*policy));
+}
 
 /*
  * The delay before the next attempt after `failures` failures, in ms.

@@ -19,6 +19,7 @@
 #include "base/fail.h"
 #include "base/pattern.h"
 #include "base/point.h"
+#include "base/sized.h"
 
 #include <string.h>
 
@@ -137,9 +138,19 @@ static int create_content(struct postern__channel *channel,
 
 /* Check a message and create its content. */
 static int prepare_content(struct postern__channel *channel,
-		const struct postern_message *message, struct postern__content **out,
+		const struct postern_message *given, struct postern__content **out,
 		struct postern_error *error) {
-	int r = postern__message_check(message, error);
+	struct postern_message copy = { 0 };
+	const struct postern_message *message = given;
+	int r = POSTERN_OK;
+	if (given->size != sizeof(copy)) {
+		message = &copy;
+		r = postern__sized_copy(&copy, sizeof(copy), given,
+				"struct postern_message", error);
+	}
+	if (!r) {
+		r = postern__message_check(message, error);
+	}
 	if (!r) {
 		r = postern__message_check_size(channel, message, error);
 	}
@@ -414,6 +425,13 @@ int postern_box_accept(struct postern_box *box, const char *channel_name,
 	return r;
 }
 
+/* An element of a caller's array, whose elements may be shorter or longer than
+   in this version. */
+static const struct postern_message *
+message_at(const struct postern_message *messages, size_t index) {
+	return (const void *)((const char *)messages + index * messages->size);
+}
+
 /* Accept the first messages of [0, count) as one piece of a batch. Returns how
    many messages it handled, at least one. */
 static size_t accept_piece(struct postern_box *box,
@@ -428,8 +446,8 @@ static size_t accept_piece(struct postern_box *box,
 		struct postern_receipt *receipt = &receipts[taken];
 		*receipt = (struct postern_receipt){ 0 };
 		pieces[taken] = NULL;
-		int r = prepare_content(channel, &messages[taken], &pieces[taken],
-				&receipt->error);
+		int r = prepare_content(channel, message_at(messages, taken),
+				&pieces[taken], &receipt->error);
 		if (!r) {
 			bytes += pieces[taken]->bytes;
 		}
@@ -471,8 +489,8 @@ int postern_box_accept_batch(struct postern_box *box, const char *channel_name,
 		return r;
 	}
 	for (size_t done = 0; done < count;) {
-		done += accept_piece(box, channel, messages + done, count - done,
-				receipts_out + done, &waiter);
+		done += accept_piece(box, channel, message_at(messages, done),
+				count - done, receipts_out + done, &waiter);
 	}
 	postern__generation_release(channel->generation);
 	(void)pthread_cond_destroy(&waiter.wake);

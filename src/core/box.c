@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "base/pattern.h"
 #include "base/point.h"
+#include "base/sized.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -95,11 +96,11 @@ static int set_box_options(struct postern_box *box,
 		const struct postern_box_options *given, struct postern_error *error) {
 	struct postern_box_options *options = &box->options;
 	if (given) {
-		if (given->size != sizeof(*given)) {
-			return postern__fail(error, POSTERN_E_INVALID,
-					"the box options' size member is not set");
+		int r = postern__sized_copy(options, sizeof(*options), given,
+				"struct postern_box_options", error);
+		if (r) {
+			return r;
 		}
-		*options = *given;
 	}
 	if (options->max_message_size == 0) {
 		options->max_message_size = POSTERN_BODY_LEN_DEFAULT;

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/pattern.h"
+#include "base/sized.h"
 #include "core/box.h"
 #include "core/maintenance.h"
 
@@ -68,28 +69,40 @@ static void destroy_handler(struct postern__handler *handler) {
 	free(handler);
 }
 
+/* A policy of any version; NULL: the defaults. */
+static int take_policy(const struct postern_policy *given,
+		struct postern_policy *out, struct postern_error *error) {
+	postern_policy_init(out);
+	return given ? postern__sized_copy(out, sizeof(*out), given,
+						   "struct postern_policy", error)
+				 : POSTERN_OK;
+}
+
 static int fill_channel(struct postern__channel *channel,
 		const struct postern_generation *generation, const char *name,
-		const struct postern_channel_options *options,
+		const struct postern_channel_options *given,
 		struct postern_error *error) {
+	struct postern_channel_options options = { .size = sizeof(options) };
 	struct postern_policy policy;
-	postern_policy_init(&policy);
-	channel->max_message_size = generation->box->options.max_message_size;
-	if (options) {
-		channel->unrouted = options->unrouted;
-		channel->on_conflict = options->on_conflict;
-		channel->without_inbox = options->without_inbox;
-		channel->allow_without_inbox = options->allow_without_inbox;
-		channel->retention_payload_ms = options->retention_payload_ms;
-		channel->retention_dedupe_ms = options->retention_dedupe_ms;
-		if (options->max_message_size) {
-			channel->max_message_size = options->max_message_size;
-		}
-		if (options->policy) {
-			policy = *options->policy;
-		}
+	int r = given ? postern__sized_copy(&options, sizeof(options), given,
+							"struct postern_channel_options", error)
+				  : POSTERN_OK;
+	channel->unrouted = options.unrouted;
+	channel->on_conflict = options.on_conflict;
+	channel->without_inbox = options.without_inbox;
+	channel->allow_without_inbox = options.allow_without_inbox;
+	channel->retention_payload_ms = options.retention_payload_ms;
+	channel->retention_dedupe_ms = options.retention_dedupe_ms;
+	channel->max_message_size =
+			options.max_message_size
+					? options.max_message_size
+					: generation->box->options.max_message_size;
+	if (!r) {
+		r = take_policy(options.policy, &policy, error);
 	}
-	int r = postern__policy_check(&policy, name, error);
+	if (!r) {
+		r = postern__policy_check(&policy, name, error);
+	}
 	if (!r) {
 		r = postern__retention_check(channel, name, error);
 	}
@@ -142,15 +155,10 @@ static int append_channel(struct postern_generation *generation,
 }
 
 static int check_new_channel(const struct postern_generation *generation,
-		const char *name, const struct postern_channel_options *options,
-		struct postern_error *error) {
+		const char *name, struct postern_error *error) {
 	int r = postern__channel_name_check(name, error);
 	if (r) {
 		return r;
-	}
-	if (options && options->size != sizeof(*options)) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the channel options' size member is not set");
 	}
 	if (postern__generation_channel(generation, name)) {
 		return postern__fail(error, POSTERN_E_INVALID,
@@ -166,7 +174,7 @@ static int check_new_channel(const struct postern_generation *generation,
 int postern_generation_add_channel(struct postern_generation *generation,
 		const char *name, const struct postern_channel_options *options,
 		struct postern_error *error) {
-	int r = check_new_channel(generation, name, options, error);
+	int r = check_new_channel(generation, name, error);
 	if (r) {
 		return r;
 	}
@@ -275,11 +283,14 @@ static int fill_handler(struct postern__handler *handler,
 		struct postern__channel *channel,
 		const struct postern_handler_options *options,
 		struct postern_error *error) {
-	struct postern_policy policy =
-			options->policy ? *options->policy : channel->policy;
-	postern__policy_complete(&policy, handler->impl->kind,
-			handler->impl->transactional);
-	int r = postern__policy_check(&policy, options->key, error);
+	struct postern_policy policy;
+	int r = take_policy(options->policy ? options->policy : &channel->policy,
+			&policy, error);
+	if (!r) {
+		postern__policy_complete(&policy, handler->impl->kind,
+				handler->impl->transactional);
+		r = postern__policy_check(&policy, options->key, error);
+	}
 	if (r) {
 		return r;
 	}

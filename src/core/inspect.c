@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/host.h"
 #include "base/point.h"
+#include "base/sized.h"
 #include "core/box.h"
 #include "core/maintenance.h"
 #include "core/run.h"
@@ -96,11 +97,11 @@ static int check_filter(const struct postern_filter *filter, uint32_t fallback,
 		struct postern_filter *out, struct postern_error *error) {
 	*out = (struct postern_filter){ .size = sizeof(*out) };
 	if (filter) {
-		if (filter->size != sizeof(*filter)) {
-			return postern__fail(error, POSTERN_E_INVALID,
-					"the filter's size member is not set");
+		int r = postern__sized_copy(out, sizeof(*out), filter,
+				"struct postern_filter", error);
+		if (r) {
+			return r;
 		}
-		*out = *filter;
 	}
 	if (out->limit == 0) {
 		out->limit = fallback;

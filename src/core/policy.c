@@ -17,9 +17,9 @@
 /* How often a delivery is attempted, unless its kind has another default. */
 #define ATTEMPTS_DEFAULT 5
 
-void postern_policy_init(struct postern_policy *policy) {
-	*policy = (struct postern_policy){
-		.size = sizeof(*policy),
+void postern_policy_init_sized(struct postern_policy *policy, size_t size) {
+	const struct postern_policy full = {
+		.size = size,
 		.max_attempts = POSTERN_ATTEMPTS_DEFAULT,
 		.max_crashes = 3,
 		.max_retry_delay_ms = (int64_t)5 * 60 * 1000,
@@ -29,6 +29,10 @@ void postern_policy_init(struct postern_policy *policy) {
 		.concurrency = POSTERN_CONCURRENCY_DEFAULT,
 		.commit_batch = 1,
 	};
+	if (size > sizeof(full)) {
+		memset((char *)policy + sizeof(full), 0, size - sizeof(full));
+	}
+	memcpy(policy, &full, size < sizeof(full) ? size : sizeof(full));
 }
 
 /* A transactional handler blocks the store's writer while it runs, so it has a

@@ -138,10 +138,6 @@ static int check_headers(const struct postern_message *message,
 
 int postern__message_check(const struct postern_message *message,
 		struct postern_error *error) {
-	if (message->size != sizeof(*message)) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the message's size member is not set");
-	}
 	int r = check_id(message->id, error);
 	if (!r && message->time) {
 		r = check_time(message->time, error);
@@ -256,10 +252,6 @@ static int check_backoff(const struct postern_policy *policy,
 
 int postern__policy_check(const struct postern_policy *policy,
 		const char *handler, struct postern_error *error) {
-	if (policy->size != sizeof(*policy)) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"handler '%s': start from postern_policy_init()", handler);
-	}
 	if ((policy->max_attempts > POSTERN_ATTEMPTS_MAX &&
 				policy->max_attempts != POSTERN_ATTEMPTS_DEFAULT) ||
 			policy->max_crashes > POSTERN_ATTEMPTS_MAX) {

@@ -5,20 +5,24 @@
  */
 
 #include "base/fail.h"
+#include "base/sized.h"
 #include "core/box.h"
 #include "handler/kinds.h"
 
 #include <postern/sys/store.h>
 
-int postern_box_open(const char *url, const struct postern_box_options *options,
+int postern_box_open(const char *url, const struct postern_box_options *given,
 		struct postern_box **out, struct postern_error *error) {
 	struct postern_store_options store_options = {
 		.size = sizeof(store_options),
 	};
+	struct postern_box_options full = { 0 };
+	const struct postern_box_options *options = given ? &full : NULL;
 	if (options) {
-		if (options->size != sizeof(*options)) {
-			return postern__fail(error, POSTERN_E_INVALID,
-					"the box options' size member is not set");
+		int r = postern__sized_copy(&full, sizeof(full), given,
+				"struct postern_box_options", error);
+		if (r) {
+			return r;
 		}
 		store_options.read_only = options->read_only;
 		store_options.must_exist = options->must_exist;

@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/point.h"
+#include "base/sized.h"
 #include "core/box.h"
 #include "core/commit.h"
 #include "core/maintenance.h"
@@ -243,11 +244,11 @@ static int set_runner_options(struct postern_runner *runner,
 		struct postern_error *error) {
 	struct postern_runner_options *options = &runner->options;
 	if (given) {
-		if (given->size != sizeof(*given)) {
-			return postern__fail(error, POSTERN_E_INVALID,
-					"the runner options' size member is not set");
+		int r = postern__sized_copy(options, sizeof(*options), given,
+				"struct postern_runner_options", error);
+		if (r) {
+			return r;
 		}
-		*options = *given;
 	}
 	if (options->workers == 0) {
 		options->workers = WORKERS_DEFAULT;

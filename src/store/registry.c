@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/fail.h"
+#include "base/sized.h"
 #include "store/store.h"
 
 /* How long a call waits for its turn to write, unless it is set. */
@@ -134,13 +135,11 @@ static int options_complete(const struct postern_store_options *options,
 		struct postern_store_options *out, struct postern_error *error) {
 	struct postern_store_options full = { 0 };
 	if (options) {
-		if (options->size == 0) {
-			return postern__fail(error, POSTERN_E_INVALID,
-					"the member 'size' of the store's options is not set");
+		int r = postern__sized_copy(&full, sizeof full, options,
+				"struct postern_store_options", error);
+		if (r != POSTERN_OK) {
+			return r;
 		}
-		/* A program compiled against an older header has a smaller struct. */
-		memcpy(&full, options,
-				options->size < sizeof full ? options->size : sizeof full);
 	}
 	full.size = sizeof full;
 	full.command_timeout_ms = full.command_timeout_ms > 0
