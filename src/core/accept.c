@@ -13,6 +13,7 @@
 #include "core/box.h"
 #include "core/commit.h"
 #include "core/identity.h"
+#include "core/reason.h"
 #include "core/run.h"
 #include "core/tenure.h"
 
@@ -63,15 +64,12 @@ bool postern__handler_has_room(const struct postern_box *box,
 
 static bool may_lease(const struct postern_box *box,
 		const struct postern__handler *handler, size_t bytes) {
-	if (!box->leasing || !postern__may_process(box) || handler->state->paused ||
-			!postern__handler_in_place(handler)) {
+	if (!box->leasing || postern__why_not_process(box)) {
 		return false;
 	}
-	if (handler->impl->kind->in_process &&
-			(box->suspects_waiting || box->suspects_held > 0)) {
-		return false;
-	}
-	return postern__handler_has_room(box, handler, bytes);
+	/* What the store may have of suspects must be claimed first. */
+	return !(handler->impl->kind->in_process && box->suspects_waiting) &&
+		   !postern__why_not_lease(box, handler, bytes);
 }
 
 /* With the mutex: decide which deliveries to lease, and reserve room. */

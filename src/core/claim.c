@@ -12,6 +12,7 @@
 #include "core/accept.h"
 #include "core/box.h"
 #include "core/maintenance.h"
+#include "core/reason.h"
 #include "core/run.h"
 #include "core/tenure.h"
 
@@ -24,18 +25,13 @@
 /* A handler is claimed for when its queue is at most half a batch. */
 static bool needs_claim(const struct postern_box *box,
 		const struct postern__handler *handler) {
-	if (handler->state->paused ||
-			handler->state->queued > box->options.batch_size / 2 ||
-			!postern__handler_has_room(box, handler, 0)) {
-		return false;
-	}
-	/* One group of suspects at a time. */
-	return !(handler->impl->kind->in_process && box->suspects_held > 0);
+	return handler->state->queued <= box->options.batch_size / 2 &&
+		   !postern__why_not_lease(box, handler, 0);
 }
 
 int64_t postern__claim_at_ms(const struct postern_box *box) {
 	int64_t at = POSTERN__NEVER;
-	bool may = box->leasing && postern__may_process(box);
+	bool may = box->leasing && !postern__why_not_process(box);
 	if (!may) {
 		return at;
 	}
@@ -131,7 +127,7 @@ static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 	int64_t now = postern__box_now_ms(box);
 	wants->right = postern__right_of(box);
 	const struct postern_generation *generation = wants->generation;
-	if (!postern__may_process(box) || generation != box->generation) {
+	if (postern__why_not_process(box) || generation != box->generation) {
 		return;
 	}
 	size_t share = postern__share_count(box);

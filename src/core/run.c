@@ -15,6 +15,7 @@
 #include "core/run.h"
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/reason.h"
 #include "core/tenure.h"
 #include "core/trouble.h"
 
@@ -256,6 +257,16 @@ void postern__run_detach(struct postern_run *run) {
 	}
 }
 
+void postern__run_abandon(struct postern_run *run) {
+	stop_running(run);
+	run->box->lost_slots++;
+	struct postern_outcome outcome;
+	postern_outcome_set(&outcome, POSTERN_RETRY, 0,
+			"timed out, and the handler did not return before its lease "
+			"ended");
+	postern__run_settle(run, &outcome, "timeout");
+}
+
 void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 		uint32_t failures, int64_t delay_ms, const char *outcome,
 		const char *reason) {
@@ -426,49 +437,11 @@ void postern__run_settled(struct postern_run *run) {
 	}
 }
 
-/* How many deliveries of this handler share a transaction. */
-static size_t commit_batch_of(const struct postern__handler *handler) {
-	return handler->impl->transactional && handler->impl->ops->batches
-				   ? handler->policy.commit_batch
-				   : 1;
-}
-
-/* Whether a transaction of this handler may start. A queue shorter than a full
-   batch waits for the handler's transaction in progress, so that the next one
-   includes the deliveries that arrive meanwhile. */
-static bool may_transact(const struct postern_box *box,
-		const struct postern__handler *handler) {
-	return box->transacting < postern__transactions_max(box) &&
-		   postern__box_now_ms(box) >= box->transact_retry_at_ms &&
-		   (handler->state->running == 0 ||
-				   handler->state->queued >= commit_batch_of(handler));
-}
-
-/* Whether a worker may start the first run of this handler's queue. */
-static bool may_start(const struct postern_box *box,
-		const struct postern__handler *handler) {
-	const struct postern__list *first =
-			postern__list_first(&handler->state->queue);
-	if (!first) {
-		return false;
-	}
-	if (handler->policy.concurrency > 0 &&
-			handler->state->running >= handler->policy.concurrency) {
-		return false;
-	}
-	if (handler->impl->transactional && !may_transact(box, handler)) {
-		return false;
-	}
-	if (!handler->impl->kind->in_process) {
-		return true;
-	}
-	/* A solo suspect runs without any other in-process run. */
-	const struct postern_run *run =
-			container_of(first, const struct postern_run, link);
-	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
-		return box->in_process_running == 0;
-	}
-	return !box->solo_running && box->solo_queued == 0;
+void postern__run_end_unsettled(struct postern_run *run) {
+	postern__run_detach(run);
+	run->state = POSTERN__RUN_SETTLING;
+	run->box->settling++;
+	postern__run_settled(run);
 }
 
 static struct postern__handler *ready_handler(struct postern__list *link) {
@@ -476,11 +449,11 @@ static struct postern__handler *ready_handler(struct postern__list *link) {
 }
 
 bool postern__run_ready(const struct postern_box *box) {
-	if (!postern__may_process(box)) {
+	if (postern__why_not_process(box)) {
 		return false;
 	}
 	postern__list_each(link, &box->ready) {
-		if (may_start(box, ready_handler(link))) {
+		if (!postern__why_not_start(box, ready_handler(link))) {
 			return true;
 		}
 	}
@@ -489,12 +462,12 @@ bool postern__run_ready(const struct postern_box *box) {
 
 /* The next handler, round robin, with a run that may start, or NULL. */
 static struct postern__handler *next_handler(struct postern_box *box) {
-	if (!postern__may_process(box)) {
+	if (postern__why_not_process(box)) {
 		return NULL;
 	}
 	postern__list_each(link, &box->ready) {
 		struct postern__handler *handler = ready_handler(link);
-		if (may_start(box, handler)) {
+		if (!postern__why_not_start(box, handler)) {
 			postern__list_remove(link);
 			postern__list_push_back(&box->ready, link);
 			return handler;
@@ -505,7 +478,7 @@ static struct postern__handler *next_handler(struct postern_box *box) {
 
 static size_t start_batch(struct postern__handler *handler,
 		struct postern_run **runs, size_t max) {
-	size_t batch = commit_batch_of(handler);
+	size_t batch = postern__commit_batch_of(handler);
 	max = max < batch ? max : batch;
 	size_t count = 0;
 	while (count < max) {

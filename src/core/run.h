@@ -68,6 +68,9 @@ void postern__run_start(struct postern_run *run);
 void postern__run_requeue(struct postern_run *run);
 /* The implementation has finished a run: free its slot. */
 void postern__run_detach(struct postern_run *run);
+/* Settle a run that is past its lease as timed out. Its callback keeps its
+   thread. */
+void postern__run_abandon(struct postern_run *run);
 /* The run is past its lease: runs that wait for it may start. */
 void postern__run_overdue(struct postern_run *run);
 /* The run has a new deadline: wake the watchdog if it would miss it. */
@@ -83,6 +86,8 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out);
 void postern__run_wake_worker(struct postern_box *box);
 /* The settlement is durable, or was refused as stale: release the run. */
 void postern__run_settled(struct postern_run *run);
+/* End a run that needs no settlement: the store has completed it. */
+void postern__run_end_unsettled(struct postern_run *run);
 /* Turn an outcome into a settlement and queue it. `name` is the outcome stored
    with the attempt; NULL: the name of the outcome's kind. */
 void postern__run_settle(struct postern_run *run,

@@ -82,20 +82,6 @@ struct overrun {
 	bool in_unit;
 };
 
-/* With the mutex: settle a run that is past its lease as timed out. Its
-   callback keeps its thread. */
-static void abandon_run(struct postern_run *run) {
-	struct postern_box *box = run->box;
-	postern__list_remove(&run->link);
-	box->running_count--;
-	box->lost_slots++;
-	struct postern_outcome outcome;
-	postern_outcome_set(&outcome, POSTERN_RETRY, 0,
-			"timed out, and the handler did not return before its lease "
-			"ended");
-	postern__run_settle(run, &outcome, "timeout");
-}
-
 static void report_stuck(const struct postern_run *run, postern_remark *notice,
 		void *context) {
 	char text[400];
@@ -129,7 +115,7 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 				!run->handler->impl->transactional) {
 			run->reported = true;
 			postern__run_overdue(run);
-			abandon_run(run);
+			postern__run_abandon(run);
 			continue;
 		}
 		/* One run is reported per step; the next step follows at once. */

@@ -124,14 +124,6 @@ static void emit_fenced(struct postern_run *run,
 	postern__emit_run(run, POSTERN_EVENT_FENCED);
 }
 
-/* With the mutex: end a run that needs no settlement. */
-static void finish_unsettled(struct postern_run *run) {
-	postern__run_detach(run);
-	run->state = POSTERN__RUN_SETTLING;
-	run->box->settling++;
-	postern__run_settled(run);
-}
-
 /* A lost connection is an error of the store, whatever outcome the handler set
    (other than poison): snooze. If it was lost under this delivery too often,
    count a failure, so that a message that crashes the server is not run
@@ -196,7 +188,7 @@ static void settle_units(struct postern_box *box, struct postern_run **runs,
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {
 		if (units[i].committed || units[i].code == POSTERN_E_STALE) {
-			finish_unsettled(runs[i]);
+			postern__run_end_unsettled(runs[i]);
 		} else {
 			settle_unit(runs[i], &units[i]);
 		}

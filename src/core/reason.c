@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Why deliveries of a handler do not start now: one function for each of the
+ * two steps, leasing and starting. Nothing else decides it.
+ */
+
+#include "core/reason.h"
+
+#include "core/accept.h"
+#include "core/run.h"
+#include "core/tenure.h"
+
+const char *postern__reason_name(enum postern__reason reason) {
+	static const char *const names[] = {
+		[POSTERN__REASON_NONE] = "",
+		[POSTERN__REASON_DRAINING] = "draining",
+		[POSTERN__REASON_LOCK] = "lock",
+		[POSTERN__REASON_PAUSED] = "paused",
+		[POSTERN__REASON_REPLACED] = "replaced",
+		[POSTERN__REASON_ROOM] = "room",
+		[POSTERN__REASON_SUSPECTS] = "suspects",
+		[POSTERN__REASON_CONCURRENCY] = "concurrency",
+		[POSTERN__REASON_STORE] = "store",
+	};
+	return names[reason];
+}
+
+enum postern__reason postern__why_not_process(const struct postern_box *box) {
+	if (box->draining) {
+		return POSTERN__REASON_DRAINING;
+	}
+	return postern__may_process(box) ? POSTERN__REASON_NONE
+									 : POSTERN__REASON_LOCK;
+}
+
+static enum postern__reason why_not_handler(
+		const struct postern__handler *handler) {
+	if (!postern__handler_in_place(handler)) {
+		return POSTERN__REASON_REPLACED;
+	}
+	return handler->state->paused ? POSTERN__REASON_PAUSED
+								  : POSTERN__REASON_NONE;
+}
+
+enum postern__reason postern__why_not_lease(const struct postern_box *box,
+		const struct postern__handler *handler, size_t bytes) {
+	enum postern__reason reason = why_not_handler(handler);
+	if (reason) {
+		return reason;
+	}
+	if (handler->impl->kind->in_process && box->suspects_held > 0) {
+		return POSTERN__REASON_SUSPECTS; /* one group of them at a time */
+	}
+	return postern__handler_has_room(box, handler, bytes)
+				   ? POSTERN__REASON_NONE
+				   : POSTERN__REASON_ROOM;
+}
+
+size_t postern__commit_batch_of(const struct postern__handler *handler) {
+	return handler->impl->transactional && handler->impl->ops->batches
+				   ? handler->policy.commit_batch
+				   : 1;
+}
+
+/* A queue shorter than a full batch waits for the handler's transaction in
+   progress, so that the next one includes the deliveries that arrive
+   meanwhile. */
+static enum postern__reason why_not_transact(const struct postern_box *box,
+		const struct postern__handler *handler) {
+	const struct postern__handler_state *state = handler->state;
+	if (box->transacting >= postern__transactions_max(box) ||
+			postern__box_now_ms(box) < box->transact_retry_at_ms) {
+		return POSTERN__REASON_STORE;
+	}
+	return state->running > 0 &&
+						   state->queued < postern__commit_batch_of(handler)
+				   ? POSTERN__REASON_CONCURRENCY
+				   : POSTERN__REASON_NONE;
+}
+
+/* A solo suspect runs without any other in-process run. */
+static bool suspects_allow(const struct postern_box *box,
+		const struct postern_run *first) {
+	if (!first->handler->impl->kind->in_process) {
+		return true;
+	}
+	return first->suspicion == POSTERN_SUSPECT_SOLO
+				   ? box->in_process_running == 0
+				   : !box->solo_running && box->solo_queued == 0;
+}
+
+enum postern__reason postern__why_not_start(const struct postern_box *box,
+		const struct postern__handler *handler) {
+	const struct postern__handler_state *state = handler->state;
+	uint32_t most = handler->policy.concurrency;
+	enum postern__reason reason = why_not_handler(handler);
+	if (!reason && most > 0 && state->running >= most) {
+		reason = POSTERN__REASON_CONCURRENCY;
+	}
+	if (!reason && handler->impl->transactional) {
+		reason = why_not_transact(box, handler);
+	}
+	if (reason) {
+		return reason;
+	}
+	const struct postern_run *first =
+			container_of(postern__list_first(&state->queue),
+					const struct postern_run, link);
+	return suspects_allow(box, first) ? POSTERN__REASON_NONE
+									  : POSTERN__REASON_SUSPECTS;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_CORE_REASON_H
+#define POSTERN_CORE_REASON_H
+
+/*
+ * Why deliveries of a handler do not start now. One place decides, for leasing
+ * at accept, for claims and for starting runs.
+ */
+
+#include "core/box.h"
+
+enum postern__reason {
+	POSTERN__REASON_NONE = 0,    /* they may */
+	POSTERN__REASON_DRAINING,    /* the runner stops */
+	POSTERN__REASON_LOCK,        /* this node has no right to process now */
+	POSTERN__REASON_PAUSED,      /* an operator paused the handler */
+	POSTERN__REASON_REPLACED,    /* its generation is not in place any more */
+	POSTERN__REASON_ROOM,        /* its share of the run queue is used up */
+	POSTERN__REASON_SUSPECTS,    /* a suspect runs, or must run, alone */
+	POSTERN__REASON_CONCURRENCY, /* as many runs as its policy allows */
+	POSTERN__REASON_STORE        /* transactions: all in use, or failing */
+};
+
+/* With the mutex. */
+/* Why this node may not lease another delivery of `bytes` for the handler. */
+enum postern__reason postern__why_not_lease(const struct postern_box *box,
+		const struct postern__handler *handler, size_t bytes);
+/* Why the first run in the handler's queue may not start. */
+enum postern__reason postern__why_not_start(const struct postern_box *box,
+		const struct postern__handler *handler);
+/* Why no run at all may start: draining, lock. */
+enum postern__reason postern__why_not_process(const struct postern_box *box);
+
+/* A word for people: "paused", "concurrency", …; "" for NONE. */
+const char *postern__reason_name(enum postern__reason reason);
+
+/* How many deliveries of the handler share a transaction. */
+size_t postern__commit_batch_of(const struct postern__handler *handler);
+
+#endif
