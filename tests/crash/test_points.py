@@ -8,8 +8,8 @@ second process comes, and killed twice or three times in a row. That one is
 refused where the store is a file; in a database it takes over what the first
 one has, and the first one goes on when it has done everything.
 
-SWEEP=all    strikes at every pass of every point; else at the first ten
-             passes of a point and at one in five of the rest
+SWEEP=all    strikes at every pass of every point; else at the first five
+             passes of a point and at one in ten of the rest
 PASSES=N     else so many passes of each point in a database (1); kills are in
              one of the stories that pass it
 PAIRS=N      kills of two or three lives in a row (100; in a database 10)
@@ -30,8 +30,8 @@ from sweep import STEADY_STORIES, STORIES, Trial
 ALL = os.environ.get("SWEEP") == "all"
 # What goes on for long repeats itself: of later passes, some are tried, and
 # others in the next run.
-FIRST_PASSES = 10
-LATER_STEP = 1 if ALL else 5
+FIRST_PASSES = 5
+LATER_STEP = 1 if ALL else 10
 # A life takes longer where every step is a round trip.
 PASSES = 0
 if sweep.DATABASE and not ALL:
