@@ -18,6 +18,7 @@
 #include "cli/out.h"
 #include "cli/own_store.h"
 #include "cli/reply.h"
+#include "cli/sample.h"
 #include "server/config.h"
 #include "server/config_path.h"
 #include "server/store_open.h"
@@ -70,7 +71,7 @@ static int write_file(const char *path, const struct postern__buf *text,
 /* Paths of flags are relative to the working directory, paths in the file to
    the file's directory. */
 static int resolve_paths(const char *path, struct postern__arena *arena,
-		struct postern__config_wishes *wishes, struct postern_error *error) {
+		struct postern__sample_wishes *wishes, struct postern_error *error) {
 	const char *base;
 	int r = postern__config_path_base(path, arena, &base, error);
 	const char *file =
@@ -90,7 +91,7 @@ static int resolve_paths(const char *path, struct postern__arena *arena,
    refused later. */
 static int make_text(const struct postern__cli *cli, const char *path,
 		struct postern__buf *out) {
-	struct postern__config_wishes wishes = {
+	struct postern__sample_wishes wishes = {
 		.store = postern__args_value(&cli->args, "store"),
 		.store_file = postern__args_value(&cli->args, "store-file"),
 		.schema = postern__args_value(&cli->args, "schema"),
@@ -105,7 +106,7 @@ static int make_text(const struct postern__cli *cli, const char *path,
 		r = resolve_paths(path, &arena, &wishes, &error);
 	}
 	if (r == POSTERN_OK) {
-		r = postern__config_sample_write(&wishes, out, &error);
+		r = postern__sample_write(&wishes, out, &error);
 	}
 	postern__arena_finish(&arena);
 	return r == POSTERN_OK ? POSTERN__EXIT_OK

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "server/config_expand.h"
-#include "server/config_file.h"
 #include "server/config_options.h"
 #include "server/config_path.h"
 #include "server/config_section.h"
@@ -303,8 +303,8 @@ static int find_text(struct postern__config *config,
 		hint = "$POSTERN_CONFIG: ";
 	}
 	if (path) {
-		r = postern__config_file_read(path, POSTERN__CONFIG_BYTES_MAX,
-				&config->arena, &text, len_out, error);
+		r = postern__file_read(path, POSTERN__CONFIG_BYTES_MAX, &config->arena,
+				&text, len_out, error);
 		if (r != POSTERN_OK) {
 			return postern__fail(error, r, "%s%s", hint, error->text);
 		}
@@ -312,7 +312,7 @@ static int find_text(struct postern__config *config,
 		return set_name(config, path, error);
 	}
 	for (; *search; search++) {
-		r = postern__config_file_read(*search, POSTERN__CONFIG_BYTES_MAX,
+		r = postern__file_read(*search, POSTERN__CONFIG_BYTES_MAX,
 				&config->arena, &text, len_out, error);
 		if (r == POSTERN_OK) {
 			*text_out = text;

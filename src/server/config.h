@@ -324,23 +324,6 @@ bool postern__config_option_get(size_t index,
 bool postern__config_option_find(const char *flag, size_t *index_out,
 		const char **near_out);
 
-/* What `postern init` writes: a commented configuration that passes
-   `postern check` as it is. */
-extern const char postern__config_sample[];
-
-/* Values to write instead of defaults; NULL: the default. */
-struct postern__config_wishes {
-	const char *store;
-	const char *store_file;
-	const char *schema;
-	const char *connections;
-};
-
-/* The sample with these values. A password in the URL becomes a variable; other
-   secrets in it: POSTERN_E_INVALID. */
-int postern__config_sample_write(const struct postern__config_wishes *wishes,
-		struct postern__buf *out, struct postern_error *error);
-
 /* What `postern serve --demo` serves, as YAML; and its name in errors. */
 extern const char postern__config_demo[];
 #define POSTERN__CONFIG_DEMO_NAME "(demo)"

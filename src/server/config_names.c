@@ -9,7 +9,6 @@
 #include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -20,6 +19,7 @@
 #define PREFIX "POSTERN_"
 #define PREFIX_LEN (sizeof PREFIX - 1)
 
+/* A row of the help; its texts are made once, before they are read. */
 static struct row {
 	char name[NAME_SIZE];
 	char flag[NAME_SIZE];
@@ -28,7 +28,6 @@ static struct row {
 	bool is_file;
 } rows[POSTERN__CONFIG_OPTION_COUNT_MAX];
 static size_t row_count;
-/* Written once, before they are read. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void add_row(const struct postern_option *option, bool is_file) {
@@ -60,55 +59,47 @@ static void make_rows(void) {
 	}
 }
 
-static size_t made_rows(void) {
+const struct postern_option *postern__option_global(size_t index,
+		bool *is_file_out) {
 	int r = pthread_once(&once, make_rows);
 	assert(r == 0);
 	(void)r;
-	return row_count;
-}
-
-static void describe(const struct row *row,
-		struct postern__config_option *out) {
-	*out = (struct postern__config_option){
-		.name = row->name,
-		.flag = row->flag,
-		.environment = row->environment,
-		.value_name = row->is_file ? "FILE" : postern__option_form(row->option),
-		.fallback = row->is_file ? "" : row->option->fallback,
-		.help = row->is_file ? "the same, read from a file" : row->option->help,
-		.later = (row->option->flags & POSTERN_OPTION_LATER) != 0,
-		.secret = (row->option->flags & POSTERN_OPTION_SECRET) != 0 &&
-				  !row->is_file,
-	};
-}
-
-bool postern__config_option_get(size_t index,
-		struct postern__config_option *out) {
-	if (index >= made_rows()) {
-		return false;
-	}
-	describe(&rows[index], out);
-	return true;
-}
-
-const struct postern_option *postern__option_global(size_t index,
-		bool *is_file_out) {
-	if (index >= made_rows()) {
+	if (index >= row_count) {
 		return NULL;
 	}
 	*is_file_out = rows[index].is_file;
 	return rows[index].option;
 }
 
+bool postern__config_option_get(size_t index,
+		struct postern__config_option *out) {
+	bool is_file;
+	const struct postern_option *option =
+			postern__option_global(index, &is_file);
+	if (!option) {
+		return false;
+	}
+	*out = (struct postern__config_option){
+		.name = rows[index].name,
+		.flag = rows[index].flag,
+		.environment = rows[index].environment,
+		.value_name = is_file ? "FILE" : postern__option_form(option),
+		.fallback = is_file ? "" : option->fallback,
+		.help = is_file ? "the same, read from a file" : option->help,
+		.later = (option->flags & POSTERN_OPTION_LATER) != 0,
+		.secret = (option->flags & POSTERN_OPTION_SECRET) && !is_file,
+	};
+	return true;
+}
+
 void postern__option_names(const struct postern_option *option, bool is_file,
 		struct postern__config_option *out) {
-	for (size_t i = 0; i < made_rows(); i++) {
-		if (rows[i].option == option && rows[i].is_file == is_file) {
-			describe(&rows[i], out);
-			return;
-		}
+	size_t i = 0;
+	while (postern__config_option_get(i, out) &&
+			(rows[i].option != option || rows[i].is_file != is_file)) {
+		i++;
 	}
-	abort(); /* not a global option */
+	assert(i < row_count); /* a global option */
 }
 
 /* '-' and '_' are the same in a flag. */
@@ -123,14 +114,14 @@ static bool is_flag(const char *flag, const char *name) {
 bool postern__config_option_find(const char *flag, size_t *index_out,
 		const char **near_out) {
 	const char *flags[POSTERN__CONFIG_OPTION_COUNT_MAX];
-	size_t count = made_rows();
-
-	for (size_t i = 0; i < count; i++) {
-		if (is_flag(rows[i].flag, flag)) {
-			*index_out = i;
+	struct postern__config_option option;
+	size_t count = 0;
+	for (; postern__config_option_get(count, &option); count++) {
+		if (is_flag(option.flag, flag)) {
+			*index_out = count;
 			return true;
 		}
-		flags[i] = rows[i].flag;
+		flags[count] = option.flag;
 	}
 	if (near_out) {
 		*near_out = postern__closest(flag, flags, count);

@@ -20,6 +20,7 @@
 /* Longer than any value: a backoff has 64 delays of at most 23 bytes. */
 #define VALUE_LEN_MAX 4096
 
+/* What is open, as a place in the text and in the JSON. */
 struct printer {
 	const struct postern__config *config;
 	struct postern__buf *out;
@@ -84,6 +85,38 @@ static void print_head(const struct printer *self, const char *name) {
 	postern__buf_append_text(self->out, ":\n");
 }
 
+/* Open a list of sections; as text without a line if it is empty. */
+static void open_sections(struct printer *self, const char *name,
+		size_t count) {
+	if (self->json) {
+		postern__json_key(self->out, name);
+		postern__json_open(self->out, '[');
+	} else if (count > 0) {
+		print_head(self, name);
+	}
+	self->indent += 2;
+}
+
+/* Open a section of a list. */
+static void open_section(struct printer *self, const char *key,
+		const char *name, unsigned line) {
+	if (self->json) {
+		postern__json_open(self->out, '{');
+		postern__json_pair_text(self->out, key, name);
+		postern__json_pair_uint(self->out, "line", line);
+	} else {
+		print_head(self, name);
+	}
+	self->indent += 2;
+}
+
+static void close_one(struct printer *self, char bracket) {
+	if (self->json) {
+		postern__json_close(self->out, bracket);
+	}
+	self->indent -= 2;
+}
+
 static void print_option(const struct printer *self, const char *name,
 		const struct postern_option *option,
 		const struct postern__config_values *values) {
@@ -132,8 +165,8 @@ static void print_grouped(const struct printer *self,
 	print_option(&inner, option->name + len + 1, option, values);
 }
 
-/* The options of these scopes that were set at this level or nearer. */
-static void print_options(const struct printer *self, unsigned scopes,
+/* The options of these places that were set at this level or nearer. */
+static void print_options(const struct printer *self, unsigned places,
 		unsigned level, const struct postern__config_values *values) {
 	const struct postern_option *before = NULL;
 	const struct postern_option *option;
@@ -141,12 +174,12 @@ static void print_options(const struct printer *self, unsigned scopes,
 		postern__json_key(self->out, "options");
 		postern__json_open(self->out, '[');
 	}
-	if (scopes == POSTERN__IN_STORE) {
+	if (places == POSTERN__IN_STORE) {
 		/* At the top level the option has another name. */
 		print_option(self, "url", postern__option_named("store"), values);
 	}
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
-		if ((option->places & scopes) && option != self->left_out &&
+		if ((option->places & places) && option != self->left_out &&
 				!(option->flags & POSTERN_OPTION_LATER) &&
 				values->origins[i].level >= level) {
 			print_grouped(self, option, values, before);
@@ -180,7 +213,13 @@ static void print_list(const struct printer *self, const char *name,
 /* The kind of a handler, as far as it is shown. */
 static void print_kind(const struct printer *self,
 		const struct postern__config_handler *handler) {
-	if (handler->sql) {
+	if (self->json) {
+		postern__json_pair_text(self->out, "kind",
+				handler->sql ? "sql" : "exec");
+		if (handler->exec) {
+			postern__json_pair_text(self->out, "program", handler->exec[0]);
+		}
+	} else if (handler->sql) {
 		postern__buf_printf(self->out, "%*s# sql: is not shown\n", self->indent,
 				"");
 	} else if (handler->exec_count == 1) {
@@ -193,34 +232,16 @@ static void print_kind(const struct printer *self,
 	}
 }
 
-static void print_handler(const struct printer *self,
+static void print_handler(struct printer *self,
 		const struct postern__config_handler *handler) {
-	const char *kind = handler->sql ? "sql" : "exec";
-	struct printer inner = *self;
-
-	if (self->json) {
-		postern__json_open(self->out, '{');
-		postern__json_pair_text(self->out, "key", handler->key);
-		postern__json_pair_uint(self->out, "line", handler->line);
-		postern__json_pair_text(self->out, "kind", kind);
-		if (handler->exec) {
-			postern__json_pair_text(self->out, "program", handler->exec[0]);
-		}
-	} else {
-		print_head(self, handler->key);
-	}
-	inner.indent += 2;
-	if (!self->json) {
-		print_kind(&inner, handler);
-	}
-	print_list(&inner, "types", handler->types, handler->type_count);
-	print_list(&inner, "legacy_keys", handler->legacy_keys,
+	open_section(self, "key", handler->key, handler->line);
+	print_kind(self, handler);
+	print_list(self, "types", handler->types, handler->type_count);
+	print_list(self, "legacy_keys", handler->legacy_keys,
 			handler->legacy_key_count);
-	print_options(&inner, POSTERN__IN_HANDLER, POSTERN__LEVEL_HANDLER,
+	print_options(self, POSTERN__IN_HANDLER, POSTERN__LEVEL_HANDLER,
 			&handler->values);
-	if (self->json) {
-		postern__json_close(self->out, '}');
-	}
+	close_one(self, '}');
 }
 
 /* Whether the stores need a section: not if only `store` is set. */
@@ -230,113 +251,54 @@ static bool has_stores(const struct postern__config *config) {
 		   config->stores[0].line != config->store_line;
 }
 
-/* The URL, and the store's own options. */
-static void print_store(const struct printer *self,
-		const struct postern__config_store *store) {
-	struct printer inner = *self;
-
-	if (self->json) {
-		postern__json_open(self->out, '{');
-		postern__json_pair_text(self->out, "name", store->name);
-		postern__json_pair_uint(self->out, "line", store->line);
-	} else {
-		print_head(self, store->name);
-	}
-	inner.indent += 2;
-	print_options(&inner, POSTERN__IN_STORE, POSTERN__LEVEL_STORE,
-			&store->values);
-	if (self->json) {
-		postern__json_close(self->out, '}');
-	}
-}
-
-static void print_stores(const struct printer *self) {
+static void print_stores(struct printer *self) {
 	const struct postern__config *config = self->config;
-	struct printer inner = *self;
 	if (!self->json && !has_stores(config)) {
 		return;
 	}
-	if (self->json) {
-		postern__json_key(self->out, "stores");
-		postern__json_open(self->out, '[');
-	} else {
-		print_head(self, "stores");
-	}
-	inner.indent += 2;
+	open_sections(self, "stores", config->store_count);
 	for (size_t i = 0; i < config->store_count; i++) {
-		print_store(&inner, &config->stores[i]);
+		const struct postern__config_store *store = &config->stores[i];
+		open_section(self, "name", store->name, store->line);
+		print_options(self, POSTERN__IN_STORE, POSTERN__LEVEL_STORE,
+				&store->values);
+		close_one(self, '}');
 	}
-	if (self->json) {
-		postern__json_close(self->out, ']');
-	}
+	close_one(self, ']');
 }
 
-static void print_channel(const struct printer *self,
+static void print_channel(struct printer *self,
 		const struct postern__config_channel *channel) {
-	struct printer inner = *self;
-
+	open_section(self, "name", channel->name, channel->line);
 	if (self->json) {
-		postern__json_open(self->out, '{');
-		postern__json_pair_text(self->out, "name", channel->name);
-		postern__json_pair_uint(self->out, "line", channel->line);
 		postern__json_pair_text(self->out, "store", channel->store->name);
-	} else {
-		print_head(self, channel->name);
-	}
-	inner.indent += 2;
-	if (!self->json && has_stores(self->config)) {
-		postern__buf_printf(self->out, "%*sstore: ", inner.indent, "");
+	} else if (has_stores(self->config)) {
+		postern__buf_printf(self->out, "%*sstore: ", self->indent, "");
 		put_scalar(self->out, channel->store->name);
 		postern__buf_append_char(self->out, '\n');
 	}
-	print_options(&inner, POSTERN__IN_CHANNEL, POSTERN__LEVEL_CHANNEL,
+	print_options(self, POSTERN__IN_CHANNEL, POSTERN__LEVEL_CHANNEL,
 			&channel->values);
-	if (self->json) {
-		postern__json_key(self->out, "handlers");
-		postern__json_open(self->out, '[');
-	} else if (channel->handler_count > 0) {
-		print_head(&inner, "handlers");
-		inner.indent += 2;
-	}
+	open_sections(self, "handlers", channel->handler_count);
 	for (size_t i = 0; i < channel->handler_count; i++) {
-		print_handler(&inner, &channel->handlers[i]);
+		print_handler(self, &channel->handlers[i]);
 	}
-	if (self->json) {
-		postern__json_close(self->out, ']');
-		postern__json_close(self->out, '}');
-	}
+	close_one(self, ']');
+	close_one(self, '}');
 }
 
 /* The options of the process: in the file they are in two places. */
-static void print_global(const struct printer *self) {
+static void print_global(struct printer *self) {
 	const struct postern__config_values *values = &self->config->values;
-	struct printer inner = *self;
 	if (self->json) {
 		print_options(self, POSTERN__IN_GLOBAL, POSTERN__LEVEL_GLOBAL, values);
 		return;
 	}
 	print_options(self, POSTERN__IN_ROOT, POSTERN__LEVEL_GLOBAL, values);
 	print_head(self, "defaults");
-	inner.indent += 2;
-	print_options(&inner, POSTERN__IN_DEFAULTS, POSTERN__LEVEL_GLOBAL, values);
-}
-
-static void print_channels(const struct printer *self) {
-	const struct postern__config *config = self->config;
-	struct printer inner = *self;
-	if (self->json) {
-		postern__json_key(self->out, "channels");
-		postern__json_open(self->out, '[');
-	} else if (config->channel_count > 0) {
-		print_head(self, "channels");
-	}
-	inner.indent += 2;
-	for (size_t i = 0; i < config->channel_count; i++) {
-		print_channel(&inner, &config->channels[i]);
-	}
-	if (self->json) {
-		postern__json_close(self->out, ']');
-	}
+	self->indent += 2;
+	print_options(self, POSTERN__IN_DEFAULTS, POSTERN__LEVEL_GLOBAL, values);
+	self->indent -= 2;
 }
 
 void postern__config_print(const struct postern__config *config, bool json,
@@ -357,7 +319,11 @@ void postern__config_print(const struct postern__config *config, bool json,
 	print_global(&self);
 	self.left_out = NULL;
 	print_stores(&self);
-	print_channels(&self);
+	open_sections(&self, "channels", config->channel_count);
+	for (size_t i = 0; i < config->channel_count; i++) {
+		print_channel(&self, &config->channels[i]);
+	}
+	close_one(&self, ']');
 	if (json) {
 		postern__json_close(out, '}');
 	}

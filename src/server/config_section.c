@@ -15,9 +15,9 @@
 
 #include "base/buf.h"
 #include "base/fail.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "server/config_expand.h"
-#include "server/config_file.h"
 #include "server/config_options.h"
 #include "server/config_path.h"
 
@@ -326,8 +326,7 @@ static int resolve(struct postern__config *config,
 		r = postern__config_path_resolve(config->base, origin->source, 0,
 				&config->arena, text, error);
 		if (r == POSTERN_OK) {
-			r = postern__config_secret_read(*text, &config->arena, &secret,
-					error);
+			r = postern__secret_read(*text, &config->arena, &secret, error);
 			*text = r == POSTERN_OK ? secret : *text;
 		}
 	}

@@ -5,7 +5,7 @@
  * through its descriptor, so that the checked file is the one that is read.
  */
 
-#include "server/config_file.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +86,7 @@ static int read_all(int fd, const char *path, size_t len_max,
 			path, len_max);
 }
 
-int postern__config_file_read(const char *path, size_t len_max,
+int postern__file_read(const char *path, size_t len_max,
 		struct postern__arena *arena, char **out, size_t *len_out,
 		struct postern_error *error) {
 	struct stat status;
@@ -117,7 +117,7 @@ static int read_line(char *text, size_t len, const char *path,
 	return POSTERN_OK;
 }
 
-int postern__config_secret_read(const char *path, struct postern__arena *arena,
+int postern__secret_read(const char *path, struct postern__arena *arena,
 		char **out, struct postern_error *error) {
 	struct stat status;
 	char *text;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef POSTERN_SERVER_CONFIG_FILE_H
-#define POSTERN_SERVER_CONFIG_FILE_H
+#ifndef POSTERN_BASE_FILE_H
+#define POSTERN_BASE_FILE_H
 
 #include <postern/error.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ struct postern__arena;
  *   POSTERN_E_INVALID   it is not a regular file, is too long, or cannot be
  * read
  */
-int postern__config_file_read(const char *path, size_t len_max,
+int postern__file_read(const char *path, size_t len_max,
 		struct postern__arena *arena, char **out, size_t *len_out,
 		struct postern_error *error);
 
@@ -27,7 +27,7 @@ int postern__config_file_read(const char *path, size_t len_max,
  * A symbolic link, a file that other users may read, an empty file and more
  * than one line are refused.
  */
-int postern__config_secret_read(const char *path, struct postern__arena *arena,
+int postern__secret_read(const char *path, struct postern__arena *arena,
 		char **out, struct postern_error *error);
 
 #endif

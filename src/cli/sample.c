@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The file that `postern init` writes. A line that begins with "#" and no blank
- * is a setting at its default, ready to be uncommented; a test does so with all
- * of them. The store given by flags replaces the default, but a password is
- * never written.
+ * The file that `postern init` writes. Its options come from the option table.
+ * A line that begins with "#" and no blank is a setting at its default, ready
+ * to be uncommented; a test does so with all of them. The store given by flags
+ * replaces the default, but a password is never written.
  */
 
-#include "server/config.h"
+#include "cli/sample.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/redact.h"
+#include "server/config_options.h"
 
+/* The file; a line with an '@' stands for the options of a section. */
 /* clang-format off */
-const char postern__config_sample[] =
+static const char sample[] =
 "# Configuration of Postern. Check it with `postern check`.\n"
 "#\n"
 "# Any option of the first two sections is also a flag (--lease 5m) and a\n"
@@ -24,80 +27,24 @@ const char postern__config_sample[] =
 "# Durations: 250ms 30s 5m 2h 7d. Sizes: 512B 64KiB 1MiB.\n"
 "# Values may contain ${NAME} or ${NAME:-default} from the environment.\n"
 "\n"
-"# Where messages are kept: sqlite:FILE, relative to the directory of this\n"
-"# file, or postgres://USER@HOST/DATABASE, which any number of processes can\n"
-"# share. More stores, each with a name that channels choose by `store: NAME`,\n"
-"# can be listed in `stores`.\n"
-"store: sqlite:postern.db\n"
+"# A path of a store is relative to the directory of this file. More stores,\n"
+"# each with a name that channels choose by `store: NAME`, can be listed in\n"
+"# `stores`.\n"
 "#stores: {}    # or {audit: {url: sqlite:audit.db}}\n"
-"\n"
-"# A socket on which the server answers HTTP: unix:PATH, in addition to the one\n"
-"# beside each SQLite file.\n"
-"#listen: none    # or unix:/run/postern.sock\n"
-"# How long running handlers may finish when the server is stopped.\n"
-"#shutdown_grace: 30s\n"
-"# Threads that run handlers.\n"
-"#workers: 4\n"
+"@root\n"
 "\n"
 "defaults:\n"
-"  # For every handler; a channel or a handler can set its own value.\n"
+"  # For every handler; a store, a channel or a handler can set its own value.\n"
 "\n"
-"  # Attempts in total before a delivery is poisoned.\n"
-"#  max_attempts: 5\n"
-"  # Pauses grow as 2s, 4s, 8s, ... up to this; or set a list of pauses.\n"
-"#  max_retry_delay: 5m\n"
-"#  backoff: exponential    # or [1s, 10s, 1m]\n"
-"  # How long one attempt may take. default: 5s for sql, else no limit.\n"
-"#  timeout: default\n"
-"  # When a handler that still runs is reported as stuck; more than timeout.\n"
-"#  lease: 5m\n"
-"  # Attempts of one handler at the same time.\n"
-"#  concurrency: none\n"
-"  # Deliveries of a sql handler that share a commit.\n"
-"#  commit_batch: 1\n"
-"  # Crashes of the process before a delivery is poisoned.\n"
-"#  max_crashes: 3\n"
-"  # A duplicate of a poisoned delivery: ignore it, or retry.\n"
-"#  on_poisoned_duplicate: ignore\n"
+"@policy\n"
 "\n"
-"  # For the process.\n"
+"  # For every store; a store can set its own value.\n"
 "\n"
-"  # Longest body that is accepted.\n"
-"#  max_message_size: 1MiB\n"
-"  # Deliveries whose handler is no longer configured: poison, hold, fail.\n"
-"#  orphans: poison\n"
-"  # Which processes run handlers if several share a store: parallel, all of\n"
-"  # them; exclusive, the one that holds the lock.\n"
-"#  processing: parallel\n"
-"  # Channels without an inbox: none, warn, fail. In this version a\n"
-"  # configuration cannot have one.\n"
-"#  require_inbox: none\n"
-"#  polling_interval: 30s\n"
-"#  batch_size: 100\n"
-"#  restart_delay: 5s\n"
-"#  command_timeout: 30s\n"
-"#  command_retries: 3\n"
-"#  run_queue_max: 10000\n"
-"#  run_queue_bytes_max: 64MiB\n"
-"\n"
-"  # For stores in PostgreSQL: the schema, the maximum number of connections,\n"
-"  # and the URL for LISTEN if a pooler is in between.\n"
-"#  schema: postern\n"
-"#  connections: 8\n"
-"#  listen_url: none    # or postgres://USER@HOST/DATABASE\n"
-"\n"
-"  # How long a complete message is kept, and how long its id is remembered,\n"
-"  # so that a late copy is still a duplicate. none: nothing expires.\n"
-"#  retention: {payload: none, dedupe: none}    # or {payload: 7d, dedupe: 30d}\n"
-"#  cleanup_interval: 1h\n"
-"#  cleanup_batch: 10000\n"
+"@store\n"
 "\n"
 "channels:\n"
 "  orders:\n"
-"    # Messages of a type that no handler wants: park, drop, reject.\n"
-"#    unrouted: park\n"
-"    # A known id with another body: reject, ignore.\n"
-"#    on_conflict: reject\n"
+"@channel\n"
 "    handlers:\n"
 "      # The key of a handler is stored with each of its deliveries: choose\n"
 "      # it once. To rename it, list the former one in legacy_keys.\n"
@@ -118,6 +65,21 @@ const char postern__config_sample[] =
 "#        timeout: 30s\n"
 "#        max_attempts: 10\n";
 /* clang-format on */
+
+/* Which options a line stands for, and how far they are indented. */
+static const struct section {
+	const char *line;
+	unsigned places;
+	unsigned others; /* places that the options do not have */
+	int indent;
+} sections[] = {
+	{ "@root\n", POSTERN__IN_ROOT, 0, 0 },
+	{ "@policy\n", POSTERN__IN_HANDLER, 0, 2 },
+	{ "@store\n", POSTERN__IN_DEFAULTS, POSTERN__IN_HANDLER, 2 },
+	{ "@channel\n", POSTERN__IN_CHANNEL, POSTERN__IN_GLOBAL, 4 },
+};
+
+#define COMMENT_LEN_MAX 72
 
 /* The text that redact() writes instead of a secret, and its replacement: the
    variable, or nothing, so that libpq reads ~/.pgpass. */
@@ -215,38 +177,116 @@ static int write_url(struct postern__buf *out, const char *url,
 	return r;
 }
 
-static int write_line(struct postern__buf *out, const char *line, size_t len,
-		const struct postern__config_wishes *wishes,
-		struct postern_error *error) {
-	static const char store[] = "store: ";
-	static const char schema[] = "#  schema: ";
-	static const char connections[] = "#  connections: ";
-	if (strncmp(line, store, strlen(store)) == 0 && wishes->store) {
-		return write_url(out, wishes->store, error);
+/* The help of an option as a comment. */
+static void write_help(struct postern__buf *out, int indent, const char *text) {
+	size_t column = 0;
+	postern__buf_printf(out, "%*s#", indent, "");
+	while (*text) {
+		size_t len = strcspn(text, " ");
+		if (column + len > COMMENT_LEN_MAX) {
+			postern__buf_printf(out, "\n%*s#", indent, "");
+			column = 0;
+		}
+		postern__buf_printf(out, " %.*s", (int)len, text);
+		column += len + 1;
+		text += len + strspn(text + len, " ");
 	}
-	if (strncmp(line, store, strlen(store)) == 0 && wishes->store_file) {
+	postern__buf_append_char(out, '\n');
+}
+
+/* An option at its default, in a comment. The options of a group, which are
+   neighbours in the table, are one line after the help of all. */
+static void write_default(struct postern__buf *out, int indent, size_t index) {
+	const struct postern_option *option = postern__option_at(index);
+	const struct postern_option *next = postern__option_at(index + 1);
+	size_t len = strcspn(option->name, ".");
+	if (option->name[len] == '\0') {
+		bool choice = option->type == POSTERN_OPTION_CHOICE;
+		postern__buf_printf(out, "#%*s%s: %s%s%s\n", indent, "", option->name,
+				option->fallback, choice ? "    # " : "",
+				choice ? option->choices : "");
+		return;
+	}
+	if (next && strncmp(next->name, option->name, len + 1) == 0) {
+		return;
+	}
+	postern__buf_printf(out, "#%*s%.*s: {", indent, "", (int)len, option->name);
+	for (size_t i = 0; i <= index; i++) {
+		const struct postern_option *member = postern__option_at(i);
+		if (strncmp(member->name, option->name, len + 1) == 0) {
+			postern__buf_printf(out, "%s: %s%s", member->name + len + 1,
+					member->fallback, i < index ? ", " : "}\n");
+		}
+	}
+}
+
+static const char *wish_for(const struct postern__sample_wishes *wishes,
+		const char *name) {
+	if (strcmp(name, "schema") == 0) {
+		return wishes->schema;
+	}
+	return strcmp(name, "connections") == 0 ? wishes->connections : NULL;
+}
+
+static int write_store(struct postern__buf *out,
+		const struct postern_option *option,
+		const struct postern__sample_wishes *wishes,
+		struct postern_error *error) {
+	if (wishes->store_file && !wishes->store) {
 		postern__buf_append_text(out, "store_file: ");
 		write_quoted(out, wishes->store_file, NULL);
-	} else if (strncmp(line, schema, strlen(schema)) == 0 && wishes->schema) {
-		postern__buf_append_text(out, "  schema: ");
-		write_quoted(out, wishes->schema, NULL);
-	} else if (strncmp(line, connections, strlen(connections)) == 0 &&
-			   wishes->connections) {
-		postern__buf_append_text(out, "  connections: ");
-		write_quoted(out, wishes->connections, NULL);
-	} else {
-		postern__buf_append(out, line, len);
+		return POSTERN_OK;
 	}
+	if (wishes->store) {
+		return write_url(out, wishes->store, error);
+	}
+	postern__buf_printf(out, "store: %s\n", option->fallback);
 	return POSTERN_OK;
 }
 
-int postern__config_sample_write(const struct postern__config_wishes *wishes,
-		struct postern__buf *out, struct postern_error *error) {
-	const char *line = postern__config_sample;
+static int write_options(struct postern__buf *out,
+		const struct section *section,
+		const struct postern__sample_wishes *wishes,
+		struct postern_error *error) {
+	const struct postern_option *option;
 	int r = POSTERN_OK;
-	while (r == POSTERN_OK && *line) {
+	for (size_t i = 0; r == POSTERN_OK && (option = postern__option_at(i));
+			i++) {
+		if (!(option->places & section->places) ||
+				(option->places & section->others) ||
+				(option->flags & POSTERN_OPTION_LATER)) {
+			continue;
+		}
+		const char *wish = wish_for(wishes, option->name);
+		write_help(out, section->indent, option->help);
+		if (strcmp(option->name, "store") == 0) {
+			r = write_store(out, option, wishes, error);
+		} else if (wish) {
+			postern__buf_printf(out, "%*s%s: ", section->indent, "",
+					option->name);
+			write_quoted(out, wish, NULL);
+		} else {
+			write_default(out, section->indent, i);
+		}
+	}
+	return r;
+}
+
+int postern__sample_write(const struct postern__sample_wishes *wishes,
+		struct postern__buf *out, struct postern_error *error) {
+	const size_t count = sizeof sections / sizeof sections[0];
+	int r = POSTERN_OK;
+	for (const char *line = sample; r == POSTERN_OK && *line;) {
 		size_t len = strcspn(line, "\n") + 1;
-		r = write_line(out, line, len, wishes, error);
+		size_t i = 0;
+		while (i < count && strncmp(sections[i].line, line, len) != 0) {
+			i++;
+		}
+		if (i < count) {
+			r = write_options(out, &sections[i], wishes, error);
+		} else {
+			postern__buf_append(out, line, len);
+		}
 		line += len;
 	}
 	return r == POSTERN_OK ? postern__buf_check(out, "the configuration", error)
