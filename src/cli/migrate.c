@@ -37,16 +37,10 @@ static int print_schema(const struct postern__cli *cli) {
 	/* One store is enough: the schemas differ only in the name, for which there
 	   is --in. */
 	const struct postern__config_store *store = cli->stores[0];
-	struct postern_box_options box;
+	struct postern_store_options options;
 	struct postern_error error;
 	struct postern__buf schema;
-	postern__own_store_options(store, &box);
-	const struct postern_store_options options = {
-		.size = sizeof options,
-		.schema = box.schema,
-		.connections = box.connections,
-		.listen_url = box.listen_url,
-	};
+	postern__config_store_options(store, &options);
 	postern__buf_init(&schema, SCHEMA_LEN_MAX);
 	/* The store is not read, so the output does not depend on its version. */
 	postern__buf_printf(&schema,

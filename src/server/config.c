@@ -87,8 +87,9 @@ static void put_global(struct postern__config *config, size_t index,
 	struct postern_error error;
 	if (postern__config_option_put(config, option, text, &origin,
 				&config->values, &error) != POSTERN_OK) {
-		postern__config_mistake(config, &config->values, option->name, "%s",
-				error.text);
+		(void)postern__config_fail_at(config, &config->values, option->name,
+				&error);
+		postern__mistakes_add_error(&config->mistakes, NULL, NULL, &error);
 	}
 }
 

@@ -55,7 +55,7 @@ static bool is_before(const struct postern__mistake *a,
 
 static void add_text(struct postern__mistakes *self,
 		const struct postern__yaml_place *place, struct postern_error *error) {
-	if (place) {
+	if (place && place->name) {
 		(void)postern__fail_at(error, POSTERN_E_INVALID, place);
 	}
 	for (const struct postern__mistake *at = self->first; at; at = at->next) {

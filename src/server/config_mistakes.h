@@ -34,8 +34,8 @@ struct postern__mistakes {
 	bool no_memory;
 };
 
-/* Add a mistake, with the place in front; one without a place comes after all
-   others. The same mistake at the same place is added once. */
+/* Add a mistake, with the place in front unless its name is NULL; one without a
+   place comes after all others. The same text is added once. */
 void postern__mistakes_add(struct postern__mistakes *self,
 		const struct postern__yaml_place *place, const char *format, ...)
 		__attribute__((format(printf, 3, 4)));

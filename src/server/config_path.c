@@ -65,10 +65,6 @@ static int join(const char *directory, size_t prefix_len,
 	return r;
 }
 
-static bool is_of_file(enum postern__config_source source) {
-	return source == POSTERN__CONFIG_FILE || source == POSTERN__CONFIG_DEFAULT;
-}
-
 int postern__config_path_resolve(const char *base,
 		enum postern__config_source source, size_t prefix_len,
 		struct postern__arena *arena, const char **text,
@@ -77,14 +73,12 @@ int postern__config_path_resolve(const char *base,
 	if (!base || !first || first == '/' || first == '?') {
 		return POSTERN_OK;
 	}
-	if (is_of_file(source)) {
+	if (source == POSTERN__CONFIG_FILE || source == POSTERN__CONFIG_DEFAULT) {
 		return join(base, prefix_len, arena, text, error);
 	}
 	char *here = realpath(".", NULL);
-	if (!here) {
-		return POSTERN_OK; /* the system resolves it, or returns the error */
-	}
-	int r = join(here, prefix_len, arena, text, error);
+	/* Without it the system resolves the path, or returns the error. */
+	int r = here ? join(here, prefix_len, arena, text, error) : POSTERN_OK;
 	free(here);
 	return r;
 }

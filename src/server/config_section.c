@@ -287,19 +287,15 @@ void postern__config_mistake(struct postern__config *config,
 		const char *format, ...) {
 	const struct postern__config_origin *origin =
 			postern__config_origin_of(values, name);
-	const struct postern__yaml_place place = { config->name, origin->line,
+	const struct postern__yaml_place place = { NULL, origin->line,
 		origin->column };
-	bool in_file = origin->source == POSTERN__CONFIG_FILE;
 	struct postern_error error = { .code = POSTERN_E_INVALID };
 	va_list args;
 	va_start(args, format);
 	(void)vsnprintf(error.text, sizeof error.text, format, args);
 	va_end(args);
-	if (!in_file) {
-		(void)postern__config_fail_at(config, values, name, &error);
-	}
-	postern__mistakes_add_error(&config->mistakes, in_file ? &place : NULL,
-			NULL, &error);
+	(void)postern__config_fail_at(config, values, name, &error);
+	postern__mistakes_add_error(&config->mistakes, &place, NULL, &error);
 }
 
 const char *postern__config_nearer(const struct postern__config_values *values,
@@ -337,13 +333,6 @@ static int resolve(struct postern__config *config,
 				   : r;
 }
 
-/* Whether an error quotes the text, which may be cut there. */
-static bool has_start(const char *sentence, const char *text) {
-	char start[32];
-	(void)snprintf(start, sizeof start, "%.31s", text);
-	return strstr(sentence, start) != NULL;
-}
-
 int postern__config_option_put(struct postern__config *config,
 		const struct postern_option *option, const char *text,
 		const struct postern__config_origin *origin,
@@ -361,7 +350,7 @@ int postern__config_option_put(struct postern__config *config,
 				"'%s' and '%s_file' cannot be combined", option->name,
 				option->name);
 	}
-	const char *written = text;
+	char start[32];
 	int r = resolve(config, option, origin, &text, error);
 	if (r == POSTERN_E_NOTFOUND) {
 		/* A missing file is an error of the configuration. */
@@ -371,8 +360,8 @@ int postern__config_option_put(struct postern__config *config,
 		return r;
 	}
 	r = postern__option_set(option, text, values, &config->arena, error);
-	if (r != POSTERN_OK && origin->is_file && text != written &&
-			has_start(error->text, text)) {
+	(void)snprintf(start, sizeof start, "%s", text);
+	if (r != POSTERN_OK && origin->is_file && strstr(error->text, start)) {
 		/* The content of the file may be a secret, so the error does not show
 		   it. */
 		return postern__fail(error, r,

@@ -200,59 +200,58 @@ bool postern__config_setting_given(const struct postern__config_values *values,
 						   values));
 }
 
-/* The options of a store with only the setting of this name. */
-static struct postern_store_options only_setting(const char *name,
-		const struct postern__config_values *values) {
-	struct postern_store_options options = { .size = sizeof options };
-	switch (name[0]) {
-	case 's': options.schema = values->schema; break;
-	case 'c': options.connections = values->connections; break;
-	default: options.listen_url = values->listen_url;
-	}
-	return options;
-}
-
 /* Refuse a setting that a store does not have, or that contradicts its URL. A
-   setting for all stores applies to those that have it; at least one must. */
-static void check_setting(struct postern__config *config, const char *name) {
+   setting for all stores applies to those that have it; at least one must.
+   `only` returns a store's options with no other setting. */
+static void check_setting(struct postern__config *config, const char *name,
+		struct postern_store_options (*only)(
+				const struct postern__config_values *values)) {
 	const struct postern__config_store *lacks = NULL;
-	struct postern_error reason;
+	struct postern_error error;
 	bool concerns = false;
 	for (size_t i = 0; i < config->store_count; i++) {
-		const struct postern__config_store *store = &config->stores[i];
-		const struct postern_store_options options =
-				only_setting(name, &store->values);
-		struct postern_error error;
-		if (!postern__config_setting_given(&store->values, name) ||
-				!(options.schema || options.connections ||
-						options.listen_url)) {
+		const struct postern__config_values *values = &config->stores[i].values;
+		struct postern_store_options options = only(values);
+		options.size = sizeof options;
+		bool set = options.schema || options.connections || options.listen_url;
+		if (!set || !has_url(values) ||
+				!postern__config_setting_given(values, name)) {
 			continue;
 		}
-		int r = has_url(&store->values)
-						? postern__store_check(store->values.store, &options,
-								  &error)
-						: POSTERN_OK;
+		int r = postern__store_check(values->store, &options, &error);
 		if (r == POSTERN_E_UNSUPPORTED &&
-				postern__config_origin_of(&store->values, name)->level ==
+				postern__config_origin_of(values, name)->level ==
 						POSTERN__LEVEL_GLOBAL) {
-			lacks = store;
-			reason = error;
-		} else if (r != POSTERN_OK) {
-			postern__config_mistake(config, &store->values, name, "%s",
-					error.text);
+			lacks = &config->stores[i];
+			continue;
 		}
-		concerns = concerns || r != POSTERN_E_UNSUPPORTED;
+		concerns = true;
+		if (r != POSTERN_OK) {
+			postern__config_mistake(config, values, name, "%s", error.text);
+		}
 	}
 	if (lacks && !concerns) {
-		postern__config_mistake(config, &lacks->values, name, "%s",
-				reason.text);
+		postern__config_mistake(config, &lacks->values, name, "%s", error.text);
 	}
+}
+
+static struct postern_store_options only_schema(
+		const struct postern__config_values *values) {
+	return (struct postern_store_options){ .schema = values->schema };
+}
+
+static struct postern_store_options only_connections(
+		const struct postern__config_values *values) {
+	return (struct postern_store_options){ .connections = values->connections };
+}
+
+static struct postern_store_options only_listen_url(
+		const struct postern__config_values *values) {
+	return (struct postern_store_options){ .listen_url = values->listen_url };
 }
 
 void postern__config_stores_read(struct postern__config *config,
 		const struct postern__yaml_node *node) {
-	static const char *const settings[] = { "schema", "connections",
-		"listen_url" };
 	const struct postern__config_origin *origin = url_origin(&config->values);
 	if (node && !postern__config_is_named(config, node)) {
 		node = NULL;
@@ -283,9 +282,9 @@ void postern__config_stores_read(struct postern__config *config,
 		name_locks(config, &config->stores[i]);
 		check_places(config, i);
 	}
-	for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
-		check_setting(config, settings[i]);
-	}
+	check_setting(config, "schema", only_schema);
+	check_setting(config, "connections", only_connections);
+	check_setting(config, "listen_url", only_listen_url);
 }
 
 const struct postern__config_store *
