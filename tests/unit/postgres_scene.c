@@ -63,32 +63,34 @@ void scene_enrol(struct scene *scene, uint64_t node, int64_t lease_ms) {
 	scene->handler = handler.id;
 }
 
-void scene_open_with(struct scene *scene, int64_t timeout_ms) {
+struct postern_store *scene_open_store(struct scene *scene,
+		int64_t timeout_ms) {
 	const char *base = database();
 	char url[1024];
-	struct postern_store_options options = {
+	const struct postern_store_options options = {
 		.size = sizeof options,
-		.command_timeout_ms = PATIENCE_MS,
+		.command_timeout_ms = timeout_ms,
 	};
+	struct postern_store *store = NULL;
+	(void)snprintf(url, sizeof url, "%s%cschema=" SCHEMA, base,
+			strchr(base, '?') ? '&' : '?');
+	if (!CHECK_OK(postern_store_open(url, &options, &store, &scene->error),
+				&scene->error)) {
+		exit(1);
+	}
+	return store;
+}
+
+void scene_open_with(struct scene *scene, int64_t timeout_ms) {
 	*scene = (struct scene){ .memory = postern_memory_create() };
 	scene->link = scene_connect();
 	/* Several test programs may share the database and use the same schema. */
 	scene_run(scene->link, "SELECT pg_advisory_lock(hashtext('" SCHEMA "'))");
 	scene_run(scene->link, "SET client_min_messages = error;"
 						   " DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
-	(void)snprintf(url, sizeof url, "%s%cschema=" SCHEMA, base,
-			strchr(base, '?') ? '&' : '?');
-	/* The first open creates the tables, which may take longer than
-	   `timeout_ms`. */
-	for (int i = 0; i < 2; i++) {
-		postern_store_destroy(scene->store);
-		if (!CHECK_OK(postern_store_open(url, &options, &scene->store,
-							  &scene->error),
-					&scene->error)) {
-			exit(1);
-		}
-		options.command_timeout_ms = timeout_ms;
-	}
+	/* This creates the tables, which may take longer than `timeout_ms`. */
+	postern_store_destroy(scene_open_store(scene, PATIENCE_MS));
+	scene->store = scene_open_store(scene, timeout_ms);
 	scene_enrol(scene, NODE, PATIENCE_MS);
 }
 
@@ -114,7 +116,7 @@ void scene_close(struct scene *scene) {
 	postern_memory_destroy(scene->memory);
 }
 
-static int accept_one(struct scene *scene, uint64_t node, const char *id,
+int scene_accept_route(struct scene *scene, uint64_t node, const char *id,
 		struct postern_accept *accept, struct postern_route *route) {
 	struct postern_message message = {
 		.size = sizeof message,
@@ -146,7 +148,7 @@ int scene_accept(struct scene *scene, uint64_t node, const char *id, bool lease,
 		struct postern_accept *accept, struct postern_route *route) {
 	*route =
 			(struct postern_route){ .handler = scene->handler, .lease = lease };
-	return accept_one(scene, node, id, accept, route);
+	return scene_accept_route(scene, node, id, accept, route);
 }
 
 int scene_accept_copy(struct scene *scene, uint64_t node, const char *id,
@@ -156,7 +158,7 @@ int scene_accept_copy(struct scene *scene, uint64_t node, const char *id,
 		.lease = true,
 		.retry_poisoned = true,
 	};
-	return accept_one(scene, node, id, accept, route);
+	return scene_accept_route(scene, node, id, accept, route);
 }
 
 int scene_accept_leased(struct scene *scene, uint64_t node, const char *id,

@@ -39,6 +39,9 @@ void scene_open(struct scene *scene);
 void scene_open_with(struct scene *scene, int64_t timeout_ms);
 /* The same with timeouts that are never reached. */
 void scene_open_without_timeouts(struct scene *scene);
+/* Another store in the same database, as another process would have it; the
+   caller destroys it. */
+struct postern_store *scene_open_store(struct scene *scene, int64_t timeout_ms);
 void scene_disable_timeouts(struct scene *scene);
 void scene_close(struct scene *scene);
 void scene_enrol(struct scene *scene, uint64_t node, int64_t lease_ms);
@@ -51,6 +54,9 @@ int64_t scene_number(PGconn *link, const char *sql);
 /* Wait until the query returns `value`. */
 bool scene_wait_for(struct scene *scene, const char *sql, int64_t value);
 
+/* Accept a message with one route. */
+int scene_accept_route(struct scene *scene, uint64_t node, const char *id,
+		struct postern_accept *accept, struct postern_route *route);
 /* Accept a message for the handler, leased by the node or pending. */
 int scene_accept(struct scene *scene, uint64_t node, const char *id, bool lease,
 		struct postern_accept *accept, struct postern_route *route);

@@ -518,24 +518,26 @@ BEGIN
 	-- the others. Sorted, so that two batches cannot deadlock: all keys of
 	-- messages are remembered before.
 	WITH wanted AS MATERIALIZED (
-		SELECT u.i, u.first, h.id AS scope, k_k2[u.i] # h.id::bigint AS k2
+		SELECT u.i, u.first, h.id AS scope, k_k2[u.i] # h.id::bigint AS k2,
+			s.seq
 		FROM unnest(v_keys, v_first) AS u (i, first)
 		CROSS JOIN LATERAL (SELECT k.id FROM @handler k
 			WHERE k.owner = coalesce(r_handler[k_route[u.i]], r_handler[1])
 			OFFSET 0) AS h
+		LEFT JOIN LATERAL (SELECT k.seq FROM @seen k WHERE k.k0 = k_k0[u.i]
+			AND k.k1 = k_k1[u.i] AND k.k2 = k_k2[u.i] # h.id::bigint
+			OFFSET 0) AS s ON true
 	), holder AS (
-		SELECT w.i, coalesce(min(s.seq) FILTER (WHERE s.seq = w.first),
-			min(s.seq)) AS seq
-		FROM wanted w
-		CROSS JOIN LATERAL (SELECT k.seq FROM @seen k WHERE k.k0 = k_k0[w.i]
-			AND k.k1 = k_k1[w.i] AND k.k2 = w.k2 OFFSET 0) AS s
-		GROUP BY w.i
+		SELECT i, coalesce(min(seq) FILTER (WHERE seq = first), min(seq),
+			min(first)) AS seq
+		FROM wanted GROUP BY i
 	)
 	INSERT INTO @seen (k0, k1, k2, seq, at, digest, channel, scope)
-		SELECT k_k0[w.i], k_k1[w.i], w.k2, coalesce(o.seq, w.first), p_now,
+		SELECT k_k0[w.i], k_k1[w.i], w.k2, o.seq, p_now,
 			a_digest[k_message[w.i]],
 			coalesce(a_channel[k_message[w.i]], a_channel[1]), w.scope
-		FROM wanted w LEFT JOIN holder o ON o.i = w.i
+		FROM wanted w JOIN holder o ON o.i = w.i
+		WHERE w.seq IS NULL
 		ORDER BY k_k0[w.i], k_k1[w.i], w.k2, w.i
 		ON CONFLICT DO NOTHING;
 
