@@ -515,4 +515,14 @@ BUGS = [
         "an offset is acknowledged while an earlier message is not durable",
         ("unit/test_source", "a prefix ends at the first position that is not done"),
     ),
+    Bug(
+        "alias-key-ignored",
+        "a handler's key is looked for under the handler's own id only",
+        *every_store("a key under an alias counts for its owner"),
+    ),
+    Bug(
+        "suppressed-takes-key",
+        "a message that is suppressed by an alias gets the key of the owner",
+        *every_store("a message that an alias suppresses stays suppressed"),
+    ),
 ]

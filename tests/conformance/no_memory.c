@@ -229,13 +229,14 @@ static int run_apply(struct stand *stand, struct postern_memory *memory,
 		"new and parked" };
 	struct parcel parcels[5];
 	struct postern_accept accepts[5];
+	const struct postern_dedupe_key key = { .value = "key", .value_len = 3 };
 	(void)memory;
 	for (size_t i = 0; i < 5; i++) {
 		parcel_init(&parcels[i], stand, ids[i], i == 2 ? "other" : "body");
 		if (i < 4) {
 			parcel_add_route(&parcels[i], stand->handlers[i == 3])->lease =
 					i == 0;
-			parcel_add_route(&parcels[i], stand->handlers[i != 3]);
+			parcel_add_route(&parcels[i], stand->handlers[i != 3])->key = &key;
 		}
 		parcel_pack(&parcels[i]);
 		accepts[i] = parcels[i].accept;

@@ -256,8 +256,8 @@ static void *send_with_key(void *context) {
 	return NULL;
 }
 
-/* Send a message; its first reply is lost, and the server commits later. `table`
-   is another one for each call. */
+/* Send a message; its first reply is lost, and the server commits later.
+   `table` is another one for each call. */
 static void send_reply_lost(struct scene *scene, struct sender *sender,
 		const char *table) {
 	scene_block_commit(scene, "INSERT", table);
