@@ -121,6 +121,18 @@ def _(place):
                  median(values), "messages/s", rounds=values)
 
 
+@row("channels", "SQLite end to end, 1,000 channels and handlers beside one")
+def _(place):
+    count = place.count(100000)
+
+    def run(channels):
+        return rate(place.run_postern("--messages", count, "--batch", 100,
+                                      "--channels", channels))
+    values, limits = place.in_turn(lambda: run(1000), lambda: run(1))
+    yield compare("end to end, 1,000 channels with a handler each", values,
+                  limits, "one channel", 0.9)
+
+
 @row("drain", "a backlog accepted before anything is delivered")
 def _(place):
     large = place.count(1000000, 10000)

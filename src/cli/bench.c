@@ -74,6 +74,7 @@ static int parse_counts(const struct postern__cli *cli,
 	unsigned long messages = MESSAGES_DEFAULT;
 	unsigned long batch = BATCH_DEFAULT;
 	unsigned long senders = 1;
+	unsigned long channels = 1;
 	unsigned long rate = 0;
 	int r = postern__cli_count(cli, "messages", 1, POSTERN__BENCH_MESSAGES_MAX,
 			&messages);
@@ -86,11 +87,16 @@ static int parse_counts(const struct postern__cli *cli,
 				&senders);
 	}
 	if (r == POSTERN__EXIT_OK) {
+		r = postern__cli_count(cli, "channels", 1, POSTERN__BENCH_CHANNELS_MAX,
+				&channels);
+	}
+	if (r == POSTERN__EXIT_OK) {
 		r = postern__cli_count(cli, "rate", 1, POSTERN__BENCH_RATE_MAX, &rate);
 	}
 	job->messages = messages;
 	job->batch = (uint32_t)batch;
 	job->senders = (uint32_t)senders;
+	job->channels = (uint32_t)channels;
 	job->rate = (uint32_t)rate;
 	return r;
 }
@@ -194,21 +200,25 @@ static json_t *ms_of(int64_t ns) {
 
 static void print_json(const struct postern__bench_job *job,
 		const struct postern__bench_result *result) {
-	json_t *json = json_pack("{s:I, s:I, s:I, s:f, s:I, s:{s:o, s:o, s:o},"
-							 " s:I, s:I, s:i, s:i, s:i, s:s, s:b, s:f, s:f}",
-			"accepted", (json_int_t)result->accepted, "duplicates",
-			(json_int_t)result->duplicates, "completed",
-			(json_int_t)result->completed, "seconds",
-			seconds_of(result->total_ns), "messages_per_second",
-			(json_int_t)rate_of(done_count(job, result), result->total_ns),
-			"latency_ms", "p50", ms_of(result->p50_ns), "p99",
-			ms_of(result->p99_ns), "max", ms_of(result->max_ns), "rss_kib",
-			(json_int_t)peak_rss_kib(), "messages", (json_int_t)job->messages,
-			"batch", job->rate > 0 ? 1 : (int)job->batch, "senders",
-			(int)job->senders, "rate", (int)job->rate, "handler",
-			handlers[job->handler], "drain", (int)job->drain, "accept_seconds",
-			seconds_of(result->accept_ns), "drain_seconds",
-			seconds_of(result->drain_ns));
+	json_t *json =
+			json_pack("{s:I, s:I, s:I, s:f, s:I, s:{s:o, s:o, s:o},"
+					  " s:I, s:I, s:i, s:i, s:i, s:i, s:s, s:b, s:f, s:f}",
+					"accepted", (json_int_t)result->accepted, "duplicates",
+					(json_int_t)result->duplicates, "completed",
+					(json_int_t)result->completed, "seconds",
+					seconds_of(result->total_ns), "messages_per_second",
+					(json_int_t)rate_of(done_count(job, result),
+							result->total_ns),
+					"latency_ms", "p50", ms_of(result->p50_ns), "p99",
+					ms_of(result->p99_ns), "max", ms_of(result->max_ns),
+					"rss_kib", (json_int_t)peak_rss_kib(), "messages",
+					(json_int_t)job->messages, "batch",
+					job->rate > 0 ? 1 : (int)job->batch, "senders",
+					(int)job->senders, "channels", (int)job->channels, "rate",
+					(int)job->rate, "handler", handlers[job->handler], "drain",
+					(int)job->drain, "accept_seconds",
+					seconds_of(result->accept_ns), "drain_seconds",
+					seconds_of(result->drain_ns));
 	/* Seven digits are more precise than the measurement. A write error is
 	   found when stdout is closed. */
 	(void)json_dumpf(json, stdout, JSON_REAL_PRECISION(7));

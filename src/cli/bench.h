@@ -17,6 +17,7 @@
 
 #define POSTERN__BENCH_MESSAGES_MAX 1000000000
 #define POSTERN__BENCH_SENDERS_MAX 256
+#define POSTERN__BENCH_CHANNELS_MAX 1000
 #define POSTERN__BENCH_RATE_MAX 1000000
 #define POSTERN__BENCH_DUPLICATES_MAX 90
 
@@ -37,6 +38,7 @@ struct postern__bench_job {
 	uint64_t messages; /* sent, copies included */
 	uint32_t batch;
 	uint32_t senders;
+	uint32_t channels;   /* with a handler each; messages go to one */
 	uint32_t duplicates; /* per cent of what is sent */
 	uint32_t rate;       /* per second; 0: as fast as it goes */
 	bool drain;          /* accept everything, and only then deliver */

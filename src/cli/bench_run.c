@@ -432,6 +432,26 @@ static void do_nothing(void *context, const struct postern_message *message,
 	(void)outcome; /* it starts as POSTERN_DONE */
 }
 
+/* Channels with a handler each that get no messages. */
+static int add_idle_channels(struct postern__bench *bench,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	for (uint32_t i = 1; !r && i < bench->job.channels; i++) {
+		char name[32];
+		(void)snprintf(name, sizeof name, "idle-%u", (unsigned)i);
+		struct postern_handler_options handler = {
+			.size = sizeof handler,
+			.key = name,
+			.callback = do_nothing,
+		};
+		r = postern_box_add_channel(bench->box, name, NULL, error);
+		if (!r) {
+			r = postern_box_add_handler(bench->box, name, &handler, error);
+		}
+	}
+	return r;
+}
+
 static int add_job(struct postern__bench *bench, struct postern_error *error) {
 	static const char *const program[] = { "/bin/true" };
 	struct postern_handler_options handler = {
@@ -464,7 +484,10 @@ static int add_job(struct postern__bench *bench, struct postern_error *error) {
 
 static int bench_prepare(struct postern__bench *bench,
 		struct postern_error *error) {
-	int r = add_job(bench, error);
+	int r = add_idle_channels(bench, error);
+	if (!r) {
+		r = add_job(bench, error);
+	}
 	if (!r) {
 		r = postern_box_subscribe(bench->box, on_event, bench, error);
 	}

@@ -129,12 +129,18 @@ static int create_from_setup(const struct postern_box *box,
 	return POSTERN_OK;
 }
 
+/* Copy the options of a program of any version, and create the handler. */
 static int create_impl(const struct postern_box *box,
-		const struct postern_handler_options *options,
-		struct postern_handler **out, struct postern_error *error) {
-	if (!options || options->size != sizeof(*options)) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the handler options' size member is not set");
+		const struct postern_handler_options *given,
+		struct postern_handler_options *options, struct postern_handler **out,
+		struct postern_error *error) {
+	*options = (struct postern_handler_options){ 0 };
+	int taken = given ? postern__sized_copy(options, sizeof(*options), given,
+								"struct postern_handler_options", error)
+					  : postern__fail(error, POSTERN_E_INVALID,
+								"the handler options are missing");
+	if (taken) {
+		return taken;
 	}
 	struct postern_handler_setup setup = {
 		.size = sizeof setup,
@@ -149,18 +155,20 @@ static int create_impl(const struct postern_box *box,
 int postern_box_add_handler(struct postern_box *box, const char *channel,
 		const struct postern_handler_options *options,
 		struct postern_error *error) {
+	struct postern_handler_options full;
 	struct postern_handler *impl;
-	int r = create_impl(box, options, &impl, error);
+	int r = create_impl(box, options, &full, &impl, error);
 	return r ? r
-			 : postern__box_register_taking(box, channel, options, impl, error);
+			 : postern__box_register_taking(box, channel, &full, impl, error);
 }
 
 int postern_generation_add_handler(struct postern_generation *generation,
 		const char *channel, const struct postern_handler_options *options,
 		struct postern_error *error) {
+	struct postern_handler_options full;
 	struct postern_handler *impl;
-	int r = create_impl(generation->box, options, &impl, error);
+	int r = create_impl(generation->box, options, &full, &impl, error);
 	return r ? r
-			 : postern__generation_register_taking(generation, channel, options,
+			 : postern__generation_register_taking(generation, channel, &full,
 					   impl, error);
 }

@@ -168,6 +168,7 @@ static void run_pump(struct world *world) {
 	/* A new handler wants the parked messages. */
 	world_open(world, ALL_HANDLERS | WORLD_GONE | WORLD_EXCLUSIVE);
 	(void)postern_box_sweep(world->box, NULL, NULL);
+	world_replace(world, ALL_HANDLERS | WORLD_GONE);
 	world_process(world, 0);
 	world_wait(world, 20);
 	world_process(world, 0);

@@ -191,8 +191,10 @@ static void record_event(void *context, const struct postern_event *event) {
 	}
 }
 
-static int add_handlers(struct world *world, unsigned cast,
-		struct postern_error *error) {
+/* Add the handlers to the next generation, or to a box that was not started
+   (NULL). */
+static int add_handlers(struct world *world, struct postern_generation *next,
+		unsigned cast, struct postern_error *error) {
 	static const char *const types[] = { "order.*" };
 	static const int64_t backoff_ms[] = { 10 };
 	struct postern_policy policy;
@@ -227,11 +229,47 @@ static int add_handlers(struct world *world, unsigned cast,
 		options.type_count = options.types ? 1 : 0;
 		options.policy = &policy;
 		if (cast & members[i].who) {
-			r = postern_box_add_handler(world->box, members[i].channel,
-					&options, error);
+			r = next ? postern_generation_add_handler(next, members[i].channel,
+							   &options, error)
+					 : postern_box_add_handler(world->box, members[i].channel,
+							   &options, error);
 		}
 	}
 	return r;
+}
+
+static struct postern_channel_options channel_options(
+		const struct world *world) {
+	return (struct postern_channel_options){
+		.size = sizeof(struct postern_channel_options),
+		.retention_payload_ms = world->forgets ? WORLD_PAYLOAD_MS : 0,
+		.retention_dedupe_ms = world->forgets ? WORLD_DEDUPE_MS : 0,
+	};
+}
+
+void world_replace(struct world *world, unsigned cast) {
+	const struct postern_channel_options channel = channel_options(world);
+	struct postern_generation *next = NULL;
+	faults_arm(true);
+	int r = postern_generation_create(world->box, &next, NULL);
+	if (!r) {
+		r = postern_generation_add_channel(next, "orders", &channel, NULL);
+	}
+	if (!r) {
+		r = postern_generation_add_channel(next, "notes", &channel, NULL);
+	}
+	if (!r) {
+		r = postern_generation_add_channel(next, "leavings", NULL, NULL);
+	}
+	if (!r) {
+		r = add_handlers(world, next, cast, NULL);
+	}
+	if (r) {
+		postern_generation_destroy(next);
+	} else {
+		(void)postern_box_replace_taking(world->box, next, NULL);
+	}
+	faults_arm(false);
 }
 
 static int try_open(struct world *world, unsigned cast,
@@ -252,11 +290,7 @@ static int try_open(struct world *world, unsigned cast,
 											 : POSTERN_PROCESSING_PARALLEL,
 		.cleanup_batch = 3,
 	};
-	const struct postern_channel_options channel = {
-		.size = sizeof channel,
-		.retention_payload_ms = world->forgets ? WORLD_PAYLOAD_MS : 0,
-		.retention_dedupe_ms = world->forgets ? WORLD_DEDUPE_MS : 0,
-	};
+	const struct postern_channel_options channel = channel_options(world);
 	struct postern_store *store;
 	int r = postern_store_open(world->url, &store_options, &store, error);
 	if (r) {
@@ -287,7 +321,7 @@ static int try_open(struct world *world, unsigned cast,
 		r = postern_box_add_channel(world->box, "leavings", NULL, error);
 	}
 	if (!r) {
-		r = add_handlers(world, cast, error);
+		r = add_handlers(world, NULL, cast, error);
 	}
 	return r ? r : postern_box_start(world->box, error);
 }

@@ -59,12 +59,12 @@ def _(place, store):
 def _(place, store):
     got = bench(
         place, store, "--messages", "1000", "--batch", "7", "--senders", "4",
-        "--duplicates", "40%",
+        "--duplicates", "40%", "--channels", "3",
     )
     equal(
         (got["accepted"], got["duplicates"], got["completed"]), (600, 400, 600)
     )
-    equal((got["batch"], got["senders"]), (7, 4))
+    equal((got["batch"], got["senders"], got["channels"]), (7, 4, 3))
 
 
 @both("without duplicates all messages are accepted")
