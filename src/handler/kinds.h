@@ -149,8 +149,6 @@ int postern__sql_postgres_create(const char *sql, struct postern_handler **out,
  */
 int postern__sql_explain(const char *sql, void *connection,
 		struct postern_error *error);
-/* Break the connection of a check that another thread runs. */
-void postern__sql_explain_end(void *connection);
 
 /*
  * A program and its arguments, copied; no shell. argv[0] is an absolute path.

@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
 
 #include "base/fail.h"
 #include "handler/kinds.h"
@@ -441,8 +440,3 @@ const struct postern__sql_engine postern__sql_engine_postgres = {
 	.create = postern__sql_postgres_create,
 	.check = check_on_server,
 };
-
-void postern__sql_explain_end(void *connection) {
-	(void)shutdown(PQsocket(connection),
-			SHUT_RDWR); /* or the connection is lost */
-}

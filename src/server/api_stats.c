@@ -210,7 +210,7 @@ static void write_place(struct postern__call *call,
 							  : NULL;
 	char text[PLACE_LEN_MAX];
 	if (store->file) {
-		(void)snprintf(text, sizeof text, "sqlite:%s", store->file);
+		(void)snprintf(text, sizeof text, "%s:%s", store->scheme, store->file);
 		postern__json_pair_text(buf, "url", text);
 	} else if (known) {
 		postern__redact(known->values.store, text, sizeof text);

@@ -460,8 +460,8 @@ static void print_hints(struct serve *self) {
 	postern__buf_init(&word, (size_t)16 * 1024);
 
 	postern__buf_append_text(&buf, "\nTry, in another terminal:\n\n");
-	postern__buf_append_text(&word, "sqlite:");
-	postern__buf_append_text(&word, self->stores.items[0].file);
+	postern__buf_printf(&word, "%s:%s", self->stores.items[0].scheme,
+			self->stores.items[0].file);
 	postern__buf_append_text(&buf, "  export POSTERN_STORE=");
 	append_quoted(&buf, postern__buf_text(&word));
 	postern__buf_append_char(&buf, '\n');

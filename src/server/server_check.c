@@ -42,7 +42,8 @@ struct postern__server_check {
 	pthread_mutex_t mutex;
 	/* Mutex held. */
 	bool ended;
-	void *connection; /* in use by the check; NULL: none */
+	void *connection;                      /* in use by the check; NULL: none */
+	const struct postern_store_kind *kind; /* of the store it belongs to */
 };
 
 static int check_sql(const char *sql, void *connection,
@@ -90,13 +91,14 @@ static int check_channel(const struct check_visit *visit,
 /* Share the connection with the thread that ends the check; false: the check
    has ended. */
 static bool share_connection(struct postern__server_check *check,
-		void *connection) {
+		const struct postern_store_kind *kind, void *connection) {
 	if (!check) {
 		return true;
 	}
 	(void)pthread_mutex_lock(&check->mutex);
 	bool goes_on = !check->ended;
 	check->connection = connection;
+	check->kind = kind;
 	(void)pthread_mutex_unlock(&check->mutex);
 	return goes_on;
 }
@@ -105,8 +107,10 @@ static bool share_connection(struct postern__server_check *check,
 static int check_handlers(void *context, void *connection,
 		struct postern_error *error) {
 	const struct check_visit *visit = context;
+	const struct postern_store_kind *kind =
+			postern__store_kind_of(visit->store->values.store, NULL);
 	int r = POSTERN_OK;
-	bool goes_on = share_connection(visit->check, connection);
+	bool goes_on = share_connection(visit->check, kind, connection);
 	for (size_t i = 0; goes_on && r == POSTERN_OK &&
 					   i < postern__config_channel_count(visit->config);
 			i++) {
@@ -116,7 +120,7 @@ static int check_handlers(void *context, void *connection,
 			r = check_channel(visit, channel, connection, error);
 		}
 	}
-	(void)share_connection(visit->check, NULL);
+	(void)share_connection(visit->check, NULL, NULL);
 	return r;
 }
 
@@ -198,7 +202,7 @@ static void *check_all(void *context) {
 		struct postern_box_options box;
 		struct postern_error error;
 		if (!has_sql(self->config, visit.store) ||
-				!share_connection(self, NULL)) {
+				!share_connection(self, NULL, NULL)) {
 			continue;
 		}
 		postern__config_box_options(visit.store, &box);
@@ -240,11 +244,9 @@ void postern__server_check_destroy(struct postern__server_check *check) {
 	}
 	(void)pthread_mutex_lock(&check->mutex);
 	check->ended = true;
-#ifdef POSTERN_POSTGRES
 	if (check->connection) {
-		postern__sql_explain_end(check->connection);
+		check->kind->end_look(check->connection);
 	}
-#endif
 	(void)pthread_mutex_unlock(&check->mutex);
 	(void)pthread_join(check->thread, NULL);
 	(void)pthread_mutex_destroy(&check->mutex);

@@ -11,12 +11,15 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "store/store.h"
 
 int postern__stores_take(struct postern__stores *stores, const char *name,
 		const char *url, struct postern_box *box, struct postern_error *error) {
 	assert(stores->count < POSTERN__STORE_COUNT_MAX);
 	struct postern__open_store store = { .name = name, .box = box };
+	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
 	const char *file = postern__store_file(url);
+	store.scheme = kind ? kind->scheme : NULL;
 	if (file) {
 		store.file = realpath(file, NULL);
 	}

@@ -16,8 +16,9 @@
 #include "server/store_open.h"
 
 struct postern__open_store {
-	const char *name; /* as the configuration has it; borrowed */
-	char *file;       /* the real path of an SQLite file; else NULL */
+	const char *name;   /* as the configuration has it; borrowed */
+	char *file;         /* the real path of a store that is a file; else NULL */
+	const char *scheme; /* of its URL; NULL: it has none */
 	char id[POSTERN__STORE_ID_MAX]; /* see store_open.h */
 	struct postern_box *box;
 	struct postern_runner *runner; /* NULL: the box has no runner */

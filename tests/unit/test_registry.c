@@ -142,6 +142,7 @@ static void capabilities(void) {
 		CHECK((kind->schema_sql != NULL) == kind->has_schema);
 		CHECK((kind->schema_name != NULL) == kind->has_schema);
 		CHECK((kind->examine != NULL) == kind->is_shared);
+		CHECK((kind->end_look != NULL) == kind->is_shared);
 		CHECK((kind->library_version != NULL) == (kind->library != NULL));
 		CHECK(!kind->library || *kind->library_version());
 		/* Only a durable store can be found again by others. */

@@ -752,6 +752,9 @@ struct postern_store_kind {
 			const struct postern_store_options *options,
 			const struct postern_store_examiner *examiner,
 			struct postern_error *error);
+	/* With is_shared: break the connection that `look` was called with, from
+	   another thread, so that `look` fails soon. */
+	void (*end_look)(void *connection);
 };
 
 /* Open a store by URL; options may be NULL. End it with

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/container.h"
@@ -220,6 +221,11 @@ static const struct postern_store_ops pg_ops = {
 	.stranded = postern__pg_stranded,
 };
 
+static void pg_end_look(void *connection) {
+	(void)shutdown(PQsocket(connection),
+			SHUT_RDWR); /* or the connection is lost */
+}
+
 static const char *libpq_version(void) {
 	static char text[32];
 	(void)snprintf(text, sizeof text, "%d.%d", PQlibVersion() / 10000,
@@ -237,6 +243,7 @@ static const char *libpq_version(void) {
 		.schema = pg_schema, .check = postern__pg_check,                       \
 		.schema_sql = postern__pg_schema_sql,                                  \
 		.schema_name = postern__pg_schema_name, .examine = pg_examine,         \
+		.end_look = pg_end_look,                                               \
 	}
 
 const struct postern_store_kind postern__pg_kind = KIND("postgres");
