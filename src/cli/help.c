@@ -5,12 +5,15 @@
 
 #include "cli/help.h"
 
+#include <jansson.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
+#include "cli/reply.h"
 #include "server/config.h"
+#include "server/config_options.h"
 
 /* The help of a flag starts at this column, or on the next line. */
 #define HELP_COLUMN 26
@@ -142,10 +145,48 @@ void postern__help_options(FILE *file) {
 	print_options(file);
 }
 
+/* The whole option table, for the tests that compare documents with it. */
+static void print_options_json(void) {
+	static const struct {
+		unsigned place;
+		const char *name;
+	} places[] = {
+		{ POSTERN__IN_ROOT, "top" },
+		{ POSTERN__IN_DEFAULTS, "defaults" },
+		{ POSTERN__IN_STORE, "store" },
+		{ POSTERN__IN_CHANNEL, "channel" },
+		{ POSTERN__IN_HANDLER, "handler" },
+	};
+	const struct postern_option *option;
+	json_t *rows = json_array();
+	for (size_t i = 0; (option = postern__option_at(i)); i++) {
+		json_t *where = json_array();
+		for (size_t j = 0; j < sizeof places / sizeof places[0]; j++) {
+			if (option->places & places[j].place) {
+				(void)json_array_append_new(where, json_string(places[j].name));
+			}
+		}
+		(void)json_array_append_new(rows,
+				json_pack("{s:s, s:s, s:s, s:o, s:s, s:b, s:I, s:I}", "name",
+						option->name, "form", postern__option_form(option),
+						"default", option->fallback, "where", where, "help",
+						option->help, "later",
+						(option->flags & POSTERN_OPTION_LATER) != 0, "min",
+						(json_int_t)option->min, "max",
+						(json_int_t)option->max));
+	}
+	postern__reply_print(rows);
+	json_decref(rows);
+}
+
 int postern__command_help(struct postern__cli *cli) {
 	const char *name = postern__args_operand(&cli->args, 0);
 	if (!name) {
 		postern__help_all(stdout);
+		return POSTERN__EXIT_OK;
+	}
+	if (strcmp(name, "options") == 0 && cli->json) {
+		print_options_json();
 		return POSTERN__EXIT_OK;
 	}
 	if (strcmp(name, "options") == 0) {
