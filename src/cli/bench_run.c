@@ -137,10 +137,16 @@ static void on_event(void *context, const struct postern_event *event) {
 }
 
 static void on_trouble(void *context, const char *text) {
-	static const char cleaned[] = POSTERN__TROUBLE_CLEANED;
-	if (strncmp(text, cleaned, strlen(cleaned)) != 0) {
-		fail_job(context, POSTERN_E_UNAVAILABLE, text);
+	static const char *const harmless[] = {
+		POSTERN__TROUBLE_CLEANED,
+		POSTERN__TROUBLE_CONNECTED,
+	};
+	for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++) {
+		if (strncmp(text, harmless[i], strlen(harmless[i])) == 0) {
+			return;
+		}
 	}
+	fail_job(context, POSTERN_E_UNAVAILABLE, text);
 }
 
 /* False: the sender must stop. */
