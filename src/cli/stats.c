@@ -196,6 +196,57 @@ static void print_nodes(const json_t *nodes, bool several) {
 	print(&table);
 }
 
+static const char *state_of_source(const json_t *row) {
+	if (!json_is_true(json_object_get(row, "running"))) {
+		return "stopped";
+	}
+	if (json_is_true(json_object_get(row, "paused"))) {
+		return "paused";
+	}
+	return json_is_true(json_object_get(row, "connected")) ? "connected"
+														   : "disconnected";
+}
+
+static void print_sources(const json_t *sources, bool several) {
+	static const struct postern__column columns[] = {
+		{ "STORE", false },
+		{ "SOURCE", false },
+		{ "STATE", false },
+		{ "LAG", true },
+		{ "ACCEPTED", true },
+		{ "DUPLICATES", true },
+		{ "CONFLICTS", true },
+		{ "REJECTED", true },
+		{ "LAST ERROR", false },
+	};
+	struct postern__table table;
+	size_t index;
+	json_t *row;
+	if (json_array_size(sources) == 0) {
+		return;
+	}
+	(void)putchar('\n');
+	begin_table(&table, columns, sizeof columns / sizeof columns[0], several);
+	json_array_foreach(sources, index, row) {
+		if (several) {
+			postern__table_text(&table, postern__reply_text(row, "store"));
+		}
+		postern__table_text(&table, postern__reply_text(row, "name"));
+		postern__table_text(&table, state_of_source(row));
+		if (json_is_null(json_object_get(row, "lag"))) {
+			postern__table_text(&table, NULL);
+		} else {
+			postern__table_count(&table, postern__reply_count(row, "lag"));
+		}
+		postern__table_count(&table, postern__reply_count(row, "accepted"));
+		postern__table_count(&table, postern__reply_count(row, "duplicates"));
+		postern__table_count(&table, postern__reply_count(row, "conflicts"));
+		postern__table_count(&table, postern__reply_count(row, "rejected"));
+		postern__table_text(&table, postern__reply_text(row, "last_error"));
+	}
+	print(&table);
+}
+
 int postern__command_stats(struct postern__cli *cli) {
 	const struct postern__request request = {
 		.method = "GET",
@@ -230,6 +281,7 @@ int postern__command_stats(struct postern__cli *cli) {
 		(void)putchar('\n');
 	}
 	print_nodes(nodes, several);
+	print_sources(json_object_get(stats, "sources"), several);
 	size_t index;
 	json_t *warning;
 	json_array_foreach(json_object_get(stats, "warnings"), index, warning) {

@@ -8,7 +8,9 @@
 #include <postern/error.h>
 #include <postern/inspect.h>
 #include <postern/runner.h>
+#include <postern/source.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -200,6 +202,59 @@ static void write_list(const struct postern__call *call, const char *name,
 	postern__json_close(buf, ']');
 }
 
+static void write_source(struct postern__buf *buf, const char *store,
+		const struct postern_source_state *source) {
+	postern__json_open(buf, '{');
+	postern__json_pair_text(buf, "store", store);
+	postern__json_pair_text(buf, "name", source->name);
+	postern__json_pair_text(buf, "kind", source->kind);
+	postern__json_pair_text(buf, "channel",
+			source->channel[0] ? source->channel : NULL);
+	postern__json_pair_bool(buf, "running", source->running);
+	postern__json_pair_bool(buf, "connected", source->connected);
+	postern__write_time(buf, "since", source->since_ms);
+	postern__json_pair_bool(buf, "paused", source->paused);
+	if (source->lag >= 0) {
+		postern__json_pair_int(buf, "lag", source->lag);
+	} else {
+		postern__json_pair_null(buf, "lag");
+	}
+	postern__json_pair_text(buf, "last_error",
+			source->error_at_ms ? source->error : NULL);
+	postern__write_time(buf, "last_error_at", source->error_at_ms);
+	postern__json_pair_uint(buf, "in_flight", source->in_flight);
+	postern__json_pair_uint(buf, "accepted", source->accepted);
+	postern__json_pair_uint(buf, "duplicates", source->duplicates);
+	postern__json_pair_uint(buf, "conflicts", source->conflicts);
+	postern__json_pair_uint(buf, "rejected", source->rejected);
+	postern__json_pair_uint(buf, "unavailable", source->unavailable);
+	postern__json_close(buf, '}');
+}
+
+/* Write the sources of this process; others have their own. */
+static void write_sources(const struct postern__call *call, const char *name) {
+	struct postern__buf *buf = &call->response->body;
+	postern__json_key(buf, name);
+	postern__json_open(buf, '[');
+	for (size_t i = 0; i < call->store_count; i++) {
+		struct postern_runner *runner = call->stores[i]->runner;
+		size_t count = runner ? postern_runner_sources(runner, NULL, 0) : 0;
+		struct postern_source_state *states = calloc(count + 1, sizeof *states);
+		if (!states) {
+			buf->failed = POSTERN_E_NOMEM;
+			break;
+		}
+		if (runner) {
+			(void)postern_runner_sources(runner, states, count);
+		}
+		for (size_t n = 0; n < count; n++) {
+			write_source(buf, call->stores[i]->name, &states[n]);
+		}
+		free(states);
+	}
+	postern__json_close(buf, ']');
+}
+
 /* Write the address of a store: its file, or its database and schema. */
 static void write_place(struct postern__call *call,
 		const struct postern__open_store *store) {
@@ -287,6 +342,7 @@ static void answer_counts(struct postern__call *call, const struct kind *kind) {
 		write_list(call, "channels", &counts, &channels);
 		write_list(call, "handlers", &counts, &handlers);
 		write_list(call, "nodes", &counts, &nodes);
+		write_sources(call, "sources");
 		write_warnings(call, &counts);
 	}
 	postern__json_close(&call->response->body, '}');
@@ -308,6 +364,16 @@ void postern__route_handlers(struct postern__call *call) {
 
 void postern__route_nodes(struct postern__call *call) {
 	answer_counts(call, &nodes);
+}
+
+void postern__route_sources(struct postern__call *call) {
+	if (!postern__call_store_query(call)) {
+		return;
+	}
+	postern__json_open(&call->response->body, '{');
+	write_sources(call, "items");
+	postern__json_close(&call->response->body, '}');
+	stats_response(call);
 }
 
 void postern__route_health(struct postern__call *call) {

@@ -34,6 +34,8 @@
 struct postern__buf;
 struct postern_store_options;
 struct postern__config;
+struct postern_source_kind;
+struct postern_source_setting;
 
 #define POSTERN__CONFIG_BYTES_MAX ((size_t)1024 * 1024)
 
@@ -189,6 +191,15 @@ struct postern__config_handler {
 	struct postern__config_values values;
 };
 
+struct postern__config_channel_source {
+	const char *name; /* unique in the configuration */
+	unsigned line;
+	const struct postern_source_kind *kind;
+	const struct postern_source_setting *settings; /* as they are written */
+	size_t setting_count;
+	const struct postern__config_channel_source *next; /* the one read before */
+};
+
 struct postern__config_channel {
 	const char *name;
 	unsigned line;
@@ -196,6 +207,8 @@ struct postern__config_channel {
 	const struct postern__config_store *store;
 	const struct postern__config_handler *handlers;
 	size_t handler_count;
+	const struct postern__config_channel_source *sources;
+	size_t source_count;
 	struct postern__config_values values;
 };
 

@@ -279,6 +279,10 @@ static void read_channel(struct postern__config *config,
 			POSTERN__LEVEL_CHANNEL, &channel->values, &parts);
 	postern__config_timeout_check(config, &channel->values, false);
 	check_retention(config, &channel->values);
+	if (parts.nodes[POSTERN__PART_SOURCES]) {
+		postern__config_sources_read(config, parts.nodes[POSTERN__PART_SOURCES],
+				channel);
+	}
 	if (parts.nodes[POSTERN__PART_HANDLERS]) {
 		read_handlers(config, parts.nodes[POSTERN__PART_HANDLERS], channel);
 	}

@@ -13,9 +13,11 @@
 
 #include "base/buf.h"
 #include "base/json_text.h"
+#include "base/redact.h"
 #include "server/config.h"
 #include "server/config_options.h"
 #include "server/config_section.h"
+#include "source/kinds.h"
 
 /* Longer than any value: a backoff has 64 delays of at most 23 bytes. */
 #define VALUE_LEN_MAX 4096
@@ -267,6 +269,43 @@ static void print_stores(struct printer *self) {
 	close_one(self, ']');
 }
 
+/* As it is written, and what may be a secret redacted. */
+static void print_setting(const struct printer *self, const char *name,
+		const char *value) {
+	char text[POSTERN__REDACT_TEXT_MAX];
+	postern__redact(value, text, sizeof text);
+	if (self->json) {
+		postern__json_pair_text(self->out, name, text);
+		return;
+	}
+	postern__buf_printf(self->out, "%*s%s: ", self->indent, "", name);
+	put_scalar(self->out, text);
+	postern__buf_append_char(self->out, '\n');
+}
+
+static void print_source(struct printer *self,
+		const struct postern__config_channel_source *source) {
+	if (self->json) {
+		open_section(self, "name", source->name, source->line);
+		postern__json_pair_text(self->out, "kind", source->kind->name);
+		postern__json_key(self->out, "settings");
+		postern__json_open(self->out, '{');
+	} else {
+		postern__buf_printf(self->out, "%*s- name: ", self->indent, "");
+		put_scalar(self->out, source->name);
+		postern__buf_append_char(self->out, '\n');
+		self->indent += 2;
+		print_head(self, source->kind->name);
+	}
+	self->indent += 2;
+	for (size_t i = 0; i < source->setting_count; i++) {
+		print_setting(self, source->settings[i].name,
+				source->settings[i].value);
+	}
+	close_one(self, '}');
+	close_one(self, '}');
+}
+
 static void print_channel(struct printer *self,
 		const struct postern__config_channel *channel) {
 	open_section(self, "name", channel->name, channel->line);
@@ -279,6 +318,11 @@ static void print_channel(struct printer *self,
 	}
 	print_options(self, POSTERN__IN_CHANNEL, POSTERN__LEVEL_CHANNEL,
 			&channel->values);
+	open_sections(self, "sources", channel->source_count);
+	for (size_t i = 0; i < channel->source_count; i++) {
+		print_source(self, &channel->sources[i]);
+	}
+	close_one(self, ']');
 	open_sections(self, "handlers", channel->handler_count);
 	for (size_t i = 0; i < channel->handler_count; i++) {
 		print_handler(self, &channel->handlers[i]);

@@ -42,7 +42,7 @@ static const struct part {
 	[POSTERN__PART_URL] = { "url", POSTERN__IN_STORE, 0 },
 	[POSTERN__PART_URL_FILE] = { "url_file", POSTERN__IN_STORE, 0 },
 	[POSTERN__PART_STORE] = { "store", POSTERN__IN_CHANNEL, 0 },
-	[POSTERN__PART_SOURCES] = { "sources", POSTERN__IN_CHANNEL, LATER },
+	[POSTERN__PART_SOURCES] = { "sources", POSTERN__IN_CHANNEL, 0 },
 	[POSTERN__PART_HANDLERS] = { "handlers", POSTERN__IN_CHANNEL, 0 },
 	[POSTERN__PART_TYPES] = { "types", POSTERN__IN_HANDLER, 0 },
 	[POSTERN__PART_LEGACY_KEYS] = { "legacy_keys", POSTERN__IN_HANDLER, 0 },

@@ -55,6 +55,8 @@ struct postern__config {
 	struct postern__config_use *uses; /* newest first */
 	size_t use_count;
 	size_t handler_count;
+	const struct postern__config_channel_source *sources; /* newest first */
+	size_t source_count;
 };
 
 /* What a section has besides options. The order is the one of the table in
@@ -168,6 +170,11 @@ const struct postern__config_store *
 postern__config_store_choose(struct postern__config *config,
 		const struct postern__yaml_node *channel,
 		const struct postern__yaml_node *node);
+
+/* Read the sources of a channel. */
+void postern__config_sources_read(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_channel *channel);
 
 /* Read the channels with their handlers; the stores are complete. */
 void postern__config_channels_read(struct postern__config *config,

@@ -38,6 +38,7 @@ typedef void postern__route(struct postern__call *call);
 
 postern__route postern__route_accept;
 postern__route postern__route_stats;
+postern__route postern__route_sources;
 postern__route postern__route_channels;
 postern__route postern__route_handlers;
 postern__route postern__route_nodes;

@@ -22,6 +22,7 @@
 #include <postern/error.h>
 #include <postern/event.h>
 #include <postern/runner.h>
+#include <postern/source.h>
 #include <postern/version.h>
 #include <pthread.h>
 #include <signal.h>
@@ -44,6 +45,7 @@
 #include "server/socket.h"
 #include "server/store_open.h"
 #include "server/stores.h"
+#include "source/kinds.h"
 #include "store/store.h"
 
 #define SWEEP_INTERVAL_MS 1000
@@ -149,6 +151,33 @@ static int start_store(struct serve *self, size_t index,
 				   : postern__config_store_fail(self->config, store, r, error);
 }
 
+/* Add the sources of the channels of one store to its runner. */
+static int add_sources(struct serve *self, size_t index,
+		struct postern_error *error) {
+	const struct postern__config_store *store =
+			postern__config_store(self->config, index);
+	const struct postern__config_channel *channel;
+	int r = POSTERN_OK;
+	for (size_t i = 0; (channel = postern__config_channel(self->config, i));
+			i++) {
+		for (size_t n = 0; r == POSTERN_OK && channel->store == store &&
+						   n < channel->source_count;
+				n++) {
+			const struct postern__config_channel_source *source =
+					&channel->sources[n];
+			const struct postern_source_options options = {
+				.size = sizeof options,
+				.name = source->name,
+				.channel = channel->name,
+			};
+			r = postern_runner_add_source(self->stores.items[index].runner,
+					&options, source->kind->name, source->settings,
+					source->setting_count, error);
+		}
+	}
+	return r;
+}
+
 static int start_runner(struct serve *self, size_t index,
 		struct postern_error *error) {
 	struct postern__open_store *store = &self->stores.items[index];
@@ -158,6 +187,9 @@ static int start_runner(struct serve *self, size_t index,
 	options.trouble = postern__event_log_trouble;
 	options.trouble_context = &self->event_logs[index];
 	int r = postern_runner_create(store->box, &options, &store->runner, error);
+	if (r == POSTERN_OK) {
+		r = add_sources(self, index, error);
+	}
 	if (r == POSTERN_OK) {
 		r = postern_runner_start(store->runner, error);
 	}

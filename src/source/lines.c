@@ -507,7 +507,7 @@ static const struct postern_option lines_options[] = {
 			.name = "file",
 			.type = POSTERN_OPTION_TEXT,
 			.offset = offsetof(struct postern_lines_settings, file),
-			.flags = POSTERN_OPTION_REQUIRED,
+			.flags = POSTERN_OPTION_REQUIRED | POSTERN_OPTION_PATH,
 			.help = "a file or a named pipe; '-' for standard input",
 			.form = "FILE",
 	},

@@ -282,9 +282,25 @@ static void not_in_this_version(void) {
 		{ "channels: {c: {missing_key: process}}",
 				"f:1:29: missing_key: 'process' is not in this version" },
 		{ "channels: {c: {sources: [{rabbitmq: {}}]}}",
-				"f:1:16: 'sources' is not in this version" },
+				"f:1:27: unknown key 'rabbitmq' in a source; the kinds of "
+				"sources are 'lines'" },
 		{ "channels: {c: {sources: x}}",
-				"f:1:16: 'sources' is not in this version" },
+				"f:1:25: 'sources' must be a list, as in [{lines: {file: "
+				"FILE}}]" },
+		{ "channels: {c: {sources: [x]}}",
+				"f:1:26: a source must be a mapping, as in {lines: {file: "
+				"FILE}}, not text" },
+		{ "channels: {c: {sources: [{name: x}]}}",
+				"f:1:33: a source needs a kind, one of 'lines'" },
+		{ "channels: {c: {sources: [{lines: {}}]}}",
+				"f:1:34: a source of kind 'lines' needs the option 'file'" },
+		{ "channels: {c: {sources: [{lines: {file: a, path: b}}]}}",
+				"f:1:34: a source of kind 'lines' has no option 'path'" },
+		{ "channels: {c: {sources: [{lines: a, name: staged}]}}",
+				"f:1:43: the name 'staged' of a source is already used" },
+		{ "channels: {c: {sources: [{lines: a, name: x}]}, "
+		  "d: {sources: [{lines: a, name: x}]}}",
+				"f:1:80: the name 'x' of a source is already used" },
 		{ "channels: {c: {handlers: {h: {webhook: {url: x}}}}}",
 				"f:1:31: 'webhook' is not in this version" },
 		{ "channels: {c: {handlers: {h: {publish: }}}}",

@@ -42,6 +42,8 @@ enum postern_option_type {
 #define POSTERN_OPTION_LATER 8u
 /* Must be set: there is no fallback. */
 #define POSTERN_OPTION_REQUIRED 16u
+/* A path: in a file, a relative one starts at the directory of the file. */
+#define POSTERN_OPTION_PATH 64u
 /* Not shown, because it is long or may contain a secret; of several texts the
    first one is. */
 #define POSTERN_OPTION_HIDDEN 32u

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The sources of a channel. Nothing here knows any kind: the key is the name of
+ * a row, the value is a mapping of the row's options, or the value of the first
+ * one alone. A source is validated by creating it; it is created again for the
+ * runner.
+ */
+
+#include "server/config_section.h"
+
+#include <postern/source.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/config_path.h"
+#include "source/kinds.h"
+
+/* Room for the names of all kinds in an error. */
+#define KINDS_TEXT_MAX 160
+
+/* The name of the source of staged messages in a runner. */
+#define RESERVED_NAME "staged"
+
+static void report_kind(struct postern__config *config,
+		const struct postern__yaml_place *place, const char *name) {
+	const struct postern_source_kind *kind;
+	char kinds[KINDS_TEXT_MAX] = "";
+	size_t len = 0;
+	for (size_t i = 0;
+			(kind = postern__source_kind_at(i)) && len < sizeof kinds; i++) {
+		len += (size_t)snprintf(kinds + len, sizeof kinds - len, "%s'%s'",
+				i > 0 ? ", " : "", kind->name);
+	}
+	if (name) {
+		postern__mistakes_add(&config->mistakes, place,
+				"unknown key '%.60s' in a source; the kinds of sources are %s",
+				name, kinds);
+	} else {
+		postern__mistakes_add(&config->mistakes, place,
+				"a source needs a kind, one of %s", kinds);
+	}
+}
+
+static const char *read_setting(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern_source_kind *kind, const char *name) {
+	const char *text = postern__config_text_read(config, node);
+	struct postern_error error;
+	for (size_t i = 0; text && i < kind->option_count; i++) {
+		bool path = (kind->options[i].flags & POSTERN_OPTION_PATH) &&
+					strcmp(kind->options[i].name, name) == 0 &&
+					strcmp(text, "-") != 0;
+		if (path &&
+				postern__config_path_resolve(config->base, POSTERN__CONFIG_FILE,
+						0, &config->arena, &text, &error) != POSTERN_OK) {
+			config->mistakes.no_memory = true;
+		}
+	}
+	return text;
+}
+
+/* The options as they are written. */
+static void read_settings(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_channel_source *source) {
+	bool alone = node->kind != POSTERN__YAML_MAPPING;
+	size_t count = alone ? 1 : node->count;
+	struct postern_source_setting *settings =
+			postern__arena_array(&config->arena, count, sizeof *settings);
+	if (!settings) {
+		config->mistakes.no_memory = true;
+		return;
+	}
+	source->settings = settings;
+	const struct postern__yaml_node *entry = alone ? node : node->first;
+	for (; source->setting_count < count; entry = entry->next) {
+		const char *name = alone ? source->kind->options[0].name : entry->key;
+		settings[source->setting_count++] = (struct postern_source_setting){
+			.name = name,
+			.value = read_setting(config, entry, source->kind, name),
+		};
+	}
+}
+
+/* Create it once, to have its options validated. */
+static void check_settings(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern__config_channel_source *source) {
+	struct postern_source *created;
+	struct postern_error error;
+	int r = postern__source_create(source->kind, source->settings,
+			source->setting_count, &created, &error);
+	if (r == POSTERN_OK) {
+		created->ops->destroy(created);
+	} else {
+		postern__mistakes_add_error(&config->mistakes, &node->place, NULL,
+				&error);
+	}
+}
+
+static void read_kind(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_channel_source *source) {
+	const struct postern_source_kind *kind =
+			postern__source_kind_find(node->key);
+	size_t before = config->mistakes.count;
+	if (!kind || kind->option_count == 0) {
+		report_kind(config, &node->key_place, node->key);
+		return;
+	}
+	if (source->kind) {
+		postern__mistakes_add(&config->mistakes, &node->key_place,
+				"the source has two kinds, '%s' and '%s'; remove one",
+				source->kind->name, kind->name);
+		return;
+	}
+	source->kind = kind;
+	read_settings(config, node, source);
+	if (config->mistakes.count == before && !config->mistakes.no_memory) {
+		check_settings(config, node, source);
+	}
+}
+
+/* "orders.lines", "orders.lines.2": unique as long as the list is. */
+static const char *default_name(struct postern__config *config,
+		const struct postern__config_channel *channel,
+		const struct postern__config_channel_source *source) {
+	size_t size = strlen(channel->name) + strlen(source->kind->name) + 32;
+	char *name = postern__arena_alloc(&config->arena, size);
+	if (!name) {
+		config->mistakes.no_memory = true;
+		return NULL;
+	}
+	int len = snprintf(name, size, "%s.%s", channel->name, source->kind->name);
+	if (channel->source_count > 0) {
+		(void)snprintf(name + len, size - (size_t)len, ".%zu",
+				channel->source_count + 1);
+	}
+	return name;
+}
+
+static void check_name(struct postern__config *config,
+		const struct postern__yaml_place *place,
+		const struct postern__config_channel_source *source) {
+	if (strlen(source->name) > POSTERN_SOURCE_NAME_LEN_MAX) {
+		postern__mistakes_add(&config->mistakes, place,
+				"the name of a source has at most %d bytes; set a shorter "
+				"'name'",
+				POSTERN_SOURCE_NAME_LEN_MAX);
+	}
+	bool taken = strcmp(source->name, RESERVED_NAME) == 0;
+	for (const struct postern__config_channel_source *other = config->sources;
+			other && !taken; other = other->next) {
+		taken = strcmp(other->name, source->name) == 0;
+	}
+	if (taken) {
+		postern__mistakes_add(&config->mistakes, place,
+				"the name '%.60s' of a source is already used", source->name);
+	}
+}
+
+/* Returns whether the source can be used. */
+static bool read_source(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern__config_channel *channel,
+		struct postern__config_channel_source *source) {
+	const struct postern__yaml_place *place = &node->place;
+	size_t before = config->mistakes.count;
+	if (node->kind != POSTERN__YAML_MAPPING) {
+		postern__mistakes_add(&config->mistakes, place,
+				"a source must be a mapping, as in {lines: {file: FILE}}, not "
+				"%s",
+				postern__yaml_kind_name(node));
+		return false;
+	}
+	source->line = node->place.line;
+	for (const struct postern__yaml_node *entry = node->first; entry;
+			entry = entry->next) {
+		if (strcmp(entry->key, "name") == 0) {
+			source->name = postern__config_text_read(config, entry);
+			place = &entry->place;
+		} else {
+			read_kind(config, entry, source);
+		}
+	}
+	if (config->mistakes.count > before) {
+		return false;
+	}
+	if (!source->kind) {
+		report_kind(config, place, NULL);
+		return false;
+	}
+	if (!source->name) {
+		source->name = default_name(config, channel, source);
+	}
+	if (source->name) {
+		check_name(config, place, source);
+	}
+	return source->name && config->mistakes.count == before;
+}
+
+void postern__config_sources_read(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_channel *channel) {
+	if (postern__yaml_empty(node)) {
+		return;
+	}
+	if (node->kind != POSTERN__YAML_LIST) {
+		postern__mistakes_add(&config->mistakes, &node->place,
+				"'sources' must be a list, as in [{lines: {file: FILE}}]");
+		return;
+	}
+	struct postern__config_channel_source *sources =
+			postern__arena_array(&config->arena, node->count, sizeof *sources);
+	config->mistakes.no_memory = config->mistakes.no_memory || !sources;
+	channel->sources = sources;
+	for (const struct postern__yaml_node *entry = node->first; sources && entry;
+			entry = entry->next) {
+		struct postern__config_channel_source *source =
+				&sources[channel->source_count];
+		*source = (struct postern__config_channel_source){ 0 };
+		if (!read_source(config, entry, channel, source)) {
+			continue;
+		}
+		if (config->source_count++ == POSTERN_SOURCE_COUNT_MAX - 1) {
+			postern__mistakes_add(&config->mistakes, &entry->place,
+					"more than %d sources", POSTERN_SOURCE_COUNT_MAX - 1);
+		}
+		source->next = config->sources;
+		config->sources = source;
+		channel->source_count++;
+	}
+}
