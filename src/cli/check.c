@@ -80,29 +80,46 @@ static void on_mistake(void *context, const char *text) {
 	report(context, POSTERN__EXIT_USAGE, "%s", text);
 }
 
-/* Report what serve would refuse, and programs that cannot be run now. */
-static void check_handlers(struct check *check) {
+/* Report what the kind of a handler finds. */
+static void check_kind(struct check *check,
+		const struct postern__config_handler *handler) {
+	struct postern_handler_setup setup;
 	struct postern_error error;
+	postern__config_handler_setup(handler, &setup);
+	int r = postern__kind_check(&setup, &error);
+	if (r != POSTERN_OK) {
+		report(check,
+				r == POSTERN_E_NOTFOUND  ? POSTERN__EXIT_OK
+				: r == POSTERN_E_INVALID ? POSTERN__EXIT_FAILED
+										 : postern__exit_of(r),
+				"%s:%u:%u: handler '%s': %s",
+				postern__config_name(check->cli->config), handler->line,
+				handler->column, handler->key, error.text);
+	}
+}
+
+/* Check the handlers that work in a store; NULL: those that do not. */
+static void check_kinds(struct check *check,
+		const struct postern__config_store *store) {
 	const struct postern__config *config = check->cli->config;
-	(void)postern__config_check(config, on_mistake, check, NULL);
 	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
 		const struct postern__config_channel *channel =
 				postern__config_channel(config, i);
 		for (size_t j = 0; j < channel->handler_count; j++) {
 			const struct postern__config_handler *handler =
 					&channel->handlers[j];
-			/* A program that is not safe to run was refused with the
-			   handler. */
-			if (handler->exec_count > 0 &&
-					postern__exec_check(handler->exec[0], &error) ==
-							POSTERN_E_NOTFOUND) {
-				report(check, POSTERN__EXIT_FAILED,
-						"%s:%u:%u: handler '%s': %s",
-						postern__config_name(config), handler->line,
-						handler->column, handler->key, error.text);
+			if (handler->kind->transactional ? channel->store == store
+											 : !store) {
+				check_kind(check, handler);
 			}
 		}
 	}
+}
+
+/* Report what serve would refuse, and handlers that cannot work now. */
+static void check_handlers(struct check *check) {
+	(void)postern__config_check(check->cli->config, on_mistake, check, NULL);
+	check_kinds(check, NULL);
 }
 
 /* Whether one of the store's configured handlers has the key. */
@@ -166,40 +183,6 @@ static void check_staged(struct check *check,
 				!(known && known->store == store)) {
 			postern__stranded_text(channel, text);
 			report(check, POSTERN__EXIT_FAILED, "%s", text);
-		}
-	}
-}
-
-/* A missing table may be created later, but its name may also be misspelt. */
-static void check_tables(struct check *check,
-		const struct postern__config_store *store) {
-	const struct postern__config *config = check->cli->config;
-	const char *file = postern__store_file(store->values.store);
-	struct postern_error error;
-	if (!file) {
-		return; /* only SQLite files are checked here */
-	}
-	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
-		const struct postern__config_channel *channel =
-				postern__config_channel(config, i);
-		for (size_t j = 0;
-				channel->store == store && j < channel->handler_count; j++) {
-			const struct postern__config_handler *handler =
-					&channel->handlers[j];
-			const struct postern__sql_settings settings = { handler->sql };
-			const struct postern_handler_setup setup = {
-				.size = sizeof setup,
-				.kind = &postern__sql_kind,
-				.settings = &settings,
-				.dialect = POSTERN_SQL_SQLITE,
-				.store_file = file,
-			};
-			if (handler->sql &&
-					postern__kind_check(&setup, &error) == POSTERN_E_NOTFOUND) {
-				report(check, POSTERN__EXIT_OK, "%s:%u:%u: handler '%s': %s",
-						postern__config_name(config), handler->line,
-						handler->column, handler->key, error.text);
-			}
 		}
 	}
 }
@@ -326,7 +309,7 @@ static void check_box(struct check *check,
 		}
 		check_orphans(check, store, stats);
 		check_staged(check, store, stats);
-		check_tables(check, store);
+		check_kinds(check, store);
 	}
 	postern_stats_destroy(stats);
 }

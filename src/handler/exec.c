@@ -383,27 +383,28 @@ static int check_args(const char *const *argv, size_t argc,
 	size_t len = 0;
 
 	if (argc == 0 || !argv || !argv[0] || !argv[0][0]) {
-		return postern__fail(error, POSTERN_E_INVALID, "exec needs a program");
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the program is missing");
 	}
 	if (argv[0][0] != '/') {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"exec needs the program's absolute path, not '%s'", argv[0]);
+				"the program '%.80s' must have an absolute path", argv[0]);
 	}
 	if (argc > POSTERN__EXEC_ARG_COUNT_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"exec has %zu arguments; the maximum is %d", argc,
+				"%zu arguments are too many; the maximum is %d", argc,
 				POSTERN__EXEC_ARG_COUNT_MAX);
 	}
 	for (size_t i = 0; i < argc; i++) {
 		if (!argv[i]) {
 			return postern__fail(error, POSTERN_E_INVALID,
-					"exec's argument %zu is missing", i);
+					"argument %zu is missing", i);
 		}
 		len += strnlen(argv[i], POSTERN__EXEC_ARGS_LEN_MAX) + 1;
 	}
 	if (len > POSTERN__EXEC_ARGS_LEN_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"exec's arguments exceed %d bytes", POSTERN__EXEC_ARGS_LEN_MAX);
+				"the arguments exceed %d bytes", POSTERN__EXEC_ARGS_LEN_MAX);
 	}
 	return POSTERN_OK;
 }
@@ -466,9 +467,9 @@ static int check(const struct postern_handler_setup *setup,
 		struct postern_error *error) {
 	const struct postern__exec_settings *settings = setup->settings;
 	/* A program that is not safe to run is refused with the handler. */
-	return postern__exec_check(settings->argv[0], error) == POSTERN_OK
-				   ? POSTERN_OK
-				   : POSTERN_E_INVALID;
+	return postern__exec_check(settings->argv[0], error) == POSTERN_E_NOTFOUND
+				   ? POSTERN_E_INVALID
+				   : POSTERN_OK;
 }
 
 static const struct postern_option options[] = {

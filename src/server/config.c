@@ -7,6 +7,7 @@
 
 #include "server/config.h"
 
+#include <postern/sys/handler.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +22,6 @@
 #include "server/config_section.h"
 #include "server/config_yaml.h"
 
-/* What POSTERN_TIMEOUT_DEFAULT is for sql handlers on SQLite. */
-#define SQL_TIMEOUT_MS 5000
-
 /* Prefix of the environment variables. */
 #define VARIABLE_PREFIX "POSTERN_"
 
@@ -35,31 +33,24 @@ static const char *const search_default[] = {
 
 static char *const environment_empty[] = { NULL };
 
-int64_t postern__config_timeout_ms(const struct postern__config_values *values,
-		bool sql) {
-	if (values->timeout_ms != POSTERN_TIMEOUT_DEFAULT) {
-		return values->timeout_ms;
-	}
-	return sql ? SQL_TIMEOUT_MS : 0;
-}
-
 void postern__config_timeout_check(struct postern__config *config,
-		const struct postern__config_values *values, bool sql) {
-	int64_t timeout_ms = postern__config_timeout_ms(values, sql);
+		const struct postern__config_values *values,
+		const struct postern_handler_kind *kind) {
 	const char *nearer = postern__config_nearer(values, "timeout", "lease");
 	char timeout_text[POSTERN__DURATION_TEXT_MAX];
 	char lease_text[POSTERN__DURATION_TEXT_MAX];
+	bool by_kind =
+			kind && postern__config_origin_of(values, "timeout")->source ==
+							POSTERN__CONFIG_KIND;
 
-	if (timeout_ms < values->lease_ms || !nearer) {
+	if (values->timeout_ms < values->lease_ms || !nearer) {
 		return;
 	}
-	postern__duration_format(timeout_ms, timeout_text);
+	postern__duration_format(values->timeout_ms, timeout_text);
 	postern__duration_format(values->lease_ms, lease_text);
 	postern__config_mistake(config, values, nearer,
-			"timeout (%s%s) must be less than lease (%s)", timeout_text,
-			values->timeout_ms == POSTERN_TIMEOUT_DEFAULT
-					? ", the default for sql"
-					: "",
+			"timeout (%s%s%s) must be less than lease (%s)", timeout_text,
+			by_kind ? ", the default for " : "", by_kind ? kind->name : "",
 			lease_text);
 }
 
@@ -216,7 +207,7 @@ static int read_text(struct postern__config *config, const char *text,
 	read_environment(config);
 	warn_of_variables(config);
 	read_flags(config, input);
-	postern__config_timeout_check(config, &config->values, false);
+	postern__config_timeout_check(config, &config->values, NULL);
 	postern__config_stores_read(config, parts.nodes[POSTERN__PART_STORES]);
 	if (parts.nodes[POSTERN__PART_CHANNELS]) {
 		postern__config_channels_read(config,

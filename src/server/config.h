@@ -36,6 +36,8 @@ struct postern_store_options;
 struct postern__config;
 struct postern_source_kind;
 struct postern_source_setting;
+struct postern_handler_kind;
+struct postern_handler_setup;
 
 #define POSTERN__CONFIG_BYTES_MAX ((size_t)1024 * 1024)
 
@@ -87,7 +89,8 @@ enum postern__config_source {
 	POSTERN__CONFIG_DEFAULT = 0,
 	POSTERN__CONFIG_FILE,
 	POSTERN__CONFIG_ENVIRONMENT,
-	POSTERN__CONFIG_FLAG
+	POSTERN__CONFIG_FLAG,
+	POSTERN__CONFIG_KIND /* the default of the handler's kind */
 };
 
 struct postern__config_origin {
@@ -185,9 +188,8 @@ struct postern__config_handler {
 	size_t legacy_key_count;
 	const char *const *types;
 	size_t type_count;
-	const char *sql; /* one of these two */
-	const char *const *exec;
-	size_t exec_count; /* one of these two */
+	const struct postern_handler_kind *kind;
+	const void *settings; /* the struct of the kind's options */
 	struct postern__config_values values;
 };
 
@@ -237,6 +239,10 @@ postern__config_channel_named(const struct postern__config *config,
 const struct postern__config_handler *
 postern__config_handler_named(const struct postern__config *config,
 		const char *key);
+/* A handler, for the functions of its kind. */
+void postern__config_handler_setup(const struct postern__config_handler
+										   *handler,
+		struct postern_handler_setup *out);
 /* The file that was read; NULL if only defaults apply; "(demo)". */
 const char *postern__config_name(const struct postern__config *config);
 

@@ -163,9 +163,8 @@ static int apply_handler(const struct postern__config *config,
 		.legacy_key_count = handler->legacy_key_count,
 		.types = handler->types,
 		.type_count = handler->type_count,
-		.sql = handler->sql,
-		.exec = handler->exec,
-		.exec_count = handler->exec_count,
+		.kind = handler->kind->name,
+		.settings = handler->settings,
 		.policy = &policy,
 	};
 	int r = postern_box_add_handler(box, channel->name, &options, error);
@@ -198,19 +197,20 @@ int postern__config_apply(const struct postern__config *config,
    file was read, where the line is known. */
 static int check_handler(const struct postern__config_handler *handler,
 		struct postern_error *error) {
-	struct postern_handler *kind;
-	if (handler->sql) {
-		return postern__store_is_durable(handler->values.store)
-					   ? POSTERN_OK
-					   : postern__fail(error, POSTERN_E_UNSUPPORTED,
-								 "handler '%s' is transactional, which a "
-								 "memory store does not support",
-								 handler->key);
+	const struct postern_store_kind *store =
+			postern__store_kind_of(handler->values.store, NULL);
+	struct postern_handler_setup setup;
+	struct postern_handler *impl;
+	postern__config_handler_setup(handler, &setup);
+	if (handler->kind->transactional && !store->ops->transactional) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"handler '%s' is transactional, which a %s store does not "
+				"support",
+				handler->key, store->ops->name);
 	}
-	int r = postern__exec_create(handler->exec, handler->exec_count, &kind,
-			error);
+	int r = postern__kind_create(&setup, &impl, error);
 	if (r == POSTERN_OK) {
-		kind->ops->destroy(kind);
+		impl->ops->destroy(impl);
 	}
 	return r;
 }
@@ -266,8 +266,6 @@ static void remark_horizon(const struct postern__config *config,
 	struct postern_error error;
 	char text[POSTERN_ERROR_TEXT_MAX];
 	fill_policy(&handler->values, &policy);
-	policy.timeout_ms =
-			postern__config_timeout_ms(&handler->values, handler->sql != NULL);
 	if (postern__horizon_check(channel->name,
 				channel->values.retention_dedupe_ms, handler->key, &policy,
 				text, sizeof text)) {

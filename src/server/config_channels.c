@@ -15,7 +15,6 @@
 #include "base/pattern.h"
 #include "base/text.h"
 #include "core/box.h"
-#include "handler/kinds.h"
 #include "server/config_options.h"
 #include "server/store_open.h"
 
@@ -81,96 +80,6 @@ static void read_legacy_keys(struct postern__config *config,
 	}
 }
 
-/* Validated in the dialect of its store. */
-static int create_sql(const struct postern__config_handler *handler,
-		struct postern_handler **out, struct postern_error *error) {
-#ifdef POSTERN_POSTGRES
-	if (strncmp(handler->values.store, "postgres", strlen("postgres")) == 0) {
-		return postern__sql_postgres_create(handler->sql, out, error);
-	}
-#endif
-	return postern__sql_create(handler->sql, out, error);
-}
-
-static void read_sql(struct postern__config *config,
-		const struct postern__yaml_node *node,
-		struct postern__config_handler *handler) {
-	struct postern_handler *kind = NULL;
-	struct postern_error error;
-	handler->sql = postern__config_text_read(config, node);
-	/* The dialect of an unknown store is unknown, too. */
-	if (!handler->sql ||
-			postern__config_origin_of(&handler->values, "store")->bad) {
-		return;
-	}
-	if (strspn(handler->sql, " \t\r\n;") == strlen(handler->sql)) {
-		postern__mistakes_add(&config->mistakes, &node->place,
-				"'sql' is empty");
-		return;
-	}
-	/* Validate the handler by creating it; it is created again for the box. */
-	int r = create_sql(handler, &kind, &error);
-	if (r == POSTERN_OK) {
-		kind->ops->destroy(kind);
-	}
-	if (r == POSTERN_OK && postern__store_file(handler->values.store)) {
-		r = postern__sql_syntax_check(handler->sql, &error);
-	}
-	if (r != POSTERN_OK) {
-		postern__mistakes_add_error(&config->mistakes, &node->place, "sql",
-				&error);
-	}
-}
-
-static void read_exec(struct postern__config *config,
-		const struct postern__yaml_node *node,
-		struct postern__config_handler *handler) {
-	if (node->kind == POSTERN__YAML_SCALAR && !postern__yaml_empty(node)) {
-		postern__mistakes_add(&config->mistakes, &node->place,
-				"'exec' must be a list, because no shell is involved: "
-				"[\"/bin/prog\", \"arg\"]");
-	} else if (postern__config_list_read(config, node,
-					   POSTERN__EXEC_ARG_COUNT_MAX, &handler->exec,
-					   &handler->exec_count) &&
-			   handler->exec[0][0] != '/') {
-		postern__mistakes_add(&config->mistakes, &node->first->place,
-				"the program '%.80s' must have an absolute path",
-				handler->exec[0]);
-	}
-}
-
-static bool is_behind(const struct postern__yaml_place *a,
-		const struct postern__yaml_place *b) {
-	return a->line > b->line || (a->line == b->line && a->column > b->column);
-}
-
-/* `complete`: every key of the section was known. */
-static void read_kind(struct postern__config *config,
-		const struct postern__yaml_node *node, bool complete,
-		const struct postern__config_parts *parts,
-		struct postern__config_handler *handler) {
-	const struct postern__yaml_node *sql = parts->nodes[POSTERN__PART_SQL];
-	const struct postern__yaml_node *exec = parts->nodes[POSTERN__PART_EXEC];
-
-	if (!sql && !exec && complete) {
-		postern__mistakes_add(&config->mistakes, &node->key_place,
-				"handler '%.60s' has no kind; add 'sql' or 'exec'", node->key);
-	}
-	if (sql && exec) {
-		postern__mistakes_add(&config->mistakes,
-				is_behind(&exec->key_place, &sql->key_place) ? &exec->key_place
-															 : &sql->key_place,
-				"handler '%.60s' has two kinds, 'sql' and 'exec'; remove one",
-				node->key);
-	}
-	if (sql) {
-		read_sql(config, sql, handler);
-	}
-	if (exec) {
-		read_exec(config, exec, handler);
-	}
-}
-
 static void read_handler(struct postern__config *config,
 		const struct postern__config_channel *channel,
 		const struct postern__yaml_node *node,
@@ -185,7 +94,7 @@ static void read_handler(struct postern__config *config,
 	bool complete =
 			postern__config_section_read(config, node, POSTERN__IN_HANDLER,
 					POSTERN__LEVEL_HANDLER, &handler->values, &parts);
-	read_kind(config, node, complete, &parts, handler);
+	postern__config_kind_read(config, node, complete, handler);
 	if (parts.nodes[POSTERN__PART_TYPES]) {
 		read_types(config, parts.nodes[POSTERN__PART_TYPES], handler);
 	}
@@ -193,8 +102,7 @@ static void read_handler(struct postern__config *config,
 		read_legacy_keys(config, channel,
 				parts.nodes[POSTERN__PART_LEGACY_KEYS], handler);
 	}
-	postern__config_timeout_check(config, &handler->values,
-			handler->sql != NULL);
+	postern__config_timeout_check(config, &handler->values, handler->kind);
 }
 
 static void read_handlers(struct postern__config *config,
@@ -277,7 +185,7 @@ static void read_channel(struct postern__config *config,
 	}
 	(void)postern__config_section_read(config, node, POSTERN__IN_CHANNEL,
 			POSTERN__LEVEL_CHANNEL, &channel->values, &parts);
-	postern__config_timeout_check(config, &channel->values, false);
+	postern__config_timeout_check(config, &channel->values, NULL);
 	check_retention(config, &channel->values);
 	if (parts.nodes[POSTERN__PART_SOURCES]) {
 		postern__config_sources_read(config, parts.nodes[POSTERN__PART_SOURCES],

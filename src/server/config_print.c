@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/json_text.h"
 #include "base/redact.h"
+#include "handler/kinds.h"
 #include "server/config.h"
 #include "server/config_options.h"
 #include "server/config_section.h"
@@ -41,6 +42,9 @@ static void format_origin(const struct printer *self,
 		break;
 	case POSTERN__CONFIG_FILE:
 		postern__buf_printf(out, "%s:%u", self->config->name, origin->line);
+		break;
+	case POSTERN__CONFIG_KIND:
+		postern__buf_append_text(out, "default of its kind");
 		break;
 	case POSTERN__CONFIG_ENVIRONMENT:
 		postern__option_names(option, origin->is_file, &names);
@@ -212,25 +216,86 @@ static void print_list(const struct printer *self, const char *name,
 	}
 }
 
-/* The kind of a handler, as far as it is shown. */
+/* Whether a setting has a value that may be shown. */
+static bool is_shown(const struct postern_option *option,
+		const void *settings) {
+	const void *member = (const char *)settings + option->offset;
+	bool is_text = option->type == POSTERN_OPTION_TEXT;
+	if (is_text || option->type == POSTERN_OPTION_TEXTS) {
+		return *(const void *const *)member &&
+			   !(is_text && (option->flags & POSTERN_OPTION_HIDDEN));
+	}
+	return true;
+}
+
+/* A list in a struct: the pointer is directly before its count. */
+struct texts {
+	const char *const *items;
+	size_t count;
+};
+
+static void print_texts(const struct printer *self,
+		const struct postern_option *option, const struct texts *texts) {
+	bool partly = (option->flags & POSTERN_OPTION_HIDDEN) && texts->count > 1;
+	if (partly && !self->json) {
+		postern__buf_printf(self->out, "%*s# %s: ", self->indent, "",
+				option->name);
+		put_scalar(self->out, texts->items[0]);
+		postern__buf_append_text(self->out, ", and more that is not shown\n");
+		return;
+	}
+	print_list(self, option->name, texts->items, partly ? 1 : texts->count);
+}
+
+/* One option of a handler's kind, as far as it is shown. */
+static void print_kind_option(const struct printer *self,
+		const struct postern_option *option, const void *settings) {
+	struct postern__buf value;
+	if (!is_shown(option, settings)) {
+		if (!self->json && (option->flags & POSTERN_OPTION_HIDDEN)) {
+			postern__buf_printf(self->out, "%*s# %s: is not shown\n",
+					self->indent, "", option->name);
+		}
+		return;
+	}
+	if (option->type == POSTERN_OPTION_TEXTS) {
+		print_texts(self, option,
+				(const struct texts *)((const char *)settings +
+									   option->offset));
+		return;
+	}
+	postern__buf_init(&value, VALUE_LEN_MAX);
+	postern__option_format(option, settings, &value);
+	if (self->json) {
+		postern__json_pair_text(self->out, option->name,
+				postern__buf_text(&value));
+	} else {
+		postern__buf_printf(self->out, "%*s%s: ", self->indent, "",
+				option->name);
+		put_scalar(self->out, postern__buf_text(&value));
+		postern__buf_append_char(self->out, '\n');
+	}
+	postern__buf_finish(&value);
+}
+
+/* A single option is the value of the kind's key, several are a mapping. */
 static void print_kind(const struct printer *self,
 		const struct postern__config_handler *handler) {
+	const struct postern_handler_kind *kind = handler->kind;
+	struct printer inner = *self;
 	if (self->json) {
-		postern__json_pair_text(self->out, "kind",
-				handler->sql ? "sql" : "exec");
-		if (handler->exec) {
-			postern__json_pair_text(self->out, "program", handler->exec[0]);
-		}
-	} else if (handler->sql) {
-		postern__buf_printf(self->out, "%*s# sql: is not shown\n", self->indent,
-				"");
-	} else if (handler->exec_count == 1) {
-		print_list(self, "exec", handler->exec, 1);
-	} else {
-		postern__buf_printf(self->out, "%*s# exec: ", self->indent, "");
-		put_scalar(self->out, handler->exec[0]);
-		postern__buf_append_text(self->out,
-				", whose arguments are not shown\n");
+		postern__json_pair_text(self->out, "kind", kind->name);
+		postern__json_key(self->out, "settings");
+		postern__json_open(self->out, '{');
+	} else if (kind->option_count > 1) {
+		print_head(self, kind->name);
+		inner.indent += 2;
+	}
+	for (size_t i = 0; i < kind->option_count; i++) {
+		print_kind_option(&inner, &kind->options[i], handler->settings);
+	}
+	if (self->json) {
+		postern__json_close(self->out, '}');
 	}
 }
 

@@ -17,6 +17,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "handler/kinds.h"
 #include "server/config_expand.h"
 #include "server/config_options.h"
 #include "server/config_path.h"
@@ -46,8 +47,6 @@ static const struct part {
 	[POSTERN__PART_HANDLERS] = { "handlers", POSTERN__IN_CHANNEL, 0 },
 	[POSTERN__PART_TYPES] = { "types", POSTERN__IN_HANDLER, 0 },
 	[POSTERN__PART_LEGACY_KEYS] = { "legacy_keys", POSTERN__IN_HANDLER, 0 },
-	[POSTERN__PART_SQL] = { "sql", POSTERN__IN_HANDLER, 0 },
-	[POSTERN__PART_EXEC] = { "exec", POSTERN__IN_HANDLER, 0 },
 	[POSTERN__PART_WEBHOOK] = { "webhook", POSTERN__IN_HANDLER, NEVER },
 	[POSTERN__PART_PUBLISH] = { "publish", POSTERN__IN_HANDLER, NEVER },
 	[POSTERN__PART_PLUGIN] = { "plugin", POSTERN__IN_HANDLER, NEVER },
@@ -107,11 +106,12 @@ static const char *scope_name(unsigned scope) {
 }
 
 /* The keys that a mapping may have; in a group, those of the group. */
+#define KEY_COUNT_MAX                                             \
+	(2 * POSTERN__CONFIG_OPTION_COUNT_MAX + POSTERN__PART_COUNT + \
+			POSTERN_HANDLER_KIND_COUNT_MAX + 8)
 struct keys {
-	char room[2 * POSTERN__CONFIG_OPTION_COUNT_MAX + POSTERN__PART_COUNT]
-			 [NAME_SIZE];
-	const char
-			*names[2 * POSTERN__CONFIG_OPTION_COUNT_MAX + POSTERN__PART_COUNT];
+	char room[KEY_COUNT_MAX][NAME_SIZE];
+	const char *names[KEY_COUNT_MAX];
 	size_t count;
 };
 
@@ -125,9 +125,17 @@ static void add_key(struct keys *keys, const char *name, size_t len,
 /* Report an unknown key, with the closest one. */
 static void report_unknown(const struct section *self,
 		const struct postern__yaml_node *entry, const char *group) {
+	const struct postern_handler_kind *kind;
 	const struct postern_option *option;
 	struct keys keys;
 	keys.count = 0;
+	for (size_t i = 0; !group && self->scope == POSTERN__IN_HANDLER &&
+					   (kind = postern__kind_at(i));
+			i++) {
+		if (kind->option_count > 0) {
+			add_key(&keys, kind->name, strlen(kind->name), "");
+		}
+	}
 	for (size_t i = 0; !group && i < POSTERN__PART_COUNT; i++) {
 		if (parts[i].scope == self->scope) {
 			add_key(&keys, parts[i].name, strlen(parts[i].name), "");
@@ -175,6 +183,9 @@ static void report_key(const struct section *self,
 		if (strcmp(parts[i].name, entry->key) == 0) {
 			places |= parts[i].scope;
 		}
+	}
+	if (postern__config_kind_named(entry->key)) {
+		places |= POSTERN__IN_HANDLER;
 	}
 	const struct postern_option *dotted = postern__option_named(entry->key);
 	if (places) {
@@ -307,8 +318,9 @@ const char *postern__config_nearer(const struct postern__config_values *values,
 	if (a->bad || b->bad) {
 		return NULL;
 	}
-	return a->source == POSTERN__CONFIG_DEFAULT || a->level < b->level ? second
-																	   : first;
+	bool unset = a->source == POSTERN__CONFIG_DEFAULT ||
+				 a->source == POSTERN__CONFIG_KIND;
+	return unset || a->level < b->level ? second : first;
 }
 
 /* Read the file that a secret is in, and resolve relative paths. */
@@ -471,6 +483,10 @@ static bool read_part(const struct section *self,
 static bool read_entry(const struct section *self,
 		const struct postern__yaml_node *entry,
 		struct postern__config_parts *parts_out) {
+	if (self->scope == POSTERN__IN_HANDLER &&
+			postern__config_kind_named(entry->key)) {
+		return true; /* read with all that depends on the kind */
+	}
 	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {
 		if (parts[i].scope == self->scope &&
 				strcmp(parts[i].name, entry->key) == 0) {

@@ -73,8 +73,6 @@ enum postern__config_part {
 	POSTERN__PART_HANDLERS,
 	POSTERN__PART_TYPES,
 	POSTERN__PART_LEGACY_KEYS,
-	POSTERN__PART_SQL,
-	POSTERN__PART_EXEC,
 	POSTERN__PART_WEBHOOK,
 	POSTERN__PART_PUBLISH,
 	POSTERN__PART_PLUGIN,
@@ -180,13 +178,18 @@ void postern__config_sources_read(struct postern__config *config,
 void postern__config_channels_read(struct postern__config *config,
 		const struct postern__yaml_node *node);
 
-/* The timeout of a handler, 0 if it has none. */
-int64_t postern__config_timeout_ms(const struct postern__config_values *values,
-		bool sql);
+/* The kind with this name, if a configuration can have it; NULL: none. */
+const struct postern_handler_kind *postern__config_kind_named(const char *name);
 
-/* Refuse a timeout that is not less than the lease. `sql`: the default is
-   the one of sql handlers. */
+/* Read what depends on the kind of a handler; its other values are complete.
+   `complete`: every key of the section was known. */
+void postern__config_kind_read(struct postern__config *config,
+		const struct postern__yaml_node *node, bool complete,
+		struct postern__config_handler *handler);
+
+/* Refuse a timeout that is not less than the lease. `kind` may be NULL. */
 void postern__config_timeout_check(struct postern__config *config,
-		const struct postern__config_values *values, bool sql);
+		const struct postern__config_values *values,
+		const struct postern_handler_kind *kind);
 
 #endif

@@ -75,7 +75,7 @@ static void read_store(struct postern__config *config,
 					"store '%.60s' has no 'url'", node->key);
 		}
 	}
-	postern__config_timeout_check(config, &store->values, false);
+	postern__config_timeout_check(config, &store->values, NULL);
 }
 
 static void read_all(struct postern__config *config,

@@ -46,26 +46,12 @@ struct postern__server_check {
 	const struct postern_store_kind *kind; /* of the store it belongs to */
 };
 
-static int check_sql(const char *sql, void *connection,
-		struct postern_error *error) {
-#ifdef POSTERN_POSTGRES
-	return postern__sql_explain(sql, connection, error);
-#else
-	(void)sql;
-	(void)connection;
-	(void)error;
-	return POSTERN_OK; /* no other store has a server */
-#endif
-}
-
 /* Report an error of a handler with the place of its configuration. */
 static void report_handler(const struct check_visit *visit,
 		const struct postern__config_handler *handler,
 		const struct postern_error *error) {
 	char text[TEXT_MAX];
-	(void)snprintf(text, sizeof text,
-			"%s:%u:%u: handler '%s': sql: %s; deliveries are poisoned until it "
-			"is fixed",
+	(void)snprintf(text, sizeof text, "%s:%u:%u: handler '%s': %s",
 			postern__config_name(visit->config), handler->line, handler->column,
 			handler->key, error->text);
 	visit->find(visit->context, error->code, text);
@@ -77,10 +63,13 @@ static int check_channel(const struct check_visit *visit,
 	int r = POSTERN_OK;
 	for (size_t i = 0; r == POSTERN_OK && i < channel->handler_count; i++) {
 		const struct postern__config_handler *handler = &channel->handlers[i];
-		if (handler->sql) {
-			r = check_sql(handler->sql, connection, error);
+		struct postern_handler_setup setup;
+		postern__config_handler_setup(handler, &setup);
+		setup.connection = connection;
+		if (handler->kind->transactional) {
+			r = postern__kind_check(&setup, error);
 		}
-		if (r == POSTERN_E_INVALID) {
+		if (r == POSTERN_E_INVALID || r == POSTERN_E_NOTFOUND) {
 			report_handler(visit, handler, error);
 			r = POSTERN_OK;
 		}
@@ -103,7 +92,7 @@ static bool share_connection(struct postern__server_check *check,
 	return goes_on;
 }
 
-/* Check the SQL of the store's handlers on the server. */
+/* Check the transactional handlers of the store on its server. */
 static int check_handlers(void *context, void *connection,
 		struct postern_error *error) {
 	const struct check_visit *visit = context;
@@ -165,8 +154,9 @@ int postern__server_check_run(const struct postern__config *config,
 	return run_check(&visit, box, error);
 }
 
-/* Whether the configuration has SQL that the server of a store can check. */
-static bool has_sql(const struct postern__config *config,
+/* Whether the configuration has handlers that the server of a store can check.
+ */
+static bool has_transactional(const struct postern__config *config,
 		const struct postern__config_store *store) {
 	for (size_t i = 0; postern__store_is_shared(store->values.store) &&
 					   i < postern__config_channel_count(config);
@@ -175,7 +165,7 @@ static bool has_sql(const struct postern__config *config,
 				postern__config_channel(config, i);
 		for (size_t j = 0;
 				channel->store == store && j < channel->handler_count; j++) {
-			if (channel->handlers[j].sql) {
+			if (channel->handlers[j].kind->transactional) {
 				return true;
 			}
 		}
@@ -201,7 +191,7 @@ static void *check_all(void *context) {
 		};
 		struct postern_box_options box;
 		struct postern_error error;
-		if (!has_sql(self->config, visit.store) ||
+		if (!has_transactional(self->config, visit.store) ||
 				!share_connection(self, NULL, NULL)) {
 			continue;
 		}
@@ -221,7 +211,8 @@ postern__server_check_start(const struct postern__config *config,
 		struct postern__event_log *event_logs) {
 	bool any = false;
 	for (size_t i = 0; i < postern__config_store_count(config); i++) {
-		any = any || has_sql(config, postern__config_store(config, i));
+		any = any ||
+			  has_transactional(config, postern__config_store(config, i));
 	}
 	struct postern__server_check *self = any ? calloc(1, sizeof *self) : NULL;
 	if (!self) {

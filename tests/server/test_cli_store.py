@@ -591,7 +591,7 @@ REFUSED = {
     f"{{sql: select 1, types: [{'a' * 201}]}}": "6:33: a pattern has more than 200",
     "{sql: select 1, types: ['*********']}": "6:33: pattern '*********' has 9",
     f"exec: [/bin/true{', x' * 64}]": "6:15: 'exec' has more than 64 entries",
-    f"exec: [/bin/true, {'x' * 65536}]": "5:7: exec's arguments exceed",
+    f"exec: [/bin/true, {'x' * 65536}]": "6:15: exec: the arguments exceed",
     "exec: ['${DIR}/anyone']": "5:7: ",
 }
 

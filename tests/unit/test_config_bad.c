@@ -385,10 +385,10 @@ static void bad_channels(void) {
 				"f:1:45: handler 'h' has two kinds, 'sql' and 'exec'; remove "
 				"one" },
 		{ "channels: {c: {handlers: {h: {exec: [/bin/true], sql: reindex}}}}",
-				"f:1:50: handler 'h' has two kinds, 'sql' and 'exec'; remove "
+				"f:1:50: handler 'h' has two kinds, 'exec' and 'sql'; remove "
 				"one" },
 		{ "channels: {c: {handlers: {h: {sql: ' ; '}}}}",
-				"f:1:36: 'sql' is empty" },
+				"f:1:36: sql: the SQL has no statement" },
 		{ "channels: {c: {handlers: {h: {sql: }}}}",
 				"f:1:36: sql has no value" },
 		{ "channels: {c: {handlers: {h: {sql: 'select :bodi'}}}}",
@@ -398,14 +398,13 @@ static void bad_channels(void) {
 				"f:1:36: sql: line 1: commit is not allowed in a handler: ends "
 				"the transaction that the delivery is a part of" },
 		{ "channels: {c: {handlers: {h: {exec: /bin/true}}}}",
-				"f:1:37: 'exec' must be a list, because no shell is involved: "
-				"[\"/bin/prog\", \"arg\"]" },
+				"f:1:37: 'exec' must be a list: [\"/bin/prog\", \"arg\"]" },
 		{ "channels: {c: {handlers: {h: {exec: []}}}}",
 				"f:1:37: 'exec' is empty" },
 		{ "channels: {c: {handlers: {h: {exec: }}}}",
-				"f:1:37: 'exec' must be a list, as in [a, b]" },
+				"f:1:37: 'exec' must be a list: [\"/bin/prog\", \"arg\"]" },
 		{ "channels: {c: {handlers: {h: {exec: [true]}}}}",
-				"f:1:38: the program 'true' must have an absolute path" },
+				"f:1:37: exec: the program 'true' must have an absolute path" },
 		{ "channels: {c: {handlers: {h: {sql: reindex, types: a}}}}",
 				"f:1:52: 'types' must be a list, as in [a, b]" },
 		{ "channels: {c: {handlers: {h: {sql: reindex, types: [a, '']}}}}",

@@ -69,7 +69,7 @@ static void every_level(void) {
 			"f:10:3: the channel's name 'a b' may only have letters, digits "
 			"and -_.\n"
 			"f:13:15: unrouted: 'keep' is not one of park|drop|reject\n"
-			"f:15:18: the program 'true' must have an absolute path\n"
+			"f:15:17: exec: the program 'true' must have an absolute path\n"
 			"f:15:33: a pattern is empty\n"
 			"f:15:37: pattern '*********' has 9 stars; at most 8 are allowed\n"
 			"f:16:7: handler 'j' has no kind; add 'sql' or 'exec'\n");
@@ -131,7 +131,7 @@ static void no_consequences(void) {
 				"f:1:36: sql: line 1: near \"insrt\": syntax error\n"
 				"f:1:43: handler 'h' has two kinds, 'sql' and 'exec'; remove "
 				"one\n"
-				"f:1:50: the program 'x' must have an absolute path\n" },
+				"f:1:49: exec: the program 'x' must have an absolute path\n" },
 		/* The rest of a file that is not YAML has no meaning. */
 		{ "stoer: x\nworkers: [", "f:3:1: did not find expected node content "
 								  "while parsing a flow node (line 3)\n" },

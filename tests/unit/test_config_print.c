@@ -68,12 +68,14 @@ static void as_text(void) {
 				"    unrouted: drop  # f.yaml:5\n"
 				"    handlers:\n"
 				"      mail:\n"
-				"        # exec: /bin/mail, whose arguments are not shown\n"
+				"        # exec: /bin/mail, and more that is not shown\n"
 				"        types: [a, \"<b>\"]\n"
 				"        legacy_keys: [old]\n"
 				"        timeout: 90s  # f.yaml:11\n"
+				"        concurrency: 16  # default of its kind\n"
 				"      ledger:\n"
-				"        # sql: is not shown\n");
+				"        # sql: is not shown\n"
+				"        timeout: 5s  # default of its kind\n");
 		/* Neither arguments nor options without effect in this version. */
 		CHECK(!strstr(text, "canary"));
 		CHECK(!strstr(text, "ingest_listen"));
@@ -129,14 +131,17 @@ static void as_json(void) {
 		json_t *mail = json_array_get(json_object_get(channel, "handlers"), 0);
 		CHECK_STR(json_string_value(json_object_get(mail, "key")), "mail");
 		CHECK_STR(json_string_value(json_object_get(mail, "kind")), "exec");
-		CHECK_STR(json_string_value(json_object_get(mail, "program")),
-				"/bin/mail");
+		json_t *exec =
+				json_object_get(json_object_get(mail, "settings"), "exec");
+		CHECK_INT(json_array_size(exec), 1);
+		CHECK_STR(json_string_value(json_array_get(exec, 0)), "/bin/mail");
 		CHECK_INT(json_array_size(json_object_get(mail, "types")), 2);
 		check_option(mail, "timeout", "90s", "f.yaml:11");
 		json_t *ledger =
 				json_array_get(json_object_get(channel, "handlers"), 1);
 		CHECK_STR(json_string_value(json_object_get(ledger, "kind")), "sql");
-		CHECK_INT(json_array_size(json_object_get(ledger, "options")), 0);
+		CHECK_INT(json_object_size(json_object_get(ledger, "settings")), 0);
+		check_option(ledger, "timeout", "5s", "default of its kind");
 		json_decref(root);
 	}
 	CHECK(!strstr(postern__buf_text(&buf), "canary"));

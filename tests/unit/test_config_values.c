@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "cli/sample.h"
+#include "handler/kinds.h"
 #include "server/config.h"
 #include "store_urls.h"
 #include "tap.h"
@@ -72,6 +73,15 @@ static void check_defaults(const struct postern__config_values *values) {
 	CHECK(!values->allow_without_inbox);
 }
 
+/* Those of all kinds, but for the timeout. */
+static void check_sql_defaults(const struct postern__config_handler *handler) {
+	struct postern__config_values values = handler->values;
+	CHECK_STR(handler->kind->name, "sql");
+	CHECK_INT(values.timeout_ms, 5000);
+	values.timeout_ms = POSTERN_TIMEOUT_DEFAULT;
+	check_defaults(&values);
+}
+
 static void nothing_set(void) {
 	static const char *const texts[] = { "", "\n", "# only a comment\n", "---",
 		"{}", "~", "\xef\xbb\xbf", "channels:", "channels: {}",
@@ -127,7 +137,7 @@ static void defaults_spelled_out(void) {
 	}
 	check_defaults(postern__config_global(config));
 	check_defaults(&postern__config_channel(config, 0)->values);
-	check_defaults(&handler_at(config, 0, 0)->values);
+	check_sql_defaults(handler_at(config, 0, 0));
 	postern__config_destroy(config);
 }
 
@@ -228,16 +238,18 @@ static void channels_and_handlers(void) {
 	CHECK_STR(ledger->types[1], "order.*");
 	CHECK_INT(ledger->legacy_key_count, 2);
 	CHECK_STR(ledger->legacy_keys[1], "ns:old/key_1.2");
-	CHECK_STR(ledger->sql, "insert into a\nvalues (:id);\n");
-	CHECK(!ledger->exec);
+	CHECK_STR(ledger->kind->name, "sql");
+	const struct postern__sql_settings *sql = ledger->settings;
+	CHECK_STR(sql->sql, "insert into a\nvalues (:id);\n");
 	const struct postern__config_handler *mail = &channel->handlers[1];
-	CHECK(!mail->sql);
+	CHECK_STR(mail->kind->name, "exec");
+	const struct postern__exec_settings *exec = mail->settings;
 	CHECK_INT(mail->type_count, 0);
 	CHECK_INT(mail->legacy_key_count, 0);
-	if (CHECK_INT(mail->exec_count, 3)) {
-		CHECK_STR(mail->exec[0], "/bin/mail");
-		CHECK_STR(mail->exec[1], "a b");
-		CHECK_STR(mail->exec[2], "");
+	if (CHECK_INT(exec->argc, 3)) {
+		CHECK_STR(exec->argv[0], "/bin/mail");
+		CHECK_STR(exec->argv[1], "a b");
+		CHECK_STR(exec->argv[2], "");
 	}
 	CHECK_INT(postern__config_channel(config, 1)->handler_count, 0);
 	postern__config_destroy(config);
@@ -540,7 +552,9 @@ static void variables(void) {
 				table[i].argument);
 		struct postern__config *config = parse_with(text, &input);
 		if (config) {
-			CHECK_STR(handler_at(config, 0, 0)->exec[1], table[i].result);
+			const struct postern__exec_settings *exec =
+					handler_at(config, 0, 0)->settings;
+			CHECK_STR(exec->argv[1], table[i].result);
 			postern__config_destroy(config);
 		}
 	}
@@ -563,13 +577,13 @@ static void variables(void) {
 static void variables_that_multiply(void) {
 	struct postern__buf buf;
 	postern__buf_init(&buf, (size_t)4 * 1024 * 1024);
-	char *big = malloc(200000);
+	char *big = malloc(65500);
 	if (!big) {
 		abort();
 	}
-	memset(big, 'b', 200000);
+	memset(big, 'b', 65500);
 	memcpy(big, "B=", 2);
-	big[199999] = '\0';
+	big[65499] = '\0';
 	char *const environment[] = { big, NULL };
 	const struct postern__config_input input = { .environment = environment };
 	postern__buf_append_text(&buf, "channels:\n c:\n  handlers:\n");
@@ -583,7 +597,10 @@ static void variables_that_multiply(void) {
 			POSTERN_E_INVALID);
 	CHECK_CONTAINS(error.text,
 			"the configuration is too large after the variables are expanded");
-	check_refused(&input, "store: '${B}${B}${B}${B}${B}${B}'",
+	check_refused(&input,
+			"store: "
+			"'${B}${B}${B}${B}${B}${B}${B}${B}${B}${B}${B}${B}${B}${B}${B}${B}$"
+			"{B}${B}'",
 			"f:1:8: the text with its variables is over 1048576 bytes");
 	free(big);
 	postern__buf_finish(&buf);
@@ -630,7 +647,7 @@ static void shipped_texts(void) {
 	config = parse_text(text);
 	if (config) {
 		check_defaults(postern__config_global(config));
-		check_defaults(&handler_at(config, 0, 0)->values);
+		check_sql_defaults(handler_at(config, 0, 0));
 		CHECK_STR(handler_at(config, 0, 0)->legacy_keys[0], "ledger-v1");
 		CHECK_INT(handler_at(config, 0, 1)->values.timeout_ms, 30000);
 		postern__config_destroy(config);

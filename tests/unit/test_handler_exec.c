@@ -275,10 +275,10 @@ static void bad_args(void) {
 	for (size_t i = 0; i < sizeof many / sizeof many[0]; i++) {
 		many[i] = "/bin/true";
 	}
-	check_create_refused(NULL, 0, "needs a program");
-	check_create_refused((const char *[]){ "" }, 1, "needs a program");
+	check_create_refused(NULL, 0, "the program is missing");
+	check_create_refused((const char *[]){ "" }, 1, "the program is missing");
 	check_create_refused((const char *[]){ "true" }, 1,
-			"absolute path, not 'true'");
+			"'true' must have an absolute path");
 	check_create_refused((const char *[]){ "./true" }, 1, "absolute path");
 	check_create_refused((const char *[]){ "/bin/true", NULL }, 2,
 			"argument 1");

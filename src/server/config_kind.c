@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The part of a handler's section that depends on its kind. Nothing here knows
+ * any kind: the key is the name of a row, the value is a mapping of the row's
+ * options, or the value of the first one alone.
+ */
+
+#include "server/config_section.h"
+
+#include <postern/sys/handler.h>
+#include <postern/sys/option.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/option.h"
+#include "base/text.h"
+#include "core/box.h"
+#include "handler/kinds.h"
+#include "server/config_options.h"
+#include "server/store_open.h"
+#include "store/store.h"
+
+const struct postern_handler_kind *postern__config_kind_named(
+		const char *name) {
+	const struct postern_handler_kind *kind = postern__kind_find(name);
+	return kind && kind->option_count > 0 ? kind : NULL;
+}
+
+/* The names of all kinds: "'sql' or 'exec'". */
+static void list_kinds(char *out, size_t size) {
+	const struct postern_handler_kind *kind;
+	const char *names[POSTERN_HANDLER_KIND_COUNT_MAX + 8];
+	size_t count = 0;
+	size_t len = 0;
+	for (size_t i = 0; (kind = postern__kind_at(i)); i++) {
+		if (kind->option_count > 0) {
+			names[count++] = kind->name;
+		}
+	}
+	out[0] = '\0';
+	for (size_t i = 0; i < count && len < size; i++) {
+		len += (size_t)snprintf(out + len, size - len, "%s'%s'",
+				i == 0          ? ""
+				: i + 1 < count ? ", "
+								: " or ",
+				names[i]);
+	}
+}
+
+static void read_value(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern_option *option, void *settings) {
+	struct postern_error error;
+	const char *const *texts;
+	const char *text;
+	size_t count;
+	int r = POSTERN_OK;
+	if (option->type == POSTERN_OPTION_TEXTS &&
+			node->kind != POSTERN__YAML_LIST) {
+		postern__mistakes_add(&config->mistakes, &node->place,
+				"'%s' must be a list: %s", node->key,
+				option->form ? option->form : "[a, b]");
+	} else if (node->kind == POSTERN__YAML_LIST &&
+			   (option->type == POSTERN_OPTION_TEXTS ||
+					   option->type == POSTERN_OPTION_DURATIONS)) {
+		if (postern__config_list_read(config, node,
+					option->type == POSTERN_OPTION_TEXTS
+							? (size_t)option->max
+							: POSTERN_OPTION_DURATION_COUNT_MAX,
+					&texts, &count)) {
+			r = postern__option_set_list(option, texts, count, settings,
+					&config->arena, &error);
+		}
+	} else if ((text = postern__config_text_read(config, node))) {
+		r = postern__option_set(option, text, settings, &config->arena, &error);
+	}
+	if (r != POSTERN_OK) {
+		postern__mistakes_add_error(&config->mistakes, &node->place, node->key,
+				&error);
+	}
+}
+
+static const struct postern_option *
+find_option(const struct postern_handler_kind *kind, const char *name,
+		size_t *index_out) {
+	for (size_t i = 0; i < kind->option_count; i++) {
+		if (strcmp(kind->options[i].name, name) == 0) {
+			*index_out = i;
+			return &kind->options[i];
+		}
+	}
+	return NULL;
+}
+
+static void report_unknown(struct postern__config *config,
+		const struct postern_handler_kind *kind,
+		const struct postern__yaml_node *entry) {
+	const char *names[POSTERN_HANDLER_KIND_OPTION_COUNT_MAX];
+	for (size_t i = 0; i < kind->option_count; i++) {
+		names[i] = kind->options[i].name;
+	}
+	const char *near = postern__closest(entry->key, names, kind->option_count);
+	postern__mistakes_add(&config->mistakes, &entry->key_place,
+			"unknown key '%.60s' in '%s'%s%s%s", entry->key, kind->name,
+			near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+/* The options of a handler, by its kind's rows. */
+static void read_options(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern_handler_kind *kind, void *settings) {
+	bool given[POSTERN_HANDLER_KIND_OPTION_COUNT_MAX] = { 0 };
+	size_t index = 0;
+	bool several =
+			kind->option_count > 1 && node->kind == POSTERN__YAML_MAPPING;
+	if (!several) {
+		given[0] = true;
+		read_value(config, node, &kind->options[0], settings);
+	}
+	for (const struct postern__yaml_node *entry = node->first; several && entry;
+			entry = entry->next) {
+		const struct postern_option *option =
+				find_option(kind, entry->key, &index);
+		if (option) {
+			given[index] = true;
+			read_value(config, entry, option, settings);
+		} else {
+			report_unknown(config, kind, entry);
+		}
+	}
+	for (size_t i = 0; i < kind->option_count; i++) {
+		if ((kind->options[i].flags & POSTERN_OPTION_REQUIRED) && !given[i]) {
+			postern__mistakes_add(&config->mistakes, &node->key_place,
+					"'%s' needs '%s': %s", kind->name, kind->options[i].name,
+					kind->options[i].help ? kind->options[i].help
+										  : "it has no default");
+		}
+	}
+}
+
+void postern__config_handler_setup(const struct postern__config_handler
+										   *handler,
+		struct postern_handler_setup *out) {
+	const struct postern_store_kind *store =
+			postern__store_kind_of(handler->values.store, NULL);
+	*out = (struct postern_handler_setup){
+		.size = sizeof *out,
+		.kind = handler->kind,
+		.key = handler->key,
+		.settings = handler->settings,
+		.dialect = store ? store->ops->dialect : POSTERN_SQL_NONE,
+		.store_file = postern__store_file(handler->values.store),
+	};
+}
+
+/* Whether the settings can be validated. A store that does not support the kind
+   is reported by postern__config_check(); of an unknown store the dialect is
+   unknown, too. */
+static bool can_validate(const struct postern__config_handler *handler) {
+	const struct postern_store_kind *store =
+			postern__store_kind_of(handler->values.store, NULL);
+	return !handler->kind->transactional ||
+		   (!postern__config_origin_of(&handler->values, "store")->bad &&
+				   store && store->ops->transactional);
+}
+
+static void read_settings(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern_handler_kind *kind,
+		struct postern__config_handler *handler) {
+	struct postern_handler_setup setup;
+	struct postern_error error;
+	size_t before = config->mistakes.count;
+	void *settings = postern__arena_alloc(&config->arena, kind->settings_size);
+	/* The fallbacks were validated with the row, so memory is exhausted. */
+	if (!settings ||
+			postern__option_set_fallbacks(kind->options, kind->option_count,
+					settings, &config->arena, &error) != POSTERN_OK) {
+		config->mistakes.no_memory = true;
+		return;
+	}
+	handler->kind = kind;
+	handler->settings = settings;
+	read_options(config, node, kind, settings);
+	if (config->mistakes.count > before || !can_validate(handler)) {
+		return;
+	}
+	postern__config_handler_setup(handler, &setup);
+	if (postern__kind_validate(&setup, &error) != POSTERN_OK) {
+		postern__mistakes_add_error(&config->mistakes, &node->place, kind->name,
+				&error);
+	}
+}
+
+/* Where an option that its kind has a default for was set; NULL: somewhere, so
+   that the default does not apply. */
+static struct postern__config_origin *
+find_unset(struct postern__config_values *values, const char *name) {
+	struct postern__config_origin *origin =
+			&values->origins[postern__option_index(
+					postern__option_named(name))];
+	return origin->source == POSTERN__CONFIG_DEFAULT ? origin : NULL;
+}
+
+/* Take the defaults of the kind where they differ from those of all kinds. */
+static void take_defaults(const struct postern_handler_kind *kind,
+		struct postern__config_values *values) {
+	const struct postern__config_origin by_kind = {
+		.source = POSTERN__CONFIG_KIND,
+		.level = POSTERN__LEVEL_HANDLER,
+	};
+	struct postern__config_origin *origin;
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	postern__policy_complete(&policy, kind, kind->transactional);
+	if (values->timeout_ms == POSTERN_TIMEOUT_DEFAULT) {
+		values->timeout_ms = policy.timeout_ms;
+		if ((origin = find_unset(values, "timeout")) && policy.timeout_ms > 0) {
+			*origin = by_kind;
+		}
+	}
+	if ((origin = find_unset(values, "max_attempts")) &&
+			values->max_attempts != policy.max_attempts) {
+		values->max_attempts = policy.max_attempts;
+		*origin = by_kind;
+	}
+	if ((origin = find_unset(values, "concurrency")) &&
+			values->concurrency != policy.concurrency) {
+		values->concurrency = policy.concurrency;
+		*origin = by_kind;
+	}
+	if ((origin = find_unset(values, "backoff")) && policy.backoff_count > 0) {
+		values->backoff_ms = policy.backoff_ms;
+		values->backoff_count = policy.backoff_count;
+		*origin = by_kind;
+	}
+}
+
+void postern__config_kind_read(struct postern__config *config,
+		const struct postern__yaml_node *node, bool complete,
+		struct postern__config_handler *handler) {
+	const struct postern_handler_kind *first = NULL;
+	char names[POSTERN_ERROR_TEXT_MAX / 2];
+	for (const struct postern__yaml_node *entry = node->first;
+			node->kind == POSTERN__YAML_MAPPING && entry; entry = entry->next) {
+		const struct postern_handler_kind *kind =
+				postern__config_kind_named(entry->key);
+		if (kind && first) {
+			postern__mistakes_add(&config->mistakes, &entry->key_place,
+					"handler '%.60s' has two kinds, '%s' and '%s'; remove one",
+					node->key, first->name, kind->name);
+		}
+		if (kind) {
+			first = first ? first : kind;
+			read_settings(config, entry, kind, handler);
+		}
+	}
+	if (!first && complete) {
+		list_kinds(names, sizeof names);
+		postern__mistakes_add(&config->mistakes, &node->key_place,
+				"handler '%.60s' has no kind; add %s", node->key, names);
+	}
+	if (first) {
+		take_defaults(first, &handler->values);
+	}
+}
