@@ -245,7 +245,40 @@ def versions_agree(files):
         yield f"versions found: {found}"
 
 
+def stores_are_not_compared_by_name(files):
+    """what a store is capable of is in its row, not in its name"""
+    # The rooms of the stores; and the redactor, which knows URLs of any kind.
+    allowed = re.compile(r"src/(store/|base/redact\.c)")
+    names = r"(sqlite|postgres|postgresql|memory|redis|rediss)"
+    for file in files:
+        if not file.is_c or not file.room or allowed.match(file.path):
+            continue
+        text = re.sub(
+            r"/\*.*?\*/",
+            lambda match: re.sub(r"[^\n]", "", match.group()),
+            file.text,
+            flags=re.DOTALL,
+        )
+        compared = rf'(cmp|casestr|strstr|starts?)\w*\([^;]*?"{names}:?(//)?"'
+        listed = rf'(?<![\w"])"{names}:(//)?"'
+        for pattern in (compared, listed):
+            for place, match in file.find(pattern, text):
+                yield f"{place}: {match.group()[-40:]!r}: ask the store's row"
+
+
+def optional_stores_stay_in_their_rooms(files):
+    """only the registries know whether PostgreSQL is built in"""
+    allowed = re.compile(r"src/(store/(postgres/|registry\.c)|handler/registry\.c)")
+    for file in files:
+        if file.is_c and file.room and not allowed.match(file.path):
+            pattern = r"^[ \t]*#[ \t]*(el)?if.*\bPOSTERN_POSTGRES\b"
+            for place, _ in file.find(pattern):
+                yield f"{place}: POSTERN_POSTGRES"
+
+
 RULES = [
+    stores_are_not_compared_by_name,
+    optional_stores_stay_in_their_rooms,
     includes_point_one_way,
     public_headers_are_closed,
     public_functions_are_exported,

@@ -45,6 +45,17 @@ BREACHES = {
         ("src/store/memory.c", C + "#include <sqlite3.h>\n"),
         ("src/runner/a.c", C + "#include <curl/curl.h>\n"),
     ],
+    rules.stores_are_not_compared_by_name: [
+        ("src/server/a.c", C + 'if (strcmp(name, "postgres") == 0) {\n}\n'),
+        ("src/cli/a.c", C + 'if (strncmp(url, "sqlite:", 7) == 0) {\n}\n'),
+        ("src/core/a.c", C + 'static const char head[] = "memory:";\n'),
+        ("src/runner/a.c", C + 'int r = strcmp(box->name,\n\t\t"sqlite");\n'),
+    ],
+    rules.optional_stores_stay_in_their_rooms: [
+        ("src/server/a.c", C + "#ifdef POSTERN_POSTGRES\n#endif\n"),
+        ("src/handler/a.c", C + "#  if defined(POSTERN_POSTGRES)\n#endif\n"),
+        ("src/store/memory.c", C + "#ifndef POSTERN_POSTGRES\n#endif\n"),
+    ],
     rules.files_are_short: [("src/base/a.h", SPDX + "int a;\n" * 800)],
     rules.nothing_is_left_to_do: [
         ("src/base/a.h", SPDX + "/* TO" + "DO: all of it */\n"),
@@ -106,6 +117,9 @@ HARMLESS = [
     ("src/core/a.c", C + 'say("system(1) at http://a//b");\n'),
     ("src/core/a.c", C + "store->time(store); run_system(1); goto out;\n"),
     ("src/cli/a.c", C + 'printf("%d", 1);\n'),
+    ("src/cli/a.c", C + 'say("use sqlite:FILE"); line("memory", 1);\n'),
+    ("src/store/a.c", C + 'if (strcmp(name, "postgres") == 0) {\n}\n'),
+    ("src/store/registry.c", C + "#ifdef POSTERN_POSTGRES\n#endif\n"),
     ("include/postern/a.h", SPDX + "POSTERN_EXPORT int postern_a(int b);\n"),
     ("include/postern/a.h", SPDX + "typedef void postern_f(int a);\n"),
     ("include/postern/a.h", SPDX + "struct postern_a {\n\tint (*f)(int);\n};\n"),
