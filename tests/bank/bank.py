@@ -525,4 +525,14 @@ BUGS = [
         "a message that is suppressed by an alias gets the key of the owner",
         *every_store("a message that an alias suppresses stays suppressed"),
     ),
+    Bug(
+        "one-file-two-stores",
+        "two stores with different paths of one file are opened side by side",
+        ("unit/test_registry", "two URLs of one file or schema are the same place"),
+    ),
+    Bug(
+        "limit-ignored",
+        "a duration or size over its limit is stored",
+        ("unit/test_option", "a refused value is explained and changes nothing"),
+    ),
 ]
