@@ -13,14 +13,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/expand.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "server/config_expand.h"
 #include "server/config_options.h"
 #include "server/config_path.h"
 #include "server/config_section.h"
-#include "server/config_yaml.h"
+#include "server/yaml.h"
 
 /* Prefix of the environment variables. */
 #define VARIABLE_PREFIX "POSTERN_"

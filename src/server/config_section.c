@@ -14,11 +14,11 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/expand.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "handler/kinds.h"
-#include "server/config_expand.h"
 #include "server/config_options.h"
 #include "server/config_path.h"
 
@@ -223,8 +223,8 @@ const char *postern__config_text_read(struct postern__config *config,
 	} else if (postern__yaml_empty(node)) {
 		postern__mistakes_add(&config->mistakes, &node->place,
 				"%s has no value", what);
-	} else if (postern__config_expand(node->text, config->environment,
-					   &config->arena, &text, &error) != POSTERN_OK) {
+	} else if (postern__expand(node->text, config->environment, &config->arena,
+					   &text, &error) != POSTERN_OK) {
 		postern__mistakes_add_error(&config->mistakes, &node->place, NULL,
 				&error);
 	} else if (config->arena.bytes_used > MEMORY_BYTES_MAX) {

@@ -19,7 +19,7 @@
 #include "base/arena.h"
 #include "server/config.h"
 #include "server/config_mistakes.h"
-#include "server/config_yaml.h"
+#include "server/yaml.h"
 
 struct postern_option;
 

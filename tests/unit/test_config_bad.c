@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "config_bad.h"
 #include "server/config.h"
-#include "server/config_yaml.h"
+#include "server/yaml.h"
 #include "tap.h"
 
 static void unknown_keys(void) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef POSTERN_SERVER_CONFIG_YAML_H
-#define POSTERN_SERVER_CONFIG_YAML_H
+#ifndef POSTERN_SERVER_YAML_H
+#define POSTERN_SERVER_YAML_H
 
 /*
  * YAML text as a tree that knows the place of every node. Scalars are not

@@ -9,7 +9,7 @@
  * directives, for which libyaml needs time quadratic in their number.
  */
 
-#include "server/config_yaml.h"
+#include "server/yaml.h"
 
 #include <stdarg.h>
 #include <stdint.h>

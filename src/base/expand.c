@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Environment variables in the configuration's texts. They are expanded after
- * YAML was parsed, so a value can never add keys or change the structure, and
- * once: the result is not expanded again.
+ * Environment variables in texts. A text is expanded once: the result is not
+ * expanded again. The configuration expands its values after YAML was parsed,
+ * so a variable can never add keys or change the structure.
  */
 
-#include "server/config_expand.h"
+#include "base/expand.h"
 
 #include <string.h>
 
@@ -13,7 +13,6 @@
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/utf8.h"
-#include "server/config.h"
 
 #define NAME_CHARACTERS          \
 	"ABCDEFGHIJKLMNOPQRSTUVWXYZ" \
@@ -77,7 +76,7 @@ static int expand_one(const char *text, char *const *environment,
 	return POSTERN_OK;
 }
 
-int postern__config_expand(const char *text, char *const *environment,
+int postern__expand(const char *text, char *const *environment,
 		struct postern__arena *arena, const char **out,
 		struct postern_error *error) {
 	struct postern__buf buf;
@@ -87,7 +86,7 @@ int postern__config_expand(const char *text, char *const *environment,
 		*out = text;
 		return POSTERN_OK;
 	}
-	postern__buf_init(&buf, POSTERN__CONFIG_BYTES_MAX);
+	postern__buf_init(&buf, POSTERN__EXPAND_BYTES_MAX);
 	while (r == POSTERN_OK && *text) {
 		size_t len = strcspn(text, "$");
 		postern__buf_append(&buf, text, len);

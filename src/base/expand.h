@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef POSTERN_SERVER_CONFIG_EXPAND_H
-#define POSTERN_SERVER_CONFIG_EXPAND_H
+#ifndef POSTERN_BASE_EXPAND_H
+#define POSTERN_BASE_EXPAND_H
 
 #include <postern/error.h>
 
 struct postern__arena;
+
+/* A longer result is refused. */
+#define POSTERN__EXPAND_BYTES_MAX ((size_t)1024 * 1024)
 
 /* The value of a variable in a list of "NAME=VALUE" that ends with NULL; NULL
    if it is not there. `environment` may be NULL. */
@@ -19,7 +22,7 @@ const char *postern__environment_get(char *const *environment,
  *
  * out  the text itself if it has no variables, else in the arena.
  */
-int postern__config_expand(const char *text, char *const *environment,
+int postern__expand(const char *text, char *const *environment,
 		struct postern__arena *arena, const char **out,
 		struct postern_error *error);
 
