@@ -108,6 +108,27 @@ BUGS = [
         power="accepted_is_never_lost",
     ),
     Bug(
+        "kind-default-ignored",
+        "the default timeout of a handler kind is not used",
+        (
+            "unit/test_kinds",
+            "a handler has the defaults of its kind, unless it sets its own",
+        ),
+    ),
+    Bug(
+        "kind-registered-twice",
+        "a second handler kind of the same name is registered",
+        ("unit/test_kinds", "a second kind of the same name is refused"),
+    ),
+    Bug(
+        "hold-spends-attempt",
+        "a handler that is at fault spends the attempts of its messages",
+        (
+            "unit/test_bounds",
+            "a hold waits five seconds, spends no attempt and is recorded",
+        ),
+    ),
+    Bug(
         "halving-loses-one",
         "an item is lost when a refused batch is halved",
         ("unit/test_commit", "one bad item is isolated by halving and the others commit"),
