@@ -64,8 +64,18 @@ enum postern_processing {
 	POSTERN_PROCESSING_EXCLUSIVE     /* the node that holds the lock */
 };
 
-/* Receives a notice for the log. The text is borrowed for the call. */
-typedef void postern_remark(void *context, const char *text);
+/* How much an event matters; see event.h. */
+enum postern_level {
+	POSTERN_LEVEL_DEFAULT = 0, /* POSTERN_LEVEL_INFO */
+	POSTERN_LEVEL_DEBUG,       /* what happens for every message */
+	POSTERN_LEVEL_INFO,
+	POSTERN_LEVEL_WARN, /* somebody may have to do something */
+	POSTERN_LEVEL_ERROR /* somebody has to do something */
+};
+
+/* Receives events; see event.h. */
+struct postern_event;
+typedef void postern_listener(void *context, const struct postern_event *event);
 
 /*
  * Zero the struct and set `size`; a member that is zero has the default named
@@ -115,10 +125,11 @@ struct postern_box_options {
 	   took long. */
 	uint32_t cleanup_batch;
 
-	/* Receives the warnings of open and start, and the notices of calls on
-	   this box; may be NULL. */
-	postern_remark *remark;
-	void *remark_context;
+	/* The first subscriber: it also receives the events of
+	   postern_box_open(); may be NULL. */
+	postern_listener *listener;
+	void *listener_context;
+	enum postern_level listener_level; /* POSTERN_LEVEL_INFO */
 
 	/* NULL: the system's. Both must outlive the box. */
 	const struct postern_clock *clock;
@@ -239,7 +250,7 @@ POSTERN_EXPORT int postern_box_add_handler(struct postern_box *box,
  * Resolves every key to its handler id (legacy keys to the same one), unparks
  * messages that a handler now wants, and checks for orphaned handlers: with
  * `orphans: fail` it fails with POSTERN_E_INVALID, otherwise it reports them
- * to `remark`. Two handlers whose keys resolve to one handler id are refused
+ * as events. Two handlers whose keys resolve to one handler id are refused
  * with POSTERN_E_INVALID.
  */
 POSTERN_EXPORT int postern_box_start(struct postern_box *box,

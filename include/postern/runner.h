@@ -5,6 +5,7 @@
 /*
  * A runner owns the threads that work a box: workers that run handlers, and
  * threads that commit, claim, renew, recover, clean up and enforce timeouts.
+ * Errors that no caller waits for are events of the box (event.h).
  */
 
 #include <postern/box.h>
@@ -27,10 +28,6 @@ struct postern_runner_options {
 									1 s where several processes share a store */
 	int64_t restart_delay_ms;    /* 5 s: before a retry after an error */
 	int64_t cleanup_interval_ms; /* 1 h */
-	/* Receives notices and errors that no caller waits for, as text for a log;
-	   may be NULL. Called on the runner's threads. */
-	postern_remark *trouble;
-	void *trouble_context;
 };
 
 /* Create a runner for a started box. The box must outlive it. */

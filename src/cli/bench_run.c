@@ -22,7 +22,6 @@
 #include "base/wait.h"
 #include "cli/bench.h"
 #include "cli/out.h"
-#include "core/trouble.h"
 
 /* Between two lines of progress. */
 #define PROGRESS_MS 200
@@ -115,11 +114,14 @@ static void settle_one(struct postern__bench *bench,
 
 static void on_event(void *context, const struct postern_event *event) {
 	struct postern__bench *bench = context;
+	if (event->state != POSTERN_STATE_ANY) {
+		settle_one(bench, event);
+		return;
+	}
 	switch (event->kind) {
 	case POSTERN_EVENT_STARTED:
 		postern__bench_samples_started(&bench->samples, event->seq);
 		break;
-	case POSTERN_EVENT_SETTLED: settle_one(bench, event); break;
 	case POSTERN_EVENT_DUPLICATE: decide_one(bench); break;
 	case POSTERN_EVENT_ACCEPTED:
 		if (bench->job.handler == POSTERN__BENCH_NONE) {
@@ -131,22 +133,12 @@ static void on_event(void *context, const struct postern_event *event) {
 		fail_job(bench, POSTERN_E_CORRUPT,
 				"a message was a conflict, or its lease was lost");
 		break;
-	case POSTERN_EVENT_LOCKED:
-	case POSTERN_EVENT_LOCK_LOST: break;
-	}
-}
-
-static void on_trouble(void *context, const char *text) {
-	static const char *const harmless[] = {
-		POSTERN__TROUBLE_CLEANED,
-		POSTERN__TROUBLE_CONNECTED,
-	};
-	for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++) {
-		if (strncmp(text, harmless[i], strlen(harmless[i])) == 0) {
-			return;
+	default:
+		if (postern_event_info(event->kind)->level >= POSTERN_LEVEL_WARN) {
+			fail_job(bench, POSTERN_E_UNAVAILABLE, postern_event_text(event));
 		}
+		break;
 	}
-	fail_job(context, POSTERN_E_UNAVAILABLE, text);
 }
 
 /* False: the sender must stop. */
@@ -495,7 +487,8 @@ static int bench_prepare(struct postern__bench *bench,
 		r = add_job(bench, error);
 	}
 	if (!r) {
-		r = postern_box_subscribe(bench->box, on_event, bench, error);
+		r = postern_box_subscribe(bench->box, POSTERN_LEVEL_DEBUG, on_event,
+				bench, error);
 	}
 	return r ? r : postern_box_start(bench->box, error);
 }
@@ -539,8 +532,6 @@ static int run_job(struct postern__bench *bench,
 		struct postern__bench_result *out, struct postern_error *error) {
 	struct postern_runner_options options = *bench->job.runner;
 	struct postern_runner *runner = NULL;
-	options.trouble = on_trouble;
-	options.trouble_context = bench;
 	int r = bench_prepare(bench, error);
 	if (!r) {
 		r = postern_runner_create(bench->box, &options, &runner, error);

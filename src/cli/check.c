@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <libgen.h>
+#include <postern/event.h>
 #include <postern/inspect.h>
 #include <postern/sys/store.h>
 #include <stdarg.h>
@@ -67,8 +68,8 @@ static void report(struct check *check, int status, const char *format, ...) {
 	}
 }
 
-static void on_notice(void *context, const char *text) {
-	report(context, POSTERN__EXIT_OK, "%s", text);
+static void on_event(void *context, const struct postern_event *event) {
+	report(context, POSTERN__EXIT_OK, "%s", postern_event_text(event));
 }
 
 /* Report a warning that serve would log. */
@@ -355,8 +356,8 @@ static void check_store(struct check *check,
 	postern__own_store_options(store, &options);
 	options.read_only = true;
 	options.must_exist = true;
-	options.remark = on_notice;
-	options.remark_context = check;
+	options.listener = on_event;
+	options.listener_context = check;
 	int r = postern_box_open(store->values.store, &options, &box, &error);
 	if (r == POSTERN_E_NOTFOUND && !has_directory(store)) {
 		report(check, POSTERN__EXIT_UNREACHABLE,

@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 #include <postern/box.h>
+#include <postern/event.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,7 +19,6 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 #include "cli/remote.h"
-#include "core/trouble.h"
 #include "server/api.h"
 #include "server/config.h"
 #include "server/open_wait.h"
@@ -70,12 +70,11 @@ static bool is_started(const struct postern__client *client) {
 		   client->need == POSTERN__NEED_CLEANUP;
 }
 
-/* Print only that a store was created; the other notices concern a server. */
-static void print_created(void *context, const char *text) {
+/* Print only that a store was created; the other events concern a server. */
+static void print_created(void *context, const struct postern_event *event) {
 	(void)context;
-	if (strncmp(text, POSTERN__REMARK_CREATED,
-				strlen(POSTERN__REMARK_CREATED)) == 0) {
-		postern__note_print("%s", text);
+	if (event->kind == POSTERN_EVENT_STORE_CREATED) {
+		postern__note_print("%s", event->text);
 	}
 }
 
@@ -88,7 +87,7 @@ static int open_store(struct postern__client *client,
 	options.read_only = client->need == POSTERN__NEED_READ;
 	options.must_exist = client->need != POSTERN__NEED_ACCEPT;
 	options.no_migrate = true;
-	options.remark = print_created;
+	options.listener = print_created;
 	/* A command is not a runner: orphaned deliveries are not its concern. */
 	options.orphans = POSTERN_ORPHANS_HOLD;
 	int r = postern_box_open(store->values.store, &options, &box, error);

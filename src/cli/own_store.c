@@ -6,6 +6,7 @@
 
 #include "cli/own_store.h"
 
+#include <postern/event.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,16 +18,20 @@
 #include "server/store_open.h"
 #include "store/store.h"
 
-static void print_notice(void *context, const char *text) {
+/* Print warnings, and that a store was created. */
+static void print_notice(void *context, const struct postern_event *event) {
 	(void)context;
-	postern__err_print("note: %s", text);
+	if (event->kind == POSTERN_EVENT_STORE_CREATED ||
+			postern_event_info(event->kind)->level >= POSTERN_LEVEL_WARN) {
+		postern__err_print("note: %s", postern_event_text(event));
+	}
 }
 
 void postern__own_store_options(const struct postern__config_store *store,
 		struct postern_box_options *out) {
 	postern__config_box_options(store, out);
 	out->orphans = POSTERN_ORPHANS_HOLD;
-	out->remark = print_notice;
+	out->listener = print_notice;
 }
 
 void postern__own_store_label(const struct postern__config_store *store,

@@ -262,19 +262,20 @@ static const char *receipt_text(const struct postern__content *content,
 
 static void emit_accept(struct postern_box *box,
 		const struct postern__content *content) {
-	if (box->subscriber_count == 0) {
+	int code = content->accept.code;
+	enum postern_event_kind kind = code == POSTERN_OK ? POSTERN_EVENT_ACCEPTED
+								   : code == POSTERN_E_DUPLICATE
+										   ? POSTERN_EVENT_DUPLICATE
+										   : POSTERN_EVENT_CONFLICT;
+	if (!postern__event_wanted(&box->subscribers, kind)) {
 		return;
 	}
 	struct postern_event event = {
-		.size = sizeof(event),
+		.kind = kind,
 		.seq = content->accept.seq,
+		.message_id = content->message.id,
 		.channel = content->channel->name,
 	};
-	switch (content->accept.code) {
-	case POSTERN_OK: event.kind = POSTERN_EVENT_ACCEPTED; break;
-	case POSTERN_E_DUPLICATE: event.kind = POSTERN_EVENT_DUPLICATE; break;
-	default: event.kind = POSTERN_EVENT_CONFLICT; break;
-	}
 	postern__emit(box, &event);
 }
 

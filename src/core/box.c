@@ -134,6 +134,14 @@ static int set_box_options(struct postern_box *box,
 		return postern__fail(error, POSTERN_E_INVALID,
 				"batch_size, run_queue_max or command_timeout is out of range");
 	}
+	if (options->listener) {
+		struct postern__subscriber first = { options->listener,
+			options->listener_context, options->listener_level };
+		r = postern__subscribers_add(&box->subscribers, &first, error);
+		if (r) {
+			return r;
+		}
+	}
 	box->clock = options->clock ? *options->clock : *postern_clock_system();
 	box->random = options->random ? *options->random : *postern_random_system();
 	return POSTERN_OK;
@@ -192,6 +200,9 @@ int postern__box_create(struct postern_store *store,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	box->store = store;
+	postern__subscribers_init(&box->subscribers);
+	store->listener = postern__emit_from_store;
+	store->listener_context = box;
 	postern__list_init(&box->settlements);
 	postern__list_init(&box->accepts);
 	postern__list_init(&box->waiters);
@@ -344,18 +355,11 @@ int postern__box_register_taking(struct postern_box *box, const char *channel,
 			options, impl, error);
 }
 
-int postern_box_subscribe(struct postern_box *box, postern_listener *listener,
-		void *context, struct postern_error *error) {
+int postern_box_subscribe(struct postern_box *box, enum postern_level level,
+		postern_listener *listener, void *context,
+		struct postern_error *error) {
+	struct postern__subscriber subscriber = { listener, context, level };
 	int r = check_configurable(box, error);
-	if (r) {
-		return r;
-	}
-	if (!listener || box->subscriber_count == POSTERN_LISTENER_COUNT_MAX) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the subscriber is NULL, or the box already has %d subscribers",
-				POSTERN_LISTENER_COUNT_MAX);
-	}
-	box->subscribers[box->subscriber_count++] =
-			(struct postern__subscriber){ listener, context };
-	return POSTERN_OK;
+	return r ? r
+			 : postern__subscribers_add(&box->subscribers, &subscriber, error);
 }

@@ -23,10 +23,10 @@
 
 #include "base/list.h"
 #include "base/wait.h"
+#include "core/event.h"
 #include "core/generation.h"
 
 #include <postern/box.h>
-#include <postern/event.h>
 #include <postern/sys/clock.h>
 #include <postern/sys/handler.h>
 #include <postern/sys/random.h>
@@ -61,11 +61,6 @@ struct postern__cleanup;
 struct postern__group;
 struct postern__orphaned;
 
-struct postern__subscriber {
-	postern_listener *call;
-	void *context;
-};
-
 struct postern_box {
 	struct postern_store *store;
 	struct postern_clock clock;
@@ -90,8 +85,7 @@ struct postern_box {
 	   due in the store, of the generation in place. */
 	struct postern__list ready; /* of postern__handler_state.ready */
 	struct postern__list due;   /* of postern__handler_state.due */
-	struct postern__subscriber subscribers[POSTERN_LISTENER_COUNT_MAX];
-	size_t subscriber_count;
+	struct postern__subscribers subscribers;
 
 	/* Serialises reads of the pauses; acquired before `mutex`. */
 	pthread_mutex_t pausing;
@@ -214,9 +208,5 @@ void postern__policy_complete(struct postern_policy *policy,
 int postern__policy_copy(const struct postern_policy *from,
 		struct postern_policy *to);
 void postern__policy_finish(struct postern_policy *policy);
-
-/* event.c, without the mutex. */
-void postern__emit(struct postern_box *box, const struct postern_event *event);
-void postern__emit_run(struct postern_run *run, enum postern_event_kind kind);
 
 #endif

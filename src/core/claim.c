@@ -294,8 +294,7 @@ int postern_box_claim(struct postern_box *box, size_t max, size_t *count_out,
 		return r;
 	}
 	size_t count = 0;
-	r = postern__engage(box, box->options.remark, box->options.remark_context,
-			error);
+	r = postern__engage(box, error);
 	if (!r) {
 		r = postern__pauses_refresh(box, error);
 	}

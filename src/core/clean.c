@@ -151,6 +151,23 @@ int postern__cleanup_step(struct postern_box *box,
 	return r;
 }
 
+static void report_cleaned(struct postern_box *box,
+		const struct postern_cleanup *total) {
+	if (total->messages == 0 && total->keys == 0) {
+		return;
+	}
+	postern__emit_text(box,
+			&(struct postern_event){
+					.kind = POSTERN_EVENT_CLEANED,
+					.count = total->messages,
+					.id_count = total->keys,
+			},
+			"cleaned up %llu message%s and %llu remembered id%s",
+			(unsigned long long)total->messages,
+			total->messages == 1 ? "" : "s", (unsigned long long)total->keys,
+			total->keys == 1 ? "" : "s");
+}
+
 void postern__cleanup_end(struct postern_box *box,
 		struct postern__cleanup *state) {
 	if (state->lock.fence > 0) {
@@ -165,6 +182,7 @@ void postern__cleanup_end(struct postern_box *box,
 		box->cleaner = NULL;
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
+	report_cleaned(box, &state->total);
 }
 
 int64_t postern__cleanup_rest_ms(const struct postern__cleanup *state) {

@@ -117,6 +117,30 @@ static void fill_group(struct postern_box *box, struct postern__group *group) {
 	group->right = postern__right_of(box);
 }
 
+/* Call the store, and report a commit with its size and duration. */
+static int apply_batch(struct postern_box *box, struct postern_batch *batch,
+		size_t bytes, struct postern_error *error) {
+	int64_t started = postern__box_now_ms(box);
+	postern__point("apply.before");
+	if (postern__point_fails("apply.refused")) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"refused by a crash point");
+	}
+	int r = box->store->ops->apply(box->store, batch, error);
+	postern__point("apply.after");
+	if (!r &&
+			postern__event_wanted(&box->subscribers, POSTERN_EVENT_COMMITTED)) {
+		postern__emit(box,
+				&(struct postern_event){
+						.kind = POSTERN_EVENT_COMMITTED,
+						.count = batch->settlement_count + batch->accept_count,
+						.bytes = bytes,
+						.duration_ms = postern__box_now_ms(box) - started,
+				});
+	}
+	return r;
+}
+
 static int apply_items(struct postern_box *box, struct postern__group *group,
 		size_t from, size_t count, struct postern_error *error) {
 	struct postern_batch batch = {
@@ -126,8 +150,10 @@ static int apply_items(struct postern_box *box, struct postern__group *group,
 		.accepts = group->accepts,
 	};
 	int64_t now = postern__box_now_ms(box);
+	size_t bytes = 0;
 	for (size_t i = from; i < from + count; i++) {
 		struct postern__item *item = group->items[i];
+		bytes += item->bytes;
 		if (item->kind == POSTERN__ITEM_SETTLE) {
 			struct postern_run *run = run_of(item);
 			run->settlement.lag_ms = now - run->ended_ms;
@@ -136,13 +162,7 @@ static int apply_items(struct postern_box *box, struct postern__group *group,
 			batch.accepts[batch.accept_count++] = content_of(item)->accept;
 		}
 	}
-	postern__point("apply.before");
-	if (postern__point_fails("apply.refused")) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"refused by a crash point");
-	}
-	int r = box->store->ops->apply(box->store, &batch, error);
-	postern__point("apply.after");
+	int r = apply_batch(box, &batch, bytes, error);
 	if (r) {
 		return r;
 	}
@@ -206,9 +226,11 @@ static void emit_results(struct postern_box *box,
 					&group->refusal);
 		} else if (group->codes[i] == POSTERN_OK) {
 			struct postern_run *run = run_of(item);
-			postern__emit_run(run, run->settlement.code == POSTERN_OK
-										   ? POSTERN_EVENT_SETTLED
-										   : POSTERN_EVENT_FENCED);
+			if (run->settlement.code == POSTERN_OK) {
+				postern__emit_settled(run);
+			} else {
+				postern__emit_fenced(run);
+			}
 		}
 	}
 }

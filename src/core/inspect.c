@@ -310,6 +310,45 @@ void postern_stats_destroy(struct postern_stats *stats) {
 	}
 }
 
+/* Add the message of a change of one delivery; without memory, or if it was
+   cleaned up meanwhile, the event has its number only. */
+static void add_edited_message(struct postern_box *box,
+		struct postern_memory *memory, struct postern_event *event) {
+	struct postern_detail detail = { 0 };
+	if (memory && box->store->ops->get(box->store, event->seq, memory, &detail,
+						  NULL) == POSTERN_OK) {
+		event->message_id = detail.message.id;
+		event->channel = detail.channel;
+	}
+}
+
+static void report_edit(struct postern_box *box,
+		const struct postern_edit *edit) {
+	static const char *const actions[] = {
+		[POSTERN_EDIT_RETRY] = "retry",
+		[POSTERN_EDIT_DISCARD] = "discard",
+		[POSTERN_EDIT_PAUSE] = "pause",
+		[POSTERN_EDIT_RESUME] = "resume",
+	};
+	if (!postern__event_wanted(&box->subscribers, POSTERN_EVENT_EDITED)) {
+		return;
+	}
+	struct postern_memory *memory = NULL;
+	struct postern_event event = {
+		.kind = POSTERN_EVENT_EDITED,
+		.action = actions[edit->kind],
+		.handler = edit->filter ? edit->filter->handler : edit->handler,
+		.seq = edit->seq,
+		.count = edit->filter ? edit->count : 1,
+	};
+	if (event.seq > 0) {
+		memory = postern_memory_create();
+		add_edited_message(box, memory, &event);
+	}
+	postern__emit(box, &event);
+	postern_memory_destroy(memory);
+}
+
 int postern__edit(struct postern_box *box, struct postern_edit *edit,
 		struct postern_error *error) {
 	if (box->options.read_only) {
@@ -323,6 +362,7 @@ int postern__edit(struct postern_box *box, struct postern_edit *edit,
 		(void)pthread_mutex_lock(&box->mutex);
 		postern__claim_hint_all(box);
 		(void)pthread_mutex_unlock(&box->mutex);
+		report_edit(box, edit);
 	}
 	return r;
 }

@@ -50,18 +50,13 @@ int postern__edit(struct postern_box *box, struct postern_edit *edit,
 		struct postern_error *error);
 
 /* sweep.c, without the mutex. */
-/* Recover the deliveries of expired nodes; under the processing lock, those of
-   all other nodes. */
+/* Recover the deliveries of expired nodes, and report how many; under the
+   processing lock, those of all other nodes. count_out may be NULL. */
 int postern__recover(struct postern_box *box, size_t *count_out,
 		struct postern_error *error);
-/* The same, and report the count to `notice` (may be NULL); `whom` describes
-   the nodes. */
-int postern__recover_reporting(struct postern_box *box, const char *whom,
-		postern_remark *notice, void *context, struct postern_error *error);
 /* Cancel runs that are past their deadline, abandon or report those that are
-   past their lease (to `notice`, may be NULL). Returns when to call again. */
-int64_t postern__watchdog_step(struct postern_box *box, postern_remark *notice,
-		void *context);
+   past their lease. Returns when to call again. */
+int64_t postern__watchdog_step(struct postern_box *box);
 /* Sleep until at_ms, or until the deadline of a run that starts meanwhile.
    Returns false when *stopping is set: set it with the mutex held, and signal
    `watch`. */
@@ -70,9 +65,9 @@ bool postern__watchdog_sleep(struct postern_box *box, int64_t at_ms,
 
 /* orphans.c, without the mutex. */
 /* Poison the deliveries of handlers that have been orphaned long enough, and
-   report newly orphaned handlers to `notice` (may be NULL). */
-int postern__poison_orphans(struct postern_box *box, postern_remark *notice,
-		void *context, size_t *count_out, struct postern_error *error);
+   report newly orphaned handlers. */
+int postern__poison_orphans(struct postern_box *box, size_t *count_out,
+		struct postern_error *error);
 /* Discard the list of orphaned handlers: their grace period starts again. */
 void postern__orphans_reset(struct postern_box *box);
 
@@ -91,6 +86,7 @@ bool postern__cleaning_needed(struct postern_box *box);
 int postern__cleanup_step(struct postern_box *box,
 		struct postern__cleanup *state, bool *more_out,
 		struct postern_error *error);
+/* Release the lock, and report what was removed. */
 void postern__cleanup_end(struct postern_box *box,
 		struct postern__cleanup *state);
 /* How long to wait after the last batch, so that accepts can proceed. */

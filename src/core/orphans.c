@@ -17,7 +17,6 @@
 #include "base/point.h"
 
 #include <postern/sys/memory.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,8 +25,6 @@
 /* The time between two checks while handlers are orphaned: counting their
    deliveries may take long. */
 #define CHECK_INTERVAL_MS 10000
-/* Room for the keys of several handlers in one notice. */
-#define KEYS_LEN 400
 
 struct postern__orphaned {
 	char *key;
@@ -46,50 +43,27 @@ void postern__orphans_reset(struct postern_box *box) {
 	box->orphaned_count = 0;
 }
 
-/* List the keys that were not reported yet, as many as fit, and count the
-   deliveries of all of them. */
-static void list_unreported(struct postern_box *box, char out[KEYS_LEN],
-		uint64_t *count_out) {
-	const size_t rest_len = sizeof(" and 18446744073709551615 more");
-	size_t len = 0;
-	size_t left_out = 0;
-	*count_out = 0;
-	out[0] = '\0';
+/* Report each orphaned handler once. */
+static void report_orphaned(struct postern_box *box) {
 	for (size_t i = 0; i < box->orphaned_count; i++) {
 		struct postern__orphaned *handler = &box->orphaned[i];
-		size_t more = strlen(handler->key) + strlen(", ''");
 		if (handler->reported) {
 			continue;
 		}
 		handler->reported = true;
-		*count_out += handler->count;
-		if (left_out > 0 || len + more + rest_len > KEYS_LEN) {
-			left_out++;
-			continue;
-		}
-		len += (size_t)snprintf(out + len, KEYS_LEN - len, "%s'%s'",
-				len > 0 ? ", " : "", handler->key);
+		postern__emit_text(box,
+				&(struct postern_event){
+						.kind = POSTERN_EVENT_ORPHANED,
+						.handler = handler->key,
+						.count = handler->count,
+				},
+				"no running node has configured handler '%s'; %llu open "
+				"deliver%s will be poisoned in %d minutes unless a node "
+				"configures it again",
+				handler->key, (unsigned long long)handler->count,
+				handler->count == 1 ? "y" : "ies",
+				(int)(POSTERN__ORPHAN_GRACE_MS / 60000));
 	}
-	if (left_out > 0) {
-		(void)snprintf(out + len, KEYS_LEN - len, " and %zu more", left_out);
-	}
-}
-
-static void report_orphaned(struct postern_box *box, postern_remark *notice,
-		void *context) {
-	char keys[KEYS_LEN];
-	char text[sizeof(keys) + 200];
-	uint64_t count;
-	list_unreported(box, keys, &count);
-	if (!keys[0] || !notice) {
-		return;
-	}
-	(void)snprintf(text, sizeof(text),
-			"no running node has configured handler %s; %llu open deliver%s "
-			"will be poisoned in %d minutes unless a node configures it again",
-			keys, (unsigned long long)count, count == 1 ? "y" : "ies",
-			(int)(POSTERN__ORPHAN_GRACE_MS / 60000));
-	notice(context, text);
 }
 
 static int record_orphaned(struct postern_box *box,
@@ -165,38 +139,75 @@ static int find_orphaned_handlers(struct postern_box *box, uint64_t node,
 	return r;
 }
 
-/* Poison at most one batch; *found_out is how many orphaned deliveries there
-   were before. */
+/* One batch: what was orphaned before it. */
+struct poisoning {
+	struct postern_memory *memory;
+	struct postern_orphan *orphans;
+	size_t count;
+	uint64_t found; /* the deliveries of all of them */
+};
+
+static void poisoning_finish(struct poisoning *batch) {
+	postern_memory_destroy(batch->memory);
+	*batch = (struct poisoning){ 0 };
+}
+
 static int poison_batch(struct postern_box *box, uint64_t node,
-		const char *only, uint64_t *found_out, struct postern_error *error) {
-	struct postern_memory *memory = postern_memory_create();
-	struct postern_orphan *orphans = NULL;
-	size_t count = 0;
-	int r = query_orphans(box, node, only, true, memory, &orphans, &count,
-			error);
-	*found_out = 0;
-	for (size_t i = 0; !r && i < count; i++) {
-		*found_out += orphans[i].count;
+		const char *only, struct poisoning *out, struct postern_error *error) {
+	*out = (struct poisoning){ .memory = postern_memory_create() };
+	int r = query_orphans(box, node, only, true, out->memory, &out->orphans,
+			&out->count, error);
+	for (size_t i = 0; !r && i < out->count; i++) {
+		out->found += out->orphans[i].count;
 	}
-	postern_memory_destroy(memory);
 	return r;
+}
+
+/* Report how many deliveries of a handler were poisoned; returns that. */
+static uint64_t report_poisoned(struct postern_box *box,
+		const struct postern_orphan *orphan, const struct poisoning *left) {
+	uint64_t count = orphan->count;
+	for (size_t i = 0; i < left->count; i++) {
+		if (strcmp(left->orphans[i].key, orphan->key) == 0) {
+			count -= left->orphans[i].count < count ? left->orphans[i].count
+													: count;
+		}
+	}
+	if (count > 0) {
+		postern__emit_text(box,
+				&(struct postern_event){
+						.kind = POSTERN_EVENT_ORPHANS_POISONED,
+						.handler = orphan->key,
+						.count = count,
+				},
+				"poisoned %llu orphaned deliver%s: no running node has the "
+				"handler '%s' configured",
+				(unsigned long long)count, count == 1 ? "y" : "ies",
+				orphan->key);
+	}
+	return count;
 }
 
 static int poison(struct postern_box *box, uint64_t node, const char *only,
 		size_t *count_out, struct postern_error *error) {
-	uint64_t total = 0;
-	uint64_t found = UINT64_MAX;
-	uint64_t before;
-	int r;
-	do {
-		before = found;
-		r = poison_batch(box, node, only, &found, error);
-		/* The first count includes all of them, later ones what remains. */
-		total = found > total ? found : total;
+	struct poisoning first;
+	struct poisoning last = { 0 };
+	int r = poison_batch(box, node, only, &first, error);
+	uint64_t before = first.found;
+	bool more = !r && before > 0;
+	while (more) {
+		poisoning_finish(&last);
+		r = poison_batch(box, node, only, &last, error);
 		/* A count that does not decrease is of leased deliveries, which a
 		   later check finds again. */
-	} while (!r && found > 0 && found < before);
-	*count_out += (size_t)total;
+		more = !r && last.found > 0 && last.found < before;
+		before = last.found;
+	}
+	for (size_t i = 0; !r && i < first.count; i++) {
+		*count_out += (size_t)report_poisoned(box, &first.orphans[i], &last);
+	}
+	poisoning_finish(&first);
+	poisoning_finish(&last);
 	return r;
 }
 
@@ -212,8 +223,8 @@ static int poison_overdue(struct postern_box *box, uint64_t node,
 	return r;
 }
 
-int postern__poison_orphans(struct postern_box *box, postern_remark *notice,
-		void *context, size_t *count_out, struct postern_error *error) {
+int postern__poison_orphans(struct postern_box *box, size_t *count_out,
+		struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
 	bool expired = box->node_expired;
@@ -239,7 +250,7 @@ int postern__poison_orphans(struct postern_box *box, postern_remark *notice,
 	box->orphaned_check_at_ms = postern__box_after_ms(box, CHECK_INTERVAL_MS);
 	if (!r) {
 		drop_unseen(box);
-		report_orphaned(box, notice, context);
+		report_orphaned(box);
 		r = poison_overdue(box, node, count_out, error);
 	}
 	if (r) {

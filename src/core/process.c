@@ -39,8 +39,7 @@ static int renew_if_due(struct postern_box *box, struct renewal *renewal,
 	if (renewal->runner || postern__box_now_ms(box) < renewal->next) {
 		return POSTERN_OK;
 	}
-	return postern__renew(box, box->options.remark, box->options.remark_context,
-			&renewal->next, error);
+	return postern__renew(box, &renewal->next, error);
 }
 
 /* Run up to `max` queued deliveries and commit their settlements. */

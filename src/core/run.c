@@ -17,7 +17,6 @@
 #include "core/box.h"
 #include "core/reason.h"
 #include "core/tenure.h"
-#include "core/trouble.h"
 
 #include "base/point.h"
 #include "base/random.h"
@@ -333,8 +332,9 @@ void postern__run_settle(struct postern_run *run,
 		return;
 	case POSTERN_HOLD:
 		/* The message is not the cause, so no attempt is spent. */
+		run->on_hold = true;
 		postern__run_settle_to(run, POSTERN_SETTLE_PENDING, run->failures,
-				POSTERN__TROUBLE_DELAY_MS, name ? name : "hold", reason);
+				POSTERN_HINDERED_DELAY_MS, name ? name : "hold", reason);
 		return;
 	case POSTERN_POISON:
 		postern__run_settle_to(run, POSTERN_SETTLE_POISONED, run->failures + 1,
@@ -522,7 +522,7 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	if (handler->impl->transactional) {
 		postern__transact(box, runs, count);
 	} else {
-		postern__emit_run(runs[0], POSTERN_EVENT_STARTED);
+		postern__emit_started(runs[0]);
 		postern__point("run.before");
 		handler->impl->ops->start(handler->impl, runs[0]);
 		postern__point("run.after");

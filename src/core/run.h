@@ -41,6 +41,7 @@ struct postern_run {
 	bool overdue;        /* past its lease: other runs do not wait for it */
 	bool cancelled;      /* cancelled because of its deadline */
 	bool reported;       /* past its lease: abandoned or reported as stuck */
+	bool on_hold;        /* settled because its handler is at fault */
 	bool stopping;       /* cancelled because the runner stops */
 	int64_t dequeued_ms; /* monotonic: when it left the queue */
 	int64_t started_ms;  /* monotonic: when the implementation was called */

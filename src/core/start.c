@@ -22,16 +22,10 @@
 
 #define UNPARK_BATCH 1000
 
-static void emit_remark(const struct postern_box *box, const char *text) {
-	if (box->options.remark) {
-		box->options.remark(box->options.remark_context, text);
-	}
-}
-
 /* Check the channels against the option require_inbox. */
 static int check_require_inbox(const struct postern_generation *generation,
 		struct postern_error *error) {
-	const struct postern_box *box = generation->box;
+	struct postern_box *box = generation->box;
 	enum postern_require_inbox rule = box->options.require_inbox;
 	for (size_t i = 0; i < generation->channel_count; i++) {
 		const struct postern__channel *channel = generation->channels[i];
@@ -47,7 +41,11 @@ static int check_require_inbox(const struct postern_generation *generation,
 		if (rule == POSTERN_REQUIRE_INBOX_FAIL) {
 			return postern__fail(error, POSTERN_E_INVALID, "%s", text);
 		}
-		emit_remark(box, text);
+		postern__emit(box, &(struct postern_event){
+								   .kind = POSTERN_EVENT_WITHOUT_INBOX,
+								   .channel = channel->name,
+								   .text = text,
+						   });
 	}
 	return POSTERN_OK;
 }
@@ -72,14 +70,19 @@ bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
 }
 
 static void check_dedupe_horizons(const struct postern_generation *generation) {
-	const struct postern_box *box = generation->box;
 	for (size_t i = 0; i < generation->handler_count; i++) {
 		const struct postern__handler *handler = generation->handlers[i];
 		char text[POSTERN_ERROR_TEXT_MAX];
 		if (!postern__horizon_check(handler->channel->name,
 					handler->channel->retention_dedupe_ms, handler->key,
 					&handler->policy, text, sizeof(text))) {
-			emit_remark(box, text);
+			postern__emit(generation->box,
+					&(struct postern_event){
+							.kind = POSTERN_EVENT_RETENTION_SHORT,
+							.channel = handler->channel->name,
+							.handler = handler->key,
+							.text = text,
+					});
 		}
 	}
 }
@@ -262,7 +265,6 @@ static int check_orphans(struct postern_box *box, struct postern_error *error) {
 							   : "to be poisoned unless a node configures it "
 								 "soon (orphans: poison)";
 	for (size_t i = 0; !r && i < count; i++) {
-		char text[POSTERN_ERROR_TEXT_MAX];
 		if (box->options.orphans == POSTERN_ORPHANS_FAIL) {
 			r = postern__fail(error, POSTERN_E_INVALID,
 					"%llu open deliver%s to handler '%s', which no running "
@@ -273,13 +275,17 @@ static int check_orphans(struct postern_box *box, struct postern_error *error) {
 					orphans[i].key);
 			break;
 		}
-		(void)snprintf(text, sizeof(text),
+		postern__emit_text(box,
+				&(struct postern_event){
+						.kind = POSTERN_EVENT_ORPHANED,
+						.handler = orphans[i].key,
+						.count = orphans[i].count,
+				},
 				"%llu open deliver%s to handler '%s', which no running node "
 				"has configured; %s",
 				(unsigned long long)orphans[i].count,
 				orphans[i].count == 1 ? "y belongs" : "ies belong",
 				orphans[i].key, fate);
-		emit_remark(box, text);
 	}
 	postern_memory_destroy(memory);
 	return r;
@@ -326,7 +332,6 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"the box was started before");
 	}
-	size_t recovered;
 	int64_t alive_until =
 			postern__box_after_ms(box, box->options.node_lease_ms);
 	int r = postern__generation_check(box->generation, error);
@@ -342,7 +347,7 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 		r = postern__pauses_refresh(box, error);
 	}
 	if (!r) {
-		r = postern__recover(box, &recovered, error);
+		r = postern__recover(box, NULL, error);
 	}
 	if (!r) {
 		r = postern__unpark_all(box, error);

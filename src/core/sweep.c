@@ -11,19 +11,39 @@
 #include "core/tenure.h"
 
 #include "base/point.h"
-#include "base/text.h"
-#include "core/trouble.h"
-
-#include <stdio.h>
 
 /* Deliveries per call of the store, so that no call takes long. */
 #define SWEEP_BATCH 1000
 /* Runs cancelled per step; the next step cancels the others. */
 #define WATCH_BATCH 64
 
+static void report_recovered(struct postern_box *box, uint64_t count,
+		uint64_t poisoned) {
+	bool locked = box->options.processing == POSTERN_PROCESSING_EXCLUSIVE;
+	if (count > 0) {
+		postern__emit_text(box,
+				&(struct postern_event){
+						.kind = POSTERN_EVENT_RECOVERED,
+						.count = count,
+				},
+				"recovered %llu deliver%s of %s", (unsigned long long)count,
+				count == 1 ? "y" : "ies",
+				locked ? "the node that held the lock before"
+					   : "expired nodes");
+	}
+	if (poisoned > 0) {
+		postern__emit(box, &(struct postern_event){
+								   .kind = POSTERN_EVENT_SUSPECTS_POISONED,
+								   .count = poisoned,
+						   });
+	}
+}
+
 int postern__recover(struct postern_box *box, size_t *count_out,
 		struct postern_error *error) {
 	size_t count = 0;
+	uint64_t poisoned = 0;
+	int r = POSTERN_OK;
 	bool more = true;
 	while (more) {
 		struct postern_recovered recovered = { 0 };
@@ -37,18 +57,19 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 			break; /* the node that holds the lock recovers */
 		}
 		postern__point("recover.before");
-		int r = box->store->ops->recover(box->store, &recovery, &recovered,
-				error);
+		r = box->store->ops->recover(box->store, &recovery, &recovered, error);
 		postern__point("recover.after");
 		if (r == POSTERN_E_STALE) {
 			postern__lock_invalidate(box, right.lock.fence);
+			r = POSTERN_OK;
 			break;
 		}
 		if (r) {
-			return r;
+			break;
 		}
 		count += (size_t)(recovered.released + recovered.suspects +
 						  recovered.poisoned);
+		poisoned += recovered.poisoned;
 		more = recovered.more;
 		(void)pthread_mutex_lock(&box->mutex);
 		if (recovered.suspects > 0) {
@@ -59,20 +80,9 @@ int postern__recover(struct postern_box *box, size_t *count_out,
 		}
 		(void)pthread_mutex_unlock(&box->mutex);
 	}
-	*count_out = count;
-	return POSTERN_OK;
-}
-
-int postern__recover_reporting(struct postern_box *box, const char *whom,
-		postern_remark *notice, void *context, struct postern_error *error) {
-	size_t count = 0;
-	int r = postern__recover(box, &count, error);
-	if (!r && count > 0 && notice) {
-		char text[128];
-		(void)snprintf(text, sizeof(text),
-				POSTERN__TROUBLE_TAKEN "%zu deliver%s of %s", count,
-				count == 1 ? "y" : "ies", whom);
-		notice(context, text);
+	report_recovered(box, count, poisoned);
+	if (!r && count_out) {
+		*count_out = count;
 	}
 	return r;
 }
@@ -81,18 +91,6 @@ struct overrun {
 	struct postern_run *run;
 	bool in_unit;
 };
-
-static void report_stuck(const struct postern_run *run, postern_remark *notice,
-		void *context) {
-	char text[400];
-	char lease[POSTERN__DURATION_TEXT_MAX];
-	postern__duration_format(run->handler->policy.lease_ms, lease);
-	(void)snprintf(text, sizeof(text),
-			"handler '%s' has been running message %lld for more than its "
-			"lease of %s",
-			run->delivery.handler, (long long)run->delivery.seq, lease);
-	notice(context, text);
-}
 
 /* With the mutex: list the runs to cancel and one to report as stuck; abandon
    those with a timeout that are past their lease. */
@@ -136,8 +134,7 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 	return count;
 }
 
-int64_t postern__watchdog_step(struct postern_box *box, postern_remark *notice,
-		void *context) {
+int64_t postern__watchdog_step(struct postern_box *box) {
 	struct overrun overruns[WATCH_BATCH];
 	struct postern_run *stuck = NULL;
 	int64_t next = POSTERN__NEVER;
@@ -153,8 +150,8 @@ int64_t postern__watchdog_step(struct postern_box *box, postern_remark *notice,
 		struct postern_handler *impl = run->handler->impl;
 		impl->ops->cancel(impl, run, POSTERN_CANCEL_TIMEOUT);
 	}
-	if (stuck && notice) {
-		report_stuck(stuck, notice, context);
+	if (stuck) {
+		postern__emit_stuck(stuck);
 	}
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {
@@ -189,13 +186,11 @@ int postern_box_sweep(struct postern_box *box, size_t *count_out,
 	if (r) {
 		return r;
 	}
-	postern_remark *remark = box->options.remark;
-	void *context = box->options.remark_context;
-	(void)postern__watchdog_step(box, remark, context);
+	(void)postern__watchdog_step(box);
 	(void)postern__right_watch(box);
 	size_t count = 0;
 	int64_t next;
-	r = postern__renew(box, remark, context, &next, error);
+	r = postern__renew(box, &next, error);
 	if (!r) {
 		r = postern__recover(box, &count, error);
 	}

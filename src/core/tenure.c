@@ -33,9 +33,6 @@
 #include "base/fail.h"
 #include "base/point.h"
 #include "base/text.h"
-#include "core/trouble.h"
-
-#include <stdio.h>
 
 /* Renewals per lease, so that two may fail. */
 #define RENEWALS 3
@@ -90,14 +87,21 @@ const struct postern_lock *postern__right_lock(
 	return right->locked ? &right->lock : NULL;
 }
 
+static uint64_t read_node(struct postern_box *box) {
+	(void)pthread_mutex_lock(&box->mutex);
+	uint64_t node = box->node;
+	(void)pthread_mutex_unlock(&box->mutex);
+	return node;
+}
+
 static void emit_lock(struct postern_box *box, enum postern_event_kind kind,
 		uint64_t fence) {
-	struct postern_event event = {
-		.size = sizeof(event),
-		.kind = kind,
-		.fence = fence,
-	};
-	postern__emit(box, &event);
+	postern__emit(box, &(struct postern_event){
+							   .kind = kind,
+							   .lock = box->lock_name,
+							   .node = read_node(box),
+							   .fence = fence,
+					   });
 }
 
 /* Return queued leases and cancel runs. The store refuses the settlements of
@@ -168,8 +172,7 @@ static bool record_engagement(struct postern_box *box, uint64_t node, int r,
 	return report;
 }
 
-int postern__engage(struct postern_box *box, postern_remark *notice,
-		void *context, struct postern_error *error) {
+int postern__engage(struct postern_box *box, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
 	bool engaged = box->engaged;
@@ -180,11 +183,14 @@ int postern__engage(struct postern_box *box, postern_remark *notice,
 	struct postern_error answer = { 0 };
 	int r = box->store->ops->engage(box->store, node,
 			is_exclusive(box) ? box->lock_name : NULL, &answer);
-	if (record_engagement(box, node, r, &answer) && notice) {
-		char text[POSTERN_ERROR_TEXT_MAX + 32];
-		(void)snprintf(text, sizeof(text),
-				POSTERN__TROUBLE_WAITING "to process: %s", answer.text);
-		notice(context, text);
+	if (record_engagement(box, node, r, &answer)) {
+		postern__emit_text(box,
+				&(struct postern_event){
+						.kind = POSTERN_EVENT_NODE_WAITING,
+						.node = node,
+						.error = answer.text,
+				},
+				"waiting to process: %s", answer.text);
 	}
 	if (r == POSTERN_E_BUSY || r == POSTERN_E_STALE) {
 		return POSTERN_OK; /* the next renewal retries, or registers a new node
@@ -231,8 +237,7 @@ static int register_new_node(struct postern_box *box,
 	return r;
 }
 
-static void mark_lock_lost(struct postern_box *box, postern_remark *notice,
-		void *context) {
+static void mark_lock_lost(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t fence = box->lock_held.fence;
 	box->lock_held.fence = 0;
@@ -242,13 +247,9 @@ static void mark_lock_lost(struct postern_box *box, postern_remark *notice,
 	(void)pthread_mutex_unlock(&box->mutex);
 	stop_processing(box);
 	emit_lock(box, POSTERN_EVENT_LOCK_LOST, fence);
-	if (notice) {
-		notice(context, POSTERN__TROUBLE_LOCK_LOST);
-	}
 }
 
-static int renew_node(struct postern_box *box, postern_remark *notice,
-		void *context, struct postern_error *error) {
+static int renew_node(struct postern_box *box, struct postern_error *error) {
 	int64_t until = postern__box_after_ms(box, box->options.node_lease_ms);
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t node = box->node;
@@ -269,13 +270,13 @@ static int renew_node(struct postern_box *box, postern_remark *notice,
 		box->node_expired = true;
 		(void)pthread_mutex_unlock(&box->mutex);
 		if (locked) {
-			mark_lock_lost(box, notice, context);
+			mark_lock_lost(box);
 		}
-		if (news && notice) {
-			notice(context,
-					"node lease expired: it was not renewed in time, and other "
-					"nodes recovered the deliveries; registering as a new "
-					"node");
+		if (news) {
+			postern__emit(box, &(struct postern_event){
+									   .kind = POSTERN_EVENT_NODE_EXPIRED,
+									   .node = node,
+							   });
 		}
 		until = postern__box_after_ms(box, box->options.node_lease_ms);
 		r = register_new_node(box, error);
@@ -292,8 +293,7 @@ static int renew_node(struct postern_box *box, postern_remark *notice,
    the maintenance thread does that: a recovery may take longer than a lease,
    and this is the thread that renews. */
 static int mark_lock_acquired(struct postern_box *box, uint64_t fence,
-		int64_t until, postern_remark *notice, void *context,
-		struct postern_error *error) {
+		int64_t until, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	box->lock_held = (struct postern_lock){ box->lock_name, fence };
 	box->node_had_lock = true;
@@ -302,36 +302,34 @@ static int mark_lock_acquired(struct postern_box *box, uint64_t fence,
 	box->recovery_due = runner;
 	(void)pthread_mutex_unlock(&box->mutex);
 	emit_lock(box, POSTERN_EVENT_LOCKED, fence);
-	if (runner) {
-		return POSTERN_OK;
-	}
-	return postern__recover_reporting(box, "the node that held the lock before",
-			notice, context, error);
+	return runner ? POSTERN_OK : postern__recover(box, NULL, error);
 }
 
-static void report_lock_wait(struct postern_box *box, postern_remark *notice,
-		void *context) {
+static void report_lock_wait(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	int64_t waited = postern__box_now_ms(box) - box->lock_wanted_since_ms;
 	bool report = !box->lock_wait_reported &&
 				  waited >= box->options.lock_acquire_timeout_ms;
 	box->lock_wait_reported = box->lock_wait_reported || report;
 	(void)pthread_mutex_unlock(&box->mutex);
-	if (report && notice) {
-		char text[POSTERN_LOCK_NAME_LEN_MAX + 128];
+	if (report) {
 		char since[POSTERN__DURATION_TEXT_MAX];
 		postern__duration_format(waited, since);
-		(void)snprintf(text, sizeof(text),
-				POSTERN__TROUBLE_WAITING
-				"for the lock '%s', which another node has held for %s; "
+		postern__emit_text(box,
+				&(struct postern_event){
+						.kind = POSTERN_EVENT_LOCK_WAITING,
+						.lock = box->lock_name,
+						.node = read_node(box),
+						.duration_ms = waited,
+				},
+				"waiting for the lock '%s', which another node has held for "
+				"%s; "
 				"'postern stats' shows which",
 				box->lock_name, since);
-		notice(context, text);
 	}
 }
 
-static int renew_lock(struct postern_box *box, postern_remark *notice,
-		void *context, struct postern_error *error) {
+static int renew_lock(struct postern_box *box, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t former = box->lock_held.fence;
 	bool spent = box->node_had_lock;
@@ -339,7 +337,7 @@ static int renew_lock(struct postern_box *box, postern_remark *notice,
 	if (former == 0 && spent) {
 		int r = register_new_node(box, error);
 		if (!r) {
-			r = postern__engage(box, notice, context, error);
+			r = postern__engage(box, error);
 		}
 		if (r || !is_engaged(box)) {
 			return r;
@@ -367,16 +365,15 @@ static int renew_lock(struct postern_box *box, postern_remark *notice,
 	if (former > 0) {
 		/* Another node held the lock meanwhile. If this node has it again,
 		   release it: a node id holds the lock at most once. */
-		mark_lock_lost(box, notice, context);
+		mark_lock_lost(box);
 		return held ? box->store->ops->unlock(box->store, &lock, box->node,
 							  error)
 					: POSTERN_OK;
 	}
 	if (held) {
-		return mark_lock_acquired(box, lock.fence, until, notice, context,
-				error);
+		return mark_lock_acquired(box, lock.fence, until, error);
 	}
-	report_lock_wait(box, notice, context);
+	report_lock_wait(box);
 	return POSTERN_OK;
 }
 
@@ -389,23 +386,22 @@ int64_t postern__renewal_interval_ms(const struct postern_box *box) {
 }
 
 /* Called by one thread at a time. */
-static int renew_all(struct postern_box *box, postern_remark *notice,
-		void *context, struct postern_error *error) {
+static int renew_all(struct postern_box *box, struct postern_error *error) {
 	int r = POSTERN_OK;
 	if (has_node_lease(box)) {
-		r = renew_node(box, notice, context, error);
+		r = renew_node(box, error);
 	}
 	if (!r) {
-		r = postern__engage(box, notice, context, error);
+		r = postern__engage(box, error);
 	}
 	if (!r && is_exclusive(box) && is_engaged(box)) {
-		r = renew_lock(box, notice, context, error);
+		r = renew_lock(box, error);
 	}
 	return r;
 }
 
-int postern__renew(struct postern_box *box, postern_remark *notice,
-		void *context, int64_t *next_out, struct postern_error *error) {
+int postern__renew(struct postern_box *box, int64_t *next_out,
+		struct postern_error *error) {
 	int64_t pause = postern__renewal_interval_ms(box);
 	*next_out = postern__needs_renewal(box) ? postern__box_after_ms(box, pause)
 											: POSTERN__NEVER;
@@ -416,7 +412,7 @@ int postern__renew(struct postern_box *box, postern_remark *notice,
 	if (busy) {
 		return POSTERN_OK; /* another thread is renewing */
 	}
-	int r = renew_all(box, notice, context, error);
+	int r = renew_all(box, error);
 	if (!is_engaged(box)) {
 		*next_out =
 				postern__box_after_ms(box, pause < AGAIN_MS ? pause : AGAIN_MS);

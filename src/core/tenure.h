@@ -27,15 +27,13 @@ bool postern__needs_renewal(const struct postern_box *box);
 int64_t postern__renewal_interval_ms(const struct postern_box *box);
 /* Without the mutex: renew the node's lease and the processing lock; register
    a new node if this one has expired, and acquire the lock if it is free.
-   Notices go to `notice` (may be NULL). *next_out: when to call again,
-   monotonic. */
-int postern__renew(struct postern_box *box, postern_remark *notice,
-		void *context, int64_t *next_out, struct postern_error *error);
+   *next_out: when to call again, monotonic. */
+int postern__renew(struct postern_box *box, int64_t *next_out,
+		struct postern_error *error);
 /* Without the mutex: ask the store to let this node lease, unless it already
    does. Also POSTERN_OK if the store refuses because another node processes
    under another lock; that is reported once. */
-int postern__engage(struct postern_box *box, postern_remark *notice,
-		void *context, struct postern_error *error);
+int postern__engage(struct postern_box *box, struct postern_error *error);
 /* Without the mutex: if the node lease or the lock may have expired, return
    queued leases and cancel runs, without a call of the store. Returns when to
    call again. */

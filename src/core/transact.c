@@ -16,7 +16,6 @@
 
 #include "base/fail.h"
 #include "base/point.h"
-#include "core/trouble.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -78,7 +77,7 @@ static void call_handler_in_unit(void *context, void *transaction,
 
 	if (!run->start_emitted) {
 		run->start_emitted = true;
-		postern__emit_run(run, POSTERN_EVENT_STARTED);
+		postern__emit_started(run);
 	}
 	run->delivery.transaction = transaction;
 	run->epoch = epoch;
@@ -110,7 +109,7 @@ static void emit_committed(struct postern_run *run,
 		.duration_ms = unit->duration_ms,
 		.outcome = done ? "done" : "discard",
 	};
-	postern__emit_run(run, POSTERN_EVENT_SETTLED);
+	postern__emit_settled(run);
 }
 
 static void emit_fenced(struct postern_run *run,
@@ -121,7 +120,7 @@ static void emit_fenced(struct postern_run *run,
 		.fence = unit->fence,
 		.outcome = "lost",
 	};
-	postern__emit_run(run, POSTERN_EVENT_FENCED);
+	postern__emit_fenced(run);
 }
 
 /* A lost connection is an error of the store, whatever outcome the handler set
@@ -140,7 +139,7 @@ static void classify_lost_connection(const struct postern_unit *unit,
 		postern_outcome_set(out, POSTERN_RETRY, 0, text);
 		return;
 	}
-	postern_outcome_set(out, POSTERN_SNOOZE, POSTERN__TROUBLE_DELAY_MS,
+	postern_outcome_set(out, POSTERN_SNOOZE, POSTERN_HINDERED_DELAY_MS,
 			outcome->reason);
 }
 

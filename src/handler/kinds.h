@@ -193,7 +193,7 @@ void postern__outcome_setf(struct postern_outcome *outcome,
 		__attribute__((format(printf, 3, 4)));
 
 /* An error of this machine or the store: a snooze of
-   POSTERN__TROUBLE_DELAY_MS. */
+   POSTERN_HINDERED_DELAY_MS. */
 void postern__outcome_unavailable(struct postern_outcome *outcome,
 		const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -5,12 +5,12 @@
  * that it can be stored and shown.
  */
 
+#include <postern/sys/handler.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/utf8.h"
-#include "core/trouble.h"
 #include "handler/kinds.h"
 
 __attribute__((format(printf, 4, 0))) static void
@@ -38,7 +38,7 @@ void postern__outcome_unavailable(struct postern_outcome *outcome,
 		const char *format, ...) {
 	va_list args;
 	va_start(args, format);
-	outcome_vset(outcome, POSTERN_SNOOZE, POSTERN__TROUBLE_DELAY_MS, format,
+	outcome_vset(outcome, POSTERN_SNOOZE, POSTERN_HINDERED_DELAY_MS, format,
 			args);
 	va_end(args);
 }

@@ -13,6 +13,8 @@
 
 int postern_box_open(const char *url, const struct postern_box_options *given,
 		struct postern_box **out, struct postern_error *error) {
+	/* Until there is a box. */
+	struct postern__subscriber first = { 0 };
 	struct postern_store_options store_options = {
 		.size = sizeof(store_options),
 	};
@@ -28,8 +30,11 @@ int postern_box_open(const char *url, const struct postern_box_options *given,
 		store_options.must_exist = options->must_exist;
 		store_options.no_migrate = options->no_migrate;
 		store_options.command_timeout_ms = options->command_timeout_ms;
-		store_options.remark = options->remark;
-		store_options.remark_context = options->remark_context;
+		first = (struct postern__subscriber){ options->listener,
+			options->listener_context, options->listener_level };
+		store_options.listener =
+				options->listener ? postern__subscriber_call : NULL;
+		store_options.listener_context = &first;
 		store_options.clock = options->clock;
 		store_options.random = options->random;
 		store_options.command_retries = options->command_retries;

@@ -13,18 +13,6 @@
 #include "runner/runner.h"
 
 #include "base/point.h"
-#include "core/trouble.h"
-
-#include <stdio.h>
-
-static int recover_and_report(struct postern_runner *runner,
-		struct postern_error *error) {
-	bool locked =
-			runner->box->options.processing == POSTERN_PROCESSING_EXCLUSIVE;
-	return postern__recover_reporting(runner->box,
-			locked ? "the node that held the lock before" : "expired nodes",
-			runner->options.trouble, runner->options.trouble_context, error);
-}
 
 /* Recover, poison orphans, and make the claimer claim for all handlers. */
 static void poll_store(struct postern_runner *runner) {
@@ -32,18 +20,9 @@ static void poll_store(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
 	size_t count;
 	postern__point("steward.polling");
-	int r = recover_and_report(runner, &error);
+	int r = postern__recover(box, NULL, &error);
 	if (!r && box->options.orphans == POSTERN_ORPHANS_POISON) {
-		r = postern__poison_orphans(box, runner->options.trouble,
-				runner->options.trouble_context, &count, &error);
-		if (!r && count > 0) {
-			char text[128];
-			(void)snprintf(text, sizeof(text),
-					"poisoned %zu orphaned deliver%s: no running node has the "
-					"handler configured",
-					count, count == 1 ? "y" : "ies");
-			postern__runner_report(runner, text);
-		}
+		r = postern__poison_orphans(box, &count, &error);
 	}
 	if (!r) {
 		r = postern__generations_reap(box, &error);
@@ -59,26 +38,12 @@ static void poll_store(struct postern_runner *runner) {
 /* Between two polls: recover the leases of nodes soon after they are late. */
 static void recover_leases(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
-	int r = recover_and_report(runner, &error);
+	int r = postern__recover(runner->box, NULL, &error);
 	if (r) {
 		postern__runner_store_result(runner, r, &error);
 	}
 	runner->recover_at_ms = postern__box_after_ms(runner->box,
 			postern__renewal_interval_ms(runner->box));
-}
-
-static void report_cleanup(struct postern_runner *runner) {
-	const struct postern_cleanup *total = &runner->cleanup.total;
-	if (total->messages == 0 && total->keys == 0) {
-		return;
-	}
-	char text[128];
-	(void)snprintf(text, sizeof(text),
-			POSTERN__TROUBLE_CLEANED "%llu message%s and %llu remembered id%s",
-			(unsigned long long)total->messages,
-			total->messages == 1 ? "" : "s", (unsigned long long)total->keys,
-			total->keys == 1 ? "" : "s");
-	postern__runner_report(runner, text);
 }
 
 static void clean_next_batch(struct postern_runner *runner) {
@@ -99,7 +64,6 @@ static void clean_next_batch(struct postern_runner *runner) {
 		return;
 	}
 	postern__cleanup_end(box, &runner->cleanup);
-	report_cleanup(runner);
 	runner->cleanup = (struct postern__cleanup){ 0 };
 	runner->clean_at_ms =
 			postern__box_after_ms(box, r ? runner->options.restart_delay_ms
@@ -111,8 +75,7 @@ static int64_t renew_and_report(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
 	struct postern_error error = { 0 };
 	int64_t next;
-	int r = postern__renew(box, runner->options.trouble,
-			runner->options.trouble_context, &next, &error);
+	int r = postern__renew(box, &next, &error);
 	if (r) {
 		postern__runner_store_result(runner, r, &error);
 		int64_t again =

@@ -46,9 +46,8 @@ static void *renew_loop(void *context) {
 	while (!renewer->stopping) {
 		int64_t next;
 		(void)pthread_mutex_unlock(&renewer->mutex);
-		/* Notices and errors are left to postern__process(), which renews
-		   too. */
-		int r = postern__renew(box, NULL, NULL, &next, NULL);
+		/* Errors are left to postern__process(), which renews too. */
+		int r = postern__renew(box, &next, NULL);
 		(void)pthread_mutex_lock(&renewer->mutex);
 		renewer_sleep(renewer, r ? AGAIN_MS : next - postern__box_now_ms(box));
 	}
@@ -62,8 +61,7 @@ static void *process_watchdog_loop(void *context) {
 	struct postern_box *box = renewer->box;
 	int64_t next;
 	do {
-		next = postern__watchdog_step(box, box->options.remark,
-				box->options.remark_context);
+		next = postern__watchdog_step(box);
 	} while (postern__watchdog_sleep(box, next, &renewer->watchdog_stopping));
 	return NULL;
 }

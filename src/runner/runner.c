@@ -32,10 +32,8 @@
 #include "core/maintenance.h"
 #include "core/run.h"
 #include "core/tenure.h"
-#include "core/trouble.h"
 #include "runner/runner.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,12 +56,6 @@
    fails. */
 #define FAILING_POLL_MS 100
 
-void postern__runner_report(struct postern_runner *runner, const char *text) {
-	if (runner->options.trouble) {
-		runner->options.trouble(runner->options.trouble_context, text);
-	}
-}
-
 void postern__runner_store_result(struct postern_runner *runner, int code,
 		const struct postern_error *error) {
 	bool failed = code != POSTERN_OK;
@@ -75,11 +67,17 @@ void postern__runner_store_result(struct postern_runner *runner, int code,
 	if (!changed) {
 		return;
 	}
-	char text[POSTERN_ERROR_TEXT_MAX + 64];
-	(void)snprintf(text, sizeof(text), "%s%s",
-			failed ? "store unavailable: " : POSTERN__TROUBLE_OVER,
-			failed ? error->text : "");
-	postern__runner_report(runner, text);
+	if (failed) {
+		postern__emit_text(runner->box,
+				&(struct postern_event){
+						.kind = POSTERN_EVENT_STORE_FAILED,
+						.error = error->text,
+				},
+				"store unavailable: %s", error->text);
+	} else {
+		postern__emit(runner->box,
+				&(struct postern_event){ .kind = POSTERN_EVENT_STORE_WORKS });
+	}
 }
 
 /*
@@ -149,8 +147,7 @@ static void probe_store(struct postern_runner *runner) {
 	if (r == POSTERN_E_STALE) {
 		r = POSTERN_OK; /* the store works; the renewer registers a new node */
 	} else if (!r) {
-		r = postern__engage(runner->box, runner->options.trouble,
-				runner->options.trouble_context, &error);
+		r = postern__engage(runner->box, &error);
 	}
 	postern__runner_store_result(runner, r, &error);
 	runner->probe_at_ms = POSTERN__NEVER;
@@ -231,8 +228,7 @@ static void *watchdog_loop(void *context) {
 	struct postern_runner *runner = context;
 	int64_t next;
 	do {
-		next = postern__watchdog_step(runner->box, runner->options.trouble,
-				runner->options.trouble_context);
+		next = postern__watchdog_step(runner->box);
 		int64_t end = postern__right_watch(runner->box);
 		next = end < next ? end : next;
 	} while (postern__watchdog_sleep(runner->box, next, &runner->stopping));

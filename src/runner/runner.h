@@ -54,8 +54,6 @@ struct postern_runner {
 	bool store_unavailable;
 };
 
-/* Pass a notice to the embedding program, for its log. */
-void postern__runner_report(struct postern_runner *runner, const char *text);
 /*
  * Record the result of a write, and report when the store becomes unavailable
  * and when it is available again. A read that succeeded must not be recorded:

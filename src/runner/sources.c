@@ -61,8 +61,6 @@ int postern_runner_add_source_taking(struct postern_runner *runner,
 	const struct postern__sink_context context = {
 		.box = runner->box,
 		.retry_delay_ms = runner->options.restart_delay_ms,
-		.report = runner->options.trouble,
-		.report_context = runner->options.trouble_context,
 	};
 	r = postern__sink_create(&context, options, source,
 			&runner->sinks[runner->sink_count], error);

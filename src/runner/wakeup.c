@@ -8,8 +8,6 @@
 
 #include "runner/runner.h"
 
-#include <stdio.h>
-
 /* Long: end_wait() ends the wait when the runner stops. */
 #define WAIT_MS ((int64_t)60 * 1000)
 
@@ -42,17 +40,19 @@ static void sleep_until_retry(struct postern_runner *runner) {
  */
 static void report_wait_failure(struct postern_runner *runner, bool worked,
 		unsigned failures, const struct postern_error *error) {
-	char text[POSTERN_ERROR_TEXT_MAX + 96];
 	(void)pthread_mutex_lock(&runner->box->mutex);
 	bool reported = runner->store_unavailable || runner->stopping;
 	(void)pthread_mutex_unlock(&runner->box->mutex);
 	if (reported || failures != (worked ? 2 : 1)) {
 		return;
 	}
-	(void)snprintf(text, sizeof(text),
+	postern__emit_text(runner->box,
+			&(struct postern_event){
+					.kind = POSTERN_EVENT_NOTIFICATIONS_FAILED,
+					.error = error->text,
+			},
 			"cannot wait for notifications of other nodes; polling instead: %s",
 			error->text);
-	postern__runner_report(runner, text);
 }
 
 void *postern__wakeup_loop(void *context) {
@@ -65,7 +65,12 @@ void *postern__wakeup_loop(void *context) {
 		bool woken = false;
 		int r = box->store->ops->wait(box->store, WAIT_MS, &woken, &error);
 		if (r == POSTERN_E_UNSUPPORTED) {
-			postern__runner_report(runner, error.text);
+			postern__emit(box,
+					&(struct postern_event){
+							.kind = POSTERN_EVENT_NOTIFICATIONS_FAILED,
+							.error = error.text,
+							.text = error.text,
+					});
 			return NULL;
 		}
 		if (r) {

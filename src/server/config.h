@@ -41,6 +41,9 @@ struct postern_handler_setup;
 
 #define POSTERN__CONFIG_BYTES_MAX ((size_t)1024 * 1024)
 
+/* Receives a mistake or a warning. */
+typedef void postern__config_remark(void *context, const char *text);
+
 /* A flag of the command line: "lease" and "5m" for --lease 5m. The name may
    be written with '-' or '_', as postern__config_option.flag has it. */
 struct postern__config_flag {
@@ -61,7 +64,7 @@ struct postern__config_input {
 	const char *const *search;
 	/* Called for each mistake, in the order of the file, then those of
 	   variables and flags; may be NULL. */
-	postern_remark *report;
+	postern__config_remark *report;
 	void *report_context;
 };
 
@@ -254,8 +257,8 @@ const char *postern__config_warning(const struct postern__config *config,
 
 /*
  * Zero the options, set `size` and all that the configuration has for a store.
- * Other members (read_only, must_exist, remark, clock, …) are left zero for the
- * caller to set.
+ * Other members (read_only, must_exist, listener, clock, …) are left zero for
+ * the caller to set.
  */
 void postern__config_box_options(const struct postern__config_store *store,
 		struct postern_box_options *out);
@@ -299,14 +302,15 @@ int postern__config_store_fail(const struct postern__config *config,
  * `serve` starts, and `check` accepts, only what loads and passes this.
  */
 int postern__config_check(const struct postern__config *config,
-		postern_remark *report, void *context, struct postern_error *error);
+		postern__config_remark *report, void *context,
+		struct postern_error *error);
 
 /*
  * Report the warnings that a server would log at its start and that need no
  * store: ids that are forgotten too soon.
  */
 void postern__config_remarks(const struct postern__config *config,
-		postern_remark *remark, void *context);
+		postern__config_remark *remark, void *context);
 
 /*
  * Append the effective configuration: each option's value, and where it was

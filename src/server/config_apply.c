@@ -234,7 +234,8 @@ static void check_stores(const struct postern__config *config,
 }
 
 int postern__config_check(const struct postern__config *config,
-		postern_remark *report, void *context, struct postern_error *error) {
+		postern__config_remark *report, void *context,
+		struct postern_error *error) {
 	struct postern__arena arena;
 	struct postern__mistakes mistakes = { .arena = &arena };
 	postern__arena_init(&arena);
@@ -260,8 +261,8 @@ int postern__config_check(const struct postern__config *config,
 /* Report the warning where the retention was set. */
 static void remark_horizon(const struct postern__config *config,
 		const struct postern__config_channel *channel,
-		const struct postern__config_handler *handler, postern_remark *remark,
-		void *context) {
+		const struct postern__config_handler *handler,
+		postern__config_remark *remark, void *context) {
 	struct postern_policy policy;
 	struct postern_error error;
 	char text[POSTERN_ERROR_TEXT_MAX];
@@ -278,7 +279,7 @@ static void remark_horizon(const struct postern__config *config,
 }
 
 void postern__config_remarks(const struct postern__config *config,
-		postern_remark *remark, void *context) {
+		postern__config_remark *remark, void *context) {
 	for (size_t i = 0; i < config->channel_count; i++) {
 		const struct postern__config_channel *channel = &config->channels[i];
 		for (size_t j = 0; j < channel->handler_count; j++) {

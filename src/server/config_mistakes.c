@@ -113,7 +113,8 @@ void postern__mistakes_add_error(struct postern__mistakes *self,
 }
 
 int postern__mistakes_result(const struct postern__mistakes *self,
-		postern_remark *report, void *context, struct postern_error *error) {
+		postern__config_remark *report, void *context,
+		struct postern_error *error) {
 	if (self->no_memory) {
 		if (report) {
 			report(context, "out of memory");

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "server/config.h"
+
 struct postern__arena;
 struct postern__mistake;
 
@@ -51,7 +53,8 @@ void postern__mistakes_add_error(struct postern__mistakes *self,
  * first. POSTERN_OK: there are none.
  */
 int postern__mistakes_result(const struct postern__mistakes *self,
-		postern_remark *report, void *context, struct postern_error *error);
+		postern__config_remark *report, void *context,
+		struct postern_error *error);
 
 /* Put "name:line:col: " in front of the text in `error` (may be NULL). A very
    long name is cut at its start, so that there is room for the sentence.

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Log lines about a store. All of them share one rate limit: a failing handler
- * and the reason matter, and a thousand lines add nothing to twenty. The next
- * line reports how many were suppressed.
+ * Log lines about a store. Those that may be frequent share one rate limit: a
+ * failing handler and the reason matter, and a thousand lines add nothing to
+ * twenty. The next line reports how many were suppressed.
  */
 
 #include "server/event_log.h"
 
+#include <inttypes.h>
+#include <postern/inspect.h>
 #include <postern/sys/clock.h>
-#include <string.h>
-
-#include "core/trouble.h"
+#include <stdio.h>
 
 #define BURST 20
 #define INTERVAL_MS 500
@@ -46,7 +46,7 @@ static bool limit_allows(struct postern__event_log *self,
 
 static void log_suppressed(struct postern__event_log *self, uint64_t count) {
 	if (count > 0) {
-		postern__log(self->log, POSTERN__LOG_WARN, "log lines suppressed",
+		postern__log(self->log, POSTERN__LOG_SUPPRESSED, NULL,
 				postern__log_int("count", (int64_t)count), store_field(self));
 	}
 }
@@ -72,122 +72,96 @@ void postern__event_log_flush(struct postern__event_log *self) {
 	log_suppressed(self, suppressed);
 }
 
-static void write_delivery(struct postern__event_log *self,
-		enum postern__log_level level, const char *message,
-		const struct postern_event *event) {
-	postern__log(self->log, level, message,
-			postern__log_text("channel", event->channel),
-			postern__log_text("handler", event->handler),
-			postern__log_int("seq", event->seq),
-			postern__log_int("attempt", event->attempt),
-			postern__log_int("fence", (int64_t)event->fence),
-			postern__log_text("outcome", event->outcome),
-			postern__log_int("duration_ms", event->duration_ms),
-			postern__log_text("error", event->error), store_field(self));
+/* How a field of an event is stored. */
+enum form { TEXT, SIGNED, UNSIGNED, SMALL };
+
+#define FORM_OF(member) \
+	_Generic(((const struct postern_event *)0)->member, \
+			const char *: TEXT, \
+			int64_t: SIGNED, \
+			uint64_t: UNSIGNED, \
+			default: SMALL)
+
+/* clang-format off */
+static const struct field {
+	const char *name;
+	uint32_t bit;
+	enum form form;
+	size_t offset;
+} event_fields[] = {
+#define ROW(name, member, bit) \
+	{ #member, POSTERN_FIELD_##name, FORM_OF(member), \
+			offsetof(struct postern_event, member) },
+	POSTERN_EVENT_FIELD_MAP(ROW)
+#undef ROW
+};
+/* clang-format on */
+
+#define FIELD_COUNT (sizeof event_fields / sizeof event_fields[0])
+
+/* The longest text of a field that is not a text in the event. */
+#define WORD_LEN_MAX 24
+
+/* Convert a field. False: it has no value, and is left out. */
+static bool convert(const struct field *field,
+		const struct postern_event *event, char word[WORD_LEN_MAX],
+		struct postern__log_field *out) {
+	const void *at = (const char *)event + field->offset;
+	*out = (struct postern__log_field){ .name = field->name };
+	switch (field->form) {
+	case TEXT: out->text = *(const char *const *)at; return out->text;
+	case SIGNED: out->number = *(const int64_t *)at; break;
+	case UNSIGNED: out->number = (int64_t) * (const uint64_t *)at; break;
+	case SMALL:
+	default: out->number = *(const uint32_t *)at; break;
+	}
+	if (field->bit == POSTERN_FIELD_STATE) {
+		out->text = postern_state_name(event->state);
+	} else if (field->bit == POSTERN_FIELD_NODE) {
+		/* As the API and 'postern stats' show it. */
+		(void)snprintf(word, WORD_LEN_MAX, "%016" PRIx64, event->node);
+		out->text = word;
+	}
+	return field->bit != POSTERN_FIELD_SEQ || event->seq > 0;
 }
 
-/* Whether an operator should see the event. */
-static bool needs_attention(const struct postern_event *event) {
-	if (event->state == POSTERN_STATE_POISONED) {
-		return true;
-	}
-	if (strcmp(event->outcome, "snooze") == 0) {
-		/* A snooze by a handler kind of the server is an error of this machine
-		   or of the store. */
-		return event->error && event->error[0];
-	}
-	return event->state == POSTERN_STATE_PENDING &&
-		   strcmp(event->outcome, "returned") != 0;
-}
-
-static void log_settled(struct postern__event_log *self,
-		const struct postern_event *event) {
-	if (!needs_attention(event)) {
-		if (self->log->level <= POSTERN__LOG_DEBUG) {
-			write_delivery(self, POSTERN__LOG_DEBUG, "delivery settled", event);
-		}
-		return;
-	}
-	if (!may_write(self)) {
-		return;
-	}
-	bool last = event->state == POSTERN_STATE_POISONED;
-	bool waits = strcmp(event->outcome, "snooze") == 0;
-	bool held = strcmp(event->outcome, "hold") == 0;
-	write_delivery(self, last ? POSTERN__LOG_ERROR : POSTERN__LOG_WARN,
-			last    ? "delivery poisoned"
-			: waits ? "delivery snoozed"
-			: held  ? "delivery held: its handler is at fault"
-					: "delivery failed",
-			event);
+/* Whether there may be many events of the kind: each message or handler can
+   cause one. The others are rare, and each of them is logged. */
+static bool is_limited(const struct postern_event_info *info) {
+	return info->level > POSTERN_LEVEL_DEBUG &&
+		   (info->object == POSTERN_OBJECT_MESSAGE ||
+				   info->object == POSTERN_OBJECT_DELIVERY ||
+				   info->object == POSTERN_OBJECT_HANDLER ||
+				   info->object == POSTERN_OBJECT_STAGED ||
+				   info->object == POSTERN_OBJECT_SOURCE);
 }
 
 void postern__event_log_event(void *context,
 		const struct postern_event *event) {
 	struct postern__event_log *self = context;
-	switch (event->kind) {
-	case POSTERN_EVENT_SETTLED: log_settled(self, event); break;
-	case POSTERN_EVENT_FENCED:
-		if (may_write(self)) {
-			write_delivery(self, POSTERN__LOG_WARN,
-					"settlement refused: stale fence", event);
-		}
-		break;
-	case POSTERN_EVENT_CONFLICT:
-		if (may_write(self)) {
-			postern__log(self->log, POSTERN__LOG_WARN,
-					"conflict: known id with another body",
-					postern__log_text("channel", event->channel),
-					postern__log_int("seq", event->seq), store_field(self));
-		}
-		break;
-	case POSTERN_EVENT_LOCKED:
-		postern__log(self->log, POSTERN__LOG_INFO, "processing lock acquired",
-				postern__log_int("fence", (int64_t)event->fence),
-				store_field(self));
-		break;
-	case POSTERN_EVENT_LOCK_LOST:
-		postern__log(self->log, POSTERN__LOG_WARN, "processing lock lost",
-				postern__log_int("fence", (int64_t)event->fence),
-				store_field(self));
-		break;
-	case POSTERN_EVENT_ACCEPTED:
-	case POSTERN_EVENT_DUPLICATE:
-	case POSTERN_EVENT_STARTED:
-	default: break;
+	const struct postern_event_info *info = postern_event_info(event->kind);
+	if (info->level < self->log->level ||
+			(is_limited(info) && !may_write(self))) {
+		return;
 	}
+	struct postern__log_field fields[FIELD_COUNT + 2] = { 0 };
+	char word[WORD_LEN_MAX];
+	size_t count = 0;
+	for (size_t i = 0; i < FIELD_COUNT; i++) {
+		if ((info->fields & event_fields[i].bit) &&
+				convert(&event_fields[i], event, word, &fields[count])) {
+			count++;
+		}
+	}
+	fields[count++] = store_field(self);
+	fields[count] = (struct postern__log_field){ 0 };
+	postern__log_write(self->log,
+			(struct postern__log_head){ info->level, info->name,
+					postern_event_text(event) },
+			fields);
 }
 
-void postern__event_log_remark(void *context, const char *text) {
-	struct postern__event_log *self = context;
-	bool created = strncmp(text, POSTERN__REMARK_CREATED,
-						   strlen(POSTERN__REMARK_CREATED)) == 0;
-	postern__log(self->log, created ? POSTERN__LOG_INFO : POSTERN__LOG_WARN,
-			text, store_field(self));
-}
-
-void postern__event_log_trouble(void *context, const char *text) {
-	struct postern__event_log *self = context;
-	static const char *const beginnings[] = { POSTERN__TROUBLE_CLEANED,
-		POSTERN__TROUBLE_CONNECTED, POSTERN__TROUBLE_TAKEN,
-		POSTERN__TROUBLE_WAITING };
-	if (strcmp(text, POSTERN__TROUBLE_LOCK_LOST) == 0) {
-		return; /* logged by the event */
-	}
-	bool over = strcmp(text, POSTERN__TROUBLE_OVER) == 0;
-	bool good = over;
-	for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++) {
-		good = good || strncmp(text, beginnings[i], strlen(beginnings[i])) == 0;
-	}
-	bool waits = strncmp(text, POSTERN__TROUBLE_STRANDED,
-						 strlen(POSTERN__TROUBLE_STRANDED)) == 0;
-	/* The end of an error is logged once for each error: it is never
-	   suppressed. */
-	if (over || may_write(self)) {
-		postern__log(self->log,
-				good    ? POSTERN__LOG_INFO
-				: waits ? POSTERN__LOG_WARN
-						: POSTERN__LOG_ERROR,
-				text, store_field(self));
-	}
+void postern__event_log_line(struct postern__event_log *self,
+		enum postern__log_line line, const char *message) {
+	postern__log(self->log, line, message, store_field(self));
 }

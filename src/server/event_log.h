@@ -3,8 +3,9 @@
 #define POSTERN_SERVER_EVENT_LOG_H
 
 /*
- * Logs the events of a store's box: failures, poisoned deliveries, conflicts,
- * stale settlements, and errors of the store. Frequent events are rate limited.
+ * The log as a subscriber of a store's box: a line for each event, with its
+ * name, its level and its fields. Events of messages, deliveries and handlers
+ * are rate limited.
  */
 
 #include <postern/box.h>
@@ -28,10 +29,11 @@ void postern__event_log_finish(struct postern__event_log *self);
    once a second. */
 void postern__event_log_flush(struct postern__event_log *self);
 
-/* For postern_box_subscribe(), remark and trouble; the context is the
-   event log. */
+/* A postern_listener; the context is the event log. */
 void postern__event_log_event(void *context, const struct postern_event *event);
-void postern__event_log_remark(void *context, const char *text);
-void postern__event_log_trouble(void *context, const char *text);
+
+/* Log a line of the server about this store. */
+void postern__event_log_line(struct postern__event_log *self,
+		enum postern__log_line line, const char *message);
 
 #endif

@@ -236,7 +236,7 @@ __attribute__((format(printf, 2, 0))) static void hear(void *context,
 	char text[512];
 	(void)vsnprintf(text, sizeof text, format, args);
 	text[strcspn(text, "\n")] = '\0';
-	postern__log(http->options.log, POSTERN__LOG_DEBUG, "http",
+	postern__log(http->options.log, POSTERN__LOG_HTTP, NULL,
 			postern__log_text("said", text));
 }
 

@@ -179,8 +179,8 @@ static bool check_framing(struct postern__exchange *exchange) {
 	if (framing->refused_number != exchange->number) {
 		return false;
 	}
-	postern__log(exchange->http->options.log, POSTERN__LOG_DEBUG,
-			"request refused", postern__log_int("status", framing->status),
+	postern__log(exchange->http->options.log, POSTERN__LOG_REFUSED, NULL,
+			postern__log_int("status", framing->status),
 			postern__log_text("problem", framing->problem),
 			postern__log_int("uid", (int64_t)exchange->peer->uid),
 			postern__log_int("pid", exchange->peer->pid));
@@ -325,13 +325,13 @@ static const char *change_message(const char *path) {
 			return messages[i][1];
 		}
 	}
-	return "change requested by operator";
+	return NULL; /* the general one */
 }
 
 /* Every change by an operator is logged with its sender. */
 static void log_change(const struct postern__exchange *exchange) {
 	const struct postern__http_peer *peer = exchange->peer;
-	postern__log(exchange->http->options.log, POSTERN__LOG_INFO,
+	postern__log(exchange->http->options.log, POSTERN__LOG_OPERATOR,
 			change_message(exchange->path),
 			postern__log_text("method", exchange->request.method),
 			postern__log_text("path", exchange->path),

@@ -34,15 +34,29 @@ static const struct {
 	const char *name;
 	const char *padded;
 } levels[] = {
-	[POSTERN__LOG_DEBUG] = { "debug", "debug" },
-	[POSTERN__LOG_INFO] = { "info", "info " },
-	[POSTERN__LOG_WARN] = { "warn", "warn " },
-	[POSTERN__LOG_ERROR] = { "error", "error" },
+	[POSTERN_LEVEL_DEBUG] = { "debug", "debug" },
+	[POSTERN_LEVEL_INFO] = { "info", "info " },
+	[POSTERN_LEVEL_WARN] = { "warn", "warn " },
+	[POSTERN_LEVEL_ERROR] = { "error", "error" },
 };
 /* clang-format on */
 
+static const struct postern__log_head heads[] = {
+#define ROW(line, name, level, message) \
+	[POSTERN__LOG_##line] = { POSTERN_LEVEL_##level, #name, message },
+	POSTERN__LOG_MAP(ROW)
+#undef ROW
+};
+
+struct postern__log_head postern__log_head(enum postern__log_line line,
+		const char *message) {
+	struct postern__log_head head = heads[line];
+	head.message = message ? message : head.message;
+	return head;
+}
+
 void postern__log_init(struct postern__log *log, int fd, bool json,
-		enum postern__log_level level, const struct postern_clock *clock) {
+		enum postern_level level, const struct postern_clock *clock) {
 	*log = (struct postern__log){
 		.fd = fd,
 		.json = json,
@@ -139,16 +153,16 @@ static void append_value(struct postern__buf *buf, const char *text) {
 
 struct line {
 	char time[POSTERN__TIME_TEXT_MAX];
-	enum postern__log_level level;
-	const char *message;
+	struct postern__log_head head;
 	const struct postern__log_field *fields;
 };
 
 static void format_text(struct postern__buf *buf, const struct line *line,
 		size_t cut) {
 	struct clean room;
-	postern__buf_printf(buf, "%s %s %s", line->time, levels[line->level].padded,
-			sanitize(&room, line->message, cut));
+	postern__buf_printf(buf, "%s %s %s event=%s", line->time,
+			levels[line->head.level].padded,
+			sanitize(&room, line->head.message, cut), line->head.event);
 	for (const struct postern__log_field *f = line->fields; f->name; f++) {
 		postern__buf_printf(buf, " %s=", f->name);
 		if (f->text) {
@@ -164,9 +178,10 @@ static void format_json(struct postern__buf *buf, const struct line *line,
 	struct clean room;
 	postern__json_open(buf, '{');
 	postern__json_pair_text(buf, "time", line->time);
-	postern__json_pair_text(buf, "level", levels[line->level].name);
+	postern__json_pair_text(buf, "level", levels[line->head.level].name);
+	postern__json_pair_text(buf, "event", line->head.event);
 	postern__json_pair_text(buf, "message",
-			sanitize(&room, line->message, cut));
+			sanitize(&room, line->head.message, cut));
 	for (const struct postern__log_field *f = line->fields; f->name; f++) {
 		if (f->text) {
 			postern__json_pair_text(buf, f->name,
@@ -201,8 +216,7 @@ static bool write_lost(struct postern__log *log, const struct line *line) {
 	struct postern__buf buf;
 	postern__buf_init(&buf, POSTERN__LOG_LINE_MAX);
 	struct line lost = *line;
-	lost.level = POSTERN__LOG_WARN;
-	lost.message = "log lines could not be written";
+	lost.head = postern__log_head(POSTERN__LOG_LOST, NULL);
 	lost.fields = (const struct postern__log_field[]){
 		postern__log_int("count", (int64_t)log->lost_count),
 		{ NULL, NULL, 0 },
@@ -215,14 +229,13 @@ static bool write_lost(struct postern__log *log, const struct line *line) {
 	return written;
 }
 
-void postern__log_write(struct postern__log *log, enum postern__log_level level,
-		const char *message, const struct postern__log_field *fields) {
-	if (level < log->level) {
+void postern__log_write(struct postern__log *log, struct postern__log_head head,
+		const struct postern__log_field *fields) {
+	if (head.level < log->level) {
 		return;
 	}
 	struct line line = {
-		.level = level,
-		.message = message,
+		.head = head,
 		.fields = fields,
 	};
 	postern__time_format(log->clock->wall_ms(log->clock->context), line.time);

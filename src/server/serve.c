@@ -101,7 +101,7 @@ static void open_log(struct serve *self) {
 		json = self->options->log == POSTERN__SERVE_LOG_JSON;
 	}
 	postern__log_init(&self->log, STDERR_FILENO, json,
-			self->options->verbose ? POSTERN__LOG_DEBUG : POSTERN__LOG_INFO,
+			self->options->verbose ? POSTERN_LEVEL_DEBUG : POSTERN_LEVEL_INFO,
 			NULL);
 }
 
@@ -118,8 +118,9 @@ static int open_stores(struct serve *self, struct postern_error *error) {
 		postern__event_log_init(watch, &self->log,
 				count > 1 ? store->name : NULL);
 		postern__config_box_options(store, &options);
-		options.remark = postern__event_log_remark;
-		options.remark_context = watch;
+		options.listener = postern__event_log_event;
+		options.listener_context = watch;
+		options.listener_level = self->log.level;
 		int r = postern__store_open_wait(store->values.store, &options, &box,
 				error);
 		if (r == POSTERN_OK) {
@@ -139,10 +140,6 @@ static int start_store(struct serve *self, size_t index,
 			postern__config_store(self->config, index);
 	struct postern_box *box = self->stores.items[index].box;
 	int r = postern__config_apply(self->config, store, box, error);
-	if (r == POSTERN_OK) {
-		r = postern_box_subscribe(box, postern__event_log_event,
-				&self->event_logs[index], error);
-	}
 	if (r == POSTERN_OK) {
 		r = postern_box_start(box, error);
 	}
@@ -184,8 +181,6 @@ static int start_runner(struct serve *self, size_t index,
 	struct postern_runner_options options;
 	postern__config_runner_options(postern__config_store(self->config, index),
 			&options);
-	options.trouble = postern__event_log_trouble;
-	options.trouble_context = &self->event_logs[index];
 	int r = postern_runner_create(store->box, &options, &store->runner, error);
 	if (r == POSTERN_OK) {
 		r = add_sources(self, index, error);
@@ -263,7 +258,7 @@ static int fail(struct serve *self, int exit, const char *what,
 	char text[POSTERN_ERROR_TEXT_MAX + 64];
 	(void)snprintf(text, sizeof text, "%s%s%s", what, *what ? ": " : "",
 			error->text);
-	postern__log(&self->log, POSTERN__LOG_ERROR, text);
+	postern__log(&self->log, POSTERN__LOG_FAILED, text);
 	return exit;
 }
 
@@ -275,15 +270,14 @@ static int next_signal(struct serve *self) {
 		return 0;
 	}
 	if (info.ssi_signo == SIGHUP) {
-		postern__log(&self->log, POSTERN__LOG_WARN,
-				"SIGHUP is ignored: the configuration is read at start only");
+		postern__log(&self->log, POSTERN__LOG_HANGUP, NULL);
 		return 0;
 	}
 	return (int)info.ssi_signo;
 }
 
 static void log_stopping(struct serve *self, int number) {
-	postern__log(&self->log, POSTERN__LOG_INFO, "stopping",
+	postern__log(&self->log, POSTERN__LOG_STOPPING, NULL,
 			postern__log_text("signal", sigabbrev_np(number)));
 }
 
@@ -306,7 +300,7 @@ static void *stop_early(void *context) {
 		int number = next_signal(self);
 		if (number != 0) {
 			log_stopping(self, number);
-			postern__log(&self->log, POSTERN__LOG_INFO, "stopped");
+			postern__log(&self->log, POSTERN__LOG_STOPPED, NULL);
 			_exit(EXIT_OK);
 		}
 	}
@@ -330,7 +324,7 @@ static int open_all(struct serve *self) {
 	const char *warning;
 	for (size_t i = 0; (warning = postern__config_warning(self->config, i));
 			i++) {
-		postern__log(&self->log, POSTERN__LOG_WARN, warning);
+		postern__log(&self->log, POSTERN__LOG_CONFIG_WARNING, warning);
 	}
 	r = postern__config_check(self->config, log_mistake, self, &error);
 	if (r != POSTERN_OK) {
@@ -399,8 +393,8 @@ static void log_stores(struct serve *self) {
 		} else if (*schema) {
 			fields[2] = postern__log_text("schema", schema);
 		}
-		postern__log_write(&self->log, POSTERN__LOG_INFO, "store opened",
-				fields);
+		postern__log_write(&self->log,
+				postern__log_head(POSTERN__LOG_STORE_OPENED, NULL), fields);
 	}
 }
 
@@ -445,11 +439,10 @@ static void log_serving(struct serve *self) {
 		fields[count++] = postern__log_text("listen",
 				self->sockets[self->socket_count - 1].path);
 	}
-	postern__log_write(&self->log, POSTERN__LOG_INFO, "serving", fields);
+	postern__log_write(&self->log,
+			postern__log_head(POSTERN__LOG_SERVING, NULL), fields);
 	if (channel_count == 0) {
-		postern__log(&self->log, POSTERN__LOG_WARN,
-				"no channels are configured, so no message can be sent; "
-				"'postern init' writes a configuration to start from");
+		postern__log(&self->log, POSTERN__LOG_NO_CHANNELS, NULL);
 	}
 }
 
@@ -565,8 +558,8 @@ static void *drain_all(void *context) {
 			(void)drain_one(&drains[i]);
 		}
 		if (drains[i].result != POSTERN_OK) {
-			postern__event_log_remark(&self->event_logs[i],
-					drains[i].error.text);
+			postern__event_log_line(&self->event_logs[i],
+					POSTERN__LOG_UNDRAINED, drains[i].error.text);
 		}
 	}
 	/* Adds one to a counter that is zero: cannot fail. */
@@ -608,8 +601,7 @@ static void serve_run(struct serve *self) {
 		return;
 	}
 	if (wait_for_end(self) != 0) {
-		postern__log(&self->log, POSTERN__LOG_WARN,
-				"second signal: stopping at once");
+		postern__log(&self->log, POSTERN__LOG_HURRY, NULL);
 		for (size_t i = 0; i < self->stores.count; i++) {
 			(void)postern_runner_drain(self->stores.items[i].runner, 0, NULL);
 		}
@@ -654,7 +646,7 @@ int postern__serve(const struct postern__serve_options *options) {
 		postern__socket_finish(&self.sockets[i]);
 	}
 	if (exit == EXIT_OK) {
-		postern__log(&self.log, POSTERN__LOG_INFO, "stopped");
+		postern__log(&self.log, POSTERN__LOG_STOPPED, NULL);
 	}
 	postern__config_destroy(self.config);
 	for (size_t i = 0; i < self.watch_count; i++) {

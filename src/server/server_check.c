@@ -134,8 +134,8 @@ static int run_check(struct check_visit *visit,
 		.schema = box->schema,
 		.connections = box->connections,
 		.listen_url = box->listen_url,
-		.remark = box->remark,
-		.remark_context = box->remark_context,
+		.listener = box->listener,
+		.listener_context = box->listener_context,
 	};
 	return postern__store_examine(visit->store->values.store, &options,
 			&examiner, error);
@@ -175,7 +175,7 @@ static bool has_transactional(const struct postern__config *config,
 
 static void warn(void *context, int code, const char *text) {
 	(void)code;
-	postern__event_log_remark(context, text);
+	postern__event_log_line(context, POSTERN__LOG_STORE_PROBLEM, text);
 }
 
 static void *check_all(void *context) {

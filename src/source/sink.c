@@ -20,7 +20,6 @@
 #include "base/fail.h"
 #include "base/list.h"
 #include "base/wait.h"
-#include "core/trouble.h"
 
 #define IN_FLIGHT_DEFAULT 10000
 #define IN_FLIGHT_BYTES_DEFAULT ((size_t)32 * 1024 * 1024)
@@ -203,20 +202,17 @@ const char *postern__sink_name(const struct postern_sink *sink) {
 	return sink->name;
 }
 
-void postern__sink_report(struct postern_sink *sink, const char *text) {
-	if (sink->context.report) {
-		sink->context.report(sink->context.report_context, text);
-	}
-}
-
-/* Log a message that was rejected. */
 static void report_rejected(struct postern_sink *sink, uint64_t tag,
 		const char *why) {
-	char text[POSTERN_ERROR_TEXT_MAX + POSTERN_SOURCE_NAME_LEN_MAX + 64];
-	(void)snprintf(text, sizeof(text), "source '%s': %s %llu rejected: %s",
-			sink->name, sink->source->ops->tag_name, (unsigned long long)tag,
-			why);
-	postern__sink_report(sink, text);
+	postern__emit_text(sink->context.box,
+			&(struct postern_event){
+					.kind = POSTERN_EVENT_SOURCE_REJECTED,
+					.source = sink->name,
+					.tag = tag,
+					.error = why,
+			},
+			"source '%s': %s %llu rejected: %s", sink->name,
+			sink->source->ops->tag_name, (unsigned long long)tag, why);
 }
 
 /* With the mutex: whether a paused source should continue. */
@@ -415,19 +411,25 @@ static bool set_connected(struct postern_sink *sink, bool connected,
 }
 
 void postern_sink_connected(struct postern_sink *sink) {
-	char text[POSTERN_SOURCE_NAME_LEN_MAX + 64];
 	if (set_connected(sink, true, NULL)) {
-		(void)snprintf(text, sizeof(text), POSTERN__TROUBLE_CONNECTED "'%s'",
-				sink->name);
-		postern__sink_report(sink, text);
+		postern__emit_text(sink->context.box,
+				&(struct postern_event){
+						.kind = POSTERN_EVENT_SOURCE_CONNECTED,
+						.source = sink->name,
+				},
+				"connected source '%s'", sink->name);
 	}
 }
 
 void postern_sink_disconnected(struct postern_sink *sink, const char *why) {
-	char text[POSTERN_ERROR_TEXT_MAX + POSTERN_SOURCE_NAME_LEN_MAX + 64];
 	if (set_connected(sink, false, why) && why) {
-		(void)snprintf(text, sizeof(text), "source '%s': %s", sink->name, why);
-		postern__sink_report(sink, text);
+		postern__emit_text(sink->context.box,
+				&(struct postern_event){
+						.kind = POSTERN_EVENT_SOURCE_DISCONNECTED,
+						.source = sink->name,
+						.error = why,
+				},
+				"source '%s': %s", sink->name, why);
 	}
 }
 

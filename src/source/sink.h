@@ -23,8 +23,6 @@
 struct postern__sink_context {
 	struct postern_box *box;
 	int64_t retry_delay_ms;
-	postern_remark *report; /* may be NULL */
-	void *report_context;
 };
 
 /* Create the sink of a source, which it becomes the owner of, also on failure.
@@ -58,8 +56,5 @@ void postern__sink_state(struct postern_sink *sink,
    messages, in one transaction with their removal. See postern__collect(). */
 int postern__sink_collect(struct postern_sink *sink, bool rests,
 		struct postern__collected *out, struct postern_error *error);
-
-/* Report a notice about this source to the runner's log. */
-void postern__sink_report(struct postern_sink *sink, const char *text);
 
 #endif

@@ -22,7 +22,6 @@
 
 #include "base/fail.h"
 #include "base/wait.h"
-#include "core/trouble.h"
 #include "source/sink.h"
 
 #define BUSY_MS 20
@@ -68,23 +67,28 @@ static struct staged *from_base(struct postern_source *source) {
 }
 
 static void report_refused(struct staged *self, size_t count) {
-	char text[128];
-	(void)snprintf(text, sizeof(text),
+	postern__emit_text(self->box,
+			&(struct postern_event){
+					.kind = POSTERN_EVENT_STAGED_REFUSED,
+					.count = count,
+			},
 			"%zu staged message%s cannot be accepted; the column 'refused' of "
 			"the table 'staged' has the reason",
 			count, count == 1 ? "" : "s");
-	postern__sink_report(self->sink, text);
 }
 
 static void report_stranded(struct staged *self,
 		const struct postern_stranded *item) {
-	char text[POSTERN_CHANNEL_NAME_LEN_MAX + 192];
-	(void)snprintf(text, sizeof(text),
-			POSTERN__TROUBLE_STRANDED
-			"%llu in channel '%s', which no running node has; add the channel "
+	postern__emit_text(self->box,
+			&(struct postern_event){
+					.kind = POSTERN_EVENT_STRANDED,
+					.channel = item->name,
+					.count = item->count,
+			},
+			"staged messages wait: %llu in channel '%s', which no running node "
+			"has; add the channel "
 			"to the configuration of a node",
 			(unsigned long long)item->count, item->name);
-	postern__sink_report(self->sink, text);
 }
 
 /* A node that restarts has its channels again in a moment: report a channel

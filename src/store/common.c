@@ -112,3 +112,14 @@ int postern__rival_fail(uint64_t node, const char *host, int64_t pid,
 			"'processing' and 'lock_name'",
 			(unsigned long long)node, where, how);
 }
+
+void postern__store_report(const struct postern_store *store,
+		enum postern_event_kind kind, const char *error, const char *text) {
+	struct postern_event event = {
+		.size = sizeof event,
+		.kind = kind,
+		.error = error,
+		.text = text,
+	};
+	postern_store_report(store, &event);
+}

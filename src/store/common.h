@@ -6,6 +6,7 @@
  * Functions that several stores share, independent of where they keep data.
  */
 
+#include <postern/event.h>
 #include <postern/sys/store.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +51,9 @@ void postern__sql_add_ended_states(struct postern__buf *sql, unsigned states);
  */
 int postern__rival_fail(uint64_t node, const char *host, int64_t pid,
 		const char *lock_name, struct postern_error *error);
+
+/* Reports an event that consists of a text; error may be NULL. */
+void postern__store_report(const struct postern_store *store,
+		enum postern_event_kind kind, const char *error, const char *text);
 
 #endif

@@ -205,6 +205,13 @@ int postern_store_open(const char *url,
 	return r == POSTERN_OK ? kind->open(rest, &full, out, error) : r;
 }
 
+void postern_store_report(const struct postern_store *store,
+		const struct postern_event *event) {
+	if (store->listener) {
+		store->listener(store->listener_context, event);
+	}
+}
+
 int postern__store_examine(const char *url,
 		const struct postern_store_options *options,
 		const struct postern_store_examiner *examiner,

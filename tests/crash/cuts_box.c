@@ -74,7 +74,7 @@ static void count_event(void *context, const struct postern_event *event) {
 		if (event->seq != own->seqs[i]) {
 			continue;
 		}
-		own->done[i] += event->kind == POSTERN_EVENT_SETTLED &&
+		own->done[i] += event->state != POSTERN_STATE_ANY &&
 						event->state == POSTERN_STATE_DONE;
 		own->refused[i] += event->kind == POSTERN_EVENT_FENCED;
 	}
@@ -114,7 +114,8 @@ static int add_all(struct cuts_stand *stand) {
 		r = postern_box_add_handler(own->box, CHANNEL, &options, &stand->error);
 	}
 	if (r == POSTERN_OK) {
-		r = postern_box_subscribe(own->box, count_event, own, &stand->error);
+		r = postern_box_subscribe(own->box, POSTERN_LEVEL_DEBUG, count_event,
+				own, &stand->error);
 	}
 	return r == POSTERN_OK ? postern_box_start(own->box, &stand->error) : r;
 }

@@ -142,7 +142,7 @@ static const char *state_of(const struct postern_event *event) {
 
 void history_event(const struct history *history,
 		const struct postern_event *event) {
-	if (event->kind == POSTERN_EVENT_SETTLED) {
+	if (event->state != POSTERN_STATE_ANY) {
 		history_write(history,
 				"{\"e\":\"settled\",\"node\":%d,\"seq\":%lld,\"handler\":"
 				"\"%s\",\"fence\":%llu,\"to\":\"%s\"}",

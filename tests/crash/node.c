@@ -195,9 +195,12 @@ static void record_event(void *context, const struct postern_event *event) {
 	}
 }
 
-static void print_notice(void *context, const char *text) {
-	const struct node *node = context;
+static void print_notice(const struct node *node, const char *text) {
 	(void)fprintf(stderr, "node %d: %s\n", node->number, text);
+}
+
+static void print_event(void *context, const struct postern_event *event) {
+	print_notice(context, postern_event_text(event));
 }
 
 static int add_handlers(struct node *node, struct postern_error *error) {
@@ -230,18 +233,17 @@ static int try_open(struct node *node, struct postern_error *error) {
 									  : POSTERN_PROCESSING_PARALLEL,
 		.node_lease_ms = node->lease_ms,
 		.run_queue_max = RUN_QUEUE_MAX,
-		.remark = print_notice,
-		.remark_context = node,
+		.listener = print_event,
+		.listener_context = node,
 	};
 	const struct postern_runner_options runner_options = {
 		.size = sizeof runner_options,
 		.restart_delay_ms = 100,
-		.trouble = print_notice,
-		.trouble_context = node,
 	};
 	int r = postern_box_open(node->url, &options, &node->box, error);
 	if (!r) {
-		r = postern_box_subscribe(node->box, record_event, node, error);
+		r = postern_box_subscribe(node->box, POSTERN_LEVEL_DEBUG, record_event,
+				node, error);
 	}
 	if (!r) {
 		r = postern_box_add_channel(node->box, CHANNEL, NULL, error);

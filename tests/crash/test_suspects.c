@@ -60,7 +60,7 @@ static void run_callback(void *context, const struct postern_message *message,
 
 static void count_settled(void *context, const struct postern_event *event) {
 	struct log *log = context;
-	if (event->kind == POSTERN_EVENT_SETTLED) {
+	if (event->state != POSTERN_STATE_ANY) {
 		(void)pthread_mutex_lock(&log->mutex);
 		log->settled++;
 		(void)pthread_mutex_unlock(&log->mutex);
@@ -88,7 +88,8 @@ static struct postern_box *open_box(const char *url, struct log *log) {
 		r = postern_box_add_handler(box, keys[i], &handler, &error);
 	}
 	if (!r) {
-		r = postern_box_subscribe(box, count_settled, log, &error);
+		r = postern_box_subscribe(box, POSTERN_LEVEL_DEBUG, count_settled, log,
+				&error);
 	}
 	if (!r) {
 		r = postern_box_start(box, &error);

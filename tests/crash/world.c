@@ -309,7 +309,8 @@ static int try_open(struct world *world, unsigned cast,
 	}
 	r = postern_box_open_taking(store, &options, &world->box, error);
 	if (!r) {
-		r = postern_box_subscribe(world->box, record_event, world, error);
+		r = postern_box_subscribe(world->box, POSTERN_LEVEL_DEBUG, record_event,
+				world, error);
 	}
 	if (!r) {
 		r = postern_box_add_channel(world->box, "orders", &channel, error);

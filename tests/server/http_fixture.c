@@ -31,7 +31,7 @@ void server_start(struct server *self,
 	temp_dir_name(&self->directory, "", "box.db", path, sizeof path);
 	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 	(void)close(fd);
-	postern__log_init(&self->log, -1, false, POSTERN__LOG_ERROR, NULL);
+	postern__log_init(&self->log, -1, false, POSTERN_LEVEL_ERROR, NULL);
 	if (postern_runner_create(self->fixture.box, NULL, &self->runner, &error) ||
 			postern_runner_start(self->runner, &error) ||
 			postern__socket_init(&self->socket, path, &error)) {

@@ -246,16 +246,14 @@ static void write_settled(struct sim_node *node,
 
 void sim_history_event(struct sim_node *node,
 		const struct postern_event *event) {
-	switch (event->kind) {
-	case POSTERN_EVENT_SETTLED:
-	case POSTERN_EVENT_FENCED: write_settled(node, event); break;
-	case POSTERN_EVENT_LOCK_LOST:
+	if (event->state != POSTERN_STATE_ANY ||
+			event->kind == POSTERN_EVENT_FENCED) {
+		write_settled(node, event);
+	} else if (event->kind == POSTERN_EVENT_LOCK_LOST) {
 		sim_trace(node->sim, "  node %u detects that it lost the lock",
 				node->index);
 		write_line(node->sim, "\"e\":\"unlocked\",\"node\":%u,\"fence\":%llu",
 				node->index, (unsigned long long)event->fence);
-		break;
-	default: break;
 	}
 }
 

@@ -120,7 +120,8 @@ static int box_set_up(struct sim_node *node, struct postern_error *error) {
 		}
 	}
 	if (!r) {
-		r = postern_box_subscribe(node->box, on_event, node, error);
+		r = postern_box_subscribe(node->box, POSTERN_LEVEL_DEBUG, on_event,
+				node, error);
 	}
 	return r;
 }

@@ -131,7 +131,7 @@ static void step_pump(struct sim_node *node, const struct sim_op *op) {
 	if (op->b % 4 == 1) {
 		(void)postern_box_sweep(box, NULL, NULL);
 	} else if (op->b % 4) {
-		(void)postern__renew(box, NULL, NULL, &next, NULL);
+		(void)postern__renew(box, &next, NULL);
 	}
 	if (op->b & 4) { /* the node polls, or is woken */
 		(void)postern__pauses_refresh(box, NULL);

@@ -40,7 +40,7 @@ struct node {
 	int lock_lost;
 	const char *lock_name; /* NULL: the default */
 	const char *key;       /* of its handler; NULL: "h" */
-	char remarks[1000];
+	char notices[1000];
 };
 
 /* One store, several nodes. */
@@ -77,18 +77,22 @@ __attribute__((unused)) static int delay_reply(void *context,
 	return POSTERN_OK;
 }
 
-__attribute__((unused)) static void keep_remark(void *context,
-		const char *text) {
+/* Events that tell people something, in the words of a log. The lock's and
+   those of deliveries are counted by count_event(). */
+__attribute__((unused)) static void keep_notice(void *context,
+		const struct postern_event *event) {
 	struct node *node = context;
-	size_t len = strlen(node->remarks);
-	(void)snprintf(node->remarks + len, sizeof(node->remarks) - len, "%s\n",
-			text);
+	size_t len = strlen(node->notices);
+	if (event->text || event->kind == POSTERN_EVENT_NODE_EXPIRED) {
+		(void)snprintf(node->notices + len, sizeof(node->notices) - len, "%s\n",
+				postern_event_text(event));
+	}
 }
 
 __attribute__((unused)) static void count_event(void *context,
 		const struct postern_event *event) {
 	struct node *node = context;
-	node->settled += event->kind == POSTERN_EVENT_SETTLED;
+	node->settled += event->state != POSTERN_STATE_ANY;
 	node->fenced += event->kind == POSTERN_EVENT_FENCED;
 	node->locked += event->kind == POSTERN_EVENT_LOCKED;
 	node->lock_lost += event->kind == POSTERN_EVENT_LOCK_LOST;
@@ -119,8 +123,8 @@ __attribute__((unused)) static bool add_node(struct cluster *cluster,
 		.processing = processing,
 		.lock_name = node->lock_name,
 		.node_lease_ms = cluster->lease_ms,
-		.remark = keep_remark,
-		.remark_context = node,
+		.listener = keep_notice,
+		.listener_context = node,
 	};
 	struct postern_channel_options channel = {
 		.size = sizeof(channel),
@@ -145,7 +149,8 @@ __attribute__((unused)) static bool add_node(struct cluster *cluster,
 		   CHECK_OK(postern_box_add_handler(node->box, "orders", &handler,
 							error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(node->box, count_event, node, error),
+		   CHECK_OK(postern_box_subscribe(node->box, POSTERN_LEVEL_DEBUG,
+							count_event, node, error),
 				   error) &&
 		   CHECK_OK(postern_box_start(node->box, error), error);
 }

@@ -49,14 +49,14 @@ struct bench {
 	struct fake_random random;
 	struct postern_box *box;
 	struct postern_error error;
-	char remarks[1000];
+	char notices[1000];
 };
 
-static void record_remark(void *context, const char *text) {
+static void record_notice(void *context, const struct postern_event *event) {
 	struct bench *bench = context;
-	size_t len = strlen(bench->remarks);
-	(void)snprintf(bench->remarks + len, sizeof(bench->remarks) - len, "%s\n",
-			text);
+	size_t len = strlen(bench->notices);
+	(void)snprintf(bench->notices + len, sizeof(bench->notices) - len, "%s\n",
+			postern_event_text(event));
 }
 
 static bool open_box(struct bench *bench, const char *channel) {
@@ -67,8 +67,8 @@ static bool open_box(struct bench *bench, const char *channel) {
 		.size = sizeof(options),
 		.clock = &bench->clock.base,
 		.random = &bench->random.base,
-		.remark = record_remark,
-		.remark_context = bench,
+		.listener = record_notice,
+		.listener_context = bench,
 	};
 	return CHECK_OK(postern_box_open("memory:", &options, &bench->box,
 							&bench->error),
@@ -345,7 +345,7 @@ static void record_event(void *context, const struct postern_event *event) {
 	char letter = event->kind == POSTERN_EVENT_STARTED ? 's' : 'e';
 	size_t len = strlen(order->text);
 	if ((event->kind == POSTERN_EVENT_STARTED ||
-				event->kind == POSTERN_EVENT_SETTLED) &&
+				event->state != POSTERN_STATE_ANY) &&
 			len + 1 < sizeof(order->text)) {
 		order->text[len] = letter;
 	}
@@ -356,8 +356,8 @@ static void slow_results_are_kept_at_once(void) {
 	struct script slow = { .clock = &bench.clock, .takes_ms = 1000 };
 	struct order order = { "" };
 	if (!open_box(&bench, "orders") || !add_handler(&bench, "slow", &slow) ||
-			!CHECK_OK(postern_box_subscribe(bench.box, record_event, &order,
-							  &bench.error),
+			!CHECK_OK(postern_box_subscribe(bench.box, POSTERN_LEVEL_DEBUG,
+							  record_event, &order, &bench.error),
 					&bench.error) ||
 			!start(&bench)) {
 		return;
@@ -382,7 +382,7 @@ static void slow_results_are_kept_at_once(void) {
 }
 
 static void record_state(void *context, const struct postern_event *event) {
-	if (event->kind == POSTERN_EVENT_SETTLED) {
+	if (event->state != POSTERN_STATE_ANY) {
 		*(enum postern_state *)context = event->state;
 	}
 }
@@ -404,8 +404,8 @@ static void events_have_the_state(void) {
 		enum postern_state state = POSTERN_STATE_ANY;
 		postern_outcome_set(&script.next, rows[i].outcome, 60000, "so");
 		if (open_box(&bench, "orders") && add_handler(&bench, "h", &script) &&
-				CHECK_OK(postern_box_subscribe(bench.box, record_state, &state,
-								 &bench.error),
+				CHECK_OK(postern_box_subscribe(bench.box, POSTERN_LEVEL_DEBUG,
+								 record_state, &state, &bench.error),
 						&bench.error) &&
 				start(&bench)) {
 			CHECK_INT(send(&bench, "1", "x"), POSTERN_OK);
@@ -684,8 +684,8 @@ static void require_inbox_is_checked(void) {
 			struct postern_box_options options = {
 				.size = sizeof(options),
 				.require_inbox = (enum postern_require_inbox)rule,
-				.remark = record_remark,
-				.remark_context = &bench,
+				.listener = record_notice,
+				.listener_context = &bench,
 			};
 			struct postern_channel_options channel = {
 				.size = sizeof(channel),
@@ -702,7 +702,7 @@ static void require_inbox_is_checked(void) {
 			bool warned = rule == POSTERN_REQUIRE_INBOX_WARN && !allowed;
 			CHECK_INT(postern_box_start(bench.box, &bench.error),
 					refused ? POSTERN_E_INVALID : POSTERN_OK);
-			CHECK_INT(bench.remarks[0] != '\0', warned);
+			CHECK_INT(bench.notices[0] != '\0', warned);
 			if (!refused) {
 				CHECK_INT(send(&bench, "a", "x"), POSTERN_E_UNSUPPORTED);
 			}

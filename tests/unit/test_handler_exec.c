@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 
 #include "base/utf8.h"
-#include "core/trouble.h"
 #include "handler_exec.h"
 
 extern char **environ;
@@ -350,7 +349,7 @@ static void no_files_left(void) {
 			return;
 		}
 		CHECK_INT(run.outcome.kind, POSTERN_SNOOZE);
-		CHECK_INT(run.outcome.delay_ms, POSTERN__TROUBLE_DELAY_MS);
+		CHECK_INT(run.outcome.delay_ms, POSTERN_HINDERED_DELAY_MS);
 		CHECK_CONTAINS(run.outcome.reason, "Too many open files");
 	}
 	FAIL("a run needs more than twelve files");

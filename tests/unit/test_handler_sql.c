@@ -7,7 +7,6 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 
-#include "core/trouble.h"
 #include "handler/kinds.h"
 #include "handler_fake.h"
 
@@ -326,7 +325,7 @@ static void errors(void) {
 static void check_unavailable(const struct postern_run *run,
 		const char *reason) {
 	CHECK_INT(run->outcome.kind, POSTERN_SNOOZE);
-	CHECK_INT(run->outcome.delay_ms, POSTERN__TROUBLE_DELAY_MS);
+	CHECK_INT(run->outcome.delay_ms, POSTERN_HINDERED_DELAY_MS);
 	CHECK_CONTAINS(run->outcome.reason, reason);
 }
 

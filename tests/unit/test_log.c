@@ -35,7 +35,7 @@ struct pipe {
 };
 
 static void pipe_log_open(struct pipe *self, bool json,
-		enum postern__log_level level) {
+		enum postern_level level) {
 	int fds[2];
 	if (pipe2(fds, O_CLOEXEC) != 0) {
 		abort();
@@ -67,35 +67,37 @@ static void pipe_log_close(struct pipe *self) {
 
 static void text_lines(void) {
 	struct pipe pipe;
-	pipe_log_open(&pipe, false, POSTERN__LOG_INFO);
-	postern__log(&pipe.log, POSTERN__LOG_WARN, "delivery failed",
+	pipe_log_open(&pipe, false, POSTERN_LEVEL_INFO);
+	postern__log(&pipe.log, POSTERN__LOG_HURRY, "delivery failed",
 			postern__log_text("handler", "mail"), postern__log_int("seq", -12),
 			postern__log_text("error", "say \"no\" = \\"),
 			postern__log_text("none", NULL));
 	CHECK_STR(pipe_read(&pipe),
-			"2023-11-14T22:13:20.123Z warn  delivery failed handler=mail "
+			"2023-11-14T22:13:20.123Z warn  delivery failed "
+			"event=stop_forced handler=mail "
 			"seq=-12 error=\"say \\\"no\\\" = \\\\\" none=\"\"\n");
 	pipe_log_close(&pipe);
 }
 
 static void json_lines(void) {
 	struct pipe pipe;
-	pipe_log_open(&pipe, true, POSTERN__LOG_INFO);
-	postern__log(&pipe.log, POSTERN__LOG_ERROR, "a \"word\"",
+	pipe_log_open(&pipe, true, POSTERN_LEVEL_INFO);
+	postern__log(&pipe.log, POSTERN__LOG_FAILED, "a \"word\"",
 			postern__log_text("handler", "mail"), postern__log_int("seq", 12));
 	CHECK_STR(pipe_read(&pipe),
 			"{\"time\":\"2023-11-14T22:13:20.123Z\",\"level\":\"error\","
-			"\"message\":\"a \\\"word\\\"\",\"handler\":\"mail\",\"seq\":12}"
+			"\"event\":\"server_failed\",\"message\":\"a "
+			"\\\"word\\\"\",\"handler\":\"mail\",\"seq\":12}"
 			"\n");
 	pipe_log_close(&pipe);
 }
 
 static void below_the_level(void) {
 	struct pipe pipe;
-	pipe_log_open(&pipe, false, POSTERN__LOG_WARN);
-	postern__log(&pipe.log, POSTERN__LOG_INFO, "not this");
+	pipe_log_open(&pipe, false, POSTERN_LEVEL_WARN);
+	postern__log(&pipe.log, POSTERN__LOG_SERVING, "not this");
 	CHECK_STR(pipe_read(&pipe), "");
-	postern__log(&pipe.log, POSTERN__LOG_WARN, "this");
+	postern__log(&pipe.log, POSTERN__LOG_HURRY, "this");
 	CHECK_CONTAINS(pipe_read(&pipe), "this");
 	pipe_log_close(&pipe);
 }
@@ -103,8 +105,8 @@ static void below_the_level(void) {
 static void hostile_values(void) {
 	for (int json = 0; json < 2; json++) {
 		struct pipe pipe;
-		pipe_log_open(&pipe, json, POSTERN__LOG_INFO);
-		postern__log(&pipe.log, POSTERN__LOG_INFO, "a\nb\x1b[31m",
+		pipe_log_open(&pipe, json, POSTERN_LEVEL_INFO);
+		postern__log(&pipe.log, POSTERN__LOG_SERVING, "a\nb\x1b[31m",
 				postern__log_text("id",
 						"x\r\n2023 error fake=1\x1b[2J\xff\xfe\xc2\x9b\x7f"));
 		const char *text = pipe_read(&pipe);
@@ -126,8 +128,8 @@ static void long_lines(void) {
 	value[100000] = '\0';
 	for (int json = 0; json < 2; json++) {
 		struct pipe pipe;
-		pipe_log_open(&pipe, json, POSTERN__LOG_INFO);
-		postern__log(&pipe.log, POSTERN__LOG_INFO, value,
+		pipe_log_open(&pipe, json, POSTERN_LEVEL_INFO);
+		postern__log(&pipe.log, POSTERN__LOG_SERVING, value,
 				postern__log_text("a", value), postern__log_text("b", value),
 				postern__log_text("c", value), postern__log_int("d", 7));
 		const char *text = pipe_read(&pipe);
@@ -149,16 +151,17 @@ static void check_full(struct pipe *pipe) {
 	memset(value, 'x', sizeof value - 1);
 	value[sizeof value - 1] = '\0';
 	for (int i = 0; i < 2000; i++) {
-		postern__log(&pipe->log, POSTERN__LOG_INFO, "line",
+		postern__log(&pipe->log, POSTERN__LOG_SERVING, "line",
 				postern__log_text("value", value));
 	}
 	CHECK(pipe->log.lost_count > 0);
 	uint64_t lost = pipe->log.lost_count;
 	(void)pipe_read(pipe);
 	(void)pipe_read(pipe);
-	postern__log(&pipe->log, POSTERN__LOG_INFO, "room again");
+	postern__log(&pipe->log, POSTERN__LOG_SERVING, "room again");
 	char expected[64];
-	(void)snprintf(expected, sizeof expected, "could not be written count=%llu",
+	(void)snprintf(expected, sizeof expected,
+			"could not be written event=log_lost count=%llu",
 			(unsigned long long)lost);
 	const char *text = pipe_read(pipe);
 	CHECK_CONTAINS(text, expected);
@@ -168,7 +171,7 @@ static void check_full(struct pipe *pipe) {
 
 static void full_pipe(void) {
 	struct pipe pipe;
-	pipe_log_open(&pipe, false, POSTERN__LOG_INFO);
+	pipe_log_open(&pipe, false, POSTERN_LEVEL_INFO);
 	check_full(&pipe);
 	int flags = fcntl(pipe.write_fd, F_GETFL);
 	CHECK(!(flags & O_NONBLOCK)); /* the file description is shared */
@@ -184,7 +187,7 @@ static void full_socket(void) {
 	pipe.read_fd = fds[0];
 	pipe.write_fd = fds[1];
 	(void)fcntl(pipe.read_fd, F_SETFL, O_NONBLOCK);
-	postern__log_init(&pipe.log, pipe.write_fd, false, POSTERN__LOG_INFO,
+	postern__log_init(&pipe.log, pipe.write_fd, false, POSTERN_LEVEL_INFO,
 			&fixed);
 	check_full(&pipe);
 	pipe_log_close(&pipe);
@@ -203,7 +206,7 @@ static void full_terminal(void) {
 		return;
 	}
 	(void)fcntl(pipe.read_fd, F_SETFL, O_NONBLOCK);
-	postern__log_init(&pipe.log, pipe.write_fd, false, POSTERN__LOG_INFO,
+	postern__log_init(&pipe.log, pipe.write_fd, false, POSTERN_LEVEL_INFO,
 			&fixed);
 	(void)alarm(30);
 	check_full(&pipe);
@@ -214,16 +217,16 @@ static void full_terminal(void) {
 static void closed_reader(void) {
 	(void)signal(SIGPIPE, SIG_IGN);
 	struct pipe pipe;
-	pipe_log_open(&pipe, false, POSTERN__LOG_INFO);
+	pipe_log_open(&pipe, false, POSTERN_LEVEL_INFO);
 	(void)close(pipe.read_fd);
 	pipe.read_fd = -1;
-	postern__log(&pipe.log, POSTERN__LOG_INFO, "line");
+	postern__log(&pipe.log, POSTERN__LOG_SERVING, "line");
 	CHECK_INT(pipe.log.lost_count, 1);
 	pipe_log_close(&pipe);
 
 	struct postern__log log;
-	postern__log_init(&log, -1, false, POSTERN__LOG_INFO, &fixed);
-	postern__log(&log, POSTERN__LOG_INFO, "line");
+	postern__log_init(&log, -1, false, POSTERN_LEVEL_INFO, &fixed);
+	postern__log(&log, POSTERN__LOG_SERVING, "line");
 	CHECK_INT(log.lost_count, 1);
 	postern__log_finish(&log);
 }
@@ -234,9 +237,9 @@ static void full_disk(void) {
 		return;
 	}
 	struct postern__log log;
-	postern__log_init(&log, fd, false, POSTERN__LOG_INFO, &fixed);
-	postern__log(&log, POSTERN__LOG_INFO, "line");
-	postern__log(&log, POSTERN__LOG_INFO, "line");
+	postern__log_init(&log, fd, false, POSTERN_LEVEL_INFO, &fixed);
+	postern__log(&log, POSTERN__LOG_SERVING, "line");
+	postern__log(&log, POSTERN__LOG_SERVING, "line");
 	CHECK_INT(log.lost_count, 2);
 	postern__log_finish(&log);
 	(void)close(fd);

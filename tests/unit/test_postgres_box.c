@@ -87,8 +87,8 @@ static bool open_box(struct bench *bench) {
 				   error) &&
 		   CHECK_OK(postern_box_add_handler(bench->box, "c", &handler, error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(bench->box, count_event, bench,
-							error),
+		   CHECK_OK(postern_box_subscribe(bench->box, POSTERN_LEVEL_DEBUG,
+							count_event, bench, error),
 				   error) &&
 		   CHECK_OK(postern_box_start(bench->box, error), error);
 }

@@ -76,7 +76,7 @@ static void set_flag(struct tally *tally, bool *flag, bool value) {
 
 static void count_event(void *context, const struct postern_event *event) {
 	struct tally *tally = context;
-	bool settled = event->kind == POSTERN_EVENT_SETTLED;
+	bool settled = event->state != POSTERN_STATE_ANY;
 	(void)pthread_mutex_lock(&tally->mutex);
 	tally->started += event->kind == POSTERN_EVENT_STARTED;
 	tally->settled += settled;
@@ -182,8 +182,8 @@ static bool open_box(struct stage *stage,
 				   error) &&
 		   CHECK_OK(postern_box_add_channel(stage->box, "c", NULL, error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(stage->box, count_event,
-							&stage->tally, error),
+		   CHECK_OK(postern_box_subscribe(stage->box, POSTERN_LEVEL_DEBUG,
+							count_event, &stage->tally, error),
 				   error);
 }
 

@@ -40,7 +40,7 @@ static void count_event(void *context, const struct postern_event *event) {
 	(void)pthread_mutex_lock(&tally->mutex);
 	tally->accepted += event->kind == POSTERN_EVENT_ACCEPTED;
 	tally->started += event->kind == POSTERN_EVENT_STARTED;
-	tally->settled += event->kind == POSTERN_EVENT_SETTLED;
+	tally->settled += event->state != POSTERN_STATE_ANY;
 	tally->fenced += event->kind == POSTERN_EVENT_FENCED;
 	(void)pthread_cond_broadcast(&tally->changed);
 	(void)pthread_mutex_unlock(&tally->mutex);
@@ -120,8 +120,8 @@ static bool open_stage(struct stage *stage, uint32_t workers,
 				   error) &&
 		   CHECK_OK(postern_box_add_handler(stage->box, "c", &handler, error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(stage->box, count_event,
-							&stage->tally, error),
+		   CHECK_OK(postern_box_subscribe(stage->box, POSTERN_LEVEL_DEBUG,
+							count_event, &stage->tally, error),
 				   error) &&
 		   CHECK_OK(postern_box_start(stage->box, error), error) &&
 		   CHECK_OK(postern_runner_create(stage->box, &runner, &stage->runner,

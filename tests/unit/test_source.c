@@ -33,7 +33,7 @@ struct scene {
 	struct postern_box *box;
 	struct postern_runner *runner;
 	struct postern_error error;
-	char remark[512]; /* the last one */
+	char notice[512]; /* the last one */
 };
 
 struct recorder {
@@ -135,10 +135,11 @@ static int decide(void *context, enum fault_op op,
 	return POSTERN_OK;
 }
 
-static void keep_remark(void *context, const char *text) {
+static void keep_notice(void *context, const struct postern_event *event) {
 	struct scene *scene = context;
 	(void)pthread_mutex_lock(&scene->mutex);
-	(void)snprintf(scene->remark, sizeof scene->remark, "%s", text);
+	(void)snprintf(scene->notice, sizeof scene->notice, "%s",
+			postern_event_text(event));
 	(void)pthread_mutex_unlock(&scene->mutex);
 }
 
@@ -152,12 +153,10 @@ static bool open_scene(struct scene *scene, int64_t command_timeout_ms) {
 	struct postern_box_options options = {
 		.size = sizeof options,
 		.command_timeout_ms = command_timeout_ms,
+		.listener = keep_notice,
+		.listener_context = scene,
 	};
-	struct postern_runner_options runner = {
-		.size = sizeof runner,
-		.trouble = keep_remark,
-		.trouble_context = scene,
-	};
+	struct postern_runner_options runner = { .size = sizeof runner };
 	if (!CHECK_OK(postern_store_open("memory:", NULL, &store, error), error)) {
 		return false;
 	}
@@ -259,10 +258,10 @@ static void verdicts(void) {
 		CHECK_INT(recorder.verdicts[3], POSTERN_VERDICT_CONFLICT);
 		CHECK_INT(recorder.verdicts[4], POSTERN_VERDICT_REJECTED);
 		CHECK_INT(recorder.verdicts[5], POSTERN_VERDICT_REJECTED);
-		CHECK_STR(scene.remark,
+		CHECK_STR(scene.notice,
 				"source 'r': item 5 rejected: no channel 'nowhere'");
 		postern_sink_reject(recorder.sink, 6, "not a message");
-		CHECK_STR(scene.remark, "source 'r': item 6 rejected: not a message");
+		CHECK_STR(scene.notice, "source 'r': item 6 rejected: not a message");
 		postern_runner_stop(scene.runner); /* all is counted */
 		struct postern_source_state state = state_of(&scene);
 		CHECK_STR(state.name, "r");
@@ -289,19 +288,19 @@ static void connection_state(void) {
 		CHECK_INT(state.since_ms, 0);
 		CHECK_INT(state.lag, -1);
 		postern_sink_connected(recorder.sink);
-		CHECK_STR(scene.remark, "connected source 'r'");
+		CHECK_STR(scene.notice, "connected source 'r'");
 		postern_sink_set_lag(recorder.sink, 7);
 		state = state_of(&scene);
 		CHECK(state.connected && state.since_ms > 0);
 		CHECK_INT(state.lag, 7);
 		CHECK_INT(state.error_at_ms, 0);
 		postern_sink_disconnected(recorder.sink, "no route");
-		CHECK_STR(scene.remark, "source 'r': no route");
-		scene.remark[0] = '\0';
+		CHECK_STR(scene.notice, "source 'r': no route");
+		scene.notice[0] = '\0';
 		postern_sink_disconnected(recorder.sink, "no route");
-		CHECK_STR(scene.remark, ""); /* the same once more */
+		CHECK_STR(scene.notice, ""); /* the same once more */
 		postern_sink_disconnected(recorder.sink, "no name");
-		CHECK_STR(scene.remark, "source 'r': no name");
+		CHECK_STR(scene.notice, "source 'r': no name");
 		state = state_of(&scene);
 		CHECK(!state.connected && state.error_at_ms > 0);
 		CHECK_STR(state.error, "no name");

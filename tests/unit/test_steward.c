@@ -78,8 +78,10 @@ static int inject_fault(void *context, enum fault_op op,
 
 static void count_event(void *context, const struct postern_event *event) {
 	struct node *node = context;
+	if (event->state != POSTERN_STATE_ANY) {
+		atomic_fetch_add(&node->settled, 1);
+	}
 	switch (event->kind) {
-	case POSTERN_EVENT_SETTLED: atomic_fetch_add(&node->settled, 1); break;
 	case POSTERN_EVENT_FENCED: atomic_fetch_add(&node->fenced, 1); break;
 	case POSTERN_EVENT_LOCKED: atomic_fetch_add(&node->locked, 1); break;
 	case POSTERN_EVENT_LOCK_LOST: atomic_fetch_add(&node->lock_lost, 1); break;
@@ -170,7 +172,8 @@ static bool add_node(struct cluster *cluster, struct node *node,
 		   CHECK_OK(postern_box_add_handler(node->box, "orders", &handler,
 							error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(node->box, count_event, node, error),
+		   CHECK_OK(postern_box_subscribe(node->box, POSTERN_LEVEL_DEBUG,
+							count_event, node, error),
 				   error) &&
 		   CHECK_OK(postern_box_start(node->box, error), error) &&
 		   CHECK_OK(postern_runner_create(node->box, &runner, &node->runner,

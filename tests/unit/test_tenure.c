@@ -212,10 +212,10 @@ static void waiting_is_reported(void) {
 			fake_clock_advance(&cluster.clock, LEASE_MS / 3);
 		}
 		const char *text = "which another node has held for";
-		const char *first = strstr(b->remarks, text);
+		const char *first = strstr(b->notices, text);
 		CHECK(first);
 		CHECK(first && !strstr(first + 1, text));
-		CHECK_STR(a->remarks, "");
+		CHECK_STR(a->notices, "");
 	}
 	close_cluster(&cluster);
 }
@@ -237,7 +237,7 @@ static void expired_node(void) {
 		CHECK_INT(b->settled, 1);
 		/* The node registers again, and its old lease is refused. */
 		sweep(a);
-		CHECK_CONTAINS(a->remarks, "registering as a new node");
+		CHECK_CONTAINS(a->notices, "registering as a new node");
 		CHECK_INT(run(a), 0);
 		CHECK_INT(a->fenced, 1);
 		send(b, "2");
@@ -443,8 +443,8 @@ static void horizon(void) {
 	struct postern_error error = { 0 };
 	struct postern_box_options options = {
 		.size = sizeof(options),
-		.remark = keep_remark,
-		.remark_context = &node,
+		.listener = keep_notice,
+		.listener_context = &node,
 	};
 	struct postern_channel_options channel = {
 		.size = sizeof(channel),
@@ -463,12 +463,12 @@ static void horizon(void) {
 	CHECK_OK(postern_box_add_channel(box, "orders", &channel, &error), &error);
 	CHECK_OK(postern_box_add_handler(box, "orders", &handler, &error), &error);
 	CHECK_OK(postern_box_start(box, &error), &error);
-	CHECK_CONTAINS(node.remarks, "may retry for 30s");
-	CHECK_CONTAINS(node.remarks, "set retention.dedupe to 30s or more");
+	CHECK_CONTAINS(node.notices, "may retry for 30s");
+	CHECK_CONTAINS(node.notices, "set retention.dedupe to 30s or more");
 	postern_box_destroy(box);
 
 	/* Each attempt may also take until its timeout. */
-	node.remarks[0] = '\0';
+	node.notices[0] = '\0';
 	struct postern_policy policy;
 	postern_policy_init(&policy);
 	policy.timeout_ms = 60000;
@@ -478,17 +478,17 @@ static void horizon(void) {
 	CHECK_OK(postern_box_add_channel(box, "orders", &channel, &error), &error);
 	CHECK_OK(postern_box_add_handler(box, "orders", &handler, &error), &error);
 	CHECK_OK(postern_box_start(box, &error), &error);
-	CHECK_CONTAINS(node.remarks, "may retry for 330s");
+	CHECK_CONTAINS(node.notices, "may retry for 330s");
 	postern_box_destroy(box);
 	handler.policy = NULL;
 
-	node.remarks[0] = '\0';
+	node.notices[0] = '\0';
 	channel.retention_dedupe_ms = 30000;
 	CHECK_OK(postern_box_open("memory:", &options, &box, &error), &error);
 	CHECK_OK(postern_box_add_channel(box, "orders", &channel, &error), &error);
 	CHECK_OK(postern_box_add_handler(box, "orders", &handler, &error), &error);
 	CHECK_OK(postern_box_start(box, &error), &error);
-	CHECK_STR(node.remarks, "");
+	CHECK_STR(node.notices, "");
 	postern_box_destroy(box);
 }
 

@@ -75,7 +75,7 @@ static void late_second_enrolment(void) {
 		fake_clock_advance(&cluster.clock, LEASE_MS);
 		sweep(&cluster.nodes[1]);
 		sweep_slowly(a, FAULT_ENROL);
-		CHECK_CONTAINS(a->remarks, "registering as a new node");
+		CHECK_CONTAINS(a->notices, "registering as a new node");
 		check_lease_end(a, LEASE_MS);
 	}
 	close_cluster(&cluster);

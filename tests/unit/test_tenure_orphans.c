@@ -15,9 +15,7 @@
 static size_t poison_orphans(struct node *node) {
 	size_t count = 0;
 	struct postern_error *error = &node->cluster->error;
-	CHECK_OK(postern__poison_orphans(node->box, keep_remark, node, &count,
-					 error),
-			error);
+	CHECK_OK(postern__poison_orphans(node->box, &count, error), error);
 	return count;
 }
 
@@ -39,7 +37,7 @@ static bool open_different(struct cluster *cluster) {
 	}
 	send(&cluster->nodes[1], "1");
 	CHECK_INT(poison_orphans(&cluster->nodes[0]), 0);
-	return CHECK_STR(cluster->nodes[0].remarks, "");
+	return CHECK_STR(cluster->nodes[0].notices, "");
 }
 
 static void sweep_all(struct cluster *cluster) {
@@ -70,7 +68,7 @@ static void poisoned_after_delay(void) {
 		struct node *a = &cluster.nodes[0];
 		end_node(&cluster.nodes[1]);
 		CHECK_INT(pass_minutes(&cluster, 10), 0);
-		CHECK_STR(a->remarks,
+		CHECK_STR(a->notices,
 				"no running node has configured handler 'other'; 1 open "
 				"delivery will be poisoned in 10 minutes unless a node "
 				"configures it again\n");
@@ -129,7 +127,7 @@ static void restarted_unseen(void) {
 		end_node(b);
 		CHECK_INT(pass_minutes(&cluster, 9), 0);
 		a->down = true;
-		CHECK_INT(postern__poison_orphans(a->box, NULL, NULL, &count, NULL),
+		CHECK_INT(postern__poison_orphans(a->box, &count, NULL),
 				POSTERN_E_UNAVAILABLE);
 		CHECK(add_node(&cluster, b, POSTERN_PROCESSING_PARALLEL));
 		end_node(b);
@@ -177,7 +175,7 @@ static void delay_per_handler(void) {
 		if (restart_with_third(&cluster)) {
 			end_node(&cluster.nodes[1]);
 			CHECK_INT(pass_minutes(&cluster, 5), 0);
-			CHECK_CONTAINS(a->remarks, "configured handler 'third'; 1 open");
+			CHECK_CONTAINS(a->notices, "configured handler 'third'; 1 open");
 			CHECK_INT(pass_minutes(&cluster, 4), 1);
 			CHECK_INT(pass_minutes(&cluster, 2), 1);
 		}

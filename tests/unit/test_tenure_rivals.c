@@ -43,7 +43,7 @@ static void second_waits(struct cluster *cluster, const char *reason) {
 			POSTERN_E_BUSY);
 	CHECK_CONTAINS(cluster->error.text, reason);
 	CHECK_CONTAINS(cluster->error.text, "'processing' and 'lock_name'");
-	occurs_once(b->remarks, reason);
+	occurs_once(b->notices, reason);
 	CHECK_INT(b->locked, 0);
 	send(b, "2");
 	CHECK_INT(run(a), 1);
@@ -98,7 +98,7 @@ static void late_rival(void) {
 		sweep(a);
 		CHECK_INT(run(a), 0);
 		CHECK_INT(a->fenced, 1);
-		CHECK_CONTAINS(a->remarks, "waiting to process: ");
+		CHECK_CONTAINS(a->notices, "waiting to process: ");
 		send(a, "2");
 		CHECK_INT(claim(a), 0);
 		CHECK_INT(run(b), 1);
@@ -121,7 +121,7 @@ static void sender_is_no_rival(void) {
 		sweep(&cluster.nodes[1]);
 		CHECK_INT(claim(&cluster.nodes[1]), 1);
 		CHECK_INT(run(&cluster.nodes[1]), 1);
-		CHECK_STR(cluster.nodes[1].remarks, "");
+		CHECK_STR(cluster.nodes[1].notices, "");
 	}
 	close_cluster(&cluster);
 }

@@ -76,7 +76,7 @@ static int act_before_reply(void *context, enum fault_op op) {
 
 static void count_event(void *context, const struct postern_event *event) {
 	struct bench *bench = context;
-	bench->settled += event->kind == POSTERN_EVENT_SETTLED;
+	bench->settled += event->state != POSTERN_STATE_ANY;
 	bench->fenced += event->kind == POSTERN_EVENT_FENCED;
 }
 
@@ -173,8 +173,8 @@ static bool open_with(struct bench *bench, enum postern_processing processing,
 						   : postern_box_add_handler(bench->box, "orders",
 									 &handler, error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(bench->box, count_event, bench,
-							error),
+		   CHECK_OK(postern_box_subscribe(bench->box, POSTERN_LEVEL_DEBUG,
+							count_event, bench, error),
 				   error) &&
 		   CHECK_OK(postern_box_start(bench->box, error), error);
 }
@@ -215,8 +215,7 @@ static size_t process(struct bench *bench) {
 
 static size_t poison_orphans(struct bench *bench) {
 	size_t count = 0;
-	CHECK_OK(postern__poison_orphans(bench->box, NULL, NULL, &count,
-					 &bench->error),
+	CHECK_OK(postern__poison_orphans(bench->box, &count, &bench->error),
 			&bench->error);
 	return count;
 }

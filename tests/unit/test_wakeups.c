@@ -112,7 +112,7 @@ static const struct postern_handler_kind in_process_kind = {
 
 static void count_event(void *context, const struct postern_event *event) {
 	struct stage *stage = context;
-	if (event->kind == POSTERN_EVENT_SETTLED &&
+	if (event->state != POSTERN_STATE_ANY &&
 			event->state == POSTERN_STATE_DONE) {
 		atomic_fetch_add(&stage->done, 1);
 	}
@@ -207,8 +207,8 @@ static bool open_stage(struct stage *stage) {
 		   CHECK_OK(postern__box_register_taking(stage->box, "c", &handler,
 							&stage->kind, error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(stage->box, count_event, stage,
-							error),
+		   CHECK_OK(postern_box_subscribe(stage->box, POSTERN_LEVEL_DEBUG,
+							count_event, stage, error),
 				   error) &&
 		   CHECK_OK(postern_box_start(stage->box, error), error) &&
 		   CHECK_OK(postern_runner_create(stage->box, &runner, &stage->runner,

@@ -57,6 +57,14 @@ POSTERN_EXPORT uint64_t postern_run_epoch(const struct postern_run *run);
 POSTERN_EXPORT int64_t postern_run_remaining_ms(const struct postern_run *run);
 
 /*
+ * How long to snooze a run that was prevented by this machine, the store or the
+ * handler and not by the message: fork failed, the disk is full. No failure is
+ * counted. With a reason such a snooze is reported as
+ * POSTERN_EVENT_HINDERED.
+ */
+#define POSTERN_HINDERED_DELAY_MS 5000
+
+/*
  * Finish a run with its outcome, which is copied. Exactly once per run, from
  * any thread, before or after `start` has returned; do not use the run
  * afterwards.

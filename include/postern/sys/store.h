@@ -57,8 +57,9 @@ struct postern_store_options {
 	bool must_exist;
 	bool no_migrate;
 	int64_t command_timeout_ms; /* the longest wait of a call for the writer */
-	postern_remark *remark;     /* may be NULL */
-	void *remark_context;
+	/* Receives the events of opening; may be NULL. */
+	postern_listener *listener;
+	void *listener_context;
 	const struct postern_clock *clock;   /* never NULL */
 	const struct postern_random *random; /* never NULL */
 	/* How often a call is retried if its connection was lost or refused.
@@ -671,7 +672,19 @@ struct postern_store {
 	const struct postern_store_ops *ops;
 	/* How many transact() may run at the same time; 0: one. */
 	unsigned transactions;
+	/* Where the store reports events, with postern_store_report(): first what
+	   the options name, then the box that uses the store, which sets both
+	   members before its first call. */
+	postern_listener *listener;
+	void *listener_context;
 };
+
+/*
+ * Report an event that no caller waits for, on any thread and with none of the
+ * store's mutexes held.
+ */
+POSTERN_EXPORT void postern_store_report(const struct postern_store *store,
+		const struct postern_event *event);
 
 /* Called with an open connection of the store's client library (PGconn *),
    inside a read-only transaction. */
@@ -741,7 +754,7 @@ struct postern_store_kind {
 	/*
 	 * With is_shared: check that the server can keep what the store promises,
 	 * as opening does before it writes anything; warnings go to
-	 * options->remark. Then `look` is called to make further checks, and
+	 * options->listener. Then `look` is called to make further checks, and
 	 * `find` is called for each problem that keeps a store that can be opened
 	 * from working: missing rights, also those to create the store, or a
 	 * listen_url through which no notification arrives; and, with POSTERN_OK,

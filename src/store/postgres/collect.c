@@ -21,6 +21,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/common.h"
 #include "store/postgres/postgres.h"
 
 /* The number of messages collected between two vacuums: a few hundred pages. */
@@ -152,9 +153,8 @@ static int remove_accepted(struct pg_connection *connection,
 static void report_left(struct pg_store *self, const char *why) {
 	int64_t now = self->clock->monotonic_ms(self->clock->context);
 	(void)pthread_mutex_lock(&self->mutex);
-	bool due =
-			self->remark && (!self->left_reported_ms ||
-									now >= self->left_reported_ms + REPORT_MS);
+	bool due = !self->left_reported_ms ||
+			   now >= self->left_reported_ms + REPORT_MS;
 	if (due) {
 		self->left_reported_ms = now;
 	}
@@ -164,7 +164,8 @@ static void report_left(struct pg_store *self, const char *why) {
 		(void)snprintf(text, sizeof text,
 				"a staged message cannot be accepted yet and stays staged: %s",
 				why);
-		self->remark(self->remark_context, text);
+		postern__store_report(&self->base, POSTERN_EVENT_STAGED_LEFT, why,
+				text);
 	}
 }
 

@@ -10,18 +10,13 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "store/common.h"
 #include "store/postgres/postgres.h"
 
 /* The first version that can scan a range of pages, see clean.c. */
 #define SERVER_VERSION_MIN 140000
 /* PostgreSQL truncates longer names. */
 #define NAME_LEN_MAX 63
-
-static void report_warning(struct pg_store *self, const char *text) {
-	if (self->remark) {
-		self->remark(self->remark_context, text);
-	}
-}
 
 static bool is_first_warning(struct pg_store *self) {
 	(void)pthread_mutex_lock(&self->mutex);
@@ -84,7 +79,7 @@ static int validate_server(struct pg_store *self, const struct pg_query *row,
 	}
 	if ((!postern__pg_get(row, 0, FSYNC) || !postern__pg_get(row, 0, PAGES)) &&
 			is_first_warning(self)) {
-		report_warning(self,
+		postern__store_report(&self->base, POSTERN_EVENT_STORE_UNSAFE, NULL,
 				"the PostgreSQL server has fsync or full_page_writes off: a "
 				"power failure may lose or corrupt accepted messages");
 	}

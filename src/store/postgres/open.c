@@ -108,8 +108,8 @@ static int create_unconnected(const char *rest,
 									? (uint32_t)options->command_retries
 									: 0;
 	self->read_only = options->read_only;
-	self->remark = options->remark;
-	self->remark_context = options->remark_context;
+	self->base.listener = options->listener;
+	self->base.listener_context = options->listener_context;
 	postern__pg_pool_init(self);
 	self->listener.store = self;
 	self->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

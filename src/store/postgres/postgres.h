@@ -391,8 +391,6 @@ struct pg_store {
 	int64_t silence_ms; /* PG_SILENCE_MS */
 	uint32_t command_retries;
 	bool read_only;
-	postern_remark *remark;
-	void *remark_context;
 
 	char *conninfo;        /* contains the password */
 	char *place;           /* host, port and database, for messages */

@@ -15,7 +15,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
-#include "core/trouble.h"
+#include "store/common.h"
 #include "store/postgres/postgres.h"
 
 #define SCHEMA_VERSION 1
@@ -216,12 +216,12 @@ int postern__pg_migrate(struct pg_store *self, bool must_exist,
 		struct postern_error *error) {
 	struct migration migration = { .must_exist = must_exist };
 	int r = postern__pg_do(self, open_schema, &migration, error);
-	if (r == POSTERN_OK && migration.created && self->remark) {
+	if (r == POSTERN_OK && migration.created) {
 		char text[POSTERN_ERROR_TEXT_MAX];
-		(void)snprintf(text, sizeof text,
-				POSTERN__REMARK_CREATED ": schema %.*s at %s",
+		(void)snprintf(text, sizeof text, "created store: schema %.*s at %s",
 				(int)strlen(self->schema) - 1, self->schema, self->place);
-		self->remark(self->remark_context, text);
+		postern__store_report(&self->base, POSTERN_EVENT_STORE_CREATED, NULL,
+				text);
 	}
 	return r;
 }

@@ -21,7 +21,7 @@
 #include "base/fail.h"
 #include "base/point.h"
 #include "base/wait.h"
-#include "core/trouble.h"
+#include "store/common.h"
 #include "store/sqlite/sqlite.h"
 #include "store/store.h"
 
@@ -89,17 +89,17 @@ static int open_files(struct sqlite_store *self, const char *path,
 
 /* Logs the path of a new store, so that one created by mistake, in another
    directory, is noticed. */
-static void report_created(const struct sqlite_store *self,
-		const struct postern_store_options *options) {
+static void report_created(const struct sqlite_store *self) {
 	struct postern__buf text;
-	if (!self->created || !options->remark) {
+	if (!self->created) {
 		return;
 	}
 	postern__buf_init(&text, PATH_MAX + 64);
-	postern__buf_append_text(&text, POSTERN__REMARK_CREATED " sqlite:");
+	postern__buf_append_text(&text, "created store sqlite:");
 	postern__buf_append_text(&text, self->file.path);
 	if (postern__buf_check(&text, "the file's name", NULL) == POSTERN_OK) {
-		options->remark(options->remark_context, postern__buf_text(&text));
+		postern__store_report(&self->base, POSTERN_EVENT_STORE_CREATED, NULL,
+				postern__buf_text(&text));
 	}
 	postern__buf_finish(&text);
 }
@@ -170,6 +170,8 @@ static int sqlite_open(const char *rest,
 		return postern__sqlite_no_memory(error);
 	}
 	self->base.ops = &sqlite_ops;
+	self->base.listener = options->listener;
+	self->base.listener_context = options->listener_context;
 	self->file.lock_fd = -1;
 	self->file.fd = -1;
 	self->watch.log_fd = -1;
@@ -194,7 +196,7 @@ static int sqlite_open(const char *rest,
 		sqlite_destroy(&self->base);
 		return r;
 	}
-	report_created(self, options);
+	report_created(self);
 	*out = &self->base;
 	return POSTERN_OK;
 }
