@@ -179,7 +179,9 @@ enum postern_event_object {
 			FIELD_CHANNEL, \
 			"channel has no inbox, but require_inbox is set") \
 	X(RETENTION_SHORT, retention_short, WARN, CONFIGURATION, FIELDS_RETENTION, \
-			"channel forgets ids before its handler has ended its retries")
+			"channel forgets ids before its handler has ended its retries") \
+	X(CONFIGURED, configuration_changed, INFO, CONFIGURATION, FIELD_COUNT, \
+			"channels and handlers replaced")
 /* clang-format on */
 
 enum postern_event_kind {
@@ -223,7 +225,9 @@ struct postern_event {
 	enum postern_state state;
 	const char *message_id; /* with every seq */
 	const char *text;       /* a sentence for people; NULL: the summary */
-	uint64_t count;    /* of the deliveries or messages; COMMITTED: of items */
+	/* Of the deliveries or messages; COMMITTED: of items; CONFIGURED: of
+	   handlers. */
+	uint64_t count;
 	uint64_t bytes;    /* of the bodies */
 	uint64_t id_count; /* of remembered ids */
 	const char *lock;  /* its name */

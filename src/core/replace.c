@@ -197,6 +197,7 @@ int postern_box_replace_taking(struct postern_box *box,
 	if (!r) {
 		r = postern__check_no_transaction(box, error);
 	}
+	size_t handler_count = next ? next->handler_count : 0;
 	if (!r) {
 		r = replace(box, next, error);
 	}
@@ -204,6 +205,10 @@ int postern_box_replace_taking(struct postern_box *box,
 		postern_generation_destroy(next);
 		return r;
 	}
+	postern__emit(box, &(struct postern_event){
+							   .kind = POSTERN_EVENT_CONFIGURED,
+							   .count = handler_count,
+					   });
 	/* The new generation is in place, whatever fails from here on: the pauses
 	   are read again with the next poll, and parked messages are looked for
 	   again when the old generation has ended. */

@@ -186,8 +186,8 @@ static bool open_box(struct scene *scene) {
 				   error) &&
 		   CHECK_OK(postern_box_add_channel(scene->box, "c", NULL, error),
 				   error) &&
-		   CHECK_OK(postern_box_subscribe(scene->box, count_event, scene,
-							error),
+		   CHECK_OK(postern_box_subscribe(scene->box, POSTERN_LEVEL_DEBUG,
+							count_event, scene, error),
 				   error) &&
 		   CHECK_OK(postern_box_start(scene->box, error), error);
 }
