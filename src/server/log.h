@@ -52,6 +52,8 @@ struct postern_clock;
 	X(STORE_PROBLEM, store_problem, WARN, "store has a problem") \
 	X(CONFIG_WARNING, configuration_warning, WARN, \
 			"configuration has a problem") \
+	X(CONFIG_MISTAKE, configuration_mistake, ERROR, \
+			"configuration has a mistake") \
 	X(NO_CHANNELS, channels_missing, WARN, \
 			"no channels are configured, so no message can be sent; " \
 			"'postern init' writes a configuration to start from") \

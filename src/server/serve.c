@@ -308,7 +308,7 @@ static void *stop_early(void *context) {
 
 static void log_mistake(void *context, const char *text) {
 	struct serve *self = context;
-	postern__log(&self->log, POSTERN__LOG_ERROR, text);
+	postern__log(&self->log, POSTERN__LOG_CONFIG_MISTAKE, text);
 }
 
 /* The steps before anything runs; returns the exit code. */

@@ -137,6 +137,9 @@ static int decide(void *context, enum fault_op op,
 
 static void keep_notice(void *context, const struct postern_event *event) {
 	struct scene *scene = context;
+	if (!event->source) {
+		return;
+	}
 	(void)pthread_mutex_lock(&scene->mutex);
 	(void)snprintf(scene->notice, sizeof scene->notice, "%s",
 			postern_event_text(event));

@@ -34,13 +34,14 @@ struct scene {
 	struct postern_runner *runner;
 	struct postern_error error;
 	pthread_mutex_t mutex;
-	char remark[512]; /* the last one */
+	char notice[512]; /* the last one */
 };
 
-static void keep_remark(void *context, const char *text) {
+static void keep_notice(void *context, const struct postern_event *event) {
 	struct scene *scene = context;
 	(void)pthread_mutex_lock(&scene->mutex);
-	(void)snprintf(scene->remark, sizeof scene->remark, "%s", text);
+	(void)snprintf(scene->notice, sizeof scene->notice, "%s",
+			postern_event_text(event));
 	(void)pthread_mutex_unlock(&scene->mutex);
 }
 
@@ -52,11 +53,15 @@ static bool open_scene(struct scene *scene) {
 	struct postern_runner_options options = {
 		.size = sizeof options,
 		.restart_delay_ms = 10,
-		.trouble = keep_remark,
-		.trouble_context = scene,
+	};
+	struct postern_box_options box_options = {
+		.size = sizeof box_options,
+		.listener = keep_notice,
+		.listener_context = scene,
 	};
 	struct postern_error *error = &scene->error;
-	return CHECK_OK(postern_box_open("memory:", NULL, &scene->box, error),
+	return CHECK_OK(postern_box_open("memory:", &box_options, &scene->box,
+							error),
 				   error) &&
 		   CHECK_OK(postern_box_add_channel(scene->box, "c", NULL, error),
 				   error) &&
@@ -170,7 +175,7 @@ static void bad_lines(void) {
 			append(&scene, "{}\n");
 			CHECK(await(&scene, 2, 3, 0));
 			postern_runner_stop(scene.runner);
-			CHECK_STR(scene.remark,
+			CHECK_STR(scene.notice,
 					"source 'l': line 6 rejected: specversion is missing: not "
 					"a CloudEvent");
 		}
