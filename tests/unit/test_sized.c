@@ -73,16 +73,19 @@ struct longer_policy {
 	int64_t unknown;
 };
 
+static int runs;
+
 static void count_run(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
 	(void)message;
 	(void)delivery;
 	(void)outcome;
-	*(int *)context += 1;
+	(void)context;
+	runs++;
 }
 
-static struct postern_box *open_box(int *runs) {
+static struct postern_box *open_box(void) {
 	struct postern_box *box = NULL;
 	struct postern_error error;
 	struct longer_policy policy;
@@ -95,7 +98,6 @@ static struct postern_box *open_box(int *runs) {
 		.size = sizeof(handler),
 		.key = "h",
 		.callback = count_run,
-		.context = runs,
 		.policy = &policy.known,
 	};
 	struct postern_box_options options = {
@@ -113,8 +115,7 @@ static struct postern_box *open_box(int *runs) {
 }
 
 static void calls_take_other_versions(void) {
-	int runs = 0;
-	struct postern_box *box = open_box(&runs);
+	struct postern_box *box = open_box();
 	struct postern_error error;
 	struct longer_message messages[3] = { 0 };
 	static const char *const ids[] = { "1", "2", "3" };
