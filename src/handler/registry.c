@@ -16,6 +16,7 @@
 #include "base/arena.h"
 #include "base/fail.h"
 #include "base/option.h"
+#include "base/sized.h"
 #include "handler/kinds.h"
 
 static const struct postern_handler_kind *const own_kinds[] = {
@@ -31,14 +32,6 @@ static const struct postern__sql_engine *const sql_engines[] = {
 	&postern__sql_engine_postgres,
 #endif
 };
-
-/* The size of the row in the first version, whose last member is `check`. */
-#define KIND_SIZE_1                                 \
-	(offsetof(struct postern_handler_kind, check) + \
-			sizeof((struct postern_handler_kind){ 0 }.check))
-
-/* No version has a larger row, so a larger size was never set. */
-#define KIND_SIZE_MAX 4096
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 /* Mutex held. The rows are on the heap and live as long as the process. */
@@ -224,27 +217,6 @@ static int check_kind(const struct postern_handler_kind *kind,
 	return r == POSTERN_OK ? check_fallbacks(kind, error) : r;
 }
 
-/* Copy a row of any version: members that it lacks are zero, and those that
-   this version does not know must be. */
-static int copy_row(const struct postern_handler_kind *kind,
-		struct postern_handler_kind *row, struct postern_error *error) {
-	if (kind->size < KIND_SIZE_1 || kind->size > KIND_SIZE_MAX) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the handler kind's size member is not set");
-	}
-	const char *bytes = (const char *)kind;
-	for (size_t i = sizeof *row; i < kind->size; i++) {
-		if (bytes[i] != 0) {
-			return postern__fail(error, POSTERN_E_UNSUPPORTED,
-					"the handler kind uses a member that this version does not "
-					"have");
-		}
-	}
-	memcpy(row, kind, kind->size < sizeof *row ? kind->size : sizeof *row);
-	row->size = sizeof *row;
-	return POSTERN_OK;
-}
-
 /* Mutex held. */
 static int add_kind(const struct postern_handler_kind *kind,
 		struct postern_error *error) {
@@ -267,7 +239,7 @@ int postern_handler_kind_register(const struct postern_handler_kind *kind,
 	if (!row) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	int r = copy_row(kind, row, error);
+	int r = postern__sized_copy(row, sizeof *row, kind, "handler kind", error);
 	if (r == POSTERN_OK) {
 		r = check_kind(row, error);
 	}
