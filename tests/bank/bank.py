@@ -532,6 +532,11 @@ BUGS = [
         *scripted_sources("a message that the store could not take is sent again"),
     ),
     Bug(
+        "failure-told-as-snooze",
+        "a failed run is reported as snoozed, which the log does not show",
+        ("unit/test_engine", "an event has the kind, level and state of its settlement"),
+    ),
+    Bug(
         "prefix-over-gap",
         "an offset is acknowledged while an earlier message is not durable",
         ("unit/test_source", "a prefix ends at the first position that is not done"),
