@@ -10,6 +10,7 @@ import os
 import re
 import sys
 
+import event_table
 import tap
 
 # Groups, and the number of rows of each in docs/seeds.md.
@@ -99,6 +100,16 @@ def documents_of(root):
     return sorted(names + docs)
 
 
+def event_problems(root):
+    events = event_table.events_of(text_of(root, "include", "postern", "event.h"))
+    lines = event_table.lines_of(text_of(root, "src", "server", "log.h"))
+    document = text_of(root, "docs", "log.md")
+    yield from event_table.problems(events, lines, document)
+    wrong = document.replace("| `lock_lost` | warn |", "| `lock_lost` | info |")
+    if not any(event_table.problems(events, lines, wrong)):
+        yield "a wrong level in docs/log.md was not found"
+
+
 def finds_breaches():
     """Checks that wrong texts are found."""
     tests = test_problems('"a rule", "another rule"', joined('"a"\n  " rule"'))
@@ -130,6 +141,8 @@ def main():
             for problem in link_problems(root, path)
         ),
     )
+    out.case("docs/log.md lists every event with its level and fields",
+        event_problems(root))
     out.case("a wrong document is found", finds_breaches())
     out.finish()
 
