@@ -534,7 +534,7 @@ BUGS = [
     Bug(
         "failure-told-as-snooze",
         "a failed run is reported as snoozed, which the log does not show",
-        ("unit/test_engine", "an event has the kind, level and state of its settlement"),
+        ("unit/test_event", "an event has the kind, level and state of its settlement"),
     ),
     Bug(
         "prefix-over-gap",

@@ -381,76 +381,6 @@ static void slow_results_are_kept_at_once(void) {
 	close_box(&bench);
 }
 
-/* The last settlement that was reported. */
-struct settled {
-	enum postern_state state;
-	const char *name;
-	enum postern_level level;
-	char message_id[8];
-};
-
-static void record_settled(void *context, const struct postern_event *event) {
-	struct settled *settled = context;
-	if (event->state != POSTERN_STATE_ANY) {
-		const struct postern_event_info *info = postern_event_info(event->kind);
-		settled->state = event->state;
-		settled->name = info->name;
-		settled->level = info->level;
-		(void)snprintf(settled->message_id, sizeof(settled->message_id), "%s",
-				event->message_id);
-	}
-}
-
-static void events_have_the_state(void) {
-	static const struct {
-		enum postern_outcome_kind outcome;
-		const char *reason;
-		struct settled settled;
-	} rows[] = {
-		{ POSTERN_DONE, NULL,
-				{ POSTERN_STATE_DONE, "delivery_done", POSTERN_LEVEL_DEBUG,
-						"1" } },
-		{ POSTERN_DISCARD, "so",
-				{ POSTERN_STATE_DISCARDED, "delivery_discarded",
-						POSTERN_LEVEL_DEBUG, "1" } },
-		{ POSTERN_POISON, "so",
-				{ POSTERN_STATE_POISONED, "delivery_poisoned",
-						POSTERN_LEVEL_ERROR, "1" } },
-		{ POSTERN_SNOOZE, NULL,
-				{ POSTERN_STATE_PENDING, "delivery_snoozed",
-						POSTERN_LEVEL_DEBUG, "1" } },
-		{ POSTERN_SNOOZE, "so",
-				{ POSTERN_STATE_PENDING, "delivery_hindered",
-						POSTERN_LEVEL_WARN, "1" } },
-		{ POSTERN_HOLD, NULL,
-				{ POSTERN_STATE_PENDING, "delivery_held", POSTERN_LEVEL_WARN,
-						"1" } },
-		{ POSTERN_RETRY, NULL,
-				{ POSTERN_STATE_PENDING, "delivery_failed", POSTERN_LEVEL_WARN,
-						"1" } },
-	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct bench bench;
-		struct script script = { 0 };
-		struct settled settled = { 0 };
-		postern_outcome_set(&script.next, rows[i].outcome, 60000,
-				rows[i].reason);
-		if (open_box(&bench, "orders") && add_handler(&bench, "h", &script) &&
-				CHECK_OK(postern_box_subscribe(bench.box, POSTERN_LEVEL_DEBUG,
-								 record_settled, &settled, &bench.error),
-						&bench.error) &&
-				start(&bench)) {
-			CHECK_INT(send(&bench, "1", "x"), POSTERN_OK);
-			CHECK_INT(process(&bench), 1);
-			CHECK_INT(settled.state, rows[i].settled.state);
-			CHECK_STR(settled.name, rows[i].settled.name);
-			CHECK_INT(settled.level, rows[i].settled.level);
-			CHECK_STR(settled.message_id, rows[i].settled.message_id);
-		}
-		close_box(&bench);
-	}
-}
-
 static void timeout_keeps_the_reason(void) {
 	struct bench bench;
 	struct script slow = { .clock = &bench.clock, .takes_ms = 100 };
@@ -814,8 +744,6 @@ static const struct tap_case cases[] = {
 	{ "a success after the timeout is a failure", late_success_is_a_failure },
 	{ "a slow run is settled before the next one starts",
 			slow_results_are_kept_at_once },
-	{ "an event has the kind, level and state of its settlement",
-			events_have_the_state },
 	{ "the reason of a run that timed out is kept", timeout_keeps_the_reason },
 	{ "each handler gets the types it wants", types_route },
 	{ "a paused handler waits and the other continues", paused_handler_waits },
