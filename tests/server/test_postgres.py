@@ -197,7 +197,7 @@ channels:
 def _(place):
     assert "\nstores: sqlite memory postgres\n" in place.ok("version").out
     equal(place.ok("version", "--json").json()["stores"],
-          ["memory", "sqlite", "postgres"])
+          ["sqlite", "memory", "postgres"])
 
 
 @case("stats list every node of a database, and which holds the lock")
