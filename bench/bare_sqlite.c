@@ -59,7 +59,7 @@ enum {
 static const char *const texts[COUNT] = {
 	[BEGIN] = "BEGIN IMMEDIATE",
 	[COMMIT] = "COMMIT",
-	[SEEN] = "INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4, 1)"
+	[SEEN] = "INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4, 1, 0)"
 			 " ON CONFLICT DO NOTHING",
 	[FIND] = "SELECT seq, digest = ?2 FROM postern_seen WHERE key = ?1",
 	[AGAIN] = "INSERT INTO postern_duplicate VALUES (?1, 1, ?2, 0)"

@@ -70,7 +70,7 @@ static void fill(int64_t count, int64_t now) {
 	uint64_t state = (uint64_t)now;
 	sqlite3_stmt *insert;
 	check(sqlite3_prepare_v3(database,
-				  "INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4, 1)", -1,
+				  "INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4, 1, 0)", -1,
 				  SQLITE_PREPARE_PERSISTENT, &insert, NULL) == SQLITE_OK,
 			"prepare");
 	for (int64_t done = 0; done < count; done++) {

@@ -104,38 +104,6 @@ static void report_created(const struct sqlite_store *self) {
 	postern__buf_finish(&text);
 }
 
-/* Parses the URL's rest into the file's name; parameters are refused. */
-static int file_name_parse(const char *rest, char **path_out,
-		struct postern_error *error) {
-	const char *query = strchr(rest, '?');
-	size_t len = query ? (size_t)(query - rest) : strlen(rest);
-	if (len == 0) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"'sqlite:%s' names no file; write sqlite:FILE", rest);
-	}
-	if (len == strlen(":memory:") && strncmp(rest, ":memory:", len) == 0) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"'sqlite:%s' names no file; for a store in memory write "
-				"memory:",
-				rest);
-	}
-	if (query && strncmp(query, "?shared=", strlen("?shared=")) == 0) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"parameter '%s' of 'sqlite:%s' is not in this version",
-				query + 1, rest);
-	}
-	if (query && query[1] != '\0') {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"unknown parameter '%s' in 'sqlite:%s'", query + 1, rest);
-	}
-	char *path = strndup(rest, len);
-	if (!path) {
-		return postern__sqlite_no_memory(error);
-	}
-	*path_out = path;
-	return POSTERN_OK;
-}
-
 static void sqlite_destroy(struct postern_store *store) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
 	postern__point("sqlite-close.before");
@@ -159,14 +127,11 @@ static void sqlite_destroy(struct postern_store *store) {
 static int sqlite_open(const char *rest,
 		const struct postern_store_options *options, struct postern_store **out,
 		struct postern_error *error) {
-	char *path = NULL;
-	int r = file_name_parse(rest, &path, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
+	char *path = strdup(rest); /* sqlite_check() has refused anything else */
 	struct sqlite_store *self = calloc(1, sizeof *self);
-	if (!self) {
+	if (!self || !path) {
 		free(path);
+		free(self);
 		return postern__sqlite_no_memory(error);
 	}
 	self->base.ops = &sqlite_ops;
@@ -190,7 +155,7 @@ static int sqlite_open(const char *rest,
 	(void)postern__wait_init(&self->gate.opened);
 	(void)pthread_mutex_init(&self->unit.mutex, NULL);
 
-	r = open_files(self, path, options, error);
+	int r = open_files(self, path, options, error);
 	free(path);
 	if (r != POSTERN_OK) {
 		sqlite_destroy(&self->base);
@@ -244,15 +209,25 @@ static int sqlite_check(const char *rest,
 		const struct postern_store_options *options,
 		struct postern_error *error) {
 	(void)options;
-	const char *query = strchr(rest, '?');
-	if (!query) {
-		return POSTERN_OK;
+	size_t len = strcspn(rest, "?");
+	const char *query = rest + len;
+	if (len == 0) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'sqlite:%s' names no file; write sqlite:FILE", rest);
 	}
-	return strcmp(query, "?shared=yes") == 0
-				   ? postern__fail(error, POSTERN_E_INVALID,
-							 "'?shared=yes' is not in this version")
-				   : postern__fail(error, POSTERN_E_INVALID,
-							 "unknown parameter '%.60s' of sqlite:", query + 1);
+	if (len == strlen(":memory:") && strncmp(rest, ":memory:", len) == 0) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'sqlite:%s' names no file; for a store in memory write "
+				"memory:",
+				rest);
+	}
+	if (strcmp(query, "?shared=yes") == 0) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'?shared=yes' is not in this version");
+	}
+	return query[0] ? postern__fail(error, POSTERN_E_INVALID,
+							  "unknown parameter '%.60s' of sqlite:", query + 1)
+					: POSTERN_OK;
 }
 
 const struct postern_store_kind postern__sqlite_kind = {
