@@ -31,8 +31,7 @@ static void on_event(void *context, const struct postern_event *event) {
 	}
 }
 
-static int add_channels(struct sim_node *node,
-		struct postern_generation *generation, struct postern_error *error) {
+static int add_channels(struct sim_node *node, struct postern_error *error) {
 	int r = POSTERN_OK;
 	for (unsigned i = 0; !r && i < SIM_CHANNEL_COUNT; i++) {
 		struct postern_channel_options options = {
@@ -46,14 +45,13 @@ static int add_channels(struct sim_node *node,
 			options.retention_payload_ms = SIM_PAYLOAD_MS;
 			options.retention_dedupe_ms = SIM_DEDUPE_MS;
 		}
-		r = postern_generation_add_channel(generation, sim_channels[i].name,
-				&options, error);
+		r = postern_box_add_channel(node->box, sim_channels[i].name, &options,
+				error);
 	}
 	return r;
 }
 
-static int add_handler(struct sim_node *node,
-		struct postern_generation *generation, unsigned handler,
+static int add_handler(struct sim_node *node, unsigned handler,
 		struct postern_error *error) {
 	const struct sim_handler *cast = &sim_handlers[handler];
 	bool old = node->generation == 0;
@@ -89,23 +87,10 @@ static int add_handler(struct sim_node *node,
 	if (cast->callback) {
 		options.callback = sim_handler_call;
 		options.context = role;
-		return postern_generation_add_handler(generation, channel, &options,
-				error);
+		return postern_box_add_handler(node->box, channel, &options, error);
 	}
-	return postern__generation_register_taking(generation, channel, &options,
+	return postern__box_register_taking(node->box, channel, &options,
 			sim_handler_create(role, options.transactional), error);
-}
-
-/* Everything that the node's generation has. */
-static int fill_generation(struct sim_node *node,
-		struct postern_generation *generation, struct postern_error *error) {
-	int r = add_channels(node, generation, error);
-	for (unsigned i = 0; !r && i < SIM_HANDLER_COUNT; i++) {
-		if (sim_handlers[i].since <= node->generation) {
-			r = add_handler(node, generation, i, error);
-		}
-	}
-	return r;
 }
 
 static int box_set_up(struct sim_node *node, struct postern_error *error) {
@@ -127,7 +112,12 @@ static int box_set_up(struct sim_node *node, struct postern_error *error) {
 	int r = postern_box_open_taking(sim_store_create(node), &options,
 			&node->box, error);
 	if (!r) {
-		r = fill_generation(node, node->box->generation, error);
+		r = add_channels(node, error);
+	}
+	for (unsigned i = 0; !r && i < SIM_HANDLER_COUNT; i++) {
+		if (sim_handlers[i].since <= node->generation) {
+			r = add_handler(node, i, error);
+		}
 	}
 	if (!r) {
 		r = postern_box_subscribe(node->box, POSTERN_LEVEL_DEBUG, on_event,
@@ -158,25 +148,6 @@ void sim_node_start(struct sim_node *node, unsigned generation, bool leasing) {
 	(void)pthread_mutex_lock(&node->box->mutex);
 	node->box->leasing = leasing;
 	(void)pthread_mutex_unlock(&node->box->mutex);
-}
-
-void sim_node_replace(struct sim_node *node) {
-	struct postern_error error = { 0 };
-	struct postern_generation *next;
-	int r = postern_generation_create(node->box, &next, &error);
-	if (!r) {
-		r = fill_generation(node, next, &error);
-	}
-	if (r) {
-		sim_oracle_broken(&node->sim->oracle, "set-up", "node %u: %s",
-				node->index, error.text);
-		return;
-	}
-	r = postern_box_replace_taking(node->box, next, &error);
-	if (r) {
-		sim_trace(node->sim, "  node %u keeps its generation: %s", node->index,
-				error.text);
-	}
 }
 
 void sim_node_kill(struct sim_node *node) {

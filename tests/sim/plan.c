@@ -41,7 +41,6 @@ static const struct {
 	[SIM_WAIT] = { "wait", 10 },
 	[SIM_JUMP] = { "jump", 1 },
 	[SIM_CLEANUP] = { "cleanup", 2 },
-	[SIM_REPLACE] = { "replace", 2 },
 };
 
 const char *sim_store_name(enum sim_store store) {

@@ -44,7 +44,6 @@ enum sim_kind {
 	SIM_WAIT,
 	SIM_JUMP, /* a clock is set */
 	SIM_CLEANUP,
-	SIM_REPLACE, /* another generation with the same handlers */
 	SIM_KIND_COUNT
 };
 

@@ -146,8 +146,6 @@ void sim_advance(struct sim *sim, int64_t ms);
 void sim_node_init(struct sim *sim, struct sim_node *node, unsigned index);
 /* leasing: as with a runner, accepted messages are leased. */
 void sim_node_start(struct sim_node *node, unsigned generation, bool leasing);
-/* Replace the channels and handlers by others that are the same. */
-void sim_node_replace(struct sim_node *node);
 void sim_node_stop(struct sim_node *node);
 /* Kill the node; its box is destroyed as soon as it is on no stack. */
 void sim_node_kill(struct sim_node *node);

@@ -248,11 +248,6 @@ static void step_cleanup(struct sim_node *node, const struct sim_op *op) {
 	postern__cleanup_end(node->box, &state);
 }
 
-static void step_replace(struct sim_node *node, const struct sim_op *op) {
-	(void)op;
-	sim_node_replace(node);
-}
-
 static void step_stop(struct sim_node *node, const struct sim_op *op) {
 	(void)op;
 	sim_node_stop(node);
@@ -285,7 +280,6 @@ static void (*const steps[SIM_KIND_COUNT])(struct sim_node *,
 	[SIM_COMPARE] = step_compare,
 	[SIM_STOP] = step_stop,
 	[SIM_CLEANUP] = step_cleanup,
-	[SIM_REPLACE] = step_replace,
 	[SIM_CRASH] = step_crash,
 };
 
