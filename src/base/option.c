@@ -346,7 +346,7 @@ static void format_durations(const struct postern_option *option,
 		postern__buf_append_text(out,
 				option->choices ? option->choices : "none");
 	}
-	for (size_t i = 0; i < list->count; i++) {
+	for (size_t i = 0; list->items && i < list->count; i++) {
 		postern__duration_format(list->items[i], text);
 		postern__buf_printf(out, "%s%s", i > 0 ? "," : "", text);
 	}

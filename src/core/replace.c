@@ -197,7 +197,7 @@ int postern_box_replace_taking(struct postern_box *box,
 	if (!r) {
 		r = postern__check_no_transaction(box, error);
 	}
-	size_t handler_count = next ? next->handler_count : 0;
+	size_t handler_count = next->handler_count;
 	if (!r) {
 		r = replace(box, next, error);
 	}

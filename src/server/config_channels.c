@@ -211,8 +211,11 @@ static void check_uses(struct postern__config *config) {
 	struct postern__config_use *uses = postern__arena_array(&config->arena,
 			config->use_count, sizeof *uses);
 	size_t count = 0;
-	config->mistakes.no_memory = config->mistakes.no_memory || !uses;
-	for (const struct postern__config_use *use = config->uses; uses && use;
+	if (!uses) {
+		config->mistakes.no_memory = true;
+		return;
+	}
+	for (const struct postern__config_use *use = config->uses; use;
 			use = use->next) {
 		uses[count++] = *use;
 	}

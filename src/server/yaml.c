@@ -239,21 +239,23 @@ static bool waits_for_key(const struct reader *self) {
 		   !self->key;
 }
 
-static bool make_node(struct reader *self, enum postern__yaml_kind kind,
-		struct postern__yaml_place place, struct postern__yaml_node **out) {
+/* NULL: refused, or out of memory. */
+static struct postern__yaml_node *make_node(struct reader *self,
+		enum postern__yaml_kind kind, struct postern__yaml_place place) {
 	if (self->node_count++ == POSTERN__YAML_NODE_COUNT_MAX) {
-		return refuse(self, &place, "more than %d values in one file",
+		(void)refuse(self, &place, "more than %d values in one file",
 				POSTERN__YAML_NODE_COUNT_MAX);
+		return NULL;
 	}
 	struct postern__yaml_node *node =
 			postern__arena_alloc(self->arena, sizeof *node);
 	if (!node) {
-		return lack_memory(self);
+		(void)lack_memory(self);
+		return NULL;
 	}
 	node->kind = kind;
 	node->place = place;
-	*out = node;
-	return true;
+	return node;
 }
 
 static bool add_scalar(struct reader *self, const yaml_event_t *event) {
@@ -273,8 +275,9 @@ static bool add_scalar(struct reader *self, const yaml_event_t *event) {
 		self->key_place = place;
 		return true;
 	}
-	struct postern__yaml_node *node;
-	if (!make_node(self, POSTERN__YAML_SCALAR, place, &node)) {
+	struct postern__yaml_node *node =
+			make_node(self, POSTERN__YAML_SCALAR, place);
+	if (!node) {
 		return false;
 	}
 	node->text = text;
@@ -285,8 +288,6 @@ static bool add_scalar(struct reader *self, const yaml_event_t *event) {
 static bool open_container(struct reader *self, enum postern__yaml_kind kind,
 		const yaml_event_t *event) {
 	struct postern__yaml_place place = place_of(self, &event->start_mark);
-	struct postern__yaml_node *node;
-
 	if (waits_for_key(self)) {
 		return refuse(self, &place, "a key must be plain text");
 	}
@@ -294,7 +295,8 @@ static bool open_container(struct reader *self, enum postern__yaml_kind kind,
 		return refuse(self, &place, "nested more than %d deep",
 				POSTERN__YAML_DEPTH_MAX);
 	}
-	if (!make_node(self, kind, place, &node) || !attach(self, node)) {
+	struct postern__yaml_node *node = make_node(self, kind, place);
+	if (!node || !attach(self, node)) {
 		return false;
 	}
 	self->open[self->depth++] = node;

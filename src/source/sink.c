@@ -525,8 +525,8 @@ void postern__sink_end(struct postern_sink *sink) {
 	if (postern__room_forget(sink->context.box, &sink->room)) {
 		(void)pthread_mutex_lock(&sink->mutex);
 		sink->awaiting_room = false;
+		sink->refs--; /* the caller has another */
 		(void)pthread_mutex_unlock(&sink->mutex);
-		unref(sink);
 	}
 	abandon_entries(sink);
 	sink->source->ops->end(sink->source);

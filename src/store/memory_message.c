@@ -110,9 +110,9 @@ void postern__mem_message_destroy(struct memory_message *message) {
 
 struct memory_message *
 postern__mem_message_find(const struct memory_store *self,
-		const uint8_t bytes[POSTERN__KEY_LEN]) {
-	const struct memory_key *key = postern__mem_key_find(self, bytes);
-	return key ? self->messages[key->seq - 1] : NULL;
+		const uint8_t key[POSTERN__KEY_LEN]) {
+	const struct memory_key *known = postern__mem_key_find(self, key);
+	return known ? self->messages[known->seq - 1] : NULL;
 }
 
 bool postern__mem_messages_reserve(struct memory_store *self, size_t count) {

@@ -74,8 +74,7 @@ static void count_event(void *context, const struct postern_event *event) {
 		if (event->seq != own->seqs[i]) {
 			continue;
 		}
-		own->done[i] += event->state != POSTERN_STATE_ANY &&
-						event->state == POSTERN_STATE_DONE;
+		own->done[i] += event->state == POSTERN_STATE_DONE;
 		own->refused[i] += event->kind == POSTERN_EVENT_FENCED;
 	}
 }

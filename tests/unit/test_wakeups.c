@@ -112,8 +112,7 @@ static const struct postern_handler_kind in_process_kind = {
 
 static void count_event(void *context, const struct postern_event *event) {
 	struct stage *stage = context;
-	if (event->state != POSTERN_STATE_ANY &&
-			event->state == POSTERN_STATE_DONE) {
+	if (event->state == POSTERN_STATE_DONE) {
 		atomic_fetch_add(&stage->done, 1);
 	}
 }
