@@ -382,18 +382,26 @@ static void wait_decided(struct postern_box *box,
 	}
 }
 
+/* Find the channel of one message, and create its content. */
+static int prepare_message(struct postern_box *box, const char *channel_name,
+		const struct postern_message *message, struct postern__content **out,
+		struct postern_error *error) {
+	struct postern__channel *channel;
+	int r = acquire_channel(box, channel_name, &channel, error);
+	if (!r) {
+		struct postern_generation *generation = channel->generation;
+		r = prepare_content(channel, message, out, error);
+		postern__generation_release(generation);
+	}
+	return r;
+}
+
 int postern_box_accept(struct postern_box *box, const char *channel_name,
 		const struct postern_message *message, int64_t *seq_out,
 		struct postern_error *error) {
-	struct postern__channel *channel;
 	struct postern__content *content;
 	struct postern__waiter waiter;
-	int r = acquire_channel(box, channel_name, &channel, error);
-	if (r) {
-		return r;
-	}
-	r = prepare_content(channel, message, &content, error);
-	postern__generation_release(channel->generation);
+	int r = prepare_message(box, channel_name, message, &content, error);
 	if (r) {
 		return r;
 	}
@@ -480,11 +488,13 @@ int postern_box_accept_batch(struct postern_box *box, const char *channel_name,
 		return postern__fail(error, POSTERN_E_INVALID,
 				"a batch has at most %d messages", POSTERN_ACCEPT_BATCH_MAX);
 	}
-	int r = init_waiter(&waiter, error);
-	if (!r) {
-		r = acquire_channel(box, channel_name, &channel, error);
-	}
+	int r = acquire_channel(box, channel_name, &channel, error);
 	if (r) {
+		return r;
+	}
+	r = init_waiter(&waiter, error);
+	if (r) {
+		postern__generation_release(channel->generation);
 		return r;
 	}
 	for (size_t done = 0; done < count;) {
@@ -499,16 +509,10 @@ int postern_box_accept_batch(struct postern_box *box, const char *channel_name,
 int postern_box_accept_async(struct postern_box *box, const char *channel_name,
 		const struct postern_message *message, postern_accepted *done,
 		void *context, struct postern_error *error) {
-	struct postern__channel *channel;
 	struct postern__content *content;
 	/* Refused inside a transaction: this call would not wait, but the message
 	   would be accepted even if the transaction is rolled back. */
-	int r = acquire_channel(box, channel_name, &channel, error);
-	if (r) {
-		return r;
-	}
-	r = prepare_content(channel, message, &content, error);
-	postern__generation_release(channel->generation);
+	int r = prepare_message(box, channel_name, message, &content, error);
 	if (r) {
 		return r;
 	}

@@ -209,8 +209,8 @@ int postern_box_replace_taking(struct postern_box *box,
 							   .kind = POSTERN_EVENT_CONFIGURED,
 							   .count = handler_count,
 					   });
-	/* The new generation is in place, whatever fails from here on: the pauses
-	   are read again with the next poll, and parked messages are looked for
+	/* The new generation stays in place if one of these calls fails: the next
+	   poll reads the pauses again, and postern__generations_reap() unparks
 	   again when the old generation has ended. */
 	(void)postern__pauses_refresh(box, NULL);
 	(void)postern__unpark_all(box, NULL);

@@ -4,8 +4,9 @@
  * Claiming: pick deliveries first, then lease them in one transaction.
  *
  * No other process writes, so picked deliveries are unchanged when they are
- * leased. If nothing is due, nothing is written; if no wanted handler has
- * pending deliveries, which the counts tell, the file is not read at all.
+ * leased. If nothing is due, nothing is written. The store counts the pending
+ * deliveries of each handler in memory: if no wanted handler has any, the file
+ * is not read.
  *
  * Each id of a handler is queried separately, through an index of its pending
  * deliveries by due time, so the cost does not depend on the backlog or on
