@@ -250,6 +250,8 @@ static void removed_handler_waits(void) {
 		struct postern_generation *next = next_generation(&scene);
 		const struct role *back = next_role(&scene, next, "h", NULL, NULL);
 		put_in_place(&scene, next);
+		/* The parked message has a delivery at once. */
+		CHECK_INT(open_of(&scene, "h"), 2);
 		scene_process(&scene);
 		CHECK_INT(first->runs, 0);
 		CHECK_INT(back->runs, 2);
